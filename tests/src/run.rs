@@ -76,6 +76,7 @@ fn engine_with(executor: &dyn Executor, classes: Arc<TokenClasses>, chunk: u32) 
         row_budget: 4096,
         long_quantum: 100_000,
         prefill_chunk: chunk,
+        grammar_timeout: Duration::ZERO,
         prefix_cache: true,
         max_model_len: None,
         classes,

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use server::{
     AppState, Backend, Formats, Metrics, MetricsConfig, Route, SamplingDefaults, ServedModel,
@@ -96,6 +97,7 @@ fn backend(executor: Box<dyn Executor>, max_running: u32, row_budget: u32) -> Ba
         row_budget,
         long_quantum: 100_000,
         prefill_chunk: 0,
+        grammar_timeout: Duration::ZERO,
         prefix_cache: true,
         max_model_len: None,
         classes: tokenizer.classes(),

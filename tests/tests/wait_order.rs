@@ -52,6 +52,7 @@ fn starts(wait_order: Arc<dyn WaitOrder>) -> Vec<usize> {
         row_budget: 1024,
         long_quantum: 1024,
         prefill_chunk: 0,
+        grammar_timeout: Duration::ZERO,
         prefix_cache: true,
         max_model_len: None,
         wait_order,

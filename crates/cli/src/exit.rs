@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use model::LoadError;
 
+use crate::console;
+use crate::names::escaped;
+
 /// An exit code and its message.
 #[derive(Debug)]
 pub struct Failure {
@@ -85,30 +88,44 @@ pub fn refused(error: LoadError) -> anyhow::Error {
     failure(CHECKPOINT, error.to_string())
 }
 
-/// The exit code of `error`: its own, or 1.
+/// The exit code of `error`: its own, that of reading and writing, or 1.
 pub fn code(error: &anyhow::Error) -> ExitCode {
-    error
-        .downcast_ref::<Failure>()
-        .map_or(ExitCode::FAILURE, |failure| failure.code.into())
+    match error.downcast_ref::<Failure>() {
+        Some(failure) => failure.code.into(),
+        None if error.is::<std::io::Error>() => IO.into(),
+        None => ExitCode::FAILURE,
+    }
 }
 
 /// Prints what clap reports of the arguments and gives its exit code; `--help` and `--version` are
 /// answers, not errors.
 pub(crate) fn of_arguments(error: &clap::Error) -> ExitCode {
-    // Nothing is left to do where standard error is closed.
-    let _ = error.print();
-    match error.use_stderr() {
-        true => USAGE.into(),
-        false => ExitCode::SUCCESS,
+    let printed = error.print();
+    if error.use_stderr() {
+        // Nothing is left to do where standard error is closed.
+        return USAGE.into();
+    }
+    console::note(printed);
+    match console::fault() {
+        None => ExitCode::SUCCESS,
+        Some(_) => IO.into(),
     }
 }
 
 /// Prints the error of `program`'s command, if any, and gives the exit code.
 pub(crate) fn of_result(program: &str, result: anyhow::Result<()>) -> ExitCode {
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => match console::fault() {
+            None => ExitCode::SUCCESS,
+            Some(error) => {
+                say!("{program}: standard output: {error}");
+                IO.into()
+            }
+        },
         Err(error) => {
-            say!("{program}: {error:#}");
+            // Also if nobody reads the line.
+            bound();
+            say!("{program}: {}", escaped(&format!("{error:#}"), "\n\t"));
             code(&error)
         }
     }

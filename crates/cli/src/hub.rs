@@ -5,11 +5,17 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use hf_hub::api::sync::{ApiBuilder, ApiError};
-use hf_hub::{Cache, Repo, RepoType};
 use model::{Checkpoint, Files};
+use serde::Deserialize;
 
-use crate::exit;
+use crate::names::{escaped, shown, without_password};
+use crate::{exit, progress};
+use http::{Client, Fault, Patience, is_digest};
+use store::{Source, Store};
+
+mod http;
+mod links;
+mod store;
 
 /// The Hub's address if `HF_ENDPOINT` is not set.
 const ENDPOINT: &str = "https://huggingface.co";
@@ -22,12 +28,13 @@ const GGUF: &str = ".gguf";
 /// In the names of the files of a model that is split: `-00001-of-00003.gguf`.
 const PART: &str = "-of-0";
 /// Optional files, read beside configuration and weights.
-const OTHERS: [&str; 7] = [
+const OTHERS: [&str; 8] = [
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
+    "additional_chat_templates/tool_use.jinja",
     "vocab.json",
     "merges.txt",
 ];
@@ -88,7 +95,7 @@ impl<'a> Id<'a> {
             )),
             [] if self.file.is_none() => {
                 let found = files.iter().find(|file| !file.starts_with('.'));
-                let found = found.map_or("nothing", |name| name);
+                let found = found.map_or("nothing".to_owned(), |name| shown(name));
                 Err(format!(
                     "expected {WEIGHTS}, {INDEX} or a GGUF file, found {found}"
                 ))
@@ -118,14 +125,27 @@ fn is_word(part: &str) -> bool {
 /// at `path` and it is an id. Missing files are downloaded.
 ///
 /// # Errors
-/// One line: no network, not found or private, offline and not cached, no safetensors.
+/// One line: no network, not found or private, offline and not cached, no safetensors, a link that leads
+/// out of the folder.
 pub fn folder(path: &str) -> Result<Cow<'_, str>> {
     let id = match Id::parse(path) {
         Some(id) if !Path::new(path).exists() => id,
-        _ => return Ok(Cow::Borrowed(path)),
+        _ => {
+            let named = Path::new(path);
+            match is_gguf(path) {
+                true => links::check(named.parent().unwrap_or(Path::new(".")), Some(named))?,
+                false => links::check(named, None)?,
+            }
+            return Ok(Cow::Borrowed(path));
+        }
     };
     let hub = Hub::from_env(|name| std::env::var(name).ok())?;
     let found = hub.snapshot(id)?;
+    let snapshot = match found.is_dir() {
+        true => Some(&*found),
+        false => found.parent(),
+    };
+    snapshot.map_or(Ok(()), |folder| links::check(folder, None))?;
     Ok(Cow::Owned(found.to_string_lossy().into_owned()))
 }
 
@@ -152,7 +172,7 @@ pub fn served_name(path: &str) -> Option<&OsStr> {
 
 /// Settings of the Hub in the environment.
 struct Hub {
-    cache: Cache,
+    cache: PathBuf,
     endpoint: String,
     token: Option<String>,
     offline: bool,
@@ -173,12 +193,14 @@ impl Hub {
                 }
             },
         };
-        let stored = Cache::new(home.join("hub"));
+        let stored = || std::fs::read_to_string(home.join("token")).ok();
         let token = set("HF_TOKEN").map(|token| token.trim().to_owned());
         let offline = set("HF_HUB_OFFLINE").map(|value| value.trim().to_ascii_lowercase());
         Ok(Self {
-            token: token.or_else(|| stored.token()),
-            cache: set("HF_HUB_CACHE").map_or(stored, |folder| Cache::new(folder.into())),
+            token: token
+                .or_else(|| stored().map(|token| token.trim().to_owned()))
+                .filter(|token| !token.is_empty()),
+            cache: set("HF_HUB_CACHE").map_or_else(|| home.join("hub"), PathBuf::from),
             endpoint: set("HF_ENDPOINT").map_or_else(
                 || ENDPOINT.to_owned(),
                 |endpoint| endpoint.trim_end_matches('/').to_owned(),
@@ -196,7 +218,7 @@ impl Hub {
             let message = format!(
                 "{}: no such folder, and HF_HUB_OFFLINE is set: {missing} in {}",
                 id.name,
-                self.cache.path().display()
+                self.cache.display()
             );
             exit::failure(exit::NO_INPUT, message)
         })
@@ -204,10 +226,10 @@ impl Hub {
 
     /// The cached folder or GGUF file of `id`, or the name of a missing file.
     fn cached(&self, id: Id<'_>) -> Result<PathBuf, String> {
-        let repository = self.cache.repo(repository(id));
-        // The folder itself, by the reference. A commit has its own snapshot and no reference.
-        let known = repository.get("");
-        let folder = known.unwrap_or_else(|| repository.pointer_path(id.revision));
+        let store = self.store(id);
+        // A commit has its own snapshot and no reference.
+        let commit = store.commit_of(id.revision);
+        let folder = store.snapshot(commit.as_deref().unwrap_or(id.revision));
         let names = std::fs::read_dir(&folder).into_iter().flatten();
         let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let names: Vec<String> = names.collect();
@@ -239,47 +261,49 @@ impl Hub {
         }
     }
 
+    fn store<'a>(&'a self, id: Id<'_>) -> Store<'a> {
+        Store::new(&self.cache, id.name, &|line| say!("{line}"))
+    }
+
     /// Downloads the files of `id` that the cache lacks.
     fn download(&self, id: Id<'_>) -> Result<PathBuf> {
-        let api = ApiBuilder::from_cache(self.cache.clone())
-            .with_endpoint(self.endpoint.clone())
-            .with_token(self.token.clone())
-            .with_user_agent("asynclane", env!("CARGO_PKG_VERSION"))
-            .with_retries(3)
-            .build();
-        let api = api.map_err(|error| self.refusal(id, &error))?;
-        let info = match api.repo(repository(id)).info() {
-            Ok(info) => info,
-            Err(error) => {
+        let client = Client::new(&self.endpoint, self.token.clone(), Patience::default());
+        let listed = match list(&client, id) {
+            Ok(listed) => listed,
+            Err(fault) => {
                 return match self.cached(id) {
-                    Ok(folder) if !is_refused(&error) => {
-                        say!("warning: {}: the cached files", self.reason(id, &error));
+                    Ok(folder) if is_absent(&fault) => {
+                        say!("warning: {}: the cached files", self.reason(id, &fault));
                         Ok(folder)
                     }
-                    _ => Err(self.refusal(id, &error)),
+                    _ => Err(self.refusal(id, &fault)),
                 };
             }
         };
-        let files: Vec<&str> = info.siblings.iter().map(|file| &*file.rfilename).collect();
-        if !is_word(&info.sha) {
-            let message = format!("{}: expected the name of a commit", id.name);
-            return Err(exit::failure(exit::CHECKPOINT, message));
-        }
+        let commit = listed.sha.as_str();
+        let files: Vec<&str> = listed
+            .siblings
+            .iter()
+            .map(|file| &*file.rfilename)
+            .collect();
+        let store = self.store(id);
         // All files come from one commit, even if the branch moves meanwhile.
-        let commit = Id {
-            revision: &info.sha,
-            ..id
-        };
-        let folder = self.cache.repo(repository(commit)).pointer_path(&info.sha);
-        let remote = api.repo(repository(commit));
+        let folder = store.snapshot(commit);
         let get = |name: &str| -> Result<()> {
-            if !folder.join(name).is_file() {
-                let file = remote.download(name);
-                file.map_err(|error| self.refusal(id, &error))?;
+            if folder.join(name).is_file() {
+                return Ok(());
             }
-            Ok(())
+            let source = Source {
+                client: &client,
+                path: &format!("/{}/resolve/{commit}/{name}", id.name),
+                commit,
+                name,
+            };
+            let bar = progress::download(name);
+            let fetched = store.fetch(source, &|at, size| bar.show(at, size));
+            fetched.map_err(|fault| self.refusal(id, &fault))
         };
-        let listed = |name: &&&str| files.contains(*name);
+        let is_listed = |name: &&&str| files.contains(*name);
         let refused = |what| exit::failure(exit::CHECKPOINT, format!("{}: {what}", id.name));
         if id.file.is_none() && files.contains(&CONFIG) {
             get(CONFIG)?;
@@ -287,7 +311,7 @@ impl Hub {
             Checkpoint::check_architecture(&files).map_err(exit::refused)?;
         }
         let gguf = id.gguf(&files).map_err(refused)?;
-        let others = OTHERS.iter().filter(listed);
+        let others = OTHERS.iter().filter(is_listed);
         others.copied().try_for_each(get)?;
         match gguf {
             Some(file) => get(file)?,
@@ -298,20 +322,21 @@ impl Hub {
                 shards.iter().try_for_each(|shard| get(shard))?;
             }
         }
-        self.cache.repo(repository(id)).create_ref(&info.sha)?;
+        store.put_commit(id.revision, commit)?;
         Ok(gguf.map_or(folder.clone(), |file| folder.join(file)))
     }
 
     /// An error with one line and its exit code.
-    fn refusal(&self, id: Id<'_>, error: &ApiError) -> anyhow::Error {
-        let code = match error {
-            ApiError::IoError(_) | ApiError::LockAcquisition(_) => exit::IO,
-            _ if is_refused(error) => exit::NO_INPUT,
-            _ => exit::UNAVAILABLE,
+    fn refusal(&self, id: Id<'_>, fault: &Fault) -> anyhow::Error {
+        let code = match fault {
+            Fault::Disk(_) => exit::IO,
+            Fault::Refused(_) => exit::CHECKPOINT,
+            _ if is_refused(fault) => exit::NO_INPUT,
+            Fault::Status(_) | Fault::Network(_) => exit::UNAVAILABLE,
         };
-        let mut reason = self.reason(id, error);
-        if status(error).is_none() && code == exit::UNAVAILABLE {
-            let cache = self.cache.path().display();
+        let mut reason = self.reason(id, fault);
+        if matches!(fault, Fault::Network(_)) {
+            let cache = self.cache.display();
             reason.push_str(&format!(
                 "; without a network, give the folder of a copy (--model ./FOLDER), or put a copy of \
                  another machine's cache at {cache} and set HF_HUB_OFFLINE=1"
@@ -321,45 +346,65 @@ impl Hub {
     }
 
     /// The reason in one line.
-    fn reason(&self, id: Id<'_>, error: &ApiError) -> String {
-        let (name, revision, endpoint) = (id.name, id.revision, &self.endpoint);
-        match status(error) {
-            Some(404) => {
+    fn reason(&self, id: Id<'_>, fault: &Fault) -> String {
+        let (name, revision) = (id.name, id.revision);
+        let endpoint = without_password(&self.endpoint);
+        match fault {
+            Fault::Status(404) => {
                 format!("{name}: no such folder, and {endpoint} has no revision {revision} of it")
             }
-            Some(status @ (401 | 403)) => format!(
+            Fault::Status(status @ (401 | 403)) => format!(
                 "{name}: no such folder, and {endpoint} does not show it (status {status}): it \
                  does not exist, or needs an HF_TOKEN with access"
             ),
-            Some(status) => format!("{name}: {endpoint} answered with status {status}"),
-            None => {
-                let error = error.to_string().replace('\n', " ");
+            Fault::Status(status) => format!("{name}: {endpoint} answered with status {status}"),
+            Fault::Refused(what) => format!("{name}: the answer of {endpoint} is refused: {what}"),
+            Fault::Disk(error) => format!("{name}: {}: {error}", self.cache.display()),
+            Fault::Network(error) => {
+                let error = error.replace(&self.endpoint, &endpoint).replace('\n', " ");
+                let error = escaped(&error, "");
                 format!("{name}: no such folder, and not downloaded from {endpoint}: {error}")
             }
         }
     }
 }
 
-/// The HTTP status of the Hub's answer, if there was one.
-fn status(error: &ApiError) -> Option<u16> {
-    match error {
-        ApiError::RequestError(error) => match **error {
-            ureq::Error::StatusCode(status) => Some(status),
-            _ => None,
-        },
-        ApiError::TooManyRetries(last) => status(last),
-        _ => None,
+/// The files of a revision, as the Hub lists them.
+#[derive(Debug, Deserialize)]
+struct Listed {
+    /// The revision's commit.
+    sha: String,
+    siblings: Vec<Sibling>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Sibling {
+    rfilename: String,
+}
+
+/// The files of `id`.
+fn list(client: &Client, id: Id<'_>) -> Result<Listed, Fault> {
+    let revision = id.revision.replace('/', "%2F");
+    let text = client.list(&format!("/api/models/{}/revision/{revision}", id.name))?;
+    let listed: Listed = serde_json::from_str(&text)
+        .map_err(|error| Fault::Refused(format!("the list of files: {error}")))?;
+    if is_digest(&listed.sha) {
+        return Ok(listed);
     }
+    let found: String = listed.sha.chars().take(200).collect();
+    Err(Fault::Refused(format!(
+        "sha: expected 40 or 64 hexadecimal digits, found {found:?}"
+    )))
+}
+
+/// Whether the Hub cannot be asked now.
+fn is_absent(fault: &Fault) -> bool {
+    matches!(fault, Fault::Status(_) | Fault::Network(_)) && !is_refused(fault)
 }
 
 /// Whether the Hub's status means that this user cannot see such a model.
-fn is_refused(error: &ApiError) -> bool {
-    matches!(status(error), Some(401 | 403 | 404))
-}
-
-fn repository(id: Id<'_>) -> Repo {
-    let (name, revision) = (id.name.to_owned(), id.revision.to_owned());
-    Repo::with_revision(name, RepoType::Model, revision)
+fn is_refused(fault: &Fault) -> bool {
+    matches!(fault, Fault::Status(401 | 403 | 404))
 }
 
 /// The shards that the index in `folder` names. None if it is faulty: loading says why.
@@ -369,5 +414,7 @@ fn shards_of(folder: &Path) -> Vec<String> {
     shards
 }
 
+#[cfg(test)]
+mod hostile;
 #[cfg(test)]
 mod tests;

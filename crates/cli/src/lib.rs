@@ -31,6 +31,7 @@ mod supervisor;
 mod telemetry;
 #[cfg(test)]
 mod tests;
+mod trial;
 mod watchdog;
 
 use std::io::Write;
@@ -69,7 +70,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             let mut command = Cli::command();
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut command, "asynclane", &mut script);
-            let _ = std::io::stdout().write_all(&script);
+            console::note(std::io::stdout().write_all(&script));
             Ok(())
         }
     }

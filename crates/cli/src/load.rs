@@ -2,6 +2,7 @@
 
 mod draft;
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use model::{
     ModelExecutor, ModelInfo, TileSupport, TokenizerJson, WeightDtype,
 };
 use step::Executor;
-use text::{Message, Tokenizer, TokenizerFiles};
+use text::{Conversation, Message, Tokenizer, TokenizerFiles};
 
 use demo::checkpoint::{ALL, DEMO, Embedded, FILTER};
 
@@ -24,6 +25,7 @@ use crate::exit;
 use crate::hub;
 use crate::kv;
 use crate::memory::{self, Needs};
+use crate::names::escaped;
 use crate::progress;
 
 pub use draft::DraftModel;
@@ -134,9 +136,9 @@ pub fn load(config: &Config) -> Result<Loaded> {
     let placed = placed(config, (surveyed, tokens), beside)?;
     let draft = draft.map(draft::Chosen::load).transpose()?;
     let info = placed.info;
-    let tokenizer = Arc::new(prepare(words, &info));
+    let tokenizer = Arc::new(prepare(words, &info, config)?);
     for warning in &placed.warnings {
-        say!("warning: {warning}");
+        say!("warning: {}", escaped(&warning.to_string(), ""));
     }
     let is_demo = Embedded::named(&config.model.path).is_some();
     let folder = hub::served_name(&config.model.path);
@@ -365,6 +367,7 @@ pub fn engine_config(config: &Config, loaded: &Loaded) -> EngineConfig {
         row_budget: config.engine.row_budget,
         long_quantum: config.long_quantum(),
         prefill_chunk: config.engine.prefill_chunk,
+        grammar_timeout: config.grammar_timeout(),
         prefix_cache: config.engine.prefix_cache,
         max_model_len: Some(loaded.max_model_len(config)),
         classes: loaded.tokenizer.classes(),
@@ -422,12 +425,18 @@ fn tokenizer(files: &TokenizerFiles) -> Result<Tokenizer> {
     Tokenizer::new(files).map_err(|error| exit::failure(exit::CHECKPOINT, error.to_string()))
 }
 
-/// Sets the mask token, if the model has one; often only config.json names it.
-fn prepare(mut tokenizer: Tokenizer, info: &ModelInfo) -> Tokenizer {
+/// Sets the mask token, if the model has one; often only config.json names it. Then cuts the names of
+/// control tokens, if configured.
+fn prepare(mut tokenizer: Tokenizer, info: &ModelInfo, config: &Config) -> Result<Tokenizer> {
     if let Some(mask) = info.mask {
         tokenizer.set_mask_id(mask);
     }
-    tokenizer
+    if config.text.split_control_tokens {
+        let refused = |error| format!("text.split_control_tokens: {error}");
+        let cut = tokenizer.split_control_tokens();
+        cut.map_err(|error| exit::failure(exit::CONFIG, refused(error)))?;
+    }
+    Ok(tokenizer)
 }
 
 fn stop_tokens(tokenizer: &Tokenizer, info: &ModelInfo) -> Vec<u32> {
@@ -454,8 +463,11 @@ pub fn chat_ids(content: &str, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
         content: content.to_owned(),
         ..Message::default()
     };
-    let text = tokenizer.chat_template()?.render(&[message], true)?;
-    Ok(tokenizer.encode(&text, false)?)
+    let chat = tokenizer.marked(Cow::Owned(Conversation::new(vec![message])));
+    let text = tokenizer
+        .chat_template()?
+        .render_conversation(&chat, true)?;
+    Ok(tokenizer.encode_chat(&text)?)
 }
 
 #[cfg(test)]

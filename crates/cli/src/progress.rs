@@ -35,6 +35,30 @@ impl Drop for Shown {
     }
 }
 
+/// A bar on standard error for the download of the file `name`, if that is a terminal.
+pub fn download(name: &str) -> Download {
+    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
+    let style = "  {msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {eta}";
+    bar.set_style(ProgressStyle::with_template(style).expect("the template is valid"));
+    bar.set_message(name.to_owned());
+    Download(Shown(bar))
+}
+
+/// The bar of a download, which clears itself when dropped.
+pub struct Download(Shown);
+
+impl Download {
+    /// `at` of `size` bytes are there. A short file has no bar.
+    pub fn show(&self, at: u64, size: u64) {
+        let Shown(bar) = &self.0;
+        if bar.is_hidden() && size >= SHORT && std::io::stderr().is_terminal() {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        bar.set_length(size);
+        bar.set_position(at);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -23,6 +23,7 @@ use crate::memory::size;
 use crate::signals::Signals;
 use crate::supervisor;
 use crate::telemetry::{LogFilter, Telemetry};
+use crate::trial;
 use crate::watchdog::Watchdog;
 
 /// Time for blocking work, and then for the engine thread, to end after the drain.
@@ -31,9 +32,13 @@ const END: Duration = Duration::from_secs(3);
 /// Serves until SIGTERM or SIGINT, drains, and returns.
 ///
 /// # Errors
-/// A configuration, checkpoint or address that cannot be used.
+/// A configuration, checkpoint or address that cannot be used; a model whose first forward pass fails.
 pub fn run(args: &ServeArgs) -> Result<()> {
-    run_with(args, load::load)
+    run_with(args, |config| {
+        let mut loaded = load::load(config)?;
+        trial::run(&mut loaded, config)?;
+        Ok(loaded)
+    })
 }
 
 /// As [`run`], over what `load` returns.
@@ -174,7 +179,7 @@ fn api_keys(config: &Config, args: &ServeArgs) -> Result<ApiKeys> {
 pub fn settings(config: &Config, keys: ApiKeys, address: SocketAddr) -> Settings {
     Settings {
         // Without API keys, a loopback server checks Host and Origin.
-        local_only: keys.is_empty() && address.ip().is_loopback(),
+        local_only: keys.is_empty() && address.ip().to_canonical().is_loopback(),
         keys,
         playground: config.server.playground,
         reject_unknown_fields: config.rejects_unknown_fields(),
@@ -186,6 +191,7 @@ pub fn settings(config: &Config, keys: ApiKeys, address: SocketAddr) -> Settings
         stall_after: Duration::from_secs(config.engine.stall_after),
         drain_delay: Duration::from_secs(config.server.drain_delay),
         drain_timeout: Duration::from_secs(config.server.drain_timeout),
+        grammar_timeout: config.grammar_timeout(),
         cors: config.server.cors,
         ..Settings::default()
     }
@@ -280,7 +286,7 @@ fn log(loaded: &Loaded, (address, keys): (SocketAddr, usize)) {
     if let Some(DeviceMemory { weights, step, kv }) = loaded.memory {
         tracing::info!(weights, step, kv, "bytes of the device's memory");
     }
-    if keys == 0 && !address.ip().is_loopback() {
+    if keys == 0 && !address.ip().to_canonical().is_loopback() {
         tracing::warn!(%address, "no API keys: everybody who can reach the address can use the server");
     }
 }

@@ -6,9 +6,10 @@ mod unix;
 mod windows;
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
@@ -118,31 +119,75 @@ async fn handle(
 /// What SIGHUP does.
 struct Reload {
     run: Arc<dyn Fn() + Send + Sync>,
-    runs: Arc<AtomicBool>,
+    /// When the present one began.
+    since: Arc<Mutex<Option<Instant>>>,
+    /// Time after which one that does not end is given up: it reads a pipe that nobody writes.
+    limit: Duration,
 }
 
 impl Reload {
     fn new(run: impl Fn() + Send + Sync + 'static) -> Self {
         Self {
             run: Arc::new(run),
-            runs: Arc::new(AtomicBool::new(false)),
+            since: Arc::default(),
+            limit: Duration::from_secs(10),
         }
     }
 
     /// Reads files, and a file may block: the thread of the signals does not wait.
     fn start(&self) {
-        if self.runs.swap(true, Ordering::Relaxed) {
-            return;
+        let begun = Instant::now();
+        let mut since = lock(&self.since);
+        match *since {
+            Some(before) if before.elapsed() < self.limit => return,
+            Some(_) => tracing::error!("SIGHUP: the last reload does not end and is given up"),
+            None => {}
         }
-        let (run, runs) = (Arc::clone(&self.run), Arc::clone(&self.runs));
+        *since = Some(begun);
+        drop(since);
+        let (run, since) = (Arc::clone(&self.run), Arc::clone(&self.since));
         let thread = std::thread::Builder::new().name("reload".to_owned());
         let started = thread.spawn(move || {
             run();
-            runs.store(false, Ordering::Relaxed);
+            lock(&since).take_if(|present| *present == begun);
         });
         if let Err(error) = started {
-            self.runs.store(false, Ordering::Relaxed);
+            lock(&self.since).take();
             tracing::error!(%error, "reloading failed");
         }
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A reload that never ends is given up at the first signal after its time; one that runs is not
+    /// disturbed.
+    #[test]
+    fn a_reload_that_does_not_end_prevents_no_later_one() {
+        let (begun, begins) = mpsc::channel();
+        let (gate, shut) = mpsc::channel::<()>();
+        let shut = Mutex::new(shut);
+        let run = move || {
+            begun.send(()).unwrap();
+            // A second one ends at once.
+            if let Ok(shut) = shut.try_lock() {
+                let _ = shut.recv();
+            }
+        };
+        let mut reload = Reload::new(run);
+        reload.start();
+        begins.recv().unwrap();
+        reload.start();
+        assert!(begins.try_recv().is_err(), "two at once");
+        reload.limit = Duration::ZERO;
+        reload.start();
+        begins.recv().unwrap();
+        drop(gate);
     }
 }

@@ -1,6 +1,7 @@
 //! The log on standard error, and tracing spans and metrics for a collector (OTLP over HTTP).
 
 mod export;
+mod lines;
 
 use std::io::IsTerminal;
 use std::sync::{Arc, OnceLock};
@@ -19,6 +20,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
 use crate::config::{Config, LogFormat};
+use lines::Lines;
 
 /// What is exported, with the variables that enable it beside the configuration and the one that
 /// disables it (`none`).
@@ -33,12 +35,13 @@ const BOTH: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 /// The filter of the running log, which can be replaced.
 pub type LogFilter = reload::Handle<EnvFilter, Registry>;
 
-/// Running telemetry; dropping it exports the last spans and metrics.
+/// Running telemetry; dropping it exports the last spans and metrics and writes the last lines.
 pub struct Telemetry {
     filter: LogFilter,
     spans: Option<SdkTracerProvider>,
     metrics: Option<SdkMeterProvider>,
     counters: Arc<OnceLock<SpanCounters>>,
+    lines: Lines,
 }
 
 impl Telemetry {
@@ -70,17 +73,21 @@ impl Telemetry {
                 .with_location(false)
                 .with_threads(false)
         });
+        let lines = Lines::new(std::io::stderr(), Arc::clone(&counters))?;
         let (layer, filter) = reload::Layer::new(filter);
         tracing_subscriber::registry()
             .with(layer)
-            .with(log(format))
+            .with(log(format, lines.clone()))
             .with(spans)
             .init();
+        // The standard library's own would write to standard error and wait for its reader.
+        std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
         Ok(Self {
             filter,
             spans: provider,
             metrics,
             counters,
+            lines,
         })
     }
 
@@ -89,7 +96,7 @@ impl Telemetry {
         self.filter.clone()
     }
 
-    /// Counts spans in `counters` from now on.
+    /// Counts spans and lost lines in `counters` from now on.
     pub fn count(&self, counters: &SpanCounters) {
         let _ = self.counters.set(counters.clone());
     }
@@ -104,6 +111,7 @@ impl Drop for Telemetry {
         if let Some(metrics) = &self.metrics {
             let _ = metrics.shutdown();
         }
+        self.lines.flush();
     }
 }
 
@@ -114,11 +122,11 @@ fn is_wanted(endpoint: &str, (enables, disables): (&str, &str)) -> bool {
     !is_off && (!endpoint.is_empty() || [BOTH, enables].into_iter().any(is_given))
 }
 
-fn log<S>(format: LogFormat) -> Box<dyn Layer<S> + Send + Sync>
+fn log<S>(format: LogFormat, lines: Lines) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let layer = tracing_subscriber::fmt::layer().with_writer(lines);
     match format {
         LogFormat::Text => layer.with_ansi(std::io::stderr().is_terminal()).boxed(),
         LogFormat::Json => layer

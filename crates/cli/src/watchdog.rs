@@ -4,7 +4,7 @@
 use std::fmt;
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::{Monitor, Pulse};
 
@@ -36,8 +36,16 @@ impl Watchdog {
         let (stop, stopped) = mpsc::channel();
         let thread = std::thread::Builder::new().name("watchdog".to_owned());
         thread.spawn(move || {
-            if let Some(fault) = watch(|| monitor.pulse(), limit, LOOK, &stopped) {
+            let clock = Instant::now();
+            let looks = Looks {
+                pulse: || monitor.pulse(),
+                clock: || clock.elapsed(),
+                pause: |time| monitor.pause(time),
+            };
+            if let Some(fault) = watch(looks, limit, LOOK, &stopped) {
                 let (line, code) = last_words(fault, monitor.lost());
+                // Also if nobody reads the line.
+                exit::bound();
                 say!("asynclane: {line}; the process ends");
                 exit::at_once(code);
             }
@@ -54,17 +62,34 @@ fn last_words(fault: Fault, lost: Option<&str>) -> (String, u8) {
     }
 }
 
-/// The first fault; `None` if it was told to stop.
+/// What the watchdog looks at.
+struct Looks<P, C, T> {
+    pulse: P,
+    /// The time since any fixed moment.
+    clock: C,
+    /// Told of a time in which the process did not run.
+    pause: T,
+}
+
+/// The first fault; `None` if it was told to stop. A look that comes late by more than a few means that
+/// the process did not run (SIGSTOP, a paused container): this time is not the engine's.
 fn watch(
-    pulse: impl Fn() -> Pulse,
+    looks: Looks<impl Fn() -> Pulse, impl Fn() -> Duration, impl Fn(Duration)>,
     limit: Duration,
     look: Duration,
     stopped: &Receiver<()>,
 ) -> Option<Fault> {
     let watched = supervisor::watches();
     let mut last = None;
+    let mut seen = (looks.clock)();
     while stopped.recv_timeout(look) == Err(RecvTimeoutError::Timeout) {
-        let fault = fault(pulse(), limit);
+        let now = (looks.clock)();
+        let late = now.saturating_sub(seen + look);
+        if late > 4 * look {
+            (looks.pause)(late);
+        }
+        seen = now;
+        let fault = fault((looks.pulse)(), limit);
         // Clients whose sequences ended with the engine get their errors in between.
         if fault.is_some() && last == Some(Fault::Dead)
             || matches!(fault, Some(Fault::Stuck { .. }))
@@ -130,7 +155,38 @@ mod tests {
             }
             seen[look.min(seen.len() - 1)]
         };
-        (watch(next, limit, NOW, &stopped), looks.get())
+        let looked = Looks {
+            pulse: next,
+            clock: || Duration::ZERO,
+            pause: |_| panic!("no time passes"),
+        };
+        (watch(looked, limit, NOW, &stopped), looks.get())
+    }
+
+    #[test]
+    fn time_in_which_the_process_does_not_run_is_not_the_engines() {
+        let (stop, stopped) = mpsc::channel();
+        // Two looks in time, one after a pause, one in time.
+        let times = [0, 1, 3, 903, 904].map(Duration::from_millis);
+        let (at, stop) = (Cell::new(0), Cell::new(Some(stop)));
+        let paused = Cell::new(Duration::ZERO);
+        let looks = Looks {
+            pulse: || Pulse {
+                age: times[at.get() - 1].saturating_sub(paused.get()),
+                alive: true,
+            },
+            clock: || {
+                at.set(at.get() + 1);
+                if at.get() == times.len() {
+                    drop(stop.take());
+                }
+                times[at.get() - 1]
+            },
+            pause: |time| paused.set(paused.get() + time),
+        };
+        let limit = Duration::from_millis(300);
+        assert_eq!(watch(looks, limit, NOW, &stopped), None);
+        assert_eq!((at.get(), paused.get()), (5, Duration::from_millis(899)));
     }
 
     #[test]

@@ -97,6 +97,7 @@ impl Load {
             row_budget: 2048,
             long_quantum: 1024,
             prefill_chunk: 512,
+            grammar_timeout: Duration::ZERO,
             prefix_cache: true,
             max_model_len: None,
             wait_order: Arc::new(ByPriority),

@@ -1,6 +1,7 @@
 //! What the engine is told when it is built.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use decode::{Filter, TokenClasses};
 
@@ -30,6 +31,10 @@ pub struct EngineConfig {
     /// Whether a sequence leaves the K/V of its sealed pages to sequences that begin with the same
     /// tokens. No effect under full attention, where K/V depend on later tokens.
     pub prefix_cache: bool,
+    /// Longest time that a grammar may work on one step of a sequence. A sequence whose grammar takes
+    /// longer is refused, and the thread that works on it is replaced. Zero = no limit. Never has an
+    /// effect on a text.
+    pub grammar_timeout: Duration,
     /// Most positions of a sequence; `None` = the model's own limit.
     pub max_model_len: Option<u32>,
     /// The order in which waiting sequences start: [`ByPriority`](crate::ByPriority) or another.

@@ -17,7 +17,7 @@ use crate::event::Event;
 use crate::guarded::guarded;
 use crate::handle::{Handle, Shared, Submission};
 use crate::places::Place;
-use crate::pool::Pool;
+use crate::pool::{GivenUp, Pool, PoolLoad};
 use crate::report::Observer;
 use crate::sequence::SequenceId;
 
@@ -50,7 +50,8 @@ pub fn spawn_with_drafter(
     if drafter.is_some() {
         engine.hand_out_drafts();
     }
-    let (handle, inbox, shared) = Handle::new(engine.limits());
+    let pool = Pool::new(config.grammar_timeout)?;
+    let (handle, inbox, shared) = Handle::new(engine.limits(), pool.monitor());
     let driver = Driver {
         engine,
         executor,
@@ -58,7 +59,7 @@ pub fn spawn_with_drafter(
         observer,
         inbox,
         shared,
-        pool: Pool::new()?,
+        pool,
         clients: HashMap::new(),
         output: BatchOutput::default(),
         started: Instant::now(),
@@ -71,6 +72,9 @@ pub fn spawn_with_drafter(
     let joined = thread.spawn(move || driver.run())?;
     Ok((handle, joined))
 }
+
+/// Why a sequence whose grammar takes too long is refused.
+const LATE: &str = "the grammar takes too long";
 
 /// Longest wait for jobs between two passes.
 const LONGEST_GATHER: Duration = Duration::from_millis(20);
@@ -108,6 +112,7 @@ impl Driver {
         while self.receive() {
             self.cancel_abandoned();
             self.gather();
+            self.give_up_jobs();
             self.blocked = !self.step() && self.pool.is_busy();
             // Before the events are handed out, so that a client that has its answer finds it in
             // the metrics.
@@ -174,9 +179,15 @@ impl Driver {
             if closed && (self.engine.is_idle() || !self.pool.is_busy()) {
                 return false;
             }
-            match until.map(|until| until.saturating_duration_since(Instant::now())) {
+            if self.give_up_jobs() {
+                return true;
+            }
+            let now = Instant::now();
+            let first = [until, self.pool.next_look()].into_iter().flatten().min();
+            match first.map(|first| first.saturating_duration_since(now)) {
                 None => std::thread::park(),
-                Some(Duration::ZERO) => return !closed,
+                Some(Duration::ZERO) if until.is_some_and(|until| until <= now) => return !closed,
+                Some(Duration::ZERO) => {}
                 Some(rest) => std::thread::park_timeout(rest),
             }
         }
@@ -194,6 +205,37 @@ impl Driver {
                 return;
             }
         }
+    }
+
+    /// Ends the sequences whose grammars take too long; false if there are none.
+    fn give_up_jobs(&mut self) -> bool {
+        let now = Instant::now();
+        if !self.pool.is_due(now) {
+            return false;
+        }
+        let GivenUp { late, left } = self.pool.give_up(now);
+        let ended = !late.is_empty() || !left.is_empty();
+        let PoolLoad {
+            stuck, most_stuck, ..
+        } = self.pool.monitor().load();
+        if !late.is_empty() {
+            let sequences = late.len();
+            tracing::error!(
+                sequences,
+                stuck,
+                most_stuck,
+                "a grammar is given up: {LATE}"
+            );
+        }
+        for id in late {
+            let message = LATE.to_owned();
+            self.engine.end(id, Event::Refused { message });
+        }
+        for id in left {
+            let message = format!("no thread is left for its grammar: {stuck} are stuck");
+            self.engine.end(id, Event::Failed { message });
+        }
+        ended
     }
 
     /// Gives the engine's jobs to the pool.

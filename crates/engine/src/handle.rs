@@ -10,6 +10,7 @@ use crate::event::Event;
 use crate::heartbeat::{Heartbeat, Monitor, Pulse};
 use crate::limits::Limits;
 use crate::places::{Place, Places};
+use crate::pool::{PoolLoad, PoolMonitor};
 use crate::request::{Refusal, Request};
 
 /// A cheap, cloneable sender of requests to the engine thread. The thread ends once every
@@ -20,6 +21,7 @@ pub struct Handle {
     places: Arc<Places>,
     shared: Arc<Shared>,
     limits: Limits,
+    grammars: PoolMonitor,
 }
 
 /// What the engine thread publishes: counters once a step, and its sign of life.
@@ -69,7 +71,10 @@ pub struct Load {
 }
 
 impl Handle {
-    pub(crate) fn new(limits: Limits) -> (Self, mpsc::Receiver<Submission>, Arc<Shared>) {
+    pub(crate) fn new(
+        limits: Limits,
+        grammars: PoolMonitor,
+    ) -> (Self, mpsc::Receiver<Submission>, Arc<Shared>) {
         let places = Arc::new(Places::new(limits.max_waiting));
         let (inbox, outbox) = mpsc::channel(as_index(places.capacity()).max(1));
         let shared = Arc::new(Shared::default());
@@ -79,6 +84,7 @@ impl Handle {
                 places,
                 shared: Arc::clone(&shared),
                 limits,
+                grammars,
             },
             outbox,
             shared,
@@ -145,6 +151,11 @@ impl Handle {
     /// What the engine thread does now.
     pub fn pulse(&self) -> Pulse {
         self.shared.heartbeat.pulse()
+    }
+
+    /// What the threads that ask grammars do now. Never waits for the engine thread or a grammar.
+    pub fn grammar_threads(&self) -> PoolLoad {
+        self.grammars.load()
     }
 
     /// Reads the pulse without keeping the engine thread running.

@@ -7,12 +7,15 @@ use std::time::{Duration, Instant};
 /// Value of `since` while the engine waits for a request.
 const IDLE: u64 = 0;
 
-/// Written by the engine thread alone.
+/// Written by the engine thread alone, but for pauses.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
     epoch: Instant,
     /// Milliseconds after `epoch`, plus 1, at which the present step began; [`IDLE`] without work.
     since: AtomicU64,
+    /// Milliseconds in which the process did not run: in all, and before the present step.
+    paused: AtomicU64,
+    paused_before: AtomicU64,
     ended: AtomicBool,
     lost: OnceLock<String>,
 }
@@ -22,6 +25,8 @@ impl Default for Heartbeat {
         Self {
             epoch: Instant::now(),
             since: AtomicU64::new(IDLE),
+            paused: AtomicU64::new(0),
+            paused_before: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             lost: OnceLock::new(),
         }
@@ -31,6 +36,8 @@ impl Default for Heartbeat {
 impl Heartbeat {
     /// A step begins.
     pub(crate) fn beat(&self) {
+        let paused = self.paused.load(Ordering::Relaxed);
+        self.paused_before.store(paused, Ordering::Relaxed);
         self.since.store(self.now() + 1, Ordering::Relaxed);
     }
 
@@ -52,7 +59,12 @@ impl Heartbeat {
     pub(crate) fn pulse(&self) -> Pulse {
         let age = match self.since.load(Ordering::Relaxed) {
             IDLE => 0,
-            since => self.now().saturating_sub(since - 1),
+            since => {
+                let paused = self.paused.load(Ordering::Relaxed);
+                let before = self.paused_before.load(Ordering::Relaxed);
+                let age = self.now().saturating_sub(since - 1);
+                age.saturating_sub(paused.saturating_sub(before))
+            }
         };
         Pulse {
             alive: !self.ended.load(Ordering::Relaxed),
@@ -85,6 +97,13 @@ impl Monitor {
         self.0.pulse()
     }
 
+    /// Tells that the process did not run for `time` (SIGSTOP, a paused container). The present step is
+    /// as much younger.
+    pub fn pause(&self, time: Duration) {
+        let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.0.paused.fetch_add(time, Ordering::Relaxed);
+    }
+
     /// Why the engine's device is of no use any more, if the thread has ended or ends for that
     /// ([`step::Executor::lost`]).
     pub fn lost(&self) -> Option<&str> {
@@ -95,6 +114,19 @@ impl Monitor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pause_makes_the_present_step_younger_and_no_other() {
+        let monitor = Monitor(Arc::default());
+        monitor.0.beat();
+        let hour = Duration::from_secs(3600);
+        monitor.pause(hour);
+        assert_eq!(monitor.pulse().age, Duration::ZERO);
+        monitor.0.beat();
+        let long = Duration::from_millis(5);
+        std::thread::sleep(long);
+        assert!(monitor.pulse().age >= Duration::from_millis(4));
+    }
 
     #[test]
     fn the_age_grows_in_a_step_and_is_0_without_one() {

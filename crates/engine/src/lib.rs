@@ -4,6 +4,7 @@
 #![warn(clippy::as_conversions)]
 
 pub mod cache;
+mod client_queue;
 mod config;
 pub mod decoding;
 mod draft_job;
@@ -27,6 +28,7 @@ mod sequence;
 mod step;
 
 pub use self::step::StepPlan;
+pub use client_queue::ClientQueue;
 pub use config::{Capabilities, EngineConfig};
 pub use draft_job::{DraftJob, Drafts};
 pub use drafts::Drafter;
@@ -40,6 +42,8 @@ pub use handle::{EventStream, Handle, Load, SubmitError};
 pub use heartbeat::{Monitor, Pulse};
 pub use limits::{Limits, NEEDS_OWN_ROWS};
 pub use nearest::did_you_mean;
+pub use places::{Place, Places};
+pub use pool::PoolLoad;
 pub use report::{ByKind, ByRole, FinishedSequence, Gauges, Observer, PhaseTimes, StepReport};
 pub use request::{ClientId, Penalties, Refusal, Request};
 pub use scheduler::{ByPriority, Rank, WaitOrder};

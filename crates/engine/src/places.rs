@@ -14,7 +14,7 @@ const COUNTERS: usize = 1024;
 /// A queue of `most` places. A client that holds at most an eighth of them finds further places, half
 /// as many as the queue has, so that a flood of one client does not shut others out.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub struct Places {
     most: u32,
     taken: AtomicU32,
     by_client: Box<[AtomicU32]>,
@@ -22,13 +22,14 @@ pub(crate) struct Places {
 
 /// A place; given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct Place {
     places: Arc<Places>,
     client: ClientId,
 }
 
 impl Places {
-    pub(crate) fn new(most: u32) -> Self {
+    /// A queue of `most` places.
+    pub fn new(most: u32) -> Self {
         Self {
             most,
             taken: AtomicU32::new(0),
@@ -39,12 +40,12 @@ impl Places {
     }
 
     /// Most places that all clients together can hold.
-    pub(crate) fn capacity(&self) -> u32 {
+    pub fn capacity(&self) -> u32 {
         self.most.saturating_add(self.most / 2)
     }
 
     /// A place for a sequence of `client`, if there is one.
-    pub(crate) fn take(self: &Arc<Self>, client: ClientId) -> Option<Place> {
+    pub fn take(self: &Arc<Self>, client: ClientId) -> Option<Place> {
         let own = self.of(client).fetch_add(1, Ordering::Relaxed) + 1;
         let limit = match own <= self.most / 8 {
             true => self.capacity(),

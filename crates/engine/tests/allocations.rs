@@ -28,6 +28,7 @@ fn engine(readout: Readout) -> (Engine, SimExecutor) {
         row_budget: 100_000,
         long_quantum: 100_000,
         prefill_chunk: 0,
+        grammar_timeout: Duration::ZERO,
         prefix_cache: true,
         max_model_len: None,
         wait_order: Arc::new(ByPriority),

@@ -34,8 +34,9 @@ pub(crate) fn ids(prompt: &str, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
     );
     conversation.tools = tools.as_array().cloned().unwrap_or_default();
     let template = tokenizer.chat_template()?;
-    if !template.has_tools() {
-        let format = ToolFormat::of_template(template.source());
+    if !template.has_tools(!conversation.tools.is_empty()) {
+        let format = ToolFormat::of_template(template.tool_source());
+        let format = format.unwrap_or(ToolFormat::Hermes);
         conversation = plain_conversation(&conversation, format);
     }
     let text = template.render_conversation(&conversation, true)?;

@@ -84,13 +84,19 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// How the model writes calls.
+    /// How the model writes calls, as far as it is known.
     pub fn tool_format(&self) -> ToolFormat {
-        self.model.formats.tools.unwrap_or_else(|| {
-            let template = self.tokenizer.chat_template();
-            let source = template.map_or("", ChatTemplate::source);
-            ToolFormat::of_template(source)
-        })
+        self.known_tool_format().unwrap_or(ToolFormat::Hermes)
+    }
+
+    /// How the model writes calls.
+    ///
+    /// # Errors
+    /// The mark of a format that the chat template shows and the server does not write.
+    pub fn known_tool_format(&self) -> Result<ToolFormat, &'static str> {
+        let template = self.tokenizer.chat_template();
+        let found = || ToolFormat::of_template(template.map_or("", ChatTemplate::tool_source));
+        self.model.formats.tools.map_or_else(found, Ok)
     }
     /// The decoder of a request that names none and asks for `features`.
     ///

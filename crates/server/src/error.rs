@@ -61,6 +61,8 @@ pub enum ErrorCode {
     EngineStopped,
     /// The engine has been in one step for too long.
     EngineStalled,
+    /// Too many threads of a pool do work that does not end.
+    ThreadsStuck,
 }
 
 impl ErrorCode {
@@ -104,6 +106,7 @@ impl ErrorCode {
             Self::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "shutting_down"),
             Self::EngineStopped => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "internal_error"),
             Self::EngineStalled => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "engine_stalled"),
+            Self::ThreadsStuck => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "threads_stuck"),
         }
     }
 }
@@ -216,6 +219,17 @@ impl ApiError {
         Self {
             retry_after: Some(5),
             ..Self::new(ErrorCode::EngineStalled, message)
+        }
+    }
+
+    /// `stuck` threads of `pool` do work that does not end.
+    pub fn threads_stuck(pool: &str, stuck: u32) -> Self {
+        let message = format!(
+            "{stuck} threads of the pool `{pool}` do work that does not end, and it takes no more"
+        );
+        Self {
+            retry_after: Some(30),
+            ..Self::new(ErrorCode::ThreadsStuck, message)
         }
     }
 

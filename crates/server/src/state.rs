@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use engine::Pulse;
+use engine::{PoolLoad, Pulse};
 
 use crate::backend::Backend;
 use crate::error::ApiError;
@@ -44,12 +44,12 @@ impl AppState {
         let inner = Inner {
             bytes: BytesInFlight::new(&settings),
             keys: KeyRing::new(settings.keys.clone()),
+            pools: Pools::new(&settings),
             settings,
             backend: OnceLock::new(),
             shutdown: Shutdown::new(),
             ids: Ids::new(),
             grammars: GrammarCache::default(),
-            pools: Pools::new(),
             waiting_tokens: WaitingTokens::default(),
             paths: Mutex::default(),
         };
@@ -133,6 +133,14 @@ impl AppState {
 
     pub(crate) fn ids(&self) -> &Ids {
         &self.inner.ids
+    }
+
+    /// The pools of threads by name, with what they do now.
+    pub(crate) fn pool_loads(&self) -> Vec<(&'static str, PoolLoad)> {
+        let own = self.pools().all().map(|pool| (pool.name(), pool.load()));
+        let engine = self.inner.backend.get();
+        let engine = engine.map(|backend| ("grammar", backend.engine.grammar_threads()));
+        own.into_iter().chain(engine).collect()
     }
 
     /// Time since the engine's present step began; 0 while it waits or the model is loading.

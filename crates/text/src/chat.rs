@@ -2,20 +2,22 @@
 
 mod conversation;
 mod guard;
+mod jinja;
 mod meter;
+mod methods;
 mod program;
+mod today;
 mod variables;
 
 use std::error::Error as _;
 
 use minijinja::machinery::{eval, make_string_output};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Serde};
+use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value, context, escape_formatter};
 
 use crate::TextError;
 use crate::error::one_line;
-use crate::python_json::to_json;
 use conversation::Scene;
 pub use conversation::{Conversation, Message, PastCall};
 use program::Program;
@@ -39,14 +41,16 @@ pub struct ChatTemplate {
     source: String,
     environment: Environment<'static>,
     program: Program,
+    /// The template of chats with tools, if it is another one.
+    for_tools: Option<Box<ChatTemplate>>,
 }
 
 impl ChatTemplate {
-    /// Compiles `source`. `roles` maps names (`bos_token`, ...) to special tokens; the template
-    /// can use them as variables. `file` is used in error messages only.
+    /// Compiles `source` and tries it. `roles` maps names (`bos_token`, ...) to special tokens; the
+    /// template can use them as variables. `file` is used in error messages only.
     ///
     /// # Errors
-    /// If the template is too large, too deep, or not valid.
+    /// If the template is too large, too deep, not valid, or fails for every chat.
     pub(crate) fn new(
         file: &str,
         source: String,
@@ -67,7 +71,6 @@ impl ChatTemplate {
         environment.set_fuel(Some(FUEL));
         guard::install(&mut environment);
         environment.add_function("raise_exception", raise_exception);
-        environment.add_filter("tojson", tojson);
         for (role, text) in roles {
             environment.add_global(*role, text.as_str());
         }
@@ -78,28 +81,79 @@ impl ChatTemplate {
             file: file.to_owned(),
             source,
             environment,
+            for_tools: None,
         };
-        // A template that exceeds a limit for the shortest chat does so for every chat.
-        let shortest = Scene {
-            messages: &[Message::new("user", "a")],
-            tools: &[],
-            variables: &[],
-        };
-        match template.attempt(shortest, true) {
-            Err(Failure::Exceeded(reason)) => Err(TextError::malformed(file, reason)),
-            _ => Ok(template),
+        match template.fault() {
+            Some(reason) => Err(TextError::malformed(file, reason)),
+            None => Ok(template),
         }
     }
 
-    /// The template source as stored in the file.
+    /// This template for chats without tools, and `other` for those with tools.
+    pub(crate) fn with_tools(self, other: Self) -> Self {
+        Self {
+            for_tools: Some(Box::new(other)),
+            ..self
+        }
+    }
+
+    /// Why the template can answer no chat. One that exceeds a limit for the shortest chat does so
+    /// for every chat; one that fails otherwise may need tools or a system text.
+    fn fault(&self) -> Option<String> {
+        let messages = [Message::new("system", "a"), Message::new("user", "a")];
+        let tool = serde_json::json!({
+            "type": "function",
+            "function": {"name": "f", "description": "a", "parameters": {
+                "type": "object", "properties": {"a": {"type": "string", "description": "a"}},
+            }},
+        });
+        let tools = [tool];
+        let scenes = [
+            (1, &tools[..0]),
+            (0, &tools[..0]),
+            (1, &tools[..]),
+            (0, &tools[..]),
+        ];
+        let mut fault = None;
+        for (first, tools) in scenes {
+            let scene = Scene {
+                messages: &messages[first..],
+                tools,
+                variables: &[],
+            };
+            match self.attempt(scene, true) {
+                Ok(_) | Err(Failure::Refused(_)) => return None,
+                Err(Failure::Exceeded(reason)) => return Some(reason),
+                Err(Failure::Other(reason)) => fault = fault.or(Some(reason)),
+            }
+        }
+        fault
+    }
+
+    /// The template source as stored in the file: of chats without tools.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Whether the template puts tools and calls into the text.
-    pub fn has_tools(&self) -> bool {
+    /// The template of chats with tools, or without them.
+    fn of(&self, tools: bool) -> &Self {
+        match &self.for_tools {
+            Some(other) if tools => other,
+            _ => self,
+        }
+    }
+
+    /// The source of the template of chats with tools.
+    pub fn tool_source(&self) -> &str {
+        &self.of(true).source
+    }
+
+    /// Whether the template of a chat, with tools of its own or without, puts tools and calls into
+    /// the text.
+    pub fn has_tools(&self, tools: bool) -> bool {
         let is_name = |c: char| c.is_alphanumeric() || c == '_';
-        self.source
+        self.of(tools)
+            .source
             .split(|c| !is_name(c))
             .any(|word| word == "tools")
     }
@@ -148,13 +202,14 @@ impl ChatTemplate {
     }
 
     fn rendered(&self, scene: Scene<'_>, prompt: bool) -> Result<String, TextError> {
-        self.attempt(scene, prompt)
-            .map_err(|failure| match failure {
-                Failure::Refused(reason) => TextError::Refused(one_line(&reason)),
-                Failure::Exceeded(reason) | Failure::Other(reason) => {
-                    TextError::Render(format!("{}: {}", self.file, one_line(&reason)))
-                }
-            })
+        let template = self.of(!scene.tools.is_empty());
+        let made = template.attempt(scene, prompt);
+        made.map_err(|failure| match failure {
+            Failure::Refused(reason) => TextError::Refused(one_line(&reason)),
+            Failure::Exceeded(reason) | Failure::Other(reason) => {
+                TextError::Render(format!("{}: {}", template.file, one_line(&reason)))
+            }
+        })
     }
 
     fn attempt(&self, scene: Scene<'_>, prompt: bool) -> Result<String, Failure> {
@@ -178,14 +233,19 @@ impl ChatTemplate {
             [] => nothing.clone(),
             tools => Value::from(Serde(tools)),
         };
-        let given = scene.variables.iter();
-        let given = given.map(|(name, value)| (*name, Value::from(Serde(*value))));
+        let (fixed, given): (Vec<_>, Vec<_>) =
+            (scene.variables.iter().copied()).partition(|(name, _)| *name == today::FIELD);
+        let fixed = fixed.first().map(|(_, value)| *value);
+        let strftime_now = today::function(fixed).map_err(raised)?;
+        let given = given.into_iter();
+        let given = given.map(|(name, value)| (name, Value::from(Serde(value))));
         let given = Value::from_pairs(given);
         let context = context! {
             messages,
             add_generation_prompt,
             tools,
             documents => nothing,
+            strftime_now,
             ..given
         };
         let mut text = String::new();
@@ -228,18 +288,13 @@ fn on_own_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, String> {
 struct Raised(String);
 
 fn raise_exception(message: String) -> Result<Value, Error> {
-    let error = Error::new(ErrorKind::InvalidOperation, message.clone());
-    Err(error.with_source(Raised(message)))
+    Err(raised(message))
 }
 
-fn tojson(value: &Value, options: Kwargs) -> Result<String, Error> {
-    let indent = options.get::<Option<usize>>("indent")?;
-    options.get::<Option<bool>>("ensure_ascii")?;
-    options.assert_all_used()?;
-    // An item and its blanks at the deepest level, and six bytes for a character that is escaped.
-    let bytes = meter::read(value)?;
-    meter::make(bytes.saturating_mul(6 + indent.unwrap_or(0).min(64) as u64))?;
-    to_json(value, indent).map_err(|e| Error::new(ErrorKind::InvalidOperation, e.to_string()))
+/// The error of a request that a template, or its variables, refuse.
+fn raised(message: String) -> Error {
+    let error = Error::new(ErrorKind::InvalidOperation, message.clone());
+    error.with_source(Raised(message))
 }
 
 /// Why a rendering failed.
@@ -268,10 +323,12 @@ fn failure(error: &Error) -> Failure {
     }
 }
 
-/// The error without template source lines, because clients see it.
+/// The error with its line and without template source lines, because clients see it.
 fn describe(error: &Error) -> String {
+    let line = error.line().filter(|line| *line > 0);
+    let line = line.map_or(String::new(), |line| format!("line {line}: "));
     match error.detail() {
-        Some(detail) => format!("{}: {detail}", error.kind()),
-        None => error.kind().to_string(),
+        Some(detail) => format!("{line}{}: {detail}", error.kind()),
+        None => format!("{line}{}", error.kind()),
     }
 }

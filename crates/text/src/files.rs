@@ -14,6 +14,9 @@ pub struct TokenizerFiles {
     pub config: Option<Vec<u8>>,
     /// `chat_template.jinja`; takes precedence over the template in `config`.
     pub chat_template: Option<Vec<u8>>,
+    /// `additional_chat_templates/tool_use.jinja`, the template of chats with tools beside
+    /// `chat_template`.
+    pub tool_template: Option<Vec<u8>>,
     /// `special_tokens_map.json`.
     pub special_tokens_map: Option<Vec<u8>>,
     /// `generation_config.json`; its token ids are read.
@@ -65,6 +68,7 @@ impl TokenizerFiles {
         Ok(Self {
             config: read("tokenizer_config.json")?,
             chat_template: read("chat_template.jinja")?,
+            tool_template: read("additional_chat_templates/tool_use.jinja")?,
             special_tokens_map: read("special_tokens_map.json")?,
             generation_config: read("generation_config.json")?,
             vocab: if split { read("vocab.json")? } else { None },

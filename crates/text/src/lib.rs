@@ -10,6 +10,7 @@
 mod arena;
 mod chat;
 mod classify;
+mod cut;
 mod detokenizer;
 mod error;
 mod files;
@@ -34,7 +35,7 @@ pub use decode::TokenId;
 pub use detokenizer::{Detokenizer, SpecialTokens};
 pub use error::TextError;
 pub use files::TokenizerFiles;
-pub use grammar::{GrammarError, GrammarSpec, Grammars, Tool, ToolGrammar, ToolUse};
+pub use grammar::{Follow, GrammarError, GrammarSpec, Grammars, Tool, ToolGrammar, ToolUse};
 pub use reasoning::{ReasoningFormat, ReasoningPart, ReasoningStream};
 pub use stop::{Released, StopMatch, StopMatcher};
 pub use stream::{Piece, StreamOptions, TextStream};

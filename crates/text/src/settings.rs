@@ -31,8 +31,10 @@ pub(crate) struct Settings {
     pub(crate) add_eos: bool,
     /// `tokenizer_class`.
     pub(crate) class: Option<String>,
-    /// The file that contains the template, and the template's source.
-    pub(crate) template: Option<(&'static str, String)>,
+    /// The chat template.
+    pub(crate) template: Option<TemplateSource>,
+    /// The chat template of chats with tools, if it is another one.
+    pub(crate) tool_template: Option<TemplateSource>,
     /// `bos_token_id` of generation_config.json.
     pub(crate) bos_ids: Vec<TokenId>,
     /// `eos_token_id` of generation_config.json: one id or many.
@@ -61,9 +63,12 @@ impl Settings {
             settings.pad_ids = object.ids("pad_token_id")?;
         }
         if let Some(bytes) = &files.chat_template {
-            let file = "chat_template.jinja";
-            let source = std::str::from_utf8(bytes).map_err(|e| TextError::malformed(file, e))?;
-            settings.template = Some((file, source.to_owned()));
+            settings.template = Some(TemplateSource::read("chat_template.jinja", bytes)?);
+            // As transformers does: the folder's files replace the list in tokenizer_config.json.
+            let file = "additional_chat_templates/tool_use.jinja";
+            let tools = files.tool_template.as_ref();
+            let tools = tools.map(|bytes| TemplateSource::read(file, bytes));
+            settings.tool_template = tools.transpose()?;
         }
         Ok(settings)
     }
@@ -81,9 +86,7 @@ impl Settings {
         self.add_bos = object.flag("add_bos_token")?;
         self.add_eos = object.flag("add_eos_token")?;
         self.class = object.string("tokenizer_class")?;
-        self.template = object
-            .template()?
-            .map(|source| ("tokenizer_config.json", source));
+        [self.template, self.tool_template] = object.templates()?;
         if let Some(value) = object.get("added_tokens_decoder") {
             let Value::Object(entries) = value else {
                 return Err(object.wrong("added_tokens_decoder", "an object", value));
@@ -195,26 +198,52 @@ impl<'a> Object<'a> {
     }
 
     /// `chat_template`: a string, or a list of named templates. A list of one uses that one,
-    /// a longer list the one named `default`.
-    fn template(&self) -> Result<Option<String>, TextError> {
+    /// a longer list the one named `default`, and for chats with tools the one named `tool_use`.
+    fn templates(&self) -> Result<[Option<TemplateSource>; 2], TextError> {
         let key = "chat_template";
+        let file = "tokenizer_config.json: chat_template";
+        let made = |source: String| TemplateSource { file, source };
         let templates = match self.get(key) {
             Some(Value::Array(templates)) => templates,
-            _ => return self.string(key),
+            _ => return Ok([self.string(key)?.map(made), None]),
         };
+        let source = |template: &Value| Some(template.get("template")?.as_str()?.to_owned());
+        let named = |wanted: &str| templates.iter().find(|found| name(found) == Some(wanted));
         let default = match templates.as_slice() {
             [only] => Some(only),
-            many => many
-                .iter()
-                .find(|template| name(template) == Some("default")),
+            _ => named("default"),
         };
-        let source = default.and_then(|template| template.get("template")?.as_str());
         let expected = "a string, or a list with a template named default";
         let names: Vec<_> = templates.iter().filter_map(name).collect();
-        let source = source.ok_or_else(|| {
+        let default = default.and_then(source).ok_or_else(|| {
             TextError::value(self.file, key, expected, format!("the names {names:?}"))
         })?;
-        Ok(Some(source.to_owned()))
+        let tools = match named("tool_use").map(|template| (template, source(template))) {
+            Some((template, None)) => {
+                return Err(self.wrong(key, "a text as the template tool_use", template));
+            }
+            Some((_, source)) if templates.len() > 1 => source,
+            _ => None,
+        };
+        Ok([Some(made(default)), tools.map(made)])
+    }
+}
+
+/// A chat template and where it stands.
+#[derive(Debug)]
+pub(crate) struct TemplateSource {
+    /// The file, for error messages.
+    pub(crate) file: &'static str,
+    pub(crate) source: String,
+}
+
+impl TemplateSource {
+    fn read(file: &'static str, bytes: &[u8]) -> Result<Self, TextError> {
+        let source = std::str::from_utf8(bytes).map_err(|e| TextError::malformed(file, e))?;
+        Ok(Self {
+            file,
+            source: source.to_owned(),
+        })
     }
 }
 

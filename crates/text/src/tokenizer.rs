@@ -1,5 +1,6 @@
 //! The tokenizer of a checkpoint: converts text to token ids and back.
 
+use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,12 +9,13 @@ use decode::{TokenClass, TokenClasses};
 use tokenizers::{AddedToken, Encoding, Tokenizer as HfTokenizer};
 
 use crate::classify::classify;
+use crate::cut::{Cuts, unmarked};
 use crate::detokenizer::{Detokenizer, SpecialTokens};
 use crate::reach::longest_token_bytes;
-use crate::settings::Settings;
+use crate::settings::{Settings, TemplateSource};
 use crate::stages::Sections;
 use crate::vocabulary::Vocabulary;
-use crate::{ChatTemplate, TextError, TokenId, TokenizerFiles, split_files};
+use crate::{ChatTemplate, Conversation, TextError, TokenId, TokenizerFiles, split_files};
 
 /// The tokenizer of one checkpoint with its special tokens and chat template. Immutable after
 /// setup; share it in an `Arc`.
@@ -31,7 +33,9 @@ pub struct Tokenizer {
     prepend: Option<TokenId>,
     append: Option<TokenId>,
     longest_token_bytes: Option<usize>,
-    chat: Result<ChatTemplate, TextError>,
+    chat: Option<ChatTemplate>,
+    /// Only if names of control tokens in a chat are plain text.
+    cuts: Option<Cuts>,
 }
 
 /// A special token with a role; it has no id if the vocabulary does not contain it.
@@ -53,8 +57,8 @@ impl Tokenizer {
     /// Builds the tokenizer from `files`.
     ///
     /// # Errors
-    /// If a file is missing or malformed; the error names file, key, expected and found. An
-    /// invalid chat template is not an error here: [`Self::chat_template`] reports it.
+    /// If a file is missing or malformed, or the chat template can answer no chat; the error names
+    /// file, key or line, expected and found.
     pub fn new(files: &TokenizerFiles) -> Result<Self, TextError> {
         let settings = Settings::read(files)?;
         let mut hf = match &files.tokenizer {
@@ -80,9 +84,12 @@ impl Tokenizer {
         let added = encode_with(&hf, "", true)?;
         let prepend = id(&bos).filter(|id| added.get_ids().first() != Some(id));
         let append = id(&eos).filter(|id| added.get_ids().last() != Some(id));
-        let chat = match settings.template {
-            None => Err(TextError::NoChatTemplate),
-            Some((file, source)) => ChatTemplate::new(file, source, &settings.roles),
+        let compiled =
+            |found: TemplateSource| ChatTemplate::new(found.file, found.source, &settings.roles);
+        let chat = settings.template.map(compiled).transpose()?;
+        let chat = match (chat, settings.tool_template) {
+            (Some(chat), Some(tools)) => Some(chat.with_tools(compiled(tools)?)),
+            (chat, _) => chat,
         };
         Ok(Self {
             classes: Arc::new(classes(&vocabulary)),
@@ -97,6 +104,7 @@ impl Tokenizer {
             mask,
             eos_ids,
             chat,
+            cuts: None,
         })
     }
 
@@ -105,6 +113,69 @@ impl Tokenizer {
     pub fn set_mask_id(&mut self, id: TokenId) {
         let text = self.hf.id_to_token(id).unwrap_or_default();
         self.mask = Some(Role { text, id: Some(id) });
+    }
+
+    /// Encodes names of special tokens in the texts of a chat as plain text from now on:
+    /// [`Self::marked`] and [`Self::encode_chat`] do so.
+    ///
+    /// # Errors
+    /// If the tokenizer adds something at a place where a name is cut.
+    pub fn split_control_tokens(&mut self) -> Result<(), TextError> {
+        let known = self.hf.get_added_tokens_decoder();
+        let special = known.iter().filter(|(id, _)| self.is_special(**id));
+        let cuts = Cuts::new(&self.hf, special.map(|(_, token)| token.content.clone()))?;
+        let id = cuts.mark;
+        self.cuts = Some(cuts);
+        for text in ["a b", "<|a|>"] {
+            let mark = self
+                .cuts
+                .as_ref()
+                .and_then(|cuts| cuts.tokenizer.id_to_token(id));
+            let (first, rest) = text.split_at(1);
+            let cut = format!("{first}{}{rest}", mark.unwrap_or_default());
+            let found = self.decode(&self.encode_chat(&cut)?, false);
+            if found != text {
+                let expected = format!("{text:?} after a cut, for names of control tokens");
+                let found = format!("{found:?}");
+                return Err(TextError::value(
+                    "tokenizer.json",
+                    "decoder",
+                    &expected,
+                    found,
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// `chat` as its template is to see it: with names of special tokens marked, if they are plain
+    /// text.
+    pub fn marked<'a>(&self, chat: Cow<'a, Conversation>) -> Cow<'a, Conversation> {
+        match &self.cuts {
+            Some(cuts) => Cow::Owned(cuts.chat(&chat)),
+            None => chat,
+        }
+    }
+
+    /// A rendered chat without the marks of [`Self::marked`].
+    pub fn unmarked<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match &self.cuts {
+            Some(_) => unmarked(text),
+            None => Cow::Borrowed(text),
+        }
+    }
+
+    /// The token ids of a rendered chat, whose template has the special tokens already.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_chat(&self, text: &str) -> Result<Vec<TokenId>, TextError> {
+        let Some(cuts) = &self.cuts else {
+            return self.encode(text, false);
+        };
+        let encoding = encode_with(&cuts.tokenizer, text, false)?;
+        let ids = encoding.get_ids().iter().copied();
+        Ok(ids.filter(|id| *id != cuts.mark).collect())
     }
 
     /// The token ids of `text`. Special tokens written in the text are always encoded as their
@@ -194,9 +265,9 @@ impl Tokenizer {
     /// The chat template.
     ///
     /// # Errors
-    /// [`TextError::NoChatTemplate`], or the compile error of the template.
+    /// [`TextError::NoChatTemplate`].
     pub fn chat_template(&self) -> Result<&ChatTemplate, TextError> {
-        self.chat.as_ref().map_err(Clone::clone)
+        self.chat.as_ref().ok_or(TextError::NoChatTemplate)
     }
 
     /// Text of the token that begins a text.

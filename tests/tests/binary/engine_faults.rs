@@ -104,6 +104,24 @@ fn ended(server: Server) -> (Option<i32>, String, Duration) {
     (status.code(), log, begun.elapsed())
 }
 
+/// A paused container is not a stuck engine.
+#[cfg(unix)]
+#[test]
+fn time_in_which_the_process_is_stopped_does_not_count() {
+    let server = start("hangs 6");
+    let _request = begin(&server);
+    server.signal("STOP");
+    std::thread::sleep(Duration::from_secs(7));
+    server.signal("CONT");
+    // Several looks of the watchdog.
+    std::thread::sleep(Duration::from_secs(2));
+    let age = server.client().metrics();
+    let age = age.sum("asynclane_engine_age_seconds", &[]);
+    assert!(age < 6.0, "{age}");
+    let (status, log, _) = ended(server);
+    assert_eq!(status, Some(ENGINE), "{log}");
+}
+
 #[test]
 fn a_step_beyond_the_limit_ends_the_process() {
     let server = start("hangs 3");

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use asynclane_tests::process::{run, stderr};
+use asynclane_tests::process::{Server, run, stderr};
 use serde_json::{Value, json};
 
 use crate::folder;
@@ -261,5 +261,62 @@ fn a_missing_device() {
     names(
         &stderr(&output),
         &["model.device", "auto, cpu, cuda", "\"tpu\""],
+    );
+}
+
+/// A disk without room: the output is lost, and the exit status says so.
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_written() {
+    for arguments in [
+        &["inspect", "--model", "demo"][..],
+        &["completions", "bash"],
+        &["serve", "--print-config"],
+        &["generate", "--model", "demo", "--max-tokens", "4", "Hi"],
+        &["--help"],
+    ] {
+        let full = std::fs::File::create("/dev/full").unwrap();
+        let mut command = asynclane_tests::process::command(arguments);
+        command.stdout(full).stderr(std::process::Stdio::piped());
+        let output = command.spawn().unwrap().wait_with_output().unwrap();
+        assert_eq!(
+            output.status.code(),
+            Some(74),
+            "{arguments:?}: {}",
+            stderr(&output)
+        );
+    }
+}
+
+/// A template that reads another file of the machine, for all clients to see.
+#[cfg(unix)]
+#[test]
+fn a_link_that_leads_out_of_the_folder() {
+    let folder = checkpoint("link", |_| {});
+    std::os::unix::fs::symlink("/etc/passwd", folder.join("chat_template.jinja")).unwrap();
+    let message = refusal(&folder, 65);
+    names(
+        &message,
+        &[
+            "chat_template.jinja: expected a link inside",
+            "found one to /etc/passwd",
+        ],
+    );
+}
+
+/// A template that fails for every chat is told at the start; completions need none.
+#[test]
+fn a_template_that_can_never_answer() {
+    let folder = checkpoint("include", |_| {});
+    std::fs::write(folder.join("chat_template.jinja"), "{% include 'x' %}").unwrap();
+    let server = Server::start(&["--model", folder.to_str().expect("the path is UTF-8")]);
+    let name = folder.file_name().unwrap().to_str().unwrap();
+    let body = json!({"model": name, "prompt": "a", "max_tokens": 2});
+    assert_eq!(server.client().post("/v1/completions", &body).status, 200);
+    server.signal("TERM");
+    let (_, log) = server.wait();
+    names(
+        &log,
+        &["warning: no chat will be answered, the chat template fails: "],
     );
 }

@@ -353,3 +353,25 @@ fn no_prompt_and_no_key_is_logged_or_exported() {
         );
     }
 }
+
+/// Standard error is a pipe that nobody reads after the first lines: it takes 64 KiB.
+#[test]
+fn a_log_that_nobody_reads_holds_up_nobody() {
+    let mut command = asynclane_tests::process::command(&["serve", "--listen", "127.0.0.1:0"]);
+    command.args(["--log", "trace"]);
+    let (mut server, _unread) = Server::spawn_unread(command);
+    let client = server.client();
+    let body = json!({"model": "demo", "prompt": "a", "max_tokens": 4, "ignore_eos": true});
+    let mut lost = 0.0;
+    for _ in 0..2000 {
+        let answer = client.post("/v1/completions", &body);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        lost = client.metrics().sum("asynclane_log_lines_lost_total", &[]);
+        if lost > 0.0 {
+            break;
+        }
+    }
+    assert!(lost > 0.0, "the log has no bound");
+    server.signal("TERM");
+    assert_eq!(server.end().code(), Some(0));
+}

@@ -12,6 +12,7 @@ mod values;
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Result;
 use engine::decoding::{Decoders, Decoding, DecodingSpec, WeightKind};
@@ -211,6 +212,11 @@ impl Config {
     /// Whether unknown fields of a request are refused.
     pub fn rejects_unknown_fields(&self) -> bool {
         unknown_fields(&self.server.unknown_fields) == Ok(true)
+    }
+
+    /// Longest time for the compilation of a grammar and for its work on one step; zero = no limit.
+    pub fn grammar_timeout(&self) -> Duration {
+        Duration::from_secs(self.structured.timeout)
     }
 
     /// How answers are written and read.

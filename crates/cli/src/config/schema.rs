@@ -21,6 +21,8 @@ pub struct Config {
     pub model: Model,
     /// Structured output.
     pub structured: Structured,
+    /// How texts of requests are read.
+    pub text: Text,
     /// Batching and KV memory.
     pub engine: Engine,
     /// The log and the export of spans.
@@ -96,19 +98,30 @@ pub struct Model {
     /// How the draft model decodes: `auto`, or a preset and settings.
     pub draft_decoder: String,
     /// How calls of functions are written: `auto`, as the chat template shows them, or `hermes`,
-    /// `llama3_json`, `llada2`, `gemma`, `json`.
+    /// `llama3_json`, `llada2`, `gemma`, `json`, `qwen3_coder`.
     pub tool_parser: String,
     /// How reasoning is marked in answers: `none`, or `think`.
     pub reasoning_parser: String,
 }
 
 /// `[structured]`
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Structured {
     /// Whether objects may have members that their JSON schema does not name, as the specification
     /// says.
     pub open_objects: bool,
+    /// Seconds for the compilation of a grammar, and for its work on one step of a sequence; 0 = no
+    /// limit.
+    pub timeout: u64,
+}
+
+/// `[text]`
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Text {
+    /// Whether the name of a control token in a text of a chat is plain text.
+    pub split_control_tokens: bool,
 }
 
 /// `[engine]`
@@ -197,6 +210,15 @@ impl Default for Model {
             draft_decoder: AUTO.to_owned(),
             tool_parser: AUTO.to_owned(),
             reasoning_parser: NONE.to_owned(),
+        }
+    }
+}
+
+impl Default for Structured {
+    fn default() -> Self {
+        Self {
+            open_objects: false,
+            timeout: 3,
         }
     }
 }

@@ -100,7 +100,7 @@ fn every_problem_of_every_file_is_named_with_its_place() {
     let lines = lines(&error);
     let expected = [
         "all-0.toml:4:13 engine.kv_memory: expected a string, found integer `512`",
-        "all-0.toml:5:2 servre: expected one of engine, model, server, structured, telemetry, found \"servre\" (did you mean \"server\"?)",
+        "all-0.toml:5:2 servre: expected one of engine, model, server, structured, telemetry, text, found \"servre\" (did you mean \"server\"?)",
         "all-1.toml:1:9 model: expected a table, found integer",
         "all-1.toml:4:8 server.cors: expected a boolean, found string \"no\"",
         "all-1.toml:3:1 server.lisen: expected one of",
@@ -226,6 +226,19 @@ fn what_is_printed_resolves_to_itself_and_shows_no_key() {
     assert!(text.contains("an API key: ***"), "{text}");
     let (again, _) = of_files("printed", &[&text]).unwrap();
     assert_eq!(again, config);
+}
+
+#[test]
+fn a_password_of_the_collector_is_not_printed() {
+    let set = "--otlp-endpoint=http://me:secret@collector:4318";
+    let (config, origins) = served(&[set], &[]).unwrap();
+    let text = print::text(&config, &origins, false).unwrap();
+    assert!(!text.contains("secret"), "{text}");
+    assert!(text.contains("\"http://collector:4318\""), "{text}");
+    assert!(
+        text.contains("# a password before the host of otlp_endpoint: ***"),
+        "{text}"
+    );
 }
 
 #[test]

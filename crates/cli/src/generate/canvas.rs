@@ -5,6 +5,7 @@ use engine::StepTrace;
 use text::Tokenizer;
 
 use super::lanes::Lanes;
+use crate::names::escaped;
 
 /// The signs of masks.
 const MASK: char = '░';
@@ -96,7 +97,7 @@ impl<'a> Canvas<'a> {
                 None => text.push(MASK),
             }
         }
-        text.replace('\n', "⏎")
+        escaped(&text.replace('\n', "⏎"), "")
     }
 
     /// One line about a step: its kind, lanes, rows and commits, of a canvas of noise the tokens that
@@ -145,21 +146,21 @@ impl<'a> Canvas<'a> {
                     (colour, mask.to_string())
                 }
             };
-            for sign in text.chars() {
+            for sign in escaped(&text, "\n\t").chars() {
                 lines.push(colour, sign);
             }
         }
         lines.finish()
     }
 
-    /// The committed text.
+    /// The committed text, without effect on a terminal.
     pub fn finished(&self) -> String {
         let tokens: Vec<u32> = self.cells[..self.len]
             .iter()
             .map_while(|cell| cell.filter(Cell::is_committed))
             .map(|cell| cell.token)
             .collect();
-        self.tokenizer.decode(&tokens, true)
+        escaped(&self.tokenizer.decode(&tokens, true), "\n\t")
     }
 
     /// The offset behind the last token.

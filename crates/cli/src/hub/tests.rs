@@ -113,11 +113,11 @@ fn the_environment_says_where_the_hub_and_its_cache_are() {
         ("HF_TOKEN", " "),
         ("HF_HUB_OFFLINE", "0"),
     ]);
-    assert_eq!(plain.cache.path(), Path::new("/h/hub"));
+    assert_eq!(plain.cache, Path::new("/h/hub"));
     assert_eq!((plain.token, plain.offline), (None, false));
     assert_eq!(plain.endpoint, ENDPOINT);
     let cache = hub(&[("XDG_CACHE_HOME", "/c")]).cache;
-    assert_eq!(cache.path(), Path::new("/c/huggingface/hub"));
+    assert_eq!(cache, Path::new("/c/huggingface/hub"));
     let all = hub(&[
         ("HF_HOME", "/h"),
         ("HF_HUB_CACHE", "/elsewhere"),
@@ -125,7 +125,7 @@ fn the_environment_says_where_the_hub_and_its_cache_are() {
         ("HF_ENDPOINT", "http://127.0.0.1:1/"),
         ("HF_HUB_OFFLINE", "TRUE"),
     ]);
-    assert_eq!(all.cache.path(), Path::new("/elsewhere"));
+    assert_eq!(all.cache, Path::new("/elsewhere"));
     assert_eq!(all.token.as_deref(), Some("canary"));
     assert_eq!(all.endpoint, "http://127.0.0.1:1");
     assert!(all.offline);
@@ -150,4 +150,26 @@ fn shards_are_those_of_an_index_that_loading_accepts() {
         assert!(of(faulty).is_empty());
     }
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_password_of_the_endpoint_is_shown_nowhere() {
+    let variable = |name: &str| match name {
+        "HF_ENDPOINT" => Some("http://me:secret@mirror:1/hub".to_owned()),
+        "HF_HOME" => Some("/h".to_owned()),
+        _ => None,
+    };
+    let hub = Hub::from_env(variable).unwrap();
+    let id = Id::parse("a/b").unwrap();
+    for fault in [
+        Fault::Status(404),
+        Fault::Status(401),
+        Fault::Status(503),
+        Fault::Network("no way to http://me:secret@mirror:1/hub/api".to_owned()),
+        Fault::Refused("x".to_owned()),
+    ] {
+        let reason = hub.reason(id, &fault);
+        assert!(reason.contains("http://mirror:1/hub"), "{reason}");
+        assert!(!reason.contains("secret"), "{reason}");
+    }
 }

@@ -13,6 +13,7 @@ use crate::exit;
 use crate::hub;
 use crate::load;
 use crate::memory;
+use crate::names::escaped;
 
 /// A draft model ready to run.
 pub struct DraftModel {
@@ -97,7 +98,7 @@ impl Chosen {
     pub fn load(self) -> Result<DraftModel> {
         let placed = load::place(&self.config, self.tokens)?;
         for warning in &placed.warnings {
-            say!("warning: {warning}");
+            say!("warning: {}", escaped(&warning.to_string(), ""));
         }
         Ok(DraftModel {
             name: self.config.model.path,

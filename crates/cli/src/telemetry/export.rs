@@ -22,6 +22,7 @@ use opentelemetry_sdk::trace::{
 use server::SpanCounters;
 
 use crate::exit;
+use crate::names::without_password;
 
 /// Timeout of one export.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,7 +43,7 @@ pub fn spans(endpoint: &str, counters: Counters) -> Result<SdkTracerProvider> {
         "" => builder,
         base => builder.with_endpoint(format!("{base}/v1/traces")),
     };
-    let exporter = builder.build().map_err(refused)?;
+    let exporter = builder.build().map_err(|error| refused(&error, endpoint))?;
     let processor = Counted {
         inner: BatchSpanProcessor::builder(Counted {
             inner: exporter,
@@ -69,14 +70,20 @@ pub fn metrics(endpoint: &str) -> Result<SdkMeterProvider> {
         "" => builder,
         base => builder.with_endpoint(format!("{base}/v1/metrics")),
     };
-    let exporter = builder.build().map_err(refused)?;
+    let exporter = builder.build().map_err(|error| refused(&error, endpoint))?;
     Ok(SdkMeterProvider::builder()
         .with_resource(resource())
         .with_periodic_exporter(exporter)
         .build())
 }
 
-fn refused(error: impl std::fmt::Display) -> anyhow::Error {
+/// The error of `endpoint`, whose password nobody is to see.
+fn refused(error: &impl std::fmt::Display, endpoint: &str) -> anyhow::Error {
+    let error = error.to_string();
+    let error = match endpoint {
+        "" => error,
+        endpoint => error.replace(endpoint, &without_password(endpoint)),
+    };
     exit::failure(exit::CONFIG, format!("telemetry.otlp_endpoint: {error}"))
 }
 

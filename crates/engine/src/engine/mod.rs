@@ -168,6 +168,21 @@ impl Engine {
         self.settle_job(job, now);
     }
 
+    /// Ends a running sequence whose job does not come back; `event` is its last one,
+    /// [`Event::Refused`] or [`Event::Failed`]. The job may still be given to [`Self::settle`] later.
+    /// Nothing happens if the sequence has ended. Not callable between [`Self::plan`] and
+    /// [`Self::apply`] or [`Self::fail`].
+    pub fn end(&mut self, id: SequenceId, event: Event) {
+        debug_assert!(
+            !self.buffers.is_under_way(),
+            "a planned step is handed back"
+        );
+        if let Some(index) = self.scheduler.index_of(id) {
+            self.retire(index);
+            self.outbox.events.push_back((id, event));
+        }
+    }
+
     /// From now on the caller gives drafts to sequences whose schedule takes them. A sequence is in no
     /// step until its drafts are there, all others go on.
     pub fn hand_out_drafts(&mut self) {

@@ -2,8 +2,9 @@
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use asynclane_engine::{EngineConfig, Event, GrammarJob, Request, SequenceId};
+use asynclane_engine::{EngineConfig, Event, GrammarJob, PoolLoad, Request, SequenceId};
 use decode::{Constraint, ConstraintError, Feature, TokenId};
 use sim::SimExecutor;
 
@@ -237,4 +238,90 @@ fn others_are_served_while_a_grammar_works() {
     let reports = rig.end();
     let last = reports.last().expect("there were steps");
     assert_eq!((last.gauges.running, last.gauges.pages_used), (0, 0));
+}
+
+/// A limit that no honest job of a test comes near.
+const LIMIT: Duration = Duration::from_secs(1);
+
+fn limited() -> Rig {
+    Rig::open(&EngineConfig {
+        grammar_timeout: LIMIT,
+        ..config()
+    })
+}
+
+/// Waits until `holds` of the threads that ask grammars.
+fn wait_until(rig: &Rig, holds: impl Fn(PoolLoad) -> bool) {
+    let begin = Instant::now();
+    while !holds(rig.handle.grammar_threads()) {
+        let load = rig.handle.grammar_threads();
+        assert!(begin.elapsed() < 60 * LIMIT, "{load:?}");
+        std::thread::sleep(LIMIT / 100);
+    }
+}
+
+#[test]
+fn a_grammar_that_never_answers_is_given_up_and_its_thread_replaced() {
+    let rig = limited();
+    let (asked, arrivals) = channel();
+    let (gate, closed) = channel::<()>();
+    let trick = Trick::Blocks(asked, Arc::new(Mutex::new(closed)));
+    // The first client leaves, the second one waits for its answer.
+    let left = rig.handle.submit(vec![hostile(trick.clone())]);
+    arrivals.recv().expect("a grammar is asked");
+    drop(left.expect("there is room"));
+    let mut waits = rig.handle.submit(vec![hostile(trick)]).expect("room");
+    let (tokens, last) = read(&mut waits[0]);
+    let Some(Event::Refused { message }) = last else {
+        panic!("{last:?}")
+    };
+    assert_eq!(
+        (message.as_str(), tokens.len()),
+        ("the grammar takes too long", 0)
+    );
+    wait_until(&rig, |load| (load.stuck, load.running) == (2, 0));
+    let mut next = rig
+        .handle
+        .submit(vec![hostile(Trick::Fails(99))])
+        .expect("room");
+    let (tokens, last) = read(&mut next[0]);
+    assert!(matches!(last, Some(Event::Finished(_))), "{last:?}");
+    assert_eq!(tokens.len(), 12);
+    drop(gate);
+    wait_until(&rig, |load| load.stuck == 0);
+    let reports = rig.end();
+    let last = reports.last().expect("there were steps");
+    assert_eq!((last.gauges.running, last.gauges.pages_used), (0, 0));
+}
+
+#[test]
+fn when_too_many_threads_are_stuck_no_sequence_waits_for_one() {
+    let rig = limited();
+    let most = rig.handle.grammar_threads().most_stuck;
+    let (asked, _arrivals) = channel();
+    let (gate, closed) = channel::<()>();
+    let trick = Trick::Blocks(asked, Arc::new(Mutex::new(closed)));
+    let requests = (0..3 * most).map(|_| hostile(trick.clone())).collect();
+    drop(trick);
+    let mut refused = 0;
+    for stream in &mut rig.handle.submit(requests).expect("there is room") {
+        match read(stream).1 {
+            Some(Event::Refused { .. }) => refused += 1,
+            Some(Event::Failed { message }) => assert!(message.contains("no thread is left")),
+            other => panic!("{other:?}"),
+        }
+    }
+    let load = rig.handle.grammar_threads();
+    assert!(load.is_exhausted() && load.stuck == refused, "{load:?}");
+    assert!(refused <= 2 * most, "{refused} threads");
+    let mut plain = rig.submit(1).expect("there is room");
+    assert_eq!(read(&mut plain).0, text_of(1));
+    drop(gate);
+    wait_until(&rig, |load| load.stuck == 0);
+    let mut next = rig
+        .handle
+        .submit(vec![hostile(Trick::Fails(99))])
+        .expect("room");
+    assert!(matches!(read(&mut next[0]).1, Some(Event::Finished(_))));
+    rig.end();
 }

@@ -59,6 +59,7 @@ impl Kind {
                 row_budget: engine.row_budget,
                 long_quantum: engine.row_budget / 2,
                 prefill_chunk: 0,
+                grammar_timeout: Duration::ZERO,
                 prefix_cache: true,
                 max_model_len: None,
                 wait_order: Arc::new(ByPriority),

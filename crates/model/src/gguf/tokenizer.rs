@@ -13,6 +13,20 @@ use serde_json::{Map, Value, json};
 const CONTROL: u64 = 3;
 const USER_DEFINED: u64 = 4;
 
+/// Control tokens that end a text or a turn whatever the file says: it names one, and the families
+/// that are read have up to three.
+const ENDS: [&str; 9] = [
+    "<|endoftext|>",
+    "<|im_end|>",
+    "<|end_of_text|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<EOT>",
+    "<｜end▁of▁sentence｜>",
+];
+
 /// Maximum bytes of all tokens and merges together.
 const MOST_BYTES: usize = 64 << 20;
 
@@ -37,6 +51,8 @@ struct Split {
     digits: bool,
     /// A word that is a token is not split further.
     whole: bool,
+    /// A text begins with the bos token unless the file says otherwise, as in llama.cpp.
+    begins: bool,
 }
 
 const SPLITS: [Split; 4] = [
@@ -48,6 +64,7 @@ const SPLITS: [Split; 4] = [
         ),
         digits: false,
         whole: false,
+        begins: false,
     },
     Split {
         names: &["llama-bpe", "llama3", "llama-v3"],
@@ -57,6 +74,7 @@ const SPLITS: [Split; 4] = [
         ),
         digits: false,
         whole: true,
+        begins: true,
     },
     Split {
         names: &["smollm"],
@@ -64,6 +82,7 @@ const SPLITS: [Split; 4] = [
         pattern: None,
         digits: true,
         whole: false,
+        begins: false,
     },
     Split {
         names: &["gpt-2"],
@@ -71,6 +90,7 @@ const SPLITS: [Split; 4] = [
         pattern: None,
         digits: false,
         whole: false,
+        begins: false,
     },
 ];
 
@@ -128,36 +148,53 @@ impl Gguf {
         });
         Ok(Some(TokenizerJson {
             tokenizer: tokenizer.to_string().into_bytes(),
-            config: self.special(&tokens).to_string().into_bytes(),
-            generation: json!({"eos_token_id": self.ends()})
+            config: self.special(&tokens, split).to_string().into_bytes(),
+            generation: json!({"eos_token_id": self.ends(&tokens)})
                 .to_string()
                 .into_bytes(),
         }))
     }
 
     /// `tokenizer_config.json`.
-    fn special(&self, tokens: &[&str]) -> Value {
+    fn special(&self, tokens: &[&str], split: &Split) -> Value {
         let mut config = Map::new();
         for (role, key) in [("bos_token", "bos_token_id"), ("eos_token", "eos_token_id")] {
             let id = self.number(key).and_then(|id| usize::try_from(id).ok());
             let text = id.and_then(|id| tokens.get(id));
             config.extend(text.map(|text| (role.to_owned(), json!(text))));
         }
-        for flag in ["add_bos_token", "add_eos_token"] {
+        for (flag, usual) in [("add_bos_token", split.begins), ("add_eos_token", false)] {
             let set = self.field(flag).and_then(|field| field.to_bool().ok());
-            config.insert(flag.to_owned(), json!(set.unwrap_or(false)));
+            config.insert(flag.to_owned(), json!(set.unwrap_or(usual)));
         }
-        let template = self.content.metadata.get("tokenizer.chat_template");
-        let template = template.and_then(|field| field.to_string().ok());
-        config.extend(template.map(|text| ("chat_template".to_owned(), json!(text))));
+        let template = |key: &str| {
+            let field = self.content.metadata.get(key)?;
+            field.to_string().ok()
+        };
+        let templates = [
+            ("default", template("tokenizer.chat_template")),
+            ("tool_use", template("tokenizer.chat_template.tool_use")),
+        ];
+        let [(_, default), (_, tools)] = templates;
+        let named = templates.map(|(name, text)| json!({"name": name, "template": text}));
+        let template = match (default, tools) {
+            (Some(_), Some(_)) => Some(json!(named)),
+            (default, _) => default.map(|text| json!(text)),
+        };
+        config.extend(template.map(|template| ("chat_template".to_owned(), template)));
         Value::Object(config)
     }
 
     /// The tokens that end a text or a turn.
-    fn ends(&self) -> Vec<u64> {
-        let ids = ["eos_token_id", "eot_token_id"].into_iter();
-        let mut ids: Vec<u64> = ids.filter_map(|key| self.number(key)).collect();
-        ids.dedup();
+    fn ends(&self, tokens: &[&str]) -> Vec<u64> {
+        let named = ["eos_token_id", "eot_token_id", "eom_token_id"].into_iter();
+        let mut ids: Vec<u64> = named.filter_map(|key| self.number(key)).collect();
+        let types = self.numbers("token_type");
+        for ((id, text), kind) in (0..).zip(tokens).zip(types) {
+            if kind == CONTROL && ENDS.contains(text) && !ids.contains(&id) {
+                ids.push(id);
+            }
+        }
         ids
     }
 

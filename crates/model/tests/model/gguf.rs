@@ -233,6 +233,76 @@ fn logits_match_the_safetensors() {
     }
 }
 
+/// `tokenizer_config.json` and the ends of a text that a file with `fields` has, of 5 tokens: three
+/// control tokens, a user-defined one with the name of an end, and a letter.
+fn tokenizer(name: &str, pre: &str, fields: &[(&'static str, Field)]) -> (Value, Value) {
+    let tiny = Tiny::new(3, &json!({}));
+    let texts = |texts: &[&str]| {
+        let texts = texts.iter().map(|text| Field::String((*text).to_owned()));
+        Field::Array(texts.collect())
+    };
+    let tokens = ["<|endoftext|>", "<|im_end|>", "<other>", "<|eot_id|>", "a"];
+    let kinds = [3, 3, 3, 4, 1].map(Field::I32);
+    let mut all = metadata("llada", &tiny.config);
+    all.extend([
+        ("tokenizer.ggml.model", Field::String("gpt2".to_owned())),
+        ("tokenizer.ggml.pre", Field::String(pre.to_owned())),
+        ("tokenizer.ggml.tokens", texts(&tokens)),
+        ("tokenizer.ggml.merges", texts(&[])),
+        ("tokenizer.ggml.token_type", Field::Array(kinds.into())),
+    ]);
+    all.retain(|(key, _)| *key != "tokenizer.ggml.eos_token_id");
+    all.extend(fields.iter().cloned());
+    let file = File::write(name, &all, &tiny.tensors, GgmlDType::F32);
+    let found = file.checkpoint().unwrap().tokenizer().unwrap().unwrap();
+    let read = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap();
+    (read(&found.config), read(&found.generation))
+}
+
+#[test]
+fn all_end_tokens_of_a_family_end_a_text() {
+    let eos = ("tokenizer.ggml.eos_token_id", Field::U32(1));
+    let (config, generation) = tokenizer("ends", "qwen2", &[eos]);
+    assert_eq!(generation["eos_token_id"], json!([1, 0]));
+    assert_eq!(config["eos_token"], "<|im_end|>");
+    let eom = ("tokenizer.ggml.eom_token_id", Field::U32(2));
+    let (_, generation) = tokenizer("ends-named", "qwen2", &[eom]);
+    assert_eq!(generation["eos_token_id"], json!([2, 0, 1]));
+}
+
+#[test]
+fn a_llama_3_file_begins_texts_with_its_bos_token_unless_it_says_otherwise() {
+    let bos = || ("tokenizer.ggml.bos_token_id", Field::U32(0));
+    let add = |value| ("tokenizer.ggml.add_bos_token", Field::Bool(value));
+    for (pre, fields, begins) in [
+        ("llama-bpe", vec![bos()], true),
+        ("llama3", vec![bos()], true),
+        ("llama-bpe", vec![bos(), add(false)], false),
+        ("qwen2", vec![bos()], false),
+        ("qwen2", vec![bos(), add(true)], true),
+        ("gpt-2", vec![bos()], false),
+        ("smollm", vec![bos()], false),
+    ] {
+        let (config, _) = tokenizer("begins", pre, &fields);
+        assert_eq!(config["add_bos_token"], begins, "{pre} {fields:?}");
+    }
+}
+
+#[test]
+fn a_file_may_have_a_template_for_tools() {
+    let text = |key: &'static str, text: &str| (key, Field::String(text.to_owned()));
+    let default = text("tokenizer.chat_template", "a");
+    let (config, _) = tokenizer("template", "qwen2", std::slice::from_ref(&default));
+    assert_eq!(config["chat_template"], "a");
+    let tools = text("tokenizer.chat_template.tool_use", "b");
+    let (config, _) = tokenizer("templates", "qwen2", &[default, tools]);
+    let named = |name: &str, template: &str| json!({"name": name, "template": template});
+    assert_eq!(
+        config["chat_template"],
+        json!([named("default", "a"), named("tool_use", "b")])
+    );
+}
+
 /// The experts of a layer as one tensor each for gates, ups and downs.
 fn stacked(tensors: &Tensors) -> Tensors {
     let mut all = Tensors::new();

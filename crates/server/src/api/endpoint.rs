@@ -25,6 +25,8 @@ use crate::state::AppState;
 
 /// Names the fields of the request that were ignored.
 const IGNORED: HeaderName = HeaderName::from_static("x-ignored-fields");
+/// Names the parts of the schemas of tools that calls do not follow: function, then path.
+const UNENFORCED: HeaderName = HeaderName::from_static("x-unenforced");
 
 /// An endpoint that generates: reads its request, and answers in its shape.
 ///
@@ -96,9 +98,10 @@ async fn generate<E: Endpoint>(State(state): State<AppState>, request: Request) 
     };
     let record = Record::new(backend.metrics.clone(), &caller);
     match accept::<E>(&state, &backend, request, record).await {
-        Ok((endpoint, delivery, unknown)) => {
+        Ok((endpoint, delivery, left)) => {
             let mut response = endpoint.respond(delivery).await;
-            name_ignored(&unknown, &mut response);
+            name_left(IGNORED, &left.unknown, &mut response);
+            name_left(UNENFORCED, &left.unenforced, &mut response);
             response
         }
         Err(error) => error.into_response(),
@@ -111,7 +114,7 @@ async fn accept<E: Endpoint>(
     backend: &Backend,
     request: Request,
     mut record: Record,
-) -> Result<(E, Delivery, Vec<String>), ApiError> {
+) -> Result<(E, Delivery, Left), ApiError> {
     let Some(in_flight) = state.shutdown().enter() else {
         let error = ApiError::shutting_down();
         record.fail(&error);
@@ -139,19 +142,32 @@ async fn accept<E: Endpoint>(
         () = state.shutdown().reached(Phase::Ending) => Err(ApiError::shutting_down()),
     };
     let ((endpoint, unknown), admitted) = admitted.inspect_err(|error| record.fail(error))?;
+    let unenforced = admitted.unenforced.clone();
     let delivery = submit(state, backend, E::ID_PREFIX, admitted, record)?;
-    Ok((endpoint, delivery, unknown))
+    let left = Left {
+        unknown,
+        unenforced,
+    };
+    Ok((endpoint, delivery, left))
 }
 
-/// Names the fields that were ignored in the header of the answer. The log has their number only: a
-/// name may hold text of a prompt.
-fn name_ignored(unknown: &[String], response: &mut Response) {
-    let names = promises::header(unknown);
+/// What an answer does not follow of its request.
+struct Left {
+    /// Fields that were ignored.
+    unknown: Vec<String>,
+    /// Parts of the schemas of tools.
+    unenforced: Vec<String>,
+}
+
+/// Names what was left in a header of the answer. The log has the number only: a name may hold text of a
+/// prompt.
+fn name_left(header: HeaderName, left: &[String], response: &mut Response) {
+    let names = promises::header(left);
     if let Some(value) = HeaderValue::from_str(&names)
         .ok()
         .filter(|_| !names.is_empty())
     {
-        tracing::debug!(count = unknown.len(), "unknown fields");
-        response.headers_mut().insert(IGNORED, value);
+        tracing::debug!(%header, count = left.len(), "not followed");
+        response.headers_mut().insert(header, value);
     }
 }

@@ -26,10 +26,25 @@ pub fn routes() -> [Route; 5] {
 }
 
 /// 200 while the model is loading or the engine works; 503 once its thread has ended or a step takes
-/// too long.
+/// too long. The status is `degraded` while a pool of threads takes no work, because too many of its
+/// threads are stuck: what needs that pool gets 503, all else is served.
 async fn health(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
     let age = state.engine_age()?.as_secs_f64();
-    Ok(Json(json!({ "status": "ok", "engine_age_seconds": age })))
+    let all = state.pool_loads();
+    let is_degraded = all.iter().any(|(_, load)| load.is_exhausted());
+    let pools = all.into_iter().map(|(name, load)| {
+        let counts = json!({
+            "running": load.running,
+            "waiting": load.waiting,
+            "stuck": load.stuck,
+        });
+        (name.to_owned(), counts)
+    });
+    Ok(Json(json!({
+        "status": if is_degraded { "degraded" } else { "ok" },
+        "engine_age_seconds": age,
+        "pools": Value::Object(pools.collect()),
+    })))
 }
 
 /// 200 while requests are accepted, the engine works and no shutdown has begun.

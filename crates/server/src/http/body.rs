@@ -6,10 +6,12 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue};
+use engine::ClientId;
 use futures_util::StreamExt;
 use tokio::time::Instant;
 
 use super::bytes::Share;
+use super::client::client_of;
 use super::settings::Settings;
 use crate::error::{ApiError, ErrorCode};
 use crate::state::AppState;
@@ -26,6 +28,8 @@ pub struct Received {
     pub bytes: Vec<u8>,
     /// Held until the request is admitted.
     pub share: Share,
+    /// Who sent it.
+    pub client: ClientId,
 }
 
 /// The bytes of a JSON body.
@@ -41,7 +45,8 @@ pub async fn read(request: Request, state: &AppState) -> Result<Received, ApiErr
     if declared.is_some_and(|length| length > settings.max_body_bytes) {
         return Err(too_large(settings));
     }
-    let room = (declared, state.bytes().share());
+    let client = client_of(request.extensions());
+    let room = (declared, state.bytes().share(client), client);
     let all = collect(request.into_body(), settings, room);
     tokio::time::timeout(settings.body_timeout, all)
         .await
@@ -56,7 +61,7 @@ pub async fn read(request: Request, state: &AppState) -> Result<Received, ApiErr
 async fn collect(
     body: Body,
     settings: &Settings,
-    (declared, mut share): (Option<usize>, Share),
+    (declared, mut share, client): (Option<usize>, Share, ClientId),
 ) -> Result<Received, ApiError> {
     let mut frames = body.into_data_stream();
     let mut bytes = Vec::new();
@@ -64,7 +69,11 @@ async fn collect(
     loop {
         let frame = tokio::time::timeout_at(until, frames.next()).await;
         let Some(frame) = frame.map_err(|_| stalled())? else {
-            return Ok(Received { bytes, share });
+            return Ok(Received {
+                bytes,
+                share,
+                client,
+            });
         };
         let frame = frame.map_err(|_| {
             ApiError::new(

@@ -1,15 +1,18 @@
 //! The budget of bytes in flight: request bodies while they arrive, and what is made of them until
-//! their request is admitted.
+//! their request is admitted. Clients share it as they share the engine's queue: a quarter is open only
+//! to those that hold at most an eighth, so that the bodies of one client do not shut others out.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use engine::ClientId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::settings::Settings;
 use crate::error::ApiError;
 
-/// The first bytes of every body count against a reserve of their own, a quarter of the budget, so
+/// The first bytes of every body count against a budget of their own, a quarter of the whole, so
 /// that long bodies never keep short ones out.
 const SHORT: usize = 64 << 10;
 /// Bytes per permit.
@@ -24,17 +27,39 @@ const RETRY: u32 = 5;
 /// The budget; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct BytesInFlight {
-    short: Arc<Semaphore>,
-    long: Arc<Semaphore>,
+    short: Arc<Budget>,
+    long: Arc<Budget>,
 }
 
 /// What one request holds of the budget; dropping it gives it back.
 #[derive(Debug)]
 pub struct Share {
-    budget: BytesInFlight,
     bytes: usize,
-    short: Option<OwnedSemaphorePermit>,
-    long: Option<OwnedSemaphorePermit>,
+    short: Hold,
+    long: Hold,
+}
+
+/// Permits that clients share.
+#[derive(Debug)]
+struct Budget {
+    /// Three quarters, for everybody.
+    common: Arc<Semaphore>,
+    /// A quarter, for clients that hold at most `small`.
+    reserve: Arc<Semaphore>,
+    small: usize,
+    /// What each client holds or waits for.
+    held: Mutex<HashMap<ClientId, usize>>,
+}
+
+/// Permits of one request.
+#[derive(Debug)]
+struct Hold {
+    budget: Arc<Budget>,
+    client: ClientId,
+    /// Counted for the client.
+    count: usize,
+    common: Option<OwnedSemaphorePermit>,
+    reserve: Option<OwnedSemaphorePermit>,
 }
 
 impl BytesInFlight {
@@ -42,24 +67,19 @@ impl BytesInFlight {
     /// length always fits.
     pub fn new(settings: &Settings) -> Self {
         let short = settings.max_bytes_in_flight / 4;
-        let long = (settings.max_bytes_in_flight - short).max(COPIES * settings.max_body_bytes);
-        let semaphore = |bytes: usize, least: usize| {
-            let permits = permits(bytes.max(least)).min(Semaphore::MAX_PERMITS);
-            Arc::new(Semaphore::new(permits))
-        };
+        let long = settings.max_bytes_in_flight - short;
         Self {
-            short: semaphore(short, COPIES * SHORT),
-            long: semaphore(long, UNIT),
+            short: Arc::new(Budget::new(short, COPIES * SHORT)),
+            long: Arc::new(Budget::new(long, COPIES * settings.max_body_bytes)),
         }
     }
 
-    /// A share of no bytes.
-    pub fn share(&self) -> Share {
+    /// A share of no bytes for a body of `client`.
+    pub fn share(&self, client: ClientId) -> Share {
         Share {
-            budget: self.clone(),
             bytes: 0,
-            short: None,
-            long: None,
+            short: Hold::new(&self.short, client),
+            long: Hold::new(&self.long, client),
         }
     }
 }
@@ -75,45 +95,93 @@ impl Share {
         self.bytes = after;
         let short = |bytes: usize| permits(COPIES * bytes.min(SHORT));
         let long = |bytes: usize| permits(COPIES.saturating_mul(bytes.saturating_sub(SHORT)));
-        take(
-            &self.budget.short,
-            &mut self.short,
-            short(after) - short(before),
-        )
-        .await?;
-        take(
-            &self.budget.long,
-            &mut self.long,
-            long(after) - long(before),
-        )
-        .await
+        self.short.grow(short(after) - short(before)).await?;
+        self.long.grow(long(after) - long(before)).await
     }
 }
 
-/// Adds `count` permits of `budget` to `held`.
-async fn take(
-    budget: &Arc<Semaphore>,
-    held: &mut Option<OwnedSemaphorePermit>,
-    count: usize,
-) -> Result<(), ApiError> {
-    if count == 0 {
-        return Ok(());
+impl Budget {
+    /// Of `bytes` bytes, of which at least `least` are for everybody.
+    fn new(bytes: usize, least: usize) -> Self {
+        let all = permits(bytes).min(Semaphore::MAX_PERMITS);
+        let reserve = all / 4;
+        let common = (all - reserve).max(permits(least));
+        Self {
+            common: Arc::new(Semaphore::new(common.min(Semaphore::MAX_PERMITS))),
+            reserve: Arc::new(Semaphore::new(reserve)),
+            small: all / 8,
+            held: Mutex::default(),
+        }
     }
-    let full = || {
-        ApiError::busy(
-            "too many bytes of requests are in flight, retry later",
-            RETRY,
-        )
-    };
-    let count = u32::try_from(count).map_err(|_| full())?;
-    let room = Arc::clone(budget).acquire_many_owned(count);
-    let more = tokio::time::timeout(PATIENCE, room).await;
-    let more = more.map_err(|_| full())?.map_err(|_| full())?;
+
+    fn held(&self) -> MutexGuard<'_, HashMap<ClientId, usize>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Hold {
+    fn new(budget: &Arc<Budget>, client: ClientId) -> Self {
+        Self {
+            budget: Arc::clone(budget),
+            client,
+            count: 0,
+            common: None,
+            reserve: None,
+        }
+    }
+
+    /// Takes `count` more permits.
+    async fn grow(&mut self, count: usize) -> Result<(), ApiError> {
+        if count == 0 {
+            return Ok(());
+        }
+        self.count += count;
+        let own = {
+            let mut held = self.budget.held();
+            let own = held.entry(self.client).or_default();
+            *own += count;
+            *own
+        };
+        let count = u32::try_from(count).map_err(|_| full())?;
+        let common = Arc::clone(&self.budget.common);
+        if let Ok(more) = Arc::clone(&common).try_acquire_many_owned(count) {
+            merge(&mut self.common, more);
+            return Ok(());
+        }
+        let (from, held) = match own <= self.budget.small {
+            true => (Arc::clone(&self.budget.reserve), &mut self.reserve),
+            false => (common, &mut self.common),
+        };
+        let more = tokio::time::timeout(PATIENCE, from.acquire_many_owned(count)).await;
+        merge(held, more.map_err(|_| full())?.map_err(|_| full())?);
+        Ok(())
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut held = self.budget.held();
+        if let Some(own) = held.get_mut(&self.client) {
+            *own -= self.count;
+            if *own == 0 {
+                held.remove(&self.client);
+            }
+        }
+    }
+}
+
+fn merge(held: &mut Option<OwnedSemaphorePermit>, more: OwnedSemaphorePermit) {
     match held {
         Some(held) => held.merge(more),
         None => *held = Some(more),
     }
-    Ok(())
+}
+
+fn full() -> ApiError {
+    ApiError::busy(
+        "too many bytes of requests are in flight, retry later",
+        RETRY,
+    )
 }
 
 fn permits(bytes: usize) -> usize {
@@ -125,6 +193,9 @@ mod tests {
     use super::*;
     use crate::error::ErrorCode;
 
+    const ONE: ClientId = ClientId(1);
+    const OTHER: ClientId = ClientId(2);
+
     fn budget() -> BytesInFlight {
         BytesInFlight::new(&Settings {
             max_bytes_in_flight: 4 << 20,
@@ -133,50 +204,68 @@ mod tests {
         })
     }
 
+    /// Permits that nobody holds: short and long.
+    fn free(budget: &BytesInFlight) -> (usize, usize) {
+        let free = |of: &Budget| of.common.available_permits() + of.reserve.available_permits();
+        (free(&budget.short), free(&budget.long))
+    }
+
     #[tokio::test(start_paused = true)]
     async fn long_bodies_wait_then_are_refused_and_short_ones_pass() {
         let budget = budget();
-        let mut first = budget.share();
-        let mut second = budget.share();
+        let mut first = budget.share(ONE);
+        let mut second = budget.share(ONE);
         first.grow(1 << 20).await.unwrap();
-        // 3 MiB for long bodies, 2 bytes for each byte beyond the first 64 KiB.
-        second.grow(600 << 10).await.unwrap();
+        // 2.25 MiB for the long bodies of a client, 2 bytes for each byte beyond the first 64 KiB.
+        second.grow(200 << 10).await.unwrap();
         let error = second.grow(1 << 20).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::Overloaded);
         assert_eq!(error.retry_after, Some(RETRY));
         for _ in 0..8 {
-            budget.share().grow(SHORT).await.unwrap();
+            budget.share(ONE).grow(SHORT).await.unwrap();
         }
         drop(first);
-        let mut third = budget.share();
+        let mut third = budget.share(ONE);
         third.grow(1 << 20).await.unwrap();
+    }
+
+    /// Unfinished bodies of one client, as many as it can hold.
+    #[tokio::test(start_paused = true)]
+    async fn the_bodies_of_one_client_leave_room_to_others() {
+        let budget = budget();
+        let mut flood = Vec::new();
+        loop {
+            let mut share = budget.share(ONE);
+            if share.grow(100 << 10).await.is_err() {
+                break;
+            }
+            flood.push(share);
+        }
+        assert!(flood.len() >= 6, "{}", flood.len());
+        let begin = tokio::time::Instant::now();
+        let mut other = budget.share(OTHER);
+        other.grow(200 << 10).await.unwrap();
+        assert!(begin.elapsed().is_zero(), "it waited");
+        drop((flood, other));
+        assert_eq!(free(&budget), (1 << 10, 3 << 10));
+        assert!(budget.short.held().is_empty() && budget.long.held().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_share_grows_byte_by_byte_as_it_does_at_once() {
         let budget = budget();
-        let (mut slow, mut fast) = (budget.share(), budget.share());
+        let (short, long) = free(&budget);
+        let mut slow = budget.share(ONE);
         for _ in 0..200 {
             slow.grow(1000).await.unwrap();
         }
+        let bit_by_bit = free(&budget);
+        drop(slow);
+        let mut fast = budget.share(OTHER);
         fast.grow(200_000).await.unwrap();
-        let held = |share: &Share| {
-            let count = |permit: &Option<OwnedSemaphorePermit>| {
-                permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
-            };
-            (count(&share.short), count(&share.long))
-        };
-        assert_eq!(held(&slow), held(&fast));
-        assert_eq!(held(&fast).0, 128);
-        let all = (
-            budget.short.available_permits(),
-            budget.long.available_permits(),
-        );
-        drop((slow, fast));
-        let free = (
-            budget.short.available_permits(),
-            budget.long.available_permits(),
-        );
-        assert_eq!((all.0 + 256, free.1), (free.0, 3 << 10));
+        assert_eq!(free(&budget), bit_by_bit);
+        assert_eq!(short - bit_by_bit.0, 128);
+        drop(fast);
+        assert_eq!(free(&budget), (short, long));
     }
 }

@@ -1,4 +1,5 @@
-//! Without API keys, loopback servers check `Host` and `Origin`.
+//! Without API keys, loopback servers check `Host` and `Origin`, and others what pages of other sites
+//! send without a type.
 //!
 //! A browser on this machine may show a page of another site, and that page can send requests
 //! here. Its `Origin` gives it away. Under DNS rebinding, where the site's name resolves to
@@ -7,7 +8,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use axum::extract::{Request, State};
-use axum::http::header::{HOST, ORIGIN};
+use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::{HeaderValue, Version};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -16,15 +17,19 @@ use crate::error::{ApiError, ErrorCode, clip};
 use crate::http::refusal::refuse;
 use crate::state::AppState;
 
-/// Refuses requests that a page of another site may have sent, if [`Settings::local_only`] is on.
+/// Refuses requests that a page of another site may have sent: if [`Settings::local_only`] is on, all
+/// of them, otherwise those that a browser sends without asking first.
 ///
 /// [`Settings::local_only`]: super::settings::Settings::local_only
 pub async fn check(State(state): State<AppState>, request: Request, next: Next) -> Response {
     let settings = state.settings();
-    if !settings.local_only {
-        return next.run(request).await;
-    }
-    match local(&request, settings.cors) {
+    let checked = match settings.local_only {
+        true => local(&request, settings.cors),
+        // With keys, and for a body with a type, a browser asks first.
+        false if settings.cors || !state.keys().get().is_empty() => Ok(()),
+        false => typed(&request),
+    };
+    match checked {
         Ok(()) => next.run(request).await,
         Err(error) => refuse(&state, &request, error, "a foreign Host or Origin"),
     }
@@ -58,6 +63,29 @@ fn local(request: &Request, any_origin: bool) -> Result<(), ApiError> {
     Ok(())
 }
 
+/// Requires a `Content-Type` of what a page of another site sends. A body without one is read too, and
+/// another one than JSON's is refused later.
+fn typed(request: &Request) -> Result<(), ApiError> {
+    let headers = request.headers();
+    let is_safe = request.method().is_safe() || headers.contains_key(CONTENT_TYPE);
+    let host = headers.get(HOST);
+    let mut foreign = headers
+        .get_all(ORIGIN)
+        .iter()
+        .filter(|origin| !is_own(origin, host));
+    match foreign.next().filter(|_| !is_safe) {
+        None => Ok(()),
+        Some(origin) => {
+            let message = format!(
+                "without API keys this server needs a content-type from pages of other sites: \
+                 the Origin header is '{}'",
+                printable(origin)
+            );
+            Err(ApiError::new(ErrorCode::Forbidden, message))
+        }
+    }
+}
+
 /// Whether `origin` is the server that `host` names.
 fn is_own(origin: &HeaderValue, host: Option<&HeaderValue>) -> bool {
     let origin = origin.as_bytes();
@@ -79,6 +107,8 @@ fn is_loopback(authority: &[u8]) -> bool {
         Some(bracketed) => {
             let (address, rest) = bracketed.split_once(']').unwrap_or((bracketed, "]"));
             let address = address.parse::<Ipv6Addr>();
+            // Also an address of IPv4 in its form of IPv6.
+            let address = address.map(|address| address.to_canonical());
             (address.is_ok_and(|address| address.is_loopback()), rest)
         }
         None => {
@@ -131,6 +161,8 @@ mod tests {
             "[::1]",
             "[::1]:65535",
             "[0:0:0:0:0:0:0:1]:80",
+            "[::ffff:127.0.0.1]:8000",
+            "[::ffff:7f00:1]",
         ] {
             assert!(is_loopback(authority.as_bytes()), "{authority}");
         }
@@ -158,6 +190,8 @@ mod tests {
             "[::1",
             "[::1]8000",
             "[::2]:80",
+            "[::ffff:128.0.0.1]",
+            "[::127.0.0.1]",
             "[127.0.0.1]",
             "localhost/",
             " localhost",

@@ -34,6 +34,9 @@ pub struct Settings {
     /// A step of the engine longer than this makes `/health`, `/ready` and `/v1/loads` answer 503;
     /// zero = never.
     pub stall_after: Duration,
+    /// Longest time for the compilation of a grammar; then its request gets 400 and the thread is
+    /// replaced. Zero = no limit.
+    pub grammar_timeout: Duration,
     /// Whether browsers of any origin may read answers.
     pub cors: bool,
     /// Bodies longer than this many bytes are parsed and encoded off the async threads.
@@ -63,6 +66,7 @@ impl Default for Settings {
             drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(50),
             stall_after: Duration::from_secs(60),
+            grammar_timeout: Duration::from_secs(3),
             cors: false,
             inline_encode_bytes: 2 << 10,
             keys: ApiKeys::default(),

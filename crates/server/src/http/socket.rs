@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -24,6 +25,8 @@ use super::slot::{Slot, Stage};
 const LOOK: Duration = Duration::from_millis(100);
 /// A half-closed peer that cannot be asked is gone after this long without a byte sent.
 const QUIET: Duration = Duration::from_secs(5);
+/// Bytes of answers that the system keeps for a peer; Linux doubles the number for its own data.
+const SEND_BUFFER: usize = 128 << 10;
 const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// A socket whose writes fail with `TimedOut` after the limit without progress, and whose end is
@@ -61,8 +64,11 @@ impl HalfClosed {
 }
 
 impl Socket {
-    /// Limits writes to `stream`: each must make progress within `limit`.
+    /// Limits writes to `stream`: each must make progress within `limit`, and the system keeps a
+    /// bounded number of bytes for a peer that does not read.
     pub fn new(stream: TcpStream, slot: Arc<Slot>, limit: Duration) -> Self {
+        // By itself the system's buffer grows to megabytes. The option is not essential.
+        let _ = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER);
         Self {
             stream,
             slot,
@@ -198,5 +204,24 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(begin.elapsed() >= limit);
         drop(peer);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn little_is_kept_for_a_peer_that_reads_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let peer = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+        let peer = peer.unwrap();
+        // Of the bytes that are taken, few are the peer's.
+        peer.set_recv_buffer_size(4 << 10).unwrap();
+        peer.connect(&address.into()).unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let limit = Duration::from_secs(60);
+        let mut guarded = Socket::new(stream, Slot::new(), limit);
+        let (part, mut taken) = (vec![0; 16 << 10], 0);
+        while let Ok(written) = guarded.write(&part).await {
+            taken += written;
+        }
+        assert!(taken < 4 * SEND_BUFFER, "{taken} bytes");
     }
 }

@@ -5,6 +5,7 @@ mod connections;
 mod edge;
 mod followed;
 mod genai;
+mod pools;
 mod process;
 mod rates;
 mod register;
@@ -14,13 +15,14 @@ mod steps;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use engine::{Load, Observer, Pulse, StepReport};
+use engine::{Load, Observer, PoolLoad, Pulse, StepReport};
 use prometheus::{Gauge, Registry, TextEncoder};
 
 pub use connections::Connections;
 pub use edge::{Edge, Outcome, Success};
 pub use followed::Followed;
 pub use genai::{GenAi, Labels};
+use pools::Pools;
 use process::Process;
 use rates::Rates;
 use register::Register;
@@ -66,6 +68,7 @@ struct Inner {
     spans: SpanCounters,
     genai: GenAi,
     steps: Steps,
+    pools: Pools,
     /// `None` where the system does not tell.
     process: Option<Process>,
     gauges: ScrapeGauges,
@@ -98,6 +101,7 @@ impl Metrics {
             spans: SpanCounters::new(&register),
             genai: GenAi::new(),
             steps: Steps::new(&register),
+            pools: Pools::new(&register),
             process: Process::new(&register),
             gauges,
             aliases: config.vllm_aliases,
@@ -147,14 +151,15 @@ impl Metrics {
         self.rates(|rates| rates.per_second(now)).0
     }
 
-    /// The exposition text, given the engine's load and pulse.
-    pub fn render(&self, load: Load, pulse: Pulse) -> String {
+    /// The exposition text, given the engine's load and pulse and the pools of threads by name.
+    pub fn render(&self, load: Load, pulse: Pulse, pools: &[(&'static str, PoolLoad)]) -> String {
         let inner = &*self.inner;
         let now = inner.epoch.elapsed();
         inner
             .gauges
             .set(load, inner.pages, self.rates(|rates| rates.per_second(now)));
         inner.gauges.age.set(seconds(pulse.age));
+        inner.pools.set(pools);
         if let Some(process) = &inner.process {
             process.refresh();
         }

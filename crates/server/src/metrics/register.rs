@@ -54,6 +54,11 @@ impl<'a> Register<'a> {
         self.add(IntCounterVec::new(self.opts(name, help), &labels))
     }
 
+    /// Gauges by the values of two labels; the caller creates the series.
+    pub fn gauge_family(&self, (name, help): (&str, &str), labels: [&str; 2]) -> GaugeVec {
+        self.add(GaugeVec::new(self.opts(name, help), &labels))
+    }
+
     /// Histograms by the values of a label; the caller creates the series.
     pub fn histogram_family(&self, of: Distribution<'_>, label: &str) -> HistogramVec {
         let opts = self.histogram_opts(of.name, of.help, of.bounds);

@@ -1,14 +1,15 @@
-//! Metrics of tracing spans: ended and exported.
+//! Metrics of the log and of tracing spans.
 
 use prometheus::IntCounter;
 
 use super::register::Register;
 
-/// Counts spans; cheap to clone. Both counts stay 0 without an exporter.
+/// Counts spans and lines of the log; cheap to clone. Without an exporter the spans stay 0.
 #[derive(Clone, Debug)]
 pub struct SpanCounters {
     ended: IntCounter,
     exported: IntCounter,
+    lost_lines: IntCounter,
 }
 
 impl SpanCounters {
@@ -16,7 +17,19 @@ impl SpanCounters {
         let help = "Tracing spans that ended, and spans that a collector accepted";
         let name = ("trace_spans_total", help);
         let [ended, exported] = register.counters(name, "state", ["ended", "exported"]);
-        Self { ended, exported }
+        Self {
+            ended,
+            exported,
+            lost_lines: register.counter(
+                "log_lines_lost_total",
+                "Lines of the log that were not written, because nobody reads standard error",
+            ),
+        }
+    }
+
+    /// Counts a line that was not written.
+    pub fn lost_line(&self) {
+        self.lost_lines.inc();
     }
 
     /// Counts a span to export.

@@ -1,6 +1,7 @@
 //! Admission: a request becomes prompts of token ids within all limits, and its grammar compiles.
 
 use decode::Constraint;
+use engine::ClientId;
 
 use crate::backend::Backend;
 use crate::error::ApiError;
@@ -8,7 +9,7 @@ use crate::http::body::Received;
 use crate::pipeline::caps::Caps;
 use crate::pipeline::encode::{self, Prompt};
 use crate::pipeline::generation::{Generation, Input};
-use crate::pipeline::pools::Wanted;
+use crate::pipeline::pools::{self, Origin, Wanted};
 use crate::state::AppState;
 
 /// A request with its prompts as ids, within all limits.
@@ -20,6 +21,8 @@ pub struct Admitted {
     pub prompts: Vec<Prompt>,
     /// The grammar of every choice, at its start.
     pub constraint: Option<Box<dyn Constraint>>,
+    /// What calls do not follow of the schemas of tools, by path.
+    pub unenforced: Vec<String>,
 }
 
 /// Reads a request with `read`, encodes its prompts and compiles its grammar. Work on a body of
@@ -37,7 +40,15 @@ pub async fn admit<T: Send + 'static>(
 ) -> Result<(T, Admitted), ApiError> {
     let backend = state.backend()?;
     let caps = Caps::new(state.settings(), backend.engine.limits());
-    let Received { bytes, share } = body;
+    let Received {
+        bytes,
+        share,
+        client,
+    } = body;
+    let origin = Origin {
+        client,
+        field: None,
+    };
     let length = bytes.len();
     let pool = state.pools().of_body(length);
     let (reader, encoder) = (backend.clone(), backend.clone());
@@ -53,16 +64,19 @@ pub async fn admit<T: Send + 'static>(
             wanted.check()?;
             Ok((own, encode(generation, wanted)?, share))
         };
-        pool.run(work).await?
+        pool.run(origin, work).await?
     } else {
         let (own, generation) = read()?;
         let admitted = match generation.input {
-            Input::Chat(_) => pool.run(move |wanted| encode(generation, wanted)).await?,
+            Input::Chat(_) => {
+                pool.run(origin, move |wanted| encode(generation, wanted))
+                    .await?
+            }
             _ => encode(generation, &Wanted::new().1)?,
         };
         (own, admitted, share)
     };
-    let admitted = compiled(state, admitted).await?;
+    let admitted = compiled(state, client, admitted).await?;
     drop(share);
     Ok((own, admitted))
 }
@@ -82,19 +96,30 @@ fn encoded(
         generation,
         prompts,
         constraint: None,
+        unenforced: Vec::new(),
     })
 }
 
 /// The request with its grammar, if it has one.
-async fn compiled(state: &AppState, admitted: Admitted) -> Result<Admitted, ApiError> {
+async fn compiled(
+    state: &AppState,
+    client: ClientId,
+    admitted: Admitted,
+) -> Result<Admitted, ApiError> {
     let Some(structured) = admitted.generation.structured.clone() else {
         return Ok(admitted);
     };
     let (grammars, backend) = (state.grammars().clone(), state.backend()?.clone());
+    pools::check("grammar", backend.engine.grammar_threads())?;
+    let origin = Origin {
+        client,
+        field: Some(structured.field),
+    };
     let compile = move |_: &Wanted| grammars.compile(&backend, &structured);
-    let constraint = Some(state.pools().grammars.run(compile).await?);
+    let (constraint, unenforced) = state.pools().compile.run(origin, compile).await?;
     Ok(Admitted {
-        constraint,
+        constraint: Some(constraint),
+        unenforced,
         ..admitted
     })
 }
@@ -110,8 +135,12 @@ pub async fn off_thread<T: Send + 'static>(
     work: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let pool = state.pools().of_body(body.bytes.len());
+    let origin = Origin {
+        client: body.client,
+        field: None,
+    };
     let (done, _share) = pool
-        .run(move |_| Ok((work(&body.bytes)?, body.share)))
+        .run(origin, move |_| Ok((work(&body.bytes)?, body.share)))
         .await?;
     Ok(done)
 }

@@ -10,7 +10,7 @@ use text::{
     ChatTemplate, Conversation, Message, TextError, Tokenizer, ToolFormat, plain_conversation,
 };
 
-use crate::error::{ApiError, ErrorCode, clip};
+use crate::error::{ApiError, ErrorCode};
 use crate::pipeline::code::is_code_shaped;
 use crate::pipeline::generation::{Generation, Input};
 use crate::pipeline::pools::Wanted;
@@ -64,11 +64,10 @@ pub(crate) fn prompts(
 ) -> Result<Vec<Prompt>, ApiError> {
     let field = request.names.prompt;
     let room = Room::new(tokenizer, limits);
-    let encode = |text: &str, specials: bool| {
+    let encode = |text: &str, ids: &dyn Fn(&str) -> Result<Vec<TokenId>, TextError>| {
         wanted.check()?;
         room.check(text, field, request.truncate.is_some())?;
-        let ids = tokenizer.encode(text, specials);
-        ids.map_err(|error| encode_fault(error, field))
+        ids(text).map_err(|error| encode_fault(error, field))
     };
     let surplus = |ids: &[TokenId]| {
         request
@@ -107,10 +106,8 @@ pub(crate) fn prompts(
     match &request.input {
         Input::Texts(texts) => {
             for text in texts {
-                push(
-                    encode(text, request.add_special_tokens)?,
-                    Some(text.clone()),
-                )?;
+                let ids = |text: &str| tokenizer.encode(text, request.add_special_tokens);
+                push(encode(text, &ids)?, Some(text.clone()))?;
             }
         }
         Input::Ids(lists) => {
@@ -121,7 +118,8 @@ pub(crate) fn prompts(
         }
         Input::Chat(chat) => {
             let text = conversation(tokenizer, request, chat)?;
-            push(encode(&text, false)?, Some(text))?;
+            let ids = encode(&text, &|text| tokenizer.encode_chat(text))?;
+            push(ids, Some(tokenizer.unmarked(&text).into_owned()))?;
         }
     }
     Ok(prompts)
@@ -201,7 +199,7 @@ pub fn chat(
     let fault = |error| encode_fault(error, "messages");
     let text = chat_text(tokenizer, chat, ending).map_err(fault)?;
     Room::new(tokenizer, limits).check(&text, "messages", true)?;
-    tokenizer.encode(&text, false).map_err(fault)
+    tokenizer.encode_chat(&text).map_err(fault)
 }
 
 /// How many bytes of text can fit the context.
@@ -289,12 +287,12 @@ fn fitting<'a>(
 ) -> Result<Cow<'a, Conversation>, TextError> {
     let has_calls = |message: &Message| message.role == "tool" || !message.calls.is_empty();
     let needs_tools = !chat.tools.is_empty() || chat.messages.iter().any(has_calls);
-    Ok(
-        match needs_tools && !tokenizer.chat_template()?.has_tools() {
-            true => Cow::Owned(plain_conversation(chat, calls)),
-            false => Cow::Borrowed(chat),
-        },
-    )
+    let template = tokenizer.chat_template()?;
+    let chat = match needs_tools && !template.has_tools(!chat.tools.is_empty()) {
+        true => Cow::Owned(plain_conversation(chat, calls)),
+        false => Cow::Borrowed(chat),
+    };
+    Ok(tokenizer.marked(chat))
 }
 
 /// A chat whose final message stays open: without the template's text after that message.
@@ -370,7 +368,7 @@ fn encode_fault(error: TextError, field: &str) -> ApiError {
             ApiError::field(ErrorCode::UnsupportedParameter, field, rest)
         }
         TextError::Refused(why) => {
-            let rest = format!("was refused by the chat template: {}", clip(&why));
+            let rest = format!("was refused by the chat template: {why}");
             ApiError::field(ErrorCode::InvalidValue, field, rest)
         }
         TextError::Encode(_) => ApiError::field(
@@ -378,13 +376,13 @@ fn encode_fault(error: TextError, field: &str) -> ApiError {
             field,
             "cannot be encoded by this model",
         ),
-        TextError::Render(_) => ApiError::field(
-            ErrorCode::InvalidValue,
-            field,
-            "cannot be put into the chat template",
-        ),
+        TextError::Render(why) => {
+            tracing::warn!(reason = %why, "the chat template failed");
+            let rest = format!("cannot be put into the chat template: {why}");
+            ApiError::field(ErrorCode::InvalidValue, field, rest)
+        }
         TextError::Io { .. } | TextError::Malformed { .. } | TextError::Value { .. } => {
-            tracing::error!(%error, "the chat template is unusable");
+            tracing::error!(%error, "the tokenizer is unusable");
             ApiError::internal()
         }
     }

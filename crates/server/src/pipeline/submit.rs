@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::{EventStream, Refusal, SubmitError};
 use step::{Bias, Sampling, TokenId};
-use text::{CallStream, ReasoningStream, StreamOptions, TextStream};
+use text::{CallStream, GrammarSpec, ReasoningStream, StreamOptions, TextStream};
 
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
@@ -155,9 +155,16 @@ fn splitters(state: &AppState, admitted: &Admitted) -> Vec<Splitter> {
     let splitter = |prompt: &Prompt| {
         let reasoning = generation.reasoning;
         let reasoning = reasoning.map(|_| ReasoningStream::new(prompt.reasoning));
-        let calls = generation
-            .reads_calls
-            .then(|| CallStream::new(generation.calls));
+        let calls = generation.reads_calls.then(|| {
+            let tools = match generation.structured.as_ref().map(|given| &given.spec) {
+                Some(GrammarSpec::Tools(grammar)) => grammar.tools.as_slice(),
+                _ => &[],
+            };
+            let schemas = tools
+                .iter()
+                .map(|tool| (tool.name.as_str(), &tool.parameters));
+            CallStream::new(generation.calls).with_schemas(schemas)
+        });
         Splitter::new(reasoning, calls, state.ids().next())
     };
     let prompts = admitted.prompts.iter();

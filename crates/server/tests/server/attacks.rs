@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use asynclane_server::ApiKeys;
 use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode};
 use serde_json::{Value, json};
@@ -271,4 +272,75 @@ async fn a_grammar_that_becomes_too_complex_is_a_fault_of_its_request() {
         series(&metrics, &format!("asynclane_requests_total{labels}"))
     };
     assert_eq!((ended("invalid"), ended("failed")), (2.0, 0.0));
+}
+
+/// A server with the keys `one` and `two`, and little room for bodies.
+fn for_two() -> Server {
+    let mut options = Options::default();
+    options.settings.keys = ApiKeys::parse("a:one\nb:two").unwrap();
+    options.settings.max_body_bytes = 1 << 20;
+    options.settings.max_bytes_in_flight = 4 << 20;
+    options.settings.grammar_timeout = Duration::ZERO;
+    server_with(options)
+}
+
+/// A request of `key` with `fields`, and blanks behind its body.
+async fn ask_as(server: &Server, key: &str, fields: Value, blanks: usize) -> StatusCode {
+    let body = completion(fields).to_string() + &" ".repeat(blanks);
+    let request = Request::post(COMPLETIONS).header("authorization", format!("Bearer {key}"));
+    let request = request.header("content-type", "application/json");
+    server.call(request.body(Body::from(body)).unwrap()).await.0
+}
+
+#[tokio::test]
+async fn the_unfinished_bodies_of_one_key_leave_room_to_another() {
+    let server = for_two();
+    let flood: Vec<_> = (0..40)
+        .map(|_| {
+            let (mut request, frames) = slow_body();
+            let key = "Bearer one".parse().unwrap();
+            request.headers_mut().insert("authorization", key);
+            frames.send(Bytes::from(vec![b' '; 150 << 10])).unwrap();
+            let server = server.clone();
+            (
+                tokio::spawn(async move { server.call(request).await.0 }),
+                frames,
+            )
+        })
+        .collect();
+    // Of the first key, as many are refused as find no room.
+    while flood.iter().all(|(answer, _)| !answer.is_finished()) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let two = ask_as(&server, "two", json!({"max_tokens": 1}), 200_000).await;
+    assert_eq!(two, StatusCode::OK);
+    let one = ask_as(&server, "one", json!({"max_tokens": 1}), 200_000).await;
+    assert_eq!(one, StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test]
+async fn grammars_of_one_key_and_of_another_are_compiled_in_turns() {
+    let server = for_two();
+    let slow = (0..40).map(|at| {
+        let regex = format!("{}{at}", "\\w".repeat(1900));
+        let server = server.clone();
+        tokio::spawn(async move {
+            ask_as(&server, "one", json!({"max_tokens": 1, "regex": regex}), 0).await
+        })
+    });
+    let slow: Vec<_> = slow.collect();
+    let format = json!({"max_tokens": 1, "response_format": {"type": "json_object"}});
+    let begin = Instant::now();
+    assert_eq!(ask_as(&server, "two", format, 0).await, StatusCode::OK);
+    let time = begin.elapsed();
+    for answer in slow {
+        let status = answer.await.unwrap();
+        let is_known = [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS].contains(&status);
+        assert!(is_known, "{status}");
+    }
+    assert!(
+        time < begin.elapsed() / 2,
+        "{time:?} of {:?}",
+        begin.elapsed()
+    );
 }

@@ -1,6 +1,6 @@
 //! The error table, row by row: status, type, code, param, and what messages may hold.
 
-use crate::common::{CONTEXT, MODEL, Server, chat, completion, server};
+use crate::common::{CONTEXT, MODEL, Options, Server, chat, completion, server, server_with};
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
 use serde_json::{Value, json};
@@ -504,4 +504,40 @@ async fn a_loading_server_says_so() {
         assert!(headers.contains_key("retry-after"));
         assert_eq!(fault(&serde_json::from_slice(&body).unwrap()).0, "loading");
     }
+}
+
+#[tokio::test]
+async fn a_chat_that_the_template_cannot_hold_says_why_and_one_that_it_refuses_says_what_it_says() {
+    let server = server_with(Options {
+        template: Some(
+            "{% for m in messages %}{% if m.role == 'system' %}\n{{ 'a' + 1 }}{% endif %}\
+             {% if m.content == 'x' %}{{ raise_exception('no x') }}{% endif %}{% endfor %}\
+             {{ strftime_now('%d %b %Y') }}",
+        ),
+        ..Options::default()
+    });
+    let with =
+        |role: &str, content: &str| json!({"messages": [{"role": role, "content": content}]});
+    for (fields, expected) in [
+        (
+            with("system", "a"),
+            "messages cannot be put into the chat template: chat_template.jinja: line 2: ",
+        ),
+        (
+            with("user", "x"),
+            "messages was refused by the chat template: no x",
+        ),
+        (
+            json!({"chat_template_kwargs": {"strftime_now": "soon"}}),
+            "messages was refused by the chat template: strftime_now: expected a date such as ",
+        ),
+    ] {
+        let (status, answer) = server.post(CHAT, &chat(fields)).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(message.starts_with(expected), "{message}");
+    }
+    let dated = json!({"chat_template_kwargs": {"strftime_now": "2024-07-26"}});
+    let (status, answer) = server.post(CHAT, &chat(dated)).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
 }

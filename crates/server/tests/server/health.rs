@@ -105,3 +105,21 @@ async fn a_dead_engine_takes_the_replica_from_its_routers() {
         assert_eq!(body["error"]["message"], "the engine has stopped", "{path}");
     }
 }
+
+#[tokio::test]
+async fn the_pools_of_threads_are_seen() {
+    let server = server_with(Options::default());
+    let (status, body) = probe(&server, "/health").await;
+    assert_eq!((status, &body["status"]), (StatusCode::OK, &json!("ok")));
+    let idle = json!({"running": 0, "waiting": 0, "stuck": 0});
+    let pools = ["encode", "encode_long", "compile", "grammar"];
+    let expected = pools.map(|pool| (pool.to_owned(), idle.clone()));
+    assert_eq!(body["pools"], Value::Object(expected.into_iter().collect()));
+    let metrics = server.metrics().await;
+    for pool in pools {
+        let stuck = format!(
+            "asynclane_pool_jobs{{model_name=\"org/demo\",pool=\"{pool}\",state=\"stuck\"}}"
+        );
+        assert_eq!(series(&metrics, &stuck), 0.0);
+    }
+}

@@ -312,6 +312,7 @@ async fn a_failure_after_the_start_is_an_event() {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 async fn faults_name_the_field() {
     let server = wide_server();
     let content = |content: Value| json!({"messages": [{"role": "user", "content": content}]});

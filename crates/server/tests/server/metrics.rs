@@ -126,6 +126,8 @@ async fn every_documented_name_is_there() {
         ("connections_evicted_total counter", false),
         ("connections_refused_total counter", false),
         ("accept_errors_total counter", false),
+        ("pool_jobs gauge", false),
+        ("log_lines_lost_total counter", false),
         ("build_info gauge", false),
     ];
     let mut expected = BTreeSet::new();

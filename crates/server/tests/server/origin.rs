@@ -197,3 +197,33 @@ async fn without_the_setting_any_host_is_accepted() {
     let (status, error) = ask(&server, "/version", &headers).await;
     assert_eq!(status, StatusCode::OK, "{error}");
 }
+
+/// A page of any site may send a body without a type, and no browser asks first.
+#[tokio::test]
+async fn a_body_without_a_type_comes_from_no_page() {
+    let server = server();
+    let send = async |headers: &[(&str, &str)]| {
+        let mut request = Request::post(COMPLETIONS).header("host", "10.0.0.1:8000");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let body = format!("{{\"model\": \"{MODEL}\", \"prompt\": \"a\", \"max_tokens\": 2}}");
+        server.call(request.body(Body::from(body)).unwrap()).await.0
+    };
+    let (origin, json) = (("origin", "http://foreign.example"), "application/json");
+    assert_eq!(send(&[]).await, StatusCode::OK);
+    assert_eq!(
+        send(&[origin, ("content-type", json)]).await,
+        StatusCode::OK
+    );
+    assert_eq!(
+        send(&[("origin", "http://10.0.0.1:8000")]).await,
+        StatusCode::OK
+    );
+    assert_eq!(send(&[origin]).await, StatusCode::FORBIDDEN);
+    assert_eq!(send(&[("origin", "null")]).await, StatusCode::FORBIDDEN);
+    assert_eq!(
+        send(&[origin, ("content-type", "text/plain")]).await,
+        StatusCode::UNSUPPORTED_MEDIA_TYPE
+    );
+}

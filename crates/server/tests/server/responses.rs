@@ -263,7 +263,7 @@ async fn faults_name_the_field() {
         (json!({"tools": [{"type": "web_search"}]}), "tools[0].type"),
         (json!({"tools": [tool(), tool()]}), "tools[1].name"),
         (
-            json!({"tools": [{"type": "function", "name": "f", "parameters": {"$ref": "x"}}]}),
+            json!({"tools": [{"type": "function", "name": "f", "parameters": {"$ref": "x"}, "strict": true}]}),
             "tools[0].parameters",
         ),
         (

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use text::{ReasoningFormat, ToolFormat};
 
 use crate::common::translated::wide;
-use crate::common::{chat, events, server, server_with};
+use crate::common::{Options, chat, events, server, server_with};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -356,13 +356,13 @@ async fn faults_name_the_field() {
             "tools[1].function.name",
         ),
         (
-            json!({"tools": [now(), {"type": "function", "function": {"name": "f",
+            json!({"tool_choice": "required", "tools": [now(), {"type": "function", "function": {"name": "f",
             "parameters": {"type": "object", "properties": {"x": {"$ref": "http://x/y"}}}}}]}),
             "invalid_value",
             "tools[1].function.parameters",
         ),
         (
-            json!({"tools": [now(), {"type": "function", "function": {"name": "f",
+            json!({"tools": [now(), {"type": "function", "function": {"name": "f", "strict": true,
             "parameters": {"properties": {"x": {"pattern": "a?".repeat(1000)}}}}}]}),
             "invalid_value",
             "tools[1].function.parameters",
@@ -460,4 +460,96 @@ async fn faults_name_the_field() {
         );
     }
     server.until_idle().await;
+}
+
+#[tokio::test]
+async fn tools_are_refused_where_the_template_shows_another_format() {
+    let template = Some("{{ tools }}{% if false %}[TOOL_CALLS]{% endif %}{{ messages }}");
+    let server = server_with(Options { template, ..wide() });
+    let body = chat(json!({"tools": tools()}));
+    let (status, answer) = server.post("/v1/chat/completions", &body).await;
+    assert_eq!(status, 400, "{answer}");
+    assert_eq!(answer["error"]["code"], "unsupported_parameter");
+    assert_eq!(answer["error"]["param"], "tools");
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("[TOOL_CALLS]"), "{message}");
+    for extra in [json!({}), json!({"tools": tools(), "tool_choice": "none"})] {
+        server.chat(extra).await;
+    }
+    let mut options = wide();
+    (options.template, options.formats.tools) = (template, Some(ToolFormat::Json));
+    server_with(options).chat(json!({"tools": tools()})).await;
+}
+
+/// A schema that no grammar follows wholly is served under `auto` and told in a header; it is refused by name
+/// where calls are required or the function is strict.
+#[tokio::test]
+async fn what_calls_do_not_follow_is_told_or_refused() {
+    let server = server_with(wide());
+    let function = |parameters: Value, strict: bool| json!([{"type": "function", "function": {"name": "f", "parameters": parameters, "strict": strict}}]);
+    let unique = json!({"type": "object", "properties": {
+        "tags": {"type": "array", "items": {"type": "integer"}, "uniqueItems": true}}});
+    let foreign = json!({"$ref": "https://example.com/schema"});
+    let whole =
+        json!({"type": "object", "properties": {"a": {"type": "string", "format": "binary"}}});
+    for (parameters, told) in [
+        (&unique, Some("f.properties.tags.uniqueItems")),
+        (&foreign, Some("f")),
+        (&whole, None),
+    ] {
+        let body = chat(json!({"tools": function(parameters.clone(), false), "max_tokens": 40}));
+        let request = axum::http::Request::post(CHAT).header("content-type", "application/json");
+        let request = request
+            .body(axum::body::Body::from(body.to_string()))
+            .unwrap();
+        let (status, headers, _) = server.call(request).await;
+        assert_eq!(status, StatusCode::OK, "{parameters}");
+        let header = headers
+            .get("x-unenforced")
+            .map(|value| value.to_str().unwrap());
+        assert_eq!(header, told, "{parameters}");
+        for fields in [
+            json!({"tools": function(parameters.clone(), false), "tool_choice": "required", "max_tokens": 300}),
+            json!({"tools": function(parameters.clone(), true), "max_tokens": 300}),
+        ] {
+            let (status, answer) = server.post(CHAT, &chat(fields)).await;
+            if told.is_none() {
+                assert_eq!(status, StatusCode::OK, "{answer}");
+            } else {
+                assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+                assert_eq!(
+                    answer["error"]["param"], "tools[0].function.parameters",
+                    "{answer}"
+                );
+            }
+        }
+    }
+    let text = function(json!({"type": "string"}), false);
+    let (status, answer) = server.post(CHAT, &chat(json!({"tools": text}))).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+    assert_eq!(
+        answer["error"]["param"],
+        "tools[0].function.parameters.type"
+    );
+    server.until_idle().await;
+}
+
+/// The schema beside the type `json_object`, as other servers take it.
+#[tokio::test]
+async fn a_json_object_follows_the_schema_beside_it() {
+    let server = server_with(wide());
+    let schema =
+        json!({"type": "object", "properties": {"a": {"enum": [1, 22]}}, "required": ["a"]});
+    for seed in 0..4 {
+        let format = json!({"type": "json_object", "schema": schema});
+        let answer = server
+            .chat(json!({"response_format": format, "max_tokens": 60, "temperature": 1.0, "seed": seed}))
+            .await;
+        let text = answer["choices"][0]["message"]["content"].as_str().unwrap();
+        let value: Value = serde_json::from_str(text).unwrap();
+        assert!(
+            [json!({"a": 1}), json!({"a": 22})].contains(&value),
+            "{text}"
+        );
+    }
 }

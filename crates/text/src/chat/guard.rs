@@ -1,9 +1,11 @@
 //! Filters, methods and operators of templates that charge what they make before they make it.
 
-use minijinja::value::Rest;
-use minijinja::{Environment, Error, State, Value, filters};
+use minijinja::value::{Kwargs, Rest, ValueOrKwargs, from_args};
+use minijinja::{Environment, Error, ErrorKind, State, Value, filters};
 
+use super::jinja::{self, WIDEST};
 use super::meter::{self, ITEM, exceeded};
+use super::methods;
 
 /// Checks two operands of an operator that joins them.
 pub(super) const JOIN: &str = "=join";
@@ -11,6 +13,12 @@ pub(super) const JOIN: &str = "=join";
 pub(super) const REPEAT: &str = "=repeat";
 /// Checks two operands of a comparison.
 pub(super) const COMPARE: &str = "=compare";
+/// Checks two operands of `<` and its siblings.
+pub(super) const ORDER: &str = "=order";
+/// The remainder of two operands, or the first one as a format of the second one.
+pub(super) const REMAINDER: &str = "=remainder";
+/// Checks what a loop goes over.
+pub(super) const ITERATE: &str = "=iterate";
 /// Checks a new value.
 pub(super) const MADE: &str = "=made";
 /// Filters that read nothing but the kind or one item of their input.
@@ -20,26 +28,140 @@ const CHEAP: [&str; 9] = [
 /// Most characters of a number, of a width and of a precision in a format.
 const WIDTH: u64 = 1_000;
 
-/// The filters that are offered. Those of the engine that are missing show internals.
-fn known() -> Vec<(&'static str, Value)> {
+/// Filters whose arguments go on to a test, another filter or a format as they are.
+fn open_ended() -> Vec<(&'static str, Value)> {
     macro_rules! table {
         ($($name:literal => $filter:ident),* $(,)?) => {
             vec![$(($name, Value::from_function(filters::$filter))),*]
         };
     }
     table![
-        "safe" => safe, "escape" => escape, "e" => escape, "lower" => lower, "upper" => upper,
-        "title" => title, "capitalize" => capitalize, "replace" => replace, "length" => length,
-        "count" => length, "dictsort" => dictsort, "items" => items, "reverse" => reverse,
-        "trim" => trim, "join" => join, "split" => split, "lines" => lines, "default" => default,
-        "d" => default, "round" => round, "abs" => abs, "int" => int, "float" => float,
-        "attr" => attr, "first" => first, "last" => last, "min" => min, "max" => max,
-        "sort" => sort, "list" => list, "string" => string, "bool" => bool, "batch" => batch,
-        "slice" => slice, "sum" => sum, "indent" => indent, "select" => select,
-        "reject" => reject, "selectattr" => selectattr, "rejectattr" => rejectattr, "map" => map,
-        "groupby" => groupby, "unique" => unique, "chain" => chain, "zip" => zip,
-        "format" => format,
+        "select" => select, "reject" => reject, "selectattr" => selectattr,
+        "rejectattr" => rejectattr, "map" => map, "format" => format, "chain" => chain,
+        "zip" => zip,
     ]
+}
+
+/// The filters that are offered, with Jinja2's names of their parameters after the input. So many of
+/// the first ones the engine takes by their places, the others by their names. Those of the engine
+/// that are missing show internals.
+fn known() -> Vec<Known> {
+    macro_rules! table {
+        ($($name:literal => $filter:path, $places:literal, [$($parameter:literal),*]);* $(;)?) => {
+            vec![$(Known {
+                name: $name,
+                filter: Value::from_function($filter),
+                places: $places,
+                parameters: &[$($parameter),*],
+            }),*]
+        };
+    }
+    table![
+        "safe" => filters::safe, 0, [];
+        "escape" => filters::escape, 0, [];
+        "e" => filters::escape, 0, [];
+        "lower" => filters::lower, 0, [];
+        "upper" => filters::upper, 0, [];
+        "title" => filters::title, 0, [];
+        "capitalize" => filters::capitalize, 0, [];
+        "replace" => jinja::replace, 3, ["old", "new", "count"];
+        "length" => jinja::length, 0, [];
+        "count" => jinja::length, 0, [];
+        "dictsort" => filters::dictsort, 0, ["case_sensitive", "by", "reverse"];
+        "items" => jinja::items, 0, [];
+        "reverse" => filters::reverse, 0, [];
+        "trim" => jinja::trim, 1, ["chars"];
+        "join" => filters::join, 2, ["d", "attribute"];
+        "split" => filters::split, 2, ["sep", "maxsplit"];
+        "lines" => filters::lines, 0, [];
+        "default" => filters::default, 2, ["default_value", "boolean"];
+        "d" => filters::default, 2, ["default_value", "boolean"];
+        "round" => filters::round, 2, ["precision", "method"];
+        "abs" => filters::abs, 0, [];
+        "int" => filters::int, 2, ["default", "base"];
+        "float" => filters::float, 1, ["default"];
+        "attr" => jinja::attr, 1, ["name"];
+        "first" => jinja::first, 0, [];
+        "last" => jinja::last, 0, [];
+        "min" => filters::min, 0, ["case_sensitive", "attribute"];
+        "max" => filters::max, 0, ["case_sensitive", "attribute"];
+        "sort" => filters::sort, 0, ["reverse", "case_sensitive", "attribute"];
+        "list" => filters::list, 0, [];
+        "string" => filters::string, 0, [];
+        "bool" => filters::bool, 0, [];
+        "batch" => filters::batch, 2, ["linecount", "fill_with"];
+        "slice" => filters::slice, 2, ["slices", "fill_with"];
+        "sum" => filters::sum, 2, ["attribute", "start"];
+        "indent" => jinja::indent, 3, ["width", "first", "blank"];
+        "groupby" => filters::groupby, 1, ["attribute", "default", "case_sensitive"];
+        "unique" => filters::unique, 0, ["case_sensitive", "attribute"];
+        "tojson" => jinja::tojson, 4, ["ensure_ascii", "indent", "separators", "sort_keys"];
+    ]
+}
+
+/// A filter with the names of its parameters.
+struct Known {
+    name: &'static str,
+    filter: Value,
+    places: usize,
+    parameters: &'static [&'static str],
+}
+
+impl Known {
+    /// Calls the filter with `args`, the input first and named ones last.
+    fn call(&self, state: &mut State<'_, '_>, args: &[Value]) -> Result<Value, Error> {
+        let input = args.first().cloned().unwrap_or_default();
+        let mut placed = bound_to(self.parameters, args.get(1..).unwrap_or_default())?;
+        let named: Vec<(&str, Value)> = (self.parameters.iter().zip(&placed).skip(self.places))
+            .filter(|(_, value)| !value.is_undefined() && !value.is_none())
+            .map(|(name, value)| (*name, value.clone()))
+            .collect();
+        placed.insert(0, input);
+        guarded(self.name, &placed, || {
+            let mut args = placed[..placed.len().min(self.places + 1)].to_vec();
+            while args.len() > 1 && args.last().is_some_and(Value::is_undefined) {
+                args.pop();
+            }
+            let gaps = args.iter_mut().skip(1).filter(|arg| arg.is_undefined());
+            let gap = match self.name {
+                "default" | "d" => Value::from(""),
+                _ => Value::from(()),
+            };
+            gaps.for_each(|arg| *arg = gap.clone());
+            if !named.is_empty() {
+                args.push(Kwargs::from_iter(named.iter().cloned()).into());
+            }
+            self.filter.call(state, &args)
+        })
+    }
+}
+
+/// The value of each of `parameters`, undefined where `args`, of which the last may be named ones,
+/// has none.
+///
+/// # Errors
+/// Arguments that no parameter takes.
+pub(super) fn bound_to(parameters: &[&str], args: &[Value]) -> Result<Vec<Value>, Error> {
+    let (placed, named): (&[Value], Kwargs) = from_args(args)?;
+    if placed.len() > parameters.len() {
+        let most = parameters.len();
+        let reason = format!("expected at most {most} arguments, found {}", placed.len());
+        return Err(Error::new(ErrorKind::TooManyArguments, reason));
+    }
+    let mut all = placed.to_vec();
+    for (at, name) in parameters.iter().enumerate() {
+        let given = named.get::<Option<Value>>(name)?;
+        match given {
+            Some(_) if at < placed.len() => {
+                let reason = format!("expected one argument {name}, found two");
+                return Err(Error::new(ErrorKind::TooManyArguments, reason));
+            }
+            _ if at < placed.len() => {}
+            given => all.push(given.unwrap_or_default()),
+        }
+    }
+    named.assert_all_used()?;
+    Ok(all)
 }
 
 /// Replaces the filters and methods of `environment` by those that charge, and adds the checks of
@@ -49,11 +171,23 @@ pub(super) fn install(environment: &mut Environment<'_>) {
         environment.remove_filter(name);
     }
     environment.remove_global("debug");
-    for (name, filter) in known() {
-        environment.add_filter(name, move |state: &mut State<'_, '_>, args: Rest<Value>| {
-            guarded(name, &args, || filter.call(state, &args))
-        });
+    for known in known() {
+        let name = known.name;
+        environment.add_filter(
+            name,
+            move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
+                known.call(state, &args.into_values())
+            },
+        );
     }
+    for (name, filter) in open_ended() {
+        let call = move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
+            let args = args.into_values();
+            guarded(name, &args, || filter.call(state, &args))
+        };
+        environment.add_filter(name, call);
+    }
+    jinja::install(environment);
     environment.add_filter(JOIN, |pair: Value| {
         let bytes = meter::read(&operand(&pair, 0))? + meter::read(&operand(&pair, 1))?;
         meter::make(bytes).map(|()| pair)
@@ -67,18 +201,41 @@ pub(super) fn install(environment: &mut Environment<'_>) {
         }
         Ok::<_, Error>(pair)
     });
-    environment.add_filter(COMPARE, |pair: Value| {
-        meter::read(&operand(&pair, 0))?;
-        meter::read(&operand(&pair, 1)).map(|_| pair)
+    environment.add_filter(COMPARE, |pair: Value| compared(&pair).map(|_| pair));
+    environment.add_filter(ORDER, |pair: Value| {
+        let (a, b) = compared(&pair)?;
+        jinja::ordered(&a, &b).map(|()| pair)
+    });
+    environment.add_filter(REMAINDER, |pair: Value| {
+        let (a, b) = (operand(&pair, 0), operand(&pair, 1));
+        guarded("format", &[a.clone(), b.clone()], || {
+            jinja::remainder(&a, &b)
+        })
+    });
+    environment.add_filter(ITERATE, |value: Value| {
+        let bytes = value.as_str().map_or(0, str::len) as u64;
+        meter::make(bytes.saturating_mul(ITEM))?;
+        jinja::iterated(value)
     });
     environment.add_filter(MADE, |value: Value| meter::made(&value).map(|()| value));
     environment.set_unknown_method_callback(|state, value, name, args| {
         let mut all = vec![value.clone()];
-        all.extend_from_slice(args);
+        match methods::parameters(name) {
+            Some(parameters) => all.extend(bound_to(parameters, args)?),
+            None => all.extend_from_slice(args),
+        }
         guarded(name, &all, || {
-            minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)
+            methods::method(state, value, name, &all[1..])
         })
     });
+}
+
+/// The operands of a comparison, read.
+fn compared(pair: &Value) -> Result<(Value, Value), Error> {
+    let (a, b) = (operand(pair, 0), operand(pair, 1));
+    meter::read(&a)?;
+    meter::read(&b)?;
+    Ok((a, b))
 }
 
 /// An operand of a pair.
@@ -138,19 +295,23 @@ fn bound(name: &str, args: &[Value], bytes: u64) -> Result<u64, Error> {
         "batch" | "slice" => (items() + largest)
             .saturating_mul(ITEM)
             .saturating_add(bytes),
-        "split" if args.len() > 1 && !text(1).is_empty() => (count(text(1)) + 1) * ITEM + bytes,
-        "split" | "splitlines" | "lines" => {
-            let parts = text(0)
-                .split_whitespace()
-                .count()
-                .max(text(0).lines().count());
+        "split" | "rsplit" if args.len() > 1 && !text(1).is_empty() => {
+            (count(text(1)) + 1) * ITEM + bytes
+        }
+        "split" | "rsplit" | "splitlines" | "lines" => {
+            // Some control characters end words or lines too.
+            let is_end = |c: &char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+            let parts = text(0).split_whitespace().count() + text(0).chars().filter(is_end).count();
             (parts as u64 + 1) * ITEM + bytes
         }
         "list" | "sort" | "unique" | "reverse" | "map" | "select" | "reject" | "zip" | "chain"
         | "groupby" | "dictsort" | "sum" | "min" | "max" | "items" | "selectattr"
         | "rejectattr" => items().saturating_mul(ITEM).saturating_add(bytes),
-        "upper" | "lower" | "title" | "capitalize" => bytes.saturating_mul(3),
+        "upper" | "lower" | "title" | "capitalize" | "swapcase" => bytes.saturating_mul(3),
         "escape" | "e" => bytes.saturating_mul(6),
+        // An item and its blanks at the deepest level, and six bytes for a character that is escaped.
+        "tojson" => bytes.saturating_mul(6 + largest.max(text(2).len() as u64).min(WIDEST as u64)),
+        "center" | "ljust" | "rjust" | "zfill" => largest.saturating_mul(4).saturating_add(bytes),
         "round" if largest > WIDTH => return Err(exceeded("digits", WIDTH)),
         "format" => formatted(text(0), bytes)?,
         _ => 0,

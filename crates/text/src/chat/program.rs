@@ -10,7 +10,7 @@ use minijinja::machinery::{CodeGenerator, Instruction, Instructions, Token, pars
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Error, ErrorKind, Value};
 
-use super::guard::{COMPARE, JOIN, MADE, REPEAT};
+use super::guard::{COMPARE, ITERATE, JOIN, MADE, ORDER, REMAINDER, REPEAT};
 
 /// Most bytes of a template.
 const SOURCE: usize = 256 * 1024;
@@ -19,6 +19,8 @@ const SOURCE: usize = 256 * 1024;
 const TOKENS: usize = 1_500;
 /// Most `elif` tags of a template: each is nested in the one before.
 const BRANCHES: usize = 500;
+/// Most bytes, and items, of all products of constants.
+const PRODUCTS: u64 = 64 * 1024;
 /// Marks a filter that the engine finds by its name each time.
 const BY_NAME: u8 = u8::MAX;
 
@@ -36,9 +38,11 @@ impl Program {
         source: &str,
         syntax: &SyntaxConfig,
     ) -> Result<Self, Error> {
+        // Jinja2 knows one line end.
+        let source = &source.replace("\r\n", "\n").replace('\r', "\n");
         check(source, syntax)?;
         // The instructions borrow from the source; a process loads few templates.
-        let source: &'static str = Box::leak(source.to_owned().into_boxed_str());
+        let source: &'static str = Box::leak(without_generation(source, syntax)?.into_boxed_str());
         let template = parse(source, name, syntax.clone())?;
         let mut generator = CodeGenerator::new(name, source);
         generator.compile_stmt(&template);
@@ -66,13 +70,13 @@ fn check(source: &str, syntax: &SyntaxConfig) -> Result<(), Error> {
             "expected at most {SOURCE} bytes, found {found}"
         )));
     }
-    let (mut tag, mut branches) = (Vec::new(), 0);
+    let (mut tag, mut branches, mut products) = (Vec::new(), 0, PRODUCTS);
     for token in tokenize(source, false, syntax.clone()) {
         let (token, _) = token?;
         match token {
             Token::TemplateData(_) => {}
             Token::VariableStart | Token::BlockStart => tag.clear(),
-            Token::VariableEnd | Token::BlockEnd => check_products(&tag)?,
+            Token::VariableEnd | Token::BlockEnd => check_products(&tag, &mut products)?,
             token => {
                 let is_branch = tag.is_empty() && matches!(token, Token::Ident("elif"));
                 branches += usize::from(is_branch);
@@ -91,8 +95,47 @@ fn check(source: &str, syntax: &SyntaxConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses products of constant texts or lists, which the engine computes when it compiles.
-fn check_products(tag: &[Token<'_>]) -> Result<(), Error> {
+/// `source` with the blocks of transformers that mark an assistant's text as blocks that only have a
+/// scope of their own. White space around tags stays.
+fn without_generation(source: &str, syntax: &SyntaxConfig) -> Result<String, Error> {
+    let (mut made, mut end, mut opens) = (String::with_capacity(source.len()), 0, false);
+    for token in tokenize(source, false, syntax.clone()) {
+        let (token, span) = token?;
+        let tag = match token {
+            Token::Ident("generation") if opens => "with",
+            Token::Ident("endgeneration") if opens => "endwith",
+            _ => "",
+        };
+        if !tag.is_empty() {
+            made.push_str(&source[end..span.start_offset as usize]);
+            made.push_str(tag);
+            end = span.end_offset as usize;
+        }
+        opens = matches!(token, Token::BlockStart);
+    }
+    made.push_str(&source[end..]);
+    Ok(made)
+}
+
+/// Refuses products of constant texts or lists, which the engine computes when it compiles, if they
+/// are larger than what is `left` for all tags.
+fn check_products(tag: &[Token<'_>], left: &mut u64) -> Result<(), Error> {
+    if !tag.iter().any(|token| matches!(token, Token::Mul)) {
+        return Ok(());
+    }
+    // No product of the constants of this tag is larger, whatever their order.
+    let factor = |token: &Token<'_>| match token {
+        Token::Int(number) => number.saturating_add(1),
+        Token::Str(text) => text.len() as u64 + 1,
+        Token::String(text) => text.len() as u64 + 1,
+        Token::Int128(_) | Token::Float(_) | Token::Pow => u64::MAX,
+        _ => 1,
+    };
+    let largest = tag.iter().map(factor).fold(1, u64::saturating_mul);
+    if let Some(rest) = left.checked_sub(largest) {
+        *left = rest;
+        return Ok(());
+    }
     let products = tag
         .iter()
         .enumerate()
@@ -104,7 +147,7 @@ fn check_products(tag: &[Token<'_>]) -> Result<(), Error> {
         let is = |kind: Operand| operands.contains(&kind);
         if is(Operand::Sequence) && !is(Operand::Variable) {
             return Err(refused(
-                "expected no product of constant texts or lists".to_owned(),
+                "expected no large product of constant texts or lists".to_owned(),
             ));
         }
     }
@@ -213,14 +256,13 @@ fn surrounded(instruction: &Instruction<'static>) -> Vec<Instruction<'static>> {
         }
         Instruction::StringConcat | Instruction::Add => pair(JOIN),
         Instruction::Mul => pair(REPEAT),
+        Instruction::Rem => vec![Instruction::BuildList(Some(2)), filter(REMAINDER)],
+        Instruction::Lt | Instruction::Lte | Instruction::Gt | Instruction::Gte => pair(ORDER),
         Instruction::Eq
         | Instruction::Ne
-        | Instruction::Lt
-        | Instruction::Lte
-        | Instruction::Gt
-        | Instruction::Gte
         | Instruction::In
         | Instruction::CompareAndPreserve(_) => pair(COMPARE),
+        Instruction::PushLoop(_) => vec![filter(ITERATE), instruction.clone()],
         Instruction::Slice
         | Instruction::BuildMap(_)
         | Instruction::BuildList(_)

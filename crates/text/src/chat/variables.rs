@@ -6,10 +6,11 @@ use minijinja::syntax::SyntaxConfig;
 use super::ChatTemplate;
 
 impl ChatTemplate {
-    /// Whether the template reads the variable `name`: the name stands in a tag, neither as a member
+    /// Whether the template of a chat, with tools of its own or without, reads the variable `name`:
+    /// the name stands in a tag, neither as a member
     /// (`message.thinking`) nor where it only gets a value (`set thinking = true`).
-    pub fn reads(&self, name: &str) -> bool {
-        let tokens = tokenize(&self.source, false, SyntaxConfig::default());
+    pub fn reads(&self, name: &str, tools: bool) -> bool {
+        let tokens = tokenize(&self.of(tools).source, false, SyntaxConfig::default());
         let tokens: Vec<_> = tokens
             .map_while(Result::ok)
             .map(|(token, _)| token)

@@ -47,7 +47,7 @@ pub(super) fn key(spec: &GrammarSpec) -> Key {
         GrammarSpec::Choice(texts) => Key(4, serde_json::json!(texts).to_string()),
         GrammarSpec::Tools(tools) => {
             let functions = tools.tools.iter();
-            let functions = functions.map(|tool| (&tool.name, &tool.parameters));
+            let functions = functions.map(|tool| (&tool.name, &tool.parameters, tool.follow as u8));
             let functions: Vec<_> = functions.collect();
             let kind = format!("{:?} {:?} {}", tools.format, tools.mode, tools.parallel);
             Key(

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Map, Value};
 
 /// Keywords whose value is a schema.
-const ONE: [&str; 8] = [
+pub(super) const ONE: [&str; 8] = [
     "items",
     "additionalProperties",
     "additionalItems",
@@ -16,9 +16,9 @@ const ONE: [&str; 8] = [
     "else",
 ];
 /// Keywords whose value is a list of schemas.
-const LISTS: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "items"];
+pub(super) const LISTS: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "items"];
 /// Keywords whose value names schemas.
-const NAMED: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
+pub(super) const NAMED: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
 /// Keywords that say themselves which other members an object has.
 const OPEN: [&str; 3] = [
     "additionalProperties",

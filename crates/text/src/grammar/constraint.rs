@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use decode::{Constraint, ConstraintError};
+use decode::{Constraint, ConstraintError, as_count};
 use llguidance::Matcher;
 use llguidance::api::StopReason;
 
 use super::limits::one_line;
+use super::names::Names;
 use super::table::{TokenTable, contains};
 use crate::TokenId;
 
@@ -18,15 +19,18 @@ pub(super) struct GrammarConstraint {
     last: Option<TokenId>,
     /// Cached result of `allowed` for this state.
     allowed: Option<Vec<u32>>,
+    /// The names of the open objects, where the text holds JSON.
+    names: Option<Names>,
 }
 
 impl GrammarConstraint {
-    pub(super) fn new(matcher: Matcher, table: Arc<TokenTable>) -> Self {
+    pub(super) fn new(matcher: Matcher, table: Arc<TokenTable>, names: Option<Names>) -> Self {
         Self {
             matcher,
             table,
             last: None,
             allowed: None,
+            names,
         }
     }
 
@@ -37,6 +41,7 @@ impl GrammarConstraint {
             table: Arc::clone(&self.table),
             last: self.last,
             allowed: self.allowed.clone(),
+            names: self.names.clone(),
         }
     }
 
@@ -61,11 +66,30 @@ impl GrammarConstraint {
         let mask = self.matcher.compute_mask();
         let mask = mask.map_err(|error| failed(&error))?;
         let both = |(mask, usable): (&u32, &u32)| mask & usable;
-        let set: Vec<u32> = mask.as_slice().iter().zip(usable).map(both).collect();
+        let mut set: Vec<u32> = mask.as_slice().iter().zip(usable).map(both).collect();
+        self.forbid_repeated_names(&mut set);
         if set.iter().all(|word| *word == 0) && !self.may_end() {
             return Err(dead_end());
         }
         Ok(set)
+    }
+
+    /// Removes the tokens that would end a name which its object has already.
+    fn forbid_repeated_names(&self, set: &mut [u32]) {
+        let Some(names) = self.names.as_ref().filter(|names| names.may_repeat()) else {
+            return;
+        };
+        for (index, word) in set.iter_mut().enumerate() {
+            let mut open = *word & self.table.quotes()[index];
+            while open != 0 {
+                let bit = open.trailing_zeros();
+                open &= open - 1;
+                let token = as_count(index) * 32 + bit;
+                if !names.clone().read(self.table.bytes(token)) {
+                    *word &= !(1 << bit);
+                }
+            }
+        }
     }
 
     /// Whether the text is complete and no token can follow.
@@ -99,11 +123,19 @@ impl Constraint for GrammarConstraint {
         if !contains(candidates, token) || self.is_complete() {
             return Ok(false);
         }
+        let mut names = self.names.clone();
+        if names
+            .as_mut()
+            .is_some_and(|names| !names.read(self.table.bytes(token)))
+        {
+            return Ok(false);
+        }
         let consumed = self.matcher.try_consume_tokens(&[token]);
         if consumed.map_err(|error| failed(&error))? == 0 {
             return Ok(false);
         }
         self.last = Some(token);
+        self.names = names;
         self.allowed = None;
         Ok(true)
     }

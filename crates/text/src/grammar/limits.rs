@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::fmt::Display;
 
 use llguidance::api::ParserLimits;
-use serde_json::{Number, Value};
+use serde_json::Value;
 
-use super::{GrammarError, GrammarSpec, ToolGrammar};
+use super::{Follow, GrammarError, GrammarSpec, ToolGrammar};
 
 /// Maximum bytes of a regex, of a Lark grammar, or of all choices together.
 const SOURCE_BYTES: usize = 64 * 1024;
@@ -27,8 +27,6 @@ const REFERENCES: usize = 1_000;
 /// Maximum common multiple of all `multipleOf` values of a schema, in units of their last
 /// decimal; the lexer has one state per unit.
 const MULTIPLE: u64 = 100_000;
-/// Numbers of a schema are above this one, the least integer of 64 bits.
-const LEAST: f64 = -9_223_372_036_854_775_808.0;
 /// Maximum characters of an error message.
 const MESSAGE_CHARS: usize = 300;
 /// Stack size of the compiler thread in bytes; the system allocates only the pages that are used.
@@ -144,7 +142,8 @@ fn check_tools(tools: &ToolGrammar) -> Result<(), String> {
 }
 
 fn schemas(tools: &ToolGrammar) -> impl Iterator<Item = &Value> {
-    let parameters = tools.tools.iter().map(|tool| &tool.parameters);
+    let followed = tools.tools.iter().filter(|tool| tool.follow != Follow::Not);
+    let parameters = followed.map(|tool| &tool.parameters);
     parameters.chain(&tools.answer)
 }
 
@@ -228,7 +227,6 @@ fn check_shape(schema: &Value) -> Result<(usize, usize), String> {
         at_most("levels", level, DEPTH)?;
         match value {
             Value::String(text) => at_most("bytes in one string", text.len(), STRING_BYTES)?,
-            Value::Number(number) => check_number(number)?,
             Value::Array(items) => {
                 at_most("items in one list", items.len(), CHILDREN)?;
                 open.extend(items.iter().map(|item| (item, level + 1)));
@@ -263,16 +261,6 @@ fn check_schema(schema: &Value) -> Result<(), String> {
     let text = schema.to_string();
     check_classes(&text, has_flag(&text, "(?"))?;
     super::schema::check(schema)
-}
-
-/// Checks that the compiler can negate a number: it calls itself without end for the least integer.
-fn check_number(number: &Number) -> Result<(), String> {
-    match number.as_f64() {
-        Some(value) if value <= LEAST => {
-            Err(format!("expected numbers above -2^63, found {number}"))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn check_local(reference: &str) -> Result<(), String> {

@@ -4,10 +4,14 @@ mod cache;
 mod closed;
 mod constraint;
 mod gemma;
+mod lark;
 mod limits;
+mod names;
+mod normal;
 mod schema;
 mod source;
 mod table;
+mod tags;
 mod tools;
 mod work;
 
@@ -24,7 +28,7 @@ use cache::Cache;
 use constraint::GrammarConstraint;
 use limits::{STACK_BYTES, check, one_line, parser_limits};
 use table::TokenTable;
-pub use tools::{Tool, ToolGrammar, ToolUse};
+pub use tools::{Follow, Tool, ToolGrammar, ToolUse};
 
 /// The specification of a structured output.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +36,9 @@ pub enum GrammarSpec {
     /// Any JSON object.
     JsonObject,
     /// JSON that conforms to this schema, at most 1 MiB. `$ref` must point into the schema
-    /// itself. A known but unsupported keyword is an error; an unknown keyword is ignored.
+    /// itself. A keyword that cannot be followed is an error with its path, and so is a whole number
+    /// beyond 2^53 in `const`, `enum` or a bound that no double holds. Unknown keywords and formats are
+    /// annotations.
     JsonSchema(Value),
     /// [`Self::JsonSchema`], where objects that name their members have no others, unless the
     /// schema says so or joins them with other schemas.
@@ -160,18 +166,26 @@ impl Grammars {
             parser.unwrap_or_else(|_| Err(failed(&"the grammar compiler failed")))
         });
         let (parser, size) = compiled?;
-        let mut start = GrammarConstraint::new(Matcher::new(Ok(parser)), Arc::clone(&self.table));
+        let mut start = GrammarConstraint::new(
+            Matcher::new(Ok(parser)),
+            Arc::clone(&self.table),
+            names::Names::of(spec),
+        );
         start.check_start().map_err(|error| failed(&error.0))?;
         Ok((start, size))
     }
 }
 
-/// Compiles `source`; between the two stages of the compiler, checks the work of one transition of
+/// Compiles `source`, whose dialect is checked before; between the two stages of the compiler, checks the work of one transition of
 /// its lexer. Also returns an estimate of the bytes of the result.
 fn parser(
     factory: &ParserFactory,
     source: TopLevelGrammar,
 ) -> Result<(TokenParser, usize), String> {
+    let sources = source.grammars.iter();
+    sources
+        .filter_map(|grammar| grammar.lark_grammar.as_deref())
+        .try_for_each(lark::check)?;
     let limits = factory.limits().clone();
     let (grammar, lexer) = GrammarInit::Serialized(source)
         .to_internal(Some(factory.tok_env().clone()), limits)

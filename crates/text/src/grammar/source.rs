@@ -5,30 +5,32 @@ use llguidance::api::TopLevelGrammar;
 use serde_json::{Value, json};
 
 use super::closed::close_objects;
+use super::normal::{LeftOut, normalize};
 use super::{GrammarError, GrammarSpec, tools};
 
 /// The compiler input for `spec`.
 pub(super) fn grammar(spec: &GrammarSpec) -> Result<TopLevelGrammar, GrammarError> {
     match spec {
         GrammarSpec::JsonObject => Ok(json_grammar(json!({"type": "object"}))),
-        GrammarSpec::ClosedJsonSchema(schema @ Value::Object(_)) => {
-            let mut schema = schema.clone();
-            close_objects(&mut schema);
-            Ok(json_grammar(schema))
+        GrammarSpec::JsonSchema(schema) | GrammarSpec::ClosedJsonSchema(schema) => {
+            let closed = matches!(spec, GrammarSpec::ClosedJsonSchema(_));
+            match followed(schema, closed).map_err(|reason| spec.error(&reason))? {
+                schema @ Value::Object(_) => Ok(json_grammar(schema)),
+                Value::Bool(true) => Ok(json_grammar(json!({}))),
+                Value::Bool(false) => Err(spec.error("the schema false allows no value")),
+                _ => Err(spec.error("expected an object or a boolean")),
+            }
         }
-        GrammarSpec::JsonSchema(schema) | GrammarSpec::ClosedJsonSchema(schema) => match schema {
-            Value::Object(_) => Ok(json_grammar(schema.clone())),
-            Value::Bool(true) => Ok(json_grammar(json!({}))),
-            Value::Bool(false) => Err(spec.error("the schema false allows no value")),
-            _ => Err(spec.error("expected an object or a boolean")),
-        },
         GrammarSpec::Regex(regex) => match without_anchors(regex) {
             None => Err(spec.error("expected a character after the last backslash")),
             // An empty regex would be `//`, which starts a comment.
             Some("") => Ok(TopLevelGrammar::from_lark("start: \"\"".to_owned())),
             Some(regex) => Ok(TopLevelGrammar::from_regex(regex)),
         },
-        GrammarSpec::Lark(source) => Ok(TopLevelGrammar::from_lark(source.clone())),
+        GrammarSpec::Lark(source) => {
+            let source = embedded(source).map_err(|reason| spec.error(&reason))?;
+            Ok(TopLevelGrammar::from_lark(source))
+        }
         GrammarSpec::Choice(choices) if choices.is_empty() => {
             Err(spec.error("expected at least one text, found none"))
         }
@@ -42,6 +44,40 @@ pub(super) fn grammar(spec: &GrammarSpec) -> Result<TopLevelGrammar, GrammarErro
             Ok(TopLevelGrammar::from_lark(source))
         }
     }
+}
+
+/// `schema` as the compiler follows it; its objects are `closed`.
+///
+/// # Errors
+/// The first keyword that it cannot follow.
+pub(super) fn followed(schema: &Value, closed: bool) -> Result<Value, String> {
+    let mut schema = schema.clone();
+    let left_out = normalize(&mut schema);
+    if let Some(LeftOut { path, reason }) = left_out.into_iter().next() {
+        return Err(format!("{path} {reason}"));
+    }
+    if closed && schema.is_object() {
+        close_objects(&mut schema);
+    }
+    Ok(schema)
+}
+
+/// `source` with the schemas after `%json` as the compiler follows them.
+fn embedded(source: &str) -> Result<String, String> {
+    let (mut made, mut rest) = (String::new(), source);
+    while let Some((before, after)) = rest.split_once("%json") {
+        made.push_str(before);
+        made.push_str("%json");
+        let mut schemas = serde_json::Deserializer::from_str(after).into_iter::<Value>();
+        rest = after;
+        if let Some(Ok(schema)) = schemas.next() {
+            made.push(' ');
+            made.push_str(&followed(&schema, false)?.to_string());
+            rest = &after[schemas.byte_offset()..];
+        }
+    }
+    made.push_str(rest);
+    Ok(made)
 }
 
 /// The grammar of a schema. Separators are regexes; no other white space is allowed. Compiler

@@ -29,6 +29,8 @@ pub(super) struct TokenTable {
     /// `t / 32`.
     usable: Vec<u32>,
     opening: Vec<u32>,
+    /// Tokens with a quote, which may end a name.
+    quotes: Vec<u32>,
 }
 
 impl TokenTable {
@@ -56,10 +58,14 @@ impl TokenTable {
         }
         let words = as_index(vocab_size.div_ceil(32));
         let (mut usable, mut opening) = (vec![0; words], vec![0; words]);
+        let mut quotes = vec![0; words];
         let bytes = |id| usable_bytes(&tokenizer, id, shown).unwrap_or_default();
         let mut tokens: Vec<Vec<u8>> = (0..vocab_size).map(bytes).collect();
-        for (id, _) in (0..).zip(&tokens).filter(|(_, bytes)| !bytes.is_empty()) {
+        for (id, bytes) in (0..).zip(&tokens).filter(|(_, bytes)| !bytes.is_empty()) {
             insert(&mut usable, id);
+            if bytes.contains(&b'"') {
+                insert(&mut quotes, id);
+            }
             if tokenizer.vocabulary().same_at_start(id) {
                 insert(&mut opening, id);
             }
@@ -81,6 +87,7 @@ impl TokenTable {
             vocab_size,
             usable,
             opening,
+            quotes,
         })
     }
 
@@ -95,6 +102,16 @@ impl TokenTable {
         } else {
             &self.usable
         }
+    }
+
+    /// The tokens with a quote.
+    pub(super) fn quotes(&self) -> &[u32] {
+        &self.quotes
+    }
+
+    /// The bytes of a usable token.
+    pub(super) fn bytes(&self, token: TokenId) -> &[u8] {
+        self.trie.token(token)
     }
 
     /// Tokenizes the `forced` bytes that follow `last`, up to the point where a longer token

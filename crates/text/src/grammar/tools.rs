@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::closed::close_objects;
-use super::gemma;
-use super::source::{json_schema, quoted};
+use super::normal::{LeftOut, normalize};
+use super::source::{followed, json_schema, quoted};
+use super::{gemma, tags};
 use crate::ToolFormat;
-use crate::tools::Marks;
+use crate::tools::{FUNCTION_END, Marks};
 
 /// Most calls of one answer.
 const MAX_CALLS: usize = 16;
@@ -20,6 +21,49 @@ pub struct Tool {
     pub name: String,
     /// The schema of its arguments, an object.
     pub parameters: Value,
+    /// How far the arguments follow the schema.
+    pub follow: Follow,
+}
+
+/// How far the arguments of a call follow their schema.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Follow {
+    /// Wholly: a keyword that cannot be followed is an error.
+    #[default]
+    Wholly,
+    /// Without the keywords that cannot be followed.
+    AsFarAsPossible,
+    /// Not at all: any arguments.
+    Not,
+}
+
+impl Tool {
+    /// The keywords of the schema that calls do not follow, by their paths; all of it is the name of the
+    /// function alone.
+    pub fn left_out(&self) -> Vec<String> {
+        match self.follow {
+            Follow::Wholly => Vec::new(),
+            Follow::Not => vec![self.name.clone()],
+            Follow::AsFarAsPossible => {
+                let left_out = normalize(&mut self.parameters.clone());
+                let path = |out: &LeftOut| format!("{}.{}", self.name, out.path);
+                left_out.iter().map(path).collect()
+            }
+        }
+    }
+
+    /// The schema that calls follow.
+    fn followed(&self) -> Result<Value, String> {
+        match self.follow {
+            Follow::Wholly => followed(&self.parameters, false),
+            Follow::Not => Ok(json!({"type": "object"})),
+            Follow::AsFarAsPossible => {
+                let mut schema = self.parameters.clone();
+                normalize(&mut schema);
+                Ok(schema)
+            }
+        }
+    }
 }
 
 /// When an answer calls.
@@ -58,6 +102,7 @@ pub(super) fn source(grammar: &ToolGrammar) -> Result<String, String> {
     let mut source = String::new();
     let lead = match grammar.format {
         ToolFormat::Gemma => "call:",
+        ToolFormat::Qwen3Coder => "\n<function=",
         ToolFormat::Hermes | ToolFormat::Llada2 => "\n{\"name\": \"",
         ToolFormat::Llama3Json | ToolFormat::Json => "{\"name\": \"",
     };
@@ -72,7 +117,7 @@ pub(super) fn source(grammar: &ToolGrammar) -> Result<String, String> {
         (ToolUse::Required, ..) => line(&mut source, "start", &enforced),
         (ToolUse::Auto, Some(_), Some(answer)) => {
             line(&mut source, "start", &format!("{enforced} | answer"));
-            line(&mut source, "answer", &inline(answer));
+            line(&mut source, "answer", &inline(&followed(answer, true)?));
         }
         (ToolUse::Auto, None, Some(_)) => {
             return Err("the model's format of calls goes with free text only".to_owned());
@@ -109,22 +154,35 @@ pub(super) fn source(grammar: &ToolGrammar) -> Result<String, String> {
 fn functions(source: &mut String, grammar: &ToolGrammar, marks: Marks) -> Result<(), String> {
     let end = quoted(&match grammar.format {
         ToolFormat::Gemma => marks.close.to_owned(),
+        ToolFormat::Qwen3Coder => format!("{FUNCTION_END}{}", marks.close),
         _ => format!("}}{}", marks.close),
     });
+    let is_plain = matches!(grammar.format, ToolFormat::Gemma | ToolFormat::Qwen3Coder);
+    // Arguments of any kind in a format that is not JSON: all up to the end.
+    let is_free = |tool: &Tool| is_plain && tool.follow == Follow::Not;
     let one = |(index, tool): (usize, &Tool)| {
         let head = match grammar.format {
             ToolFormat::Gemma => quoted(&tool.name),
+            ToolFormat::Qwen3Coder => quoted(&format!("{}>\n", tool.name)),
             _ => quoted(&format!("{}\", \"{}\": ", tool.name, marks.arguments)),
         };
-        format!("{head} args_{index} {end}")
+        match is_free(tool) {
+            true => format!("{head} args_{index}"),
+            false => format!("{head} args_{index} {end}"),
+        }
     };
     let all: Vec<String> = grammar.tools.iter().enumerate().map(one).collect();
     line(source, "one", &all.join(" | "));
     for (index, tool) in grammar.tools.iter().enumerate() {
         let name = format!("args_{index}");
+        let schema = tool.followed()?;
         match grammar.format {
-            ToolFormat::Gemma => gemma::rules(source, &name, &tool.parameters)?,
-            _ => line(source, &name, &inline(&object(&tool.parameters))),
+            _ if is_free(tool) => {
+                line(source, &format!("{name}[suffix={end}]"), "/(?s:.*)/");
+            }
+            ToolFormat::Gemma => gemma::rules(source, &name, &schema)?,
+            ToolFormat::Qwen3Coder => tags::rules(source, &name, &schema)?,
+            _ => line(source, &name, &inline(&object(&schema))),
         }
     }
     Ok(())
@@ -143,7 +201,7 @@ fn object(schema: &Value) -> Value {
 }
 
 /// A rule with the JSON of `schema`, whose objects are closed.
-fn inline(schema: &Value) -> String {
+pub(super) fn inline(schema: &Value) -> String {
     let mut schema = schema.clone();
     close_objects(&mut schema);
     format!("%json {}", json_schema(schema))

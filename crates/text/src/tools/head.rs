@@ -81,6 +81,14 @@ pub(super) fn gemma(text: &str) -> Head {
     })
 }
 
+/// Reads `<function=NAME>` at the start of `text`.
+pub(super) fn function(text: &str) -> Head {
+    found(text, |cursor| {
+        cursor.take("<function=")?;
+        cursor.until('>')
+    })
+}
+
 fn found<'a>(text: &'a str, read: impl FnOnce(&mut Cursor<'a>) -> Result<&'a str, Miss>) -> Head {
     let mut cursor = Cursor { text, at: 0 };
     match read(&mut cursor) {

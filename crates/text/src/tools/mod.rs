@@ -4,11 +4,13 @@ mod gemma;
 mod head;
 mod plain;
 mod stream;
+mod tags;
 
 use crate::{TokenId, Tokenizer};
 pub(crate) use gemma::QUOTE;
 pub use plain::plain_conversation;
 pub use stream::{CallPart, CallStream};
+pub(crate) use tags::{FUNCTION_END, Kinds, PARAMETER, VALUE_END, resolved};
 
 /// How a family of models writes calls in its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,16 +26,38 @@ pub enum ToolFormat {
     Gemma,
     /// `{"name": "f", "arguments": {..}}` as the whole answer; a line break between two calls.
     Json,
+    /// `<tool_call>\n<function=f>\n<parameter=x>\nvalue\n</parameter>\n</function>\n</tool_call>`:
+    /// Qwen3-Coder and Nemotron 3.
+    Qwen3Coder,
 }
+
+/// Marks of calls in formats that are not written here.
+const FOREIGN: [&str; 14] = [
+    "<function=",
+    "[TOOL_CALLS]",
+    "<｜tool▁call▁begin｜>",
+    "<|tool_call|>",
+    "<|tool_call_begin|>",
+    "<|tool_call_start|>",
+    "<arg_key>",
+    "<TOOLCALL>",
+    "<toolcall>",
+    "<|START_ACTION|>",
+    "<invoke name=",
+    "<tool_calls>",
+    "functools[",
+    "Action:",
+];
 
 impl ToolFormat {
     /// The formats by their names.
-    pub const NAMES: [(&'static str, Self); 5] = [
+    pub const NAMES: [(&'static str, Self); 6] = [
         ("hermes", Self::Hermes),
         ("llama3_json", Self::Llama3Json),
         ("llada2", Self::Llada2),
         ("gemma", Self::Gemma),
         ("json", Self::Json),
+        ("qwen3_coder", Self::Qwen3Coder),
     ];
 
     /// The format called `name`.
@@ -43,10 +67,17 @@ impl ToolFormat {
     }
 
     /// The format that the source of a chat template shows; [`Self::Hermes`] if it shows none.
-    pub fn of_template(source: &str) -> Self {
+    ///
+    /// # Errors
+    /// The mark of a format that is not written here.
+    pub fn of_template(source: &str) -> Result<Self, &'static str> {
         let has = |text: &str| source.contains(text);
-        if has("<|tool_call>") {
+        Ok(if has("<|tool_call>") {
             Self::Gemma
+        } else if has("<function=") && has("<parameter=") {
+            Self::Qwen3Coder
+        } else if let Some(mark) = FOREIGN.iter().find(|mark| has(mark)) {
+            return Err(mark);
         } else if has("<tool_call>") && has("<role>") {
             Self::Llada2
         } else if has("<tool_call>") {
@@ -55,7 +86,7 @@ impl ToolFormat {
             Self::Llama3Json
         } else {
             Self::Hermes
-        }
+        })
     }
 
     /// The texts around calls.
@@ -71,6 +102,7 @@ impl ToolFormat {
                 json(Some("<tool_call>"), "\n</tool_call>", "\n", "arguments")
             }
             Self::Gemma => json(Some("<|tool_call>"), "<tool_call|>", "", ""),
+            Self::Qwen3Coder => json(Some("<tool_call>"), "\n</tool_call>", "\n", ""),
             Self::Llama3Json => json(None, "", "; ", "parameters"),
             Self::Json => json(None, "", "\n", "arguments"),
         }
@@ -80,7 +112,7 @@ impl ToolFormat {
     /// and its grammar allows them.
     pub fn special_tokens(self, tokenizer: &Tokenizer) -> Vec<TokenId> {
         let texts: &[&str] = match self {
-            Self::Hermes | Self::Llada2 => &["<tool_call>", "</tool_call>"],
+            Self::Hermes | Self::Llada2 | Self::Qwen3Coder => &["<tool_call>", "</tool_call>"],
             Self::Gemma => &["<|tool_call>", "<tool_call|>", "<|\"|>"],
             Self::Llama3Json | Self::Json => &[],
         };
@@ -94,7 +126,7 @@ impl ToolFormat {
 pub(crate) struct Marks {
     /// What begins a call; without it, a call is recognised by its first key.
     pub(crate) open: Option<&'static str>,
-    /// What ends a call, after its JSON.
+    /// What ends a call, after its arguments.
     pub(crate) close: &'static str,
     /// What stands between two enforced calls.
     pub(crate) between: &'static str,

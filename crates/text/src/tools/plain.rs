@@ -1,9 +1,9 @@
 //! Tools for a chat template that knows none: they become plain text.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::ToolFormat;
-use crate::python_json::to_json;
+use super::{ToolFormat, tags};
+use crate::python_json::{Style, to_json};
 use crate::{Conversation, Message};
 
 /// `conversation` for a template that knows no tools: a system text lists the tools and says how to
@@ -49,10 +49,11 @@ fn instructions(tools: &[Value], format: ToolFormat) -> String {
     let function = |tool: &Value| line(tool.get("function").unwrap_or(tool));
     let lines: Vec<String> = tools.iter().map(function).collect();
     let arguments = match format {
-        ToolFormat::Gemma => "{key:value}",
-        _ => "{..}",
+        ToolFormat::Gemma => json!("{key:value}"),
+        ToolFormat::Qwen3Coder => json!({"KEY": "value"}),
+        _ => json!("{..}"),
     };
-    let call = written(format, "NAME", arguments);
+    let call = written(format, "NAME", &arguments);
     format!(
         "Functions:\n{}\nTo call one, answer:\n{call}",
         lines.join("\n")
@@ -66,12 +67,7 @@ fn with_calls(message: &Message, format: ToolFormat) -> Message {
         parts.push(message.content.clone());
     }
     for call in &message.calls {
-        let arguments = match (&call.arguments, format) {
-            (Value::String(text), _) => text.clone(),
-            (given, ToolFormat::Gemma) => gemma(given),
-            (given, _) => line(given),
-        };
-        parts.push(written(format, &call.name, &arguments));
+        parts.push(written(format, &call.name, &call.arguments));
     }
     Message {
         content: parts.join("\n"),
@@ -81,14 +77,29 @@ fn with_calls(message: &Message, format: ToolFormat) -> Message {
     }
 }
 
-/// A call in the text of an answer.
-fn written(format: ToolFormat, name: &str, arguments: &str) -> String {
+/// A call in the text of an answer. Arguments that are a text stand there as they are.
+fn written(format: ToolFormat, name: &str, arguments: &Value) -> String {
+    let text_or = |write: fn(&Value) -> String| match arguments {
+        Value::String(text) => text.clone(),
+        other => write(other),
+    };
     let marks = format.marks();
     match format {
-        ToolFormat::Gemma => format!("<|tool_call>call:{name}{arguments}{}", marks.close),
+        ToolFormat::Gemma => {
+            let arguments = text_or(gemma);
+            format!("<|tool_call>call:{name}{arguments}{}", marks.close)
+        }
+        ToolFormat::Qwen3Coder => {
+            let members = match arguments {
+                Value::Object(members) => members.clone(),
+                text => Map::from_iter([("arguments".to_owned(), text.clone())]),
+            };
+            let call = tags::written(name, &members);
+            format!("{}\n{call}{}", marks.open.unwrap_or_default(), marks.close)
+        }
         _ => {
             let open = marks.open.map_or(String::new(), |open| format!("{open}\n"));
-            let key = marks.arguments;
+            let (key, arguments) = (marks.arguments, text_or(line));
             format!(
                 "{open}{{\"name\": \"{name}\", \"{key}\": {arguments}}}{}",
                 marks.close
@@ -117,5 +128,5 @@ fn gemma(value: &Value) -> String {
 /// `value` on one line, as templates write it.
 fn line(value: &Value) -> String {
     // A JSON value always has a text.
-    to_json(value, None).unwrap_or_else(|_| json!(null).to_string())
+    to_json(value, &Style::default()).unwrap_or_else(|_| json!(null).to_string())
 }

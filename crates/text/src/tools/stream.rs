@@ -1,7 +1,10 @@
 //! Reads calls from the text of an answer as it arrives.
 
+use serde_json::Value;
+
 use super::gemma::ToJson;
 use super::head::{self, Head};
+use super::tags::{self, Signatures};
 use super::{Marks, ToolFormat};
 
 /// A part of an answer. The joined parts of one call are its name and its whole arguments.
@@ -19,6 +22,7 @@ pub enum CallPart {
 #[derive(Clone, Debug)]
 pub struct CallStream {
     format: ToolFormat,
+    signatures: Signatures,
     state: State,
     /// Text that is not decided yet.
     held: String,
@@ -45,6 +49,7 @@ enum State {
 enum Arguments {
     Json(Nesting),
     Gemma(ToJson),
+    Tags(tags::ToJson),
 }
 
 /// Open brackets of JSON.
@@ -89,8 +94,19 @@ impl CallStream {
         };
         Self {
             format,
+            signatures: Signatures::default(),
             state,
             held: String::new(),
+        }
+    }
+
+    /// The stream of calls of these functions with their schemas, which say of a value in tags
+    /// whether it is a text.
+    #[must_use]
+    pub fn with_schemas<'a>(self, functions: impl Iterator<Item = (&'a str, &'a Value)>) -> Self {
+        Self {
+            signatures: Signatures::new(functions),
+            ..self
         }
     }
 
@@ -186,16 +202,20 @@ impl CallStream {
     fn read_head(&mut self, marks: Marks, parts: &mut Vec<CallPart>) -> bool {
         let head = match self.format {
             ToolFormat::Gemma => head::gemma(&self.held),
+            ToolFormat::Qwen3Coder => head::function(&self.held),
             _ => head::json(&self.held, marks.arguments),
         };
         match head {
             Head::Open => false,
             Head::Call(name, taken) => {
-                parts.push(CallPart::Start(name));
                 let arguments = match self.format {
                     ToolFormat::Gemma => Arguments::Gemma(ToJson::default()),
+                    ToolFormat::Qwen3Coder => {
+                        Arguments::Tags(tags::ToJson::new(&name, &self.signatures))
+                    }
                     _ => Arguments::Json(Nesting::default()),
                 };
+                parts.push(CallPart::Start(name));
                 self.turn(State::Arguments(arguments), taken)
             }
             // No grammar enforced this text: it is delivered as it is.
@@ -215,7 +235,7 @@ impl CallStream {
     /// Skips the end of a call.
     fn read_tail(&mut self, marks: Marks) -> bool {
         let end = match self.format {
-            ToolFormat::Gemma => marks.close.to_owned(),
+            ToolFormat::Gemma | ToolFormat::Qwen3Coder => marks.close.trim_start().to_owned(),
             _ => format!("}}{}", marks.close),
         };
         let held = self.held.trim_start();
@@ -244,6 +264,7 @@ impl Arguments {
                 (taken, text[..taken].to_owned(), end.is_some())
             }
             Self::Gemma(reader) => reader.read(text),
+            Self::Tags(reader) => reader.read(text),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Chat templates: the demo's template, and the constructs of published ones.
 
-use asynclane_text::{Message, TextError, Tokenizer, TokenizerFiles};
+use asynclane_text::{Conversation, Message, TextError, Tokenizer, TokenizerFiles};
 use serde_json::{Value, json};
 
 use crate::fixtures::{DEMO, DEMO_PAIR, bytes};
@@ -122,28 +122,128 @@ fn the_message_of_raise_exception_reaches_the_caller() {
         render(template, &[]),
         Err(TextError::Refused("roles must alternate".to_owned()))
     );
-    let error = render("{{ messages.x.y }}", &[]).unwrap_err();
-    assert!(matches!(error, TextError::Render(_)), "{error}");
+}
+
+#[test]
+fn a_failed_rendering_says_where_and_why() {
+    let template =
+        "{{ bos_token }}\n{% if messages[0].role == 'tool' %}{{ messages.x.y }}{% endif %}";
+    let error = render(template, &[message("tool", "a")]).unwrap_err();
+    let expected = "the chat template failed: tokenizer_config.json: chat_template: line 2: \
+                    undefined value";
+    assert!(error.to_string().starts_with(expected), "{error}");
+    assert!(matches!(error, TextError::Render(_)));
 }
 
 #[test]
 fn the_instructions_of_a_template_are_limited() {
     let template = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
-    let error = render(template, &[]).unwrap_err();
+    let error = with_template(json!(template), None).unwrap_err();
     assert!(error.to_string().contains("fuel"), "{error}");
 }
 
 #[test]
-fn a_missing_or_broken_template_affects_only_chat() {
+fn a_missing_template_affects_only_chat() {
     let plain = with_template(Value::Null, None).unwrap();
     assert_eq!(plain.encode("a", false).unwrap(), [70]);
     assert_eq!(
         plain.chat_template().unwrap_err(),
         TextError::NoChatTemplate
     );
-    let broken = with_template(json!("{% if %}"), None).unwrap();
-    let error = broken.chat_template().unwrap_err().to_string();
-    assert!(error.starts_with("tokenizer_config.json: "), "{error}");
+}
+
+#[test]
+fn a_template_that_can_answer_no_chat_is_refused_at_load() {
+    let place = "tokenizer_config.json: chat_template: line";
+    for (template, expected) in [
+        ("{% if %}", "1: syntax error: "),
+        (
+            "a\n{{ messages | nope }}",
+            "2: unknown filter: filter nope is unknown",
+        ),
+        ("\n\n{% include 'other' %}", "3: template not found: "),
+        ("{{ messages is nope }}", "1: unknown test: "),
+        ("{{ 1 + none }}", "1: invalid operation: "),
+    ] {
+        let error = with_template(json!(template), None)
+            .unwrap_err()
+            .to_string();
+        assert!(error.starts_with(&format!("{place} {expected}")), "{error}");
+    }
+    let error = with_template(Value::Null, Some("\n{% for %}")).unwrap_err();
+    let expected = "chat_template.jinja: line 2: syntax error: ";
+    assert!(error.to_string().starts_with(expected), "{error}");
+    // Each of these answers some chats.
+    for template in [
+        "{{ raise_exception('never') }}",
+        "{{ tools[0].function.name }}",
+        "{% if messages[0].role == 'system' %}{% else %}{{ none + 1 }}{% endif %}",
+    ] {
+        with_template(json!(template), None).unwrap();
+    }
+}
+
+#[test]
+fn the_time_of_a_template_is_the_local_one_unless_a_chat_fixes_it() {
+    let tokenizer = with_template(json!("{{ strftime_now('%Y') }}"), None).unwrap();
+    let template = tokenizer.chat_template().unwrap();
+    let year: i32 = template.render(&[], true).unwrap().parse().unwrap();
+    assert!(year >= 2024, "{year}");
+    let with = |time: Value| {
+        let mut chat = Conversation::new(Vec::new());
+        chat.variables.insert("strftime_now".to_owned(), time);
+        template.render_conversation(&chat, true)
+    };
+    for time in ["1987-05-06", "1987-05-06T07:08:09"] {
+        assert_eq!(with(json!(time)).unwrap(), "1987");
+    }
+    for time in [json!("yesterday"), json!(5), Value::Null] {
+        let error = with(time).unwrap_err().to_string();
+        assert!(error.contains("strftime_now: expected a date"), "{error}");
+    }
+}
+
+#[test]
+fn chats_with_tools_have_the_template_of_that_name() {
+    let named = |name: &str, text: &str| json!({"name": name, "template": text});
+    let list = json!([
+        named("default", "plain"),
+        named("tool_use", "{{ tools[0] }}"),
+        named("rag", "r")
+    ]);
+    let with = |files: TokenizerFiles| {
+        let tokenizer = Some(std::fs::read(format!("{DEMO}/tokenizer.json")).unwrap());
+        Tokenizer::new(&TokenizerFiles { tokenizer, ..files })
+    };
+    let listed = with(TokenizerFiles {
+        config: Some(bytes(&json!({"chat_template": list}))),
+        ..TokenizerFiles::default()
+    });
+    let files = with(TokenizerFiles {
+        chat_template: Some(b"plain".to_vec()),
+        tool_template: Some(b"{{ tools[0] }}".to_vec()),
+        ..TokenizerFiles::default()
+    });
+    for tokenizer in [listed.unwrap(), files.unwrap()] {
+        let template = tokenizer.chat_template().unwrap();
+        assert_eq!(
+            (template.source(), template.has_tools(false)),
+            ("plain", false)
+        );
+        assert!(template.has_tools(true));
+        let mut chat = Conversation::new(vec![message("user", "a")]);
+        assert_eq!(template.render_conversation(&chat, true).unwrap(), "plain");
+        chat.tools = vec![json!(5)];
+        assert_eq!(template.render_conversation(&chat, true).unwrap(), "5");
+    }
+    let broken = with(TokenizerFiles {
+        chat_template: Some(b"plain".to_vec()),
+        tool_template: Some(b"{% if %}".to_vec()),
+        ..TokenizerFiles::default()
+    });
+    let expected = "additional_chat_templates/tool_use.jinja: line 1: syntax error: ";
+    let error = broken.unwrap_err().to_string();
+    assert!(error.starts_with(expected), "{error}");
 }
 
 #[test]

@@ -11,14 +11,13 @@ use crate::fixtures::{DEMO, bytes};
 /// Far more than the slowest of these takes on a machine that does other work beside.
 const LONG: Duration = Duration::from_secs(30);
 
-fn load(template: &str) -> Tokenizer {
+fn load(template: &str) -> Result<Tokenizer, TextError> {
     let config = json!({"chat_template": template, "bos_token": "<|startoftext|>"});
     Tokenizer::new(&TokenizerFiles {
         tokenizer: Some(std::fs::read(format!("{DEMO}/tokenizer.json")).unwrap()),
         config: Some(bytes(&config)),
         ..Default::default()
     })
-    .unwrap()
 }
 
 fn render(template: &str, content: &str) -> Result<String, TextError> {
@@ -27,7 +26,7 @@ fn render(template: &str, content: &str) -> Result<String, TextError> {
         content: content.to_owned(),
         ..Message::default()
     };
-    load(template).chat_template()?.render(&[message], true)
+    load(template)?.chat_template()?.render(&[message], true)
 }
 
 /// The error of a template, which must be found in bounded time.
@@ -69,9 +68,21 @@ fn growing_values_are_refused_before_they_are_made() {
         "{{ '%.99999999f' | format(1) }}".to_owned(),
         "{{ '%*d' | format(99999999, 1) }}".to_owned(),
         "{{ '{:>99999999}'.format(1) }}".to_owned(),
+        "{{ '%099999999d' % 1 }}".to_owned(),
+        "{{ '%*d' % (99999999, 1) }}".to_owned(),
+        "{{ 'a' | indent(width=1000000000, first=true) }}".to_owned(),
+        "{{ 'a'.ljust(1000000000) }}{{ 'a'.zfill(1000000000) }}".to_owned(),
+        "{% set n = namespace(s='ab') %}{% for i in range(60) %}\
+         {% set n.s = n.s.replace('b', new=n.s) %}{% endfor %}".to_owned(),
+        "{% set n = namespace(s='ab') %}{% for i in range(60) %}\
+         {% set n.s = [n.s, n.s] | join(d=n.s) %}{% endfor %}".to_owned(),
+        "{{ range(100000) | list | batch(linecount=1000000000, fill_with='x') | list }}".to_owned(),
+        "{{ messages | tojson(indent=messages[0].content ~ 'a' * messages | length * 100) }}".to_owned(),
         "{{ messages[0].content * 4000000000 }}".to_owned(),
         "{{ 'ab' * 100000000 }}".to_owned(),
         "{{ ('ab' ~ 'c') * (10 * 10000000) }}".to_owned(),
+        "{{ 'a' * 30000 }}".repeat(5_000),
+        "{{ 'ab' * 2 ** 40 }}".to_owned(),
         format!("{{% set a = ['x'] %}}{lists}{{{{ a }}}}"),
         format!("{{% set a = ['x'] %}}{lists}{{{{ a == a }}}}"),
         format!("{{% set a = ['x'] %}}{lists}{{{{ a | tojson }}}}"),
@@ -129,7 +140,7 @@ fn long_chats_within_the_limits_are_rendered() {
                     {% if m.role == 'user' and '<x>' not in content %}{{ '[' + content + ']' }}\
                     {% else %}{{ m.role ~ content.split('</x>')[-1] }}{% endif %}{% endfor %}\
                     {% if (messages|length + 1) % 2 == 0 %}{{ '=' * messages|length }}{% endif %}";
-    let tokenizer = load(template);
+    let tokenizer = load(template).unwrap();
     let chat = tokenizer.chat_template().unwrap();
     let message = |content: String| Message {
         role: "user".to_owned(),

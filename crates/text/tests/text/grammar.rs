@@ -41,6 +41,22 @@ impl Setup {
         self.grammars.compile(spec).unwrap()
     }
 
+    pub fn grammars(&self) -> &Grammars {
+        &self.grammars
+    }
+
+    /// Whether `start` allows `text` as a whole.
+    pub fn accepts(&self, start: &dyn Constraint, text: &str) -> bool {
+        let mut constraint = start.boxed_clone();
+        for token in self.pair.ours.encode(text, false).unwrap() {
+            if !allowed(&mut *constraint, self.ids).contains(&token) {
+                return false;
+            }
+            constraint.accept(token).unwrap();
+        }
+        constraint.may_end()
+    }
+
     fn bytes(&self, token: TokenId) -> Vec<u8> {
         self.pair.ours.token_bytes(token).unwrap()
     }

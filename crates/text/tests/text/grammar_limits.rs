@@ -12,7 +12,7 @@ fn an_invalid_specification_is_refused_in_one_line() {
         (schema(json!({"type": "nothing"})), "Invalid type"),
         (
             schema(json!({"not": {"type": "null"}})),
-            "Unimplemented keys",
+            "not is not supported",
         ),
         (
             schema(json!({"$ref": "http://example.com/a.json"})),
@@ -184,11 +184,8 @@ fn numbers_that_cannot_be_negated_are_refused() {
     ] {
         let spec = GrammarSpec::JsonSchema(schema);
         let line = DEMO.refusal(&spec);
-        assert!(
-            line.contains("expected numbers above -2^63, found -"),
-            "{line}"
-        );
+        assert!(line.contains("has a whole number beyond 2^53"), "{line}");
     }
-    let spec = GrammarSpec::JsonSchema(json!({"const": [-(1_i64 << 53), i64::MAX]}));
+    let spec = GrammarSpec::JsonSchema(json!({"const": [-(1_i64 << 53), 1_i64 << 60]}));
     DEMO.compile(&spec);
 }

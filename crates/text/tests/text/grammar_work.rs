@@ -200,3 +200,35 @@ fn a_known_specification_is_not_compiled_again() {
         }
     });
 }
+
+#[test]
+fn rules_with_parameters_are_refused_before_they_are_compiled() {
+    let permuted: String = (0..60)
+        .map(|bit| format!(" | \"{bit}\" p::set_bit({bit}) %if bit_clear({bit})\n"))
+        .collect();
+    for (source, place) in [
+        (
+            "start: a::0x0\na::_: a::incr([0:20])".to_owned(),
+            "line 1 column 9",
+        ),
+        (
+            "start: /[A-Za-z0-9 .]{40}/ a::0x0\na::_: a::incr([0:20])".to_owned(),
+            "line 1 column 29",
+        ),
+        (
+            "start: b\nb: %lark { start: a::0x0\na::_: a::incr([0:20]) }".to_owned(),
+            "line 2 column 20",
+        ),
+        (
+            format!("start: p::0x0\np::_: \"\" %if is_ones([0:60])\n{permuted}"),
+            "line 1 column 9",
+        ),
+    ] {
+        let line = refused(&lark(source));
+        let expected = format!(
+            "the Lark grammar cannot be followed: rules with parameters (`::`) are not supported, \
+             {place}"
+        );
+        assert_eq!(line, expected);
+    }
+}

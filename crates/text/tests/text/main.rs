@@ -4,6 +4,7 @@
 mod chat;
 mod chat_limits;
 mod classes;
+mod cut;
 mod demo_template;
 mod detokenize;
 mod encode;
@@ -12,7 +13,10 @@ mod grammar;
 mod grammar_limits;
 mod grammar_work;
 mod load;
+mod normal;
 mod schema;
 mod stop;
 mod stream;
+mod tags;
+mod templates;
 mod tools;

@@ -1,9 +1,9 @@
 //! Calls of functions: their grammars, and the reading of answers.
 
 use asynclane_text::{
-    CallPart, CallStream, Conversation, GrammarSpec, Grammars, Message, PastCall, ReasoningPart,
-    ReasoningStream, Tokenizer, TokenizerFiles, Tool, ToolFormat, ToolGrammar, ToolUse,
-    plain_conversation,
+    CallPart, CallStream, Conversation, Follow, GrammarSpec, Grammars, Message, PastCall,
+    ReasoningPart, ReasoningStream, Tokenizer, TokenizerFiles, Tool, ToolFormat, ToolGrammar,
+    ToolUse, plain_conversation,
 };
 use decode::Constraint;
 use serde_json::{Value, json};
@@ -19,6 +19,7 @@ fn tools() -> Vec<Tool> {
     let tool = |name: &str, parameters: Value| Tool {
         name: name.to_owned(),
         parameters,
+        follow: Follow::Wholly,
     };
     vec![
         tool("add", add),
@@ -353,7 +354,7 @@ fn a_template_sees_tools_calls_and_variables() {
     });
     let tokenizer = tokenizer.unwrap();
     let template = tokenizer.chat_template().unwrap();
-    assert!(template.has_tools());
+    assert!(template.has_tools(true));
     let text = template.render_conversation(&conversation(), true).unwrap();
     assert_eq!(
         text,
@@ -364,7 +365,7 @@ fn a_template_sees_tools_calls_and_variables() {
 
 #[test]
 fn a_template_without_tools_gets_plain_text() {
-    assert!(!DEMO_PAIR.ours.chat_template().unwrap().has_tools());
+    assert!(!DEMO_PAIR.ours.chat_template().unwrap().has_tools(true));
     let plain = plain_conversation(&conversation(), ToolFormat::Hermes);
     let texts: Vec<_> = plain
         .messages
@@ -401,10 +402,21 @@ fn formats_are_found_in_templates() {
             ToolFormat::Llama3Json,
         ),
         ("{{ '<|tool_call>' }}", ToolFormat::Gemma),
+        (
+            "<tool_call>\n<function=f>\n<parameter=a>\n</parameter>\n</function>\n</tool_call>",
+            ToolFormat::Qwen3Coder,
+        ),
         ("{{ messages }}", ToolFormat::Hermes),
     ];
     for (source, format) in cases {
-        assert_eq!(ToolFormat::of_template(source), format, "{source}");
+        assert_eq!(ToolFormat::of_template(source), Ok(format), "{source}");
+    }
+    for (source, mark) in [
+        ("<function=f>{json}</function>", "<function="),
+        ("{{ '[TOOL_CALLS] ' }}", "[TOOL_CALLS]"),
+        ("<tool_call>{{ c.name }}<arg_key>", "<arg_key>"),
+    ] {
+        assert_eq!(ToolFormat::of_template(source), Err(mark));
     }
     for (name, format) in ToolFormat::NAMES {
         assert_eq!(ToolFormat::named(name), Some(format));

@@ -1,6 +1,6 @@
 //! Grammars that are dear to compile or to follow.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use asynclane_tests::client::Client;
 use asynclane_tests::process::Server;
@@ -32,6 +32,26 @@ fn hostile_patterns(client: Client) {
     });
 }
 
+/// Rules with parameters whose compilation, or first step, would not end; another client's structured
+/// requests are answered meanwhile.
+fn endless(client: Client) {
+    for lead in ["", "/[A-Za-z0-9 .]{40}/ "] {
+        let grammar = format!("start: {lead}a::0x0\na::_: a::incr([0:20])");
+        let body = json!({"model": "demo", "prompt": "a", "max_tokens": 60, "grammar": grammar});
+        for _ in 0..4 {
+            refused(client, &body, ("invalid_value", "grammar"));
+        }
+        let body = json!({"model": "demo", "prompt": "a", "max_tokens": 8,
+            "response_format": {"type": "json_object"}});
+        let begin = Instant::now();
+        let answer = client.post(COMPLETIONS, &body);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert!(begin.elapsed() < Duration::from_secs(5));
+    }
+    let health = client.get("/health").json();
+    assert_eq!(health["pools"]["compile"]["stuck"], 0, "{health}");
+}
+
 /// 64 sequences under an ambiguous grammar; then their client leaves.
 fn ambiguous_grammar(client: Client) {
     let body = json!({"model": "demo", "prompt": "a", "n": 64, "max_tokens": 500,
@@ -54,6 +74,7 @@ fn too_complex(client: Client) {
 #[test]
 fn grammars_hold_up_nobody() {
     let server = Server::start(&[]);
+    withstands(&server, "grammars that never end", endless);
     withstands(&server, "hostile patterns", hostile_patterns);
     withstands(&server, "an ambiguous grammar", ambiguous_grammar);
     withstands(&server, "a grammar that is too complex", too_complex);

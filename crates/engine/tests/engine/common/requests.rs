@@ -1,6 +1,7 @@
 //! Simulated models, engines and requests.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use asynclane_engine::decoding::{Decoding, DecodingSpec, Registry};
 use asynclane_engine::{ByPriority, Capabilities, EngineConfig, Penalties, Request};
@@ -80,6 +81,7 @@ pub fn config() -> EngineConfig {
         row_budget: 100_000,
         long_quantum: 100_000,
         prefill_chunk: 0,
+        grammar_timeout: Duration::ZERO,
         prefix_cache: true,
         max_model_len: None,
         classes: classes(),

@@ -56,7 +56,7 @@ impl<'a> Thinking<'a> {
 /// Sets the switches of a chat's template.
 #[derive(Debug)]
 pub struct Switches<'a> {
-    variables: &'a mut Map<String, Value>,
+    chat: &'a mut Conversation,
     /// Absent where the model has none.
     template: Option<&'a ChatTemplate>,
     /// The hints that the template cannot follow.
@@ -67,7 +67,7 @@ impl<'a> Switches<'a> {
     /// The switches of the template of `backend` in the variables of `chat`.
     pub fn new(chat: &'a mut Conversation, backend: &'a Backend) -> Self {
         Self {
-            variables: &mut chat.variables,
+            chat,
             template: backend.tokenizer.chat_template().ok(),
             ignored: Vec::new(),
         }
@@ -79,8 +79,12 @@ impl<'a> Switches<'a> {
             return;
         };
         let mut is_followed = false;
+        let tools = !self.chat.tools.is_empty();
         for (name, value) in wanted.variables() {
-            if self.template.is_some_and(|template| template.reads(name)) {
+            if self
+                .template
+                .is_some_and(|template| template.reads(name, tools))
+            {
                 is_followed |= self.set(name, value);
             }
         }
@@ -92,17 +96,18 @@ impl<'a> Switches<'a> {
     /// Sets the variable `name`, unless it is set or the template refuses the value; whether it has
     /// the value then.
     fn set(&mut self, name: &'static str, value: Value) -> bool {
-        if let Some(given) = self.variables.get(name) {
+        if let Some(given) = self.chat.variables.get(name) {
             return *given == value;
         }
         let trial = Conversation {
+            tools: self.chat.tools.clone(),
             variables: Map::from_iter([(name.to_owned(), value.clone())]),
             ..Conversation::new(vec![Message::new("user", "Hi")])
         };
         let renders = |template: &ChatTemplate| template.render_conversation(&trial, true).is_ok();
         let is_known = self.template.is_some_and(renders);
         if is_known {
-            self.variables.insert(name.to_owned(), value);
+            self.chat.variables.insert(name.to_owned(), value);
         }
         is_known
     }

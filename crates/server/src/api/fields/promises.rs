@@ -99,7 +99,7 @@ pub const UNSUPPORTED: [(&str, &[&str]); 53] = [
 /// Most unknown fields that an answer names.
 const NAMED: usize = 32;
 /// Most characters of an unknown field that an answer names.
-const NAME_CHARS: usize = 64;
+const NAME_CHARS: usize = 128;
 
 /// The unknown fields and the hints of `body`, whose endpoint implements `implemented`. Null counts
 /// as absent.
@@ -149,7 +149,7 @@ fn is_same(left: &str, right: &str) -> bool {
     left == right || number(left).is_some_and(|left| number(right) == Some(left))
 }
 
-/// The value of the header that names `unknown` fields; those that no header can hold are left out.
+/// The value of a header that names fields; those that no header can hold are left out.
 pub fn header(unknown: &[String]) -> String {
     let is_plain = |name: &&String| {
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);

@@ -6,6 +6,7 @@ use engine::decoding::DecodingSpec;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use text::ToolFormat;
 
 use super::body::JsonBody;
 use super::diffusion::{self, Diffusion};
@@ -219,8 +220,8 @@ impl Shared {
         self.check_min_tokens(own.max_tokens)?;
         stops::check_size(&self.stops.strings)?;
         let structured = self.grammars.one(&self.stops)?;
-        let calls = backend.tool_format();
         let reads_calls = own.tools.as_ref().is_some_and(Tools::is_active);
+        let calls = call_format(backend, reads_calls)?;
         let reasoning = own.tools.as_ref().and(backend.model.formats.reasoning);
         let structured = match own.tools {
             Some(tools) => tools.grammar(calls, structured, &self.stops)?,
@@ -323,4 +324,19 @@ pub fn check_model(model: Option<&str>, backend: &Backend) -> Result<(), ApiErro
 
 fn invalid(param: &str, rest: impl AsRef<str>) -> ApiError {
     ApiError::field(ErrorCode::InvalidValue, param, rest)
+}
+
+/// How the model writes calls; it must be known if the answer `reads` any.
+fn call_format(backend: &Backend, reads: bool) -> Result<ToolFormat, ApiError> {
+    match backend.known_tool_format() {
+        Err(mark) if reads => {
+            let rest = format!(
+                "need a format of calls that this server writes; the model's chat template shows \
+                 another one with {mark} (the setting model.tool_parser names one)"
+            );
+            let code = ErrorCode::UnsupportedParameter;
+            Err(ApiError::field(code, "tools", rest))
+        }
+        found => Ok(found.unwrap_or(ToolFormat::Hermes)),
+    }
 }

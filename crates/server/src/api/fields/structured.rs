@@ -45,6 +45,8 @@ struct ResponseFormat {
     /// Read only with the type `json_schema`.
     #[schemars(with = "Option<SchemaField>")]
     json_schema: Option<Value>,
+    /// The schema of the object, as in other servers; read only with the type `json_object`.
+    schema: Option<Object<Map<String, Value>>>,
 }
 
 /// The kinds of structured output that OpenAI's fields name.
@@ -179,7 +181,10 @@ impl ResponseFormat {
     fn grammar(self, open: bool) -> Result<Option<Structured>, ApiError> {
         let (field, spec) = match self.kind.0 {
             FormatKind::Text => return Ok(None),
-            FormatKind::Object => ("response_format", GrammarSpec::JsonObject),
+            FormatKind::Object => match self.schema {
+                Some(Object(schema)) => ("response_format.schema", json_schema(schema, open)),
+                None => ("response_format", GrammarSpec::JsonObject),
+            },
             FormatKind::Schema => {
                 let field = "response_format.json_schema.schema";
                 let given = self.json_schema.ok_or_else(|| required(field))?;

@@ -10,7 +10,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
-use text::{GrammarSpec, Tool, ToolFormat, ToolGrammar, ToolUse};
+use text::{Follow, GrammarSpec, Tool, ToolFormat, ToolGrammar, ToolUse};
 
 use super::schema::{named, schema};
 use super::types::{List, Object, Required};
@@ -55,8 +55,8 @@ struct FunctionField {
     description: Option<String>,
     /// The JSON schema of its arguments; none without it.
     parameters: Option<Object<Map<String, Value>>>,
-    #[serde(rename = "strict")]
-    _strict: Option<bool>,
+    /// Refuses a schema that calls cannot follow wholly.
+    strict: Option<bool>,
 }
 
 /// `type` of a tool or of a call; there is one.
@@ -74,6 +74,8 @@ pub struct Function {
     pub description: Option<String>,
     /// The schema of its arguments; none = no arguments.
     pub parameters: Option<Map<String, Value>>,
+    /// A schema that calls cannot follow wholly is refused, whatever the choice.
+    pub strict: bool,
     /// The path of the request field that gives the name.
     pub name_field: String,
     /// The path of the request field that gives the schema.
@@ -126,6 +128,7 @@ impl ToolFields {
                 name: function.name.0,
                 description: function.description,
                 parameters: function.parameters.map(|Object(schema)| schema),
+                strict: function.strict.unwrap_or(false),
                 name_field: format!("tools[{index}].function.name"),
                 schema_field: format!("tools[{index}].function.parameters"),
             }
@@ -159,6 +162,7 @@ impl Tools {
             ));
         }
         check_names(&functions)?;
+        functions.iter().try_for_each(check_parameters)?;
         let mode = match &choice {
             ToolChoice::None => None,
             ToolChoice::Auto => (!functions.is_empty()).then_some(ToolUse::Auto),
@@ -189,6 +193,10 @@ impl Tools {
             tools.fields.push(function.schema_field);
             tools.callable.push(Tool {
                 name: function.name,
+                follow: match mode {
+                    Some(ToolUse::Auto) if !function.strict => Follow::AsFarAsPossible,
+                    _ => Follow::Wholly,
+                },
                 parameters: function
                     .parameters
                     .map_or_else(|| json!({"properties": {}}), Value::Object),
@@ -281,6 +289,22 @@ impl Function {
         function.insert("parameters".to_owned(), parameters);
         json!({"type": "function", "function": function})
     }
+}
+
+/// Checks that the schema of a function's arguments allows objects.
+fn check_parameters(function: &Function) -> Result<(), ApiError> {
+    let kind = function.parameters.as_ref().and_then(|of| of.get("type"));
+    let allows = match kind {
+        None | Some(Value::Null) => true,
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
+        Some(kind) => kind == "object",
+    };
+    if allows {
+        return Ok(());
+    }
+    let param = format!("{}.type", function.schema_field);
+    let found = clip(&kind.map(Value::to_string).unwrap_or_default());
+    Err(invalid(&param, format!("must be \"object\", got {found}")))
 }
 
 fn check_names(functions: &[Function]) -> Result<(), ApiError> {

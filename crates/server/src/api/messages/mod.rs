@@ -90,6 +90,8 @@ struct ToolField {
     description: Option<String>,
     /// The JSON schema of its arguments.
     input_schema: Required<Object<Map<String, Value>>>,
+    /// Refuses a schema that calls cannot follow wholly.
+    strict: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -234,6 +236,7 @@ impl PromptFields {
             name: tool.name.0.clone(),
             description: tool.description.clone(),
             parameters: Some(tool.input_schema.0.0.clone()),
+            strict: tool.strict.unwrap_or(false),
             name_field: format!("tools[{index}].name"),
             schema_field: format!("tools[{index}].input_schema"),
         };

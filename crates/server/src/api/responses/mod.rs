@@ -77,8 +77,8 @@ struct ToolField {
     description: Option<String>,
     /// The JSON schema of its arguments; none without it.
     parameters: Option<Object<Map<String, Value>>>,
-    #[serde(rename = "strict")]
-    _strict: Option<bool>,
+    /// Refuses a schema that calls cannot follow wholly.
+    strict: Option<bool>,
 }
 
 /// `text`.
@@ -239,6 +239,7 @@ impl ResponseFields {
             name: tool.name.0.clone(),
             description: tool.description.clone(),
             parameters: tool.parameters.clone().map(|Object(schema)| schema),
+            strict: tool.strict.unwrap_or(false),
             name_field: format!("tools[{index}].name"),
             schema_field: format!("tools[{index}].parameters"),
         };

@@ -3,6 +3,7 @@
 pub mod translated;
 
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use asynclane_server::{
     ApiKeys, AppState, Backend, Formats, Metrics, MetricsConfig, SamplingDefaults, ServedModel,
@@ -65,8 +66,10 @@ impl Drop for OpenAtEnd {
 pub struct Options {
     pub settings: Settings,
     pub formats: Formats,
-    /// The chat template instead of the checkpoint's.
+    /// Another chat template than the checkpoint's.
     pub template: Option<&'static str>,
+    /// Whether names of control tokens in a chat are plain text.
+    pub split_control_tokens: bool,
     /// Holds every pass until opened.
     pub gate: Option<Gate>,
     /// Passes that fail.
@@ -84,6 +87,7 @@ impl Default for Options {
             settings: Settings::default(),
             formats: Formats::default(),
             template: None,
+            split_control_tokens: false,
             gate: None,
             failing: Vec::new(),
             engine_dies: false,
@@ -134,7 +138,8 @@ fn tokenizer_with(template: Option<&str>) -> Tokenizer {
         "/../../tests/goldens/checkpoint"
     );
     let mut files = TokenizerFiles::read(std::path::Path::new(folder)).unwrap();
-    files.chat_template = template.map(|source| source.as_bytes().to_vec());
+    let template = template.map(|text| text.as_bytes().to_vec());
+    files.chat_template = template.or(files.chat_template);
     Tokenizer::new(&files).unwrap()
 }
 
@@ -143,7 +148,11 @@ pub fn server() -> Server {
 }
 
 pub fn server_with(options: Options) -> Server {
-    let tokenizer = Arc::new(tokenizer_with(options.template));
+    let mut tokenizer = tokenizer_with(options.template);
+    if options.split_control_tokens {
+        tokenizer.split_control_tokens().unwrap();
+    }
+    let tokenizer = Arc::new(tokenizer);
     let metrics = Metrics::new(&MetricsConfig {
         model_name: MODEL.to_owned(),
         backend: "sim".to_owned(),
@@ -170,6 +179,7 @@ pub fn server_with(options: Options) -> Server {
         row_budget: 4096,
         long_quantum: 100_000,
         prefill_chunk: 0,
+        grammar_timeout: Duration::ZERO,
         prefix_cache: true,
         max_model_len: None,
         classes: tokenizer.classes(),

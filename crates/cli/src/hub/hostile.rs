@@ -1,0 +1,432 @@
+//! A Hub that lies, stalls and breaks off, and other processes on the same cache.
+
+use std::cell::RefCell;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+
+use super::http::{Client, Fault, Patience, hex};
+use super::store::{Source, Store};
+
+const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+const NAME: &str = "model.safetensors";
+/// Much longer than a local answer takes, and short enough to wait for.
+const PATIENCE: Patience = Patience {
+    connect: Duration::from_secs(5),
+    silence: Duration::from_secs(2),
+};
+
+/// A local server whose answers are written by a closure; with the heads of the requests.
+struct Hub {
+    endpoint: String,
+    heads: Arc<Mutex<Vec<String>>>,
+}
+
+impl Hub {
+    fn start(answer: impl Fn(&str, &mut TcpStream) + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let heads = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&heads);
+        // Ends with the process.
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream: TcpStream = stream.unwrap();
+                let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                let head: Vec<String> = lines
+                    .map_while(Result::ok)
+                    .take_while(|line| !line.is_empty())
+                    .collect();
+                let head = head.join("\n").to_ascii_lowercase();
+                seen.lock().unwrap().push(head.clone());
+                answer(&head, &mut stream);
+            }
+        });
+        Self { endpoint, heads }
+    }
+
+    /// A hub that answers every request alike.
+    fn fixed(head: &str, body: &[u8]) -> Self {
+        let all = [head.as_bytes(), b"connection: close\r\n\r\n", body].concat();
+        Self::start(move |_, stream| write(stream, &all))
+    }
+
+    fn heads(&self) -> Vec<String> {
+        self.heads.lock().unwrap().clone()
+    }
+}
+
+/// The client may close the connection early.
+fn write(stream: &mut TcpStream, bytes: &[u8]) {
+    let _ = stream.write_all(bytes);
+}
+
+/// An empty cache and the folder above it, in which nothing else may appear.
+struct Place {
+    folder: PathBuf,
+    said: RefCell<Vec<String>>,
+}
+
+impl Place {
+    fn new(test: &str) -> Self {
+        let name = format!("asynclane-hub-{test}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(folder.join("cache")).unwrap();
+        Self {
+            folder,
+            said: RefCell::default(),
+        }
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.folder.join("cache")
+    }
+
+    fn blobs(&self) -> PathBuf {
+        self.cache().join("models--a--b/blobs")
+    }
+
+    fn fetch(&self, endpoint: &str, token: Option<&str>) -> Result<Vec<u8>, Fault> {
+        let cache = self.cache();
+        let say = |line: &str| self.said.borrow_mut().push(line.to_owned());
+        let mut store = Store::new(&cache, "a/b", &say);
+        store.notice = Duration::from_millis(200);
+        let client = Client::new(endpoint, token.map(str::to_owned), PATIENCE);
+        let source = Source {
+            client: &client,
+            path: &format!("/a/b/resolve/{COMMIT}/{NAME}"),
+            commit: COMMIT,
+            name: NAME,
+        };
+        store.fetch(source, &|_, _| {})?;
+        Ok(fs::read(store.snapshot(COMMIT).join(NAME)).unwrap())
+    }
+
+    /// The refusal of a file, of which nothing is kept.
+    fn refused(&self, endpoint: &str) -> String {
+        let reason = match self.fetch(endpoint, None) {
+            Err(Fault::Refused(reason)) => reason,
+            other => panic!("{other:?}"),
+        };
+        let kept: Vec<PathBuf> = files(&self.folder)
+            .into_iter()
+            .filter(|path| path.extension().is_none_or(|end| end != "lock"))
+            .collect();
+        assert!(kept.is_empty(), "{kept:?}");
+        assert!(!reason.contains(['\n', '\u{1b}']), "{reason}");
+        reason
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// All files and links below `folder`.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        match entry.file_type().unwrap().is_dir() {
+            true => found.extend(files(&entry.path())),
+            false => found.push(entry.path()),
+        }
+    }
+    found
+}
+
+fn content() -> Vec<u8> {
+    (0..200_000_u32).flat_map(u32::to_le_bytes).collect()
+}
+
+fn sha256(content: &[u8]) -> String {
+    hex(&Sha256::digest(content))
+}
+
+/// The head of a whole file.
+fn head(etag: &str, length: usize) -> String {
+    format!(
+        "HTTP/1.1 200 OK\r\nETag: \"{etag}\"\r\nX-Repo-Commit: {COMMIT}\r\nContent-Length: {length}\r\n"
+    )
+}
+
+/// Serves `content` under `etag`, from the byte that is asked for.
+fn serve(request: &str, stream: &mut TcpStream, etag: &str, content: &[u8]) {
+    let from = request.lines().find_map(|line| {
+        let range = line.strip_prefix("range: bytes=")?;
+        range.strip_suffix('-')?.parse::<usize>().ok()
+    });
+    let (length, at) = (content.len(), from.unwrap_or(0));
+    let head = match from {
+        None => head(etag, length),
+        Some(from) => format!(
+            "HTTP/1.1 206 Partial Content\r\nETag: \"{etag}\"\r\nX-Repo-Commit: {COMMIT}\r\n\
+             Content-Range: bytes {from}-{}/{length}\r\nContent-Length: {}\r\n",
+            length - 1,
+            length - from
+        ),
+    };
+    let head = format!("{head}Connection: close\r\n\r\n");
+    write(stream, &[head.as_bytes(), &content[at..]].concat());
+}
+
+#[test]
+fn a_name_that_is_a_path_writes_nothing() {
+    let place = Place::new("names");
+    let victim = place.folder.join("victim");
+    let absolute = victim.to_str().unwrap();
+    for etag in [
+        "../../../../victim",
+        absolute,
+        "/",
+        "",
+        "x",
+        &"g".repeat(64),
+    ] {
+        let hub = Hub::fixed(&head(etag, 3), b"bad");
+        let reason = place.refused(&hub.endpoint);
+        assert!(
+            reason.starts_with("ETag: expected 40 or 64 hex"),
+            "{reason}"
+        );
+    }
+    for commit in ["../../../victim", absolute, "", &"0".repeat(40)] {
+        let etag = sha256(b"bad");
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nETag: \"{etag}\"\r\nX-Repo-Commit: {commit}\r\nContent-Length: 3\r\n"
+        );
+        let reason = place.refused(&Hub::fixed(&head, b"bad").endpoint);
+        assert!(
+            reason.starts_with("X-Repo-Commit: expected 0123"),
+            "{reason}"
+        );
+    }
+}
+
+#[test]
+fn a_token_goes_to_its_own_host_only() {
+    let place = Place::new("token");
+    let (body, etag) = (content(), sha256(&content()));
+    let (stored, name) = (body.clone(), etag.clone());
+    let other = Hub::start(move |head, stream| serve(head, stream, &name, &stored));
+    let target = other.endpoint.clone();
+    let hub = Hub::start(move |head, stream| {
+        // First to another path of the same host, then to another one.
+        let (location, linked) = match head.starts_with("get /moved") {
+            true => (format!("{target}/file"), String::new()),
+            false => (
+                "/moved".to_owned(),
+                format!("X-Linked-Etag: \"{etag}\"\r\nX-Repo-Commit: {COMMIT}\r\n"),
+            ),
+        };
+        let answer = format!(
+            "HTTP/1.1 302 Found\r\nLocation: {location}\r\n{linked}Content-Length: 0\r\n\
+             Connection: close\r\n\r\n"
+        );
+        write(stream, answer.as_bytes());
+    });
+    assert_eq!(place.fetch(&hub.endpoint, Some("canary")).unwrap(), body);
+    let sent = |hub: &Hub| {
+        hub.heads()
+            .iter()
+            .map(|head| head.contains("canary"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(sent(&hub), [true, true]);
+    assert_eq!(sent(&other), [false]);
+}
+
+#[test]
+fn redirects_are_followed_ten_times_and_only_to_addresses() {
+    let place = Place::new("redirects");
+    let to = |location: &str| format!("HTTP/1.1 302 Found\r\n{location}Content-Length: 0\r\n");
+    let hub = Hub::fixed(&to("Location: /again\r\n"), b"");
+    assert!(
+        place
+            .refused(&hub.endpoint)
+            .contains("at most 10 redirects")
+    );
+    assert_eq!(hub.heads().len(), 11);
+    for location in ["", "Location: file:///etc/passwd\r\n", "Location: x y\r\n"] {
+        let reason = place.refused(&Hub::fixed(&to(location), b"").endpoint);
+        assert!(
+            reason.starts_with("Location: expected the address"),
+            "{reason}"
+        );
+    }
+}
+
+#[test]
+fn wrong_bytes_are_fetched_again_once_and_then_named() {
+    let place = Place::new("bytes");
+    let good = content();
+    let etag = sha256(&good);
+    let mut bad = good.clone();
+    bad[77] ^= 1;
+    let (name, wrong) = (etag.clone(), bad.clone());
+    let liar = Hub::start(move |head, stream| serve(head, stream, &name, &wrong));
+    let reason = place.refused(&liar.endpoint);
+    let expected = format!("{NAME}: expected SHA-256 {etag}, found ");
+    assert!(reason.starts_with(&expected), "{reason}");
+    assert_eq!(liar.heads().len(), 2);
+
+    // The second time the bytes are right.
+    let asked = Mutex::new(0);
+    let (name, right) = (etag.clone(), good.clone());
+    let hub = Hub::start(move |head, stream| {
+        let mut asked = asked.lock().unwrap();
+        *asked += 1;
+        serve(head, stream, &name, if *asked == 1 { &bad } else { &right });
+    });
+    assert_eq!(place.fetch(&hub.endpoint, None).unwrap(), good);
+    assert_eq!(files(&place.blobs()), [place.blobs().join(&etag)]);
+}
+
+#[test]
+fn a_transfer_that_breaks_off_goes_on_and_is_checked_as_a_whole() {
+    let good = content();
+    let etag = sha256(&good);
+    let broken_off = {
+        let (name, all) = (etag.clone(), good.clone());
+        Hub::start(move |request, stream| match request.contains("range:") {
+            true => serve(request, stream, &name, &all),
+            false => {
+                let head = format!("{}Connection: close\r\n\r\n", head(&name, all.len()));
+                write(stream, &[head.as_bytes(), &all[..100_000]].concat());
+            }
+        })
+    };
+    let place = Place::new("resumed");
+    assert_eq!(place.fetch(&broken_off.endpoint, None).unwrap(), good);
+    assert_eq!(broken_off.heads().len(), 2);
+
+    // A part of another run with a flipped bit, and one that is longer than the file.
+    for flipped in [true, false] {
+        let place = Place::new("flipped");
+        fs::create_dir_all(place.blobs()).unwrap();
+        let mut part = good[..100_000].to_vec();
+        part[5] ^= 1;
+        if !flipped {
+            part.resize(good.len() + 1, 0);
+        }
+        fs::write(place.blobs().join(format!("{etag}.incomplete")), part).unwrap();
+        let (name, all) = (etag.clone(), good.clone());
+        let hub = Hub::start(move |head, stream| serve(head, stream, &name, &all));
+        assert_eq!(place.fetch(&hub.endpoint, None).unwrap(), good, "{flipped}");
+    }
+}
+
+#[test]
+fn short_long_and_endless_files_are_refused() {
+    let place = Place::new("sizes");
+    let etag = "a".repeat(40);
+    let linked = |size: usize| format!("{}X-Linked-Size: {size}\r\n", head(&etag, 3));
+    let reason = place.refused(&Hub::fixed(&linked(4), b"abc").endpoint);
+    assert!(reason.starts_with("X-Linked-Size: expected 3"), "{reason}");
+    let endless = format!("HTTP/1.1 200 OK\r\nETag: \"{etag}\"\r\nTransfer-Encoding: chunked\r\n");
+    let reason = place.refused(&Hub::fixed(&endless, b"3\r\nabc\r\n0\r\n\r\n").endpoint);
+    assert!(
+        reason.starts_with("Content-Length: expected a size, found none"),
+        "{reason}"
+    );
+    // Ends early, again and again.
+    let short = Hub::fixed(&head(&etag, 10), b"abc");
+    let fault = place.fetch(&short.endpoint, None).unwrap_err();
+    assert!(
+        matches!(fault, Fault::Network(_) | Fault::Refused(_)),
+        "{fault:?}"
+    );
+    assert!(!place.blobs().join(&etag).exists());
+}
+
+#[test]
+fn a_hub_that_says_nothing_is_given_up() {
+    let place = Place::new("stalls");
+    let streams = Mutex::new(Vec::new());
+    let hub = Hub::start(move |_, stream| {
+        // Stays open and silent.
+        streams.lock().unwrap().push(stream.try_clone().unwrap());
+    });
+    let begin = Instant::now();
+    let fault = place.fetch(&hub.endpoint, None).unwrap_err();
+    assert!(matches!(fault, Fault::Network(_)), "{fault:?}");
+    assert!(
+        begin.elapsed() < 10 * PATIENCE.silence,
+        "{:?}",
+        begin.elapsed()
+    );
+
+    let streams = Mutex::new(Vec::new());
+    let hub = Hub::start(move |_, stream| {
+        let head = format!("{}\r\n", head(&"b".repeat(40), 10));
+        write(stream, &[head.as_bytes(), b"abc"].concat());
+        streams.lock().unwrap().push(stream.try_clone().unwrap());
+    });
+    let begin = Instant::now();
+    let fault = place.fetch(&hub.endpoint, None).unwrap_err();
+    assert!(matches!(fault, Fault::Network(_)), "{fault:?}");
+    assert!(
+        begin.elapsed() < 20 * PATIENCE.silence,
+        "{:?}",
+        begin.elapsed()
+    );
+}
+
+#[test]
+fn a_second_process_waits_for_the_first_and_says_so() {
+    let place = Place::new("lock");
+    let (body, etag) = (content(), sha256(&content()));
+    let (name, all) = (etag.clone(), body.clone());
+    let hub = Hub::start(move |head, stream| serve(head, stream, &name, &all));
+    let locks = place.cache().join(".locks/models--a--b");
+    fs::create_dir_all(&locks).unwrap();
+    let lock = fs::File::create(locks.join(format!("{etag}.lock"))).unwrap();
+    lock.lock().unwrap();
+    let until = Duration::from_secs(1);
+    let begin = Instant::now();
+    let holder = std::thread::spawn(move || {
+        std::thread::sleep(until);
+        drop(lock);
+    });
+    assert_eq!(place.fetch(&hub.endpoint, None).unwrap(), body);
+    assert!(begin.elapsed() >= until);
+    holder.join().unwrap();
+    let said = place.said.borrow();
+    let line = format!("waiting for another process that downloads {NAME}: ");
+    assert!(said.len() >= 2 && said[0].starts_with(&line), "{said:?}");
+}
+
+#[test]
+fn the_layout_is_the_one_of_the_python_package() {
+    let place = Place::new("layout");
+    let etag = "c".repeat(40);
+    let hub = Hub::fixed(&head(&etag, 2), b"{}");
+    assert_eq!(place.fetch(&hub.endpoint, None).unwrap(), b"{}");
+    let repository = place.cache().join("models--a--b");
+    let mut found = files(&repository);
+    found.sort();
+    let link = repository.join("snapshots").join(COMMIT).join(NAME);
+    assert_eq!(found, [repository.join("blobs").join(&etag), link.clone()]);
+    #[cfg(unix)]
+    assert_eq!(
+        fs::read_link(link).unwrap(),
+        Path::new(&format!("../../blobs/{etag}"))
+    );
+    let say = |_: &str| {};
+    let cache = place.cache();
+    let store = Store::new(&cache, "a/b", &say);
+    store.put_commit("refs/pr/1", COMMIT).unwrap();
+    store.put_commit(COMMIT, COMMIT).unwrap();
+    assert_eq!(store.commit_of("refs/pr/1").as_deref(), Some(COMMIT));
+    assert_eq!(store.commit_of(COMMIT), None);
+    fs::write(repository.join("refs/main"), "../../../x").unwrap();
+    assert_eq!(store.commit_of("main"), None);
+}

@@ -1,0 +1,259 @@
+//! Requests to the Hub. What it answers is not trusted: names and sizes are checked, and the token goes
+//! to no other host.
+
+use std::fmt::Write as _;
+use std::io::{self, Read};
+use std::time::Duration;
+
+use ureq::http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, ETAG, LOCATION, RANGE,
+};
+use ureq::http::{HeaderMap, HeaderName, Response, Uri};
+use ureq::{Agent, Body};
+
+/// Most redirects of one request.
+const REDIRECTS: usize = 10;
+/// Most bytes of the list of a repository's files.
+const LIST_BYTES: u64 = 16 << 20;
+/// The digest and the size of a file that another host stores, and the commit of a file.
+const LINKED_ETAG: HeaderName = HeaderName::from_static("x-linked-etag");
+const LINKED_SIZE: HeaderName = HeaderName::from_static("x-linked-size");
+const COMMIT: HeaderName = HeaderName::from_static("x-repo-commit");
+
+/// How long the Hub may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// For a connection.
+    pub connect: Duration,
+    /// For the head of an answer, and between two bytes of it.
+    pub silence: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            silence: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Why a request or a download failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Fault {
+    /// The Hub's answer.
+    #[error("status {0}")]
+    Status(u16),
+    /// No answer, or one that broke off.
+    #[error("{0}")]
+    Network(String),
+    /// An answer that is not followed: what was expected and found.
+    #[error("{0}")]
+    Refused(String),
+    /// The cache cannot be read or written.
+    #[error("{0}")]
+    Disk(#[from] io::Error),
+}
+
+/// A Hub, and the token for it.
+#[derive(Debug)]
+pub(super) struct Client {
+    agent: Agent,
+    /// Without a slash at its end.
+    endpoint: String,
+    token: Option<String>,
+}
+
+/// What the Hub says of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Meta {
+    /// The name of its content: the SHA-256 of a large file in 64 hexadecimal digits, the name of its
+    /// git object in 40 of another one.
+    pub etag: String,
+    /// Its bytes.
+    pub size: u64,
+}
+
+impl Client {
+    pub fn new(endpoint: &str, token: Option<String>, patience: Patience) -> Self {
+        let config = Agent::config_builder()
+            .user_agent(concat!("asynclane/", env!("CARGO_PKG_VERSION")))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .timeout_resolve(Some(patience.connect))
+            .timeout_connect(Some(patience.connect))
+            .timeout_recv_response(Some(patience.silence))
+            .timeout_per_read(Some(patience.silence))
+            .timeout_per_write(Some(patience.silence))
+            .build();
+        Self {
+            agent: config.new_agent(),
+            endpoint: endpoint.to_owned(),
+            token,
+        }
+    }
+
+    /// The text at `path`, which begins with a slash: a list of files.
+    ///
+    /// # Errors
+    /// Every [`Fault`].
+    pub fn list(&self, path: &str) -> Result<String, Fault> {
+        let (_, mut answer) = self.get(path, 0)?;
+        let body = answer.body_mut().with_config().limit(LIST_BYTES);
+        body.read_to_string().map_err(network)
+    }
+
+    /// The file at `path` of `commit` from byte `from` on, if the Hub can begin there: what it says of
+    /// the file, the first byte, and the bytes.
+    ///
+    /// # Errors
+    /// Every [`Fault`].
+    pub fn file(
+        &self,
+        path: &str,
+        commit: &str,
+        from: u64,
+    ) -> Result<(Meta, u64, impl Read + use<>), Fault> {
+        let (first, answer) = self.get(path, from)?;
+        // The Hub's own answer names the file, also if it is stored elsewhere.
+        let found = text(&first, &COMMIT);
+        if found.as_deref().is_some_and(|found| found != commit) {
+            return Err(refused("X-Repo-Commit", commit, found.as_deref()));
+        }
+        let etag = text(&first, &LINKED_ETAG).or_else(|| text(&first, &ETAG));
+        let etag = etag.as_deref().map(|etag| {
+            let etag = etag.strip_prefix("W/").unwrap_or(etag);
+            etag.trim_matches('"')
+        });
+        let etag = match etag {
+            Some(etag) if is_digest(etag) => etag.to_ascii_lowercase(),
+            other => return Err(refused("ETag", "40 or 64 hexadecimal digits", other)),
+        };
+        let (begin, size) = extent(answer.status().as_u16(), answer.headers(), from)?;
+        let linked = text(&first, &LINKED_SIZE);
+        if linked.is_some() && linked.as_deref() != Some(&size.to_string()) {
+            let expected = format!("{size}, as the file's host says");
+            return Err(refused("X-Linked-Size", &expected, linked.as_deref()));
+        }
+        let bytes = answer.into_body().into_reader();
+        Ok((Meta { etag, size }, begin, bytes))
+    }
+
+    /// The answer at `path` from byte `from` on, and the headers of the first one before redirects.
+    fn get(&self, path: &str, from: u64) -> Result<(HeaderMap, Response<Body>), Fault> {
+        let mut url = format!("{}{path}", self.endpoint);
+        let mut first = None;
+        for _ in 0..=REDIRECTS {
+            let mut request = self.agent.get(&url).header(ACCEPT_ENCODING, "identity");
+            if from > 0 {
+                request = request.header(RANGE, format!("bytes={from}-"));
+            }
+            if let Some(token) = &self.token
+                && origin(&url).is_some()
+                && origin(&url) == origin(&self.endpoint)
+            {
+                request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+            }
+            let answer = request.call().map_err(network)?;
+            let status = answer.status();
+            if status.is_redirection() {
+                let location = text(answer.headers(), &LOCATION);
+                url = target(&url, location.as_deref())?;
+            }
+            let first = first.get_or_insert_with(|| answer.headers().clone());
+            if status.is_success() {
+                return Ok((std::mem::take(first), answer));
+            }
+            if !status.is_redirection() {
+                return Err(Fault::Status(status.as_u16()));
+            }
+        }
+        Err(Fault::Refused(format!(
+            "expected at most {REDIRECTS} redirects, found more"
+        )))
+    }
+}
+
+/// The first byte and the size of the file of an answer to a request from byte `from` on.
+fn extent(status: u16, headers: &HeaderMap, from: u64) -> Result<(u64, u64), Fault> {
+    if status != 206 {
+        let length = text(headers, &CONTENT_LENGTH);
+        let size = length.as_deref().and_then(|length| length.parse().ok());
+        let size = size.ok_or_else(|| refused("Content-Length", "a size", length.as_deref()))?;
+        return Ok((0, size));
+    }
+    let range = text(headers, &CONTENT_RANGE);
+    let parsed = range.as_deref().and_then(|range| {
+        let (range, size) = range.strip_prefix("bytes ")?.split_once('/')?;
+        let (begin, end) = range.split_once('-')?;
+        let (begin, end, size): (u64, u64, u64) =
+            (begin.parse().ok()?, end.parse().ok()?, size.parse().ok()?);
+        (begin == from && end.checked_add(1) == Some(size)).then_some((begin, size))
+    });
+    let expected = format!("bytes {from}- to the end of the file");
+    parsed.ok_or_else(|| refused("Content-Range", &expected, range.as_deref()))
+}
+
+/// Where a redirect of `url` leads.
+fn target(url: &str, location: Option<&str>) -> Result<String, Fault> {
+    let expected = "the address of a redirect";
+    let unusable = || refused("Location", expected, location);
+    let location = location.ok_or_else(unusable)?;
+    let (scheme, rest) = url.split_once("://").ok_or_else(unusable)?;
+    let host = rest.split('/').next().unwrap_or_default();
+    let next = match location {
+        _ if location.starts_with("//") => format!("{scheme}:{location}"),
+        _ if location.starts_with('/') => format!("{scheme}://{host}{location}"),
+        _ => location.to_owned(),
+    };
+    origin(&next).ok_or_else(unusable)?;
+    if scheme == "https" && !next.starts_with("https:") {
+        return Err(refused("Location", "https after https", Some(location)));
+    }
+    Ok(next)
+}
+
+/// Scheme, host and port of an address of HTTP.
+fn origin(url: &str) -> Option<(String, String, u16)> {
+    let url: Uri = url.parse().ok()?;
+    let default = match url.scheme_str()? {
+        "https" => 443,
+        "http" => 80,
+        _ => return None,
+    };
+    let host = url.host()?.to_ascii_lowercase();
+    let port = url.port_u16().unwrap_or(default);
+    Some((url.scheme_str()?.to_owned(), host, port))
+}
+
+/// Whether `name` can be the name of a commit or of a file's content.
+pub(super) fn is_digest(name: &str) -> bool {
+    matches!(name.len(), 40 | 64) && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// `bytes` in hexadecimal digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string succeeds.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn text(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
+    let value = headers.get(name)?;
+    Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
+}
+
+fn refused(what: &str, expected: &str, found: Option<&str>) -> Fault {
+    let found = found.map_or("none".to_owned(), |found| {
+        let found: String = found.chars().take(200).collect();
+        format!("{found:?}")
+    });
+    Fault::Refused(format!("{what}: expected {expected}, found {found}"))
+}
+
+fn network(error: ureq::Error) -> Fault {
+    Fault::Network(error.to_string())
+}

@@ -1,0 +1,405 @@
+//! Schemas as the compiler follows them: keywords that ask for nothing go, those that it would misread are
+//! written in another way, and those that it cannot follow are left out and told by their path.
+
+use llguidance::derivre::{RegexAst, RegexBuilder};
+use llguidance::regex_to_lark;
+use serde_json::{Map, Number, Value, json};
+
+use super::closed::{LISTS, NAMED, ONE};
+
+/// Most units of work to find out whether names match a pattern.
+const NAMES_FUEL: u64 = 100_000;
+/// Keywords whose value may be null.
+const VALUES: [&str; 4] = ["const", "default", "example", "examples"];
+/// Keywords that count.
+const COUNTS: [&str; 8] = [
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "minContains",
+    "maxContains",
+];
+/// Keywords of which these values ask for nothing, as JSON.
+const NEUTRAL: [(&str, &[&str]); 12] = [
+    ("uniqueItems", &["false"]),
+    ("contains", &[]),
+    ("not", &["false"]),
+    ("propertyNames", &["true", "{}", r#"{"type":"string"}"#]),
+    ("dependencies", &["{}"]),
+    ("dependentRequired", &["{}"]),
+    ("dependentSchemas", &["{}"]),
+    ("unevaluatedItems", &["true", "{}"]),
+    ("unevaluatedProperties", &["true", "{}"]),
+    ("$dynamicAnchor", &[]),
+    ("$recursiveAnchor", &["false"]),
+    ("if", &["true", "false", "{}"]),
+];
+/// Keywords that the compiler knows and cannot follow.
+const UNFOLLOWED: [&str; 16] = [
+    "$dynamicRef",
+    "$recursiveRef",
+    "contains",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "else",
+    "if",
+    "maxContains",
+    "minContains",
+    "not",
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "uniqueItems",
+];
+/// Formats that the compiler follows as they are. Every other one is an annotation.
+const FORMATS: [&str; 7] = [
+    "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid",
+];
+/// Keywords that join an object with others, whose members `unevaluatedProperties` counts.
+const JOINING: [&str; 6] = ["allOf", "anyOf", "oneOf", "$ref", "if", "patternProperties"];
+/// Days of the calendar, the 29th of February in leap years.
+const DATE: &str = "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-\
+                    (?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))|(?:[0-9]{2}(?:0[48]|[2468][048]|\
+                    [13579][26])|(?:0[48]|[2468][048]|[13579][26])00)-02-29)";
+/// Times with their zone, without leap seconds, which most libraries refuse.
+const TIME: &str = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,9})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
+
+/// A keyword that is left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LeftOut {
+    /// Where it stands: names and indices with dots between them.
+    pub(super) path: String,
+    /// Why it cannot be followed.
+    pub(super) reason: String,
+}
+
+/// Rewrites `schema`, whose nesting is bounded; returns what it leaves out. The rest of the schema allows
+/// every value that the schema allows.
+pub(super) fn normalize(schema: &mut Value) -> Vec<LeftOut> {
+    let mut normal = Normal {
+        root: schema.clone(),
+        path: Vec::new(),
+        left_out: Vec::new(),
+    };
+    normal.schema(schema);
+    normal.left_out
+}
+
+struct Normal {
+    /// The whole schema as it was given, for references.
+    root: Value,
+    path: Vec<String>,
+    left_out: Vec<LeftOut>,
+}
+
+impl Normal {
+    /// Recurses as deeply as the schema.
+    fn schema(&mut self, schema: &mut Value) {
+        let Value::Object(members) = schema else {
+            return;
+        };
+        neutral(members);
+        if matches!(members.get("not"), Some(Value::Bool(true)))
+            || members.get("not") == Some(&json!({}))
+        {
+            *schema = Value::Bool(false);
+            return;
+        }
+        names(members, &self.root);
+        format(members);
+        one_unit(members);
+        if let Some(closed) = members.get("unevaluatedProperties").cloned()
+            && !JOINING.iter().any(|key| members.contains_key(*key))
+        {
+            members.remove("unevaluatedProperties");
+            members.entry("additionalProperties").or_insert(closed);
+        }
+        self.numbers(members);
+        self.patterns(members);
+        for key in UNFOLLOWED {
+            if members.contains_key(key) {
+                self.leave_out(members, key, "is not supported");
+            }
+        }
+        self.parts(members);
+    }
+
+    /// The schemas within a schema.
+    fn parts(&mut self, members: &mut Map<String, Value>) {
+        for (key, value) in members.iter_mut() {
+            let key = key.as_str();
+            self.path.push(key.to_owned());
+            match value {
+                Value::Object(named) if NAMED.contains(&key) => {
+                    for (name, part) in named.iter_mut() {
+                        self.path.push(name.clone());
+                        self.schema(part);
+                        self.path.pop();
+                    }
+                }
+                Value::Array(list) if LISTS.contains(&key) => {
+                    for (index, part) in list.iter_mut().enumerate() {
+                        self.path.push(index.to_string());
+                        self.schema(part);
+                        self.path.pop();
+                    }
+                }
+                Value::Object(_) if ONE.contains(&key) => self.schema(value),
+                _ => {}
+            }
+            self.path.pop();
+        }
+    }
+
+    fn leave_out(&mut self, members: &mut Map<String, Value>, key: &str, reason: &str) {
+        members.remove(key);
+        self.path.push(key.to_owned());
+        let path = self.path.join(".");
+        self.path.pop();
+        let reason = reason.to_owned();
+        self.left_out.push(LeftOut { path, reason });
+    }
+
+    /// The compiler compares numbers as doubles of which it makes 64-bit integers.
+    fn numbers(&mut self, members: &mut Map<String, Value>) {
+        let keys = [
+            "const",
+            "enum",
+            "minimum",
+            "maximum",
+            "exclusiveMinimum",
+            "exclusiveMaximum",
+            "multipleOf",
+        ];
+        for key in keys {
+            if members.get(key).is_some_and(|value| !is_exact(value)) {
+                let reason =
+                    "has a whole number beyond 2^53 that no double holds, and would be rounded";
+                self.leave_out(members, key, reason);
+            }
+        }
+    }
+
+    /// Patterns that the compiler does not read; patterns of names that named members alone match, for
+    /// which it would find no name while it writes.
+    fn patterns(&mut self, members: &mut Map<String, Value>) {
+        if let Some(Value::String(pattern)) = members.get("pattern")
+            && let Err(reason) = search(&mut RegexBuilder::new(), pattern)
+        {
+            self.leave_out(members, "pattern", &reason);
+        }
+        let named: Vec<String> = match members.get("properties") {
+            Some(Value::Object(named)) => named.keys().cloned().collect(),
+            _ => Vec::new(),
+        };
+        let Some(Value::Object(patterns)) = members.get_mut("patternProperties") else {
+            return;
+        };
+        let mut refused = Vec::new();
+        patterns.retain(|pattern, _| match others(pattern, &named) {
+            Ok(others) => others,
+            Err(reason) => {
+                refused.push(reason);
+                false
+            }
+        });
+        for reason in refused {
+            let path = [&self.path.join("."), "patternProperties"];
+            let path = path.join(".").trim_start_matches('.').to_owned();
+            self.left_out.push(LeftOut { path, reason });
+        }
+    }
+}
+
+/// Removes what asks for nothing.
+fn neutral(members: &mut Map<String, Value>) {
+    members.retain(|key, value| {
+        let key = key.as_str();
+        let empty = value.is_null() && !VALUES.contains(&key) && key != "enum";
+        let known = NEUTRAL.iter().find(|(name, _)| *name == key);
+        let asks = known.is_none_or(|(_, values)| {
+            key != "$dynamicAnchor" && !values.contains(&&*value.to_string())
+        });
+        !empty && asks
+    });
+    for key in COUNTS {
+        let whole = members.get(key).and_then(Value::as_f64);
+        let whole = whole.filter(|count| count.fract() == 0.0 && (0.0..1e15).contains(count));
+        if let Some(whole) = whole {
+            members.insert(key.to_owned(), json!(whole as u64));
+        }
+    }
+    let has = |members: &Map<String, Value>, key: &str| members.contains_key(key);
+    if !has(members, "if") || !has(members, "then") && !has(members, "else") {
+        for key in ["if", "then", "else"] {
+            members.remove(key);
+        }
+    }
+    if !has(members, "contains") {
+        for key in ["minContains", "maxContains"] {
+            members.remove(key);
+        }
+    }
+    if members
+        .get("maxItems")
+        .and_then(Value::as_u64)
+        .is_some_and(|most| most <= 1)
+    {
+        members.remove("uniqueItems");
+    }
+}
+
+/// `propertyNames` of objects without named members, as a list of names or one pattern.
+fn names(members: &mut Map<String, Value>, root: &Value) {
+    let named = ["properties", "patternProperties"];
+    if named.iter().any(|key| members.contains_key(*key)) {
+        return;
+    }
+    let mut names = members.get("propertyNames");
+    if let Some(Value::String(reference)) = names.and_then(|names| names.get("$ref")) {
+        names = reference.strip_prefix('#').and_then(|at| root.pointer(at));
+    }
+    let Some(Value::Object(names)) = names else {
+        return;
+    };
+    let others = members.get("additionalProperties").cloned();
+    let others = others.unwrap_or(Value::Bool(true));
+    let only = |key: &str| {
+        let mut keys = names.keys();
+        keys.all(|name| [key, "type", "title", "description"].contains(&name.as_str()))
+            && names.get("type").is_none_or(|kind| kind == "string")
+    };
+    let list = match (names.get("enum"), names.get("const")) {
+        (Some(Value::Array(list)), None) if only("enum") => Some(list.clone()),
+        (None, Some(name)) if only("const") => Some(vec![name.clone()]),
+        _ => None,
+    };
+    let (key, value) = match (list, names.get("pattern")) {
+        (Some(list), _) => {
+            let texts = list.iter().filter_map(Value::as_str);
+            let named: Map<_, _> = texts
+                .map(|name| (name.to_owned(), others.clone()))
+                .collect();
+            ("properties", named)
+        }
+        (None, Some(Value::String(pattern))) if only("pattern") => {
+            let pattern = pattern.clone();
+            ("patternProperties", Map::from_iter([(pattern, others)]))
+        }
+        _ => return,
+    };
+    members.remove("propertyNames");
+    members.insert(key.to_owned(), Value::Object(value));
+    members.insert("additionalProperties".to_owned(), Value::Bool(false));
+}
+
+/// Formats that are annotations go; dates and times become patterns.
+fn format(members: &mut Map<String, Value>) {
+    let Some(format) = members.get("format") else {
+        return;
+    };
+    let pattern = match format.as_str() {
+        Some("date") => Some(format!("^{DATE}$")),
+        Some("time") => Some(format!("^{TIME}$")),
+        Some("date-time") => Some(format!("^{DATE}T{TIME}$")),
+        Some(known) if FORMATS.contains(&known) => return,
+        _ => None,
+    };
+    members.remove("format");
+    match pattern {
+        Some(pattern) if members.contains_key("pattern") => {
+            let both = members.entry("allOf").or_insert_with(|| json!([]));
+            if let Value::Array(both) = both {
+                both.push(json!({"pattern": pattern}));
+            }
+        }
+        Some(pattern) => {
+            members.insert("pattern".to_owned(), json!(pattern));
+        }
+        None => {}
+    }
+}
+
+/// Moves an exclusive whole bound towards zero's other side by 1e-15, the least distance of decimals here,
+/// where the other bound lies within one unit: the compiler would write the whole number itself.
+fn one_unit(members: &mut Map<String, Value>) {
+    let bound = |members: &Map<String, Value>, key: &str| members.get(key).and_then(Value::as_f64);
+    let (least, most) = (bound(members, "minimum"), bound(members, "maximum"));
+    let above = bound(members, "exclusiveMinimum");
+    let below = bound(members, "exclusiveMaximum");
+    let low = least.into_iter().chain(above).reduce(f64::max);
+    let high = most.into_iter().chain(below).reduce(f64::min);
+    let next = |from: f64| {
+        if from == 0.0 {
+            1e-15
+        } else {
+            from.abs().next_up()
+        }
+    };
+    if let (Some(from), Some(high)) = (above.filter(|from| Some(*from) == low), high)
+        && from >= 0.0
+        && from.fract() == 0.0
+        && high < from + 1.0
+        && high > next(from)
+    {
+        members.remove("exclusiveMinimum");
+        members.insert("minimum".to_owned(), json!(next(from)));
+    }
+    if let (Some(from), Some(low)) = (below.filter(|from| Some(*from) == high), low)
+        && from <= 0.0
+        && from.fract() == 0.0
+        && low > from - 1.0
+        && low < -next(from)
+    {
+        members.remove("exclusiveMaximum");
+        members.insert("maximum".to_owned(), json!(-next(from)));
+    }
+}
+
+/// Whether the compiler keeps every number of a value.
+fn is_exact(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => is_kept(number),
+        Value::Array(items) => items.iter().all(is_exact),
+        Value::Object(members) => members.values().all(is_exact),
+        _ => true,
+    }
+}
+
+fn is_kept(number: &Number) -> bool {
+    match (number.as_i64(), number.as_f64()) {
+        (Some(whole), Some(double)) => {
+            whole.unsigned_abs() <= 1 << 53 || {
+                let near = double.abs() < 9e18;
+                near && double as i64 == whole
+            }
+        }
+        // A number above 2^64 is a double already.
+        (None, Some(double)) => double.fract() != 0.0 || double.abs() <= 9_007_199_254_740_992.0,
+        (_, None) => false,
+    }
+}
+
+/// The expression of a pattern, which matches anywhere in a text.
+fn search(builder: &mut RegexBuilder, pattern: &str) -> Result<RegexAst, String> {
+    let found = builder.mk_regex_for_serach(&regex_to_lark(pattern, "dw"));
+    found
+        .map(RegexAst::ExprRef)
+        .map_err(|error| super::one_line(&error))
+}
+
+/// Whether a name that is not `named` matches `pattern`.
+fn others(pattern: &str, named: &[String]) -> Result<bool, String> {
+    let mut builder = RegexBuilder::new();
+    let pattern = search(&mut builder, pattern)?;
+    let names = named.iter().cloned().map(RegexAst::Literal).collect();
+    let rest = RegexAst::And(vec![pattern, RegexAst::Not(Box::new(RegexAst::Or(names)))]);
+    let rest = builder.mk(&rest).map_err(|error| super::one_line(&error))?;
+    let rest = builder.to_regex_limited(rest, NAMES_FUEL);
+    Ok(rest.map_or(true, |mut rest| !rest.always_empty()))
+}

@@ -1,0 +1,284 @@
+//! The parameters of calls in tags: a text as it is, every other value as JSON.
+
+use serde_json::{Map, Value, json};
+
+use super::source::quoted;
+use super::tools::{inline, line};
+use crate::tools::{Kinds, PARAMETER, VALUE_END, resolved};
+
+/// Most rules of one schema.
+const RULES: usize = 5_000;
+/// Keywords that say nothing about a text.
+const NEUTRAL: [&str; 9] = [
+    "title",
+    "description",
+    "default",
+    "examples",
+    "example",
+    "$comment",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+];
+/// Formats that restrict a text; other ones are annotations.
+const FORMATS: [&str; 12] = [
+    "date-time",
+    "time",
+    "date",
+    "duration",
+    "email",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "uuid",
+    "uri",
+    "json-pointer",
+    "regex",
+];
+/// Keywords of a function's parameters as a whole.
+const WHOLE: [&str; 8] = [
+    "type",
+    "properties",
+    "required",
+    "additionalProperties",
+    "$defs",
+    "definitions",
+    "$schema",
+    "strict",
+];
+
+/// Adds the rule `name` for the parameters of `schema`, with the rules that it needs.
+///
+/// # Errors
+/// A keyword that these rules cannot follow.
+pub(super) fn rules(source: &mut String, name: &str, schema: &Value) -> Result<(), String> {
+    let none = Map::new();
+    let members = schema.as_object().unwrap_or(&none);
+    known(members, &WHOLE)?;
+    if !matches!(
+        members.get("additionalProperties"),
+        None | Some(Value::Bool(false))
+    ) {
+        return Err(unsupported("additionalProperties"));
+    }
+    let properties = members.get("properties").and_then(Value::as_object);
+    let required = members.get("required").and_then(Value::as_array);
+    let mut writer = Writer {
+        source,
+        root: schema,
+        prefix: name,
+        count: 0,
+    };
+    let mut parts = Vec::new();
+    for (key, value) in properties.unwrap_or(&none) {
+        if key.is_empty() || key.contains(['>', '\n']) {
+            return Err(unsupported("empty names, and names with > or a line break"));
+        }
+        let value = writer.value(value)?;
+        let begin = quoted(&format!("{PARAMETER}{key}>\n"));
+        let rule = writer.rule(&format!("{begin} ({value})"))?;
+        let needed = required.is_some_and(|names| names.iter().any(|known| known == key));
+        parts.push(if needed { rule } else { format!("{rule}?") });
+    }
+    let body = match parts.is_empty() {
+        true => "\"\"".to_owned(),
+        false => parts.join(" "),
+    };
+    line(source, name, &body);
+    Ok(())
+}
+
+/// Writes the rules of one schema.
+struct Writer<'a> {
+    source: &'a mut String,
+    root: &'a Value,
+    prefix: &'a str,
+    count: usize,
+}
+
+impl Writer<'_> {
+    fn name(&mut self) -> Result<String, String> {
+        self.count += 1;
+        if self.count > RULES {
+            let reason = "expected at most 5000 rules in qwen3_coder's format, found more";
+            return Err(reason.to_owned());
+        }
+        Ok(format!("{}_{}", self.prefix, self.count))
+    }
+
+    fn rule(&mut self, body: &str) -> Result<String, String> {
+        let name = self.name()?;
+        line(self.source, &name, body);
+        Ok(name)
+    }
+
+    /// A value of `schema` with its end.
+    fn value(&mut self, schema: &Value) -> Result<String, String> {
+        let kinds = Kinds::of_schema(schema, self.root);
+        if !kinds.meet(Kinds::TEXT) {
+            return self.json(schema.clone());
+        }
+        let mut parts = Vec::new();
+        flatten(schema, self.root, &mut parts);
+        let is_free = |part: &Value| {
+            let members = part.as_object();
+            Kinds::of_schema(part, self.root).meet(Kinds::TEXT)
+                && members.is_none_or(|members| known(members, &["type"]).is_ok())
+        };
+        let has_free = parts.iter().any(is_free);
+        let mut rules = Vec::new();
+        for part in parts {
+            rules.extend(self.part(&part, kinds, has_free)?);
+        }
+        Ok(rules.join(" | "))
+    }
+
+    /// The rules of one of several schemas of a value of the types `all`, of which another one may
+    /// allow every text.
+    fn part(&mut self, part: &Value, all: Kinds, free: bool) -> Result<Vec<String>, String> {
+        let kinds = Kinds::of_schema(part, self.root);
+        let none = Map::new();
+        let members = part.as_object().unwrap_or(&none);
+        let constant = members.get("const").map(std::slice::from_ref);
+        let listed = members.get("enum").and_then(Value::as_array);
+        if let Some(values) = constant.or(listed.map(Vec::as_slice)) {
+            return values.iter().map(|value| literal(value, all)).collect();
+        }
+        let mut rules = Vec::new();
+        if kinds.meet(Kinds::TEXT) {
+            known(
+                members,
+                &["type", "format", "minLength", "maxLength", "pattern"],
+            )?;
+            if let Some(format) = members.get("format").and_then(Value::as_str)
+                && FORMATS.contains(&format)
+            {
+                return Err(unsupported(&format!("the format {format}")));
+            }
+            rules.push(self.text(members, all.nested())?);
+        }
+        if kinds == Kinds::TEXT {
+            return Ok(rules);
+        }
+        match members.get("type") {
+            // A list or an object begins as no text does.
+            None => rules.push(self.json(json!({"type": ["array", "object"]}))?),
+            Some(_) if kinds.nested() => rules.push(self.json(part.clone())?),
+            // These texts stand for their values.
+            Some(_) if free && known(members, &["type"]).is_ok() => {}
+            Some(_) if free => return Err(unsupported("numbers with bounds beside a text")),
+            Some(_) => rules.push(self.json(part.clone())?),
+        }
+        Ok(rules)
+    }
+
+    fn json(&mut self, mut schema: Value) -> Result<String, String> {
+        if let Value::Object(members) = &mut schema {
+            for key in ["$defs", "definitions"] {
+                if let Some(named) = self.root.get(key) {
+                    members.entry(key).or_insert_with(|| named.clone());
+                }
+            }
+        }
+        let rule = self.rule(&inline(&schema))?;
+        Ok(format!("{rule} {}", quoted(VALUE_END)))
+    }
+
+    /// A text with the lengths and the pattern of a schema; one that begins with a bracket stands
+    /// for a list or an object where those are allowed.
+    fn text(&mut self, members: &Map<String, Value>, nested: bool) -> Result<String, String> {
+        let name = self.name()?;
+        let length = |key: &str| members.get(key).and_then(Value::as_u64);
+        let mut bodies = match (length("minLength"), length("maxLength")) {
+            (None, None) => vec!["/(?s:.*)/".to_owned()],
+            (least, most) => {
+                let most = most.map_or(String::new(), |most| most.to_string());
+                vec![format!("/(?s:.{{{},{most}}})/", least.unwrap_or(0))]
+            }
+        };
+        if let Some(pattern) = members.get("pattern") {
+            bodies.push(searched(pattern.as_str().unwrap_or_default())?);
+        }
+        if nested {
+            bodies.push("~/[\\[{](?s:.*)/".to_owned());
+        }
+        let terminal = format!("T_{}", name.to_uppercase());
+        line(self.source, &terminal, &bodies.join(" & "));
+        let rule = format!("{name}[suffix={}]", quoted(VALUE_END));
+        line(self.source, &rule, &terminal);
+        Ok(name)
+    }
+}
+
+/// The schemas of which a value has one, each with one type if it names several. Recurses as deeply
+/// as the schema.
+fn flatten(schema: &Value, root: &Value, parts: &mut Vec<Value>) {
+    let schema = resolved(schema, root);
+    for key in ["anyOf", "oneOf"] {
+        if let Some(list) = schema.get(key).and_then(Value::as_array) {
+            return list.iter().for_each(|part| flatten(part, root, parts));
+        }
+    }
+    match schema.get("type").and_then(Value::as_array) {
+        Some(names) if schema.get("enum").is_none() => parts.extend(names.iter().map(|name| {
+            let mut part = schema.clone();
+            part["type"] = name.clone();
+            part
+        })),
+        _ => parts.push(schema.clone()),
+    }
+}
+
+/// A constant with its end.
+fn literal(value: &Value, kinds: Kinds) -> Result<String, String> {
+    let written = match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let json = value.to_string();
+    if kinds.json(&written) != json || written.contains(VALUE_END) {
+        let value: String = json.chars().take(40).collect();
+        return Err(unsupported(&format!("the text {value} beside other types")));
+    }
+    Ok(quoted(&format!("{written}{VALUE_END}")))
+}
+
+/// The texts in which `pattern` is found.
+fn searched(pattern: &str) -> Result<String, String> {
+    // An anchor may belong to one of several patterns.
+    if pattern.contains('|') || pattern.ends_with("\\$") {
+        return Err(unsupported("patterns with | or \\$ at the end"));
+    }
+    let (start, rest) = match pattern.strip_prefix('^') {
+        Some(rest) => ("", rest),
+        None => ("(?s:.*)", pattern),
+    };
+    let (rest, end) = match rest.strip_suffix('$') {
+        Some(rest) => (rest, ""),
+        None => (rest, "(?s:.*)"),
+    };
+    let mut escaped = String::new();
+    let mut after_backslash = false;
+    for c in rest.chars() {
+        if c == '/' && !after_backslash {
+            escaped.push('\\');
+        }
+        after_backslash = c == '\\' && !after_backslash;
+        escaped.push(c);
+    }
+    Ok(format!("/{start}({escaped}){end}/"))
+}
+
+/// Checks that all keywords are among `names` or say nothing about values.
+fn known(members: &Map<String, Value>, names: &[&str]) -> Result<(), String> {
+    let strange =
+        |key: &&String| !names.contains(&key.as_str()) && !NEUTRAL.contains(&key.as_str());
+    match members.keys().find(strange) {
+        None => Ok(()),
+        Some(key) => Err(unsupported(&key.chars().take(40).collect::<String>())),
+    }
+}
+
+fn unsupported(what: &str) -> String {
+    format!("{what}: not supported in qwen3_coder's format of calls")
+}

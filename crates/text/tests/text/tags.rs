@@ -1,0 +1,229 @@
+//! Calls in tags, as Qwen3-Coder and Nemotron write them.
+
+use asynclane_text::{
+    CallPart, CallStream, Conversation, Follow, GrammarSpec, Grammars, Message, Tool, ToolFormat,
+    ToolGrammar, ToolUse, plain_conversation,
+};
+use decode::Constraint;
+use serde_json::{Value, json};
+
+use crate::fixtures::DEMO_PAIR;
+
+fn schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "path": {"type": "string", "description": "a path", "format": "path"},
+            "unit": {"$ref": "#/$defs/unit"},
+            "size": {"type": "integer", "minimum": 1, "maximum": 20},
+            "flags": {"type": "array", "items": {"$ref": "#/$defs/unit"}},
+            "note": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": null},
+            "level": {"type": ["integer", "string"]},
+            "any": {},
+            "code": {"type": "string", "minLength": 2, "maxLength": 3, "pattern": "^[a-z/]+$"},
+        },
+        "required": ["path"],
+        "$defs": {"unit": {"enum": ["C", "F"]}},
+    })
+}
+
+fn start(parameters: Value, mode: ToolUse) -> Result<Box<dyn Constraint>, String> {
+    let tool = |name: &str, parameters: Value| Tool {
+        name: name.to_owned(),
+        parameters,
+        follow: Follow::Wholly,
+    };
+    let grammar = ToolGrammar {
+        format: ToolFormat::Qwen3Coder,
+        tools: vec![
+            tool("put", parameters),
+            tool("now", json!({"properties": {}})),
+        ],
+        mode,
+        parallel: true,
+        answer: None,
+    };
+    let grammars = Grammars::new(DEMO_PAIR.ours.clone(), 1024).unwrap();
+    let compiled = grammars.compile(&GrammarSpec::Tools(grammar));
+    compiled.map_err(|error| error.to_string())
+}
+
+/// A call of `put` with parameters in tags.
+fn call(parameters: &[(&str, &str)]) -> String {
+    let parameters = parameters.iter();
+    let parameters =
+        parameters.map(|(name, value)| format!("<parameter={name}>\n{value}\n</parameter>\n"));
+    let parameters: String = parameters.collect();
+    format!("<tool_call>\n<function=put>\n{parameters}</function>\n</tool_call>")
+}
+
+fn accepts(constraint: &dyn Constraint, text: &str) -> bool {
+    let mut constraint = constraint.boxed_clone();
+    let tokens = DEMO_PAIR.ours.encode(text, false).unwrap();
+    tokens
+        .into_iter()
+        .all(|token| constraint.accept(token).unwrap())
+        && constraint.may_end()
+}
+
+/// The joined arguments of each call, and the text outside of them.
+fn read(text: &str, piece: usize) -> (Vec<(String, String)>, String) {
+    let schema = schema();
+    let functions = [("put", &schema)];
+    let mut stream = CallStream::new(ToolFormat::Qwen3Coder).with_schemas(functions.into_iter());
+    let chars: Vec<char> = text.chars().collect();
+    let mut parts = Vec::new();
+    for piece in chars.chunks(piece) {
+        parts.extend(stream.push(&piece.iter().collect::<String>()));
+    }
+    parts.extend(stream.finish());
+    let (mut calls, mut outside) = (Vec::<(String, String)>::new(), String::new());
+    for part in parts {
+        match part {
+            CallPart::Text(text) => outside += &text,
+            CallPart::Start(name) => calls.push((name, String::new())),
+            CallPart::Arguments(more) => calls.last_mut().unwrap().1 += &more,
+        }
+    }
+    (calls, outside)
+}
+
+/// The value of a parameter beside `path`, and the JSON that it is read as; with `!`, the grammar
+/// does not allow it.
+const VALUES: &str = r#"
+unit  | C              | "C"
+unit! | "C"            | "\"C\""
+size  | 12             | 12
+size! | 21             | 21
+flags | ["C", "F"]     | ["C", "F"]
+flags!| ["D"]          | ["D"]
+note  | null           | null
+note  | nullable 5     | "nullable 5"
+note  | 5              | "5"
+level | 5              | 5
+level | high           | "high"
+any   | {"x": [1.5]}   | {"x": [1.5]}
+any!  | [x             | "[x"
+any   | true           | true
+any   | x              | "x"
+code  | a/             | "a/"
+code! | a              | "a"
+code! | A1             | "A1"
+other!| x              | "x"
+"#;
+
+/// Checks a call with `parameters`: whether the grammar allows it, and its arguments.
+fn check(parameters: &[(&str, &str)], allowed: bool, arguments: &Value) {
+    let constraint = start(schema(), ToolUse::Required).unwrap();
+    let text = call(parameters);
+    assert_eq!(accepts(&*constraint, &text), allowed, "{text}");
+    for piece in [1, 2, 3, 7, 1000] {
+        let (calls, outside) = read(&text, piece);
+        assert_eq!((calls.len(), outside.as_str()), (1, ""), "{text}");
+        assert_eq!(calls[0].0, "put");
+        let found: Value = serde_json::from_str(&calls[0].1).unwrap();
+        assert_eq!(found, *arguments, "{text}");
+    }
+}
+
+#[test]
+fn calls_in_tags_follow_their_schema_and_are_read_back() {
+    check(&[], false, &json!({}));
+    for path in [
+        "a \"b\"\n\n<x>\\ ",
+        "",
+        "5",
+        "null",
+        "\n</parameter> \n",
+        "</function>",
+    ] {
+        check(&[("path", path)], true, &json!({"path": path}));
+    }
+    for row in VALUES.lines().skip(1) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let name = cells[0].trim_end_matches('!');
+        let value: Value = serde_json::from_str(cells[2]).unwrap();
+        let parameters = [("path", "a"), (name, cells[1])];
+        let arguments = json!({"path": "a", name: value});
+        check(&parameters, name == cells[0], &arguments);
+    }
+}
+
+#[test]
+fn calls_in_tags_stand_among_free_text() {
+    let constraint = start(schema(), ToolUse::Auto).unwrap();
+    let two = format!(
+        "{}\n<tool_call>\n<function=now>\n</function>\n</tool_call>",
+        call(&[("path", "a")])
+    );
+    for text in ["", "a <function=put> b", &two, &format!("So.\n{two} Done.")] {
+        assert!(accepts(&*constraint, text), "{text}");
+    }
+    for wrong in [
+        "<tool_call>\n{\"name\": \"now\"",
+        &two.replace("now", "new"),
+        &two[..two.len() - 1],
+    ] {
+        assert!(!accepts(&*constraint, wrong), "{wrong}");
+    }
+    let (calls, outside) = read(&format!("So.\n{two} Done."), 3);
+    let expected = [("put", "{\"path\": \"a\"}"), ("now", "{}")];
+    let expected = expected.map(|(name, json)| (name.to_owned(), json.to_owned()));
+    assert_eq!(
+        (calls.as_slice(), outside.as_str()),
+        (&expected[..], "So. Done.")
+    );
+    // A text arrives before its end; a call that was cut keeps what it has.
+    let (calls, _) = read(
+        "<tool_call>\n<function=put>\n<parameter=path>\nab\n</para",
+        4,
+    );
+    assert_eq!(calls[0].1, "{\"path\": \"ab");
+}
+
+#[test]
+fn what_tags_cannot_follow_is_refused_by_name() {
+    let one = |schema: Value| json!({"properties": {"a": schema}});
+    for (schema, named) in [
+        (
+            one(json!({"type": "string", "format": "date"})),
+            "the format date",
+        ),
+        (
+            one(json!({"type": "string", "pattern": "^a|b$"})),
+            "patterns with |",
+        ),
+        (
+            one(json!({"enum": ["1", 1]})),
+            "the text \"1\" beside other types",
+        ),
+        (
+            one(json!({"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 3}]})),
+            "numbers with bounds beside a text",
+        ),
+        (json!({"properties": {"a>": {}}}), "names with >"),
+        (
+            json!({"type": "object", "additionalProperties": true}),
+            "additionalProperties",
+        ),
+        (json!({"anyOf": []}), "anyOf"),
+    ] {
+        let error = start(schema, ToolUse::Required).unwrap_err();
+        let expected = "not supported in qwen3_coder's format of calls";
+        assert!(error.contains(named) && error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_template_without_tools_is_told_the_tags() {
+    let mut chat = Conversation::new(vec![Message::new("user", "a")]);
+    chat.tools = vec![json!({"function": {"name": "put"}})];
+    let plain = plain_conversation(&chat, ToolFormat::Qwen3Coder);
+    let expected = "<tool_call>\n<function=NAME>\n<parameter=KEY>\nvalue\n</parameter>\n\
+                    </function>\n</tool_call>";
+    assert!(
+        plain.messages[0].content.ends_with(expected),
+        "{}",
+        plain.messages[0].content
+    );
+}
