@@ -343,10 +343,12 @@ fn listed(page: &str, lead: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn neutral_and_unsupported_fields_are_listed() {
+fn neutral_unsupported_and_hint_fields_are_listed() {
     let page = read(&root().join("docs/api.md"));
     let neutral = promises::NEUTRAL.map(str::to_owned);
     assert_eq!(listed(&page, "Neutral: "), BTreeSet::from(neutral));
+    let hints = promises::HINTS.map(str::to_owned);
+    assert_eq!(listed(&page, "Hints: "), BTreeSet::from(hints));
     let unsupported = promises::UNSUPPORTED.map(|(name, _)| name.to_owned());
     assert_eq!(listed(&page, "Unsupported: "), BTreeSet::from(unsupported));
 }

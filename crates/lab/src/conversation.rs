@@ -62,7 +62,7 @@ fn call(value: &Value) -> Option<PastCall> {
     Some(PastCall {
         id: value["id"].as_str()?.to_owned(),
         name: function["name"].as_str()?.to_owned(),
-        arguments: arguments.as_object()?.clone(),
+        arguments: arguments.is_object().then_some(arguments)?,
     })
 }
 

@@ -7,6 +7,7 @@ mod meter;
 mod methods;
 mod program;
 mod today;
+mod variables;
 
 use std::error::Error as _;
 

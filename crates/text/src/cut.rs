@@ -92,7 +92,7 @@ impl Cuts {
         let call = |call: &PastCall| PastCall {
             id: self.text(&call.id),
             name: self.text(&call.name),
-            arguments: self.members(&call.arguments),
+            arguments: self.value(&call.arguments),
         };
         Message {
             role: self.text(&message.role),

@@ -9,10 +9,11 @@ use text::{Conversation, Message};
 
 use super::endpoint::Endpoint;
 use super::fields::body::JsonBody;
+use super::fields::hints::{EffortField, Switches, Thinking};
 use super::fields::messages::{self, Messages};
 use super::fields::shared::{AnswerOptions, OwnFields, Shared, Tops};
 use super::fields::table::Fields;
-use super::fields::tools::ToolFields;
+use super::fields::tools::{ToolFields, Tools};
 use super::fields::types::{Count, Int, Required};
 use super::openai::logprobs::ChatLogprobs;
 use super::openai::{self, ChunkExtras, ChunkKind, Shape};
@@ -39,7 +40,7 @@ struct ChatFields {
     max_completion_tokens: Option<Count<1>>,
     /// The answer has the log-probabilities of its tokens.
     logprobs: Option<bool>,
-    /// With so many alternatives to each token; needs `logprobs`.
+    /// With so many alternatives to each token; more than 0 need `logprobs`.
     top_logprobs: Option<Tops>,
     /// Continues the last message, which must be the assistant's.
     continue_final_message: Option<bool>,
@@ -55,7 +56,9 @@ impl Endpoint for Chat {
         Some(|schemas| schemas.subschema_for::<openai::Response<'static, Choice<'static>>>());
 
     fn fields() -> Fields {
-        Fields::of::<ToolFields>().and_all(&Shared::fields::<ChatFields>())
+        Fields::of::<ToolFields>()
+            .and::<EffortField>()
+            .and_all(&Shared::fields::<ChatFields>())
     }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
@@ -63,14 +66,8 @@ impl Endpoint for Chat {
         let shared = Shared::read(body, backend)?;
         let (logprobs, max_tokens) = (fields.logprobs()?, fields.max_tokens);
         let continued = fields.continue_final_message.unwrap_or(false);
-        let messages = messages::chat(fields.messages.0)?;
-        check_continuation(continued, &messages)?;
-        let (tools, variables) = body.read::<ToolFields>()?.tools()?;
-        let chat = Conversation {
-            messages,
-            tools: tools.listed.clone(),
-            variables,
-        };
+        let (chat, tools, ignored) = conversation(fields.messages.0, body, backend)?;
+        check_continuation(continued, &chat.messages)?;
         let own = OwnFields {
             input: Input::Chat(chat),
             names: FieldNames {
@@ -89,6 +86,7 @@ impl Endpoint for Chat {
             echo: false,
             continued,
             tools: Some(tools),
+            ignored,
         };
         let (options, generation) = shared.generation(own, backend)?;
         Ok((Self(options), generation))
@@ -104,6 +102,7 @@ impl ChatFields {
         match (self.logprobs.unwrap_or(false), self.top_logprobs) {
             (true, tops) => Ok(Some(tops.unwrap_or_default())),
             (false, None) => Ok(None),
+            (false, Some(tops)) if tops.get() == 0 => Ok(None),
             (false, Some(_)) => {
                 let (code, rest) = (ErrorCode::InvalidValue, "needs logprobs to be true");
                 Err(ApiError::field(code, "top_logprobs", rest))
@@ -112,8 +111,35 @@ impl ChatFields {
     }
 }
 
+/// The chat of `messages` with the fields of `body` that its template sees, its tools, and the hints
+/// that the template cannot follow.
+///
+/// # Errors
+/// Faults of the fields.
+pub(super) fn conversation(
+    messages: Messages,
+    body: &JsonBody<'_>,
+    backend: &Backend,
+) -> Result<(Conversation, Tools, Vec<&'static str>), ApiError> {
+    let messages = messages::chat(messages)?;
+    let (tools, variables) = body.read::<ToolFields>()?.tools()?;
+    let mut chat = Conversation {
+        messages,
+        tools: tools.listed.clone(),
+        variables,
+    };
+    let EffortField { reasoning_effort } = body.read()?;
+    let mut switches = Switches::new(&mut chat, backend);
+    switches.follow(
+        "reasoning_effort",
+        reasoning_effort.as_ref().map(Thinking::effort),
+    );
+    let ignored = switches.ignored;
+    Ok((chat, tools, ignored))
+}
+
 /// Only an answer can be continued.
-fn check_continuation(continued: bool, messages: &[Message]) -> Result<(), ApiError> {
+pub(super) fn check_continuation(continued: bool, messages: &[Message]) -> Result<(), ApiError> {
     let last = messages.last();
     if !continued || last.is_some_and(|message| message.role == "assistant") {
         return Ok(());

@@ -83,6 +83,7 @@ impl Endpoint for Completions {
             echo,
             continued: false,
             tools: None,
+            ignored: Vec::new(),
         };
         let (options, generation) = shared.generation(own, backend)?;
         Ok((Self(options), generation))

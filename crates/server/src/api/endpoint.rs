@@ -128,10 +128,11 @@ async fn accept<E: Endpoint>(
             let body = JsonBody::new(body)?;
             let (endpoint, generation) = E::read(&body, backend)?;
             let names = E::fields().names();
-            let unknown = match names.as_slice() {
+            let mut unknown = match names.as_slice() {
                 [] => Vec::new(),
                 names => promises::unknown(&body, names, rejects)?,
             };
+            unknown.extend(generation.ignored.iter().map(|name| (*name).to_owned()));
             Ok(((endpoint, unknown), generation))
         })
         .await

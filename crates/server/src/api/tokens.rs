@@ -7,20 +7,22 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use step::TokenId;
-use text::Conversation;
 
+use super::chat::{check_continuation, conversation};
 use super::fields::body::JsonBody;
-use super::fields::messages::{self, Messages};
+use super::fields::hints::EffortField;
+use super::fields::messages::Messages;
 use super::fields::prompt::{PromptKind, token_ids};
 use super::fields::shared::check_model;
 use super::fields::table::Fields;
+use super::fields::tools::ToolFields;
 use super::fields::types::{List, Required, TokenNumber};
 use super::route::{About, Route};
 use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::http::body;
 use crate::pipeline::admit::off_thread;
-use crate::pipeline::encode;
+use crate::pipeline::encode::{self, Ending};
 use crate::state::AppState;
 
 /// The answer of `/tokenize`.
@@ -50,6 +52,10 @@ struct PromptField {
 struct MessagesField {
     /// The chat, at least one message.
     messages: Required<Messages>,
+    /// Continues the last message, which must be the assistant's.
+    continue_final_message: Option<bool>,
+    /// Opens the assistant's turn at the end; true by default.
+    add_generation_prompt: Option<bool>,
 }
 
 /// The body of `/detokenize`.
@@ -63,7 +69,10 @@ struct DetokenizeFields {
 
 /// The routes.
 pub fn routes() -> [Route; 3] {
-    let chat = Fields::of::<MessagesField>().and::<TokenizeFields>();
+    let chat = Fields::of::<MessagesField>()
+        .and::<ToolFields>()
+        .and::<EffortField>()
+        .and::<TokenizeFields>();
     let either = Fields::of::<PromptField>().and::<TokenizeFields>().or(chat);
     let to = About::post("The token ids of a text or chat.", either).answer::<Tokenized>();
     let tokens = Fields::of::<DetokenizeFields>();
@@ -88,14 +97,17 @@ async fn tokenize(
         let limits = backend.engine.limits();
         let tokens = match kind {
             PromptKind::Messages => {
-                let MessagesField { messages } = body.read()?;
-                let chat = messages::chat(messages.0)?;
+                let given: MessagesField = body.read()?;
+                let (chat, ..) = conversation(given.messages.0, body, backend)?;
+                let continued = given.continue_final_message.unwrap_or(false);
+                check_continuation(continued, &chat.messages)?;
                 check_model(model, backend)?;
-                encode::chat(
-                    tokenizer,
-                    limits,
-                    (&Conversation::new(chat), backend.tool_format()),
-                )?
+                let ending = match continued {
+                    true => Ending::Continued,
+                    false if given.add_generation_prompt == Some(false) => Ending::Closed,
+                    false => Ending::Answer,
+                };
+                encode::chat(tokenizer, limits, (&chat, backend.tool_format()), ending)?
             }
             PromptKind::Prompt => {
                 let PromptField { prompt } = body.read()?;

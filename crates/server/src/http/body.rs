@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue};
 use engine::ClientId;
 use futures_util::StreamExt;
 use tokio::time::Instant;
@@ -103,8 +103,9 @@ fn stalled() -> ApiError {
 }
 
 fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
-    if headers.contains_key(CONTENT_ENCODING) {
-        let message = "a body with a content-encoding is not read here";
+    let plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
+    if !headers.get_all(CONTENT_ENCODING).iter().all(plain) {
+        let message = "a body with a content-encoding other than identity is not read here";
         return Err(ApiError::new(ErrorCode::UnsupportedMediaType, message));
     }
     let json = |value: &str| {

@@ -4,8 +4,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use engine::Limits;
+use serde_json::json;
 use step::TokenId;
-use text::{Conversation, Message, TextError, Tokenizer, ToolFormat, plain_conversation};
+use text::{
+    ChatTemplate, Conversation, Message, TextError, Tokenizer, ToolFormat, plain_conversation,
+};
 
 use crate::error::{ApiError, ErrorCode};
 use crate::pipeline::code::is_code_shaped;
@@ -134,10 +137,11 @@ fn conversation(
     request: &Generation,
     chat: &Conversation,
 ) -> Result<String, ApiError> {
-    let text = match request.continued {
-        true => open_chat_text(tokenizer, chat, request.calls),
-        false => chat_text(tokenizer, chat, request.calls),
+    let ending = match request.continued {
+        true => Ending::Continued,
+        false => Ending::Answer,
     };
+    let text = chat_text(tokenizer, (chat, request.calls), ending);
     text.map_err(|error| encode_fault(error, request.names.prompt))
 }
 
@@ -170,7 +174,18 @@ pub fn text(
     ids.map_err(|error| encode_fault(error, "prompt"))
 }
 
-/// The ids of a chat, the field `messages` of a request, up to the opening of the assistant's turn.
+/// How the text of a chat ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// With the opening of the assistant's turn.
+    Answer,
+    /// With the last message, which stays open.
+    Continued,
+    /// With the last message, as the template closes it.
+    Closed,
+}
+
+/// The ids of a chat, the field `messages` of a request.
 ///
 /// # Errors
 /// Faults of a text or of the chat template; a text of more than [`FREE_BYTES`] bytes that cannot
@@ -178,10 +193,11 @@ pub fn text(
 pub fn chat(
     tokenizer: &Tokenizer,
     limits: Limits,
-    (chat, calls): (&Conversation, ToolFormat),
+    chat: (&Conversation, ToolFormat),
+    ending: Ending,
 ) -> Result<Vec<TokenId>, ApiError> {
     let fault = |error| encode_fault(error, "messages");
-    let text = chat_text(tokenizer, chat, calls).map_err(fault)?;
+    let text = chat_text(tokenizer, chat, ending).map_err(fault)?;
     Room::new(tokenizer, limits).check(&text, "messages", true)?;
     tokenizer.encode_chat(&text).map_err(fault)
 }
@@ -228,14 +244,39 @@ impl Room {
     }
 }
 
-/// A chat in the model's template, up to the opening of the assistant's turn.
+/// A chat in the model's template.
 fn chat_text(
     tokenizer: &Tokenizer,
-    chat: &Conversation,
-    calls: ToolFormat,
+    (chat, calls): (&Conversation, ToolFormat),
+    ending: Ending,
 ) -> Result<String, TextError> {
     let chat = fitting(tokenizer, chat, calls)?;
-    tokenizer.chat_template()?.render_conversation(&chat, true)
+    let template = tokenizer.chat_template()?;
+    match ending {
+        Ending::Answer => rendered(template, &chat, true),
+        Ending::Continued => open_chat_text(template, &chat),
+        Ending::Closed => rendered(template, &chat, false),
+    }
+}
+
+/// `chat` in `template`. Where the template cannot show arguments that are a text, they are an object
+/// whose only member `arguments` is that text.
+fn rendered(template: &ChatTemplate, chat: &Conversation, open: bool) -> Result<String, TextError> {
+    template.render_conversation(chat, open).or_else(|error| {
+        let (mut chat, mut has_texts) = (chat.clone(), false);
+        let calls = chat
+            .messages
+            .iter_mut()
+            .flat_map(|message| &mut message.calls);
+        for call in calls.filter(|call| call.arguments.is_string()) {
+            call.arguments = json!({"arguments": call.arguments.take()});
+            has_texts = true;
+        }
+        match has_texts {
+            true => template.render_conversation(&chat, open),
+            false => Err(error),
+        }
+    })
 }
 
 /// A chat as the model's template can show it.
@@ -255,21 +296,15 @@ fn fitting<'a>(
 }
 
 /// A chat whose final message stays open: without the template's text after that message.
-fn open_chat_text(
-    tokenizer: &Tokenizer,
-    chat: &Conversation,
-    calls: ToolFormat,
-) -> Result<String, TextError> {
+fn open_chat_text(template: &ChatTemplate, chat: &Conversation) -> Result<String, TextError> {
     // A private-use character that no template contains.
     const MARK: &str = "\u{F8FF}mark\u{F8FF}";
-    let template = tokenizer.chat_template()?;
-    let chat = fitting(tokenizer, chat, calls)?;
-    let mut marked = Conversation::clone(&chat);
+    let mut marked = chat.clone();
     if let Some(last) = marked.messages.last_mut() {
         MARK.clone_into(&mut last.content);
     }
-    let marked = template.render_conversation(&marked, false)?;
-    let text = template.render_conversation(&chat, false)?;
+    let marked = rendered(template, &marked, false)?;
+    let text = rendered(template, chat, false)?;
     let open = marked
         .rsplit_once(MARK)
         .and_then(|(_, closing)| text.strip_suffix(closing));

@@ -54,6 +54,8 @@ pub struct Generation {
     pub decoding: Decoding,
     /// The request's names of the fields that admission may refuse.
     pub names: FieldNames,
+    /// Hints of the request that have no effect.
+    pub ignored: Vec<&'static str>,
 }
 
 impl Generation {
@@ -90,6 +92,7 @@ impl Generation {
             trace: false,
             decoding,
             names,
+            ignored: Vec::new(),
         }
     }
 }

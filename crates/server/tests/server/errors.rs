@@ -134,7 +134,7 @@ async fn types_are_strict() {
         (json!({"max_tokens": true}), "max_tokens"),
         (json!({"temperature": "1"}), "temperature"),
         (json!({"stream": 1}), "stream"),
-        (json!({"seed": 1.0}), "seed"),
+        (json!({"seed": 1.5}), "seed"),
         (json!({"priority": "1"}), "priority"),
         (json!({"stop": 1}), "stop"),
         (json!({"stop": ["a", 1]}), "stop[1]"),
@@ -375,6 +375,10 @@ async fn bodies_have_a_type_and_a_size() {
         with(("content-encoding", "gzip"), body()).await,
         unsupported
     );
+    assert_eq!(
+        with(("content-encoding", "identity, gzip"), body()).await,
+        unsupported
+    );
     let too_large = (
         StatusCode::PAYLOAD_TOO_LARGE,
         "request_too_large".to_owned(),
@@ -402,6 +406,11 @@ async fn bodies_have_a_type_and_a_size() {
             server.call(request.body(body()).unwrap()).await.0,
             StatusCode::OK
         );
+    }
+    for accepted in ["identity", "Identity"] {
+        let request = Request::post(COMPLETIONS).header("content-encoding", accepted);
+        let (status, ..) = server.call(request.body(body()).unwrap()).await;
+        assert_eq!(status, StatusCode::OK);
     }
 }
 

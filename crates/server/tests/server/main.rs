@@ -7,6 +7,8 @@ mod common;
 mod connections;
 mod errors;
 mod health;
+mod hints;
+mod history;
 mod http;
 mod infill;
 mod keys;

@@ -97,6 +97,29 @@ async fn a_loop_of_calls_goes_through() {
     }
 }
 
+#[tokio::test]
+async fn a_schema_is_followed() {
+    let server = wide_server();
+    let schema =
+        json!({"type": "object", "properties": {"x": {"enum": [1, 2]}}, "required": ["x"]});
+    let format = json!({"type": "json_schema", "schema": schema});
+    for fields in [
+        json!({"output_config": {"format": format}}),
+        json!({"output_format": format}),
+        json!({"output_config": {"format": format, "effort": "low"}, "tools": [tool()],
+            "tool_choice": {"type": "none"}}),
+    ] {
+        let answer = MESSAGES.ask(&server, fields.clone()).await;
+        let text = answer["content"][0]["text"].as_str().unwrap();
+        let value: Value = serde_json::from_str(text).unwrap();
+        assert!(
+            [json!({"x": 1}), json!({"x": 2})].contains(&value),
+            "{fields}: {text}"
+        );
+    }
+    server.until_idle().await;
+}
+
 /// The types of the events of a stream, repeated deltas once.
 fn kinds(events: &[(String, Value)]) -> Vec<String> {
     let mut kinds: Vec<String> = Vec::new();
@@ -289,6 +312,7 @@ async fn a_failure_after_the_start_is_an_event() {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 async fn faults_name_the_field() {
     let server = wide_server();
     let content = |content: Value| json!({"messages": [{"role": "user", "content": content}]});
@@ -335,9 +359,22 @@ async fn faults_name_the_field() {
             "tool_choice.name",
         ),
         (json!({"stop_sequences": [""]}), "stop_sequences[0]"),
+        (json!({"thinking": {"type": "long"}}), "thinking.type"),
         (
-            json!({"thinking": {"type": "enabled", "budget_tokens": 1024}}),
-            "thinking.type",
+            json!({"output_config": {"format": {"type": "json_object"}}}),
+            "output_config.format.type",
+        ),
+        (
+            json!({"output_config": {"format": {"type": "json_schema"}}}),
+            "output_config.format.schema",
+        ),
+        (
+            json!({"output_format": {"type": "json_schema", "schema": {"$ref": "x"}}}),
+            "output_format.schema",
+        ),
+        (
+            json!({"output_config": {"format": {"type": "json_schema", "schema": {}}}, "regex": "a"}),
+            "output_config.format",
         ),
         (json!({"n": 2}), "n"),
         (json!({"top_p": 2}), "top_p"),

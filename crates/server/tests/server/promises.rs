@@ -1,11 +1,11 @@
-//! What the server promises about fields: implemented, neutral, unsupported, or unknown.
+//! What the server promises about fields: implemented, neutral, hints, unsupported, or unknown.
 
-use asynclane_server::api::fields::promises::{NEUTRAL, UNSUPPORTED};
+use asynclane_server::api::fields::promises::{HINTS, NEUTRAL, UNSUPPORTED};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use serde_json::{Value, json};
 
-use crate::common::{MODEL, Options, Server, chat, completion, server, server_with};
+use crate::common::{MODEL, Options, Server, chat, completion, merge, server, server_with};
 
 /// The status, the named fields and the answer.
 async fn ask(server: &Server, path: &str, body: &Value) -> (StatusCode, Option<String>, Value) {
@@ -111,6 +111,78 @@ async fn neutral_fields_have_no_effect() {
         let (status, named, answer) = ask(&server, CHAT, &body).await;
         assert_eq!((status, named), (StatusCode::OK, None), "{field}: {answer}");
         assert_eq!(answer["choices"], plain["choices"], "{field}");
+    }
+}
+
+#[tokio::test]
+async fn hints_are_accepted_with_any_value_and_named() {
+    let mut options = Options::default();
+    options.settings.reject_unknown_fields = true;
+    for server in [server(), server_with(options)] {
+        for field in HINTS {
+            for value in [
+                json!("high"),
+                json!("x"),
+                json!(2),
+                json!({"a": []}),
+                json!(true),
+            ] {
+                let body = chat(json!({"max_tokens": 2, field: value}));
+                let (status, named, answer) = ask(&server, CHAT, &body).await;
+                assert_eq!(
+                    (status, named.as_deref()),
+                    (StatusCode::OK, Some(field)),
+                    "{field} {value}: {answer}"
+                );
+            }
+            let body = completion(json!({"max_tokens": 2, field: "high"}));
+            let (status, named, _) = ask(&server, "/v1/completions", &body).await;
+            assert_eq!((status, named.as_deref()), (StatusCode::OK, Some(field)));
+            let body = chat(json!({"max_tokens": 2, field: null}));
+            assert_eq!(ask(&server, CHAT, &body).await.1, None, "{field}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn values_that_ask_for_nothing_are_accepted_however_they_are_written() {
+    let server = server();
+    for fields in [
+        json!({"top_logprobs": 0}),
+        json!({"top_logprobs": 0, "logprobs": false}),
+        json!({"top_logprobs": 0.0, "n": 1.0, "best_of": 1.0, "n_keep": 0.0}),
+        json!({"xtc_probability": 0.0, "typical_p": 1.0, "repeat_penalty": 1}),
+        json!({"seed": 7.0, "top_k": -1.0, "min_tokens": 0.0, "priority": -2.0}),
+        json!({"stop_token_ids": [1.0], "diffusion": {"block_length": 8.0}}),
+    ] {
+        let body = chat(merge(fields.clone(), json!({"max_tokens": 2.0})));
+        let (status, named, answer) = ask(&server, CHAT, &body).await;
+        assert_eq!(
+            (status, named),
+            (StatusCode::OK, None),
+            "{fields}: {answer}"
+        );
+        let choice = &answer["choices"][0];
+        assert!(choice["logprobs"].is_null(), "{choice}");
+    }
+    let ids = [json!([7, 8]), json!([7.0, 8.0]), json!([[7, 8.0]])];
+    for ids in ids {
+        let fields = json!({"prompt": ids, "return_token_ids": true, "max_tokens": 1});
+        let answer = server.complete(fields).await;
+        assert_eq!(answer["choices"][0]["prompt_token_ids"], json!([7, 8]));
+    }
+    for (fields, param) in [
+        (json!({"prompt": [7.5]}), "prompt[0]"),
+        (
+            json!({"diffusion": {"block_length": 8.5}}),
+            "diffusion.block_length",
+        ),
+    ] {
+        let (status, _, answer) = ask(&server, "/v1/completions", &completion(fields)).await;
+        assert_eq!(
+            (status, &answer["error"]["param"]),
+            (StatusCode::BAD_REQUEST, &json!(param))
+        );
     }
 }
 

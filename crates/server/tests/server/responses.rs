@@ -249,10 +249,6 @@ async fn faults_name_the_field() {
             "input[0].content[0].type",
         ),
         (
-            json!({"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{"}]}),
-            "input[0].arguments",
-        ),
-        (
             json!({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}),
             "input[0].call_id",
         ),

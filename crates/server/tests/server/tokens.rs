@@ -1,7 +1,8 @@
 //! `/tokenize`, `/detokenize`, `/tokenizer_info` and `/v1/loads`.
 
+use crate::common::translated::wide;
 use crate::common::{
-    CONTEXT, Gate, MODEL, OpenAtEnd, Options, Server, completion, server, server_with,
+    CONTEXT, Gate, MODEL, OpenAtEnd, Options, Server, chat, completion, merge, server, server_with,
 };
 use axum::http::StatusCode;
 use serde_json::{Value, json};
@@ -33,6 +34,63 @@ async fn the_count_is_the_prompt_of_a_generation() {
         .await;
     assert_eq!(chat["usage"]["prompt_tokens"], answer["count"]);
     assert_eq!(chat["choices"][0]["prompt_token_ids"], answer["tokens"]);
+}
+
+#[tokio::test]
+async fn a_chat_is_counted_with_all_that_its_template_shows() {
+    let mut options = wide();
+    options.template = Some(
+        "{{ tools | tojson }}{{ enable_thinking }}{{ note }}{% for m in messages %}{{ m.content }}\
+        {% endfor %}{% if add_generation_prompt %}>{% endif %}",
+    );
+    let server = server_with(options);
+    let tool = json!({"type": "function", "function": {"name": "add", "description": "Adds."}});
+    let said = json!([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Mia"}]);
+    let mut counts = Vec::new();
+    for fields in [
+        json!({}),
+        json!({"tools": [tool]}),
+        json!({"tools": [tool], "tool_choice": "none"}),
+        json!({"chat_template_kwargs": {"note": "Mia has 12 eggs.", "enable_thinking": true}}),
+        json!({"reasoning_effort": "none"}),
+        json!({"messages": said, "continue_final_message": true}),
+    ] {
+        let body = chat(merge(
+            fields.clone(),
+            json!({"max_tokens": 1, "return_token_ids": true}),
+        ));
+        let (_, answer) = server.post("/v1/chat/completions", &body).await;
+        let ids = &answer["choices"][0]["prompt_token_ids"];
+        assert_eq!(tokenize(&server, body).await["tokens"], *ids, "{fields}");
+        counts.push(ids.as_array().unwrap().len());
+    }
+    assert!(counts[1] > counts[0] && counts[3] > counts[0], "{counts:?}");
+    let closed = chat(json!({"add_generation_prompt": false}));
+    let open = tokenize(&server, chat(json!({}))).await["count"].as_u64();
+    assert_eq!(
+        tokenize(&server, closed).await["count"]
+            .as_u64()
+            .map(|count| count + 1),
+        open
+    );
+    for (fields, param) in [
+        (json!({"tools": [{}]}), "tools[0].type"),
+        (
+            json!({"chat_template_kwargs": {"tools": 1}}),
+            "chat_template_kwargs.tools",
+        ),
+        (
+            json!({"continue_final_message": true}),
+            "continue_final_message",
+        ),
+    ] {
+        let (status, answer) = server.post("/tokenize", &chat(fields)).await;
+        assert_eq!(
+            (status, &answer["error"]["param"]),
+            (StatusCode::BAD_REQUEST, &json!(param))
+        );
+    }
+    server.until_idle().await;
 }
 
 #[tokio::test]
@@ -138,7 +196,7 @@ async fn faults_name_the_field() {
         ),
         (
             "/detokenize",
-            json!({"tokens": [1, 2.0]}),
+            json!({"tokens": [1, 2.5]}),
             "invalid_type",
             "tokens[1]",
         ),

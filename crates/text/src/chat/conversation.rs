@@ -28,8 +28,8 @@ pub struct PastCall {
     pub id: String,
     /// The function.
     pub name: String,
-    /// The arguments by name.
-    pub arguments: Map<String, Value>,
+    /// The arguments by name; a text where they are no JSON object, such as one that was cut.
+    pub arguments: Value,
 }
 
 /// A chat with the tools that its answer may call.
@@ -58,11 +58,10 @@ impl Message {
     pub(super) fn bytes(&self) -> usize {
         let texts = [&self.reasoning, &self.call_id, &self.name];
         let texts = texts.into_iter().flatten().map(String::len).sum::<usize>();
-        let calls = self.calls.iter().map(|call| {
-            let members = call.arguments.iter();
-            let members = members.map(|(name, value)| name.len() + value.to_string().len());
-            call.id.len() + call.name.len() + members.sum::<usize>()
-        });
+        let calls = self
+            .calls
+            .iter()
+            .map(|call| call.id.len() + call.name.len() + call.arguments.to_string().len());
         self.role.len() + self.content.len() + texts + calls.sum::<usize>()
     }
 

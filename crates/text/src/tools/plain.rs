@@ -48,7 +48,12 @@ pub fn plain_conversation(conversation: &Conversation, format: ToolFormat) -> Co
 fn instructions(tools: &[Value], format: ToolFormat) -> String {
     let function = |tool: &Value| line(tool.get("function").unwrap_or(tool));
     let lines: Vec<String> = tools.iter().map(function).collect();
-    let call = written(format, "NAME", "{..}");
+    let arguments = match format {
+        ToolFormat::Gemma => json!("{key:value}"),
+        ToolFormat::Qwen3Coder => json!({"KEY": "value"}),
+        _ => json!("{..}"),
+    };
+    let call = written(format, "NAME", &arguments);
     format!(
         "Functions:\n{}\nTo call one, answer:\n{call}",
         lines.join("\n")
@@ -62,8 +67,7 @@ fn with_calls(message: &Message, format: ToolFormat) -> Message {
         parts.push(message.content.clone());
     }
     for call in &message.calls {
-        let arguments = line(&Value::Object(call.arguments.clone()));
-        parts.push(written(format, &call.name, &arguments));
+        parts.push(written(format, &call.name, &call.arguments));
     }
     Message {
         content: parts.join("\n"),
@@ -73,26 +77,29 @@ fn with_calls(message: &Message, format: ToolFormat) -> Message {
     }
 }
 
-/// A call in the text of an answer.
-fn written(format: ToolFormat, name: &str, arguments: &str) -> String {
+/// A call in the text of an answer. Arguments that are a text stand there as they are.
+fn written(format: ToolFormat, name: &str, arguments: &Value) -> String {
+    let text_or = |write: fn(&Value) -> String| match arguments {
+        Value::String(text) => text.clone(),
+        other => write(other),
+    };
     let marks = format.marks();
     match format {
-        ToolFormat::Gemma => format!(
-            "<|tool_call>call:{name}{}{}",
-            gemma_arguments(arguments),
-            marks.close
-        ),
+        ToolFormat::Gemma => {
+            let arguments = text_or(gemma);
+            format!("<|tool_call>call:{name}{arguments}{}", marks.close)
+        }
         ToolFormat::Qwen3Coder => {
-            let members = match serde_json::from_str(arguments) {
-                Ok(Value::Object(members)) => members,
-                _ => Map::from_iter([("KEY".to_owned(), json!("value"))]),
+            let members = match arguments {
+                Value::Object(members) => members.clone(),
+                text => Map::from_iter([("arguments".to_owned(), text.clone())]),
             };
             let call = tags::written(name, &members);
             format!("{}\n{call}{}", marks.open.unwrap_or_default(), marks.close)
         }
         _ => {
             let open = marks.open.map_or(String::new(), |open| format!("{open}\n"));
-            let key = marks.arguments;
+            let (key, arguments) = (marks.arguments, text_or(line));
             format!(
                 "{open}{{\"name\": \"{name}\", \"{key}\": {arguments}}}{}",
                 marks.close
@@ -101,29 +108,20 @@ fn written(format: ToolFormat, name: &str, arguments: &str) -> String {
     }
 }
 
-/// JSON arguments as Gemma writes them; another text stays as it is.
-fn gemma_arguments(arguments: &str) -> String {
-    fn value(given: &Value) -> String {
-        match given {
-            Value::String(text) => format!("<|\"|>{text}<|\"|>"),
-            Value::Array(items) => {
-                let items: Vec<String> = items.iter().map(value).collect();
-                format!("[{}]", items.join(","))
-            }
-            Value::Object(members) => object(members),
-            other => other.to_string(),
+/// `value` as Gemma writes it.
+fn gemma(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("<|\"|>{text}<|\"|>"),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(gemma).collect();
+            format!("[{}]", items.join(","))
         }
-    }
-    fn object(members: &Map<String, Value>) -> String {
-        let members = members.iter();
-        let members: Vec<String> = members
-            .map(|(name, given)| format!("{name}:{}", value(given)))
-            .collect();
-        format!("{{{}}}", members.join(","))
-    }
-    match serde_json::from_str(arguments) {
-        Ok(Value::Object(members)) => object(&members),
-        _ => "{key:value}".to_owned(),
+        Value::Object(members) => {
+            let members = members.iter();
+            let members = members.map(|(name, value)| format!("{name}:{}", gemma(value)));
+            format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+        }
+        other => other.to_string(),
     }
 }
 

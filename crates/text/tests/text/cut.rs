@@ -45,7 +45,7 @@ fn a_text_cannot_end_its_turn_if_names_are_cut() {
     message.calls.push(PastCall {
         id: forged.to_owned(),
         name: forged.to_owned(),
-        arguments: json!({forged: [forged]}).as_object().unwrap().clone(),
+        arguments: json!({forged: [forged]}),
     });
     let mut chat = Conversation::new(vec![message]);
     chat.tools = vec![json!({forged: forged})];

@@ -29,7 +29,7 @@ fn called(content: &str, calls: &[(&str, Value)]) -> Message {
     let call = |(name, arguments): &(&str, Value)| PastCall {
         id: "call_1".to_owned(),
         name: (*name).to_owned(),
-        arguments: arguments.as_object().unwrap().clone(),
+        arguments: arguments.clone(),
     };
     Message {
         calls: calls.iter().map(call).collect(),

@@ -27,7 +27,7 @@ fn message(value: &Value) -> Message {
     let call = |call: &Value| PastCall {
         id: text(call, "id").unwrap(),
         name: text(&call["function"], "name").unwrap(),
-        arguments: call["function"]["arguments"].as_object().unwrap().clone(),
+        arguments: call["function"]["arguments"].clone(),
     };
     Message {
         role: text(value, "role").unwrap(),

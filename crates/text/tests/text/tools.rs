@@ -314,11 +314,10 @@ fn reasoning_comes_before_the_text() {
 
 /// A chat with a call and its answer.
 fn conversation() -> Conversation {
-    let arguments = json!({"b": 1, "a": [2, "x"]});
     let call = PastCall {
         id: "call_1".to_owned(),
         name: "add".to_owned(),
-        arguments: arguments.as_object().unwrap().clone(),
+        arguments: json!({"b": 1, "a": [2, "x"]}),
     };
     Conversation {
         messages: vec![

@@ -46,7 +46,7 @@ impl<'a> JsonBody<'a> {
         let kind = Walk(&mut left)
             .deserialize(&mut reader)
             .and_then(|kind| reader.end().map(|()| kind))
-            .map_err(|error| invalid(format!("line {} column {}", error.line(), error.column())))?;
+            .map_err(|error| invalid(reason(&error)))?;
         match kind {
             Kind::Object => Ok(Self(bytes)),
             other => {
@@ -75,6 +75,21 @@ pub fn read_value<T: DeserializeOwned>(
     value: serde_json::Value,
 ) -> Result<T, ApiError> {
     serde_path_to_error::deserialize(value).map_err(|error| fault(prefix, &error))
+}
+
+/// Why a text is no JSON, and where.
+fn reason(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    // The library's words for what only its source explains.
+    let plain = [
+        ("expected ident", "expected true, false or null"),
+        ("recursion limit exceeded", "more than 128 levels"),
+        ("EOF while parsing", "the end came while parsing"),
+    ];
+    let known = plain.iter().find(|(words, _)| text.starts_with(words));
+    known.map_or(text.clone(), |(words, plain)| {
+        text.replacen(words, plain, 1)
+    })
 }
 
 /// The API's error for `error`, whose path begins below the field `prefix`.
@@ -230,9 +245,11 @@ impl<'de> Visitor<'de> for Walk<'_> {
         let mut keys = HashSet::new();
         while let Some(key) = map.next_key::<String>()? {
             take(&mut self.0.values, 1)?;
-            if !keys.insert(key) {
-                return Err(A::Error::custom("duplicate key"));
+            if keys.contains(&key) {
+                let key = clip(&key);
+                return Err(A::Error::custom(format_args!("the key \"{key}\" twice")));
             }
+            keys.insert(key);
             map.next_value_seed(Walk(self.0))?;
         }
         Ok(Kind::Object)

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value as Json, json};
 
 use super::schema::schema;
-use super::types::Members;
+use super::types::{Members, integer as integer_of};
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode, clip};
 
@@ -135,7 +135,7 @@ pub enum Setting {
     Null,
     /// A boolean.
     Flag(bool),
-    /// An integer literal.
+    /// An integer, however it is written.
     Integer(i64),
     /// Another number.
     Number(f64),
@@ -195,7 +195,7 @@ impl<'de> Visitor<'de> for SettingVisitor {
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Setting, E> {
-        Ok(Setting::Number(number))
+        Ok(integer_of(number).map_or(Setting::Number(number), Setting::Integer))
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<Setting, E> {

@@ -52,8 +52,8 @@ struct CallFields {
 #[schemars(rename = "ChatCalledFunction")]
 struct FunctionFields {
     name: Required<String>,
-    /// The text of a JSON object.
-    arguments: Required<String>,
+    /// The text of a JSON object; absent or empty = no argument.
+    arguments: Option<String>,
 }
 
 /// The chat of `messages`, at least one.
@@ -115,11 +115,12 @@ impl History {
                     .unwrap_or_default();
                 for (index, Object(call)) in calls.into_iter().enumerate() {
                     let Required(Object(function)) = call.function;
-                    let (name, arguments) = (function.name.0, function.arguments.0);
+                    let name = function.name.0;
+                    let arguments = function.arguments.unwrap_or_default();
                     let param = format!("{param}.tool_calls[{index}].function.arguments");
                     message
                         .calls
-                        .push(self.call(call.id.0, name, (&param, &arguments))?);
+                        .push(self.call(call.id.0, name, (&param, arguments))?);
                 }
             }
             Role::Tool => {
@@ -134,33 +135,36 @@ impl History {
     }
 
     /// The call `id` of the function `name` with arguments that the request field `param` has as
-    /// JSON text.
+    /// text. A blank text is an object without members; a text that is no JSON object, such as the
+    /// arguments of an answer that its budget cut, reaches the chat template as it is.
     ///
     /// # Errors
-    /// Arguments that are no JSON object, or too large.
+    /// Arguments that are too large.
     pub fn call(
         &mut self,
         id: String,
         name: String,
-        (param, arguments): (&str, &str),
+        (param, arguments): (&str, String),
     ) -> Result<PastCall, ApiError> {
-        let fault = |rest: &str| ApiError::field(ErrorCode::InvalidValue, param, rest);
         // A value is at least one character before a comma, a colon or a bracket.
         let values = arguments
             .bytes()
             .filter(|byte| b",:[{".contains(byte))
             .count();
-        self.values = self
-            .values
-            .checked_sub(values + 1)
-            .ok_or_else(|| fault("has too many values"))?;
-        let arguments = serde_json::from_str(arguments);
-        let arguments = arguments.map_err(|_| fault("must be the text of a JSON object"))?;
+        self.values = self.values.checked_sub(values + 1).ok_or_else(|| {
+            let (code, rest) = (ErrorCode::InvalidValue, "has too many values");
+            ApiError::field(code, param, rest)
+        })?;
+        let object = match arguments.trim() {
+            "" => Ok(Map::new()),
+            text => serde_json::from_str(text),
+        };
+        let arguments = object.map_or(Value::String(arguments), Value::Object);
         Ok(self.called(id, name, arguments))
     }
 
     /// The call `id` of the function `name`.
-    pub fn called(&mut self, id: String, name: String, arguments: Map<String, Value>) -> PastCall {
+    pub fn called(&mut self, id: String, name: String, arguments: Value) -> PastCall {
         self.names.insert(id.clone(), name.clone());
         PastCall {
             id,

@@ -2,6 +2,7 @@
 
 pub mod body;
 pub(super) mod diffusion;
+pub(super) mod hints;
 pub(super) mod messages;
 pub(super) mod optional;
 pub mod promises;

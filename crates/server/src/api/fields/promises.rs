@@ -1,5 +1,5 @@
-//! What the server promises about the fields of a body: a field is implemented, neutral, known and
-//! unsupported, or unknown.
+//! What the server promises about the fields of a body: a field is implemented, neutral, a hint,
+//! known and unsupported, or unknown.
 
 use std::fmt;
 
@@ -12,14 +12,17 @@ use super::body::JsonBody;
 use crate::error::{ApiError, ErrorCode, clip};
 
 /// Fields without effect by design: accepted with any value.
-pub const NEUTRAL: [&str; 16] = [
+pub const NEUTRAL: [&str; 19] = [
+    "cache_control",
     "cache_prompt",
     "cache_salt",
     "guided_decoding_backend",
     "include",
     "include_reasoning",
     "metadata",
+    "moderation",
     "prompt_cache_key",
+    "prompt_cache_options",
     "prompt_cache_retention",
     "request_id",
     "safety_identifier",
@@ -31,9 +34,13 @@ pub const NEUTRAL: [&str; 16] = [
     "user",
 ];
 
+/// Fields that ask for a manner or a place of answering: accepted with any value, and named in the
+/// answer's header where they have no effect.
+pub const HINTS: [&str; 4] = ["inference_geo", "reasoning_effort", "speed", "verbosity"];
+
 /// Fields that OpenAI, Anthropic, vLLM, SGLang or llama.cpp would obey and this server does not:
 /// refused, except with the values that ask for nothing, as JSON.
-pub const UNSUPPORTED: [(&str, &[&str]); 55] = [
+pub const UNSUPPORTED: [(&str, &[&str]); 53] = [
     ("add_generation_prompt", &["true"]),
     ("allowed_token_ids", &["[]"]),
     ("audio", &[]),
@@ -46,8 +53,8 @@ pub const UNSUPPORTED: [(&str, &[&str]); 55] = [
     ("conversation", &[]),
     ("custom_logit_processor", &[]),
     ("documents", &["[]"]),
-    ("dry_multiplier", &["0", "0.0"]),
-    ("dynatemp_range", &["0", "0.0"]),
+    ("dry_multiplier", &["0"]),
+    ("dynatemp_range", &["0"]),
     ("echo", &["false"]),
     ("function_call", &["\"none\"", "\"auto\""]),
     ("functions", &["[]"]),
@@ -55,7 +62,7 @@ pub const UNSUPPORTED: [(&str, &[&str]); 55] = [
     ("input_ids", &[]),
     ("json_schema", &[]),
     ("kv_transfer_params", &[]),
-    ("length_penalty", &["1", "1.0"]),
+    ("length_penalty", &["1"]),
     ("logits_processors", &["[]"]),
     ("logprobs", &["false"]),
     ("lora", &["[]"]),
@@ -71,9 +78,8 @@ pub const UNSUPPORTED: [(&str, &[&str]); 55] = [
     ("prediction", &[]),
     ("prompt_embeds", &[]),
     ("prompt_logprobs", &[]),
-    ("reasoning_effort", &[]),
     ("repeat_last_n", &[]),
-    ("repeat_penalty", &["1", "1.0"]),
+    ("repeat_penalty", &["1"]),
     ("return_hidden_states", &["false"]),
     ("return_tokens_as_token_ids", &["false"]),
     ("samplers", &[]),
@@ -81,14 +87,13 @@ pub const UNSUPPORTED: [(&str, &[&str]); 55] = [
     ("store", &["false"]),
     ("structural_tag", &[]),
     ("suffix", &[]),
-    ("tfs_z", &["1", "1.0"]),
+    ("tfs_z", &["1"]),
     ("top_logprobs", &["0"]),
-    ("typical_p", &["1", "1.0"]),
+    ("typical_p", &["1"]),
     ("use_beam_search", &["false"]),
-    ("verbosity", &["\"medium\""]),
     ("vllm_xargs", &[]),
     ("web_search_options", &[]),
-    ("xtc_probability", &["0", "0.0"]),
+    ("xtc_probability", &["0"]),
 ];
 
 /// Most unknown fields that an answer names.
@@ -96,7 +101,8 @@ const NAMED: usize = 32;
 /// Most characters of an unknown field that an answer names.
 const NAME_CHARS: usize = 128;
 
-/// The unknown fields of `body`, whose endpoint implements `implemented`. Null counts as absent.
+/// The unknown fields and the hints of `body`, whose endpoint implements `implemented`. Null counts
+/// as absent.
 ///
 /// # Errors
 /// `unsupported_parameter`; `unknown_parameter` of an unknown field if `rejects`.
@@ -113,7 +119,7 @@ pub fn unknown(
         }
         let known = UNSUPPORTED.iter().find(|(name, _)| *name == key);
         match known {
-            Some((_, neutral)) if neutral.contains(&value.as_str()) => {}
+            Some((_, neutral)) if neutral.iter().any(|neutral| is_same(neutral, &value)) => {}
             Some((_, neutral)) => {
                 let only = match neutral {
                     [] => String::new(),
@@ -123,9 +129,10 @@ pub fn unknown(
                 let code = ErrorCode::UnsupportedParameter;
                 return Err(ApiError::field(code, key, rest));
             }
+            None if HINTS.contains(&key.as_str()) => unknown.push(key),
             None if rejects => {
                 let param = clip(&key);
-                let known = implemented.iter().chain(&NEUTRAL).copied();
+                let known = implemented.iter().chain(&NEUTRAL).chain(&HINTS).copied();
                 let hint = did_you_mean(&key, known);
                 let rest = format!("does not exist{hint}; server.unknown_fields is \"reject\"");
                 return Err(ApiError::field(ErrorCode::UnknownParameter, param, rest));
@@ -134,6 +141,12 @@ pub fn unknown(
         }
     }
     Ok(unknown)
+}
+
+/// Whether two values are the same as JSON; `1.0` is `1`.
+fn is_same(left: &str, right: &str) -> bool {
+    let number = |text: &str| text.parse::<f64>().ok();
+    left == right || number(left).is_some_and(|left| number(right) == Some(left))
 }
 
 /// The value of a header that names fields; those that no header can hold are left out.

@@ -196,6 +196,10 @@ impl<'de> Visitor<'de> for FirstVisitor {
         TokenNumber::new(number).map(First::Id)
     }
 
+    fn visit_f64<E: Error>(self, number: f64) -> Result<First, E> {
+        TokenNumber::float(number).map(First::Id)
+    }
+
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<First, A::Error> {
         IdListVisitor.visit_seq(list).map(First::Ids)
     }

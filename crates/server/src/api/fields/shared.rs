@@ -112,6 +112,8 @@ pub struct OwnFields {
     pub continued: bool,
     /// The functions that the answer may call; `None` on an endpoint without any.
     pub tools: Option<Tools>,
+    /// Hints without effect.
+    pub ignored: Vec<&'static str>,
 }
 
 /// How an answer is shaped.
@@ -272,6 +274,7 @@ impl Shared {
             logprobs: own.logprobs.map(Tops::byte),
             priority: self.optional.priority(),
             names: own.names,
+            ignored: own.ignored,
             ..Generation::new(own.input, decoding)
         };
         Ok((options, generation))

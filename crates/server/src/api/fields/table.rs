@@ -4,7 +4,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use super::promises::{self, NEUTRAL, UNSUPPORTED};
+use super::promises::{self, HINTS, NEUTRAL, UNSUPPORTED};
 
 /// The fields that an endpoint reads: those of some structs, each of which reads its own from the
 /// same body. Where a body has one of several forms, the fields of each form.
@@ -110,6 +110,11 @@ fn promise(fields: &mut Map<String, Value>) {
     for name in NEUTRAL {
         let neutral = || json!({"description": "Accepted, without effect."});
         fields.entry(name).or_insert_with(neutral);
+    }
+    for name in HINTS {
+        let about = "A hint, without effect here: the answer's header `x-ignored-fields` names it.";
+        let hint = || json!({"description": about});
+        fields.entry(name).or_insert_with(hint);
     }
     for (name, values) in UNSUPPORTED {
         let values = values.iter().map(|text| serde_json::from_str(text));

@@ -54,7 +54,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for RequiredVisitor<T> {
     }
 }
 
-/// An integer literal in `MIN..=MAX`; `1.0` is none.
+/// An integer in `MIN..=MAX`; `1.0` is one, `1.5` is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Int<const MIN: i64, const MAX: i64>(i64);
 
@@ -113,6 +113,14 @@ impl TokenNumber {
     pub fn new<E: Error>(number: u64) -> Result<Self, E> {
         Self::VISITOR.visit_u64(number).map(Self)
     }
+
+    /// `number`.
+    ///
+    /// # Errors
+    /// No integer, or one of more than 53 bits.
+    pub fn float<E: Error>(number: f64) -> Result<Self, E> {
+        Self::VISITOR.visit_f64(number).map(Self)
+    }
 }
 
 impl<'de> Deserialize<'de> for TokenNumber {
@@ -156,13 +164,20 @@ impl<'de> Visitor<'de> for IntVisitor {
         }
     }
 
-    /// Integers beyond 64 bits arrive here; no range holds them.
+    /// Integers beyond 64 bits arrive here too; no range holds them.
     fn visit_f64<E: Error>(self, value: f64) -> Result<i64, E> {
-        match value.fract() == 0.0 && value.abs() >= 2f64.powi(63) {
-            true => Err(outside(&Expected(&self), &value)),
-            false => Err(E::invalid_type(Unexpected::Float(value), &self)),
+        match integer(value) {
+            Some(value) => self.visit_i64(value),
+            None if value.abs() >= 2f64.powi(63) => Err(outside(&Expected(&self), &value)),
+            None => Err(E::invalid_type(Unexpected::Float(value), &self)),
         }
     }
+}
+
+/// The integer that `number` is, up to 2^53: a larger one may have been rounded when it was read.
+pub fn integer(number: f64) -> Option<i64> {
+    let is_exact = number.fract() == 0.0 && number.abs() <= 2f64.powi(53);
+    is_exact.then_some(number as i64)
 }
 
 /// The expected value of a visitor, in words.

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use schemars::{JsonSchema, json_schema};
-use serde::de::{Error, SeqAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use text::Message;
@@ -50,8 +51,8 @@ struct Block {
     id: Option<String>,
     /// Of `tool_use`: the function.
     name: Option<String>,
-    /// Of `tool_use`: the arguments.
-    input: Option<Object<Map<String, Value>>>,
+    /// Of `tool_use`: the arguments, an object or its text; absent or empty = no argument.
+    input: Option<Input>,
     /// Of `tool_result`: the call that it answers.
     tool_use_id: Option<String>,
     /// Of `tool_result`.
@@ -74,6 +75,45 @@ named!(Kind {
     "thinking" => Self::Thinking,
     "redacted_thinking" => Self::Redacted,
 });
+
+/// `input` of a call.
+#[derive(Clone, Debug)]
+enum Input {
+    Object(Map<String, Value>),
+    Text(String),
+}
+
+impl Default for Input {
+    fn default() -> Self {
+        Self::Text(String::new())
+    }
+}
+
+schema!(Input, _ => json_schema!({"anyOf": [{"type": "object"}, {"type": "string"}]}));
+
+impl<'de> Deserialize<'de> for Input {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(InputVisitor)
+    }
+}
+
+struct InputVisitor;
+
+impl<'de> Visitor<'de> for InputVisitor {
+    type Value = Input;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object or its text")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Input, E> {
+        Ok(Input::Text(text.to_owned()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Input, A::Error> {
+        Map::deserialize(MapAccessDeserializer::new(map)).map(Input::Object)
+    }
+}
 
 schema!(Content, generator => {
     let block = generator.subschema_for::<Block>();
@@ -172,8 +212,11 @@ impl Block {
             Kind::ToolUse => {
                 let id = need("id", self.id)?;
                 let name = need("name", self.name)?;
-                let Object(input) = self.input.ok_or_else(|| required(&param("input")))?;
-                message.calls.push(history.called(id, name, input));
+                let call = match self.input.unwrap_or_default() {
+                    Input::Object(input) => history.called(id, name, input.into()),
+                    Input::Text(text) => history.call(id, name, (&param("input"), text))?,
+                };
+                message.calls.push(call);
             }
             Kind::ToolResult if !is_user => {
                 let rest = "must not be tool_result in a message of the assistant";

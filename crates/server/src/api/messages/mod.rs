@@ -19,9 +19,11 @@ use self::events::Writer;
 use self::output::{Blocks, Facts};
 use super::endpoint::Endpoint;
 use super::fields::body::JsonBody;
+use super::fields::hints::{Switches, Thinking};
 use super::fields::messages::Parts;
 use super::fields::schema::named;
 use super::fields::shared::{AnswerOptions, OwnFields, Shared, check_model};
+use super::fields::structured::json_schema;
 use super::fields::table::Fields;
 use super::fields::tools::{Function, ToolChoice, Tools};
 use super::fields::types::{Count, List, Object, Required};
@@ -32,8 +34,8 @@ use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
 use crate::metrics::Followed;
 use crate::pipeline::deliver::Delivery;
-use crate::pipeline::encode;
-use crate::pipeline::generation::{FieldNames, Generation, Input};
+use crate::pipeline::encode::{self, Ending};
+use crate::pipeline::generation::{FieldNames, Generation, Input, Structured};
 use crate::state::AppState;
 
 /// The path of counts.
@@ -58,9 +60,12 @@ struct PromptFields {
     tools: Option<List<Object<ToolField>>>,
     /// Whether it calls.
     tool_choice: Option<Object<ChoiceFields>>,
-    /// Only `disabled` is supported.
-    #[serde(rename = "thinking")]
-    _thinking: Option<Object<ThinkingFields>>,
+    /// Sets the switch of the chat template, where it has one.
+    thinking: Option<Object<ThinkingFields>>,
+    /// The form of the text, and how much the model thinks.
+    output_config: Option<Object<OutputFields>>,
+    /// `output_config.format` under its older name.
+    output_format: Option<Object<FormatField>>,
     /// Further variables of the chat template.
     chat_template_kwargs: Option<Object<Map<String, Value>>>,
 }
@@ -121,34 +126,108 @@ named!(ChoiceKind {
     "none" => Self::None,
 });
 
-/// `thinking`: a budget of its own is not supported.
+/// `thinking`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[schemars(rename = "MessagesThinking")]
 struct ThinkingFields {
     #[serde(rename = "type")]
-    _type: Required<DisabledType>,
+    kind: Required<ThinkingKind>,
+    /// Without effect: only `max_tokens` bounds the answer.
+    budget_tokens: Option<Value>,
+}
+
+/// Whether the model thinks.
+#[derive(Clone, Copy, Debug)]
+struct ThinkingKind(bool);
+
+named!(ThinkingKind {
+    "enabled" => Self(true),
+    "adaptive" => Self(true),
+    "disabled" => Self(false),
+});
+
+/// `output_config`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "MessagesOutputConfig")]
+struct OutputFields {
+    /// Structured output.
+    format: Option<Object<FormatField>>,
+    /// Sets the switch of the chat template, where it has one.
+    effort: Option<Value>,
+    /// Without effect.
+    task_budget: Option<Value>,
+}
+
+/// The form of the text.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "MessagesFormat")]
+struct FormatField {
+    #[serde(rename = "type")]
+    _type: Required<SchemaType>,
+    /// The JSON schema; objects that name their members are closed.
+    schema: Required<Object<Map<String, Value>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct DisabledType;
+struct SchemaType;
 
-named!(DisabledType { "disabled" => Self });
+named!(SchemaType { "json_schema" => Self });
+
+/// What a body asks for besides sampling.
+struct Asked {
+    chat: Conversation,
+    tools: Tools,
+    /// The grammars by their fields.
+    formats: Vec<(&'static str, Structured)>,
+    /// Hints without effect.
+    ignored: Vec<&'static str>,
+}
 
 impl PromptFields {
     /// The chat and its tools.
-    fn chat(self) -> Result<(Conversation, Tools), ApiError> {
+    fn asked(self, backend: &Backend) -> Result<Asked, ApiError> {
         let tools = self.tools()?;
         let mut messages = messages(self.messages.0)?;
         if let Some(Parts(system)) = &self.system {
             messages.insert(0, Message::new("system", system));
         }
         let variables = self.chat_template_kwargs.map(|Object(given)| given);
-        let chat = Conversation {
+        let mut chat = Conversation {
             messages,
             tools: tools.listed.clone(),
             variables: variables.unwrap_or_default(),
         };
-        Ok((chat, tools))
+        let mut switches = Switches::new(&mut chat, backend);
+        if let Some(Object(thinking)) = &self.thinking {
+            let ThinkingKind(thinks) = thinking.kind.0;
+            switches.follow("thinking", Some(Thinking::Switch(thinks)));
+            if thinking.budget_tokens.is_some() {
+                switches.ignored.push("thinking.budget_tokens");
+            }
+        }
+        let mut formats = vec![("output_format", "output_format.schema", self.output_format)];
+        if let Some(Object(config)) = self.output_config {
+            switches.follow(
+                "output_config.effort",
+                config.effort.as_ref().map(Thinking::effort),
+            );
+            if config.task_budget.is_some() {
+                switches.ignored.push("output_config.task_budget");
+            }
+            let field = "output_config.format.schema";
+            formats.push(("output_config.format", field, config.format));
+        }
+        let ignored = switches.ignored;
+        let formats = formats.into_iter().filter_map(|(name, field, format)| {
+            let Required(Object(schema)) = format?.0.schema;
+            Some((name, Structured::new(field, json_schema(schema, false))))
+        });
+        Ok(Asked {
+            chat,
+            tools,
+            formats: formats.collect(),
+            ignored,
+        })
     }
 
     fn tools(&self) -> Result<Tools, ApiError> {
@@ -191,7 +270,7 @@ impl Endpoint for Messages {
     }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
-        let (chat, tools) = body.read::<PromptFields>()?.chat()?;
+        let asked = body.read::<PromptFields>()?.asked(backend)?;
         let fields: AnswerFields = body.read()?;
         let mut shared = Shared::read(body, backend)?;
         shared.one_choice()?;
@@ -200,8 +279,11 @@ impl Endpoint for Messages {
             .map(|List(stops)| stops)
             .unwrap_or_default();
         shared.stop_at("stop_sequences", &stops)?;
+        for (name, format) in asked.formats {
+            shared.structure(name, format);
+        }
         let own = OwnFields {
-            input: Input::Chat(chat),
+            input: Input::Chat(asked.chat),
             names: FieldNames {
                 prompt: "messages",
                 max_tokens: "max_tokens",
@@ -213,7 +295,8 @@ impl Endpoint for Messages {
             add_special_tokens: false,
             echo: false,
             continued: false,
-            tools: Some(tools),
+            tools: Some(asked.tools),
+            ignored: asked.ignored,
         };
         let (options, generation) = shared.generation(own, backend)?;
         let stops = generation.stops.strings.clone();
@@ -264,11 +347,16 @@ async fn count_tokens(
 ) -> Result<Json<Value>, ApiError> {
     let followed = Followed::new(state.backend()?.metrics.clone(), COUNT_PATH);
     let answer = with_body(&state, request, |backend, body| {
-        let (chat, _) = body.read::<PromptFields>()?.chat()?;
+        let Asked { chat, .. } = body.read::<PromptFields>()?.asked(backend)?;
         let ModelField { model } = body.read()?;
         check_model(Some(&model.0), backend)?;
         let (tokenizer, limits) = (&backend.tokenizer, backend.engine.limits());
-        let tokens = encode::chat(tokenizer, limits, (&chat, backend.tool_format()))?;
+        let tokens = encode::chat(
+            tokenizer,
+            limits,
+            (&chat, backend.tool_format()),
+            Ending::Answer,
+        )?;
         Ok(Json(json!({ "input_tokens": tokens.len() })))
     })
     .await;

@@ -37,7 +37,7 @@ pub struct Item {
     call_id: Option<String>,
     /// Of `function_call`.
     name: Option<String>,
-    /// Of `function_call`: the text of a JSON object.
+    /// Of `function_call`: the text of a JSON object; absent or empty = no argument.
     arguments: Option<String>,
     /// Of `function_call_output`.
     output: Option<Parts>,
@@ -92,8 +92,8 @@ impl Input {
                 Kind::Call => {
                     let id = need("call_id", item.call_id)?;
                     let name = need("name", item.name)?;
-                    let arguments = need("arguments", item.arguments)?;
-                    let call = history.call(id, name, (&param("arguments"), &arguments))?;
+                    let arguments = item.arguments.unwrap_or_default();
+                    let call = history.call(id, name, (&param("arguments"), arguments))?;
                     assistant(&mut messages).calls.push(call);
                 }
                 Kind::Output => {

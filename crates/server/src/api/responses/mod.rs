@@ -16,6 +16,7 @@ use self::input::Input;
 use self::output::{Echo, Facts, Items};
 use super::endpoint::Endpoint;
 use super::fields::body::{JsonBody, required};
+use super::fields::hints::{Switches, Thinking};
 use super::fields::schema::schema;
 use super::fields::shared::{AnswerOptions, OwnFields, Shared};
 use super::fields::structured::{FormatKind, json_schema};
@@ -53,6 +54,8 @@ struct ResponseFields {
     parallel_tool_calls: Option<bool>,
     /// The form of the text.
     text: Option<Object<TextField>>,
+    /// `effort` sets the switch of the chat template, where it has one.
+    reasoning: Option<Value>,
     /// Only false is supported: nothing is stored.
     store: Option<bool>,
     /// Only false is supported.
@@ -84,6 +87,8 @@ struct ToolField {
 struct TextField {
     /// Structured output.
     format: Option<Object<FormatField>>,
+    /// Without effect.
+    verbosity: Option<Value>,
 }
 
 /// `text.format`.
@@ -150,12 +155,22 @@ impl Endpoint for Responses {
             messages.insert(0, Message::new("system", instructions));
         }
         let variables = fields.chat_template_kwargs.map(|Object(given)| given);
+        let mut chat = Conversation {
+            messages,
+            tools: tools.listed.clone(),
+            variables: variables.unwrap_or_default(),
+        };
+        let mut switches = Switches::new(&mut chat, backend);
+        let effort = fields
+            .reasoning
+            .as_ref()
+            .and_then(|given| given.get("effort"));
+        switches.follow("reasoning.effort", effort.map(Thinking::effort));
+        let mut ignored = switches.ignored;
+        let verbosity = fields.text.and_then(|Object(text)| text.verbosity);
+        ignored.extend(verbosity.map(|_| "text.verbosity"));
         let own = OwnFields {
-            input: generation::Input::Chat(Conversation {
-                messages,
-                tools: tools.listed.clone(),
-                variables: variables.unwrap_or_default(),
-            }),
+            input: generation::Input::Chat(chat),
             names: FieldNames {
                 prompt: "input",
                 max_tokens: "max_output_tokens",
@@ -168,6 +183,7 @@ impl Endpoint for Responses {
             echo: false,
             continued: false,
             tools: Some(tools),
+            ignored,
         };
         let (options, generation) = shared.generation(own, backend)?;
         let echo = body.read()?;

@@ -17,7 +17,6 @@ pub struct Echo {
     /// Is repeated in the answer.
     metadata: Option<Value>,
     parallel_tool_calls: Option<Value>,
-    /// Is repeated in the answer, without effect.
     reasoning: Option<Value>,
     temperature: Option<Value>,
     text: Option<Value>,

@@ -335,7 +335,7 @@ pub fn chat(extra: Value) -> Value {
     )
 }
 
-fn merge(mut base: Value, extra: Value) -> Value {
+pub fn merge(mut base: Value, extra: Value) -> Value {
     let Value::Object(extra) = extra else {
         return base;
     };

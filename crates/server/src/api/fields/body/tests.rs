@@ -87,7 +87,7 @@ const FAULTS: &[(&str, ErrorCode, &str)] = &[
         "count must be an integer in 1..128, got a string",
     ),
     (
-        r#""count": 1.0"#,
+        r#""count": 1.5"#,
         ErrorCode::InvalidType,
         "count must be an integer in 1..128, got a number",
     ),
@@ -180,10 +180,108 @@ fn faults_name_field_expected_and_found() {
 }
 
 #[test]
+fn an_integer_may_be_written_as_a_float() {
+    for number in ["4.0", "4e0", "0.4e1", "128.0", "1"] {
+        assert!(
+            read(&format!(r#"{{"name": "x", "count": {number}}}"#)).is_ok(),
+            "{number}"
+        );
+    }
+    for number in ["9007199254740992.0", "-9007199254740992.0", "-4.0"] {
+        assert!(
+            read(&format!(r#"{{"name": "x", "seed": {number}}}"#)).is_ok(),
+            "{number}"
+        );
+    }
+    let cases = [
+        (
+            r#""count": 4.5"#,
+            "count must be an integer in 1..128, got a number",
+        ),
+        (
+            r#""count": 129.0"#,
+            "count must be an integer in 1..128, got 129",
+        ),
+        // Rounded when it was read.
+        (
+            r#""seed": 9007199254740993.5"#,
+            "seed must be a 64-bit integer, got a number",
+        ),
+        (
+            r#""seed": 1e17"#,
+            "seed must be a 64-bit integer, got a number",
+        ),
+        (
+            r#""list": [{"size": 10.0}]"#,
+            "list[0].size must be an integer in 0..9, got 10",
+        ),
+    ];
+    for (field, message) in cases {
+        assert_eq!(fault(&format!(r#"{{"name": "x", {field}}}"#)).2, message);
+    }
+}
+
+#[test]
+fn a_body_that_is_no_json_says_why_and_where() {
+    let cases = [
+        ("", "it is empty"),
+        (r#"{"a": 1,}"#, "trailing comma at line 1 column 9"),
+        (r#"{"a" 1}"#, "expected `:` at line 1 column 6"),
+        (
+            "{\"a\": 1\n \"b\": 2}",
+            "expected `,` or `}` at line 2 column 2",
+        ),
+        ("{'a': 1}", "key must be a string at line 1 column 2"),
+        (r#"{"a": NaN}"#, "expected value at line 1 column 7"),
+        (
+            r#"{"a": nul}"#,
+            "expected true, false or null at line 1 column 10",
+        ),
+        (
+            r#"{"a": [1, 2"#,
+            "the end came while parsing a list at line 1 column 11",
+        ),
+        (
+            r#"{"a": "b"#,
+            "the end came while parsing a string at line 1 column 8",
+        ),
+        (r#"{"a": 1} x"#, "trailing characters at line 1 column 10"),
+        (r#"{"a": 01}"#, "invalid number at line 1 column 8"),
+        (r#"{"a": 1e999}"#, "number out of range at line 1 column 11"),
+        (r#"{"a": "\q"}"#, "invalid escape at line 1 column 9"),
+        (
+            r#"{"a": {"b": 1, "b": 2}}"#,
+            "the key \"b\" twice at line 1 column 18",
+        ),
+    ];
+    for (body, reason) in cases {
+        assert_eq!(
+            fault(body).2,
+            format!("the body is not valid JSON: {reason}"),
+            "{body}"
+        );
+    }
+    let deep = format!(r#"{{"a": {}"#, "[".repeat(200));
+    assert!(
+        fault(&deep)
+            .2
+            .contains(": more than 128 levels at line 1 column ")
+    );
+    let many = format!(r#"{{"a": [{}1]}}"#, "{},".repeat(1 << 18));
+    assert!(
+        fault(&many)
+            .2
+            .contains(": too many values at line 1 column ")
+    );
+}
+
+#[test]
 fn little_of_a_body_comes_back() {
     let long = "x".repeat(5000);
     let (_, param, message) = fault(&format!(r#"{{"name": "x", "map": {{"{long}": 2}}}}"#));
     assert_eq!(param.map(|param| param.len()), Some(4 + 64));
+    assert!(message.len() < 200, "{message}");
+    let (_, _, message) = fault(&format!(r#"{{"{long}": 1, "{long}": 2}}"#));
     assert!(message.len() < 200, "{message}");
     let digits = "9".repeat(300);
     let (_, _, message) = fault(&format!(r#"{{"name": "x", "count": {digits}}}"#));

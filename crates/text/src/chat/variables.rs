@@ -1,0 +1,25 @@
+//! Which variables of its caller a chat template reads.
+
+use minijinja::machinery::{Token, tokenize};
+use minijinja::syntax::SyntaxConfig;
+
+use super::ChatTemplate;
+
+impl ChatTemplate {
+    /// Whether the template of a chat, with tools of its own or without, reads the variable `name`:
+    /// the name stands in a tag, neither as a member
+    /// (`message.thinking`) nor where it only gets a value (`set thinking = true`).
+    pub fn reads(&self, name: &str, tools: bool) -> bool {
+        let tokens = tokenize(&self.of(tools).source, false, SyntaxConfig::default());
+        let tokens: Vec<_> = tokens
+            .map_while(Result::ok)
+            .map(|(token, _)| token)
+            .collect();
+        let is_read = |(at, token): (usize, &Token<'_>)| {
+            let is_member = at > 0 && matches!(tokens[at - 1], Token::Dot);
+            let is_set = matches!(tokens.get(at + 1), Some(Token::Assign));
+            matches!(token, Token::Ident(found) if *found == name) && !is_member && !is_set
+        };
+        tokens.iter().enumerate().any(is_read)
+    }
+}
