@@ -128,6 +128,35 @@ fn is_word(part: &str) -> bool {
 /// One line: no network, not found or private, offline and not cached, no safetensors, a link that leads
 /// out of the folder.
 pub fn folder(path: &str) -> Result<Cow<'_, str>> {
+    found(path, Wanted::All)
+}
+
+/// As [`folder`], without the weights in safetensors: enough to describe a model of the Hub.
+///
+/// # Errors
+/// As [`folder`].
+pub fn description(path: &str) -> Result<Cow<'_, str>> {
+    found(path, Wanted::Description)
+}
+
+/// Whether the weights of a model of the Hub are still to be downloaded: those in safetensors of
+/// `folder`, where [`description`] found it for `path`.
+pub fn lacks_weights(path: &str, folder: &str) -> bool {
+    let folder = Path::new(folder);
+    let is_id = Id::parse(path).is_some() && !Path::new(path).exists() && folder.is_dir();
+    let lacks = |name: &str| !folder.join(name).is_file();
+    is_id && lacks(WEIGHTS) && (lacks(INDEX) || shards_of(folder).iter().any(|name| lacks(name)))
+}
+
+/// Which files of a model are downloaded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    All,
+    /// All but weights in safetensors.
+    Description,
+}
+
+fn found(path: &str, wanted: Wanted) -> Result<Cow<'_, str>> {
     let id = match Id::parse(path) {
         Some(id) if !Path::new(path).exists() => id,
         _ => {
@@ -140,7 +169,7 @@ pub fn folder(path: &str) -> Result<Cow<'_, str>> {
         }
     };
     let hub = Hub::from_env(|name| std::env::var(name).ok())?;
-    let found = hub.snapshot(id)?;
+    let found = hub.snapshot(id, wanted)?;
     let snapshot = match found.is_dir() {
         true => Some(&*found),
         false => found.parent(),
@@ -210,9 +239,9 @@ impl Hub {
     }
 
     /// The folder with the files of `id`, or its GGUF file.
-    fn snapshot(&self, id: Id<'_>) -> Result<PathBuf> {
+    fn snapshot(&self, id: Id<'_>, wanted: Wanted) -> Result<PathBuf> {
         if !self.offline {
-            return self.download(id);
+            return self.download(id, wanted);
         }
         self.cached(id).map_err(|missing| {
             let message = format!(
@@ -266,7 +295,7 @@ impl Hub {
     }
 
     /// Downloads the files of `id` that the cache lacks.
-    fn download(&self, id: Id<'_>) -> Result<PathBuf> {
+    fn download(&self, id: Id<'_>, wanted: Wanted) -> Result<PathBuf> {
         let client = Client::new(&self.endpoint, self.token.clone(), Patience::default());
         let listed = match list(&client, id) {
             Ok(listed) => listed,
@@ -315,6 +344,12 @@ impl Hub {
         others.copied().try_for_each(get)?;
         match gguf {
             Some(file) => get(file)?,
+            None if wanted == Wanted::Description => {
+                let described = [CONFIG, INDEX]
+                    .into_iter()
+                    .filter(|name| files.contains(name));
+                described.into_iter().try_for_each(get)?;
+            }
             None if files.contains(&WEIGHTS) => [CONFIG, WEIGHTS].into_iter().try_for_each(get)?,
             None => {
                 [CONFIG, INDEX].into_iter().try_for_each(get)?;

@@ -51,8 +51,9 @@ pub fn run(args: &InspectArgs) -> Result<()> {
 
 fn model(args: &InspectArgs) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
-    let path = &*hub::folder(&config.model.path)?;
-    let mut checkpoint = load::with_kv(load::configured(path, &config)?, &config)?;
+    let path = &*hub::description(&config.model.path)?;
+    let checkpoint = described(path, &config)?;
+    let mut checkpoint = load::with_kv(checkpoint, &config)?;
     let tokenizer = load::words(path)?;
     let survey = checkpoint.survey(config.dtype()?).map_err(exit::refused)?;
     let info = &survey.info;
@@ -171,7 +172,7 @@ fn capacity(args: &InspectArgs, on: &CapacityArgs) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
     let checkpoint = match &on.config_json {
         Some(path) => planned(path)?,
-        None => load::configured(&hub::folder(&config.model.path)?, &config)?,
+        None => described(&hub::description(&config.model.path)?, &config)?,
     };
     let mut checkpoint = load::with_kv(checkpoint, &config)?;
     let survey = checkpoint.survey(config.dtype()?).map_err(exit::refused)?;
@@ -180,6 +181,17 @@ fn capacity(args: &InspectArgs, on: &CapacityArgs) -> Result<()> {
     let report = capacity::report(model, on, here)?;
     tell!("{}", report.trim_end());
     dtypes(&mut checkpoint, &survey.info)
+}
+
+/// A model by its headers, or by its configuration alone if its weights are not downloaded.
+fn described(folder: &str, config: &Config) -> Result<Checkpoint> {
+    if !hub::lacks_weights(&config.model.path, folder) {
+        return load::configured(folder, config);
+    }
+    tell!("weights          not downloaded: by the configuration alone");
+    let blocks = Some(config.model.prompt_blocks).filter(|length| *length > 0);
+    let checkpoint = planned(&Path::new(folder).join("config.json"))?;
+    Ok(checkpoint.with_blocks_after_prompt(blocks))
 }
 
 /// A model of which only the configuration is here.

@@ -95,9 +95,12 @@ mod tests {
             "sampler_config": {"_cls_name": "EntropyBoundSamplerConfig", "entropy_bound": 0.3}}"#;
         assert_eq!(
             read(all).expect("it reads"),
-            "canvas,t_min=0.5,entropy_bound=0.3,max_denoising_steps=12,t_max=1,stability_threshold=2"
+            "canvas,t_min=0.5,block_length=256,entropy_bound=0.3,max_denoising_steps=12,t_max=1,stability_threshold=2"
         );
-        assert_eq!(read("{}").expect("it reads"), "canvas,t_min=0.5");
+        assert_eq!(
+            read("{}").expect("it reads"),
+            "canvas,t_min=0.5,block_length=256"
+        );
         let absent = settings(Path::new("/no such folder")).expect("no file");
         assert!(absent.is_empty(), "{absent}");
     }

@@ -21,6 +21,14 @@ fn inspect(model: &str, home: &Path, variables: &[(&str, &str)]) -> Output {
     command.output().expect("the binary runs")
 }
 
+/// A short answer, which needs the weights.
+fn generate(model: &str, home: &Path, variables: &[(&str, &str)]) -> Output {
+    let mut command = command(&["generate", "--model", model, "--max-tokens", "4", "2 + 3?"]);
+    command.env("HF_HOME", home).current_dir(home);
+    command.envs(variables.iter().copied());
+    command.output().expect("the binary runs")
+}
+
 /// The one-line error of a refused model.
 fn refusal(output: &Output, code: i32) -> String {
     let message = stderr(output);
@@ -294,8 +302,15 @@ fn a_download_takes_what_a_checkpoint_needs_and_stays() {
     let home = folder("hub-download");
     let hub = Hub::start(tiny);
     let token = ("HF_TOKEN", "canary");
-    let output = inspect("tiny/demo", &home, &[("HF_ENDPOINT", &hub.endpoint), token]);
-    assert!(stdout(&output).contains("family           llada"));
+    let variables = [("HF_ENDPOINT", &*hub.endpoint), token];
+    let described = inspect("tiny/demo", &home, &variables);
+    let text = stdout(&described);
+    assert!(text.contains("family           llada"), "{text}");
+    assert!(text.contains("weights          not downloaded"), "{text}");
+    let is_weights = |head: &String| head.contains("model.safetensors");
+    assert!(!hub.requests().iter().any(is_weights));
+    let output = generate("tiny/demo", &home, &variables);
+    stdout(&output);
     assert!(!stderr(&output).contains("canary"));
     let requests = hub.requests();
     for head in &requests {
