@@ -93,6 +93,10 @@ impl Place {
     }
 
     fn fetch(&self, endpoint: &str, token: Option<&str>) -> Result<Vec<u8>, Fault> {
+        self.fetch_as(NAME, endpoint, token)
+    }
+
+    fn fetch_as(&self, name: &str, endpoint: &str, token: Option<&str>) -> Result<Vec<u8>, Fault> {
         let cache = self.cache();
         let say = |line: &str| self.said.borrow_mut().push(line.to_owned());
         let mut store = Store::new(&cache, "a/b", &say);
@@ -100,12 +104,12 @@ impl Place {
         let client = Client::new(endpoint, token.map(str::to_owned), PATIENCE);
         let source = Source {
             client: &client,
-            path: &format!("/a/b/resolve/{COMMIT}/{NAME}"),
+            path: &format!("/a/b/resolve/{COMMIT}/{name}"),
             commit: COMMIT,
-            name: NAME,
+            name,
         };
         store.fetch(source, &|_, _| {})?;
-        Ok(fs::read(store.snapshot(COMMIT).join(NAME)).unwrap())
+        Ok(fs::read(store.snapshot(COMMIT).join(name)).unwrap())
     }
 
     /// The refusal of a file, of which nothing is kept.
@@ -420,6 +424,10 @@ fn the_layout_is_the_one_of_the_python_package() {
         fs::read_link(link).unwrap(),
         Path::new(&format!("../../blobs/{etag}"))
     );
+    // The name of a file in a folder, read through its link.
+    let template = "additional_chat_templates/tool_use.jinja";
+    let nested = place.fetch_as(template, &hub.endpoint, None);
+    assert_eq!(nested.unwrap(), b"{}");
     let say = |_: &str| {};
     let cache = place.cache();
     let store = Store::new(&cache, "a/b", &say);

@@ -101,11 +101,12 @@ impl<'a> Store<'a> {
             }
             fs::rename(&part, &blob)?;
         }
-        let snapshot = self.snapshot(source.commit);
-        fs::create_dir_all(&snapshot)?;
-        let link = snapshot.join(source.name);
+        let link = self.snapshot(source.commit).join(source.name);
+        link.parent().map_or(Ok(()), fs::create_dir_all)?;
         remove(&link)?;
-        link_to(&blob, &format!("../../blobs/{}", meta.etag), &link)?;
+        // A file may lie in a folder of the model's.
+        let up = "../".repeat(2 + source.name.matches('/').count());
+        link_to(&blob, &format!("{up}blobs/{}", meta.etag), &link)?;
         Ok(())
     }
 

@@ -490,11 +490,16 @@ async fn what_calls_do_not_follow_is_told_or_refused() {
     let unique = json!({"type": "object", "properties": {
         "tags": {"type": "array", "items": {"type": "integer"}, "uniqueItems": true}}});
     let foreign = json!({"$ref": "https://example.com/schema"});
+    // Arguments are objects, whatever the schema allows.
+    let string = json!({"anyOf": [{"type": "string"}]});
+    let number = json!({"enum": [1]});
     let whole =
         json!({"type": "object", "properties": {"a": {"type": "string", "format": "binary"}}});
     for (parameters, told) in [
         (&unique, Some("f.properties.tags.uniqueItems")),
         (&foreign, Some("f")),
+        (&string, Some("f")),
+        (&number, Some("f")),
         (&whole, None),
     ] {
         let body = chat(json!({"tools": function(parameters.clone(), false), "max_tokens": 40}));
@@ -524,8 +529,8 @@ async fn what_calls_do_not_follow_is_told_or_refused() {
             }
         }
     }
-    let text = function(json!({"type": "string"}), false);
-    let (status, answer) = server.post(CHAT, &chat(json!({"tools": text}))).await;
+    let listed = function(json!({"type": "array"}), false);
+    let (status, answer) = server.post(CHAT, &chat(json!({"tools": listed}))).await;
     assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
     assert_eq!(
         answer["error"]["param"],

@@ -246,7 +246,7 @@ fn literal(value: &Value, kinds: Kinds) -> Result<String, String> {
 /// The texts in which `pattern` is found.
 fn searched(pattern: &str) -> Result<String, String> {
     // An anchor may belong to one of several patterns.
-    if pattern.contains('|') || pattern.ends_with("\\$") {
+    if has_alternatives(pattern) || pattern.ends_with("\\$") {
         return Err(unsupported("patterns with | or \\$ at the end"));
     }
     let (start, rest) = match pattern.strip_prefix('^') {
@@ -267,6 +267,24 @@ fn searched(pattern: &str) -> Result<String, String> {
         escaped.push(c);
     }
     Ok(format!("/{start}({escaped}){end}/"))
+}
+
+/// Whether `pattern` has a `|` outside of brackets.
+fn has_alternatives(pattern: &str) -> bool {
+    let (mut open, mut class, mut escaped) = (0, false, false);
+    for c in pattern.chars() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            ']' => class = false,
+            '[' => class = true,
+            '(' if !class => open += 1,
+            ')' if !class => open -= 1,
+            '|' if !class && open == 0 => return true,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// Checks that all keywords are among `names` or say nothing about values.

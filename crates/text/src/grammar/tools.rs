@@ -188,13 +188,10 @@ fn functions(source: &mut String, grammar: &ToolGrammar, marks: Marks) -> Result
     Ok(())
 }
 
-/// `schema`, which need not say that its values are objects.
+/// `schema` for objects alone.
 fn object(schema: &Value) -> Value {
     let mut schema = schema.clone();
-    let untyped = ["type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"];
-    if let Value::Object(members) = &mut schema
-        && !untyped.iter().any(|key| members.contains_key(*key))
-    {
+    if let Value::Object(members) = &mut schema {
         members.insert("type".to_owned(), json!("object"));
     }
     schema

@@ -186,10 +186,6 @@ fn what_tags_cannot_follow_is_refused_by_name() {
     let one = |schema: Value| json!({"properties": {"a": schema}});
     for (schema, named) in [
         (
-            one(json!({"type": "string", "format": "date"})),
-            "the format date",
-        ),
-        (
             one(json!({"type": "string", "pattern": "^a|b$"})),
             "patterns with |",
         ),
