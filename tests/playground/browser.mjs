@@ -194,6 +194,18 @@ test("lanes show as bands, as a tree, and step by step", async () => {
   await close(opened);
 });
 
+test("the picture of the README is an answer to the first example", async () => {
+  const viewport = { width: 1200, height: 692 };
+  const opened = await open(browser, server.url, { viewport, deviceScaleFactor: 1.5 });
+  const { page } = opened;
+  await offered(page);
+  await page.getByRole("button", { name: "Run" }).click();
+  await ended(page);
+  assert.match(await answerOf(panelOf(page, "A")), /#### 12$/);
+  await page.screenshot({ path: `${folder}/playground.png` });
+  await close(opened);
+});
+
 test("a race ends with both answers of the API", async () => {
   const opened = await asked({ colorScheme: "dark" });
   const { page } = opened;
@@ -297,6 +309,18 @@ test("a stream can be stopped, and the server stops with it", async () => {
 test("what the API refuses is shown with its field", async () => {
   const opened = await asked();
   const { page } = opened;
+  const panel = panelOf(page, "A");
+  const shownCounts = async () =>
+    [...(await panel.locator("[data-count]").allTextContents()),
+      await panel.locator(".position").textContent()];
+  const before = await shownCounts();
+  // An answer whose counts a failed run must not keep.
+  await page.getByLabel("budget").fill("1");
+  await page.getByRole("button", { name: "Run" }).click();
+  await ended(page);
+  assert.notDeepEqual(await shownCounts(), before);
+  assert.match(await page.getByRole("status").textContent(), /: 1 token, 1 forward, /);
+  await page.getByLabel("budget").fill("64");
   await setting(page, "A", "preset").selectOption("balanced");
   await picker(page, "A").getByText("other settings").click();
   await setting(page, "A", "entropy_threshold").fill("-1");
@@ -312,8 +336,10 @@ test("what the API refuses is shown with its field", async () => {
   const { message, param } = (await answer.json()).error;
   assert.equal(param, "diffusion.entropy_threshold");
   const shown = await page.getByRole("alert").textContent();
-  assert.ok(shown.includes(message) && shown.includes(param), shown);
+  assert.equal(shown, message);
+  assert.equal(shown.split(param).length, 2, "the field is named once");
   await assertAccessible(page, "an error");
+  assert.deepEqual(await shownCounts(), before);
   // The next answer removes the message.
   await setting(page, "A", "entropy_threshold").fill("0.1");
   await page.getByRole("button", { name: "Run" }).click();
@@ -340,9 +366,15 @@ test("a phone needs no sideways scrolling", async () => {
   await assertFits(page, "after a refusal");
   await setting(page, "A", "block_length").fill("");
   await page.getByText("other settings").first().click();
+  await page.evaluate(() => scrollTo(0, 0));
   await page.getByRole("button", { name: "Run" }).click();
   await page.waitForFunction(() => document.querySelector(".panel").dataset.state === "done");
   await ended(page);
+  // The answer came into view by itself.
+  await page.waitForFunction(() => {
+    const { top, bottom } = document.querySelector(".answer").getBoundingClientRect();
+    return top >= 0 && bottom <= innerHeight;
+  });
   await shot(page, "phone");
   await close(opened, ["the server responded with a status of 400"]);
 });

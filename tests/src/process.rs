@@ -6,6 +6,8 @@ use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::thread::JoinHandle;
 
+use serde_json::Value;
+
 use crate::client::Client;
 
 /// The start of the line on standard error once the server accepts requests.
@@ -173,7 +175,13 @@ impl Server {
             let start = seen.len();
             let read = lines.read_line(&mut seen).expect("the log is UTF-8");
             assert!(read > 0, "the server ended before it was ready: {seen}");
-            if let Some(address) = seen[start..].trim_end().strip_prefix(READY) {
+            // A line of the log, as text or as an object.
+            let line = seen[start..].trim_end();
+            let object: Option<Value> = serde_json::from_str(line).ok();
+            let message = object
+                .as_ref()
+                .and_then(|object| object["message"].as_str());
+            if let Some(address) = message.unwrap_or(line).strip_prefix(READY) {
                 break address.parse().expect("the line ends with the address");
             }
         };

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use server::api::fields::types::{Count, Int, Temperature};
 
 /// An OpenAI-compatible inference server for diffusion language models.
 #[derive(Debug, Parser)]
@@ -265,6 +268,21 @@ pub struct ServeArgs {
     pub print_config: bool,
 }
 
+/// `seed` of a request.
+type Seed = Int<{ i64::MIN }, { i64::MAX }>;
+
+/// A value as the field of a request has it, with the range of the field.
+///
+/// # Errors
+/// No number, or one that the API refuses; in the API's words.
+fn field<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let number = text.parse::<i64>().map(Value::from);
+    let number = number.or_else(|_| text.parse::<f64>().map(Value::from));
+    let number = number.ok().filter(|number| !number.is_null());
+    let number = number.ok_or("must be a number")?;
+    serde_json::from_value(number).map_err(|error| error.to_string())
+}
+
 /// A secret; its debug output is masked.
 #[derive(Clone)]
 pub struct Secret(pub String);
@@ -287,15 +305,15 @@ pub struct GenerateArgs {
     pub prompt: Option<String>,
     #[command(flatten)]
     pub model: ModelArgs,
-    /// Generation budget in tokens.
-    #[arg(long, default_value_t = 256)]
-    pub max_tokens: u32,
-    /// Seed of the sampling noise.
-    #[arg(long, default_value_t = 0)]
-    pub seed: u64,
-    /// Sampling temperature; 0 = greedy.
-    #[arg(long, default_value_t = 0.0)]
-    pub temperature: f32,
+    /// Generation budget in tokens; default: the rest of the context, at most 256.
+    #[arg(long, value_parser = field::<Count<1>>)]
+    pub max_tokens: Option<Count<1>>,
+    /// Seed of the sampling noise, a 64-bit integer.
+    #[arg(long, default_value = "0", value_parser = field::<Seed>, allow_negative_numbers = true)]
+    pub seed: Seed,
+    /// Sampling temperature, 0 to 2; 0 = greedy.
+    #[arg(long, default_value = "0", value_parser = field::<Temperature>, allow_negative_numbers = true)]
+    pub temperature: Temperature,
     /// Do not apply the chat template.
     #[arg(long)]
     pub raw: bool,
@@ -387,7 +405,7 @@ pub struct CapacityArgs {
     pub kv_bytes: u8,
     /// Your device as `MEMORY,BANDWIDTH,FLOPS`: memory in GB, bandwidth in GB/s, dense bf16 arithmetic
     /// in TFLOP/s. Default: four common GPUs.
-    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', num_args = 3)]
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
     pub on: Vec<f64>,
 }
 

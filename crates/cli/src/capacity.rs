@@ -93,12 +93,12 @@ fn read_bandwidth(numbers: usize, threads: usize) -> f64 {
     })
 }
 
-/// From the vendors' data sheets; 80 GB each, so that they compare.
+/// From the vendors' data sheets.
 const CARDS: [Device; 4] = [
     Device::new("A100", 80.0, 2039.0, 312.0),
     Device::new("H100", 80.0, 3350.0, 989.0),
-    Device::new("H200", 80.0, 4800.0, 989.0),
-    Device::new("B200", 80.0, 8000.0, 2250.0),
+    Device::new("H200", 141.0, 4800.0, 989.0),
+    Device::new("B200", 180.0, 8000.0, 2250.0),
 ];
 
 /// Sizes of a model, in bytes unless stated otherwise.
@@ -425,6 +425,14 @@ mod tests {
         let text = report((&info, 2.0), &of(&[48.0, 20.0, 0.19]), None).unwrap();
         assert!(text.contains("\nyours "), "{text}");
         let text = report((&info, 2.0), &of(&[]), None).unwrap();
+        let memory = text.lines().skip(3).map(|line| {
+            let words: Vec<_> = line.split_whitespace().take(2).collect();
+            words.join(" ")
+        });
+        assert!(
+            memory.eq(["A100 80", "H100 80", "H200 141", "B200 180"]),
+            "{text}"
+        );
         assert_eq!(text.lines().count(), 7, "{text}");
         for wrong in [[0.0, 1.0, 1.0], [1.0, f64::NAN, 1.0], [1.0, 1.0, -1.0]] {
             assert!(report((&info, 2.0), &of(&wrong), None).is_err());

@@ -2,8 +2,14 @@
 //! the macros of the standard library would panic. Standard output that fails otherwise, such as a full
 //! disk, is the command's failure.
 
+use std::fmt;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+use serde_json::json;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 /// The first failure of standard output.
 static FAULT: Mutex<Option<io::Error>> = Mutex::new(None);
@@ -24,12 +30,43 @@ pub fn fault() -> Option<io::Error> {
     FAULT.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
+/// Whether lines on standard error are JSON objects.
+static JSON: AtomicBool = AtomicBool::new(false);
+
+/// Makes every line on standard error a JSON object, as those of the log.
+pub fn say_json() {
+    JSON.store(true, Ordering::Relaxed);
+}
+
+/// Writes a line to standard error, at once: other programs read the server's address from one.
+pub fn say(text: fmt::Arguments<'_>) {
+    let mut line = match JSON.load(Ordering::Relaxed) {
+        true => object(&text.to_string()),
+        false => text.to_string(),
+    };
+    line.push('\n');
+    let _ = io::stderr().write_all(line.as_bytes());
+}
+
+/// A line of the log. What the text begins with tells its level.
+fn object(text: &str) -> String {
+    let levels = [("warning: ", "WARN"), ("asynclane: ", "ERROR")];
+    let found = levels
+        .iter()
+        .find_map(|(lead, level)| Some((*level, text.strip_prefix(lead)?)));
+    let (level, message) = found.unwrap_or(("INFO", text));
+    let mut timestamp = String::new();
+    // Writing to a text does not fail.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp));
+    json!({"timestamp": timestamp, "level": level, "message": message, "target": "asynclane_cli"})
+        .to_string()
+}
+
 /// Writes a line to standard error.
 macro_rules! say {
-    ($($text:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($text)*);
-    }};
+    ($($text:tt)*) => {
+        $crate::console::say(format_args!($($text)*))
+    };
 }
 
 /// Writes a line to standard output.

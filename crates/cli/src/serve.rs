@@ -1,6 +1,6 @@
 //! `asynclane serve`: the HTTP server over an engine thread.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -15,7 +15,8 @@ use step::{Attention, ExecutorSpec};
 use tokio::net::TcpListener;
 
 use crate::args::ServeArgs;
-use crate::config::{self, Config};
+use crate::config::{self, Config, LogFormat};
+use crate::console;
 use crate::exit;
 use crate::files;
 use crate::load::{self, Loaded};
@@ -50,6 +51,9 @@ pub fn run_with(args: &ServeArgs, load: impl FnOnce(&Config) -> Result<Loaded>) 
         return config::show(&args.model, Some(args));
     }
     let config = Config::resolve(&args.model, Some(args))?;
+    if matches!(config.log()?, (_, LogFormat::Json)) {
+        console::say_json();
+    }
     let keys = api_keys(&config, args)?;
     let telemetry = Telemetry::start(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -79,9 +83,7 @@ pub fn run_with(args: &ServeArgs, load: impl FnOnce(&Config) -> Result<Loaded>) 
     let limit = Duration::from_secs(config.engine.step_timeout);
     let watchdog = Watchdog::start(backend.engine.monitor(), limit)?;
     signals.serving();
-    // One write, because other programs read the address from this line.
-    let line = format!("ready on http://{address}\n");
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    say!("ready on http://{address}");
     supervisor::ready(&address.to_string());
     runtime.block_on(serving)??;
     drop((watchdog, state));
@@ -294,7 +296,8 @@ fn log(loaded: &Loaded, (address, keys): (SocketAddr, usize)) {
 /// Prints the settings in effect, addresses and a first request.
 fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usize)) {
     log(loaded, (address, keys));
-    if !std::io::stderr().is_terminal() {
+    let is_text = matches!(config.log(), Ok((_, LogFormat::Text)));
+    if !is_text || !std::io::stderr().is_terminal() {
         return;
     }
     let info = &loaded.info;

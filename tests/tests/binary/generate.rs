@@ -74,6 +74,53 @@ fn trace_draws_the_lane_tree() {
     assert_eq!(text.trim_end(), plain.trim_end());
 }
 
+#[test]
+fn what_the_api_refuses_is_refused_with_the_flags_name() {
+    let cases: [(&[&str], &str); 9] = [
+        (
+            &["--temperature", "2.5"],
+            "'--temperature <TEMPERATURE>': must be in 0..2, got 2.5",
+        ),
+        (
+            &["--temperature", "-1"],
+            "'--temperature <TEMPERATURE>': must be in 0..2, got -1",
+        ),
+        (
+            &["--temperature", "nan"],
+            "'--temperature <TEMPERATURE>': must be a number",
+        ),
+        (
+            &["--temperature", "hot"],
+            "'--temperature <TEMPERATURE>': must be a number",
+        ),
+        (
+            &["--max-tokens", "0"],
+            "'--max-tokens <MAX_TOKENS>': must be an integer of at least 1, got 0",
+        ),
+        (&["--max-tokens", "100000"], "--max-tokens must be at most "),
+        (
+            &["--seed", "9223372036854775808"],
+            "'--seed <SEED>': must be a 64-bit integer",
+        ),
+        (&["--seed", "1.5"], "'--seed <SEED>': "),
+        (&["--raw", ""], "the prompt has no tokens"),
+    ];
+    for (flags, reason) in cases {
+        let mut arguments = vec!["generate", "--max-tokens", "4"];
+        if flags[0] == "--max-tokens" {
+            arguments.truncate(1);
+        }
+        let prompt: &[&str] = if flags[0] == "--raw" { &[] } else { &["Hi"] };
+        let output = run(&[&arguments[..], flags, prompt].concat());
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(64), "{flags:?}: {message}");
+        assert!(message.contains(reason), "{flags:?}: {message}");
+        assert_eq!(output.stdout, b"");
+    }
+    let accepted = ["--temperature", "2", "--seed", "-3", "--max-tokens", "1"];
+    stdout(&run(&[&["generate", "Hi"][..], &accepted].concat()));
+}
+
 /// The number before the first `word`.
 fn number_before(text: &str, word: &str) -> usize {
     let (before, _) = text.split_once(word).expect("the cost names it");

@@ -194,6 +194,19 @@ fn the_capacity_of_this_machine_comes_first() {
 }
 
 #[test]
+fn the_capacity_of_another_machine_is_asked_for_with_three_numbers() {
+    let text = stdout(&run(&["inspect", "capacity", "--on", "64,40,0.4"]));
+    let mut rows = text.lines().skip_while(|line| !line.starts_with("device"));
+    let row = rows.nth(2).expect("this CPU comes first");
+    assert!(row.starts_with("yours           64 "), "{text}");
+    for wrong in ["64,40", "64,40,0.4,1", "64,40,0", "64"] {
+        let output = run(&["inspect", "capacity", "--on", wrong]);
+        assert_eq!(output.status.code(), Some(64), "{wrong}");
+        assert!(stderr(&output).contains("--on: expected three positive numbers"));
+    }
+}
+
+#[test]
 fn the_instructions_of_each_dtype_are_printed() {
     let output = run(&["inspect", "device"]);
     let text = stdout(&output);

@@ -70,10 +70,9 @@ fn chat(content: &str) -> Value {
     json!({"model": "demo", "messages": [{"role": "user", "content": content}], "max_tokens": 16})
 }
 
-/// The objects of a JSON log.
+/// The objects of a JSON log, all of its lines.
 fn objects(log: &str) -> Vec<Value> {
-    let lines = log.lines().filter(|line| line.starts_with('{'));
-    lines
+    log.lines()
         .map(|line| serde_json::from_str(line).unwrap_or_else(|why| panic!("{why}: {line}")))
         .collect()
 }

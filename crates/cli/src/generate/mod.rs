@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 
 use anyhow::Result;
 use engine::{Event, EventStream, Finished, Request, StepTrace};
+use server::api::fields::types::Count;
 use step::Sampling;
 use text::{StreamOptions, TextStream};
 
@@ -18,6 +19,9 @@ use crate::load::{self, Loaded};
 
 use canvas::Canvas;
 use screen::Screen;
+
+/// Most tokens of an answer without `--max-tokens`.
+const BUDGET: u32 = 256;
 
 /// Writes the answer to standard output and everything else to standard error.
 ///
@@ -35,6 +39,7 @@ pub fn run(args: &GenerateArgs) -> Result<()> {
     };
     let loaded = load::load(&config)?;
     let request = request(args, &config, &loaded, &prompt)?;
+    let budget = request.max_tokens;
     let tokenizer = loaded.tokenizer.clone();
     let engine_config = load::engine_config(&config, &loaded);
     let drafter = loaded.draft.map(|draft| draft.drafter(&engine_config));
@@ -44,7 +49,7 @@ pub fn run(args: &GenerateArgs) -> Result<()> {
     let mut streams = streams.map_err(|error| exit::failure(exit::USAGE, error.to_string()))?;
     let stream = streams.pop().expect("one stream per request");
     drop(handle);
-    let canvas = Canvas::new(&tokenizer, args.max_tokens);
+    let canvas = Canvas::new(&tokenizer, budget);
     let result = Show {
         args,
         canvas,
@@ -61,28 +66,37 @@ fn request(args: &GenerateArgs, config: &Config, loaded: &Loaded, prompt: &str) 
         true => loaded.tokenizer.encode(prompt, true)?,
         false => load::chat_ids(prompt.trim(), &loaded.tokenizer)?,
     };
-    let limit = loaded.max_model_len(config);
-    let room = limit.saturating_sub(prompt_ids.len() as u32);
-    if room == 0 {
-        let message = format!(
-            "the prompt has {} tokens, the context {limit}",
-            prompt_ids.len()
-        );
-        return Err(exit::failure(exit::USAGE, message));
-    }
+    let max_tokens = budget(args, prompt_ids.len(), loaded.max_model_len(config))?;
     let decoders = config.decoders(loaded.weights)?;
     let decoding = decoders.resolve(&decoders.blank())?;
     Ok(Request {
         sampling: Sampling {
-            temperature: args.temperature,
-            seed: args.seed,
+            temperature: args.temperature.0 as f32,
+            seed: server::choice_seed(args.seed.get(), 0),
             ..Sampling::GREEDY
         },
         stop_tokens: loaded.stop_tokens.clone(),
         code_prompt: server::is_code_shaped(prompt),
         trace: true,
-        ..Request::new(prompt_ids, args.max_tokens.min(room), decoding)
+        ..Request::new(prompt_ids, max_tokens, decoding)
     })
+}
+
+/// The budget beside a prompt of so many `tokens`.
+fn budget(args: &GenerateArgs, tokens: usize, context: u32) -> Result<u32> {
+    let room = u32::try_from(tokens).map_or(0, |tokens| context.saturating_sub(tokens));
+    let refused = |message: String| Err(exit::failure(exit::USAGE, message));
+    match args.max_tokens.map(Count::count) {
+        _ if tokens == 0 => refused("the prompt has no tokens".to_owned()),
+        _ if room == 0 => refused(format!(
+            "the prompt has {tokens} tokens, the context {context}"
+        )),
+        Some(budget) if budget > room => refused(format!(
+            "--max-tokens must be at most {room}, got {budget}: the prompt has {tokens} tokens, the \
+             context {context}"
+        )),
+        budget => Ok(budget.unwrap_or(room.min(BUDGET))),
+    }
 }
 
 struct Show<'a> {

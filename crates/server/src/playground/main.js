@@ -4,6 +4,7 @@ import { curl, servedModel, trace } from "./api.js";
 import { DecoderPicker } from "./decoder.js";
 import { Panel } from "./panel.js";
 import { readTools } from "./parts.js";
+import { count } from "./trace.js";
 
 /** Pause between requests to a server that is loading, in milliseconds. */
 const AGAIN = 1000;
@@ -110,7 +111,8 @@ async function answer(index, body, signal) {
   const seconds = panel.seconds.toFixed(2);
   panel.end("done");
   const { completion_tokens: tokens, diffusion } = usage;
-  return `${titles[index]}: ${tokens} tokens, ${diffusion.forwards} forwards, ${seconds} s.`;
+  const cost = `${count(tokens, "token")}, ${count(diffusion.forwards, "forward")}`;
+  return `${titles[index]}: ${cost}, ${seconds} s.`;
 }
 
 /** Gives charts beside each other the same scale. */
@@ -123,6 +125,13 @@ function share(shown) {
     panel.scale = { ...scale };
     panel.redraw();
   }
+}
+
+/** Scrolls to `element` where its answer begins in the lower half of the window or below, as on a phone. */
+function bring(element) {
+  if (element.querySelector(".answer").getBoundingClientRect().top < innerHeight / 2) return;
+  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  element.scrollIntoView({ block: "start", behavior: still ? "instant" : "smooth" });
 }
 
 async function run() {
@@ -142,6 +151,7 @@ async function run() {
   at("panels").replaceChildren(...shown.map((panel) => panel.element));
   for (const panel of panels) panel.onscale = () => share(shown);
   say("Running.");
+  bring(shown[0].element);
   const told = await Promise.all(
     indices.map((index) => answer(index, bodies[index], running.signal)),
   );

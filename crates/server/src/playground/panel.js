@@ -2,13 +2,12 @@
 
 import { cursor, drawChart } from "./chart.js";
 import { drawParts } from "./parts.js";
-import { Canvas, isCommitted, laneName } from "./trace.js";
+import { Canvas, count, isCommitted, laneName } from "./trace.js";
 
 /** Duration of a step in a replay, in milliseconds. */
 const PACE = 220;
 const SHOWN = { "\n": "⏎", "\t": "⇥" };
 
-const count = (number, what) => `${number} ${what}${number === 1 ? "" : "s"}`;
 const visible = (text) =>
   text.replace(/[\n\t]/g, (found) => SHOWN[found]).replace(/^<\|(.*)\|>$/, "⟨$1⟩");
 
@@ -84,6 +83,12 @@ export class Panel {
     this.#at.copy.textContent = "Copy as curl";
     this.#at.replay.disabled = this.#at.slider.disabled = true;
     for (const part of ["cells", "chart", "tree", "rest"]) this.#at[part].replaceChildren();
+    for (const part of ["cells", "chart"]) this.#at[part].setAttribute("aria-label", "no answer yet");
+    this.#at.slider.max = this.#at.slider.value = 0;
+    this.#at.position.textContent = "0 / 0";
+    this.#at.name.title = "";
+    cancelAnimationFrame(this.#frame);
+    this.#frame = 0;
     this.#tell({});
     this.#at.answer.setAttribute("aria-busy", "true");
     this.#root.dataset.state = "running";
@@ -137,10 +142,15 @@ export class Panel {
     this.#root.dataset.state = state;
     this.#at.answer.setAttribute("aria-busy", "false");
     if (error) {
-      const param = error.param ? make("code", "", error.param) : "";
-      this.#at.error.replaceChildren(param, param && " – ", error.message);
+      // Messages begin with the field's name, where a field is at fault.
+      const { message, param } = error;
+      const begins = param && message.startsWith(param);
+      const named = begins ? [make("code", "", param), message.slice(param.length)] : [message];
+      this.#at.error.replaceChildren(...named);
       this.#at.error.hidden = false;
     }
+    // A run that failed has no cost.
+    if (state === "failed") this.#tell({});
     const steps = this.#events.length;
     this.#at.replay.disabled = this.#at.slider.disabled = steps === 0;
     this.#at.slider.max = steps;

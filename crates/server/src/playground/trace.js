@@ -1,5 +1,8 @@
 // A traced answer as data: positions and lanes, updated by its steps.
 
+/** A number with its noun. */
+export const count = (number, what) => `${number} ${what}${number === 1 ? "" : "s"}`;
+
 /** The name of a lane: the letter of its role, and its number. */
 export const laneName = (lane) => (lane.role === "refine" ? "R" : "G") + lane.id;
 
