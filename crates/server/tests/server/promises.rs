@@ -250,6 +250,17 @@ async fn older_names_of_structured_output_are_followed() {
 }
 
 #[tokio::test]
+async fn a_schema_that_is_no_json_says_why() {
+    let body = chat(json!({"guided_json": "{\"type\": \"object\",}"}));
+    let (status, _, answer) = ask(&server(), CHAT, &body).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert_eq!(
+        answer["error"]["message"],
+        "guided_json must be the text of a JSON object: trailing comma at line 1 column 19"
+    );
+}
+
+#[tokio::test]
 async fn objects_are_closed_unless_they_are_open_by_setting() {
     let schema = json!({"type": "object", "properties": {"x": {"enum": [1]}}});
     let format = |strict: bool| {

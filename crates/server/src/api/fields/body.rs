@@ -78,7 +78,7 @@ pub fn read_value<T: DeserializeOwned>(
 }
 
 /// Why a text is no JSON, and where.
-fn reason(error: &serde_json::Error) -> String {
+pub(super) fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     // The library's words for what only its source explains.
     let plain = [

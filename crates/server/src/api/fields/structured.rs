@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use text::GrammarSpec;
 
-use super::body::{read_value, required};
+use super::body::{read_value, reason, required};
 use super::promises::names;
 use super::schema::named;
 use super::types::{List, NonEmpty, Object, Required};
@@ -258,8 +258,10 @@ fn structured_outputs(members: Map<String, Value>, open: bool) -> Result<Structu
 fn schema(field: &str, given: Value, open: bool) -> Result<GrammarSpec, ApiError> {
     let schema = match given {
         Value::Object(schema) => schema,
-        Value::String(text) => serde_json::from_str(&text)
-            .map_err(|_| invalid(field, "must be the text of a JSON object"))?,
+        Value::String(text) => serde_json::from_str(&text).map_err(|error| {
+            let rest = format!("must be the text of a JSON object: {}", reason(&error));
+            invalid(field, rest)
+        })?,
         other => {
             let Object(schema) = read_value(field, other)?;
             schema
