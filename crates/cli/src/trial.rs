@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::Result;
 use engine::{Engine, Request};
 use step::{BatchOutput, Executor};
-use text::TextError;
 
 use crate::config::Config;
 use crate::exit;
@@ -17,20 +16,12 @@ use crate::names::escaped;
 const STEPS: usize = 8;
 const TEXT: &str = "Hello";
 
-/// Renders a chat with the template and runs a forward pass. A template that fails is a warning, because
-/// completions need none.
+/// Runs a forward pass over a chat, or over a text if the template cannot hold this chat.
 ///
 /// # Errors
 /// The forward pass fails: its logits are not finite, or the device does not work.
 pub fn run(loaded: &mut Loaded, config: &Config) -> Result<()> {
-    let chat = load::chat_ids(TEXT, &loaded.tokenizer);
-    if let Err(error) = &chat
-        && let Some(TextError::Render(reason)) = error.downcast_ref()
-    {
-        let reason = escaped(reason, "");
-        say!("warning: no chat will be answered, the chat template fails: {reason}");
-    }
-    let prompt = match chat {
+    let prompt = match load::chat_ids(TEXT, &loaded.tokenizer) {
         Ok(ids) => ids,
         Err(_) => loaded.tokenizer.encode(TEXT, true)?,
     };

@@ -309,14 +309,12 @@ fn a_link_that_leads_out_of_the_folder() {
 fn a_template_that_can_never_answer() {
     let folder = checkpoint("include", |_| {});
     std::fs::write(folder.join("chat_template.jinja"), "{% include 'x' %}").unwrap();
-    let server = Server::start(&["--model", folder.to_str().expect("the path is UTF-8")]);
-    let name = folder.file_name().unwrap().to_str().unwrap();
-    let body = json!({"model": name, "prompt": "a", "max_tokens": 2});
-    assert_eq!(server.client().post("/v1/completions", &body).status, 200);
-    server.signal("TERM");
-    let (_, log) = server.wait();
+    let folder = folder.to_str().expect("the path is UTF-8");
+    let output = run(&["serve", "--listen", "127.0.0.1:0", "--model", folder]);
+    let message = stderr(&output);
+    assert_eq!(output.status.code(), Some(65), "{message}");
     names(
-        &log,
-        &["warning: no chat will be answered, the chat template fails: "],
+        &message,
+        &["chat_template.jinja: line 1: ", "non-existing template 'x'"],
     );
 }
