@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use asynclane_tests::process::{Server, run, stderr};
+use asynclane_tests::process::{run, stderr};
 use serde_json::{Value, json};
 
 use crate::folder;
