@@ -178,6 +178,14 @@ fn found(path: &str, wanted: Wanted) -> Result<Cow<'_, str>> {
     Ok(Cow::Owned(found.to_string_lossy().into_owned()))
 }
 
+/// Checks that no link in `folder` leads out of it, as [`folder`] does.
+///
+/// # Errors
+/// The first link, by name.
+pub fn check_links(folder: &str) -> Result<()> {
+    links::check(Path::new(folder), None)
+}
+
 /// Whether `path` is a GGUF file; its tokenizer is in the same folder.
 pub fn is_gguf(path: &str) -> bool {
     path.ends_with(".gguf") && Path::new(path).is_file()

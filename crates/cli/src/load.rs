@@ -274,9 +274,11 @@ pub fn configured(path: &str, config: &Config) -> Result<Checkpoint> {
     let checkpoint = checkpoint.with_blocks_after_prompt(blocks);
     match config.model.lora.as_str() {
         "" => Ok(checkpoint),
-        folder => checkpoint
-            .with_lora(&Files::folder(folder))
-            .map_err(exit::refused),
+        folder => {
+            hub::check_links(folder)?;
+            let adapted = checkpoint.with_lora(&Files::folder(folder));
+            adapted.map_err(exit::refused)
+        }
     }
 }
 

@@ -166,12 +166,15 @@ impl Show<'_> {
         }
         if self.args.stats || self.args.trace {
             let tokens = f64::from(stats.emitted_tokens.max(1));
+            let forwards = match stats.forwards() {
+                1 => "1 forward".to_owned(),
+                count => format!("{count} forwards"),
+            };
             writeln!(
                 err,
-                "{} tokens, {} forwards ({} prefill, {} decode, {} refresh), {:.2} tokens per \
+                "{} tokens, {forwards} ({} prefill, {} decode, {} refresh), {:.2} tokens per \
                  forward, {:.1} positions per token, {} lanes, {} forks, {} drafts",
                 stats.emitted_tokens,
-                stats.forwards(),
                 stats.prefill_forwards,
                 stats.decode_forwards,
                 stats.refresh_forwards,

@@ -20,7 +20,9 @@ pub(super) fn check(folder: &Path, named: Option<&Path>) -> Result<()> {
     let Ok(whole) = folder.canonicalize() else {
         return Ok(());
     };
-    let entries = fs::read_dir(&whole).into_iter().flatten().flatten();
+    // Files of a model lie in its folder or in this one.
+    let folders = [whole.clone(), whole.join("additional_chat_templates")];
+    let entries = folders.iter().flat_map(fs::read_dir).flatten().flatten();
     for entry in entries {
         let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
         if !is_link || named.is_some_and(|named| named.file_name() == Some(&entry.file_name())) {
@@ -95,6 +97,11 @@ mod tests {
             check(&folder, Some(Path::new("x/chat_template.jinja"))).unwrap();
             fs::remove_file(&template).unwrap();
         }
+        let nested = folder.join("additional_chat_templates");
+        fs::create_dir(&nested).unwrap();
+        symlink("/etc/passwd", nested.join("tool_use.jinja")).unwrap();
+        let refusal = check(&folder, None).unwrap_err().to_string();
+        assert!(refusal.contains("tool_use.jinja: expected"), "{refusal}");
         fs::remove_dir_all(&root).unwrap();
     }
 }
