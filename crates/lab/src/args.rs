@@ -1,7 +1,6 @@
 //! Command-line arguments of the laboratory.
 
 mod bench;
-mod replicas;
 
 use std::path::PathBuf;
 
@@ -11,7 +10,6 @@ use cli::args::{ModelArgs, by_environment};
 use crate::problems::{Split, Task};
 
 pub use bench::{BenchArgs, BenchTarget, Candidates};
-pub use replicas::{DayArgs, DeviceArgs, EngineArgs, Policy, ReplicasArgs, RoutingArgs, Study};
 
 /// The laboratory of AsyncLane: benchmark, training of filters, problems and grades.
 #[derive(Debug, Parser)]
@@ -25,8 +23,6 @@ pub struct Cli {
 pub enum Command {
     /// Compare decoders on the demo problems: accuracy, forwards, positions, speed.
     Bench(Box<BenchArgs>),
-    /// Simulate several replicas: routing by prefixes, a day under the autoscaler.
-    Replicas(Box<ReplicasArgs>),
     /// Train the filter of the commit rule `learned_filter` for a model (Learn2PD).
     TrainFilter(Box<TrainFilterArgs>),
     /// Print problems as JSON lines, `{"task", "prompt", "answer"}`.
@@ -47,7 +43,7 @@ impl Cli {
         let model = match &mut cli.command {
             Command::Bench(args) => &mut args.model,
             Command::TrainFilter(args) => &mut args.model,
-            Command::Replicas(_) | Command::Problems(_) | Command::Grade => return Ok(cli),
+            Command::Problems(_) | Command::Grade => return Ok(cli),
         };
         model.environment = by_environment(&matches);
         Ok(cli)

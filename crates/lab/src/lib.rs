@@ -1,5 +1,5 @@
-//! The laboratory: the benchmark of decoders, simulated replicas, the problems of the demo models with
-//! their grader, and the training of filters. The served binary never links it.
+//! The laboratory: the benchmark of decoders, the problems of the demo models with their grader, and the
+//! training of filters. The served binary never links it.
 #![deny(missing_docs)]
 
 #[expect(
@@ -13,7 +13,6 @@ pub mod dataset;
 pub mod grade;
 pub mod problems;
 pub mod python;
-pub mod replicas;
 mod rng;
 pub mod train_filter;
 
@@ -29,7 +28,6 @@ pub fn main() -> ExitCode {
 fn run(arguments: Cli) -> anyhow::Result<()> {
     match arguments.command {
         Command::Bench(args) => bench::run(&args),
-        Command::Replicas(args) => replicas::run(&args),
         Command::TrainFilter(args) => train_filter::run(&args),
         Command::Problems(args) => dataset::problems(&args),
         Command::Grade => dataset::grade(),

@@ -2,7 +2,6 @@
 
 mod diffusion;
 mod ladder;
-mod replicas;
 mod serving;
 mod steps;
 
@@ -10,7 +9,6 @@ use serde::Deserialize;
 
 pub use diffusion::{Diffusion, DiffusionRow};
 pub use ladder::{Ladder, LadderRow};
-pub use replicas::{Day, DayRow, Routing, RoutingRow};
 pub use serving::{Serving, ServingRow};
 pub use steps::{StepRow, Steps};
 
@@ -40,10 +38,6 @@ pub enum Report {
     Diffusion(Diffusion),
     /// Routers in front of replicas.
     Routers(Routers),
-    /// Routing policies over simulated replicas.
-    Routing(Routing),
-    /// A simulated day under an autoscaler.
-    Day(Day),
 }
 
 /// How a result was measured.
@@ -435,7 +429,7 @@ impl Report {
             Self::Several(report) => &report.tasks,
             Self::Decoders(report) => std::slice::from_ref(&report.task),
             Self::Infill(_) | Self::Peers(_) | Self::Forward(_) => &[],
-            Self::Routers(_) | Self::Routing(_) | Self::Day(_) => &[],
+            Self::Routers(_) => &[],
             Self::Contexts(_)
             | Self::Ladder(_)
             | Self::Steps(_)

@@ -21,7 +21,6 @@ mod ladder;
 mod paired;
 mod presets;
 mod registry;
-mod replicas;
 mod routers;
 mod serving;
 mod steps;
@@ -136,8 +135,6 @@ fn table(report: &Report) -> String {
         Report::Serving(report) => serving::table(report),
         Report::Diffusion(report) => diffusion::table(report),
         Report::Routers(report) => routers::table(report),
-        Report::Routing(report) => replicas::routing(report),
-        Report::Day(report) => replicas::day(report),
     }
 }
 

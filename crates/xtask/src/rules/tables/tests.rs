@@ -136,33 +136,6 @@ fn routers_have_a_row_each_with_the_range_of_their_rounds() {
 }
 
 #[test]
-fn simulated_replicas_have_a_row_per_policy_and_per_setting() {
-    let routing = r#"{"command":"asynclane-lab replicas routing","machine":"m","users":8,
-        "systems":4,"system_tokens":100,"turns":5,"answer_tokens":32,"seconds":60,"routing":[
-        {"replicas":2,"policy":"prefix-aware","hit_rate":0.875,"tokens_per_second":2000.4,
-        "over_one":1.5,"positions_per_token":7.25,"ttft":[0.1,0.25,0.5],"imbalance":1.25}]}"#;
-    let day = r#"{"command":"asynclane-lab replicas day","machine":"m","hours":24,"peak":10.0,
-        "requests":1000,"prompt_tokens":512,"answer_tokens":128,"start_seconds":90,
-        "bounds":[2,8],"step_fill":0.85,"late_seconds":5,"day":[{"setting":"load:11",
-        "replica_hours":50.5,"most":6,"changes":[9,8],"ttft":[0.5,1.0,2.0],"late":0.25,
-        "refused":0.0}]}"#;
-    for (result, row) in [
-        (
-            routing,
-            "| 2 | prefix-aware | 87.5 % | 2000 | 1.50x | 7.2 | 0.10 / 0.25 | 1.25 |",
-        ),
-        (
-            day,
-            "| `load:11` | 50.5 | 6 | 9, 8 | 0.50 / 1.00 / 2.00 | 0.25 % | 0.00 % |",
-        ),
-    ] {
-        let empty = format!("{START}r.json -->\n{END}\n");
-        let full = rendered(&empty, &[File::new("r.json", result)]).unwrap();
-        assert!(full.contains(row), "{full}");
-    }
-}
-
-#[test]
 fn several_problem_sets_make_one_table_the_fastest_decoder_first() {
     let entry = |name: &str, end: f64, strict: f64| {
         format!(
