@@ -60,7 +60,7 @@ impl PoolLoad {
         as_count(threads.max(2))
     }
 
-    /// Whether so many jobs are stuck that the pool takes no further one.
+    /// Whether the pool takes no further job because too many are stuck.
     pub fn is_exhausted(&self) -> bool {
         self.stuck >= self.most_stuck
     }

@@ -82,7 +82,7 @@ fn request(args: &GenerateArgs, config: &Config, loaded: &Loaded, prompt: &str) 
     })
 }
 
-/// The budget beside a prompt of so many `tokens`.
+/// The budget that a prompt of `tokens` tokens leaves.
 fn budget(args: &GenerateArgs, tokens: usize, context: u32) -> Result<u32> {
     let room = u32::try_from(tokens).map_or(0, |tokens| context.saturating_sub(tokens));
     let refused = |message: String| Err(exit::failure(exit::USAGE, message));

@@ -7,8 +7,8 @@ use super::presets::{DEFAULT, WeightKind};
 use super::registry::Registry;
 use super::spec::{DecodingSpec, SpecError};
 
-/// What a decoder depends on besides the request: the weights, the operator's settings, and those that
-/// are published with the weights. Requests, the command line and the laboratory all resolve their
+/// Resolves the settings of a request: over the weights, the operator's settings, and those that are
+/// published with the weights. Requests, the command line and the laboratory all resolve their
 /// settings here, so that the same settings mean the same decoder everywhere.
 #[derive(Clone, Debug)]
 pub struct Decoders {

@@ -353,8 +353,8 @@ impl WeightKind {
         }
     }
 
-    /// The preset of a request that names none and that the rule of [`Self::default_preset`] excludes:
-    /// with a grammar or penalties.
+    /// The preset that replaces [`Self::default_preset`] in a request that names no decoder and asks for
+    /// something that the default's commit rule excludes, such as a grammar or penalties.
     pub fn plain_preset(self) -> &'static str {
         match (self.attention, self.readout) {
             (Attention::Causal, Readout::Own) => "wedlm",

@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 const BEFORE_JSON: [&str; 3] = ["%json", "%regex", "%llguidance"];
 
 /// Refuses rules with parameters (`name::_`, `name::incr(..)`), also inside of `%lark`: a few bytes of
-/// them describe so many items that their compilation, or one step, does not end. Reads a source as the
+/// them describe more items than a compilation, or one step, can work through. Reads a source as the
 /// compiler's lexer does; one that this lexer refuses is left to it.
 pub(super) fn check(source: &str) -> Result<(), String> {
     let mut at = 0;

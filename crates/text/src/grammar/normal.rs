@@ -1,5 +1,5 @@
-//! Schemas as the compiler follows them: keywords that ask for nothing go, those that it would misread are
-//! written in another way, and those that it cannot follow are left out and told by their path.
+//! Prepares a schema for the compiler: removes keywords that ask for nothing, rewrites those that the
+//! compiler would misread, and leaves out those that it cannot follow, with their paths.
 
 use llguidance::derivre::{RegexAst, RegexBuilder};
 use llguidance::regex_to_lark;
@@ -23,9 +23,8 @@ const COUNTS: [&str; 8] = [
     "maxContains",
 ];
 /// Keywords of which these values ask for nothing, as JSON.
-const NEUTRAL: [(&str, &[&str]); 12] = [
+const NEUTRAL: [(&str, &[&str]); 10] = [
     ("uniqueItems", &["false"]),
-    ("contains", &[]),
     ("not", &["false"]),
     ("propertyNames", &["true", "{}", r#"{"type":"string"}"#]),
     ("dependencies", &["{}"]),
@@ -33,7 +32,6 @@ const NEUTRAL: [(&str, &[&str]); 12] = [
     ("dependentSchemas", &["{}"]),
     ("unevaluatedItems", &["true", "{}"]),
     ("unevaluatedProperties", &["true", "{}"]),
-    ("$dynamicAnchor", &[]),
     ("$recursiveAnchor", &["false"]),
     ("if", &["true", "false", "{}"]),
 ];
@@ -78,8 +76,8 @@ pub(super) struct LeftOut {
     pub(super) reason: String,
 }
 
-/// Rewrites `schema`, whose nesting is bounded; returns what it leaves out. The rest of the schema allows
-/// every value that the schema allows.
+/// Rewrites `schema`, whose nesting is bounded; returns the keywords that it leaves out. If there are none,
+/// every value of the new schema is one of the old schema.
 pub(super) fn normalize(schema: &mut Value) -> Vec<LeftOut> {
     let mut normal = Normal {
         root: schema.clone(),
@@ -165,7 +163,7 @@ impl Normal {
         self.left_out.push(LeftOut { path, reason });
     }
 
-    /// The compiler compares numbers as doubles of which it makes 64-bit integers.
+    /// Leaves out whole numbers that the compiler would round: it reads doubles and makes 64-bit integers of them.
     fn numbers(&mut self, members: &mut Map<String, Value>) {
         let keys = [
             "const",
@@ -222,10 +220,8 @@ fn neutral(members: &mut Map<String, Value>) {
         let key = key.as_str();
         let empty = value.is_null() && !VALUES.contains(&key) && key != "enum";
         let known = NEUTRAL.iter().find(|(name, _)| *name == key);
-        let asks = known.is_none_or(|(_, values)| {
-            key != "$dynamicAnchor" && !values.contains(&&*value.to_string())
-        });
-        !empty && asks
+        let asks = known.is_none_or(|(_, values)| !values.contains(&&*value.to_string()));
+        !empty && asks && key != "$dynamicAnchor"
     });
     for key in COUNTS {
         let whole = members.get(key).and_then(Value::as_f64);
@@ -325,8 +321,8 @@ fn format(members: &mut Map<String, Value>) {
     }
 }
 
-/// Moves an exclusive whole bound towards zero's other side by 1e-15, the least distance of decimals here,
-/// where the other bound lies within one unit: the compiler would write the whole number itself.
+/// Replaces an exclusive whole bound by the next number inside it (from 0: 1e-15) where the other bound
+/// lies within one unit. The compiler would allow the whole number itself there.
 fn one_unit(members: &mut Map<String, Value>) {
     let bound = |members: &Map<String, Value>, key: &str| members.get(key).and_then(Value::as_f64);
     let (least, most) = (bound(members, "minimum"), bound(members, "maximum"));

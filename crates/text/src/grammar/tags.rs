@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::source::quoted;
+use super::source::{other_keyword, quoted};
 use super::tools::{inline, line};
 use crate::tools::{Kinds, PARAMETER, VALUE_END, resolved};
 
@@ -289,11 +289,9 @@ fn has_alternatives(pattern: &str) -> bool {
 
 /// Checks that all keywords are among `names` or say nothing about values.
 fn known(members: &Map<String, Value>, names: &[&str]) -> Result<(), String> {
-    let strange =
-        |key: &&String| !names.contains(&key.as_str()) && !NEUTRAL.contains(&key.as_str());
-    match members.keys().find(strange) {
+    match other_keyword(members, [names, &NEUTRAL]) {
         None => Ok(()),
-        Some(key) => Err(unsupported(&key.chars().take(40).collect::<String>())),
+        Some(key) => Err(unsupported(&key)),
     }
 }
 

@@ -173,7 +173,7 @@ struct SchemaType;
 
 named!(SchemaType { "json_schema" => Self });
 
-/// What a body asks for besides sampling.
+/// The fields of a body that do not concern sampling.
 struct Asked {
     chat: Conversation,
     tools: Tools,
