@@ -1,6 +1,6 @@
 //! Five hundred simultaneous clients: a third disconnect early, a tenth read byte by byte.
 
-use lab::problems::{Split, Task, generate};
+use problems::{Split, Task, generate};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use sim::SimConfig;

@@ -1,4 +1,4 @@
-//! The binaries as their users run them: arguments in, exit code, output and address out.
+//! The binary as its users run it: arguments in, exit code, output and address out.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -13,8 +13,7 @@ use crate::client::Client;
 /// The start of the line on standard error once the server accepts requests.
 const READY: &str = "ready on http://";
 
-/// The product's binary and the laboratory's.
-const BINARIES: [&str; 2] = ["asynclane", "asynclane-lab"];
+const BINARY: &str = "asynclane";
 
 /// Names another served binary than that of this test's profile: one of the release profile, whose
 /// times are held as they are.
@@ -23,7 +22,7 @@ const OTHER: &str = "SERVER_BINARY";
 /// The served binary: the one that the environment variable `SERVER_BINARY` names, else the one in
 /// the profile of this test.
 pub fn binary() -> PathBuf {
-    std::env::var_os(OTHER).map_or_else(|| folder().join(BINARIES[0]), PathBuf::from)
+    std::env::var_os(OTHER).map_or_else(|| folder().join(BINARY), PathBuf::from)
 }
 
 /// How many times longer than a release binary on an idle machine the served binary may take: more
@@ -33,23 +32,19 @@ pub fn patience() -> u32 {
     if optimized { 1 } else { 5 }
 }
 
-/// The folder with the binaries of this test's profile. They are built first if Cargo runs the test
-/// or one is missing.
+/// The folder with the binary of this test's profile. It is built first if Cargo runs the test or if it
+/// is missing.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let test = std::env::current_exe().expect("the system knows this program");
         let folder = test.ancestors().nth(2).expect("tests lie in PROFILE/deps");
-        let exist = || BINARIES.iter().all(|name| folder.join(name).exists());
+        let exists = || folder.join(BINARY).exists();
         let cargo = std::env::var_os("CARGO");
-        if cargo.is_some() || !exist() {
+        if cargo.is_some() || !exists() {
             build(&cargo.unwrap_or_else(|| "cargo".into()), folder);
         }
-        assert!(
-            exist(),
-            "{BINARIES:?} were not built in {}",
-            folder.display()
-        );
+        assert!(exists(), "{BINARY} was not built in {}", folder.display());
         folder.to_owned()
     })
 }
@@ -84,11 +79,6 @@ fn build(cargo: &std::ffi::OsStr, folder: &Path) {
 /// The served binary about to run, without the environment's settings of models and proxies.
 pub fn command(arguments: &[&str]) -> Command {
     prepared(binary(), arguments)
-}
-
-/// The laboratory's binary about to run, prepared as [`command`].
-pub fn lab_command(arguments: &[&str]) -> Command {
-    prepared(folder().join(BINARIES[1]), arguments)
 }
 
 /// Another program, prepared as [`command`].

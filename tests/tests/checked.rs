@@ -7,8 +7,8 @@ use std::path::Path;
 use asynclane_tests::run::{self, Outcome};
 use demo::checkpoint::WEDLM;
 use engine::Request;
-use lab::problems::{Split, Task, generate};
 use model::{Checkpoint, ExecutorConfig, Files, Model, ModelExecutor};
+use problems::{Split, Task, generate};
 use step::{Bias, Executor};
 use text::{Conversation, Message, Tokenizer, TokenizerFiles};
 

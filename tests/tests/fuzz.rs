@@ -36,8 +36,3 @@ fn index() {
 fn config() {
     drive(&fuzz::config::TARGET);
 }
-
-#[test]
-fn sse() {
-    drive(&fuzz::sse::TARGET);
-}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use decode::AttentionKind;
 use engine::decoding::{PRESET_NAMES, Registry, WeightKind};
-use lab::problems::{Split, Task, generate};
+use problems::{Split, Task, generate};
 use serde_json::{Value, json};
 use step::{Attention, Readout};
 

@@ -2,8 +2,7 @@
 
 use asynclane_tests::process::Server;
 use asynclane_tests::served::in_parallel;
-use lab::grade::grade;
-use lab::problems::{Problem, Split, Task, generate};
+use problems::{Problem, Split, Task, generate, grade};
 use serde_json::{Value, json};
 
 /// Problems that want a call, of each model. `AUTO_CALLS` sets another number.
@@ -63,7 +62,7 @@ fn right_calls(model: &str) {
         let choice = &answer["choices"][0];
         assert_ne!(choice["finish_reason"], "length", "{body}: {choice}");
         let output = written(&body, &choice["message"]);
-        let right = grade(problem, &output).end;
+        let right = grade(problem, &output).expect("no code runs").end;
         if !right {
             println!("{}\n  {output:?}\n  {:?}", problem.prompt, problem.answer);
         }

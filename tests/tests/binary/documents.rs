@@ -5,22 +5,16 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use asynclane_tests::process::{command, lab_command, stderr};
+use asynclane_tests::process::{command, stderr};
 use engine::decoding::{PRESETS, Registry};
 
 /// A binary, ready to run with arguments.
 type Program = fn(&[&str]) -> Command;
 
 /// The beginnings of our commands, in a fence or between backticks, and the binary that parses them.
-const OURS: [(&str, Program); 5] = [
+const OURS: [(&str, Program); 2] = [
     ("asynclane ", command),
     ("cargo run --release -- ", command),
-    ("asynclane-lab ", lab_command),
-    ("cargo run --release -p asynclane-lab -- ", lab_command),
-    (
-        "cargo run --release -p asynclane-lab --features cuda -- ",
-        lab_command,
-    ),
 ];
 
 /// The header of the table in `tests/README.md`: beginnings of fenced commands, and who runs them.

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use asynclane_tests::process::{binary, run, stderr, stdout};
-use lab::grade::grade;
+use problems::{grade, is_strict};
 
 use crate::sum;
 
@@ -12,7 +12,12 @@ fn answers_a_sum() {
     let problem = sum();
     let output = run(&["generate", &problem.prompt]);
     let answer = stdout(&output);
-    assert!(grade(&problem, answer.trim_end()).end, "{answer}");
+    assert!(
+        grade(&problem, answer.trim_end())
+            .expect("no code runs")
+            .end,
+        "{answer}"
+    );
     assert_eq!(stderr(&output), "", "nothing but the answer");
 }
 
@@ -21,7 +26,7 @@ fn reference_decoder_answers_word_for_word() {
     let problem = sum();
     let output = run(&["generate", &problem.prompt, "--decoder", "vanilla"]);
     let answer = stdout(&output);
-    assert!(grade(&problem, answer.trim_end()).strict, "{answer}");
+    assert!(is_strict(&problem, answer.trim_end()), "{answer}");
 }
 
 #[test]

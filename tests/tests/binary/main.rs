@@ -4,8 +4,10 @@
 // Reads `/proc`.
 #[cfg(target_os = "linux")]
 mod attacks;
+mod blocks;
 mod calls;
 mod canvas;
+mod counts;
 mod documents;
 mod engine_faults;
 mod families;
@@ -27,7 +29,7 @@ mod supervisor;
 mod telemetry;
 mod wedlm;
 
-use lab::problems::Problem;
+use problems::Problem;
 
 /// The word sum that documents and the playground offer to try.
 fn sum() -> Problem {

@@ -4,8 +4,7 @@ use std::path::Path;
 
 use asynclane_tests::process::Server;
 use asynclane_tests::reply::Reply;
-use lab::grade::grade;
-use lab::problems::Problem;
+use problems::{Problem, is_strict};
 use serde_json::{Value, json};
 
 /// How a command that streams begins, and one that does not.
@@ -80,7 +79,7 @@ fn the_first_command_streams_a_correct_answer() {
     body["stream_options"] = json!({"include_usage": true});
     let reply = Reply::of_events(server.client().stream(CHAT, &body));
     let text = &reply.choices[0].text;
-    assert!(grade(&problem, text).strict, "{text}");
+    assert!(is_strict(&problem, text), "{text}");
 }
 
 #[test]
@@ -91,7 +90,7 @@ fn another_decoder_answers_and_the_metrics_tell() {
     let text = answer["choices"][0]["message"]["content"].as_str().unwrap();
     let prompt = body["messages"][0]["content"].as_str().expect("a prompt");
     let problem = Problem::from_prompt(prompt).expect("a problem of the demo model");
-    assert!(grade(&problem, text).strict, "{text}");
+    assert!(is_strict(&problem, text), "{text}");
     let line = format!("\n{PLAIN}/metrics\n");
     assert!(documents().contains(&line), "a document asks for metrics");
     let scrape = server.client().metrics();
@@ -127,5 +126,5 @@ fn the_infilling_command_completes_a_valid_answer() {
     let (_, question) = question.split_once("\n\n").expect("a chat");
     let problem = Problem::from_prompt(question).expect("a problem of the demo model");
     let whole = format!("{begin}{middle}{suffix}");
-    assert!(grade(&problem, &whole).strict, "{whole}");
+    assert!(is_strict(&problem, &whole), "{whole}");
 }

@@ -3,7 +3,7 @@
 use asynclane_tests::client::{Client, Events};
 use asynclane_tests::process::Server;
 use asynclane_tests::reply::Reply;
-use lab::grade::grade;
+use problems::is_strict;
 use serde_json::{Value, json};
 
 use crate::sum;
@@ -29,7 +29,7 @@ fn streams_a_correct_answer_and_ends_on_sigterm() {
     let events = server.client().stream(CHAT, &body);
     let reply = Reply::of_events(events);
     let choice = &reply.choices[0];
-    assert!(grade(&problem, &choice.text).strict, "{}", choice.text);
+    assert!(is_strict(&problem, &choice.text), "{}", choice.text);
     assert_eq!(choice.finish_reason, "stop");
 
     server.signal("TERM");

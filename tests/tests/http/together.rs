@@ -6,7 +6,7 @@ use asynclane_tests::client::Client;
 use asynclane_tests::reply::Reply;
 use asynclane_tests::scrape::Scrape;
 use asynclane_tests::served::{MODEL, Served, in_parallel};
-use lab::problems::{Problem, Split, Task, generate};
+use problems::{Problem, Split, Task, generate};
 use serde_json::{Value, json};
 
 const STREAMS: usize = 32;
