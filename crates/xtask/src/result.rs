@@ -229,7 +229,7 @@ pub struct InfillEntry {
     pub infill_nfe_per_token: f64,
 }
 
-/// This server beside another implementation, as `tests/bench/peers` measures both.
+/// This server beside another implementation, as `tests/lab/records/peers` measures both.
 #[derive(Debug, Deserialize)]
 pub struct Peers {
     /// The command.
@@ -265,7 +265,7 @@ pub struct Peer {
     pub ratio: f64,
 }
 
-/// Forward passes with random weights, as `--example forward` and `tests/bench/peers` measure
+/// Forward passes with random weights, as `--example forward` and `tests/lab/records/peers` measure
 /// them.
 #[derive(Debug, Deserialize)]
 pub struct Forward {

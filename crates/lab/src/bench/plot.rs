@@ -208,7 +208,7 @@ mod tests {
 
     fn bench(file: &str) -> std::path::PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../../tests/bench/epyc-2-threads")
+            .join("../../tests/lab/records/epyc-2-threads")
             .join(file)
     }
 

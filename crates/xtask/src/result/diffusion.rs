@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// This server beside llama.cpp's diffusion example on one file, as `tests/bench/peers/diffusion.py`
+/// This server beside llama.cpp's diffusion example on one file, as `tests/lab/records/peers/diffusion.py`
 /// measures them.
 #[derive(Debug, Deserialize)]
 pub struct Diffusion {

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 /// Forward passes of one sequence beside llama.cpp's and PyTorch's products, as
-/// `tests/bench/peers/ladder.py` measures them. All times are medians in milliseconds.
+/// `tests/lab/records/peers/ladder.py` measures them. All times are medians in milliseconds.
 #[derive(Debug, Deserialize)]
 pub struct Ladder {
     /// The command.

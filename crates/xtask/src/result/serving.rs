@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// This server beside llama.cpp's on one file, as `tests/bench/peers/serving.py` measures them.
+/// This server beside llama.cpp's on one file, as `tests/lab/records/peers/serving.py` measures them.
 #[derive(Debug, Deserialize)]
 pub struct Serving {
     /// The command.

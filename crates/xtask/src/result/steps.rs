@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// Steps on a GPU beside PyTorch's, as `tests/bench/peers/cuda_steps.py` measures them.
+/// Steps on a GPU beside PyTorch's, as `tests/lab/records/peers/cuda_steps.py` measures them.
 #[derive(Debug, Deserialize)]
 pub struct Steps {
     /// The command.

@@ -2,7 +2,7 @@
 //! written by hand.
 //!
 //! ```text
-//! <!-- table: tests/bench/FOLDER/NAME.json -->
+//! <!-- table: tests/lab/records/FOLDER/NAME.json -->
 //! (rendered)
 //! <!-- end of table -->
 //! ```

@@ -1,7 +1,7 @@
 //! Single measured numbers in the text of a document:
 //!
 //! ```text
-//! <!-- value: tests/bench/FOLDER/NAME.json FIELD ROW -->(rendered)<!-- -->
+//! <!-- value: tests/lab/records/FOLDER/NAME.json FIELD ROW -->(rendered)<!-- -->
 //! ```
 //!
 //! FIELD is `ratio`, `strict`, `end` or `forwards`; ROW is the name of a row or of a derived
