@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Block, FnArg, ImplItem, Item, Pat, Signature, TraitItem, Type};
+use syn::{Attribute, Block, ImplItem, Item, Signature};
 
 /// The tokens and the syntax tree of one file.
 #[derive(Clone)]
@@ -27,21 +27,15 @@ pub struct Token {
     pub line: usize,
 }
 
-/// A function outside tests.
+/// A function with a body outside tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
     /// Its name.
     pub name: String,
     /// Line of the keyword `fn`, from 1.
     pub line: usize,
-    /// Lines from there to the end of the body; 1 without a body.
+    /// Lines from there to the end of the body.
     pub lines: usize,
-    /// Parameters, the receiver included.
-    pub parameters: usize,
-    /// The same with every member of a tuple counted.
-    pub arguments: usize,
-    /// Whether a trait fixes the signature.
-    pub of_trait: bool,
 }
 
 impl Syntax {
@@ -71,7 +65,7 @@ impl Syntax {
         })
     }
 
-    /// Whether the line, from 1, belongs to a test item.
+    /// True if the line, from 1, belongs to a test item.
     pub fn in_tests(&self, line: usize) -> bool {
         self.tests.iter().any(|range| range.contains(&line))
     }
@@ -107,7 +101,7 @@ fn at(span: Span, why: &impl ToString) -> (usize, String) {
 }
 
 /// Appends the tokens of a stream, brackets included.
-pub(crate) fn flatten(stream: TokenStream, tokens: &mut Vec<Token>) {
+fn flatten(stream: TokenStream, tokens: &mut Vec<Token>) {
     let token = |text: &dyn ToString, span: Span| Token {
         text: text.to_string(),
         line: span.start().line,
@@ -132,7 +126,7 @@ pub(crate) fn flatten(stream: TokenStream, tokens: &mut Vec<Token>) {
     }
 }
 
-/// Whether an attribute marks what is compiled for tests only.
+/// True if an attribute marks an item that is compiled for tests only.
 pub fn is_test(attribute: &Attribute) -> bool {
     let path = attribute.path();
     if path.is_ident("cfg") {
@@ -145,7 +139,7 @@ pub fn is_test(attribute: &Attribute) -> bool {
         .is_some_and(|last| last.ident == "test")
 }
 
-/// Whether the item is compiled for tests only.
+/// True if the item is compiled for tests only.
 pub fn is_test_item(item: &Item) -> bool {
     attributes(item).iter().any(is_test)
 }
@@ -198,78 +192,38 @@ impl<'a> Visit<'a> for Tests {
     }
 }
 
-/// Functions with their sizes.
+/// Functions with their lengths.
 #[derive(Default)]
 struct Functions {
     found: Vec<Function>,
-    of_trait: bool,
 }
 
 impl Functions {
-    fn add(&mut self, signature: &Signature, body: Option<&Block>) {
+    fn add(&mut self, signature: &Signature, body: &Block) {
         let line = signature.fn_token.span.start().line;
-        let end = body.map_or(line, |body| body.brace_token.span.close().end().line);
         self.found.push(Function {
             name: signature.ident.to_string(),
             line,
-            lines: end - line + 1,
-            parameters: signature.inputs.len(),
-            arguments: signature.inputs.iter().map(arguments).sum(),
-            of_trait: self.of_trait,
+            lines: body.brace_token.span.close().end().line - line + 1,
         });
     }
 }
 
 impl<'a> Visit<'a> for Functions {
     fn visit_item_fn(&mut self, function: &'a syn::ItemFn) {
-        let outer = std::mem::take(&mut self.of_trait);
-        self.add(&function.sig, Some(&function.block));
+        self.add(&function.sig, &function.block);
         visit::visit_item_fn(self, function);
-        self.of_trait = outer;
-    }
-
-    fn visit_item_impl(&mut self, block: &'a syn::ItemImpl) {
-        let outer = std::mem::replace(&mut self.of_trait, block.trait_.is_some());
-        visit::visit_item_impl(self, block);
-        self.of_trait = outer;
     }
 
     fn visit_impl_item_fn(&mut self, function: &'a syn::ImplItemFn) {
-        self.add(&function.sig, Some(&function.block));
+        self.add(&function.sig, &function.block);
         visit::visit_impl_item_fn(self, function);
     }
 
-    fn visit_trait_item(&mut self, item: &'a TraitItem) {
-        if let TraitItem::Fn(function) = item {
-            self.add(&function.sig, function.default.as_ref());
+    fn visit_trait_item_fn(&mut self, function: &'a syn::TraitItemFn) {
+        if let Some(body) = &function.default {
+            self.add(&function.sig, body);
         }
-        visit::visit_trait_item(self, item);
-    }
-}
-
-/// What a parameter counts: a tuple counts its members.
-fn arguments(parameter: &FnArg) -> usize {
-    match parameter {
-        FnArg::Receiver(_) => 1,
-        FnArg::Typed(typed) => in_pattern(&typed.pat).max(in_type(&typed.ty)),
-    }
-}
-
-fn in_pattern(pattern: &Pat) -> usize {
-    match pattern {
-        Pat::Tuple(tuple) => tuple.elems.iter().map(in_pattern).sum::<usize>().max(1),
-        Pat::Slice(slice) => slice.elems.len().max(1),
-        Pat::Reference(reference) => in_pattern(&reference.pat),
-        Pat::Paren(inner) => in_pattern(&inner.pat),
-        _ => 1,
-    }
-}
-
-fn in_type(written: &Type) -> usize {
-    match written {
-        Type::Tuple(tuple) => tuple.elems.iter().map(in_type).sum::<usize>().max(1),
-        Type::Reference(reference) => in_type(&reference.elem),
-        Type::Paren(inner) => in_type(&inner.elem),
-        _ => 1,
+        visit::visit_trait_item_fn(self, function);
     }
 }

@@ -120,7 +120,7 @@ mod tests {
     fn the_chosen_launches_are_nearly_the_fastest_measured() {
         let file = concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/../../tests/bench/h200/launches.json"
+            "/../../tests/lab/records/h200/launches.json"
         );
         let found: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
         let number = |of: &Value, key: &str| of[key].as_u64().unwrap() as usize;

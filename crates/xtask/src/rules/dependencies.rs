@@ -5,24 +5,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result};
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
-use crate::map::{MAP, Wall, Walls, is_of, walls};
-use crate::problem::Problem;
-use crate::repository::{File, Repository};
+use crate::map::{MAP, Wall, Walls, belongs_to, walls};
+use crate::repository::{File, Problem, Repository};
 
 /// A crate is named by its folder; its package is `asynclane-FOLDER`.
 const PREFIX: &str = "asynclane-";
+/// Crates of ours that every crate's tests may import.
+const IN_TESTS: [&str; 2] = ["sim", "demo"];
 
 /// One direct dependency.
 #[derive(Clone, Debug)]
-pub struct Edge {
+pub struct Dependency {
     /// Package name.
-    pub to: String,
-    /// Whether only tests and benchmarks use it.
+    pub name: String,
+    /// True if only tests and benchmarks use it.
     pub in_tests: bool,
 }
 
 /// Direct dependencies by package name.
-pub type Graph = BTreeMap<String, Vec<Edge>>;
+pub type Graph = BTreeMap<String, Vec<Dependency>>;
 
 /// Checks the workspace against the map.
 ///
@@ -36,31 +37,31 @@ pub fn check(repository: &Repository) -> Result<Vec<Problem>> {
         .no_deps();
     let metadata = command.exec().context("cargo metadata")?;
     let crates = repository.root.canonicalize()?.join("crates");
-    let packages = metadata.packages.iter().filter(|package| {
-        let manifest = package.manifest_path.as_std_path().canonicalize();
-        manifest.is_ok_and(|manifest| manifest.starts_with(&crates))
-    });
-    let graph = packages.map(|package| {
-        let edges = package.dependencies.iter().map(|dependency| Edge {
-            to: dependency.name.clone(),
+    let mut graph = Graph::new();
+    for package in &metadata.packages {
+        let manifest = package.manifest_path.as_std_path().canonicalize()?;
+        if !manifest.starts_with(&crates) {
+            continue;
+        }
+        let dependencies = package.dependencies.iter().map(|dependency| Dependency {
+            name: dependency.name.clone(),
             in_tests: dependency.kind == DependencyKind::Development,
         });
-        (package.name.to_string(), edges.collect())
-    });
-    Ok(match walls_of(&repository.files) {
-        Ok(walls) => {
-            let mut problems = check_graph(&walls, &graph.collect());
-            problems.extend(check_std(&walls, &repository.files));
-            problems
-        }
-        Err(problems) => problems,
-    })
+        graph.insert(package.name.to_string(), dependencies.collect());
+    }
+    let walls = match walls_of(&repository.files) {
+        Ok(walls) => walls,
+        Err(problems) => return Ok(problems),
+    };
+    let mut problems = check_graph(&walls, &graph);
+    problems.extend(check_std(&walls, &repository.files));
+    Ok(problems)
 }
 
 /// The walls of a repository with a map and a lock file.
 ///
 /// # Errors
-/// Entries of the map that mean nothing.
+/// Entries of the map without a meaning.
 pub fn walls_of(files: &[File]) -> Result<Walls, Vec<Problem>> {
     let text = |path: &str| {
         let found = files.iter().find(|file| file.path == path);
@@ -72,20 +73,21 @@ pub fn walls_of(files: &[File]) -> Result<Walls, Vec<Problem>> {
     walls(text(MAP), &foreign.map(str::to_owned).collect())
 }
 
-/// Checks a graph of direct dependencies against walls.
+/// Checks a graph of direct dependencies against walls. A package of ours without a row, such as one of
+/// the laboratory, is imported by no crate.
 pub fn check_graph(walls: &Walls, graph: &Graph) -> Vec<Problem> {
     let mut problems = Vec::new();
-    for (package, edges) in graph {
+    for (package, dependencies) in graph {
         let folder = folder(package);
-        let problem = |what| Problem::of_file("dependencies", &manifest(folder), what);
+        let problem = |message| Problem::of_file("dependencies", &manifest(folder), message);
         let Some(wall) = walls.get(folder) else {
             problems.push(problem(format!("`{folder}` has no row in {MAP}")));
             continue;
         };
-        for edge in edges.iter().filter(|edge| edge.to.starts_with(PREFIX)) {
-            let to = self::folder(&edge.to);
-            if !(wall.ours.contains(to) || (edge.in_tests && wall.ours_in_tests.contains(to))) {
-                problems.push(problem(format!("`{folder}` must not import `{to}`")));
+        for dependency in dependencies.iter().filter(|it| it.name.starts_with(PREFIX)) {
+            let name = self::folder(&dependency.name);
+            if !(wall.ours.contains(name) || (dependency.in_tests && IN_TESTS.contains(&name))) {
+                problems.push(problem(format!("`{folder}` must not import `{name}`")));
             }
         }
         for path in forbidden(graph, package, wall) {
@@ -123,12 +125,12 @@ fn forbidden(graph: &Graph, package: &str, wall: &Wall) -> Vec<String> {
     let mut open = vec![vec![package.to_owned()]];
     while let Some(path) = open.pop() {
         let last = path.last().map_or("", String::as_str);
-        let edges = graph.get(last).into_iter().flatten();
-        for edge in edges.filter(|edge| !edge.in_tests && !path.contains(&edge.to)) {
-            let longer = [&path[..], std::slice::from_ref(&edge.to)].concat();
-            if graph.contains_key(&edge.to) {
+        let dependencies = graph.get(last).into_iter().flatten();
+        for dependency in dependencies.filter(|it| !it.in_tests && !path.contains(&it.name)) {
+            let longer = [&path[..], std::slice::from_ref(&dependency.name)].concat();
+            if graph.contains_key(&dependency.name) {
                 open.push(longer);
-            } else if is_forbidden(wall, &edge.to) {
+            } else if is_forbidden(wall, &dependency.name) {
                 found.push(longer[1..].join(" > "));
             }
         }
@@ -139,7 +141,8 @@ fn forbidden(graph: &Graph, package: &str, wall: &Wall) -> Vec<String> {
 
 fn is_forbidden(wall: &Wall, name: &str) -> bool {
     let outside = |only: &Vec<String>| !only.iter().any(|one| one == name);
-    wall.only.as_ref().is_some_and(outside) || wall.never.iter().any(|never| is_of(never, name))
+    let never = wall.never.iter().any(|family| belongs_to(name, family));
+    wall.only.as_ref().is_some_and(outside) || never
 }
 
 fn folder(package: &str) -> &str {

@@ -1,64 +1,31 @@
-//! All rules. A new rule is a file here and a line in [`ALL`].
+//! All rules. A new rule is a file here and a line in [`verify`].
 
 pub mod budgets;
 pub mod dependencies;
-pub mod doctests;
-pub mod layout;
 pub mod paths;
 pub mod source;
-pub mod supply;
-pub mod tables;
+
+use std::path::Path;
 
 use anyhow::Result;
 
-use crate::problem::Problem;
-use crate::repository::Repository;
+use crate::imports::{circles, imports};
+use crate::repository::{Problem, Repository};
 
-/// A group of rules.
-#[derive(Clone, Copy)]
-pub struct Rule {
-    /// Name of the group.
-    pub name: &'static str,
-    /// Finds every violation.
-    pub check: fn(&Repository) -> Result<Vec<Problem>>,
+/// Applies all rules to the repository at `root`.
+///
+/// # Errors
+/// If the repository cannot be read or cargo does not list its packages.
+pub fn verify(root: &Path) -> Result<Vec<Problem>> {
+    let repository = Repository::load(root)?;
+    let files = &repository.files;
+    let circles = circles(&imports(files));
+    let across = circles.iter().filter(|circle| !circle.is_within_a_folder());
+    let mut problems = dependencies::check(&repository)?;
+    problems
+        .extend(across.map(|it| Problem::of_file("circles", &it.files[0], it.files.join(", "))));
+    problems.extend(budgets::check(files));
+    problems.extend(source::check(files));
+    problems.extend(paths::check(files));
+    Ok(problems)
 }
-
-/// Every group of rules.
-pub const ALL: &[Rule] = &[
-    Rule {
-        name: "dependencies",
-        check: dependencies::check,
-    },
-    Rule {
-        name: "doctests",
-        check: |repository| Ok(doctests::check(&repository.files)),
-    },
-    Rule {
-        name: "budgets",
-        check: |repository| Ok(budgets::check(&repository.files)),
-    },
-    Rule {
-        name: "source",
-        check: |repository| Ok(source::check(&repository.files)),
-    },
-    Rule {
-        name: "supply",
-        check: supply::check,
-    },
-    Rule {
-        name: "layout",
-        check: layout::check,
-    },
-    Rule {
-        name: "paths",
-        check: |repository| Ok(paths::check(repository)),
-    },
-    Rule {
-        name: "tables",
-        check: |repository| Ok(tables::check(&repository.files)),
-    },
-    Rule {
-        name: "words",
-        check: |repository| Ok(layout::words(&repository.files)),
-    },
-];

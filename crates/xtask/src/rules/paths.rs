@@ -1,60 +1,50 @@
 //! Every path that a document names exists.
 //!
-//! A path is the target of a link, or a word in backticks with a folder or a known ending. It is
-//! looked up from the document's folder, the folders above it and, in the map, `crates/`; it may
-//! also be the end of a longer path below the document's folder. `{a,b}` stands for both.
+//! A path is a word in backticks with a `/` that ends like a source, a document or a folder (`/`), or the
+//! bare name of a Rust file. It is a file or folder of the repository, or the end of a longer path.
+//! `{a,b}` stands for both. The tests of the documents in `tests` check links.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
-use crate::map::MAP;
-use crate::problem::Problem;
-use crate::repository::Repository;
+use crate::repository::{File, Problem};
 
 /// Endings of file names in the repository.
-const ENDINGS: [&str; 14] = [
-    "rs", "py", "md", "toml", "json", "html", "css", "js", "mjs", "cu", "cuh", "yaml", "yml",
-    "service",
+const ENDINGS: [&str; 12] = [
+    ".rs", ".py", ".md", ".toml", ".json", ".html", ".js", ".cu", ".cuh", ".yaml", ".yml", "/",
 ];
 
-/// Files of checkpoints and other projects, and keys of a config map.
-const FOREIGN: [&str; 5] = [
-    "config.json",
-    "tokenizer.json",
-    "llada/generate.py",
-    "full-attention.yaml",
-    "causal.yaml",
-];
+/// Paths of other projects, of build outputs and of archives.
+const FOREIGN: [&str; 4] = ["llada/generate.py", "target/", "completions/", "./"];
 
 /// One problem per path that does not exist.
-pub fn check(repository: &Repository) -> Vec<Problem> {
-    let paths = repository.paths.iter().map(String::as_str);
-    let known = known(paths);
-    let documents = repository.files.iter();
+pub fn check(files: &[File]) -> Vec<Problem> {
+    let known = known(files.iter().map(|file| file.path.as_str()));
+    let documents = files.iter().filter(|file| file.path.ends_with(".md"));
+    let documents = documents.filter(|file| file.path != "CHANGELOG.md");
     documents
-        .filter(|file| file.path.ends_with(".md") && file.path != "CHANGELOG.md")
         .flat_map(|file| check_document(&file.path, &file.text, &known))
         .collect()
 }
 
-/// All files and the folders that hold them.
-pub fn known<'a>(files: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
+/// All files and the folders that hold them, and every end of their paths.
+pub fn known<'a>(files: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
     let mut known = BTreeSet::new();
     for file in files {
-        let ends = file.match_indices('/').map(|(at, _)| at);
-        known.extend(ends.chain([file.len()]).map(|end| file[..end].to_owned()));
+        let slashes: Vec<usize> = file.match_indices('/').map(|(place, _)| place).collect();
+        for end in slashes.iter().copied().chain([file.len()]) {
+            let starts = [0].into_iter().chain(slashes.iter().map(|place| place + 1));
+            known.extend(
+                starts
+                    .filter(|start| *start < end)
+                    .map(|start| &file[start..end]),
+            );
+        }
     }
     known
 }
 
 /// The paths of one document that are not among the known ones, as problems.
-pub fn check_document(document: &str, text: &str, known: &BTreeSet<String>) -> Vec<Problem> {
-    let folder = document.rsplit_once('/').map_or("", |(folder, _)| folder);
-    let mut bases: Vec<&str> = folder
-        .match_indices('/')
-        .map(|(at, _)| &folder[..at])
-        .collect();
-    bases.extend([folder, ""]);
+pub fn check_document(document: &str, text: &str, known: &BTreeSet<&str>) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut fenced = false;
     for (number, line) in (1..).zip(text.lines()) {
@@ -62,82 +52,40 @@ pub fn check_document(document: &str, text: &str, known: &BTreeSet<String>) -> V
         if fenced {
             continue;
         }
-        let problem = |path: &str| {
-            let what = format!("`{path}` does not exist");
-            Problem::at("paths", document, number, what)
-        };
-        let dead = links(line).filter(|target| !known.contains(&join(folder, target)));
-        problems.extend(dead.map(problem));
-        let words = line.split('`').skip(1).step_by(2).flat_map(candidates);
-        for path in words.filter(|path| is_path(path, &bases, known)) {
-            let exists = |base: &&str| known.contains(&join(base, &path));
-            let of_map = document == MAP && exists(&"crates");
-            if !of_map && !bases.iter().any(exists) && !is_end(folder, &path, known) {
-                problems.push(problem(&path));
+        for path in line.split('`').skip(1).step_by(2).flat_map(paths) {
+            let plain = path.trim_start_matches("../").trim_end_matches('/');
+            if !known.contains(plain) {
+                let message = format!("`{path}` does not exist");
+                problems.push(Problem::at("paths", document, number, message));
             }
         }
     }
     problems
 }
 
-/// Whether a longer path below `folder` ends with `path`.
-fn is_end(folder: &str, path: &str, known: &BTreeSet<String>) -> bool {
-    let end = format!("/{}", path.trim_end_matches('/'));
-    let below = known.iter().filter(|known| known.starts_with(folder));
-    below.into_iter().any(|known| known.ends_with(&end))
-}
-
-/// Whether a word is meant as a path: by its ending, or by its first folder.
-fn is_path(word: &str, bases: &[&str], known: &BTreeSet<String>) -> bool {
-    let (first, rest) = word.split_once('/').unwrap_or((word, ""));
-    let ending = Path::new(word)
-        .extension()
-        .and_then(|ending| ending.to_str());
-    let named = ending.is_some_and(|ending| ENDINGS.contains(&ending));
-    let begins = !rest.is_empty() && bases.iter().any(|base| known.contains(&join(base, first)));
-    !FOREIGN.contains(&word) && first != "target" && (named || begins)
-}
-
-/// The words of a path's form that a word in backticks stands for.
-fn candidates(word: &str) -> Vec<String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./{},".contains(c);
-    let has_form =
-        word.chars().all(plain) && !word.starts_with(['/', '-']) && word.contains(['/', '.']);
-    // `FOLDER/NAME.json` stands for any such file; `.json` is an ending.
-    let placeholder = word.split(['/', '.']).any(|part| {
-        part.len() > 1 && part.chars().all(|c| c.is_ascii_uppercase()) && part != "README"
-    });
-    let is_ending = word.starts_with('.') && !word.contains('/');
-    if !has_form || (placeholder && !word.ends_with(".md")) || is_ending {
+/// The paths that a word in backticks stands for; none if it is no path.
+fn paths(word: &str) -> Vec<String> {
+    let is_sign = |c: char| c.is_ascii_alphanumeric() || "_-./{},".contains(c);
+    let has_ending = ENDINGS.iter().any(|ending| word.ends_with(ending));
+    let has_form = word.contains('/') && has_ending || word.ends_with(".rs") && word.len() > 3;
+    // `FOLDER/NAME.json` stands for any such file.
+    let is_placeholder =
+        |part: &str| part.len() > 1 && !part.contains(|c: char| !c.is_ascii_uppercase());
+    let mut parts = word
+        .split('/')
+        .map(|part| part.split('.').next().unwrap_or(part));
+    let named = !parts.any(|part| is_placeholder(part) && !["README", "SUMMARY"].contains(&part));
+    let foreign = FOREIGN.iter().any(|foreign| word.starts_with(foreign));
+    if !has_form || !named || foreign || word.starts_with(['/', '-']) || !word.chars().all(is_sign)
+    {
         return Vec::new();
     }
-    match (word.find('{'), word.find('}')) {
-        (Some(open), Some(close)) if open < close => word[open + 1..close]
-            .split(',')
-            .map(|one| [&word[..open], one.trim(), &word[close + 1..]].concat())
-            .collect(),
-        _ => vec![word.to_owned()],
-    }
-}
-
-/// Targets of links into the repository, without anchors.
-fn links(line: &str) -> impl Iterator<Item = &str> {
-    line.split("](").skip(1).filter_map(|rest| {
-        let target = rest.split_once(')')?.0.split('#').next()?;
-        let outside = target.is_empty() || target.contains(':') || target.contains(' ');
-        (!outside).then_some(target)
-    })
-}
-
-/// `path` seen from `folder`, `..` resolved.
-fn join(folder: &str, path: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in folder.split('/').chain(path.split('/')) {
-        match part {
-            "" | "." => {}
-            ".." => drop(parts.pop()),
-            part => parts.push(part),
-        }
-    }
-    parts.join("/")
+    let Some((open, rest)) = word.split_once('{') else {
+        return vec![word.to_owned()];
+    };
+    let (inner, close) = rest.split_once('}').unwrap_or((rest, ""));
+    inner
+        .split(',')
+        .map(|one| [open, one, close].concat())
+        .collect()
 }

@@ -61,7 +61,7 @@ impl Estimate {
 impl Roofline {
     /// An H200. Memory and tensor cores were measured; the cache, the latency and the time of a division
     /// are those with which the choice of launches is nearly the fastest of those measured
-    /// (`tests/bench/h200/launches.json`).
+    /// (`tests/lab/records/h200/launches.json`).
     pub const H200: Self = Self::of(132);
 
     /// A device with the rates of an H200 per multiprocessor.

@@ -61,7 +61,7 @@ pub struct ProductTile {
     /// Whether it is for products of one segment only.
     pub single: bool,
     /// Multiplications and additions per second on an H200 for which the choice of launches is nearly
-    /// the fastest of those measured (`tests/bench/h200/launches.json`); of f32 and of
+    /// the fastest of those measured (`tests/lab/records/h200/launches.json`); of f32 and of
     /// grouped rows, which are not in that file, assumed.
     pub rate: f64,
     /// Inner elements of a stage.
