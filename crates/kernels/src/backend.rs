@@ -10,7 +10,6 @@ mod canvas;
 mod counting;
 mod cpu;
 mod experts;
-mod ranks;
 mod rows;
 
 pub use accelerator::{Accelerator, DeviceKv, LayerScratch};
@@ -18,7 +17,6 @@ pub use candle::Candle;
 pub use counting::Counting;
 pub use cpu::Cpu;
 pub use experts::Experts;
-pub use ranks::{Exchanged, Rank, RankArray, RankMatrix, Ranks};
 pub use rows::Rows;
 
 use crate::attention::Visible;
@@ -66,9 +64,6 @@ pub struct Stored<'a> {
     pub dtype: WeightDtype,
     /// The operation on the product.
     pub epilogue: Epilogue,
-    /// Consecutive parts of the rows, each divided evenly where several ranks hold the model
-    /// ([`Ranks`]); empty if the matrix is never divided. Other backends ignore it.
-    pub parts: &'a [usize],
 }
 
 /// Numbers to be stored, such as the weights of a norm.
@@ -78,8 +73,6 @@ pub struct StoredVector<'a> {
     pub count: usize,
     /// The numbers; empty if weights are only counted.
     pub numbers: &'a [f32],
-    /// As [`Stored::parts`]; empty if every rank holds all numbers.
-    pub parts: &'a [usize],
 }
 
 /// Where weights are stored. Each method takes one kind of weight, as f32 or blocks, and stores it in
@@ -136,11 +129,6 @@ pub trait Storage: Send + Sync {
 
     /// Bytes of this process's memory that the stored weights take.
     fn bytes(&self) -> u64;
-
-    /// Number of ranks among which heads and the outputs of matrices are divided, at least 1.
-    fn ranks(&self) -> usize {
-        1
-    }
 }
 
 /// What an array holds.

@@ -30,9 +30,9 @@ mod sync;
 
 pub use attention::{AttentionSegment, PagedAttention, Visible};
 pub use backend::{
-    Accelerator, ArrayKind, Attention, Backend, Candle, Counting, Cpu, DeviceKv, Exchanged,
-    ExpertRows, Experts, Head, Host, LayerScratch, Mixture, Norm, Numbers, Pass, Rank, RankArray,
-    RankMatrix, Ranks, Rows, ScoredRange, Selection, Storage, Stored, StoredVector, Table,
+    Accelerator, ArrayKind, Attention, Backend, Candle, Counting, Cpu, DeviceKv, ExpertRows,
+    Experts, Head, Host, LayerScratch, Mixture, Norm, Numbers, Pass, Rows, ScoredRange, Selection,
+    Storage, Stored, StoredVector, Table,
 };
 pub use blocks::{BlockRows, BlockType};
 pub use cache::{CopyPages, KvDtype, KvSizes, Pool, WriteRows};

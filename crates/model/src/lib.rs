@@ -39,11 +39,11 @@ pub use filter::FilterWeights;
 pub use geometry::Geometry;
 pub use gguf::TokenizerJson;
 pub use info::{CanvasInfo, ExpertInfo, ModelInfo};
+pub use kernels::Accelerator;
 pub use kernels::device::{
     Check, Device, DeviceLimits, Division, GAP, LaunchCost, LaunchTime, MatrixFormat,
     ProductLaunch, ProductSizes, Roofline, SelftestSizes, floor as step_floor,
 };
-pub use kernels::{Accelerator, Exchanged, Ranks};
 pub use kernels::{Candle, Cpu, Host, KvDtype, TileSupport, WeightDtype};
 pub use kernels::{Profile, Stage};
 pub use memory::Memory;

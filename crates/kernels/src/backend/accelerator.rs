@@ -217,7 +217,6 @@ impl Storage for Accelerator {
             bias,
             dtype,
             epilogue,
-            ..
         } = matrix;
         let Numbers::Floats(weight) = numbers else {
             bail!("no CUDA kernels for blocks");

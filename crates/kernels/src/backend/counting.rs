@@ -98,7 +98,6 @@ mod tests {
                 bias: Some(&bias),
                 dtype,
                 epilogue,
-                parts: &[],
             };
             assert!(on.matrix(matrix).is_ok());
         }
@@ -111,7 +110,6 @@ mod tests {
         let vector = StoredVector {
             count: 9,
             numbers: &of(9),
-            parts: &[],
         };
         assert!(on.vector(vector).is_ok());
         let spec = AngleSpec {
@@ -143,7 +141,6 @@ mod tests {
             bias: None,
             dtype: WeightDtype::F32,
             epilogue: Epilogue::SiluGate,
-            parts: &[],
         };
         assert!(Counting::default().matrix(matrix).is_err());
     }

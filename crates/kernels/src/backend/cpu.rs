@@ -65,7 +65,6 @@ impl Storage for Cpu {
             bias,
             dtype,
             epilogue,
-            ..
         } = matrix;
         let (rows, k) = shape;
         let stored = match numbers {

@@ -109,7 +109,7 @@ fn equals_plain_loops_on_every_instruction_set() {
     }
 }
 
-/// A column's bits do not depend on the matrix that it is a column of: ranks have some columns each.
+/// A column's bits do not depend on the matrix that it is a column of.
 #[test]
 fn columns_have_the_same_bits_in_a_narrower_matrix() {
     let (m, n, k) = (5, 96, 130);

@@ -45,7 +45,6 @@ impl<S: Storage> Loader<'_, S> {
             bias: None,
             dtype,
             epilogue: Epilogue::None,
-            parts: &[],
         };
         let besides = floats(2 * d.saturating_mul(vocab));
         let soft = self.stored(self.names.embedding, soft, besides)?;
@@ -64,7 +63,6 @@ impl<S: Storage> Loader<'_, S> {
         self.vector(StoredVector {
             count,
             numbers: &numbers,
-            parts: &[],
         })
     }
 }

@@ -37,7 +37,6 @@ impl<S: Storage> Loader<'_, S> {
             bias: None,
             dtype: self.weights.dtype,
             epilogue: Epilogue::None,
-            parts: &[],
         };
         self.stored(&name, matrix, besides)
     }
@@ -70,7 +69,6 @@ impl<S: Storage> Loader<'_, S> {
             bias: bias.as_deref(),
             dtype: self.weights.dtype,
             epilogue: Epilogue::None,
-            parts: &[],
         };
         self.whole(&head.name, &held, matrix, besides)
     }

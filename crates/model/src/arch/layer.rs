@@ -10,17 +10,17 @@ impl<S: Storage> Loader<'_, S> {
     pub(super) fn block(&mut self, number: usize) -> Result<Block<S>, LoadError> {
         let (spec, names) = (self.spec, self.names);
         let info = &spec.info;
-        let (inner, kv) = (info.heads * info.head_width, info.groups * info.head_width);
+        let inner = info.heads * info.head_width;
         let of = |tensor: &str| format!("{}.{number}.{tensor}", names.layers);
         let attention_norm = self.norm(of(names.attention_norm))?;
         let qkv = self.qkv(number);
-        let qkv = self.fused(info.width, &qkv, Epilogue::None, &[inner, kv, kv])?;
+        let qkv = self.fused(info.width, &qkv, Epilogue::None)?;
         let out = Matrix {
             name: of(names.attention_out),
             rows: info.width,
             bias: spec.out_bias,
         };
-        let out = self.fused(inner, &[out], Epilogue::None, &[info.width])?;
+        let out = self.fused(inner, &[out], Epilogue::None)?;
         let head_norms = match spec.head_norms {
             true => Some(self.head_norms(names.head_norms.map(of))?),
             false => None,
@@ -77,11 +77,9 @@ impl<S: Storage> Loader<'_, S> {
                 .tensor(&format!("{name}.weight"), &[info.head_width])?;
             all.extend(one.repeat(count));
         }
-        let parts = [info.heads, info.groups].map(|count| count * info.head_width);
         self.vector(StoredVector {
-            count: parts.iter().sum(),
+            count: (info.heads + info.groups) * info.head_width,
             numbers: &all,
-            parts: &parts,
         })
     }
 
@@ -113,8 +111,8 @@ impl<S: Storage> Loader<'_, S> {
         };
         let [gate, up, down] = self.names.gated;
         let (gate, up, down) = (matrix(gate, width), matrix(up, width), matrix(down, d));
-        let gate_up = self.fused(d, &[gate, up], self.spec.gate, &[width; 2])?;
-        let down = self.fused(width, &[down], Epilogue::None, &[d])?;
+        let gate_up = self.fused(d, &[gate, up], self.spec.gate)?;
+        let down = self.fused(width, &[down], Epilogue::None)?;
         Ok([gate_up, down])
     }
 }

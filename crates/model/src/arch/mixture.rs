@@ -35,7 +35,6 @@ impl<S: Storage> Loader<'_, S> {
             bias: None,
             dtype: WeightDtype::F32,
             epilogue: Epilogue::None,
-            parts: &[],
         };
         let gate = self.stored(&name, gate, floats(shape.0.saturating_mul(shape.1)))?;
         let block = match info.attention {

@@ -17,7 +17,6 @@ mod mixture;
 mod moe;
 mod names;
 mod qwen;
-mod ranks;
 mod shared_heads;
 mod stacked;
 mod tensors;
@@ -103,7 +102,6 @@ pub(crate) fn load<S: Storage>(
     weights: &mut Weights,
 ) -> Result<(Decoder<S>, ModelInfo), LoadError> {
     let (spec, names) = read(config, weights)?;
-    ranks::check(&spec, storage.ranks())?;
     let loader = Loader {
         storage,
         weights: &mut *weights,

@@ -50,7 +50,6 @@ impl<S: Storage> Loader<'_, S> {
             bias: None,
             dtype: self.weights.dtype,
             epilogue: Epilogue::None,
-            parts: &[],
         };
         self.whole(&query, &held, matrix, besides)
     }
@@ -82,7 +81,6 @@ impl<S: Storage> Loader<'_, S> {
         self.vector(StoredVector {
             count: (heads + 2 * groups) * head_width,
             numbers: &all,
-            parts: &[],
         })
     }
 }

@@ -19,7 +19,6 @@ impl<S: Storage> Loader<'_, S> {
         self.vector(StoredVector {
             count: d,
             numbers: &scale,
-            parts: &[],
         })
     }
 
@@ -40,7 +39,6 @@ impl<S: Storage> Loader<'_, S> {
             // Routers compute in f32 for every dtype.
             dtype: WeightDtype::F32,
             epilogue: Epilogue::None,
-            parts: &[],
         };
         let gate = self.stored(&gate, matrix, floats(count.saturating_mul(d)))?;
         let scales = format!("{prefix}.router.per_expert_scale");
@@ -80,7 +78,6 @@ impl<S: Storage> Loader<'_, S> {
                 bias: None,
                 dtype: self.weights.dtype,
                 epilogue,
-                parts: &[],
             };
             self.stored(name, matrix, floats(size.saturating_mul(count)))
         });

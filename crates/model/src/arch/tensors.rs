@@ -14,14 +14,12 @@ pub(super) struct Matrix {
 }
 
 impl<S: Storage> Loader<'_, S> {
-    /// Several matrices over the same input of width `k` as one, stacked in order. `parts` are those of
-    /// [`Stored::parts`].
+    /// Several matrices over the same input of width `k` as one, stacked in order.
     pub(super) fn fused(
         &mut self,
         k: usize,
         matrices: &[Matrix],
         epilogue: Epilogue,
-        parts: &[usize],
     ) -> Result<S::Matrix, LoadError> {
         let rows = matrices.iter().map(|m| m.rows).sum::<usize>();
         let biased = matrices.iter().any(|m| m.bias);
@@ -44,7 +42,6 @@ impl<S: Storage> Loader<'_, S> {
             bias,
             dtype: self.weights.dtype,
             epilogue,
-            parts,
         };
         self.whole(name, &held, matrix, besides)
     }
@@ -97,7 +94,6 @@ impl<S: Storage> Loader<'_, S> {
         self.vector(StoredVector {
             count: d,
             numbers: &numbers,
-            parts: &[],
         })
     }
 

@@ -99,7 +99,7 @@ impl Lora {
     }
 
     /// Adds `scale B A` to the elements of a matrix `[rows, columns]`, sums of products in f32 in the order
-    /// of ranks. Other tensors stay as they are.
+    /// of the rows of A. Other tensors stay as they are.
     pub(super) fn merge(
         &self,
         name: &str,

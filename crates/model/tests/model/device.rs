@@ -2,7 +2,6 @@
 
 mod canvas;
 mod memory;
-mod ranks;
 
 use crate::backends::{PAGES, batch, shapes};
 use crate::common::{Noise, Store, Tiny, execute, push, row};

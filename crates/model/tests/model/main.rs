@@ -44,7 +44,6 @@ mod padding;
 #[cfg(test)]
 mod parity;
 #[cfg(test)]
-mod ranks;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]
