@@ -277,9 +277,8 @@ impl Inputs {
         let index = self.tokens.len();
         let slots = (last - first) * bounds.page_size;
         let visible = Visible {
-            begin: row.begin.get(),
-            end: row.visible_end.get(),
             beyond: row.beyond,
+            ..Visible::prefix(row.visible_end.get())
         };
         let (slot, reach) = (row.slot.index(), visible.reach());
         if row.token as usize >= bounds.tokens {

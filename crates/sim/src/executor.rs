@@ -187,7 +187,7 @@ impl SimExecutor {
         let contents = self.kv.contents(rows, table);
         let mut filled = None;
         for row in rows.iter().filter(|row| row.score.is_wanted()) {
-            let visible = (row.begin, row.visible_end, row.beyond);
+            let visible = (row.visible_end, row.beyond);
             if filled != Some(visible) {
                 let known = self.kv.known(table, row);
                 self.context.fill(&self.text, known);

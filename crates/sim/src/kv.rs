@@ -245,11 +245,9 @@ fn reach(rows: &[Row]) -> Slot {
 /// Sum over the slots that a row sees.
 pub(crate) fn seen(sums: &Sums, row: &Row) -> u64 {
     let upto = |slot: Slot| sums[slot.index()];
-    let begin = row.begin.min(row.visible_end);
-    let range = upto(row.visible_end).wrapping_sub(upto(begin));
     let beyond = row.visible_end.to(row.reach()).iter();
     let beyond = beyond.filter(|slot| row.sees(*slot));
-    beyond.fold(range, |sum, slot| {
+    beyond.fold(upto(row.visible_end), |sum, slot| {
         sum.wrapping_add(upto(slot.next()).wrapping_sub(upto(slot)))
     })
 }

@@ -1,10 +1,9 @@
 //! The contract of one forward pass: plain data between the engine and the model.
 //!
-//! A [`Batch`] consists of segments, one per page table, whose rows lie packed without padding. Per
-//! layer the
-//! executor first writes every row's K/V to its slot, then every row attends to the slots of its
-//! segment that [`Row::sees`] names. `visible_end` alone expresses full, block-causal and causal
-//! attention, `begin` adds windows, `beyond` trees and verifier rows: no mask tensor exists.
+//! A [`Batch`] consists of segments, one per page table, whose rows lie packed without padding. In each
+//! layer the executor first writes every row's K/V to its slot, then every row attends to the slots of
+//! its segment that [`Row::sees`] names. `visible_end` alone expresses full, block-causal and causal
+//! attention, `beyond` adds trees and verifier rows: no mask tensor exists.
 #![deny(missing_docs)]
 
 use std::ops::Range;
@@ -60,10 +59,9 @@ pub struct Row {
     /// Slot of the segment's page table that this row's K/V is written to: slot `s` lies in
     /// the table's page `s / page_size` at index `s % page_size`.
     pub slot: Slot,
-    /// First slot of the range that the row attends to; 0 but for layers with a window.
-    pub begin: Slot,
-    /// The row attends to the slots `[begin, visible_end)` of its segment; its own slot need not be
-    /// among them. Every slot below [`Row::reach`] was written, by this pass or an earlier one.
+    /// The row attends to the slots `[0, visible_end)` of its segment; its own slot need not be among
+    /// them. Every slot below [`Row::reach`] was written, by this pass or an earlier one. Layers with a
+    /// window narrow the range themselves.
     pub visible_end: Slot,
     /// For every set bit `b`, the row attends to slot `visible_end + b` too: the ancestors of a
     /// node in a tree of up to 64 drafts, or the own slot of a verifier row (S2D2,
@@ -98,7 +96,6 @@ impl Row {
             token,
             position,
             slot,
-            begin: Slot::ZERO,
             visible_end,
             beyond: 0,
             ask: token,
@@ -113,7 +110,7 @@ impl Row {
     pub const fn sees(&self, slot: Slot) -> bool {
         let (slot, end) = (slot.get(), self.visible_end.get());
         if slot < end {
-            return slot >= self.begin.get();
+            return true;
         }
         let bit = slot - end;
         bit < u64::BITS && self.beyond >> bit & 1 == 1
@@ -128,7 +125,7 @@ impl Row {
 
     /// Whether the row sees all slots below [`Row::reach`].
     pub const fn sees_prefix(&self) -> bool {
-        self.begin.get() == 0 && self.beyond == 0
+        self.beyond == 0
     }
 }
 

@@ -151,7 +151,7 @@ fn memory_and_presets_of_a_model_are_printed() {
     assert_eq!(said(&text_int8, pages), "25890 of 16 slots per GiB");
     let presets = said(&text, "presets");
     assert!(
-        presets.starts_with("balanced (default), fast, quality"),
+        presets.starts_with("balanced (default), fast, asynclane"),
         "{presets}"
     );
     assert!(!presets.contains("wedlm"), "{presets}");

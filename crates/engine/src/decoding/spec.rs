@@ -93,6 +93,10 @@ impl DecodingSpec {
             let message = format!("is not known{hint}; known are {}", known.join(", "));
             return Err(error(name, SpecFault::Unknown, message));
         };
+        let value = match value {
+            Value::Name(text) if name == "preset" => Value::Name(presets::current(text)),
+            other => other,
+        };
         let checked = field.kind.check(value).map_err(|mismatch| {
             let (fault, found) = match mismatch {
                 Mismatch::Type { found } => (SpecFault::Type, found),

@@ -32,7 +32,6 @@ fn every_preset_resolves() {
     let labels = [
         ("balanced", "asynclane+entropy_bound+fused"),
         ("fast", "asynclane+entropy_bound+fused"),
-        ("quality", "asynclane+entropy_bound+fused"),
         ("asynclane", "asynclane+threshold+fused"),
         ("asynclane_paper", "asynclane+threshold+snapshot"),
         ("vanilla", "block_wise+top_k+none"),
@@ -69,6 +68,9 @@ fn every_preset_resolves() {
     let names: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
     assert_eq!(names, PRESET_NAMES);
     assert!(PRESETS.iter().all(|preset| !preset.summary.is_empty()));
+    // A former name is accepted and shown nowhere.
+    assert_eq!(decoding("quality"), decoding("balanced"));
+    assert!(!PRESET_NAMES.contains(&"quality"));
 }
 
 /// AsyncLane §3, defaults: spelled out once.

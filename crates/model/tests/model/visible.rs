@@ -59,20 +59,11 @@ fn tree() -> Vec<Row> {
     rows
 }
 
-/// A window of five slots.
-fn window() -> Vec<Row> {
-    let windowed = |row: Row| Row {
-        begin: Slot::new(row.visible_end.get().saturating_sub(5)),
-        ..row
-    };
-    committed().into_iter().map(windowed).collect()
-}
-
 #[test]
-fn verifiers_trees_and_windows_equal_the_reference() {
+fn verifiers_and_trees_equal_the_reference() {
     for (seed, groups) in [(1, 4), (2, 2)] {
         let tiny = Tiny::new(seed, &json!({"n_kv_heads": groups}));
-        for rows in [verified(), tree(), window()] {
+        for rows in [verified(), tree()] {
             let slots = 0..rows.len();
             let inputs: Vec<_> = rows
                 .iter()
