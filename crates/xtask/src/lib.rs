@@ -4,7 +4,6 @@
 //! run reports all of them.
 #![deny(missing_docs)]
 
-pub mod compare;
 pub mod imports;
 pub mod map;
 mod repository;
