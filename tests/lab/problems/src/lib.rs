@@ -5,12 +5,10 @@ mod calls;
 mod drills;
 mod grade;
 mod lists;
-mod puzzles;
 mod python;
 mod rng;
 mod snippets;
 mod sums;
-mod waiting_line;
 mod wording;
 
 use std::fmt;
@@ -36,11 +34,6 @@ pub enum Task {
     Lists,
     /// A conversation with functions: a call, an answer after a call, or an answer without one.
     Calls,
-    /// A waiting line of customers that changes.
-    #[serde(rename = "waiting_line")]
-    WaitingLine,
-    /// A Latin square or a small Sudoku.
-    Puzzles,
 }
 
 impl Task {
@@ -49,9 +42,6 @@ impl Task {
     pub const ALL: [Task; 3] = [Task::Sums, Task::Snippets, Task::Lists];
     /// The families of the demo models; the prompts of calls are conversations.
     pub const EVERY: [Task; 4] = [Task::Sums, Task::Snippets, Task::Lists, Task::Calls];
-    /// The families of ParallelBench (arXiv 2510.04767), for other models: the demo models have not been
-    /// trained on them.
-    pub const PARALLEL: [Task; 2] = [Task::WaitingLine, Task::Puzzles];
 
     /// The family's name in arguments, files and tables.
     pub fn name(self) -> &'static str {
@@ -60,8 +50,6 @@ impl Task {
             Task::Snippets => "snippets",
             Task::Lists => "lists",
             Task::Calls => "calls",
-            Task::WaitingLine => "waiting_line",
-            Task::Puzzles => "puzzles",
         }
     }
 }
@@ -76,10 +64,9 @@ impl FromStr for Task {
     type Err = UnknownName;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let expected = "sums, snippets, lists, calls, waiting_line or puzzles";
+        let expected = "sums, snippets, lists or calls";
         Task::EVERY
             .into_iter()
-            .chain(Task::PARALLEL)
             .find(|task| task.name() == name)
             .ok_or_else(|| UnknownName::new("task", expected, name))
     }
@@ -169,8 +156,6 @@ pub(crate) enum Facts {
     Snippets(snippets::Snippet),
     Lists(lists::List),
     Calls(Box<calls::Dialogue>),
-    WaitingLine(waiting_line::WaitingLine),
-    Puzzles(puzzles::Puzzle),
 }
 
 impl Facts {
@@ -180,8 +165,6 @@ impl Facts {
             Facts::Snippets(snippet) => snippet.wording(),
             Facts::Lists(list) => list.wording(),
             Facts::Calls(dialogue) => dialogue.wording(),
-            Facts::WaitingLine(line) => line.wording(),
-            Facts::Puzzles(puzzle) => puzzle.wording(),
         }
     }
 
@@ -192,8 +175,6 @@ impl Facts {
             Facts::Snippets(snippet) => snippet.ends_right(output)?,
             Facts::Lists(list) => list.ends_right(output),
             Facts::Calls(dialogue) => dialogue.ends_right(output)?,
-            Facts::WaitingLine(line) => line.ends_right(output),
-            Facts::Puzzles(puzzle) => puzzle.ends_right(output),
         })
     }
 
@@ -203,8 +184,6 @@ impl Facts {
             Task::Snippets => Facts::Snippets(snippets::Snippet::draw(rng)),
             Task::Lists => Facts::Lists(lists::List::draw(rng)),
             Task::Calls => Facts::Calls(Box::new(calls::Dialogue::draw(rng))),
-            Task::WaitingLine => Facts::WaitingLine(waiting_line::WaitingLine::draw(rng)),
-            Task::Puzzles => Facts::Puzzles(puzzles::Puzzle::draw(rng)),
         }
     }
 
@@ -216,8 +195,6 @@ impl Facts {
             Task::Calls => calls::Dialogue::parse(prompt)
                 .map(Box::new)
                 .map(Facts::Calls),
-            Task::WaitingLine => waiting_line::WaitingLine::parse(prompt).map(Facts::WaitingLine),
-            Task::Puzzles => puzzles::Puzzle::parse(prompt).map(Facts::Puzzles),
         }
     }
 
@@ -227,8 +204,6 @@ impl Facts {
             Facts::Snippets(snippet) => snippet.prompt(),
             Facts::Lists(list) => list.prompt(),
             Facts::Calls(dialogue) => dialogue.prompt(),
-            Facts::WaitingLine(line) => line.prompt(),
-            Facts::Puzzles(puzzle) => puzzle.prompt(),
         }
     }
 }
@@ -238,7 +213,6 @@ impl Problem {
     pub fn from_prompt(prompt: &str) -> Option<Self> {
         let (task, facts) = Task::EVERY
             .into_iter()
-            .chain(Task::PARALLEL)
             .find_map(|task| Some((task, Facts::parse(task, prompt)?)))?;
         // The family parsers read words and numbers; comparing the whole prompt checks the rest.
         if facts.prompt() != prompt {
@@ -286,7 +260,7 @@ mod tests {
     /// A valid wording passes the judgement of the end too, for snippets by running it.
     #[test]
     fn what_is_strictly_right_ends_right() {
-        for task in Task::EVERY.into_iter().chain(Task::PARALLEL) {
+        for task in Task::EVERY.into_iter() {
             for problem in generate(task, Split::Eval, 8, 200) {
                 let right = problem.facts.ends_right(&problem.answer);
                 assert!(right.expect("python3 runs"), "{problem:?}");

@@ -50,8 +50,8 @@ pub struct BenchArgs {
         default_value = "vanilla fast_dllm_dual_published fast_dllm_dual asynclane_paper asynclane balanced"
     )]
     pub decoders: String,
-    /// Problem families, separated by commas: sums, snippets, lists, calls, and ParallelBench's
-    /// waiting_line and puzzles. `all` stands for the first three.
+    /// Problem families, separated by commas: sums, snippets, lists, calls. `all` stands for the first
+    /// three.
     #[arg(long, default_value = "sums")]
     pub task: String,
     /// Held-out problems per family.

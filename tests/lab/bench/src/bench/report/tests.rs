@@ -135,8 +135,7 @@ fn what_is_saved_is_read_back() {
 /// The presets follow the measured comparison, set by set, and nothing else.
 #[test]
 fn tuned_presets_are_what_the_comparison_derives() {
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../records/epyc-2-threads/presets.json");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../records/epyc-2-threads/presets.json");
     let report = Report::load(&path).unwrap();
     let derived = overall::derived(&report.tasks);
     let decoding = |name: &str| DecodingSpec::parse(name).unwrap().resolve().unwrap();
