@@ -27,7 +27,7 @@ use axum::response::{IntoResponse, Response};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, CorsLayer};
 
-use self::chat::Chat;
+use self::chat::ChatCompletions;
 use self::completions::Completions;
 use self::messages::{Messages, envelope};
 use self::responses::Responses;
@@ -42,7 +42,7 @@ use crate::state::AppState;
 fn generating() -> [Route; 5] {
     [
         Route::of::<Completions>(),
-        Route::of::<Chat>(),
+        Route::of::<ChatCompletions>(),
         Route::of::<Responses>(),
         Route::of::<Messages>(),
         Route::of::<Trace>(),

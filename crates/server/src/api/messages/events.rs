@@ -41,7 +41,7 @@ impl WriteEvents for Writer {
 
     fn delta(&mut self, delta: &Delta, _: &Delivery, frame: &mut String) {
         let mut events = Vec::new();
-        self.blocks.take(delta.said(), &mut events);
+        self.blocks.take(delta.parts(), &mut events);
         if let Some(end) = self.facts.stop(delta) {
             self.end = Some(end);
         }

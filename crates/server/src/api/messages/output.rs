@@ -2,10 +2,10 @@
 
 use engine::FinishReason;
 use serde_json::{Value, json};
+use text::Part;
 
 use crate::pipeline::assemble::Delta;
 use crate::pipeline::deliver::Answer;
-use crate::pipeline::parts::Part;
 use crate::pipeline::usage::Usage;
 
 /// The facts of an answer that do not change.

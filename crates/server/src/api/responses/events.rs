@@ -60,7 +60,7 @@ impl WriteEvents for Writer {
     fn delta(&mut self, delta: &Delta, _: &Delivery, frame: &mut String) {
         self.reason = self.reason.or(delta.finish);
         let mut events = Vec::new();
-        self.items.take(delta.said(), &mut events);
+        self.items.take(delta.parts(), &mut events);
         self.events(events, frame);
     }
 

@@ -4,9 +4,9 @@ use engine::FinishReason;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use text::Part;
 
 use crate::pipeline::deliver::Answer;
-use crate::pipeline::parts::Part;
 use crate::pipeline::usage::Usage;
 
 /// What the answer repeats of its request.
