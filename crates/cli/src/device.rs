@@ -47,8 +47,8 @@ pub struct Placed {
 /// # Errors
 /// `cuda` without a device or without kernels for the model.
 pub fn chosen(config: &Config, checkpoint: &mut Checkpoint) -> Result<Option<Device>> {
-    let choice = config.device()?;
-    if config.backend()? == BackendChoice::Candle {
+    let choice = *config.model.device;
+    if *config.model.backend == BackendChoice::Candle {
         return Ok(None);
     }
     if choice == DeviceChoice::Cpu || (choice == DeviceChoice::Auto && !Device::BUILT) {
@@ -83,10 +83,11 @@ fn unfit(
     checkpoint: &mut Checkpoint,
     found: fit::Found<'_>,
 ) -> Result<Option<String>> {
-    let dtype = config.dtype()?;
+    let dtype = *config.model.dtype;
     let info = checkpoint.survey(dtype).map_err(exit::refused)?.info;
     let other = config
-        .kv_dtype()?
+        .engine
+        .kv_dtype
         .filter(|kv| DeviceModel::kv_dtype(&info) != Some(*kv));
     match (DeviceModel::unfit(&info), other) {
         (None, Some(kv)) => Ok(Some(format!(
@@ -119,7 +120,7 @@ fn settled(choice: DeviceChoice, reason: Option<String>) -> Result<bool> {
 /// # Errors
 /// A model that cannot be loaded; too little memory.
 pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Result<Placed> {
-    let checkpoint = checkpoint.with_dtype(config.dtype()?);
+    let checkpoint = checkpoint.with_dtype(*config.model.dtype);
     let (checkpoint, bar) = progress::shown(checkpoint);
     let refused = |error: LoadError| match device.lost() {
         Some(_) => exit::failure(exit::DEVICE, format!("the device failed: {error}")),

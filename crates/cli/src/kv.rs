@@ -55,7 +55,7 @@ pub fn sizes(config: &Config, info: &ModelInfo) -> Result<ExecutorConfig> {
     let page = info.kv_bytes_per_position() as u64 * u64::from(config.engine.page_size);
     let needed = longest(config, info).div_ceil(config.engine.page_size);
     let default = cpu_default(u64::from(needed) * page);
-    let bytes = config.kv_bytes()?.unwrap_or(default);
+    let bytes = config.engine.kv_memory.unwrap_or(default);
     let pages = u32::try_from(bytes / page.max(1)).unwrap_or(u32::MAX);
     if pages < needed {
         return Err(too_little(config, info, u64::from(needed) * page));
@@ -69,9 +69,13 @@ pub fn sizes(config: &Config, info: &ModelInfo) -> Result<ExecutorConfig> {
 
 /// The error of a KV memory that is smaller than the `needed` bytes of one sequence.
 pub fn too_little(config: &Config, info: &ModelInfo, needed: u64) -> anyhow::Error {
-    let found = match config.kv_bytes() {
-        Ok(None) => format!("{} ({})", config.engine.kv_memory, memory::size(CPU_KV)),
-        _ => config.engine.kv_memory.clone(),
+    let found = match *config.engine.kv_memory {
+        None => format!(
+            "{} ({})",
+            config.engine.kv_memory.as_str(),
+            memory::size(CPU_KV)
+        ),
+        Some(_) => config.engine.kv_memory.as_str().to_owned(),
     };
     let message = format!(
         "engine.kv_memory: expected at least {} KiB for one sequence of {} positions \
@@ -90,7 +94,7 @@ mod tests {
     fn by_default_a_sequence_of_full_length_fits() {
         assert_eq!(cpu_default(1 << 20), CPU_KV);
         assert_eq!(cpu_default(4 << 30), 4 << 30);
-        // Of a context that nobody fills at once, the user says how much is wanted.
+        // A context that few requests fill gets the default; `--kv-memory` asks for more.
         assert_eq!(cpu_default(30 << 30), CPU_KV);
     }
 }

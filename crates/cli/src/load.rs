@@ -85,7 +85,7 @@ impl Loaded {
 /// # Errors
 /// As [`load`].
 pub fn on_cpu(checkpoint: Checkpoint, config: &Config) -> Result<Placed> {
-    match config.backend()? {
+    match *config.model.backend {
         BackendChoice::Cpu => {
             let mut placed = on_host(Cpu::default(), checkpoint, config)?;
             let refused = refused_tiles(placed.info.dtype, TileSupport::detect());
@@ -126,9 +126,11 @@ pub fn load(config: &Config) -> Result<Loaded> {
     let filter = filter(config)?;
     let path = &*hub::folder(&config.model.path)?;
     let mut surveyed = with_kv(configured(path, config)?, config)?;
-    let survey = surveyed.survey(config.dtype()?).map_err(exit::refused)?;
+    let survey = surveyed
+        .survey(*config.model.dtype)
+        .map_err(exit::refused)?;
     kv::check_length(config, &survey.info)?;
-    let weights = config.weights(&survey.info)?;
+    let weights = config.weights(&survey.info);
     let draft = draft::choose(config, &survey.info)?;
     let beside = draft.as_ref().map_or(0, |draft| draft.bytes);
     let words = words(path)?;
@@ -201,7 +203,7 @@ pub fn place(config: &Config, tokens: usize) -> Result<Placed> {
 /// # Errors
 /// As [`load`].
 pub fn needs(config: &Config, checkpoint: &mut Checkpoint) -> Result<Needs> {
-    let dtype = match (config.dtype()?, config.backend()?) {
+    let dtype = match (*config.model.dtype, *config.model.backend) {
         // Candle widens all but int8 to f32.
         (WeightDtype::Bf16 | WeightDtype::Int4 | WeightDtype::Blocks, BackendChoice::Candle) => {
             WeightDtype::F32
@@ -260,8 +262,8 @@ fn stored_tokenizer(path: &str) -> Result<Option<TokenizerJson>> {
 /// As [`load`].
 fn prepared(path: &str, config: &Config) -> Result<Checkpoint> {
     let checkpoint = configured(&hub::folder(path)?, config)?;
-    let checkpoint = with_kv(checkpoint.with_dtype(config.dtype()?), config)?;
-    Ok(checkpoint.with_expert_sharing(config.expert_sharing()?))
+    let checkpoint = with_kv(checkpoint.with_dtype(*config.model.dtype), config)?;
+    Ok(checkpoint.with_expert_sharing(*config.model.expert_sharing))
 }
 
 /// The checkpoint in a folder or file with the configured adapter and attention.
@@ -287,7 +289,7 @@ pub fn configured(path: &str, config: &Config) -> Result<Checkpoint> {
 /// # Errors
 /// An unknown format.
 pub fn with_kv(checkpoint: Checkpoint, config: &Config) -> Result<Checkpoint> {
-    Ok(checkpoint.with_kv_dtype(config.kv_dtype()?.unwrap_or_default()))
+    Ok(checkpoint.with_kv_dtype(config.engine.kv_dtype.unwrap_or_default()))
 }
 
 /// Logits of one full forward pass on the CPU, row-major, and the number of tokens with a logit.
@@ -296,7 +298,7 @@ pub fn with_kv(checkpoint: Checkpoint, config: &Config) -> Result<Checkpoint> {
 /// As [`load`]; tokens that are out of range.
 pub fn logits(config: &Config, tokens: &[u32]) -> Result<(Vec<f32>, usize)> {
     let checkpoint = prepared(&config.model.path, config)?;
-    match config.backend()? {
+    match *config.model.backend {
         BackendChoice::Cpu => logits_on(Cpu::default(), checkpoint, tokens),
         BackendChoice::Candle => logits_on(Candle::default(), checkpoint, tokens),
     }

@@ -15,7 +15,7 @@ use step::{Attention, ExecutorSpec};
 use tokio::net::TcpListener;
 
 use crate::args::ServeArgs;
-use crate::config::{self, Config, LogFormat};
+use crate::config::{self, Config, LogFormat, UnknownFields};
 use crate::console;
 use crate::exit;
 use crate::files;
@@ -51,7 +51,7 @@ pub fn run_with(args: &ServeArgs, load: impl FnOnce(&Config) -> Result<Loaded>) 
         return config::show(&args.model, Some(args));
     }
     let config = Config::resolve(&args.model, Some(args))?;
-    if matches!(config.log()?, (_, LogFormat::Json)) {
+    if *config.telemetry.log_format == LogFormat::Json {
         console::say_json();
     }
     let keys = api_keys(&config, args)?;
@@ -120,8 +120,8 @@ fn reloader(
     move || {
         let read = || {
             let config = Config::resolve(&args.model, Some(&args))?;
-            let (log, _) = config.log()?;
-            anyhow::Ok((api_keys(&config, &args)?, log))
+            let keys = api_keys(&config, &args)?;
+            anyhow::Ok((keys, config.telemetry.log.filter()))
         };
         match read() {
             // A server that checks keys must not be opened to everybody by a changed file.
@@ -184,7 +184,7 @@ pub fn settings(config: &Config, keys: ApiKeys, address: SocketAddr) -> Settings
         local_only: keys.is_empty() && address.ip().to_canonical().is_loopback(),
         keys,
         playground: config.server.playground,
-        reject_unknown_fields: config.rejects_unknown_fields(),
+        reject_unknown_fields: *config.server.unknown_fields == UnknownFields::Reject,
         max_connections: config.server.max_connections,
         max_body_bytes: config.server.max_body_bytes,
         max_bytes_in_flight: config.server.max_bytes_in_flight,
@@ -260,7 +260,7 @@ fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
         stop_tokens: loaded.stop_tokens.clone(),
         defaults: sampling(loaded),
         decoders: config.decoders(loaded.weights)?,
-        formats: config.formats()?,
+        formats: config.formats(),
     })
 }
 
@@ -296,7 +296,7 @@ fn log(loaded: &Loaded, (address, keys): (SocketAddr, usize)) {
 /// Prints the settings in effect, addresses and a first request.
 fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usize)) {
     log(loaded, (address, keys));
-    let is_text = matches!(config.log(), Ok((_, LogFormat::Text)));
+    let is_text = *config.telemetry.log_format == LogFormat::Text;
     if !is_text || !std::io::stderr().is_terminal() {
         return;
     }

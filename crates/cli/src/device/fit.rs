@@ -21,7 +21,7 @@ pub fn sizes(config: &Config, info: &ModelInfo) -> Result<DeviceConfig> {
         rows: config.engine.row_budget,
         positions: kv::longest(config, info),
         sequences: config.engine.max_running,
-        kv: match config.kv_bytes()? {
+        kv: match *config.engine.kv_memory {
             Some(bytes) => KvMemory::Bytes(bytes),
             None => KvMemory::Share(config.engine.device_memory),
         },

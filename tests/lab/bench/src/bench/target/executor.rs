@@ -62,7 +62,7 @@ fn with_geometry(loaded: Loaded, geometry: Geometry, config: &Config) -> Result<
     let end = loaded.stop_tokens.first().copied().unwrap_or_default();
     // Free the first model before the second one is allocated.
     drop(loaded.executor);
-    let dtype = config.dtype()?;
+    let dtype = *config.model.dtype;
     let checkpoint = || {
         geometry
             .checkpoint(loaded.info.mask.unwrap_or_default(), end)
