@@ -1,6 +1,5 @@
 //! The device that computes: the CPU or a CUDA device.
 
-mod choice;
 mod fit;
 mod measured;
 pub mod selftest;
@@ -13,12 +12,11 @@ use model::{
 };
 use step::Executor;
 
-use crate::config::Config;
+use crate::config::{BackendChoice, Config, DeviceChoice};
 use crate::exit;
 use crate::memory;
 use crate::progress;
 
-pub use choice::{BackendChoice, DeviceChoice};
 pub use fit::least;
 
 /// A model on its device, with its KV pages.
@@ -29,16 +27,33 @@ pub struct Placed {
     pub info: ModelInfo,
     /// Lines for the log.
     pub warnings: Vec<String>,
-    /// Threads that compute.
-    pub threads: usize,
-    /// The kernels in use, in words.
-    pub kernels: String,
+    /// The device and its kernels.
+    pub hardware: Hardware,
+}
+
+/// A device with a model on it.
+#[derive(Clone, Debug)]
+pub struct Hardware {
     /// `cpu` or the name of a CUDA device.
     pub device: String,
+    /// Threads that compute.
+    pub threads: usize,
+    /// Dtype of the matrices and the instructions in use: `bf16 by avx512-bf16`.
+    pub kernels: String,
     /// Bytes of keys and values per position, all layers.
     pub kv_position: usize,
     /// The memory in use on a CUDA device.
     pub memory: Option<DeviceMemory>,
+}
+
+impl Hardware {
+    /// The name of the CPU as a device.
+    pub const CPU: &str = "cpu";
+
+    /// Whether the model runs on the CPU.
+    pub fn is_cpu(&self) -> bool {
+        self.device == Self::CPU
+    }
 }
 
 /// The device that the configured model computes on; `None` is the CPU. If `auto` skips a device that
@@ -137,13 +152,15 @@ pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Re
         dtype => format!("{} on tensor cores", dtype.name()),
     };
     Ok(Placed {
-        memory: Some(executor.memory()),
         warnings: executor.model().warnings().to_vec(),
+        hardware: Hardware {
+            device: device.name().to_owned(),
+            threads: 1,
+            kernels: format!("{kernels} of {}", device.name()),
+            kv_position,
+            memory: Some(executor.memory()),
+        },
         executor: Box::new(executor),
-        threads: 1,
-        kernels: format!("{kernels} of {}", device.name()),
-        device: device.name().to_owned(),
-        kv_position,
         info,
     })
 }

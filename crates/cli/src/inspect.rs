@@ -119,7 +119,7 @@ fn model(args: &InspectArgs) -> Result<()> {
 
 /// Prints the memory of weights and KV pages.
 fn memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Result<()> {
-    let longest = kv::longest(config, info);
+    let longest = config.max_model_len(info);
     let kv = info.kv_bytes_per_position() as u64 * u64::from(longest);
     tell!(
         "KV at full length {} for one sequence of {longest} positions",

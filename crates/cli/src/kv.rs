@@ -13,21 +13,12 @@ const CPU_KV: u64 = 512 << 20;
 /// Most bytes for KV pages on the CPU that nobody has asked for.
 const MOST_CPU_KV: u64 = 8 << 30;
 
-/// Maximum positions of a sequence of this model.
-pub fn longest(config: &Config, info: &ModelInfo) -> u32 {
-    let built = info.max_positions as u32;
-    match config.model.max_model_len {
-        0 => built,
-        len => len.min(built),
-    }
-}
-
 /// Refuses a configured length that the model was not built for.
 ///
 /// # Errors
 /// One line with both lengths.
 pub fn check_length(config: &Config, info: &ModelInfo) -> Result<()> {
-    let (asked, built) = (config.model.max_model_len, longest(config, info));
+    let (asked, built) = (config.model.max_model_len, config.max_model_len(info));
     if asked <= built {
         return Ok(());
     }
@@ -53,7 +44,7 @@ fn cpu_default(needed: u64) -> u64 {
 /// Too little memory for one sequence.
 pub fn sizes(config: &Config, info: &ModelInfo) -> Result<ExecutorConfig> {
     let page = info.kv_bytes_per_position() as u64 * u64::from(config.engine.page_size);
-    let needed = longest(config, info).div_ceil(config.engine.page_size);
+    let needed = config.max_model_len(info).div_ceil(config.engine.page_size);
     let default = cpu_default(u64::from(needed) * page);
     let bytes = config.engine.kv_memory.unwrap_or(default);
     let pages = u32::try_from(bytes / page.max(1)).unwrap_or(u32::MAX);
@@ -81,7 +72,7 @@ pub fn too_little(config: &Config, info: &ModelInfo, needed: u64) -> anyhow::Err
         "engine.kv_memory: expected at least {} KiB for one sequence of {} positions \
          (model.max_model_len), found {found}",
         needed.div_ceil(1024),
-        longest(config, info),
+        config.max_model_len(info),
     );
     exit::failure(exit::CONFIG, message)
 }

@@ -11,16 +11,16 @@ use decode::{Filter, Weights};
 use engine::decoding::WeightKind;
 use engine::{ByPriority, Capabilities, EngineConfig, did_you_mean};
 use model::{
-    Candle, Checkpoint, Cpu, DeviceMemory, Files, FilterWeights, Host, LoadError, Model,
-    ModelExecutor, ModelInfo, TileSupport, TokenizerJson, WeightDtype,
+    Candle, Checkpoint, Cpu, Files, FilterWeights, Host, LoadError, Model, ModelExecutor,
+    ModelInfo, TileSupport, TokenizerJson, WeightDtype,
 };
 use step::Executor;
 use text::{Conversation, Message, Tokenizer, TokenizerFiles};
 
 use demo::checkpoint::{ALL, DEMO, Embedded, FILTER};
 
-use crate::config::Config;
-use crate::device::{self, BackendChoice, Placed};
+use crate::config::{BackendChoice, Config};
+use crate::device::{self, Hardware, Placed};
 use crate::exit;
 use crate::hub;
 use crate::kv;
@@ -32,9 +32,6 @@ pub use draft::DraftModel;
 
 /// Tokens that end a chat turn in the served families, in addition to the checkpoint's own.
 const TURN_ENDS: &[&str] = &["<|eot_id|>", "<|im_end|>"];
-
-/// [`Loaded::device`] of the CPU.
-pub const CPU: &str = "cpu";
 
 /// A model ready to run.
 pub struct Loaded {
@@ -56,27 +53,14 @@ pub struct Loaded {
     pub name: String,
     /// Whether it is an embedded demo model.
     pub is_demo: bool,
-    /// Threads that compute.
-    pub threads: usize,
-    /// `cpu` or the name of a CUDA device.
-    pub device: String,
-    /// Bytes of keys and values per position, all layers.
-    pub kv_position: usize,
-    /// The memory in use on a CUDA device, if the model runs on one.
-    pub memory: Option<DeviceMemory>,
-    /// Dtype of the matrices and the instructions in use: `bf16 by avx512-bf16`.
-    pub kernels: String,
+    /// The device and its kernels.
+    pub hardware: Hardware,
 }
 
 impl Loaded {
-    /// Whether the model runs on the CPU.
-    pub fn is_on_cpu(&self) -> bool {
-        self.device == CPU
-    }
-
     /// Maximum positions of a sequence.
     pub fn max_model_len(&self, config: &Config) -> u32 {
-        kv::longest(config, &self.info)
+        config.max_model_len(&self.info)
     }
 }
 
@@ -108,11 +92,13 @@ fn on_host<B: Host + 'static>(
     let executor = ModelExecutor::new(model, kv::sizes(config, &info)?).map_err(exit::refused)?;
     Ok(Placed {
         warnings,
-        threads: executor.threads(),
-        kernels: format!("{} by {}", info.dtype.name(), executor.instructions()),
-        device: CPU.to_owned(),
-        kv_position: info.kv_bytes_per_position(),
-        memory: None,
+        hardware: Hardware {
+            device: Hardware::CPU.to_owned(),
+            threads: executor.threads(),
+            kernels: format!("{} by {}", info.dtype.name(), executor.instructions()),
+            kv_position: info.kv_bytes_per_position(),
+            memory: None,
+        },
         executor: Box::new(executor),
         info,
     })
@@ -154,11 +140,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
     };
     Ok(Loaded {
         stop_tokens: stop_tokens(&tokenizer, &info),
-        threads: placed.threads,
-        kernels: placed.kernels,
-        device: placed.device,
-        kv_position: placed.kv_position,
-        memory: placed.memory,
+        hardware: placed.hardware,
         executor: placed.executor,
         tokenizer,
         info,

@@ -211,8 +211,8 @@ pub fn install(
     let spec = loaded.executor.spec();
     let metrics = Metrics::new(&MetricsConfig {
         model_name: loaded.name.clone(),
-        backend: match loaded.is_on_cpu() {
-            true => format!("cpu-{}", loaded.kernels.replace(" by ", "-")),
+        backend: match loaded.hardware.is_cpu() {
+            true => format!("cpu-{}", loaded.hardware.kernels.replace(" by ", "-")),
             false => format!("cuda-{}", loaded.info.dtype.name()),
         },
         page_size: spec.page_size,
@@ -254,7 +254,11 @@ fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
         fingerprint: format!(
             "{}-{}-{}",
             env!("CARGO_PKG_VERSION"),
-            if loaded.is_on_cpu() { "cpu" } else { "cuda" },
+            if loaded.hardware.is_cpu() {
+                "cpu"
+            } else {
+                "cuda"
+            },
             loaded.info.dtype.name()
         ),
         stop_tokens: loaded.stop_tokens.clone(),
@@ -279,13 +283,13 @@ fn sampling(loaded: &Loaded) -> SamplingDefaults {
 /// Logs the device and its memory.
 fn log(loaded: &Loaded, (address, keys): (SocketAddr, usize)) {
     tracing::info!(
-        name = loaded.device,
-        kernels = loaded.kernels,
-        threads = loaded.threads,
+        name = loaded.hardware.device,
+        kernels = loaded.hardware.kernels,
+        threads = loaded.hardware.threads,
         kv = loaded.info.kv_dtype.name(),
         "device"
     );
-    if let Some(DeviceMemory { weights, step, kv }) = loaded.memory {
+    if let Some(DeviceMemory { weights, step, kv }) = loaded.hardware.memory {
         tracing::info!(weights, step, kv, "bytes of the device's memory");
     }
     if keys == 0 && !address.ip().to_canonical().is_loopback() {
@@ -304,7 +308,7 @@ fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usiz
     let ExecutorSpec {
         page_size, pages, ..
     } = loaded.executor.spec();
-    let bytes = loaded.kv_position as u64 * u64::from(page_size) * u64::from(pages);
+    let bytes = loaded.hardware.kv_position as u64 * u64::from(page_size) * u64::from(pages);
     say!("asynclane {}", env!("CARGO_PKG_VERSION"));
     say!(
         "  model      {} ({}, {} parameters)",
@@ -314,14 +318,14 @@ fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usiz
     );
     say!(
         "  device     {}, {}, {} threads",
-        loaded.device,
-        loaded.kernels,
-        loaded.threads
+        loaded.hardware.device,
+        loaded.hardware.kernels,
+        loaded.hardware.threads
     );
     if let Some(draft) = &loaded.draft {
         say!("  drafts     {} by {}", draft.name, draft.decoding.label);
     }
-    if let Some(memory) = &loaded.memory {
+    if let Some(memory) = &loaded.hardware.memory {
         let (weights, step) = (size(memory.weights), size(memory.step));
         say!("  memory     {weights} of weights, {step} for the largest step");
     }

@@ -1,6 +1,7 @@
 //! Configuration: defaults, overridden by files, environment and flags. Unknown keys are refused, and
 //! all problems are reported together with their places.
 
+mod choice;
 mod file;
 mod layers;
 mod origin;
@@ -23,9 +24,9 @@ use step::Attention;
 use crate::args::{CheckConfigArgs, ModelArgs, ServeArgs};
 use crate::exit;
 use crate::hub;
-use crate::kv;
 use crate::published;
 
+pub use choice::{BackendChoice, DeviceChoice};
 use layers::Layers;
 use origin::Origins;
 #[cfg(test)]
@@ -153,9 +154,18 @@ impl Config {
             .model
             .draft_decoder
             .clone_from(&self.model.draft_decoder);
-        let longest = kv::longest(self, verifier);
+        let longest = self.max_model_len(verifier);
         config.model.max_model_len = longest.saturating_add(MAX_DRAFTS);
         config
+    }
+
+    /// Maximum positions of a sequence of this model.
+    pub fn max_model_len(&self, info: &ModelInfo) -> u32 {
+        let built = info.max_positions as u32;
+        match self.model.max_model_len {
+            0 => built,
+            len => len.min(built),
+        }
     }
 
     /// The address to listen on.

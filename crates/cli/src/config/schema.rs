@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::choice::{BackendChoice, DeviceChoice};
 use super::values::{AUTO, LogFilter, LogFormat, Text, UnknownFields};
-use crate::device::{BackendChoice, DeviceChoice};
 use model::{ExpertSharing, KvDtype, WeightDtype};
 use text::{ReasoningFormat, ToolFormat};
 

@@ -4,8 +4,7 @@ use engine::decoding::{Decoders, WeightKind};
 use model::KvDtype;
 use step::{Attention, Readout};
 
-use crate::device::{BackendChoice, DeviceChoice};
-
+use super::choice::{BackendChoice, DeviceChoice};
 use super::schema::Config;
 
 /// Maximum length in positions of a block that a request may name.

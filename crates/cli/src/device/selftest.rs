@@ -10,8 +10,7 @@ use engine::{Event, Handle, Request};
 use model::{Check, Device, SelftestSizes};
 use text::Tokenizer;
 
-use super::{BackendChoice, DeviceChoice};
-use crate::config::{Config, Text};
+use crate::config::{BackendChoice, Config, DeviceChoice, Text};
 use crate::exit;
 use crate::load::{self, Loaded};
 

@@ -118,7 +118,7 @@ impl Fleet {
             return Ok(Box::new(server));
         }
         let (loaded, config) = self.load(row)?;
-        self.note(loaded.kernels.clone());
+        self.note(loaded.hardware.kernels.clone());
         self.keep(row, &loaded.tokenizer);
         Ok(match row.target {
             BenchTarget::Engine | BenchTarget::Sim => Box::new(Runner::new(loaded, &config)?),

@@ -143,7 +143,7 @@ fn infill(
         return Err(exit::failure(exit::USAGE, message));
     }
     let loaded = cli::load::load(config)?;
-    let machine = format!("{}, {}", cli::device::processor(), loaded.kernels);
+    let machine = format!("{}, {}", cli::device::processor(), loaded.hardware.kernels);
     let mut runner = Runner::new(loaded, config)?;
     let mut decoders = Vec::new();
     for Listed { decoder, optional } in listed {

@@ -1,6 +1,6 @@
 //! The configured choices of device and backend.
 
-use crate::config::Worded;
+use super::values::Worded;
 use crate::names::unknown;
 
 /// The configured choice of device.
