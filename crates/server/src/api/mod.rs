@@ -5,6 +5,7 @@ pub(crate) mod completions;
 pub mod endpoint;
 pub mod fields;
 mod health;
+mod items;
 mod loads;
 mod messages;
 mod metrics;

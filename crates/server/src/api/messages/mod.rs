@@ -28,6 +28,7 @@ use super::fields::structured::json_schema;
 use super::fields::table::Fields;
 use super::fields::tools::{Function, ToolChoice, ToolPaths, Tools};
 use super::fields::types::{Count, List, Object, Required};
+use super::items::Items;
 use super::route::{About, EVENTS, JSON, Route};
 use super::stream;
 use super::tokens::with_body;
@@ -278,11 +279,11 @@ impl Endpoint for Messages {
         }
         match delivery.collect().await {
             Ok((choices, usage)) => {
-                let (mut blocks, mut events) = (Blocks::default(), Vec::new());
+                let mut blocks = Items::new(Blocks);
                 for choice in &choices {
-                    blocks.take(choice.parts(), &mut events);
+                    blocks.add(choice.parts());
                 }
-                blocks.end(&mut events);
+                blocks.end(false);
                 let end = choices.first().and_then(|choice| facts.stop(choice));
                 Json(facts.message(blocks.done, end.as_ref(), &usage)).into_response()
             }

@@ -6,6 +6,7 @@ mod output;
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
+use engine::FinishReason;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -13,7 +14,7 @@ use text::Message;
 
 use self::events::Writer;
 use self::input::Input;
-use self::output::{Echo, Facts, Items};
+use self::output::{Echo, Facts, OutputItems};
 use super::endpoint::Endpoint;
 use super::fields::body::{JsonBody, required};
 use super::fields::conversation::{Chat, Thinking};
@@ -23,6 +24,7 @@ use super::fields::structured::{FormatKind, json_schema};
 use super::fields::table::Fields;
 use super::fields::tools::{Function, FunctionType, ToolChoice, ToolPaths, Tools};
 use super::fields::types::{Count, Int, List, Object, Required};
+use super::items::Items;
 use super::route::{EVENTS, JSON};
 use super::stream;
 use crate::backend::Backend;
@@ -176,14 +178,13 @@ impl Endpoint for Responses {
         }
         match delivery.collect().await {
             Ok((choices, usage)) => {
-                let mut items = Items::new(&facts.id);
-                let mut events = Vec::new();
+                let mut items = Items::new(OutputItems::new(&facts.id));
                 for choice in &choices {
-                    items.take(choice.parts(), &mut events);
+                    items.add(choice.parts());
                 }
                 let reason = choices.iter().find_map(|choice| choice.finish);
-                items.end(reason, &mut events);
-                Json(facts.response(&items, reason, Some(&usage))).into_response()
+                items.end(reason == Some(FinishReason::Length));
+                Json(facts.response(&items.done, reason, Some(&usage))).into_response()
             }
             Err(error) => error.into_response(),
         }
