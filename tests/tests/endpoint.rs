@@ -40,14 +40,14 @@ impl Endpoint for EchoGenerate {
         let fields: Fields = body.read()?;
         let text = fields.text.0;
         let input = Input::Texts(vec![text.clone()]);
-        let generation = Generation {
-            max_tokens: Some(fields.max_tokens.map_or(16, Int::count)),
+        let mut generation = Generation {
             names: FieldNames {
                 prompt: "text",
                 max_tokens: "max_tokens",
             },
             ..Generation::new(input, backend.default_decoding(&[])?)
         };
+        generation.stops.max_tokens = Some(fields.max_tokens.map_or(16, Int::count));
         Ok((Self { text }, generation))
     }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use server::api::fields::types::{Count, Int, Temperature};
@@ -72,8 +73,9 @@ pub fn by_environment(matches: &ArgMatches) -> BTreeSet<String> {
     ids.filter(given).map(str::to_owned).collect()
 }
 
-/// Arguments of every command that loads a model.
-#[derive(Args, Clone, Debug, Default)]
+/// Arguments of every command that loads a model. The id of an argument is the last part of its
+/// configuration key, except for those in `config/overrides.rs`.
+#[derive(Args, Clone, Debug, Default, Serialize)]
 pub struct ModelArgs {
     /// Configuration files, separated by commas; later files override earlier ones.
     #[arg(
@@ -83,14 +85,34 @@ pub struct ModelArgs {
         env = "ASYNCLANE_CONFIG",
         value_delimiter = ','
     )]
+    #[serde(skip)]
     pub config: Vec<PathBuf>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub weights: WeightArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub decoding: DecoderArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub engine: EngineArgs,
+    /// Set any configuration key, such as `engine.page_size=32`; repeatable.
+    #[arg(long, global = true, value_name = "KEY=VALUE")]
+    #[serde(skip)]
+    pub set: Vec<String>,
+    /// Ids of the arguments whose value an environment variable gave.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub environment: BTreeSet<String>,
+}
+
+/// The checkpoint, its adapters and its device.
+#[derive(Args, Clone, Debug, Default, Serialize)]
+pub struct WeightArgs {
     /// A Hugging Face folder, a GGUF file, an id on the Hub (`org/name`, `org/name@revision`, or
     /// `org/name:FILE` for a GGUF file), or an embedded model: `demo`, `demo-wedlm` or `demo-sdar`.
     #[arg(long, global = true, env = "ASYNCLANE_MODEL")]
     pub model: Option<String>,
-    /// Default decoder: a preset and `key=value` settings, separated by commas.
-    #[arg(long, global = true, env = "ASYNCLANE_DECODER")]
-    pub decoder: Option<String>,
     /// Safetensors file with the filter of the commit rule `learned_filter`; the demo model has an
     /// embedded one.
     #[arg(long, global = true, value_name = "FILE", env = "ASYNCLANE_FILTER")]
@@ -112,23 +134,6 @@ pub struct ModelArgs {
     /// model's name), on or off.
     #[arg(long, global = true, env = "ASYNCLANE_EDITS")]
     pub edits: Option<String>,
-    /// A second model of the same tokenizer that drafts tokens, which --model verifies; --model must be
-    /// a causal one. The same names as for --model.
-    #[arg(
-        long,
-        global = true,
-        value_name = "MODEL",
-        env = "ASYNCLANE_DRAFT_MODEL"
-    )]
-    pub draft_model: Option<String>,
-    /// How the draft model decodes: a preset and `key=value` settings, separated by commas, or auto.
-    #[arg(
-        long,
-        global = true,
-        value_name = "DECODER",
-        env = "ASYNCLANE_DRAFT_DECODER"
-    )]
-    pub draft_decoder: Option<String>,
     /// Data type of the weight matrices: auto (the block types of a GGUF file, bf16 for 512 MiB and
     /// more of weights stored in it, else f32), f32, bf16, int8 or int4.
     #[arg(long, global = true, env = "ASYNCLANE_DTYPE")]
@@ -152,6 +157,36 @@ pub struct ModelArgs {
     /// Maximum positions of a sequence, prompt plus budget.
     #[arg(long, global = true, env = "ASYNCLANE_MAX_MODEL_LEN")]
     pub max_model_len: Option<u32>,
+}
+
+/// The default decoder and the draft model.
+#[derive(Args, Clone, Debug, Default, Serialize)]
+pub struct DecoderArgs {
+    /// Default decoder: a preset and `key=value` settings, separated by commas.
+    #[arg(long, global = true, env = "ASYNCLANE_DECODER")]
+    pub decoder: Option<String>,
+    /// A second model of the same tokenizer that drafts tokens, which --model verifies; --model must be
+    /// a causal one. The same names as for --model.
+    #[arg(
+        long,
+        global = true,
+        value_name = "MODEL",
+        env = "ASYNCLANE_DRAFT_MODEL"
+    )]
+    pub draft_model: Option<String>,
+    /// How the draft model decodes: a preset and `key=value` settings, separated by commas, or auto.
+    #[arg(
+        long,
+        global = true,
+        value_name = "DECODER",
+        env = "ASYNCLANE_DRAFT_DECODER"
+    )]
+    pub draft_decoder: Option<String>,
+}
+
+/// Batches and KV pages.
+#[derive(Args, Clone, Debug, Default, Serialize)]
+pub struct EngineArgs {
     /// Memory for KV pages, such as `512MiB` or `4GiB`, or auto: on the CPU 512 MiB, or what a
     /// sequence of full length needs, up to 8 GiB; on a CUDA device the rest of its share after weights
     /// and the largest step.
@@ -187,33 +222,68 @@ pub struct ModelArgs {
     /// Maximum sequences of a step.
     #[arg(long, global = true, env = "ASYNCLANE_MAX_RUNNING")]
     pub max_running: Option<u32>,
-    /// Set any configuration key, such as `engine.page_size=32`; repeatable.
-    #[arg(long, global = true, value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
-    /// Ids of the arguments whose value an environment variable gave.
-    #[arg(skip)]
-    pub environment: BTreeSet<String>,
 }
 
-#[derive(Args, Clone, Debug, Default)]
+/// Arguments of `serve`.
+#[derive(Args, Clone, Debug, Default, Serialize)]
 pub struct ServeArgs {
     /// The model: the same as --model.
     #[arg(value_name = "MODEL", conflicts_with = "model")]
+    #[serde(skip)]
     pub name: Option<String>,
     #[command(flatten)]
+    #[serde(skip)]
     pub model: ModelArgs,
     /// Model name in requests; default: the id or the folder's name.
     #[arg(long, env = "ASYNCLANE_SERVED_MODEL_NAME")]
     pub served_model_name: Option<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub address: AddressArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub limits: LimitArgs,
+    /// File with accepted API keys, one per line: `name:key` or `name:sha256:hex`.
+    #[arg(long, value_name = "FILE", env = "ASYNCLANE_API_KEYS_FILE")]
+    pub api_keys_file: Option<String>,
+    /// One more accepted API key. Every user of the machine can see it in the process list: prefer
+    /// the environment variable or a file.
+    #[arg(
+        long,
+        value_name = "KEY",
+        env = "ASYNCLANE_API_KEY",
+        hide_env_values = true
+    )]
+    #[serde(skip)]
+    pub api_key: Option<Secret>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub telemetry: TelemetryArgs,
+    /// Print the configuration with the origin of every value, and exit.
+    #[arg(long)]
+    #[serde(skip)]
+    pub print_config: bool,
+}
+
+/// The address to listen on.
+#[derive(Args, Clone, Debug, Default, Serialize)]
+pub struct AddressArgs {
     /// Address and port to listen on, or a port of 127.0.0.1; port 0 takes a free port.
     #[arg(long, env = "ASYNCLANE_LISTEN")]
     pub listen: Option<String>,
     /// Address to listen on, with the port of --port or 8000.
     #[arg(long, conflicts_with = "listen")]
+    #[serde(skip)]
     pub host: Option<String>,
     /// Port to listen on, at the address of --host or 127.0.0.1.
     #[arg(long, conflicts_with = "listen")]
+    #[serde(skip)]
     pub port: Option<u16>,
+}
+
+/// Limits of requests, of connections and of time.
+#[derive(Args, Clone, Debug, Default, Serialize)]
+pub struct LimitArgs {
     /// Maximum sequences that wait for a place in the batch.
     #[arg(long, env = "ASYNCLANE_MAX_WAITING")]
     pub max_waiting: Option<u32>,
@@ -241,18 +311,11 @@ pub struct ServeArgs {
     /// Seconds that accepted requests have to finish after new ones are refused.
     #[arg(long, env = "ASYNCLANE_DRAIN_TIMEOUT")]
     pub drain_timeout: Option<u64>,
-    /// File with accepted API keys, one per line: `name:key` or `name:sha256:hex`.
-    #[arg(long, value_name = "FILE", env = "ASYNCLANE_API_KEYS_FILE")]
-    pub api_keys_file: Option<String>,
-    /// One more accepted API key. Every user of the machine can see it in the process list: prefer
-    /// the environment variable or a file.
-    #[arg(
-        long,
-        value_name = "KEY",
-        env = "ASYNCLANE_API_KEY",
-        hide_env_values = true
-    )]
-    pub api_key: Option<Secret>,
+}
+
+/// The log, and the export of spans and metrics.
+#[derive(Args, Clone, Debug, Default, Serialize)]
+pub struct TelemetryArgs {
     /// Log filter, such as `info` or `server=debug`.
     #[arg(long, env = "ASYNCLANE_LOG")]
     pub log: Option<String>,
@@ -263,9 +326,6 @@ pub struct ServeArgs {
     /// `http://127.0.0.1:4318`; `OTEL_EXPORTER_OTLP_ENDPOINT` has the same effect.
     #[arg(long, value_name = "URL", env = "ASYNCLANE_OTLP_ENDPOINT")]
     pub otlp_endpoint: Option<String>,
-    /// Print the configuration with the origin of every value, and exit.
-    #[arg(long)]
-    pub print_config: bool,
 }
 
 /// `seed` of a request.

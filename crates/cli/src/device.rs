@@ -1,6 +1,5 @@
 //! The device that computes: the CPU or a CUDA device.
 
-mod choice;
 mod fit;
 mod measured;
 pub mod selftest;
@@ -13,12 +12,11 @@ use model::{
 };
 use step::Executor;
 
-use crate::config::Config;
+use crate::config::{BackendChoice, Config, DeviceChoice};
 use crate::exit;
 use crate::memory;
 use crate::progress;
 
-pub use choice::{BackendChoice, DeviceChoice};
 pub use fit::least;
 
 /// A model on its device, with its KV pages.
@@ -29,16 +27,33 @@ pub struct Placed {
     pub info: ModelInfo,
     /// Lines for the log.
     pub warnings: Vec<String>,
-    /// Threads that compute.
-    pub threads: usize,
-    /// The kernels in use, in words.
-    pub kernels: String,
+    /// The device and its kernels.
+    pub hardware: Hardware,
+}
+
+/// A device with a model on it.
+#[derive(Clone, Debug)]
+pub struct Hardware {
     /// `cpu` or the name of a CUDA device.
     pub device: String,
+    /// Threads that compute.
+    pub threads: usize,
+    /// Dtype of the matrices and the instructions in use: `bf16 by avx512-bf16`.
+    pub kernels: String,
     /// Bytes of keys and values per position, all layers.
     pub kv_position: usize,
     /// The memory in use on a CUDA device.
     pub memory: Option<DeviceMemory>,
+}
+
+impl Hardware {
+    /// The name of the CPU as a device.
+    pub const CPU: &str = "cpu";
+
+    /// Whether the model runs on the CPU.
+    pub fn is_cpu(&self) -> bool {
+        self.device == Self::CPU
+    }
 }
 
 /// The device that the configured model computes on; `None` is the CPU. If `auto` skips a device that
@@ -47,8 +62,8 @@ pub struct Placed {
 /// # Errors
 /// `cuda` without a device or without kernels for the model.
 pub fn chosen(config: &Config, checkpoint: &mut Checkpoint) -> Result<Option<Device>> {
-    let choice = config.device()?;
-    if config.backend()? == BackendChoice::Candle {
+    let choice = *config.model.device;
+    if *config.model.backend == BackendChoice::Candle {
         return Ok(None);
     }
     if choice == DeviceChoice::Cpu || (choice == DeviceChoice::Auto && !Device::BUILT) {
@@ -83,10 +98,11 @@ fn unfit(
     checkpoint: &mut Checkpoint,
     found: fit::Found<'_>,
 ) -> Result<Option<String>> {
-    let dtype = config.dtype()?;
+    let dtype = *config.model.dtype;
     let info = checkpoint.survey(dtype).map_err(exit::refused)?.info;
     let other = config
-        .kv_dtype()?
+        .engine
+        .kv_dtype
         .filter(|kv| DeviceModel::kv_dtype(&info) != Some(*kv));
     match (DeviceModel::unfit(&info), other) {
         (None, Some(kv)) => Ok(Some(format!(
@@ -119,7 +135,7 @@ fn settled(choice: DeviceChoice, reason: Option<String>) -> Result<bool> {
 /// # Errors
 /// A model that cannot be loaded; too little memory.
 pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Result<Placed> {
-    let checkpoint = checkpoint.with_dtype(config.dtype()?);
+    let checkpoint = checkpoint.with_dtype(*config.model.dtype);
     let (checkpoint, bar) = progress::shown(checkpoint);
     let refused = |error: LoadError| match device.lost() {
         Some(_) => exit::failure(exit::DEVICE, format!("the device failed: {error}")),
@@ -136,13 +152,15 @@ pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Re
         dtype => format!("{} on tensor cores", dtype.name()),
     };
     Ok(Placed {
-        memory: Some(executor.memory()),
         warnings: executor.model().warnings().to_vec(),
+        hardware: Hardware {
+            device: device.name().to_owned(),
+            threads: 1,
+            kernels: format!("{kernels} of {}", device.name()),
+            kv_position,
+            memory: Some(executor.memory()),
+        },
         executor: Box::new(executor),
-        threads: 1,
-        kernels: format!("{kernels} of {}", device.name()),
-        device: device.name().to_owned(),
-        kv_position,
         info,
     })
 }

@@ -36,7 +36,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
             machine_and_device();
             if steps.steps {
                 let config = Config::resolve(&args.model, None)?;
-                device::steps::run(steps, config.device()?)?;
+                device::steps::run(steps, *config.model.device)?;
             }
             if *selftest {
                 device::selftest::run()
@@ -55,7 +55,9 @@ fn model(args: &InspectArgs) -> Result<()> {
     let checkpoint = described(path, &config)?;
     let mut checkpoint = load::with_kv(checkpoint, &config)?;
     let tokenizer = load::words(path)?;
-    let survey = checkpoint.survey(config.dtype()?).map_err(exit::refused)?;
+    let survey = checkpoint
+        .survey(*config.model.dtype)
+        .map_err(exit::refused)?;
     let info = &survey.info;
     kv::check_length(&config, info)?;
     tell!("family           {}", info.family);
@@ -107,7 +109,7 @@ fn model(args: &InspectArgs) -> Result<()> {
         (1 << 30) / (kv as u64 * u64::from(page)).max(1)
     );
     memory(&config, &mut checkpoint, info)?;
-    let weights = config.weights(info)?;
+    let weights = config.weights(info);
     let decoders = config.decoders(weights)?;
     let decoder = decoders.spec(&decoders.blank()).to_string();
     tell!("presets          {}", presets(weights, &decoder));
@@ -117,7 +119,7 @@ fn model(args: &InspectArgs) -> Result<()> {
 
 /// Prints the memory of weights and KV pages.
 fn memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Result<()> {
-    let longest = kv::longest(config, info);
+    let longest = config.max_model_len(info);
     let kv = info.kv_bytes_per_position() as u64 * u64::from(longest);
     tell!(
         "KV at full length {} for one sequence of {longest} positions",
@@ -175,7 +177,9 @@ fn capacity(args: &InspectArgs, on: &CapacityArgs) -> Result<()> {
         None => described(&hub::description(&config.model.path)?, &config)?,
     };
     let mut checkpoint = load::with_kv(checkpoint, &config)?;
-    let survey = checkpoint.survey(config.dtype()?).map_err(exit::refused)?;
+    let survey = checkpoint
+        .survey(*config.model.dtype)
+        .map_err(exit::refused)?;
     let here = capacity::measure(&survey.info);
     let model = (&survey.info, capacity::bytes_per_weight(&survey));
     let report = capacity::report(model, on, here)?;

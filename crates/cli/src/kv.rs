@@ -13,21 +13,12 @@ const CPU_KV: u64 = 512 << 20;
 /// Most bytes for KV pages on the CPU that nobody has asked for.
 const MOST_CPU_KV: u64 = 8 << 30;
 
-/// Maximum positions of a sequence of this model.
-pub fn longest(config: &Config, info: &ModelInfo) -> u32 {
-    let built = info.max_positions as u32;
-    match config.model.max_model_len {
-        0 => built,
-        len => len.min(built),
-    }
-}
-
 /// Refuses a configured length that the model was not built for.
 ///
 /// # Errors
 /// One line with both lengths.
 pub fn check_length(config: &Config, info: &ModelInfo) -> Result<()> {
-    let (asked, built) = (config.model.max_model_len, longest(config, info));
+    let (asked, built) = (config.model.max_model_len, config.max_model_len(info));
     if asked <= built {
         return Ok(());
     }
@@ -53,9 +44,9 @@ fn cpu_default(needed: u64) -> u64 {
 /// Too little memory for one sequence.
 pub fn sizes(config: &Config, info: &ModelInfo) -> Result<ExecutorConfig> {
     let page = info.kv_bytes_per_position() as u64 * u64::from(config.engine.page_size);
-    let needed = longest(config, info).div_ceil(config.engine.page_size);
+    let needed = config.max_model_len(info).div_ceil(config.engine.page_size);
     let default = cpu_default(u64::from(needed) * page);
-    let bytes = config.kv_bytes()?.unwrap_or(default);
+    let bytes = config.engine.kv_memory.unwrap_or(default);
     let pages = u32::try_from(bytes / page.max(1)).unwrap_or(u32::MAX);
     if pages < needed {
         return Err(too_little(config, info, u64::from(needed) * page));
@@ -69,15 +60,19 @@ pub fn sizes(config: &Config, info: &ModelInfo) -> Result<ExecutorConfig> {
 
 /// The error of a KV memory that is smaller than the `needed` bytes of one sequence.
 pub fn too_little(config: &Config, info: &ModelInfo, needed: u64) -> anyhow::Error {
-    let found = match config.kv_bytes() {
-        Ok(None) => format!("{} ({})", config.engine.kv_memory, memory::size(CPU_KV)),
-        _ => config.engine.kv_memory.clone(),
+    let found = match *config.engine.kv_memory {
+        None => format!(
+            "{} ({})",
+            config.engine.kv_memory.as_str(),
+            memory::size(CPU_KV)
+        ),
+        Some(_) => config.engine.kv_memory.as_str().to_owned(),
     };
     let message = format!(
         "engine.kv_memory: expected at least {} KiB for one sequence of {} positions \
          (model.max_model_len), found {found}",
         needed.div_ceil(1024),
-        longest(config, info),
+        config.max_model_len(info),
     );
     exit::failure(exit::CONFIG, message)
 }
@@ -90,7 +85,7 @@ mod tests {
     fn by_default_a_sequence_of_full_length_fits() {
         assert_eq!(cpu_default(1 << 20), CPU_KV);
         assert_eq!(cpu_default(4 << 30), 4 << 30);
-        // Of a context that nobody fills at once, the user says how much is wanted.
+        // A context that few requests fill gets the default; `--kv-memory` asks for more.
         assert_eq!(cpu_default(30 << 30), CPU_KV);
     }
 }

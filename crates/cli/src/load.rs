@@ -11,16 +11,16 @@ use decode::{Filter, Weights};
 use engine::decoding::WeightKind;
 use engine::{ByPriority, Capabilities, EngineConfig, did_you_mean};
 use model::{
-    Candle, Checkpoint, Cpu, DeviceMemory, Files, FilterWeights, Host, LoadError, Model,
-    ModelExecutor, ModelInfo, TileSupport, TokenizerJson, WeightDtype,
+    Candle, Checkpoint, Cpu, Files, FilterWeights, Host, LoadError, Model, ModelExecutor,
+    ModelInfo, TileSupport, TokenizerJson, WeightDtype,
 };
 use step::Executor;
 use text::{Conversation, Message, Tokenizer, TokenizerFiles};
 
 use demo::checkpoint::{ALL, DEMO, Embedded, FILTER};
 
-use crate::config::Config;
-use crate::device::{self, BackendChoice, Placed};
+use crate::config::{BackendChoice, Config};
+use crate::device::{self, Hardware, Placed};
 use crate::exit;
 use crate::hub;
 use crate::kv;
@@ -32,9 +32,6 @@ pub use draft::DraftModel;
 
 /// Tokens that end a chat turn in the served families, in addition to the checkpoint's own.
 const TURN_ENDS: &[&str] = &["<|eot_id|>", "<|im_end|>"];
-
-/// [`Loaded::device`] of the CPU.
-pub const CPU: &str = "cpu";
 
 /// A model ready to run.
 pub struct Loaded {
@@ -56,27 +53,14 @@ pub struct Loaded {
     pub name: String,
     /// Whether it is an embedded demo model.
     pub is_demo: bool,
-    /// Threads that compute.
-    pub threads: usize,
-    /// `cpu` or the name of a CUDA device.
-    pub device: String,
-    /// Bytes of keys and values per position, all layers.
-    pub kv_position: usize,
-    /// The memory in use on a CUDA device, if the model runs on one.
-    pub memory: Option<DeviceMemory>,
-    /// Dtype of the matrices and the instructions in use: `bf16 by avx512-bf16`.
-    pub kernels: String,
+    /// The device and its kernels.
+    pub hardware: Hardware,
 }
 
 impl Loaded {
-    /// Whether the model runs on the CPU.
-    pub fn is_on_cpu(&self) -> bool {
-        self.device == CPU
-    }
-
     /// Maximum positions of a sequence.
     pub fn max_model_len(&self, config: &Config) -> u32 {
-        kv::longest(config, &self.info)
+        config.max_model_len(&self.info)
     }
 }
 
@@ -85,7 +69,7 @@ impl Loaded {
 /// # Errors
 /// As [`load`].
 pub fn on_cpu(checkpoint: Checkpoint, config: &Config) -> Result<Placed> {
-    match config.backend()? {
+    match *config.model.backend {
         BackendChoice::Cpu => {
             let mut placed = on_host(Cpu::default(), checkpoint, config)?;
             let refused = refused_tiles(placed.info.dtype, TileSupport::detect());
@@ -108,11 +92,13 @@ fn on_host<B: Host + 'static>(
     let executor = ModelExecutor::new(model, kv::sizes(config, &info)?).map_err(exit::refused)?;
     Ok(Placed {
         warnings,
-        threads: executor.threads(),
-        kernels: format!("{} by {}", info.dtype.name(), executor.instructions()),
-        device: CPU.to_owned(),
-        kv_position: info.kv_bytes_per_position(),
-        memory: None,
+        hardware: Hardware {
+            device: Hardware::CPU.to_owned(),
+            threads: executor.threads(),
+            kernels: format!("{} by {}", info.dtype.name(), executor.instructions()),
+            kv_position: info.kv_bytes_per_position(),
+            memory: None,
+        },
         executor: Box::new(executor),
         info,
     })
@@ -126,9 +112,11 @@ pub fn load(config: &Config) -> Result<Loaded> {
     let filter = filter(config)?;
     let path = &*hub::folder(&config.model.path)?;
     let mut surveyed = with_kv(configured(path, config)?, config)?;
-    let survey = surveyed.survey(config.dtype()?).map_err(exit::refused)?;
+    let survey = surveyed
+        .survey(*config.model.dtype)
+        .map_err(exit::refused)?;
     kv::check_length(config, &survey.info)?;
-    let weights = config.weights(&survey.info)?;
+    let weights = config.weights(&survey.info);
     let draft = draft::choose(config, &survey.info)?;
     let beside = draft.as_ref().map_or(0, |draft| draft.bytes);
     let words = words(path)?;
@@ -152,11 +140,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
     };
     Ok(Loaded {
         stop_tokens: stop_tokens(&tokenizer, &info),
-        threads: placed.threads,
-        kernels: placed.kernels,
-        device: placed.device,
-        kv_position: placed.kv_position,
-        memory: placed.memory,
+        hardware: placed.hardware,
         executor: placed.executor,
         tokenizer,
         info,
@@ -201,7 +185,7 @@ pub fn place(config: &Config, tokens: usize) -> Result<Placed> {
 /// # Errors
 /// As [`load`].
 pub fn needs(config: &Config, checkpoint: &mut Checkpoint) -> Result<Needs> {
-    let dtype = match (config.dtype()?, config.backend()?) {
+    let dtype = match (*config.model.dtype, *config.model.backend) {
         // Candle widens all but int8 to f32.
         (WeightDtype::Bf16 | WeightDtype::Int4 | WeightDtype::Blocks, BackendChoice::Candle) => {
             WeightDtype::F32
@@ -260,8 +244,8 @@ fn stored_tokenizer(path: &str) -> Result<Option<TokenizerJson>> {
 /// As [`load`].
 fn prepared(path: &str, config: &Config) -> Result<Checkpoint> {
     let checkpoint = configured(&hub::folder(path)?, config)?;
-    let checkpoint = with_kv(checkpoint.with_dtype(config.dtype()?), config)?;
-    Ok(checkpoint.with_expert_sharing(config.expert_sharing()?))
+    let checkpoint = with_kv(checkpoint.with_dtype(*config.model.dtype), config)?;
+    Ok(checkpoint.with_expert_sharing(*config.model.expert_sharing))
 }
 
 /// The checkpoint in a folder or file with the configured adapter and attention.
@@ -287,7 +271,7 @@ pub fn configured(path: &str, config: &Config) -> Result<Checkpoint> {
 /// # Errors
 /// An unknown format.
 pub fn with_kv(checkpoint: Checkpoint, config: &Config) -> Result<Checkpoint> {
-    Ok(checkpoint.with_kv_dtype(config.kv_dtype()?.unwrap_or_default()))
+    Ok(checkpoint.with_kv_dtype(config.engine.kv_dtype.unwrap_or_default()))
 }
 
 /// Logits of one full forward pass on the CPU, row-major, and the number of tokens with a logit.
@@ -296,7 +280,7 @@ pub fn with_kv(checkpoint: Checkpoint, config: &Config) -> Result<Checkpoint> {
 /// As [`load`]; tokens that are out of range.
 pub fn logits(config: &Config, tokens: &[u32]) -> Result<(Vec<f32>, usize)> {
     let checkpoint = prepared(&config.model.path, config)?;
-    match config.backend()? {
+    match *config.model.backend {
         BackendChoice::Cpu => logits_on(Cpu::default(), checkpoint, tokens),
         BackendChoice::Candle => logits_on(Candle::default(), checkpoint, tokens),
     }

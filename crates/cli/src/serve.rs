@@ -15,7 +15,7 @@ use step::{Attention, ExecutorSpec};
 use tokio::net::TcpListener;
 
 use crate::args::ServeArgs;
-use crate::config::{self, Config, LogFormat};
+use crate::config::{self, Config, LogFormat, UnknownFields};
 use crate::console;
 use crate::exit;
 use crate::files;
@@ -51,7 +51,7 @@ pub fn run_with(args: &ServeArgs, load: impl FnOnce(&Config) -> Result<Loaded>) 
         return config::show(&args.model, Some(args));
     }
     let config = Config::resolve(&args.model, Some(args))?;
-    if matches!(config.log()?, (_, LogFormat::Json)) {
+    if *config.telemetry.log_format == LogFormat::Json {
         console::say_json();
     }
     let keys = api_keys(&config, args)?;
@@ -120,8 +120,8 @@ fn reloader(
     move || {
         let read = || {
             let config = Config::resolve(&args.model, Some(&args))?;
-            let (log, _) = config.log()?;
-            anyhow::Ok((api_keys(&config, &args)?, log))
+            let keys = api_keys(&config, &args)?;
+            anyhow::Ok((keys, config.telemetry.log.filter()))
         };
         match read() {
             // A server that checks keys must not be opened to everybody by a changed file.
@@ -184,7 +184,7 @@ pub fn settings(config: &Config, keys: ApiKeys, address: SocketAddr) -> Settings
         local_only: keys.is_empty() && address.ip().to_canonical().is_loopback(),
         keys,
         playground: config.server.playground,
-        reject_unknown_fields: config.rejects_unknown_fields(),
+        reject_unknown_fields: *config.server.unknown_fields == UnknownFields::Reject,
         max_connections: config.server.max_connections,
         max_body_bytes: config.server.max_body_bytes,
         max_bytes_in_flight: config.server.max_bytes_in_flight,
@@ -211,8 +211,8 @@ pub fn install(
     let spec = loaded.executor.spec();
     let metrics = Metrics::new(&MetricsConfig {
         model_name: loaded.name.clone(),
-        backend: match loaded.is_on_cpu() {
-            true => format!("cpu-{}", loaded.kernels.replace(" by ", "-")),
+        backend: match loaded.hardware.is_cpu() {
+            true => format!("cpu-{}", loaded.hardware.kernels.replace(" by ", "-")),
             false => format!("cuda-{}", loaded.info.dtype.name()),
         },
         page_size: spec.page_size,
@@ -254,13 +254,17 @@ fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
         fingerprint: format!(
             "{}-{}-{}",
             env!("CARGO_PKG_VERSION"),
-            if loaded.is_on_cpu() { "cpu" } else { "cuda" },
+            if loaded.hardware.is_cpu() {
+                "cpu"
+            } else {
+                "cuda"
+            },
             loaded.info.dtype.name()
         ),
         stop_tokens: loaded.stop_tokens.clone(),
         defaults: sampling(loaded),
         decoders: config.decoders(loaded.weights)?,
-        formats: config.formats()?,
+        formats: config.formats(),
     })
 }
 
@@ -279,13 +283,13 @@ fn sampling(loaded: &Loaded) -> SamplingDefaults {
 /// Logs the device and its memory.
 fn log(loaded: &Loaded, (address, keys): (SocketAddr, usize)) {
     tracing::info!(
-        name = loaded.device,
-        kernels = loaded.kernels,
-        threads = loaded.threads,
+        name = loaded.hardware.device,
+        kernels = loaded.hardware.kernels,
+        threads = loaded.hardware.threads,
         kv = loaded.info.kv_dtype.name(),
         "device"
     );
-    if let Some(DeviceMemory { weights, step, kv }) = loaded.memory {
+    if let Some(DeviceMemory { weights, step, kv }) = loaded.hardware.memory {
         tracing::info!(weights, step, kv, "bytes of the device's memory");
     }
     if keys == 0 && !address.ip().to_canonical().is_loopback() {
@@ -296,7 +300,7 @@ fn log(loaded: &Loaded, (address, keys): (SocketAddr, usize)) {
 /// Prints the settings in effect, addresses and a first request.
 fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usize)) {
     log(loaded, (address, keys));
-    let is_text = matches!(config.log(), Ok((_, LogFormat::Text)));
+    let is_text = *config.telemetry.log_format == LogFormat::Text;
     if !is_text || !std::io::stderr().is_terminal() {
         return;
     }
@@ -304,7 +308,7 @@ fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usiz
     let ExecutorSpec {
         page_size, pages, ..
     } = loaded.executor.spec();
-    let bytes = loaded.kv_position as u64 * u64::from(page_size) * u64::from(pages);
+    let bytes = loaded.hardware.kv_position as u64 * u64::from(page_size) * u64::from(pages);
     say!("asynclane {}", env!("CARGO_PKG_VERSION"));
     say!(
         "  model      {} ({}, {} parameters)",
@@ -314,14 +318,14 @@ fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usiz
     );
     say!(
         "  device     {}, {}, {} threads",
-        loaded.device,
-        loaded.kernels,
-        loaded.threads
+        loaded.hardware.device,
+        loaded.hardware.kernels,
+        loaded.hardware.threads
     );
     if let Some(draft) = &loaded.draft {
         say!("  drafts     {} by {}", draft.name, draft.decoding.label);
     }
-    if let Some(memory) = &loaded.memory {
+    if let Some(memory) = &loaded.hardware.memory {
         let (weights, step) = (size(memory.weights), size(memory.step));
         say!("  memory     {weights} of weights, {step} for the largest step");
     }

@@ -48,9 +48,10 @@ impl Telemetry {
     /// Starts logging, and exporting spans and metrics if an endpoint is set.
     ///
     /// # Errors
-    /// An invalid filter, format or endpoint.
+    /// An invalid endpoint.
     pub fn start(config: &Config) -> Result<Self> {
-        let (filter, format) = config.log()?;
+        let filter = config.telemetry.log.filter();
+        let format = *config.telemetry.log_format;
         // A request's log lines name its trace, exported or not.
         global::set_text_map_propagator(TraceContextPropagator::new());
         let counters = Arc::new(OnceLock::new());

@@ -75,7 +75,7 @@ fn instruction(name: &str) -> Vec<String> {
 /// The listening address of a command line, or of the configuration files.
 fn listens(arguments: &[String]) -> Option<String> {
     match Cli::try_parse_from(arguments).unwrap().command {
-        Command::Serve(args) => args.listen,
+        Command::Serve(args) => args.address.listen,
         _ => panic!("not serve: {arguments:?}"),
     }
 }

@@ -88,10 +88,8 @@ mod tests {
     #[test]
     fn weights_that_cannot_answer_are_found() {
         for model in ["demo", "demo-wedlm", "demo-sdar"] {
-            let args = ModelArgs {
-                model: Some(model.to_owned()),
-                ..ModelArgs::default()
-            };
+            let mut args = ModelArgs::default();
+            args.weights.model = Some(model.to_owned());
             let config = Config::resolve(&args, None).unwrap();
             let mut loaded = load::load(&config).unwrap();
             run(&mut loaded, &config).unwrap();

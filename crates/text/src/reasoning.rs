@@ -1,6 +1,6 @@
 //! Reads the reasoning of an answer, which comes before its text.
 
-use crate::{TokenId, Tokenizer};
+use crate::{Part, TokenId, Tokenizer};
 
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
@@ -35,17 +35,8 @@ impl ReasoningFormat {
     }
 }
 
-/// A part of an answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReasoningPart {
-    /// Reasoning, without the marks and the white space around it.
-    Reasoning(String),
-    /// Text after the reasoning, or of an answer without any.
-    Text(String),
-}
-
-/// The reasoning and the text of one answer. The joined parts do not depend on how the text was
-/// split.
+/// The reasoning, without its marks and the white space around it, and the text of one answer. The
+/// joined parts do not depend on how the text was split.
 #[derive(Clone, Debug)]
 pub struct ReasoningStream {
     state: State,
@@ -78,7 +69,7 @@ impl ReasoningStream {
     }
 
     /// Takes more text.
-    pub fn push(&mut self, text: &str) -> Vec<ReasoningPart> {
+    pub fn push(&mut self, text: &str) -> Vec<Part> {
         let mut parts = Vec::new();
         self.held.push_str(text);
         while self.step(&mut parts) {}
@@ -86,24 +77,22 @@ impl ReasoningStream {
     }
 
     /// Ends the answer: what was held back.
-    pub fn finish(&mut self) -> Vec<ReasoningPart> {
+    pub fn finish(&mut self) -> Vec<Part> {
         let held = std::mem::take(&mut self.held);
         let part = match self.state {
-            State::Inside => ReasoningPart::Reasoning(held.trim_end().to_owned()),
-            State::Opened => ReasoningPart::Reasoning(held.trim().to_owned()),
+            State::Inside => Part::Reasoning(held.trim_end().to_owned()),
+            State::Opened => Part::Reasoning(held.trim().to_owned()),
             State::Closed => return Vec::new(),
-            State::Start | State::Text => ReasoningPart::Text(held),
+            State::Start | State::Text => Part::Text(held),
         };
         match &part {
-            ReasoningPart::Reasoning(text) | ReasoningPart::Text(text) if text.is_empty() => {
-                Vec::new()
-            }
+            Part::Reasoning(text) | Part::Text(text) if text.is_empty() => Vec::new(),
             _ => vec![part],
         }
     }
 
     /// Decides about some of the held text; false if that needs more of it.
-    fn step(&mut self, parts: &mut Vec<ReasoningPart>) -> bool {
+    fn step(&mut self, parts: &mut Vec<Part>) -> bool {
         if self.held.is_empty() {
             return false;
         }
@@ -125,7 +114,7 @@ impl ReasoningStream {
                 rest > 0 && self.turn(State::Text, rest)
             }
             State::Text => {
-                parts.push(ReasoningPart::Text(std::mem::take(&mut self.held)));
+                parts.push(Part::Text(std::mem::take(&mut self.held)));
                 false
             }
         }
@@ -138,7 +127,7 @@ impl ReasoningStream {
         true
     }
 
-    fn reason(&mut self, parts: &mut Vec<ReasoningPart>) -> bool {
+    fn reason(&mut self, parts: &mut Vec<Part>) -> bool {
         let end = self.held.find(CLOSE);
         let partial = (1..CLOSE.len())
             .rev()
@@ -149,7 +138,7 @@ impl ReasoningStream {
         let before = before.trim_end();
         let length = before.len();
         if length > 0 {
-            parts.push(ReasoningPart::Reasoning(before.to_owned()));
+            parts.push(Part::Reasoning(before.to_owned()));
         }
         match end {
             Some(end) => self.turn(State::Closed, self.held.len() - end - CLOSE.len()),

@@ -56,13 +56,11 @@ fn faulty_server() {
         return;
     };
     let (kind, timeout) = fault.split_once(' ').unwrap();
-    let args = ServeArgs {
-        listen: Some("127.0.0.1:0".to_owned()),
-        stall_after: Some(1),
-        step_timeout: timeout.parse().ok(),
-        drain_timeout: Some(if timeout == "0" { 0 } else { 50 }),
-        ..ServeArgs::default()
-    };
+    let mut args = ServeArgs::default();
+    args.address.listen = Some("127.0.0.1:0".to_owned());
+    args.limits.stall_after = Some(1);
+    args.limits.step_timeout = timeout.parse().ok();
+    args.limits.drain_timeout = Some(if timeout == "0" { 0 } else { 50 });
     let served = serve::run_with(&args, |config| {
         let mut loaded = load::load(config)?;
         loaded.executor = Box::new(Faulty {

@@ -68,6 +68,9 @@ impl Layers {
             self.wrong(key, what, origin);
             return;
         }
+        // A text without a meaning counts only if it is in effect.
+        self.problems
+            .retain(|one| one.key != key || !one.what.contains(", found \""));
         let sections = self.given.entry(section);
         let section = sections.or_insert_with(|| Value::Table(Table::new()));
         if let Value::Table(table) = section {

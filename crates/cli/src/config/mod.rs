@@ -1,6 +1,7 @@
 //! Configuration: defaults, overridden by files, environment and flags. Unknown keys are refused, and
 //! all problems are reported together with their places.
 
+mod choice;
 mod file;
 mod layers;
 mod origin;
@@ -16,33 +17,28 @@ use std::time::Duration;
 
 use anyhow::Result;
 use engine::decoding::{Decoders, Decoding, DecodingSpec, WeightKind};
-use model::{ExpertSharing, KvDtype, ModelInfo, WeightDtype};
+use model::ModelInfo;
 use server::Formats;
 use step::Attention;
-use tracing_subscriber::EnvFilter;
 
 use crate::args::{CheckConfigArgs, ModelArgs, ServeArgs};
-use crate::device::{BackendChoice, DeviceChoice};
 use crate::exit;
 use crate::hub;
-use crate::kv;
 use crate::published;
 
+pub use choice::{BackendChoice, DeviceChoice};
 use layers::Layers;
 use origin::Origins;
 #[cfg(test)]
 pub use overrides::variables;
 pub use overrides::warn_of_unknown_variables;
 pub use schema::Config;
-use schema::{AUTO, Model};
-pub use values::LogFormat;
-use values::{
-    dtype, edits, expert_sharing, kv_dtype, kv_memory, listen_address, log_filter, log_format,
-    reasoning_parser, tool_parser, unknown_fields,
-};
+use schema::Model;
+use values::{AUTO, listen_address};
+pub use values::{LogFormat, Text, UnknownFields, Worded};
 
-/// Most drafts of a step, by the range of `draft_length`.
-const LONGEST_DRAFT: u32 = 32;
+/// Maximum number of drafts of a step, by the range of `draft_length`.
+const MAX_DRAFTS: u32 = 32;
 
 impl Config {
     /// Resolves files, environment, `--set` and flags, later ones over earlier ones, and validates the
@@ -107,19 +103,15 @@ impl Config {
         Ok(Decoders::new(weights, configured, published))
     }
 
-    /// How weights were trained, from a model's properties and the key `model.edits`.
-    ///
-    /// # Errors
-    /// An unknown value of the key.
-    pub fn weights(&self, info: &ModelInfo) -> Result<WeightKind> {
-        let given = edits(&self.model.edits)
-            .map_err(|problem| exit::failure(exit::CONFIG, format!("model.edits: {problem}")))?;
-        Ok(WeightKind {
+    /// The kind of the weights, from a model's properties and the key `model.edits`.
+    pub fn weights(&self, info: &ModelInfo) -> WeightKind {
+        let by_name = || hub::is_editing_release(&self.model.path, info.family);
+        WeightKind {
             attention: info.attention,
             readout: info.readout,
-            edits: given.unwrap_or_else(|| hub::is_editing_release(&self.model.path, info.family)),
+            edits: self.model.edits.unwrap_or_else(by_name),
             drafts: !self.model.draft_model.is_empty(),
-        })
+        }
     }
 
     /// The decoder of the draft model, whose weights are of this kind. With full attention, `auto`
@@ -162,46 +154,18 @@ impl Config {
             .model
             .draft_decoder
             .clone_from(&self.model.draft_decoder);
-        let longest = kv::longest(self, verifier);
-        config.model.max_model_len = longest.saturating_add(LONGEST_DRAFT);
+        let longest = self.max_model_len(verifier);
+        config.model.max_model_len = longest.saturating_add(MAX_DRAFTS);
         config
     }
 
-    /// The dtype of the weight matrices.
-    ///
-    /// # Errors
-    /// An unknown dtype.
-    pub fn dtype(&self) -> Result<WeightDtype> {
-        dtype(&self.model.dtype)
-            .map_err(|problem| exit::failure(exit::CONFIG, format!("model.dtype: {problem}")))
-    }
-
-    /// The device to compute on.
-    ///
-    /// # Errors
-    /// An unknown device.
-    pub fn device(&self) -> Result<DeviceChoice> {
-        DeviceChoice::named(&self.model.device)
-            .map_err(|problem| exit::failure(exit::CONFIG, format!("model.device: {problem}")))
-    }
-
-    /// What computes on the CPU.
-    ///
-    /// # Errors
-    /// An unknown backend.
-    pub fn backend(&self) -> Result<BackendChoice> {
-        BackendChoice::named(&self.model.backend)
-            .map_err(|problem| exit::failure(exit::CONFIG, format!("model.backend: {problem}")))
-    }
-
-    /// How the rows of a block share experts.
-    ///
-    /// # Errors
-    /// An unknown method, or a number out of range.
-    pub fn expert_sharing(&self) -> Result<Option<ExpertSharing>> {
-        expert_sharing(&self.model.expert_sharing).map_err(|problem| {
-            exit::failure(exit::CONFIG, format!("model.expert_sharing: {problem}"))
-        })
+    /// Maximum positions of a sequence of this model.
+    pub fn max_model_len(&self, info: &ModelInfo) -> u32 {
+        let built = info.max_positions as u32;
+        match self.model.max_model_len {
+            0 => built,
+            len => len.min(built),
+        }
     }
 
     /// The address to listen on.
@@ -209,42 +173,18 @@ impl Config {
         listen_address(&self.server.listen)
     }
 
-    /// Whether unknown fields of a request are refused.
-    pub fn rejects_unknown_fields(&self) -> bool {
-        unknown_fields(&self.server.unknown_fields) == Ok(true)
-    }
-
     /// Longest time for the compilation of a grammar and for its work on one step; zero = no limit.
     pub fn grammar_timeout(&self) -> Duration {
         Duration::from_secs(self.structured.timeout)
     }
 
-    /// How answers are written and read.
-    ///
-    /// # Errors
-    /// An unknown parser.
-    pub fn formats(&self) -> Result<Formats> {
-        let refused =
-            |key| move |problem| exit::failure(exit::CONFIG, format!("model.{key}: {problem}"));
-        let model = &self.model;
-        Ok(Formats {
-            tools: tool_parser(&model.tool_parser).map_err(refused("tool_parser"))?,
-            reasoning: reasoning_parser(&model.reasoning_parser)
-                .map_err(refused("reasoning_parser"))?,
+    /// The formats of calls and reasoning in answers, and of JSON objects.
+    pub fn formats(&self) -> Formats {
+        Formats {
+            tools: *self.model.tool_parser,
+            reasoning: *self.model.reasoning_parser,
             open_objects: self.structured.open_objects,
-        })
-    }
-
-    /// Filter and format of the log.
-    ///
-    /// # Errors
-    /// An invalid filter, an unknown format.
-    pub fn log(&self) -> Result<(EnvFilter, LogFormat)> {
-        let refused =
-            |key| move |problem| exit::failure(exit::CONFIG, format!("telemetry.{key}: {problem}"));
-        let filter = log_filter(&self.telemetry.log).map_err(refused("log"))?;
-        let format = log_format(&self.telemetry.log_format).map_err(refused("log_format"))?;
-        Ok((filter, format))
+        }
     }
 
     /// Average rows per step for prefills and refreshes, `>= 1`.
@@ -253,25 +193,6 @@ impl Config {
             0 => self.engine.row_budget.div_ceil(2),
             rows => rows,
         }
-    }
-
-    /// The number format of keys and values; `None` for `auto`: f32 on the CPU, the dtype of the
-    /// matrices on a device.
-    ///
-    /// # Errors
-    /// An unknown format.
-    pub fn kv_dtype(&self) -> Result<Option<KvDtype>> {
-        kv_dtype(&self.engine.kv_dtype)
-            .map_err(|problem| exit::failure(exit::CONFIG, format!("engine.kv_dtype: {problem}")))
-    }
-
-    /// Bytes for KV pages; `None` for `auto`.
-    ///
-    /// # Errors
-    /// An invalid size.
-    pub fn kv_bytes(&self) -> Result<Option<u64>> {
-        kv_memory(&self.engine.kv_memory)
-            .map_err(|problem| exit::failure(exit::CONFIG, format!("engine.kv_memory: {problem}")))
     }
 }
 

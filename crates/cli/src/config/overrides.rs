@@ -2,11 +2,13 @@
 
 use clap::CommandFactory;
 use engine::did_you_mean;
+use serde::Serialize;
+use serde_json::Value as Json;
 use toml::Value;
 
 use super::layers::Layers;
 use super::origin::Origin;
-use crate::args::{Cli, ModelArgs, ServeArgs};
+use crate::args::{AddressArgs, Cli, ModelArgs, ServeArgs};
 
 /// Prefix of our environment variables.
 const PREFIX: &str = "ASYNCLANE_";
@@ -17,30 +19,66 @@ const OF_A_SERVICE: [&str; 2] = ["ASYNCLANE_SERVICE_", "ASYNCLANE_PORT"];
 /// The argument of `serve` that is no flag.
 const MODEL: &str = "MODEL";
 
-/// An argument's id, the key that it sets, and the value.
-type Given = (&'static str, &'static str, Value);
+/// Arguments whose id is not the last part of their key.
+const OTHER_KEYS: [(&str, &str); 4] = [
+    ("model", "model.path"),
+    (MODEL, "model.path"),
+    ("served_model_name", "model.served_name"),
+    ("no_prefix_cache", "engine.prefix_cache"),
+];
+
+/// The id of an argument, and its value.
+type Given = (String, Value);
 
 impl Layers {
     /// Adds the environment over the present values, `--set` over that, and flags over both.
     pub(super) fn overrides(&mut self, args: &ModelArgs, serve: Option<&ServeArgs>) {
-        let mut given = of_model(args);
-        given.extend(serve.map(of_serve).unwrap_or_default());
-        given.extend(serve.map(short).unwrap_or_default());
-        let by_environment = |(id, ..): &Given| args.environment.contains(*id);
+        let mut given = values(args);
+        if let Some(serve) = serve {
+            given.extend(values(serve));
+            given.extend(
+                serve
+                    .name
+                    .clone()
+                    .map(|name| (MODEL.to_owned(), Value::String(name))),
+            );
+        }
+        let by_environment = |(id, _): &Given| args.environment.contains(id);
         let (variables, flags): (Vec<_>, Vec<_>) = given.into_iter().partition(by_environment);
-        for (id, key, value) in variables {
+        for (id, value) in variables {
             let name = format!("{PREFIX}{}", id.to_uppercase());
-            self.put(key, value, Origin::Environment(name));
+            self.put_argument(&id, value, Origin::Environment(name));
         }
         for text in &args.set {
             self.set(text);
         }
-        for (id, key, value) in flags {
-            let origin = match id {
+        for (id, value) in flags {
+            let origin = match &*id {
                 MODEL => Origin::Argument(MODEL),
                 id => Origin::Flag(format!("--{}", id.replace('_', "-"))),
             };
-            self.put(key, value, origin);
+            self.put_argument(&id, value, origin);
+        }
+        if let Some((flag, address)) = serve.and_then(|serve| address(&serve.address)) {
+            let flag = Origin::Flag(flag.to_owned());
+            self.put("server.listen", Value::String(address), flag);
+        }
+    }
+
+    /// Sets the key of the argument `id`.
+    fn put_argument(&mut self, id: &str, value: Value, origin: Origin) {
+        if let Some(key) = self.key_of(id) {
+            self.put(&key, value, origin);
+        }
+    }
+
+    /// The key that the argument `id` sets.
+    fn key_of(&self, id: &str) -> Option<String> {
+        let other = OTHER_KEYS.iter().find(|(other, _)| *other == id);
+        let named = |key: &String| key.split_once('.').is_some_and(|(_, name)| name == id);
+        match other {
+            Some((_, key)) => Some((*key).to_owned()),
+            None => self.keys().into_iter().find(named),
         }
     }
 
@@ -69,167 +107,40 @@ impl Layers {
     }
 }
 
-fn of_model(args: &ModelArgs) -> Vec<Given> {
-    let cache = args.no_prefix_cache.then_some(Value::Boolean(false));
-    let values = [
-        ("model", "model.path", text(&args.model)),
-        ("decoder", "model.decoder", text(&args.decoder)),
-        ("filter", "model.filter", text(&args.filter)),
-        ("lora", "model.lora", text(&args.lora)),
-        (
-            "prompt_blocks",
-            "model.prompt_blocks",
-            number(args.prompt_blocks),
-        ),
-        ("edits", "model.edits", text(&args.edits)),
-        ("draft_model", "model.draft_model", text(&args.draft_model)),
-        (
-            "draft_decoder",
-            "model.draft_decoder",
-            text(&args.draft_decoder),
-        ),
-        ("dtype", "model.dtype", text(&args.dtype)),
-        ("device", "model.device", text(&args.device)),
-        ("backend", "model.backend", text(&args.backend)),
-        (
-            "expert_sharing",
-            "model.expert_sharing",
-            text(&args.expert_sharing),
-        ),
-        (
-            "max_model_len",
-            "model.max_model_len",
-            number(args.max_model_len),
-        ),
-        ("kv_memory", "engine.kv_memory", text(&args.kv_memory)),
-        ("kv_dtype", "engine.kv_dtype", text(&args.kv_dtype)),
-        (
-            "device_memory",
-            "engine.device_memory",
-            args.device_memory.map(Value::Float),
-        ),
-        ("row_budget", "engine.row_budget", number(args.row_budget)),
-        (
-            "long_quantum",
-            "engine.long_quantum",
-            number(args.long_quantum),
-        ),
-        (
-            "prefill_chunk",
-            "engine.prefill_chunk",
-            number(args.prefill_chunk),
-        ),
-        (
-            "max_running",
-            "engine.max_running",
-            number(args.max_running),
-        ),
-        ("no_prefix_cache", "engine.prefix_cache", cache),
-    ];
-    present(values)
+/// The arguments that were given, by id.
+fn values(args: &impl Serialize) -> Vec<Given> {
+    let Ok(Json::Object(all)) = serde_json::to_value(args) else {
+        return Vec::new();
+    };
+    let value = |(id, value): (String, Json)| {
+        let value = match value {
+            Json::String(text) => Value::String(text),
+            // The only switch is one that turns something off.
+            Json::Bool(true) => Value::Boolean(false),
+            Json::Number(number) if number.is_f64() => Value::Float(number.as_f64()?),
+            // TOML's integers are signed; a larger value fits no key.
+            Json::Number(number) => Value::Integer(number.as_i64().unwrap_or(i64::MAX)),
+            _ => return None,
+        };
+        Some((id, value))
+    };
+    all.into_iter().filter_map(value).collect()
 }
 
-/// The model as an argument, and the address of `--host` and `--port`.
-fn short(args: &ServeArgs) -> Vec<Given> {
+/// The address of `--host` and `--port`, and the flag that gives it.
+fn address(args: &AddressArgs) -> Option<(&'static str, String)> {
+    let flag = match (&args.host, args.port) {
+        (Some(_), _) => "--host",
+        (None, Some(_)) => "--port",
+        (None, None) => return None,
+    };
     let host = args.host.as_deref().unwrap_or("127.0.0.1");
     let port = args.port.unwrap_or(8000);
     let address = match host.contains(':') && !host.starts_with('[') {
         true => format!("[{host}]:{port}"),
         false => format!("{host}:{port}"),
     };
-    let flag = if args.host.is_some() { "host" } else { "port" };
-    let is_given = args.host.is_some() || args.port.is_some();
-    let address = is_given.then_some(Value::String(address));
-    present([
-        (MODEL, "model.path", text(&args.name)),
-        (flag, "server.listen", address),
-    ])
-}
-
-fn of_serve(args: &ServeArgs) -> Vec<Given> {
-    let values = [
-        (
-            "served_model_name",
-            "model.served_name",
-            text(&args.served_model_name),
-        ),
-        ("listen", "server.listen", text(&args.listen)),
-        (
-            "max_waiting",
-            "engine.max_waiting",
-            number(args.max_waiting),
-        ),
-        (
-            "max_bytes_in_flight",
-            "server.max_bytes_in_flight",
-            number(args.max_bytes_in_flight),
-        ),
-        (
-            "max_sequences",
-            "server.max_sequences",
-            number(args.max_sequences),
-        ),
-        (
-            "max_request_tokens",
-            "server.max_request_tokens",
-            number(args.max_request_tokens),
-        ),
-        (
-            "max_connections",
-            "server.max_connections",
-            number(args.max_connections),
-        ),
-        (
-            "stall_after",
-            "engine.stall_after",
-            number(args.stall_after),
-        ),
-        (
-            "step_timeout",
-            "engine.step_timeout",
-            number(args.step_timeout),
-        ),
-        (
-            "drain_delay",
-            "server.drain_delay",
-            number(args.drain_delay),
-        ),
-        (
-            "drain_timeout",
-            "server.drain_timeout",
-            number(args.drain_timeout),
-        ),
-        (
-            "api_keys_file",
-            "server.api_keys_file",
-            text(&args.api_keys_file),
-        ),
-        ("log", "telemetry.log", text(&args.log)),
-        ("log_format", "telemetry.log_format", text(&args.log_format)),
-        (
-            "otlp_endpoint",
-            "telemetry.otlp_endpoint",
-            text(&args.otlp_endpoint),
-        ),
-    ];
-    present(values)
-}
-
-fn present<const N: usize>(values: [(&'static str, &'static str, Option<Value>); N]) -> Vec<Given> {
-    let values = values.into_iter();
-    values
-        .filter_map(|(id, key, value)| Some((id, key, value?)))
-        .collect()
-}
-
-fn text(value: &Option<String>) -> Option<Value> {
-    value.clone().map(Value::String)
-}
-
-/// TOML's integers are signed; a larger value fits no key.
-fn number(value: Option<impl Into<u64>>) -> Option<Value> {
-    let value = i64::try_from(value?.into()).unwrap_or(i64::MAX);
-    Some(Value::Integer(value))
+    Some((flag, address))
 }
 
 /// Writes a warning for every environment variable with our prefix that no argument reads.
@@ -274,40 +185,28 @@ mod tests {
 
     #[test]
     fn ids_are_the_names_of_flags_and_variables_and_keys_exist() {
-        let full = ModelArgs {
-            model: Some(String::new()),
-            decoder: Some(String::new()),
-            filter: Some(String::new()),
-            lora: Some(String::new()),
-            prompt_blocks: Some(1),
-            edits: Some(String::new()),
-            dtype: Some(String::new()),
-            device: Some(String::new()),
-            backend: Some(String::new()),
-            expert_sharing: Some(String::new()),
-            max_model_len: Some(1),
-            kv_memory: Some(String::new()),
-            kv_dtype: Some(String::new()),
-            device_memory: Some(0.5),
-            row_budget: Some(1),
-            long_quantum: Some(1),
-            prefill_chunk: Some(1),
-            no_prefix_cache: true,
-            max_running: Some(1),
-            ..ModelArgs::default()
-        };
         let cli = Cli::command();
         let serve = cli.find_subcommand("serve").unwrap();
         let layers = Layers::default();
-        for (id, key, _) in of_model(&full) {
-            let mut arguments = serve.get_arguments();
-            let argument = arguments.find(|one| one.get_id() == id).unwrap();
+        let mut keys = 0;
+        for argument in serve.get_arguments() {
+            let id = argument.get_id().as_str();
+            let Some(name) = argument
+                .get_env()
+                .filter(|_| !["config", "api_key"].contains(&id))
+            else {
+                continue;
+            };
             assert_eq!(argument.get_long(), Some(&*id.replace('_', "-")));
-            let name = format!("{PREFIX}{}", id.to_uppercase());
-            assert_eq!(argument.get_env().unwrap().to_str(), Some(&*name));
-            assert!(layers.default_of(key).is_some(), "{key}");
+            let expected = format!("{PREFIX}{}", id.to_uppercase());
+            assert_eq!(name.to_str(), Some(&*expected));
+            let key = layers
+                .key_of(id)
+                .unwrap_or_else(|| panic!("{id} has no key"));
+            assert!(layers.default_of(&key).is_some(), "{key}");
+            keys += 1;
         }
-        assert_eq!(of_model(&full).len(), 19);
+        assert_eq!(keys, 36);
     }
 
     #[test]

@@ -2,14 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::device::{BackendChoice, DeviceChoice};
-
-/// Value of keys whose default depends on the model or the device.
-pub const AUTO: &str = "auto";
-/// Value of `server.unknown_fields`: they are named in a header of the answer.
-pub const NAME: &str = "name";
-/// Value of keys for something that is switched off.
-pub const NONE: &str = "none";
+use super::choice::{BackendChoice, DeviceChoice};
+use super::values::{AUTO, LogFilter, LogFormat, Text, UnknownFields};
+use model::{ExpertSharing, KvDtype, WeightDtype};
+use text::{ReasoningFormat, ToolFormat};
 
 /// All configuration keys with their defaults.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -22,7 +18,7 @@ pub struct Config {
     /// Structured output.
     pub structured: Structured,
     /// How texts of requests are read.
-    pub text: Text,
+    pub text: TextReading,
     /// Batching and KV memory.
     pub engine: Engine,
     /// The log and the export of spans.
@@ -58,7 +54,7 @@ pub struct Server {
     /// Whether metrics are also exported under vLLM's names.
     pub vllm_metrics: bool,
     /// What happens to unknown fields of a request: `name` them in a header, or `reject` them.
-    pub unknown_fields: String,
+    pub unknown_fields: Text<UnknownFields>,
 }
 
 /// `[model]`
@@ -71,14 +67,14 @@ pub struct Model {
     pub served_name: String,
     /// Data type of the weight matrices: `auto` (the block types of a GGUF file, else `f32`), `f32`,
     /// `bf16`, `int8` or `int4`.
-    pub dtype: String,
+    pub dtype: Text<WeightDtype>,
     /// Device: `auto`, `cpu` or `cuda`.
-    pub device: String,
+    pub device: Text<DeviceChoice>,
     /// What computes on the CPU: `cpu` or `candle`.
-    pub backend: String,
+    pub backend: Text<BackendChoice>,
     /// How the rows of a block share experts: empty = not at all, `vote=0.15` (a share of all experts)
     /// or `seq=2` (the first experts of each row).
-    pub expert_sharing: String,
+    pub expert_sharing: Text<Option<ExpertSharing>>,
     /// Maximum positions of a sequence; 0 = the model's own maximum.
     pub max_model_len: u32,
     /// The default decoder.
@@ -92,16 +88,16 @@ pub struct Model {
     /// attend block-causally (D2F), at most 1024; 0 = none.
     pub prompt_blocks: u32,
     /// Whether the weights were trained to rewrite committed tokens: `auto`, `on` or `off`.
-    pub edits: String,
+    pub edits: Text<Option<bool>>,
     /// A second model of the same tokenizer whose drafts this one verifies; empty = none. As `path`.
     pub draft_model: String,
     /// How the draft model decodes: `auto`, or a preset and settings.
     pub draft_decoder: String,
     /// How calls of functions are written: `auto`, as the chat template shows them, or `hermes`,
     /// `llama3_json`, `llada2`, `gemma`, `json`, `qwen3_coder`.
-    pub tool_parser: String,
+    pub tool_parser: Text<Option<ToolFormat>>,
     /// How reasoning is marked in answers: `none`, or `think`.
-    pub reasoning_parser: String,
+    pub reasoning_parser: Text<Option<ReasoningFormat>>,
 }
 
 /// `[structured]`
@@ -119,7 +115,7 @@ pub struct Structured {
 /// `[text]`
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Text {
+pub struct TextReading {
     /// Whether the name of a control token in a text of a chat is plain text.
     pub split_control_tokens: bool,
 }
@@ -149,10 +145,10 @@ pub struct Engine {
     pub page_size: u32,
     /// Memory for KV pages; `auto` = 512 MiB on the CPU, or what a sequence of full length needs, up to
     /// 8 GiB; the rest of the share on a device.
-    pub kv_memory: String,
+    pub kv_memory: Text<Option<u64>>,
     /// Number format of keys and values in pages: `auto` (f32 on the CPU, the dtype of the matrices on a
     /// device), `f32`, `bf16` or `int8`.
-    pub kv_dtype: String,
+    pub kv_dtype: Text<Option<KvDtype>>,
     /// Share of a device's memory for weights, steps and KV pages together, in 0..=1; without effect on
     /// the CPU and if `kv_memory` is a size.
     pub device_memory: f64,
@@ -163,9 +159,9 @@ pub struct Engine {
 #[serde(deny_unknown_fields, default)]
 pub struct Telemetry {
     /// Log filter, such as `info` or `server=debug`.
-    pub log: String,
+    pub log: Text<LogFilter>,
     /// `text`, or `json` for one object per line.
-    pub log_format: String,
+    pub log_format: Text<LogFormat>,
     /// Base URL of an OpenTelemetry collector for spans and metrics (OTLP over HTTP); empty = that of
     /// `OTEL_EXPORTER_OTLP_ENDPOINT`, or no export.
     pub otlp_endpoint: String,
@@ -186,7 +182,7 @@ impl Default for Server {
             cors: false,
             playground: true,
             vllm_metrics: true,
-            unknown_fields: NAME.to_owned(),
+            unknown_fields: Text::known("name"),
         }
     }
 }
@@ -196,20 +192,20 @@ impl Default for Model {
         Self {
             path: "demo".to_owned(),
             served_name: String::new(),
-            dtype: AUTO.to_owned(),
-            device: DeviceChoice::Auto.name().to_owned(),
-            backend: BackendChoice::Cpu.name().to_owned(),
-            expert_sharing: String::new(),
+            dtype: Text::known(AUTO),
+            device: Text::known(AUTO),
+            backend: Text::known("cpu"),
+            expert_sharing: Text::known(""),
             max_model_len: 0,
             decoder: AUTO.to_owned(),
             filter: String::new(),
             lora: String::new(),
             prompt_blocks: 0,
-            edits: AUTO.to_owned(),
+            edits: Text::known(AUTO),
             draft_model: String::new(),
             draft_decoder: AUTO.to_owned(),
-            tool_parser: AUTO.to_owned(),
-            reasoning_parser: NONE.to_owned(),
+            tool_parser: Text::known(AUTO),
+            reasoning_parser: Text::known("none"),
         }
     }
 }
@@ -235,8 +231,8 @@ impl Default for Engine {
             stall_after: 60,
             step_timeout: 300,
             page_size: 16,
-            kv_memory: AUTO.to_owned(),
-            kv_dtype: AUTO.to_owned(),
+            kv_memory: Text::known(AUTO),
+            kv_dtype: Text::known(AUTO),
             device_memory: 0.9,
         }
     }
@@ -245,8 +241,8 @@ impl Default for Engine {
 impl Default for Telemetry {
     fn default() -> Self {
         Self {
-            log: "info".to_owned(),
-            log_format: "text".to_owned(),
+            log: Text::known("info"),
+            log_format: Text::known("text"),
             otlp_endpoint: String::new(),
         }
     }

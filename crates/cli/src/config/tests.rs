@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use model::KvDtype;
 
 use super::origin::Origin;
 use super::*;
@@ -143,7 +144,7 @@ fn flags_win_over_set_and_set_over_the_environment() {
     let all = [&arguments[..], &set, &more].concat();
     let (config, origins) = served(&all, &["dtype", "max_waiting"]).unwrap();
     assert_eq!(
-        (config.engine.row_budget, &*config.model.dtype),
+        (config.engine.row_budget, config.model.dtype.as_str()),
         (3, "int8")
     );
     assert_eq!(
@@ -194,8 +195,8 @@ fn a_refusal_names_the_flag_or_variable() {
 #[test]
 fn number_formats_of_keys_and_values_are_checked() {
     let (config, _) = served(&["--kv-dtype", "bf16"], &[]).unwrap();
-    assert_eq!(config.kv_dtype().unwrap(), Some(KvDtype::Bf16));
-    assert_eq!(served(&[], &[]).unwrap().0.kv_dtype().unwrap(), None);
+    assert_eq!(*config.engine.kv_dtype, Some(KvDtype::Bf16));
+    assert_eq!(*served(&[], &[]).unwrap().0.engine.kv_dtype, None);
     for (arguments, line) in [
         (
             &["--kv-dtype", "fp8"][..],

@@ -4,16 +4,11 @@ use engine::decoding::{Decoders, WeightKind};
 use model::KvDtype;
 use step::{Attention, Readout};
 
-use crate::device::{BackendChoice, DeviceChoice};
-
+use super::choice::{BackendChoice, DeviceChoice};
 use super::schema::Config;
-use super::values::{
-    dtype, edits, expert_sharing, kv_dtype, kv_memory, log_filter, log_format, reasoning_parser,
-    share, tool_parser, unknown_fields,
-};
 
-/// Most positions of a block that a request may name.
-const MOST_BLOCK: u32 = 1024;
+/// Maximum length in positions of a block that a request may name.
+const MAX_BLOCK_LENGTH: u32 = 1024;
 
 impl Config {
     /// Every problem: its key, and what was expected and found.
@@ -51,69 +46,35 @@ impl Config {
         problems
     }
 
-    /// Texts that name nothing.
+    /// Values that do not go together or are out of range.
     fn wrong_texts(&self) -> impl Iterator<Item = (&'static str, String)> {
-        let engine = &self.engine;
-        let (device, backend) = (&self.model.device, &self.model.backend);
-        let both = (device.as_str(), backend.as_str()) == ("cuda", BackendChoice::Candle.name());
-        let both = both.then(|| "expected cpu with model.device cuda, found \"candle\"".to_owned());
+        let (device, backend) = (*self.model.device, *self.model.backend);
+        let is_candle = backend == BackendChoice::Candle;
+        let candle_on_device = (is_candle && device == DeviceChoice::Cuda)
+            .then(|| "expected cpu with model.device cuda, found \"candle\"".to_owned());
+        let kv_dtype = self
+            .engine
+            .kv_dtype
+            .filter(|dtype| is_candle && *dtype != KvDtype::F32);
+        let kv_dtype = kv_dtype.map(|dtype| {
+            let name = dtype.name();
+            format!("expected auto or f32 with model.backend candle, found {name:?}")
+        });
+        let share = self.engine.device_memory;
+        let is_share = share > 0.0 && share <= 1.0;
+        let share = format!("expected a share above 0, at most 1, found {share}");
+        let length = self.model.prompt_blocks;
+        let blocks = (length > MAX_BLOCK_LENGTH)
+            .then(|| format!("expected at most {MAX_BLOCK_LENGTH}, found {length}"));
         let texts = [
-            ("model.backend", both),
-            ("engine.kv_memory", kv_memory(&engine.kv_memory).err()),
-            ("engine.kv_dtype", self.wrong_kv_dtype()),
-            ("engine.device_memory", share(engine.device_memory).err()),
-            ("model.dtype", dtype(&self.model.dtype).err()),
-            (
-                "model.device",
-                DeviceChoice::named(&self.model.device).err(),
-            ),
-            (
-                "model.backend",
-                BackendChoice::named(&self.model.backend).err(),
-            ),
-            (
-                "model.expert_sharing",
-                expert_sharing(&self.model.expert_sharing).err(),
-            ),
-            (
-                "server.unknown_fields",
-                unknown_fields(&self.server.unknown_fields).err(),
-            ),
+            ("model.backend", candle_on_device),
+            ("engine.kv_dtype", kv_dtype),
+            ("engine.device_memory", (!is_share).then_some(share)),
             ("model.decoder", self.wrong_decoder()),
-            ("model.edits", edits(&self.model.edits).err()),
-            ("model.prompt_blocks", self.long_blocks()),
-            (
-                "model.tool_parser",
-                tool_parser(&self.model.tool_parser).err(),
-            ),
-            (
-                "model.reasoning_parser",
-                reasoning_parser(&self.model.reasoning_parser).err(),
-            ),
-            ("telemetry.log", log_filter(&self.telemetry.log).err()),
-            (
-                "telemetry.log_format",
-                log_format(&self.telemetry.log_format).err(),
-            ),
+            ("model.prompt_blocks", blocks),
         ];
         let texts = texts.into_iter();
         texts.filter_map(|(key, what)| Some((key, what?)))
-    }
-
-    /// A number format of keys and values that does not exist, or that the configured backend does not
-    /// have.
-    fn wrong_kv_dtype(&self) -> Option<String> {
-        let named = match kv_dtype(&self.engine.kv_dtype) {
-            Err(problem) => return Some(problem),
-            Ok(named) => named?,
-        };
-        let is_candle = self.model.backend == BackendChoice::Candle.name();
-        (is_candle && named != KvDtype::F32).then(|| {
-            format!(
-                "expected auto or f32 with model.backend candle, found {:?}",
-                named.name()
-            )
-        })
     }
 
     /// Counts that must not be 0.
@@ -132,12 +93,6 @@ impl Config {
         zeroes
             .map(|(key, _)| (*key, "expected at least 1, found 0".to_owned()))
             .collect()
-    }
-
-    /// Blocks longer than a request may name.
-    fn long_blocks(&self) -> Option<String> {
-        let length = self.model.prompt_blocks;
-        (length > MOST_BLOCK).then(|| format!("expected at most {MOST_BLOCK}, found {length}"))
     }
 
     /// Why the default decoder works with no kind of weights. A setting may need one kind, and the

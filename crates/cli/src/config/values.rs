@@ -1,105 +1,207 @@
-//! Parsing of values that are text.
+//! Values that are written as texts.
+
+use std::ops::Deref;
 
 use model::{ExpertSharing, KvDtype, WeightDtype};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use text::{ReasoningFormat, ToolFormat};
 use tracing_subscriber::EnvFilter;
 
-use super::schema::{AUTO, NAME, NONE};
 use crate::names::unknown;
 
-/// The dtype of a matrix; `auto` is that of the checkpoint ([`WeightDtype::Blocks`]).
-pub fn dtype(name: &str) -> Result<WeightDtype, String> {
-    let names = WeightDtype::ALL.map(WeightDtype::name);
-    match (name, WeightDtype::named(name)) {
-        (AUTO, _) => Ok(WeightDtype::Blocks),
-        (_, Some(dtype)) => Ok(dtype),
-        _ => Err(unknown(&[&[AUTO], &names[..]].concat(), name)),
+/// The value of keys whose default depends on the model or the device.
+pub const AUTO: &str = "auto";
+
+/// A value that is written as a text.
+pub trait Worded: Sized {
+    /// The value of `text`.
+    ///
+    /// # Errors
+    /// The expected texts and the one that was found.
+    fn read(text: &str) -> Result<Self, String>;
+}
+
+/// A text of a configuration file, and its value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Text<T> {
+    text: String,
+    value: T,
+}
+
+impl<T: Worded> Text<T> {
+    /// The value of `text`.
+    ///
+    /// # Errors
+    /// As [`Worded::read`].
+    pub fn read(text: &str) -> Result<Self, String> {
+        Ok(Self {
+            text: text.to_owned(),
+            value: T::read(text)?,
+        })
+    }
+
+    /// The value of a text of this crate.
+    pub(crate) fn known(text: &str) -> Self {
+        Self::read(text).expect("a text of this crate has a value")
     }
 }
 
-/// The number format of keys and values; `None` = the device's own.
-pub fn kv_dtype(name: &str) -> Result<Option<KvDtype>, String> {
-    let names = KvDtype::ALL.map(KvDtype::name);
-    match (name, KvDtype::named(name)) {
-        (AUTO, _) => Ok(None),
-        (_, Some(dtype)) => Ok(Some(dtype)),
-        _ => Err(unknown(&[&[AUTO], &names[..]].concat(), name)),
+impl<T> Text<T> {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl<T> Deref for Text<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<'de, T: Worded> Deserialize<'de> for Text<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::read(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+impl<T> Serialize for Text<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+/// `other`, or the value with one of `names`.
+fn one_of<T, const N: usize>(
+    (other, otherwise): (&str, T),
+    names: [(&str, T); N],
+    text: &str,
+) -> Result<T, String> {
+    let all: Vec<&str> = [other]
+        .into_iter()
+        .chain(names.iter().map(|(name, _)| *name))
+        .collect();
+    let mut known = [(other, otherwise)].into_iter().chain(names);
+    let found = known.find(|(name, _)| *name == text);
+    found
+        .map(|(_, value)| value)
+        .ok_or_else(|| unknown(&all, text))
+}
+
+/// `auto` is the dtype of the checkpoint ([`WeightDtype::Blocks`]).
+impl Worded for WeightDtype {
+    fn read(text: &str) -> Result<Self, String> {
+        let names = Self::ALL.map(|dtype| (dtype.name(), dtype));
+        one_of((AUTO, Self::Blocks), names, text)
+    }
+}
+
+/// `auto` is the device's own number format.
+impl Worded for Option<KvDtype> {
+    fn read(text: &str) -> Result<Self, String> {
+        let names = KvDtype::ALL.map(|dtype| (dtype.name(), Some(dtype)));
+        one_of((AUTO, None), names, text)
+    }
+}
+
+/// `auto` is the format that the chat template shows.
+impl Worded for Option<ToolFormat> {
+    fn read(text: &str) -> Result<Self, String> {
+        let names = ToolFormat::NAMES.map(|(name, format)| (name, Some(format)));
+        one_of((AUTO, None), names, text)
+    }
+}
+
+impl Worded for Option<ReasoningFormat> {
+    fn read(text: &str) -> Result<Self, String> {
+        let names = ReasoningFormat::NAMES.map(|(name, format)| (name, Some(format)));
+        one_of(("none", None), names, text)
+    }
+}
+
+/// `auto` decides by the model's name.
+impl Worded for Option<bool> {
+    fn read(text: &str) -> Result<Self, String> {
+        one_of(
+            (AUTO, None),
+            [("on", Some(true)), ("off", Some(false))],
+            text,
+        )
     }
 }
 
 /// `vote=0.15`, `seq=2`, or nothing.
-pub fn expert_sharing(text: &str) -> Result<Option<ExpertSharing>, String> {
-    let sharing = match text.split_once('=') {
-        None if text.is_empty() => return Ok(None),
-        Some(("vote", share)) => {
-            let share = share
-                .parse()
-                .ok()
-                .filter(|share| (0.0..=1.0).contains(share));
-            share.map(ExpertSharing::Vote)
-        }
-        Some(("seq", first)) => {
-            let first = first.parse().ok().filter(|first| *first > 0);
-            first.map(ExpertSharing::Sequence)
-        }
-        _ => None,
-    };
-    let expected = "expected vote=SHARE with a share in 0..1, seq=COUNT with a count >= 1, or \
-                    nothing";
-    sharing
-        .map(Some)
-        .ok_or_else(|| format!("{expected}, found {text:?}"))
-}
-
-/// `512MiB`, `4GiB`, `1000000`.
-pub fn bytes(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let unit: u64 = match text[digits..].trim() {
-        "" | "B" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        other => {
-            return Err(format!(
-                "expected a size such as 512MiB or 4GiB, found unit {other}"
-            ));
-        }
-    };
-    let number = text[..digits].parse::<u64>().ok();
-    let size = number.and_then(|number| number.checked_mul(unit));
-    size.filter(|size| *size > 0)
-        .ok_or_else(|| format!("expected a size such as 512MiB or 4GiB, found {text:?}"))
-}
-
-/// A size, or `None` for `auto`.
-pub fn kv_memory(text: &str) -> Result<Option<u64>, String> {
-    match text.trim() {
-        AUTO => Ok(None),
-        size => {
-            let size = bytes(size);
-            size.map(Some)
-                .map_err(|problem| problem.replace("expected", "expected auto or"))
-        }
+impl Worded for Option<ExpertSharing> {
+    fn read(text: &str) -> Result<Self, String> {
+        let sharing = match text.split_once('=') {
+            None if text.is_empty() => return Ok(None),
+            Some(("vote", share)) => {
+                let share = share.parse().ok();
+                let share = share.filter(|share| (0.0..=1.0).contains(share));
+                share.map(ExpertSharing::Vote)
+            }
+            Some(("seq", first)) => {
+                let first = first.parse().ok().filter(|first| *first > 0);
+                first.map(ExpertSharing::Sequence)
+            }
+            _ => None,
+        };
+        let expected = "expected vote=SHARE with a share in 0..1, seq=COUNT with a count >= 1, or \
+                        nothing";
+        let sharing = sharing.map(Some);
+        sharing.ok_or_else(|| format!("{expected}, found {text:?}"))
     }
 }
 
-/// A share of a device's memory.
-pub fn share(share: f64) -> Result<f64, String> {
-    match share > 0.0 && share <= 1.0 {
-        true => Ok(share),
-        false => Err(format!(
-            "expected a share above 0, at most 1, found {share}"
-        )),
+/// Bytes: `512MiB`, `4GiB`, `1000000`, or `auto`.
+impl Worded for Option<u64> {
+    fn read(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if text == AUTO {
+            return Ok(None);
+        }
+        let digits = text.find(|c: char| !c.is_ascii_digit());
+        let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
+        let refused = |found: String| {
+            format!("expected auto or a size such as 512MiB or 4GiB, found {found}")
+        };
+        let unit: u64 = match unit.trim() {
+            "" | "B" => 1,
+            "KiB" => 1 << 10,
+            "MiB" => 1 << 20,
+            "GiB" => 1 << 30,
+            other => return Err(refused(format!("unit {other}"))),
+        };
+        let size = number.parse::<u64>().ok();
+        let size = size.and_then(|number| number.checked_mul(unit));
+        let size = size.filter(|size| *size > 0).map(Some);
+        size.ok_or_else(|| refused(format!("{text:?}")))
     }
 }
 
 /// A log filter in the syntax of `RUST_LOG`.
-pub fn log_filter(text: &str) -> Result<EnvFilter, String> {
-    EnvFilter::try_new(text)
-        .map_err(|error| format!("expected directives such as info,server=debug: {error}"))
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogFilter;
+
+impl Worded for LogFilter {
+    fn read(text: &str) -> Result<Self, String> {
+        match EnvFilter::try_new(text) {
+            Ok(_) => Ok(Self),
+            Err(error) => Err(format!(
+                "expected directives such as info,server=debug: {error}"
+            )),
+        }
+    }
+}
+
+impl Text<LogFilter> {
+    /// The filter.
+    pub fn filter(&self) -> EnvFilter {
+        EnvFilter::new(&self.text)
+    }
 }
 
 /// Format of a log line.
@@ -111,12 +213,24 @@ pub enum LogFormat {
     Json,
 }
 
-/// `text` or `json`.
-pub fn log_format(text: &str) -> Result<LogFormat, String> {
-    match text {
-        "text" => Ok(LogFormat::Text),
-        "json" => Ok(LogFormat::Json),
-        _ => Err(unknown(&["text", "json"], text)),
+impl Worded for LogFormat {
+    fn read(text: &str) -> Result<Self, String> {
+        one_of(("text", Self::Text), [("json", Self::Json)], text)
+    }
+}
+
+/// The treatment of unknown fields of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnknownFields {
+    /// A header of the answer names them.
+    Name,
+    /// The request is refused.
+    Reject,
+}
+
+impl Worded for UnknownFields {
+    fn read(text: &str) -> Result<Self, String> {
+        one_of(("name", Self::Name), [("reject", Self::Reject)], text)
     }
 }
 
@@ -129,82 +243,25 @@ pub fn listen_address(text: &str) -> String {
     }
 }
 
-/// Whether unknown fields of a request are refused.
-///
-/// # Errors
-/// Another word than `name` and `reject`.
-pub fn unknown_fields(word: &str) -> Result<bool, String> {
-    match word {
-        NAME => Ok(false),
-        "reject" => Ok(true),
-        _ => Err(unknown(&[NAME, "reject"], word)),
-    }
-}
-
-/// Whether weights were trained to rewrite committed tokens; `None` = by the model's name.
-///
-/// # Errors
-/// Another word.
-pub fn edits(word: &str) -> Result<Option<bool>, String> {
-    match word {
-        AUTO => Ok(None),
-        "on" => Ok(Some(true)),
-        "off" => Ok(Some(false)),
-        _ => Err(unknown(&[AUTO, "on", "off"], word)),
-    }
-}
-
-/// How calls are written; `None` = as the chat template shows them.
-///
-/// # Errors
-/// Another name.
-pub fn tool_parser(name: &str) -> Result<Option<ToolFormat>, String> {
-    let names = ToolFormat::NAMES.map(|(name, _)| name);
-    match (name, ToolFormat::named(name)) {
-        (AUTO, _) => Ok(None),
-        (_, Some(format)) => Ok(Some(format)),
-        _ => Err(unknown(&[&[AUTO], &names[..]].concat(), name)),
-    }
-}
-
-/// How reasoning is marked; `None` = answers have none.
-///
-/// # Errors
-/// Another name.
-pub fn reasoning_parser(name: &str) -> Result<Option<ReasoningFormat>, String> {
-    let names = ReasoningFormat::NAMES.map(|(name, _)| name);
-    match (name, ReasoningFormat::named(name)) {
-        (NONE, _) => Ok(None),
-        (_, Some(format)) => Ok(Some(format)),
-        _ => Err(unknown(&[&[NONE], &names[..]].concat(), name)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn sizes() {
-        assert_eq!(bytes("512MiB"), Ok(512 << 20));
-        assert_eq!(bytes("7"), Ok(7));
-        assert!(bytes("0GiB").is_err() && bytes("4GB").is_err() && bytes("").is_err());
-        assert!(bytes("99999999999GiB").is_err());
-        assert_eq!(kv_memory("auto"), Ok(None));
-        assert_eq!(kv_memory("2GiB"), Ok(Some(2 << 30)));
-        let problem = "expected auto or a size such as 512MiB or 4GiB, found unit GB";
-        assert_eq!(kv_memory("4GB"), Err(problem.to_owned()));
-    }
-
-    #[test]
-    fn shares() {
-        assert_eq!(share(1.0), Ok(1.0));
-        for wrong in [0.0, -0.5, 1.01, f64::NAN] {
-            assert!(
-                share(wrong)
-                    .unwrap_err()
-                    .starts_with("expected a share above 0")
-            );
+        let bytes = <Option<u64> as Worded>::read;
+        for (text, expected) in [
+            ("512MiB", Some(512 << 20)),
+            ("7", Some(7)),
+            ("auto", None),
+            ("2GiB", Some(2 << 30)),
+        ] {
+            assert_eq!(bytes(text), Ok(expected));
         }
+        for wrong in ["0GiB", "", "99999999999GiB"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+        let problem = "expected auto or a size such as 512MiB or 4GiB, found unit GB";
+        assert_eq!(bytes("4GB"), Err(problem.to_owned()));
     }
 }

@@ -19,9 +19,9 @@ pub fn sizes(config: &Config, info: &ModelInfo) -> Result<DeviceConfig> {
     Ok(DeviceConfig {
         page_size: config.engine.page_size,
         rows: config.engine.row_budget,
-        positions: kv::longest(config, info),
+        positions: config.max_model_len(info),
         sequences: config.engine.max_running,
-        kv: match config.kv_bytes()? {
+        kv: match *config.engine.kv_memory {
             Some(bytes) => KvMemory::Bytes(bytes),
             None => KvMemory::Share(config.engine.device_memory),
         },

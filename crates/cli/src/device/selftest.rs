@@ -10,8 +10,7 @@ use engine::{Event, Handle, Request};
 use model::{Check, Device, SelftestSizes};
 use text::Tokenizer;
 
-use super::{BackendChoice, DeviceChoice};
-use crate::config::Config;
+use crate::config::{BackendChoice, Config, DeviceChoice, Text};
 use crate::exit;
 use crate::load::{self, Loaded};
 
@@ -198,8 +197,8 @@ impl Runner {
 /// The demo model in f32.
 fn demo(device: DeviceChoice, backend: BackendChoice) -> Result<Runner> {
     let mut config = Config::default();
-    config.model.device = device.name().to_owned();
-    config.model.backend = backend.name().to_owned();
+    config.model.device = Text::known(device.name());
+    config.model.backend = Text::known(backend.name());
     Runner::new(load::load(&config)?, &config)
 }
 

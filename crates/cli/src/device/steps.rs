@@ -9,8 +9,9 @@ use model::{
     StepTimes, WeightDtype, step_floor,
 };
 
-use super::{DeviceChoice, measured};
+use super::measured;
 use crate::args::StepsArgs;
+use crate::config::DeviceChoice;
 use crate::exit;
 use crate::names::unknown;
 

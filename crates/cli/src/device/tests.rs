@@ -40,7 +40,7 @@ fn told(arguments: &[&str], memory: (u64, u64)) -> Option<String> {
 /// Bytes that weights, step and the fewest pages of the demo model take.
 fn needs(arguments: &[&str]) -> model::DeviceMemory {
     let (config, mut checkpoint) = demo(arguments);
-    let info = checkpoint.survey(config.dtype().unwrap()).unwrap().info;
+    let info = checkpoint.survey(*config.model.dtype).unwrap().info;
     least(&config, (&mut checkpoint, &info)).unwrap()
 }
 

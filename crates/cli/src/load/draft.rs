@@ -63,7 +63,7 @@ pub fn choose(config: &Config, verifier: &ModelInfo) -> Result<Option<Chosen>> {
     let own = config.for_drafts(verifier);
     let folder = &*hub::folder(path)?;
     let mut surveyed = load::checkpoint(folder)?;
-    let survey = surveyed.survey(own.dtype()?).map_err(exit::refused)?;
+    let survey = surveyed.survey(*own.model.dtype).map_err(exit::refused)?;
     let kind = survey.info.attention.kind();
     if kind == AttentionKind::Canvas {
         return Err(refused(format!(
@@ -115,7 +115,7 @@ impl Chosen {
 fn draft_decoding(config: &Config, info: &ModelInfo) -> Result<Decoding> {
     let weights = WeightKind {
         edits: false,
-        ..config.weights(info)?
+        ..config.weights(info)
     };
     let decoding = config.draft_decoding(weights)?;
     let (kind, of) = (info.attention.kind(), &decoding.decoder);

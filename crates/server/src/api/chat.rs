@@ -3,31 +3,28 @@
 use axum::response::Response;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
-use step::TokenId;
-use text::{Conversation, Message};
+use text::{Message, Part};
 
 use super::endpoint::Endpoint;
 use super::fields::body::JsonBody;
-use super::fields::hints::{EffortField, Switches, Thinking};
+use super::fields::conversation::{Chat, EffortField, Thinking};
 use super::fields::messages::{self, Messages};
-use super::fields::shared::{AnswerOptions, OwnFields, Shared, Tops};
+use super::fields::shared::{AnswerOptions, Draft, Tops};
 use super::fields::table::Fields;
-use super::fields::tools::{ToolFields, Tools};
+use super::fields::tools::ToolFields;
 use super::fields::types::{Count, Int, Required};
 use super::openai::logprobs::ChatLogprobs;
-use super::openai::{self, ChunkExtras, ChunkKind, Shape};
+use super::openai::{self, AnswerChoice, ChunkKind, Shape};
 use super::route::{AnswerSchema, EVENTS, JSON};
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
 use crate::pipeline::assemble::Delta;
 use crate::pipeline::deliver::Delivery;
-use crate::pipeline::generation::{FieldNames, Generation, Input};
-use crate::pipeline::parts::{Call, Part, Said};
+use crate::pipeline::generation::Generation;
 
 /// The endpoint, with the shape of one answer.
 #[derive(Clone, Copy, Debug)]
-pub struct Chat(AnswerOptions);
+pub struct ChatCompletions(AnswerOptions);
 
 /// The fields of this endpoint alone.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -38,57 +35,47 @@ struct ChatFields {
     max_tokens: Option<Count<1>>,
     /// Wins over `max_tokens`.
     max_completion_tokens: Option<Count<1>>,
-    /// The answer has the log-probabilities of its tokens.
+    /// Adds the log-probabilities of the tokens to the answer.
     logprobs: Option<bool>,
-    /// With so many alternatives to each token; more than 0 need `logprobs`.
+    /// The number of most probable tokens that are added at each position; more than 0 need `logprobs`.
     top_logprobs: Option<Tops>,
     /// Continues the last message, which must be the assistant's.
     continue_final_message: Option<bool>,
 }
 
-impl Endpoint for Chat {
+impl Endpoint for ChatCompletions {
     const PATH: &'static str = "/v1/chat/completions";
     const ID_PREFIX: &'static str = "chatcmpl";
     const OPERATION: &'static str = "chat";
     const SUMMARY: &'static str = "Answers a chat.";
     const ANSWERS: &'static [&'static str] = &[JSON, EVENTS];
-    const ANSWER: Option<AnswerSchema> =
-        Some(|schemas| schemas.subschema_for::<openai::Response<'static, Choice<'static>>>());
+    const ANSWER: Option<AnswerSchema> = Some(|schemas| {
+        schemas.subschema_for::<openai::Response<'static, AnswerChoice<'static, Self>>>()
+    });
 
     fn fields() -> Fields {
         Fields::of::<ToolFields>()
             .and::<EffortField>()
-            .and_all(&Shared::fields::<ChatFields>())
+            .and_all(&Draft::fields::<ChatFields>())
     }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
         let fields: ChatFields = body.read()?;
-        let shared = Shared::read(body, backend)?;
-        let (logprobs, max_tokens) = (fields.logprobs()?, fields.max_tokens);
-        let continued = fields.continue_final_message.unwrap_or(false);
-        let (chat, tools, ignored) = conversation(fields.messages.0, body, backend)?;
-        check_continuation(continued, &chat.messages)?;
-        let own = OwnFields {
-            input: Input::Chat(chat),
-            names: FieldNames {
-                prompt: "messages",
-                max_tokens: match fields.max_completion_tokens {
-                    Some(_) => "max_completion_tokens",
-                    None => "max_tokens",
-                },
-            },
-            max_tokens: fields.max_completion_tokens.or(max_tokens).map(Int::count),
-            logprobs,
-            best_of: None,
-            suffix: None,
-            // A chat template writes its own.
-            add_special_tokens: false,
-            echo: false,
-            continued,
-            tools: Some(tools),
-            ignored,
-        };
-        let (options, generation) = shared.generation(own, backend)?;
+        let mut draft = Draft::read(body, backend)?;
+        let logprobs = fields.logprobs()?;
+        let chat = conversation(fields.messages.0, body, backend)?;
+        let is_continued = fields.continue_final_message.unwrap_or(false);
+        check_continuation(is_continued, &chat.conversation.messages)?;
+        let tools = draft.chat("messages", chat);
+        let generation = &mut draft.generation;
+        generation.prompts.is_continued = is_continued;
+        generation.logprobs = logprobs.map(Tops::byte);
+        if fields.max_completion_tokens.is_some() {
+            generation.names.max_tokens = "max_completion_tokens";
+        }
+        let budget = fields.max_completion_tokens.or(fields.max_tokens);
+        generation.stops.max_tokens = budget.map(Int::count);
+        let (options, generation) = draft.finish(Some(tools), backend)?;
         Ok((Self(options), generation))
     }
 
@@ -111,8 +98,7 @@ impl ChatFields {
     }
 }
 
-/// The chat of `messages` with the fields of `body` that its template sees, its tools, and the hints
-/// that the template cannot follow.
+/// The chat of `messages` with the fields of `body` that its template sees.
 ///
 /// # Errors
 /// Faults of the fields.
@@ -120,22 +106,13 @@ pub(super) fn conversation(
     messages: Messages,
     body: &JsonBody<'_>,
     backend: &Backend,
-) -> Result<(Conversation, Tools, Vec<&'static str>), ApiError> {
+) -> Result<Chat, ApiError> {
     let messages = messages::chat(messages)?;
-    let (tools, variables) = body.read::<ToolFields>()?.tools()?;
-    let mut chat = Conversation {
-        messages,
-        tools: tools.listed.clone(),
-        variables,
-    };
+    let mut chat = body.read::<ToolFields>()?.chat(messages)?;
     let EffortField { reasoning_effort } = body.read()?;
-    let mut switches = Switches::new(&mut chat, backend);
-    switches.follow(
-        "reasoning_effort",
-        reasoning_effort.as_ref().map(Thinking::effort),
-    );
-    let ignored = switches.ignored;
-    Ok((chat, tools, ignored))
+    let effort = reasoning_effort.as_ref().map(Thinking::effort);
+    chat.follow(backend, "reasoning_effort", effort);
+    Ok(chat)
 }
 
 /// Only an answer can be continued.
@@ -151,46 +128,17 @@ pub(super) fn check_continuation(continued: bool, messages: &[Message]) -> Resul
     Err(ApiError::field(code, "continue_final_message", rest))
 }
 
-/// A choice of an answer.
+/// The content of a choice of an answer.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "ChatChoice")]
-pub struct Choice<'a> {
-    index: usize,
+#[schemars(rename = "Chat")]
+pub struct ChatContent {
     message: AssistantMessage,
-    #[serde(flatten)]
-    rest: ChoiceRest<'a>,
 }
 
-/// A choice of a chunk.
+/// The content of a choice of a chunk.
 #[derive(Debug, Serialize)]
-pub struct ChunkChoice<'a> {
-    index: usize,
+pub struct ChatChunk<'a> {
     delta: MessageDelta<'a>,
-    #[serde(flatten)]
-    rest: ChoiceRest<'a>,
-}
-
-/// The fields after the text.
-#[derive(Debug, Serialize, JsonSchema)]
-struct ChoiceRest<'a> {
-    #[schemars(with = "Option<Map<String, Value>>")]
-    logprobs: Option<ChatLogprobs<'a>>,
-    finish_reason: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    token_ids: Option<&'a [TokenId]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    prompt_token_ids: Option<&'a [TokenId]>,
-}
-
-impl<'a> From<ChunkExtras<'a>> for ChoiceRest<'a> {
-    fn from(extras: ChunkExtras<'a>) -> Self {
-        Self {
-            logprobs: extras.logprobs.map(ChatLogprobs),
-            finish_reason: extras.finish_reason,
-            token_ids: extras.token_ids,
-            prompt_token_ids: extras.prompt_token_ids,
-        }
-    }
 }
 
 /// The message of a choice.
@@ -221,35 +169,36 @@ struct CalledFunction {
     arguments: String,
 }
 
-impl From<Call> for ToolCall {
-    fn from(call: Call) -> Self {
-        Self {
-            id: call.id,
-            kind: "function",
-            function: CalledFunction {
-                name: call.name,
-                arguments: call.arguments,
-            },
-        }
-    }
-}
-
 impl AssistantMessage {
     fn new(delta: &Delta) -> Self {
-        let said = match &delta.parts {
-            Some(parts) => Said::of(parts),
-            None => Said {
-                text: delta.text.clone(),
-                ..Said::default()
-            },
-        };
+        let (mut text, mut reasoning_content) = (String::new(), String::new());
+        let mut tool_calls = Vec::new();
+        for part in delta.parts() {
+            match part {
+                Part::Text(more) => text.push_str(&more),
+                Part::Reasoning(more) => reasoning_content.push_str(&more),
+                Part::Call { id, name, .. } => tool_calls.push(ToolCall {
+                    id,
+                    kind: "function",
+                    function: CalledFunction {
+                        name,
+                        arguments: String::new(),
+                    },
+                }),
+                Part::Arguments { index, text } => {
+                    if let Some(call) = tool_calls.get_mut(index) {
+                        call.function.arguments.push_str(&text);
+                    }
+                }
+            }
+        }
         // A message of calls alone has no content.
-        let has_content = said.calls.is_empty() || !said.text.trim().is_empty();
+        let has_content = tool_calls.is_empty() || !text.trim().is_empty();
         Self {
             role: "assistant",
-            content: has_content.then_some(said.text),
-            reasoning_content: said.reasoning,
-            tool_calls: said.calls.into_iter().map(ToolCall::from).collect(),
+            content: has_content.then_some(text),
+            reasoning_content,
+            tool_calls,
         }
     }
 }
@@ -331,26 +280,23 @@ impl<'a> MessageDelta<'a> {
     }
 }
 
-impl Shape for Chat {
+impl Shape for ChatCompletions {
     const OBJECT: &'static str = "chat.completion";
     const CHUNK_OBJECT: &'static str = "chat.completion.chunk";
     const NAMES_ROLE: bool = true;
-    type Choice<'a> = Choice<'a>;
-    type ChunkChoice<'a> = ChunkChoice<'a>;
+    type Content<'a> = ChatContent;
+    type ChunkContent<'a> = ChatChunk<'a>;
+    type Logprobs<'a> = ChatLogprobs<'a>;
 
-    fn choice<'a>(delta: &'a Delta, extras: ChunkExtras<'a>) -> Choice<'a> {
-        Choice {
-            index: delta.index,
+    fn content(delta: &Delta) -> ChatContent {
+        ChatContent {
             message: AssistantMessage::new(delta),
-            rest: extras.into(),
         }
     }
 
-    fn chunk<'a>(index: usize, kind: ChunkKind<'a>, extras: ChunkExtras<'a>) -> ChunkChoice<'a> {
-        ChunkChoice {
-            index,
+    fn chunk(kind: ChunkKind<'_>) -> ChatChunk<'_> {
+        ChatChunk {
             delta: MessageDelta::new(kind),
-            rest: extras.into(),
         }
     }
 }

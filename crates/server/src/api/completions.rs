@@ -2,24 +2,25 @@
 
 use axum::response::Response;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
-use step::TokenId;
 
 use super::endpoint::Endpoint;
 use super::fields::body::JsonBody;
 use super::fields::prompt::Prompt;
-use super::fields::shared::{AnswerOptions, Choices, OwnFields, Shared, Tops};
+use super::fields::shared::{AnswerOptions, ChoiceCount, Draft, Tops};
 use super::fields::table::Fields;
-use super::fields::types::{Count, Int, Required};
+use super::fields::tools::ToolChoice;
+use super::fields::types::{Count, Int, List, Object, Required};
 use super::openai::logprobs::CompletionLogprobs;
-use super::openai::{self, ChunkExtras, ChunkKind, Shape};
+use super::openai::{self, AnswerChoice, ChunkKind, Shape};
 use super::route::{AnswerSchema, EVENTS, JSON};
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
 use crate::pipeline::assemble::Delta;
 use crate::pipeline::deliver::Delivery;
-use crate::pipeline::generation::{FieldNames, Generation};
+use crate::pipeline::generation::Generation;
 
 /// Budget of a completion that names none.
 const DEFAULT_TOKENS: u32 = 16;
@@ -41,10 +42,17 @@ struct CompletionFields {
     add_special_tokens: Option<bool>,
     /// The budget in tokens; 16 by default.
     max_tokens: Option<Count<0>>,
-    /// The answer has the log-probabilities of its tokens, and of so many alternatives to each.
+    /// Adds the log-probabilities of the tokens to the answer, with this number of most probable tokens
+    /// at each position.
     logprobs: Option<Tops>,
-    /// Generates so many choices and returns the `n` most probable ones.
-    best_of: Option<Choices>,
+    /// The number of choices that are generated; the `n` most probable ones are returned.
+    best_of: Option<ChoiceCount>,
+    /// Only an empty list is supported here.
+    #[schemars(with = "Option<List<Map<String, Value>>>")]
+    tools: Option<List<Object<IgnoredAny>>>,
+    /// Only `none` and `auto` are supported here.
+    #[schemars(with = "Option<ToolChoice>")]
+    tool_choice: Option<AnyChoice>,
 }
 
 impl Endpoint for Completions {
@@ -52,40 +60,31 @@ impl Endpoint for Completions {
     const ID_PREFIX: &'static str = "cmpl";
     const SUMMARY: &'static str = "Continues texts or token lists.";
     const ANSWERS: &'static [&'static str] = &[JSON, EVENTS];
-    const ANSWER: Option<AnswerSchema> =
-        Some(|schemas| schemas.subschema_for::<openai::Response<'static, Choice<'static>>>());
+    const ANSWER: Option<AnswerSchema> = Some(|schemas| {
+        schemas.subschema_for::<openai::Response<'static, AnswerChoice<'static, Self>>>()
+    });
 
     fn fields() -> Fields {
-        Shared::fields::<CompletionFields>()
+        Draft::fields::<CompletionFields>()
     }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
         let fields: CompletionFields = body.read()?;
-        let shared = Shared::read(body, backend)?;
-        let input = fields.prompt.0.input(backend.engine.limits().vocab_size)?;
-        let echo = fields.echo.unwrap_or(false);
-        if echo && fields.logprobs.is_some() {
-            let rest = "is not supported with logprobs: prompts have no exact likelihood here";
-            return Err(ApiError::field(ErrorCode::UnsupportedValue, "echo", rest));
+        let mut draft = Draft::read(body, backend)?;
+        fields.check(&draft)?;
+        draft.unsupported = fields.unsupported();
+        let generation = &mut draft.generation;
+        let prompts = &mut generation.prompts;
+        prompts.input = fields.prompt.0.input(backend.engine.limits().vocab_size)?;
+        prompts.suffix = fields.suffix.filter(|suffix| !suffix.is_empty());
+        prompts.add_special_tokens = fields.add_special_tokens.unwrap_or(true);
+        generation.text.echo = fields.echo.unwrap_or(false);
+        generation.stops.max_tokens = Some(fields.max_tokens.map_or(DEFAULT_TOKENS, Int::count));
+        generation.logprobs = fields.logprobs.map(Tops::byte);
+        if let Some(best_of) = fields.best_of {
+            generation.choices.best_of = best_of.count();
         }
-        check_best_of(fields.best_of, &shared)?;
-        let own = OwnFields {
-            input,
-            names: FieldNames {
-                prompt: "prompt",
-                max_tokens: "max_tokens",
-            },
-            max_tokens: Some(fields.max_tokens.map_or(DEFAULT_TOKENS, Int::count)),
-            logprobs: fields.logprobs,
-            best_of: fields.best_of,
-            suffix: fields.suffix.filter(|suffix| !suffix.is_empty()),
-            add_special_tokens: fields.add_special_tokens.unwrap_or(true),
-            echo,
-            continued: false,
-            tools: None,
-            ignored: Vec::new(),
-        };
-        let (options, generation) = shared.generation(own, backend)?;
+        let (options, generation) = draft.finish(None, backend)?;
         Ok((Self(options), generation))
     }
 
@@ -94,63 +93,92 @@ impl Endpoint for Completions {
     }
 }
 
-fn check_best_of(best_of: Option<Choices>, shared: &Shared) -> Result<(), ApiError> {
-    let n = shared.n();
-    let rest = match best_of.map(Int::count) {
-        Some(best_of) if best_of < n => format!("must be at least n ({n}), got {best_of}"),
-        Some(best_of) if best_of > n && shared.is_stream() => {
-            "must be n where stream is true: the best are known only at the end".to_owned()
+impl CompletionFields {
+    /// Checks combinations of fields.
+    fn check(&self, draft: &Draft) -> Result<(), ApiError> {
+        let refused = |code, param: &str, rest: &str| Err(ApiError::field(code, param, rest));
+        if self.echo == Some(true) && self.logprobs.is_some() {
+            let rest = "is not supported with logprobs: prompts have no exact likelihood here";
+            return refused(ErrorCode::UnsupportedValue, "echo", rest);
         }
-        _ => return Ok(()),
-    };
-    Err(ApiError::field(ErrorCode::InvalidValue, "best_of", rest))
-}
-
-/// A choice of an answer or of a chunk.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "CompletionChoice")]
-pub struct Choice<'a> {
-    index: usize,
-    text: &'a str,
-    #[schemars(with = "Option<Map<String, Value>>")]
-    logprobs: Option<CompletionLogprobs<'a>>,
-    finish_reason: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    token_ids: Option<&'a [TokenId]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    prompt_token_ids: Option<&'a [TokenId]>,
-}
-
-impl<'a> Choice<'a> {
-    fn new(index: usize, text: &'a str, extras: ChunkExtras<'a>) -> Self {
-        Self {
-            index,
-            text,
-            logprobs: extras.logprobs.map(CompletionLogprobs),
-            finish_reason: extras.finish_reason,
-            token_ids: extras.token_ids,
-            prompt_token_ids: extras.prompt_token_ids,
+        let n = draft.generation.choices.n;
+        match self.best_of.map(Int::count) {
+            Some(best_of) if best_of < n => {
+                let rest = format!("must be at least n ({n}), got {best_of}");
+                return refused(ErrorCode::InvalidValue, "best_of", &rest);
+            }
+            Some(best_of) if best_of > n && draft.options.stream.is_some() => {
+                let rest = "must be n where stream is true: the best are known only at the end";
+                return refused(ErrorCode::InvalidValue, "best_of", rest);
+            }
+            _ => {}
         }
+        Ok(())
     }
+
+    /// The fault of a field that asks for calls.
+    fn unsupported(&self) -> Option<ApiError> {
+        let has_tools = self
+            .tools
+            .as_ref()
+            .is_some_and(|List(tools)| !tools.is_empty());
+        let (param, neutral) = match &self.tool_choice {
+            _ if has_tools => ("tools", "[]"),
+            Some(AnyChoice(ToolChoice::Required | ToolChoice::Named(_))) => {
+                ("tool_choice", "none or auto")
+            }
+            _ => return None,
+        };
+        let rest = format!("is not supported by this server; only {neutral} is");
+        let code = ErrorCode::UnsupportedValue;
+        Some(ApiError::field(code, param, rest))
+    }
+}
+
+/// `tool_choice` with an object of any members.
+#[derive(Clone, Debug)]
+struct AnyChoice(ToolChoice);
+
+#[derive(Deserialize)]
+struct AnyName {}
+
+impl From<AnyName> for String {
+    fn from(_: AnyName) -> Self {
+        Self::new()
+    }
+}
+
+impl<'de> Deserialize<'de> for AnyChoice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        ToolChoice::read::<D, AnyName>(deserializer).map(Self)
+    }
+}
+
+/// The content of a choice.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Completion")]
+pub struct CompletionContent<'a> {
+    text: &'a str,
 }
 
 impl Shape for Completions {
     const OBJECT: &'static str = "text_completion";
     const CHUNK_OBJECT: &'static str = "text_completion";
     const NAMES_ROLE: bool = false;
-    type Choice<'a> = Choice<'a>;
-    type ChunkChoice<'a> = Choice<'a>;
+    type Content<'a> = CompletionContent<'a>;
+    type ChunkContent<'a> = CompletionContent<'a>;
+    type Logprobs<'a> = CompletionLogprobs<'a>;
 
-    fn choice<'a>(delta: &'a Delta, extras: ChunkExtras<'a>) -> Choice<'a> {
-        Choice::new(delta.index, &delta.text, extras)
+    fn content(delta: &Delta) -> CompletionContent<'_> {
+        CompletionContent { text: &delta.text }
     }
 
-    fn chunk<'a>(index: usize, kind: ChunkKind<'a>, extras: ChunkExtras<'a>) -> Choice<'a> {
+    fn chunk(kind: ChunkKind<'_>) -> CompletionContent<'_> {
         let text = match kind {
             ChunkKind::Text(text) => text,
             // Completions have neither calls nor reasoning.
             ChunkKind::Part(_) | ChunkKind::Role | ChunkKind::Finish => "",
         };
-        Choice::new(index, text, extras)
+        CompletionContent { text }
     }
 }

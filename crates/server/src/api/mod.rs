@@ -5,6 +5,7 @@ pub(crate) mod completions;
 pub mod endpoint;
 pub mod fields;
 mod health;
+mod items;
 mod loads;
 mod messages;
 mod metrics;
@@ -27,7 +28,7 @@ use axum::response::{IntoResponse, Response};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, CorsLayer};
 
-use self::chat::Chat;
+use self::chat::ChatCompletions;
 use self::completions::Completions;
 use self::messages::{Messages, envelope};
 use self::responses::Responses;
@@ -42,7 +43,7 @@ use crate::state::AppState;
 fn generating() -> [Route; 5] {
     [
         Route::of::<Completions>(),
-        Route::of::<Chat>(),
+        Route::of::<ChatCompletions>(),
         Route::of::<Responses>(),
         Route::of::<Messages>(),
         Route::of::<Trace>(),

@@ -10,7 +10,7 @@ use step::TokenId;
 
 use super::chat::{check_continuation, conversation};
 use super::fields::body::JsonBody;
-use super::fields::hints::EffortField;
+use super::fields::conversation::EffortField;
 use super::fields::messages::Messages;
 use super::fields::prompt::{PromptKind, token_ids};
 use super::fields::shared::check_model;
@@ -98,7 +98,7 @@ async fn tokenize(
         let tokens = match kind {
             PromptKind::Messages => {
                 let given: MessagesField = body.read()?;
-                let (chat, ..) = conversation(given.messages.0, body, backend)?;
+                let chat = conversation(given.messages.0, body, backend)?.conversation;
                 let continued = given.continue_final_message.unwrap_or(false);
                 check_continuation(continued, &chat.messages)?;
                 check_model(model, backend)?;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use axum::response::Response;
 use serde_json::{Value, json};
-use text::Tokenizer;
+use text::{Part, Tokenizer};
 
 use self::merged::{End, Merged, News};
-use super::chat::Chat;
+use super::chat::ChatCompletions;
 use super::completions::Completions;
 use super::endpoint::Endpoint;
 use super::fields::body::JsonBody;
@@ -22,7 +22,6 @@ use crate::error::{ApiError, ErrorCode};
 use crate::http::sse;
 use crate::pipeline::deliver::Delivery;
 use crate::pipeline::generation::Generation;
-use crate::pipeline::parts::Part;
 
 /// The endpoint. Its body is that of a chat or of a completion, for one sequence.
 #[derive(Clone, Copy, Debug)]
@@ -35,18 +34,18 @@ impl Endpoint for Trace {
     const ANSWERS: &'static [&'static str] = &[EVENTS];
 
     fn fields() -> Fields {
-        Chat::fields().or(Completions::fields())
+        ChatCompletions::fields().or(Completions::fields())
     }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
         let generation = match PromptKind::of(body)? {
-            PromptKind::Messages => Chat::read(body, backend)?.1,
+            PromptKind::Messages => ChatCompletions::read(body, backend)?.1,
             PromptKind::Prompt => Completions::read(body, backend)?.1,
         };
         let counts = [
-            ("prompt", generation.input.prompts()),
-            ("n", generation.n as usize),
-            ("best_of", generation.best_of as usize),
+            ("prompt", generation.prompts.input.prompts()),
+            ("n", generation.choices.n as usize),
+            ("best_of", generation.choices.best_of as usize),
         ];
         if let Some((param, count)) = counts.into_iter().find(|(_, count)| *count != 1) {
             let rest = format!("must ask for one sequence to be traced, got {count}");
@@ -90,7 +89,7 @@ fn open(delivery: &Delivery) -> String {
         "model": answer.model,
         "prompt_tokens": delivery.running_usage().prompt_tokens,
         "budget": answer.budget,
-        "has_parts": delivery.has_parts(),
+        "has_parts": answer.has_parts,
     });
     let mut frame = String::new();
     sse::event("open", &open, &mut frame);

@@ -67,7 +67,7 @@ pub async fn admit<T: Send + 'static>(
         pool.run(origin, work).await?
     } else {
         let (own, generation) = read()?;
-        let admitted = match generation.input {
+        let admitted = match generation.prompts.input {
             Input::Chat(_) => {
                 pool.run(origin, move |wanted| encode(generation, wanted))
                     .await?
@@ -91,7 +91,7 @@ fn encoded(
     let limits = backend.engine.limits();
     let prompts = encode::prompts(&backend.tokenizer, &generation, limits, wanted)?;
     caps.check_tokens(&generation, &prompts)?;
-    generation.input = Input::Texts(Vec::new());
+    generation.prompts.input = Input::Texts(Vec::new());
     Ok(Admitted {
         generation,
         prompts,
@@ -106,7 +106,7 @@ async fn compiled(
     client: ClientId,
     admitted: Admitted,
 ) -> Result<Admitted, ApiError> {
-    let Some(structured) = admitted.generation.structured.clone() else {
+    let Some(structured) = admitted.generation.format.structured.clone() else {
         return Ok(admitted);
     };
     let (grammars, backend) = (state.grammars().clone(), state.backend()?.clone());

@@ -2,10 +2,9 @@
 
 use engine::{Event, FinishReason, SequenceStats, StepTrace, TokenLogprob};
 use step::TokenId;
-use text::TextStream;
+use text::{Part, PartStream, TextStream};
 
 use crate::pipeline::logprobs::{ScoredToken, Scorer};
-use crate::pipeline::parts::Part;
 
 /// What some events add to a choice. The joined deltas of a choice are its whole answer.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -14,7 +13,7 @@ pub struct Delta {
     pub index: usize,
     /// New text; text that is held back comes with a later delta.
     pub text: String,
-    /// The parts that the text completes, where answers have parts.
+    /// The parts that the text completes; `None` where answers have no parts.
     pub parts: Option<Vec<Part>>,
     /// The stop string that ended the choice, by its place in the request; with the finish reason.
     pub stop_string: Option<usize>,
@@ -58,7 +57,7 @@ impl Delta {
     }
 
     /// Its parts; an answer without parts is text.
-    pub fn said(&self) -> Vec<Part> {
+    pub fn parts(&self) -> Vec<Part> {
         match &self.parts {
             Some(parts) => parts.clone(),
             None if self.text.is_empty() => Vec::new(),
@@ -76,7 +75,8 @@ impl Delta {
 
     /// Whether it has anything that a reader or the record needs now.
     pub fn is_news(&self) -> bool {
-        self.started || self.is_visible() || self.stats.is_some() || !self.steps.is_empty()
+        let has_text = self.started || !self.text.is_empty() || self.is_visible();
+        has_text || self.stats.is_some() || !self.steps.is_empty()
     }
 }
 
@@ -109,6 +109,10 @@ pub struct ChoiceAssembler {
     /// The same tokens with their log-probabilities, if requested.
     held_scored: Vec<ScoredToken>,
     scorer: Option<Scorer>,
+    /// Present where answers have parts.
+    parts: Option<PartStream>,
+    /// Whether the choice called a function.
+    called: bool,
     /// Number of pushed tokens that belong to the answer.
     used: usize,
     ended: bool,
@@ -127,6 +131,8 @@ impl ChoiceAssembler {
             held: Vec::new(),
             held_scored: Vec::new(),
             scorer: None,
+            parts: None,
+            called: false,
             used: 0,
             ended: false,
             last_step: None,
@@ -146,10 +152,17 @@ impl ChoiceAssembler {
         Self { scorer, ..self }
     }
 
+    /// Splits the text with `parts`, if answers have parts.
+    #[must_use]
+    pub fn split(self, parts: Option<PartStream>) -> Self {
+        Self { parts, ..self }
+    }
+
     /// An empty delta of this choice.
     pub fn delta(&self) -> Delta {
         Delta {
             index: self.index,
+            parts: self.parts.as_ref().map(|_| Vec::new()),
             ..Delta::default()
         }
     }
@@ -222,21 +235,41 @@ impl ChoiceAssembler {
         );
     }
 
-    /// Delivers text with the pending ids; ids without text wait for the next text.
+    /// Delivers text; ids wait for the next text or part.
     fn deliver(&mut self, text: &str, delta: &mut Delta) {
-        if !text.is_empty() {
-            delta.text.push_str(&std::mem::take(&mut self.echo));
-            delta.text.push_str(text);
-            delta.token_ids.append(&mut self.held);
-            delta.scored.append(&mut self.held_scored);
+        if text.is_empty() {
+            return;
         }
+        delta.text.push_str(&std::mem::take(&mut self.echo));
+        delta.text.push_str(text);
+        if self.split_text(text, false, delta) {
+            self.release(delta);
+        }
+    }
+
+    /// Adds the parts that `text` completes to `delta`; whether there is anything to deliver.
+    fn split_text(&mut self, text: &str, is_last: bool, delta: &mut Delta) -> bool {
+        let Some(stream) = &mut self.parts else {
+            return true;
+        };
+        let parts = stream.push(text, is_last);
+        self.called |= parts.iter().any(|part| matches!(part, Part::Call { .. }));
+        let has_parts = !parts.is_empty();
+        delta.parts.get_or_insert_default().extend(parts);
+        has_parts
+    }
+
+    fn release(&mut self, delta: &mut Delta) {
+        delta.token_ids.append(&mut self.held);
+        delta.scored.append(&mut self.held_scored);
     }
 
     fn end(&mut self, reason: FinishReason, delta: &mut Delta) {
         delta.text.push_str(&std::mem::take(&mut self.echo));
-        delta.token_ids.append(&mut self.held);
-        delta.scored.append(&mut self.held_scored);
+        self.split_text("", true, delta);
+        self.release(delta);
         delta.finish = Some(reason);
+        delta.called = self.called;
         self.ended = true;
     }
 }

@@ -1,11 +1,11 @@
-//! Caps on what one request may ask for, besides the limits of a single sequence.
+//! Caps on the sequences and tokens of one request.
 
 use engine::Limits;
 
 use crate::error::{ApiError, ErrorCode};
 use crate::http::settings::Settings;
 use crate::pipeline::encode::Prompt;
-use crate::pipeline::generation::Generation;
+use crate::pipeline::generation::{Choices, Generation};
 
 /// Most biases of `logit_bias` over all sequences of a request: every sequence has its own copy.
 const BIASES: usize = 1 << 19;
@@ -34,9 +34,10 @@ impl Caps {
     /// # Errors
     /// `invalid_value` of the field that asks for too many.
     pub fn check_sequences(&self, generation: &Generation) -> Result<(), ApiError> {
-        let prompts = generation.input.prompts();
-        let choices = generation.best_of as usize;
-        let name = match generation.best_of > generation.n {
+        let prompts = generation.prompts.input.prompts();
+        let Choices { n, best_of } = generation.choices;
+        let choices = best_of as usize;
+        let name = match best_of > n {
             true => "best_of",
             false => "n",
         };
@@ -56,11 +57,11 @@ impl Caps {
             );
             return Err(ApiError::field(ErrorCode::InvalidValue, param, rest));
         }
-        let biases = generation.biases.len().saturating_mul(sequences);
+        let biases = generation.sampling.biases.len().saturating_mul(sequences);
         if biases > BIASES {
             let rest = format!(
                 "allows at most {BIASES} members over all sequences, got {} x {sequences}",
-                generation.biases.len()
+                generation.sampling.biases.len()
             );
             return Err(ApiError::field(ErrorCode::InvalidValue, "logit_bias", rest));
         }
@@ -81,11 +82,11 @@ impl Caps {
         let each = 1 + u64::from(generation.logprobs.unwrap_or(0));
         let tokens = |prompt: &Prompt| prompt.tokens() + each * u64::from(prompt.max_tokens);
         let total: u64 = prompts.iter().map(tokens).sum();
-        let total = total.saturating_mul(u64::from(generation.best_of));
+        let total = total.saturating_mul(u64::from(generation.choices.best_of));
         if total <= self.tokens {
             return Ok(());
         }
-        let sequences = prompts.len() * generation.best_of as usize;
+        let sequences = prompts.len() * generation.choices.best_of as usize;
         let rest = format!(
             "allows at most {} tokens over all sequences (server.max_request_tokens), got {total} \
              in {sequences} sequences: prompt and budget of each, and the most probable tokens of \

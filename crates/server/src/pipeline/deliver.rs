@@ -13,7 +13,6 @@ use crate::pipeline::assemble::{Delta, Failure};
 use crate::pipeline::best_of;
 use crate::pipeline::choice::Choice;
 use crate::pipeline::lanes::Lanes;
-use crate::pipeline::parts::Splitter;
 use crate::pipeline::record::Record;
 use crate::pipeline::usage::{Usage, UsageSum};
 
@@ -36,6 +35,8 @@ pub struct Answer {
     pub n: usize,
     /// Sequences per prompt; the most likely ones are the choices.
     pub best_of: usize,
+    /// Whether the choices have parts: reasoning, text and calls.
+    pub has_parts: bool,
     /// Budget of the choices of the first prompt.
     pub budget: u32,
     /// The request field that gave the grammar, if there is one.
@@ -66,10 +67,6 @@ pub struct Delivery {
     pub(super) answer: Answer,
     pub(super) choices: SelectAll<Choice>,
     pub(super) lanes: Lanes,
-    /// One per sequence where answers have parts.
-    pub(super) splitters: Vec<Splitter>,
-    /// Tokens whose text waits in a splitter, by sequence.
-    pub(super) held: Vec<Delta>,
     pub(super) usage: UsageSum,
     pub(super) record: Record,
     /// Completes when the server aborts the requests that remain.
@@ -87,11 +84,6 @@ impl Delivery {
         &self.lanes
     }
 
-    /// Whether the choices have parts: reasoning, text and calls.
-    pub fn has_parts(&self) -> bool {
-        !self.splitters.is_empty()
-    }
-
     /// The next delta of any choice; `None` once all have ended.
     ///
     /// # Errors
@@ -106,7 +98,7 @@ impl Delivery {
             }
             next = self.choices.next() => next?,
         };
-        let mut delta = match next {
+        let delta = match next {
             Ok(delta) => delta,
             Err(failure) => {
                 let error = self.error(failure);
@@ -119,28 +111,7 @@ impl Delivery {
             self.usage.add_sequence(stats);
         }
         self.record.observe(&delta);
-        self.split(&mut delta);
         Some(Ok(delta))
-    }
-
-    /// Splits the text of `delta` into parts. Tokens go with the next part.
-    fn split(&mut self, delta: &mut Delta) {
-        let (Some(splitter), Some(held)) = (
-            self.splitters.get_mut(delta.index),
-            self.held.get_mut(delta.index),
-        ) else {
-            return;
-        };
-        let ends = delta.finish.is_some();
-        let parts = splitter.take(&delta.text, ends);
-        delta.called = ends && splitter.has_calls();
-        held.token_ids.append(&mut delta.token_ids);
-        held.scored.append(&mut delta.scored);
-        if ends || !parts.is_empty() {
-            delta.token_ids = std::mem::take(&mut held.token_ids);
-            delta.scored = std::mem::take(&mut held.scored);
-        }
-        delta.parts = Some(parts);
     }
 
     /// What the client learns of `failure`.

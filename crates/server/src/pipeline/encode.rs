@@ -66,17 +66,22 @@ pub(crate) fn prompts(
     let room = Room::new(tokenizer, limits);
     let encode = |text: &str, ids: &dyn Fn(&str) -> Result<Vec<TokenId>, TextError>| {
         wanted.check()?;
-        room.check(text, field, request.truncate.is_some())?;
+        room.check(text, field, request.prompts.truncate.is_some())?;
         ids(text).map_err(|error| encode_fault(error, field))
     };
     let surplus = |ids: &[TokenId]| {
         request
+            .prompts
             .truncate
             .map_or(0, |kept| ids.len().saturating_sub(kept))
     };
     let suffix = suffix(tokenizer, request, &room)?;
-    let code_suffix = request.suffix.as_deref().is_some_and(is_code_shaped);
-    let mut prompts = Vec::with_capacity(request.input.prompts());
+    let code_suffix = request
+        .prompts
+        .suffix
+        .as_deref()
+        .is_some_and(is_code_shaped);
+    let mut prompts = Vec::with_capacity(request.prompts.input.prompts());
     let mut push = |mut ids: Vec<TokenId>, text: Option<String>| {
         let cut = surplus(&ids);
         ids.drain(..cut);
@@ -86,6 +91,7 @@ pub(crate) fn prompts(
             .unwrap_or_else(|| text_of(tokenizer, request, &ids));
         let code = code_suffix || is_code_shaped(&text);
         let reasoning = request
+            .format
             .reasoning
             .is_some_and(|format| format.is_open(&text));
         let echo = if request.text.echo {
@@ -103,10 +109,10 @@ pub(crate) fn prompts(
         });
         Ok::<_, ApiError>(())
     };
-    match &request.input {
+    match &request.prompts.input {
         Input::Texts(texts) => {
             for text in texts {
-                let ids = |text: &str| tokenizer.encode(text, request.add_special_tokens);
+                let ids = |text: &str| tokenizer.encode(text, request.prompts.add_special_tokens);
                 push(encode(text, &ids)?, Some(text.clone()))?;
             }
         }
@@ -137,11 +143,11 @@ fn conversation(
     request: &Generation,
     chat: &Conversation,
 ) -> Result<String, ApiError> {
-    let ending = match request.continued {
+    let ending = match request.prompts.is_continued {
         true => Ending::Continued,
         false => Ending::Answer,
     };
-    let text = chat_text(tokenizer, (chat, request.calls), ending);
+    let text = chat_text(tokenizer, (chat, request.format.calls), ending);
     text.map_err(|error| encode_fault(error, request.names.prompt))
 }
 
@@ -151,7 +157,7 @@ fn suffix(
     request: &Generation,
     room: &Room,
 ) -> Result<Arc<[TokenId]>, ApiError> {
-    let Some(suffix) = &request.suffix else {
+    let Some(suffix) = &request.prompts.suffix else {
         return Ok(Arc::default());
     };
     room.check(suffix, "suffix", false)?;
@@ -332,7 +338,7 @@ fn budget(
     let count = |tokens: usize| u32::try_from(tokens).unwrap_or(u32::MAX);
     let (prompt, used) = (count(length), count(length.saturating_add(behind)));
     let rest = context.checked_sub(used);
-    match (rest, request.max_tokens) {
+    match (rest, request.stops.max_tokens) {
         (Some(rest), Some(max_tokens)) if max_tokens <= rest => Ok(max_tokens),
         (Some(rest), None) if rest > 0 => Ok(rest.min(MAX_DEFAULT_TOKENS)),
         (Some(rest), Some(_)) => {

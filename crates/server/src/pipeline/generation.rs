@@ -9,40 +9,16 @@ use text::{Conversation, GrammarSpec, ReasoningFormat, SpecialTokens, ToolFormat
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generation {
     /// The prompts.
-    pub input: Input,
-    /// The text after the generation (infilling).
-    pub suffix: Option<String>,
-    /// Whether text prompts get the special tokens that the checkpoint puts around texts.
-    pub add_special_tokens: bool,
-    /// Keeps only this many tokens of every prompt, its last ones.
-    pub truncate: Option<usize>,
-    /// The final message of a chat is an answer to continue.
-    pub continued: bool,
-    /// Budget of a choice in tokens; `None` = the rest of the context, at most 1,024.
-    pub max_tokens: Option<u32>,
-    /// How tokens are sampled.
-    pub sampling: SamplingFields,
-    /// Seed; `None` = random.
-    pub seed: Option<i64>,
-    /// Choices per prompt, at least 1.
-    pub n: u32,
-    /// Sequences per prompt, at least `n`; the `n` most likely ones are the choices.
-    pub best_of: u32,
-    /// Added to the logits of single tokens, at most one per token.
-    pub biases: Vec<Bias>,
-    /// Penalties of tokens that occur already.
-    pub penalties: Penalties,
-    /// The grammar of every choice.
-    pub structured: Option<Structured>,
-    /// How the model writes calls, in a chat's history and in answers.
-    pub calls: ToolFormat,
-    /// Whether calls are read from the answers.
-    pub reads_calls: bool,
-    /// How reasoning is read from the answers.
-    pub reasoning: Option<ReasoningFormat>,
-    /// What ends a choice before its budget.
+    pub prompts: Prompts,
+    /// The number of choices.
+    pub choices: Choices,
+    /// Temperature, filters, biases and seed.
+    pub sampling: Sampling,
+    /// Ends of a choice: the budget, and stops before it.
     pub stops: Stops,
-    /// What the text of a choice shows.
+    /// Grammar, calls and reasoning.
+    pub format: AnswerFormat,
+    /// Optional parts of a choice's text.
     pub text: TextFields,
     /// Delivers log-probabilities, with this many of the most probable tokens per position.
     pub logprobs: Option<u8>,
@@ -52,7 +28,7 @@ pub struct Generation {
     pub trace: bool,
     /// Schedule, commit rule and cache policy.
     pub decoding: Decoding,
-    /// The request's names of the fields that admission may refuse.
+    /// Names of the request fields that admission may refuse.
     pub names: FieldNames,
     /// Hints of the request that have no effect.
     pub ignored: Vec<&'static str>,
@@ -69,23 +45,22 @@ impl Generation {
             max_tokens: "max_tokens",
         };
         Self {
-            input,
-            suffix: None,
-            add_special_tokens: true,
-            truncate: None,
-            continued: false,
-            max_tokens: None,
-            sampling: SamplingFields::default(),
-            seed: None,
-            n: 1,
-            best_of: 1,
-            biases: Vec::new(),
-            penalties: Penalties::default(),
-            structured: None,
-            calls: ToolFormat::Hermes,
-            reads_calls: false,
-            reasoning: None,
+            prompts: Prompts {
+                input,
+                suffix: None,
+                add_special_tokens: true,
+                truncate: None,
+                is_continued: false,
+            },
+            choices: Choices { n: 1, best_of: 1 },
+            sampling: Sampling::default(),
             stops: Stops::default(),
+            format: AnswerFormat {
+                structured: None,
+                calls: ToolFormat::Hermes,
+                reads_calls: false,
+                reasoning: None,
+            },
             text: TextFields::default(),
             logprobs: None,
             priority: 0,
@@ -128,9 +103,33 @@ pub struct FieldNames {
     pub max_tokens: &'static str,
 }
 
+/// The prompts, and their encoding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompts {
+    /// Texts, token ids or a chat.
+    pub input: Input,
+    /// The text after the generation (infilling).
+    pub suffix: Option<String>,
+    /// Whether text prompts get the special tokens that the checkpoint puts around texts.
+    pub add_special_tokens: bool,
+    /// Keeps only this many tokens of every prompt, its last ones.
+    pub truncate: Option<usize>,
+    /// The final message of a chat is an answer to continue.
+    pub is_continued: bool,
+}
+
+/// The number of choices of each prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choices {
+    /// Choices, at least 1.
+    pub n: u32,
+    /// Sequences, at least `n`; the `n` most likely ones are the choices.
+    pub best_of: u32,
+}
+
 /// Sampling as requested; `None` = the model's default.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct SamplingFields {
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sampling {
     /// 0..2.
     pub temperature: Option<f64>,
     /// 0..1.
@@ -139,14 +138,42 @@ pub struct SamplingFields {
     pub min_p: Option<f64>,
     /// -1 and 0 = off.
     pub top_k: Option<i64>,
+    /// `None` = random.
+    pub seed: Option<i64>,
+    /// Added to the logits of single tokens, at most one per token.
+    pub biases: Vec<Bias>,
+    /// Penalties of tokens that occur already.
+    pub penalties: Penalties,
 }
 
-/// What ends a choice before its budget.
+/// The format of the answers: their grammar, and the parts that are read from them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AnswerFormat {
+    /// The grammar of every choice.
+    pub structured: Option<Structured>,
+    /// The model's format of calls, in a chat's history and in answers.
+    pub calls: ToolFormat,
+    /// Whether calls are read from the answers.
+    pub reads_calls: bool,
+    /// The format of the reasoning that is read from the answers.
+    pub reasoning: Option<ReasoningFormat>,
+}
+
+impl AnswerFormat {
+    /// Whether the answers have parts: reasoning, text and calls.
+    pub fn has_parts(&self) -> bool {
+        self.reads_calls || self.reasoning.is_some()
+    }
+}
+
+/// Ends of a choice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stops {
+    /// Budget of a choice in tokens; `None` = the rest of the context, at most 1,024.
+    pub max_tokens: Option<u32>,
     /// Stop strings, none empty.
     pub strings: Vec<String>,
-    /// Stop ids besides the model's.
+    /// Stop ids in addition to the model's.
     pub tokens: Vec<TokenId>,
     /// The model's own stop ids are never committed.
     pub ignore_eos: bool,
@@ -154,7 +181,7 @@ pub struct Stops {
     pub min_tokens: u32,
 }
 
-/// What the text of a choice shows.
+/// Optional parts of a choice's text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextFields {
     /// The stop string that ended the choice.

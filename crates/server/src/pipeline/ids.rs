@@ -41,13 +41,8 @@ pub fn choice_seed(seed: i64, choice: u32) -> u64 {
     if choice == 0 {
         seed
     } else {
-        mixed(seed, u64::from(choice))
+        mix(seed.wrapping_add(u64::from(choice).wrapping_mul(GOLDEN)))
     }
-}
-
-/// 64 bits of `seed` and `index`: different ones for different indices.
-pub fn mixed(seed: u64, index: u64) -> u64 {
-    mix(seed.wrapping_add(index.wrapping_mul(GOLDEN)))
 }
 
 /// The finisher of splitmix64, a bijection.

@@ -3,6 +3,7 @@
 use decode::{Birth, Decoder, Effect, Input, LaneId, Role};
 use engine::StepTrace;
 use serde::Serialize;
+use step::{Attention, Readout};
 
 /// One lane as clients see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -46,15 +47,23 @@ impl Lanes {
     /// The lanes of a sequence before its first step, the same as in the engine.
     pub fn new(request: &engine::Request, limits: &engine::Limits) -> Self {
         let mut births = Vec::new();
-        let given = request.prompt.len() + request.suffix.len();
-        let given = u32::try_from(given).unwrap_or(u32::MAX);
+        let count = |tokens: usize| u32::try_from(tokens).unwrap_or(u32::MAX);
+        let given = count(request.prompt.len() + request.suffix.len());
+        // As the engine does: the first block begins before the first token of the answer.
+        let (phase, lead) = match limits.attention {
+            Attention::Blocks(length) => {
+                let lead = (limits.readout == Readout::Previous).then_some(length);
+                (count(request.prompt.len()) % length.max(1), lead)
+            }
+            _ => (0, None),
+        };
         let input = Input {
             budget: limits.budget(given, request.max_tokens, &request.decoding),
             stops: &request.stop_tokens,
             classes: std::sync::Arc::default(),
             code_prompt: request.code_prompt,
-            phase: 0,
-            lead: None,
+            phase,
+            lead,
             constraint: request.constraint.clone(),
             filter: None,
             seed: 0,

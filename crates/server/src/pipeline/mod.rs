@@ -13,7 +13,6 @@ pub(crate) mod grammar;
 pub(crate) mod ids;
 pub(crate) mod lanes;
 pub(crate) mod logprobs;
-pub mod parts;
 pub(crate) mod pools;
 pub(crate) mod record;
 pub(crate) mod spans;

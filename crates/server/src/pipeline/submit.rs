@@ -5,21 +5,20 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::{EventStream, Refusal, SubmitError};
 use step::{Bias, Sampling, TokenId};
-use text::{CallStream, GrammarSpec, ReasoningStream, StreamOptions, TextStream};
+use text::{CallStream, GrammarSpec, PartStream, ReasoningStream, StreamOptions, TextStream};
 
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
 use crate::http::shutdown::Phase;
 use crate::pipeline::admit::Admitted;
-use crate::pipeline::assemble::{ChoiceAssembler, Delta};
+use crate::pipeline::assemble::ChoiceAssembler;
 use crate::pipeline::choice::Choice;
 use crate::pipeline::deliver::{Answer, Delivery};
 use crate::pipeline::encode::Prompt;
-use crate::pipeline::generation::Generation;
+use crate::pipeline::generation::{AnswerFormat, Generation};
 use crate::pipeline::ids::choice_seed;
 use crate::pipeline::lanes::Lanes;
 use crate::pipeline::logprobs::Scorer;
-use crate::pipeline::parts::Splitter;
 use crate::pipeline::record::Record;
 use crate::pipeline::usage::UsageSum;
 use crate::state::AppState;
@@ -40,7 +39,10 @@ pub fn submit(
     mut record: Record,
 ) -> Result<Delivery, ApiError> {
     let generation = &admitted.generation;
-    let seed = generation.seed.unwrap_or_else(|| state.ids().seed());
+    let seed = generation
+        .sampling
+        .seed
+        .unwrap_or_else(|| state.ids().seed());
     let mut requests = sequences(backend, &admitted, seed);
     for request in &mut requests {
         request.client = record.client();
@@ -57,8 +59,6 @@ pub fn submit(
         .inspect_err(|error| record.fail(error))?;
     record.accepted(streams.len());
     let choices = choices(state, backend, &admitted, streams);
-    let splitters = splitters(state, &admitted);
-    let held = vec![Delta::default(); splitters.len()];
     let prompt_tokens = admitted.prompts.iter().map(Prompt::tokens).sum();
     let usage = UsageSum::new(generation.decoding.label.clone(), seed, prompt_tokens);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -68,9 +68,14 @@ pub fn submit(
         model: backend.model.id.clone(),
         fingerprint: backend.model.fingerprint.clone(),
         logprobs: generation.logprobs,
-        n: generation.n as usize,
-        best_of: generation.best_of as usize,
-        grammar: generation.structured.as_ref().map(|given| given.field),
+        n: generation.choices.n as usize,
+        best_of: generation.choices.best_of as usize,
+        has_parts: generation.format.has_parts(),
+        grammar: generation
+            .format
+            .structured
+            .as_ref()
+            .map(|given| given.field),
         tokenizer: Arc::clone(&backend.tokenizer),
         budget: admitted.prompts.first().map_or(0, |first| first.max_tokens),
         prompts: admitted
@@ -83,8 +88,6 @@ pub fn submit(
         answer,
         choices: choices.into_iter().collect(),
         lanes,
-        splitters,
-        held,
         usage,
         record,
         ending: Box::pin(state.shutdown().reached(Phase::Ending)),
@@ -95,7 +98,7 @@ pub fn submit(
 fn sequences(backend: &Backend, admitted: &Admitted, seed: i64) -> Vec<engine::Request> {
     let mut requests = Vec::new();
     for prompt in &admitted.prompts {
-        for choice in 0..admitted.generation.best_of {
+        for choice in 0..admitted.generation.choices.best_of {
             let seed = choice_seed(seed, choice);
             requests.push(sequence(backend, admitted, prompt, seed));
         }
@@ -124,10 +127,12 @@ fn choices(
         Scorer::new(backend.tokenizer.detokenizer(specials))
     });
     let choice = |(index, events): (usize, EventStream)| {
-        let prompt = &admitted.prompts[index / generation.best_of as usize];
+        let prompt = &admitted.prompts[index / generation.choices.best_of as usize];
+        let parts = parts(state, &generation.format, prompt);
         let assembler = ChoiceAssembler::new(index, text.clone(), prompt.echo.clone())
             .traced(generation.trace)
-            .scored(scorer.clone());
+            .scored(scorer.clone())
+            .split(parts);
         let waiting = state.waiting_tokens().enter(prompt.tokens());
         Choice::new(events, assembler, waiting)
     };
@@ -137,51 +142,45 @@ fn choices(
 /// The special tokens that the text shows in any case: marks of calls and of reasoning.
 fn shown(backend: &Backend, generation: &Generation) -> Vec<TokenId> {
     let mut shown = Vec::new();
-    if generation.reads_calls {
-        shown.extend(generation.calls.special_tokens(&backend.tokenizer));
+    if generation.format.reads_calls {
+        shown.extend(generation.format.calls.special_tokens(&backend.tokenizer));
     }
-    if let Some(reasoning) = generation.reasoning {
+    if let Some(reasoning) = generation.format.reasoning {
         shown.extend(reasoning.special_tokens(&backend.tokenizer));
     }
     shown
 }
 
-/// One splitter per sequence, if the answers have parts.
-fn splitters(state: &AppState, admitted: &Admitted) -> Vec<Splitter> {
-    let generation = &admitted.generation;
-    if !generation.reads_calls && generation.reasoning.is_none() {
-        return Vec::new();
-    }
-    let splitter = |prompt: &Prompt| {
-        let reasoning = generation.reasoning;
-        let reasoning = reasoning.map(|_| ReasoningStream::new(prompt.reasoning));
-        let calls = generation.reads_calls.then(|| {
-            let tools = match generation.structured.as_ref().map(|given| &given.spec) {
-                Some(GrammarSpec::Tools(grammar)) => grammar.tools.as_slice(),
-                _ => &[],
-            };
-            let schemas = tools
-                .iter()
-                .map(|tool| (tool.name.as_str(), &tool.parameters));
-            CallStream::new(generation.calls).with_schemas(schemas)
-        });
-        Splitter::new(reasoning, calls, state.ids().next())
+/// The stream of the parts of an answer to `prompt`, if answers have parts.
+fn parts(state: &AppState, format: &AnswerFormat, prompt: &Prompt) -> Option<PartStream> {
+    let calls = || {
+        let tools = match format.structured.as_ref().map(|given| &given.spec) {
+            Some(GrammarSpec::Tools(grammar)) => grammar.tools.as_slice(),
+            _ => &[],
+        };
+        let schemas = tools
+            .iter()
+            .map(|tool| (tool.name.as_str(), &tool.parameters));
+        let stream = CallStream::new(format.calls).with_schemas(schemas);
+        stream.with_seed(state.ids().next())
     };
-    let prompts = admitted.prompts.iter();
-    let sequences = prompts.flat_map(|prompt| (0..generation.best_of).map(move |_| prompt));
-    sequences.map(splitter).collect()
+    let reasoning = format.reasoning;
+    format.has_parts().then(|| PartStream {
+        reasoning: reasoning.map(|_| ReasoningStream::new(prompt.reasoning)),
+        calls: format.reads_calls.then(calls),
+    })
 }
 
 /// The log-probabilities that the engine computes: those of the request, and those that rank its
 /// sequences.
 fn logprobs(generation: &Generation) -> Option<u8> {
-    let ranked = (generation.best_of > generation.n).then_some(0);
+    let ranked = (generation.choices.best_of > generation.choices.n).then_some(0);
     generation.logprobs.or(ranked)
 }
 
 fn sequence(backend: &Backend, admitted: &Admitted, prompt: &Prompt, seed: u64) -> engine::Request {
     let (generation, model) = (&admitted.generation, &backend.model);
-    let (fields, defaults) = (generation.sampling, model.defaults);
+    let (fields, defaults) = (&generation.sampling, model.defaults);
     let temperature = fields.temperature.unwrap_or(defaults.temperature);
     let top_k = fields
         .top_k
@@ -202,7 +201,7 @@ fn sequence(backend: &Backend, admitted: &Admitted, prompt: &Prompt, seed: u64) 
     // With ignore_eos the model's own stop ids are banned; those of the request still stop.
     let stops = &generation.stops;
     let ban = |token: &TokenId| Bias::ban(*token);
-    let mut biases = generation.biases.clone();
+    let mut biases = fields.biases.clone();
     let own = if stops.ignore_eos {
         biases.extend(model.stop_tokens.iter().map(ban));
         &[][..]
@@ -222,7 +221,7 @@ fn sequence(backend: &Backend, admitted: &Admitted, prompt: &Prompt, seed: u64) 
         min_tokens: stops.min_tokens.min(prompt.max_tokens),
         biases,
         suffix: prompt.suffix.to_vec(),
-        penalties: generation.penalties,
+        penalties: fields.penalties,
         logprobs: logprobs(generation),
         constraint: admitted.constraint.clone(),
         code_prompt: prompt.code,

@@ -7,28 +7,10 @@ use serde::Serialize;
 /// The sums of one request.
 #[derive(Clone, Debug)]
 pub struct UsageSum {
-    decoder: String,
-    seed: i64,
     prompt_tokens: u64,
     completion_tokens: u64,
-    steps: u32,
-    stats: Totals,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Totals {
-    prefill_forwards: u64,
-    prefill_chunks: u64,
-    decode_forwards: u64,
-    refresh_forwards: u64,
-    positions: u64,
-    committed_tokens: u64,
-    drafts: u64,
-    edits: u64,
-    lanes: u64,
-    forks: u64,
     cached_tokens: u64,
-    draft_model: Option<DraftModelUsage>,
+    diffusion: DiffusionUsage,
 }
 
 /// `usage` of an answer or a chunk.
@@ -56,27 +38,15 @@ pub struct PromptDetails {
 }
 
 /// `usage.diffusion`: the cost in forward passes.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct DiffusionUsage {
     /// Schedule, commit rule and cache policy.
     pub decoder: String,
     /// Steps of the longest sequence.
     pub steps: u32,
-    /// NFE: forward passes, summed over the sequences.
-    pub forwards: u64,
-    /// Prefill forwards.
-    pub prefill_forwards: u64,
-    /// Forwards over the first parts of long prompts, if there were any; not among `forwards`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub prefill_chunks: Option<u64>,
-    /// Decode forwards.
-    pub decode_forwards: u64,
-    /// Refresh forwards.
-    pub refresh_forwards: u64,
-    /// TPF: delivered tokens per forward; 0 without forwards.
-    pub tokens_per_forward: f64,
-    /// Computed query positions.
-    pub positions: u64,
+    /// The forward passes.
+    #[serde(flatten)]
+    pub forwards: ForwardUsage,
     /// Committed tokens, including those after the end of the text.
     pub committed_tokens: u64,
     /// Tokens committed in the lookahead beyond their lane.
@@ -94,8 +64,28 @@ pub struct DiffusionUsage {
     pub seed: i64,
 }
 
-/// `usage.diffusion.draft_model`: what the draft model did, or copies of the text. It is not among the
-/// other counts.
+/// The forward passes of a request, summed over its sequences.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct ForwardUsage {
+    /// NFE: all forward passes.
+    pub forwards: u64,
+    /// Prefill forwards.
+    pub prefill_forwards: u64,
+    /// Forwards over the first parts of long prompts, if there were any; not among `forwards`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefill_chunks: Option<u64>,
+    /// Decode forwards.
+    pub decode_forwards: u64,
+    /// Refresh forwards.
+    pub refresh_forwards: u64,
+    /// TPF: delivered tokens per forward; 0 without forwards.
+    pub tokens_per_forward: f64,
+    /// Computed query positions.
+    pub positions: u64,
+}
+
+/// `usage.diffusion.draft_model`: the drafts of the draft model, or copied from the text. The other counts
+/// do not include them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct DraftModelUsage {
     /// Its forward passes, summed over the sequences.
@@ -120,14 +110,15 @@ impl DraftModelUsage {
 impl UsageSum {
     /// Nothing generated yet.
     pub fn new(decoder: String, seed: i64, prompt_tokens: u64) -> Self {
-        let stats = Totals::default();
         Self {
-            decoder,
-            seed,
             prompt_tokens,
             completion_tokens: 0,
-            steps: 0,
-            stats,
+            cached_tokens: 0,
+            diffusion: DiffusionUsage {
+                decoder,
+                seed,
+                ..DiffusionUsage::default()
+            },
         }
     }
 
@@ -143,31 +134,27 @@ impl UsageSum {
 
     /// Adds the cost of a finished sequence.
     pub fn add_sequence(&mut self, stats: &SequenceStats) {
-        self.steps = self.steps.max(stats.forwards());
-        let totals = &mut self.stats;
-        totals.prefill_forwards += u64::from(stats.prefill_forwards);
-        totals.prefill_chunks += u64::from(stats.prefill_chunks);
-        totals.decode_forwards += u64::from(stats.decode_forwards);
-        totals.refresh_forwards += u64::from(stats.refresh_forwards);
-        totals.positions += stats.positions;
-        totals.committed_tokens += u64::from(stats.committed_tokens);
-        totals.drafts += u64::from(stats.drafts);
-        totals.edits += u64::from(stats.edits);
-        totals.lanes += u64::from(stats.lanes);
-        totals.forks += u64::from(stats.forks);
-        totals.cached_tokens += u64::from(stats.cached_tokens);
-        if stats.draft_model != DraftStats::default() {
-            totals
-                .draft_model
-                .get_or_insert_default()
-                .add(stats.draft_model);
+        self.cached_tokens += u64::from(stats.cached_tokens);
+        let total = &mut self.diffusion;
+        total.steps = total.steps.max(stats.forwards());
+        let forwards = &mut total.forwards;
+        forwards.forwards += u64::from(stats.forwards());
+        forwards.prefill_forwards += u64::from(stats.prefill_forwards);
+        if stats.prefill_chunks > 0 {
+            *forwards.prefill_chunks.get_or_insert_default() += u64::from(stats.prefill_chunks);
         }
-    }
-
-    /// NFE so far.
-    pub fn forwards(&self) -> u64 {
-        let stats = &self.stats;
-        stats.prefill_forwards + stats.decode_forwards + stats.refresh_forwards
+        forwards.decode_forwards += u64::from(stats.decode_forwards);
+        forwards.refresh_forwards += u64::from(stats.refresh_forwards);
+        forwards.positions += stats.positions;
+        total.committed_tokens += u64::from(stats.committed_tokens);
+        total.drafts += u64::from(stats.drafts);
+        total.edits += u64::from(stats.edits);
+        total.lanes += u64::from(stats.lanes);
+        total.forks += u64::from(stats.forks);
+        if stats.draft_model != DraftStats::default() {
+            let draft_model = total.draft_model.get_or_insert_default();
+            draft_model.add(stats.draft_model);
+        }
     }
 
     /// The totals so far, without the cost.
@@ -183,26 +170,10 @@ impl UsageSum {
 
     /// The totals with the cost.
     pub fn last(&self) -> Usage {
-        let (stats, forwards) = (&self.stats, self.forwards());
-        let diffusion = DiffusionUsage {
-            decoder: self.decoder.clone(),
-            steps: self.steps,
-            forwards,
-            prefill_forwards: stats.prefill_forwards,
-            prefill_chunks: Some(stats.prefill_chunks).filter(|chunks| *chunks > 0),
-            decode_forwards: stats.decode_forwards,
-            refresh_forwards: stats.refresh_forwards,
-            tokens_per_forward: self.completion_tokens as f64 / forwards.max(1) as f64,
-            positions: stats.positions,
-            committed_tokens: stats.committed_tokens,
-            drafts: stats.drafts,
-            edits: stats.edits,
-            lanes: stats.lanes,
-            forks: stats.forks,
-            draft_model: stats.draft_model,
-            seed: self.seed,
-        };
-        let cached_tokens = stats.cached_tokens;
+        let mut diffusion = self.diffusion.clone();
+        let forwards = diffusion.forwards.forwards.max(1);
+        diffusion.forwards.tokens_per_forward = self.completion_tokens as f64 / forwards as f64;
+        let cached_tokens = self.cached_tokens;
         Usage {
             prompt_tokens_details: (cached_tokens > 0).then_some(PromptDetails { cached_tokens }),
             diffusion: Some(diffusion),

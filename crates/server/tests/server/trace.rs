@@ -185,6 +185,25 @@ async fn lanes_start_fork_and_finish() {
     );
 }
 
+/// The first block begins before the first token of the answer, whose lane is the rest of it.
+#[tokio::test]
+async fn the_first_lane_of_block_causal_weights_ends_with_its_block() {
+    let server = server_with(Options {
+        sim: sim::SimConfig {
+            attention: step::Attention::Blocks(8),
+            ..Options::default().sim
+        },
+        ..Options::default()
+    });
+    for prompt in [8, 11] {
+        let body = completion(json!({"prompt": vec![6; prompt], "max_tokens": 30}));
+        let events = parse(&server.stream(TRACE, &body).await);
+        let first = &events[1].1["lanes"][0];
+        assert_eq!(first["start"], 0);
+        assert_eq!(first["len"], 8 - prompt % 8, "{first}");
+    }
+}
+
 #[tokio::test]
 async fn unread_steps_are_merged() {
     let server = server();

@@ -9,7 +9,7 @@ mod tags;
 use crate::{TokenId, Tokenizer};
 pub(crate) use gemma::QUOTE;
 pub use plain::plain_conversation;
-pub use stream::{CallPart, CallStream};
+pub use stream::CallStream;
 pub(crate) use tags::{FUNCTION_END, Kinds, PARAMETER, VALUE_END, resolved};
 
 /// How a family of models writes calls in its text.

@@ -1,28 +1,25 @@
 //! Reads calls from the text of an answer as it arrives.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use serde_json::Value;
 
 use super::gemma::ToJson;
 use super::head::{self, Head};
 use super::tags::{self, Signatures};
 use super::{Marks, ToolFormat};
-
-/// A part of an answer. The joined parts of one call are its name and its whole arguments.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CallPart {
-    /// Text outside calls. White space before a call is left out.
-    Text(String),
-    /// A call of this function begins.
-    Start(String),
-    /// More of the arguments of the last call, a piece of a JSON object.
-    Arguments(String),
-}
+use crate::Part;
 
 /// The calls and the text of one answer. The joined parts do not depend on how the text was split.
+/// White space before a call is left out.
 #[derive(Clone, Debug)]
 pub struct CallStream {
     format: ToolFormat,
     signatures: Signatures,
+    /// The ids of the calls are hashes of this number and their index.
+    seed: u64,
+    /// Number of calls that began.
+    count: usize,
     state: State,
     /// Text that is not decided yet.
     held: String,
@@ -95,6 +92,8 @@ impl CallStream {
         Self {
             format,
             signatures: Signatures::default(),
+            seed: 0,
+            count: 0,
             state,
             held: String::new(),
         }
@@ -110,8 +109,14 @@ impl CallStream {
         }
     }
 
+    /// The stream whose calls have ids made from `seed`.
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
     /// Takes more text.
-    pub fn push(&mut self, text: &str) -> Vec<CallPart> {
+    pub fn push(&mut self, text: &str) -> Vec<Part> {
         let mut parts = Vec::new();
         self.held.push_str(text);
         while self.step(&mut parts) {}
@@ -119,7 +124,7 @@ impl CallStream {
     }
 
     /// Ends the answer: what was held back. A call whose name is not complete is left out.
-    pub fn finish(&mut self) -> Vec<CallPart> {
+    pub fn finish(&mut self) -> Vec<Part> {
         let mut parts = Vec::new();
         let held = std::mem::take(&mut self.held);
         let marks = self.format.marks();
@@ -135,7 +140,7 @@ impl CallStream {
     }
 
     /// Decides about some of the held text; false if that needs more of it.
-    fn step(&mut self, parts: &mut Vec<CallPart>) -> bool {
+    fn step(&mut self, parts: &mut Vec<Part>) -> bool {
         if self.held.is_empty() {
             return false;
         }
@@ -147,7 +152,10 @@ impl CallStream {
                 let (taken, made, ended) = arguments.read(&self.held);
                 self.held.drain(..taken);
                 if !made.is_empty() {
-                    parts.push(CallPart::Arguments(made));
+                    parts.push(Part::Arguments {
+                        index: self.count.saturating_sub(1),
+                        text: made,
+                    });
                 }
                 if ended {
                     self.state = State::Tail;
@@ -180,7 +188,7 @@ impl CallStream {
     }
 
     /// Delivers the text before the next mark.
-    fn find_mark(&mut self, marks: Marks, parts: &mut Vec<CallPart>) -> bool {
+    fn find_mark(&mut self, marks: Marks, parts: &mut Vec<Part>) -> bool {
         let open = marks.open.unwrap_or_default();
         if let Some(at) = self.held.find(open) {
             let before = self.held[..at].trim_end().to_owned();
@@ -199,7 +207,7 @@ impl CallStream {
         false
     }
 
-    fn read_head(&mut self, marks: Marks, parts: &mut Vec<CallPart>) -> bool {
+    fn read_head(&mut self, marks: Marks, parts: &mut Vec<Part>) -> bool {
         let head = match self.format {
             ToolFormat::Gemma => head::gemma(&self.held),
             ToolFormat::Qwen3Coder => head::function(&self.held),
@@ -215,7 +223,14 @@ impl CallStream {
                     }
                     _ => Arguments::Json(Nesting::default()),
                 };
-                parts.push(CallPart::Start(name));
+                let mut hasher = DefaultHasher::new();
+                (self.seed, self.count).hash(&mut hasher);
+                parts.push(Part::Call {
+                    index: self.count,
+                    id: format!("call_{:016x}", hasher.finish()),
+                    name,
+                });
+                self.count += 1;
                 self.turn(State::Arguments(arguments), taken)
             }
             // No grammar enforced this text: it is delivered as it is.
@@ -270,8 +285,8 @@ impl Arguments {
 }
 
 /// Adds `text`, if there is any.
-fn deliver(text: String, parts: &mut Vec<CallPart>) {
+fn deliver(text: String, parts: &mut Vec<Part>) {
     if !text.is_empty() {
-        parts.push(CallPart::Text(text));
+        parts.push(Part::Text(text));
     }
 }

@@ -1,7 +1,7 @@
 //! Calls in tags, as Qwen3-Coder and Nemotron write them.
 
 use asynclane_text::{
-    CallPart, CallStream, Conversation, Follow, GrammarSpec, Grammars, Message, Tool, ToolFormat,
+    CallStream, Conversation, Follow, GrammarSpec, Grammars, Message, Part, Tool, ToolFormat,
     ToolGrammar, ToolUse, plain_conversation,
 };
 use decode::Constraint;
@@ -80,9 +80,9 @@ fn read(text: &str, piece: usize) -> (Vec<(String, String)>, String) {
     let (mut calls, mut outside) = (Vec::<(String, String)>::new(), String::new());
     for part in parts {
         match part {
-            CallPart::Text(text) => outside += &text,
-            CallPart::Start(name) => calls.push((name, String::new())),
-            CallPart::Arguments(more) => calls.last_mut().unwrap().1 += &more,
+            Part::Call { name, .. } => calls.push((name, String::new())),
+            Part::Arguments { text, .. } => calls.last_mut().unwrap().1 += &text,
+            Part::Text(text) | Part::Reasoning(text) => outside += &text,
         }
     }
     (calls, outside)

@@ -1,9 +1,9 @@
 //! Calls of functions: their grammars, and the reading of answers.
 
 use asynclane_text::{
-    CallPart, CallStream, Conversation, Follow, GrammarSpec, Grammars, Message, PastCall,
-    ReasoningPart, ReasoningStream, Tokenizer, TokenizerFiles, Tool, ToolFormat, ToolGrammar,
-    ToolUse, plain_conversation,
+    CallStream, Conversation, Follow, GrammarSpec, Grammars, Message, Part, PastCall,
+    ReasoningStream, Tokenizer, TokenizerFiles, Tool, ToolFormat, ToolGrammar, ToolUse,
+    plain_conversation,
 };
 use decode::Constraint;
 use serde_json::{Value, json};
@@ -166,8 +166,11 @@ fn an_answer_may_have_a_schema_instead_of_free_text() {
     assert!(!accepts(&*constraint, "Hello") && !accepts(&*constraint, "{\"x\": 4, \"y\": 5}"));
 }
 
+/// The kind of a part, and its text.
+type Joined = (&'static str, String);
+
 /// All parts of `text` in pieces of random lengths, joined.
-fn read(format: ToolFormat, text: &str, random: &mut Random) -> Vec<CallPart> {
+fn read(format: ToolFormat, text: &str, random: &mut Random) -> Vec<Joined> {
     let mut stream = CallStream::new(format);
     let mut parts = Vec::new();
     let mut rest = text;
@@ -181,12 +184,17 @@ fn read(format: ToolFormat, text: &str, random: &mut Random) -> Vec<CallPart> {
         rest = &rest[end..];
     }
     parts.extend(stream.finish());
-    let mut joined: Vec<CallPart> = Vec::new();
+    let mut joined: Vec<Joined> = Vec::new();
     for part in parts {
-        match (joined.last_mut(), part) {
-            (Some(CallPart::Text(text)), CallPart::Text(more)) => text.push_str(&more),
-            (Some(CallPart::Arguments(text)), CallPart::Arguments(more)) => text.push_str(&more),
-            (_, part) => joined.push(part),
+        let (kind, text) = match part {
+            Part::Text(text) => ("text", text),
+            Part::Call { name, .. } => ("call", name),
+            Part::Arguments { text, .. } => ("arguments", text),
+            Part::Reasoning(_) => panic!("no reasoning is read"),
+        };
+        match joined.last_mut() {
+            Some((last, more)) if *last == kind && kind != "call" => more.push_str(&text),
+            _ => joined.push((kind, text)),
         }
     }
     joined
@@ -195,11 +203,11 @@ fn read(format: ToolFormat, text: &str, random: &mut Random) -> Vec<CallPart> {
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn answers_are_read_the_same_in_any_pieces() {
-    let text = |text: &str| CallPart::Text(text.to_owned());
+    let text = |text: &str| ("text", text.to_owned());
     let call = |name: &str, arguments: &str| {
         vec![
-            CallPart::Start(name.to_owned()),
-            CallPart::Arguments(arguments.to_owned()),
+            ("call", name.to_owned()),
+            ("arguments", arguments.to_owned()),
         ]
     };
     let nested = r#"{"a": {"b": ["}", "\"]"]}}"#;
@@ -303,8 +311,9 @@ fn reasoning_comes_before_the_text() {
             let (mut said, mut thought) = (String::new(), String::new());
             for part in parts {
                 match part {
-                    ReasoningPart::Reasoning(part) => thought.push_str(&part),
-                    ReasoningPart::Text(part) => said.push_str(&part),
+                    Part::Reasoning(part) => thought.push_str(&part),
+                    Part::Text(part) => said.push_str(&part),
+                    part => panic!("no call is read, found {part:?}"),
                 }
             }
             assert_eq!((&*thought, &*said), (reasoning, text), "{answer}");

@@ -17,7 +17,7 @@ fn config(arguments: &[&str]) -> Config {
 fn refusal(arguments: &[&str]) -> String {
     let config = config(arguments);
     let mut checkpoint = load::checkpoint(&config.model.path).expect("it is embedded");
-    let dtype = config.dtype().expect("a dtype");
+    let dtype = *config.model.dtype;
     let info = checkpoint.survey(dtype).expect("it loads").info;
     match choose(&config, &info) {
         Ok(_) => panic!("{arguments:?} was not refused"),
@@ -60,7 +60,7 @@ fn a_missing_draft_model_is_named() {
 fn the_demo_pair_is_chosen() {
     let config = config(&["demo-wedlm", "--draft-model", "demo"]);
     let mut checkpoint = load::checkpoint("demo-wedlm").expect("it is embedded");
-    let dtype = config.dtype().expect("a dtype");
+    let dtype = *config.model.dtype;
     let info = checkpoint.survey(dtype).expect("it loads").info;
     let chosen = choose(&config, &info).expect("they share a tokenizer");
     let chosen = chosen.expect("one is configured");

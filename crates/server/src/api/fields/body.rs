@@ -1,29 +1,32 @@
 //! Reading a JSON body into request structs: strict syntax first, then typed fields by path.
 //!
-//! Several structs may read the same body, each the fields that it declares. A fault of a field
-//! becomes an [`ApiError`] here: serde's own words name the wrong types, the words of
+//! A body is scanned once. Several structs may then read it, each the fields that it declares, so that
+//! every value is parsed once too. A fault of a field becomes an [`ApiError`] here: serde's own words name the wrong types, the words of
 //! [`super::types`] the wrong values, `serde_path_to_error` the field.
 
 use std::collections::HashSet;
 use std::fmt;
 
+use serde::de::value::MapDeserializer;
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor,
 };
+use serde::{Deserialize, forward_to_deserialize_any};
+use serde_json::value::RawValue;
 use serde_path_to_error::{Path, Segment};
 
-use super::types::REQUIRED;
+use super::types::{Members, REQUIRED};
 use crate::error::{ApiError, ErrorCode, clip};
 
-/// Most values of a body, not counting the members of integer lists.
+/// Maximum number of values of a body, not counting the members of integer lists.
 pub(super) const MAX_VALUES: usize = 1 << 18;
-/// Most members of all integer lists of a body.
+/// Maximum number of members of all integer lists of a body.
 const MAX_INTEGERS: usize = 1 << 21;
 
 /// The bytes of one JSON object: valid syntax, no key twice in an object, at most 128 levels deep,
-/// at most 2^18 values besides the members of integer lists, and 2^21 of those.
-#[derive(Clone, Copy, Debug)]
-pub struct JsonBody<'a>(&'a [u8]);
+/// at most 2^18 values and 2^21 more in lists of integers.
+#[derive(Clone, Debug)]
+pub struct JsonBody<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'a> JsonBody<'a> {
     /// Checks the syntax of `bytes`.
@@ -48,7 +51,11 @@ impl<'a> JsonBody<'a> {
             .and_then(|kind| reader.end().map(|()| kind))
             .map_err(|error| invalid(reason(&error)))?;
         match kind {
-            Kind::Object => Ok(Self(bytes)),
+            Kind::Object => {
+                let members: Members<&RawValue> =
+                    serde_json::from_slice(bytes).map_err(|error| invalid(reason(&error)))?;
+                Ok(Self(members.0))
+            }
             other => {
                 let message = format!("the body must be a JSON object, got {}", other.name());
                 Err(ApiError::new(ErrorCode::InvalidJson, message))
@@ -61,8 +68,50 @@ impl<'a> JsonBody<'a> {
     /// # Errors
     /// `missing_required_parameter`, `invalid_type`, `invalid_value`; `param` is the field's path.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
-        let mut reader = serde_json::Deserializer::from_slice(self.0);
-        serde_path_to_error::deserialize(&mut reader).map_err(|error| fault("", &error))
+        let names = names::<T>();
+        let fields = self.fields().filter(|(name, _)| names.contains(name));
+        serde_path_to_error::deserialize(MapDeserializer::new(fields))
+            .map_err(|error| fault("", &error))
+    }
+
+    /// All fields that are not null.
+    pub(super) fn fields(&self) -> impl Iterator<Item = (&str, &RawValue)> {
+        let fields = self.0.iter().map(|(name, value)| (name.as_str(), *value));
+        fields.filter(|(_, value)| value.get() != "null")
+    }
+}
+
+/// The names of the fields that the struct `T` reads.
+pub(super) fn names<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
+    let mut names: &'static [&'static str] = &[];
+    // The struct is never made: the names come first.
+    let _ = T::deserialize(Names(&mut names));
+    names
+}
+
+/// Notes the names of the fields of a struct, and ends.
+struct Names<'a>(&'a mut &'static [&'static str]);
+
+impl<'de> Deserializer<'de> for Names<'_> {
+    type Error = serde_json::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+        Err(Self::Error::custom("no struct"))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, Self::Error> {
+        *self.0 = fields;
+        Err(Self::Error::custom("only the names are read"))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
+        unit unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
     }
 }
 
@@ -77,7 +126,7 @@ pub fn read_value<T: DeserializeOwned>(
     serde_path_to_error::deserialize(value).map_err(|error| fault(prefix, &error))
 }
 
-/// Why a text is no JSON, and where.
+/// The reason why a text is no JSON, with the position.
 pub(super) fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     // The library's words for what only its source explains.
@@ -179,7 +228,7 @@ impl Kind {
     }
 }
 
-/// What is left of the numbers of parts that a body may have.
+/// Numbers of values that a body may still have.
 struct Left {
     values: usize,
     integers: usize,

@@ -1,15 +1,13 @@
 //! `diffusion`: the decoder of a request.
 
-use std::fmt;
-
 use decode::Feature;
 use engine::decoding::{
     Decoders, Decoding, DecodingSpec, FieldKind, Registry, SettingKind, SpecError, SpecFault, Value,
 };
 use schemars::json_schema;
-use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value as Json, json};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Number, Value as Json, json};
 
 use super::schema::schema;
 use super::types::{Members, integer as integer_of};
@@ -17,9 +15,9 @@ use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode, clip};
 
 /// The settings by name.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(transparent)]
-pub struct Diffusion(Members<Setting>);
+pub struct Diffusion(Members<Box<RawValue>>);
 
 schema!(Diffusion, _ => {
     let registry = Registry::builtin();
@@ -63,7 +61,7 @@ fn integer(min: i64, max: i64) -> Json {
     json!({"type": ["integer", "null"], "minimum": min, "maximum": max})
 }
 
-/// What the setting `name` does, as the first member that reads it says.
+/// The summary of the setting `name` of the first member that reads it.
 fn summary(registry: &Registry, name: &str) -> Option<&'static str> {
     let schedules = registry.schedules().iter().map(|member| member.settings);
     let commits = registry.commits().iter().map(|member| member.settings);
@@ -79,29 +77,52 @@ fn summary(registry: &Registry, name: &str) -> Option<&'static str> {
 /// Unknown settings, type and range faults; `param` is `diffusion.<setting>`.
 pub fn spec(given: Option<&Diffusion>, decoders: &Decoders) -> Result<DecodingSpec, ApiError> {
     let mut spec = decoders.blank();
-    let Some(Diffusion(Members(given))) = given else {
-        return Ok(spec);
-    };
-    for (name, setting) in given {
+    for (name, setting) in given.iter().flat_map(|given| &given.0.0) {
         let known = decoders.registry().field(name);
-        let value = match (setting, known) {
-            (Setting::Name(name), _) => Value::Name(name),
-            (Setting::Integer(number), _) => Value::Integer(*number),
-            (Setting::Number(number), _) => Value::Number(*number),
-            (Setting::Flag(flag), _) => Value::Flag(*flag),
-            (Setting::Null, Some(_)) => continue,
-            (Setting::List | Setting::Object, Some(field)) => {
-                let param = format!("diffusion.{}", clip(name));
-                let (expected, found) = (field.kind.describe(), setting.kind());
-                let rest = format!("must be {expected}, got {found}");
-                return Err(ApiError::field(ErrorCode::InvalidType, param, rest));
-            }
+        let setting = Setting::new(setting);
+        let value = match (&setting, known) {
+            (Setting::Scalar(Json::String(name)), _) => Value::Name(name),
+            (Setting::Scalar(Json::Number(number)), _) => number_value(number),
+            (Setting::Scalar(Json::Bool(flag)), _) => Value::Flag(*flag),
             // The name is refused, whatever the value.
             (_, None) => Value::Flag(false),
+            (Setting::Other(found), Some(field)) => {
+                let param = format!("diffusion.{}", clip(name));
+                let rest = format!("must be {}, got {found}", field.kind.describe());
+                return Err(ApiError::field(ErrorCode::InvalidType, param, rest));
+            }
+            (Setting::Scalar(_), Some(_)) => continue,
         };
         spec.set(name, value).map_err(fault)?;
     }
     Ok(spec)
+}
+
+/// The value of one setting.
+enum Setting {
+    /// A string, a number, a boolean or null.
+    Scalar(Json),
+    /// A list or an object, by its name with an article.
+    Other(&'static str),
+}
+
+impl Setting {
+    fn new(value: &RawValue) -> Self {
+        match value.get().as_bytes().first() {
+            Some(b'[') => Self::Other("a list"),
+            Some(b'{') => Self::Other("an object"),
+            _ => Self::Scalar(serde_json::from_str(value.get()).unwrap_or_default()),
+        }
+    }
+}
+
+/// An integer, also one that is written as a fraction, or else a number.
+fn number_value(number: &Number) -> Value<'static> {
+    let float = number.as_f64().unwrap_or(f64::NAN);
+    let integer = number
+        .as_i64()
+        .or_else(|| integer_of(float).filter(|_| number.is_f64()));
+    integer.map_or(Value::Number(float), Value::Integer)
 }
 
 /// The decoder of a request that names the settings `given` and asks for `features`.
@@ -126,89 +147,4 @@ fn fault(error: SpecError) -> ApiError {
         SpecFault::Value | SpecFault::Combination => ErrorCode::InvalidValue,
     };
     ApiError::field(code, format!("diffusion.{}", error.field), error.message)
-}
-
-/// The value of one setting. Every type is read; the settings tell which they accept.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Setting {
-    /// `null`: absent.
-    Null,
-    /// A boolean.
-    Flag(bool),
-    /// An integer, however it is written.
-    Integer(i64),
-    /// Another number.
-    Number(f64),
-    /// A string.
-    Name(String),
-    /// A list, of whatever.
-    List,
-    /// An object, of whatever.
-    Object,
-}
-
-impl Setting {
-    /// Its type with an article, for messages.
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Null => "null",
-            Self::Flag(_) => "a boolean",
-            Self::Integer(_) => "an integer",
-            Self::Number(_) => "a number",
-            Self::Name(_) => "a string",
-            Self::List => "a list",
-            Self::Object => "an object",
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Setting {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(SettingVisitor)
-    }
-}
-
-struct SettingVisitor;
-
-impl<'de> Visitor<'de> for SettingVisitor {
-    type Value = Setting;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a setting")
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Setting, E> {
-        Ok(Setting::Null)
-    }
-
-    fn visit_bool<E: Error>(self, flag: bool) -> Result<Setting, E> {
-        Ok(Setting::Flag(flag))
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Setting, E> {
-        Ok(Setting::Integer(number))
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Setting, E> {
-        let integer = i64::try_from(number).map(Setting::Integer);
-        Ok(integer.unwrap_or(Setting::Number(number as f64)))
-    }
-
-    fn visit_f64<E: Error>(self, number: f64) -> Result<Setting, E> {
-        Ok(integer_of(number).map_or(Setting::Number(number), Setting::Integer))
-    }
-
-    fn visit_str<E: Error>(self, name: &str) -> Result<Setting, E> {
-        Ok(Setting::Name(name.to_owned()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Setting, A::Error> {
-        while list.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Setting::List)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Setting, A::Error> {
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Setting::Object)
-    }
 }

@@ -1,19 +1,19 @@
 //! `messages`: a chat of text messages, of calls and of their answers.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
 use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{Error, SeqAccess, Visitor};
+use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use text::{Message, PastCall};
 
 use super::body::{MAX_VALUES, required};
-use super::schema::{named, schema};
+use super::schema::named;
 use super::tools::FunctionType;
-use super::types::{List, Object, Required};
+use super::types::{List, Object, Required, text_or_list};
 use crate::error::{ApiError, ErrorCode, clip};
 
 /// `messages`.
@@ -25,7 +25,7 @@ pub type Messages = List<Object<MessageFields>>;
 pub struct MessageFields {
     role: Required<Role>,
     /// Required but for the assistant.
-    content: Option<Content>,
+    content: Option<Texts<TextType>>,
     /// Who speaks, for templates that show it.
     name: Option<String>,
     /// The assistant's reasoning, for templates that show it.
@@ -98,7 +98,7 @@ impl History {
     fn message(&mut self, fields: MessageFields, param: &str) -> Result<Message, ApiError> {
         let Required(role) = fields.role;
         let content = match (fields.content, role) {
-            (Some(Content(text)), _) => text,
+            (Some(texts), _) => texts.0,
             (None, Role::Assistant) => String::new(),
             (None, _) => return Err(required(&format!("{param}.content"))),
         };
@@ -213,25 +213,50 @@ named!(Role {
     "tool" => Self::Tool,
 });
 
-/// A string, or the joined text of text parts.
+/// A string, or the joined text of text parts whose type is `T`.
 #[derive(Clone, Debug)]
-struct Content(String);
+pub struct Texts<T>(pub String, PhantomData<T>);
 
-impl<'de> Deserialize<'de> for Content {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Texts<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let visitor = PartsVisitor::<TextType>(PhantomData);
-        deserializer.deserialize_any(visitor).map(Self)
+        let expected = "a string or a list of text parts";
+        let text = |text| Ok(Joined(text, PhantomData));
+        let joined: Joined<T> = text_or_list(deserializer, expected, text)?;
+        Ok(Self(joined.0, PhantomData))
     }
 }
 
-/// [`Content`] of the endpoints that call text parts otherwise.
-#[derive(Clone, Debug)]
-pub struct Parts(pub String);
+/// The joined text of a list of text parts.
+struct Joined<T>(String, PhantomData<T>);
 
-impl<'de> Deserialize<'de> for Parts {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Joined<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let visitor = PartsVisitor::<AnyTextType>(PhantomData);
-        deserializer.deserialize_any(visitor).map(Self)
+        let parts = Vec::<Object<TextPart<T>>>::deserialize(deserializer)?;
+        match parts.is_empty() {
+            true => Err(D::Error::custom("must not be an empty list")),
+            false => {
+                let texts = parts.into_iter().map(|Object(part)| part.text.0);
+                Ok(Self(texts.collect(), PhantomData))
+            }
+        }
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Texts<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("Texts_of_{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let part = generator.subschema_for::<TextPart<T>>();
+        json_schema!({"anyOf": [
+            {"type": "string"},
+            {"type": "array", "items": part, "minItems": 1},
+        ]})
     }
 }
 
@@ -244,49 +269,17 @@ struct TextPart<T> {
     text: Required<String>,
 }
 
-#[derive(Clone, Copy)]
-struct TextType;
+/// `type` of a text part.
+#[derive(Clone, Copy, Debug)]
+pub struct TextType;
 
 named!(TextType { "text" => Self });
 
-#[derive(Clone, Copy)]
-struct AnyTextType;
+/// `type` of a text part of the endpoints that have other names of it.
+#[derive(Clone, Copy, Debug)]
+pub struct AnyTextType;
 
 named!(AnyTextType { "text" => Self, "input_text" => Self, "output_text" => Self });
 
-schema!(Content, generator => text_or_parts::<TextType>(generator));
-schema!(Parts, generator => text_or_parts::<AnyTextType>(generator));
-
-fn text_or_parts<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
-    let part = generator.subschema_for::<TextPart<T>>();
-    json_schema!({"anyOf": [
-        {"type": "string"},
-        {"type": "array", "items": part, "minItems": 1},
-    ]})
-}
-
-struct PartsVisitor<T>(PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for PartsVisitor<T> {
-    type Value = String;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a string or a list of text parts")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
-        Ok(text.to_owned())
-    }
-
-    fn visit_string<E: Error>(self, text: String) -> Result<String, E> {
-        Ok(text)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<String, A::Error> {
-        let mut joined = None::<String>;
-        while let Some(Object(part)) = parts.next_element::<Object<TextPart<T>>>()? {
-            joined.get_or_insert_default().push_str(&part.text.0);
-        }
-        joined.ok_or_else(|| A::Error::custom("must not be an empty list"))
-    }
-}
+/// The texts of those endpoints.
+pub type AnyTexts = Texts<AnyTextType>;

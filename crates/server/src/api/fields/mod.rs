@@ -1,12 +1,12 @@
 //! Request fields: their types, and the groups of them that several endpoints share.
 
 pub mod body;
+pub(super) mod conversation;
 pub(super) mod diffusion;
-pub(super) mod hints;
 pub(super) mod messages;
-pub(super) mod optional;
 pub mod promises;
 pub(super) mod prompt;
+pub(super) mod sampling;
 pub(crate) mod schema;
 pub(super) mod shared;
 pub(super) mod stops;

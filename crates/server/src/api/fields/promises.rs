@@ -1,11 +1,7 @@
-//! What the server promises about the fields of a body: a field is implemented, neutral, a hint,
-//! known and unsupported, or unknown.
-
-use std::fmt;
+//! The five levels of support of a request field: implemented, neutral, a hint, known and unsupported,
+//! or unknown.
 
 use engine::did_you_mean;
-use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, forward_to_deserialize_any};
 use serde_json::Value;
 
 use super::body::JsonBody;
@@ -96,9 +92,9 @@ pub const UNSUPPORTED: [(&str, &[&str]); 53] = [
     ("xtc_probability", &["0"]),
 ];
 
-/// Most unknown fields that an answer names.
+/// Maximum number of unknown fields that an answer names.
 const NAMED: usize = 32;
-/// Most characters of an unknown field that an answer names.
+/// Maximum length in characters of an unknown field that an answer names.
 const NAME_CHARS: usize = 128;
 
 /// The unknown fields and the hints of `body`, whose endpoint implements `implemented`. Null counts
@@ -111,15 +107,14 @@ pub fn unknown(
     implemented: &[&str],
     rejects: bool,
 ) -> Result<Vec<String>, ApiError> {
-    let Keys(keys) = body.read()?;
     let mut unknown = Vec::new();
-    for (key, value) in keys {
-        if implemented.contains(&key.as_str()) || NEUTRAL.contains(&key.as_str()) {
+    for (key, value) in body.fields() {
+        if implemented.contains(&key) || NEUTRAL.contains(&key) {
             continue;
         }
         let known = UNSUPPORTED.iter().find(|(name, _)| *name == key);
         match known {
-            Some((_, neutral)) if neutral.iter().any(|neutral| is_same(neutral, &value)) => {}
+            Some((_, neutral)) if neutral.iter().any(|neutral| is_same(neutral, value.get())) => {}
             Some((_, neutral)) => {
                 let only = match neutral {
                     [] => String::new(),
@@ -129,24 +124,29 @@ pub fn unknown(
                 let code = ErrorCode::UnsupportedParameter;
                 return Err(ApiError::field(code, key, rest));
             }
-            None if HINTS.contains(&key.as_str()) => unknown.push(key),
+            None if HINTS.contains(&key) => unknown.push(key.to_owned()),
             None if rejects => {
-                let param = clip(&key);
+                let param = clip(key);
                 let known = implemented.iter().chain(&NEUTRAL).chain(&HINTS).copied();
-                let hint = did_you_mean(&key, known);
+                let hint = did_you_mean(key, known);
                 let rest = format!("does not exist{hint}; server.unknown_fields is \"reject\"");
                 return Err(ApiError::field(ErrorCode::UnknownParameter, param, rest));
             }
-            None => unknown.push(key),
+            None => unknown.push(key.to_owned()),
         }
     }
     Ok(unknown)
 }
 
+/// Maximum length in bytes of a value that is compared.
+const COMPARED_BYTES: usize = 64;
+
 /// Whether two values are the same as JSON; `1.0` is `1`.
 fn is_same(left: &str, right: &str) -> bool {
     let number = |text: &str| text.parse::<f64>().ok();
-    left == right || number(left).is_some_and(|left| number(right) == Some(left))
+    let value = |text: &str| serde_json::from_str::<Value>(text).ok();
+    number(left).is_some_and(|left| number(right) == Some(left))
+        || right.len() <= COMPARED_BYTES && value(left) == value(right)
 }
 
 /// The value of a header that names fields; those that no header can hold are left out.
@@ -157,78 +157,4 @@ pub fn header(unknown: &[String]) -> String {
     };
     let names = unknown.iter().filter(is_plain).take(NAMED);
     names.map(String::as_str).collect::<Vec<_>>().join(", ")
-}
-
-/// The keys of an object that are not null. Values of up to [`SHORT`] bytes come as JSON.
-struct Keys(Vec<(String, String)>);
-
-/// Most bytes of a value that is compared.
-const SHORT: usize = 16;
-
-impl<'de> Deserialize<'de> for Keys {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(KeysVisitor)
-    }
-}
-
-struct KeysVisitor;
-
-impl<'de> Visitor<'de> for KeysVisitor {
-    type Value = Keys;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Keys, A::Error> {
-        let mut keys = Vec::new();
-        while let Some(key) = map.next_key::<String>()? {
-            // Only the values of known fields are looked at.
-            if UNSUPPORTED.iter().any(|(name, _)| *name == key) {
-                let value = map.next_value::<Value>()?;
-                if !value.is_null() {
-                    let text = value.to_string();
-                    let is_short = text.len() <= SHORT;
-                    keys.push((key, if is_short { text } else { String::new() }));
-                }
-            } else if map.next_value::<Option<IgnoredAny>>()?.is_some() {
-                keys.push((key, String::new()));
-            }
-        }
-        Ok(Keys(keys))
-    }
-}
-
-/// The names of the fields that the struct `T` reads.
-pub fn names<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
-    let mut names: &'static [&'static str] = &[];
-    // The struct is never made: the names are told first.
-    let _ = T::deserialize(Names(&mut names));
-    names
-}
-
-/// Notes the names of the fields of a struct, and ends.
-struct Names<'a>(&'a mut &'static [&'static str]);
-
-impl<'de> Deserializer<'de> for Names<'_> {
-    type Error = serde_json::Error;
-
-    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
-        Err(Self::Error::custom("no struct"))
-    }
-
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        fields: &'static [&'static str],
-        _: V,
-    ) -> Result<V::Value, Self::Error> {
-        *self.0 = fields;
-        Err(Self::Error::custom("only the names are read"))
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
-        unit unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
-    }
 }

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use schemars::json_schema;
-use serde::de::{Error, IgnoredAny, SeqAccess, Visitor};
+use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 use step::TokenId;
@@ -32,16 +32,11 @@ impl PromptKind {
     /// # Errors
     /// Both prompts.
     pub fn of(body: &JsonBody<'_>) -> Result<Self, ApiError> {
-        #[derive(Deserialize)]
-        struct Given {
-            prompt: Option<IgnoredAny>,
-            messages: Option<IgnoredAny>,
-        }
-        let given: Given = body.read()?;
-        match (given.prompt, given.messages) {
-            (_, None) => Ok(Self::Prompt),
-            (None, Some(_)) => Ok(Self::Messages),
-            (Some(_), Some(_)) => {
+        let has = |field: &str| body.fields().any(|(name, _)| name == field);
+        match (has("prompt"), has("messages")) {
+            (_, false) => Ok(Self::Prompt),
+            (false, true) => Ok(Self::Messages),
+            (true, true) => {
                 let rest = "must not be given together with prompt";
                 let code = ErrorCode::InvalidValue;
                 Err(ApiError::field(code, "messages", rest))

@@ -6,8 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use text::GrammarSpec;
 
-use super::body::{read_value, reason, required};
-use super::promises::names;
+use super::body::{names, read_value, reason, required};
 use super::schema::named;
 use super::types::{List, NonEmpty, Object, Required};
 use crate::error::{ApiError, ErrorCode, clip};

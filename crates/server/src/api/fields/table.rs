@@ -4,7 +4,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use super::promises::{self, HINTS, NEUTRAL, UNSUPPORTED};
+use super::body;
+use super::promises::{HINTS, NEUTRAL, UNSUPPORTED};
 
 /// The fields that an endpoint reads: those of some structs, each of which reads its own from the
 /// same body. Where a body has one of several forms, the fields of each form.
@@ -21,7 +22,7 @@ struct Group {
 impl Group {
     fn of<T: DeserializeOwned + JsonSchema>() -> Self {
         Self {
-            names: promises::names::<T>,
+            names: body::names::<T>,
             schema: T::json_schema,
         }
     }

@@ -1,26 +1,24 @@
 //! Tools: the functions that an answer may call, and whether it must.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::marker::PhantomData;
 
 use engine::did_you_mean;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
-use text::{Follow, GrammarSpec, Tool, ToolFormat, ToolGrammar, ToolUse};
+use text::{Follow, GrammarSpec, Message, Tool, ToolFormat, ToolGrammar, ToolUse};
 
+use super::conversation::Chat;
 use super::schema::{named, schema};
-use super::types::{List, Object, Required};
+use super::types::{List, Object, Required, text_or_object};
 use crate::error::{ApiError, ErrorCode, clip};
 use crate::pipeline::generation::{Stops, Structured};
 
-/// Most functions of a request.
+/// Maximum number of functions of a request.
 const MAX_TOOLS: usize = 128;
-/// Most characters of a function's name.
-const MAX_NAME: usize = 128;
+/// Maximum length of a function's name.
+const MAX_NAME_CHARS: usize = 128;
 /// Variables of a chat template that the server sets.
 const SET: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
 
@@ -43,20 +41,42 @@ pub struct ToolFields {
 struct ToolField {
     #[serde(rename = "type")]
     _type: Required<FunctionType>,
-    function: Required<Object<FunctionField>>,
+    function: Required<Object<Function>>,
 }
 
-/// Its name and its arguments.
+/// A function as an endpoint describes it.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[schemars(rename = "ChatFunction")]
-struct FunctionField {
-    name: Required<String>,
-    /// What it does, for the model.
-    description: Option<String>,
-    /// The JSON schema of its arguments; none without it.
-    parameters: Option<Object<Map<String, Value>>>,
+pub struct Function {
+    /// The name.
+    pub name: Required<String>,
+    /// A description of its purpose, for the model.
+    pub description: Option<String>,
+    /// The JSON schema of its arguments; without it there are none.
+    pub parameters: Option<Object<Map<String, Value>>>,
     /// Refuses a schema that calls cannot follow wholly.
-    strict: Option<bool>,
+    pub strict: Option<bool>,
+}
+
+/// Paths of the request fields that describe functions, for errors.
+#[derive(Clone, Copy, Debug)]
+pub struct ToolPaths {
+    /// The field below a member of `tools` that has the function, with its dot.
+    pub function: &'static str,
+    /// The field of the schema of the arguments.
+    pub schema: &'static str,
+    /// The field that names a function to call.
+    pub choice: &'static str,
+}
+
+impl ToolPaths {
+    fn name(&self, index: usize) -> String {
+        format!("tools[{index}]{}.name", self.function)
+    }
+
+    fn schema(&self, index: usize) -> String {
+        format!("tools[{index}]{}.{}", self.function, self.schema)
+    }
 }
 
 /// `type` of a tool or of a call; there is one.
@@ -65,24 +85,7 @@ pub struct FunctionType;
 
 named!(FunctionType { "function" => Self });
 
-/// A function as an endpoint describes it.
-#[derive(Clone, Debug)]
-pub struct Function {
-    /// Its name, not checked.
-    pub name: String,
-    /// What it does.
-    pub description: Option<String>,
-    /// The schema of its arguments; none = no arguments.
-    pub parameters: Option<Map<String, Value>>,
-    /// A schema that calls cannot follow wholly is refused, whatever the choice.
-    pub strict: bool,
-    /// The path of the request field that gives the name.
-    pub name_field: String,
-    /// The path of the request field that gives the schema.
-    pub schema_field: String,
-}
-
-/// Whether an answer calls.
+/// The choice whether an answer calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ToolChoice {
     /// It calls nothing.
@@ -110,59 +113,51 @@ pub struct Tools {
 }
 
 impl ToolFields {
-    /// The tools, and the further variables of the chat template.
+    const PATHS: ToolPaths = ToolPaths {
+        function: ".function",
+        schema: "parameters",
+        choice: "tool_choice.function.name",
+    };
+
+    /// A chat of `messages` with the tools and the further variables of the template.
     ///
     /// # Errors
     /// Faults of the functions or of the choice; a variable that the server sets.
-    pub fn tools(self) -> Result<(Tools, Map<String, Value>), ApiError> {
-        let variables = self.chat_template_kwargs.map(|Object(given)| given);
-        let variables = variables.unwrap_or_default();
-        if let Some(name) = SET.iter().find(|name| variables.contains_key(**name)) {
+    pub fn chat(self, messages: Vec<Message>) -> Result<Chat, ApiError> {
+        if let Some(Object(variables)) = &self.chat_template_kwargs
+            && let Some(name) = SET.iter().find(|name| variables.contains_key(**name))
+        {
             let param = format!("chat_template_kwargs.{name}");
             return Err(invalid(&param, "is set by the server"));
         }
-        let given = self.tools.map(|List(given)| given).unwrap_or_default();
-        let function = |(index, Object(tool)): (usize, Object<ToolField>)| {
-            let Required(Object(function)) = tool.function;
-            Function {
-                name: function.name.0,
-                description: function.description,
-                parameters: function.parameters.map(|Object(schema)| schema),
-                strict: function.strict.unwrap_or(false),
-                name_field: format!("tools[{index}].function.name"),
-                schema_field: format!("tools[{index}].function.parameters"),
-            }
-        };
-        let functions = given.into_iter().enumerate().map(function).collect();
-        let named = "tool_choice.function.name";
+        let functions = self.tools.into_iter().flat_map(|List(given)| given);
+        let functions = functions.map(|Object(tool)| tool.function.0.0).collect();
         let choice = self.tool_choice.unwrap_or_default();
-        let tools = Tools::new(functions, choice, named)?;
-        Ok((
-            tools.parallel(self.parallel_tool_calls.unwrap_or(true)),
-            variables,
-        ))
+        let tools = Tools::new(functions, choice, Self::PATHS)?;
+        let tools = tools.parallel(self.parallel_tool_calls);
+        Ok(Chat::new(messages, tools, self.chat_template_kwargs))
     }
 }
 
 impl Tools {
-    /// The tools `functions` under `choice`; `named` is the request field of a named function.
+    /// The tools `functions` under `choice`.
     ///
     /// # Errors
     /// Too many functions, a name that is malformed or there twice, a choice without its function.
     pub fn new(
         functions: Vec<Function>,
         choice: ToolChoice,
-        named: &str,
+        paths: ToolPaths,
     ) -> Result<Self, ApiError> {
         if functions.len() > MAX_TOOLS {
             let found = functions.len();
-            return Err(invalid(
-                "tools",
-                format!("must have at most {MAX_TOOLS} members, got {found}"),
-            ));
+            let rest = format!("must have at most {MAX_TOOLS} members, got {found}");
+            return Err(invalid("tools", rest));
         }
-        check_names(&functions)?;
-        functions.iter().try_for_each(check_parameters)?;
+        check_names(&functions, paths)?;
+        for (index, function) in functions.iter().enumerate() {
+            check_parameters(function, &paths.schema(index))?;
+        }
         let mode = match &choice {
             ToolChoice::None => None,
             ToolChoice::Auto => (!functions.is_empty()).then_some(ToolUse::Auto),
@@ -172,10 +167,10 @@ impl Tools {
             ToolChoice::Required | ToolChoice::Named(_) => Some(ToolUse::Required),
         };
         if let ToolChoice::Named(name) = &choice
-            && functions.iter().all(|function| function.name != *name)
+            && functions.iter().all(|function| function.name.0 != *name)
         {
             let rest = format!("must be a function of tools, got \"{}\"", clip(name));
-            return Err(invalid(named, rest));
+            return Err(invalid(paths.choice, rest));
         }
         let mut tools = Self {
             mode,
@@ -185,31 +180,32 @@ impl Tools {
         if mode.is_none() {
             return Ok(tools);
         }
-        for function in functions {
+        for (index, function) in functions.into_iter().enumerate() {
             tools.listed.push(function.listed());
-            if matches!(&choice, ToolChoice::Named(name) if *name != function.name) {
+            if matches!(&choice, ToolChoice::Named(name) if *name != function.name.0) {
                 continue;
             }
-            tools.fields.push(function.schema_field);
+            tools.fields.push(paths.schema(index));
             tools.callable.push(Tool {
-                name: function.name,
+                name: function.name.0,
                 follow: match mode {
-                    Some(ToolUse::Auto) if !function.strict => Follow::AsFarAsPossible,
+                    Some(ToolUse::Auto) if function.strict != Some(true) => Follow::AsFarAsPossible,
                     _ => Follow::Wholly,
                 },
-                parameters: function
-                    .parameters
-                    .map_or_else(|| json!({"properties": {}}), Value::Object),
+                parameters: match function.parameters {
+                    Some(Object(schema)) => Value::Object(schema),
+                    None => json!({"properties": {}}),
+                },
             });
         }
         Ok(tools)
     }
 
-    /// Allows several calls, or only one.
+    /// Allows several calls, by default, or only one.
     #[must_use]
-    pub fn parallel(self, parallel: bool) -> Self {
+    pub fn parallel(self, parallel: Option<bool>) -> Self {
         Self {
-            parallel: self.parallel && parallel,
+            parallel: self.parallel && parallel.unwrap_or(true),
             ..self
         }
     }
@@ -280,20 +276,22 @@ impl Function {
     /// The function as chat templates of Hugging Face expect it.
     fn listed(&self) -> Value {
         let mut function = Map::new();
-        function.insert("name".to_owned(), json!(self.name));
+        function.insert("name".to_owned(), json!(self.name.0));
         if let Some(description) = &self.description {
             function.insert("description".to_owned(), json!(description));
         }
         let none = json!({"type": "object", "properties": {}});
-        let parameters = self.parameters.clone().map_or(none, Value::Object);
+        let parameters = self.parameters.clone();
+        let parameters = parameters.map_or(none, |Object(schema)| Value::Object(schema));
         function.insert("parameters".to_owned(), parameters);
         json!({"type": "function", "function": function})
     }
 }
 
-/// Checks that the schema of a function's arguments allows objects.
-fn check_parameters(function: &Function) -> Result<(), ApiError> {
-    let kind = function.parameters.as_ref().and_then(|of| of.get("type"));
+/// Checks that the schema of a function's arguments, the request field `field`, allows objects.
+fn check_parameters(function: &Function, field: &str) -> Result<(), ApiError> {
+    let kind = function.parameters.as_ref();
+    let kind = kind.and_then(|Object(schema)| schema.get("type"));
     let allows = match kind {
         None | Some(Value::Null) => true,
         Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
@@ -302,26 +300,26 @@ fn check_parameters(function: &Function) -> Result<(), ApiError> {
     if allows {
         return Ok(());
     }
-    let param = format!("{}.type", function.schema_field);
     let found = clip(&kind.map(Value::to_string).unwrap_or_default());
-    Err(invalid(&param, format!("must be \"object\", got {found}")))
+    let rest = format!("must be \"object\", got {found}");
+    Err(invalid(&format!("{field}.type"), rest))
 }
 
-fn check_names(functions: &[Function]) -> Result<(), ApiError> {
+fn check_names(functions: &[Function], paths: ToolPaths) -> Result<(), ApiError> {
     let mut names = HashSet::new();
-    for function in functions {
+    for (index, function) in functions.iter().enumerate() {
+        let name = &function.name.0;
         let is_part = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-        let chars = function.name.chars().count();
-        if !(1..=MAX_NAME).contains(&chars) || !function.name.chars().all(is_part) {
+        if !(1..=MAX_NAME_CHARS).contains(&name.chars().count()) || !name.chars().all(is_part) {
             let rest = format!(
-                "must have 1..{MAX_NAME} letters, digits, \"_\", \"-\" or \".\", got \"{}\"",
-                clip(&function.name)
+                "must have 1..{MAX_NAME_CHARS} letters, digits, \"_\", \"-\" or \".\", got \"{}\"",
+                clip(name)
             );
-            return Err(invalid(&function.name_field, rest));
+            return Err(invalid(&paths.name(index), rest));
         }
-        if !names.insert(&function.name) {
-            let rest = format!("must be there once, got \"{}\" again", clip(&function.name));
-            return Err(invalid(&function.name_field, rest));
+        if !names.insert(name) {
+            let rest = format!("must be there once, got \"{}\" again", clip(name));
+            return Err(invalid(&paths.name(index), rest));
         }
     }
     Ok(())
@@ -341,12 +339,17 @@ schema!(ToolChoice, generator => ToolChoice::schema::<NamedChoice>(generator));
 
 impl ToolChoice {
     /// The words that choose.
-    const WORDS: [&'static str; 3] = ["none", "auto", "required"];
+    const WORDS: [(&'static str, Self); 3] = [
+        ("none", Self::None),
+        ("auto", Self::Auto),
+        ("required", Self::Required),
+    ];
 
     /// The schema of a name, or of an object of the type `T`.
     pub fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
         let named = generator.subschema_for::<T>();
-        json_schema!({"anyOf": [{"type": "string", "enum": Self::WORDS}, named]})
+        let words = Self::WORDS.map(|(word, _)| word);
+        json_schema!({"anyOf": [{"type": "string", "enum": words}, named]})
     }
 
     /// A name, or an object of the type `T` that names a function.
@@ -358,7 +361,26 @@ impl ToolChoice {
         D: Deserializer<'de>,
         T: Deserialize<'de> + Into<String>,
     {
-        deserializer.deserialize_any(ToolChoiceVisitor::<T>(PhantomData))
+        let word = |found: String| {
+            let known = Self::WORDS.into_iter().find(|(word, _)| *word == found);
+            let choice = known.map(|(_, choice)| Named::<T>(choice, PhantomData));
+            choice.ok_or_else(|| {
+                let hint = did_you_mean(&found, Self::WORDS.map(|(word, _)| word));
+                let found = clip(&found);
+                format!("must be none, auto, required or an object, got \"{found}\"{hint}")
+            })
+        };
+        text_or_object(deserializer, "a string or an object", word).map(|choice| choice.0)
+    }
+}
+
+/// A choice that an object of the type `T` names.
+struct Named<T>(ToolChoice, PhantomData<T>);
+
+impl<'de, T: Deserialize<'de> + Into<String>> Deserialize<'de> for Named<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = T::deserialize(deserializer)?.into();
+        Ok(Self(ToolChoice::Named(name), PhantomData))
     }
 }
 
@@ -383,34 +405,4 @@ struct NamedChoice {
 #[schemars(rename = "ChatNamedFunction")]
 struct NamedFunction {
     name: Required<String>,
-}
-
-struct ToolChoiceVisitor<T>(PhantomData<T>);
-
-impl<'de, T: Deserialize<'de> + Into<String>> Visitor<'de> for ToolChoiceVisitor<T> {
-    type Value = ToolChoice;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a string or an object")
-    }
-
-    fn visit_str<E: Error>(self, choice: &str) -> Result<ToolChoice, E> {
-        match choice {
-            "none" => Ok(ToolChoice::None),
-            "auto" => Ok(ToolChoice::Auto),
-            "required" => Ok(ToolChoice::Required),
-            other => {
-                let hint = did_you_mean(other, ToolChoice::WORDS);
-                let found = clip(other);
-                Err(E::custom(format_args!(
-                    "must be none, auto, required or an object, got \"{found}\"{hint}"
-                )))
-            }
-        }
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ToolChoice, A::Error> {
-        let choice = T::deserialize(MapAccessDeserializer::new(map))?;
-        Ok(ToolChoice::Named(choice.into()))
-    }
 }

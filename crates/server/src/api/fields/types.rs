@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 
 use engine::did_you_mean;
 use schemars::json_schema;
-use serde::de::value::MapAccessDeserializer;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -301,23 +301,99 @@ pub struct Object<T>(pub T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer
-            .deserialize_any(ObjectVisitor(PhantomData))
-            .map(Self)
+        let forms = Forms::new(Form::Object, None, "an object");
+        deserializer.deserialize_any(forms).map(Self)
     }
 }
 
-struct ObjectVisitor<T>(PhantomData<T>);
+/// A list.
+#[derive(Clone, Debug, PartialEq)]
+pub struct List<T>(pub Vec<T>);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let forms = Forms::new(Form::List, None, "a list");
+        deserializer.deserialize_any(forms).map(Self)
+    }
+}
+
+/// Reads a string with `text`, or a list; `expected` names both.
+///
+/// # Errors
+/// Another type; the fault of the string or of a member.
+pub fn text_or_list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+    expected: &'static str,
+    text: fn(String) -> Result<T, String>,
+) -> Result<T, D::Error> {
+    deserializer.deserialize_any(Forms::new(Form::List, Some(text), expected))
+}
+
+/// Reads a string with `text`, or an object; `expected` names both.
+///
+/// # Errors
+/// Another type; the fault of the string or of a member.
+pub fn text_or_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+    expected: &'static str,
+    text: fn(String) -> Result<T, String>,
+) -> Result<T, D::Error> {
+    deserializer.deserialize_any(Forms::new(Form::Object, Some(text), expected))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    List,
+    Object,
+}
+
+/// Accepts a list or an object, and a string if there is a reader of it.
+struct Forms<T> {
+    form: Form,
+    text: Option<fn(String) -> Result<T, String>>,
+    expected: &'static str,
+}
+
+impl<T> Forms<T> {
+    fn new(
+        form: Form,
+        text: Option<fn(String) -> Result<T, String>>,
+        expected: &'static str,
+    ) -> Self {
+        Self {
+            form,
+            text,
+            expected,
+        }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Forms<T> {
     type Value = T;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("an object")
+        formatter.write_str(self.expected)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        match self.text {
+            Some(read) => read(text.to_owned()).map_err(E::custom),
+            None => Err(E::invalid_type(Unexpected::Str(text), &self)),
+        }
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<T, A::Error> {
+        match self.form {
+            Form::List => T::deserialize(SeqAccessDeserializer::new(list)),
+            Form::Object => Err(A::Error::invalid_type(Unexpected::Seq, &self)),
+        }
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(map))
+        match self.form {
+            Form::Object => T::deserialize(MapAccessDeserializer::new(map)),
+            Form::List => Err(A::Error::invalid_type(Unexpected::Map, &self)),
+        }
     }
 }
 
@@ -348,35 +424,5 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for MembersVisitor<T> {
             members.push(member);
         }
         Ok(members)
-    }
-}
-
-/// A list.
-#[derive(Clone, Debug, PartialEq)]
-pub struct List<T>(pub Vec<T>);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer
-            .deserialize_any(ListVisitor(PhantomData))
-            .map(Self)
-    }
-}
-
-struct ListVisitor<T>(PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
-    type Value = Vec<T>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a list")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = list.next_element()? {
-            items.push(item);
-        }
-        Ok(items)
     }
 }

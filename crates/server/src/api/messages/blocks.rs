@@ -1,19 +1,15 @@
 //! `messages`: texts, or lists of content blocks.
 
-use std::fmt;
-
 use schemars::{JsonSchema, json_schema};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use text::Message;
 
 use super::invalid;
 use crate::api::fields::body::required;
-use crate::api::fields::messages::{History, Parts};
+use crate::api::fields::messages::{AnyTexts, History};
 use crate::api::fields::schema::{named, schema};
-use crate::api::fields::types::{List, Object, Required};
+use crate::api::fields::types::{List, Object, Required, text_or_list, text_or_object};
 use crate::error::ApiError;
 
 /// One message.
@@ -34,7 +30,7 @@ named!(Role { "user" => Self::User, "assistant" => Self::Assistant });
 
 /// A text, or blocks.
 #[derive(Clone, Debug)]
-struct Content(Vec<Block>);
+struct Content(Vec<Object<Block>>);
 
 /// One block. Its type decides which fields it needs.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -56,7 +52,7 @@ struct Block {
     /// Of `tool_result`: the call that it answers.
     tool_use_id: Option<String>,
     /// Of `tool_result`.
-    content: Option<Parts>,
+    content: Option<AnyTexts>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -93,25 +89,17 @@ schema!(Input, _ => json_schema!({"anyOf": [{"type": "object"}, {"type": "string
 
 impl<'de> Deserialize<'de> for Input {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(InputVisitor)
+        let text = |text| Ok(InputMembers(Self::Text(text)));
+        text_or_object(deserializer, "an object or its text", text).map(|input| input.0)
     }
 }
 
-struct InputVisitor;
+/// The object form of an input.
+struct InputMembers(Input);
 
-impl<'de> Visitor<'de> for InputVisitor {
-    type Value = Input;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("an object or its text")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Input, E> {
-        Ok(Input::Text(text.to_owned()))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Input, A::Error> {
-        Map::deserialize(MapAccessDeserializer::new(map)).map(Input::Object)
+impl<'de> Deserialize<'de> for InputMembers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Map::deserialize(deserializer).map(|members| Self(Input::Object(members)))
     }
 }
 
@@ -122,33 +110,15 @@ schema!(Content, generator => {
 
 impl<'de> Deserialize<'de> for Content {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ContentVisitor).map(Self)
-    }
-}
-
-struct ContentVisitor;
-
-impl<'de> Visitor<'de> for ContentVisitor {
-    type Value = Vec<Block>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a string or a list of content blocks")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Vec<Block>, E> {
-        Ok(vec![Block {
-            kind: Some(Kind::Text),
-            text: Some(text.to_owned()),
-            ..Block::default()
-        }])
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Block>, A::Error> {
-        let mut blocks = Vec::new();
-        while let Some(Object(block)) = list.next_element::<Object<Block>>()? {
-            blocks.push(block);
-        }
-        Ok(blocks)
+        let expected = "a string or a list of content blocks";
+        let text = |text| {
+            Ok(vec![Object(Block {
+                kind: Some(Kind::Text),
+                text: Some(text),
+                ..Block::default()
+            })])
+        };
+        text_or_list(deserializer, expected, text).map(Self)
     }
 }
 
@@ -168,7 +138,7 @@ pub fn messages(given: List<Object<MessageFields>>) -> Result<Vec<Message>, ApiE
             Role::Assistant => Message::new("assistant", ""),
         };
         let mut has_results = false;
-        for (at, block) in blocks.into_iter().enumerate() {
+        for (at, Object(block)) in blocks.into_iter().enumerate() {
             let path = format!("messages[{index}].content[{at}]");
             match block.add_to(&mut message, &mut history, &path)? {
                 None => {}
@@ -224,7 +194,7 @@ impl Block {
             }
             Kind::ToolResult => {
                 let id = need("tool_use_id", self.tool_use_id)?;
-                let content = self.content.map(|Parts(text)| text).unwrap_or_default();
+                let content = self.content.map(|texts| texts.0).unwrap_or_default();
                 return Ok(Some(Message {
                     name: Some(history.answered(&id, &param("tool_use_id"))?),
                     call_id: Some(id),

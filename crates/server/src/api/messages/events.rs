@@ -3,7 +3,8 @@
 use serde_json::json;
 
 use super::envelope;
-use super::output::{Blocks, End, Event, Facts, usage_of};
+use super::output::{Blocks, End, Facts, usage_of};
+use crate::api::items::{Event, Items};
 use crate::api::stream::WriteEvents;
 use crate::error::ApiError;
 use crate::http::sse;
@@ -15,7 +16,7 @@ use crate::pipeline::usage::Usage;
 #[derive(Debug)]
 pub struct Writer {
     facts: Facts,
-    blocks: Blocks,
+    blocks: Items<Blocks>,
     end: Option<End>,
 }
 
@@ -24,7 +25,7 @@ impl Writer {
     pub fn new(facts: Facts) -> Self {
         Self {
             facts,
-            blocks: Blocks::default(),
+            blocks: Items::new(Blocks),
             end: None,
         }
     }
@@ -40,17 +41,16 @@ impl WriteEvents for Writer {
     }
 
     fn delta(&mut self, delta: &Delta, _: &Delivery, frame: &mut String) {
-        let mut events = Vec::new();
-        self.blocks.take(delta.said(), &mut events);
+        self.blocks.add(delta.parts());
         if let Some(end) = self.facts.stop(delta) {
             self.end = Some(end);
         }
-        write(events, frame);
+        write(self.blocks.take_events(), frame);
     }
 
     fn finish(&mut self, usage: Usage, _: &Delivery, frame: &mut String) {
-        let mut events = Vec::new();
-        self.blocks.end(&mut events);
+        self.blocks.end(false);
+        let mut events = self.blocks.take_events();
         let end = self.end.as_ref();
         let delta = json!({
             "stop_reason": end.map(|end| end.reason),

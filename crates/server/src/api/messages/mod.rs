@@ -12,21 +12,23 @@ use axum::routing::post;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use text::{Conversation, Message};
+use text::Message;
 
 use self::blocks::{MessageFields, messages};
 use self::events::Writer;
 use self::output::{Blocks, Facts};
 use super::endpoint::Endpoint;
-use super::fields::body::JsonBody;
-use super::fields::hints::{Switches, Thinking};
-use super::fields::messages::Parts;
+use super::fields::body::{JsonBody, required};
+use super::fields::conversation::{Chat, Thinking};
+use super::fields::messages::AnyTexts;
 use super::fields::schema::named;
-use super::fields::shared::{AnswerOptions, OwnFields, Shared, check_model};
+use super::fields::shared::{AnswerOptions, Draft, check_model};
+use super::fields::stops;
 use super::fields::structured::json_schema;
 use super::fields::table::Fields;
-use super::fields::tools::{Function, ToolChoice, Tools};
+use super::fields::tools::{Function, ToolChoice, ToolPaths, Tools};
 use super::fields::types::{Count, List, Object, Required};
+use super::items::Items;
 use super::route::{About, EVENTS, JSON, Route};
 use super::stream;
 use super::tokens::with_body;
@@ -35,7 +37,7 @@ use crate::error::{ApiError, ErrorCode};
 use crate::metrics::Followed;
 use crate::pipeline::deliver::Delivery;
 use crate::pipeline::encode::{self, Ending};
-use crate::pipeline::generation::{FieldNames, Generation, Input, Structured};
+use crate::pipeline::generation::{Generation, Structured};
 use crate::state::AppState;
 
 /// The path of counts.
@@ -55,7 +57,7 @@ struct PromptFields {
     /// The chat, at least one message.
     messages: Required<List<Object<MessageFields>>>,
     /// The system text.
-    system: Option<Parts>,
+    system: Option<AnyTexts>,
     /// The functions that the answer may call, at most 128.
     tools: Option<List<Object<ToolField>>>,
     /// Whether it calls.
@@ -173,89 +175,73 @@ struct SchemaType;
 
 named!(SchemaType { "json_schema" => Self });
 
-/// The fields of a body that do not concern sampling.
-struct Asked {
-    chat: Conversation,
-    tools: Tools,
-    /// The grammars by their fields.
-    formats: Vec<(&'static str, Structured)>,
-    /// Hints without effect.
-    ignored: Vec<&'static str>,
-}
+/// A grammar, and the field that gives it.
+type NamedFormat = (&'static str, Structured);
 
 impl PromptFields {
-    /// The chat and its tools.
-    fn asked(self, backend: &Backend) -> Result<Asked, ApiError> {
-        let tools = self.tools()?;
+    const PATHS: ToolPaths = ToolPaths {
+        function: "",
+        schema: "input_schema",
+        choice: "tool_choice.name",
+    };
+
+    /// The chat, and the grammars.
+    fn chat(self, backend: &Backend) -> Result<(Chat, Vec<NamedFormat>), ApiError> {
+        let tools = tools(self.tools, self.tool_choice)?;
         let mut messages = messages(self.messages.0)?;
-        if let Some(Parts(system)) = &self.system {
-            messages.insert(0, Message::new("system", system));
+        if let Some(system) = &self.system {
+            messages.insert(0, Message::new("system", &system.0));
         }
-        let variables = self.chat_template_kwargs.map(|Object(given)| given);
-        let mut chat = Conversation {
-            messages,
-            tools: tools.listed.clone(),
-            variables: variables.unwrap_or_default(),
-        };
-        let mut switches = Switches::new(&mut chat, backend);
+        let mut chat = Chat::new(messages, tools, self.chat_template_kwargs);
         if let Some(Object(thinking)) = &self.thinking {
             let ThinkingKind(thinks) = thinking.kind.0;
-            switches.follow("thinking", Some(Thinking::Switch(thinks)));
+            chat.follow(backend, "thinking", Some(Thinking::Switch(thinks)));
             if thinking.budget_tokens.is_some() {
-                switches.ignored.push("thinking.budget_tokens");
+                chat.ignored.push("thinking.budget_tokens");
             }
         }
         let mut formats = vec![("output_format", "output_format.schema", self.output_format)];
         if let Some(Object(config)) = self.output_config {
-            switches.follow(
-                "output_config.effort",
-                config.effort.as_ref().map(Thinking::effort),
-            );
+            let effort = config.effort.as_ref().map(Thinking::effort);
+            chat.follow(backend, "output_config.effort", effort);
             if config.task_budget.is_some() {
-                switches.ignored.push("output_config.task_budget");
+                chat.ignored.push("output_config.task_budget");
             }
             let field = "output_config.format.schema";
             formats.push(("output_config.format", field, config.format));
         }
-        let ignored = switches.ignored;
         let formats = formats.into_iter().filter_map(|(name, field, format)| {
             let Required(Object(schema)) = format?.0.schema;
             Some((name, Structured::new(field, json_schema(schema, false))))
         });
-        Ok(Asked {
-            chat,
-            tools,
-            formats: formats.collect(),
-            ignored,
-        })
+        Ok((chat, formats.collect()))
     }
+}
 
-    fn tools(&self) -> Result<Tools, ApiError> {
-        let given = self.tools.iter().flat_map(|List(given)| given);
-        let function = |(index, Object(tool)): (usize, &Object<ToolField>)| Function {
-            name: tool.name.0.clone(),
-            description: tool.description.clone(),
-            parameters: Some(tool.input_schema.0.0.clone()),
-            strict: tool.strict.unwrap_or(false),
-            name_field: format!("tools[{index}].name"),
-            schema_field: format!("tools[{index}].input_schema"),
-        };
-        let functions = given.enumerate().map(function).collect();
-        let Some(Object(choice)) = &self.tool_choice else {
-            return Tools::new(functions, ToolChoice::Auto, "tool_choice");
-        };
-        let named = match (choice.kind.0, &choice.name) {
-            (ChoiceKind::None, _) => ToolChoice::None,
-            (ChoiceKind::Auto, _) => ToolChoice::Auto,
-            (ChoiceKind::Any, _) => ToolChoice::Required,
-            (ChoiceKind::Tool, Some(name)) => ToolChoice::Named(name.clone()),
-            (ChoiceKind::Tool, None) => {
-                return Err(super::fields::body::required("tool_choice.name"));
-            }
-        };
-        let tools = Tools::new(functions, named, "tool_choice.name")?;
-        Ok(tools.parallel(choice.disable_parallel_tool_use != Some(true)))
-    }
+fn tools(
+    given: Option<List<Object<ToolField>>>,
+    choice: Option<Object<ChoiceFields>>,
+) -> Result<Tools, ApiError> {
+    let given = given.into_iter().flat_map(|List(given)| given);
+    let function = |Object(tool): Object<ToolField>| Function {
+        name: tool.name,
+        description: tool.description,
+        parameters: Some(tool.input_schema.0),
+        strict: tool.strict,
+    };
+    let functions = given.map(function).collect();
+    let Some(Object(choice)) = choice else {
+        return Tools::new(functions, ToolChoice::Auto, PromptFields::PATHS);
+    };
+    let named = match (choice.kind.0, choice.name) {
+        (ChoiceKind::None, _) => ToolChoice::None,
+        (ChoiceKind::Auto, _) => ToolChoice::Auto,
+        (ChoiceKind::Any, _) => ToolChoice::Required,
+        (ChoiceKind::Tool, Some(name)) => ToolChoice::Named(name),
+        (ChoiceKind::Tool, None) => return Err(required("tool_choice.name")),
+    };
+    let tools = Tools::new(functions, named, PromptFields::PATHS)?;
+    Ok(tools.parallel(choice.disable_parallel_tool_use.map(|disable| !disable)))
 }
 
 impl Endpoint for Messages {
@@ -266,39 +252,22 @@ impl Endpoint for Messages {
     const ANSWERS: &'static [&'static str] = &[JSON, EVENTS];
 
     fn fields() -> Fields {
-        Fields::of::<PromptFields>().and_all(&Shared::fields::<AnswerFields>())
+        Fields::of::<PromptFields>().and_all(&Draft::fields::<AnswerFields>())
     }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
-        let asked = body.read::<PromptFields>()?.asked(backend)?;
+        let (chat, formats) = body.read::<PromptFields>()?.chat(backend)?;
         let fields: AnswerFields = body.read()?;
-        let mut shared = Shared::read(body, backend)?;
-        shared.one_choice()?;
-        let stops = fields
-            .stop_sequences
-            .map(|List(stops)| stops)
-            .unwrap_or_default();
-        shared.stop_at("stop_sequences", &stops)?;
-        for (name, format) in asked.formats {
-            shared.structure(name, format);
+        let mut draft = Draft::read(body, backend)?;
+        draft.one_choice()?;
+        let List(stops) = fields.stop_sequences.unwrap_or(List(Vec::new()));
+        stops::add(&mut draft.generation.stops.strings, "stop_sequences", stops)?;
+        for (name, format) in formats {
+            draft.structure(name, format);
         }
-        let own = OwnFields {
-            input: Input::Chat(asked.chat),
-            names: FieldNames {
-                prompt: "messages",
-                max_tokens: "max_tokens",
-            },
-            max_tokens: Some(fields.max_tokens.0.count()),
-            logprobs: None,
-            best_of: None,
-            suffix: None,
-            add_special_tokens: false,
-            echo: false,
-            continued: false,
-            tools: Some(asked.tools),
-            ignored: asked.ignored,
-        };
-        let (options, generation) = shared.generation(own, backend)?;
+        let tools = draft.chat("messages", chat);
+        draft.generation.stops.max_tokens = Some(fields.max_tokens.0.count());
+        let (options, generation) = draft.finish(Some(tools), backend)?;
         let stops = generation.stops.strings.clone();
         Ok((Self { options, stops }, generation))
     }
@@ -310,11 +279,11 @@ impl Endpoint for Messages {
         }
         match delivery.collect().await {
             Ok((choices, usage)) => {
-                let (mut blocks, mut events) = (Blocks::default(), Vec::new());
+                let mut blocks = Items::new(Blocks);
                 for choice in &choices {
-                    blocks.take(choice.said(), &mut events);
+                    blocks.add(choice.parts());
                 }
-                blocks.end(&mut events);
+                blocks.end(false);
                 let end = choices.first().and_then(|choice| facts.stop(choice));
                 Json(facts.message(blocks.done, end.as_ref(), &usage)).into_response()
             }
@@ -347,14 +316,14 @@ async fn count_tokens(
 ) -> Result<Json<Value>, ApiError> {
     let followed = Followed::new(state.backend()?.metrics.clone(), COUNT_PATH);
     let answer = with_body(&state, request, |backend, body| {
-        let Asked { chat, .. } = body.read::<PromptFields>()?.asked(backend)?;
+        let (chat, _) = body.read::<PromptFields>()?.chat(backend)?;
         let ModelField { model } = body.read()?;
         check_model(Some(&model.0), backend)?;
         let (tokenizer, limits) = (&backend.tokenizer, backend.engine.limits());
         let tokens = encode::chat(
             tokenizer,
             limits,
-            (&chat, backend.tool_format()),
+            (&chat.conversation, backend.tool_format()),
             Ending::Answer,
         )?;
         Ok(Json(json!({ "input_tokens": tokens.len() })))

@@ -1,11 +1,11 @@
-//! The answer: its content blocks, built part by part, and the message around them.
+//! The answer: its content blocks, and the message around them.
 
 use engine::FinishReason;
 use serde_json::{Value, json};
 
+use crate::api::items::{Event, Form, Kind, Open};
 use crate::pipeline::assemble::Delta;
 use crate::pipeline::deliver::Answer;
-use crate::pipeline::parts::Part;
 use crate::pipeline::usage::Usage;
 
 /// The facts of an answer that do not change.
@@ -16,7 +16,7 @@ pub struct Facts {
     stops: Vec<String>,
 }
 
-/// Why an answer ended.
+/// The end of an answer.
 #[derive(Clone, Debug)]
 pub struct End {
     /// `stop_reason`.
@@ -26,7 +26,7 @@ pub struct End {
 }
 
 impl Facts {
-    /// The facts of `answer`, whose stop strings are `stops`.
+    /// The facts of `answer` with these stop strings.
     pub fn new(answer: &Answer, stops: Vec<String>) -> Self {
         Self {
             id: answer.id.clone(),
@@ -35,7 +35,7 @@ impl Facts {
         }
     }
 
-    /// Why the choice of `delta` ended, if it did.
+    /// The end of the choice of `delta`, if it ended.
     pub fn stop(&self, delta: &Delta) -> Option<End> {
         let stop = delta.stop_string.and_then(|stop| self.stops.get(stop));
         let reason = match delta.finish? {
@@ -81,108 +81,47 @@ pub fn usage_of(usage: &Usage) -> Value {
     object
 }
 
-/// The content blocks so far.
-#[derive(Clone, Debug, Default)]
-pub struct Blocks {
-    /// Complete blocks.
-    pub done: Vec<Value>,
-    open: Option<Open>,
-}
+/// The form of content blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Blocks;
 
-/// The block that is being written.
-#[derive(Clone, Debug)]
-struct Open {
-    kind: Kind,
-    text: String,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Kind {
-    Text,
-    Thinking,
-    Call { id: String, name: String },
-}
-
-/// An event: its type and its object.
-pub type Event = (&'static str, Value);
-
-impl Blocks {
-    /// Takes `parts`; adds the events that a stream sends of them.
-    pub fn take(&mut self, parts: Vec<Part>, events: &mut Vec<Event>) {
-        for part in parts {
-            match part {
-                Part::Text(text) => self.text(Kind::Text, &text, events),
-                Part::Reasoning(text) => self.text(Kind::Thinking, &text, events),
-                Part::Call { id, name, .. } => {
-                    let id = id.replacen("call_", "toolu_", 1);
-                    self.begin(Kind::Call { id, name }, events);
-                }
-                Part::Arguments { text, .. } => self.append(&text, events),
-            }
-        }
-    }
-
-    /// Ends the last block; an answer without any has an empty text.
-    pub fn end(&mut self, events: &mut Vec<Event>) {
-        if self.open.is_none() && self.done.is_empty() {
-            self.begin(Kind::Text, events);
-        }
-        self.close(events);
-    }
-
-    fn text(&mut self, kind: Kind, text: &str, events: &mut Vec<Event>) {
-        if self.open.as_ref().is_none_or(|open| open.kind != kind) {
-            self.begin(kind, events);
-        }
-        self.append(text, events);
-    }
-
-    fn begin(&mut self, kind: Kind, events: &mut Vec<Event>) {
-        self.close(events);
-        let open = Open {
-            kind,
-            text: String::new(),
-        };
-        let (name, index) = ("content_block_start", self.done.len());
-        let event = json!({"type": name, "index": index, "content_block": open.block()});
+impl Form for Blocks {
+    fn begin(&self, open: &Open, events: &mut Vec<Event>) {
+        let name = "content_block_start";
+        let event = json!({"type": name, "index": open.index, "content_block": block(open)});
         events.push((name, event));
-        self.open = Some(open);
     }
 
-    fn append(&mut self, text: &str, events: &mut Vec<Event>) {
-        let index = self.done.len();
-        let Some(open) = &mut self.open else {
-            return;
-        };
-        open.text.push_str(text);
+    fn append(&self, open: &Open, text: &str, events: &mut Vec<Event>) {
         let delta = match open.kind {
             Kind::Text => json!({"type": "text_delta", "text": text}),
-            Kind::Thinking => json!({"type": "thinking_delta", "thinking": text}),
+            Kind::Reasoning => json!({"type": "thinking_delta", "thinking": text}),
             Kind::Call { .. } => json!({"type": "input_json_delta", "partial_json": text}),
         };
         let name = "content_block_delta";
-        events.push((name, json!({"type": name, "index": index, "delta": delta})));
+        events.push((
+            name,
+            json!({"type": name, "index": open.index, "delta": delta}),
+        ));
     }
 
-    fn close(&mut self, events: &mut Vec<Event>) {
-        if let Some(open) = self.open.take() {
-            let name = "content_block_stop";
-            events.push((name, json!({"type": name, "index": self.done.len()})));
-            self.done.push(open.block());
-        }
+    fn close(&self, open: &Open, _: bool, events: &mut Vec<Event>) -> Value {
+        let name = "content_block_stop";
+        events.push((name, json!({"type": name, "index": open.index})));
+        block(open)
     }
 }
 
-impl Open {
-    /// The block. An input that the budget cut has no JSON and is left empty.
-    fn block(&self) -> Value {
-        match &self.kind {
-            Kind::Text => json!({"type": "text", "text": self.text}),
-            Kind::Thinking => json!({"type": "thinking", "thinking": self.text, "signature": ""}),
-            Kind::Call { id, name } => {
-                let input: Value = serde_json::from_str(&self.text).unwrap_or_else(|_| json!({}));
-                json!({"type": "tool_use", "id": id, "name": name, "input": input})
-            }
+/// The block. An input that the budget cut has no JSON and is left empty.
+fn block(open: &Open) -> Value {
+    let text = &open.text;
+    match &open.kind {
+        Kind::Text => json!({"type": "text", "text": text}),
+        Kind::Reasoning => json!({"type": "thinking", "thinking": text, "signature": ""}),
+        Kind::Call { id, name } => {
+            let id = id.replacen("call_", "toolu_", 1);
+            let input: Value = serde_json::from_str(text).unwrap_or_else(|_| json!({}));
+            json!({"type": "tool_use", "id": id, "name": name, "input": input})
         }
     }
 }

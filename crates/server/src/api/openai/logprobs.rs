@@ -23,6 +23,18 @@ pub struct Scores<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct CompletionLogprobs<'a>(pub Scores<'a>);
 
+impl<'a> From<Scores<'a>> for CompletionLogprobs<'a> {
+    fn from(scores: Scores<'a>) -> Self {
+        Self(scores)
+    }
+}
+
+impl<'a> From<Scores<'a>> for ChatLogprobs<'a> {
+    fn from(scores: Scores<'a>) -> Self {
+        Self(scores)
+    }
+}
+
 impl Serialize for CompletionLogprobs<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Scores { scored, tokenizer } = self.0;

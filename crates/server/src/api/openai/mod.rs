@@ -7,17 +7,18 @@ use axum::Json;
 use axum::response::{IntoResponse, Response as HttpResponse};
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
 use step::TokenId;
+use text::Part;
 
 use self::logprobs::Scores;
 use super::fields::shared::AnswerOptions;
 use crate::pipeline::assemble::Delta;
 use crate::pipeline::deliver::{Answer, Delivery};
 use crate::pipeline::logprobs::ScoredToken;
-use crate::pipeline::parts::Part;
 use crate::pipeline::usage::Usage;
 
-/// How an endpoint shapes its choices.
+/// The parts of an answer that differ between the endpoints.
 pub trait Shape: Send + 'static {
     /// `object` of an answer.
     const OBJECT: &'static str;
@@ -25,26 +26,24 @@ pub trait Shape: Send + 'static {
     const CHUNK_OBJECT: &'static str;
     /// Whether the first chunk of a choice names the role alone.
     const NAMES_ROLE: bool;
-    /// A choice of an answer.
-    type Choice<'a>: Serialize;
-    /// A choice of a chunk.
-    type ChunkChoice<'a>: Serialize;
+    /// The content of a choice of an answer.
+    type Content<'a>: Serialize;
+    /// The content of a choice of a chunk.
+    type ChunkContent<'a>: Serialize;
+    /// The log-probabilities of a choice.
+    type Logprobs<'a>: Serialize + From<Scores<'a>>;
 
-    /// A choice of an answer, the join of its deltas.
-    fn choice<'a>(delta: &'a Delta, extras: ChunkExtras<'a>) -> Self::Choice<'a>;
+    /// The content of a choice of an answer, the join of its deltas.
+    fn content(delta: &Delta) -> Self::Content<'_>;
 
-    /// Choice `index` of a chunk.
-    fn chunk<'a>(
-        index: usize,
-        kind: ChunkKind<'a>,
-        extras: ChunkExtras<'a>,
-    ) -> Self::ChunkChoice<'a>;
+    /// The content of a choice of a chunk.
+    fn chunk(kind: ChunkKind<'_>) -> Self::ChunkContent<'_>;
 }
 
 /// The content of a chunk of one choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ChunkKind<'a> {
-    /// Who speaks; the first chunk of a choice.
+    /// The role; the first chunk of a choice.
     Role,
     /// Text with its token ids.
     Text(&'a str),
@@ -54,18 +53,24 @@ pub enum ChunkKind<'a> {
     Finish,
 }
 
-/// The data of a choice besides its text, as requested.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ChunkExtras<'a> {
-    /// The log-probabilities of its tokens.
-    pub logprobs: Option<Scores<'a>>,
-    /// Why it ended.
-    pub finish_reason: Option<&'static str>,
-    /// The ids of its tokens.
-    pub token_ids: Option<&'a [TokenId]>,
-    /// The ids of its prompt.
-    pub prompt_token_ids: Option<&'a [TokenId]>,
+/// A choice of an answer or of a chunk: its content, and what the request asked for.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "{C}Choice")]
+pub struct Choice<'a, C, L> {
+    index: usize,
+    #[serde(flatten)]
+    content: C,
+    #[schemars(with = "Option<Map<String, Value>>")]
+    logprobs: Option<L>,
+    finish_reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_ids: Option<&'a [TokenId]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_token_ids: Option<&'a [TokenId]>,
 }
+
+/// A choice of an answer in the shape `S`.
+pub type AnswerChoice<'a, S> = Choice<'a, <S as Shape>::Content<'a>, <S as Shape>::Logprobs<'a>>;
 
 /// Answers a generation request in the shape `S`.
 pub async fn respond<S: Shape>(options: AnswerOptions, delivery: Delivery) -> HttpResponse {
@@ -79,8 +84,7 @@ pub async fn respond<S: Shape>(options: AnswerOptions, delivery: Delivery) -> Ht
 async fn whole<S: Shape>(options: AnswerOptions, mut delivery: Delivery) -> HttpResponse {
     match delivery.collect().await {
         Ok((choices, usage)) => {
-            let answer = delivery.answer();
-            Json(Response::new::<S>(&choices, options, answer, usage)).into_response()
+            Json(response::<S>(&choices, options, delivery.answer(), usage)).into_response()
         }
         Err(error) => error.into_response(),
     }
@@ -99,33 +103,30 @@ pub struct Response<'a, C> {
     usage: Usage,
 }
 
-impl<'a, C> Response<'a, C> {
-    /// The answer with `choices`, each the join of its deltas.
-    fn new<S: Shape<Choice<'a> = C>>(
-        choices: &'a [Delta],
-        options: AnswerOptions,
-        answer: &'a Answer,
-        usage: Usage,
-    ) -> Self {
-        let choice = |delta: &'a Delta| {
-            let has_ids = options.return_token_ids;
-            let extras = ChunkExtras {
-                logprobs: scores(answer, &delta.scored),
-                finish_reason: delta.finish_name(),
-                token_ids: has_ids.then_some(&delta.token_ids[..]),
-                prompt_token_ids: has_ids.then(|| answer.prompt_ids(delta.index)),
-            };
-            S::choice(delta, extras)
-        };
-        Self {
-            id: &answer.id,
-            object: S::OBJECT,
-            created: answer.created,
-            model: &answer.model,
-            system_fingerprint: &answer.fingerprint,
-            choices: choices.iter().map(choice).collect(),
-            usage,
-        }
+/// The answer with `choices`, each the join of its deltas.
+fn response<'a, S: Shape>(
+    choices: &'a [Delta],
+    options: AnswerOptions,
+    answer: &'a Answer,
+    usage: Usage,
+) -> Response<'a, AnswerChoice<'a, S>> {
+    let has_ids = options.return_token_ids;
+    let choice = |delta: &'a Delta| Choice {
+        index: delta.index,
+        content: S::content(delta),
+        logprobs: scores(answer, &delta.scored).map(S::Logprobs::from),
+        finish_reason: delta.finish_name(),
+        token_ids: has_ids.then_some(&delta.token_ids[..]),
+        prompt_token_ids: has_ids.then(|| answer.prompt_ids(delta.index)),
+    };
+    Response {
+        id: &answer.id,
+        object: S::OBJECT,
+        created: answer.created,
+        model: &answer.model,
+        system_fingerprint: &answer.fingerprint,
+        choices: choices.iter().map(choice).collect(),
+        usage,
     }
 }
 

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use axum::response::Response;
 
-use super::{Chunk, ChunkExtras, ChunkKind, ChunkUsage, Shape, scores};
+use super::{Choice, Chunk, ChunkKind, ChunkUsage, Shape, scores};
 use crate::api::fields::shared::{AnswerOptions, StreamOptions};
 use crate::api::stream::{self, WriteEvents};
 use crate::error::ApiError;
@@ -77,7 +77,7 @@ impl<S: Shape> WriteEvents for ChunkWriter<S> {
     fn finish(&mut self, usage: Usage, delivery: &Delivery, frame: &mut String) {
         if self.stream.include_usage {
             let usage = ChunkUsage::Totals(Box::new(usage));
-            let last = Chunk::<S::ChunkChoice<'_>>::new::<S>(delivery.answer(), vec![], usage);
+            let last = Chunk::<()>::new::<S>(delivery.answer(), vec![], usage);
             sse::data(&last, frame);
         }
         frame.push_str(DONE);
@@ -110,11 +110,14 @@ impl<S: Shape> ChunkWriter<S> {
             StreamOptions { .. } => ChunkUsage::Absent,
         };
         let has_ids = self.return_token_ids;
-        let extras = ChunkExtras {
-            logprobs: match carried.tokens && !delta.scored.is_empty() {
-                true => scores(answer, &delta.scored),
-                false => None,
-            },
+        let scores = match carried.tokens && !delta.scored.is_empty() {
+            true => scores(answer, &delta.scored),
+            false => None,
+        };
+        let choice = Choice {
+            index: delta.index,
+            content: S::chunk(kind),
+            logprobs: scores.map(S::Logprobs::from),
             finish_reason: match kind {
                 ChunkKind::Finish => delta.finish_name(),
                 ChunkKind::Role | ChunkKind::Text(_) | ChunkKind::Part(_) => None,
@@ -122,7 +125,6 @@ impl<S: Shape> ChunkWriter<S> {
             token_ids: (has_ids && carried.tokens).then_some(&delta.token_ids[..]),
             prompt_token_ids: (has_ids && carried.prompt).then(|| answer.prompt_ids(delta.index)),
         };
-        let choice = S::chunk(delta.index, kind, extras);
         let mut event = String::new();
         sse::data(&Chunk::new::<S>(answer, vec![choice], usage), &mut event);
         event

@@ -3,7 +3,8 @@
 use engine::FinishReason;
 use serde_json::{Map, Value, json};
 
-use super::output::{Event, Facts, Items};
+use super::output::{Facts, OutputItems};
+use crate::api::items::{Event, Items};
 use crate::api::stream::WriteEvents;
 use crate::error::ApiError;
 use crate::http::sse;
@@ -15,7 +16,7 @@ use crate::pipeline::usage::Usage;
 #[derive(Debug)]
 pub struct Writer {
     facts: Facts,
-    items: Items,
+    items: Items<OutputItems>,
     /// The next number.
     number: u64,
     reason: Option<FinishReason>,
@@ -25,7 +26,7 @@ impl Writer {
     /// The writer of an answer with `facts`.
     pub fn new(facts: Facts) -> Self {
         Self {
-            items: Items::new(&facts.id),
+            items: Items::new(OutputItems::new(&facts.id)),
             facts,
             number: 0,
             reason: None,
@@ -33,9 +34,8 @@ impl Writer {
     }
 
     fn response(&mut self, name: &'static str, usage: Option<&Usage>, frame: &mut String) {
-        let response = self.facts.response(&self.items, self.reason, usage);
-        let members = Map::from_iter([("response".to_owned(), response)]);
-        self.events(vec![(name, members)], frame);
+        let response = self.facts.response(&self.items.done, self.reason, usage);
+        self.events(vec![(name, json!({"response": response}))], frame);
     }
 
     fn events(&mut self, events: Vec<Event>, frame: &mut String) {
@@ -43,7 +43,9 @@ impl Writer {
             let mut event = Map::new();
             event.insert("type".to_owned(), Value::from(name));
             event.insert("sequence_number".to_owned(), json!(self.number));
-            event.extend(members);
+            if let Value::Object(members) = members {
+                event.extend(members);
+            }
             sse::event(name, &event, frame);
             self.number += 1;
         }
@@ -59,14 +61,14 @@ impl WriteEvents for Writer {
 
     fn delta(&mut self, delta: &Delta, _: &Delivery, frame: &mut String) {
         self.reason = self.reason.or(delta.finish);
-        let mut events = Vec::new();
-        self.items.take(delta.said(), &mut events);
+        self.items.add(delta.parts());
+        let events = self.items.take_events();
         self.events(events, frame);
     }
 
     fn finish(&mut self, usage: Usage, _: &Delivery, frame: &mut String) {
-        let mut events = Vec::new();
-        self.items.end(self.reason, &mut events);
+        self.items.end(self.reason == Some(FinishReason::Length));
+        let events = self.items.take_events();
         self.events(events, frame);
         let name = match self.reason {
             Some(FinishReason::Length) => "response.incomplete",
@@ -77,10 +79,7 @@ impl WriteEvents for Writer {
 
     fn fail(&mut self, error: &ApiError, frame: &mut String) {
         let (_, _, code) = error.code.row();
-        let mut members = Map::new();
-        members.insert("code".to_owned(), json!(code));
-        members.insert("message".to_owned(), json!(error.message));
-        members.insert("param".to_owned(), json!(error.param));
+        let members = json!({"code": code, "message": error.message, "param": error.param});
         self.events(vec![("error", members)], frame);
     }
 }

@@ -1,16 +1,13 @@
 //! `input`: a text, or items: messages, calls and their outputs.
 
-use std::fmt;
-
 use schemars::{JsonSchema, json_schema};
-use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use text::Message;
 
 use crate::api::fields::body::required;
-use crate::api::fields::messages::{History, Parts};
+use crate::api::fields::messages::{AnyTexts, History};
 use crate::api::fields::schema::{named, schema};
-use crate::api::fields::types::Object;
+use crate::api::fields::types::{Object, text_or_list};
 use crate::error::{ApiError, ErrorCode};
 
 /// `input`.
@@ -19,7 +16,7 @@ pub enum Input {
     /// One message of the user.
     Text(String),
     /// A history.
-    Items(Vec<Item>),
+    Items(Vec<Object<Item>>),
 }
 
 /// One item. Its type decides which fields it needs.
@@ -32,7 +29,7 @@ pub struct Item {
     /// Of `message`.
     role: Option<Role>,
     /// Of `message`.
-    content: Option<Parts>,
+    content: Option<AnyTexts>,
     /// Of `function_call` and of its output.
     call_id: Option<String>,
     /// Of `function_call`.
@@ -40,7 +37,7 @@ pub struct Item {
     /// Of `function_call`: the text of a JSON object; absent or empty = no argument.
     arguments: Option<String>,
     /// Of `function_call_output`.
-    output: Option<Parts>,
+    output: Option<AnyTexts>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +76,7 @@ impl Input {
             Self::Items(items) => items,
         };
         let (mut messages, mut history) = (Vec::new(), History::default());
-        for (index, item) in items.into_iter().enumerate() {
+        for (index, Object(item)) in items.into_iter().enumerate() {
             let param = |field: &str| format!("input[{index}].{field}");
             let need =
                 |field: &str, given: Option<String>| given.ok_or_else(|| required(&param(field)));
@@ -136,28 +133,16 @@ schema!(Input, generator => {
 
 impl<'de> Deserialize<'de> for Input {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(InputVisitor)
+        let text = |text| Ok(InputItems(Self::Text(text)));
+        text_or_list(deserializer, "a string or a list of items", text).map(|input| input.0)
     }
 }
 
-struct InputVisitor;
+/// The list form of an input.
+struct InputItems(Input);
 
-impl<'de> Visitor<'de> for InputVisitor {
-    type Value = Input;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a string or a list of items")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Input, E> {
-        Ok(Input::Text(text.to_owned()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Input, A::Error> {
-        let mut items = Vec::new();
-        while let Some(Object(item)) = list.next_element::<Object<Item>>()? {
-            items.push(item);
-        }
-        Ok(Input::Items(items))
+impl<'de> Deserialize<'de> for InputItems {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Vec::deserialize(deserializer).map(|items| Self(Input::Items(items)))
     }
 }

@@ -6,29 +6,31 @@ mod output;
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
+use engine::FinishReason;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use text::{Conversation, Message};
+use text::Message;
 
 use self::events::Writer;
 use self::input::Input;
-use self::output::{Echo, Facts, Items};
+use self::output::{Echo, Facts, OutputItems};
 use super::endpoint::Endpoint;
 use super::fields::body::{JsonBody, required};
-use super::fields::hints::{Switches, Thinking};
+use super::fields::conversation::{Chat, Thinking};
 use super::fields::schema::schema;
-use super::fields::shared::{AnswerOptions, OwnFields, Shared};
+use super::fields::shared::{AnswerOptions, Draft};
 use super::fields::structured::{FormatKind, json_schema};
 use super::fields::table::Fields;
-use super::fields::tools::{Function, FunctionType, ToolChoice, Tools};
+use super::fields::tools::{Function, FunctionType, ToolChoice, ToolPaths, Tools};
 use super::fields::types::{Count, Int, List, Object, Required};
+use super::items::Items;
 use super::route::{EVENTS, JSON};
 use super::stream;
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
 use crate::pipeline::deliver::Delivery;
-use crate::pipeline::generation::{self, FieldNames, Generation, Structured};
+use crate::pipeline::generation::{Generation, Structured};
 
 /// The endpoint, with what the answer repeats of its request.
 #[derive(Clone, Debug)]
@@ -138,54 +140,33 @@ impl Endpoint for Responses {
     const ANSWERS: &'static [&'static str] = &[JSON, EVENTS];
 
     fn fields() -> Fields {
-        Shared::fields::<ResponseFields>().and::<Echo>()
+        Draft::fields::<ResponseFields>().and::<Echo>()
     }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
         let fields: ResponseFields = body.read()?;
         fields.support()?;
-        let mut shared = Shared::read(body, backend)?;
-        shared.one_choice()?;
+        let mut draft = Draft::read(body, backend)?;
+        draft.one_choice()?;
         if let Some(structured) = fields.structured(backend.model.formats.open_objects)? {
-            shared.structure("text.format", structured);
+            draft.structure("text.format", structured);
         }
-        let tools = fields.tools()?;
+        let tools = tools(fields.tools, fields.tool_choice)?;
+        let tools = tools.parallel(fields.parallel_tool_calls);
         let mut messages = fields.input.0.messages()?;
         if let Some(instructions) = &fields.instructions {
             messages.insert(0, Message::new("system", instructions));
         }
-        let variables = fields.chat_template_kwargs.map(|Object(given)| given);
-        let mut chat = Conversation {
-            messages,
-            tools: tools.listed.clone(),
-            variables: variables.unwrap_or_default(),
-        };
-        let mut switches = Switches::new(&mut chat, backend);
-        let effort = fields
-            .reasoning
-            .as_ref()
-            .and_then(|given| given.get("effort"));
-        switches.follow("reasoning.effort", effort.map(Thinking::effort));
-        let mut ignored = switches.ignored;
+        let mut chat = Chat::new(messages, tools, fields.chat_template_kwargs);
+        let reasoning = fields.reasoning.as_ref();
+        let effort = reasoning.and_then(|given| given.get("effort"));
+        chat.follow(backend, "reasoning.effort", effort.map(Thinking::effort));
         let verbosity = fields.text.and_then(|Object(text)| text.verbosity);
-        ignored.extend(verbosity.map(|_| "text.verbosity"));
-        let own = OwnFields {
-            input: generation::Input::Chat(chat),
-            names: FieldNames {
-                prompt: "input",
-                max_tokens: "max_output_tokens",
-            },
-            max_tokens: fields.max_output_tokens.map(Int::count),
-            logprobs: None,
-            best_of: None,
-            suffix: None,
-            add_special_tokens: false,
-            echo: false,
-            continued: false,
-            tools: Some(tools),
-            ignored,
-        };
-        let (options, generation) = shared.generation(own, backend)?;
+        chat.ignored.extend(verbosity.map(|_| "text.verbosity"));
+        let tools = draft.chat("input", chat);
+        draft.generation.names.max_tokens = "max_output_tokens";
+        draft.generation.stops.max_tokens = fields.max_output_tokens.map(Int::count);
+        let (options, generation) = draft.finish(Some(tools), backend)?;
         let echo = body.read()?;
         Ok((Self { options, echo }, generation))
     }
@@ -197,14 +178,13 @@ impl Endpoint for Responses {
         }
         match delivery.collect().await {
             Ok((choices, usage)) => {
-                let mut items = Items::new(&facts.id);
-                let mut events = Vec::new();
+                let mut items = Items::new(OutputItems::new(&facts.id));
                 for choice in &choices {
-                    items.take(choice.said(), &mut events);
+                    items.add(choice.parts());
                 }
                 let reason = choices.iter().find_map(|choice| choice.finish);
-                items.end(reason, &mut events);
-                Json(facts.response(&items, reason, Some(&usage))).into_response()
+                items.end(reason == Some(FinishReason::Length));
+                Json(facts.response(&items.done, reason, Some(&usage))).into_response()
             }
             Err(error) => error.into_response(),
         }
@@ -215,38 +195,28 @@ impl ResponseFields {
     /// Refuses what needs a memory of other answers.
     fn support(&self) -> Result<(), ApiError> {
         let refused = [
-            ("store", self.store == Some(true), "true: nothing is stored"),
-            ("background", self.background == Some(true), "true"),
+            (
+                "store",
+                self.store == Some(true),
+                "must be false: this server stores no answers",
+            ),
+            (
+                "background",
+                self.background == Some(true),
+                "must be false: this server answers while the client waits",
+            ),
             (
                 "previous_response_id",
                 self.previous_response_id.is_some(),
-                "at all: nothing is stored, so input has all items",
+                "is not supported: this server stores no answers; send the whole history in input",
             ),
         ];
         match refused.into_iter().find(|(_, is_refused, _)| *is_refused) {
             None => Ok(()),
-            Some((param, _, what)) => {
-                let rest = format!("is not supported {what}");
+            Some((param, _, rest)) => {
                 Err(ApiError::field(ErrorCode::UnsupportedValue, param, rest))
             }
         }
-    }
-
-    /// The functions and the choice.
-    fn tools(&self) -> Result<Tools, ApiError> {
-        let given = self.tools.iter().flat_map(|List(given)| given);
-        let function = |(index, Object(tool)): (usize, &Object<ToolField>)| Function {
-            name: tool.name.0.clone(),
-            description: tool.description.clone(),
-            parameters: tool.parameters.clone().map(|Object(schema)| schema),
-            strict: tool.strict.unwrap_or(false),
-            name_field: format!("tools[{index}].name"),
-            schema_field: format!("tools[{index}].parameters"),
-        };
-        let functions = given.enumerate().map(function).collect();
-        let choice = self.tool_choice.clone().map(|Choice(choice)| choice);
-        let tools = Tools::new(functions, choice.unwrap_or_default(), "tool_choice.name")?;
-        Ok(tools.parallel(self.parallel_tool_calls.unwrap_or(true)))
     }
 
     /// The grammar of `text.format`.
@@ -269,4 +239,24 @@ impl ResponseFields {
         };
         Ok(Some(Structured::new(field, spec)))
     }
+}
+
+fn tools(
+    given: Option<List<Object<ToolField>>>,
+    choice: Option<Choice>,
+) -> Result<Tools, ApiError> {
+    const PATHS: ToolPaths = ToolPaths {
+        function: "",
+        schema: "parameters",
+        choice: "tool_choice.name",
+    };
+    let given = given.into_iter().flat_map(|List(given)| given);
+    let function = |Object(tool): Object<ToolField>| Function {
+        name: tool.name,
+        description: tool.description,
+        parameters: tool.parameters,
+        strict: tool.strict,
+    };
+    let choice = choice.map(|Choice(choice)| choice).unwrap_or_default();
+    Tools::new(given.map(function).collect(), choice, PATHS)
 }

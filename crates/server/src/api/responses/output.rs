@@ -1,20 +1,20 @@
-//! The answer: its output items, built part by part, and the object around them.
+//! The answer: its output items, and the object around them.
 
 use engine::FinishReason;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use crate::api::items::{Event, Form, Kind, Open};
 use crate::pipeline::deliver::Answer;
-use crate::pipeline::parts::Part;
 use crate::pipeline::usage::Usage;
 
-/// What the answer repeats of its request.
+/// Request fields that the answer repeats.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct Echo {
     instructions: Option<Value>,
     max_output_tokens: Option<Value>,
-    /// Is repeated in the answer.
+    /// Repeated in the answer.
     metadata: Option<Value>,
     parallel_tool_calls: Option<Value>,
     reasoning: Option<Value>,
@@ -50,7 +50,7 @@ impl Facts {
     /// The object `response`: in progress without a `usage`, then completed or incomplete.
     pub fn response(
         &self,
-        items: &Items,
+        items: &[Value],
         reason: Option<FinishReason>,
         usage: Option<&Usage>,
     ) -> Value {
@@ -74,7 +74,7 @@ impl Facts {
             "max_output_tokens": echo.max_output_tokens,
             "metadata": echo.metadata.clone().unwrap_or_else(|| json!({})),
             "model": self.model,
-            "output": items.done,
+            "output": items,
             "parallel_tool_calls": echo.parallel_tool_calls.clone().unwrap_or(Value::Bool(true)),
             "previous_response_id": null,
             "reasoning": echo.reasoning,
@@ -108,200 +108,119 @@ fn usage_of(usage: &Usage) -> Value {
     })
 }
 
-/// The output items so far.
+/// The form of output items.
 #[derive(Clone, Debug)]
-pub struct Items {
+pub struct OutputItems {
     /// The ids of items are made from the answer's.
-    id: String,
-    /// Complete items.
-    pub done: Vec<Value>,
-    open: Option<Open>,
+    answer_id: String,
 }
 
-/// The item that is being written.
-#[derive(Clone, Debug)]
-struct Open {
-    kind: Kind,
-    id: String,
-    text: String,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Kind {
-    Message,
-    Reasoning,
-    Call { call_id: String, name: String },
-}
-
-/// An event without its type's number in the sequence: type and members.
-pub type Event = (&'static str, Map<String, Value>);
-
-impl Items {
-    /// No item of the answer `id`.
+impl OutputItems {
+    /// Items of the answer `id`.
     pub fn new(id: &str) -> Self {
         Self {
-            id: id.to_owned(),
-            done: Vec::new(),
-            open: None,
+            answer_id: id.trim_start_matches("resp-").to_owned(),
         }
     }
 
-    /// Takes `parts`; adds the events that a stream sends of them.
-    pub fn take(&mut self, parts: Vec<Part>, events: &mut Vec<Event>) {
-        for part in parts {
-            match part {
-                Part::Text(text) => self.text(Kind::Message, &text, events),
-                Part::Reasoning(text) => self.text(Kind::Reasoning, &text, events),
-                Part::Call { id, name, .. } => {
-                    let call_id = id;
-                    self.begin(Kind::Call { call_id, name }, events);
-                }
-                Part::Arguments { text, .. } => self.append(&text, events),
-            }
-        }
-    }
-
-    /// Ends the last item; an answer without any has an empty message.
-    pub fn end(&mut self, reason: Option<FinishReason>, events: &mut Vec<Event>) {
-        if self.open.is_none() && self.done.is_empty() {
-            self.begin(Kind::Message, events);
-        }
-        self.close(reason == Some(FinishReason::Length), events);
-    }
-
-    fn text(&mut self, kind: Kind, text: &str, events: &mut Vec<Event>) {
-        if self.open.as_ref().is_none_or(|open| open.kind != kind) {
-            self.begin(kind, events);
-        }
-        self.append(text, events);
-    }
-
-    fn begin(&mut self, kind: Kind, events: &mut Vec<Event>) {
-        self.close(false, events);
-        let prefix = match kind {
-            Kind::Message => "msg",
+    fn id(&self, open: &Open) -> String {
+        let prefix = match open.kind {
+            Kind::Text => "msg",
             Kind::Reasoning => "rs",
             Kind::Call { .. } => "fc",
         };
-        let number = self.done.len();
-        let open = Open {
-            id: format!("{prefix}_{}_{number}", self.id.trim_start_matches("resp-")),
-            kind,
-            text: String::new(),
-        };
-        let item = open.item("in_progress", false);
-        events.push(self.event("response.output_item.added", [("item", item)]));
-        if let Some(part) = open.part("") {
-            let members = [
-                ("item_id", json!(open.id)),
-                ("content_index", json!(0)),
-                ("part", part),
-            ];
-            events.push(self.event("response.content_part.added", members));
-        }
-        self.open = Some(open);
+        format!("{prefix}_{}_{}", self.answer_id, open.index)
     }
 
-    fn append(&mut self, text: &str, events: &mut Vec<Event>) {
-        let Some(mut open) = self.open.take() else {
-            return;
-        };
-        open.text.push_str(text);
-        let mut members = vec![("item_id", json!(open.id)), ("delta", json!(text))];
+    /// The item; with its content if it `is_whole`.
+    fn item(&self, open: &Open, status: &str, is_whole: bool) -> Value {
+        let (id, text) = (self.id(open), if is_whole { &*open.text } else { "" });
+        let content: Vec<Value> = part(open, text).filter(|_| is_whole).into_iter().collect();
+        match &open.kind {
+            Kind::Text => json!({
+                "type": "message", "id": id, "status": status, "role": "assistant",
+                "content": content,
+            }),
+            Kind::Reasoning => json!({
+                "type": "reasoning", "id": id, "status": status, "summary": [],
+                "content": content,
+            }),
+            Kind::Call { id: call_id, name } => json!({
+                "type": "function_call", "id": id, "status": status, "call_id": call_id,
+                "name": name, "arguments": text,
+            }),
+        }
+    }
+}
+
+impl Form for OutputItems {
+    fn begin(&self, open: &Open, events: &mut Vec<Event>) {
+        let item = self.item(open, "in_progress", false);
+        let index = open.index;
+        let added = json!({"output_index": index, "item": item});
+        events.push(("response.output_item.added", added));
+        if let Some(part) = part(open, "") {
+            let id = self.id(open);
+            let added = json!({
+                "output_index": index, "item_id": id, "content_index": 0, "part": part,
+            });
+            events.push(("response.content_part.added", added));
+        }
+    }
+
+    fn append(&self, open: &Open, text: &str, events: &mut Vec<Event>) {
+        let mut event =
+            json!({"output_index": open.index, "item_id": self.id(open), "delta": text});
         let name = match open.kind {
-            Kind::Message => {
-                members.push(("logprobs", json!([])));
+            Kind::Text => {
+                event["logprobs"] = json!([]);
                 "response.output_text.delta"
             }
             Kind::Reasoning => "response.reasoning_text.delta",
             Kind::Call { .. } => "response.function_call_arguments.delta",
         };
         if !matches!(open.kind, Kind::Call { .. }) {
-            members.push(("content_index", json!(0)));
+            event["content_index"] = json!(0);
         }
-        events.push(self.event(name, members));
-        self.open = Some(open);
+        events.push((name, event));
     }
 
-    fn close(&mut self, is_cut: bool, events: &mut Vec<Event>) {
-        let Some(open) = self.open.take() else {
-            return;
-        };
-        let (id, text) = (json!(open.id), json!(open.text));
-        match &open.kind {
-            Kind::Call { name, .. } => {
-                let members = [("item_id", id), ("name", json!(name)), ("arguments", text)];
-                events.push(self.event("response.function_call_arguments.done", members));
-            }
-            kind => {
-                let mut members = vec![
-                    ("item_id", id.clone()),
-                    ("content_index", json!(0)),
-                    ("text", text),
-                ];
-                let name = match kind {
-                    Kind::Reasoning => "response.reasoning_text.done",
-                    _ => {
-                        members.push(("logprobs", json!([])));
-                        "response.output_text.done"
-                    }
-                };
-                events.push(self.event(name, members));
-                let part = open.part(&open.text).unwrap_or_default();
-                let members = [("item_id", id), ("content_index", json!(0)), ("part", part)];
-                events.push(self.event("response.content_part.done", members));
-            }
+    fn close(&self, open: &Open, is_cut: bool, events: &mut Vec<Event>) -> Value {
+        let mut event = json!({"output_index": open.index, "item_id": self.id(open)});
+        if let Kind::Call { name, .. } = &open.kind {
+            event["name"] = json!(name);
+            event["arguments"] = json!(open.text);
+            events.push(("response.function_call_arguments.done", event));
+        } else {
+            event["content_index"] = json!(0);
+            let mut part_done = event.clone();
+            part_done["part"] = part(open, &open.text).unwrap_or_default();
+            event["text"] = json!(open.text);
+            let name = match open.kind {
+                Kind::Reasoning => "response.reasoning_text.done",
+                _ => {
+                    event["logprobs"] = json!([]);
+                    "response.output_text.done"
+                }
+            };
+            events.push((name, event));
+            events.push(("response.content_part.done", part_done));
         }
         let status = if is_cut { "incomplete" } else { "completed" };
-        let item = open.item(status, true);
-        events.push(self.event("response.output_item.done", [("item", item.clone())]));
-        self.done.push(item);
-    }
-
-    /// An event of the open item.
-    fn event<'a>(
-        &self,
-        name: &'static str,
-        members: impl IntoIterator<Item = (&'a str, Value)>,
-    ) -> Event {
-        let mut event = Map::new();
-        event.insert("output_index".to_owned(), json!(self.done.len()));
-        for (key, value) in members {
-            event.insert(key.to_owned(), value);
-        }
-        (name, event)
+        let item = self.item(open, status, true);
+        let done = json!({"output_index": open.index, "item": item});
+        events.push(("response.output_item.done", done));
+        item
     }
 }
 
-impl Open {
-    /// The item; with its content if it `is_whole`.
-    fn item(&self, status: &str, is_whole: bool) -> Value {
-        let text = if is_whole { self.text.as_str() } else { "" };
-        let content: Vec<Value> = self.part(text).filter(|_| is_whole).into_iter().collect();
-        match &self.kind {
-            Kind::Message => json!({
-                "type": "message", "id": self.id, "status": status, "role": "assistant",
-                "content": content,
-            }),
-            Kind::Reasoning => json!({
-                "type": "reasoning", "id": self.id, "status": status, "summary": [],
-                "content": content,
-            }),
-            Kind::Call { call_id, name } => json!({
-                "type": "function_call", "id": self.id, "status": status, "call_id": call_id,
-                "name": name, "arguments": text,
-            }),
-        }
-    }
-
-    /// The part of its content with `text`; a call has none.
-    fn part(&self, text: &str) -> Option<Value> {
-        match self.kind {
-            Kind::Message => Some(json!({
-                "type": "output_text", "text": text, "annotations": [], "logprobs": [],
-            })),
-            Kind::Reasoning => Some(json!({"type": "reasoning_text", "text": text})),
-            Kind::Call { .. } => None,
-        }
+/// The content part of an item with `text`; a call has none.
+fn part(open: &Open, text: &str) -> Option<Value> {
+    match open.kind {
+        Kind::Text => Some(json!({
+            "type": "output_text", "text": text, "annotations": [], "logprobs": [],
+        })),
+        Kind::Reasoning => Some(json!({"type": "reasoning_text", "text": text})),
+        Kind::Call { .. } => None,
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::FinishReason;
-use text::Tokenizer;
+use text::{Part, Tokenizer};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -12,7 +12,6 @@ use super::steps::{StepEvent, Steps};
 use crate::error::ApiError;
 use crate::pipeline::assemble::reason_name;
 use crate::pipeline::deliver::Delivery;
-use crate::pipeline::parts::Part;
 use crate::pipeline::usage::Usage;
 
 /// Reads a delivery to its end, whoever reads what it merges. Dropping it cancels the sequence.

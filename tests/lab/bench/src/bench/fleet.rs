@@ -16,7 +16,8 @@ use super::target::idle::IdleStreams;
 use super::target::server::Local;
 use super::target::{Ask, Target};
 use crate::args::{BenchArgs, BenchTarget};
-use cli::config::Config;
+use cli::config::{Config, Text};
+use cli::exit;
 use cli::hub;
 use cli::load::{self, Loaded};
 
@@ -110,14 +111,14 @@ impl Fleet {
     fn start(&mut self, row: &BenchRow) -> Result<Box<dyn Target>> {
         let runtime = Arc::clone(&self.runtime);
         if let (BenchTarget::Http, Some(url)) = (row.target, self.args.url.clone()) {
-            let tokenizer = load::words(&hub::folder(&self.config_of(row).model.path)?)?;
+            let tokenizer = load::words(&hub::folder(&self.config_of(row)?.model.path)?)?;
             self.keep(row, &Arc::new(tokenizer));
             let server = Server::remote(runtime, &url)?;
             self.note(format!("{url} over HTTP"));
             return Ok(Box::new(server));
         }
         let (loaded, config) = self.load(row)?;
-        self.note(loaded.kernels.clone());
+        self.note(loaded.hardware.kernels.clone());
         self.keep(row, &loaded.tokenizer);
         Ok(match row.target {
             BenchTarget::Engine | BenchTarget::Sim => Box::new(Runner::new(loaded, &config)?),
@@ -141,19 +142,21 @@ impl Fleet {
     }
 
     /// The configuration with the row's model and dtypes.
-    fn config_of(&self, row: &BenchRow) -> Config {
+    fn config_of(&self, row: &BenchRow) -> Result<Config> {
         let mut config = match &row.decoder.model {
             None => self.config.clone(),
             Some(model) => self.config.with_model(model),
         };
-        config.model.dtype.clone_from(&row.dtype);
-        config.engine.kv_dtype.clone_from(&row.kv_dtype);
-        config
+        let refused = |key: &str, problem| exit::failure(exit::CONFIG, format!("{key}: {problem}"));
+        config.model.dtype = Text::read(&row.dtype).map_err(|problem| refused("model.dtype", problem))?;
+        config.engine.kv_dtype =
+            Text::read(&row.kv_dtype).map_err(|problem| refused("engine.kv_dtype", problem))?;
+        Ok(config)
     }
 
     /// Loads the model of a row; returns it with its configuration.
     fn load(&self, row: &BenchRow) -> Result<(Loaded, Config)> {
-        let config = self.config_of(row);
+        let config = self.config_of(row)?;
         let loaded = match row.target {
             BenchTarget::Sim => executor::load_simulator(&config)?,
             BenchTarget::Engine | BenchTarget::Http => executor::load(&self.args, &config)?,

@@ -41,13 +41,13 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     if let Some(path) = &args.from {
         return show(args, &Report::load(path)?);
     }
-    let (dtypes, kv_dtypes) = (names_in(&args.model.dtype), names_in(&args.model.kv_dtype));
+    let (dtypes, kv_dtypes) = (names_in(&args.model.weights.dtype), names_in(&args.model.engine.kv_dtype));
     let mut model = args.model.clone();
-    model.dtype = dtypes.first().cloned();
-    model.kv_dtype = kv_dtypes.first().cloned();
+    model.weights.dtype = dtypes.first().cloned();
+    model.engine.kv_dtype = kv_dtypes.first().cloned();
     let config = Config::resolve(&model, None)?;
-    let dtypes = or_configured(dtypes, &config.model.dtype);
-    let kv_dtypes = or_configured(kv_dtypes, &config.engine.kv_dtype);
+    let dtypes = or_configured(dtypes, config.model.dtype.as_str());
+    let kv_dtypes = or_configured(kv_dtypes, config.engine.kv_dtype.as_str());
     let tasks = tasks(&args.task)?;
     let listed = decoders::parse(&args.decoders)?;
     let loads = loads(args)?;
@@ -143,7 +143,7 @@ fn infill(
         return Err(exit::failure(exit::USAGE, message));
     }
     let loaded = cli::load::load(config)?;
-    let machine = format!("{}, {}", cli::device::processor(), loaded.kernels);
+    let machine = format!("{}, {}", cli::device::processor(), loaded.hardware.kernels);
     let mut runner = Runner::new(loaded, config)?;
     let mut decoders = Vec::new();
     for Listed { decoder, optional } in listed {

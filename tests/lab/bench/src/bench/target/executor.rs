@@ -7,7 +7,7 @@ use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec};
 
 use crate::args::{BenchArgs, Candidates};
 use cli::config::Config;
-use cli::device;
+use cli::device::{self, Hardware};
 use cli::exit;
 use cli::load::{self, Loaded};
 
@@ -24,8 +24,8 @@ pub fn load(args: &BenchArgs, config: &Config) -> Result<Loaded> {
         return Ok(loaded);
     }
     let simulated = simulator(&loaded, Fidelity::Strict)?;
+    loaded.hardware.kernels.push_str(", simulated candidates");
     Ok(Loaded {
-        kernels: format!("{}, simulated candidates", loaded.kernels),
         executor: Box::new(Decided {
             model: loaded.executor,
             simulated,
@@ -41,7 +41,7 @@ pub fn load(args: &BenchArgs, config: &Config) -> Result<Loaded> {
 pub fn load_simulator(config: &Config) -> Result<Loaded> {
     let mut loaded = load::load(config)?;
     loaded.executor = Box::new(simulator(&loaded, Fidelity::Free)?);
-    "no model".clone_into(&mut loaded.kernels);
+    "no model".clone_into(&mut loaded.hardware.kernels);
     Ok(loaded)
 }
 
@@ -62,7 +62,7 @@ fn with_geometry(loaded: Loaded, geometry: Geometry, config: &Config) -> Result<
     let end = loaded.stop_tokens.first().copied().unwrap_or_default();
     // Free the first model before the second one is allocated.
     drop(loaded.executor);
-    let dtype = config.dtype()?;
+    let dtype = *config.model.dtype;
     let checkpoint = || {
         geometry
             .checkpoint(loaded.info.mask.unwrap_or_default(), end)
@@ -77,8 +77,11 @@ fn with_geometry(loaded: Loaded, geometry: Geometry, config: &Config) -> Result<
     };
     Ok(Loaded {
         executor: placed.executor,
-        kv_position: placed.kv_position,
-        memory: placed.memory,
+        hardware: Hardware {
+            kv_position: placed.hardware.kv_position,
+            memory: placed.hardware.memory,
+            ..loaded.hardware
+        },
         info: placed.info,
         filter: None,
         name: geometry.name.to_owned(),

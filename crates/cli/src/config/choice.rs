@@ -1,5 +1,6 @@
 //! The configured choices of device and backend.
 
+use super::values::Worded;
 use crate::names::unknown;
 
 /// The configured choice of device.
@@ -24,12 +25,10 @@ impl DeviceChoice {
             Self::Cuda => "cuda",
         }
     }
+}
 
-    /// The choice of this name.
-    ///
-    /// # Errors
-    /// An unknown name.
-    pub fn named(name: &str) -> Result<Self, String> {
+impl Worded for DeviceChoice {
+    fn read(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|choice| choice.name() == name);
         found.ok_or_else(|| unknown(&Self::ALL.map(Self::name), name))
     }
@@ -54,12 +53,10 @@ impl BackendChoice {
             Self::Candle => "candle",
         }
     }
+}
 
-    /// The choice of this name.
-    ///
-    /// # Errors
-    /// An unknown name.
-    pub fn named(name: &str) -> Result<Self, String> {
+impl Worded for BackendChoice {
+    fn read(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|choice| choice.name() == name);
         found.ok_or_else(|| unknown(&Self::ALL.map(Self::name), name))
     }

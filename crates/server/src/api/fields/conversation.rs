@@ -1,10 +1,12 @@
-//! Hints: how much a model shall think, as far as its chat template can tell it.
+//! A chat as an endpoint reads it, and its hints to the chat template about thinking.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use text::{ChatTemplate, Conversation, Message};
 
+use super::tools::Tools;
+use super::types::Object;
 use crate::backend::Backend;
 
 /// Efforts that switch thinking off.
@@ -18,14 +20,14 @@ pub struct EffortField {
     pub reasoning_effort: Option<Value>,
 }
 
-/// How much the model shall think.
+/// A hint about thinking.
 #[derive(Clone, Copy, Debug)]
 pub enum Thinking<'a> {
-    /// It thinks, or not.
+    /// Thinking is on or off.
     Switch(bool),
-    /// By a name.
+    /// A level by its name.
     Effort(&'a str),
-    /// By a value that no template knows.
+    /// A value that no template knows.
     Unknown,
 }
 
@@ -35,7 +37,7 @@ impl<'a> Thinking<'a> {
         value.as_str().map_or(Self::Unknown, Self::Effort)
     }
 
-    /// The variables of published templates that say so.
+    /// The variables of published templates for the hint.
     fn variables(self) -> Vec<(&'static str, Value)> {
         let switch = |thinks: bool| {
             let value = json!(thinks);
@@ -53,39 +55,49 @@ impl<'a> Thinking<'a> {
     }
 }
 
-/// Sets the switches of a chat's template.
-#[derive(Debug)]
-pub struct Switches<'a> {
-    chat: &'a mut Conversation,
-    /// Absent where the model has none.
-    template: Option<&'a ChatTemplate>,
+/// A chat with its tools.
+#[derive(Clone, Debug)]
+pub struct Chat {
+    /// Messages, tools and variables of the template.
+    pub conversation: Conversation,
+    /// The functions that the answer may call.
+    pub tools: Tools,
     /// The hints that the template cannot follow.
     pub ignored: Vec<&'static str>,
 }
 
-impl<'a> Switches<'a> {
-    /// The switches of the template of `backend` in the variables of `chat`.
-    pub fn new(chat: &'a mut Conversation, backend: &'a Backend) -> Self {
+impl Chat {
+    /// A chat of `messages` with further `variables` of the template.
+    pub fn new(
+        messages: Vec<Message>,
+        tools: Tools,
+        variables: Option<Object<Map<String, Value>>>,
+    ) -> Self {
+        let conversation = Conversation {
+            messages,
+            tools: tools.listed.clone(),
+            variables: variables.map(|Object(given)| given).unwrap_or_default(),
+        };
         Self {
-            chat,
-            template: backend.tokenizer.chat_template().ok(),
+            conversation,
+            tools,
             ignored: Vec::new(),
         }
     }
 
-    /// Follows the hint `wanted` of the field `field`. The request's own variables stay as they are.
-    pub fn follow(&mut self, field: &'static str, wanted: Option<Thinking<'_>>) {
+    /// Follows the hint `wanted` of the field `field`, if it is given, as far as the template of
+    /// `backend` can. The request's own variables stay as they are.
+    pub fn follow(&mut self, backend: &Backend, field: &'static str, wanted: Option<Thinking<'_>>) {
         let Some(wanted) = wanted else {
             return;
         };
         let mut is_followed = false;
-        let tools = !self.chat.tools.is_empty();
-        for (name, value) in wanted.variables() {
-            if self
-                .template
-                .is_some_and(|template| template.reads(name, tools))
-            {
-                is_followed |= self.set(name, value);
+        if let Ok(template) = backend.tokenizer.chat_template() {
+            let has_tools = !self.conversation.tools.is_empty();
+            for (name, value) in wanted.variables() {
+                if template.reads(name, has_tools) {
+                    is_followed |= self.set(template, name, value);
+                }
             }
         }
         if !is_followed {
@@ -95,19 +107,19 @@ impl<'a> Switches<'a> {
 
     /// Sets the variable `name`, unless it is set or the template refuses the value; whether it has
     /// the value then.
-    fn set(&mut self, name: &'static str, value: Value) -> bool {
-        if let Some(given) = self.chat.variables.get(name) {
+    fn set(&mut self, template: &ChatTemplate, name: &'static str, value: Value) -> bool {
+        if let Some(given) = self.conversation.variables.get(name) {
             return *given == value;
         }
         let trial = Conversation {
-            tools: self.chat.tools.clone(),
+            tools: self.conversation.tools.clone(),
             variables: Map::from_iter([(name.to_owned(), value.clone())]),
             ..Conversation::new(vec![Message::new("user", "Hi")])
         };
-        let renders = |template: &ChatTemplate| template.render_conversation(&trial, true).is_ok();
-        let is_known = self.template.is_some_and(renders);
+        let is_known = template.render_conversation(&trial, true).is_ok();
         if is_known {
-            self.chat.variables.insert(name.to_owned(), value);
+            let variables = &mut self.conversation.variables;
+            variables.insert(name.to_owned(), value);
         }
         is_known
     }
