@@ -1,7 +1,6 @@
-//! The table of request fields in `tests/README.md` is complete, and its tests exist; the ranges in
-//! `docs/api.md` are those of the server.
+//! The fields of requests in `docs/api.md` are those that the server reads, with the server's ranges.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use asynclane_tests::client::Connection;
@@ -11,38 +10,25 @@ use serde_json::{Value, json};
 use server::api::fields::promises;
 use sim::SimExecutor;
 
-/// The endpoints by their letter in the table, with a body that each accepts.
-fn endpoints() -> [(&'static str, &'static str, Value); 5] {
+/// The endpoints with a body that each accepts.
+fn endpoints() -> [(&'static str, Value); 5] {
     let messages = json!([{"role": "user", "content": "Hi"}]);
     [
         (
-            "C",
             "/v1/completions",
             json!({"model": MODEL, "prompt": "Hi", "max_tokens": 1}),
         ),
         (
-            "H",
             "/v1/chat/completions",
             json!({"model": MODEL, "messages": messages, "max_tokens": 1}),
         ),
         (
-            "R",
             "/v1/responses",
             json!({"model": MODEL, "input": "Hi", "max_output_tokens": 1}),
         ),
-        ("T", "/tokenize", json!({"prompt": "Hi"})),
-        ("D", "/detokenize", json!({"tokens": [7]})),
+        ("/tokenize", json!({"prompt": "Hi"})),
+        ("/detokenize", json!({"tokens": [7]})),
     ]
-}
-
-/// A row of the table.
-#[derive(Debug)]
-struct Row {
-    /// `C`, `H`, `R`, `T`, `D`.
-    endpoints: BTreeSet<String>,
-    level: String,
-    /// `file::function`, separated by commas.
-    tests: Vec<String>,
 }
 
 fn root() -> PathBuf {
@@ -53,36 +39,34 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The table by field.
-fn table() -> BTreeMap<String, Row> {
-    let readme = read(&root().join("tests/README.md"));
-    let mut lines = readme.lines();
-    assert!(
-        lines.any(|line| line == "| field | endpoints | level | tests |"),
-        "the README has the table"
-    );
-    let rows = lines.skip(1).take_while(|line| line.starts_with('|'));
-    let mut table = BTreeMap::new();
-    for row in rows {
-        let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
-        let [field, endpoints, level, tests] = cells[..] else {
-            panic!("expected four cells, found {row}");
+const COMPLETIONS: &str = "/v1/completions";
+const CHATS: &str = "/v1/chat/completions";
+const RESPONSES: &str = "/v1/responses";
+
+/// Path and field of every row of the tables of fields: a row is about chats and completions unless it
+/// says "chat only" or "completions only", and in the section of Responses about these.
+fn documented(page: &str) -> Vec<(&'static str, String)> {
+    let mut found = Vec::new();
+    let mut section = "";
+    for line in page.lines() {
+        section = line.strip_prefix("## ").unwrap_or(section);
+        let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [names, values, _] = cells[..] else {
+            continue;
         };
-        let field = field.trim_matches('`').to_owned();
-        let parsed = Row {
-            endpoints: endpoints.split(' ').map(str::to_owned).collect(),
-            level: level.to_owned(),
-            tests: tests
-                .split(", ")
-                .map(|test| test.trim_matches('`').to_owned())
-                .collect(),
+        let paths = match section {
+            "Responses" => &[RESPONSES][..],
+            "Fields of a generation" if values.contains("chat only") => &[CHATS],
+            "Fields of a generation" if values.contains("completions only") => &[COMPLETIONS],
+            "Fields of a generation" => &[COMPLETIONS, CHATS],
+            _ => &[],
         };
-        assert!(
-            table.insert(field, parsed).is_none(),
-            "twice in the table: {row}"
-        );
+        for name in names.split('`').skip(1).step_by(2) {
+            found.extend(paths.iter().map(|path| (*path, name.to_owned())));
+        }
     }
-    table
+    assert!(found.len() > 60, "{} fields", found.len());
+    found
 }
 
 /// All quoted names and all names of struct fields in the sources of the server's endpoints.
@@ -149,92 +133,46 @@ impl Probe {
 }
 
 #[test]
-fn the_table_has_the_fields_that_the_server_reads() {
+fn the_page_has_the_fields_that_the_server_reads() {
     let executor = SimExecutor::new(model()).expect("the model is possible");
     let served = Served::over(Box::new(executor), 64, 2048);
-    let table = table();
-    let parents: BTreeSet<_> = table
-        .keys()
-        .filter_map(|field| field.split_once('.'))
-        .collect();
-    let parents: BTreeSet<_> = parents.into_iter().map(|(parent, _)| parent).collect();
-    let mut names: BTreeSet<String> = words();
+    let page = read(&root().join("docs/api.md"));
+    let documented = documented(&page);
+    let named: BTreeSet<&str> = page.split('`').skip(1).step_by(2).collect();
     let registry = engine::decoding::Registry::builtin();
-    let settings = registry.fields().iter();
-    names.extend(settings.map(|field| field.name.to_owned()));
-    let nested = parents.iter().flat_map(|parent| {
-        let child = move |name: &String| format!("{parent}.{name}");
-        names.iter().map(child).collect::<Vec<_>>()
-    });
-    let candidates: BTreeSet<String> = nested.chain(table.keys().cloned()).collect();
-    let candidates: BTreeSet<String> = candidates.into_iter().chain(names.clone()).collect();
+    let settings: BTreeSet<&str> = registry.fields().iter().map(|field| field.name).collect();
     let mut wrong = Vec::new();
-    for (name, path, body) in endpoints() {
+    for (path, body) in endpoints() {
         let connection = served.client().connect().expect("the server listens");
         let mut probe = Probe {
             connection,
             path,
             body,
         };
-        for field in &candidates {
-            let listed = table
-                .get(field)
-                .is_some_and(|row| row.endpoints.contains(name));
-            match (listed, probe.knows(field)) {
-                (true, false) => wrong.push(format!("{path} does not read the listed {field}")),
-                (false, true) => wrong.push(format!("{path} reads {field}, which is not listed")),
-                _ => {}
+        for (_, field) in documented.iter().filter(|(of, _)| *of == path) {
+            if !probe.knows(field) {
+                wrong.push(format!("{path} does not read {field}"));
             }
         }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-/// Whether `function` is a test in the source `file`.
-fn find_test(file: &str, function: &str) -> bool {
-    let Some(start) = file.find(&format!("fn {function}(")) else {
-        return false;
-    };
-    let before = file[..start].trim_end_matches("async ").trim_end();
-    let attributes = before.lines().rev().map(str::trim);
-    attributes
-        .take_while(|line| line.starts_with("#["))
-        .any(|line| line.contains("test"))
-}
-
-/// A name without case and underscores: the same for a field, a type and a function.
-fn plain(text: &str) -> String {
-    text.replace('_', "").to_lowercase()
-}
-
-#[test]
-fn every_field_is_covered_by_the_named_tests() {
-    let mut wrong = Vec::new();
-    for (field, row) in table() {
-        if !["must", "may"].contains(&row.level.as_str()) {
-            wrong.push(format!(
-                "{field}: expected must or may, found {}",
-                row.level
-            ));
-        }
-        let name = field
-            .split_once('.')
-            .map_or(field.as_str(), |(_, child)| child);
-        let mut is_named = false;
-        for test in &row.tests {
-            let Some((file, function)) = test.split_once("::") else {
-                wrong.push(format!("{field}: expected FILE::TEST, found {test}"));
-                continue;
-            };
-            let path = root().join(file);
-            let source = std::fs::read_to_string(&path).unwrap_or_default();
-            if !find_test(&source, function) {
-                wrong.push(format!("{field}: there is no test {test}"));
+        for word in words() {
+            if probe.knows(&word) && !named.contains(word.as_str()) {
+                wrong.push(format!(
+                    "{path} reads {word}, which docs/api.md does not name"
+                ));
             }
-            is_named |= plain(&source).contains(&plain(name));
         }
-        if !is_named {
-            wrong.push(format!("{field}: no file of its tests names it"));
+        if ["/tokenize", "/detokenize"].contains(&path) {
+            continue;
+        }
+        for setting in &settings {
+            if !probe.knows(&format!("diffusion.{setting}")) {
+                wrong.push(format!("{path} does not read diffusion.{setting}"));
+            }
+        }
+        for option in ["include_usage", "continuous_usage_stats"] {
+            if !(probe.knows(&format!("stream_options.{option}")) && named.contains(option)) {
+                wrong.push(format!("{path}: stream_options.{option}"));
+            }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -304,10 +242,10 @@ fn the_ranges_in_the_documents_are_those_of_the_server() {
     let ranges = ranges();
     assert!(ranges.len() >= 12, "{ranges:?}");
     for range in &ranges {
-        for (name, path, body) in endpoints() {
-            let skipped = match name {
-                "C" => range.chat_only,
-                "H" => range.completions_only,
+        for (path, body) in endpoints() {
+            let skipped = match path {
+                COMPLETIONS => range.chat_only,
+                CHATS => range.completions_only,
                 _ => true,
             };
             if skipped {

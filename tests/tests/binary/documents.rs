@@ -1,5 +1,5 @@
-//! Documents show only commands that the binaries parse, with every flag and value, explain only
-//! messages that the sources hold, and link only to existing places.
+//! Documents show only commands that the binaries parse, with every flag and value, and explain only
+//! messages that the sources hold. Their tables have every name that the code knows.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,6 @@ const OURS: [(&str, Program); 2] = [
     ("asynclane ", command),
     ("cargo run --release -- ", command),
 ];
-
-/// The header of the table in `tests/README.md`: beginnings of fenced commands, and who runs them.
-const COMMANDS: &str = "| commands that begin with | run by |";
 
 /// Messages of the operating system.
 const FOREIGN: &[&str] = &["Address already in use"];
@@ -106,35 +103,6 @@ fn refusal(program: Program, arguments: &str) -> Option<String> {
     (!output.status.success()).then(|| stderr(&output))
 }
 
-/// The rows of the table of commands: the beginning of a command, and who runs it.
-fn runners(page: &str) -> Vec<(&str, &str)> {
-    let rows = table(page, COMMANDS).lines().filter_map(|row| {
-        let mut cells = row.strip_prefix("| `")?.split(" | ");
-        let start = cells.next()?.strip_suffix('`')?;
-        Some((start, cells.next()?.trim_end_matches(" |")))
-    });
-    rows.collect()
-}
-
-fn table_of_commands() -> String {
-    std::fs::read_to_string(root().join("tests/README.md")).unwrap()
-}
-
-/// Every command in a shell fence of a document, with the document.
-fn all_fenced() -> Vec<(PathBuf, String)> {
-    let commands = |path: PathBuf| {
-        let text = std::fs::read_to_string(&path).unwrap();
-        let lines = fenced(&text).into_iter();
-        lines
-            .map(move |line| (path.clone(), line))
-            .collect::<Vec<_>>()
-    };
-    files(&root(), ".md")
-        .into_iter()
-        .flat_map(commands)
-        .collect()
-}
-
 #[test]
 fn commands_in_documents_are_commands() {
     let (mut checked, mut wrong) = (0, Vec::new());
@@ -152,53 +120,6 @@ fn commands_in_documents_are_commands() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(checked > 30, "{checked} commands");
-}
-
-/// Every fenced command has a row of the table, the longest beginning counts, and no row is idle.
-#[test]
-fn every_command_has_someone_who_runs_it() {
-    let page = table_of_commands();
-    let runners = runners(&page);
-    let mut idle: BTreeSet<&str> = runners.iter().map(|(start, _)| *start).collect();
-    let mut wrong = Vec::new();
-    for (path, line) in all_fenced() {
-        let fits = runners.iter().filter(|(start, _)| line.starts_with(start));
-        match fits.max_by_key(|(start, _)| start.len()) {
-            Some((start, _)) => {
-                idle.remove(start);
-            }
-            None => wrong.push(format!("{}: nothing runs {line}", path.display())),
-        }
-    }
-    wrong.extend(
-        idle.into_iter()
-            .map(|start| format!("no command begins with {start}")),
-    );
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-/// Who runs a command exists and says so: it holds the word that the row names behind the file.
-#[test]
-fn the_runners_of_commands_exist() {
-    let page = table_of_commands();
-    let runners = runners(&page);
-    assert!(runners.len() > 20, "{} rows", runners.len());
-    for (start, who) in runners {
-        if let Some(needs) = who.strip_prefix("nobody here: needs ") {
-            assert!(!needs.is_empty(), "{start}: what is missing");
-            continue;
-        }
-        let words = quoted(who);
-        let [file, word] = &words[..] else {
-            panic!("{start}: expected `FILE` with `WORD`, found {who}");
-        };
-        let path = root().join(file);
-        let text = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            text.contains(word.as_str()),
-            "{start}: {file} does not hold {word}"
-        );
-    }
 }
 
 /// The anchors of a document's headings, as the pages of repositories make them.
