@@ -1,10 +1,12 @@
-//! Compiles the kernels in `cuda/`: with the feature `cuda` for GPUs by nvcc (`cuda/toolkit` provides
-//! it without an installation), with the feature `emulation` for the host.
+//! With the feature `cuda` compiles the kernels in `cuda/` for GPUs by nvcc, which `cuda/toolkit` provides
+//! without an installation.
 
-#[cfg(any(feature = "cuda", feature = "emulation"))]
-use std::{env, path::PathBuf};
 #[cfg(feature = "cuda")]
-use std::{path::Path, process::Command};
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 /// Compute capabilities that the kernels are compiled for, each with those whose machine code is
 /// assembled from its PTX. The sources ask for `90a` only, which has products of warpgroups and runs on
@@ -19,66 +21,20 @@ fn main() {
     let sources = std::fs::read_dir("cuda").expect("the folder of the kernels");
     for source in sources.map(|entry| entry.expect("an entry of it").path()) {
         let kind = source.extension().and_then(|kind| kind.to_str());
-        if matches!(kind, Some("cu" | "cuh" | "cpp" | "h")) {
+        if matches!(kind, Some("cu" | "cuh" | "h")) {
             println!("cargo::rerun-if-changed={}", source.display());
         }
     }
-    #[cfg(feature = "emulation")]
-    emulation();
     #[cfg(feature = "cuda")]
     gpu();
 }
 
 /// Whether clippy reads this crate: the files must exist, and nothing is linked or run. Cargo gives it
 /// an `OUT_DIR` of its own.
-#[cfg(any(feature = "cuda", feature = "emulation"))]
+#[cfg(feature = "cuda")]
 fn linted() -> bool {
     let wrapper = env::var_os("RUSTC_WORKSPACE_WRAPPER").map(PathBuf::from);
     wrapper.is_some_and(|path| path.file_stem().is_some_and(|name| name == "clippy-driver"))
-}
-
-/// Compiles the kernels for the host, twice. In those of observed launches every load and store calls
-/// a function of `observe.cpp`, so vectorization, which would merge them, is off.
-#[cfg(feature = "emulation")]
-fn emulation() {
-    if linted() {
-        return;
-    }
-    let build = || {
-        let mut build = cc::Build::new();
-        build.cpp(true).std("c++17").opt_level(3);
-        build
-    };
-    let kernels = |folder: &str| {
-        let mut kernels = build();
-        kernels
-            .out_dir(PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join(folder))
-            .flag("-xc++")
-            .flag_if_supported("-Wno-unknown-pragmas");
-        kernels
-    };
-    let mut observed = kernels("observed");
-    observed
-        .define("ASYNCLANE_OBSERVED", None)
-        .flag("-fsanitize=thread")
-        .flag_if_supported("--param=tsan-instrument-func-entry-exit=0");
-    for pass in [
-        "tree-vectorize",
-        "tree-slp-vectorize",
-        "tree-loop-distribute-patterns",
-    ] {
-        observed.flag_if_supported(format!("-fno-{pass}"));
-    }
-    observed.files(["cuda/kernels.cu", "cuda/faulty.cu"]);
-    let mut plain = kernels("plain");
-    plain.file("cuda/kernels.cu");
-    // Kernels register themselves; nothing refers to their object files.
-    build()
-        .link_lib_modifier("+whole-archive")
-        .objects(observed.compile_intermediates())
-        .objects(plain.compile_intermediates())
-        .files(["cuda/emulate.cpp", "cuda/observe.cpp"])
-        .compile("asynclane_emulation");
 }
 
 /// Builds machine code for each capability, PTX of the last one, and the assembler's report of
@@ -113,13 +69,10 @@ fn gpu() {
         .split("release ")
         .nth(1)
         .and_then(|rest| rest.split(',').next());
-    for (name, value) in [
-        ("RESOURCES", path.display().to_string()),
-        ("PTX", ptx.display().to_string()),
-        ("ASSEMBLER", release.unwrap_or_default().to_owned()),
-    ] {
-        println!("cargo::rustc-env=ASYNCLANE_CUDA_{name}={value}");
-    }
+    let release = release.unwrap_or_default();
+    println!("cargo::rustc-env=ASYNCLANE_CUDA_ASSEMBLER={release}");
+    println!("cargo::metadata=RESOURCES={}", path.display());
+    println!("cargo::metadata=PTX={}", ptx.display());
 }
 
 /// Compiles the kernels for one capability and assembles them for `all`. Returns the assembler's

@@ -167,36 +167,6 @@ fn texts_on_candle_equal_those_of_the_official_sampler() {
     }
 }
 
-/// The same texts from the CUDA kernels, of two samples together and of one alone.
-#[cfg(feature = "emulation")]
-#[test]
-fn texts_on_an_emulated_device_equal_those_of_the_official_sampler() {
-    use model::{Device, DeviceConfig, DeviceExecutor, DeviceModel, KvMemory};
-    for (folder, Samples { origin, samples }) in cases() {
-        let ends = origin.end_tokens.list();
-        let checkpoint = Checkpoint::open(&Files::folder(&folder)).expect("a checkpoint");
-        let checkpoint = checkpoint.with_dtype(model::WeightDtype::F32);
-        let model = DeviceModel::load(&Device::emulated(), checkpoint).expect("it loads");
-        let attention = model.info().attention;
-        let sizes = DeviceConfig {
-            page_size: 16,
-            rows: 256,
-            positions: 256,
-            sequences: 8,
-            kv: KvMemory::Bytes(128 * 16 * model.kv_bytes_per_position() as u64),
-        };
-        let mut executor = DeviceExecutor::new(model, sizes).expect("it fits");
-        let samples = &samples[..2];
-        let together = run(&mut executor, requests(samples, &ends, attention));
-        for (index, (sample, outcome)) in samples.iter().zip(&together).enumerate() {
-            let what = format!("{}, sample {index}", folder.display());
-            assert_eq!(outcome.tokens, sample.text(&ends), "{what}");
-        }
-        let alone = run(&mut executor, requests(&samples[..1], &ends, attention));
-        assert_eq!(alone[0].tokens, together[0].tokens, "{}", folder.display());
-    }
-}
-
 /// Under a grammar every text follows it, to its end, and is the same alone and beside others.
 #[test]
 fn a_canvas_follows_a_grammar() {

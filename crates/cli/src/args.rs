@@ -396,9 +396,9 @@ pub struct InspectArgs {
 /// The time of a step on a GPU.
 #[derive(Clone, Debug, Args)]
 pub struct StepsArgs {
-    /// Print what each kernel of a step moves and computes on a GPU, and an estimate of its time, in
-    /// bf16 and int8. On a machine with a CUDA device the step runs with random weights, and measured
-    /// times stand beside the estimates; not with `--device cpu`.
+    /// Print the time to read the weights, keys and values of a step once, in bf16 and int8. On a machine
+    /// with a CUDA device the step runs with random weights, and its measured time stands beside; not
+    /// with `--device cpu`.
     #[arg(long)]
     pub steps: bool,
     /// Sizes of the model: demo, llada-300m or llada-8b.

@@ -1,7 +1,6 @@
 //! The device that computes: the CPU or a CUDA device.
 
 mod fit;
-mod measured;
 pub mod selftest;
 pub mod steps;
 

@@ -90,7 +90,7 @@ struct Split {
     // [pages, g, p, c].
     void* keys;
     void* values;
-    uint32_t heads, groups, c, half, page, normed;
+    uint32_t heads, groups, c, page, half, normed;
     float eps;
 };
 

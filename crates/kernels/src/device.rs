@@ -2,7 +2,6 @@
 //!
 //! The kernels are CUDA C++ (`cuda/` in this crate), compiled with the feature `cuda`. The driver's
 //! library is opened at run time, so that the same binary starts on a machine without a driver. The
-//! feature `emulation` compiles the same sources for the host, to test their arithmetic on a CPU. The
 //! kernels ran on an H200.
 //!
 //! As in the whole crate, a row's result never depends on the other rows of the batch. Matrix
@@ -15,52 +14,40 @@
 //! The launches of a step depend only on the batch's shape; they can be captured once and launched as
 //! one graph ([`Graph`]).
 
-mod args;
+#[expect(missing_docs, reason = "fields are those of the structures in `cuda/`")]
+pub mod args;
 mod array;
 mod attention;
 mod batch;
 mod canvas;
-mod cost;
 mod counting;
 #[cfg(feature = "cuda")]
 mod cuda;
-#[cfg(feature = "emulation")]
-mod emulation;
 mod experts;
 mod filters;
 mod launch;
 mod matrix;
-#[cfg(feature = "emulation")]
-mod observe;
-mod planning;
 mod rows;
 mod score;
 mod scratch;
 mod selftest;
-mod times;
 mod timing;
 
 pub use array::{Array, Buffer, Precision};
 pub use attention::{AttentionScratch, AttentionSizes, DevicePool, PoolLayer, PoolSizes};
 pub use batch::{BatchArrays, BatchLimits, BatchShape, BatchSizes, CanvasRows, DeviceBatch};
 pub use canvas::{Means, SoftHead, clear_rows, norm_add, norm_denoised, scale_rows};
-pub use cost::{LaunchCost, Moved, SECTOR};
 pub use experts::{DeviceExperts, ExpertScratch, ExpertSizes};
 pub use launch::{
-    DeviceLimits, Division, Estimate, MatrixFormat, ProductLaunch, ProductSizes, ProductTile,
-    Roofline, segment,
+    DeviceLimits, Division, MatrixFormat, ProductLaunch, ProductSizes, ProductTile, Roofline,
+    segment,
 };
-pub use matrix::{DeviceMatrix, MatrixSizes};
-#[cfg(feature = "emulation")]
-pub use observe::{Accesses, Observation, Observations, Traffic};
-pub use planning::Launches;
+pub use matrix::{DeviceMatrix, MatrixSizes, Store};
 pub use rows::{DeviceRope, HeadTransform, RowNorm, RowSet, copy_pages, embed, norm, split};
 pub use score::{DeviceScores, ScoredRows, ScoringHead};
-pub use selftest::{Check, SelftestSizes, selftest};
-pub use times::{GAP, floor};
-pub use timing::LaunchTime;
+pub use selftest::{Check, selftest};
+pub use timing::{LaunchTime, Marks};
 
-use cost::Formula;
 use scratch::Scratch;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -84,48 +71,39 @@ fn refuse<T>(what: impl Into<String>) -> Result<T> {
     Err(DeviceError(what.into()))
 }
 
-/// How the emulation sums the products of a tensor core; `Sums` of `cuda/sums.h`. The models are those
-/// of MMA-Sim (PyPI's `mmasim`).
-#[cfg(feature = "emulation")]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TensorSums {
-    /// Compute capability 8.x: fused sums of eight products, 24 fraction bits, truncated.
-    Ampere = 0,
-    /// Compute capability 9.0: fused sums of sixteen products, 25 fraction bits, truncated.
-    #[default]
-    Hopper = 1,
-    /// Exact sums, rounded once.
-    Exact = 2,
-}
-
 /// A kernel with its threads and bytes of dynamic shared memory per block.
-#[derive(Clone, Copy, Debug)]
-struct Kernel {
-    name: &'static str,
-    threads: u32,
-    shared: u32,
-    /// What its launches have to move and to compute.
-    formula: Formula,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// The name in the module.
+    pub name: &'static str,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory of a block.
+    pub shared: u32,
+    /// Whether warpgroups multiply, which devices of compute capability 9.0 can.
+    pub warpgroups: bool,
 }
 
 impl Kernel {
     /// Whether a device has what the kernel needs.
-    fn runs_on(&self, limits: DeviceLimits) -> bool {
-        self.shared as usize <= limits.shared && (!self.formula.has_groups() || limits.warpgroups)
+    #[must_use]
+    pub fn runs_on(&self, limits: DeviceLimits) -> bool {
+        self.shared as usize <= limits.shared && (!self.warpgroups || limits.warpgroups)
     }
 }
 
-const fn kernel(name: &'static str, threads: u32, shared: u32, formula: Formula) -> Kernel {
+/// A kernel without products of warpgroups.
+const fn kernel(name: &'static str, threads: u32, shared: u32) -> Kernel {
     Kernel {
         name,
         threads,
         shared,
-        formula,
+        warpgroups: false,
     }
 }
 
 /// Every kernel.
-fn all_kernels() -> impl Iterator<Item = &'static Kernel> {
+pub fn kernels() -> impl Iterator<Item = &'static Kernel> {
     let all = [
         attention::KERNELS,
         canvas::KERNELS,
@@ -138,35 +116,22 @@ fn all_kernels() -> impl Iterator<Item = &'static Kernel> {
     all.into_iter().flatten()
 }
 
-/// Every kernel: its name, the threads of a block and their dynamic shared memory in bytes.
-pub fn kernels() -> impl Iterator<Item = (&'static str, u32, u32)> {
-    all_kernels().map(|kernel| (kernel.name, kernel.threads, kernel.shared))
-}
-
-/// A launch of a kernel by its name, for a driver over the emulation.
-#[cfg(feature = "emulation")]
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug)]
-pub struct NamedLaunch {
-    pub name: &'static str,
-    /// Blocks.
-    pub grid: [u32; 3],
-    /// Threads of a block.
-    pub threads: u32,
-    /// Bytes of dynamic shared memory of a block.
-    pub shared: u32,
-}
-
-/// Runs kernels and allocates memory: a GPU's driver, or the emulation.
-trait Driver: Send + Sync {
+/// Runs kernels and allocates memory: a GPU's driver, or one that emulates, observes or only counts.
+/// Work runs in the order of the calls. Addresses are what [`Self::allocate`] returned, or lie within
+/// such an allocation.
+pub trait Driver: Send + Sync {
+    /// The device's name.
     fn name(&self) -> &str;
     /// Free and total bytes.
+    ///
+    /// # Errors
+    /// If the device fails.
     fn memory(&self) -> Result<(u64, u64)>;
     /// What the device offers to launches.
     fn limits(&self) -> DeviceLimits {
         DeviceLimits::default()
     }
-    /// Whether it only counts allocations.
+    /// Whether it stores no numbers: it counts allocations, or lists launches.
     fn is_counting(&self) -> bool {
         false
     }
@@ -175,35 +140,67 @@ trait Driver: Send + Sync {
         None
     }
     /// Allocates zeroed memory, aligned for every kernel.
+    ///
+    /// # Errors
+    /// If the device is out of memory.
     fn allocate(&self, bytes: usize) -> Result<u64>;
-    fn free(&self, at: u64);
-    fn fill(&self, at: u64, byte: u8, bytes: usize) -> Result<()>;
+    /// Frees an allocation after all earlier work.
+    fn free(&self, address: u64);
+    /// Sets `bytes` bytes from `address` on to `byte`.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<()>;
     /// Copies in stream order; `from` may be freed when it returns.
+    ///
+    /// # Errors
+    /// If the device fails.
     fn upload(&self, to: u64, from: &[u8]) -> Result<()>;
     /// Waits for all earlier work, then copies.
+    ///
+    /// # Errors
+    /// If the device fails, or an earlier launch did.
     fn download(&self, to: &mut [u8], from: u64) -> Result<()>;
     /// Runs a kernel over `grid` blocks.
+    ///
+    /// # Errors
+    /// If there is no such kernel, or the device fails.
     ///
     /// # Safety
     /// `args` is the kernel's argument, and what it points to is as large as the kernel assumes.
     unsafe fn launch(&self, kernel: Kernel, grid: [u32; 3], args: &[u8]) -> Result<()>;
     /// Starts to capture this thread's launches instead of running them.
+    ///
+    /// # Errors
+    /// If the device captures nothing, or a capture is in progress.
     fn begin_capture(&self) -> Result<()>;
     /// Ends the capture and returns the captured launches.
+    ///
+    /// # Errors
+    /// If the capture failed.
     fn end_capture(&self) -> Result<Box<dyn Captured>>;
     /// Copies within the device's memory, in stream order.
+    ///
+    /// # Errors
+    /// If the device fails or cannot.
     fn copy(&self, _to: u64, _from: u64, _bytes: usize) -> Result<()> {
         refuse("this device copies nothing")
     }
     /// A clock of this device's work.
-    fn marks(&self) -> Result<Box<dyn timing::Marks>> {
+    ///
+    /// # Errors
+    /// If it has none.
+    fn marks(&self) -> Result<Box<dyn Marks>> {
         refuse("this device has no clock")
     }
 }
 
 /// Captured launches.
-trait Captured: Send {
+pub trait Captured: Send {
     /// Runs the launches in order.
+    ///
+    /// # Errors
+    /// If the device fails.
     ///
     /// # Safety
     /// The memory that their arguments point to is still allocated.
@@ -217,7 +214,6 @@ pub struct Device {
     /// Number of allocations and frees so far.
     changes: Arc<AtomicU64>,
     scratch: Arc<Mutex<Weak<Scratch>>>,
-    timing: Arc<Mutex<Option<timing::Timing>>>,
 }
 
 /// Captured launches that run as one, on the current contents of the memory they refer to.
@@ -264,41 +260,6 @@ impl Device {
         refuse("this build has no CUDA support (feature `cuda`)")
     }
 
-    /// A device that runs every kernel on the calling thread, for tests only.
-    #[cfg(feature = "emulation")]
-    #[must_use]
-    pub fn emulated() -> Self {
-        Self::emulated_with(1 << 40)
-    }
-
-    /// As [`Self::emulated`], with `bytes` bytes of memory.
-    #[cfg(feature = "emulation")]
-    #[must_use]
-    pub fn emulated_with(bytes: u64) -> Self {
-        Self::new(emulation::Emulation::new(
-            bytes,
-            TensorSums::default(),
-            None,
-        ))
-    }
-
-    /// As [`Self::emulated`], with the sums of these tensor cores.
-    #[cfg(feature = "emulation")]
-    #[must_use]
-    pub fn emulated_as(sums: TensorSums) -> Self {
-        Self::new(emulation::Emulation::new(1 << 40, sums, None))
-    }
-
-    /// As [`Self::emulated`]; what every launch does with memory is recorded.
-    #[cfg(feature = "emulation")]
-    #[must_use]
-    pub fn observed() -> (Self, Observations) {
-        let observations = Observations::default();
-        let sums = TensorSums::default();
-        let driver = emulation::Emulation::new(1 << 40, sums, Some(observations.clone()));
-        (Self::new(driver), observations)
-    }
-
     /// A device that counts its allocations and computes nothing: numbers are not stored, and results
     /// are zero. For estimates of memory.
     #[must_use]
@@ -306,28 +267,26 @@ impl Device {
         Self::new(counting::Count::default())
     }
 
-    /// A device that computes nothing and lists the launches of a device with these limits. As for
-    /// [`Self::counting`], numbers are not stored.
-    #[must_use]
-    pub fn planning(limits: DeviceLimits) -> (Self, Launches) {
-        let launches = Launches::default();
-        let driver = planning::Planning::new(launches.clone(), limits);
-        (Self::new(driver), launches)
-    }
-
-    /// Whether it stores no numbers: [`Self::counting`], [`Self::planning`].
+    /// Whether it stores no numbers, as [`Self::counting`].
     #[must_use]
     pub fn is_counting(&self) -> bool {
         self.driver.is_counting()
     }
 
-    fn new(driver: impl Driver + 'static) -> Self {
+    /// A device with this driver.
+    #[must_use]
+    pub fn new(driver: impl Driver + 'static) -> Self {
         Self {
             driver: Arc::new(driver),
             changes: Arc::default(),
             scratch: Arc::default(),
-            timing: Arc::default(),
         }
+    }
+
+    /// The driver, for one that wraps it.
+    #[must_use]
+    pub fn driver(&self) -> Arc<dyn Driver> {
+        self.driver.clone()
     }
 
     /// The device's name.
@@ -399,35 +358,6 @@ impl Device {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Launches a kernel by its name, for a driver over the emulation.
-    ///
-    /// # Errors
-    /// If there is no such kernel.
-    ///
-    /// # Safety
-    /// `args` are the bytes of the kernel's argument, aligned to 8, and what it points to is as large as
-    /// the kernel assumes.
-    #[cfg(feature = "emulation")]
-    #[doc(hidden)]
-    pub unsafe fn launch_named(&self, launch: NamedLaunch, args: &[u8]) -> Result<()> {
-        let NamedLaunch {
-            name,
-            grid,
-            threads,
-            shared,
-        } = launch;
-        let Some(known) = all_kernels().find(|kernel| kernel.name == name) else {
-            return refuse(format!("no kernel {name}"));
-        };
-        let kernel = Kernel {
-            threads,
-            shared,
-            ..*known
-        };
-        // SAFETY: by the caller's promise.
-        unsafe { self.driver.launch(kernel, grid, args) }
-    }
-
     /// Launches a kernel unless the grid is empty.
     ///
     /// # Safety
@@ -441,8 +371,7 @@ impl Device {
         // caller's promise.
         unsafe {
             let bytes = std::slice::from_raw_parts(std::ptr::from_ref(args).cast(), size_of::<A>());
-            self.driver.launch(kernel, grid, bytes)?;
+            self.driver.launch(kernel, grid, bytes)
         }
-        self.launched(kernel.name)
     }
 }

@@ -37,6 +37,7 @@ pub use backend::{
 pub use blocks::{BlockRows, BlockType};
 pub use cache::{CopyPages, KvDtype, KvSizes, Pool, WriteRows};
 pub use gather::AddRows;
+pub use gemm::row_to_bytes;
 pub use linear::{Epilogue, Linear, Matrix};
 pub use norm::{HeadNorm, rms_norm};
 pub use parallel::Team;

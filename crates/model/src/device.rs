@@ -12,7 +12,7 @@ mod steps;
 
 pub use memory::{DeviceConfig, DeviceMemory, KvMemory};
 pub use model::DeviceModel;
-pub use steps::{StepLoad, StepTimes};
+pub use steps::StepLoad;
 
 use crate::arch::Work;
 use crate::inputs::{InputBounds, Inputs};

@@ -86,6 +86,14 @@ impl Geometry {
         ]
     }
 
+    /// Bytes that a step reads at least: the multiplied weights of `weight` bytes each, and keys and values
+    /// of `positions` positions in bf16.
+    #[must_use]
+    pub fn read_bytes(&self, weight: usize, positions: u64) -> u64 {
+        let weights = self.operations() / 2.0 * weight as f64;
+        weights as u64 + positions * (2 * self.layers * self.width * 2) as u64
+    }
+
     /// Floating-point operations of the matrix products of one row, including the LM head.
     #[must_use]
     pub fn operations(&self) -> f64 {
@@ -113,6 +121,8 @@ mod tests {
         let of_layer: usize = geometry.matrices().iter().map(|(n, k)| n * k).sum();
         let head = info.vocab_size * info.width;
         assert_eq!(info.layers * of_layer + head, info.parameters - others);
+        let kv = 10 * 2 * 6 * 192 * 2;
+        assert_eq!(geometry.read_bytes(2, 10), 2 * multiplied as u64 + kv);
         assert!(Geometry::named("tiny").is_none());
     }
 }

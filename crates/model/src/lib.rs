@@ -30,8 +30,8 @@ mod weights;
 
 pub use arch::Family;
 pub use checkpoint::{Checkpoint, Survey};
+pub use device::StepLoad;
 pub use device::{DeviceConfig, DeviceExecutor, DeviceMemory, DeviceModel, KvMemory};
-pub use device::{StepLoad, StepTimes};
 pub use error::{ForwardError, LoadError, one_line};
 pub use executor::{ExecutorConfig, ModelExecutor};
 pub use files::Files;
@@ -41,8 +41,8 @@ pub use gguf::TokenizerJson;
 pub use info::{CanvasInfo, ExpertInfo, ModelInfo};
 pub use kernels::Accelerator;
 pub use kernels::device::{
-    Check, Device, DeviceLimits, Division, GAP, LaunchCost, LaunchTime, MatrixFormat,
-    ProductLaunch, ProductSizes, Roofline, SelftestSizes, floor as step_floor,
+    Check, Device, DeviceLimits, Division, LaunchTime, MatrixFormat, ProductLaunch, ProductSizes,
+    Roofline,
 };
 pub use kernels::{Candle, Cpu, Host, KvDtype, TileSupport, WeightDtype};
 pub use kernels::{Profile, Stage};

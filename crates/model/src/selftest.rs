@@ -6,7 +6,7 @@ mod networks;
 use crate::{DeviceConfig, DeviceExecutor, DeviceModel, ExecutorConfig, KvMemory};
 use crate::{LoadError, Model, ModelExecutor, WeightDtype};
 use kernels::Candle;
-use kernels::device::{self, Check, Device, SelftestSizes};
+use kernels::device::{self, Check, Device};
 use networks::Network;
 use step::{Batch, BatchOutput, Candidate, Executor, Sampling};
 
@@ -78,13 +78,11 @@ pub fn selftest_on_cpu(rows: u32, tell: &mut dyn FnMut(Check)) {
     compared("CPU", (&Format::ALL, rows), tested, tell);
 }
 
-/// Compares every kernel on a device with the processor's, in f32, bf16 and int8, with batches of up to
-/// `size.rows` rows, and with matrices of LLaDA-8B's size up to `size.columns`, then whole models
-/// ([`selftest_of_models`]). Gives each check to `tell` when it is made; what fails is a check that does
-/// not hold.
-pub fn selftest(device: &Device, size: SelftestSizes, tell: &mut dyn FnMut(Check)) {
-    device::selftest(device, size, tell);
-    let rows = u32::try_from(size.rows).unwrap_or(u32::MAX);
+/// Compares products of matrices of LLaDA-8B's sizes, of at most `columns` columns, on a device with the
+/// processor's, then whole models ([`selftest_of_models`]). Gives each check to `tell` when it is made; a
+/// failure is a check that does not hold.
+pub fn selftest(device: &Device, rows: u32, columns: usize, tell: &mut dyn FnMut(Check)) {
+    device::selftest(device, columns, tell);
     selftest_of_models(device, rows, tell);
 }
 

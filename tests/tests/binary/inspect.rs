@@ -287,105 +287,26 @@ fn the_memory_of_a_model_is_known_before_its_download() {
     assert_eq!(absent.status.code(), Some(66), "{}", stderr(&absent));
 }
 
-/// The lines of the table of steps by their words: dtype, rows, slots, launches, floor, estimate, ratio.
-fn steps(text: &str) -> Vec<Vec<String>> {
-    let lines = text.lines().map(|line| {
-        let words = line.split_whitespace().map(str::to_owned);
-        words.collect::<Vec<_>>()
-    });
-    let of = |words: &Vec<String>| words.len() == 7 && ["bf16", "int8"].contains(&&*words[0]);
-    lines.filter(of).collect()
-}
-
-fn number(word: &str) -> f64 {
-    word.parse()
-        .unwrap_or_else(|error| panic!("{word:?}: {error}"))
-}
-
-/// The estimated times of LLaDA-8B's steps: bounds on their ratio to the floor, and the same figures as
-/// in the document.
+/// The floors of LLaDA-8B's steps: 7.5e9 multiplied weights and K/V of 512 KiB a position at 4.2 TB/s.
 #[test]
-fn steps_of_llada_8b_are_near_their_floor() {
-    let rows = ["--rows", "64,256"];
+fn the_floor_of_a_step_is_one_read_of_weights_and_context() {
     let output = run(&[
-        &["inspect", "device", "--steps", "--device", "cpu"],
-        &rows[..],
-    ]
-    .concat());
+        "inspect", "device", "--steps", "--device", "cpu", "--rows", "64,256",
+    ]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = stdout(&output);
-    assert!(text.contains("A model, nothing was measured"), "{text}");
-    assert!(!text.contains("not counted"), "{text}");
-    let found = steps(&text);
-    let bounds = [("bf16", [1.45, 2.05]), ("int8", [2.35, 2.05])];
-    let rows = ["64", "256"];
-    let want = bounds
-        .iter()
-        .flat_map(|(dtype, most)| rows.iter().zip(most).map(move |of| (*dtype, of)));
-    assert_eq!(found.len(), 4, "{text}");
-    for (words, (dtype, (rows, most))) in found.iter().zip(want) {
-        assert_eq!(words[..3], [dtype, rows, "1024"]);
-        // Nine in each of 32 layers; the embedding, the last norm, the head and its reduction.
-        assert_eq!(words[3], "292", "{text}");
-        let [floor, estimate, ratio] = [4, 5, 6].map(|at| number(&words[at]));
-        assert!(
-            floor > 0.0 && (estimate / floor - ratio).abs() < 0.01,
-            "{words:?}"
-        );
-        assert!(ratio > 1.0 && ratio <= *most, "{words:?}: at most {most}");
-    }
-    let path = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../crates/kernels/cuda/README.md"
-    );
-    let document = std::fs::read_to_string(path).unwrap();
-    for words in found {
-        let [floor, estimate, ratio] = [4, 5, 6].map(|at| number(&words[at]));
-        let row = format!(
-            "| {} | {} | {floor:.1} | {estimate:.1} | {ratio:.2} |",
-            words[0], words[1]
-        );
-        assert!(document.contains(&row), "{path}: expected\n{row}\n{text}");
-    }
-}
-
-/// The kernels of a step add up to it.
-#[test]
-fn the_kernels_of_a_step_are_listed() {
-    let arguments = ["--geometry", "demo", "--rows", "40", "--slots", "64,600"];
-    let output = run(&[
-        &["inspect", "device", "--steps", "--device", "cpu"],
-        &arguments[..],
-    ]
-    .concat());
-    let text = stdout(&output);
-    assert_eq!(steps(&text).len(), 4, "{text}");
-    for title in ["bf16, 40 rows, 64 slots", "int8, 40 rows, 600 slots"] {
-        let mut lines = text.lines().skip_while(|line| *line != title).skip(2);
-        let kernels: Vec<Vec<&str>> = lines
-            .by_ref()
-            .take_while(|line| !line.is_empty())
-            .map(|line| line.split_whitespace().collect())
-            .collect();
-        let words: Vec<&str> = title
-            .split([' ', ','])
-            .filter(|word| !word.is_empty())
-            .collect();
-        let step = steps(&text)
-            .into_iter()
-            .find(|step| step[..3] == [words[0], words[1], words[3]])
-            .unwrap();
-        let launches: f64 = kernels.iter().map(|words| number(words[1])).sum();
-        assert_eq!(launches, number(&step[3]), "{text}");
-        let ms: f64 = kernels.iter().map(|words| number(words[6])).sum();
-        assert!(
-            (ms - number(&step[5])).abs() < 1e-3 * kernels.len() as f64,
-            "{text}"
-        );
-        let product = format!("gemm_{}_", words[0]);
-        let is_product = |words: &Vec<&str>| words[0].starts_with(&product);
-        assert!(kernels.iter().any(is_product), "{text}");
-    }
+    assert!(text.contains("Nothing was measured"), "{text}");
+    let lines = text.lines().map(|line| line.split_whitespace().collect());
+    let steps: Vec<Vec<&str>> = lines
+        .filter(|words: &Vec<&str>| words.len() == 4 && ["bf16", "int8"].contains(&words[0]))
+        .collect();
+    let want = [
+        ["bf16", "64", "1024", "3.828"],
+        ["bf16", "256", "1024", "4.596"],
+        ["int8", "64", "1024", "2.042"],
+        ["int8", "256", "1024", "2.809"],
+    ];
+    assert_eq!(steps, want, "{text}");
 }
 
 #[test]

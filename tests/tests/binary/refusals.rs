@@ -246,7 +246,7 @@ fn a_decoder_that_the_weights_do_not_support() {
     }
 }
 
-/// The binary of the tests has no CUDA; `crates/kernels/cuda/without-device` tests one that has.
+/// The binary of the tests has no CUDA; `tests/lab/cuda/without-device` tests one that has.
 #[test]
 fn a_missing_device() {
     let output = run(&["serve", "--listen", "127.0.0.1:0", "--device", "cuda"]);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use asynclane_tests::process::{binary, command};
+use asynclane_tests::process::command;
 
 pub struct Fake {
     folder: PathBuf,
@@ -16,14 +16,7 @@ impl Fake {
             std::env::temp_dir().join(format!("fake-driver-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
-        let library = binary()
-            .with_file_name("examples")
-            .join("libfake_driver.so");
-        assert!(
-            library.exists(),
-            "{}: cuda/check builds it",
-            library.display()
-        );
+        let library = std::env::var_os("FAKE_DRIVER").expect("tests/lab/cuda/check names it");
         std::os::unix::fs::symlink(library, folder.join("libcuda.so.1")).unwrap();
         let fake = Self { folder };
         fake.plan(plan);

@@ -1,7 +1,7 @@
-//! The binary with the feature `cuda` on the fake driver of `crates/kernels/examples/fake_driver`.
+//! The binary with the feature `cuda` on the fake driver of `tests/lab/cuda/examples/fake_driver`.
 //!
-//! `crates/kernels/cuda/check` builds both and runs these tests; `SERVER_BINARY` names the binary. The
-//! driver is beside it.
+//! `tests/lab/cuda/check` builds both and runs these tests; `SERVER_BINARY` names the binary and
+//! `FAKE_DRIVER` the driver.
 
 mod fake;
 

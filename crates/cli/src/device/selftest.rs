@@ -7,7 +7,7 @@ use anyhow::Result;
 use demo::EXAMPLES;
 use engine::decoding::DecodingSpec;
 use engine::{Event, Handle, Request};
-use model::{Check, Device, SelftestSizes};
+use model::{Check, Device};
 use text::Tokenizer;
 
 use crate::config::{BackendChoice, Config, DeviceChoice, Text};
@@ -25,7 +25,7 @@ const TOKENS: u32 = 64;
 /// One decoder of each kind of schedule and cache.
 const DECODERS: [&str; 4] = ["asynclane", "balanced", "fast_dllm_dual", "vanilla"];
 
-/// The whole matrices of the large shapes.
+/// Columns of the large products: the whole matrices.
 const COLUMNS: usize = usize::MAX;
 
 /// Compares this machine's processor with candle, and its CUDA device, if it has one, with both.
@@ -45,11 +45,7 @@ pub fn run() -> Result<()> {
     told.texts((&candle, &cpu), DECODERS[1], CANDLE_TEXTS);
     match Device::open() {
         Ok(device) => {
-            let size = SelftestSizes {
-                rows: ROWS as usize,
-                columns: COLUMNS,
-            };
-            model::selftest(&device, size, &mut |check| told.add(check));
+            model::selftest(&device, ROWS, COLUMNS, &mut |check| told.add(check));
             let gpu = demo(DeviceChoice::Cuda, BackendChoice::Cpu);
             let gpu = told.runner("demo model, device", gpu);
             for decoder in DECODERS {

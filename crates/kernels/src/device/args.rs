@@ -3,289 +3,319 @@
 
 /// `embed_*`.
 #[repr(C)]
-pub(super) struct Embed {
-    pub(super) table: u64,
-    pub(super) tokens: u64,
-    pub(super) out: u64,
-    pub(super) d: u32,
-    pub(super) pad: u32,
+pub struct Embed {
+    pub table: u64,
+    pub tokens: u64,
+    pub out: u64,
+    pub d: u32,
+    pub pad: u32,
 }
 
 /// `norm_*`.
 #[repr(C)]
-pub(super) struct Norm {
-    pub(super) x: u64,
-    pub(super) weight: u64,
-    pub(super) gather: u64,
-    pub(super) out: u64,
-    pub(super) d: u32,
-    pub(super) stride: u32,
-    pub(super) eps: f32,
-    pub(super) pad: u32,
+pub struct Norm {
+    pub x: u64,
+    pub weight: u64,
+    pub gather: u64,
+    pub out: u64,
+    pub d: u32,
+    pub stride: u32,
+    pub eps: f32,
+    pub pad: u32,
+}
+
+/// Keys and values of a layer.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct KeysValues {
+    pub keys: u64,
+    pub values: u64,
+}
+
+/// The heads of a layer, and the slots of a page.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Heads {
+    pub heads: u32,
+    pub groups: u32,
+    pub c: u32,
+    pub page: u32,
 }
 
 /// `split_*`.
 #[repr(C)]
-pub(super) struct Split {
-    pub(super) qkv: u64,
-    pub(super) head_norms: u64,
-    pub(super) angles: u64,
-    pub(super) positions: u64,
-    pub(super) slots: u64,
-    pub(super) q: u64,
-    pub(super) keys: u64,
-    pub(super) values: u64,
-    pub(super) heads: u32,
-    pub(super) groups: u32,
-    pub(super) c: u32,
-    pub(super) half: u32,
-    pub(super) page: u32,
-    pub(super) normed: u32,
-    pub(super) eps: f32,
-    pub(super) pad: u32,
+pub struct Split {
+    pub qkv: u64,
+    pub head_norms: u64,
+    pub angles: u64,
+    pub positions: u64,
+    pub slots: u64,
+    pub q: u64,
+    pub layer: KeysValues,
+    pub heads: Heads,
+    pub half: u32,
+    pub normed: u32,
+    pub eps: f32,
+    pub pad: u32,
 }
 
 /// `copy_pages`.
 #[repr(C)]
-pub(super) struct CopyPages {
-    pub(super) pool: u64,
-    pub(super) copies: u64,
-    pub(super) count: u32,
-    pub(super) pages: u32,
-    pub(super) words: u32,
-    pub(super) pad: u32,
+pub struct CopyPages {
+    pub pool: u64,
+    pub copies: u64,
+    pub count: u32,
+    pub pages: u32,
+    pub words: u32,
+    pub pad: u32,
 }
 
 /// The operands of a matrix product.
 #[repr(C)]
-pub(super) struct Operands {
-    pub(super) x: u64,
-    pub(super) w: u64,
-    pub(super) scales: u64,
-    pub(super) rows: u32,
-    pub(super) n: u32,
-    pub(super) k: u32,
-    pub(super) segment: u32,
+pub struct Operands {
+    pub x: u64,
+    pub w: u64,
+    pub scales: u64,
+    pub rows: u32,
+    pub n: u32,
+    pub k: u32,
+    pub segment: u32,
 }
 
 /// How the tiles of a product are divided among blocks.
 #[repr(C)]
-pub(super) struct Share {
-    pub(super) partials: u64,
-    pub(super) ended: u64,
-    pub(super) tall: u32,
-    pub(super) whole: u32,
-    pub(super) pieces: u32,
-    pub(super) lead: u32,
+pub struct Share {
+    pub partials: u64,
+    pub ended: u64,
+    pub tall: u32,
+    pub whole: u32,
+    pub pieces: u32,
+    pub lead: u32,
 }
 
 /// `gemm_*`.
 #[repr(C)]
-pub(super) struct Gemm {
-    pub(super) of: Operands,
-    pub(super) share: Share,
-    pub(super) bias: u64,
-    pub(super) out: u64,
-    pub(super) stride: u32,
-    pub(super) finish: u32,
+pub struct Gemm {
+    pub of: Operands,
+    pub share: Share,
+    pub bias: u64,
+    pub out: u64,
+    pub stride: u32,
+    pub finish: u32,
+}
+
+/// Results of the parts of contexts, and their sums.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Partial {
+    pub results: u64,
+    pub sums: u64,
+}
+
+/// The tiles of a batch, and what their rows see.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct TileList {
+    pub tiles: u64,
+    pub pages: u64,
+    pub reaches: u64,
+    pub visible: u64,
+}
+
+/// Parts of a context, and slots of a part.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Parts {
+    pub count: u32,
+    pub span: u32,
 }
 
 /// `attend_*`.
+#[derive(Clone, Copy)]
 #[repr(C)]
-pub(super) struct Attend {
-    pub(super) q: u64,
-    pub(super) keys: u64,
-    pub(super) values: u64,
-    pub(super) partial: u64,
-    pub(super) sums: u64,
-    pub(super) tiles: u64,
-    pub(super) pages: u64,
-    pub(super) reaches: u64,
-    pub(super) visible: u64,
-    pub(super) heads: u32,
-    pub(super) groups: u32,
-    pub(super) c: u32,
-    pub(super) page: u32,
-    pub(super) parts: u32,
-    pub(super) span: u32,
-    pub(super) scale: f32,
-    pub(super) stride: u32,
-    pub(super) out: u64,
+pub struct Attend {
+    pub q: u64,
+    pub layer: KeysValues,
+    pub partial: Partial,
+    pub rows: TileList,
+    pub heads: Heads,
+    pub parts: Parts,
+    pub scale: f32,
+    pub stride: u32,
+    pub out: u64,
 }
 
 /// `combine_*`.
 #[repr(C)]
-pub(super) struct Combine {
-    pub(super) partial: u64,
-    pub(super) sums: u64,
-    pub(super) reaches: u64,
-    pub(super) out: u64,
-    pub(super) tiles: u64,
-    pub(super) count: u32,
-    pub(super) rows: u32,
-    pub(super) heads: u32,
-    pub(super) c: u32,
-    pub(super) parts: u32,
-    pub(super) span: u32,
-    pub(super) stride: u32,
-    pub(super) pad: u32,
+pub struct Combine {
+    pub partial: Partial,
+    pub reaches: u64,
+    pub out: u64,
+    pub tiles: u64,
+    pub count: u32,
+    pub rows: u32,
+    pub heads: u32,
+    pub c: u32,
+    pub parts: Parts,
+    pub stride: u32,
+    pub pad: u32,
 }
 
 /// `head_*`.
 #[repr(C)]
-pub(super) struct Head {
-    pub(super) of: Operands,
-    pub(super) bias: u64,
-    pub(super) rows: u64,
-    pub(super) words: u64,
-    pub(super) partials: u64,
-    pub(super) present: u64,
-    pub(super) logits: u64,
-    pub(super) plain: u64,
-    pub(super) mask: u32,
-    pub(super) count: u32,
-    pub(super) cap: f32,
-    pub(super) pad: u32,
+pub struct Head {
+    pub of: Operands,
+    pub bias: u64,
+    pub rows: u64,
+    pub words: u64,
+    pub partials: u64,
+    pub present: u64,
+    pub logits: u64,
+    pub plain: u64,
+    pub mask: u32,
+    pub count: u32,
+    pub cap: f32,
+    pub pad: u32,
 }
 
 /// `fold_partials`.
 #[repr(C)]
-pub(super) struct Fold {
-    pub(super) partials: u64,
-    pub(super) present: u64,
-    pub(super) rows: u64,
-    pub(super) out: u64,
-    pub(super) count: u32,
-    pub(super) columns: u32,
-    pub(super) vocab: u32,
-    pub(super) pad: u32,
+pub struct Fold {
+    pub partials: u64,
+    pub present: u64,
+    pub rows: u64,
+    pub out: u64,
+    pub count: u32,
+    pub columns: u32,
+    pub vocab: u32,
+    pub pad: u32,
 }
 
 /// `filter_rows`.
 #[repr(C)]
-pub(super) struct Filters {
-    pub(super) logits: u64,
-    pub(super) rows: u64,
-    pub(super) out: u64,
-    pub(super) tops: u64,
-    pub(super) vocab: u32,
-    pub(super) mask: u32,
-    pub(super) digits: u32,
-    pub(super) pad: u32,
+pub struct Filters {
+    pub logits: u64,
+    pub rows: u64,
+    pub out: u64,
+    pub tops: u64,
+    pub vocab: u32,
+    pub mask: u32,
+    pub digits: u32,
+    pub pad: u32,
 }
 
 /// `route_*`.
 #[repr(C)]
-pub(super) struct Route {
-    pub(super) x: u64,
-    pub(super) gate: u64,
-    pub(super) logits: u64,
-    pub(super) rows: u32,
-    pub(super) experts: u32,
-    pub(super) k: u32,
-    pub(super) pad: u32,
+pub struct Route {
+    pub x: u64,
+    pub gate: u64,
+    pub logits: u64,
+    pub rows: u32,
+    pub experts: u32,
+    pub k: u32,
+    pub pad: u32,
 }
 
 /// `choose_experts`.
 #[repr(C)]
-pub(super) struct Choose {
-    pub(super) logits: u64,
-    pub(super) slots: u64,
-    pub(super) bias: u64,
-    pub(super) scales: u64,
-    pub(super) experts: u64,
-    pub(super) weights: u64,
-    pub(super) count: u32,
-    pub(super) chosen: u32,
-    pub(super) gating: u32,
-    pub(super) groups: u32,
-    pub(super) best: u32,
-    pub(super) scale: f32,
+pub struct Choose {
+    pub logits: u64,
+    pub slots: u64,
+    pub bias: u64,
+    pub scales: u64,
+    pub experts: u64,
+    pub weights: u64,
+    pub count: u32,
+    pub chosen: u32,
+    pub gating: u32,
+    pub groups: u32,
+    pub best: u32,
+    pub scale: f32,
 }
 
 /// `count_experts` and `group_rows`.
 #[repr(C)]
-pub(super) struct Group {
-    pub(super) experts: u64,
-    pub(super) counts: u64,
-    pub(super) pairs_at: u64,
-    pub(super) places: u64,
-    pub(super) tiles: u64,
-    pub(super) pairs: u32,
-    pub(super) count: u32,
-    pub(super) tile: u32,
-    pub(super) tile_count: u32,
+pub struct Group {
+    pub experts: u64,
+    pub counts: u64,
+    pub pairs_at: u64,
+    pub places: u64,
+    pub tiles: u64,
+    pub pairs: u32,
+    pub count: u32,
+    pub tile: u32,
+    pub tile_count: u32,
 }
 
 /// `gather_*`.
 #[repr(C)]
-pub(super) struct Gather {
-    pub(super) x: u64,
-    pub(super) pairs_at: u64,
-    pub(super) out: u64,
-    pub(super) chosen: u32,
-    pub(super) k: u32,
+pub struct Gather {
+    pub x: u64,
+    pub pairs_at: u64,
+    pub out: u64,
+    pub chosen: u32,
+    pub k: u32,
 }
 
 /// `gates_*`, `downs_*` and `experts_f32`.
 #[repr(C)]
-pub(super) struct Grouped {
-    pub(super) x: u64,
-    pub(super) matrices: u64,
-    pub(super) scales: u64,
-    pub(super) tiles: u64,
-    pub(super) out: u64,
-    pub(super) step: u32,
-    pub(super) n: u32,
-    pub(super) k: u32,
-    pub(super) stride: u32,
-    pub(super) segment: u32,
-    pub(super) finish: u32,
+pub struct Grouped {
+    pub x: u64,
+    pub matrices: u64,
+    pub scales: u64,
+    pub tiles: u64,
+    pub out: u64,
+    pub step: u32,
+    pub n: u32,
+    pub k: u32,
+    pub stride: u32,
+    pub segment: u32,
+    pub finish: u32,
 }
 
 /// `mix_experts`.
 #[repr(C)]
-pub(super) struct Mix {
-    pub(super) results: u64,
-    pub(super) experts: u64,
-    pub(super) places: u64,
-    pub(super) weights: u64,
-    pub(super) sum: u64,
-    pub(super) chosen: u32,
-    pub(super) d: u32,
+pub struct Mix {
+    pub results: u64,
+    pub experts: u64,
+    pub places: u64,
+    pub weights: u64,
+    pub sum: u64,
+    pub chosen: u32,
+    pub d: u32,
 }
 
 /// `norm_add`, `norm_denoised`, `scale_rows` and `clear_rows`.
 #[repr(C)]
-pub(super) struct Rowwise {
-    pub(super) x: u64,
-    pub(super) weight: u64,
-    pub(super) kinds: u64,
-    pub(super) out: u64,
-    pub(super) d: u32,
-    pub(super) eps: f32,
-    pub(super) encoded: f32,
-    pub(super) denoised: f32,
+pub struct Rowwise {
+    pub x: u64,
+    pub weight: u64,
+    pub kinds: u64,
+    pub out: u64,
+    pub d: u32,
+    pub eps: f32,
+    pub encoded: f32,
+    pub denoised: f32,
 }
 
 /// `read_means` and `keep_means`.
 #[repr(C)]
-pub(super) struct Means {
-    pub(super) kept: u64,
-    pub(super) slots: u64,
-    pub(super) kinds: u64,
-    pub(super) scored: u64,
-    pub(super) rows: u64,
-    pub(super) x: u64,
-    pub(super) d: u32,
-    pub(super) pad: u32,
+pub struct Means {
+    pub kept: u64,
+    pub slots: u64,
+    pub kinds: u64,
+    pub scored: u64,
+    pub rows: u64,
+    pub x: u64,
+    pub d: u32,
+    pub pad: u32,
 }
 
 /// `softmax_*`.
 #[repr(C)]
-pub(super) struct Softmax {
-    pub(super) logits: u64,
-    pub(super) out: u64,
-    pub(super) vocab: u32,
-    pub(super) stride: u32,
+pub struct Softmax {
+    pub logits: u64,
+    pub out: u64,
+    pub vocab: u32,
+    pub stride: u32,
 }

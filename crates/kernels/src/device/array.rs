@@ -155,7 +155,10 @@ impl Buffer {
     }
 
     /// The address of `bytes` bytes from `from` on.
-    pub(super) fn range(&self, from: usize, bytes: usize) -> Result<u64> {
+    ///
+    /// # Errors
+    /// If the range is out of bounds.
+    pub fn range(&self, from: usize, bytes: usize) -> Result<u64> {
         match from.checked_add(bytes) {
             Some(end) if end <= self.bytes => Ok(self.at + from as u64),
             _ => refuse(format!("{bytes} bytes from {from} on of {}", self.bytes)),

@@ -3,7 +3,7 @@
 use super::array::{Array, Buffer, Precision};
 use super::batch::{DeviceBatch, Section, TILE_WORDS};
 use super::rows::select;
-use super::{Device, Formula, Kernel, Result, args, kernel, refuse};
+use super::{Device, DeviceLimits, Kernel, Result, args, kernel, refuse};
 use crate::cache::KvSizes;
 use std::ops::Range;
 
@@ -11,15 +11,8 @@ use std::ops::Range;
 const PARTITION: usize = 512;
 /// Slots of a segment of a partition; `SEGMENT` of the kernels.
 const SEGMENT: usize = 128;
-/// If at most so many blocks had a partition each, they have a segment each, because so many keep only
-/// half of an H200's multiprocessors busy. Small in tests, so that their batches have blocks of both
-/// kinds.
-const FEW_BLOCKS: usize = if cfg!(test) { 4 } else { 64 };
 /// Queries of the largest tile: rows with the same page table times query heads of one key head.
 const QUERIES: usize = 64;
-/// Maximum bytes of partial results at a time, unless a single tile has more. Small in tests, so that
-/// their batches take several runs.
-const MOST_BYTES: usize = if cfg!(test) { 16 << 10 } else { 512 << 20 };
 /// Maximum head width.
 const WIDEST: usize = 512;
 /// Maximum head width of the kernels whose warps have whole queries.
@@ -39,7 +32,6 @@ const fn tile(name: &'static str, width: u32, queries: u32) -> Kernel {
         name,
         2 * queries,
         (queries + 4 * CHUNK) * width * 2 + 2 * CHUNK * 8,
-        Formula::Attend { width },
     )
 }
 
@@ -51,7 +43,6 @@ const fn wide(name: &'static str, width: u32) -> Kernel {
         name,
         128,
         (queries + 2 * WIDE_CHUNK) * width * 2 + queries * WIDE_CHUNK * 4,
-        Formula::AttendWide { width },
     )
 }
 
@@ -79,12 +70,12 @@ const ATTEND: [[Kernel; 3]; 3] = [
 const WIDE: [Kernel; 2] = [wide("attend_bf16_256", 256), wide("attend_bf16_512", 512)];
 /// By head width: up to [`NARROW`], and wider.
 const EXACT: [Kernel; 2] = [
-    kernel("attend_f32", 32, 0, Formula::AttendExact),
-    kernel("attend_f32_wide", 32, 0, Formula::AttendExact),
+    kernel("attend_f32", 32, 0),
+    kernel("attend_f32_wide", 32, 0),
 ];
 const COMBINE: [Kernel; 2] = [
-    kernel("combine_f32", 128, 0, Formula::Combine),
-    kernel("combine_bf16", 128, 0, Formula::Combine),
+    kernel("combine_f32", 128, 0),
+    kernel("combine_bf16", 128, 0),
 ];
 pub(super) const KERNELS: &[Kernel] = &[
     ATTEND[0][0],
@@ -213,10 +204,12 @@ impl DevicePool {
     }
 
     /// The addresses of a layer's keys and values.
-    pub(super) fn layer(&self, layer: usize) -> Result<(u64, u64)> {
+    pub(super) fn layer(&self, layer: usize) -> Result<args::KeysValues> {
         let half = self.sizes.half();
-        let keys = self.buffer.range(2 * layer * half, half)?;
-        Ok((keys, self.buffer.range((2 * layer + 1) * half, half)?))
+        Ok(args::KeysValues {
+            keys: self.buffer.range(2 * layer * half, half)?,
+            values: self.buffer.range((2 * layer + 1) * half, half)?,
+        })
     }
 
     /// Maximum rows of an attention tile for a model with this many query heads.
@@ -264,38 +257,38 @@ impl AttentionSizes {
 
     /// Slots of a part, of which a block has one: a segment if there are few tiles on tensor cores,
     /// otherwise a partition. The speed depends on it and no bit.
-    fn span(&self, precision: Precision, tiles: usize) -> usize {
+    fn span(&self, limits: DeviceLimits, precision: Precision, tiles: usize) -> usize {
         let partitions = self.reach.div_ceil(PARTITION).max(1);
         let blocks = tiles.saturating_mul(self.groups).saturating_mul(partitions);
         let divided = precision == Precision::Bf16 && self.head_width <= NARROW;
-        match divided && blocks <= FEW_BLOCKS {
+        match divided && blocks <= limits.few_blocks {
             true => SEGMENT,
             false => PARTITION,
         }
     }
 
     /// Maximum number of partial results at a time.
-    fn most(&self) -> usize {
-        MOST_BYTES / ((self.head_width + 2) * size_of::<f32>())
+    fn most(&self, limits: DeviceLimits) -> usize {
+        limits.attention_bytes / ((self.head_width + 2) * size_of::<f32>())
     }
 
     /// Number of tiles processed at a time so that their partial results fit; at least one. Those of
     /// segments always fit.
-    fn tiles(&self, span: usize) -> usize {
+    fn tiles(&self, limits: DeviceLimits, span: usize) -> usize {
         match span {
             SEGMENT => usize::MAX,
-            _ => (self.most() / self.row(span).saturating_mul(self.tile()).max(1)).max(1),
+            _ => (self.most(limits) / self.row(span).saturating_mul(self.tile()).max(1)).max(1),
         }
     }
 
     /// Bytes of the partial results and of their sums, for all rows or for the rows processed at a
     /// time. Monotonic in the number of rows and slots.
     #[must_use]
-    pub fn bytes(&self) -> [usize; 2] {
+    pub fn bytes(&self, limits: DeviceLimits) -> [usize; 2] {
         let one = self.row(PARTITION).saturating_mul(self.tile());
         let results = |span| self.rows.saturating_mul(self.row(span));
-        let whole = results(PARTITION).min(one.max(self.most()));
-        let divided = results(SEGMENT).min(FEW_BLOCKS * QUERIES * (PARTITION / SEGMENT));
+        let whole = results(PARTITION).min(one.max(self.most(limits)));
+        let divided = results(SEGMENT).min(limits.few_blocks * QUERIES * (PARTITION / SEGMENT));
         let results = whole.max(divided);
         [self.head_width, 2].map(|width| results.saturating_mul(width * size_of::<f32>()))
     }
@@ -315,7 +308,7 @@ impl AttentionScratch {
     /// If the device is out of memory.
     pub fn new(device: &Device, sizes: &[AttentionSizes]) -> Result<Self> {
         let most = |[a, b]: [usize; 2], [c, d]: [usize; 2]| [a.max(c), b.max(d)];
-        let all = sizes.iter().map(AttentionSizes::bytes);
+        let all = sizes.iter().map(|sizes| sizes.bytes(device.limits()));
         let [partial, sums] = all.fold([0; 2], most);
         Ok(Self {
             partial: Some(Buffer::new(device, partial)?),
@@ -353,33 +346,40 @@ impl AttentionScratch {
             head_width: c,
             reach: shape.reach,
         };
-        let [partial, sums] = needed.bytes();
         let device = pool.device();
+        let limits = device.limits();
+        let [partial, sums] = needed.bytes(limits);
         let partial = grown(&mut self.partial, device, partial)?;
         let sums = grown(&mut self.sums, device, sums)?;
-        let (keys, values) = pool.layer(layer)?;
-        let span = needed.span(sizes.precision, shape.tiles);
+        let span = needed.span(limits, sizes.precision, shape.tiles);
         let attend = args::Attend {
             q: q.checked(shape.rows, heads * c, sizes.precision)?,
-            keys,
-            values,
-            partial,
-            sums,
-            tiles: batch.address(tiles, 0)?,
-            pages: batch.address(Section::Words, 0)?,
-            reaches: batch.address(reaches, 0)?,
-            visible: batch.address(visible, 0)?,
-            heads: heads as u32,
-            groups: sizes.groups as u32,
-            c: c as u32,
-            page: sizes.page as u32,
-            parts: shape.reach.div_ceil(span).max(1) as u32,
-            span: span as u32,
+            layer: pool.layer(layer)?,
+            partial: args::Partial {
+                results: partial,
+                sums,
+            },
+            rows: args::TileList {
+                tiles: batch.address(tiles, 0)?,
+                pages: batch.address(Section::Words, 0)?,
+                reaches: batch.address(reaches, 0)?,
+                visible: batch.address(visible, 0)?,
+            },
+            heads: args::Heads {
+                heads: heads as u32,
+                groups: sizes.groups as u32,
+                c: c as u32,
+                page: sizes.page as u32,
+            },
+            parts: args::Parts {
+                count: shape.reach.div_ceil(span).max(1) as u32,
+                span: span as u32,
+            },
             scale: (std::f64::consts::LOG2_E / (c as f64).sqrt()) as f32,
-            out: out.checked(shape.rows, heads * c, sizes.precision)?,
             stride: out.stride() as u32,
+            out: out.checked(shape.rows, heads * c, sizes.precision)?,
         };
-        let step = needed.tiles(span).min(shape.tiles.max(1));
+        let step = needed.tiles(limits, span).min(shape.tiles.max(1));
         for first in (0..shape.tiles).step_by(step) {
             let tiles = first..(first + step).min(shape.tiles);
             self::run(pool, batch, &attend, tiles)?;
@@ -396,13 +396,11 @@ fn run(
     tiles: Range<usize>,
 ) -> Result<()> {
     let (device, sizes) = (pool.device(), pool.sizes());
-    let (shape, heads) = (batch.shape(), attend.heads as usize);
-    let at = attend.tiles + (tiles.start * TILE_WORDS * size_of::<u32>()) as u64;
+    let (shape, heads) = (batch.shape(), attend.heads.heads as usize);
+    let skipped = (tiles.start * TILE_WORDS * size_of::<u32>()) as u64;
     let last = tiles.end == shape.tiles;
-    let attend = args::Attend {
-        tiles: at,
-        ..*attend
-    };
+    let mut attend = *attend;
+    attend.rows.tiles += skipped;
     let (kernel, across) = match sizes.precision {
         Precision::F32 => {
             let wide = usize::from(sizes.head_width > NARROW);
@@ -420,10 +418,10 @@ fn run(
             (ATTEND[width][size], sizes.groups)
         }
     };
-    if across > 65_535 || attend.parts > 65_535 {
+    if across > 65_535 || attend.parts.count > 65_535 {
         return refuse(format!(
             "attention grid too large: {heads} heads, {} parts of contexts",
-            attend.parts
+            attend.parts.count
         ));
     }
     // The padding rows of the batch come after the last tile.
@@ -431,25 +429,23 @@ fn run(
     let rows = most.min(shape.rows) as u32;
     let combine = args::Combine {
         partial: attend.partial,
-        sums: attend.sums,
-        reaches: attend.reaches,
+        reaches: attend.rows.reaches,
         out: attend.out,
-        tiles: at,
+        tiles: attend.rows.tiles,
         count: tiles.len() as u32,
         rows: if last { shape.rows as u32 } else { 0 },
-        heads: attend.heads,
-        c: attend.c,
+        heads: attend.heads.heads,
+        c: attend.heads.c,
         parts: attend.parts,
-        span: attend.span,
         stride: attend.stride,
         pad: 0,
     };
     // SAFETY: sizes are those of the arrays; the batch was checked against the pool's pages, and its
     // tiles have at most `tile` rows.
     unsafe {
-        let grid = [tiles.len() as u32, across as u32, attend.parts];
+        let grid = [tiles.len() as u32, across as u32, attend.parts.count];
         device.launch(kernel, grid, &attend)?;
-        if attend.parts > 1 {
+        if attend.parts.count > 1 {
             let grid = [rows, heads.div_ceil(4) as u32, 1];
             device.launch(select(COMBINE, sizes.precision), grid, &combine)?;
         }
@@ -474,6 +470,17 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
+    /// So small that batches have blocks of both kinds and take several runs.
+    const LIMITS: DeviceLimits = DeviceLimits {
+        multiprocessors: 132,
+        shared: 227 << 10,
+        warpgroups: true,
+        few_blocks: 4,
+        attention_bytes: 16 << 10,
+        logit_bytes: 32 << 10,
+        expert_bytes: 64 << 10,
+    };
+
     #[test]
     fn scratch_memory_grows_with_rows_and_contexts_up_to_its_limit() {
         let sizes = |rows, reach| AttentionSizes {
@@ -483,17 +490,23 @@ mod tests {
             head_width: 128,
             reach,
         };
-        let sum = |sizes: AttentionSizes| sizes.bytes().iter().sum::<usize>();
+        let sum = |sizes: AttentionSizes| sizes.bytes(LIMITS).iter().sum::<usize>();
         let mut last = 0;
         for reach in (0..20).map(|i| 512 << i) {
             let (few, many) = (sizes(64, reach), sizes(1 << 20, reach));
             assert!(sum(few) <= sum(many) && last <= sum(many), "{reach}");
             let result = 130 * 4;
             let one = many.row(PARTITION) * many.tile() * result;
-            let divided = FEW_BLOCKS * QUERIES * (PARTITION / SEGMENT) * result;
-            assert!(sum(many) <= one.max(MOST_BYTES).max(divided), "{reach}");
+            let divided = LIMITS.few_blocks * QUERIES * (PARTITION / SEGMENT) * result;
+            assert!(
+                sum(many) <= one.max(LIMITS.attention_bytes).max(divided),
+                "{reach}"
+            );
             // The tiles processed at a time fit.
-            assert!(many.tiles(PARTITION) * one <= sum(many).max(one), "{reach}");
+            assert!(
+                many.tiles(LIMITS, PARTITION) * one <= sum(many).max(one),
+                "{reach}"
+            );
             last = sum(many);
         }
     }
@@ -512,11 +525,11 @@ mod tests {
                         head_width: 128,
                         reach,
                     };
-                    let span = sizes.span(Precision::Bf16, rows.div_ceil(sizes.tile()));
-                    let rows = rows.min(sizes.tiles(span).saturating_mul(sizes.tile()));
+                    let span = sizes.span(LIMITS, Precision::Bf16, rows.div_ceil(sizes.tile()));
+                    let rows = rows.min(sizes.tiles(LIMITS, span).saturating_mul(sizes.tile()));
                     let results = rows * sizes.row(span);
                     let width = (sizes.head_width + 2) * size_of::<f32>();
-                    let held: usize = sizes.bytes().iter().sum();
+                    let held: usize = sizes.bytes(LIMITS).iter().sum();
                     assert!(results * width <= held, "{sizes:?}, {span} slots");
                     spans.insert(span);
                 }

@@ -7,7 +7,6 @@ mod shape;
 pub use shape::BatchShape;
 
 pub use canvas::CanvasRows;
-pub(super) use canvas::{CONDITIONED, DENOISED};
 
 use super::array::Buffer;
 use super::{Device, Result, filters, refuse};

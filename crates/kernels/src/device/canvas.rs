@@ -7,26 +7,17 @@ use super::filters::Besides;
 use super::matrix::DeviceMatrix;
 use super::rows::{RowNorm, copy_in, select};
 use super::score::ScoredRows;
-use super::{Device, Formula, Kernel, Result, args, refuse};
+use super::{Device, Kernel, Result, args, kernel, refuse};
 
-const fn kernel(name: &'static str, shared: u32, formula: Formula) -> Kernel {
-    Kernel {
-        name,
-        threads: 256,
-        shared,
-        formula,
-    }
-}
-
-const NORM_ADD: Kernel = kernel("norm_add", 128, Formula::NormAdd);
-const NORM_DENOISED: Kernel = kernel("norm_denoised", 128, Formula::NormDenoised);
-const SCALE: Kernel = kernel("scale_rows", 0, Formula::Scale);
-const CLEAR: Kernel = kernel("clear_rows", 0, Formula::Clear);
-const READ: Kernel = kernel("read_means", 0, Formula::ReadMeans);
-const KEEP: Kernel = kernel("keep_means", 0, Formula::KeepMeans);
+const NORM_ADD: Kernel = kernel("norm_add", 256, 128);
+const NORM_DENOISED: Kernel = kernel("norm_denoised", 256, 128);
+const SCALE: Kernel = kernel("scale_rows", 256, 0);
+const CLEAR: Kernel = kernel("clear_rows", 256, 0);
+const READ: Kernel = kernel("read_means", 256, 0);
+const KEEP: Kernel = kernel("keep_means", 256, 0);
 const SOFTMAX: [Kernel; 2] = [
-    kernel("softmax_f32", 128, Formula::Softmax),
-    kernel("softmax_bf16", 128, Formula::Softmax),
+    kernel("softmax_f32", 256, 128),
+    kernel("softmax_bf16", 256, 128),
 ];
 pub(super) const KERNELS: &[Kernel] = &[
     NORM_ADD,
@@ -232,7 +223,7 @@ impl SoftArrays {
     /// Arrays for a table `[d, v]`, when at most `most` rows are scored at a time.
     pub(super) fn new(table: &DeviceMatrix, most: usize) -> Result<Self> {
         let (device, vocab) = (table.device(), table.k());
-        let rows = Besides::rows(vocab, most);
+        let rows = Besides::rows(device.limits(), vocab, most);
         let bytes = rows.saturating_mul(vocab).saturating_mul(size_of::<f32>());
         Ok(Self {
             logits: Buffer::new(device, bytes)?,

@@ -8,7 +8,7 @@ mod errors;
 mod image;
 
 use super::timing::Marks;
-use super::{Captured, DeviceLimits, Driver, Kernel, Result, all_kernels, refuse};
+use super::{Captured, DeviceLimits, Driver, Kernel, Result, kernels, refuse};
 use cudarc::driver::{result, sys};
 use errors::failed;
 use image::{Image, OLDEST, Release};
@@ -80,6 +80,7 @@ impl Cuda {
             shared: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
                 as usize,
             warpgroups: image.has_warpgroups(),
+            ..DeviceLimits::default()
         };
         // SAFETY: the device exists; `drop` releases what is created here, also after an error.
         unsafe {
@@ -175,7 +176,7 @@ unsafe fn functions(
 ) -> Result<HashMap<&'static str, sys::CUfunction>> {
     let mut all = HashMap::new();
     let fits = |kernel: &&Kernel| kernel.runs_on(limits);
-    for kernel in all_kernels().filter(fits) {
+    for kernel in kernels().filter(fits) {
         let name = CString::new(kernel.name).expect("kernel names contain no zero byte");
         // SAFETY: by the caller's promise.
         unsafe {

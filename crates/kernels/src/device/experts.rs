@@ -11,21 +11,13 @@ use super::batch::{DeviceBatch, Section};
 use super::launch::MatrixFormat;
 use super::matrix::DeviceMatrix;
 use super::rows::select;
-use super::{Formula, Kernel, Result, args, kernel, refuse};
+use super::{Kernel, Result, args, kernel, refuse};
 use crate::linear::Epilogue;
 use crate::routing::{RouterScore, Routing};
 
-const ROUTE: [Kernel; 2] = [
-    kernel("route_f32", 256, 0, Formula::Route),
-    kernel("route_bf16", 256, 0, Formula::Route),
-];
+const ROUTE: [Kernel; 2] = [kernel("route_f32", 256, 0), kernel("route_bf16", 256, 0)];
 // Two scores per expert.
-const CHOOSE: Kernel = kernel(
-    "choose_experts",
-    32,
-    2 * 4 * MOST_EXPERTS as u32,
-    Formula::Choose,
-);
+const CHOOSE: Kernel = kernel("choose_experts", 32, 2 * 4 * MOST_EXPERTS as u32);
 pub(super) const KERNELS: &[Kernel] = &[
     ROUTE[0],
     ROUTE[1],

@@ -3,32 +3,17 @@
 use super::array::Buffer;
 use super::batch::{SCORER_WORDS, Section};
 use super::score::ScoredRows;
-use super::{Device, Formula, Kernel, Result, args, refuse};
+use super::{Device, DeviceLimits, Kernel, Result, args, kernel, refuse};
 use crate::score::{Draw, ScorerRow, Top};
 
-const LIST: Kernel = Kernel {
-    name: "list_tops",
-    threads: 256,
-    // Ranks, and a number per thread.
-    shared: 256 * (8 + 4),
-    formula: Formula::List,
-};
-const FILTER: Kernel = Kernel {
-    name: "filter_rows",
-    threads: 256,
-    // Two ranked tokens of sixteen bytes per thread.
-    shared: 2 * 256 * 16,
-    formula: Formula::Filter,
-};
+const LIST: Kernel = kernel("list_tops", 256, 256 * (8 + 4));
+const FILTER: Kernel = kernel("filter_rows", 256, 2 * 256 * 16);
 pub(super) const KERNELS: &[Kernel] = &[LIST, FILTER];
 
 /// Most probable tokens of a row at most; `MOST_TOPS` of the kernels.
 pub(super) const MOST_TOPS: usize = 256;
 /// Bytes of a most probable token; `Top` of the kernels.
 const TOP_BYTES: usize = 16;
-/// Maximum bytes of logits at a time, unless [`FEWEST`] rows have more. Small in tests, so that their
-/// batches take several runs.
-const LOGIT_BYTES: usize = if cfg!(test) { 32 << 10 } else { 128 << 20 };
 /// Rows whose logits are kept at a time at least.
 const FEWEST: usize = 64;
 /// Bits of what a row wants; `Besides` of the kernels.
@@ -69,26 +54,26 @@ pub(super) struct Besides {
 
 impl Besides {
     /// Rows whose logits are kept at a time.
-    pub(super) fn rows(vocab: usize, most: usize) -> usize {
-        let rows = LOGIT_BYTES / size_of::<f32>() / vocab.max(1);
+    pub(super) fn rows(limits: DeviceLimits, vocab: usize, most: usize) -> usize {
+        let rows = limits.logit_bytes / size_of::<f32>() / vocab.max(1);
         (rows / FEWEST * FEWEST).max(FEWEST).min(most)
     }
 
-    /// Bytes for batches with `rows` scored rows, `most` of which are scored at a time: logits, and
-    /// most probable tokens.
-    pub(super) fn bytes(vocab: usize, rows: usize, most: usize) -> [usize; 2] {
-        let logits = Self::rows(vocab, rows.min(most)).saturating_mul(vocab);
-        [
-            logits.saturating_mul(size_of::<f32>()),
-            rows.saturating_mul(MOST_TOPS * TOP_BYTES),
-        ]
-    }
-
-    /// Allocates memory of these sizes, unless there is more.
+    /// Allocates memory for batches with `rows` scored rows, `most` of which are scored at a time,
+    /// unless there is more.
     ///
     /// # Errors
     /// If the device is out of memory.
-    pub(super) fn reserve(&mut self, device: &Device, [logits, tops]: [usize; 2]) -> Result<()> {
+    pub(super) fn reserve(
+        &mut self,
+        device: &Device,
+        vocab: usize,
+        rows: usize,
+        most: usize,
+    ) -> Result<()> {
+        let logits = Self::rows(device.limits(), vocab, rows.min(most)).saturating_mul(vocab);
+        let logits = logits.saturating_mul(size_of::<f32>());
+        let tops = rows.saturating_mul(MOST_TOPS * TOP_BYTES);
         super::score::grow(&mut self.logits, device, logits)?;
         super::score::grow(&mut self.tops, device, tops)
     }

@@ -10,7 +10,7 @@ mod roofline;
 mod tests;
 mod tile;
 
-pub use roofline::{Estimate, Roofline};
+pub use roofline::Roofline;
 pub(super) use tile::{KERNELS, partial_columns};
 pub use tile::{MatrixFormat, ProductTile};
 
@@ -31,7 +31,7 @@ const ROWS: usize = 1024;
 /// Maximum number of divided tiles of a launch.
 pub(super) const MOST_DIVIDED: usize = 4096;
 
-/// What a device offers to a launch.
+/// What a device offers to launches, and the memory that operations use at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceLimits {
     /// Number of multiprocessors.
@@ -40,6 +40,15 @@ pub struct DeviceLimits {
     pub shared: usize,
     /// Whether warpgroups multiply tiles in shared memory: on compute capability 9.0.
     pub warpgroups: bool,
+    /// Attention of at most this many blocks divides contexts into more parts, because so few keep only
+    /// half of an H200's multiprocessors busy.
+    pub few_blocks: usize,
+    /// Maximum bytes of attention's partial results at a time, unless one tile has more.
+    pub attention_bytes: usize,
+    /// Maximum bytes of stored logits at a time, unless 64 rows have more.
+    pub logit_bytes: usize,
+    /// Maximum bytes of rows grouped by expert at a time, unless 64 rows have more.
+    pub expert_bytes: usize,
 }
 
 impl Default for DeviceLimits {
@@ -49,6 +58,10 @@ impl Default for DeviceLimits {
             multiprocessors: 132,
             shared: 227 << 10,
             warpgroups: true,
+            few_blocks: 64,
+            attention_bytes: 512 << 20,
+            logit_bytes: 128 << 20,
+            expert_bytes: 256 << 20,
         }
     }
 }
@@ -109,8 +122,8 @@ impl ProductLaunch {
     #[must_use]
     pub fn choose(sizes: ProductSizes, limits: DeviceLimits, division: Division) -> Self {
         let roofline = Roofline::of(limits.multiprocessors);
-        let timed = Self::all(sizes, limits, division)
-            .map(|launch| (roofline.estimate(&launch).seconds(), launch));
+        let timed =
+            Self::all(sizes, limits, division).map(|launch| (roofline.seconds(&launch), launch));
         // Of equals, the first.
         let best = timed.reduce(|best, next| match next.0.total_cmp(&best.0) {
             Ordering::Less => next,

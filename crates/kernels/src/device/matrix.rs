@@ -51,11 +51,15 @@ pub struct MatrixSizes {
 }
 
 /// What a kernel does with a finished sum; `Finish` of the kernels.
-#[derive(Clone, Copy)]
-pub(super) enum Store {
+#[derive(Clone, Copy, Debug)]
+pub enum Store {
+    /// Overwrites the result.
     Overwrite = 0,
+    /// Adds to the result.
     Add = 1,
+    /// Writes `silu(gate) * up` of adjacent columns.
     Gate = 2,
+    /// Writes `gelu(gate) * up` of adjacent columns.
     GeluGate = 3,
 }
 
@@ -227,11 +231,12 @@ impl DeviceMatrix {
 
     fn run(&self, x: &Array, rows: usize, out: &Array, store: Store) -> Result<()> {
         let launch = self.launch(rows, Division::Divided);
-        self.run_as(&launch, x, (out, store))
+        self.run_as(&launch, x, out, store)
     }
 
     /// The launch of a product with `rows` rows.
-    pub(super) fn launch(&self, rows: usize, division: Division) -> ProductLaunch {
+    #[must_use]
+    pub fn launch(&self, rows: usize, division: Division) -> ProductLaunch {
         ProductLaunch::choose(self.sizes(rows), self.device().limits(), division)
     }
 
@@ -246,11 +251,15 @@ impl DeviceMatrix {
     }
 
     /// Runs a launch of this matrix.
-    pub(super) fn run_as(
+    ///
+    /// # Errors
+    /// As [`Self::product`].
+    pub fn run_as(
         &self,
         launch: &ProductLaunch,
         x: &Array,
-        (out, store): (&Array, Store),
+        out: &Array,
+        store: Store,
     ) -> Result<()> {
         let rows = launch.sizes.rows;
         let written = match store {
@@ -273,7 +282,7 @@ impl DeviceMatrix {
         };
         let grid = [blocks.cast_unsigned(), 1, 1];
         // SAFETY: sizes are those of the arrays, which were checked, and of the partial sums.
-        unsafe { x.device().launch(launch.tile.gemm(), grid, &args) }
+        unsafe { x.device().launch(launch.tile.gemm_kernel(), grid, &args) }
     }
 
     /// The division of a launch's tiles, with room for the partial sums.

@@ -3,23 +3,14 @@
 use super::array::{Array, Buffer, Precision};
 use super::attention::{DevicePool, PoolLayer};
 use super::batch::{DeviceBatch, Section};
-use super::{Device, Formula, Kernel, Result, args, kernel, refuse};
+use super::{Device, Kernel, Result, args, kernel, refuse};
 use crate::rope::RopeTable;
 use std::ops::Range;
 
-const EMBED: [Kernel; 2] = [
-    kernel("embed_f32", 256, 0, Formula::Embed),
-    kernel("embed_bf16", 256, 0, Formula::Embed),
-];
-const NORM: [Kernel; 2] = [
-    kernel("norm_f32", 256, 128, Formula::Norm),
-    kernel("norm_bf16", 256, 128, Formula::Norm),
-];
-const SPLIT: [Kernel; 2] = [
-    kernel("split_f32", 128, 0, Formula::Split),
-    kernel("split_bf16", 128, 0, Formula::Split),
-];
-const COPY: Kernel = kernel("copy_pages", 256, 0, Formula::Copies);
+const EMBED: [Kernel; 2] = [kernel("embed_f32", 256, 0), kernel("embed_bf16", 256, 0)];
+const NORM: [Kernel; 2] = [kernel("norm_f32", 256, 128), kernel("norm_bf16", 256, 128)];
+const SPLIT: [Kernel; 2] = [kernel("split_f32", 128, 0), kernel("split_bf16", 128, 0)];
+const COPY: Kernel = kernel("copy_pages", 256, 0);
 pub(super) const KERNELS: &[Kernel] = &[
     EMBED[0], EMBED[1], NORM[0], NORM[1], SPLIT[0], SPLIT[1], COPY,
 ];
@@ -199,7 +190,6 @@ pub fn split(
     let all = norm.is_some_and(|norm| norm.weight.bytes() >= width * size_of::<f32>());
     let normed = count + if all { 2 * groups } else { groups };
     let weights = norm.map(|norm| norm.weight.range(0, normed * c * size_of::<f32>()));
-    let (keys, values) = pool.layer(layer)?;
     let args = args::Split {
         pad: 0,
         qkv: qkv.checked(rows, width, Precision::F32)?,
@@ -208,13 +198,14 @@ pub fn split(
         positions: batch.address(Section::Positions, 0)?,
         slots: batch.address(Section::Slots, 0)?,
         q: q.checked(rows, count * c, sizes.precision)?,
-        keys,
-        values,
-        heads: count as u32,
-        groups: groups as u32,
-        c: c as u32,
+        layer: pool.layer(layer)?,
+        heads: args::Heads {
+            heads: count as u32,
+            groups: groups as u32,
+            c: c as u32,
+            page: sizes.page as u32,
+        },
         half: rope.half as u32,
-        page: sizes.page as u32,
         normed: norm.map_or(0, |_| normed as u32),
         eps: norm.map_or(0.0, |norm| norm.eps),
     };

@@ -5,22 +5,14 @@ use super::array::{Array, Buffer};
 use super::batch::{DeviceBatch, SCORER_WORDS, Section};
 use super::canvas::{SoftArrays, SoftHead};
 use super::filters::Besides;
-#[cfg(test)]
-use super::launch::ProductTile;
-use super::launch::{Division, MatrixFormat, ProductLaunch, partial_columns};
+use super::launch::{Division, MatrixFormat, ProductLaunch, ProductTile, partial_columns};
 use super::matrix::DeviceMatrix;
-use super::{Device, Formula, Kernel, Result, args, refuse};
+use super::{Device, Kernel, Result, args, kernel, refuse};
 use crate::linear::Epilogue;
 use crate::score::{Scored, Top};
 use std::ops::Range;
 
-const FOLD: Kernel = Kernel {
-    name: "fold_partials",
-    threads: 128,
-    // Two ranked tokens of sixteen bytes per thread.
-    shared: 2 * 128 * 16,
-    formula: Formula::Fold,
-};
+const FOLD: Kernel = kernel("fold_partials", 128, 2 * 128 * 16);
 pub(super) const KERNELS: &[Kernel] = &[FOLD];
 
 /// Bytes of a partial record: one row and one tile of the vocabulary; `Partial` of the kernels.
@@ -37,9 +29,8 @@ pub struct DeviceScores {
     besides: Besides,
     soft: Option<SoftArrays>,
     bytes: Vec<u8>,
-    /// The tile of the LM head's product in a test of tiles; `None`: the fastest.
-    #[cfg(test)]
-    pub(super) tile: Option<&'static ProductTile>,
+    /// The tile of the LM head's product; `None`: the fastest.
+    tile: Option<&'static ProductTile>,
 }
 
 /// The LM head on a device.
@@ -78,6 +69,11 @@ impl DeviceScores {
     /// Maximum rows scored at a time; partial records exist for this many rows.
     pub const CHUNK: usize = 1024;
 
+    /// Takes a tile for the LM head's product in place of the fastest, to measure or to test it.
+    pub fn use_tile(&mut self, tile: Option<&'static ProductTile>) {
+        self.tile = tile;
+    }
+
     /// Allocates memory for `rows` records with this LM head.
     ///
     /// # Errors
@@ -85,8 +81,8 @@ impl DeviceScores {
     pub fn reserve(&mut self, head: &DeviceMatrix, rows: usize) -> Result<()> {
         let [records, present, partials] = Self::bytes(head.format(), head.width(), rows);
         let device = head.device();
-        let besides = Besides::bytes(head.width(), rows, Self::CHUNK);
-        self.besides.reserve(device, besides)?;
+        self.besides
+            .reserve(device, head.width(), rows, Self::CHUNK)?;
         grow(&mut self.records, device, records)?;
         grow(&mut self.present, device, present)?;
         grow(&mut self.partials, device, partials)
@@ -98,7 +94,7 @@ impl DeviceScores {
     /// If the device is out of memory.
     pub fn reserve_soft(&mut self, table: &DeviceMatrix, rows: usize) -> Result<()> {
         let most = rows.min(Self::CHUNK);
-        let room = Besides::rows(table.k(), most);
+        let room = Besides::rows(table.device().limits(), table.k(), most);
         if self.soft.as_ref().is_none_or(|soft| !soft.has_room(room)) {
             self.soft = None;
             self.soft = Some(SoftArrays::new(table, most)?);
@@ -191,7 +187,7 @@ impl DeviceScores {
             return refuse("expected an LM head without a gate");
         }
         let step = match batch.shape().filtered || head.soft.is_some() {
-            true => Besides::rows(vocab, rows),
+            true => Besides::rows(lm_head.device().limits(), vocab, rows),
             false => rows,
         };
         for first in (0..rows).step_by(step.max(1)) {
@@ -208,7 +204,6 @@ impl DeviceScores {
     /// The launch of the LM head's product.
     fn launch(&self, lm_head: &DeviceMatrix, rows: usize) -> ProductLaunch {
         let launch = lm_head.launch(rows, Division::Whole);
-        #[cfg(test)]
         if let Some(tile) = self.tile {
             return ProductLaunch::undivided(tile, launch.sizes);
         }
@@ -297,9 +292,9 @@ impl DeviceScores {
 
 /// The kernel of the LM head of a launch.
 fn kernel_of(launch: &ProductLaunch) -> Result<Kernel> {
-    match launch.tile.head() {
+    match launch.tile.head_kernel() {
         Some(kernel) => Ok(kernel),
-        None => refuse(format!("{} has no LM head", launch.tile.name())),
+        None => refuse(format!("{} has no LM head", launch.tile.gemm)),
     }
 }
 

@@ -1,24 +1,16 @@
-//! Compares a device's kernels with this crate's CPU kernels: random ragged batches, odd sizes, one
-//! and many rows, boundaries of pages and partitions, poisoned outputs.
+//! Checks of a device's kernels: large products against the processor's. Small models with every other
+//! operation are compared where models are loaded.
 
-mod attention;
-mod canvas;
-mod data;
-mod experts;
-mod large;
-mod products;
-mod rows;
-mod score;
-#[cfg(all(test, feature = "emulation"))]
-mod tests;
-
-use super::{Device, DeviceError, MatrixFormat, Precision, Result};
-use data::Random;
+use super::{Array, Device, DeviceError, DeviceMatrix, MatrixFormat, Precision, Result};
+use crate::gemm::row_to_bytes;
+use crate::linear::{Epilogue, Linear, Matrix};
+use crate::simd::unit::WeightDtype;
+use candle_core::{Device as Cpu, Tensor};
 
 /// One comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
-    /// What was compared.
+    /// The compared results.
     pub name: String,
     /// The measured error.
     pub error: f64,
@@ -27,10 +19,26 @@ pub struct Check {
 }
 
 impl Check {
-    /// Whether the error is within the tolerance.
+    /// The largest difference of two lists relative to the largest expected number; infinite if a number
+    /// is NaN or missing.
     #[must_use]
-    pub fn holds(&self) -> bool {
-        self.error <= self.tolerance
+    pub fn new(name: String, got: &[f32], want: &[f32], tolerance: f64) -> Self {
+        let most = want.iter().fold(1e-6_f32, |most, x| most.max(x.abs()));
+        let differences = got.iter().zip(want);
+        let error = differences.fold(0.0, |error: f64, (got, want)| {
+            match f64::from((got - want).abs() / most) {
+                one if one.is_nan() => f64::INFINITY,
+                one => error.max(one),
+            }
+        });
+        Self {
+            name,
+            error: match got.len() == want.len() {
+                true => error,
+                false => f64::INFINITY,
+            },
+            tolerance,
+        }
     }
 
     /// A check that could not be made: its error is infinite.
@@ -43,82 +51,142 @@ impl Check {
         }
     }
 
-    /// The largest difference of two lists relative to the largest expected number.
-    fn new(name: String, got: &[f32], want: &[f32], tolerance: f64) -> Self {
-        Self {
-            name,
-            error: distance(got, want),
-            tolerance,
-        }
+    /// Whether the error is within the tolerance.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.error <= self.tolerance
     }
 }
 
-/// The largest relative difference; infinite if a number is NaN or missing.
-fn distance(got: &[f32], want: &[f32]) -> f64 {
-    if got.len() != want.len() {
-        return f64::INFINITY;
-    }
-    let most = want.iter().fold(1e-6_f32, |most, x| most.max(x.abs()));
-    got.iter().zip(want).fold(0.0, |error, (got, want)| {
-        let one = f64::from((got - want).abs() / most);
-        if one.is_nan() {
-            f64::INFINITY
-        } else {
-            error.max(one)
-        }
-    })
-}
+/// Inner elements and rows of LLaDA-8B's matrices: q/k/v, o, gate and up, down.
+const MATRICES: [(usize, usize); 4] =
+    [(4096, 12_288), (4096, 4096), (4096, 24_576), (12_288, 4096)];
+/// Rows of gate and up.
+const GATED: usize = 24_576;
+/// Rows of the products: a step of two sequences, and of several, which other tiles compute.
+const ROWS: [usize; 2] = [64, 200];
 
-/// The relative error of one rounding, and of sums in another order.
-fn rounding(precision: Precision) -> f64 {
-    match precision {
-        Precision::F32 => 5e-6,
-        Precision::Bf16 => 4e-3,
-    }
-}
-
-/// Converts an error of the CPU computation.
-fn cpu<T>(result: candle_core::Result<T>) -> Result<T> {
-    result.map_err(|error| DeviceError(format!("on the CPU: {error}")))
-}
-
-/// Takes the checks as they are made.
-struct Tell<'a>(&'a mut dyn FnMut(Check));
-
-impl Tell<'_> {
-    /// The checks of a case. A case that fails is a check that does not hold, and the next one goes on.
-    fn case(&mut self, what: &str, checks: Result<impl IntoIterator<Item = Check>>) {
-        match checks {
-            Ok(checks) => checks.into_iter().for_each(&mut self.0),
-            Err(reason) => (self.0)(Check::failed(what, reason)),
-        }
-    }
-}
-
-/// The sizes of a self-test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SelftestSizes {
-    /// Rows of the largest batches.
-    pub rows: usize,
-    /// Matrices of the size of LLaDA-8B's have at most so many rows, and attention so many slots;
-    /// `usize::MAX` for the whole ones, which take 2 GiB of the device and 6 GiB of the host.
-    pub columns: usize,
-}
-
-/// Compares every kernel in f32 and bf16 with the CPU, and gives each check to `tell` when it is made.
-pub fn selftest(device: &Device, sizes: SelftestSizes, tell: &mut dyn FnMut(Check)) {
-    let (mut random, rows) = (Random(1), sizes.rows.max(1));
-    let mut tell = Tell(tell);
-    for precision in [Precision::F32, Precision::Bf16] {
-        let on = (device, precision);
-        rows::checks(&mut random, on, rows, &mut tell);
-        products::checks(&mut random, on, rows, &mut tell);
-        attention::checks(&mut random, on, rows, &mut tell);
-        score::checks(&mut random, on, &mut tell);
-        experts::checks(&mut random, on, rows, &mut tell);
-        canvas::checks(&mut random, on, rows, &mut tell);
-    }
+/// Compares products with matrices of LLaDA-8B's sizes, of at most `columns` columns each, in bf16 and
+/// int8 with those of the processor, and gives each check to `tell` when it is made.
+pub fn selftest(device: &Device, columns: usize, tell: &mut dyn FnMut(Check)) {
     for format in [MatrixFormat::Bf16, MatrixFormat::Int8] {
-        large::checks(&mut random, (device, format), sizes.columns, &mut tell);
+        for (k, rows) in MATRICES {
+            let epilogue = match rows {
+                GATED => Epilogue::SiluGate,
+                _ => Epilogue::None,
+            };
+            let n = rows.min(columns) / 2 * 2;
+            match products(device, format, [k, n], epilogue) {
+                Ok(checks) => checks.into_iter().for_each(&mut *tell),
+                Err(reason) => tell(Check::failed("large product", reason)),
+            }
+        }
+    }
+}
+
+/// The products of [`ROWS`] rows with one matrix.
+fn products(
+    device: &Device,
+    format: MatrixFormat,
+    [k, n]: [usize; 2],
+    epilogue: Epilogue,
+) -> Result<Vec<Check>> {
+    let most = ROWS[1];
+    let precision = format.inputs();
+    let mut weight = random(1, n * k);
+    let given = Array::padded(device, precision, most, k)?;
+    given.write(0, &random(2, most * k))?;
+    // What the device has: rounded numbers.
+    let x = given.read(most)?;
+    let matrix = Matrix {
+        weight: &weight,
+        k,
+        bias: None,
+    };
+    let matrix = DeviceMatrix::new(device, format, matrix, epilogue)?;
+    for row in weight.chunks_mut(k) {
+        round(row, format);
+    }
+    let want = on_cpu(&x, &weight, k, epilogue)?;
+    let tolerance = match epilogue {
+        Epilogue::None => sums(k),
+        Epilogue::SiluGate | Epilogue::GeluGate => sums(k).max(4e-3),
+    };
+    let check = |rows: usize| {
+        let out = match epilogue {
+            Epilogue::None => Array::new(device, Precision::F32, rows, n)?,
+            _ => Array::padded(device, precision, rows, n / 2)?,
+        };
+        out.buffer().fill(0xFF)?;
+        matrix.product(&given, rows, &out)?;
+        let name = format!("{format:?} product of {rows}x{k}x{n}");
+        let want = &want[..rows * matrix.width()];
+        Ok(Check::new(name, &out.read(rows)?, want, tolerance))
+    };
+    ROWS.into_iter().map(check).collect()
+}
+
+/// The error of a tensor core's sum of `k` products, relative to the largest result: it cuts off what is
+/// below the last fraction bit of the largest term, always toward zero. For each 16 products these are at
+/// most 2 x (9 terms + 2 of the rounded result) x 2^-24 on compute capability 8, and less on 9.
+fn sums(k: usize) -> f64 {
+    5e-6 + k.div_ceil(16) as f64 * 22.0 * f64::from(-24).exp2()
+}
+
+/// Rounds a row of weights as a device does.
+fn round(row: &mut [f32], format: MatrixFormat) {
+    match format {
+        MatrixFormat::F32 => {}
+        MatrixFormat::Bf16 => row
+            .iter_mut()
+            .for_each(|x| *x = half::bf16::from_f32(*x).to_f32()),
+        MatrixFormat::Int8 => {
+            let (bytes, scale) = row_to_bytes(row);
+            for (weight, byte) in row.iter_mut().zip(bytes) {
+                *weight = scale * f32::from(byte);
+            }
+        }
+    }
+}
+
+fn on_cpu(x: &[f32], weight: &[f32], k: usize, epilogue: Epilogue) -> Result<Vec<f32>> {
+    let bias = None;
+    let product = || {
+        let linear = Linear::new(Matrix { weight, k, bias }, WeightDtype::F32, epilogue)?;
+        let x = Tensor::from_slice(x, (x.len() / k, k), &Cpu::Cpu)?;
+        linear.forward(&x)?.flatten_all()?.to_vec1()
+    };
+    product().map_err(|error: candle_core::Error| DeviceError(format!("on the CPU: {error}")))
+}
+
+/// Deterministic numbers in -1..1.
+fn random(seed: u64, count: usize) -> Vec<f32> {
+    let mut state = seed;
+    let next = |_| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..count).map(next).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Check;
+
+    #[test]
+    fn the_largest_error_counts_and_nan_fails() {
+        let check = |got: &[f32]| Check::new(String::new(), got, &[1.0, -4.0], 0.1);
+        assert!(check(&[1.2, -4.0]).holds());
+        assert!((check(&[1.2, -5.0]).error - 0.25).abs() < 1e-6);
+        for wrong in [
+            &[1.0, -5.0][..],
+            &[f32::NAN, -4.0],
+            &[1.0],
+            &[1.0, f32::INFINITY],
+        ] {
+            assert!(!check(wrong).holds(), "{wrong:?}");
+        }
     }
 }

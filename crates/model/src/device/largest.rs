@@ -65,6 +65,7 @@ impl LargestStep {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kernels::device::DeviceLimits;
 
     /// The figures in `crates/kernels/cuda/README.md`.
     #[test]
@@ -77,7 +78,7 @@ mod tests {
                 head_width: 128,
                 reach: length,
             };
-            sizes.bytes().iter().sum::<usize>() >> 20
+            sizes.bytes(DeviceLimits::default()).iter().sum::<usize>() >> 20
         };
         assert_eq!(of(2048), 130);
         assert_eq!([4096, 40_960].map(of), [511; 2]);

@@ -30,12 +30,17 @@ impl DeviceModel {
         precision(info).ok().map(Precision::kv_dtype)
     }
 
-    /// Copies the weights to the device, tensor by tensor. Blocks of a GGUF file are widened to f32.
+    /// Copies the weights to the device, tensor by tensor. Blocks of a GGUF file are widened to f32. For a
+    /// device that stores no numbers, tensors are checked and not read.
     ///
     /// # Errors
     /// As [`crate::Model::load`]; if the model has experts that share a pool, int4 matrices or a head
     /// width without kernels, or the device is out of memory.
     pub fn load(device: &Device, mut checkpoint: Checkpoint) -> Result<Self, LoadError> {
+        if device.is_counting() {
+            let dtype = checkpoint.weights.dtype;
+            return checkpoint.count(dtype, |checkpoint| Self::load_from(device, checkpoint));
+        }
         Self::load_from(device, &mut checkpoint)
     }
 

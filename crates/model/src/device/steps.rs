@@ -1,8 +1,8 @@
-//! The launches of a step: listed without a device, timed on one.
+//! The time of a step on a device.
 
 use super::{DeviceConfig, DeviceExecutor, DeviceModel, KvMemory};
-use crate::{Checkpoint, LoadError, WeightDtype};
-use kernels::device::{Device, DeviceError, DeviceLimits, LaunchCost};
+use crate::LoadError;
+use kernels::device::DeviceError;
 use step::{Batch, BatchOutput, Executor, PageId, Position, Row, Sampling, Score, Segment, Slot};
 
 /// Slots per KV page.
@@ -10,7 +10,7 @@ const PAGE: u32 = 16;
 /// Steps whose time is taken.
 const RUNS: usize = 9;
 
-/// A step whose launches are listed.
+/// A step that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepLoad {
     /// Rows of the step, all scored.
@@ -21,45 +21,11 @@ pub struct StepLoad {
     pub slots: u32,
 }
 
-/// The times of a step on a device, in seconds.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StepTimes {
-    /// The median of several steps: upload, launches, download.
-    pub step: f64,
-    /// The kernels of one step that were launched one by one, with the time between kernels.
-    pub launches: Vec<(&'static str, f64)>,
-}
-
 impl StepLoad {
     /// Number of sequences.
     #[must_use]
     pub fn sequences(&self) -> u32 {
         self.rows.div_ceil(self.lane.max(1))
-    }
-
-    /// The launches of this step on a device with these limits, with matrices in `dtype`, in order, with
-    /// what they move and compute; and the names of launched kernels for which that depends on what a
-    /// device computes, such as the chosen experts. The executor runs on a device that computes nothing;
-    /// no weight is read.
-    ///
-    /// # Errors
-    /// If the model has no device kernels, or the step does not fit into its positions.
-    pub fn launches(
-        &self,
-        checkpoint: &mut Checkpoint,
-        dtype: WeightDtype,
-        limits: DeviceLimits,
-    ) -> Result<(Vec<LaunchCost>, Vec<&'static str>), LoadError> {
-        let (device, launches) = Device::planning(limits);
-        let model = checkpoint.count(dtype, |checkpoint| {
-            DeviceModel::load_from(&device, checkpoint)
-        })?;
-        let mut executor = self.executor(model)?;
-        // Launches of the setup are not part of a step.
-        drop(launches.take());
-        let begun = executor.begin(&self.batch());
-        begun.map_err(|error| LoadError::Setup(error.0))?;
-        Ok(launches.take())
     }
 
     /// An executor with room for this step and smaller ones.
@@ -78,11 +44,12 @@ impl StepLoad {
         DeviceExecutor::new(model, config)
     }
 
-    /// Runs this step on a device and takes its times.
+    /// Runs this step several times on a device: upload, launches, download. Returns the median of the
+    /// seconds.
     ///
     /// # Errors
     /// If the step does not fit into the executor, or the device fails or has no clock.
-    pub fn time(&self, executor: &mut DeviceExecutor) -> Result<StepTimes, LoadError> {
+    pub fn time(&self, executor: &mut DeviceExecutor) -> Result<f64, LoadError> {
         let (batch, device) = (self.batch(), executor.device().clone());
         let mut output = BatchOutput::default();
         let mut run = |executor: &mut DeviceExecutor| {
@@ -98,13 +65,12 @@ impl StepLoad {
             steps.push(device.time(|| run(executor)).map_err(failed)?);
         }
         steps.sort_by(f64::total_cmp);
-        Ok(StepTimes {
-            step: steps[RUNS / 2],
-            launches: device.time_launches(|| run(executor)).map_err(failed)?,
-        })
+        Ok(steps[RUNS / 2])
     }
 
-    fn batch(&self) -> Batch {
+    /// The batch of the step.
+    #[must_use]
+    pub fn batch(&self) -> Batch {
         let (mut batch, count) = (Batch::default(), self.slots.div_ceil(PAGE));
         for number in 0..self.sequences() {
             let (row, table) = (batch.rows.len() as u32, batch.pages.len() as u32);
@@ -124,53 +90,5 @@ impl StepLoad {
             });
         }
         batch
-    }
-}
-
-#[cfg(all(test, feature = "emulation"))]
-mod tests {
-    use super::*;
-    use crate::Geometry;
-
-    /// On the emulation a block takes a microsecond, so the times are the blocks of the listed launches.
-    #[test]
-    fn a_timed_step_has_the_launches_of_the_listed_one() {
-        let geometry = Geometry::named("demo").unwrap();
-        let load = StepLoad {
-            rows: 5,
-            lane: 3,
-            slots: 40,
-        };
-        let dtype = WeightDtype::Bf16;
-        let (listed, unknown) = load
-            .launches(
-                &mut geometry.checkpoint(5, 1).unwrap(),
-                dtype,
-                DeviceLimits::default(),
-            )
-            .unwrap();
-        assert_eq!(unknown, [""; 0]);
-        let checkpoint = geometry.checkpoint(5, 1).unwrap().with_dtype(dtype);
-        let model = DeviceModel::load(&Device::emulated(), checkpoint).unwrap();
-        let mut executor = load.executor(model).unwrap();
-        let times = load.time(&mut executor).unwrap();
-        assert_eq!(executor.graphs(), 1);
-        let want = listed
-            .iter()
-            .map(|launch| (launch.kernel, launch.blocks as f64));
-        let got = times
-            .launches
-            .iter()
-            .map(|(name, seconds)| (*name, (seconds * 1e6).round()));
-        assert!(got.eq(want), "{:?}", times.launches);
-        let sum: f64 = times.launches.iter().map(|(_, seconds)| seconds).sum();
-        assert!(
-            (times.step / sum - 1.0).abs() < 1e-9,
-            "{} of {sum}",
-            times.step
-        );
-        // A larger step does not fit.
-        let larger = StepLoad { slots: 80, ..load };
-        assert!(larger.time(&mut executor).is_err());
     }
 }

@@ -154,20 +154,6 @@ impl Tiny {
         self
     }
 
-    /// Rounds every row of a matrix to the numbers that `int8` represents.
-    #[cfg(feature = "emulation")]
-    pub fn rounded_to_bytes(mut self) -> Self {
-        for (shape, values) in self.tensors.values_mut().filter(|(of, _)| of.len() == 2) {
-            for row in values.chunks_exact_mut(shape[1]) {
-                let most = row.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
-                let scale = most.max(f32::MIN_POSITIVE) / 127.0;
-                row.iter_mut()
-                    .for_each(|x| *x = (*x / scale).round() * scale);
-            }
-        }
-        self
-    }
-
     /// A safetensors file with the tensors selected by `pick`.
     pub fn safetensors(&self, store: Store, pick: impl Fn(&str) -> bool) -> Vec<u8> {
         let encoded: Vec<(&String, &Vec<usize>, Vec<u8>)> = self

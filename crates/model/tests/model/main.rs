@@ -18,9 +18,6 @@ mod chunks;
 mod common;
 #[cfg(test)]
 mod demo;
-#[cfg(feature = "emulation")]
-#[cfg(test)]
-mod device;
 #[cfg(test)]
 mod executor;
 #[cfg(test)]
@@ -43,7 +40,6 @@ mod official;
 mod padding;
 #[cfg(test)]
 mod parity;
-#[cfg(test)]
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]

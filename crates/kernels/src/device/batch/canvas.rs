@@ -20,8 +20,8 @@ pub struct CanvasRows<'a> {
 }
 
 /// Bits of what a row is; `Kind` of the kernels.
-pub(in super::super) const DENOISED: u32 = 1;
-pub(in super::super) const CONDITIONED: u32 = 2;
+const DENOISED: u32 = 1;
+const CONDITIONED: u32 = 2;
 
 impl DeviceBatch {
     /// Puts what the rows of a canvas model have besides.

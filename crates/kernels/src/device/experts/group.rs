@@ -1,60 +1,42 @@
 //! Rows grouped by expert, and the products of the groups.
 
 use super::super::array::{Array, Precision};
-use super::super::launch::MatrixFormat::{self, Bf16, F32, Int8};
-use super::super::launch::{ProductTile, segment};
+use super::super::launch::{MatrixFormat, segment};
 use super::super::matrix::Store;
 use super::super::rows::select;
-use super::super::{Formula, Kernel, Result, args, refuse};
+use super::super::{Kernel, Result, args, refuse};
 use super::scratch::{Grouped, LOW, TILE_WORDS};
 use super::{ADDRESSES, DeviceExperts, ExpertScratch, ExpertSizes, kernel};
 use crate::linear::Epilogue;
 
-pub(super) const COUNT: Kernel = kernel("count_experts", 256, 128, Formula::Count);
-pub(super) const GROUP: Kernel = kernel("group_rows", 256, 128, Formula::Group);
-pub(super) const GATHER: [Kernel; 2] = [
-    kernel("gather_f32", 128, 0, Formula::Gather),
-    kernel("gather_bf16", 128, 0, Formula::Gather),
-];
+pub(super) const COUNT: Kernel = kernel("count_experts", 256, 128);
+pub(super) const GROUP: Kernel = kernel("group_rows", 256, 128);
+pub(super) const GATHER: [Kernel; 2] =
+    [kernel("gather_f32", 128, 0), kernel("gather_bf16", 128, 0)];
 const LOW_BYTES: u32 = 5 * (16 + 64) * 64 * 2;
 const TALL_BYTES: u32 = 4 * (64 + 128) * 64 * 2;
 /// Gates and downs for few rows of each expert, and for many.
 pub(super) const FEW: [Kernel; 2] = [
-    kernel("gates_bf16_few", 128, LOW_BYTES, grouped(Bf16, true)),
-    kernel("downs_bf16_few", 128, LOW_BYTES, grouped(Bf16, true)),
+    kernel("gates_bf16_few", 128, LOW_BYTES),
+    kernel("downs_bf16_few", 128, LOW_BYTES),
 ];
 pub(super) const MANY: [Kernel; 2] = [
-    kernel("gates_bf16_many", 256, TALL_BYTES, grouped(Bf16, false)),
-    kernel("downs_bf16_many", 256, TALL_BYTES, grouped(Bf16, false)),
+    kernel("gates_bf16_many", 256, TALL_BYTES),
+    kernel("downs_bf16_many", 256, TALL_BYTES),
 ];
 const LOW_INT8_BYTES: u32 = 5 * (16 * 2 + 64) * 64;
 const TALL_INT8_BYTES: u32 = 4 * (64 * 2 + 128) * 64;
 /// The same for weights in int8.
 pub(super) const FEW_INT8: [Kernel; 2] = [
-    kernel("gates_int8_few", 64, LOW_INT8_BYTES, grouped(Int8, true)),
-    kernel("downs_int8_few", 64, LOW_INT8_BYTES, grouped(Int8, true)),
+    kernel("gates_int8_few", 64, LOW_INT8_BYTES),
+    kernel("downs_int8_few", 64, LOW_INT8_BYTES),
 ];
 pub(super) const MANY_INT8: [Kernel; 2] = [
-    kernel(
-        "gates_int8_many",
-        256,
-        TALL_INT8_BYTES,
-        grouped(Int8, false),
-    ),
-    kernel(
-        "downs_int8_many",
-        256,
-        TALL_INT8_BYTES,
-        grouped(Int8, false),
-    ),
+    kernel("gates_int8_many", 256, TALL_INT8_BYTES),
+    kernel("downs_int8_many", 256, TALL_INT8_BYTES),
 ];
-pub(super) const EXACT: Kernel = kernel("experts_f32", 256, 2 * 16 * 68 * 4, grouped(F32, false));
-pub(super) const MIX: Kernel = kernel("mix_experts", 256, 0, Formula::Mix);
-
-/// The formula of products of groups with matrices of a format, for few rows of each expert or many.
-const fn grouped(format: MatrixFormat, few: bool) -> Formula {
-    Formula::Grouped(ProductTile::of_group(format, few))
-}
+pub(super) const EXACT: Kernel = kernel("experts_f32", 256, 2 * 16 * 68 * 4);
+pub(super) const MIX: Kernel = kernel("mix_experts", 256, 0);
 
 /// The kernels of both products, and the rows and columns of their tiles.
 struct Tiles {
@@ -112,8 +94,9 @@ impl DeviceExperts {
             scratch.chosen(rows * sizes.chosen)?,
             scratch.weights(rows * sizes.chosen)?,
         );
-        for first in (0..rows).step_by(sizes.step()) {
-            let count = sizes.step().min(rows - first);
+        let step = sizes.step(self.gate.device().limits());
+        for first in (0..rows).step_by(step) {
+            let count = step.min(rows - first);
             let skip = |width: usize, bytes: usize| (first * width * bytes) as u64;
             let part = Part {
                 rows: count,

@@ -2,13 +2,10 @@
 
 use super::super::array::{Array, Buffer};
 use super::super::score::grow;
-use super::super::{Device, Result, refuse};
+use super::super::{Device, DeviceLimits, Result, refuse};
 use super::ExpertSizes;
 use crate::device::Precision;
 
-/// Maximum bytes of rows that are grouped at a time. Small in tests, so that their batches take several
-/// runs.
-const MOST_BYTES: usize = if cfg!(test) { 64 << 10 } else { 256 << 20 };
 /// Rows grouped at a time are a multiple of this.
 const STEP: usize = 64;
 /// Words of a tile; `GroupTile` of the kernels.
@@ -18,11 +15,11 @@ pub(super) const LOW: usize = 16;
 
 impl ExpertSizes {
     /// Rows that are grouped at a time.
-    pub(super) fn step(&self) -> usize {
+    pub(super) fn step(&self, limits: DeviceLimits) -> usize {
         let bytes = self.precision().bytes();
         let row = self.width * (size_of::<f32>() + bytes);
         let row = self.chosen * (row + self.inner * bytes);
-        (MOST_BYTES / row.max(1) / STEP).max(1) * STEP
+        (limits.expert_bytes / row.max(1) / STEP).max(1) * STEP
     }
 
     /// Tiles of `tall` rows that any grouping of `pairs` pairs of rows and experts needs.
@@ -70,7 +67,7 @@ impl ExpertScratch {
             ..
         } = *sizes;
         let precision = sizes.precision();
-        let pairs = sizes.step().min(rows).saturating_mul(chosen);
+        let pairs = sizes.step(device.limits()).min(rows).saturating_mul(chosen);
         let size = size_of::<u32>();
         let room = |buffer: &mut Option<Buffer>, words: usize| {
             grow(buffer, device, words.saturating_mul(size))

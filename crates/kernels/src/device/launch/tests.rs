@@ -6,6 +6,10 @@ const LIMITS: DeviceLimits = DeviceLimits {
     multiprocessors: 132,
     shared: 227 << 10,
     warpgroups: true,
+    few_blocks: 64,
+    attention_bytes: 512 << 20,
+    logit_bytes: 128 << 20,
+    expert_bytes: 256 << 20,
 };
 /// The matrices of LLaDA-8B, and their number: q/k/v, o, gate and up, down, LM head.
 const MATRICES: [(usize, usize, usize, Division); 5] = [
@@ -22,13 +26,15 @@ fn sizes(rows: usize, (n, k): (usize, usize), format: MatrixFormat) -> ProductSi
 
 /// The estimated time of the products of a step, in parts of the least time of any kernel.
 fn ratio(rows: usize, format: MatrixFormat) -> f64 {
-    let roofline = Roofline::H200;
+    let roofline = Roofline::of(132);
     let (mut sum, mut floor) = (0.0, 0.0);
     for (n, k, count, division) in MATRICES {
-        let sizes = sizes(rows, (n, k), format);
-        let launch = ProductLaunch::choose(sizes, LIMITS, division);
-        sum += count as f64 * roofline.estimate(&launch).seconds();
-        floor += count as f64 * roofline.floor(sizes);
+        let launch = ProductLaunch::choose(sizes(rows, (n, k), format), LIMITS, division);
+        sum += count as f64 * roofline.seconds(&launch);
+        // Every weight is read once, or the multiplications at the peak of the best products.
+        let weights = (n * k) as f64;
+        let memory = weights * format.bytes() as f64 / roofline.memory;
+        floor += count as f64 * memory.max(2.0 * weights * rows as f64 / 790e12);
     }
     sum / floor
 }
@@ -97,6 +103,7 @@ fn launches_fit_every_device() {
                 multiprocessors,
                 shared,
                 warpgroups: shared > 200 << 10 && multiprocessors == 132,
+                ..LIMITS
             };
             for format in [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8] {
                 for (rows, n, k) in [(1, 8, 64), (64, 4096, 4096), (2000, 999, 12_288)] {
@@ -104,7 +111,7 @@ fn launches_fit_every_device() {
                     let launch = ProductLaunch::choose(sizes, limits, Division::Divided);
                     assert!(launch.tile.shared() <= shared);
                     let scored = ProductLaunch::choose(sizes, limits, Division::Whole);
-                    assert!(scored.tile.head().unwrap().shared as usize <= shared);
+                    assert!(scored.tile.head_kernel().unwrap().shared as usize <= shared);
                     assert!(limits.warpgroups || !(launch.tile.groups || scored.tile.groups));
                     assert!(launch.partial_bytes() <= partial_bytes(n, k));
                 }

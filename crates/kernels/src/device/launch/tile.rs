@@ -1,7 +1,7 @@
 //! The tiles that kernels exist for, and the number formats of matrices.
 
+use super::super::Kernel;
 use super::super::array::Precision;
-use super::super::{Formula, Kernel};
 use super::DeviceLimits;
 
 /// The number format of a matrix.
@@ -74,8 +74,10 @@ pub struct ProductTile {
     pub resident: usize,
     /// The number format of the matrix.
     pub format: MatrixFormat,
-    gemm: &'static str,
-    head: Option<&'static str>,
+    /// The kernel of a product.
+    pub gemm: &'static str,
+    /// The kernel of the LM head, if there is one with this tile.
+    pub head: Option<&'static str>,
 }
 
 impl ProductTile {
@@ -97,23 +99,6 @@ impl ProductTile {
             MatrixFormat::F32 => &EXACT,
             MatrixFormat::Bf16 => &BF16,
             MatrixFormat::Int8 => &INT8,
-        }
-    }
-
-    /// The kernel of a product.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        self.gemm
-    }
-
-    /// The tile of a product of grouped rows, for few rows of each expert or for many.
-    pub(in super::super) const fn of_group(format: MatrixFormat, few: bool) -> &'static Self {
-        match (format, few) {
-            (MatrixFormat::F32, _) => &EXACT[0],
-            (MatrixFormat::Bf16, true) => &FEW,
-            (MatrixFormat::Bf16, false) => &BF16[0],
-            (MatrixFormat::Int8, true) => &FEW_INT8,
-            (MatrixFormat::Int8, false) => &INT8[0],
         }
     }
 
@@ -161,18 +146,18 @@ impl ProductTile {
         self.stages * self.stage() + sums
     }
 
-    pub(in super::super) const fn gemm(&'static self) -> Kernel {
+    pub(in super::super) const fn gemm_kernel(&'static self) -> Kernel {
         Kernel {
             name: self.gemm,
             threads: self.threads() as u32,
             shared: self.shared() as u32,
-            formula: Formula::Product(self),
+            warpgroups: self.groups,
         }
     }
 
     /// The kernel of the LM head, if there is one. Its logits replace the operands in shared memory, in
     /// rows padded by four.
-    pub(in super::super) const fn head(&'static self) -> Option<Kernel> {
+    pub(in super::super) const fn head_kernel(&'static self) -> Option<Kernel> {
         let logits = self.rows * (self.columns + 4) * 4;
         let shared = self.shared();
         match self.head {
@@ -180,7 +165,7 @@ impl ProductTile {
                 name,
                 threads: self.threads() as u32,
                 shared: if logits > shared { logits } else { shared } as u32,
-                formula: Formula::Head(self),
+                warpgroups: self.groups,
             }),
             None => None,
         }
@@ -193,7 +178,7 @@ impl ProductTile {
 
     /// Whether a device has what the tile needs.
     pub(super) fn runs_on(&'static self, limits: DeviceLimits) -> bool {
-        self.gemm().runs_on(limits)
+        self.gemm_kernel().runs_on(limits)
     }
 }
 
@@ -236,30 +221,6 @@ const LOW: ProductTile = ProductTile {
     format: MatrixFormat::Bf16,
     gemm: "gemm_bf16_64x128",
     head: Some("head_bf16_64x128"),
-};
-/// For few rows of every expert; `TileFew` of `cuda/experts.cuh`.
-const FEW: ProductTile = ProductTile {
-    rows: 16,
-    columns: 64,
-    warps: (1, 4),
-    groups: false,
-    single: false,
-    rate: 150e12,
-    depth: 64,
-    stages: 5,
-    held: false,
-    resident: 4,
-    format: MatrixFormat::Bf16,
-    gemm: "gates_bf16_few",
-    head: Some("downs_bf16_few"),
-};
-/// `TileFewInt8` of `cuda/experts.cuh`.
-const FEW_INT8: ProductTile = ProductTile {
-    warps: (1, 2),
-    format: MatrixFormat::Int8,
-    gemm: "gates_int8_few",
-    head: Some("downs_int8_few"),
-    ..FEW
 };
 /// For many rows on devices with little shared memory.
 const SQUARE: ProductTile = ProductTile {
@@ -434,40 +395,40 @@ const INT8: [ProductTile; 7] = [
 
 /// All kernels of products and of the LM head.
 pub(in super::super) const KERNELS: &[Kernel] = &[
-    EXACT[0].gemm(),
+    EXACT[0].gemm_kernel(),
     headed(&EXACT[0]),
-    BF16[0].gemm(),
+    BF16[0].gemm_kernel(),
     headed(&BF16[0]),
-    BF16[1].gemm(),
+    BF16[1].gemm_kernel(),
     headed(&BF16[1]),
-    BF16[2].gemm(),
+    BF16[2].gemm_kernel(),
     headed(&BF16[2]),
-    BF16[3].gemm(),
-    BF16[4].gemm(),
+    BF16[3].gemm_kernel(),
+    BF16[4].gemm_kernel(),
     headed(&BF16[4]),
-    BF16[5].gemm(),
-    BF16[6].gemm(),
+    BF16[5].gemm_kernel(),
+    BF16[6].gemm_kernel(),
     headed(&BF16[6]),
-    BF16[7].gemm(),
-    BF16[8].gemm(),
+    BF16[7].gemm_kernel(),
+    BF16[8].gemm_kernel(),
     headed(&BF16[8]),
-    INT8[0].gemm(),
+    INT8[0].gemm_kernel(),
     headed(&INT8[0]),
-    INT8[1].gemm(),
+    INT8[1].gemm_kernel(),
     headed(&INT8[1]),
-    INT8[2].gemm(),
+    INT8[2].gemm_kernel(),
     headed(&INT8[2]),
-    INT8[3].gemm(),
+    INT8[3].gemm_kernel(),
     headed(&INT8[3]),
-    INT8[4].gemm(),
-    INT8[5].gemm(),
+    INT8[4].gemm_kernel(),
+    INT8[5].gemm_kernel(),
     headed(&INT8[5]),
-    INT8[6].gemm(),
+    INT8[6].gemm_kernel(),
 ];
 
 /// The kernel of the LM head of a tile that has one.
 const fn headed(tile: &'static ProductTile) -> Kernel {
-    match tile.head() {
+    match tile.head_kernel() {
         Some(kernel) => kernel,
         None => panic!("the tile has no kernel of the LM head"),
     }

@@ -1,0 +1,110 @@
+//! The work of every kernel of a step, an estimate of its time, and on a machine with a CUDA device (feature
+//! `cuda`) its measured time: `cargo run --release --example steps -- llada-8b 64 1024`.
+
+use asynclane_cuda_lab::{Card, LaunchCost, floor, planned, timed};
+use asynclane_kernels::device::Device;
+use asynclane_model::{DeviceModel, Geometry, LoadError, StepLoad, WeightDtype};
+use std::collections::BTreeMap;
+use step::{BatchOutput, Executor};
+
+/// Rows of a sequence.
+const LANE: u32 = 32;
+
+/// The work of the launches of a kernel.
+#[derive(Default)]
+struct Sum {
+    launches: usize,
+    dram: f64,
+    l2: f64,
+    operations: f64,
+    estimated: f64,
+    measured: f64,
+}
+
+impl Sum {
+    fn add(&mut self, launch: &LaunchCost) {
+        self.launches += 1;
+        self.dram += launch.memory_bytes();
+        self.l2 += launch.cache_bytes();
+        self.operations += launch.operations;
+        self.estimated += launch.seconds(&Card::H200);
+    }
+
+    fn print(&self, name: &str) {
+        println!(
+            "{name:<24} {:>8} {:>9.1} {:>9.1} {:>9.1} {:>9.3} {:>9.3}",
+            self.launches,
+            self.dram / 1e6,
+            self.l2 / 1e6,
+            self.operations / 1e9,
+            self.estimated * 1e3,
+            self.measured * 1e3,
+        );
+    }
+}
+
+/// The kernels of a step on a device, launched one by one, and their seconds.
+fn measured(
+    device: &Device,
+    load: &StepLoad,
+    geometry: Geometry,
+    dtype: WeightDtype,
+) -> Result<Vec<(&'static str, f64)>, LoadError> {
+    let (device, times) = timed(device);
+    let checkpoint = geometry.checkpoint(5, 1)?.with_dtype(dtype);
+    let mut executor = load.executor(DeviceModel::load(&device, checkpoint)?)?;
+    let failed = |error: String| LoadError::Setup(error);
+    let mut run = || executor.execute(&load.batch(), &mut BatchOutput::default());
+    run().map_err(|error| failed(error.0))?;
+    times.start().map_err(|error| failed(error.0))?;
+    run().map_err(|error| failed(error.0))?;
+    times.take().map_err(|error| failed(error.0))
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [geometry, rows, slots] = &words[..] else {
+        return Err("expected a geometry, rows and slots".into());
+    };
+    let geometry = Geometry::named(geometry).ok_or("an unknown geometry")?;
+    let load = StepLoad {
+        rows: rows.parse()?,
+        lane: LANE,
+        slots: slots.parse()?,
+    };
+    let device = Device::open().ok();
+    let limits = device.as_ref().map(Device::limits).unwrap_or_default();
+    for dtype in [WeightDtype::Bf16, WeightDtype::Int8] {
+        let checkpoint = geometry.checkpoint(5, 1)?.with_dtype(dtype);
+        let (launches, unknown) = planned(&load, checkpoint, limits)?;
+        let (mut all, mut sums) = (Sum::default(), BTreeMap::<&str, Sum>::new());
+        for launch in &launches {
+            all.add(launch);
+            sums.entry(launch.kernel).or_default().add(launch);
+        }
+        if let Some(device) = &device {
+            for (name, seconds) in measured(device, &load, geometry, dtype)? {
+                sums.entry(name).or_default().measured += seconds;
+                all.measured += seconds;
+            }
+        }
+        println!(
+            "\n{}, {rows} rows, {slots} slots, floor {:.3} ms\n{:<24} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9}",
+            dtype.name(),
+            floor(&launches, &Card::H200) * 1e3,
+            "kernel",
+            "launches",
+            "DRAM MB",
+            "L2 MB",
+            "GFLOP",
+            "est. ms",
+            "ms",
+        );
+        sums.iter().for_each(|(name, sum)| sum.print(name));
+        all.print("all");
+        if !unknown.is_empty() {
+            println!("not counted: {}", unknown.join(", "));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,260 @@
+//! What a launch has to move and to compute, from its arguments.
+//!
+//! The formulas hold for aligned rows and complete pages. Tests compare them with what the emulation
+//! observes.
+
+mod attention;
+mod canvas;
+mod experts;
+mod filters;
+mod products;
+mod rows;
+
+use crate::layout::{FEW, FEW_INT8};
+use kernels::device::{Kernel, MatrixFormat, ProductTile};
+use std::collections::BTreeSet;
+
+/// Bytes of a sector, the unit of the caches.
+pub const SECTOR: u64 = 32;
+/// Bytes that a warp moves through shared memory in one pass.
+const PASS: usize = 128;
+
+/// Sectors of one direction in global memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Distinct sectors of every block, summed over the blocks: the traffic of the L2 cache.
+    pub by_blocks: u64,
+    /// Distinct sectors of all blocks: the least traffic of DRAM.
+    pub distinct: u64,
+}
+
+/// The work of one launch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LaunchCost {
+    /// The kernel's name.
+    pub kernel: &'static str,
+    /// Number of blocks.
+    pub blocks: u64,
+    /// Blocks of them that end at once.
+    pub idle: u64,
+    /// Reads from global memory.
+    pub read: Moved,
+    /// Writes to global memory.
+    pub written: Moved,
+    /// Sectors of `read` that hold weights, keys, values or mean embeddings of slots: no launch before
+    /// it left them in a cache.
+    pub fresh: u64,
+    /// Floating-point operations of the products that are asked for.
+    pub operations: f64,
+    /// Floating-point operations of tensor cores, with those of padding in tiles.
+    pub tensor: f64,
+    /// Floating-point operations per second of this tile on an H200's tensor cores; 0: those of the
+    /// [`Card`](crate::Card).
+    pub rate: f64,
+    /// Passes of warps through shared memory.
+    pub passes: f64,
+    /// Estimated instructions of warps.
+    pub instructions: f64,
+    /// Bytes that a block requests ahead of their use, and blocks of a multiprocessor of an H200 at a
+    /// time; 0 and 0 if the number of requests does not limit the kernel.
+    pub ahead: [f64; 2],
+}
+
+/// Reads words of device memory that the host uploaded.
+pub(crate) type Words<'a> = &'a dyn Fn(u64, usize) -> Option<Vec<u32>>;
+
+/// The tile of a kernel of products or of the LM head.
+fn tile_of(name: &str) -> Option<&'static ProductTile> {
+    let formats = [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8];
+    let mut tiles = formats.into_iter().flat_map(ProductTile::all);
+    tiles.find(|tile| tile.gemm == name || tile.head == Some(name))
+}
+
+/// The tile of a product of grouped rows.
+fn group_tile(name: &str) -> &'static ProductTile {
+    let first = |format| &ProductTile::all(format)[0];
+    match (name.contains("int8"), name.ends_with("_few")) {
+        _ if name == "experts_f32" => first(MatrixFormat::F32),
+        (false, true) => &FEW,
+        (false, false) => first(MatrixFormat::Bf16),
+        (true, true) => &FEW_INT8,
+        (true, false) => first(MatrixFormat::Int8),
+    }
+}
+
+/// The head width of a kernel of attention on tensor cores.
+fn width_of(name: &str) -> u32 {
+    let digits = name.trim_start_matches("attend_bf16_").split('x').next();
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+/// The work of a launch; `None` if `words` does not have the words that it depends on.
+///
+/// # Panics
+/// If `args` is not the argument of the kernel.
+pub(crate) fn cost(
+    kernel: Kernel,
+    grid: [u32; 3],
+    args: &[u8],
+    words: Words<'_>,
+) -> Option<LaunchCost> {
+    let wide = if kernel.name.contains("f32") { 4 } else { 2 };
+    let launch = Launch { grid, wide };
+    let mut cost = launch.work(kernel, args, words)?;
+    cost.kernel = kernel.name;
+    cost.blocks = grid.iter().map(|n| u64::from(*n)).product();
+    if cost.instructions == 0.0 {
+        // A load or store for every four bytes of a lane, and as many operations.
+        let moved = (cost.read.by_blocks + cost.written.by_blocks) * SECTOR;
+        cost.instructions = moved as f64 / (32 * 4) as f64 * 2.0;
+    }
+    Some(cost)
+}
+
+/// The argument of a kernel.
+fn view<A>(bytes: &[u8]) -> A {
+    assert!(bytes.len() >= size_of::<A>(), "the argument of a kernel");
+    // SAFETY: arguments are plain numbers, and all bits are valid.
+    unsafe { bytes.as_ptr().cast::<A>().read_unaligned() }
+}
+
+fn sectors(bytes: u64) -> u64 {
+    bytes.div_ceil(SECTOR)
+}
+
+/// The sectors of `bytes` bytes from address `at` on.
+fn touched(at: u64, bytes: u64) -> std::ops::Range<u64> {
+    at / SECTOR..(at + bytes).div_ceil(SECTOR)
+}
+
+/// The number of sectors of `count` adjacent records of `bytes` bytes from address `at` on, those that
+/// two records share counted twice.
+fn spanned(at: u64, bytes: u64, count: u64) -> u64 {
+    let record = |i: u64| {
+        let of = touched(at + i * bytes, bytes);
+        of.end - of.start
+    };
+    (0..count).map(record).sum()
+}
+
+/// The sectors of one block after the other.
+#[derive(Default)]
+struct Seen {
+    block: BTreeSet<u64>,
+    all: BTreeSet<u64>,
+    by_blocks: u64,
+}
+
+impl Seen {
+    /// The running block uses these bytes.
+    fn touch(&mut self, at: u64, bytes: u64) {
+        if bytes > 0 {
+            self.block.extend(touched(at, bytes));
+        }
+    }
+
+    /// The running block ends.
+    fn end(&mut self) {
+        self.end_all(1);
+    }
+
+    /// As many blocks with the same sectors end.
+    fn end_all(&mut self, blocks: u64) {
+        self.by_blocks += self.block.len() as u64 * blocks;
+        match blocks {
+            0 => self.block.clear(),
+            _ => self.all.append(&mut self.block),
+        }
+    }
+}
+
+/// The number of different ones.
+fn distinct(mut all: Vec<u32>) -> u64 {
+    all.sort_unstable();
+    all.dedup();
+    all.len() as u64
+}
+
+/// Adds up reads or writes: bytes of one row, and the number of rows in all blocks and distinct ones.
+#[derive(Default)]
+struct Sum(Moved);
+
+impl Sum {
+    /// Adds rows of `bytes` bytes: those of all blocks, and the distinct ones.
+    fn add(mut self, bytes: u64, by_blocks: u64, distinct: u64) -> Self {
+        self.put(bytes, by_blocks, distinct);
+        self
+    }
+
+    fn put(&mut self, bytes: u64, by_blocks: u64, distinct: u64) {
+        self.0.by_blocks += sectors(bytes) * by_blocks;
+        self.0.distinct += sectors(bytes) * distinct;
+    }
+
+    fn seen(mut self, seen: &Seen) -> Self {
+        self.0.by_blocks += seen.by_blocks;
+        self.0.distinct += seen.all.len() as u64;
+        self
+    }
+}
+
+/// A launch whose work is computed.
+struct Launch {
+    grid: [u32; 3],
+    /// Bytes of an element of the kernel's precision.
+    wide: u64,
+}
+
+impl Launch {
+    /// The work of a launch, without the parts that all kernels have; `None` for an unknown kernel.
+    fn work(&self, kernel: Kernel, args: &[u8], words: Words<'_>) -> Option<LaunchCost> {
+        let name = kernel.name;
+        let plain = name.trim_end_matches("_f32").trim_end_matches("_bf16");
+        Some(match plain {
+            "attend" | "attend_f32_wide" => self.attend_exact(&view(args), words)?,
+            "combine" => self.combine(&view(args), words)?,
+            "embed" => self.embed(&view(args), words)?,
+            "norm" => self.norm(&view(args)),
+            "split" => self.split(&view(args), words)?,
+            "copy_pages" => self.copies(&view(args)),
+            "route" => self.route(&view(args)),
+            "choose_experts" => self.choose(&view(args), words)?,
+            "count_experts" => self.count(&view(args)),
+            "group_rows" => self.group(&view(args), words)?,
+            "gather" => self.gather(&view(args), words)?,
+            "mix_experts" => self.mix(&view(args), words)?,
+            "norm_add" => self.norm_add(&view(args)),
+            "norm_denoised" => self.norm_denoised(&view(args), words)?,
+            "scale_rows" => self.scale(&view(args), words)?,
+            "clear_rows" => self.clear(&view(args)),
+            "read_means" => self.read_means(&view(args), words)?,
+            "keep_means" => self.keep_means(&view(args), words)?,
+            "softmax" => self.softmax(&view(args)),
+            "fold_partials" => self.fold(&view(args)),
+            "list_tops" => self.list(&view(args), words)?,
+            "filter_rows" => self.filter(&view(args), words)?,
+            "faulty" => LaunchCost::default(),
+            _ => self.tiled(kernel, args, words)?,
+        })
+    }
+
+    /// The work of kernels that exist for several tiles.
+    fn tiled(&self, kernel: Kernel, args: &[u8], words: Words<'_>) -> Option<LaunchCost> {
+        let name = kernel.name;
+        let (start, _) = name.split_once('_')?;
+        match start {
+            "gemm" => Some(self.gemm(&view(args), tile_of(name)?)),
+            "head" => self.head(&view(args), tile_of(name)?, words),
+            "gates" | "downs" | "experts" => self.grouped(&view(args), group_tile(name), words),
+            "attend" if name.contains('x') => {
+                let width = width_of(name);
+                Some(LaunchCost {
+                    ahead: attention::ahead(kernel, width),
+                    ..self.attend(&view(args), [width, kernel.threads], words)?
+                })
+            }
+            "attend" => self.attend_wide(&view(args), width_of(name), words),
+            _ => None,
+        }
+    }
+}

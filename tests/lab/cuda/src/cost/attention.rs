@@ -1,0 +1,331 @@
+//! Attention and the combination of its parts.
+
+mod exact;
+mod wide;
+
+use super::{Launch, LaunchCost, PASS, SECTOR, Seen, Sum, Words, sectors};
+use crate::layout::{CHUNK, TILE_WORDS};
+use kernels::device::Kernel;
+use kernels::device::args;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// Heads of a block that combines parts.
+const HEADS: usize = 4;
+/// Slots by which keys and values are counted; a divisor of every chunk.
+const COUNTED: u64 = 32;
+/// Words of what a row sees; `Visible` of the kernels.
+const VISIBLE_WORDS: usize = 4;
+
+/// The sector of the two sums of a query and part, `[queries, parts, 2]`.
+fn sum_sector(query: u64, part: u64, parts: u32) -> u64 {
+    (query * u64::from(parts) + part) * 8 / SECTOR
+}
+
+/// Adds what tensor cores compute for chunks of slots with all queries of a block of `threads`
+/// threads, in a kernel for heads of `width` elements.
+fn chunks_on_tensor_cores(cost: &mut LaunchCost, chunks: u64, [width, threads]: [u64; 2]) {
+    // A warp has sixteen queries.
+    let (warps, chunk) = (threads / 32, u64::from(CHUNK));
+    let weights = (chunks * chunk * warps * 16) as f64;
+    let tensor = 4.0 * weights * width as f64;
+    // Keys and values are copied and loaded by every warp; queries are loaded once.
+    let rows = (chunks * (2 * chunk * (1 + warps) + warps * 16)) as f64;
+    let moved = rows * (width * 2) as f64;
+    cost.tensor += tensor;
+    cost.passes += moved / PASS as f64;
+    // Products, copies and loads, and about ten operations for a weight of a lane.
+    cost.instructions += tensor / 4096.0 + moved / 512.0 + 10.0 * weights / 32.0;
+}
+
+/// Bytes that a block requests ahead: a chunk of keys and values. How many blocks a multiprocessor of an
+/// H200 has at a time: its shared memory allows so many, of which a block takes a KiB more than it asks
+/// for.
+pub(super) fn ahead(kernel: Kernel, width: u32) -> [f64; 2] {
+    let chunk = 2 * CHUNK * width * 2;
+    let blocks = (228 << 10) / (kernel.shared + (1 << 10));
+    [chunk, blocks].map(f64::from)
+}
+
+/// A tile of queries; `Tile` of the kernels.
+struct Tile {
+    /// The tile's address.
+    at: u64,
+    row: u64,
+    rows: u64,
+    /// The start of its page table.
+    pages: u64,
+    /// The first slot after all that one of the rows sees.
+    reach: u64,
+    /// Slots of a part.
+    span: u64,
+    /// Whether one of the rows does not see all slots below.
+    holes: bool,
+    /// The reaches of the rows.
+    reaches: Vec<u32>,
+    /// What the rows see.
+    visible: Vec<[u32; VISIBLE_WORDS]>,
+}
+
+impl Tile {
+    /// Number of parts with a result.
+    fn parts(&self) -> u64 {
+        self.reach.div_ceil(self.span).max(1)
+    }
+
+    /// The slots of a part.
+    fn slots(&self, part: u64) -> Range<u64> {
+        let begin = part * self.span;
+        begin..self.reach.clamp(begin, begin + self.span)
+    }
+
+    /// Whether a row has several parts; those of other rows have results instead of sums.
+    fn is_long(&self, row: u64) -> bool {
+        u64::from(self.reaches[row as usize]) > self.span
+    }
+}
+
+/// Equal blocks, one for each head or key head.
+struct Blocks {
+    count: u64,
+    part: u64,
+    /// The queries of a block, numbered within the tile by row and by the heads of a block.
+    queries: Range<u64>,
+    /// Heads of a block.
+    share: u64,
+    /// The slots whose keys and values are read.
+    slots: Range<u64>,
+    /// Whether what the rows see is read.
+    looks: bool,
+}
+
+/// The work of a launch of attention, block by block.
+struct Attention<'a> {
+    a: &'a args::Attend,
+    grid: [u64; 3],
+    /// Bytes of an element.
+    wide: u64,
+    /// The row of the first tile.
+    first: u64,
+    cost: LaunchCost,
+    read: Sum,
+    written: Sum,
+    /// Tiles, page tables, and what rows see.
+    lists: Seen,
+    /// Sectors of the sums of parts.
+    sums: BTreeSet<u64>,
+    /// The number of different slots by their table and [`COUNTED`] slots.
+    held: BTreeMap<(u64, u64), u64>,
+}
+
+impl Attention<'_> {
+    /// Blocks of a tile that end at once.
+    fn idle(&mut self, tile: &Tile, count: u64) {
+        self.cost.idle += count;
+        self.lists.touch(tile.at, TILE_WORDS as u64 * 4);
+        self.lists.end_all(count);
+    }
+
+    /// What blocks on tensor cores move.
+    fn blocks(&mut self, tile: &Tile, of: &Blocks) {
+        let (heads, c) = (u64::from(self.a.heads.heads), u64::from(self.a.heads.c));
+        let queries = of.queries.end - of.queries.start;
+        let slots = of.slots.end - of.slots.start;
+        self.read.put(c * self.wide, queries * of.count, 0);
+        self.read.put(c * self.wide, 2 * slots * of.count, 0);
+        self.lists(tile, of);
+        self.hold(tile.pages, &of.slots);
+        let rows = of.queries.clone().map(|query| query / of.share);
+        let partial = rows.filter(|row| tile.is_long(*row)).count() as u64;
+        let whole = match of.part {
+            0 => (queries - partial) * of.count,
+            _ => 0,
+        };
+        self.written.put(c * self.wide, whole, whole);
+        let partial = partial * of.count;
+        self.written.put(c * 4, partial, partial);
+        for group in 0..of.count {
+            let mut block = BTreeSet::new();
+            for query in of.queries.clone() {
+                let (row, head) = (query / of.share, group * of.share + query % of.share);
+                if tile.is_long(row) {
+                    let query = (tile.row - self.first + row) * heads + head;
+                    block.insert(sum_sector(query, of.part, self.a.parts.count));
+                }
+            }
+            self.written.put(SECTOR, block.len() as u64, 0);
+            self.sums.append(&mut block);
+        }
+        self.cost.operations += 4.0 * (queries * of.count * slots * c) as f64;
+    }
+
+    /// The small numbers that blocks read.
+    fn lists(&mut self, tile: &Tile, of: &Blocks) {
+        let rows = of.queries.start / of.share..of.queries.end.div_ceil(of.share);
+        let (row, count) = (tile.row + rows.start, rows.end - rows.start);
+        let lists = &mut self.lists;
+        lists.touch(tile.at, TILE_WORDS as u64 * 4);
+        // The row of the first tile.
+        lists.touch(self.a.rows.tiles, 4);
+        lists.touch(self.a.rows.reaches + row * 4, count * 4);
+        if of.looks {
+            let bytes = VISIBLE_WORDS as u64 * 4;
+            lists.touch(self.a.rows.visible + row * bytes, count * bytes);
+        }
+        let page = u64::from(self.a.heads.page);
+        let pages = of.slots.start / page..of.slots.end.div_ceil(page);
+        if !of.slots.is_empty() {
+            let at = self.a.rows.pages + (tile.pages + pages.start) * 4;
+            lists.touch(at, (pages.end - pages.start) * 4);
+        }
+        lists.end_all(of.count);
+    }
+
+    /// Remembers slots of a table, from a multiple of [`COUNTED`] on.
+    fn hold(&mut self, table: u64, slots: &Range<u64>) {
+        for first in slots.clone().step_by(COUNTED as usize) {
+            let most = self.held.entry((table, first / COUNTED)).or_default();
+            *most = (slots.end - first).min(COUNTED).max(*most);
+        }
+    }
+
+    /// The work of all tiles.
+    fn end(mut self, rows: u64) -> LaunchCost {
+        let [heads, groups, c] =
+            [self.a.heads.heads, self.a.heads.groups, self.a.heads.c].map(u64::from);
+        let slots: u64 = self.held.values().sum();
+        self.read.put(c * self.wide, 0, rows * heads);
+        self.read.put(c * self.wide, 0, 2 * slots * groups);
+        self.cost.read = self.read.seen(&self.lists).0;
+        self.cost.fresh = sectors(c * self.wide) * 2 * slots * groups;
+        self.written.put(SECTOR, 0, self.sums.len() as u64);
+        self.cost.written = self.written.0;
+        self.cost
+    }
+}
+
+impl Launch {
+    /// The launch, and its tiles.
+    fn attention<'a>(
+        &self,
+        a: &'a args::Attend,
+        words: Words<'_>,
+    ) -> Option<(Attention<'a>, Vec<Tile>)> {
+        let list = words(a.rows.tiles, self.grid[0] as usize * TILE_WORDS)?;
+        let tile = |(number, tile): (usize, &[u32; TILE_WORDS])| {
+            let [row, rows, pages, reach, holes] = tile.map(u64::from);
+            let bytes = VISIBLE_WORDS as u64 * 4;
+            let visible = words(a.rows.visible + row * bytes, rows as usize * VISIBLE_WORDS)?;
+            Some(Tile {
+                at: a.rows.tiles + (number * TILE_WORDS * 4) as u64,
+                row,
+                rows,
+                pages,
+                reach,
+                span: a.parts.span.into(),
+                holes: holes != 0,
+                reaches: words(a.rows.reaches + row * 4, rows as usize)?,
+                visible: visible.as_chunks().0.to_vec(),
+            })
+        };
+        let tiles = list.as_chunks::<TILE_WORDS>().0.iter().enumerate();
+        let tiles = tiles.map(tile).collect::<Option<Vec<_>>>()?;
+        let all = Attention {
+            a,
+            grid: self.grid.map(u64::from),
+            wide: self.wide,
+            first: tiles.first()?.row,
+            cost: LaunchCost::default(),
+            read: Sum::default(),
+            written: Sum::default(),
+            lists: Seen::default(),
+            sums: BTreeSet::new(),
+            held: BTreeMap::new(),
+        };
+        Some((all, tiles))
+    }
+
+    /// Attention of heads whose results fit the registers of a warp; a block of `threads` threads has
+    /// all queries of a tile with the heads of one key head.
+    pub(super) fn attend(
+        &self,
+        a: &args::Attend,
+        [width, threads]: [u32; 2],
+        words: Words<'_>,
+    ) -> Option<LaunchCost> {
+        let (mut all, tiles) = self.attention(a, words)?;
+        let [groups, share] = [a.heads.groups, a.heads.heads / a.heads.groups].map(u64::from);
+        for tile in &tiles {
+            let parts = match tile.rows {
+                0 => 0,
+                _ => tile.parts(),
+            };
+            for part in 0..parts {
+                let slots = tile.slots(part);
+                let chunks = (slots.end - slots.start).div_ceil(CHUNK.into()) * groups;
+                chunks_on_tensor_cores(&mut all.cost, chunks, [width, threads].map(u64::from));
+                let of = Blocks {
+                    count: groups,
+                    part,
+                    queries: 0..tile.rows * share,
+                    share,
+                    looks: tile.holes && !slots.is_empty(),
+                    slots,
+                };
+                all.blocks(tile, &of);
+            }
+            all.idle(tile, (all.grid[2] - parts) * groups);
+        }
+        Some(all.end(tiles.iter().map(|tile| tile.rows).sum()))
+    }
+
+    pub(super) fn combine(&self, a: &args::Combine, words: Words<'_>) -> Option<LaunchCost> {
+        let tiles = words(a.tiles, TILE_WORDS)?;
+        let end = match a.rows {
+            0 => *words(a.tiles + u64::from(a.count) * TILE_WORDS as u64 * 4, 1)?.first()?,
+            rows => rows,
+        };
+        let first = *tiles.first()?;
+        let reaches = words(a.reaches, end as usize)?;
+        let [heads, c] = [a.heads, a.c].map(u64::from);
+        let (mut read, mut written) = (Sum::default(), Sum::default());
+        let (mut sums, mut block) = (BTreeSet::new(), BTreeSet::new());
+        let mut lists = Seen::default();
+        let [most, across] = [self.grid[0], self.grid[1]].map(u64::from);
+        let rows = u64::from(end - first);
+        // The grid has as many rows as the tiles may have.
+        for row in 0..most {
+            lists.touch(a.tiles, 4);
+            if a.rows == 0 {
+                lists.touch(a.tiles + u64::from(a.count) * TILE_WORDS as u64 * 4, 4);
+            }
+            if row < rows {
+                lists.touch(a.reaches + (u64::from(first) + row) * 4, 4);
+            }
+            lists.end_all(across);
+        }
+        for (row, reach) in (0..).zip(&reaches[first as usize..]) {
+            // Rows with one part have their results.
+            let count = match u64::from(*reach).div_ceil(a.parts.span.into()) {
+                0 | 1 => continue,
+                count => count,
+            };
+            read.put(c * 4, count * heads, count * heads);
+            written.put(c * self.wide, heads, heads);
+            for begin in (0..heads).step_by(HEADS) {
+                for head in begin..heads.min(begin + HEADS as u64) {
+                    let at = |part| sum_sector(row * heads + head, part, a.parts.count);
+                    block.extend((0..count).map(at));
+                }
+                read.put(SECTOR, block.len() as u64, 0);
+                sums.append(&mut block);
+            }
+        }
+        read.put(SECTOR, 0, sums.len() as u64);
+        Some(LaunchCost {
+            read: read.seen(&lists).0,
+            written: written.0,
+            ..LaunchCost::default()
+        })
+    }
+}

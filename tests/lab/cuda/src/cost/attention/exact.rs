@@ -1,0 +1,134 @@
+//! Attention in f32: a block has one query. It reads the keys that the query sees, and all values below
+//! its reach.
+
+use super::super::{Launch, LaunchCost, SECTOR, Words, sectors};
+use super::{Attention, Blocks, Tile, VISIBLE_WORDS, sum_sector};
+use kernels::device::args;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Whether a row sees a slot; as `visible` of the kernels.
+fn sees([begin, end, low, high]: [u32; VISIBLE_WORDS], slot: u64) -> bool {
+    match slot.checked_sub(end.into()) {
+        None => slot >= u64::from(begin),
+        Some(bit) => bit < 64 && (u64::from(high) << 32 | u64::from(low)) >> bit & 1 == 1,
+    }
+}
+
+/// The keys and values of a table that are read, by slot.
+#[derive(Default)]
+struct Table {
+    keys: Vec<bool>,
+    /// Slots from 0 on.
+    values: u64,
+}
+
+/// A run of attention: what it moves, and the slots of every table.
+struct Exact<'a> {
+    all: Attention<'a>,
+    tables: BTreeMap<u64, Table>,
+    /// Distinct queries that are read.
+    queries: u64,
+}
+
+impl Exact<'_> {
+    /// The parts of a row, for all of its heads.
+    fn row(&mut self, tile: &Tile, row: u64) {
+        let reach = u64::from(tile.reaches[row as usize]);
+        let [heads, c] = [self.all.a.heads.heads, self.all.a.heads.c].map(u64::from);
+        let span = tile.span;
+        let parts = reach.div_ceil(span).max(1);
+        let mut looked = false;
+        for part in 0..parts {
+            let begin = part * span;
+            let slots = begin..reach.min(begin + span);
+            let keys = self.slots(tile, row, &slots);
+            let read = &mut self.all.read;
+            // A block whose query sees none of the slots does not read it.
+            read.put(c * 4, heads * u64::from(keys > 0), 0);
+            read.put(c * 4, heads * (keys + slots.end - slots.start), 0);
+            looked |= keys > 0;
+            self.all.cost.operations += 4.0 * (heads * (slots.end - slots.start) * c) as f64;
+            self.written(tile, row, part);
+            let of = Blocks {
+                count: heads,
+                part,
+                queries: row..row + 1,
+                share: 1,
+                looks: tile.holes && !slots.is_empty(),
+                slots,
+            };
+            self.all.lists(tile, &of);
+        }
+        self.queries += heads * u64::from(looked);
+        // Blocks of the row after its last part.
+        let lists = &mut self.all.lists;
+        lists.touch(tile.at, super::TILE_WORDS as u64 * 4);
+        lists.touch(self.all.a.rows.reaches + (tile.row + row) * 4, 4);
+        lists.end_all(heads * (self.all.grid[2] - parts));
+    }
+
+    /// The number of keys of these slots that a row reads.
+    fn slots(&mut self, tile: &Tile, row: u64, slots: &Range<u64>) -> u64 {
+        let table = self.tables.entry(tile.pages).or_default();
+        table.values = table.values.max(slots.end);
+        let least = table.keys.len().max(slots.end as usize);
+        table.keys.resize(least, false);
+        let visible = tile.visible[row as usize];
+        let mut count = 0;
+        for slot in slots.clone() {
+            if !tile.holes || sees(visible, slot) {
+                table.keys[slot as usize] = true;
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// The results of a row.
+    fn written(&mut self, tile: &Tile, row: u64, part: u64) {
+        let [heads, c] = [self.all.a.heads.heads, self.all.a.heads.c].map(u64::from);
+        self.all.written.put(c * 4, heads, heads);
+        if tile.is_long(row) {
+            self.all.written.put(SECTOR, heads, 0);
+            let first = (tile.row - self.all.first + row) * heads;
+            let parts = self.all.a.parts.count;
+            let sums = (first..first + heads).map(|query| sum_sector(query, part, parts));
+            self.all.sums.extend(sums);
+        }
+    }
+}
+
+impl Launch {
+    /// Attention with a warp for every query.
+    pub(in super::super) fn attend_exact(
+        &self,
+        a: &args::Attend,
+        words: Words<'_>,
+    ) -> Option<LaunchCost> {
+        let (all, tiles) = self.attention(a, words)?;
+        let mut of = Exact {
+            all,
+            tables: BTreeMap::new(),
+            queries: 0,
+        };
+        let [heads, groups, c] = [a.heads.heads, a.heads.groups, a.heads.c].map(u64::from);
+        for tile in &tiles {
+            (0..tile.rows).for_each(|row| of.row(tile, row));
+            let [_, rows, parts] = of.all.grid;
+            of.all.idle(tile, (rows - tile.rows * heads) * parts);
+        }
+        let Exact {
+            mut all,
+            tables,
+            queries,
+        } = of;
+        let keys = |table: &Table| table.keys.iter().filter(|read| **read).count() as u64;
+        let held = tables.values().map(|table| keys(table) + table.values);
+        let rows = held.sum::<u64>() * groups;
+        all.read.put(c * 4, 0, queries + rows);
+        let mut cost = all.end(0);
+        cost.fresh = sectors(c * 4) * rows;
+        Some(cost)
+    }
+}

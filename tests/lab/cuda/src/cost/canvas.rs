@@ -1,0 +1,136 @@
+//! What only canvas models need: norms of sums and of denoised rows, factors, mean embeddings.
+
+use super::{Launch, LaunchCost, Seen, Sum, Words, distinct, sectors, spanned};
+use crate::layout::{CONDITIONED, DENOISED, NONE, SCORER_WORDS};
+use kernels::device::args;
+
+impl Launch {
+    /// Rows of `d` numbers of f32.
+    fn f32_rows(&self, d: u32) -> [u64; 2] {
+        [u64::from(self.grid[0]), u64::from(d) * 4]
+    }
+
+    /// The kinds of all rows, and the number of those with a bit.
+    fn kinds(&self, at: u64, bit: u32, words: Words<'_>) -> Option<(Seen, Vec<bool>)> {
+        let kinds = words(at, self.grid[0] as usize)?;
+        let mut lists = Seen::default();
+        for row in 0..kinds.len() as u64 {
+            lists.touch(at + row * 4, 4);
+            lists.end();
+        }
+        Some((lists, kinds.iter().map(|kind| kind & bit != 0).collect()))
+    }
+
+    pub(super) fn norm_add(&self, a: &args::Rowwise) -> LaunchCost {
+        let [rows, bytes] = self.f32_rows(a.d);
+        let read = Sum::default()
+            .add(bytes, 2 * rows, 2 * rows)
+            .add(bytes, rows, 1);
+        LaunchCost {
+            read: read.0,
+            written: Sum::default().add(bytes, rows, rows).0,
+            ..LaunchCost::default()
+        }
+    }
+
+    pub(super) fn norm_denoised(&self, a: &args::Rowwise, words: Words<'_>) -> Option<LaunchCost> {
+        let [_, bytes] = self.f32_rows(a.d);
+        let (lists, denoised) = self.kinds(a.kinds, DENOISED, words)?;
+        let rows = denoised.iter().filter(|row| **row).count() as u64;
+        let read = Sum::default()
+            .seen(&lists)
+            .add(bytes, rows, rows)
+            .add(bytes, rows, rows.min(1));
+        Some(LaunchCost {
+            read: read.0,
+            written: Sum::default().add(bytes, rows, rows).0,
+            ..LaunchCost::default()
+        })
+    }
+
+    pub(super) fn scale(&self, a: &args::Rowwise, words: Words<'_>) -> Option<LaunchCost> {
+        let [rows, bytes] = self.f32_rows(a.d);
+        let (lists, _) = self.kinds(a.kinds, DENOISED, words)?;
+        Some(LaunchCost {
+            read: Sum::default().seen(&lists).add(bytes, rows, rows).0,
+            written: Sum::default().add(bytes, rows, rows).0,
+            ..LaunchCost::default()
+        })
+    }
+
+    pub(super) fn clear(&self, a: &args::Rowwise) -> LaunchCost {
+        let [rows, bytes] = self.f32_rows(a.d);
+        LaunchCost {
+            written: Sum::default().add(bytes, rows, rows).0,
+            ..LaunchCost::default()
+        }
+    }
+
+    pub(super) fn read_means(&self, a: &args::Means, words: Words<'_>) -> Option<LaunchCost> {
+        let [rows, bytes] = self.f32_rows(a.d);
+        let (mut lists, has) = self.kinds(a.kinds, CONDITIONED, words)?;
+        let slots = words(a.slots, rows as usize)?;
+        let mut kept = Vec::new();
+        for (row, slot) in (0..).zip(slots).filter(|(row, _)| has[*row as usize]) {
+            lists.touch(a.slots + row * 4, 4);
+            lists.end();
+            kept.push(slot);
+        }
+        let (some, different) = (kept.len() as u64, distinct(kept));
+        let read = Sum::default().seen(&lists).add(bytes, some, different);
+        Some(LaunchCost {
+            read: read.0,
+            written: Sum::default().add(bytes, rows, rows).0,
+            fresh: sectors(bytes) * different,
+            ..LaunchCost::default()
+        })
+    }
+
+    pub(super) fn keep_means(&self, a: &args::Means, words: Words<'_>) -> Option<LaunchCost> {
+        let [rows, bytes] = self.f32_rows(a.d);
+        let record = SCORER_WORDS as u64 * 4;
+        let (mut lists, mut kept) = (Seen::default(), Vec::new());
+        for number in 0..rows {
+            // The input token comes first.
+            let input = a.rows + number * record;
+            lists.touch(input, 4);
+            if *words(input, 1)?.first()? != NONE {
+                let scored = a.scored + number * 4;
+                lists.touch(scored, 4);
+                let slot = a.slots + u64::from(*words(scored, 1)?.first()?) * 4;
+                lists.touch(slot, 4);
+                kept.push(*words(slot, 1)?.first()?);
+            }
+            lists.end();
+        }
+        let (some, different) = (kept.len() as u64, distinct(kept));
+        Some(LaunchCost {
+            read: Sum::default().seen(&lists).add(bytes, some, some).0,
+            written: Sum::default().add(bytes, some, different).0,
+            ..LaunchCost::default()
+        })
+    }
+
+    pub(super) fn softmax(&self, a: &args::Softmax) -> LaunchCost {
+        let [rows, bytes] = self.f32_rows(a.vocab);
+        let (out, stride) = (u64::from(a.vocab) * self.wide, u64::from(a.stride));
+        let own = |at: u64, stride: u64, bytes: u64| -> u64 {
+            (0..rows)
+                .map(|row| spanned(at + row * stride, bytes, 1))
+                .sum()
+        };
+        let mut read = Sum::default();
+        read.0.by_blocks = own(a.logits, bytes, bytes);
+        read.0.distinct = sectors(rows * bytes);
+        let mut written = Sum::default();
+        written.0.by_blocks = own(a.out, stride * self.wide, out);
+        written.0.distinct = written.0.by_blocks;
+        LaunchCost {
+            read: read.0,
+            written: written.0,
+            // Three passes over the logits, two of them with an exponential.
+            instructions: (rows * u64::from(a.vocab)) as f64 / 32.0 * 30.0,
+            ..LaunchCost::default()
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Matrix products, the LM head and its reduction.
+
+use super::{Launch, LaunchCost, PASS, SECTOR, Seen, Sum, Words, sectors, spanned};
+use crate::layout::{FIELDS, PARTIAL_BYTES, partial_columns};
+use crate::layout::{NONE, SCORER_WORDS};
+use kernels::device::args;
+use kernels::device::{MatrixFormat, ProductTile};
+use std::collections::BTreeSet;
+
+/// Words of a tile of grouped rows; `GroupTile` of the kernels: expert, first row, rows.
+const GROUP_WORDS: usize = 3;
+/// Words of a scored row's settings; `Scored` of the kernels.
+const BIASES: usize = 2;
+const BIAS_COUNT: usize = 3;
+const ALLOWED: usize = 4;
+const BESIDES: usize = 9;
+
+/// The biases and sets of allowed tokens that the blocks of the head read.
+fn limits(a: &args::Head, tile: &ProductTile, settings: &[[u32; SCORER_WORDS]]) -> Seen {
+    let mut seen = Seen::default();
+    let word = |at: u64| a.words + at * 4;
+    if settings
+        .iter()
+        .all(|row| row[BIAS_COUNT] == 0 && row[ALLOWED] == NONE)
+    {
+        return seen;
+    }
+    for rows in settings.chunks(tile.rows) {
+        for first in (0..u64::from(a.of.n)).step_by(tile.columns) {
+            let columns = (u64::from(a.of.n) - first).min(tile.columns as u64);
+            for row in rows {
+                // Three words each.
+                seen.touch(word(row[BIASES].into()), u64::from(row[BIAS_COUNT]) * 12);
+                if row[ALLOWED] != NONE {
+                    let set = u64::from(row[ALLOWED]) + first / 32;
+                    seen.touch(word(set), columns.div_ceil(32) * 4);
+                }
+            }
+            seen.end();
+        }
+    }
+    seen
+}
+
+impl Launch {
+    /// The operands of a product in `tall` by `broad` tiles, and what the tiles compute.
+    fn product(
+        &self,
+        of: &args::Operands,
+        tile: &ProductTile,
+        [tall, broad]: [u64; 2],
+    ) -> (Sum, LaunchCost) {
+        let [rows, n, k] = [of.rows, of.n, of.k].map(u64::from);
+        let weight = tile.format.bytes() as u64;
+        let mut read =
+            Sum::default()
+                .add(k * self.wide, rows * broad, rows)
+                .add(k * weight, n * tall, n);
+        if of.scales != 0 {
+            read = read.add(n * 4, tall, 1);
+        }
+        let mut cost = LaunchCost {
+            fresh: sectors(k * weight) * n,
+            operations: 2.0 * (rows * n * k) as f64,
+            ..LaunchCost::default()
+        };
+        self.compute(&mut cost, tile, (tall * broad) as f64 * k as f64);
+        (read, cost)
+    }
+
+    /// Adds what `tile` computes; `inner`: the inner elements of all tiles.
+    fn compute(&self, cost: &mut LaunchCost, tile: &ProductTile, inner: f64) {
+        let outputs = (tile.rows * tile.columns) as f64;
+        cost.ahead = [(tile.ahead() * tile.stage()) as f64, tile.resident as f64];
+        if self.wide == 2 {
+            cost.rate = tile.rate;
+            cost.tensor = 2.0 * inner * outputs;
+            let steps = inner / tile.depth as f64;
+            let copied = tile.stage() as f64;
+            let loaded = (tile.read() * tile.depth) as f64;
+            cost.passes = steps * (copied + loaded) / PASS as f64;
+            // Copies of 16 bytes per lane; of warps also loads of four matrices, and products of
+            // 16 x 8 x 16.
+            let products = cost.tensor / (2 * 16 * 8 * 16) as f64;
+            let weights = (tile.columns * tile.depth) as f64;
+            cost.instructions = match (tile.groups, tile.format) {
+                // Weights are loaded once, and four take five instructions to widen.
+                (true, MatrixFormat::Int8) => steps * (copied + weights + 20.0 * weights) / 512.0,
+                (true, _) => steps * copied / 512.0,
+                (false, _) => steps * (copied + loaded) / 512.0 + products,
+            };
+        } else {
+            cost.instructions = inner * outputs / 32.0 * 1.5;
+        }
+    }
+
+    pub(super) fn gemm(&self, a: &args::Gemm, tile: &ProductTile) -> LaunchCost {
+        let tall = u64::from(a.share.tall);
+        let broad = u64::from(a.of.n).div_ceil(tile.columns as u64);
+        let (mut read, mut cost) = self.product(&a.of, tile, [tall, broad]);
+        let [rows, n] = [a.of.rows, a.of.n].map(u64::from);
+        if a.bias != 0 {
+            read = read.add(n * 4, tall, 1);
+        }
+        // As `Store` of products.
+        let (added, gated) = (a.finish == 1, a.finish >= 2);
+        if added {
+            read = read.add(n * 4, rows, rows);
+        }
+        let width = if gated { n / 2 * self.wide } else { n * 4 };
+        let mut written = Sum::default().add(width, rows, rows);
+        // The sums of divided tiles, which the last block of a tile reads again.
+        let divided = tall * broad - u64::from(a.share.whole);
+        if divided > 0 {
+            let segments = a.of.k.div_ceil(a.of.segment);
+            let sums = divided * u64::from(segments - a.share.lead + 1);
+            let bytes = (tile.rows * tile.columns * size_of::<f32>()) as u64;
+            (read, written) = (read.add(bytes, sums, sums), written.add(bytes, sums, sums));
+        }
+        (cost.read, cost.written) = (read.0, written.0);
+        cost
+    }
+
+    /// The LM head.
+    pub(super) fn head(
+        &self,
+        a: &args::Head,
+        tile: &ProductTile,
+        words: Words<'_>,
+    ) -> Option<LaunchCost> {
+        let [tall, broad] = [self.grid[0], self.grid[1]].map(u64::from);
+        let (mut read, mut cost) = self.product(&a.of, tile, [tall, broad]);
+        let [rows, n] = [a.of.rows, a.of.n].map(u64::from);
+        if a.bias != 0 {
+            read = read.add(n * 4, tall, 1);
+        }
+        let scorers = sectors(rows * SCORER_WORDS as u64 * 4);
+        read = read.add(SECTOR, scorers * broad, scorers);
+        // A block has one record of a row, or several that are adjacent.
+        let (record, count) = (PARTIAL_BYTES as u64, u64::from(a.count));
+        let each = (tile.columns / partial_columns(tile.format)) as u64;
+        let firsts = (0..rows).flat_map(|row| {
+            let blocks = (0..count).step_by(each as usize);
+            blocks.map(move |first| (row * count + first, each.min(count - first)))
+        });
+        let by_blocks =
+            firsts.map(|(first, some)| spanned(a.partials + first * record, some * record, 1));
+        let mut written = Sum::default()
+            .add(SECTOR, by_blocks.sum(), sectors(rows * count * record))
+            .add(SECTOR, sectors(rows * 4), sectors(rows * 4));
+        let settings = words(a.rows, rows as usize * SCORER_WORDS)?;
+        let settings = settings.as_chunks::<SCORER_WORDS>().0;
+        read = read.seen(&limits(a, tile, settings));
+        let kept = settings.iter().filter(|row| row[BESIDES] != 0).count() as u64;
+        if kept > 0 {
+            let columns = tile.columns as u64;
+            let parts = (0..n).step_by(tile.columns).map(|from| {
+                let to = n.min(from + columns);
+                (0..rows)
+                    .filter(|row| settings[*row as usize][BESIDES] != 0)
+                    .map(|row| spanned(a.logits + (row * n + from) * 4, (to - from) * 4, 1))
+                    .sum::<u64>()
+            });
+            written = written.add(SECTOR, parts.sum(), 0).add(n * 4, 0, kept);
+        }
+        (cost.read, cost.written) = (read.0, written.0);
+        Some(cost)
+    }
+
+    /// The products of groups of rows with their expert's matrix.
+    pub(super) fn grouped(
+        &self,
+        a: &args::Grouped,
+        tile: &ProductTile,
+        words: Words<'_>,
+    ) -> Option<LaunchCost> {
+        let tiles = words(a.tiles, self.grid[0] as usize * GROUP_WORDS)?;
+        let [n, k, broad] = [a.n, a.k, self.grid[1]].map(u64::from);
+        let weight = k * tile.format.bytes() as u64;
+        // As `Store` of products.
+        let gated = a.finish >= 2;
+        let (mut lists, mut experts) = (Seen::default(), BTreeSet::new());
+        let (mut read, mut written) = (Sum::default(), Sum::default());
+        let (mut rows, mut groups) = (0, 0);
+        for (number, [expert, _, some]) in (0..).zip(tiles.as_chunks::<GROUP_WORDS>().0) {
+            let (some, matrix) = (u64::from(*some), u64::from(expert * a.step) * 8);
+            for _ in 0..broad {
+                lists.touch(
+                    a.tiles + number * GROUP_WORDS as u64 * 4,
+                    GROUP_WORDS as u64 * 4,
+                );
+                if some > 0 {
+                    lists.touch(a.matrices + matrix, 8);
+                }
+                if some > 0 && a.scales != 0 {
+                    lists.touch(a.scales + matrix, 8);
+                }
+                lists.end();
+            }
+            if some > 0 {
+                experts.insert(expert);
+                (rows, groups) = (rows + some, groups + 1);
+            }
+        }
+        read = read
+            .seen(&lists)
+            .add(k * self.wide, rows * broad, rows)
+            .add(weight, groups * n, experts.len() as u64 * n);
+        if a.scales != 0 {
+            read = read.add(n * 4, groups, experts.len() as u64);
+        }
+        let width = if gated { n / 2 * self.wide } else { n * 4 };
+        written = written.add(width, rows, rows);
+        let mut cost = LaunchCost {
+            read: read.0,
+            written: written.0,
+            fresh: sectors(weight) * experts.len() as u64 * n,
+            operations: 2.0 * (rows * n * k) as f64,
+            ..LaunchCost::default()
+        };
+        self.compute(&mut cost, tile, (groups * broad * k) as f64);
+        Some(cost)
+    }
+
+    pub(super) fn fold(&self, a: &args::Fold) -> LaunchCost {
+        let [rows, count] = [self.grid[0], a.count].map(u64::from);
+        let [scorer, record] = [SCORER_WORDS as u64 * 4, FIELDS as u64 * 8];
+        let partials = count * PARTIAL_BYTES as u64;
+        let scorers = spanned(a.rows, scorer, rows);
+        let read = Sum::default()
+            .add(
+                SECTOR,
+                spanned(a.partials, partials, rows),
+                sectors(partials * rows),
+            )
+            .add(
+                SECTOR,
+                scorers + rows,
+                sectors(rows * scorer) + sectors(rows * 4),
+            );
+        let written = spanned(a.out, record, rows);
+        LaunchCost {
+            read: read.0,
+            written: Sum::default()
+                .add(SECTOR, written, sectors(rows * record))
+                .0,
+            ..LaunchCost::default()
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Embedding, norms, the split of queries, keys and values, page copies.
+
+use super::{Launch, LaunchCost, SECTOR, Sum, Words, distinct, sectors, spanned};
+use crate::layout::NONE;
+use kernels::device::args;
+
+impl Launch {
+    pub(super) fn embed(&self, a: &args::Embed, words: Words<'_>) -> Option<LaunchCost> {
+        let [rows, d] = [self.grid[0], a.d].map(u64::from);
+        let tokens = distinct(words(a.tokens, rows as usize)?);
+        let read =
+            Sum::default()
+                .add(d * self.wide, rows, tokens)
+                .add(SECTOR, rows, sectors(rows * 4));
+        Some(LaunchCost {
+            read: read.0,
+            written: Sum::default().add(d * 4, rows, rows).0,
+            ..LaunchCost::default()
+        })
+    }
+
+    pub(super) fn norm(&self, a: &args::Norm) -> LaunchCost {
+        let [rows, d] = [self.grid[0], a.d].map(u64::from);
+        let gathered = u64::from(a.gather != 0);
+        let read = Sum::default()
+            .add(d * 4, rows, rows)
+            .add(d * 4, rows, 1)
+            .add(SECTOR, rows * gathered, sectors(rows * 4) * gathered);
+        LaunchCost {
+            read: read.0,
+            written: Sum::default().add(d * self.wide, rows, rows).0,
+            ..LaunchCost::default()
+        }
+    }
+
+    pub(super) fn split(&self, a: &args::Split, words: Words<'_>) -> Option<LaunchCost> {
+        let [rows, blocks] = [self.grid[0], self.grid[1]].map(u64::from);
+        let positions = distinct(words(a.positions, rows as usize)?);
+        let slots = words(a.slots, rows as usize)?;
+        // Padding rows have queries alone.
+        let idle = slots.iter().filter(|slot| **slot == NONE).count() as u64;
+        let [heads, groups, c, half, normed] =
+            [a.heads.heads, a.heads.groups, a.heads.c, a.half, a.normed].map(u64::from);
+        let sum = |own: u64, of_idle: u64| (rows - idle) * own + idle * of_idle;
+        let all = sum(heads + 2 * groups, heads);
+        // Blocks of four heads; the last ones may have only values, which are not rotated.
+        let turning = sum((heads + groups).div_ceil(4), heads.div_ceil(4));
+        let read = Sum::default()
+            .add(c * 4, all, all)
+            .add(SECTOR, rows * blocks + turning, 2 * sectors(rows * 4))
+            .add(2 * half * 4, turning, positions)
+            .add(c * 4, sum(normed, normed.min(heads)), normed);
+        Some(LaunchCost {
+            read: read.0,
+            written: Sum::default().add(c * self.wide, all, all).0,
+            ..LaunchCost::default()
+        })
+    }
+
+    pub(super) fn copies(&self, a: &args::CopyPages) -> LaunchCost {
+        let [count, words, parts] = [a.count, a.words, self.grid[1]].map(u64::from);
+        let moved = Sum::default().add(words * 4, count * parts, count * parts);
+        // Every block reads the list.
+        let blocks = u64::from(self.grid[0]) * parts;
+        let list = spanned(a.copies, count * 8, 1);
+        let read = Sum(moved.0).add(SECTOR, list * blocks, list);
+        LaunchCost {
+            read: read.0,
+            written: moved.0,
+            ..LaunchCost::default()
+        }
+    }
+}

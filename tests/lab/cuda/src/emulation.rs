@@ -1,0 +1,398 @@
+//! The kernels compiled for the host, run on the calling thread.
+
+use crate::cost::{self, LaunchCost};
+use crate::observe::{Observation, Observations, Report};
+use crate::{Result, refuse};
+use kernels::device::{Captured, Device, DeviceLimits, Driver, Kernel, Marks};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_char};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Bytes before an allocation; they hold its length.
+const HEADER: usize = 256;
+
+unsafe extern "C" {
+    fn asynclane_emulate(
+        name: *const c_char,
+        grid: *const u32,
+        threads: u32,
+        shared: u32,
+        args: *const u8,
+        options: *const Options,
+    ) -> bool;
+}
+
+/// How the emulation sums the products of a tensor core; `Sums` of `sums.h`. The models are those of
+/// MMA-Sim (PyPI's `mmasim`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TensorSums {
+    /// Compute capability 8.x: fused sums of eight products, 24 fraction bits, truncated.
+    Ampere = 0,
+    /// Compute capability 9.0: fused sums of sixteen products, 25 fraction bits, truncated.
+    #[default]
+    Hopper = 1,
+    /// Exact sums, rounded once.
+    Exact = 2,
+}
+
+/// A device that runs every kernel on the calling thread.
+#[must_use]
+pub fn emulated() -> Device {
+    emulated_with(TOTAL)
+}
+
+/// As [`emulated`], with `bytes` bytes of memory.
+#[must_use]
+pub fn emulated_with(bytes: u64) -> Device {
+    Device::new(Emulation::new(
+        bytes,
+        DeviceLimits::default(),
+        TensorSums::default(),
+    ))
+}
+
+/// As [`emulated`], with [`SMALL`] limits.
+#[must_use]
+pub fn emulated_small() -> Device {
+    emulated_as(TensorSums::default())
+}
+
+/// As [`emulated_small`], with the sums of these tensor cores.
+#[must_use]
+pub fn emulated_as(sums: TensorSums) -> Device {
+    Device::new(Emulation::new(TOTAL, SMALL, sums))
+}
+
+/// Bytes of a device's memory.
+pub(crate) const TOTAL: u64 = 1 << 40;
+/// Limits of a device on which small batches take several runs and have blocks of both kinds.
+pub(crate) const SMALL: DeviceLimits = DeviceLimits {
+    multiprocessors: 132,
+    shared: 227 << 10,
+    warpgroups: true,
+    few_blocks: 4,
+    attention_bytes: 16 << 10,
+    logit_bytes: 32 << 10,
+    expert_bytes: 64 << 10,
+};
+
+/// How a kernel is run; `Options` of `emulate.cpp`.
+#[repr(C)]
+struct Options {
+    sums: u32,
+    /// Start and bytes of the allocations, in ascending order.
+    ranges: *const [u64; 2],
+    count: u64,
+    report: *mut Report,
+}
+
+/// What launches need of their device.
+#[derive(Default)]
+struct Shared {
+    sums: TensorSums,
+    /// Bytes by address.
+    allocations: Mutex<BTreeMap<u64, u64>>,
+    observations: Option<Observations>,
+    /// Microseconds: one for a block, one for a copied KiB.
+    clock: AtomicU64,
+}
+
+/// An emulated device; device addresses are host addresses.
+pub struct Emulation {
+    shared: Arc<Shared>,
+    captured: Mutex<Option<Vec<Launch>>>,
+    total: u64,
+    limits: DeviceLimits,
+    /// Bytes of all allocations, without their headers.
+    used: AtomicU64,
+}
+
+/// A launch with a copy of its argument.
+struct Launch {
+    on: Arc<Shared>,
+    kernel: Kernel,
+    grid: [u32; 3],
+    // Words of eight bytes, the alignment of arguments.
+    args: Vec<u64>,
+}
+
+impl Launch {
+    /// # Safety
+    /// As [`Driver::launch`].
+    unsafe fn run(&self) -> Result<()> {
+        let name = CString::new(self.kernel.name).expect("kernel names contain no zero byte");
+        let Kernel {
+            threads, shared, ..
+        } = self.kernel;
+        let blocks = self.grid.iter().map(|n| u64::from(*n)).product();
+        self.on.clock.fetch_add(blocks, Ordering::Relaxed);
+        let (grid, args) = (self.grid.as_ptr(), self.args.as_ptr().cast());
+        let (mut report, mut ranges) = (None, Vec::new());
+        if self.on.observations.is_some() {
+            ranges.extend(
+                held(&self.on.allocations)
+                    .iter()
+                    .map(|(at, bytes)| [*at, *bytes]),
+            );
+            report = Some(Box::<Report>::default());
+        }
+        let options = Options {
+            sums: self.on.sums as u32,
+            ranges: ranges.as_ptr(),
+            count: ranges.len() as u64,
+            report: report
+                .as_mut()
+                .map_or(std::ptr::null_mut(), |report| &raw mut **report),
+        };
+        // SAFETY: by the caller's promise; the options live until it returns.
+        if !unsafe { asynclane_emulate(name.as_ptr(), grid, threads, shared, args, &options) } {
+            return refuse(format!("no kernel {}", self.kernel.name));
+        }
+        if let (Some(observations), Some(report)) = (&self.on.observations, report) {
+            observations.add(Observation {
+                kernel: self.kernel.name,
+                cost: self.cost(),
+                report: *report,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Launch {
+    /// The work of the launch, from its arguments and the batch in the device's memory.
+    fn cost(&self) -> Option<LaunchCost> {
+        let bytes: Vec<u8> = self
+            .args
+            .iter()
+            .flat_map(|word| word.to_ne_bytes())
+            .collect();
+        let allocations = held(&self.on.allocations);
+        let words = |at: u64, count: usize| {
+            let (start, length) = allocations.range(..=at).next_back()?;
+            if at + 4 * count as u64 > start + length {
+                return None;
+            }
+            let read = |i| {
+                // SAFETY: it is within an allocation.
+                unsafe { (at as *const u32).add(i).read_unaligned() }
+            };
+            Some((0..count).map(read).collect())
+        };
+        cost::cost(self.kernel, self.grid, &bytes, &words)
+    }
+}
+
+/// Launches that were not run.
+struct Recorded(Vec<Launch>);
+
+impl Captured for Recorded {
+    unsafe fn launch(&self) -> Result<()> {
+        // SAFETY: by the caller's promise.
+        self.0.iter().try_for_each(|launch| unsafe { launch.run() })
+    }
+}
+
+impl Emulation {
+    /// A device with `total` bytes of memory, whose tensor cores sum like `sums`.
+    #[must_use]
+    pub fn new(total: u64, limits: DeviceLimits, sums: TensorSums) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                sums,
+                ..Shared::default()
+            }),
+            captured: Mutex::default(),
+            total,
+            limits,
+            used: AtomicU64::new(0),
+        }
+    }
+
+    /// The same device; its launches are added to `observations`.
+    pub(crate) fn observed(self, observations: Observations) -> Self {
+        let shared = Shared {
+            sums: self.shared.sums,
+            observations: Some(observations),
+            ..Shared::default()
+        };
+        Self {
+            shared: Arc::new(shared),
+            ..self
+        }
+    }
+
+    fn left(&self) -> u64 {
+        self.total - self.used.load(Ordering::Relaxed)
+    }
+
+    fn captured(&self) -> MutexGuard<'_, Option<Vec<Launch>>> {
+        held(&self.captured)
+    }
+
+    /// Refuses operations that a GPU's driver refuses during a capture.
+    fn check_not_capturing(&self) -> Result<()> {
+        match *self.captured() {
+            Some(_) => refuse("a capture is in progress"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|broken| broken.into_inner())
+}
+
+fn layout(bytes: usize) -> Result<Layout> {
+    match Layout::from_size_align(bytes + HEADER, HEADER) {
+        Ok(layout) => Ok(layout),
+        Err(_) => refuse(format!("{bytes} bytes")),
+    }
+}
+
+impl Driver for Emulation {
+    fn name(&self) -> &str {
+        "emulation"
+    }
+
+    fn memory(&self) -> Result<(u64, u64)> {
+        Ok((self.left(), self.total))
+    }
+
+    fn limits(&self) -> DeviceLimits {
+        self.limits
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<u64> {
+        self.check_not_capturing()?;
+        let more = |used: u64| {
+            let used = used.checked_add(bytes as u64);
+            used.filter(|used| *used <= self.total)
+        };
+        let order = Ordering::Relaxed;
+        if self.used.fetch_update(order, order, more).is_err() {
+            let left = self.left();
+            return refuse(format!("{bytes} bytes of device memory, {left} free"));
+        }
+        // SAFETY: the layout has a size; the header has room for a length.
+        unsafe {
+            let at = layout(bytes).map_or(std::ptr::null_mut(), |layout| alloc_zeroed(layout));
+            if at.is_null() {
+                self.used.fetch_sub(bytes as u64, order);
+                return refuse(format!("no memory for {bytes} bytes"));
+            }
+            at.cast::<usize>().write(bytes);
+            let at = at.add(HEADER) as u64;
+            held(&self.shared.allocations).insert(at, bytes as u64);
+            Ok(at)
+        }
+    }
+
+    fn free(&self, at: u64) {
+        held(&self.shared.allocations).remove(&at);
+        // SAFETY: `allocate` returned it and wrote the length before it.
+        unsafe {
+            let start = (at as *mut u8).sub(HEADER);
+            let bytes = start.cast::<usize>().read();
+            self.used.fetch_sub(bytes as u64, Ordering::Relaxed);
+            if let Ok(layout) = layout(bytes) {
+                dealloc(start, layout);
+            }
+        }
+    }
+
+    fn fill(&self, at: u64, byte: u8, bytes: usize) -> Result<()> {
+        self.check_not_capturing()?;
+        // SAFETY: callers name a range of an allocation.
+        unsafe { (at as *mut u8).write_bytes(byte, bytes) };
+        Ok(())
+    }
+
+    fn upload(&self, to: u64, from: &[u8]) -> Result<()> {
+        self.check_not_capturing()?;
+        // SAFETY: as above; host slices do not overlap device memory.
+        unsafe { (to as *mut u8).copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+        Ok(())
+    }
+
+    fn download(&self, to: &mut [u8], from: u64) -> Result<()> {
+        self.check_not_capturing()?;
+        // SAFETY: as above.
+        unsafe {
+            to.as_mut_ptr()
+                .copy_from_nonoverlapping(from as *const u8, to.len())
+        };
+        Ok(())
+    }
+
+    unsafe fn launch(&self, kernel: Kernel, grid: [u32; 3], args: &[u8]) -> Result<()> {
+        let mut words = vec![0; args.len().div_ceil(8)];
+        for (word, bytes) in words.iter_mut().zip(args.chunks(8)) {
+            let mut all = [0; 8];
+            all[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_ne_bytes(all);
+        }
+        let launch = Launch {
+            on: self.shared.clone(),
+            kernel,
+            grid,
+            args: words,
+        };
+        if let Some(captured) = &mut *self.captured() {
+            captured.push(launch);
+            return Ok(());
+        }
+        // SAFETY: by the caller's promise.
+        unsafe { launch.run() }
+    }
+
+    fn begin_capture(&self) -> Result<()> {
+        *self.captured() = Some(Vec::new());
+        Ok(())
+    }
+
+    fn end_capture(&self) -> Result<Box<dyn Captured>> {
+        match self.captured().take() {
+            Some(launches) => Ok(Box::new(Recorded(launches))),
+            None => refuse("nothing was captured"),
+        }
+    }
+
+    fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
+        self.check_not_capturing()?;
+        let time = bytes.div_ceil(1 << 10) as u64;
+        self.shared.clock.fetch_add(time, Ordering::Relaxed);
+        // SAFETY: callers name ranges of allocations.
+        unsafe { (to as *mut u8).copy_from(from as *const u8, bytes) };
+        Ok(())
+    }
+
+    fn marks(&self) -> Result<Box<dyn Marks>> {
+        Ok(Box::new(Points {
+            of: self.shared.clone(),
+            at: Vec::new(),
+        }))
+    }
+}
+
+/// Points of the emulated clock.
+struct Points {
+    of: Arc<Shared>,
+    at: Vec<u64>,
+}
+
+impl Marks for Points {
+    fn mark(&mut self) -> Result<()> {
+        self.at.push(self.of.clock.load(Ordering::Relaxed));
+        Ok(())
+    }
+
+    fn seconds(&mut self) -> Result<Vec<f64>> {
+        let pairs = self.at.windows(2);
+        Ok(pairs
+            .map(|pair| (pair[1] - pair[0]) as f64 * 1e-6)
+            .collect())
+    }
+}

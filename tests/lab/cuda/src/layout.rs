@@ -1,0 +1,57 @@
+//! Sizes and marks that the kernels share with the launches. The comparison of formulas with observed
+//! traffic fails if one of them differs.
+
+use kernels::device::{MatrixFormat, ProductTile};
+
+/// Slots of a chunk; `CHUNK` of the kernels.
+pub(crate) const CHUNK: u32 = 64;
+/// Slots of a chunk for wider heads; `WIDE_CHUNK` of the kernels.
+pub(crate) const WIDE_CHUNK: u32 = 32;
+/// Queries of a block for wider heads; `WIDE_QUERIES` of the kernels.
+pub(crate) const WIDE_QUERIES: usize = 16;
+/// Words of a tile of rows; `Tile` of the kernels.
+pub(crate) const TILE_WORDS: usize = 5;
+/// Words of a scored row's settings; `Scored` of the kernels.
+pub(crate) const SCORER_WORDS: usize = 17;
+/// Marks an absent number; `NONE` of the kernels.
+pub(crate) const NONE: u32 = u32::MAX;
+/// Bits of the kind of a row; `kinds` of the kernels.
+pub(crate) const DENOISED: u32 = 1;
+pub(crate) const CONDITIONED: u32 = 2;
+/// Bytes of a partial record of the LM head; `Partial` of the kernels.
+pub(crate) const PARTIAL_BYTES: usize = 48;
+/// Numbers of a record; `RECORD` of the kernels.
+pub(crate) const FIELDS: usize = 8;
+
+/// Columns of a partial record of the LM head, the same for every tile.
+pub(crate) fn partial_columns(format: MatrixFormat) -> usize {
+    match format {
+        MatrixFormat::F32 => 64,
+        MatrixFormat::Bf16 | MatrixFormat::Int8 => 128,
+    }
+}
+
+/// For few rows of every expert; `TileFew` of `cuda/experts.cuh`.
+pub(crate) const FEW: ProductTile = ProductTile {
+    rows: 16,
+    columns: 64,
+    warps: (1, 4),
+    groups: false,
+    single: false,
+    rate: 150e12,
+    depth: 64,
+    stages: 5,
+    held: false,
+    resident: 4,
+    format: MatrixFormat::Bf16,
+    gemm: "gates_bf16_few",
+    head: Some("downs_bf16_few"),
+};
+/// `TileFewInt8` of `cuda/experts.cuh`.
+pub(crate) const FEW_INT8: ProductTile = ProductTile {
+    warps: (1, 2),
+    format: MatrixFormat::Int8,
+    gemm: "gates_int8_few",
+    head: Some("downs_int8_few"),
+    ..FEW
+};

@@ -1,0 +1,200 @@
+//! A driver that allocates and computes nothing, and lists the launches.
+
+use crate::cost::{self, LaunchCost};
+use crate::{Result, refuse};
+use kernels::device::{Captured, Device, DeviceLimits, Driver, Kernel};
+use model::{Checkpoint, DeviceModel, LoadError, StepLoad};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+use step::Executor;
+
+/// Bytes of a device that no model exhausts.
+const TOTAL: u64 = 1 << 62;
+/// Larger uploads are weights and not kept.
+const MOST_KEPT: usize = 1 << 22;
+
+/// The launches of a device that computes nothing, in their order.
+#[derive(Clone, Default)]
+pub struct Launches(Arc<Mutex<Listed>>);
+
+#[derive(Default)]
+struct Listed {
+    launches: Vec<LaunchCost>,
+    /// Launched kernels whose work depends on words that the host did not upload.
+    unknown: BTreeSet<&'static str>,
+}
+
+impl Launches {
+    fn listed(&self) -> MutexGuard<'_, Listed> {
+        self.0.lock().unwrap_or_else(|broken| broken.into_inner())
+    }
+
+    /// Takes the launches so far, and the names of launched kernels whose work depends on what a device
+    /// computes.
+    #[must_use]
+    pub fn take(&self) -> (Vec<LaunchCost>, Vec<&'static str>) {
+        let listed = std::mem::take(&mut *self.listed());
+        (listed.launches, listed.unknown.into_iter().collect())
+    }
+}
+
+/// A device that computes nothing and lists the launches of a device with these limits. Numbers are not
+/// stored.
+#[must_use]
+pub fn planning(limits: DeviceLimits) -> (Device, Launches) {
+    let launches = Launches::default();
+    let driver = Planning::new(launches.clone(), limits);
+    (Device::new(driver), launches)
+}
+
+/// The launches of a step on a device with these limits, in order, with the work
+/// of each; and the names of launched kernels whose work depends on what a device computes, such as the
+/// chosen experts. No weight is read.
+///
+/// # Errors
+/// If the model has no device kernels, or the step does not fit into its positions.
+pub fn planned(
+    load: &StepLoad,
+    checkpoint: Checkpoint,
+    limits: DeviceLimits,
+) -> std::result::Result<(Vec<LaunchCost>, Vec<&'static str>), LoadError> {
+    let (device, launches) = planning(limits);
+    let mut executor = load.executor(DeviceModel::load(&device, checkpoint)?)?;
+    // Launches of the setup are not part of a step.
+    drop(launches.take());
+    let begun = executor.begin(&load.batch());
+    begun.map_err(|error| LoadError::Setup(error.0))?;
+    Ok(launches.take())
+}
+
+/// The memory of the device: sizes, and the contents of small uploads.
+#[derive(Default)]
+struct Memory {
+    bytes: BTreeMap<u64, u64>,
+    contents: BTreeMap<u64, Vec<u8>>,
+    used: u64,
+    next: u64,
+    capturing: bool,
+}
+
+impl Memory {
+    /// Words of one upload.
+    fn words(&self, at: u64, count: usize) -> Option<Vec<u32>> {
+        let (start, bytes) = self.contents.range(..=at).next_back()?;
+        let from = usize::try_from(at - start).ok()?;
+        let words = bytes.get(from..from + 4 * count)?.as_chunks::<4>().0;
+        Some(words.iter().map(|word| u32::from_le_bytes(*word)).collect())
+    }
+}
+
+/// The driver.
+struct Planning {
+    memory: Mutex<Memory>,
+    launches: Launches,
+    limits: DeviceLimits,
+}
+
+impl Planning {
+    /// A device that adds its launches to `launches`.
+    fn new(launches: Launches, limits: DeviceLimits) -> Self {
+        Self {
+            memory: Mutex::default(),
+            launches,
+            limits,
+        }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory
+            .lock()
+            .unwrap_or_else(|broken| broken.into_inner())
+    }
+}
+
+/// Captured launches of a driver that launches nothing.
+struct Nothing;
+
+impl Captured for Nothing {
+    unsafe fn launch(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Driver for Planning {
+    fn name(&self) -> &str {
+        "model"
+    }
+
+    fn memory(&self) -> Result<(u64, u64)> {
+        Ok((TOTAL - self.memory().used, TOTAL))
+    }
+
+    fn limits(&self) -> DeviceLimits {
+        self.limits
+    }
+
+    fn is_counting(&self) -> bool {
+        true
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<u64> {
+        let mut all = self.memory();
+        let bytes = bytes as u64;
+        let used = all.used.checked_add(bytes).filter(|used| *used <= TOTAL);
+        let Some(used) = used else {
+            return refuse(format!("{bytes} bytes are more than any device has"));
+        };
+        // Addresses of different allocations are far enough from each other, and none is 0.
+        let at = all.next.max(1 << 10);
+        all.next = (at + bytes).next_multiple_of(1 << 10);
+        all.bytes.insert(at, bytes);
+        all.used = used;
+        Ok(at)
+    }
+
+    fn free(&self, at: u64) {
+        let mut all = self.memory();
+        all.used -= all.bytes.remove(&at).unwrap_or(0);
+        all.contents.remove(&at);
+    }
+
+    fn fill(&self, _: u64, _: u8, _: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn upload(&self, to: u64, from: &[u8]) -> Result<()> {
+        if from.len() <= MOST_KEPT {
+            self.memory().contents.insert(to, from.to_vec());
+        }
+        Ok(())
+    }
+
+    fn download(&self, to: &mut [u8], _: u64) -> Result<()> {
+        to.fill(0);
+        Ok(())
+    }
+
+    unsafe fn launch(&self, kernel: Kernel, grid: [u32; 3], args: &[u8]) -> Result<()> {
+        let memory = self.memory();
+        if memory.capturing {
+            return Ok(());
+        }
+        let cost = cost::cost(kernel, grid, args, &|at, count| memory.words(at, count));
+        let mut listed = self.launches.listed();
+        match cost {
+            Some(cost) => listed.launches.push(cost),
+            None => _ = listed.unknown.insert(kernel.name),
+        }
+        Ok(())
+    }
+
+    fn begin_capture(&self) -> Result<()> {
+        self.memory().capturing = true;
+        Ok(())
+    }
+
+    fn end_capture(&self) -> Result<Box<dyn Captured>> {
+        self.memory().capturing = false;
+        Ok(Box::new(Nothing))
+    }
+}

@@ -1,0 +1,71 @@
+//! Compares a device's kernels with those of the processor: random ragged batches, odd sizes, one
+//! and many rows, boundaries of pages and partitions, poisoned outputs.
+
+mod attention;
+mod canvas;
+mod data;
+mod experts;
+mod large;
+mod products;
+mod rows;
+mod score;
+#[cfg(test)]
+mod tests;
+
+use crate::Result;
+use data::Random;
+use kernels::device::{Check, Device, DeviceError, MatrixFormat, Precision};
+
+/// The relative error of one rounding, and of sums in another order.
+fn rounding(precision: Precision) -> f64 {
+    match precision {
+        Precision::F32 => 5e-6,
+        Precision::Bf16 => 4e-3,
+    }
+}
+
+/// Converts an error of the CPU computation.
+fn cpu<T>(result: candle_core::Result<T>) -> Result<T> {
+    result.map_err(|error| DeviceError(format!("on the CPU: {error}")))
+}
+
+/// Takes the checks as they are made.
+struct Tell<'a>(&'a mut dyn FnMut(Check));
+
+impl Tell<'_> {
+    /// The checks of a case. A case that fails is a check that does not hold, and the next one goes on.
+    fn case(&mut self, what: &str, checks: Result<impl IntoIterator<Item = Check>>) {
+        match checks {
+            Ok(checks) => checks.into_iter().for_each(&mut self.0),
+            Err(reason) => (self.0)(Check::failed(what, reason)),
+        }
+    }
+}
+
+/// The sizes of a self-test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SelftestSizes {
+    /// Rows of the largest batches.
+    pub rows: usize,
+    /// Matrices of the size of LLaDA-8B's have at most so many rows, and attention so many slots;
+    /// `usize::MAX` for the whole ones, which take 2 GiB of the device and 6 GiB of the host.
+    pub columns: usize,
+}
+
+/// Compares every kernel in f32 and bf16 with the CPU, and gives each check to `tell` when it is made.
+pub fn selftest(device: &Device, sizes: SelftestSizes, tell: &mut dyn FnMut(Check)) {
+    let (mut random, rows) = (Random(1), sizes.rows.max(1));
+    let mut tell = Tell(tell);
+    for precision in [Precision::F32, Precision::Bf16] {
+        let on = (device, precision);
+        rows::checks(&mut random, on, rows, &mut tell);
+        products::checks(&mut random, on, rows, &mut tell);
+        attention::checks(&mut random, on, rows, &mut tell);
+        score::checks(&mut random, on, &mut tell);
+        experts::checks(&mut random, on, rows, &mut tell);
+        canvas::checks(&mut random, on, rows, &mut tell);
+    }
+    for format in [MatrixFormat::Bf16, MatrixFormat::Int8] {
+        large::checks(&mut random, (device, format), sizes.columns, &mut tell);
+    }
+}

@@ -1,0 +1,395 @@
+//! Splitting, rotation, pool writes and attention.
+
+use super::data::{Ends, POSITIONS, Random, Rows, array, poisoned, tensor, values};
+use super::{Check, Tell, cpu, rounding};
+use crate::Result;
+use candle_core::{Device as Cpu, Tensor};
+use kernels::HeadNorm;
+use kernels::PagedAttention;
+use kernels::device::{
+    AttentionScratch, Buffer, Device, DevicePool, DeviceRope, HeadTransform, PoolLayer, PoolSizes,
+    Precision, RowNorm, split,
+};
+use kernels::{AngleSpec, Rope, RopeTable};
+use kernels::{Pool, WriteRows};
+use std::ops::Range;
+
+const EPS: f32 = 1e-6;
+const THETA: f64 = 1e4;
+
+/// The heads of a layer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) heads: usize,
+    pub(super) groups: usize,
+    pub(super) c: usize,
+    /// Number of elements of a head that are rotated.
+    pub(super) rotated: usize,
+    /// Norms of query and key heads.
+    pub(super) norms: bool,
+    /// Norms of value heads too.
+    pub(super) values: bool,
+}
+
+/// Plain heads.
+pub(super) const SHAPE: Shape = Shape {
+    heads: 4,
+    groups: 2,
+    c: 32,
+    rotated: 32,
+    norms: false,
+    values: false,
+};
+
+/// Heads as wide as those of canvas models, in layers with a window and with full attention.
+pub(super) const WIDE: [Shape; 3] = [
+    Shape {
+        heads: 6,
+        groups: 2,
+        c: 136,
+        rotated: 136,
+        norms: true,
+        values: true,
+    },
+    Shape {
+        heads: 4,
+        groups: 4,
+        c: 256,
+        rotated: 256,
+        norms: true,
+        values: false,
+    },
+    Shape {
+        heads: 16,
+        groups: 2,
+        c: 512,
+        rotated: 128,
+        norms: true,
+        values: true,
+    },
+];
+
+impl Shape {
+    /// The width of a row's queries, keys and values.
+    pub(super) fn width(&self) -> usize {
+        (self.heads + 2 * self.groups) * self.c
+    }
+}
+
+/// One layer's input and the pool before the layer.
+pub(super) struct Case {
+    pub(super) shape: Shape,
+    pub(super) rows: Rows,
+    qkv: Vec<f32>,
+    /// Offset of the first row in `qkv`.
+    pub(super) first: usize,
+    norms: Vec<f32>,
+    pub(super) pool: DevicePool,
+}
+
+pub(super) fn checks(
+    random: &mut Random,
+    on: (&Device, Precision),
+    most: usize,
+    tell: &mut Tell<'_>,
+) {
+    let shape = |heads, groups, c, rotated, norms| Shape {
+        heads,
+        groups,
+        c,
+        rotated,
+        norms,
+        values: false,
+    };
+    for shape in [
+        shape(1, 1, 8, 8, false),
+        shape(6, 2, 40, 24, true),
+        shape(7, 1, 64, 64, false),
+        shape(3, 3, 128, 128, true),
+    ] {
+        // Odd lengths, one row, a segment longer than a tile, page boundaries.
+        let rows = Rows::new(random, 16, &[(1, 1), (5, 33), (70, 100), (1, 64)]);
+        tell.case(
+            "attention",
+            Case::new(random, on, shape, rows).and_then(|case| case.checks()),
+        );
+    }
+    for page in [1, 5, 64] {
+        // Contexts of several partitions.
+        let rows = Rows::new(random, page, &[(3, 511), (2, 1100), (4, 513)]);
+        tell.case(
+            "attention",
+            Case::new(random, on, SHAPE, rows).and_then(|case| case.checks()),
+        );
+    }
+    let rows = Rows::new(random, 16, &[(most, most + 9)]);
+    tell.case(
+        "attention",
+        Case::new(random, on, SHAPE, rows).and_then(|mut case| {
+            let mut checks = case.checks()?;
+            checks.push(case.alone(0..most.div_ceil(8))?);
+            Ok(checks)
+        }),
+    );
+    for shape in WIDE {
+        // Whole and partial tiles; a context of two partitions.
+        let rows = Rows::new(random, 16, &[(1, 1), (9, 40), (3, 530)]);
+        tell.case(
+            "attention",
+            Case::new(random, on, shape, rows).and_then(|case| case.checks()),
+        );
+    }
+    for shape in [SHAPE, WIDE[0]] {
+        let mut rows = Rows::new(random, 16, &[(9, 40), (2, 700)]);
+        rows.windowed = true;
+        tell.case(
+            "attention",
+            Case::new(random, on, shape, rows).and_then(|case| case.checks()),
+        );
+    }
+}
+
+impl Case {
+    pub(super) fn new(
+        random: &mut Random,
+        (device, precision): (&Device, Precision),
+        shape: Shape,
+        rows: Rows,
+    ) -> Result<Self> {
+        let sizes = PoolSizes {
+            precision,
+            layers: 2,
+            groups: shape.groups,
+            head_width: shape.c,
+            page: rows.page,
+            pages: rows.pool,
+        };
+        let pool = DevicePool::new(device, sizes)?;
+        // Contents from earlier batches.
+        let slots = rows.pool * rows.page;
+        let numbers = random.numbers(4 * slots * shape.groups * shape.c);
+        let old = array((device, precision), &numbers, numbers.len(), Ends::Plain)?;
+        let mut bytes = vec![0; numbers.len() * precision.bytes()];
+        old.buffer().download(0, &mut bytes)?;
+        pool.buffer().upload(&bytes)?;
+        Ok(Self {
+            qkv: random.numbers(rows.len() * shape.width()),
+            first: 0,
+            norms: random.numbers(match shape.values {
+                true => shape.width(),
+                false => (shape.heads + shape.groups) * shape.c,
+            }),
+            shape,
+            rows,
+            pool,
+        })
+    }
+
+    fn precision(&self) -> Precision {
+        self.pool.sizes().precision
+    }
+
+    /// Keeps some rows of the first segment of `all`.
+    pub(super) fn keep(&mut self, all: &Rows, range: Range<usize>) {
+        self.rows = all.clone();
+        self.first = range.start * self.shape.width();
+        for list in [&mut self.rows.positions, &mut self.rows.slots] {
+            *list = list[range.clone()].to_vec();
+        }
+        self.rows.visible = all.visible[range.clone()].to_vec();
+        self.rows.segments.truncate(1);
+        self.rows.segments[0].rows = 0..range.len() as u32;
+    }
+
+    /// Whether rows of the first segment have the same bits without the others: blocks have other
+    /// parts of contexts then.
+    fn alone(&mut self, range: Range<usize>) -> Result<Check> {
+        let (all, width) = (self.rows.clone(), self.shape.heads * self.shape.c);
+        let [_, many] = self.run(1)?;
+        self.keep(&all, range.clone());
+        let [_, few] = self.run(1)?;
+        let same = few == many[range.start * width..range.end * width];
+        Ok(Check {
+            name: format!(
+                "{:?} attention of {} rows alone",
+                self.precision(),
+                range.len()
+            ),
+            error: f64::from(u8::from(!same)),
+            tolerance: 0.0,
+        })
+    }
+
+    /// Queries and attention results of all rows; rows are padded to a multiple of `pad`.
+    pub(super) fn run(&self, pad: usize) -> Result<[Vec<f32>; 2]> {
+        let on = (self.pool.device(), self.precision());
+        let (device, shape, rows) = (on.0, self.shape, &self.rows);
+        let inner = shape.heads * shape.c;
+        let batch = rows.upload(device, self.pool.tile(shape.heads)?, pad)?;
+        let mut qkv = self.qkv[self.first..][..rows.len() * shape.width()].to_vec();
+        qkv.resize(batch.rows() * shape.width(), 0.25);
+        let qkv = array((device, Precision::F32), &qkv, shape.width(), Ends::Plain)?;
+        let table = DeviceRope::new(device, &angles(shape.rotated))?;
+        let weights = Buffer::floats(device, &self.norms)?;
+        let norm = shape.norms.then_some(RowNorm {
+            weight: &weights,
+            eps: EPS,
+        });
+        let heads = HeadTransform { rope: &table, norm };
+        let layer = PoolLayer {
+            pool: &self.pool,
+            layer: 1,
+            windowed: rows.windowed,
+        };
+        let q = poisoned(on, (batch.rows(), inner), Ends::Plain)?;
+        split(&qkv, heads, &batch, &q, layer)?;
+        let out = poisoned(on, (batch.rows(), inner), Ends::Padded)?;
+        AttentionScratch::default().attend(&q, layer, &batch, &out)?;
+        Ok([q.read(rows.len())?, out.read(rows.len())?])
+    }
+
+    /// Keys and values of layer 1, `[pages, g, p, c]`.
+    pub(super) fn held(&self) -> Result<[Vec<f32>; 2]> {
+        let sizes = self.pool.sizes();
+        let count = sizes.pages * sizes.groups * sizes.page * sizes.head_width;
+        let size = sizes.precision.bytes();
+        let mut bytes = vec![0; count * size * 4];
+        self.pool.buffer().download(0, &mut bytes)?;
+        let number = |bytes: &[u8]| match *bytes {
+            [a, b, c, d] => f32::from_le_bytes([a, b, c, d]),
+            _ => f32::from_bits(u32::from(bytes[0]) << 16 | u32::from(bytes[1]) << 24),
+        };
+        let half = |from: usize| -> Vec<f32> {
+            let part = &bytes[from * count * size..(from + 1) * count * size];
+            part.chunks_exact(size).map(number).collect()
+        };
+        Ok([half(2), half(3)])
+    }
+
+    /// A CPU pool with the device's numbers.
+    fn on_cpu(&self, which: Pool, numbers: &[f32]) -> Result<Tensor> {
+        let dims = (
+            self.rows.pool,
+            self.shape.groups,
+            self.rows.page,
+            self.shape.c,
+        );
+        let tensor = cpu(Tensor::from_slice(numbers, dims, &Cpu::Cpu))?;
+        match which {
+            Pool::Keys => cpu(tensor.transpose(2, 3).and_then(|t| t.contiguous())),
+            Pool::Values => Ok(tensor),
+        }
+    }
+
+    /// Queries, keys and values of the rows after norms and rotation.
+    fn rotated(&self) -> Result<Tensor> {
+        let Shape {
+            heads, groups, c, ..
+        } = self.shape;
+        let rotated = tensor(&self.qkv, self.shape.width())?;
+        if self.shape.norms {
+            let norm = HeadNorm {
+                weights: &self.norms,
+                width: c,
+                eps: EPS,
+            };
+            cpu(rotated.inplace_op1(&norm))?;
+        }
+        let rope = Rope {
+            table: &angles(self.shape.rotated),
+            positions: &self.rows.positions,
+            heads: heads + groups,
+            width: c,
+        };
+        cpu(rotated.inplace_op1(&rope))?;
+        Ok(rotated)
+    }
+
+    /// The contents of the CPU pools after the rows are written.
+    fn written(&self, rotated: &Tensor, before: &[Vec<f32>; 2]) -> Result<[Vec<f32>; 2]> {
+        let Shape {
+            heads, groups, c, ..
+        } = self.shape;
+        let write = |which: Pool, column: usize, old: &[f32]| {
+            let pool = self.on_cpu(which, old)?;
+            let write = WriteRows {
+                pool: which,
+                slots: &self.rows.slots,
+                column,
+            };
+            cpu(pool.inplace_op2(rotated, &write))?;
+            match which {
+                Pool::Keys => values(&cpu(pool.transpose(2, 3).and_then(|t| t.contiguous()))?),
+                Pool::Values => values(&pool),
+            }
+        };
+        Ok([
+            write(Pool::Keys, heads * c, &before[0])?,
+            write(Pool::Values, (heads + groups) * c, &before[1])?,
+        ])
+    }
+
+    /// CPU attention over the pool that the device wrote, so that only attention's error counts.
+    fn attended(&self, q: &[f32], held: &[Vec<f32>; 2]) -> Result<Vec<f32>> {
+        let attention = PagedAttention {
+            segments: &self.rows.segments,
+            pages: &self.rows.pages,
+            visible: &self.rows.visible,
+            heads: self.shape.heads,
+            scale: 1.0 / (self.shape.c as f32).sqrt(),
+        };
+        let keys = self.on_cpu(Pool::Keys, &held[0])?;
+        let others = self.on_cpu(Pool::Values, &held[1])?;
+        let q = tensor(q, self.shape.heads * self.shape.c)?;
+        values(&cpu(q.apply_op3_no_bwd(&keys, &others, &attention))?)
+    }
+
+    pub(super) fn checks(&self) -> Result<Vec<Check>> {
+        let Shape {
+            heads, groups, c, ..
+        } = self.shape;
+        let (precision, rows) = (self.precision(), &self.rows);
+        let name = |what: &str| {
+            let (count, page) = (rows.len(), rows.page);
+            let windows = if rows.windowed { " with windows" } else { "" };
+            format!(
+                "{precision:?} {what}: {heads}/{groups} heads of {c}, {count} rows{windows}, pages of \
+                 {page}"
+            )
+        };
+        let before = self.held()?;
+        let [q, out] = self.run(1)?;
+        let after = self.held()?;
+        // Padding rows change no bit of the results or of the pool.
+        let idle = self.run(32)? == [q.clone(), out.clone()] && self.held()? == after;
+        let rotated = self.rotated()?;
+        let queries = rotated.narrow(1, 0, heads * c).and_then(|t| t.contiguous());
+        let queries = values(&cpu(queries)?)?;
+        let [keys, others] = self.written(&rotated, &before)?;
+        let attended = self.attended(&q, &after)?;
+        let share = rounding(precision);
+        Ok(vec![
+            Check::new(name("queries"), &q, &queries, share),
+            Check::new(name("keys"), &after[0], &keys, share),
+            Check::new(name("values"), &after[1], &others, share),
+            // Attention weights are rounded too.
+            Check::new(name("attention"), &out, &attended, 2.0 * share),
+            Check {
+                name: name("padding"),
+                error: f64::from(u8::from(!idle)),
+                tolerance: 0.0,
+            },
+        ])
+    }
+}
+
+fn angles(width: usize) -> RopeTable {
+    RopeTable::new(&AngleSpec {
+        theta: THETA,
+        width,
+        positions: POSITIONS,
+        scaling: None,
+        turning: width / 2,
+        divisors: Vec::new(),
+    })
+}

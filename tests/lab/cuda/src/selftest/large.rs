@@ -1,0 +1,109 @@
+//! The shapes of LLaDA-8B: width 4,096, MLP 12,288, 32 heads of 128, 126,464 tokens.
+
+use super::attention;
+use super::data::{Ends, Random, Rows, poisoned};
+use super::products::{Layer, Sizes, sums};
+use super::{Check, Tell, rounding, score};
+use crate::Result;
+use kernels::Epilogue;
+use kernels::device::{Array, Device, MatrixFormat, Precision};
+
+/// Inner elements and rows of matrices: q/k/v, o, gate and up, down, LM head.
+const MATRICES: [(usize, usize); 5] = [
+    (4096, 12_288),
+    (4096, 4096),
+    (4096, 24_576),
+    (12_288, 4096),
+    (4096, 126_464),
+];
+/// Gate and up.
+const GATED: usize = 24_576;
+const VOCAB: usize = 126_464;
+/// Rows of a step of two sequences, and of several.
+const FEW: usize = 64;
+const MANY: usize = 200;
+
+/// Compares products, the LM head and attention of these shapes, cut to `most` columns and slots.
+pub(super) fn checks(
+    random: &mut Random,
+    on: (&Device, MatrixFormat),
+    most: usize,
+    tell: &mut Tell<'_>,
+) {
+    for (k, whole) in MATRICES {
+        let n = whole.min(most / 2 * 2);
+        let epilogue = match whole {
+            GATED => Epilogue::SiluGate,
+            _ => Epilogue::None,
+        };
+        let rows = match n == whole {
+            true => MANY,
+            false => FEW + 1,
+        };
+        let sizes = Sizes { r: rows, k, n };
+        tell.case("large product", product(random, on, sizes, epilogue));
+    }
+    let head = score::Case::new(random, VOCAB.min(most.saturating_mul(8)), 4);
+    let format = on.1.inputs();
+    tell.case("large LM head", head.checks((on.0, format)));
+    let heads = if most < VOCAB { 2 } else { 32 };
+    let slots = |many: usize| many.min(most);
+    let segments = [
+        (32.min(slots(1024)), slots(1024)),
+        (40.min(slots(2048)), slots(2048)),
+    ];
+    let shape = attention::Shape {
+        heads,
+        groups: heads,
+        c: 128,
+        rotated: 128,
+        norms: false,
+        values: false,
+    };
+    let rows = Rows::new(random, 16, &segments);
+    let case = attention::Case::new(random, (on.0, format), shape, rows);
+    tell.case("large attention", case.and_then(|case| case.checks()));
+}
+
+/// The product of few rows, and of all: other tiles, and another division among blocks. The first rows
+/// have the same bits in both.
+fn product(
+    random: &mut Random,
+    (device, format): (&Device, MatrixFormat),
+    Sizes { r, k, n }: Sizes,
+    epilogue: Epilogue,
+) -> Result<[Check; 2]> {
+    let precision = format.inputs();
+    let on = (device, precision);
+    let layer = Layer::new(random, on, Sizes { r, k, n })?;
+    let matrix = layer.on((device, format), epilogue)?;
+    let x = layer.rows(on, 0..r)?;
+    let run = |rows: usize| {
+        let out: Array = match epilogue.is_gated() {
+            true => poisoned(on, (rows, n / 2), Ends::Padded)?,
+            false => poisoned((device, Precision::F32), (rows, n), Ends::Plain)?,
+        };
+        matrix.product(&x, rows, &out)?;
+        out.read(rows)
+    };
+    let (few, all) = (run(FEW)?, run(r)?);
+    drop((matrix, x));
+    let layer = match format {
+        MatrixFormat::Int8 => layer.in_bytes(),
+        MatrixFormat::F32 | MatrixFormat::Bf16 => layer,
+    };
+    let name = |what: &str| format!("{format:?} {what} of {r}x{k}x{n}");
+    let (mut tolerance, mut kind) = (sums(k, precision), "product");
+    if epilogue.is_gated() {
+        (tolerance, kind) = (tolerance.max(rounding(precision)), "gated product");
+    }
+    let differ = few.iter().zip(&all).filter(|(few, all)| few != all).count();
+    Ok([
+        Check::new(name(kind), &all, &layer.on_cpu(epilogue)?, tolerance),
+        Check {
+            name: name("numbers that differ among fewer rows"),
+            error: differ as f64,
+            tolerance: 0.0,
+        },
+    ])
+}

@@ -1,0 +1,205 @@
+//! Matrix products and their epilogues.
+
+use super::data::{Ends, Random, array, kept, poisoned, tensor, values};
+use super::{Check, Tell, cpu, rounding};
+use crate::Result;
+use kernels::WeightDtype;
+use kernels::device::{Array, Device, DeviceMatrix, MatrixFormat, Precision};
+use kernels::row_to_bytes;
+use kernels::{Epilogue, Linear, Matrix};
+
+/// The relative error of sums of `k` products, relative to the largest result. In f32 every addition
+/// rounds. A tensor core cuts off what is below the last fraction bit of the largest term, always
+/// toward zero: for each 16 products at most 2 x (9 terms + 2 of the rounded result) x 2^-24 on
+/// compute capability 8 (`cuda/sums.h`), which is more than 17 terms x 2^-25 on 9.
+pub(super) fn sums(k: usize, precision: Precision) -> f64 {
+    let last = f64::from(-24).exp2();
+    let cut = match precision {
+        Precision::F32 => k as f64,
+        Precision::Bf16 => k.div_ceil(16) as f64 * 22.0,
+    };
+    // The reference's own error, in another order.
+    5e-6 + cut * last
+}
+
+/// Weights `[n, k]`, a bias and `r` rows, all exact in a precision.
+pub(super) struct Layer {
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+    x: Vec<f32>,
+    k: usize,
+}
+
+/// Sizes of a product of `x [r, k]` with weights `[n, k]`.
+#[derive(Clone, Copy)]
+pub(super) struct Sizes {
+    pub(super) r: usize,
+    pub(super) k: usize,
+    pub(super) n: usize,
+}
+
+impl Layer {
+    pub(super) fn new(
+        random: &mut Random,
+        (device, precision): (&Device, Precision),
+        Sizes { r, k, n }: Sizes,
+    ) -> Result<Self> {
+        Ok(Self {
+            weight: kept(device, &random.numbers(n * k), precision)?,
+            bias: random.numbers(n),
+            x: kept(device, &random.numbers(r * k), precision)?,
+            k,
+        })
+    }
+
+    fn matrix(&self) -> Matrix<'_> {
+        Matrix {
+            weight: &self.weight,
+            k: self.k,
+            bias: Some(&self.bias),
+        }
+    }
+
+    pub(super) fn on(
+        &self,
+        (device, format): (&Device, impl Into<MatrixFormat>),
+        epilogue: Epilogue,
+    ) -> Result<DeviceMatrix> {
+        DeviceMatrix::new(device, format, self.matrix(), epilogue)
+    }
+
+    /// The layer with its weights rounded to int8 as on the CPU.
+    pub(super) fn in_bytes(mut self) -> Self {
+        for row in self.weight.chunks_mut(self.k) {
+            let (bytes, scale) = row_to_bytes(row);
+            for (weight, byte) in row.iter_mut().zip(bytes) {
+                *weight = scale * f32::from(byte);
+            }
+        }
+        self
+    }
+
+    /// Some of the rows with zero padding.
+    pub(super) fn rows(
+        &self,
+        on: (&Device, Precision),
+        range: std::ops::Range<usize>,
+    ) -> Result<Array> {
+        let x = &self.x[range.start * self.k..range.end * self.k];
+        array(on, x, self.k, Ends::Padded)
+    }
+
+    /// The first `n` rows of the weights.
+    fn cut(mut self, n: usize) -> Self {
+        self.weight.truncate(n * self.k);
+        self.bias.truncate(n);
+        self
+    }
+
+    pub(super) fn on_cpu(&self, epilogue: Epilogue) -> Result<Vec<f32>> {
+        let linear = cpu(Linear::new(self.matrix(), WeightDtype::F32, epilogue))?;
+        values(&cpu(linear.forward(&tensor(&self.x, self.k)?))?)
+    }
+}
+
+pub(super) fn checks(
+    random: &mut Random,
+    on: (&Device, Precision),
+    most: usize,
+    tell: &mut Tell<'_>,
+) {
+    let sizes = |[r, k, n]: [usize; 3]| Sizes { r, k, n };
+    for sizes in [
+        [1, 5, 3],
+        [7, 72, 33],
+        [65, 130, 70],
+        [130, 64, 129],
+        [most, 130, 70],
+    ]
+    .map(sizes)
+    {
+        let layer = Layer::new(random, on, sizes);
+        tell.case(
+            "product",
+            layer.and_then(|layer| plain(random, on, &layer, sizes)),
+        );
+    }
+    for sizes in [[1, 8, 6], [9, 64, 70], [140, 80, 132]].map(sizes) {
+        let layer = Layer::new(random, on, sizes);
+        tell.case(
+            "gated product",
+            layer.and_then(|layer| gated(on, &layer, sizes)),
+        );
+    }
+    if on.1 == Precision::Bf16 {
+        for sizes in [[1, 5, 3], [66, 300, 70], [most, 130, 140]].map(sizes) {
+            let layer = Layer::new(random, on, sizes);
+            tell.case(
+                "Int8 product",
+                layer.and_then(|layer| bytes(on, layer, sizes)),
+            );
+        }
+    }
+}
+
+/// Checks products with weights in int8, compared with exact products of the rounded weights.
+fn bytes(on: (&Device, Precision), layer: Layer, Sizes { r, k, n }: Sizes) -> Result<[Check; 2]> {
+    let (x, n) = (layer.rows(on, 0..r)?, n / 2 * 2);
+    let layer = layer.cut(n);
+    let matrices = [Epilogue::None, Epilogue::SiluGate]
+        .map(|epilogue| layer.on((on.0, MatrixFormat::Int8), epilogue));
+    let [plain, gated] = matrices;
+    let (plain, gated, layer) = (plain?, gated?, layer.in_bytes());
+    let out = poisoned((on.0, Precision::F32), (r, n), Ends::Plain)?;
+    plain.product(&x, r, &out)?;
+    let name = |what: &str| format!("Int8 {what} of {r}x{k}x{n}");
+    let want = layer.on_cpu(Epilogue::None)?;
+    let stored = Check::new(name("product"), &out.read(r)?, &want, sums(k, on.1));
+    let out = poisoned(on, (r, n / 2), Ends::Padded)?;
+    gated.product(&x, r, &out)?;
+    let want = layer.on_cpu(Epilogue::SiluGate)?;
+    let tolerance = sums(k, on.1).max(rounding(on.1));
+    let name = name("gated product");
+    Ok([stored, Check::new(name, &out.read(r)?, &want, tolerance)])
+}
+
+/// Checks the product written to `out`, and added to `out`.
+fn plain(
+    random: &mut Random,
+    (device, precision): (&Device, Precision),
+    layer: &Layer,
+    Sizes { r, k, n }: Sizes,
+) -> Result<[Check; 2]> {
+    let name = |what: &str| format!("{precision:?} {what} of {r}x{k}x{n}");
+    let (on, tolerance) = ((device, precision), sums(k, precision));
+    let want = layer.on_cpu(Epilogue::None)?;
+    let (x, matrix) = (layer.rows(on, 0..r)?, layer.on(on, Epilogue::None)?);
+    let out = poisoned((device, Precision::F32), (r, n), Ends::Plain)?;
+    matrix.product(&x, r, &out)?;
+    let stored = Check::new(name("product"), &out.read(r)?, &want, tolerance);
+    let before = random.numbers(r * n);
+    out.write(0, &before)?;
+    matrix.add_product(&x, r, &out)?;
+    let want: Vec<f32> = want.iter().zip(before).map(|(x, y)| x + y).collect();
+    let added = Check::new(name("added product"), &out.read(r)?, &want, tolerance);
+    Ok([stored, added])
+}
+
+/// Checks gated products: SiLU, or GELU in its tanh form, of the gate, times up.
+fn gated(
+    (device, precision): (&Device, Precision),
+    layer: &Layer,
+    Sizes { r, k, n }: Sizes,
+) -> Result<[Check; 2]> {
+    let on = (device, precision);
+    let check = |epilogue| {
+        let want = layer.on_cpu(epilogue)?;
+        let out = poisoned(on, (r, n / 2), Ends::Padded)?;
+        let matrix = layer.on(on, epilogue)?;
+        matrix.product(&layer.rows(on, 0..r)?, r, &out)?;
+        let name = format!("{precision:?} {epilogue:?} product of {r}x{k}x{n}");
+        let tolerance = sums(k, precision).max(rounding(precision));
+        Ok(Check::new(name, &out.read(r)?, &want, tolerance))
+    };
+    Ok([check(Epilogue::SiluGate)?, check(Epilogue::GeluGate)?])
+}

@@ -1,0 +1,108 @@
+//! Embedding, norms, page copies.
+
+use super::data::{Ends, Random, TOKENS, array, kept, plain, poisoned, tensor, values};
+use super::{Check, Tell, cpu, rounding};
+use crate::Result;
+use kernels::device::{
+    Buffer, Device, DevicePool, PoolSizes, Precision, RowNorm, RowSet, copy_pages, embed, norm,
+};
+use kernels::rms_norm;
+
+const EPS: f32 = 1e-5;
+
+pub(super) fn checks(
+    random: &mut Random,
+    on: (&Device, Precision),
+    most: usize,
+    tell: &mut Tell<'_>,
+) {
+    tell.case("copies of pages", copies(on).map(Some));
+    for (rows, d) in [(1, 1), (6, 37), (most, 300)] {
+        tell.case("embedding", embedding(random, on, (rows, d)).map(Some));
+        tell.case("norm", norms(random, on, (rows, d)));
+    }
+}
+
+fn embedding(
+    random: &mut Random,
+    (device, precision): (&Device, Precision),
+    (rows, d): (usize, usize),
+) -> Result<Check> {
+    let table = kept(device, &random.numbers(TOKENS * d), precision)?;
+    let tokens: Vec<u32> = (0..rows).map(|_| random.below(TOKENS) as u32).collect();
+    let out = poisoned((device, Precision::F32), (rows, d), Ends::Plain)?;
+    let from = array((device, precision), &table, d, Ends::Plain)?;
+    embed(&from, &plain(device, &tokens, &[], &[])?, &out)?;
+    let row = |token: &u32| &table[*token as usize * d..(*token as usize + 1) * d];
+    let want: Vec<f32> = tokens.iter().flat_map(row).copied().collect();
+    let name = format!("{precision:?} embedding of {rows}x{d}");
+    Ok(Check::new(name, &out.read(rows)?, &want, 0.0))
+}
+
+/// Checks the norm of all rows, and of the last scored row.
+fn norms(
+    random: &mut Random,
+    (device, precision): (&Device, Precision),
+    (rows, d): (usize, usize),
+) -> Result<[Check; 2]> {
+    let (x, weight) = (random.numbers(rows * d), random.numbers(d));
+    let weights = Buffer::floats(device, &weight)?;
+    let last = rows as u32 - 1;
+    let batch = plain(device, &vec![0; rows], &[0, last], &[])?;
+    let from = array((device, Precision::F32), &x, d, Ends::Plain)?;
+    let check = |what: &str, row_set: RowSet, x: &[f32]| {
+        let count = x.len() / d;
+        let out = poisoned((device, precision), (count, d), Ends::Padded)?;
+        let of = RowNorm {
+            weight: &weights,
+            eps: EPS,
+        };
+        norm((&from, &row_set), &batch, of, &out)?;
+        let want = values(&cpu(rms_norm(&tensor(x, d)?, &weight, EPS))?)?;
+        let name = format!("{precision:?} norm of {what} of {rows}x{d}");
+        Ok(Check::new(
+            name,
+            &out.read(count)?,
+            &want,
+            rounding(precision),
+        ))
+    };
+    Ok([
+        check("all rows", RowSet::First(rows), &x)?,
+        check("a scored row", RowSet::Scored(1..2), &x[x.len() - d..])?,
+    ])
+}
+
+/// Checks that page copies are made in order in every layer.
+fn copies((device, precision): (&Device, Precision)) -> Result<Check> {
+    let sizes = PoolSizes {
+        precision,
+        layers: 3,
+        groups: 2,
+        head_width: 24,
+        page: 7,
+        pages: 5,
+    };
+    let pool = DevicePool::new(device, sizes)?;
+    let page = 2 * 24 * 7 * precision.bytes();
+    let mut bytes: Vec<u8> = (0..6 * 5 * page)
+        .map(|i| (i * 31 + i / page) as u8)
+        .collect();
+    pool.buffer().upload(&bytes)?;
+    let copies = [(0, 1), (1, 3), (4, 0)];
+    copy_pages(&pool, &plain(device, &[0], &[], &copies)?)?;
+    for part in bytes.chunks_exact_mut(5 * page) {
+        for (from, to) in copies {
+            let from = from as usize * page;
+            part.copy_within(from..from + page, to as usize * page);
+        }
+    }
+    let mut got = vec![0; bytes.len()];
+    pool.buffer().download(0, &mut got)?;
+    let wrong = got.iter().zip(&bytes).filter(|(got, want)| got != want);
+    Ok(Check {
+        name: format!("{precision:?} copies of pages: bytes"),
+        error: wrong.count() as f64,
+        tolerance: 0.0,
+    })
+}

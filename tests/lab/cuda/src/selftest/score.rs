@@ -1,0 +1,286 @@
+//! The LM head and its reduction.
+
+use super::data::{Ends, GREEDY, LIMITS, NOTHING, Random, array, kept, tensor};
+use super::{Check, Tell, cpu};
+use crate::Result;
+use kernels::device::ProductTile;
+use kernels::device::{
+    Array, BatchArrays, BatchLimits, Device, DeviceBatch, DeviceMatrix, DeviceScores, MatrixFormat,
+    Precision, ScoredRows, ScoringHead,
+};
+use kernels::{AttentionSegment, Visible};
+use kernels::{Draw, LogitBias, Scored, Scorer, ScorerRow, Scores, Top, score};
+use kernels::{Epilogue, Matrix};
+use std::ops::Range;
+
+pub(super) const MASK: u32 = 5;
+
+/// Rows of logits and their scorers.
+#[derive(Clone)]
+pub(super) struct Case {
+    pub(super) logits: Vec<f32>,
+    pub(super) vocab: usize,
+    pub(super) rows: Vec<ScorerRow>,
+    pub(super) biases: Vec<LogitBias>,
+    pub(super) allowed: Vec<u32>,
+    pub(super) draws: Vec<Draw>,
+    /// The tile of the LM head's product; `None`: the fastest.
+    pub(super) tile: Option<&'static ProductTile>,
+}
+
+/// Records and most probable tokens of rows.
+pub(super) type Records = (Vec<Option<Scored>>, Vec<Top>);
+
+pub(super) fn checks(random: &mut Random, on: (&Device, Precision), tell: &mut Tell<'_>) {
+    for (rows, vocab) in [(1, 8), (24, 33), (24, 130), (70, 1000), (24, 5001)] {
+        tell.case("LM head", Case::new(random, vocab, rows).checks(on));
+    }
+}
+
+/// Settings without filters, then with them.
+fn draws(random: &mut Random) -> Vec<Draw> {
+    let draw = |temperature, seed| Draw {
+        temperature,
+        seed,
+        clock: 7,
+        ..GREEDY
+    };
+    let hot = draw(1.3, 9);
+    let filtered = [
+        Draw {
+            top_k: 1 + random.below(7) as u32,
+            ..hot
+        },
+        Draw { top_p: 0.9, ..hot },
+        Draw { min_p: 0.02, ..hot },
+        Draw {
+            top_k: 20,
+            top_p: 0.7,
+            min_p: 1e-4,
+            ..draw(2.5, 11)
+        },
+        Draw { top_p: 0.0, ..hot },
+        Draw {
+            top_k: 1000,
+            top_p: 0.999_999,
+            ..draw(0.3, 12)
+        },
+    ];
+    [draw(0.0, 1), draw(0.7, 1 << 40 | 3), draw(1e-30, 2)]
+        .into_iter()
+        .chain(filtered)
+        .collect()
+}
+
+impl Case {
+    pub(super) fn new(random: &mut Random, vocab: usize, rows: usize) -> Self {
+        let draws = draws(random);
+        let logits: Vec<f32> = (0..rows * vocab).map(|_| 8.0 * random.next()).collect();
+        let words = vocab.div_ceil(32);
+        let mut biases = Vec::new();
+        let mut describe = |row: usize| {
+            let from = biases.len() as u32;
+            for _ in 0..random.below(4) {
+                biases.push(LogitBias {
+                    token: random.below(vocab) as u32,
+                    repetition: 1.0 + random.below(3) as f32 / 4.0,
+                    amount: match random.below(3) {
+                        0 => f32::NEG_INFINITY,
+                        _ => 3.0 * random.next(),
+                    },
+                });
+            }
+            ScorerRow {
+                input: random.below(vocab + 2) as u32,
+                position: row as u32,
+                biases: from..biases.len() as u32,
+                allowed: [None, Some(0), Some(1)][random.below(3)],
+                tops: [0, 0, 1, 5, 300][random.below(5)]
+                    .min(vocab as u32 - 1)
+                    .min(256),
+                draw: random.below(9) as u32,
+            }
+        };
+        let rows: Vec<_> = (0..rows).map(&mut describe).collect();
+        // One set with half of the tokens, one set with two tokens.
+        let mut allowed: Vec<u32> = (0..words).map(|i| 0x5A5A_1234 ^ i as u32).collect();
+        allowed.extend(vec![0; words]);
+        allowed[words] = 1 << MASK | 1 << 7;
+        Self {
+            logits,
+            vocab,
+            rows,
+            biases,
+            allowed,
+            draws,
+            tile: None,
+        }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn on_cpu(&self, (device, precision): (&Device, Precision)) -> Result<Scores> {
+        let scorer = Scorer {
+            rows: &self.rows,
+            biases: &self.biases,
+            allowed: &self.allowed,
+            draws: &self.draws,
+            mask: MASK,
+        };
+        let logits = kept(device, &self.logits, precision)?;
+        cpu(score(&tensor(&logits, self.vocab)?, &scorer))
+    }
+
+    /// An LM head that produces these logits from one-hot hidden states.
+    pub(super) fn head(
+        &self,
+        (device, format): (&Device, impl Into<MatrixFormat>),
+    ) -> Result<DeviceMatrix> {
+        let k = self.count();
+        let mut weight = vec![0.0; self.vocab * k];
+        for (row, logits) in self.logits.chunks(self.vocab).enumerate() {
+            for (token, logit) in logits.iter().enumerate() {
+                weight[token * k + row] = *logit;
+            }
+        }
+        let matrix = Matrix {
+            weight: &weight,
+            k,
+            bias: None,
+        };
+        DeviceMatrix::new(device, format, matrix, Epilogue::None)
+    }
+
+    /// Hidden states that are one-hot vectors of the row's index.
+    pub(super) fn names(&self, rows: Range<usize>) -> Vec<f32> {
+        let k = self.count();
+        let number = |i, row| if i == row { 1.0 } else { 0.0 };
+        rows.flat_map(|row| (0..k).map(move |i| number(i, row)))
+            .collect()
+    }
+
+    pub(super) fn batch(&self, device: &Device, pad: usize) -> Result<DeviceBatch> {
+        let count = self.count();
+        let zeros = vec![0; count];
+        let scored: Vec<u32> = (0..count as u32).collect();
+        let arrays = BatchArrays {
+            tokens: &zeros,
+            positions: &zeros,
+            slots: &zeros,
+            visible: &vec![Visible::default(); count],
+            segments: &[AttentionSegment {
+                rows: 0..count as u32,
+                pages: 0..1,
+            }],
+            // Pages come before the biases and shift their offsets.
+            pages: &[0],
+            scored: &scored,
+            scorers: &self.rows,
+            biases: &self.biases,
+            allowed: &self.allowed,
+            set_words: self.vocab.div_ceil(32),
+            draws: &self.draws,
+            ..NOTHING
+        };
+        let limits = BatchLimits {
+            vocab: self.vocab,
+            pad,
+            ..LIMITS
+        };
+        let mut batch = DeviceBatch::default();
+        batch.upload(device, &arrays, &limits)?;
+        Ok(batch)
+    }
+
+    /// The scores of these rows of hidden states, at most as many as the batch scores.
+    pub(super) fn records(
+        &self,
+        head: &DeviceMatrix,
+        batch: &DeviceBatch,
+        ranges: &[(Range<usize>, Array)],
+    ) -> Result<Records> {
+        let (mut scores, mut records, mut tops) = (DeviceScores::default(), vec![], vec![]);
+        scores.reserve(head, batch.scored())?;
+        scores.use_tile(self.tile);
+        for (range, x) in ranges {
+            let range = range.clone();
+            scores.score(
+                &ScoringHead::plain(head),
+                x,
+                ScoredRows { batch, range },
+                MASK,
+            )?;
+        }
+        scores.read(self.count(), &mut records)?;
+        let listed = self.rows.iter().map(|row| row.tops as usize);
+        scores.read_tops(listed.sum(), &mut tops)?;
+        Ok((records, tops))
+    }
+
+    /// The scores, computed in two ranges, like a step with many rows.
+    pub(super) fn run(&self, (device, precision): (&Device, Precision)) -> Result<Records> {
+        self.run_in((device, precision.into()))
+    }
+
+    /// The same with weights of a number format.
+    pub(super) fn run_in(&self, (device, format): (&Device, MatrixFormat)) -> Result<Records> {
+        let on = (device, format.inputs());
+        let count = self.count();
+        let ranges = [0..count / 2, count / 2..count].map(|range| {
+            let names = self.names(range.clone());
+            array(on, &names, count, Ends::Padded).map(|x| (range, x))
+        });
+        let ranges = ranges.into_iter().collect::<Result<Vec<_>>>()?;
+        self.records(
+            &self.head((device, format))?,
+            &self.batch(device, 1)?,
+            &ranges,
+        )
+    }
+
+    pub(super) fn checks(&self, on: (&Device, Precision)) -> Result<[Check; 2]> {
+        let (want, (got, tops)) = (self.on_cpu(on)?, self.run(on)?);
+        let name = |what: &str| {
+            let (rows, vocab) = (self.count(), self.vocab);
+            format!("{:?} LM head, {rows} rows of {vocab} tokens: {what}", on.1)
+        };
+        let (mut wrong, mut error) = (want.tops.len().abs_diff(tops.len()), 0.0_f64);
+        for (got, want) in tops.iter().zip(&want.tops) {
+            wrong += usize::from(got.token != want.token);
+            if got.log_probability != want.log_probability {
+                error = error.max((got.log_probability - want.log_probability).abs());
+            }
+        }
+        wrong += want.records.len().abs_diff(got.len());
+        for (got, want) in got.iter().zip(&want.records) {
+            let Some(got) = got else {
+                wrong += 1;
+                continue;
+            };
+            let same = (got.token, got.runner_up) == (want.token, want.runner_up);
+            wrong += usize::from(!same || got.gap != want.gap);
+            for (got, want) in [
+                (got.probability, want.probability),
+                (got.runner_up_probability, want.runner_up_probability),
+                (got.entropy, want.entropy),
+                (got.present, want.present),
+            ] {
+                error = error.max((got - want).abs());
+            }
+        }
+        Ok([
+            Check {
+                name: name("wrong tokens"),
+                error: wrong as f64,
+                tolerance: 0.0,
+            },
+            Check {
+                name: name("probabilities"),
+                error,
+                tolerance: 1e-6,
+            },
+        ])
+    }
+}

@@ -1,0 +1,380 @@
+//! The formulas of a launch's traffic against what the emulation observes.
+
+use super::super::attention::{Case, SHAPE, Shape, WIDE};
+use super::super::data::{Ends, Random, Rows, array, plain, poisoned};
+use super::super::products::{Layer, Sizes};
+use super::super::{canvas, experts, score};
+use super::{BOTH, assert_all, checks_of};
+use crate::{LaunchCost, Moved, Observation, SECTOR};
+use kernels::Epilogue;
+use kernels::Visible;
+use kernels::device::Store;
+use kernels::device::{
+    Buffer, Device, DevicePool, MatrixFormat, PoolSizes, Precision, ProductTile, RowNorm, RowSet,
+    copy_pages, embed, kernels, norm,
+};
+use kernels::device::{Division, ProductLaunch};
+use std::collections::BTreeSet;
+
+/// The kernels of every test below.
+const PRODUCTS: [&str; 17] = [
+    "gemm_bf16_128x128",
+    "gemm_bf16_128x256",
+    "gemm_bf16_64x128",
+    "gemm_bf16_groups_128x128",
+    "gemm_bf16_groups_128x192",
+    "gemm_bf16_groups_128x256",
+    "gemm_bf16_groups_64x128",
+    "gemm_bf16_groups_64x192",
+    "gemm_bf16_groups_64x64",
+    "gemm_f32",
+    "gemm_int8_128x128",
+    "gemm_int8_128x256",
+    "gemm_int8_64x128",
+    "gemm_int8_groups_128x128",
+    "gemm_int8_groups_128x192",
+    "gemm_int8_groups_64x128",
+    "gemm_int8_groups_64x192",
+];
+const ATTENTION: [&str; 17] = [
+    "attend_bf16_128x16",
+    "attend_bf16_128x32",
+    "attend_bf16_128x64",
+    "attend_bf16_256",
+    "attend_bf16_32x16",
+    "attend_bf16_32x32",
+    "attend_bf16_32x64",
+    "attend_bf16_512",
+    "attend_bf16_64x16",
+    "attend_bf16_64x32",
+    "attend_bf16_64x64",
+    "attend_f32",
+    "attend_f32_wide",
+    "combine_bf16",
+    "combine_f32",
+    "split_bf16",
+    "split_f32",
+];
+const ROWS: [&str; 5] = [
+    "copy_pages",
+    "embed_bf16",
+    "embed_f32",
+    "norm_bf16",
+    "norm_f32",
+];
+const HEADS: [&str; 15] = [
+    "filter_rows",
+    "fold_partials",
+    "head_bf16_128x128",
+    "head_bf16_128x256",
+    "head_bf16_64x128",
+    "head_bf16_groups_128x128",
+    "head_bf16_groups_128x256",
+    "head_bf16_groups_64x128",
+    "head_f32",
+    "head_int8_128x128",
+    "head_int8_128x256",
+    "head_int8_64x128",
+    "head_int8_groups_128x128",
+    "head_int8_groups_64x128",
+    "list_tops",
+];
+const EXPERTS: [&str; 17] = [
+    "choose_experts",
+    "count_experts",
+    "downs_bf16_few",
+    "downs_bf16_many",
+    "downs_int8_few",
+    "downs_int8_many",
+    "experts_f32",
+    "gates_bf16_few",
+    "gates_bf16_many",
+    "gates_int8_few",
+    "gates_int8_many",
+    "gather_bf16",
+    "gather_f32",
+    "group_rows",
+    "mix_experts",
+    "route_bf16",
+    "route_f32",
+];
+const CANVAS: [&str; 8] = [
+    "clear_rows",
+    "keep_means",
+    "norm_add",
+    "norm_denoised",
+    "read_means",
+    "scale_rows",
+    "softmax_bf16",
+    "softmax_f32",
+];
+
+/// Attention on tensor cores whose warps share queries.
+const WIDE_KERNELS: [&str; 2] = ["attend_bf16_256", "attend_bf16_512"];
+
+#[test]
+fn every_kernel_is_compared_with_its_formula() {
+    let all = [&PRODUCTS[..], &ATTENTION, &ROWS, &HEADS, &EXPERTS, &CANVAS];
+    let compared: BTreeSet<&str> = all.concat().into_iter().collect();
+    let kernels: BTreeSet<&str> = kernels().map(|kernel| kernel.name).collect();
+    assert_eq!(compared, kernels);
+}
+
+/// Whether a formula holds within two percent.
+fn agree(formula: u64, observed: u64) -> bool {
+    formula.abs_diff(observed) as f64 <= 0.02 * formula.max(observed) as f64
+}
+
+/// Asserts that the observed traffic of every launch is that of its formula.
+fn assert_formulas(all: &[Observation], kernels: &[&str]) {
+    let mut seen: Vec<&str> = all.iter().map(Observation::kernel).collect();
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen, kernels);
+    let mut wrong = Vec::new();
+    for one in all {
+        assert_eq!(one.failures().0, 0);
+        let LaunchCost { read, written, .. } = *one.cost().unwrap();
+        for (what, formula, observed) in [
+            ("reads", read, one.read()),
+            ("writes", written, one.written()),
+        ] {
+            let of = Moved {
+                by_blocks: observed.by_blocks,
+                distinct: observed.distinct,
+            };
+            // A filter that chooses the best token writes nothing.
+            if (one.kernel(), what) == ("filter_rows", "writes") {
+                assert!(of.by_blocks <= formula.by_blocks);
+                continue;
+            }
+            if !agree(formula.by_blocks, of.by_blocks) || !agree(formula.distinct, of.distinct) {
+                wrong.push(format!(
+                    "{} {what}: formula {formula:?}, observed {of:?}",
+                    one.kernel()
+                ));
+            }
+        }
+    }
+    wrong.sort_unstable();
+    wrong.dedup();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn products_move_what_their_formulas_say() {
+    let (mut random, (device, observations)) = (Random(31), crate::observed());
+    for format in [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8] {
+        let on = (&device, format.inputs());
+        for r in [24, 130] {
+            let sizes = Sizes { r, k: 128, n: 264 };
+            let layer = Layer::new(&mut random, on, sizes).unwrap();
+            let x = layer.rows(on, 0..r).unwrap();
+            let matrix = layer.on((&device, format), Epilogue::None).unwrap();
+            let out = poisoned((&device, Precision::F32), (r, 264), Ends::Plain).unwrap();
+            for tile in ProductTile::all(format) {
+                let sizes = matrix.launch(r, Division::Whole).sizes;
+                let launch = ProductLaunch::undivided(tile, sizes);
+                matrix.run_as(&launch, &x, &out, Store::Overwrite).unwrap();
+            }
+            matrix.add_product(&x, r, &out).unwrap();
+            for epilogue in [Epilogue::SiluGate, Epilogue::GeluGate] {
+                let gated = layer.on((&device, format), epilogue).unwrap();
+                let out = poisoned(on, (r, 132), Ends::Padded).unwrap();
+                gated.product(&x, r, &out).unwrap();
+            }
+        }
+    }
+    let whole = observations.take();
+    assert_formulas(&whole, &PRODUCTS);
+    // Several tiles of columns read x again: the formula is not the size of the operands.
+    let again = |one: &Observation| one.read().by_blocks > one.read().distinct * 3 / 2;
+    assert!(whole.iter().any(again));
+    // Two segments: divided tiles.
+    for format in [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8] {
+        let on = (&device, format.inputs());
+        let [r, k, n] = [24, 512, 136];
+        let layer = Layer::new(&mut random, on, Sizes { r, k, n }).unwrap();
+        let matrix = layer.on((&device, format), Epilogue::None).unwrap();
+        let out = poisoned((&device, Precision::F32), (r, n), Ends::Plain).unwrap();
+        let sizes = matrix.launch(r, Division::Whole).sizes;
+        let launch = ProductLaunch {
+            whole: 0,
+            lead: 1,
+            ..ProductLaunch::undivided(&ProductTile::all(format)[0], sizes)
+        };
+        let x = layer.rows(on, 0..r).unwrap();
+        matrix.run_as(&launch, &x, &out, Store::Overwrite).unwrap();
+    }
+    let divided = observations.take();
+    assert_formulas(
+        &divided,
+        &["gemm_bf16_64x128", "gemm_f32", "gemm_int8_64x128"],
+    );
+    // Divided tiles read the sums that they wrote.
+    let sums = |one: &Observation| one.written().distinct > 136 * 24 * 4 / SECTOR * 2;
+    assert!(divided.iter().all(sums));
+}
+
+/// Attention with this shape, over rows at the end of their slots.
+fn attend(random: &mut Random, on: (&Device, Precision), shape: Shape, rows: Rows) {
+    Case::new(random, on, shape, rows).unwrap().run(1).unwrap();
+}
+
+/// Attention with every size of a tile of narrow heads.
+fn narrow_tiles(random: &mut Random, device: &Device) {
+    for c in [32, 64, 128] {
+        for rows in [9, 30, 60] {
+            let shape = Shape {
+                heads: 1,
+                groups: 1,
+                c,
+                rotated: c,
+                ..SHAPE
+            };
+            let rows = Rows::new(random, 16, &[(rows, 70)]);
+            attend(random, (device, Precision::Bf16), shape, rows);
+        }
+    }
+}
+
+#[test]
+fn attention_moves_what_its_formulas_say() {
+    let (mut random, (device, observations)) = (Random(32), crate::observed());
+    for precision in BOTH {
+        let on = (&device, precision);
+        let grouped = Shape {
+            heads: 8,
+            groups: 2,
+            c: 64,
+            rotated: 64,
+            norms: true,
+            values: false,
+        };
+        for (shape, segments) in [
+            (SHAPE, [(16, 64), (48, 600)]),
+            (grouped, [(32, 96), (8, 1100)]),
+            (WIDE[1], [(20, 40), (3, 530)]),
+            (WIDE[2], [(9, 40), (2, 530)]),
+        ] {
+            let mut rows = Rows::new(&mut random, 16, &segments);
+            // Windows, rows that see nothing, and slots between.
+            rows.windowed = true;
+            attend(&mut random, on, shape, rows.clone());
+            rows.windowed = false;
+            let slots = segments
+                .iter()
+                .flat_map(|(rows, slots)| vec![*slots as u32; *rows]);
+            rows.visible = slots.map(Visible::prefix).collect();
+            let case = Case::new(&mut random, on, shape, rows).unwrap();
+            case.run(1).unwrap();
+            // With padding rows and idle tiles.
+            case.run(32).unwrap();
+        }
+    }
+    narrow_tiles(&mut random, &device);
+    // Blocks with a segment each.
+    let rows = Rows::new(&mut random, 16, &[(9, 640)]);
+    attend(&mut random, (&device, Precision::Bf16), SHAPE, rows);
+    let all = observations.take();
+    assert_formulas(&all, &ATTENTION);
+    // Wide heads have no idle warps, so that their passes of shared memory are known too.
+    for one in all
+        .iter()
+        .filter(|one| WIDE_KERNELS.contains(&one.kernel()))
+    {
+        let (passes, conflicts) = (one.passes(), one.conflicts());
+        let observed = passes.copies + passes.matrices + passes.plain + conflicts.plain;
+        let formula = one.cost().unwrap().passes as u64;
+        assert!(
+            agree(formula, observed),
+            "{formula}, {passes:?}, {conflicts:?}"
+        );
+    }
+}
+
+#[test]
+fn rows_move_what_their_formulas_say() {
+    let (mut random, (device, observations)) = (Random(33), crate::observed());
+    let weight = Buffer::floats(&device, &random.numbers(512)).unwrap();
+    for precision in BOTH {
+        let on = (&device, precision);
+        let from = array(on, &random.numbers(9 * 512), 512, Ends::Plain).unwrap();
+        let tokens: Vec<u32> = (0..9).collect();
+        let batch = plain(&device, &tokens, &[3, 8], &[(0, 1), (1, 2)]).unwrap();
+        let out = poisoned((&device, Precision::F32), (9, 512), Ends::Plain).unwrap();
+        embed(&from, &batch, &out).unwrap();
+        let of = RowNorm {
+            weight: &weight,
+            eps: 1e-5,
+        };
+        let normed = poisoned(on, (9, 512), Ends::Padded).unwrap();
+        norm((&out, &RowSet::First(9)), &batch, of, &normed).unwrap();
+        norm((&out, &RowSet::Scored(0..2)), &batch, of, &normed).unwrap();
+        // Pools of two sizes.
+        for (layers, groups, head_width) in [(3, 2, 64), (1, 4, 128)] {
+            let sizes = PoolSizes {
+                precision,
+                layers,
+                groups,
+                head_width,
+                page: 16,
+                pages: 5,
+            };
+            copy_pages(&DevicePool::new(&device, sizes).unwrap(), &batch).unwrap();
+        }
+    }
+    assert_formulas(&observations.take(), &ROWS);
+}
+
+#[test]
+fn heads_move_what_their_formulas_say() {
+    let (mut random, (device, observations)) = (Random(38), crate::observed());
+    let mut case = score::Case::new(&mut random, 520, 66);
+    let mut plain = case.clone();
+    for row in &mut plain.rows {
+        (row.biases, row.allowed, row.input) = (0..0, None, 1);
+        (row.tops, row.draw) = (0, 0);
+    }
+    // Filtered rows are so hot that they draw another token than the best.
+    for draw in case.draws.iter_mut().filter(|draw| draw.temperature > 1.0) {
+        (draw.temperature, draw.top_p, draw.top_k, draw.min_p) = (1e6, 0.99, 400, 0.0);
+    }
+    for (number, row) in case.rows.iter_mut().enumerate() {
+        (row.allowed, row.input) = (None, 1);
+        row.draw = [0, 1, 3][number % 3];
+        row.tops = [0, 40][number % 2];
+    }
+    for format in [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8] {
+        case.run_in((&device, format)).unwrap();
+        let tiles = ProductTile::all(format).iter();
+        for tile in tiles.filter(|tile| tile.head.is_some()) {
+            plain.tile = Some(tile);
+            plain.run_in((&device, format)).unwrap();
+        }
+    }
+    assert_formulas(&observations.take(), &HEADS);
+}
+
+#[test]
+fn experts_move_what_their_formulas_say() {
+    let (mut random, (device, observations)) = (Random(39), crate::observed());
+    for precision in BOTH {
+        let on = (&device, precision);
+        assert_all(checks_of(|tell| experts::aligned(&mut random, on, tell)));
+    }
+    assert_formulas(&observations.take(), &EXPERTS);
+}
+
+#[test]
+fn canvases_move_what_their_formulas_say() {
+    let (mut random, (device, observations)) = (Random(40), crate::observed());
+    for precision in BOTH {
+        let on = (&device, precision);
+        assert_all(checks_of(|tell| canvas::aligned(&mut random, on, tell)));
+    }
+    let mut all = observations.take();
+    // The products and records of mean embeddings have tests of their own.
+    all.retain(|one| CANVAS.contains(&one.kernel()));
+    assert_formulas(&all, &CANVAS);
+}

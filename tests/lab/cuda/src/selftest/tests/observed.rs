@@ -1,0 +1,201 @@
+//! What the kernels do with memory, as the emulation observes it.
+
+use super::super::attention::{Case, SHAPE, Shape, WIDE};
+use super::super::data::{Ends, Random, Rows, poisoned};
+use super::super::products::{Layer, Sizes};
+use super::super::{canvas, experts, rows, score};
+use super::{BOTH, assert_all, checks_of};
+use crate::Observation;
+use kernels::Epilogue;
+use kernels::device::Store;
+use kernels::device::{Buffer, Device, Kernel, MatrixFormat, Precision, ProductTile, kernels};
+use kernels::device::{Division, ProductLaunch};
+use std::collections::BTreeSet;
+
+/// The kernel of `faulty.cu`.
+const FAULTY: Kernel = Kernel {
+    name: "faulty",
+    threads: 64,
+    shared: 8 << 10,
+    warpgroups: false,
+};
+
+#[repr(C)]
+struct Faulty {
+    x: u64,
+    fault: u32,
+}
+
+/// Runs a fault on two blocks.
+fn faulty(fault: u32) -> Observation {
+    let (device, observations) = crate::observed();
+    let x = Buffer::floats(&device, &[1.0; 128]).unwrap();
+    let x = x.range(0, 4 * 128).unwrap();
+    let mut args = [0; size_of::<Faulty>()];
+    args[..8].copy_from_slice(&x.to_ne_bytes());
+    args[8..12].copy_from_slice(&fault.to_ne_bytes());
+    // SAFETY: the faults stay within memory of the host.
+    unsafe { device.driver().launch(FAULTY, [2, 1, 1], &args) }.unwrap();
+    observations.take().remove(0)
+}
+
+#[test]
+fn every_fault_is_found_and_named() {
+    assert_eq!(faulty(0).failures(), (0, String::new()));
+    // Which thread comes first depends on the order of warps and of asynchronous copies.
+    for (fault, parts) in [
+        (1, ["reads shared byte ", ", which nothing was written to"]),
+        (2, ["reads shared byte ", "wrote, without a barrier"]),
+        (3, [" shared byte ", ", without a barrier"]),
+        (4, ["reads shared byte ", " before the copy of thread "]),
+        (5, ["reads shared byte ", ", which nothing was written to"]),
+        (6, ["reads shared byte ", " before the copy of thread "]),
+        (7, ["reads shared byte ", ", which nothing was written to"]),
+        (
+            8,
+            [
+                "writes byte ",
+                " of an allocation, which another block uses",
+            ],
+        ),
+        (9, ["reads an address ", "outside of every allocation"]),
+        (10, ["writes an address ", "outside of every allocation"]),
+    ] {
+        let (count, text) = faulty(fault).failures();
+        assert!(count >= 64, "{fault}: {count}");
+        assert!(text.starts_with("faulty, block ("), "{text}");
+        assert!(text.contains(": thread "), "{text}");
+        for part in parts {
+            assert!(text.contains(part), "{fault}: {text}");
+        }
+    }
+}
+
+#[test]
+fn bank_conflicts_and_scattered_reads_are_counted() {
+    let slow = faulty(11);
+    assert_eq!(slow.failures().0, 0);
+    // Four warps write words that are all in one bank.
+    assert_eq!((slow.passes().plain, slow.conflicts().plain), (4, 4 * 31));
+    // Eight distinct sectors in each of four reads.
+    assert_eq!(slow.read().by_warps, 4 * 8);
+    assert_eq!((slow.read().by_blocks, slow.read().distinct), (16, 8));
+}
+
+/// Observes products of every tile, whole and divided, with every store.
+fn products(device: &Device) {
+    let mut random = Random(34);
+    for format in [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8] {
+        let on = (device, format.inputs());
+        for ([r, k, n], whole) in [([7, 72, 34], true), ([65, 600, 20], false)] {
+            let layer = Layer::new(&mut random, on, Sizes { r, k, n }).unwrap();
+            let x = layer.rows(on, 0..r).unwrap();
+            let out = poisoned((device, Precision::F32), (r, n), Ends::Plain).unwrap();
+            let matrix = layer.on((device, format), Epilogue::None).unwrap();
+            let fits = |tile: &&ProductTile| whole || !tile.single;
+            for tile in ProductTile::all(format).iter().filter(fits) {
+                let all = ProductLaunch::undivided(tile, matrix.launch(r, Division::Whole).sizes);
+                let launch = match whole {
+                    true => all,
+                    false => ProductLaunch {
+                        whole: 0,
+                        lead: 1,
+                        ..all
+                    },
+                };
+                for store in [Store::Overwrite, Store::Add] {
+                    matrix.run_as(&launch, &x, &out, store).unwrap();
+                }
+            }
+            for epilogue in [Epilogue::SiluGate, Epilogue::GeluGate] {
+                let out = poisoned(on, (r, n / 2), Ends::Padded).unwrap();
+                let matrix = layer.on((device, format), epilogue).unwrap();
+                matrix.product(&x, r, &out).unwrap();
+            }
+        }
+    }
+}
+
+/// Observes attention with every head width and height of tiles, with windows, holes and partitions.
+fn attention(device: &Device) {
+    let mut random = Random(36);
+    for precision in BOTH {
+        let on = (device, precision);
+        let mut run = |[heads, groups, c]: [usize; 3], segments: &[(usize, usize)]| {
+            let shape = Shape {
+                heads,
+                groups,
+                c,
+                rotated: c,
+                ..SHAPE
+            };
+            let rows = Rows::new(&mut random, 16, segments);
+            let case = Case::new(&mut random, on, shape, rows).unwrap();
+            case.run(1).unwrap();
+        };
+        for c in [24, 64, 128] {
+            for rows in [9, 30, 60] {
+                run([1, 1, c], &[(rows, 70)]);
+            }
+        }
+        run([6, 2, 24], &[(5, 33), (40, 100)]);
+        run([7, 1, 64], &[(1, 1), (3, 600)]);
+        run([4, 2, 128], &[(30, 700)]);
+        for shape in WIDE {
+            let rows = Rows::new(&mut random, 8, &[(9, 40), (3, 530)]);
+            let case = Case::new(&mut random, on, shape, rows).unwrap();
+            case.run(1).unwrap();
+        }
+    }
+}
+
+/// Observes the LM head with every tile, biases, sets, filters and most probable tokens.
+fn heads(device: &Device) {
+    let mut random = Random(37);
+    for format in [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8] {
+        let mut case = score::Case::new(&mut random, 300, 10);
+        let tiles = ProductTile::all(format).iter();
+        for tile in tiles.filter(|tile| tile.head.is_some()) {
+            case.tile = Some(tile);
+            case.run_in((device, format)).unwrap();
+        }
+    }
+}
+
+/// Every kernel with odd sizes: no race, no access out of bounds, no bank conflict of a copy or of a
+/// matrix load.
+#[test]
+fn kernels_have_no_races_and_no_bank_conflicts() {
+    let (device, observations) = crate::observed();
+    let mut random = Random(35);
+    products(&device);
+    attention(&device);
+    heads(&device);
+    for precision in BOTH {
+        let on = (&device, precision);
+        assert_all(checks_of(|tell| rows::checks(&mut random, on, 3, tell)));
+        assert_all(checks_of(|tell| experts::checks(&mut random, on, 40, tell)));
+        assert_all(checks_of(|tell| canvas::checks(&mut random, on, 40, tell)));
+    }
+    let all = observations.take();
+    let seen: BTreeSet<&str> = all.iter().map(Observation::kernel).collect();
+    let kernels: BTreeSet<&str> = kernels().map(|kernel| kernel.name).collect();
+    assert_eq!(seen, kernels);
+    let starts = ["gemm", "attend", "head", "gates", "downs"];
+    let tensor =
+        |name: &str| !name.contains("f32") && starts.iter().any(|start| name.starts_with(start));
+    let mut loads = BTreeSet::new();
+    for one in all {
+        let (count, text) = one.failures();
+        assert_eq!(count, 0, "{text}");
+        let (name, conflicts) = (one.kernel(), one.conflicts());
+        assert_eq!((conflicts.copies, conflicts.matrices), (0, 0), "{name}");
+        assert_eq!(one.passes().copies > 0, tensor(name), "{name}");
+        // Rows that see nothing load no keys.
+        if one.passes().matrices > 0 {
+            loads.insert(name);
+        }
+    }
+    let want = kernels.into_iter().filter(|name| tensor(name));
+    assert_eq!(loads, want.collect());
+}

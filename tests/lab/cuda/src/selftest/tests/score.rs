@@ -1,0 +1,142 @@
+//! The LM head: biases, ties, bans, padding, NaN logits.
+
+use super::super::data::{Ends, Random, array};
+use super::super::score::Case;
+use super::{BOTH, assert_all};
+use kernels::LogitBias;
+
+fn compare(case: &Case) {
+    for precision in BOTH {
+        assert_all(case.checks((&crate::emulated_small(), precision)).unwrap());
+    }
+}
+
+/// A token may have several biases, and a row may have more biases than a warp reads at a time.
+#[test]
+fn many_biases_are_applied_in_their_order() {
+    let mut random = Random(15);
+    let mut case = Case::new(&mut random, 300, 6);
+    case.biases.clear();
+    for row in 0..6 {
+        let from = case.biases.len() as u32;
+        for i in 0..90 {
+            case.biases.push(LogitBias {
+                token: random.below(40) as u32 * 7,
+                repetition: 1.0 + (i % 3) as f32 / 2.0,
+                amount: random.next(),
+            });
+        }
+        case.rows[row].biases = from..case.biases.len() as u32;
+    }
+    compare(&case);
+}
+
+#[test]
+fn ties_go_to_the_lower_token_and_bans_leave_nothing() {
+    let mut random = Random(13);
+    let mut case = Case::new(&mut random, 300, 40);
+    for (i, logit) in case.logits.iter_mut().enumerate() {
+        *logit = if i % 300 % 40 == 6 { 2.0 } else { -1.0 };
+    }
+    compare(&case);
+    case.allowed.fill(0);
+    for row in &mut case.rows {
+        row.allowed = Some(0);
+    }
+    compare(&case);
+}
+
+/// In one row all logits are NaN, in another row one logit is infinite.
+#[test]
+fn a_row_with_non_finite_logits_has_no_record() {
+    let device = crate::emulated_small();
+    for precision in BOTH {
+        let on = (&device, precision);
+        let mut case = Case::new(&mut Random(14), 100, 4);
+        for row in &mut case.rows {
+            row.allowed = None;
+            row.biases = 0..0;
+            row.tops = 3;
+        }
+        case.logits.fill(1.0);
+        // Overflows f32 only in row 3, which is multiplied by a larger number.
+        case.logits[3 * 100 + 99] = 3e38;
+        let mut x = case.names(0..4);
+        x[4 + 1] = f32::NAN;
+        x[3 * 4 + 3] = 4.0;
+        let x = array(on, &x, 4, Ends::Padded).unwrap();
+        let (head, batch) = (case.head(on).unwrap(), case.batch(&device, 1).unwrap());
+        let (records, _) = case.records(&head, &batch, &[(0..4, x)]).unwrap();
+        let got: Vec<bool> = records.iter().map(Option::is_some).collect();
+        assert_eq!(got, [true, false, true, false], "{precision:?}");
+    }
+}
+
+/// Padding rows are scored too, and change no record.
+#[test]
+fn padding_changes_no_record() {
+    let device = crate::emulated_small();
+    let case = Case::new(&mut Random(16), 700, 9);
+    for precision in BOTH {
+        let on = (&device, precision);
+        let (head, batch) = (case.head(on).unwrap(), case.batch(&device, 64).unwrap());
+        assert_eq!((batch.rows(), batch.scored()), (64, 64));
+        let mut x = case.names(0..9);
+        x.resize(64 * 9, 0.5);
+        let x = array(on, &x, 9, Ends::Padded).unwrap();
+        let records = case.records(&head, &batch, &[(0..64, x)]).unwrap();
+        assert_eq!(records, case.run(on).unwrap(), "{precision:?}");
+    }
+}
+
+/// Every kind of filter in one batch, logits with ties, zeros of both signs, and more rows than are
+/// filtered at a time.
+#[test]
+fn filters_choose_the_tokens_of_the_cpu() {
+    let mut random = Random(18);
+    for (vocab, step) in [(3, 1.0), (257, 0.5), (1000, 0.0)] {
+        let mut case = Case::new(&mut random, vocab, 66);
+        for logit in &mut case.logits {
+            if step > 0.0 {
+                *logit = (*logit / step).round() * step;
+            }
+        }
+        for (number, row) in case.rows.iter_mut().enumerate() {
+            row.draw = 3 + number as u32 % 6;
+            row.allowed = row.allowed.filter(|_| number % 3 == 0);
+        }
+        for draw in &mut case.draws {
+            draw.seed = u64::from(random.below(1 << 20) as u32);
+        }
+        compare(&case);
+    }
+}
+
+/// A row has the same record and the same most probable tokens alone and beside others.
+#[test]
+fn filtered_rows_do_not_change_each_other() {
+    let device = crate::emulated_small();
+    let case = Case::new(&mut Random(19), 600, 30);
+    for precision in BOTH {
+        let on = (&device, precision);
+        let (records, tops) = case.run(on).unwrap();
+        let mut first = 0;
+        for (number, row) in case.rows.iter().enumerate() {
+            let own = first..first + row.tops as usize;
+            first = own.end;
+            if number % 7 != 0 {
+                continue;
+            }
+            let mut alone = Case::new(&mut Random(19), 600, 30);
+            alone.rows = vec![row.clone()];
+            let (head, batch) = (case.head(on).unwrap(), alone.batch(&device, 1).unwrap());
+            let x = array(on, &case.names(number..number + 1), 30, Ends::Padded).unwrap();
+            let got = alone.records(&head, &batch, &[(0..1, x)]).unwrap();
+            assert_eq!(
+                got,
+                (vec![records[number]], tops[own].to_vec()),
+                "{precision:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Estimated times of launches, from what they move and compute.
+
+use crate::{LaunchCost, SECTOR};
+use kernels::device::Roofline;
+
+/// Seconds from the end of a kernel to the start of the next; assumed.
+pub const GAP: f64 = 2e-6;
+/// Sectors of an H200's L2 cache.
+const CACHE: u64 = (50 << 20) / SECTOR;
+/// Bytes of a pass through shared memory, which takes a cycle.
+const PASS: f64 = 128.0;
+/// Instructions that a multiprocessor issues in a cycle.
+const ISSUED: f64 = 4.0;
+
+/// The rates of a card.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Card {
+    /// Memory, caches and multiprocessors.
+    pub rates: Roofline,
+    /// Multiplications and additions per second in bf16, of the best products.
+    pub peak: f64,
+    /// Multiplications and additions per second of attention.
+    pub tensor: f64,
+}
+
+impl Card {
+    /// An H200. Memory and tensor cores were measured.
+    pub const H200: Self = Self {
+        rates: Roofline::of(132),
+        peak: 790e12,
+        tensor: 270e12,
+    };
+}
+
+impl LaunchCost {
+    /// Bytes from and to DRAM: weights, keys and values; activations and sums if they do not fit into
+    /// the L2 cache.
+    #[must_use]
+    pub fn memory_bytes(&self) -> f64 {
+        let others = (self.read.distinct + self.written.distinct).saturating_sub(self.fresh);
+        let others = if others > CACHE { others } else { 0 };
+        ((self.fresh + others) * SECTOR) as f64
+    }
+
+    /// Bytes from and to the L2 cache.
+    #[must_use]
+    pub fn cache_bytes(&self) -> f64 {
+        ((self.read.by_blocks + self.written.by_blocks) * SECTOR) as f64
+    }
+
+    /// The estimated time in seconds: the longest of the times of DRAM, L2 cache, tensor cores, shared
+    /// memory and instructions, the first answer of the memory, and [`GAP`]. What multiprocessors do is
+    /// limited by the one with the most blocks; requests to memory by the blocks that fit at a time, and
+    /// the last ones take as long as the others.
+    #[must_use]
+    pub fn seconds(&self, on: &Card) -> f64 {
+        let blocks = self.blocks.saturating_sub(self.idle).max(1) as f64;
+        let (busy, clock) = (blocks.min(on.rates.multiprocessors), on.rates.shared / PASS);
+        let most = (blocks / on.rates.multiprocessors).ceil() / blocks;
+        let [ahead, resident] = self.ahead;
+        let room = on.rates.multiprocessors * resident;
+        let flight = blocks.min(room) * ahead;
+        let (filled, rounds) = match flight > 0.0 {
+            true => (
+                (flight / (on.rates.memory * on.rates.latency)).min(1.0),
+                (blocks / room).ceil() * room / blocks.max(room),
+            ),
+            false => (1.0, 1.0),
+        };
+        let tensor = match self.rate > 0.0 {
+            true => self.rate / Card::H200.rates.multiprocessors,
+            false => on.tensor / on.rates.multiprocessors,
+        };
+        let times = [
+            self.memory_bytes() / (on.rates.memory * filled) * rounds,
+            self.cache_bytes() / on.rates.cache,
+            self.cache_bytes() / (busy * on.rates.port),
+            self.tensor * most / tensor,
+            self.passes * most / clock,
+            self.instructions * most / (ISSUED * clock),
+        ];
+        times.into_iter().fold(0.0, f64::max) + on.rates.latency + GAP
+    }
+}
+
+/// The least time of a step in seconds: weights, keys and values once from DRAM, or the products at the
+/// peak.
+#[must_use]
+pub fn floor(launches: &[LaunchCost], on: &Card) -> f64 {
+    let read: u64 = launches.iter().map(|launch| launch.fresh).sum();
+    let operations: f64 = launches.iter().map(|launch| launch.operations).sum();
+    ((read * SECTOR) as f64 / on.rates.memory).max(operations / on.peak)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Moved;
+
+    /// Each limit in turn is the time of a launch.
+    #[test]
+    fn the_longest_part_is_the_time() {
+        let on = Card::H200;
+        let sectors = |count| Moved {
+            by_blocks: count,
+            distinct: count,
+        };
+        let launch = LaunchCost {
+            blocks: 264,
+            ..LaunchCost::default()
+        };
+        let start = on.rates.latency + GAP;
+        let near = |of: &LaunchCost, want: f64| {
+            let seconds = of.seconds(&on) - start;
+            assert!(
+                (seconds / want - 1.0).abs() < 1e-9,
+                "{seconds}, expected {want}"
+            );
+        };
+        let memory = LaunchCost {
+            read: sectors(1 << 20),
+            fresh: 1 << 20,
+            ..launch.clone()
+        };
+        near(&memory, (32 << 20) as f64 / on.rates.memory);
+        // Activations beyond the L2 cache come from DRAM too.
+        let more = LaunchCost {
+            written: sectors(1 << 21),
+            ..memory.clone()
+        };
+        near(&more, (96 << 20) as f64 / on.rates.memory);
+        // Half of the bytes that fill the memory's pipe are requested at a time.
+        let half = LaunchCost {
+            ahead: [on.rates.memory * on.rates.latency / 2.0 / 264.0, 2.0],
+            ..memory.clone()
+        };
+        near(&half, (64 << 20) as f64 / on.rates.memory);
+        // Of 396 blocks 265 are at work, and 264 fit at a time.
+        let idle = LaunchCost {
+            blocks: 396,
+            idle: 131,
+            ahead: [1e6, 2.0],
+            ..memory.clone()
+        };
+        near(
+            &idle,
+            2.0 * 264.0 / 265.0 * (32 << 20) as f64 / on.rates.memory,
+        );
+        let tensor = LaunchCost {
+            tensor: on.tensor,
+            ..launch.clone()
+        };
+        near(&tensor, 1.0);
+        // A tile of half that speed.
+        let slow = LaunchCost {
+            rate: on.tensor / 2.0,
+            ..tensor.clone()
+        };
+        near(&slow, 2.0);
+        // 265 blocks take three rounds.
+        let odd = LaunchCost {
+            blocks: 265,
+            ..tensor
+        };
+        near(&odd, 3.0 * 132.0 / 265.0);
+        let passes = LaunchCost {
+            passes: 264.0 * 1.755e9,
+            ..launch
+        };
+        near(&passes, 2.0);
+    }
+
+    #[test]
+    fn the_floor_is_one_read_or_the_products() {
+        let launch = |fresh, operations| LaunchCost {
+            read: Moved {
+                by_blocks: 100 << 20,
+                distinct: 10 << 20,
+            },
+            fresh,
+            operations,
+            ..LaunchCost::default()
+        };
+        let on = Card::H200;
+        // Norms read what is in the cache.
+        let all = [launch(1 << 20, 1.0), launch(0, 0.0)];
+        assert_eq!(floor(&all, &on), (32 << 20) as f64 / on.rates.memory);
+        let all = [launch(1, 1e15)];
+        assert_eq!(floor(&all, &on), 1e15 / on.peak);
+    }
+}

@@ -1,0 +1,273 @@
+//! The compiled kernels: no register spills on any device, room for the blocks that the design needs,
+//! the use of tensor cores, and PTX that later devices accept.
+
+use asynclane_kernels::device::{MatrixFormat, ProductTile};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// What a multiprocessor of a device has: its name, threads, blocks, and bytes of shared memory, of
+/// which a block takes [`RESERVED`] more than it asks for. All have [`REGISTERS`].
+const DEVICES: [(&str, u32, u32, u32); 4] = [
+    ("sm_80", 2048, 32, 164 << 10),
+    ("sm_86", 1536, 16, 100 << 10),
+    ("sm_89", 1536, 24, 100 << 10),
+    ("sm_90a", 2048, 32, 228 << 10),
+];
+const REGISTERS: u32 = 1 << 16;
+const RESERVED: u32 = 1 << 10;
+/// What ptxas says of a kernel whose registers suffice.
+const NO_SPILL: &str = "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads";
+/// Registers of a warp are given in multiples of this.
+const UNIT: u32 = 256;
+
+/// The blocks of a kernel that must fit onto a multiprocessor of [`DEVICES`], so that one loads while
+/// another computes. Tiles on tensor cores fill the shared memory; with 0 a device has too little for
+/// one, or no warpgroups, and the kernel is not loaded there.
+const WANTED: [(&str, [u32; 4]); 79] = [
+    ("attend_bf16_128x16", [2, 1, 1, 3]),
+    ("attend_bf16_128x32", [2, 1, 1, 3]),
+    ("attend_bf16_128x64", [2, 1, 1, 2]),
+    ("attend_bf16_256", [3, 2, 2, 5]),
+    ("attend_bf16_32x16", [8, 5, 5, 12]),
+    ("attend_bf16_32x32", [8, 5, 5, 9]),
+    ("attend_bf16_32x64", [4, 4, 4, 4]),
+    ("attend_bf16_512", [1, 1, 1, 2]),
+    ("attend_bf16_64x16", [4, 2, 2, 6]),
+    ("attend_bf16_64x32", [4, 2, 2, 6]),
+    ("attend_bf16_64x64", [3, 2, 2, 3]),
+    ("attend_f32", [32, 16, 24, 32]),
+    ("attend_f32_wide", [32, 16, 24, 24]),
+    ("choose_experts", [18, 11, 11, 25]),
+    ("clear_rows", [8, 6, 6, 8]),
+    ("combine_bf16", [10, 10, 10, 9]),
+    ("combine_f32", [10, 10, 10, 9]),
+    ("copy_pages", [8, 6, 6, 8]),
+    ("count_experts", [8, 6, 6, 8]),
+    ("downs_bf16_few", [3, 1, 1, 4]),
+    ("downs_bf16_many", [1, 1, 1, 2]),
+    ("downs_int8_few", [5, 3, 3, 7]),
+    ("downs_int8_many", [2, 1, 1, 2]),
+    ("embed_bf16", [8, 6, 6, 8]),
+    ("embed_f32", [8, 6, 6, 8]),
+    ("experts_f32", [4, 4, 4, 4]),
+    ("filter_rows", [3, 3, 3, 3]),
+    ("fold_partials", [12, 12, 12, 12]),
+    ("gates_bf16_few", [3, 1, 1, 4]),
+    ("gates_bf16_many", [1, 1, 1, 2]),
+    ("gates_int8_few", [5, 3, 3, 7]),
+    ("gates_int8_many", [2, 1, 1, 2]),
+    ("gather_bf16", [16, 12, 12, 16]),
+    ("gather_f32", [16, 12, 12, 16]),
+    ("gemm_bf16_128x128", [1, 1, 1, 1]),
+    ("gemm_bf16_128x256", [0, 0, 0, 1]),
+    ("gemm_bf16_64x128", [1, 1, 1, 2]),
+    ("gemm_bf16_groups_128x128", [0, 0, 0, 1]),
+    ("gemm_bf16_groups_128x192", [0, 0, 0, 1]),
+    ("gemm_bf16_groups_128x256", [0, 0, 0, 1]),
+    ("gemm_bf16_groups_64x128", [0, 0, 0, 1]),
+    ("gemm_bf16_groups_64x192", [0, 0, 0, 1]),
+    ("gemm_bf16_groups_64x64", [0, 0, 0, 2]),
+    ("gemm_f32", [3, 3, 3, 3]),
+    ("gemm_int8_128x128", [1, 1, 1, 1]),
+    ("gemm_int8_128x256", [0, 0, 0, 1]),
+    ("gemm_int8_64x128", [2, 1, 1, 2]),
+    ("gemm_int8_groups_128x128", [0, 0, 0, 1]),
+    ("gemm_int8_groups_128x192", [0, 0, 0, 1]),
+    ("gemm_int8_groups_64x128", [0, 0, 0, 1]),
+    ("gemm_int8_groups_64x192", [0, 0, 0, 1]),
+    ("group_rows", [8, 6, 6, 8]),
+    ("head_bf16_128x128", [1, 1, 1, 1]),
+    ("head_bf16_128x256", [0, 0, 0, 1]),
+    ("head_bf16_64x128", [1, 1, 1, 2]),
+    ("head_bf16_groups_128x128", [0, 0, 0, 1]),
+    ("head_bf16_groups_128x256", [0, 0, 0, 1]),
+    ("head_bf16_groups_64x128", [0, 0, 0, 1]),
+    ("head_f32", [4, 4, 4, 4]),
+    ("head_int8_128x128", [1, 1, 1, 1]),
+    ("head_int8_128x256", [0, 0, 0, 1]),
+    ("head_int8_64x128", [2, 1, 1, 2]),
+    ("head_int8_groups_128x128", [0, 0, 0, 1]),
+    ("head_int8_groups_64x128", [0, 0, 0, 1]),
+    ("keep_means", [8, 6, 6, 8]),
+    ("list_tops", [4, 4, 4, 4]),
+    ("mix_experts", [8, 6, 6, 8]),
+    ("norm_add", [8, 6, 6, 8]),
+    ("norm_bf16", [4, 4, 4, 4]),
+    ("norm_denoised", [8, 6, 6, 8]),
+    ("norm_f32", [4, 4, 4, 4]),
+    ("read_means", [8, 6, 6, 8]),
+    ("route_bf16", [6, 6, 6, 6]),
+    ("route_f32", [6, 6, 6, 6]),
+    ("scale_rows", [8, 6, 6, 8]),
+    ("softmax_bf16", [8, 6, 6, 8]),
+    ("softmax_f32", [8, 6, 6, 8]),
+    ("split_bf16", [16, 12, 12, 16]),
+    ("split_f32", [16, 12, 12, 16]),
+];
+
+/// Whether a kernel is in the machine code for compute capability 9.0 only.
+fn is_of_warpgroups(name: &str) -> bool {
+    name.contains("_groups_")
+}
+
+/// The number before `unit` in a message of ptxas; 0 without one.
+fn used(said: &str, unit: &str) -> u32 {
+    let before = said.split(unit).next().filter(|before| *before != said);
+    let number = before.and_then(|before| before.trim_end().rsplit(' ').next());
+    number.map_or(0, |number| number.parse().unwrap())
+}
+
+/// The messages of ptxas by device and kernel.
+fn resources() -> BTreeMap<(String, String), String> {
+    parse(&std::fs::read_to_string(env!("ASYNCLANE_CUDA_RESOURCES")).unwrap())
+}
+
+/// The messages of a report by device and kernel.
+fn parse(report: &str) -> BTreeMap<(String, String), String> {
+    let (mut at, mut all) = (None, BTreeMap::<_, String>::new());
+    for line in report.lines() {
+        if let Some((_, rest)) = line.split_once("Compiling entry function '") {
+            let (kernel, device) = rest.split_once("' for '").unwrap();
+            at = Some((device.trim_end_matches('\'').to_owned(), kernel.to_owned()));
+        }
+        if let Some(at) = &at {
+            all.entry(at.clone()).or_default().push_str(line);
+        }
+    }
+    all
+}
+
+/// The PTX of every kernel by name.
+fn ptx() -> BTreeMap<String, String> {
+    let text = std::fs::read_to_string(env!("ASYNCLANE_CUDA_PTX")).unwrap();
+    let kernels = text.split(".visible .entry ").skip(1);
+    kernels
+        .map(|kernel| {
+            let name = kernel.split('(').next().unwrap();
+            (name.to_owned(), kernel.to_owned())
+        })
+        .collect()
+}
+
+#[test]
+fn no_kernel_spills_on_any_device() {
+    let resources = resources();
+    let devices: BTreeSet<&str> = resources
+        .keys()
+        .map(|(device, _)| device.as_str())
+        .collect();
+    assert_eq!(devices, DEVICES.map(|device| device.0).into());
+    let of_warpgroups = WANTED.iter().filter(|(name, _)| is_of_warpgroups(name));
+    let all = DEVICES.len() * ptx().len() + of_warpgroups.count();
+    assert_eq!(resources.len(), all);
+    for ((device, kernel), said) in &resources {
+        assert!(said.contains(NO_SPILL), "{kernel} on {device}: {said}");
+    }
+}
+
+#[test]
+fn the_blocks_that_the_design_needs_fit() {
+    let (resources, wanted) = (resources(), BTreeMap::from(WANTED));
+    let names: BTreeSet<String> = asynclane_kernels::device::kernels()
+        .map(|kernel| kernel.name.to_owned())
+        .collect();
+    let plain = names.iter().filter(|name| !is_of_warpgroups(name));
+    assert_eq!(
+        plain.cloned().collect::<BTreeSet<_>>(),
+        ptx().into_keys().collect()
+    );
+    assert_eq!(
+        names,
+        wanted.keys().map(|name| (*name).to_owned()).collect()
+    );
+    for kernel in asynclane_kernels::device::kernels() {
+        let (name, threads, dynamic) = (kernel.name, kernel.threads, kernel.shared);
+        for ((device, most_threads, most_blocks, memory), wanted) in
+            DEVICES.into_iter().zip(wanted[name])
+        {
+            if is_of_warpgroups(name) && device != "sm_90a" {
+                continue;
+            }
+            let said = &resources[&(device.to_owned(), name.to_owned())];
+            let (registers, fixed) = (used(said, "registers"), used(said, "bytes smem"));
+            assert!(registers > 0, "{name} on {device}: {said}");
+            let warps = threads / 32;
+            let by_registers = REGISTERS / ((registers * 32).next_multiple_of(UNIT) * warps);
+            let by_memory = memory / (dynamic + fixed + RESERVED);
+            let fit = [by_registers, by_memory, most_threads / threads, most_blocks];
+            let blocks = fit.into_iter().min().unwrap();
+            assert!(
+                blocks >= wanted,
+                "{name} on {device}: {blocks} blocks per multiprocessor, expected {wanted}: \
+                 {registers} registers, {dynamic} + {fixed} bytes of shared memory"
+            );
+        }
+    }
+}
+
+/// The blocks of a tile that the choice of launches reckons with fit onto an H200.
+#[test]
+fn tiles_are_resident_as_the_choice_of_launches_assumes() {
+    let wanted = BTreeMap::from(WANTED);
+    for format in [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8] {
+        for tile in ProductTile::all(format) {
+            let fit = wanted[tile.gemm][3];
+            assert!(fit as usize >= tile.resident, "{}: {fit}", tile.gemm);
+        }
+    }
+}
+
+/// Devices without machine code of their own compile the PTX when the kernels are loaded, and spill
+/// nothing but a few bytes of attention.
+#[test]
+fn later_devices_accept_the_ptx() {
+    let home = std::env::var_os("CUDA_HOME").map(PathBuf::from);
+    let ptxas = home.map_or("ptxas".into(), |home| home.join("bin/ptxas"));
+    for device in ["sm_100", "sm_120"] {
+        let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(device);
+        let run = Command::new(&ptxas)
+            .args(["-v", "-arch", device, "-o"])
+            .arg(&out)
+            .arg(env!("ASYNCLANE_CUDA_PTX"))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.success(), "{device}: {said}");
+        let all = parse(&said);
+        assert_eq!(all.len(), ptx().len(), "{device}: {said}");
+        let spills = all.iter().filter(|(_, said)| !said.contains(NO_SPILL));
+        for ((_, kernel), said) in spills {
+            // A register or two of attention, where the assembler for later devices needs more.
+            let few = kernel.starts_with("attend_") && used(said, "bytes spill stores") <= 16;
+            assert!(few, "{device}: {said}");
+        }
+    }
+}
+
+#[test]
+fn attention_and_products_use_tensor_cores() {
+    let with = |what: &str| -> BTreeSet<String> {
+        let kernels = ptx().into_iter().filter(|(_, text)| text.contains(what));
+        kernels.map(|(name, _)| name).collect()
+    };
+    let mut want = BTreeSet::new();
+    for width in [32, 64, 128] {
+        want.extend([16, 32, 64].map(|queries| format!("attend_bf16_{width}x{queries}")));
+    }
+    for tile in ["64x128", "128x128", "128x256"] {
+        for dtype in ["bf16", "int8"] {
+            want.extend(["gemm", "head"].map(|kernel| format!("{kernel}_{dtype}_{tile}")));
+        }
+    }
+    want.extend([256, 512].map(|width| format!("attend_bf16_{width}")));
+    for rows in ["few", "many"] {
+        for dtype in ["bf16", "int8"] {
+            want.extend(["gates", "downs"].map(|kernel| format!("{kernel}_{dtype}_{rows}")));
+        }
+    }
+    let sums = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32";
+    assert_eq!(with(sums), want);
+    assert_eq!(with("cp.async.cg.shared.global"), want);
+    assert_eq!(with("tf32"), BTreeSet::new());
+}
