@@ -5,11 +5,12 @@
 //! all dtypes or one, or the layers of the larger model in every format beside each other, with the
 //! block types of GGUF files.
 
-use asynclane_kernels::{AttentionSegment, Draw, PagedAttention, Pool, Visible, rms_norm};
 use asynclane_kernels::{BlockRows, BlockType, Epilogue, Linear, Matrix, Team, WeightDtype, peak};
+use asynclane_kernels::{PagedAttention, Pool, Visible, rms_norm};
 use asynclane_kernels::{Scorer, ScorerRow, score};
 use candle_core::{Device, Result, Tensor};
 use std::time::Instant;
+use step::{PageId, Sampling, Segment};
 
 /// Shortest time of `runs` calls, in seconds.
 fn best(runs: usize, mut call: impl FnMut()) -> f64 {
@@ -162,16 +163,17 @@ fn formats() -> Result<()> {
 
 fn attention(rows: usize, heads: usize, c: usize) -> Result<()> {
     let q = random((rows, heads * c))?;
-    let pages: Vec<u32> = (0..rows.div_ceil(16) as u32).collect();
+    let pages: Vec<PageId> = (0..rows.div_ceil(16) as u32).map(PageId).collect();
     let pool = |kind: Pool| {
         let shape = kind.shape(pages.len(), heads, c, 16);
         Tensor::randn(0f32, 1.0, shape.as_slice(), &Device::Cpu)
     };
     let (k, v) = (pool(Pool::Keys)?, pool(Pool::Values)?);
     let op = PagedAttention {
-        segments: &[AttentionSegment {
+        segments: &[Segment {
             rows: 0..rows as u32,
             pages: 0..pages.len() as u32,
+            sampling: Sampling::GREEDY,
         }],
         pages: &pages,
         visible: &vec![Visible::prefix(rows as u32); rows],
@@ -205,14 +207,11 @@ fn scoring(rows: usize, vocab: usize) -> Result<()> {
     let allowed: Vec<u32> = (0..vocab.div_ceil(32))
         .map(|word| if word / 2 % 2 == 0 { u32::MAX } else { 0 })
         .collect();
-    let draw = Draw {
-        temperature: 0.0,
-        top_p: 1.0,
-        min_p: 0.0,
-        top_k: 0,
-        seed: 0,
-        clock: 0,
-    };
+    let segments = [Segment {
+        rows: 0..rows as u32,
+        pages: 0..0,
+        sampling: Sampling::GREEDY,
+    }];
     let time = |tops: u32, allowed_set: Option<u32>| {
         let row = ScorerRow {
             input: 5,
@@ -220,14 +219,14 @@ fn scoring(rows: usize, vocab: usize) -> Result<()> {
             biases: 0..0,
             allowed: allowed_set,
             tops,
-            draw: 0,
+            segment: 0,
         };
         let rows_of = vec![row; rows];
         let scorer = Scorer {
             rows: &rows_of,
             biases: &[],
             allowed: &allowed,
-            draws: &[draw],
+            segments: &segments,
             mask: 5,
         };
         1e6 * best(100, || {

@@ -21,6 +21,7 @@ use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, bail};
 use half::bf16;
 use std::mem::MaybeUninit;
 use std::ops::Range;
+use step::{PageId, Segment};
 use task::{Scratch, Task};
 
 /// Slots per chunk. Affects results: the running sums are rescaled per chunk.
@@ -32,23 +33,14 @@ const QUERIES: (usize, usize) = (256, 48);
 /// Multiply-adds of the scores below which a single thread is faster.
 const SERIAL_WORK: usize = 1 << 17;
 
-/// The rows of one sequence under one page table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AttentionSegment {
-    /// Range of the batch's rows.
-    pub rows: Range<u32>,
-    /// Range of the batch's page tables: the physical pages in logical order.
-    pub pages: Range<u32>,
-}
-
 /// Attention of every row to the slots of its segment that it sees. Arguments: `q [r, w]` (query
 /// heads first, `w >= h * c`), key pool and value pool (see [`Pool`]). Result: `[r, h * c]`, zero for
 /// a row that sees no slots.
 pub struct PagedAttention<'a> {
     /// The segments, covering all rows.
-    pub segments: &'a [AttentionSegment],
+    pub segments: &'a [Segment],
     /// Page tables of all segments.
-    pub pages: &'a [u32],
+    pub pages: &'a [PageId],
     /// The slots that each row sees, `[r]`.
     pub visible: &'a [Visible],
     /// Number of query heads, a multiple of the pool's heads.
@@ -138,8 +130,11 @@ impl PagedAttention<'_> {
                     segment.pages
                 );
             };
-            if let Some(page) = table.iter().find(|&&page| page as usize >= pages) {
-                bail!("paged-attention: page {page} is outside the pool of {pages} pages");
+            if let Some(page) = table.iter().find(|page| page.index() >= pages) {
+                bail!(
+                    "paged-attention: page {} is outside the pool of {pages} pages",
+                    page.0
+                );
             }
             let Some(visible) = self.visible.get(as_usize(&segment.rows)) else {
                 bail!("paged-attention: rows {:?} are out of range", segment.rows);

@@ -3,6 +3,9 @@
 //! A network is written once over [`Backend`] and loaded once over [`Storage`]. An operation
 //! overwrites an array that its caller owns: a CUDA device needs memory that is allocated before a
 //! pass, and the CPU replaces the array's contents by a new tensor.
+//!
+//! An operation fails if an array has another shape than documented, an index is out of bounds, the backend
+//! lacks what a model needs, or the device fails; storing and allocating also if memory does not suffice.
 
 mod accelerator;
 mod candle;
@@ -90,15 +93,9 @@ pub trait Storage: Send + Sync {
     type Grouped: Send + Sync;
 
     /// Stores an embedding table.
-    ///
-    /// # Errors
-    /// If it does not fit into memory.
     fn table(&self, table: Table) -> Result<Self::Table>;
 
     /// Stores a vector.
-    ///
-    /// # Errors
-    /// If the sizes do not match, or it does not fit into memory.
     fn vector(&self, vector: StoredVector<'_>) -> Result<Self::Vector>;
 
     /// Stores a matrix.
@@ -109,9 +106,6 @@ pub trait Storage: Send + Sync {
     fn matrix(&self, matrix: Stored<'_>) -> Result<Self::Matrix>;
 
     /// Computes rotary angles.
-    ///
-    /// # Errors
-    /// If they do not fit into memory.
     fn angles(&self, spec: AngleSpec) -> Result<Self::Angles>;
 
     /// Makes a mixture of stored experts.
@@ -243,9 +237,6 @@ pub trait Backend: Storage {
     const CHUNK: usize;
 
     /// Allocates an array.
-    ///
-    /// # Errors
-    /// If it does not fit into memory.
     fn array(&self, kind: ArrayKind, rows: usize, width: usize) -> Result<Self::Array>;
 
     /// Allocates keys and values, zeroed, of the layers of one size after another, with the same
@@ -257,9 +248,6 @@ pub trait Backend: Storage {
     fn kv(&self, sizes: &[KvSizes]) -> Result<Self::Kv>;
 
     /// Replaces `batch` by the batch in `arrays`.
-    ///
-    /// # Errors
-    /// If an index is out of bounds, or the device fails.
     fn upload(
         &self,
         arrays: &BatchArrays<'_>,
@@ -274,15 +262,9 @@ pub trait Backend: Storage {
     fn scored(&self, pass: &Pass<'_, Self>) -> usize;
 
     /// Makes the batch's page copies in every layer, in order.
-    ///
-    /// # Errors
-    /// If a page is out of bounds, or the device fails.
     fn copy_pages(&self, pass: &Pass<'_, Self>) -> Result<()>;
 
     /// Overwrites `out [r, d]` with the embeddings of the batch's tokens.
-    ///
-    /// # Errors
-    /// If a token is out of bounds, or the device fails.
     fn embed(
         &self,
         table: &Self::Table,
@@ -291,9 +273,6 @@ pub trait Backend: Storage {
     ) -> Result<()>;
 
     /// Overwrites the first rows of `out` with the norms of rows of `x [r, d]`.
-    ///
-    /// # Errors
-    /// If an array has another shape, or the device fails.
     fn norm(
         &self,
         from: Selection<'_, Self>,
@@ -303,9 +282,6 @@ pub trait Backend: Storage {
     ) -> Result<()>;
 
     /// Overwrites `out` with the product of `x` and a matrix, then applies the matrix's epilogue.
-    ///
-    /// # Errors
-    /// If an array has another shape, or the device fails.
     fn linear(
         &self,
         matrix: &Self::Matrix,
@@ -314,9 +290,6 @@ pub trait Backend: Storage {
     ) -> Result<()>;
 
     /// Adds the product of `x` and a matrix to `sum`.
-    ///
-    /// # Errors
-    /// As [`Self::linear`], and for a matrix with an epilogue.
     fn linear_add(
         &self,
         matrix: &Self::Matrix,
@@ -327,9 +300,6 @@ pub trait Backend: Storage {
     /// Splits `qkv [r, (h + 2 g) c]`: normalises and rotates the query and key heads, writes keys and
     /// values to the slots of their rows, and overwrites the queries `q`. The contents of `qkv` are
     /// undefined afterwards.
-    ///
-    /// # Errors
-    /// If an array has another shape, a position or slot is out of bounds, or the device fails.
     fn split(
         &self,
         attention: &Attention<'_, Self>,
@@ -340,9 +310,6 @@ pub trait Backend: Storage {
 
     /// Overwrites `out [r, h c]` with the attention of every query to the slots that its row sees.
     /// The contents of `q` are undefined afterwards.
-    ///
-    /// # Errors
-    /// If an array has another shape, or the device fails.
     fn attend(
         &self,
         attention: &Attention<'_, Self>,
@@ -352,16 +319,10 @@ pub trait Backend: Storage {
     ) -> Result<()>;
 
     /// The product of `x` and a router's matrix, row-major on the host.
-    ///
-    /// # Errors
-    /// As [`Self::linear`]; if the backend has no experts.
     fn route(&self, router: &Self::Matrix, x: (&Self::Array, usize)) -> Result<Vec<f32>>;
 
     /// Applies the gated MLP of an expert, `[gate and up, down]`, to some rows of `x` and adds the
     /// weighted results to the same rows of `sum`.
-    ///
-    /// # Errors
-    /// As [`Self::linear`]; if the backend has no experts.
     fn expert(
         &self,
         expert: &[Self::Matrix; 2],
@@ -371,9 +332,6 @@ pub trait Backend: Storage {
     ) -> Result<()>;
 
     /// Chooses the experts of the rows of `x`.
-    ///
-    /// # Errors
-    /// As [`Self::linear`]; if the backend runs experts one by one.
     fn choose(
         &self,
         _: &Self::Grouped,
@@ -385,9 +343,6 @@ pub trait Backend: Storage {
 
     /// Adds the experts that rows chose last, applied to the same rows of `x`, to `sum`. A row's terms
     /// are added in the order of the experts' numbers.
-    ///
-    /// # Errors
-    /// As [`Self::choose`].
     fn add_chosen(
         &self,
         _: Mixture<'_, '_, Self>,
@@ -398,22 +353,13 @@ pub trait Backend: Storage {
     }
 
     /// Makes the first rows of `x [r, d]` zero.
-    ///
-    /// # Errors
-    /// If an array has another shape, or the device fails.
     fn clear(&self, x: &mut Self::Array, shape: (usize, usize)) -> Result<()>;
 
     /// Overwrites `out [r, d]` with the mean embeddings of the batch's rows, with zeros for rows without
     /// one.
-    ///
-    /// # Errors
-    /// As [`Self::clear`]; if the batch is not one of a canvas model.
     fn soft(&self, pass: &Pass<'_, Self>, out: &mut Self::Array, width: usize) -> Result<()>;
 
     /// Adds the norms of the first rows of `x [r, d]` to `sum`.
-    ///
-    /// # Errors
-    /// As [`Self::clear`].
     fn norm_add(
         &self,
         x: (&Self::Array, usize),
@@ -422,9 +368,6 @@ pub trait Backend: Storage {
     ) -> Result<()>;
 
     /// Replaces the batch's denoised rows of `x [r, d]` by their norms.
-    ///
-    /// # Errors
-    /// As [`Self::soft`].
     fn norm_denoised(
         &self,
         pass: &Pass<'_, Self>,
@@ -434,9 +377,6 @@ pub trait Backend: Storage {
 
     /// Multiplies the batch's rows of `x [r, d]`: encoded rows by the first factor, denoised rows by the
     /// second.
-    ///
-    /// # Errors
-    /// As [`Self::soft`].
     fn scale(&self, pass: &Pass<'_, Self>, factors: [f32; 2], x: &mut Self::Array) -> Result<()>;
 
     /// Scores a range of the batch's scored rows, whose normalised hidden states are the first rows
@@ -453,9 +393,6 @@ pub trait Backend: Storage {
     ) -> Result<()>;
 
     /// Waits for the device and copies the first rows of an array to the host, row-major.
-    ///
-    /// # Errors
-    /// If the array has fewer rows, or the device fails.
     fn download(&self, x: &Self::Array, rows: usize) -> Result<Vec<f32>>;
 }
 
@@ -492,7 +429,7 @@ impl<'a, B: Backend + ?Sized> ScoredRange<'a, B> {
             rows: &arrays.scorers[self.range.clone()],
             biases: arrays.biases,
             allowed: arrays.allowed,
-            draws: arrays.draws,
+            segments: arrays.segments,
             mask: self.pass.mask,
         }
     }

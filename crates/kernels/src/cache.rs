@@ -18,6 +18,7 @@ use crate::storage::{f32s, numbers_mut};
 use candle_core::{CpuStorage, Device, InplaceOp1, InplaceOp2, Layout, Result, Tensor, bail};
 use half::bf16;
 use std::ops::Range;
+use step::PageCopy;
 
 /// Number of elements below which a single thread writes all.
 const SERIAL_ELEMENTS: usize = 1 << 15;
@@ -44,9 +45,6 @@ impl Pool {
     }
 
     /// A zeroed pool of one layer.
-    ///
-    /// # Errors
-    /// If it does not fit into memory.
     pub fn zeros(self, of: &KvSizes) -> Result<Tensor> {
         let (dtype, columns) = of.dtype.stored(of.head_width);
         let shape = self.shape(of.pages, of.groups, columns, of.page);
@@ -239,7 +237,7 @@ impl<N: KvNumber> Write<'_, N> {
 /// Copies complete pages of a pool, in order.
 pub struct CopyPages<'a> {
     /// Source and destination page of each copy.
-    pub pages: &'a [(u32, u32)],
+    pub copies: &'a [PageCopy],
 }
 
 impl InplaceOp1 for CopyPages<'_> {
@@ -257,12 +255,13 @@ impl CopyPages<'_> {
         let (pages, a, b, c) = layout.shape().dims4()?;
         let len = a * b * c;
         let pool = numbers_mut::<N>(self.name(), pool, layout)?;
-        for &(from, to) in self.pages {
-            if from.max(to) as usize >= pages {
+        for copy in self.copies {
+            let (from, to) = (copy.from.index(), copy.to.index());
+            if from.max(to) >= pages {
                 bail!("copy-pages: {from} to {to} of {pages} pages");
             }
-            let from = from as usize * len;
-            pool.copy_within(from..from + len, to as usize * len);
+            let from = from * len;
+            pool.copy_within(from..from + len, to * len);
         }
         Ok(())
     }

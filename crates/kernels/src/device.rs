@@ -9,6 +9,10 @@
 //! attention uses segments and partitions of fixed lengths. cuBLAS is not used because it chooses its
 //! algorithm by the number of rows.
 //!
+//! An operation fails if an array has another shape than documented, a range or an index is out of bounds,
+//! or the device fails; an allocation also if the device is out of memory. Other errors are documented
+//! where they occur.
+//!
 //! A step is one upload (the batch's arrays in one buffer) and one download (its records, and the most
 //! probable tokens of rows that want them).
 //! The launches of a step depend only on the batch's shape; they can be captured once and launched as
@@ -39,8 +43,8 @@ pub use batch::{BatchArrays, BatchLimits, BatchShape, BatchSizes, CanvasRows, De
 pub use canvas::{Means, SoftHead, clear_rows, norm_add, norm_denoised, scale_rows};
 pub use experts::{DeviceExperts, ExpertScratch, ExpertSizes};
 pub use launch::{
-    DeviceLimits, Division, MatrixFormat, ProductLaunch, ProductSizes, ProductTile, Roofline,
-    segment,
+    DeviceLimits, Division, MatrixFormat, Pipeline, ProductLaunch, ProductSizes, ProductTile,
+    Roofline, segment,
 };
 pub use matrix::{DeviceMatrix, MatrixSizes, Store};
 pub use rows::{DeviceRope, HeadTransform, RowNorm, RowSet, copy_pages, embed, norm, split};
@@ -123,9 +127,6 @@ pub trait Driver: Send + Sync {
     /// The device's name.
     fn name(&self) -> &str;
     /// Free and total bytes.
-    ///
-    /// # Errors
-    /// If the device fails.
     fn memory(&self) -> Result<(u64, u64)>;
     /// What the device offers to launches.
     fn limits(&self) -> DeviceLimits {
@@ -140,26 +141,14 @@ pub trait Driver: Send + Sync {
         None
     }
     /// Allocates zeroed memory, aligned for every kernel.
-    ///
-    /// # Errors
-    /// If the device is out of memory.
     fn allocate(&self, bytes: usize) -> Result<u64>;
     /// Frees an allocation after all earlier work.
     fn free(&self, address: u64);
     /// Sets `bytes` bytes from `address` on to `byte`.
-    ///
-    /// # Errors
-    /// If the device fails.
     fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<()>;
     /// Copies in stream order; `from` may be freed when it returns.
-    ///
-    /// # Errors
-    /// If the device fails.
     fn upload(&self, to: u64, from: &[u8]) -> Result<()>;
     /// Waits for all earlier work, then copies.
-    ///
-    /// # Errors
-    /// If the device fails, or an earlier launch did.
     fn download(&self, to: &mut [u8], from: u64) -> Result<()>;
     /// Runs a kernel over `grid` blocks.
     ///
@@ -170,26 +159,14 @@ pub trait Driver: Send + Sync {
     /// `args` is the kernel's argument, and what it points to is as large as the kernel assumes.
     unsafe fn launch(&self, kernel: Kernel, grid: [u32; 3], args: &[u8]) -> Result<()>;
     /// Starts to capture this thread's launches instead of running them.
-    ///
-    /// # Errors
-    /// If the device captures nothing, or a capture is in progress.
     fn begin_capture(&self) -> Result<()>;
     /// Ends the capture and returns the captured launches.
-    ///
-    /// # Errors
-    /// If the capture failed.
     fn end_capture(&self) -> Result<Box<dyn Captured>>;
     /// Copies within the device's memory, in stream order.
-    ///
-    /// # Errors
-    /// If the device fails or cannot.
     fn copy(&self, _to: u64, _from: u64, _bytes: usize) -> Result<()> {
         refuse("this device copies nothing")
     }
     /// A clock of this device's work.
-    ///
-    /// # Errors
-    /// If it has none.
     fn marks(&self) -> Result<Box<dyn Marks>> {
         refuse("this device has no clock")
     }
@@ -198,9 +175,6 @@ pub trait Driver: Send + Sync {
 /// Captured launches.
 pub trait Captured: Send {
     /// Runs the launches in order.
-    ///
-    /// # Errors
-    /// If the device fails.
     ///
     /// # Safety
     /// The memory that their arguments point to is still allocated.
@@ -226,9 +200,6 @@ pub struct Graph {
 impl Graph {
     /// Runs the launches. Returns false without running them if memory was allocated or freed since
     /// the capture, because the launches may refer to freed memory.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub fn launch(&self) -> Result<bool> {
         if self.device.changes() != self.changes {
             return Ok(false);
@@ -296,9 +267,6 @@ impl Device {
     }
 
     /// Free and total bytes.
-    ///
-    /// # Errors
-    /// If the driver fails.
     pub fn memory(&self) -> Result<(u64, u64)> {
         self.driver.memory()
     }

@@ -28,7 +28,7 @@ mod simd;
 mod storage;
 mod sync;
 
-pub use attention::{AttentionSegment, PagedAttention, Visible};
+pub use attention::{PagedAttention, Visible};
 pub use backend::{
     Accelerator, ArrayKind, Attention, Backend, Candle, Counting, Cpu, DeviceKv, ExpertRows,
     Experts, Head, Host, LayerScratch, Mixture, Norm, Numbers, Pass, Rows, ScoredRange, Selection,
@@ -45,7 +45,7 @@ pub use peak::peak;
 pub use profile::{Clock, Profile, Stage};
 pub use rope::{AngleScaling, AngleSpec, Rope, RopeTable};
 pub use routing::{RouterScore, Routing};
-pub use score::{Draw, LogitBias, Scored, Scorer, ScorerRow, Scores, Top, score};
+pub use score::{Scorer, ScorerRow, Scores, score};
 pub use simd::InstructionSet;
 pub use simd::amx::TileSupport;
 pub use simd::unit::WeightDtype;

@@ -275,9 +275,6 @@ impl Linear {
     }
 
     /// Bytes of the packed weights of a matrix `[rows, k]`, computed from its sizes.
-    ///
-    /// # Errors
-    /// As [`Self::new`] for the sizes.
     pub fn bytes_of(
         shape: (usize, usize),
         dtype: WeightDtype,
@@ -306,17 +303,11 @@ impl Linear {
     }
 
     /// Applies the layer to `x [r, k]`. Returns `[r, n]`.
-    ///
-    /// # Errors
-    /// If `x` has another shape, dtype or device.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.apply_op1_no_bwd(&Forward(self))
     }
 
     /// Applies the layer to `x [r, k]` and adds `residual [r, n]`. Returns `[r, n]`.
-    ///
-    /// # Errors
-    /// If an argument has another shape, dtype or device.
     pub fn forward_add(&self, x: &Tensor, residual: &Tensor) -> Result<Tensor> {
         x.apply_op2_no_bwd(residual, &ForwardAdd(self))
     }

@@ -8,9 +8,6 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// `x / sqrt(mean(x^2) + eps) * weight` per row, for `x [r, d]`, f32, and `weight [d]`.
-///
-/// # Errors
-/// If an argument has another shape, dtype or device.
 pub fn rms_norm(x: &Tensor, weight: &[f32], eps: f32) -> Result<Tensor> {
     x.apply_op1_no_bwd(&RmsNorm { weight, eps })
 }

@@ -6,35 +6,17 @@ mod row;
 mod sample;
 mod softmax;
 
-pub use adjust::LogitBias;
-
 use crate::parallel::{self, Shared};
 use crate::storage::f32s;
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
 use row::Scratch;
 use std::ops::Range;
+use step::{Bias, Candidate, Segment, TopToken};
 
 /// Numbers per row in the op's output, without the most probable tokens.
 const FIELDS: usize = 7;
 /// Numbers per most probable token: id and log-probability.
 const TOP_FIELDS: usize = 2;
-
-/// Sampling settings.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Draw {
-    /// 0: argmax; otherwise Gumbel-max over `logits / temperature`.
-    pub temperature: f32,
-    /// Nucleus mass in `0.0..=1.0`; 1: off.
-    pub top_p: f32,
-    /// Minimum probability relative to the best token; 0: off.
-    pub min_p: f32,
-    /// Keep only the k most probable tokens; 0: off.
-    pub top_k: u32,
-    /// The noise is keyed by seed, clock, position and token.
-    pub seed: u64,
-    /// See `seed`.
-    pub clock: u32,
-}
 
 /// The scorer of one row of logits.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,8 +31,8 @@ pub struct ScorerRow {
     pub allowed: Option<u32>,
     /// Number of most probable tokens to return, `0..v`.
     pub tops: u32,
-    /// Index into [`Scorer::draws`].
-    pub draw: u32,
+    /// Index into [`Scorer::segments`], whose sampling draws the token.
+    pub segment: u32,
 }
 
 /// The inputs of scoring other than the logits.
@@ -59,54 +41,23 @@ pub struct Scorer<'a> {
     /// One entry per row of logits.
     pub rows: &'a [ScorerRow],
     /// Logit biases that rows refer to.
-    pub biases: &'a [LogitBias],
+    pub biases: &'a [Bias],
     /// Sets of tokens that rows refer to, `v.div_ceil(32)` words each: token t is bit `t % 32`
     /// of word `t / 32`. Bits beyond the vocabulary are ignored.
     pub allowed: &'a [u32],
-    /// Sampling settings that rows refer to.
-    pub draws: &'a [Draw],
+    /// The segments that rows refer to.
+    pub segments: &'a [Segment],
     /// The mask token. It is part of the softmax but never chosen, runner-up or in the tops.
     pub mask: u32,
-}
-
-/// The record of one row. Probabilities are the f64 softmax of the f32 logits after biases and
-/// allowed set, without temperature, filters or noise.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scored {
-    /// The argmax at temperature 0 (lowest id on ties), otherwise the sampled token. If every token is
-    /// banned, the lowest id, with probability 0.
-    pub token: u32,
-    /// Probability of `token`.
-    pub probability: f64,
-    /// The most probable other token except the mask (lowest id on ties).
-    pub runner_up: u32,
-    /// Probability of `runner_up`.
-    pub runner_up_probability: f64,
-    /// Entropy of the distribution in nats.
-    pub entropy: f64,
-    /// Largest minus second largest logit, without the mask's.
-    pub gap: f64,
-    /// Probability of the token that the row asks for, 0 if it has no logit.
-    pub present: f64,
-}
-
-/// One of a row's most probable tokens.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Top {
-    /// The token, never the mask.
-    pub token: u32,
-    /// Natural logarithm of its probability (as in [`Scored`]); minus infinity if only banned tokens
-    /// are left.
-    pub log_probability: f64,
 }
 
 /// The scores of rows of logits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores {
-    /// One record per row.
-    pub records: Vec<Scored>,
+    /// One per row. Probabilities are the f64 softmax of the f32 logits after biases and allowed set.
+    pub candidates: Vec<Candidate>,
     /// [`ScorerRow::tops`] entries per row, in row order, by descending logit; ties by ascending id.
-    pub tops: Vec<Top>,
+    pub tops: Vec<TopToken>,
     /// The mean embedding `[d]` of each row, if the head has a table for it.
     pub soft: Vec<f32>,
 }
@@ -138,20 +89,20 @@ pub fn score(logits: &Tensor, scorer: &Scorer<'_>) -> Result<Scores> {
         if record.iter().any(|x| x.is_nan()) {
             bail!("the logits of scored row {index} are not finite");
         }
-        scores.records.push(Scored {
+        scores.candidates.push(Candidate {
             token: token as u32,
             probability,
             runner_up: runner_up as u32,
             runner_up_probability,
-            entropy,
-            gap,
+            entropy: entropy as f32,
+            gap: gap as f32,
             present,
         });
         let wanted = scorer.rows[index].tops as usize;
         let tops = tops.chunks_exact(TOP_FIELDS).take(wanted);
-        scores.tops.extend(tops.map(|top| Top {
+        scores.tops.extend(tops.map(|top| TopToken {
             token: top[0] as u32,
-            log_probability: top[1],
+            logprob: top[1] as f32,
         }));
     }
     Ok(scores)
@@ -210,11 +161,13 @@ impl ScoreRows<'_> {
         let sets = scorer.allowed.len() / vocab.div_ceil(32);
         for row in scorer.rows {
             let (from, to) = (row.biases.start as usize, row.biases.end as usize);
-            if scorer.biases.get(from..to).is_none() || row.draw as usize >= scorer.draws.len() {
+            if scorer.biases.get(from..to).is_none()
+                || row.segment as usize >= scorer.segments.len()
+            {
                 bail!(
-                    "score: a row's biases {:?} or settings {} are out of range",
+                    "score: a row's biases {:?} or segment {} are out of range",
                     row.biases,
-                    { row.draw }
+                    { row.segment }
                 );
             }
             if let Some(set) = row.allowed.filter(|&set| set as usize >= sets) {

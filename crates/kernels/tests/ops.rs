@@ -4,6 +4,7 @@ use asynclane_kernels::{AddRows, AngleScaling, AngleSpec, HeadNorm, rms_norm};
 use asynclane_kernels::{CopyPages, KvDtype, KvSizes, Pool, Rope, RopeTable, WriteRows};
 use asynclane_kernels::{Epilogue, Linear, Matrix, WeightDtype};
 use candle_core::{Device, Tensor};
+use step::{PageCopy, PageId};
 
 /// Deterministic values in -1..1.
 fn noise(seed: u32, len: usize) -> Vec<f32> {
@@ -359,7 +360,15 @@ fn pool_writes_change_only_their_slots() {
                 assert_eq!(number(&got, slot, group, i), want, "{kind:?} slot {slot}");
             }
         }
-        let copy = |pages: &[(u32, u32)]| pool.inplace_op1(&CopyPages { pages });
+        let copy = |pairs: &[(u32, u32)]| {
+            let copies = pairs.iter().map(|&(from, to)| PageCopy {
+                from: PageId(from),
+                to: PageId(to),
+            });
+            pool.inplace_op1(&CopyPages {
+                copies: &copies.collect::<Vec<_>>(),
+            })
+        };
         copy(&[(3, 0), (0, 2)]).unwrap();
         let copied = values(&pool);
         assert_eq!(copied[..12], got[36..48]);

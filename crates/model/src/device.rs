@@ -16,13 +16,12 @@ pub use steps::StepLoad;
 
 use crate::arch::Work;
 use crate::inputs::{InputBounds, Inputs};
-use crate::sampler::{candidate, top};
 use crate::{ExecutorConfig, LoadError};
 use graphs::Graphs;
 use kernels::device::{AttentionScratch, Device, DeviceBatch, DeviceError, DeviceScores};
-use kernels::{Accelerator, Backend, Clock, DeviceKv, LayerScratch, Pass, Scored, Top};
+use kernels::{Accelerator, Backend, Clock, DeviceKv, LayerScratch, Pass};
 use largest::{LargestStep, ROWS};
-use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec};
+use step::{Batch, BatchOutput, Candidate, ExecuteError, Executor, ExecutorSpec};
 
 /// The arrays of a pass and their number of rows.
 struct Workspace {
@@ -42,8 +41,7 @@ pub struct DeviceExecutor {
     workspace: Option<Workspace>,
     graphs: Graphs,
     scores: DeviceScores,
-    records: Vec<Option<Scored>>,
-    tops: Vec<Top>,
+    records: Vec<Option<Candidate>>,
     /// Whether a pass was launched and its output was not read.
     begun: bool,
     memory: DeviceMemory,
@@ -117,7 +115,6 @@ impl DeviceExecutor {
             graphs,
             scores,
             records: Vec::new(),
-            tops: Vec::new(),
             begun: false,
             memory,
         })
@@ -156,17 +153,17 @@ impl DeviceExecutor {
     /// Uploads a batch and launches its pass.
     fn launch(&mut self, batch: &Batch) -> Result<(), String> {
         self.inputs.fill(batch, &self.bounds)?;
-        self.pass().map_err(|error| error.to_string())
+        self.pass(batch).map_err(|error| error.to_string())
     }
 
-    fn pass(&mut self) -> candle_core::Result<()> {
+    fn pass(&mut self, batch: &Batch) -> candle_core::Result<()> {
         let DeviceModel {
             backend: on,
             decoder,
             info,
             ..
         } = &self.model;
-        let arrays = self.inputs.arrays(self.bounds.vocab);
+        let arrays = self.inputs.arrays(batch);
         let limits = self.bounds.limits(self.tile, ROWS);
         on.upload(&arrays, &limits, &mut self.batch)?;
         let rows = self.batch.rows();
@@ -205,7 +202,6 @@ impl DeviceExecutor {
     /// Waits for the launched pass and reads its output.
     fn collect(&mut self, output: &mut BatchOutput) -> Result<(), String> {
         self.records.clear();
-        self.tops.clear();
         let scored = &self.inputs.scorers;
         if !self.inputs.tokens.is_empty() {
             // A pass without scored rows is awaited by a read as well, so that a failure is its own.
@@ -213,10 +209,16 @@ impl DeviceExecutor {
             read.map_err(|error| error.to_string())?;
             self.records.truncate(scored.len());
             let tops = scored.iter().map(|row| row.tops as usize).sum();
-            let read = self.scores.read_tops(tops, &mut self.tops);
+            let read = self.scores.read_tops(tops, &mut output.tops);
             read.map_err(|error| error.to_string())?;
         }
-        emit(&self.records, &self.tops, output)
+        for (number, record) in self.records.iter().enumerate() {
+            match record {
+                Some(candidate) => output.candidates.push(*candidate),
+                None => return Err(format!("the logits of scored row {number} are not finite")),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -245,18 +247,6 @@ impl Executor for DeviceExecutor {
     fn lost(&self) -> Option<String> {
         self.device().lost().map(str::to_owned)
     }
-}
-
-/// Appends candidates and tops to `output` in row order.
-fn emit(records: &[Option<Scored>], tops: &[Top], output: &mut BatchOutput) -> Result<(), String> {
-    for (number, record) in records.iter().enumerate() {
-        let Some(record) = record else {
-            return Err(format!("the logits of scored row {number} are not finite"));
-        };
-        output.candidates.push(candidate(*record));
-    }
-    output.tops.extend(tops.iter().copied().map(top));
-    Ok(())
 }
 
 fn failed(error: DeviceError) -> LoadError {

@@ -3,10 +3,10 @@
 
 use crate::arch::Work;
 use crate::inputs::{InputBounds, Inputs};
-use crate::{LoadError, Model, ModelInfo, sampler};
-use kernels::{Clock, Cpu, Host, Pass, Profile, Stage, Team};
+use crate::{LoadError, Model, ModelInfo};
+use kernels::{Clock, Cpu, Host, Pass, Profile, Scores, Stage, Team};
 use std::num::NonZeroUsize;
-use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec};
+use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec, PageCopy};
 
 /// Sizes of an executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,7 +168,7 @@ impl<B: Host> Executor for ModelExecutor<B> {
         output.tops.clear();
         let clock = Clock::start(self.profile.take());
         let done = match self.inputs.fill(batch, &self.bounds) {
-            Ok(()) => self.pass(output, &clock),
+            Ok(()) => self.pass(batch, output, &clock),
             Err(error) => Err(error),
         };
         self.profile = clock.stop();
@@ -177,23 +177,30 @@ impl<B: Host> Executor for ModelExecutor<B> {
 }
 
 impl<B: Host> ModelExecutor<B> {
-    /// Runs the batch in `inputs`.
-    fn pass(&mut self, output: &mut BatchOutput, clock: &Clock) -> Result<(), String> {
+    /// Runs the batch that `inputs` were filled with.
+    fn pass(
+        &mut self,
+        batch: &Batch,
+        output: &mut BatchOutput,
+        clock: &Clock,
+    ) -> Result<(), String> {
         let mut uploaded = std::mem::take(&mut self.batch);
-        self.copy_soft();
+        self.copy_soft(&batch.copies);
         let soft = self.soft_rows();
-        let done = self.within(|| self.forward((&mut uploaded, &soft), output, clock));
+        let done = self.within(|| self.forward(batch, &mut uploaded, &soft, clock));
         self.batch = uploaded;
-        let new = done.map_err(|error| error.to_string())?;
-        self.keep_soft(&new);
+        let scores = done.map_err(|error| error.to_string())?;
+        self.keep_soft(&scores.soft);
+        output.candidates = scores.candidates;
+        output.tops = scores.tops;
         Ok(())
     }
 
     /// Makes the batch's page copies among the mean embeddings.
-    fn copy_soft(&mut self) {
+    fn copy_soft(&mut self, copies: &[PageCopy]) {
         let page = self.bounds.page_size * self.model.info().width;
-        for &(from, to) in &self.inputs.copies {
-            let (from, to) = (from as usize * page, to as usize * page);
+        for copy in copies {
+            let (from, to) = (copy.from.index() * page, copy.to.index() * page);
             if from.max(to) + page <= self.soft.len() {
                 self.soft.copy_within(from..from + page, to);
             }
@@ -233,19 +240,20 @@ impl<B: Host> ModelExecutor<B> {
 
     fn forward(
         &self,
-        (batch, soft): (&mut B::Batch, &[f32]),
-        output: &mut BatchOutput,
+        batch: &Batch,
+        uploaded: &mut B::Batch,
+        soft: &[f32],
         clock: &Clock,
-    ) -> candle_core::Result<Vec<f32>> {
+    ) -> candle_core::Result<Scores> {
         let (on, decoder, info) = (&self.model.backend, &self.model.decoder, self.model.info());
-        let mut arrays = self.inputs.arrays(self.bounds.vocab);
+        let mut arrays = self.inputs.arrays(batch);
         if let Some(canvas) = &mut arrays.canvas {
             canvas.soft = soft;
         }
-        on.upload(&arrays, &self.bounds.limits(1, 1), batch)?;
+        on.upload(&arrays, &self.bounds.limits(1, 1), uploaded)?;
         let pass = Pass {
             arrays: &arrays,
-            batch,
+            batch: uploaded,
             kv: &self.kv,
             mask: self.inputs.mask,
             clock,
@@ -254,15 +262,13 @@ impl<B: Host> ModelExecutor<B> {
         clock.lap(Stage::Inputs);
         let rows = on.rows(&pass);
         if rows == 0 {
-            return Ok(Vec::new());
+            return Ok(Scores::default());
         }
         let mut work = Work::new(on, info, rows)?;
-        let mut scores = B::Scores::default();
+        let mut scores = Scores::default();
         decoder.hidden(on, &pass, &mut work)?;
         decoder.score(on, &pass, &mut work, &mut scores)?;
-        let soft = std::mem::take(&mut scores.soft);
-        sampler::emit(scores, output);
         clock.pass();
-        Ok(soft)
+        Ok(scores)
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::ModelInfo;
 use kernels::device::{BatchArrays, BatchLimits, CanvasRows};
-use kernels::{AttentionSegment, Draw, LogitBias, ScorerRow, Visible};
-use step::{Attention, Batch, Row, Segment, set_words};
+use kernels::{ScorerRow, Visible};
+use step::{Attention, Batch, PageId, Position, Row, Sampling, Segment, Slot, set_words};
 
 /// In place of a mask token: no token.
 pub(crate) const NO_MASK: u32 = u32::MAX;
@@ -55,7 +55,7 @@ impl InputBounds {
     }
 }
 
-/// The arrays of a batch, with one entry per row unless noted otherwise. Reused between steps.
+/// The arrays of a batch's rows, with one entry per row unless noted otherwise. Reused between steps.
 #[derive(Debug, Default)]
 pub(crate) struct Inputs {
     pub(crate) tokens: Vec<u32>,
@@ -63,19 +63,10 @@ pub(crate) struct Inputs {
     /// Physical slots in the pool.
     pub(crate) slots: Vec<u32>,
     pub(crate) visible: Vec<Visible>,
-    pub(crate) segments: Vec<AttentionSegment>,
-    /// Page tables of all segments.
-    pub(crate) pages: Vec<u32>,
     /// Indices of the rows that are scored.
     pub(crate) scored: Vec<u32>,
     /// One entry per scored row.
     pub(crate) scorers: Vec<ScorerRow>,
-    /// One entry per segment.
-    pub(crate) draws: Vec<Draw>,
-    pub(crate) biases: Vec<LogitBias>,
-    /// Sets of tokens, each of `set_words(vocab)` words.
-    pub(crate) allowed: Vec<u32>,
-    pub(crate) copies: Vec<(u32, u32)>,
     /// The mask token.
     pub(crate) mask: u32,
     /// Of canvas models only.
@@ -117,35 +108,20 @@ impl Inputs {
         self.clear();
         self.canvas = bounds.window.map(|_| CanvasInputs::default());
         self.mask = bounds.mask;
-        self.pages.extend(batch.pages.iter().map(|page| page.0));
-        self.copies
-            .extend(batch.copies.iter().map(|copy| (copy.from.0, copy.to.0)));
-        self.biases
-            .extend(batch.biases.iter().map(|bias| LogitBias {
-                token: bias.token,
-                repetition: bias.repetition,
-                amount: bias.amount,
-            }));
-        self.allowed.extend_from_slice(&batch.allowed);
         let words = set_words(bounds.vocab as u32);
-        if !self.allowed.len().is_multiple_of(words) {
+        if !batch.allowed.len().is_multiple_of(words) {
             return Err(format!(
                 "allowed sets of {} words, expected a multiple of {words}",
-                self.allowed.len()
+                batch.allowed.len()
             ));
         }
-        let copied = self.copies.iter().flat_map(|&(from, to)| [from, to]);
-        if let Some(page) = self
-            .pages
-            .iter()
-            .copied()
-            .chain(copied)
-            .find(|&p| p as usize >= bounds.pages)
-        {
-            return Err(format!("page {page} of {}", bounds.pages));
+        let copied = batch.copies.iter().flat_map(|copy| [copy.from, copy.to]);
+        let mut pages = batch.pages.iter().copied().chain(copied);
+        if let Some(page) = pages.find(|page| page.index() >= bounds.pages) {
+            return Err(format!("page {} of {}", page.0, bounds.pages));
         }
-        for segment in &batch.segments {
-            self.push_segment(batch, segment, bounds)?;
+        for number in 0..batch.segments.len() {
+            self.push_segment(batch, number, bounds)?;
         }
         if self.tokens.len() != batch.rows.len() {
             return Err(format!(
@@ -157,54 +133,20 @@ impl Inputs {
         Ok(())
     }
 
-    /// A single sequence on one page: row i has position i and slot i. Where blocks begin at the prompt's
-    /// end, all tokens are the prompt's.
-    pub(crate) fn alone(tokens: &[u32], attention: Attention, window: Option<u32>) -> Self {
-        let count = tokens.len() as u32;
-        let visible = |row: u32| {
-            Visible::prefix(match attention {
-                Attention::Full | Attention::BlocksAfterPrompt(_) => count,
-                Attention::Blocks(length) => {
-                    let block = row / length.max(1) + 1;
-                    block.saturating_mul(length).min(count)
-                }
-                Attention::Causal | Attention::Canvas(_) => row + 1,
-            })
-        };
-        Self {
-            tokens: tokens.to_vec(),
-            positions: (0..count).collect(),
-            slots: (0..count).collect(),
-            visible: (0..count).map(visible).collect(),
-            segments: vec![AttentionSegment {
-                rows: 0..count,
-                pages: 0..1,
-            }],
-            pages: vec![0],
-            canvas: window.map(|window| CanvasInputs {
-                windowed: (0..count).map(|row| seen(row, row + 1, window)).collect(),
-                ..CanvasInputs::default()
-            }),
-            ..Self::default()
-        }
-    }
-
-    /// The arrays for a backend, without mean embeddings. `vocab` is the number of tokens with a logit.
-    pub(crate) fn arrays(&self, vocab: usize) -> BatchArrays<'_> {
+    /// The arrays for a backend of the batch that they were filled with, without mean embeddings.
+    pub(crate) fn arrays<'a>(&'a self, batch: &'a Batch) -> BatchArrays<'a> {
         BatchArrays {
             tokens: &self.tokens,
             positions: &self.positions,
             slots: &self.slots,
             visible: &self.visible,
-            segments: &self.segments,
-            pages: &self.pages,
+            segments: &batch.segments,
+            pages: &batch.pages,
             scored: &self.scored,
             scorers: &self.scorers,
-            biases: &self.biases,
-            allowed: &self.allowed,
-            set_words: set_words(vocab as u32),
-            draws: &self.draws,
-            copies: &self.copies,
+            biases: &batch.biases,
+            allowed: &batch.allowed,
+            copies: &batch.copies,
             canvas: self.canvas.as_ref().map(CanvasInputs::rows),
         }
     }
@@ -214,22 +156,17 @@ impl Inputs {
         self.positions.clear();
         self.slots.clear();
         self.visible.clear();
-        self.segments.clear();
-        self.pages.clear();
         self.scored.clear();
         self.scorers.clear();
-        self.draws.clear();
-        self.biases.clear();
-        self.allowed.clear();
-        self.copies.clear();
     }
 
     fn push_segment(
         &mut self,
         batch: &Batch,
-        segment: &Segment,
+        number: usize,
         bounds: &InputBounds,
     ) -> Result<(), String> {
+        let segment = &batch.segments[number];
         let (from, to) = (segment.rows.start as usize, segment.rows.end as usize);
         let rows = batch
             .rows
@@ -242,81 +179,54 @@ impl Inputs {
             ));
         };
         let (first, last) = (segment.pages.start as usize, segment.pages.end as usize);
-        if batch.pages.get(first..last).is_none() {
+        let Some(table) = batch.pages.get(first..last) else {
             return Err(format!(
                 "page table {first}..{last} of {}",
                 batch.pages.len()
             ));
-        }
+        };
         for row in rows {
-            self.push_row(row, (first, last), bounds)?;
+            let index = self.tokens.len();
+            self.push_row(row, table, bounds)
+                .and_then(|()| match row.score.is_wanted() {
+                    true => self.push_scorer(batch, row, number, bounds),
+                    false => Ok(()),
+                })
+                .map_err(|problem| format!("row {index}: {problem}"))?;
         }
-        self.push_canvas(rows, segment, bounds)?;
-        self.segments.push(AttentionSegment {
-            rows: segment.rows.clone(),
-            pages: segment.pages.clone(),
-        });
-        let sampling = &segment.sampling;
-        self.draws.push(Draw {
-            temperature: sampling.temperature,
-            top_p: sampling.top_p,
-            min_p: sampling.min_p,
-            top_k: sampling.top_k,
-            seed: sampling.seed,
-            clock: sampling.clock,
-        });
-        Ok(())
+        self.push_canvas(rows, segment, bounds)
     }
 
     fn push_row(
         &mut self,
         row: &Row,
-        (first, last): (usize, usize),
+        table: &[PageId],
         bounds: &InputBounds,
     ) -> Result<(), String> {
-        let index = self.tokens.len();
-        let slots = (last - first) * bounds.page_size;
+        let slots = table.len() * bounds.page_size;
         let visible = Visible {
             beyond: row.beyond,
             ..Visible::prefix(row.visible_end.get())
         };
         let (slot, reach) = (row.slot.index(), visible.reach());
         if row.token as usize >= bounds.tokens {
-            return Err(format!(
-                "row {index}: token {} of {}",
-                row.token, bounds.tokens
-            ));
+            return Err(format!("token {} of {}", row.token, bounds.tokens));
         }
         if row.position.index() >= bounds.positions {
-            return Err(format!(
-                "row {index}: position {} of {}",
-                row.position, bounds.positions
-            ));
+            return Err(format!("position {} of {}", row.position, bounds.positions));
         }
         if row.ask as usize >= bounds.tokens {
-            return Err(format!(
-                "row {index}: asks for token {} of {}",
-                row.ask, bounds.tokens
-            ));
+            return Err(format!("asks for token {} of {}", row.ask, bounds.tokens));
         }
         if slot >= slots || reach > slots {
-            return Err(format!(
-                "row {index}: slot {slot}, {reach} visible, of {slots} slots"
-            ));
+            return Err(format!("slot {slot}, {reach} visible, of {slots} slots"));
         }
-        let page = self.pages[first + slot / bounds.page_size] as usize;
+        let page = table[slot / bounds.page_size].index();
         self.tokens.push(row.token);
         self.positions.push(row.position.get());
         self.slots
             .push((page * bounds.page_size + slot % bounds.page_size) as u32);
         self.visible.push(visible);
-        if row.score.is_wanted() {
-            let scorer = self
-                .scorer(row, bounds)
-                .map_err(|what| format!("row {index}: {what}"))?;
-            self.scored.push(index as u32);
-            self.scorers.push(scorer);
-        }
         Ok(())
     }
 
@@ -359,11 +269,17 @@ impl Inputs {
         Ok(())
     }
 
-    /// The scorer of a row of the segment that is being added.
-    fn scorer(&self, row: &Row, bounds: &InputBounds) -> Result<ScorerRow, String> {
+    /// Adds the scorer of the row that was pushed last, of a segment with this number.
+    fn push_scorer(
+        &mut self,
+        batch: &Batch,
+        row: &Row,
+        segment: usize,
+        bounds: &InputBounds,
+    ) -> Result<(), String> {
         let range = row.biases.start as usize..row.biases.end as usize;
-        let Some(biases) = self.biases.get(range) else {
-            return Err(format!("biases {:?} of {}", row.biases, self.biases.len()));
+        let Some(biases) = batch.biases.get(range) else {
+            return Err(format!("biases {:?} of {}", row.biases, batch.biases.len()));
         };
         for bias in biases {
             if bias.token as usize >= bounds.vocab {
@@ -376,7 +292,7 @@ impl Inputs {
                 ));
             }
         }
-        let sets = self.allowed.len() / set_words(bounds.vocab as u32);
+        let sets = batch.allowed.len() / set_words(bounds.vocab as u32);
         if let Some(set) = row.allowed.filter(|&set| set as usize >= sets) {
             return Err(format!("allowed set {set} of {sets}"));
         }
@@ -384,14 +300,48 @@ impl Inputs {
         if tops > most {
             return Err(format!("{tops} most probable tokens of {most}"));
         }
-        Ok(ScorerRow {
+        self.scored.push(self.tokens.len() as u32 - 1);
+        self.scorers.push(ScorerRow {
             input: row.ask,
             position: row.position.get(),
             biases: row.biases.clone(),
             allowed: row.allowed,
             tops: tops as u32,
-            draw: self.draws.len() as u32,
-        })
+            segment: segment as u32,
+        });
+        Ok(())
+    }
+}
+
+/// A single sequence on one page: row i has position i and slot i. Where blocks begin at the prompt's end,
+/// all tokens are the prompt's.
+pub(crate) fn alone(tokens: &[u32], attention: Attention) -> Batch {
+    let count = tokens.len() as u32;
+    let end = |row: u32| match attention {
+        Attention::Full | Attention::BlocksAfterPrompt(_) => count,
+        Attention::Blocks(length) => {
+            let block = row / length.max(1) + 1;
+            block.saturating_mul(length).min(count)
+        }
+        Attention::Causal | Attention::Canvas(_) => row + 1,
+    };
+    let rows = tokens.iter().zip(0..).map(|(token, row)| {
+        Row::new(
+            *token,
+            Position::new(row),
+            Slot::new(row),
+            Slot::new(end(row)),
+        )
+    });
+    Batch {
+        rows: rows.collect(),
+        segments: vec![Segment {
+            rows: 0..count,
+            pages: 0..1,
+            sampling: Sampling::GREEDY,
+        }],
+        pages: vec![PageId(0)],
+        ..Batch::default()
     }
 }
 

@@ -23,7 +23,6 @@ mod inputs;
 mod memory;
 mod model;
 mod router;
-mod sampler;
 mod selftest;
 mod sharing;
 mod weights;

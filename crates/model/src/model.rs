@@ -1,7 +1,7 @@
 //! A loaded model and its info.
 
 use crate::arch::{self, Decoder, Work};
-use crate::inputs::{InputBounds, Inputs, NO_MASK};
+use crate::inputs::{self, InputBounds, Inputs, NO_MASK};
 use crate::{Checkpoint, ForwardError, LoadError, Memory, ModelInfo};
 use kernels::device::RowSet;
 use kernels::{ArrayKind, Clock, Cpu, Host, Pass};
@@ -93,8 +93,12 @@ impl<B: Host> Model<B> {
         let (on, info, rows) = (&self.backend, &self.info, tokens.len());
         let kv = self.kv(rows, 1)?;
         let bounds = InputBounds::of(info, (rows, 1));
-        let inputs = Inputs::alone(tokens, info.attention, bounds.window);
-        let arrays = inputs.arrays(info.vocab_size);
+        let sequence = inputs::alone(tokens, info.attention);
+        let mut inputs = Inputs::default();
+        inputs
+            .fill(&sequence, &bounds)
+            .map_err(candle_core::Error::msg)?;
+        let arrays = inputs.arrays(&sequence);
         let limits = bounds.limits(1, 1);
         let mut batch = B::Batch::default();
         on.upload(&arrays, &limits, &mut batch)?;

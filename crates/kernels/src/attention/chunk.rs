@@ -17,7 +17,7 @@ impl<N: KvNumber> Task<'_, N> {
     /// Offset of this key head in the page of a logical slot, in either pool.
     fn page_of(&self, slot: usize) -> usize {
         let table = &self.view.op.pages[as_usize(&self.view.op.segments[self.segment].pages)];
-        let page = table[slot / self.view.shape.page] as usize;
+        let page = table[slot / self.view.shape.page].index();
         (page * self.view.shape.groups + self.group) * self.view.shape.block
     }
 

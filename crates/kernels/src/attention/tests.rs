@@ -2,12 +2,13 @@
 
 mod case;
 
-use super::{AttentionSegment, PagedAttention, Visible};
+use super::{PagedAttention, Visible};
 use crate::cache::{KvDtype, Pool};
 use crate::simd::{InstructionSet, has_pairs};
 use candle_core::{Device, Tensor};
 use case::{See, Shape, case};
 use std::ops::Range;
+use step::{PageId, Sampling, Segment};
 
 /// Slots of a page: small, so that tables are long and rows end at page boundaries; some are a
 /// multiple of a vector, some are not.
@@ -174,16 +175,17 @@ fn the_op_checks_its_indices() {
     })
     .unwrap_err();
     assert!(error.contains("more slots than its page table"), "{error}");
-    let outside = [0, 3];
+    let outside = [0, 3].map(PageId);
     let error = apply(&PagedAttention {
         pages: &outside,
         ..case.op()
     })
     .unwrap_err();
     assert!(error.contains("page 3 is outside"), "{error}");
-    let short = [AttentionSegment {
+    let short = [Segment {
         rows: 0..1,
         pages: 0..2,
+        sampling: Sampling::GREEDY,
     }];
     let error = apply(&PagedAttention {
         segments: &short,

@@ -65,9 +65,6 @@ impl DeviceKv {
     }
 
     /// The same with the mean embeddings of a canvas model of `width` numbers.
-    ///
-    /// # Errors
-    /// If the device is out of memory.
     pub fn with_means(mut self, width: usize) -> Result<Self> {
         if let Some(pool) = self.pools.first() {
             let sizes = pool.sizes();
@@ -85,9 +82,6 @@ impl DeviceKv {
     }
 
     /// Maximum rows of an attention tile for a model with this many query heads.
-    ///
-    /// # Errors
-    /// As [`DevicePool::tile`].
     pub fn tile(&self, heads: usize) -> Result<usize> {
         let tiles = self.pools.iter().map(|pool| pool.tile(heads));
         let tiles = tiles.collect::<std::result::Result<Vec<_>, _>>()?;
@@ -155,9 +149,6 @@ impl Accelerator {
     }
 
     /// Allocates keys and values, zeroed, with the memory that layers need besides.
-    ///
-    /// # Errors
-    /// As [`Backend::kv`].
     pub fn kv_with(&self, sizes: &[PoolSizes], scratch: LayerScratch) -> Result<DeviceKv> {
         let pools = sizes.iter().map(|of| DevicePool::new(&self.device, *of));
         Ok(DeviceKv {

@@ -14,7 +14,7 @@ use super::{
     ArrayKind, Attention, Backend, ExpertRows, Head, Host, Norm, Pass, ScoredRange, Selection,
     canvas,
 };
-use crate::attention::{AttentionSegment, Visible};
+use crate::attention::Visible;
 use crate::cache::{KvDtype, KvSizes};
 use crate::device::{BatchArrays, BatchLimits};
 use crate::linear::Epilogue;
@@ -28,6 +28,7 @@ use candle_transformers::models::with_tracing::Embedding;
 use candle_transformers::quantized_nn::Linear;
 use candle_transformers::utils::repeat_kv;
 use std::ops::Range;
+use step::Segment;
 
 /// A logit added to slots that a row does not see.
 const UNSEEN: f32 = -1e30;
@@ -121,7 +122,7 @@ impl Candle {
     fn seen(
         &self,
         (arrays, visible): (&BatchArrays<'_>, &[Visible]),
-        segment: &AttentionSegment,
+        segment: &Segment,
         page: usize,
     ) -> Result<Seen> {
         let rows = segment.rows.start as usize..segment.rows.end as usize;
@@ -129,7 +130,7 @@ impl Candle {
         let visible = &visible[rows.clone()];
         // At least one slot, so that no tensor is empty.
         let count = visible.iter().map(Visible::reach).max().unwrap_or(0).max(1);
-        let slot = |slot: usize| (pages[slot / page] as usize * page + slot % page) as u32;
+        let slot = |slot: usize| (pages[slot / page].index() * page + slot % page) as u32;
         let slots: Vec<u32> = (0..count).map(slot).collect();
         let mut mask = Vec::with_capacity(rows.len() * count);
         let mut sees = Vec::with_capacity(rows.len());
@@ -208,8 +209,8 @@ impl Backend for Candle {
 
     fn copy_pages(&self, pass: &Pass<'_, Self>) -> Result<()> {
         let page = pass.kv.page;
-        for &(from, to) in pass.arrays.copies {
-            let (from, to) = (from as usize * page, to as usize * page);
+        for copy in pass.arrays.copies {
+            let (from, to) = (copy.from.index() * page, copy.to.index() * page);
             for pool in pass.kv.layers.iter().flatten() {
                 pool.slice_set(&pool.narrow(0, from, page)?.copy()?, 0, to)?;
             }

@@ -125,11 +125,11 @@ impl Backend for Cpu {
     }
 
     fn copy_pages(&self, pass: &Pass<'_, Self>) -> Result<()> {
-        let pages = pass.arrays.copies;
-        if pages.is_empty() {
+        let copies = pass.arrays.copies;
+        if copies.is_empty() {
             return Ok(());
         }
-        let op = CopyPages { pages };
+        let op = CopyPages { copies };
         pass.kv.0.iter().try_for_each(|(keys, values)| {
             keys.inplace_op1(&op)?;
             values.inplace_op1(&op)
@@ -287,7 +287,7 @@ impl Backend for Cpu {
         let logits = canvas::logits(head.matrix.forward(x.get()?)?, head.cap, rows.scales())?;
         rows.pass.clock.lap(Stage::Head);
         let scored = score(&logits, &rows.scorer())?;
-        scores.records.extend(scored.records);
+        scores.candidates.extend(scored.candidates);
         scores.tops.extend(scored.tops);
         if let Some(table) = head.soft {
             let soft = table.forward(&canvas::probabilities(&logits)?)?;

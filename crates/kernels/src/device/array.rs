@@ -72,9 +72,6 @@ pub struct Buffer {
 
 impl Buffer {
     /// Allocates zeroed memory.
-    ///
-    /// # Errors
-    /// If the device is out of memory.
     pub fn new(device: &Device, bytes: usize) -> Result<Self> {
         // Kernels also take the addresses of empty arrays.
         let bytes = bytes.max(16);
@@ -89,9 +86,6 @@ impl Buffer {
     }
 
     /// Allocates memory with these numbers in f32.
-    ///
-    /// # Errors
-    /// If the device is out of memory.
     pub fn floats(device: &Device, numbers: &[f32]) -> Result<Self> {
         let buffer = Self::new(device, size_of_val(numbers))?;
         buffer.write(numbers)?;
@@ -99,9 +93,6 @@ impl Buffer {
     }
 
     /// Overwrites the first bytes by numbers in f32.
-    ///
-    /// # Errors
-    /// As [`Self::upload`].
     pub(super) fn write(&self, numbers: &[f32]) -> Result<()> {
         let mut bytes = vec![0; size_of_val(numbers)];
         Precision::F32.encode(numbers, &mut bytes);
@@ -121,43 +112,28 @@ impl Buffer {
     }
 
     /// Overwrites the first bytes.
-    ///
-    /// # Errors
-    /// If the buffer is shorter than `from`, or the device fails.
     pub fn upload(&self, from: &[u8]) -> Result<()> {
         self.write_at(0, from)
     }
 
     /// Overwrites bytes from byte `first` on.
-    ///
-    /// # Errors
-    /// As [`Self::upload`].
     pub(super) fn write_at(&self, first: usize, from: &[u8]) -> Result<()> {
         let at = self.range(first, from.len())?;
         self.device.driver.upload(at, from)
     }
 
     /// Waits for all earlier work and reads `to.len()` bytes from byte `from` on.
-    ///
-    /// # Errors
-    /// If the range is out of bounds, or the device fails.
     pub fn download(&self, from: usize, to: &mut [u8]) -> Result<()> {
         let at = self.range(from, to.len())?;
         self.device.driver.download(to, at)
     }
 
     /// Sets every byte to `byte`.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub fn fill(&self, byte: u8) -> Result<()> {
         self.device.driver.fill(self.at, byte, self.bytes)
     }
 
     /// The address of `bytes` bytes from `from` on.
-    ///
-    /// # Errors
-    /// If the range is out of bounds.
     pub fn range(&self, from: usize, bytes: usize) -> Result<u64> {
         match from.checked_add(bytes) {
             Some(end) if end <= self.bytes => Ok(self.at + from as u64),
@@ -184,17 +160,11 @@ pub struct Array {
 
 impl Array {
     /// Allocates zeroed rows without padding.
-    ///
-    /// # Errors
-    /// If the device is out of memory.
     pub fn new(device: &Device, precision: Precision, rows: usize, width: usize) -> Result<Self> {
         Self::with_stride(device, precision, (rows, width), width)
     }
 
     /// Allocates zeroed rows with the padding that products require.
-    ///
-    /// # Errors
-    /// If the device is out of memory.
     pub fn padded(
         device: &Device,
         precision: Precision,
@@ -228,9 +198,6 @@ impl Array {
     }
 
     /// Overwrites rows from `first` on.
-    ///
-    /// # Errors
-    /// If the numbers are not complete rows or exceed the array, or the device fails.
     pub fn write(&self, first: usize, numbers: &[f32]) -> Result<()> {
         if self.width == 0 || !numbers.len().is_multiple_of(self.width) {
             return refuse(format!(
@@ -249,9 +216,6 @@ impl Array {
     }
 
     /// Reads the first `rows` rows, without padding.
-    ///
-    /// # Errors
-    /// If the array has fewer rows, or the device fails.
     pub fn read(&self, rows: usize) -> Result<Vec<f32>> {
         let size = self.precision.bytes();
         let mut bytes = vec![0; rows * self.stride * size];

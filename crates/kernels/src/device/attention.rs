@@ -303,9 +303,6 @@ pub struct AttentionScratch {
 
 impl AttentionScratch {
     /// Allocates memory for batches up to any of these sizes; they then allocate nothing.
-    ///
-    /// # Errors
-    /// If the device is out of memory.
     pub fn new(device: &Device, sizes: &[AttentionSizes]) -> Result<Self> {
         let most = |[a, b]: [usize; 2], [c, d]: [usize; 2]| [a.max(c), b.max(d)];
         let all = sizes.iter().map(|sizes| sizes.bytes(device.limits()));
@@ -319,9 +316,6 @@ impl AttentionScratch {
     /// Overwrites `out [r, h c]`, padded, with the attention of every row of the batch: `q [r, h c]`
     /// to the slots of its segment that it sees in a layer of the pool. Rows are processed in
     /// several runs if the partial results of all rows would take too much memory.
-    ///
-    /// # Errors
-    /// If an array has another shape, or the device fails.
     pub fn attend(
         &mut self,
         q: &Array,

@@ -10,8 +10,9 @@ pub use canvas::CanvasRows;
 
 use super::array::Buffer;
 use super::{Device, Result, filters, refuse};
-use crate::attention::{AttentionSegment, Visible};
-use crate::score::{Draw, LogitBias, ScorerRow};
+use crate::attention::Visible;
+use crate::score::ScorerRow;
+use step::{Bias, PageCopy, PageId, Sampling, Segment};
 
 /// A batch on the host, with one entry per row unless noted otherwise.
 #[derive(Clone, Copy)]
@@ -25,25 +26,28 @@ pub struct BatchArrays<'a> {
     /// The slots that each row sees.
     pub visible: &'a [Visible],
     /// The segments, covering all rows.
-    pub segments: &'a [AttentionSegment],
+    pub segments: &'a [Segment],
     /// Page tables of all segments.
-    pub pages: &'a [u32],
+    pub pages: &'a [PageId],
     /// Indices of the rows that are scored.
     pub scored: &'a [u32],
     /// One entry per scored row.
     pub scorers: &'a [ScorerRow],
     /// Logit biases that scored rows refer to.
-    pub biases: &'a [LogitBias],
+    pub biases: &'a [Bias],
     /// Sets of allowed tokens that scored rows refer to.
     pub allowed: &'a [u32],
-    /// Words of a set: `v.div_ceil(32)`.
-    pub set_words: usize,
-    /// Sampling settings that scored rows refer to.
-    pub draws: &'a [Draw],
-    /// Source and destination page of each copy.
-    pub copies: &'a [(u32, u32)],
+    /// The page copies.
+    pub copies: &'a [PageCopy],
     /// What the rows of a canvas model have besides; `None` for other models.
     pub canvas: Option<CanvasRows<'a>>,
+}
+
+impl<'a> BatchArrays<'a> {
+    /// The sampling of a scored row.
+    fn sampling(&self, row: &ScorerRow) -> &'a Sampling {
+        &self.segments[row.segment as usize].sampling
+    }
 }
 
 /// Exclusive upper bounds of a batch's indices, and its tile and padding sizes.
@@ -190,24 +194,17 @@ const IDLE: [u32; SCORER_WORDS] = [
 
 /// Whether a scored row wants something besides its record.
 fn is_filtered(arrays: &BatchArrays<'_>) -> bool {
-    let draw = |row: &ScorerRow| &arrays.draws[row.draw as usize];
     let mut rows = arrays.scorers.iter();
-    rows.any(|row| filters::besides(row, draw(row)) != 0)
+    rows.any(|row| filters::besides(row, arrays.sampling(row)) != 0)
 }
 
 impl DeviceBatch {
     /// Allocates memory for batches up to these sizes; they then allocate nothing.
-    ///
-    /// # Errors
-    /// If the device is out of memory.
     pub fn reserve(&mut self, device: &Device, sizes: &BatchSizes) -> Result<()> {
         self.grow(device, sizes.bytes())
     }
 
     /// Checks all indices and uploads the batch.
-    ///
-    /// # Errors
-    /// If an index is out of bounds, or the device fails.
     pub fn upload(
         &mut self,
         device: &Device,
@@ -245,20 +242,25 @@ impl DeviceBatch {
             });
         }
         self.put_visible(arrays.visible, false);
-        self.put_scored(arrays);
+        self.put_scored(arrays, limits.vocab);
         self.put_tiles(arrays, limits, arrays.visible, false);
         if let Some(canvas) = &arrays.canvas {
             self.put_canvas(arrays, limits, canvas);
         }
         self.put(Section::Words, |to| {
-            to.extend_from_slice(arrays.pages);
+            to.extend(arrays.pages.iter().map(|page| page.0));
             for bias in arrays.biases {
                 to.extend([bias.token, bias.repetition.to_bits(), bias.amount.to_bits()]);
             }
             to.extend_from_slice(arrays.allowed);
         });
         self.put(Section::Copies, |to| {
-            to.extend(arrays.copies.iter().flat_map(|&(from, into)| [from, into]));
+            to.extend(
+                arrays
+                    .copies
+                    .iter()
+                    .flat_map(|copy| [copy.from.0, copy.to.0]),
+            );
         });
         self.send(device)
     }
@@ -278,7 +280,7 @@ impl DeviceBatch {
         });
     }
 
-    fn put_scored(&mut self, arrays: &BatchArrays<'_>) {
+    fn put_scored(&mut self, arrays: &BatchArrays<'_>, vocab: usize) {
         let padding = self.shape.scored - arrays.scored.len();
         self.put(Section::Scored, |to| {
             to.extend_from_slice(arrays.scored);
@@ -286,12 +288,12 @@ impl DeviceBatch {
         });
         let biases = arrays.pages.len() as u32;
         let sets = biases + (arrays.biases.len() * BIAS_WORDS) as u32;
-        let set = arrays.set_words as u32;
+        let set = vocab.div_ceil(32) as u32;
         let mut first_top = 0;
         self.put(Section::Scorers, |to| {
             for (number, row) in arrays.scorers.iter().enumerate() {
                 let divisor = arrays.canvas.map_or(1.0, |of| of.scales[number]);
-                let draw = &arrays.draws[row.draw as usize];
+                let draw = arrays.sampling(row);
                 to.extend([
                     row.input,
                     row.position,

@@ -57,9 +57,6 @@ fn kinds(batch: &DeviceBatch) -> Result<u64> {
 }
 
 /// Adds the norms of the first rows of `x [r, d]`, f32, to those of `sum`.
-///
-/// # Errors
-/// If an array has another shape, or the device fails.
 pub fn norm_add((x, rows): (&Array, usize), norm: RowNorm<'_>, sum: &Array) -> Result<()> {
     let of = rowwise(sum, rows)?;
     let args = args::Rowwise {
@@ -73,9 +70,6 @@ pub fn norm_add((x, rows): (&Array, usize), norm: RowNorm<'_>, sum: &Array) -> R
 }
 
 /// Replaces the batch's denoised rows of `x [r, d]`, f32, by their norms.
-///
-/// # Errors
-/// As [`norm_add`]; if the batch is not one of a canvas model.
 pub fn norm_denoised(batch: &DeviceBatch, norm: RowNorm<'_>, x: &Array) -> Result<()> {
     let rows = batch.rows();
     let of = rowwise(x, rows)?;
@@ -92,9 +86,6 @@ pub fn norm_denoised(batch: &DeviceBatch, norm: RowNorm<'_>, x: &Array) -> Resul
 
 /// Multiplies the batch's rows of `x [r, d]`, f32: encoded rows by the first factor, denoised rows by
 /// the second.
-///
-/// # Errors
-/// As [`norm_denoised`].
 pub fn scale_rows(batch: &DeviceBatch, [encoded, denoised]: [f32; 2], x: &Array) -> Result<()> {
     let rows = batch.rows();
     let of = rowwise(x, rows)?;
@@ -109,9 +100,6 @@ pub fn scale_rows(batch: &DeviceBatch, [encoded, denoised]: [f32; 2], x: &Array)
 }
 
 /// Makes the first rows of `x [r, d]`, f32, zero.
-///
-/// # Errors
-/// As [`norm_add`].
 pub fn clear_rows(x: &Array, rows: usize) -> Result<()> {
     let args = rowwise(x, rows)?;
     // SAFETY: sizes are those of the array.
@@ -128,9 +116,6 @@ pub struct Means {
 
 impl Means {
     /// Allocates zeroed embeddings of `width` numbers for `pages` pages of `page` slots.
-    ///
-    /// # Errors
-    /// If the device is out of memory.
     pub fn new(device: &Device, (pages, page): (usize, usize), width: usize) -> Result<Self> {
         let bytes = width.saturating_mul(size_of::<f32>());
         let bytes = bytes.saturating_mul(page).saturating_mul(pages);
@@ -149,9 +134,6 @@ impl Means {
     }
 
     /// Makes the batch's page copies, in order.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub fn copy_pages(&self, batch: &DeviceBatch) -> Result<()> {
         let page = self.page * self.width * size_of::<f32>();
         copy_in(&self.kept, (1, self.pages, page), batch)
@@ -178,9 +160,6 @@ impl Means {
 
     /// Overwrites `out [r, d]`, f32, with the mean embeddings of the batch's rows; with zeros for rows
     /// without one.
-    ///
-    /// # Errors
-    /// As [`norm_denoised`].
     pub fn read(&self, batch: &DeviceBatch, out: &Array) -> Result<()> {
         let rows = batch.rows();
         let args = self.args(batch, out, rows)?;

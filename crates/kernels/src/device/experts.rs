@@ -162,9 +162,6 @@ impl DeviceExperts {
 
     /// Chooses the experts of the batch's rows from the first rows of `x [r, d]`, padded, and leaves
     /// them in `scratch`. Padding rows choose none.
-    ///
-    /// # Errors
-    /// If an array has another shape, or the device fails.
     pub fn choose(
         &self,
         (x, rows): (&Array, usize),

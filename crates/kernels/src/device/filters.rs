@@ -4,7 +4,8 @@ use super::array::Buffer;
 use super::batch::{SCORER_WORDS, Section};
 use super::score::ScoredRows;
 use super::{Device, DeviceLimits, Kernel, Result, args, kernel, refuse};
-use crate::score::{Draw, ScorerRow, Top};
+use crate::score::ScorerRow;
+use step::{Sampling, TopToken};
 
 const LIST: Kernel = kernel("list_tops", 256, 256 * (8 + 4));
 const FILTER: Kernel = kernel("filter_rows", 256, 2 * 256 * 16);
@@ -21,14 +22,14 @@ const FILTERED: u32 = 1;
 const LISTED: u32 = 2;
 
 /// What a row wants besides its record.
-pub(super) fn besides(row: &ScorerRow, draw: &Draw) -> u32 {
+pub(super) fn besides(row: &ScorerRow, draw: &Sampling) -> u32 {
     let filters = draw.top_p < 1.0 || draw.min_p > 0.0 || draw.top_k > 0;
     let filtered = draw.temperature > 0.0 && filters;
     (u32::from(filtered) * FILTERED) | (u32::from(row.tops > 0) * LISTED)
 }
 
 /// The last words of a scored row's settings.
-pub(super) fn words(row: &ScorerRow, draw: &Draw, first_top: u32) -> [u32; 7] {
+pub(super) fn words(row: &ScorerRow, draw: &Sampling, first_top: u32) -> [u32; 7] {
     let least = match draw.min_p > 0.0 {
         true => f64::from(draw.min_p).ln().to_bits(),
         false => f64::NEG_INFINITY.to_bits(),
@@ -61,9 +62,6 @@ impl Besides {
 
     /// Allocates memory for batches with `rows` scored rows, `most` of which are scored at a time,
     /// unless there is more.
-    ///
-    /// # Errors
-    /// If the device is out of memory.
     pub(super) fn reserve(
         &mut self,
         device: &Device,
@@ -87,9 +85,6 @@ impl Besides {
     }
 
     /// Completes the records at `out` of a range of scored rows, whose logits were kept.
-    ///
-    /// # Errors
-    /// If no memory was reserved, or the device fails.
     pub(super) fn complete(
         &self,
         ScoredRows { batch, range }: ScoredRows<'_>,
@@ -120,10 +115,7 @@ impl Besides {
     }
 
     /// Waits for all earlier work and appends the first `count` most probable tokens of a pass.
-    ///
-    /// # Errors
-    /// If fewer were reserved, or the device fails.
-    pub(super) fn read(&mut self, count: usize, to: &mut Vec<Top>) -> Result<()> {
+    pub(super) fn read(&mut self, count: usize, to: &mut Vec<TopToken>) -> Result<()> {
         if count == 0 {
             return Ok(());
         }
@@ -135,9 +127,9 @@ impl Besides {
         for top in self.bytes.as_chunks::<TOP_BYTES>().0 {
             let [token, _, low, high] = [0, 4, 8, 12]
                 .map(|at| u32::from_le_bytes([top[at], top[at + 1], top[at + 2], top[at + 3]]));
-            to.push(Top {
+            to.push(TopToken {
                 token,
-                log_probability: f64::from_bits(u64::from(high) << 32 | u64::from(low)),
+                logprob: f64::from_bits(u64::from(high) << 32 | u64::from(low)) as f32,
             });
         }
         Ok(())

@@ -12,7 +12,7 @@ mod tile;
 
 pub use roofline::Roofline;
 pub(super) use tile::{KERNELS, partial_columns};
-pub use tile::{MatrixFormat, ProductTile};
+pub use tile::{MatrixFormat, Pipeline, ProductTile};
 
 use std::cmp::Ordering;
 

@@ -65,9 +65,6 @@ pub enum Store {
 
 impl DeviceMatrix {
     /// Copies a matrix to the device, piece by piece.
-    ///
-    /// # Errors
-    /// If the lengths do not match, or the device is out of memory.
     pub fn new(
         device: &Device,
         format: impl Into<MatrixFormat>,
@@ -189,9 +186,6 @@ impl DeviceMatrix {
     }
 
     /// Sets every byte of the weights.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub(super) fn fill(&self, byte: u8) -> Result<()> {
         self.weights.fill(byte)
     }
@@ -207,9 +201,6 @@ impl DeviceMatrix {
 
     /// Overwrites `out` with the product of the first `rows` rows of `x`, padded. `out` is f32, or for
     /// a gated product in the precision of the weights.
-    ///
-    /// # Errors
-    /// If an array has another shape, or the device fails.
     pub fn product(&self, x: &Array, rows: usize, out: &Array) -> Result<()> {
         match self.epilogue {
             Epilogue::None => self.run(x, rows, out, Store::Overwrite),
@@ -251,9 +242,6 @@ impl DeviceMatrix {
     }
 
     /// Runs a launch of this matrix.
-    ///
-    /// # Errors
-    /// As [`Self::product`].
     pub fn run_as(
         &self,
         launch: &ProductLaunch,

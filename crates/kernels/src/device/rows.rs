@@ -24,9 +24,6 @@ pub(super) fn select(kernels: [Kernel; 2], precision: Precision) -> Kernel {
 }
 
 /// Overwrites `out [r, d]`, f32, with the rows of `table` for the batch's tokens.
-///
-/// # Errors
-/// If an array has another shape, or the device fails.
 pub fn embed(table: &Array, batch: &DeviceBatch, out: &Array) -> Result<()> {
     let (rows, d) = (batch.rows(), table.width());
     if table.stride() != d {
@@ -75,9 +72,6 @@ pub struct RowNorm<'a> {
 
 /// Overwrites the first rows of `out`, padded, with `x / sqrt(mean(x^2) + eps) * weight` of rows of
 /// `x [., d]`, f32.
-///
-/// # Errors
-/// If an array has another shape, or the device fails.
 pub fn norm(
     (x, row_set): (&Array, &RowSet),
     batch: &DeviceBatch,
@@ -126,9 +120,6 @@ pub struct DeviceRope {
 
 impl DeviceRope {
     /// Copies the angles of a table.
-    ///
-    /// # Errors
-    /// If the device is out of memory.
     pub fn new(device: &Device, table: &RopeTable) -> Result<Self> {
         let rope = Self::reserve(device, table.half(), table.positions())?;
         rope.angles.write(table.numbers())?;
@@ -136,9 +127,6 @@ impl DeviceRope {
     }
 
     /// Allocates zeroed angles, `half` per position.
-    ///
-    /// # Errors
-    /// If the device is out of memory.
     pub fn reserve(device: &Device, half: usize, positions: usize) -> Result<Self> {
         let numbers = half.saturating_mul(2).saturating_mul(positions);
         Ok(Self {
@@ -167,9 +155,6 @@ pub struct HeadTransform<'a> {
 
 /// Splits `qkv [r, (h + 2 g) c]`, f32. Normalises and rotates the query and key heads, and writes
 /// queries to `q [r, h c]`, keys and values to the row's slot in a layer of the pool.
-///
-/// # Errors
-/// If an array has another shape, or the device fails.
 pub fn split(
     qkv: &Array,
     HeadTransform { rope, norm }: HeadTransform<'_>,
@@ -219,9 +204,6 @@ pub fn split(
 }
 
 /// Makes the batch's page copies in every layer, in order.
-///
-/// # Errors
-/// If the device fails.
 pub fn copy_pages(pool: &DevicePool, batch: &DeviceBatch) -> Result<()> {
     let sizes = pool.sizes();
     let page = sizes.groups * sizes.page * sizes.head_width * sizes.precision.bytes();

@@ -9,8 +9,8 @@ use super::launch::{Division, MatrixFormat, ProductLaunch, ProductTile, partial_
 use super::matrix::DeviceMatrix;
 use super::{Device, Kernel, Result, args, kernel, refuse};
 use crate::linear::Epilogue;
-use crate::score::{Scored, Top};
 use std::ops::Range;
+use step::{Candidate, TopToken};
 
 const FOLD: Kernel = kernel("fold_partials", 128, 2 * 128 * 16);
 pub(super) const KERNELS: &[Kernel] = &[FOLD];
@@ -75,9 +75,6 @@ impl DeviceScores {
     }
 
     /// Allocates memory for `rows` records with this LM head.
-    ///
-    /// # Errors
-    /// If the device is out of memory.
     pub fn reserve(&mut self, head: &DeviceMatrix, rows: usize) -> Result<()> {
         let [records, present, partials] = Self::bytes(head.format(), head.width(), rows);
         let device = head.device();
@@ -89,9 +86,6 @@ impl DeviceScores {
     }
 
     /// Allocates memory for the mean embeddings of `rows` scored rows, which are made with this table.
-    ///
-    /// # Errors
-    /// If the device is out of memory.
     pub fn reserve_soft(&mut self, table: &DeviceMatrix, rows: usize) -> Result<()> {
         let most = rows.min(Self::CHUNK);
         let room = Besides::rows(table.device().limits(), table.k(), most);
@@ -119,19 +113,13 @@ impl DeviceScores {
 
     /// Waits for all earlier work and appends the first `count` most probable tokens of the scored
     /// rows, in row order.
-    ///
-    /// # Errors
-    /// If fewer were reserved, or the device fails.
-    pub fn read_tops(&mut self, count: usize, to: &mut Vec<Top>) -> Result<()> {
+    pub fn read_tops(&mut self, count: usize, to: &mut Vec<TopToken>) -> Result<()> {
         self.besides.read(count, to)
     }
 
     /// Waits for all earlier work and reads the first `rows` records. The record of a row with a NaN
     /// or infinite logit is `None`.
-    ///
-    /// # Errors
-    /// If fewer records were reserved, or the device fails.
-    pub fn read(&mut self, rows: usize, to: &mut Vec<Option<Scored>>) -> Result<()> {
+    pub fn read(&mut self, rows: usize, to: &mut Vec<Option<Candidate>>) -> Result<()> {
         let Some(records) = &self.records else {
             return refuse("no memory was reserved for records");
         };
@@ -150,13 +138,13 @@ impl DeviceScores {
                 _,
             ] = record.map(f64::from_le_bytes);
             let odd = token.is_nan() || probability.is_nan() || entropy.is_nan();
-            to.push((!odd).then_some(Scored {
+            to.push((!odd).then_some(Candidate {
                 token: token as u32,
                 probability,
                 runner_up: runner_up as u32,
                 runner_up_probability,
-                entropy,
-                gap,
+                entropy: entropy as f32,
+                gap: gap as f32,
                 present,
             }));
         }
@@ -168,9 +156,6 @@ impl DeviceScores {
     /// Computes the product with the LM head `[v, d]`, applies biases and sets of allowed tokens, and
     /// reduces each row. Stores the logits of rows that want more than a record, or a mean embedding,
     /// only, and of some rows at a time.
-    ///
-    /// # Errors
-    /// If an array has another shape, or the device fails.
     pub fn score(
         &self,
         head: &ScoringHead<'_>,

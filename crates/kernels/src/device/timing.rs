@@ -9,14 +9,8 @@ use crate::linear::Epilogue;
 /// Points in the work of a device.
 pub trait Marks: Send {
     /// Adds a point after all work so far.
-    ///
-    /// # Errors
-    /// If the device fails.
     fn mark(&mut self) -> Result<()>;
     /// Waits for all work and returns the seconds from each point to the next.
-    ///
-    /// # Errors
-    /// If the device fails.
     fn seconds(&mut self) -> Result<Vec<f64>>;
 }
 
@@ -33,9 +27,6 @@ pub struct LaunchTime {
 
 impl Device {
     /// The seconds from the begin to the end of what `f` gives to the device.
-    ///
-    /// # Errors
-    /// If `f` or the device fails.
     pub fn time(&self, f: impl FnOnce() -> Result<()>) -> Result<f64> {
         let mut marks = self.driver.marks()?;
         marks.mark()?;
@@ -45,9 +36,6 @@ impl Device {
     }
 
     /// Bytes per second that copies of `bytes` bytes within the device's memory read and write.
-    ///
-    /// # Errors
-    /// If the device fails or is out of memory.
     pub fn copy_rate(&self, bytes: usize) -> Result<f64> {
         let (from, to) = (Buffer::new(self, bytes)?, Buffer::new(self, bytes)?);
         let [from, to] = [from.range(0, bytes)?, to.range(0, bytes)?];
@@ -59,9 +47,6 @@ impl Device {
 
     /// The times of all launches of a product `[rows, k] x [n, k]'` that this device can run. They use
     /// matrices of `rotated` bytes in turn; with more than the L2 cache has, none is in it.
-    ///
-    /// # Errors
-    /// If the device fails, has no clock or is out of memory.
     pub fn launch_times(
         &self,
         format: MatrixFormat,

@@ -1,33 +1,16 @@
 //! Adjusts a row's logits before scoring: biases and bans.
 
-/// A change of one token's logit: a positive logit is divided by `repetition`, any other logit is
-/// multiplied by it; then `amount` is added.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LogitBias {
-    /// The token.
-    pub token: u32,
-    /// Repetition penalty, `> 0`; 1: none, larger values make the token less likely.
-    pub repetition: f32,
-    /// Added to the logit; minus infinity bans the token.
-    pub amount: f32,
-}
-
-impl LogitBias {
-    fn apply(&self, logit: f32) -> f32 {
-        let scaled = if logit > 0.0 {
-            logit / self.repetition
-        } else {
-            logit * self.repetition
-        };
-        scaled + self.amount
-    }
-}
+use step::Bias;
 
 /// Applies `biases` in order to the logits of their tokens.
-pub(super) fn bias(logits: &mut [f32], biases: &[LogitBias]) {
+pub(super) fn bias(logits: &mut [f32], biases: &[Bias]) {
     for bias in biases {
         let logit = &mut logits[bias.token as usize];
-        *logit = bias.apply(*logit);
+        let scaled = match *logit > 0.0 {
+            true => *logit / bias.repetition,
+            false => *logit * bias.repetition,
+        };
+        *logit = scaled + bias.amount;
     }
 }
 

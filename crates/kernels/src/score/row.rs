@@ -45,7 +45,7 @@ pub(super) fn reduce(
         maxima.largest(x, row.tops as usize - 1, tops);
     }
     x[best] = top;
-    let draw = &scorer.draws[row.draw as usize];
+    let draw = &scorer.segments[row.segment as usize].sampling;
     let token = if draw.temperature > 0.0 && top > f32::NEG_INFINITY {
         sample::draw(x, best as u32, draw, row.position, &mut scratch.kept) as usize
     } else {

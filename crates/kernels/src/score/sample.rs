@@ -1,7 +1,7 @@
 //! Samples a token: filters, then the Gumbel-max trick with counter-based noise.
 
-use super::Draw;
 use std::cmp::Ordering;
+use step::Sampling;
 
 /// Upper bound of Gumbel variates computed from 53 bits.
 const GUMBEL_MAX: f64 = 37.5;
@@ -16,7 +16,7 @@ const NEGLIGIBLE: f64 = 30.0;
 pub(crate) fn draw(
     logits: &[f32],
     best: u32,
-    draw: &Draw,
+    draw: &Sampling,
     position: u32,
     kept: &mut Vec<(u32, f64)>,
 ) -> u32 {
@@ -52,7 +52,7 @@ pub(crate) fn draw(
 }
 
 /// Fills `kept` with the tokens that pass the filters.
-fn filter(all: impl Iterator<Item = (u32, f64)>, draw: &Draw, kept: &mut Vec<(u32, f64)>) {
+fn filter(all: impl Iterator<Item = (u32, f64)>, draw: &Sampling, kept: &mut Vec<(u32, f64)>) {
     let least = if draw.min_p > 0.0 {
         f64::from(draw.min_p).ln()
     } else {
@@ -87,7 +87,7 @@ fn filter(all: impl Iterator<Item = (u32, f64)>, draw: &Draw, kept: &mut Vec<(u3
 struct Noise(u64);
 
 impl Noise {
-    fn new(draw: &Draw, position: u32) -> Self {
+    fn new(draw: &Sampling, position: u32) -> Self {
         let key = u64::from(draw.clock) << 32 | u64::from(position);
         Self(mix(
             mix(draw.seed).wrapping_add(mix(key ^ 0xA5A5_A5A5_5A5A_5A5A))
@@ -113,24 +113,22 @@ fn mix(x: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Draw, draw};
+    use super::draw;
+    use step::Sampling;
 
-    const PLAIN: Draw = Draw {
+    const PLAIN: Sampling = Sampling {
         temperature: 1.0,
-        top_p: 1.0,
-        min_p: 0.0,
-        top_k: 0,
         seed: 1,
-        clock: 0,
+        ..Sampling::GREEDY
     };
 
-    fn counts(logits: &[f32], settings: Draw) -> Vec<usize> {
+    fn counts(logits: &[f32], settings: Sampling) -> Vec<usize> {
         let best = (0..logits.len())
             .rev()
             .max_by(|&a, &b| logits[a].total_cmp(&logits[b]));
         let mut counts = vec![0; logits.len()];
         for seed in 0..20_000u64 {
-            let settings = Draw {
+            let settings = Sampling {
                 seed: seed / 100,
                 clock: (seed % 10) as u32,
                 ..settings
@@ -148,7 +146,7 @@ mod tests {
         for temperature in [0.5, 1.0, 2.0] {
             let counts = counts(
                 &logits,
-                Draw {
+                Sampling {
                     temperature,
                     ..PLAIN
                 },
@@ -176,37 +174,40 @@ mod tests {
                 .map(|&n| n > 0)
                 .collect::<Vec<_>>()
         };
-        assert_eq!(kept(Draw { top_k: 2, ..PLAIN }), [false, false, true, true]);
         assert_eq!(
-            kept(Draw {
+            kept(Sampling { top_k: 2, ..PLAIN }),
+            [false, false, true, true]
+        );
+        assert_eq!(
+            kept(Sampling {
                 top_p: 0.65,
                 ..PLAIN
             }),
             [false, false, true, true]
         );
         assert_eq!(
-            kept(Draw {
+            kept(Sampling {
                 top_p: 0.75,
                 ..PLAIN
             }),
             [false, true, true, true]
         );
         assert_eq!(
-            kept(Draw {
+            kept(Sampling {
                 top_p: 0.0,
                 ..PLAIN
             }),
             [false, false, false, true]
         );
         assert_eq!(
-            kept(Draw {
+            kept(Sampling {
                 min_p: 0.6,
                 ..PLAIN
             }),
             [false, false, true, true]
         );
         // top_p applies to the tokens left by top_k: 0.4 of 0.7 exceeds 0.55.
-        let both = Draw {
+        let both = Sampling {
             top_k: 2,
             top_p: 0.55,
             ..PLAIN
@@ -217,18 +218,19 @@ mod tests {
     #[test]
     fn equal_keys_sample_equal_tokens_and_every_field_of_the_key_counts() {
         let logits = vec![0.0; 4096];
-        let base = Draw {
+        let base = Sampling {
             seed: 7,
             clock: 3,
             ..PLAIN
         };
-        let one = |settings: Draw, position| draw(&logits, 0, &settings, position, &mut Vec::new());
+        let one =
+            |settings: Sampling, position| draw(&logits, 0, &settings, position, &mut Vec::new());
         assert_eq!(one(base, 5), one(base, 5));
         let others = [
-            one(Draw { seed: 8, ..base }, 5),
-            one(Draw { clock: 4, ..base }, 5),
+            one(Sampling { seed: 8, ..base }, 5),
+            one(Sampling { clock: 4, ..base }, 5),
             one(base, 6),
-            one(Draw { clock: 5, ..base }, 3),
+            one(Sampling { clock: 5, ..base }, 3),
         ];
         assert!(
             others.iter().all(|&token| token != one(base, 5)),
@@ -241,7 +243,7 @@ mod tests {
         let logits = [0.0, 0.5, 0.25];
         let counts = counts(
             &logits,
-            Draw {
+            Sampling {
                 temperature: 1e-30,
                 ..PLAIN
             },

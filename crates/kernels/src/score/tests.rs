@@ -2,19 +2,25 @@
 
 mod tops;
 
-use super::{Draw, LogitBias, Scored, Scorer, ScorerRow, Scores, score};
+use super::{Scorer, ScorerRow, Scores, score};
 use crate::gemm::tests::noise;
 use candle_core::{Device, Tensor};
 use std::ops::Range;
+use step::{Bias, Candidate, Sampling, Segment};
 
-const GREEDY: Draw = Draw {
-    temperature: 0.0,
-    top_p: 1.0,
-    min_p: 0.0,
-    top_k: 0,
-    seed: 0,
-    clock: 0,
-};
+const GREEDY: Sampling = Sampling::GREEDY;
+
+/// A segment with temperature 0.
+static PLAIN: [Segment; 1] = [drawn(GREEDY)];
+
+/// A segment with this sampling.
+const fn drawn(sampling: Sampling) -> Segment {
+    Segment {
+        rows: 0..0,
+        pages: 0..0,
+        sampling,
+    }
+}
 
 fn row(input: u32, biases: Range<u32>) -> ScorerRow {
     ScorerRow {
@@ -23,13 +29,13 @@ fn row(input: u32, biases: Range<u32>) -> ScorerRow {
         biases,
         allowed: None,
         tops: 0,
-        draw: 0,
+        segment: 0,
     }
 }
 
-fn add(token: u32, amount: f32) -> LogitBias {
+fn add(token: u32, amount: f32) -> Bias {
     let repetition = 1.0;
-    LogitBias {
+    Bias {
         token,
         repetition,
         amount,
@@ -42,12 +48,12 @@ fn run_all(logits: &[f32], vocab: usize, scorer: &Scorer<'_>) -> Result<Scores, 
     score(&logits, scorer).map_err(|error| error.to_string())
 }
 
-fn run(logits: &[f32], vocab: usize, scorer: &Scorer<'_>) -> Result<Vec<Scored>, String> {
-    run_all(logits, vocab, scorer).map(|scores| scores.records)
+fn run(logits: &[f32], vocab: usize, scorer: &Scorer<'_>) -> Result<Vec<Candidate>, String> {
+    run_all(logits, vocab, scorer).map(|scores| scores.candidates)
 }
 
 /// The record of one row, computed by sorting and plain sums.
-fn naive(logits: &[f32], mask: u32, input: u32) -> Scored {
+fn naive(logits: &[f32], mask: u32, input: u32) -> Candidate {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let weights: Vec<f64> = logits
         .iter()
@@ -57,7 +63,7 @@ fn naive(logits: &[f32], mask: u32, input: u32) -> Scored {
     let p: Vec<f64> = weights.iter().map(|w| w / total).collect();
     let mut ids: Vec<usize> = (0..logits.len()).filter(|&i| i != mask as usize).collect();
     ids.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
-    Scored {
+    Candidate {
         token: ids[0] as u32,
         probability: p[ids[0]],
         runner_up: ids[1] as u32,
@@ -66,13 +72,13 @@ fn naive(logits: &[f32], mask: u32, input: u32) -> Scored {
             .iter()
             .filter(|&&p| p > 0.0)
             .map(|p| p * p.ln())
-            .sum::<f64>(),
-        gap: f64::from(logits[ids[0]]) - f64::from(logits[ids[1]]),
+            .sum::<f64>() as f32,
+        gap: (f64::from(logits[ids[0]]) - f64::from(logits[ids[1]])) as f32,
         present: p[input as usize],
     }
 }
 
-fn assert_close(got: &Scored, want: &Scored) {
+fn assert_close(got: &Candidate, want: &Candidate) {
     assert_eq!((got.token, got.runner_up), (want.token, want.runner_up));
     assert_eq!(got.gap, want.gap);
     for (got, want) in [
@@ -83,7 +89,7 @@ fn assert_close(got: &Scored, want: &Scored) {
         assert!((got - want).abs() <= 1e-13 * want, "{got} for {want}");
     }
     assert!(
-        (got.entropy - want.entropy).abs() < 1e-12,
+        (got.entropy - want.entropy).abs() <= f32::EPSILON * want.entropy,
         "{} for {}",
         got.entropy,
         want.entropy
@@ -100,7 +106,7 @@ fn records_equal_plain_sums() {
             rows: &rows,
             biases: &[],
             allowed: &[],
-            draws: &[GREEDY],
+            segments: &PLAIN,
             mask: 1,
         };
         let got = run(&logits, vocab, &scorer).unwrap();
@@ -121,7 +127,7 @@ fn ties_go_to_the_lower_id_and_the_mask_is_never_chosen() {
         rows: &rows,
         biases: &[],
         allowed: &[],
-        draws: &[GREEDY],
+        segments: &PLAIN,
         mask: 2,
     };
     let got = run(&logits, 600, &scorer).unwrap()[0];
@@ -145,7 +151,7 @@ fn biases_act_before_the_softmax() {
         rows: &rows,
         biases: &biases,
         allowed: &[],
-        draws: &[GREEDY],
+        segments: &PLAIN,
         mask: 0,
     };
     let got = run(&logits, 64, &scorer).unwrap();
@@ -167,7 +173,7 @@ fn probabilities_near_one_keep_their_order() {
         rows: &rows,
         biases: &[],
         allowed: &[],
-        draws: &[GREEDY],
+        segments: &PLAIN,
         mask: 2,
     };
     let got = run(&logits, 3, &scorer).unwrap();
@@ -184,21 +190,22 @@ fn a_sampled_token_has_its_noise_free_probability() {
     for seed in 0..200 {
         let draws = [
             GREEDY,
-            Draw {
+            Sampling {
                 temperature: 0.7,
                 seed,
                 ..GREEDY
             },
-        ];
+        ]
+        .map(drawn);
         let rows = [ScorerRow {
-            draw: 1,
+            segment: 1,
             ..row(1, 0..0)
         }];
         let scorer = Scorer {
             rows: &rows,
             biases: &[],
             allowed: &[],
-            draws: &draws,
+            segments: &draws,
             mask: 0,
         };
         let got = run(&logits, vocab, &scorer).unwrap()[0];
@@ -225,12 +232,13 @@ fn a_sampled_token_has_its_noise_free_probability() {
 fn rows_do_not_change_each_other() {
     let vocab = 1024;
     let logits = noise(4, 300 * vocab);
-    let draws = [Draw {
+    let draws = [Sampling {
         temperature: 1.0,
         top_p: 0.9,
         seed: 3,
         ..GREEDY
-    }];
+    }]
+    .map(drawn);
     let rows: Vec<_> = (0..300)
         .map(|i| ScorerRow {
             position: i,
@@ -241,7 +249,7 @@ fn rows_do_not_change_each_other() {
         rows: &rows,
         biases: &[],
         allowed: &[],
-        draws: &draws,
+        segments: &draws,
         mask: 5,
     };
     let all = run(&logits, vocab, &scorer).unwrap();
@@ -261,15 +269,16 @@ fn rows_do_not_change_each_other() {
 fn a_fully_banned_row_has_probability_zero_and_nan_is_an_error() {
     let banned = [f32::NEG_INFINITY; 8];
     let rows = [row(3, 0..0)];
-    let draws = [Draw {
+    let draws = [Sampling {
         temperature: 1.0,
         ..GREEDY
-    }];
+    }]
+    .map(drawn);
     let scorer = Scorer {
         rows: &rows,
         biases: &[],
         allowed: &[],
-        draws: &draws,
+        segments: &draws,
         mask: 0,
     };
     let got = run(&banned, 8, &scorer).unwrap()[0];

@@ -1,18 +1,15 @@
 //! Advanced Matrix Extensions (AMX): a unit that multiplies tiles of 16 rows by 64 bytes.
 //!
-//! The intrinsics are not stable in Rust, so [`processor`] uses inline assembly. [`Model`] computes
-//! the same in software, bit for bit, as Intel's manual defines it. Every product is tested on the
-//! model on each machine, and on the instructions where the processor has them.
+//! The intrinsics are not stable in Rust, so [`processor`] uses inline assembly. Tests have a model that
+//! computes the same in software, bit for bit, as Intel's manual defines it. Every product is tested on
+//! the model on each machine, and on the instructions where the processor has them.
 
-mod model;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod processor;
 #[cfg(test)]
 mod tests;
 
 use std::sync::OnceLock;
-
-pub(crate) use model::Model;
 
 /// Rows of a tile.
 pub(crate) const ROWS: usize = 16;
@@ -53,6 +50,7 @@ pub(crate) enum Tiles {
     /// The processor's.
     Processor,
     /// The software model.
+    #[cfg(test)]
     Model,
 }
 
@@ -110,9 +108,11 @@ pub(crate) trait TileKernel {
 /// If the processor's unit is asked for and cannot be used.
 pub(crate) fn dispatch_tiles<K: TileKernel>(tiles: Tiles, rows: usize, kernel: K) -> K::Output {
     assert!((1..=ROWS).contains(&rows), "a tile of {rows} rows");
+    #[cfg(test)]
     if tiles == Tiles::Model {
-        return kernel.run(&mut Model::new(rows));
+        return kernel.run(&mut tests::Model::new(rows));
     }
+    let _ = tiles;
     assert_eq!(
         TileSupport::detect(),
         TileSupport::Ready,

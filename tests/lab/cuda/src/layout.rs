@@ -1,7 +1,7 @@
 //! Sizes and marks that the kernels share with the launches. The comparison of formulas with observed
 //! traffic fails if one of them differs.
 
-use kernels::device::{MatrixFormat, ProductTile};
+use kernels::device::{MatrixFormat, Pipeline, ProductTile};
 
 /// Slots of a chunk; `CHUNK` of the kernels.
 pub(crate) const CHUNK: u32 = 64;
@@ -39,8 +39,10 @@ pub(crate) const FEW: ProductTile = ProductTile {
     groups: false,
     single: false,
     rate: 150e12,
-    depth: 64,
-    stages: 5,
+    pipeline: Pipeline {
+        depth: 64,
+        stages: 5,
+    },
     held: false,
     resident: 4,
     format: MatrixFormat::Bf16,

@@ -1,6 +1,6 @@
 //! A batch with its pools, and what plain loops make of it.
 
-use super::super::{AttentionSegment, PagedAttention, View, Visible};
+use super::super::{PagedAttention, View, Visible};
 use super::Way;
 use crate::cache::{CopyPages, KvDtype, KvNumber, KvSizes, Pool, WriteRows};
 use crate::gemm::row_scale;
@@ -10,6 +10,7 @@ use crate::storage::numbers;
 use candle_core::{Device, Storage, Tensor};
 use half::bf16;
 use std::mem::MaybeUninit;
+use step::{PageCopy, PageId, Sampling, Segment};
 
 /// A batch with its pools.
 pub(super) struct Case {
@@ -20,8 +21,8 @@ pub(super) struct Case {
     pub(super) c: usize,
     dtype: KvDtype,
     /// Rows and slots of each segment.
-    segments: Vec<AttentionSegment>,
-    pub(super) pages: Vec<u32>,
+    segments: Vec<Segment>,
+    pub(super) pages: Vec<PageId>,
     pub(super) visible: Vec<Visible>,
     pub(super) q: Vec<f32>,
     /// `[slots, groups, c]`, rounded to the format.
@@ -76,9 +77,9 @@ pub(super) fn case(
     let (page_size, heads, groups, c) = shape;
     let rows: usize = sizes.iter().map(|s| s.0).sum();
     let count: usize = sizes.iter().map(|s| s.1.div_ceil(page_size)).sum();
-    let mut pages: Vec<u32> = (0..count as u32).collect();
+    let mut pages: Vec<PageId> = (0..count as u32).map(PageId).collect();
     let order = noise(seed ^ 77, count);
-    pages.sort_by(|&a, &b| order[a as usize].total_cmp(&order[b as usize]));
+    pages.sort_by(|&a, &b| order[a.index()].total_cmp(&order[b.index()]));
     let pool = (count + 1) * page_size * groups * c;
     let (mut segments, mut visible, mut page) = (Vec::new(), Vec::new(), 0);
     let share = noise(seed ^ 78, rows);
@@ -90,9 +91,10 @@ pub(super) fn case(
             visible.push(see.row(i, (drawn.min(slots as u32), slots as u32), bits));
         }
         let end = page + slots.div_ceil(page_size) as u32;
-        segments.push(AttentionSegment {
+        segments.push(Segment {
             rows: start as u32..visible.len() as u32,
             pages: page..end,
+            sampling: Sampling::GREEDY,
         });
         page = end;
     }
@@ -156,8 +158,8 @@ impl Case {
         slots.filter(|&slot| row.sees(slot as u32)).collect()
     }
 
-    fn physical(&self, segment: &AttentionSegment, slot: usize) -> usize {
-        let page = self.pages[segment.pages.start as usize + slot / self.page] as usize;
+    fn physical(&self, segment: &Segment, slot: usize) -> usize {
+        let page = self.pages[segment.pages.start as usize + slot / self.page].index();
         page * self.page + slot % self.page
     }
 
@@ -198,9 +200,12 @@ impl Case {
         let rows = Tensor::from_slice(numbers, (slots, width), &device).unwrap();
         tensor.inplace_op2(&rows, &write).unwrap();
         let copies: Vec<_> = (0..pages as u32)
-            .map(|page| (pages as u32 + page, page))
+            .map(|page| PageCopy {
+                from: PageId(pages as u32 + page),
+                to: PageId(page),
+            })
             .collect();
-        tensor.inplace_op1(&CopyPages { pages: &copies }).unwrap();
+        tensor.inplace_op1(&CopyPages { copies: &copies }).unwrap();
         tensor.narrow(0, 0, pages).unwrap()
     }
 
@@ -258,9 +263,10 @@ impl Case {
                 q.extend_from_slice(&self.q[row as usize * width..(row as usize + 1) * width]);
             }
             let pages = home.pages.clone();
-            segments.push(AttentionSegment {
+            segments.push(Segment {
                 rows: from..visible.len() as u32,
                 pages,
+                sampling: Sampling::GREEDY,
             });
         }
         let (k, v, pages) = (self.k.clone(), self.v.clone(), self.pages.clone());

@@ -1,7 +1,8 @@
 //! Scores of logits by sorting and plain sums.
 
-use crate::score::{Draw, Scored, Scorer, ScorerRow, Scores, Top};
+use crate::score::{Scorer, ScorerRow, Scores};
 use candle_core::{Result, bail};
+use step::{Candidate, Sampling, TopToken};
 
 /// Appends the scores of rows of logits.
 pub(super) fn score(rows: Vec<Vec<f32>>, scorer: &Scorer<'_>, scores: &mut Scores) -> Result<()> {
@@ -11,7 +12,7 @@ pub(super) fn score(rows: Vec<Vec<f32>>, scorer: &Scorer<'_>, scores: &mut Score
         }
         let logits = adjusted(logits, row, scorer);
         let (record, tops) = reduce(&logits, row, scorer)?;
-        scores.records.push(record);
+        scores.candidates.push(record);
         scores.tops.extend(tops);
     }
     Ok(())
@@ -39,7 +40,11 @@ fn adjusted(mut logits: Vec<f32>, row: &ScorerRow, scorer: &Scorer<'_>) -> Vec<f
 }
 
 /// The record of a row and its most probable tokens.
-fn reduce(logits: &[f32], row: &ScorerRow, scorer: &Scorer<'_>) -> Result<(Scored, Vec<Top>)> {
+fn reduce(
+    logits: &[f32],
+    row: &ScorerRow,
+    scorer: &Scorer<'_>,
+) -> Result<(Candidate, Vec<TopToken>)> {
     // All tokens but the mask, the most probable first.
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.retain(|&token| token != scorer.mask as usize);
@@ -57,20 +62,22 @@ fn reduce(logits: &[f32], row: &ScorerRow, scorer: &Scorer<'_>) -> Result<(Score
     let total = if total > 0.0 { total } else { 1.0 };
     let probability = |token: usize| weight(token) / total;
     let information = |p: f64| if p > 0.0 { -p * p.ln() } else { 0.0 };
-    let draw = &scorer.draws[row.draw as usize];
+    let draw = &scorer.segments[row.segment as usize].sampling;
     let any = logits[best] > f32::NEG_INFINITY;
     let token = match any && draw.temperature > 0.0 {
         true => sampled(logits, &order, draw, row.position),
         false => best,
     };
     let runner_up = if token == best { second } else { best };
-    let gap = f64::from(logits[best]) - f64::from(logits[second]);
-    let record = Scored {
+    let gap = logits[best] - logits[second];
+    let record = Candidate {
         token: token as u32,
         probability: probability(token),
         runner_up: runner_up as u32,
         runner_up_probability: probability(runner_up),
-        entropy: (0..logits.len()).map(|t| information(probability(t))).sum(),
+        entropy: (0..logits.len())
+            .map(|t| information(probability(t)))
+            .sum::<f64>() as f32,
         gap: if any { gap } else { 0.0 },
         present: match (row.input as usize) < logits.len() {
             true => probability(row.input as usize),
@@ -82,13 +89,13 @@ fn reduce(logits: &[f32], row: &ScorerRow, scorer: &Scorer<'_>) -> Result<(Score
     let tops = order.iter().take(row.tops as usize).map(|&token| {
         let x = f64::from(logits[token]);
         match x > f64::NEG_INFINITY {
-            true => Top {
+            true => TopToken {
                 token: token as u32,
-                log_probability: x - f64::from(largest) - total.ln(),
+                logprob: (x - f64::from(largest) - total.ln()) as f32,
             },
-            false => Top {
+            false => TopToken {
                 token: banned,
-                log_probability: x,
+                logprob: f32::NEG_INFINITY,
             },
         }
     });
@@ -96,7 +103,7 @@ fn reduce(logits: &[f32], row: &ScorerRow, scorer: &Scorer<'_>) -> Result<(Score
 }
 
 /// Samples one of the tokens in `order`, the most probable first, by the Gumbel-max trick.
-fn sampled(logits: &[f32], order: &[usize], draw: &Draw, position: u32) -> usize {
+fn sampled(logits: &[f32], order: &[usize], draw: &Sampling, position: u32) -> usize {
     let best = f64::from(logits[order[0]]);
     let tempered = |token: usize| {
         let x = f64::from(logits[token]) - best;
@@ -125,7 +132,7 @@ fn sampled(logits: &[f32], order: &[usize], draw: &Draw, position: u32) -> usize
 }
 
 /// The noise of a token: a standard Gumbel variate keyed by seed, clock, position and token.
-fn gumbel(draw: &Draw, position: u32, token: u32) -> f64 {
+fn gumbel(draw: &Sampling, position: u32, token: u32) -> f64 {
     let key = u64::from(draw.clock) << 32 | u64::from(position);
     let row = mix(mix(draw.seed).wrapping_add(mix(key ^ 0xA5A5_A5A5_5A5A_5A5A)));
     let bits = mix(row ^ mix(u64::from(token)));

@@ -12,9 +12,9 @@ pub(super) fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()
     if lengths != ([rows; 2], rows) || arrays.scored.len() != arrays.scorers.len() {
         return refuse(format!("arrays of {lengths:?} entries for {rows} rows"));
     }
-    let pages = arrays.copies.iter().flat_map(|&(from, to)| [from, to]);
+    let pages = arrays.copies.iter().flat_map(|copy| [copy.from, copy.to]);
     let pages = pages.chain(arrays.pages.iter().copied());
-    below("page", pages, limits.pages)?;
+    below("page", pages.map(|page| page.0), limits.pages)?;
     below("token", arrays.tokens.iter().copied(), limits.tokens)?;
     below(
         "position",
@@ -40,10 +40,10 @@ pub(super) fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()
         limits.vocab,
     )?;
     let words = limits.vocab.div_ceil(32).max(1);
-    if arrays.set_words != words {
+    if !arrays.allowed.len().is_multiple_of(words) {
         return refuse(format!(
-            "sets of {} words, expected {words}",
-            arrays.set_words
+            "{} words of allowed sets, expected a multiple of {words}",
+            arrays.allowed.len()
         ));
     }
     let sets = arrays.allowed.len() / words;
@@ -51,9 +51,9 @@ pub(super) fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()
         let biases = row.biases.start as usize..row.biases.end as usize;
         let known = arrays.biases.get(biases).is_some()
             && row.allowed.is_none_or(|set| (set as usize) < sets)
-            && (row.draw as usize) < arrays.draws.len();
+            && (row.segment as usize) < arrays.segments.len();
         if !known {
-            return refuse("a scored row's biases, settings or allowed set are out of range");
+            return refuse("a scored row's biases, segment or allowed set are out of range");
         }
         let most = filters::MOST_TOPS.min(limits.vocab.saturating_sub(1));
         if row.tops as usize > most {

@@ -68,9 +68,6 @@ impl ExpertSizes {
 impl DeviceExperts {
     /// Adds the experts that [`Self::choose`] chose for the first rows of `x`, padded, to the same rows
     /// of `sum`, f32. A row's terms are added in the order of the experts' numbers.
-    ///
-    /// # Errors
-    /// If an array has another shape, or the device fails.
     pub fn add(
         &self,
         (x, rows): (&Array, usize),

@@ -55,9 +55,6 @@ fn words(buffer: &Option<Buffer>, count: usize) -> Result<u64> {
 
 impl ExpertScratch {
     /// Allocates memory for batches of up to `rows` rows; they then allocate nothing.
-    ///
-    /// # Errors
-    /// If the device is out of memory.
     pub fn reserve(&mut self, device: &Device, sizes: &ExpertSizes, rows: usize) -> Result<()> {
         let ExpertSizes {
             count,

@@ -46,6 +46,15 @@ impl MatrixFormat {
     }
 }
 
+/// The stages of a tile in shared memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pipeline {
+    /// Inner elements of a stage.
+    pub depth: usize,
+    /// Number of stages; all but one are in flight.
+    pub stages: usize,
+}
+
 /// A tile of a product and its kernels. A block computes one tile, or some segments of one.
 #[derive(Debug, PartialEq)]
 pub struct ProductTile {
@@ -64,10 +73,8 @@ pub struct ProductTile {
     /// the fastest of those measured (`tests/lab/records/h200/launches.json`); of f32 and of
     /// grouped rows, which are not in that file, assumed.
     pub rate: f64,
-    /// Inner elements of a stage.
-    pub depth: usize,
-    /// Stages in shared memory; all but one are in flight.
-    pub stages: usize,
+    /// Its stages in shared memory.
+    pub pipeline: Pipeline,
     /// Whether the sums of earlier segments are in shared memory instead of registers.
     pub held: bool,
     /// Blocks of a multiprocessor of an H200 at a time, which registers and shared memory allow.
@@ -85,7 +92,7 @@ impl ProductTile {
     #[must_use]
     pub const fn ahead(&self) -> usize {
         // Warpgroups may still read the stage before.
-        match self.stages {
+        match self.pipeline.stages {
             0..=2 => 1,
             stages if self.groups => stages - 2,
             stages => stages - 1,
@@ -114,9 +121,9 @@ impl ProductTile {
     pub const fn stage(&self) -> usize {
         match self.format {
             // Rows are padded by four numbers.
-            MatrixFormat::F32 => (self.rows + self.columns + 8) * self.depth * 4,
-            MatrixFormat::Bf16 => (self.rows + self.columns) * self.depth * 2,
-            MatrixFormat::Int8 => (self.rows * 2 + self.columns) * self.depth,
+            MatrixFormat::F32 => (self.rows + self.columns + 8) * self.pipeline.depth * 4,
+            MatrixFormat::Bf16 => (self.rows + self.columns) * self.pipeline.depth * 2,
+            MatrixFormat::Int8 => (self.rows * 2 + self.columns) * self.pipeline.depth,
         }
     }
 
@@ -143,7 +150,7 @@ impl ProductTile {
         } else {
             0
         };
-        self.stages * self.stage() + sums
+        self.pipeline.stages * self.stage() + sums
     }
 
     pub(in super::super) const fn gemm_kernel(&'static self) -> Kernel {
@@ -190,183 +197,135 @@ pub(in super::super) fn partial_columns(format: MatrixFormat) -> usize {
     }
 }
 
+/// A tile that warps compute.
+const fn of_warps(rows: usize, columns: usize, kernels: [&'static str; 2]) -> ProductTile {
+    ProductTile {
+        rows,
+        columns,
+        warps: (2, 4),
+        groups: false,
+        single: false,
+        rate: 235e12,
+        pipeline: Pipeline {
+            depth: 64,
+            stages: 4,
+        },
+        held: false,
+        resident: 1,
+        format: MatrixFormat::Bf16,
+        gemm: kernels[0],
+        head: Some(kernels[1]),
+    }
+}
+
 const EXACT: [ProductTile; 1] = [ProductTile {
-    rows: 64,
-    columns: 64,
     warps: (4, 2),
-    groups: false,
-    single: false,
     rate: 30e12,
-    depth: 16,
-    stages: 1,
-    held: false,
+    pipeline: Pipeline {
+        depth: 16,
+        stages: 1,
+    },
     resident: 2,
     format: MatrixFormat::F32,
-    gemm: "gemm_f32",
-    head: Some("head_f32"),
+    ..of_warps(64, 64, ["gemm_f32", "head_f32"])
 }];
 
 /// For few rows.
 const LOW: ProductTile = ProductTile {
-    rows: 64,
-    columns: 128,
-    warps: (2, 4),
-    groups: false,
-    single: false,
-    rate: 235e12,
-    depth: 64,
-    stages: 4,
-    held: false,
     resident: 2,
-    format: MatrixFormat::Bf16,
-    gemm: "gemm_bf16_64x128",
-    head: Some("head_bf16_64x128"),
+    ..of_warps(64, 128, ["gemm_bf16_64x128", "head_bf16_64x128"])
 };
 /// For many rows on devices with little shared memory.
 const SQUARE: ProductTile = ProductTile {
-    rows: 128,
-    columns: 128,
-    warps: (2, 4),
-    groups: false,
-    single: false,
     rate: 270e12,
-    depth: 64,
-    stages: 3,
-    held: false,
-    resident: 1,
-    format: MatrixFormat::Bf16,
-    gemm: "gemm_bf16_128x128",
-    head: Some("head_bf16_128x128"),
+    pipeline: Pipeline {
+        depth: 64,
+        stages: 3,
+    },
+    ..of_warps(128, 128, ["gemm_bf16_128x128", "head_bf16_128x128"])
 };
 /// For many rows.
 const WIDE: ProductTile = ProductTile {
-    rows: 128,
-    columns: 256,
-    warps: (2, 4),
-    groups: false,
-    single: false,
     rate: 260e12,
-    depth: 32,
-    stages: 4,
+    pipeline: Pipeline {
+        depth: 32,
+        stages: 4,
+    },
     held: true,
-    resident: 1,
-    format: MatrixFormat::Bf16,
-    gemm: "gemm_bf16_128x256",
-    head: Some("head_bf16_128x256"),
+    ..of_warps(128, 256, ["gemm_bf16_128x256", "head_bf16_128x256"])
 };
 
-/// For warpgroups: few rows and few columns.
-const GROUPS_64X64: ProductTile = ProductTile {
-    rows: 64,
-    columns: 64,
-    warps: (1, 2),
-    groups: true,
-    single: false,
-    rate: 265e12,
-    depth: 64,
-    stages: 6,
-    held: false,
-    resident: 2,
-    format: MatrixFormat::Bf16,
-    gemm: "gemm_bf16_groups_64x64",
-    head: None,
-};
-const GROUPS_64X128: ProductTile = ProductTile {
-    columns: 128,
-    rate: 350e12,
-    resident: 1,
-    gemm: "gemm_bf16_groups_64x128",
-    head: Some("head_bf16_groups_64x128"),
-    ..GROUPS_64X64
-};
-const GROUPS_64X192: ProductTile = ProductTile {
-    columns: 192,
-    single: true,
-    rate: 415e12,
-    resident: 1,
-    gemm: "gemm_bf16_groups_64x192",
-    ..GROUPS_64X64
-};
-const GROUPS_128X128: ProductTile = ProductTile {
-    rows: 128,
-    columns: 128,
-    warps: (2, 1),
-    stages: 4,
-    rate: 525e12,
-    resident: 1,
-    gemm: "gemm_bf16_groups_128x128",
-    head: Some("head_bf16_groups_128x128"),
-    ..GROUPS_64X64
-};
-const GROUPS_128X192: ProductTile = ProductTile {
-    columns: 192,
-    stages: 5,
-    single: true,
-    rate: 700e12,
-    gemm: "gemm_bf16_groups_128x192",
-    head: None,
-    ..GROUPS_128X128
-};
+/// A tile that warpgroups compute: its rows and columns, its rate in 10^12 operations per second, the
+/// stages in shared memory, and its kernel.
+const fn of_groups(
+    [rows, columns]: [usize; 2],
+    rate: f64,
+    stages: usize,
+    gemm: &'static str,
+) -> ProductTile {
+    ProductTile {
+        rows,
+        columns,
+        warps: if rows == 64 { (1, 2) } else { (2, 1) },
+        groups: true,
+        single: false,
+        rate: rate * 1e12,
+        pipeline: Pipeline { depth: 64, stages },
+        held: false,
+        resident: 1,
+        format: MatrixFormat::Bf16,
+        gemm,
+        head: None,
+    }
+}
 
-const GROUPS_128X256: ProductTile = ProductTile {
-    columns: 256,
-    stages: 4,
-    rate: 630e12,
-    gemm: "gemm_bf16_groups_128x256",
-    head: Some("head_bf16_groups_128x256"),
-    ..GROUPS_128X192
-};
-
-/// For warpgroups in int8, whose weights are widened in registers (`cuda/groups_int8.cuh`).
-const WIDENED_64X128: ProductTile = ProductTile {
-    columns: 128,
-    depth: 128,
-    rate: 350e12,
-    resident: 1,
-    format: MatrixFormat::Int8,
-    gemm: "gemm_int8_groups_64x128",
-    head: Some("head_int8_groups_64x128"),
-    ..GROUPS_64X64
-};
-const WIDENED_64X192: ProductTile = ProductTile {
-    columns: 192,
-    warps: (1, 3),
-    stages: 5,
-    rate: 375e12,
-    gemm: "gemm_int8_groups_64x192",
-    head: None,
-    ..WIDENED_64X128
-};
-const WIDENED_128X128: ProductTile = ProductTile {
-    rows: 128,
-    depth: 64,
-    stages: 8,
-    rate: 550e12,
-    gemm: "gemm_int8_groups_128x128",
-    head: Some("head_int8_groups_128x128"),
-    ..WIDENED_64X128
-};
-const WIDENED_128X192: ProductTile = ProductTile {
-    columns: 192,
-    warps: (1, 3),
-    single: true,
-    stages: 7,
-    rate: 580e12,
-    gemm: "gemm_int8_groups_128x192",
-    head: None,
-    ..WIDENED_128X128
-};
+/// A tile in int8, whose weights are widened in registers (`cuda/groups_int8.cuh`).
+const fn widened(
+    [rows, columns]: [usize; 2],
+    rate: f64,
+    stages: usize,
+    gemm: &'static str,
+) -> ProductTile {
+    ProductTile {
+        warps: if columns == 192 { (1, 3) } else { (1, 2) },
+        pipeline: Pipeline {
+            depth: if rows == 64 { 128 } else { 64 },
+            stages,
+        },
+        format: MatrixFormat::Int8,
+        ..of_groups([rows, columns], rate, stages, gemm)
+    }
+}
 
 const BF16: [ProductTile; 9] = [
     LOW,
     SQUARE,
     WIDE,
-    GROUPS_64X64,
-    GROUPS_64X128,
-    GROUPS_64X192,
-    GROUPS_128X128,
-    GROUPS_128X192,
-    GROUPS_128X256,
+    ProductTile {
+        resident: 2,
+        ..of_groups([64, 64], 265.0, 6, "gemm_bf16_groups_64x64")
+    },
+    ProductTile {
+        head: Some("head_bf16_groups_64x128"),
+        ..of_groups([64, 128], 350.0, 6, "gemm_bf16_groups_64x128")
+    },
+    ProductTile {
+        single: true,
+        ..of_groups([64, 192], 415.0, 6, "gemm_bf16_groups_64x192")
+    },
+    ProductTile {
+        head: Some("head_bf16_groups_128x128"),
+        ..of_groups([128, 128], 525.0, 4, "gemm_bf16_groups_128x128")
+    },
+    ProductTile {
+        single: true,
+        ..of_groups([128, 192], 700.0, 5, "gemm_bf16_groups_128x192")
+    },
+    ProductTile {
+        single: true,
+        head: Some("head_bf16_groups_128x256"),
+        ..of_groups([128, 256], 630.0, 4, "gemm_bf16_groups_128x256")
+    },
 ];
 const INT8: [ProductTile; 7] = [
     ProductTile {
@@ -387,10 +346,19 @@ const INT8: [ProductTile; 7] = [
         head: Some("head_int8_128x256"),
         ..WIDE
     },
-    WIDENED_64X128,
-    WIDENED_64X192,
-    WIDENED_128X128,
-    WIDENED_128X192,
+    ProductTile {
+        head: Some("head_int8_groups_64x128"),
+        ..widened([64, 128], 350.0, 6, "gemm_int8_groups_64x128")
+    },
+    widened([64, 192], 375.0, 5, "gemm_int8_groups_64x192"),
+    ProductTile {
+        head: Some("head_int8_groups_128x128"),
+        ..widened([128, 128], 550.0, 8, "gemm_int8_groups_128x128")
+    },
+    ProductTile {
+        single: true,
+        ..widened([128, 192], 580.0, 7, "gemm_int8_groups_128x192")
+    },
 ];
 
 /// All kernels of products and of the LM head.

@@ -1,17 +1,18 @@
 //! Allowed sets, repetition and most probable tokens, compared with sorting and plain sums.
 
-use super::{GREEDY, add, naive, noise, row, run, run_all};
-use crate::score::{Draw, LogitBias, Scored, Scorer, ScorerRow, Top};
+use super::{GREEDY, PLAIN, add, drawn, naive, noise, row, run, run_all};
+use crate::score::{Scorer, ScorerRow};
+use step::{Bias, Candidate, Sampling, Segment, TopToken};
 
 const BANNED: f32 = f32::NEG_INFINITY;
 
 /// A scorer of `rows` without biases and sets; the mask is token 1.
-fn plain<'a>(rows: &'a [ScorerRow], draws: &'a [Draw]) -> Scorer<'a> {
+fn plain<'a>(rows: &'a [ScorerRow], segments: &'a [Segment]) -> Scorer<'a> {
     Scorer {
         rows,
         biases: &[],
         allowed: &[],
-        draws,
+        segments,
         mask: 1,
     }
 }
@@ -44,7 +45,7 @@ fn set(vocab: usize, test: impl Fn(usize) -> bool) -> Vec<u32> {
 }
 
 /// The most probable tokens, computed by sorting all tokens.
-fn sorted(logits: &[f32], mask: usize, count: usize) -> Vec<Top> {
+fn sorted(logits: &[f32], mask: usize, count: usize) -> Vec<TopToken> {
     let max = logits.iter().copied().fold(BANNED, f32::max);
     let total: f64 = logits.iter().map(|&x| f64::from(x - max).exp()).sum();
     let mut ids: Vec<usize> = (0..logits.len())
@@ -52,22 +53,25 @@ fn sorted(logits: &[f32], mask: usize, count: usize) -> Vec<Top> {
         .collect();
     // The sort is stable: ties, including 0 and -0, keep the order of ids.
     ids.sort_by(|&a, &b| logits[b].partial_cmp(&logits[a]).expect("no logit is NaN"));
-    let tops = ids.iter().map(|&id| Top {
+    let tops = ids.iter().map(|&id| TopToken {
         token: id as u32,
-        log_probability: f64::from(logits[id] - max) - total.ln(),
+        logprob: (f64::from(logits[id] - max) - total.ln()) as f32,
     });
     tops.take(count).collect()
 }
 
-fn assert_tops(got: &[Top], want: &[Top], count: usize, mask: u32) {
+fn assert_tops(got: &[TopToken], want: &[TopToken], count: usize, mask: u32) {
     assert_eq!(got.len(), count);
     for (got, want) in got.iter().zip(want) {
         assert_eq!(got.token, want.token);
-        let error = (got.log_probability - want.log_probability).abs();
-        assert!(error < 1e-12, "{got:?} for {want:?}");
+        let error = (got.logprob - want.logprob).abs();
+        assert!(
+            error <= f32::EPSILON * want.logprob.abs(),
+            "{got:?} for {want:?}"
+        );
     }
     for rest in &got[want.len().min(count)..] {
-        assert_eq!(rest.log_probability, f64::NEG_INFINITY);
+        assert_eq!(rest.logprob, f32::NEG_INFINITY);
         assert_ne!(rest.token, mask);
     }
 }
@@ -78,7 +82,7 @@ fn tops_equal_a_sort_with_ties_bans_and_any_count() {
         let logits: Vec<f32> = (0..12).flat_map(|seed| rough(seed, vocab, scale)).collect();
         let counts = [0, 1, 2, 3, 20, 300].map(|count: u32| count.min(vocab as u32 - 1));
         let rows: Vec<_> = (0..12).map(|i| wanting(counts[i % 6])).collect();
-        let scores = run_all(&logits, vocab, &plain(&rows, &[GREEDY])).unwrap();
+        let scores = run_all(&logits, vocab, &plain(&rows, &PLAIN)).unwrap();
         let mut tops = &scores.tops[..];
         for (row, logits) in rows.iter().zip(logits.chunks(vocab)) {
             let (own, rest) = tops.split_at(row.tops as usize);
@@ -93,24 +97,25 @@ fn tops_equal_a_sort_with_ties_bans_and_any_count() {
 fn the_first_tops_are_token_and_runner_up_at_temperature_zero() {
     let vocab = 700;
     let logits: Vec<f32> = noise(5, vocab).iter().map(|x| 6.0 * x).collect();
-    let scores = run_all(&logits, vocab, &plain(&[wanting(2)], &[GREEDY])).unwrap();
-    let (record, tops) = (scores.records[0], &scores.tops);
+    let scores = run_all(&logits, vocab, &plain(&[wanting(2)], &PLAIN)).unwrap();
+    let (record, tops) = (scores.candidates[0], &scores.tops);
     assert_eq!(
         (record.token, record.runner_up),
         (tops[0].token, tops[1].token)
     );
-    assert!((record.probability.ln() - tops[0].log_probability).abs() < 1e-12);
-    assert!((record.runner_up_probability.ln() - tops[1].log_probability).abs() < 1e-12);
+    assert!((record.probability.ln() as f32 - tops[0].logprob).abs() < 1e-6);
+    assert!((record.runner_up_probability.ln() as f32 - tops[1].logprob).abs() < 1e-5);
 }
 
 #[test]
 fn a_log_probability_does_not_underflow() {
     let logits = [0.0, 0.0, -2000.0, -3000.0];
-    let scores = run_all(&logits, 4, &plain(&[wanting(3)], &[GREEDY])).unwrap();
-    let logs: Vec<_> = scores.tops.iter().map(|top| top.log_probability).collect();
+    let scores = run_all(&logits, 4, &plain(&[wanting(3)], &PLAIN)).unwrap();
+    let logs: Vec<_> = scores.tops.iter().map(|top| top.logprob).collect();
     let half = 2f64.ln();
-    assert_eq!(logs, [-half, -2000.0 - half, -3000.0 - half]);
-    assert_eq!(scores.records[0].runner_up_probability, 0.0);
+    let want = [-half, -2000.0 - half, -3000.0 - half];
+    assert_eq!(logs, want.map(|log| log as f32));
+    assert_eq!(scores.candidates[0].runner_up_probability, 0.0);
 }
 
 #[test]
@@ -126,12 +131,13 @@ fn a_set_bans_all_tokens_outside_it() {
         let words = sets.concat();
         let draws = [
             GREEDY,
-            Draw {
+            Sampling {
                 temperature: 1.5,
                 top_k: 7,
                 ..GREEDY
             },
-        ];
+        ]
+        .map(drawn);
         let biases = [add(0, 0.75), add(1, 3.0)];
         for (number, set) in sets.iter().enumerate() {
             let outside = |token: &u32| set[*token as usize / 32] >> (token % 32) & 1 == 0;
@@ -144,7 +150,7 @@ fn a_set_bans_all_tokens_outside_it() {
             for draw in [0, 1] {
                 let wanted = ScorerRow {
                     tops: (vocab as u32 - 1).min(20),
-                    draw,
+                    segment: draw,
                     ..row(2, 0..all.len() as u32)
                 };
                 let rows = [wanted.clone()];
@@ -179,11 +185,12 @@ fn draws_stay_within_the_set() {
     let words = set(vocab, |t| t % 7 == 3);
     let mut seen = std::collections::BTreeSet::new();
     for seed in 0..300 {
-        let draws = [Draw {
+        let draws = [Sampling {
             temperature: 2.0,
             seed,
             ..GREEDY
-        }];
+        }]
+        .map(drawn);
         let rows = [ScorerRow {
             allowed: Some(0),
             ..row(0, 0..0)
@@ -209,10 +216,10 @@ fn an_empty_set_yields_a_record_with_probability_zero() {
         let scorer = Scorer {
             allowed: &[u32::MAX, 0],
             mask,
-            ..plain(&rows, &[GREEDY])
+            ..plain(&rows, &PLAIN)
         };
         let scores = run_all(&[1.0; 8], 8, &scorer).unwrap();
-        let record = scores.records[0];
+        let record = scores.candidates[0];
         assert_eq!(
             (record.probability, record.runner_up_probability),
             (0.0, 0.0)
@@ -230,17 +237,17 @@ fn a_set_may_contain_only_the_mask() {
     }];
     let scorer = Scorer {
         allowed: &[0b10],
-        ..plain(&rows, &[GREEDY])
+        ..plain(&rows, &PLAIN)
     };
     let scores = run_all(&[1.0; 8], 8, &scorer).unwrap();
-    assert_eq!(scores.records[0].probability, 0.0);
+    assert_eq!(scores.candidates[0].probability, 0.0);
     assert_tops(&scores.tops, &[], 2, 1);
 }
 
 #[test]
 fn repetition_divides_positive_logits_and_multiplies_others() {
     let logits = [3.0, 0.0, -2.0, 0.5, BANNED, 1.0];
-    let repeated = |token, repetition, amount| LogitBias {
+    let repeated = |token, repetition, amount| Bias {
         token,
         repetition,
         amount,
@@ -262,11 +269,11 @@ fn repetition_divides_positive_logits_and_multiplies_others() {
     let scorer = Scorer {
         biases: &biases,
         mask: 6,
-        ..plain(&rows, &[GREEDY])
+        ..plain(&rows, &PLAIN)
     };
     let scores = run_all(&logits, 6, &scorer).unwrap();
     let changed = [2.25, -1.0, -2.5, 1.0, BANNED, -4.0];
-    let record: Scored = scores.records[0];
+    let record: Candidate = scores.candidates[0];
     assert_eq!((record.token, record.gap), (0, 1.25));
     let want = sorted(&changed, 6, 4);
     assert_tops(&scores.tops, &want, 4, 6);
@@ -279,13 +286,13 @@ fn the_tops_of_other_rows_change_no_record() {
     let vocab = 300;
     let logits = noise(6, 4 * vocab);
     let words = set(vocab, |t| t % 2 == 0);
-    let hot = Draw {
+    let hot = Sampling {
         temperature: 0.9,
         top_p: 0.8,
         seed: 4,
         ..GREEDY
     };
-    let draws = [hot];
+    let draws = [drawn(hot)];
     let of = |tops, allowed| ScorerRow {
         tops,
         allowed,
@@ -305,7 +312,7 @@ fn the_tops_of_other_rows_change_no_record() {
             ..scorer
         };
         let alone = run_all(logits, vocab, &alone).unwrap();
-        assert_eq!(alone.records[0], together.records[i]);
+        assert_eq!(alone.candidates[0], together.candidates[i]);
         assert_eq!(alone.tops, together.tops[from..from + wanted]);
         let without = [ScorerRow {
             tops: 0,
@@ -316,7 +323,7 @@ fn the_tops_of_other_rows_change_no_record() {
             ..scorer
         };
         let records = run(logits, vocab, &without).unwrap();
-        assert_eq!(records[0], together.records[i]);
+        assert_eq!(records[0], together.candidates[i]);
         from += wanted;
     }
 }
@@ -327,7 +334,7 @@ fn sets_and_counts_out_of_range_are_errors() {
         let rows = [row];
         let scorer = Scorer {
             allowed: &[0, 0, 0],
-            ..plain(&rows, &[GREEDY])
+            ..plain(&rows, &PLAIN)
         };
         run_all(&[0.0; 40], 40, &scorer).unwrap_err()
     };

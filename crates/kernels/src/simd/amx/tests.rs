@@ -1,6 +1,10 @@
 //! The software model against its definition, and against the instructions where they exist.
 
-use super::{Model, TileKernel, TileSupport, TileUnit, Tiles, WORDS, dispatch_tiles};
+mod model;
+
+pub(crate) use model::Model;
+
+use super::{TileKernel, TileSupport, TileUnit, Tiles, WORDS, dispatch_tiles};
 use crate::gemm::tests::noise;
 
 /// A word of two numbers, which `bf16` holds exactly.

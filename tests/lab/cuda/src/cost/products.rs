@@ -75,14 +75,14 @@ impl Launch {
         if self.wide == 2 {
             cost.rate = tile.rate;
             cost.tensor = 2.0 * inner * outputs;
-            let steps = inner / tile.depth as f64;
+            let steps = inner / tile.pipeline.depth as f64;
             let copied = tile.stage() as f64;
-            let loaded = (tile.read() * tile.depth) as f64;
+            let loaded = (tile.read() * tile.pipeline.depth) as f64;
             cost.passes = steps * (copied + loaded) / PASS as f64;
             // Copies of 16 bytes per lane; of warps also loads of four matrices, and products of
             // 16 x 8 x 16.
             let products = cost.tensor / (2 * 16 * 8 * 16) as f64;
-            let weights = (tile.columns * tile.depth) as f64;
+            let weights = (tile.columns * tile.pipeline.depth) as f64;
             cost.instructions = match (tile.groups, tile.format) {
                 // Weights are loaded once, and four take five instructions to widen.
                 (true, MatrixFormat::Int8) => steps * (copied + weights + 20.0 * weights) / 512.0,

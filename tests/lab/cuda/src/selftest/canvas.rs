@@ -2,19 +2,20 @@
 //! and divided logits.
 
 use super::data::{
-    Ends, LIMITS, NO_CANVAS, NOTHING, Random, array, kept, poisoned, tensor, values,
+    Ends, LIMITS, NO_CANVAS, NOTHING, Random, array, copy, kept, poisoned, tensor, values,
 };
 use super::{Check, Tell, cpu, rounding};
 use crate::Result;
+use kernels::ScorerRow;
+use kernels::Visible;
 use kernels::device::{
     BatchArrays, BatchLimits, Buffer, CanvasRows, Device, DeviceBatch, DeviceMatrix, DeviceScores,
     Means, Precision, RowNorm, ScoredRows, ScoringHead, SoftHead, clear_rows, norm_add,
     norm_denoised, scale_rows,
 };
 use kernels::rms_norm;
-use kernels::{AttentionSegment, Visible};
 use kernels::{Epilogue, Matrix};
-use kernels::{Scored, ScorerRow};
+use step::{Candidate, PageCopy, Sampling, Segment};
 
 const EPS: f32 = 1e-6;
 /// Slots per page; the rows of a batch are on one page.
@@ -42,7 +43,7 @@ impl Rows {
     }
 
     /// The batch on a page, with page copies; rows are padded to a multiple of eight.
-    fn upload(&self, device: &Device, page: usize, copies: &[(u32, u32)]) -> Result<DeviceBatch> {
+    fn upload(&self, device: &Device, page: usize, copies: &[PageCopy]) -> Result<DeviceBatch> {
         let (zeros, visible) = (vec![0; self.count], vec![Visible::default(); self.count]);
         // Slots in descending order.
         let slots = (0..self.count).map(|row| (page * PAGE + self.count - 1 - row) as u32);
@@ -52,16 +53,17 @@ impl Rows {
             biases: 0..0,
             allowed: None,
             tops: 0,
-            draw: 0,
+            segment: 0,
         };
         let arrays = BatchArrays {
             tokens: &zeros,
             positions: &zeros,
             slots: &slots.collect::<Vec<_>>(),
             visible: &visible,
-            segments: &[AttentionSegment {
+            segments: &[Segment {
                 rows: 0..self.count as u32,
                 pages: 0..0,
+                sampling: Sampling::GREEDY,
             }],
             scored: &self.denoised,
             scorers: &vec![row; self.denoised.len()],
@@ -276,7 +278,7 @@ fn soft(
     };
     scores.score(&head, &x, scored, u32::MAX)?;
     scores.read(count, &mut records)?;
-    let copied = rows.upload(device, 4, &[(1, 4)])?;
+    let copied = rows.upload(device, 4, &[copy(1, 4)])?;
     means.copy_pages(&copied)?;
     let read = |batch: &DeviceBatch| {
         let out = poisoned((device, Precision::F32), (batch.rows(), d), Ends::Plain)?;
@@ -284,7 +286,7 @@ fn soft(
         out.read(rows.count)
     };
     let (first, want) = of.expected(&rows, vocab);
-    let present = |record: &Option<Scored>| record.map_or(f32::NAN, |of| of.present as f32);
+    let present = |record: &Option<Candidate>| record.map_or(f32::NAN, |of| of.present as f32);
     let got: Vec<f32> = records.iter().map(present).collect();
     let name = |what: &str| format!("{precision:?} {what} of {count} rows of {vocab} tokens");
     // Probabilities are rounded, and exponentials of sums in another order.

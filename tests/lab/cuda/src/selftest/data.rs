@@ -3,24 +3,15 @@
 use super::cpu;
 use crate::Result;
 use candle_core::{Device as Cpu, Tensor};
+use kernels::ScorerRow;
+use kernels::Visible;
 use kernels::device::{
     Array, BatchArrays, BatchLimits, CanvasRows, Device, DeviceBatch, Precision,
 };
-use kernels::{AttentionSegment, Visible};
-use kernels::{Draw, ScorerRow};
+use step::{PageCopy, PageId, Sampling, Segment};
 
 /// Positions of the batches' rotary tables.
 pub(super) const POSITIONS: usize = 64;
-/// Greedy sampling.
-pub(super) const GREEDY: Draw = Draw {
-    temperature: 0.0,
-    top_p: 1.0,
-    min_p: 0.0,
-    top_k: 0,
-    seed: 0,
-    clock: 0,
-};
-
 /// Deterministic numbers.
 pub(super) struct Random(pub(super) u64);
 
@@ -128,8 +119,8 @@ pub(super) struct Rows {
     pub(super) positions: Vec<u32>,
     pub(super) slots: Vec<u32>,
     pub(super) visible: Vec<Visible>,
-    pub(super) segments: Vec<AttentionSegment>,
-    pub(super) pages: Vec<u32>,
+    pub(super) segments: Vec<Segment>,
+    pub(super) pages: Vec<PageId>,
     pub(super) page: usize,
     pub(super) pool: usize,
     /// Whether `visible` is what the rows see in layers with a window; in others they see nothing.
@@ -152,17 +143,18 @@ impl Rows {
             let (row, table) = (all.positions.len() as u32, all.pages.len());
             for _ in 0..count(slots) {
                 let at = random.below(free.len());
-                all.pages.push(free.swap_remove(at));
+                all.pages.push(PageId(free.swap_remove(at)));
             }
             for slot in slots - rows..slots {
-                let page_of = all.pages[table + slot / page] as usize;
+                let page_of = all.pages[table + slot / page].index();
                 all.positions.push(random.below(POSITIONS) as u32);
                 all.slots.push((page_of * page + slot % page) as u32);
                 all.visible.push(visible(random, slot, slots));
             }
-            all.segments.push(AttentionSegment {
+            all.segments.push(Segment {
                 rows: row..all.positions.len() as u32,
                 pages: table as u32..all.pages.len() as u32,
+                sampling: Sampling::GREEDY,
             });
         }
         all
@@ -226,8 +218,6 @@ pub(super) const NOTHING: BatchArrays<'_> = BatchArrays {
     scorers: &[],
     biases: &[],
     allowed: &[],
-    set_words: 1,
-    draws: &[GREEDY],
     copies: &[],
     canvas: None,
 };
@@ -243,6 +233,14 @@ pub(super) const LIMITS: BatchLimits = BatchLimits {
     pad: 1,
 };
 
+/// A copy of a page.
+pub(super) fn copy(from: u32, to: u32) -> PageCopy {
+    PageCopy {
+        from: PageId(from),
+        to: PageId(to),
+    }
+}
+
 /// Size of small vocabularies.
 pub(super) const TOKENS: usize = 9;
 
@@ -251,7 +249,7 @@ pub(super) fn plain(
     device: &Device,
     tokens: &[u32],
     scored: &[u32],
-    copies: &[(u32, u32)],
+    copies: &[PageCopy],
 ) -> Result<DeviceBatch> {
     let row = ScorerRow {
         input: 0,
@@ -259,7 +257,7 @@ pub(super) fn plain(
         biases: 0..0,
         allowed: None,
         tops: 0,
-        draw: 0,
+        segment: 0,
     };
     let zeros = vec![0; tokens.len()];
     let arrays = BatchArrays {
@@ -267,9 +265,10 @@ pub(super) fn plain(
         positions: &zeros,
         slots: &zeros,
         visible: &vec![Visible::default(); tokens.len()],
-        segments: &[AttentionSegment {
+        segments: &[Segment {
             rows: 0..tokens.len() as u32,
             pages: 0..0,
+            sampling: Sampling::GREEDY,
         }],
         scored,
         scorers: &vec![row; scored.len()],

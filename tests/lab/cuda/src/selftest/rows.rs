@@ -1,6 +1,6 @@
 //! Embedding, norms, page copies.
 
-use super::data::{Ends, Random, TOKENS, array, kept, plain, poisoned, tensor, values};
+use super::data::{Ends, Random, TOKENS, array, copy, kept, plain, poisoned, tensor, values};
 use super::{Check, Tell, cpu, rounding};
 use crate::Result;
 use kernels::device::{
@@ -89,12 +89,12 @@ fn copies((device, precision): (&Device, Precision)) -> Result<Check> {
         .map(|i| (i * 31 + i / page) as u8)
         .collect();
     pool.buffer().upload(&bytes)?;
-    let copies = [(0, 1), (1, 3), (4, 0)];
+    let copies = [copy(0, 1), copy(1, 3), copy(4, 0)];
     copy_pages(&pool, &plain(device, &[0], &[], &copies)?)?;
     for part in bytes.chunks_exact_mut(5 * page) {
-        for (from, to) in copies {
-            let from = from as usize * page;
-            part.copy_within(from..from + page, to as usize * page);
+        for copy in copies {
+            let from = copy.from.index() * page;
+            part.copy_within(from..from + page, copy.to.index() * page);
         }
     }
     let mut got = vec![0; bytes.len()];

@@ -1,17 +1,18 @@
 //! The LM head and its reduction.
 
-use super::data::{Ends, GREEDY, LIMITS, NOTHING, Random, array, kept, tensor};
+use super::data::{Ends, LIMITS, NOTHING, Random, array, kept, tensor};
 use super::{Check, Tell, cpu};
 use crate::Result;
+use kernels::Visible;
 use kernels::device::ProductTile;
 use kernels::device::{
     Array, BatchArrays, BatchLimits, Device, DeviceBatch, DeviceMatrix, DeviceScores, MatrixFormat,
     Precision, ScoredRows, ScoringHead,
 };
-use kernels::{AttentionSegment, Visible};
-use kernels::{Draw, LogitBias, Scored, Scorer, ScorerRow, Scores, Top, score};
 use kernels::{Epilogue, Matrix};
+use kernels::{Scorer, ScorerRow, Scores, score};
 use std::ops::Range;
+use step::{Bias, Candidate, PageId, Sampling, Segment, TopToken};
 
 pub(super) const MASK: u32 = 5;
 
@@ -21,15 +22,15 @@ pub(super) struct Case {
     pub(super) logits: Vec<f32>,
     pub(super) vocab: usize,
     pub(super) rows: Vec<ScorerRow>,
-    pub(super) biases: Vec<LogitBias>,
+    pub(super) biases: Vec<Bias>,
     pub(super) allowed: Vec<u32>,
-    pub(super) draws: Vec<Draw>,
+    pub(super) draws: Vec<Sampling>,
     /// The tile of the LM head's product; `None`: the fastest.
     pub(super) tile: Option<&'static ProductTile>,
 }
 
 /// Records and most probable tokens of rows.
-pub(super) type Records = (Vec<Option<Scored>>, Vec<Top>);
+pub(super) type Records = (Vec<Option<Candidate>>, Vec<TopToken>);
 
 pub(super) fn checks(random: &mut Random, on: (&Device, Precision), tell: &mut Tell<'_>) {
     for (rows, vocab) in [(1, 8), (24, 33), (24, 130), (70, 1000), (24, 5001)] {
@@ -38,29 +39,29 @@ pub(super) fn checks(random: &mut Random, on: (&Device, Precision), tell: &mut T
 }
 
 /// Settings without filters, then with them.
-fn draws(random: &mut Random) -> Vec<Draw> {
-    let draw = |temperature, seed| Draw {
+fn draws(random: &mut Random) -> Vec<Sampling> {
+    let draw = |temperature, seed| Sampling {
         temperature,
         seed,
         clock: 7,
-        ..GREEDY
+        ..Sampling::GREEDY
     };
     let hot = draw(1.3, 9);
     let filtered = [
-        Draw {
+        Sampling {
             top_k: 1 + random.below(7) as u32,
             ..hot
         },
-        Draw { top_p: 0.9, ..hot },
-        Draw { min_p: 0.02, ..hot },
-        Draw {
+        Sampling { top_p: 0.9, ..hot },
+        Sampling { min_p: 0.02, ..hot },
+        Sampling {
             top_k: 20,
             top_p: 0.7,
             min_p: 1e-4,
             ..draw(2.5, 11)
         },
-        Draw { top_p: 0.0, ..hot },
-        Draw {
+        Sampling { top_p: 0.0, ..hot },
+        Sampling {
             top_k: 1000,
             top_p: 0.999_999,
             ..draw(0.3, 12)
@@ -81,7 +82,7 @@ impl Case {
         let mut describe = |row: usize| {
             let from = biases.len() as u32;
             for _ in 0..random.below(4) {
-                biases.push(LogitBias {
+                biases.push(Bias {
                     token: random.below(vocab) as u32,
                     repetition: 1.0 + random.below(3) as f32 / 4.0,
                     amount: match random.below(3) {
@@ -98,7 +99,7 @@ impl Case {
                 tops: [0, 0, 1, 5, 300][random.below(5)]
                     .min(vocab as u32 - 1)
                     .min(256),
-                draw: random.below(9) as u32,
+                segment: random.below(9) as u32,
             }
         };
         let rows: Vec<_> = (0..rows).map(&mut describe).collect();
@@ -117,6 +118,18 @@ impl Case {
         }
     }
 
+    /// A segment for every setting; the first has all rows.
+    fn segments(&self) -> Vec<Segment> {
+        let count = self.count() as u32;
+        let settings = self.draws.iter().enumerate();
+        let segments = settings.map(|(number, sampling)| Segment {
+            rows: if number == 0 { 0..count } else { count..count },
+            pages: 0..1,
+            sampling: *sampling,
+        });
+        segments.collect()
+    }
+
     pub(super) fn count(&self) -> usize {
         self.rows.len()
     }
@@ -126,7 +139,7 @@ impl Case {
             rows: &self.rows,
             biases: &self.biases,
             allowed: &self.allowed,
-            draws: &self.draws,
+            segments: &self.segments(),
             mask: MASK,
         };
         let logits = kept(device, &self.logits, precision)?;
@@ -170,18 +183,13 @@ impl Case {
             positions: &zeros,
             slots: &zeros,
             visible: &vec![Visible::default(); count],
-            segments: &[AttentionSegment {
-                rows: 0..count as u32,
-                pages: 0..1,
-            }],
+            segments: &self.segments(),
             // Pages come before the biases and shift their offsets.
-            pages: &[0],
+            pages: &[PageId(0)],
             scored: &scored,
             scorers: &self.rows,
             biases: &self.biases,
             allowed: &self.allowed,
-            set_words: self.vocab.div_ceil(32),
-            draws: &self.draws,
             ..NOTHING
         };
         let limits = BatchLimits {
@@ -249,12 +257,12 @@ impl Case {
         let (mut wrong, mut error) = (want.tops.len().abs_diff(tops.len()), 0.0_f64);
         for (got, want) in tops.iter().zip(&want.tops) {
             wrong += usize::from(got.token != want.token);
-            if got.log_probability != want.log_probability {
-                error = error.max((got.log_probability - want.log_probability).abs());
+            if got.logprob != want.logprob {
+                error = error.max(f64::from((got.logprob - want.logprob).abs()));
             }
         }
-        wrong += want.records.len().abs_diff(got.len());
-        for (got, want) in got.iter().zip(&want.records) {
+        wrong += want.candidates.len().abs_diff(got.len());
+        for (got, want) in got.iter().zip(&want.candidates) {
             let Some(got) = got else {
                 wrong += 1;
                 continue;
@@ -264,7 +272,7 @@ impl Case {
             for (got, want) in [
                 (got.probability, want.probability),
                 (got.runner_up_probability, want.runner_up_probability),
-                (got.entropy, want.entropy),
+                (got.entropy.into(), want.entropy.into()),
                 (got.present, want.present),
             ] {
                 error = error.max((got - want).abs());

@@ -10,7 +10,7 @@ use crate::families::rows;
 use crate::official::Case;
 use asynclane_cuda_lab::emulated;
 use asynclane_model::{
-    Checkpoint, Device, DeviceConfig, DeviceExecutor, DeviceModel, ExecutorConfig, ExpertInfo,
+    Checkpoint, DeviceConfig, DeviceExecutor, DeviceModel, ExecutorConfig, ExpertInfo,
     ExpertSharing, Files, KvMemory, ModelExecutor, ModelInfo, WeightDtype, selftest_of_models,
 };
 use step::{Batch, BatchOutput, Bias, Candidate, Executor, PageCopy, PageId, Sampling, Score};

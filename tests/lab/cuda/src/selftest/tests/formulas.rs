@@ -1,7 +1,7 @@
 //! The formulas of a launch's traffic against what the emulation observes.
 
 use super::super::attention::{Case, SHAPE, Shape, WIDE};
-use super::super::data::{Ends, Random, Rows, array, plain, poisoned};
+use super::super::data::{Ends, Random, Rows, array, copy, plain, poisoned};
 use super::super::products::{Layer, Sizes};
 use super::super::{canvas, experts, score};
 use super::{BOTH, assert_all, checks_of};
@@ -301,7 +301,7 @@ fn rows_move_what_their_formulas_say() {
         let on = (&device, precision);
         let from = array(on, &random.numbers(9 * 512), 512, Ends::Plain).unwrap();
         let tokens: Vec<u32> = (0..9).collect();
-        let batch = plain(&device, &tokens, &[3, 8], &[(0, 1), (1, 2)]).unwrap();
+        let batch = plain(&device, &tokens, &[3, 8], &[copy(0, 1), copy(1, 2)]).unwrap();
         let out = poisoned((&device, Precision::F32), (9, 512), Ends::Plain).unwrap();
         embed(&from, &batch, &out).unwrap();
         let of = RowNorm {
@@ -334,7 +334,7 @@ fn heads_move_what_their_formulas_say() {
     let mut plain = case.clone();
     for row in &mut plain.rows {
         (row.biases, row.allowed, row.input) = (0..0, None, 1);
-        (row.tops, row.draw) = (0, 0);
+        (row.tops, row.segment) = (0, 0);
     }
     // Filtered rows are so hot that they draw another token than the best.
     for draw in case.draws.iter_mut().filter(|draw| draw.temperature > 1.0) {
@@ -342,7 +342,7 @@ fn heads_move_what_their_formulas_say() {
     }
     for (number, row) in case.rows.iter_mut().enumerate() {
         (row.allowed, row.input) = (None, 1);
-        row.draw = [0, 1, 3][number % 3];
+        row.segment = [0, 1, 3][number % 3];
         row.tops = [0, 40][number % 2];
     }
     for format in [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8] {

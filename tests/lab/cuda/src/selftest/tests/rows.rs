@@ -1,11 +1,12 @@
 //! Refused batches and ranges.
 
-use super::super::data::{LIMITS, NO_CANVAS, NOTHING, plain};
+use super::super::data::{LIMITS, NO_CANVAS, NOTHING, copy, plain};
+use kernels::Visible;
 use kernels::device::{
     Array, BatchArrays, BatchLimits, Buffer, CanvasRows, DeviceBatch, Precision, RowNorm, RowSet,
     norm,
 };
-use kernels::{AttentionSegment, Visible};
+use step::{PageId, Sampling, Segment};
 
 /// Only rows listed in the batch can be gathered.
 #[test]
@@ -28,7 +29,11 @@ fn a_range_beyond_the_named_rows_is_refused() {
 #[test]
 fn a_batch_that_indexes_beyond_a_limit_is_refused() {
     let good = [0u32; 2];
-    let segment = |rows, pages| AttentionSegment { rows, pages };
+    let segment = |rows, pages| Segment {
+        rows,
+        pages,
+        sampling: Sampling::GREEDY,
+    };
     let limits = BatchLimits {
         tokens: 3,
         positions: 3,
@@ -43,7 +48,7 @@ fn a_batch_that_indexes_beyond_a_limit_is_refused() {
         slots: &good,
         visible: &[Visible::default(); 2],
         segments: &whole,
-        pages: &[0],
+        pages: &[PageId(0)],
         ..NOTHING
     };
     let device = crate::emulated_small();
@@ -71,19 +76,15 @@ fn a_batch_that_indexes_beyond_a_limit_is_refused() {
             ..arrays
         },
         BatchArrays {
-            pages: &[2],
+            pages: &[PageId(2)],
             ..arrays
         },
         BatchArrays {
-            copies: &[(0, 2)],
+            copies: &[copy(0, 2)],
             ..arrays
         },
         BatchArrays {
             scored: &[1],
-            ..arrays
-        },
-        BatchArrays {
-            set_words: 2,
             ..arrays
         },
         BatchArrays {

@@ -3,7 +3,7 @@
 use super::super::data::{Ends, Random, array};
 use super::super::score::Case;
 use super::{BOTH, assert_all};
-use kernels::LogitBias;
+use step::Bias;
 
 fn compare(case: &Case) {
     for precision in BOTH {
@@ -20,7 +20,7 @@ fn many_biases_are_applied_in_their_order() {
     for row in 0..6 {
         let from = case.biases.len() as u32;
         for i in 0..90 {
-            case.biases.push(LogitBias {
+            case.biases.push(Bias {
                 token: random.below(40) as u32 * 7,
                 repetition: 1.0 + (i % 3) as f32 / 2.0,
                 amount: random.next(),
@@ -102,7 +102,7 @@ fn filters_choose_the_tokens_of_the_cpu() {
             }
         }
         for (number, row) in case.rows.iter_mut().enumerate() {
-            row.draw = 3 + number as u32 % 6;
+            row.segment = 3 + number as u32 % 6;
             row.allowed = row.allowed.filter(|_| number % 3 == 0);
         }
         for draw in &mut case.draws {

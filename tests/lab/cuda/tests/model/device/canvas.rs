@@ -4,7 +4,6 @@
 use crate::canvas::{Case, PAGES, TOLERANCE, canvas, encoded, scaled, steps};
 use crate::canvas_dtypes::{self, by_token, correlation, second_step};
 use crate::common::{execute, push};
-use asynclane_cuda_lab::emulated;
 use asynclane_model::{
     Checkpoint, Device, DeviceConfig, DeviceExecutor, DeviceModel, KvMemory, WeightDtype,
 };
@@ -30,15 +29,15 @@ fn on_device(device: &Device, checkpoint: Checkpoint) -> DeviceExecutor {
     DeviceExecutor::new(model, config).unwrap()
 }
 
-fn emulated(checkpoint: Checkpoint) -> DeviceExecutor {
-    on_device(&emulated(), checkpoint)
+fn executor(checkpoint: Checkpoint) -> DeviceExecutor {
+    on_device(&asynclane_cuda_lab::emulated(), checkpoint)
 }
 
 #[test]
 fn steps_agree_with_the_official_code() {
     for case in Case::all() {
         let checkpoint = case.checkpoint().with_dtype(WeightDtype::F32);
-        let found = steps(&mut emulated(checkpoint), &case);
+        let found = steps(&mut executor(checkpoint), &case);
         println!("{found:?}");
         assert!(found.iter().all(|error| *error < TOLERANCE), "{found:?}");
     }
@@ -49,7 +48,7 @@ fn every_dtype_stays_near_f32_on_the_cpu() {
     let mut cpu = canvas_dtypes::executor(WeightDtype::F32);
     let exact = by_token(&second_step(&mut cpu, false));
     for (dtype, bound) in BOUNDS {
-        let mut device = emulated(canvas_dtypes::checkpoint(dtype));
+        let mut device = executor(canvas_dtypes::checkpoint(dtype));
         let found = correlation(&exact, &by_token(&second_step(&mut device, false)));
         println!("{dtype:?}: {found}");
         assert!(found > bound, "{dtype:?}: {found}");
@@ -60,7 +59,7 @@ fn every_dtype_stays_near_f32_on_the_cpu() {
 #[test]
 fn a_canvas_has_the_same_bits_in_every_batch() {
     for (dtype, _) in BOUNDS {
-        let device = emulated();
+        let device = asynclane_cuda_lab::emulated();
         let mut executor = on_device(&device, canvas_dtypes::checkpoint(dtype));
         let free = device.memory().unwrap();
         let alone = second_step(&mut executor, false);
@@ -94,7 +93,7 @@ fn three_steps(executor: &mut dyn Executor, case: &Case) -> Vec<BatchOutput> {
 fn steps_from_a_graph_have_the_same_bits() {
     let case = &Case::all()[0];
     for (dtype, _) in BOUNDS {
-        let mut device = emulated(case.checkpoint().with_dtype(dtype));
+        let mut device = executor(case.checkpoint().with_dtype(dtype));
         let first = three_steps(&mut device, case);
         // The third step has the shape of the second one, but not its embeddings.
         assert_eq!(device.graphs(), 1, "{dtype:?}");
@@ -111,7 +110,7 @@ fn steps_from_a_graph_have_the_same_bits() {
 fn copies_of_pages_take_mean_embeddings_along() {
     let case = &Case::all()[0];
     let (prompt, b) = (case.tokens("prompt"), case.tokens("canvas_b"));
-    let mut device = emulated(case.checkpoint().with_dtype(WeightDtype::F32));
+    let mut device = executor(case.checkpoint().with_dtype(WeightDtype::F32));
     let vocab = device.spec().vocab_size as usize;
     let rows = canvas(&b, prompt.len(), true, vocab);
     let mut batch = Batch::default();

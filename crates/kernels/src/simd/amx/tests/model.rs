@@ -1,6 +1,6 @@
 //! A software model of the tile unit.
 
-use super::{ROWS, TileUnit, WORDS};
+use crate::simd::amx::{ROWS, TileUnit, WORDS};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::is_avx2;
 
@@ -18,7 +18,7 @@ pub(crate) struct Model {
 
 impl Model {
     /// A unit whose registers of sums and rows have `rows` rows, `1..=16`.
-    pub(super) fn new(rows: usize) -> Self {
+    pub(crate) fn new(rows: usize) -> Self {
         Self {
             registers: [[[0; WORDS]; ROWS]; 8],
             rows,
