@@ -48,16 +48,11 @@ impl Lanes {
         let mut births = Vec::new();
         let given = request.prompt.len() + request.suffix.len();
         let given = u32::try_from(given).unwrap_or(u32::MAX);
+        let budget = limits.budget(given, request.max_tokens, &request.decoding);
         let input = Input {
-            budget: limits.budget(given, request.max_tokens, &request.decoding),
-            stops: &request.stop_tokens,
-            classes: std::sync::Arc::default(),
             code_prompt: request.code_prompt,
-            phase: 0,
-            lead: None,
             constraint: request.constraint.clone(),
-            filter: None,
-            seed: 0,
+            ..Input::new(budget, &request.stop_tokens)
         };
         Decoder::new(&request.decoding.decoder, input, &mut births);
         let mut lanes = Self::default();
@@ -116,8 +111,8 @@ impl Lanes {
                     lane.len = valid;
                 }),
                 Effect::Done { .. } => self.finish_all(),
-                Effect::Commit { .. }
-                | Effect::Place { .. }
+                Effect::Commit(_)
+                | Effect::Place(_)
                 | Effect::Revoke { .. }
                 | Effect::Shorten { .. }
                 | Effect::Wake { .. }
