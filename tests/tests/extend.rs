@@ -6,7 +6,7 @@ use decode::{
     AttentionKind, CommitInfo, CommitRule, Company, ForwardKind, Lane, Proposal, Requirements,
     SettingInfo, UNBOUNDED,
 };
-use engine::cache::{CacheInfo, CachePolicy, ForwardPlan, SHARED, View};
+use engine::cache::{CacheInfo, CachePolicy, ForwardPlan, Forwards, SHARED, View};
 use engine::decoding::{Registry, SpecFault};
 use engine::{FinishReason, Request};
 use sim::{SimConfig, SimExecutor};
@@ -74,6 +74,7 @@ static RENEWED: CacheInfo = CacheInfo {
     paper: "this file",
     settings: &[RENEW_EVERY],
     schedules: Company::Only(&["block_wise"]),
+    forwards: Forwards::OPEN,
     attention: &[AttentionKind::Full],
     check: |_, _| Ok(()),
     pages: |of| of.shared_table(of.budget),

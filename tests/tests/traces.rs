@@ -30,7 +30,7 @@ fn commits(effects: &[Effect]) -> Vec<Value> {
     let mut commits: Vec<(u32, u32)> = effects
         .iter()
         .filter_map(|effect| match *effect {
-            Effect::Commit { offset, token, .. } => Some((offset.get(), token)),
+            Effect::Commit(of) => Some((of.offset.get(), of.token)),
             _ => None,
         })
         .collect();

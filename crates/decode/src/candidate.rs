@@ -26,16 +26,29 @@ pub struct Candidate {
     pub entropy: f32,
     /// Largest minus second largest logit after biases, `>= 0`.
     pub gap: f32,
-    /// Probability of the token that the row asks for, its input token unless a verifier asks for
-    /// another; edit rules compare it.
+    /// Probability of the token that the row asks for: its input token, unless it names another.
     pub present: f64,
 }
 
-/// A candidate and the offset that it is for.
+impl Candidate {
+    /// The lead of the token's probability over the runner-up's.
+    pub fn margin(&self) -> f64 {
+        self.probability - self.runner_up_probability
+    }
+}
+
+/// A candidate for an offset.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Proposal {
     /// The generated offset.
     pub offset: Offset,
     /// The proposal for it.
     pub candidate: Candidate,
+}
+
+impl Proposal {
+    /// Whether both propose the same token for the same offset.
+    pub(crate) fn says(&self, other: &Self) -> bool {
+        self.offset == other.offset && self.candidate.token == other.candidate.token
+    }
 }

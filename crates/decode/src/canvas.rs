@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use crate::TokenId;
 use crate::coordinates::{Offset, Span, as_count, as_index};
-use crate::effect::CommitKind;
+use crate::effect::{Commit, CommitKind};
 
 /// The generated offsets `0..len` of one sequence, without the prompt.
 ///
@@ -40,15 +40,6 @@ enum CellState {
     Mask,
     Provisional,
     Committed,
-}
-
-/// A token to write into the canvas.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Write {
-    pub(crate) offset: Offset,
-    pub(crate) token: TokenId,
-    pub(crate) probability: f64,
-    pub(crate) kind: CommitKind,
 }
 
 impl Canvas {
@@ -163,8 +154,8 @@ impl Canvas {
             .unwrap_or(end)
     }
 
-    /// Writes a committed token. Only an edit may replace one.
-    pub(crate) fn commit(&mut self, write: Write, step: u32) {
+    /// Commits a committed token. Only an edit may replace one.
+    pub(crate) fn commit(&mut self, write: Commit, step: u32) {
         let cell = &mut self.cells[write.offset.index()];
         debug_assert!(
             cell.state != CellState::Committed || write.kind == CommitKind::Edit,
@@ -174,21 +165,20 @@ impl Canvas {
     }
 
     /// Replaces a mask by a provisional token.
-    pub(crate) fn place(&mut self, write: Write, step: u32) {
+    pub(crate) fn place(&mut self, write: Commit, step: u32) {
         let cell = &mut self.cells[write.offset.index()];
         debug_assert!(cell.state == CellState::Mask, "only masks are drafted");
         *cell = Cell::new(CellState::Provisional, write, step);
     }
 
     /// The provisional token at `offset`.
-    pub(crate) fn provisional(&self, offset: Offset) -> Option<Write> {
+    pub(crate) fn provisional(&self, offset: Offset) -> Option<Commit> {
         let cell = self.cell(offset)?;
-        let kind = if cell.draft {
-            CommitKind::Draft
-        } else {
-            CommitKind::Masked
+        let kind = match cell.draft {
+            true => CommitKind::Draft,
+            false => CommitKind::Masked,
         };
-        (cell.state == CellState::Provisional).then_some(Write {
+        (cell.state == CellState::Provisional).then_some(Commit {
             offset,
             token: cell.token,
             probability: cell.probability,
@@ -230,7 +220,7 @@ impl Canvas {
 }
 
 impl Cell {
-    fn new(state: CellState, write: Write, step: u32) -> Self {
+    fn new(state: CellState, write: Commit, step: u32) -> Self {
         Self {
             state,
             token: write.token,

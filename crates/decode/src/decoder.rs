@@ -9,11 +9,12 @@ use alloc::vec::Vec;
 
 use crate::candidate::{Proposal, TokenId};
 use crate::canvas::Canvas;
-use crate::commit::{CommitInput, CommitRule, Denoising, Filter, Guesses, Verification};
+use crate::commit::{Branches, Checks, CommitInput, CommitRule, Denoising, Guesses, Verification};
 use crate::config::DecoderConfig;
 use crate::constraint::{Constraint, Failure};
 use crate::coordinates::{Offset, Span, as_count, as_index};
 use crate::effect::{DoneReason, Effect, LaneId, Role};
+use crate::filter::Filter;
 use crate::guard::{Guard, Walk};
 use crate::lane::{Lane, LaneTree, Status};
 use crate::schedule::{LaneSchedule, State};
@@ -24,6 +25,8 @@ use crate::token_class::TokenClasses;
 pub struct Input<'a> {
     /// L: number of offsets to generate.
     pub budget: u32,
+    /// The text ends after this number of offsets, although the last canvas may be longer.
+    pub limit: u32,
     /// E: the stop set.
     pub stops: &'a [TokenId],
     /// Delimiter classes of the vocabulary.
@@ -37,13 +40,36 @@ pub struct Input<'a> {
     /// the last row of the block before: the block-wise schedule commits that token before the
     /// rest of its block. `None` for other models.
     pub lead: Option<u32>,
+    /// Whether the first step of every lane commits its first mask alone, unless the rule fills the
+    /// canvas (Fast-dLLM on Dream).
+    pub first_alone: bool,
     /// The grammar that the emitted tokens follow. It switches forks off: the border of a fork must
     /// be final.
     pub constraint: Option<Box<dyn Constraint>>,
-    /// The network of the rule `LearnedFilter`; without one that rule commits one mask per step.
+    /// The filter network trained for the model; a rule that needs one commits one mask per step
+    /// without it.
     pub filter: Option<Arc<Filter>>,
     /// The sequence's seed, for rules whose order is drawn by chance.
     pub seed: u64,
+}
+
+impl<'a> Input<'a> {
+    /// The facts of a sequence without a grammar, a filter, delimiters and a model's blocks.
+    pub fn new(budget: u32, stops: &'a [TokenId]) -> Self {
+        Self {
+            budget,
+            limit: budget,
+            stops,
+            classes: Arc::default(),
+            code_prompt: false,
+            phase: 0,
+            lead: None,
+            first_alone: false,
+            constraint: None,
+            filter: None,
+            seed: 0,
+        }
+    }
 }
 
 /// The state machine of one sequence. It is pure: the same proposals give the same effects.
@@ -52,26 +78,38 @@ pub struct Decoder {
     state: State,
     schedule: Box<dyn LaneSchedule>,
     rule: Box<dyn CommitRule>,
+    guard: Option<Guard>,
+    options: Options,
+    step: u32,
+    done: Option<DoneReason>,
+    failure: Option<Failure>,
+    /// Drafts of a draft model from the frontier on, for the next step.
+    drafts: Vec<TokenId>,
+    scratch: Scratch,
+}
+
+/// The options of [`DecoderConfig`] and [`Input`] that hold for all steps.
+#[derive(Clone, Copy, Debug)]
+struct Options {
     prune: bool,
     early_stop: bool,
     lone_stops: bool,
-    /// The first step of a lane commits its first mask alone.
     first_alone: bool,
-    guard: Option<Guard>,
-    failure: Option<Failure>,
     limit: u32,
-    step: u32,
-    done: Option<DoneReason>,
-    /// Scratch of one step.
+}
+
+/// Lists of one step.
+#[derive(Debug)]
+struct Scratch {
+    /// The masks among which the rule chooses.
     masks: Vec<Proposal>,
+    /// Indices of the chosen masks.
     chosen: Vec<usize>,
-    /// The guesses that the forward tried, and the number of those of each branch.
+    /// The guesses that the forward tried, and the end of each branch among them.
     tried: Vec<Proposal>,
     tried_ends: Vec<usize>,
     /// The guesses that the forward checked.
     checked: Vec<Proposal>,
-    /// What a draft model proposes from the frontier on, for the next step.
-    drafts: Vec<TokenId>,
 }
 
 /// The computation that one active lane asks for.
@@ -94,6 +132,16 @@ pub struct LaneView {
     pub renewed_from: u32,
     /// End of what its rows see between two full forwards: that of the canvas for most schedules.
     pub horizon: Offset,
+}
+
+impl LaneView {
+    /// The offsets whose masks are scored: its own, and the lookahead where drafts may be committed.
+    pub fn scored(&self) -> Span<Offset> {
+        match self.drafts {
+            true => self.range.start.to(self.lookahead.end.max(self.range.end)),
+            false => self.range,
+        }
+    }
 }
 
 impl Decoder {
@@ -130,33 +178,26 @@ impl Decoder {
                 seed: input.seed,
                 block_length: length.and_then(|of| of.as_count()),
             }),
-            prune: config.prune,
-            early_stop: config.early_stop || guard.is_some(),
-            lone_stops: config.lone_stops,
-            first_alone: false,
+            options: Options {
+                prune: config.prune,
+                early_stop: config.early_stop || guard.is_some(),
+                lone_stops: config.lone_stops,
+                first_alone: input.first_alone,
+                limit: input.limit,
+            },
             guard,
-            failure: None,
-            limit: input.budget,
             step: 0,
             done: None,
-            masks: Vec::with_capacity(room),
-            chosen: Vec::with_capacity(room),
-            tried: Vec::new(),
-            tried_ends: Vec::new(),
-            checked: Vec::new(),
+            failure: None,
             drafts: Vec::new(),
+            scratch: Scratch {
+                masks: Vec::with_capacity(room),
+                chosen: Vec::with_capacity(room),
+                tried: Vec::new(),
+                tried_ends: Vec::new(),
+                checked: Vec::new(),
+            },
         }
-    }
-
-    /// Ends the text after `limit` offsets, although the last canvas is longer.
-    pub fn limit_to(&mut self, limit: u32) {
-        self.limit = limit;
-    }
-
-    /// Lets the first step of every lane commit its first mask alone, unless the rule fills the canvas
-    /// (Fast-dLLM on Dream).
-    pub fn commit_first_alone(&mut self) {
-        self.first_alone = true;
     }
 
     /// Asks the grammar for the first tokens; `effects` receives the start of the first lane. With
@@ -192,7 +233,7 @@ impl Decoder {
         self.done.is_some()
     }
 
-    /// Why the sequence is done; `None` while it is not.
+    /// The reason for which the sequence is done; `None` while it is not.
     pub fn done(&self) -> Option<DoneReason> {
         self.done
     }
@@ -223,11 +264,11 @@ impl Decoder {
         let end = self.state.canvas.end();
         let reads = self.rule.reads();
         let drafted = as_count(self.drafts.len());
-        let drafts = self.schedule.draft_threshold().is_some() || reads.canvas() || drafted > 0;
+        let drafts = self.schedule.draft_threshold().is_some() || reads.canvas || drafted > 0;
         self.state.tree.active().iter().map(move |id| {
             let lane = self.state.tree.get(*id);
             let own_end = lane.range().end;
-            let lookahead = match reads.canvas() {
+            let lookahead = match reads.canvas {
                 _ if drafted > 0 => own_end.to(own_end.plus(drafted)),
                 true => own_end.to(end),
                 false => self.schedule.lookahead(lane),
@@ -243,9 +284,9 @@ impl Decoder {
                 },
                 lookahead,
                 drafts,
-                committed: match reads.lane() {
+                committed: match reads.lane {
                     true => lane.range(),
-                    false => self.rule.watches(),
+                    false => reads.watched,
                 }
                 .clip(end),
                 renewed_from: self.renewed_from(lane),
@@ -263,92 +304,83 @@ impl Decoder {
     }
 
     /// How the next forward reads open offsets, for weights trained on noise.
-    pub fn denoising(&self) -> Option<Denoising> {
+    pub fn denoising(&self) -> Option<Denoising<'_>> {
         let canvas = self.state.tree.generate();
         self.rule.denoising(canvas.map_or(0, |lane| lane.clock))
     }
 
-    /// The token that stands at an open offset in the next forward of weights trained on noise;
-    /// without one noise stands there.
-    pub fn stands_at(&self, offset: Offset) -> Option<TokenId> {
-        self.rule.stands_at(offset)
-    }
-
-    /// Guessed tokens that the next forward may try in further branches; none under a grammar.
-    pub fn guesses(&self) -> Guesses<'_> {
-        if self.guard.is_some() {
-            return Guesses::default();
-        }
-        let all = self.rule.guesses();
+    /// Guessed canvases that the next forward may try; none under a grammar.
+    pub fn branches(&self) -> Branches<'_> {
+        let Guesses::Branches(all) = self.rule.guesses() else {
+            return Branches::default();
+        };
         let canvas = &self.state.canvas;
-        // A guessed canvas would see what a stop token cuts off.
+        // A guessed canvas would see the offsets that a stop token cuts off.
         let holds = |guess: &&Proposal| {
             let inside = guess.offset < canvas.end() && canvas.is_mask(guess.offset);
             inside && !canvas.is_stop(guess.candidate.token)
         };
         let count = all.proposals.iter().take_while(holds).count();
-        if count == 0 {
-            return Guesses::default();
+        if count == 0 || self.guard.is_some() {
+            return Branches::default();
         }
         // A canvas without masks scores nothing.
-        let scored = |lane: LaneView| match lane.drafts {
-            true => lane.range.start.to(lane.lookahead.end.max(lane.range.end)),
-            false => lane.range,
-        };
-        let masks: u32 = self.lanes().map(|lane| canvas.masks(scored(lane))).sum();
+        let masks: u32 = self.lanes().map(|lane| canvas.masks(lane.scored())).sum();
         let count = count.min(as_index(masks.saturating_sub(1)));
         let branches = all.ends.partition_point(|end| *end <= count);
         let ends = &all.ends[..branches];
-        Guesses {
+        Branches {
             proposals: &all.proposals[..ends.last().copied().unwrap_or_default()],
             ends,
+            ..all
         }
     }
 
-    /// Guesses that the next forward checks, on consecutive offsets from the first mask of a lane on:
-    /// it computes the candidate of each given the tokens and guesses before it alone.
-    pub fn guesses_to_check(&self) -> &[Proposal] {
-        if self.guard.is_some() {
-            return &[];
-        }
-        let all = self.rule.guesses_to_check();
+    /// The guesses that the next forward checks, on consecutive offsets from the first mask of a lane
+    /// on; `None` if the rule never has guesses checked.
+    pub fn checks(&self) -> Option<Checks<'_>> {
+        let Guesses::Checks(all) = self.rule.guesses() else {
+            return None;
+        };
         let canvas = &self.state.canvas;
-        let open = |guess: &&Proposal| guess.offset < canvas.end() && canvas.is_mask(guess.offset);
-        let open = &all[..all.iter().take_while(open).count()];
-        // What follows a stop token is of no use.
+        let open = |guess: &&Proposal| {
+            self.guard.is_none() && guess.offset < canvas.end() && canvas.is_mask(guess.offset)
+        };
+        let open = &all.guesses[..all.guesses.iter().take_while(open).count()];
+        // Tokens after a stop token are of no use.
         let stop = open
             .iter()
             .position(|guess| canvas.is_stop(guess.candidate.token));
-        &open[..stop.map_or(open.len(), |stop| stop + 1)]
+        Some(Checks {
+            guesses: &open[..stop.map_or(open.len(), |stop| stop + 1)],
+            ..all
+        })
     }
 
-    /// Whether the candidate of the first mask and those of the guesses are wanted from the rows before
-    /// them, as in an autoregressive model.
-    pub fn checks_ahead(&self) -> bool {
-        self.rule.checks_ahead()
+    /// The guesses of [`Self::checks`].
+    pub fn guesses_to_check(&self) -> &[Proposal] {
+        self.checks().map_or(&[], |checks| checks.guesses)
     }
 
     /// Whether the last forward checked guesses.
     pub fn has_checked(&self) -> bool {
-        !self.checked.is_empty()
+        !self.scratch.checked.is_empty()
     }
 
     /// The offsets whose tokens the last forward computed as checked guesses that were right: they were
     /// forwarded behind the final tokens before them.
     pub fn confirmed(&self) -> Span<Offset> {
         let canvas = &self.state.canvas;
+        let checked = &self.scratch.checked;
         let is_right = |guess: &&Proposal| {
             canvas.is_committed(guess.offset)
                 && canvas.get(guess.offset) == Some(guess.candidate.token)
         };
-        let count = as_count(self.checked.iter().take_while(is_right).count());
-        let first = self.checked.first();
-        Span::at(first.map_or(Offset::ZERO, |guess| guess.offset), count)
-    }
-
-    /// Whether a position has the same sampling noise in all steps.
-    pub fn keeps_noise(&self) -> bool {
-        self.rule.keeps_noise()
+        let count = as_count(checked.iter().take_while(is_right).count());
+        Span::at(
+            checked.first().map_or(Offset::ZERO, |guess| guess.offset),
+            count,
+        )
     }
 
     /// End of the furthest valid token of any unfinished lane: the maximum over lanes of s + v
@@ -371,20 +403,19 @@ impl Decoder {
     ///
     /// `proposals` holds, by offset, one candidate for every mask of every active lane, for the
     /// masks of lookaheads with drafts, and for committed tokens where [`LaneView`] asks for them.
-    /// The same list follows for every branch of [`Self::guesses`] that the forward tried; a branch
-    /// begins where offsets stop ascending. The candidates of [`Self::guesses_to_check`] are those given
-    /// the guesses before.
+    /// The same list follows for every one of [`Self::branches`] that the forward tried; a branch
+    /// begins where offsets stop ascending. The candidates of [`Self::guesses_to_check`] are given the
+    /// guesses before.
     pub fn apply(&mut self, proposals: &[Proposal], effects: &mut Vec<Effect>) {
         self.step += 1;
         let (mut proposals, branches) = commits::first_branch(proposals);
-        self.remember_guesses(branches);
+        let verification = self.remember_guesses(branches);
         let born = effects.len();
         let computed = match self.guard {
             Some(_) if self.schedule.forwards_commits() => Some(self.state.canvas.end()),
             Some(_) => self.lanes().map(|lane| lane.lookahead.end).max(),
             None => None,
         };
-        let verification = self.rule.verification();
         if verification == Verification::Sanctioned {
             proposals = self.climb(proposals, branches, effects);
         }
@@ -405,8 +436,8 @@ impl Decoder {
             };
             self.failure = guard.settle(walk, proposals).err();
         }
-        let settled = self.guard.is_some() || self.rule.is_settled();
-        if self.prune && settled {
+        let settled = self.guard.is_some() || self.rule.verdict().settled;
+        if self.options.prune && settled {
             self.commit_expected_end(effects);
             self.prune(born, effects);
         }
@@ -432,7 +463,7 @@ impl Decoder {
         let exhausted = self.state.tree.active().is_empty();
         let over = self.guard.as_ref().is_some_and(Guard::is_over);
         let reason = match (stopped, full) {
-            (true, _) if full || exhausted || self.early_stop => DoneReason::StopToken,
+            (true, _) if full || exhausted || self.options.early_stop => DoneReason::StopToken,
             _ if self.failure.is_some() => DoneReason::Failed,
             _ if over => DoneReason::Complete,
             (_, true) => DoneReason::Budget,

@@ -4,19 +4,18 @@ use alloc::string::String;
 
 use crate::settings::{SettingInfo, Settings, Value};
 
-/// What a schedule, a commit rule and a cache policy have in common: `ScheduleInfo`,
-/// `CommitInfo` and the engine's `CacheInfo`.
+/// The common part of `ScheduleInfo`, `CommitInfo` and the engine's `CacheInfo`.
 pub trait Describe: 'static {
-    /// What requests call this kind: `schedule`, `commit` or `cache`.
+    /// The request field of this kind: `schedule`, `commit` or `cache`.
     const KIND: &'static str;
 
     /// The public name, unique within the kind.
     fn name(&self) -> &'static str;
 
-    /// What it does, in one line.
+    /// A description in one line.
     fn summary(&self) -> &'static str;
 
-    /// Where it comes from: paper and section, or the project that published it.
+    /// The paper and section, or the project that published it.
     fn paper(&self) -> &'static str;
 
     /// The settings it reads.
@@ -65,7 +64,7 @@ impl<I: Describe> Configured<I> {
         }
     }
 
-    /// The one called `name` of a list, with the default of every setting.
+    /// The member of a list called `name`, with the default of every setting.
     pub fn find(list: &[&'static I], name: &str) -> Option<Self> {
         let found = list.iter().find(|info| info.name() == name);
         found.map(|info| Self::new(info))
@@ -124,12 +123,23 @@ impl<I: Describe> core::fmt::Debug for Configured<I> {
     }
 }
 
+/// The rows that a cache policy computes in every forward, from fewest to most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rows {
+    /// Open positions and a few others.
+    Open,
+    /// Every position of the lane, committed ones included.
+    Lane,
+    /// Every position from the lane to the end of the canvas.
+    Canvas,
+}
+
 /// The members of another kind that one goes with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Company {
     /// All of them.
     Any,
-    /// Those of these names.
+    /// The members of these names.
     Only(&'static [&'static str]),
 }
 
@@ -143,7 +153,7 @@ impl Company {
     }
 }
 
-/// What weights may see of a sequence: the kinds of `step::Attention`.
+/// The part of a sequence that weights may see: the kinds of `step::Attention`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttentionKind {
     /// Everything, in both directions.
@@ -175,7 +185,7 @@ pub enum Capability {
 }
 
 impl Capability {
-    /// Why a model without it is refused; continues the rule's name.
+    /// The reason to refuse a model without it; it continues the rule's name.
     pub fn refusal(self) -> &'static str {
         match self {
             Self::Filter => "needs a filter trained for the model, and none was loaded",

@@ -23,7 +23,7 @@ pub enum Role {
     Refine,
 }
 
-/// How a token was committed.
+/// The kind of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CommitKind {
     /// A mask of a lane.
@@ -32,6 +32,19 @@ pub enum CommitKind {
     Draft,
     /// A committed token rewritten by an edit rule.
     Edit,
+}
+
+/// A token for an offset.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Commit {
+    /// The offset.
+    pub offset: Offset,
+    /// The token.
+    pub token: TokenId,
+    /// Confidence of the candidate, in `0.0..=1.0`.
+    pub probability: f64,
+    /// The kind of the commit.
+    pub kind: CommitKind,
 }
 
 /// The kind of a sequence's forward pass.
@@ -45,7 +58,7 @@ pub enum ForwardKind {
     Refresh,
 }
 
-/// Why a sequence is done.
+/// The reason for which a sequence is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DoneReason {
     /// A stop token follows the emitted prefix.
@@ -65,25 +78,9 @@ pub enum DoneReason {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Effect {
     /// A token was committed: a new one, or one placed earlier.
-    Commit {
-        /// The offset.
-        offset: Offset,
-        /// The token.
-        token: TokenId,
-        /// Confidence of the candidate, in `0.0..=1.0`.
-        probability: f64,
-        /// How it was committed.
-        kind: CommitKind,
-    },
-    /// A provisional token was written; it may be revoked. Only under a grammar.
-    Place {
-        /// The offset.
-        offset: Offset,
-        /// The token.
-        token: TokenId,
-        /// Confidence of the candidate, in `0.0..=1.0`.
-        probability: f64,
-    },
+    Commit(Commit),
+    /// A provisional token was written; it may be revoked. It exists under a grammar only.
+    Place(Commit),
     /// A provisional token became a mask again.
     Revoke {
         /// The offset.

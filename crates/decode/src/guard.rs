@@ -6,10 +6,10 @@ use alloc::vec::Vec;
 
 use crate::TokenId;
 use crate::candidate::Proposal;
-use crate::canvas::{Canvas, Write};
+use crate::canvas::Canvas;
 use crate::constraint::{Constraint, ConstraintError, Failure};
 use crate::coordinates::{Offset, as_index};
-use crate::effect::{CommitKind, Effect};
+use crate::effect::{Commit, CommitKind, Effect};
 
 /// Keeps the committed prefix inside a grammar.
 ///
@@ -24,7 +24,7 @@ pub(crate) struct Guard {
     constraint: Box<dyn Constraint>,
     allowed: Vec<u32>,
     /// The rule's choice in this step, by offset.
-    chosen: Vec<Write>,
+    chosen: Vec<Commit>,
     forced: Vec<TokenId>,
     over: bool,
 }
@@ -62,7 +62,7 @@ impl Guard {
     }
 
     /// Notes a token that the commit rule chose; offsets ascend within a step.
-    pub(crate) fn choose(&mut self, write: Write) {
+    pub(crate) fn choose(&mut self, write: Commit) {
         self.chosen.push(write);
     }
 
@@ -122,7 +122,7 @@ impl Guard {
             && chosen.is_none_or(|write| write.offset != frontier)
         {
             let candidate = proposals[index].candidate;
-            let write = Write {
+            let write = Commit {
                 offset: frontier,
                 token: candidate.token,
                 probability: candidate.probability,
@@ -133,7 +133,7 @@ impl Guard {
     }
 
     /// The provisional token at `offset`, or the one chosen for it.
-    fn at(&self, offset: Offset, canvas: &Canvas) -> Option<Write> {
+    fn at(&self, offset: Offset, canvas: &Canvas) -> Option<Commit> {
         canvas.provisional(offset).or_else(|| {
             let found = self
                 .chosen
@@ -174,7 +174,7 @@ impl Guard {
                 self.give_up(next, walk);
             }
             let standing = standing.filter(|write| write.token == token);
-            walk.commit(standing.unwrap_or(Write {
+            walk.commit(standing.unwrap_or(Commit {
                 offset: next,
                 token,
                 probability: 1.0,
@@ -192,17 +192,7 @@ impl Guard {
             let beyond = write.offset > frontier && write.offset < walk.end;
             if beyond && walk.canvas.is_mask(write.offset) && !walk.canvas.is_stop(write.token) {
                 walk.canvas.place(write, walk.step);
-                let Write {
-                    offset,
-                    token,
-                    probability,
-                    ..
-                } = write;
-                walk.effects.push(Effect::Place {
-                    offset,
-                    token,
-                    probability,
-                });
+                walk.effects.push(Effect::Place(write));
             }
         }
     }
@@ -230,23 +220,12 @@ impl Guard {
 }
 
 impl Walk<'_> {
-    fn commit(&mut self, write: Write) {
-        let Write {
-            offset,
-            token,
-            probability,
-            kind,
-        } = write;
-        if self.canvas.provisional(offset).is_some() {
-            self.canvas.keep(offset);
+    fn commit(&mut self, write: Commit) {
+        if self.canvas.provisional(write.offset).is_some() {
+            self.canvas.keep(write.offset);
         } else {
             self.canvas.commit(write, self.step);
         }
-        self.effects.push(Effect::Commit {
-            offset,
-            token,
-            probability,
-            kind,
-        });
+        self.effects.push(Effect::Commit(write));
     }
 }

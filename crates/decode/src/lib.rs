@@ -16,6 +16,7 @@ mod coordinates;
 mod decoder;
 mod describe;
 mod effect;
+mod filter;
 mod guard;
 mod lane;
 mod noise;
@@ -28,11 +29,8 @@ pub use boundary::{Boundary, NumericPeriod};
 pub use candidate::{Candidate, Proposal, TokenId};
 pub use canvas::Canvas;
 pub use commit::{
-    AnswerSpan, COMMITS, Capped, CausalCheck, CommitConfig, CommitHost, CommitInfo, CommitInput,
-    CommitRule, Credit, Denoising, DraftVerify, EarlyCommit, Edit, Entropy, EntropyBound, Factor,
-    Filter, FilterError, Guesses, Hierarchy, JointBound, LearnedFilter, LocalLeap, Margin,
-    NestedDrafts, Rank, Reads, Renoise, Requirements, Scene, Scheduled, SelfSpeculative, Threshold,
-    TopK, Weights,
+    Branches, COMMITS, Checks, CommitConfig, CommitHost, CommitInfo, CommitInput, CommitRule,
+    Denoising, Guesses, Reads, Requirements, Scene, Scope, Verdict, Verification,
 };
 pub use config::DecoderConfig;
 pub use constraint::{Constraint, ConstraintError, Failure};
@@ -40,15 +38,16 @@ pub use coordinates::{
     Coordinate, Coordinates, Offset, Place, Position, Slot, Span, as_count, as_index,
 };
 pub use decoder::{Decoder, Input, LaneView};
-pub use describe::{AttentionKind, Capability, Company, Configured, Describe, Fault, Feature};
-pub use effect::{Birth, CommitKind, DoneReason, Effect, ForwardKind, LaneId, Role};
+pub use describe::{
+    AttentionKind, Capability, Company, Configured, Describe, Fault, Feature, Rows,
+};
+pub use effect::{Birth, Commit, CommitKind, DoneReason, Effect, ForwardKind, LaneId, Role};
+pub use filter::{Filter, FilterError, Weights};
 pub use lane::{Lane, LaneTree, Status};
 pub use noise::mix;
 pub use numbers::to_single;
 pub use schedule::{
-    AdaptiveBlock, AsyncLane, AsyncLaneConfig, BlockWise, Canvases, Delimiters, LaneSchedule,
-    MultiBlock, SCHEDULES, ScheduleConfig, ScheduleInfo, Shape, Speculative, State, Streaming,
-    Window,
+    AsyncLaneConfig, LaneSchedule, SCHEDULES, ScheduleConfig, ScheduleInfo, Shape, State,
 };
 pub use settings::{
     Mismatch, SettingDefault, SettingInfo, SettingKind, Settings, UNBOUNDED, Value,

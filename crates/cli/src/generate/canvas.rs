@@ -62,18 +62,12 @@ impl<'a> Canvas<'a> {
             self.set(draw.offset, draw.token, CellState::Kept);
         }
         for effect in &step.effects {
-            if let Effect::Commit {
-                offset,
-                token,
-                kind,
-                ..
-            } = *effect
-            {
-                let state = match kind {
+            if let Effect::Commit(of) = effect {
+                let state = match of.kind {
                     CommitKind::Draft => CellState::Draft,
                     CommitKind::Masked | CommitKind::Edit => CellState::Committed,
                 };
-                self.set(offset, token, state);
+                self.set(of.offset, of.token, state);
             }
         }
         // The last canvas of noise may reach beyond the budget until it is committed.
@@ -113,7 +107,7 @@ impl<'a> Canvas<'a> {
         let commits = step
             .effects
             .iter()
-            .filter(|e| matches!(e, Effect::Commit { .. }))
+            .filter(|e| matches!(e, Effect::Commit(_)))
             .count();
         let kept = step.draws.iter().filter(|draw| draw.kept).count();
         let kept = match step.draws.len() {

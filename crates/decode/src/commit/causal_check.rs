@@ -1,15 +1,11 @@
-//! Causal check: the parallel guesses of causal weights, each checked against what the weights say
-//! behind the tokens before it.
+//! Causal check: the parallel guesses of causal weights, each checked against the candidate that the
+//! weights give behind the tokens before it.
 
-use alloc::boxed::Box;
 use alloc::format;
-use alloc::vec::Vec;
 
-use super::{CommitInfo, CommitRule, MOST_CHECKED, Requirements, Scene, confirmed};
-use crate::candidate::Proposal;
-use crate::describe::{AttentionKind, Company, Fault, Feature};
-use crate::lane::Lane;
-use crate::settings::SettingInfo;
+use super::prelude::*;
+use super::{Checks, Guesses, MOST_CHECKED};
+use crate::describe::Company;
 
 /// θ.
 const ENTROPY_THRESHOLD: SettingInfo =
@@ -19,14 +15,14 @@ const ENTROPY_THRESHOLD: SettingInfo =
 const POSITION_PENALTY: SettingInfo = SettingInfo::number("position_penalty", 0.0..=f64::MAX, 0.01)
     .says("nats added for each position after the first guess");
 
-/// Which row checks.
+/// The row that checks.
 const CHECK: SettingInfo = SettingInfo::name("check", &["mask", "next"], "mask").says(
-    "what a guess is compared with: mask: the token that a mask in its place becomes, at a row more for each \
-     guess; next: the token that follows the text before it, as the row of the token before tells it; \
-     weights trained on next tokens, as WeDLM's are",
+    "what a guess is compared with: mask: the token that a mask in its position becomes, at a row more for \
+     each guess; next: the token that follows the text before it, as the row of the token before predicts \
+     it; for weights trained on next tokens, as WeDLM's are",
 );
 
-/// Most positions of the window: its rows say one by one what they see.
+/// Most positions of the window: its rows name the slots that they see one by one.
 const MOST_POSITIONS: u32 = MOST_CHECKED + 1;
 
 /// The rule's description.
@@ -39,7 +35,6 @@ pub static INFO: CommitInfo = CommitInfo {
     settings: &[ENTROPY_THRESHOLD, POSITION_PENALTY, CHECK],
     requires: Requirements {
         schedules: Company::Only(&["streaming"]),
-        caches: Company::Only(&["exact"]),
         attention: &[AttentionKind::Causal],
         // Biases that depend on the tokens before would have to count guesses.
         excludes: &[Feature::Grammar, Feature::Penalties],
@@ -54,11 +49,12 @@ pub static INFO: CommitInfo = CommitInfo {
         ..Requirements::NONE
     },
     build: |of, _| {
-        let (threshold, penalty) = (of.number(&ENTROPY_THRESHOLD), of.number(&POSITION_PENALTY));
-        let rule = CausalCheck::new(threshold, penalty);
-        Box::new(match of.name(&CHECK) {
-            "next" => rule.ahead(),
-            _ => rule,
+        Box::new(CausalCheck {
+            threshold: of.number(&ENTROPY_THRESHOLD),
+            penalty: of.number(&POSITION_PENALTY),
+            ahead: of.name(&CHECK) == "next",
+            guesses: Vec::new(),
+            checked: 0,
         })
     },
 };
@@ -74,36 +70,17 @@ pub static INFO: CommitInfo = CommitInfo {
 /// checks it, and the committed tokens are a function of the noise that does not depend on the
 /// guesses: above temperature 0 they have the distribution of decoding one token at a time, as after
 /// an acceptance with probability min(1, q / p) and a draw from the rest of q (arXiv 2211.17192).
-#[derive(Clone, Debug, PartialEq)]
-pub struct CausalCheck {
+#[derive(Debug)]
+struct CausalCheck {
     threshold: f64,
     penalty: f64,
-    /// Checks are read at the row of the token before.
     ahead: bool,
     guesses: Vec<Proposal>,
-    /// Number of them that the forward checked.
+    /// Number of guesses that the forward checked.
     checked: usize,
 }
 
 impl CausalCheck {
-    /// `threshold` θ in nats, `>= 0`; `penalty` λ in nats per position, `>= 0`.
-    pub fn new(threshold: f64, penalty: f64) -> Self {
-        Self {
-            threshold,
-            penalty,
-            ahead: false,
-            guesses: Vec::new(),
-            checked: 0,
-        }
-    }
-
-    /// The check of a guess is the next token behind the text before it.
-    #[must_use]
-    pub fn ahead(self) -> Self {
-        let ahead = true;
-        Self { ahead, ..self }
-    }
-
     /// Guesses masks from the left. The last one is left open: its candidate is checked already if
     /// all guesses are right.
     fn guess(&mut self, masks: &[Proposal]) {
@@ -132,15 +109,11 @@ impl CommitRule for CausalCheck {
         self.guess(&masks[commits..]);
     }
 
-    fn guesses_to_check(&self) -> &[Proposal] {
-        &self.guesses
-    }
-
-    fn checks_ahead(&self) -> bool {
-        self.ahead
-    }
-
-    fn keeps_noise(&self) -> bool {
-        true
+    fn guesses(&self) -> Guesses<'_> {
+        Guesses::Checks(Checks {
+            guesses: &self.guesses,
+            ahead: self.ahead,
+            waits: false,
+        })
     }
 }

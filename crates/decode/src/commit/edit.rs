@@ -1,15 +1,10 @@
 //! Editing (LLaDA2.1, arXiv 2602.08676, joint threshold decoding): committed tokens of a block may
 //! change until it is settled.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use super::{BLOCKS, CommitInfo, CommitRule, Reads, Requirements, Scene};
-use crate::candidate::Proposal;
-use crate::describe::{AttentionKind, Capability, Company, Feature};
+use super::prelude::*;
+use super::{Reads, Verdict};
+use crate::describe::Capability;
 use crate::effect::LaneId;
-use crate::lane::Lane;
-use crate::settings::SettingInfo;
 
 /// τ_mask.
 const THRESHOLD: SettingInfo =
@@ -31,8 +26,8 @@ pub static INFO: CommitInfo = CommitInfo {
     settings: &[THRESHOLD, EDIT_THRESHOLD, EDIT_PASSES, FORCE],
     requires: Requirements {
         schedules: BLOCKS,
-        // Every forward scores the whole block, and its K/V are not final before it is settled.
-        caches: Company::Only(&["none", "prefix", "dual", "exact"]),
+        // The K/V of a block are not final before it is settled.
+        rows: Rows::Lane,
         attention: &[AttentionKind::Full, AttentionKind::BlockCausal],
         excludes: &[Feature::Grammar, Feature::Penalties],
         needs: |of| (!of.flag(&FORCE)).then_some(Capability::Edits),
@@ -40,8 +35,15 @@ pub static INFO: CommitInfo = CommitInfo {
         ..Requirements::NONE
     },
     build: |of, _| {
-        let (threshold, edit) = (of.number(&THRESHOLD), of.number(&EDIT_THRESHOLD));
-        Box::new(Edit::new(threshold, edit, of.count(&EDIT_PASSES)))
+        Box::new(Edit {
+            threshold: of.number(&THRESHOLD),
+            edit_threshold: of.number(&EDIT_THRESHOLD),
+            most_passes: of.count(&EDIT_PASSES),
+            lane: None,
+            passes: 0,
+            edits: Vec::new(),
+            settled: false,
+        })
     },
 };
 
@@ -49,8 +51,8 @@ pub static INFO: CommitInfo = CommitInfo {
 /// tokens of the block whose favourite is another token, with p > τ_edit} rewritten, from the same
 /// logits. A block is settled after a step without masks that edits nothing, or after
 /// `most_passes` steps without masks. Only settled tokens are emitted.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Edit {
+#[derive(Debug)]
+struct Edit {
     threshold: f64,
     edit_threshold: f64,
     most_passes: u32,
@@ -61,60 +63,46 @@ pub struct Edit {
     settled: bool,
 }
 
-impl Edit {
-    /// `threshold` τ_mask and `edit_threshold` τ_edit in `0.0..=1.0`; `most_passes` at least 1.
-    pub fn new(threshold: f64, edit_threshold: f64, most_passes: u32) -> Self {
-        Self {
-            threshold,
-            edit_threshold,
-            most_passes: most_passes.max(1),
-            lane: None,
-            passes: 0,
-            edits: Vec::new(),
-            settled: false,
-        }
-    }
-}
-
 impl CommitRule for Edit {
     fn reads(&self) -> Reads {
-        Reads::Lane
+        Reads {
+            lane: true,
+            ..Reads::default()
+        }
     }
 
     fn observe(&mut self, scene: &Scene<'_>) {
-        let Scene {
-            lane,
-            canvas,
-            proposals,
-            ..
-        } = *scene;
+        let (lane, canvas) = (scene.lane, scene.canvas);
         if self.lane != Some(lane.id) {
             self.lane = Some(lane.id);
             self.passes = 0;
         }
         let differs = |said: &&Proposal| {
-            let stands = canvas.get(said.offset);
+            let standing = canvas.get(said.offset);
             lane.range().contains(said.offset)
-                && stands.is_some_and(|token| token != said.candidate.token)
+                && standing.is_some_and(|token| token != said.candidate.token)
                 && said.candidate.probability > self.edit_threshold
         };
         self.edits.clear();
-        self.edits.extend(proposals.iter().filter(differs));
+        self.edits.extend(scene.proposals.iter().filter(differs));
         let full = canvas.masks(lane.range()) == 0;
         self.passes += u32::from(full);
         self.settled = full && (self.edits.is_empty() || self.passes >= self.most_passes);
     }
 
     fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
-        let passes = |index: &usize| masks[*index].candidate.probability > self.threshold;
-        chosen.extend((0..masks.len()).filter(passes));
+        select_where(
+            masks,
+            |mask| mask.candidate.probability > self.threshold,
+            chosen,
+        );
     }
 
-    fn edits(&self) -> &[Proposal] {
-        &self.edits
-    }
-
-    fn is_settled(&self) -> bool {
-        self.settled
+    fn verdict(&self) -> Verdict<'_> {
+        Verdict {
+            edits: &self.edits,
+            settled: self.settled,
+            ..Verdict::default()
+        }
     }
 }

@@ -1,12 +1,6 @@
 //! Entropy-bound rule (EB-sampler): as many masks as a budget of uncertainty allows.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use super::{CommitInfo, CommitRule, Requirements};
-use crate::candidate::Proposal;
-use crate::lane::Lane;
-use crate::settings::SettingInfo;
+use super::prelude::*;
 
 /// γ.
 pub(super) const ENTROPY_THRESHOLD: SettingInfo =
@@ -21,22 +15,13 @@ pub static INFO: CommitInfo = CommitInfo {
     differs: "",
     settings: &[ENTROPY_THRESHOLD],
     requires: Requirements::NONE,
-    build: |of, _| Box::new(EntropyBound::new(of.number(&ENTROPY_THRESHOLD))),
+    build: |of, _| Box::new(EntropyBound(of.number(&ENTROPY_THRESHOLD))),
 };
 
 /// In order of entropy the longest run whose entropies, without the last one's own, sum to at
-/// most γ: what the tokens of one step may not know of each other.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct EntropyBound {
-    bound: f64,
-}
-
-impl EntropyBound {
-    /// `bound` γ in nats, `>= 0`; 0 commits one uncertain token at a time.
-    pub fn new(bound: f64) -> Self {
-        Self { bound }
-    }
-}
+/// most γ: the uncertainty that the tokens of one step may have about each other.
+#[derive(Debug)]
+struct EntropyBound(f64);
 
 /// Puts into `chosen` the longest run of masks in order of entropy whose entropies, without the last
 /// one's own, sum to at most `bound`.
@@ -55,7 +40,7 @@ pub(super) fn within_bound(masks: &[Proposal], bound: f64, chosen: &mut Vec<usiz
 
 impl CommitRule for EntropyBound {
     fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
-        within_bound(masks, self.bound, chosen);
+        within_bound(masks, self.0, chosen);
     }
 
     fn worth(&self, mask: &Proposal) -> f64 {

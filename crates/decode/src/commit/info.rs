@@ -3,8 +3,9 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use super::{CommitRule, Filter, MOST_CHECKED};
-use crate::describe::{AttentionKind, Capability, Company, Configured, Fault, Feature};
+use super::{CommitRule, MOST_CHECKED};
+use crate::describe::{AttentionKind, Capability, Company, Configured, Fault, Feature, Rows};
+use crate::filter::Filter;
 use crate::settings::{SettingInfo, Settings};
 
 /// A commit rule with a value for each of its settings.
@@ -15,45 +16,45 @@ pub type CommitConfig = Configured<CommitInfo>;
 pub struct CommitInfo {
     /// `commit` of a request.
     pub name: &'static str,
-    /// What it commits, in one line.
+    /// The masks that it commits, in one line.
     pub summary: &'static str,
-    /// Where it comes from.
+    /// The paper or project that published it.
     pub paper: &'static str,
-    /// Where it is known to do something else than the published code; empty if nowhere.
+    /// Known differences from the published code; empty if there are none.
     pub differs: &'static str,
     /// The settings it reads.
     pub settings: &'static [SettingInfo],
-    /// What it requires of schedule, cache policy, model and request.
+    /// Its requirements of schedule, cache policy, model and request.
     pub requires: Requirements,
-    /// The rule with these settings.
+    /// Builds the rule with these settings.
     pub build: fn(&Settings, &CommitInput<'_>) -> Box<dyn CommitRule>,
 }
 
-/// What a commit rule requires.
+/// The requirements of a commit rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Requirements {
     /// The schedules it goes with.
     pub schedules: Company,
-    /// The cache policies it goes with, among those that its schedules go with.
-    pub caches: Company,
+    /// The rows that every forward must compute.
+    pub rows: Rows,
     /// The attention that the weights may have.
     pub attention: &'static [AttentionKind],
     /// Request features it does not support.
     pub excludes: &'static [Feature],
-    /// What the model must bring under these settings.
+    /// The capability that the model must have under these settings.
     pub needs: fn(&Settings) -> Option<Capability>,
-    /// Whether these settings suit the model and the schedule.
+    /// Refuses settings that do not suit the model and the schedule.
     pub suits: fn(&Settings, &CommitHost<'_>) -> Result<(), Fault>,
-    /// Guessed canvases that a forward runs over beside the real one, at most.
+    /// Most guessed canvases that a forward runs over beside the real one.
     pub branches: fn(&Settings) -> u32,
-    /// Steps of a lane of so many offsets that commit nothing, at most.
+    /// Most steps that commit nothing in a lane of this number of offsets.
     pub idle: fn(&Settings, u32) -> u32,
     /// Whether forwards check its guesses, which takes weights that predict a mask at its own row, and
     /// rows beside those of the canvas.
     pub checks: bool,
 }
 
-/// What a rule is built from besides its settings.
+/// The inputs of a rule other than its settings.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CommitInput<'a> {
     /// The filter network trained for the model, if one was loaded.
@@ -73,11 +74,14 @@ pub struct CommitHost<'a> {
     pub schedule: &'a Settings,
 }
 
+/// The schedules of rules that decide about a block as a whole.
+pub(super) const BLOCKS: Company = Company::Only(&["block_wise"]);
+
 impl Requirements {
-    /// Those of a rule that reads nothing but the masks of its lane: it goes with everything.
+    /// The requirements of a rule that reads nothing but the masks of its lane: it goes with everything.
     pub const NONE: Self = Self {
         schedules: Company::Any,
-        caches: Company::Any,
+        rows: Rows::Open,
         attention: AttentionKind::MASKED,
         excludes: &[],
         needs: |_| None,
@@ -96,12 +100,12 @@ impl CommitConfig {
         (self.info().build)(self.settings(), input)
     }
 
-    /// Guessed canvases that a forward may run over beside the real one, at most.
+    /// Most guessed canvases that a forward may run over beside the real one.
     pub fn branches(&self) -> u32 {
         (self.info().requires.branches)(self.settings())
     }
 
-    /// Guesses that a forward checks, at most.
+    /// Most guesses that a forward checks.
     pub fn checked(&self) -> u32 {
         match self.info().requires.checks {
             true => MOST_CHECKED,
@@ -109,7 +113,7 @@ impl CommitConfig {
         }
     }
 
-    /// Steps of a lane of `length` offsets that commit nothing, at most.
+    /// Most steps that commit nothing in a lane of `length` offsets.
     pub fn idle(&self, length: u32) -> u32 {
         (self.info().requires.idle)(self.settings(), length)
     }

@@ -1,15 +1,10 @@
 //! Renoising (DiffusionGemma): a canvas is drawn anew in every step until it is stable.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
+use super::Denoising;
 use super::entropy_bound::within_bound;
-use super::{CommitInfo, CommitRule, Denoising, Requirements};
-use crate::candidate::{Candidate, Proposal, TokenId};
-use crate::coordinates::{Offset, as_index};
-use crate::describe::{AttentionKind, Company};
-use crate::lane::Lane;
-use crate::settings::{SettingInfo, Settings};
+use super::prelude::*;
+use crate::candidate::{Candidate, TokenId};
+use crate::describe::Company;
 
 const ENTROPY_BOUND: SettingInfo = SettingInfo::number("entropy_bound", 0.0..=f64::MAX, 0.1)
     .says("most nats that the entropies of the kept tokens before the last may sum to");
@@ -37,11 +32,25 @@ pub static INFO: CommitInfo = CommitInfo {
         idle: |of, _| of.count(&STEPS),
         ..Requirements::NONE
     },
-    build: |of, _| Box::new(Renoise::new(of)),
+    build: |of, _| {
+        Box::new(Renoise {
+            bound: of.number(&ENTROPY_BOUND),
+            steps: of.count(&STEPS),
+            t_min: of.number(&T_MIN),
+            t_max: of.number(&T_MAX),
+            stability: as_index(of.count(&STABILITY)),
+            confidence: of.number(&CONFIDENCE),
+            step: 0,
+            start: Offset::ZERO,
+            kept: Vec::new(),
+            last: Vec::new(),
+            within: Vec::new(),
+        })
+    },
 };
 
 /// In every step of a canvas the tokens of lowest entropy are kept, as many as
-/// [`EntropyBound`](super::EntropyBound) takes, and all others are replaced by noise. The canvas is
+/// `entropy_bound` takes, and all others are replaced by noise. The canvas is
 /// committed with its most probable tokens when they are those of the last steps and the mean
 /// entropy is low, or after the last step.
 ///
@@ -50,17 +59,20 @@ pub static INFO: CommitInfo = CommitInfo {
 ///
 /// Under a grammar the token at the frontier and those that the grammar forces are committed in every
 /// step, and of a stable canvas the tokens up to the first that the grammar refuses.
-#[derive(Clone, Debug)]
-pub struct Renoise {
+#[derive(Debug)]
+struct Renoise {
     bound: f64,
     steps: u32,
-    temperatures: (f64, f64),
+    t_min: f64,
+    t_max: f64,
     stability: usize,
     confidence: f64,
     /// Steps since the canvas began, or since it was stable and a grammar refused a part.
     step: u32,
-    /// First offset of the canvas, and the tokens that stand in it; `None` is noise.
-    kept: (Offset, Vec<Option<TokenId>>),
+    /// First offset of the canvas.
+    start: Offset,
+    /// The tokens that stand in the canvas; `None` is noise.
+    kept: Vec<Option<TokenId>>,
     /// The most probable tokens of the last steps, the latest last.
     last: Vec<Vec<TokenId>>,
     /// Scratch: indices of the kept tokens.
@@ -68,21 +80,6 @@ pub struct Renoise {
 }
 
 impl Renoise {
-    /// A rule with these settings.
-    fn new(of: &Settings) -> Self {
-        Self {
-            bound: of.number(&ENTROPY_BOUND),
-            steps: of.count(&STEPS),
-            temperatures: (of.number(&T_MIN), of.number(&T_MAX)),
-            stability: as_index(of.count(&STABILITY)),
-            confidence: of.number(&CONFIDENCE),
-            step: 0,
-            kept: (Offset::ZERO, Vec::new()),
-            last: Vec::new(),
-            within: Vec::new(),
-        }
-    }
-
     /// Whether the most probable tokens were the same in the last steps. Remembers them.
     fn is_stable(&mut self, masks: &[Proposal]) -> bool {
         let best = || masks.iter().map(|mask| most_probable(&mask.candidate).0);
@@ -100,22 +97,21 @@ impl Renoise {
     /// Begins with noise.
     fn begin(&mut self) {
         self.step = 0;
-        self.kept.1.clear();
+        self.kept.clear();
         self.last.clear();
     }
 
-    /// Keeps the tokens of low entropy in their places.
+    /// Keeps the tokens of low entropy at their offsets.
     fn keep(&mut self, lane: &Lane, masks: &[Proposal]) {
         self.within.clear();
         within_bound(masks, self.bound, &mut self.within);
-        let (first, tokens) = &mut self.kept;
-        *first = lane.start;
-        tokens.clear();
-        tokens.resize(as_index(lane.len), None);
+        self.start = lane.start;
+        self.kept.clear();
+        self.kept.resize(as_index(lane.len), None);
         for index in &self.within {
             let mask = masks[*index];
             let at = as_index(mask.offset.distance_from(lane.start));
-            if let Some(token) = tokens.get_mut(at) {
+            if let Some(token) = self.kept.get_mut(at) {
                 *token = Some(mask.candidate.token);
             }
         }
@@ -140,7 +136,7 @@ impl CommitRule for Renoise {
         }
         self.step += 1;
         let total: f64 = masks.iter().map(|m| f64::from(m.candidate.entropy)).sum();
-        let count = f64::from(crate::coordinates::as_count(masks.len()));
+        let count = f64::from(as_count(masks.len()));
         let is_final = self.is_stable(masks) && total / count < self.confidence;
         if !is_final && self.step < self.steps {
             return self.keep(lane, masks);
@@ -153,19 +149,14 @@ impl CommitRule for Renoise {
         self.begin();
     }
 
-    fn denoising(&self, clock: u32) -> Option<Denoising> {
-        let (low, high) = self.temperatures;
+    fn denoising(&self, clock: u32) -> Option<Denoising<'_>> {
         let step = if clock == 0 { 0 } else { self.step };
         let left = f64::from(self.steps - step) / f64::from(self.steps);
         Some(Denoising {
-            temperature: low + (high - low) * left,
+            temperature: self.t_min + (self.t_max - self.t_min) * left,
             conditioned: step > 0,
+            start: self.start,
+            kept: &self.kept,
         })
-    }
-
-    fn stands_at(&self, offset: Offset) -> Option<TokenId> {
-        let (first, tokens) = &self.kept;
-        let index = offset.get().checked_sub(first.get())?;
-        tokens.get(as_index(index)).copied().flatten()
     }
 }

@@ -1,14 +1,10 @@
-//! Routers of S2D2 (arXiv 2603.25702, §4.3): whether a run of masks is worth the forward pass that
-//! checks it.
+//! Routers of S2D2 (arXiv 2603.25702, §4.3): they decide whether a run of masks is worth the forward
+//! pass that checks it.
 
-use alloc::boxed::Box;
 use alloc::format;
 
-use crate::candidate::Proposal;
-use crate::coordinates::as_count;
-use crate::describe::Fault;
+use super::prelude::*;
 use crate::numbers::whole;
-use crate::settings::{SettingInfo, Settings};
 
 /// τ.
 pub(super) const THRESHOLD: SettingInfo = SettingInfo::number("threshold", 0.0..=1.0, 0.85)
@@ -24,8 +20,8 @@ const ROUTER: SettingInfo = SettingInfo::name(
 )
 .says(
     "when the first run of masks is checked: span: from min_span masks on; score: at a score of score_on; \
-     hysteresis: from above score_on until below score_off; bandit: if checks brought more \
-     tokens for each forward pass so far",
+     hysteresis: from above score_on until below score_off; bandit: if checks have brought more tokens \
+     for each forward pass",
 );
 /// The estimate of α.
 const ESTIMATE: SettingInfo =
@@ -33,7 +29,7 @@ const ESTIMATE: SettingInfo =
         "probability that a guess is right, for scores: entropy: e^-(entropy_scale x entropy); margin: 1 where the \
          two most probable tokens differ by more than 0.05",
     );
-/// What turns nats into shares of the largest entropy.
+/// The factor from nats to fractions of the largest entropy.
 const ENTROPY_SCALE: SettingInfo = SettingInfo::number("entropy_scale", 0.0..=f64::MAX, 0.084)
     .says("factor of an entropy in nats, for scores; the published code divides by ln of the vocabulary's size");
 /// c.
@@ -56,9 +52,9 @@ const SCORE_OFF: SettingInfo = SettingInfo::number("score_off", -64.0..=64.0, -5
     .says("score below which router hysteresis stops checking");
 /// β.
 const EXPLORATION: SettingInfo = SettingInfo::number("exploration", 0.0..=f64::MAX, 1.0)
-    .says("weight of the bonus that router bandit gives to what it has seldom tried");
+    .says("weight of the bonus that router bandit gives to a decision it has seldom made");
 
-/// The settings of a rule that checks as a router says: τ first, and what the router reads.
+/// The settings of a rule with a router: τ first, then the router's own.
 pub(super) const SETTINGS: &[SettingInfo] = &[
     THRESHOLD,
     ROUTER,
@@ -72,7 +68,7 @@ pub(super) const SETTINGS: &[SettingInfo] = &[
     EXPLORATION,
 ];
 
-/// Whether the settings suit each other.
+/// Refuses settings that do not suit each other.
 ///
 /// # Errors
 /// Bounds of a hysteresis that do not leave a range between them.
@@ -90,8 +86,7 @@ pub(super) fn suits(of: &Settings) -> Result<(), Fault> {
 /// Least difference of the two largest probabilities of a guess that counts as right.
 const MARGIN: f64 = 0.05;
 
-/// What a router sees: the masks of a block after a forward pass that nothing checked.
-#[derive(Clone, Copy, Debug)]
+/// The masks of a block after a forward pass that checked nothing.
 pub(super) struct Sight<'a> {
     /// The first run of masks.
     pub run: &'a [Proposal],
@@ -103,33 +98,26 @@ pub(super) struct Sight<'a> {
     pub length: u32,
 }
 
-/// Decides step by step; one for a sequence.
-#[derive(Clone, Debug, PartialEq)]
+/// Decides step by step; each sequence has one.
+#[derive(Debug)]
 pub(super) enum Router {
-    /// Checks runs of so many masks and more.
+    /// Checks runs of this number of masks and more.
     Span(u32),
     /// Checks where the score is at least `on`.
-    Score {
-        /// The score.
-        score: Score,
-        /// τ_score.
-        on: f64,
-    },
-    /// Begins above `on`, and ends below `off`.
+    Score { score: Score, on: f64 },
+    /// Begins to check above `on`, and ends below `off`.
     Hysteresis {
-        /// The score.
         score: Score,
-        /// (τ_on, τ_off).
-        bounds: (f64, f64),
-        /// Whether the last run was checked.
+        on: f64,
+        off: f64,
         checks: bool,
     },
-    /// Takes what brought more tokens for each forward pass.
+    /// Takes the decision that has brought more tokens for each forward pass.
     Bandit(Box<Bandit>),
 }
 
 /// E[K] - c: the tokens that a check is expected to commit, less a penalty.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Debug)]
 pub(super) struct Score {
     /// Factor of entropies; `None` for the margin.
     entropy_scale: Option<f64>,
@@ -138,22 +126,15 @@ pub(super) struct Score {
 }
 
 impl Score {
+    /// E[K] = Σ_k Π_{i ≤ k} α_i, less the penalty.
     fn of(&self, sight: &Sight<'_>) -> f64 {
-        let times = match self.for_tokens {
-            true => f64::from(as_count(sight.sure)),
-            false => 1.0,
-        };
-        self.expected(sight.run) - self.penalty * times
-    }
-
-    /// E[K] = Σ_k Π_{i ≤ k} α_i.
-    fn expected(&self, run: &[Proposal]) -> f64 {
+        let times = if self.for_tokens { sight.sure } else { 1 };
         let mut all = 1.0;
-        let right = run.iter().map(|guess| {
+        let right = sight.run.iter().map(|guess| {
             all *= self.right(guess);
             all
         });
-        right.sum()
+        right.sum::<f64>() - self.penalty * f64::from(as_count(times))
     }
 
     /// α of one guess.
@@ -161,17 +142,14 @@ impl Score {
         let candidate = &guess.candidate;
         match self.entropy_scale {
             Some(scale) => libm::exp(-scale * f64::from(candidate.entropy)),
-            None => {
-                let margin = candidate.probability - candidate.runner_up_probability;
-                f64::from(u8::from(margin > MARGIN))
-            }
+            None => f64::from(u8::from(candidate.margin() > MARGIN)),
         }
     }
 }
 
 /// The upper confidence bound over two arms (check, or not) in eight contexts: halves of the run's
 /// length, of the block's progress, and of the mean entropy.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub(super) struct Bandit {
     exploration: f64,
     entropy_scale: f64,
@@ -181,24 +159,14 @@ pub(super) struct Bandit {
     open: Option<(usize, usize)>,
 }
 
-/// What an arm brought in a context.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// The yield of an arm in a context.
+#[derive(Clone, Copy, Debug, Default)]
 struct Arm {
     times: u32,
     reward: f64,
 }
 
 impl Bandit {
-    fn new(exploration: f64, entropy_scale: f64) -> Self {
-        Self {
-            exploration,
-            entropy_scale,
-            decisions: 0,
-            arms: [[Arm::default(); 8]; 2],
-            open: None,
-        }
-    }
-
     fn decide(&mut self, sight: &Sight<'_>) -> bool {
         self.decisions += 1;
         let context = self.context(sight);
@@ -208,7 +176,7 @@ impl Bandit {
         arm == 1
     }
 
-    /// Mean reward, and more for what was seldom tried.
+    /// Mean reward, and more for an arm that was seldom tried.
     fn bound(&self, arm: Arm) -> f64 {
         if arm.times == 0 {
             return f64::INFINITY;
@@ -220,39 +188,24 @@ impl Bandit {
 
     fn context(&self, sight: &Sight<'_>) -> usize {
         let run = as_count(sight.run.len());
-        let entropy: f64 = sight
-            .run
-            .iter()
-            .map(|of| f64::from(of.candidate.entropy))
-            .sum();
-        let of = |part: u32, whole: u32| f64::from(part) / f64::from(whole.max(1));
-        let shares = [
-            of(run.saturating_sub(1), sight.length.saturating_sub(1)),
-            of(sight.committed, sight.length),
-            self.entropy_scale * entropy / f64::from(run.max(1)),
+        let entropies = sight.run.iter().map(|of| f64::from(of.candidate.entropy));
+        let ratio = |part: u32, whole: u32| f64::from(part) / f64::from(whole.max(1));
+        let ratios = [
+            ratio(run.saturating_sub(1), sight.length.saturating_sub(1)),
+            ratio(sight.committed, sight.length),
+            self.entropy_scale * entropies.sum::<f64>() / f64::from(run.max(1)),
         ];
-        shares.iter().fold(0, |context, share| {
-            2 * context + usize::from(whole(2.0 * share) > 0)
+        ratios.iter().fold(0, |context, ratio| {
+            2 * context + usize::from(whole(2.0 * ratio) > 0)
         })
-    }
-
-    fn rewarded(&mut self, tokens: usize) {
-        let Some((arm, context)) = self.open.take() else {
-            return;
-        };
-        // A check is a forward pass more.
-        let passes = if arm == 1 { 2.0 } else { 1.0 };
-        let arm = &mut self.arms[arm][context];
-        arm.times += 1;
-        arm.reward += f64::from(as_count(tokens)) / passes;
     }
 }
 
 impl Router {
     pub(super) fn new(of: &Settings) -> Self {
-        let scale = of.number(&ENTROPY_SCALE);
+        let entropy_scale = of.number(&ENTROPY_SCALE);
         let score = Score {
-            entropy_scale: (of.name(&ESTIMATE) == "entropy").then_some(scale),
+            entropy_scale: (of.name(&ESTIMATE) == "entropy").then_some(entropy_scale),
             penalty: of.number(&PENALTY),
             for_tokens: of.name(&PENALTY_FOR) == "token",
         };
@@ -261,10 +214,17 @@ impl Router {
             "score" => Self::Score { score, on },
             "hysteresis" => Self::Hysteresis {
                 score,
-                bounds: (on, off),
+                on,
+                off,
                 checks: false,
             },
-            "bandit" => Self::Bandit(Box::new(Bandit::new(of.number(&EXPLORATION), scale))),
+            "bandit" => Self::Bandit(Box::new(Bandit {
+                exploration: of.number(&EXPLORATION),
+                entropy_scale,
+                decisions: 0,
+                arms: [[Arm::default(); 8]; 2],
+                open: None,
+            })),
             _ => Self::Span(of.count(&MIN_SPAN)),
         }
     }
@@ -276,7 +236,8 @@ impl Router {
             Self::Score { score, on } => score.of(sight) >= *on,
             Self::Hysteresis {
                 score,
-                bounds: (on, off),
+                on,
+                off,
                 checks,
             } => {
                 let score = score.of(sight);
@@ -287,10 +248,17 @@ impl Router {
         }
     }
 
-    /// What the last decision brought: tokens of the step, or of the step that checked.
+    /// Books the yield of the last decision: the tokens of the step, or of the step that checked.
     pub(super) fn rewarded(&mut self, tokens: usize) {
-        if let Self::Bandit(bandit) = self {
-            bandit.rewarded(tokens);
+        let Self::Bandit(bandit) = self else {
+            return;
+        };
+        if let Some((arm, context)) = bandit.open.take() {
+            // A check is one more forward pass.
+            let passes = if arm == 1 { 2.0 } else { 1.0 };
+            let arm = &mut bandit.arms[arm][context];
+            arm.times += 1;
+            arm.reward += f64::from(as_count(tokens)) / passes;
         }
     }
 }

@@ -1,16 +1,9 @@
 //! Dream's samplers (Dream 7B, arXiv 2508.15487): a timetable gives the number of commits per step, a rank gives their order.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use super::{BLOCKS, CommitInfo, CommitRule, Requirements, by_worth};
-use crate::candidate::Proposal;
-use crate::coordinates::{as_count, as_index};
+use super::prelude::*;
 use crate::effect::LaneId;
-use crate::lane::Lane;
 use crate::noise::uniform;
 use crate::numbers::{to_single, whole};
-use crate::settings::SettingInfo;
 
 /// T.
 const DENOISING_STEPS: SettingInfo = SettingInfo::integer("denoising_steps", 1..=1024, 1)
@@ -44,16 +37,21 @@ pub static INFO: CommitInfo = CommitInfo {
             "origin" => Rank::Origin(input.seed),
             _ => Rank::Confidence,
         };
-        Box::new(Scheduled::new(steps, rank))
+        Box::new(Scheduled {
+            steps,
+            rank,
+            lane: None,
+            passed: 0,
+        })
     },
 };
 
-/// Where the timetable ends: t runs from 1 to this.
+/// The end of the timetable: t runs from 1 to this.
 const EPS: f32 = 1e-3;
 
-/// Which masks count as the surest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rank {
+/// The order of certainty.
+#[derive(Clone, Copy, Debug)]
+enum Rank {
     /// The highest probability of the best token (`maskgit_plus`).
     Confidence,
     /// The largest lead over the second token (`topk_margin`).
@@ -70,8 +68,9 @@ pub enum Rank {
 ///
 /// [`Rank::Origin`]: step i commits each mask with probability 1 - t_(i+1) / t_i, the last step all of
 /// them. Whether one is committed depends on the seed, the step and its offset alone.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scheduled {
+#[derive(Debug)]
+struct Scheduled {
+    /// T of a lane; `None` = one for each of its offsets.
     steps: Option<u32>,
     rank: Rank,
     lane: Option<LaneId>,
@@ -80,17 +79,7 @@ pub struct Scheduled {
 }
 
 impl Scheduled {
-    /// `steps` T of a lane, at least 1; `None` = as many as the lane has offsets.
-    pub fn new(steps: Option<u32>, rank: Rank) -> Self {
-        Self {
-            steps,
-            rank,
-            lane: None,
-            passed: 0,
-        }
-    }
-
-    /// How many of `masks` the next step commits that commits any.
+    /// The number of `masks` that the next step commits among those that commit any.
     fn due(&mut self, steps: u32, masks: usize) -> usize {
         while self.passed + 1 < steps {
             let (t, s) = (time(self.passed, steps), time(self.passed + 1, steps));
@@ -103,18 +92,14 @@ impl Scheduled {
         }
         masks
     }
-}
 
-impl Scheduled {
     /// The masks that chance picks in the next step that picks any.
-    fn draw(&mut self, (seed, steps): (u64, u32), masks: &[Proposal], chosen: &mut Vec<usize>) {
+    fn draw(&mut self, seed: u64, steps: u32, masks: &[Proposal], chosen: &mut Vec<usize>) {
         while self.passed + 1 < steps && chosen.is_empty() {
             let (t, s) = (time(self.passed, steps), time(self.passed + 1, steps));
-            let picked = |index: &usize| {
-                let offset = masks[*index].offset.get();
-                uniform(seed, self.passed, offset) < 1.0 - s / t
-            };
-            chosen.extend((0..masks.len()).filter(picked));
+            let passed = self.passed;
+            let picked = |mask: &Proposal| uniform(seed, passed, mask.offset.get()) < 1.0 - s / t;
+            select_where(masks, picked, chosen);
             self.passed += 1;
         }
         if chosen.is_empty() {
@@ -145,7 +130,7 @@ impl CommitRule for Scheduled {
         }
         let steps = self.steps.unwrap_or(lane.len).max(1);
         if let Rank::Origin(seed) = self.rank {
-            return self.draw((seed, steps), masks, chosen);
+            return self.draw(seed, steps, masks, chosen);
         }
         let due = self.due(steps, masks.len());
         by_worth(masks, |mask| self.worth(mask), chosen);

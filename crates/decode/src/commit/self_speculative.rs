@@ -1,18 +1,9 @@
 //! Self-speculation (S2D2, arXiv 2603.25702): block-causal weights check their own guesses as the
 //! autoregressive model that they are with blocks of one position.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
+use super::prelude::*;
 use super::routers::{self, Router, Sight};
-use super::{
-    BLOCKS, CommitInfo, CommitInput, CommitRule, MOST_CHECKED, Requirements, Scene, confirmed,
-};
-use crate::candidate::Proposal;
-use crate::coordinates::{as_count, as_index};
-use crate::describe::{AttentionKind, Company, Feature};
-use crate::lane::Lane;
-use crate::settings::Settings;
+use super::{Checks, Guesses, MOST_CHECKED};
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {
@@ -26,7 +17,6 @@ pub static INFO: CommitInfo = CommitInfo {
     settings: routers::SETTINGS,
     requires: Requirements {
         schedules: BLOCKS,
-        caches: Company::Only(&["exact"]),
         attention: &[AttentionKind::BlockCausal],
         // Biases that depend on the tokens before would have to count guesses.
         excludes: &[Feature::Grammar, Feature::Penalties],
@@ -35,7 +25,15 @@ pub static INFO: CommitInfo = CommitInfo {
         suits: |of, _| routers::suits(of),
         ..Requirements::NONE
     },
-    build: |of, input| Box::new(SelfSpeculative::new(of, input)),
+    build: |of, input| {
+        Box::new(SelfSpeculative {
+            block_length: input.block_length,
+            threshold: of.number(&routers::THRESHOLD),
+            router: Router::new(of),
+            guesses: Vec::new(),
+            checked: 0,
+        })
+    },
 };
 
 /// Step by step: a forward of the block as the weights know it guesses the first run of masks, and
@@ -44,28 +42,15 @@ pub static INFO: CommitInfo = CommitInfo {
 /// the first token that is not. Where the router leaves a run unchecked, its masks and all others are
 /// committed whose confidence exceeds the threshold, or the most confident one.
 ///
-/// A position has the same noise in all steps, see [`CausalCheck`](super::CausalCheck).
-#[derive(Clone, Debug, PartialEq)]
-pub struct SelfSpeculative {
+/// A position has the same noise in all steps, as for `causal_check`.
+#[derive(Debug)]
+struct SelfSpeculative {
     block_length: Option<u32>,
     threshold: f64,
     router: Router,
     guesses: Vec<Proposal>,
-    /// Number of them that the forward checked.
+    /// Number of guesses that the forward checked.
     checked: usize,
-}
-
-impl SelfSpeculative {
-    /// With these settings of the rule.
-    fn new(of: &Settings, input: &CommitInput<'_>) -> Self {
-        Self {
-            block_length: input.block_length,
-            threshold: of.number(&routers::THRESHOLD),
-            router: Router::new(of),
-            guesses: Vec::new(),
-            checked: 0,
-        }
-    }
 }
 
 impl CommitRule for SelfSpeculative {
@@ -81,8 +66,11 @@ impl CommitRule for SelfSpeculative {
             self.router.rewarded(chosen.len());
             return;
         }
-        let passes = |index: &usize| masks[*index].candidate.probability > self.threshold;
-        chosen.extend((0..masks.len()).filter(passes));
+        select_where(
+            masks,
+            |mask| mask.candidate.probability > self.threshold,
+            chosen,
+        );
         let run = first_run(masks);
         let sight = Sight {
             run,
@@ -100,20 +88,17 @@ impl CommitRule for SelfSpeculative {
         }
     }
 
-    fn guesses_to_check(&self) -> &[Proposal] {
-        &self.guesses
-    }
-
-    fn waits(&self) -> bool {
-        !self.guesses.is_empty()
-    }
-
-    fn keeps_noise(&self) -> bool {
-        true
+    fn guesses(&self) -> Guesses<'_> {
+        Guesses::Checks(Checks {
+            guesses: &self.guesses,
+            ahead: false,
+            waits: !self.guesses.is_empty(),
+        })
     }
 }
 
-/// The masks from the first one on that lie on consecutive offsets, as far as a forward checks.
+/// The masks from the first one on that lie on consecutive offsets, up to the most that a forward
+/// checks.
 fn first_run(masks: &[Proposal]) -> &[Proposal] {
     let gap = masks
         .windows(2)

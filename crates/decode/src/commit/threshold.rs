@@ -1,13 +1,6 @@
 //! Threshold rule (Fast-dLLM, arXiv 2505.22618 §3.3): every mask with confidence `>= τ`.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use super::{CommitInfo, CommitRule, Requirements, by_confidence};
-use crate::candidate::Proposal;
-use crate::coordinates::as_index;
-use crate::lane::Lane;
-use crate::settings::{SettingInfo, UNBOUNDED};
+use super::prelude::*;
 
 /// τ.
 const THRESHOLD: SettingInfo =
@@ -27,38 +20,28 @@ pub static INFO: CommitInfo = CommitInfo {
     settings: &[THRESHOLD, MIN_TOKENS],
     requires: Requirements::NONE,
     build: |of, _| {
-        let rule = Threshold::new(of.number(&THRESHOLD));
-        Box::new(rule.with_fewest(of.count(&MIN_TOKENS)))
+        Box::new(Threshold {
+            threshold: of.number(&THRESHOLD),
+            fewest: as_index(of.count(&MIN_TOKENS)),
+        })
     },
 };
 
 /// S = {i : c_i >= τ}, or the k most confident masks if S has fewer than k members. Fast-dLLM's k is 1:
 /// the shared progress rule adds the most confident mask if S is empty.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Threshold {
+#[derive(Debug)]
+struct Threshold {
     threshold: f64,
     fewest: usize,
 }
 
-impl Threshold {
-    /// `threshold` τ in `0.0..=1.0`; k is 1.
-    pub fn new(threshold: f64) -> Self {
-        let fewest = 1;
-        Self { threshold, fewest }
-    }
-
-    /// With k, at least 1 (LLaDA2.0: positions of a block by its steps).
-    #[must_use]
-    pub fn with_fewest(self, fewest: u32) -> Self {
-        let fewest = as_index(fewest.max(1));
-        Self { fewest, ..self }
-    }
-}
-
 impl CommitRule for Threshold {
     fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
-        let passes = |proposal: &Proposal| proposal.candidate.probability >= self.threshold;
-        chosen.extend((0..masks.len()).filter(|index| passes(&masks[*index])));
+        select_where(
+            masks,
+            |mask| mask.candidate.probability >= self.threshold,
+            chosen,
+        );
         if self.fewest > 1 && chosen.len() < self.fewest {
             chosen.clear();
             by_confidence(masks, chosen);

@@ -5,14 +5,13 @@ use alloc::vec::Vec;
 
 use super::Decoder;
 use crate::candidate::Proposal;
-use crate::canvas::Write;
-use crate::commit::{self, Reads, Scene, Scope};
+use crate::commit::{self, Guesses, Scene, Scope, Verification};
 use crate::coordinates::{Offset, Span, as_count};
-use crate::effect::{CommitKind, Effect, LaneId, Role};
+use crate::effect::{Commit, CommitKind, Effect, LaneId, Role};
 
 impl Decoder {
-    /// Lets the rule choose among the masks of one lane or, by its scope, of the sequence, into `masks`
-    /// and `chosen`. False if there are no masks.
+    /// Lets the rule choose among the masks of its scope, into `masks` and `chosen`. False if there are no
+    /// masks.
     fn choose(&mut self, id: LaneId, proposals: &[Proposal]) -> bool {
         let lane = self.state.tree.get(id);
         let canvas = &self.state.canvas;
@@ -20,24 +19,25 @@ impl Decoder {
             lane,
             canvas,
             proposals,
-            checked: &self.checked,
+            checked: &self.scratch.checked,
         });
-        self.masks.clear();
-        match self.rule.scope() {
+        self.scratch.masks.clear();
+        match self.rule.reads().scope {
             Scope::Lane => self.gather(id, proposals),
             Scope::Sequence => self.gather_all(proposals),
         }
-        if self.masks.is_empty() {
+        if self.scratch.masks.is_empty() {
             return false;
         }
         let lane = self.state.tree.get(id);
-        self.chosen.clear();
-        self.rule.select(lane, &mut self.masks, &mut self.chosen);
-        if self.first_alone && lane.clock == 0 && !self.rule.fills() {
-            self.chosen.clear();
-            self.chosen.push(0);
-        } else if self.rule.denoising(lane.clock).is_none() && !self.rule.waits() {
-            if !self.lone_stops {
+        self.scratch.chosen.clear();
+        self.rule
+            .select(lane, &mut self.scratch.masks, &mut self.scratch.chosen);
+        if self.options.first_alone && lane.clock == 0 && !self.rule.verdict().fills {
+            self.scratch.chosen.clear();
+            self.scratch.chosen.push(0);
+        } else if self.rule.denoising(lane.clock).is_none() && !self.waits() {
+            if !self.options.lone_stops {
                 self.accompany_stops();
             }
             self.choose_required();
@@ -45,8 +45,12 @@ impl Decoder {
         true
     }
 
-    /// Adds the worthiest other mask if the rule has chosen nothing but stop tokens that a mask is left
-    /// of.
+    /// Whether the rule has its guesses checked before a step commits.
+    fn waits(&self) -> bool {
+        matches!(self.rule.guesses(), Guesses::Checks(checks) if checks.waits)
+    }
+
+    /// Adds the worthiest other mask if all chosen masks are stop tokens with a mask left of them.
     fn accompany_stops(&mut self) {
         let canvas = &self.state.canvas;
         let is_early = |mask: &Proposal| {
@@ -56,12 +60,12 @@ impl Decoder {
             true => f64::NEG_INFINITY,
             false => self.rule.worth(mask),
         };
-        let must = !self.chosen.is_empty() || self.schedule.commits_anywhere();
-        let mut chosen = self.chosen.iter();
-        if must && chosen.all(|index| is_early(&self.masks[*index])) {
-            let best = commit::best_by(&self.masks, worth);
-            if !is_early(&self.masks[best]) {
-                self.chosen.push(best);
+        let must = !self.scratch.chosen.is_empty() || self.schedule.commits_anywhere();
+        let mut chosen = self.scratch.chosen.iter();
+        if must && chosen.all(|index| is_early(&self.scratch.masks[*index])) {
+            let best = commit::best_by(&self.scratch.masks, worth);
+            if !is_early(&self.scratch.masks[best]) {
+                self.scratch.chosen.push(best);
             }
         }
     }
@@ -69,13 +73,14 @@ impl Decoder {
     /// Adds the masks of one lane to `masks`.
     fn gather(&mut self, id: LaneId, proposals: &[Proposal]) {
         let (lane, canvas) = (self.state.tree.get(id), &self.state.canvas);
-        let before = self.masks.len();
+        let before = self.scratch.masks.len();
         let open = within(proposals, lane.range()).iter();
-        self.masks
+        self.scratch
+            .masks
             .extend(open.filter(|proposal| canvas.is_mask(proposal.offset)));
-        let scored = as_count(self.masks.len() - before);
+        let scored = as_count(self.scratch.masks.len() - before);
         debug_assert!(
-            scored == canvas.masks(lane.range()) || !self.checked.is_empty(),
+            scored == canvas.masks(lane.range()) || !self.scratch.checked.is_empty(),
             "every mask scored, or every guess"
         );
     }
@@ -88,7 +93,7 @@ impl Decoder {
         }
         for proposal in within(proposals, self.drafted()) {
             if self.may_be_draft(proposal) {
-                self.masks.push(*proposal);
+                self.scratch.masks.push(*proposal);
             }
         }
     }
@@ -121,7 +126,7 @@ impl Decoder {
     /// Commits the rule's choice: one for each active lane or, by its scope, one for all.
     pub(super) fn commit_lanes(&mut self, proposals: &[Proposal], effects: &mut Vec<Effect>) {
         let lanes = self.state.tree.active().len();
-        let from = match self.rule.scope() {
+        let from = match self.rule.reads().scope {
             Scope::Lane => 0,
             Scope::Sequence => lanes.saturating_sub(1),
         };
@@ -141,9 +146,9 @@ impl Decoder {
         if !self.choose(id, proposals) {
             return self.edit(effects);
         }
-        self.chosen.sort_unstable();
-        for index in 0..self.chosen.len() {
-            let proposal = self.masks[self.chosen[index]];
+        self.scratch.chosen.sort_unstable();
+        for index in 0..self.scratch.chosen.len() {
+            let proposal = self.scratch.masks[self.scratch.chosen[index]];
             debug_assert!(
                 !self.is_refined(proposal.offset)
                     || !self.state.canvas.is_stop(proposal.candidate.token),
@@ -166,8 +171,8 @@ impl Decoder {
         if self.guard.is_some() {
             return;
         }
-        for index in 0..self.rule.edits().len() {
-            let proposal = self.rule.edits()[index];
+        for index in 0..self.rule.verdict().edits.len() {
+            let proposal = self.rule.verdict().edits[index];
             self.commit(proposal, CommitKind::Edit, effects);
         }
     }
@@ -204,14 +209,14 @@ impl Decoder {
         let (mut level, mut filled) = (0, 0);
         while !branches.is_empty() && self.choose(id, reached) {
             let sanctioned = filled + self.sanctioned(filled);
-            let ends = &self.tried_ends[level..];
+            let ends = &self.scratch.tried_ends[level..];
             let levels = ends.partition_point(|end| *end <= sanctioned);
             if levels == 0 {
                 return reached;
             }
             let end = ends[levels - 1];
             for index in filled..end {
-                if let Some(choice) = self.chosen_as(self.tried[index]) {
+                if let Some(choice) = self.chosen_as(self.scratch.tried[index]) {
                     self.commit(choice, self.kind_of(choice.offset), effects);
                 }
             }
@@ -225,44 +230,45 @@ impl Decoder {
 
     /// Number of guesses from `from` on that the rule's last choice contains.
     fn sanctioned(&self, from: usize) -> usize {
-        let next = self.tried[from..].iter();
+        let next = self.scratch.tried[from..].iter();
         next.take_while(|guess| self.chosen_as(**guess).is_some())
             .count()
     }
 
     /// The proposal of the rule's last choice that has the guess's offset and token.
     fn chosen_as(&self, guess: Proposal) -> Option<Proposal> {
-        let chosen = self.chosen.iter().map(|index| self.masks[*index]);
-        let same = |of: &Proposal| {
-            of.offset == guess.offset && of.candidate.token == guess.candidate.token
-        };
-        chosen.into_iter().find(same)
+        let mut chosen = self.scratch.chosen.iter();
+        let masks = &self.scratch.masks;
+        let found = chosen.find(|index| masks[**index].says(&guess));
+        found.map(|index| masks[*index])
     }
 
-    /// Copies the guesses that the forward tried or checked, before the rule makes others.
-    pub(super) fn remember_guesses(&mut self, branches: &[Proposal]) {
-        let (mut tried, mut ends) = (
-            core::mem::take(&mut self.tried),
-            core::mem::take(&mut self.tried_ends),
-        );
+    /// Copies the guesses that the forward tried or checked, before the rule makes others. Returns how
+    /// the tried ones are verified.
+    pub(super) fn remember_guesses(&mut self, branches: &[Proposal]) -> Verification {
+        let mut tried = core::mem::take(&mut self.scratch.tried);
+        let mut ends = core::mem::take(&mut self.scratch.tried_ends);
+        let mut checked = core::mem::take(&mut self.scratch.checked);
         tried.clear();
         ends.clear();
+        checked.clear();
+        let guesses = self.branches();
+        let verification = guesses.verification;
         if !branches.is_empty() {
-            let guesses = self.guesses();
             tried.extend_from_slice(guesses.proposals);
             ends.extend_from_slice(guesses.ends);
         }
-        (self.tried, self.tried_ends) = (tried, ends);
-        let mut checked = core::mem::take(&mut self.checked);
-        checked.clear();
         checked.extend_from_slice(self.guesses_to_check());
-        self.checked = checked;
+        self.scratch.tried = tried;
+        self.scratch.tried_ends = ends;
+        self.scratch.checked = checked;
+        verification
     }
 
     /// End of the verified guesses, if the rule's last choice equals the guesses from `from` on.
     fn verified(&self, from: usize) -> Option<usize> {
-        let end = from + self.chosen.len();
-        let next = self.tried.get(from..end)?;
+        let end = from + self.scratch.chosen.len();
+        let next = self.scratch.tried.get(from..end)?;
         let is_chosen = |guess: &Proposal| self.chosen_as(*guess).is_some();
         next.iter().all(is_chosen).then_some(end)
     }
@@ -271,12 +277,12 @@ impl Decoder {
     fn has_stopped(&self) -> bool {
         let canvas = &self.state.canvas;
         let open = canvas.first_open(canvas.frontier().to(canvas.end()));
-        self.early_stop && canvas.is_stop_at(open)
+        self.options.early_stop && canvas.is_stop_at(open)
     }
 
     /// Commits every scored mask after the lanes if the rule fills the canvas.
     pub(super) fn fill(&mut self, proposals: &[Proposal], effects: &mut Vec<Effect>) {
-        if !self.rule.fills() {
+        if !self.rule.verdict().fills {
             return;
         }
         // The masks of the lanes are committed already.
@@ -293,19 +299,28 @@ impl Decoder {
     /// in which the schedule demands a commit if none of them is chosen.
     fn choose_required(&mut self) {
         let worth = |mask: &Proposal| self.rule.worth(mask);
-        if self.chosen.is_empty() && self.schedule.commits_anywhere() {
-            self.chosen.push(commit::best_by(&self.masks, worth));
+        if self.scratch.chosen.is_empty() && self.schedule.commits_anywhere() {
+            self.scratch
+                .chosen
+                .push(commit::best_by(&self.scratch.masks, worth));
         }
         let mut next = Offset::ZERO;
         while let Some(required) = self.schedule.must_commit(&self.state, next) {
             next = required.end;
             let from = self
+                .scratch
                 .masks
                 .partition_point(|mask| mask.offset < required.start);
-            let range = from..from + within(&self.masks, required).len();
-            if !range.is_empty() && !self.chosen.iter().any(|index| range.contains(index)) {
-                let best = commit::best_by(&self.masks[range], worth);
-                self.chosen.push(from + best);
+            let range = from..from + within(&self.scratch.masks, required).len();
+            if !range.is_empty()
+                && !self
+                    .scratch
+                    .chosen
+                    .iter()
+                    .any(|index| range.contains(index))
+            {
+                let best = commit::best_by(&self.scratch.masks[range], worth);
+                self.scratch.chosen.push(from + best);
             }
         }
     }
@@ -313,7 +328,7 @@ impl Decoder {
     /// Commits masks of the generate lane's lookahead that reach the draft threshold, unless the rule has
     /// chosen among them.
     pub(super) fn commit_drafts(&mut self, proposals: &[Proposal], effects: &mut Vec<Effect>) {
-        if self.rule.scope() == Scope::Sequence {
+        if self.rule.reads().scope == Scope::Sequence {
             return;
         }
         for proposal in within(proposals, self.drafted()) {
@@ -329,29 +344,22 @@ impl Decoder {
         kind: CommitKind,
         effects: &mut Vec<Effect>,
     ) {
-        let Proposal { offset, candidate } = proposal;
-        let (token, probability) = (candidate.token, candidate.probability);
-        let write = Write {
-            offset,
-            token,
-            probability,
+        let commit = Commit {
+            offset: proposal.offset,
+            token: proposal.candidate.token,
+            probability: proposal.candidate.probability,
             kind,
         };
         if let Some(guard) = &mut self.guard {
-            return guard.choose(write);
+            return guard.choose(commit);
         }
-        self.state.canvas.commit(write, self.step);
-        effects.push(Effect::Commit {
-            offset,
-            token,
-            probability,
-            kind,
-        });
+        self.state.canvas.commit(commit, self.step);
+        effects.push(Effect::Commit(commit));
     }
 
     /// Cuts the canvas at the limit once every offset before it is committed.
     pub(super) fn cut_at_limit(&mut self, effects: &mut Vec<Effect>) {
-        let (canvas, limit) = (&mut self.state.canvas, self.limit);
+        let (canvas, limit) = (&mut self.state.canvas, self.options.limit);
         let open = canvas.first_uncommitted(Span::first(limit));
         if limit < canvas.len() && open.is_none() {
             canvas.shorten(limit);
@@ -363,19 +371,17 @@ impl Decoder {
     /// `effects[born..]` are the effects of this step.
     pub(super) fn prune(&mut self, born: usize, effects: &mut Vec<Effect>) {
         let canvas = &self.state.canvas;
-        let stop = match self.rule.reads() {
+        let reads = self.rule.reads();
+        let stop = if reads.lane && !reads.canvas {
             // Tokens of earlier steps become final only now, too.
-            Reads::Lane => {
-                let mut lanes = self.lanes().flat_map(|lane| lane.range);
-                lanes.find(|offset| canvas.is_stop_at(*offset))
-            }
-            Reads::Masks | Reads::Canvas | Reads::LaneAndCanvas => {
-                let stops = effects[born..].iter().filter_map(|effect| match effect {
-                    Effect::Commit { offset, token, .. } if canvas.is_stop(*token) => Some(*offset),
-                    _ => None,
-                });
-                stops.min()
-            }
+            let mut lanes = self.lanes().flat_map(|lane| lane.range);
+            lanes.find(|offset| canvas.is_stop_at(*offset))
+        } else {
+            let stops = effects[born..].iter().filter_map(|effect| match effect {
+                Effect::Commit(of) if canvas.is_stop(of.token) => Some(of.offset),
+                _ => None,
+            });
+            stops.min()
         };
         if let Some(offset) = stop
             && offset.next() < self.state.canvas.end()
@@ -389,7 +395,7 @@ impl Decoder {
     /// Commits the stop token where the rule expects the end of the text (EoTP). Under a grammar the text
     /// ends where the grammar does.
     pub(super) fn commit_expected_end(&mut self, effects: &mut Vec<Effect>) {
-        if let Some(end) = self.rule.expects_end()
+        if let Some(end) = self.rule.verdict().end
             && self.guard.is_none()
             && self.state.canvas.is_mask(end.offset)
         {

@@ -1,15 +1,7 @@
 //! Adaptive blocks (AdaBlock-dLLM): a block ends where the model expects a delimiter.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use super::{LaneSchedule, ScheduleInfo, Shape, State};
-use crate::candidate::Proposal;
-use crate::coordinates::Offset;
-use crate::describe::AttentionKind;
-use crate::effect::Effect;
+use super::prelude::*;
 use crate::numbers::whole;
-use crate::settings::SettingInfo;
 use crate::token_class::TokenClass;
 
 /// B.
@@ -36,60 +28,43 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     paper: "AdaBlock-dLLM",
     differs: "",
     settings: &[BLOCK_LENGTH, DELIMITER_THRESHOLD, DELIMITERS],
-    caches: &["dual", "none", "prefix"],
     attention: AttentionKind::MASKED,
-    shape: Shape::ONE_LANE,
+    shape: Shape {
+        in_blocks: true,
+        ..Shape::ONE_LANE
+    },
     build: |of| {
-        let (length, threshold) = (of.count(&BLOCK_LENGTH), of.number(&DELIMITER_THRESHOLD));
-        let delimiters = match of.name(&DELIMITERS) {
-            "sentence" => Delimiters::Sentence,
-            _ => Delimiters::Newline,
-        };
-        Box::new(AdaptiveBlock::new(length, threshold, delimiters))
+        Box::new(AdaptiveBlock {
+            block_length: of.count(&BLOCK_LENGTH),
+            delimiter_threshold: of.number(&DELIMITER_THRESHOLD),
+            sentences: of.name(&DELIMITERS) == "sentence",
+            fresh: true,
+        })
     },
 };
 
-/// The share of the canvas in which a delimiter is looked for.
+/// The fraction of the budget in which a delimiter is looked for.
 const WINDOW: f64 = 0.25;
-
-/// The tokens that may end a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delimiters {
-    /// A single line feed, as AdaBlock has it.
-    Newline,
-    /// Full stops and every token with a line feed.
-    Sentence,
-}
-
-impl Delimiters {
-    fn contain(self, class: TokenClass) -> bool {
-        match self {
-            Self::Newline => class.line_feed,
-            Self::Sentence => class.newline || class.period,
-        }
-    }
-}
 
 /// Block-wise, with the length of every block found in its first forward: up to the most
 /// confident delimiter among the next quarter of the budget, if its confidence reaches τ_D, else
 /// `block_length`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AdaptiveBlock {
+#[derive(Debug)]
+struct AdaptiveBlock {
     block_length: u32,
     delimiter_threshold: f64,
-    delimiters: Delimiters,
+    /// Full stops and every token with a line feed end a block; otherwise a single line feed does, as
+    /// AdaBlock has it.
+    sentences: bool,
     /// The active lane has not been forwarded yet.
     fresh: bool,
 }
 
 impl AdaptiveBlock {
-    /// `block_length` B0, at least 1; `delimiter_threshold` τ_D in `0.0..=1.0`.
-    pub fn new(block_length: u32, delimiter_threshold: f64, delimiters: Delimiters) -> Self {
-        Self {
-            block_length: block_length.max(1),
-            delimiter_threshold,
-            delimiters,
-            fresh: true,
+    fn is_delimiter(&self, class: TokenClass) -> bool {
+        match self.sentences {
+            true => class.newline || class.period,
+            false => class.line_feed,
         }
     }
 
@@ -107,7 +82,7 @@ impl AdaptiveBlock {
         let window = start.to(start.plus(Self::window(state)));
         let ends = |proposal: &&Proposal| {
             let class = state.classes.get(proposal.candidate.token);
-            window.contains(proposal.offset) && self.delimiters.contain(class)
+            window.contains(proposal.offset) && self.is_delimiter(class)
         };
         let mut best: Option<&Proposal> = None;
         for proposal in proposals.iter().filter(ends) {

@@ -1,16 +1,11 @@
 //! AsyncLane schedule (arXiv 2606.08411, Alg. 1): a lane forks at a boundary; one child refines, the other continues.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use super::{LaneSchedule, NewLane, ScheduleInfo, Shape, State};
+use super::NewLane;
+use super::prelude::*;
 use crate::boundary::{Boundary, Finder, NumericPeriod};
-use crate::candidate::Proposal;
-use crate::coordinates::{Offset, Span, as_count, as_index};
-use crate::describe::AttentionKind;
-use crate::effect::{Birth, Effect, LaneId, Role};
-use crate::lane::{Lane, Status};
-use crate::settings::{SettingInfo, Settings, UNBOUNDED};
+use crate::effect::{Birth, LaneId, Role};
+use crate::lane::Status;
+use crate::settings::{Settings, UNBOUNDED};
 
 /// B.
 const BLOCK_LENGTH: SettingInfo =
@@ -67,14 +62,18 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
         LANE_BUDGET,
         COUPLED,
     ],
-    caches: &["fused", "snapshot", "fresh", "elastic", "exact"],
     attention: AttentionKind::MASKED,
     shape: Shape {
         max_lanes: |of| of.count(&MAX_LANES),
         reach: |of| of.count(&BLOCK_LENGTH) + of.count(&LOOKAHEAD),
         ..Shape::ONE_LANE
     },
-    build: |of| Box::new(AsyncLane::new(AsyncLaneConfig::read(of))),
+    build: |of| {
+        Box::new(AsyncLane {
+            config: AsyncLaneConfig::read(of),
+            entropies: Vec::new(),
+        })
+    },
 };
 
 /// Parameters of the AsyncLane schedule. The paper prints none of these constants; defaults
@@ -140,19 +139,11 @@ impl AsyncLaneConfig {
 
 /// A generate lane advances; where its known text holds a delimiter it forks into a refine lane
 /// that finishes the prefix and a continuation that goes on right away.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AsyncLane {
+#[derive(Debug)]
+struct AsyncLane {
     config: AsyncLaneConfig,
     /// Entropies of the last candidates by offset, in nats; empty where no fork asks for them.
     entropies: Vec<f32>,
-}
-
-impl AsyncLane {
-    /// See [`AsyncLaneConfig`].
-    pub fn new(config: AsyncLaneConfig) -> Self {
-        let entropies = Vec::new();
-        Self { config, entropies }
-    }
 }
 
 impl LaneSchedule for AsyncLane {
@@ -285,16 +276,13 @@ impl Advance<'_> {
         self.effects.push(Effect::Fork { lane: id, split });
         let open = self.state.canvas.first_uncommitted(prefix).is_some();
         let birth = if open { Birth::Active } else { Birth::Finished };
-        let (role, parent, range) = (Role::Refine, Some(id), prefix);
-        self.state.start_lane(
-            NewLane {
-                role,
-                parent,
-                range,
-                birth,
-            },
-            self.effects,
-        );
+        let refine = NewLane {
+            role: Role::Refine,
+            parent: Some(id),
+            range: prefix,
+            birth,
+        };
+        self.state.start_lane(refine, self.effects);
         if prefix.end < self.state.canvas.end() {
             self.start_generate(id, prefix.end, open && self.config.coupled);
         }
@@ -311,16 +299,13 @@ impl Advance<'_> {
         } else {
             (all, Birth::Active)
         };
-        let (role, parent) = (Role::Generate, Some(parent));
-        let lane = self.state.start_lane(
-            NewLane {
-                role,
-                parent,
-                range,
-                birth,
-            },
-            self.effects,
-        );
+        let generate = NewLane {
+            role: Role::Generate,
+            parent: Some(parent),
+            range,
+            birth,
+        };
+        let lane = self.state.start_lane(generate, self.effects);
         if birth == Birth::Finished {
             self.spawn(lane);
         }
@@ -336,11 +321,8 @@ impl Advance<'_> {
         let len = end.distance_from(range.start);
         let spent = self.config.lane_budget && clock >= len;
         if self.is_complete(range) || spent {
-            let valid = self
-                .state
-                .canvas
-                .first_open(range)
-                .distance_from(range.start);
+            let open = self.state.canvas.first_open(range);
+            let valid = open.distance_from(range.start);
             self.state.finish_lane(id, valid, self.effects);
             if valid > 0 {
                 self.spawn(id);

@@ -1,13 +1,6 @@
 //! Block-wise schedule (LLaDA §2.4, Fast-dLLM): one block at a time, left to right.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use super::{LaneSchedule, ScheduleInfo, Shape, State};
-use crate::coordinates::Offset;
-use crate::describe::AttentionKind;
-use crate::effect::Effect;
-use crate::settings::SettingInfo;
+use super::prelude::*;
 
 /// B.
 const BLOCK_LENGTH: SettingInfo =
@@ -20,15 +13,18 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     paper: "LLaDA, arXiv 2502.09992; Fast-dLLM, arXiv 2505.22618",
     differs: "",
     settings: &[BLOCK_LENGTH],
-    caches: &["dual", "none", "prefix", "fused", "elastic", "exact"],
     attention: AttentionKind::MASKED,
     shape: Shape {
         longest_lane: |of| Some(of.count(&BLOCK_LENGTH)),
         reach: |of| of.count(&BLOCK_LENGTH) + BEHIND_BLOCK,
         fills_canvas: true,
+        in_blocks: true,
         ..Shape::ONE_LANE
     },
-    build: |of| Box::new(BlockWise::new(of.count(&BLOCK_LENGTH))),
+    build: |of| {
+        let block_length = of.count(&BLOCK_LENGTH);
+        Box::new(BlockWise { block_length })
+    },
 };
 
 /// Offsets after a block that a compact refresh renews.
@@ -41,19 +37,12 @@ const BEHIND_BLOCK: u32 = 32;
 /// model's block is a lane of its own. Other weights that predict a position at the row before (Dream)
 /// commit the first token of a block, and no other, in the forward that begins the block, where a cache
 /// keeps K/V left of it: Fast-dLLM does not compute the row before the block again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockWise {
-    block_length: u32,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BlockWise {
+    pub(super) block_length: u32,
 }
 
 impl BlockWise {
-    /// `block_length` B, at least 1.
-    pub fn new(block_length: u32) -> Self {
-        Self {
-            block_length: block_length.max(1),
-        }
-    }
-
     /// Length of the lane that begins at `offset`.
     fn length(self, state: &State, offset: Offset) -> u32 {
         let place = state.phase + offset.get();

@@ -1,12 +1,7 @@
 //! Canvas schedule (DiffusionGemma): one canvas after the other, each committed as a whole.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use super::{LaneSchedule, ScheduleInfo, Shape, State};
-use crate::describe::AttentionKind;
-use crate::effect::Effect;
-use crate::settings::SettingInfo;
+use super::block_wise::BlockWise;
+use super::prelude::*;
 
 /// The length of a canvas.
 const BLOCK_LENGTH: SettingInfo =
@@ -19,36 +14,13 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     paper: "DiffusionGemma",
     differs: "",
     settings: &[BLOCK_LENGTH],
-    caches: &["exact"],
     attention: AttentionKind::NOISED,
     shape: Shape {
         longest_lane: |of| Some(of.count(&BLOCK_LENGTH)),
         ..Shape::ONE_LANE
     },
-    build: |of| Box::new(Canvases::new(of.count(&BLOCK_LENGTH))),
+    build: |of| {
+        let block_length = of.count(&BLOCK_LENGTH);
+        Box::new(BlockWise { block_length })
+    },
 };
-
-/// A generate lane of `length` offsets; its successor starts once it is committed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Canvases {
-    length: u32,
-}
-
-impl Canvases {
-    /// `length` positions, at least 1.
-    pub fn new(length: u32) -> Self {
-        Self {
-            length: length.max(1),
-        }
-    }
-}
-
-impl LaneSchedule for Canvases {
-    fn start(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
-        state.start_root(self.length, effects);
-    }
-
-    fn advance(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
-        state.follow_block(self.length, effects);
-    }
-}

@@ -14,43 +14,44 @@ pub type ScheduleConfig = Configured<ScheduleInfo>;
 pub struct ScheduleInfo {
     /// `schedule` of a request.
     pub name: &'static str,
-    /// Which lanes it runs, in one line.
+    /// The lanes that it runs, in one line.
     pub summary: &'static str,
-    /// Where it comes from.
+    /// The paper or project that published it.
     pub paper: &'static str,
-    /// Where it is known to do something else than the published code; empty if nowhere.
+    /// Known differences from the published code; empty if there are none.
     pub differs: &'static str,
     /// The settings it reads.
     pub settings: &'static [SettingInfo],
-    /// The cache policies it goes with, the default first. A cache policy may name further
-    /// schedules itself.
-    pub caches: &'static [&'static str],
     /// The attention that the weights may have.
     pub attention: &'static [AttentionKind],
-    /// What others may rely on.
+    /// The properties that cache policies and the engine rely on.
     pub shape: Shape,
-    /// The schedule with these settings.
+    /// Builds the schedule with these settings.
     pub build: fn(&Settings) -> Box<dyn LaneSchedule>,
 }
 
-/// What cache policies and the engine may rely on, by the settings of the schedule.
+/// The properties that cache policies and the engine rely on, by the settings of the schedule.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Whether the settings go with each other.
+    /// Refuses settings that do not go with each other.
     pub check: fn(&Settings) -> Result<(), Fault>,
     /// Most lanes active at once.
     pub max_lanes: fn(&Settings) -> u32,
     /// Most offsets of a lane; `None` = as many as the canvas has.
     pub longest_lane: fn(&Settings) -> Option<u32>,
-    /// Offsets after the furthest valid token that a compact refresh renews at least.
+    /// Fewest offsets after the furthest valid token that a compact refresh renews.
     pub reach: fn(&Settings) -> u32,
     /// Most drafts that a step verifies; above 0, the schedule needs a draft model or copies.
     pub drafts: fn(&Settings) -> u32,
-    /// Last tokens of the text that must recur in it before drafts are copied from it; `None` = drafts
-    /// are a draft model's.
+    /// Number of last tokens of the text that must recur in it before drafts are copied from it;
+    /// `None` = drafts come from a draft model.
     pub copies: fn(&Settings) -> Option<u32>,
     /// Whether it may fill the whole canvas (`early_stop` false).
     pub fills_canvas: bool,
+    /// Whether it finishes one block before it begins the next one.
+    pub in_blocks: bool,
+    /// Cache policies that it goes with in addition to those that name it.
+    pub caches: &'static [&'static str],
 }
 
 impl Shape {
@@ -63,6 +64,8 @@ impl Shape {
         drafts: |_| 0,
         copies: |_| None,
         fills_canvas: false,
+        in_blocks: false,
+        caches: &[],
     };
 }
 
@@ -90,18 +93,18 @@ impl ScheduleConfig {
         (self.info().shape.drafts)(self.settings())
     }
 
-    /// Last tokens of the text that must recur in it before drafts are copied from it; `None` if
-    /// drafts are not copied.
+    /// Number of last tokens of the text that must recur in it before drafts are copied from it; `None`
+    /// if drafts are not copied.
     pub fn copies(&self) -> Option<u32> {
         (self.info().shape.copies)(self.settings())
     }
 
-    /// Whether drafts are those of a draft model.
+    /// Whether drafts come from a draft model.
     pub fn needs_draft_model(&self) -> bool {
         self.drafts() > 0 && self.copies().is_none()
     }
 
-    /// Offsets after the furthest valid token that a compact refresh renews at least.
+    /// Fewest offsets after the furthest valid token that a compact refresh renews.
     pub fn reach(&self) -> u32 {
         (self.info().shape.reach)(self.settings())
     }

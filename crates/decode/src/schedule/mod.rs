@@ -21,15 +21,8 @@ use crate::effect::{Birth, Effect, LaneId, Role};
 use crate::lane::{Lane, LaneTree, Status};
 use crate::token_class::TokenClasses;
 
-pub use adaptive_block::{AdaptiveBlock, Delimiters};
-pub use asynclane::{AsyncLane, AsyncLaneConfig};
-pub use block_wise::BlockWise;
-pub use canvases::Canvases;
+pub use asynclane::AsyncLaneConfig;
 pub use info::{ScheduleConfig, ScheduleInfo, Shape};
-pub use multi_block::MultiBlock;
-pub use speculative::Speculative;
-pub use streaming::Streaming;
-pub use window::Window;
 
 /// Every lane schedule, in the order in which requests fall back to them.
 pub const SCHEDULES: &[&ScheduleInfo] = &[
@@ -44,7 +37,21 @@ pub const SCHEDULES: &[&ScheduleInfo] = &[
     &canvases::INFO,
 ];
 
-/// What a schedule reads and changes.
+/// The imports of a schedule's file.
+mod prelude {
+    pub(super) use alloc::boxed::Box;
+    pub(super) use alloc::vec::Vec;
+
+    pub(super) use super::{LaneSchedule, ScheduleInfo, Shape, State};
+    pub(super) use crate::candidate::Proposal;
+    pub(super) use crate::coordinates::{Offset, Span, as_count, as_index};
+    pub(super) use crate::describe::AttentionKind;
+    pub(super) use crate::effect::Effect;
+    pub(super) use crate::lane::Lane;
+    pub(super) use crate::settings::SettingInfo;
+}
+
+/// The state that a schedule reads and changes.
 #[derive(Clone, Debug)]
 pub struct State {
     /// The generated tokens.
@@ -175,14 +182,14 @@ impl State {
         parent: LaneId,
         range: Span<Offset>,
         effects: &mut Vec<Effect>,
-    ) -> LaneId {
+    ) {
         let next = NewLane {
             role: Role::Generate,
             parent: Some(parent),
             range,
             birth: Birth::Active,
         };
-        self.start_lane(next, effects)
+        self.start_lane(next, effects);
     }
 
     /// Finishes the generate lane once it is full and starts the block of `length` offsets after

@@ -1,28 +1,22 @@
 //! Several blocks at once: the next block opens before the last one is full (d3LLM-TF multi-block
 //! decoding; D2F, arXiv 2508.09192 §4.3).
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use super::{LaneSchedule, ScheduleInfo, Shape, State};
-use crate::coordinates::{Offset, Span};
-use crate::describe::AttentionKind;
-use crate::effect::Effect;
-use crate::settings::SettingInfo;
+use super::prelude::*;
 
 /// B.
 const BLOCK_LENGTH: SettingInfo =
     SettingInfo::integer("block_length", 1..=1024, 32).says("positions of a block");
 /// D2F's τ_add.
 const ADD_BLOCK_THRESHOLD: SettingInfo = SettingInfo::number("add_block_threshold", 0.0..=1.0, 0.1)
-    .says("share of the last block that must be filled before the next one opens");
+    .says("fraction of the last block that must be filled before the next one opens");
 /// D2F's τ_act.
-const ACTIVE_BLOCK_THRESHOLD: SettingInfo =
-    SettingInfo::number("active_block_threshold", 0.0..=1.0, 1.0)
-        .derived("one in the first open block, and one anywhere")
-        .says(
-            "share of a block that must be filled before every step commits in the block after it",
-        );
+const ACTIVE_BLOCK_THRESHOLD: SettingInfo = SettingInfo::number(
+    "active_block_threshold",
+    0.0..=1.0,
+    1.0,
+)
+.derived("one in the first open block, and one anywhere")
+.says("fraction of a block that must be filled before every step commits in the block after it");
 
 /// The schedule's description.
 pub static INFO: ScheduleInfo = ScheduleInfo {
@@ -32,14 +26,15 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     differs: "d3LLM stores a block's keys and values later and refreshes them periodically; D2F compares \
               confidences with `>`, and finishes blocks that lie behind a stop token",
     settings: &[BLOCK_LENGTH, ADD_BLOCK_THRESHOLD, ACTIVE_BLOCK_THRESHOLD],
-    caches: &["dual", "none", "prefix", "exact"],
     attention: AttentionKind::MASKED,
     shape: Shape::ONE_LANE,
     build: |of| {
-        let (length, threshold) = (of.count(&BLOCK_LENGTH), of.number(&ADD_BLOCK_THRESHOLD));
         let active = of.value(&ACTIVE_BLOCK_THRESHOLD);
-        let active = active.and_then(|of| of.as_number());
-        Box::new(MultiBlock::new(length, threshold).with_active_threshold(active))
+        Box::new(MultiBlock {
+            block_length: of.count(&BLOCK_LENGTH),
+            add_threshold: of.number(&ADD_BLOCK_THRESHOLD),
+            active_threshold: active.and_then(|of| of.as_number()),
+        })
     },
 };
 
@@ -50,32 +45,15 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
 ///
 /// With an active threshold (D2F), each block has a commit in every step once the block before it is
 /// filled so far, and others commit only what the rule chooses.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MultiBlock {
+#[derive(Debug)]
+struct MultiBlock {
     block_length: u32,
     add_threshold: f64,
+    /// D2F's second threshold; `None` = d3LLM's rule.
     active_threshold: Option<f64>,
 }
 
 impl MultiBlock {
-    /// `block_length` B, at least 1; `add_threshold` in `0.0..=1.0`.
-    pub fn new(block_length: u32, add_threshold: f64) -> Self {
-        Self {
-            block_length: block_length.max(1),
-            add_threshold,
-            active_threshold: None,
-        }
-    }
-
-    /// With D2F's second threshold in `0.0..=1.0`; `None` = d3LLM's rule.
-    #[must_use]
-    pub fn with_active_threshold(self, active_threshold: Option<f64>) -> Self {
-        Self {
-            active_threshold,
-            ..self
-        }
-    }
-
     /// The offsets from `start` up to the end of the block that holds it.
     fn block(&self, state: &State, start: Offset) -> Span<Offset> {
         let inside = start.plus(state.phase).in_block(self.block_length);
@@ -88,10 +66,10 @@ impl MultiBlock {
         offset.back(inside)
     }
 
-    /// Whether a share of `block` is filled.
-    fn reaches(state: &State, block: Span<Offset>, share: f64) -> bool {
+    /// Whether a fraction of `block` is filled.
+    fn reaches(state: &State, block: Span<Offset>, fraction: f64) -> bool {
         let filled = f64::from(block.len() - state.canvas.masks(block));
-        filled / f64::from(block.len().max(1)) >= share
+        filled / f64::from(block.len().max(1)) >= fraction
     }
 
     /// Whether the last block of the lane `range` is filled far enough.
@@ -113,13 +91,13 @@ impl LaneSchedule for MultiBlock {
         if from <= range.start {
             return Some(self.block(state, range.start));
         }
-        let share = self.active_threshold?;
+        let fraction = self.active_threshold?;
         // All demanded spans end where blocks do.
         let last = from.back(1);
         let mut before = self.block(state, self.start_of(state, last).max(range.start));
         while before.end < range.end {
             let block = self.block(state, before.end);
-            if from <= block.start && Self::reaches(state, before, share) {
+            if from <= block.start && Self::reaches(state, before, fraction) {
                 return Some(block);
             }
             before = block;

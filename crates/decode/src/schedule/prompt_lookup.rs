@@ -1,11 +1,8 @@
 //! Prompt lookup: one open position, and after it the tokens that followed the text's last tokens
 //! where the text has them before.
 
-use alloc::boxed::Box;
-
-use super::{ScheduleInfo, Shape, Speculative};
-use crate::describe::AttentionKind;
-use crate::settings::SettingInfo;
+use super::prelude::*;
+use super::streaming::Streaming;
 
 /// Most drafts of a forward pass.
 const DRAFT_LENGTH: SettingInfo = SettingInfo::integer("draft_length", 1..=32, 8)
@@ -23,12 +20,11 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     differs: "Aggressive Decoding copies the rest of its whole input; here a fixed number of tokens \
               after the latest of the longest matches is copied",
     settings: &[DRAFT_LENGTH, MATCH_LENGTH],
-    caches: &["exact"],
     attention: &[AttentionKind::Causal],
     shape: Shape {
         drafts: |of| of.count(&DRAFT_LENGTH),
         copies: |of| Some(of.count(&MATCH_LENGTH)),
         ..Shape::ONE_LANE
     },
-    build: |of| Box::new(Speculative::new(of.count(&DRAFT_LENGTH))),
+    build: |of| Streaming::boxed(1, of.count(&DRAFT_LENGTH)),
 };

@@ -1,12 +1,6 @@
 //! A streaming window (WeDLM, arXiv 2512.22737 §3): the first offsets after the frontier.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use super::{LaneSchedule, ScheduleInfo, Shape, State};
-use crate::describe::AttentionKind;
-use crate::effect::Effect;
-use crate::settings::SettingInfo;
+use super::prelude::*;
 
 /// W.
 const WINDOW: SettingInfo = SettingInfo::integer("window", 1..=256, 16)
@@ -19,24 +13,24 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     paper: "WeDLM, arXiv 2512.22737",
     differs: "",
     settings: &[WINDOW],
-    caches: &["exact"],
     attention: &[AttentionKind::Causal],
     shape: Shape::ONE_LANE,
-    build: |of| Box::new(Streaming::new(of.count(&WINDOW))),
+    build: |of| Streaming::boxed(of.count(&WINDOW), 0),
 };
 
-/// One lane that ends `window` offsets after the first open offset and moves with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Streaming {
+/// One lane that ends `window` offsets after the first open offset and moves with it. A window of one
+/// offset decodes autoregressively, and may ask for drafts.
+#[derive(Debug)]
+pub(super) struct Streaming {
+    /// W, at least 1.
     window: u32,
+    /// Most drafts of a step.
+    drafts: u32,
 }
 
 impl Streaming {
-    /// `window` W, at least 1; 1 decodes autoregressively.
-    pub fn new(window: u32) -> Self {
-        Self {
-            window: window.max(1),
-        }
+    pub(super) fn boxed(window: u32, drafts: u32) -> Box<dyn LaneSchedule> {
+        Box::new(Self { window, drafts })
     }
 }
 
@@ -47,6 +41,10 @@ impl LaneSchedule for Streaming {
 
     fn forwards_commits(&self) -> bool {
         true
+    }
+
+    fn drafts(&self) -> u32 {
+        self.drafts
     }
 
     fn advance(&mut self, state: &mut State, effects: &mut Vec<Effect>) {

@@ -1,16 +1,12 @@
 //! A sliding window (Window-Diffusion, arXiv 2601.20332): only the first masks are active.
 
 use alloc::borrow::ToOwned;
-use alloc::boxed::Box;
 use alloc::format;
-use alloc::vec::Vec;
 
-use super::{LaneSchedule, ScheduleInfo, Shape, State};
-use crate::coordinates::{Offset, Span, as_index};
-use crate::describe::{AttentionKind, Fault};
-use crate::effect::{Effect, LaneId};
-use crate::lane::Lane;
-use crate::settings::{SettingDefault, SettingInfo, SettingKind, Settings, UNBOUNDED, Value};
+use super::prelude::*;
+use crate::describe::Fault;
+use crate::effect::LaneId;
+use crate::settings::{SettingDefault, SettingKind, Settings, UNBOUNDED, Value};
 
 const ACTIVE: SettingInfo = SettingInfo::integer("block_length", 1..=1024, 16)
     .says("masks that may be committed by a forward pass that does not read the whole canvas");
@@ -33,7 +29,6 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
               not read; Window-Diffusion reads them, and on Dream it cuts the canvas behind the window \
               and commits the first mask alone in such a pass",
     settings: &[ACTIVE, OUTER, REFRESH],
-    caches: &["dual", "none", "elastic"],
     attention: AttentionKind::MASKED,
     shape: Shape {
         check,
@@ -41,8 +36,12 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
         ..Shape::ONE_LANE
     },
     build: |of| {
-        let cycle = of.count(&REFRESH).saturating_add(1);
-        Box::new(Window::new(of.count(&ACTIVE), of.count(&OUTER), cycle))
+        Box::new(Window {
+            active: of.count(&ACTIVE),
+            outer: of.count(&OUTER),
+            cycle: of.count(&REFRESH).saturating_add(1),
+            seen: Offset::ZERO,
+        })
     },
 };
 
@@ -69,8 +68,8 @@ fn check(of: &Settings) -> Result<(), Fault> {
 /// anywhere. From then on it has the first `active` masks and slides right as they are filled; after
 /// it, what lay left of the `outer`-th mask after the first step is context. A forward renews the K/V
 /// of its masks and of the tokens that the cycle has committed. The next lane begins at the frontier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+#[derive(Debug)]
+struct Window {
     active: u32,
     outer: u32,
     cycle: u32,
@@ -79,17 +78,6 @@ pub struct Window {
 }
 
 impl Window {
-    /// `active` masks, at least 1; `outer` masks as context, at least `active`; `cycle` steps, at
-    /// least 1.
-    pub fn new(active: u32, outer: u32, cycle: u32) -> Self {
-        Self {
-            active: active.max(1),
-            outer: outer.max(active),
-            cycle: cycle.max(1),
-            seen: Offset::ZERO,
-        }
-    }
-
     /// Moves the end of the lane to after its `active`-th mask.
     fn slide(&mut self, id: LaneId, state: &mut State, effects: &mut Vec<Effect>) {
         let Lane { start, clock, .. } = *state.tree.get(id);

@@ -1,14 +1,14 @@
 //! The edge cases of AsyncLane §8 that live in `decode`, with their exact effects.
 
-use asynclane_decode::{AsyncLaneConfig, Birth, DoneReason};
+use asynclane_decode::{Birth, DoneReason, ScheduleConfig};
 
 use crate::common::{
-    Bench, advance, asynclane, at, block_wise, done, draft, finish, fork, generate, lanes, masked,
-    refine, shorten, span, with_schedule,
+    Bench, advance, asynclane, at, block_wise, done, draft, finish, fork, generate, masked, refine,
+    shorten, span, with_schedule,
 };
 
-fn bench(config: AsyncLaneConfig, budget: u32) -> Bench {
-    Bench::new(&with_schedule(lanes(&config)), budget)
+fn bench(schedule: ScheduleConfig, budget: u32) -> Bench {
+    Bench::new(&with_schedule(schedule), budget)
 }
 
 #[test]
@@ -49,10 +49,7 @@ fn a_budget_below_the_block_length_shortens_the_block() {
 
 #[test]
 fn a_budget_that_is_no_multiple_of_the_block_length_shortens_the_last_block() {
-    let config = AsyncLaneConfig {
-        block_length: 4,
-        ..asynclane()
-    };
+    let config = asynclane().with("block_length", 4u32);
     for mut bench in [bench(config, 6), Bench::new(&block_wise(4), 6)] {
         let full = [(0, "a", 1.0), (1, "a", 1.0), (2, "a", 1.0), (3, "a", 1.0)];
         let expected = [
@@ -186,11 +183,9 @@ fn a_delimiter_at_the_last_position_of_the_budget_leaves_no_generate_child() {
 /// The masks left of the stop token are refined; nothing right of it is computed.
 #[test]
 fn a_stop_token_with_masks_before_it_keeps_refining() {
-    let config = AsyncLaneConfig {
-        lookahead: 4,
-        draft_threshold: Some(0.9),
-        ..asynclane()
-    };
+    let config = asynclane()
+        .with("lookahead", 4u32)
+        .with("draft_threshold", 0.9);
     let mut bench = bench(config, 24);
     let effects = bench.step(&[
         (0, "a", 1.0),
@@ -252,13 +247,7 @@ fn a_stop_token_at_the_last_position_cuts_nothing() {
 /// at its first mask.
 #[test]
 fn a_lane_on_a_cut_canvas_runs_no_more_steps_than_it_has_offsets() {
-    let mut bench = bench(
-        AsyncLaneConfig {
-            block_length: 4,
-            ..asynclane()
-        },
-        4,
-    );
+    let mut bench = bench(asynclane().with("block_length", 4u32), 4);
     assert_eq!(bench.step(&[(0, "a", 1.0)])[0], masked(0, "a", 1.0));
     assert_eq!(bench.step(&[(3, "c", 0.5)]), [masked(3, "c", 0.5)]);
     let expected = [
@@ -280,13 +269,7 @@ fn a_lane_on_a_cut_canvas_runs_no_more_steps_than_it_has_offsets() {
 /// Without a settled offset there is no successor (§1, v = 0): the output ends there.
 #[test]
 fn a_lane_that_runs_out_of_steps_before_its_first_offset_ends_the_sequence() {
-    let mut bench = bench(
-        AsyncLaneConfig {
-            block_length: 4,
-            ..asynclane()
-        },
-        4,
-    );
+    let mut bench = bench(asynclane().with("block_length", 4u32), 4);
     assert_eq!(bench.step(&[(3, "c", 0.5)]), [masked(3, "c", 0.5)]);
     let expected = [
         masked(1, "<eos>", 0.5),
@@ -302,11 +285,9 @@ fn a_lane_that_runs_out_of_steps_before_its_first_offset_ends_the_sequence() {
 #[test]
 fn without_a_lane_budget_a_lane_on_a_cut_canvas_goes_on() {
     let mut bench = bench(
-        AsyncLaneConfig {
-            block_length: 4,
-            lane_budget: false,
-            ..asynclane()
-        },
+        asynclane()
+            .with("block_length", 4u32)
+            .with("lane_budget", false),
         4,
     );
     assert_eq!(bench.step(&[(3, "c", 0.5)]), [masked(3, "c", 0.5)]);

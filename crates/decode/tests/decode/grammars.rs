@@ -1,10 +1,10 @@
 //! Decoding under a grammar, step by step, with the exact effects.
 
-use asynclane_decode::{AsyncLaneConfig, Birth, Constraint, DoneReason};
+use asynclane_decode::{Birth, Constraint, DoneReason};
 
 use crate::common::{
     Bench, Slots, advance, asynclane, block_wise, done, draft, finish, generate, masked, place,
-    resize, revoke, schedule, shorten, with_schedule,
+    placed_draft, resize, revoke, schedule, shorten, with_schedule,
 };
 
 const SLOTS: Slots = Slots(&[&["a", " b"], &["("], &["7", " 42"], &["7", " 42"], &[")"]]);
@@ -167,19 +167,17 @@ fn a_stop_token_ends_a_complete_text_and_no_other() {
 fn forks_are_off_and_drafts_are_provisional() {
     const WORD: &[&str] = &["a", " b"];
     let slots = Slots(&[WORD; 12]);
-    let config = AsyncLaneConfig {
-        block_length: 2,
-        lookahead: 4,
-        draft_threshold: Option::Some(0.5),
-        ..asynclane()
-    };
-    let config = with_schedule(crate::common::lanes(&config));
+    let config = asynclane()
+        .with("block_length", 2u32)
+        .with("lookahead", 4u32)
+        .with("draft_threshold", 0.5);
+    let config = with_schedule(config);
     let mut bench = Bench::under(slots, &config, 12);
     let effects = bench.step(&[(0, "a", 0.95), (3, ".", 0.95), (4, "a", 0.6)]);
     let expected = [
         masked(0, "a", 0.95),
-        place(3, ".", 0.95),
-        place(4, "a", 0.6),
+        placed_draft(3, ".", 0.95),
+        placed_draft(4, "a", 0.6),
         advance(0, 1),
     ];
     assert_eq!(effects, expected);

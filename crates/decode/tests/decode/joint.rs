@@ -1,31 +1,27 @@
 //! One choice for all lanes and their lookahead, on hand-made steps.
 
-use asynclane_decode::{
-    AsyncLaneConfig, Birth, Candidate, CommitConfig, DecoderConfig, Effect, Offset, Proposal,
-};
+use asynclane_decode::{Birth, Candidate, CommitConfig, DecoderConfig, Effect, ScheduleConfig};
 
 use crate::common::{
-    Bench, advance, asynclane, at, branches, candidate, commit, draft, finish, fork, generate, id,
-    lanes, masked, refine, wanted, with_schedule,
+    Bench, advance, asynclane, candidate, commit, draft, finish, fork, generate, id, masked,
+    refine, with_schedule,
 };
 
 /// Lanes of four, a lookahead of two, drafts from 0.5 on.
-fn bench(commit: CommitConfig, schedule: AsyncLaneConfig) -> Bench {
+fn bench(commit: CommitConfig, schedule: ScheduleConfig) -> Bench {
     let config = DecoderConfig {
         commit,
-        ..with_schedule(lanes(&schedule))
+        ..with_schedule(schedule)
     };
     Bench::new(&config, 16)
 }
 
-fn short() -> AsyncLaneConfig {
-    AsyncLaneConfig {
-        block_length: 4,
-        lookahead: 2,
-        draft_threshold: Some(0.5),
-        lane_budget: false,
-        ..asynclane()
-    }
+fn short() -> ScheduleConfig {
+    asynclane()
+        .with("block_length", 4u32)
+        .with("lookahead", 2u32)
+        .with("draft_threshold", 0.5)
+        .with("lane_budget", false)
 }
 
 fn joint(bound: f64) -> CommitConfig {
@@ -37,29 +33,14 @@ type Said = (u32, &'static str, f64, f32);
 
 /// A step in which every offset that is not named proposes "a" with probability 0.1 and 3 nats.
 fn step(bench: &mut Bench, said: &[Said]) -> Vec<Effect> {
-    let says = |offset: Offset| {
-        let found = said.iter().find(|(number, ..)| at(*number) == offset);
+    bench.step_by(|offset| {
+        let found = said.iter().find(|(at, ..)| *at == offset);
         let (_, text, probability, entropy) = *found.unwrap_or(&(0, "a", 0.1, 3.0));
-        Proposal {
-            offset,
-            candidate: Candidate {
-                entropy,
-                ..candidate(id(text), probability)
-            },
+        Candidate {
+            entropy,
+            ..candidate(id(text), probability)
         }
-    };
-    let offsets: Vec<Offset> = wanted(&bench.decoder)
-        .into_iter()
-        .map(|(at, _)| at)
-        .collect();
-    let mut proposals: Vec<Proposal> = offsets.iter().copied().map(says).collect();
-    for guesses in branches(&bench.decoder) {
-        let open = |at: &&Offset| guesses.iter().all(|guess| guess.offset != **at);
-        proposals.extend(offsets.iter().filter(open).copied().map(says));
-    }
-    let mut effects = Vec::new();
-    bench.decoder.apply(&proposals, &mut effects);
-    effects
+    })
 }
 
 /// 0.1 + 0.2 + 0.3 is within the bound; the fourth mask, a draft, is the last that fits.
@@ -123,25 +104,13 @@ fn a_lane_waits_while_others_are_more_certain() {
 fn a_fork_leaves_little_entropy_behind() {
     let said = [(2, ".", 0.9, 0.1), (0, "a", 0.5, 0.4), (1, "a", 0.5, 0.5)];
     let forks = |most: f64| {
-        let fork_entropy = Some(most);
-        let schedule = AsyncLaneConfig {
-            fork_entropy,
-            ..short()
-        };
-        let mut bench = bench(joint(0.0), schedule);
+        let mut bench = bench(joint(0.0), short().with("fork_entropy", most));
         step(&mut bench, &said).contains(&fork(0, 3))
     };
     assert!(forks(0.91));
     assert!(!forks(0.89));
     // Nothing is left in a full sentence, whatever its tokens had.
-    let fork_entropy = Some(0.0);
-    let mut full = bench(
-        joint(9.0),
-        AsyncLaneConfig {
-            fork_entropy,
-            ..short()
-        },
-    );
+    let mut full = bench(joint(9.0), short().with("fork_entropy", 0.0));
     assert!(step(&mut full, &said).contains(&fork(0, 3)));
 }
 
@@ -165,7 +134,7 @@ fn nested_drafts_guess_in_all_lanes_and_ahead_of_them() {
         [masked(1, "c", 0.9), draft(4, " b", 0.7)]
     );
     // Level 1 guesses offset 2, level 2 offset 0 as well; the stop token is not guessed.
-    let guesses = right.decoder.guesses();
+    let guesses = right.decoder.branches();
     let offsets: Vec<u32> = guesses.proposals.iter().map(|of| of.offset.get()).collect();
     assert_eq!((offsets, guesses.ends), (vec![2, 0], &[1, 2][..]));
     // 0.12 <= 0.2 sanctions both at once; the rest follows on their canvas.

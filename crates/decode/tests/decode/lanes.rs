@@ -1,6 +1,6 @@
 //! Births and deaths of lanes: forks early and late, drafts, coupling, limits.
 
-use asynclane_decode::{AsyncLaneConfig, Birth, Effect, LaneId, Role};
+use asynclane_decode::{Birth, Effect, LaneId, Role};
 
 use crate::common::{
     Bench, advance, asynclane, at, draft, finish, fork, generate, masked, refine, span, wake,
@@ -40,10 +40,7 @@ fn a_fork_gives_a_refine_lane_and_a_continuation_of_full_length() {
 
 #[test]
 fn min_fill_counts_the_filled_share_of_the_lane() {
-    let mut bench = Bench::from(AsyncLaneConfig {
-        min_fill: 0.5,
-        ..asynclane()
-    });
+    let mut bench = Bench::from(asynclane().with("min_fill", 0.5));
     assert_eq!(
         bench
             .step(&[(1, ".", 1.0), (2, "a", 1.0), (3, "a", 1.0)])
@@ -56,10 +53,7 @@ fn min_fill_counts_the_filled_share_of_the_lane() {
 
 #[test]
 fn min_clock_counts_the_steps_of_the_lane() {
-    let mut bench = Bench::from(AsyncLaneConfig {
-        min_clock: 2,
-        ..asynclane()
-    });
+    let mut bench = Bench::from(asynclane().with("min_clock", 2u32));
     assert_eq!(bench.step(&[(1, ".", 1.0)]), [masked(1, ".", 1.0)]);
     assert_eq!(bench.step(&[(2, "a", 1.0)])[1], fork(0, 2));
     // The continuation has a clock of its own.
@@ -83,10 +77,7 @@ fn a_full_lane_forks_at_its_delimiter_too() {
 
 #[test]
 fn or_it_spawns_at_its_end() {
-    let mut bench = Bench::from(AsyncLaneConfig {
-        fork_when_complete: false,
-        ..asynclane()
-    });
+    let mut bench = Bench::from(asynclane().with("fork_when_complete", false));
     let mut said = sure(0..8);
     said[4].1 = ".";
     let expected = [
@@ -99,11 +90,9 @@ fn or_it_spawns_at_its_end() {
 
 #[test]
 fn drafts_need_their_threshold_and_no_stop_token() {
-    let config = AsyncLaneConfig {
-        lookahead: 4,
-        draft_threshold: Some(0.8),
-        ..asynclane()
-    };
+    let config = asynclane()
+        .with("lookahead", 4u32)
+        .with("draft_threshold", 0.8);
     let mut bench = Bench::from(config);
     let effects = bench.step(&[
         (0, "a", 1.0),
@@ -123,10 +112,7 @@ fn drafts_need_their_threshold_and_no_stop_token() {
 
 #[test]
 fn without_drafts_the_lookahead_is_context_only() {
-    let mut bench = Bench::from(AsyncLaneConfig {
-        lookahead: 4,
-        ..asynclane()
-    });
+    let mut bench = Bench::from(asynclane().with("lookahead", 4u32));
     let view = bench.decoder.lanes().next().expect("the root is active");
     assert_eq!(
         (view.range, view.lookahead, view.drafts),
@@ -141,13 +127,11 @@ fn without_drafts_the_lookahead_is_context_only() {
 /// A filled lane costs no forward: its successor starts in the same step.
 #[test]
 fn a_draft_that_fills_a_whole_successor() {
-    let config = AsyncLaneConfig {
-        block_length: 4,
-        lookahead: 6,
-        draft_threshold: Some(0.9),
-        fork: None,
-        ..asynclane()
-    };
+    let config = asynclane()
+        .with("block_length", 4u32)
+        .with("lookahead", 6u32)
+        .with("draft_threshold", 0.9)
+        .with("fork", "off");
     let mut bench = Bench::from(config);
     let effects = bench.step(&sure(0..10));
     let expected = [
@@ -161,10 +145,7 @@ fn a_draft_that_fills_a_whole_successor() {
 
 #[test]
 fn a_coupled_continuation_waits_for_its_refine_lane() {
-    let mut bench = Bench::from(AsyncLaneConfig {
-        coupled: true,
-        ..asynclane()
-    });
+    let mut bench = Bench::from(asynclane().with("coupled", true));
     let effects = bench.step(&[(1, "a", 1.0), (3, ".", 1.0)]);
     let expected = [
         fork(0, 4),
@@ -185,10 +166,7 @@ fn a_coupled_continuation_waits_for_its_refine_lane() {
 
 #[test]
 fn a_coupled_continuation_does_not_wait_for_a_finished_refine_lane() {
-    let mut bench = Bench::from(AsyncLaneConfig {
-        coupled: true,
-        ..asynclane()
-    });
+    let mut bench = Bench::from(asynclane().with("coupled", true));
     let effects = bench.step(&[(0, "a", 1.0), (1, ".", 1.0)]);
     let expected = [
         fork(0, 2),
@@ -202,13 +180,11 @@ fn a_coupled_continuation_does_not_wait_for_a_finished_refine_lane() {
 /// A waiting lane that drafts have filled finishes in the step that wakes it, unless it forks.
 #[test]
 fn a_coupled_continuation_may_be_full_when_it_wakes() {
-    let config = AsyncLaneConfig {
-        block_length: 4,
-        lookahead: 4,
-        draft_threshold: Some(0.9),
-        coupled: true,
-        ..asynclane()
-    };
+    let config = asynclane()
+        .with("block_length", 4u32)
+        .with("lookahead", 4u32)
+        .with("draft_threshold", 0.9)
+        .with("coupled", true);
     let mut bench = Bench::from(config);
     let mut said = sure(0..8);
     said.remove(1);
@@ -227,10 +203,7 @@ fn a_coupled_continuation_may_be_full_when_it_wakes() {
 
 #[test]
 fn a_fork_beyond_max_lanes_waits_for_room() {
-    let mut bench = Bench::from(AsyncLaneConfig {
-        max_lanes: 2,
-        ..asynclane()
-    });
+    let mut bench = Bench::from(asynclane().with("max_lanes", 2u32));
     assert!(
         bench
             .step(&[(1, ".", 1.0), (2, "a", 1.0)])
@@ -260,10 +233,7 @@ fn a_fork_beyond_max_lanes_waits_for_room() {
 /// A refine child that starts finished does not count as active.
 #[test]
 fn with_one_lane_only_settled_prefixes_fork() {
-    let mut bench = Bench::from(AsyncLaneConfig {
-        max_lanes: 1,
-        ..asynclane()
-    });
+    let mut bench = Bench::from(asynclane().with("max_lanes", 1u32));
     assert_eq!(bench.step(&[(1, ".", 1.0)]), [masked(1, ".", 1.0)]);
     let effects = bench.step(&[(0, "a", 1.0)]);
     let expected = [
@@ -292,10 +262,7 @@ fn effective_length_is_the_furthest_valid_token() {
 
 #[test]
 fn effective_length_counts_a_waiting_lane() {
-    let mut bench = Bench::from(AsyncLaneConfig {
-        coupled: true,
-        ..asynclane()
-    });
+    let mut bench = Bench::from(asynclane().with("coupled", true));
     bench.step(&[(1, "a", 1.0), (3, ".", 1.0), (4, "c", 1.0), (5, "c", 1.0)]);
     assert_eq!(active(&bench), [(1, Role::Refine)]);
     assert_eq!(

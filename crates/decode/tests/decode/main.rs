@@ -15,7 +15,6 @@ mod joint;
 #[cfg(test)]
 mod lanes;
 #[cfg(test)]
-mod order_by_chance;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]

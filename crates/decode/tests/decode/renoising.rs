@@ -4,7 +4,7 @@ use asynclane_decode::{
     Candidate, Decoder, DecoderConfig, DoneReason, Effect, Input, Offset, Proposal, TokenId,
 };
 
-use crate::common::{Bench, Toy, at, classes, commit, schedule};
+use crate::common::{Bench, Toy, at, candidate, commit, committed, schedule, with_schedule};
 
 const LENGTH: u32 = 4;
 
@@ -15,25 +15,15 @@ fn config(settings: &[(&'static str, f64)], steps: u32) -> DecoderConfig {
         .iter()
         .fold(rule, |rule, (name, value)| rule.with(name, *value));
     DecoderConfig {
-        schedule: schedule("canvas").with("block_length", LENGTH),
         commit,
-        prune: true,
-        early_stop: true,
-        lone_stops: true,
+        ..with_schedule(schedule("canvas").with("block_length", LENGTH))
     }
 }
 
-fn decoder(config: &DecoderConfig, budget: u32, stops: &[TokenId]) -> Decoder {
+fn decoder(config: &DecoderConfig, budget: u32, limit: u32, stops: &[TokenId]) -> Decoder {
     let input = Input {
-        budget,
-        stops,
-        classes: classes(),
-        code_prompt: false,
-        phase: 0,
-        lead: None,
-        constraint: None,
-        filter: None,
-        seed: 0,
+        limit,
+        ..Input::new(budget, stops)
     };
     Decoder::new(config, input, &mut Vec::new())
 }
@@ -43,13 +33,10 @@ fn drawn(offset: u32, token: TokenId, likelier: TokenId, entropy: f32) -> Propos
     Proposal {
         offset: at(offset),
         candidate: Candidate {
-            token,
-            probability: 0.2,
             runner_up: likelier,
             runner_up_probability: 0.7,
             entropy,
-            gap: 1.0,
-            present: 0.0,
+            ..candidate(token, 0.2)
         },
     }
 }
@@ -66,21 +53,13 @@ fn step(decoder: &mut Decoder, first: u32, entropies: [f32; 4], best: TokenId) -
 }
 
 fn standing(decoder: &Decoder, first: u32) -> [Option<TokenId>; 4] {
-    [0, 1, 2, 3].map(|offset| decoder.stands_at(at(first + offset)))
-}
-
-fn committed(effects: &[Effect]) -> Vec<(u32, TokenId)> {
-    let tokens = effects.iter().filter_map(|effect| match effect {
-        Effect::Commit { offset, token, .. } => Some((offset.get(), *token)),
-        _ => None,
-    });
-    tokens.collect()
+    [0, 1, 2, 3].map(|offset| decoder.denoising()?.token(at(first + offset)))
 }
 
 /// Of the entropies 0.5, 0.06, 0.05 and 0.9 those before the third sum to 0.11: two tokens stay.
 #[test]
 fn tokens_of_low_entropy_stay_and_the_others_become_noise() {
-    let mut decoder = decoder(&config(&[], 48), 8, &[]);
+    let mut decoder = decoder(&config(&[], 48), 8, 8, &[]);
     assert_eq!(
         standing(&decoder, 0),
         [None; 4],
@@ -96,7 +75,7 @@ fn tokens_of_low_entropy_stay_and_the_others_become_noise() {
 /// Temperatures fall by equal differences from `t_max`; the last one is a difference above `t_min`.
 #[test]
 fn the_canvas_cools() {
-    let mut decoder = decoder(&config(&[("t_min", 0.4), ("t_max", 0.8)], 4), 8, &[]);
+    let mut decoder = decoder(&config(&[("t_min", 0.4), ("t_max", 0.8)], 4), 8, 8, &[]);
     for expected in [0.8, 0.7, 0.6, 0.5, 0.8] {
         let said = decoder.denoising().expect("a canvas");
         assert!((said.temperature - expected).abs() < 1e-12, "{said:?}");
@@ -111,7 +90,7 @@ fn the_canvas_cools() {
 /// step before and the mean entropy is low.
 #[test]
 fn a_stable_and_certain_canvas_is_committed_as_a_whole() {
-    let mut decoder = decoder(&config(&[], 48), 6, &[]);
+    let mut decoder = decoder(&config(&[], 48), 6, 6, &[]);
     let certain = [0.004; 4];
     assert_eq!(
         step(&mut decoder, 0, certain, 7),
@@ -135,15 +114,14 @@ fn a_stable_and_certain_canvas_is_committed_as_a_whole() {
 #[test]
 fn a_canvas_is_cut_at_the_limit_and_after_a_stop_token() {
     let config = config(&[], 1);
-    let mut limited = decoder(&config, 8, &[]);
-    limited.limit_to(6);
+    let mut limited = decoder(&config, 8, 6, &[]);
     step(&mut limited, 0, [1.0; 4], 7);
     assert!(!limited.is_done());
     let effects = step(&mut limited, 4, [1.0; 4], 7);
     assert!(effects.contains(&Effect::Shorten { len: 6 }), "{effects:?}");
     assert_eq!(limited.canvas().emitted(), Offset::new(6));
     assert_eq!(limited.done(), Some(DoneReason::Budget));
-    let mut stopped = decoder(&config, 8, &[7]);
+    let mut stopped = decoder(&config, 8, 8, &[7]);
     step(&mut stopped, 0, [1.0; 4], 7);
     assert_eq!(stopped.canvas().emitted(), Offset::ZERO);
     assert_eq!(stopped.done(), Some(DoneReason::StopToken));

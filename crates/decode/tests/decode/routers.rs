@@ -106,7 +106,7 @@ fn a_bandit_does_what_brought_more() {
     };
     let three = [0.6, 0.6, 0.6, 0.4];
     let tokens = |effects: &[Effect]| {
-        let is_commit = |of: &&Effect| matches!(of, Effect::Commit { .. });
+        let is_commit = |of: &&Effect| matches!(of, Effect::Commit(_));
         effects.iter().filter(is_commit).count()
     };
     // The block is checked, and both of its runs.

@@ -1,13 +1,10 @@
 //! The rules that read a whole block, on hand-made steps.
 
-use asynclane_decode::{
-    Candidate, CommitConfig, CommitKind, DecoderConfig, Effect, Filter, Offset, Proposal, Role,
-    Weights,
-};
+use asynclane_decode::{Candidate, CommitConfig, DecoderConfig, Effect, Filter, Proposal, Weights};
 
 use crate::common::{
-    Bench, advance, at, block_wise, candidate, commit, id, masked, resize, schedule, shorten, span,
-    text, wanted, with_schedule,
+    Bench, advance, at, block_wise, candidate, commit, edited, id, masked, resize, schedule,
+    shorten, span, text, with_schedule,
 };
 
 fn bench(commit: CommitConfig, block_length: u32, budget: u32) -> Bench {
@@ -25,36 +22,18 @@ fn editing(threshold: f64, edit_threshold: f64, passes: u32) -> CommitConfig {
         .with("edit_passes", passes)
 }
 
-fn edited(offset: u32, text: &str, probability: f64) -> Effect {
-    Effect::Commit {
-        offset: at(offset),
-        token: id(text),
-        probability,
-        kind: CommitKind::Edit,
-    }
-}
-
 /// The offsets that a step commits.
 fn committed(effects: &[Effect]) -> Vec<u32> {
-    let offsets = effects.iter().filter_map(|effect| match effect {
-        Effect::Commit { offset, .. } => Some(offset.get()),
-        _ => None,
-    });
-    offsets.collect()
+    let commits = crate::common::committed(effects);
+    commits.into_iter().map(|(offset, _)| offset).collect()
 }
 
 /// A step with these gaps; probabilities fall from left to right. Returns the committed offsets.
 fn gapped(bench: &mut Bench, gap: impl Fn(u32) -> f32) -> Vec<u32> {
-    let said = |(offset, _): (Offset, Role)| Proposal {
-        offset,
-        candidate: Candidate {
-            gap: gap(offset.get()),
-            ..candidate(id("a"), 0.5 - 0.01 * f64::from(offset.get()))
-        },
-    };
-    let proposals: Vec<Proposal> = wanted(&bench.decoder).into_iter().map(said).collect();
-    let mut effects = Vec::new();
-    bench.decoder.apply(&proposals, &mut effects);
+    let effects = bench.step_by(|offset| Candidate {
+        gap: gap(offset),
+        ..candidate(id("a"), 0.5 - 0.01 * f64::from(offset))
+    });
     committed(&effects)
 }
 
@@ -182,11 +161,8 @@ fn draft_verify_takes_two_steps_from_one_forward_if_its_guess_was_right() {
     let said = [(0, "a", 0.9), (1, "c", 0.8), (2, "7", 0.7), (3, "a", 0.6)];
     let mut right = bench(commit.clone(), 4, 4);
     assert_eq!(right.step(&said)[0], masked(0, "a", 0.9));
-    let guesses = right.decoder.guesses();
-    assert_eq!(
-        (guesses.branches(), guesses.proposals[0].offset),
-        (1, at(1))
-    );
+    let guesses = right.decoder.branches();
+    assert_eq!((guesses.count(), guesses.proposals[0].offset), (1, at(1)));
     // The canvas with the guess gives the same candidates: two steps.
     let rest = &said[1..];
     let effects = right.step(rest);
@@ -210,7 +186,7 @@ fn nested_drafts_climb_as_long_as_the_bound_sanctions_the_next_level() {
     let mut right = bench(commit.clone(), 8, 8);
     assert_eq!(committed(&right.step(&said)), [0, 1]);
     // Thresholds 0.95, 0.625 and 0.3; the second adds nothing.
-    let guesses = right.decoder.guesses();
+    let guesses = right.decoder.branches();
     assert_eq!(guesses.ends, [1, 3]);
     // Offset 2, then 3 and 4 on its canvas, then two more on theirs.
     assert_eq!(committed(&right.step(&said[2..])), [2, 3, 4, 5, 6]);
@@ -233,7 +209,7 @@ fn nested_drafts_guess_no_stop_token() {
         (2, "<eos>", 0.99),
         (3, "a", 0.7),
     ]);
-    let guesses = bench.decoder.guesses().proposals.iter();
+    let guesses = bench.decoder.branches().proposals.iter();
     let offsets: Vec<u32> = guesses.map(|guess| guess.offset.get()).collect();
     assert_eq!(offsets, [1, 3]);
 }

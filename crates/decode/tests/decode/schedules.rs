@@ -1,10 +1,10 @@
 //! The schedules of one lane, step by step, with the exact effects.
 
-use asynclane_decode::{Birth, DecoderConfig};
+use asynclane_decode::{Birth, DecoderConfig, Input};
 
 use crate::common::{
-    Bench, advance, block_wise, commit, finish, generate, masked, resize, schedule, shorten, span,
-    with_schedule,
+    Bench, STOPS, advance, block_wise, commit, finish, generate, masked, resize, schedule, shorten,
+    span, with_schedule,
 };
 
 fn adaptive(budget: u32, delimiters: &'static str) -> Bench {
@@ -260,7 +260,12 @@ fn a_streaming_window_moves_with_the_frontier() {
 #[test]
 fn the_first_position_of_a_model_block_is_a_lane_of_its_own() {
     let config = block_wise(4);
-    let mut bench = Bench::led(&config, 16, (6, 8));
+    let input = Input {
+        phase: 6,
+        lead: Some(8),
+        ..Input::new(16, STOPS)
+    };
+    let mut bench = Bench::born(&config, input);
     let range = |bench: &Bench| bench.decoder.lanes().next().map(|lane| lane.range);
     let mut seen = Vec::new();
     while let Some(range) = range(&bench) {

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use asynclane_decode::{
-    AsyncLaneConfig, Birth, Boundary, CommitKind, Decoder, DecoderConfig, DoneReason, Effect,
-    Input, NumericPeriod, Offset, Proposal, Role, Span, TokenClasses, TokenId,
+    Birth, CommitKind, Decoder, DecoderConfig, DoneReason, Effect, Input, Offset, Proposal, Role,
+    Span, TokenClasses, TokenId,
 };
 
-use crate::common::{at, candidate, class, wanted};
+use crate::common::{asynclane, at, candidate, class, commit, wanted, with_schedule};
 
 #[test]
 fn fork() {
@@ -46,15 +46,8 @@ fn play(text: &str) {
     let (config, budget) = script.config();
     let classes = script.texts.iter().map(|text| class(text)).collect();
     let input = Input {
-        budget,
-        stops: &[1],
         classes: Arc::new(TokenClasses::new(classes)),
-        code_prompt: false,
-        phase: 0,
-        lead: None,
-        constraint: None,
-        filter: None,
-        seed: 0,
+        ..Input::new(budget, &[1])
     };
     let mut effects = Vec::new();
     let mut decoder = Decoder::new(&config, input, &mut effects);
@@ -152,36 +145,25 @@ impl<'a> Script<'a> {
         };
         let number = |key| find(key).map(|value| value.parse::<f64>().expect("a number"));
         let count = |key| number(key).unwrap_or_else(|| panic!("{key} is missing")) as u32;
-        let boundary = match find("fork") {
-            Some("sentence") => Boundary::Sentence(NumericPeriod::Next),
-            Some("newline") => Boundary::Newline,
+        let value = |key| number(key).unwrap_or_else(|| panic!("{key} is missing"));
+        let fork = match find("fork") {
+            Some("sentence") => "sentence",
+            Some("newline") => "newline",
             other => panic!("fork {other:?}"),
         };
-        let schedule = crate::common::lanes(&AsyncLaneConfig {
-            block_length: count("block"),
-            lookahead: count("lookahead"),
-            draft_threshold: number("draft"),
-            fork: Some(boundary),
-            min_fill: number("min_fill").expect("min_fill is missing"),
-            min_clock: count("min_clock"),
-            fork_when_complete: true,
-            fork_entropy: None,
-            lane_budget: true,
-            max_lanes: 4,
-            coupled: find("coupled").is_some(),
-        });
-        let threshold = number("threshold").expect("threshold is missing");
-        let commit = crate::common::commit("threshold").with("threshold", threshold);
-        (
-            DecoderConfig {
-                schedule,
-                commit,
-                prune: true,
-                early_stop: true,
-                lone_stops: true,
-            },
-            count("budget"),
-        )
+        let schedule = asynclane()
+            .with("block_length", count("block"))
+            .with("lookahead", count("lookahead"))
+            .with("draft_threshold", number("draft").unwrap_or(2.0))
+            .with("fork", fork)
+            .with("min_fill", value("min_fill"))
+            .with("min_clock", count("min_clock"))
+            .with("coupled", find("coupled").is_some());
+        let config = DecoderConfig {
+            commit: commit("threshold").with("threshold", value("threshold")),
+            ..with_schedule(schedule)
+        };
+        (config, count("budget"))
     }
 
     fn proposals(&self, step: &Step<'_>, decoder: &Decoder) -> Vec<Proposal> {
@@ -213,22 +195,14 @@ impl<'a> Script<'a> {
 
     fn words(&self, effect: &Effect, decoder: &Decoder) -> String {
         match *effect {
-            Effect::Commit {
-                offset,
-                token,
-                kind,
-                ..
-            } => {
-                let verb = if kind == CommitKind::Draft {
-                    "drafts"
-                } else {
-                    "commits"
+            Effect::Commit(of) => {
+                let verb = match of.kind {
+                    CommitKind::Draft => "drafts",
+                    _ => "commits",
                 };
-                format!("{verb} {offset} \"{}\"", self.text(token))
+                format!("{verb} {} \"{}\"", of.offset, self.text(of.token))
             }
-            Effect::Place { offset, token, .. } => {
-                format!("places {offset} \"{}\"", self.text(token))
-            }
+            Effect::Place(of) => format!("places {} \"{}\"", of.offset, self.text(of.token)),
             Effect::Revoke { offset } => format!("revokes {offset}"),
             Effect::Shorten { len } => format!("cuts the canvas to {len}"),
             Effect::Fork { lane, split } => {

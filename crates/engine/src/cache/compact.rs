@@ -9,13 +9,13 @@ use decode::{
 use super::{ForwardPlan, SHARED, View};
 
 /// Which rows of the lanes a forward computes.
-pub(super) const fn rows(default: &'static str) -> SettingInfo {
+pub(in crate::cache) const fn rows(default: &'static str) -> SettingInfo {
     SettingInfo::name("rows", &["all", "open"], default)
         .says("rows of a forward pass: all of the lanes, or masks and the tokens committed last")
 }
 
 /// When K/V are renewed.
-pub(super) const fn refresh(default: Value<'static>) -> SettingInfo {
+pub(in crate::cache) const fn refresh(default: Value<'static>) -> SettingInfo {
     SettingInfo {
         name: "refresh",
         kind: SettingKind::NameOrInteger(&["lane", "never"], 1, UNBOUNDED),
@@ -25,15 +25,16 @@ pub(super) const fn refresh(default: Value<'static>) -> SettingInfo {
 }
 
 /// The number of commits that makes a refresh due.
-pub(super) const REFRESH_COMMITS: SettingInfo =
+pub(in crate::cache) const REFRESH_COMMITS: SettingInfo =
     SettingInfo::integer("refresh_commits", 1..=UNBOUNDED, 1)
         .derived("no limit")
         .says("tokens committed since the last refresh that make one due");
 
 /// m of AsyncLane eq. 12.
-pub(super) const MARGIN: SettingInfo = SettingInfo::integer("refresh_margin", 0..=1024, 0)
-    .derived("the reach of the schedule's lanes, which is also the minimum")
-    .says("positions after the furthest valid token that a refresh renews");
+pub(in crate::cache) const MARGIN: SettingInfo =
+    SettingInfo::integer("refresh_margin", 0..=1024, 0)
+        .derived("the reach of the schedule's lanes, which is also the minimum")
+        .says("positions after the furthest valid token that a refresh renews");
 
 /// Compact refresh (AsyncLane eq. 12): renews `[0, P + Leff + margin)` only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +60,11 @@ enum Refresh {
 
 impl Compact {
     /// As the settings of a policy say.
-    pub(super) fn read(of: &Settings, refresh: &SettingInfo, schedule: &ScheduleConfig) -> Self {
+    pub(in crate::cache) fn read(
+        of: &Settings,
+        refresh: &SettingInfo,
+        schedule: &ScheduleConfig,
+    ) -> Self {
         Self {
             refresh: match of.value(refresh) {
                 Some(Value::Name("never")) => Refresh::Never,
@@ -74,13 +79,13 @@ impl Compact {
     }
 
     /// Renews at least `right` offsets after the lanes.
-    pub(super) fn reaching(self, right: u32, schedule: &ScheduleConfig) -> Self {
+    pub(in crate::cache) fn reaching(self, right: u32, schedule: &ScheduleConfig) -> Self {
         let margin = self.margin.max(schedule.reach() + right);
         Self { margin, ..self }
     }
 
     /// What the next forward is: a refresh if one is due (eq. 12).
-    pub(super) fn kind(&self, view: &View<'_>) -> ForwardKind {
+    pub(in crate::cache) fn kind(&self, view: &View<'_>) -> ForwardKind {
         let due = match self.refresh {
             Refresh::Lane => view.lane_started,
             Refresh::Every(steps) => view.since_refresh >= steps,
@@ -91,7 +96,7 @@ impl Compact {
 
     /// Plans a refresh if one is due; its logits serve the step's commits. Otherwise begins a
     /// decode forward. Whether a refresh was due.
-    pub(super) fn refreshes(&self, view: &View<'_>, plan: &mut ForwardPlan) -> bool {
+    pub(in crate::cache) fn refreshes(&self, view: &View<'_>, plan: &mut ForwardPlan) -> bool {
         if self.kind(view) != ForwardKind::Decode {
             renew(self.margin, view, plan);
             return true;
@@ -102,13 +107,16 @@ impl Compact {
 }
 
 /// The margin that the settings say, else as far as the lanes of the schedule reach.
-pub(super) fn margin(of: &Settings, schedule: &ScheduleConfig) -> u32 {
+pub(in crate::cache) fn margin(of: &Settings, schedule: &ScheduleConfig) -> u32 {
     let margin = of.value(&MARGIN).and_then(|margin| margin.as_count());
     margin.unwrap_or_else(|| schedule.reach())
 }
 
 /// Refuses a margin that lanes of the schedule exceed.
-pub(super) fn check_margin(of: &Settings, schedule: &ScheduleConfig) -> Result<(), Fault> {
+pub(in crate::cache) fn check_margin(
+    of: &Settings,
+    schedule: &ScheduleConfig,
+) -> Result<(), Fault> {
     let (margin, reach, name) = (margin(of, schedule), schedule.reach(), schedule.name());
     if margin >= reach {
         return Ok(());
@@ -122,7 +130,11 @@ pub(super) fn check_margin(of: &Settings, schedule: &ScheduleConfig) -> Result<(
 }
 
 /// Refuses open rows where every lane reads up to its own end only.
-pub(super) fn refuse_open(of: &Settings, rows: &SettingInfo, name: &str) -> Result<(), Fault> {
+pub(in crate::cache) fn refuse_open(
+    of: &Settings,
+    rows: &SettingInfo,
+    name: &str,
+) -> Result<(), Fault> {
     match of.name(rows) {
         "open" => Err(Fault {
             setting: rows.name,
@@ -133,7 +145,7 @@ pub(super) fn refuse_open(of: &Settings, rows: &SettingInfo, name: &str) -> Resu
 }
 
 /// Plans a refresh of `[0, P + Leff + margin)`, and at least up to the last lane's end.
-pub(super) fn renew(margin: u32, view: &View<'_>, plan: &mut ForwardPlan) {
+pub(in crate::cache) fn renew(margin: u32, view: &View<'_>, plan: &mut ForwardPlan) {
     let rows = view
         .decoder
         .lanes()

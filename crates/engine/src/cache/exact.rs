@@ -1,12 +1,14 @@
 //! Exact cache: under causal and block-causal attention the K/V of committed tokens left of the
 //! frontier never change.
 
-use decode::{AttentionKind, Company, ForwardKind, LaneView, Offset, Place, Span, as_count};
+use decode::{AttentionKind, Company, ForwardKind, Offset, Place, Rows, Span, as_count};
 use step::Attention;
 
 use super::checked::{Checked, push_ahead};
 use super::chunks::Chunks;
-use super::{CacheInfo, CachePolicy, Footprint, ForwardPlan, PlanRow, Reads, SHARED, Tells, View};
+use super::{
+    CacheInfo, CachePolicy, Footprint, ForwardPlan, Forwards, PlanRow, Reads, SHARED, Tells, View,
+};
 use crate::layout::slot_of;
 
 /// The policy's description.
@@ -15,7 +17,21 @@ pub static INFO: CacheInfo = CacheInfo {
     summary: "every committed token left of the frontier; each is forwarded once",
     paper: "WeDLM, arXiv 2512.22737 §3; SDAR; Fast-dLLM v2, arXiv 2509.26328; D2F, arXiv 2508.09192",
     settings: &[],
-    schedules: Company::Only(&[]),
+    schedules: Company::Only(&[
+        "asynclane",
+        "block_wise",
+        "multi_block",
+        "streaming",
+        "speculative",
+        "prompt_lookup",
+        "canvas",
+    ]),
+    forwards: Forwards {
+        rows: Rows::Lane,
+        branches: true,
+        checks: true,
+        ..Forwards::OPEN
+    },
     attention: &[
         AttentionKind::BlockCausal,
         AttentionKind::Causal,
@@ -111,7 +127,8 @@ impl CachePolicy for Causal {
         // Autoregressive weights know no masks: the prediction for the window's only position is read
         // at the row before it.
         let lanes = view.decoder.lanes().filter(|_| !view.shifted);
-        let ahead = view.decoder.checks_ahead() && canvas.frontier() < canvas.end();
+        let ahead = view.decoder.checks().is_some_and(|checks| checks.ahead);
+        let ahead = ahead && canvas.frontier() < canvas.end();
         let ahead = ahead && view.place(canvas.frontier()) > Place::ZERO;
         match Checked::of(view) {
             _ if ahead => push_ahead(view, layout.place_of(last(view)), plan),
@@ -122,7 +139,7 @@ impl CachePolicy for Causal {
             }
             None => {
                 for lane in lanes {
-                    let masks = lane.range.start.max(from).to(end(&lane)).iter();
+                    let masks = lane.range.start.max(from).to(lane.scored().end).iter();
                     masks.filter(|at| !filled(at)).for_each(&mut push);
                 }
             }
@@ -267,15 +284,7 @@ impl CachePolicy for Canvases {
 fn last(view: &View<'_>) -> Offset {
     view.decoder
         .lanes()
-        .map(|lane| end(&lane))
+        .map(|lane| lane.scored().end)
         .max()
         .unwrap_or_default()
-}
-
-/// End of the offsets of a lane that are scored: nothing sees a mask after them.
-fn end(lane: &LaneView) -> Offset {
-    match lane.drafts {
-        true => lane.lookahead.end.max(lane.range.end),
-        false => lane.range.end,
-    }
 }

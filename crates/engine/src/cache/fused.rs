@@ -4,7 +4,7 @@ use decode::{AttentionKind, Company, ForwardKind, SettingInfo, Value};
 
 use super::compact::{self, Compact, MARGIN, REFRESH_COMMITS};
 use super::rows::{Sight, open_rows, see_written, sighted_rows};
-use super::{CacheInfo, CachePolicy, ForwardPlan, View};
+use super::{CacheInfo, CachePolicy, ForwardPlan, Forwards, View};
 
 const ROWS: SettingInfo = compact::rows("open");
 const REFRESH: SettingInfo = compact::refresh(Value::Integer(32));
@@ -29,7 +29,11 @@ pub static INFO: CacheInfo = CacheInfo {
         RIGHT_ROWS,
         COMMIT_ROWS,
     ],
-    schedules: Company::Only(&[]),
+    schedules: Company::Only(&["asynclane", "block_wise"]),
+    forwards: Forwards {
+        branches: true,
+        ..Forwards::OPEN
+    },
     attention: &[AttentionKind::Full],
     check: compact::check_margin,
     // A guessed canvas may have a version of the prompt's rows too.

@@ -1,6 +1,8 @@
 //! How a cache policy describes itself.
 
-use decode::{AttentionKind, Company, Configured, Fault, ScheduleConfig, SettingInfo, Settings};
+use decode::{
+    AttentionKind, Company, Configured, Fault, Rows, ScheduleConfig, SettingInfo, Settings,
+};
 use step::{Attention, Readout};
 
 use super::CachePolicy;
@@ -13,32 +15,57 @@ pub type CacheConfig = Configured<CacheInfo>;
 pub struct CacheInfo {
     /// `cache` of a request.
     pub name: &'static str,
-    /// Which K/V a forward reads, in one line.
+    /// The K/V that a forward reads, in one line.
     pub summary: &'static str,
-    /// Where it comes from.
+    /// The paper or project that published it.
     pub paper: &'static str,
     /// The settings it reads.
     pub settings: &'static [SettingInfo],
-    /// Schedules it goes with besides those that name it in their own descriptions.
+    /// The schedules it goes with.
     pub schedules: Company,
+    /// The properties of its forwards that commit rules and schedules rely on.
+    pub forwards: Forwards,
     /// The attention that the weights may have.
     pub attention: &'static [AttentionKind],
-    /// Whether the settings go with each other and with the schedule.
+    /// Refuses settings that do not go with each other or with the schedule.
     pub check: fn(&Settings, &ScheduleConfig) -> Result<(), Fault>,
     /// Most KV pages that a sequence can hold at once.
     pub pages: fn(&Footprint<'_>) -> u32,
-    /// The policy with these settings.
+    /// Builds the policy with these settings.
     pub build: fn(&Settings, &CacheInput<'_>) -> Box<dyn CachePolicy>,
 }
 
-/// What a policy is built from besides its settings.
+/// The properties of the forwards of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forwards {
+    /// The rows that every forward computes.
+    pub rows: Rows,
+    /// Whether a forward can run over guessed canvases beside the real one.
+    pub branches: bool,
+    /// Whether a forward can check guesses.
+    pub checks: bool,
+    /// Whether rows left of a block are computed by the forward that begins the block and by no other.
+    pub from_block: bool,
+}
+
+impl Forwards {
+    /// Forwards over open positions, without guesses.
+    pub const OPEN: Self = Self {
+        rows: Rows::Open,
+        branches: false,
+        checks: false,
+        from_block: false,
+    };
+}
+
+/// The inputs of a policy other than its settings.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheInput<'a> {
-    /// What rows may see.
+    /// The rows that a row may attend to.
     pub attention: Attention,
     /// The schedule of the same sequence.
     pub schedule: &'a ScheduleConfig,
-    /// Most rows of a forward over a part of a prompt; 0 = a prompt is not split.
+    /// Most rows of a chunk of a prompt; 0 = a prompt is not split.
     pub prefill_chunk: u32,
 }
 
@@ -51,15 +78,15 @@ pub struct Footprint<'a> {
     pub prompt: u32,
     /// Most tokens of the generation.
     pub budget: u32,
-    /// What rows may see.
+    /// The rows that a row may attend to.
     pub attention: Attention,
-    /// Where predictions are read.
+    /// The row that predicts a position.
     pub readout: Readout,
     /// The schedule.
     pub schedule: &'a ScheduleConfig,
-    /// Guessed canvases of a forward beside the real one, at most.
+    /// Most guessed canvases of a forward beside the real one.
     pub branches: u32,
-    /// Guesses that a forward checks, at most: as many rows beside those of the canvas.
+    /// Most guesses that a forward checks, each at a row beside those of the canvas.
     pub checked: u32,
 }
 

@@ -9,10 +9,10 @@ const ROWS: SettingInfo = compact::rows("all");
 const REFRESH: SettingInfo = compact::refresh(Value::Name("lane"));
 
 /// What these policies read.
-pub(super) const SETTINGS: &[SettingInfo] = &[ROWS, REFRESH, REFRESH_COMMITS, MARGIN];
+pub(in crate::cache) const SETTINGS: &[SettingInfo] = &[ROWS, REFRESH, REFRESH_COMMITS, MARGIN];
 
 /// Whether the settings of the policy `name` go with each other and with the schedule.
-pub(super) fn check(
+pub(in crate::cache) fn check(
     name: &'static str,
     of: &Settings,
     schedule: &ScheduleConfig,
@@ -23,7 +23,7 @@ pub(super) fn check(
 
 /// A lane sees its prefix, itself and its lookahead.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Leftward {
+pub(in crate::cache) struct Leftward {
     compact: Compact,
     /// Every lane writes to pages of its own.
     private: bool,
@@ -31,7 +31,7 @@ pub(super) struct Leftward {
 
 impl Leftward {
     /// As the settings say.
-    pub(super) fn new(of: &Settings, input: &CacheInput<'_>, private: bool) -> Self {
+    pub(in crate::cache) fn new(of: &Settings, input: &CacheInput<'_>, private: bool) -> Self {
         Self {
             compact: Compact::read(of, &REFRESH, input.schedule),
             private,

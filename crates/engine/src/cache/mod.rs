@@ -4,14 +4,13 @@ mod checked;
 mod chunks;
 mod compact;
 mod dual;
-mod elastic;
 mod exact;
-mod fresh;
 mod fused;
 mod info;
 mod leftward;
 mod none;
 mod prefix;
+mod published;
 mod rows;
 mod snapshot;
 
@@ -23,17 +22,17 @@ use decode::{
 use crate::layout::{Layout, slot_of};
 use crate::pages::Tables;
 
-pub use info::{CacheConfig, CacheInfo, CacheInput, Footprint};
+pub use info::{CacheConfig, CacheInfo, CacheInput, Footprint, Forwards};
 
-/// Every cache policy.
+/// Every cache policy, in the order in which requests fall back to them.
 pub const CACHES: &[&CacheInfo] = &[
+    &dual::INFO,
     &none::INFO,
     &prefix::INFO,
-    &dual::INFO,
-    &snapshot::INFO,
-    &fresh::INFO,
     &fused::INFO,
-    &elastic::INFO,
+    &snapshot::INFO,
+    &published::fresh::INFO,
+    &published::elastic::INFO,
     &exact::INFO,
 ];
 
@@ -192,7 +191,7 @@ pub struct PlanSegment {
     pub table: LaneId,
     /// End of its rows in [`ForwardPlan::rows`]; they begin where the last segment ended.
     pub end: u32,
-    /// Branch of [`Decoder::guesses`]; 0 = the canvas as it stands. A branch has a table of its
+    /// Branch of [`Decoder::branches`]; 0 = the canvas as it stands. A branch has a table of its
     /// own for the time of the forward.
     pub branch: u32,
 }
@@ -259,7 +258,7 @@ impl ForwardPlan {
     /// Repeats the only segment for every branch that the decoder wants tried.
     pub fn push_branches(&mut self, view: &View<'_>) {
         let rows = self.rows.len();
-        for branch in 1..=as_count(view.decoder.guesses().branches()) {
+        for branch in 1..=as_count(view.decoder.branches().count()) {
             self.rows.extend_from_within(..rows);
             let (table, end) = (SHARED, as_count(self.rows.len()));
             self.segments.push(PlanSegment { table, end, branch });

@@ -1,8 +1,8 @@
 //! No cache: every forward computes the whole canvas.
 
-use decode::{AttentionKind, Company, ForwardKind};
+use decode::{AttentionKind, Company, ForwardKind, Rows};
 
-use super::{CacheInfo, CachePolicy, ForwardPlan, SHARED, View};
+use super::{CacheInfo, CachePolicy, ForwardPlan, Forwards, SHARED, View};
 
 /// The policy's description.
 pub static INFO: CacheInfo = CacheInfo {
@@ -10,7 +10,12 @@ pub static INFO: CacheInfo = CacheInfo {
     summary: "nothing: the whole canvas is computed",
     paper: "LLaDA, arXiv 2502.09992",
     settings: &[],
-    schedules: Company::Only(&[]),
+    schedules: Company::Only(&["block_wise", "adaptive_block", "multi_block", "window"]),
+    forwards: Forwards {
+        rows: Rows::Canvas,
+        branches: true,
+        ..Forwards::OPEN
+    },
     attention: &[AttentionKind::Full],
     check: |_, _| Ok(()),
     // A guessed canvas has a version of everything.

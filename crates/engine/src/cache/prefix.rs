@@ -1,8 +1,8 @@
 //! Prefix cache (Fast-dLLM §3.2): K/V left of the block are kept.
 
-use decode::{AttentionKind, Company, ForwardKind};
+use decode::{AttentionKind, Company, ForwardKind, Rows};
 
-use super::{CacheInfo, CachePolicy, ForwardPlan, View, rows};
+use super::{CacheInfo, CachePolicy, ForwardPlan, Forwards, View, rows};
 
 /// The policy's description.
 pub static INFO: CacheInfo = CacheInfo {
@@ -10,7 +10,13 @@ pub static INFO: CacheInfo = CacheInfo {
     summary: "K/V left of the block, from a full forward pass at its start",
     paper: "Fast-dLLM, arXiv 2505.22618",
     settings: &[],
-    schedules: Company::Only(&[]),
+    schedules: Company::Only(&["block_wise", "adaptive_block", "multi_block"]),
+    forwards: Forwards {
+        rows: Rows::Canvas,
+        branches: true,
+        from_block: true,
+        ..Forwards::OPEN
+    },
     attention: &[AttentionKind::Full],
     check: |_, _| Ok(()),
     pages: |of| of.shared_table(of.budget),

@@ -6,7 +6,7 @@ use super::{ForwardPlan, PlanRow, SHARED, View};
 use crate::layout::slot_of;
 
 /// Lets every row see every written slot, and ends the only segment.
-pub(super) fn see_written(view: &View<'_>, plan: &mut ForwardPlan) {
+pub(in crate::cache) fn see_written(view: &View<'_>, plan: &mut ForwardPlan) {
     let last = plan.rows.last().map_or(Place::ZERO, |row| row.place.next());
     let visible_end = slot_of(last.max(view.written).min(view.end()));
     for row in &mut plan.rows {
@@ -18,7 +18,7 @@ pub(super) fn see_written(view: &View<'_>, plan: &mut ForwardPlan) {
 /// Masks of the lanes and their lookaheads, tokens committed in the last step (each committed
 /// token is forwarded once, so that its K/V hold the token and not the mask), and the offsets
 /// `tracked`, ascending.
-pub(super) fn open_rows(view: &View<'_>, tracked: &[Offset], plan: &mut ForwardPlan) {
+pub(in crate::cache) fn open_rows(view: &View<'_>, tracked: &[Offset], plan: &mut ForwardPlan) {
     let canvas = view.decoder.canvas();
     let step = view.decoder.step();
     let mut next = Offset::ZERO;
@@ -55,19 +55,19 @@ pub(super) fn open_rows(view: &View<'_>, tracked: &[Offset], plan: &mut ForwardP
 
 /// What a forward computes besides open rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sight {
+pub(in crate::cache) struct Sight {
     /// Every offset of the lanes and their lookaheads.
-    pub(super) all: bool,
+    pub(in crate::cache) all: bool,
     /// Tokens up to so many places left of a mask of the lanes.
-    pub(super) left: u32,
+    pub(in crate::cache) left: u32,
     /// Offsets after the lanes.
-    pub(super) right: u32,
+    pub(in crate::cache) right: u32,
     /// Tokens up to so many places beside a token that the last step wrote.
-    pub(super) beside: u32,
+    pub(in crate::cache) beside: u32,
 }
 
 /// As [`open_rows`], and what `sight` adds: slots that would be stale or missing otherwise.
-pub(super) fn sighted_rows(view: &View<'_>, sight: Sight, plan: &mut ForwardPlan) {
+pub(in crate::cache) fn sighted_rows(view: &View<'_>, sight: Sight, plan: &mut ForwardPlan) {
     let canvas = view.decoder.canvas();
     let lanes = || view.decoder.lanes();
     let end = lanes().map(|lane| lane.lookahead.end).max();
@@ -119,7 +119,11 @@ fn is_beside(view: &View<'_>, offset: Offset, distance: u32) -> bool {
 /// see the canvas up to the lane's horizon; and the same for every guessed canvas. Where a lane says
 /// which commits are renewed, tokens committed before keep their K/V, and later ones up to the
 /// horizon have rows.
-pub(super) fn block(view: &View<'_>, plan: &mut ForwardPlan, end: impl Fn(Place) -> Place) {
+pub(in crate::cache) fn block(
+    view: &View<'_>,
+    plan: &mut ForwardPlan,
+    end: impl Fn(Place) -> Place,
+) {
     if view.lane_started {
         return plan.full(view, view.end(), SHARED);
     }

@@ -3,7 +3,7 @@
 use decode::{AttentionKind, Company};
 
 use super::leftward::{self, Leftward};
-use super::{CacheInfo, Footprint};
+use super::{CacheInfo, Footprint, Forwards};
 
 /// The policy's description.
 pub static INFO: CacheInfo = CacheInfo {
@@ -11,7 +11,8 @@ pub static INFO: CacheInfo = CacheInfo {
     summary: "the lane's own table: a fork clones the page table",
     paper: "AsyncLane, arXiv 2606.08411",
     settings: leftward::SETTINGS,
-    schedules: Company::Only(&[]),
+    schedules: Company::Only(&["asynclane"]),
+    forwards: Forwards::OPEN,
     attention: &[AttentionKind::Full],
     check: |of, schedule| leftward::check("snapshot", of, schedule),
     pages,

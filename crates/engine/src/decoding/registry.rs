@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use decode::{
     COMMITS, CommitInfo, Describe, Mismatch, SCHEDULES, ScheduleInfo, SettingInfo, SettingKind,
-    UNBOUNDED, Value,
+    Settings, UNBOUNDED, Value,
 };
 
 use super::presets;
@@ -216,12 +216,10 @@ impl Registry {
 
     /// The cache policies that go with `schedule`, its default first.
     pub fn caches_of(&self, schedule: &ScheduleInfo) -> Vec<&'static CacheInfo> {
-        let named = schedule.caches.iter();
-        let named = named.filter_map(|name| find(self.caches(), name));
-        let naming = self.caches().iter().copied().filter(|cache| {
-            cache.schedules.admits(schedule.name) && !schedule.caches.contains(&cache.name)
-        });
-        named.chain(naming).collect()
+        let goes = |cache: &&CacheInfo| {
+            cache.schedules.admits(schedule.name) || schedule.shape.caches.contains(&cache.name)
+        };
+        self.caches().iter().copied().filter(goes).collect()
     }
 
     /// The schedules that `commit` goes with.
@@ -239,7 +237,7 @@ impl Registry {
             caches.any(|other| other.name == cache.name)
         };
         let all = self.caches().iter().copied();
-        all.filter(|cache| commit.requires.caches.admits(cache.name) && reached(cache))
+        all.filter(|cache| suits(commit, cache) && reached(cache))
             .collect()
     }
 
@@ -249,7 +247,7 @@ impl Registry {
         let mut kinds = commit.requires.attention.iter();
         kinds.any(|kind| schedule.attention.contains(kind))
             && commit.requires.schedules.admits(schedule.name)
-            && commit.requires.caches.admits(cache.name)
+            && suits(commit, cache)
             && caches.any(|other| other.name == cache.name)
     }
 }
@@ -340,6 +338,17 @@ impl FieldKind {
             }),
         }
     }
+}
+
+/// Whether the forwards of a cache policy are those that a commit rule needs.
+fn suits(commit: &CommitInfo, cache: &CacheInfo) -> bool {
+    let (requires, forwards) = (&commit.requires, &cache.forwards);
+    let defaults = Settings::defaults(commit.settings);
+    let mut kinds = requires.attention.iter();
+    requires.rows <= forwards.rows
+        && (forwards.checks || !requires.checks)
+        && (forwards.branches || (requires.branches)(&defaults) == 0)
+        && kinds.any(|kind| cache.attention.contains(kind))
 }
 
 /// The member called `name`.

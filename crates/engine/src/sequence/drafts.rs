@@ -77,11 +77,7 @@ impl Sequence {
             return;
         }
         let verified = self.effects.iter().filter_map(|effect| match effect {
-            Effect::Commit {
-                offset,
-                kind: CommitKind::Draft,
-                ..
-            } => Some(*offset),
+            Effect::Commit(of) if of.kind == CommitKind::Draft => Some(of.offset),
             _ => None,
         });
         let (count, last) =

@@ -48,17 +48,8 @@ impl Logprobs {
     pub(crate) fn observe(&mut self, effects: &[Effect], output: ModelOutput<'_>) {
         for effect in effects {
             match *effect {
-                Effect::Place {
-                    offset,
-                    token,
-                    probability,
-                }
-                | Effect::Commit {
-                    offset,
-                    token,
-                    probability,
-                    ..
-                } => {
+                Effect::Place(of) | Effect::Commit(of) => {
+                    let (offset, token, probability) = (of.offset, of.token, of.probability);
                     let proposals = output.proposals;
                     let found = proposals.binary_search_by_key(&offset, |proposal| proposal.offset);
                     // A canvas is committed with its most probable tokens, not with those drawn.

@@ -101,10 +101,10 @@ impl Sequence {
         let budget = limits.budget(given, request.max_tokens, &request.decoding);
         let layout = Layout::new(prompt, suffix, budget);
         let input = Input {
-            budget,
-            stops: &request.stop_tokens,
+            limit: request.max_tokens,
             classes: Arc::clone(&parts.classes),
             code_prompt: request.code_prompt,
+            first_alone: shifted_rows::reads_the_row_before_once(limits, &request.decoding),
             phase: match limits.attention {
                 Attention::Blocks(length) => layout.generation().in_block(length),
                 Attention::Full
@@ -120,12 +120,9 @@ impl Sequence {
             constraint: request.constraint.take().filter(|_| request.max_tokens > 0),
             filter: parts.filter.clone(),
             seed: request.sampling.seed,
+            ..Input::new(budget, &request.stop_tokens)
         };
         let mut decoder = Decoder::closed(&request.decoding.decoder, input);
-        decoder.limit_to(request.max_tokens);
-        if shifted_rows::reads_the_row_before_once(limits, &request.decoding) {
-            decoder.commit_first_alone();
-        }
         // A grammar is asked once the sequence starts, in a job.
         if !decoder.is_constrained() {
             decoder.open(&mut effects);

@@ -48,8 +48,8 @@ impl PenaltyBiases {
             return;
         }
         for effect in effects {
-            if let Effect::Commit { token, .. } = *effect {
-                self.count(token);
+            if let Effect::Commit(of) = effect {
+                self.count(of.token);
             }
         }
     }

@@ -14,8 +14,8 @@ use crate::limits::Limits;
 pub(super) fn reads_the_row_before_once(limits: &Limits, of: &Decoding) -> bool {
     limits.readout == Readout::Previous
         && limits.attention == Attention::Full
-        && matches!(of.cache.name(), "prefix" | "dual")
-        && matches!(of.decoder.schedule.name(), "block_wise" | "adaptive_block")
+        && of.cache.info().forwards.from_block
+        && of.decoder.schedule.info().shape.in_blocks
 }
 
 impl Sequence {

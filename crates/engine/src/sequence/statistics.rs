@@ -83,9 +83,7 @@ impl Statistics {
 
     /// Counts a forward that checked guesses, and its commits.
     pub(super) fn count_check(&mut self, effects: &[Effect]) {
-        let commits = effects
-            .iter()
-            .filter(|of| matches!(of, Effect::Commit { .. }));
+        let commits = effects.iter().filter(|of| matches!(of, Effect::Commit(_)));
         self.cost.checks += 1;
         self.cost.checked_tokens += as_count(commits.count());
     }
@@ -108,7 +106,7 @@ impl Statistics {
     ) {
         for effect in effects {
             match *effect {
-                Effect::Commit { offset, kind, .. } => self.count_commit(offset, kind, now, report),
+                Effect::Commit(of) => self.count_commit(of.offset, of.kind, now, report),
                 Effect::Advance { from, to } => {
                     self.cost.emitted_tokens = to.get();
                     let waited = |offset: Offset| now - self.times[offset.index()].committed;

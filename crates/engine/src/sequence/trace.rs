@@ -44,14 +44,16 @@ impl Sequence {
     /// The tokens of `proposals` at offsets of a canvas of noise that are open after the step.
     fn draws(&self, proposals: &[Proposal]) -> impl Iterator<Item = Draw> {
         let canvas = self.decoder.canvas();
-        let noised = self.decoder.denoising().is_some();
-        let drawn = proposals.iter().filter(move |_| noised);
-        let open = drawn.filter(|of| of.offset < canvas.end() && canvas.is_mask(of.offset));
-        open.map(|of| Draw {
+        let denoising = self.decoder.denoising();
+        let drawn = proposals
+            .iter()
+            .filter_map(move |of| Some((of, denoising?)));
+        let open = drawn.filter(|(of, _)| of.offset < canvas.end() && canvas.is_mask(of.offset));
+        open.map(|(of, denoising)| Draw {
             offset: of.offset,
             token: of.candidate.token,
             probability: of.candidate.probability,
-            kept: self.decoder.stands_at(of.offset) == Some(of.candidate.token),
+            kept: denoising.token(of.offset) == Some(of.candidate.token),
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use decode::{
-    Guesses, LaneId, LaneView, Offset, Proposal, Role, Slot, Span, TokenId, as_count, as_index,
+    Branches, LaneId, LaneView, Offset, Proposal, Role, Slot, Span, TokenId, as_count, as_index,
     to_single,
 };
 use step::{Batch, Bias, Denoise, PageId, Row, Sampling, Score, Segment, noise_token};
@@ -46,10 +46,7 @@ impl Wanted {
         Self {
             id: lane.id,
             role: lane.role,
-            end: match lane.drafts {
-                true => lane.lookahead.end.max(lane.range.end),
-                false => lane.range.end,
-            },
+            end: lane.scored().end,
             own: lane.range,
             committed: lane.committed,
         }
@@ -101,12 +98,12 @@ impl Packer<'_> {
             } else {
                 self.write(sequence, segment, rows, !plan.rewrites)?
             };
-            let guesses = match segment.branch {
-                0 => Guesses::default(),
-                _ => sequence.decoder.guesses(),
+            let branches = match segment.branch {
+                0 => Branches::default(),
+                _ => sequence.decoder.branches(),
             };
             let mut scoring = Scoring {
-                guesses: &guesses.proposals[..guesses.filled(as_index(segment.branch))],
+                guesses: branches.filled(as_index(segment.branch)),
                 tracked: &plan.tracked,
                 only: plan.lane_of(segment),
                 ..biases.clone()
@@ -262,8 +259,8 @@ impl Packer<'_> {
 
     /// What stands at an open place of a canvas: a kept token or noise.
     fn noised(&self, sequence: &Sequence, of: PlanRow, sampling: Sampling) -> TokenId {
-        let kept = sequence.offset_of(of.place);
-        let kept = kept.and_then(|offset| sequence.decoder.stands_at(offset));
+        let offset = sequence.offset_of(of.place);
+        let kept = offset.and_then(|offset| sequence.decoder.denoising()?.token(offset));
         let position = sequence.position_of(of.place);
         kept.unwrap_or_else(|| {
             noise_token(sampling.seed, sampling.clock, position, self.vocab_size)
@@ -315,7 +312,8 @@ impl Packer<'_> {
 fn sampling(sequence: &Sequence) -> Sampling {
     let denoising = sequence.decoder.denoising();
     Sampling {
-        clock: match sequence.decoder.keeps_noise() {
+        // Checked guesses are drawn with the noise of the candidates that check them.
+        clock: match sequence.decoder.checks().is_some() {
             true => 0,
             false => sequence.decoder.step(),
         },

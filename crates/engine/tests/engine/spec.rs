@@ -449,7 +449,7 @@ fn members_describe_themselves_in_full() {
         );
         settings.extend(info.settings);
         // Who goes with whom is said once.
-        let twice = |of: &&&decode::ScheduleInfo| of.caches.contains(&info.name);
+        let twice = |of: &&&decode::ScheduleInfo| of.shape.caches.contains(&info.name);
         let named = registry.schedules().iter().filter(twice);
         let mut named = named.map(|schedule| schedule.name);
         assert!(!named.any(|name| info.schedules.admits(name)), "{info:?}");
@@ -497,6 +497,6 @@ const fn threshold_of_half() -> CommitInfo {
         differs: "",
         settings: &[SETTING],
         requires: Requirements::NONE,
-        build: |of, _| Box::new(decode::Threshold::new(of.number(&SETTING))),
+        build: |_, input| commit("threshold").build(input),
     }
 }

@@ -100,7 +100,7 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
     (
         "cache=fsed",
         SpecFault::Value,
-        "cache must be one of none, prefix, dual, snapshot, fresh, fused, elastic, exact, got \"fsed\" (did you mean \"fused\"?)",
+        "cache must be one of dual, none, prefix, fused, snapshot, fresh, elastic, exact, got \"fsed\" (did you mean \"fused\"?)",
     ),
     (
         "refresh=lanes",
@@ -110,7 +110,7 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
     (
         "cache=lru",
         SpecFault::Value,
-        "cache must be one of none, prefix, dual, snapshot, fresh, fused, elastic, exact, got \"lru\"",
+        "cache must be one of dual, none, prefix, fused, snapshot, fresh, elastic, exact, got \"lru\"",
     ),
     (
         "schedule=block_wise,lookahead=4",
@@ -235,7 +235,7 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
     (
         "commit=scheduled,cache=fresh",
         SpecFault::Combination,
-        "commit scheduled does not go with cache fresh: it needs none or prefix or dual or fused or elastic or exact",
+        "commit scheduled does not go with cache fresh: it needs dual or none or prefix or fused or elastic or exact",
     ),
     (
         "schedule=block_wise,refresh=4",

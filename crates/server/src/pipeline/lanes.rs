@@ -57,16 +57,13 @@ impl Lanes {
             }
             _ => (0, None),
         };
+        let budget = limits.budget(given, request.max_tokens, &request.decoding);
         let input = Input {
-            budget: limits.budget(given, request.max_tokens, &request.decoding),
-            stops: &request.stop_tokens,
-            classes: std::sync::Arc::default(),
             code_prompt: request.code_prompt,
             phase,
             lead,
             constraint: request.constraint.clone(),
-            filter: None,
-            seed: 0,
+            ..Input::new(budget, &request.stop_tokens)
         };
         Decoder::new(&request.decoding.decoder, input, &mut births);
         let mut lanes = Self::default();
@@ -125,8 +122,8 @@ impl Lanes {
                     lane.len = valid;
                 }),
                 Effect::Done { .. } => self.finish_all(),
-                Effect::Commit { .. }
-                | Effect::Place { .. }
+                Effect::Commit(_)
+                | Effect::Place(_)
                 | Effect::Revoke { .. }
                 | Effect::Shorten { .. }
                 | Effect::Wake { .. }

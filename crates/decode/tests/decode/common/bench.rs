@@ -1,27 +1,24 @@
 //! A decoder driven by hand: every step gives the model's proposals.
 
 use asynclane_decode::{
-    AsyncLaneConfig, Boundary, COMMITS, CommitConfig, Constraint, Decoder, DecoderConfig, Effect,
-    Input, NumericPeriod, Proposal, SCHEDULES, ScheduleConfig,
+    COMMITS, Candidate, CommitConfig, Constraint, Decoder, DecoderConfig, Effect, Input, Offset,
+    Proposal, Role, SCHEDULES, ScheduleConfig,
 };
 
-use super::{STOPS, at, branches, candidate, classes, filter, id, text, wanted};
+use super::{STOPS, branches, candidate, classes, filter, id, text, wanted};
 
 /// AsyncLane with blocks of 8, no lookahead, no drafts, forks at full stops from the first step.
-pub fn asynclane() -> AsyncLaneConfig {
-    AsyncLaneConfig {
-        block_length: 8,
-        lookahead: 0,
-        draft_threshold: None,
-        fork: Some(Boundary::Sentence(NumericPeriod::Next)),
-        min_fill: 0.0,
-        min_clock: 0,
-        fork_when_complete: true,
-        fork_entropy: None,
-        lane_budget: true,
-        max_lanes: 4,
-        coupled: false,
-    }
+pub fn asynclane() -> ScheduleConfig {
+    schedule("asynclane")
+        .with("block_length", 8u32)
+        .with("lookahead", 0u32)
+        // No probability reaches a threshold above 1.
+        .with("draft_threshold", 2.0)
+        .with("fork", "sentence")
+        .with("min_fill", 0.0)
+        .with("min_clock", 0u32)
+        .with("lane_budget", true)
+        .with("max_lanes", 4u32)
 }
 
 /// The commit rule `name` with its defaults.
@@ -37,41 +34,6 @@ pub fn schedule(name: &str) -> ScheduleConfig {
 /// The block-wise schedule.
 pub fn blocks(block_length: u32) -> ScheduleConfig {
     schedule("block_wise").with("block_length", block_length)
-}
-
-/// The schedule of these parameters.
-pub fn lanes(of: &AsyncLaneConfig) -> ScheduleConfig {
-    let (fork, numeric) = match of.fork {
-        None => ("off", NumericPeriod::Next),
-        Some(Boundary::Sentence(numeric)) => ("sentence", numeric),
-        Some(Boundary::Newline) => ("newline", NumericPeriod::Next),
-        Some(Boundary::Prose(numeric)) => ("prose", numeric),
-        Some(Boundary::Auto(numeric)) => ("auto", numeric),
-    };
-    let numeric = match numeric {
-        NumericPeriod::Next => "next",
-        NumericPeriod::Strict => "strict",
-    };
-    // No probability reaches a threshold above 1.
-    let drafts = of.draft_threshold.unwrap_or(2.0);
-    let config = schedule("asynclane")
-        .with("block_length", of.block_length)
-        .with("lookahead", of.lookahead)
-        .with("draft_threshold", drafts)
-        .with("fork", fork)
-        .with("numeric", numeric)
-        .with("min_fill", of.min_fill)
-        .with("min_clock", of.min_clock)
-        .with("fork_when_complete", of.fork_when_complete)
-        .with("max_lanes", of.max_lanes)
-        .with("lane_budget", of.lane_budget)
-        .with("coupled", of.coupled);
-    let config = match of.fork_entropy {
-        Some(most) => config.with("fork_entropy", most),
-        None => config,
-    };
-    assert_eq!(AsyncLaneConfig::read(config.settings()), *of);
-    config
 }
 
 /// Blocks one after the other.
@@ -90,10 +52,10 @@ pub fn with_schedule(schedule: ScheduleConfig) -> DecoderConfig {
     }
 }
 
-impl From<AsyncLaneConfig> for Bench {
+impl From<ScheduleConfig> for Bench {
     /// A budget of 24.
-    fn from(config: AsyncLaneConfig) -> Self {
-        Self::new(&with_schedule(lanes(&config)), 24)
+    fn from(schedule: ScheduleConfig) -> Self {
+        Self::new(&with_schedule(schedule), 24)
     }
 }
 
@@ -108,47 +70,35 @@ pub struct Bench {
 impl Bench {
     /// A decoder before its first step, after a prompt that is not code.
     pub fn new(config: &DecoderConfig, budget: u32) -> Self {
-        Self::after(config, budget, false)
-    }
-
-    /// A decoder before its first step.
-    pub fn after(config: &DecoderConfig, budget: u32, code_prompt: bool) -> Self {
-        Self::born(config, budget, (code_prompt, 0, None), None)
+        Self::born(config, Input::new(budget, STOPS))
     }
 
     /// A decoder under a grammar, before its first step.
     pub fn under(grammar: impl Constraint + 'static, config: &DecoderConfig, budget: u32) -> Self {
-        Self::born(config, budget, (false, 0, None), Some(Box::new(grammar)))
+        let input = Input {
+            constraint: Some(Box::new(grammar)),
+            ..Input::new(budget, STOPS)
+        };
+        Self::born(config, input)
     }
 
     /// A decoder before its first step, `phase` positions into a block of the model.
     pub fn in_phase(config: &DecoderConfig, budget: u32, phase: u32) -> Self {
-        Self::born(config, budget, (false, phase, None), None)
+        let input = Input {
+            phase,
+            ..Input::new(budget, STOPS)
+        };
+        Self::born(config, input)
     }
 
-    /// As [`Self::in_phase`], for a model that predicts the first position of its block before the
-    /// rest.
-    pub fn led(config: &DecoderConfig, budget: u32, (phase, length): (u32, u32)) -> Self {
-        Self::born(config, budget, (false, phase, Some(length)), None)
-    }
-
-    fn born(
-        config: &DecoderConfig,
-        budget: u32,
-        (code_prompt, phase, lead): (bool, u32, Option<u32>),
-        constraint: Option<Box<dyn Constraint>>,
-    ) -> Self {
+    /// A decoder before its first step.
+    pub fn born(config: &DecoderConfig, input: Input<'_>) -> Self {
         let mut born = Vec::new();
         let input = Input {
-            budget,
-            stops: STOPS,
             classes: classes(),
-            code_prompt,
-            phase,
-            lead,
-            constraint,
             filter: Some(filter(8)),
             seed: 11,
+            ..input
         };
         let decoder = Decoder::new(config, input, &mut born);
         Self { decoder, born }
@@ -165,27 +115,29 @@ impl Bench {
                 "nobody asks for {offset}, only for {offsets:?}"
             );
         }
-        let says = |offset| {
-            let (_, text, probability) = *said
-                .iter()
-                .find(|(at, ..)| *at == offset)
-                .unwrap_or(&(offset, "a", 0.1));
-            Proposal {
-                offset: at(offset),
-                candidate: candidate(id(text), probability),
-            }
+        self.step_by(|offset| {
+            let found = said.iter().find(|(at, ..)| *at == offset);
+            let (_, text, probability) = *found.unwrap_or(&(offset, "a", 0.1));
+            candidate(id(text), probability)
+        })
+    }
+
+    /// One step with these candidates by offset, the same on all branches.
+    pub fn step_by(&mut self, says: impl Fn(u32) -> Candidate) -> Vec<Effect> {
+        let propose = |(offset, _): (Offset, Role)| Proposal {
+            offset,
+            candidate: says(offset.get()),
         };
-        let mut proposals: Vec<Proposal> = offsets.iter().copied().map(says).collect();
+        let mut proposals: Vec<_> = wanted(&self.decoder).into_iter().map(propose).collect();
         for guesses in branches(&self.decoder) {
-            let is_open = |offset: &&u32| guesses.iter().all(|guess| guess.offset != at(**offset));
-            proposals.extend(offsets.iter().filter(is_open).copied().map(says));
+            let open = wanted(&self.decoder).into_iter();
+            let open = open.filter(|(at, _)| guesses.iter().all(|guess| guess.offset != *at));
+            proposals.extend(open.map(propose));
         }
         let mut effects = Vec::new();
         self.decoder.apply(&proposals, &mut effects);
-        self.decoder
-            .tree()
-            .validate()
-            .expect("the lane tree is sound");
+        let sound = self.decoder.tree().validate();
+        sound.expect("the lane tree is sound");
         effects
     }
 

@@ -2,38 +2,51 @@
 
 use core::ops::Range;
 
-use asynclane_decode::{Birth, CommitKind, DoneReason, Effect, LaneId, Role};
+use asynclane_decode::{Birth, Commit, CommitKind, DoneReason, Effect, LaneId, Role, TokenId};
 
 use super::{at, id};
 
 /// A mask of a lane is committed.
 pub fn masked(offset: u32, text: &str, probability: f64) -> Effect {
-    Effect::Commit {
-        offset: at(offset),
-        token: id(text),
-        probability,
-        kind: CommitKind::Masked,
-    }
+    Effect::Commit(token(offset, text, probability, CommitKind::Masked))
 }
 
 /// A mask of the lookahead is committed.
 pub fn draft(offset: u32, text: &str, probability: f64) -> Effect {
-    Effect::Commit {
-        offset: at(offset),
-        token: id(text),
-        probability,
-        kind: CommitKind::Draft,
-    }
+    Effect::Commit(token(offset, text, probability, CommitKind::Draft))
+}
+
+/// A committed token is rewritten.
+pub fn edited(offset: u32, text: &str, probability: f64) -> Effect {
+    Effect::Commit(token(offset, text, probability, CommitKind::Edit))
 }
 
 /// A provisional token is placed.
 pub fn place(offset: u32, text: &str, probability: f64) -> Effect {
-    let token = id(text);
-    Effect::Place {
+    Effect::Place(token(offset, text, probability, CommitKind::Masked))
+}
+
+/// A provisional token is placed in the lookahead.
+pub fn placed_draft(offset: u32, text: &str, probability: f64) -> Effect {
+    Effect::Place(token(offset, text, probability, CommitKind::Draft))
+}
+
+fn token(offset: u32, text: &str, probability: f64, kind: CommitKind) -> Commit {
+    Commit {
         offset: at(offset),
-        token,
+        token: id(text),
         probability,
+        kind,
     }
+}
+
+/// The tokens that a step commits, by offset.
+pub fn committed(effects: &[Effect]) -> Vec<(u32, TokenId)> {
+    let commits = effects.iter().filter_map(|effect| match effect {
+        Effect::Commit(of) => Some((of.offset.get(), of.token)),
+        _ => None,
+    });
+    commits.collect()
 }
 
 /// A provisional token is a mask again.

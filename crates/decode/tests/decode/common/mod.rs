@@ -10,11 +10,11 @@ mod setup;
 mod vocabulary;
 mod walk;
 
-pub use bench::{Bench, asynclane, block_wise, blocks, commit, lanes, schedule, with_schedule};
+pub use bench::{Bench, asynclane, block_wise, blocks, commit, schedule, with_schedule};
 pub use coordinates::{at, span};
 pub use effects::{
-    advance, done, draft, finish, fork, generate, masked, place, refine, resize, revoke, shorten,
-    wake,
+    advance, committed, done, draft, edited, finish, fork, generate, masked, place, placed_draft,
+    refine, resize, revoke, shorten, wake,
 };
 pub use grammar::{Slots, Toy};
 pub use model::{branches, candidate, mix, wanted};

@@ -27,9 +27,9 @@ pub fn wanted(decoder: &Decoder) -> Vec<(Offset, Role)> {
 
 /// The guesses of every branch the decoder wants tried, in order.
 pub fn branches(decoder: &Decoder) -> Vec<Vec<Proposal>> {
-    let guesses = decoder.guesses();
-    (1..=guesses.branches())
-        .map(|branch| guesses.proposals[..guesses.filled(branch)].to_vec())
+    let branches = decoder.branches();
+    (1..=branches.count())
+        .map(|branch| branches.filled(branch).to_vec())
         .collect()
 }
 

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use asynclane_decode::{
-    AsyncLaneConfig, Boundary, CommitConfig, DecoderConfig, Filter, NumericPeriod, ScheduleConfig,
-    Value, Weights,
+    AttentionKind, COMMITS, Capability, CommitConfig, CommitInfo, CommitInput, DecoderConfig,
+    Filter, ScheduleConfig, Scope, SettingDefault, SettingInfo, SettingKind, Settings, Value,
+    Weights,
 };
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use super::bench::{blocks, commit, lanes, schedule};
+use super::bench::{blocks, commit, schedule};
 use super::grammar::Toy;
 use super::model::Model;
 
@@ -26,14 +27,9 @@ pub struct Setup {
 impl Setup {
     /// Most steps: every step commits a token, and an edit rule may take further passes of a block.
     pub fn most_steps(&self) -> u32 {
-        let (commit, schedule) = (&self.config.commit, &self.config.schedule);
-        let count = |of: Option<Value<'_>>| of.and_then(|of| of.as_count());
-        let passes = count(commit.settings().get("edit_passes"));
-        let length = count(schedule.settings().get("block_length"));
-        match (passes, length) {
-            (Some(passes), Some(length)) => self.budget + self.budget.div_ceil(length) * passes,
-            _ => self.budget,
-        }
+        let longest = self.config.schedule.longest_lane(self.budget).max(1);
+        let idle = self.config.commit.idle(longest);
+        self.budget + self.budget.div_ceil(longest) * idle
     }
 }
 
@@ -72,9 +68,8 @@ pub fn cases() -> ProptestConfig {
 pub fn setup() -> impl Strategy<Value = Setup> {
     prop_oneof![
         4 => asynclane_setup(),
-        1 => block_wise_setup(),
+        2 => block_wise_setup(),
         1 => other_setup(),
-        1 => block_rule_setup(),
     ]
 }
 
@@ -88,98 +83,44 @@ pub fn guarded_setup() -> impl Strategy<Value = Setup> {
 
 /// AsyncLane with any of its options.
 pub fn asynclane_setup() -> impl Strategy<Value = Setup> {
-    (
-        asynclane_schedule(),
-        any::<bool>(),
-        rest(),
-        prop::option::weighted(0.2, nested_drafts()),
-    )
-        .prop_map(|(schedule, prune, mut rest, nested)| {
-            rest.commit = nested.unwrap_or(rest.commit);
-            // The engine refuses the one with the other.
-            let lane_budget = schedule.lane_budget && !is_joint(&rest.commit);
-            let schedule = AsyncLaneConfig {
-                lane_budget,
-                ..schedule
-            };
-            rest.with(lanes(&schedule), prune, true)
-        })
+    (asynclane_schedule(), any::<bool>(), rest("asynclane")).prop_map(|(schedule, prune, rest)| {
+        // The engine refuses the one with the other.
+        let schedule = match is_joint(&rest.commit) {
+            true => schedule.with("lane_budget", false),
+            false => schedule,
+        };
+        rest.with(schedule, prune, true)
+    })
 }
 
-/// BlockWise, also in its published form that fills the whole canvas.
+/// BlockWise with any rule, also in its published form that fills the whole canvas.
 pub fn block_wise_setup() -> impl Strategy<Value = Setup> {
     let stops = prop_oneof![
         Just((true, true)),
         Just((false, true)),
         Just((false, false))
     ];
-    (1..40u32, stops, rest()).prop_map(|(block_length, (prune, early_stop), rest)| {
+    (1..40u32, stops, rest("block_wise")).prop_map(|(block_length, (prune, early_stop), rest)| {
         rest.with(blocks(block_length), prune, early_stop)
     })
-}
-
-/// BlockWise with the rules that work with no other schedule.
-pub fn block_rule_setup() -> impl Strategy<Value = Setup> {
-    (block_wise_setup(), block_commit()).prop_map(|(setup, commit)| with_commit(setup, commit))
-}
-
-fn with_commit(setup: Setup, commit: CommitConfig) -> Setup {
-    let config = DecoderConfig {
-        commit,
-        ..setup.config
-    };
-    Setup { config, ..setup }
 }
 
 /// Blocks whose committed tokens may be rewritten until the block is settled.
 pub fn edit_setup() -> impl Strategy<Value = Setup> {
     let edit = (probability(), probability(), 1..6u32);
-    (block_wise_setup(), edit).prop_map(|(setup, (threshold, edit_threshold, most_passes))| {
-        let commit = commit("edit")
+    (block_wise_setup(), edit).prop_map(|(mut setup, (threshold, edit_threshold, passes))| {
+        setup.config.commit = commit("edit")
             .with("threshold", threshold)
             .with("edit_threshold", edit_threshold)
-            .with("edit_passes", most_passes);
-        with_commit(setup, commit)
+            .with("edit_passes", passes);
+        setup
     })
 }
 
 /// Whether the rule makes one choice for all lanes.
 pub fn is_joint(commit: &CommitConfig) -> bool {
-    ["joint_bound", "nested_drafts"].contains(&commit.name())
-}
-
-fn nested_drafts() -> impl Strategy<Value = CommitConfig> {
-    (probability(), 1..8u32).prop_map(|(threshold, levels)| {
-        commit("nested_drafts")
-            .with("entropy_threshold", 2.0 * threshold)
-            .with("draft_levels", levels)
-            .with("draft_floor", 1.0 - threshold)
-    })
-}
-
-/// The rules that work with BlockWise alone, and guesses on it.
-fn block_commit() -> impl Strategy<Value = CommitConfig> {
-    let sizes = (1..=3u32, 0..60u32, 1..8u32);
-    (0..4u32, probability(), sizes).prop_map(|(rule, threshold, sizes)| {
-        let (tokens_per_step, start, len) = sizes;
-        match rule {
-            0 => commit("early_commit")
-                .with("tokens_per_step", tokens_per_step)
-                .with("answer_start", start)
-                .with("answer_length", len),
-            1 if len < 4 => commit("learned_filter")
-                .with("filter_threshold", threshold)
-                .with("end_threshold", 0.25 * f64::from(tokens_per_step)),
-            1 => commit("learned_filter").with("filter_threshold", threshold),
-            2 => commit("nested_drafts")
-                .with("entropy_threshold", threshold)
-                .with("draft_levels", len)
-                .with("draft_floor", 1.0 - threshold),
-            _ => commit("draft_verify")
-                .with("tokens_per_step", tokens_per_step)
-                .with("draft_steps", len),
-        }
-    })
+    let rule = commit.build(&CommitInput::default());
+    rule.reads().scope == Scope::Sequence
 }
 
 /// The schedules of one lane other than BlockWise.
@@ -202,7 +143,7 @@ pub fn other_setup() -> impl Strategy<Value = Setup> {
                 .with("refresh", cycle - 1),
         }
     });
-    (schedule, any::<bool>(), rest())
+    (schedule, any::<bool>(), rest("streaming"))
         .prop_map(|(schedule, prune, rest)| rest.with(schedule, prune, true))
 }
 
@@ -240,7 +181,8 @@ impl Rest {
     }
 }
 
-fn rest() -> impl Strategy<Value = Rest> {
+/// The inputs of a sequence under a schedule.
+fn rest(schedule: &'static str) -> impl Strategy<Value = Rest> {
     let budget = prop_oneof![1 => 1..=12u32, 3 => 1..=200u32];
     let model = (
         any::<u64>(),
@@ -252,54 +194,68 @@ fn rest() -> impl Strategy<Value = Rest> {
         stop_every,
         levels,
     });
-    (any_commit(), budget, any::<bool>(), model).prop_map(|(commit, budget, code_prompt, model)| {
-        Rest {
+    (any_commit(schedule), budget, any::<bool>(), model).prop_map(
+        |(commit, budget, code_prompt, model)| Rest {
             commit,
             budget,
             code_prompt,
             model,
-        }
-    })
+        },
+    )
 }
 
-fn any_commit() -> impl Strategy<Value = CommitConfig> {
+/// Every rule that goes with a schedule and takes plain candidates, with any settings. Rules that have
+/// guesses checked, rewrite tokens or read noise have properties of their own.
+fn any_commit(schedule: &'static str) -> impl Strategy<Value = CommitConfig> {
+    let is_plain = |info: &&&'static CommitInfo| {
+        let requires = &info.requires;
+        let needs = (requires.needs)(&Settings::defaults(info.settings));
+        requires.schedules.admits(schedule)
+            && requires.attention.contains(&AttentionKind::Full)
+            && needs != Some(Capability::Edits)
+    };
+    let rules: Vec<_> = COMMITS.iter().filter(is_plain).copied().collect();
     prop_oneof![
-        2 => prop_oneof![1..=2u32, 1..=5u32]
-            .prop_map(|count| commit("top_k").with("tokens_per_step", count)),
-        3 => (prop_oneof![probability(), 0.8..1.0f64], 1..3u32)
-            .prop_map(|(threshold, fewest)| commit("threshold")
-                .with("threshold", threshold)
-                .with("min_tokens_per_step", fewest)),
-        4 => other_commit(),
+        1 => any_settings(commit("top_k").info()),
+        1 => any_settings(commit("threshold").info()),
+        4 => prop::sample::select(rules).prop_flat_map(any_settings),
     ]
 }
 
-fn other_commit() -> impl Strategy<Value = CommitConfig> {
-    (0..10u32, probability(), 1..6u32).prop_map(|(rule, number, most)| match rule {
-        0 => commit("factor").with("factor", 2.0 * number + 0.1),
-        1 => commit("entropy")
-            .with("entropy_threshold", 2.0 * number)
-            .with("position_penalty", 0.02 * f64::from(most - 1))
-            .with("below", most % 2 == 0),
-        2 => commit("entropy_bound").with("entropy_threshold", 4.0 * number),
-        9 => commit("joint_bound").with("entropy_threshold", 2.0 * number),
-        3 => commit("margin").with("margin_threshold", number),
-        8 => {
-            let rank = ["confidence", "margin", "entropy", "origin"][most as usize % 4];
-            let rule = commit("scheduled").with("rank", rank);
-            match most < 4 {
-                true => rule.with("denoising_steps", 7 * most),
-                false => rule,
-            }
-        }
-        4 => commit("capped")
-            .with("threshold", number)
-            .with("tokens_per_step", most)
-            .with("stop_after", 0.2 * f64::from(most - 1)),
-        5 => commit("local_leap").with("threshold", number),
-        6 => commit("hierarchy").with("threshold", number),
-        _ => commit("credit").with("threshold", number),
+/// A rule with any value for each of its settings.
+fn any_settings(info: &'static CommitInfo) -> impl Strategy<Value = CommitConfig> {
+    let values: Vec<_> = info.settings.iter().map(any_value).collect();
+    values.prop_map(move |values| {
+        let pairs = info.settings.iter().zip(values);
+        pairs.fold(
+            CommitConfig::new(info),
+            |rule, (setting, value)| match value {
+                Some(value) => rule.with(setting.name, value),
+                None => rule,
+            },
+        )
     })
+}
+
+/// A value of a setting, or none where it is derived; large ones are rare.
+fn any_value(setting: &SettingInfo) -> BoxedStrategy<Option<Value<'static>>> {
+    let value = match setting.kind {
+        SettingKind::Name(names) => prop::sample::select(names).prop_map(Value::Name).boxed(),
+        SettingKind::Integer(min, max) | SettingKind::NameOrInteger(_, min, max) => {
+            let up_to = |more: i64| min..=max.min(min + more);
+            prop_oneof![up_to(2), up_to(40)]
+                .prop_map(Value::Integer)
+                .boxed()
+        }
+        SettingKind::Number(min, max) => probability()
+            .prop_map(move |share| Value::Number(min + share * (max.min(min + 2.0) - min)))
+            .boxed(),
+        SettingKind::Flag => any::<bool>().prop_map(Value::Flag).boxed(),
+    };
+    match setting.default {
+        SettingDefault::Value(_) => value.prop_map(Some).boxed(),
+        SettingDefault::Derived(_) => prop::option::of(value).boxed(),
+    }
 }
 
 /// A probability that is often one of the model's own, so that `>=` and `>` differ.
@@ -307,44 +263,36 @@ fn probability() -> impl Strategy<Value = f64> {
     prop_oneof![0.0..=1.0f64, Just(0.0), Just(0.5), Just(1.0)]
 }
 
-fn boundary() -> impl Strategy<Value = Boundary> {
-    let numeric = prop_oneof![Just(NumericPeriod::Next), Just(NumericPeriod::Strict)];
-    numeric.prop_flat_map(|numeric| {
-        prop_oneof![
-            Just(Boundary::Sentence(numeric)),
-            Just(Boundary::Newline),
-            Just(Boundary::Prose(numeric)),
-            Just(Boundary::Auto(numeric))
-        ]
-    })
-}
-
-fn asynclane_schedule() -> impl Strategy<Value = AsyncLaneConfig> {
+fn asynclane_schedule() -> impl Strategy<Value = ScheduleConfig> {
     let sizes = (1..40u32, prop_oneof![Just(0), 0..40u32], 1..=6u32);
-    let drafts = prop_oneof![1 => Just(None), 3 => probability().prop_map(Some)];
-    let forks = prop_oneof![1 => Just(None), 6 => boundary().prop_map(Some)];
+    let drafts = prop_oneof![1 => Just(2.0), 3 => probability()];
+    let forks = prop_oneof![
+        1 => Just("off"),
+        6 => prop::sample::select(vec!["sentence", "newline", "prose", "auto"]),
+    ];
+    let numeric = prop::sample::select(vec!["next", "strict"]);
     // Early forks leave work to refine lanes.
     let min_fill = prop_oneof![3 => 0.0..0.3f64, 1 => probability()];
-    let ends = (any::<bool>(), any::<bool>());
+    let flags = (any::<bool>(), any::<bool>(), prop::bool::weighted(0.25));
     let entropy = prop::option::weighted(0.2, 0.0..20.0f64);
-    let waits = (prop::bool::weighted(0.25), entropy);
-    let when = (min_fill, 0..4u32, ends, waits);
-    (sizes, drafts, forks, when).prop_map(|(sizes, draft_threshold, fork, when)| {
-        let (block_length, lookahead, max_lanes) = sizes;
-        let (min_fill, min_clock, (fork_when_complete, lane_budget), waits) = when;
-        let (coupled, fork_entropy) = waits;
-        AsyncLaneConfig {
-            block_length,
-            lookahead,
-            draft_threshold,
-            fork,
-            min_fill,
-            min_clock,
-            fork_when_complete,
-            fork_entropy,
-            lane_budget,
-            max_lanes,
-            coupled,
+    let when = (min_fill, 0..4u32, flags, entropy);
+    (sizes, drafts, forks, numeric, when).prop_map(|(sizes, drafts, fork, numeric, when)| {
+        let (min_fill, min_clock, (complete, budget, coupled), entropy) = when;
+        let schedule = schedule("asynclane")
+            .with("block_length", sizes.0)
+            .with("lookahead", sizes.1)
+            .with("max_lanes", sizes.2)
+            .with("draft_threshold", drafts)
+            .with("fork", fork)
+            .with("numeric", numeric)
+            .with("min_fill", min_fill)
+            .with("min_clock", min_clock)
+            .with("fork_when_complete", complete)
+            .with("lane_budget", budget)
+            .with("coupled", coupled);
+        match entropy {
+            Some(most) => schedule.with("fork_entropy", most),
+            None => schedule,
         }
     })
 }

@@ -36,17 +36,14 @@ impl Walk {
     pub fn run(setup: &Setup) -> Self {
         let mut born = Vec::new();
         let input = Input {
-            budget: setup.budget,
-            stops: STOPS,
             classes: classes(),
             code_prompt: setup.code_prompt,
-            phase: 0,
-            lead: None,
             constraint: setup
                 .grammar
                 .map(|toy| Box::new(toy) as Box<dyn Constraint>),
             filter: Some(filter(8)),
             seed: 11,
+            ..Input::new(setup.budget, STOPS)
         };
         let mut decoder = Decoder::new(&setup.config, input, &mut born);
         let mut steps = Vec::new();
@@ -90,7 +87,7 @@ impl Record {
     /// Offsets and tokens committed in this step.
     pub fn commits(&self) -> impl Iterator<Item = (Offset, TokenId)> {
         self.effects.iter().filter_map(|effect| match effect {
-            Effect::Commit { offset, token, .. } => Some((*offset, *token)),
+            Effect::Commit(of) => Some((of.offset, of.token)),
             _ => None,
         })
     }

@@ -7,7 +7,9 @@ use asynclane_decode::{
 };
 use proptest::prelude::*;
 
-use crate::common::{STOPS, blocks, candidate, cases, classes, commit, mix, schedule, wanted};
+use crate::common::{
+    STOPS, blocks, candidate, cases, commit, mix, schedule, wanted, with_schedule,
+};
 
 proptest! {
     #![proptest_config(cases())]
@@ -142,23 +144,11 @@ impl Law {
     fn run(&self, schedule: ScheduleConfig, commit: CommitConfig, of: (u32, bool)) -> Run {
         let (budget, prune) = of;
         let config = DecoderConfig {
-            schedule,
             commit,
             prune,
-            early_stop: true,
-            lone_stops: true,
+            ..with_schedule(schedule)
         };
-        let input = Input {
-            seed: 0,
-            budget,
-            stops: STOPS,
-            classes: classes(),
-            code_prompt: false,
-            phase: 0,
-            lead: None,
-            constraint: None,
-            filter: None,
-        };
+        let input = Input::new(budget, STOPS);
         let mut effects = Vec::new();
         let mut decoder = Decoder::new(&config, input, &mut effects);
         let shuffles = config.commit.name() == "self_speculative";

@@ -29,15 +29,8 @@ fn check(setup: &Setup) -> Result<(), TestCaseError> {
                 offset
             );
         }
-        let edits = |effect: &Effect| {
-            matches!(
-                effect,
-                Effect::Commit {
-                    kind: CommitKind::Edit,
-                    ..
-                }
-            )
-        };
+        let edits =
+            |effect: &Effect| matches!(effect, Effect::Commit(of) if of.kind == CommitKind::Edit);
         prop_assert!(
             !record.effects.iter().any(edits),
             "no schedule here has an edit rule"

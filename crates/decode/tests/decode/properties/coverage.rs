@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use asynclane_decode::{Birth, CommitKind, DoneReason, Effect, Role};
+use asynclane_decode::{Birth, Commit, CommitKind, DoneReason, Effect, Role};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
@@ -70,7 +70,7 @@ fn check(setups: impl Strategy<Value = Setup>, expected: &[&str]) {
 
 fn names(effect: &Effect) -> Vec<&'static str> {
     match *effect {
-        Effect::Commit { token, kind, .. } => {
+        Effect::Commit(Commit { token, kind, .. }) => {
             let kind = match kind {
                 CommitKind::Masked => "mask committed",
                 CommitKind::Draft => "draft committed",
@@ -79,7 +79,7 @@ fn names(effect: &Effect) -> Vec<&'static str> {
             let stop = STOPS.contains(&token).then_some("stop token committed");
             [kind].into_iter().chain(stop).collect()
         }
-        Effect::Place { .. } => vec!["provisional token placed"],
+        Effect::Place(_) => vec!["provisional token placed"],
         Effect::Revoke { .. } => vec!["provisional token revoked"],
         Effect::Shorten { .. } => vec!["canvas cut"],
         Effect::Fork { .. } => vec!["lane forked"],

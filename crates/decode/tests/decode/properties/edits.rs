@@ -1,6 +1,6 @@
 //! An edit rule changes tokens of the active block only, and it terminates.
 
-use asynclane_decode::{CommitKind, Effect, Span};
+use asynclane_decode::{Commit, CommitKind, Effect, Span};
 use proptest::prelude::*;
 
 use crate::common::{Setup, Walk, cases, edit_setup};
@@ -24,12 +24,12 @@ fn check(setup: &Setup) -> Result<(), TestCaseError> {
     for record in &walk.steps {
         let active = record.lanes.last().expect("an active lane").range;
         for effect in &record.effects {
-            if let Effect::Commit {
+            if let Effect::Commit(Commit {
                 offset,
                 token,
                 kind,
                 ..
-            } = *effect
+            }) = *effect
             {
                 prop_assert!(active.contains(offset));
                 let before = record.canvas_before.get(offset);

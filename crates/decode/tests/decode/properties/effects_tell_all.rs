@@ -31,7 +31,8 @@ impl Replay {
             replay.lanes[lane.0 as usize].3 = status;
         };
         match *effect {
-            Effect::Commit { offset, token, .. } | Effect::Place { offset, token, .. } => {
+            Effect::Commit(of) | Effect::Place(of) => {
+                let (offset, token) = (of.offset, of.token);
                 self.cells[offset.index()] = Some(token);
             }
             Effect::Revoke { offset } => self.cells[offset.index()] = None,

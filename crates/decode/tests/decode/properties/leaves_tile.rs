@@ -1,6 +1,6 @@
 //! Property 3: the leaves tile the canvas up to the lanes' frontier; drafts lie only in the lookahead.
 
-use asynclane_decode::{CommitKind, Effect, LaneId, LaneTree, Offset, Role, Span, Status};
+use asynclane_decode::{Commit, CommitKind, Effect, LaneId, LaneTree, Offset, Role, Span, Status};
 use proptest::prelude::*;
 
 use crate::common::{Setup, Walk, cases, setup};
@@ -64,12 +64,12 @@ fn check_drafts(setup: &Setup) -> Result<(), TestCaseError> {
             Span::at(lane.range().end, lookahead)
         });
         for effect in &record.effects {
-            let Effect::Commit {
+            let Effect::Commit(Commit {
                 offset,
                 kind,
                 probability,
                 ..
-            } = *effect
+            }) = *effect
             else {
                 continue;
             };

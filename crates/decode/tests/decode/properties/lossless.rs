@@ -1,9 +1,11 @@
 //! Draft-and-verify commits in the order of the static schedule, in at most as many forwards.
 
-use asynclane_decode::{Canvas, Decoder, DecoderConfig, Effect, Input, Offset, Proposal, TokenId};
+use asynclane_decode::{Canvas, Decoder, DecoderConfig, Input, Offset, Proposal, TokenId};
 use proptest::prelude::*;
 
-use crate::common::{STOPS, blocks, branches, candidate, cases, classes, commit, id, mix, wanted};
+use crate::common::{
+    STOPS, blocks, branches, candidate, cases, commit, committed, id, mix, wanted, with_schedule,
+};
 
 proptest! {
     #![proptest_config(cases())]
@@ -20,11 +22,9 @@ proptest! {
         let (block_length, budget, tokens_per_step, draft_steps) = sizes;
         let decode = |commit| {
             let config = DecoderConfig {
-                schedule: blocks(block_length),
                 commit,
                 prune,
-                early_stop: true,
-                lone_stops: true,
+                ..with_schedule(blocks(block_length))
             };
             run(&config, budget, &|canvas: &[Option<TokenId>], at| says(seed, steady, canvas, at))
         };
@@ -41,11 +41,8 @@ proptest! {
 #[test]
 fn guesses_that_come_true_save_forwards() {
     let config = |commit| DecoderConfig {
-        schedule: blocks(16),
         commit,
-        prune: true,
-        early_stop: true,
-        lone_stops: true,
+        ..with_schedule(blocks(16))
     };
     let fixed = |_: &[Option<TokenId>], at: Offset| (id("a"), 0.9 - f64::from(at.get()) / 1000.0);
     assert_eq!(run(&config(commit("top_k")), 32, &fixed).forwards, 32);
@@ -57,7 +54,7 @@ fn guesses_that_come_true_save_forwards() {
 type Says<'a> = &'a dyn Fn(&[Option<TokenId>], Offset) -> (TokenId, f64);
 
 struct Outcome {
-    commits: Vec<(Offset, TokenId)>,
+    commits: Vec<(u32, TokenId)>,
     emitted: Offset,
     forwards: u32,
 }
@@ -87,18 +84,7 @@ fn filled(canvas: &Canvas, guesses: &[Proposal]) -> Vec<Option<TokenId>> {
 
 fn run(config: &DecoderConfig, budget: u32, says: Says<'_>) -> Outcome {
     let mut effects = Vec::new();
-    let input = Input {
-        budget,
-        stops: STOPS,
-        classes: classes(),
-        code_prompt: false,
-        phase: 0,
-        lead: None,
-        constraint: None,
-        filter: None,
-        seed: 0,
-    };
-    let mut decoder = Decoder::new(config, input, &mut effects);
+    let mut decoder = Decoder::new(config, Input::new(budget, STOPS), &mut effects);
     while !decoder.is_done() {
         let mut proposals = Vec::new();
         for guesses in std::iter::once(Vec::new()).chain(branches(&decoder)) {
@@ -113,12 +99,8 @@ fn run(config: &DecoderConfig, budget: u32, says: Says<'_>) -> Outcome {
         }
         decoder.apply(&proposals, &mut effects);
     }
-    let commits = effects.iter().filter_map(|effect| match effect {
-        Effect::Commit { offset, token, .. } => Some((*offset, *token)),
-        _ => None,
-    });
     Outcome {
-        commits: commits.collect(),
+        commits: committed(&effects),
         emitted: decoder.canvas().emitted(),
         forwards: decoder.step(),
     }

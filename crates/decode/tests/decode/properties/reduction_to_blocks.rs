@@ -1,9 +1,9 @@
 //! Property 12, the part that `decode` decides: one lane without forks is block-wise decoding.
 
-use asynclane_decode::{AsyncLaneConfig, DecoderConfig, DoneReason, Effect};
+use asynclane_decode::{DecoderConfig, DoneReason, Effect};
 use proptest::prelude::*;
 
-use crate::common::{Record, Setup, Walk, asynclane_setup, block_wise_setup, cases, lanes};
+use crate::common::{Record, Setup, Walk, asynclane_setup, block_wise_setup, cases};
 
 proptest! {
     #![proptest_config(cases())]
@@ -17,6 +17,8 @@ proptest! {
     ) {
         let mut setup = setup;
         setup.config.early_stop = true;
+        // A rule that goes with both.
+        setup.config.commit = other.config.commit.clone();
         let reduced = Setup { config: reduced(&setup.config, &other), ..setup.clone() };
         let (blocks, lanes) = (Walk::run(&setup), Walk::run(&reduced));
         let ended = lanes.effects().last();
@@ -38,15 +40,13 @@ proptest! {
 fn reduced(config: &DecoderConfig, other: &Setup) -> DecoderConfig {
     let length = config.schedule.settings().get("block_length");
     let length = length.and_then(|length| length.as_count());
-    let schedule = lanes(&AsyncLaneConfig {
-        block_length: length.expect("the setup is block-wise"),
-        lookahead: 0,
-        draft_threshold: None,
-        fork: None,
-        ..AsyncLaneConfig::read(other.config.schedule.settings())
-    });
+    let schedule = other.config.schedule.clone();
     DecoderConfig {
-        schedule,
+        schedule: schedule
+            .with("block_length", length.expect("the setup is block-wise"))
+            .with("lookahead", 0u32)
+            .with("draft_threshold", 2.0)
+            .with("fork", "off"),
         ..config.clone()
     }
 }
@@ -56,7 +56,7 @@ fn without_lanes(record: &Record) -> impl Iterator<Item = &Effect> {
     record.effects.iter().filter(|effect| {
         matches!(
             effect,
-            Effect::Commit { .. } | Effect::Shorten { .. } | Effect::Advance { .. }
+            Effect::Commit(_) | Effect::Shorten { .. } | Effect::Advance { .. }
         )
     })
 }

@@ -68,22 +68,13 @@ impl Steps {
         self.lanes.step(step);
         for effect in &step.effects {
             match *effect {
-                Effect::Commit {
-                    offset,
-                    token,
-                    probability,
-                    kind,
-                } => {
-                    let change = Change::Token(token, probability, commit_name(kind));
-                    self.cells.insert(offset.get(), change);
+                Effect::Commit(of) => {
+                    let change = Change::Token(of.token, of.probability, commit_name(of.kind));
+                    self.cells.insert(of.offset.get(), change);
                 }
-                Effect::Place {
-                    offset,
-                    token,
-                    probability,
-                } => {
-                    let change = Change::Token(token, probability, "provisional");
-                    self.cells.insert(offset.get(), change);
+                Effect::Place(of) => {
+                    let change = Change::Token(of.token, of.probability, "provisional");
+                    self.cells.insert(of.offset.get(), change);
                 }
                 Effect::Revoke { offset } => {
                     self.cells.insert(offset.get(), Change::Masked);

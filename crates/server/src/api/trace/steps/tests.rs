@@ -1,6 +1,6 @@
 //! Step events of positions that change more than once.
 
-use decode::{CommitKind, Effect, ForwardKind, Offset};
+use decode::{Commit, CommitKind, Effect, ForwardKind, Offset};
 use engine::{Draw, StepTrace};
 use text::{Tokenizer, TokenizerFiles};
 
@@ -34,20 +34,21 @@ fn step(number: u32, effects: &[Effect]) -> StepTrace {
 }
 
 fn place(offset: u32, token: u32) -> Effect {
-    Effect::Place {
+    Effect::Place(Commit {
         offset: Offset::new(offset),
         token,
         probability: 0.5,
-    }
+        kind: CommitKind::Masked,
+    })
 }
 
 fn commit(offset: u32, token: u32) -> Effect {
-    Effect::Commit {
+    Effect::Commit(Commit {
         offset: Offset::new(offset),
         token,
         probability: 0.75,
         kind: CommitKind::Masked,
-    }
+    })
 }
 
 fn revoke(offset: u32) -> Effect {

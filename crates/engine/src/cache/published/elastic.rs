@@ -4,9 +4,9 @@ use decode::{
     AttentionKind, Candidate, Company, Decoder, ForwardKind, Offset, Proposal, SettingInfo, TokenId,
 };
 
-use super::compact::{self, MARGIN};
-use super::rows::{open_rows, see_written};
-use super::{CacheInfo, CachePolicy, ForwardPlan, View};
+use crate::cache::compact::{self, MARGIN};
+use crate::cache::rows::{open_rows, see_written};
+use crate::cache::{CacheInfo, CachePolicy, ForwardPlan, Forwards, View};
 
 /// γ.
 const DRIFT_THRESHOLD: SettingInfo = SettingInfo::number("drift_threshold", 0.0..=1.0, 0.9)
@@ -18,13 +18,18 @@ pub static INFO: CacheInfo = CacheInfo {
     summary: "as `fused` with open rows; renewed when the outputs of watched tokens have drifted",
     paper: "Elastic-Cache, arXiv 2510.14973",
     settings: &[MARGIN, DRIFT_THRESHOLD],
-    schedules: Company::Only(&[]),
+    schedules: Company::Only(&["asynclane", "block_wise", "window"]),
+    forwards: Forwards::OPEN,
     attention: &[AttentionKind::Full],
     check: compact::check_margin,
     pages: |of| of.shared_table(of.budget),
     build: |of, input| {
-        let margin = compact::margin(of, input.schedule);
-        Box::new(Elastic::new(margin, of.number(&DRIFT_THRESHOLD)))
+        Box::new(Elastic {
+            margin: compact::margin(of, input.schedule),
+            threshold: of.number(&DRIFT_THRESHOLD),
+            tracked: Vec::new(),
+            drifted: false,
+        })
     },
 };
 
@@ -38,9 +43,11 @@ const TRACKED: u32 = 4;
 /// the last settled tokens before the frontier are watched, which the open masks attend to most,
 /// and their output distributions are compared: no attention row and no hidden state has to leave
 /// the model. All layers are renewed together.
-#[derive(Clone, Debug)]
-pub(crate) struct Elastic {
+#[derive(Debug)]
+struct Elastic {
+    /// m of AsyncLane eq. 12.
     margin: u32,
+    /// γ: the similarity below which K/V are renewed.
     threshold: f64,
     /// Offsets, ascending, each with what the model said there first.
     tracked: Vec<(Offset, Option<Candidate>)>,
@@ -48,17 +55,6 @@ pub(crate) struct Elastic {
 }
 
 impl Elastic {
-    /// `margin` m of AsyncLane eq. 12; `threshold` γ: the similarity below which K/V are renewed,
-    /// in `0.0..=1.0`.
-    pub(crate) fn new(margin: u32, threshold: f64) -> Self {
-        Self {
-            margin,
-            threshold,
-            tracked: Vec::new(),
-            drifted: false,
-        }
-    }
-
     fn watch(&mut self, decoder: &Decoder) {
         let frontier = decoder.canvas().frontier();
         self.tracked.clear();

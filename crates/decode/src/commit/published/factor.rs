@@ -1,13 +1,6 @@
 //! Factor rule (Fast-dLLM, arXiv 2505.22618 §3.3): the more tokens a step commits, the more confident each must be.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use super::{CommitInfo, CommitRule, Requirements, by_confidence};
-use crate::candidate::Proposal;
-use crate::coordinates::as_count;
-use crate::lane::Lane;
-use crate::settings::SettingInfo;
+use crate::commit::prelude::*;
 
 /// f.
 const FACTOR: SettingInfo = SettingInfo::number("factor", f64::MIN_POSITIVE..=f64::MAX, 1.0)
@@ -21,28 +14,19 @@ pub static INFO: CommitInfo = CommitInfo {
     differs: "",
     settings: &[FACTOR],
     requires: Requirements::NONE,
-    build: |of, _| Box::new(Factor::new(of.number(&FACTOR))),
+    build: |of, _| Box::new(Factor(of.number(&FACTOR))),
 };
 
 /// The n most confident masks, n the largest with c_(m) >= 1 - f / (m + 1) for all 2 <= m <= n. The
 /// last mask of a lane is committed with all others that pass, as the published code does.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Factor {
-    factor: f64,
-}
-
-impl Factor {
-    /// `factor` f, above 0; more commits more.
-    pub fn new(factor: f64) -> Self {
-        Self { factor }
-    }
-}
+#[derive(Debug)]
+struct Factor(f64);
 
 impl CommitRule for Factor {
     fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
         by_confidence(masks, chosen);
         let fails = |rank: usize, index: &usize| {
-            let least = 1.0 - self.factor / (f64::from(as_count(rank)) + 2.0);
+            let least = 1.0 - self.0 / (f64::from(as_count(rank)) + 2.0);
             rank > 0 && masks[*index].candidate.probability < least
         };
         let others = chosen.len().saturating_sub(1);

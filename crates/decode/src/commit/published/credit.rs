@@ -1,15 +1,8 @@
 //! CreditDecoding (arXiv 2510.06133): a token that stays the favourite gains confidence.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use super::{CommitInfo, CommitRule, Requirements};
-use crate::TokenId;
-use crate::candidate::{Candidate, Proposal};
-use crate::coordinates::Offset;
+use crate::candidate::{Candidate, TokenId};
+use crate::commit::prelude::*;
 use crate::effect::LaneId;
-use crate::lane::Lane;
-use crate::settings::SettingInfo;
 
 /// τ.
 const THRESHOLD: SettingInfo =
@@ -24,10 +17,15 @@ pub static INFO: CommitInfo = CommitInfo {
               logits of all tokens",
     settings: &[THRESHOLD],
     requires: Requirements::NONE,
-    build: |of, _| Box::new(Credit::new(of.number(&THRESHOLD))),
+    build: |of, _| {
+        Box::new(Credit {
+            threshold: of.number(&THRESHOLD),
+            credits: Vec::new(),
+        })
+    },
 };
 
-/// β: what is left of a credit after a step.
+/// β: the fraction of a credit that remains after a step.
 const DECAY: f64 = 0.8;
 /// γ: a step adds the favourite's probability to this power.
 const POWER: f64 = 0.2;
@@ -39,13 +37,13 @@ const WEIGHT: f64 = 0.7;
 ///
 /// A candidate tells the probabilities of two tokens. Credits of others have no weight in the
 /// sum under the softmax, so a confidence is at most a little too high.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Credit {
+#[derive(Debug)]
+struct Credit {
     threshold: f64,
     credits: Vec<Entry>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Debug)]
 struct Entry {
     lane: LaneId,
     offset: Offset,
@@ -54,14 +52,6 @@ struct Entry {
 }
 
 impl Credit {
-    /// `threshold` τ in `0.0..=1.0`.
-    pub fn new(threshold: f64) -> Self {
-        Self {
-            threshold,
-            credits: Vec::new(),
-        }
-    }
-
     /// Decays the credits of `lane` and drops those that can never count again.
     fn decay(&mut self, lane: &Lane, masks: &[Proposal]) {
         let is_mask = |offset: Offset| {

@@ -1,15 +1,11 @@
 //! One entropy bound per step for all lanes of a sequence and their lookahead.
 
-use alloc::boxed::Box;
 use alloc::format;
-use alloc::vec::Vec;
 
-use super::entropy_bound::{ENTROPY_THRESHOLD, within_bound};
-use super::{CommitInfo, CommitRule, Requirements, Scope};
-use crate::candidate::Proposal;
-use crate::describe::Fault;
-use crate::lane::Lane;
-use crate::settings::{Settings, Value};
+use crate::commit::entropy_bound::{ENTROPY_THRESHOLD, within_bound};
+use crate::commit::prelude::*;
+use crate::commit::{Reads, Scope};
+use crate::settings::Value;
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {
@@ -22,7 +18,7 @@ pub static INFO: CommitInfo = CommitInfo {
         suits: |_, host| forbid_lane_budget("joint_bound", host.schedule),
         ..Requirements::NONE
     },
-    build: |of, _| Box::new(JointBound::new(of.number(&ENTROPY_THRESHOLD))),
+    build: |of, _| Box::new(JointBound(of.number(&ENTROPY_THRESHOLD))),
 };
 
 const LANE_BUDGET: &str = "lane_budget";
@@ -43,28 +39,22 @@ pub(super) fn forbid_lane_budget(rule: &str, schedule: &Settings) -> Result<(), 
 /// In order of entropy the longest run of masks of all lanes and their lookahead whose entropies,
 /// without the last one's own, sum to at most γ. A lane whose masks are all less certain than what
 /// fits waits for the others, and a draft counts as much as any other token.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct JointBound {
-    bound: f64,
-}
-
-impl JointBound {
-    /// `bound` γ in nats, `>= 0`; 0 commits one uncertain token of the sequence at a time.
-    pub fn new(bound: f64) -> Self {
-        Self { bound }
-    }
-}
+#[derive(Debug)]
+struct JointBound(f64);
 
 impl CommitRule for JointBound {
     fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
-        within_bound(masks, self.bound, chosen);
+        within_bound(masks, self.0, chosen);
     }
 
     fn worth(&self, mask: &Proposal) -> f64 {
         -f64::from(mask.candidate.entropy)
     }
 
-    fn scope(&self) -> Scope {
-        Scope::Sequence
+    fn reads(&self) -> Reads {
+        Reads {
+            scope: Scope::Sequence,
+            ..Reads::default()
+        }
     }
 }

@@ -1,16 +1,7 @@
 //! Draft and verify (FreeDave, arXiv 2510.00294): the static top-k order in fewer forwards.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use super::{
-    BLOCKS, CommitInfo, CommitRule, GUESSABLE, GUESSED_BLOCK, Guesses, Requirements, by_confidence,
-};
-use crate::candidate::Proposal;
-use crate::coordinates::as_index;
-use crate::describe::Feature;
-use crate::lane::Lane;
-use crate::settings::{SettingInfo, UNBOUNDED};
+use crate::commit::prelude::*;
+use crate::commit::{Branches, Guesses, Verification};
 
 /// k.
 const TOKENS_PER_STEP: SettingInfo =
@@ -28,45 +19,37 @@ pub static INFO: CommitInfo = CommitInfo {
     settings: &[TOKENS_PER_STEP, DRAFT_STEPS],
     requires: Requirements {
         schedules: BLOCKS,
-        caches: GUESSED_BLOCK,
-        attention: GUESSABLE,
+        rows: Rows::Lane,
+        attention: &[AttentionKind::Full, AttentionKind::BlockCausal],
         // A guess is verified against candidates that depend on the tokens alone.
         excludes: Feature::ALL,
         branches: |of| of.count(&DRAFT_STEPS).saturating_sub(1),
         ..Requirements::NONE
     },
     build: |of, _| {
-        let (tokens, steps) = (of.count(&TOKENS_PER_STEP), of.count(&DRAFT_STEPS));
-        Box::new(DraftVerify::new(tokens, steps))
+        Box::new(DraftVerify {
+            tokens_per_step: as_index(of.count(&TOKENS_PER_STEP)),
+            draft_steps: as_index(of.count(&DRAFT_STEPS)),
+            guesses: Vec::new(),
+            ends: Vec::with_capacity(as_index(of.count(&DRAFT_STEPS))),
+        })
     },
 };
 
-/// Commits the k most confident masks a step, like [`TopK`](super::TopK), and guesses the
+/// Commits the k most confident masks a step, like `top_k`, and guesses the
 /// following steps: the next masks by the same confidences. The next forward runs over D nested
 /// canvases, each with one more step guessed. While what it says of a canvas chooses exactly the
 /// next guess, its word on the next canvas counts as a step of its own. So the tokens are those of
 /// the static order, with fewer forwards of D times the rows.
 ///
 /// Lossless as long as candidates depend on the tokens alone: temperature 0, no penalties.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DraftVerify {
+#[derive(Debug)]
+struct DraftVerify {
     tokens_per_step: usize,
     draft_steps: usize,
     guesses: Vec<Proposal>,
     /// Number of guesses after each of the next steps.
     ends: Vec<usize>,
-}
-
-impl DraftVerify {
-    /// `tokens_per_step` k, `draft_steps` D; both at least 1.
-    pub fn new(tokens_per_step: u32, draft_steps: u32) -> Self {
-        Self {
-            tokens_per_step: as_index(tokens_per_step.max(1)),
-            draft_steps: as_index(draft_steps.max(1)),
-            guesses: Vec::new(),
-            ends: Vec::with_capacity(as_index(draft_steps)),
-        }
-    }
 }
 
 impl CommitRule for DraftVerify {
@@ -85,9 +68,10 @@ impl CommitRule for DraftVerify {
     }
 
     fn guesses(&self) -> Guesses<'_> {
-        Guesses {
+        Guesses::Branches(Branches {
             proposals: &self.guesses,
             ends: &self.ends,
-        }
+            verification: Verification::Equal,
+        })
     }
 }

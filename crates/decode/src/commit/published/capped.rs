@@ -1,14 +1,8 @@
 //! Capped rule (CD4LM, arXiv 2601.02236, confidence-adaptive decoding): a threshold with a limit, which
 //! may hold back ends of the text.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use super::{CommitInfo, CommitRule, Requirements, Scene, by_worth};
-use crate::candidate::{Proposal, TokenId};
-use crate::coordinates::as_index;
-use crate::lane::Lane;
-use crate::settings::{SettingInfo, UNBOUNDED};
+use crate::candidate::TokenId;
+use crate::commit::prelude::*;
 
 /// τ.
 const THRESHOLD: SettingInfo =
@@ -18,7 +12,7 @@ const TOKENS_PER_STEP: SettingInfo = SettingInfo::integer("tokens_per_step", 1..
     .says("most masks committed in a step");
 /// r.
 const STOP_AFTER: SettingInfo = SettingInfo::number("stop_after", 0.0..=1.0, 0.0)
-    .says("share of the budget that is committed before a stop token is");
+    .says("fraction of the budget that is committed before a stop token is");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {
@@ -30,44 +24,29 @@ pub static INFO: CommitInfo = CommitInfo {
     settings: &[THRESHOLD, TOKENS_PER_STEP, STOP_AFTER],
     requires: Requirements::NONE,
     build: |of, _| {
-        let (threshold, most) = (of.number(&THRESHOLD), of.count(&TOKENS_PER_STEP));
-        let rule = Capped::new(threshold, most);
-        Box::new(rule.with_stops_after(of.number(&STOP_AFTER)))
+        Box::new(Capped {
+            threshold: of.number(&THRESHOLD),
+            most: as_index(of.count(&TOKENS_PER_STEP)),
+            stop_after: of.number(&STOP_AFTER),
+            held_back: Vec::new(),
+        })
     },
 };
 
 /// The n most confident masks, n = clamp(|{i : c_i >= τ}|, 1, k). While less than r of the budget is
 /// committed, masks whose candidate is a stop token are left out, unless there are no others.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Capped {
+#[derive(Debug)]
+struct Capped {
     threshold: f64,
     most: usize,
     stop_after: f64,
     /// Tokens that are held back in this step.
-    held: Vec<TokenId>,
-}
-
-impl Capped {
-    /// `threshold` τ in `0.0..=1.0`; `most` k, at least 1; r is 0.
-    pub fn new(threshold: f64, most: u32) -> Self {
-        Self {
-            threshold,
-            most: as_index(most.max(1)),
-            stop_after: 0.0,
-            held: Vec::new(),
-        }
-    }
-
-    /// With r in `0.0..=1.0`.
-    #[must_use]
-    pub fn with_stops_after(self, stop_after: f64) -> Self {
-        Self { stop_after, ..self }
-    }
+    held_back: Vec<TokenId>,
 }
 
 impl CommitRule for Capped {
     fn observe(&mut self, scene: &Scene<'_>) {
-        self.held.clear();
+        self.held_back.clear();
         if self.stop_after == 0.0 {
             return;
         }
@@ -75,12 +54,12 @@ impl CommitRule for Capped {
         let masks = canvas.masks(canvas.span());
         let committed = f64::from(canvas.len().saturating_sub(masks));
         if committed < self.stop_after * f64::from(canvas.budget()) {
-            self.held.extend_from_slice(canvas.stops());
+            self.held_back.extend_from_slice(canvas.stops());
         }
     }
 
     fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
-        let free = |mask: &&Proposal| !self.held.contains(&mask.candidate.token);
+        let free = |mask: &&Proposal| !self.held_back.contains(&mask.candidate.token);
         let passes = |mask: &&Proposal| mask.candidate.probability >= self.threshold;
         let frees = masks.iter().filter(free).count();
         let count = masks.iter().filter(free).filter(passes).count();
@@ -90,7 +69,7 @@ impl CommitRule for Capped {
     }
 
     fn worth(&self, mask: &Proposal) -> f64 {
-        let held = self.held.contains(&mask.candidate.token);
-        mask.candidate.probability - f64::from(u8::from(held))
+        let waits = self.held_back.contains(&mask.candidate.token);
+        mask.candidate.probability - f64::from(u8::from(waits))
     }
 }

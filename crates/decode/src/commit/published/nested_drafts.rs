@@ -1,19 +1,11 @@
 //! Verified nested drafts over an entropy bound: a ladder of bold guesses, each step of which the
 //! bound must sanction on the canvas of the step before.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use super::entropy_bound::{ENTROPY_THRESHOLD, within_bound};
-use super::{
-    CommitInfo, CommitRule, GUESSABLE, GUESSED_LANES, Guesses, Requirements, Scene, Scope,
-    Verification, by_confidence, joint_bound,
-};
-use crate::candidate::Proposal;
-use crate::coordinates::{Offset, as_index};
-use crate::describe::{Company, Feature};
-use crate::lane::Lane;
-use crate::settings::SettingInfo;
+use super::joint_bound;
+use crate::commit::entropy_bound::{ENTROPY_THRESHOLD, within_bound};
+use crate::commit::prelude::*;
+use crate::commit::{Branches, Guesses, Reads, Scope, Verification};
+use crate::describe::Company;
 
 /// Levels of the ladder.
 const DRAFT_LEVELS: SettingInfo = SettingInfo::integer("draft_levels", 1..=16, 6).says(
@@ -37,21 +29,28 @@ pub static INFO: CommitInfo = CommitInfo {
     settings: &[ENTROPY_THRESHOLD, DRAFT_LEVELS, DRAFT_FLOOR],
     requires: Requirements {
         schedules: Company::Only(&["block_wise", "asynclane"]),
-        caches: GUESSED_LANES,
         suits: |_, host| joint_bound::forbid_lane_budget("nested_drafts", host.schedule),
-        attention: GUESSABLE,
+        attention: &[AttentionKind::Full, AttentionKind::BlockCausal],
         // A guess is verified against candidates that depend on the tokens alone.
         excludes: Feature::ALL,
         branches: |of| of.count(&DRAFT_LEVELS),
         ..Requirements::NONE
     },
     build: |of, _| {
-        let (bound, floor) = (of.number(&ENTROPY_THRESHOLD), of.number(&DRAFT_FLOOR));
-        Box::new(NestedDrafts::new(bound, of.count(&DRAFT_LEVELS), floor))
+        let levels = of.count(&DRAFT_LEVELS);
+        Box::new(NestedDrafts {
+            bound: of.number(&ENTROPY_THRESHOLD),
+            levels,
+            floor: of.number(&DRAFT_FLOOR).min(CEILING),
+            guesses: Vec::new(),
+            ends: Vec::with_capacity(as_index(levels)),
+            stops: Vec::new(),
+            open: Vec::new(),
+        })
     },
 };
 
-/// Commits what [`JointBound`](super::JointBound) commits, S₀, and guesses S₁ ⊂ S₂ ⊂ ...: level
+/// Commits the masks that `joint_bound` commits, S₀, and guesses S₁ ⊂ S₂ ⊂ ...: level
 /// j guesses every mask whose confidence reaches t_j, where t falls evenly from 0.95 to the floor. The
 /// next forward runs over the canvases with each of them. From the real canvas on, the boldest level
 /// is committed whose guesses the bound chooses, with the same tokens, among the candidates of the
@@ -60,8 +59,8 @@ pub static INFO: CommitInfo = CommitInfo {
 ///
 /// A guess counts only if it is sanctioned given the guesses before it: the joint choice is tested, not
 /// the marginals.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NestedDrafts {
+#[derive(Debug)]
+struct NestedDrafts {
     bound: f64,
     levels: u32,
     floor: f64,
@@ -75,21 +74,6 @@ pub struct NestedDrafts {
 }
 
 impl NestedDrafts {
-    /// `bound` γ in nats, `>= 0`; `levels` at least 1; `floor` the least confidence of a guess,
-    /// `0.0..=1.0`.
-    pub fn new(bound: f64, levels: u32, floor: f64) -> Self {
-        let levels = levels.max(1);
-        Self {
-            bound,
-            levels,
-            floor: floor.min(CEILING),
-            guesses: Vec::new(),
-            ends: Vec::with_capacity(as_index(levels)),
-            stops: Vec::new(),
-            open: Vec::new(),
-        }
-    }
-
     /// t of a level, counted from 0.
     fn threshold(&self, level: u32) -> f64 {
         let last = f64::from(self.levels - 1).max(1.0);
@@ -135,18 +119,18 @@ impl CommitRule for NestedDrafts {
         -f64::from(mask.candidate.entropy)
     }
 
-    fn scope(&self) -> Scope {
-        Scope::Sequence
-    }
-
-    fn guesses(&self) -> Guesses<'_> {
-        Guesses {
-            proposals: &self.guesses,
-            ends: &self.ends,
+    fn reads(&self) -> Reads {
+        Reads {
+            scope: Scope::Sequence,
+            ..Reads::default()
         }
     }
 
-    fn verification(&self) -> Verification {
-        Verification::Sanctioned
+    fn guesses(&self) -> Guesses<'_> {
+        Guesses::Branches(Branches {
+            proposals: &self.guesses,
+            ends: &self.ends,
+            verification: Verification::Sanctioned,
+        })
     }
 }

@@ -1,13 +1,7 @@
 //! Hierarchy rule (dInfer): breaks runs of masks in the middle, so that the rest of a run has
 //! known neighbours on both sides.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use super::{CommitInfo, CommitRule, Requirements, best_by};
-use crate::candidate::Proposal;
-use crate::lane::Lane;
-use crate::settings::SettingInfo;
+use crate::commit::prelude::*;
 
 /// τ.
 const THRESHOLD: SettingInfo =
@@ -21,24 +15,15 @@ pub static INFO: CommitInfo = CommitInfo {
     differs: "",
     settings: &[THRESHOLD],
     requires: Requirements::NONE,
-    build: |of, _| Box::new(Hierarchy::new(of.number(&THRESHOLD))),
+    build: |of, _| Box::new(Hierarchy(of.number(&THRESHOLD))),
 };
 
 /// The confidence that the best of a run needs.
 const LOW: f64 = 0.4;
 
 /// S = {best of each maximal run of masks, if its c > 0.4} and {i : c_i > τ}.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Hierarchy {
-    threshold: f64,
-}
-
-impl Hierarchy {
-    /// `threshold` τ in `0.0..=1.0`.
-    pub fn new(threshold: f64) -> Self {
-        Self { threshold }
-    }
-}
+#[derive(Debug)]
+struct Hierarchy(f64);
 
 impl CommitRule for Hierarchy {
     fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
@@ -48,7 +33,7 @@ impl CommitRule for Hierarchy {
             let best = begin + best_by(run, confidence);
             let passes = |index: &usize| {
                 let own = confidence(&masks[*index]);
-                own > self.threshold || (*index == best && own > LOW)
+                own > self.0 || (*index == best && own > LOW)
             };
             chosen.extend((begin..begin + run.len()).filter(passes));
             begin += run.len();

@@ -2,8 +2,8 @@
 
 use decode::{AttentionKind, Company};
 
-use super::CacheInfo;
-use super::leftward::{self, Leftward};
+use crate::cache::leftward::{self, Leftward};
+use crate::cache::{CacheInfo, Forwards};
 
 /// The policy's description.
 pub static INFO: CacheInfo = CacheInfo {
@@ -11,7 +11,8 @@ pub static INFO: CacheInfo = CacheInfo {
     summary: "one table, up to the lane's own end",
     paper: "AsyncLane, arXiv 2606.08411",
     settings: leftward::SETTINGS,
-    schedules: Company::Only(&[]),
+    schedules: Company::Only(&["asynclane"]),
+    forwards: Forwards::OPEN,
     attention: &[AttentionKind::Full],
     check: |of, schedule| leftward::check("fresh", of, schedule),
     pages: |of| of.shared_table(of.budget),
