@@ -73,8 +73,8 @@ pub fn by_environment(matches: &ArgMatches) -> BTreeSet<String> {
     ids.filter(given).map(str::to_owned).collect()
 }
 
-/// Arguments of every command that loads a model. The id of an argument is the last part of its
-/// configuration key, except for those in `config/overrides.rs`.
+// Arguments of every command that loads a model. The id of an argument is the last part of its
+// configuration key, except for those in `config/overrides.rs`.
 #[derive(Args, Clone, Debug, Default, Serialize)]
 pub struct ModelArgs {
     /// Configuration files, separated by commas; later files override earlier ones.
@@ -106,7 +106,7 @@ pub struct ModelArgs {
     pub environment: BTreeSet<String>,
 }
 
-/// The checkpoint, its adapters and its device.
+// The checkpoint, its adapters and its device.
 #[derive(Args, Clone, Debug, Default, Serialize)]
 pub struct WeightArgs {
     /// A Hugging Face folder, a GGUF file, an id on the Hub (`org/name`, `org/name@revision`, or
@@ -159,7 +159,7 @@ pub struct WeightArgs {
     pub max_model_len: Option<u32>,
 }
 
-/// The default decoder and the draft model.
+// The default decoder and the draft model.
 #[derive(Args, Clone, Debug, Default, Serialize)]
 pub struct DecoderArgs {
     /// Default decoder: a preset and `key=value` settings, separated by commas.
@@ -184,7 +184,7 @@ pub struct DecoderArgs {
     pub draft_decoder: Option<String>,
 }
 
-/// Batches and KV pages.
+// Batches and KV pages.
 #[derive(Args, Clone, Debug, Default, Serialize)]
 pub struct EngineArgs {
     /// Memory for KV pages, such as `512MiB` or `4GiB`, or auto: on the CPU 512 MiB, or what a
@@ -224,7 +224,7 @@ pub struct EngineArgs {
     pub max_running: Option<u32>,
 }
 
-/// Arguments of `serve`.
+// Arguments of `serve`.
 #[derive(Args, Clone, Debug, Default, Serialize)]
 pub struct ServeArgs {
     /// The model: the same as --model.
@@ -265,7 +265,7 @@ pub struct ServeArgs {
     pub print_config: bool,
 }
 
-/// The address to listen on.
+// The address to listen on.
 #[derive(Args, Clone, Debug, Default, Serialize)]
 pub struct AddressArgs {
     /// Address and port to listen on, or a port of 127.0.0.1; port 0 takes a free port.
@@ -281,7 +281,7 @@ pub struct AddressArgs {
     pub port: Option<u16>,
 }
 
-/// Limits of requests, of connections and of time.
+// Limits of requests, of connections and of time.
 #[derive(Args, Clone, Debug, Default, Serialize)]
 pub struct LimitArgs {
     /// Maximum sequences that wait for a place in the batch.
@@ -313,7 +313,7 @@ pub struct LimitArgs {
     pub drain_timeout: Option<u64>,
 }
 
-/// The log, and the export of spans and metrics.
+// The log, and the export of spans and metrics.
 #[derive(Args, Clone, Debug, Default, Serialize)]
 pub struct TelemetryArgs {
     /// Log filter, such as `info` or `server=debug`.

@@ -74,7 +74,7 @@ impl AppState {
         all.extend(paths);
         if let Some(backend) = self.inner.backend.get() {
             all.iter()
-                .for_each(|path| backend.metrics.edge().add_path(path));
+                .for_each(|path| backend.metrics.requests().add_path(path));
         }
     }
 

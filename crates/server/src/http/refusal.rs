@@ -14,7 +14,7 @@ pub fn refuse(state: &AppState, request: &Request, error: ApiError, why: &'stati
     let request_id = request_id.map_or("", RequestId::as_str);
     let route = state.counted_path(request.uri().path());
     if let (Some(route), Ok(backend)) = (route, state.backend()) {
-        backend.metrics.edge().ended(route, Outcome::Invalid);
+        backend.metrics.requests().ended(route, Outcome::Invalid);
     }
     let status = error.code.row().0.as_u16();
     tracing::info!(request_id, route, status, "{why}");

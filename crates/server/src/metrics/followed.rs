@@ -30,7 +30,7 @@ impl Followed {
         self.outcome = match answer {
             Ok(_) => {
                 let latency = self.arrival.elapsed();
-                self.metrics.edge().answered(self.path, latency);
+                self.metrics.requests().answered(self.path, latency);
                 Outcome::Ok
             }
             Err(error) => Outcome::of(error.code),
@@ -40,6 +40,6 @@ impl Followed {
 
 impl Drop for Followed {
     fn drop(&mut self) {
-        self.metrics.edge().ended(self.path, self.outcome);
+        self.metrics.requests().ended(self.path, self.outcome);
     }
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use opentelemetry::metrics::{Histogram, Meter};
+use opentelemetry::metrics::Histogram;
 use opentelemetry::{KeyValue, global};
 
 use super::{Success, seconds};
@@ -49,7 +49,11 @@ impl Labels {
 impl GenAi {
     pub(super) fn new() -> Self {
         let meter = global::meter("asynclane");
-        let made = |name, text, bounds: &[f64]| histogram(&meter, (name, text), bounds);
+        let made = |name, text, bounds: &[f64]| {
+            let builder = meter.f64_histogram(name).with_unit("s");
+            let builder = builder.with_description(text);
+            builder.with_boundaries(bounds.to_vec()).build()
+        };
         Self {
             request: made(
                 "gen_ai.server.request.duration",
@@ -88,14 +92,4 @@ impl GenAi {
         labels.push(KeyValue::new("error.type", reason));
         self.request.record(seconds(total), &labels);
     }
-}
-
-fn histogram(
-    meter: &Meter,
-    (name, text): (&'static str, &'static str),
-    bounds: &[f64],
-) -> Histogram<f64> {
-    let builder = meter.f64_histogram(name).with_unit("s");
-    let builder = builder.with_description(text);
-    builder.with_boundaries(bounds.to_vec()).build()
 }

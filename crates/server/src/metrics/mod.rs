@@ -2,13 +2,13 @@
 
 mod alias;
 mod connections;
-mod edge;
 mod followed;
 mod genai;
 mod pools;
 mod process;
 mod rates;
 mod register;
+mod requests;
 mod spans;
 mod steps;
 
@@ -19,15 +19,15 @@ use engine::{Load, Observer, PoolLoad, Pulse, StepReport};
 use prometheus::{Gauge, Registry, TextEncoder};
 
 pub use connections::Connections;
-pub use edge::{Edge, Outcome, Success};
 pub use followed::Followed;
 pub use genai::{GenAi, Labels};
 use pools::Pools;
 use process::Process;
 use rates::Rates;
-use register::Register;
+use register::{Register, metrics};
+pub use requests::{Outcome, RequestMetrics, Success};
 pub use spans::SpanCounters;
-use steps::Steps;
+use steps::StepMetrics;
 
 /// The media type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
@@ -59,33 +59,44 @@ pub struct Metrics {
 
 #[derive(Debug)]
 struct Inner {
-    registry: Registry,
-    aliases: bool,
-    pages: u32,
-    epoch: Instant,
-    edge: Edge,
+    requests: RequestMetrics,
     connections: Connections,
     spans: SpanCounters,
     genai: GenAi,
-    steps: Steps,
-    pools: Pools,
-    /// `None` where the system does not tell.
-    process: Option<Process>,
-    gauges: ScrapeGauges,
+    steps: StepMetrics,
     /// Locked by the engine thread once a step and by a scrape, each for well under 1 µs.
     rates: Mutex<Rates>,
+    epoch: Instant,
+    scrape: Scrape,
 }
 
-/// Gauges that are computed at each scrape.
+/// What a scrape refreshes and renders.
 #[derive(Debug)]
-struct ScrapeGauges {
-    running: Gauge,
-    waiting: Gauge,
-    usage: Gauge,
-    pages_used: Gauge,
-    generated: Gauge,
-    committed: Gauge,
-    age: Gauge,
+struct Scrape {
+    registry: Registry,
+    aliases: bool,
+    /// KV pages of the pool.
+    pages: u32,
+    gauges: ScrapeGauges,
+    pools: Pools,
+    /// `None` without `/proc`.
+    process: Option<Process>,
+}
+
+metrics! {
+    /// Gauges that are computed at each scrape.
+    struct ScrapeGauges(register) {
+        running: Gauge = register.gauge("num_requests_running", "Sequences in the batch"),
+        waiting: Gauge = register.gauge("num_requests_waiting", "Sequences accepted but not in the batch"),
+        usage: Gauge = register.gauge("kv_cache_usage_perc", "Share of the KV pages in use, from 0 to 1"),
+        pages_used: Gauge = register.gauge("kv_pages_used", "KV pages in use"),
+        generated: Gauge = register.gauge("generation_tokens_per_second",
+            "Tokens delivered to clients per second, over the last 10 seconds"),
+        committed: Gauge = register.gauge("committed_tokens_per_second",
+            "Tokens committed per second, over the last 10 seconds"),
+        age: Gauge = register.gauge("engine_age_seconds",
+            "Time since the engine's present step began, 0 while it waits for requests"),
+    }
 }
 
 impl Metrics {
@@ -93,22 +104,23 @@ impl Metrics {
     pub fn new(config: &MetricsConfig) -> Self {
         let registry = Registry::new();
         let register = Register::new(&registry, &config.model_name);
-        let gauges = ScrapeGauges::new(&register);
         constants(&register, config);
         let inner = Inner {
-            edge: Edge::new(&register),
+            requests: RequestMetrics::new(&register),
             connections: Connections::new(&register),
             spans: SpanCounters::new(&register),
             genai: GenAi::new(),
-            steps: Steps::new(&register),
-            pools: Pools::new(&register),
-            process: Process::new(&register),
-            gauges,
-            aliases: config.vllm_aliases,
-            pages: config.pages,
+            steps: StepMetrics::new(&register),
+            rates: Mutex::default(),
             epoch: Instant::now(),
-            rates: Mutex::new(Rates::default()),
-            registry,
+            scrape: Scrape {
+                aliases: config.vllm_aliases,
+                pages: config.pages,
+                gauges: ScrapeGauges::new(&register),
+                pools: Pools::new(&register),
+                process: Process::new(&register),
+                registry,
+            },
         };
         Self {
             inner: Arc::new(inner),
@@ -121,8 +133,8 @@ impl Metrics {
     }
 
     /// The metrics of requests.
-    pub fn edge(&self) -> &Edge {
-        &self.inner.edge
+    pub fn requests(&self) -> &RequestMetrics {
+        &self.inner.requests
     }
 
     /// The metrics of the listener.
@@ -153,18 +165,17 @@ impl Metrics {
 
     /// The exposition text, given the engine's load and pulse and the pools of threads by name.
     pub fn render(&self, load: Load, pulse: Pulse, pools: &[(&'static str, PoolLoad)]) -> String {
-        let inner = &*self.inner;
-        let now = inner.epoch.elapsed();
-        inner
-            .gauges
-            .set(load, inner.pages, self.rates(|rates| rates.per_second(now)));
-        inner.gauges.age.set(seconds(pulse.age));
-        inner.pools.set(pools);
-        if let Some(process) = &inner.process {
+        let scrape = &self.inner.scrape;
+        let now = self.inner.epoch.elapsed();
+        let rates = self.rates(|rates| rates.per_second(now));
+        scrape.gauges.set(load, scrape.pages, rates);
+        scrape.gauges.age.set(seconds(pulse.age));
+        scrape.pools.set(pools);
+        if let Some(process) = &scrape.process {
             process.refresh();
         }
-        let mut families = inner.registry.gather();
-        if inner.aliases {
+        let mut families = scrape.registry.gather();
+        if scrape.aliases {
             alias::append(&mut families);
         }
         TextEncoder::new()
@@ -173,13 +184,8 @@ impl Metrics {
     }
 
     fn rates<T>(&self, action: impl FnOnce(&mut Rates) -> T) -> T {
-        action(
-            &mut self
-                .inner
-                .rates
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        )
+        let rates = self.inner.rates.lock();
+        action(&mut rates.unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -198,33 +204,6 @@ impl Observer for Metrics {
 }
 
 impl ScrapeGauges {
-    fn new(register: &Register<'_>) -> Self {
-        Self {
-            running: register.gauge("num_requests_running", "Sequences in the batch"),
-            waiting: register.gauge(
-                "num_requests_waiting",
-                "Sequences accepted but not in the batch",
-            ),
-            usage: register.gauge(
-                "kv_cache_usage_perc",
-                "Share of the KV pages in use, from 0 to 1",
-            ),
-            pages_used: register.gauge("kv_pages_used", "KV pages in use"),
-            generated: register.gauge(
-                "generation_tokens_per_second",
-                "Tokens delivered to clients per second, over the last 10 seconds",
-            ),
-            committed: register.gauge(
-                "committed_tokens_per_second",
-                "Tokens committed per second, over the last 10 seconds",
-            ),
-            age: register.gauge(
-                "engine_age_seconds",
-                "Time since the engine's present step began, 0 while it waits for requests",
-            ),
-        }
-    }
-
     fn set(&self, load: Load, pages: u32, rates: (f64, f64)) {
         self.running.set(load.running.into());
         self.waiting.set(load.waiting.into());

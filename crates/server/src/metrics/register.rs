@@ -9,16 +9,27 @@ use prometheus::{
 /// Prefix of every native name.
 pub const PREFIX: &str = "asynclane";
 
-/// Name, help and upper bounds of a histogram.
-#[derive(Clone, Copy, Debug)]
-pub struct Distribution<'a> {
-    /// Its name without the prefix.
-    pub name: &'a str,
-    /// What it counts.
-    pub help: &'a str,
-    /// Upper bounds of its buckets.
-    pub bounds: &'a [f64],
+/// Declares a struct of metrics, each with the call that registers it.
+macro_rules! metrics {
+    ($(#[$about:meta])* $visible:vis struct $name:ident($register:ident) {
+        $($(#[$doc:meta])* $access:vis $metric:ident: $type:ty = $call:expr),* $(,)?
+    }) => {
+        $(#[$about])*
+        #[derive(Debug)]
+        $visible struct $name {
+            $($(#[$doc])* $access $metric: $type),*
+        }
+
+        impl $name {
+            /// Registers the metrics.
+            $visible fn new($register: &$crate::metrics::register::Register<'_>) -> Self {
+                Self { $($metric: $call),* }
+            }
+        }
+    };
 }
+
+pub(super) use metrics;
 
 /// Registers metrics that all carry the model's name.
 #[derive(Debug)]
@@ -41,7 +52,8 @@ impl<'a> Register<'a> {
     /// One counter per value of `label`, in order.
     pub fn counters<const N: usize>(
         &self,
-        (name, help): (&str, &str),
+        name: &str,
+        help: &str,
         label: &str,
         values: [&str; N],
     ) -> [IntCounter; N] {
@@ -50,18 +62,24 @@ impl<'a> Register<'a> {
     }
 
     /// Counters by the values of two labels; the caller creates the series.
-    pub fn counter_family(&self, (name, help): (&str, &str), labels: [&str; 2]) -> IntCounterVec {
+    pub fn counter_family(&self, name: &str, help: &str, labels: [&str; 2]) -> IntCounterVec {
         self.add(IntCounterVec::new(self.opts(name, help), &labels))
     }
 
     /// Gauges by the values of two labels; the caller creates the series.
-    pub fn gauge_family(&self, (name, help): (&str, &str), labels: [&str; 2]) -> GaugeVec {
+    pub fn gauge_family(&self, name: &str, help: &str, labels: [&str; 2]) -> GaugeVec {
         self.add(GaugeVec::new(self.opts(name, help), &labels))
     }
 
     /// Histograms by the values of a label; the caller creates the series.
-    pub fn histogram_family(&self, of: Distribution<'_>, label: &str) -> HistogramVec {
-        let opts = self.histogram_opts(of.name, of.help, of.bounds);
+    pub fn histogram_family(
+        &self,
+        name: &str,
+        help: &str,
+        bounds: &[f64],
+        label: &str,
+    ) -> HistogramVec {
+        let opts = self.histogram_opts(name, help, bounds);
         self.add(HistogramVec::new(opts, &[label]))
     }
 
@@ -83,7 +101,8 @@ impl<'a> Register<'a> {
     /// One gauge per value of `label`, in order.
     pub fn gauges<const N: usize>(
         &self,
-        (name, help): (&str, &str),
+        name: &str,
+        help: &str,
         label: &str,
         values: [&str; N],
     ) -> [Gauge; N] {
@@ -106,18 +125,6 @@ impl<'a> Register<'a> {
         self.add(Histogram::with_opts(
             self.histogram_opts(name, help, bounds),
         ))
-    }
-
-    /// One histogram per value of `label`, in order.
-    pub fn histograms<const N: usize>(
-        &self,
-        of: Distribution<'_>,
-        label: &str,
-        values: [&str; N],
-    ) -> [Histogram; N] {
-        let opts = self.histogram_opts(of.name, of.help, of.bounds);
-        let family = self.add(HistogramVec::new(opts, &[label]));
-        values.map(|value| family.with_label_values(&[value]))
     }
 
     fn opts(&self, name: &str, help: &str) -> Opts {

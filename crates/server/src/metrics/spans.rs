@@ -15,8 +15,8 @@ pub struct SpanCounters {
 impl SpanCounters {
     pub(super) fn new(register: &Register<'_>) -> Self {
         let help = "Tracing spans that ended, and spans that a collector accepted";
-        let name = ("trace_spans_total", help);
-        let [ended, exported] = register.counters(name, "state", ["ended", "exported"]);
+        let states = ["ended", "exported"];
+        let [ended, exported] = register.counters("trace_spans_total", help, "state", states);
         Self {
             ended,
             exported,

@@ -3,7 +3,7 @@
 use engine::{ByKind, ByRole, PhaseTimes, StepReport};
 use prometheus::{Gauge, Histogram, IntCounter};
 
-use super::register::{Distribution, Register};
+use super::register::metrics;
 use super::seconds;
 
 const KINDS: [&str; 3] = ["prefill", "decode", "refresh"];
@@ -20,202 +20,126 @@ const SHORT: &[f64] = &[
     0.00001, 0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0,
 ];
 
-/// The metrics.
-#[derive(Debug)]
-pub struct Steps {
-    steps: IntCounter,
-    failures: IntCounter,
-    forwards: [IntCounter; 3],
-    chunks: IntCounter,
-    positions: [IntCounter; 3],
-    committed: [IntCounter; 3],
-    drafts: [IntCounter; 2],
-    draft_model: DraftModel,
-    lanes_active: [Gauge; 2],
-    lanes_started: [IntCounter; 2],
-    lanes_forked: [IntCounter; 2],
-    lanes_finished: [IntCounter; 2],
-    prefix: Prefix,
-    rows: Histogram,
-    batch: Histogram,
-    durations: [Histogram; 6],
-    host: Gauge,
-    fork_lead: Histogram,
-    commit_latency: Histogram,
-    emit_lag: Histogram,
-}
-
-/// The prefix cache, in tokens.
-#[derive(Debug)]
-struct Prefix {
-    queries: IntCounter,
-    hits: IntCounter,
-}
-
-impl Prefix {
-    fn new(register: &Register<'_>) -> Self {
-        Self {
-            queries: register.counter(
-                "prefix_cache_queries_total",
-                "Prompt tokens looked up in the prefix cache",
-            ),
-            hits: register.counter(
-                "prefix_cache_hits_total",
-                "Prompt tokens with K/V in the prefix cache",
-            ),
-        }
+metrics! {
+    struct Forwards(register) {
+        steps: IntCounter = register.counter("engine_steps_total", "Forward passes of the device"),
+        failures: IntCounter = register.counter("step_failures_total", "Forward passes that failed"),
+        forwards: [IntCounter; 3] = register.counters("forwards_total",
+            "Forward passes, counted per sequence", "kind", KINDS),
+        /// Not among `forwards`, because they predict nothing.
+        chunks: IntCounter = register.counter("prefill_chunks_total",
+            "Forward passes over parts of long prompts, counted per sequence"),
+        positions: [IntCounter; 3] = register.counters("positions_total",
+            "Query positions computed", "kind", KINDS),
+        rows: Histogram = register.histogram("positions_per_forward", "Query positions per step", ROWS),
+        batch: Histogram = register.histogram("batch_size", "Sequences per step", COUNTS),
+        durations: [Histogram; 6] = {
+            let about = "Wall time of the phases of a step";
+            let all = register.histogram_family("step_duration_seconds", about, SHORT, "phase");
+            PHASES.map(|phase| all.with_label_values(&[phase]))
+        },
+        host: Gauge = register.gauge("step_host_share",
+            "Share of the last step in which no forward pass runs: plan, begin and apply"),
     }
 }
 
-/// The drafts of a draft model, in tokens.
-#[derive(Debug)]
-struct DraftModel {
-    drafted: IntCounter,
-    accepted: IntCounter,
-}
-
-impl DraftModel {
-    fn new(register: &Register<'_>) -> Self {
-        Self {
-            drafted: register.counter(
-                "draft_model_tokens_total",
-                "Tokens of the draft model, or copied from the text, that the model has verified",
-            ),
-            accepted: register.counter(
-                "draft_model_accepted_tokens_total",
-                "Tokens of the draft model, or copied from the text, that the model has confirmed",
-            ),
-        }
+metrics! {
+    struct Tokens(register) {
+        committed: [IntCounter; 3] = register.counters("committed_tokens_total",
+            "Committed tokens, including those after the end of the text", "kind",
+            ["masked", "draft", "edit"]),
+        commit_latency: Histogram = register.histogram("commit_latency_seconds",
+            "From the first candidate of a position to its commit", SHORT),
+        emit_lag: Histogram = register.histogram("emit_lag_seconds",
+            "From the commit of a token until the frontier passes it", SHORT),
+        drafts: [IntCounter; 2] = register.counters("drafts_total",
+            "Lookahead tokens of finished sequences, accepted or rejected", "result",
+            ["accepted", "rejected"]),
+        draft_model_verified: IntCounter = register.counter("draft_model_tokens_total",
+            "Tokens of the draft model, or copied from the text, that the model has verified"),
+        draft_model_accepted: IntCounter = register.counter("draft_model_accepted_tokens_total",
+            "Tokens of the draft model, or copied from the text, that the model has confirmed"),
+        prefix_queries: IntCounter = register.counter("prefix_cache_queries_total",
+            "Prompt tokens looked up in the prefix cache"),
+        prefix_hits: IntCounter = register.counter("prefix_cache_hits_total",
+            "Prompt tokens with K/V in the prefix cache"),
     }
 }
 
-/// The histogram of the phases' durations.
-const DURATION: Distribution<'_> = Distribution {
-    name: "step_duration_seconds",
-    help: "Wall time of the phases of a step",
-    bounds: SHORT,
-};
-
-const HOST_SHARE: &str =
-    "Share of the last step in which no forward pass runs: plan, begin and apply";
-
-/// Forward passes that are not among the others, because they predict nothing.
-fn chunks(register: &Register<'_>) -> IntCounter {
-    register.counter(
-        "prefill_chunks_total",
-        "Forward passes over parts of long prompts, counted per sequence",
-    )
+metrics! {
+    struct Lanes(register) {
+        active: [Gauge; 2] = register.gauges("lanes_active", "Active lanes", "role", ROLES),
+        started: [IntCounter; 2] = register.counters("lanes_started_total", "Lanes started", "role", ROLES),
+        forked: [IntCounter; 2] = register.counters("lanes_forked_total", "Lanes forked", "role", ROLES),
+        finished: [IntCounter; 2] = register.counters("lanes_finished_total",
+            "Lanes finished or dropped with their sequence", "role", ROLES),
+        fork_lead: Histogram = register.histogram("fork_lead_steps",
+            "A refine lane's last step minus its sibling's first", STEPS),
+    }
 }
 
-impl Steps {
-    /// Registers them.
-    pub fn new(register: &Register<'_>) -> Self {
-        Self {
-            steps: register.counter("engine_steps_total", "Forward passes of the device"),
-            failures: register.counter("step_failures_total", "Forward passes that failed"),
-            forwards: register.counters(
-                ("forwards_total", "Forward passes, counted per sequence"),
-                "kind",
-                KINDS,
-            ),
-            chunks: chunks(register),
-            positions: register.counters(
-                ("positions_total", "Query positions computed"),
-                "kind",
-                KINDS,
-            ),
-            committed: register.counters(
-                (
-                    "committed_tokens_total",
-                    "Committed tokens, including those after the end of the text",
-                ),
-                "kind",
-                ["masked", "draft", "edit"],
-            ),
-            drafts: register.counters(
-                (
-                    "drafts_total",
-                    "Lookahead tokens of finished sequences, accepted or rejected",
-                ),
-                "result",
-                ["accepted", "rejected"],
-            ),
-            draft_model: DraftModel::new(register),
-            lanes_active: register.gauges(("lanes_active", "Active lanes"), "role", ROLES),
-            lanes_started: register.counters(
-                ("lanes_started_total", "Lanes started"),
-                "role",
-                ROLES,
-            ),
-            lanes_forked: register.counters(("lanes_forked_total", "Lanes forked"), "role", ROLES),
-            lanes_finished: register.counters(
-                (
-                    "lanes_finished_total",
-                    "Lanes finished or dropped with their sequence",
-                ),
-                "role",
-                ROLES,
-            ),
-            prefix: Prefix::new(register),
-            rows: register.histogram("positions_per_forward", "Query positions per step", ROWS),
-            batch: register.histogram("batch_size", "Sequences per step", COUNTS),
-            durations: register.histograms(DURATION, "phase", PHASES),
-            host: register.gauge("step_host_share", HOST_SHARE),
-            fork_lead: register.histogram(
-                "fork_lead_steps",
-                "A refine lane's last step minus its sibling's first",
-                STEPS,
-            ),
-            commit_latency: register.histogram(
-                "commit_latency_seconds",
-                "From the first candidate of a position to its commit",
-                SHORT,
-            ),
-            emit_lag: register.histogram(
-                "emit_lag_seconds",
-                "From the commit of a token until the frontier passes it",
-                SHORT,
-            ),
-        }
+metrics! {
+    /// The metrics of the engine's steps.
+    pub struct StepMetrics(register) {
+        forwards: Forwards = Forwards::new(register),
+        tokens: Tokens = Tokens::new(register),
+        lanes: Lanes = Lanes::new(register),
     }
+}
 
+impl StepMetrics {
     /// Share of the prompt tokens that the prefix cache had, in `0.0..=1.0`.
     pub fn prefix_hit_rate(&self) -> f64 {
-        let Prefix { queries, hits } = &self.prefix;
+        let (hits, queries) = (&self.tokens.prefix_hits, &self.tokens.prefix_queries);
         hits.get() as f64 / queries.get().max(1) as f64
     }
 
     /// Counts one step.
     pub fn observe(&self, report: &StepReport) {
+        let forwards = &self.forwards;
         if report.executed {
-            self.steps.inc();
-            self.batch.observe(report.sequences.into());
-            let rows = report.positions;
-            self.rows
-                .observe((rows.prefill + rows.decode + rows.refresh) as f64);
-            let times = report.times;
-            let PhaseTimes {
-                plan,
-                begin,
-                wait,
-                apply,
-                emit,
-            } = times;
-            let phases = [plan, begin, wait, times.execute(), apply, emit];
-            for (histogram, time) in self.durations.iter().zip(phases) {
-                histogram.observe(seconds(time));
-            }
-            let host = seconds(plan + begin + apply);
-            self.host.set(share(host, seconds(wait)));
+            forwards.executed(report);
         }
-        self.prefix.queries.inc_by(report.prompt_tokens);
-        self.prefix.hits.inc_by(report.cached_tokens);
-        self.draft_model.drafted.inc_by(report.drafted_tokens);
-        self.draft_model.accepted.inc_by(report.verified_tokens);
-        self.failures.inc_by(report.failed.into());
-        add(&self.forwards, by_kind(report.forwards));
-        self.chunks.inc_by(report.prefill_chunks);
-        add(&self.positions, by_kind(report.positions));
+        forwards.failures.inc_by(report.failed.into());
+        add(&forwards.forwards, by_kind(report.forwards));
+        forwards.chunks.inc_by(report.prefill_chunks);
+        add(&forwards.positions, by_kind(report.positions));
+        self.tokens.observe(report);
+        self.lanes.observe(report);
+    }
+}
+
+impl Forwards {
+    /// Records a step with a forward pass.
+    fn executed(&self, report: &StepReport) {
+        self.steps.inc();
+        self.batch.observe(report.sequences.into());
+        let rows = report.positions;
+        let rows = rows.prefill + rows.decode + rows.refresh;
+        self.rows.observe(rows as f64);
+        let times = report.times;
+        let PhaseTimes {
+            plan,
+            begin,
+            wait,
+            apply,
+            emit,
+        } = times;
+        let phases = [plan, begin, wait, times.execute(), apply, emit];
+        for (histogram, time) in self.durations.iter().zip(phases) {
+            histogram.observe(seconds(time));
+        }
+        let host = seconds(plan + begin + apply);
+        self.host.set(share(host, seconds(wait)));
+    }
+}
+
+impl Tokens {
+    fn observe(&self, report: &StepReport) {
+        self.prefix_queries.inc_by(report.prompt_tokens);
+        self.prefix_hits.inc_by(report.cached_tokens);
+        self.draft_model_verified.inc_by(report.drafted_tokens);
+        self.draft_model_accepted.inc_by(report.verified_tokens);
         let commits = [
             report.masked_commits,
             report.draft_commits,
@@ -227,27 +151,26 @@ impl Steps {
             let rejected = u64::from(finished.stats.drafts).saturating_sub(accepted);
             add(&self.drafts, [accepted, rejected]);
         }
-        self.lanes(report);
-        report
-            .fork_leads
-            .iter()
-            .for_each(|lead| self.fork_lead.observe((*lead).into()));
         for latency in &report.commit_latency {
             self.commit_latency.observe(seconds(*latency));
         }
-        report
-            .emit_lag
-            .iter()
-            .for_each(|lag| self.emit_lag.observe(seconds(*lag)));
+        for lag in &report.emit_lag {
+            self.emit_lag.observe(seconds(*lag));
+        }
     }
+}
 
-    fn lanes(&self, report: &StepReport) {
-        add(&self.lanes_started, by_role(report.lanes_started));
-        add(&self.lanes_forked, [u64::from(report.lanes_forked), 0]);
-        add(&self.lanes_finished, by_role(report.lanes_finished));
+impl Lanes {
+    fn observe(&self, report: &StepReport) {
+        add(&self.started, by_role(report.lanes_started));
+        add(&self.forked, [u64::from(report.lanes_forked), 0]);
+        add(&self.finished, by_role(report.lanes_finished));
         let active = by_role(report.gauges.lanes);
-        for (gauge, count) in self.lanes_active.iter().zip(active) {
+        for (gauge, count) in self.active.iter().zip(active) {
             gauge.set(count as f64);
+        }
+        for lead in &report.fork_leads {
+            self.fork_lead.observe((*lead).into());
         }
     }
 }
@@ -258,7 +181,7 @@ fn add<const N: usize>(counters: &[IntCounter; N], counts: [u64; N]) {
     }
 }
 
-/// The share of `part` in `part + rest`; 0 of nothing.
+/// `part / (part + rest)`; 0 if both are 0.
 fn share(part: f64, rest: f64) -> f64 {
     let all = part + rest;
     if all > 0.0 { part / all } else { 0.0 }

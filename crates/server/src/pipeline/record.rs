@@ -110,7 +110,9 @@ impl Record {
             *tokens += delta.token_ids.len() as u64;
             self.longest = self.longest.max(*tokens);
             if let Some(before) = self.moves[delta.index].replace(now) {
-                self.metrics.edge().chunk_gap(now.saturating_sub(before));
+                self.metrics
+                    .requests()
+                    .chunk_gap(now.saturating_sub(before));
             }
         }
         if delta.finish == Some(FinishReason::Length) {
@@ -145,7 +147,7 @@ impl Record {
             decode: self.last.saturating_sub(first),
             total,
         };
-        self.metrics.edge().succeeded(self.path, &facts);
+        self.metrics.requests().succeeded(self.path, &facts);
         self.metrics.genai().succeeded(&self.labels, &facts);
         self.close(Outcome::Ok);
         self.spans.succeeded(&facts, usage);
@@ -192,7 +194,7 @@ impl Record {
     fn close(&mut self, outcome: Outcome) {
         if self.outcome.is_none() {
             self.outcome = Some(outcome);
-            self.metrics.edge().ended(self.path, outcome);
+            self.metrics.requests().ended(self.path, outcome);
         }
     }
 }
