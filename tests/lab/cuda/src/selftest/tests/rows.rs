@@ -27,6 +27,7 @@ fn a_range_beyond_the_named_rows_is_refused() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn a_batch_that_indexes_beyond_a_limit_is_refused() {
     let good = [0u32; 2];
     let segment = |rows, pages| Segment {
