@@ -19,7 +19,7 @@ const LATEST: usize = 24;
 const TEMPERATURES: [f64; 3] = [0.0, 0.8, 1.2];
 const BUDGETS: [usize; 8] = [32, 120, 60, 96, 48, 110, 80, 24];
 
-/// How a client reads its answer.
+/// A client's manner of reading its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     /// At once.
@@ -33,7 +33,7 @@ pub enum Manner {
 /// A request for a stream.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Of the endpoint.
+    /// Path of the endpoint.
     pub path: &'static str,
     /// With `stream` and the usage in the last chunk.
     pub body: Value,

@@ -56,7 +56,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Whether the public Fast-dLLM code made it.
+    /// True if the public Fast-dLLM code made it.
     pub fn is_official(&self) -> bool {
         self.source.starts_with("Fast-dLLM")
     }

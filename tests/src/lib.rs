@@ -1,4 +1,4 @@
-//! What the tests across crates share: the goldens' checkpoint in an engine and behind a socket, the
+//! Harness of the tests across crates: the goldens' checkpoint in an engine and behind a socket, the
 //! binary as a process, an HTTP client.
 #![deny(missing_docs)]
 

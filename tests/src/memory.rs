@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 pub struct Memory(PathBuf);
 
 impl Memory {
-    /// Of the process with this folder in `/proc`.
+    /// Memory of the process with this folder in `/proc`.
     pub fn of(proc: &Path) -> Self {
         Self(proc.to_owned())
     }
 
-    /// Of this process.
+    /// Memory of this process.
     pub fn own() -> Self {
         Self(PathBuf::from("/proc/self"))
     }

@@ -15,7 +15,7 @@ const READY: &str = "ready on http://";
 
 const BINARY: &str = "asynclane";
 
-/// Names another served binary than that of this test's profile: one of the release profile, whose
+/// Names the served binary in place of the one of this test's profile: a release build, whose
 /// times are held as they are.
 const OTHER: &str = "SERVER_BINARY";
 
@@ -25,7 +25,7 @@ pub fn binary() -> PathBuf {
     std::env::var_os(OTHER).map_or_else(|| folder().join(BINARY), PathBuf::from)
 }
 
-/// How many times longer than a release binary on an idle machine the served binary may take: more
+/// Factor by which the served binary may be slower than a release binary on an idle machine: more
 /// without optimization and beside other tests.
 pub fn patience() -> u32 {
     let optimized = !cfg!(debug_assertions) || std::env::var_os(OTHER).is_some();
@@ -144,7 +144,7 @@ impl Server {
     pub fn spawn(command: Command) -> Self {
         let (mut server, (mut lines, mut seen)) = Self::spawn_unread(command);
         server.log = Some(std::thread::spawn(move || {
-            // After an error, the text read so far is the log.
+            // After an error, the text read before it is the log.
             let _ = lines.read_to_string(&mut seen);
             seen
         }));

@@ -189,7 +189,7 @@ impl Sample {
         &self.tokens[..end.unwrap_or(self.tokens.len())]
     }
 
-    /// What differs in the engine's outcome, in words.
+    /// The differences of the engine's outcome, in words.
     fn difference(&self, outcome: &Outcome) -> Option<String> {
         let pairs = outcome.tokens.iter().zip(self.text());
         let equal = pairs.take_while(|(ours, theirs)| ours == theirs).count();

@@ -98,7 +98,7 @@ fn differences(goldens: &Goldens, name: &str, run: &Run, outcome: &Outcome) -> V
     found
 }
 
-/// One problem in so many.
+/// One problem in this many.
 fn one_in(count: usize) -> Goldens {
     let mut goldens = golden::load();
     goldens.rows = goldens.rows.into_iter().step_by(count).collect();

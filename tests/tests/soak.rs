@@ -17,11 +17,11 @@ use asynclane_tests::soak::tally::{REQUEST_TOKENS, Tally};
 use asynclane_tests::soak::visit::visit;
 
 const REQUESTS: u64 = 8_000;
-/// With so many requests for each decoder, every suitable one answers some.
+/// Requests for each decoder, enough that every suitable one answers some.
 const REQUESTS_PER_DECODER: u64 = 40;
 /// Connections at a time.
 const CLIENTS: usize = 12;
-/// The most resident memory of the last quarter against that of the second: so much more, in KiB,
+/// Growth of the most resident memory from the second quarter to the last, in KiB,
 /// and a share of it.
 const MORE_KIB: u64 = 32 << 10;
 const MORE_SHARE: u64 = 8;

@@ -1,7 +1,7 @@
 //! The seeded loop: a target over its corpus and over mutations of it.
 //!
 //! `FUZZ_SECONDS` and `FUZZ_INPUTS` set where it ends, `FUZZ_FROM` the first seed, `FUZZ_SEED` repeats
-//! the input of one seed, `FUZZ_INPUT` that of a file. A failure prints its seed and its bytes; an
+//! the input of one seed, `FUZZ_INPUT` the input in a file. A failure prints its seed and its bytes; an
 //! input that takes the process down lies in the file that the first line names.
 
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::mutate::Mutator;
 use super::{Outcome, Target};
 use crate::memory::Memory;
 
-/// Where the loop ends: after so many inputs or so much time, whichever comes first.
+/// The end of the loop: a number of inputs or a time, whichever comes first.
 const INPUTS: u64 = 5_000;
 const TIME: Duration = Duration::from_secs(20);
 /// An input that takes longer ends the process: far more than the slowest takes on a machine that

@@ -76,7 +76,7 @@ const LONG: Duration = Duration::from_secs(30);
 /// A request as a handler sees it: method, target, and the body if it was read to its end.
 type Seen = (String, String, Option<Vec<u8>>);
 
-/// What handlers have seen on the present connection.
+/// The requests that handlers have seen on the present connection.
 type Notes = Arc<Mutex<Vec<Seen>>>;
 
 /// A server and its notes.
@@ -275,7 +275,7 @@ fn check_answers(seen: &[Seen], back: &[u8]) {
 }
 
 /// The status of the next answer and the bytes behind it, `None` if it is not whole: a connection with
-/// unread bytes is reset. `method` is that of its request.
+/// unread bytes is reset. `method` is the request's.
 fn answer<'a>(bytes: &'a [u8], method: Option<&str>) -> Option<(u16, &'a [u8])> {
     let end = bytes.windows(4).position(|part| part == b"\r\n\r\n")? + 4;
     let head = std::str::from_utf8(&bytes[..end])

@@ -11,7 +11,7 @@ pub mod mutate;
 pub mod request;
 pub mod template;
 
-/// What became of an input whose oracles hold.
+/// The outcome of an input whose oracles hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is valid.
@@ -21,7 +21,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Of a result; the error must be one line of at most [`ERROR_CHARS`] characters.
+    /// The outcome of a result; the error must be one line of at most [`ERROR_CHARS`] characters.
     pub fn of<T, E: std::fmt::Display>(result: Result<T, E>) -> Self {
         match result {
             Ok(_) => Self::Accepted,
@@ -46,13 +46,13 @@ pub fn check_error(error: &str) {
 /// A fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, and that of its corpus.
+    /// Name of the target and of its corpus.
     pub name: &'static str,
     /// Runs one input. Panics if an oracle is violated.
     pub run: fn(&[u8]) -> Outcome,
     /// Parts of hostile inputs that its corpus lacks.
     pub words: &'static [&'static str],
-    /// How much resident memory one input may take, in MiB.
+    /// Resident memory that one input may take, in MiB.
     pub memory: u64,
     /// The least share of mutated inputs that are valid, in 1/1000: below it the mutations test
     /// little more than the parser's first lines.

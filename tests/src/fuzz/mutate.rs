@@ -39,7 +39,7 @@ pub struct Mutator {
 }
 
 impl Mutator {
-    /// Of `seeds`, which must not be empty, and more `words`.
+    /// A mutator of `seeds`, which must not be empty, with more `words`.
     pub fn new(seeds: Vec<Vec<u8>>, words: &[&str]) -> Self {
         let mut found: BTreeSet<Vec<u8>> =
             words.iter().map(|word| word.as_bytes().to_vec()).collect();
@@ -216,7 +216,7 @@ fn near(number: f64, random: &mut Random) -> Value {
     }
 }
 
-/// How often a part is repeated: mostly a few times.
+/// Number of repetitions of a part: mostly a few.
 fn copies(random: &mut Random) -> usize {
     let most = [2, 2, 4, 4, 16, 64, 256, COPIES][random.below(8)];
     1 + random.below(most)

@@ -1,4 +1,4 @@
-//! The requests of the soak, each from its number alone.
+//! The requests of the soak; each depends on its number alone.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// Whether the metrics count it: it is a generation, even if its key is unknown.
+    /// True if the metrics count it: it is a generation, even if its key is unknown.
     pub fn is_counted(&self) -> bool {
         let (method, path) = self.to;
         method == "POST" && GENERATING.contains(&path)
@@ -226,7 +226,7 @@ fn decoders() -> Vec<Vec<&'static str>> {
     all
 }
 
-/// Whether a decoder suits weights with full attention that were not trained to edit.
+/// True if a decoder suits weights with full attention that were not trained to edit.
 fn suits(decoder: &[&str]) -> bool {
     let full = AttentionKind::Full;
     let registry = Registry::builtin();

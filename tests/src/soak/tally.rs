@@ -1,4 +1,4 @@
-//! What the clients of the soak counted, against what the server did.
+//! Counts of the soak's clients, compared with the server's metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ pub struct Tally {
     ends: BTreeMap<(Kind, u16, String), u64>,
     /// Requests that the metrics count.
     counted: u64,
-    /// Of these: answered, refused, rejected, left.
+    /// Numbers of requests that were answered, refused, rejected and left.
     answered: u64,
     invalid: u64,
     rejected: u64,

@@ -12,7 +12,7 @@ use crate::client::{Answer, Response, request};
 /// An answer that takes longer hangs.
 const LONG: Duration = Duration::from_secs(120);
 
-/// How a request ended for its client.
+/// The end of a request for its client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
     /// It left.
@@ -62,7 +62,7 @@ pub fn visit(address: SocketAddr, ask: &Ask) -> io::Result<End> {
     }
 }
 
-/// What an answer says.
+/// The content of an answer.
 fn end(answer: &Answer) -> End {
     let media = answer
         .headers

@@ -13,7 +13,7 @@ const BUDGET: u32 = 128;
 const CONNECTIONS: usize = 5;
 /// The served model's name.
 const NAME: &str = "model";
-/// Of ten problems, the least that are right as a whole.
+/// The least number of right answers among ten.
 const LEAST: usize = 8;
 const ONE: &str = "block_causal,commit=top_k,tokens_per_step=1";
 

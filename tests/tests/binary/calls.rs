@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 const PROBLEMS: usize = 100;
 /// Simultaneous requests.
 const CONNECTIONS: usize = 16;
-/// Of ten problems, the least that are called right.
+/// The least number of right calls among ten.
 const RIGHT: usize = 8;
 
 fn problems() -> Vec<Problem> {

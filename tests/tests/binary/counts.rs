@@ -1,4 +1,4 @@
-//! What decoders cost on the goldens' checkpoint, and how often they are right: a change of a decoder or
+//! Cost and accuracy of decoders on the goldens' checkpoint: a change of a decoder or
 //! of its settings that costs more than before fails here.
 
 use asynclane_tests::golden;

@@ -7,7 +7,7 @@ use asynclane_tests::reply::Reply;
 use problems::{Problem, is_strict};
 use serde_json::{Value, json};
 
-/// How a command that streams begins, and one that does not.
+/// The beginnings of a command that streams and of one that does not.
 const STREAM: &str = "curl -N http://127.0.0.1:8000";
 const PLAIN: &str = "curl http://127.0.0.1:8000";
 const CHAT: &str = "/v1/chat/completions";

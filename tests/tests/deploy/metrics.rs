@@ -151,7 +151,7 @@ fn scrape() -> String {
     served().client().get("/metrics").text()
 }
 
-/// What queries read and an exposition lacks.
+/// Series that queries read and an exposition lacks.
 fn missing(exposition: &str) -> Vec<String> {
     let known = known(&Scrape::parse(exposition));
     let queries = all();

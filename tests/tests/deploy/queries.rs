@@ -41,7 +41,7 @@ pub fn known(scrape: &Scrape) -> Known {
     known
 }
 
-/// What a query reads and a scrape lacks.
+/// Series that a query reads and a scrape lacks.
 pub fn problems(query: &Query, known: &Known) -> Vec<String> {
     let at = |problem: String| format!("{}: {problem} in {}", query.place, query.text);
     let expr = match parsed(&query.text) {

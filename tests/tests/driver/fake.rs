@@ -23,7 +23,7 @@ impl Fake {
         fake
     }
 
-    /// What the driver does from its next call on.
+    /// The driver's behaviour from its next call on.
     pub fn plan(&self, text: &str) {
         // Replaced as a whole: the driver reads it at any moment.
         let (new, plan) = (self.folder.join("new"), self.folder.join("plan"));
@@ -48,7 +48,7 @@ impl Fake {
         command
     }
 
-    /// The driver's log so far.
+    /// The driver's log up to now.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }

@@ -19,7 +19,7 @@ const DEVICE: i32 = 71;
 /// Every server here has ended within this time.
 const BOUND: Duration = Duration::from_secs(120);
 const PROMPT: &str = "Tom has 9 coins and buys 8 more. How many coins does Tom have?";
-/// What a server on the fake driver needs: little memory, few positions.
+/// Flags of a server on the fake driver: little memory, few positions.
 const SMALL: [&str; 8] = [
     "--device",
     "cuda",
@@ -211,7 +211,7 @@ fn a_driver_that_refuses_graphs_is_named_once_and_served_without() {
     let fake = Fake::new("graphs", "");
     let server = serve(&fake, &[]);
     let client = server.client();
-    // The first call is that of the start.
+    // The first call is the start's.
     fake.plan("fail cuGraphInstantiateWithFlags 1 2");
     let first = client.post("/v1/completions", &body(false)).json();
     let again = client.post("/v1/completions", &body(false)).json();

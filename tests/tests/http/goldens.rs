@@ -76,7 +76,7 @@ fn output(goldens: &Goldens, run: &Run, reply: &Reply) -> Vec<String> {
     found
 }
 
-/// Whether an AsyncLane answer ended short of the budget without a stop token after it.
+/// True if an AsyncLane answer ended short of the budget without a stop token after it.
 fn gave_up(goldens: &Goldens, run: &Run, reply: &Reply) -> bool {
     let choice = &reply.choices[0];
     !run.is_official()

@@ -20,7 +20,7 @@ use loom::sync::atomic::AtomicUsize;
 use loom::sync::{Condvar, Mutex};
 use team::{Body, Claims, Team};
 
-/// How often a model with two threads takes the processor from one that could go on.
+/// Preemptions of a model with two threads.
 const TWO_THREADS: usize = 3;
 /// The same with three threads: one more would make the number of orders 30 times as large.
 const THREE_THREADS: usize = 2;
@@ -46,7 +46,7 @@ pub(crate) fn alone(tasks: usize, body: &Body<'_>) {
     body(&Claims { next: &next, tasks });
 }
 
-/// Explores the orders of a model with at most so many preemptions, and prints their number.
+/// Explores the orders of a model up to a number of preemptions, and prints the number of orders.
 fn explore(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     // One model at a time: loom's threads are coroutines of one thread.
@@ -66,7 +66,7 @@ fn team(threads: usize) -> Team {
     Team::new(NonZeroUsize::new(threads)).expect("threads start")
 }
 
-/// What tasks have written, one number per task. The accesses are relaxed: where the team does not
+/// Numbers that tasks have written, one per task. The accesses are relaxed: where the team does not
 /// order two of them, loom lets a thread read the old number.
 struct Written(Vec<AtomicUsize>);
 

@@ -36,7 +36,7 @@ impl Cli {
     /// Reads the command line and the environment.
     ///
     /// # Errors
-    /// What clap reports, which may be an answer (`--help`).
+    /// The report of clap, which may be an answer (`--help`).
     pub fn read() -> Result<Self, clap::Error> {
         let matches = Self::command().try_get_matches()?;
         let mut cli = Self::from_arg_matches(&matches)?;
@@ -99,7 +99,7 @@ pub struct ProblemsArgs {
     /// Seed of the problem generator.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// How many problems.
+    /// Number of problems.
     #[arg(long, default_value_t = 10)]
     pub count: usize,
     /// `train` or `eval` (held out); drills have no split.

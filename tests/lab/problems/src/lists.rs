@@ -4,7 +4,7 @@ use super::sums::OBJECTS;
 use super::wording::Wording;
 use crate::rng::Rng;
 
-/// What is done to which list.
+/// An operation and its list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct List {
     action: Action,
@@ -86,7 +86,7 @@ impl List {
         )]]
     }
 
-    /// Whether the last list that the text states is the right one.
+    /// True if the last list that the text states is the right one.
     pub(crate) fn ends_right(&self, output: &str) -> bool {
         let Some((_, last)) = output.trim_end().rsplit_once(" it is ") else {
             return false;

@@ -14,7 +14,7 @@ pub(crate) fn write(wording: &Wording, rng: &mut Rng) -> String {
         .collect()
 }
 
-/// Whether the whole text is one of the valid answers.
+/// True if the whole text is one of the valid answers.
 pub(crate) fn accepts(wording: &[Vec<String>], text: &str) -> bool {
     match wording.split_first() {
         None => text.is_empty(),

@@ -1,4 +1,4 @@
-//! What the two grades refuse: damaged texts, one kind of damage per case.
+//! Damaged texts that the two grades refuse, one kind of damage per case.
 
 use asynclane_problems::{Grade, Problem, Split, Task, generate, grade, is_strict};
 

@@ -12,7 +12,7 @@ use super::{ask, withstands};
 const CONNECTIONS: usize = 200;
 /// Bytes that are sent of each body; one more is announced.
 const SENT: usize = 15 << 20;
-/// How long the senders stay.
+/// Time that the senders stay.
 const STAY: Duration = Duration::from_secs(6);
 
 /// Sends a body but for its last byte, as far as the server takes it; a refusal ends it.

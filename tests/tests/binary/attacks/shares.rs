@@ -17,7 +17,7 @@ const TOGETHER: usize = 8;
 const REPEATS: usize = 2;
 /// Sequences of the flood, which are all that the server takes of one client.
 const FLOOD: usize = 1024;
-/// At least so many of them run during the measurement.
+/// The least number that runs during the measurement.
 const RUNNING: f64 = 40.0;
 
 fn post(client: Client, key: &str, body: &Value) -> Answer {

@@ -1,4 +1,4 @@
-//! What a storm of requests has taken goes back to the system.
+//! The memory of a storm of requests goes back to the system.
 
 use std::io::Read;
 use std::time::{Duration, Instant};

@@ -6,7 +6,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand_distr::{Distribution, Exp};
 
-/// How requests arrive.
+/// The pattern in which requests arrive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LoadPattern {
     /// Closed loop: this many requests in flight, `>= 1`; the next is sent when one finishes.

@@ -57,7 +57,7 @@ const THRESHOLDS: [f64; 7] = [0.8, 0.9, 0.95, 0.97, 0.99, 0.995, 0.999];
 pub struct Listed {
     /// The decoder with its name.
     pub decoder: Decoder,
-    /// Whether [`ALL`] listed it, so that it is left out if the model does not support it.
+    /// True if [`ALL`] listed it; it is then left out if the model does not support it.
     pub optional: bool,
 }
 

@@ -27,7 +27,7 @@ pub const RIDGES: [u32; 3] = [4, 11, 184];
 /// The ridges at which presets are compared: 16 in flight, and one.
 const IN_FLIGHT: [u32; 2] = [11, 184];
 
-/// Costs up to so many times the least are as good: they depend on the problems that were drawn.
+/// Costs up to this factor above the least are as good: they depend on the problems that were drawn.
 const NEARLY: f64 = 1.05;
 
 /// Accuracies have one decimal; smaller differences are equal.
@@ -64,10 +64,10 @@ pub struct Derived {
     pub preset: String,
     /// Points of `strict` that it may lose against the first decoder on every set.
     pub within: f64,
-    /// Whether the lower end of the paired interval holds them, and not the measured difference alone.
+    /// True if the lower end of the paired interval holds them, and not the measured difference alone.
     #[serde(default)]
     pub surely: bool,
-    /// The cheapest decoder that loses no more; of those that cost nearly as little, the one that loses
+    /// The cheapest decoder that loses no more; among decoders that cost nearly as little, the one that loses
     /// least on its worst set.
     pub decoder: String,
     /// Its cost over the first decoder's: geometric mean over the sets, at one and at 16 in flight.
@@ -139,7 +139,7 @@ pub fn derived(tasks: &[TaskReport]) -> Vec<Derived> {
 }
 
 impl MayLose {
-    /// Whether a row of a set loses no more against the first row.
+    /// True if a row of a set loses no more against the first row.
     fn admits(self, task: &TaskReport, index: usize) -> bool {
         let (Some(first), Some(row)) = (task.decoders.first(), task.decoders.get(index)) else {
             return false;
@@ -183,7 +183,7 @@ fn choose(tasks: &[TaskReport], costs: &[(usize, f64)]) -> (usize, f64) {
     best.copied().unwrap_or((0, 1.0))
 }
 
-/// The cost of a row over that of the first one: geometric mean over the sets and [`IN_FLIGHT`].
+/// The ratio of a row's cost to the first row's: geometric mean over the sets and [`IN_FLIGHT`].
 fn relative_cost(tasks: &[TaskReport], index: usize) -> f64 {
     let pairs = tasks
         .iter()
@@ -197,7 +197,7 @@ fn relative_cost(tasks: &[TaskReport], index: usize) -> f64 {
     geometric_mean(&ratios)
 }
 
-/// Whether each point (accuracy, speed) is on the Pareto front: no other point is at least as good in
+/// For each point (accuracy, speed), true if it is on the Pareto front: no other point is at least as good in
 /// both and better in one. Equal points do not exclude each other.
 pub fn pareto(points: &[(f64, f64)]) -> Vec<bool> {
     let beats = |(accuracy, speed): (f64, f64), (other, slower): (f64, f64)| {

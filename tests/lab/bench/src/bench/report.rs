@@ -129,7 +129,7 @@ pub struct Entry {
     /// Tokens per forward pass that checked the model's own guesses; absent without such passes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_length: Option<f64>,
-    /// What a draft model did; absent without drafts.
+    /// Counts of a draft model; absent without drafts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draft_model: Option<DraftModel>,
     /// Output tokens.
@@ -148,7 +148,7 @@ pub struct Entry {
     /// Rows planned and applied per second of wall time outside the model; absent over HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduled_rows_per_second: Option<f64>,
-    /// How long requests waited; older results lack it.
+    /// Waiting times of requests; older results lack them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
     /// Resident memory of the process after each round, in MiB.
@@ -159,7 +159,7 @@ pub struct Entry {
     pub idle_streams_mib: Option<f64>,
 }
 
-/// What a draft model did for the answers of a row.
+/// Counts of a draft model for the answers of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DraftModel {
     /// Its forward passes per output token.

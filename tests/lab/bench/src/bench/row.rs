@@ -27,7 +27,7 @@ pub struct BenchRow {
     pub name: String,
     /// The decoder.
     pub decoder: Arc<Decoder>,
-    /// How requests arrive.
+    /// The pattern in which requests arrive.
     pub load: LoadPattern,
     /// Generation budget in tokens.
     pub max_tokens: u32,
@@ -66,14 +66,14 @@ impl BenchRow {
     }
 }
 
-/// The dimensions in which rows differ besides their decoder; no list is empty.
+/// The dimensions in which rows of one decoder differ; no list is empty.
 #[derive(Debug)]
 pub struct Axes<'a> {
     /// Names of dtypes.
     pub dtypes: &'a [String],
     /// Names of number formats of keys and values.
     pub kv_dtypes: &'a [String],
-    /// How requests arrive.
+    /// The pattern in which requests arrive.
     pub loads: &'a [LoadPattern],
 }
 

@@ -126,7 +126,7 @@ fn paired(out: &mut String, task: &TaskReport, width: usize) {
     );
 }
 
-/// What the draft model did.
+/// Counts of the draft model.
 fn drafts(out: &mut String, task: &TaskReport, width: usize) {
     let _ = writeln!(
         out,
@@ -146,7 +146,7 @@ fn drafts(out: &mut String, task: &TaskReport, width: usize) {
     }
 }
 
-/// What checks of the model's own guesses accepted.
+/// Guesses of the model that checks accepted.
 fn checks(out: &mut String, task: &TaskReport) {
     for entry in &task.decoders {
         if let Some(length) = entry.accepted_length {

@@ -28,7 +28,7 @@ pub struct Settings {
 /// Losses after an epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Check {
-    /// Number of passes so far.
+    /// Number of passes done.
     pub epoch: u32,
     /// Mean loss per mask of the training examples, in nats, before the last pass.
     pub train: f64,

@@ -74,7 +74,7 @@ struct Sets {
 }
 
 impl Sets {
-    /// Of ten prompts the ninth is for validation, the tenth for the test.
+    /// The ninth of ten prompts is for validation, the tenth for the test.
     fn of(&mut self, prompt: usize) -> &mut Vec<Example> {
         match prompt % PARTS {
             8 => &mut self.validation,

@@ -14,7 +14,7 @@ use step::{
 pub struct Example {
     /// Confidence of every position of the block; 1 at positions that a shorter last block lacks.
     pub confidences: Vec<f32>,
-    /// Whether a mask's most probable token is the answer's; `None` if the position is not a mask.
+    /// True if a mask's most probable token is the answer's; `None` if the position is not a mask.
     pub right: Vec<Option<bool>>,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Whether every position has its token.
+    /// True if every position has its token.
     pub fn is_done(&self) -> bool {
         self.block.is_empty()
     }

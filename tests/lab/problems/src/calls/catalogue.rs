@@ -2,7 +2,7 @@
 
 use crate::rng::Rng;
 
-/// What a function does. A question needs one or more of the first kinds.
+/// The operation of a function. A question needs one or more of the first kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Deed {
     Add,
@@ -99,7 +99,7 @@ impl Function {
         }
     }
 
-    /// What the function does, by its name. `None` if no conversation of this family names it so.
+    /// The operation of a function, by its name. `None` if no conversation of this family names it so.
     pub(super) fn deed(&self) -> Option<Deed> {
         let mut deeds = NAMES.iter();
         let found = deeds.find(|(_, names)| names.contains(&self.name.as_str()));

@@ -44,10 +44,10 @@ const DEEDS: [Deed; 13] = [
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Dialogue {
     functions: Vec<Function>,
-    /// Whether the functions are listed; a client may leave them out after the last call.
+    /// True if the functions are listed; a client may leave them out after the last call.
     listed: bool,
     question: Question,
-    /// The texts that the functions returned so far.
+    /// The texts that the functions have returned.
     results: Vec<String>,
 }
 
@@ -118,7 +118,7 @@ impl Dialogue {
         }
     }
 
-    /// What the next call returns: at times another number than a calculator's, so that the answer
+    /// The result of the next call: at times another number than a calculator's, so that the answer
     /// must be read.
     fn next_result(&self, rng: &mut Rng) -> String {
         let plan = self.plan().unwrap_or_default();
@@ -224,7 +224,7 @@ impl Dialogue {
         })
     }
 
-    /// Whether the plan is to hand the question over.
+    /// True if the plan is to hand the question over.
     fn hands_over(&self) -> bool {
         let plan = self.plan().unwrap_or_default();
         plan.iter()
@@ -277,7 +277,7 @@ impl Dialogue {
     }
 }
 
-/// Whether the output ends with the number of `wording`; whether it is one of the wordings where
+/// True if the output ends with the number of `wording`, or is one of the wordings where
 /// they end without a number.
 fn states(wording: &[Vec<String>], output: &str) -> bool {
     let last = wording.last().and_then(|last| last.first());
@@ -353,7 +353,7 @@ fn outcome(deed: Deed, numbers: &[i64]) -> Option<i64> {
     }
 }
 
-/// What a function says that is no number.
+/// Texts of functions that are no number.
 fn told(deed: Deed, rng: &mut Rng) -> String {
     let text = match deed {
         Deed::Weather => rng.pick(&["sunny", "rainy", "cloudy", "windy", "cold", "warm", "snow"]),

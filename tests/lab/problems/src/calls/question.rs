@@ -8,7 +8,7 @@ use crate::snippets::Snippet;
 use crate::sums::{Operation, Sum};
 use crate::wording::Wording;
 
-/// What the user asks.
+/// The user's question.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Question {
     /// One of the forms of the deed, filled with the values in the order of the call.
@@ -342,7 +342,7 @@ fn captured(form: &str, text: &str) -> Option<Vec<String>> {
     (rest == form).then(|| values.into_iter().flatten().collect())
 }
 
-/// Whether a text is a number of one to three digits without leading zeros.
+/// True if a text is a number of one to three digits without leading zeros.
 fn is_short(text: &str) -> bool {
     let number = text.parse::<u32>();
     text.len() <= 3 && number.is_ok_and(|number| number.to_string() == text)

@@ -206,7 +206,7 @@ impl Sum {
         text + &format!(" How many {object} does {name} have now?")
     }
 
-    /// Whether the first number that follows `####` is the right one.
+    /// True if the first number that follows `####` is the right one.
     pub(crate) fn ends_right(&self, output: &str) -> bool {
         let end = self.amounts().and_then(|amounts| amounts.last().copied());
         let found = output.split("####").skip(1).find_map(leading_number);

@@ -3,7 +3,7 @@
 use super::{Start, Step, Sum};
 use crate::wording::Wording;
 
-/// What a step does with the quantity.
+/// The change of the quantity in one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     Add,

@@ -103,7 +103,7 @@ fn found(rows: &[[Entry; 2]]) -> Vec<String> {
     derived.map(|one| one.decoder).collect()
 }
 
-/// Points lost: the score interval of 10 lost of 1,000 ends at -1.8 points, that of 25 at -3.7.
+/// Points lost: the score interval of 10 lost of 1,000 ends at -1.8 points, the interval of 25 at -3.7.
 #[test]
 fn presets_are_the_cheapest_within_their_points_on_every_set() {
     let rows = [

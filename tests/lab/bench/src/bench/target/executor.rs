@@ -45,7 +45,7 @@ pub fn load_simulator(config: &Config) -> Result<Loaded> {
     Ok(loaded)
 }
 
-/// Whether answers are graded.
+/// True if answers are graded.
 pub fn is_graded(args: &BenchArgs) -> bool {
     args.geometry.is_none() && args.candidates == Candidates::Model && args.url.is_none()
 }

@@ -19,7 +19,7 @@ fn says(tokens: &[u32]) -> Vec<Candidate> {
     tokens.iter().map(candidate).collect()
 }
 
-/// What the next forward computes: the tokens of its rows, and which positions it scores.
+/// The rows of the next forward: their tokens, and which positions it scores.
 fn forward(replay: &Replay<'_>) -> (Vec<u32>, Range<u32>) {
     let mut batch = Batch::default();
     replay.plan(&mut batch, MASK, 4);
