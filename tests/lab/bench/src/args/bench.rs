@@ -88,9 +88,6 @@ pub struct BenchArgs {
         allow_negative_numbers = true
     )]
     pub rate: Vec<f64>,
-    /// Add a row with this many idle streams to every row, for `--target http`.
-    #[arg(long, default_value_t = 0, value_name = "COUNT")]
-    pub idle_streams: usize,
     /// Seed of the problem generator.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -102,10 +99,7 @@ pub struct BenchArgs {
     /// Write the result to this file as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Draw strict accuracy against speed to this SVG file.
-    #[arg(long, value_name = "FILE", conflicts_with = "infill")]
-    pub plot: Option<PathBuf>,
-    /// Run nothing; show and draw the result in a file of `--json`.
+    /// Run nothing; show the result in a file of `--json`.
     #[arg(long, value_name = "FILE", conflicts_with = "infill")]
     pub from: Option<PathBuf>,
 }

@@ -12,7 +12,6 @@ use super::tally::{Tally, resident};
 use super::target::engine::Runner;
 use super::target::executor;
 use super::target::http::Server;
-use super::target::idle::IdleStreams;
 use super::target::server::Local;
 use super::target::{Ask, Target};
 use crate::args::{BenchArgs, BenchTarget};
@@ -78,22 +77,11 @@ impl Fleet {
         asks: &[Ask<'_>],
         seed: u64,
     ) -> Result<(Tally, Vec<Vec<u32>>)> {
-        let crowd = match row.idle {
-            0 => None,
-            count => {
-                let (loaded, config) = self.load(row)?;
-                Some(IdleStreams::open(&self.runtime, loaded, &config, count)?)
-            }
-        };
         let arrivals = row.load.arrivals(asks.len(), seed);
         let target = self.targets.get_mut(&row.target_key());
         let target = target.expect("every row's target is started");
         let (mut tally, answers) = target.answer(asks, arrivals)?;
         tally.resident = resident();
-        if let Some(crowd) = crowd {
-            tally.crowd = crowd.bytes();
-            crowd.close(&self.runtime);
-        }
         Ok((tally, answers))
     }
 

@@ -8,7 +8,6 @@ mod infill;
 mod latency;
 mod overall;
 mod paired;
-mod plot;
 pub mod report;
 mod row;
 mod table;
@@ -32,7 +31,7 @@ pub use target::engine::{Runner, closed};
 pub use target::sse::Lines;
 
 /// Runs every decoder over every problem, in rounds, or reads an earlier result; prints the
-/// tables and draws the plot.
+/// tables.
 ///
 /// # Errors
 /// Unknown names, a model that does not load, a failed step, a file that cannot be read or
@@ -118,9 +117,6 @@ fn loads(args: &BenchArgs) -> Result<Vec<LoadPattern>> {
     {
         return refused("--rate: expected a positive number of requests per second");
     }
-    if args.idle_streams > 0 && args.target != [BenchTarget::Http] {
-        return refused("--idle-streams: expected --target http, found another");
-    }
     if args.url.is_some() && args.target != [BenchTarget::Http] {
         return refused("--url: expected --target http, found another");
     }
@@ -182,9 +178,6 @@ fn show(args: &BenchArgs, report: &Report) -> Result<()> {
     print!("{}", table::text(report));
     if let Some(path) = &args.json {
         report.save(path)?;
-    }
-    if let Some(path) = &args.plot {
-        report::write_text(&plot::svg(report)?, path)?;
     }
     Ok(())
 }

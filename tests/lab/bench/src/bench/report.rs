@@ -154,9 +154,6 @@ pub struct Entry {
     /// Resident memory of the process after each round, in MiB.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resident_mib: Vec<f64>,
-    /// Resident memory of the idle streams, median over rounds, in MiB.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub idle_streams_mib: Option<f64>,
 }
 
 /// Counts of a draft model for the answers of a row.
@@ -228,7 +225,6 @@ impl Entry {
         let launching = round(100.0 * begin.as_secs_f64() / wall.max(1e-9), 2);
         let times: Vec<Times> = rounds.iter().flat_map(|t| &t.times).copied().collect();
         let mib = |bytes: u64| round(bytes as f64 / f64::from(1 << 20), 1);
-        let crowds = rounds.iter().map(|t| mib(t.crowd)).collect();
         Self {
             name: row.name.clone(),
             label: row.decoder.decoding.label.clone(),
@@ -248,7 +244,6 @@ impl Entry {
             scheduled_rows_per_second: outside.map(|of| round(sum(|t| t.positions) / of, 0)),
             latency: Latency::of(&times),
             resident_mib: rounds.iter().map(|t| mib(t.resident)).collect(),
-            idle_streams_mib: (row.idle > 0).then(|| median(crowds)),
         }
     }
 }

@@ -37,8 +37,6 @@ pub struct BenchRow {
     pub dtype: String,
     /// Number format of keys and values.
     pub kv_dtype: String,
-    /// Number of idle streams that are open during the run.
-    pub idle: usize,
 }
 
 /// Identifies the target that answers a row.
@@ -89,13 +87,8 @@ pub fn rows(args: &BenchArgs, axes: &Axes<'_>, decoders: &[Decoder]) -> Vec<Benc
             target: BenchTarget::Engine,
             dtype: String::new(),
             kv_dtype: String::new(),
-            idle: 0,
         })
         .collect();
-    let idle = match args.idle_streams {
-        0 => vec![0],
-        count => vec![0, count],
-    };
     rows = spread(rows, &args.target, |row, target| {
         row.target = *target;
         target.to_string()
@@ -112,13 +105,9 @@ pub fn rows(args: &BenchArgs, axes: &Axes<'_>, decoders: &[Decoder]) -> Vec<Benc
         row.max_tokens = *budget;
         format!("budget={budget}")
     });
-    rows = spread(rows, axes.loads, |row, load| {
+    spread(rows, axes.loads, |row, load| {
         row.load = *load;
         load.label()
-    });
-    spread(rows, &idle, |row, count| {
-        row.idle = *count;
-        format!("idle={count}")
     })
 }
 
@@ -203,11 +192,11 @@ mod tests {
         ];
         assert_eq!(rows[..4], expected);
         assert_eq!((rows.len(), rows[4].as_str()), (8, "fast budget=256 c=1"));
-        let flags = ["--target", "engine,http", "--idle-streams", "9"];
+        let flags = ["--target", "engine,http"];
         let both = [&["f32", "int8"][..], &["f32", "bf16"]];
         let rows = names(&flags, both, &[LoadPattern::Open(2.5)]);
-        assert_eq!(rows.len(), 32);
-        assert_eq!(rows[0], "vanilla engine f32 kv=f32 idle=0");
-        assert_eq!(rows[31], "fast http int8 kv=bf16 idle=9");
+        assert_eq!(rows.len(), 16);
+        assert_eq!(rows[0], "vanilla engine f32 kv=f32");
+        assert_eq!(rows[15], "fast http int8 kv=bf16");
     }
 }

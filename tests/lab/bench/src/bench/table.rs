@@ -169,11 +169,9 @@ fn waits(out: &mut String, task: &TaskReport, width: usize) {
             continue;
         };
         let three = |[a, b, c]: Percentiles| format!("{a:.1} / {b:.1} / {c:.1}");
-        let idle = entry.idle_streams_mib;
-        let idle = idle.map_or_else(String::new, |mib| format!(" ({mib:.1} idle streams)"));
         let _ = writeln!(
             out,
-            "{:<width$} {:>26} {:>26} {:>26} {:>14} {:>13}{idle}",
+            "{:<width$} {:>26} {:>26} {:>26} {:>14} {:>13}",
             entry.name,
             three(latency.ttft_ms),
             three(latency.tpot_ms),

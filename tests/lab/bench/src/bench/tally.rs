@@ -45,8 +45,6 @@ pub struct Tally {
     pub times: Vec<Times>,
     /// Resident memory of the process at the end of the round, in bytes; 0 where it is unknown.
     pub resident: u64,
-    /// Resident memory of the idle streams, in bytes.
-    pub crowd: u64,
 }
 
 impl Tally {

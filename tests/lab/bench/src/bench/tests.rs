@@ -71,19 +71,6 @@ fn what_is_not_named_is_as_the_weights_want_it() {
 }
 
 #[test]
-fn idle_streams_change_no_answer() {
-    let flags = ["--decoders", "balanced", "--problems", "2"];
-    let more = ["--target", "http", "--idle-streams", "20"];
-    let rows = rows("idle", &[&flags[..], &more].concat());
-    let idle: Vec<bool> = rows
-        .iter()
-        .map(|row| row.idle_streams_mib.is_some())
-        .collect();
-    assert_eq!(idle, [false, true]);
-    assert_eq!(rows[1].agreement, Some(100.0));
-}
-
-#[test]
 fn the_scheduler_alone_and_a_model_without_weights_run_the_same_problems() {
     let flags = [
         "--decoders",
@@ -134,7 +121,6 @@ fn what_makes_no_comparison_is_refused() {
         (&["--concurrency", "0"], "--concurrency"),
         (&["--rate", "-1"], "--rate"),
         (&["--rate", "0"], "--rate"),
-        (&["--idle-streams", "5"], "--idle-streams"),
         (&["--url", "http://127.0.0.1:1"], "--url"),
         (&["--target", "http", "--url", "127.0.0.1"], "--url"),
         (&["--geometry", "tiny"], "--geometry"),

@@ -31,7 +31,6 @@ fn tally(tokens: u64, seconds: u64, right: u64) -> Tally {
             tokens,
         }],
         resident: 3 << 20,
-        crowd: 0,
         ..Tally::default()
     }
 }
@@ -52,7 +51,6 @@ fn row(name: &str) -> BenchRow {
         target: BenchTarget::Engine,
         dtype: "f32".to_owned(),
         kv_dtype: "auto".to_owned(),
-        idle: 0,
     }
 }
 

@@ -3,7 +3,6 @@
 pub mod engine;
 pub mod executor;
 pub mod http;
-pub mod idle;
 pub mod server;
 pub mod sse;
 
