@@ -1,4 +1,4 @@
-"""Problems and grades from the generator and the grader of the laboratory, `crates/lab`.
+"""Problems and grades from the generator and the grader of the laboratory, `tests/lab`.
 
 The environment variable LAB_PROGRAM names a built one.
 """
@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 CRATE = Path(__file__).resolve().parent.parent
-LAB = CRATE.parent / "lab"
+LAB = CRATE.parents[1] / "tests/lab/Cargo.toml"
 TEXT_FAMILIES = ("sums", "snippets", "lists")
 FAMILIES = (*TEXT_FAMILIES, "calls")
 
@@ -19,7 +19,7 @@ def _lab(arguments, text=None):
         command = [built, *arguments]
     else:
         command = ["cargo", "run", "--release", "--quiet"]
-        command += ["--manifest-path", str(LAB / "Cargo.toml"), "--", *arguments]
+        command += ["--manifest-path", str(LAB), "--package", "asynclane-lab", "--", *arguments]
     done = subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -10,7 +10,7 @@ if [ ! -d .venv ]; then
   python3 -m venv .venv
   .venv/bin/pip install --quiet -r requirements.txt
 fi
-cargo build --release --quiet --manifest-path ../../lab/Cargo.toml
+cargo build --release --quiet --manifest-path ../../../tests/lab/Cargo.toml
 .venv/bin/python tokenizer.py --out "$out"
 .venv/bin/python train.py --tokenizer "$out" --out "$out" --minutes "$minutes" --compile
 .venv/bin/python evaluate.py --model "$out" --json "$out/accuracy.json"

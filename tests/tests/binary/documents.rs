@@ -240,14 +240,18 @@ fn the_page_of_the_api_has_every_error_code() {
     );
 }
 
-/// The first cells, in backticks, of the table below a header row, with the second ones.
+/// The names in backticks in the first cells of the table below a header row, with the second cells.
 fn rows<'a>(page: &'a str, header: &str) -> Vec<(&'a str, &'a str)> {
-    let rows = table(page, header).lines().filter_map(|row| {
-        let mut cells = row.strip_prefix("| `")?.split('|');
-        let name = cells.next()?.trim().strip_suffix('`')?;
-        Some((name, cells.next()?.trim()))
-    });
-    rows.collect()
+    let mut rows = Vec::new();
+    for row in table(page, header).lines() {
+        let mut cells = row.trim_start_matches('|').split('|');
+        let (Some(names), Some(second)) = (cells.next(), cells.next()) else {
+            continue;
+        };
+        let names = names.split('`').skip(1).step_by(2);
+        rows.extend(names.map(|name| (name, second.trim())));
+    }
+    rows
 }
 
 #[test]
