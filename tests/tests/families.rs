@@ -328,9 +328,9 @@ fn prompts_in_chunks_change_no_bit() {
                 let (ours, whole) = (cost(&ours), cost(whole));
                 assert_eq!(ours.positions, whole.positions, "{place}");
                 let is_long = whole.prompt_tokens > 4 * chunk.max(16);
-                assert!(ours.prefill_chunks > 0 || !is_long, "{place}");
+                assert!(ours.chunks > 0 || !is_long, "{place}");
                 let whole = engine::SequenceStats {
-                    prefill_chunks: ours.prefill_chunks,
+                    chunks: ours.chunks,
                     ..whole
                 };
                 assert_eq!(ours, whole, "{place}");

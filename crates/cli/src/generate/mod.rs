@@ -175,14 +175,14 @@ impl Show<'_> {
                 "{} tokens, {forwards} ({} prefill, {} decode, {} refresh), {:.2} tokens per \
                  forward, {:.1} positions per token, {} lanes, {} forks, {} drafts",
                 stats.emitted_tokens,
-                stats.prefill_forwards,
-                stats.decode_forwards,
-                stats.refresh_forwards,
+                stats.passes.prefill,
+                stats.passes.decode,
+                stats.passes.refresh,
                 f64::from(stats.emitted_tokens) / f64::from(stats.forwards().max(1)),
                 stats.positions as f64 / tokens,
                 stats.lanes,
                 stats.forks,
-                stats.drafts,
+                stats.commits.drafts,
             )?;
             let draft_model = stats.draft_model;
             if draft_model.forwards > 0 {

@@ -149,7 +149,7 @@ fn the_block_that_predicts_the_first_token_is_in_the_last_chunk() {
 
 /// What chunks do not change: all but their own count.
 fn unsplit(mut outcome: Outcome) -> Outcome {
-    outcome.stats.prefill_chunks = 0;
+    outcome.stats.chunks = 0;
     outcome
 }
 
@@ -199,7 +199,7 @@ fn chunks_change_no_result() {
                 };
                 let found = crowd(&config, *weights, settings, &mut rng);
                 for (request, outcome) in found {
-                    let (given, found) = (request.prompt.len(), outcome.stats.prefill_chunks);
+                    let (given, found) = (request.prompt.len(), outcome.stats.chunks);
                     let whole = (most / block * block).max(block);
                     let bound = (given as u32).div_ceil(whole) + 1;
                     assert!(found <= bound, "{found} chunks of {given} rows, {settings}");
@@ -391,9 +391,9 @@ fn a_chunk_is_no_step() {
         (outcome.stats.forwards(), lab.logs[&id].steps.len()),
         (3, 3)
     );
-    assert_eq!(outcome.stats.prefill_forwards, 1);
+    assert_eq!(outcome.stats.passes.prefill, 1);
     assert_eq!(
-        outcome.stats.prefill_chunks, 7,
+        outcome.stats.chunks, 7,
         "the window is no shorter than a chunk"
     );
     assert!(!outcome.tokens.is_empty());
