@@ -179,7 +179,7 @@ impl Sample {
         request.sampling.temperature = self.temperature;
         request.sampling.seed = self.seed;
         // Random weights may predict the mask token, which the official samplers exclude.
-        request.biases.extend(mask.map(Bias::ban));
+        request.logits.biases.extend(mask.map(Bias::ban));
         request
     }
 
@@ -305,7 +305,7 @@ fn prompts_in_chunks_change_no_bit() {
             };
             let prompt: Vec<u32> = (0..length).map(token).collect();
             let mut request = request(&prompt, 12, &[], &settings);
-            request.logprobs = Some(3);
+            request.extras.logprobs = Some(3);
             request.sampling.temperature = if length.is_multiple_of(2) { 0.0 } else { 0.9 };
             request
         };

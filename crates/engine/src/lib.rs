@@ -50,6 +50,6 @@ pub use report::{
     Delays, DraftCounts, FinishedSequence, Gauges, LaneCounts, Observer, PhaseTimes, PromptCounts,
     StepReport, Work,
 };
-pub use request::{ClientId, Penalties, Refusal, Request};
+pub use request::{ClientId, Extras, LogitChanges, Penalties, Refusal, Request, Sender};
 pub use scheduler::{ByPriority, Rank, WaitOrder};
 pub use sequence::{GrammarJob, SequenceId};

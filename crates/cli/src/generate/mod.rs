@@ -7,7 +7,7 @@ mod screen;
 use std::io::{Read, Write};
 
 use anyhow::Result;
-use engine::{Event, EventStream, Finished, Request, StepTrace};
+use engine::{Event, EventStream, Extras, Finished, Request, StepTrace};
 use server::api::fields::types::Count;
 use step::Sampling;
 use text::{StreamOptions, TextStream};
@@ -77,7 +77,10 @@ fn request(args: &GenerateArgs, config: &Config, loaded: &Loaded, prompt: &str) 
         },
         stop_tokens: loaded.stop_tokens.clone(),
         code_prompt: server::is_code_shaped(prompt),
-        trace: true,
+        extras: Extras {
+            trace: true,
+            ..Extras::default()
+        },
         ..Request::new(prompt_ids, max_tokens, decoding)
     })
 }

@@ -26,7 +26,7 @@ impl Engine {
         sequence.drafts.awaited = true;
         jobs.push_back(DraftJob {
             of: sequence.id,
-            client: sequence.request.client,
+            client: sequence.request.sender.client,
             text: sequence.text(),
             count,
         });

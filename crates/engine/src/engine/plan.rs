@@ -76,7 +76,7 @@ impl Engine {
         self.buffers.pack(step, sequence, &mut self.pages)?;
         let forward = &self.buffers.forward;
         sequence.observe_forward(forward, &mut self.report);
-        let traced = sequence.request.trace && !forward.is_chunk;
+        let traced = sequence.request.extras.trace && !forward.is_chunk;
         step.planned.push(Planned {
             index,
             scored_end: as_count(step.scored.len()),

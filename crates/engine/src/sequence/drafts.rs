@@ -25,7 +25,7 @@ impl Sequence {
     /// Drafts that its next step can verify. With penalties none: the tokens of a step do not count
     /// for each other, so the text would not be the model's own.
     pub(crate) fn wants_drafts(&self) -> u32 {
-        match self.request.penalties == Penalties::default() {
+        match self.request.logits.penalties == Penalties::default() {
             true => self.decoder.wants_drafts(),
             false => 0,
         }

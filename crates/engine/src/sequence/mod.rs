@@ -146,7 +146,10 @@ impl Sequence {
             kv: SequenceKv::new(policy, layout, promised),
             statistics: Statistics::new(prompt, budget),
             penalties: PenaltyBiases::new(&request, budget),
-            logprobs: request.logprobs.map(|count| Logprobs::new(count, budget)),
+            logprobs: request
+                .extras
+                .logprobs
+                .map(|count| Logprobs::new(count, budget)),
             request,
         }
     }
@@ -187,7 +190,7 @@ impl Sequence {
         effects.clear();
         GrammarJob {
             id: self.id,
-            client: self.request.client,
+            client: self.request.sender.client,
             decoder: self.decoder.lend(),
             effects,
             forward,

@@ -127,7 +127,7 @@ impl Packer<'_> {
         let biases = &mut self.batch.biases;
         let start = as_count(biases.len());
         biases.extend_from_slice(sequence.penalties.as_slice());
-        biases.extend_from_slice(&sequence.request.biases);
+        biases.extend_from_slice(&sequence.request.logits.biases);
         let plain = start..as_count(biases.len());
         let ban = |token: &u32| Bias::ban(*token);
         biases.extend(sequence.decoder.canvas().stops().iter().map(ban));
@@ -135,7 +135,7 @@ impl Packer<'_> {
         let frontier = sequence.decoder.canvas().frontier();
         let allowed = sequence.decoder.allowed();
         Scoring {
-            score: match sequence.request.logprobs {
+            score: match sequence.request.extras.logprobs {
                 None | Some(0) => Score::Candidate,
                 Some(count) => Score::Top(count),
             },

@@ -27,7 +27,7 @@ fn a_step_of_any_number_of_lanes_is_one_forward() {
             80,
             &format!("{settings},min_fill=0,min_clock=0"),
         );
-        request.trace = true;
+        request.extras.trace = true;
         let id = lab.submit(request).expect("there is room");
         lab.finish();
         let stats = lab.outcome(id).expect("it finishes").stats;

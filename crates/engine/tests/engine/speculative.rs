@@ -369,7 +369,7 @@ fn penalties_and_an_engine_without_drafts_decode_one_token_at_a_time() {
     let model = verifier(Readout::Previous);
     let mut pair = Pair::new(&drafted(), &model, oracle(&model, u32::MAX));
     let mut penalised = speculative(PROMPTS[0], "");
-    penalised.penalties = Penalties {
+    penalised.logits.penalties = Penalties {
         presence: 0.1,
         ..Penalties::default()
     };

@@ -189,7 +189,7 @@ fn a_sequence_may_be_dropped_while_it_waits() {
 fn a_reader_that_comes_late_loses_nothing() {
     let rig = Rig::open(&config());
     let mut request = request_of(0);
-    request.trace = true;
+    request.extras.trace = true;
     let mut streams = rig.handle.submit(vec![request]).expect("there is room");
     let reports = rig.end();
     // The engine has ended; every event is still in the channel.
