@@ -90,11 +90,10 @@ fn engine_with(executor: &dyn Executor, classes: Arc<TokenClasses>, chunk: u32) 
 pub fn request(prompt: &[u32], budget: u32, stops: &[u32], settings: &str) -> Request {
     let decoding = DecodingSpec::parse(settings).and_then(|spec| spec.resolve());
     let decoding = decoding.expect("the settings are valid");
-    Request {
-        stop_tokens: stops.to_vec(),
-        trace: true,
-        ..Request::new(prompt.to_vec(), budget, decoding)
-    }
+    let mut request = Request::new(prompt.to_vec(), budget, decoding);
+    request.stop_tokens = stops.to_vec();
+    request.extras.trace = true;
+    request
 }
 
 /// Runs all `requests` together; returns the outcomes in the same order.

@@ -45,7 +45,7 @@ fn tiny_checkpoints_write_what_one_position_writes() {
                     .map(|at| 6 + (7 * at + number) % 40)
                     .collect();
                 let mut request = run::request(&prompt, 40, &[], settings);
-                request.biases.extend(mask.map(Bias::ban));
+                request.logits.biases.extend(mask.map(Bias::ban));
                 request
             };
             (0..8).map(request).collect()

@@ -179,7 +179,7 @@ impl Sample {
         request.sampling.temperature = self.temperature;
         request.sampling.seed = self.seed;
         // Random weights may predict the mask token, which the official samplers exclude.
-        request.biases.extend(mask.map(Bias::ban));
+        request.logits.biases.extend(mask.map(Bias::ban));
         request
     }
 
@@ -305,7 +305,7 @@ fn prompts_in_chunks_change_no_bit() {
             };
             let prompt: Vec<u32> = (0..length).map(token).collect();
             let mut request = request(&prompt, 12, &[], &settings);
-            request.logprobs = Some(3);
+            request.extras.logprobs = Some(3);
             request.sampling.temperature = if length.is_multiple_of(2) { 0.0 } else { 0.9 };
             request
         };
@@ -328,9 +328,9 @@ fn prompts_in_chunks_change_no_bit() {
                 let (ours, whole) = (cost(&ours), cost(whole));
                 assert_eq!(ours.positions, whole.positions, "{place}");
                 let is_long = whole.prompt_tokens > 4 * chunk.max(16);
-                assert!(ours.prefill_chunks > 0 || !is_long, "{place}");
+                assert!(ours.chunks > 0 || !is_long, "{place}");
                 let whole = engine::SequenceStats {
-                    prefill_chunks: ours.prefill_chunks,
+                    chunks: ours.chunks,
                     ..whole
                 };
                 assert_eq!(ours, whole, "{place}");

@@ -66,12 +66,12 @@ fn differences(goldens: &Goldens, name: &str, run: &Run, outcome: &Outcome) -> V
         check("forks", u64::from(stats.forks), u64::from(forks));
     }
     if let Some(drafts) = run.drafts {
-        check("drafts", u64::from(stats.drafts), u64::from(drafts));
+        check("drafts", u64::from(stats.commits.drafts), u64::from(drafts));
     }
     if let Some(refreshes) = run.refreshes {
         check(
             "refreshes",
-            u64::from(stats.refresh_forwards),
+            u64::from(stats.passes.refresh),
             u64::from(refreshes),
         );
     }

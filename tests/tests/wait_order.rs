@@ -31,7 +31,7 @@ struct EarliestDeadlineFirst {
 
 impl WaitOrder for EarliestDeadlineFirst {
     fn rank(&self, request: &Request) -> Rank {
-        Rank(i64::from(request.max_tokens) + i64::from(request.priority))
+        Rank(i64::from(request.max_tokens) + i64::from(request.sender.priority))
     }
 
     fn aging_steps(&self) -> u64 {
@@ -64,10 +64,8 @@ fn starts(wait_order: Arc<dyn WaitOrder>) -> Vec<usize> {
     let decoding = decoding.expect("a preset");
     let mut numbers: HashMap<SequenceId, usize> = HashMap::new();
     for (number, (prompt, budget, priority)) in REQUESTS.into_iter().enumerate() {
-        let request = Request {
-            priority,
-            ..Request::new(vec![20; prompt], budget, decoding.clone())
-        };
+        let mut request = Request::new(vec![20; prompt], budget, decoding.clone());
+        request.sender.priority = priority;
         let id = engine.submit(request).expect("the request fits");
         numbers.insert(id, number);
     }

@@ -44,7 +44,6 @@
 //! ```
 
 use core::fmt;
-use core::marker::PhantomData;
 use core::ops::Range;
 
 /// A coordinate: a `u32` that knows what it counts.
@@ -255,12 +254,12 @@ impl<T: Coordinate> Span<T> {
 
     /// Its coordinates, left to right.
     pub fn iter(self) -> Coordinates<T> {
-        Coordinates {
-            numbers: self.start.get()..self.end.get(),
-            kind: PhantomData,
-        }
+        (self.start.get()..self.end.get()).map(T::new)
     }
 }
+
+/// The coordinates of a [`Span`], left to right.
+pub type Coordinates<T> = core::iter::Map<Range<u32>, fn(u32) -> T>;
 
 impl<T: Coordinate> IntoIterator for Span<T> {
     type Item = T;
@@ -276,37 +275,6 @@ impl<T: Coordinate> fmt::Debug for Span<T> {
         write!(out, "{:?}..{:?}", self.start, self.end)
     }
 }
-
-/// The coordinates of a [`Span`], left to right.
-#[derive(Clone, Debug)]
-pub struct Coordinates<T> {
-    numbers: Range<u32>,
-    kind: PhantomData<T>,
-}
-
-impl<T: Coordinate> Iterator for Coordinates<T> {
-    type Item = T;
-
-    fn next(&mut self) -> Option<T> {
-        self.numbers.next().map(T::new)
-    }
-
-    fn nth(&mut self, count: usize) -> Option<T> {
-        self.numbers.nth(count).map(T::new)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        self.numbers.size_hint()
-    }
-}
-
-impl<T: Coordinate> DoubleEndedIterator for Coordinates<T> {
-    fn next_back(&mut self) -> Option<T> {
-        self.numbers.next_back().map(T::new)
-    }
-}
-
-impl<T: Coordinate> ExactSizeIterator for Coordinates<T> {}
 
 /// `number` as an index into a slice; lossless, because an address has 32 bits at least.
 #[expect(clippy::as_conversions, reason = "`try_from` is not const")]

@@ -58,19 +58,13 @@ pub enum Value<'a> {
     Flag(bool),
 }
 
-/// Why a value is not one of its setting's. `found` is the value in words.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The fault of a value that a setting does not take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mismatch {
     /// The wrong type.
-    Type {
-        /// The value.
-        found: String,
-    },
+    Type,
     /// The right type outside the allowed values.
-    Range {
-        /// The value.
-        found: String,
-    },
+    Range,
 }
 
 /// The upper end of integer settings without a bound of their own.
@@ -154,33 +148,22 @@ impl SettingKind {
     /// # Errors
     /// A value of another type, or outside the allowed ones.
     pub fn check(&self, value: Value<'_>) -> Result<Value<'static>, Mismatch> {
-        let range = || {
-            Err(Mismatch::Range {
-                found: value.in_words(),
-            })
-        };
-        match (*self, value) {
+        let allowed = match (*self, value) {
             (Self::Name(names) | Self::NameOrInteger(names, ..), Value::Name(text)) => {
                 let found = names.iter().find(|name| **name == text);
-                found.map_or_else(range, |name| Ok(Value::Name(name)))
+                found.map(|name| Value::Name(name))
             }
             (Self::Integer(min, max) | Self::NameOrInteger(_, min, max), Value::Integer(of)) => {
-                match (min..=max).contains(&of) {
-                    true => Ok(Value::Integer(of)),
-                    false => range(),
-                }
+                (min..=max).contains(&of).then_some(Value::Integer(of))
             }
             (Self::Number(min, max), Value::Integer(_) | Value::Number(_)) => {
-                match value.as_number().filter(|of| (min..=max).contains(of)) {
-                    Some(of) => Ok(Value::Number(of)),
-                    None => range(),
-                }
+                let number = value.as_number().filter(|of| (min..=max).contains(of));
+                number.map(Value::Number)
             }
-            (Self::Flag, Value::Flag(flag)) => Ok(Value::Flag(flag)),
-            _ => Err(Mismatch::Type {
-                found: value.in_words(),
-            }),
-        }
+            (Self::Flag, Value::Flag(flag)) => Some(Value::Flag(flag)),
+            _ => return Err(Mismatch::Type),
+        };
+        allowed.ok_or(Mismatch::Range)
     }
 }
 
@@ -223,27 +206,21 @@ impl core::fmt::Display for Value<'_> {
     }
 }
 
-impl From<f64> for Value<'_> {
-    fn from(of: f64) -> Self {
-        Self::Number(of)
-    }
+macro_rules! values {
+    ($($kind:ty => $value:expr),+) => {
+        $(impl From<$kind> for Value<'_> {
+            fn from(value: $kind) -> Self {
+                $value(value.into())
+            }
+        })+
+    };
 }
 
-impl From<u32> for Value<'_> {
-    fn from(of: u32) -> Self {
-        Self::Integer(i64::from(of))
-    }
-}
-
-impl From<bool> for Value<'_> {
-    fn from(of: bool) -> Self {
-        Self::Flag(of)
-    }
-}
+values!(f64 => Self::Number, u32 => Self::Integer, bool => Self::Flag);
 
 impl<'a> From<&'a str> for Value<'a> {
-    fn from(of: &'a str) -> Self {
-        Self::Name(of)
+    fn from(name: &'a str) -> Self {
+        Self::Name(name)
     }
 }
 

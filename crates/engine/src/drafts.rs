@@ -66,7 +66,7 @@ impl Drafter {
             positions: 0,
         };
         let mut request = Request::new(job.text, job.count, self.decoding.clone());
-        request.client = job.client;
+        request.sender.client = job.client;
         match self.engine.submit(request) {
             Ok(id) => {
                 self.open.insert(id, drafts);

@@ -62,9 +62,11 @@ pub fn spawn_with_drafter(
         pool,
         clients: HashMap::new(),
         output: BatchOutput::default(),
-        started: Instant::now(),
-        emit_time: Duration::ZERO,
-        last_pass: Duration::ZERO,
+        times: Times {
+            started: Instant::now(),
+            emit: Duration::ZERO,
+            last_pass: Duration::ZERO,
+        },
         blocked: false,
         lost: None,
     };
@@ -73,7 +75,7 @@ pub fn spawn_with_drafter(
     Ok((handle, joined))
 }
 
-/// Why a sequence whose grammar takes too long is refused.
+/// The reason to refuse a sequence whose grammar takes too long.
 const LATE: &str = "the grammar takes too long";
 
 /// Longest wait for jobs between two passes.
@@ -89,15 +91,20 @@ struct Driver {
     pool: Pool,
     clients: HashMap<SequenceId, Client>,
     output: BatchOutput,
-    started: Instant,
-    /// Time spent on handing out the events of the last step.
-    emit_time: Duration,
-    /// Time of the last forward pass.
-    last_pass: Duration,
+    times: Times,
     /// Nothing can run before a job or a submission comes.
     blocked: bool,
-    /// Why the executor cannot run another pass.
+    /// The reason for which the executor cannot run another pass.
     lost: Option<String>,
+}
+
+struct Times {
+    /// The moment that times of the engine are counted from.
+    started: Instant,
+    /// Time spent on handing out the events of the last step.
+    emit: Duration,
+    /// Time of the last forward pass.
+    last_pass: Duration,
 }
 
 /// The receiver of a sequence's events.
@@ -165,7 +172,7 @@ impl Driver {
         let mut context = Context::from_waker(&waker);
         loop {
             if let Poll::Ready(job) = self.pool.poll_take(&mut context) {
-                self.engine.settle(job, self.started.elapsed());
+                self.engine.settle(job, self.times.started.elapsed());
                 return true;
             }
             let closed = match self.inbox.poll_recv(&mut context) {
@@ -196,11 +203,11 @@ impl Driver {
     /// Takes back the jobs that have ended. Waits for the others for an eighth of the last pass, so
     /// that quick ones cost their sequences no step and slow ones cost the others little.
     fn gather(&mut self) {
-        let most = (self.last_pass / 8).min(LONGEST_GATHER);
+        let most = (self.times.last_pass / 8).min(LONGEST_GATHER);
         let until = Instant::now() + most;
         while self.pool.is_busy() {
             if let Some(job) = self.pool.take() {
-                self.engine.settle(job, self.started.elapsed());
+                self.engine.settle(job, self.times.started.elapsed());
             } else if Instant::now() >= until || !self.wait(Some(until)) {
                 return;
             }
@@ -246,26 +253,16 @@ impl Driver {
     }
 
     fn accept(&mut self, submission: Submission) {
-        let Submission {
-            request,
-            events,
-            place,
-        } = submission;
-        match self.engine.submit(request) {
+        let (events, place) = (submission.events, submission.place);
+        match self.engine.submit(submission.request) {
             Ok(id) => {
-                self.clients.insert(
-                    id,
-                    Client {
-                        events,
-                        place: Some(place),
-                    },
-                );
+                let place = Some(place);
+                self.clients.insert(id, Client { events, place });
             }
             // The handle has checked the same limits, so this is a bug; the client is told.
             Err(refusal) => {
-                let _ = events.try_send(Event::Failed {
-                    message: refusal.to_string(),
-                });
+                let message = refusal.to_string();
+                let _ = events.try_send(Event::Failed { message });
             }
         }
     }
@@ -291,7 +288,7 @@ impl Driver {
     /// under way.
     fn step(&mut self) -> bool {
         if let Some(drafter) = &mut self.drafter {
-            drafter.advance(&mut self.engine, self.started.elapsed());
+            drafter.advance(&mut self.engine, self.times.started.elapsed());
         }
         let verified = self.run_step();
         let drafts = self.drafter.as_ref().is_some_and(Drafter::is_busy);
@@ -327,14 +324,14 @@ impl Driver {
         match result {
             Ok(()) => self
                 .engine
-                .apply(step, &self.output, self.started.elapsed()),
+                .apply(step, &self.output, self.times.started.elapsed()),
             Err(error) => {
                 self.engine.fail(step, &error.to_string());
                 self.lost = self.executor.lost();
             }
         }
         self.hand_out();
-        self.last_pass = begin + (applying - executing);
+        self.times.last_pass = begin + (applying - executing);
         let times = self.engine.times();
         times.plan = plan;
         times.begin = begin;
@@ -362,12 +359,12 @@ impl Driver {
                 self.clients.remove(&id);
             }
         }
-        self.emit_time += emitting.elapsed();
+        self.times.emit += emitting.elapsed();
         sent
     }
 
     fn publish(&mut self) {
-        let emit = std::mem::take(&mut self.emit_time);
+        let emit = std::mem::take(&mut self.times.emit);
         self.engine.times().emit = emit;
         let report = self.engine.report();
         let gauges = report.gauges;

@@ -1,7 +1,9 @@
 //! Events of a sequence.
 
-use decode::{Effect, ForwardKind, LaneId, Offset, Position, TokenId};
+use decode::{Effect, ForwardKind, LaneId, Offset, Position, TokenId, as_index};
 use step::TopToken;
+
+use crate::counts::{ByKind, CommitCounts};
 
 /// What happened to a sequence. Order: `Started`, any of `Tokens` and `Step`, then exactly one
 /// of `Finished`, `Refused` and `Failed`.
@@ -56,26 +58,15 @@ pub struct TokenLogprob {
 }
 
 /// A few tokens, stored inline so that the step loop allocates nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenChunk {
     len: u8,
-    tokens: [TokenId; Self::CAPACITY],
+    tokens: [TokenId; as_index(Self::CAPACITY)],
 }
 
 impl TokenChunk {
     /// Most tokens of one chunk.
-    pub const CAPACITY: usize = 14;
-
-    /// The first [`Self::CAPACITY`] tokens of `tokens`.
-    pub fn new(tokens: &[TokenId]) -> Self {
-        let len = tokens.len().min(Self::CAPACITY);
-        let mut chunk = Self {
-            len: u8::try_from(len).expect("CAPACITY fits"),
-            tokens: [0; Self::CAPACITY],
-        };
-        chunk.tokens[..len].copy_from_slice(&tokens[..len]);
-        chunk
-    }
+    pub const CAPACITY: u32 = 14;
 
     /// The tokens.
     pub fn as_slice(&self) -> &[TokenId] {
@@ -83,7 +74,19 @@ impl TokenChunk {
     }
 }
 
-/// Why a generation ended.
+impl FromIterator<TokenId> for TokenChunk {
+    /// The first [`Self::CAPACITY`] tokens.
+    fn from_iter<I: IntoIterator<Item = TokenId>>(tokens: I) -> Self {
+        let mut chunk = Self::default();
+        for (slot, token) in chunk.tokens.iter_mut().zip(tokens) {
+            *slot = token;
+            chunk.len += 1;
+        }
+        chunk
+    }
+}
+
+/// The reason for which a generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FinishReason {
     /// A stop token follows the emitted tokens, or the grammar is complete.
@@ -95,7 +98,7 @@ pub enum FinishReason {
 /// The end of a generated sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Finished {
-    /// Why.
+    /// The reason.
     pub reason: FinishReason,
     /// Its cost.
     pub stats: SequenceStats,
@@ -110,27 +113,18 @@ pub struct SequenceStats {
     pub cached_tokens: u32,
     /// Emitted tokens: left of the frontier and of the first stop token.
     pub emitted_tokens: u32,
-    /// First forwards: 0 or 1. Of a prompt that is split, the one that ends its prefill.
-    pub prefill_forwards: u32,
+    /// Forwards that gave the sequence candidates. Of a prompt that is split, the one that ends its
+    /// prefill is among them.
+    pub passes: ByKind<u32>,
     /// Forwards over other parts of a prompt that is split. They give no candidates and are not among
-    /// [`Self::forwards`]: which there are depends on the cached tokens.
-    pub prefill_chunks: u32,
-    /// Forwards over lane rows.
-    pub decode_forwards: u32,
-    /// Refreshes after the first forward.
-    pub refresh_forwards: u32,
+    /// `passes`: their number depends on the cached tokens.
+    pub chunks: u32,
     /// Rows computed in all forwards, chunks of the prompt included.
     pub positions: u64,
-    /// All commits: drafts, edits and tokens after the end included.
-    pub committed_tokens: u32,
-    /// Commits in a lookahead window.
-    pub drafts: u32,
-    /// Tokens rewritten by an edit rule.
-    pub edits: u32,
-    /// Forwards that checked guesses of the model itself.
-    pub checks: u32,
-    /// Commits of those forwards; over [`Self::checks`] the accepted length.
-    pub checked_tokens: u32,
+    /// All commits: tokens after the end included.
+    pub commits: CommitCounts,
+    /// Forwards that checked guesses of the model itself, and their commits.
+    pub checks: CheckCounts,
     /// Lanes that ever existed.
     pub lanes: u32,
     /// Forks.
@@ -139,7 +133,16 @@ pub struct SequenceStats {
     pub draft_model: DraftStats,
 }
 
-/// What a draft model did for one sequence, or copies of its text.
+/// Forwards that checked guesses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckCounts {
+    /// The forwards.
+    pub forwards: u32,
+    /// Their commits; over `forwards` the accepted length.
+    pub tokens: u32,
+}
+
+/// The work of a draft model for one sequence, or copies of its text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DraftStats {
     /// The draft model's forward passes.
@@ -155,7 +158,7 @@ pub struct DraftStats {
 impl SequenceStats {
     /// NFE: forward passes that gave the sequence candidates.
     pub fn forwards(&self) -> u32 {
-        self.prefill_forwards + self.decode_forwards + self.refresh_forwards
+        self.passes.prefill + self.passes.decode + self.passes.refresh
     }
 }
 

@@ -103,7 +103,7 @@ impl Handle {
         let overloaded = || SubmitError::Overloaded {
             waiting: self.load().waiting,
         };
-        let take = |request: &Request| self.places.take(request.client);
+        let take = |request: &Request| self.places.take(request.sender.client);
         let places: Option<Vec<Place>> = requests.iter().map(take).collect();
         let places = places.ok_or_else(overloaded)?;
         let slots = self
@@ -117,7 +117,7 @@ impl Handle {
             // Every event carries at least one token or one step, but for a few at
             // the start and at the end. So the channel never overflows and the engine never waits
             // for a reader.
-            let steps = match request.trace {
+            let steps = match request.extras.trace {
                 true => request.decoding.most_steps(request.max_tokens),
                 false => 0,
             };

@@ -6,6 +6,7 @@
 pub mod cache;
 mod client_queue;
 mod config;
+mod counts;
 pub mod decoding;
 mod draft_job;
 mod drafts;
@@ -30,13 +31,14 @@ mod step;
 pub use self::step::StepPlan;
 pub use client_queue::ClientQueue;
 pub use config::{Capabilities, EngineConfig};
+pub use counts::{ByKind, ByRole, CommitCounts};
 pub use draft_job::{DraftJob, Drafts};
 pub use drafts::Drafter;
 pub use driver::{spawn, spawn_with_drafter};
 pub use engine::Engine;
 pub use event::{
-    DraftStats, Draw, Event, FinishReason, Finished, SequenceStats, StepTrace, TokenChunk,
-    TokenLogprob,
+    CheckCounts, DraftStats, Draw, Event, FinishReason, Finished, SequenceStats, StepTrace,
+    TokenChunk, TokenLogprob,
 };
 pub use handle::{EventStream, Handle, Load, SubmitError};
 pub use heartbeat::{Monitor, Pulse};
@@ -44,7 +46,10 @@ pub use limits::{Limits, NEEDS_OWN_ROWS};
 pub use nearest::did_you_mean;
 pub use places::{Place, Places};
 pub use pool::PoolLoad;
-pub use report::{ByKind, ByRole, FinishedSequence, Gauges, Observer, PhaseTimes, StepReport};
-pub use request::{ClientId, Penalties, Refusal, Request};
+pub use report::{
+    Delays, DraftCounts, FinishedSequence, Gauges, LaneCounts, Observer, PhaseTimes, PromptCounts,
+    StepReport, Work,
+};
+pub use request::{ClientId, Extras, LogitChanges, Penalties, Refusal, Request, Sender};
 pub use scheduler::{ByPriority, Rank, WaitOrder};
 pub use sequence::{GrammarJob, SequenceId};

@@ -67,7 +67,7 @@ impl Limits {
         self.admit_features(request)?;
         let read = request.prompt.iter().chain(&request.suffix);
         let ids = read.chain(&request.stop_tokens);
-        let biased = request.biases.iter().map(|bias| &bias.token);
+        let biased = request.logits.biases.iter().map(|bias| &bias.token);
         match ids.chain(biased).find(|id| **id >= self.vocab_size) {
             Some(&token) => Err(Refusal::UnknownToken {
                 token,
@@ -250,8 +250,8 @@ impl Limits {
 fn asks(request: &Request, feature: Feature) -> bool {
     match feature {
         Feature::Grammar => request.constraint.is_some(),
-        Feature::Penalties => request.penalties != Penalties::default(),
+        Feature::Penalties => request.logits.penalties != Penalties::default(),
         Feature::Temperature => request.sampling.temperature > 0.0,
-        Feature::Logprobs => request.logprobs.is_some(),
+        Feature::Logprobs => request.extras.logprobs.is_some(),
     }
 }

@@ -2,37 +2,8 @@
 
 use std::time::Duration;
 
+use crate::counts::{ByKind, ByRole, CommitCounts};
 use crate::event::{FinishReason, SequenceStats};
-
-/// Counts per forward kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ByKind {
-    /// First forwards.
-    pub prefill: u64,
-    /// Lane forwards.
-    pub decode: u64,
-    /// Refreshes.
-    pub refresh: u64,
-}
-
-/// Counts per lane role.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ByRole {
-    /// Generate lanes.
-    pub generate: u32,
-    /// Refine lanes.
-    pub refine: u32,
-}
-
-impl ByRole {
-    /// The count of `role`.
-    pub fn of(&mut self, role: decode::Role) -> &mut u32 {
-        match role {
-            decode::Role::Generate => &mut self.generate,
-            decode::Role::Refine => &mut self.refine,
-        }
-    }
-}
 
 /// Wall time of a step's phases; all zero without a driver that measures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,54 +21,32 @@ pub struct PhaseTimes {
 }
 
 impl PhaseTimes {
-    /// The forward pass, as far as it is launched and awaited.
+    /// The time of the forward pass, from its launch to its end.
     #[must_use]
     pub fn execute(&self) -> Duration {
         self.begin + self.wait
     }
 }
 
-/// What one step did. Reused between steps.
+/// The facts of one step. It is reused between steps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepReport {
     /// Whether a forward pass ran (a pass that only cancels or finishes sequences runs none).
     pub executed: bool,
     /// The forward pass failed, and with it its sequences.
     pub failed: bool,
-    /// Sequences in the forward pass.
-    pub sequences: u32,
-    /// Prompt tokens of the sequences that started, if prefixes are cached.
-    pub prompt_tokens: u64,
-    /// Prompt tokens among them whose K/V were cached.
-    pub cached_tokens: u64,
-    /// Sequence forwards by kind.
-    pub forwards: ByKind,
-    /// Forwards over parts of prompts, which are not among `forwards`.
-    pub prefill_chunks: u64,
-    /// Rows by kind; those of chunks count as prefill.
-    pub positions: ByKind,
-    /// Commits of lane masks.
-    pub masked_commits: u32,
-    /// Commits in lookahead windows.
-    pub draft_commits: u32,
-    /// Rewritten tokens.
-    pub edit_commits: u32,
-    /// Tokens of the draft model that were given to sequences.
-    pub drafted_tokens: u64,
-    /// Tokens of the draft model that the model confirmed.
-    pub verified_tokens: u64,
-    /// Lanes born.
-    pub lanes_started: ByRole,
-    /// Lanes forked (always generate lanes).
-    pub lanes_forked: u32,
-    /// Lanes that finished or were dropped with their sequence.
-    pub lanes_finished: ByRole,
-    /// For every refine lane that finished: its last step minus its sibling's first.
-    pub fork_leads: Vec<i32>,
-    /// For every commit: time since the position was first scored.
-    pub commit_latency: Vec<Duration>,
-    /// For every emitted token: time since it was committed.
-    pub emit_lag: Vec<Duration>,
+    /// The forwards of the step.
+    pub work: Work,
+    /// Prompts of the sequences that started, if prefixes are cached.
+    pub prompts: PromptCounts,
+    /// Commits.
+    pub commits: CommitCounts,
+    /// Drafts of a draft model, or copied from the text.
+    pub drafts: DraftCounts,
+    /// Lanes.
+    pub lanes: LaneCounts,
+    /// Waiting times of tokens.
+    pub delays: Delays,
     /// Sequences that finished in this step.
     pub finished: Vec<FinishedSequence>,
     /// Sequences cancelled before this step.
@@ -108,10 +57,63 @@ pub struct StepReport {
     pub times: PhaseTimes,
 }
 
+/// The forwards of one step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Sequences in the forward pass.
+    pub sequences: u32,
+    /// Sequence forwards by kind.
+    pub forwards: ByKind<u32>,
+    /// Forwards over parts of prompts, which are not among `forwards`.
+    pub chunks: u32,
+    /// Rows by kind; the rows of chunks count as prefill.
+    pub positions: ByKind<u64>,
+}
+
+/// Tokens of prompts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PromptCounts {
+    /// All tokens.
+    pub tokens: u64,
+    /// Tokens among them whose K/V were cached.
+    pub cached: u64,
+}
+
+/// Tokens of a draft model, or copies of the text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DraftCounts {
+    /// Tokens that were given to sequences.
+    pub drafted: u64,
+    /// Tokens among them that the model confirmed.
+    pub verified: u64,
+}
+
+/// Lanes of one step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LaneCounts {
+    /// Lanes born.
+    pub started: ByRole,
+    /// Lanes forked (always generate lanes).
+    pub forked: u32,
+    /// Lanes that finished or were dropped with their sequence.
+    pub finished: ByRole,
+    /// For every refine lane that finished: its last step minus its sibling's first.
+    pub fork_leads: Vec<i32>,
+}
+
+/// Waiting times of the tokens of one step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Delays {
+    /// For every commit: time since the position was first scored.
+    pub commit: Vec<Duration>,
+    /// For every emitted token: time since it was committed.
+    pub emit: Vec<Duration>,
+}
+
 /// A sequence that finished.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FinishedSequence {
-    /// Why.
+    /// The reason.
     pub reason: FinishReason,
     /// Its cost.
     pub stats: SequenceStats,
@@ -139,18 +141,14 @@ pub struct Gauges {
 impl StepReport {
     /// Empties the report, keeping its allocations.
     pub fn clear(&mut self) {
-        let mut lists = std::mem::take(self);
-        lists.fork_leads.clear();
-        lists.commit_latency.clear();
-        lists.emit_lag.clear();
-        lists.finished.clear();
-        *self = Self {
-            fork_leads: lists.fork_leads,
-            commit_latency: lists.commit_latency,
-            emit_lag: lists.emit_lag,
-            finished: lists.finished,
-            ..Self::default()
-        };
+        let mut old = std::mem::take(self);
+        old.lanes.fork_leads.clear();
+        old.delays.commit.clear();
+        old.delays.emit.clear();
+        old.finished.clear();
+        self.lanes.fork_leads = old.lanes.fork_leads;
+        self.delays = old.delays;
+        self.finished = old.finished;
     }
 }
 

@@ -5,7 +5,7 @@ use step::{Bias, Sampling, TokenId};
 
 use crate::decoding::Decoding;
 
-/// Who sent a request. Clients share the engine evenly, whatever the number of their sequences. The
+/// The client of a request. Clients share the engine evenly, whatever the number of their sequences. The
 /// number has no meaning of its own; requests of no known client have 0 in common.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
@@ -28,23 +28,44 @@ pub struct Request {
     pub stop_tokens: Vec<TokenId>,
     /// Stop tokens are banned at offsets below this (`max_tokens` = ignore EOS).
     pub min_tokens: u32,
-    /// Biases added to every row of the sequence.
-    pub biases: Vec<Bias>,
-    /// Penalties of tokens that occur already.
-    pub penalties: Penalties,
-    /// Most probable tokens to report with the log-probability of every emitted token; `None` = no
-    /// log-probabilities.
-    pub logprobs: Option<u8>,
+    /// Changes of logits.
+    pub logits: LogitChanges,
+    /// Output in addition to the tokens.
+    pub extras: Extras,
     /// A grammar that the emitted tokens follow. It switches forks off.
     pub constraint: Option<Box<dyn Constraint>>,
     /// The prompt looks like code: `fork = auto` starts with the newline rule.
     pub code_prompt: bool,
-    /// Who sent it.
+    /// The client and its wish.
+    pub sender: Sender,
+}
+
+/// Changes of the logits of a sequence.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LogitChanges {
+    /// Biases added to every row.
+    pub biases: Vec<Bias>,
+    /// Penalties of tokens that occur already.
+    pub penalties: Penalties,
+}
+
+/// Output of a sequence in addition to its tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// Number of most probable tokens to report with the log-probability of every emitted token;
+    /// `None` = no log-probabilities.
+    pub logprobs: Option<u8>,
+    /// Whether [`crate::Event::Step`] events are wanted.
+    pub trace: bool,
+}
+
+/// The sender of a sequence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sender {
+    /// The client.
     pub client: ClientId,
     /// Lower values start first among waiting sequences, under [`crate::ByPriority`]. 0 is neutral.
     pub priority: i32,
-    /// Whether [`crate::Event::Step`] events are wanted.
-    pub trace: bool,
 }
 
 impl Request {
@@ -58,14 +79,11 @@ impl Request {
             sampling: Sampling::GREEDY,
             stop_tokens: Vec::new(),
             min_tokens: 0,
-            biases: Vec::new(),
-            penalties: Penalties::default(),
-            logprobs: None,
+            logits: LogitChanges::default(),
+            extras: Extras::default(),
             constraint: None,
             code_prompt: false,
-            client: ClientId::default(),
-            priority: 0,
-            trace: false,
+            sender: Sender::default(),
         }
     }
 }

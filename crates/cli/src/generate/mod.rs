@@ -7,7 +7,7 @@ mod screen;
 use std::io::{Read, Write};
 
 use anyhow::Result;
-use engine::{Event, EventStream, Finished, Request, StepTrace};
+use engine::{Event, EventStream, Extras, Finished, Request, StepTrace};
 use server::api::fields::types::Count;
 use step::Sampling;
 use text::{StreamOptions, TextStream};
@@ -77,7 +77,10 @@ fn request(args: &GenerateArgs, config: &Config, loaded: &Loaded, prompt: &str) 
         },
         stop_tokens: loaded.stop_tokens.clone(),
         code_prompt: server::is_code_shaped(prompt),
-        trace: true,
+        extras: Extras {
+            trace: true,
+            ..Extras::default()
+        },
         ..Request::new(prompt_ids, max_tokens, decoding)
     })
 }
@@ -175,14 +178,14 @@ impl Show<'_> {
                 "{} tokens, {forwards} ({} prefill, {} decode, {} refresh), {:.2} tokens per \
                  forward, {:.1} positions per token, {} lanes, {} forks, {} drafts",
                 stats.emitted_tokens,
-                stats.prefill_forwards,
-                stats.decode_forwards,
-                stats.refresh_forwards,
+                stats.passes.prefill,
+                stats.passes.decode,
+                stats.passes.refresh,
                 f64::from(stats.emitted_tokens) / f64::from(stats.forwards().max(1)),
                 stats.positions as f64 / tokens,
                 stats.lanes,
                 stats.forks,
-                stats.drafts,
+                stats.commits.drafts,
             )?;
             let draft_model = stats.draft_model;
             if draft_model.forwards > 0 {

@@ -1,7 +1,6 @@
 //! Named decoders: full settings that a request starts from.
 
-use decode::Value::{self, Flag, Integer, Name, Number};
-use decode::{Capability, CommitInfo};
+use decode::{Capability, CommitInfo, Value};
 use step::{Attention, Readout};
 
 use super::spec::DecodingSpec;
@@ -11,10 +10,34 @@ use super::spec::DecodingSpec;
 pub struct Preset {
     /// Its name.
     pub name: &'static str,
-    /// What it is, one line.
+    /// A description in one line.
     pub summary: &'static str,
-    /// Its settings.
-    pub fields: &'static [(&'static str, Value<'static>)],
+    /// Its settings as [`DecodingSpec::parse`] reads them.
+    settings: &'static str,
+}
+
+impl Preset {
+    /// Its settings with their values.
+    pub fn settings(&self) -> impl Iterator<Item = (&'static str, Value<'static>)> {
+        let items = self.settings.split(',');
+        items.filter_map(|item| {
+            item.split_once('=')
+                .map(|(name, value)| (name, read(value)))
+        })
+    }
+}
+
+/// A value as configuration files and the command line write it.
+pub(super) fn read(value: &str) -> Value<'_> {
+    match value {
+        "true" => Value::Flag(true),
+        "false" => Value::Flag(false),
+        _ => match (value.parse(), value.parse()) {
+            (Ok(integer), _) => Value::Integer(integer),
+            (_, Ok(number)) => Value::Number(number),
+            _ => Value::Name(value),
+        },
+    }
 }
 
 /// The preset of a request that names none, for weights with full attention.
@@ -44,284 +67,156 @@ pub const PRESETS: &[Preset] = &[
     Preset {
         name: "balanced",
         summary: "AsyncLane under an entropy bound; tokens left of the masks are computed again",
-        fields: &bounded(32),
+        settings: "schedule=asynclane,commit=entropy_bound,cache=fused,\
+                   rows=open,refresh=32,left_rows=32,entropy_threshold=0.15,draft_threshold=0.99,\
+                   lookahead=8,lone_stops=false",
     },
     Preset {
         name: "fast",
         summary: "`balanced` over older keys and values: fewer rows, more mistakes",
-        fields: &bounded(0),
+        settings: "schedule=asynclane,commit=entropy_bound,cache=fused,\
+                   rows=open,refresh=32,left_rows=0,entropy_threshold=0.15,draft_threshold=0.99,\
+                   lookahead=8,lone_stops=false",
     },
     Preset {
         name: "asynclane",
         summary: "AsyncLane untuned: Fast-dLLM's threshold, a lookahead of one block",
-        fields: &[
-            ("schedule", Name("asynclane")),
-            ("commit", Name("threshold")),
-            ("cache", Name("fused")),
-            ("rows", Name("open")),
-            ("refresh", Integer(32)),
-            ("threshold", Number(0.9)),
-            ("draft_threshold", Number(0.9)),
-            ("lookahead", Integer(32)),
-            ("fork", Name("prose")),
-            ("lone_stops", Flag(false)),
-        ],
+        settings: "schedule=asynclane,commit=threshold,cache=fused,\
+                   rows=open,refresh=32,threshold=0.9,draft_threshold=0.9,lookahead=32,fork=prose,\
+                   lone_stops=false",
     },
     Preset {
         name: "asynclane_paper",
         summary: "AsyncLane with fork snapshots and a refresh at every lane start",
-        fields: &[
-            ("schedule", Name("asynclane")),
-            ("commit", Name("threshold")),
-            ("cache", Name("snapshot")),
-            ("rows", Name("all")),
-            ("refresh", Name("lane")),
-            ("threshold", Number(0.9)),
-            ("lane_budget", Flag(true)),
-        ],
+        settings: "schedule=asynclane,commit=threshold,cache=snapshot,\
+                   rows=all,refresh=lane,threshold=0.9,lane_budget=true",
     },
     Preset {
         name: "vanilla",
         summary: "LLaDA's sampler: one token per forward pass over the whole canvas, which a stop token cuts",
-        fields: &[
-            ("schedule", Name("block_wise")),
-            ("commit", Name("top_k")),
-            ("cache", Name("none")),
-            ("tokens_per_step", Integer(1)),
-        ],
+        settings: "schedule=block_wise,commit=top_k,cache=none,\
+                   tokens_per_step=1",
     },
     Preset {
         name: "fast_dllm",
         summary: "Fast-dLLM's threshold rule without a cache, ended at the first stop token",
-        fields: &fast_dllm("none"),
+        settings: "schedule=block_wise,commit=threshold,cache=none,\
+                   threshold=0.9",
     },
     Preset {
         name: "fast_dllm_prefix",
         summary: "Fast-dLLM with the prefix cache, ended at the first stop token",
-        fields: &fast_dllm("prefix"),
+        settings: "schedule=block_wise,commit=threshold,cache=prefix,\
+                   threshold=0.9",
     },
     Preset {
         name: "fast_dllm_dual",
         summary: "Fast-dLLM with the dual cache, ended at the first stop token",
-        fields: &fast_dllm("dual"),
+        settings: "schedule=block_wise,commit=threshold,cache=dual,\
+                   threshold=0.9",
     },
     Preset {
         name: "fast_dllm_dual_published",
         summary: "Fast-dLLM with the dual cache as published: fills the whole canvas",
-        fields: &[
-            ("schedule", Name("block_wise")),
-            ("commit", Name("threshold")),
-            ("cache", Name("dual")),
-            ("threshold", Number(0.9)),
-            ("prune", Flag(false)),
-            ("early_stop", Flag(false)),
-        ],
+        settings: "schedule=block_wise,commit=threshold,cache=dual,\
+                   threshold=0.9,prune=false,early_stop=false",
     },
     Preset {
         name: "adablock",
         summary: "AdaBlock-dLLM: blocks that end at an expected delimiter, dual cache, ended at the first stop token",
-        fields: &[
-            ("schedule", Name("adaptive_block")),
-            ("commit", Name("threshold")),
-            ("cache", Name("dual")),
-            ("threshold", Number(0.9)),
-            ("delimiter_threshold", Number(0.3)),
-        ],
+        settings: "schedule=adaptive_block,commit=threshold,cache=dual,\
+                   threshold=0.9,delimiter_threshold=0.3",
     },
     Preset {
         name: "d3llm",
         summary: "d3LLM's multi-block decoding without training: entropy rule, dual cache, ended at the first stop token",
-        fields: &[
-            ("schedule", Name("multi_block")),
-            ("commit", Name("entropy")),
-            ("cache", Name("dual")),
-            ("entropy_threshold", Number(0.45)),
-            ("add_block_threshold", Number(0.1)),
-        ],
+        settings: "schedule=multi_block,commit=entropy,cache=dual,\
+                   entropy_threshold=0.45,add_block_threshold=0.1",
     },
     Preset {
         name: "dream",
         summary: "Dream's sampler: one block, the lowest entropy first, one token per forward pass, ended at the first stop token",
-        fields: &[
-            ("schedule", Name("block_wise")),
-            ("commit", Name("scheduled")),
-            ("cache", Name("none")),
-            ("block_length", Integer(1024)),
-            ("rank", Name("entropy")),
-        ],
+        settings: "schedule=block_wise,commit=scheduled,cache=none,\
+                   block_length=1024,rank=entropy",
     },
     Preset {
         name: "window_diffusion",
         summary: "Window-Diffusion: 16 masks may be committed and 64 are read; the whole canvas every 32 forward passes; ended at the first stop token",
-        fields: &[
-            ("schedule", Name("window")),
-            ("commit", Name("top_k")),
-            ("cache", Name("dual")),
-            ("tokens_per_step", Integer(1)),
-            ("block_length", Integer(16)),
-            ("window", Integer(64)),
-            ("refresh", Integer(31)),
-        ],
+        settings: "schedule=window,commit=top_k,cache=dual,\
+                   tokens_per_step=1,block_length=16,window=64,refresh=31",
     },
     Preset {
         name: "wedlm",
         summary: "WeDLM's streaming window of 16 positions, by entropy, near positions first; causal weights",
-        fields: &streaming(16, 0.4),
+        settings: "schedule=streaming,commit=entropy,cache=exact,\
+                   window=16,entropy_threshold=0.4,position_penalty=0.02,below=true,prune=false",
     },
     Preset {
         name: "wedlm_exact",
         summary: "the text of `autoregressive` at temperature 0, in fewer forward passes: guesses of a window are checked from the left; causal weights",
-        fields: &[
-            ("schedule", Name("streaming")),
-            ("commit", Name("causal_check")),
-            ("cache", Name("exact")),
-            ("window", Integer(32)),
-        ],
+        settings: "schedule=streaming,commit=causal_check,cache=exact,\
+                   window=32",
     },
     Preset {
         name: "wedlm_next",
         summary: "`wedlm_exact` with the text of an ordinary language model: each guess is compared with the next token that the weights predict; causal weights trained on next tokens too, as WeDLM's are",
-        fields: &[
-            ("schedule", Name("streaming")),
-            ("commit", Name("causal_check")),
-            ("cache", Name("exact")),
-            ("window", Integer(32)),
-            ("check", Name("next")),
-        ],
+        settings: "schedule=streaming,commit=causal_check,cache=exact,\
+                   window=32,check=next",
     },
     Preset {
         name: "autoregressive",
         summary: "a window of one position: causal weights as an ordinary language model",
-        fields: &streaming(1, 0.0),
+        settings: "schedule=streaming,commit=entropy,cache=exact,\
+                   window=1,entropy_threshold=0.0,position_penalty=0.02,below=true,prune=false",
     },
     Preset {
         name: "speculative",
         summary: "drafts of a draft model, verified: the text is that of `autoregressive`; causal weights",
-        fields: &[
-            ("schedule", Name("speculative")),
-            ("commit", Name("top_k")),
-            ("cache", Name("exact")),
-            ("tokens_per_step", Integer(1)),
-        ],
+        settings: "schedule=speculative,commit=top_k,cache=exact,\
+                   tokens_per_step=1",
     },
     Preset {
         name: "prompt_lookup",
         summary: "tokens copied from the text, verified: the text is that of `autoregressive`; causal weights",
-        fields: &[
-            ("schedule", Name("prompt_lookup")),
-            ("commit", Name("top_k")),
-            ("cache", Name("exact")),
-            ("tokens_per_step", Integer(1)),
-        ],
+        settings: "schedule=prompt_lookup,commit=top_k,cache=exact,\
+                   tokens_per_step=1",
     },
     Preset {
         name: "block_causal",
         summary: "one block after the other by threshold, exact K/V; block-causal weights; blocks as long as the model's",
-        fields: &[
-            ("schedule", Name("block_wise")),
-            ("commit", Name("threshold")),
-            ("cache", Name("exact")),
-            ("threshold", Number(0.95)),
-            ("prune", Flag(false)),
-        ],
+        settings: "schedule=block_wise,commit=threshold,cache=exact,\
+                   threshold=0.95,prune=false",
     },
     Preset {
         name: "d2f",
         summary: "D2F: the next block opens once a tenth of the last one is filled, and commits in every step once that one is nearly full; exact K/V; block-causal weights, blocks as long as the model's",
-        fields: &[
-            ("schedule", Name("multi_block")),
-            ("commit", Name("threshold")),
-            ("cache", Name("exact")),
-            ("threshold", Number(0.9)),
-            ("add_block_threshold", Number(0.1)),
-            ("active_block_threshold", Number(0.95)),
-            ("prune", Flag(false)),
-        ],
+        settings: "schedule=multi_block,commit=threshold,cache=exact,\
+                   threshold=0.9,add_block_threshold=0.1,active_block_threshold=0.95,prune=false",
     },
     Preset {
         name: "s2d2",
         summary: "S2D2: the run of masks that a block guesses is checked from left to right by the same weights; block-causal weights; blocks as long as the model's",
-        fields: &[
-            ("schedule", Name("block_wise")),
-            ("commit", Name("self_speculative")),
-            ("cache", Name("exact")),
-            ("prune", Flag(false)),
-        ],
+        settings: "schedule=block_wise,commit=self_speculative,cache=exact,\
+                   prune=false",
     },
     Preset {
         name: "editing",
         summary: "LLaDA2.1's quality mode: early commits that later forward passes rewrite; weights trained to edit",
-        fields: &editing(0.7, 0.5),
+        settings: "schedule=block_wise,commit=edit,cache=exact,\
+                   threshold=0.7,edit_threshold=0.5,prune=false",
     },
     Preset {
         name: "editing_fast",
         summary: "LLaDA2.1's speed mode: `editing` with lower thresholds",
-        fields: &editing(0.5, 0.0),
+        settings: "schedule=block_wise,commit=edit,cache=exact,\
+                   threshold=0.5,edit_threshold=0.0,prune=false",
     },
     Preset {
         name: "canvas",
         summary: "DiffusionGemma's sampler: canvases of noise as long as the model's; weights trained on noise",
-        fields: &[
-            ("schedule", Name("canvas")),
-            ("commit", Name("renoise")),
-            ("cache", Name("exact")),
-        ],
+        settings: "schedule=canvas,commit=renoise,cache=exact",
     },
 ];
-
-type Setting = (&'static str, Value<'static>);
-
-/// AsyncLane as this server runs it: drafts only where the model is sure.
-const fn bounded(left_rows: i64) -> [Setting; 10] {
-    [
-        ("schedule", Name("asynclane")),
-        ("commit", Name("entropy_bound")),
-        ("cache", Name("fused")),
-        ("rows", Name("open")),
-        ("refresh", Integer(32)),
-        ("left_rows", Integer(left_rows)),
-        ("entropy_threshold", Number(0.15)),
-        ("draft_threshold", Number(0.99)),
-        ("lookahead", Integer(8)),
-        ("lone_stops", Flag(false)),
-    ]
-}
-
-/// Fast-dLLM at the threshold of its authors.
-const fn fast_dllm(cache: &'static str) -> [Setting; 4] {
-    [
-        ("schedule", Name("block_wise")),
-        ("commit", Name("threshold")),
-        ("cache", Name(cache)),
-        ("threshold", Number(0.9)),
-    ]
-}
-
-/// LLaDA2.1's joint threshold decoding.
-const fn editing(threshold: f64, edit_threshold: f64) -> [Setting; 6] {
-    [
-        ("schedule", Name("block_wise")),
-        ("commit", Name("edit")),
-        ("cache", Name("exact")),
-        ("threshold", Number(threshold)),
-        ("edit_threshold", Number(edit_threshold)),
-        ("prune", Flag(false)),
-    ]
-}
-
-/// WeDLM's decoder at the position penalty of its authors.
-const fn streaming(window: i64, entropy_threshold: f64) -> [Setting; 8] {
-    [
-        ("schedule", Name("streaming")),
-        ("commit", Name("entropy")),
-        ("cache", Name("exact")),
-        ("window", Integer(window)),
-        ("entropy_threshold", Number(entropy_threshold)),
-        ("position_penalty", Number(0.02)),
-        ("below", Flag(true)),
-        ("prune", Flag(false)),
-    ]
-}
 
 /// How weights were trained, as far as it decides which decoders go with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

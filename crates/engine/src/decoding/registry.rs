@@ -89,7 +89,10 @@ pub(super) static MAX_FORWARDS: SettingInfo =
 static GENERAL: [&SettingInfo; 4] = [&PRUNE, &EARLY_STOP, &LONE_STOPS, &MAX_FORWARDS];
 
 static BUILTIN: LazyLock<Registry> = LazyLock::new(|| {
-    let built = Registry::new(SCHEDULES, COMMITS, CACHES);
+    let built = Registry::blank()
+        .with_all(SCHEDULES, |members| &mut members.schedules)
+        .and_then(|all| all.with_all(COMMITS, |members| &mut members.commits))
+        .and_then(|all| all.with_all(CACHES, |members| &mut members.caches));
     built.expect("names are unique and settings agree, by test")
 });
 
@@ -99,79 +102,58 @@ impl Registry {
         BUILTIN.clone()
     }
 
-    fn new(
-        schedules: &[&'static ScheduleInfo],
-        commits: &[&'static CommitInfo],
-        caches: &[&'static CacheInfo],
+    /// The fields that belong to no member.
+    fn blank() -> Self {
+        let kinds = [ScheduleInfo::KIND, CommitInfo::KIND, CacheInfo::KIND];
+        let mut members = vec![("preset", FieldKind::Member(presets::NAMES.to_vec()))];
+        members.extend(kinds.map(|kind| (kind, FieldKind::Member(Vec::new()))));
+        members.extend(GENERAL.map(|of| (of.name, FieldKind::Setting(of.kind))));
+        let fields = members.into_iter().map(|(name, kind)| Field { name, kind });
+        Self {
+            members: Arc::new(Members {
+                schedules: Vec::new(),
+                commits: Vec::new(),
+                caches: Vec::new(),
+                fields: fields.collect(),
+            }),
+        }
+    }
+
+    fn with_all<I: Describe>(
+        mut self,
+        infos: &[&'static I],
+        list: impl Fn(&mut Members) -> &mut Vec<&'static I>,
     ) -> Result<Self, RegistryError> {
-        let mut members = Members {
-            schedules: Vec::new(),
-            commits: Vec::new(),
-            caches: Vec::new(),
-            fields: vec![Field {
-                name: "preset",
-                kind: FieldKind::Member(presets::NAMES.to_vec()),
-            }],
-        };
-        for kind in [ScheduleInfo::KIND, CommitInfo::KIND, CacheInfo::KIND] {
-            members.fields.push(Field {
-                name: kind,
-                kind: FieldKind::Member(Vec::new()),
-            });
-        }
-        for setting in GENERAL {
-            members.fields.push(Field {
-                name: setting.name,
-                kind: FieldKind::Setting(setting.kind),
-            });
-        }
-        for info in schedules {
+        let members = Arc::make_mut(&mut self.members);
+        for info in infos {
             members.describe(*info)?;
-            members.schedules.push(info);
+            list(members).push(info);
         }
-        for info in commits {
-            members.describe(*info)?;
-            members.commits.push(info);
-        }
-        for info in caches {
-            members.describe(*info)?;
-            members.caches.push(info);
-        }
-        let members = Arc::new(members);
-        Ok(Self { members })
+        Ok(self)
     }
 
     /// With one more schedule.
     ///
     /// # Errors
     /// If the name is taken, or a setting differs from another member's of the same name.
-    pub fn with_schedule(mut self, info: &'static ScheduleInfo) -> Result<Self, RegistryError> {
-        let members = Arc::make_mut(&mut self.members);
-        members.describe(info)?;
-        members.schedules.push(info);
-        Ok(self)
+    pub fn with_schedule(self, info: &'static ScheduleInfo) -> Result<Self, RegistryError> {
+        self.with_all(&[info], |members| &mut members.schedules)
     }
 
     /// With one more commit rule.
     ///
     /// # Errors
-    /// If the name is taken, or a setting differs from another member's of the same name.
-    pub fn with_commit(mut self, info: &'static CommitInfo) -> Result<Self, RegistryError> {
-        let members = Arc::make_mut(&mut self.members);
-        members.describe(info)?;
-        members.commits.push(info);
-        Ok(self)
+    /// As [`Self::with_schedule`].
+    pub fn with_commit(self, info: &'static CommitInfo) -> Result<Self, RegistryError> {
+        self.with_all(&[info], |members| &mut members.commits)
     }
 
     /// With one more cache policy.
     ///
     /// # Errors
-    /// If the name is taken, or a setting differs from another member's of the same name.
-    pub fn with_cache(mut self, info: &'static CacheInfo) -> Result<Self, RegistryError> {
-        let members = Arc::make_mut(&mut self.members);
-        members.describe(info)?;
-        members.caches.push(info);
-        Ok(self)
+    /// As [`Self::with_schedule`].
+    pub fn with_cache(self, info: &'static CacheInfo) -> Result<Self, RegistryError> {
+        self.with_all(&[info], |members| &mut members.caches)
     }
 
     /// Every schedule, in the order in which requests fall back to them.
@@ -327,15 +309,9 @@ impl FieldKind {
             (Self::Setting(kind), value) => kind.check(value),
             (Self::Member(names), Value::Name(text)) => {
                 let found = names.iter().find(|name| **name == text);
-                found
-                    .map(|name| Value::Name(name))
-                    .ok_or_else(|| Mismatch::Range {
-                        found: value.in_words(),
-                    })
+                found.map(|name| Value::Name(name)).ok_or(Mismatch::Range)
             }
-            (Self::Member(_), value) => Err(Mismatch::Type {
-                found: value.in_words(),
-            }),
+            (Self::Member(_), _) => Err(Mismatch::Type),
         }
     }
 }

@@ -98,15 +98,15 @@ impl DecodingSpec {
             other => other,
         };
         let checked = field.kind.check(value).map_err(|mismatch| {
-            let (fault, found) = match mismatch {
-                Mismatch::Type { found } => (SpecFault::Type, found),
-                Mismatch::Range { found } => (SpecFault::Value, found),
+            let fault = match mismatch {
+                Mismatch::Type => SpecFault::Type,
+                Mismatch::Range => SpecFault::Value,
             };
             let hint = match value {
                 Value::Name(text) => did_you_mean(text, field.kind.names().iter().copied()),
                 _ => String::new(),
             };
-            let expected = field.kind.describe();
+            let (expected, found) = (field.kind.describe(), value.in_words());
             error(
                 name,
                 fault,
@@ -132,16 +132,7 @@ impl DecodingSpec {
         let items = text.split(',').map(str::trim);
         for item in items.filter(|item| !item.is_empty()) {
             let (name, value) = item.split_once('=').unwrap_or(("preset", item));
-            let value = value.trim();
-            let parsed = match value {
-                "true" => Value::Flag(true),
-                "false" => Value::Flag(false),
-                _ => value
-                    .parse()
-                    .map(Value::Integer)
-                    .unwrap_or_else(|_| value.parse().map_or(Value::Name(value), Value::Number)),
-            };
-            self.set(name.trim(), parsed)?;
+            self.set(name.trim(), presets::read(value.trim()))?;
         }
         Ok(())
     }
@@ -237,9 +228,9 @@ impl DecodingSpec {
 
     fn of_preset(&self, preset: &Preset) -> Self {
         let mut spec = self.blank();
-        for (name, value) in preset.fields {
-            spec.set(name, *value)
-                .expect("presets hold valid settings, by test");
+        for (name, value) in preset.settings() {
+            let set = spec.set(name, value);
+            set.expect("presets hold valid settings, by test");
         }
         spec
     }

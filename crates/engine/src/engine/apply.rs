@@ -6,14 +6,15 @@ use decode::{Effect, Proposal, as_index};
 use step::BatchOutput;
 
 use crate::event::{Event, StepTrace, TokenChunk};
-use crate::sequence::Returned;
-use crate::sequence::{End, ModelOutput, Sequence};
+use crate::sequence::{End, ModelOutput, Returned, Sequence};
 use crate::step::StepPlan;
 
 use super::Engine;
 
 impl Engine {
-    pub(super) fn apply_step(&mut self, mut step: StepPlan, output: &BatchOutput, now: Duration) {
+    /// Applies what the executor returned for the step that [`Self::plan`] returned last. `now` is
+    /// the time since any fixed moment. An output of the wrong size fails the step.
+    pub fn apply(&mut self, mut step: StepPlan, output: &BatchOutput, now: Duration) {
         if let Err(message) = step.check(output) {
             return self.fail(step, &message);
         }
@@ -73,7 +74,9 @@ impl Engine {
         }
     }
 
-    pub(super) fn fail_step(&mut self, mut step: StepPlan, message: &str) {
+    /// Ends the sequences of the step that [`Self::plan`] returned last, which was not executed.
+    /// Each gets [`Event::Failed`] with `message`; other sequences go on.
+    pub fn fail(&mut self, mut step: StepPlan, message: &str) {
         self.report.failed = true;
         last_first(&mut step);
         for planned in &step.planned {
@@ -135,21 +138,16 @@ fn emit(sequence: &Sequence, mut send: impl FnMut(Event)) {
     let (canvas, logprobs) = (sequence.decoder.canvas(), &sequence.logprobs);
     for effect in &sequence.effects {
         if let Effect::Advance { from, to } = *effect {
-            let mut chunk = [0; TokenChunk::CAPACITY];
             let mut next = from;
             while next < to {
-                let first = next;
-                let count = as_index(to.distance_from(next)).min(TokenChunk::CAPACITY);
-                for token in &mut chunk[..count] {
-                    *token = canvas.get(next).expect("emitted offsets are committed");
-                    next = next.next();
-                }
-                let chunk = TokenChunk::new(&chunk[..count]);
+                let end = next.plus(TokenChunk::CAPACITY).min(to);
+                let tokens = next.to(end).iter().filter_map(|at| canvas.get(at));
                 send(Event::Tokens {
-                    chunk,
+                    chunk: tokens.collect(),
                     stats: sequence.statistics.cost,
-                    logprobs: logprobs.as_ref().map(|known| known.of(first.to(next))),
+                    logprobs: logprobs.as_ref().map(|known| known.of(next.to(end))),
                 });
+                next = end;
             }
         }
     }

@@ -17,23 +17,25 @@ impl Engine {
             return;
         }
         if let Some(matched) = sequence.request.decoding.decoder.schedule.copies() {
-            self.report.drafted_tokens += u64::from(sequence.copy_drafts(matched, count));
+            self.report.drafts.drafted += u64::from(sequence.copy_drafts(matched, count));
             return;
         }
         let Some(jobs) = &mut self.outbox.drafts else {
             return;
         };
-        sequence.awaits_drafts = true;
+        sequence.drafts.awaited = true;
         jobs.push_back(DraftJob {
             of: sequence.id,
-            client: sequence.request.client,
+            client: sequence.request.sender.client,
             text: sequence.text(),
             count,
         });
     }
 
-    /// See [`Engine::settle_drafts`].
-    pub(super) fn give_drafts(&mut self, drafts: &Drafts) {
+    /// Gives a sequence its drafts, of which it may use none; those for a sequence that has ended are
+    /// dropped. Not callable between [`Self::plan`] and [`Self::apply`] or [`Self::fail`].
+    pub fn settle_drafts(&mut self, drafts: &Drafts) {
+        self.check_between_steps();
         let Some(index) = self.scheduler.index_of(drafts.of) else {
             return;
         };
@@ -42,13 +44,13 @@ impl Engine {
         let known = drafts.tokens.iter().take_while(known).count();
         self.scheduler.wait_anew(index);
         let sequence = self.scheduler.sequence_mut(index);
-        sequence.awaits_drafts = false;
+        sequence.drafts.awaited = false;
         sequence.offer_drafts(&drafts.tokens[..known]);
         let drafted = as_count(sequence.decoder.drafts().len());
         let counts = &mut sequence.statistics.cost.draft_model;
         counts.forwards += drafts.forwards;
         counts.positions += drafts.positions;
         counts.drafted += drafted;
-        self.report.drafted_tokens += u64::from(drafted);
+        self.report.drafts.drafted += u64::from(drafted);
     }
 }

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::sequence::ModelOutput;
-use crate::sequence::{GrammarJob, Returned};
+use crate::sequence::{GrammarJob, ModelOutput, Returned};
 
 use super::Engine;
 
@@ -26,8 +25,15 @@ impl Engine {
         }
     }
 
-    /// See [`Engine::settle`].
-    pub(super) fn settle_job(&mut self, job: GrammarJob, now: Duration) {
+    /// Takes back a job that has run; `now` as for [`Self::apply`]. That of a sequence that has
+    /// ended meanwhile is dropped. Not callable between [`Self::plan`] and [`Self::apply`] or
+    /// [`Self::fail`].
+    pub fn settle(&mut self, job: GrammarJob, now: Duration) {
+        self.check_between_steps();
+        self.settle_job(job, now);
+    }
+
+    fn settle_job(&mut self, job: GrammarJob, now: Duration) {
         if let Some(index) = self.scheduler.index_of(job.id) {
             self.scheduler.wait_anew(index);
             self.take_back(index, job, now);

@@ -7,22 +7,22 @@ mod plan;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use decode::{as_count, as_index};
-use step::{BatchOutput, ExecutorSpec};
+use step::ExecutorSpec;
 
 use crate::config::EngineConfig;
-use crate::draft_job::{DraftJob, Drafts};
+use crate::counts::ByRole;
+use crate::draft_job::DraftJob;
 use crate::event::Event;
 use crate::limits::Limits;
 use crate::pages::PagePool;
-use crate::report::{ByRole, Gauges, PhaseTimes, StepReport};
+use crate::report::{Gauges, PhaseTimes, StepReport};
 use crate::request::{Refusal, Request};
 use crate::scheduler::{Scheduler, StepSizes};
 use crate::sequence::GrammarJob;
 use crate::sequence::{DecoderParts, Sequence, SequenceId};
-use crate::step::{StepBuffers, StepPlan};
+use crate::step::StepBuffers;
 
 /// Continuous batching as a state machine. The caller owns the executor and the clock.
 ///
@@ -157,26 +157,12 @@ impl Engine {
         self.outbox.jobs.as_mut()?.pop_front()
     }
 
-    /// Takes back a job that has run; `now` as for [`Self::apply`]. That of a sequence that has
-    /// ended meanwhile is dropped. Not callable between [`Self::plan`] and [`Self::apply`] or
-    /// [`Self::fail`].
-    pub fn settle(&mut self, job: GrammarJob, now: Duration) {
-        debug_assert!(
-            !self.buffers.is_under_way(),
-            "a planned step is handed back"
-        );
-        self.settle_job(job, now);
-    }
-
     /// Ends a running sequence whose job does not come back; `event` is its last one,
     /// [`Event::Refused`] or [`Event::Failed`]. The job may still be given to [`Self::settle`] later.
     /// Nothing happens if the sequence has ended. Not callable between [`Self::plan`] and
     /// [`Self::apply`] or [`Self::fail`].
     pub fn end(&mut self, id: SequenceId, event: Event) {
-        debug_assert!(
-            !self.buffers.is_under_way(),
-            "a planned step is handed back"
-        );
+        self.check_between_steps();
         if let Some(index) = self.scheduler.index_of(id) {
             self.retire(index);
             self.outbox.events.push_back((id, event));
@@ -200,23 +186,10 @@ impl Engine {
         drafts.is_some_and(|drafts| !drafts.is_empty())
     }
 
-    /// Gives a sequence its drafts, of which it may use none; those for a sequence that has ended are
-    /// dropped. Not callable between [`Self::plan`] and [`Self::apply`] or [`Self::fail`].
-    pub fn settle_drafts(&mut self, drafts: &Drafts) {
-        debug_assert!(
-            !self.buffers.is_under_way(),
-            "a planned step is handed back"
-        );
-        self.give_drafts(drafts);
-    }
-
     /// Drops a sequence and its job; no event follows. False if it has ended already. Not callable between
     /// [`Self::plan`] and [`Self::apply`] or [`Self::fail`].
     pub fn cancel(&mut self, id: SequenceId) -> bool {
-        debug_assert!(
-            !self.buffers.is_under_way(),
-            "a planned step is handed back"
-        );
+        self.check_between_steps();
         if !self.scheduler.remove_waiting(id) {
             let Some(index) = self.scheduler.index_of(id) else {
                 return false;
@@ -236,31 +209,6 @@ impl Engine {
     /// Whether no sequence waits or runs. Callable at any time.
     pub fn is_idle(&self) -> bool {
         self.scheduler.is_idle()
-    }
-
-    /// Starts waiting sequences and packs the next step; `None` if there is nothing to run, or
-    /// nothing before a job is back. Events
-    /// and the report may have changed either way: a sequence with a budget of 0 ends here.
-    ///
-    /// The step must be handed back with [`Self::apply`] or [`Self::fail`] before the next call.
-    pub fn plan(&mut self) -> Option<StepPlan> {
-        debug_assert!(
-            !self.buffers.is_under_way(),
-            "a planned step is handed back"
-        );
-        self.plan_step()
-    }
-
-    /// Applies what the executor returned for the step that [`Self::plan`] returned last. `now` is
-    /// the time since any fixed moment. An output of the wrong size fails the step.
-    pub fn apply(&mut self, step: StepPlan, output: &BatchOutput, now: Duration) {
-        self.apply_step(step, output, now);
-    }
-
-    /// Ends the sequences of the step that [`Self::plan`] returned last, which was not executed.
-    /// Each gets [`Event::Failed`] with `message`; other sequences go on.
-    pub fn fail(&mut self, step: StepPlan, message: &str) {
-        self.fail_step(step, message);
     }
 
     /// The next event of any sequence, in order. Callable at any time.
@@ -300,6 +248,14 @@ impl Engine {
             pages_idle: self.pages.idle(),
             pages_total: self.pages.total(),
         }
+    }
+
+    /// Asserts that no planned step waits for its output.
+    fn check_between_steps(&self) {
+        debug_assert!(
+            !self.buffers.is_under_way(),
+            "a planned step is handed back"
+        );
     }
 
     /// Checks every invariant; for tests. Callable between two steps.

@@ -11,7 +11,13 @@ use crate::step::{Planned, StepPlan};
 use super::Engine;
 
 impl Engine {
-    pub(super) fn plan_step(&mut self) -> Option<StepPlan> {
+    /// Starts waiting sequences and packs the next step; `None` if there is nothing to run, or
+    /// nothing before a job is back. Events
+    /// and the report may have changed either way: a sequence with a budget of 0 ends here.
+    ///
+    /// The step must be handed back with [`Self::apply`] or [`Self::fail`] before the next call.
+    pub fn plan(&mut self) -> Option<StepPlan> {
+        self.check_between_steps();
         self.start_waiting();
         let mut step = self.buffers.begin();
         self.scheduler.order_by_wait();
@@ -19,10 +25,10 @@ impl Engine {
             if let Err(error) = self.pack(&mut step, index) {
                 self.buffers.end(step);
                 self.abandon(index, error);
-                return self.plan_step();
+                return self.plan();
             }
         }
-        self.report.sequences = as_count(step.planned.len());
+        self.report.work.sequences = as_count(step.planned.len());
         if step.planned.is_empty() {
             self.buffers.end(step);
             return None;
@@ -70,7 +76,7 @@ impl Engine {
         self.buffers.pack(step, sequence, &mut self.pages)?;
         let forward = &self.buffers.forward;
         sequence.observe_forward(forward, &mut self.report);
-        let traced = sequence.request.trace && !forward.is_chunk;
+        let traced = sequence.request.extras.trace && !forward.is_chunk;
         step.planned.push(Planned {
             index,
             scored_end: as_count(step.scored.len()),

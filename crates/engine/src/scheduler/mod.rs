@@ -173,7 +173,8 @@ impl Scheduler {
 
     /// Queues the sequence that was submitted last.
     pub(crate) fn enqueue(&mut self, sequence: Sequence, rank: Rank) {
-        self.clients.visit(sequence.request.client, self.steps);
+        self.clients
+            .visit(sequence.request.sender.client, self.steps);
         self.queue.push(sequence, rank, self.steps);
     }
 
@@ -186,7 +187,7 @@ impl Scheduler {
         let (now, running) = (self.steps, self.running.len());
         let may = |sequence: &Sequence| {
             let pages = sequence.kv.promised;
-            let client = sequence.request.client;
+            let client = sequence.request.sender.client;
             self.clients.may_start(client, pages, running)
         };
         let placed = self.queue.first(now, may);
@@ -197,7 +198,7 @@ impl Scheduler {
 
     /// Gives a sequence a place in the batch, behind all that run.
     pub(crate) fn start(&mut self, Waiting { sequence, rank, .. }: Waiting) {
-        let client = sequence.request.client;
+        let client = sequence.request.sender.client;
         self.clients.start(client, sequence.kv.promised);
         self.running.push(Running {
             sequence,
@@ -228,7 +229,7 @@ impl Scheduler {
             },
             rank: running.rank,
             id: running.sequence.id,
-            client: running.sequence.request.client,
+            client: running.sequence.request.sender.client,
             index,
         }));
         turns.sort_unstable_by_key(|turn| (turn.client, turn.share, turn.key()));
@@ -330,7 +331,7 @@ impl Scheduler {
     /// Takes a sequence out of the batch. The last one gets its index.
     pub(crate) fn retire(&mut self, index: usize) -> Sequence {
         let sequence = self.running.swap_remove(index).sequence;
-        let client = sequence.request.client;
+        let client = sequence.request.sender.client;
         self.clients.end(client, sequence.kv.promised);
         sequence
     }

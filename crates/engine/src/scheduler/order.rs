@@ -48,6 +48,6 @@ pub struct ByPriority;
 
 impl WaitOrder for ByPriority {
     fn rank(&self, request: &Request) -> Rank {
-        Rank(i64::from(request.priority))
+        Rank(i64::from(request.sender.priority))
     }
 }

@@ -69,7 +69,7 @@ impl WaitQueue {
 
     /// Adds the sequence that was submitted last; `since`: steps planned so far.
     pub(crate) fn push(&mut self, sequence: Sequence, rank: Rank, since: u64) {
-        let (id, client) = (sequence.id, sequence.request.client);
+        let (id, client) = (sequence.id, sequence.request.sender.client);
         let line = self.lines.entry(client).or_insert_with(|| Line {
             by_rank: BTreeSet::new(),
             by_arrival: BTreeSet::new(),
@@ -109,7 +109,9 @@ impl WaitQueue {
     /// Takes out the sequence that starts now.
     pub(crate) fn start(&mut self, id: SequenceId) -> Option<Waiting> {
         let waiting = self.by_arrival.get(&id)?;
-        let line = self.lines.get_mut(&waiting.sequence.request.client)?;
+        let line = self
+            .lines
+            .get_mut(&waiting.sequence.request.sender.client)?;
         let covered = line.since + tokens(&waiting.sequence);
         // A sequence for which its client had no place may have been covered long ago.
         self.rounds = self.rounds.max(covered);
@@ -120,7 +122,7 @@ impl WaitQueue {
     /// Takes a sequence out, if it is there.
     pub(crate) fn remove(&mut self, id: SequenceId) -> Option<Waiting> {
         let waiting = self.by_arrival.remove(&id)?;
-        let client = waiting.sequence.request.client;
+        let client = waiting.sequence.request.sender.client;
         if let Some(line) = self.lines.get_mut(&client) {
             line.by_rank.remove(&(waiting.rank, id));
             line.by_arrival.remove(&id);

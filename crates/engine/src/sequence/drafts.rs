@@ -7,16 +7,25 @@ use super::lookup::end_of_match;
 use crate::report::StepReport;
 use crate::request::Penalties;
 
+/// Drafts for the next step of a sequence.
+#[derive(Debug, Default)]
+pub(crate) struct DraftState {
+    /// Drafts were asked for and are not there yet.
+    pub(crate) awaited: bool,
+    /// Scratch: drafts that are copied from the text.
+    copied: Vec<TokenId>,
+}
+
 impl Sequence {
     /// Whether it can be in a step.
     pub(crate) fn is_ready(&self) -> bool {
-        !self.decoder.is_lent() && !self.awaits_drafts
+        !self.decoder.is_lent() && !self.drafts.awaited
     }
 
     /// Drafts that its next step can verify. With penalties none: the tokens of a step do not count
     /// for each other, so the text would not be the model's own.
     pub(crate) fn wants_drafts(&self) -> u32 {
-        match self.request.penalties == Penalties::default() {
+        match self.request.logits.penalties == Penalties::default() {
             true => self.decoder.wants_drafts(),
             false => 0,
         }
@@ -37,7 +46,7 @@ impl Sequence {
 
     /// The draft at a place, if there is one.
     pub(crate) fn draft_at(&self, place: Place) -> Option<TokenId> {
-        let first = self.place_of(self.decoder.canvas().frontier());
+        let first = self.layout.place_of(self.decoder.canvas().frontier());
         let number = place.checked_distance_from(first)?;
         self.decoder.drafts().get(as_index(number)).copied()
     }
@@ -45,7 +54,7 @@ impl Sequence {
     /// Drafts what followed the text's last tokens where they occur before, at least `matched` of them;
     /// after the text's end, the copy goes on with itself. At most `count` drafts; their number.
     pub(crate) fn copy_drafts(&mut self, matched: u32, count: u32) -> u32 {
-        let mut drafts = std::mem::take(&mut self.copied);
+        let mut drafts = std::mem::take(&mut self.drafts.copied);
         drafts.clear();
         let canvas = self.decoder.canvas();
         let prompt = &self.request.prompt;
@@ -59,7 +68,7 @@ impl Sequence {
             drafts.extend(copied.map_while(token));
         }
         self.offer_drafts(&drafts);
-        self.copied = drafts;
+        self.drafts.copied = drafts;
         let drafted = as_count(self.decoder.drafts().len());
         self.statistics.cost.draft_model.drafted += drafted;
         drafted

@@ -7,8 +7,8 @@ use decode::{Decoder, Effect, ForwardKind, Proposal};
 use step::TopToken;
 
 use super::SequenceId;
+use crate::counts::ByRole;
 use crate::event::StepTrace;
-use crate::report::ByRole;
 use crate::request::ClientId;
 
 /// The decoder's step of one sequence under a grammar. The result depends on the sequence alone,

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use decode::{
-    Decoder, DoneReason, Effect, Failure, Filter, ForwardKind, Input, Offset, Place, Position,
-    Proposal, TokenClasses, TokenId, as_count,
+    Decoder, DoneReason, Effect, Failure, Filter, ForwardKind, Input, Offset, Place, Proposal,
+    TokenClasses, TokenId, as_count,
 };
 use step::{Attention, Readout};
 
@@ -28,6 +28,7 @@ use crate::pages::PagePool;
 use crate::report::{FinishedSequence, StepReport};
 use crate::request::Request;
 
+use drafts::DraftState;
 pub use job::GrammarJob;
 pub(crate) use job::{DecoderCell, Returned};
 use kv::SequenceKv;
@@ -68,13 +69,11 @@ pub(crate) struct Sequence {
     pub(crate) id: SequenceId,
     /// Why its state cannot be used any more, if a job panicked.
     pub(crate) broken: Option<&'static str>,
-    /// Drafts for its next step were asked for and are not there yet.
-    pub(crate) awaits_drafts: bool,
-    /// Room for drafts that are copied from the text.
-    copied: Vec<TokenId>,
+    /// Drafts for its next step.
+    pub(crate) drafts: DraftState,
     /// Its prompt and settings; the grammar has moved into the decoder.
     pub(crate) request: Request,
-    layout: Layout,
+    pub(crate) layout: Layout,
     readout: Readout,
     pub(crate) decoder: DecoderCell,
     /// What the last step changed; before the first step, the births of the first lanes.
@@ -139,8 +138,7 @@ impl Sequence {
         Self {
             id,
             broken: None,
-            awaits_drafts: false,
-            copied: Vec::new(),
+            drafts: DraftState::default(),
             layout,
             readout: limits.readout,
             decoder: DecoderCell::new(decoder),
@@ -148,25 +146,12 @@ impl Sequence {
             kv: SequenceKv::new(policy, layout, promised),
             statistics: Statistics::new(prompt, budget),
             penalties: PenaltyBiases::new(&request, budget),
-            logprobs: request.logprobs.map(|count| Logprobs::new(count, budget)),
+            logprobs: request
+                .extras
+                .logprobs
+                .map(|count| Logprobs::new(count, budget)),
             request,
         }
-    }
-
-    /// The place of a generated offset.
-    pub(crate) fn place_of(&self, offset: Offset) -> Place {
-        self.layout.place_of(offset)
-    }
-
-    /// The generated offset at a place; none left of the generation.
-    pub(crate) fn offset_of(&self, place: Place) -> Option<Offset> {
-        self.layout.offset_of(place)
-    }
-
-    /// The logical position of a place. The suffix has the places after the prompt's, so that
-    /// every row of a lane sees it, and the positions after the whole budget.
-    pub(crate) fn position_of(&self, place: Place) -> Position {
-        self.layout.position_of(place)
     }
 
     /// The input token at a place, on the canvas with `guesses` filled in; `None` is a mask.
@@ -187,8 +172,8 @@ impl Sequence {
         if let Some(grid) = pages.shared_prefixes() {
             let cost = &mut self.statistics.cost;
             cost.cached_tokens = self.kv.recall(&self.request.prompt, grid, pages);
-            report.prompt_tokens += u64::from(cost.prompt_tokens);
-            report.cached_tokens += u64::from(cost.cached_tokens);
+            report.prompts.tokens += u64::from(cost.prompt_tokens);
+            report.prompts.cached += u64::from(cost.cached_tokens);
         }
     }
 
@@ -205,7 +190,7 @@ impl Sequence {
         effects.clear();
         GrammarJob {
             id: self.id,
-            client: self.request.client,
+            client: self.request.sender.client,
             decoder: self.decoder.lend(),
             effects,
             forward,

@@ -18,7 +18,7 @@ pub(crate) struct PenaltyBiases {
 impl PenaltyBiases {
     /// The biases of prompt and suffix. Allocates all room that `budget` later tokens need.
     pub(crate) fn new(request: &Request, budget: u32) -> Self {
-        let penalties = request.penalties;
+        let penalties = request.logits.penalties;
         let mut new = Self {
             penalties,
             biases: Vec::new(),

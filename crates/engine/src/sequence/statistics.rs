@@ -7,8 +7,9 @@ use decode::{
     as_index,
 };
 
+use crate::counts::ByRole;
 use crate::event::SequenceStats;
-use crate::report::{ByRole, StepReport};
+use crate::report::StepReport;
 
 /// Counts of one sequence. Every method that counts adds to the step's report too.
 #[derive(Debug)]
@@ -43,49 +44,32 @@ impl Statistics {
 
     /// Counts a planned forward of `rows` rows.
     pub(super) fn count_forward(&mut self, kind: ForwardKind, rows: u64, report: &mut StepReport) {
-        let (own, forwards, positions) = match kind {
-            ForwardKind::Prefill => (
-                &mut self.cost.prefill_forwards,
-                &mut report.forwards.prefill,
-                &mut report.positions.prefill,
-            ),
-            ForwardKind::Decode => (
-                &mut self.cost.decode_forwards,
-                &mut report.forwards.decode,
-                &mut report.positions.decode,
-            ),
-            ForwardKind::Refresh => (
-                &mut self.cost.refresh_forwards,
-                &mut report.forwards.refresh,
-                &mut report.positions.refresh,
-            ),
-        };
-        *own += 1;
-        *forwards += 1;
-        *positions += rows;
+        *self.cost.passes.of(kind) += 1;
+        *report.work.forwards.of(kind) += 1;
+        *report.work.positions.of(kind) += rows;
         self.cost.positions += rows;
     }
 
     /// Counts a planned forward over `rows` rows of a prompt that is split. It gives no candidates, so
     /// it is not among the NFE.
     pub(super) fn count_chunk(&mut self, rows: u64, report: &mut StepReport) {
-        self.cost.prefill_chunks += 1;
+        self.cost.chunks += 1;
         self.cost.positions += rows;
-        report.prefill_chunks += 1;
-        report.positions.prefill += rows;
+        report.work.chunks += 1;
+        report.work.positions.prefill += rows;
     }
 
     /// Counts the drafts of a draft model that a step confirmed.
     pub(super) fn count_verified(&mut self, drafts: u32, report: &mut StepReport) {
         self.cost.draft_model.verified += drafts;
-        report.verified_tokens += u64::from(drafts);
+        report.drafts.verified += u64::from(drafts);
     }
 
     /// Counts a forward that checked guesses, and its commits.
     pub(super) fn count_check(&mut self, effects: &[Effect]) {
         let commits = effects.iter().filter(|of| matches!(of, Effect::Commit(_)));
-        self.cost.checks += 1;
-        self.cost.checked_tokens += as_count(commits.count());
+        self.cost.checks.forwards += 1;
+        self.cost.checks.tokens += as_count(commits.count());
     }
 
     /// Notes that offsets were scored.
@@ -110,7 +94,7 @@ impl Statistics {
                 Effect::Advance { from, to } => {
                     self.cost.emitted_tokens = to.get();
                     let waited = |offset: Offset| now - self.times[offset.index()].committed;
-                    report.emit_lag.extend(from.to(to).iter().map(waited));
+                    report.delays.emit.extend(from.to(to).iter().map(waited));
                 }
                 _ => {}
             }
@@ -125,22 +109,12 @@ impl Statistics {
         now: Duration,
         report: &mut StepReport,
     ) {
-        match kind {
-            CommitKind::Masked => report.masked_commits += 1,
-            CommitKind::Draft => {
-                self.cost.drafts += 1;
-                report.draft_commits += 1;
-            }
-            CommitKind::Edit => {
-                self.cost.edits += 1;
-                report.edit_commits += 1;
-            }
-        }
-        self.cost.committed_tokens += 1;
+        *self.cost.commits.of(kind) += 1;
+        *report.commits.of(kind) += 1;
         let times = &mut self.times[offset.index()];
         times.committed = now;
         let scored = times.first_scored.unwrap_or(now);
-        report.commit_latency.push(now - scored);
+        report.delays.commit.push(now - scored);
     }
 
     /// Counts births, forks and ends of lanes.
@@ -159,24 +133,24 @@ impl Statistics {
                     ..
                 } => {
                     self.cost.lanes += 1;
-                    *report.lanes_started.of(role) += 1;
+                    *report.lanes.started.of(role) += 1;
                     *self.open_lanes.of(role) += 1;
                     if birth == Birth::Finished {
-                        *report.lanes_finished.of(role) += 1;
+                        *report.lanes.finished.of(role) += 1;
                         *self.open_lanes.of(role) -= 1;
                         if role == Role::Refine && has_continuation(parent, tree) {
-                            report.fork_leads.push(0);
+                            report.lanes.fork_leads.push(0);
                         }
                     }
                 }
                 Effect::Fork { .. } => {
                     self.cost.forks += 1;
                     self.open_lanes.generate -= 1;
-                    report.lanes_forked += 1;
+                    report.lanes.forked += 1;
                 }
                 Effect::Finish { lane, .. } => {
                     let lane = tree.get(lane);
-                    *report.lanes_finished.of(lane.role) += 1;
+                    *report.lanes.finished.of(lane.role) += 1;
                     *self.open_lanes.of(lane.role) -= 1;
                     if lane.role == Role::Refine && has_continuation(lane.parent, tree) {
                         // The continuation ran in all steps of the refine lane, or waited and
@@ -186,7 +160,7 @@ impl Statistics {
                             true => -1,
                             false => i32::try_from(lane.clock).map_or(i32::MAX, |steps| steps - 1),
                         };
-                        report.fork_leads.push(lead);
+                        report.lanes.fork_leads.push(lead);
                     }
                 }
                 _ => {}
@@ -196,8 +170,8 @@ impl Statistics {
 
     /// Counts open lanes as finished, because their sequence ends.
     pub(crate) fn drop_lanes(&mut self, report: &mut StepReport) {
-        report.lanes_finished.generate += self.open_lanes.generate;
-        report.lanes_finished.refine += self.open_lanes.refine;
+        report.lanes.finished.generate += self.open_lanes.generate;
+        report.lanes.finished.refine += self.open_lanes.refine;
         self.open_lanes = ByRole::default();
     }
 }

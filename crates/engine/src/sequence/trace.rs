@@ -10,7 +10,7 @@ impl Sequence {
     /// The report of the next step, as far as its plan goes.
     pub(crate) fn planned_trace(&self, plan: &ForwardPlan) -> StepTrace {
         let positions = |rows: &[PlanRow]| {
-            let positions = rows.iter().map(|row| self.position_of(row.place));
+            let positions = rows.iter().map(|row| self.layout.position_of(row.place));
             positions.collect()
         };
         StepTrace {

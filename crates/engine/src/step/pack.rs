@@ -127,7 +127,7 @@ impl Packer<'_> {
         let biases = &mut self.batch.biases;
         let start = as_count(biases.len());
         biases.extend_from_slice(sequence.penalties.as_slice());
-        biases.extend_from_slice(&sequence.request.biases);
+        biases.extend_from_slice(&sequence.request.logits.biases);
         let plain = start..as_count(biases.len());
         let ban = |token: &u32| Bias::ban(*token);
         biases.extend(sequence.decoder.canvas().stops().iter().map(ban));
@@ -135,7 +135,7 @@ impl Packer<'_> {
         let frontier = sequence.decoder.canvas().frontier();
         let allowed = sequence.decoder.allowed();
         Scoring {
-            score: match sequence.request.logprobs {
+            score: match sequence.request.extras.logprobs {
                 None | Some(0) => Score::Candidate,
                 Some(count) => Score::Top(count),
             },
@@ -212,13 +212,13 @@ impl Packer<'_> {
     fn push_row(&mut self, sequence: &Sequence, of: PlanRow, scoring: &mut Scoring<'_>) {
         let offset = sequence.predicted_by(of);
         let scorer = offset.and_then(|offset| {
-            match sequence.token(sequence.place_of(offset), scoring.guesses) {
+            match sequence.token(sequence.layout.place_of(offset), scoring.guesses) {
                 None => self.mask_scorer(offset, scoring),
                 Some(_) => self.token_scorer(sequence, offset, scoring),
             }
         });
         let denoised = scoring.denoised.filter(|(_, canvas)| {
-            let at = sequence.offset_of(of.place);
+            let at = sequence.layout.offset_of(of.place);
             at.is_some_and(|offset| canvas.contains(offset))
         });
         let token = match of.reads {
@@ -237,7 +237,7 @@ impl Packer<'_> {
             denoise: denoised.map(|(denoise, _)| denoise),
             ..Row::new(
                 token.unwrap_or_default(),
-                sequence.position_of(of.place),
+                sequence.layout.position_of(of.place),
                 of.slot,
                 of.visible_end,
             )
@@ -259,9 +259,9 @@ impl Packer<'_> {
 
     /// What stands at an open place of a canvas: a kept token or noise.
     fn noised(&self, sequence: &Sequence, of: PlanRow, sampling: Sampling) -> TokenId {
-        let offset = sequence.offset_of(of.place);
+        let offset = sequence.layout.offset_of(of.place);
         let kept = offset.and_then(|offset| sequence.decoder.denoising()?.token(offset));
-        let position = sequence.position_of(of.place);
+        let position = sequence.layout.position_of(of.place);
         kept.unwrap_or_else(|| {
             noise_token(sampling.seed, sampling.clock, position, self.vocab_size)
         })

@@ -27,7 +27,7 @@ fn a_step_of_any_number_of_lanes_is_one_forward() {
             80,
             &format!("{settings},min_fill=0,min_clock=0"),
         );
-        request.trace = true;
+        request.extras.trace = true;
         let id = lab.submit(request).expect("there is room");
         lab.finish();
         let stats = lab.outcome(id).expect("it finishes").stats;
@@ -35,10 +35,10 @@ fn a_step_of_any_number_of_lanes_is_one_forward() {
         assert_eq!(stats.forwards() as usize, steps.len(), "{settings}");
         assert_eq!(stats.forwards(), lab.logs[&id].forwards, "{settings}");
         let of = |kind| steps.iter().filter(|step| step.kind == kind).count() as u32;
-        assert_eq!(stats.prefill_forwards, 1);
-        assert_eq!(stats.prefill_forwards, of(ForwardKind::Prefill));
-        assert_eq!(stats.decode_forwards, of(ForwardKind::Decode));
-        assert_eq!(stats.refresh_forwards, of(ForwardKind::Refresh));
+        assert_eq!(stats.passes.prefill, 1);
+        assert_eq!(stats.passes.prefill, of(ForwardKind::Prefill));
+        assert_eq!(stats.passes.decode, of(ForwardKind::Decode));
+        assert_eq!(stats.passes.refresh, of(ForwardKind::Refresh));
         let rows: usize = steps.iter().flat_map(|step| &step.rows).map(Vec::len).sum();
         assert_eq!(stats.positions, rows as u64, "{settings}");
         lanes = lanes.max(steps.iter().map(|step| step.lanes.len()).max().unwrap_or(0));
@@ -76,13 +76,13 @@ fn check_sums(lab: &Lab) {
         let Some(End::Finished(Finished { stats, .. })) = &log.end else {
             panic!("nothing fails or is cancelled here: {log:?}")
         };
-        forwards[0] += u64::from(stats.prefill_forwards);
-        forwards[1] += u64::from(stats.decode_forwards);
-        forwards[2] += u64::from(stats.refresh_forwards);
+        forwards[0] += u64::from(stats.passes.prefill);
+        forwards[1] += u64::from(stats.passes.decode);
+        forwards[2] += u64::from(stats.passes.refresh);
         positions += stats.positions;
-        commits[0] += u64::from(stats.committed_tokens - stats.drafts - stats.edits);
-        commits[1] += u64::from(stats.drafts);
-        commits[2] += u64::from(stats.edits);
+        commits[0] += u64::from(stats.commits.masked);
+        commits[1] += u64::from(stats.commits.drafts);
+        commits[2] += u64::from(stats.commits.edits);
         emitted += u64::from(stats.emitted_tokens);
         lanes += stats.lanes;
         forks += stats.forks;
@@ -120,7 +120,7 @@ fn leads_of_coupled_forks_are_minus_one_or_zero() {
             step::Executor::execute(&mut lab.executor, step.batch(), &mut output)
                 .expect("a sound batch");
             lab.engine.apply(step, &output, std::time::Duration::ZERO);
-            leads.extend_from_slice(&lab.engine.report().fork_leads);
+            leads.extend_from_slice(&lab.engine.report().lanes.fork_leads);
             lab.engine.clear_report();
         }
         leads
@@ -150,7 +150,10 @@ fn max_forwards_ends_a_sequence_with_what_is_committed() {
         (outcome.stats.forwards(), outcome.reason),
         (2, FinishReason::Length)
     );
-    assert_eq!(outcome.stats.committed_tokens - outcome.stats.drafts, 2);
+    assert_eq!(
+        outcome.stats.commits.total() - outcome.stats.commits.drafts,
+        2
+    );
     let text = lab.executor.hidden_text(&[20, 21, 22], 50);
     assert!(text.starts_with(&outcome.tokens), "{:?}", outcome.tokens);
 }

@@ -90,7 +90,7 @@ fn tokens_outside_the_vocabulary_are_refused_wherever_they_stand() {
     stop.stop_tokens.push(64);
     assert_eq!(lab(2000).submit(stop), refusal);
     let mut bias = prompt.clone();
-    bias.biases.push(Bias::add(64, 1.0));
+    bias.logits.biases.push(Bias::add(64, 1.0));
     assert_eq!(lab(2000).submit(bias), refusal);
     assert!(lab(2000).submit(prompt).is_ok());
 }

@@ -149,7 +149,7 @@ fn the_block_that_predicts_the_first_token_is_in_the_last_chunk() {
 
 /// What chunks do not change: all but their own count.
 fn unsplit(mut outcome: Outcome) -> Outcome {
-    outcome.stats.prefill_chunks = 0;
+    outcome.stats.chunks = 0;
     outcome
 }
 
@@ -162,7 +162,7 @@ fn long_wishes(rng: &mut Rng, number: u64, settings: &str) -> Request {
     if rng.chance(50) {
         request.prompt.push(rng.range(10, 60));
     }
-    request.client = ClientId(u64::from(rng.range(0, 3)));
+    request.sender.client = ClientId(u64::from(rng.range(0, 3)));
     request
 }
 
@@ -199,7 +199,7 @@ fn chunks_change_no_result() {
                 };
                 let found = crowd(&config, *weights, settings, &mut rng);
                 for (request, outcome) in found {
-                    let (given, found) = (request.prompt.len(), outcome.stats.prefill_chunks);
+                    let (given, found) = (request.prompt.len(), outcome.stats.chunks);
                     let whole = (most / block * block).max(block);
                     let bound = (given as u32).div_ceil(whole) + 1;
                     assert!(found <= bound, "{found} chunks of {given} rows, {settings}");
@@ -314,7 +314,7 @@ fn a_long_prompt_of_another_client_passes_over_nobody() {
     lab.submit(first).expect("there is room");
     rows(&mut lab);
     let mut second = request(&prompt(200), 20, "autoregressive");
-    (second.sampling.seed, second.client) = (1, ClientId(1));
+    (second.sampling.seed, second.sender.client) = (1, ClientId(1));
     second.stop_tokens.clear();
     lab.submit(second).expect("there is room");
     let found: Vec<[u64; 2]> = (0..8).map(|_| rows(&mut lab)).collect();
@@ -382,7 +382,7 @@ fn a_chunk_that_fails_leaves_nothing() {
 fn a_chunk_is_no_step() {
     let mut lab = lab(&chunked(16), CAUSAL);
     let mut asked = request(&prompt(100), 40, "wedlm,max_forwards=3");
-    (asked.trace, asked.logprobs) = (true, Some(2));
+    (asked.extras.trace, asked.extras.logprobs) = (true, Some(2));
     let expected = alone(&asked, &model(CAUSAL));
     let id = lab.submit(asked).expect("there is room");
     lab.finish();
@@ -391,9 +391,9 @@ fn a_chunk_is_no_step() {
         (outcome.stats.forwards(), lab.logs[&id].steps.len()),
         (3, 3)
     );
-    assert_eq!(outcome.stats.prefill_forwards, 1);
+    assert_eq!(outcome.stats.passes.prefill, 1);
     assert_eq!(
-        outcome.stats.prefill_chunks, 7,
+        outcome.stats.chunks, 7,
         "the window is no shorter than a chunk"
     );
     assert!(!outcome.tokens.is_empty());

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use asynclane_engine::{ClientId, EngineConfig, Rank, Request, SequenceId, SubmitError, WaitOrder};
+use asynclane_engine::{
+    ClientId, EngineConfig, Rank, Request, Sender, SequenceId, SubmitError, WaitOrder,
+};
 use sim::{Fidelity, SimConfig, SimExecutor};
 
 use crate::common::{
@@ -40,7 +42,7 @@ fn ask(lab: &Lab, client: u64, (prompt, budget): (usize, u32), settings: &str) -
     let mut request = request(&vec![20; prompt], budget, settings);
     request.stop_tokens.clear();
     request.sampling.seed = lab.logs.len() as u64;
-    request.client = ClientId(client);
+    request.sender.client = ClientId(client);
     request
 }
 
@@ -372,9 +374,10 @@ fn a_full_queue_has_room_for_another_client() {
     };
     let rig = Rig::new(&config, None);
     let of = |client, count: u64| {
-        let request = |number| Request {
-            client: ClientId(client),
-            ..request_of(number)
+        let request = |number| {
+            let mut request = request_of(number);
+            request.sender.client = ClientId(client);
+            request
         };
         rig.handle.submit((0..count).map(request).collect())
     };
@@ -406,9 +409,12 @@ fn a_result_does_not_depend_on_the_clients() {
         let mut lab = Lab::new(&config, executor);
         let mut requests: Vec<Request> = Vec::new();
         for number in 0..14 {
-            let request = Request {
+            let sender = Sender {
                 client: ClientId(u64::from(rng.range(0, 3))),
                 priority: rng.pick(&[0, 0, 2]),
+            };
+            let request = Request {
+                sender,
                 ..crate::common::random_request(&mut rng, number)
             };
             requests.push(request.clone());

@@ -87,7 +87,7 @@ fn forwards_are_counted_by_kind() {
             .iter()
             .map(|said| {
                 scripted.step(said);
-                let by = scripted.report().forwards;
+                let by = scripted.report().work.forwards;
                 match (by.prefill, by.decode, by.refresh) {
                     (1, 0, 0) => 'p',
                     (0, 1, 0) => 'd',

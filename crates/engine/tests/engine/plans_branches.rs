@@ -184,7 +184,7 @@ fn a_rule_is_refused_where_the_model_or_the_request_does_not_go_with_it() {
     let noise = refusal(drafts, |request| request.sampling.temperature = 0.5);
     let message = "commit: draft_verify does not go with a temperature above 0";
     assert_eq!(noise.as_deref(), Some(message));
-    let logprobs = refusal(drafts, |request| request.logprobs = Some(1));
+    let logprobs = refusal(drafts, |request| request.extras.logprobs = Some(1));
     let message = "commit: draft_verify does not go with log-probabilities";
     assert_eq!(logprobs.as_deref(), Some(message));
     for settings in [drafts, "fast_dllm_dual,commit=edit,force=true"] {
@@ -193,7 +193,7 @@ fn a_rule_is_refused_where_the_model_or_the_request_does_not_go_with_it() {
         });
         assert!(grammar.is_some_and(|said| said.ends_with("does not go with a grammar")));
         let penalised = refusal(settings, |request| {
-            request.penalties = Penalties {
+            request.logits.penalties = Penalties {
                 presence: 1.0,
                 ..Penalties::default()
             };

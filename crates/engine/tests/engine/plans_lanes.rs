@@ -135,10 +135,10 @@ fn a_refresh_at_lane_start_rewrites_everything_in_use() {
         assert_eq!(scripted.step(FORK), [FIRST]);
         let refresh = ["pages 0 1 2: 0..11 = 10 11 12 ?- 2 ? 30 ? 40 ? ? see 11"];
         assert_eq!(scripted.step(&[(2, 31, 0.95)]), refresh);
-        assert_eq!(scripted.report().forwards.refresh, 1);
+        assert_eq!(scripted.report().work.forwards.refresh, 1);
         scripted.step(&[]);
         assert_eq!(
-            scripted.report().forwards.decode,
+            scripted.report().work.forwards.decode,
             1,
             "no lane started since"
         );
@@ -165,7 +165,7 @@ fn a_refresh_every_few_forwards() {
     let mut kinds = String::new();
     for said in [FORK, &[], &[], &[], &[], &[], &[]] {
         scripted.step(said);
-        kinds.push(if scripted.report().forwards.decode == 1 {
+        kinds.push(if scripted.report().work.forwards.decode == 1 {
             'd'
         } else {
             'r'

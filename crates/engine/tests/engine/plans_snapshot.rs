@@ -14,7 +14,7 @@ fn scripted(refresh: &str) -> Scripted {
          fork=sentence,min_fill=0,min_clock=0,cache=snapshot,rows=all,refresh={refresh}"
     );
     let mut request = request(&[10, 11, 12], 16, &settings);
-    request.trace = true;
+    request.extras.trace = true;
     Scripted::new(request)
 }
 

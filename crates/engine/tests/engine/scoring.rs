@@ -1,6 +1,6 @@
 //! How rows are scored: penalties, grammars, most probable tokens.
 
-use asynclane_engine::{Event, Penalties, Request, TokenLogprob};
+use asynclane_engine::{Event, Extras, LogitChanges, Penalties, Request, TokenLogprob};
 use step::{Bias, Score, TopToken};
 
 use crate::common::{Automaton, STOP, Scripted, request};
@@ -29,8 +29,10 @@ fn penalties_follow_what_is_committed() {
         repetition: 1.0,
     };
     let asked = Request {
-        penalties,
-        biases: vec![Bias::add(30, 1.0)],
+        logits: LogitChanges {
+            penalties,
+            biases: vec![Bias::add(30, 1.0)],
+        },
         ..plain.clone()
     };
     let expected = [
@@ -45,7 +47,10 @@ fn penalties_follow_what_is_committed() {
         ..Penalties::default()
     };
     let asked = Request {
-        penalties,
+        logits: LogitChanges {
+            penalties,
+            biases: Vec::new(),
+        },
         suffix: vec![11],
         ..plain
     };
@@ -112,7 +117,7 @@ fn logprobs(scripted: &mut Scripted) -> Vec<TokenLogprob> {
 #[test]
 fn every_token_comes_with_the_probability_of_the_forward_that_committed_it() {
     let asked = Request {
-        logprobs: Some(2),
+        extras: logprobs_of(2),
         ..request(&[10], 4, BLOCKS)
     };
     let mut scripted = Scripted::new(asked);
@@ -132,7 +137,7 @@ fn every_token_comes_with_the_probability_of_the_forward_that_committed_it() {
     assert_eq!(logprobs(&mut scripted), expected);
     // With 0 most probable tokens, only the token's own log-probability.
     let asked = Request {
-        logprobs: Some(0),
+        extras: logprobs_of(0),
         ..request(&[10], 4, BLOCKS)
     };
     let mut scripted = Scripted::new(asked);
@@ -177,7 +182,7 @@ fn a_forced_token_is_certain() {
         }
     }
     let asked = Request {
-        logprobs: Some(1),
+        extras: logprobs_of(1),
         constraint: Some(Box::new(Line(vec![20, 21, 22]))),
         ..request(&[10], 6, BLOCKS)
     };
@@ -195,4 +200,12 @@ fn a_forced_token_is_certain() {
     let finished = scripted.events.pop();
     assert!(matches!(finished, Some(Event::Finished(_))), "{finished:?}");
     assert_eq!(logprobs(&mut scripted), expected);
+}
+
+/// Log-probabilities with this number of most probable tokens.
+fn logprobs_of(tops: u8) -> Extras {
+    Extras {
+        logprobs: Some(tops),
+        trace: false,
+    }
 }

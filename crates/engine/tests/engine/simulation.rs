@@ -162,10 +162,13 @@ fn check_wishes(request: &Request, outcome: &Outcome) {
             "{request:?}"
         );
     }
-    let wanted = request.logprobs.map_or(0, |_| outcome.tokens.len());
+    let wanted = request.extras.logprobs.map_or(0, |_| outcome.tokens.len());
     assert_eq!(outcome.logprobs.len(), wanted);
     for entry in &outcome.logprobs {
-        assert!(entry.logprob <= 0.0 && entry.top.len() <= request.logprobs.map_or(0, usize::from));
+        assert!(
+            entry.logprob <= 0.0
+                && entry.top.len() <= request.extras.logprobs.map_or(0, usize::from)
+        );
         assert!(
             entry
                 .top
@@ -178,8 +181,8 @@ fn check_wishes(request: &Request, outcome: &Outcome) {
 /// Without biases and noise every decoder writes the model's hidden text.
 fn check_text(lab: &Lab, request: &Request, outcome: &Outcome) {
     let plain = request.sampling.temperature == 0.0
-        && request.biases.is_empty()
-        && request.penalties == Penalties::default()
+        && request.logits.biases.is_empty()
+        && request.logits.penalties == Penalties::default()
         && request.constraint.is_none()
         && request.min_tokens == 0
         && request.stop_tokens == [STOP]

@@ -240,7 +240,7 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
     (
         "schedule=block_wise,refresh=4",
         SpecFault::Combination,
-        "refresh is read by schedule window and cache snapshot, fresh, fused only",
+        "refresh is read by schedule window and cache fused, snapshot, fresh only",
     ),
     (
         "balanced,drift_threshold=0.5",

@@ -181,7 +181,7 @@ fn the_text_is_the_verifiers_own_in_fewer_passes() {
                 assert_eq!(reason == FinishReason::Stop, stops);
                 let committed = text.len() as u32 + u32::from(stops);
                 let counts = stats.draft_model;
-                assert_eq!(stats.forwards() + counts.verified, stats.committed_tokens);
+                assert_eq!(stats.forwards() + counts.verified, stats.commits.total());
                 match wrong {
                     // The wrong token is the right one now and then.
                     1 => assert!(counts.verified * 10 < counts.drafted),
@@ -304,7 +304,7 @@ fn neighbours_change_nothing() {
         }
         for (mut together, alone) in pair.finish().into_iter().zip(&alone) {
             let cached = together.2.cached_tokens;
-            chunks += std::mem::take(&mut together.2.prefill_chunks);
+            chunks += std::mem::take(&mut together.2.chunks);
             if cached == 0 {
                 assert_eq!(&together, alone);
             }
@@ -369,13 +369,13 @@ fn penalties_and_an_engine_without_drafts_decode_one_token_at_a_time() {
     let model = verifier(Readout::Previous);
     let mut pair = Pair::new(&drafted(), &model, oracle(&model, u32::MAX));
     let mut penalised = speculative(PROMPTS[0], "");
-    penalised.penalties = Penalties {
+    penalised.logits.penalties = Penalties {
         presence: 0.1,
         ..Penalties::default()
     };
     pair.submit(penalised);
     let (_, _, stats) = pair.finish().remove(0);
-    assert_eq!(stats.forwards(), stats.committed_tokens);
+    assert_eq!(stats.forwards(), stats.commits.total());
     assert_eq!(stats.draft_model.drafted, 0);
 }
 

@@ -37,7 +37,7 @@ fn submit(lab: &mut Lab, priority: i32) -> SequenceId {
     let mut request = request(&[20; 4], 4, "vanilla");
     request.stop_tokens.clear();
     request.sampling.seed = lab.logs.len() as u64;
-    request.priority = priority;
+    request.sender.priority = priority;
     lab.submit(request).expect("there is room")
 }
 
@@ -90,7 +90,7 @@ fn the_first_in_the_order_blocks_all_others() {
     let mut submit = |seed, budget, priority| {
         let mut request = request(&[20; 10], budget, "vanilla");
         request.sampling.seed = seed;
-        request.priority = priority;
+        request.sender.priority = priority;
         let id = lab.submit(request).expect("each one fits alone");
         lab.step();
         id
@@ -131,11 +131,9 @@ fn starts_follow_priority_until_a_sequence_has_aged() {
         let mut now = 0;
         while number < 30 || !lab.engine.is_idle() {
             while number < 30 && rng.chance(40) {
-                let request = Request {
-                    priority: rng.pick(&[0, 0, -1, 3, 8]),
-                    ..random_request(&mut rng, number)
-                };
-                let priority = request.priority;
+                let priority = rng.pick(&[0, 0, -1, 3, 8]);
+                let mut request = random_request(&mut rng, number);
+                request.sender.priority = priority;
                 let id = lab.submit(request).expect("there is room");
                 waiting.insert(id, (now, priority));
                 number += 1;
@@ -180,11 +178,9 @@ fn equal_priorities_are_the_order_of_submission() {
             let mut rng = Rng::new(seed ^ 0xE90A);
             let mut lab = lab(rng.pick(&[1, 3]), aging_steps);
             for number in 0..12 {
-                let request = Request {
-                    priority,
-                    trace: true,
-                    ..random_request(&mut rng, number)
-                };
+                let mut request = random_request(&mut rng, number);
+                request.sender.priority = priority;
+                request.extras.trace = true;
                 lab.submit(request).expect("there is room");
                 for _ in 0..rng.range(0, 4) {
                     lab.step();

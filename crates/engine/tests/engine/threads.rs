@@ -139,14 +139,14 @@ fn dropping_a_stream_cancels_its_sequence_and_frees_its_pages() {
     let cancelled: u32 = reports.iter().map(|report| report.cancelled).sum();
     assert_eq!(cancelled, 1);
     assert_eq!(reports[0].gauges.running, 1);
-    let sequences: Vec<u32> = reports.iter().map(|report| report.sequences).collect();
+    let sequences: Vec<u32> = reports.iter().map(|report| report.work.sequences).collect();
     assert!(
         sequences.iter().all(|count| *count <= 1),
         "never two in a pass: {sequences:?}"
     );
-    let prefills: Vec<u64> = reports
+    let prefills: Vec<u32> = reports
         .iter()
-        .map(|report| report.forwards.prefill)
+        .map(|report| report.work.forwards.prefill)
         .collect();
     assert_eq!(
         prefills[..3],
@@ -177,7 +177,10 @@ fn a_sequence_may_be_dropped_while_it_waits() {
     assert_served(first, 0);
     assert_served(third, 2);
     let reports = rig.end();
-    let prefills: u64 = reports.iter().map(|report| report.forwards.prefill).sum();
+    let prefills: u32 = reports
+        .iter()
+        .map(|report| report.work.forwards.prefill)
+        .sum();
     let cancelled: u32 = reports.iter().map(|report| report.cancelled).sum();
     assert_eq!((prefills, cancelled), (2, 1));
 }
@@ -186,7 +189,7 @@ fn a_sequence_may_be_dropped_while_it_waits() {
 fn a_reader_that_comes_late_loses_nothing() {
     let rig = Rig::open(&config());
     let mut request = request_of(0);
-    request.trace = true;
+    request.extras.trace = true;
     let mut streams = rig.handle.submit(vec![request]).expect("there is room");
     let reports = rig.end();
     // The engine has ended; every event is still in the channel.

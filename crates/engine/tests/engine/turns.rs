@@ -164,7 +164,7 @@ fn live(lab: &mut Lab, requests: &[Request], rng: &mut Rng) -> Vec<Forward> {
                 forwards.push(Forward {
                     since,
                     long: trace.kind != ForwardKind::Decode,
-                    priority: requests[id.0 as usize].priority,
+                    priority: requests[id.0 as usize].sender.priority,
                     id: *id,
                     ran,
                     rows: trace.rows.iter().map(|rows| rows.len() as u64).sum(),
@@ -264,10 +264,11 @@ fn nobody_waits_longer_than_promised() {
         };
         let mut any = Rng::new(seed ^ 0x9810);
         let requests: Vec<Request> = (0..count)
-            .map(|number| Request {
-                trace: true,
-                priority: any.pick(priorities),
-                ..random_request(&mut rng, number)
+            .map(|number| {
+                let mut request = random_request(&mut rng, number);
+                request.extras.trace = true;
+                request.sender.priority = any.pick(priorities);
+                request
             })
             .collect();
         let forwards = live(&mut lab, &requests, &mut rng);

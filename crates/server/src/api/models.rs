@@ -151,9 +151,8 @@ fn presets(limits: &engine::Limits, decoders: &Decoders) -> Map<String, JsonValu
         Value::Flag(flag) => json!(flag),
     };
     let full = |preset: &Preset| {
-        let fields = preset.fields.iter();
-        let mut settings: Map<_, _> = fields
-            .map(|(name, set)| ((*name).to_owned(), value(*set)))
+        let mut settings: Map<_, _> = (preset.settings())
+            .map(|(name, set)| (name.to_owned(), value(set)))
             .collect();
         let mut spec = decoders.blank();
         let named = spec.set("preset", Value::Name(preset.name));

@@ -192,10 +192,8 @@ impl Metrics {
 impl Observer for Metrics {
     fn on_step(&mut self, report: &StepReport) {
         self.inner.steps.observe(report);
-        let generated = report.emit_lag.len() as u64;
-        let committed = u64::from(report.masked_commits)
-            + u64::from(report.draft_commits)
-            + u64::from(report.edit_commits);
+        let generated = report.delays.emit.len() as u64;
+        let committed = u64::from(report.commits.total());
         if generated + committed > 0 {
             let now = self.inner.epoch.elapsed();
             self.rates(|rates| rates.record(now, generated, committed));

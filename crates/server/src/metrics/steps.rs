@@ -1,6 +1,6 @@
 //! Metrics of the engine's steps.
 
-use engine::{ByKind, ByRole, PhaseTimes, StepReport};
+use engine::{ByKind, ByRole, CommitCounts, PhaseTimes, StepReport};
 use prometheus::{Gauge, Histogram, IntCounter};
 
 use super::register::metrics;
@@ -101,9 +101,9 @@ impl StepMetrics {
             forwards.executed(report);
         }
         forwards.failures.inc_by(report.failed.into());
-        add(&forwards.forwards, by_kind(report.forwards));
-        forwards.chunks.inc_by(report.prefill_chunks);
-        add(&forwards.positions, by_kind(report.positions));
+        add(&forwards.forwards, by_kind(report.work.forwards));
+        forwards.chunks.inc_by(report.work.chunks.into());
+        add(&forwards.positions, by_kind(report.work.positions));
         self.tokens.observe(report);
         self.lanes.observe(report);
     }
@@ -113,8 +113,8 @@ impl Forwards {
     /// Records a step with a forward pass.
     fn executed(&self, report: &StepReport) {
         self.steps.inc();
-        self.batch.observe(report.sequences.into());
-        let rows = report.positions;
+        self.batch.observe(report.work.sequences.into());
+        let rows = report.work.positions;
         let rows = rows.prefill + rows.decode + rows.refresh;
         self.rows.observe(rows as f64);
         let times = report.times;
@@ -136,25 +136,26 @@ impl Forwards {
 
 impl Tokens {
     fn observe(&self, report: &StepReport) {
-        self.prefix_queries.inc_by(report.prompt_tokens);
-        self.prefix_hits.inc_by(report.cached_tokens);
-        self.draft_model_verified.inc_by(report.drafted_tokens);
-        self.draft_model_accepted.inc_by(report.verified_tokens);
-        let commits = [
-            report.masked_commits,
-            report.draft_commits,
-            report.edit_commits,
-        ];
+        self.prefix_queries.inc_by(report.prompts.tokens);
+        self.prefix_hits.inc_by(report.prompts.cached);
+        self.draft_model_verified.inc_by(report.drafts.drafted);
+        self.draft_model_accepted.inc_by(report.drafts.verified);
+        let CommitCounts {
+            masked,
+            drafts,
+            edits,
+        } = report.commits;
+        let commits = [masked, drafts, edits];
         add(&self.committed, commits.map(u64::from));
         for finished in &report.finished {
             let accepted = u64::from(finished.accepted_drafts);
-            let rejected = u64::from(finished.stats.drafts).saturating_sub(accepted);
+            let rejected = u64::from(finished.stats.commits.drafts).saturating_sub(accepted);
             add(&self.drafts, [accepted, rejected]);
         }
-        for latency in &report.commit_latency {
+        for latency in &report.delays.commit {
             self.commit_latency.observe(seconds(*latency));
         }
-        for lag in &report.emit_lag {
+        for lag in &report.delays.emit {
             self.emit_lag.observe(seconds(*lag));
         }
     }
@@ -162,14 +163,14 @@ impl Tokens {
 
 impl Lanes {
     fn observe(&self, report: &StepReport) {
-        add(&self.started, by_role(report.lanes_started));
-        add(&self.forked, [u64::from(report.lanes_forked), 0]);
-        add(&self.finished, by_role(report.lanes_finished));
+        add(&self.started, by_role(report.lanes.started));
+        add(&self.forked, [u64::from(report.lanes.forked), 0]);
+        add(&self.finished, by_role(report.lanes.finished));
         let active = by_role(report.gauges.lanes);
         for (gauge, count) in self.active.iter().zip(active) {
             gauge.set(count as f64);
         }
-        for lead in &report.fork_leads {
+        for lead in &report.lanes.fork_leads {
             self.fork_lead.observe((*lead).into());
         }
     }
@@ -187,8 +188,8 @@ fn share(part: f64, rest: f64) -> f64 {
     if all > 0.0 { part / all } else { 0.0 }
 }
 
-fn by_kind(counts: ByKind) -> [u64; 3] {
-    [counts.prefill, counts.decode, counts.refresh]
+fn by_kind<T: Into<u64>>(counts: ByKind<T>) -> [u64; 3] {
+    [counts.prefill, counts.decode, counts.refresh].map(Into::into)
 }
 
 fn by_role(counts: ByRole) -> [u64; 2] {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use engine::{EventStream, Refusal, SubmitError};
+use engine::{EventStream, Extras, LogitChanges, Refusal, Sender, SubmitError};
 use step::{Bias, Sampling, TokenId};
 use text::{CallStream, GrammarSpec, PartStream, ReasoningStream, StreamOptions, TextStream};
 
@@ -45,10 +45,10 @@ pub fn submit(
         .unwrap_or_else(|| state.ids().seed());
     let mut requests = sequences(backend, &admitted, seed);
     for request in &mut requests {
-        request.client = record.client();
+        request.sender.client = record.client();
     }
     let lanes = match requests.first() {
-        Some(first) if first.trace => Lanes::new(first, &backend.engine.limits()),
+        Some(first) if first.extras.trace => Lanes::new(first, &backend.engine.limits()),
         _ => Lanes::default(),
     };
     let pages = pages(backend, &admitted);
@@ -219,14 +219,21 @@ fn sequence(backend: &Backend, admitted: &Admitted, prompt: &Prompt, seed: u64) 
         sampling,
         stop_tokens,
         min_tokens: stops.min_tokens.min(prompt.max_tokens),
-        biases,
         suffix: prompt.suffix.to_vec(),
-        penalties: fields.penalties,
-        logprobs: logprobs(generation),
+        logits: LogitChanges {
+            biases,
+            penalties: fields.penalties,
+        },
+        extras: Extras {
+            logprobs: logprobs(generation),
+            trace: generation.trace,
+        },
         constraint: admitted.constraint.clone(),
         code_prompt: prompt.code,
-        priority: generation.priority,
-        trace: generation.trace,
+        sender: Sender {
+            priority: generation.priority,
+            ..Sender::default()
+        },
         ..engine::Request::new(prompt.ids.to_vec(), prompt.max_tokens, decoding)
     }
 }

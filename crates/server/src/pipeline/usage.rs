@@ -139,16 +139,16 @@ impl UsageSum {
         total.steps = total.steps.max(stats.forwards());
         let forwards = &mut total.forwards;
         forwards.forwards += u64::from(stats.forwards());
-        forwards.prefill_forwards += u64::from(stats.prefill_forwards);
-        if stats.prefill_chunks > 0 {
-            *forwards.prefill_chunks.get_or_insert_default() += u64::from(stats.prefill_chunks);
+        forwards.prefill_forwards += u64::from(stats.passes.prefill);
+        if stats.chunks > 0 {
+            *forwards.prefill_chunks.get_or_insert_default() += u64::from(stats.chunks);
         }
-        forwards.decode_forwards += u64::from(stats.decode_forwards);
-        forwards.refresh_forwards += u64::from(stats.refresh_forwards);
+        forwards.decode_forwards += u64::from(stats.passes.decode);
+        forwards.refresh_forwards += u64::from(stats.passes.refresh);
         forwards.positions += stats.positions;
-        total.committed_tokens += u64::from(stats.committed_tokens);
-        total.drafts += u64::from(stats.drafts);
-        total.edits += u64::from(stats.edits);
+        total.committed_tokens += u64::from(stats.commits.total());
+        total.drafts += u64::from(stats.commits.drafts);
+        total.edits += u64::from(stats.commits.edits);
         total.lanes += u64::from(stats.lanes);
         total.forks += u64::from(stats.forks);
         if stats.draft_model != DraftStats::default() {

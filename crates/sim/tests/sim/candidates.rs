@@ -1,7 +1,7 @@
 //! From logits to candidates: biases, bans, ties and sampling.
 
-use crate::common::{batch, config, executor, pages, rows, run};
-use step::{Batch, Bias, Candidate, Sampling, TokenId};
+use crate::common::{batch, config, executor, pages, push, rows, run};
+use step::{Batch, Bias, Candidate, Sampling, Score, TokenId};
 
 const BAN: f32 = f32::NEG_INFINITY;
 
@@ -129,25 +129,50 @@ fn sampling_follows_the_distribution_and_its_filters() {
     assert_eq!(share(Sampling { min_p: 1.0, ..warm }), 1.0);
 }
 
+/// The draws of 24 masks, computed beside `others` sequences on pages from `first` on; of the masks, every
+/// `scored`-th one has a candidate.
+fn draws(sampling: Sampling, others: u32, first: u32, scored: usize) -> Vec<Candidate> {
+    let mut all = Batch::default();
+    for other in 0..others {
+        let tokens: Vec<u32> = (30 + other..42 + other).collect();
+        let table = pages(100 + 3 * other..103 + 3 * other);
+        push(&mut all, rows(&tokens, 0, 12), &table);
+        all.segments[other as usize].sampling = Sampling {
+            temperature: 0.5,
+            ..sampling
+        };
+    }
+    let before = all.scored();
+    let mut tokens: Vec<u32> = (20..24).collect();
+    tokens.extend([config().mask; 24]);
+    let mut rows = rows(&tokens, 0, 28);
+    for (number, row) in rows.iter_mut().enumerate() {
+        if number < 4 || !number.is_multiple_of(scored) {
+            row.score = Score::None;
+        }
+    }
+    push(&mut all, rows, &pages(first..first + 7));
+    all.segments[others as usize].sampling = sampling;
+    run(&mut executor(), &all).unwrap().split_off(before)
+}
+
 #[test]
 fn a_draw_depends_on_seed_clock_and_position_alone() {
-    let draws = |sampling: Sampling| {
-        let mut tokens: Vec<u32> = (20..24).collect();
-        tokens.extend([config().mask; 24]);
-        let mut batch = batch(rows(&tokens, 0, 28), &pages(0..7));
-        batch.segments[0].sampling = sampling;
-        run(&mut executor(), &batch).unwrap()
-    };
     let hot = Sampling {
         temperature: 2.0,
         seed: 3,
         clock: 4,
         ..Sampling::GREEDY
     };
-    assert_eq!(draws(hot), draws(hot));
-    assert_ne!(draws(hot), draws(Sampling { seed: 4, ..hot }));
-    assert_ne!(draws(hot), draws(Sampling { clock: 5, ..hot }));
-    for candidate in draws(hot) {
+    let drawn = draws(hot, 0, 0, 1);
+    assert_ne!(drawn, draws(Sampling { seed: 4, ..hot }, 0, 0, 1));
+    assert_ne!(drawn, draws(Sampling { clock: 5, ..hot }, 0, 0, 1));
+    // Neither other sequences, nor the pages, nor the other scored rows change a draw.
+    assert_eq!(drawn, draws(hot, 3, 40, 1));
+    // Position 4 is the first mask; multiples of three begin at 6.
+    let third: Vec<Candidate> = drawn.iter().copied().skip(2).step_by(3).collect();
+    assert_eq!(draws(hot, 1, 7, 3), third);
+    for candidate in drawn {
         assert_ne!(candidate.token, config().mask);
         assert_ne!(candidate.token, candidate.runner_up);
         assert!((0.0..=1.0).contains(&candidate.probability));

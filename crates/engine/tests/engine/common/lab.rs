@@ -169,9 +169,9 @@ impl Lab {
             assert!(failures.is_empty(), "{failures:?} failed: {:?}", self.logs);
         }
         let report = self.engine.report();
-        assert_eq!(report.sequences as usize, batch_of.len());
+        assert_eq!(report.work.sequences as usize, batch_of.len());
         assert_eq!((report.executed, report.failed), (ready && !failed, failed));
-        let counts = report.positions;
+        let counts = report.work.positions;
         assert_eq!(counts.prefill + counts.decode + counts.refresh, rows);
         let report = report.clone();
         self.engine.clear_report();
@@ -303,7 +303,7 @@ impl Lab {
                     log.tokens.extend(chunk.as_slice());
                     assert!(log.tokens.len() <= stats.emitted_tokens as usize);
                     assert_eq!(stats.forwards(), log.forwards, "{id:?}: NFE so far");
-                    assert_eq!(stats.prefill_chunks, log.chunks, "{id:?}: chunks");
+                    assert_eq!(stats.chunks, log.chunks, "{id:?}: chunks");
                     assert_eq!(stats.positions, log.positions, "{id:?}: rows so far");
                 }
                 Event::Step(trace) => log.steps.push(*trace),
@@ -330,25 +330,24 @@ impl Lab {
                 .for_each(|(sum, more)| *sum += more);
         }
         let all = &mut self.totals;
-        let kinds = |by: ByKind| [by.prefill, by.decode, by.refresh];
         let commits = [
-            report.masked_commits,
-            report.draft_commits,
-            report.edit_commits,
+            report.commits.masked,
+            report.commits.drafts,
+            report.commits.edits,
         ];
-        add(&mut all.forwards, kinds(report.forwards));
-        all.chunks += report.prefill_chunks;
-        add(&mut all.positions, kinds(report.positions));
+        add(&mut all.forwards, kinds(report.work.forwards));
+        all.chunks += u64::from(report.work.chunks);
+        add(&mut all.positions, kinds(report.work.positions));
         add(&mut all.commits, commits.map(u64::from));
         all.executed += u64::from(report.executed);
         all.failed += u64::from(report.failed);
-        all.commit_latencies += report.commit_latency.len() as u64;
-        all.emitted += report.emit_lag.len() as u64;
-        all.lanes_started.generate += report.lanes_started.generate;
-        all.lanes_started.refine += report.lanes_started.refine;
-        all.lanes_finished.generate += report.lanes_finished.generate;
-        all.lanes_finished.refine += report.lanes_finished.refine;
-        all.lanes_forked += report.lanes_forked;
+        all.commit_latencies += report.delays.commit.len() as u64;
+        all.emitted += report.delays.emit.len() as u64;
+        all.lanes_started.generate += report.lanes.started.generate;
+        all.lanes_started.refine += report.lanes.started.refine;
+        all.lanes_finished.generate += report.lanes.finished.generate;
+        all.lanes_finished.refine += report.lanes.finished.refine;
+        all.lanes_forked += report.lanes.forked;
         all.cancelled += report.cancelled;
         all.finished += report.finished.len() as u32;
         all.most_refine_lanes = all.most_refine_lanes.max(report.gauges.lanes.refine);
@@ -368,4 +367,8 @@ pub fn alone(request: &Request, model: &SimConfig) -> Outcome {
     lab.finish();
     lab.outcome(id)
         .unwrap_or_else(|| panic!("{request:?} {:?}", lab.logs))
+}
+
+fn kinds<T: Into<u64>>(by: ByKind<T>) -> [u64; 3] {
+    [by.prefill, by.decode, by.refresh].map(Into::into)
 }

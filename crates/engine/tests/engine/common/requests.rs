@@ -308,9 +308,9 @@ fn drop_excluded_features(request: &mut Request) {
     for feature in request.decoding.decoder.commit.info().requires.excludes {
         match feature {
             Feature::Grammar => request.constraint = None,
-            Feature::Penalties => request.penalties = Penalties::default(),
+            Feature::Penalties => request.logits.penalties = Penalties::default(),
             Feature::Temperature => request.sampling.temperature = 0.0,
-            Feature::Logprobs => request.logprobs = None,
+            Feature::Logprobs => request.extras.logprobs = None,
         }
     }
 }
@@ -328,7 +328,7 @@ pub fn random_wishes(rng: &mut Rng, number: u64, settings: &str) -> Request {
     let prompt: Vec<TokenId> = (0..length).map(|_| rng.range(0, VOCAB)).collect();
     let mut request = request(&prompt, rng.range(0, 60), settings);
     request.sampling.seed = number;
-    request.trace = rng.chance(30);
+    request.extras.trace = rng.chance(30);
     request.code_prompt = rng.chance(20);
     if rng.chance(20) {
         request.sampling.temperature = 0.8;
@@ -342,16 +342,16 @@ pub fn random_wishes(rng: &mut Rng, number: u64, settings: &str) -> Request {
     }
     if rng.chance(10) {
         let bias = step::Bias::add(rng.range(10, VOCAB), 3.0);
-        request.biases.push(bias);
+        request.logits.biases.push(bias);
     }
     if rng.chance(15) {
         request.suffix = (0..rng.range(1, 8)).map(|_| rng.range(0, VOCAB)).collect();
     }
     if rng.chance(15) {
-        request.logprobs = Some(rng.pick(&[0, 1, 5]));
+        request.extras.logprobs = Some(rng.pick(&[0, 1, 5]));
     }
     if rng.chance(10) {
-        request.penalties = Penalties {
+        request.logits.penalties = Penalties {
             frequency: rng.pick(&[0.0, 0.5]),
             presence: rng.pick(&[0.0, -1.0]),
             repetition: rng.pick(&[1.0, 1.3]),

@@ -58,8 +58,8 @@ impl Tally {
         self.tokens += u64::from(stats.emitted_tokens);
         self.forwards += u64::from(stats.forwards());
         self.positions += stats.positions;
-        self.checks += u64::from(stats.checks);
-        self.checked_tokens += u64::from(stats.checked_tokens);
+        self.checks += u64::from(stats.checks.forwards);
+        self.checked_tokens += u64::from(stats.checks.tokens);
         let (sum, more) = (&mut self.draft_model, stats.draft_model);
         sum.forwards += more.forwards;
         sum.positions += more.positions;
