@@ -193,7 +193,7 @@ fn described(folder: &str, config: &Config) -> Result<Checkpoint> {
         return load::configured(folder, config);
     }
     tell!("weights          not downloaded: by the configuration alone");
-    let blocks = Some(config.model.prompt_blocks).filter(|length| *length > 0);
+    let blocks = Some(config.model.training.prompt_blocks).filter(|length| *length > 0);
     let checkpoint = planned(&Path::new(folder).join("config.json"))?;
     Ok(checkpoint.with_blocks_after_prompt(blocks))
 }

@@ -254,9 +254,9 @@ fn prepared(path: &str, config: &Config) -> Result<Checkpoint> {
 /// As [`load`].
 pub fn configured(path: &str, config: &Config) -> Result<Checkpoint> {
     let checkpoint = checkpoint(path)?;
-    let blocks = Some(config.model.prompt_blocks).filter(|length| *length > 0);
+    let blocks = Some(config.model.training.prompt_blocks).filter(|length| *length > 0);
     let checkpoint = checkpoint.with_blocks_after_prompt(blocks);
-    match config.model.lora.as_str() {
+    match config.model.training.lora.as_str() {
         "" => Ok(checkpoint),
         folder => {
             hub::check_links(folder)?;
@@ -368,7 +368,7 @@ pub fn engine_config(config: &Config, loaded: &Loaded) -> EngineConfig {
 
 /// The configured filter; the demo model has an embedded one.
 fn filter(config: &Config) -> Result<Option<Arc<Filter>>> {
-    let file = match config.model.filter.as_str() {
+    let file = match config.model.training.filter.as_str() {
         "" if config.model.path == DEMO.name => {
             let files = Files::memory(DEMO.files());
             FilterWeights::open(&files, FILTER)

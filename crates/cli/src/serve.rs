@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use model::DeviceMemory;
 use server::{
-    ApiKeys, AppState, Backend, KeyRing, Metrics, MetricsConfig, SamplingDefaults, ServedModel,
-    Settings,
+    ApiKeys, AppState, Backend, KeyRing, Metrics, MetricsConfig, RequestLimits, SamplingDefaults,
+    ServedModel, Settings, Timeouts,
 };
 use step::{Attention, ExecutorSpec};
 use tokio::net::TcpListener;
@@ -69,7 +69,7 @@ pub fn run_with(args: &ServeArgs, load: impl FnOnce(&Config) -> Result<Loaded>) 
         })?;
     let address = listener.local_addr()?;
     let mut settings = settings(&config, keys, address);
-    settings.max_connections = files::connections(settings.max_connections);
+    settings.limits.max_connections = files::connections(settings.limits.max_connections);
     let state = AppState::new(settings);
     let reload = reloader(args, state.keys().clone(), telemetry.filter());
     let signals = Signals::listen(reload)?;
@@ -185,17 +185,22 @@ pub fn settings(config: &Config, keys: ApiKeys, address: SocketAddr) -> Settings
         keys,
         playground: config.server.playground,
         reject_unknown_fields: *config.server.unknown_fields == UnknownFields::Reject,
-        max_connections: config.server.max_connections,
-        max_body_bytes: config.server.max_body_bytes,
-        max_bytes_in_flight: config.server.max_bytes_in_flight,
-        max_sequences: config.server.max_sequences,
-        max_request_tokens: config.server.max_request_tokens,
-        stall_after: Duration::from_secs(config.engine.stall_after),
-        drain_delay: Duration::from_secs(config.server.drain_delay),
-        drain_timeout: Duration::from_secs(config.server.drain_timeout),
-        grammar_timeout: config.grammar_timeout(),
         cors: config.server.cors,
-        ..Settings::default()
+        limits: RequestLimits {
+            max_connections: config.server.limits.max_connections,
+            max_body_bytes: config.server.limits.max_body_bytes,
+            max_bytes_in_flight: config.server.limits.max_bytes_in_flight,
+            max_sequences: config.server.limits.max_sequences,
+            max_request_tokens: config.server.limits.max_request_tokens,
+            ..RequestLimits::default()
+        },
+        timeouts: Timeouts {
+            stall_after: Duration::from_secs(config.engine.stall_after),
+            drain_delay: Duration::from_secs(config.server.drain_delay),
+            drain_timeout: Duration::from_secs(config.server.drain_timeout),
+            grammar: config.grammar_timeout(),
+            ..Timeouts::default()
+        },
     }
 }
 
