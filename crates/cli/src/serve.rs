@@ -47,13 +47,16 @@ pub fn run(args: &ServeArgs) -> Result<()> {
 /// # Errors
 /// As [`run`], and those of `load`.
 pub fn run_with(args: &ServeArgs, load: impl FnOnce(&Config) -> Result<Loaded>) -> Result<()> {
+    let config = Config::resolve(&args.model, Some(args));
+    let format = config.as_ref().map(|config| *config.telemetry.log_format);
+    if matches!(format, Ok(LogFormat::Json)) && !args.print_config {
+        console::say_json();
+    }
+    config::warn_of_unknown_variables();
     if args.print_config {
         return config::show(&args.model, Some(args));
     }
-    let config = Config::resolve(&args.model, Some(args))?;
-    if *config.telemetry.log_format == LogFormat::Json {
-        console::say_json();
-    }
+    let config = config?;
     let keys = api_keys(&config, args)?;
     let telemetry = Telemetry::start(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
