@@ -127,7 +127,7 @@ fn memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Res
     );
     dtypes(checkpoint, info)?;
     if DeviceModel::unfit(info).is_none() {
-        let needed = device::least(config, (checkpoint, info))?;
+        let needed = device::least(config, checkpoint, info)?;
         tell!(
             "on a device      {} of weights, {} for the largest step, {} of KV pages at least",
             size(needed.weights),
@@ -181,8 +181,8 @@ fn capacity(args: &InspectArgs, on: &CapacityArgs) -> Result<()> {
         .survey(*config.model.dtype)
         .map_err(exit::refused)?;
     let here = capacity::measure(&survey.info);
-    let model = (&survey.info, capacity::bytes_per_weight(&survey));
-    let report = capacity::report(model, on, here)?;
+    let bytes = capacity::bytes_per_weight(&survey);
+    let report = capacity::report(&survey.info, bytes, on, here)?;
     tell!("{}", report.trim_end());
     dtypes(&mut checkpoint, &survey.info)
 }

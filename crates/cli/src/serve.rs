@@ -79,7 +79,7 @@ pub fn run_with(args: &ServeArgs, load: impl FnOnce(&Config) -> Result<Loaded>) 
     // Probes answer while the model loads.
     let serving = runtime.spawn(server::serve(listener, state.clone(), signals.stopped()));
     let loaded = load(&config)?;
-    announce(&loaded, &config, (address, state.settings().keys.len()));
+    announce(&loaded, &config, address, state.settings().keys.len());
     let thread = install(&state, loaded, &config)?;
     let backend = state.backend()?;
     telemetry.count(backend.metrics.spans());
@@ -289,7 +289,7 @@ fn sampling(loaded: &Loaded) -> SamplingDefaults {
 }
 
 /// Logs the device and its memory.
-fn log(loaded: &Loaded, (address, keys): (SocketAddr, usize)) {
+fn log(loaded: &Loaded, address: SocketAddr, keys: usize) {
     tracing::info!(
         name = loaded.hardware.device,
         kernels = loaded.hardware.kernels,
@@ -306,8 +306,8 @@ fn log(loaded: &Loaded, (address, keys): (SocketAddr, usize)) {
 }
 
 /// Prints the settings in effect, addresses and a first request.
-fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usize)) {
-    log(loaded, (address, keys));
+fn announce(loaded: &Loaded, config: &Config, address: SocketAddr, keys: usize) {
+    log(loaded, address, keys);
     let is_text = *config.telemetry.log_format == LogFormat::Text;
     if !is_text || !std::io::stderr().is_terminal() {
         return;

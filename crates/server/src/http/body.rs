@@ -46,8 +46,8 @@ pub async fn read(request: Request, state: &AppState) -> Result<Received, ApiErr
         return Err(too_large(settings));
     }
     let client = client_of(request.extensions());
-    let room = (declared, state.bytes().share(client), client);
-    let all = collect(request.into_body(), settings, room);
+    let share = state.bytes().share(client);
+    let all = collect(request.into_body(), settings, declared, share, client);
     tokio::time::timeout(settings.timeouts.body, all)
         .await
         .unwrap_or_else(|_| {
@@ -61,7 +61,9 @@ pub async fn read(request: Request, state: &AppState) -> Result<Received, ApiErr
 async fn collect(
     body: Body,
     settings: &Settings,
-    (declared, mut share, client): (Option<usize>, Share, ClientId),
+    declared: Option<usize>,
+    mut share: Share,
+    client: ClientId,
 ) -> Result<Received, ApiError> {
     let mut frames = body.into_data_stream();
     let mut bytes = Vec::new();
