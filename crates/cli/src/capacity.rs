@@ -117,8 +117,7 @@ struct Sizes {
 
 impl Sizes {
     /// Sizes if a step uses `touched` experts per layer.
-    fn new(info: &ModelInfo, bytes: (f64, f64), touched: usize) -> Self {
-        let (weight, kv) = bytes;
+    fn new(info: &ModelInfo, weight: f64, kv: f64, touched: usize) -> Self {
         let table = (info.embedding_size * info.width) as f64;
         let all = info.parameters as f64;
         let streamed = if info.tied { all } else { all - table };
@@ -185,7 +184,8 @@ pub fn bytes_per_weight(survey: &Survey) -> f64 {
 /// # Errors
 /// `--on` with a number that is not positive.
 pub fn report(
-    (info, bytes): (&ModelInfo, f64),
+    info: &ModelInfo,
+    bytes: f64,
     args: &CapacityArgs,
     here: Option<Device>,
 ) -> Result<String> {
@@ -209,7 +209,7 @@ pub fn report(
     }
     let kv = f64::from(args.kv_bytes);
     for touched in touched {
-        let sizes = |device: &Device| Sizes::new(info, (bytes, device.kv.unwrap_or(kv)), touched);
+        let sizes = |device: &Device| Sizes::new(info, bytes, device.kv.unwrap_or(kv), touched);
         if let Some(experts) = info.experts {
             writeln!(
                 out,
@@ -218,8 +218,8 @@ pub fn report(
             )?;
         }
         let rows: Vec<_> = devices.iter().map(|of| (of, sizes(of))).collect();
-        let sizes = Sizes::new(info, (bytes, kv), touched);
-        table(&mut out, &sizes, (&rows, f64::from(args.context)))?;
+        let sizes = Sizes::new(info, bytes, kv, touched);
+        table(&mut out, &sizes, &rows, f64::from(args.context))?;
     }
     Ok(out)
 }
@@ -246,11 +246,7 @@ fn size(bytes: f64) -> String {
 }
 
 /// The head for a model of these `sizes`, and a row per device with the sizes that it has there.
-fn table(
-    out: &mut String,
-    sizes: &Sizes,
-    (rows, context): (&[(&Device, Sizes)], f64),
-) -> Result<()> {
+fn table(out: &mut String, sizes: &Sizes, rows: &[(&Device, Sizes)], context: f64) -> Result<()> {
     writeln!(
         out,
         "weights {}, of them {} read by a step; K/V {:.0} KiB a position, as much to read as the \
@@ -375,7 +371,7 @@ mod tests {
             ),
         ];
         for (info, touched, [weights, kv, positions, fit, heavy], floors) in rows {
-            let sizes = Sizes::new(info, (2.0, 2.0), touched);
+            let sizes = Sizes::new(info, 2.0, 2.0, touched);
             close(sizes.weights / 1e9, weights, 0.06);
             close(sizes.kv / 1024.0, kv, 0.0);
             close(sizes.positions(&CARDS[1]) / 1e3, positions, 1.0);
@@ -386,9 +382,9 @@ mod tests {
             }
         }
         for (card, ridge) in CARDS.iter().zip([153.0, 295.0, 206.0, 281.0]) {
-            let sizes = Sizes::new(&llada, (2.0, 2.0), 0);
+            let sizes = Sizes::new(&llada, 2.0, 2.0, 0);
             close(sizes.ridge(card).unwrap(), ridge, 0.6);
-            let int8 = Sizes::new(&llada, (1.0, 2.0), 0);
+            let int8 = Sizes::new(&llada, 1.0, 2.0, 0);
             close(int8.ridge(card).unwrap(), ridge / 2.0, 0.3);
         }
     }
@@ -402,7 +398,7 @@ mod tests {
                 kv_bytes: 2,
                 on: Vec::new(),
             };
-            let text = report((&model(of, None, 0), 2.0), &on, None).unwrap();
+            let text = report(&model(of, None, 0), 2.0, &on, None).unwrap();
             text.lines().nth(1).unwrap().to_owned()
         };
         let large = line([32, 4096, 32, 32, 12_288, 126_464]);
@@ -422,9 +418,9 @@ mod tests {
             kv_bytes: 4,
             on: on.to_vec(),
         };
-        let text = report((&info, 2.0), &of(&[48.0, 20.0, 0.19]), None).unwrap();
+        let text = report(&info, 2.0, &of(&[48.0, 20.0, 0.19]), None).unwrap();
         assert!(text.contains("\nyours "), "{text}");
-        let text = report((&info, 2.0), &of(&[]), None).unwrap();
+        let text = report(&info, 2.0, &of(&[]), None).unwrap();
         let memory = text.lines().skip(3).map(|line| {
             let words: Vec<_> = line.split_whitespace().take(2).collect();
             words.join(" ")
@@ -435,7 +431,7 @@ mod tests {
         );
         assert_eq!(text.lines().count(), 7, "{text}");
         for wrong in [[0.0, 1.0, 1.0], [1.0, f64::NAN, 1.0], [1.0, 1.0, -1.0]] {
-            assert!(report((&info, 2.0), &of(&wrong), None).is_err());
+            assert!(report(&info, 2.0, &of(&wrong), None).is_err());
         }
     }
 
@@ -456,7 +452,7 @@ mod tests {
             flops: None,
             kv: Some(number_bytes(&info)),
         };
-        let text = report((&info, 2.0), &on, Some(here)).unwrap();
+        let text = report(&info, 2.0, &on, Some(here)).unwrap();
         let rows: Vec<Vec<&str>> = text
             .lines()
             .skip_while(|line| !line.starts_with("device"))

@@ -109,7 +109,7 @@ fn unfit(
             kv.name(),
             info.dtype.name()
         ))),
-        (None, None) => fit::refusal(config, (checkpoint, &info), found),
+        (None, None) => fit::refusal(config, checkpoint, &info, found),
         (reason, _) => Ok(reason),
     }
 }

@@ -127,7 +127,7 @@ fn memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Res
     );
     dtypes(checkpoint, info)?;
     if DeviceModel::unfit(info).is_none() {
-        let needed = device::least(config, (checkpoint, info))?;
+        let needed = device::least(config, checkpoint, info)?;
         tell!(
             "on a device      {} of weights, {} for the largest step, {} of KV pages at least",
             size(needed.weights),
@@ -181,8 +181,8 @@ fn capacity(args: &InspectArgs, on: &CapacityArgs) -> Result<()> {
         .survey(*config.model.dtype)
         .map_err(exit::refused)?;
     let here = capacity::measure(&survey.info);
-    let model = (&survey.info, capacity::bytes_per_weight(&survey));
-    let report = capacity::report(model, on, here)?;
+    let bytes = capacity::bytes_per_weight(&survey);
+    let report = capacity::report(&survey.info, bytes, on, here)?;
     tell!("{}", report.trim_end());
     dtypes(&mut checkpoint, &survey.info)
 }
@@ -193,7 +193,7 @@ fn described(folder: &str, config: &Config) -> Result<Checkpoint> {
         return load::configured(folder, config);
     }
     tell!("weights          not downloaded: by the configuration alone");
-    let blocks = Some(config.model.prompt_blocks).filter(|length| *length > 0);
+    let blocks = Some(config.model.training.prompt_blocks).filter(|length| *length > 0);
     let checkpoint = planned(&Path::new(folder).join("config.json"))?;
     Ok(checkpoint.with_blocks_after_prompt(blocks))
 }

@@ -47,10 +47,7 @@ pub fn start<C>(
     run: impl FnOnce(C) -> anyhow::Result<()>,
 ) -> ExitCode {
     match arguments {
-        Ok(arguments) => {
-            config::warn_of_unknown_variables();
-            exit::of_result(program, run(arguments))
-        }
+        Ok(arguments) => exit::of_result(program, run(arguments)),
         Err(error) => exit::of_arguments(&error),
     }
 }
@@ -61,6 +58,10 @@ pub fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> anyhow::Result<()> {
+    // `serve` warns once it knows the format of the log.
+    if !matches!(cli.command, Command::Serve(_)) {
+        config::warn_of_unknown_variables();
+    }
     match cli.command {
         Command::Serve(args) => serve::run(&args),
         Command::Generate(args) => generate::run(&args),

@@ -121,7 +121,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
     let beside = draft.as_ref().map_or(0, |draft| draft.bytes);
     let words = words(path)?;
     let tokens = words.vocab_size();
-    let placed = placed(config, (surveyed, tokens), beside)?;
+    let placed = placed(config, surveyed, tokens, beside)?;
     let draft = draft.map(draft::Chosen::load).transpose()?;
     let info = placed.info;
     let tokenizer = Arc::new(prepare(words, &info, config)?);
@@ -154,11 +154,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
 
 /// Loads the configured model, whose tokenizer has so many tokens, onto its device, beside a draft model
 /// that needs `beside` bytes.
-fn placed(
-    config: &Config,
-    (mut surveyed, tokens): (Checkpoint, usize),
-    beside: u64,
-) -> Result<Placed> {
+fn placed(config: &Config, mut surveyed: Checkpoint, tokens: usize, beside: u64) -> Result<Placed> {
     match device::chosen(config, &mut surveyed)? {
         Some(gpu) => device::on_device(&gpu, surveyed.with_vocabulary(tokens), config),
         None => {
@@ -177,7 +173,7 @@ fn placed(
 /// As [`load`].
 pub fn place(config: &Config, tokens: usize) -> Result<Placed> {
     let checkpoint = configured(&hub::folder(&config.model.path)?, config)?;
-    placed(config, (checkpoint, tokens), 0)
+    placed(config, checkpoint, tokens, 0)
 }
 
 /// The memory that the configured model needs.
@@ -254,9 +250,9 @@ fn prepared(path: &str, config: &Config) -> Result<Checkpoint> {
 /// As [`load`].
 pub fn configured(path: &str, config: &Config) -> Result<Checkpoint> {
     let checkpoint = checkpoint(path)?;
-    let blocks = Some(config.model.prompt_blocks).filter(|length| *length > 0);
+    let blocks = Some(config.model.training.prompt_blocks).filter(|length| *length > 0);
     let checkpoint = checkpoint.with_blocks_after_prompt(blocks);
-    match config.model.lora.as_str() {
+    match config.model.training.lora.as_str() {
         "" => Ok(checkpoint),
         folder => {
             hub::check_links(folder)?;
@@ -368,7 +364,7 @@ pub fn engine_config(config: &Config, loaded: &Loaded) -> EngineConfig {
 
 /// The configured filter; the demo model has an embedded one.
 fn filter(config: &Config) -> Result<Option<Arc<Filter>>> {
-    let file = match config.model.filter.as_str() {
+    let file = match config.model.training.filter.as_str() {
         "" if config.model.path == DEMO.name => {
             let files = Files::memory(DEMO.files());
             FilterWeights::open(&files, FILTER)

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use model::DeviceMemory;
 use server::{
-    ApiKeys, AppState, Backend, KeyRing, Metrics, MetricsConfig, SamplingDefaults, ServedModel,
-    Settings,
+    ApiKeys, AppState, Backend, KeyRing, Metrics, MetricsConfig, RequestLimits, SamplingDefaults,
+    ServedModel, Settings, Timeouts,
 };
 use step::{Attention, ExecutorSpec};
 use tokio::net::TcpListener;
@@ -47,13 +47,16 @@ pub fn run(args: &ServeArgs) -> Result<()> {
 /// # Errors
 /// As [`run`], and those of `load`.
 pub fn run_with(args: &ServeArgs, load: impl FnOnce(&Config) -> Result<Loaded>) -> Result<()> {
+    let config = Config::resolve(&args.model, Some(args));
+    let format = config.as_ref().map(|config| *config.telemetry.log_format);
+    if matches!(format, Ok(LogFormat::Json)) && !args.print_config {
+        console::say_json();
+    }
+    config::warn_of_unknown_variables();
     if args.print_config {
         return config::show(&args.model, Some(args));
     }
-    let config = Config::resolve(&args.model, Some(args))?;
-    if *config.telemetry.log_format == LogFormat::Json {
-        console::say_json();
-    }
+    let config = config?;
     let keys = api_keys(&config, args)?;
     let telemetry = Telemetry::start(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -69,14 +72,14 @@ pub fn run_with(args: &ServeArgs, load: impl FnOnce(&Config) -> Result<Loaded>) 
         })?;
     let address = listener.local_addr()?;
     let mut settings = settings(&config, keys, address);
-    settings.max_connections = files::connections(settings.max_connections);
+    settings.limits.max_connections = files::connections(settings.limits.max_connections);
     let state = AppState::new(settings);
     let reload = reloader(args, state.keys().clone(), telemetry.filter());
     let signals = Signals::listen(reload)?;
     // Probes answer while the model loads.
     let serving = runtime.spawn(server::serve(listener, state.clone(), signals.stopped()));
     let loaded = load(&config)?;
-    announce(&loaded, &config, (address, state.settings().keys.len()));
+    announce(&loaded, &config, address, state.settings().keys.len());
     let thread = install(&state, loaded, &config)?;
     let backend = state.backend()?;
     telemetry.count(backend.metrics.spans());
@@ -185,17 +188,22 @@ pub fn settings(config: &Config, keys: ApiKeys, address: SocketAddr) -> Settings
         keys,
         playground: config.server.playground,
         reject_unknown_fields: *config.server.unknown_fields == UnknownFields::Reject,
-        max_connections: config.server.max_connections,
-        max_body_bytes: config.server.max_body_bytes,
-        max_bytes_in_flight: config.server.max_bytes_in_flight,
-        max_sequences: config.server.max_sequences,
-        max_request_tokens: config.server.max_request_tokens,
-        stall_after: Duration::from_secs(config.engine.stall_after),
-        drain_delay: Duration::from_secs(config.server.drain_delay),
-        drain_timeout: Duration::from_secs(config.server.drain_timeout),
-        grammar_timeout: config.grammar_timeout(),
         cors: config.server.cors,
-        ..Settings::default()
+        limits: RequestLimits {
+            max_connections: config.server.limits.max_connections,
+            max_body_bytes: config.server.limits.max_body_bytes,
+            max_bytes_in_flight: config.server.limits.max_bytes_in_flight,
+            max_sequences: config.server.limits.max_sequences,
+            max_request_tokens: config.server.limits.max_request_tokens,
+            ..RequestLimits::default()
+        },
+        timeouts: Timeouts {
+            stall_after: Duration::from_secs(config.engine.stall_after),
+            drain_delay: Duration::from_secs(config.server.drain_delay),
+            drain_timeout: Duration::from_secs(config.server.drain_timeout),
+            grammar: config.grammar_timeout(),
+            ..Timeouts::default()
+        },
     }
 }
 
@@ -281,7 +289,7 @@ fn sampling(loaded: &Loaded) -> SamplingDefaults {
 }
 
 /// Logs the device and its memory.
-fn log(loaded: &Loaded, (address, keys): (SocketAddr, usize)) {
+fn log(loaded: &Loaded, address: SocketAddr, keys: usize) {
     tracing::info!(
         name = loaded.hardware.device,
         kernels = loaded.hardware.kernels,
@@ -298,8 +306,8 @@ fn log(loaded: &Loaded, (address, keys): (SocketAddr, usize)) {
 }
 
 /// Prints the settings in effect, addresses and a first request.
-fn announce(loaded: &Loaded, config: &Config, (address, keys): (SocketAddr, usize)) {
-    log(loaded, (address, keys));
+fn announce(loaded: &Loaded, config: &Config, address: SocketAddr, keys: usize) {
+    log(loaded, address, keys);
     let is_text = *config.telemetry.log_format == LogFormat::Text;
     if !is_text || !std::io::stderr().is_terminal() {
         return;

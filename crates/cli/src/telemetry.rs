@@ -24,11 +24,11 @@ use lines::Lines;
 
 /// What is exported, with the variables that enable it beside the configuration and the one that
 /// disables it (`none`).
-const SPANS: (&str, &str) = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER");
-const METRICS: (&str, &str) = (
+const SPANS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER"];
+const METRICS: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
     "OTEL_METRICS_EXPORTER",
-);
+];
 /// The variable that enables both.
 const BOTH: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
@@ -117,7 +117,7 @@ impl Drop for Telemetry {
 }
 
 /// Whether something is exported to the configured endpoint, or to one in the environment.
-fn is_wanted(endpoint: &str, (enables, disables): (&str, &str)) -> bool {
+fn is_wanted(endpoint: &str, [enables, disables]: [&str; 2]) -> bool {
     let is_given = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_off = std::env::var_os(disables).is_some_and(|value| value == "none");
     !is_off && (!endpoint.is_empty() || [BOTH, enables].into_iter().any(is_given))

@@ -33,7 +33,7 @@ pub use backend::{Backend, Formats, SamplingDefaults, ServedModel};
 pub use error::{ApiError, ErrorCode};
 pub use http::keys::{ApiKeys, KeyRing, KeysError};
 pub use http::serve::{serve, serve_router};
-pub use http::settings::Settings;
+pub use http::settings::{RequestLimits, Settings, Timeouts};
 pub use http::shutdown::{Phase, Shutdown};
 pub use metrics::{Metrics, MetricsConfig, SpanCounters};
 pub use pipeline::code::is_code_shaped;

@@ -146,13 +146,13 @@ impl AppState {
     /// Time since the engine's present step began; 0 while it waits or the model is loading.
     ///
     /// # Errors
-    /// The engine thread has ended, or its step takes longer than [`Settings::stall_after`].
+    /// The engine thread has ended, or its step takes longer than `stall_after`.
     pub fn engine_age(&self) -> Result<Duration, ApiError> {
         let Some(backend) = self.inner.backend.get() else {
             return Ok(Duration::ZERO);
         };
         let Pulse { alive, age } = backend.engine.pulse();
-        let limit = self.settings().stall_after;
+        let limit = self.settings().timeouts.stall_after;
         match alive {
             false => Err(ApiError::engine_stopped()),
             true if !limit.is_zero() && age > limit => Err(ApiError::engine_stalled(age)),

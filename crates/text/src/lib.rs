@@ -20,6 +20,7 @@ mod python_json;
 mod reach;
 mod reasoning;
 mod settings;
+mod special;
 mod split_files;
 mod stages;
 mod stop;

@@ -1,19 +1,18 @@
 //! The tokenizer of a checkpoint: converts text to token ids and back.
 
 use std::borrow::Cow;
-use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
 
 use decode::{TokenClass, TokenClasses};
-use tokenizers::{AddedToken, Encoding, Tokenizer as HfTokenizer};
+use tokenizers::Tokenizer as HfTokenizer;
 
 use crate::classify::classify;
 use crate::cut::{Cuts, unmarked};
 use crate::detokenizer::{Detokenizer, SpecialTokens};
 use crate::reach::longest_token_bytes;
 use crate::settings::{Settings, TemplateSource};
-use crate::stages::Sections;
+use crate::special::{Role, Roles, add_tokens, encode_with, id, parse, text};
 use crate::vocabulary::Vocabulary;
 use crate::{ChatTemplate, Conversation, TextError, TokenId, TokenizerFiles, split_files};
 
@@ -24,10 +23,7 @@ pub struct Tokenizer {
     hf: HfTokenizer,
     vocabulary: Arc<Vocabulary>,
     classes: Arc<TokenClasses>,
-    bos: Option<Role>,
-    eos: Option<Role>,
-    pad: Option<Role>,
-    mask: Option<Role>,
+    roles: Roles,
     eos_ids: Vec<TokenId>,
     /// Tokens that `encode` adds in addition to those that tokenizer.json adds.
     prepend: Option<TokenId>,
@@ -36,13 +32,6 @@ pub struct Tokenizer {
     chat: Option<ChatTemplate>,
     /// Only if names of control tokens in a chat are plain text.
     cuts: Option<Cuts>,
-}
-
-/// A special token with a role; it has no id if the vocabulary does not contain it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Role {
-    text: String,
-    id: Option<TokenId>,
 }
 
 impl Tokenizer {
@@ -70,20 +59,13 @@ impl Tokenizer {
             .map_err(|e| TextError::malformed("tokenizer.json", e))?;
         add_tokens(&mut hf, &settings)?;
         let vocabulary = Vocabulary::new(&hf)?;
-        let role = |name, ids: &[TokenId]| find_role(&hf, settings.role(name), ids);
-        let (bos, eos) = (
-            role("bos_token", &settings.bos_ids),
-            role("eos_token", &settings.eos_ids),
-        );
-        let (pad, mask) = (
-            role("pad_token", &settings.pad_ids),
-            role("mask_token", &[]),
-        );
+        let roles = Roles::new(&hf, &settings);
+        let (bos, eos) = (id(&roles.bos), id(&roles.eos));
         let mut eos_ids = settings.eos_ids.clone();
-        eos_ids.extend(id(&eos).filter(|id| !settings.eos_ids.contains(id)));
+        eos_ids.extend(eos.filter(|id| !settings.eos_ids.contains(id)));
         let added = encode_with(&hf, "", true)?;
-        let prepend = id(&bos).filter(|id| added.get_ids().first() != Some(id));
-        let append = id(&eos).filter(|id| added.get_ids().last() != Some(id));
+        let prepend = bos.filter(|id| added.get_ids().first() != Some(id));
+        let append = eos.filter(|id| added.get_ids().last() != Some(id));
         let compiled =
             |found: TemplateSource| ChatTemplate::new(found.file, found.source, &settings.roles);
         let chat = settings.template.map(compiled).transpose()?;
@@ -98,10 +80,7 @@ impl Tokenizer {
             longest_token_bytes: longest_token_bytes(&hf),
             hf,
             vocabulary,
-            bos,
-            eos,
-            pad,
-            mask,
+            roles,
             eos_ids,
             chat,
             cuts: None,
@@ -112,7 +91,7 @@ impl Tokenizer {
     /// `config.json`. From then on it is a special token.
     pub fn set_mask_id(&mut self, id: TokenId) {
         let text = self.hf.id_to_token(id).unwrap_or_default();
-        self.mask = Some(Role { text, id: Some(id) });
+        self.roles.mask = Some(Role { text, id: Some(id) });
     }
 
     /// Encodes names of special tokens in the texts of a chat as plain text from now on:
@@ -272,22 +251,22 @@ impl Tokenizer {
 
     /// Text of the token that begins a text.
     pub fn bos_token(&self) -> Option<&str> {
-        text(&self.bos)
+        text(&self.roles.bos)
     }
 
     /// Id of the token that begins a text.
     pub fn bos_id(&self) -> Option<TokenId> {
-        id(&self.bos)
+        id(&self.roles.bos)
     }
 
     /// Text of the token that ends a text.
     pub fn eos_token(&self) -> Option<&str> {
-        text(&self.eos)
+        text(&self.roles.eos)
     }
 
     /// Id of the token that ends a text.
     pub fn eos_id(&self) -> Option<TokenId> {
-        id(&self.eos)
+        id(&self.roles.eos)
     }
 
     /// All ids that end a text, from generation_config.json and the eos token, without
@@ -298,119 +277,23 @@ impl Tokenizer {
 
     /// Text of the padding token.
     pub fn pad_token(&self) -> Option<&str> {
-        text(&self.pad)
+        text(&self.roles.pad)
     }
 
     /// Id of the padding token.
     pub fn pad_id(&self) -> Option<TokenId> {
-        id(&self.pad)
+        id(&self.roles.pad)
     }
 
     /// Text of the mask token.
     pub fn mask_token(&self) -> Option<&str> {
-        text(&self.mask)
+        text(&self.roles.mask)
     }
 
     /// Id of the mask token.
     pub fn mask_id(&self) -> Option<TokenId> {
-        id(&self.mask)
+        id(&self.roles.mask)
     }
-}
-
-/// Parses a tokenizer.json after a check of its stages.
-fn parse(bytes: &[u8]) -> Result<HfTokenizer, TextError> {
-    let file = "tokenizer.json";
-    let sections: Sections =
-        serde_json::from_slice(bytes).map_err(|e| TextError::malformed(file, e))?;
-    sections.check()?;
-    // Parsers panic on some faults that no check knows.
-    let parsed = std::panic::catch_unwind(|| HfTokenizer::from_bytes(bytes));
-    let parsed = parsed.map_err(|_| TextError::malformed(file, "the parser failed"))?;
-    parsed.map_err(|e| TextError::malformed(file, e))
-}
-
-/// Encodes `text` with `hf`, whose stages may panic on faulty data.
-fn encode_with(hf: &HfTokenizer, text: &str, special: bool) -> Result<Encoding, TextError> {
-    let encode = AssertUnwindSafe(|| hf.encode_fast(text, special));
-    match std::panic::catch_unwind(encode) {
-        Ok(encoding) => encoding.map_err(|error| TextError::Encode(error.to_string())),
-        Err(_) => Err(TextError::Encode("the tokenizer failed".to_owned())),
-    }
-}
-
-/// Adds the tokens that only the settings contain, and marks as special the tokens that only the
-/// settings mark as special.
-fn add_tokens(hf: &mut HfTokenizer, settings: &Settings) -> Result<(), TextError> {
-    let known = hf.get_added_tokens_decoder();
-    let is_new = |id: &TokenId, token: &AddedToken| {
-        known
-            .get(id)
-            .is_none_or(|known| known.content != token.content)
-    };
-    let added = settings
-        .added
-        .iter()
-        .filter(|(id, token)| is_new(id, token));
-    let added: Vec<AddedToken> = added.map(|(_, token)| token.clone()).collect();
-    hf.add_tokens(added)
-        .map_err(|e| TextError::malformed("tokenizer_config.json", e))?;
-    for (id, token) in &settings.added {
-        let found = hf.token_to_id(&token.content);
-        if found != Some(*id) {
-            let key = format!("added_tokens_decoder.{id}");
-            let expected = format!("the id of {:?} in tokenizer.json", token.content);
-            let found = found.map_or("none".to_owned(), |id| id.to_string());
-            return Err(TextError::value(
-                "tokenizer_config.json",
-                &key,
-                &expected,
-                found,
-            ));
-        }
-    }
-    let known = hf.get_added_tokens_decoder();
-    let flagged = settings.added.iter().filter(|(_, token)| token.special);
-    let flagged = flagged.map(|(_, token)| token.content.as_str());
-    let named = settings.roles.iter().map(|(_, text)| text.as_str());
-    let extra = settings.extra_special.iter().map(String::as_str);
-    let mut special = Vec::new();
-    for content in named.chain(extra).chain(flagged) {
-        let Some(id) = hf.token_to_id(content) else {
-            continue;
-        };
-        match known.get(&id) {
-            Some(token) if token.special => {}
-            Some(token) => special.push(token.clone().special(true)),
-            None => special.push(AddedToken::from(content, true)),
-        }
-    }
-    hf.add_special_tokens(special)
-        .map_err(|e| TextError::malformed("tokenizer_config.json", e))?;
-    Ok(())
-}
-
-/// The token with a role: by its text, otherwise the first of `ids` with a token.
-fn find_role(hf: &HfTokenizer, text: Option<&str>, ids: &[TokenId]) -> Option<Role> {
-    match text {
-        Some(text) => Some(Role {
-            text: text.to_owned(),
-            id: hf.token_to_id(text),
-        }),
-        None => ids.iter().find_map(|&id| {
-            Some(Role {
-                text: hf.id_to_token(id)?,
-                id: Some(id),
-            })
-        }),
-    }
-}
-
-fn text(role: &Option<Role>) -> Option<&str> {
-    role.as_ref().map(|role| role.text.as_str())
-}
-
-fn id(role: &Option<Role>) -> Option<TokenId> {
-    role.as_ref()?.id
 }
 
 fn classes(vocabulary: &Vocabulary) -> TokenClasses {

@@ -193,8 +193,8 @@ async fn serve_hyper() -> Noted {
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(settings.header_timeout)
-                .max_header_size(settings.max_header_bytes)
+                .header_read_timeout(settings.timeouts.header)
+                .max_header_size(settings.limits.max_header_bytes)
                 .half_close(true)
                 .serve_connection(TokioIo::new(stream), service);
             tokio::spawn(connection);

@@ -62,11 +62,9 @@ struct Server {
 
 static SERVER: LazyLock<Server> = LazyLock::new(|| {
     let executor = SimExecutor::new(crowd::model()).expect("the sizes are valid");
-    let settings = Settings {
-        max_sequences: SEQUENCES,
-        max_request_tokens: TOKENS,
-        ..Settings::default()
-    };
+    let mut settings = Settings::default();
+    settings.limits.max_sequences = SEQUENCES;
+    settings.limits.max_request_tokens = TOKENS;
     let state = served::state_over(Box::new(executor), settings);
     let runtime = Builder::new_multi_thread()
         .worker_threads(1)

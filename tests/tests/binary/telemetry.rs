@@ -81,7 +81,9 @@ fn objects(log: &str) -> Vec<Value> {
 fn a_request_is_a_part_of_its_clients_trace() {
     let (address, exports) = collector();
     let flags = ["--otlp-endpoint", &address, "--log-format", "json"];
-    let server = Server::start(&flags);
+    let server = Server::start_with(&flags, |command| {
+        command.env("ASYNCLANE_LISTENS", "1");
+    });
     let client = server.client();
     let parent = format!("00-{TRACE}-00f067aa0ba902b7-01");
     let headers = [("traceparent", &*parent)];
@@ -120,8 +122,14 @@ fn a_request_is_a_part_of_its_clients_trace() {
     }
     assert!(!holds(&spans, EXAMPLES[0].as_bytes()), "a prompt left");
 
-    let finished = objects(&log);
-    let finished = finished.iter().find(|line| line["message"] == "finished");
+    let lines = objects(&log);
+    let unknown = "unknown environment variable ASYNCLANE_LISTENS ignored";
+    let is_warning = |line: &Value| {
+        let message = line["message"].as_str().unwrap_or_default();
+        line["level"] == "WARN" && message.starts_with(unknown)
+    };
+    assert_eq!(lines.iter().filter(|line| is_warning(line)).count(), 1);
+    let finished = lines.iter().find(|line| line["message"] == "finished");
     let line = finished.expect("a line per finished request");
     for field in [
         "decoder",

@@ -80,7 +80,7 @@ impl Config {
     /// # Errors
     /// A setting that is unknown or out of range.
     pub fn decoding(&self) -> Result<DecodingSpec> {
-        Ok(match self.model.decoder.as_str() {
+        Ok(match self.model.decoding.decoder.as_str() {
             AUTO => DecodingSpec::default(),
             named => DecodingSpec::parse(named)?,
         })
@@ -109,8 +109,8 @@ impl Config {
         WeightKind {
             attention: info.attention,
             readout: info.readout,
-            edits: self.model.edits.unwrap_or_else(by_name),
-            drafts: !self.model.draft_model.is_empty(),
+            edits: self.model.training.edits.unwrap_or_else(by_name),
+            drafts: !self.model.decoding.draft_model.is_empty(),
         }
     }
 
@@ -120,7 +120,10 @@ impl Config {
     /// # Errors
     /// A setting that is unknown or out of range, settings that do not go together.
     pub fn draft_decoding(&self, weights: WeightKind) -> Result<Decoding> {
-        let named = match (self.model.draft_decoder.as_str(), weights.attention) {
+        let named = match (
+            self.model.decoding.draft_decoder.as_str(),
+            weights.attention,
+        ) {
             (AUTO, Attention::Full) => "vanilla,tokens_per_step=32",
             (AUTO, _) => "",
             (named, _) => named,
@@ -149,11 +152,12 @@ impl Config {
 
     /// The configuration of the draft model, whose texts are as long as those of the model that verifies.
     pub fn for_drafts(&self, verifier: &ModelInfo) -> Self {
-        let mut config = self.with_model(&self.model.draft_model);
+        let mut config = self.with_model(&self.model.decoding.draft_model);
         config
             .model
+            .decoding
             .draft_decoder
-            .clone_from(&self.model.draft_decoder);
+            .clone_from(&self.model.decoding.draft_decoder);
         let longest = self.max_model_len(verifier);
         config.model.max_model_len = longest.saturating_add(MAX_DRAFTS);
         config
@@ -181,8 +185,8 @@ impl Config {
     /// The formats of calls and reasoning in answers, and of JSON objects.
     pub fn formats(&self) -> Formats {
         Formats {
-            tools: *self.model.tool_parser,
-            reasoning: *self.model.reasoning_parser,
+            tools: *self.model.formats.tool_parser,
+            reasoning: *self.model.formats.reasoning_parser,
             open_objects: self.structured.open_objects,
         }
     }

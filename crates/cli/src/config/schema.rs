@@ -27,7 +27,7 @@ pub struct Config {
 
 /// `[server]`
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(default)]
 pub struct Server {
     /// Address and port.
     pub listen: String,
@@ -35,16 +35,9 @@ pub struct Server {
     pub drain_delay: u64,
     /// Seconds that accepted requests have to finish after new ones are refused.
     pub drain_timeout: u64,
-    /// Maximum open connections, lowered to what the limit of open files allows.
-    pub max_connections: usize,
-    /// Maximum bytes of a request body.
-    pub max_body_bytes: usize,
-    /// Maximum bytes of request bodies in flight, each byte counted twice.
-    pub max_bytes_in_flight: usize,
-    /// Maximum sequences of a request.
-    pub max_sequences: u32,
-    /// Maximum tokens of a request over all its sequences.
-    pub max_request_tokens: u64,
+    /// Limits of connections and requests.
+    #[serde(flatten)]
+    pub limits: ServerLimits,
     /// File with accepted API keys; empty = no key is needed.
     pub api_keys_file: String,
     /// Whether browsers of any origin may read answers.
@@ -59,7 +52,7 @@ pub struct Server {
 
 /// `[model]`
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(default)]
 pub struct Model {
     /// `demo`, `demo-wedlm`, `demo-sdar`, a Hugging Face folder, a GGUF file, or an id on the Hub.
     pub path: String,
@@ -75,10 +68,39 @@ pub struct Model {
     /// How the rows of a block share experts: empty = not at all, `vote=0.15` (a share of all experts)
     /// or `seq=2` (the first experts of each row).
     pub expert_sharing: Text<Option<ExpertSharing>>,
+    /// Additions to the weights, and properties of their training.
+    #[serde(flatten)]
+    pub training: Training,
+    /// The default decoder and the draft model.
+    #[serde(flatten)]
+    pub decoding: DecoderChoice,
+    /// Formats of calls and reasoning in answers.
+    #[serde(flatten)]
+    pub formats: AnswerFormats,
     /// Maximum positions of a sequence; 0 = the model's own maximum.
     pub max_model_len: u32,
-    /// The default decoder.
-    pub decoder: String,
+}
+
+/// Limits of connections and requests.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+pub struct ServerLimits {
+    /// Maximum open connections, lowered to what the limit of open files allows.
+    pub max_connections: usize,
+    /// Maximum bytes of a request body.
+    pub max_body_bytes: usize,
+    /// Maximum bytes of request bodies in flight, each byte counted twice.
+    pub max_bytes_in_flight: usize,
+    /// Maximum sequences of a request.
+    pub max_sequences: u32,
+    /// Maximum tokens of a request over all its sequences.
+    pub max_request_tokens: u64,
+}
+
+/// Additions to the weights, and properties of their training.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+pub struct Training {
     /// Safetensors file with the filter of the commit rule `learned_filter`; empty = the embedded one
     /// of the demo model, none for other models.
     pub filter: String,
@@ -89,10 +111,24 @@ pub struct Model {
     pub prompt_blocks: u32,
     /// Whether the weights were trained to rewrite committed tokens: `auto`, `on` or `off`.
     pub edits: Text<Option<bool>>,
+}
+
+/// The default decoder and the draft model.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+pub struct DecoderChoice {
+    /// The default decoder.
+    pub decoder: String,
     /// A second model of the same tokenizer whose drafts this one verifies; empty = none. As `path`.
     pub draft_model: String,
     /// How the draft model decodes: `auto`, or a preset and settings.
     pub draft_decoder: String,
+}
+
+/// Formats of calls and reasoning in answers.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+pub struct AnswerFormats {
     /// How calls of functions are written: `auto`, as the chat template shows them, or `hermes`,
     /// `llama3_json`, `llada2`, `gemma`, `json`, `qwen3_coder`.
     pub tool_parser: Text<Option<ToolFormat>>,
@@ -167,17 +203,25 @@ pub struct Telemetry {
     pub otlp_endpoint: String,
 }
 
-impl Default for Server {
+impl Default for ServerLimits {
     fn default() -> Self {
         Self {
-            listen: "127.0.0.1:8000".to_owned(),
-            drain_delay: 0,
-            drain_timeout: 50,
             max_connections: 4096,
             max_body_bytes: 16 << 20,
             max_bytes_in_flight: 256 << 20,
             max_sequences: 1024,
             max_request_tokens: 1 << 21,
+        }
+    }
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            limits: ServerLimits::default(),
+            listen: "127.0.0.1:8000".to_owned(),
+            drain_delay: 0,
+            drain_timeout: 50,
             api_keys_file: String::new(),
             cors: false,
             playground: true,
@@ -187,9 +231,42 @@ impl Default for Server {
     }
 }
 
+impl Default for Training {
+    fn default() -> Self {
+        Self {
+            filter: String::new(),
+            lora: String::new(),
+            prompt_blocks: 0,
+            edits: Text::known(AUTO),
+        }
+    }
+}
+
+impl Default for DecoderChoice {
+    fn default() -> Self {
+        Self {
+            decoder: AUTO.to_owned(),
+            draft_model: String::new(),
+            draft_decoder: AUTO.to_owned(),
+        }
+    }
+}
+
+impl Default for AnswerFormats {
+    fn default() -> Self {
+        Self {
+            tool_parser: Text::known(AUTO),
+            reasoning_parser: Text::known("none"),
+        }
+    }
+}
+
 impl Default for Model {
     fn default() -> Self {
         Self {
+            formats: AnswerFormats::default(),
+            decoding: DecoderChoice::default(),
+            training: Training::default(),
             path: "demo".to_owned(),
             served_name: String::new(),
             dtype: Text::known(AUTO),
@@ -197,15 +274,6 @@ impl Default for Model {
             backend: Text::known("cpu"),
             expert_sharing: Text::known(""),
             max_model_len: 0,
-            decoder: AUTO.to_owned(),
-            filter: String::new(),
-            lora: String::new(),
-            prompt_blocks: 0,
-            edits: Text::known(AUTO),
-            draft_model: String::new(),
-            draft_decoder: AUTO.to_owned(),
-            tool_parser: Text::known(AUTO),
-            reasoning_parser: Text::known("none"),
         }
     }
 }

@@ -24,7 +24,10 @@ impl Config {
                 ),
             ));
         }
-        let (in_flight, body) = (self.server.max_bytes_in_flight, self.server.max_body_bytes);
+        let (in_flight, body) = (
+            self.server.limits.max_bytes_in_flight,
+            self.server.limits.max_body_bytes,
+        );
         if in_flight / 4 < body {
             problems.push((
                 "server.max_bytes_in_flight",
@@ -63,7 +66,7 @@ impl Config {
         let share = self.engine.device_memory;
         let is_share = share > 0.0 && share <= 1.0;
         let share = format!("expected a share above 0, at most 1, found {share}");
-        let length = self.model.prompt_blocks;
+        let length = self.model.training.prompt_blocks;
         let blocks = (length > MAX_BLOCK_LENGTH)
             .then(|| format!("expected at most {MAX_BLOCK_LENGTH}, found {length}"));
         let texts = [
@@ -84,10 +87,22 @@ impl Config {
             ("engine.max_running", u64::from(self.engine.max_running)),
             ("engine.max_waiting", u64::from(self.engine.max_waiting)),
             ("engine.page_size", u64::from(self.engine.page_size)),
-            ("server.max_connections", self.server.max_connections as u64),
-            ("server.max_body_bytes", self.server.max_body_bytes as u64),
-            ("server.max_sequences", u64::from(self.server.max_sequences)),
-            ("server.max_request_tokens", self.server.max_request_tokens),
+            (
+                "server.max_connections",
+                self.server.limits.max_connections as u64,
+            ),
+            (
+                "server.max_body_bytes",
+                self.server.limits.max_body_bytes as u64,
+            ),
+            (
+                "server.max_sequences",
+                u64::from(self.server.limits.max_sequences),
+            ),
+            (
+                "server.max_request_tokens",
+                self.server.limits.max_request_tokens,
+            ),
         ];
         let zeroes = counts.iter().filter(|(_, count)| *count == 0);
         zeroes

@@ -74,28 +74,23 @@ impl<T> Serialize for Text<T> {
     }
 }
 
-/// `other`, or the value with one of `names`.
-fn one_of<T, const N: usize>(
-    (other, otherwise): (&str, T),
-    names: [(&str, T); N],
-    text: &str,
-) -> Result<T, String> {
-    let all: Vec<&str> = [other]
-        .into_iter()
-        .chain(names.iter().map(|(name, _)| *name))
-        .collect();
-    let mut known = [(other, otherwise)].into_iter().chain(names);
-    let found = known.find(|(name, _)| *name == text);
-    found
-        .map(|(_, value)| value)
-        .ok_or_else(|| unknown(&all, text))
+/// The value that has the name `text` among `values`.
+fn one_of<T>(values: impl IntoIterator<Item = (&'static str, T)>, text: &str) -> Result<T, String> {
+    let mut names = Vec::new();
+    for (name, value) in values {
+        if name == text {
+            return Ok(value);
+        }
+        names.push(name);
+    }
+    Err(unknown(&names, text))
 }
 
 /// `auto` is the dtype of the checkpoint ([`WeightDtype::Blocks`]).
 impl Worded for WeightDtype {
     fn read(text: &str) -> Result<Self, String> {
         let names = Self::ALL.map(|dtype| (dtype.name(), dtype));
-        one_of((AUTO, Self::Blocks), names, text)
+        one_of([(AUTO, Self::Blocks)].into_iter().chain(names), text)
     }
 }
 
@@ -103,7 +98,7 @@ impl Worded for WeightDtype {
 impl Worded for Option<KvDtype> {
     fn read(text: &str) -> Result<Self, String> {
         let names = KvDtype::ALL.map(|dtype| (dtype.name(), Some(dtype)));
-        one_of((AUTO, None), names, text)
+        one_of([(AUTO, None)].into_iter().chain(names), text)
     }
 }
 
@@ -111,14 +106,14 @@ impl Worded for Option<KvDtype> {
 impl Worded for Option<ToolFormat> {
     fn read(text: &str) -> Result<Self, String> {
         let names = ToolFormat::NAMES.map(|(name, format)| (name, Some(format)));
-        one_of((AUTO, None), names, text)
+        one_of([(AUTO, None)].into_iter().chain(names), text)
     }
 }
 
 impl Worded for Option<ReasoningFormat> {
     fn read(text: &str) -> Result<Self, String> {
         let names = ReasoningFormat::NAMES.map(|(name, format)| (name, Some(format)));
-        one_of(("none", None), names, text)
+        one_of([("none", None)].into_iter().chain(names), text)
     }
 }
 
@@ -126,8 +121,7 @@ impl Worded for Option<ReasoningFormat> {
 impl Worded for Option<bool> {
     fn read(text: &str) -> Result<Self, String> {
         one_of(
-            (AUTO, None),
-            [("on", Some(true)), ("off", Some(false))],
+            [(AUTO, None), ("on", Some(true)), ("off", Some(false))],
             text,
         )
     }
@@ -215,7 +209,7 @@ pub enum LogFormat {
 
 impl Worded for LogFormat {
     fn read(text: &str) -> Result<Self, String> {
-        one_of(("text", Self::Text), [("json", Self::Json)], text)
+        one_of([("text", Self::Text), ("json", Self::Json)], text)
     }
 }
 
@@ -230,7 +224,7 @@ pub enum UnknownFields {
 
 impl Worded for UnknownFields {
     fn read(text: &str) -> Result<Self, String> {
-        one_of(("name", Self::Name), [("reject", Self::Reject)], text)
+        one_of([("name", Self::Name), ("reject", Self::Reject)], text)
     }
 }
 

@@ -34,7 +34,8 @@ pub fn sizes(config: &Config, info: &ModelInfo) -> Result<DeviceConfig> {
 /// A model without kernels on a device.
 pub fn least(
     config: &Config,
-    (checkpoint, info): (&mut Checkpoint, &ModelInfo),
+    checkpoint: &mut Checkpoint,
+    info: &ModelInfo,
 ) -> Result<DeviceMemory> {
     let sizes = DeviceConfig {
         kv: KvMemory::Share(config.engine.device_memory),
@@ -47,11 +48,8 @@ pub fn least(
 ///
 /// # Errors
 /// A model without kernels on a device; too little memory for one sequence.
-fn needed(
-    config: &Config,
-    (checkpoint, info): (&mut Checkpoint, &ModelInfo),
-) -> Result<DeviceMemory> {
-    let least = least(config, (checkpoint, info))?;
+fn needed(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Result<DeviceMemory> {
+    let least = least(config, checkpoint, info)?;
     let sizes = sizes(config, info)?;
     match sizes.kv {
         KvMemory::Share(_) => Ok(least),
@@ -77,11 +75,12 @@ pub struct Found<'a> {
 /// As [`needed`].
 pub fn refusal(
     config: &Config,
-    (checkpoint, info): (&mut Checkpoint, &ModelInfo),
+    checkpoint: &mut Checkpoint,
+    info: &ModelInfo,
     device: Found<'_>,
 ) -> Result<Option<String>> {
     let sizes = sizes(config, info)?;
-    let needed = needed(config, (checkpoint, info))?;
+    let needed = needed(config, checkpoint, info)?;
     let memory = device.memory;
     let room = sizes.allowance(memory);
     if needed.sum() <= room {
@@ -94,7 +93,7 @@ pub fn refusal(
         _ => format!("{} free", size(room)),
     };
     let auto = KvMemory::Share(config.engine.device_memory);
-    let advice = advice((checkpoint, info.dtype), sizes, auto, device)?;
+    let advice = advice(checkpoint, info.dtype, sizes, auto, device)?;
     Ok(Some(format!(
         "{}: needs {} on {} ({} of weights in {}, {} for a step of up to {} rows, {} of KV \
          pages), {found}: {advice}",
@@ -111,7 +110,8 @@ pub fn refusal(
 
 /// What would fit. If fewer pages are enough, `auto` gets the rest of the memory.
 fn advice(
-    (checkpoint, dtype): (&mut Checkpoint, WeightDtype),
+    checkpoint: &mut Checkpoint,
+    dtype: WeightDtype,
     sizes: DeviceConfig,
     auto: KvMemory,
     device: Found<'_>,

@@ -42,14 +42,14 @@ pub fn run() -> Result<()> {
     );
     let candle = demo(DeviceChoice::Cpu, BackendChoice::Candle);
     let candle = told.runner("demo model, candle", candle);
-    told.texts((&candle, &cpu), DECODERS[1], CANDLE_TEXTS);
+    told.texts(&candle, &cpu, DECODERS[1], CANDLE_TEXTS);
     match Device::open() {
         Ok(device) => {
             model::selftest(&device, ROWS, COLUMNS, &mut |check| told.add(check));
             let gpu = demo(DeviceChoice::Cuda, BackendChoice::Cpu);
             let gpu = told.runner("demo model, device", gpu);
             for decoder in DECODERS {
-                told.texts((&cpu, &gpu), decoder, TEXTS);
+                told.texts(&cpu, &gpu, decoder, TEXTS);
             }
         }
         Err(reason) => tell!("CUDA: not compared: {reason}"),
@@ -92,14 +92,15 @@ impl Told {
     /// Compares texts if both runners exist.
     fn texts(
         &mut self,
-        (reference, tested): (&Option<Runner>, &Option<Runner>),
+        reference: &Option<Runner>,
+        tested: &Option<Runner>,
         decoder: &str,
         count: usize,
     ) {
         let (Some(reference), Some(tested)) = (reference, tested) else {
             return;
         };
-        match texts((reference, tested), decoder, count) {
+        match texts(reference, tested, decoder, count) {
             Ok(checks) => checks.into_iter().for_each(|check| self.add(check)),
             Err(reason) => self.add(Check::failed(&format!("texts, {decoder}"), reason)),
         }
@@ -219,11 +220,7 @@ fn prompt(number: usize) -> String {
 ///
 /// # Errors
 /// An unknown decoder, a failed step.
-fn texts(
-    (reference, tested): (&Runner, &Runner),
-    decoder: &str,
-    count: usize,
-) -> Result<[Check; 2]> {
+fn texts(reference: &Runner, tested: &Runner, decoder: &str, count: usize) -> Result<[Check; 2]> {
     let requests = reference.requests(decoder, count)?;
     let want = reference.answers(&requests, 1)?;
     let alone = tested.answers(&requests, 1)?;
@@ -268,7 +265,9 @@ mod tests {
     }
 
     fn errors(pair: (&Runner, &Runner)) -> [f64; 2] {
-        texts(pair, "balanced", 6).unwrap().map(|check| check.error)
+        texts(pair.0, pair.1, "balanced", 6)
+            .unwrap()
+            .map(|check| check.error)
     }
 
     #[test]
@@ -306,7 +305,7 @@ mod tests {
         let mut told = Told::default();
         told.add(check("sums", 0.75));
         told.add(check("products", 0.5));
-        told.texts((&None, &None), "vanilla", 1);
+        told.texts(&None, &None, "vanilla", 1);
         assert!(
             told.runner("demo model", Err(failed("no memory")))
                 .is_none()

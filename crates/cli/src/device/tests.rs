@@ -41,7 +41,7 @@ fn told(arguments: &[&str], memory: (u64, u64)) -> Option<String> {
 fn needs(arguments: &[&str]) -> model::DeviceMemory {
     let (config, mut checkpoint) = demo(arguments);
     let info = checkpoint.survey(*config.model.dtype).unwrap().info;
-    least(&config, (&mut checkpoint, &info)).unwrap()
+    least(&config, &mut checkpoint, &info).unwrap()
 }
 
 #[test]

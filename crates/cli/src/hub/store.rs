@@ -91,10 +91,10 @@ impl<'a> Store<'a> {
                 // Nothing tells whether a part without a digest is one of this file.
                 remove(&part)?;
             }
-            let mut broken = transfer(source, (&meta, &part), opened.take(), progress)?;
+            let mut broken = transfer(source, &meta, &part, opened.take(), progress)?;
             if broken.is_some() {
                 let anew = None::<(u64, io::Empty)>;
-                broken = transfer(source, (&meta, &part), anew, progress)?;
+                broken = transfer(source, &meta, &part, anew, progress)?;
             }
             if let Some(reason) = broken {
                 return Err(Fault::Refused(format!("{}: {reason}", source.name)));
@@ -145,7 +145,8 @@ impl Source<'_> {
 /// is; it is removed then. `opened` is an answer of the Hub that begins at the first byte.
 fn transfer<R: Read>(
     source: Source<'_>,
-    (meta, part): (&Meta, &Path),
+    meta: &Meta,
+    part: &Path,
     opened: Option<(u64, R)>,
     progress: &dyn Fn(u64, u64),
 ) -> Result<Option<String>, Fault> {

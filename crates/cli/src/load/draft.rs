@@ -49,7 +49,7 @@ pub struct Chosen {
 /// One line: a model that cannot verify, one that cannot draft, another tokenizer, a decoder that does
 /// not go with the weights, too little memory.
 pub fn choose(config: &Config, verifier: &ModelInfo) -> Result<Option<Chosen>> {
-    let path = &config.model.draft_model;
+    let path = &config.model.decoding.draft_model;
     if path.is_empty() {
         return Ok(None);
     }

@@ -107,7 +107,7 @@ async fn tokenize(
                     false if given.add_generation_prompt == Some(false) => Ending::Closed,
                     false => Ending::Answer,
                 };
-                encode::chat(tokenizer, limits, (&chat, backend.tool_format()), ending)?
+                encode::chat(tokenizer, limits, &chat, backend.tool_format(), ending)?
             }
             PromptKind::Prompt => {
                 let PromptField { prompt } = body.read()?;

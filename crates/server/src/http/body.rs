@@ -42,16 +42,16 @@ pub async fn read(request: Request, state: &AppState) -> Result<Received, ApiErr
     check_media_type(request.headers())?;
     let declared = request.headers().get(CONTENT_LENGTH);
     let declared = declared.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    if declared.is_some_and(|length| length > settings.max_body_bytes) {
+    if declared.is_some_and(|length| length > settings.limits.max_body_bytes) {
         return Err(too_large(settings));
     }
     let client = client_of(request.extensions());
-    let room = (declared, state.bytes().share(client), client);
-    let all = collect(request.into_body(), settings, room);
-    tokio::time::timeout(settings.body_timeout, all)
+    let share = state.bytes().share(client);
+    let all = collect(request.into_body(), settings, declared, share, client);
+    tokio::time::timeout(settings.timeouts.body, all)
         .await
         .unwrap_or_else(|_| {
-            let seconds = settings.body_timeout.as_secs_f64();
+            let seconds = settings.timeouts.body.as_secs_f64();
             let message = format!("the body did not arrive within {seconds} s");
             Err(ApiError::new(ErrorCode::RequestTimeout, message))
         })
@@ -61,7 +61,9 @@ pub async fn read(request: Request, state: &AppState) -> Result<Received, ApiErr
 async fn collect(
     body: Body,
     settings: &Settings,
-    (declared, mut share, client): (Option<usize>, Share, ClientId),
+    declared: Option<usize>,
+    mut share: Share,
+    client: ClientId,
 ) -> Result<Received, ApiError> {
     let mut frames = body.into_data_stream();
     let mut bytes = Vec::new();
@@ -81,7 +83,7 @@ async fn collect(
                 "the body ended before it was complete",
             )
         })?;
-        if bytes.len() + frame.len() > settings.max_body_bytes {
+        if bytes.len() + frame.len() > settings.limits.max_body_bytes {
             return Err(too_large(settings));
         }
         share.grow(frame.len()).await?;
@@ -123,7 +125,7 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
 fn too_large(settings: &Settings) -> ApiError {
     let message = format!(
         "the body must have at most {} bytes",
-        settings.max_body_bytes
+        settings.limits.max_body_bytes
     );
     ApiError::new(ErrorCode::RequestTooLarge, message)
 }

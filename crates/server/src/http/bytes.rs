@@ -63,14 +63,14 @@ struct Hold {
 }
 
 impl BytesInFlight {
-    /// A budget of [`Settings::max_bytes_in_flight`] bytes; at least one body of the greatest
+    /// A budget of `max_bytes_in_flight` bytes; at least one body of the greatest
     /// length always fits.
     pub fn new(settings: &Settings) -> Self {
-        let short = settings.max_bytes_in_flight / 4;
-        let long = settings.max_bytes_in_flight - short;
+        let short = settings.limits.max_bytes_in_flight / 4;
+        let long = settings.limits.max_bytes_in_flight - short;
         Self {
             short: Arc::new(Budget::new(short, COPIES * SHORT)),
-            long: Arc::new(Budget::new(long, COPIES * settings.max_body_bytes)),
+            long: Arc::new(Budget::new(long, COPIES * settings.limits.max_body_bytes)),
         }
     }
 
@@ -197,11 +197,10 @@ mod tests {
     const OTHER: ClientId = ClientId(2);
 
     fn budget() -> BytesInFlight {
-        BytesInFlight::new(&Settings {
-            max_bytes_in_flight: 4 << 20,
-            max_body_bytes: 1 << 20,
-            ..Settings::default()
-        })
+        let mut settings = Settings::default();
+        settings.limits.max_bytes_in_flight = 4 << 20;
+        settings.limits.max_body_bytes = 1 << 20;
+        BytesInFlight::new(&settings)
     }
 
     /// Permits that nobody holds: short and long.

@@ -64,7 +64,7 @@ pub async fn serve_router(
     let mut server = Server {
         listener,
         router,
-        crowd: Crowd::new(state.settings().max_connections),
+        crowd: Crowd::new(state.settings().limits.max_connections),
         state: state.clone(),
         connections: JoinSet::new(),
         close: watch::Sender::new(false),
@@ -72,7 +72,7 @@ pub async fn serve_router(
     };
     server.accept_until(shutdown).await;
     let stages = state.shutdown();
-    let delay = state.settings().drain_delay;
+    let delay = state.settings().timeouts.drain_delay;
     if !delay.is_zero() {
         tracing::info!(?delay, "not ready, still accepting requests");
         stages.advance(Phase::Leaving);
@@ -80,7 +80,7 @@ pub async fn serve_router(
     }
     tracing::info!(in_flight = stages.in_flight(), "draining");
     stages.advance(Phase::Draining);
-    let patience = state.settings().drain_timeout;
+    let patience = state.settings().timeouts.drain_timeout;
     server
         .accept_until(at_most(patience, stages.drained()))
         .await;
@@ -212,15 +212,15 @@ impl Connection {
         // Send small chunks at once; the option is not essential.
         let _ = stream.set_nodelay(true);
         let settings = self.state.settings().clone();
-        let socket = Socket::new(stream, Arc::clone(&self.slot), settings.write_timeout);
+        let socket = Socket::new(stream, Arc::clone(&self.slot), settings.timeouts.write);
         let service = service_fn(|request| self.answer(request));
         let mut connection = std::pin::pin!(
             http1::Builder::new()
                 .timer(TokioTimer::new())
-                .header_read_timeout(settings.header_timeout)
-                .max_header_size(settings.max_header_bytes)
+                .header_read_timeout(settings.timeouts.header)
+                .max_header_size(settings.limits.max_header_bytes)
                 // Room for the longest head. More would be held by every unfinished body.
-                .max_buf_size(settings.max_header_bytes.max(LEAST_BUFFER))
+                .max_buf_size(settings.limits.max_header_bytes.max(LEAST_BUFFER))
                 .serve_connection(TokioIo::new(socket), service)
         );
         tokio::select! {

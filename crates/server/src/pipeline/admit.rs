@@ -26,7 +26,7 @@ pub struct Admitted {
 }
 
 /// Reads a request with `read`, encodes its prompts and compiles its grammar. Work on a body of
-/// more than [`crate::Settings::inline_encode_bytes`] bytes, chat templates and grammars run off
+/// more than [`inline_encode_bytes`](crate::RequestLimits::inline_encode_bytes) bytes, chat templates and grammars run off
 /// the async threads. The body's share of the bytes in flight is held until the end, or, if the
 /// client leaves, until the work that runs then ends.
 ///
@@ -58,7 +58,7 @@ pub async fn admit<T: Send + 'static>(
         Ok((own, generation))
     };
     let encode = move |generation, wanted: &Wanted| encoded(&encoder, caps, generation, wanted);
-    let (own, admitted, share) = if length > state.settings().inline_encode_bytes {
+    let (own, admitted, share) = if length > state.settings().limits.inline_encode_bytes {
         let work = move |wanted: &Wanted| {
             let (own, generation) = read()?;
             wanted.check()?;

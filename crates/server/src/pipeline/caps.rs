@@ -23,9 +23,9 @@ impl Caps {
     /// Those of `settings` and of an engine with `limits`.
     pub fn new(settings: &Settings, limits: Limits) -> Self {
         Self {
-            sequences: settings.max_sequences as usize,
+            sequences: settings.limits.max_sequences as usize,
             waiting: limits.max_waiting as usize,
-            tokens: settings.max_request_tokens,
+            tokens: settings.limits.max_request_tokens,
         }
     }
 

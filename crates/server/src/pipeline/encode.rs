@@ -85,7 +85,7 @@ pub(crate) fn prompts(
     let mut push = |mut ids: Vec<TokenId>, text: Option<String>| {
         let cut = surplus(&ids);
         ids.drain(..cut);
-        let max_tokens = budget(request, (ids.len(), suffix.len()), limits)?;
+        let max_tokens = budget(request, ids.len(), suffix.len(), limits)?;
         let text = text
             .filter(|_| cut == 0)
             .unwrap_or_else(|| text_of(tokenizer, request, &ids));
@@ -147,7 +147,7 @@ fn conversation(
         true => Ending::Continued,
         false => Ending::Answer,
     };
-    let text = chat_text(tokenizer, (chat, request.format.calls), ending);
+    let text = chat_text(tokenizer, chat, request.format.calls, ending);
     text.map_err(|error| encode_fault(error, request.names.prompt))
 }
 
@@ -199,11 +199,12 @@ pub enum Ending {
 pub fn chat(
     tokenizer: &Tokenizer,
     limits: Limits,
-    chat: (&Conversation, ToolFormat),
+    chat: &Conversation,
+    calls: ToolFormat,
     ending: Ending,
 ) -> Result<Vec<TokenId>, ApiError> {
     let fault = |error| encode_fault(error, "messages");
-    let text = chat_text(tokenizer, chat, ending).map_err(fault)?;
+    let text = chat_text(tokenizer, chat, calls, ending).map_err(fault)?;
     Room::new(tokenizer, limits).check(&text, "messages", true)?;
     tokenizer.encode_chat(&text).map_err(fault)
 }
@@ -253,7 +254,8 @@ impl Room {
 /// A chat in the model's template.
 fn chat_text(
     tokenizer: &Tokenizer,
-    (chat, calls): (&Conversation, ToolFormat),
+    chat: &Conversation,
+    calls: ToolFormat,
     ending: Ending,
 ) -> Result<String, TextError> {
     let chat = fitting(tokenizer, chat, calls)?;
@@ -322,7 +324,8 @@ fn open_chat_text(template: &ChatTemplate, chat: &Conversation) -> Result<String
 /// `behind` tokens of the suffix.
 fn budget(
     request: &Generation,
-    (length, behind): (usize, usize),
+    length: usize,
+    behind: usize,
     limits: Limits,
 ) -> Result<u32, ApiError> {
     let field = request.names.prompt;

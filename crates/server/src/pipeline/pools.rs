@@ -44,7 +44,7 @@ impl Pools {
         Self {
             short: Pool::new("encode", cores, BODY_TIMEOUT),
             long: Pool::new("encode_long", half, BODY_TIMEOUT),
-            compile: Pool::new("compile", grammars, settings.grammar_timeout)
+            compile: Pool::new("compile", grammars, settings.timeouts.grammar)
                 .with_queue(WAITING_GRAMMARS),
         }
     }

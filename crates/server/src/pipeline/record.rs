@@ -21,17 +21,30 @@ pub struct Record {
     client: ClientId,
     spans: Spans,
     arrival: Instant,
-    queue: Option<Duration>,
-    first: Option<Duration>,
-    last: Duration,
-    /// Time of the last frontier move of every choice.
-    moves: Vec<Option<Duration>>,
-    /// Tokens of every choice, and the most of one that is delivered.
-    tokens: Vec<u64>,
+    times: Times,
+    choices: Vec<Progress>,
+    /// Tokens of the longest choice that is delivered.
     longest: u64,
     reason: FinishReason,
     outcome: Option<Outcome>,
     in_flight: Option<InFlight>,
+}
+
+/// Times since the arrival.
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    /// When the first sequence ran.
+    queue: Option<Duration>,
+    first_token: Option<Duration>,
+    last_token: Duration,
+}
+
+/// The progress of one choice.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    /// Time of the last frontier move.
+    moved: Option<Duration>,
+    tokens: u64,
 }
 
 /// The caller of a request.
@@ -63,11 +76,8 @@ impl Record {
             client: caller.client,
             spans: Spans::new(caller),
             arrival: Instant::now(),
-            queue: None,
-            first: None,
-            last: Duration::ZERO,
-            moves: Vec::new(),
-            tokens: Vec::new(),
+            times: Times::default(),
+            choices: Vec::new(),
             longest: 0,
             reason: FinishReason::Stop,
             outcome: None,
@@ -87,29 +97,28 @@ impl Record {
 
     /// Notes that the engine accepted `choices` sequences.
     pub fn accepted(&mut self, choices: usize) {
-        self.moves = vec![None; choices];
-        self.tokens = vec![0; choices];
+        self.choices = vec![Progress::default(); choices];
     }
 
     /// Notes the times and the finish reason of `delta`.
     pub fn observe(&mut self, delta: &Delta) {
         let now = self.arrival.elapsed();
         if delta.started {
-            self.queue.get_or_insert_with(|| {
+            self.times.queue.get_or_insert_with(|| {
                 self.spans.prefill();
                 now
             });
         }
         if !delta.token_ids.is_empty() {
-            self.first.get_or_insert_with(|| {
+            self.times.first_token.get_or_insert_with(|| {
                 self.spans.decode();
                 now
             });
-            self.last = now;
-            let tokens = &mut self.tokens[delta.index];
-            *tokens += delta.token_ids.len() as u64;
-            self.longest = self.longest.max(*tokens);
-            if let Some(before) = self.moves[delta.index].replace(now) {
+            self.times.last_token = now;
+            let choice = &mut self.choices[delta.index];
+            choice.tokens += delta.token_ids.len() as u64;
+            self.longest = self.longest.max(choice.tokens);
+            if let Some(before) = choice.moved.replace(now) {
                 self.metrics
                     .requests()
                     .chunk_gap(now.saturating_sub(before));
@@ -134,7 +143,7 @@ impl Record {
     /// Ends the record of a completely answered request.
     pub fn succeed(&mut self, usage: &Usage) {
         let total = self.arrival.elapsed();
-        let first = self.first.unwrap_or(total);
+        let first = self.times.first_token.unwrap_or(total);
         let diffusion = usage.diffusion.as_ref();
         let facts = Success {
             reason: self.reason,
@@ -142,9 +151,9 @@ impl Record {
             completion_tokens: usage.completion_tokens,
             longest: self.longest,
             forwards: diffusion.map_or(0, |diffusion| diffusion.forwards.forwards),
-            queue: self.queue.unwrap_or(total),
+            queue: self.times.queue.unwrap_or(total),
             first_token: first,
-            decode: self.last.saturating_sub(first),
+            decode: self.times.last_token.saturating_sub(first),
             total,
         };
         self.metrics.requests().succeeded(self.path, &facts);
@@ -160,7 +169,7 @@ impl Record {
             cached_tokens = usage
                 .prompt_tokens_details
                 .as_ref()
-                .map(|of| of.cached_tokens),
+                .map(|details| details.cached_tokens),
             completion_tokens = usage.completion_tokens,
             nfe = facts.forwards,
             tpf = diffusion.map(|diffusion| diffusion.forwards.tokens_per_forward),

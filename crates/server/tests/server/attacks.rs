@@ -99,8 +99,8 @@ async fn a_text_that_cannot_fit_is_refused_by_its_bytes() {
 #[tokio::test]
 async fn a_request_has_a_bounded_number_of_sequences_and_tokens() {
     let mut options = Options::default();
-    options.settings.max_sequences = 64;
-    options.settings.max_request_tokens = 5000;
+    options.settings.limits.max_sequences = 64;
+    options.settings.limits.max_request_tokens = 5000;
     let server = server_with(options);
     let words: &[&str] = &[
         "at most 64 sequences (server.max_sequences)",
@@ -188,8 +188,8 @@ fn slow_body() -> (Request<Body>, mpsc::UnboundedSender<Bytes>) {
 #[tokio::test]
 async fn unfinished_bodies_share_a_budget_that_short_ones_do_not_need() {
     let mut options = Options::default();
-    options.settings.max_body_bytes = 1 << 20;
-    options.settings.max_bytes_in_flight = 4 << 20;
+    options.settings.limits.max_body_bytes = 1 << 20;
+    options.settings.limits.max_bytes_in_flight = 4 << 20;
     let server = server_with(options);
     let mut held = Vec::new();
     // 3 MiB for the long parts, each byte twice: the second one does not fit.
@@ -278,9 +278,9 @@ async fn a_grammar_that_becomes_too_complex_is_a_fault_of_its_request() {
 fn for_two() -> Server {
     let mut options = Options::default();
     options.settings.keys = ApiKeys::parse("a:one\nb:two").unwrap();
-    options.settings.max_body_bytes = 1 << 20;
-    options.settings.max_bytes_in_flight = 4 << 20;
-    options.settings.grammar_timeout = Duration::ZERO;
+    options.settings.limits.max_body_bytes = 1 << 20;
+    options.settings.limits.max_bytes_in_flight = 4 << 20;
+    options.settings.timeouts.grammar = Duration::ZERO;
     server_with(options)
 }
 

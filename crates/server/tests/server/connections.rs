@@ -22,7 +22,7 @@ async fn few(most: usize, gate: Option<Gate>) -> (Server, SocketAddr) {
         gate,
         ..Options::default()
     };
-    options.settings.max_connections = most;
+    options.settings.limits.max_connections = most;
     let server = server_with(options);
     let (address, _) = server.listen(std::future::pending()).await;
     (server, address)

@@ -355,7 +355,7 @@ async fn paths_and_methods_have_error_objects() {
 #[tokio::test]
 async fn bodies_have_a_type_and_a_size() {
     let mut options = crate::common::Options::default();
-    options.settings.max_body_bytes = 1000;
+    options.settings.limits.max_body_bytes = 1000;
     let server = crate::common::server_with(options);
     let with = async |header: (&str, &str), body: Body| {
         let request = Request::post(COMPLETIONS).header(header.0, header.1);

@@ -16,7 +16,7 @@ fn hanging(stall_after: Duration) -> (Server, OpenAtEnd) {
         gate: Some(gate.clone()),
         ..Options::default()
     };
-    options.settings.stall_after = stall_after;
+    options.settings.timeouts.stall_after = stall_after;
     (server_with(options), OpenAtEnd(gate))
 }
 

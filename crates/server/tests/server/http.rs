@@ -311,7 +311,7 @@ async fn accept_headers_are_ignored() {
 #[tokio::test]
 async fn every_answer_has_an_id_of_its_own() {
     let mut options = Options::default();
-    options.settings.max_body_bytes = 1000;
+    options.settings.limits.max_body_bytes = 1000;
     let server = server_with(options);
     let long = json!("x".repeat(1000));
     let requests = [

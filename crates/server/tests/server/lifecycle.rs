@@ -223,7 +223,7 @@ async fn leaving(
     tokio::task::JoinHandle<std::io::Result<()>>,
 ) {
     let mut options = Options::default();
-    options.settings.drain_delay = delay;
+    options.settings.timeouts.drain_delay = delay;
     let server = server_with(options);
     let (address, served) = server.listen(std::future::ready(())).await;
     (server, address, served)
@@ -283,7 +283,7 @@ async fn a_drain_aborts_requests_after_its_timeout() {
         gate: Some(gate.clone()),
         ..Options::default()
     };
-    options.settings.drain_timeout = Duration::ZERO;
+    options.settings.timeouts.drain_timeout = Duration::ZERO;
     let (server, _open) = (server_with(options), OpenAtEnd(gate));
     let (stop, stopped) = oneshot::channel::<()>();
     let (address, served) = server.listen(async { drop(stopped.await) }).await;
@@ -347,7 +347,7 @@ async fn http_1_0_streams_are_not_chunked() {
 #[tokio::test]
 async fn incomplete_headers_time_out() {
     let mut options = Options::default();
-    options.settings.header_timeout = Duration::from_millis(5);
+    options.settings.timeouts.header = Duration::from_millis(5);
     let server = server_with(options);
     let (address, _) = server.listen(std::future::pending()).await;
     for begun in ["", "GET /health HTTP/1.1\r\nhost: te"] {

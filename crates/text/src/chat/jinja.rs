@@ -92,7 +92,7 @@ pub(super) fn items(value: &Value) -> Result<Value, Error> {
 }
 
 pub(super) fn trim(value: &Value, chars: Option<&str>) -> String {
-    strip(&text_of(value), chars, (true, true)).to_owned()
+    strip(&text_of(value), chars, true, true).to_owned()
 }
 
 pub(super) fn replace(value: &Value, old: &str, new: &str, count: Option<i64>) -> String {

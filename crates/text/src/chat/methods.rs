@@ -51,8 +51,7 @@ fn text_method(
     let made = match name {
         "strip" | "lstrip" | "rstrip" => {
             let (chars,): (Option<&str>,) = from_args(args)?;
-            let sides = (name != "rstrip", name != "lstrip");
-            Value::from(strip(text, chars, sides))
+            Value::from(strip(text, chars, name != "rstrip", name != "lstrip"))
         }
         "split" | "rsplit" => {
             let (separator, most): (Option<&str>, Option<i64>) = from_args(args)?;
@@ -169,11 +168,7 @@ fn is_blank(c: char) -> bool {
 }
 
 /// `text` without `chars`, or white space, at its chosen sides.
-pub(super) fn strip<'a>(
-    text: &'a str,
-    chars: Option<&str>,
-    (left, right): (bool, bool),
-) -> &'a str {
+pub(super) fn strip<'a>(text: &'a str, chars: Option<&str>, left: bool, right: bool) -> &'a str {
     let cut = |c: char| chars.map_or_else(|| is_blank(c), |chars| chars.contains(c));
     let text = if left {
         text.trim_start_matches(cut)
@@ -213,7 +208,7 @@ fn split<'a>(
 
 /// As [`split`], at runs of white space.
 fn split_blanks(text: &str, most: usize, from_end: bool) -> Vec<&str> {
-    let mut rest = strip(text, None, (!from_end, from_end));
+    let mut rest = strip(text, None, !from_end, from_end);
     let mut parts = Vec::new();
     while parts.len() < most {
         let cut = match from_end {
@@ -228,16 +223,15 @@ fn split_blanks(text: &str, most: usize, from_end: bool) -> Vec<&str> {
         };
         let Some((part, after)) = cut else { break };
         parts.push(part);
-        rest = strip(after, None, (!from_end, from_end));
+        rest = strip(after, None, !from_end, from_end);
     }
     if !rest.is_empty() {
+        let is_whole = parts.len() < most;
         parts.push(strip(
             rest,
             None,
-            (
-                from_end && parts.len() < most,
-                !from_end && parts.len() < most,
-            ),
+            from_end && is_whole,
+            !from_end && is_whole,
         ));
     }
     if from_end {

@@ -3,6 +3,7 @@
 mod cache;
 mod closed;
 mod constraint;
+mod formats;
 mod gemma;
 mod lark;
 mod limits;

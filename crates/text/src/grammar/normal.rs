@@ -6,6 +6,7 @@ use llguidance::regex_to_lark;
 use serde_json::{Map, Number, Value, json};
 
 use super::closed::{LISTS, NAMED, ONE};
+use super::formats::format;
 
 /// Most units of work to find out whether names match a pattern.
 const NAMES_FUEL: u64 = 100_000;
@@ -54,19 +55,8 @@ const UNFOLLOWED: [&str; 16] = [
     "unevaluatedProperties",
     "uniqueItems",
 ];
-/// Formats that the compiler follows as they are. Every other one is an annotation.
-const FORMATS: [&str; 7] = [
-    "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid",
-];
 /// Keywords that join an object with others, whose members `unevaluatedProperties` counts.
 const JOINING: [&str; 6] = ["allOf", "anyOf", "oneOf", "$ref", "if", "patternProperties"];
-/// Days of the calendar, the 29th of February in leap years.
-const DATE: &str = "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-\
-                    (?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))|(?:[0-9]{2}(?:0[48]|[2468][048]|\
-                    [13579][26])|(?:0[48]|[2468][048]|[13579][26])00)-02-29)";
-/// Times with their zone, without leap seconds, which most libraries refuse.
-const TIME: &str = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,9})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
-
 /// A keyword that is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LeftOut {
@@ -292,33 +282,6 @@ fn names(members: &mut Map<String, Value>, root: &Value) {
     members.remove("propertyNames");
     members.insert(key.to_owned(), Value::Object(value));
     members.insert("additionalProperties".to_owned(), Value::Bool(false));
-}
-
-/// Formats that are annotations go; dates and times become patterns.
-fn format(members: &mut Map<String, Value>) {
-    let Some(format) = members.get("format") else {
-        return;
-    };
-    let pattern = match format.as_str() {
-        Some("date") => Some(format!("^{DATE}$")),
-        Some("time") => Some(format!("^{TIME}$")),
-        Some("date-time") => Some(format!("^{DATE}T{TIME}$")),
-        Some(known) if FORMATS.contains(&known) => return,
-        _ => None,
-    };
-    members.remove("format");
-    match pattern {
-        Some(pattern) if members.contains_key("pattern") => {
-            let both = members.entry("allOf").or_insert_with(|| json!([]));
-            if let Value::Array(both) = both {
-                both.push(json!({"pattern": pattern}));
-            }
-        }
-        Some(pattern) => {
-            members.insert("pattern".to_owned(), json!(pattern));
-        }
-        None => {}
-    }
 }
 
 /// Replaces an exclusive whole bound by the next number inside it (from 0: 1e-15) where the other bound

@@ -21,6 +21,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run(arguments: Cli) -> anyhow::Result<()> {
+    cli::config::warn_of_unknown_variables();
     match arguments.command {
         Command::Bench(args) => bench::run(&args),
         Command::TrainFilter(args) => train_filter::run(&args),

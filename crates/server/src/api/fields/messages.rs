@@ -120,7 +120,7 @@ impl History {
                     let param = format!("{param}.tool_calls[{index}].function.arguments");
                     message
                         .calls
-                        .push(self.call(call.id.0, name, (&param, arguments))?);
+                        .push(self.call(call.id.0, name, &param, arguments)?);
                 }
             }
             Role::Tool => {
@@ -144,7 +144,8 @@ impl History {
         &mut self,
         id: String,
         name: String,
-        (param, arguments): (&str, String),
+        param: &str,
+        arguments: String,
     ) -> Result<PastCall, ApiError> {
         // A value is at least one character before a comma, a colon or a bracket.
         let values = arguments

@@ -184,7 +184,7 @@ impl Block {
                 let name = need("name", self.name)?;
                 let call = match self.input.unwrap_or_default() {
                     Input::Object(input) => history.called(id, name, input.into()),
-                    Input::Text(text) => history.call(id, name, (&param("input"), text))?,
+                    Input::Text(text) => history.call(id, name, &param("input"), text)?,
                 };
                 message.calls.push(call);
             }

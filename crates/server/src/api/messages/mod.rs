@@ -323,7 +323,8 @@ async fn count_tokens(
         let tokens = encode::chat(
             tokenizer,
             limits,
-            (&chat.conversation, backend.tool_format()),
+            &chat.conversation,
+            backend.tool_format(),
             Ending::Answer,
         )?;
         Ok(Json(json!({ "input_tokens": tokens.len() })))

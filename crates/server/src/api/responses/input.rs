@@ -90,7 +90,7 @@ impl Input {
                     let id = need("call_id", item.call_id)?;
                     let name = need("name", item.name)?;
                     let arguments = item.arguments.unwrap_or_default();
-                    let call = history.call(id, name, (&param("arguments"), arguments))?;
+                    let call = history.call(id, name, &param("arguments"), arguments)?;
                     assistant(&mut messages).calls.push(call);
                 }
                 Kind::Output => {
