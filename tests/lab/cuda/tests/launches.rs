@@ -10,10 +10,7 @@ use std::collections::BTreeMap;
 /// are nearly the fastest.
 #[test]
 fn the_chosen_launches_are_nearly_the_fastest_measured() {
-    let file = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../records/h200/launches.json"
-    );
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../records/h200/launches.json");
     let found: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     let number = |of: &Value, key: &str| of[key].as_u64().unwrap() as usize;
     let mut products: BTreeMap<_, Vec<&Value>> = BTreeMap::new();

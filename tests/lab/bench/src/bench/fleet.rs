@@ -148,7 +148,8 @@ impl Fleet {
             Some(model) => self.config.with_model(model),
         };
         let refused = |key: &str, problem| exit::failure(exit::CONFIG, format!("{key}: {problem}"));
-        config.model.dtype = Text::read(&row.dtype).map_err(|problem| refused("model.dtype", problem))?;
+        config.model.dtype =
+            Text::read(&row.dtype).map_err(|problem| refused("model.dtype", problem))?;
         config.engine.kv_dtype =
             Text::read(&row.kv_dtype).map_err(|problem| refused("engine.kv_dtype", problem))?;
         Ok(config)

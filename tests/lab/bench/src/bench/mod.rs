@@ -41,7 +41,10 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     if let Some(path) = &args.from {
         return show(args, &Report::load(path)?);
     }
-    let (dtypes, kv_dtypes) = (names_in(&args.model.weights.dtype), names_in(&args.model.engine.kv_dtype));
+    let (dtypes, kv_dtypes) = (
+        names_in(&args.model.weights.dtype),
+        names_in(&args.model.engine.kv_dtype),
+    );
     let mut model = args.model.clone();
     model.weights.dtype = dtypes.first().cloned();
     model.engine.kv_dtype = kv_dtypes.first().cloned();
