@@ -288,9 +288,9 @@ mod tests {
     /// What a model's published configuration says: layers, width, heads, key/value heads, width of
     /// an MLP, vocabulary.
     fn model(of: [usize; 6], experts: Option<ExpertInfo>, more: usize) -> ModelInfo {
-        let [layers, width, heads, groups, mlp, vocab] = of;
+        let [layers, width, heads, num_kv_heads, mlp, vocab] = of;
         let head = 128;
-        let attention = width * head * (2 * heads + 2 * groups);
+        let attention = width * head * (2 * heads + 2 * num_kv_heads);
         let dense = if experts.is_some() { 1 } else { layers };
         let all = experts.map_or(0, |experts| experts.count * experts.parameters);
         let parameters =
@@ -300,7 +300,7 @@ mod tests {
             layers,
             width,
             heads,
-            groups,
+            num_kv_heads,
             head_width: head,
             mlp_width: mlp,
             experts,

@@ -68,7 +68,7 @@ fn model(args: &InspectArgs) -> Result<()> {
     tell!(
         "heads            {} ({} for keys and values)",
         info.heads,
-        info.groups
+        info.num_kv_heads
     );
     tell!("head width       {}", info.head_width);
     if let Some(canvas) = info.canvas {
@@ -76,7 +76,7 @@ fn model(args: &InspectArgs) -> Result<()> {
         tell!(
             "full attention   {} layers, {} heads of {} for keys and values",
             canvas.full_layers,
-            canvas.full_groups,
+            canvas.full_num_kv_heads,
             canvas.full_head_width
         );
     }

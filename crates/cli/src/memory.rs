@@ -121,8 +121,11 @@ fn available(root: &Path) -> Option<u64> {
         .lines()
         .find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    let groups = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-    let left = groups.lines().filter_map(|line| group(root, line)).min();
+    let num_kv_heads = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let left = num_kv_heads
+        .lines()
+        .filter_map(|line| group(root, line))
+        .min();
     Some((kib << 10).min(left.unwrap_or(u64::MAX)))
 }
 

@@ -87,10 +87,11 @@ impl PagedAttention<'_> {
         if Pool::Values.sizes::<N>(v.1)? != shape {
             bail!("paged-attention: key and value pools differ in shape");
         }
-        let (groups, c) = (shape.groups, shape.c);
-        if groups == 0 || !self.heads.is_multiple_of(groups) || self.heads * c > stride {
+        let (num_kv_heads, c) = (shape.num_kv_heads, shape.c);
+        if num_kv_heads == 0 || !self.heads.is_multiple_of(num_kv_heads) || self.heads * c > stride
+        {
             bail!(
-                "paged-attention: {} heads of {c} over {groups}, rows of {stride}",
+                "paged-attention: {} heads of {c} over {num_kv_heads}, rows of {stride}",
                 self.heads
             );
         }
@@ -169,14 +170,16 @@ impl<N: KvNumber> View<'_, N> {
     /// Computes with an instruction set, the widest one if `pairs`: then narrow keys and values are
     /// multiplied in pairs.
     fn run(&self, set: InstructionSet, pairs: bool) {
-        let PoolShape { groups, c, .. } = self.shape;
-        let share = self.op.heads / groups;
+        let PoolShape {
+            num_kv_heads, c, ..
+        } = self.shape;
+        let share = self.op.heads / num_kv_heads;
         let mut block = (QUERIES.0 / share).max(1);
         let blocks = |rows: usize, block: usize| rows.div_ceil(block);
         let count = |block: usize| {
             let segments = self.op.segments.iter();
             let of = segments.map(|segment| blocks(segment.rows.len(), block));
-            of.sum::<usize>() * groups
+            of.sum::<usize>() * num_kv_heads
         };
         // The tasks of one segment are of one size; those of several need not be.
         let several = if self.op.segments.len() > 1 { 3 } else { 1 };
@@ -190,7 +193,7 @@ impl<N: KvNumber> View<'_, N> {
             let even = rows.len().div_ceil(blocks(rows.len(), block).max(1)).max(1);
             for from in rows.clone().step_by(even) {
                 let to = (from + even).min(rows.end);
-                tasks.extend((0..groups).map(|group| (index, from..to, group)));
+                tasks.extend((0..num_kv_heads).map(|group| (index, from..to, group)));
             }
         }
         let new_scratch = || Scratch::new(set.panel(), c, block * share);

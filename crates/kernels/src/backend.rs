@@ -28,7 +28,7 @@ use crate::cache::KvSizes;
 use crate::device::{BatchArrays, BatchLimits, RowSet};
 use crate::linear::Epilogue;
 use crate::profile::Clock;
-use crate::rope::AngleSpec;
+use crate::rope::RopeSpec;
 use crate::routing::Routing;
 use crate::score::{Scorer, Scores};
 use crate::simd::unit::WeightDtype;
@@ -88,7 +88,7 @@ pub trait Storage: Send + Sync {
     /// A matrix with its bias.
     type Matrix: Send + Sync;
     /// The rotary angles of all positions.
-    type Angles: Send + Sync;
+    type RopeTable: Send + Sync;
     /// The experts of a layer that are run at once; `()` if the backend runs them one by one.
     type Grouped: Send + Sync;
 
@@ -106,7 +106,7 @@ pub trait Storage: Send + Sync {
     fn matrix(&self, matrix: Stored<'_>) -> Result<Self::Matrix>;
 
     /// Computes rotary angles.
-    fn angles(&self, spec: AngleSpec) -> Result<Self::Angles>;
+    fn rope_table(&self, spec: RopeSpec) -> Result<Self::RopeTable>;
 
     /// Makes a mixture of stored experts.
     ///
@@ -200,11 +200,11 @@ pub struct Attention<'a, B: Backend + ?Sized> {
     /// Query heads `h`.
     pub heads: usize,
     /// Key/value heads `g`.
-    pub groups: usize,
+    pub num_kv_heads: usize,
     /// Head width `c`.
     pub head_width: usize,
     /// Rotary angles.
-    pub angles: &'a B::Angles,
+    pub rope_table: &'a B::RopeTable,
     /// The norm of each query and key head before the rotation, with weights `[h + g, c]`, or of the
     /// value heads too, with weights `[h + 2 g, c]`.
     pub norm: Option<Norm<'a, B>>,

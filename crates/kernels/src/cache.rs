@@ -37,23 +37,23 @@ pub enum Pool {
 impl Pool {
     /// The shape of a pool's tensor in f32 or bf16; in int8, `c` counts the scale too.
     #[must_use]
-    pub fn shape(self, pages: usize, groups: usize, c: usize, page: usize) -> [usize; 4] {
+    pub fn shape(self, pages: usize, num_kv_heads: usize, c: usize, page: usize) -> [usize; 4] {
         match self {
-            Self::Keys => [pages, groups, c, page],
-            Self::Values => [pages, groups, page, c],
+            Self::Keys => [pages, num_kv_heads, c, page],
+            Self::Values => [pages, num_kv_heads, page, c],
         }
     }
 
     /// A zeroed pool of one layer.
     pub fn zeros(self, of: &KvSizes) -> Result<Tensor> {
         let (dtype, columns) = of.dtype.stored(of.head_width);
-        let shape = self.shape(of.pages, of.groups, columns, of.page);
+        let shape = self.shape(of.pages, of.num_kv_heads, columns, of.page);
         Tensor::zeros(shape.as_slice(), dtype, &Device::Cpu)
     }
 
     /// The sizes of a tensor of this kind with numbers `N`.
     pub(crate) fn sizes<N: KvNumber>(self, layout: &Layout) -> Result<PoolShape> {
-        let (pages, groups, rows, columns) = layout.shape().dims4()?;
+        let (pages, num_kv_heads, rows, columns) = layout.shape().dims4()?;
         let (wide, page) = match self {
             Self::Keys => (rows, columns),
             Self::Values => (columns, rows),
@@ -63,7 +63,7 @@ impl Pool {
         };
         Ok(PoolShape {
             pages,
-            groups,
+            num_kv_heads,
             c,
             page,
             block: wide * page,
@@ -76,7 +76,7 @@ impl Pool {
 pub(crate) struct PoolShape {
     pub(crate) pages: usize,
     /// Key/value heads.
-    pub(crate) groups: usize,
+    pub(crate) num_kv_heads: usize,
     /// Head width.
     pub(crate) c: usize,
     /// Slots per page.
@@ -136,7 +136,7 @@ impl WriteRows<'_> {
     ) -> Result<()> {
         let shape = self.pool.sizes::<N>(pool_layout)?;
         let (count, width) = rows_layout.shape().dims2()?;
-        let (columns, slots) = (shape.groups * shape.c, shape.pages * shape.page);
+        let (columns, slots) = (shape.num_kv_heads * shape.c, shape.pages * shape.page);
         let pool = numbers_mut::<N>(self.name(), pool, pool_layout)?;
         let rows = f32s(self.name(), rows, rows_layout)?;
         if self.slots.len() != count || self.column + columns > width {
@@ -157,9 +157,9 @@ impl WriteRows<'_> {
             pool: Shared::new(pool),
         };
         if count * columns < SERIAL_ELEMENTS {
-            (0..shape.groups).for_each(|group| write.group(group));
+            (0..shape.num_kv_heads).for_each(|group| write.group(group));
         } else {
-            parallel::for_each(shape.groups, |group| write.group(group));
+            parallel::for_each(shape.num_kv_heads, |group| write.group(group));
         }
         Ok(())
     }
@@ -179,7 +179,7 @@ impl<N: KvNumber> Write<'_, N> {
     /// Writes one head of all rows in order.
     fn group(&self, group: usize) {
         let PoolShape {
-            groups,
+            num_kv_heads,
             c,
             page,
             block,
@@ -194,7 +194,7 @@ impl<N: KvNumber> Write<'_, N> {
             let run = run.take(RUN).take_while(|&(&slot, next)| slot == next);
             let run = run.count();
             // SAFETY: one task per head.
-            let to = unsafe { self.pool.part((at * groups + group) * block, block) };
+            let to = unsafe { self.pool.part((at * num_kv_heads + group) * block, block) };
             let from = &self.rows[row * self.width + self.op.column + group * c..];
             self.run(from, to, offset..offset + run);
             row += run;

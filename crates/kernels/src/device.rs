@@ -107,17 +107,16 @@ const fn kernel(name: &'static str, threads: u32, shared: u32) -> Kernel {
 }
 
 /// Every kernel.
-pub fn kernels() -> impl Iterator<Item = &'static Kernel> {
+pub fn kernels() -> impl Iterator<Item = Kernel> {
     let all = [
-        attention::KERNELS,
         canvas::KERNELS,
         experts::KERNELS,
         filters::KERNELS,
-        launch::KERNELS,
         rows::KERNELS,
         score::KERNELS,
     ];
-    all.into_iter().flatten()
+    let all = all.into_iter().flatten().copied();
+    all.chain(attention::kernels()).chain(launch::kernels())
 }
 
 /// Runs kernels and allocates memory: a GPU's driver, or one that emulates, observes or only counts.

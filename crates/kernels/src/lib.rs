@@ -43,7 +43,7 @@ pub use norm::{HeadNorm, rms_norm};
 pub use parallel::Team;
 pub use peak::peak;
 pub use profile::{Clock, Profile, Stage};
-pub use rope::{AngleScaling, AngleSpec, Rope, RopeTable};
+pub use rope::{Rope, RopeScaling, RopeSpec, RopeTable};
 pub use routing::{RouterScore, Routing};
 pub use score::{Scorer, ScorerRow, Scores, score};
 pub use simd::InstructionSet;

@@ -9,7 +9,7 @@ use std::ops::Range;
 /// Rotary angles `position * frequency`, with the frequencies `theta^(-2 i / width)` or what
 /// `scaling` and `divisors` make of them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct AngleSpec {
+pub struct RopeSpec {
     /// The base.
     pub theta: f64,
     /// Rotated elements of a head, even.
@@ -17,7 +17,7 @@ pub struct AngleSpec {
     /// Number of positions.
     pub positions: usize,
     /// The change of the frequencies, if any.
-    pub scaling: Option<AngleScaling>,
+    pub scaling: Option<RopeScaling>,
     /// Number of leading frequencies that are not 0: the elements of the others keep their values
     /// (`rope_type` `proportional`). `width / 2` if all turn.
     pub turning: usize,
@@ -26,7 +26,7 @@ pub struct AngleSpec {
     pub divisors: Vec<f32>,
 }
 
-impl AngleSpec {
+impl RopeSpec {
     /// The `width / 2` frequencies, computed in f32 like the reference code.
     #[must_use]
     pub fn frequencies(&self) -> Vec<f32> {
@@ -50,7 +50,7 @@ impl AngleSpec {
 /// Llama 3.1's change of the frequencies for contexts longer than those of the first training
 /// (`rope_type` `llama3`): slow ones are divided by `factor`, fast ones stay.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AngleScaling {
+pub struct RopeScaling {
     /// Divisor of slow frequencies, at least 1.
     pub factor: f32,
     /// Rotations within the original context up to which a frequency is slow.
@@ -61,7 +61,7 @@ pub struct AngleScaling {
     pub original: usize,
 }
 
-impl AngleScaling {
+impl RopeScaling {
     /// The frequency in place of `frequency`; between slow and fast the two are mixed.
     fn scaled(&self, frequency: f32) -> f32 {
         let rotations = self.original as f32 * frequency / std::f32::consts::TAU;
@@ -80,7 +80,7 @@ pub struct RopeTable {
 impl RopeTable {
     /// The table of some angles. Their width is that of a head's rotated part.
     #[must_use]
-    pub fn new(angles: &AngleSpec) -> Self {
+    pub fn new(angles: &RopeSpec) -> Self {
         let half = angles.width / 2;
         let mut table = Vec::with_capacity(angles.positions * angles.width);
         let frequencies = angles.frequencies();

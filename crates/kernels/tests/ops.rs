@@ -1,6 +1,6 @@
 //! The small ops compared with plain loops: linear, norm, rope, pool writes.
 
-use asynclane_kernels::{AddRows, AngleScaling, AngleSpec, HeadNorm, rms_norm};
+use asynclane_kernels::{AddRows, HeadNorm, RopeScaling, RopeSpec, rms_norm};
 use asynclane_kernels::{CopyPages, KvDtype, KvSizes, Pool, Rope, RopeTable, WriteRows};
 use asynclane_kernels::{Epilogue, Linear, Matrix, WeightDtype};
 use candle_core::{Device, Tensor};
@@ -193,7 +193,7 @@ fn rope_rotates_each_row_by_its_own_position() {
     let (heads, c) = (3, 8);
     // Complete heads, and only their first elements.
     for part in [c, 4] {
-        let table = RopeTable::new(&AngleSpec {
+        let table = RopeTable::new(&RopeSpec {
             theta: 10_000.0,
             width: part,
             positions: 10,
@@ -222,7 +222,7 @@ fn rope_rotates_each_row_by_its_own_position() {
 /// whole head.
 #[test]
 fn elements_of_still_frequencies_keep_their_values() {
-    let spec = AngleSpec {
+    let spec = RopeSpec {
         theta: 1e6,
         width: 16,
         positions: 40,
@@ -251,7 +251,7 @@ fn elements_of_still_frequencies_keep_their_values() {
 /// A divisor slows its frequency, after the scaling of Llama 3.1.
 #[test]
 fn frequencies_are_divided_one_by_one() {
-    let plain = AngleSpec {
+    let plain = RopeSpec {
         theta: 1e4,
         width: 8,
         positions: 1,
@@ -260,7 +260,7 @@ fn frequencies_are_divided_one_by_one() {
         divisors: Vec::new(),
     };
     let divisors = vec![1.0, 2.0, 0.5, 8.0];
-    let divided = AngleSpec {
+    let divided = RopeSpec {
         divisors: divisors.clone(),
         ..plain.clone()
     };
@@ -272,17 +272,17 @@ fn frequencies_are_divided_one_by_one() {
         .collect();
     assert_eq!(divided.frequencies(), expected);
     assert_eq!(divided.frequencies()[3], 0.0, "what is still stays so");
-    let scaling = Some(AngleScaling {
+    let scaling = Some(RopeScaling {
         factor: 4.0,
         low: 1.0,
         high: 4.0,
         original: 16,
     });
-    let scaled = AngleSpec {
+    let scaled = RopeSpec {
         scaling,
         ..plain.clone()
     };
-    let both = AngleSpec { scaling, ..divided };
+    let both = RopeSpec { scaling, ..divided };
     for (both, (scaled, divisor)) in both
         .frequencies()
         .iter()
@@ -331,13 +331,13 @@ fn rotate(table: &RopeTable, positions: &[u32], (heads, c, part): (usize, usize,
 #[test]
 fn pool_writes_change_only_their_slots() {
     // Four pages of two slots, two heads of three elements.
-    let (groups, c, page) = (2, 3, 2);
+    let (num_kv_heads, c, page) = (2, 3, 2);
     let rows = noise(9, 2 * 20);
     for kind in [Pool::Keys, Pool::Values] {
-        let shape = kind.shape(4, groups, c, page);
+        let shape = kind.shape(4, num_kv_heads, c, page);
         let pool = Tensor::full(-1.0f32, shape.as_slice(), &Device::Cpu).unwrap();
         let number = |data: &[f32], slot: usize, group: usize, i: usize| {
-            let block = (slot / page * groups + group) * c * page;
+            let block = (slot / page * num_kv_heads + group) * c * page;
             data[match kind {
                 Pool::Keys => block + i * page + slot % page,
                 Pool::Values => block + slot % page * c + i,
@@ -351,7 +351,7 @@ fn pool_writes_change_only_their_slots() {
         pool.inplace_op2(&tensor(&rows, 2), &write).unwrap();
         let got = values(&pool);
         for slot in 0..8 {
-            for (group, i) in (0..groups).flat_map(|group| (0..c).map(move |i| (group, i))) {
+            for (group, i) in (0..num_kv_heads).flat_map(|group| (0..c).map(move |i| (group, i))) {
                 let want = match slot {
                     6 => rows[5 + group * c + i],
                     1 => rows[25 + group * c + i],
@@ -386,16 +386,16 @@ fn pool_writes_change_only_their_slots() {
 #[test]
 fn writing_many_rows_equals_writing_them_one_by_one() {
     // Runs within pages and across page boundaries, gaps, and slots that two rows write.
-    let (groups, c, page, rows) = (4, 8, 16, 1100);
+    let (num_kv_heads, c, page, rows) = (4, 8, 16, 1100);
     let slots: Vec<u32> = (0..rows).map(|i| (i * 3 / 2 + i / 50 * 7) % 900).collect();
-    let width = groups * c + 5;
+    let width = num_kv_heads * c + 5;
     let x = noise(10, slots.len() * width);
     let formats = KvDtype::ALL.map(|dtype| [(dtype, Pool::Keys), (dtype, Pool::Values)]);
     for (dtype, kind) in formats.into_iter().flatten() {
         let sizes = KvSizes {
             dtype,
             layers: 1,
-            groups,
+            num_kv_heads,
             head_width: c,
             page,
             pages: 900usize.div_ceil(page),
@@ -431,7 +431,7 @@ fn numbers_that_are_not_finite_are_kept_as_such() {
         let sizes = KvSizes {
             dtype: KvDtype::Int8,
             layers: 1,
-            groups: 1,
+            num_kv_heads: 1,
             head_width: 4,
             page: 1,
             pages: 1,

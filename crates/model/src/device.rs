@@ -59,11 +59,11 @@ impl DeviceExecutor {
         let warning =
             |error| format!("CUDA graphs unavailable, kernels launch one by one: {error}");
         model.warnings.extend(refusal.map(warning));
-        let (on, info) = (&model.backend, &model.info);
-        let device = on.device();
+        let (backend, info) = (&model.backend, &model.info);
+        let device = backend.device();
         let loaded = memory::free(device)?;
         let step = LargestStep::new(info, &config);
-        let work = Work::new(on, info, step.rows).map_err(setup)?;
+        let work = Work::new(backend, info, step.rows).map_err(setup)?;
         let mut scratch = LayerScratch {
             attention: AttentionScratch::new(device, &step.attention(info)).map_err(failed)?,
             ..LayerScratch::default()
@@ -89,7 +89,7 @@ impl DeviceExecutor {
         };
         let (spec, bounds) = crate::executor::sizes(info, sizes)?;
         let kv = model.kv_sizes(bounds.page_size, bounds.pages);
-        let mut kv = on.kv_with(&kv, scratch).map_err(setup)?;
+        let mut kv = backend.kv_with(&kv, scratch).map_err(setup)?;
         if info.canvas.is_some() {
             kv = kv.with_means(info.width).map_err(setup)?;
         }
@@ -158,20 +158,20 @@ impl DeviceExecutor {
 
     fn pass(&mut self, batch: &Batch) -> candle_core::Result<()> {
         let DeviceModel {
-            backend: on,
+            backend,
             decoder,
             info,
             ..
         } = &self.model;
         let arrays = self.inputs.arrays(batch);
         let limits = self.bounds.limits(self.tile, ROWS);
-        on.upload(&arrays, &limits, &mut self.batch)?;
+        backend.upload(&arrays, &limits, &mut self.batch)?;
         let rows = self.batch.rows();
         let fits = |workspace: &Workspace| workspace.rows >= rows;
         if !self.workspace.as_ref().is_some_and(fits) {
             self.workspace = None;
             let rows = rows.next_power_of_two().max(ROWS);
-            let work = Work::new(on, info, rows)?;
+            let work = Work::new(backend, info, rows)?;
             self.workspace = Some(Workspace { work, rows });
         }
         let Some(Workspace { work, .. }) = &mut self.workspace else {
@@ -188,12 +188,12 @@ impl DeviceExecutor {
             mask: self.inputs.mask,
             clock: &Clock::start(None),
         };
-        on.copy_pages(&pass)?;
+        backend.copy_pages(&pass)?;
         let scores = &mut self.scores;
-        let ran = self.graphs.run(on.device(), pass.batch.shape(), || {
-            let hidden = decoder.hidden(on, &pass, work);
+        let ran = self.graphs.run(backend.device(), pass.batch.shape(), || {
+            let hidden = decoder.hidden(backend, &pass, work);
             hidden
-                .and_then(|()| decoder.score(on, &pass, work, scores))
+                .and_then(|()| decoder.score(backend, &pass, work, scores))
                 .map_err(|error| DeviceError(error.to_string()))
         });
         Ok(ran?)

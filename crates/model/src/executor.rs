@@ -245,12 +245,13 @@ impl<B: Host> ModelExecutor<B> {
         soft: &[f32],
         clock: &Clock,
     ) -> candle_core::Result<Scores> {
-        let (on, decoder, info) = (&self.model.backend, &self.model.decoder, self.model.info());
+        let (backend, decoder, info) =
+            (&self.model.backend, &self.model.decoder, self.model.info());
         let mut arrays = self.inputs.arrays(batch);
         if let Some(canvas) = &mut arrays.canvas {
             canvas.soft = soft;
         }
-        on.upload(&arrays, &self.bounds.limits(1, 1), uploaded)?;
+        backend.upload(&arrays, &self.bounds.limits(1, 1), uploaded)?;
         let pass = Pass {
             arrays: &arrays,
             batch: uploaded,
@@ -258,16 +259,16 @@ impl<B: Host> ModelExecutor<B> {
             mask: self.inputs.mask,
             clock,
         };
-        on.copy_pages(&pass)?;
+        backend.copy_pages(&pass)?;
         clock.lap(Stage::Inputs);
-        let rows = on.rows(&pass);
+        let rows = backend.rows(&pass);
         if rows == 0 {
             return Ok(Scores::default());
         }
-        let mut work = Work::new(on, info, rows)?;
+        let mut work = Work::new(backend, info, rows)?;
         let mut scores = Scores::default();
-        decoder.hidden(on, &pass, &mut work)?;
-        decoder.score(on, &pass, &mut work, &mut scores)?;
+        decoder.hidden(backend, &pass, &mut work)?;
+        decoder.score(backend, &pass, &mut work, &mut scores)?;
         clock.pass();
         Ok(scores)
     }

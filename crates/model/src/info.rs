@@ -15,7 +15,7 @@ pub struct ModelInfo {
     /// Query heads `h`.
     pub heads: usize,
     /// Key/value heads `g`.
-    pub groups: usize,
+    pub num_kv_heads: usize,
     /// Head width `c`.
     pub head_width: usize,
     /// MLP width `m`: of layers without experts, or of an expert if every layer has experts.
@@ -58,7 +58,7 @@ pub struct CanvasInfo {
     /// Number of layers with full attention.
     pub full_layers: usize,
     /// Key/value heads of layers with full attention.
-    pub full_groups: usize,
+    pub full_num_kv_heads: usize,
     /// Head width of layers with full attention.
     pub full_head_width: usize,
 }
@@ -109,21 +109,21 @@ impl ModelInfo {
     /// The sizes of `pages` KV pages of `page` slots: of the layers with a window, if there are such,
     /// then of those with full attention.
     pub(crate) fn kv_sizes(&self, dtype: KvDtype, page: usize, pages: usize) -> Vec<KvSizes> {
-        let of = |(layers, groups, head_width)| KvSizes {
+        let of = |(layers, num_kv_heads, head_width)| KvSizes {
             dtype,
             layers,
-            groups,
+            num_kv_heads,
             head_width,
             page,
             pages,
         };
-        let own = |layers| of((layers, self.groups, self.head_width));
+        let own = |layers| of((layers, self.num_kv_heads, self.head_width));
         match self.canvas {
             None => vec![own(self.layers)],
             Some(canvas) => {
                 let full = (
                     canvas.full_layers,
-                    canvas.full_groups,
+                    canvas.full_num_kv_heads,
                     canvas.full_head_width,
                 );
                 vec![own(self.layers - canvas.full_layers), of(full)]
@@ -142,7 +142,7 @@ impl ModelInfo {
             self.layers,
             self.width,
             self.heads,
-            self.groups,
+            self.num_kv_heads,
             self.head_width,
             self.mlp_width,
             self.vocab_size,

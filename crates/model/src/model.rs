@@ -90,7 +90,7 @@ impl<B: Host> Model<B> {
     }
 
     fn alone(&self, tokens: &[u32]) -> candle_core::Result<Vec<f32>> {
-        let (on, info, rows) = (&self.backend, &self.info, tokens.len());
+        let (backend, info, rows) = (&self.backend, &self.info, tokens.len());
         let kv = self.kv(rows, 1)?;
         let bounds = InputBounds::of(info, (rows, 1));
         let sequence = inputs::alone(tokens, info.attention);
@@ -101,7 +101,7 @@ impl<B: Host> Model<B> {
         let arrays = inputs.arrays(&sequence);
         let limits = bounds.limits(1, 1);
         let mut batch = B::Batch::default();
-        on.upload(&arrays, &limits, &mut batch)?;
+        backend.upload(&arrays, &limits, &mut batch)?;
         let pass = Pass {
             arrays: &arrays,
             batch: &batch,
@@ -109,13 +109,13 @@ impl<B: Host> Model<B> {
             mask: info.mask.unwrap_or(NO_MASK),
             clock: &Clock::start(None),
         };
-        let mut work = Work::new(on, info, rows)?;
-        let mut logits = on.array(ArrayKind::Sums, rows, info.vocab_size)?;
-        self.decoder.hidden(on, &pass, &mut work)?;
+        let mut work = Work::new(backend, info, rows)?;
+        let mut logits = backend.array(ArrayKind::Sums, rows, info.vocab_size)?;
+        self.decoder.hidden(backend, &pass, &mut work)?;
         let all = RowSet::First(rows);
-        let normed = self.decoder.normed(on, &pass, &mut work, &all)?;
-        on.linear(self.decoder.head(), (normed, rows), &mut logits)?;
-        let mut logits = on.download(&logits, rows)?;
+        let normed = self.decoder.normed(backend, &pass, &mut work, &all)?;
+        backend.linear(self.decoder.head(), (normed, rows), &mut logits)?;
+        let mut logits = backend.download(&logits, rows)?;
         if let Some(cap) = self.decoder.cap() {
             logits.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh());
         }

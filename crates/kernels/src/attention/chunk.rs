@@ -18,7 +18,7 @@ impl<N: KvNumber> Task<'_, N> {
     fn page_of(&self, slot: usize) -> usize {
         let table = &self.view.op.pages[as_usize(&self.view.op.segments[self.segment].pages)];
         let page = table[slot / self.view.shape.page].index();
-        (page * self.view.shape.groups + self.group) * self.view.shape.block
+        (page * self.view.shape.num_kv_heads + self.group) * self.view.shape.block
     }
 
     /// Whether vectors of slots can be read from the key pool in place.

@@ -126,7 +126,7 @@ fn tile_height<S: Simd, N: KvNumber>(left: usize) -> usize {
 impl<N: KvNumber> Task<'_, N> {
     /// Query heads per key head.
     fn share(&self) -> usize {
-        self.view.op.heads / self.view.shape.groups
+        self.view.op.heads / self.view.shape.num_kv_heads
     }
 
     /// Whether numbers are multiplied in pairs. Then queries and weights are rounded to bf16, except for

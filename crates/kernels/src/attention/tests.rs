@@ -20,7 +20,7 @@ const HEADS: [(usize, usize, usize); 5] =
 
 /// Every geometry with every page.
 fn shapes() -> impl Iterator<Item = Shape> {
-    let with = |page| HEADS.map(|(heads, groups, c)| (page, heads, groups, c));
+    let with = |page| HEADS.map(|(heads, num_kv_heads, c)| (page, heads, num_kv_heads, c));
     PAGES.into_iter().flat_map(with)
 }
 
@@ -96,8 +96,12 @@ fn ragged_batches_equal_plain_loops() {
 // Few enough for an emulated processor.
 #[test]
 fn a_few_batches_equal_plain_loops() {
-    for (heads, groups, c) in HEADS {
-        assert_equals_loops(1, (6, heads, groups, c), &[(3, 17), (9, 140), (1, 15)]);
+    for (heads, num_kv_heads, c) in HEADS {
+        assert_equals_loops(
+            1,
+            (6, heads, num_kv_heads, c),
+            &[(3, 17), (9, 140), (1, 15)],
+        );
     }
 }
 
@@ -143,8 +147,8 @@ fn a_row_has_the_same_bits_in_every_batch() {
 fn a_row_has_the_same_bits_in_a_few_batches() {
     let batches = [vec![0..1, 8..9], vec![2..3, 5..6], vec![9..14, 1..7]];
     for way in Way::all() {
-        for (heads, groups, c) in HEADS {
-            let shape = (6, heads, groups, c);
+        for (heads, num_kv_heads, c) in HEADS {
+            let shape = (6, heads, num_kv_heads, c);
             assert_same_bits(way, shape, &[(9, 140), (5, 64)], &batches);
         }
     }

@@ -1,8 +1,8 @@
 //! The kernels of [`crate::device`]: a CUDA device, or its emulation on the host.
 
 use super::{
-    AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Experts, Head, Mixture, Norm, Numbers,
-    Pass, ScoredRange, Selection, Storage, Stored, StoredVector, Table,
+    ArrayKind, Attention, Backend, ExpertRows, Experts, Head, Mixture, Norm, Numbers, Pass,
+    RopeSpec, ScoredRange, Selection, Storage, Stored, StoredVector, Table,
 };
 use crate::cache::KvSizes;
 use crate::device::{
@@ -176,7 +176,7 @@ impl Storage for Accelerator {
     type Table = Array;
     type Vector = Buffer;
     type Matrix = DeviceMatrix;
-    type Angles = DeviceRope;
+    type RopeTable = DeviceRope;
     type Grouped = DeviceExperts;
 
     fn table(&self, table: Table) -> Result<Array> {
@@ -226,7 +226,7 @@ impl Storage for Accelerator {
         Ok(DeviceMatrix::new(device, format, matrix, epilogue)?)
     }
 
-    fn angles(&self, spec: AngleSpec) -> Result<DeviceRope> {
+    fn rope_table(&self, spec: RopeSpec) -> Result<DeviceRope> {
         Ok(match self.device.is_counting() {
             true => DeviceRope::reserve(&self.device, spec.width / 2, spec.positions)?,
             false => DeviceRope::new(&self.device, &RopeTable::new(&spec))?,
@@ -357,7 +357,7 @@ impl Backend for Accelerator {
         q: &mut Array,
     ) -> Result<()> {
         let heads = HeadTransform {
-            rope: attention.angles,
+            rope: attention.rope_table,
             norm: attention.norm.map(Norm::row_norm),
         };
         let layer = pass.kv.layer(attention, pass.arrays.canvas.is_some())?;

@@ -70,7 +70,7 @@ impl PlainMatrix {
 }
 
 /// Cosines and sines `[positions, half]`.
-pub struct PlainAngles {
+pub struct PlainRope {
     cos: Tensor,
     sin: Tensor,
 }
@@ -168,7 +168,7 @@ impl Backend for Candle {
             );
         }
         let zeros = |of: &KvSizes| {
-            let shape = (of.page * of.pages, of.groups * of.head_width);
+            let shape = (of.page * of.pages, of.num_kv_heads * of.head_width);
             Tensor::zeros(shape, DType::F32, &self.device)
         };
         let each = sizes
@@ -257,7 +257,11 @@ impl Backend for Candle {
         q: &mut Rows,
     ) -> Result<()> {
         let (batch, qkv) = (pass.batch.get()?, qkv.get()?);
-        let (h, g, c) = (attention.heads, attention.groups, attention.head_width);
+        let (h, g, c) = (
+            attention.heads,
+            attention.num_kv_heads,
+            attention.head_width,
+        );
         let rows = qkv.dim(0)?;
         // The heads from `first` on as `[1, heads, r, c]`, normalised and rotated.
         let rotated = |first: usize, heads: usize| {
@@ -272,7 +276,7 @@ impl Backend for Candle {
                 }
                 None => x,
             };
-            let x = rotate(&x, attention.angles, &batch.positions)?;
+            let x = rotate(&x, attention.rope_table, &batch.positions)?;
             x.transpose(1, 2)?.reshape((rows, heads * c))?.contiguous()
         };
         let (queries, keys) = (rotated(0, h)?, rotated(h, g)?);
@@ -301,7 +305,11 @@ impl Backend for Candle {
         q: &mut Rows,
         out: &mut Rows,
     ) -> Result<()> {
-        let (h, g, c) = (attention.heads, attention.groups, attention.head_width);
+        let (h, g, c) = (
+            attention.heads,
+            attention.num_kv_heads,
+            attention.head_width,
+        );
         let queries = q.get()?;
         let [keys, values] = &pass.kv.layers[attention.layer];
         let mut attended = Vec::new();
@@ -420,7 +428,7 @@ impl Host for Candle {
 }
 
 /// Rotates the first elements of heads `[1, heads, r, c]` at the positions of their rows.
-fn rotate(x: &Tensor, angles: &PlainAngles, positions: &Tensor) -> Result<Tensor> {
+fn rotate(x: &Tensor, angles: &PlainRope, positions: &Tensor) -> Result<Tensor> {
     let cos = angles.cos.index_select(positions, 0)?;
     let sin = angles.sin.index_select(positions, 0)?;
     let (rotated, width) = (2 * cos.dim(1)?, x.dim(3)?);

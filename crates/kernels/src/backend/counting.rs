@@ -1,6 +1,6 @@
 //! Storage that allocates nothing and adds the bytes that [`super::Cpu`] would allocate.
 
-use super::{AngleSpec, Numbers, Storage, Stored, StoredVector, Table};
+use super::{Numbers, RopeSpec, Storage, Stored, StoredVector, Table};
 use crate::linear::Linear;
 use candle_core::Result;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +38,7 @@ impl Storage for Counting {
     type Table = ();
     type Vector = ();
     type Matrix = ();
-    type Angles = ();
+    type RopeTable = ();
     type Grouped = ();
 
     fn table(&self, table: Table) -> Result<()> {
@@ -67,7 +67,7 @@ impl Storage for Counting {
         Ok(())
     }
 
-    fn angles(&self, spec: AngleSpec) -> Result<()> {
+    fn rope_table(&self, spec: RopeSpec) -> Result<()> {
         self.bytes
             .add_floats(spec.width.saturating_mul(spec.positions));
         Ok(())
@@ -112,7 +112,7 @@ mod tests {
             numbers: &of(9),
         };
         assert!(on.vector(vector).is_ok());
-        let spec = AngleSpec {
+        let spec = RopeSpec {
             theta: 1e4,
             scaling: None,
             width: 8,
@@ -120,7 +120,7 @@ mod tests {
             turning: 4,
             divisors: Vec::new(),
         };
-        assert!(on.angles(spec).is_ok());
+        assert!(on.rope_table(spec).is_ok());
         on.bytes()
     }
 

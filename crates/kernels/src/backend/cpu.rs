@@ -4,7 +4,7 @@ use super::canvas;
 use super::counting::Bytes;
 use super::rows::Rows;
 use super::{
-    AngleSpec, ArrayKind, Attention, Backend, ExpertRows, Head, Host, Norm, Numbers, Pass,
+    ArrayKind, Attention, Backend, ExpertRows, Head, Host, Norm, Numbers, Pass, RopeSpec,
     ScoredRange, Selection, Storage, Stored, StoredVector, Table,
 };
 use crate::attention::PagedAttention;
@@ -41,7 +41,7 @@ impl Storage for Cpu {
     type Table = Tensor;
     type Vector = Vec<f32>;
     type Matrix = Linear;
-    type Angles = RopeTable;
+    type RopeTable = RopeTable;
     type Grouped = ();
 
     fn table(&self, table: Table) -> Result<Tensor> {
@@ -80,7 +80,7 @@ impl Storage for Cpu {
         Ok(stored)
     }
 
-    fn angles(&self, spec: AngleSpec) -> Result<RopeTable> {
+    fn rope_table(&self, spec: RopeSpec) -> Result<RopeTable> {
         let table = RopeTable::new(&spec);
         self.bytes.add_floats(table.numbers().len());
         Ok(table)
@@ -172,7 +172,7 @@ impl Backend for Cpu {
     ) -> Result<()> {
         let Attention {
             heads,
-            groups,
+            num_kv_heads,
             head_width,
             ..
         } = *attention;
@@ -186,16 +186,16 @@ impl Backend for Cpu {
             pass.clock.lap(Stage::Norm);
         }
         qkv.inplace_op1(&Rope {
-            table: attention.angles,
+            table: attention.rope_table,
             positions: pass.arrays.positions,
-            heads: heads + groups,
+            heads: heads + num_kv_heads,
             width: head_width,
         })?;
         pass.clock.lap(Stage::Rope);
         let (keys, values) = pass.kv.layer(attention.layer)?;
         let writes = [
             (Pool::Keys, keys, heads),
-            (Pool::Values, values, heads + groups),
+            (Pool::Values, values, heads + num_kv_heads),
         ];
         for (pool, tensor, before) in writes {
             let write = WriteRows {

@@ -61,7 +61,7 @@ pub struct KvSizes {
     /// Number of layers.
     pub layers: usize,
     /// Key/value heads `g`.
-    pub groups: usize,
+    pub num_kv_heads: usize,
     /// Head width `c`.
     pub head_width: usize,
     /// Slots per page.
@@ -75,7 +75,7 @@ impl KvSizes {
     #[must_use]
     pub fn slot_bytes(&self) -> usize {
         let head = self.dtype.head_bytes(self.head_width);
-        let layer = self.groups.saturating_mul(head);
+        let layer = self.num_kv_heads.saturating_mul(head);
         layer.saturating_mul(self.layers).saturating_mul(2)
     }
 }
@@ -98,7 +98,7 @@ mod tests {
             let sizes = KvSizes {
                 dtype,
                 layers: 3,
-                groups: 2,
+                num_kv_heads: 2,
                 head_width: 64,
                 page: 16,
                 pages: 5,

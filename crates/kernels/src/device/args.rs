@@ -35,7 +35,7 @@ arguments! {
 
     /// The heads of a layer, and the slots of a page.
     Heads {
-        heads groups c page: u32,
+        heads num_kv_heads c page: u32,
     }
 
     /// `split_*`.

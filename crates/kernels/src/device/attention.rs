@@ -77,23 +77,12 @@ const COMBINE: [Kernel; 2] = [
     kernel("combine_f32", 128, 0),
     kernel("combine_bf16", 128, 0),
 ];
-pub(super) const KERNELS: &[Kernel] = &[
-    ATTEND[0][0],
-    ATTEND[0][1],
-    ATTEND[0][2],
-    ATTEND[1][0],
-    ATTEND[1][1],
-    ATTEND[1][2],
-    ATTEND[2][0],
-    ATTEND[2][1],
-    ATTEND[2][2],
-    WIDE[0],
-    WIDE[1],
-    EXACT[0],
-    EXACT[1],
-    COMBINE[0],
-    COMBINE[1],
-];
+
+/// Every kernel of attention.
+pub(super) fn kernels() -> impl Iterator<Item = Kernel> {
+    let others = WIDE.into_iter().chain(EXACT).chain(COMBINE);
+    ATTEND.into_iter().flatten().chain(others)
+}
 
 /// The sizes of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +92,7 @@ pub struct PoolSizes {
     /// Number of layers.
     pub layers: usize,
     /// Key/value heads `g`.
-    pub groups: usize,
+    pub num_kv_heads: usize,
     /// Head width `c`.
     pub head_width: usize,
     /// Slots per page.
@@ -119,7 +108,7 @@ impl PoolSizes {
         Self {
             precision,
             layers: sizes.layers,
-            groups: sizes.groups,
+            num_kv_heads: sizes.num_kv_heads,
             head_width: sizes.head_width,
             page: sizes.page,
             pages: sizes.pages,
@@ -128,14 +117,14 @@ impl PoolSizes {
 
     /// Bytes of the keys, or of the values, of one layer.
     fn half(&self) -> usize {
-        let page = self.groups * self.page * self.head_width * self.precision.bytes();
+        let page = self.num_kv_heads * self.page * self.head_width * self.precision.bytes();
         page.saturating_mul(self.pages)
     }
 
     /// Bytes of a slot, all layers together.
     #[must_use]
     pub fn slot_bytes(&self) -> usize {
-        2 * self.layers * self.groups * self.head_width * self.precision.bytes()
+        2 * self.layers * self.num_kv_heads * self.head_width * self.precision.bytes()
     }
 
     /// Checks that kernels exist for the head width and precision.
@@ -217,14 +206,17 @@ impl DevicePool {
     /// # Errors
     /// If the query heads of one key head exceed a block, or do not divide evenly.
     pub fn tile(&self, heads: usize) -> Result<usize> {
-        let groups = self.sizes.groups;
-        if groups == 0 || !heads.is_multiple_of(groups) || heads / groups > QUERIES {
+        let num_kv_heads = self.sizes.num_kv_heads;
+        if num_kv_heads == 0
+            || !heads.is_multiple_of(num_kv_heads)
+            || heads / num_kv_heads > QUERIES
+        {
             return refuse(format!(
-                "expected a multiple of {groups} query heads, at most {QUERIES} per key head, found \
+                "expected a multiple of {num_kv_heads} query heads, at most {QUERIES} per key head, found \
                  {heads}"
             ));
         }
-        Ok(QUERIES / (heads / groups).max(1))
+        Ok(QUERIES / (heads / num_kv_heads).max(1))
     }
 }
 
@@ -236,7 +228,7 @@ pub struct AttentionSizes {
     /// Query heads `h`.
     pub heads: usize,
     /// Key/value heads `g`.
-    pub groups: usize,
+    pub num_kv_heads: usize,
     /// Head width `c`.
     pub head_width: usize,
     /// The first slot after all that any row sees.
@@ -246,7 +238,7 @@ pub struct AttentionSizes {
 impl AttentionSizes {
     /// Maximum rows of a tile.
     fn tile(&self) -> usize {
-        QUERIES / (self.heads / self.groups.max(1)).max(1)
+        QUERIES / (self.heads / self.num_kv_heads.max(1)).max(1)
     }
 
     /// Partial results of one row: one per head and part of `span` slots.
@@ -259,7 +251,9 @@ impl AttentionSizes {
     /// otherwise a partition. The speed depends on it and no bit.
     fn span(&self, limits: DeviceLimits, precision: Precision, tiles: usize) -> usize {
         let partitions = self.reach.div_ceil(PARTITION).max(1);
-        let blocks = tiles.saturating_mul(self.groups).saturating_mul(partitions);
+        let blocks = tiles
+            .saturating_mul(self.num_kv_heads)
+            .saturating_mul(partitions);
         let divided = precision == Precision::Bf16 && self.head_width <= NARROW;
         match divided && blocks <= limits.few_blocks {
             true => SEGMENT,
@@ -336,7 +330,7 @@ impl AttentionScratch {
         let needed = AttentionSizes {
             rows: shape.rows,
             heads,
-            groups: sizes.groups,
+            num_kv_heads: sizes.num_kv_heads,
             head_width: c,
             reach: shape.reach,
         };
@@ -361,7 +355,7 @@ impl AttentionScratch {
             },
             heads: args::Heads {
                 heads: heads as u32,
-                groups: sizes.groups as u32,
+                num_kv_heads: sizes.num_kv_heads as u32,
                 c: c as u32,
                 page: sizes.page as u32,
             },
@@ -402,14 +396,17 @@ fn run(
         }
         Precision::Bf16 if sizes.head_width > NARROW => {
             let wide = usize::from(sizes.head_width > 256);
-            let queries = shape.tallest * heads / sizes.groups.max(1);
-            (WIDE[wide], sizes.groups * queries.div_ceil(WIDE_QUERIES))
+            let queries = shape.tallest * heads / sizes.num_kv_heads.max(1);
+            (
+                WIDE[wide],
+                sizes.num_kv_heads * queries.div_ceil(WIDE_QUERIES),
+            )
         }
         Precision::Bf16 => {
             let width = WIDTHS.iter().filter(|c| sizes.head_width > **c).count();
-            let queries = shape.tallest * heads / sizes.groups.max(1);
+            let queries = shape.tallest * heads / sizes.num_kv_heads.max(1);
             let size = [16, 32].iter().filter(|size| queries > **size).count();
-            (ATTEND[width][size], sizes.groups)
+            (ATTEND[width][size], sizes.num_kv_heads)
         }
     };
     if across > 65_535 || attend.parts.count > 65_535 {
@@ -480,7 +477,7 @@ mod tests {
         let sizes = |rows, reach| AttentionSizes {
             rows,
             heads: 32,
-            groups: 8,
+            num_kv_heads: 8,
             head_width: 128,
             reach,
         };
@@ -509,13 +506,13 @@ mod tests {
     #[test]
     fn scratch_memory_holds_the_results_of_a_run() {
         let mut spans = BTreeSet::new();
-        for (heads, groups) in [(1, 1), (4, 1), (64, 1), (2, 2), (32, 8)] {
+        for (heads, num_kv_heads) in [(1, 1), (4, 1), (64, 1), (2, 2), (32, 8)] {
             for reach in [128, 512, 1024, 2048, 16 << 10] {
                 for rows in [1, 2, 8, 64, 500] {
                     let sizes = AttentionSizes {
                         rows,
                         heads,
-                        groups,
+                        num_kv_heads,
                         head_width: 128,
                         reach,
                     };

@@ -11,8 +11,8 @@ mod tests;
 mod tile;
 
 pub use roofline::Roofline;
-pub(super) use tile::{KERNELS, partial_columns};
 pub use tile::{MatrixFormat, Pipeline, ProductTile};
+pub(super) use tile::{kernels, partial_columns};
 
 use std::cmp::Ordering;
 
@@ -142,11 +142,11 @@ impl ProductLaunch {
     ) -> impl Iterator<Item = Self> {
         let all = ProductTile::all(sizes.format);
         // Tiles of warps are never faster.
-        let by_groups = limits.warpgroups && all.iter().any(|tile| tile.groups);
+        let by_groups = limits.warpgroups && all.iter().any(|tile| tile.warpgroups);
         let fits = move |tile: &&'static ProductTile| {
             let scores = division == Division::Divided || tile.has_head();
             let sums = !tile.single || segment(sizes.n, sizes.k) >= sizes.k;
-            scores && sums && tile.groups == by_groups && tile.runs_on(limits)
+            scores && sums && tile.warpgroups == by_groups && tile.runs_on(limits)
         };
         let tiles = all.iter().filter(fits);
         tiles.flat_map(move |tile| Self::candidates(tile, sizes, limits, division))

@@ -163,17 +163,17 @@ pub fn split(
     PoolLayer { pool, layer, .. }: PoolLayer<'_>,
 ) -> Result<()> {
     let (rows, sizes) = (batch.rows(), pool.sizes());
-    let (groups, c) = (sizes.groups, sizes.head_width);
+    let (num_kv_heads, c) = (sizes.num_kv_heads, sizes.head_width);
     if c == 0 || !q.width().is_multiple_of(c) || 2 * rope.half > c || q.stride() != q.width() {
         return refuse(format!("heads of {c} in rows of {}", q.width()));
     }
     let count = q.width() / c;
-    let width = (count + 2 * groups) * c;
+    let width = (count + 2 * num_kv_heads) * c;
     if qkv.stride() != width {
         return refuse(format!("expected rows of {width}, found {}", qkv.stride()));
     }
     let all = norm.is_some_and(|norm| norm.weight.bytes() >= width * size_of::<f32>());
-    let normed = count + if all { 2 * groups } else { groups };
+    let normed = count + if all { 2 * num_kv_heads } else { num_kv_heads };
     let weights = norm.map(|norm| norm.weight.range(0, normed * c * size_of::<f32>()));
     let args = args::Split {
         pad: 0,
@@ -186,7 +186,7 @@ pub fn split(
         layer: pool.layer(layer)?,
         heads: args::Heads {
             heads: count as u32,
-            groups: groups as u32,
+            num_kv_heads: num_kv_heads as u32,
             c: c as u32,
             page: sizes.page as u32,
         },
@@ -194,7 +194,11 @@ pub fn split(
         normed: norm.map_or(0, |_| normed as u32),
         eps: norm.map_or(0.0, |norm| norm.eps),
     };
-    let grid = [rows as u32, (count + 2 * groups).div_ceil(4) as u32, 1];
+    let grid = [
+        rows as u32,
+        (count + 2 * num_kv_heads).div_ceil(4) as u32,
+        1,
+    ];
     // SAFETY: sizes are those of the arrays; positions and slots of the batch were checked against
     // limits that are the table's and the pool's.
     unsafe {
@@ -206,7 +210,7 @@ pub fn split(
 /// Makes the batch's page copies in every layer, in order.
 pub fn copy_pages(pool: &DevicePool, batch: &DeviceBatch) -> Result<()> {
     let sizes = pool.sizes();
-    let page = sizes.groups * sizes.page * sizes.head_width * sizes.precision.bytes();
+    let page = sizes.num_kv_heads * sizes.page * sizes.head_width * sizes.precision.bytes();
     copy_in(pool.buffer(), (2 * sizes.layers, sizes.pages, page), batch)
 }
 

@@ -3,10 +3,14 @@
 use super::{Shared, Team, for_each, for_each_with, threads};
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::{Duration, Instant};
+
+/// A thread that has not come in this time never will.
+const LIMIT: Duration = Duration::from_secs(20);
 
 fn team(threads: usize) -> Team {
     Team::new(NonZeroUsize::new(threads)).expect("threads start")
@@ -19,6 +23,21 @@ fn counts(tasks: usize) -> Vec<usize> {
         counts[task].fetch_add(1, Relaxed);
     });
     counts.into_iter().map(AtomicUsize::into_inner).collect()
+}
+
+/// Runs as many tasks as `members`, each of which waits until all have begun. Tells for each task if all
+/// had begun in time; they do only if as many threads take part.
+fn met(members: usize) -> Vec<bool> {
+    let (begun, start) = (AtomicUsize::new(0), Instant::now());
+    let met: Vec<_> = (0..members).map(|_| AtomicBool::new(false)).collect();
+    for_each(members, |task| {
+        begun.fetch_add(1, Relaxed);
+        while begun.load(Relaxed) < members && start.elapsed() < LIMIT {
+            thread::yield_now();
+        }
+        met[task].store(begun.load(Relaxed) == members, Relaxed);
+    });
+    met.into_iter().map(AtomicBool::into_inner).collect()
 }
 
 #[test]
@@ -53,31 +72,22 @@ fn writes_of_tasks_are_visible_when_the_region_ends() {
 
 #[test]
 fn all_members_take_part() {
-    // No thread passes the barrier before all threads have arrived.
     let team = team(3);
-    let barrier = Barrier::new(3);
-    for _ in 0..50 {
-        team.install(|| {
-            for_each(3, |_| {
-                barrier.wait();
-            });
-        });
+    for round in 0..50 {
+        team.install(|| assert_eq!(met(3), [true; 3], "round {round}"));
     }
 }
 
 #[test]
 fn helpers_that_have_parked_wake_up() {
     let team = team(2);
-    let barrier = Barrier::new(2);
-    for _ in 0..3 {
+    for round in 0..3 {
+        let start = Instant::now();
         while !team.state.asleep[0].load(Relaxed) {
+            assert!(start.elapsed() < LIMIT, "no helper parks in round {round}");
             thread::yield_now();
         }
-        team.install(|| {
-            for_each(2, |_| {
-                barrier.wait();
-            });
-        });
+        team.install(|| assert_eq!(met(2), [true; 2], "round {round}"));
     }
 }
 

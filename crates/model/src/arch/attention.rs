@@ -15,16 +15,16 @@ pub(super) struct HeadArrays<B: Backend> {
 impl<B: Backend> HeadArrays<B> {
     /// Arrays of `rows` rows, for `heads` query heads and for key/value heads of some width.
     pub(super) fn new(
-        on: &B,
+        backend: &B,
         (rows, heads): (usize, usize),
-        (groups, head_width): (usize, usize),
+        (num_kv_heads, head_width): (usize, usize),
     ) -> Result<Self> {
         let inner = heads * head_width;
-        let all = inner + 2 * groups * head_width;
+        let all = inner + 2 * num_kv_heads * head_width;
         Ok(Self {
-            qkv: on.array(ArrayKind::Sums, rows, all)?,
-            q: on.array(ArrayKind::Queries, rows, inner)?,
-            attended: on.array(ArrayKind::Inputs, rows, inner)?,
+            qkv: backend.array(ArrayKind::Sums, rows, all)?,
+            q: backend.array(ArrayKind::Queries, rows, inner)?,
+            attended: backend.array(ArrayKind::Inputs, rows, inner)?,
         })
     }
 }
@@ -43,21 +43,21 @@ impl<B: Backend> Decoder<B> {
     /// Overwrites the result of a layer's attention to the normalised rows.
     pub(super) fn attend(
         &self,
-        on: &B,
+        backend: &B,
         pass: &Pass<'_, B>,
         block: &Block<B>,
         work: &mut Work<B>,
     ) -> Result<()> {
-        let rows = on.rows(pass);
+        let rows = backend.rows(pass);
         let HeadArrays { qkv, q, attended } = match &mut work.full {
             Some(full) if block.full => full,
             _ => &mut work.heads,
         };
-        on.linear(&block.qkv, (&work.normed, rows), qkv)?;
+        backend.linear(&block.qkv, (&work.normed, rows), qkv)?;
         pass.clock.lap(Stage::Linear);
         let attention = self.attention(block);
-        on.split(&attention, pass, qkv, q)?;
-        on.attend(&attention, pass, q, attended)?;
+        backend.split(&attention, pass, qkv, q)?;
+        backend.attend(&attention, pass, q, attended)?;
         pass.clock.lap(Stage::Attention);
         Ok(())
     }
@@ -67,9 +67,9 @@ impl<B: Backend> Decoder<B> {
         Attention {
             layer: block.kv,
             heads: block.heads.heads,
-            groups: block.heads.groups,
+            num_kv_heads: block.heads.num_kv_heads,
             head_width: block.heads.head_width,
-            angles: full.map_or(&self.angles, |parts| &parts.angles),
+            rope_table: full.map_or(&self.rope_table, |parts| &parts.rope_table),
             norm: block.head_norms.as_ref().map(|weight| self.norm(weight)),
             windowed: !block.full,
         }

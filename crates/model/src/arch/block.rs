@@ -12,7 +12,7 @@ use kernels::{ArrayKind, Backend, Norm, Pass, Selection, Storage};
 #[derive(Clone, Copy)]
 pub(super) struct HeadSizes {
     pub(super) heads: usize,
-    pub(super) groups: usize,
+    pub(super) num_kv_heads: usize,
     pub(super) head_width: usize,
 }
 
@@ -74,27 +74,28 @@ pub(crate) struct Work<B: Backend> {
 
 impl<B: Backend> Work<B> {
     /// Allocates arrays for passes of up to `rows` rows.
-    pub(crate) fn new(on: &B, info: &ModelInfo, rows: usize) -> Result<Self> {
+    pub(crate) fn new(backend: &B, info: &ModelInfo, rows: usize) -> Result<Self> {
         let d = info.width;
-        let heads =
-            |groups, head_width| HeadArrays::new(on, (rows, info.heads), (groups, head_width));
+        let heads = |num_kv_heads, head_width| {
+            HeadArrays::new(backend, (rows, info.heads), (num_kv_heads, head_width))
+        };
         let full = info
             .canvas
-            .map(|canvas| heads(canvas.full_groups, canvas.full_head_width));
+            .map(|canvas| heads(canvas.full_num_kv_heads, canvas.full_head_width));
         Ok(Self {
-            x: on.array(ArrayKind::Sums, rows, d)?,
-            normed: on.array(ArrayKind::Inputs, rows, d)?,
-            heads: heads(info.groups, info.head_width)?,
+            x: backend.array(ArrayKind::Sums, rows, d)?,
+            normed: backend.array(ArrayKind::Inputs, rows, d)?,
+            heads: heads(info.num_kv_heads, info.head_width)?,
             full: full.transpose()?,
-            gated: on.array(ArrayKind::Inputs, rows, info.mlp_width)?,
+            gated: backend.array(ArrayKind::Inputs, rows, info.mlp_width)?,
             shared: match info.experts.and_then(|experts| experts.shared_width) {
-                Some(width) => Some(on.array(ArrayKind::Inputs, rows, width)?),
+                Some(width) => Some(backend.array(ArrayKind::Inputs, rows, width)?),
                 None => None,
             },
             branches: match info.canvas {
                 Some(_) => Some(Branches {
-                    one: on.array(ArrayKind::Sums, rows, d)?,
-                    both: on.array(ArrayKind::Sums, rows, d)?,
+                    one: backend.array(ArrayKind::Sums, rows, d)?,
+                    both: backend.array(ArrayKind::Sums, rows, d)?,
                 }),
                 None => None,
             },
@@ -106,37 +107,37 @@ impl<B: Backend> Work<B> {
     /// Normalises rows of the residual stream.
     pub(super) fn norm(
         &mut self,
-        on: &B,
+        backend: &B,
         pass: &Pass<'_, B>,
         norm: Norm<'_, B>,
         rows: &RowSet,
     ) -> Result<()> {
         let from = Selection { of: &self.x, rows };
-        on.norm(from, pass, norm, &mut self.normed)
+        backend.norm(from, pass, norm, &mut self.normed)
     }
 
     /// Adds the MLP of the normalised rows to the residual stream.
     pub(super) fn add_mlp(
         &mut self,
-        on: &B,
+        backend: &B,
         [gate_up, down]: &GatedMlp<B>,
         rows: usize,
     ) -> Result<()> {
-        on.linear(gate_up, (&self.normed, rows), &mut self.gated)?;
-        on.linear_add(down, (&self.gated, rows), &mut self.x)
+        backend.linear(gate_up, (&self.normed, rows), &mut self.gated)?;
+        backend.linear_add(down, (&self.gated, rows), &mut self.x)
     }
 
     /// Adds the expert that processes every row.
     pub(super) fn add_shared(
         &mut self,
-        on: &B,
+        backend: &B,
         [gate_up, down]: &GatedMlp<B>,
         rows: usize,
     ) -> Result<()> {
         let Some(shared) = &mut self.shared else {
             bail!("a model with a shared expert has an array for it");
         };
-        on.linear(gate_up, (&self.normed, rows), shared)?;
-        on.linear_add(down, (&*shared, rows), &mut self.x)
+        backend.linear(gate_up, (&self.normed, rows), shared)?;
+        backend.linear_add(down, (&*shared, rows), &mut self.x)
     }
 }

@@ -10,7 +10,7 @@ use kernels::{Backend, Pass, Selection, Stage, Storage};
 /// The weights of a canvas model besides its layers.
 pub(super) struct CanvasParts<S: Storage> {
     /// Rotary angles of layers with full attention.
-    pub(super) angles: S::Angles,
+    pub(super) rope_table: S::RopeTable,
     /// The norm of a mean embedding.
     pub(super) pre_norm: S::Vector,
     /// The MLP whose result is added to the embedding of a denoised row.
@@ -51,35 +51,40 @@ pub(super) struct Branches<B: Backend> {
 impl<B: Backend> Decoder<B> {
     /// Makes inputs of the embeddings of denoised rows: adds the MLP of the mean embedding of the last
     /// step, if there was one, and normalises the sum.
-    pub(super) fn condition(&self, on: &B, pass: &Pass<'_, B>, work: &mut Work<B>) -> Result<()> {
+    pub(super) fn condition(
+        &self,
+        backend: &B,
+        pass: &Pass<'_, B>,
+        work: &mut Work<B>,
+    ) -> Result<()> {
         let (Some(parts), Some(canvas)) = (&self.canvas, pass.arrays.canvas) else {
             return Ok(());
         };
         if canvas.denoised.is_empty() {
             return Ok(());
         }
-        let rows = on.rows(pass);
+        let rows = backend.rows(pass);
         if !canvas.conditioned.is_empty() {
             let Some(branches) = &mut work.branches else {
                 bail!("a canvas model has arrays for its branches");
             };
-            on.soft(pass, &mut branches.one, self.width)?;
+            backend.soft(pass, &mut branches.one, self.width)?;
             let all = RowSet::First(rows);
             let from = Selection {
                 of: &branches.one,
                 rows: &all,
             };
             // Rows without a mean embedding are zero, and stay so through norm and MLP.
-            on.norm(from, pass, self.norm(&parts.pre_norm), &mut work.normed)?;
-            work.add_mlp(on, &parts.mlp, rows)?;
+            backend.norm(from, pass, self.norm(&parts.pre_norm), &mut work.normed)?;
+            work.add_mlp(backend, &parts.mlp, rows)?;
         }
-        on.norm_denoised(pass, self.norm(&parts.ones), &mut work.x)
+        backend.norm_denoised(pass, self.norm(&parts.ones), &mut work.x)
     }
 
     /// Adds a layer's attention and both of its MLPs to the residual stream.
     pub(super) fn add_branches(
         &self,
-        on: &B,
+        backend: &B,
         pass: &Pass<'_, B>,
         block: &Block<B>,
         work: &mut Work<B>,
@@ -87,35 +92,37 @@ impl<B: Backend> Decoder<B> {
         let Some(sandwich) = &block.sandwich else {
             return Ok(());
         };
-        let (rows, clock) = (on.rows(pass), pass.clock);
+        let (rows, clock) = (backend.rows(pass), pass.clock);
         let Some(Branches { mut one, mut both }) = work.branches.take() else {
             bail!("a canvas model has arrays for its branches");
         };
         let all = RowSet::First(rows);
-        on.linear(&block.out, (&work.heads_of(block).attended, rows), &mut one)?;
-        on.norm_add((&one, rows), self.norm(&sandwich.attended), &mut work.x)?;
-        work.norm(on, pass, self.norm(&block.mlp_norm), &all)?;
+        backend.linear(&block.out, (&work.heads_of(block).attended, rows), &mut one)?;
+        backend.norm_add((&one, rows), self.norm(&sandwich.attended), &mut work.x)?;
+        work.norm(backend, pass, self.norm(&block.mlp_norm), &all)?;
         clock.lap(Stage::Norm);
         let Mlp::Dense([gate_up, down]) = &block.mlp else {
             bail!("a canvas model has a dense MLP in every layer");
         };
-        on.linear(gate_up, (&work.normed, rows), &mut work.gated)?;
-        on.linear(down, (&work.gated, rows), &mut one)?;
+        backend.linear(gate_up, (&work.normed, rows), &mut work.gated)?;
+        backend.linear(down, (&work.gated, rows), &mut one)?;
         let dense = Selection {
             of: &one,
             rows: &all,
         };
-        on.norm(dense, pass, self.norm(&sandwich.dense), &mut both)?;
+        backend.norm(dense, pass, self.norm(&sandwich.dense), &mut both)?;
         clock.lap(Stage::Linear);
-        work.norm(on, pass, self.norm(&sandwich.router), &all)?;
-        let chosen = sandwich.experts.choose(on, pass, (&work.normed, rows))?;
-        work.norm(on, pass, self.norm(&sandwich.before_experts), &all)?;
-        on.clear(&mut one, (rows, self.width))?;
+        work.norm(backend, pass, self.norm(&sandwich.router), &all)?;
+        let chosen = sandwich
+            .experts
+            .choose(backend, pass, (&work.normed, rows))?;
+        work.norm(backend, pass, self.norm(&sandwich.before_experts), &all)?;
+        backend.clear(&mut one, (rows, self.width))?;
         let experts = &sandwich.experts;
-        experts.add_chosen(on, &chosen, &work.normed, &mut one)?;
-        on.norm_add((&one, rows), self.norm(&sandwich.after_experts), &mut both)?;
-        on.norm_add((&both, rows), self.norm(&sandwich.both), &mut work.x)?;
-        on.scale(pass, sandwich.scalars, &mut work.x)?;
+        experts.add_chosen(backend, &chosen, &work.normed, &mut one)?;
+        backend.norm_add((&one, rows), self.norm(&sandwich.after_experts), &mut both)?;
+        backend.norm_add((&both, rows), self.norm(&sandwich.both), &mut work.x)?;
+        backend.scale(pass, sandwich.scalars, &mut work.x)?;
         clock.lap(Stage::Linear);
         work.branches = Some(Branches { one, both });
         Ok(())

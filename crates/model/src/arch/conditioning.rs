@@ -6,7 +6,7 @@ use crate::LoadError;
 use crate::config::CanvasSpec;
 use crate::info::CanvasInfo;
 use crate::memory::floats;
-use kernels::{AngleSpec, Epilogue, Numbers, Storage, Stored, StoredVector, WeightDtype};
+use kernels::{Epilogue, Numbers, RopeSpec, Storage, Stored, StoredVector, WeightDtype};
 
 impl<S: Storage> Loader<'_, S> {
     /// The parts of a canvas model besides its layers; `table` is the embedding table.
@@ -16,7 +16,7 @@ impl<S: Storage> Loader<'_, S> {
         table: &[f32],
     ) -> Result<CanvasParts<S>, LoadError> {
         let (d, vocab) = (self.spec.info.width, self.spec.info.vocab_size);
-        let angles = self.angles_of(AngleSpec {
+        let rope_table = self.rope_table_of(RopeSpec {
             theta: spec.rope.theta,
             width: info.full_head_width,
             positions: self.spec.info.max_positions,
@@ -49,7 +49,7 @@ impl<S: Storage> Loader<'_, S> {
         let besides = floats(2 * d.saturating_mul(vocab));
         let soft = self.stored(self.names.embedding, soft, besides)?;
         Ok(CanvasParts {
-            angles,
+            rope_table,
             pre_norm,
             mlp,
             ones,

@@ -12,7 +12,7 @@ pub(crate) struct Decoder<S: Storage> {
     pub(super) width: usize,
     pub(super) eps: f32,
     pub(super) embedding: S::Table,
-    pub(super) angles: S::Angles,
+    pub(super) rope_table: S::RopeTable,
     pub(super) blocks: Vec<Block<S>>,
     pub(super) norm: S::Vector,
     pub(super) head: S::Matrix,
@@ -34,33 +34,33 @@ impl<S: Storage> Decoder<S> {
 impl<B: Backend> Decoder<B> {
     /// Runs all layers on a batch and writes its keys and values. Leaves the hidden states before the
     /// final norm in `work`.
-    pub(crate) fn hidden(&self, on: &B, pass: &Pass<'_, B>, work: &mut Work<B>) -> Result<()> {
+    pub(crate) fn hidden(&self, backend: &B, pass: &Pass<'_, B>, work: &mut Work<B>) -> Result<()> {
         let clock = pass.clock;
-        let rows = on.rows(pass);
+        let rows = backend.rows(pass);
         if rows == 0 {
             return Ok(());
         }
         let all = RowSet::First(rows);
-        on.embed(&self.embedding, pass, &mut work.x)?;
-        self.condition(on, pass, work)?;
+        backend.embed(&self.embedding, pass, &mut work.x)?;
+        self.condition(backend, pass, work)?;
         clock.lap(Stage::Embedding);
         for block in &self.blocks {
             let norm = self.norm(&block.attention_norm);
-            work.norm(on, pass, norm, &all)?;
+            work.norm(backend, pass, norm, &all)?;
             clock.lap(Stage::Norm);
-            self.attend(on, pass, block, work)?;
+            self.attend(backend, pass, block, work)?;
             if block.sandwich.is_some() {
-                self.add_branches(on, pass, block, work)?;
+                self.add_branches(backend, pass, block, work)?;
                 continue;
             }
-            on.linear_add(&block.out, (&work.heads.attended, rows), &mut work.x)?;
+            backend.linear_add(&block.out, (&work.heads.attended, rows), &mut work.x)?;
             clock.lap(Stage::Linear);
             let norm = self.norm(&block.mlp_norm);
-            work.norm(on, pass, norm, &all)?;
+            work.norm(backend, pass, norm, &all)?;
             clock.lap(Stage::Norm);
             match &block.mlp {
-                Mlp::Dense(mlp) => work.add_mlp(on, mlp, rows)?,
-                Mlp::Experts(experts) => experts.add(on, pass, work, rows)?,
+                Mlp::Dense(mlp) => work.add_mlp(backend, mlp, rows)?,
+                Mlp::Experts(experts) => experts.add(backend, pass, work, rows)?,
             }
             clock.lap(Stage::Linear);
         }
@@ -70,18 +70,18 @@ impl<B: Backend> Decoder<B> {
     /// Scores the batch's scored rows after [`Self::hidden`].
     pub(crate) fn score(
         &self,
-        on: &B,
+        backend: &B,
         pass: &Pass<'_, B>,
         work: &mut Work<B>,
         scores: &mut B::Scores,
     ) -> Result<()> {
-        let count = on.scored(pass);
+        let count = backend.scored(pass);
         for from in (0..count).step_by(B::CHUNK) {
             let range = from..(from + B::CHUNK).min(count);
-            let normed = self.normed(on, pass, work, &RowSet::Scored(range.clone()))?;
+            let normed = self.normed(backend, pass, work, &RowSet::Scored(range.clone()))?;
             pass.clock.lap(Stage::Norm);
             let rows = ScoredRange { pass, range };
-            on.score(&self.scoring_head(), normed, rows, scores)?;
+            backend.score(&self.scoring_head(), normed, rows, scores)?;
         }
         Ok(())
     }
@@ -89,12 +89,12 @@ impl<B: Backend> Decoder<B> {
     /// A set of rows after the final norm, ready for the LM head, after [`Self::hidden`].
     pub(crate) fn normed<'a>(
         &self,
-        on: &B,
+        backend: &B,
         pass: &Pass<'_, B>,
         work: &'a mut Work<B>,
         rows: &RowSet,
     ) -> Result<&'a B::Array> {
-        work.norm(on, pass, self.norm(&self.norm), rows)?;
+        work.norm(backend, pass, self.norm(&self.norm), rows)?;
         Ok(&work.normed)
     }
 

@@ -26,32 +26,32 @@ impl<B: Backend> Experts<B> {
     /// other rows.
     pub(super) fn add(
         &self,
-        on: &B,
+        backend: &B,
         pass: &Pass<'_, B>,
         work: &mut Work<B>,
         rows: usize,
     ) -> Result<()> {
-        let chosen = self.choose(on, pass, (&work.normed, rows))?;
+        let chosen = self.choose(backend, pass, (&work.normed, rows))?;
         if let Some(shared) = &self.shared {
-            work.add_shared(on, shared, rows)?;
+            work.add_shared(backend, shared, rows)?;
         }
-        self.add_chosen(on, &chosen, &work.normed, &mut work.x)
+        self.add_chosen(backend, &chosen, &work.normed, &mut work.x)
     }
 
     /// Chooses the experts of rows of `x`.
     pub(super) fn choose<'a, 'p>(
         &self,
-        on: &B,
+        backend: &B,
         pass: &'a Pass<'p, B>,
         x: (&B::Array, usize),
     ) -> Result<Chosen<'a, 'p, B>> {
         let choices = match &self.held {
             Held::Each { gate, .. } => {
-                let logits = on.route(gate, x)?;
+                let logits = backend.route(gate, x)?;
                 Some(self.router.choose(&logits, pass.arrays))
             }
             Held::Grouped(experts) => {
-                on.choose(experts, pass, x)?;
+                backend.choose(experts, pass, x)?;
                 None
             }
         };
@@ -66,7 +66,7 @@ impl<B: Backend> Experts<B> {
     /// Adds the experts that were chosen last, applied to the same rows of `x`, to those of `sum`.
     pub(super) fn add_chosen(
         &self,
-        on: &B,
+        backend: &B,
         chosen: &Chosen<'_, '_, B>,
         x: &B::Array,
         sum: &mut B::Array,
@@ -75,13 +75,13 @@ impl<B: Backend> Experts<B> {
         let experts = match &self.held {
             Held::Each { experts, .. } => experts,
             Held::Grouped(experts) => {
-                return on.add_chosen(Mixture { experts, pass }, (x, chosen.rows), sum);
+                return backend.add_chosen(Mixture { experts, pass }, (x, chosen.rows), sum);
             }
         };
         let choices = chosen.choices.iter().flatten();
         for (expert, Choice { rows, weights }) in experts.iter().zip(choices) {
             if !rows.is_empty() {
-                on.expert(expert, x, ExpertRows { rows, weights }, sum)?;
+                backend.expert(expert, x, ExpertRows { rows, weights }, sum)?;
             }
         }
         Ok(())

@@ -41,7 +41,7 @@ impl<S: Storage> Loader<'_, S> {
             mlp,
             heads: HeadSizes {
                 heads: info.heads,
-                groups: info.groups,
+                num_kv_heads: info.num_kv_heads,
                 head_width: info.head_width,
             },
             kv: number,
@@ -53,7 +53,10 @@ impl<S: Storage> Loader<'_, S> {
     /// Query, key and value, or one matrix with all three.
     fn qkv(&self, number: usize) -> Vec<Matrix> {
         let info = &self.spec.info;
-        let (q, kv) = (info.heads * info.head_width, info.groups * info.head_width);
+        let (q, kv) = (
+            info.heads * info.head_width,
+            info.num_kv_heads * info.head_width,
+        );
         let rows: &[usize] = match self.names.qkv {
             [_] => &[q + 2 * kv],
             _ => &[q, kv, kv],
@@ -71,14 +74,14 @@ impl<S: Storage> Loader<'_, S> {
     fn head_norms(&mut self, [query, key]: [String; 2]) -> Result<S::Vector, LoadError> {
         let info = &self.spec.info;
         let mut all = Vec::new();
-        for (name, count) in [(query, info.heads), (key, info.groups)] {
+        for (name, count) in [(query, info.heads), (key, info.num_kv_heads)] {
             let one = self
                 .weights
                 .tensor(&format!("{name}.weight"), &[info.head_width])?;
             all.extend(one.repeat(count));
         }
         self.vector(StoredVector {
-            count: (info.heads + info.groups) * info.head_width,
+            count: (info.heads + info.num_kv_heads) * info.head_width,
             numbers: &all,
         })
     }

@@ -4,10 +4,10 @@ use super::decoder::Decoder;
 use super::names::Names;
 use super::tensors::failed;
 use crate::LoadError;
-use crate::config::{MOST_ANGLES, Spec};
+use crate::config::{MAX_ROPE_ANGLES, Spec};
 use crate::gguf::{DIVISORS, check_divisors};
 use crate::weights::Weights;
-use kernels::{AngleSpec, Storage, Table};
+use kernels::{RopeSpec, Storage, Table};
 
 /// Loads one transformer.
 pub(super) struct Loader<'a, S: Storage> {
@@ -22,7 +22,7 @@ impl<S: Storage> Loader<'_, S> {
     pub(super) fn decoder(mut self) -> Result<Decoder<S>, LoadError> {
         let info = &self.spec.info;
         let d = info.width;
-        let angles = self.angles()?;
+        let rope_table = self.rope_table()?;
         let name = format!("{}.weight", self.names.embedding);
         let mut numbers = self.weights.tensor(&name, &[info.embedding_size, d])?;
         let tied = match info.tied {
@@ -63,7 +63,7 @@ impl<S: Storage> Loader<'_, S> {
             width: d,
             eps: self.spec.norm_eps,
             embedding,
-            angles,
+            rope_table,
             blocks,
             norm,
             head,
@@ -71,10 +71,10 @@ impl<S: Storage> Loader<'_, S> {
         })
     }
 
-    fn angles(&mut self) -> Result<S::Angles, LoadError> {
+    fn rope_table(&mut self) -> Result<S::RopeTable, LoadError> {
         let width = self.spec.rotary_width;
         let divisors = self.divisors(width / 2)?;
-        self.angles_of(AngleSpec {
+        self.rope_table_of(RopeSpec {
             theta: self.spec.rope.theta,
             width,
             positions: self.spec.info.max_positions,
@@ -98,18 +98,18 @@ impl<S: Storage> Loader<'_, S> {
     }
 
     /// The rotary angles of some layers.
-    pub(super) fn angles_of(&mut self, spec: AngleSpec) -> Result<S::Angles, LoadError> {
-        let AngleSpec {
+    pub(super) fn rope_table_of(&mut self, spec: RopeSpec) -> Result<S::RopeTable, LoadError> {
+        let RopeSpec {
             width, positions, ..
         } = spec;
-        if width.saturating_mul(positions) > MOST_ANGLES {
+        if width.saturating_mul(positions) > MAX_ROPE_ANGLES {
             return Err(LoadError::Setup(format!(
-                "the configuration: expected at most {MOST_ANGLES} rotary angles, found \
+                "the configuration: expected at most {MAX_ROPE_ANGLES} rotary angles, found \
                  {positions} positions times a head width of {width}"
             )));
         }
-        let angles = self.storage.angles(spec);
+        let rope_table = self.storage.rope_table(spec);
         self.count(0);
-        angles.map_err(failed)
+        rope_table.map_err(failed)
     }
 }

@@ -28,7 +28,7 @@ impl<S: Storage> Loader<'_, S> {
         let (d, heads) = (self.spec.info.width, sizes.heads);
         let (q, kv) = (
             heads.heads * heads.head_width,
-            heads.groups * heads.head_width,
+            heads.num_kv_heads * heads.head_width,
         );
         let mut numbers = Vec::new();
         let [query, key, value] = [0, 1, 2].map(|part| {
@@ -63,23 +63,23 @@ impl<S: Storage> Loader<'_, S> {
     ) -> Result<S::Vector, LoadError> {
         let HeadSizes {
             heads,
-            groups,
+            num_kv_heads,
             head_width,
         } = sizes.heads;
         let mut all = Vec::new();
         let scale = (head_width as f32).sqrt();
         let of = self.names.head_norms.into_iter();
-        for (name, (count, scale)) in of.zip([(heads, scale), (groups, 1.0)]) {
+        for (name, (count, scale)) in of.zip([(heads, scale), (num_kv_heads, 1.0)]) {
             let name = format!("{}.{number}.{name}.weight", self.names.layers);
             let mut one = self.weights.tensor(&name, &[head_width])?;
             one.iter_mut().for_each(|x| *x *= scale);
             all.extend(one.repeat(count));
         }
         if self.weights.reads {
-            all.resize(all.len() + groups * head_width, 1.0);
+            all.resize(all.len() + num_kv_heads * head_width, 1.0);
         }
         self.vector(StoredVector {
-            count: (heads + 2 * groups) * head_width,
+            count: (heads + 2 * num_kv_heads) * head_width,
             numbers: &all,
         })
     }
@@ -99,7 +99,7 @@ pub(super) fn layer_sizes(
         true => LayerSizes {
             heads: HeadSizes {
                 heads: info.heads,
-                groups: canvas.full_groups,
+                num_kv_heads: canvas.full_num_kv_heads,
                 head_width: canvas.full_head_width,
             },
             full,
@@ -108,7 +108,7 @@ pub(super) fn layer_sizes(
         false => LayerSizes {
             heads: HeadSizes {
                 heads: info.heads,
-                groups: info.groups,
+                num_kv_heads: info.num_kv_heads,
                 head_width: info.head_width,
             },
             full,

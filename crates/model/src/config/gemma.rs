@@ -39,7 +39,7 @@ pub(crate) fn diffusion_gemma(config: &Keys) -> Result<Spec, LoadError> {
     };
     let mut info = geometry(&text, &defaults)?;
     let full = full_layers(&text, info.layers)?;
-    let (full_groups, full_head) = full_heads(&text, (info.heads, info.groups), &full)?;
+    let (full_num_kv_heads, full_head) = full_heads(&text, (info.heads, info.num_kv_heads), &full)?;
     let length = config.optional_count("canvas_length")?.unwrap_or(CANVAS);
     if length > LONGEST_CANVAS {
         let expected = format!("at most {LONGEST_CANVAS}");
@@ -51,7 +51,7 @@ pub(crate) fn diffusion_gemma(config: &Keys) -> Result<Spec, LoadError> {
     info.canvas = Some(CanvasInfo {
         window: text.optional_count("sliding_window")?.unwrap_or(512),
         full_layers: full.iter().filter(|full| **full).count(),
-        full_groups,
+        full_num_kv_heads,
         full_head_width: full_head,
     });
     let experts = experts(&text, info.layers)?;
@@ -112,7 +112,7 @@ fn full_layers(text: &Keys, layers: usize) -> Result<Vec<bool>, LoadError> {
 /// Key/value heads and head width of layers with full attention, which are the same in all of them.
 fn full_heads(
     text: &Keys,
-    (heads, groups): (usize, usize),
+    (heads, num_kv_heads): (usize, usize),
     full: &[bool],
 ) -> Result<(usize, usize), LoadError> {
     let of_layers = text.get("per_layer_config");
@@ -128,17 +128,17 @@ fn full_heads(
     }
     let (own_groups, own_head) = sizes.unwrap_or((None, None));
     let all = text.optional_count("num_global_key_value_heads")?;
-    let full_groups = own_groups.or(all).unwrap_or(groups);
+    let full_num_kv_heads = own_groups.or(all).unwrap_or(num_kv_heads);
     let head = text.optional_count("global_head_dim")?;
     let head = own_head.or(head).unwrap_or(FULL_HEAD);
-    if full_groups == 0 || !heads.is_multiple_of(full_groups) {
+    if full_num_kv_heads == 0 || !heads.is_multiple_of(full_num_kv_heads) {
         let expected = format!("a divisor of num_attention_heads {heads}");
         return Err(text.refuse("num_global_key_value_heads", expected));
     }
     if head == 0 || !head.is_multiple_of(2) || head > 4096 {
         return Err(text.refuse("global_head_dim", "an even number of at most 4096"));
     }
-    Ok((full_groups, head))
+    Ok((full_num_kv_heads, head))
 }
 
 /// The rotation of a kind of layers.

@@ -75,8 +75,8 @@ fn geometry(config: &Keys) -> Result<ModelInfo, LoadError> {
     } else {
         heads
     };
-    let groups = config.optional_count("n_kv_heads")?.unwrap_or(shared);
-    if !heads.is_multiple_of(groups) {
+    let num_kv_heads = config.optional_count("n_kv_heads")?.unwrap_or(shared);
+    if !heads.is_multiple_of(num_kv_heads) {
         return Err(config.refuse("n_kv_heads", format!("a divisor of n_heads {heads}")));
     }
     let mlp_width = match config.optional_count("mlp_hidden_size")? {
@@ -100,7 +100,7 @@ fn geometry(config: &Keys) -> Result<ModelInfo, LoadError> {
         layers: config.count("n_layers")?,
         width,
         heads,
-        groups,
+        num_kv_heads,
         head_width: width / heads,
         mlp_width,
         vocab_size,

@@ -30,7 +30,7 @@ const MOST: usize = 1 << 24;
 const MOST_BYTES: usize = 16 << 20;
 /// Maximum number of rotary angles, which are computed before any weight is read: positions times
 /// the width of a head.
-pub(crate) const MOST_ANGLES: usize = 1 << 28;
+pub(crate) const MAX_ROPE_ANGLES: usize = 1 << 28;
 
 /// The object of a JSON file. A key whose value is null counts as absent.
 pub(crate) struct Keys {

@@ -2,7 +2,7 @@
 
 use crate::config::Keys;
 use crate::{LoadError, ModelInfo};
-use kernels::{AngleScaling, Epilogue, RouterScore};
+use kernels::{Epilogue, RopeScaling, RouterScore};
 
 /// The specification of a transformer.
 pub(crate) struct Spec {
@@ -55,7 +55,7 @@ pub(crate) struct RopeSpec {
     /// The base.
     pub(crate) theta: f64,
     /// Their change for long contexts, if any.
-    pub(crate) scaling: Option<AngleScaling>,
+    pub(crate) scaling: Option<RopeScaling>,
 }
 
 /// The experts of a transformer.

@@ -2,7 +2,7 @@
 
 use crate::config::{Keys, MOST_POSITIONS, RopeSpec, Spec};
 use crate::{LoadError, ModelInfo};
-use kernels::{AngleScaling, Epilogue};
+use kernels::{Epilogue, RopeScaling};
 use serde_json::{Value, json};
 use step::{Attention, Readout};
 
@@ -71,7 +71,7 @@ fn rope(config: &Keys) -> Result<RopeSpec, LoadError> {
 }
 
 /// Llama 3.1's scaling, described by the object `key`.
-fn llama3(config: &Keys, key: &str) -> Result<AngleScaling, LoadError> {
+fn llama3(config: &Keys, key: &str) -> Result<RopeScaling, LoadError> {
     let refuse = || {
         let expected = "factor of at least 1, low_freq_factor below high_freq_factor, \
                         original_max_position_embeddings of 1 to 2^20";
@@ -82,13 +82,13 @@ fn llama3(config: &Keys, key: &str) -> Result<AngleScaling, LoadError> {
     let original = value.get("original_max_position_embeddings");
     let original = original.and_then(Value::as_u64).unwrap_or(0);
     let original = usize::try_from(original).map_err(|_| refuse())?;
-    let scaling = AngleScaling {
+    let scaling = RopeScaling {
         factor: number("factor")? as f32,
         low: number("low_freq_factor")? as f32,
         high: number("high_freq_factor")? as f32,
         original,
     };
-    let AngleScaling {
+    let RopeScaling {
         factor, low, high, ..
     } = scaling;
     let valid = (1.0..1e6).contains(&factor) && low > 0.0 && low < high && high < 1e6;
@@ -101,10 +101,10 @@ fn llama3(config: &Keys, key: &str) -> Result<AngleScaling, LoadError> {
 pub(super) fn geometry(config: &Keys, defaults: &Defaults) -> Result<ModelInfo, LoadError> {
     let width = config.count("hidden_size")?;
     let heads = config.count("num_attention_heads")?;
-    let groups = config
+    let num_kv_heads = config
         .optional_count("num_key_value_heads")?
         .unwrap_or(heads);
-    if !heads.is_multiple_of(groups) {
+    if !heads.is_multiple_of(num_kv_heads) {
         let expected = format!("a divisor of num_attention_heads {heads}");
         return Err(config.refuse("num_key_value_heads", expected));
     }
@@ -131,7 +131,7 @@ pub(super) fn geometry(config: &Keys, defaults: &Defaults) -> Result<ModelInfo, 
         layers: config.count("num_hidden_layers")?,
         width,
         heads,
-        groups,
+        num_kv_heads,
         head_width,
         mlp_width: 0,
         vocab_size,

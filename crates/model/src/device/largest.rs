@@ -41,7 +41,7 @@ impl LargestStep {
         let of = sizes.iter().map(|of| AttentionSizes {
             rows: self.rows,
             heads: info.heads,
-            groups: of.groups,
+            num_kv_heads: of.num_kv_heads,
             head_width: of.head_width,
             reach: BatchShape::context(self.positions),
         });
@@ -74,7 +74,7 @@ mod tests {
             let sizes = AttentionSizes {
                 rows: length,
                 heads: 32,
-                groups: 32,
+                num_kv_heads: 32,
                 head_width: 128,
                 reach: length,
             };

@@ -17,7 +17,7 @@ pub(super) enum Network {
         /// Query heads.
         heads: usize,
         /// Key/value heads.
-        groups: usize,
+        num_kv_heads: usize,
         /// Width of the model.
         width: usize,
     },
@@ -35,10 +35,10 @@ impl Network {
         Self::Canvas,
     ];
 
-    const fn full(heads: usize, groups: usize, width: usize) -> Self {
+    const fn full(heads: usize, num_kv_heads: usize, width: usize) -> Self {
         Self::Full {
             heads,
-            groups,
+            num_kv_heads,
             width,
         }
     }
@@ -48,9 +48,9 @@ impl Network {
         match self {
             Self::Full {
                 heads,
-                groups,
+                num_kv_heads,
                 width,
-            } => format!("{heads}/{groups} heads of {}", width / heads),
+            } => format!("{heads}/{num_kv_heads} heads of {}", width / heads),
             Self::Canvas => "a canvas model".to_owned(),
         }
     }
@@ -73,11 +73,11 @@ impl Network {
         let config = match self {
             Self::Full {
                 heads,
-                groups,
+                num_kv_heads,
                 width,
             } => format!(
                 r#"{{"architectures": ["LLaDAModelLM"], "d_model": {width}, "n_heads": {heads},
-                "n_kv_heads": {groups}, "n_layers": 2, "mlp_hidden_size": {mlp},
+                "n_kv_heads": {num_kv_heads}, "n_layers": 2, "mlp_hidden_size": {mlp},
                 "vocab_size": {VOCAB}, "max_sequence_length": {positions}, "mask_token_id": 5,
                 "eos_token_id": 1}}"#
             ),

@@ -62,7 +62,7 @@ pub fn config(overrides: &Value) -> Value {
 pub struct Sizes {
     pub d: usize,
     pub heads: usize,
-    pub groups: usize,
+    pub num_kv_heads: usize,
     pub c: usize,
     pub mlp: usize,
     pub layers: usize,
@@ -78,7 +78,7 @@ impl Sizes {
         Self {
             d,
             heads,
-            groups: n("n_kv_heads").unwrap_or(heads),
+            num_kv_heads: n("n_kv_heads").unwrap_or(heads),
             c: d / heads,
             mlp: n("mlp_hidden_size").unwrap_or_else(|| n("mlp_ratio").unwrap() * d),
             layers: n("n_layers").unwrap(),
@@ -125,8 +125,18 @@ impl Tiny {
         for i in 0..s.layers {
             let b = format!("{t}.blocks.{i}");
             linear(format!("{b}.q_proj"), s.d, s.d, bias || qkv_bias);
-            linear(format!("{b}.k_proj"), s.groups * s.c, s.d, bias || qkv_bias);
-            linear(format!("{b}.v_proj"), s.groups * s.c, s.d, bias || qkv_bias);
+            linear(
+                format!("{b}.k_proj"),
+                s.num_kv_heads * s.c,
+                s.d,
+                bias || qkv_bias,
+            );
+            linear(
+                format!("{b}.v_proj"),
+                s.num_kv_heads * s.c,
+                s.d,
+                bias || qkv_bias,
+            );
             linear(format!("{b}.attn_out"), s.d, s.d, bias);
             linear(format!("{b}.ff_proj"), s.mlp, s.d, bias);
             linear(format!("{b}.up_proj"), s.mlp, s.d, bias);
@@ -311,7 +321,7 @@ pub fn reference_over(tiny: &Tiny, rows: &[(u32, usize)], seen: &[Vec<usize>]) -
         for row in 0..rows.len() {
             let mut mixed = Vec::new();
             for head in 0..s.heads {
-                let group = head / (s.heads / s.groups);
+                let group = head / (s.heads / s.num_kv_heads);
                 let q = &q[row][head * s.c..(head + 1) * s.c];
                 let part = group * s.c..(group + 1) * s.c;
                 let weight =

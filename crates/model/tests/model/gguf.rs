@@ -166,12 +166,14 @@ pub fn metadata(arch: &str, of: &Value) -> Vec<(&'static str, Field)> {
         Some(head) => head as u32,
         None => width.to_u32().unwrap() / heads.to_u32().unwrap(),
     };
-    let groups = key("n_kv_heads", "num_key_value_heads").as_u64();
-    let groups = groups.map_or(heads.clone(), |groups| Field::U32(groups as u32));
+    let num_kv_heads = key("n_kv_heads", "num_key_value_heads").as_u64();
+    let num_kv_heads = num_kv_heads.map_or(heads.clone(), |num_kv_heads| {
+        Field::U32(num_kv_heads as u32)
+    });
     let fields = vec![
         ("embedding_length", width),
         ("attention.head_count", heads),
-        ("attention.head_count_kv", groups),
+        ("attention.head_count_kv", num_kv_heads),
         ("block_count", count("n_layers", "num_hidden_layers")),
         (
             "feed_forward_length",

@@ -149,17 +149,18 @@ fn any_row_count_yields_the_same_bits() {
             let mut batch = Batch::default();
             let mut noise = Noise(others as u64);
             for _ in 0..others {
+                // Their biases come before those of the five rows.
+                let bias = batch.biases.len() as u32;
                 let token = noise.below(300) as u32;
-                push(
-                    &mut batch,
-                    vec![row(token, 0, 1)],
-                    &[noise.below(70) as u32],
-                    Sampling::GREEDY,
-                );
+                batch.biases.push(Bias::add(token, noise.next()));
+                let biased = step::Row {
+                    biases: bias..bias + 1,
+                    ..row(token, 0, 1)
+                };
+                let page = noise.below(70) as u32;
+                push(&mut batch, vec![biased], &[page], Sampling::GREEDY);
             }
-            let base = batch.biases.len() as u32;
             sequence(&mut batch, vocab(&geometry), 3, 5, &[74]);
-            assert_eq!(base, 0);
             let all = bits(&batch, &execute(&mut executor, &batch));
             assert!(
                 all[others..] == expected,

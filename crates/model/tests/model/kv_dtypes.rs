@@ -163,12 +163,12 @@ fn bytes_of_a_position_contain_scales() {
     let bytes = KvDtype::ALL.map(|kv| {
         let model = Model::load(tiny.checkpoint().with_kv_dtype(kv)).unwrap();
         let info = model.info();
-        let numbers = 2 * info.layers * info.groups * info.head_width;
+        let numbers = 2 * info.layers * info.num_kv_heads * info.head_width;
         assert_eq!(info.kv_numbers_per_position(), numbers);
         (
             info.kv_bytes_per_position(),
             numbers,
-            2 * info.layers * info.groups,
+            2 * info.layers * info.num_kv_heads,
         )
     });
     for ((bytes, numbers, scales), (each, scale)) in bytes.into_iter().zip([(4, 0), (2, 0), (1, 4)])

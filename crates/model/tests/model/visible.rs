@@ -61,8 +61,8 @@ fn tree() -> Vec<Row> {
 
 #[test]
 fn verifiers_and_trees_equal_the_reference() {
-    for (seed, groups) in [(1, 4), (2, 2)] {
-        let tiny = Tiny::new(seed, &json!({"n_kv_heads": groups}));
+    for (seed, num_kv_heads) in [(1, 4), (2, 2)] {
+        let tiny = Tiny::new(seed, &json!({"n_kv_heads": num_kv_heads}));
         for rows in [verified(), tree()] {
             let slots = 0..rows.len();
             let inputs: Vec<_> = rows

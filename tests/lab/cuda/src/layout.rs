@@ -36,7 +36,7 @@ pub(crate) const FEW: ProductTile = ProductTile {
     rows: 16,
     columns: 64,
     warps: (1, 4),
-    groups: false,
+    warpgroups: false,
     single: false,
     rate: 150e12,
     pipeline: Pipeline {

@@ -17,7 +17,7 @@ pub(super) struct Case {
     /// Slots of a page.
     page: usize,
     pub(super) heads: usize,
-    groups: usize,
+    num_kv_heads: usize,
     pub(super) c: usize,
     dtype: KvDtype,
     /// Rows and slots of each segment.
@@ -74,13 +74,13 @@ pub(super) fn case(
     sizes: &[(usize, usize)],
     see: See,
 ) -> Case {
-    let (page_size, heads, groups, c) = shape;
+    let (page_size, heads, num_kv_heads, c) = shape;
     let rows: usize = sizes.iter().map(|s| s.0).sum();
     let count: usize = sizes.iter().map(|s| s.1.div_ceil(page_size)).sum();
     let mut pages: Vec<PageId> = (0..count as u32).map(PageId).collect();
     let order = noise(seed ^ 77, count);
     pages.sort_by(|&a, &b| order[a.index()].total_cmp(&order[b.index()]));
-    let pool = (count + 1) * page_size * groups * c;
+    let pool = (count + 1) * page_size * num_kv_heads * c;
     let (mut segments, mut visible, mut page) = (Vec::new(), Vec::new(), 0);
     let share = noise(seed ^ 78, rows);
     for &(rows, slots) in sizes {
@@ -104,7 +104,7 @@ pub(super) fn case(
     let mut case = Case {
         page: page_size,
         heads,
-        groups,
+        num_kv_heads,
         c,
         dtype,
         segments,
@@ -135,7 +135,7 @@ fn kept(dtype: KvDtype, numbers: &[f32], c: usize) -> Vec<f32> {
 impl Case {
     /// Sets every slot that no row sees to NaN.
     pub(super) fn poison(&mut self) {
-        let part = self.groups * self.c;
+        let part = self.num_kv_heads * self.c;
         let mut used = vec![false; self.k.len() / part];
         for segment in &self.segments {
             let rows = segment.rows.start as usize..segment.rows.end as usize;
@@ -179,13 +179,13 @@ impl Case {
             Pool::Keys => &self.k,
             Pool::Values => &self.v,
         };
-        let width = self.groups * self.c;
+        let width = self.num_kv_heads * self.c;
         let slots = numbers.len() / width;
         let pages = slots / self.page;
         let sizes = KvSizes {
             dtype: self.dtype,
             layers: 1,
-            groups: self.groups,
+            num_kv_heads: self.num_kv_heads,
             head_width: self.c,
             page: self.page,
             pages: 2 * pages,
@@ -283,13 +283,14 @@ impl Case {
 
     pub(super) fn naive(&self) -> Vec<f64> {
         let mut out = vec![0.0; self.q.len()];
-        let (c, share) = (self.c, self.heads / self.groups);
+        let (c, share) = (self.c, self.heads / self.num_kv_heads);
         for segment in &self.segments {
             for row in segment.rows.start as usize..segment.rows.end as usize {
                 for head in 0..self.heads {
                     let at = (row * self.heads + head) * c;
-                    let place =
-                        |slot| (self.physical(segment, slot) * self.groups + head / share) * c;
+                    let place = |slot| {
+                        (self.physical(segment, slot) * self.num_kv_heads + head / share) * c
+                    };
                     let dot = |slot: usize| -> f64 {
                         let k = &self.k[place(slot)..][..c];
                         let pairs = self.q[at..at + c].iter().zip(k);

@@ -1,7 +1,7 @@
 //! Weights as candle holds them.
 
-use super::{Candle, PlainAngles, PlainMatrix};
-use crate::backend::{AngleSpec, Numbers, Storage, Stored, StoredVector, Table};
+use super::{Candle, PlainMatrix, PlainRope};
+use crate::backend::{Numbers, RopeSpec, Storage, Stored, StoredVector, Table};
 use crate::blocks::{BlockRows, BlockType};
 use crate::simd::unit::WeightDtype;
 use candle_core::quantized::ggml_file::qtensor_from_ggml;
@@ -15,7 +15,7 @@ impl Storage for Candle {
     type Table = Embedding;
     type Vector = Tensor;
     type Matrix = PlainMatrix;
-    type Angles = PlainAngles;
+    type RopeTable = PlainRope;
     type Grouped = ();
 
     fn table(&self, table: Table) -> Result<Embedding> {
@@ -46,13 +46,13 @@ impl Storage for Candle {
         })
     }
 
-    fn angles(&self, spec: AngleSpec) -> Result<PlainAngles> {
+    fn rope_table(&self, spec: RopeSpec) -> Result<PlainRope> {
         let frequencies = spec.frequencies();
         let positions = Tensor::arange(0, spec.positions as u32, &self.device)?;
         let positions = positions.to_dtype(DType::F32)?.unsqueeze(1)?;
         let angles = positions.matmul(&self.list(&frequencies)?.unsqueeze(0)?)?;
         self.bytes.add_floats(spec.width * spec.positions);
-        Ok(PlainAngles {
+        Ok(PlainRope {
             cos: angles.cos()?,
             sin: angles.sin()?,
         })

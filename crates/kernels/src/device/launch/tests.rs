@@ -112,7 +112,9 @@ fn launches_fit_every_device() {
                     assert!(launch.tile.shared() <= shared);
                     let scored = ProductLaunch::choose(sizes, limits, Division::Whole);
                     assert!(scored.tile.head_kernel().unwrap().shared as usize <= shared);
-                    assert!(limits.warpgroups || !(launch.tile.groups || scored.tile.groups));
+                    assert!(
+                        limits.warpgroups || !(launch.tile.warpgroups || scored.tile.warpgroups)
+                    );
                     assert!(launch.partial_bytes() <= partial_bytes(n, k));
                 }
             }

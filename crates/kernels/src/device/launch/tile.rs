@@ -66,7 +66,7 @@ pub struct ProductTile {
     pub warps: (usize, usize),
     /// Whether warpgroups multiply (`cuda/groups.cuh`, `cuda/groups_int8.cuh`), which devices of
     /// compute capability 9.0 can.
-    pub groups: bool,
+    pub warpgroups: bool,
     /// Whether it is for products of one segment only.
     pub single: bool,
     /// Multiplications and additions per second on an H200 for which the choice of launches is nearly
@@ -94,7 +94,7 @@ impl ProductTile {
         // Warpgroups may still read the stage before.
         match self.pipeline.stages {
             0..=2 => 1,
-            stages if self.groups => stages - 2,
+            stages if self.warpgroups => stages - 2,
             stages => stages - 1,
         }
     }
@@ -112,7 +112,7 @@ impl ProductTile {
     /// Threads of a block.
     #[must_use]
     pub const fn threads(&self) -> usize {
-        let unit = if self.groups { 128 } else { 32 };
+        let unit = if self.warpgroups { 128 } else { 32 };
         self.warps.0 * self.warps.1 * unit
     }
 
@@ -135,7 +135,9 @@ impl ProductTile {
         match self.format {
             MatrixFormat::F32 => 0,
             // A product with 64 columns in registers reads all rows.
-            MatrixFormat::Int8 if self.groups => self.rows * self.columns / 64 * 2 + self.columns,
+            MatrixFormat::Int8 if self.warpgroups => {
+                self.rows * self.columns / 64 * 2 + self.columns
+            }
             // Every warp reads its rows and its columns.
             MatrixFormat::Int8 => self.rows * across * 2 + self.columns * down,
             MatrixFormat::Bf16 => (self.rows * across + self.columns * down) * 2,
@@ -153,18 +155,18 @@ impl ProductTile {
         self.pipeline.stages * self.stage() + sums
     }
 
-    pub(in super::super) const fn gemm_kernel(&'static self) -> Kernel {
+    pub(in super::super) fn gemm_kernel(&'static self) -> Kernel {
         Kernel {
             name: self.gemm,
             threads: self.threads() as u32,
             shared: self.shared() as u32,
-            warpgroups: self.groups,
+            warpgroups: self.warpgroups,
         }
     }
 
     /// The kernel of the LM head, if there is one. Its logits replace the operands in shared memory, in
     /// rows padded by four.
-    pub(in super::super) const fn head_kernel(&'static self) -> Option<Kernel> {
+    pub(in super::super) fn head_kernel(&'static self) -> Option<Kernel> {
         let logits = self.rows * (self.columns + 4) * 4;
         let shared = self.shared();
         match self.head {
@@ -172,7 +174,7 @@ impl ProductTile {
                 name,
                 threads: self.threads() as u32,
                 shared: if logits > shared { logits } else { shared } as u32,
-                warpgroups: self.groups,
+                warpgroups: self.warpgroups,
             }),
             None => None,
         }
@@ -203,7 +205,7 @@ const fn of_warps(rows: usize, columns: usize, kernels: [&'static str; 2]) -> Pr
         rows,
         columns,
         warps: (2, 4),
-        groups: false,
+        warpgroups: false,
         single: false,
         rate: 235e12,
         pipeline: Pipeline {
@@ -267,7 +269,7 @@ const fn of_groups(
         rows,
         columns,
         warps: if rows == 64 { (1, 2) } else { (2, 1) },
-        groups: true,
+        warpgroups: true,
         single: false,
         rate: rate * 1e12,
         pipeline: Pipeline { depth: 64, stages },
@@ -362,42 +364,8 @@ const INT8: [ProductTile; 7] = [
 ];
 
 /// All kernels of products and of the LM head.
-pub(in super::super) const KERNELS: &[Kernel] = &[
-    EXACT[0].gemm_kernel(),
-    headed(&EXACT[0]),
-    BF16[0].gemm_kernel(),
-    headed(&BF16[0]),
-    BF16[1].gemm_kernel(),
-    headed(&BF16[1]),
-    BF16[2].gemm_kernel(),
-    headed(&BF16[2]),
-    BF16[3].gemm_kernel(),
-    BF16[4].gemm_kernel(),
-    headed(&BF16[4]),
-    BF16[5].gemm_kernel(),
-    BF16[6].gemm_kernel(),
-    headed(&BF16[6]),
-    BF16[7].gemm_kernel(),
-    BF16[8].gemm_kernel(),
-    headed(&BF16[8]),
-    INT8[0].gemm_kernel(),
-    headed(&INT8[0]),
-    INT8[1].gemm_kernel(),
-    headed(&INT8[1]),
-    INT8[2].gemm_kernel(),
-    headed(&INT8[2]),
-    INT8[3].gemm_kernel(),
-    headed(&INT8[3]),
-    INT8[4].gemm_kernel(),
-    INT8[5].gemm_kernel(),
-    headed(&INT8[5]),
-    INT8[6].gemm_kernel(),
-];
-
-/// The kernel of the LM head of a tile that has one.
-const fn headed(tile: &'static ProductTile) -> Kernel {
-    match tile.head_kernel() {
-        Some(kernel) => kernel,
-        None => panic!("the tile has no kernel of the LM head"),
-    }
+pub(in super::super) fn kernels() -> impl Iterator<Item = Kernel> {
+    let formats = [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8];
+    let tiles = formats.into_iter().flat_map(ProductTile::all);
+    tiles.flat_map(|tile| std::iter::once(tile.gemm_kernel()).chain(tile.head_kernel()))
 }

@@ -293,7 +293,7 @@ impl Driver {
         let kernel = asynclane_kernels::device::Kernel {
             threads,
             shared,
-            ..*known.ok_or(NOT_FOUND)?
+            ..known.ok_or(NOT_FOUND)?
         };
         let launch = Launch {
             kernel,

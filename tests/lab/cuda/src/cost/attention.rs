@@ -191,8 +191,12 @@ impl Attention<'_> {
 
     /// The work of all tiles.
     fn end(mut self, rows: u64) -> LaunchCost {
-        let [heads, groups, c] =
-            [self.a.heads.heads, self.a.heads.groups, self.a.heads.c].map(u64::from);
+        let [heads, groups, c] = [
+            self.a.heads.heads,
+            self.a.heads.num_kv_heads,
+            self.a.heads.c,
+        ]
+        .map(u64::from);
         let slots: u64 = self.held.values().sum();
         self.read.put(c * self.wide, 0, rows * heads);
         self.read.put(c * self.wide, 0, 2 * slots * groups);
@@ -254,7 +258,8 @@ impl Launch {
         words: Words<'_>,
     ) -> Option<LaunchCost> {
         let (mut all, tiles) = self.attention(a, words)?;
-        let [groups, share] = [a.heads.groups, a.heads.heads / a.heads.groups].map(u64::from);
+        let [groups, share] =
+            [a.heads.num_kv_heads, a.heads.heads / a.heads.num_kv_heads].map(u64::from);
         for tile in &tiles {
             let parts = match tile.rows {
                 0 => 0,

@@ -83,7 +83,7 @@ impl Launch {
             // 16 x 8 x 16.
             let products = cost.tensor / (2 * 16 * 8 * 16) as f64;
             let weights = (tile.columns * tile.pipeline.depth) as f64;
-            cost.instructions = match (tile.groups, tile.format) {
+            cost.instructions = match (tile.warpgroups, tile.format) {
                 // Weights are loaded once, and four take five instructions to widen.
                 (true, MatrixFormat::Int8) => steps * (copied + weights + 20.0 * weights) / 512.0,
                 (true, _) => steps * copied / 512.0,

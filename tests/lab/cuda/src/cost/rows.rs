@@ -39,8 +39,14 @@ impl Launch {
         let slots = words(a.slots, rows as usize)?;
         // Padding rows have queries alone.
         let idle = slots.iter().filter(|slot| **slot == NONE).count() as u64;
-        let [heads, groups, c, half, normed] =
-            [a.heads.heads, a.heads.groups, a.heads.c, a.half, a.normed].map(u64::from);
+        let [heads, groups, c, half, normed] = [
+            a.heads.heads,
+            a.heads.num_kv_heads,
+            a.heads.c,
+            a.half,
+            a.normed,
+        ]
+        .map(u64::from);
         let sum = |own: u64, of_idle: u64| (rows - idle) * own + idle * of_idle;
         let all = sum(heads + 2 * groups, heads);
         // Blocks of four heads; the last ones may have only values, which are not rotated.

@@ -10,8 +10,8 @@ use kernels::device::{
     AttentionScratch, Buffer, Device, DevicePool, DeviceRope, HeadTransform, PoolLayer, PoolSizes,
     Precision, RowNorm, split,
 };
-use kernels::{AngleSpec, Rope, RopeTable};
 use kernels::{Pool, WriteRows};
+use kernels::{Rope, RopeSpec, RopeTable};
 use std::ops::Range;
 
 const EPS: f32 = 1e-6;
@@ -21,7 +21,7 @@ const THETA: f64 = 1e4;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) heads: usize,
-    pub(super) groups: usize,
+    pub(super) num_kv_heads: usize,
     pub(super) c: usize,
     /// Number of elements of a head that are rotated.
     pub(super) rotated: usize,
@@ -34,7 +34,7 @@ pub(super) struct Shape {
 /// Plain heads.
 pub(super) const SHAPE: Shape = Shape {
     heads: 4,
-    groups: 2,
+    num_kv_heads: 2,
     c: 32,
     rotated: 32,
     norms: false,
@@ -45,7 +45,7 @@ pub(super) const SHAPE: Shape = Shape {
 pub(super) const WIDE: [Shape; 3] = [
     Shape {
         heads: 6,
-        groups: 2,
+        num_kv_heads: 2,
         c: 136,
         rotated: 136,
         norms: true,
@@ -53,7 +53,7 @@ pub(super) const WIDE: [Shape; 3] = [
     },
     Shape {
         heads: 4,
-        groups: 4,
+        num_kv_heads: 4,
         c: 256,
         rotated: 256,
         norms: true,
@@ -61,7 +61,7 @@ pub(super) const WIDE: [Shape; 3] = [
     },
     Shape {
         heads: 16,
-        groups: 2,
+        num_kv_heads: 2,
         c: 512,
         rotated: 128,
         norms: true,
@@ -72,7 +72,7 @@ pub(super) const WIDE: [Shape; 3] = [
 impl Shape {
     /// The width of a row's queries, keys and values.
     pub(super) fn width(&self) -> usize {
-        (self.heads + 2 * self.groups) * self.c
+        (self.heads + 2 * self.num_kv_heads) * self.c
     }
 }
 
@@ -93,9 +93,9 @@ pub(super) fn checks(
     most: usize,
     tell: &mut Tell<'_>,
 ) {
-    let shape = |heads, groups, c, rotated, norms| Shape {
+    let shape = |heads, num_kv_heads, c, rotated, norms| Shape {
         heads,
-        groups,
+        num_kv_heads,
         c,
         rotated,
         norms,
@@ -159,7 +159,7 @@ impl Case {
         let sizes = PoolSizes {
             precision,
             layers: 2,
-            groups: shape.groups,
+            num_kv_heads: shape.num_kv_heads,
             head_width: shape.c,
             page: rows.page,
             pages: rows.pool,
@@ -167,7 +167,7 @@ impl Case {
         let pool = DevicePool::new(device, sizes)?;
         // Contents from earlier batches.
         let slots = rows.pool * rows.page;
-        let numbers = random.numbers(4 * slots * shape.groups * shape.c);
+        let numbers = random.numbers(4 * slots * shape.num_kv_heads * shape.c);
         let old = array((device, precision), &numbers, numbers.len(), Ends::Plain)?;
         let mut bytes = vec![0; numbers.len() * precision.bytes()];
         old.buffer().download(0, &mut bytes)?;
@@ -177,7 +177,7 @@ impl Case {
             first: 0,
             norms: random.numbers(match shape.values {
                 true => shape.width(),
-                false => (shape.heads + shape.groups) * shape.c,
+                false => (shape.heads + shape.num_kv_heads) * shape.c,
             }),
             shape,
             rows,
@@ -229,7 +229,7 @@ impl Case {
         let mut qkv = self.qkv[self.first..][..rows.len() * shape.width()].to_vec();
         qkv.resize(batch.rows() * shape.width(), 0.25);
         let qkv = array((device, Precision::F32), &qkv, shape.width(), Ends::Plain)?;
-        let table = DeviceRope::new(device, &angles(shape.rotated))?;
+        let table = DeviceRope::new(device, &rope_table(shape.rotated))?;
         let weights = Buffer::floats(device, &self.norms)?;
         let norm = shape.norms.then_some(RowNorm {
             weight: &weights,
@@ -251,7 +251,7 @@ impl Case {
     /// Keys and values of layer 1, `[pages, g, p, c]`.
     pub(super) fn held(&self) -> Result<[Vec<f32>; 2]> {
         let sizes = self.pool.sizes();
-        let count = sizes.pages * sizes.groups * sizes.page * sizes.head_width;
+        let count = sizes.pages * sizes.num_kv_heads * sizes.page * sizes.head_width;
         let size = sizes.precision.bytes();
         let mut bytes = vec![0; count * size * 4];
         self.pool.buffer().download(0, &mut bytes)?;
@@ -270,7 +270,7 @@ impl Case {
     fn on_cpu(&self, which: Pool, numbers: &[f32]) -> Result<Tensor> {
         let dims = (
             self.rows.pool,
-            self.shape.groups,
+            self.shape.num_kv_heads,
             self.rows.page,
             self.shape.c,
         );
@@ -284,7 +284,10 @@ impl Case {
     /// Queries, keys and values of the rows after norms and rotation.
     fn rotated(&self) -> Result<Tensor> {
         let Shape {
-            heads, groups, c, ..
+            heads,
+            num_kv_heads,
+            c,
+            ..
         } = self.shape;
         let rotated = tensor(&self.qkv, self.shape.width())?;
         if self.shape.norms {
@@ -296,9 +299,9 @@ impl Case {
             cpu(rotated.inplace_op1(&norm))?;
         }
         let rope = Rope {
-            table: &angles(self.shape.rotated),
+            table: &rope_table(self.shape.rotated),
             positions: &self.rows.positions,
-            heads: heads + groups,
+            heads: heads + num_kv_heads,
             width: c,
         };
         cpu(rotated.inplace_op1(&rope))?;
@@ -308,7 +311,10 @@ impl Case {
     /// The contents of the CPU pools after the rows are written.
     fn written(&self, rotated: &Tensor, before: &[Vec<f32>; 2]) -> Result<[Vec<f32>; 2]> {
         let Shape {
-            heads, groups, c, ..
+            heads,
+            num_kv_heads,
+            c,
+            ..
         } = self.shape;
         let write = |which: Pool, column: usize, old: &[f32]| {
             let pool = self.on_cpu(which, old)?;
@@ -325,7 +331,7 @@ impl Case {
         };
         Ok([
             write(Pool::Keys, heads * c, &before[0])?,
-            write(Pool::Values, (heads + groups) * c, &before[1])?,
+            write(Pool::Values, (heads + num_kv_heads) * c, &before[1])?,
         ])
     }
 
@@ -346,14 +352,17 @@ impl Case {
 
     pub(super) fn checks(&self) -> Result<Vec<Check>> {
         let Shape {
-            heads, groups, c, ..
+            heads,
+            num_kv_heads,
+            c,
+            ..
         } = self.shape;
         let (precision, rows) = (self.precision(), &self.rows);
         let name = |what: &str| {
             let (count, page) = (rows.len(), rows.page);
             let windows = if rows.windowed { " with windows" } else { "" };
             format!(
-                "{precision:?} {what}: {heads}/{groups} heads of {c}, {count} rows{windows}, pages of \
+                "{precision:?} {what}: {heads}/{num_kv_heads} heads of {c}, {count} rows{windows}, pages of \
                  {page}"
             )
         };
@@ -383,8 +392,8 @@ impl Case {
     }
 }
 
-fn angles(width: usize) -> RopeTable {
-    RopeTable::new(&AngleSpec {
+fn rope_table(width: usize) -> RopeTable {
+    RopeTable::new(&RopeSpec {
         theta: THETA,
         width,
         positions: POSITIONS,

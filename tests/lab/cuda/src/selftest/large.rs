@@ -54,7 +54,7 @@ pub(super) fn checks(
     ];
     let shape = attention::Shape {
         heads,
-        groups: heads,
+        num_kv_heads: heads,
         c: 128,
         rotated: 128,
         norms: false,

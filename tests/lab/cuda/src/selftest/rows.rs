@@ -78,7 +78,7 @@ fn copies((device, precision): (&Device, Precision)) -> Result<Check> {
     let sizes = PoolSizes {
         precision,
         layers: 3,
-        groups: 2,
+        num_kv_heads: 2,
         head_width: 24,
         page: 7,
         pages: 5,

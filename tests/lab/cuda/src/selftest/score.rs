@@ -258,7 +258,9 @@ impl Case {
         for (got, want) in tops.iter().zip(&want.tops) {
             wrong += usize::from(got.token != want.token);
             if got.logprob != want.logprob {
-                error = error.max(f64::from((got.logprob - want.logprob).abs()));
+                let difference = (got.logprob - want.logprob).abs();
+                // Both are rounded to f32.
+                error = error.max(f64::from(difference / want.logprob.abs().max(1.0)));
             }
         }
         wrong += want.candidates.len().abs_diff(got.len());

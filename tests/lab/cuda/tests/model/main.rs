@@ -6,19 +6,26 @@
     reason = "the shared modules serve tests of other backends too"
 )]
 
+#[cfg(test)]
 #[path = "../../../../../crates/model/tests/model/backends.rs"]
 mod backends;
+#[cfg(test)]
 #[path = "../../../../../crates/model/tests/model/canvas.rs"]
 mod canvas;
+#[cfg(test)]
 #[path = "../../../../../crates/model/tests/model/canvas_dtypes.rs"]
 mod canvas_dtypes;
+#[cfg(test)]
 #[path = "../../../../../crates/model/tests/model/chunks.rs"]
 mod chunks;
+#[cfg(test)]
 #[path = "../../../../../crates/model/tests/model/common.rs"]
 mod common;
 #[cfg(test)]
 mod device;
+#[cfg(test)]
 #[path = "../../../../../crates/model/tests/model/families.rs"]
 mod families;
+#[cfg(test)]
 #[path = "../../../../../crates/model/tests/model/official.rs"]
 mod official;

@@ -112,7 +112,7 @@ impl Launch {
             tables: BTreeMap::new(),
             queries: 0,
         };
-        let [heads, groups, c] = [a.heads.heads, a.heads.groups, a.heads.c].map(u64::from);
+        let [heads, groups, c] = [a.heads.heads, a.heads.num_kv_heads, a.heads.c].map(u64::from);
         for tile in &tiles {
             (0..tile.rows).for_each(|row| of.row(tile, row));
             let [_, rows, parts] = of.all.grid;

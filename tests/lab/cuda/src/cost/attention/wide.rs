@@ -54,7 +54,8 @@ impl Launch {
         words: Words<'_>,
     ) -> Option<LaunchCost> {
         let (mut all, tiles) = self.attention(a, words)?;
-        let [groups, share] = [a.heads.groups, a.heads.heads / a.heads.groups].map(u64::from);
+        let [groups, share] =
+            [a.heads.num_kv_heads, a.heads.heads / a.heads.num_kv_heads].map(u64::from);
         for tile in &tiles {
             let (queries, mut busy) = (tile.rows * share, 0);
             for base in (0..queries).step_by(WIDE_QUERIES) {

@@ -227,7 +227,7 @@ fn narrow_tiles(random: &mut Random, device: &Device) {
         for rows in [9, 30, 60] {
             let shape = Shape {
                 heads: 1,
-                groups: 1,
+                num_kv_heads: 1,
                 c,
                 rotated: c,
                 ..SHAPE
@@ -245,7 +245,7 @@ fn attention_moves_what_its_formulas_say() {
         let on = (&device, precision);
         let grouped = Shape {
             heads: 8,
-            groups: 2,
+            num_kv_heads: 2,
             c: 64,
             rotated: 64,
             norms: true,
@@ -312,11 +312,11 @@ fn rows_move_what_their_formulas_say() {
         norm((&out, &RowSet::First(9)), &batch, of, &normed).unwrap();
         norm((&out, &RowSet::Scored(0..2)), &batch, of, &normed).unwrap();
         // Pools of two sizes.
-        for (layers, groups, head_width) in [(3, 2, 64), (1, 4, 128)] {
+        for (layers, num_kv_heads, head_width) in [(3, 2, 64), (1, 4, 128)] {
             let sizes = PoolSizes {
                 precision,
                 layers,
-                groups,
+                num_kv_heads,
                 head_width,
                 page: 16,
                 pages: 5,

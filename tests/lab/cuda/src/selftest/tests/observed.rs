@@ -121,10 +121,10 @@ fn attention(device: &Device) {
     let mut random = Random(36);
     for precision in BOTH {
         let on = (device, precision);
-        let mut run = |[heads, groups, c]: [usize; 3], segments: &[(usize, usize)]| {
+        let mut run = |[heads, num_kv_heads, c]: [usize; 3], segments: &[(usize, usize)]| {
             let shape = Shape {
                 heads,
-                groups,
+                num_kv_heads,
                 c,
                 rotated: c,
                 ..SHAPE

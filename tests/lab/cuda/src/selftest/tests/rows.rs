@@ -1,11 +1,13 @@
 //! Refused batches and ranges.
 
 use super::super::data::{LIMITS, NO_CANVAS, NOTHING, copy, plain};
+use crate::Result;
 use kernels::Visible;
 use kernels::device::{
     Array, BatchArrays, BatchLimits, Buffer, CanvasRows, DeviceBatch, Precision, RowNorm, RowSet,
     norm,
 };
+use std::ops::Range;
 use step::{PageId, Sampling, Segment};
 
 /// Only rows listed in the batch can be gathered.
@@ -26,34 +28,48 @@ fn a_range_beyond_the_named_rows_is_refused() {
     assert!(run(RowSet::First(7)).is_err());
 }
 
-#[test]
-#[expect(clippy::too_many_lines, reason = "a table of cases")]
-fn a_batch_that_indexes_beyond_a_limit_is_refused() {
-    let good = [0u32; 2];
-    let segment = |rows, pages| Segment {
+const SAMPLING: Sampling = Sampling::GREEDY;
+const LOW_LIMITS: BatchLimits = BatchLimits {
+    tokens: 3,
+    positions: 3,
+    pages: 2,
+    page: 4,
+    ..LIMITS
+};
+static SEGMENTS: [Segment; 1] = [segment(0..2, 0..1)];
+const GOOD: BatchArrays<'static> = BatchArrays {
+    tokens: &[0; 2],
+    positions: &[0; 2],
+    slots: &[0; 2],
+    visible: &[Visible::prefix(0); 2],
+    pages: &[PageId(0)],
+    ..NOTHING
+};
+
+const fn segment(rows: Range<u32>, pages: Range<u32>) -> Segment {
+    let sampling = SAMPLING;
+    Segment {
         rows,
         pages,
-        sampling: Sampling::GREEDY,
-    };
-    let limits = BatchLimits {
-        tokens: 3,
-        positions: 3,
-        pages: 2,
-        page: 4,
-        ..LIMITS
-    };
-    let whole = [segment(0..2, 0..1)];
-    let arrays = BatchArrays {
-        tokens: &good,
-        positions: &good,
-        slots: &good,
-        visible: &[Visible::default(); 2],
-        segments: &whole,
-        pages: &[PageId(0)],
-        ..NOTHING
-    };
-    let device = crate::emulated_small();
-    let sent = |arrays: &BatchArrays<'_>| DeviceBatch::default().upload(&device, arrays, &limits);
+        sampling,
+    }
+}
+
+/// A batch of two rows within [`LOW_LIMITS`].
+fn good() -> BatchArrays<'static> {
+    BatchArrays {
+        segments: &SEGMENTS,
+        ..GOOD
+    }
+}
+
+fn sent(arrays: &BatchArrays<'_>) -> Result<()> {
+    DeviceBatch::default().upload(&crate::emulated_small(), arrays, &LOW_LIMITS)
+}
+
+#[test]
+fn a_batch_that_indexes_beyond_a_limit_is_refused() {
+    let arrays = good();
     assert_eq!(sent(&arrays), Ok(()));
     let bad = [
         BatchArrays {
@@ -100,6 +116,11 @@ fn a_batch_that_indexes_beyond_a_limit_is_refused() {
     for (i, bad) in bad.iter().enumerate() {
         assert!(sent(bad).is_err(), "{i}");
     }
+}
+
+#[test]
+fn rows_of_a_canvas_beyond_the_batch_are_refused() {
+    let arrays = good();
     let rows = CanvasRows {
         windowed: &[Visible::default(); 2],
         denoised: &[0, 1],
