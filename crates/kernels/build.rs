@@ -29,7 +29,7 @@ fn main() {
     gpu();
 }
 
-/// Whether clippy reads this crate: the files must exist, and nothing is linked or run. Cargo gives it
+/// True if clippy reads this crate: the files must exist, and nothing is linked or run. Cargo gives it
 /// an `OUT_DIR` of its own.
 #[cfg(feature = "cuda")]
 fn linted() -> bool {

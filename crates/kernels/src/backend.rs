@@ -72,7 +72,7 @@ pub struct Stored<'a> {
 /// Numbers to be stored, such as the weights of a norm.
 #[derive(Clone, Copy, Debug)]
 pub struct StoredVector<'a> {
-    /// How many.
+    /// Length of the vector.
     pub count: usize,
     /// The numbers; empty if weights are only counted.
     pub numbers: &'a [f32],
@@ -125,7 +125,7 @@ pub trait Storage: Send + Sync {
     fn bytes(&self) -> u64;
 }
 
-/// What an array holds.
+/// The contents of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArrayKind {
     /// Sums in f32: the residual stream, results of products.
@@ -208,7 +208,7 @@ pub struct Attention<'a, B: Backend + ?Sized> {
     /// The norm of each query and key head before the rotation, with weights `[h + g, c]`, or of the
     /// value heads too, with weights `[h + 2 g, c]`.
     pub norm: Option<Norm<'a, B>>,
-    /// Whether rows see the window that a canvas model's batch has for some layers.
+    /// True if rows see the window that a canvas model's batch has for some layers.
     pub windowed: bool,
 }
 
@@ -398,10 +398,10 @@ pub trait Backend: Storage {
 
 /// A backend in this process's memory, whose operations are complete when they return.
 pub trait Host: Backend<Scores = Scores> {
-    /// Whether its operations run on the threads of a [`crate::Team`].
+    /// True if its operations run on the threads of a [`crate::Team`].
     const TEAM: bool;
 
-    /// What multiplies matrices of a dtype, for logs and labels.
+    /// The name of the instructions that multiply matrices of a dtype, for logs and labels.
     fn instructions(dtype: WeightDtype) -> &'static str;
 }
 
@@ -416,7 +416,7 @@ impl<B: Backend + ?Sized> Attention<'_, B> {
 }
 
 impl<'a, B: Backend + ?Sized> ScoredRange<'a, B> {
-    /// What the logits of each row are divided by, if not by 1.
+    /// The divisors of the rows' logits; `None` if all are 1.
     pub fn scales(&self) -> Option<&'a [f32]> {
         let canvas = self.pass.arrays.canvas?;
         canvas.scales.get(self.range.clone())

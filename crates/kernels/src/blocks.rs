@@ -109,7 +109,7 @@ impl BlockType {
         })
     }
 
-    /// How the packed product stores it.
+    /// The form in which the packed product stores it.
     pub(crate) fn form(self) -> Form {
         match self {
             Self::Q4_0 | Self::Q4_1 => Form::Four,

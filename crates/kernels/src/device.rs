@@ -84,12 +84,12 @@ pub struct Kernel {
     pub threads: u32,
     /// Bytes of dynamic shared memory of a block.
     pub shared: u32,
-    /// Whether warpgroups multiply, which devices of compute capability 9.0 can.
+    /// True if warpgroups multiply, which devices of compute capability 9.0 can.
     pub warpgroups: bool,
 }
 
 impl Kernel {
-    /// Whether a device has what the kernel needs.
+    /// True if a device has what the kernel needs.
     #[must_use]
     pub fn runs_on(&self, limits: DeviceLimits) -> bool {
         self.shared as usize <= limits.shared && (!self.warpgroups || limits.warpgroups)
@@ -127,11 +127,11 @@ pub trait Driver: Send + Sync {
     fn name(&self) -> &str;
     /// Free and total bytes.
     fn memory(&self) -> Result<(u64, u64)>;
-    /// What the device offers to launches.
+    /// The device's resources for launches.
     fn limits(&self) -> DeviceLimits {
         DeviceLimits::default()
     }
-    /// Whether it stores no numbers: it counts allocations, or lists launches.
+    /// True if it stores no numbers: it counts allocations, or lists launches.
     fn is_counting(&self) -> bool {
         false
     }
@@ -184,7 +184,7 @@ pub trait Captured: Send {
 #[derive(Clone)]
 pub struct Device {
     driver: Arc<dyn Driver>,
-    /// Number of allocations and frees so far.
+    /// Number of allocations and frees until now.
     changes: Arc<AtomicU64>,
     scratch: Arc<Mutex<Weak<Scratch>>>,
 }
@@ -209,7 +209,7 @@ impl Graph {
 }
 
 impl Device {
-    /// Whether this build supports CUDA devices.
+    /// True if this build supports CUDA devices.
     pub const BUILT: bool = cfg!(feature = "cuda");
 
     /// Opens the first CUDA device.
@@ -237,7 +237,7 @@ impl Device {
         Self::new(counting::Count::default())
     }
 
-    /// Whether it stores no numbers, as [`Self::counting`].
+    /// True if it stores no numbers, as [`Self::counting`].
     #[must_use]
     pub fn is_counting(&self) -> bool {
         self.driver.is_counting()
@@ -276,7 +276,7 @@ impl Device {
         self.driver.lost()
     }
 
-    /// What the device offers to launches.
+    /// The device's resources for launches.
     #[must_use]
     pub fn limits(&self) -> DeviceLimits {
         self.driver.limits()
@@ -315,7 +315,7 @@ impl Device {
         })
     }
 
-    /// Number of allocations and frees so far.
+    /// Number of allocations and frees until now.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)

@@ -193,7 +193,7 @@ struct Corner {
     height: usize,
 }
 
-/// What a tile is the product of: all of it is readable.
+/// The operands of a tile; all of their memory is readable.
 struct Operands<'a> {
     /// Number of rows.
     height: usize,

@@ -20,7 +20,7 @@ pub enum Epilogue {
 }
 
 impl Epilogue {
-    /// Whether the weights are gate and up.
+    /// True if the weights are gate and up.
     #[must_use]
     pub fn is_gated(self) -> bool {
         self != Self::None

@@ -21,7 +21,7 @@ pub struct RopeSpec {
     /// Number of leading frequencies that are not 0: the elements of the others keep their values
     /// (`rope_type` `proportional`). `width / 2` if all turn.
     pub turning: usize,
-    /// What the frequencies are divided by after `scaling`, in their order, finite and above 0
+    /// Divisors of the frequencies after `scaling`, in their order, finite and above 0
     /// (llama.cpp's `freq_factors`); empty for 1.
     pub divisors: Vec<f32>,
 }
@@ -78,7 +78,7 @@ pub struct RopeTable {
 }
 
 impl RopeTable {
-    /// The table of some angles. Their width is that of a head's rotated part.
+    /// The table of some angles, as wide as the rotated part of a head.
     #[must_use]
     pub fn new(angles: &RopeSpec) -> Self {
         let half = angles.width / 2;

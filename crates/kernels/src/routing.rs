@@ -1,11 +1,11 @@
-//! How rows of a batch choose experts.
+//! The choice of experts for the rows of a batch.
 
-/// How the logits of a router become weights of experts.
+/// The function from the logits of a router to the weights of experts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RouterScore {
     /// Softmax over all experts; the weight of a chosen expert is its probability plus correction.
     Softmax {
-        /// Whether the weights of a row's experts are divided by their sum.
+        /// True if the weights of a row's experts are divided by their sum.
         normalised: bool,
     },
     /// Sigmoids; experts are chosen from the best groups. The weights are the uncorrected sigmoids
@@ -20,17 +20,17 @@ pub enum RouterScore {
     },
 }
 
-/// How a router chooses and weights the experts of a row.
+/// The choice and the weights of the experts of a row.
 #[derive(Clone, Copy, Debug)]
 pub struct Routing<'a> {
     /// Experts of a row.
     pub chosen: usize,
-    /// What its logits become.
+    /// The function from its logits to weights.
     pub score: RouterScore,
     /// A correction per expert, added to the scores before experts are chosen.
     pub bias: Option<&'a [f32]>,
-    /// What the weight of each expert is multiplied by.
+    /// A factor of each expert's weight.
     pub scales: Option<&'a [f32]>,
-    /// Whether rows of a block choose from a common pool.
+    /// True if rows of a block choose from a common pool.
     pub shared: bool,
 }

@@ -36,15 +36,21 @@ pub struct DeviceExecutor {
     spec: ExecutorSpec,
     bounds: InputBounds,
     tile: usize,
-    inputs: Inputs,
-    batch: DeviceBatch,
+    step: StepArrays,
     workspace: Option<Workspace>,
     graphs: Graphs,
-    scores: DeviceScores,
-    records: Vec<Option<Candidate>>,
-    /// Whether a pass was launched and its output was not read.
+    /// True if a pass was launched and its output was not read.
     begun: bool,
     memory: DeviceMemory,
+}
+
+/// The arrays of a step, reused between steps.
+#[derive(Default)]
+struct StepArrays {
+    inputs: Inputs,
+    batch: DeviceBatch,
+    scores: DeviceScores,
+    candidates: Vec<Option<Candidate>>,
 }
 
 impl DeviceExecutor {
@@ -106,15 +112,16 @@ impl DeviceExecutor {
             spec,
             bounds,
             tile,
-            inputs: Inputs::default(),
-            batch,
+            step: StepArrays {
+                batch,
+                scores,
+                ..StepArrays::default()
+            },
             workspace: Some(Workspace {
                 work,
                 rows: step.rows,
             }),
             graphs,
-            scores,
-            records: Vec::new(),
             begun: false,
             memory,
         })
@@ -152,7 +159,7 @@ impl DeviceExecutor {
 
     /// Uploads a batch and launches its pass.
     fn launch(&mut self, batch: &Batch) -> Result<(), String> {
-        self.inputs.fill(batch, &self.bounds)?;
+        self.step.inputs.fill(batch, &self.bounds)?;
         self.pass(batch).map_err(|error| error.to_string())
     }
 
@@ -163,10 +170,10 @@ impl DeviceExecutor {
             info,
             ..
         } = &self.model;
-        let arrays = self.inputs.arrays(batch);
+        let arrays = self.step.inputs.arrays(batch);
         let limits = self.bounds.limits(self.tile, ROWS);
-        backend.upload(&arrays, &limits, &mut self.batch)?;
-        let rows = self.batch.rows();
+        backend.upload(&arrays, &limits, &mut self.step.batch)?;
+        let rows = self.step.batch.rows();
         let fits = |workspace: &Workspace| workspace.rows >= rows;
         if !self.workspace.as_ref().is_some_and(fits) {
             self.workspace = None;
@@ -177,19 +184,23 @@ impl DeviceExecutor {
         let Some(Workspace { work, .. }) = &mut self.workspace else {
             return Ok(());
         };
-        self.scores.reserve(decoder.head(), self.batch.scored())?;
+        self.step
+            .scores
+            .reserve(decoder.head(), self.step.batch.scored())?;
         if let Some(table) = decoder.soft() {
-            self.scores.reserve_soft(table, self.batch.scored())?;
+            self.step
+                .scores
+                .reserve_soft(table, self.step.batch.scored())?;
         }
         let pass = Pass {
             arrays: &arrays,
-            batch: &self.batch,
+            batch: &self.step.batch,
             kv: &self.kv,
-            mask: self.inputs.mask,
+            mask: self.step.inputs.mask,
             clock: &Clock::start(None),
         };
         backend.copy_pages(&pass)?;
-        let scores = &mut self.scores;
+        let scores = &mut self.step.scores;
         let ran = self.graphs.run(backend.device(), pass.batch.shape(), || {
             let hidden = decoder.hidden(backend, &pass, work);
             hidden
@@ -201,18 +212,21 @@ impl DeviceExecutor {
 
     /// Waits for the launched pass and reads its output.
     fn collect(&mut self, output: &mut BatchOutput) -> Result<(), String> {
-        self.records.clear();
-        let scored = &self.inputs.scorers;
-        if !self.inputs.tokens.is_empty() {
+        self.step.candidates.clear();
+        let scored = &self.step.inputs.scorers;
+        if !self.step.inputs.tokens.is_empty() {
             // A pass without scored rows is awaited by a read as well, so that a failure is its own.
-            let read = self.scores.read(scored.len().max(1), &mut self.records);
+            let read = self
+                .step
+                .scores
+                .read(scored.len().max(1), &mut self.step.candidates);
             read.map_err(|error| error.to_string())?;
-            self.records.truncate(scored.len());
+            self.step.candidates.truncate(scored.len());
             let tops = scored.iter().map(|row| row.tops as usize).sum();
-            let read = self.scores.read_tops(tops, &mut output.tops);
+            let read = self.step.scores.read_tops(tops, &mut output.tops);
             read.map_err(|error| error.to_string())?;
         }
-        for (number, record) in self.records.iter().enumerate() {
+        for (number, record) in self.step.candidates.iter().enumerate() {
             match record {
                 Some(candidate) => output.candidates.push(*candidate),
                 None => return Err(format!("the logits of scored row {number} are not finite")),

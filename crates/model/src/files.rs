@@ -101,7 +101,7 @@ impl Files {
         }
     }
 
-    /// Whether something with this name exists; opening it refuses what is no regular file.
+    /// True if something with this name exists; opening it refuses what is no regular file.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         match &self.0 {

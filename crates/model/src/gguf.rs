@@ -38,7 +38,7 @@ pub(crate) struct Gguf {
     interleaved: Option<usize>,
 }
 
-/// How the GGUF metadata of one architecture maps to the keys of its `config.json`.
+/// The map from the GGUF metadata of one architecture to the keys of its `config.json`.
 struct Dialect {
     name: &'static str,
     architecture: &'static str,
@@ -409,7 +409,7 @@ fn stored(info: &TensorInfo) -> usize {
     blocks * info.ggml_dtype.type_size()
 }
 
-/// Whether the tensor projects to queries or keys, which are rotated.
+/// True if the tensor projects to queries or keys, which are rotated.
 fn is_rotated(name: &str) -> bool {
     name.contains(".attn_q.") || name.contains(".attn_k.")
 }

@@ -22,7 +22,7 @@ pub struct ModelInfo {
     pub mlp_width: usize,
     /// The experts, if any layer has them.
     pub experts: Option<ExpertInfo>,
-    /// What only canvas models have.
+    /// The additional properties of a canvas model.
     pub canvas: Option<CanvasInfo>,
     /// Number of tokens with a logit, `v`.
     pub vocab_size: usize,
@@ -34,7 +34,7 @@ pub struct ModelInfo {
     pub mask: Option<u32>,
     /// Tokens that end a text. The tokenizer adds the token that ends a chat turn.
     pub end: Vec<u32>,
-    /// Whether the LM head shares the embedding table.
+    /// True if the LM head shares the embedding table.
     pub tied: bool,
     /// Number of parameters; tied matrices count once.
     pub parameters: usize,
@@ -77,7 +77,7 @@ pub struct ExpertInfo {
 }
 
 impl ModelInfo {
-    /// Leaves out the ids after those of a tokenizer of so many tokens; mask and end tokens stay.
+    /// Leaves out the ids beyond a tokenizer's number of tokens; mask and end tokens stay.
     pub(crate) fn leave_out_padding(&mut self, tokens: usize) {
         let ids = self.end.iter().chain(&self.mask);
         let named = ids.map(|id| as_index(*id) + 1).max().unwrap_or(0);

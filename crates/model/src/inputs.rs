@@ -69,20 +69,20 @@ pub(crate) struct Inputs {
     pub(crate) scorers: Vec<ScorerRow>,
     /// The mask token.
     pub(crate) mask: u32,
-    /// Of canvas models only.
+    /// Additional arrays of canvas models.
     pub(crate) canvas: Option<CanvasInputs>,
 }
 
-/// The arrays that canvas models have besides.
+/// The additional arrays of canvas models.
 #[derive(Debug, Default)]
 pub(crate) struct CanvasInputs {
-    /// What each row sees in layers with a window.
+    /// The slots that each row sees in layers with a window.
     pub(crate) windowed: Vec<Visible>,
     /// The rows that are denoised, ascending.
     pub(crate) denoised: Vec<u32>,
     /// The denoised rows that have a mean embedding.
     pub(crate) conditioned: Vec<u32>,
-    /// What the logits of each scored row are divided by.
+    /// The divisor of each scored row's logits.
     pub(crate) scales: Vec<f32>,
 }
 
@@ -230,7 +230,7 @@ impl Inputs {
         Ok(())
     }
 
-    /// What the rows of a segment have besides in canvas models.
+    /// Adds the canvas fields of a segment's rows.
     fn push_canvas(
         &mut self,
         rows: &[Row],
@@ -345,7 +345,7 @@ pub(crate) fn alone(tokens: &[u32], attention: Attention) -> Batch {
     }
 }
 
-/// What a row at slot `at` sees up to `end` in layers with a window.
+/// The slots up to `end` that a row at slot `at` sees in layers with a window.
 fn seen(at: u32, end: u32, window: u32) -> Visible {
     Visible {
         begin: at.saturating_add(1).saturating_sub(window),

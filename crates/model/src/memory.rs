@@ -11,10 +11,10 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Sets the bytes of all stored weights, while `besides` further bytes are allocated.
-    pub(crate) fn hold(&mut self, weights: u64, besides: usize) {
+    /// Sets the bytes of all stored weights, while `extra_bytes` further bytes are allocated.
+    pub(crate) fn hold(&mut self, weights: u64, extra_bytes: usize) {
         self.weights = weights;
-        self.use_briefly(besides);
+        self.use_briefly(extra_bytes);
     }
 
     /// Counts bytes that are freed during loading.

@@ -18,7 +18,7 @@ pub(crate) struct Choice {
 pub(crate) struct Router {
     /// Correction per expert.
     pub(crate) bias: Option<Vec<f32>>,
-    /// What the weight of each expert is multiplied by.
+    /// A factor of each expert's weight.
     pub(crate) scales: Option<Vec<f32>>,
     pub(crate) spec: RouterSpec,
     /// The number of experts.

@@ -24,8 +24,8 @@ const SAMPLED: Sampling = Sampling {
 struct Format {
     dtype: WeightDtype,
     tolerance: f64,
-    /// That of the canvas model: nothing trained its experts to be robust, and mean embeddings take errors
-    /// to the next pass.
+    /// The tolerance of the canvas model: nothing trained its experts to be robust, and mean embeddings
+    /// take errors to the next pass.
     canvas: f64,
     /// The dtype of candle, which groups 8-bit weights and rounds 4-bit weights in another way.
     reference: WeightDtype,

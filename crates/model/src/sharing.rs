@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-/// How the pool of experts of a block is chosen.
+/// The choice of a block's pool of experts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ExpertSharing {
     /// DES-Vote: the share β, in `0.0..=1.0`, of all experts with the largest sums of the rows'
@@ -17,7 +17,7 @@ pub enum ExpertSharing {
 pub(crate) type Chosen = Vec<(usize, f32)>;
 
 impl ExpertSharing {
-    /// Whether each of `count` experts is in the pool; `rows` holds the choice of each row.
+    /// True if each of `count` experts is in the pool; `rows` holds the choice of each row.
     pub(crate) fn pool(self, rows: &[Chosen], count: usize) -> Vec<bool> {
         let mut pool = vec![false; count];
         match self {

@@ -42,13 +42,13 @@ const HARMLESS: [&str; 3] = [
 /// All tensors of a checkpoint.
 pub(crate) struct Weights {
     source: Source,
-    /// Names requested so far.
+    /// Names that were requested.
     used: BTreeSet<String>,
-    /// Number of elements requested so far.
+    /// Number of elements that were requested.
     elements: usize,
-    /// Whether tensors are read. If not, they are looked up and checked, and returned empty.
+    /// True if tensors are read. If not, they are looked up and checked, and returned empty.
     pub(crate) reads: bool,
-    /// The memory of the tensors requested so far.
+    /// The memory of the tensors that were requested.
     pub(crate) memory: Memory,
     /// Called after each tensor with the number of file bytes read for it.
     pub(crate) watch: Option<Watch>,
@@ -56,7 +56,7 @@ pub(crate) struct Weights {
     pub(crate) dtype: WeightDtype,
     /// Number format of keys and values.
     pub(crate) kv_dtype: KvDtype,
-    /// How the rows of a block share experts.
+    /// The pool of experts that the rows of a block share.
     pub(crate) sharing: Option<ExpertSharing>,
     /// Tokens of the tokenizer; rows of the LM head after them are padding.
     pub(crate) vocabulary: Option<usize>,
@@ -107,7 +107,7 @@ impl Weights {
         Self::new(Source::Gguf(file))
     }
 
-    /// Whether the tensors come from a GGUF file and have llama.cpp's names.
+    /// True if the tensors come from a GGUF file and have llama.cpp's names.
     pub(crate) fn is_gguf(&self) -> bool {
         matches!(self.source, Source::Gguf(_))
     }
@@ -332,7 +332,7 @@ impl Weights {
         }
     }
 
-    /// Whether reading a tensor of this shape succeeds, except for its values.
+    /// True if reading a tensor of this shape succeeds, except for its values.
     pub(crate) fn has(&self, name: &str, shape: &[usize]) -> bool {
         matches!(self.source, Source::Random { .. }) || self.shape(name) == Some(shape)
     }
@@ -346,7 +346,7 @@ impl Weights {
         self.used.insert(name.to_owned());
     }
 
-    /// Number of elements requested so far.
+    /// Number of elements that were requested.
     pub(crate) fn elements(&self) -> usize {
         self.elements
     }

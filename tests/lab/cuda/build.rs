@@ -20,7 +20,7 @@ fn main() {
     }
 }
 
-/// Whether clippy reads this crate: nothing is linked or run.
+/// True if clippy reads this crate: nothing is linked or run.
 fn is_linted() -> bool {
     let wrapper = env::var_os("RUSTC_WORKSPACE_WRAPPER").map(PathBuf::from);
     wrapper.is_some_and(|path| path.file_stem().is_some_and(|name| name == "clippy-driver"))

@@ -21,12 +21,12 @@ impl<N: KvNumber> Task<'_, N> {
         (page * self.view.shape.num_kv_heads + self.group) * self.view.shape.block
     }
 
-    /// Whether vectors of slots can be read from the key pool in place.
+    /// True if vectors of slots can be read from the key pool in place.
     fn keys_in_place(&self, lanes: usize) -> bool {
         self.view.shape.page.is_multiple_of(lanes)
     }
 
-    /// Whether panels of a head can be read from the value pool in place.
+    /// True if panels of a head can be read from the value pool in place.
     pub(super) fn values_in_place(&self, panel: usize) -> bool {
         self.view.shape.c.is_multiple_of(panel)
     }

@@ -19,7 +19,7 @@ impl<N> Vectors<N> {
     /// The vectors from a later step on.
     ///
     /// # Safety
-    /// There are so many steps.
+    /// `steps` counts the steps of the product.
     #[inline(always)]
     pub(super) unsafe fn after(self, steps: usize) -> Self {
         // SAFETY: the caller's promise.

@@ -1,4 +1,4 @@
-//! What a row sees of one chunk of slots.
+//! The slots of one chunk that a row sees.
 
 use super::{CHUNK, Visible};
 use std::ops::Range;
@@ -16,7 +16,7 @@ pub(super) struct Seen {
 const _: () = assert!(CHUNK <= u128::BITS as usize);
 
 impl Seen {
-    /// What a row sees of the chunk that starts at slot `start`.
+    /// The slots that a row sees in the chunk that starts at slot `start`.
     pub(super) fn of(row: Visible, start: usize) -> Self {
         let end = row.reach().saturating_sub(start).min(CHUNK);
         if row.is_prefix() || end == 0 {

@@ -29,9 +29,9 @@ pub(super) struct Scratch<N> {
     pub(super) words: [Vec<u32>; 2],
     /// Unnormalised results `[c / panel, queries, panel]`.
     pub(super) o: Vec<f32>,
-    /// Largest score so far, `[queries]`.
+    /// Largest score of the slots before, `[queries]`.
     pub(super) max: Vec<f32>,
-    /// Sum of weights so far, `[queries]`.
+    /// Sum of weights of the slots before, `[queries]`.
     sum: Vec<f32>,
     /// Offset of the keys of each vector of slots, in the pool or in `k`.
     pub(super) keys: [usize; CHUNK / MIN_LANES],
@@ -104,7 +104,7 @@ struct Scores<N> {
     keys: Vectors<N>,
 }
 
-/// Whether tiles of so many rows are compiled: few heights where narrow numbers are widened, which is
+/// True if tiles of this number of rows are compiled: few heights where narrow numbers are widened, which is
 /// for processors without AVX-512 BF16.
 pub(super) const fn is_compiled<S: Simd, N: KvNumber>(rows: usize) -> bool {
     let few = N::NARROW && !S::PAIRS;
@@ -129,7 +129,7 @@ impl<N: KvNumber> Task<'_, N> {
         self.view.op.heads / self.view.shape.num_kv_heads
     }
 
-    /// Whether numbers are multiplied in pairs. Then queries and weights are rounded to bf16, except for
+    /// True if numbers are multiplied in pairs. Then queries and weights are rounded to bf16, except for
     /// the weight of a slot whose neighbour is not visible.
     #[inline(always)]
     pub(super) fn in_pairs<S: Simd>(&self) -> bool {
@@ -137,7 +137,7 @@ impl<N: KvNumber> Task<'_, N> {
         S::PAIRS && N::NARROW && c.is_multiple_of(2) && page.is_multiple_of(2)
     }
 
-    /// What a query sees of the chunk that starts at slot `start`.
+    /// The slots that a query sees in the chunk that starts at slot `start`.
     fn seen(&self, query: usize, start: usize) -> Seen {
         let row = self.rows.start + query / self.share();
         Seen::of(self.view.op.visible[row], start)

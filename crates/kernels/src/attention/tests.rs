@@ -24,11 +24,11 @@ fn shapes() -> impl Iterator<Item = Shape> {
     PAGES.into_iter().flat_map(with)
 }
 
-/// What computes.
+/// The implementation that computes.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     set: InstructionSet,
-    /// Whether narrow numbers are multiplied in pairs.
+    /// True if narrow numbers are multiplied in pairs.
     pairs: bool,
     dtype: KvDtype,
 }

@@ -23,7 +23,7 @@ impl Visible {
         }
     }
 
-    /// Whether the row attends to a slot.
+    /// True if the row attends to a slot.
     #[must_use]
     pub const fn sees(&self, slot: u32) -> bool {
         if slot < self.end {
@@ -45,7 +45,7 @@ impl Visible {
         [begin, end, beyond as u32, (beyond >> 32) as u32]
     }
 
-    /// Whether the row sees all slots below [`Self::reach`].
+    /// True if the row sees all slots below [`Self::reach`].
     #[must_use]
     pub const fn is_prefix(&self) -> bool {
         self.begin == 0 && self.beyond == 0

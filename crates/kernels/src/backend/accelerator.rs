@@ -30,9 +30,9 @@ pub struct Accelerator {
     precision: Precision,
 }
 
-/// Keys and values on a device, and the memory that layers need besides.
+/// Keys and values on a device, and the scratch memory of layers.
 pub struct DeviceKv {
-    /// Of the layers of one size after another.
+    /// One pool for the layers of each size.
     pools: Vec<DevicePool>,
     /// The mean embeddings of a canvas model.
     means: Option<Means>,
@@ -41,12 +41,12 @@ pub struct DeviceKv {
     experts: Mutex<ExpertScratch>,
 }
 
-/// The memory that layers need besides keys and values, reused between passes.
+/// The scratch memory of layers, reused between passes.
 #[derive(Default)]
 pub struct LayerScratch {
-    /// Of attention.
+    /// The partial results of attention.
     pub attention: AttentionScratch,
-    /// Of experts.
+    /// The rows that are grouped by expert.
     pub experts: ExpertScratch,
 }
 
@@ -107,8 +107,8 @@ impl DeviceKv {
     }
 }
 
-/// What a lock guards.
-fn held<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks a mutex, also a poisoned one.
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -148,7 +148,7 @@ impl Accelerator {
         }
     }
 
-    /// Allocates keys and values, zeroed, with the memory that layers need besides.
+    /// Allocates keys and values, zeroed, with the scratch memory of layers.
     pub fn kv_with(&self, sizes: &[PoolSizes], scratch: LayerScratch) -> Result<DeviceKv> {
         let pools = sizes.iter().map(|of| DevicePool::new(&self.device, *of));
         Ok(DeviceKv {
@@ -372,7 +372,7 @@ impl Backend for Accelerator {
         out: &mut Array,
     ) -> Result<()> {
         let layer = pass.kv.layer(attention, pass.arrays.canvas.is_some())?;
-        Ok(held(&pass.kv.attention).attend(q, layer, pass.batch, out)?)
+        Ok(lock(&pass.kv.attention).attend(q, layer, pass.batch, out)?)
     }
 
     fn route(&self, _: &DeviceMatrix, _: (&Array, usize)) -> Result<Vec<f32>> {
@@ -395,7 +395,7 @@ impl Backend for Accelerator {
         pass: &Pass<'_, Self>,
         x: (&Array, usize),
     ) -> Result<()> {
-        Ok(experts.choose(x, pass.batch, &mut held(&pass.kv.experts))?)
+        Ok(experts.choose(x, pass.batch, &mut lock(&pass.kv.experts))?)
     }
 
     fn add_chosen(
@@ -404,7 +404,7 @@ impl Backend for Accelerator {
         x: (&Array, usize),
         sum: &mut Array,
     ) -> Result<()> {
-        Ok(of.experts.add(x, &held(&of.pass.kv.experts), sum)?)
+        Ok(of.experts.add(x, &lock(&of.pass.kv.experts), sum)?)
     }
 
     fn clear(&self, x: &mut Array, (rows, _): (usize, usize)) -> Result<()> {

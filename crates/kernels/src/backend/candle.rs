@@ -93,7 +93,7 @@ struct Indices {
     segments: Vec<Seen>,
 }
 
-/// What the rows of a segment see.
+/// The slots that the rows of a segment see.
 struct Seen {
     rows: Range<usize>,
     /// The segment's slots from the first to the last one seen.
@@ -118,7 +118,7 @@ impl Candle {
         Tensor::from_slice(numbers, numbers.len(), &self.device)
     }
 
-    /// What the rows of one segment see.
+    /// The slots that the rows of one segment see.
     fn seen(
         &self,
         (arrays, visible): (&BatchArrays<'_>, &[Visible]),

@@ -6,7 +6,7 @@ use crate::parallel::{self, Shared};
 use crate::storage::f32s_mut;
 use candle_core::{CpuStorage, D, DType, Device, InplaceOp1, Layout, Result, Tensor, bail};
 
-/// What the rows of a pass have besides.
+/// The canvas fields of a pass's rows.
 pub(super) fn rows<'a>(arrays: &BatchArrays<'a>) -> Result<CanvasRows<'a>> {
     match arrays.canvas {
         Some(canvas) => Ok(canvas),

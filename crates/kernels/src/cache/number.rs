@@ -11,7 +11,7 @@ pub(crate) trait KvNumber: TensorNumber + Copy + Default + Send + Sync {
     /// Numbers that take as many bytes as the scale of a slot; 0 without scales.
     const SCALE: usize;
 
-    /// Whether bf16 holds the numbers, so that pairs of them can be multiplied.
+    /// True if bf16 holds the numbers, so that pairs of them can be multiplied.
     const NARROW: bool;
 
     /// Stores the scale of a slot's numbers in `to`, [`Self::SCALE`] long, and returns its inverse.

@@ -60,7 +60,7 @@ arguments! {
         rows n k segment: u32,
     }
 
-    /// How the tiles of a product are divided among blocks.
+    /// The division of a product's tiles among blocks.
     Share {
         partials ended: u64,
         tall whole pieces lead: u32,

@@ -156,7 +156,7 @@ pub struct PoolLayer<'a> {
     pub pool: &'a DevicePool,
     /// The layer, from 0.
     pub layer: usize,
-    /// Whether rows see the window that a canvas model's batch has for some layers.
+    /// True if rows see the window that a canvas model's batch has for some layers.
     pub windowed: bool,
 }
 
@@ -431,7 +431,7 @@ fn run(
         stride: attend.stride,
         pad: 0,
     };
-    // SAFETY: sizes are those of the arrays; the batch was checked against the pool's pages, and its
+    // SAFETY: the arrays have these sizes; the batch was checked against the pool's pages, and its
     // tiles have at most `tile` rows.
     unsafe {
         let grid = [tiles.len() as u32, across as u32, attend.parts.count];
@@ -502,7 +502,7 @@ mod tests {
         }
     }
 
-    /// What the tiles of a run write fits, whether their blocks have segments or partitions.
+    /// The results of a run's tiles fit, whether their blocks have segments or partitions.
     #[test]
     fn scratch_memory_holds_the_results_of_a_run() {
         let mut spans = BTreeSet::new();

@@ -39,7 +39,7 @@ pub struct BatchArrays<'a> {
     pub allowed: &'a [u32],
     /// The page copies.
     pub copies: &'a [PageCopy],
-    /// What the rows of a canvas model have besides; `None` for other models.
+    /// The additional fields of a canvas model's rows; `None` for other models.
     pub canvas: Option<CanvasRows<'a>>,
 }
 
@@ -81,7 +81,7 @@ pub struct BatchSizes {
     pub biases: usize,
     /// Words of all sets of allowed tokens.
     pub allowed: usize,
-    /// Whether rows are those of a canvas model.
+    /// True for the rows of a canvas model.
     pub canvas: bool,
 }
 
@@ -143,7 +143,7 @@ pub(super) enum Section {
     Scored,
     Scorers,
     Tiles,
-    /// What rows see in layers with a window, and the kinds of rows; of canvas models only.
+    /// The slots that rows see in layers with a window, and the kinds of rows; for canvas models only.
     Windows,
     WindowReaches,
     WindowTiles,
@@ -154,7 +154,7 @@ pub(super) enum Section {
 }
 
 impl Section {
-    /// What rows see, their reaches, and the tiles of them.
+    /// The sections of the slots that rows see, of their reaches and of their tiles.
     pub(super) fn seen(windowed: bool) -> [Self; 3] {
         match windowed {
             true => [Self::Windows, Self::WindowReaches, Self::WindowTiles],
@@ -192,10 +192,10 @@ const IDLE: [u32; SCORER_WORDS] = [
     0x3F80_0000,
 ];
 
-/// Whether a scored row wants something besides its record.
+/// True if a scored row has additional results.
 fn is_filtered(arrays: &BatchArrays<'_>) -> bool {
     let mut rows = arrays.scorers.iter();
-    rows.any(|row| filters::besides(row, arrays.sampling(row)) != 0)
+    rows.any(|row| filters::extras(row, arrays.sampling(row)) != 0)
 }
 
 impl DeviceBatch {

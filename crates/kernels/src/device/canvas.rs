@@ -1,9 +1,9 @@
-//! What only canvas models (DiffusionGemma) need: norms of sums and of some rows, factors by the kind
+//! Operations for canvas models (DiffusionGemma): norms of sums and of some rows, factors by the kind
 //! of a row, and the mean embeddings of scored rows, which are kept by slot.
 
 use super::array::{Array, Buffer, Precision};
 use super::batch::{DeviceBatch, SCORER_WORDS, Section};
-use super::filters::Besides;
+use super::filters::RowExtras;
 use super::matrix::DeviceMatrix;
 use super::rows::{RowNorm, copy_in, select};
 use super::score::ScoredRows;
@@ -65,7 +65,7 @@ pub fn norm_add((x, rows): (&Array, usize), norm: RowNorm<'_>, sum: &Array) -> R
         eps: norm.eps,
         ..of
     };
-    // SAFETY: sizes are those of the arrays.
+    // SAFETY: the arrays have these sizes.
     unsafe { sum.device().launch(NORM_ADD, [rows as u32, 1, 1], &args) }
 }
 
@@ -80,7 +80,7 @@ pub fn norm_denoised(batch: &DeviceBatch, norm: RowNorm<'_>, x: &Array) -> Resul
         eps: norm.eps,
         ..of
     };
-    // SAFETY: sizes are those of the array and of the batch.
+    // SAFETY: the array and the batch have these sizes.
     unsafe { x.device().launch(NORM_DENOISED, [rows as u32, 1, 1], &args) }
 }
 
@@ -95,14 +95,14 @@ pub fn scale_rows(batch: &DeviceBatch, [encoded, denoised]: [f32; 2], x: &Array)
         denoised,
         ..of
     };
-    // SAFETY: sizes are those of the array and of the batch.
+    // SAFETY: the array and the batch have these sizes.
     unsafe { x.device().launch(SCALE, [rows as u32, 1, 1], &args) }
 }
 
 /// Makes the first rows of `x [r, d]`, f32, zero.
 pub fn clear_rows(x: &Array, rows: usize) -> Result<()> {
     let args = rowwise(x, rows)?;
-    // SAFETY: sizes are those of the array.
+    // SAFETY: the array has these sizes.
     unsafe { x.device().launch(CLEAR, [rows as u32, 1, 1], &args) }
 }
 
@@ -163,7 +163,7 @@ impl Means {
     pub fn read(&self, batch: &DeviceBatch, out: &Array) -> Result<()> {
         let rows = batch.rows();
         let args = self.args(batch, out, rows)?;
-        // SAFETY: sizes are those of the array and of the batch, whose slots were checked against
+        // SAFETY: the array and the batch have these sizes, whose slots were checked against
         // limits that are these pages.
         unsafe { out.device().launch(READ, [rows as u32, 1, 1], &args) }
     }
@@ -182,7 +182,7 @@ impl Means {
     }
 }
 
-/// What the mean embeddings of scored rows are made of, and where they are kept.
+/// The embedding table that mean embeddings of scored rows are computed with, and the memory that keeps them.
 #[derive(Clone, Copy)]
 pub struct SoftHead<'a> {
     /// The embedding table transposed, `[d, v]`.
@@ -202,7 +202,7 @@ impl SoftArrays {
     /// Arrays for a table `[d, v]`, when at most `most` rows are scored at a time.
     pub(super) fn new(table: &DeviceMatrix, most: usize) -> Result<Self> {
         let (device, vocab) = (table.device(), table.k());
-        let rows = Besides::rows(device.limits(), vocab, most);
+        let rows = RowExtras::rows(device.limits(), vocab, most);
         let bytes = rows.saturating_mul(vocab).saturating_mul(size_of::<f32>());
         Ok(Self {
             logits: Buffer::new(device, bytes)?,
@@ -211,7 +211,7 @@ impl SoftArrays {
         })
     }
 
-    /// Whether there is room for `rows` rows.
+    /// True if there is room for `rows` rows.
     pub(super) fn has_room(&self, rows: usize) -> bool {
         rows <= self.means.rows()
     }
@@ -233,7 +233,7 @@ impl SoftArrays {
             stride: self.probabilities.stride() as u32,
         };
         let device = self.means.device();
-        // SAFETY: sizes are those of the arrays.
+        // SAFETY: the arrays have these sizes.
         unsafe { device.launch(select(SOFTMAX, precision), [rows as u32, 1, 1], &args) }?;
         of.table.product(&self.probabilities, rows, &self.means)?;
         of.means.keep(scored, &self.means)

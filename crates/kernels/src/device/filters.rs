@@ -1,4 +1,5 @@
-//! What rows want besides their records: a token that passes filters, or their most probable tokens.
+//! Results of rows in addition to their candidates: a token that passes filters, and the most probable
+//! tokens.
 
 use super::array::Buffer;
 use super::batch::{SCORER_WORDS, Section};
@@ -17,12 +18,12 @@ pub(super) const MOST_TOPS: usize = 256;
 const TOP_BYTES: usize = 16;
 /// Rows whose logits are kept at a time at least.
 const FEWEST: usize = 64;
-/// Bits of what a row wants; `Besides` of the kernels.
+/// Bits of the additional results of a row; `Besides` of the kernels.
 const FILTERED: u32 = 1;
 const LISTED: u32 = 2;
 
-/// What a row wants besides its record.
-pub(super) fn besides(row: &ScorerRow, draw: &Sampling) -> u32 {
+/// The additional results of a row.
+pub(super) fn extras(row: &ScorerRow, draw: &Sampling) -> u32 {
     let filters = draw.top_p < 1.0 || draw.min_p > 0.0 || draw.top_k > 0;
     let filtered = draw.temperature > 0.0 && filters;
     (u32::from(filtered) * FILTERED) | (u32::from(row.tops > 0) * LISTED)
@@ -35,7 +36,7 @@ pub(super) fn words(row: &ScorerRow, draw: &Sampling, first_top: u32) -> [u32; 7
         false => f64::NEG_INFINITY.to_bits(),
     };
     [
-        besides(row, draw),
+        extras(row, draw),
         draw.top_k,
         draw.top_p.to_bits(),
         least as u32,
@@ -47,13 +48,13 @@ pub(super) fn words(row: &ScorerRow, draw: &Sampling, first_top: u32) -> [u32; 7
 
 /// The logits of some rows, and the lists of most probable tokens. The memory is reused.
 #[derive(Default)]
-pub(super) struct Besides {
+pub(super) struct RowExtras {
     logits: Option<Buffer>,
     tops: Option<Buffer>,
     bytes: Vec<u8>,
 }
 
-impl Besides {
+impl RowExtras {
     /// Rows whose logits are kept at a time.
     pub(super) fn rows(limits: DeviceLimits, vocab: usize, most: usize) -> usize {
         let rows = limits.logit_bytes / size_of::<f32>() / vocab.max(1);
@@ -105,7 +106,7 @@ impl Besides {
             mask,
             digits: usize::BITS - (vocab - 1).leading_zeros(),
         };
-        // SAFETY: sizes are those of the buffers; a row lists at most `MOST_TOPS` tokens, which was
+        // SAFETY: the buffers have these sizes; a row lists at most `MOST_TOPS` tokens, which was
         // checked.
         unsafe {
             let grid = [range.len() as u32, 1, 1];

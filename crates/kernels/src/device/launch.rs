@@ -1,4 +1,4 @@
-//! How a matrix product is divided among the blocks of a launch.
+//! The division of a matrix product among the blocks of a launch.
 //!
 //! A launch is a pure function of the product's sizes and the device's limits, see [`ProductLaunch`].
 //! It determines the speed and no bit of a result: every tile adds the same segments of the inner
@@ -31,14 +31,14 @@ const ROWS: usize = 1024;
 /// Maximum number of divided tiles of a launch.
 pub(super) const MOST_DIVIDED: usize = 4096;
 
-/// What a device offers to launches, and the memory that operations use at a time.
+/// The resources of a device for launches, and the memory that operations use at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceLimits {
     /// Number of multiprocessors.
     pub multiprocessors: usize,
     /// Maximum bytes of shared memory of a block.
     pub shared: usize,
-    /// Whether warpgroups multiply tiles in shared memory: on compute capability 9.0.
+    /// True if warpgroups multiply tiles in shared memory: on compute capability 9.0.
     pub warpgroups: bool,
     /// Attention of at most this many blocks divides contexts into more parts, because so few keep only
     /// half of an H200's multiprocessors busy.
@@ -237,7 +237,7 @@ impl ProductLaunch {
         self.whole.min(self.tiles()) + self.divided() * self.pieces()
     }
 
-    /// Partial sums of a divided tile: that of its first block, and one per segment of the others.
+    /// Partial sums of a divided tile: one of its first block, and one per segment of the others.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.segments() - self.lead + 1

@@ -44,13 +44,13 @@ pub struct MatrixSizes {
     pub rows: usize,
     /// Columns.
     pub k: usize,
-    /// Whether it has a bias.
+    /// True if it has a bias.
     pub biased: bool,
     /// The operation on the product.
     pub epilogue: Epilogue,
 }
 
-/// What a kernel does with a finished sum; `Finish` of the kernels.
+/// The use of a finished sum; `Finish` of the kernels.
 #[derive(Clone, Copy, Debug)]
 pub enum Store {
     /// Overwrites the result.
@@ -269,7 +269,7 @@ impl DeviceMatrix {
             ));
         };
         let grid = [blocks.cast_unsigned(), 1, 1];
-        // SAFETY: sizes are those of the arrays, which were checked, and of the partial sums.
+        // SAFETY: the arrays have these sizes, which were checked, and of the partial sums.
         unsafe { x.device().launch(launch.tile.gemm_kernel(), grid, &args) }
     }
 

@@ -37,7 +37,7 @@ pub fn embed(table: &Array, batch: &DeviceBatch, out: &Array) -> Result<()> {
         d: d as u32,
     };
     let kernel = select(EMBED, table.precision());
-    // SAFETY: sizes are those of the arrays; the batch's tokens were checked against the table.
+    // SAFETY: the arrays have these sizes; the batch's tokens were checked against the table.
     unsafe { out.device().launch(kernel, [rows as u32, 1, 1], &args) }
 }
 
@@ -97,7 +97,7 @@ pub fn norm(
         eps: norm.eps,
     };
     let kernel = select(NORM, out.precision());
-    // SAFETY: sizes are those of the arrays; scored rows were checked against the batch's rows.
+    // SAFETY: the arrays have these sizes; scored rows were checked against the batch's rows.
     unsafe { out.device().launch(kernel, [rows as u32, 1, 1], &args) }
 }
 
@@ -143,7 +143,7 @@ impl DeviceRope {
     }
 }
 
-/// What is done to the heads of a row.
+/// The norm and the rotation of a row's heads.
 #[derive(Clone, Copy)]
 pub struct HeadTransform<'a> {
     /// The rotation at the row's position.
@@ -199,7 +199,7 @@ pub fn split(
         (count + 2 * num_kv_heads).div_ceil(4) as u32,
         1,
     ];
-    // SAFETY: sizes are those of the arrays; positions and slots of the batch were checked against
+    // SAFETY: the arrays have these sizes; positions and slots of the batch were checked against
     // limits that are the table's and the pool's.
     unsafe {
         q.device()

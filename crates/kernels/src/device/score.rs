@@ -4,7 +4,7 @@
 use super::array::{Array, Buffer};
 use super::batch::{DeviceBatch, SCORER_WORDS, Section};
 use super::canvas::{SoftArrays, SoftHead};
-use super::filters::Besides;
+use super::filters::RowExtras;
 use super::launch::{Division, MatrixFormat, ProductLaunch, ProductTile, partial_columns};
 use super::matrix::DeviceMatrix;
 use super::{Device, Kernel, Result, args, kernel, refuse};
@@ -26,7 +26,7 @@ pub struct DeviceScores {
     records: Option<Buffer>,
     partials: Option<Buffer>,
     present: Option<Buffer>,
-    besides: Besides,
+    extras: RowExtras,
     soft: Option<SoftArrays>,
     bytes: Vec<u8>,
     /// The tile of the LM head's product; `None`: the fastest.
@@ -40,7 +40,7 @@ pub struct ScoringHead<'a> {
     pub matrix: &'a DeviceMatrix,
     /// Logits are `cap * tanh(x / cap)` of the product.
     pub cap: Option<f32>,
-    /// What mean embeddings need, if those of the scored rows are wanted.
+    /// The table and the memory of mean embeddings, if the scored rows have some.
     pub soft: Option<SoftHead<'a>>,
 }
 
@@ -78,7 +78,7 @@ impl DeviceScores {
     pub fn reserve(&mut self, head: &DeviceMatrix, rows: usize) -> Result<()> {
         let [records, present, partials] = Self::bytes(head.format(), head.width(), rows);
         let device = head.device();
-        self.besides
+        self.extras
             .reserve(device, head.width(), rows, Self::CHUNK)?;
         grow(&mut self.records, device, records)?;
         grow(&mut self.present, device, present)?;
@@ -88,7 +88,7 @@ impl DeviceScores {
     /// Allocates memory for the mean embeddings of `rows` scored rows, which are made with this table.
     pub fn reserve_soft(&mut self, table: &DeviceMatrix, rows: usize) -> Result<()> {
         let most = rows.min(Self::CHUNK);
-        let room = Besides::rows(table.device().limits(), table.k(), most);
+        let room = RowExtras::rows(table.device().limits(), table.k(), most);
         if self.soft.as_ref().is_none_or(|soft| !soft.has_room(room)) {
             self.soft = None;
             self.soft = Some(SoftArrays::new(table, most)?);
@@ -114,7 +114,7 @@ impl DeviceScores {
     /// Waits for all earlier work and appends the first `count` most probable tokens of the scored
     /// rows, in row order.
     pub fn read_tops(&mut self, count: usize, to: &mut Vec<TopToken>) -> Result<()> {
-        self.besides.read(count, to)
+        self.extras.read(count, to)
     }
 
     /// Waits for all earlier work and reads the first `rows` records. The record of a row with a NaN
@@ -172,7 +172,7 @@ impl DeviceScores {
             return refuse("expected an LM head without a gate");
         }
         let step = match batch.shape().filtered || head.soft.is_some() {
-            true => Besides::rows(lm_head.device().limits(), vocab, rows),
+            true => RowExtras::rows(lm_head.device().limits(), vocab, rows),
             false => rows,
         };
         for first in (0..rows).step_by(step.max(1)) {
@@ -227,7 +227,7 @@ impl DeviceScores {
             partials: partials.range(0, rows * count * PARTIAL_BYTES)?,
             present: present.range(0, rows * size_of::<f32>())?,
             logits: match filtered {
-                true => self.besides.logits(rows, vocab)?,
+                true => self.extras.logits(rows, vocab)?,
                 false => 0,
             },
             plain: head.soft.map_or(Ok(0), |_| self.soft()?.logits(rows))?,
@@ -250,7 +250,7 @@ impl DeviceScores {
             return refuse(format!("an LM head of {vocab} tokens is too large"));
         }
         let grid = [launch.tall() as u32, across as u32, 1];
-        // SAFETY: sizes are those of the arrays; biases and sets of the batch were checked against a
+        // SAFETY: the arrays have these sizes; biases and sets of the batch were checked against a
         // vocabulary that is the head's.
         unsafe {
             device.launch(kernel_of(&launch)?, grid, &args)?;
@@ -258,7 +258,7 @@ impl DeviceScores {
         }
         let scored = ScoredRows { batch, range };
         if filtered {
-            self.besides
+            self.extras
                 .complete(scored.clone(), vocab, (mask, fold.out))?;
         }
         match head.soft {

@@ -51,7 +51,7 @@ impl Check {
         }
     }
 
-    /// Whether the error is within the tolerance.
+    /// True if the error is within the tolerance.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.error <= self.tolerance

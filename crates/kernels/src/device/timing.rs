@@ -8,7 +8,7 @@ use crate::linear::Epilogue;
 
 /// Points in the work of a device.
 pub trait Marks: Send {
-    /// Adds a point after all work so far.
+    /// Adds a point after all earlier work.
     fn mark(&mut self) -> Result<()>;
     /// Waits for all work and returns the seconds from each point to the next.
     fn seconds(&mut self) -> Result<Vec<f64>>;

@@ -1,9 +1,9 @@
-//! How finished sums are written.
+//! The forms in which finished sums are written.
 
 use crate::simd::{MAX_LANES, Simd, math};
 use std::mem::MaybeUninit;
 
-/// How a finished tile is written.
+/// The form in which a finished tile is written.
 #[derive(Clone, Copy)]
 pub(crate) enum Finish<'a> {
     /// `out = x W`.
@@ -29,7 +29,7 @@ const GELU_LINEAR: f32 = 1.595_769;
 const GELU_CUBIC: f32 = 0.071_354_814;
 
 impl Finish<'_> {
-    /// Whether half of a panel's columns are gates of the other half.
+    /// True if half of a panel's columns are gates of the other half.
     pub(super) fn is_gate(self) -> bool {
         matches!(self, Self::Gate(_))
     }

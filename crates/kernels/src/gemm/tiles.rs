@@ -22,7 +22,7 @@ const BLOCK_WORDS: usize = 1 << 17;
 /// The sums of one row and a panel.
 type Sums = [u32; WIDTH];
 
-/// Maximum rows of one task over an inner dimension of so many words.
+/// Maximum rows of one task over an inner dimension of this number of words.
 pub(super) fn block_rows(words: usize) -> usize {
     BLOCK_WORDS / span(words)
 }
@@ -125,9 +125,9 @@ struct Square<'a> {
     columns: *const u32,
     /// Words in this pass, a multiple of 16.
     words: usize,
-    /// Whether the pass is the first.
+    /// True if the pass is the first.
     is_first: bool,
-    /// Whether there are two tiles of rows.
+    /// True if there are two tiles of rows.
     is_double: bool,
     /// This square's share of the next panel in this pass, and its cache lines per tile of words.
     ahead: (*const u32, usize),

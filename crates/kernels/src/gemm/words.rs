@@ -15,7 +15,7 @@ const HUGE: usize = 2 << 20;
 pub(super) enum Words {
     /// On the heap.
     Lines(Vec<Line>),
-    /// In an anonymous mapping: from this byte on, so many bytes.
+    /// In an anonymous mapping: the first byte and the number of bytes.
     Map(MmapMut, Range<usize>),
 }
 

@@ -18,8 +18,8 @@ use std::sync::{PoisonError, TryLockError};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-/// How long an idle thread spins before it parks: longer than the time between two regions of a pass,
-/// short compared to a pass.
+/// The time for which an idle thread spins before it parks: longer than the time between two regions of a
+/// pass, short compared to a pass.
 const SPIN: Duration = Duration::from_micros(100);
 
 /// State bits: number of helpers inside the region.
@@ -52,7 +52,7 @@ pub(super) struct State {
     next: Padded<AtomicUsize>,
     /// The region's job; written while no helper is inside.
     job: UnsafeCell<Job>,
-    /// Whether each helper is parked or about to park.
+    /// True if each helper is parked or about to park.
     pub(super) asleep: Box<[AtomicBool]>,
     spin: Duration,
     stop: AtomicBool,
@@ -268,7 +268,7 @@ impl State {
         }
     }
 
-    /// Enters the open region and returns its number; `None` if none but `last` is open, or another
+    /// Enters the open region and returns the region's number; `None` if none but `last` is open, or another
     /// thread has changed the state meanwhile.
     fn try_enter(&self, last: u64) -> Option<u64> {
         let word = self.word.0.load(Relaxed);
@@ -297,7 +297,7 @@ impl State {
     }
 }
 
-/// Whether a region is open that a helper last in region `last` has not entered.
+/// True if a region is open that a helper last in region `last` has not entered.
 fn is_new(word: u64, last: u64) -> bool {
     word & OPEN != 0 && word / REGION != last
 }

@@ -54,7 +54,7 @@ pub(crate) enum Tiles {
     Model,
 }
 
-/// Whether this process may use the processor's tile unit.
+/// True if this process may use the processor's tile unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TileSupport {
     /// The processor has none.

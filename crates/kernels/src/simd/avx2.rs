@@ -186,10 +186,10 @@ impl Simd for Avx2 {
     }
 }
 
-/// Defines a function of this name: a word of a row, read into all lanes of `x`, times the vectors `first` and
-/// `second`, added to the sums `low` and `high` by the instructions that are given; further names are
-/// registers for them. As intrinsics, the words of all rows of a tile would be loaded first, and sums
-/// would be spilled.
+/// Defines a function of this name: a word of a row, read into all lanes of `x`, times the vectors `first`
+/// and `second`, added to the sums `low` and `high` by the instructions that are given; further names are
+/// registers for them. As intrinsics, the words of all rows of a tile would be loaded first, and sums would
+/// be spilled.
 macro_rules! define_add_products {
     (
         $(#[$doc:meta])*
@@ -231,7 +231,7 @@ macro_rules! define_add_products {
 pub(super) use define_add_products;
 
 define_add_products!(
-    /// Of `f32`.
+    /// A product of `f32`.
     add_products,
     __m256,
     f32,

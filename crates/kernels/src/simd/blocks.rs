@@ -45,7 +45,7 @@ pub(crate) const SUMS: [usize; 3] = [1, 2, 3];
 /// Position of the integers in a group of a row.
 pub(crate) const INTEGERS: usize = 4;
 
-/// Words of a group of a row with so many words for each four integers.
+/// Words of a group of a row with this number of words for each four integers.
 pub(crate) const fn row_words(parts: usize) -> usize {
     INTEGERS + parts * GROUP / 4
 }
@@ -77,7 +77,7 @@ struct Share<S: Simd> {
 struct Sums<U: Integers, const R: usize> {
     /// As [`Integers::add_products`] has them.
     few: [[U::I; 2]; R],
-    /// Of 32 bits.
+    /// A word of 32 bits.
     sums: [[U::I; 2]; R],
 }
 
@@ -95,7 +95,7 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
     const COUNT: usize = if FINE { FINE_GROUPS } else { 1 };
     /// Words of a row for each four integers.
     const PARTS: usize = if BITS == 8 { U::BYTE_PARTS } else { 1 };
-    /// Parts of a group that are summed at once: at most those of a scale.
+    /// Parts of a group that are summed at once: at most the parts of a scale.
     const SUMMED: usize = match (BITS, integers::parts::<U>(BITS)) {
         (6, 5..) => 4,
         (_, parts) => parts,

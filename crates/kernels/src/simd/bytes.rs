@@ -151,7 +151,7 @@ mod x86 {
     }
 
     define_add_products!(
-        /// Of 16-bit integers: sums of two products in 32 bits.
+        /// Sums of two products of 16-bit integers, in 32 bits.
         pub(in crate::simd) add_pair_products,
         __m256i,
         u32,

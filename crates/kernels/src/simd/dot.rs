@@ -20,12 +20,12 @@ pub(crate) trait Dot: Copy {
     const NUMBERS: usize;
     /// Multiplications per word, each of `NUMBERS / PARTS` inner indices.
     const PARTS: usize;
-    /// Whether each part of a row's word is a word of its own, which needs no instruction to take apart
+    /// True if each part of a row's word is a word of its own, which needs no instruction to take apart
     /// (`Unit::parts`).
     const SPLIT: bool = false;
     /// Rows of a register tile of `2 * LANES` columns.
     const TILE_ROWS: usize;
-    /// Whether panels begin with start values of the sums.
+    /// True if panels begin with start values of the sums.
     const STARTS: bool = false;
 
     fn simd(self) -> Self::S;
@@ -84,7 +84,7 @@ pub(crate) trait Multiply: Copy {
     type Sum: Copy;
     /// Rows of a register tile of `2 * LANES` columns.
     const TILE_ROWS: usize;
-    /// Whether panels begin with start values of the sums.
+    /// True if panels begin with start values of the sums.
     const STARTS: bool;
     /// Words of a row in a step.
     const ROW: usize;

@@ -42,7 +42,7 @@ pub(crate) trait Simd: Copy {
     const LANES: usize;
     /// Rows of a register tile of `2 * LANES` columns.
     const TILE_ROWS: usize;
-    /// Whether pairs of `bf16` are multiplied by one instruction.
+    /// True if pairs of `bf16` are multiplied by one instruction.
     const PAIRS: bool = false;
     /// Words ahead at which a single row prefetches the panel that it reads. `None`: it prefetches the
     /// next panel, as several rows do.
@@ -242,7 +242,7 @@ impl InstructionSet {
     }
 }
 
-/// Whether this processor supports [`InstructionSet::Avx512`].
+/// True if this processor supports [`InstructionSet::Avx512`].
 fn is_avx512() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_avx2()
@@ -252,7 +252,7 @@ fn is_avx512() -> bool {
     false
 }
 
-/// Whether this processor supports [`InstructionSet::Avx2`].
+/// True if this processor supports [`InstructionSet::Avx2`].
 fn is_avx2() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_x86_feature_detected!("avx2")
@@ -262,7 +262,7 @@ fn is_avx2() -> bool {
     false
 }
 
-/// Whether this processor supports [`InstructionSet::Neon`].
+/// True if this processor supports [`InstructionSet::Neon`].
 fn is_neon() -> bool {
     #[cfg(target_arch = "aarch64")]
     return std::arch::is_aarch64_feature_detected!("neon");
@@ -302,7 +302,7 @@ pub(crate) fn dispatch_on<K: Kernel>(set: InstructionSet, kernel: K) -> K::Outpu
     kernel.run(Portable)
 }
 
-/// Whether this processor multiplies pairs of bf16 numbers.
+/// True if this processor multiplies pairs of bf16 numbers.
 pub(crate) fn has_pairs() -> bool {
     unit::has_bf16()
 }

@@ -15,8 +15,8 @@ use super::{InstructionSet, is_avx2, is_neon};
 /// Words of a row or column that an instruction for two rows and two columns takes.
 pub(crate) const PAIR_WORDS: usize = 2;
 
-/// How weights are stored and multiplied. Activations between layers, norms, attention and the
-/// embedding table are always f32; sums always have 32 bits.
+/// The number format in which weights are stored and multiplied. Activations between layers, norms,
+/// attention and the embedding table are always f32; sums always have 32 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WeightDtype {
     /// f32 everywhere.
@@ -121,7 +121,7 @@ impl Unit {
         Self::Blocks(ByteSet::detect(), form)
     }
 
-    /// The multiplier whose rate bounds that of a dtype.
+    /// The multiplier whose rate bounds the products of a dtype.
     pub(crate) fn of_peak(dtype: WeightDtype) -> Self {
         match (Self::detect(dtype), ByteSet::detect()) {
             (Self::Blocks(..), ByteSet::Avx512) => Self::Avx512Bytes,
@@ -229,7 +229,7 @@ impl Unit {
         }
     }
 
-    /// Whether one instruction multiplies two rows and two columns.
+    /// True if one instruction multiplies two rows and two columns.
     pub(crate) fn is_paired(self) -> bool {
         matches!(self, Self::NeonBf16 | Self::NeonPairBytes)
     }
@@ -243,7 +243,7 @@ impl Unit {
         }
     }
 
-    /// Whether this processor has the instructions of words.
+    /// True if this processor has the instructions of words.
     fn is_supported(self) -> bool {
         match self {
             Self::Avx512Bf16 => has_bf16(),
@@ -282,7 +282,7 @@ pub(super) fn has_vnni() -> bool {
     false
 }
 
-/// Whether the processor has the extension `dotprod` of NEON.
+/// True if the processor has the extension `dotprod` of NEON.
 pub(super) fn has_dotprod() -> bool {
     #[cfg(target_arch = "aarch64")]
     return is_neon() && std::arch::is_aarch64_feature_detected!("dotprod");
@@ -290,7 +290,7 @@ pub(super) fn has_dotprod() -> bool {
     false
 }
 
-/// Whether the processor has the extensions `dotprod` and `i8mm` of NEON.
+/// True if the processor has the extensions `dotprod` and `i8mm` of NEON.
 pub(super) fn has_i8mm() -> bool {
     #[cfg(target_arch = "aarch64")]
     return has_dotprod() && std::arch::is_aarch64_feature_detected!("i8mm");
@@ -298,7 +298,7 @@ pub(super) fn has_i8mm() -> bool {
     false
 }
 
-/// Whether the processor has the extension `bf16` of NEON.
+/// True if the processor has the extension `bf16` of NEON.
 fn has_neon_bf16() -> bool {
     #[cfg(target_arch = "aarch64")]
     return is_neon() && std::arch::is_aarch64_feature_detected!("bf16");

@@ -5,9 +5,10 @@
 //!     [demo | llada-300m] [f32 | bf16 | int8 | int4] [--rows N,N] [--json FILE]
 //!     [--slots N,N [--kv f32,bf16,int8]]
 //! ```
-//! Uses random weights. `--rows` measures one sequence with the given numbers of rows and no
-//! profile. `--slots` measures steps whose rows (32 by default) see these numbers of slots, with keys
-//! and values in each number format, beside the bytes that such a step must read. The tables in `crates/model/README.md` are generated from the JSON files.
+//! Uses random weights. `--rows` measures one sequence with the given numbers of rows and no profile.
+//! `--slots` measures steps whose rows (32 by default) see these numbers of slots, with keys and values in
+//! each number format, beside the bytes that such a step must read. The tables in `crates/model/README.md`
+//! are generated from the JSON files.
 
 mod contexts;
 mod measure;

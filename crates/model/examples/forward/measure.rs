@@ -71,7 +71,7 @@ fn pass(executor: &mut ModelExecutor, batch: &Batch) {
     done.expect("a valid batch");
 }
 
-/// Whether a measurement goes on after so many passes in so much time.
+/// True if a measurement goes on after `passes` passes in `time`.
 fn wants_more(passes: usize, time: Duration) -> bool {
     match passes {
         _ if passes < LONG.0 => true,
@@ -147,7 +147,7 @@ fn processor_time() -> Option<(f64, f64)> {
     Some((seconds()?, seconds()?))
 }
 
-/// How consecutive passes use the threads.
+/// The use of the threads by consecutive passes.
 pub struct Occupancy {
     /// Average number of busy threads.
     pub threads: f64,

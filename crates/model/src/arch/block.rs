@@ -26,11 +26,11 @@ pub(super) struct Block<S: Storage> {
     pub(super) mlp_norm: S::Vector,
     pub(super) mlp: Mlp<S>,
     pub(super) heads: HeadSizes,
-    /// Its number among the keys and values.
+    /// The layer's number among the keys and values.
     pub(super) kv: usize,
-    /// Whether its rows see all that the batch lets them see; otherwise only a window of it.
+    /// True if its rows see all that the batch lets them see; otherwise only a window of it.
     pub(super) full: bool,
-    /// What only canvas models have.
+    /// The additional properties of a canvas model.
     pub(super) sandwich: Option<Box<Sandwich<S>>>,
 }
 
@@ -61,14 +61,14 @@ pub(crate) struct Work<B: Backend> {
     /// The residual stream `[r, d]`.
     pub(super) x: B::Array,
     pub(super) normed: B::Array,
-    /// Of layers with a window and of all layers of models without windows.
+    /// The table of layers with a window, and of all layers of models without windows.
     pub(super) heads: HeadArrays<B>,
-    /// Of a canvas model's layers with full attention.
+    /// The additional parts of a canvas model's layers.
     pub(super) full: Option<HeadArrays<B>>,
     pub(super) gated: B::Array,
     /// The same for the expert that processes every row.
     pub(super) shared: Option<B::Array>,
-    /// Of canvas models only.
+    /// Additional arrays of canvas models.
     pub(super) branches: Option<Branches<B>>,
 }
 

@@ -1,4 +1,4 @@
-//! What the network of a canvas model (DiffusionGemma) has besides that of other families.
+//! The parts of the network that only a canvas model (DiffusionGemma) has.
 
 use super::block::{Block, GatedMlp, Mlp, Work};
 use super::decoder::Decoder;
@@ -7,7 +7,7 @@ use candle_core::{Result, bail};
 use kernels::device::RowSet;
 use kernels::{Backend, Pass, Selection, Stage, Storage};
 
-/// The weights of a canvas model besides its layers.
+/// The weights of a canvas model outside of its layers.
 pub(super) struct CanvasParts<S: Storage> {
     /// Rotary angles of layers with full attention.
     pub(super) rope_table: S::RopeTable,
@@ -36,7 +36,7 @@ pub(super) struct Sandwich<S: Storage> {
     pub(super) after_experts: S::Vector,
     /// After the sum of dense MLP and experts.
     pub(super) both: S::Vector,
-    /// What the result is multiplied by: of encoded rows, and of denoised rows.
+    /// The factors of the result, for encoded rows and for denoised rows.
     pub(super) scalars: [f32; 2],
 }
 

@@ -9,7 +9,7 @@ use crate::memory::floats;
 use kernels::{Epilogue, Numbers, RopeSpec, Storage, Stored, StoredVector, WeightDtype};
 
 impl<S: Storage> Loader<'_, S> {
-    /// The parts of a canvas model besides its layers; `table` is the embedding table.
+    /// The parts of a canvas model outside of its layers; `table` is the embedding table.
     pub(super) fn canvas_parts(
         &mut self,
         (spec, info): (&CanvasSpec, &CanvasInfo),
@@ -46,8 +46,8 @@ impl<S: Storage> Loader<'_, S> {
             dtype,
             epilogue: Epilogue::None,
         };
-        let besides = floats(2 * d.saturating_mul(vocab));
-        let soft = self.stored(self.names.embedding, soft, besides)?;
+        let extra_bytes = floats(2 * d.saturating_mul(vocab));
+        let soft = self.stored(self.names.embedding, soft, extra_bytes)?;
         Ok(CanvasParts {
             rope_table,
             pre_norm,

@@ -16,7 +16,7 @@ pub(crate) struct Decoder<S: Storage> {
     pub(super) blocks: Vec<Block<S>>,
     pub(super) norm: S::Vector,
     pub(super) head: S::Matrix,
-    /// What only canvas models have.
+    /// The additional properties of a canvas model.
     pub(super) canvas: Option<CanvasParts<S>>,
 }
 
@@ -24,7 +24,7 @@ impl<S: Storage> Decoder<S> {
     /// The experts of all layers that are run at once.
     pub(crate) fn grouped(&self) -> impl Iterator<Item = &S::Grouped> {
         let layers = self.blocks.iter().filter_map(Block::experts);
-        layers.filter_map(|experts| match &experts.held {
+        layers.filter_map(|experts| match &experts.stored {
             Experts::Grouped(grouped) => Some(grouped),
             Experts::Each { .. } => None,
         })

@@ -3,12 +3,12 @@
 use super::block::{GatedMlp, Work};
 use crate::router::{Choice, Router};
 use candle_core::Result;
-use kernels::{Backend, ExpertRows, Experts as Held, Mixture, Pass, Storage};
+use kernels::{Backend, ExpertRows, Experts as StoredExperts, Mixture, Pass, Storage};
 
 /// A router, its experts, and the optional shared expert, which processes every row.
 pub(super) struct Experts<S: Storage> {
     pub(super) router: Router,
-    pub(super) held: Held<S>,
+    pub(super) stored: StoredExperts<S>,
     pub(super) shared: Option<GatedMlp<S>>,
 }
 
@@ -45,12 +45,12 @@ impl<B: Backend> Experts<B> {
         pass: &'a Pass<'p, B>,
         x: (&B::Array, usize),
     ) -> Result<Chosen<'a, 'p, B>> {
-        let choices = match &self.held {
-            Held::Each { gate, .. } => {
+        let choices = match &self.stored {
+            StoredExperts::Each { gate, .. } => {
                 let logits = backend.route(gate, x)?;
                 Some(self.router.choose(&logits, pass.arrays))
             }
-            Held::Grouped(experts) => {
+            StoredExperts::Grouped(experts) => {
                 backend.choose(experts, pass, x)?;
                 None
             }
@@ -72,9 +72,9 @@ impl<B: Backend> Experts<B> {
         sum: &mut B::Array,
     ) -> Result<()> {
         let pass = chosen.pass;
-        let experts = match &self.held {
-            Held::Each { experts, .. } => experts,
-            Held::Grouped(experts) => {
+        let experts = match &self.stored {
+            StoredExperts::Each { experts, .. } => experts,
+            StoredExperts::Grouped(experts) => {
                 return backend.add_chosen(Mixture { experts, pass }, (x, chosen.rows), sum);
             }
         };

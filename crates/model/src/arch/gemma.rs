@@ -88,7 +88,7 @@ impl<S: Storage> Loader<'_, S> {
         })
     }
 
-    /// What a layer's result is multiplied by: rows that are encoded, and rows that are denoised.
+    /// The factors of a layer's result, for encoded rows and for denoised rows.
     fn scalars(&mut self, number: usize) -> Result<[f32; 2], LoadError> {
         let mut read = |layers: &str| {
             let name = format!("{layers}.{number}.layer_scalar");

@@ -1,7 +1,7 @@
 //! Loads the LM head.
 
-use super::held::{Held, Rows};
 use super::load::Loader;
+use super::source::{Rows, SourceNumbers};
 use super::tensors::Matrix;
 use crate::LoadError;
 use crate::memory::floats;
@@ -18,13 +18,13 @@ impl<S: Storage> Loader<'_, S> {
         let mut blocks = match self.weights.kind(&name) {
             Some(kind) => {
                 let bytes = self.weights.blocks_again(&name, &[rows, d], kind)?;
-                Held::Blocks(vec![Rows { kind, rows, bytes }])
+                SourceNumbers::Blocks(vec![Rows { kind, rows, bytes }])
             }
-            None => Held::Floats(Vec::new()),
+            None => SourceNumbers::Floats(Vec::new()),
         };
         blocks.truncate(vocab, d);
         let (blocks_of, more) = (blocks.rows(), floats(rows.saturating_mul(d)));
-        let (numbers, besides) = match blocks_of.is_empty() {
+        let (numbers, extra_bytes) = match blocks_of.is_empty() {
             true => (Numbers::Floats(&table[..kept]), more),
             false => (
                 Numbers::Blocks(&blocks_of),
@@ -38,7 +38,7 @@ impl<S: Storage> Loader<'_, S> {
             dtype: self.weights.dtype,
             epilogue: Epilogue::None,
         };
-        self.stored(&name, matrix, besides)
+        self.stored(&name, matrix, extra_bytes)
     }
 
     /// The LM head of its own. Rows beyond the vocabulary are padding and have no logit.
@@ -50,9 +50,9 @@ impl<S: Storage> Loader<'_, S> {
             rows,
             bias: false,
         };
-        let mut held = self.held(d, std::slice::from_ref(&head), Epilogue::None)?;
-        let besides = held.bytes(rows, d);
-        held.truncate(vocab, d);
+        let mut source = self.source_numbers(d, std::slice::from_ref(&head), Epilogue::None)?;
+        let extra_bytes = source.bytes(rows, d);
+        source.truncate(vocab, d);
         let bias = match self.spec.bias {
             true => {
                 let mut bias = self
@@ -70,6 +70,6 @@ impl<S: Storage> Loader<'_, S> {
             dtype: self.weights.dtype,
             epilogue: Epilogue::None,
         };
-        self.whole(&head.name, &held, matrix, besides)
+        self.whole(&head.name, &source, matrix, extra_bytes)
     }
 }

@@ -84,7 +84,7 @@ impl<S: Storage> Loader<'_, S> {
         })
     }
 
-    /// What a GGUF file divides the rotary frequencies by; empty if it has no such tensor.
+    /// The divisors of the rotary frequencies in a GGUF file; empty if it has no such tensor.
     fn divisors(&mut self, count: usize) -> Result<Vec<f32>, LoadError> {
         let Some(file) = self.weights.as_gguf().map(|gguf| gguf.file.clone()) else {
             return Ok(Vec::new());

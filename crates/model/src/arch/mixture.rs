@@ -76,11 +76,11 @@ impl<S: Storage> Loader<'_, S> {
             scales: router.scales.as_deref(),
             shared: router.sharing.is_some(),
         };
-        let held = self.storage.experts(gate, experts, routing);
-        let held = held.map_err(|error| LoadError::Setup(error.to_string()))?;
+        let stored = self.storage.experts(gate, experts, routing);
+        let stored = stored.map_err(|error| LoadError::Setup(error.to_string()))?;
         Ok(Experts {
             router,
-            held,
+            stored,
             shared,
         })
     }

@@ -9,7 +9,6 @@ mod decoder;
 mod experts;
 mod gemma;
 mod heads;
-mod held;
 mod layer;
 mod llada;
 mod load;
@@ -18,6 +17,7 @@ mod moe;
 mod names;
 mod qwen;
 mod shared_heads;
+mod source;
 mod stacked;
 mod tensors;
 
@@ -113,7 +113,7 @@ pub(crate) fn load<S: Storage>(
     Ok((decoder, spec.info))
 }
 
-/// What blocks after the prompt need.
+/// Checks a model whose blocks begin after the prompt.
 const ONLY_FULL: &str = "a model with full attention, which blocks after the prompt need";
 
 /// The properties of the model that a configuration describes, without the number of parameters.

@@ -1,20 +1,20 @@
 //! Loads attention whose layers have heads of two sizes, and where values may be the keys.
 
 use super::block::HeadSizes;
-use super::held::Held;
 use super::load::Loader;
+use super::source::SourceNumbers;
 use crate::LoadError;
 use crate::ModelInfo;
 use crate::config::CanvasSpec;
 use crate::info::CanvasInfo;
 use kernels::{Epilogue, Numbers, Storage, Stored, StoredVector};
 
-/// What the number and the kind of a layer decide.
+/// The sizes that follow from the number and the kind of a layer.
 #[derive(Clone, Copy)]
 pub(super) struct LayerSizes {
     pub(super) heads: HeadSizes,
     pub(super) full: bool,
-    /// Its number among the keys and values: layers with a window come first.
+    /// The layer's number among the keys and values: layers with a window come first.
     pub(super) kv: usize,
 }
 
@@ -42,8 +42,8 @@ impl<S: Storage> Loader<'_, S> {
             false => self.weights.append(&value, &[kv, d], &mut numbers)?,
         }
         let rows = q + 2 * kv;
-        let held = Held::Floats(numbers);
-        let besides = held.bytes(rows, d);
+        let source = SourceNumbers::Floats(numbers);
+        let extra_bytes = source.bytes(rows, d);
         let matrix = Stored {
             shape: (rows, d),
             numbers: Numbers::Floats(&[]),
@@ -51,7 +51,7 @@ impl<S: Storage> Loader<'_, S> {
             dtype: self.weights.dtype,
             epilogue: Epilogue::None,
         };
-        self.whole(&query, &held, matrix, besides)
+        self.whole(&query, &source, matrix, extra_bytes)
     }
 
     /// The norms of query, key and value heads. Scores are not divided by the square root of the

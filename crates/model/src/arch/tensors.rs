@@ -1,7 +1,7 @@
 //! Loads single weights of a transformer.
 
-use super::held::Held;
 use super::load::Loader;
+use super::source::SourceNumbers;
 use crate::LoadError;
 use kernels::{Epilogue, Numbers, Storage, Stored, StoredVector, WeightDtype};
 
@@ -9,7 +9,7 @@ use kernels::{Epilogue, Numbers, Storage, Stored, StoredVector, WeightDtype};
 pub(super) struct Matrix {
     pub(super) name: String,
     pub(super) rows: usize,
-    /// Whether a `.bias [rows]` is stored with it.
+    /// True if a `.bias [rows]` is stored with it.
     pub(super) bias: bool,
 }
 
@@ -23,7 +23,7 @@ impl<S: Storage> Loader<'_, S> {
     ) -> Result<S::Matrix, LoadError> {
         let rows = matrices.iter().map(|m| m.rows).sum::<usize>();
         let biased = matrices.iter().any(|m| m.bias);
-        let held = self.held(k, matrices, epilogue)?;
+        let source = self.source_numbers(k, matrices, epilogue)?;
         let mut bias = Vec::new();
         for m in matrices {
             if m.bias {
@@ -34,7 +34,7 @@ impl<S: Storage> Loader<'_, S> {
             }
         }
         let name = matrices.first().map_or("", |m| &m.name);
-        let besides = held.bytes(rows, k);
+        let extra_bytes = source.bytes(rows, k);
         let bias = biased.then_some(&*bias);
         let matrix = Stored {
             shape: (rows, k),
@@ -43,31 +43,31 @@ impl<S: Storage> Loader<'_, S> {
             dtype: self.weights.dtype,
             epilogue,
         };
-        self.whole(name, &held, matrix, besides)
+        self.whole(name, &source, matrix, extra_bytes)
     }
 
-    /// Stores what was read as the numbers of `matrix`, while `besides` bytes are in memory.
+    /// Stores numbers that were read as the matrix, while `extra_bytes` further bytes are in memory.
     pub(super) fn whole(
         &mut self,
         name: &str,
-        held: &Held,
+        source: &SourceNumbers,
         matrix: Stored<'_>,
-        besides: usize,
+        extra_bytes: usize,
     ) -> Result<S::Matrix, LoadError> {
-        let blocks = held.rows();
-        let numbers = match held {
-            Held::Floats(numbers) => Numbers::Floats(numbers),
-            Held::Blocks(_) => Numbers::Blocks(&blocks),
+        let blocks = source.rows();
+        let numbers = match source {
+            SourceNumbers::Floats(numbers) => Numbers::Floats(numbers),
+            SourceNumbers::Blocks(_) => Numbers::Blocks(&blocks),
         };
-        self.stored(name, Stored { numbers, ..matrix }, besides)
+        self.stored(name, Stored { numbers, ..matrix }, extra_bytes)
     }
 
-    /// Stores a matrix while `besides` bytes are in memory.
+    /// Stores a matrix while `extra_bytes` further bytes are in memory.
     pub(super) fn stored(
         &mut self,
         name: &str,
         matrix: Stored<'_>,
-        besides: usize,
+        extra_bytes: usize,
     ) -> Result<S::Matrix, LoadError> {
         let (dtype, k) = (matrix.dtype, matrix.shape.1);
         if !k.is_multiple_of(dtype.group()) {
@@ -79,7 +79,7 @@ impl<S: Storage> Loader<'_, S> {
             });
         }
         let stored = self.storage.matrix(matrix);
-        self.count(besides);
+        self.count(extra_bytes);
         stored.map_err(|error| match dtype {
             // The weights themselves may not fit.
             WeightDtype::Int4 => LoadError::Setup(format!("{name}: {error}")),
@@ -103,9 +103,9 @@ impl<S: Storage> Loader<'_, S> {
         vector.map_err(failed)
     }
 
-    /// Counts the stored bytes, and `besides` bytes that are freed during loading.
-    pub(super) fn count(&mut self, besides: usize) {
-        self.weights.memory.hold(self.storage.bytes(), besides);
+    /// Counts the stored bytes, and `extra_bytes` further bytes that are freed during loading.
+    pub(super) fn count(&mut self, extra_bytes: usize) {
+        self.weights.memory.hold(self.storage.bytes(), extra_bytes);
     }
 }
 

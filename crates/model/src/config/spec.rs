@@ -24,11 +24,11 @@ pub(crate) struct Spec {
     pub(crate) gate: Epilogue,
     /// The experts, if some layers have them.
     pub(crate) experts: Option<ExpertSpec>,
-    /// What only canvas models have.
+    /// The additional properties of a canvas model.
     pub(crate) canvas: Option<CanvasSpec>,
 }
 
-/// The specification of a canvas model besides that of other families.
+/// The additional specification of a canvas model.
 pub(crate) struct CanvasSpec {
     /// Which layers have full attention; the others have a window.
     pub(crate) full: Vec<bool>,
@@ -71,13 +71,13 @@ pub(crate) struct ExpertSpec {
     pub(crate) router: RouterSpec,
 }
 
-/// How a router chooses and weights the experts of a row.
+/// The choice and the weights of the experts of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct RouterSpec {
     /// Number of experts chosen for a row.
     pub(crate) chosen: usize,
     pub(crate) score: RouterScore,
-    /// Whether a correction per expert is added to the scores before experts are chosen.
+    /// True if a correction per expert is added to the scores before experts are chosen.
     pub(crate) bias: bool,
     /// The model's block length, if its attention is block-causal.
     pub(crate) block: Option<u32>,

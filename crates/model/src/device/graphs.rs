@@ -19,7 +19,7 @@ pub(super) struct Graphs {
     by_shape: HashMap<BatchShape, Known>,
     /// The value of [`Device::changes`] for which the graphs are valid.
     changes: u64,
-    /// Number of passes so far.
+    /// Number of passes until now.
     clock: u64,
     /// Bytes of device memory that graphs may take, and that they take.
     budget: u64,
@@ -193,7 +193,7 @@ mod tests {
         }
     }
 
-    /// How often a pass of this shape is called: not at all where a graph is launched.
+    /// The number of calls of a pass of this shape: 0 where a graph is launched.
     fn calls(graphs: &mut Graphs, device: &Device, rows: usize) -> usize {
         let mut count = 0;
         let ran = graphs.run(device, shape(rows), || {

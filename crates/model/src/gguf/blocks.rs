@@ -8,7 +8,7 @@ use candle_core::quantized::gguf_file::TensorInfo;
 use kernels::BlockType;
 
 impl Gguf {
-    /// Whether a matrix can be kept in its blocks.
+    /// True if a matrix can be kept in its blocks.
     pub(crate) fn has_blocks(&self) -> bool {
         self.content
             .tensor_infos

@@ -1,4 +1,4 @@
-//! How a file changes the rotary frequencies.
+//! Changes of the rotary frequencies by a file.
 
 use super::plain;
 use crate::LoadError;

@@ -53,7 +53,7 @@ const OTHER: [(u32, &str); 17] = [
     (39, "MXFP4"),
 ];
 
-/// What is wrong with a file.
+/// The fault of a file.
 #[derive(Debug, PartialEq)]
 pub(super) enum Fault {
     /// It ends early, or is too large.

@@ -41,7 +41,7 @@ pub struct TokenizerJson {
     pub generation: Vec<u8>,
 }
 
-/// How a text is split into words.
+/// The division of a text into words.
 struct Split {
     names: &'static [&'static str],
     normalizer: Option<&'static str>,

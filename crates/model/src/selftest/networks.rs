@@ -4,7 +4,7 @@ use super::{Format, PAGE, SAMPLED, VOCAB};
 use crate::{Checkpoint, LoadError, WeightDtype};
 use step::{Batch, Denoise, PageId, Position, Row, Sampling, Score, Segment, Slot};
 
-/// What the logits of sampled canvases are divided by.
+/// The divisor of the logits of sampled canvases.
 const SCALE: f32 = 0.6;
 /// Slots of the canvas model's window.
 const WINDOW: u32 = 48;
@@ -43,7 +43,7 @@ impl Network {
         }
     }
 
-    /// What distinguishes it.
+    /// A description of its distinguishing sizes.
     pub(super) fn name(self) -> String {
         match self {
             Self::Full {

@@ -8,7 +8,7 @@ use super::INDEX;
 use crate::LoadError;
 use crate::files::Files;
 
-/// Maximum bytes of an index; that of the largest published checkpoint has a quarter.
+/// Maximum bytes of an index; the largest published one has a quarter.
 const MOST_BYTES: usize = 32 << 20;
 /// Maximum number of shards, each of which is a mapped file.
 const MOST_SHARDS: usize = 4_096;
@@ -95,7 +95,7 @@ fn unfit(found: &Value) -> LoadError {
     }
 }
 
-/// Whether a file name refers to a file directly inside the folder.
+/// True if a file name refers to a file directly inside the folder.
 fn is_plain_name(file: &str) -> bool {
     !file.is_empty() && file != "." && file != ".." && !file.contains(['/', '\\', '\0', ':'])
 }

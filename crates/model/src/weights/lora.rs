@@ -14,7 +14,7 @@ use crate::files::Files;
 const CONFIG: &str = "adapter_config.json";
 /// The adapter's weights.
 const WEIGHTS: &str = "adapter_model.safetensors";
-/// What PEFT puts before the name of a module.
+/// The prefix of PEFT before the name of a module.
 const PREFIX: &str = "base_model.model.";
 /// The ends of the names of the two factors.
 const ENDS: [&str; 2] = [".lora_A.weight", ".lora_B.weight"];
@@ -136,7 +136,7 @@ impl Lora {
         Ok(())
     }
 
-    /// Whether the adapter has factors of a matrix.
+    /// True if the adapter has factors of a matrix.
     pub(super) fn changes(&self, name: &str) -> bool {
         self.modules.contains_key(name)
     }

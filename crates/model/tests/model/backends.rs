@@ -1,4 +1,4 @@
-//! What the tests of the backends share: small checkpoints and batches of sequences.
+//! Shared parts of the tests of the backends: small checkpoints and batches of sequences.
 
 use crate::common::{Noise, push, row};
 use serde_json::{Value, json};

@@ -269,7 +269,7 @@ fn the_vision_tower_is_left_out() {
     assert!(line.contains("vision"), "{line}");
 }
 
-/// What is wrong with a configuration, or with a tensor that it needs.
+/// The fault of a configuration, or of a tensor that it needs.
 #[test]
 fn wrong_configurations_are_refused_by_key() {
     let case = &Case::all()[0];

@@ -17,7 +17,7 @@ pub struct Tiny {
     pub tensors: BTreeMap<String, (Vec<usize>, Vec<f32>)>,
 }
 
-/// How tensors are stored.
+/// The number format of stored tensors.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Store {
     F32,

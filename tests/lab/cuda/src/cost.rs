@@ -1,4 +1,4 @@
-//! What a launch has to move and to compute, from its arguments.
+//! The traffic and the operations of a launch, from its arguments.
 //!
 //! The formulas hold for aligned rows and complete pages. Tests compare them with what the emulation
 //! observes.

@@ -24,8 +24,8 @@ unsafe extern "C" {
     ) -> bool;
 }
 
-/// How the emulation sums the products of a tensor core; `Sums` of `sums.h`. The models are those of
-/// MMA-Sim (PyPI's `mmasim`).
+/// The order and precision in which the emulation sums the products of a tensor core; `Sums` of `sums.h`.
+/// The models are those of MMA-Sim (PyPI's `mmasim`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TensorSums {
     /// Compute capability 8.x: fused sums of eight products, 24 fraction bits, truncated.
@@ -78,7 +78,7 @@ pub(crate) const SMALL: DeviceLimits = DeviceLimits {
     expert_bytes: 64 << 10,
 };
 
-/// How a kernel is run; `Options` of `emulate.cpp`.
+/// The options of a run; `Options` of `emulate.cpp`.
 #[repr(C)]
 struct Options {
     sums: u32,
@@ -88,7 +88,7 @@ struct Options {
     report: *mut Report,
 }
 
-/// What launches need of their device.
+/// The state of a device that its launches use.
 #[derive(Default)]
 struct Shared {
     sums: TensorSums,
@@ -186,9 +186,9 @@ impl Launch {
 }
 
 /// Launches that were not run.
-struct Recorded(Vec<Launch>);
+struct Recording(Vec<Launch>);
 
-impl Captured for Recorded {
+impl Captured for Recording {
     unsafe fn launch(&self) -> Result<()> {
         // SAFETY: by the caller's promise.
         self.0.iter().try_for_each(|launch| unsafe { launch.run() })
@@ -355,7 +355,7 @@ impl Driver for Emulation {
 
     fn end_capture(&self) -> Result<Box<dyn Captured>> {
         match self.captured().take() {
-            Some(launches) => Ok(Box::new(Recorded(launches))),
+            Some(launches) => Ok(Box::new(Recording(launches))),
             None => refuse("nothing was captured"),
         }
     }

@@ -1,4 +1,4 @@
-//! What emulated launches do with memory: bytes, races, bank conflicts.
+//! Observations of emulated launches: bytes, races, bank conflicts.
 
 use crate::cost::LaunchCost;
 use crate::emulation::{Emulation, SMALL, TOTAL, TensorSums};
@@ -122,7 +122,7 @@ impl Observations {
             .push(one);
     }
 
-    /// Takes the launches so far.
+    /// Takes the launches since the last call.
     #[must_use]
     pub fn take(&self) -> Vec<Observation> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(|broken| broken.into_inner()))

@@ -15,22 +15,22 @@ const MOST_KEPT: usize = 1 << 22;
 
 /// The launches of a device that computes nothing, in their order.
 #[derive(Clone, Default)]
-pub struct Launches(Arc<Mutex<Listed>>);
+pub struct Launches(Arc<Mutex<LaunchList>>);
 
 #[derive(Default)]
-struct Listed {
+struct LaunchList {
     launches: Vec<LaunchCost>,
     /// Launched kernels whose work depends on words that the host did not upload.
     unknown: BTreeSet<&'static str>,
 }
 
 impl Launches {
-    fn listed(&self) -> MutexGuard<'_, Listed> {
+    fn listed(&self) -> MutexGuard<'_, LaunchList> {
         self.0.lock().unwrap_or_else(|broken| broken.into_inner())
     }
 
-    /// Takes the launches so far, and the names of launched kernels whose work depends on what a device
-    /// computes.
+    /// Takes the launches since the last call, and the names of launched kernels whose work depends on what
+    /// a device computes.
     #[must_use]
     pub fn take(&self) -> (Vec<LaunchCost>, Vec<&'static str>) {
         let listed = std::mem::take(&mut *self.listed());

@@ -8,28 +8,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Clone)]
 pub struct KernelTimes {
     driver: Arc<dyn Driver>,
-    all: Arc<Mutex<Marked>>,
+    all: Arc<Mutex<Points>>,
 }
 
 #[derive(Default)]
-struct Marked {
+struct Points {
     marks: Option<Box<dyn Marks>>,
     kernels: Vec<&'static str>,
 }
 
 impl KernelTimes {
-    fn all(&self) -> MutexGuard<'_, Marked> {
+    fn all(&self) -> MutexGuard<'_, Points> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets the launches so far and marks the start of the next.
+    /// Forgets all launches and marks the start of the next.
     ///
     /// # Errors
     /// If the device fails or has no clock.
     pub fn start(&self) -> Result<()> {
         let mut marks = self.driver.marks()?;
         marks.mark()?;
-        *self.all() = Marked {
+        *self.all() = Points {
             marks: Some(marks),
             kernels: Vec::new(),
         };
@@ -42,7 +42,7 @@ impl KernelTimes {
     /// # Errors
     /// If the device fails, or nothing was started.
     pub fn take(&self) -> Result<Vec<(&'static str, f64)>> {
-        let Marked { marks, kernels } = std::mem::take(&mut *self.all());
+        let Points { marks, kernels } = std::mem::take(&mut *self.all());
         let Some(mut marks) = marks else {
             return refuse("launches were not timed");
         };
@@ -58,12 +58,12 @@ pub fn timed(device: &Device) -> (Device, KernelTimes) {
         driver: device.driver(),
         all: Arc::default(),
     };
-    (Device::new(Timed(times.clone())), times)
+    (Device::new(TimingDriver(times.clone())), times)
 }
 
-struct Timed(KernelTimes);
+struct TimingDriver(KernelTimes);
 
-impl Driver for Timed {
+impl Driver for TimingDriver {
     fn name(&self) -> &str {
         self.0.driver.name()
     }

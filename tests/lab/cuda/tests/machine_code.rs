@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What a multiprocessor of a device has: its name, threads, blocks, and bytes of shared memory, of
+/// The resources of a device's multiprocessor: its name, threads, blocks, and bytes of shared memory, of
 /// which a block takes [`RESERVED`] more than it asks for. All have [`REGISTERS`].
 const DEVICES: [(&str, u32, u32, u32); 4] = [
     ("sm_80", 2048, 32, 164 << 10),
@@ -16,7 +16,7 @@ const DEVICES: [(&str, u32, u32, u32); 4] = [
 ];
 const REGISTERS: u32 = 1 << 16;
 const RESERVED: u32 = 1 << 10;
-/// What ptxas says of a kernel whose registers suffice.
+/// The report of ptxas on a kernel whose registers suffice.
 const NO_SPILL: &str = "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads";
 /// Registers of a warp are given in multiples of this.
 const UNIT: u32 = 256;
@@ -106,7 +106,7 @@ const WANTED: [(&str, [u32; 4]); 79] = [
     ("split_f32", [16, 12, 12, 16]),
 ];
 
-/// Whether a kernel is in the machine code for compute capability 9.0 only.
+/// True if a kernel is in the machine code for compute capability 9.0 only.
 fn is_of_warpgroups(name: &str) -> bool {
     name.contains("_groups_")
 }

@@ -33,7 +33,7 @@ pub(super) struct Case {
 /// A geometry: slots of a page, query heads, key heads, head width.
 pub(super) type Shape = (usize, usize, usize, usize);
 
-/// What the rows see.
+/// The visibility of the rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum See {
     /// All slots.

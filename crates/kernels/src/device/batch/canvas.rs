@@ -1,9 +1,9 @@
-//! What the rows of a canvas model (DiffusionGemma) have besides those of other models.
+//! The additional fields of a canvas model's rows (DiffusionGemma).
 
 use super::{BatchArrays, BatchLimits, DeviceBatch, Section};
 use crate::attention::Visible;
 
-/// What the rows of a canvas model have besides those of other models.
+/// The additional fields of a canvas model's rows.
 #[derive(Clone, Copy, Debug)]
 pub struct CanvasRows<'a> {
     /// The slots that each row sees in layers with a window, `[r]`.
@@ -12,7 +12,7 @@ pub struct CanvasRows<'a> {
     pub denoised: &'a [u32],
     /// The denoised rows that have a mean embedding under their last distribution, ascending.
     pub conditioned: &'a [u32],
-    /// What the logits of each scored row are divided by.
+    /// The divisor of each scored row's logits.
     pub scales: &'a [f32],
     /// The mean embeddings of all rows, `[r, d]`, for backends that do not hold them; zeros for rows
     /// without one, empty if no row has one.
@@ -24,7 +24,7 @@ const DENOISED: u32 = 1;
 const CONDITIONED: u32 = 2;
 
 impl DeviceBatch {
-    /// Puts what the rows of a canvas model have besides.
+    /// Adds the fields of a canvas model's rows.
     pub(super) fn put_canvas(
         &mut self,
         arrays: &BatchArrays<'_>,

@@ -22,11 +22,11 @@ pub struct BatchShape {
     pub tallest: usize,
     /// Rows are padded to a multiple of this.
     pub pad: usize,
-    /// Whether a scored row has a filter or wants its most probable tokens.
+    /// True if a scored row has a filter or wants its most probable tokens.
     pub filtered: bool,
-    /// Whether a row is denoised.
+    /// True if a row is denoised.
     pub denoised: bool,
-    /// Whether a row has a mean embedding.
+    /// True if a row has a mean embedding.
     pub conditioned: bool,
 }
 

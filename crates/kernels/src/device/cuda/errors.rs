@@ -37,7 +37,7 @@ pub(super) fn words(error: DriverError) -> String {
     format!("{string} ({name}, {})", error.0 as u32)
 }
 
-/// Whether no call in this process can succeed after the error: faults of kernels, failed memory,
+/// True if no call in this process can succeed after the error: faults of kernels, failed memory,
 /// a device that is gone.
 fn is_fatal(code: CUresult) -> bool {
     use CUresult as E;

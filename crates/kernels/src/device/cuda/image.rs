@@ -63,7 +63,7 @@ impl Release {
         Self { major, minor }
     }
 
-    /// What `cuDriverGetVersion` answers: 12080 is 12.8.
+    /// The release in an answer of `cuDriverGetVersion`: 12080 is 12.8.
     pub(super) fn of_driver(version: i32) -> Self {
         Self::new(version / 1000, version % 1000 / 10)
     }
@@ -86,7 +86,7 @@ impl std::fmt::Display for Release {
     }
 }
 
-/// What a device loads, and the first release of CUDA whose drivers can load it.
+/// An image that a device loads, and the first release of CUDA whose drivers can load it.
 #[derive(Clone, Copy)]
 pub(super) struct Image {
     bytes: &'static Aligned<[u8]>,
@@ -117,7 +117,7 @@ impl Image {
         }
     }
 
-    /// Whether it has the kernels of warpgroups.
+    /// True if it has the kernels of warpgroups.
     pub(super) fn has_warpgroups(self) -> bool {
         self.warpgroups
     }

@@ -64,10 +64,10 @@ pub struct ProductTile {
     pub columns: usize,
     /// Rows and columns of warps, or of warpgroups.
     pub warps: (usize, usize),
-    /// Whether warpgroups multiply (`cuda/groups.cuh`, `cuda/groups_int8.cuh`), which devices of
+    /// True if warpgroups multiply (`cuda/groups.cuh`, `cuda/groups_int8.cuh`), which devices of
     /// compute capability 9.0 can.
     pub warpgroups: bool,
-    /// Whether it is for products of one segment only.
+    /// True if it is for products of one segment only.
     pub single: bool,
     /// Multiplications and additions per second on an H200 for which the choice of launches is nearly
     /// the fastest of those measured (`tests/lab/records/h200/launches.json`); of f32 and of
@@ -75,7 +75,7 @@ pub struct ProductTile {
     pub rate: f64,
     /// Its stages in shared memory.
     pub pipeline: Pipeline,
-    /// Whether the sums of earlier segments are in shared memory instead of registers.
+    /// True if the sums of earlier segments are in shared memory instead of registers.
     pub held: bool,
     /// Blocks of a multiprocessor of an H200 at a time, which registers and shared memory allow.
     pub resident: usize,
@@ -180,12 +180,12 @@ impl ProductTile {
         }
     }
 
-    /// Whether the LM head has a kernel with this tile.
+    /// True if the LM head has a kernel with this tile.
     pub(super) const fn has_head(&self) -> bool {
         self.head.is_some()
     }
 
-    /// Whether a device has what the tile needs.
+    /// True if a device has what the tile needs.
     pub(super) fn runs_on(&'static self, limits: DeviceLimits) -> bool {
         self.gemm_kernel().runs_on(limits)
     }

@@ -15,7 +15,7 @@ const COLUMNS: std::ops::Range<usize> = 4..6;
 /// Registers in all.
 const REGISTERS: usize = 8;
 
-/// Whether the processor lists the unit.
+/// True if the processor lists the unit.
 pub(super) fn is_listed() -> bool {
     // Every processor with the unit has AVX-512; the epilogues rely on it.
     crate::simd::is_avx512()
@@ -34,7 +34,7 @@ pub(super) fn request() -> bool {
 /// The compiler never uses tile registers, so they keep their values between two pieces of assembly.
 pub(super) struct Processor(());
 
-/// What `ldtilecfg` reads.
+/// The structure that `ldtilecfg` reads.
 #[repr(C, align(64))]
 struct Configuration {
     palette: u8,
@@ -47,7 +47,7 @@ struct Configuration {
 }
 
 impl Processor {
-    /// Configures the registers of this thread. Those of sums and rows have `rows` rows.
+    /// Configures the registers of this thread. The registers of sums and rows have `rows` rows.
     ///
     /// # Safety
     /// The process has the permission.

@@ -4,7 +4,7 @@ use super::{FINE_GROUPS, FINE_HEAD};
 use crate::simd::unit::{has_dotprod, has_i8mm, has_vnni};
 use crate::simd::{InstructionSet, is_avx2, is_neon};
 
-/// How codes and scales are stored.
+/// The form in which codes and scales are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Four bits.
@@ -32,7 +32,7 @@ impl Form {
         }
     }
 
-    /// Whether scales are products with factors.
+    /// True if scales are products with factors.
     pub(crate) const fn is_fine(self) -> bool {
         matches!(self, Self::FineFour | Self::FineFive | Self::FineSix)
     }

@@ -23,7 +23,7 @@ pub(crate) trait Integers: Copy {
     fn left(self, x: Self::I, bits: u32) -> Self::I;
     /// Shifts each word right by fewer than 32 bits; zeros come in.
     fn right(self, x: Self::I, bits: u32) -> Self::I;
-    /// Whether [`Self::add_products`] has sums of 16 bits: two in a word, which hold the products of
+    /// True if [`Self::add_products`] has sums of 16 bits: two in a word, which hold the products of
     /// [`parts`] words.
     const NARROW: bool = false;
     /// Adds the products of two vectors of codes of at most six bits and word `at` of `row` to two sums.
@@ -83,7 +83,7 @@ pub(super) trait Broadcast: Integers {
     }
 }
 
-/// The products of [`Integers`] by those of [`Broadcast`].
+/// The products of [`Integers`] and [`Broadcast`].
 macro_rules! products_by_broadcast {
     () => {
         products_by_broadcast!(add_products by multiply);

@@ -13,7 +13,7 @@ macro_rules! safe {
     };
 }
 
-/// How codes are multiplied.
+/// The instructions that multiply codes.
 pub(super) trait Products: Copy {
     /// As [`Broadcast::Row`].
     type Row: Copy;

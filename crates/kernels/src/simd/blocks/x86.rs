@@ -111,7 +111,7 @@ impl Integers for Avx2Integers {
 }
 
 define_add_products!(
-    /// Of unsigned and signed bytes: sums of two products in 16 bits.
+    /// Sums of two products of unsigned and signed bytes, in 16 bits.
     add_products,
     __m256i,
     u32,

@@ -19,7 +19,7 @@ use std::arch::aarch64::*;
 pub(crate) trait Pairs: Copy {
     /// Numbers of a row or column in a step.
     const NUMBERS: usize;
-    /// Whether panels begin with start values of the sums.
+    /// True if panels begin with start values of the sums.
     const STARTS: bool;
 
     /// The vectors.

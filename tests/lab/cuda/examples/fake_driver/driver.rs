@@ -31,7 +31,7 @@ thread_local! {
     pub static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// What a function needs before it can do anything.
+/// The condition of a function's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     Nothing,

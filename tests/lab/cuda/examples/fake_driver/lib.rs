@@ -98,7 +98,7 @@ fn words(code: Code) -> Option<[&'static str; 2]> {
     Some(words)
 }
 
-/// Whether a context is of no use after this error of a kernel.
+/// True if a context is of no use after this error of a kernel.
 fn is_sticky(code: Code) -> bool {
     matches!(code, 214 | 700 | 702 | 710 | 714..=719)
 }

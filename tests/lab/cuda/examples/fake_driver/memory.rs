@@ -93,13 +93,13 @@ impl Memory {
         Ok(())
     }
 
-    /// Whether a range lies in one allocation.
+    /// True if a range lies in one allocation.
     pub fn holds(&self, at: u64, bytes: usize) -> bool {
         let before = self.live.range(..=at).next_back();
         before.is_some_and(|(from, have)| at - from + bytes as u64 <= *have as u64)
     }
 
-    /// Whether an address lies in freed memory.
+    /// True if an address lies in freed memory.
     pub fn was_freed(&self, at: u64) -> bool {
         let inside = |(from, bytes): &(u64, usize)| (*from..from + *bytes as u64).contains(&at);
         self.freed.iter().any(inside)

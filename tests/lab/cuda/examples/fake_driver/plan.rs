@@ -1,4 +1,4 @@
-//! What the driver is told to be and to do, read from a file; and its log.
+//! The properties and the coming errors of the driver, read from a file; and its log.
 //!
 //! One instruction a line, in any order:
 //!

@@ -53,7 +53,7 @@ pub struct Launch {
     pub bytes: usize,
 }
 
-/// What a stream captures.
+/// The capture of a stream.
 #[derive(Debug)]
 enum Capture {
     Valid(ThreadId, Vec<Work>),
@@ -68,12 +68,12 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Whether nothing waits.
+    /// True if nothing waits.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Whether this thread captures on it.
+    /// True if this thread captures on it.
     fn is_captured_here(&self) -> bool {
         match &self.capture {
             Some(Capture::Valid(thread, _) | Capture::Invalid(thread)) => *thread == current().id(),
@@ -102,7 +102,7 @@ impl Driver {
         self.streams.get_mut(&handle).ok_or(INVALID_HANDLE)
     }
 
-    /// Whether nothing waits on a stream.
+    /// True if nothing waits on a stream.
     pub fn is_idle(&self, stream: u64) -> bool {
         self.streams.get(&stream).is_some_and(Stream::is_idle)
     }
@@ -158,7 +158,7 @@ impl Driver {
         }
     }
 
-    /// Whether all work of a stream is done; does some of it. Called again until it is.
+    /// True if all work of a stream is done; does some of it. Called again until it is.
     pub fn is_done(&mut self, handle: u64) -> Result<bool, Code> {
         let stream = self.stream(handle)?;
         if stream.capture.is_some() {

@@ -59,11 +59,11 @@ struct Tile {
     reach: u64,
     /// Slots of a part.
     span: u64,
-    /// Whether one of the rows does not see all slots below.
+    /// True if one of the rows does not see all slots below.
     holes: bool,
     /// The reaches of the rows.
     reaches: Vec<u32>,
-    /// What the rows see.
+    /// The visibility of the rows.
     visible: Vec<[u32; VISIBLE_WORDS]>,
 }
 
@@ -79,7 +79,7 @@ impl Tile {
         begin..self.reach.clamp(begin, begin + self.span)
     }
 
-    /// Whether a row has several parts; those of other rows have results instead of sums.
+    /// True if a row has several parts; those of other rows have results instead of sums.
     fn is_long(&self, row: u64) -> bool {
         u64::from(self.reaches[row as usize]) > self.span
     }
@@ -95,7 +95,7 @@ struct Blocks {
     share: u64,
     /// The slots whose keys and values are read.
     slots: Range<u64>,
-    /// Whether what the rows see is read.
+    /// True if what the rows see is read.
     looks: bool,
 }
 
@@ -126,7 +126,7 @@ impl Attention<'_> {
         self.lists.end_all(count);
     }
 
-    /// What blocks on tensor cores move.
+    /// Adds the traffic of blocks on tensor cores.
     fn blocks(&mut self, tile: &Tile, of: &Blocks) {
         let (heads, c) = (u64::from(self.a.heads.heads), u64::from(self.a.heads.c));
         let queries = of.queries.end - of.queries.start;

@@ -1,4 +1,4 @@
-//! What only canvas models need: norms of sums and of denoised rows, factors, mean embeddings.
+//! Operations for canvas models: norms of sums and of denoised rows, factors, mean embeddings.
 
 use super::{Launch, LaunchCost, Seen, Sum, Words, distinct, sectors, spanned};
 use crate::layout::{CONDITIONED, DENOISED, NONE, SCORER_WORDS};

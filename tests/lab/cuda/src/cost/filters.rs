@@ -10,7 +10,7 @@ use kernels::device::args;
 const BESIDES: usize = 9;
 const TOPS: usize = 14;
 const FIRST_TOP: usize = 15;
-/// Bits of what a row wants; `Besides` of the kernels.
+/// Bits of the additional results of a row; `Besides` of the kernels.
 const FILTERED: u32 = 1;
 const LISTED: u32 = 2;
 /// Bytes of a most probable token; `Top` of the kernels.
@@ -26,7 +26,7 @@ struct Both {
 }
 
 impl Launch {
-    /// What rows move that want something; `row` adds what else such a row moves, by its settings and
+    /// The traffic of rows with additional results; `row` adds the rest of a row's, by its settings and
     /// the address of its record.
     fn wanted(
         &self,

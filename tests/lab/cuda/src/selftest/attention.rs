@@ -201,7 +201,7 @@ impl Case {
         self.rows.segments[0].rows = 0..range.len() as u32;
     }
 
-    /// Whether rows of the first segment have the same bits without the others: blocks have other
+    /// True if rows of the first segment have the same bits without the others: blocks have other
     /// parts of contexts then.
     fn alone(&mut self, range: Range<usize>) -> Result<Check> {
         let (all, width) = (self.rows.clone(), self.shape.heads * self.shape.c);

@@ -1,4 +1,4 @@
-//! What only canvas models need: norms of sums and of denoised rows, factors, mean embeddings of capped
+//! Operations for canvas models: norms of sums and of denoised rows, factors, mean embeddings of capped
 //! and divided logits.
 
 use super::data::{
@@ -27,7 +27,7 @@ const FACTORS: [f32; 2] = [0.5, 1.75];
 struct Rows {
     count: usize,
     denoised: Vec<u32>,
-    /// What the logits of the denoised rows are divided by.
+    /// The divisors of the denoised rows' logits.
     scales: Vec<f32>,
 }
 

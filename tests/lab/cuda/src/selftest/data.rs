@@ -40,7 +40,7 @@ impl Random {
     }
 }
 
-/// Whether rows are padded for products.
+/// True if rows are padded for products.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Ends {
     Plain,
@@ -90,8 +90,8 @@ pub(super) fn values(tensor: &Tensor) -> Result<Vec<f32>> {
     cpu(tensor.flatten_all().and_then(|all| all.to_vec1()))
 }
 
-/// What the row of `slot` sees of `slots` slots: all, a prefix, a window, or a prefix and its own slot
-/// with some between.
+/// The slots of `slots` slots that the row of `slot` sees: all, a prefix, a window, or a prefix and its own
+/// slot with some between.
 fn visible(random: &mut Random, slot: usize, slots: usize) -> Visible {
     let prefix = |end: usize| Visible::prefix(end as u32);
     match random.below(6) {
@@ -123,7 +123,7 @@ pub(super) struct Rows {
     pub(super) pages: Vec<PageId>,
     pub(super) page: usize,
     pub(super) pool: usize,
-    /// Whether `visible` is what the rows see in layers with a window; in others they see nothing.
+    /// True if `visible` is what the rows see in layers with a window; in others they see nothing.
     pub(super) windowed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What the fake driver finds: misuse that a plain emulation cannot show.
+//! Misuse that the fake driver finds and a plain emulation cannot show.
 
 use crate::isolated::isolated;
 use cudarc::driver::sys::CUresult;

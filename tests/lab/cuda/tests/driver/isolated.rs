@@ -21,12 +21,12 @@ impl Plan {
         }
     }
 
-    /// What the driver does from its next call on.
+    /// Sets the behaviour of the driver from its next call on.
     pub fn write(&self, text: &str) {
         std::fs::write(&self.plan, text).unwrap();
     }
 
-    /// The log so far.
+    /// The log until now.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

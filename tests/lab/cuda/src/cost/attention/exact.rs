@@ -7,7 +7,7 @@ use kernels::device::args;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Whether a row sees a slot; as `visible` of the kernels.
+/// True if a row sees a slot; as `visible` of the kernels.
 fn sees([begin, end, low, high]: [u32; VISIBLE_WORDS], slot: u64) -> bool {
     match slot.checked_sub(end.into()) {
         None => slot >= u64::from(begin),

@@ -120,7 +120,7 @@ fn every_kernel_is_compared_with_its_formula() {
     assert_eq!(compared, kernels);
 }
 
-/// Whether a formula holds within two percent.
+/// True if a formula holds within two percent.
 fn agree(formula: u64, observed: u64) -> bool {
     formula.abs_diff(observed) as f64 <= 0.02 * formula.max(observed) as f64
 }

@@ -1,4 +1,4 @@
-//! What the kernels do with memory, as the emulation observes it.
+//! The kernels' accesses to memory, as the emulation observes them.
 
 use super::super::attention::{Case, SHAPE, Shape, WIDE};
 use super::super::data::{Ends, Random, Rows, poisoned};

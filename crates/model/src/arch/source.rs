@@ -7,7 +7,7 @@ use crate::memory::floats;
 use kernels::{BlockRows, BlockType, Epilogue, Storage};
 
 /// The numbers of a matrix while it is stored.
-pub(super) enum Held {
+pub(super) enum SourceNumbers {
     /// Row-major.
     Floats(Vec<f32>),
     /// Rows of blocks.
@@ -21,7 +21,7 @@ pub(super) struct Rows {
     pub(super) bytes: Vec<u8>,
 }
 
-impl Held {
+impl SourceNumbers {
     /// Keeps the first rows of a matrix with rows of `k` that was read from one tensor.
     pub(super) fn truncate(&mut self, rows: usize, k: usize) {
         match self {
@@ -62,12 +62,12 @@ impl Held {
 impl<S: Storage> Loader<'_, S> {
     /// Reads matrices over the same input of width `k`: their blocks if all of them are kept so, and
     /// if a gate has the type of what it gates, otherwise their numbers.
-    pub(super) fn held(
+    pub(super) fn source_numbers(
         &mut self,
         k: usize,
         matrices: &[Matrix],
         epilogue: Epilogue,
-    ) -> Result<Held, LoadError> {
+    ) -> Result<SourceNumbers, LoadError> {
         let weights = &mut *self.weights;
         let name = |m: &Matrix| format!("{}.weight", m.name);
         let kinds = matrices.iter().map(|m| weights.kind(&name(m)));
@@ -81,7 +81,9 @@ impl<S: Storage> Loader<'_, S> {
                 let rows = m.rows;
                 Ok(Rows { kind, rows, bytes })
             });
-            return Ok(Held::Blocks(all.collect::<Result<_, LoadError>>()?));
+            return Ok(SourceNumbers::Blocks(
+                all.collect::<Result<_, LoadError>>()?,
+            ));
         }
         // A configuration may state any sizes: room is made for tensors that are stored so.
         let is_stored = |m: &Matrix| weights.has(&name(m), &[m.rows, k]);
@@ -93,6 +95,6 @@ impl<S: Storage> Loader<'_, S> {
         for m in matrices {
             weights.append(&name(m), &[m.rows, k], &mut numbers)?;
         }
-        Ok(Held::Floats(numbers))
+        Ok(SourceNumbers::Floats(numbers))
     }
 }
