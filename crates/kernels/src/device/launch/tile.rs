@@ -169,15 +169,12 @@ impl ProductTile {
     pub(in super::super) fn head_kernel(&'static self) -> Option<Kernel> {
         let logits = self.rows * (self.columns + 4) * 4;
         let shared = self.shared();
-        match self.head {
-            Some(name) => Some(Kernel {
-                name,
-                threads: self.threads() as u32,
-                shared: if logits > shared { logits } else { shared } as u32,
-                warpgroups: self.warpgroups,
-            }),
-            None => None,
-        }
+        self.head.map(|name| Kernel {
+            name,
+            threads: self.threads() as u32,
+            shared: if logits > shared { logits } else { shared } as u32,
+            warpgroups: self.warpgroups,
+        })
     }
 
     /// True if the LM head has a kernel with this tile.
