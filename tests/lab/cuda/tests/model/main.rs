@@ -1,6 +1,5 @@
 //! Whole models on the emulated device, compared with the processor. Small checkpoints, batches and
 //! references are those of the tests of `crates/model`.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(
     dead_code,
     reason = "the shared modules serve tests of other backends too"
