@@ -134,7 +134,7 @@ fn texts_equal_those_of_the_official_sampler() {
     for (folder, Samples { origin, samples }) in cases() {
         let ends = origin.end_tokens.list();
         let mut executor = executor(model::Cpu::default(), &folder);
-        let attention = executor.model().info().attention;
+        let attention = executor.model().info().rows.attention;
         let together = run(&mut executor, requests(&samples, &ends, attention));
         let alone = samples.iter().map(|sample| {
             let one = requests(std::slice::from_ref(sample), &ends, attention);
@@ -158,7 +158,7 @@ fn texts_on_candle_equal_those_of_the_official_sampler() {
     for (folder, Samples { origin, samples }) in cases() {
         let ends = origin.end_tokens.list();
         let mut executor = executor(model::Candle::default(), &folder);
-        let attention = executor.model().info().attention;
+        let attention = executor.model().info().rows.attention;
         let outcomes = run(&mut executor, requests(&samples, &ends, attention));
         for (index, (sample, outcome)) in samples.iter().zip(outcomes).enumerate() {
             let what = format!("{}, sample {index}", folder.display());
@@ -173,9 +173,9 @@ fn a_canvas_follows_a_grammar() {
     for (folder, Samples { samples, .. }) in cases() {
         let mut executor = executor(model::Cpu::default(), &folder);
         let info = executor.model().info().clone();
-        let vocab_size = info.vocab_size as u32;
+        let vocab_size = info.vocabulary.size as u32;
         let asked = || {
-            let mut all = requests(&samples, &[], info.attention);
+            let mut all = requests(&samples, &[], info.rows.attention);
             for (request, length) in all.iter_mut().zip(3..) {
                 request.constraint = Some(Box::new(Turns {
                     vocab_size,
@@ -261,7 +261,7 @@ impl Constraint for Turns {
 fn a_cached_prompt_gives_the_same_text() {
     let (folder, Samples { samples, .. }) = &cases()[0];
     let mut executor = executor(model::Cpu::default(), folder);
-    let attention = executor.model().info().attention;
+    let attention = executor.model().info().rows.attention;
     let longest = samples.iter().max_by_key(|sample| sample.prompt.len());
     let longest = std::slice::from_ref(longest.expect("a sample"));
     let mut engine = engine(&executor);
@@ -282,7 +282,7 @@ fn a_trace_tells_what_stands_in_the_next_pass() {
         let mut executor = executor(model::Cpu::default(), &folder);
         let info = executor.model().info().clone();
         let mut seen = [0, 0];
-        for request in requests(&samples, &ends, info.attention) {
+        for request in requests(&samples, &ends, info.rows.attention) {
             let (seed, given) = (request.sampling.seed, request.prompt.len() as u32);
             let mut engine = engine(&executor);
             engine.submit(request).expect("it fits");
@@ -294,7 +294,7 @@ fn a_trace_tells_what_stands_in_the_next_pass() {
                 assert!(draws.is_empty() || draws.len() == rows.len());
                 for (row, draw) in rows.iter().zip(&draws) {
                     assert_eq!(row.position.get(), given + draw.offset.get());
-                    let noise = noise_token(seed, clock, row.position, info.vocab_size as u32);
+                    let noise = noise_token(seed, clock, row.position, info.vocabulary.size as u32);
                     assert_eq!(row.token, if draw.kept { draw.token } else { noise });
                     seen[usize::from(draw.kept)] += 1;
                 }

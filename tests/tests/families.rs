@@ -74,14 +74,14 @@ struct Loop<'a> {
 impl Loop<'_> {
     /// The greedy text after `prompt`, one token per forward.
     fn decode(model: &Model, prompt: &[u32]) -> Vec<u32> {
-        let end = match model.info().attention {
+        let end = match model.info().rows.attention {
             Attention::Blocks(length) => (prompt.len() + BUDGET).next_multiple_of(length as usize),
             _ => prompt.len() + BUDGET,
         };
         let mut tokens = prompt.to_vec();
-        tokens.resize(end, model.info().mask.unwrap_or(OPEN));
+        tokens.resize(end, model.info().vocabulary.mask.unwrap_or(OPEN));
         let mut canvas = Loop { model, tokens };
-        match model.info().attention {
+        match model.info().rows.attention {
             // The checkpoints' own attention is full.
             Attention::Full | Attention::BlocksAfterPrompt(_) => {
                 canvas.fill(prompt.len()..end, end);
@@ -98,7 +98,7 @@ impl Loop<'_> {
     /// Fills blocks from left to right. If predictions are read at the previous row, the first place of a
     /// block comes first, because the previous block predicts it; then come sub-blocks.
     fn fill_blocks(&mut self, places: Range<usize>, length: usize) {
-        let shifted = self.model.info().readout == Readout::Previous;
+        let shifted = self.model.info().rows.readout == Readout::Previous;
         let mut start = places.start;
         while start < places.end {
             let block_end = (start / length + 1) * length;
@@ -119,17 +119,17 @@ impl Loop<'_> {
         for _ in places.clone() {
             let logits = self.model.logits(&self.tokens[..end]);
             let logits = logits.expect("a forward pass");
-            let rows: Vec<&[f32]> = logits.chunks(info.vocab_size).collect();
+            let rows: Vec<&[f32]> = logits.chunks(info.vocabulary.size).collect();
             let (mut best, mut most) = (None, f64::NEG_INFINITY);
             for place in places
                 .clone()
-                .filter(|at| self.tokens[*at] == info.mask.unwrap_or(OPEN))
+                .filter(|at| self.tokens[*at] == info.vocabulary.mask.unwrap_or(OPEN))
             {
-                let row = match info.readout {
+                let row = match info.rows.readout {
                     Readout::Own => rows[place],
                     Readout::Previous => rows[place - 1],
                 };
-                let (token, probability) = likeliest(row, info.mask);
+                let (token, probability) = likeliest(row, info.vocabulary.mask);
                 if probability > most {
                     (best, most) = (Some((place, token)), probability);
                 }
@@ -263,15 +263,15 @@ fn every_family_decodes_as_a_loop_over_its_forward_does() {
         let model = load(&folder);
         let info = model.info().clone();
         let word = |index: u32| {
-            let token = (7 * index + 3) % info.vocab_size as u32;
-            if Some(token) == info.mask {
+            let token = (7 * index + 3) % info.vocabulary.size as u32;
+            if Some(token) == info.vocabulary.mask {
                 token + 1
             } else {
                 token
             }
         };
         let prompts = [1, 4, 5, 9, 18, 37].map(|length| (0..length).map(word).collect::<Vec<_>>());
-        let settings = settings(info.attention, info.readout);
+        let settings = settings(info.rows.attention, info.rows.readout);
         let requests = prompts.iter();
         let requests = requests.map(|prompt| request(prompt, BUDGET as u32, &[], &settings));
         let mut executor = executor(&folder);
@@ -293,14 +293,14 @@ fn prompts_in_chunks_change_no_bit() {
     let mut attentions = std::collections::BTreeSet::new();
     for folder in checkpoints() {
         let info = load(&folder).info().clone();
-        if info.attention == Attention::Full {
+        if info.rows.attention == Attention::Full {
             continue;
         }
-        attentions.insert(format!("{:?}", info.attention.kind()));
-        let settings = settings(info.attention, info.readout);
+        attentions.insert(format!("{:?}", info.rows.attention.kind()));
+        let settings = settings(info.rows.attention, info.rows.readout);
         let asked = |length: u32| {
-            let token = |at: u32| match (5 * at + length) % info.vocab_size as u32 {
-                token if Some(token) == info.mask => token + 1,
+            let token = |at: u32| match (5 * at + length) % info.vocabulary.size as u32 {
+                token if Some(token) == info.vocabulary.mask => token + 1,
                 token => token,
             };
             let prompt: Vec<u32> = (0..length).map(token).collect();
@@ -353,7 +353,7 @@ fn every_family_decodes_as_its_official_sampler_does() {
             continue;
         }
         let mut whole = executor(&folder);
-        let mask = whole.model().info().mask;
+        let mask = whole.model().info().vocabulary.mask;
         families.insert(whole.model().info().family);
         // Runs that agree about line feeds and attention share a batch.
         let mut groups: BTreeMap<(&[u32], Option<u32>), Vec<&Sample>> = BTreeMap::new();
@@ -415,17 +415,15 @@ fn the_readme_lists_every_family_with_its_attention_and_devices() {
             .or_else(|| title(info.family))
             .expect("a title");
         let row = rows.iter().find(|row| row[0] == *title).expect("a row");
-        let attention = match info.attention {
+        let attention = match info.rows.attention {
             Attention::Full | Attention::BlocksAfterPrompt(_) => "full",
-            Attention::Causal if info.readout == Readout::Previous => "autoregressive",
+            Attention::Causal if info.rows.readout == Readout::Previous => "autoregressive",
             Attention::Causal => "causal",
             Attention::Blocks(_) => "block-causal",
             Attention::Canvas(_) => "canvas",
         };
-        let in_f32 = ModelInfo {
-            dtype: WeightDtype::F32,
-            ..info.clone()
-        };
+        let mut in_f32 = info.clone();
+        in_f32.formats.matrices = WeightDtype::F32;
         let devices = match DeviceModel::unfit(&in_f32) {
             Some(_) => "CPU",
             None => "CPU, CUDA",

@@ -118,9 +118,13 @@ struct Sizes {
 impl Sizes {
     /// Sizes if a step uses `touched` experts per layer.
     fn new(info: &ModelInfo, weight: f64, kv: f64, touched: usize) -> Self {
-        let table = (info.embedding_size * info.width) as f64;
+        let table = (info.vocabulary.embedding_size * info.width) as f64;
         let all = info.parameters as f64;
-        let streamed = if info.tied { all } else { all - table };
+        let streamed = if info.vocabulary.tied {
+            all
+        } else {
+            all - table
+        };
         let experts = info.experts.map_or((0.0, 0.0), |experts| {
             let untouched = |of: usize| (experts.count - of.min(experts.count)) as f64;
             let one = experts.parameters as f64;
@@ -167,10 +171,10 @@ impl Sizes {
 pub fn bytes_per_weight(survey: &Survey) -> f64 {
     let Survey { info, memory } = survey;
     // The embedding table is f32.
-    let table = (info.embedding_size * info.width) as f64;
+    let table = (info.vocabulary.embedding_size * info.width) as f64;
     let stored = memory.weights as f64 - table * size_of::<f32>() as f64;
-    let count = info.parameters as f64 - if info.tied { 0.0 } else { table };
-    match info.dtype {
+    let count = info.parameters as f64 - if info.vocabulary.tied { 0.0 } else { table };
+    match info.formats.matrices {
         WeightDtype::F32 => 4.0,
         WeightDtype::Bf16 => 2.0,
         WeightDtype::Int8 => 1.0,
@@ -196,7 +200,7 @@ pub fn report(
     };
     let mut out = format!(
         "estimate: weights in {}, K/V of {} bytes a number, {} positions a sequence\n",
-        info.dtype.name(),
+        info.formats.matrices.name(),
         args.kv_bytes,
         args.context
     );
@@ -204,7 +208,7 @@ pub fn report(
         writeln!(
             out,
             "this CPU: its free memory, the bandwidth at which it reads, K/V in {}",
-            info.kv_dtype.name()
+            info.formats.kv.name()
         )?;
     }
     let kv = f64::from(args.kv_bytes);
@@ -280,7 +284,7 @@ fn table(out: &mut String, sizes: &Sizes, rows: &[(&Device, Sizes)], context: f6
 
 #[cfg(test)]
 mod tests {
-    use model::{ExpertInfo, KvDtype};
+    use model::{ExpertInfo, FormatInfo, HeadSizes, KvDtype, RowInfo, VocabularyInfo};
     use step::{Attention, Readout};
 
     use super::*;
@@ -299,23 +303,31 @@ mod tests {
             family: "",
             layers,
             width,
-            heads,
-            num_kv_heads,
-            head_width: head,
+            heads: HeadSizes {
+                num_heads: heads,
+                num_kv_heads,
+                head_width: head,
+            },
             mlp_width: mlp,
             experts,
             canvas: None,
-            vocab_size: vocab,
-            embedding_size: vocab,
+            vocabulary: VocabularyInfo {
+                size: vocab,
+                embedding_size: vocab,
+                mask: Some(0),
+                end: Vec::new(),
+                tied: false,
+            },
             max_positions: 4096,
-            mask: Some(0),
-            end: Vec::new(),
-            tied: false,
             parameters,
-            dtype: WeightDtype::Bf16,
-            kv_dtype: KvDtype::F32,
-            attention: Attention::Full,
-            readout: Readout::Own,
+            formats: FormatInfo {
+                matrices: WeightDtype::Bf16,
+                kv: KvDtype::F32,
+            },
+            rows: RowInfo {
+                attention: Attention::Full,
+                readout: Readout::Own,
+            },
         }
     }
 

@@ -107,7 +107,7 @@ fn unfit(
         (None, Some(kv)) => Ok(Some(format!(
             "no CUDA kernels for engine.kv_dtype {} beside matrices in {}",
             kv.name(),
-            info.dtype.name()
+            info.formats.matrices.name()
         ))),
         (None, None) => fit::refusal(config, checkpoint, &info, found),
         (reason, _) => Ok(reason),
@@ -146,7 +146,7 @@ pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Re
     let kv_position = model.kv_bytes_per_position();
     let sizes = fit::sizes(config, &info)?;
     let executor = DeviceExecutor::new(model, sizes).map_err(refused)?;
-    let kernels = match info.dtype {
+    let kernels = match info.formats.matrices {
         WeightDtype::F32 => "f32 without tensor cores".to_owned(),
         dtype => format!("{} on tensor cores", dtype.name()),
     };

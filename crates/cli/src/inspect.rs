@@ -64,35 +64,36 @@ fn model(args: &InspectArgs) -> Result<()> {
     tell!("parameters       {}", info.parameters);
     tell!("layers           {}", info.layers);
     tell!("width            {}", info.width);
-    tell!("matrices         {}", load::kernels(info.dtype));
+    tell!("matrices         {}", load::kernels(info.formats.matrices));
     tell!(
         "heads            {} ({} for keys and values)",
-        info.heads,
-        info.num_kv_heads
+        info.heads.num_heads,
+        info.heads.num_kv_heads
     );
-    tell!("head width       {}", info.head_width);
+    tell!("head width       {}", info.heads.head_width);
     if let Some(canvas) = info.canvas {
         tell!("window           {}", canvas.window);
         tell!(
             "full attention   {} layers, {} heads of {} for keys and values",
             canvas.full_layers,
-            canvas.full_num_kv_heads,
-            canvas.full_head_width
+            canvas.full_heads.num_kv_heads,
+            canvas.full_heads.head_width
         );
     }
     tell!("MLP width        {}", info.mlp_width);
     if let Some(ExpertInfo { count, chosen, .. }) = info.experts {
         tell!("experts          {count} ({chosen} for each row)");
     }
-    tell!("attention        {}", attention(info.attention));
-    tell!("predictions      {}", readout(info.readout));
-    tell!("vocabulary       {}", info.vocab_size);
+    tell!("attention        {}", attention(info.rows.attention));
+    tell!("predictions      {}", readout(info.rows.readout));
+    tell!("vocabulary       {}", info.vocabulary.size);
     tell!("max positions    {}", info.max_positions);
     let mask = info
+        .vocabulary
         .mask
         .map_or_else(|| "none".to_owned(), |mask| mask.to_string());
     tell!("mask token       {mask}");
-    tell!("end tokens       {:?}", info.end);
+    tell!("end tokens       {:?}", info.vocabulary.end);
     tell!(
         "chat template    {}",
         if tokenizer.chat_template().is_ok() {
@@ -102,7 +103,7 @@ fn model(args: &InspectArgs) -> Result<()> {
         }
     );
     let kv = info.kv_bytes_per_position();
-    tell!("KV per position  {kv} bytes ({})", info.kv_dtype.name());
+    tell!("KV per position  {kv} bytes ({})", info.formats.kv.name());
     let page = config.engine.page_size;
     tell!(
         "KV pages         {} of {page} slots per GiB",
@@ -209,7 +210,7 @@ fn planned(path: &Path) -> Result<Checkpoint> {
 
 /// Prints the memory of the weights in every dtype.
 fn dtypes(checkpoint: &mut Checkpoint, info: &ModelInfo) -> Result<()> {
-    let blocks = (info.dtype == WeightDtype::Blocks).then_some(WeightDtype::Blocks);
+    let blocks = (info.formats.matrices == WeightDtype::Blocks).then_some(WeightDtype::Blocks);
     for dtype in WeightDtype::ALL.into_iter().chain(blocks) {
         let name = dtype.name();
         let memory = match checkpoint.survey(dtype) {

@@ -72,7 +72,7 @@ pub fn on_cpu(checkpoint: Checkpoint, config: &Config) -> Result<Placed> {
     match *config.model.backend {
         BackendChoice::Cpu => {
             let mut placed = on_host(Cpu::default(), checkpoint, config)?;
-            let refused = refused_tiles(placed.info.dtype, TileSupport::detect());
+            let refused = refused_tiles(placed.info.formats.matrices, TileSupport::detect());
             placed.warnings.extend(refused);
             Ok(placed)
         }
@@ -95,7 +95,11 @@ fn on_host<B: Host + 'static>(
         hardware: Hardware {
             device: Hardware::CPU.to_owned(),
             threads: executor.threads(),
-            kernels: format!("{} by {}", info.dtype.name(), executor.instructions()),
+            kernels: format!(
+                "{} by {}",
+                info.formats.matrices.name(),
+                executor.instructions()
+            ),
             kv_position: info.kv_bytes_per_position(),
             memory: None,
         },
@@ -291,7 +295,7 @@ fn logits_on<B: Host>(
     let model = Model::load_on(backend, checkpoint).map_err(exit::refused)?;
     let logits = model.logits(tokens);
     let logits = logits.map_err(|error| exit::failure(exit::USAGE, error.to_string()))?;
-    Ok((logits, model.info().vocab_size))
+    Ok((logits, model.info().vocabulary.size))
 }
 
 /// The configuration and headers of an embedded model, a folder or a GGUF file.
@@ -410,7 +414,7 @@ fn tokenizer(files: &TokenizerFiles) -> Result<Tokenizer> {
 /// Sets the mask token, if the model has one; often only config.json names it. Then cuts the names of
 /// control tokens, if configured.
 fn prepare(mut tokenizer: Tokenizer, info: &ModelInfo, config: &Config) -> Result<Tokenizer> {
-    if let Some(mask) = info.mask {
+    if let Some(mask) = info.vocabulary.mask {
         tokenizer.set_mask_id(mask);
     }
     if config.text.split_control_tokens {
@@ -422,14 +426,14 @@ fn prepare(mut tokenizer: Tokenizer, info: &ModelInfo, config: &Config) -> Resul
 }
 
 fn stop_tokens(tokenizer: &Tokenizer, info: &ModelInfo) -> Vec<u32> {
-    let mut stops = info.end.clone();
+    let mut stops = info.vocabulary.end.clone();
     stops.extend_from_slice(tokenizer.eos_ids());
     stops.extend(
         TURN_ENDS
             .iter()
             .filter_map(|token| tokenizer.token_to_id(token)),
     );
-    stops.retain(|id| (*id as usize) < info.vocab_size);
+    stops.retain(|id| (*id as usize) < info.vocabulary.size);
     stops.sort_unstable();
     stops.dedup();
     stops

@@ -30,7 +30,7 @@ impl Needs {
         let survey = checkpoint.survey(dtype).map_err(crate::exit::refused)?;
         let others = WeightDtype::ALL.map(|dtype| Some(checkpoint.survey(dtype).ok()?.memory));
         Ok(Self {
-            dtype: survey.info.dtype,
+            dtype: survey.info.formats.matrices,
             memory: survey.memory,
             others,
             kv,

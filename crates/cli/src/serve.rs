@@ -221,11 +221,11 @@ pub fn install(
         model_name: loaded.name.clone(),
         backend: match loaded.hardware.is_cpu() {
             true => format!("cpu-{}", loaded.hardware.kernels.replace(" by ", "-")),
-            false => format!("cuda-{}", loaded.info.dtype.name()),
+            false => format!("cuda-{}", loaded.info.formats.matrices.name()),
         },
         page_size: spec.page_size,
         pages: spec.pages,
-        kv_dtype: loaded.info.kv_dtype.name().to_owned(),
+        kv_dtype: loaded.info.formats.kv.name().to_owned(),
         row_budget: config.engine.row_budget,
         vllm_aliases: config.server.vllm_metrics,
     });
@@ -267,7 +267,7 @@ fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
             } else {
                 "cuda"
             },
-            loaded.info.dtype.name()
+            loaded.info.formats.matrices.name()
         ),
         stop_tokens: loaded.stop_tokens.clone(),
         defaults: sampling(loaded),
@@ -279,7 +279,7 @@ fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
 /// Sampling of a request that sets none: canvases of noise are sampled, masks take the most probable
 /// token.
 fn sampling(loaded: &Loaded) -> SamplingDefaults {
-    match loaded.info.attention {
+    match loaded.info.rows.attention {
         Attention::Canvas(_) => SamplingDefaults {
             temperature: 1.0,
             ..SamplingDefaults::default()
@@ -294,7 +294,7 @@ fn log(loaded: &Loaded, address: SocketAddr, keys: usize) {
         name = loaded.hardware.device,
         kernels = loaded.hardware.kernels,
         threads = loaded.hardware.threads,
-        kv = loaded.info.kv_dtype.name(),
+        kv = loaded.info.formats.kv.name(),
         "device"
     );
     if let Some(DeviceMemory { weights, step, kv }) = loaded.hardware.memory {
@@ -340,7 +340,7 @@ fn announce(loaded: &Loaded, config: &Config, address: SocketAddr, keys: usize) 
     say!("  context    {} positions", loaded.max_model_len(config));
     say!(
         "  KV cache   {pages} pages of {page_size} slots in {}, {}",
-        info.kv_dtype.name(),
+        info.formats.kv.name(),
         size(bytes)
     );
     say!(
@@ -379,7 +379,7 @@ fn announce(loaded: &Loaded, config: &Config, address: SocketAddr, keys: usize) 
 
 /// Whether requests share K/V.
 fn prefix_cache(loaded: &Loaded, config: &Config) -> &'static str {
-    match (loaded.info.attention, config.engine.prefix_cache) {
+    match (loaded.info.rows.attention, config.engine.prefix_cache) {
         (Attention::Full, _) => {
             "not shared between requests: under full attention K/V depend on later tokens"
         }

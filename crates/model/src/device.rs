@@ -99,7 +99,7 @@ impl DeviceExecutor {
         if info.canvas.is_some() {
             kv = kv.with_means(info.width).map_err(setup)?;
         }
-        let tile = kv.tile(info.heads).map_err(setup)?;
+        let tile = kv.tile(info.heads.num_heads).map_err(setup)?;
         graphs.reserve(memory::free(device)?);
         let memory = DeviceMemory {
             weights: model.free.saturating_sub(loaded),

@@ -40,7 +40,7 @@ impl ModelExecutor {
     /// second; see [`kernels::peak`].
     #[must_use]
     pub fn peak(&self) -> f64 {
-        self.within(|| kernels::peak(self.model.info().dtype))
+        self.within(|| kernels::peak(self.model.info().formats.matrices))
     }
 }
 
@@ -88,7 +88,7 @@ impl<B: Host> ModelExecutor<B> {
     /// The instruction set used for matrix products, for logs and benchmark labels.
     #[must_use]
     pub fn instructions(&self) -> &'static str {
-        B::instructions(self.model.info().dtype)
+        B::instructions(self.model.info().formats.matrices)
     }
 
     /// Starts a new profile; every later forward pass adds its times to it.
@@ -139,11 +139,11 @@ pub(crate) fn sizes(
     let spec = ExecutorSpec {
         page_size: config.page_size,
         pages: config.pages,
-        vocab_size: info.vocab_size as u32,
+        vocab_size: info.vocabulary.size as u32,
         max_positions: info.max_positions as u32,
-        mask: info.mask,
-        attention: info.attention,
-        readout: info.readout,
+        mask: info.vocabulary.mask,
+        attention: info.rows.attention,
+        readout: info.rows.readout,
     };
     let pool = (config.page_size as usize, config.pages as usize);
     Ok((spec, InputBounds::of(info, pool)))

@@ -113,13 +113,16 @@ mod tests {
         let model = Model::load(geometry.checkpoint(5, 1).unwrap()).unwrap();
         let info = model.info();
         assert_eq!((info.width, info.layers, info.mlp_width), (192, 6, 512));
-        assert_eq!((info.mask, info.end.as_slice()), (Some(5), &[1][..]));
+        assert_eq!(
+            (info.vocabulary.mask, info.vocabulary.end.as_slice()),
+            (Some(5), &[1][..])
+        );
         // All parameters except the embedding table and the norms are multiplied once per row.
-        let others = info.vocab_size * info.width + (2 * info.layers + 1) * info.width;
+        let others = info.vocabulary.size * info.width + (2 * info.layers + 1) * info.width;
         let multiplied = (info.parameters - others) as f64;
         assert_eq!(geometry.operations(), 2.0 * multiplied);
         let of_layer: usize = geometry.matrices().iter().map(|(n, k)| n * k).sum();
-        let head = info.vocab_size * info.width;
+        let head = info.vocabulary.size * info.width;
         assert_eq!(info.layers * of_layer + head, info.parameters - others);
         let kv = 10 * 2 * 6 * 192 * 2;
         assert_eq!(geometry.read_bytes(2, 10), 2 * multiplied as u64 + kv);

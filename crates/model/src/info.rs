@@ -12,36 +12,64 @@ pub struct ModelInfo {
     pub layers: usize,
     /// Model width `d`.
     pub width: usize,
-    /// Query heads `h`.
-    pub heads: usize,
-    /// Key/value heads `g`.
-    pub num_kv_heads: usize,
-    /// Head width `c`.
-    pub head_width: usize,
+    /// The attention heads of a layer.
+    pub heads: HeadSizes,
     /// MLP width `m`: of layers without experts, or of an expert if every layer has experts.
     pub mlp_width: usize,
     /// The experts, if any layer has them.
     pub experts: Option<ExpertInfo>,
     /// The additional properties of a canvas model.
     pub canvas: Option<CanvasInfo>,
-    /// Number of tokens with a logit, `v`.
-    pub vocab_size: usize,
-    /// Rows of the embedding table, at least `vocab_size`.
-    pub embedding_size: usize,
+    /// The tokens.
+    pub vocabulary: VocabularyInfo,
     /// Maximum number of positions.
     pub max_positions: usize,
+    /// Number of parameters; tied matrices count once.
+    pub parameters: usize,
+    /// The number formats in memory.
+    pub formats: FormatInfo,
+    /// The rows that a row sees, and the row of a prediction.
+    pub rows: RowInfo,
+}
+
+/// The attention heads of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadSizes {
+    /// Query heads `h`.
+    pub num_heads: usize,
+    /// Key/value heads `g`.
+    pub num_kv_heads: usize,
+    /// Head width `c`.
+    pub head_width: usize,
+}
+
+/// The tokens of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VocabularyInfo {
+    /// Number of tokens with a logit, `v`.
+    pub size: usize,
+    /// Rows of the embedding table, at least `size`.
+    pub embedding_size: usize,
     /// The mask token; `None` for autoregressive weights.
     pub mask: Option<u32>,
     /// Tokens that end a text. The tokenizer adds the token that ends a chat turn.
     pub end: Vec<u32>,
     /// True if the LM head shares the embedding table.
     pub tied: bool,
-    /// Number of parameters; tied matrices count once.
-    pub parameters: usize,
+}
+
+/// The number formats of a model in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FormatInfo {
     /// Dtype in which matrices are stored and multiplied.
-    pub dtype: WeightDtype,
+    pub matrices: WeightDtype,
     /// Number format of keys and values.
-    pub kv_dtype: KvDtype,
+    pub kv: KvDtype,
+}
+
+/// The rows that a row sees, and the row of a prediction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowInfo {
     /// The attention mask.
     pub attention: Attention,
     /// The row at which the prediction of a position is read.
@@ -57,10 +85,8 @@ pub struct CanvasInfo {
     pub window: usize,
     /// Number of layers with full attention.
     pub full_layers: usize,
-    /// Key/value heads of layers with full attention.
-    pub full_num_kv_heads: usize,
-    /// Head width of layers with full attention.
-    pub full_head_width: usize,
+    /// The heads of layers with full attention.
+    pub full_heads: HeadSizes,
 }
 
 /// The experts of a model's layers.
@@ -79,10 +105,10 @@ pub struct ExpertInfo {
 impl ModelInfo {
     /// Leaves out the ids beyond a tokenizer's number of tokens; mask and end tokens stay.
     pub(crate) fn leave_out_padding(&mut self, tokens: usize) {
-        let ids = self.end.iter().chain(&self.mask);
+        let ids = self.vocabulary.end.iter().chain(&self.vocabulary.mask);
         let named = ids.map(|id| as_index(*id) + 1).max().unwrap_or(0);
         if self.canvas.is_none() {
-            self.vocab_size = self.vocab_size.min(tokens.max(named).max(3));
+            self.vocabulary.size = self.vocabulary.size.min(tokens.max(named).max(3));
         }
     }
 
@@ -90,7 +116,7 @@ impl ModelInfo {
     /// mean embedding, which is f32.
     #[must_use]
     pub fn kv_bytes_per_position(&self) -> usize {
-        self.kv_bytes_in(self.kv_dtype)
+        self.kv_bytes_in(self.formats.kv)
     }
 
     /// Numbers in keys and values per position, and in a canvas model's mean embedding.
@@ -109,25 +135,20 @@ impl ModelInfo {
     /// The sizes of `pages` KV pages of `page` slots: of the layers with a window, if there are such,
     /// then of those with full attention.
     pub(crate) fn kv_sizes(&self, dtype: KvDtype, page: usize, pages: usize) -> Vec<KvSizes> {
-        let of = |(layers, num_kv_heads, head_width)| KvSizes {
+        let sizes = |layers: usize, heads: HeadSizes| KvSizes {
             dtype,
             layers,
-            num_kv_heads,
-            head_width,
+            num_kv_heads: heads.num_kv_heads,
+            head_width: heads.head_width,
             page,
             pages,
         };
-        let own = |layers| of((layers, self.num_kv_heads, self.head_width));
         match self.canvas {
-            None => vec![own(self.layers)],
-            Some(canvas) => {
-                let full = (
-                    canvas.full_layers,
-                    canvas.full_num_kv_heads,
-                    canvas.full_head_width,
-                );
-                vec![own(self.layers - canvas.full_layers), of(full)]
-            }
+            None => vec![sizes(self.layers, self.heads)],
+            Some(canvas) => vec![
+                sizes(self.layers - canvas.full_layers, self.heads),
+                sizes(canvas.full_layers, canvas.full_heads),
+            ],
         }
     }
 
@@ -141,16 +162,17 @@ impl ModelInfo {
             self.parameters as f64 / 1e6,
             self.layers,
             self.width,
-            self.heads,
-            self.num_kv_heads,
-            self.head_width,
+            self.heads.num_heads,
+            self.heads.num_kv_heads,
+            self.heads.head_width,
             self.mlp_width,
-            self.vocab_size,
+            self.vocabulary.size,
             self.max_positions,
             self.kv_bytes_per_position(),
-            self.mask
+            self.vocabulary
+                .mask
                 .map_or_else(|| "no mask".to_owned(), |mask| format!("mask {mask}")),
-            self.end
+            self.vocabulary.end
         )
     }
 }

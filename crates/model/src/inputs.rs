@@ -28,10 +28,10 @@ impl InputBounds {
     /// The bounds of a model with `pages` KV pages of `page_size` slots.
     pub(crate) fn of(info: &ModelInfo, (page_size, pages): (usize, usize)) -> Self {
         Self {
-            tokens: info.embedding_size,
-            vocab: info.vocab_size,
+            tokens: info.vocabulary.embedding_size,
+            vocab: info.vocabulary.size,
             positions: info.max_positions,
-            mask: info.mask.unwrap_or(NO_MASK),
+            mask: info.vocabulary.mask.unwrap_or(NO_MASK),
             page_size,
             pages,
             window: info

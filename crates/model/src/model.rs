@@ -82,7 +82,7 @@ impl<B: Host> Model<B> {
                 tokens.len()
             )));
         }
-        let size = self.info.embedding_size;
+        let size = self.info.vocabulary.embedding_size;
         if let Some(token) = tokens.iter().find(|&&token| token as usize >= size) {
             return Err(ForwardError(format!("token {token} of {size}")));
         }
@@ -94,7 +94,7 @@ impl<B: Host> Model<B> {
         let (backend, info, rows) = (&self.backend, &self.info, tokens.len());
         let kv = self.kv(rows, 1)?;
         let bounds = InputBounds::of(info, (rows, 1));
-        let sequence = inputs::alone(tokens, info.attention);
+        let sequence = inputs::alone(tokens, info.rows.attention);
         let mut inputs = Inputs::default();
         inputs
             .fill(&sequence, &bounds)
@@ -107,11 +107,11 @@ impl<B: Host> Model<B> {
             arrays: &arrays,
             batch: &batch,
             kv: &kv,
-            mask: info.mask.unwrap_or(NO_MASK),
+            mask: info.vocabulary.mask.unwrap_or(NO_MASK),
             clock: &Clock::start(None),
         };
         let mut work = Work::new(backend, info, rows)?;
-        let mut logits = backend.array(ArrayKind::Sums, rows, info.vocab_size)?;
+        let mut logits = backend.array(ArrayKind::Sums, rows, info.vocabulary.size)?;
         self.decoder.hidden(backend, &pass, &mut work)?;
         let all = RowSet::First(rows);
         let normed = self.decoder.normed(backend, &pass, &mut work, &all)?;
@@ -125,7 +125,7 @@ impl<B: Host> Model<B> {
 
     /// Allocates `pages` KV pages of `page_size` slots.
     pub(crate) fn kv(&self, page_size: usize, pages: usize) -> candle_core::Result<B::Kv> {
-        let sizes = self.info.kv_sizes(self.info.kv_dtype, page_size, pages);
+        let sizes = self.info.kv_sizes(self.info.formats.kv, page_size, pages);
         self.backend.kv(&sizes)
     }
 }

@@ -107,8 +107,8 @@ impl Config {
     pub fn weights(&self, info: &ModelInfo) -> WeightKind {
         let by_name = || hub::is_editing_release(&self.model.path, info.family);
         WeightKind {
-            attention: info.attention,
-            readout: info.readout,
+            attention: info.rows.attention,
+            readout: info.rows.readout,
             edits: self.model.training.edits.unwrap_or_else(by_name),
             drafts: !self.model.decoding.draft_model.is_empty(),
         }

@@ -41,7 +41,7 @@ pub fn least(
         kv: KvMemory::Share(config.engine.device_memory),
         ..sizes(config, info)?
     };
-    DeviceMemory::needed(checkpoint, info.dtype, &sizes).map_err(exit::refused)
+    DeviceMemory::needed(checkpoint, info.formats.matrices, &sizes).map_err(exit::refused)
 }
 
 /// The same with the configured KV pages, if any.
@@ -55,7 +55,7 @@ fn needed(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Res
         KvMemory::Share(_) => Ok(least),
         KvMemory::Bytes(bytes) if bytes < least.kv => Err(kv::too_little(config, info, least.kv)),
         KvMemory::Bytes(_) => {
-            DeviceMemory::needed(checkpoint, info.dtype, &sizes).map_err(exit::refused)
+            DeviceMemory::needed(checkpoint, info.formats.matrices, &sizes).map_err(exit::refused)
         }
     }
 }
@@ -93,7 +93,7 @@ pub fn refusal(
         _ => format!("{} free", size(room)),
     };
     let auto = KvMemory::Share(config.engine.device_memory);
-    let advice = advice(checkpoint, info.dtype, sizes, auto, device)?;
+    let advice = advice(checkpoint, info.formats.matrices, sizes, auto, device)?;
     Ok(Some(format!(
         "{}: needs {} on {} ({} of weights in {}, {} for a step of up to {} rows, {} of KV \
          pages), {found}: {advice}",
@@ -101,7 +101,7 @@ pub fn refusal(
         size(needed.sum()),
         device.name,
         size(needed.weights),
-        info.dtype.name(),
+        info.formats.matrices.name(),
         size(needed.step),
         sizes.rows.max(sizes.positions),
         size(needed.kv),

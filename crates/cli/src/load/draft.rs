@@ -53,7 +53,7 @@ pub fn choose(config: &Config, verifier: &ModelInfo) -> Result<Option<Chosen>> {
     if path.is_empty() {
         return Ok(None);
     }
-    let kind = verifier.attention.kind();
+    let kind = verifier.rows.attention.kind();
     if kind != AttentionKind::Causal {
         let found = format!("{} with {}", config.model.path, attention(kind));
         return Err(refused(format!(
@@ -64,7 +64,7 @@ pub fn choose(config: &Config, verifier: &ModelInfo) -> Result<Option<Chosen>> {
     let folder = &*hub::folder(path)?;
     let mut surveyed = load::checkpoint(folder)?;
     let survey = surveyed.survey(*own.model.dtype).map_err(exit::refused)?;
-    let kind = survey.info.attention.kind();
+    let kind = survey.info.rows.attention.kind();
     if kind == AttentionKind::Canvas {
         return Err(refused(format!(
             "expected weights that fill masks or predict the next token, found {path} with {}",
@@ -118,7 +118,7 @@ fn draft_decoding(config: &Config, info: &ModelInfo) -> Result<Decoding> {
         ..config.weights(info)
     };
     let decoding = config.draft_decoding(weights)?;
-    let (kind, of) = (info.attention.kind(), &decoding.decoder);
+    let (kind, of) = (info.rows.attention.kind(), &decoding.decoder);
     let suits = of.commit.info().requires.attention.contains(&kind)
         && of.schedule.info().attention.contains(&kind)
         && decoding.cache.info().attention.contains(&kind)

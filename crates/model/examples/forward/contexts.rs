@@ -104,10 +104,10 @@ fn step(executor: &mut ModelExecutor, options: &Options, step: Step) -> Value {
     let Step { kv, slots, rows } = step;
     let info = executor.model().info();
     // The embedding table is only indexed.
-    let table = (info.embedding_size * info.width * size_of::<f32>()) as u64;
+    let table = (info.vocabulary.embedding_size * info.width * size_of::<f32>()) as u64;
     let weights = executor.model().memory().weights - table;
     let read = info.kv_bytes_per_position() as u64 * u64::from(slots);
-    let width = (info.layers * info.heads * info.head_width) as f64;
+    let width = (info.layers * info.heads.num_heads * info.heads.head_width) as f64;
     // Multiply-adds of scores and of weighted sums.
     let attention = 4.0 * width * f64::from(slots) * f64::from(rows);
     let measured = measure(executor, &batch(slots, rows), options.geometry.operations());

@@ -66,7 +66,7 @@ impl<B: Backend> Decoder<B> {
         let full = self.canvas.as_ref().filter(|_| block.full);
         Attention {
             layer: block.kv,
-            heads: block.heads.heads,
+            heads: block.heads.num_heads,
             num_kv_heads: block.heads.num_kv_heads,
             head_width: block.heads.head_width,
             rope_table: full.map_or(&self.rope_table, |parts| &parts.rope_table),

@@ -3,18 +3,10 @@
 use super::attention::HeadArrays;
 use super::canvas::{Branches, Sandwich};
 use super::experts::Experts;
-use crate::ModelInfo;
+use crate::{HeadSizes, ModelInfo};
 use candle_core::{Result, bail};
 use kernels::device::RowSet;
 use kernels::{ArrayKind, Backend, Norm, Pass, Selection, Storage};
-
-/// The heads of a layer.
-#[derive(Clone, Copy)]
-pub(super) struct HeadSizes {
-    pub(super) heads: usize,
-    pub(super) num_kv_heads: usize,
-    pub(super) head_width: usize,
-}
 
 /// One layer.
 pub(super) struct Block<S: Storage> {
@@ -77,15 +69,19 @@ impl<B: Backend> Work<B> {
     pub(crate) fn new(backend: &B, info: &ModelInfo, rows: usize) -> Result<Self> {
         let d = info.width;
         let heads = |num_kv_heads, head_width| {
-            HeadArrays::new(backend, (rows, info.heads), (num_kv_heads, head_width))
+            HeadArrays::new(
+                backend,
+                (rows, info.heads.num_heads),
+                (num_kv_heads, head_width),
+            )
         };
         let full = info
             .canvas
-            .map(|canvas| heads(canvas.full_num_kv_heads, canvas.full_head_width));
+            .map(|canvas| heads(canvas.full_heads.num_kv_heads, canvas.full_heads.head_width));
         Ok(Self {
             x: backend.array(ArrayKind::Sums, rows, d)?,
             normed: backend.array(ArrayKind::Inputs, rows, d)?,
-            heads: heads(info.num_kv_heads, info.head_width)?,
+            heads: heads(info.heads.num_kv_heads, info.heads.head_width)?,
             full: full.transpose()?,
             gated: backend.array(ArrayKind::Inputs, rows, info.mlp_width)?,
             shared: match info.experts.and_then(|experts| experts.shared_width) {

@@ -15,10 +15,10 @@ impl<S: Storage> Loader<'_, S> {
         (spec, info): (&CanvasSpec, &CanvasInfo),
         table: &[f32],
     ) -> Result<CanvasParts<S>, LoadError> {
-        let (d, vocab) = (self.spec.info.width, self.spec.info.vocab_size);
+        let (d, vocab) = (self.spec.info.width, self.spec.info.vocabulary.size);
         let rope_table = self.rope_table_of(RopeSpec {
             theta: spec.rope.theta,
-            width: info.full_head_width,
+            width: info.full_heads.head_width,
             positions: self.spec.info.max_positions,
             scaling: None,
             turning: spec.turning,

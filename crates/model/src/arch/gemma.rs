@@ -60,7 +60,7 @@ impl<S: Storage> Loader<'_, S> {
             rows: info.width,
             bias: false,
         };
-        let inner = sizes.heads.heads * sizes.heads.head_width;
+        let inner = sizes.heads.num_heads * sizes.heads.head_width;
         let out = self.fused(inner, &[out], Epilogue::None)?;
         let mlp_norm = self.norm(of(names.mlp_norm))?;
         let mlp = Mlp::Dense(self.gated(number, names.mlp, info.mlp_width)?);

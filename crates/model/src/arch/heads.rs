@@ -11,7 +11,11 @@ impl<S: Storage> Loader<'_, S> {
     /// The LM head in the embedding table. Rows beyond the vocabulary are padding and have no logit.
     pub(super) fn tied_head(&mut self, table: &[f32]) -> Result<S::Matrix, LoadError> {
         let info = &self.spec.info;
-        let (rows, d, vocab) = (info.embedding_size, info.width, info.vocab_size);
+        let (rows, d, vocab) = (
+            info.vocabulary.embedding_size,
+            info.width,
+            info.vocabulary.size,
+        );
         let name = format!("{}.weight", self.names.embedding);
         // Only counted weights have no numbers.
         let kept = table.len().min(vocab.saturating_mul(d));
@@ -44,7 +48,11 @@ impl<S: Storage> Loader<'_, S> {
     /// The LM head of its own. Rows beyond the vocabulary are padding and have no logit.
     pub(super) fn own_head(&mut self) -> Result<S::Matrix, LoadError> {
         let info = &self.spec.info;
-        let (rows, d, vocab) = (info.embedding_size, info.width, info.vocab_size);
+        let (rows, d, vocab) = (
+            info.vocabulary.embedding_size,
+            info.width,
+            info.vocabulary.size,
+        );
         let head = Matrix {
             name: self.names.head.to_owned(),
             rows,

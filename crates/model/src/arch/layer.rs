@@ -1,6 +1,6 @@
 //! Loads one layer of a transformer.
 
-use super::block::{Block, GatedMlp, HeadSizes, Mlp};
+use super::block::{Block, GatedMlp, Mlp};
 use super::load::Loader;
 use super::tensors::Matrix;
 use crate::LoadError;
@@ -10,7 +10,7 @@ impl<S: Storage> Loader<'_, S> {
     pub(super) fn block(&mut self, number: usize) -> Result<Block<S>, LoadError> {
         let (spec, names) = (self.spec, self.names);
         let info = &spec.info;
-        let inner = info.heads * info.head_width;
+        let inner = info.heads.num_heads * info.heads.head_width;
         let of = |tensor: &str| format!("{}.{number}.{tensor}", names.layers);
         let attention_norm = self.norm(of(names.attention_norm))?;
         let qkv = self.qkv(number);
@@ -39,11 +39,7 @@ impl<S: Storage> Loader<'_, S> {
             out,
             mlp_norm,
             mlp,
-            heads: HeadSizes {
-                heads: info.heads,
-                num_kv_heads: info.num_kv_heads,
-                head_width: info.head_width,
-            },
+            heads: info.heads,
             kv: number,
             full: true,
             sandwich: None,
@@ -54,8 +50,8 @@ impl<S: Storage> Loader<'_, S> {
     fn qkv(&self, number: usize) -> Vec<Matrix> {
         let info = &self.spec.info;
         let (q, kv) = (
-            info.heads * info.head_width,
-            info.num_kv_heads * info.head_width,
+            info.heads.num_heads * info.heads.head_width,
+            info.heads.num_kv_heads * info.heads.head_width,
         );
         let rows: &[usize] = match self.names.qkv {
             [_] => &[q + 2 * kv],
@@ -74,14 +70,17 @@ impl<S: Storage> Loader<'_, S> {
     fn head_norms(&mut self, [query, key]: [String; 2]) -> Result<S::Vector, LoadError> {
         let info = &self.spec.info;
         let mut all = Vec::new();
-        for (name, count) in [(query, info.heads), (key, info.num_kv_heads)] {
+        for (name, count) in [
+            (query, info.heads.num_heads),
+            (key, info.heads.num_kv_heads),
+        ] {
             let one = self
                 .weights
-                .tensor(&format!("{name}.weight"), &[info.head_width])?;
+                .tensor(&format!("{name}.weight"), &[info.heads.head_width])?;
             all.extend(one.repeat(count));
         }
         self.vector(StoredVector {
-            count: (info.heads + info.num_kv_heads) * info.head_width,
+            count: (info.heads.num_heads + info.heads.num_kv_heads) * info.heads.head_width,
             numbers: &all,
         })
     }

@@ -24,8 +24,10 @@ impl<S: Storage> Loader<'_, S> {
         let d = info.width;
         let rope_table = self.rope_table()?;
         let name = format!("{}.weight", self.names.embedding);
-        let mut numbers = self.weights.tensor(&name, &[info.embedding_size, d])?;
-        let tied = match info.tied {
+        let mut numbers = self
+            .weights
+            .tensor(&name, &[info.vocabulary.embedding_size, d])?;
+        let tied = match info.vocabulary.tied {
             true => {
                 // Some exports store the tied head too.
                 self.weights.ignore(&format!("{}.weight", self.names.head));
@@ -43,7 +45,7 @@ impl<S: Storage> Loader<'_, S> {
             None => None,
         };
         let table = Table {
-            rows: info.embedding_size,
+            rows: info.vocabulary.embedding_size,
             width: d,
             numbers,
         };

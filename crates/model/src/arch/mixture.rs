@@ -37,7 +37,7 @@ impl<S: Storage> Loader<'_, S> {
             epilogue: Epilogue::None,
         };
         let gate = self.stored(&name, gate, floats(shape.0.saturating_mul(shape.1)))?;
-        let block = match info.attention {
+        let block = match info.rows.attention {
             step::Attention::Blocks(length) => Some(length),
             _ => None,
         };

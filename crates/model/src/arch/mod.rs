@@ -132,10 +132,10 @@ fn read(config: &Keys, weights: &Weights) -> Result<(Spec, &'static names::Names
         false => family.names,
     };
     let mut spec = (family.read)(config)?;
-    spec.info.dtype = weights.dtype;
-    spec.info.kv_dtype = weights.kv_dtype;
+    spec.info.formats.matrices = weights.dtype;
+    spec.info.formats.kv = weights.kv_dtype;
     if let Some(length) = weights.prompt_blocks {
-        spec.info.attention = match spec.info.attention {
+        spec.info.rows.attention = match spec.info.rows.attention {
             Attention::Full => Attention::BlocksAfterPrompt(length),
             _ => return Err(config.refuse("model_type", ONLY_FULL)),
         };

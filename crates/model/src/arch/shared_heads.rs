@@ -1,12 +1,11 @@
 //! Loads attention whose layers have heads of two sizes, and where values may be the keys.
 
-use super::block::HeadSizes;
 use super::load::Loader;
 use super::source::SourceNumbers;
 use crate::LoadError;
-use crate::ModelInfo;
 use crate::config::CanvasSpec;
 use crate::info::CanvasInfo;
+use crate::{HeadSizes, ModelInfo};
 use kernels::{Epilogue, Numbers, Storage, Stored, StoredVector};
 
 /// The sizes that follow from the number and the kind of a layer.
@@ -27,7 +26,7 @@ impl<S: Storage> Loader<'_, S> {
     ) -> Result<S::Matrix, LoadError> {
         let (d, heads) = (self.spec.info.width, sizes.heads);
         let (q, kv) = (
-            heads.heads * heads.head_width,
+            heads.num_heads * heads.head_width,
             heads.num_kv_heads * heads.head_width,
         );
         let mut numbers = Vec::new();
@@ -62,14 +61,14 @@ impl<S: Storage> Loader<'_, S> {
         sizes: LayerSizes,
     ) -> Result<S::Vector, LoadError> {
         let HeadSizes {
-            heads,
+            num_heads,
             num_kv_heads,
             head_width,
         } = sizes.heads;
         let mut all = Vec::new();
         let scale = (head_width as f32).sqrt();
         let of = self.names.head_norms.into_iter();
-        for (name, (count, scale)) in of.zip([(heads, scale), (num_kv_heads, 1.0)]) {
+        for (name, (count, scale)) in of.zip([(num_heads, scale), (num_kv_heads, 1.0)]) {
             let name = format!("{}.{number}.{name}.weight", self.names.layers);
             let mut one = self.weights.tensor(&name, &[head_width])?;
             one.iter_mut().for_each(|x| *x *= scale);
@@ -79,7 +78,7 @@ impl<S: Storage> Loader<'_, S> {
             all.resize(all.len() + num_kv_heads * head_width, 1.0);
         }
         self.vector(StoredVector {
-            count: (heads + 2 * num_kv_heads) * head_width,
+            count: (num_heads + 2 * num_kv_heads) * head_width,
             numbers: &all,
         })
     }
@@ -95,24 +94,13 @@ pub(super) fn layer_sizes(
     let full = spec.full[number];
     let before = spec.full[..number].iter().filter(|other| **other == full);
     let before = before.count();
-    match full {
-        true => LayerSizes {
-            heads: HeadSizes {
-                heads: info.heads,
-                num_kv_heads: canvas.full_num_kv_heads,
-                head_width: canvas.full_head_width,
-            },
-            full,
-            kv: info.layers - canvas.full_layers + before,
-        },
-        false => LayerSizes {
-            heads: HeadSizes {
-                heads: info.heads,
-                num_kv_heads: info.num_kv_heads,
-                head_width: info.head_width,
-            },
-            full,
-            kv: before,
-        },
+    let (heads, first) = match full {
+        true => (canvas.full_heads, info.layers - canvas.full_layers),
+        false => (info.heads, 0),
+    };
+    LayerSizes {
+        heads,
+        full,
+        kv: first + before,
     }
 }

@@ -25,8 +25,8 @@ fn defaults(family: &'static str, end: u32) -> Defaults {
 
 /// A row sees the rows up to itself, and its logits are those of the next position.
 fn autoregressive(mut spec: Spec) -> Spec {
-    spec.info.attention = Attention::Causal;
-    spec.info.readout = Readout::Previous;
+    spec.info.rows.attention = Attention::Causal;
+    spec.info.rows.readout = Readout::Previous;
     spec
 }
 

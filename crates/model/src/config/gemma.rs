@@ -3,7 +3,7 @@
 use crate::LoadError;
 use crate::config::transformer::{Defaults, geometry};
 use crate::config::{CanvasSpec, ExpertSpec, Keys, RopeSpec, RouterScore, RouterSpec, Spec};
-use crate::info::{CanvasInfo, ExpertInfo};
+use crate::info::{CanvasInfo, ExpertInfo, HeadSizes};
 use kernels::Epilogue;
 use serde_json::{Value, json};
 use step::Attention;
@@ -39,20 +39,19 @@ pub(crate) fn diffusion_gemma(config: &Keys) -> Result<Spec, LoadError> {
     };
     let mut info = geometry(&text, &defaults)?;
     let full = full_layers(&text, info.layers)?;
-    let (full_num_kv_heads, full_head) = full_heads(&text, (info.heads, info.num_kv_heads), &full)?;
+    let full_heads = full_heads(&text, info.heads, &full)?;
     let length = config.optional_count("canvas_length")?.unwrap_or(CANVAS);
     if length > LONGEST_CANVAS {
         let expected = format!("at most {LONGEST_CANVAS}");
         return Err(config.refuse("canvas_length", expected));
     }
-    info.tied = true;
-    info.attention = Attention::Canvas(length as u32);
+    info.vocabulary.tied = true;
+    info.rows.attention = Attention::Canvas(length as u32);
     info.mlp_width = text.count("intermediate_size")?;
     info.canvas = Some(CanvasInfo {
         window: text.optional_count("sliding_window")?.unwrap_or(512),
         full_layers: full.iter().filter(|full| **full).count(),
-        full_num_kv_heads,
-        full_head_width: full_head,
+        full_heads,
     });
     let experts = experts(&text, info.layers)?;
     info.experts = Some(ExpertInfo {
@@ -65,7 +64,7 @@ pub(crate) fn diffusion_gemma(config: &Keys) -> Result<Spec, LoadError> {
     Ok(Spec {
         norm_eps: norm_eps.unwrap_or(defaults.norm_eps) as f32,
         rope: rope(&text, "sliding_attention", "default", 1e4)?,
-        rotary_width: info.head_width,
+        rotary_width: info.heads.head_width,
         qkv_bias: false,
         out_bias: false,
         bias: false,
@@ -74,7 +73,7 @@ pub(crate) fn diffusion_gemma(config: &Keys) -> Result<Spec, LoadError> {
         experts: Some(experts),
         canvas: Some(CanvasSpec {
             rope: rope(&text, "full_attention", "proportional", 1e6)?,
-            turning: turning(&text, full_head)?,
+            turning: turning(&text, full_heads.head_width)?,
             cap: match text.get("final_logit_softcapping") {
                 None => Some(30.0),
                 Some(_) => text
@@ -110,11 +109,7 @@ fn full_layers(text: &Keys, layers: usize) -> Result<Vec<bool>, LoadError> {
 }
 
 /// Key/value heads and head width of layers with full attention, which are the same in all of them.
-fn full_heads(
-    text: &Keys,
-    (heads, num_kv_heads): (usize, usize),
-    full: &[bool],
-) -> Result<(usize, usize), LoadError> {
+fn full_heads(text: &Keys, heads: HeadSizes, full: &[bool]) -> Result<HeadSizes, LoadError> {
     let of_layers = text.get("per_layer_config");
     let mut sizes = None;
     for layer in (0..full.len()).filter(|layer| full[*layer]) {
@@ -126,19 +121,24 @@ fn full_heads(
             return Err(text.refuse("per_layer_config", "the same heads in all full layers"));
         }
     }
-    let (own_groups, own_head) = sizes.unwrap_or((None, None));
+    let (own_kv_heads, own_head) = sizes.unwrap_or((None, None));
     let all = text.optional_count("num_global_key_value_heads")?;
-    let full_num_kv_heads = own_groups.or(all).unwrap_or(num_kv_heads);
+    let num_kv_heads = own_kv_heads.or(all).unwrap_or(heads.num_kv_heads);
     let head = text.optional_count("global_head_dim")?;
     let head = own_head.or(head).unwrap_or(FULL_HEAD);
-    if full_num_kv_heads == 0 || !heads.is_multiple_of(full_num_kv_heads) {
-        let expected = format!("a divisor of num_attention_heads {heads}");
+    let num_heads = heads.num_heads;
+    if num_kv_heads == 0 || !num_heads.is_multiple_of(num_kv_heads) {
+        let expected = format!("a divisor of num_attention_heads {num_heads}");
         return Err(text.refuse("num_global_key_value_heads", expected));
     }
     if head == 0 || !head.is_multiple_of(2) || head > 4096 {
         return Err(text.refuse("global_head_dim", "an even number of at most 4096"));
     }
-    Ok((full_num_kv_heads, head))
+    Ok(HeadSizes {
+        num_heads,
+        num_kv_heads,
+        head_width: head,
+    })
 }
 
 /// The rotation of a kind of layers.

@@ -1,6 +1,7 @@
 //! The configuration of the LLaDA family, with the keys of OLMo.
 
 use crate::config::{Keys, MOST_POSITIONS, RopeSpec, Spec};
+use crate::info::{FormatInfo, HeadSizes, RowInfo, VocabularyInfo};
 use crate::{LoadError, ModelInfo};
 use kernels::Epilogue;
 use serde_json::json;
@@ -24,7 +25,7 @@ pub(crate) fn llada(config: &Keys) -> Result<Spec, LoadError> {
             theta: config.optional_number("rope_theta")?.unwrap_or(10_000.0),
             scaling: None,
         },
-        rotary_width: info.head_width,
+        rotary_width: info.heads.head_width,
         qkv_bias: bias || config.flag("include_qkv_bias", false)?,
         out_bias: bias,
         bias,
@@ -99,22 +100,27 @@ fn geometry(config: &Keys) -> Result<ModelInfo, LoadError> {
         family: "llada",
         layers: config.count("n_layers")?,
         width,
-        heads,
-        num_kv_heads,
-        head_width: width / heads,
+        heads: HeadSizes {
+            num_heads: heads,
+            num_kv_heads,
+            head_width: width / heads,
+        },
         mlp_width,
-        vocab_size,
-        embedding_size,
+        vocabulary: VocabularyInfo {
+            size: vocab_size,
+            embedding_size,
+            mask: Some(config.token("mask_token_id", MASK, embedding_size)?),
+            end: config.tokens("eos_token_id", END_OF_TEXT, embedding_size)?,
+            tied: config.flag("weight_tying", false)?,
+        },
         max_positions,
-        mask: Some(config.token("mask_token_id", MASK, embedding_size)?),
-        end: config.tokens("eos_token_id", END_OF_TEXT, embedding_size)?,
         experts: None,
         canvas: None,
-        tied: config.flag("weight_tying", false)?,
         parameters: 0,
-        dtype: kernels::WeightDtype::F32,
-        kv_dtype: kernels::KvDtype::F32,
-        attention: Attention::Full,
-        readout: Readout::Own,
+        formats: FormatInfo::default(),
+        rows: RowInfo {
+            attention: Attention::Full,
+            readout: Readout::Own,
+        },
     })
 }

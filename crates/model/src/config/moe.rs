@@ -30,8 +30,8 @@ pub(crate) fn llada2(config: &Keys) -> Result<Spec, LoadError> {
     spec.qkv_bias = config.flag("use_qkv_bias", false)?;
     spec.out_bias = config.flag("use_bias", true)?;
     spec.head_norms = config.flag("use_qk_norm", true)?;
-    spec.rotary_width = rotary_width(config, spec.info.head_width, 0.5)?;
-    spec.info.attention = blocks(config, &["block_size", "block_length"], LLADA2_BLOCK)?;
+    spec.rotary_width = rotary_width(config, spec.info.heads.head_width, 0.5)?;
+    spec.info.rows.attention = blocks(config, &["block_size", "block_length"], LLADA2_BLOCK)?;
     let (count, chosen) = experts(config)?;
     let groups = config.optional_count("n_group")?.unwrap_or(8);
     let best = config.optional_count("topk_group")?.unwrap_or(4);
@@ -87,7 +87,7 @@ pub(crate) fn llada_moe(config: &Keys) -> Result<Spec, LoadError> {
     let mut spec = transformer(config, &defaults)?;
     spec.set_attention_bias(config)?;
     spec.head_norms = config.flag("qk_layernorm", false)?;
-    spec.rotary_width = rotary_width(config, spec.info.head_width, 1.0)?;
+    spec.rotary_width = rotary_width(config, spec.info.heads.head_width, 1.0)?;
     let (count, chosen) = experts(config)?;
     let width = config.count("expert_intermediate_size")?;
     let layers = frequency(config, spec.info.layers)?;

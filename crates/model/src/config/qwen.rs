@@ -37,7 +37,7 @@ pub(crate) fn dream(config: &Keys) -> Result<Spec, LoadError> {
     let defaults = defaults("dream", 151_666, END_OF_TEXT);
     let mut spec = dense(config, &defaults)?;
     spec.qkv_bias = true;
-    spec.info.readout = Readout::Previous;
+    spec.info.rows.readout = Readout::Previous;
     Ok(spec)
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn wedlm(config: &Keys) -> Result<Spec, LoadError> {
     let mut spec = dense(config, &defaults)?;
     spec.qkv_bias = config.flag("attention_bias", true)?;
     spec.head_norms = config.flag("qk_norm", false)?;
-    spec.info.attention = Attention::Causal;
+    spec.info.rows.attention = Attention::Causal;
     Ok(spec)
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn sdar(config: &Keys) -> Result<Spec, LoadError> {
     }
     spec.set_attention_bias(config)?;
     spec.head_norms = true;
-    spec.info.attention = blocks(config, &["block_size", "block_length"], SDAR_BLOCK)?;
+    spec.info.rows.attention = blocks(config, &["block_size", "block_length"], SDAR_BLOCK)?;
     Ok(spec)
 }
 
@@ -73,8 +73,8 @@ pub(crate) fn fast_dllm(config: &Keys) -> Result<Spec, LoadError> {
     let defaults = defaults("fast-dllm-v2", 151_665, END_OF_TURN);
     let mut spec = dense(config, &defaults)?;
     spec.qkv_bias = true;
-    spec.info.attention = blocks(config, &["bd_size"], FAST_DLLM_BLOCK)?;
-    spec.info.readout = Readout::Previous;
+    spec.info.rows.attention = blocks(config, &["bd_size"], FAST_DLLM_BLOCK)?;
+    spec.info.rows.readout = Readout::Previous;
     Ok(spec)
 }
 

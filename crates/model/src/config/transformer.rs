@@ -1,6 +1,7 @@
 //! The keys common to configurations of Hugging Face `transformers`.
 
 use crate::config::{Keys, MOST_POSITIONS, RopeSpec, Spec};
+use crate::info::{FormatInfo, HeadSizes, RowInfo, VocabularyInfo};
 use crate::{LoadError, ModelInfo};
 use kernels::{Epilogue, RopeScaling};
 use serde_json::{Value, json};
@@ -36,7 +37,7 @@ pub(crate) fn transformer(config: &Keys, defaults: &Defaults) -> Result<Spec, Lo
             .optional_number("rms_norm_eps")?
             .unwrap_or(defaults.norm_eps) as f32,
         rope,
-        rotary_width: info.head_width,
+        rotary_width: info.heads.head_width,
         qkv_bias: false,
         out_bias: false,
         bias: false,
@@ -130,25 +131,30 @@ pub(super) fn geometry(config: &Keys, defaults: &Defaults) -> Result<ModelInfo, 
         family: defaults.family,
         layers: config.count("num_hidden_layers")?,
         width,
-        heads,
-        num_kv_heads,
-        head_width,
-        mlp_width: 0,
-        vocab_size,
-        embedding_size: vocab_size,
-        max_positions,
-        mask: match defaults.mask {
-            Some(mask) => Some(config.token("mask_token_id", mask, vocab_size)?),
-            None => None,
+        heads: HeadSizes {
+            num_heads: heads,
+            num_kv_heads,
+            head_width,
         },
-        end: config.tokens("eos_token_id", defaults.end, vocab_size)?,
+        mlp_width: 0,
+        vocabulary: VocabularyInfo {
+            size: vocab_size,
+            embedding_size: vocab_size,
+            mask: match defaults.mask {
+                Some(mask) => Some(config.token("mask_token_id", mask, vocab_size)?),
+                None => None,
+            },
+            end: config.tokens("eos_token_id", defaults.end, vocab_size)?,
+            tied: config.flag("tie_word_embeddings", false)?,
+        },
+        max_positions,
         experts: None,
         canvas: None,
-        tied: config.flag("tie_word_embeddings", false)?,
         parameters: 0,
-        dtype: kernels::WeightDtype::F32,
-        kv_dtype: kernels::KvDtype::F32,
-        attention: Attention::Full,
-        readout: Readout::Own,
+        formats: FormatInfo::default(),
+        rows: RowInfo {
+            attention: Attention::Full,
+            readout: Readout::Own,
+        },
     })
 }

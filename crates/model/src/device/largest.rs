@@ -37,10 +37,10 @@ impl LargestStep {
 
     /// The sizes of attention's scratch memory, of the layers of each size.
     pub(super) fn attention(&self, info: &ModelInfo) -> Vec<AttentionSizes> {
-        let sizes = info.kv_sizes(info.kv_dtype, 1, 1);
+        let sizes = info.kv_sizes(info.formats.kv, 1, 1);
         let of = sizes.iter().map(|of| AttentionSizes {
             rows: self.rows,
-            heads: info.heads,
+            heads: info.heads.num_heads,
             num_kv_heads: of.num_kv_heads,
             head_width: of.head_width,
             reach: BatchShape::context(self.positions),
@@ -50,8 +50,8 @@ impl LargestStep {
 
     /// The sizes of the batch.
     pub(super) fn batch(&self, info: &ModelInfo) -> BatchSizes {
-        let texts = self.positions.min(info.vocab_size) + BIASES;
-        let sets = info.vocab_size.div_ceil(32);
+        let texts = self.positions.min(info.vocabulary.size) + BIASES;
+        let sets = info.vocabulary.size.div_ceil(32);
         BatchSizes {
             rows: self.rows,
             pages: self.pages,

@@ -56,10 +56,10 @@ impl DeviceModel {
         }
         let info = arch::info(config, weights)?;
         precision(&info).map_err(LoadError::Setup)?;
-        let backend = Accelerator::new(device, info.dtype);
+        let backend = Accelerator::new(device, info.formats.matrices);
         let backend = backend.map_err(|error| LoadError::Setup(error.to_string()))?;
         let (decoder, mut info) = arch::load(&backend, config, weights)?;
-        info.kv_dtype = backend.precision().kv_dtype();
+        info.formats.kv = backend.precision().kv_dtype();
         let (info, warnings) = checkpoint.finish(info);
         Ok(Self {
             free,
@@ -94,7 +94,7 @@ impl DeviceModel {
 
     pub(super) fn kv_sizes(&self, page: usize, pages: usize) -> Vec<PoolSizes> {
         let precision = self.backend.precision();
-        let sizes = self.info.kv_sizes(self.info.kv_dtype, page, pages);
+        let sizes = self.info.kv_sizes(self.info.formats.kv, page, pages);
         let sizes = sizes.iter().map(|of| PoolSizes::of(of, precision));
         sizes.collect()
     }

@@ -66,7 +66,7 @@ fn logits_are_near_those_of_the_widened_matrices() {
     for (kind, ..) in KINDS {
         let file = file(&format!("near-{kind:?}"), &tiny, |_| kind);
         let kept = load(&file, WeightDtype::Blocks).unwrap();
-        assert_eq!(kept.info().dtype, WeightDtype::Blocks);
+        assert_eq!(kept.info().formats.matrices, WeightDtype::Blocks);
         assert_eq!(kept.warnings(), [] as [&str; 0]);
         let widened = load(&file, WeightDtype::F32).unwrap();
         assert_eq!(kept.info().parameters, widened.info().parameters);
@@ -136,7 +136,7 @@ fn a_sequence_has_the_same_candidates_beside_others() {
             threads: NonZeroUsize::new(2),
         };
         let model = load(&file, WeightDtype::Blocks).unwrap();
-        assert!(model.info().tied);
+        assert!(model.info().vocabulary.tied);
         let mut executor = ModelExecutor::new(model, config).unwrap();
         assert_eq!(executor.spec().vocab_size, 61);
         let alone = candidates(&mut executor, 0);
@@ -172,7 +172,7 @@ fn a_file_without_blocks_is_f32() {
     let tiny = tiny(json!({}));
     let file = file("plain", &tiny, |_| GgmlDType::F16);
     let model = load(&file, WeightDtype::Blocks).unwrap();
-    assert_eq!(model.info().dtype, WeightDtype::F32);
+    assert_eq!(model.info().formats.matrices, WeightDtype::F32);
     let widened = load(&file, WeightDtype::F32).unwrap();
     assert_eq!(
         model.logits(&tokens()).unwrap(),

@@ -80,7 +80,7 @@ fn every_family_has_the_logits_of_the_cpu() {
             }
             let got = candle.logits(&case.tokens).unwrap();
             let want = cpu.logits(&case.tokens).unwrap();
-            let off = error(&got, &want, cpu.info().vocab_size);
+            let off = error(&got, &want, cpu.info().vocabulary.size);
             assert!(off < tolerance, "{} {}: {off:.1e}", case.name, dtype.name());
         }
     }
@@ -304,7 +304,7 @@ fn causal_families_have_the_logits_of_candle_transformers() {
     let mut compared = 0;
     for case in Case::all() {
         let model = case.model(WeightDtype::F32);
-        if model.info().attention != Attention::Causal || case.name == UNKNOWN {
+        if model.info().rows.attention != Attention::Causal || case.name == UNKNOWN {
             continue;
         }
         let (mut next, mut want) = (theirs(&case).unwrap(), Vec::new());
@@ -314,7 +314,7 @@ fn causal_families_have_the_logits_of_candle_transformers() {
             want.extend(logits.to_vec1::<f32>().unwrap());
         }
         let got = model.logits(&case.tokens).unwrap();
-        let off = error(&got, &want, model.info().vocab_size);
+        let off = error(&got, &want, model.info().vocabulary.size);
         println!("{}: {off:.1e}", case.name);
         assert!(off < 1e-5, "{}: {off:.1e}", case.name);
         compared += 1;

@@ -203,7 +203,7 @@ fn the_encoder_agrees_with_the_official_code() {
         let mut largest = 0.0f64;
         for (hidden, logits) in hidden
             .chunks(width)
-            .zip(logits.chunks(model.info().vocab_size))
+            .zip(logits.chunks(model.info().vocabulary.size))
         {
             for (token, got) in table.chunks(width).zip(logits) {
                 let pairs = hidden.iter().zip(token);
@@ -230,7 +230,7 @@ fn a_canvas_has_the_same_bits_in_every_batch() {
             threads: None,
         };
         let model = Model::load(checkpoint).unwrap();
-        let vocab = model.info().vocab_size;
+        let vocab = model.info().vocabulary.size;
         let mut executor = ModelExecutor::new(model, sizes).unwrap();
         let mut last = Vec::new();
         for conditioned in [false, true, true] {

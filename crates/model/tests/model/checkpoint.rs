@@ -373,12 +373,15 @@ fn family_ids_are_the_fallback() {
     });
     let model = Model::load(Checkpoint::synthetic(&config.to_string(), 1).unwrap()).unwrap();
     assert_eq!(
-        (model.info().mask, model.info().end.as_slice()),
+        (
+            model.info().vocabulary.mask,
+            model.info().vocabulary.end.as_slice()
+        ),
         (Some(126_336), &[126_081][..])
     );
     let mut tiny = tiny();
     tiny.config["eos_token_id"] = json!([1, 4]);
-    assert_eq!(tiny.model().info().end, [1, 4]);
+    assert_eq!(tiny.model().info().vocabulary.end, [1, 4]);
 }
 
 #[test]

@@ -93,11 +93,15 @@ fn its_info_matches_its_configuration() {
     let executor = executor();
     let info = executor.model().info();
     assert_eq!(
-        (info.family, info.layers, info.width, info.heads),
+        (info.family, info.layers, info.width, info.heads.num_heads),
         ("llada", 6, 192, 6)
     );
     assert_eq!(
-        (info.mask, info.end.as_slice(), info.max_positions),
+        (
+            info.vocabulary.mask,
+            info.vocabulary.end.as_slice(),
+            info.max_positions
+        ),
         (Some(5), &[1][..], 1024)
     );
     assert_eq!(info.kv_bytes_per_position(), 2 * 6 * 192 * 4);

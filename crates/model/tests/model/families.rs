@@ -90,7 +90,7 @@ fn experts_are_shared_within_a_sequence_only() {
         if plain.info().experts.is_none() {
             continue;
         }
-        let rows = rows(&case, plain.info().attention);
+        let rows = rows(&case, plain.info().rows.attention);
         let own = alone(&mut executor(plain), &rows);
         for sharing in [ExpertSharing::Vote(0.0), ExpertSharing::Sequence(1)] {
             let checkpoint = Checkpoint::open(&Files::folder(&case.folder)).unwrap();
@@ -187,8 +187,14 @@ fn facts(keys: &[(&str, Value)]) -> Facts {
     }
     let model = Model::load(Checkpoint::synthetic(&config.to_string(), 1).unwrap()).unwrap();
     let info = model.info().clone();
-    let ids = (info.mask, info.end);
-    (info.family, info.attention, info.readout, ids.0, ids.1)
+    let ids = (info.vocabulary.mask, info.vocabulary.end);
+    (
+        info.family,
+        info.rows.attention,
+        info.rows.readout,
+        ids.0,
+        ids.1,
+    )
 }
 
 #[test]

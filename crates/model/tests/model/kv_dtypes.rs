@@ -42,7 +42,7 @@ fn every_family_stays_near_its_logits_in_f32() {
     let mut wrong = Vec::new();
     for case in Case::all() {
         let exact = model(&case, KvDtype::F32);
-        let (vocab, has_experts) = (exact.info().vocab_size, exact.info().experts.is_some());
+        let (vocab, has_experts) = (exact.info().vocabulary.size, exact.info().experts.is_some());
         let exact = exact.logits(&case.tokens).unwrap();
         for (kv, bounds) in BOUNDS {
             let bound = bounds[usize::from(has_experts)];
@@ -67,7 +67,7 @@ fn canvases_stay_near_their_scores_in_f32_and_have_the_same_bits_in_every_batch(
             threads: None,
         };
         let model = Model::load(case.checkpoint().with_kv_dtype(kv)).unwrap();
-        let vocab = model.info().vocab_size;
+        let vocab = model.info().vocabulary.size;
         let mut executor = ModelExecutor::new(model, sizes).unwrap();
         let mut last = BatchOutput::default();
         for conditioned in [false, true] {
@@ -163,12 +163,12 @@ fn bytes_of_a_position_contain_scales() {
     let bytes = KvDtype::ALL.map(|kv| {
         let model = Model::load(tiny.checkpoint().with_kv_dtype(kv)).unwrap();
         let info = model.info();
-        let numbers = 2 * info.layers * info.num_kv_heads * info.head_width;
+        let numbers = 2 * info.layers * info.heads.num_kv_heads * info.heads.head_width;
         assert_eq!(info.kv_numbers_per_position(), numbers);
         (
             info.kv_bytes_per_position(),
             numbers,
-            2 * info.layers * info.num_kv_heads,
+            2 * info.layers * info.heads.num_kv_heads,
         )
     });
     for ((bytes, numbers, scales), (each, scale)) in bytes.into_iter().zip([(4, 0), (2, 0), (1, 4)])

@@ -244,7 +244,11 @@ fn only_weights_with_full_attention_take_blocks_after_the_prompt() {
         let checkpoint = Checkpoint::open(&files).expect("a checkpoint");
         Model::load(checkpoint.with_blocks_after_prompt(Some(8)))
     };
-    let attention = load("dream-grouped").expect("it loads").info().attention;
+    let attention = load("dream-grouped")
+        .expect("it loads")
+        .info()
+        .rows
+        .attention;
     assert_eq!(attention, step::Attention::BlocksAfterPrompt(8));
     let error = load("sdar-4").err().expect("refused").to_string();
     assert_eq!(

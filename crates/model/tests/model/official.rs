@@ -129,7 +129,7 @@ fn logits_match_the_official_code() {
         let family = model.info().family;
         seen.insert(family);
         let got = model.logits(&case.tokens).unwrap();
-        let exact = error(&got, &case.logits, model.info().vocab_size);
+        let exact = error(&got, &case.logits, model.info().vocabulary.size);
         println!("{} ({family}): f32 {exact:.1e}, {}", case.name, case.source);
         worst.f32 = worst.f32.max(exact);
         if let Some(want) = &case.logits_bf16 {

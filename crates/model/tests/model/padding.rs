@@ -19,10 +19,14 @@ fn padding_has_no_logit_and_changes_no_other() {
         let cases = Case::all();
         let case = cases.iter().find(|case| case.name == name).unwrap();
         let (whole, cut) = (load(case, 47), load(case, TOKENS));
-        let size = cut.info().vocab_size;
-        let mask = whole.info().mask.map_or(0, |mask| mask as usize + 1);
+        let size = cut.info().vocabulary.size;
+        let mask = whole
+            .info()
+            .vocabulary
+            .mask
+            .map_or(0, |mask| mask as usize + 1);
         assert_eq!(size, TOKENS.max(mask), "{name}: the mask stays an id");
-        assert_eq!(cut.info().embedding_size, 47);
+        assert_eq!(cut.info().vocabulary.embedding_size, 47);
         let logits = |model: &Model| model.logits(&case.tokens).unwrap();
         let (whole, cut) = (logits(&whole), logits(&cut));
         let rows = whole.chunks(47).zip(cut.chunks(size));

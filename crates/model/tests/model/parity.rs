@@ -64,7 +64,7 @@ fn logits_of_shorter_dtypes_are_near() {
             let tokens = tokens(seed as u64, 33);
             let want = reference(&tiny, &tokens, &[33; 33]);
             let model = tiny.model_as(dtype);
-            assert_eq!(model.info().dtype, dtype);
+            assert_eq!(model.info().formats.matrices, dtype);
             let error = error(&model.logits(&tokens).unwrap(), &want);
             assert!(error < most, "{overrides} {dtype:?}: {error}");
             // Rounding is visible, so the model does not compute in f32.
@@ -82,7 +82,7 @@ fn logits_of_four_bits_are_near() {
     let tokens = tokens(5, 33);
     let want = reference(&tiny, &tokens, &[33; 33]);
     let model = tiny.model_as(WeightDtype::Int4);
-    assert_eq!(model.info().dtype, WeightDtype::Int4);
+    assert_eq!(model.info().formats.matrices, WeightDtype::Int4);
     let error = error(&model.logits(&tokens).unwrap(), &want);
     // Uniform weights are the worst case of 4 bits, and two layers amplify it.
     assert!((1e-2..0.8).contains(&error), "{error}");

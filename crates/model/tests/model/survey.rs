@@ -78,7 +78,7 @@ fn automatic(stored: Store, bytes: u64) -> WeightDtype {
     let checkpoint = Checkpoint::open(&Files::folder(folder.clone()));
     let survey = checkpoint.unwrap().survey(WeightDtype::Blocks);
     std::fs::remove_dir_all(folder).unwrap();
-    survey.unwrap().info.dtype
+    survey.unwrap().info.formats.matrices
 }
 
 #[test]

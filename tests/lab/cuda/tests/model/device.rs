@@ -345,12 +345,18 @@ fn models_without_kernels_are_refused() {
         shared_width: None,
     };
     assert_eq!(with(&|info| info.experts = Some(experts)), None);
-    assert!(with(&|info| info.dtype = WeightDtype::Int4).is_some());
-    assert_eq!(with(&|info| info.dtype = WeightDtype::Int8), None);
+    assert!(with(&|info| info.formats.matrices = WeightDtype::Int4).is_some());
+    assert_eq!(
+        with(&|info| info.formats.matrices = WeightDtype::Int8),
+        None
+    );
     // Blocks are widened.
-    assert_eq!(with(&|info| info.dtype = WeightDtype::Blocks), None);
-    assert_eq!(with(&|info| info.head_width = 512), None);
-    assert!(with(&|info| info.head_width = 520).is_some());
+    assert_eq!(
+        with(&|info| info.formats.matrices = WeightDtype::Blocks),
+        None
+    );
+    assert_eq!(with(&|info| info.heads.head_width = 512), None);
+    assert!(with(&|info| info.heads.head_width = 520).is_some());
 }
 
 /// A tiny checkpoint with experts, in which every expert gets rows.

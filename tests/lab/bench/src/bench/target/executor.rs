@@ -65,7 +65,7 @@ fn with_geometry(loaded: Loaded, geometry: Geometry, config: &Config) -> Result<
     let dtype = *config.model.dtype;
     let checkpoint = || {
         geometry
-            .checkpoint(loaded.info.mask.unwrap_or_default(), end)
+            .checkpoint(loaded.info.vocabulary.mask.unwrap_or_default(), end)
             .map_err(exit::refused)
     };
     let placed = match device::chosen(config, &mut checkpoint()?)? {

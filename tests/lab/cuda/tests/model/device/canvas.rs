@@ -140,7 +140,7 @@ fn heads_without_kernels_are_refused_by_their_width() {
     let mut info = checkpoint.survey(WeightDtype::Bf16).unwrap().info;
     assert_eq!(DeviceModel::unfit(&info), None);
     let canvas = info.canvas.as_mut().unwrap();
-    canvas.full_head_width = 1024;
+    canvas.full_heads.head_width = 1024;
     let refusal = DeviceModel::unfit(&info).unwrap();
     assert!(
         refusal.contains("head width") && refusal.contains("1024"),

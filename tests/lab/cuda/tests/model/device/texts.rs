@@ -92,7 +92,7 @@ fn texts_equal_those_of_the_official_sampler() {
         let checkpoint = Checkpoint::open(&Files::folder(&folder)).unwrap();
         let checkpoint = checkpoint.with_dtype(WeightDtype::F32);
         let model = DeviceModel::load(&emulated(), checkpoint).unwrap();
-        let Attention::Canvas(length) = model.info().attention else {
+        let Attention::Canvas(length) = model.info().rows.attention else {
             panic!("a canvas model");
         };
         let sizes = DeviceConfig {
