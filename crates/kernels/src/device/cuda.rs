@@ -175,8 +175,7 @@ unsafe fn functions(
     limits: DeviceLimits,
 ) -> Result<HashMap<&'static str, sys::CUfunction>> {
     let mut all = HashMap::new();
-    let fits = |kernel: &&Kernel| kernel.runs_on(limits);
-    for kernel in kernels().filter(fits) {
+    for kernel in kernels().filter(|kernel| kernel.runs_on(limits)) {
         let name = CString::new(kernel.name).expect("kernel names contain no zero byte");
         // SAFETY: by the caller's promise.
         unsafe {
