@@ -9,7 +9,6 @@ use decode::{
 };
 
 use super::presets;
-use super::spec::{DecodingSpec, SpecError};
 use crate::cache::{CACHES, CacheInfo};
 
 /// Members that requests may name. Cheap to clone.
@@ -184,16 +183,6 @@ impl Registry {
     /// The field called `name`.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields().iter().find(|field| field.name == name)
-    }
-
-    /// Reads `key=value,key=value`; an item without `=` is a preset's name.
-    ///
-    /// # Errors
-    /// As [`DecodingSpec::set`].
-    pub fn parse(&self, text: &str) -> Result<DecodingSpec, SpecError> {
-        let mut spec = DecodingSpec::new(self.clone());
-        spec.read(text)?;
-        Ok(spec)
     }
 
     /// The cache policies that go with `schedule`, its default first.
