@@ -136,14 +136,14 @@ pub enum Rows {
 
 /// The members of another kind that one goes with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Company {
+pub enum NameFilter {
     /// All of them.
     Any,
     /// The members of these names.
     Only(&'static [&'static str]),
 }
 
-impl Company {
+impl NameFilter {
     /// Whether the member called `name` is one of them.
     pub fn admits(&self, name: &str) -> bool {
         match self {

@@ -5,7 +5,7 @@ use alloc::format;
 
 use super::prelude::*;
 use super::{Checks, Guesses, MOST_CHECKED};
-use crate::describe::Company;
+use crate::describe::NameFilter;
 
 /// θ.
 const ENTROPY_THRESHOLD: SettingInfo =
@@ -34,7 +34,7 @@ pub static INFO: CommitInfo = CommitInfo {
     differs: "",
     settings: &[ENTROPY_THRESHOLD, POSITION_PENALTY, CHECK],
     requires: Requirements {
-        schedules: Company::Only(&["streaming"]),
+        schedules: NameFilter::Only(&["streaming"]),
         attention: &[AttentionKind::Causal],
         // Biases that depend on the tokens before would have to count guesses.
         excludes: &[Feature::Grammar, Feature::Penalties],
@@ -48,11 +48,11 @@ pub static INFO: CommitInfo = CommitInfo {
         },
         ..Requirements::NONE
     },
-    build: |of, _| {
+    build: |settings, _| {
         Box::new(CausalCheck {
-            threshold: of.number(&ENTROPY_THRESHOLD),
-            penalty: of.number(&POSITION_PENALTY),
-            ahead: of.name(&CHECK) == "next",
+            threshold: settings.number(&ENTROPY_THRESHOLD),
+            penalty: settings.number(&POSITION_PENALTY),
+            ahead: settings.name(&CHECK) == "next",
             guesses: Vec::new(),
             checked: 0,
         })

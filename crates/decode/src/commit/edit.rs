@@ -30,15 +30,15 @@ pub static INFO: CommitInfo = CommitInfo {
         rows: Rows::Lane,
         attention: &[AttentionKind::Full, AttentionKind::BlockCausal],
         excludes: &[Feature::Grammar, Feature::Penalties],
-        needs: |of| (!of.flag(&FORCE)).then_some(Capability::Edits),
-        idle: |of, _| of.count(&EDIT_PASSES),
+        needs: |settings| (!settings.flag(&FORCE)).then_some(Capability::Edits),
+        idle: |settings, _| settings.count(&EDIT_PASSES),
         ..Requirements::NONE
     },
-    build: |of, _| {
+    build: |settings, _| {
         Box::new(Edit {
-            threshold: of.number(&THRESHOLD),
-            edit_threshold: of.number(&EDIT_THRESHOLD),
-            most_passes: of.count(&EDIT_PASSES),
+            threshold: settings.number(&THRESHOLD),
+            edit_threshold: settings.number(&EDIT_THRESHOLD),
+            most_passes: settings.count(&EDIT_PASSES),
             lane: None,
             passes: 0,
             edits: Vec::new(),

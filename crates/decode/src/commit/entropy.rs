@@ -21,11 +21,11 @@ pub static INFO: CommitInfo = CommitInfo {
     differs: "",
     settings: &[ENTROPY_THRESHOLD, POSITION_PENALTY, BELOW],
     requires: Requirements::NONE,
-    build: |of, _| {
+    build: |settings, _| {
         Box::new(Entropy {
-            threshold: of.number(&ENTROPY_THRESHOLD),
-            penalty: of.number(&POSITION_PENALTY),
-            below: of.flag(&BELOW),
+            threshold: settings.number(&ENTROPY_THRESHOLD),
+            penalty: settings.number(&POSITION_PENALTY),
+            below: settings.flag(&BELOW),
         })
     },
 };

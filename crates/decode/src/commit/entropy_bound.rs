@@ -15,7 +15,7 @@ pub static INFO: CommitInfo = CommitInfo {
     differs: "",
     settings: &[ENTROPY_THRESHOLD],
     requires: Requirements::NONE,
-    build: |of, _| Box::new(EntropyBound(of.number(&ENTROPY_THRESHOLD))),
+    build: |settings, _| Box::new(EntropyBound(settings.number(&ENTROPY_THRESHOLD))),
 };
 
 /// In order of entropy the longest run whose entropies, without the last one's own, sum to at

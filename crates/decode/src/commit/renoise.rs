@@ -4,7 +4,7 @@ use super::Denoising;
 use super::entropy_bound::within_bound;
 use super::prelude::*;
 use crate::candidate::{Candidate, TokenId};
-use crate::describe::Company;
+use crate::describe::NameFilter;
 
 const ENTROPY_BOUND: SettingInfo = SettingInfo::number("entropy_bound", 0.0..=f64::MAX, 0.1)
     .says("most nats that the entropies of the kept tokens before the last may sum to");
@@ -27,19 +27,19 @@ pub static INFO: CommitInfo = CommitInfo {
     differs: "",
     settings: &[ENTROPY_BOUND, STEPS, T_MIN, T_MAX, STABILITY, CONFIDENCE],
     requires: Requirements {
-        schedules: Company::Only(&["canvas"]),
+        schedules: NameFilter::Only(&["canvas"]),
         attention: AttentionKind::NOISED,
-        idle: |of, _| of.count(&STEPS),
+        idle: |settings, _| settings.count(&STEPS),
         ..Requirements::NONE
     },
-    build: |of, _| {
+    build: |settings, _| {
         Box::new(Renoise {
-            bound: of.number(&ENTROPY_BOUND),
-            steps: of.count(&STEPS),
-            t_min: of.number(&T_MIN),
-            t_max: of.number(&T_MAX),
-            stability: as_index(of.count(&STABILITY)),
-            confidence: of.number(&CONFIDENCE),
+            bound: settings.number(&ENTROPY_BOUND),
+            steps: settings.count(&STEPS),
+            t_min: settings.number(&T_MIN),
+            t_max: settings.number(&T_MAX),
+            stability: as_index(settings.count(&STABILITY)),
+            confidence: settings.number(&CONFIDENCE),
             step: 0,
             start: Offset::ZERO,
             kept: Vec::new(),

@@ -19,10 +19,10 @@ pub static INFO: CommitInfo = CommitInfo {
               probabilities after temperature and filters",
     settings: &[THRESHOLD, MIN_TOKENS],
     requires: Requirements::NONE,
-    build: |of, _| {
+    build: |settings, _| {
         Box::new(Threshold {
-            threshold: of.number(&THRESHOLD),
-            fewest: as_index(of.count(&MIN_TOKENS)),
+            threshold: settings.number(&THRESHOLD),
+            fewest: as_index(settings.count(&MIN_TOKENS)),
         })
     },
 };

@@ -64,13 +64,13 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     ],
     attention: AttentionKind::MASKED,
     shape: Shape {
-        max_lanes: |of| of.count(&MAX_LANES),
-        reach: |of| of.count(&BLOCK_LENGTH) + of.count(&LOOKAHEAD),
+        max_lanes: |settings| settings.count(&MAX_LANES),
+        reach: |settings| settings.count(&BLOCK_LENGTH) + settings.count(&LOOKAHEAD),
         ..Shape::ONE_LANE
     },
-    build: |of| {
+    build: |settings| {
         Box::new(AsyncLane {
-            config: AsyncLaneConfig::read(of),
+            config: AsyncLaneConfig::read(settings),
             entropies: Vec::new(),
         })
     },
@@ -110,29 +110,29 @@ pub struct AsyncLaneConfig {
 impl AsyncLaneConfig {
     /// The parameters that the settings of the schedule say. A `draft_threshold` above 1 commits
     /// no drafts.
-    pub fn read(of: &Settings) -> Self {
-        let numeric = match of.name(&NUMERIC) {
+    pub fn read(settings: &Settings) -> Self {
+        let numeric = match settings.name(&NUMERIC) {
             "strict" => NumericPeriod::Strict,
             _ => NumericPeriod::Next,
         };
         Self {
-            block_length: of.count(&BLOCK_LENGTH),
-            lookahead: of.count(&LOOKAHEAD),
-            draft_threshold: Some(of.number(&DRAFT_THRESHOLD)).filter(|least| *least <= 1.0),
-            fork: match of.name(&FORK) {
+            block_length: settings.count(&BLOCK_LENGTH),
+            lookahead: settings.count(&LOOKAHEAD),
+            draft_threshold: Some(settings.number(&DRAFT_THRESHOLD)).filter(|least| *least <= 1.0),
+            fork: match settings.name(&FORK) {
                 "off" => None,
                 "sentence" => Some(Boundary::Sentence(numeric)),
                 "prose" => Some(Boundary::Prose(numeric)),
                 "newline" => Some(Boundary::Newline),
                 _ => Some(Boundary::Auto(numeric)),
             },
-            min_fill: of.number(&MIN_FILL),
-            min_clock: of.count(&MIN_CLOCK),
-            fork_when_complete: of.flag(&FORK_WHEN_COMPLETE),
-            fork_entropy: of.value(&FORK_ENTROPY).and_then(|of| of.as_number()),
-            max_lanes: of.count(&MAX_LANES),
-            lane_budget: of.flag(&LANE_BUDGET),
-            coupled: of.flag(&COUPLED),
+            min_fill: settings.number(&MIN_FILL),
+            min_clock: settings.count(&MIN_CLOCK),
+            fork_when_complete: settings.flag(&FORK_WHEN_COMPLETE),
+            fork_entropy: settings.value(&FORK_ENTROPY).and_then(|of| of.as_number()),
+            max_lanes: settings.count(&MAX_LANES),
+            lane_budget: settings.flag(&LANE_BUDGET),
+            coupled: settings.flag(&COUPLED),
         }
     }
 }

@@ -28,11 +28,11 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     settings: &[BLOCK_LENGTH, ADD_BLOCK_THRESHOLD, ACTIVE_BLOCK_THRESHOLD],
     attention: AttentionKind::MASKED,
     shape: Shape::ONE_LANE,
-    build: |of| {
-        let active = of.value(&ACTIVE_BLOCK_THRESHOLD);
+    build: |settings| {
+        let active = settings.value(&ACTIVE_BLOCK_THRESHOLD);
         Box::new(MultiBlock {
-            block_length: of.count(&BLOCK_LENGTH),
-            add_threshold: of.number(&ADD_BLOCK_THRESHOLD),
+            block_length: settings.count(&BLOCK_LENGTH),
+            add_threshold: settings.number(&ADD_BLOCK_THRESHOLD),
             active_threshold: active.and_then(|of| of.as_number()),
         })
     },

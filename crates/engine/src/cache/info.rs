@@ -1,7 +1,7 @@
 //! How a cache policy describes itself.
 
 use decode::{
-    AttentionKind, Company, Configured, Fault, Rows, ScheduleConfig, SettingInfo, Settings,
+    AttentionKind, Configured, Fault, NameFilter, Rows, ScheduleConfig, SettingInfo, Settings,
 };
 use step::{Attention, Readout};
 
@@ -22,7 +22,7 @@ pub struct CacheInfo {
     /// The settings it reads.
     pub settings: &'static [SettingInfo],
     /// The schedules it goes with.
-    pub schedules: Company,
+    pub schedules: NameFilter,
     /// The properties of its forwards that commit rules and schedules rely on.
     pub forwards: Forwards,
     /// The attention that the weights may have.

@@ -119,15 +119,15 @@ pub struct PlanRow {
     pub visible_end: Slot,
     /// For every set bit `b`, it sees slot `visible_end + b` too.
     pub beyond: u64,
-    /// Where its token comes from.
-    pub reads: Reads,
-    /// What its candidate is for, if one is wanted.
-    pub tells: Tells,
+    /// The source of its token.
+    pub source: TokenSource,
+    /// The place that its candidate predicts, if one is wanted.
+    pub prediction: Prediction,
 }
 
-/// Where the token of a row comes from.
+/// The source of a row's token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reads {
+pub enum TokenSource {
     /// The text and the canvas as it stands, with the branch's guesses.
     #[default]
     Canvas,
@@ -137,16 +137,16 @@ pub enum Reads {
     Draft,
 }
 
-/// What the candidate of a row is for.
+/// The place that a row's candidate predicts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tells {
-    /// The place that the weights predict there.
+pub enum Prediction {
+    /// The place that the weights were trained to predict there.
     #[default]
-    Predicted,
+    Trained,
     /// The place after, as in an autoregressive model.
     Next,
-    /// Nothing: the row is there for its K/V.
-    Nothing,
+    /// None: the row is there for its K/V.
+    None,
 }
 
 impl PlanRow {
@@ -157,8 +157,8 @@ impl PlanRow {
             slot: slot_of(place),
             visible_end: slot_of(end),
             beyond: 0,
-            reads: Reads::Canvas,
-            tells: Tells::Predicted,
+            source: TokenSource::Canvas,
+            prediction: Prediction::Trained,
         }
     }
 }

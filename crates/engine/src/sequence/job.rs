@@ -23,14 +23,14 @@ pub struct GrammarJob {
     pub(crate) decoder: Decoder,
     pub(crate) effects: Vec<Effect>,
     /// What the sequence's forward returned; `None` before its first forward.
-    pub(crate) forward: Option<Returned>,
+    pub(crate) forward: Option<ForwardOutput>,
     /// The grammar panicked: the decoder must not be used.
     pub(crate) panicked: bool,
 }
 
 /// What a forward returned for one sequence.
 #[derive(Debug)]
-pub(crate) struct Returned {
+pub(crate) struct ForwardOutput {
     pub(crate) kind: ForwardKind,
     pub(crate) proposals: Vec<Proposal>,
     pub(crate) tops: Vec<TopToken>,

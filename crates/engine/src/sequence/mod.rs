@@ -22,7 +22,7 @@ use step::{Attention, Readout};
 
 use crate::cache::{CacheInput, ForwardPlan, View};
 use crate::event::{FinishReason, Finished};
-use crate::layout::{Layout, Part};
+use crate::layout::{Layout, TokenIndex};
 use crate::limits::Limits;
 use crate::pages::PagePool;
 use crate::report::{FinishedSequence, StepReport};
@@ -30,7 +30,7 @@ use crate::request::Request;
 
 use drafts::DraftState;
 pub use job::GrammarJob;
-pub(crate) use job::{DecoderCell, Returned};
+pub(crate) use job::{DecoderCell, ForwardOutput};
 use kv::SequenceKv;
 use logprobs::Logprobs;
 pub(crate) use logprobs::ModelOutput;
@@ -156,10 +156,10 @@ impl Sequence {
 
     /// The input token at a place, on the canvas with `guesses` filled in; `None` is a mask.
     pub(crate) fn token(&self, place: Place, guesses: &[Proposal]) -> Option<TokenId> {
-        match self.layout.part(place) {
-            Part::Prompt(index) => self.request.prompt.get(index).copied(),
-            Part::Suffix(index) => self.request.suffix.get(index).copied(),
-            Part::Generation(offset) => self.decoder.canvas().get(offset).or_else(|| {
+        match self.layout.token_index(place) {
+            TokenIndex::Prompt(index) => self.request.prompt.get(index).copied(),
+            TokenIndex::Suffix(index) => self.request.suffix.get(index).copied(),
+            TokenIndex::Generation(offset) => self.decoder.canvas().get(offset).or_else(|| {
                 let guess = guesses.iter().find(|guess| guess.offset == offset)?;
                 Some(guess.candidate.token)
             }),
@@ -185,7 +185,7 @@ impl Sequence {
 
     /// The work of this step as a job, which takes the decoder along; `forward`: what the model
     /// returned, `None` before the first forward.
-    pub(crate) fn lend(&mut self, forward: Option<Returned>) -> GrammarJob {
+    pub(crate) fn lend(&mut self, forward: Option<ForwardOutput>) -> GrammarJob {
         let mut effects = std::mem::take(&mut self.effects);
         effects.clear();
         GrammarJob {

@@ -10,7 +10,7 @@ use crate::event::StepTrace;
 use crate::pages::{OutOfPages, PagePool};
 use crate::sequence::Sequence;
 
-use pack::{Packer, Wanted};
+use pack::{Packer, ScoredLane};
 
 /// A planned step. The caller runs its batch and hands it back.
 #[derive(Debug, Default)]
@@ -78,7 +78,7 @@ pub(crate) struct StepBuffers {
     /// The forward of the sequence that is being planned.
     pub(crate) forward: ForwardPlan,
     /// What its lanes want.
-    wanted: Vec<Wanted>,
+    scored_lanes: Vec<ScoredLane>,
     /// What the model returned for the sequence that is being applied.
     pub(crate) proposals: Vec<Proposal>,
     mask: Option<TokenId>,
@@ -91,7 +91,7 @@ impl StepBuffers {
         Self {
             idle: Some(StepPlan::default()),
             forward: ForwardPlan::default(),
-            wanted: Vec::new(),
+            scored_lanes: Vec::new(),
             proposals: Vec::new(),
             mask: spec.mask,
             vocab_size: spec.vocab_size,
@@ -127,7 +127,7 @@ impl StepBuffers {
         let mut packer = Packer {
             batch: &mut step.batch,
             scored: &mut step.scored,
-            wanted: &mut self.wanted,
+            scored_lanes: &mut self.scored_lanes,
             tops: &mut step.tops,
             pool: pages,
             mask: self.mask,

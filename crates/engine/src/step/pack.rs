@@ -8,7 +8,7 @@ use decode::{
 };
 use step::{Batch, Bias, Denoise, PageId, Row, Sampling, Score, Segment, noise_token};
 
-use crate::cache::{ForwardPlan, PlanRow, PlanSegment, Reads};
+use crate::cache::{ForwardPlan, PlanRow, PlanSegment, TokenSource};
 use crate::pages::{OutOfPages, PagePool};
 use crate::sequence::Sequence;
 
@@ -18,7 +18,7 @@ pub(crate) struct Packer<'a> {
     /// Offsets of the scored rows.
     pub(crate) scored: &'a mut Vec<Offset>,
     /// The offsets that the lanes of the sequence want scored; reused.
-    pub(crate) wanted: &'a mut Vec<Wanted>,
+    pub(crate) scored_lanes: &'a mut Vec<ScoredLane>,
     /// Entries of [`step::BatchOutput::tops`] that the rows ask for.
     pub(crate) tops: &'a mut usize,
     pub(crate) pool: &'a mut PagePool,
@@ -30,7 +30,7 @@ pub(crate) struct Packer<'a> {
 /// The offsets of a lane that want a candidate. Lanes are disjoint and in ascending order, as the
 /// rows of a segment are.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct ScoredLane {
     id: LaneId,
     role: Role,
     /// The lane's own offsets.
@@ -41,7 +41,7 @@ pub(crate) struct Wanted {
     committed: Span<Offset>,
 }
 
-impl Wanted {
+impl ScoredLane {
     fn of(lane: LaneView) -> Self {
         Self {
             id: lane.id,
@@ -71,7 +71,7 @@ struct Scoring<'a> {
     guesses: &'a [Proposal],
     /// Committed offsets that are scored for the cache policy.
     tracked: &'a [Offset],
-    /// The first of [`Packer::wanted`] that does not end left of `offset`.
+    /// The first of [`Packer::scored_lanes`] that does not end left of `offset`.
     lane: usize,
     /// The last offset that was looked up.
     offset: Offset,
@@ -89,8 +89,9 @@ impl Packer<'_> {
         sequence: &mut Sequence,
         plan: &ForwardPlan,
     ) -> Result<(), OutOfPages> {
-        self.wanted.clear();
-        self.wanted.extend(sequence.decoder.lanes().map(Wanted::of));
+        self.scored_lanes.clear();
+        self.scored_lanes
+            .extend(sequence.decoder.lanes().map(ScoredLane::of));
         let biases = self.push_biases(sequence);
         for (segment, rows) in plan.rows_by_segment() {
             let pages = if plan.rewrites && segment.branch == 0 {
@@ -157,7 +158,7 @@ impl Packer<'_> {
         let denoise = sequence.decoder.denoising().map(|of| Denoise {
             conditioned: of.conditioned,
         });
-        denoise.zip(self.wanted.first().map(|lane| lane.own))
+        denoise.zip(self.scored_lanes.first().map(|lane| lane.own))
     }
 
     /// Appends a set of allowed tokens; returns its number.
@@ -221,10 +222,10 @@ impl Packer<'_> {
             let at = sequence.layout.offset_of(of.place);
             at.is_some_and(|offset| canvas.contains(offset))
         });
-        let token = match of.reads {
-            Reads::Canvas => sequence.token(of.place, scoring.guesses),
-            Reads::Guess => sequence.token(of.place, sequence.decoder.guesses_to_check()),
-            Reads::Draft => sequence.draft_at(of.place),
+        let token = match of.source {
+            TokenSource::Canvas => sequence.token(of.place, scoring.guesses),
+            TokenSource::Guess => sequence.token(of.place, sequence.decoder.guesses_to_check()),
+            TokenSource::Draft => sequence.draft_at(of.place),
         };
         let token = token.or_else(|| match denoised {
             Some(_) => Some(self.noised(sequence, of, scoring.sampling)),
@@ -287,22 +288,22 @@ impl Packer<'_> {
         if !sequence.decoder.canvas().is_committed(offset) {
             return None;
         }
-        let alone = |of: &Wanted| scoring.only.is_none_or(|only| of.id == only);
-        let mut lanes = self.wanted.iter();
+        let alone = |of: &ScoredLane| scoring.only.is_none_or(|only| of.id == only);
+        let mut lanes = self.scored_lanes.iter();
         let lane = lanes.find(|of| alone(of) && of.committed.contains(offset))?;
         Some(lane.role)
     }
 
     /// The lane with `offset` in its own or its scored lookahead offsets.
-    fn lane_at(&self, offset: Offset, scoring: &mut Scoring<'_>) -> Option<&Wanted> {
+    fn lane_at(&self, offset: Offset, scoring: &mut Scoring<'_>) -> Option<&ScoredLane> {
         if offset < scoring.offset {
             scoring.lane = 0;
         }
         scoring.offset = offset;
-        let passed = |lane: &&Wanted| lane.end <= offset;
-        let rest = &self.wanted[scoring.lane..];
+        let passed = |lane: &&ScoredLane| lane.end <= offset;
+        let rest = &self.scored_lanes[scoring.lane..];
         scoring.lane += rest.iter().take_while(passed).count();
-        let lane = self.wanted.get(scoring.lane)?;
+        let lane = self.scored_lanes.get(scoring.lane)?;
         let alone = scoring.only.is_none_or(|only| lane.id == only);
         (alone && lane.own.start <= offset).then_some(lane)
     }

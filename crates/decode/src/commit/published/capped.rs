@@ -23,11 +23,11 @@ pub static INFO: CommitInfo = CommitInfo {
               after 32 steps",
     settings: &[THRESHOLD, TOKENS_PER_STEP, STOP_AFTER],
     requires: Requirements::NONE,
-    build: |of, _| {
+    build: |settings, _| {
         Box::new(Capped {
-            threshold: of.number(&THRESHOLD),
-            most: as_index(of.count(&TOKENS_PER_STEP)),
-            stop_after: of.number(&STOP_AFTER),
+            threshold: settings.number(&THRESHOLD),
+            most: as_index(settings.count(&TOKENS_PER_STEP)),
+            stop_after: settings.number(&STOP_AFTER),
             held_back: Vec::new(),
         })
     },

@@ -14,7 +14,7 @@ pub static INFO: CommitInfo = CommitInfo {
     differs: "",
     settings: &[FACTOR],
     requires: Requirements::NONE,
-    build: |of, _| Box::new(Factor(of.number(&FACTOR))),
+    build: |settings, _| Box::new(Factor(settings.number(&FACTOR))),
 };
 
 /// The n most confident masks, n the largest with c_(m) >= 1 - f / (m + 1) for all 2 <= m <= n. The

@@ -36,14 +36,14 @@ pub static INFO: CommitInfo = CommitInfo {
         suits: |_, host| suits(host),
         ..Requirements::NONE
     },
-    build: |of, input| {
+    build: |settings, input| {
         let filter = input.filter.cloned().unwrap_or_default();
         Box::new(LearnedFilter {
             confidences: vec![1.0; as_index(filter.size())],
             logits: Vec::new(),
             filter,
-            threshold: of.number(&FILTER_THRESHOLD),
-            floor: of.value(&END_THRESHOLD).and_then(|of| of.as_number()),
+            threshold: settings.number(&FILTER_THRESHOLD),
+            floor: settings.value(&END_THRESHOLD).and_then(|of| of.as_number()),
             end: None,
         })
     },

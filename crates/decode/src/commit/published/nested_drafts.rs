@@ -5,7 +5,7 @@ use super::joint_bound;
 use crate::commit::entropy_bound::{ENTROPY_THRESHOLD, within_bound};
 use crate::commit::prelude::*;
 use crate::commit::{Branches, Guesses, Reads, Scope, Verification};
-use crate::describe::Company;
+use crate::describe::NameFilter;
 
 /// Levels of the ladder.
 const DRAFT_LEVELS: SettingInfo = SettingInfo::integer("draft_levels", 1..=16, 6).says(
@@ -28,20 +28,20 @@ pub static INFO: CommitInfo = CommitInfo {
     differs: "",
     settings: &[ENTROPY_THRESHOLD, DRAFT_LEVELS, DRAFT_FLOOR],
     requires: Requirements {
-        schedules: Company::Only(&["block_wise", "asynclane"]),
+        schedules: NameFilter::Only(&["block_wise", "asynclane"]),
         suits: |_, host| joint_bound::forbid_lane_budget("nested_drafts", host.schedule),
         attention: &[AttentionKind::Full, AttentionKind::BlockCausal],
         // A guess is verified against candidates that depend on the tokens alone.
         excludes: Feature::ALL,
-        branches: |of| of.count(&DRAFT_LEVELS),
+        branches: |settings| settings.count(&DRAFT_LEVELS),
         ..Requirements::NONE
     },
-    build: |of, _| {
-        let levels = of.count(&DRAFT_LEVELS);
+    build: |settings, _| {
+        let levels = settings.count(&DRAFT_LEVELS);
         Box::new(NestedDrafts {
-            bound: of.number(&ENTROPY_THRESHOLD),
+            bound: settings.number(&ENTROPY_THRESHOLD),
             levels,
-            floor: of.number(&DRAFT_FLOOR).min(CEILING),
+            floor: settings.number(&DRAFT_FLOOR).min(CEILING),
             guesses: Vec::new(),
             ends: Vec::with_capacity(as_index(levels)),
             stops: Vec::new(),
