@@ -136,7 +136,7 @@ impl Decoder {
         }
     }
 
-    /// Whether a grammar constrains the tokens.
+    /// Returns true if a grammar constrains the tokens.
     pub fn is_constrained(&self) -> bool {
         self.guard.is_some()
     }
@@ -146,7 +146,7 @@ impl Decoder {
         self.step
     }
 
-    /// Whether the sequence is done.
+    /// Returns true if the sequence is done.
     pub fn is_done(&self) -> bool {
         self.done.is_some()
     }

@@ -1,4 +1,4 @@
-//! How schedules, commit rules and cache policies describe themselves to the registry.
+//! The descriptions by which the registry knows schedules, commit rules and cache policies.
 
 use alloc::string::String;
 
@@ -144,7 +144,7 @@ pub enum NameFilter {
 }
 
 impl NameFilter {
-    /// Whether the member called `name` is one of them.
+    /// Returns true if the member called `name` is one of them.
     pub fn admits(&self, name: &str) -> bool {
         match self {
             Self::Any => true,
@@ -236,6 +236,6 @@ impl Feature {
 pub struct Fault {
     /// The setting.
     pub setting: &'static str,
-    /// What is expected and what was found; continues the setting's name.
+    /// The expected and the found value; the text continues the setting's name.
     pub message: String,
 }

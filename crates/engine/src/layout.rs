@@ -2,7 +2,7 @@
 
 use decode::{Offset, Place, Position, Slot, Span, as_count, as_index};
 
-/// How prompt, suffix and generation lie: by place prompt, suffix, generation; by position
+/// The order of prompt, suffix and generation: by place prompt, suffix, generation; by position
 /// prompt, generation, suffix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
@@ -14,7 +14,7 @@ pub(crate) struct Layout {
     budget: u32,
 }
 
-/// What stands at a place.
+/// The text that stands at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenIndex {
     /// The prompt's token with this index.
@@ -80,7 +80,7 @@ impl Layout {
         })
     }
 
-    /// What stands at a place.
+    /// The text that stands at a place.
     pub(crate) fn token_index(self, place: Place) -> TokenIndex {
         match self.offset_of(place) {
             Some(offset) => TokenIndex::Generation(offset),

@@ -1,4 +1,4 @@
-//! How a commit rule describes itself.
+//! The description of a commit rule.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -49,7 +49,7 @@ pub struct Requirements {
     pub branches: fn(&Settings) -> u32,
     /// Most steps that commit nothing in a lane of this number of offsets.
     pub idle: fn(&Settings, u32) -> u32,
-    /// Whether forwards check its guesses, which takes weights that predict a mask at its own row, and
+    /// True if forwards check its guesses, which takes weights that predict a mask at its own row, and
     /// rows beside those of the canvas.
     pub checks: bool,
 }

@@ -80,7 +80,7 @@ struct Renoise {
 }
 
 impl Renoise {
-    /// Whether the most probable tokens were the same in the last steps. Remembers them.
+    /// Returns true if the most probable tokens were the same in the last steps. Remembers them.
     fn is_stable(&mut self, masks: &[Proposal]) -> bool {
         let best = || masks.iter().map(|mask| most_probable(&mask.candidate).0);
         let is_same = |tokens: &Vec<TokenId>| tokens.iter().copied().eq(best());

@@ -229,7 +229,7 @@ impl Router {
         }
     }
 
-    /// Whether the run is checked.
+    /// Returns true if the run is checked.
     pub(super) fn checks(&mut self, sight: &Sight<'_>) -> bool {
         match self {
             Self::Span(least) => as_count(sight.run.len()) >= *least,

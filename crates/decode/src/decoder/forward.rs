@@ -18,14 +18,15 @@ pub struct LaneView {
     pub range: Span<Offset>,
     /// Offsets after it that are forwarded as right context, clipped to the canvas.
     pub lookahead: Span<Offset>,
-    /// Whether the masks of the lookahead are scored, so that drafts may be committed.
+    /// True if the masks of the lookahead are scored, so that drafts may be committed.
     pub drafts: bool,
     /// Offsets whose committed tokens are scored as well, wherever the forward has their rows.
     pub committed: Span<Offset>,
-    /// Committed tokens of earlier steps than this one keep their K/V between two full forwards; 0 if
-    /// those of the lane are renewed in every forward.
+    /// Tokens committed before this step keep their K/V between two full forwards; 0 if every forward
+    /// renews the K/V of all tokens of the lane.
     pub renewed_from: u32,
-    /// End of what its rows see between two full forwards: that of the canvas for most schedules.
+    /// End of the offsets that its rows see between two full forwards: the end of the canvas for most
+    /// schedules.
     pub horizon: Offset,
 }
 
@@ -75,7 +76,7 @@ impl Decoder {
         })
     }
 
-    /// The step from which on the commits of a lane are renewed in the next forward.
+    /// The first step whose commits in the lane are renewed by the next forward.
     fn renewed_from(&self, lane: &Lane) -> u32 {
         match self.schedule.renews_cycle() {
             // The next forward is the first after the lane's first step: it renews that commit too.
@@ -84,7 +85,7 @@ impl Decoder {
         }
     }
 
-    /// How the next forward reads open offsets, for weights trained on noise.
+    /// The way the next forward reads open offsets, for weights trained on noise.
     pub fn denoising(&self) -> Option<Denoising<'_>> {
         let canvas = self.state.tree.generate();
         self.rule.denoising(canvas.map_or(0, |lane| lane.clock))
@@ -143,7 +144,7 @@ impl Decoder {
         self.checks().map_or(&[], |checks| checks.guesses)
     }
 
-    /// Whether the last forward checked guesses.
+    /// Returns true if the last forward checked guesses.
     pub fn has_checked(&self) -> bool {
         !self.scratch.checked.is_empty()
     }

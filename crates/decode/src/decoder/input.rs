@@ -19,7 +19,7 @@ pub struct Input<'a> {
     pub stops: &'a [TokenId],
     /// Delimiter classes of the vocabulary.
     pub classes: Arc<TokenClasses>,
-    /// Whether the prompt looks like code.
+    /// True if the prompt looks like code.
     pub code_prompt: bool,
     /// Positions left of offset 0 in its block, where blocks are counted from the prompt's first
     /// token. The first block of the block-wise schedule is shorter by this number.
@@ -28,7 +28,7 @@ pub struct Input<'a> {
     /// the last row of the block before: the block-wise schedule commits that token before the
     /// rest of its block. `None` for other models.
     pub lead: Option<u32>,
-    /// Whether the first step of every lane commits its first mask alone, unless the rule fills the
+    /// True if the first step of every lane commits its first mask alone, unless the rule fills the
     /// canvas (Fast-dLLM on Dream).
     pub first_alone: bool,
     /// The grammar that the emitted tokens follow. It switches forks off: the border of a fork must

@@ -92,14 +92,14 @@ pub struct AsyncLaneConfig {
     pub min_fill: f64,
     /// t_min: steps the lane must have run before it forks.
     pub min_clock: u32,
-    /// Whether a lane that is already full forks at its last delimiter too.
+    /// True if a lane that is already full forks at its last delimiter too.
     pub fork_when_complete: bool,
     /// γ_f: most nats that the entropies of the masks in the refine lane may sum to, `>= 0`; `None` =
     /// no limit.
     pub fork_entropy: Option<f64>,
     /// Most lanes active at once, `>= 1`; a fork that would exceed it waits.
     pub max_lanes: u32,
-    /// Whether a generate lane ends after as many steps as it has offsets left on a canvas that
+    /// True if a generate lane ends after as many steps as it has offsets left on a canvas that
     /// was cut, whatever is still open in it (§3.1, t = budget); if that is its first offset,
     /// generation ends there. Without it such a lane goes on until it is complete.
     pub lane_budget: bool,

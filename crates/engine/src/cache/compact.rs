@@ -84,7 +84,7 @@ impl Compact {
         Self { margin, ..self }
     }
 
-    /// What the next forward is: a refresh if one is due (eq. 12).
+    /// The kind of the next forward: a refresh if one is due (eq. 12).
     pub(in crate::cache) fn kind(&self, view: &View<'_>) -> ForwardKind {
         let due = match self.refresh {
             Refresh::Lane => view.lane_started,

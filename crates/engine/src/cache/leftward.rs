@@ -8,10 +8,10 @@ use super::{CacheInput, CachePolicy, ForwardPlan, SHARED, View};
 const ROWS: SettingInfo = compact::rows("all");
 const REFRESH: SettingInfo = compact::refresh(Value::Name("lane"));
 
-/// What these policies read.
+/// The settings of these policies.
 pub(in crate::cache) const SETTINGS: &[SettingInfo] = &[ROWS, REFRESH, REFRESH_COMMITS, MARGIN];
 
-/// Whether the settings of the policy `name` go with each other and with the schedule.
+/// Returns true if the settings of the policy `name` go with each other and with the schedule.
 pub(in crate::cache) fn check(
     name: &'static str,
     settings: &Settings,

@@ -39,10 +39,10 @@ pub const CACHES: &[&CacheInfo] = &[
 /// The key of a sequence's page table where all of its lanes share one.
 pub const SHARED: LaneId = Tables::SHARED;
 
-/// What a policy may know of its sequence when it plans a forward.
+/// The facts of a sequence that a policy plans a forward from.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    /// Where prompt, suffix and generation lie.
+    /// The layout of prompt, suffix and generation.
     pub(crate) layout: Layout,
     /// Lanes and canvas.
     pub decoder: &'a Decoder,
@@ -78,7 +78,7 @@ impl View<'_> {
         self.layout.places_of(offsets)
     }
 
-    /// Whether a candidate may be asked for at `place`.
+    /// Returns true if a candidate may be asked for at `place`.
     pub fn wants(&self, place: Place) -> bool {
         let offset = self.layout.offset_of(place);
         let is_open = offset.is_some_and(|at| self.decoder.canvas().get(at).is_none());
@@ -167,7 +167,7 @@ impl PlanRow {
 /// occurs twice.
 #[derive(Clone, Debug)]
 pub struct ForwardPlan {
-    /// What the forward is to the sequence.
+    /// The kind of the forward.
     pub kind: ForwardKind,
     /// The rows are `[0, end)` of the sequence: no older K/V is read.
     pub rewrites: bool,
@@ -281,7 +281,7 @@ impl ForwardPlan {
 /// Decides the rows of a sequence's next forward. Planning twice without an effect in between
 /// gives the same plan: a sequence that does not fit into a step is planned again.
 pub trait CachePolicy: std::fmt::Debug + Send {
-    /// What the next forward is, the kind that [`Self::plan`] gives it.
+    /// The kind of the next forward, the one that [`Self::plan`] gives it.
     fn kind(&self, view: &View<'_>) -> ForwardKind;
 
     /// The next forward, into `plan`.
@@ -290,13 +290,13 @@ pub trait CachePolicy: std::fmt::Debug + Send {
     /// Looks at what a forward of `kind` said, after the decoder has taken its step.
     fn observe(&mut self, _kind: ForwardKind, _decoder: &Decoder, _said: &[Proposal]) {}
 
-    /// Whether lanes own page tables (fork snapshots); else all of a sequence share one.
+    /// Returns true if lanes own page tables (fork snapshots); else all of a sequence share one.
     fn private_tables(&self) -> bool {
         false
     }
 }
 
-/// Whether `effects` start a generate lane, be it active, waiting or born finished.
+/// Returns true if `effects` start a generate lane, be it active, waiting or born finished.
 pub(crate) fn starts_generate_lane(effects: &[Effect]) -> bool {
     let starts = |effect: &Effect| {
         matches!(

@@ -29,7 +29,7 @@ impl Decoders {
         }
     }
 
-    /// Those of weights without settings of an operator or a checkpoint.
+    /// The decoders of weights without settings of an operator or a checkpoint.
     pub fn of(weights: WeightKind) -> Self {
         Self::new(weights, DecodingSpec::default(), DecodingSpec::default())
     }

@@ -68,7 +68,7 @@ pub enum RegistryError {
         setting: &'static str,
         /// Its type and range elsewhere.
         expected: String,
-        /// Those that the member declares.
+        /// The type and range that the member declares.
         found: String,
     },
 }
@@ -212,7 +212,7 @@ impl Registry {
             .collect()
     }
 
-    /// Whether the three go together.
+    /// Returns true if the three go together.
     pub fn goes(&self, schedule: &ScheduleInfo, commit: &CommitInfo, cache: &CacheInfo) -> bool {
         let mut caches = self.caches_of(schedule).into_iter();
         let mut kinds = commit.requires.attention.iter();
@@ -305,7 +305,7 @@ impl FieldKind {
     }
 }
 
-/// Whether the forwards of a cache policy are those that a commit rule needs.
+/// Returns true if the forwards of a cache policy are those that a commit rule needs.
 fn suits(commit: &CommitInfo, cache: &CacheInfo) -> bool {
     let (requires, forwards) = (&commit.requires, &cache.forwards);
     let defaults = Settings::defaults(commit.settings);

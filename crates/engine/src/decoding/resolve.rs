@@ -130,7 +130,7 @@ impl Resolver<'_> {
         None
     }
 
-    /// What the caller names alone, else what the preset names and then all others that `suit`.
+    /// The member that the caller names alone; else the preset's, and then all others that suit.
     fn candidates<I: Describe>(
         &self,
         members: &[&'static I],
@@ -151,7 +151,7 @@ impl Resolver<'_> {
         registry::find(members, name)
     }
 
-    /// Why no combination works: of what the caller names, two do not go together.
+    /// The reason for which no combination works: two members that the caller names do not go together.
     fn conflict(&self) -> SpecError {
         let all = self.registry();
         let refuse = |field: &str, message| error(field, SpecFault::Combination, message);

@@ -33,9 +33,9 @@ struct Entry {
 pub struct SpecError {
     /// The field's name as the caller wrote it.
     pub field: String,
-    /// What kind of fault.
+    /// The kind of fault.
     pub fault: SpecFault,
-    /// What is wrong and what is allowed; reads on from the field's name.
+    /// The fault and the allowed values; the text continues the field's name.
     pub message: String,
 }
 
@@ -148,12 +148,12 @@ impl DecodingSpec {
         Ok(())
     }
 
-    /// What was set, by public name, in the order it was set.
+    /// The settings by public name, in the order in which they were set.
     pub fn settings(&self) -> impl Iterator<Item = (&'static str, Value<'static>)> {
         self.set.iter().map(|entry| (entry.name, entry.value))
     }
 
-    /// Whether nothing was set.
+    /// Returns true if nothing was set.
     pub fn is_empty(&self) -> bool {
         self.set.is_empty()
     }

@@ -12,9 +12,9 @@ pub struct WeightKind {
     pub attention: Attention,
     /// Which row predicts a position.
     pub readout: Readout,
-    /// Whether they rewrite committed tokens (LLaDA2.1, arXiv 2602.08676).
+    /// True if they rewrite committed tokens (LLaDA2.1, arXiv 2602.08676).
     pub edits: bool,
-    /// Whether a draft model runs beside them.
+    /// True if a draft model runs beside them.
     pub drafts: bool,
 }
 
@@ -47,12 +47,12 @@ impl WeightKind {
         }
     }
 
-    /// Whether a rule can read the predictions: guesses are checked at rows of their own masks.
+    /// Returns true if a rule can read the predictions: guesses are checked at rows of their own masks.
     pub fn reads(self, rule: &CommitInfo) -> bool {
         !rule.requires.checks || self.readout == Readout::Own
     }
 
-    /// Whether the weights predict the next token only: they were not trained on masks.
+    /// Returns true if the weights predict the next token only: they were not trained on masks.
     pub fn is_autoregressive(self) -> bool {
         (self.attention, self.readout) == (Attention::Causal, Readout::Previous)
     }

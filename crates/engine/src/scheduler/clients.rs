@@ -1,4 +1,4 @@
-//! What each client has of the running set, and the rows that it has had.
+//! The running sequences of each client, and the rows that it has had.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,18 @@ use super::StepSizes;
 use super::turns::ForwardClass;
 use crate::request::ClientId;
 
-/// Steps after which a client that has left does not count any more.
+/// Steps after its last submission in which a client counts as present.
 const PRESENCE_STEPS: u64 = 1000;
 
-/// Pages that are kept from a client which has a sequence running, as a share of all pages: one in
-/// so many. Also while it is alone, so that the next client finds them.
+/// Divides all pages: this fraction is kept from a client that has a sequence running, also while it is
+/// alone, so that the next client finds them.
 const RESERVED_PAGES_DIVISOR: u32 = 8;
 
-/// The most rows that a client may have in a step while clients share the engine, as a share of the
-/// row budget: one in so many.
+/// Divides the row budget: the most rows that a client may have in a step while clients share the engine.
 const MAX_ROWS_DIVISOR: usize = 4;
 
-/// The least of that limit beside a client that has all the rows it wants: one in so many of the row
-/// budget. Below the ridge of a machine such rows cost the other client nothing.
+/// Divides the row budget: the least value of that limit beside a client that has all the rows it wants.
+/// Below the ridge of a machine such rows cost the other client nothing.
 const MIN_ROWS_DIVISOR: usize = 32;
 
 /// The clients whose sequences run.
@@ -30,7 +29,7 @@ pub(super) struct Clients {
     sizes: StepSizes,
     /// Sequences of a step, at most.
     places: usize,
-    /// Whether the limits of rows hold in the step that is being planned.
+    /// True if the limits of rows hold in the step that is being planned.
     is_shared: bool,
     /// The most that a client has had, by [`ForwardClass`].
     most: [u64; 2],
@@ -84,7 +83,7 @@ impl Clients {
         self.last = Some(Visit { client, step });
     }
 
-    /// Whether `client` may start a sequence of so many pages while `running` sequences run.
+    /// Returns true if `client` may start a sequence of `pages` pages while `running` sequences run.
     pub(super) fn may_start(&self, client: ClientId, pages: u32, running: usize) -> bool {
         let own = self.accounts.get(&client).copied().unwrap_or_default();
         let present = self.accounts.len() + usize::from(own.running == 0);
@@ -95,7 +94,7 @@ impl Clients {
         has_place && (own.running == 0 || own.pages + pages <= most_pages)
     }
 
-    /// Whether another client is there or was a while ago.
+    /// Returns true if another client is there or was a while ago.
     fn has_company(&self, client: ClientId, now: u64) -> bool {
         let visits = [self.last, self.before].into_iter().flatten();
         let mut others = visits.filter(|visit| visit.client != client);
@@ -145,7 +144,7 @@ impl Clients {
         }
     }
 
-    /// Of the clients that had all that they wanted in the last step, the two with the most rows.
+    /// The two clients with the most rows among the clients whose forwards all ran in the last step.
     fn served(&self) -> [Option<(ClientId, usize)>; 2] {
         let mut found = [None; 2];
         for (client, account) in &self.accounts {
@@ -163,7 +162,7 @@ impl Clients {
         found
     }
 
-    /// Whether a client may have so many more rows in this step. Its first forward runs whatever its
+    /// Returns true if a client may have `rows` more rows in this step. Its first forward runs whatever its
     /// rows, unless it owes some.
     pub(super) fn may_have(&self, client: ClientId, rows: usize) -> bool {
         let account = self.accounts.get(&client).copied().unwrap_or_default();

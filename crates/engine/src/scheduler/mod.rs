@@ -1,4 +1,4 @@
-//! Which waiting sequence starts next, and which running sequences are in a step.
+//! The scheduler: it chooses the waiting sequence that starts next, and the running sequences of a step.
 //!
 //! # Bounds on waiting
 //!
@@ -135,7 +135,7 @@ pub(crate) struct Scheduler {
     max_running: usize,
     row_budget: usize,
     deficit: Deficit,
-    /// Steps planned so far, the present one included.
+    /// Number of planned steps, the present one included.
     steps: u64,
     step: Progress,
 }
@@ -341,7 +341,7 @@ impl Scheduler {
         self.queue.len()
     }
 
-    /// Whether no sequence waits or runs.
+    /// Returns true if no sequence waits or runs.
     pub(crate) fn is_idle(&self) -> bool {
         self.queue.len() == 0 && self.running.is_empty()
     }

@@ -4,7 +4,7 @@ use super::order::Rank;
 use crate::request::ClientId;
 use crate::sequence::SequenceId;
 
-/// How far the planning of a step has come.
+/// The progress of the planning of a step.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     /// The running sequences by client and class, each group in its order.
@@ -49,7 +49,7 @@ impl Progress {
     }
 }
 
-/// How a forward shares the row budget.
+/// The class of a forward, by which it is admitted under the row budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ForwardClass {
     /// A decode forward: runs wherever it fits.
@@ -59,7 +59,7 @@ pub(super) enum ForwardClass {
 }
 
 impl ForwardClass {
-    /// Where a list by class has its entry.
+    /// The index of the class in lists by class.
     pub(super) const fn index(self) -> usize {
         match self {
             Self::Decode => 0,

@@ -44,7 +44,7 @@ const EFFECTS: usize = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SequenceId(pub u64);
 
-/// How a sequence ends.
+/// The end of a sequence.
 #[derive(Debug)]
 pub(crate) enum End {
     Finished(Finished),
@@ -54,7 +54,7 @@ pub(crate) enum End {
     Failed(String),
 }
 
-/// What the decoders of all sequences share.
+/// The parts that the decoders of all sequences have in common.
 #[derive(Debug)]
 pub(crate) struct DecoderParts {
     /// Delimiter classes of the vocabulary.
@@ -67,7 +67,7 @@ pub(crate) struct DecoderParts {
 #[derive(Debug)]
 pub(crate) struct Sequence {
     pub(crate) id: SequenceId,
-    /// Why its state cannot be used any more, if a job panicked.
+    /// The reason for which its state is unusable, if a job panicked.
     pub(crate) broken: Option<&'static str>,
     /// Drafts for its next step.
     pub(crate) drafts: DraftState,
@@ -76,7 +76,7 @@ pub(crate) struct Sequence {
     pub(crate) layout: Layout,
     readout: Readout,
     pub(crate) decoder: DecoderCell,
-    /// What the last step changed; before the first step, the births of the first lanes.
+    /// The changes of the last step; before the first step, the births of the first lanes.
     pub(crate) effects: Vec<Effect>,
     pub(crate) kv: SequenceKv,
     pub(crate) statistics: Statistics,
@@ -203,7 +203,7 @@ impl Sequence {
         self.logprobs.as_ref().map_or(0, Logprobs::count)
     }
 
-    /// What the next forward is.
+    /// The kind of the next forward.
     pub(crate) fn kind(&self) -> ForwardKind {
         self.kv.policy.kind(&self.view())
     }

@@ -9,7 +9,7 @@ use crate::cache::{ForwardPlan, PlanRow, Prediction};
 use crate::decoding::Decoding;
 use crate::limits::Limits;
 
-/// Whether the row before a block is computed by the forward that begins the block and by no other
+/// Returns true if the row before a block is computed by the forward that begins the block and by no other
 /// (Fast-dLLM and AdaBlock on Dream): that forward commits the block's first token, and nothing else.
 pub(super) fn reads_the_row_before_once(limits: &Limits, of: &Decoding) -> bool {
     limits.readout == Readout::Previous

@@ -32,24 +32,24 @@ pub(crate) struct Planned {
     pub(crate) index: usize,
     /// End of its offsets in [`StepPlan::scored`]; they begin where the last sequence's ended.
     pub(crate) scored_end: u32,
-    /// What its forward is.
+    /// The kind of its forward.
     pub(crate) kind: ForwardKind,
     /// Its forward is a chunk of its prompt, after which the decoder takes no step.
     pub(crate) is_chunk: bool,
-    /// What a traced sequence reports of this forward.
+    /// The report of a traced sequence on this forward.
     pub(crate) trace: Option<Box<StepTrace>>,
 }
 
 impl StepPlan {
-    /// What the executor runs.
+    /// The batch that the executor runs.
     pub fn batch(&self) -> &Batch {
         &self.batch
     }
 
-    /// Whether an output answers the batch.
+    /// Returns true if an output answers the batch.
     ///
     /// # Errors
-    /// What was expected and what came, in words.
+    /// The expected and the found sizes, in words.
     pub(crate) fn check(&self, output: &BatchOutput) -> Result<(), String> {
         let expected = (self.scored.len(), self.tops);
         let found = (output.candidates.len(), output.tops.len());
@@ -77,9 +77,9 @@ pub(crate) struct StepBuffers {
     idle: Option<StepPlan>,
     /// The forward of the sequence that is being planned.
     pub(crate) forward: ForwardPlan,
-    /// What its lanes want.
+    /// The scored offsets of its lanes.
     scored_lanes: Vec<ScoredLane>,
-    /// What the model returned for the sequence that is being applied.
+    /// The model's proposals for the sequence that is being applied.
     pub(crate) proposals: Vec<Proposal>,
     mask: Option<TokenId>,
     /// Tokens with a logit.
@@ -98,7 +98,7 @@ impl StepBuffers {
         }
     }
 
-    /// Whether a step was planned that has been neither applied nor failed.
+    /// Returns true if a step was planned that has been neither applied nor failed.
     pub(crate) fn is_under_way(&self) -> bool {
         self.idle.is_none()
     }

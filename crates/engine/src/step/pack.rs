@@ -53,7 +53,7 @@ impl ScoredLane {
     }
 }
 
-/// How the rows of a sequence are scored, and where the packing of a segment stands.
+/// The scoring of a sequence's rows, and the progress of the packing of a segment.
 #[derive(Clone)]
 struct Scoring<'a> {
     score: Score,
@@ -63,9 +63,9 @@ struct Scoring<'a> {
     unstopped: Range<u32>,
     /// The offset that the grammar constrains, and the number of its set in the batch.
     allowed: Option<(Offset, u32)>,
-    /// How candidates are drawn.
+    /// The draw of candidates.
     sampling: Sampling,
-    /// How the open offsets of a canvas are read, and which these are; weights trained on noise.
+    /// The way the open offsets of a canvas are read, and these offsets; for weights trained on noise.
     denoised: Option<(Denoise, Span<Offset>)>,
     /// Guessed tokens on the segment's canvas.
     guesses: &'a [Proposal],
@@ -153,7 +153,7 @@ impl Packer<'_> {
         }
     }
 
-    /// How the next forward reads the open offsets of the canvas, and the canvas.
+    /// The way the next forward reads the open offsets of the canvas, and the canvas.
     fn denoised(&self, sequence: &Sequence) -> Option<(Denoise, Span<Offset>)> {
         let denoise = sequence.decoder.denoising().map(|of| Denoise {
             conditioned: of.conditioned,
@@ -161,7 +161,7 @@ impl Packer<'_> {
         denoise.zip(self.scored_lanes.first().map(|lane| lane.own))
     }
 
-    /// Appends a set of allowed tokens; returns its number.
+    /// Appends a set of allowed tokens; returns the set's number.
     fn push_set(&mut self, set: &[u32]) -> u32 {
         let sets = &mut self.batch.allowed;
         let words = step::set_words(self.vocab_size);
@@ -258,7 +258,7 @@ impl Packer<'_> {
         self.batch.rows.push(row);
     }
 
-    /// What stands at an open place of a canvas: a kept token or noise.
+    /// The token at an open place of a canvas: a kept token or noise.
     fn noised(&self, sequence: &Sequence, of: PlanRow, sampling: Sampling) -> TokenId {
         let offset = sequence.layout.offset_of(of.place);
         let kept = offset.and_then(|offset| sequence.decoder.denoising()?.token(offset));
@@ -309,7 +309,7 @@ impl Packer<'_> {
     }
 }
 
-/// How the candidates of the sequence's next forward are drawn.
+/// The draw of the candidates of the sequence's next forward.
 fn sampling(sequence: &Sequence) -> Sampling {
     let denoising = sequence.decoder.denoising();
     Sampling {

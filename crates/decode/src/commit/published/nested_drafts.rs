@@ -54,7 +54,7 @@ pub static INFO: CommitInfo = CommitInfo {
 /// j guesses every mask whose confidence reaches t_j, where t falls evenly from 0.95 to the floor. The
 /// next forward runs over the canvases with each of them. From the real canvas on, the boldest level
 /// is committed whose guesses the bound chooses, with the same tokens, among the candidates of the
-/// level reached so far; and so on from there. The candidates of the last level reached decide about
+/// last level reached; and so on from there. The candidates of the last level reached decide about
 /// the step after.
 ///
 /// A guess counts only if it is sanctioned given the guesses before it: the joint choice is tested, not
