@@ -13,7 +13,7 @@ const THRESHOLD: SettingInfo =
 const EDIT_THRESHOLD: SettingInfo = SettingInfo::number("edit_threshold", 0.0..=1.0, 0.5)
     .says("confidence that rewriting a committed token must exceed");
 const EDIT_PASSES: SettingInfo = SettingInfo::integer("edit_passes", 1..=64, 16)
-    .says("most forward passes of a block after its last mask");
+    .says("largest number of forward passes of a block after its last mask");
 const FORCE: SettingInfo = SettingInfo::flag("force", false)
     .says("runs on weights that were not trained to rewrite tokens");
 

@@ -5,7 +5,7 @@ use super::prelude::*;
 /// γ.
 pub(super) const ENTROPY_THRESHOLD: SettingInfo =
     SettingInfo::number("entropy_threshold", 0.0..=f64::MAX, 0.15)
-        .says("most nats that the entropies of the masks before the last may sum to");
+        .says("largest sum, in nats, of the entropies of the committed masks before the last");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {

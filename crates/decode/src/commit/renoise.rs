@@ -7,15 +7,16 @@ use crate::candidate::{Candidate, TokenId};
 use crate::describe::NameFilter;
 
 const ENTROPY_BOUND: SettingInfo = SettingInfo::number("entropy_bound", 0.0..=f64::MAX, 0.1)
-    .says("most nats that the entropies of the kept tokens before the last may sum to");
+    .says("largest sum, in nats, of the entropies of the kept tokens before the last");
 const STEPS: SettingInfo = SettingInfo::integer("max_denoising_steps", 1..=1024, 48)
-    .says("most forward passes of a canvas");
+    .says("largest number of forward passes of a canvas");
 const T_MIN: SettingInfo =
     SettingInfo::number("t_min", 1e-3..=10.0, 0.4).says("temperature towards which a canvas cools");
 const T_MAX: SettingInfo =
     SettingInfo::number("t_max", 1e-3..=10.0, 0.8).says("temperature of a canvas's first step");
-const STABILITY: SettingInfo = SettingInfo::integer("stability_threshold", 0..=16, 1)
-    .says("steps before in which the most probable tokens were the same");
+const STABILITY: SettingInfo = SettingInfo::integer("stability_threshold", 0..=16, 1).says(
+    "number of steps before with the same most probable tokens after which a canvas is stable",
+);
 const CONFIDENCE: SettingInfo = SettingInfo::number("confidence_threshold", 0.0..=f64::MAX, 0.005)
     .says("mean entropy in nats below which a stable canvas is final");
 

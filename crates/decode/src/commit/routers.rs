@@ -11,7 +11,7 @@ pub(super) const THRESHOLD: SettingInfo = SettingInfo::number("threshold", 0.0..
     .says("confidence that a commit without a check must exceed");
 /// τ_span.
 const MIN_SPAN: SettingInfo = SettingInfo::integer("min_span", 1..=64, 1)
-    .says("fewest masks in the first run of masks that router span checks");
+    .says("smallest length of the first run of masks that router span checks");
 /// The policy.
 const ROUTER: SettingInfo = SettingInfo::name(
     "router",

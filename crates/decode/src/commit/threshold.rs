@@ -7,7 +7,7 @@ const THRESHOLD: SettingInfo =
     SettingInfo::number("threshold", 0.0..=1.0, 0.9).says("confidence that a commit needs");
 /// k.
 const MIN_TOKENS: SettingInfo = SettingInfo::integer("min_tokens_per_step", 1..=UNBOUNDED, 1)
-    .says("fewest masks committed in a step, whatever their confidence");
+    .says("smallest number of masks committed in a step, whatever their confidence");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {

@@ -23,12 +23,12 @@ const NUMERIC: SettingInfo = SettingInfo::name("numeric", &["next", "strict"], "
     .says("next: the next token decides whether a full stop after a digit ends a sentence; strict: it never does");
 /// ρ_min.
 const MIN_FILL: SettingInfo = SettingInfo::number("min_fill", 0.0..=1.0, 0.5)
-    .says("share of the lane that must be filled before it forks");
+    .says("fraction of the lane that must be filled before it forks");
 /// t_min.
 const MIN_CLOCK: SettingInfo = SettingInfo::integer("min_clock", 0..=UNBOUNDED, 2)
     .says("steps that a lane needs before it forks");
 const MAX_LANES: SettingInfo = SettingInfo::integer("max_lanes", 1..=32, 16)
-    .says("most lanes active at once; a further fork waits");
+    .says("largest number of active lanes; a further fork waits");
 const FORK_WHEN_COMPLETE: SettingInfo = SettingInfo::flag("fork_when_complete", true)
     .says("a full lane also forks at its last delimiter");
 /// t = budget.
@@ -38,7 +38,9 @@ const LANE_BUDGET: SettingInfo = SettingInfo::flag("lane_budget", false).says(
 /// γ_f.
 const FORK_ENTROPY: SettingInfo = SettingInfo::number("fork_entropy", 0.0..=f64::MAX, 0.0)
     .derived("no limit")
-    .says("most nats that the entropies of the masks that a fork leaves to its refine lane may sum to");
+    .says(
+        "largest sum, in nats, of the entropies of the masks that a fork leaves to its refine lane",
+    );
 const COUPLED: SettingInfo = SettingInfo::flag("coupled", false)
     .says("a continuation waits until its refine lane has finished");
 
@@ -88,7 +90,7 @@ pub struct AsyncLaneConfig {
     pub draft_threshold: Option<f64>,
     /// Where a generate lane may fork; `None` = never.
     pub fork: Option<Boundary>,
-    /// ρ_min: share of the lane that must be filled before it forks, in `0.0..=1.0`.
+    /// ρ_min: fraction of the lane that must be filled before it forks, in `0.0..=1.0`.
     pub min_fill: f64,
     /// t_min: steps the lane must have run before it forks.
     pub min_clock: u32,

@@ -9,11 +9,11 @@ use super::{CacheInfo, CachePolicy, ForwardPlan, Forwards, View};
 const ROWS: SettingInfo = compact::rows("open");
 const REFRESH: SettingInfo = compact::refresh(Value::Integer(32));
 const LEFT_ROWS: SettingInfo = SettingInfo::integer("left_rows", 0..=1024, 0)
-    .says("tokens up to so many positions left of a mask are computed again by every forward pass");
+    .says("every forward pass computes tokens again that lie up to this number of positions left of a mask");
 const RIGHT_ROWS: SettingInfo = SettingInfo::integer("right_rows", 0..=1024, 0)
     .says("masks after the lanes that every forward pass computes as right context");
 const COMMIT_ROWS: SettingInfo = SettingInfo::integer("commit_rows", 0..=64, 0)
-    .says("tokens up to so many positions beside a token committed last are computed again");
+    .says("every forward pass computes tokens again that lie up to this number of positions beside a token committed last");
 
 /// The policy's description.
 pub static INFO: CacheInfo = CacheInfo {

@@ -8,7 +8,7 @@ const TOKENS_PER_STEP: SettingInfo =
     SettingInfo::integer("tokens_per_step", 1..=UNBOUNDED, 1).says("masks committed in a step");
 /// D.
 const DRAFT_STEPS: SettingInfo = SettingInfo::integer("draft_steps", 1..=32, 4)
-    .says("canvases of a forward pass: the real one and guesses of the next steps");
+    .says("number of canvases of a forward pass: the real one and guesses of the next steps");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {

@@ -4,7 +4,7 @@ use crate::commit::prelude::*;
 
 /// f.
 const FACTOR: SettingInfo = SettingInfo::number("factor", f64::MIN_POSITIVE..=f64::MAX, 1.0)
-    .says("f of the bound; a larger one commits more");
+    .says("factor f of the bound; a larger factor commits more tokens");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {

@@ -18,7 +18,7 @@ const FILTER_THRESHOLD: SettingInfo = SettingInfo::number("filter_threshold", 0.
 /// The floor of EoTP.
 const END_THRESHOLD: SettingInfo = SettingInfo::number("end_threshold", 0.0..=1.0, 1.0)
     .derived("never")
-    .says("confidence from which on the likeliest stop token at any mask is committed, which cuts the canvas");
+    .says("smallest confidence at which the likeliest stop token at any mask is committed, which cuts the canvas");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {

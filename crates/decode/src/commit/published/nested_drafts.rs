@@ -9,12 +9,11 @@ use crate::describe::NameFilter;
 
 /// Levels of the ladder.
 const DRAFT_LEVELS: SettingInfo = SettingInfo::integer("draft_levels", 1..=16, 6).says(
-    "guessed canvases of a forward pass beside the real one, each bolder than the one before",
+    "number of guessed canvases of a forward pass beside the real one, each with more guesses than the one before",
 );
 /// The confidence of the boldest level.
-const DRAFT_FLOOR: SettingInfo = SettingInfo::number("draft_floor", 0.0..=1.0, 0.3).says(
-    "confidence from which on the boldest canvas guesses; the first one guesses from 0.95 on",
-);
+const DRAFT_FLOOR: SettingInfo = SettingInfo::number("draft_floor", 0.0..=1.0, 0.3)
+    .says("smallest confidence of a guess on the last guessed canvas; on the first one it is 0.95");
 
 /// The confidence from which on the first canvas guesses.
 const CEILING: f64 = 0.95;
