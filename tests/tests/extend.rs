@@ -3,7 +3,7 @@
 
 use asynclane_tests::run;
 use decode::{
-    AttentionKind, CommitInfo, CommitRule, Company, ForwardKind, Lane, Proposal, Requirements,
+    AttentionKind, CommitInfo, CommitRule, ForwardKind, Lane, NameFilter, Proposal, Requirements,
     SettingInfo, UNBOUNDED,
 };
 use engine::cache::{CacheInfo, CachePolicy, ForwardPlan, Forwards, SHARED, View};
@@ -73,7 +73,7 @@ static RENEWED: CacheInfo = CacheInfo {
     summary: "K/V of everything but the block, from a full forward every few forwards",
     paper: "this file",
     settings: &[RENEW_EVERY],
-    schedules: Company::Only(&["block_wise"]),
+    schedules: NameFilter::Only(&["block_wise"]),
     forwards: Forwards::OPEN,
     attention: &[AttentionKind::Full],
     check: |_, _| Ok(()),

@@ -33,7 +33,7 @@ pub(crate) struct Finder<'a> {
     pub(crate) canvas: &'a Canvas,
     pub(crate) classes: &'a TokenClasses,
     pub(crate) boundary: Boundary,
-    /// Whether the prompt looks like code; `Sentence` and `Newline` do not read it.
+    /// True if the prompt looks like code; `Sentence` and `Newline` do not read it.
     pub(crate) code: bool,
 }
 
@@ -46,7 +46,7 @@ impl Finder<'_> {
         before.iter().rev().find(|offset| self.is_valid(*offset))
     }
 
-    /// Whether the token at `offset` is a valid delimiter.
+    /// Returns true if the token at `offset` is a valid delimiter.
     pub(crate) fn is_valid(&self, offset: Offset) -> bool {
         match self.boundary {
             Boundary::Sentence(numeric) => self.ends_sentence(offset, numeric),
@@ -135,7 +135,7 @@ impl Finder<'_> {
         })
     }
 
-    /// Whether `offset` lies in code: inside a fence, or after a code-shaped prompt without one.
+    /// Returns true if `offset` lies in code: inside a fence, or after a code-shaped prompt without one.
     fn in_code(&self, offset: Offset) -> bool {
         let read = Offset::ZERO.to(offset).iter();
         let known = read.filter_map(|offset| self.canvas.get(offset));

@@ -47,7 +47,7 @@ pub struct Proposal {
 }
 
 impl Proposal {
-    /// Whether both propose the same token for the same offset.
+    /// Returns true if both propose the same token for the same offset.
     pub(crate) fn says(&self, other: &Self) -> bool {
         self.offset == other.offset && self.candidate.token == other.candidate.token
     }

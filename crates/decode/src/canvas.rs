@@ -28,7 +28,7 @@ struct Cell {
     token: TokenId,
     /// Step that wrote the token, from 1; 0 for a mask.
     step: u32,
-    /// Whether the token was committed in a lookahead window.
+    /// True if the token was committed in a lookahead window.
     draft: bool,
     /// Confidence of the candidate that wrote the token.
     probability: f64,
@@ -74,7 +74,7 @@ impl Canvas {
         Span::first(self.len)
     }
 
-    /// Whether the canvas has no offset.
+    /// Returns true if the canvas has no offset.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -95,13 +95,13 @@ impl Canvas {
         (cell.state != CellState::Mask).then_some(cell.token)
     }
 
-    /// Whether `offset` holds a mask.
+    /// Returns true if `offset` holds a mask.
     pub fn is_mask(&self, offset: Offset) -> bool {
         self.cell(offset)
             .is_some_and(|cell| cell.state == CellState::Mask)
     }
 
-    /// Whether the token at `offset` is committed; only an edit rule may still change it.
+    /// Returns true if the token at `offset` is committed; only an edit rule may still change it.
     pub fn is_committed(&self, offset: Offset) -> bool {
         self.cell(offset)
             .is_some_and(|cell| cell.state == CellState::Committed)
@@ -112,17 +112,17 @@ impl Canvas {
         self.cell(offset).map_or(0, |cell| cell.step)
     }
 
-    /// Whether `offset` was committed as a draft.
+    /// Returns true if `offset` was committed as a draft.
     pub fn is_draft(&self, offset: Offset) -> bool {
         self.is_committed(offset) && self.cells[offset.index()].draft
     }
 
-    /// Whether `token` ends a generation.
+    /// Returns true if `token` ends a generation.
     pub fn is_stop(&self, token: TokenId) -> bool {
         self.stops.contains(&token)
     }
 
-    /// Whether a stop token stands at `offset`.
+    /// Returns true if a stop token stands at `offset`.
     pub fn is_stop_at(&self, offset: Offset) -> bool {
         self.get(offset).is_some_and(|token| self.is_stop(token))
     }

@@ -26,10 +26,10 @@ pub trait Constraint: core::fmt::Debug + Send {
     /// Replaces `tokens` by the tokens that must come next, often none. They are not accepted yet.
     fn forced(&mut self, tokens: &mut Vec<TokenId>);
 
-    /// Whether the text so far is complete.
+    /// Returns true if the accepted text is complete.
     fn may_end(&mut self) -> bool;
 
-    /// Whether nothing may follow: complete, and no token can extend it.
+    /// Returns true if nothing may follow: complete, and no token can extend it.
     fn is_over(&mut self) -> bool;
 
     /// An independent copy in the same state.
@@ -42,7 +42,7 @@ impl Clone for Box<dyn Constraint> {
     }
 }
 
-/// Why a sequence cannot go on under its grammar.
+/// The reason for which a sequence cannot go on under its grammar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The grammar cannot go on. The fault is the grammar's.
@@ -70,7 +70,7 @@ impl core::fmt::Display for Failure {
 
 impl core::error::Error for Failure {}
 
-/// Why a grammar cannot go on: no text continues it, or it is too complex.
+/// The reason for which a grammar cannot go on: no text continues it, or it is too complex.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConstraintError(pub String);
 

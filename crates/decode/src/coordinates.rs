@@ -51,7 +51,7 @@ pub trait Coordinate: Copy + Ord + fmt::Debug {
     /// The coordinate with this number.
     fn new(number: u32) -> Self;
 
-    /// Its number.
+    /// The number of the coordinate.
     fn get(self) -> u32;
 }
 
@@ -71,12 +71,12 @@ macro_rules! coordinate {
                 Self(number)
             }
 
-            /// Its number.
+            /// The number of the coordinate.
             pub const fn get(self) -> u32 {
                 self.0
             }
 
-            /// Its number as an index into a slice.
+            /// The number as an index into a slice.
             pub const fn index(self) -> usize {
                 as_index(self.0)
             }
@@ -107,13 +107,13 @@ macro_rules! coordinate {
                 Self(self.0.saturating_sub(count))
             }
 
-            /// How far this lies right of `start`, which must not lie right of it.
+            /// The distance from `start`, which must not lie right of this.
             pub const fn distance_from(self, start: Self) -> u32 {
                 debug_assert!(start.0 <= self.0, "the start lies right of the end");
                 self.0.saturating_sub(start.0)
             }
 
-            /// How far this lies right of `start`; `None` if it lies left of it.
+            /// The distance from `start`; `None` if this lies left of it.
             pub const fn checked_distance_from(self, start: Self) -> Option<u32> {
                 self.0.checked_sub(start.0)
             }
@@ -133,7 +133,7 @@ macro_rules! coordinate {
                 self.0 / length
             }
 
-            /// Where in its block of `length` coordinates this one lies; `length >= 1`.
+            /// The distance from the start of its block of `length` coordinates; `length >= 1`.
             pub const fn in_block(self, length: u32) -> u32 {
                 self.0 % length
             }
@@ -230,17 +230,17 @@ impl<T: Coordinate> Span<T> {
         self.end.get().saturating_sub(self.start.get())
     }
 
-    /// Whether it holds nothing.
+    /// Returns true if it holds no coordinate.
     pub fn is_empty(self) -> bool {
         self.end <= self.start
     }
 
-    /// Whether it holds `at`.
+    /// Returns true if it holds the coordinate `at`.
     pub fn contains(self, at: T) -> bool {
         self.start <= at && at < self.end
     }
 
-    /// What both spans hold.
+    /// The coordinates that both spans hold.
     #[must_use]
     pub fn intersect(self, other: Self) -> Self {
         Self::new(self.start.max(other.start), self.end.min(other.end))

@@ -1,4 +1,4 @@
-//! How schedules, commit rules and cache policies describe themselves to the registry.
+//! The descriptions by which the registry knows schedules, commit rules and cache policies.
 
 use alloc::string::String;
 
@@ -136,15 +136,15 @@ pub enum Rows {
 
 /// The members of another kind that one goes with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Company {
+pub enum NameFilter {
     /// All of them.
     Any,
     /// The members of these names.
     Only(&'static [&'static str]),
 }
 
-impl Company {
-    /// Whether the member called `name` is one of them.
+impl NameFilter {
+    /// Returns true if the member called `name` is one of them.
     pub fn admits(&self, name: &str) -> bool {
         match self {
             Self::Any => true,
@@ -236,6 +236,6 @@ impl Feature {
 pub struct Fault {
     /// The setting.
     pub setting: &'static str,
-    /// What is expected and what was found; continues the setting's name.
+    /// The expected and the found value; the text continues the setting's name.
     pub message: String,
 }

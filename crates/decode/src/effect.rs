@@ -110,7 +110,7 @@ pub enum Effect {
         start: Offset,
         /// Number of offsets it owns.
         len: u32,
-        /// Whether it is active, waits, or has no work.
+        /// True if it is active, waits, or has no work.
         birth: Birth,
     },
     /// The end of an active lane moved.

@@ -56,7 +56,7 @@ impl Guard {
         &self.allowed
     }
 
-    /// Whether the text is complete and no token may follow.
+    /// Returns true if the text is complete and no token may follow.
     pub(crate) fn is_over(&self) -> bool {
         self.over
     }

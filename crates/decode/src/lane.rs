@@ -22,7 +22,7 @@ pub struct Lane {
     pub parent: Option<LaneId>,
     /// Refine child first, so that depth-first order is output order.
     pub children: [Option<LaneId>; 2],
-    /// Whether it is active.
+    /// True if it is active.
     pub status: Status,
 }
 

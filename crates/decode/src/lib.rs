@@ -39,7 +39,7 @@ pub use coordinates::{
 };
 pub use decoder::{Decoder, Input, LaneView};
 pub use describe::{
-    AttentionKind, Capability, Company, Configured, Describe, Fault, Feature, Rows,
+    AttentionKind, Capability, Configured, Describe, Fault, Feature, NameFilter, Rows,
 };
 pub use effect::{Birth, Commit, CommitKind, DoneReason, Effect, ForwardKind, LaneId, Role};
 pub use filter::{Filter, FilterError, Weights};

@@ -15,9 +15,9 @@ pub struct SettingInfo {
     pub name: &'static str,
     /// Type and allowed values. Every reader of a setting declares the same.
     pub kind: SettingKind,
-    /// What holds if neither the caller nor the preset names a value. Readers may differ in it.
+    /// The value if neither the caller nor the preset names one. Readers may differ in it.
     pub default: SettingDefault,
-    /// What the setting does, in one line.
+    /// The effect of the setting, in one line.
     pub summary: &'static str,
 }
 

@@ -50,7 +50,7 @@ impl<T> ClientQueue<T> {
         self.by_client.values().map(VecDeque::len).sum()
     }
 
-    /// Whether no client has a job.
+    /// Returns true if no client has a job.
     pub fn is_empty(&self) -> bool {
         self.turns.is_empty()
     }

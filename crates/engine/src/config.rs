@@ -1,4 +1,4 @@
-//! What the engine is told when it is built.
+//! The configuration of an engine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::scheduler::WaitOrder;
 /// Sizes and policies of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// Most sequences of a step, `>= 1`. So many run at once, and up to half as many more if
+    /// Most sequences of a step, `>= 1`. This number runs at once, and up to half as many more if
     /// clients share the engine.
     pub max_running: u32,
     /// Most sequences of one client that wait to start. Half as many more places are open to clients
@@ -28,7 +28,7 @@ pub struct EngineConfig {
     /// No effect under full attention, where every token of a prompt sees all others, and on canvas
     /// models.
     pub prefill_chunk: u32,
-    /// Whether a sequence leaves the K/V of its sealed pages to sequences that begin with the same
+    /// True if a sequence leaves the K/V of its sealed pages to sequences that begin with the same
     /// tokens. No effect under full attention, where K/V depend on later tokens.
     pub prefix_cache: bool,
     /// Longest time that a grammar may work on one step of a sequence. A sequence whose grammar takes
@@ -41,7 +41,7 @@ pub struct EngineConfig {
     pub wait_order: Arc<dyn WaitOrder>,
     /// Delimiter classes of the vocabulary.
     pub classes: Arc<TokenClasses>,
-    /// What the model offers beyond a forward pass.
+    /// The model's capabilities beyond a forward pass.
     pub capabilities: Capabilities,
 }
 

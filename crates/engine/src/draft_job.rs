@@ -1,4 +1,4 @@
-//! What a draft model is asked for, and what it gives.
+//! The request to a draft model, and its answer.
 
 use decode::TokenId;
 
@@ -23,7 +23,7 @@ pub struct DraftJob {
 pub struct Drafts {
     /// The sequence.
     pub of: SequenceId,
-    /// How its text may go on; none if the draft model refused the text or failed.
+    /// Possible next tokens; none if the draft model refused the text or failed.
     pub tokens: Vec<TokenId>,
     /// Forward passes of the draft model for them.
     pub forwards: u32,

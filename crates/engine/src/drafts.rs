@@ -52,7 +52,7 @@ impl Drafter {
         }
     }
 
-    /// What a text may ask of it.
+    /// The limits of a text.
     pub fn limits(&self) -> Limits {
         self.engine.limits()
     }
@@ -75,7 +75,7 @@ impl Drafter {
         }
     }
 
-    /// Whether it drafts, or has drafts to give.
+    /// Returns true if it drafts, or has drafts to give.
     pub fn is_busy(&self) -> bool {
         !self.open.is_empty() || !self.done.is_empty()
     }

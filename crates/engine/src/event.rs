@@ -5,7 +5,7 @@ use step::TopToken;
 
 use crate::counts::{ByKind, CommitCounts};
 
-/// What happened to a sequence. Order: `Started`, any of `Tokens` and `Step`, then exactly one
+/// An event of a sequence. Order: `Started`, any of `Tokens` and `Step`, then exactly one
 /// of `Finished`, `Refused` and `Failed`.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -39,7 +39,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Whether no event of the sequence follows.
+    /// Returns true if no event of the sequence follows.
     pub fn is_last(&self) -> bool {
         matches!(
             self,
@@ -167,7 +167,7 @@ impl SequenceStats {
 pub struct StepTrace {
     /// The sequence's step, from 1.
     pub step: u32,
-    /// What the forward was.
+    /// The kind of the forward.
     pub kind: ForwardKind,
     /// Lanes that took part.
     pub lanes: Vec<LaneId>,
@@ -175,7 +175,7 @@ pub struct StepTrace {
     pub rows: Vec<Vec<Position>>,
     /// Everything that changed, in order.
     pub effects: Vec<Effect>,
-    /// What the step drew for the offsets of a canvas of noise that are open after it, by offset: at
+    /// The tokens that the step drew for the offsets of a canvas of noise that are open after it, by offset: at
     /// most one entry per position of the canvas. Empty for weights with masks.
     pub draws: Vec<Draw>,
     /// End of the emitted prefix after the step: the first offset that holds no committed token,
@@ -194,6 +194,6 @@ pub struct Draw {
     pub token: TokenId,
     /// Its probability, in `0.0..=1.0`.
     pub probability: f64,
-    /// Whether it stands there in the next forward pass. Otherwise noise does.
+    /// True if it stands there in the next forward pass. Otherwise noise does.
     pub kept: bool,
 }

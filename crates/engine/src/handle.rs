@@ -24,7 +24,7 @@ pub struct Handle {
     grammars: PoolMonitor,
 }
 
-/// What the engine thread publishes: counters once a step, and its sign of life.
+/// The state that the engine thread publishes: counters once a step, and its sign of life.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) running: AtomicU32,
@@ -42,7 +42,7 @@ pub(crate) struct Submission {
     pub(crate) place: Place,
 }
 
-/// Why a submission was not taken.
+/// The reason for which a submission was not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     /// The queue has no room for all sequences of the request; try again later.
@@ -133,7 +133,7 @@ impl Handle {
         Ok(streams)
     }
 
-    /// What a single request may ask for.
+    /// The limits of a single request.
     pub fn limits(&self) -> Limits {
         self.limits
     }
@@ -148,12 +148,12 @@ impl Handle {
         }
     }
 
-    /// What the engine thread does now.
+    /// The present activity of the engine thread.
     pub fn pulse(&self) -> Pulse {
         self.shared.heartbeat.pulse()
     }
 
-    /// What the threads that ask grammars do now. Never waits for the engine thread or a grammar.
+    /// The present load of the threads that ask grammars. Never waits for the engine thread or a grammar.
     pub fn grammar_threads(&self) -> PoolLoad {
         self.grammars.load()
     }
@@ -163,7 +163,7 @@ impl Handle {
         Monitor(Arc::clone(&self.shared.heartbeat))
     }
 
-    /// Whether the engine thread lives.
+    /// Returns true if the engine thread lives.
     pub fn is_alive(&self) -> bool {
         !self.inbox.is_closed()
     }

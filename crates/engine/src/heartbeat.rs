@@ -77,10 +77,10 @@ impl Heartbeat {
     }
 }
 
-/// What the engine thread does.
+/// The activity of the engine thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pulse {
-    /// Whether the thread runs.
+    /// True if the thread runs.
     pub alive: bool,
     /// Time since the present step began, in whole milliseconds; 0 while the engine waits for a
     /// request. Grows on after the thread has died in a step.
@@ -92,7 +92,7 @@ pub struct Pulse {
 pub struct Monitor(pub(crate) Arc<Heartbeat>);
 
 impl Monitor {
-    /// What the engine thread does now.
+    /// The present activity of the engine thread.
     pub fn pulse(&self) -> Pulse {
         self.0.pulse()
     }
@@ -104,7 +104,7 @@ impl Monitor {
         self.0.paused.fetch_add(time, Ordering::Relaxed);
     }
 
-    /// Why the engine's device is of no use any more, if the thread has ended or ends for that
+    /// The reason for which the engine's device is unusable, if the thread ends because of it
     /// ([`step::Executor::lost`]).
     pub fn lost(&self) -> Option<&str> {
         self.0.lost.get().map(String::as_str)

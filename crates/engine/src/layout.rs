@@ -2,7 +2,7 @@
 
 use decode::{Offset, Place, Position, Slot, Span, as_count, as_index};
 
-/// How prompt, suffix and generation lie: by place prompt, suffix, generation; by position
+/// The order of prompt, suffix and generation: by place prompt, suffix, generation; by position
 /// prompt, generation, suffix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
@@ -14,9 +14,9 @@ pub(crate) struct Layout {
     budget: u32,
 }
 
-/// What stands at a place.
+/// The text that stands at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum TokenIndex {
     /// The prompt's token with this index.
     Prompt(usize),
     /// The suffix's token with this index.
@@ -80,12 +80,12 @@ impl Layout {
         })
     }
 
-    /// What stands at a place.
-    pub(crate) fn part(self, place: Place) -> Part {
+    /// The text that stands at a place.
+    pub(crate) fn token_index(self, place: Place) -> TokenIndex {
         match self.offset_of(place) {
-            Some(offset) => Part::Generation(offset),
-            None if place.get() < self.prompt => Part::Prompt(place.index()),
-            None => Part::Suffix(place.index() - as_index(self.prompt)),
+            Some(offset) => TokenIndex::Generation(offset),
+            None if place.get() < self.prompt => TokenIndex::Prompt(place.index()),
+            None => TokenIndex::Suffix(place.index() - as_index(self.prompt)),
         }
     }
 }
@@ -110,8 +110,11 @@ mod tests {
         assert_eq!(positions, [0, 1, 2, 7, 8, 3, 4, 5, 6]);
         assert_eq!(layout.place_of(Offset::ZERO), Place::new(5));
         assert_eq!(layout.offset_of(Place::new(4)), None);
-        assert_eq!(layout.part(Place::new(2)), Part::Prompt(2));
-        assert_eq!(layout.part(Place::new(4)), Part::Suffix(1));
-        assert_eq!(layout.part(Place::new(6)), Part::Generation(Offset::new(1)));
+        assert_eq!(layout.token_index(Place::new(2)), TokenIndex::Prompt(2));
+        assert_eq!(layout.token_index(Place::new(4)), TokenIndex::Suffix(1));
+        assert_eq!(
+            layout.token_index(Place::new(6)),
+            TokenIndex::Generation(Offset::new(1))
+        );
     }
 }

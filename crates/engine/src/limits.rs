@@ -1,4 +1,4 @@
-//! What a single request may ask of this engine.
+//! The limits of a single request.
 
 use decode::{Capability, CommitHost, Fault, Feature};
 use step::{Attention, Readout};
@@ -8,7 +8,7 @@ use crate::decoding::{Decoding, WeightKind};
 use crate::pages::Grid;
 use crate::request::{Penalties, Refusal, Request};
 
-/// Why a rule whose guesses are checked is refused; continues its name.
+/// The reason to refuse a rule whose guesses are checked; it continues the rule's name.
 pub const NEEDS_OWN_ROWS: &str = "needs weights that predict a mask at its own row, and this model's predict it at the row before";
 
 /// Bounds that follow from the executor and the configuration.
@@ -32,16 +32,16 @@ pub struct Limits {
     pub edits: bool,
     /// A draft model runs beside the model.
     pub drafts: bool,
-    /// What rows may see.
+    /// The rows that a row may attend to.
     pub attention: Attention,
-    /// Where predictions are read.
+    /// The row that predicts a position.
     pub readout: Readout,
     /// Most rows of a forward over a part of a prompt; 0 = a prompt is not split.
     pub prefill_chunk: u32,
 }
 
 impl Limits {
-    /// Whether `request` can ever be served.
+    /// Returns true if `request` can ever be served.
     ///
     /// # Errors
     /// The first reason why not.
@@ -102,7 +102,7 @@ impl Limits {
         whole.min(room.max(max_tokens))
     }
 
-    /// How the model's weights were trained.
+    /// The kind of the model's weights.
     pub fn kind(&self) -> WeightKind {
         WeightKind {
             attention: self.attention,
@@ -112,7 +112,7 @@ impl Limits {
         }
     }
 
-    /// Whether the model has a capability that some commit rules require.
+    /// Returns true if the model has a capability that some commit rules require.
     pub fn has(&self, capability: Capability) -> bool {
         match capability {
             Capability::Filter => self.filter.is_some(),
@@ -121,7 +121,7 @@ impl Limits {
         }
     }
 
-    /// How pages depend on tokens; none where those of a prompt depend on all of it.
+    /// The division of places into pages and blocks; none where the pages of a prompt depend on all of it.
     pub(crate) fn grid(&self) -> Option<Grid> {
         let block = match self.attention {
             Attention::Full | Attention::BlocksAfterPrompt(_) => return None,
@@ -132,7 +132,7 @@ impl Limits {
         Some(Grid { page_size, block })
     }
 
-    /// Whether a decoder goes with the model.
+    /// Returns true if a decoder goes with the model.
     ///
     /// # Errors
     /// The first reason why not, a [`Refusal::Rule`].
@@ -192,7 +192,7 @@ impl Limits {
         suits.or_else(|Fault { setting, message }| refuse(setting, message))
     }
 
-    /// What rows may see, in words.
+    /// The attention in words.
     fn weights(&self) -> &'static str {
         match self.attention {
             Attention::Full => "full attention",
@@ -202,7 +202,7 @@ impl Limits {
         }
     }
 
-    /// Whether what the request asks for goes with the weights.
+    /// Returns true if what the request asks for goes with the weights.
     fn admit_fields(&self, request: &Request) -> Result<(), Refusal> {
         let refuse = |field, message: String| Err(Refusal::Field { field, message });
         let needed = usize::from(self.readout == Readout::Previous);
@@ -217,7 +217,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Whether the commit rule supports what the request asks for.
+    /// Returns true if the commit rule supports what the request asks for.
     fn admit_features(&self, request: &Request) -> Result<(), Refusal> {
         let commit = &request.decoding.decoder.commit;
         let excludes = commit.info().requires.excludes.iter();
@@ -246,7 +246,7 @@ impl Limits {
     }
 }
 
-/// Whether `request` uses a feature that some commit rules do not support.
+/// Returns true if `request` uses a feature that some commit rules do not support.
 fn asks(request: &Request, feature: Feature) -> bool {
     match feature {
         Feature::Grammar => request.constraint.is_some(),

@@ -1,4 +1,4 @@
-//! What a caller meant by a name that does not exist.
+//! Suggestions for names that do not exist.
 
 /// Most characters of a name that is compared.
 const MAX_CHARS: usize = 64;

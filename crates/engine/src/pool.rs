@@ -41,7 +41,7 @@ pub(crate) struct Pool {
     next_look: Option<Instant>,
 }
 
-/// What a pool of threads does.
+/// The load of a pool of threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolLoad {
     /// Jobs that run and are waited for.
@@ -60,7 +60,7 @@ impl PoolLoad {
         as_count(threads.max(2))
     }
 
-    /// Whether the pool takes no further job because too many are stuck.
+    /// Returns true if the pool takes no further job because too many are stuck.
     pub fn is_exhausted(&self) -> bool {
         self.stuck >= self.most_stuck
     }
@@ -92,7 +92,7 @@ struct Shared {
 #[derive(Debug)]
 struct Running {
     sequence: SequenceId,
-    /// How often it was found running.
+    /// Number of looks that found it running.
     looks: u32,
 }
 
@@ -155,7 +155,7 @@ impl Pool {
         PoolMonitor(Arc::clone(&self.shared))
     }
 
-    /// Whether a job is on its way.
+    /// Returns true if a job is on its way.
     pub(crate) fn is_busy(&self) -> bool {
         self.jobs > 0
     }
@@ -174,7 +174,7 @@ impl Pool {
         }
     }
 
-    /// Whether the jobs are to be looked at again ([`Self::give_up`]).
+    /// Returns true if the jobs are to be looked at again ([`Self::give_up`]).
     pub(crate) fn is_due(&mut self, now: Instant) -> bool {
         if self.limit.is_zero() || !self.is_busy() {
             self.next_look = None;
@@ -246,7 +246,7 @@ impl Drop for Pool {
 }
 
 impl PoolMonitor {
-    /// What the pool does now.
+    /// The present load of the pool.
     pub(crate) fn load(&self) -> PoolLoad {
         let jobs = self.0.jobs();
         PoolLoad {
@@ -289,7 +289,7 @@ impl Shared {
     }
 }
 
-/// What becomes of a thread whose job has ended.
+/// The fate of a thread whose job has ended.
 enum Fate {
     /// The job is taken back.
     InTime,

@@ -31,7 +31,7 @@ impl PhaseTimes {
 /// The facts of one step. It is reused between steps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepReport {
-    /// Whether a forward pass ran (a pass that only cancels or finishes sequences runs none).
+    /// True if a forward pass ran (a pass that only cancels or finishes sequences runs none).
     pub executed: bool,
     /// The forward pass failed, and with it its sequences.
     pub failed: bool,

@@ -22,7 +22,7 @@ pub struct Request {
     pub max_tokens: u32,
     /// Schedule, commit rule and cache policy.
     pub decoding: Decoding,
-    /// How tokens are drawn; its `clock` is set by the engine.
+    /// The draw of tokens; the engine sets its `clock`.
     pub sampling: Sampling,
     /// Every id that ends the generation, the model's and the request's.
     pub stop_tokens: Vec<TokenId>,
@@ -55,7 +55,7 @@ pub struct Extras {
     /// Number of most probable tokens to report with the log-probability of every emitted token;
     /// `None` = no log-probabilities.
     pub logprobs: Option<u8>,
-    /// Whether [`crate::Event::Step`] events are wanted.
+    /// True if [`crate::Event::Step`] events are wanted.
     pub trace: bool,
 }
 
@@ -111,7 +111,7 @@ impl Default for Penalties {
     }
 }
 
-/// Why a request can never be served here.
+/// The reason for which a request can never be served here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Prompt plus budget exceed the limit of the model or the engine.

@@ -10,12 +10,12 @@ use step::{Attention, ExecutorSpec, Readout, TokenId};
 pub struct Script {
     /// The token that ends a turn of the conversation; replies do not contain it.
     pub turn_end: TokenId,
-    /// The tokens of the reply to a prompt in which so many turns end, without the stop token. Other
+    /// The tokens of the reply to a prompt by the number of turns that end in it, without the stop token. Other
     /// prompts get a hidden text.
     pub replies: BTreeMap<u32, Vec<TokenId>>,
 }
 
-/// How faithfully a forward pass is simulated.
+/// The fidelity of a simulated forward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fidelity {
     /// Keeps a KV store. A batch that reads a slot its sequence never wrote, or writes a slot twice,
@@ -104,9 +104,9 @@ pub struct SimConfig {
     pub words: Vec<TokenId>,
     /// Replies to conversations, if they are fixed.
     pub script: Option<Script>,
-    /// How confident the model is.
+    /// The model's confidence.
     pub law: ConfidenceLaw,
-    /// How faithfully passes are simulated.
+    /// The fidelity of simulated passes.
     pub fidelity: Fidelity,
     /// Confident rows per segment under [`Fidelity::Free`].
     pub free_width: u32,

@@ -60,6 +60,12 @@ impl SimCounters {
     }
 }
 
+/// The output for one row.
+struct Scored {
+    candidate: Candidate,
+    tops: Vec<TopToken>,
+}
+
 /// A deterministic executor without a model.
 pub struct SimExecutor {
     config: SimConfig,
@@ -251,7 +257,7 @@ impl SimExecutor {
         batch: &Batch,
         segment: &Segment,
         row: &Row,
-    ) -> Result<(Candidate, Vec<TopToken>), ExecuteError> {
+    ) -> Result<Scored, ExecuteError> {
         let (vocab_size, mask) = (self.config.vocab_size, self.config.mask);
         let mut distribution = proposed.over(vocab_size, mask);
         for &bias in batch.biases_of(row) {
@@ -266,7 +272,8 @@ impl SimExecutor {
             .ok_or_else(|| {
                 ExecuteError(format!("{row:?}: biases and allowed set ban every token"))
             })?;
-        Ok((candidate, distribution.tops(row.score.tops(), mask)))
+        let tops = distribution.tops(row.score.tops(), mask);
+        Ok(Scored { candidate, tops })
     }
 }
 
@@ -313,9 +320,9 @@ impl Executor for SimExecutor {
 }
 
 /// Appends the candidate and the most probable tokens of a row.
-fn push(output: &mut BatchOutput, (candidate, tops): (Candidate, Vec<TopToken>)) {
-    output.candidates.push(candidate);
-    output.tops.extend(tops);
+fn push(output: &mut BatchOutput, scored: Scored) {
+    output.candidates.push(scored.candidate);
+    output.tops.extend(scored.tops);
 }
 
 fn writes(batch: &Batch, copy: PageCopy, page_size: u32) -> bool {

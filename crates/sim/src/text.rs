@@ -2,7 +2,7 @@
 //!
 //! A reader visits the known tokens in order of position. A token that equals the hidden text's
 //! changes nothing. Any other token (of the prompt, sampled or biased) is a surprise: after it a
-//! new text starts, chosen by all surprises so far. So the text after a prompt is a function of the
+//! new text starts, chosen by all surprises before. So the text after a prompt is a function of the
 //! prompt, generated tokens of that text keep it, masks are skipped, and prompt and generation need
 //! no marker between them.
 
@@ -14,7 +14,7 @@ use crate::{Fidelity, Script, SimConfig};
 /// The state of a reader: the text, and the position where it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// Hash of the surprises so far.
+    /// Hash of the surprises before.
     pub key: u64,
     /// Position after the last surprise.
     pub start: Position,
@@ -84,7 +84,7 @@ impl HiddenText {
         script.is_some_and(|script| script.turn_end == token)
     }
 
-    /// The scripted reply after the turns so far.
+    /// The scripted reply after the turns of the prompt.
     fn reply(&self, origin: Origin) -> Option<&[TokenId]> {
         let script = self.script.as_ref()?;
         script.replies.get(&origin.turns).map(Vec::as_slice)

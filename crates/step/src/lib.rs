@@ -23,7 +23,7 @@ impl PageId {
     }
 }
 
-/// What an executor computes for a row besides its K/V.
+/// The output of an executor for a row, in addition to its K/V.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Score {
     /// Nothing: only the row's K/V are needed, and it never reaches the LM head.
@@ -35,7 +35,7 @@ pub enum Score {
 }
 
 impl Score {
-    /// Whether a candidate is wanted.
+    /// Returns true if a candidate is wanted.
     pub fn is_wanted(self) -> bool {
         self != Self::None
     }
@@ -54,7 +54,7 @@ impl Score {
 pub struct Row {
     /// The input token, often the mask.
     pub token: TokenId,
-    /// Where the token stands in the text, for RoPE and for the sampling noise.
+    /// The position of the token in the text, for RoPE and for the sampling noise.
     pub position: Position,
     /// Slot of the segment's page table that this row's K/V is written to: slot `s` lies in
     /// the table's page `s / page_size` at index `s % page_size`.
@@ -67,24 +67,23 @@ pub struct Row {
     /// node in a tree of up to 64 drafts, or the own slot of a verifier row (S2D2,
     /// arXiv 2603.25702).
     pub beyond: u64,
-    /// The token whose probability the candidate tells ([`Candidate::present`]); the row's own
-    /// token unless a verifier asks for another.
+    /// The token whose probability [`Candidate::present`] holds; the row's own token by default.
     pub ask: TokenId,
-    /// Whether a candidate is wanted.
+    /// The output that is wanted.
     pub score: Score,
     /// Range of [`Batch::biases`] that apply to this row's logits, in order; rows may share a range.
     pub biases: Range<u32>,
     /// Number of a set of [`Batch::allowed`]; tokens outside it are banned. `None` allows all.
     pub allowed: Option<u32>,
-    /// How a canvas model ([`Attention::Canvas`]) reads the row: one of a canvas that is denoised,
-    /// otherwise a final token that is encoded. Other models read all rows alike.
+    /// For a canvas model ([`Attention::Canvas`]): the row belongs to a canvas that is denoised; `None`
+    /// is a final token that is encoded. Other models read all rows alike.
     pub denoise: Option<Denoise>,
 }
 
 /// A row of a canvas that is denoised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denoise {
-    /// Whether the row's input has the mean embedding under the last distribution that a pass gave
+    /// True if the row's input has the mean embedding under the last distribution that a pass gave
     /// the same slot. The slot must have been that of a denoised and scored row in some pass before.
     pub conditioned: bool,
 }
@@ -106,7 +105,7 @@ impl Row {
         }
     }
 
-    /// Whether the row attends to a slot of its segment.
+    /// Returns true if the row attends to a slot of its segment.
     pub const fn sees(&self, slot: Slot) -> bool {
         let (slot, end) = (slot.get(), self.visible_end.get());
         if slot < end {
@@ -123,7 +122,7 @@ impl Row {
         Slot::new(self.visible_end.get().saturating_add(bits))
     }
 
-    /// Whether the row sees all slots below [`Row::reach`].
+    /// Returns true if the row sees all slots below [`Row::reach`].
     pub const fn sees_prefix(&self) -> bool {
         self.beyond == 0
     }
@@ -163,7 +162,7 @@ pub const fn set_words(vocab_size: u32) -> usize {
     as_index(vocab_size.div_ceil(32))
 }
 
-/// How the token of a candidate is drawn. The noise of a row depends on `seed`, `clock`, position
+/// The draw of a candidate's token. The noise of a row depends on `seed`, `clock`, position
 /// and token id alone, never on the batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
@@ -214,7 +213,7 @@ pub struct Segment {
     pub rows: Range<u32>,
     /// Range of [`Batch::pages`]: the page table, in the order of its slots.
     pub pages: Range<u32>,
-    /// How the candidates of this segment are drawn.
+    /// The draw of the candidates of this segment.
     pub sampling: Sampling,
 }
 
@@ -400,7 +399,8 @@ pub trait Executor: Send {
     /// If the pass failed. The sequences of the batch cannot continue; others can.
     fn execute(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError>;
 
-    /// Why no later pass can succeed in this process, if a failed pass has left its device of no use.
+    /// The reason for which no later pass can succeed in this process, if a failed pass has made its
+    /// device unusable.
     /// The engine then fails every sequence and ends.
     fn lost(&self) -> Option<String> {
         None

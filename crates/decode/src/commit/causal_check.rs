@@ -5,19 +5,19 @@ use alloc::format;
 
 use super::prelude::*;
 use super::{Checks, Guesses, MOST_CHECKED};
-use crate::describe::Company;
+use crate::describe::NameFilter;
 
 /// θ.
 const ENTROPY_THRESHOLD: SettingInfo =
     SettingInfo::number("entropy_threshold", 0.0..=f64::MAX, 0.6)
-        .says("most entropy of a guessed mask, in nats");
+        .says("largest entropy of a guessed mask, in nats");
 /// λ.
 const POSITION_PENALTY: SettingInfo = SettingInfo::number("position_penalty", 0.0..=f64::MAX, 0.01)
-    .says("nats added for each position after the first guess");
+    .says("nats added to the entropy for each position after the first guess");
 
 /// The row that checks.
 const CHECK: SettingInfo = SettingInfo::name("check", &["mask", "next"], "mask").says(
-    "what a guess is compared with: mask: the token that a mask in its position becomes, at a row more for \
+    "the token that a guess is compared with: mask: the token that a mask in its position becomes, at a row more for \
      each guess; next: the token that follows the text before it, as the row of the token before predicts \
      it; for weights trained on next tokens, as WeDLM's are",
 );
@@ -34,7 +34,7 @@ pub static INFO: CommitInfo = CommitInfo {
     differs: "",
     settings: &[ENTROPY_THRESHOLD, POSITION_PENALTY, CHECK],
     requires: Requirements {
-        schedules: Company::Only(&["streaming"]),
+        schedules: NameFilter::Only(&["streaming"]),
         attention: &[AttentionKind::Causal],
         // Biases that depend on the tokens before would have to count guesses.
         excludes: &[Feature::Grammar, Feature::Penalties],
@@ -48,11 +48,11 @@ pub static INFO: CommitInfo = CommitInfo {
         },
         ..Requirements::NONE
     },
-    build: |of, _| {
+    build: |settings, _| {
         Box::new(CausalCheck {
-            threshold: of.number(&ENTROPY_THRESHOLD),
-            penalty: of.number(&POSITION_PENALTY),
-            ahead: of.name(&CHECK) == "next",
+            threshold: settings.number(&ENTROPY_THRESHOLD),
+            penalty: settings.number(&POSITION_PENALTY),
+            ahead: settings.name(&CHECK) == "next",
             guesses: Vec::new(),
             checked: 0,
         })

@@ -13,7 +13,7 @@ const THRESHOLD: SettingInfo =
 const EDIT_THRESHOLD: SettingInfo = SettingInfo::number("edit_threshold", 0.0..=1.0, 0.5)
     .says("confidence that rewriting a committed token must exceed");
 const EDIT_PASSES: SettingInfo = SettingInfo::integer("edit_passes", 1..=64, 16)
-    .says("most forward passes of a block after its last mask");
+    .says("largest number of forward passes of a block after its last mask");
 const FORCE: SettingInfo = SettingInfo::flag("force", false)
     .says("runs on weights that were not trained to rewrite tokens");
 
@@ -30,15 +30,15 @@ pub static INFO: CommitInfo = CommitInfo {
         rows: Rows::Lane,
         attention: &[AttentionKind::Full, AttentionKind::BlockCausal],
         excludes: &[Feature::Grammar, Feature::Penalties],
-        needs: |of| (!of.flag(&FORCE)).then_some(Capability::Edits),
-        idle: |of, _| of.count(&EDIT_PASSES),
+        needs: |settings| (!settings.flag(&FORCE)).then_some(Capability::Edits),
+        idle: |settings, _| settings.count(&EDIT_PASSES),
         ..Requirements::NONE
     },
-    build: |of, _| {
+    build: |settings, _| {
         Box::new(Edit {
-            threshold: of.number(&THRESHOLD),
-            edit_threshold: of.number(&EDIT_THRESHOLD),
-            most_passes: of.count(&EDIT_PASSES),
+            threshold: settings.number(&THRESHOLD),
+            edit_threshold: settings.number(&EDIT_THRESHOLD),
+            most_passes: settings.count(&EDIT_PASSES),
             lane: None,
             passes: 0,
             edits: Vec::new(),

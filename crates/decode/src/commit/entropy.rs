@@ -6,12 +6,12 @@ use super::prelude::*;
 /// θ.
 const ENTROPY_THRESHOLD: SettingInfo =
     SettingInfo::number("entropy_threshold", 0.0..=f64::MAX, 0.5)
-        .says("most entropy of a committed mask, in nats");
+        .says("largest entropy of a committed mask, in nats");
 /// λ.
 const POSITION_PENALTY: SettingInfo = SettingInfo::number("position_penalty", 0.0..=f64::MAX, 0.0)
-    .says("nats added for each position after the lane's first mask");
+    .says("nats added to the entropy for each position after the lane's first mask");
 const BELOW: SettingInfo = SettingInfo::flag("below", false)
-    .says("whether the sum must lie below the threshold, and not at it");
+    .says("the sum must lie below the threshold; otherwise it may also equal the threshold");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {
@@ -21,11 +21,11 @@ pub static INFO: CommitInfo = CommitInfo {
     differs: "",
     settings: &[ENTROPY_THRESHOLD, POSITION_PENALTY, BELOW],
     requires: Requirements::NONE,
-    build: |of, _| {
+    build: |settings, _| {
         Box::new(Entropy {
-            threshold: of.number(&ENTROPY_THRESHOLD),
-            penalty: of.number(&POSITION_PENALTY),
-            below: of.flag(&BELOW),
+            threshold: settings.number(&ENTROPY_THRESHOLD),
+            penalty: settings.number(&POSITION_PENALTY),
+            below: settings.flag(&BELOW),
         })
     },
 };

@@ -5,7 +5,7 @@ use super::prelude::*;
 /// γ.
 pub(super) const ENTROPY_THRESHOLD: SettingInfo =
     SettingInfo::number("entropy_threshold", 0.0..=f64::MAX, 0.15)
-        .says("most nats that the entropies of the masks before the last may sum to");
+        .says("largest sum, in nats, of the entropies of the committed masks before the last");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {
@@ -15,7 +15,7 @@ pub static INFO: CommitInfo = CommitInfo {
     differs: "",
     settings: &[ENTROPY_THRESHOLD],
     requires: Requirements::NONE,
-    build: |of, _| Box::new(EntropyBound(of.number(&ENTROPY_THRESHOLD))),
+    build: |settings, _| Box::new(EntropyBound(settings.number(&ENTROPY_THRESHOLD))),
 };
 
 /// In order of entropy the longest run whose entropies, without the last one's own, sum to at

@@ -1,10 +1,10 @@
-//! How a commit rule describes itself.
+//! The description of a commit rule.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use super::{CommitRule, MOST_CHECKED};
-use crate::describe::{AttentionKind, Capability, Company, Configured, Fault, Feature, Rows};
+use crate::describe::{AttentionKind, Capability, Configured, Fault, Feature, NameFilter, Rows};
 use crate::filter::Filter;
 use crate::settings::{SettingInfo, Settings};
 
@@ -34,7 +34,7 @@ pub struct CommitInfo {
 #[derive(Clone, Copy, Debug)]
 pub struct Requirements {
     /// The schedules it goes with.
-    pub schedules: Company,
+    pub schedules: NameFilter,
     /// The rows that every forward must compute.
     pub rows: Rows,
     /// The attention that the weights may have.
@@ -49,7 +49,7 @@ pub struct Requirements {
     pub branches: fn(&Settings) -> u32,
     /// Most steps that commit nothing in a lane of this number of offsets.
     pub idle: fn(&Settings, u32) -> u32,
-    /// Whether forwards check its guesses, which takes weights that predict a mask at its own row, and
+    /// True if forwards check its guesses, which takes weights that predict a mask at its own row, and
     /// rows beside those of the canvas.
     pub checks: bool,
 }
@@ -75,12 +75,12 @@ pub struct CommitHost<'a> {
 }
 
 /// The schedules of rules that decide about a block as a whole.
-pub(super) const BLOCKS: Company = Company::Only(&["block_wise"]);
+pub(super) const BLOCKS: NameFilter = NameFilter::Only(&["block_wise"]);
 
 impl Requirements {
     /// The requirements of a rule that reads nothing but the masks of its lane: it goes with everything.
     pub const NONE: Self = Self {
-        schedules: Company::Any,
+        schedules: NameFilter::Any,
         rows: Rows::Open,
         attention: AttentionKind::MASKED,
         excludes: &[],

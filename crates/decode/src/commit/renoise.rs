@@ -4,18 +4,19 @@ use super::Denoising;
 use super::entropy_bound::within_bound;
 use super::prelude::*;
 use crate::candidate::{Candidate, TokenId};
-use crate::describe::Company;
+use crate::describe::NameFilter;
 
 const ENTROPY_BOUND: SettingInfo = SettingInfo::number("entropy_bound", 0.0..=f64::MAX, 0.1)
-    .says("most nats that the entropies of the kept tokens before the last may sum to");
+    .says("largest sum, in nats, of the entropies of the kept tokens before the last");
 const STEPS: SettingInfo = SettingInfo::integer("max_denoising_steps", 1..=1024, 48)
-    .says("most forward passes of a canvas");
+    .says("largest number of forward passes of a canvas");
 const T_MIN: SettingInfo =
     SettingInfo::number("t_min", 1e-3..=10.0, 0.4).says("temperature towards which a canvas cools");
 const T_MAX: SettingInfo =
     SettingInfo::number("t_max", 1e-3..=10.0, 0.8).says("temperature of a canvas's first step");
-const STABILITY: SettingInfo = SettingInfo::integer("stability_threshold", 0..=16, 1)
-    .says("steps before in which the most probable tokens were the same");
+const STABILITY: SettingInfo = SettingInfo::integer("stability_threshold", 0..=16, 1).says(
+    "number of steps before with the same most probable tokens after which a canvas is stable",
+);
 const CONFIDENCE: SettingInfo = SettingInfo::number("confidence_threshold", 0.0..=f64::MAX, 0.005)
     .says("mean entropy in nats below which a stable canvas is final");
 
@@ -27,19 +28,19 @@ pub static INFO: CommitInfo = CommitInfo {
     differs: "",
     settings: &[ENTROPY_BOUND, STEPS, T_MIN, T_MAX, STABILITY, CONFIDENCE],
     requires: Requirements {
-        schedules: Company::Only(&["canvas"]),
+        schedules: NameFilter::Only(&["canvas"]),
         attention: AttentionKind::NOISED,
-        idle: |of, _| of.count(&STEPS),
+        idle: |settings, _| settings.count(&STEPS),
         ..Requirements::NONE
     },
-    build: |of, _| {
+    build: |settings, _| {
         Box::new(Renoise {
-            bound: of.number(&ENTROPY_BOUND),
-            steps: of.count(&STEPS),
-            t_min: of.number(&T_MIN),
-            t_max: of.number(&T_MAX),
-            stability: as_index(of.count(&STABILITY)),
-            confidence: of.number(&CONFIDENCE),
+            bound: settings.number(&ENTROPY_BOUND),
+            steps: settings.count(&STEPS),
+            t_min: settings.number(&T_MIN),
+            t_max: settings.number(&T_MAX),
+            stability: as_index(settings.count(&STABILITY)),
+            confidence: settings.number(&CONFIDENCE),
             step: 0,
             start: Offset::ZERO,
             kept: Vec::new(),
@@ -80,7 +81,7 @@ struct Renoise {
 }
 
 impl Renoise {
-    /// Whether the most probable tokens were the same in the last steps. Remembers them.
+    /// Returns true if the most probable tokens were the same in the last steps. Remembers them.
     fn is_stable(&mut self, masks: &[Proposal]) -> bool {
         let best = || masks.iter().map(|mask| most_probable(&mask.candidate).0);
         let is_same = |tokens: &Vec<TokenId>| tokens.iter().copied().eq(best());

@@ -11,7 +11,7 @@ pub(super) const THRESHOLD: SettingInfo = SettingInfo::number("threshold", 0.0..
     .says("confidence that a commit without a check must exceed");
 /// τ_span.
 const MIN_SPAN: SettingInfo = SettingInfo::integer("min_span", 1..=64, 1)
-    .says("fewest masks in the first run of masks that router span checks");
+    .says("smallest length of the first run of masks that router span checks");
 /// The policy.
 const ROUTER: SettingInfo = SettingInfo::name(
     "router",
@@ -72,9 +72,9 @@ pub(super) const SETTINGS: &[SettingInfo] = &[
 ///
 /// # Errors
 /// Bounds of a hysteresis that do not leave a range between them.
-pub(super) fn suits(of: &Settings) -> Result<(), Fault> {
-    let [on, off] = [&SCORE_ON, &SCORE_OFF].map(|bound| of.number(bound));
-    if of.name(&ROUTER) != "hysteresis" || off < on {
+pub(super) fn suits(settings: &Settings) -> Result<(), Fault> {
+    let [on, off] = [&SCORE_ON, &SCORE_OFF].map(|bound| settings.number(bound));
+    if settings.name(&ROUTER) != "hysteresis" || off < on {
         return Ok(());
     }
     Err(Fault {
@@ -202,15 +202,15 @@ impl Bandit {
 }
 
 impl Router {
-    pub(super) fn new(of: &Settings) -> Self {
-        let entropy_scale = of.number(&ENTROPY_SCALE);
+    pub(super) fn new(settings: &Settings) -> Self {
+        let entropy_scale = settings.number(&ENTROPY_SCALE);
         let score = Score {
-            entropy_scale: (of.name(&ESTIMATE) == "entropy").then_some(entropy_scale),
-            penalty: of.number(&PENALTY),
-            for_tokens: of.name(&PENALTY_FOR) == "token",
+            entropy_scale: (settings.name(&ESTIMATE) == "entropy").then_some(entropy_scale),
+            penalty: settings.number(&PENALTY),
+            for_tokens: settings.name(&PENALTY_FOR) == "token",
         };
-        let (on, off) = (of.number(&SCORE_ON), of.number(&SCORE_OFF));
-        match of.name(&ROUTER) {
+        let (on, off) = (settings.number(&SCORE_ON), settings.number(&SCORE_OFF));
+        match settings.name(&ROUTER) {
             "score" => Self::Score { score, on },
             "hysteresis" => Self::Hysteresis {
                 score,
@@ -219,17 +219,17 @@ impl Router {
                 checks: false,
             },
             "bandit" => Self::Bandit(Box::new(Bandit {
-                exploration: of.number(&EXPLORATION),
+                exploration: settings.number(&EXPLORATION),
                 entropy_scale,
                 decisions: 0,
                 arms: [[Arm::default(); 8]; 2],
                 open: None,
             })),
-            _ => Self::Span(of.count(&MIN_SPAN)),
+            _ => Self::Span(settings.count(&MIN_SPAN)),
         }
     }
 
-    /// Whether the run is checked.
+    /// Returns true if the run is checked.
     pub(super) fn checks(&mut self, sight: &Sight<'_>) -> bool {
         match self {
             Self::Span(least) => as_count(sight.run.len()) >= *least,

@@ -32,7 +32,7 @@ pub trait CommitRule: core::fmt::Debug + Send {
     /// Reads a lane's step before [`Self::select`]. It is called for lanes without masks too.
     fn observe(&mut self, _scene: &Scene<'_>) {}
 
-    /// What the observed step calls for in addition to the chosen masks.
+    /// The observed step's demands in addition to the chosen masks.
     fn verdict(&self) -> Verdict<'_> {
         Verdict::default()
     }
@@ -42,7 +42,7 @@ pub trait CommitRule: core::fmt::Debug + Send {
         Guesses::None
     }
 
-    /// How the next forward reads the open positions of a canvas that has taken `clock` steps, for
+    /// The way the next forward reads the open positions of a canvas that has taken `clock` steps, for
     /// weights trained on noise. A rule that returns it may choose nothing in a step, and ends a canvas
     /// after a bounded number of steps.
     fn denoising(&self, _clock: u32) -> Option<Denoising<'_>> {
@@ -55,9 +55,9 @@ pub trait CommitRule: core::fmt::Debug + Send {
 pub struct Reads {
     /// The masks among which it makes one choice.
     pub scope: Scope,
-    /// Whether it reads the committed tokens of its lane.
+    /// True if it reads the committed tokens of its lane.
     pub lane: bool,
-    /// Whether it reads the masks after its lane.
+    /// True if it reads the masks after its lane.
     pub canvas: bool,
     /// Offsets whose committed tokens it reads wherever a forward computes their rows.
     pub watched: Span<Offset>,
@@ -88,15 +88,15 @@ pub struct Scene<'a> {
     pub checked: &'a [Proposal],
 }
 
-/// What a step calls for in addition to the chosen masks.
+/// The demands of a step in addition to the chosen masks.
 #[derive(Clone, Copy, Debug)]
 pub struct Verdict<'a> {
     /// Committed tokens of the lane to rewrite.
     pub edits: &'a [Proposal],
-    /// Whether the lane may finish and its tokens are final. An editing rule says no while tokens may
+    /// True if the lane may finish and its tokens are final. An editing rule says no while tokens may
     /// still change.
     pub settled: bool,
-    /// Whether every scored mask is committed in this step, chosen or not.
+    /// True if every scored mask is committed in this step, chosen or not.
     pub fills: bool,
     /// A stop token at a mask that is committed wherever it lies: the rule expects the end of the text
     /// there. It is ignored under a grammar, and where stop tokens do not cut the canvas.
@@ -171,19 +171,19 @@ impl<'a> Branches<'a> {
 pub struct Checks<'a> {
     /// The guesses.
     pub guesses: &'a [Proposal],
-    /// Whether they are checked at the row of the token before, as in an autoregressive model, and not
+    /// True if they are checked at the row of the token before, as in an autoregressive model, and not
     /// at a mask.
     pub ahead: bool,
-    /// Whether a step that chose nothing commits nothing, because its guesses are checked first.
+    /// True if a step that chose nothing commits nothing, because its guesses are checked first.
     pub waits: bool,
 }
 
-/// How a forward reads a canvas of noise.
+/// The way a forward reads a canvas of noise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Denoising<'a> {
     /// The divisor of logits before candidates are made of them, positive.
     pub temperature: f64,
-    /// Whether a forward has read the canvas before.
+    /// True if a forward has read the canvas before.
     pub conditioned: bool,
     /// The first offset of the canvas.
     pub start: Offset,

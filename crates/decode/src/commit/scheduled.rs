@@ -27,11 +27,11 @@ pub static INFO: CommitInfo = CommitInfo {
         schedules: BLOCKS,
         ..Requirements::NONE
     },
-    build: |of, input| {
-        let steps = of
+    build: |settings, input| {
+        let steps = settings
             .value(&DENOISING_STEPS)
             .and_then(|steps| steps.as_count());
-        let rank = match of.name(&RANK) {
+        let rank = match settings.name(&RANK) {
             "margin" => Rank::Margin,
             "entropy" => Rank::Entropy,
             "origin" => Rank::Origin(input.seed),

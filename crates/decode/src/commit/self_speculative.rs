@@ -22,14 +22,14 @@ pub static INFO: CommitInfo = CommitInfo {
         excludes: &[Feature::Grammar, Feature::Penalties],
         checks: true,
         idle: |_, length| length,
-        suits: |of, _| routers::suits(of),
+        suits: |settings, _| routers::suits(settings),
         ..Requirements::NONE
     },
-    build: |of, input| {
+    build: |settings, input| {
         Box::new(SelfSpeculative {
             block_length: input.block_length,
-            threshold: of.number(&routers::THRESHOLD),
-            router: Router::new(of),
+            threshold: settings.number(&routers::THRESHOLD),
+            router: Router::new(settings),
             guesses: Vec::new(),
             checked: 0,
         })

@@ -7,7 +7,7 @@ const THRESHOLD: SettingInfo =
     SettingInfo::number("threshold", 0.0..=1.0, 0.9).says("confidence that a commit needs");
 /// k.
 const MIN_TOKENS: SettingInfo = SettingInfo::integer("min_tokens_per_step", 1..=UNBOUNDED, 1)
-    .says("fewest masks committed in a step, whatever their confidence");
+    .says("smallest number of masks committed in a step, whatever their confidence");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {
@@ -19,10 +19,10 @@ pub static INFO: CommitInfo = CommitInfo {
               probabilities after temperature and filters",
     settings: &[THRESHOLD, MIN_TOKENS],
     requires: Requirements::NONE,
-    build: |of, _| {
+    build: |settings, _| {
         Box::new(Threshold {
-            threshold: of.number(&THRESHOLD),
-            fewest: as_index(of.count(&MIN_TOKENS)),
+            threshold: settings.number(&THRESHOLD),
+            fewest: as_index(settings.count(&MIN_TOKENS)),
         })
     },
 };

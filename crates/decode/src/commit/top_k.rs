@@ -14,7 +14,7 @@ pub static INFO: CommitInfo = CommitInfo {
     differs: "at temperatures above 0 SDAR ranks by the probabilities after temperature and filters",
     settings: &[TOKENS_PER_STEP],
     requires: Requirements::NONE,
-    build: |of, _| Box::new(TopK(as_index(of.count(&TOKENS_PER_STEP)))),
+    build: |settings, _| Box::new(TopK(as_index(settings.count(&TOKENS_PER_STEP)))),
 };
 
 /// The k most confident masks, lower offsets first on ties.

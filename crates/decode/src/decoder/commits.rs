@@ -45,7 +45,7 @@ impl Decoder {
         true
     }
 
-    /// Whether the rule has its guesses checked before a step commits.
+    /// Returns true if the rule has its guesses checked before a step commits.
     fn waits(&self) -> bool {
         matches!(self.rule.guesses(), Guesses::Checks(checks) if checks.waits)
     }
@@ -106,7 +106,7 @@ impl Decoder {
         }
     }
 
-    /// Whether a mask of the lookahead reaches the draft threshold and is no stop token.
+    /// Returns true if a mask of the lookahead reaches the draft threshold and is no stop token.
     fn may_be_draft(&self, proposal: &Proposal) -> bool {
         let candidate = proposal.candidate;
         let threshold = self.schedule.draft_threshold();
@@ -115,7 +115,7 @@ impl Decoder {
             && !self.state.canvas.is_stop(candidate.token)
     }
 
-    /// How a mask at `offset` is committed.
+    /// The kind of the commit of a mask at `offset`.
     fn kind_of(&self, offset: Offset) -> CommitKind {
         match self.drafted().contains(offset) {
             true => CommitKind::Draft,
@@ -159,7 +159,7 @@ impl Decoder {
         self.edit(effects);
     }
 
-    /// Whether a refine lane owns `offset`.
+    /// Returns true if a refine lane owns `offset`.
     fn is_refined(&self, offset: Offset) -> bool {
         let lanes = self.state.tree.active().iter();
         let mut lanes = lanes.map(|id| self.state.tree.get(*id));
@@ -196,7 +196,7 @@ impl Decoder {
     }
 
     /// Commits the guesses that the rule sanctions, from the boldest branch on that follows from the
-    /// one reached so far; returns the candidates of the last branch reached.
+    /// last one reached; returns the candidates of the last branch reached.
     pub(super) fn climb<'a>(
         &mut self,
         mut reached: &'a [Proposal],
@@ -273,7 +273,7 @@ impl Decoder {
         next.iter().all(is_chosen).then_some(end)
     }
 
-    /// Whether the sequence ends with the tokens committed so far.
+    /// Returns true if the sequence ends with the committed tokens.
     fn has_stopped(&self) -> bool {
         let canvas = &self.state.canvas;
         let open = canvas.first_open(canvas.frontier().to(canvas.end()));

@@ -33,11 +33,11 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
         in_blocks: true,
         ..Shape::ONE_LANE
     },
-    build: |of| {
+    build: |settings| {
         Box::new(AdaptiveBlock {
-            block_length: of.count(&BLOCK_LENGTH),
-            delimiter_threshold: of.number(&DELIMITER_THRESHOLD),
-            sentences: of.name(&DELIMITERS) == "sentence",
+            block_length: settings.count(&BLOCK_LENGTH),
+            delimiter_threshold: settings.number(&DELIMITER_THRESHOLD),
+            sentences: settings.name(&DELIMITERS) == "sentence",
             fresh: true,
         })
     },

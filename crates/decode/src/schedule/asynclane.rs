@@ -23,12 +23,12 @@ const NUMERIC: SettingInfo = SettingInfo::name("numeric", &["next", "strict"], "
     .says("next: the next token decides whether a full stop after a digit ends a sentence; strict: it never does");
 /// ρ_min.
 const MIN_FILL: SettingInfo = SettingInfo::number("min_fill", 0.0..=1.0, 0.5)
-    .says("share of the lane that must be filled before it forks");
+    .says("fraction of the lane that must be filled before it forks");
 /// t_min.
 const MIN_CLOCK: SettingInfo = SettingInfo::integer("min_clock", 0..=UNBOUNDED, 2)
     .says("steps that a lane needs before it forks");
 const MAX_LANES: SettingInfo = SettingInfo::integer("max_lanes", 1..=32, 16)
-    .says("most lanes active at once; a further fork waits");
+    .says("largest number of active lanes; a further fork waits");
 const FORK_WHEN_COMPLETE: SettingInfo = SettingInfo::flag("fork_when_complete", true)
     .says("a full lane also forks at its last delimiter");
 /// t = budget.
@@ -38,7 +38,9 @@ const LANE_BUDGET: SettingInfo = SettingInfo::flag("lane_budget", false).says(
 /// γ_f.
 const FORK_ENTROPY: SettingInfo = SettingInfo::number("fork_entropy", 0.0..=f64::MAX, 0.0)
     .derived("no limit")
-    .says("most nats that the entropies of the masks that a fork leaves to its refine lane may sum to");
+    .says(
+        "largest sum, in nats, of the entropies of the masks that a fork leaves to its refine lane",
+    );
 const COUPLED: SettingInfo = SettingInfo::flag("coupled", false)
     .says("a continuation waits until its refine lane has finished");
 
@@ -64,13 +66,13 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     ],
     attention: AttentionKind::MASKED,
     shape: Shape {
-        max_lanes: |of| of.count(&MAX_LANES),
-        reach: |of| of.count(&BLOCK_LENGTH) + of.count(&LOOKAHEAD),
+        max_lanes: |settings| settings.count(&MAX_LANES),
+        reach: |settings| settings.count(&BLOCK_LENGTH) + settings.count(&LOOKAHEAD),
         ..Shape::ONE_LANE
     },
-    build: |of| {
+    build: |settings| {
         Box::new(AsyncLane {
-            config: AsyncLaneConfig::read(of),
+            config: AsyncLaneConfig::read(settings),
             entropies: Vec::new(),
         })
     },
@@ -88,18 +90,18 @@ pub struct AsyncLaneConfig {
     pub draft_threshold: Option<f64>,
     /// Where a generate lane may fork; `None` = never.
     pub fork: Option<Boundary>,
-    /// ρ_min: share of the lane that must be filled before it forks, in `0.0..=1.0`.
+    /// ρ_min: fraction of the lane that must be filled before it forks, in `0.0..=1.0`.
     pub min_fill: f64,
     /// t_min: steps the lane must have run before it forks.
     pub min_clock: u32,
-    /// Whether a lane that is already full forks at its last delimiter too.
+    /// True if a lane that is already full forks at its last delimiter too.
     pub fork_when_complete: bool,
     /// γ_f: most nats that the entropies of the masks in the refine lane may sum to, `>= 0`; `None` =
     /// no limit.
     pub fork_entropy: Option<f64>,
     /// Most lanes active at once, `>= 1`; a fork that would exceed it waits.
     pub max_lanes: u32,
-    /// Whether a generate lane ends after as many steps as it has offsets left on a canvas that
+    /// True if a generate lane ends after as many steps as it has offsets left on a canvas that
     /// was cut, whatever is still open in it (§3.1, t = budget); if that is its first offset,
     /// generation ends there. Without it such a lane goes on until it is complete.
     pub lane_budget: bool,
@@ -110,29 +112,29 @@ pub struct AsyncLaneConfig {
 impl AsyncLaneConfig {
     /// The parameters that the settings of the schedule say. A `draft_threshold` above 1 commits
     /// no drafts.
-    pub fn read(of: &Settings) -> Self {
-        let numeric = match of.name(&NUMERIC) {
+    pub fn read(settings: &Settings) -> Self {
+        let numeric = match settings.name(&NUMERIC) {
             "strict" => NumericPeriod::Strict,
             _ => NumericPeriod::Next,
         };
         Self {
-            block_length: of.count(&BLOCK_LENGTH),
-            lookahead: of.count(&LOOKAHEAD),
-            draft_threshold: Some(of.number(&DRAFT_THRESHOLD)).filter(|least| *least <= 1.0),
-            fork: match of.name(&FORK) {
+            block_length: settings.count(&BLOCK_LENGTH),
+            lookahead: settings.count(&LOOKAHEAD),
+            draft_threshold: Some(settings.number(&DRAFT_THRESHOLD)).filter(|least| *least <= 1.0),
+            fork: match settings.name(&FORK) {
                 "off" => None,
                 "sentence" => Some(Boundary::Sentence(numeric)),
                 "prose" => Some(Boundary::Prose(numeric)),
                 "newline" => Some(Boundary::Newline),
                 _ => Some(Boundary::Auto(numeric)),
             },
-            min_fill: of.number(&MIN_FILL),
-            min_clock: of.count(&MIN_CLOCK),
-            fork_when_complete: of.flag(&FORK_WHEN_COMPLETE),
-            fork_entropy: of.value(&FORK_ENTROPY).and_then(|of| of.as_number()),
-            max_lanes: of.count(&MAX_LANES),
-            lane_budget: of.flag(&LANE_BUDGET),
-            coupled: of.flag(&COUPLED),
+            min_fill: settings.number(&MIN_FILL),
+            min_clock: settings.count(&MIN_CLOCK),
+            fork_when_complete: settings.flag(&FORK_WHEN_COMPLETE),
+            fork_entropy: settings.value(&FORK_ENTROPY).and_then(|of| of.as_number()),
+            max_lanes: settings.count(&MAX_LANES),
+            lane_budget: settings.flag(&LANE_BUDGET),
+            coupled: settings.flag(&COUPLED),
         }
     }
 }

@@ -15,14 +15,14 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     settings: &[BLOCK_LENGTH],
     attention: AttentionKind::MASKED,
     shape: Shape {
-        longest_lane: |of| Some(of.count(&BLOCK_LENGTH)),
-        reach: |of| of.count(&BLOCK_LENGTH) + BEHIND_BLOCK,
+        longest_lane: |settings| Some(settings.count(&BLOCK_LENGTH)),
+        reach: |settings| settings.count(&BLOCK_LENGTH) + BEHIND_BLOCK,
         fills_canvas: true,
         in_blocks: true,
         ..Shape::ONE_LANE
     },
-    build: |of| {
-        let block_length = of.count(&BLOCK_LENGTH);
+    build: |settings| {
+        let block_length = settings.count(&BLOCK_LENGTH);
         Box::new(BlockWise { block_length })
     },
 };

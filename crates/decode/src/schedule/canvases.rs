@@ -16,11 +16,11 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     settings: &[BLOCK_LENGTH],
     attention: AttentionKind::NOISED,
     shape: Shape {
-        longest_lane: |of| Some(of.count(&BLOCK_LENGTH)),
+        longest_lane: |settings| Some(settings.count(&BLOCK_LENGTH)),
         ..Shape::ONE_LANE
     },
-    build: |of| {
-        let block_length = of.count(&BLOCK_LENGTH);
+    build: |settings| {
+        let block_length = settings.count(&BLOCK_LENGTH);
         Box::new(BlockWise { block_length })
     },
 };

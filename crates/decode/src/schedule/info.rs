@@ -1,4 +1,4 @@
-//! How a lane schedule describes itself.
+//! The description of a lane schedule.
 
 use alloc::boxed::Box;
 
@@ -46,9 +46,9 @@ pub struct Shape {
     /// Number of last tokens of the text that must recur in it before drafts are copied from it;
     /// `None` = drafts come from a draft model.
     pub copies: fn(&Settings) -> Option<u32>,
-    /// Whether it may fill the whole canvas (`early_stop` false).
+    /// True if it may fill the whole canvas (`early_stop` false).
     pub fills_canvas: bool,
-    /// Whether it finishes one block before it begins the next one.
+    /// True if it finishes one block before it begins the next one.
     pub in_blocks: bool,
     /// Cache policies that it goes with in addition to those that name it.
     pub caches: &'static [&'static str],
@@ -99,7 +99,7 @@ impl ScheduleConfig {
         (self.info().shape.copies)(self.settings())
     }
 
-    /// Whether drafts come from a draft model.
+    /// Returns true if drafts come from a draft model.
     pub fn needs_draft_model(&self) -> bool {
         self.drafts() > 0 && self.copies().is_none()
     }

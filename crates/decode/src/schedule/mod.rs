@@ -85,7 +85,7 @@ pub trait LaneSchedule: core::fmt::Debug + Send {
         None
     }
 
-    /// Whether a step in which the rule chose nothing commits the worthiest mask of the lane, wherever
+    /// Returns true if a step in which the rule chose nothing commits the worthiest mask of the lane, wherever
     /// it lies; else it commits what [`Self::must_commit`] asks for alone, one mask at least.
     fn commits_anywhere(&self) -> bool {
         true
@@ -102,18 +102,18 @@ pub trait LaneSchedule: core::fmt::Debug + Send {
         None
     }
 
-    /// Whether the rows of a lane see no mask after its lookahead between two full forwards.
+    /// Returns true if the rows of a lane see no mask after its lookahead between two full forwards.
     fn drops_far_masks(&self) -> bool {
         false
     }
 
-    /// Whether a forward renews the K/V of masks and of the tokens committed since the lane's first
+    /// Returns true if a forward renews the K/V of masks and of the tokens committed since the lane's first
     /// step alone; else those of all offsets of the lane.
     fn renews_cycle(&self) -> bool {
         false
     }
 
-    /// Whether every token is forwarded after its commit, also one to the right of the lanes: the exact
+    /// Returns true if every token is forwarded after its commit, also one to the right of the lanes: the exact
     /// cache does so until a token is left of the frontier.
     fn forwards_commits(&self) -> bool {
         false

@@ -28,11 +28,11 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     settings: &[BLOCK_LENGTH, ADD_BLOCK_THRESHOLD, ACTIVE_BLOCK_THRESHOLD],
     attention: AttentionKind::MASKED,
     shape: Shape::ONE_LANE,
-    build: |of| {
-        let active = of.value(&ACTIVE_BLOCK_THRESHOLD);
+    build: |settings| {
+        let active = settings.value(&ACTIVE_BLOCK_THRESHOLD);
         Box::new(MultiBlock {
-            block_length: of.count(&BLOCK_LENGTH),
-            add_threshold: of.number(&ADD_BLOCK_THRESHOLD),
+            block_length: settings.count(&BLOCK_LENGTH),
+            add_threshold: settings.number(&ADD_BLOCK_THRESHOLD),
             active_threshold: active.and_then(|of| of.as_number()),
         })
     },
@@ -44,7 +44,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
 /// prompt's first token, from there.
 ///
 /// With an active threshold (D2F), each block has a commit in every step once the block before it is
-/// filled so far, and others commit only what the rule chooses.
+/// filled to that fraction, and other blocks commit only the masks that the rule chooses.
 #[derive(Debug)]
 struct MultiBlock {
     block_length: u32,
@@ -66,13 +66,13 @@ impl MultiBlock {
         offset.back(inside)
     }
 
-    /// Whether a fraction of `block` is filled.
+    /// Returns true if a fraction of `block` is filled.
     fn reaches(state: &State, block: Span<Offset>, fraction: f64) -> bool {
         let filled = f64::from(block.len() - state.canvas.masks(block));
         filled / f64::from(block.len().max(1)) >= fraction
     }
 
-    /// Whether the last block of the lane `range` is filled far enough.
+    /// Returns true if the last block of the lane `range` is filled far enough.
     fn appends(&self, state: &State, range: Span<Offset>) -> bool {
         let start = self.start_of(state, range.end.back(1));
         let last = start.max(range.start).to(range.end);

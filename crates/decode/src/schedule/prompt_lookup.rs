@@ -22,9 +22,9 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     settings: &[DRAFT_LENGTH, MATCH_LENGTH],
     attention: &[AttentionKind::Causal],
     shape: Shape {
-        drafts: |of| of.count(&DRAFT_LENGTH),
-        copies: |of| Some(of.count(&MATCH_LENGTH)),
+        drafts: |settings| settings.count(&DRAFT_LENGTH),
+        copies: |settings| Some(settings.count(&MATCH_LENGTH)),
         ..Shape::ONE_LANE
     },
-    build: |of| Streaming::boxed(1, of.count(&DRAFT_LENGTH)),
+    build: |settings| Streaming::boxed(1, settings.count(&DRAFT_LENGTH)),
 };

@@ -19,8 +19,8 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     settings: &[DRAFT_LENGTH],
     attention: &[AttentionKind::Causal],
     shape: Shape {
-        drafts: |of| of.count(&DRAFT_LENGTH),
+        drafts: |settings| settings.count(&DRAFT_LENGTH),
         ..Shape::ONE_LANE
     },
-    build: |of| Streaming::boxed(1, of.count(&DRAFT_LENGTH)),
+    build: |settings| Streaming::boxed(1, settings.count(&DRAFT_LENGTH)),
 };

@@ -15,7 +15,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     settings: &[WINDOW],
     attention: &[AttentionKind::Causal],
     shape: Shape::ONE_LANE,
-    build: |of| Streaming::boxed(of.count(&WINDOW), 0),
+    build: |settings| Streaming::boxed(settings.count(&WINDOW), 0),
 };
 
 /// One lane that ends `window` offsets after the first open offset and moves with it. A window of one

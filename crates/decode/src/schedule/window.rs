@@ -32,21 +32,21 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     attention: AttentionKind::MASKED,
     shape: Shape {
         check,
-        reach: |of| of.count(&OUTER),
+        reach: |settings| settings.count(&OUTER),
         ..Shape::ONE_LANE
     },
-    build: |of| {
+    build: |settings| {
         Box::new(Window {
-            active: of.count(&ACTIVE),
-            outer: of.count(&OUTER),
-            cycle: of.count(&REFRESH).saturating_add(1),
+            active: settings.count(&ACTIVE),
+            outer: settings.count(&OUTER),
+            cycle: settings.count(&REFRESH).saturating_add(1),
             seen: Offset::ZERO,
         })
     },
 };
 
-fn check(of: &Settings) -> Result<(), Fault> {
-    let (active, outer) = (of.count(&ACTIVE), of.count(&OUTER));
+fn check(settings: &Settings) -> Result<(), Fault> {
+    let (active, outer) = (settings.count(&ACTIVE), settings.count(&OUTER));
     let fault = |setting: &SettingInfo, message| {
         let setting = setting.name;
         Err(Fault { setting, message })
@@ -55,7 +55,7 @@ fn check(of: &Settings) -> Result<(), Fault> {
         let message = format!("must be at least block_length = {active}, got {outer}");
         return fault(&OUTER, message);
     }
-    match of.value(&REFRESH) {
+    match settings.value(&REFRESH) {
         Some(Value::Integer(_)) => Ok(()),
         _ => fault(
             &REFRESH,

@@ -220,7 +220,8 @@ fn a_window_slides_with_its_masks() {
     assert_eq!(seen(&bench), (span(2..12), span(12..12)));
 }
 
-/// K/V are renewed of the cycle's commits alone; of that of its first step once.
+/// A forward renews the K/V of the tokens that the window's cycle has committed; the commit of the cycle's
+/// first step is renewed once.
 #[test]
 fn a_window_renews_what_its_cycle_commits() {
     let schedule = schedule("window")

@@ -2,12 +2,12 @@
 
 use decode::{Place, Slot, Span, as_count};
 
-use super::{ForwardPlan, PlanRow, Reads, Tells, View};
+use super::{ForwardPlan, PlanRow, Prediction, TokenSource, View};
 use crate::layout::slot_of;
 
 /// The guesses of a forward, on consecutive places.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Checked {
+pub(super) struct CheckedGuesses {
     /// The place of the first guess.
     first: Place,
     /// k: their number.
@@ -16,7 +16,7 @@ pub(super) struct Checked {
     shown: u32,
 }
 
-impl Checked {
+impl CheckedGuesses {
     /// The guesses of the next forward, if it checks any. Every guess has a row of its own.
     pub(super) fn of(view: &View<'_>) -> Option<Self> {
         let guesses = view.decoder.guesses_to_check();
@@ -51,7 +51,7 @@ impl Checked {
     /// their place and themselves.
     pub(super) fn push(&self, plan: &mut ForwardPlan) {
         let shown = self.first.to(self.first.plus(self.shown));
-        push_guesses(shown, Tells::Nothing, plan);
+        push_guesses(shown, Prediction::None, plan);
         let checks = self.first.to(self.end()).iter();
         plan.rows.extend(checks.map(|place| PlanRow {
             slot: slot_of(place.plus(self.shown)),
@@ -87,25 +87,25 @@ pub(super) fn push_ahead(view: &View<'_>, end: Place, plan: &mut ForwardPlan) {
         plan.rows.push(PlanRow::at(before, open));
     }
     if let Some(row) = plan.rows.last_mut() {
-        row.tells = Tells::Next;
+        row.prediction = Prediction::Next;
     }
-    let guessed = Checked::of(view).map_or(open, |checked| checked.end());
-    push_guesses(open.to(guessed), Tells::Next, plan);
+    let guessed = CheckedGuesses::of(view).map_or(open, |checked| checked.end());
+    push_guesses(open.to(guessed), Prediction::Next, plan);
     let masks = guessed.to(end);
     let seen = masks.iter().filter(|_| masks.len() > 1);
     plan.rows.extend(seen.map(|place| PlanRow {
-        tells: match place == guessed {
-            true => Tells::Nothing,
-            false => Tells::Predicted,
+        prediction: match place == guessed {
+            true => Prediction::None,
+            false => Prediction::Trained,
         },
         ..PlanRow::at(place, place.next())
     }));
 }
 
-fn push_guesses(places: Span<Place>, tells: Tells, plan: &mut ForwardPlan) {
+fn push_guesses(places: Span<Place>, prediction: Prediction, plan: &mut ForwardPlan) {
     plan.rows.extend(places.iter().map(|place| PlanRow {
-        reads: Reads::Guess,
-        tells,
+        source: TokenSource::Guess,
+        prediction,
         ..PlanRow::at(place, place.next())
     }));
 }

@@ -4,7 +4,7 @@ use decode::{ForwardKind, Place, Span};
 
 use super::{ForwardPlan, PlanRow, SHARED, View};
 
-/// How a prompt is split where the K/V of its tokens do not depend on what follows their block. Every
+/// The division of a prompt where the K/V of its tokens do not depend on tokens after their block. Every
 /// row sees in a chunk what it sees in a whole prefill: the chunks before have left their K/V in the
 /// pages. So the result is the same, bit for bit.
 #[derive(Clone, Copy, Debug)]

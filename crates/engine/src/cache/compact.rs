@@ -61,20 +61,20 @@ enum Refresh {
 impl Compact {
     /// As the settings of a policy say.
     pub(in crate::cache) fn read(
-        of: &Settings,
+        settings: &Settings,
         refresh: &SettingInfo,
         schedule: &ScheduleConfig,
     ) -> Self {
         Self {
-            refresh: match of.value(refresh) {
+            refresh: match settings.value(refresh) {
                 Some(Value::Name("never")) => Refresh::Never,
-                Some(Value::Integer(_)) => Refresh::Every(of.count(refresh)),
+                Some(Value::Integer(_)) => Refresh::Every(settings.count(refresh)),
                 _ => Refresh::Lane,
             },
-            commits: of
+            commits: settings
                 .value(&REFRESH_COMMITS)
-                .map_or(0, |_| of.count(&REFRESH_COMMITS)),
-            margin: margin(of, schedule),
+                .map_or(0, |_| settings.count(&REFRESH_COMMITS)),
+            margin: margin(settings, schedule),
         }
     }
 
@@ -84,7 +84,7 @@ impl Compact {
         Self { margin, ..self }
     }
 
-    /// What the next forward is: a refresh if one is due (eq. 12).
+    /// The kind of the next forward: a refresh if one is due (eq. 12).
     pub(in crate::cache) fn kind(&self, view: &View<'_>) -> ForwardKind {
         let due = match self.refresh {
             Refresh::Lane => view.lane_started,
@@ -107,17 +107,21 @@ impl Compact {
 }
 
 /// The margin that the settings say, else as far as the lanes of the schedule reach.
-pub(in crate::cache) fn margin(of: &Settings, schedule: &ScheduleConfig) -> u32 {
-    let margin = of.value(&MARGIN).and_then(|margin| margin.as_count());
+pub(in crate::cache) fn margin(settings: &Settings, schedule: &ScheduleConfig) -> u32 {
+    let margin = settings.value(&MARGIN).and_then(|margin| margin.as_count());
     margin.unwrap_or_else(|| schedule.reach())
 }
 
 /// Refuses a margin that lanes of the schedule exceed.
 pub(in crate::cache) fn check_margin(
-    of: &Settings,
+    settings: &Settings,
     schedule: &ScheduleConfig,
 ) -> Result<(), Fault> {
-    let (margin, reach, name) = (margin(of, schedule), schedule.reach(), schedule.name());
+    let (margin, reach, name) = (
+        margin(settings, schedule),
+        schedule.reach(),
+        schedule.name(),
+    );
     if margin >= reach {
         return Ok(());
     }
@@ -131,11 +135,11 @@ pub(in crate::cache) fn check_margin(
 
 /// Refuses open rows where every lane reads up to its own end only.
 pub(in crate::cache) fn refuse_open(
-    of: &Settings,
+    settings: &Settings,
     rows: &SettingInfo,
     name: &str,
 ) -> Result<(), Fault> {
-    match of.name(rows) {
+    match settings.name(rows) {
         "open" => Err(Fault {
             setting: rows.name,
             message: format!("open needs cache fused, got cache {name}"),

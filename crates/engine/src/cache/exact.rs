@@ -1,13 +1,14 @@
 //! Exact cache: under causal and block-causal attention the K/V of committed tokens left of the
 //! frontier never change.
 
-use decode::{AttentionKind, Company, ForwardKind, Offset, Place, Rows, Span, as_count};
+use decode::{AttentionKind, ForwardKind, NameFilter, Offset, Place, Rows, Span, as_count};
 use step::Attention;
 
-use super::checked::{Checked, push_ahead};
+use super::checked::{CheckedGuesses, push_ahead};
 use super::chunks::Chunks;
 use super::{
-    CacheInfo, CachePolicy, Footprint, ForwardPlan, Forwards, PlanRow, Reads, SHARED, Tells, View,
+    CacheInfo, CachePolicy, Footprint, ForwardPlan, Forwards, PlanRow, Prediction, SHARED,
+    TokenSource, View,
 };
 use crate::layout::slot_of;
 
@@ -17,7 +18,7 @@ pub static INFO: CacheInfo = CacheInfo {
     summary: "every committed token left of the frontier; each is forwarded once",
     paper: "WeDLM, arXiv 2512.22737 §3; SDAR; Fast-dLLM v2, arXiv 2509.26328; D2F, arXiv 2508.09192",
     settings: &[],
-    schedules: Company::Only(&[
+    schedules: NameFilter::Only(&[
         "asynclane",
         "block_wise",
         "multi_block",
@@ -38,7 +39,11 @@ pub static INFO: CacheInfo = CacheInfo {
         AttentionKind::Canvas,
     ],
     check: |_, _| Ok(()),
-    pages: |of| of.shared_table(guessed_slots(of)).max(of.drafted_table()),
+    pages: |footprint| {
+        footprint
+            .shared_table(guessed_slots(footprint))
+            .max(footprint.drafted_table())
+    },
     build: |_, input| {
         let chunks = |block| Chunks {
             most: input.prefill_chunk,
@@ -130,7 +135,7 @@ impl CachePolicy for Causal {
         let ahead = view.decoder.checks().is_some_and(|checks| checks.ahead);
         let ahead = ahead && canvas.frontier() < canvas.end();
         let ahead = ahead && view.place(canvas.frontier()) > Place::ZERO;
-        match Checked::of(view) {
+        match CheckedGuesses::of(view) {
             _ if ahead => push_ahead(view, layout.place_of(last(view)), plan),
             Some(checked) => {
                 let all = lanes.flat_map(|lane| view.places(lane.range));
@@ -155,13 +160,13 @@ fn push_drafts(view: &View<'_>, plan: &mut ForwardPlan) {
     let count = as_count(view.decoder.drafts().len());
     let first = view.place(view.decoder.canvas().frontier());
     let drafts = first.to(first.plus(count)).iter();
-    let tells = match view.shifted {
-        true => Tells::Predicted,
-        false => Tells::Nothing,
+    let prediction = match view.shifted {
+        true => Prediction::Trained,
+        false => Prediction::None,
     };
     plan.rows.extend(drafts.map(|place| PlanRow {
-        reads: Reads::Draft,
-        tells,
+        source: TokenSource::Draft,
+        prediction,
         ..PlanRow::at(place, place.next())
     }));
     if view.shifted {
@@ -228,7 +233,7 @@ impl CachePolicy for Blocks {
             return self.chunks.push(chunk, plan);
         }
         plan.begin(self.kind(view));
-        if let Some(checked) = Checked::of(view) {
+        if let Some(checked) = CheckedGuesses::of(view) {
             return check(view, checked.alone(), plan);
         }
         // The prediction for a block's first position is read at the last row before it.
@@ -245,7 +250,7 @@ impl CachePolicy for Blocks {
 
 /// A forward that checks guesses (S2D2, arXiv 2603.25702): the block's tokens see what is before them
 /// alone, as in blocks of one position. The next forward of the block overwrites their K/V.
-fn check(view: &View<'_>, checked: Checked, plan: &mut ForwardPlan) {
+fn check(view: &View<'_>, checked: CheckedGuesses, plan: &mut ForwardPlan) {
     let settled = view.sealed.to(checked.start()).iter();
     let rows = settled.map(|place| PlanRow::at(place, place.next()));
     plan.rows.extend(rows);

@@ -1,6 +1,6 @@
 //! One table, in which every row sees every slot that was ever written.
 
-use decode::{AttentionKind, Company, ForwardKind, SettingInfo, Value};
+use decode::{AttentionKind, ForwardKind, NameFilter, SettingInfo, Value};
 
 use super::compact::{self, Compact, MARGIN, REFRESH_COMMITS};
 use super::rows::{Sight, open_rows, see_written, sighted_rows};
@@ -9,11 +9,11 @@ use super::{CacheInfo, CachePolicy, ForwardPlan, Forwards, View};
 const ROWS: SettingInfo = compact::rows("open");
 const REFRESH: SettingInfo = compact::refresh(Value::Integer(32));
 const LEFT_ROWS: SettingInfo = SettingInfo::integer("left_rows", 0..=1024, 0)
-    .says("tokens up to so many positions left of a mask are computed again by every forward pass");
+    .says("every forward pass computes tokens again that lie up to this number of positions left of a mask");
 const RIGHT_ROWS: SettingInfo = SettingInfo::integer("right_rows", 0..=1024, 0)
     .says("masks after the lanes that every forward pass computes as right context");
 const COMMIT_ROWS: SettingInfo = SettingInfo::integer("commit_rows", 0..=64, 0)
-    .says("tokens up to so many positions beside a token committed last are computed again");
+    .says("every forward pass computes tokens again that lie up to this number of positions beside a token committed last");
 
 /// The policy's description.
 pub static INFO: CacheInfo = CacheInfo {
@@ -29,7 +29,7 @@ pub static INFO: CacheInfo = CacheInfo {
         RIGHT_ROWS,
         COMMIT_ROWS,
     ],
-    schedules: Company::Only(&["asynclane", "block_wise"]),
+    schedules: NameFilter::Only(&["asynclane", "block_wise"]),
     forwards: Forwards {
         branches: true,
         ..Forwards::OPEN
@@ -37,15 +37,15 @@ pub static INFO: CacheInfo = CacheInfo {
     attention: &[AttentionKind::Full],
     check: compact::check_margin,
     // A guessed canvas may have a version of the prompt's rows too.
-    pages: |of| of.shared_table(of.prompt + of.budget),
-    build: |of, input| {
+    pages: |footprint| footprint.shared_table(footprint.prompt + footprint.budget),
+    build: |settings, input| {
         let sight = Sight {
-            all: of.name(&ROWS) == "all",
-            left: of.count(&LEFT_ROWS),
-            right: of.count(&RIGHT_ROWS),
-            beside: of.count(&COMMIT_ROWS),
+            all: settings.name(&ROWS) == "all",
+            left: settings.count(&LEFT_ROWS),
+            right: settings.count(&RIGHT_ROWS),
+            beside: settings.count(&COMMIT_ROWS),
         };
-        let compact = Compact::read(of, &REFRESH, input.schedule);
+        let compact = Compact::read(settings, &REFRESH, input.schedule);
         Box::new(Fused {
             compact: compact.reaching(sight.right, input.schedule),
             sight,

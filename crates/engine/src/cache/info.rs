@@ -1,7 +1,7 @@
-//! How a cache policy describes itself.
+//! The description of a cache policy.
 
 use decode::{
-    AttentionKind, Company, Configured, Fault, Rows, ScheduleConfig, SettingInfo, Settings,
+    AttentionKind, Configured, Fault, NameFilter, Rows, ScheduleConfig, SettingInfo, Settings,
 };
 use step::{Attention, Readout};
 
@@ -22,7 +22,7 @@ pub struct CacheInfo {
     /// The settings it reads.
     pub settings: &'static [SettingInfo],
     /// The schedules it goes with.
-    pub schedules: Company,
+    pub schedules: NameFilter,
     /// The properties of its forwards that commit rules and schedules rely on.
     pub forwards: Forwards,
     /// The attention that the weights may have.
@@ -40,11 +40,11 @@ pub struct CacheInfo {
 pub struct Forwards {
     /// The rows that every forward computes.
     pub rows: Rows,
-    /// Whether a forward can run over guessed canvases beside the real one.
+    /// True if a forward can run over guessed canvases beside the real one.
     pub branches: bool,
-    /// Whether a forward can check guesses.
+    /// True if a forward can check guesses.
     pub checks: bool,
-    /// Whether rows left of a block are computed by the forward that begins the block and by no other.
+    /// True if rows left of a block are computed by the forward that begins the block and by no other.
     pub from_block: bool,
 }
 

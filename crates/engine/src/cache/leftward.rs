@@ -8,17 +8,17 @@ use super::{CacheInput, CachePolicy, ForwardPlan, SHARED, View};
 const ROWS: SettingInfo = compact::rows("all");
 const REFRESH: SettingInfo = compact::refresh(Value::Name("lane"));
 
-/// What these policies read.
+/// The settings of these policies.
 pub(in crate::cache) const SETTINGS: &[SettingInfo] = &[ROWS, REFRESH, REFRESH_COMMITS, MARGIN];
 
-/// Whether the settings of the policy `name` go with each other and with the schedule.
+/// Returns true if the settings of the policy `name` go with each other and with the schedule.
 pub(in crate::cache) fn check(
     name: &'static str,
-    of: &Settings,
+    settings: &Settings,
     schedule: &ScheduleConfig,
 ) -> Result<(), Fault> {
-    compact::refuse_open(of, &ROWS, name)?;
-    compact::check_margin(of, schedule)
+    compact::refuse_open(settings, &ROWS, name)?;
+    compact::check_margin(settings, schedule)
 }
 
 /// A lane sees its prefix, itself and its lookahead.
@@ -31,9 +31,13 @@ pub(in crate::cache) struct Leftward {
 
 impl Leftward {
     /// As the settings say.
-    pub(in crate::cache) fn new(of: &Settings, input: &CacheInput<'_>, private: bool) -> Self {
+    pub(in crate::cache) fn new(
+        settings: &Settings,
+        input: &CacheInput<'_>,
+        private: bool,
+    ) -> Self {
         Self {
-            compact: Compact::read(of, &REFRESH, input.schedule),
+            compact: Compact::read(settings, &REFRESH, input.schedule),
             private,
         }
     }

@@ -39,10 +39,10 @@ pub const CACHES: &[&CacheInfo] = &[
 /// The key of a sequence's page table where all of its lanes share one.
 pub const SHARED: LaneId = Tables::SHARED;
 
-/// What a policy may know of its sequence when it plans a forward.
+/// The facts of a sequence that a policy plans a forward from.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    /// Where prompt, suffix and generation lie.
+    /// The layout of prompt, suffix and generation.
     pub(crate) layout: Layout,
     /// Lanes and canvas.
     pub decoder: &'a Decoder,
@@ -78,7 +78,7 @@ impl View<'_> {
         self.layout.places_of(offsets)
     }
 
-    /// Whether a candidate may be asked for at `place`.
+    /// Returns true if a candidate may be asked for at `place`.
     pub fn wants(&self, place: Place) -> bool {
         let offset = self.layout.offset_of(place);
         let is_open = offset.is_some_and(|at| self.decoder.canvas().get(at).is_none());
@@ -119,15 +119,15 @@ pub struct PlanRow {
     pub visible_end: Slot,
     /// For every set bit `b`, it sees slot `visible_end + b` too.
     pub beyond: u64,
-    /// Where its token comes from.
-    pub reads: Reads,
-    /// What its candidate is for, if one is wanted.
-    pub tells: Tells,
+    /// The source of its token.
+    pub source: TokenSource,
+    /// The place that its candidate predicts, if one is wanted.
+    pub prediction: Prediction,
 }
 
-/// Where the token of a row comes from.
+/// The source of a row's token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reads {
+pub enum TokenSource {
     /// The text and the canvas as it stands, with the branch's guesses.
     #[default]
     Canvas,
@@ -137,16 +137,16 @@ pub enum Reads {
     Draft,
 }
 
-/// What the candidate of a row is for.
+/// The place that a row's candidate predicts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tells {
-    /// The place that the weights predict there.
+pub enum Prediction {
+    /// The place that the weights were trained to predict there.
     #[default]
-    Predicted,
+    Trained,
     /// The place after, as in an autoregressive model.
     Next,
-    /// Nothing: the row is there for its K/V.
-    Nothing,
+    /// None: the row is there for its K/V.
+    None,
 }
 
 impl PlanRow {
@@ -157,8 +157,8 @@ impl PlanRow {
             slot: slot_of(place),
             visible_end: slot_of(end),
             beyond: 0,
-            reads: Reads::Canvas,
-            tells: Tells::Predicted,
+            source: TokenSource::Canvas,
+            prediction: Prediction::Trained,
         }
     }
 }
@@ -167,7 +167,7 @@ impl PlanRow {
 /// occurs twice.
 #[derive(Clone, Debug)]
 pub struct ForwardPlan {
-    /// What the forward is to the sequence.
+    /// The kind of the forward.
     pub kind: ForwardKind,
     /// The rows are `[0, end)` of the sequence: no older K/V is read.
     pub rewrites: bool,
@@ -281,7 +281,7 @@ impl ForwardPlan {
 /// Decides the rows of a sequence's next forward. Planning twice without an effect in between
 /// gives the same plan: a sequence that does not fit into a step is planned again.
 pub trait CachePolicy: std::fmt::Debug + Send {
-    /// What the next forward is, the kind that [`Self::plan`] gives it.
+    /// The kind of the next forward, the one that [`Self::plan`] gives it.
     fn kind(&self, view: &View<'_>) -> ForwardKind;
 
     /// The next forward, into `plan`.
@@ -290,13 +290,13 @@ pub trait CachePolicy: std::fmt::Debug + Send {
     /// Looks at what a forward of `kind` said, after the decoder has taken its step.
     fn observe(&mut self, _kind: ForwardKind, _decoder: &Decoder, _said: &[Proposal]) {}
 
-    /// Whether lanes own page tables (fork snapshots); else all of a sequence share one.
+    /// Returns true if lanes own page tables (fork snapshots); else all of a sequence share one.
     fn private_tables(&self) -> bool {
         false
     }
 }
 
-/// Whether `effects` start a generate lane, be it active, waiting or born finished.
+/// Returns true if `effects` start a generate lane, be it active, waiting or born finished.
 pub(crate) fn starts_generate_lane(effects: &[Effect]) -> bool {
     let starts = |effect: &Effect| {
         matches!(

@@ -1,6 +1,6 @@
 //! No cache: every forward computes the whole canvas.
 
-use decode::{AttentionKind, Company, ForwardKind, Rows};
+use decode::{AttentionKind, ForwardKind, NameFilter, Rows};
 
 use super::{CacheInfo, CachePolicy, ForwardPlan, Forwards, SHARED, View};
 
@@ -10,7 +10,7 @@ pub static INFO: CacheInfo = CacheInfo {
     summary: "nothing: the whole canvas is computed",
     paper: "LLaDA, arXiv 2502.09992",
     settings: &[],
-    schedules: Company::Only(&["block_wise", "adaptive_block", "multi_block", "window"]),
+    schedules: NameFilter::Only(&["block_wise", "adaptive_block", "multi_block", "window"]),
     forwards: Forwards {
         rows: Rows::Canvas,
         branches: true,
@@ -19,7 +19,7 @@ pub static INFO: CacheInfo = CacheInfo {
     attention: &[AttentionKind::Full],
     check: |_, _| Ok(()),
     // A guessed canvas has a version of everything.
-    pages: |of| of.table() * (1 + of.branches),
+    pages: |footprint| footprint.table() * (1 + footprint.branches),
     build: |_, _| Box::new(NoCache),
 };
 

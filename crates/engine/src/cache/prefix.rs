@@ -1,6 +1,6 @@
 //! Prefix cache (Fast-dLLM §3.2): K/V left of the block are kept.
 
-use decode::{AttentionKind, Company, ForwardKind, Rows};
+use decode::{AttentionKind, ForwardKind, NameFilter, Rows};
 
 use super::{CacheInfo, CachePolicy, ForwardPlan, Forwards, View, rows};
 
@@ -10,7 +10,7 @@ pub static INFO: CacheInfo = CacheInfo {
     summary: "K/V left of the block, from a full forward pass at its start",
     paper: "Fast-dLLM, arXiv 2505.22618",
     settings: &[],
-    schedules: Company::Only(&["block_wise", "adaptive_block", "multi_block"]),
+    schedules: NameFilter::Only(&["block_wise", "adaptive_block", "multi_block"]),
     forwards: Forwards {
         rows: Rows::Canvas,
         branches: true,
@@ -19,7 +19,7 @@ pub static INFO: CacheInfo = CacheInfo {
     },
     attention: &[AttentionKind::Full],
     check: |_, _| Ok(()),
-    pages: |of| of.shared_table(of.budget),
+    pages: |footprint| footprint.shared_table(footprint.budget),
     build: |_, _| Box::new(Prefix),
 };
 

@@ -53,16 +53,16 @@ pub(in crate::cache) fn open_rows(view: &View<'_>, tracked: &[Offset], plan: &mu
     settle(plan, next.to(canvas.end()));
 }
 
-/// What a forward computes besides open rows.
+/// The rows of a forward in addition to open rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::cache) struct Sight {
     /// Every offset of the lanes and their lookaheads.
     pub(in crate::cache) all: bool,
-    /// Tokens up to so many places left of a mask of the lanes.
+    /// Tokens up to this number of places left of a mask of the lanes.
     pub(in crate::cache) left: u32,
     /// Offsets after the lanes.
     pub(in crate::cache) right: u32,
-    /// Tokens up to so many places beside a token that the last step wrote.
+    /// Tokens up to this number of places beside a token that the last step wrote.
     pub(in crate::cache) beside: u32,
 }
 
@@ -107,7 +107,7 @@ pub(in crate::cache) fn sighted_rows(view: &View<'_>, sight: Sight, plan: &mut F
     plan.rows[begin..].reverse();
 }
 
-/// Whether a token that the last step wrote lies up to `distance` from `offset`.
+/// Returns true if a token that the last step wrote lies up to `distance` from `offset`.
 fn is_beside(view: &View<'_>, offset: Offset, distance: u32) -> bool {
     let (canvas, step) = (view.decoder.canvas(), view.decoder.step());
     let around = offset.back(distance).to(offset.plus(distance).next());

@@ -1,6 +1,6 @@
 //! Fork snapshots (AsyncLane §4): a fork clones the page table, lanes write to pages of their own.
 
-use decode::{AttentionKind, Company};
+use decode::{AttentionKind, NameFilter};
 
 use super::leftward::{self, Leftward};
 use super::{CacheInfo, Footprint, Forwards};
@@ -11,12 +11,12 @@ pub static INFO: CacheInfo = CacheInfo {
     summary: "the lane's own table: a fork clones the page table",
     paper: "AsyncLane, arXiv 2606.08411",
     settings: leftward::SETTINGS,
-    schedules: Company::Only(&["asynclane"]),
+    schedules: NameFilter::Only(&["asynclane"]),
     forwards: Forwards::OPEN,
     attention: &[AttentionKind::Full],
-    check: |of, schedule| leftward::check("snapshot", of, schedule),
+    check: |settings, schedule| leftward::check("snapshot", settings, schedule),
     pages,
-    build: |of, input| Box::new(Leftward::new(of, input, true)),
+    build: |settings, input| Box::new(Leftward::new(settings, input, true)),
 };
 
 /// A slot of the generation lives in at most two versions, the lane's own and the one that its

@@ -1,11 +1,12 @@
 //! The decoders of a served model: from what a caller names to a decoder.
 
-use decode::{Feature, Value};
+use decode::{Capability, Feature, Value};
 
-use super::Decoding;
-use super::presets::{DEFAULT, WeightKind};
+use super::presets::{DEFAULT, PRESETS, Preset};
 use super::registry::Registry;
+use super::resolved::Decoding;
 use super::spec::{DecodingSpec, SpecError};
+use super::weights::WeightKind;
 
 /// Resolves the settings of a request: over the weights, the operator's settings, and those that are
 /// published with the weights. Requests, the command line and the laboratory all resolve their
@@ -28,7 +29,7 @@ impl Decoders {
         }
     }
 
-    /// Those of weights without settings of an operator or a checkpoint.
+    /// The decoders of weights without settings of an operator or a checkpoint.
     pub fn of(weights: WeightKind) -> Self {
         Self::new(weights, DecodingSpec::default(), DecodingSpec::default())
     }
@@ -84,5 +85,27 @@ impl Decoders {
         let mut plain = self.blank();
         plain.set("preset", Value::Name(self.weights.plain_preset()))?;
         self.resolve(&plain)
+    }
+}
+
+impl WeightKind {
+    /// The presets that go with the weights.
+    pub fn presets(self) -> impl Iterator<Item = &'static Preset> {
+        let kind = self.attention.kind();
+        PRESETS.iter().filter(move |preset| {
+            let spec = DecodingSpec::parse(preset.name);
+            let decoding = spec.and_then(|spec| spec.suited_to(self).resolve());
+            decoding.is_ok_and(|of| {
+                let (commit, schedule) = (&of.decoder.commit, &of.decoder.schedule);
+                let edits = (commit.info().requires.needs)(commit.settings());
+                schedule.info().attention.contains(&kind)
+                    && commit.info().requires.attention.contains(&kind)
+                    && of.cache.info().attention.contains(&kind)
+                    && (edits != Some(Capability::Edits) || self.edits)
+                    && self.reads(commit.info())
+                    && (!schedule.needs_draft_model() || self.drafts)
+                    && (!self.is_autoregressive() || of.window() == Some(1))
+            })
+        })
     }
 }

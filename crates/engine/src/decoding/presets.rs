@@ -1,9 +1,6 @@
 //! Named decoders: full settings that a request starts from.
 
-use decode::{Capability, CommitInfo, Value};
-use step::{Attention, Readout};
-
-use super::spec::DecodingSpec;
+use decode::Value;
 
 /// A named, full setting.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +9,7 @@ pub struct Preset {
     pub name: &'static str,
     /// A description in one line.
     pub summary: &'static str,
-    /// Its settings as [`DecodingSpec::parse`] reads them.
+    /// Its settings as [`Registry::parse`](super::Registry::parse) reads them.
     settings: &'static str,
 }
 
@@ -217,79 +214,6 @@ pub const PRESETS: &[Preset] = &[
         settings: "schedule=canvas,commit=renoise,cache=exact",
     },
 ];
-
-/// How weights were trained, as far as it decides which decoders go with them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WeightKind {
-    /// Which rows a row may attend to.
-    pub attention: Attention,
-    /// Which row predicts a position.
-    pub readout: Readout,
-    /// Whether they rewrite committed tokens (LLaDA2.1, arXiv 2602.08676).
-    pub edits: bool,
-    /// Whether a draft model runs beside them.
-    pub drafts: bool,
-}
-
-impl WeightKind {
-    /// The preset of a request that names none.
-    pub fn default_preset(self) -> &'static str {
-        match (self.attention, self.readout) {
-            (Attention::Causal, _) if self.drafts => "speculative",
-            (Attention::Full, _) => DEFAULT,
-            (Attention::Causal, Readout::Own) => "wedlm_next",
-            (Attention::Causal, Readout::Previous) => "autoregressive",
-            (Attention::BlocksAfterPrompt(_), _) => "d2f",
-            (Attention::Blocks(_), _) if self.edits => "editing",
-            (Attention::Blocks(_), _) => "block_causal",
-            (Attention::Canvas(_), _) => "canvas",
-        }
-    }
-
-    /// The preset that replaces [`Self::default_preset`] in a request that names no decoder and asks for
-    /// something that the default's commit rule excludes, such as a grammar or penalties.
-    pub fn plain_preset(self) -> &'static str {
-        match (self.attention, self.readout) {
-            (Attention::Causal, Readout::Own) => "wedlm",
-            (Attention::Blocks(_), _) => "block_causal",
-            _ => Self {
-                drafts: false,
-                ..self
-            }
-            .default_preset(),
-        }
-    }
-
-    /// The presets that go with the weights.
-    pub fn presets(self) -> impl Iterator<Item = &'static Preset> {
-        let kind = self.attention.kind();
-        PRESETS.iter().filter(move |preset| {
-            let spec = DecodingSpec::parse(preset.name);
-            let decoding = spec.and_then(|spec| spec.suited_to(self).resolve());
-            decoding.is_ok_and(|of| {
-                let (commit, schedule) = (&of.decoder.commit, &of.decoder.schedule);
-                let edits = (commit.info().requires.needs)(commit.settings());
-                schedule.info().attention.contains(&kind)
-                    && commit.info().requires.attention.contains(&kind)
-                    && of.cache.info().attention.contains(&kind)
-                    && (edits != Some(Capability::Edits) || self.edits)
-                    && self.reads(commit.info())
-                    && (!schedule.needs_draft_model() || self.drafts)
-                    && (!self.is_autoregressive() || of.window() == Some(1))
-            })
-        })
-    }
-
-    /// Whether a rule can read the predictions: guesses are checked at rows of their own masks.
-    pub fn reads(self, rule: &CommitInfo) -> bool {
-        !rule.requires.checks || self.readout == Readout::Own
-    }
-
-    /// Whether the weights predict the next token only: they were not trained on masks.
-    pub fn is_autoregressive(self) -> bool {
-        (self.attention, self.readout) == (Attention::Causal, Readout::Previous)
-    }
-}
 
 /// The present name of the preset called `name`; `name` itself if it is no former name.
 pub(super) fn current(name: &str) -> &str {

@@ -9,7 +9,6 @@ use decode::{
 };
 
 use super::presets;
-use super::spec::{DecodingSpec, SpecError};
 use crate::cache::{CACHES, CacheInfo};
 
 /// Members that requests may name. Cheap to clone.
@@ -69,7 +68,7 @@ pub enum RegistryError {
         setting: &'static str,
         /// Its type and range elsewhere.
         expected: String,
-        /// Those that the member declares.
+        /// The type and range that the member declares.
         found: String,
     },
 }
@@ -186,16 +185,6 @@ impl Registry {
         self.fields().iter().find(|field| field.name == name)
     }
 
-    /// Reads `key=value,key=value`; an item without `=` is a preset's name.
-    ///
-    /// # Errors
-    /// As [`DecodingSpec::set`].
-    pub fn parse(&self, text: &str) -> Result<DecodingSpec, SpecError> {
-        let mut spec = DecodingSpec::new(self.clone());
-        spec.read(text)?;
-        Ok(spec)
-    }
-
     /// The cache policies that go with `schedule`, its default first.
     pub fn caches_of(&self, schedule: &ScheduleInfo) -> Vec<&'static CacheInfo> {
         let goes = |cache: &&CacheInfo| {
@@ -223,7 +212,7 @@ impl Registry {
             .collect()
     }
 
-    /// Whether the three go together.
+    /// Returns true if the three go together.
     pub fn goes(&self, schedule: &ScheduleInfo, commit: &CommitInfo, cache: &CacheInfo) -> bool {
         let mut caches = self.caches_of(schedule).into_iter();
         let mut kinds = commit.requires.attention.iter();
@@ -316,7 +305,7 @@ impl FieldKind {
     }
 }
 
-/// Whether the forwards of a cache policy are those that a commit rule needs.
+/// Returns true if the forwards of a cache policy are those that a commit rule needs.
 fn suits(commit: &CommitInfo, cache: &CacheInfo) -> bool {
     let (requires, forwards) = (&commit.requires, &cache.forwards);
     let defaults = Settings::defaults(commit.settings);

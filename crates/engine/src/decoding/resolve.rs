@@ -5,15 +5,36 @@ use decode::{
     SettingInfo, Value,
 };
 
-use super::Decoding;
+use super::presets;
 use super::registry::{self, EARLY_STOP, LONE_STOPS, MAX_FORWARDS, PRUNE, Registry};
+use super::resolved::Decoding;
 use super::spec::{DecodingSpec, SpecError, SpecFault, error};
 use crate::cache::CacheInfo;
 
+impl DecodingSpec {
+    /// The decoder that these settings describe. Schedule, commit rule and cache policy that are
+    /// not named are those of the preset, or others that go with what is named. A setting that is
+    /// not named has the preset's value if the preset has the same schedule (and, for settings of
+    /// the cache policy, the same policy), else its default.
+    ///
+    /// # Errors
+    /// Named members that do not go together, a setting that no chosen member reads, values that
+    /// do not go together.
+    pub fn resolve(&self) -> Result<Decoding, SpecError> {
+        let name = self.name("preset").unwrap_or(presets::DEFAULT);
+        let preset = presets::preset(name).expect("preset names are checked when set");
+        Resolver {
+            spec: self,
+            preset: self.of_preset(preset),
+        }
+        .resolve()
+    }
+}
+
 /// A caller's settings over those of a preset.
-pub(super) struct Resolver<'a> {
-    pub(super) spec: &'a DecodingSpec,
-    pub(super) preset: DecodingSpec,
+struct Resolver<'a> {
+    spec: &'a DecodingSpec,
+    preset: DecodingSpec,
 }
 
 /// A schedule, commit rule and cache policy that go together.
@@ -28,7 +49,7 @@ struct Choice {
 type Candidates<I> = Vec<&'static I>;
 
 impl Resolver<'_> {
-    pub(super) fn resolve(self) -> Result<Decoding, SpecError> {
+    fn resolve(self) -> Result<Decoding, SpecError> {
         let choice = self.choose()?;
         self.refuse_unread(&choice)?;
         let Choice {
@@ -109,7 +130,7 @@ impl Resolver<'_> {
         None
     }
 
-    /// What the caller names alone, else what the preset names and then all others that `suit`.
+    /// The member that the caller names alone; else the preset's, and then all others that suit.
     fn candidates<I: Describe>(
         &self,
         members: &[&'static I],
@@ -130,7 +151,7 @@ impl Resolver<'_> {
         registry::find(members, name)
     }
 
-    /// Why no combination works: of what the caller names, two do not go together.
+    /// The reason for which no combination works: two members that the caller names do not go together.
     fn conflict(&self) -> SpecError {
         let all = self.registry();
         let refuse = |field: &str, message| error(field, SpecFault::Combination, message);

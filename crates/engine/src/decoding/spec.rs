@@ -3,10 +3,9 @@
 use decode::{AttentionKind, Mismatch, Value};
 use step::{Attention, Readout};
 
-use super::Decoding;
-use super::presets::{self, Preset, WeightKind};
+use super::presets::{self, Preset};
 use super::registry::Registry;
-use super::resolve::Resolver;
+use super::weights::WeightKind;
 use crate::nearest::did_you_mean;
 
 /// Settings as a caller named them, each checked for type and range.
@@ -34,9 +33,9 @@ struct Entry {
 pub struct SpecError {
     /// The field's name as the caller wrote it.
     pub field: String,
-    /// What kind of fault.
+    /// The kind of fault.
     pub fault: SpecFault,
-    /// What is wrong and what is allowed; reads on from the field's name.
+    /// The fault and the allowed values; the text continues the field's name.
     pub message: String,
 }
 
@@ -55,6 +54,18 @@ pub enum SpecFault {
 
 /// Length of the sub-blocks of Fast-dLLM v2 (arXiv 2509.26328).
 const SUB_BLOCK: u32 = 8;
+
+impl Registry {
+    /// Reads `key=value,key=value`; an item without `=` is a preset's name.
+    ///
+    /// # Errors
+    /// As [`DecodingSpec::set`].
+    pub fn parse(&self, text: &str) -> Result<DecodingSpec, SpecError> {
+        let mut spec = DecodingSpec::new(self.clone());
+        spec.read(text)?;
+        Ok(spec)
+    }
+}
 
 impl DecodingSpec {
     /// No settings yet; names are those of `registry`.
@@ -137,12 +148,12 @@ impl DecodingSpec {
         Ok(())
     }
 
-    /// What was set, by public name, in the order it was set.
+    /// The settings by public name, in the order in which they were set.
     pub fn settings(&self) -> impl Iterator<Item = (&'static str, Value<'static>)> {
         self.set.iter().map(|entry| (entry.name, entry.value))
     }
 
-    /// Whether nothing was set.
+    /// Returns true if nothing was set.
     pub fn is_empty(&self) -> bool {
         self.set.is_empty()
     }
@@ -208,25 +219,7 @@ impl DecodingSpec {
         debug_assert!(done.is_ok() || name == "block_length", "{done:?}");
     }
 
-    /// The decoder that these settings describe. Schedule, commit rule and cache policy that are
-    /// not named are those of the preset, or others that go with what is named. A setting that is
-    /// not named has the preset's value if the preset has the same schedule (and, for settings of
-    /// the cache policy, the same policy), else its default.
-    ///
-    /// # Errors
-    /// Named members that do not go together, a setting that no chosen member reads, values that
-    /// do not go together.
-    pub fn resolve(&self) -> Result<Decoding, SpecError> {
-        let name = self.name("preset").unwrap_or(presets::DEFAULT);
-        let preset = presets::preset(name).expect("preset names are checked when set");
-        Resolver {
-            spec: self,
-            preset: self.of_preset(preset),
-        }
-        .resolve()
-    }
-
-    fn of_preset(&self, preset: &Preset) -> Self {
+    pub(super) fn of_preset(&self, preset: &Preset) -> Self {
         let mut spec = self.blank();
         for (name, value) in preset.settings() {
             let set = spec.set(name, value);

@@ -6,7 +6,7 @@ use decode::{Effect, Proposal, as_index};
 use step::BatchOutput;
 
 use crate::event::{Event, StepTrace, TokenChunk};
-use crate::sequence::{End, ModelOutput, Returned, Sequence};
+use crate::sequence::{End, ForwardOutput, ModelOutput, Sequence};
 use crate::step::StepPlan;
 
 use super::Engine;
@@ -39,7 +39,7 @@ impl Engine {
             let (own, others) = tops.split_at(proposals.len() * sequence.tops_per_candidate());
             tops = others;
             if sequence.decoder.is_constrained() {
-                let job = sequence.lend(Some(Returned {
+                let job = sequence.lend(Some(ForwardOutput {
                     kind: planned.kind,
                     proposals: proposals.clone(),
                     tops: own.to_vec(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::sequence::{GrammarJob, ModelOutput, Returned};
+use crate::sequence::{ForwardOutput, GrammarJob, ModelOutput};
 
 use super::Engine;
 
@@ -51,7 +51,7 @@ impl Engine {
             sequence.broken = Some("the grammar panicked");
             return;
         }
-        let Some(Returned {
+        let Some(ForwardOutput {
             kind,
             proposals,
             tops,

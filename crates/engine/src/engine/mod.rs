@@ -76,7 +76,7 @@ pub struct Engine {
     next_id: u64,
 }
 
-/// What the caller takes between two steps.
+/// The output that the caller takes between two steps.
 #[derive(Debug, Default)]
 struct Outbox {
     events: VecDeque<(SequenceId, Event)>,
@@ -127,7 +127,7 @@ impl Engine {
         }
     }
 
-    /// What a single request may ask for. Callable at any time.
+    /// The limits of a single request. Callable at any time.
     pub fn limits(&self) -> Limits {
         self.limits
     }
@@ -180,7 +180,7 @@ impl Engine {
         self.outbox.drafts.as_mut()?.pop_front()
     }
 
-    /// Whether texts want drafts. Callable at any time.
+    /// Returns true if texts want drafts. Callable at any time.
     pub fn wants_drafts(&self) -> bool {
         let drafts = self.outbox.drafts.as_ref();
         drafts.is_some_and(|drafts| !drafts.is_empty())
@@ -206,7 +206,7 @@ impl Engine {
         true
     }
 
-    /// Whether no sequence waits or runs. Callable at any time.
+    /// Returns true if no sequence waits or runs. Callable at any time.
     pub fn is_idle(&self) -> bool {
         self.scheduler.is_idle()
     }

@@ -15,16 +15,16 @@ pub struct PagePool {
     reserved: u32,
     pub(super) page_size: u32,
     pub(super) prefixes: PrefixCache,
-    /// How pages depend on tokens, if sequences share prefixes.
+    /// The dependence of pages on tokens, if sequences share prefixes.
     shared: Option<Grid>,
-    /// Whether the prefix cache holds a page.
+    /// True if the prefix cache holds a page.
     cached: Vec<bool>,
     /// Pages that the prefix cache alone holds.
     idle: u32,
 }
 
 impl PagePool {
-    /// `pages` free pages of `page_size` slots; `shared`: how they depend on tokens, if sequences
+    /// `pages` free pages of `page_size` slots; `shared`: their dependence on tokens, if sequences
     /// share prefixes.
     pub fn new(pages: u32, page_size: u32, shared: Option<Grid>) -> Self {
         Self {
@@ -39,7 +39,7 @@ impl PagePool {
         }
     }
 
-    /// How pages depend on tokens, if sequences share prefixes.
+    /// The dependence of pages on tokens, if sequences share prefixes.
     pub fn shared_prefixes(&self) -> Option<Grid> {
         self.shared
     }

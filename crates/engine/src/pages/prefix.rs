@@ -25,7 +25,7 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// The places whose tokens the K/V of a page depend on, besides those before the page.
+    /// The places whose tokens the K/V of a page depend on, in addition to all tokens before the page.
     pub fn places(self, page: u32) -> Span<Place> {
         let (begin, end) = (page * self.page_size, (page + 1) * self.page_size);
         Place::new(begin).to(Place::new(end.next_multiple_of(self.block)))

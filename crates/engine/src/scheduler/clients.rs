@@ -1,27 +1,26 @@
-//! What each client has of the running set, and the rows that it has had.
+//! The running sequences of each client, and the rows that it has had.
 
 use std::collections::BTreeMap;
 
 use decode::{as_count, as_index};
 
 use super::StepSizes;
-use super::turns::Share;
+use super::turns::ForwardClass;
 use crate::request::ClientId;
 
-/// Steps after which a client that has left does not count any more.
-const MEMORY: u64 = 1000;
+/// Steps after its last submission in which a client counts as present.
+const PRESENCE_STEPS: u64 = 1000;
 
-/// Pages that are kept from a client which has a sequence running, as a share of all pages: one in
-/// so many. Also while it is alone, so that the next client finds them.
-const RESERVE: u32 = 8;
+/// Divides all pages: this fraction is kept from a client that has a sequence running, also while it is
+/// alone, so that the next client finds them.
+const RESERVED_PAGES_DIVISOR: u32 = 8;
 
-/// The most rows that a client may have in a step while clients share the engine, as a share of the
-/// row budget: one in so many.
-const MOST_ROWS: usize = 4;
+/// Divides the row budget: the most rows that a client may have in a step while clients share the engine.
+const MAX_ROWS_DIVISOR: usize = 4;
 
-/// The least of that limit beside a client that has all the rows it wants: one in so many of the row
-/// budget. Below the ridge of a machine such rows cost the other client nothing.
-const LEAST_ROWS: usize = 32;
+/// Divides the row budget: the least value of that limit beside a client that has all the rows it wants.
+/// Below the ridge of a machine such rows cost the other client nothing.
+const MIN_ROWS_DIVISOR: usize = 32;
 
 /// The clients whose sequences run.
 #[derive(Debug)]
@@ -30,9 +29,9 @@ pub(super) struct Clients {
     sizes: StepSizes,
     /// Sequences of a step, at most.
     places: usize,
-    /// Whether the limits of rows hold in the step that is being planned.
+    /// True if the limits of rows hold in the step that is being planned.
     is_shared: bool,
-    /// The most that a client has had, by [`Share`].
+    /// The most that a client has had, by [`ForwardClass`].
     most: [u64; 2],
     /// The last client that submitted, and the last other one before it, with their steps.
     last: Option<Visit>,
@@ -57,9 +56,9 @@ struct Account {
     allowed: usize,
     /// Rows beyond its limits in earlier steps, which count as rows of this one.
     debt: usize,
-    /// Rows that it has had, by [`Share`].
+    /// Rows that it has had, by [`ForwardClass`].
     had: [u64; 2],
-    /// One of its forwards had no room in the last step, by [`Share`].
+    /// One of its forwards had no room in the last step, by [`ForwardClass`].
     behind: [bool; 2],
 }
 
@@ -84,23 +83,23 @@ impl Clients {
         self.last = Some(Visit { client, step });
     }
 
-    /// Whether `client` may start a sequence of so many pages while `running` sequences run.
+    /// Returns true if `client` may start a sequence of `pages` pages while `running` sequences run.
     pub(super) fn may_start(&self, client: ClientId, pages: u32, running: usize) -> bool {
         let own = self.accounts.get(&client).copied().unwrap_or_default();
         let present = self.accounts.len() + usize::from(own.running == 0);
         let even = (self.places / present).max(1);
         let most = self.places + self.places.div_ceil(2);
         let has_place = running < self.places || own.running < even && running < most;
-        let most_pages = self.sizes.pages - self.sizes.pages / RESERVE;
+        let most_pages = self.sizes.pages - self.sizes.pages / RESERVED_PAGES_DIVISOR;
         has_place && (own.running == 0 || own.pages + pages <= most_pages)
     }
 
-    /// Whether another client is there or was a while ago.
+    /// Returns true if another client is there or was a while ago.
     fn has_company(&self, client: ClientId, now: u64) -> bool {
         let visits = [self.last, self.before].into_iter().flatten();
         let mut others = visits.filter(|visit| visit.client != client);
         let runs = self.accounts.keys().any(|other| *other != client);
-        runs || others.any(|visit| now - visit.step < MEMORY)
+        runs || others.any(|visit| now - visit.step < PRESENCE_STEPS)
     }
 
     /// A sequence starts.
@@ -129,20 +128,23 @@ impl Clients {
         let had_limits = std::mem::replace(&mut self.is_shared, is_shared);
         let served = self.served();
         let rows = as_index(self.sizes.row_budget);
-        let (least, most) = (rows.div_ceil(LEAST_ROWS), rows.div_ceil(MOST_ROWS));
+        let (least, most) = (
+            rows.div_ceil(MIN_ROWS_DIVISOR),
+            rows.div_ceil(MAX_ROWS_DIVISOR),
+        );
         for (client, account) in &mut self.accounts {
             let beside = served.iter().flatten().find(|other| other.0 != *client);
             account.settle(had_limits);
             account.allowed = beside.map_or(most, |(_, rows)| (*rows).clamp(least, most));
-            for (share, behind) in account.behind.iter_mut().enumerate() {
+            for (class, behind) in account.behind.iter_mut().enumerate() {
                 if !std::mem::take(behind) {
-                    account.had[share] = self.most[share];
+                    account.had[class] = self.most[class];
                 }
             }
         }
     }
 
-    /// Of the clients that had all that they wanted in the last step, the two with the most rows.
+    /// The two clients with the most rows among the clients whose forwards all ran in the last step.
     fn served(&self) -> [Option<(ClientId, usize)>; 2] {
         let mut found = [None; 2];
         for (client, account) in &self.accounts {
@@ -160,7 +162,7 @@ impl Clients {
         found
     }
 
-    /// Whether a client may have so many more rows in this step. Its first forward runs whatever its
+    /// Returns true if a client may have `rows` more rows in this step. Its first forward runs whatever its
     /// rows, unless it owes some.
     pub(super) fn may_have(&self, client: ClientId, rows: usize) -> bool {
         let account = self.accounts.get(&client).copied().unwrap_or_default();
@@ -174,28 +176,28 @@ impl Clients {
     }
 
     /// Rows that a client has had.
-    pub(super) fn had(&self, client: ClientId, share: Share) -> u64 {
+    pub(super) fn had(&self, client: ClientId, class: ForwardClass) -> u64 {
         let account = self.accounts.get(&client);
-        account.map_or(0, |account| account.had[share.index()])
+        account.map_or(0, |account| account.had[class.index()])
     }
 
     /// A forward of the client runs; the rows that it has had now.
-    pub(super) fn charge(&mut self, client: ClientId, share: Share, rows: usize) -> u64 {
+    pub(super) fn charge(&mut self, client: ClientId, class: ForwardClass, rows: usize) -> u64 {
         let Some(account) = self.accounts.get_mut(&client) else {
             return 0;
         };
         account.in_step += rows;
-        let had = &mut account.had[share.index()];
+        let had = &mut account.had[class.index()];
         *had += u64::from(as_count(rows));
-        let most = &mut self.most[share.index()];
+        let most = &mut self.most[class.index()];
         *most = (*most).max(*had);
         *had
     }
 
     /// A forward of the client has no room in this step.
-    pub(super) fn passed_over(&mut self, client: ClientId, share: Share) {
+    pub(super) fn passed_over(&mut self, client: ClientId, class: ForwardClass) {
         if let Some(account) = self.accounts.get_mut(&client) {
-            account.behind[share.index()] = true;
+            account.behind[class.index()] = true;
         }
     }
 }

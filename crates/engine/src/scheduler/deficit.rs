@@ -42,12 +42,12 @@ impl Deficit {
         self.closed = false;
     }
 
-    /// Whether no further long forward runs in this step.
+    /// Returns true if no further long forward runs in this step.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Whether the first waiting long forward, of `rows` rows, runs in this step. Its rows are
+    /// Returns true if the first waiting long forward, of `rows` rows, runs in this step. Its rows are
     /// subtracted if it does; the step is closed to long forwards if it does not.
     pub(crate) fn admit(&mut self, rows: u32, fits: bool) -> bool {
         if self.decoding && !self.given && self.credit < rows {

@@ -1,4 +1,4 @@
-//! Which waiting sequence starts next, and which running sequences are in a step.
+//! The scheduler: it chooses the waiting sequence that starts next, and the running sequences of a step.
 //!
 //! # Bounds on waiting
 //!
@@ -111,7 +111,7 @@ use deficit::Deficit;
 pub use order::{ByPriority, Rank, WaitOrder};
 use queue::WaitQueue;
 pub(crate) use queue::Waiting;
-use turns::{Group, Progress, Share, Turn};
+use turns::{ForwardClass, Group, Progress, Turn};
 
 /// Sizes of the batch and of a step; zeros count as ones.
 #[derive(Clone, Copy, Debug)]
@@ -135,7 +135,7 @@ pub(crate) struct Scheduler {
     max_running: usize,
     row_budget: usize,
     deficit: Deficit,
-    /// Steps planned so far, the present one included.
+    /// Number of planned steps, the present one included.
     steps: u64,
     step: Progress,
 }
@@ -223,29 +223,29 @@ impl Scheduler {
         let ready = running.filter(|(_, running)| running.sequence.is_ready());
         turns.extend(ready.map(|(index, running)| Turn {
             since: running.since,
-            share: match running.sequence.kind() {
-                ForwardKind::Decode => Share::Decode,
-                ForwardKind::Prefill | ForwardKind::Refresh => Share::Long,
+            class: match running.sequence.kind() {
+                ForwardKind::Decode => ForwardClass::Decode,
+                ForwardKind::Prefill | ForwardKind::Refresh => ForwardClass::Long,
             },
             rank: running.rank,
             id: running.sequence.id,
             client: running.sequence.request.sender.client,
             index,
         }));
-        turns.sort_unstable_by_key(|turn| (turn.client, turn.share, turn.key()));
+        turns.sort_unstable_by_key(|turn| (turn.client, turn.class, turn.key()));
         let mut end = 0;
-        for group in turns.chunk_by(|a, b| (a.client, a.share) == (b.client, b.share)) {
-            let (next, Turn { client, share, .. }) = (end, group[0]);
+        for group in turns.chunk_by(|a, b| (a.client, a.class) == (b.client, b.class)) {
+            let (next, Turn { client, class, .. }) = (end, group[0]);
             end += group.len();
             self.step.groups.push(Group {
-                share,
-                had: self.clients.had(client, share),
+                class,
+                had: self.clients.had(client, class),
                 first: next,
                 next,
                 end,
             });
         }
-        let decoding = turns.iter().any(|turn| turn.share == Share::Decode);
+        let decoding = turns.iter().any(|turn| turn.class == ForwardClass::Decode);
         self.deficit.begin(decoding);
     }
 
@@ -255,11 +255,11 @@ impl Scheduler {
         loop {
             while let Some((group, turn)) = self.step.take_turn() {
                 if let Some(rows) = self.runs(turn, forward) {
-                    let had = self.clients.charge(turn.client, turn.share, rows);
+                    let had = self.clients.charge(turn.client, turn.class, rows);
                     self.step.groups[group].had = had;
                     return Some(turn.index);
                 }
-                self.clients.passed_over(turn.client, turn.share);
+                self.clients.passed_over(turn.client, turn.class);
             }
             if self.step.forwards > 0 || !self.clients.lift_limits() {
                 self.deficit.end();
@@ -273,7 +273,7 @@ impl Scheduler {
     /// fits whatever its rows, so that every step has a batch. One that its client has no rows for
     /// leaves the [`Deficit`] to the clients after it.
     fn runs(&mut self, turn: Turn, forward: &mut ForwardPlan) -> Option<usize> {
-        let is_long = turn.share == Share::Long;
+        let is_long = turn.class == ForwardClass::Long;
         if is_long && self.deficit.is_closed() {
             return None;
         }
@@ -341,7 +341,7 @@ impl Scheduler {
         self.queue.len()
     }
 
-    /// Whether no sequence waits or runs.
+    /// Returns true if no sequence waits or runs.
     pub(crate) fn is_idle(&self) -> bool {
         self.queue.len() == 0 && self.running.is_empty()
     }

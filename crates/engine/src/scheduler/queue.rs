@@ -29,7 +29,7 @@ pub(crate) struct WaitQueue {
     by_arrival: BTreeMap<SequenceId, Waiting>,
     /// No line is empty.
     lines: BTreeMap<ClientId, Line>,
-    /// Rounds so far.
+    /// Rounds that have passed.
     rounds: u64,
 }
 
@@ -67,7 +67,7 @@ impl WaitQueue {
         self.order.rank(request)
     }
 
-    /// Adds the sequence that was submitted last; `since`: steps planned so far.
+    /// Adds the sequence that was submitted last; `since`: number of planned steps.
     pub(crate) fn push(&mut self, sequence: Sequence, rank: Rank, since: u64) {
         let (id, client) = (sequence.id, sequence.request.sender.client);
         let line = self.lines.entry(client).or_insert_with(|| Line {
@@ -85,7 +85,7 @@ impl WaitQueue {
         self.by_arrival.insert(id, waiting);
     }
 
-    /// The sequence that starts next among those that `may` start; `now`: steps planned so far.
+    /// The sequence that starts next among those that `may` start; `now`: number of planned steps.
     pub(crate) fn first(&self, now: u64, may: impl Fn(&Sequence) -> bool) -> Option<&Sequence> {
         let heads = self.lines.values().filter_map(|line| self.head(line, now));
         let sequence = |head: &Head| &self.by_arrival[&head.id].sequence;

@@ -4,12 +4,12 @@ use super::order::Rank;
 use crate::request::ClientId;
 use crate::sequence::SequenceId;
 
-/// How far the planning of a step has come.
+/// The progress of the planning of a step.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// The running sequences by client and share, each group in its order.
+    /// The running sequences by client and class, each group in its order.
     pub(super) turns: Vec<Turn>,
-    /// The turns by client and share.
+    /// The turns by client and class.
     pub(super) groups: Vec<Group>,
     /// Forwards that run, and their rows.
     pub(super) forwards: usize,
@@ -34,12 +34,12 @@ impl Progress {
     /// The next turn to consider, and its group: of decode and of long forwards the first one of the
     /// client that has had the fewest rows, and of these two the one that waits longer.
     pub(super) fn take_turn(&mut self) -> Option<(usize, Turn)> {
-        let first_of = |share: Share| {
+        let first_of = |class: ForwardClass| {
             let groups = self.groups.iter().enumerate();
-            let open = groups.filter(|(_, group)| group.share == share && group.next < group.end);
+            let open = groups.filter(|(_, group)| group.class == class && group.next < group.end);
             open.min_by_key(|(_, group)| (group.had, self.turns[group.next].key()))
         };
-        let firsts = [Share::Decode, Share::Long]
+        let firsts = [ForwardClass::Decode, ForwardClass::Long]
             .into_iter()
             .filter_map(first_of);
         let (at, group) = firsts.min_by_key(|(_, group)| self.turns[group.next].key())?;
@@ -49,17 +49,17 @@ impl Progress {
     }
 }
 
-/// How a forward shares the row budget.
+/// The class of a forward, by which it is admitted under the row budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Share {
+pub(super) enum ForwardClass {
     /// A decode forward: runs wherever it fits.
     Decode,
     /// A prefill or refresh: admitted by the [`Deficit`].
     Long,
 }
 
-impl Share {
-    /// Where a list by share has its entry.
+impl ForwardClass {
+    /// The index of the class in lists by class.
     pub(super) const fn index(self) -> usize {
         match self {
             Self::Decode => 0,
@@ -72,7 +72,7 @@ impl Share {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) since: u64,
-    pub(super) share: Share,
+    pub(super) class: ForwardClass,
     pub(super) rank: Rank,
     pub(super) id: SequenceId,
     pub(super) client: ClientId,
@@ -80,10 +80,10 @@ pub(super) struct Turn {
     pub(super) index: usize,
 }
 
-/// The turns of one client and share.
+/// The turns of one client and class.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group {
-    pub(super) share: Share,
+    pub(super) class: ForwardClass,
     /// Rows that the client has had.
     pub(super) had: u64,
     /// Its turns.
@@ -96,7 +96,7 @@ pub(super) struct Group {
 impl Turn {
     /// Lower goes first: the longest wait, then decode forwards, then the lower rank, then the
     /// earlier submission.
-    pub(super) fn key(&self) -> (u64, Share, Rank, SequenceId) {
-        (self.since, self.share, self.rank, self.id)
+    pub(super) fn key(&self) -> (u64, ForwardClass, Rank, SequenceId) {
+        (self.since, self.class, self.rank, self.id)
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct DraftState {
 }
 
 impl Sequence {
-    /// Whether it can be in a step.
+    /// Returns true if it can be in a step.
     pub(crate) fn is_ready(&self) -> bool {
         !self.decoder.is_lent() && !self.drafts.awaited
     }

@@ -22,19 +22,19 @@ pub struct GrammarJob {
     pub(crate) client: ClientId,
     pub(crate) decoder: Decoder,
     pub(crate) effects: Vec<Effect>,
-    /// What the sequence's forward returned; `None` before its first forward.
-    pub(crate) forward: Option<Returned>,
+    /// The output of the sequence's forward; `None` before its first forward.
+    pub(crate) forward: Option<ForwardOutput>,
     /// The grammar panicked: the decoder must not be used.
     pub(crate) panicked: bool,
 }
 
-/// What a forward returned for one sequence.
+/// The output of a forward for one sequence.
 #[derive(Debug)]
-pub(crate) struct Returned {
+pub(crate) struct ForwardOutput {
     pub(crate) kind: ForwardKind,
     pub(crate) proposals: Vec<Proposal>,
     pub(crate) tops: Vec<TopToken>,
-    /// What a traced sequence reports of the forward.
+    /// The report of a traced sequence on the forward.
     pub(crate) trace: Option<Box<StepTrace>>,
 }
 
@@ -80,7 +80,7 @@ impl DecoderCell {
         Self(State::Here(decoder))
     }
 
-    /// Whether a job has the decoder. Nothing else may be asked of it then.
+    /// Returns true if a job has the decoder. Nothing else may be asked of it then.
     pub(crate) fn is_lent(&self) -> bool {
         matches!(self.0, State::Lent(_))
     }

@@ -15,7 +15,7 @@ pub(crate) struct Logprobs {
     tops: Vec<TopToken>,
 }
 
-/// What the model returned for one sequence in one step: `count` tops per proposal, in the same
+/// The model's output for one sequence in one step: `count` tops per proposal, in the same
 /// order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ModelOutput<'a> {

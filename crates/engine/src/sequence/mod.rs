@@ -22,7 +22,7 @@ use step::{Attention, Readout};
 
 use crate::cache::{CacheInput, ForwardPlan, View};
 use crate::event::{FinishReason, Finished};
-use crate::layout::{Layout, Part};
+use crate::layout::{Layout, TokenIndex};
 use crate::limits::Limits;
 use crate::pages::PagePool;
 use crate::report::{FinishedSequence, StepReport};
@@ -30,7 +30,7 @@ use crate::request::Request;
 
 use drafts::DraftState;
 pub use job::GrammarJob;
-pub(crate) use job::{DecoderCell, Returned};
+pub(crate) use job::{DecoderCell, ForwardOutput};
 use kv::SequenceKv;
 use logprobs::Logprobs;
 pub(crate) use logprobs::ModelOutput;
@@ -44,7 +44,7 @@ const EFFECTS: usize = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SequenceId(pub u64);
 
-/// How a sequence ends.
+/// The end of a sequence.
 #[derive(Debug)]
 pub(crate) enum End {
     Finished(Finished),
@@ -54,7 +54,7 @@ pub(crate) enum End {
     Failed(String),
 }
 
-/// What the decoders of all sequences share.
+/// The parts that the decoders of all sequences have in common.
 #[derive(Debug)]
 pub(crate) struct DecoderParts {
     /// Delimiter classes of the vocabulary.
@@ -67,7 +67,7 @@ pub(crate) struct DecoderParts {
 #[derive(Debug)]
 pub(crate) struct Sequence {
     pub(crate) id: SequenceId,
-    /// Why its state cannot be used any more, if a job panicked.
+    /// The reason for which its state is unusable, if a job panicked.
     pub(crate) broken: Option<&'static str>,
     /// Drafts for its next step.
     pub(crate) drafts: DraftState,
@@ -76,7 +76,7 @@ pub(crate) struct Sequence {
     pub(crate) layout: Layout,
     readout: Readout,
     pub(crate) decoder: DecoderCell,
-    /// What the last step changed; before the first step, the births of the first lanes.
+    /// The changes of the last step; before the first step, the births of the first lanes.
     pub(crate) effects: Vec<Effect>,
     pub(crate) kv: SequenceKv,
     pub(crate) statistics: Statistics,
@@ -156,10 +156,10 @@ impl Sequence {
 
     /// The input token at a place, on the canvas with `guesses` filled in; `None` is a mask.
     pub(crate) fn token(&self, place: Place, guesses: &[Proposal]) -> Option<TokenId> {
-        match self.layout.part(place) {
-            Part::Prompt(index) => self.request.prompt.get(index).copied(),
-            Part::Suffix(index) => self.request.suffix.get(index).copied(),
-            Part::Generation(offset) => self.decoder.canvas().get(offset).or_else(|| {
+        match self.layout.token_index(place) {
+            TokenIndex::Prompt(index) => self.request.prompt.get(index).copied(),
+            TokenIndex::Suffix(index) => self.request.suffix.get(index).copied(),
+            TokenIndex::Generation(offset) => self.decoder.canvas().get(offset).or_else(|| {
                 let guess = guesses.iter().find(|guess| guess.offset == offset)?;
                 Some(guess.candidate.token)
             }),
@@ -185,7 +185,7 @@ impl Sequence {
 
     /// The work of this step as a job, which takes the decoder along; `forward`: what the model
     /// returned, `None` before the first forward.
-    pub(crate) fn lend(&mut self, forward: Option<Returned>) -> GrammarJob {
+    pub(crate) fn lend(&mut self, forward: Option<ForwardOutput>) -> GrammarJob {
         let mut effects = std::mem::take(&mut self.effects);
         effects.clear();
         GrammarJob {
@@ -203,7 +203,7 @@ impl Sequence {
         self.logprobs.as_ref().map_or(0, Logprobs::count)
     }
 
-    /// What the next forward is.
+    /// The kind of the next forward.
     pub(crate) fn kind(&self) -> ForwardKind {
         self.kv.policy.kind(&self.view())
     }

@@ -5,11 +5,11 @@ use decode::{Offset, Place, as_count, as_index};
 use step::{Attention, Readout};
 
 use super::Sequence;
-use crate::cache::{ForwardPlan, PlanRow, Tells};
+use crate::cache::{ForwardPlan, PlanRow, Prediction};
 use crate::decoding::Decoding;
 use crate::limits::Limits;
 
-/// Whether the row before a block is computed by the forward that begins the block and by no other
+/// Returns true if the row before a block is computed by the forward that begins the block and by no other
 /// (Fast-dLLM and AdaBlock on Dream): that forward commits the block's first token, and nothing else.
 pub(super) fn reads_the_row_before_once(limits: &Limits, of: &Decoding) -> bool {
     limits.readout == Readout::Previous
@@ -21,10 +21,10 @@ pub(super) fn reads_the_row_before_once(limits: &Limits, of: &Decoding) -> bool 
 impl Sequence {
     /// The offset whose prediction a row gives, if one is wanted.
     pub(crate) fn predicted_by(&self, row: PlanRow) -> Option<Offset> {
-        match row.tells {
-            Tells::Predicted => self.predicted_at(row.place),
-            Tells::Next => self.next_to(row.place),
-            Tells::Nothing => None,
+        match row.prediction {
+            Prediction::Trained => self.predicted_at(row.place),
+            Prediction::Next => self.next_to(row.place),
+            Prediction::None => None,
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a sequence has cost, and when its tokens came.
+//! The cost of a sequence, and the times of its tokens.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::report::StepReport;
 /// Counts of one sequence. Every method that counts adds to the step's report too.
 #[derive(Debug)]
 pub(crate) struct Statistics {
-    /// The cost so far, as its caller is told.
+    /// The present cost, as events report it.
     pub(crate) cost: SequenceStats,
     /// Lanes that were born and have neither forked nor finished.
     open_lanes: ByRole,
@@ -176,7 +176,7 @@ impl Statistics {
     }
 }
 
-/// Whether `effects` wake the continuation that the fork of `parent` left.
+/// Returns true if `effects` wake the continuation that the fork of `parent` left.
 fn wakes_continuation(effects: &[Effect], parent: Option<LaneId>, tree: &LaneTree) -> bool {
     let continuation = parent.and_then(|parent| tree.get(parent).children[1]);
     let wakes = |effect: &Effect| match effect {
@@ -186,7 +186,7 @@ fn wakes_continuation(effects: &[Effect], parent: Option<LaneId>, tree: &LaneTre
     effects.iter().any(wakes)
 }
 
-/// Whether the fork of `parent` left a continuation.
+/// Returns true if the fork of `parent` left a continuation.
 fn has_continuation(parent: Option<LaneId>, tree: &LaneTree) -> bool {
     parent.is_some_and(|parent| tree.get(parent).children[1].is_some())
 }

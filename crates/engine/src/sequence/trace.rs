@@ -1,4 +1,4 @@
-//! What a traced sequence reports of a step.
+//! The report of a traced sequence on a step.
 
 use decode::{Offset, Proposal};
 

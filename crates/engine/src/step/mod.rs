@@ -10,7 +10,7 @@ use crate::event::StepTrace;
 use crate::pages::{OutOfPages, PagePool};
 use crate::sequence::Sequence;
 
-use pack::{Packer, Wanted};
+use pack::{Packer, ScoredLane};
 
 /// A planned step. The caller runs its batch and hands it back.
 #[derive(Debug, Default)]
@@ -32,24 +32,24 @@ pub(crate) struct Planned {
     pub(crate) index: usize,
     /// End of its offsets in [`StepPlan::scored`]; they begin where the last sequence's ended.
     pub(crate) scored_end: u32,
-    /// What its forward is.
+    /// The kind of its forward.
     pub(crate) kind: ForwardKind,
     /// Its forward is a chunk of its prompt, after which the decoder takes no step.
     pub(crate) is_chunk: bool,
-    /// What a traced sequence reports of this forward.
+    /// The report of a traced sequence on this forward.
     pub(crate) trace: Option<Box<StepTrace>>,
 }
 
 impl StepPlan {
-    /// What the executor runs.
+    /// The batch that the executor runs.
     pub fn batch(&self) -> &Batch {
         &self.batch
     }
 
-    /// Whether an output answers the batch.
+    /// Returns true if an output answers the batch.
     ///
     /// # Errors
-    /// What was expected and what came, in words.
+    /// The expected and the found sizes, in words.
     pub(crate) fn check(&self, output: &BatchOutput) -> Result<(), String> {
         let expected = (self.scored.len(), self.tops);
         let found = (output.candidates.len(), output.tops.len());
@@ -77,9 +77,9 @@ pub(crate) struct StepBuffers {
     idle: Option<StepPlan>,
     /// The forward of the sequence that is being planned.
     pub(crate) forward: ForwardPlan,
-    /// What its lanes want.
-    wanted: Vec<Wanted>,
-    /// What the model returned for the sequence that is being applied.
+    /// The scored offsets of its lanes.
+    scored_lanes: Vec<ScoredLane>,
+    /// The model's proposals for the sequence that is being applied.
     pub(crate) proposals: Vec<Proposal>,
     mask: Option<TokenId>,
     /// Tokens with a logit.
@@ -91,14 +91,14 @@ impl StepBuffers {
         Self {
             idle: Some(StepPlan::default()),
             forward: ForwardPlan::default(),
-            wanted: Vec::new(),
+            scored_lanes: Vec::new(),
             proposals: Vec::new(),
             mask: spec.mask,
             vocab_size: spec.vocab_size,
         }
     }
 
-    /// Whether a step was planned that has been neither applied nor failed.
+    /// Returns true if a step was planned that has been neither applied nor failed.
     pub(crate) fn is_under_way(&self) -> bool {
         self.idle.is_none()
     }
@@ -127,7 +127,7 @@ impl StepBuffers {
         let mut packer = Packer {
             batch: &mut step.batch,
             scored: &mut step.scored,
-            wanted: &mut self.wanted,
+            scored_lanes: &mut self.scored_lanes,
             tops: &mut step.tops,
             pool: pages,
             mask: self.mask,

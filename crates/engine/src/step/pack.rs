@@ -8,7 +8,7 @@ use decode::{
 };
 use step::{Batch, Bias, Denoise, PageId, Row, Sampling, Score, Segment, noise_token};
 
-use crate::cache::{ForwardPlan, PlanRow, PlanSegment, Reads};
+use crate::cache::{ForwardPlan, PlanRow, PlanSegment, TokenSource};
 use crate::pages::{OutOfPages, PagePool};
 use crate::sequence::Sequence;
 
@@ -18,7 +18,7 @@ pub(crate) struct Packer<'a> {
     /// Offsets of the scored rows.
     pub(crate) scored: &'a mut Vec<Offset>,
     /// The offsets that the lanes of the sequence want scored; reused.
-    pub(crate) wanted: &'a mut Vec<Wanted>,
+    pub(crate) scored_lanes: &'a mut Vec<ScoredLane>,
     /// Entries of [`step::BatchOutput::tops`] that the rows ask for.
     pub(crate) tops: &'a mut usize,
     pub(crate) pool: &'a mut PagePool,
@@ -30,7 +30,7 @@ pub(crate) struct Packer<'a> {
 /// The offsets of a lane that want a candidate. Lanes are disjoint and in ascending order, as the
 /// rows of a segment are.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct ScoredLane {
     id: LaneId,
     role: Role,
     /// The lane's own offsets.
@@ -41,7 +41,7 @@ pub(crate) struct Wanted {
     committed: Span<Offset>,
 }
 
-impl Wanted {
+impl ScoredLane {
     fn of(lane: LaneView) -> Self {
         Self {
             id: lane.id,
@@ -53,7 +53,7 @@ impl Wanted {
     }
 }
 
-/// How the rows of a sequence are scored, and where the packing of a segment stands.
+/// The scoring of a sequence's rows, and the progress of the packing of a segment.
 #[derive(Clone)]
 struct Scoring<'a> {
     score: Score,
@@ -63,15 +63,15 @@ struct Scoring<'a> {
     unstopped: Range<u32>,
     /// The offset that the grammar constrains, and the number of its set in the batch.
     allowed: Option<(Offset, u32)>,
-    /// How candidates are drawn.
+    /// The draw of candidates.
     sampling: Sampling,
-    /// How the open offsets of a canvas are read, and which these are; weights trained on noise.
+    /// The way the open offsets of a canvas are read, and these offsets; for weights trained on noise.
     denoised: Option<(Denoise, Span<Offset>)>,
     /// Guessed tokens on the segment's canvas.
     guesses: &'a [Proposal],
     /// Committed offsets that are scored for the cache policy.
     tracked: &'a [Offset],
-    /// The first of [`Packer::wanted`] that does not end left of `offset`.
+    /// The first of [`Packer::scored_lanes`] that does not end left of `offset`.
     lane: usize,
     /// The last offset that was looked up.
     offset: Offset,
@@ -89,8 +89,9 @@ impl Packer<'_> {
         sequence: &mut Sequence,
         plan: &ForwardPlan,
     ) -> Result<(), OutOfPages> {
-        self.wanted.clear();
-        self.wanted.extend(sequence.decoder.lanes().map(Wanted::of));
+        self.scored_lanes.clear();
+        self.scored_lanes
+            .extend(sequence.decoder.lanes().map(ScoredLane::of));
         let biases = self.push_biases(sequence);
         for (segment, rows) in plan.rows_by_segment() {
             let pages = if plan.rewrites && segment.branch == 0 {
@@ -152,15 +153,15 @@ impl Packer<'_> {
         }
     }
 
-    /// How the next forward reads the open offsets of the canvas, and the canvas.
+    /// The way the next forward reads the open offsets of the canvas, and the canvas.
     fn denoised(&self, sequence: &Sequence) -> Option<(Denoise, Span<Offset>)> {
         let denoise = sequence.decoder.denoising().map(|of| Denoise {
             conditioned: of.conditioned,
         });
-        denoise.zip(self.wanted.first().map(|lane| lane.own))
+        denoise.zip(self.scored_lanes.first().map(|lane| lane.own))
     }
 
-    /// Appends a set of allowed tokens; returns its number.
+    /// Appends a set of allowed tokens; returns the set's number.
     fn push_set(&mut self, set: &[u32]) -> u32 {
         let sets = &mut self.batch.allowed;
         let words = step::set_words(self.vocab_size);
@@ -221,10 +222,10 @@ impl Packer<'_> {
             let at = sequence.layout.offset_of(of.place);
             at.is_some_and(|offset| canvas.contains(offset))
         });
-        let token = match of.reads {
-            Reads::Canvas => sequence.token(of.place, scoring.guesses),
-            Reads::Guess => sequence.token(of.place, sequence.decoder.guesses_to_check()),
-            Reads::Draft => sequence.draft_at(of.place),
+        let token = match of.source {
+            TokenSource::Canvas => sequence.token(of.place, scoring.guesses),
+            TokenSource::Guess => sequence.token(of.place, sequence.decoder.guesses_to_check()),
+            TokenSource::Draft => sequence.draft_at(of.place),
         };
         let token = token.or_else(|| match denoised {
             Some(_) => Some(self.noised(sequence, of, scoring.sampling)),
@@ -257,7 +258,7 @@ impl Packer<'_> {
         self.batch.rows.push(row);
     }
 
-    /// What stands at an open place of a canvas: a kept token or noise.
+    /// The token at an open place of a canvas: a kept token or noise.
     fn noised(&self, sequence: &Sequence, of: PlanRow, sampling: Sampling) -> TokenId {
         let offset = sequence.layout.offset_of(of.place);
         let kept = offset.and_then(|offset| sequence.decoder.denoising()?.token(offset));
@@ -287,28 +288,28 @@ impl Packer<'_> {
         if !sequence.decoder.canvas().is_committed(offset) {
             return None;
         }
-        let alone = |of: &Wanted| scoring.only.is_none_or(|only| of.id == only);
-        let mut lanes = self.wanted.iter();
+        let alone = |of: &ScoredLane| scoring.only.is_none_or(|only| of.id == only);
+        let mut lanes = self.scored_lanes.iter();
         let lane = lanes.find(|of| alone(of) && of.committed.contains(offset))?;
         Some(lane.role)
     }
 
     /// The lane with `offset` in its own or its scored lookahead offsets.
-    fn lane_at(&self, offset: Offset, scoring: &mut Scoring<'_>) -> Option<&Wanted> {
+    fn lane_at(&self, offset: Offset, scoring: &mut Scoring<'_>) -> Option<&ScoredLane> {
         if offset < scoring.offset {
             scoring.lane = 0;
         }
         scoring.offset = offset;
-        let passed = |lane: &&Wanted| lane.end <= offset;
-        let rest = &self.wanted[scoring.lane..];
+        let passed = |lane: &&ScoredLane| lane.end <= offset;
+        let rest = &self.scored_lanes[scoring.lane..];
         scoring.lane += rest.iter().take_while(passed).count();
-        let lane = self.wanted.get(scoring.lane)?;
+        let lane = self.scored_lanes.get(scoring.lane)?;
         let alone = scoring.only.is_none_or(|only| lane.id == only);
         (alone && lane.own.start <= offset).then_some(lane)
     }
 }
 
-/// How the candidates of the sequence's next forward are drawn.
+/// The draw of the candidates of the sequence's next forward.
 fn sampling(sequence: &Sequence) -> Sampling {
     let denoising = sequence.decoder.denoising();
     Sampling {

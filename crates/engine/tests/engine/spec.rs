@@ -7,13 +7,12 @@ use asynclane_engine::decoding::{
 };
 use decode::{
     AsyncLaneConfig, Boundary, COMMITS, CommitConfig, CommitInfo, DecoderConfig, NumericPeriod,
-    Requirements, SCHEDULES, ScheduleConfig, SettingDefault, SettingInfo,
+    Requirements, SCHEDULES, ScheduleConfig, SettingDefault, SettingInfo, SettingKind,
 };
 use sim::{SimConfig, SimExecutor};
 use step::{Attention, Executor, Readout};
 
 use crate::common::{decoding, drafted, sim};
-use crate::spec_faults::error;
 
 fn schedule(name: &str) -> ScheduleConfig {
     ScheduleConfig::find(SCHEDULES, name).expect("a schedule")
@@ -179,113 +178,49 @@ fn settings_lie_over_others() {
     assert_eq!(found.schedule, blocks);
 }
 
-#[test]
-fn the_timetable_reads_its_settings() {
-    let read = |settings: &str| decoding(settings).decoder.commit;
-    let scheduled = |rank: &'static str| commit("scheduled").with("rank", rank);
-    assert_eq!(read("dream"), scheduled("entropy"));
-    let found = read("dream,denoising_steps=10,rank=margin");
-    assert_eq!(found, scheduled("margin").with("denoising_steps", 10u32));
-    let found = read("dream,rank=origin");
-    assert_eq!(found, scheduled("origin"));
-    let found = read("vanilla,commit=scheduled");
-    assert_eq!(found, scheduled("confidence"));
-    for (settings, message) in [
-        (
-            "dream,rank=best",
-            "rank must be one of confidence, margin, entropy, origin, got \"best\"",
-        ),
-        (
-            "dream,denoising_steps=0",
-            "denoising_steps must be an integer in 1..1024, got 0",
-        ),
-        (
-            "vanilla,rank=margin",
-            "rank is read by commit scheduled only",
-        ),
-        (
-            "schedule=asynclane,commit=scheduled",
-            "commit scheduled does not go with schedule asynclane: it needs block_wise",
-        ),
-    ] {
-        assert_eq!(error(settings).to_string(), message);
-    }
-}
-
-/// What published samplers do beyond the rule that they share with others.
-#[test]
-fn rules_read_the_settings_of_single_papers() {
-    let read = |settings: &str| decoding(&format!("schedule=block_wise,{settings}"));
-    let read = |settings: &str| read(settings).decoder.commit;
-    let llada = commit("threshold").with("min_tokens_per_step", 2u32);
-    assert_eq!(read("commit=threshold,min_tokens_per_step=2"), llada);
-    let capped = commit("capped").with("stop_after", 0.3);
-    assert_eq!(read("commit=capped,stop_after=0.3"), capped);
-    let entropy = commit("entropy").with("below", true);
-    assert_eq!(read("commit=entropy,below=true"), entropy);
-    let filter = commit("learned_filter").with("end_threshold", 0.5);
-    assert_eq!(read("commit=learned_filter,end_threshold=0.5"), filter);
-}
-
-/// Each of these settings has a place of its own.
-#[test]
-fn the_rules_of_blocks_read_their_settings() {
-    let read = |settings: &str| decoding(&format!("schedule=block_wise,{settings}"));
-    let read = |settings: &str| read(settings).decoder.commit;
-    let answer = |start: u32, length: u32| {
-        let rule = commit("early_commit").with("answer_start", start);
-        rule.with("answer_length", length)
+/// A value of a setting that is not its default.
+fn other_value(setting: &SettingInfo) -> Value<'static> {
+    let default = match setting.default {
+        SettingDefault::Value(value) => Some(value),
+        SettingDefault::Derived(_) => None,
     };
-    assert_eq!(read("commit=early_commit"), answer(0, 5));
-    let placed = "cache=prefix,commit=early_commit,answer_start=200,answer_length=7";
-    assert_eq!(read(placed), answer(200, 7));
-    let filter = |threshold: f64| commit("learned_filter").with("filter_threshold", threshold);
-    assert_eq!(read("commit=learned_filter"), filter(0.96));
-    let loose = "commit=learned_filter,filter_threshold=0.9";
-    assert_eq!(read(loose), filter(0.9));
-    let nested = commit("nested_drafts").with("draft_levels", 3u32);
-    let nested = nested.with("entropy_threshold", 0.1);
-    assert_eq!(
-        read("commit=nested_drafts,entropy_threshold=0.1,draft_levels=3,draft_floor=0.15"),
-        nested.with("draft_floor", 0.15)
-    );
-    let drafts = commit("draft_verify").with("tokens_per_step", 2u32);
-    assert_eq!(
-        read("commit=draft_verify,tokens_per_step=2,draft_steps=8"),
-        drafts.with("draft_steps", 8u32)
-    );
-    let window = |settings: &str| decoding(settings).decoder.commit;
-    assert_eq!(
-        window("wedlm_exact,check=next,entropy_threshold=0.4"),
-        commit("causal_check")
-            .with("check", "next")
-            .with("entropy_threshold", 0.4)
-    );
-    let checked = commit("self_speculative").with("min_span", 3u32);
-    assert_eq!(
-        read("commit=self_speculative,min_span=3,threshold=0.5"),
-        checked.with("threshold", 0.5)
-    );
-    assert_eq!(
-        read(
-            "commit=self_speculative,router=hysteresis,estimate=margin,entropy_scale=0.1,score_penalty=2,\
-             score_penalty_for=token,score_on=1,score_off=-3,exploration=0.5"
-        ),
-        commit("self_speculative")
-            .with("router", "hysteresis")
-            .with("estimate", "margin")
-            .with("entropy_scale", 0.1)
-            .with("score_penalty", 2.0)
-            .with("score_penalty_for", "token")
-            .with("score_on", 1.0)
-            .with("score_off", -3.0)
-            .with("exploration", 0.5)
-    );
-    let edits = commit("edit").with("edit_threshold", 0.0);
-    assert_eq!(
-        read("commit=edit,edit_threshold=0,edit_passes=3"),
-        edits.with("edit_passes", 3u32)
-    );
+    let names = |names: &[&'static str]| names.iter().map(|name| Value::Name(name)).collect();
+    let values: Vec<Value<'_>> = match setting.kind {
+        SettingKind::Name(all) | SettingKind::NameOrInteger(all, ..) => names(all),
+        SettingKind::Integer(min, max) => {
+            vec![Value::Integer(min), Value::Integer(max.min(min + 2))]
+        }
+        SettingKind::Number(min, max) => vec![min, min + (max.min(min + 1.0) - min) / 4.0]
+            .into_iter()
+            .map(Value::Number)
+            .collect(),
+        SettingKind::Flag => vec![Value::Flag(false), Value::Flag(true)],
+    };
+    let other = values.into_iter().find(|value| Some(*value) != default);
+    other.expect("two values at least")
+}
+
+/// What a request names reaches the rule; a rule without settings of the request has its defaults.
+#[test]
+fn every_rule_reads_its_settings() {
+    let registry = Registry::builtin();
+    for info in COMMITS {
+        // The default preset has settings of its own for its schedule.
+        let mut schedules = registry.schedules_for(info).into_iter();
+        let schedule = schedules.find(|schedule| schedule.name != "asynclane");
+        let base = format!(
+            "schedule={},commit={}",
+            schedule.expect("a schedule").name,
+            info.name
+        );
+        assert_eq!(decoding(&base).decoder.commit, commit(info.name));
+        for setting in info.settings {
+            let value = other_value(setting);
+            let found = decoding(&format!("{base},{}={value}", setting.name));
+            let expected = commit(info.name).with(setting.name, value);
+            assert_eq!(found.decoder.commit, expected, "{}", setting.name);
+        }
+    }
 }
 
 /// Attention and where predictions are read, of every kind of weights.

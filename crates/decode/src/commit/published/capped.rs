@@ -9,10 +9,10 @@ const THRESHOLD: SettingInfo =
     SettingInfo::number("threshold", 0.0..=1.0, 0.95).says("confidence that a commit needs");
 /// k.
 const TOKENS_PER_STEP: SettingInfo = SettingInfo::integer("tokens_per_step", 1..=UNBOUNDED, 32)
-    .says("most masks committed in a step");
+    .says("largest number of masks committed in a step");
 /// r.
 const STOP_AFTER: SettingInfo = SettingInfo::number("stop_after", 0.0..=1.0, 0.0)
-    .says("fraction of the budget that is committed before a stop token is");
+    .says("fraction of the budget that is committed before the first stop token may be");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {
@@ -23,11 +23,11 @@ pub static INFO: CommitInfo = CommitInfo {
               after 32 steps",
     settings: &[THRESHOLD, TOKENS_PER_STEP, STOP_AFTER],
     requires: Requirements::NONE,
-    build: |of, _| {
+    build: |settings, _| {
         Box::new(Capped {
-            threshold: of.number(&THRESHOLD),
-            most: as_index(of.count(&TOKENS_PER_STEP)),
-            stop_after: of.number(&STOP_AFTER),
+            threshold: settings.number(&THRESHOLD),
+            most: as_index(settings.count(&TOKENS_PER_STEP)),
+            stop_after: settings.number(&STOP_AFTER),
             held_back: Vec::new(),
         })
     },

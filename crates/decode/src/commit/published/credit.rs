@@ -17,9 +17,9 @@ pub static INFO: CommitInfo = CommitInfo {
               logits of all tokens",
     settings: &[THRESHOLD],
     requires: Requirements::NONE,
-    build: |of, _| {
+    build: |settings, _| {
         Box::new(Credit {
-            threshold: of.number(&THRESHOLD),
+            threshold: settings.number(&THRESHOLD),
             credits: Vec::new(),
         })
     },

@@ -8,7 +8,7 @@ const TOKENS_PER_STEP: SettingInfo =
     SettingInfo::integer("tokens_per_step", 1..=UNBOUNDED, 1).says("masks committed in a step");
 /// D.
 const DRAFT_STEPS: SettingInfo = SettingInfo::integer("draft_steps", 1..=32, 4)
-    .says("canvases of a forward pass: the real one and guesses of the next steps");
+    .says("number of canvases of a forward pass: the real one and guesses of the next steps");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {
@@ -23,15 +23,15 @@ pub static INFO: CommitInfo = CommitInfo {
         attention: &[AttentionKind::Full, AttentionKind::BlockCausal],
         // A guess is verified against candidates that depend on the tokens alone.
         excludes: Feature::ALL,
-        branches: |of| of.count(&DRAFT_STEPS).saturating_sub(1),
+        branches: |settings| settings.count(&DRAFT_STEPS).saturating_sub(1),
         ..Requirements::NONE
     },
-    build: |of, _| {
+    build: |settings, _| {
         Box::new(DraftVerify {
-            tokens_per_step: as_index(of.count(&TOKENS_PER_STEP)),
-            draft_steps: as_index(of.count(&DRAFT_STEPS)),
+            tokens_per_step: as_index(settings.count(&TOKENS_PER_STEP)),
+            draft_steps: as_index(settings.count(&DRAFT_STEPS)),
             guesses: Vec::new(),
-            ends: Vec::with_capacity(as_index(of.count(&DRAFT_STEPS))),
+            ends: Vec::with_capacity(as_index(settings.count(&DRAFT_STEPS))),
         })
     },
 };

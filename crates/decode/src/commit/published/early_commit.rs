@@ -24,12 +24,12 @@ pub static INFO: CommitInfo = CommitInfo {
         attention: &[AttentionKind::Full],
         ..Requirements::NONE
     },
-    build: |of, _| {
+    build: |settings, _| {
         Box::new(EarlyCommit {
-            tokens_per_step: as_index(of.count(&TOKENS_PER_STEP)),
+            tokens_per_step: as_index(settings.count(&TOKENS_PER_STEP)),
             answer: Span::at(
-                Offset::new(of.count(&ANSWER_START)),
-                of.count(&ANSWER_LENGTH),
+                Offset::new(settings.count(&ANSWER_START)),
+                settings.count(&ANSWER_LENGTH),
             ),
             gaps: Vec::new(),
             certain: false,

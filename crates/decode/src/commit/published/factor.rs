@@ -4,7 +4,7 @@ use crate::commit::prelude::*;
 
 /// f.
 const FACTOR: SettingInfo = SettingInfo::number("factor", f64::MIN_POSITIVE..=f64::MAX, 1.0)
-    .says("f of the bound; a larger one commits more");
+    .says("factor f of the bound; a larger factor commits more tokens");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {
@@ -14,7 +14,7 @@ pub static INFO: CommitInfo = CommitInfo {
     differs: "",
     settings: &[FACTOR],
     requires: Requirements::NONE,
-    build: |of, _| Box::new(Factor(of.number(&FACTOR))),
+    build: |settings, _| Box::new(Factor(settings.number(&FACTOR))),
 };
 
 /// The n most confident masks, n the largest with c_(m) >= 1 - f / (m + 1) for all 2 <= m <= n. The

@@ -15,7 +15,7 @@ pub static INFO: CommitInfo = CommitInfo {
     differs: "",
     settings: &[THRESHOLD],
     requires: Requirements::NONE,
-    build: |of, _| Box::new(Hierarchy(of.number(&THRESHOLD))),
+    build: |settings, _| Box::new(Hierarchy(settings.number(&THRESHOLD))),
 };
 
 /// The confidence that the best of a run needs.

@@ -18,7 +18,7 @@ pub static INFO: CommitInfo = CommitInfo {
         suits: |_, host| forbid_lane_budget("joint_bound", host.schedule),
         ..Requirements::NONE
     },
-    build: |of, _| Box::new(JointBound(of.number(&ENTROPY_THRESHOLD))),
+    build: |settings, _| Box::new(JointBound(settings.number(&ENTROPY_THRESHOLD))),
 };
 
 const LANE_BUDGET: &str = "lane_budget";

@@ -18,7 +18,7 @@ const FILTER_THRESHOLD: SettingInfo = SettingInfo::number("filter_threshold", 0.
 /// The floor of EoTP.
 const END_THRESHOLD: SettingInfo = SettingInfo::number("end_threshold", 0.0..=1.0, 1.0)
     .derived("never")
-    .says("confidence from which on the likeliest stop token at any mask is committed, which cuts the canvas");
+    .says("smallest confidence at which the likeliest stop token at any mask is committed, which cuts the canvas");
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {
@@ -36,14 +36,14 @@ pub static INFO: CommitInfo = CommitInfo {
         suits: |_, host| suits(host),
         ..Requirements::NONE
     },
-    build: |of, input| {
+    build: |settings, input| {
         let filter = input.filter.cloned().unwrap_or_default();
         Box::new(LearnedFilter {
             confidences: vec![1.0; as_index(filter.size())],
             logits: Vec::new(),
             filter,
-            threshold: of.number(&FILTER_THRESHOLD),
-            floor: of.value(&END_THRESHOLD).and_then(|of| of.as_number()),
+            threshold: settings.number(&FILTER_THRESHOLD),
+            floor: settings.value(&END_THRESHOLD).and_then(|of| of.as_number()),
             end: None,
         })
     },

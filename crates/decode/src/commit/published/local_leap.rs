@@ -14,7 +14,7 @@ pub static INFO: CommitInfo = CommitInfo {
     differs: "",
     settings: &[THRESHOLD],
     requires: Requirements::NONE,
-    build: |of, _| Box::new(LocalLeap(of.number(&THRESHOLD))),
+    build: |settings, _| Box::new(LocalLeap(settings.number(&THRESHOLD))),
 };
 
 /// Positions around an anchor in which the lower threshold holds.

@@ -15,7 +15,7 @@ pub static INFO: CommitInfo = CommitInfo {
     differs: "",
     settings: &[MARGIN_THRESHOLD],
     requires: Requirements::NONE,
-    build: |of, _| Box::new(Margin(of.number(&MARGIN_THRESHOLD))),
+    build: |settings, _| Box::new(Margin(settings.number(&MARGIN_THRESHOLD))),
 };
 
 /// S = {i : p_i(1st) - p_i(2nd) >= τ}; the shared progress rule adds the largest lead if S is

@@ -5,16 +5,15 @@ use super::joint_bound;
 use crate::commit::entropy_bound::{ENTROPY_THRESHOLD, within_bound};
 use crate::commit::prelude::*;
 use crate::commit::{Branches, Guesses, Reads, Scope, Verification};
-use crate::describe::Company;
+use crate::describe::NameFilter;
 
 /// Levels of the ladder.
 const DRAFT_LEVELS: SettingInfo = SettingInfo::integer("draft_levels", 1..=16, 6).says(
-    "guessed canvases of a forward pass beside the real one, each bolder than the one before",
+    "number of guessed canvases of a forward pass beside the real one, each with more guesses than the one before",
 );
 /// The confidence of the boldest level.
-const DRAFT_FLOOR: SettingInfo = SettingInfo::number("draft_floor", 0.0..=1.0, 0.3).says(
-    "confidence from which on the boldest canvas guesses; the first one guesses from 0.95 on",
-);
+const DRAFT_FLOOR: SettingInfo = SettingInfo::number("draft_floor", 0.0..=1.0, 0.3)
+    .says("smallest confidence of a guess on the last guessed canvas; on the first one it is 0.95");
 
 /// The confidence from which on the first canvas guesses.
 const CEILING: f64 = 0.95;
@@ -28,20 +27,20 @@ pub static INFO: CommitInfo = CommitInfo {
     differs: "",
     settings: &[ENTROPY_THRESHOLD, DRAFT_LEVELS, DRAFT_FLOOR],
     requires: Requirements {
-        schedules: Company::Only(&["block_wise", "asynclane"]),
+        schedules: NameFilter::Only(&["block_wise", "asynclane"]),
         suits: |_, host| joint_bound::forbid_lane_budget("nested_drafts", host.schedule),
         attention: &[AttentionKind::Full, AttentionKind::BlockCausal],
         // A guess is verified against candidates that depend on the tokens alone.
         excludes: Feature::ALL,
-        branches: |of| of.count(&DRAFT_LEVELS),
+        branches: |settings| settings.count(&DRAFT_LEVELS),
         ..Requirements::NONE
     },
-    build: |of, _| {
-        let levels = of.count(&DRAFT_LEVELS);
+    build: |settings, _| {
+        let levels = settings.count(&DRAFT_LEVELS);
         Box::new(NestedDrafts {
-            bound: of.number(&ENTROPY_THRESHOLD),
+            bound: settings.number(&ENTROPY_THRESHOLD),
             levels,
-            floor: of.number(&DRAFT_FLOOR).min(CEILING),
+            floor: settings.number(&DRAFT_FLOOR).min(CEILING),
             guesses: Vec::new(),
             ends: Vec::with_capacity(as_index(levels)),
             stops: Vec::new(),
@@ -54,7 +53,7 @@ pub static INFO: CommitInfo = CommitInfo {
 /// j guesses every mask whose confidence reaches t_j, where t falls evenly from 0.95 to the floor. The
 /// next forward runs over the canvases with each of them. From the real canvas on, the boldest level
 /// is committed whose guesses the bound chooses, with the same tokens, among the candidates of the
-/// level reached so far; and so on from there. The candidates of the last level reached decide about
+/// last level reached; and so on from there. The candidates of the last level reached decide about
 /// the step after.
 ///
 /// A guess counts only if it is sanctioned given the guesses before it: the joint choice is tested, not

@@ -1,7 +1,8 @@
 //! Elastic cache (Elastic-Cache, arXiv 2510.14973): K/V are renewed when they have drifted.
 
 use decode::{
-    AttentionKind, Candidate, Company, Decoder, ForwardKind, Offset, Proposal, SettingInfo, TokenId,
+    AttentionKind, Candidate, Decoder, ForwardKind, NameFilter, Offset, Proposal, SettingInfo,
+    TokenId,
 };
 
 use crate::cache::compact::{self, MARGIN};
@@ -18,15 +19,15 @@ pub static INFO: CacheInfo = CacheInfo {
     summary: "as `fused` with open rows; renewed when the outputs of watched tokens have drifted",
     paper: "Elastic-Cache, arXiv 2510.14973",
     settings: &[MARGIN, DRIFT_THRESHOLD],
-    schedules: Company::Only(&["asynclane", "block_wise", "window"]),
+    schedules: NameFilter::Only(&["asynclane", "block_wise", "window"]),
     forwards: Forwards::OPEN,
     attention: &[AttentionKind::Full],
     check: compact::check_margin,
-    pages: |of| of.shared_table(of.budget),
-    build: |of, input| {
+    pages: |footprint| footprint.shared_table(footprint.budget),
+    build: |settings, input| {
         Box::new(Elastic {
-            margin: compact::margin(of, input.schedule),
-            threshold: of.number(&DRIFT_THRESHOLD),
+            margin: compact::margin(settings, input.schedule),
+            threshold: settings.number(&DRIFT_THRESHOLD),
             tracked: Vec::new(),
             drifted: false,
         })

@@ -1,6 +1,6 @@
 //! One table, in which a lane reads the current K/V of a prefix that is still being refined.
 
-use decode::{AttentionKind, Company};
+use decode::{AttentionKind, NameFilter};
 
 use crate::cache::leftward::{self, Leftward};
 use crate::cache::{CacheInfo, Forwards};
@@ -11,10 +11,10 @@ pub static INFO: CacheInfo = CacheInfo {
     summary: "one table, up to the lane's own end",
     paper: "AsyncLane, arXiv 2606.08411",
     settings: leftward::SETTINGS,
-    schedules: Company::Only(&["asynclane"]),
+    schedules: NameFilter::Only(&["asynclane"]),
     forwards: Forwards::OPEN,
     attention: &[AttentionKind::Full],
-    check: |of, schedule| leftward::check("fresh", of, schedule),
-    pages: |of| of.shared_table(of.budget),
-    build: |of, input| Box::new(Leftward::new(of, input, false)),
+    check: |settings, schedule| leftward::check("fresh", settings, schedule),
+    pages: |footprint| footprint.shared_table(footprint.budget),
+    build: |settings, input| Box::new(Leftward::new(settings, input, false)),
 };

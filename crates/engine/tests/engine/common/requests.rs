@@ -6,7 +6,8 @@ use std::time::Duration;
 use asynclane_engine::decoding::{Decoding, DecodingSpec, Registry};
 use asynclane_engine::{ByPriority, Capabilities, EngineConfig, Penalties, Request};
 use decode::{
-    AttentionKind, COMMITS, CommitInfo, Company, Feature, Filter, TokenClass, TokenClasses, Weights,
+    AttentionKind, COMMITS, CommitInfo, Feature, Filter, NameFilter, TokenClass, TokenClasses,
+    Weights,
 };
 use sim::{ConfidenceLaw, SimConfig};
 use step::TokenId;
@@ -150,7 +151,7 @@ fn random_decoding(rng: &mut Rng) -> String {
             if rule.name == "nested_drafts" && rng.chance(50) {
                 return nested_lanes(rng);
             }
-            if rule.requires.schedules != Company::Any {
+            if rule.requires.schedules != NameFilter::Any {
                 return block_rule(rng, rule);
             }
             format!("commit={}", rule.name)
