@@ -21,7 +21,7 @@ const USED: f64 = 0.9;
 const OVERHEAD: f64 = 1.5e9;
 /// Numbers of 8 bytes that [`measure`] reads at most: more than processors cache.
 const READ: usize = 32 << 20;
-/// How long [`measure`] reads.
+/// Time for which [`measure`] reads.
 const READING: Duration = Duration::from_millis(100);
 
 /// Data sheet of a device.
@@ -179,7 +179,7 @@ pub fn bytes_per_weight(survey: &Survey) -> f64 {
     }
 }
 
-/// The tables for one model with matrices of so many bytes a weight, the device `here` first.
+/// The tables for one model with matrices of `bytes` bytes a weight, the device `here` first.
 ///
 /// # Errors
 /// `--on` with a number that is not positive.
@@ -285,7 +285,7 @@ mod tests {
 
     use super::*;
 
-    /// What a model's published configuration says: layers, width, heads, key/value heads, width of
+    /// A model of a published configuration: layers, width, heads, key/value heads, width of
     /// an MLP, vocabulary.
     fn model(of: [usize; 6], experts: Option<ExpertInfo>, more: usize) -> ModelInfo {
         let [layers, width, heads, num_kv_heads, mlp, vocab] = of;

@@ -88,7 +88,7 @@ pub fn refused(error: LoadError) -> anyhow::Error {
     failure(CHECKPOINT, error.to_string())
 }
 
-/// The exit code of `error`: its own, that of reading and writing, or 1.
+/// The exit code of `error`: its own, the code of an I/O error, or 1.
 pub fn code(error: &anyhow::Error) -> ExitCode {
     match error.downcast_ref::<Failure>() {
         Some(failure) => failure.code.into(),

@@ -115,7 +115,7 @@ impl<'a> Id<'a> {
     }
 }
 
-/// Whether `part` can be an organisation or a name; `.` and `..` cannot.
+/// True if `part` can be an organisation or a name; `.` and `..` cannot.
 fn is_word(part: &str) -> bool {
     let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     !part.is_empty() && part.chars().all(inner) && !part.starts_with(['.', '-']) && part != ".."
@@ -139,7 +139,7 @@ pub fn description(path: &str) -> Result<Cow<'_, str>> {
     found(path, Wanted::Description)
 }
 
-/// Whether the weights of a model of the Hub are still to be downloaded: those in safetensors of
+/// True if the safetensors of a model of the Hub are still to be downloaded into
 /// `folder`, where [`description`] found it for `path`.
 pub fn lacks_weights(path: &str, folder: &str) -> bool {
     let folder = Path::new(folder);
@@ -148,7 +148,7 @@ pub fn lacks_weights(path: &str, folder: &str) -> bool {
     is_id && lacks(WEIGHTS) && (lacks(INDEX) || shards_of(folder).iter().any(|name| lacks(name)))
 }
 
-/// Which files of a model are downloaded.
+/// The files of a model that are downloaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     All,
@@ -186,13 +186,13 @@ pub fn check_links(folder: &str) -> Result<()> {
     links::check(Path::new(folder), None)
 }
 
-/// Whether `path` is a GGUF file; its tokenizer is in the same folder.
+/// True if `path` is a GGUF file; its tokenizer is in the same folder.
 pub fn is_gguf(path: &str) -> bool {
     path.ends_with(".gguf") && Path::new(path).is_file()
 }
 
-/// Whether a model is a release of LLaDA2.1, whose weights rewrite committed tokens. Its
-/// configuration is that of LLaDA2.0: only the path or the id on the Hub tells.
+/// True if a model is a release of LLaDA2.1, whose weights rewrite committed tokens. Its
+/// configuration equals LLaDA2.0's: only the path or the id on the Hub tells.
 pub fn is_editing_release(path: &str, family: &str) -> bool {
     family == "llada2" && path.to_lowercase().contains("llada2.1")
 }
@@ -440,12 +440,12 @@ fn list(client: &Client, id: Id<'_>) -> Result<Listed, Fault> {
     )))
 }
 
-/// Whether the Hub cannot be asked now.
+/// True if the Hub cannot be asked now.
 fn is_absent(fault: &Fault) -> bool {
     matches!(fault, Fault::Status(_) | Fault::Network(_)) && !is_refused(fault)
 }
 
-/// Whether the Hub's status means that this user cannot see such a model.
+/// True if the Hub's status means that this user cannot see such a model.
 fn is_refused(fault: &Fault) -> bool {
     matches!(fault, Fault::Status(401 | 403 | 404))
 }

@@ -45,7 +45,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
 /// As [`run`], over what `load` returns.
 ///
 /// # Errors
-/// As [`run`], and those of `load`.
+/// As [`run`], and the errors of `load`.
 pub fn run_with(args: &ServeArgs, load: impl FnOnce(&Config) -> Result<Loaded>) -> Result<()> {
     let config = Config::resolve(&args.model, Some(args));
     let format = config.as_ref().map(|config| *config.telemetry.log_format);
@@ -112,7 +112,7 @@ fn join(thread: std::thread::JoinHandle<()>) {
     let _ = thread.join();
 }
 
-/// What SIGHUP does: reads the configuration and the key file again and takes the keys and the log
+/// The work of SIGHUP: reads the configuration and the key file again and takes the keys and the log
 /// filter from them. Whatever cannot be read stays as it is.
 fn reloader(
     args: &ServeArgs,
@@ -377,7 +377,7 @@ fn announce(loaded: &Loaded, config: &Config, address: SocketAddr, keys: usize) 
     );
 }
 
-/// Whether requests share K/V.
+/// True if requests share K/V.
 fn prefix_cache(loaded: &Loaded, config: &Config) -> &'static str {
     match (loaded.info.attention, config.engine.prefix_cache) {
         (Attention::Full, _) => {

@@ -81,7 +81,7 @@ impl Signals {
     }
 }
 
-/// What a signal asks for.
+/// The request of a signal.
 #[cfg_attr(
     windows,
     expect(dead_code, reason = "Windows has no signal that reloads")
@@ -116,10 +116,10 @@ async fn handle(
     exit::at_once(exit::INTERRUPTED);
 }
 
-/// What SIGHUP does.
+/// The work of SIGHUP.
 struct Reload {
     run: Arc<dyn Fn() + Send + Sync>,
-    /// When the present one began.
+    /// The start of the present reload.
     since: Arc<Mutex<Option<Instant>>>,
     /// Time after which one that does not end is given up: it reads a pipe that nobody writes.
     limit: Duration,

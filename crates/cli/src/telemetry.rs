@@ -22,7 +22,7 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 use crate::config::{Config, LogFormat};
 use lines::Lines;
 
-/// What is exported, with the variables that enable it beside the configuration and the one that
+/// The variables that enable the export in addition to the configuration, and the one that
 /// disables it (`none`).
 const SPANS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER"];
 const METRICS: [&str; 2] = [
@@ -116,7 +116,7 @@ impl Drop for Telemetry {
     }
 }
 
-/// Whether something is exported to the configured endpoint, or to one in the environment.
+/// True if something is exported to the configured endpoint, or to one in the environment.
 fn is_wanted(endpoint: &str, [enables, disables]: [&str; 2]) -> bool {
     let is_given = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_off = std::env::var_os(disables).is_some_and(|value| value == "none");

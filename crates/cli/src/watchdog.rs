@@ -20,7 +20,7 @@ pub struct Watchdog {
     _stop: Sender<()>,
 }
 
-/// Why the process must end.
+/// The reason why the process must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Dead,
@@ -54,7 +54,7 @@ impl Watchdog {
     }
 }
 
-/// What the process says at its end, and its exit code. An engine whose device is lost has ended.
+/// The last line of the process, and its exit code. An engine whose device is lost has ended.
 fn last_words(fault: Fault, lost: Option<&str>) -> (String, u8) {
     match lost {
         Some(why) => (why.to_owned(), exit::DEVICE),
@@ -62,7 +62,7 @@ fn last_words(fault: Fault, lost: Option<&str>) -> (String, u8) {
     }
 }
 
-/// What the watchdog looks at.
+/// The sources that the watchdog reads.
 struct Looks<P, C, T> {
     pulse: P,
     /// The time since any fixed moment.
@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    /// What the watchdog finds in the pulses `seen`, the last of which stays.
+    /// The fault that the watchdog finds in the pulses `seen`, the last of which stays.
     fn found(seen: &[Pulse], limit: Duration) -> (Option<Fault>, usize) {
         let (stop, stopped) = mpsc::channel();
         let (looks, stop) = (Cell::new(0), Cell::new(Some(stop)));

@@ -97,8 +97,8 @@ impl ChatTemplate {
         }
     }
 
-    /// Why the template can answer no chat. One that exceeds a limit for the shortest chat does so
-    /// for every chat; one that fails otherwise may need tools or a system text.
+    /// The reason why the template can render no chat. A template that exceeds a limit for the shortest chat does so
+    /// for every chat; a template that fails otherwise may need tools or a system text.
     fn fault(&self) -> Option<String> {
         let messages = [Message::new("system", "a"), Message::new("user", "a")];
         let tool = serde_json::json!({
@@ -148,7 +148,7 @@ impl ChatTemplate {
         &self.of(true).source
     }
 
-    /// Whether the template of a chat, with tools of its own or without, puts tools and calls into
+    /// True if the template of a chat, with tools of its own or without, puts tools and calls into
     /// the text.
     pub fn has_tools(&self, tools: bool) -> bool {
         let is_name = |c: char| c.is_alphanumeric() || c == '_';
@@ -297,7 +297,7 @@ fn raised(message: String) -> Error {
     error.with_source(Raised(message))
 }
 
-/// Why a rendering failed.
+/// The reason why a rendering failed.
 enum Failure {
     /// The template, or a limit on messages, refuses them.
     Refused(String),

@@ -1,4 +1,4 @@
-//! How many bytes of a text one token can stand for.
+//! The bytes of a text for which one token can stand.
 
 use std::collections::HashMap;
 
@@ -79,7 +79,7 @@ fn shrinking(normalizer: &NormalizerWrapper) -> Option<usize> {
     }
 }
 
-/// Whether the model sees each byte as one character; `None` if a stage drops text.
+/// True if the model sees each byte as one character; `None` if a stage drops text.
 fn byte_level(pre_tokenizer: &PreTokenizerWrapper) -> Option<bool> {
     let keeps = |behavior: SplitDelimiterBehavior| {
         (behavior != SplitDelimiterBehavior::Removed).then_some(false)
@@ -99,7 +99,7 @@ fn byte_level(pre_tokenizer: &PreTokenizerWrapper) -> Option<bool> {
     }
 }
 
-/// Whether every byte of a text has a token.
+/// True if every byte of a text has a token.
 fn is_complete(vocabulary: &HashMap<String, TokenId>, bytes: bool, fallback: bool) -> bool {
     if bytes {
         let alphabet = tokenizers::pre_tokenizers::byte_level::ByteLevel::alphabet();

@@ -61,7 +61,7 @@ impl StopMatcher {
         self.armed = armed;
     }
 
-    /// Whether a stop string was completed; later text is dropped.
+    /// True if a stop string was completed; later text is dropped.
     pub fn is_done(&self) -> bool {
         self.done
     }

@@ -5,7 +5,7 @@ use toml::{Table, Value};
 use super::origin::{Origin, Origins, Problem};
 use super::schema::Config;
 
-/// The values of all layers so far.
+/// The values of all layers that were put.
 #[derive(Debug)]
 pub struct Layers {
     /// Every section and key with its default.

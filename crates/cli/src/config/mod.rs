@@ -86,8 +86,8 @@ impl Config {
         })
     }
 
-    /// What settings of decoders mean for the configured model, whose weights are of this kind. The
-    /// folder of a canvas model may have settings for it.
+    /// The decoders of the configured model, whose weights are of this kind. The folder of a canvas
+    /// model may have settings for them.
     ///
     /// # Errors
     /// A setting that is unknown or out of range, in the configuration or in the folder.
@@ -150,7 +150,7 @@ impl Config {
         }
     }
 
-    /// The configuration of the draft model, whose texts are as long as those of the model that verifies.
+    /// The configuration of the draft model, whose texts are as long as the verifier's.
     pub fn for_drafts(&self, verifier: &ModelInfo) -> Self {
         let mut config = self.with_model(&self.model.decoding.draft_model);
         config

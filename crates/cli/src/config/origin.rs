@@ -45,9 +45,9 @@ pub struct Problem {
     pub origin: Origin,
     /// `section.name`; empty for a whole file.
     pub key: String,
-    /// What was expected and what was found.
+    /// The expected value and the actual one.
     pub what: String,
-    /// Whether the problem is a missing file.
+    /// True if the problem is a missing file.
     pub missing: bool,
 }
 

@@ -155,7 +155,7 @@ pub fn warn_of_unknown_variables() {
     }
 }
 
-/// Those of `names` that have the prefix of our environment variables and that no argument reads.
+/// The variables among `names` that have this server's prefix and that no argument reads.
 fn unread<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let known = variables();
     let is_strange = |name: &&str| {

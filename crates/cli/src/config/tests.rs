@@ -120,7 +120,7 @@ fn every_problem_of_every_file_is_named_with_its_place() {
     assert_eq!(lines.len(), expected.len(), "{lines:#?}");
 }
 
-/// What `serve` with these arguments resolves to, the variables among them by id.
+/// The configuration of `serve` with these arguments, the variables among them by id.
 fn served(arguments: &[&str], environment: &[&str]) -> Result<(Config, Origins)> {
     let cli = Cli::parse_from([&["asynclane", "serve"][..], arguments].concat());
     let Command::Serve(mut args) = cli.command else {

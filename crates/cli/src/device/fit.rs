@@ -1,4 +1,4 @@
-//! Whether a model fits onto a device, known before a weight is read.
+//! The check that a model fits onto a device, before a weight is read.
 
 use anyhow::Result;
 use model::{Checkpoint, DeviceConfig, DeviceMemory, KvMemory, ModelInfo, WeightDtype};
@@ -69,7 +69,7 @@ pub struct Found<'a> {
     pub memory: (u64, u64),
 }
 
-/// Why the configured model does not fit onto a device, and what would fit.
+/// The reason why the configured model does not fit onto a device, and a choice that fits.
 ///
 /// # Errors
 /// As [`needed`].
@@ -108,7 +108,7 @@ pub fn refusal(
     )))
 }
 
-/// What would fit. If fewer pages are enough, `auto` gets the rest of the memory.
+/// A choice that fits. If fewer pages are enough, `auto` gets the rest of the memory.
 fn advice(
     checkpoint: &mut Checkpoint,
     dtype: WeightDtype,

@@ -1,5 +1,5 @@
-//! Whether the processor and the CUDA device compute correctly: forward passes and the demo model's
-//! texts, compared with candle and with each other.
+//! The test that the processor and the CUDA device compute correctly: forward passes and the demo
+//! model's texts, compared with candle and with each other.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ pub fn run() -> Result<()> {
     told.verdict()
 }
 
-/// The comparisons so far.
+/// The comparisons up to now.
 #[derive(Default)]
 struct Told {
     count: usize,
@@ -215,8 +215,8 @@ fn prompt(number: usize) -> String {
     }
 }
 
-/// How many of `count` texts differ between two runners, and between one by one and all together on
-/// the second.
+/// Numbers of texts, of `count`, that differ between two runners, and on the second between one
+/// by one and all together.
 ///
 /// # Errors
 /// An unknown decoder, a failed step.

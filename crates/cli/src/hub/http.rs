@@ -20,7 +20,7 @@ const LINKED_ETAG: HeaderName = HeaderName::from_static("x-linked-etag");
 const LINKED_SIZE: HeaderName = HeaderName::from_static("x-linked-size");
 const COMMIT: HeaderName = HeaderName::from_static("x-repo-commit");
 
-/// How long the Hub may take.
+/// Time that the Hub may take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     /// For a connection.
@@ -38,7 +38,7 @@ impl Default for Patience {
     }
 }
 
-/// Why a request or a download failed.
+/// The reason why a request or a download failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
     /// The Hub's answer.
@@ -64,7 +64,7 @@ pub(super) struct Client {
     token: Option<String>,
 }
 
-/// What the Hub says of a file.
+/// The Hub's description of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
     /// The name of its content: the SHA-256 of a large file in 64 hexadecimal digits, the name of its
@@ -195,7 +195,7 @@ fn extent(status: u16, headers: &HeaderMap, from: u64) -> Result<(u64, u64), Fau
     parsed.ok_or_else(|| refused("Content-Range", &expected, range.as_deref()))
 }
 
-/// Where a redirect of `url` leads.
+/// The URL to which a redirect of `url` leads.
 fn target(url: &str, location: Option<&str>) -> Result<String, Fault> {
     let expected = "the address of a redirect";
     let unusable = || refused("Location", expected, location);
@@ -227,7 +227,7 @@ fn origin(url: &str) -> Option<(String, String, u16)> {
     Some((url.scheme_str()?.to_owned(), host, port))
 }
 
-/// Whether `name` can be the name of a commit or of a file's content.
+/// True if `name` can be the name of a commit or of a file's content.
 pub(super) fn is_digest(name: &str) -> bool {
     matches!(name.len(), 40 | 64) && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::http::{Client, Fault, Meta, hex, is_digest};
 
-/// How often a broken transfer goes on where it broke off.
+/// Number of times that a broken transfer is resumed.
 const RESUMES: usize = 3;
 /// Pause between two looks at a lock.
 const LOOK: Duration = Duration::from_millis(100);
@@ -38,7 +38,7 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Store<'a> {
-    /// Of the model `name`, which is `organisation/model`.
+    /// The store of the model `name`, which is `organisation/model`.
     pub fn new(cache: &'a Path, name: &str, say: &'a dyn Fn(&str)) -> Self {
         Self {
             cache,
@@ -73,8 +73,8 @@ impl<'a> Store<'a> {
         fs::write(path, commit)
     }
 
-    /// Puts a file into its snapshot, from the cache or from the Hub. `progress` learns the bytes that
-    /// are there and those of the whole file.
+    /// Puts a file into its snapshot, from the cache or from the Hub. `progress` gets the bytes that
+    /// are present and the size of the file.
     ///
     /// # Errors
     /// Every [`Fault`]. A file that is broken twice is [`Fault::Refused`], and nothing of it is kept.
@@ -216,7 +216,7 @@ fn copy(
     }
 }
 
-/// Why a file is not the content that `meta` names.
+/// The reason why a file is not the content that `meta` names.
 fn problem(file: &mut File, meta: &Meta) -> io::Result<Option<String>> {
     let size = file.metadata()?.len();
     if size != meta.size {
@@ -241,7 +241,7 @@ fn problem(file: &mut File, meta: &Meta) -> io::Result<Option<String>> {
     Ok((found != meta.etag).then(|| format!("expected SHA-256 {}, found {found}", meta.etag)))
 }
 
-/// Whether `path` is a file of `size` bytes.
+/// True if `path` is a file of `size` bytes.
 fn is_file_of(path: &Path, size: u64) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == size)
 }

@@ -21,7 +21,7 @@ pub struct DraftModel {
     pub name: String,
     /// Runs its forward passes.
     pub executor: Box<dyn Executor>,
-    /// How it decodes.
+    /// Its decoder.
     pub decoding: Decoding,
 }
 

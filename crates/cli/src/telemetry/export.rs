@@ -87,7 +87,7 @@ fn refused(error: &impl std::fmt::Display, endpoint: &str) -> anyhow::Error {
     exit::failure(exit::CONFIG, format!("telemetry.otlp_endpoint: {error}"))
 }
 
-/// Who exports: name and version of the service.
+/// Name and version of the service that exports.
 fn resource() -> Resource {
     let mut resource = Resource::builder();
     if std::env::var_os("OTEL_SERVICE_NAME").is_none() {

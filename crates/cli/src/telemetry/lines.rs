@@ -51,7 +51,7 @@ impl Lines {
         })
     }
 
-    /// Waits a moment until all lines so far are written.
+    /// Waits a moment until all present lines are written.
     pub fn flush(&self) {
         let (done, written) = sync_channel(1);
         if self.sender.try_send(Line::Flush(done)).is_ok() {

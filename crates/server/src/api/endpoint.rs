@@ -41,7 +41,7 @@ pub trait Endpoint: Sized + Send + 'static {
     /// OpenTelemetry's `gen_ai.operation.name`.
     const OPERATION: &'static str = "text_completion";
 
-    /// What it does, for the document of the API.
+    /// A summary for the document of the API.
     const SUMMARY: &'static str = "Generates.";
     /// The media types of its answers.
     const ANSWERS: &'static [&'static str] = &[JSON];
@@ -151,7 +151,7 @@ async fn accept<E: Endpoint>(
     Ok((endpoint, delivery, left))
 }
 
-/// What an answer does not follow of its request.
+/// The parts of a request that its answer does not follow.
 struct Left {
     /// Fields that were ignored.
     unknown: Vec<String>,

@@ -114,7 +114,7 @@ fn open() -> Vec<Route> {
         .collect()
 }
 
-/// Whether `path` is answered while every connection is in use.
+/// True if `path` is answered while every connection is in use.
 pub(crate) fn is_probe(path: &str) -> bool {
     const PROBES: [&str; 6] = [
         "/health",

@@ -33,7 +33,7 @@ pub struct Tokenized {
     tokens: Vec<TokenId>,
 }
 
-/// The fields of `/tokenize` besides its prompt.
+/// The fields of `/tokenize` without its prompt.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct TokenizeFields {
     /// The served model's name.

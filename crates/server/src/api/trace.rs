@@ -23,7 +23,7 @@ use crate::http::sse;
 use crate::pipeline::deliver::Delivery;
 use crate::pipeline::generation::Generation;
 
-/// The endpoint. Its body is that of a chat or of a completion, for one sequence.
+/// The endpoint. Its body is a chat's or a completion's, for one sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct Trace;
 

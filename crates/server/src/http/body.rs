@@ -28,7 +28,7 @@ pub struct Received {
     pub bytes: Vec<u8>,
     /// Held until the request is admitted.
     pub share: Share,
-    /// Who sent it.
+    /// The client that sent it.
     pub client: ClientId,
 }
 

@@ -31,7 +31,7 @@ pub struct BytesInFlight {
     long: Arc<Budget>,
 }
 
-/// What one request holds of the budget; dropping it gives it back.
+/// The part of the budget that one request holds; dropping it returns the part.
 #[derive(Debug)]
 pub struct Share {
     bytes: usize,
@@ -47,7 +47,7 @@ struct Budget {
     /// A quarter, for clients that hold at most `small`.
     reserve: Arc<Semaphore>,
     small: usize,
-    /// What each client holds or waits for.
+    /// Permits that each client holds or waits for.
     held: Mutex<HashMap<ClientId, usize>>,
 }
 
@@ -101,7 +101,7 @@ impl Share {
 }
 
 impl Budget {
-    /// Of `bytes` bytes, of which at least `least` are for everybody.
+    /// A budget of `bytes` bytes; at least `least` of them are for everybody.
     fn new(bytes: usize, least: usize) -> Self {
         let all = permits(bytes).min(Semaphore::MAX_PERMITS);
         let reserve = all / 4;

@@ -1,4 +1,4 @@
-//! Who sent a request: the engine shares itself evenly among clients.
+//! The client of a request: the engine divides its steps evenly among clients.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use engine::ClientId;
 
 use super::authorization::KeyName;
 
-/// Tells the ids of keys from those of connections.
+/// The bit that is set in the ids of keys and not in the ids of connections.
 const KEY: u64 = 1 << 63;
 
 /// The number of a request's connection, in its extensions.
@@ -16,7 +16,7 @@ const KEY: u64 = 1 << 63;
 pub struct Connection(u64);
 
 impl Connection {
-    /// Of a connection that was accepted now; from 1.
+    /// The number of a connection that was accepted now; from 1.
     pub fn accepted() -> Self {
         static ACCEPTED: AtomicU64 = AtomicU64::new(1);
         Self(ACCEPTED.fetch_add(1, Ordering::Relaxed))

@@ -27,7 +27,7 @@ struct Member {
     reserved: bool,
 }
 
-/// Where the next connection belongs.
+/// The place of the next connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
     /// Only probes are answered on it.

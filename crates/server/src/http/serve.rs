@@ -188,7 +188,7 @@ impl Server {
     }
 }
 
-/// Whether a failed accept used up its connection, so that the next one may follow at once.
+/// True if a failed accept used up its connection, so that the next one may follow at once.
 fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! What a connection waits for: the peer, or this server.
+//! The stage of a connection: it waits for the peer, or for this server.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +32,7 @@ pub struct Slot {
 struct State {
     stage: Stage,
     since: Instant,
-    /// Whether the peer speaks HTTP/1.1 and so understands interim answers.
+    /// True if the peer speaks HTTP/1.1 and so understands interim answers.
     interim: bool,
 }
 
@@ -55,7 +55,7 @@ impl Slot {
         (state.stage, state.since.elapsed())
     }
 
-    /// Whether an interim answer (1xx) may be sent now.
+    /// True if an interim answer (1xx) may be sent now.
     pub fn takes_interim(&self) -> bool {
         let state = self.state();
         state.stage == Stage::Waiting && state.interim

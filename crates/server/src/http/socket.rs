@@ -36,7 +36,7 @@ pub struct Socket {
     stream: TcpStream,
     slot: Arc<Slot>,
     limit: Duration,
-    /// When the pending write fails; set while a write waits for the peer.
+    /// The time at which the pending write fails; set while a write waits for the peer.
     deadline: Option<Pin<Box<Sleep>>>,
     /// Set once the peer has closed its side.
     half_closed: Option<HalfClosed>,
@@ -44,7 +44,7 @@ pub struct Socket {
 
 #[derive(Debug)]
 struct HalfClosed {
-    /// Whether the peer was asked whether it is gone.
+    /// True if the peer was asked whether it is gone.
     asked: bool,
     look: Pin<Box<Sleep>>,
     since: Instant,

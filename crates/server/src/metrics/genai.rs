@@ -30,7 +30,7 @@ pub struct GenAi {
     per_token: Histogram<f64>,
 }
 
-/// What every series of a request is labelled with.
+/// The labels of every series of a request.
 #[derive(Clone, Debug)]
 pub struct Labels([KeyValue; 4]);
 

@@ -75,7 +75,7 @@ impl Process {
     }
 }
 
-/// What `/proc/self/stat` tells, in seconds.
+/// Times of `/proc/self/stat`, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Times {
     /// Processor time of user and system.

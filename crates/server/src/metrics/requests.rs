@@ -26,7 +26,7 @@ const PER_FORWARD: &[f64] = &[
 const PROMPT: &str = "prompt";
 const GENERATED: &str = "generation";
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Answered completely.

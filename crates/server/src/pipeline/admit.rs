@@ -21,7 +21,7 @@ pub struct Admitted {
     pub prompts: Vec<Prompt>,
     /// The grammar of every choice, at its start.
     pub constraint: Option<Box<dyn Constraint>>,
-    /// What calls do not follow of the schemas of tools, by path.
+    /// The parts of tool schemas that calls do not follow, by path.
     pub unenforced: Vec<String>,
 }
 
@@ -31,7 +31,7 @@ pub struct Admitted {
 /// client leaves, until the work that runs then ends.
 ///
 /// # Errors
-/// Those of `read`; prompts that cannot be encoded or do not fit the context; more sequences or
+/// The errors of `read`; prompts that cannot be encoded or do not fit the context; more sequences or
 /// tokens than a request may have; a grammar that is refused; `overloaded`.
 pub async fn admit<T: Send + 'static>(
     state: &AppState,
@@ -128,7 +128,7 @@ async fn compiled(
 /// work ends.
 ///
 /// # Errors
-/// Those of `work`; `overloaded`.
+/// The errors of `work`; `overloaded`.
 pub async fn off_thread<T: Send + 'static>(
     state: &AppState,
     body: Received,

@@ -20,7 +20,7 @@ pub(crate) struct Caps {
 }
 
 impl Caps {
-    /// Those of `settings` and of an engine with `limits`.
+    /// The caps of `settings` and of an engine with `limits`.
     pub fn new(settings: &Settings, limits: Limits) -> Self {
         Self {
             sequences: settings.limits.max_sequences as usize,

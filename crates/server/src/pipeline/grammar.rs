@@ -67,7 +67,7 @@ impl GrammarCache {
     }
 }
 
-/// What calls do not follow of the schemas of `spec`.
+/// The parts of the schemas of `spec` that calls do not follow.
 fn left_out(spec: &GrammarSpec) -> Vec<String> {
     match spec {
         GrammarSpec::Tools(tools) => tools.tools.iter().flat_map(Tool::left_out).collect(),

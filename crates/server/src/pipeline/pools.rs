@@ -31,7 +31,7 @@ pub(crate) struct Pools {
     /// decoded requests too.
     pub long: Pool,
     /// Compiling grammars: one thread per two cores and at least two, so that a client's grammar need
-    /// not wait for that of another one; at most [`WAITING_GRAMMARS`] in the queue.
+    /// not wait for another client's; at most [`WAITING_GRAMMARS`] in the queue.
     pub compile: Pool,
 }
 
@@ -67,8 +67,8 @@ impl Pools {
 /// At most a fixed number of threads, each with one job. The jobs of clients begin in turns.
 ///
 /// A job holds its thread until it ends, also if its request is gone by then, or until it is over its
-/// time: then its request is refused and the next job begins. The job itself cannot be ended. So many
-/// of them may be stuck ([`PoolLoad::most_stuck`]); beyond that the pool takes no job until one ends. A
+/// time: then its request is refused and the next job begins. The job itself cannot be ended. Up to
+/// [`PoolLoad::most_stuck`] jobs may be stuck; with more of them the pool takes no job until one ends. A
 /// job whose request is gone before it begins does not begin. The runtime does not know these threads,
 /// so that its end waits for none of them.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ pub(crate) struct Pool {
     name: &'static str,
     /// Longest time of one job; zero = no limit.
     limit: Duration,
-    /// Of the queue; `None` = it has no bound.
+    /// The places of the queue; `None` = it has no bound.
     places: Option<Arc<Places>>,
     turns: Arc<Turns>,
 }
@@ -90,7 +90,7 @@ pub(crate) struct Origin {
     pub field: Option<&'static str>,
 }
 
-/// What a job holds until it ends or is given up.
+/// The place and the turn that a job keeps until it ends or is given up.
 struct Held {
     _place: Option<Place>,
     _turn: Turn,
@@ -148,12 +148,12 @@ impl Pool {
         }
     }
 
-    /// The pool's name, which is that of its threads.
+    /// The name of the pool and of its threads.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// What the pool does now.
+    /// The pool's present load.
     pub fn load(&self) -> PoolLoad {
         self.turns.load()
     }
@@ -161,7 +161,7 @@ impl Pool {
     /// Runs `work` on a thread of the pool.
     ///
     /// # Errors
-    /// Those of `work`; `overloaded` if the queue is full or the system gives no thread;
+    /// The errors of `work`; `overloaded` if the queue is full or the system gives no thread;
     /// `threads_stuck` if too many jobs do not end; `invalid_value` if `work` is over its time;
     /// `internal_error` if it panics.
     pub async fn run<T: Send + 'static>(

@@ -42,9 +42,9 @@ fn open_ended() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// The filters that are offered, with Jinja2's names of their parameters after the input. So many of
-/// the first ones the engine takes by their places, the others by their names. Those of the engine
-/// that are missing show internals.
+/// The filters that are offered, with Jinja2's names of their parameters after the input. The engine
+/// takes the first `places` of them by place, the others by name. The engine's filters that are
+/// missing here show internals.
 fn known() -> Vec<Known> {
     macro_rules! table {
         ($($name:literal => $filter:path, $places:literal, [$($parameter:literal),*]);* $(;)?) => {

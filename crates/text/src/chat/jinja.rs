@@ -1,4 +1,4 @@
-//! What Jinja2 and Python do where the engine does something else: filters, tests and operators.
+//! Filters, tests and operators as in Jinja2 and Python, where the engine's differ.
 
 use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::{Rest, ValueKind};
@@ -213,7 +213,7 @@ pub(super) fn remainder(a: &Value, b: &Value) -> Result<Value, Error> {
     }
 }
 
-/// What a loop goes over; of a text its characters, because the engine does not know their number.
+/// The items of a loop; a text gives its characters, because the engine does not know their number.
 pub(super) fn iterated(value: Value) -> Result<Value, Error> {
     match value.as_str() {
         _ if value.is_none() => Err(invalid("expected a list in a loop, found none")),

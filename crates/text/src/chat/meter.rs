@@ -1,4 +1,4 @@
-//! What a rendering may still make and read, in bytes.
+//! The budget of a rendering, in bytes made and read.
 //!
 //! A template's instructions are counted by its engine, but one instruction may join two texts of
 //! any size. Every operation that makes a value charges the bytes of the result before it makes
@@ -14,7 +14,7 @@ use minijinja::{Error, ErrorKind, Value};
 const MADE: u64 = 192 << 20;
 /// Most bytes of one value.
 const VALUE: u64 = 48 << 20;
-/// Bytes of an item of a list, beside those of the item's text.
+/// Bytes of an item of a list, in addition to the bytes of its text.
 pub(super) const ITEM: u64 = 64;
 /// Reading this many bytes counts as one.
 const READ: u64 = 16;

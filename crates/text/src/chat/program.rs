@@ -154,7 +154,7 @@ fn check_products(tag: &[Token<'_>], left: &mut u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// What an operand consists of.
+/// The content of an operand.
 #[derive(Clone, Copy, PartialEq)]
 enum Operand {
     /// Numbers only.

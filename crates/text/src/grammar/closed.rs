@@ -103,7 +103,7 @@ fn kept_open(schema: &Value) -> HashSet<usize> {
     kept
 }
 
-/// Whether an object with own members has further ones from other schemas.
+/// True if an object with own members has further ones from other schemas.
 fn is_joined(members: &Map<String, Value>) -> bool {
     members.contains_key("allOf")
         || members.contains_key("properties") && JOINED.iter().any(|key| members.contains_key(*key))

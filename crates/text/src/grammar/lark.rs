@@ -1,4 +1,4 @@
-//! What a grammar in llguidance's dialect of Lark may not contain.
+//! The limits of a grammar in llguidance's dialect of Lark.
 
 use serde::de::IgnoredAny;
 

@@ -185,7 +185,7 @@ fn check_classes(source: &str, insensitive: bool) -> Result<(), String> {
     at_most("classes by name", classes, CLASSES)
 }
 
-/// Whether a letter `i` follows `mark` among letters: a flag of a regex.
+/// True if a letter `i` follows `mark` among letters: a flag of a regex.
 fn has_flag(source: &str, mark: &str) -> bool {
     source.match_indices(mark).any(|(at, _)| {
         let rest = source[at + mark.len()..].chars();

@@ -60,9 +60,9 @@ const JOINING: [&str; 6] = ["allOf", "anyOf", "oneOf", "$ref", "if", "patternPro
 /// A keyword that is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LeftOut {
-    /// Where it stands: names and indices with dots between them.
+    /// Its path: names and indices with dots between them.
     pub(super) path: String,
-    /// Why it cannot be followed.
+    /// The reason why it cannot be followed.
     pub(super) reason: String,
 }
 
@@ -320,7 +320,7 @@ fn one_unit(members: &mut Map<String, Value>) {
     }
 }
 
-/// Whether the compiler keeps every number of a value.
+/// True if the compiler keeps every number of a value.
 fn is_exact(value: &Value) -> bool {
     match value {
         Value::Number(number) => is_kept(number),
@@ -352,7 +352,7 @@ fn search(builder: &mut RegexBuilder, pattern: &str) -> Result<RegexAst, String>
         .map_err(|error| super::one_line(&error))
 }
 
-/// Whether a name that is not `named` matches `pattern`.
+/// True if a name that is not `named` matches `pattern`.
 fn others(pattern: &str, named: &[String]) -> Result<bool, String> {
     let mut builder = RegexBuilder::new();
     let pattern = search(&mut builder, pattern)?;

@@ -12,7 +12,7 @@ const VISITS: usize = 50_000;
 const REGEXES: usize = 500;
 /// Branches of a format, and of `minLength` and `maxLength` beside a pattern.
 const FORMAT: u64 = 16;
-/// Keywords that one text must satisfy besides those of a reference or of an alternative.
+/// Keywords that one text must satisfy together with a reference or an alternative.
 const BESIDE: [&str; 6] = [
     "pattern",
     "format",
@@ -57,7 +57,7 @@ struct Patterns<'a> {
     branches: BTreeMap<&'a str, u64>,
     /// Work of all patterns.
     work: u64,
-    /// Whether several patterns may hold for one text.
+    /// True if several patterns may hold for one text.
     meet: bool,
 }
 
@@ -106,7 +106,7 @@ impl<'a> Patterns<'a> {
     }
 }
 
-/// Whether parts of this schema are intersected.
+/// True if parts of this schema are intersected.
 fn meets(schema: &Map<String, Value>) -> bool {
     let has = |key: &&str| schema.contains_key(*key);
     has(&"allOf") || ["$ref", "anyOf", "oneOf"].iter().any(has) && BESIDE.iter().any(has)

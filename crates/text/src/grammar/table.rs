@@ -208,7 +208,7 @@ fn insert(set: &mut [u32], id: TokenId) {
     set[as_index(id / 32)] |= 1 << (id % 32);
 }
 
-/// Whether `id` is in a set.
+/// True if `id` is in a set.
 pub(super) fn contains(set: &[u32], id: TokenId) -> bool {
     let word = set.get(as_index(id / 32));
     word.is_some_and(|word| word >> (id % 32) & 1 == 1)

@@ -269,7 +269,7 @@ fn searched(pattern: &str) -> Result<String, String> {
     Ok(format!("/{start}({escaped}){end}/"))
 }
 
-/// Whether `pattern` has a `|` outside of brackets.
+/// True if `pattern` has a `|` outside of brackets.
 fn has_alternatives(pattern: &str) -> bool {
     let (mut open, mut class, mut escaped) = (0, false, false);
     for c in pattern.chars() {

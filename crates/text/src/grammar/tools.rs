@@ -21,11 +21,11 @@ pub struct Tool {
     pub name: String,
     /// The schema of its arguments, an object.
     pub parameters: Value,
-    /// How far the arguments follow the schema.
+    /// The strictness with which the arguments follow the schema.
     pub follow: Follow,
 }
 
-/// How far the arguments of a call follow their schema.
+/// The strictness with which the arguments of a call follow their schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Follow {
     /// Wholly: a keyword that cannot be followed is an error.
@@ -66,7 +66,7 @@ impl Tool {
     }
 }
 
-/// When an answer calls.
+/// The place of calls in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolUse {
     /// Free text until a call begins; the call follows its schema; then free text again.
@@ -78,13 +78,13 @@ pub enum ToolUse {
 /// The grammar of an answer that may call functions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolGrammar {
-    /// How calls are written.
+    /// The format of the calls.
     pub format: ToolFormat,
     /// The functions, at least one, with different names.
     pub tools: Vec<Tool>,
-    /// Whether the answer must call.
+    /// True if the answer must call.
     pub mode: ToolUse,
-    /// Whether it may call more than once, at most 16 times.
+    /// Permits more than one call, at most 16.
     pub parallel: bool,
     /// The schema of an answer without calls; free text if there is none. Only with
     /// [`ToolUse::Auto`] and a format with tags.

@@ -3,8 +3,8 @@
 //! A lexer state is a set of regex expressions, and a transition takes the derivative of each of
 //! them by one byte. The compiler counts this work and stops at its limits, but only between two
 //! transitions. A single one is unbounded: the derivative of `a?b?c?...` is an alternation of all
-//! its ends, built at each of its positions, and that of an intersection combines all branches of
-//! its parts. This module bounds one transition from the expressions themselves.
+//! its ends, built at each of its positions, and the derivative of an intersection combines all
+//! branches of its parts. This module bounds one transition from the expressions themselves.
 
 use llguidance::derivre::raw::ExprSet;
 use llguidance::derivre::{ExprRef, RegexBuilder};
@@ -12,7 +12,7 @@ use llguidance::derivre::{ExprRef, RegexBuilder};
 /// Most work of one transition: branches that are combined, over all expressions. So much takes
 /// about 0.1 s.
 pub(super) const TRANSITION: u64 = 300_000;
-/// How many combined branches of an intersection cost as much as one branch elsewhere: most of
+/// Combined branches of an intersection that cost as much as one branch elsewhere: most of
 /// them exclude each other.
 pub(super) const COMBINED: u64 = 64;
 

@@ -1,11 +1,11 @@
 //! The beginning of a call's JSON: its name and the key of its arguments.
 
-/// What a text begins with.
+/// The beginning of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Head {
     /// The beginning of a call that is not complete.
     Open,
-    /// A call of a function; its arguments begin after so many bytes.
+    /// A call of the named function; the arguments begin at this byte.
     Call(String, usize),
     /// Something else.
     Other,
@@ -17,7 +17,7 @@ struct Cursor<'a> {
     at: usize,
 }
 
-/// Why a text is no complete head.
+/// The reason why a text is no complete head.
 enum Miss {
     Open,
     Other,

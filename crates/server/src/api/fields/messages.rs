@@ -26,7 +26,7 @@ pub struct MessageFields {
     role: Required<Role>,
     /// Required but for the assistant.
     content: Option<Texts<TextType>>,
-    /// Who speaks, for templates that show it.
+    /// The name of the speaker, for templates that show it.
     name: Option<String>,
     /// The assistant's reasoning, for templates that show it.
     reasoning_content: Option<String>,

@@ -141,7 +141,7 @@ pub fn unknown(
 /// Maximum length in bytes of a value that is compared.
 const COMPARED_BYTES: usize = 64;
 
-/// Whether two values are the same as JSON; `1.0` is `1`.
+/// True if two values are the same as JSON; `1.0` is `1`.
 fn is_same(left: &str, right: &str) -> bool {
     let number = |text: &str| text.parse::<f64>().ok();
     let value = |text: &str| serde_json::from_str::<Value>(text).ok();

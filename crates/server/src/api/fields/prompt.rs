@@ -17,7 +17,7 @@ use crate::pipeline::generation::Input;
 
 const EMPTY: &str = "must not be empty";
 
-/// Which prompt a body has, where an endpoint reads both.
+/// The kind of a body's prompt, where an endpoint reads both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromptKind {
     /// `prompt`, or none.

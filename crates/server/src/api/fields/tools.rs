@@ -27,9 +27,9 @@ const SET: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt
 pub struct ToolFields {
     /// The functions that the answer may call, at most 128.
     tools: Option<List<Object<ToolField>>>,
-    /// Whether it calls.
+    /// Controls which functions the answer calls, if any.
     tool_choice: Option<ToolChoice>,
-    /// Whether it may call more than once; true by default.
+    /// Permits several calls in one answer; true by default.
     parallel_tool_calls: Option<bool>,
     /// Further variables of the chat template.
     chat_template_kwargs: Option<Object<Map<String, Value>>>,
@@ -210,7 +210,7 @@ impl Tools {
         }
     }
 
-    /// Whether an answer may call.
+    /// True if an answer may call.
     pub fn is_active(&self) -> bool {
         self.mode.is_some()
     }

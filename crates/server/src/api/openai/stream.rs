@@ -26,7 +26,7 @@ pub fn respond<S: Shape>(options: AnswerOptions, delivery: Delivery) -> Response
     stream::respond(writer, delivery)
 }
 
-/// What a chunk carries besides its content.
+/// The ids that a chunk carries with its content.
 #[derive(Clone, Copy, Debug, Default)]
 struct Carried {
     /// The ids of the prompt: the first chunk of a choice.
