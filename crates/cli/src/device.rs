@@ -80,7 +80,7 @@ pub fn chosen(config: &Config, checkpoint: &mut Checkpoint) -> Result<Option<Dev
         Ok(device) => {
             let memory = device.memory();
             let memory = memory.map_err(|error| exit::refused(LoadError::Setup(error.0)))?;
-            let found = fit::Found {
+            let found = fit::FreeDevice {
                 name: device.name(),
                 memory,
             };
@@ -95,7 +95,7 @@ pub fn chosen(config: &Config, checkpoint: &mut Checkpoint) -> Result<Option<Dev
 fn unfit(
     config: &Config,
     checkpoint: &mut Checkpoint,
-    found: fit::Found<'_>,
+    found: fit::FreeDevice<'_>,
 ) -> Result<Option<String>> {
     let dtype = *config.model.dtype;
     let info = checkpoint.survey(dtype).map_err(exit::refused)?.info;

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::names::{escaped, shown, without_password};
 use crate::{exit, progress};
-use http::{Client, Fault, Patience, is_digest};
+use http::{Client, Fault, Timeouts, is_digest};
 use store::{Source, Store};
 
 mod http;
@@ -26,9 +26,9 @@ const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 const GGUF: &str = ".gguf";
 /// In the names of the files of a model that is split: `-00001-of-00003.gguf`.
-const PART: &str = "-of-0";
+const SHARD_INFIX: &str = "-of-0";
 /// Optional files, read beside configuration and weights.
-const OTHERS: [&str; 8] = [
+const OPTIONAL_FILES: [&str; 8] = [
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -89,8 +89,8 @@ impl<'a> Id<'a> {
             .filter(|file| file.to_lowercase().contains(&part));
         let fitting: Vec<&str> = fitting.copied().collect();
         match fitting.as_slice() {
-            [one] if !one.contains(PART) => Ok(Some(one)),
-            [one, ..] if one.contains(PART) => Err(format!(
+            [one] if !one.contains(SHARD_INFIX) => Ok(Some(one)),
+            [one, ..] if one.contains(SHARD_INFIX) => Err(format!(
                 "{one} is a part of a model; give a GGUF file of a whole model"
             )),
             [] if self.file.is_none() => {
@@ -128,7 +128,7 @@ fn is_word(part: &str) -> bool {
 /// One line: no network, not found or private, offline and not cached, no safetensors, a link that leads
 /// out of the folder.
 pub fn folder(path: &str) -> Result<Cow<'_, str>> {
-    found(path, Wanted::All)
+    found(path, Selection::All)
 }
 
 /// As [`folder`], without the weights in safetensors: enough to describe a model of the Hub.
@@ -136,7 +136,7 @@ pub fn folder(path: &str) -> Result<Cow<'_, str>> {
 /// # Errors
 /// As [`folder`].
 pub fn description(path: &str) -> Result<Cow<'_, str>> {
-    found(path, Wanted::Description)
+    found(path, Selection::Description)
 }
 
 /// True if the safetensors of a model of the Hub are still to be downloaded into
@@ -150,13 +150,13 @@ pub fn lacks_weights(path: &str, folder: &str) -> bool {
 
 /// The files of a model that are downloaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum Selection {
     All,
     /// All but weights in safetensors.
     Description,
 }
 
-fn found(path: &str, wanted: Wanted) -> Result<Cow<'_, str>> {
+fn found(path: &str, wanted: Selection) -> Result<Cow<'_, str>> {
     let id = match Id::parse(path) {
         Some(id) if !Path::new(path).exists() => id,
         _ => {
@@ -247,7 +247,7 @@ impl Hub {
     }
 
     /// The folder with the files of `id`, or its GGUF file.
-    fn snapshot(&self, id: Id<'_>, wanted: Wanted) -> Result<PathBuf> {
+    fn snapshot(&self, id: Id<'_>, wanted: Selection) -> Result<PathBuf> {
         if !self.offline {
             return self.download(id, wanted);
         }
@@ -303,8 +303,8 @@ impl Hub {
     }
 
     /// Downloads the files of `id` that the cache lacks.
-    fn download(&self, id: Id<'_>, wanted: Wanted) -> Result<PathBuf> {
-        let client = Client::new(&self.endpoint, self.token.clone(), Patience::default());
+    fn download(&self, id: Id<'_>, wanted: Selection) -> Result<PathBuf> {
+        let client = Client::new(&self.endpoint, self.token.clone(), Timeouts::default());
         let listed = match list(&client, id) {
             Ok(listed) => listed,
             Err(fault) => {
@@ -348,11 +348,11 @@ impl Hub {
             Checkpoint::check_architecture(&files).map_err(exit::refused)?;
         }
         let gguf = id.gguf(&files).map_err(refused)?;
-        let others = OTHERS.iter().filter(is_listed);
+        let others = OPTIONAL_FILES.iter().filter(is_listed);
         others.copied().try_for_each(get)?;
         match gguf {
             Some(file) => get(file)?,
-            None if wanted == Wanted::Description => {
+            None if wanted == Selection::Description => {
                 let described = [CONFIG, INDEX]
                     .into_iter()
                     .filter(|name| files.contains(name));
@@ -414,7 +414,7 @@ impl Hub {
 
 /// The files of a revision, as the Hub lists them.
 #[derive(Debug, Deserialize)]
-struct Listed {
+struct FileList {
     /// The revision's commit.
     sha: String,
     siblings: Vec<Sibling>,
@@ -426,10 +426,10 @@ struct Sibling {
 }
 
 /// The files of `id`.
-fn list(client: &Client, id: Id<'_>) -> Result<Listed, Fault> {
+fn list(client: &Client, id: Id<'_>) -> Result<FileList, Fault> {
     let revision = id.revision.replace('/', "%2F");
     let text = client.list(&format!("/api/models/{}/revision/{revision}", id.name))?;
-    let listed: Listed = serde_json::from_str(&text)
+    let listed: FileList = serde_json::from_str(&text)
         .map_err(|error| Fault::Refused(format!("the list of files: {error}")))?;
     if is_digest(&listed.sha) {
         return Ok(listed);

@@ -122,7 +122,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
     let words = words(path)?;
     let tokens = words.vocab_size();
     let placed = placed(config, surveyed, tokens, beside)?;
-    let draft = draft.map(draft::Chosen::load).transpose()?;
+    let draft = draft.map(draft::DraftCheckpoint::load).transpose()?;
     let info = placed.info;
     let tokenizer = Arc::new(prepare(words, &info, config)?);
     for warning in &placed.warnings {

@@ -28,7 +28,7 @@ use crate::trial;
 use crate::watchdog::Watchdog;
 
 /// Time for blocking work, and then for the engine thread, to end after the drain.
-const END: Duration = Duration::from_secs(3);
+const END_TIME: Duration = Duration::from_secs(3);
 
 /// Serves until SIGTERM or SIGINT, drains, and returns.
 ///
@@ -90,7 +90,7 @@ pub fn run_with(args: &ServeArgs, load: impl FnOnce(&Config) -> Result<Loaded>) 
     supervisor::ready(&address.to_string());
     runtime.block_on(serving)??;
     drop((watchdog, state));
-    runtime.shutdown_timeout(END);
+    runtime.shutdown_timeout(END_TIME);
     join(thread);
     drop(telemetry);
     exit::bound();
@@ -102,7 +102,7 @@ pub fn run_with(args: &ServeArgs, load: impl FnOnce(&Config) -> Result<Loaded>) 
 fn join(thread: std::thread::JoinHandle<()>) {
     let begun = Instant::now();
     while !thread.is_finished() {
-        if begun.elapsed() >= END {
+        if begun.elapsed() >= END_TIME {
             tracing::warn!("the engine is still in a step, which ends with the process");
             return;
         }

@@ -86,7 +86,7 @@ impl Signals {
     windows,
     expect(dead_code, reason = "Windows has no signal that reloads")
 )]
-enum Wanted {
+enum SignalRequest {
     /// The end of the process.
     End,
     /// Reloading.
@@ -95,7 +95,7 @@ enum Wanted {
 
 /// Waits for a signal that ends the process; meanwhile reloads.
 async fn end(sources: &mut Sources, reload: &Reload) {
-    while let Wanted::Reload = sources.next().await {
+    while let SignalRequest::Reload = sources.next().await {
         reload.start();
     }
 }
@@ -158,8 +158,8 @@ impl Reload {
     }
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::exit;
 use crate::supervisor;
 
 /// Time between two looks at the engine.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Watches an engine thread until it is dropped.
 pub struct Watchdog {
@@ -37,12 +37,12 @@ impl Watchdog {
         let thread = std::thread::Builder::new().name("watchdog".to_owned());
         thread.spawn(move || {
             let clock = Instant::now();
-            let looks = Looks {
+            let looks = Sources {
                 pulse: || monitor.pulse(),
                 clock: || clock.elapsed(),
                 pause: |time| monitor.pause(time),
             };
-            if let Some(fault) = watch(looks, limit, LOOK, &stopped) {
+            if let Some(fault) = watch(looks, limit, POLL_INTERVAL, &stopped) {
                 let (line, code) = last_words(fault, monitor.lost());
                 // Also if nobody reads the line.
                 exit::bound();
@@ -63,7 +63,7 @@ fn last_words(fault: Fault, lost: Option<&str>) -> (String, u8) {
 }
 
 /// The sources that the watchdog reads.
-struct Looks<P, C, T> {
+struct Sources<P, C, T> {
     pulse: P,
     /// The time since any fixed moment.
     clock: C,
@@ -74,7 +74,7 @@ struct Looks<P, C, T> {
 /// The first fault; `None` if it was told to stop. A look that comes late by more than a few means that
 /// the process did not run (SIGSTOP, a paused container): this time is not the engine's.
 fn watch(
-    looks: Looks<impl Fn() -> Pulse, impl Fn() -> Duration, impl Fn(Duration)>,
+    looks: Sources<impl Fn() -> Pulse, impl Fn() -> Duration, impl Fn(Duration)>,
     limit: Duration,
     look: Duration,
     stopped: &Receiver<()>,
@@ -155,7 +155,7 @@ mod tests {
             }
             seen[look.min(seen.len() - 1)]
         };
-        let looked = Looks {
+        let looked = Sources {
             pulse: next,
             clock: || Duration::ZERO,
             pause: |_| panic!("no time passes"),
@@ -170,7 +170,7 @@ mod tests {
         let times = [0, 1, 3, 903, 904].map(Duration::from_millis);
         let (at, stop) = (Cell::new(0), Cell::new(Some(stop)));
         let paused = Cell::new(Duration::ZERO);
-        let looks = Looks {
+        let looks = Sources {
             pulse: || Pulse {
                 age: times[at.get() - 1].saturating_sub(paused.get()),
                 alive: true,

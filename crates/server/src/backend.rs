@@ -18,7 +18,7 @@ pub struct SamplingDefaults {
     pub temperature: f64,
     /// Nucleus mass.
     pub top_p: f64,
-    /// Least probability, as a share of the most probable token's.
+    /// Minimum probability, as a share of the most probable token's.
     pub min_p: f64,
     /// 0 = off.
     pub top_k: u32,

@@ -177,7 +177,7 @@ impl Config {
         listen_address(&self.server.listen)
     }
 
-    /// Longest time for the compilation of a grammar and for its work on one step; zero = no limit.
+    /// Maximum time for the compilation of a grammar and for its work on one step; zero = no limit.
     pub fn grammar_timeout(&self) -> Duration {
         Duration::from_secs(self.structured.timeout)
     }

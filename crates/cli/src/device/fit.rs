@@ -9,7 +9,7 @@ use crate::kv;
 use crate::memory::size;
 
 /// Shortest sequence length that an error suggests.
-const SHORTEST: u32 = 256;
+const MIN_POSITIONS: u32 = 256;
 
 /// The sizes of a model on a device under a configuration.
 ///
@@ -62,7 +62,7 @@ fn needed(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Res
 
 /// A device that was found.
 #[derive(Clone, Copy)]
-pub struct Found<'a> {
+pub struct FreeDevice<'a> {
     /// Its name.
     pub name: &'a str,
     /// Bytes that are free, and bytes in all.
@@ -77,7 +77,7 @@ pub fn refusal(
     config: &Config,
     checkpoint: &mut Checkpoint,
     info: &ModelInfo,
-    device: Found<'_>,
+    device: FreeDevice<'_>,
 ) -> Result<Option<String>> {
     let sizes = sizes(config, info)?;
     let needed = needed(config, checkpoint, info)?;
@@ -114,7 +114,7 @@ fn advice(
     dtype: WeightDtype,
     sizes: DeviceConfig,
     auto: KvMemory,
-    device: Found<'_>,
+    device: FreeDevice<'_>,
 ) -> Result<String> {
     let mut needed = |dtype, sizes: &DeviceConfig| {
         let needed = DeviceMemory::needed(checkpoint, dtype, sizes).map_err(exit::refused);
@@ -138,7 +138,7 @@ fn advice(
         }
         fewer_pages = " --kv-memory auto";
     }
-    while shorter.positions / 2 >= SHORTEST {
+    while shorter.positions / 2 >= MIN_POSITIONS {
         shorter.positions /= 2;
         let (length, rows) = (shorter.positions, shorter.rows.min(shorter.positions));
         if needed(dtype, &shorter)?.0 {

@@ -11,10 +11,10 @@ use ureq::http::header::{
 use ureq::http::{HeaderMap, HeaderName, Response, Uri};
 use ureq::{Agent, Body};
 
-/// Most redirects of one request.
-const REDIRECTS: usize = 10;
-/// Most bytes of the list of a repository's files.
-const LIST_BYTES: u64 = 16 << 20;
+/// Maximum redirects of one request.
+const MAX_REDIRECTS: usize = 10;
+/// Maximum bytes of the list of a repository's files.
+const MAX_LIST_BYTES: u64 = 16 << 20;
 /// The digest and the size of a file that another host stores, and the commit of a file.
 const LINKED_ETAG: HeaderName = HeaderName::from_static("x-linked-etag");
 const LINKED_SIZE: HeaderName = HeaderName::from_static("x-linked-size");
@@ -22,14 +22,14 @@ const COMMIT: HeaderName = HeaderName::from_static("x-repo-commit");
 
 /// Time that the Hub may take.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct Timeouts {
     /// For a connection.
     pub connect: Duration,
     /// For the head of an answer, and between two bytes of it.
     pub silence: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),
@@ -75,7 +75,7 @@ pub(super) struct Meta {
 }
 
 impl Client {
-    pub fn new(endpoint: &str, token: Option<String>, patience: Patience) -> Self {
+    pub fn new(endpoint: &str, token: Option<String>, patience: Timeouts) -> Self {
         let config = Agent::config_builder()
             .user_agent(concat!("asynclane/", env!("CARGO_PKG_VERSION")))
             .http_status_as_error(false)
@@ -100,7 +100,7 @@ impl Client {
     /// Every [`Fault`].
     pub fn list(&self, path: &str) -> Result<String, Fault> {
         let (_, mut answer) = self.get(path, 0)?;
-        let body = answer.body_mut().with_config().limit(LIST_BYTES);
+        let body = answer.body_mut().with_config().limit(MAX_LIST_BYTES);
         body.read_to_string().map_err(network)
     }
 
@@ -144,7 +144,7 @@ impl Client {
     fn get(&self, path: &str, from: u64) -> Result<(HeaderMap, Response<Body>), Fault> {
         let mut url = format!("{}{path}", self.endpoint);
         let mut first = None;
-        for _ in 0..=REDIRECTS {
+        for _ in 0..=MAX_REDIRECTS {
             let mut request = self.agent.get(&url).header(ACCEPT_ENCODING, "identity");
             if from > 0 {
                 request = request.header(RANGE, format!("bytes={from}-"));
@@ -170,7 +170,7 @@ impl Client {
             }
         }
         Err(Fault::Refused(format!(
-            "expected at most {REDIRECTS} redirects, found more"
+            "expected at most {MAX_REDIRECTS} redirects, found more"
         )))
     }
 }

@@ -12,9 +12,9 @@ use sha2::{Digest, Sha256};
 use super::http::{Client, Fault, Meta, hex, is_digest};
 
 /// Number of times that a broken transfer is resumed.
-const RESUMES: usize = 3;
+const MAX_RESUMES: usize = 3;
 /// Pause between two looks at a lock.
-const LOOK: Duration = Duration::from_millis(100);
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The folder of one repository.
 pub(super) struct Store<'a> {
@@ -130,7 +130,7 @@ impl<'a> Store<'a> {
                 (self.say)(&line);
                 told = Instant::now();
             }
-            std::thread::sleep(LOOK.min(self.notice));
+            std::thread::sleep(LOCK_POLL_INTERVAL.min(self.notice));
         }
     }
 }
@@ -157,15 +157,15 @@ fn transfer<R: Read>(
     if held > meta.size {
         file.set_len(0)?;
     }
-    let mut opened = opened.filter(|_| file.metadata().is_ok_and(|of| of.len() == 0));
+    let mut opened = opened.filter(|_| file.metadata().is_ok_and(|file| file.len() == 0));
     for resumes in 0.. {
-        let at = file.seek(SeekFrom::End(0))?;
-        if at >= meta.size {
+        let position = file.seek(SeekFrom::End(0))?;
+        if position >= meta.size {
             break;
         }
         let copied = match opened.take() {
             Some((_, bytes)) => copy(bytes, &mut file, meta.size, progress),
-            None => match source.open(at) {
+            None => match source.open(position) {
                 Ok((other, ..)) if other != *meta => {
                     remove(part)?;
                     return Ok(Some("it changed during the download".to_owned()));
@@ -180,7 +180,7 @@ fn transfer<R: Read>(
         };
         match copied {
             Ok(()) => break,
-            Err(Fault::Network(_)) if resumes < RESUMES => {}
+            Err(Fault::Network(_)) if resumes < MAX_RESUMES => {}
             Err(fault) => return Err(fault),
         }
     }
@@ -200,8 +200,8 @@ fn copy(
     size: u64,
     progress: &dyn Fn(u64, u64),
 ) -> Result<(), Fault> {
-    let mut at = file.stream_position()?;
-    let mut bytes = bytes.take((size - at).saturating_add(1));
+    let mut position = file.stream_position()?;
+    let mut bytes = bytes.take((size - position).saturating_add(1));
     let mut buffer = vec![0; 1 << 16];
     loop {
         let read = match bytes.read(&mut buffer) {
@@ -211,8 +211,8 @@ fn copy(
             Err(error) => return Err(Fault::Network(error.to_string())),
         };
         file.write_all(&buffer[..read])?;
-        at += u64::try_from(read).unwrap_or_default();
-        progress(at, size);
+        position += u64::try_from(read).unwrap_or_default();
+        progress(position, size);
     }
 }
 

@@ -44,8 +44,8 @@ pub fn spans(endpoint: &str, counters: Counters) -> Result<SdkTracerProvider> {
         base => builder.with_endpoint(format!("{base}/v1/traces")),
     };
     let exporter = builder.build().map_err(|error| refused(&error, endpoint))?;
-    let processor = Counted {
-        inner: BatchSpanProcessor::builder(Counted {
+    let processor = CountingExporter {
+        inner: BatchSpanProcessor::builder(CountingExporter {
             inner: exporter,
             counters: Arc::clone(&counters),
         })
@@ -99,12 +99,12 @@ fn resource() -> Resource {
 
 /// Counts exported and dropped spans.
 #[derive(Debug)]
-struct Counted<T> {
+struct CountingExporter<T> {
     inner: T,
     counters: Counters,
 }
 
-impl SpanProcessor for Counted<BatchSpanProcessor> {
+impl SpanProcessor for CountingExporter<BatchSpanProcessor> {
     fn on_start(&self, span: &mut Span, context: &Context) {
         self.inner.on_start(span, context);
     }
@@ -129,7 +129,7 @@ impl SpanProcessor for Counted<BatchSpanProcessor> {
     }
 }
 
-impl<T: SpanExporter> SpanExporter for Counted<T> {
+impl<T: SpanExporter> SpanExporter for CountingExporter<T> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let count = batch.len();
         let result = self.inner.export(batch).await;

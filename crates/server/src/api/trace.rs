@@ -38,7 +38,7 @@ impl Endpoint for Trace {
     }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
-        let generation = match PromptKind::of(body)? {
+        let generation = match PromptKind::find(body)? {
             PromptKind::Messages => ChatCompletions::read(body, backend)?.1,
             PromptKind::Prompt => Completions::read(body, backend)?.1,
         };
@@ -69,7 +69,7 @@ impl Endpoint for Trace {
         let writer = TraceWriter {
             open: Some(open),
             tokenizer: Arc::clone(&delivery.answer().tokenizer),
-            merged: Merged::of(delivery),
+            merged: Merged::new(delivery),
         };
         let frames = futures_util::stream::unfold(Some(writer), |writer| async {
             let mut writer = writer?;

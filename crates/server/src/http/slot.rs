@@ -69,7 +69,7 @@ impl Slot {
         if complete {
             self.enter(Stage::Waiting);
         }
-        Body::new(Received {
+        Body::new(BodyEnd {
             body,
             slot: Arc::clone(self),
         })
@@ -102,12 +102,12 @@ impl Slot {
 }
 
 /// A request's body, complete once it has been read to its end or nobody wants the rest.
-struct Received {
+struct BodyEnd {
     body: Incoming,
     slot: Arc<Slot>,
 }
 
-impl HttpBody for Received {
+impl HttpBody for BodyEnd {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -131,7 +131,7 @@ impl HttpBody for Received {
     }
 }
 
-impl Drop for Received {
+impl Drop for BodyEnd {
     fn drop(&mut self) {
         self.slot.complete();
     }

@@ -45,7 +45,7 @@ pub struct MetricsConfig {
     pub pages: u32,
     /// Number format of keys and values.
     pub kv_dtype: String,
-    /// Most rows of a step.
+    /// Maximum rows of a step.
     pub row_budget: u32,
     /// True if metrics that vLLM has too are repeated under its names.
     pub vllm_aliases: bool,

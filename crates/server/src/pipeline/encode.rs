@@ -13,9 +13,9 @@ use text::{
 use crate::error::{ApiError, ErrorCode};
 use crate::pipeline::code::is_code_shaped;
 use crate::pipeline::generation::{Generation, Input};
-use crate::pipeline::pools::Wanted;
+use crate::pipeline::pools::Interest;
 
-/// Most tokens of a chat answer whose request sets no limit.
+/// Maximum tokens of a chat answer whose request sets no limit.
 pub const MAX_DEFAULT_TOKENS: u32 = 1024;
 
 /// Text of at most this many bytes is always encoded where the number of its tokens is not limited
@@ -60,7 +60,7 @@ pub(crate) fn prompts(
     tokenizer: &Tokenizer,
     request: &Generation,
     limits: Limits,
-    wanted: &Wanted,
+    wanted: &Interest,
 ) -> Result<Vec<Prompt>, ApiError> {
     let field = request.names.prompt;
     let room = Room::new(tokenizer, limits);

@@ -184,7 +184,7 @@ impl Record {
 
     /// Ends the record with `error`.
     pub fn fail(&mut self, error: &ApiError) {
-        let outcome = Outcome::of(error.code);
+        let outcome = Outcome::new(error.code);
         self.close(outcome);
         let (status, _, code) = error.code.row();
         let total = self.arrival.elapsed();

@@ -24,8 +24,8 @@ pub(super) fn install(environment: &mut Environment<'_>) {
     });
 }
 
-/// Most characters of an indent and of a separator of JSON.
-pub(super) const WIDEST: usize = 64;
+/// Maximum characters of an indent and of a separator of JSON.
+pub(super) const MAX_INDENT_CHARS: usize = 64;
 
 pub(super) fn invalid(reason: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, reason.into())
@@ -148,7 +148,9 @@ pub(super) fn tojson(
     let indent = match indent.map(|indent| (indent.as_str(), i64::try_from(indent.clone()))) {
         None => None,
         Some((Some(indent), _)) => Some(indent.to_owned()),
-        Some((_, Ok(width))) => Some(" ".repeat(usize::try_from(width).unwrap_or(0).min(WIDEST))),
+        Some((_, Ok(width))) => {
+            Some(" ".repeat(usize::try_from(width).unwrap_or(0).min(MAX_INDENT_CHARS)))
+        }
         Some(_) => return Err(invalid("tojson: expected a number or a text as indent")),
     };
     let separators = match separators.map(<[String; 2]>::try_from) {
@@ -157,8 +159,9 @@ pub(super) fn tojson(
         Some(Err(_)) => return Err(invalid("tojson: expected two separators")),
     };
     let mut texts = indent.iter().chain(separators.iter().flatten());
-    if texts.any(|text| text.len() > WIDEST) {
-        let reason = format!("tojson: expected indent and separators of at most {WIDEST} bytes");
+    if texts.any(|text| text.len() > MAX_INDENT_CHARS) {
+        let reason =
+            format!("tojson: expected indent and separators of at most {MAX_INDENT_CHARS} bytes");
         return Err(invalid(reason));
     }
     let style = Style {

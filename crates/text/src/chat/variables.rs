@@ -10,7 +10,7 @@ impl ChatTemplate {
     /// the name stands in a tag, neither as a member
     /// (`message.thinking`) nor where it only gets a value (`set thinking = true`).
     pub fn reads(&self, name: &str, tools: bool) -> bool {
-        let tokens = tokenize(&self.of(tools).source, false, SyntaxConfig::default());
+        let tokens = tokenize(&self.template(tools).source, false, SyntaxConfig::default());
         let tokens: Vec<_> = tokens
             .map_while(Result::ok)
             .map(|(token, _)| token)

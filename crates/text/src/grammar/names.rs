@@ -38,7 +38,7 @@ struct Literal {
 
 impl Names {
     /// The names of an empty text; `None` if texts of `spec` hold no JSON, or JSON at unknown places.
-    pub(super) fn of(spec: &GrammarSpec) -> Option<Self> {
+    pub(super) fn new(spec: &GrammarSpec) -> Option<Self> {
         let mark = match spec {
             GrammarSpec::JsonObject
             | GrammarSpec::JsonSchema(_)

@@ -164,14 +164,14 @@ impl TokenTable {
     /// The longest matching tokens from left to right; empty if a byte has no token.
     fn greedy(&self, bytes: &[u8]) -> Vec<TokenId> {
         let mut tokens = Vec::new();
-        let mut at = 0;
-        while at < bytes.len() {
-            let (token, len) = self.trie.prefix_token_id(&bytes[at..]);
+        let mut position = 0;
+        while position < bytes.len() {
+            let (token, len) = self.trie.prefix_token_id(&bytes[position..]);
             if len == 0 {
                 return Vec::new();
             }
             tokens.push(token);
-            at += len;
+            position += len;
         }
         tokens
     }

@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::closed::close_objects;
-use super::normal::{LeftOut, normalize};
+use super::normal::{Omission, normalize};
 use super::source::{followed, json_schema, quoted};
 use super::{gemma, tags};
 use crate::ToolFormat;
 use crate::tools::{FUNCTION_END, Marks};
 
-/// Most calls of one answer.
+/// Maximum calls of one answer.
 const MAX_CALLS: usize = 16;
 
 /// A function that an answer may call.
@@ -46,7 +46,7 @@ impl Tool {
             Follow::Not => vec![self.name.clone()],
             Follow::AsFarAsPossible => {
                 let left_out = normalize(&mut self.parameters.clone());
-                let path = |out: &LeftOut| format!("{}.{}", self.name, out.path);
+                let path = |out: &Omission| format!("{}.{}", self.name, out.path);
                 left_out.iter().map(path).collect()
             }
         }

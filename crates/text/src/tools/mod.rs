@@ -32,7 +32,7 @@ pub enum ToolFormat {
 }
 
 /// Marks of calls in formats that are not written here.
-const FOREIGN: [&str; 14] = [
+const UNSUPPORTED_MARKS: [&str; 14] = [
     "<function=",
     "[TOOL_CALLS]",
     "<｜tool▁call▁begin｜>",
@@ -76,7 +76,7 @@ impl ToolFormat {
             Self::Gemma
         } else if has("<function=") && has("<parameter=") {
             Self::Qwen3Coder
-        } else if let Some(mark) = FOREIGN.iter().find(|mark| has(mark)) {
+        } else if let Some(mark) = UNSUPPORTED_MARKS.iter().find(|mark| has(mark)) {
             return Err(mark);
         } else if has("<tool_call>") && has("<role>") {
             Self::Llada2

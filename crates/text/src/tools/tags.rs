@@ -14,8 +14,8 @@ pub(crate) const PARAMETER: &str = "<parameter=";
 pub(crate) const VALUE_END: &str = "\n</parameter>\n";
 /// The mark at the end of a call's parameters.
 pub(crate) const FUNCTION_END: &str = "</function>";
-/// Most references that lead from a schema to its type.
-const REFERENCES: usize = 16;
+/// Maximum references that lead from a schema to its type.
+const MAX_REFERENCES: usize = 16;
 
 /// The types of JSON that a schema allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +127,7 @@ impl Kinds {
 /// The schema that `schema` stands for, after its references into `root`.
 pub(crate) fn resolved<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
     let mut found = schema;
-    for _ in 0..REFERENCES {
+    for _ in 0..MAX_REFERENCES {
         let target = match found.get("$ref").and_then(Value::as_str) {
             Some("#") => Some(root),
             Some(reference) => root.pointer(reference.trim_start_matches('#')),

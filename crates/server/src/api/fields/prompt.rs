@@ -31,7 +31,7 @@ impl PromptKind {
     ///
     /// # Errors
     /// Both prompts.
-    pub fn of(body: &JsonBody<'_>) -> Result<Self, ApiError> {
+    pub fn find(body: &JsonBody<'_>) -> Result<Self, ApiError> {
         let has = |field: &str| body.fields().any(|(name, _)| name == field);
         match (has("prompt"), has("messages")) {
             (_, false) => Ok(Self::Prompt),

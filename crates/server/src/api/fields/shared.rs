@@ -99,7 +99,7 @@ pub struct StreamOptions {
 impl Draft {
     /// The fields of the struct `T`, an endpoint's own, and then these.
     pub fn fields<T: DeserializeOwned + JsonSchema>() -> Fields {
-        Fields::of::<T>()
+        Fields::new::<T>()
             .and::<SharedFields>()
             .and::<SamplingFields>()
             .and::<StopFields>()

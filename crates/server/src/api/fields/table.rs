@@ -20,7 +20,7 @@ struct Group {
 }
 
 impl Group {
-    fn of<T: DeserializeOwned + JsonSchema>() -> Self {
+    fn new<T: DeserializeOwned + JsonSchema>() -> Self {
         Self {
             names: body::names::<T>,
             schema: T::json_schema,
@@ -30,15 +30,15 @@ impl Group {
 
 impl Fields {
     /// The fields of `T`.
-    pub fn of<T: DeserializeOwned + JsonSchema>() -> Self {
-        Self(vec![vec![Group::of::<T>()]])
+    pub fn new<T: DeserializeOwned + JsonSchema>() -> Self {
+        Self(vec![vec![Group::new::<T>()]])
     }
 
     /// Adds the fields of `T`. The first of two fields of one name is described.
     #[must_use]
     pub fn and<T: DeserializeOwned + JsonSchema>(mut self) -> Self {
         for form in &mut self.0 {
-            form.push(Group::of::<T>());
+            form.push(Group::new::<T>());
         }
         self
     }

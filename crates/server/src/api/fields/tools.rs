@@ -20,7 +20,7 @@ const MAX_TOOLS: usize = 128;
 /// Maximum length of a function's name.
 const MAX_NAME_CHARS: usize = 128;
 /// Variables of a chat template that the server sets.
-const SET: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
+const SERVER_VARIABLES: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
 
 /// The fields of a chat.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -125,7 +125,9 @@ impl ToolFields {
     /// Faults of the functions or of the choice; a variable that the server sets.
     pub fn chat(self, messages: Vec<Message>) -> Result<Chat, ApiError> {
         if let Some(Object(variables)) = &self.chat_template_kwargs
-            && let Some(name) = SET.iter().find(|name| variables.contains_key(**name))
+            && let Some(name) = SERVER_VARIABLES
+                .iter()
+                .find(|name| variables.contains_key(**name))
         {
             let param = format!("chat_template_kwargs.{name}");
             return Err(invalid(&param, "is set by the server"));
@@ -363,7 +365,7 @@ impl ToolChoice {
     {
         let word = |found: String| {
             let known = Self::WORDS.into_iter().find(|(word, _)| *word == found);
-            let choice = known.map(|(_, choice)| Named::<T>(choice, PhantomData));
+            let choice = known.map(|(_, choice)| ChoiceOf::<T>(choice, PhantomData));
             choice.ok_or_else(|| {
                 let hint = did_you_mean(&found, Self::WORDS.map(|(word, _)| word));
                 let found = clip(&found);
@@ -375,9 +377,9 @@ impl ToolChoice {
 }
 
 /// A choice that an object of the type `T` names.
-struct Named<T>(ToolChoice, PhantomData<T>);
+struct ChoiceOf<T>(ToolChoice, PhantomData<T>);
 
-impl<'de, T: Deserialize<'de> + Into<String>> Deserialize<'de> for Named<T> {
+impl<'de, T: Deserialize<'de> + Into<String>> Deserialize<'de> for ChoiceOf<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = T::deserialize(deserializer)?.into();
         Ok(Self(ToolChoice::Named(name), PhantomData))

@@ -252,7 +252,7 @@ impl Endpoint for Messages {
     const ANSWERS: &'static [&'static str] = &[JSON, EVENTS];
 
     fn fields() -> Fields {
-        Fields::of::<PromptFields>().and_all(&Draft::fields::<AnswerFields>())
+        Fields::new::<PromptFields>().and_all(&Draft::fields::<AnswerFields>())
     }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
@@ -301,7 +301,7 @@ struct ModelField {
 
 /// The route of counts. Fields of a generation are ignored there.
 pub fn count_route() -> Route {
-    let fields = Fields::of::<PromptFields>().and::<ModelField>();
+    let fields = Fields::new::<PromptFields>().and::<ModelField>();
     let about = About::post("Counts the tokens of a chat.", fields);
     Route::new(COUNT_PATH, post(count_tokens), about)
 }

@@ -66,7 +66,7 @@ struct State {
 
 impl Merged {
     /// Begins to read `delivery`.
-    pub fn of(delivery: Delivery) -> Self {
+    pub fn new(delivery: Delivery) -> Self {
         let state = State {
             steps: Steps::new(delivery.lanes().clone()),
             text: String::new(),
