@@ -3,7 +3,7 @@
 use minijinja::value::{Kwargs, Rest, ValueOrKwargs, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, Value, filters};
 
-use super::jinja::{self, WIDEST};
+use super::jinja::{self, MAX_INDENT_CHARS};
 use super::meter::{self, ITEM_BYTES, exceeded};
 use super::methods;
 
@@ -310,7 +310,11 @@ fn bound(name: &str, args: &[Value], bytes: u64) -> Result<u64, Error> {
         "upper" | "lower" | "title" | "capitalize" | "swapcase" => bytes.saturating_mul(3),
         "escape" | "e" => bytes.saturating_mul(6),
         // An item and its blanks at the deepest level, and six bytes for a character that is escaped.
-        "tojson" => bytes.saturating_mul(6 + largest.max(text(2).len() as u64).min(WIDEST as u64)),
+        "tojson" => bytes.saturating_mul(
+            6 + largest
+                .max(text(2).len() as u64)
+                .min(MAX_INDENT_CHARS as u64),
+        ),
         "center" | "ljust" | "rjust" | "zfill" => largest.saturating_mul(4).saturating_add(bytes),
         "round" if largest > MAX_WIDTH => return Err(exceeded("digits", MAX_WIDTH)),
         "format" => formatted(text(0), bytes)?,

@@ -45,7 +45,7 @@ pub(super) fn check(schema: &Value) -> Result<(), String> {
         };
         let met = walk.meet(schema, "")?;
         let most = met.into_values().max().unwrap_or(0);
-        work::check(most.saturating_mul(FORMAT_BRANCHES) / work::COMBINED)?;
+        work::check(most.saturating_mul(FORMAT_BRANCHES) / work::COMBINED_PER_BRANCH)?;
     }
     Ok(())
 }
@@ -98,7 +98,7 @@ impl<'a> Patterns<'a> {
     }
 
     fn add(&mut self, pattern: &'a str) {
-        if self.work <= work::TRANSITION && !self.branches.contains_key(pattern) {
+        if self.work <= work::MAX_TRANSITION && !self.branches.contains_key(pattern) {
             let (work, branches) = work::pattern(pattern);
             self.work = self.work.saturating_add(work);
             self.branches.insert(pattern, branches);

@@ -59,7 +59,7 @@ pub(super) fn transition(expressions: &ExprSet) -> (u64, u64) {
             _ if arguments.is_empty() => (1, 1),
             _ => (sum().max(1), sum().max(1)),
         };
-        branches[at] = count;
+        branches[index] = count;
         work = work.saturating_add(own);
         most = most.max(count);
     }
