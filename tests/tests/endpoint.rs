@@ -68,7 +68,7 @@ impl Endpoint for EchoGenerate {
 #[test]
 fn an_endpoint_is_one_file_and_one_route() {
     let executor = SimExecutor::new(model()).expect("the model is possible");
-    let served = Served::with_routes(Box::new(executor), vec![Route::of::<EchoGenerate>()]);
+    let served = Served::with_routes(Box::new(executor), vec![Route::endpoint::<EchoGenerate>()]);
     let client = served.client();
 
     // The same tokens as those of an endpoint of the server's own.

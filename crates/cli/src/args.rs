@@ -39,7 +39,7 @@ impl Cli {
     /// Reads the command line and the environment.
     ///
     /// # Errors
-    /// What clap reports, which may be an answer (`--help`).
+    /// A report of clap, which may be an answer (`--help`).
     pub fn read() -> Result<Self, clap::Error> {
         let matches = Self::command().try_get_matches()?;
         let mut cli = Self::from_arg_matches(&matches)?;
@@ -130,8 +130,8 @@ pub struct WeightArgs {
         env = "ASYNCLANE_PROMPT_BLOCKS"
     )]
     pub prompt_blocks: Option<u32>,
-    /// Whether the weights were trained to rewrite committed tokens, as LLaDA2.1's were: auto (by the
-    /// model's name), on or off.
+    /// Rewriting of committed tokens, for which weights such as LLaDA2.1's were trained: auto (by
+    /// the model's name), on or off.
     #[arg(long, global = true, env = "ASYNCLANE_EDITS")]
     pub edits: Option<String>,
     /// Data type of the weight matrices: auto (the block types of a GGUF file, bf16 for 512 MiB and
@@ -142,7 +142,7 @@ pub struct WeightArgs {
     /// cpu or cuda.
     #[arg(long, global = true, env = "ASYNCLANE_DEVICE")]
     pub device: Option<String>,
-    /// What computes on the CPU: cpu (this server's kernels) or candle (plain tensor code of candle, the
+    /// Implementation on the CPU: cpu (this server's kernels) or candle (plain tensor code of candle, the
     /// slow reference of the selftest).
     #[arg(long, global = true, env = "ASYNCLANE_BACKEND")]
     pub backend: Option<String>,
@@ -174,7 +174,7 @@ pub struct DecoderArgs {
         env = "ASYNCLANE_DRAFT_MODEL"
     )]
     pub draft_model: Option<String>,
-    /// How the draft model decodes: a preset and `key=value` settings, separated by commas, or auto.
+    /// Decoder of the draft model: a preset and `key=value` settings, separated by commas, or auto.
     #[arg(
         long,
         global = true,

@@ -16,13 +16,13 @@ use crate::exit;
 use crate::memory;
 
 /// The share of a device's memory that the estimate uses.
-const USED: f64 = 0.9;
+const USED_SHARE: f64 = 0.9;
 /// Bytes reserved for the context, the kernels and the activations of a step on a GPU.
-const OVERHEAD: f64 = 1.5e9;
+const OVERHEAD_BYTES: f64 = 1.5e9;
 /// Numbers of 8 bytes that [`measure`] reads at most: more than processors cache.
-const READ: usize = 32 << 20;
-/// How long [`measure`] reads.
-const READING: Duration = Duration::from_millis(100);
+const READ_NUMBERS: usize = 32 << 20;
+/// Time for which [`measure`] reads.
+const READ_TIME: Duration = Duration::from_millis(100);
 
 /// Data sheet of a device.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ impl Device {
         Self {
             name,
             memory: gigabytes * 1e9,
-            reserved: OVERHEAD,
+            reserved: OVERHEAD_BYTES,
             bandwidth: per_second * 1e9,
             flops: Some(tera * 1e12),
             kv: None,
@@ -58,7 +58,7 @@ impl Device {
 pub fn measure(info: &ModelInfo) -> Option<Device> {
     let free = memory::free()?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let numbers = READ.min(usize::try_from(free / 64).unwrap_or(READ));
+    let numbers = READ_NUMBERS.min(usize::try_from(free / 64).unwrap_or(READ_NUMBERS));
     Some(Device {
         name: "this CPU",
         memory: free as f64,
@@ -80,7 +80,7 @@ fn read_bandwidth(numbers: usize, threads: usize) -> f64 {
     let parts = data.chunks(numbers.div_ceil(threads));
     let read = |part: &[u64]| {
         let (begun, mut rounds) = (Instant::now(), 0.0);
-        while begun.elapsed() < READING {
+        while begun.elapsed() < READ_TIME {
             std::hint::black_box(part.iter().fold(0u64, |sum, of| sum.wrapping_add(*of)));
             rounds += 1.0;
         }
@@ -126,7 +126,7 @@ impl Sizes {
             all - table
         };
         let experts = info.experts.map_or((0.0, 0.0), |experts| {
-            let untouched = |of: usize| (experts.count - of.min(experts.count)) as f64;
+            let untouched = |count: usize| (experts.count - count.min(experts.count)) as f64;
             let one = experts.parameters as f64;
             (untouched(touched) * one, untouched(experts.chosen) * one)
         });
@@ -146,7 +146,7 @@ impl Sizes {
 
     /// Positions whose K/V fit beside the weights.
     fn positions(&self, device: &Device) -> f64 {
-        let free = device.memory * USED - device.reserved - self.weights;
+        let free = device.memory * USED_SHARE - device.reserved - self.weights;
         (free / self.kv).max(0.0)
     }
 
@@ -183,7 +183,7 @@ pub fn bytes_per_weight(survey: &Survey) -> f64 {
     }
 }
 
-/// The tables for one model with matrices of so many bytes a weight, the device `here` first.
+/// The tables for one model with matrices of `bytes` bytes a weight, the device `here` first.
 ///
 /// # Errors
 /// `--on` with a number that is not positive.
@@ -289,7 +289,7 @@ mod tests {
 
     use super::*;
 
-    /// What a model's published configuration says: layers, width, heads, key/value heads, width of
+    /// A model of a published configuration: layers, width, heads, key/value heads, width of
     /// an MLP, vocabulary.
     fn model(of: [usize; 6], experts: Option<ExpertInfo>, more: usize) -> ModelInfo {
         let [layers, width, heads, num_kv_heads, mlp, vocab] = of;

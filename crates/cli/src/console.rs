@@ -24,16 +24,16 @@ pub fn note(written: io::Result<()>) {
     }
 }
 
-/// Writes what is left for standard output; the first failure of it so far.
+/// Writes the buffered rest to standard output; returns the first failure of any write.
 pub fn fault() -> Option<io::Error> {
     note(io::stdout().flush());
     FAULT.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// Whether lines on standard error are JSON objects.
+/// True if lines on standard error are JSON objects.
 static JSON: AtomicBool = AtomicBool::new(false);
 
-/// Makes every line on standard error a JSON object, as those of the log.
+/// Makes every line on standard error a JSON object, as the log's lines are.
 pub fn say_json() {
     JSON.store(true, Ordering::Relaxed);
 }

@@ -22,7 +22,7 @@ pub use fit::least;
 pub struct Placed {
     /// Runs the forward passes.
     pub executor: Box<dyn Executor>,
-    /// What the engine and the server must know of the model.
+    /// The facts of the model that the engine and the server need.
     pub info: ModelInfo,
     /// Lines for the log.
     pub warnings: Vec<String>,
@@ -49,7 +49,7 @@ impl Hardware {
     /// The name of the CPU as a device.
     pub const CPU: &str = "cpu";
 
-    /// Whether the model runs on the CPU.
+    /// True if the model runs on the CPU.
     pub fn is_cpu(&self) -> bool {
         self.device == Self::CPU
     }
@@ -80,7 +80,7 @@ pub fn chosen(config: &Config, checkpoint: &mut Checkpoint) -> Result<Option<Dev
         Ok(device) => {
             let memory = device.memory();
             let memory = memory.map_err(|error| exit::refused(LoadError::Setup(error.0)))?;
-            let found = fit::Found {
+            let found = fit::FreeDevice {
                 name: device.name(),
                 memory,
             };
@@ -90,12 +90,12 @@ pub fn chosen(config: &Config, checkpoint: &mut Checkpoint) -> Result<Option<Dev
     }
 }
 
-/// Why a device cannot compute the configured model: no kernels, or too little memory. Reads no
+/// The reason why a device cannot compute the configured model: no kernels, or too little memory. Reads no
 /// weights.
 fn unfit(
     config: &Config,
     checkpoint: &mut Checkpoint,
-    found: fit::Found<'_>,
+    found: fit::FreeDevice<'_>,
 ) -> Result<Option<String>> {
     let dtype = *config.model.dtype;
     let info = checkpoint.survey(dtype).map_err(exit::refused)?.info;
@@ -114,7 +114,7 @@ fn unfit(
     }
 }
 
-/// Whether to use the device, given a possible reason against it.
+/// True if the device is used, given a possible reason against it.
 fn settled(choice: DeviceChoice, reason: Option<String>) -> Result<bool> {
     match (reason, choice) {
         (None, _) => Ok(true),

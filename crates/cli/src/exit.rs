@@ -43,7 +43,7 @@ impl std::fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 /// Time for what libraries have registered to run at the exit.
-const LAST_HANDLERS: Duration = Duration::from_secs(2);
+const HANDLER_TIME: Duration = Duration::from_secs(2);
 
 /// Ends the process with `code`, whatever its threads do.
 pub fn at_once(code: u8) -> ! {
@@ -56,7 +56,7 @@ pub fn bound() {
     let thread = std::thread::Builder::new().name("exit".to_owned());
     // Without a thread, the handlers may take their time.
     let _ = thread.spawn(|| {
-        std::thread::sleep(LAST_HANDLERS);
+        std::thread::sleep(HANDLER_TIME);
         kill();
     });
 }
@@ -88,7 +88,7 @@ pub fn refused(error: LoadError) -> anyhow::Error {
     failure(CHECKPOINT, error.to_string())
 }
 
-/// The exit code of `error`: its own, that of reading and writing, or 1.
+/// The exit code of `error`: its own, the code of an I/O error, or 1.
 pub fn code(error: &anyhow::Error) -> ExitCode {
     match error.downcast_ref::<Failure>() {
         Some(failure) => failure.code.into(),

@@ -2,7 +2,7 @@
 
 /// Files beside the connections: standard streams, the event loop, weights that load, the key file, a
 /// collector of spans, and connections that are reserved for probes.
-const OTHERS: u64 = 64;
+const OTHER_FILES: u64 = 64;
 
 /// Raises the limit of open files as far as it may, and lowers `wanted` connections to what it allows.
 pub fn connections(wanted: usize) -> usize {
@@ -43,7 +43,7 @@ fn allowed(limit: Option<u64>, wanted: usize) -> usize {
     let Some(limit) = limit else {
         return wanted;
     };
-    let connections = limit.saturating_sub(OTHERS).max(limit / 2).max(1);
+    let connections = limit.saturating_sub(OTHER_FILES).max(limit / 2).max(1);
     usize::try_from(connections).map_or(wanted, |most| most.min(wanted))
 }
 

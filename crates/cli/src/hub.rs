@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::names::{escaped, shown, without_password};
 use crate::{exit, progress};
-use http::{Client, Fault, Patience, is_digest};
+use http::{Client, Fault, Timeouts, is_digest};
 use store::{Source, Store};
 
 mod http;
@@ -26,9 +26,9 @@ const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 const GGUF: &str = ".gguf";
 /// In the names of the files of a model that is split: `-00001-of-00003.gguf`.
-const PART: &str = "-of-0";
+const SHARD_INFIX: &str = "-of-0";
 /// Optional files, read beside configuration and weights.
-const OTHERS: [&str; 8] = [
+const OPTIONAL_FILES: [&str; 8] = [
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -89,8 +89,8 @@ impl<'a> Id<'a> {
             .filter(|file| file.to_lowercase().contains(&part));
         let fitting: Vec<&str> = fitting.copied().collect();
         match fitting.as_slice() {
-            [one] if !one.contains(PART) => Ok(Some(one)),
-            [one, ..] if one.contains(PART) => Err(format!(
+            [one] if !one.contains(SHARD_INFIX) => Ok(Some(one)),
+            [one, ..] if one.contains(SHARD_INFIX) => Err(format!(
                 "{one} is a part of a model; give a GGUF file of a whole model"
             )),
             [] if self.file.is_none() => {
@@ -115,7 +115,7 @@ impl<'a> Id<'a> {
     }
 }
 
-/// Whether `part` can be an organisation or a name; `.` and `..` cannot.
+/// True if `part` can be an organisation or a name; `.` and `..` cannot.
 fn is_word(part: &str) -> bool {
     let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     !part.is_empty() && part.chars().all(inner) && !part.starts_with(['.', '-']) && part != ".."
@@ -128,7 +128,7 @@ fn is_word(part: &str) -> bool {
 /// One line: no network, not found or private, offline and not cached, no safetensors, a link that leads
 /// out of the folder.
 pub fn folder(path: &str) -> Result<Cow<'_, str>> {
-    found(path, Wanted::All)
+    found(path, Selection::All)
 }
 
 /// As [`folder`], without the weights in safetensors: enough to describe a model of the Hub.
@@ -136,10 +136,10 @@ pub fn folder(path: &str) -> Result<Cow<'_, str>> {
 /// # Errors
 /// As [`folder`].
 pub fn description(path: &str) -> Result<Cow<'_, str>> {
-    found(path, Wanted::Description)
+    found(path, Selection::Description)
 }
 
-/// Whether the weights of a model of the Hub are still to be downloaded: those in safetensors of
+/// True if the safetensors of a model of the Hub are still to be downloaded into
 /// `folder`, where [`description`] found it for `path`.
 pub fn lacks_weights(path: &str, folder: &str) -> bool {
     let folder = Path::new(folder);
@@ -148,15 +148,15 @@ pub fn lacks_weights(path: &str, folder: &str) -> bool {
     is_id && lacks(WEIGHTS) && (lacks(INDEX) || shards_of(folder).iter().any(|name| lacks(name)))
 }
 
-/// Which files of a model are downloaded.
+/// The files of a model that are downloaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum Selection {
     All,
     /// All but weights in safetensors.
     Description,
 }
 
-fn found(path: &str, wanted: Wanted) -> Result<Cow<'_, str>> {
+fn found(path: &str, wanted: Selection) -> Result<Cow<'_, str>> {
     let id = match Id::parse(path) {
         Some(id) if !Path::new(path).exists() => id,
         _ => {
@@ -186,13 +186,13 @@ pub fn check_links(folder: &str) -> Result<()> {
     links::check(Path::new(folder), None)
 }
 
-/// Whether `path` is a GGUF file; its tokenizer is in the same folder.
+/// True if `path` is a GGUF file; its tokenizer is in the same folder.
 pub fn is_gguf(path: &str) -> bool {
     path.ends_with(".gguf") && Path::new(path).is_file()
 }
 
-/// Whether a model is a release of LLaDA2.1, whose weights rewrite committed tokens. Its
-/// configuration is that of LLaDA2.0: only the path or the id on the Hub tells.
+/// True if a model is a release of LLaDA2.1, whose weights rewrite committed tokens. Its
+/// configuration equals LLaDA2.0's: only the path or the id on the Hub tells.
 pub fn is_editing_release(path: &str, family: &str) -> bool {
     family == "llada2" && path.to_lowercase().contains("llada2.1")
 }
@@ -247,7 +247,7 @@ impl Hub {
     }
 
     /// The folder with the files of `id`, or its GGUF file.
-    fn snapshot(&self, id: Id<'_>, wanted: Wanted) -> Result<PathBuf> {
+    fn snapshot(&self, id: Id<'_>, wanted: Selection) -> Result<PathBuf> {
         if !self.offline {
             return self.download(id, wanted);
         }
@@ -303,8 +303,8 @@ impl Hub {
     }
 
     /// Downloads the files of `id` that the cache lacks.
-    fn download(&self, id: Id<'_>, wanted: Wanted) -> Result<PathBuf> {
-        let client = Client::new(&self.endpoint, self.token.clone(), Patience::default());
+    fn download(&self, id: Id<'_>, wanted: Selection) -> Result<PathBuf> {
+        let client = Client::new(&self.endpoint, self.token.clone(), Timeouts::default());
         let listed = match list(&client, id) {
             Ok(listed) => listed,
             Err(fault) => {
@@ -348,11 +348,11 @@ impl Hub {
             Checkpoint::check_architecture(&files).map_err(exit::refused)?;
         }
         let gguf = id.gguf(&files).map_err(refused)?;
-        let others = OTHERS.iter().filter(is_listed);
+        let others = OPTIONAL_FILES.iter().filter(is_listed);
         others.copied().try_for_each(get)?;
         match gguf {
             Some(file) => get(file)?,
-            None if wanted == Wanted::Description => {
+            None if wanted == Selection::Description => {
                 let described = [CONFIG, INDEX]
                     .into_iter()
                     .filter(|name| files.contains(name));
@@ -414,7 +414,7 @@ impl Hub {
 
 /// The files of a revision, as the Hub lists them.
 #[derive(Debug, Deserialize)]
-struct Listed {
+struct FileList {
     /// The revision's commit.
     sha: String,
     siblings: Vec<Sibling>,
@@ -426,10 +426,10 @@ struct Sibling {
 }
 
 /// The files of `id`.
-fn list(client: &Client, id: Id<'_>) -> Result<Listed, Fault> {
+fn list(client: &Client, id: Id<'_>) -> Result<FileList, Fault> {
     let revision = id.revision.replace('/', "%2F");
     let text = client.list(&format!("/api/models/{}/revision/{revision}", id.name))?;
-    let listed: Listed = serde_json::from_str(&text)
+    let listed: FileList = serde_json::from_str(&text)
         .map_err(|error| Fault::Refused(format!("the list of files: {error}")))?;
     if is_digest(&listed.sha) {
         return Ok(listed);
@@ -440,12 +440,12 @@ fn list(client: &Client, id: Id<'_>) -> Result<Listed, Fault> {
     )))
 }
 
-/// Whether the Hub cannot be asked now.
+/// True if the Hub cannot be asked now.
 fn is_absent(fault: &Fault) -> bool {
     matches!(fault, Fault::Status(_) | Fault::Network(_)) && !is_refused(fault)
 }
 
-/// Whether the Hub's status means that this user cannot see such a model.
+/// True if the Hub's status means that this user cannot see such a model.
 fn is_refused(fault: &Fault) -> bool {
     matches!(fault, Fault::Status(401 | 403 | 404))
 }

@@ -8,10 +8,10 @@ use crate::exit;
 use crate::memory;
 
 /// Default bytes for KV pages on the CPU where a sequence of full length needs no more, or more than
-/// [`MOST_CPU_KV`].
-const CPU_KV: u64 = 512 << 20;
-/// Most bytes for KV pages on the CPU that nobody has asked for.
-const MOST_CPU_KV: u64 = 8 << 30;
+/// [`MAX_CPU_KV_BYTES`].
+const DEFAULT_CPU_KV_BYTES: u64 = 512 << 20;
+/// Maximum bytes for KV pages on the CPU that nobody has asked for.
+const MAX_CPU_KV_BYTES: u64 = 8 << 30;
 
 /// Refuses a configured length that the model was not built for.
 ///
@@ -31,9 +31,9 @@ pub fn check_length(config: &Config, info: &ModelInfo) -> Result<()> {
 
 /// Bytes for KV pages on the CPU if none are configured, where a sequence of full length needs `needed`.
 fn cpu_default(needed: u64) -> u64 {
-    match needed <= MOST_CPU_KV {
-        true => CPU_KV.max(needed),
-        false => CPU_KV,
+    match needed <= MAX_CPU_KV_BYTES {
+        true => DEFAULT_CPU_KV_BYTES.max(needed),
+        false => DEFAULT_CPU_KV_BYTES,
     }
 }
 
@@ -64,7 +64,7 @@ pub fn too_little(config: &Config, info: &ModelInfo, needed: u64) -> anyhow::Err
         None => format!(
             "{} ({})",
             config.engine.kv_memory.as_str(),
-            memory::size(CPU_KV)
+            memory::size(DEFAULT_CPU_KV_BYTES)
         ),
         Some(_) => config.engine.kv_memory.as_str().to_owned(),
     };
@@ -83,9 +83,9 @@ mod tests {
 
     #[test]
     fn by_default_a_sequence_of_full_length_fits() {
-        assert_eq!(cpu_default(1 << 20), CPU_KV);
+        assert_eq!(cpu_default(1 << 20), DEFAULT_CPU_KV_BYTES);
         assert_eq!(cpu_default(4 << 30), 4 << 30);
         // A context that few requests fill gets the default; `--kv-memory` asks for more.
-        assert_eq!(cpu_default(30 << 30), CPU_KV);
+        assert_eq!(cpu_default(30 << 30), DEFAULT_CPU_KV_BYTES);
     }
 }

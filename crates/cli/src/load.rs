@@ -39,9 +39,9 @@ pub struct Loaded {
     pub executor: Box<dyn Executor>,
     /// The checkpoint's tokenizer.
     pub tokenizer: Arc<Tokenizer>,
-    /// What the engine and the server must know of the model.
+    /// The facts of the model that the engine and the server need.
     pub info: ModelInfo,
-    /// How its weights were trained.
+    /// The training of its weights.
     pub weights: WeightKind,
     /// The network of `learned_filter`.
     pub filter: Option<Arc<Filter>>,
@@ -51,7 +51,7 @@ pub struct Loaded {
     pub stop_tokens: Vec<u32>,
     /// The model name in requests.
     pub name: String,
-    /// Whether it is an embedded demo model.
+    /// True if it is an embedded demo model.
     pub is_demo: bool,
     /// The device and its kernels.
     pub hardware: Hardware,
@@ -126,7 +126,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
     let words = words(path)?;
     let tokens = words.vocab_size();
     let placed = placed(config, surveyed, tokens, beside)?;
-    let draft = draft.map(draft::Chosen::load).transpose()?;
+    let draft = draft.map(draft::DraftCheckpoint::load).transpose()?;
     let info = placed.info;
     let tokenizer = Arc::new(prepare(words, &info, config)?);
     for warning in &placed.warnings {
@@ -156,7 +156,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
     })
 }
 
-/// Loads the configured model, whose tokenizer has so many tokens, onto its device, beside a draft model
+/// Loads the configured model, whose tokenizer has `tokens` tokens, onto its device, beside a draft model
 /// that needs `beside` bytes.
 fn placed(config: &Config, mut surveyed: Checkpoint, tokens: usize, beside: u64) -> Result<Placed> {
     match device::chosen(config, &mut surveyed)? {
@@ -170,7 +170,7 @@ fn placed(config: &Config, mut surveyed: Checkpoint, tokens: usize, beside: u64)
     }
 }
 
-/// Loads the weights of the configured model, whose tokenizer has so many tokens, and allocates its KV
+/// Loads the weights of the configured model, whose tokenizer has `tokens` tokens, and allocates its KV
 /// pages.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Whether a model fits into memory, checked before any weight is read.
+//! The check that a model fits into memory, before any weight is read.
 
 use std::path::Path;
 
@@ -47,7 +47,7 @@ impl Needs {
         memory.loading.max(memory.weights.saturating_add(self.kv))
     }
 
-    /// Why the model does not fit into `free` bytes, and what would fit.
+    /// The reason why the model does not fit into `free` bytes, and a choice that fits.
     pub fn refusal(&self, free: u64) -> Option<String> {
         let (memory, needed) = (self.memory, self.most(self.memory));
         if needed <= free {

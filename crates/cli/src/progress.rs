@@ -6,13 +6,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::Checkpoint;
 
 /// Checkpoints below this many bytes load too fast for a bar.
-const SHORT: u64 = 64 << 20;
+const MIN_BAR_BYTES: u64 = 64 << 20;
 
 /// Attaches a bar on standard error to the loading of `checkpoint`. The bar clears itself when
 /// dropped, and draws nothing if standard error is not a terminal.
-pub fn shown(checkpoint: Checkpoint) -> (Checkpoint, Shown) {
+pub fn shown(checkpoint: Checkpoint) -> (Checkpoint, ProgressGuard) {
     let total = checkpoint.stored_bytes();
-    let shown = std::io::stderr().is_terminal() && total >= SHORT;
+    let shown = std::io::stderr().is_terminal() && total >= MIN_BAR_BYTES;
     let target = if shown {
         ProgressDrawTarget::stderr()
     } else {
@@ -23,13 +23,13 @@ pub fn shown(checkpoint: Checkpoint) -> (Checkpoint, Shown) {
     bar.set_style(ProgressStyle::with_template(style).expect("the template is valid"));
     let drawn = bar.clone();
     let watched = checkpoint.with_watch(move |bytes| drawn.inc(bytes));
-    (watched, Shown(bar))
+    (watched, ProgressGuard(bar))
 }
 
 /// A bar that clears itself when dropped.
-pub struct Shown(ProgressBar);
+pub struct ProgressGuard(ProgressBar);
 
-impl Drop for Shown {
+impl Drop for ProgressGuard {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }
@@ -41,21 +41,21 @@ pub fn download(name: &str) -> Download {
     let style = "  {msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {eta}";
     bar.set_style(ProgressStyle::with_template(style).expect("the template is valid"));
     bar.set_message(name.to_owned());
-    Download(Shown(bar))
+    Download(ProgressGuard(bar))
 }
 
 /// The bar of a download, which clears itself when dropped.
-pub struct Download(Shown);
+pub struct Download(ProgressGuard);
 
 impl Download {
-    /// `at` of `size` bytes are there. A short file has no bar.
-    pub fn show(&self, at: u64, size: u64) {
-        let Shown(bar) = &self.0;
-        if bar.is_hidden() && size >= SHORT && std::io::stderr().is_terminal() {
+    /// `position` of `size` bytes are present. A short file has no bar.
+    pub fn show(&self, position: u64, size: u64) {
+        let ProgressGuard(bar) = &self.0;
+        if bar.is_hidden() && size >= MIN_BAR_BYTES && std::io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         bar.set_length(size);
-        bar.set_position(at);
+        bar.set_position(position);
     }
 }
 

@@ -28,7 +28,7 @@ use crate::trial;
 use crate::watchdog::Watchdog;
 
 /// Time for blocking work, and then for the engine thread, to end after the drain.
-const END: Duration = Duration::from_secs(3);
+const END_TIME: Duration = Duration::from_secs(3);
 
 /// Serves until SIGTERM or SIGINT, drains, and returns.
 ///
@@ -45,7 +45,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
 /// As [`run`], over what `load` returns.
 ///
 /// # Errors
-/// As [`run`], and those of `load`.
+/// As [`run`], and the errors of `load`.
 pub fn run_with(args: &ServeArgs, load: impl FnOnce(&Config) -> Result<Loaded>) -> Result<()> {
     let config = Config::resolve(&args.model, Some(args));
     let format = config.as_ref().map(|config| *config.telemetry.log_format);
@@ -90,7 +90,7 @@ pub fn run_with(args: &ServeArgs, load: impl FnOnce(&Config) -> Result<Loaded>) 
     supervisor::ready(&address.to_string());
     runtime.block_on(serving)??;
     drop((watchdog, state));
-    runtime.shutdown_timeout(END);
+    runtime.shutdown_timeout(END_TIME);
     join(thread);
     drop(telemetry);
     exit::bound();
@@ -102,7 +102,7 @@ pub fn run_with(args: &ServeArgs, load: impl FnOnce(&Config) -> Result<Loaded>) 
 fn join(thread: std::thread::JoinHandle<()>) {
     let begun = Instant::now();
     while !thread.is_finished() {
-        if begun.elapsed() >= END {
+        if begun.elapsed() >= END_TIME {
             tracing::warn!("the engine is still in a step, which ends with the process");
             return;
         }
@@ -112,7 +112,7 @@ fn join(thread: std::thread::JoinHandle<()>) {
     let _ = thread.join();
 }
 
-/// What SIGHUP does: reads the configuration and the key file again and takes the keys and the log
+/// The work of SIGHUP: reads the configuration and the key file again and takes the keys and the log
 /// filter from them. Whatever cannot be read stays as it is.
 fn reloader(
     args: &ServeArgs,
@@ -377,7 +377,7 @@ fn announce(loaded: &Loaded, config: &Config, address: SocketAddr, keys: usize) 
     );
 }
 
-/// Whether requests share K/V.
+/// True if requests share K/V.
 fn prefix_cache(loaded: &Loaded, config: &Config) -> &'static str {
     match (loaded.info.rows.attention, config.engine.prefix_cache) {
         (Attention::Full, _) => {

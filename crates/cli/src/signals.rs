@@ -81,12 +81,12 @@ impl Signals {
     }
 }
 
-/// What a signal asks for.
+/// The request of a signal.
 #[cfg_attr(
     windows,
     expect(dead_code, reason = "Windows has no signal that reloads")
 )]
-enum Wanted {
+enum SignalRequest {
     /// The end of the process.
     End,
     /// Reloading.
@@ -95,7 +95,7 @@ enum Wanted {
 
 /// Waits for a signal that ends the process; meanwhile reloads.
 async fn end(sources: &mut Sources, reload: &Reload) {
-    while let Wanted::Reload = sources.next().await {
+    while let SignalRequest::Reload = sources.next().await {
         reload.start();
     }
 }
@@ -116,10 +116,10 @@ async fn handle(
     exit::at_once(exit::INTERRUPTED);
 }
 
-/// What SIGHUP does.
+/// The work of SIGHUP.
 struct Reload {
     run: Arc<dyn Fn() + Send + Sync>,
-    /// When the present one began.
+    /// The start of the present reload.
     since: Arc<Mutex<Option<Instant>>>,
     /// Time after which one that does not end is given up: it reads a pipe that nobody writes.
     limit: Duration,
@@ -158,8 +158,8 @@ impl Reload {
     }
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub fn stopping() {
     tell(&[NotifyState::Stopping, NotifyState::Status("draining")]);
 }
 
-/// Whether the service manager expects a sign of life (`WatchdogSec=`).
+/// True if the service manager expects a sign of life (`WatchdogSec=`).
 #[cfg(unix)]
 pub fn watches() -> bool {
     sd_notify::watchdog_enabled().is_some()

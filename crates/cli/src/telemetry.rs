@@ -22,7 +22,7 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 use crate::config::{Config, LogFormat};
 use lines::Lines;
 
-/// What is exported, with the variables that enable it beside the configuration and the one that
+/// The variables that enable the export in addition to the configuration, and the one that
 /// disables it (`none`).
 const SPANS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER"];
 const METRICS: [&str; 2] = [
@@ -30,7 +30,7 @@ const METRICS: [&str; 2] = [
     "OTEL_METRICS_EXPORTER",
 ];
 /// The variable that enables both.
-const BOTH: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+const COMMON_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
 /// The filter of the running log, which can be replaced.
 pub type LogFilter = reload::Handle<EnvFilter, Registry>;
@@ -116,11 +116,11 @@ impl Drop for Telemetry {
     }
 }
 
-/// Whether something is exported to the configured endpoint, or to one in the environment.
+/// True if something is exported to the configured endpoint, or to one in the environment.
 fn is_wanted(endpoint: &str, [enables, disables]: [&str; 2]) -> bool {
     let is_given = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_off = std::env::var_os(disables).is_some_and(|value| value == "none");
-    !is_off && (!endpoint.is_empty() || [BOTH, enables].into_iter().any(is_given))
+    !is_off && (!endpoint.is_empty() || [COMMON_ENDPOINT, enables].into_iter().any(is_given))
 }
 
 fn log<S>(format: LogFormat, lines: Lines) -> Box<dyn Layer<S> + Send + Sync>

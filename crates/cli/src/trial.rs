@@ -12,8 +12,8 @@ use crate::exit;
 use crate::load::{self, Loaded};
 use crate::names::escaped;
 
-/// Most steps of the trial: one and the parts of its prompt.
-const STEPS: usize = 8;
+/// Maximum steps of the trial: one and the parts of its prompt.
+const MAX_STEPS: usize = 8;
 const TEXT: &str = "Hello";
 
 /// Runs a forward pass over a chat, or over a text if the template cannot hold this chat.
@@ -51,7 +51,7 @@ fn forward(
         return Ok(());
     }
     let mut output = BatchOutput::default();
-    for _ in 0..STEPS {
+    for _ in 0..MAX_STEPS {
         let Some(step) = engine.plan() else {
             break;
         };
@@ -72,9 +72,9 @@ mod tests {
     use crate::args::ModelArgs;
 
     /// As weights whose logits are not numbers.
-    struct Broken(ExecutorSpec);
+    struct BrokenExecutor(ExecutorSpec);
 
-    impl Executor for Broken {
+    impl Executor for BrokenExecutor {
         fn spec(&self) -> ExecutorSpec {
             self.0
         }
@@ -93,7 +93,7 @@ mod tests {
             let config = Config::resolve(&args, None).unwrap();
             let mut loaded = load::load(&config).unwrap();
             run(&mut loaded, &config).unwrap();
-            loaded.executor = Box::new(Broken(loaded.executor.spec()));
+            loaded.executor = Box::new(BrokenExecutor(loaded.executor.spec()));
             let refusal = run(&mut loaded, &config).unwrap_err().to_string();
             let expected = "the model cannot answer: forward pass failed: the logits of scored row 0 are not finite";
             assert_eq!(refusal, format!("{model}: {expected}"));

@@ -12,7 +12,7 @@ use crate::exit;
 use crate::supervisor;
 
 /// Time between two looks at the engine.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Watches an engine thread until it is dropped.
 pub struct Watchdog {
@@ -20,7 +20,7 @@ pub struct Watchdog {
     _stop: Sender<()>,
 }
 
-/// Why the process must end.
+/// The reason why the process must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Dead,
@@ -37,12 +37,12 @@ impl Watchdog {
         let thread = std::thread::Builder::new().name("watchdog".to_owned());
         thread.spawn(move || {
             let clock = Instant::now();
-            let looks = Looks {
+            let looks = Sources {
                 pulse: || monitor.pulse(),
                 clock: || clock.elapsed(),
                 pause: |time| monitor.pause(time),
             };
-            if let Some(fault) = watch(looks, limit, LOOK, &stopped) {
+            if let Some(fault) = watch(looks, limit, POLL_INTERVAL, &stopped) {
                 let (line, code) = last_words(fault, monitor.lost());
                 // Also if nobody reads the line.
                 exit::bound();
@@ -54,7 +54,7 @@ impl Watchdog {
     }
 }
 
-/// What the process says at its end, and its exit code. An engine whose device is lost has ended.
+/// The last line of the process, and its exit code. An engine whose device is lost has ended.
 fn last_words(fault: Fault, lost: Option<&str>) -> (String, u8) {
     match lost {
         Some(why) => (why.to_owned(), exit::DEVICE),
@@ -62,8 +62,8 @@ fn last_words(fault: Fault, lost: Option<&str>) -> (String, u8) {
     }
 }
 
-/// What the watchdog looks at.
-struct Looks<P, C, T> {
+/// The sources that the watchdog reads.
+struct Sources<P, C, T> {
     pulse: P,
     /// The time since any fixed moment.
     clock: C,
@@ -74,7 +74,7 @@ struct Looks<P, C, T> {
 /// The first fault; `None` if it was told to stop. A look that comes late by more than a few means that
 /// the process did not run (SIGSTOP, a paused container): this time is not the engine's.
 fn watch(
-    looks: Looks<impl Fn() -> Pulse, impl Fn() -> Duration, impl Fn(Duration)>,
+    looks: Sources<impl Fn() -> Pulse, impl Fn() -> Duration, impl Fn(Duration)>,
     limit: Duration,
     look: Duration,
     stopped: &Receiver<()>,
@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    /// What the watchdog finds in the pulses `seen`, the last of which stays.
+    /// The fault that the watchdog finds in the pulses `seen`, the last of which stays.
     fn found(seen: &[Pulse], limit: Duration) -> (Option<Fault>, usize) {
         let (stop, stopped) = mpsc::channel();
         let (looks, stop) = (Cell::new(0), Cell::new(Some(stop)));
@@ -155,7 +155,7 @@ mod tests {
             }
             seen[look.min(seen.len() - 1)]
         };
-        let looked = Looks {
+        let looked = Sources {
             pulse: next,
             clock: || Duration::ZERO,
             pause: |_| panic!("no time passes"),
@@ -170,7 +170,7 @@ mod tests {
         let times = [0, 1, 3, 903, 904].map(Duration::from_millis);
         let (at, stop) = (Cell::new(0), Cell::new(Some(stop)));
         let paused = Cell::new(Duration::ZERO);
-        let looks = Looks {
+        let looks = Sources {
             pulse: || Pulse {
                 age: times[at.get() - 1].saturating_sub(paused.get()),
                 alive: true,

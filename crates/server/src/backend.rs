@@ -18,7 +18,7 @@ pub struct SamplingDefaults {
     pub temperature: f64,
     /// Nucleus mass.
     pub top_p: f64,
-    /// Least probability, as a share of the most probable token's.
+    /// Minimum probability, as a share of the most probable token's.
     pub min_p: f64,
     /// 0 = off.
     pub top_k: u32,
@@ -35,14 +35,14 @@ impl Default for SamplingDefaults {
     }
 }
 
-/// How the model's answers are written and read.
+/// The formats in which the model's answers are written and read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Formats {
     /// Calls of functions; `None` = as the chat template shows them.
     pub tools: Option<ToolFormat>,
     /// Reasoning; `None` = answers have none.
     pub reasoning: Option<ReasoningFormat>,
-    /// Whether objects of a JSON schema may have members that it does not name, as the
+    /// True if objects of a JSON schema may have members that it does not name, as the
     /// specification says. Otherwise only where the schema says so.
     pub open_objects: bool,
 }
@@ -56,7 +56,7 @@ pub struct ServedModel {
     pub created: u64,
     /// `owned_by` of the models list.
     pub owner: String,
-    /// Whether it is the embedded demo model.
+    /// True if it is the embedded demo model.
     pub is_demo: bool,
     /// `system_fingerprint`: version, device, number format.
     pub fingerprint: String,
@@ -64,9 +64,9 @@ pub struct ServedModel {
     pub stop_tokens: Vec<TokenId>,
     /// Sampling of a request that sets none.
     pub defaults: SamplingDefaults,
-    /// What the settings of a request mean.
+    /// The decoders that the settings of requests select.
     pub decoders: Decoders,
-    /// How its answers are written and read.
+    /// The formats of its answers.
     pub formats: Formats,
 }
 
@@ -84,12 +84,12 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// How the model writes calls, as far as it is known.
+    /// The format in which the model writes calls, or Hermes's if it is not known.
     pub fn tool_format(&self) -> ToolFormat {
         self.known_tool_format().unwrap_or(ToolFormat::Hermes)
     }
 
-    /// How the model writes calls.
+    /// The format in which the model writes calls.
     ///
     /// # Errors
     /// The mark of a format that the chat template shows and the server does not write.

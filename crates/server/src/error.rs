@@ -9,10 +9,10 @@ use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Most characters of a message.
-const MESSAGE_CHARS: usize = 500;
-/// Most characters that a message quotes from the request.
-const INPUT_CHARS: usize = 64;
+/// Maximum characters of a message.
+const MAX_MESSAGE_CHARS: usize = 500;
+/// Maximum characters that a message quotes from the request.
+const MAX_QUOTE_CHARS: usize = 64;
 
 /// The kinds of error; each is one row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -131,7 +131,7 @@ impl ApiError {
     /// An error without a field.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         let mut message = message.into();
-        if let Some((end, _)) = message.char_indices().nth(MESSAGE_CHARS) {
+        if let Some((end, _)) = message.char_indices().nth(MAX_MESSAGE_CHARS) {
             message.truncate(end);
         }
         Self {
@@ -291,5 +291,5 @@ impl IntoResponse for ApiError {
 
 /// The first 64 characters of `text`, for a message.
 pub fn clip(text: &str) -> String {
-    text.chars().take(INPUT_CHARS).collect()
+    text.chars().take(MAX_QUOTE_CHARS).collect()
 }

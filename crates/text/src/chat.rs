@@ -24,12 +24,12 @@ use program::Program;
 
 /// Maximum number of template instructions per rendering. A simple template takes about 200 per
 /// message, checks included.
-const FUEL: u64 = 5_000_000;
+const MAX_INSTRUCTIONS: u64 = 5_000_000;
 /// Maximum bytes of all messages of a chat.
-const MESSAGES: usize = 32 << 20;
+const MAX_MESSAGE_BYTES: usize = 32 << 20;
 /// Stack of a thread that compiles or renders, in bytes. The engine recurses over nested tags and
 /// calls, both bounded; the system allocates only the pages that are used.
-const STACK: usize = 128 << 20;
+const STACK_BYTES: usize = 128 << 20;
 
 /// The template's name inside the environment.
 const NAME: &str = "chat_template";
@@ -68,7 +68,7 @@ impl ChatTemplate {
             meter::made(value)?;
             escape_formatter(out, state, value)
         });
-        environment.set_fuel(Some(FUEL));
+        environment.set_fuel(Some(MAX_INSTRUCTIONS));
         guard::install(&mut environment);
         environment.add_function("raise_exception", raise_exception);
         for (role, text) in roles {
@@ -97,8 +97,8 @@ impl ChatTemplate {
         }
     }
 
-    /// Why the template can answer no chat. One that exceeds a limit for the shortest chat does so
-    /// for every chat; one that fails otherwise may need tools or a system text.
+    /// The reason why the template can render no chat. A template that exceeds a limit for the shortest chat does so
+    /// for every chat; a template that fails otherwise may need tools or a system text.
     fn fault(&self) -> Option<String> {
         let messages = [Message::new("system", "a"), Message::new("user", "a")];
         let tool = serde_json::json!({
@@ -123,7 +123,7 @@ impl ChatTemplate {
             };
             match self.attempt(scene, true) {
                 Ok(_) | Err(Failure::Refused(_)) => return None,
-                Err(Failure::Exceeded(reason)) => return Some(reason),
+                Err(Failure::BudgetError(reason)) => return Some(reason),
                 Err(Failure::Other(reason)) => fault = fault.or(Some(reason)),
             }
         }
@@ -136,7 +136,7 @@ impl ChatTemplate {
     }
 
     /// The template of chats with tools, or without them.
-    fn of(&self, tools: bool) -> &Self {
+    fn template(&self, tools: bool) -> &Self {
         match &self.for_tools {
             Some(other) if tools => other,
             _ => self,
@@ -145,14 +145,14 @@ impl ChatTemplate {
 
     /// The source of the template of chats with tools.
     pub fn tool_source(&self) -> &str {
-        &self.of(true).source
+        &self.template(true).source
     }
 
-    /// Whether the template of a chat, with tools of its own or without, puts tools and calls into
+    /// True if the template of a chat, with tools of its own or without, puts tools and calls into
     /// the text.
     pub fn has_tools(&self, tools: bool) -> bool {
         let is_name = |c: char| c.is_alphanumeric() || c == '_';
-        self.of(tools)
+        self.template(tools)
             .source
             .split(|c| !is_name(c))
             .any(|word| word == "tools")
@@ -202,11 +202,11 @@ impl ChatTemplate {
     }
 
     fn rendered(&self, scene: Scene<'_>, prompt: bool) -> Result<String, TextError> {
-        let template = self.of(!scene.tools.is_empty());
+        let template = self.template(!scene.tools.is_empty());
         let made = template.attempt(scene, prompt);
         made.map_err(|failure| match failure {
             Failure::Refused(reason) => TextError::Refused(one_line(&reason)),
-            Failure::Exceeded(reason) | Failure::Other(reason) => {
+            Failure::BudgetError(reason) | Failure::Other(reason) => {
                 TextError::Render(format!("{}: {}", template.file, one_line(&reason)))
             }
         })
@@ -214,8 +214,9 @@ impl ChatTemplate {
 
     fn attempt(&self, scene: Scene<'_>, prompt: bool) -> Result<String, Failure> {
         let bytes = scene.bytes();
-        if bytes > MESSAGES {
-            let reason = format!("expected messages of at most {MESSAGES} bytes, found {bytes}");
+        if bytes > MAX_MESSAGE_BYTES {
+            let reason =
+                format!("expected messages of at most {MAX_MESSAGE_BYTES} bytes, found {bytes}");
             return Err(Failure::Refused(reason));
         }
         let rendered = on_own_stack(|| {
@@ -223,7 +224,7 @@ impl ChatTemplate {
             self.evaluate(scene, prompt)
                 .map_err(|error| failure(&error))
         });
-        rendered.unwrap_or_else(|reason| Err(Failure::Exceeded(reason)))
+        rendered.unwrap_or_else(|reason| Err(Failure::BudgetError(reason)))
     }
 
     fn evaluate(&self, scene: Scene<'_>, add_generation_prompt: bool) -> Result<String, Error> {
@@ -267,7 +268,7 @@ impl ChatTemplate {
     }
 }
 
-/// Runs `work` on a thread with a stack of [`STACK`] bytes.
+/// Runs `work` on a thread with a stack of [`STACK_BYTES`] bytes.
 ///
 /// # Errors
 /// If the thread cannot start, or panics.
@@ -275,7 +276,7 @@ fn on_own_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, String> {
     std::thread::scope(|scope| {
         let worker = std::thread::Builder::new()
             .name("template".to_owned())
-            .stack_size(STACK)
+            .stack_size(STACK_BYTES)
             .spawn_scoped(scope, work);
         let done = worker.map_err(|error| error.to_string())?.join();
         done.map_err(|_| "the template engine failed".to_owned())
@@ -285,7 +286,7 @@ fn on_own_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, String> {
 /// Marks an error as raised by the template's `raise_exception`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Raised(String);
+struct TemplateException(String);
 
 fn raise_exception(message: String) -> Result<Value, Error> {
     Err(raised(message))
@@ -294,31 +295,31 @@ fn raise_exception(message: String) -> Result<Value, Error> {
 /// The error of a request that a template, or its variables, refuse.
 fn raised(message: String) -> Error {
     let error = Error::new(ErrorKind::InvalidOperation, message.clone());
-    error.with_source(Raised(message))
+    error.with_source(TemplateException(message))
 }
 
-/// Why a rendering failed.
+/// The reason why a rendering failed.
 enum Failure {
     /// The template, or a limit on messages, refuses them.
     Refused(String),
     /// The template made too much, or ran too long.
-    Exceeded(String),
+    BudgetError(String),
     Other(String),
 }
 
 fn failure(error: &Error) -> Failure {
     let mut source = error.source();
     while let Some(cause) = source {
-        if let Some(Raised(message)) = cause.downcast_ref() {
+        if let Some(TemplateException(message)) = cause.downcast_ref() {
             return Failure::Refused(message.clone());
         }
-        if cause.is::<meter::Exceeded>() {
-            return Failure::Exceeded(cause.to_string());
+        if cause.is::<meter::BudgetError>() {
+            return Failure::BudgetError(cause.to_string());
         }
         source = cause.source();
     }
     match error.kind() {
-        ErrorKind::OutOfFuel => Failure::Exceeded(describe(error)),
+        ErrorKind::OutOfFuel => Failure::BudgetError(describe(error)),
         _ => Failure::Other(describe(error)),
     }
 }

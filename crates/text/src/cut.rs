@@ -15,7 +15,7 @@ use crate::{Conversation, Message, PastCall, TextError, TokenId};
 /// The mark: of ASCII, so that templates leave it as it is; its first character occurs once.
 const MARK: &str = "~^`^`^`^`";
 
-/// What finds names and marks.
+/// The searchers of names and marks.
 #[derive(Debug)]
 pub(crate) struct Cuts {
     names: AhoCorasick,

@@ -7,7 +7,7 @@ use crate::token_decoder::{Assembly, fallback_byte};
 use crate::utf8::Utf8Tail;
 use crate::vocabulary::{Vocabulary, apply};
 
-/// Which special tokens are included in the text.
+/// The special tokens that are included in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpecialTokens {
     /// All of them.
@@ -34,7 +34,7 @@ pub struct Detokenizer {
     shown: Arc<[TokenId]>,
     /// Tokens pushed, including skipped ones.
     pushed: usize,
-    /// Whether a token (before assembly) and an item (after assembly) have been seen.
+    /// True if a token (before assembly) and an item (after assembly) have been seen.
     token_seen: bool,
     item_seen: bool,
     tail: Utf8Tail,
@@ -99,7 +99,7 @@ impl Detokenizer {
         out.text
     }
 
-    /// Number of tokens pushed so far, including skipped ones.
+    /// Number of pushed tokens, including skipped ones.
     pub fn pushed(&self) -> usize {
         self.pushed
     }

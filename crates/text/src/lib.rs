@@ -40,7 +40,7 @@ pub use files::TokenizerFiles;
 pub use grammar::{Follow, GrammarError, GrammarSpec, Grammars, Tool, ToolGrammar, ToolUse};
 pub use parts::{Part, PartStream};
 pub use reasoning::{ReasoningFormat, ReasoningStream};
-pub use stop::{Released, StopMatch, StopMatcher};
+pub use stop::{StopMatch, StopMatcher, StopOutput};
 pub use stream::{Piece, StreamOptions, TextStream};
 pub use tokenizer::Tokenizer;
 pub use tools::{CallStream, ToolFormat, plain_conversation};

@@ -9,9 +9,9 @@ use serde_json::ser::Formatter;
 /// The arguments of `json.dumps`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Style {
-    /// What each level adds before a line; everything on one line without it.
+    /// The indentation of each level; without it, everything is on one line.
     pub(crate) indent: Option<String>,
-    /// What stands between items, and after a key.
+    /// The text between items, and the text after a key.
     pub(crate) separators: Option<[String; 2]>,
     /// Escapes every character that is not ASCII.
     pub(crate) ascii: bool,
@@ -47,7 +47,7 @@ struct Python<'a> {
     key: &'a str,
     ascii: bool,
     level: usize,
-    /// Whether the list or object that ends next has items.
+    /// True if the list or object that ends next has items.
     filled: bool,
 }
 

@@ -1,4 +1,4 @@
-//! How many bytes of a text one token can stand for.
+//! The bytes of a text for which one token can stand.
 
 use std::collections::HashMap;
 
@@ -10,9 +10,9 @@ use tokenizers::{NormalizedString, Normalizer, SplitDelimiterBehavior, Tokenizer
 use crate::TokenId;
 
 /// NFC maps at most this many bytes to one: U+212A, three bytes, becomes `K`.
-const COMPOSITION: usize = 3;
-/// Most bytes of one character.
-const CHARACTER: usize = 4;
+const MAX_COMPOSITION_BYTES: usize = 3;
+/// Maximum bytes of one character.
+const MAX_CHARACTER_BYTES: usize = 4;
 
 /// The largest number of bytes of a text that one token stands for. `None` if there is no such
 /// number: a stage drops text, a token takes blanks beside it, or unknown text becomes one token.
@@ -33,7 +33,7 @@ pub(crate) fn longest_token_bytes(hf: &HfTokenizer) -> Option<usize> {
     let vocabulary = model.get_vocab();
     let unknown = match &model.unk_token {
         _ if is_complete(&vocabulary, bytes, model.byte_fallback) => 0,
-        Some(unknown) if !model.fuse_unk && vocabulary.contains_key(unknown) => CHARACTER,
+        Some(unknown) if !model.fuse_unk && vocabulary.contains_key(unknown) => MAX_CHARACTER_BYTES,
         _ => return None,
     };
     let length = |token: &str| {
@@ -49,7 +49,7 @@ pub(crate) fn longest_token_bytes(hf: &HfTokenizer) -> Option<usize> {
     Some(longest.max(added.unwrap_or(0)).max(unknown).max(1) * shrinks)
 }
 
-/// Most bytes that the text of an added token has where it is searched: the normalizer may change
+/// Maximum bytes that the text of an added token has where it is searched: the normalizer may change
 /// it first.
 fn as_matched(hf: &HfTokenizer, content: &str) -> usize {
     let mut normalized = NormalizedString::from(content);
@@ -68,7 +68,7 @@ fn shrinking(normalizer: &NormalizerWrapper) -> Option<usize> {
                 product.checked_mul(shrinking(stage)?)
             })
         }
-        NormalizerWrapper::NFC(_) => Some(COMPOSITION),
+        NormalizerWrapper::NFC(_) => Some(MAX_COMPOSITION_BYTES),
         NormalizerWrapper::Prepend(_) | NormalizerWrapper::ByteLevel(_) => Some(1),
         NormalizerWrapper::Replace(replace) => {
             let pattern = serde_json::to_value(replace).ok()?;
@@ -79,7 +79,7 @@ fn shrinking(normalizer: &NormalizerWrapper) -> Option<usize> {
     }
 }
 
-/// Whether the model sees each byte as one character; `None` if a stage drops text.
+/// True if the model sees each byte as one character; `None` if a stage drops text.
 fn byte_level(pre_tokenizer: &PreTokenizerWrapper) -> Option<bool> {
     let keeps = |behavior: SplitDelimiterBehavior| {
         (behavior != SplitDelimiterBehavior::Removed).then_some(false)
@@ -99,7 +99,7 @@ fn byte_level(pre_tokenizer: &PreTokenizerWrapper) -> Option<bool> {
     }
 }
 
-/// Whether every byte of a text has a token.
+/// True if every byte of a text has a token.
 fn is_complete(vocabulary: &HashMap<String, TokenId>, bytes: bool, fallback: bool) -> bool {
     if bytes {
         let alphabet = tokenizers::pre_tokenizers::byte_level::ByteLevel::alphabet();

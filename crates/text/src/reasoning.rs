@@ -5,7 +5,7 @@ use crate::{Part, TokenId, Tokenizer};
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
 
-/// How a family of models marks its reasoning.
+/// The marks of reasoning of a family of models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReasoningFormat {
     /// `<think>` and `</think>` before the text.
@@ -29,7 +29,7 @@ impl ReasoningFormat {
         ids.filter(|id| tokenizer.is_special(*id)).collect()
     }
 
-    /// Whether a prompt ends inside of reasoning, because its template opened it.
+    /// True if a prompt ends inside of reasoning, because its template opened it.
     pub fn is_open(self, prompt: &str) -> bool {
         prompt.trim_end().ends_with(OPEN)
     }
@@ -45,7 +45,7 @@ pub struct ReasoningStream {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nothing but white space and the beginning of the mark so far.
+    /// Only white space and the beginning of the mark have arrived.
     Start,
     /// In the reasoning; nothing of it was delivered.
     Opened,

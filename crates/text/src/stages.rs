@@ -8,14 +8,14 @@ use crate::TextError;
 
 const FILE: &str = "tokenizer.json";
 /// By how much all stages together may make a text grow.
-const GROWTH: u64 = 8;
-/// Most stages, and most levels of sequences of stages.
-const STAGES: usize = 64;
-const DEPTH: usize = 8;
-/// Most bytes of a text that a stage adds once, or to each character.
-const ADDED: usize = 64;
-/// Most tokens that a template adds, and most characters that a decoder strips.
-const TOKENS: usize = 64;
+const MAX_GROWTH: u64 = 8;
+/// Maximum stages, and maximum levels of sequences of stages.
+const MAX_STAGES: usize = 64;
+const MAX_DEPTH: usize = 8;
+/// Maximum bytes of a text that a stage adds once, or to each character.
+const MAX_ADDED_BYTES: usize = 64;
+/// Maximum tokens that a template adds, and maximum characters that a decoder strips.
+const MAX_TOKENS: usize = 64;
 
 /// The sections of a tokenizer.json. All but the model are parsed as plain JSON first, because
 /// their parsers panic on invalid JSON.
@@ -55,8 +55,9 @@ impl Sections {
             for stage in stages(section, list, value)? {
                 growth = growth.saturating_mul(check_stage(section, stage)?);
             }
-            if growth > GROWTH {
-                let expected = format!("stages that make a text at most {GROWTH} times as long");
+            if growth > MAX_GROWTH {
+                let expected =
+                    format!("stages that make a text at most {MAX_GROWTH} times as long");
                 return Err(wrong(section, &expected, growth));
             }
         }
@@ -68,7 +69,7 @@ impl Sections {
             ("model.end_of_word_suffix", &self.model.end_of_word_suffix),
         ];
         for (key, affix) in affixes {
-            at_most(key, "bytes", length(affix.as_ref()), ADDED)?;
+            at_most(key, "bytes", length(affix.as_ref()), MAX_ADDED_BYTES)?;
         }
         Ok(())
     }
@@ -94,14 +95,14 @@ fn length(value: Option<&Value>) -> usize {
 fn stages<'a>(section: &str, list: &str, value: &'a Value) -> Result<Vec<&'a Value>, TextError> {
     let (mut open, mut found) = (vec![(value, 1)], Vec::new());
     while let Some((value, level)) = open.pop() {
-        at_most(section, "levels of stages", level, DEPTH)?;
+        at_most(section, "levels of stages", level, MAX_DEPTH)?;
         match value.get(list).and_then(Value::as_array) {
             Some(parts) => {
                 at_most(
                     section,
                     "stages",
                     parts.len() + open.len() + found.len(),
-                    STAGES,
+                    MAX_STAGES,
                 )?;
                 open.extend(parts.iter().map(|part| (part, level + 1)));
             }
@@ -130,18 +131,23 @@ fn check_stage(section: &str, stage: &Value) -> Result<u64, TextError> {
         section,
         "bytes to prepend",
         length(stage.get("prepend")),
-        ADDED,
+        MAX_ADDED_BYTES,
     )?;
     at_most(
         section,
         "bytes of a prefix",
         length(stage.get("prefix")),
-        ADDED,
+        MAX_ADDED_BYTES,
     )?;
     for key in ["start", "stop"] {
         let number = stage.get(key).and_then(Value::as_u64).unwrap_or(0);
         let number = usize::try_from(number).unwrap_or(usize::MAX);
-        at_most(&format!("{section}.{key}"), "characters", number, TOKENS)?;
+        at_most(
+            &format!("{section}.{key}"),
+            "characters",
+            number,
+            MAX_TOKENS,
+        )?;
     }
     if kind == Some("FixedLength") && stage.get("length").and_then(Value::as_u64) == Some(0) {
         return Err(wrong(&format!("{section}.length"), "at least 1", 0));
@@ -177,7 +183,7 @@ fn check_template(section: &str, stage: &Value) -> Result<(), TextError> {
             return Err(wrong(&key, "tokens of special_tokens", piece));
         };
         tokens += ids.len();
-        at_most(&key, "tokens", tokens, TOKENS)?;
+        at_most(&key, "tokens", tokens, MAX_TOKENS)?;
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ pub struct StopMatcher {
 
 /// The result of [`StopMatcher::push`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Released {
+pub struct StopOutput {
     /// Text that is certain to stay; after a match, the last text of the choice.
     pub text: String,
     /// The match, if this push completed one.
@@ -61,19 +61,19 @@ impl StopMatcher {
         self.armed = armed;
     }
 
-    /// Whether a stop string was completed; later text is dropped.
+    /// True if a stop string was completed; later text is dropped.
     pub fn is_done(&self) -> bool {
         self.done
     }
 
     /// Takes the next piece of the text.
-    pub fn push(&mut self, text: &str) -> Released {
+    pub fn push(&mut self, text: &str) -> StopOutput {
         if self.done {
-            return Released::default();
+            return StopOutput::default();
         }
         if self.stops.is_empty() {
             self.released += text.len();
-            return Released {
+            return StopOutput {
                 text: text.to_owned(),
                 matched: None,
             };
@@ -113,7 +113,7 @@ impl StopMatcher {
     }
 
     /// Ends the text at a stop string of `len` bytes at the end of `held`.
-    fn complete(&mut self, stop: usize, len: usize) -> Released {
+    fn complete(&mut self, stop: usize, len: usize) -> StopOutput {
         self.done = true;
         let end = self.released + self.held.len();
         let kept = if self.include {
@@ -127,9 +127,9 @@ impl StopMatcher {
         released
     }
 
-    fn release(&mut self, len: usize) -> Released {
+    fn release(&mut self, len: usize) -> StopOutput {
         self.released += len;
-        Released {
+        StopOutput {
             text: self.held.drain(..len).collect(),
             matched: None,
         }

@@ -37,7 +37,7 @@ impl Default for StreamOptions {
 pub struct Piece {
     /// Text to send now, possibly empty.
     pub text: String,
-    /// Number of tokens of the answer so far: all tokens pushed, or those up to and including the
+    /// Number of tokens of the answer: all pushed tokens, or the tokens up to and including the
     /// one that completed a stop string.
     pub tokens_used: usize,
     /// The stop string that was completed, by its place in the options; no text follows.
@@ -45,7 +45,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// Whether a stop string was completed.
+    /// True if a stop string was completed.
     pub fn stopped(&self) -> bool {
         self.stop.is_some()
     }

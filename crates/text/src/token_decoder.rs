@@ -25,7 +25,7 @@ pub(crate) struct TokenDecoder {
     pub(crate) strips: Vec<Strip>,
 }
 
-/// How tokens are joined to text.
+/// The stages that join tokens to text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Assembly {
     /// Each token is an item of text.
@@ -63,7 +63,7 @@ impl TokenDecoder {
         Ok(builder.build())
     }
 
-    /// Whether a token adds the same bytes at every place of a text except its start.
+    /// True if a token adds the same bytes at every place of a text except its start.
     pub(crate) fn bytes_are_fixed(&self) -> bool {
         let is_independent = |stage: &ItemStage| match stage {
             ItemStage::Blank => false,
@@ -75,7 +75,7 @@ impl TokenDecoder {
             && self.strips.iter().all(|strip| strip.stop == 0)
     }
 
-    /// Whether `bytes` are stripped at the start of a text but kept elsewhere.
+    /// True if `bytes` are stripped at the start of a text but kept elsewhere.
     pub(crate) fn strips_start(&self, bytes: &[u8]) -> bool {
         self.strips.iter().any(|strip| {
             let mut content = [0; 4];
@@ -83,7 +83,7 @@ impl TokenDecoder {
         })
     }
 
-    /// Whether the first token or item is mapped differently from the others.
+    /// True if the first token or item is mapped differently from the others.
     pub(crate) fn first_differs(&self) -> bool {
         self.before.iter().any(ItemStage::first_differs)
     }
@@ -167,7 +167,7 @@ struct Builder {
     items: Vec<ItemStage>,
     /// The assembly and the item stages before it, once it is known.
     assembled: Option<(Vec<ItemStage>, Assembly)>,
-    /// Whether the following stages see one item: the complete text.
+    /// True if the following stages see one item: the complete text.
     fused: bool,
     strips: Vec<Strip>,
 }

@@ -231,7 +231,7 @@ impl Tokenizer {
         self.vocabulary.len()
     }
 
-    /// Whether `id` is a special token (start, end, header, mask, ...).
+    /// True if `id` is a special token (start, end, header, mask, ...).
     pub fn is_special(&self, id: TokenId) -> bool {
         self.vocabulary.is_special(id) || self.mask_id() == Some(id)
     }

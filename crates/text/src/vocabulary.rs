@@ -73,7 +73,7 @@ impl Vocabulary {
         self.rest.len()
     }
 
-    /// Whether `id` is omitted when special tokens are skipped.
+    /// True if `id` is omitted when special tokens are skipped.
     pub(crate) fn is_special(&self, id: TokenId) -> bool {
         self.special.get(as_index(id)).copied().unwrap_or(false)
     }
@@ -86,7 +86,7 @@ impl Vocabulary {
         }
     }
 
-    /// Whether `id` adds the same bytes at the start of a text as elsewhere.
+    /// True if `id` adds the same bytes at the start of a text as elsewhere.
     pub(crate) fn same_at_start(&self, id: TokenId) -> bool {
         self.piece(id, true) == self.piece(id, false)
             && !self

@@ -26,13 +26,13 @@ impl Layers {
                 return;
             }
         };
-        let at = |span: Range<usize>| place(path, &text, span.start);
+        let origin = |span: Range<usize>| place(path, &text, span.start);
         let (document, errors) = DeTable::parse_recoverable(&text);
         if !errors.is_empty() {
             // After a syntax error the parser's other values may be wrong.
             for error in errors {
                 let what = error.message().replace('\n', " ");
-                self.wrong("", what, at(error.span().unwrap_or_default()));
+                self.wrong("", what, origin(error.span().unwrap_or_default()));
             }
             return;
         }
@@ -41,14 +41,14 @@ impl Layers {
             if self.names(Some(name)).is_none() {
                 let sections = self.names(None).unwrap_or_default();
                 let what = unknown(&sections, name);
-                self.wrong(name, what, at(section.span()));
+                self.wrong(name, what, origin(section.span()));
                 continue;
             }
             match content.get_ref() {
-                DeValue::Table(table) => self.section(name, table, &at),
+                DeValue::Table(table) => self.section(name, table, &origin),
                 other => {
                     let what = format!("expected a table, found {}", other.type_str());
-                    self.wrong(name, what, at(content.span()));
+                    self.wrong(name, what, origin(content.span()));
                 }
             }
         }
@@ -58,7 +58,7 @@ impl Layers {
         &mut self,
         section: &str,
         table: &DeTable<'_>,
-        at: &impl Fn(Range<usize>) -> Origin,
+        origin: &impl Fn(Range<usize>) -> Origin,
     ) {
         for (key, content) in table {
             let name = key.get_ref().as_ref();
@@ -66,12 +66,14 @@ impl Layers {
             if self.default_of(&whole).is_none() {
                 let names = self.names(Some(section)).unwrap_or_default();
                 let what = unknown(&names, name);
-                self.wrong(&whole, what, at(key.span()));
+                self.wrong(&whole, what, origin(key.span()));
                 continue;
             }
             match Value::deserialize(ValueDeserializer::from(content.clone())) {
-                Ok(value) => self.put(&whole, value, at(content.span())),
-                Err(error) => self.wrong(&whole, error.message().to_owned(), at(content.span())),
+                Ok(value) => self.put(&whole, value, origin(content.span())),
+                Err(error) => {
+                    self.wrong(&whole, error.message().to_owned(), origin(content.span()))
+                }
             }
         }
     }

@@ -5,7 +5,7 @@ use toml::{Table, Value};
 use super::origin::{Origin, Origins, Problem};
 use super::schema::Config;
 
-/// The values of all layers so far.
+/// The values of all layers that were put.
 #[derive(Debug)]
 pub struct Layers {
     /// Every section and key with its default.
@@ -129,7 +129,7 @@ mod tests {
         layers.put("server.cors", text, Origin::Set);
         let (config, origins, problems) = layers.finish();
         assert_eq!(config.engine.row_budget, 7);
-        assert_eq!(origins.of("engine.row_budget"), &Origin::Set);
+        assert_eq!(origins.get("engine.row_budget"), &Origin::Set);
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let expected = [
             "--set engine.row_budget: expected a whole number up to 4294967295, found integer `-1`",

@@ -86,8 +86,8 @@ impl Config {
         })
     }
 
-    /// What settings of decoders mean for the configured model, whose weights are of this kind. The
-    /// folder of a canvas model may have settings for it.
+    /// The decoders of the configured model, whose weights are of this kind. The folder of a canvas
+    /// model may have settings for them.
     ///
     /// # Errors
     /// A setting that is unknown or out of range, in the configuration or in the folder.
@@ -150,7 +150,7 @@ impl Config {
         }
     }
 
-    /// The configuration of the draft model, whose texts are as long as those of the model that verifies.
+    /// The configuration of the draft model, whose texts are as long as the verifier's.
     pub fn for_drafts(&self, verifier: &ModelInfo) -> Self {
         let mut config = self.with_model(&self.model.decoding.draft_model);
         config
@@ -177,7 +177,7 @@ impl Config {
         listen_address(&self.server.listen)
     }
 
-    /// Longest time for the compilation of a grammar and for its work on one step; zero = no limit.
+    /// Maximum time for the compilation of a grammar and for its work on one step; zero = no limit.
     pub fn grammar_timeout(&self) -> Duration {
         Duration::from_secs(self.structured.timeout)
     }

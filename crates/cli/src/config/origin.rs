@@ -45,9 +45,9 @@ pub struct Problem {
     pub origin: Origin,
     /// `section.name`; empty for a whole file.
     pub key: String,
-    /// What was expected and what was found.
+    /// The expected value and the actual one.
     pub what: String,
-    /// Whether the problem is a missing file.
+    /// True if the problem is a missing file.
     pub missing: bool,
 }
 
@@ -55,7 +55,7 @@ pub struct Problem {
 impl Display for Problem {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> Result {
         let Self { origin, .. } = self;
-        let [key, what] = [&self.key, &self.what].map(|text| one_line(text, SHOWN));
+        let [key, what] = [&self.key, &self.what].map(|text| one_line(text, MAX_SHOWN_CHARS));
         match origin {
             Origin::Default => write!(formatter, "{key}: {what}"),
             // Line 0 stands for the whole file.
@@ -66,8 +66,8 @@ impl Display for Problem {
     }
 }
 
-/// Most characters of a key or a value's problem.
-const SHOWN: usize = 400;
+/// Maximum characters of a key or a value's problem.
+const MAX_SHOWN_CHARS: usize = 400;
 
 /// The origin by key; an absent key has its default.
 #[derive(Debug, Default)]
@@ -75,7 +75,7 @@ pub struct Origins(BTreeMap<String, Origin>);
 
 impl Origins {
     /// The origin of a key's value.
-    pub fn of(&self, key: &str) -> &Origin {
+    pub fn get(&self, key: &str) -> &Origin {
         self.0.get(key).unwrap_or(&Origin::Default)
     }
 
@@ -87,7 +87,7 @@ impl Origins {
     /// A problem of a key's value.
     pub fn problem(&self, key: &str, what: String) -> Problem {
         Problem {
-            origin: self.of(key).clone(),
+            origin: self.get(key).clone(),
             key: key.to_owned(),
             what,
             missing: false,

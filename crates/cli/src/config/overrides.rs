@@ -14,7 +14,7 @@ use crate::args::{AddressArgs, Cli, ModelArgs, ServeArgs};
 const PREFIX: &str = "ASYNCLANE_";
 
 /// Prefixes of variables that Kubernetes sets for a Service called `asynclane`.
-const OF_A_SERVICE: [&str; 2] = ["ASYNCLANE_SERVICE_", "ASYNCLANE_PORT"];
+const SERVICE_PREFIXES: [&str; 2] = ["ASYNCLANE_SERVICE_", "ASYNCLANE_PORT"];
 
 /// The argument of `serve` that is no flag.
 const MODEL: &str = "MODEL";
@@ -28,7 +28,7 @@ const OTHER_KEYS: [(&str, &str); 4] = [
 ];
 
 /// The id of an argument, and its value.
-type Given = (String, Value);
+type Argument = (String, Value);
 
 impl Layers {
     /// Adds the environment over the present values, `--set` over that, and flags over both.
@@ -43,7 +43,7 @@ impl Layers {
                     .map(|name| (MODEL.to_owned(), Value::String(name))),
             );
         }
-        let by_environment = |(id, _): &Given| args.environment.contains(id);
+        let by_environment = |(id, _): &Argument| args.environment.contains(id);
         let (variables, flags): (Vec<_>, Vec<_>) = given.into_iter().partition(by_environment);
         for (id, value) in variables {
             let name = format!("{PREFIX}{}", id.to_uppercase());
@@ -108,7 +108,7 @@ impl Layers {
 }
 
 /// The arguments that were given, by id.
-fn values(args: &impl Serialize) -> Vec<Given> {
+fn values(args: &impl Serialize) -> Vec<Argument> {
     let Ok(Json::Object(all)) = serde_json::to_value(args) else {
         return Vec::new();
     };
@@ -155,13 +155,13 @@ pub fn warn_of_unknown_variables() {
     }
 }
 
-/// Those of `names` that have the prefix of our environment variables and that no argument reads.
+/// The variables among `names` that have this server's prefix and that no argument reads.
 fn unread<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let known = variables();
     let is_strange = |name: &&str| {
         name.starts_with(PREFIX)
             && !known.iter().any(|known| known == name)
-            && !OF_A_SERVICE.iter().any(|other| name.starts_with(other))
+            && !SERVICE_PREFIXES.iter().any(|other| name.starts_with(other))
     };
     names.into_iter().filter(is_strange).collect()
 }

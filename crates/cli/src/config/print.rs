@@ -21,7 +21,7 @@ pub fn text(config: &Config, origins: &Origins, has_key: bool) -> Result<String>
         let key = line.split_once(" = ").map(|(name, _)| name);
         match key {
             Some(name) => {
-                let origin = origins.of(&format!("{section}.{name}"));
+                let origin = origins.get(&format!("{section}.{name}"));
                 writeln!(text, "{line} # {origin}")?;
             }
             None => {

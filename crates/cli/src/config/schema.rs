@@ -17,7 +17,7 @@ pub struct Config {
     pub model: Model,
     /// Structured output.
     pub structured: Structured,
-    /// How texts of requests are read.
+    /// The reading of texts in requests.
     pub text: TextReading,
     /// Batching and KV memory.
     pub engine: Engine,
@@ -40,13 +40,13 @@ pub struct Server {
     pub limits: ServerLimits,
     /// File with accepted API keys; empty = no key is needed.
     pub api_keys_file: String,
-    /// Whether browsers of any origin may read answers.
+    /// True if browsers of any origin may read answers.
     pub cors: bool,
-    /// Whether the playground is served at `/`.
+    /// True if the playground is served at `/`.
     pub playground: bool,
-    /// Whether metrics are also exported under vLLM's names.
+    /// True if metrics are also exported under vLLM's names.
     pub vllm_metrics: bool,
-    /// What happens to unknown fields of a request: `name` them in a header, or `reject` them.
+    /// The treatment of a request's unknown fields: `name` them in a header, or `reject` them.
     pub unknown_fields: Text<UnknownFields>,
 }
 
@@ -63,9 +63,9 @@ pub struct Model {
     pub dtype: Text<WeightDtype>,
     /// Device: `auto`, `cpu` or `cuda`.
     pub device: Text<DeviceChoice>,
-    /// What computes on the CPU: `cpu` or `candle`.
+    /// The implementation on the CPU: `cpu` or `candle`.
     pub backend: Text<BackendChoice>,
-    /// How the rows of a block share experts: empty = not at all, `vote=0.15` (a share of all experts)
+    /// Sharing of experts among the rows of a block: empty = none, `vote=0.15` (a share of all experts)
     /// or `seq=2` (the first experts of each row).
     pub expert_sharing: Text<Option<ExpertSharing>>,
     /// Additions to the weights, and properties of their training.
@@ -109,7 +109,7 @@ pub struct Training {
     /// Length of the blocks after the prompt in which weights with full attention were fine-tuned to
     /// attend block-causally (D2F), at most 1024; 0 = none.
     pub prompt_blocks: u32,
-    /// Whether the weights were trained to rewrite committed tokens: `auto`, `on` or `off`.
+    /// True if the weights were trained to rewrite committed tokens: `auto`, `on` or `off`.
     pub edits: Text<Option<bool>>,
 }
 
@@ -121,7 +121,7 @@ pub struct DecoderChoice {
     pub decoder: String,
     /// A second model of the same tokenizer whose drafts this one verifies; empty = none. As `path`.
     pub draft_model: String,
-    /// How the draft model decodes: `auto`, or a preset and settings.
+    /// The decoder of the draft model: `auto`, or a preset and settings.
     pub draft_decoder: String,
 }
 
@@ -129,10 +129,10 @@ pub struct DecoderChoice {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 pub struct AnswerFormats {
-    /// How calls of functions are written: `auto`, as the chat template shows them, or `hermes`,
+    /// The format of function calls: `auto`, as the chat template shows them, or `hermes`,
     /// `llama3_json`, `llada2`, `gemma`, `json`, `qwen3_coder`.
     pub tool_parser: Text<Option<ToolFormat>>,
-    /// How reasoning is marked in answers: `none`, or `think`.
+    /// The marks of reasoning in answers: `none`, or `think`.
     pub reasoning_parser: Text<Option<ReasoningFormat>>,
 }
 
@@ -140,7 +140,7 @@ pub struct AnswerFormats {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Structured {
-    /// Whether objects may have members that their JSON schema does not name, as the specification
+    /// True if objects may have members that their JSON schema does not name, as the specification
     /// says.
     pub open_objects: bool,
     /// Seconds for the compilation of a grammar, and for its work on one step of a sequence; 0 = no
@@ -152,7 +152,7 @@ pub struct Structured {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TextReading {
-    /// Whether the name of a control token in a text of a chat is plain text.
+    /// True if the name of a control token in a text of a chat is plain text.
     pub split_control_tokens: bool,
 }
 
@@ -167,7 +167,7 @@ pub struct Engine {
     pub long_quantum: u32,
     /// Maximum rows of a prefill with causal, block-causal and canvas attention; 0 = prompts are not split.
     pub prefill_chunk: u32,
-    /// Whether requests with equal prefixes share K/V, if the model's attention allows it.
+    /// True if requests with equal prefixes share K/V, if the model's attention allows it.
     pub prefix_cache: bool,
     /// Maximum sequences of a step.
     pub max_running: u32,

@@ -79,7 +79,7 @@ fn later_files_win_key_by_key() {
     let first = "[engine]\nrow_budget = 1\npage_size = 8";
     let (config, origins) = of_files("later", &[first, "[engine]\n\nrow_budget = 2"]).unwrap();
     assert_eq!((config.engine.row_budget, config.engine.page_size), (2, 8));
-    let place = |key: &str| match origins.of(key) {
+    let place = |key: &str| match origins.get(key) {
         Origin::File(path, line, column) => {
             let name = path.file_stem().unwrap().to_string_lossy().into_owned();
             (name.chars().last().unwrap(), *line, *column)
@@ -88,7 +88,7 @@ fn later_files_win_key_by_key() {
     };
     assert_eq!(place("engine.row_budget"), ('1', 3, 14));
     assert_eq!(place("engine.page_size"), ('0', 3, 13));
-    assert_eq!(origins.of("engine.max_running"), &Origin::Default);
+    assert_eq!(origins.get("engine.max_running"), &Origin::Default);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn every_problem_of_every_file_is_named_with_its_place() {
     assert_eq!(lines.len(), expected.len(), "{lines:#?}");
 }
 
-/// What `serve` with these arguments resolves to, the variables among them by id.
+/// The configuration of `serve` with these arguments, the variables among them by id.
 fn served(arguments: &[&str], environment: &[&str]) -> Result<(Config, Origins)> {
     let cli = Cli::parse_from([&["asynclane", "serve"][..], arguments].concat());
     let Command::Serve(mut args) = cli.command else {
@@ -151,7 +151,7 @@ fn flags_win_over_set_and_set_over_the_environment() {
         (&*config.model.served_name, config.server.cors),
         ("7", true)
     );
-    let origin = |key: &str| origins.of(key).to_string();
+    let origin = |key: &str| origins.get(key).to_string();
     assert_eq!(origin("engine.row_budget"), "--row-budget");
     assert_eq!(origin("model.dtype"), "--set");
     assert_eq!(

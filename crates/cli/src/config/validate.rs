@@ -110,7 +110,7 @@ impl Config {
             .collect()
     }
 
-    /// Why the default decoder works with no kind of weights. A setting may need one kind, and the
+    /// The reason why the default decoder works with no kind of weights. A setting may need one kind, and the
     /// weights are not loaded yet.
     fn wrong_decoder(&self) -> Option<String> {
         let kinds = [

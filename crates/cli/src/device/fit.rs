@@ -1,4 +1,4 @@
-//! Whether a model fits onto a device, known before a weight is read.
+//! The check that a model fits onto a device, before a weight is read.
 
 use anyhow::Result;
 use model::{Checkpoint, DeviceConfig, DeviceMemory, KvMemory, ModelInfo, WeightDtype};
@@ -9,7 +9,7 @@ use crate::kv;
 use crate::memory::size;
 
 /// Shortest sequence length that an error suggests.
-const SHORTEST: u32 = 256;
+const MIN_POSITIONS: u32 = 256;
 
 /// The sizes of a model on a device under a configuration.
 ///
@@ -62,14 +62,14 @@ fn needed(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Res
 
 /// A device that was found.
 #[derive(Clone, Copy)]
-pub struct Found<'a> {
+pub struct FreeDevice<'a> {
     /// Its name.
     pub name: &'a str,
     /// Bytes that are free, and bytes in all.
     pub memory: (u64, u64),
 }
 
-/// Why the configured model does not fit onto a device, and what would fit.
+/// The reason why the configured model does not fit onto a device, and a choice that fits.
 ///
 /// # Errors
 /// As [`needed`].
@@ -77,7 +77,7 @@ pub fn refusal(
     config: &Config,
     checkpoint: &mut Checkpoint,
     info: &ModelInfo,
-    device: Found<'_>,
+    device: FreeDevice<'_>,
 ) -> Result<Option<String>> {
     let sizes = sizes(config, info)?;
     let needed = needed(config, checkpoint, info)?;
@@ -108,13 +108,13 @@ pub fn refusal(
     )))
 }
 
-/// What would fit. If fewer pages are enough, `auto` gets the rest of the memory.
+/// A choice that fits. If fewer pages are enough, `auto` gets the rest of the memory.
 fn advice(
     checkpoint: &mut Checkpoint,
     dtype: WeightDtype,
     sizes: DeviceConfig,
     auto: KvMemory,
-    device: Found<'_>,
+    device: FreeDevice<'_>,
 ) -> Result<String> {
     let mut needed = |dtype, sizes: &DeviceConfig| {
         let needed = DeviceMemory::needed(checkpoint, dtype, sizes).map_err(exit::refused);
@@ -138,7 +138,7 @@ fn advice(
         }
         fewer_pages = " --kv-memory auto";
     }
-    while shorter.positions / 2 >= SHORTEST {
+    while shorter.positions / 2 >= MIN_POSITIONS {
         shorter.positions /= 2;
         let (length, rows) = (shorter.positions, shorter.rows.min(shorter.positions));
         if needed(dtype, &shorter)?.0 {

@@ -1,5 +1,5 @@
-//! Whether the processor and the CUDA device compute correctly: forward passes and the demo model's
-//! texts, compared with candle and with each other.
+//! The test that the processor and the CUDA device compute correctly: forward passes and the demo
+//! model's texts, compared with candle and with each other.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use crate::exit;
 use crate::load::{self, Loaded};
 
 /// Rows of the longest sequence, so that attention splits its context into several parts.
-const ROWS: u32 = 2000;
+const LONGEST_ROWS: u32 = 2000;
 /// Texts per decoder, and sequences in the batch when all are generated together.
 const TEXTS: usize = 32;
 /// Texts that candle generates, which is slow.
 const CANDLE_TEXTS: usize = 8;
 /// Tokens of a text.
-const TOKENS: u32 = 64;
+const TEXT_TOKENS: u32 = 64;
 /// One decoder of each kind of schedule and cache.
 const DECODERS: [&str; 4] = ["asynclane", "balanced", "fast_dllm_dual", "vanilla"];
 
@@ -34,8 +34,8 @@ const COLUMNS: usize = usize::MAX;
 /// # Errors
 /// If a comparison does not hold.
 pub fn run() -> Result<()> {
-    let mut told = Told::default();
-    model::selftest_on_cpu(ROWS, &mut |check| told.add(check));
+    let mut told = Comparisons::default();
+    model::selftest_on_cpu(LONGEST_ROWS, &mut |check| told.add(check));
     let cpu = told.runner(
         "demo model, CPU",
         demo(DeviceChoice::Cpu, BackendChoice::Cpu),
@@ -45,7 +45,7 @@ pub fn run() -> Result<()> {
     told.texts(&candle, &cpu, DECODERS[1], CANDLE_TEXTS);
     match Device::open() {
         Ok(device) => {
-            model::selftest(&device, ROWS, COLUMNS, &mut |check| told.add(check));
+            model::selftest(&device, LONGEST_ROWS, COLUMNS, &mut |check| told.add(check));
             let gpu = demo(DeviceChoice::Cuda, BackendChoice::Cpu);
             let gpu = told.runner("demo model, device", gpu);
             for decoder in DECODERS {
@@ -57,16 +57,16 @@ pub fn run() -> Result<()> {
     told.verdict()
 }
 
-/// The comparisons so far.
+/// The comparisons up to now.
 #[derive(Default)]
-struct Told {
+struct Comparisons {
     count: usize,
     wrong: usize,
     /// The first that does not hold.
     first: Option<Check>,
 }
 
-impl Told {
+impl Comparisons {
     /// Prints a comparison.
     fn add(&mut self, check: Check) {
         let Check {
@@ -179,7 +179,7 @@ impl Runner {
             let mut request = Request {
                 stop_tokens: self.stop_tokens.clone(),
                 code_prompt: server::is_code_shaped(&text),
-                ..Request::new(ids, TOKENS, decoding.clone())
+                ..Request::new(ids, TEXT_TOKENS, decoding.clone())
             };
             if number % 4 == 3 {
                 request.sampling.temperature = 0.7;
@@ -215,8 +215,8 @@ fn prompt(number: usize) -> String {
     }
 }
 
-/// How many of `count` texts differ between two runners, and between one by one and all together on
-/// the second.
+/// Numbers of texts, of `count`, that differ between two runners, and on the second between one
+/// by one and all together.
 ///
 /// # Errors
 /// An unknown decoder, a failed step.
@@ -246,9 +246,9 @@ mod tests {
     use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec};
 
     /// A device whose candidates are wrong when a batch has several segments.
-    struct Crowded(Box<dyn Executor>);
+    struct CrowdedExecutor(Box<dyn Executor>);
 
-    impl Executor for Crowded {
+    impl Executor for CrowdedExecutor {
         fn spec(&self) -> ExecutorSpec {
             self.0.spec()
         }
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(errors((&cpu(), &cpu())), [0.0, 0.0]);
         let config = Config::default();
         let mut loaded = load::load(&config).unwrap();
-        loaded.executor = Box::new(Crowded(loaded.executor));
+        loaded.executor = Box::new(CrowdedExecutor(loaded.executor));
         let crowded = Runner::new(loaded, &config).unwrap();
         let [other, many] = errors((&cpu(), &crowded));
         assert_eq!(other, 0.0);
@@ -299,10 +299,10 @@ mod tests {
             error,
             tolerance: 0.5,
         };
-        let mut told = Told::default();
+        let mut told = Comparisons::default();
         told.add(check("sums", 0.5));
         assert!(told.verdict().is_ok());
-        let mut told = Told::default();
+        let mut told = Comparisons::default();
         told.add(check("sums", 0.75));
         told.add(check("products", 0.5));
         told.texts(&None, &None, "vanilla", 1);

@@ -174,7 +174,7 @@ fn measured(
     dtype: WeightDtype,
     loads: &[StepLoad],
 ) -> Result<Vec<f64>, LoadError> {
-    let most = |of: fn(&StepLoad) -> u32| loads.iter().map(of).max();
+    let most = |rows: fn(&StepLoad) -> u32| loads.iter().map(rows).max();
     let largest = StepLoad {
         rows: most(|load| load.rows).unwrap_or(LANE),
         lane: LANE,

@@ -25,8 +25,8 @@ fn demo(arguments: &[&str]) -> (Config, Checkpoint) {
 }
 
 /// A device with these free and total bytes.
-fn card(memory: (u64, u64)) -> fit::Found<'static> {
-    fit::Found {
+fn card(memory: (u64, u64)) -> fit::FreeDevice<'static> {
+    fit::FreeDevice {
         name: "A card",
         memory,
     }

@@ -123,7 +123,7 @@ impl<'a> Canvas<'a> {
     }
 
     /// The canvas up to its last token, in lines of `columns` cells. Drafts, kept tokens and masks of
-    /// lanes have colours; masks of refine lanes have a denser shade than those of generate lanes.
+    /// lanes have colours; masks have a denser shade in refine lanes than in generate lanes.
     pub fn picture(&self, lanes: &Lanes, columns: usize) -> Vec<String> {
         let mut lines = Lines {
             columns: columns.max(1),

@@ -20,8 +20,8 @@ use crate::load::{self, Loaded};
 use canvas::Canvas;
 use screen::Screen;
 
-/// Most tokens of an answer without `--max-tokens`.
-const BUDGET: u32 = 256;
+/// Maximum tokens of an answer without `--max-tokens`.
+const DEFAULT_MAX_TOKENS: u32 = 256;
 
 /// Writes the answer to standard output and everything else to standard error.
 ///
@@ -50,7 +50,7 @@ pub fn run(args: &GenerateArgs) -> Result<()> {
     let stream = streams.pop().expect("one stream per request");
     drop(handle);
     let canvas = Canvas::new(&tokenizer, budget);
-    let result = Show {
+    let result = Output {
         args,
         canvas,
         text: TextStream::new(&tokenizer, &StreamOptions::default()),
@@ -98,11 +98,11 @@ fn budget(args: &GenerateArgs, tokens: usize, context: u32) -> Result<u32> {
             "--max-tokens must be at most {room}, got {budget}: the prompt has {tokens} tokens, the \
              context {context}"
         )),
-        budget => Ok(budget.unwrap_or(room.min(BUDGET))),
+        budget => Ok(budget.unwrap_or(room.min(DEFAULT_MAX_TOKENS))),
     }
 }
 
-struct Show<'a> {
+struct Output<'a> {
     args: &'a GenerateArgs,
     canvas: Canvas<'a>,
     text: TextStream,
@@ -110,7 +110,7 @@ struct Show<'a> {
     screen: Option<Screen>,
 }
 
-impl Show<'_> {
+impl Output<'_> {
     fn follow(mut self, mut stream: EventStream) -> Result<()> {
         let mut out = std::io::stdout().lock();
         let mut lanes = lanes::Lanes::default();

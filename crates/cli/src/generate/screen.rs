@@ -9,7 +9,7 @@ use super::canvas::Canvas;
 use super::lanes::Lanes;
 
 /// Columns and rows of a terminal of unknown size.
-const SIZE: (usize, usize) = (80, 24);
+const DEFAULT_SIZE: (usize, usize) = (80, 24);
 
 /// Standard output if it is a terminal.
 #[derive(Debug)]
@@ -50,6 +50,6 @@ impl Screen {
 fn size() -> (usize, usize) {
     match Term::stdout().size_checked() {
         Some((rows, columns)) if columns > 0 && rows > 0 => (columns.into(), rows.into()),
-        _ => SIZE,
+        _ => DEFAULT_SIZE,
     }
 }

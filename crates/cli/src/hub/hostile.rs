@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use super::http::{Client, Fault, Patience, hex};
+use super::http::{Client, Fault, Timeouts, hex};
 use super::store::{Source, Store};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const NAME: &str = "model.safetensors";
 /// Much longer than a local answer takes, and short enough to wait for.
-const PATIENCE: Patience = Patience {
+const TIMEOUTS: Timeouts = Timeouts {
     connect: Duration::from_secs(5),
     silence: Duration::from_secs(2),
 };
@@ -101,7 +101,7 @@ impl Place {
         let say = |line: &str| self.said.borrow_mut().push(line.to_owned());
         let mut store = Store::new(&cache, "a/b", &say);
         store.notice = Duration::from_millis(200);
-        let client = Client::new(endpoint, token.map(str::to_owned), PATIENCE);
+        let client = Client::new(endpoint, token.map(str::to_owned), TIMEOUTS);
         let source = Source {
             client: &client,
             path: &format!("/a/b/resolve/{COMMIT}/{name}"),
@@ -363,7 +363,7 @@ fn a_hub_that_says_nothing_is_given_up() {
     let fault = place.fetch(&hub.endpoint, None).unwrap_err();
     assert!(matches!(fault, Fault::Network(_)), "{fault:?}");
     assert!(
-        begin.elapsed() < 10 * PATIENCE.silence,
+        begin.elapsed() < 10 * TIMEOUTS.silence,
         "{:?}",
         begin.elapsed()
     );
@@ -378,7 +378,7 @@ fn a_hub_that_says_nothing_is_given_up() {
     let fault = place.fetch(&hub.endpoint, None).unwrap_err();
     assert!(matches!(fault, Fault::Network(_)), "{fault:?}");
     assert!(
-        begin.elapsed() < 20 * PATIENCE.silence,
+        begin.elapsed() < 20 * TIMEOUTS.silence,
         "{:?}",
         begin.elapsed()
     );

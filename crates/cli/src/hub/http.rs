@@ -11,25 +11,25 @@ use ureq::http::header::{
 use ureq::http::{HeaderMap, HeaderName, Response, Uri};
 use ureq::{Agent, Body};
 
-/// Most redirects of one request.
-const REDIRECTS: usize = 10;
-/// Most bytes of the list of a repository's files.
-const LIST_BYTES: u64 = 16 << 20;
+/// Maximum redirects of one request.
+const MAX_REDIRECTS: usize = 10;
+/// Maximum bytes of the list of a repository's files.
+const MAX_LIST_BYTES: u64 = 16 << 20;
 /// The digest and the size of a file that another host stores, and the commit of a file.
 const LINKED_ETAG: HeaderName = HeaderName::from_static("x-linked-etag");
 const LINKED_SIZE: HeaderName = HeaderName::from_static("x-linked-size");
 const COMMIT: HeaderName = HeaderName::from_static("x-repo-commit");
 
-/// How long the Hub may take.
+/// Time that the Hub may take.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct Timeouts {
     /// For a connection.
     pub connect: Duration,
     /// For the head of an answer, and between two bytes of it.
     pub silence: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),
@@ -38,7 +38,7 @@ impl Default for Patience {
     }
 }
 
-/// Why a request or a download failed.
+/// The reason why a request or a download failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
     /// The Hub's answer.
@@ -64,7 +64,7 @@ pub(super) struct Client {
     token: Option<String>,
 }
 
-/// What the Hub says of a file.
+/// The Hub's description of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Meta {
     /// The name of its content: the SHA-256 of a large file in 64 hexadecimal digits, the name of its
@@ -75,7 +75,7 @@ pub(super) struct Meta {
 }
 
 impl Client {
-    pub fn new(endpoint: &str, token: Option<String>, patience: Patience) -> Self {
+    pub fn new(endpoint: &str, token: Option<String>, patience: Timeouts) -> Self {
         let config = Agent::config_builder()
             .user_agent(concat!("asynclane/", env!("CARGO_PKG_VERSION")))
             .http_status_as_error(false)
@@ -100,7 +100,7 @@ impl Client {
     /// Every [`Fault`].
     pub fn list(&self, path: &str) -> Result<String, Fault> {
         let (_, mut answer) = self.get(path, 0)?;
-        let body = answer.body_mut().with_config().limit(LIST_BYTES);
+        let body = answer.body_mut().with_config().limit(MAX_LIST_BYTES);
         body.read_to_string().map_err(network)
     }
 
@@ -144,7 +144,7 @@ impl Client {
     fn get(&self, path: &str, from: u64) -> Result<(HeaderMap, Response<Body>), Fault> {
         let mut url = format!("{}{path}", self.endpoint);
         let mut first = None;
-        for _ in 0..=REDIRECTS {
+        for _ in 0..=MAX_REDIRECTS {
             let mut request = self.agent.get(&url).header(ACCEPT_ENCODING, "identity");
             if from > 0 {
                 request = request.header(RANGE, format!("bytes={from}-"));
@@ -170,7 +170,7 @@ impl Client {
             }
         }
         Err(Fault::Refused(format!(
-            "expected at most {REDIRECTS} redirects, found more"
+            "expected at most {MAX_REDIRECTS} redirects, found more"
         )))
     }
 }
@@ -195,7 +195,7 @@ fn extent(status: u16, headers: &HeaderMap, from: u64) -> Result<(u64, u64), Fau
     parsed.ok_or_else(|| refused("Content-Range", &expected, range.as_deref()))
 }
 
-/// Where a redirect of `url` leads.
+/// The URL to which a redirect of `url` leads.
 fn target(url: &str, location: Option<&str>) -> Result<String, Fault> {
     let expected = "the address of a redirect";
     let unusable = || refused("Location", expected, location);
@@ -227,7 +227,7 @@ fn origin(url: &str) -> Option<(String, String, u16)> {
     Some((url.scheme_str()?.to_owned(), host, port))
 }
 
-/// Whether `name` can be the name of a commit or of a file's content.
+/// True if `name` can be the name of a commit or of a file's content.
 pub(super) fn is_digest(name: &str) -> bool {
     matches!(name.len(), 40 | 64) && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -45,7 +45,7 @@ pub(super) fn check(folder: &Path, named: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// Whether `path` is a content in a cache of the Hub.
+/// True if `path` is a content in a cache of the Hub.
 fn is_stored(path: &Path) -> bool {
     let mut parts = path
         .iter()

@@ -11,10 +11,10 @@ use sha2::{Digest, Sha256};
 
 use super::http::{Client, Fault, Meta, hex, is_digest};
 
-/// How often a broken transfer goes on where it broke off.
-const RESUMES: usize = 3;
+/// Number of times that a broken transfer is resumed.
+const MAX_RESUMES: usize = 3;
 /// Pause between two looks at a lock.
-const LOOK: Duration = Duration::from_millis(100);
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The folder of one repository.
 pub(super) struct Store<'a> {
@@ -38,7 +38,7 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Store<'a> {
-    /// Of the model `name`, which is `organisation/model`.
+    /// The store of the model `name`, which is `organisation/model`.
     pub fn new(cache: &'a Path, name: &str, say: &'a dyn Fn(&str)) -> Self {
         Self {
             cache,
@@ -73,8 +73,8 @@ impl<'a> Store<'a> {
         fs::write(path, commit)
     }
 
-    /// Puts a file into its snapshot, from the cache or from the Hub. `progress` learns the bytes that
-    /// are there and those of the whole file.
+    /// Puts a file into its snapshot, from the cache or from the Hub. `progress` gets the bytes that
+    /// are present and the size of the file.
     ///
     /// # Errors
     /// Every [`Fault`]. A file that is broken twice is [`Fault::Refused`], and nothing of it is kept.
@@ -130,7 +130,7 @@ impl<'a> Store<'a> {
                 (self.say)(&line);
                 told = Instant::now();
             }
-            std::thread::sleep(LOOK.min(self.notice));
+            std::thread::sleep(LOCK_POLL_INTERVAL.min(self.notice));
         }
     }
 }
@@ -157,15 +157,15 @@ fn transfer<R: Read>(
     if held > meta.size {
         file.set_len(0)?;
     }
-    let mut opened = opened.filter(|_| file.metadata().is_ok_and(|of| of.len() == 0));
+    let mut opened = opened.filter(|_| file.metadata().is_ok_and(|file| file.len() == 0));
     for resumes in 0.. {
-        let at = file.seek(SeekFrom::End(0))?;
-        if at >= meta.size {
+        let position = file.seek(SeekFrom::End(0))?;
+        if position >= meta.size {
             break;
         }
         let copied = match opened.take() {
             Some((_, bytes)) => copy(bytes, &mut file, meta.size, progress),
-            None => match source.open(at) {
+            None => match source.open(position) {
                 Ok((other, ..)) if other != *meta => {
                     remove(part)?;
                     return Ok(Some("it changed during the download".to_owned()));
@@ -180,7 +180,7 @@ fn transfer<R: Read>(
         };
         match copied {
             Ok(()) => break,
-            Err(Fault::Network(_)) if resumes < RESUMES => {}
+            Err(Fault::Network(_)) if resumes < MAX_RESUMES => {}
             Err(fault) => return Err(fault),
         }
     }
@@ -200,8 +200,8 @@ fn copy(
     size: u64,
     progress: &dyn Fn(u64, u64),
 ) -> Result<(), Fault> {
-    let mut at = file.stream_position()?;
-    let mut bytes = bytes.take((size - at).saturating_add(1));
+    let mut position = file.stream_position()?;
+    let mut bytes = bytes.take((size - position).saturating_add(1));
     let mut buffer = vec![0; 1 << 16];
     loop {
         let read = match bytes.read(&mut buffer) {
@@ -211,12 +211,12 @@ fn copy(
             Err(error) => return Err(Fault::Network(error.to_string())),
         };
         file.write_all(&buffer[..read])?;
-        at += u64::try_from(read).unwrap_or_default();
-        progress(at, size);
+        position += u64::try_from(read).unwrap_or_default();
+        progress(position, size);
     }
 }
 
-/// Why a file is not the content that `meta` names.
+/// The reason why a file is not the content that `meta` names.
 fn problem(file: &mut File, meta: &Meta) -> io::Result<Option<String>> {
     let size = file.metadata()?.len();
     if size != meta.size {
@@ -241,7 +241,7 @@ fn problem(file: &mut File, meta: &Meta) -> io::Result<Option<String>> {
     Ok((found != meta.etag).then(|| format!("expected SHA-256 {}, found {found}", meta.etag)))
 }
 
-/// Whether `path` is a file of `size` bytes.
+/// True if `path` is a file of `size` bytes.
 fn is_file_of(path: &Path, size: u64) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == size)
 }

@@ -21,7 +21,7 @@ pub struct DraftModel {
     pub name: String,
     /// Runs its forward passes.
     pub executor: Box<dyn Executor>,
-    /// How it decodes.
+    /// Its decoder.
     pub decoding: Decoding,
 }
 
@@ -33,7 +33,7 @@ impl DraftModel {
 }
 
 /// A draft model that goes with the configured one; its weights are not read yet.
-pub struct Chosen {
+pub struct DraftCheckpoint {
     config: Config,
     decoding: Decoding,
     /// Tokens of its tokenizer.
@@ -48,7 +48,7 @@ pub struct Chosen {
 /// # Errors
 /// One line: a model that cannot verify, one that cannot draft, another tokenizer, a decoder that does
 /// not go with the weights, too little memory.
-pub fn choose(config: &Config, verifier: &ModelInfo) -> Result<Option<Chosen>> {
+pub fn choose(config: &Config, verifier: &ModelInfo) -> Result<Option<DraftCheckpoint>> {
     let path = &config.model.decoding.draft_model;
     if path.is_empty() {
         return Ok(None);
@@ -82,7 +82,7 @@ pub fn choose(config: &Config, verifier: &ModelInfo) -> Result<Option<Chosen>> {
     let decoding = draft_decoding(&own, &survey.info)?;
     let needs = load::needs(&own, &mut surveyed)?;
     memory::check(path, &needs, 0)?;
-    Ok(Some(Chosen {
+    Ok(Some(DraftCheckpoint {
         decoding,
         tokens: others.vocab_size(),
         bytes: needs.bytes(),
@@ -90,7 +90,7 @@ pub fn choose(config: &Config, verifier: &ModelInfo) -> Result<Option<Chosen>> {
     }))
 }
 
-impl Chosen {
+impl DraftCheckpoint {
     /// Reads the weights and allocates the KV pages.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::Wanted;
+use super::SignalRequest;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The signals that this process handles.
@@ -26,11 +26,11 @@ impl Sources {
     }
 
     /// Waits for a signal.
-    pub async fn next(&mut self) -> Wanted {
+    pub async fn next(&mut self) -> SignalRequest {
         tokio::select! {
-            _ = self.term.recv() => Wanted::End,
-            _ = self.int.recv() => Wanted::End,
-            _ = self.hup.recv() => Wanted::Reload,
+            _ = self.term.recv() => SignalRequest::End,
+            _ = self.int.recv() => SignalRequest::End,
+            _ = self.hup.recv() => SignalRequest::Reload,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::Wanted;
+use super::SignalRequest;
 use tokio::signal::windows::{CtrlC, CtrlClose, CtrlShutdown, ctrl_c, ctrl_close, ctrl_shutdown};
 
 /// The events that this process handles.
@@ -26,11 +26,11 @@ impl Sources {
     }
 
     /// Waits for an event.
-    pub async fn next(&mut self) -> Wanted {
+    pub async fn next(&mut self) -> SignalRequest {
         tokio::select! {
-            _ = self.interrupt.recv() => Wanted::End,
-            _ = self.close.recv() => Wanted::End,
-            _ = self.shutdown.recv() => Wanted::End,
+            _ = self.interrupt.recv() => SignalRequest::End,
+            _ = self.close.recv() => SignalRequest::End,
+            _ = self.shutdown.recv() => SignalRequest::End,
         }
     }
 }

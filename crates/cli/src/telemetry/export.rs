@@ -44,8 +44,8 @@ pub fn spans(endpoint: &str, counters: Counters) -> Result<SdkTracerProvider> {
         base => builder.with_endpoint(format!("{base}/v1/traces")),
     };
     let exporter = builder.build().map_err(|error| refused(&error, endpoint))?;
-    let processor = Counted {
-        inner: BatchSpanProcessor::builder(Counted {
+    let processor = CountingExporter {
+        inner: BatchSpanProcessor::builder(CountingExporter {
             inner: exporter,
             counters: Arc::clone(&counters),
         })
@@ -87,7 +87,7 @@ fn refused(error: &impl std::fmt::Display, endpoint: &str) -> anyhow::Error {
     exit::failure(exit::CONFIG, format!("telemetry.otlp_endpoint: {error}"))
 }
 
-/// Who exports: name and version of the service.
+/// Name and version of the service that exports.
 fn resource() -> Resource {
     let mut resource = Resource::builder();
     if std::env::var_os("OTEL_SERVICE_NAME").is_none() {
@@ -99,12 +99,12 @@ fn resource() -> Resource {
 
 /// Counts exported and dropped spans.
 #[derive(Debug)]
-struct Counted<T> {
+struct CountingExporter<T> {
     inner: T,
     counters: Counters,
 }
 
-impl SpanProcessor for Counted<BatchSpanProcessor> {
+impl SpanProcessor for CountingExporter<BatchSpanProcessor> {
     fn on_start(&self, span: &mut Span, context: &Context) {
         self.inner.on_start(span, context);
     }
@@ -129,7 +129,7 @@ impl SpanProcessor for Counted<BatchSpanProcessor> {
     }
 }
 
-impl<T: SpanExporter> SpanExporter for Counted<T> {
+impl<T: SpanExporter> SpanExporter for CountingExporter<T> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let count = batch.len();
         let result = self.inner.export(batch).await;

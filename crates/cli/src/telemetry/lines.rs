@@ -11,9 +11,9 @@ use server::SpanCounters;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Lines that wait to be written.
-const LINES: usize = 4096;
+const MAX_WAITING_LINES: usize = 4096;
 /// Time for the lines that wait at the end of the process.
-const LAST: Duration = Duration::from_secs(1);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The lines; cheap to clone.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ impl Lines {
         out: impl Write + Send + 'static,
         counters: Arc<OnceLock<SpanCounters>>,
     ) -> io::Result<Self> {
-        let (sender, lines) = sync_channel(LINES);
+        let (sender, lines) = sync_channel(MAX_WAITING_LINES);
         let lost = Arc::new(AtomicU64::new(0));
         let unsaid = Arc::clone(&lost);
         let thread = std::thread::Builder::new().name("log".to_owned());
@@ -51,12 +51,12 @@ impl Lines {
         })
     }
 
-    /// Waits a moment until all lines so far are written.
+    /// Waits a moment until all present lines are written.
     pub fn flush(&self) {
         let (done, written) = sync_channel(1);
         if self.sender.try_send(Line::Flush(done)).is_ok() {
             // A reader that does not read gets nothing more.
-            let _ = written.recv_timeout(LAST);
+            let _ = written.recv_timeout(FLUSH_TIMEOUT);
         }
     }
 }
@@ -114,9 +114,9 @@ mod tests {
     use super::*;
 
     /// Writes once the other end allows it.
-    struct Gated(Receiver<()>, Arc<Mutex<Vec<u8>>>);
+    struct GatedWriter(Receiver<()>, Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Gated {
+    impl Write for GatedWriter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             // Open once the sender is gone.
             let _ = self.0.recv();
@@ -133,10 +133,10 @@ mod tests {
     fn a_reader_that_does_not_read_costs_lines_and_no_time() {
         let (gate, shut): (Sender<()>, _) = channel();
         let written = Arc::default();
-        let out = Gated(shut, Arc::clone(&written));
+        let out = GatedWriter(shut, Arc::clone(&written));
         let lines = Lines::new(out, Arc::default()).unwrap();
         // One more than the queue and the line that the thread may hold.
-        for _ in 0..LINES + 10 {
+        for _ in 0..MAX_WAITING_LINES + 10 {
             (&lines).write_all(b"line\n").unwrap();
         }
         let lost = lines.lost.load(Ordering::Relaxed);
@@ -148,6 +148,6 @@ mod tests {
         lines.flush();
         let text = String::from_utf8(written.lock().unwrap().clone()).unwrap();
         let kept = u64::try_from(text.matches("line\n").count()).unwrap();
-        assert_eq!(kept + lost, u64::try_from(LINES + 10).unwrap());
+        assert_eq!(kept + lost, u64::try_from(MAX_WAITING_LINES + 10).unwrap());
     }
 }

@@ -54,7 +54,7 @@ impl Endpoint for ChatCompletions {
     });
 
     fn fields() -> Fields {
-        Fields::of::<ToolFields>()
+        Fields::new::<ToolFields>()
             .and::<EffortField>()
             .and_all(&Draft::fields::<ChatFields>())
     }

@@ -31,7 +31,7 @@ const UNENFORCED: HeaderName = HeaderName::from_static("x-unenforced");
 /// An endpoint that generates: reads its request, and answers in its shape.
 ///
 /// A value of the type belongs to one request: it keeps the data of the request that the answer
-/// needs. [`Route::of`] gives it a path; the server handles limits, keys, metrics, logs and
+/// needs. [`Route::endpoint`] gives it a path; the server handles limits, keys, metrics, logs and
 /// cancellation.
 pub trait Endpoint: Sized + Send + 'static {
     /// Its path; the label `endpoint` of its metrics and `route` of its log lines.
@@ -41,7 +41,7 @@ pub trait Endpoint: Sized + Send + 'static {
     /// OpenTelemetry's `gen_ai.operation.name`.
     const OPERATION: &'static str = "text_completion";
 
-    /// What it does, for the document of the API.
+    /// A summary for the document of the API.
     const SUMMARY: &'static str = "Generates.";
     /// The media types of its answers.
     const ANSWERS: &'static [&'static str] = &[JSON];
@@ -67,7 +67,7 @@ pub trait Endpoint: Sized + Send + 'static {
 
 impl Route {
     /// The route of the endpoint `E`.
-    pub fn of<E: Endpoint>() -> Self {
+    pub fn endpoint<E: Endpoint>() -> Self {
         let fields = E::fields();
         let about = About {
             answers: E::ANSWERS,
@@ -114,7 +114,7 @@ async fn accept<E: Endpoint>(
     backend: &Backend,
     request: Request,
     mut record: Record,
-) -> Result<(E, Delivery, Left), ApiError> {
+) -> Result<(E, Delivery, Omissions), ApiError> {
     let Some(in_flight) = state.shutdown().enter() else {
         let error = ApiError::shutting_down();
         record.fail(&error);
@@ -144,15 +144,15 @@ async fn accept<E: Endpoint>(
     let ((endpoint, unknown), admitted) = admitted.inspect_err(|error| record.fail(error))?;
     let unenforced = admitted.unenforced.clone();
     let delivery = submit(state, backend, E::ID_PREFIX, admitted, record)?;
-    let left = Left {
+    let left = Omissions {
         unknown,
         unenforced,
     };
     Ok((endpoint, delivery, left))
 }
 
-/// What an answer does not follow of its request.
-struct Left {
+/// The parts of a request that its answer does not follow.
+struct Omissions {
     /// Fields that were ignored.
     unknown: Vec<String>,
     /// Parts of the schemas of tools.

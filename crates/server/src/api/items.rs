@@ -29,7 +29,7 @@ pub struct Open {
     pub index: usize,
     /// Its kind.
     pub kind: Kind,
-    /// Its text so far; the arguments of a call.
+    /// Its text up to now; the arguments of a call.
     pub text: String,
 }
 

@@ -34,7 +34,7 @@ async fn loads(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
         _ => state.waiting_tokens().now(),
     };
     let slots = |pages: u32| u64::from(pages) * u64::from(limits.page_size);
-    let share = |part: u32, of: u32| f64::from(part) / f64::from(of.max(1));
+    let share = |part: u32, whole: u32| f64::from(part) / f64::from(whole.max(1));
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     Ok(Json(json!({
         "timestamp": rfc3339(now.unwrap_or_default()),
@@ -69,10 +69,10 @@ fn rfc3339(since_epoch: Duration) -> String {
 /// Year, month and day of the `days`-th day since 1970-01-01, Gregorian. Computed with years that
 /// begin in March, so that a leap day is the last day of its year.
 fn date(days: u64) -> (u64, u64, u64) {
-    const ERA: u64 = 146_097;
+    const DAYS_PER_400_YEARS: u64 = 146_097;
     let days = days + 719_468;
-    let (era, day) = (days / ERA, days % ERA);
-    let year = (day - day / 1460 + day / 36_524 - day / (ERA - 1)) / 365;
+    let (era, day) = (days / DAYS_PER_400_YEARS, days % DAYS_PER_400_YEARS);
+    let year = (day - day / 1460 + day / 36_524 - day / (DAYS_PER_400_YEARS - 1)) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
     let month = (5 * day + 2) / 153;
     let day = day - (153 * month + 2) / 5 + 1;

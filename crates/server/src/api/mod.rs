@@ -42,11 +42,11 @@ use crate::state::AppState;
 /// The endpoints that generate.
 fn generating() -> [Route; 5] {
     [
-        Route::of::<Completions>(),
-        Route::of::<ChatCompletions>(),
-        Route::of::<Responses>(),
-        Route::of::<Messages>(),
-        Route::of::<Trace>(),
+        Route::endpoint::<Completions>(),
+        Route::endpoint::<ChatCompletions>(),
+        Route::endpoint::<Responses>(),
+        Route::endpoint::<Messages>(),
+        Route::endpoint::<Trace>(),
     ]
 }
 
@@ -114,7 +114,7 @@ fn open() -> Vec<Route> {
         .collect()
 }
 
-/// Whether `path` is answered while every connection is in use.
+/// True if `path` is answered while every connection is in use.
 pub(crate) fn is_probe(path: &str) -> bool {
     const PROBES: [&str; 6] = [
         "/health",

@@ -78,7 +78,7 @@ fn model(backend: &Backend) -> Model<'_> {
     }
 }
 
-/// Why a commit rule or a cache policy is unavailable.
+/// The reason why a commit rule or a cache policy is unavailable.
 const OTHER_WEIGHTS: &str = "needs weights that were trained with another attention";
 
 /// The schedules, commit rules, caches and presets of `diffusion`, and why some are unavailable.
@@ -125,7 +125,7 @@ fn diffusion(limits: &engine::Limits, decoders: &Decoders) -> JsonValue {
     })
 }
 
-/// Why the model cannot run `rule` with its default settings, if it cannot.
+/// The reason why the model cannot run `rule` with its default settings, if it cannot.
 fn lack(limits: &engine::Limits, rule: &'static CommitInfo) -> Option<&'static str> {
     if !rule.requires.attention.contains(&limits.attention.kind()) {
         return Some(OTHER_WEIGHTS);

@@ -15,10 +15,10 @@ use super::route::{About, JSON, Method, Route};
 use crate::error::ErrorBody;
 
 const PATH: &str = "/openapi.json";
-/// Where the document has its schemas.
+/// The place of the schemas in the document.
 const SCHEMAS: &str = "/components/schemas";
 
-/// What makes the schemas of requests, and those of answers: an optional field of a request may be
+/// The generators of the schemas of requests and of answers: an optional field of a request may be
 /// null, one of an answer is absent.
 struct Schemas {
     bodies: SchemaGenerator,

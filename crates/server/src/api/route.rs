@@ -25,16 +25,16 @@ pub struct Route {
     pub(super) about: About,
 }
 
-/// What the document of the API says about a path.
+/// The description of a path in the document of the API.
 #[derive(Clone, Debug)]
 pub struct About {
     /// The method beside HEAD and OPTIONS.
     pub method: Method,
-    /// What it does.
+    /// A summary of its effect.
     pub summary: &'static str,
     /// The fields of its body.
     pub fields: Fields,
-    /// Whether all fields are promised something: unknown ones are told.
+    /// True if all fields are promised something: unknown ones are told.
     pub is_promised: bool,
     /// The media types of its answers.
     pub answers: &'static [&'static str],
@@ -108,7 +108,7 @@ impl About {
     }
 }
 
-/// Answers OPTIONS with the allowed methods, and other methods than those of `routes` with 405.
+/// Answers OPTIONS with the allowed methods, and methods that `routes` lacks with 405.
 fn only(routes: MethodRouter<AppState>, methods: &'static str) -> MethodRouter<AppState> {
     let options = move || async move {
         (

@@ -33,7 +33,7 @@ pub struct Tokenized {
     tokens: Vec<TokenId>,
 }
 
-/// The fields of `/tokenize` besides its prompt.
+/// The fields of `/tokenize` without its prompt.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct TokenizeFields {
     /// The served model's name.
@@ -69,13 +69,15 @@ struct DetokenizeFields {
 
 /// The routes.
 pub fn routes() -> [Route; 3] {
-    let chat = Fields::of::<MessagesField>()
+    let chat = Fields::new::<MessagesField>()
         .and::<ToolFields>()
         .and::<EffortField>()
         .and::<TokenizeFields>();
-    let either = Fields::of::<PromptField>().and::<TokenizeFields>().or(chat);
+    let either = Fields::new::<PromptField>()
+        .and::<TokenizeFields>()
+        .or(chat);
     let to = About::post("The token ids of a text or chat.", either).answer::<Tokenized>();
-    let tokens = Fields::of::<DetokenizeFields>();
+    let tokens = Fields::new::<DetokenizeFields>();
     let from = About::post("The text of token ids.", tokens);
     let about = About::get("Special tokens and chat template of the tokenizer.");
     [
@@ -91,7 +93,7 @@ async fn tokenize(
     request: Request,
 ) -> Result<Json<Tokenized>, ApiError> {
     with_body(&state, request, |backend, body| {
-        let kind = PromptKind::of(body)?;
+        let kind = PromptKind::find(body)?;
         let fields: TokenizeFields = body.read()?;
         let (model, tokenizer) = (fields.model.as_deref(), &backend.tokenizer);
         let limits = backend.engine.limits();

@@ -23,7 +23,7 @@ use crate::http::sse;
 use crate::pipeline::deliver::Delivery;
 use crate::pipeline::generation::Generation;
 
-/// The endpoint. Its body is that of a chat or of a completion, for one sequence.
+/// The endpoint. Its body is a chat's or a completion's, for one sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct Trace;
 
@@ -38,7 +38,7 @@ impl Endpoint for Trace {
     }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
-        let generation = match PromptKind::of(body)? {
+        let generation = match PromptKind::find(body)? {
             PromptKind::Messages => ChatCompletions::read(body, backend)?.1,
             PromptKind::Prompt => Completions::read(body, backend)?.1,
         };
@@ -69,7 +69,7 @@ impl Endpoint for Trace {
         let writer = TraceWriter {
             open: Some(open),
             tokenizer: Arc::clone(&delivery.answer().tokenizer),
-            merged: Merged::of(delivery),
+            merged: Merged::new(delivery),
         };
         let frames = futures_util::stream::unfold(Some(writer), |writer| async {
             let mut writer = writer?;

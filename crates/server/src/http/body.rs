@@ -16,10 +16,10 @@ use super::settings::Settings;
 use crate::error::{ApiError, ErrorCode};
 use crate::state::AppState;
 
-/// A body of which less than [`LEAST`] bytes arrive in this time, and not its end, gets 408, so that
+/// A body of which less than [`MIN_PROGRESS_BYTES`] bytes arrive in this time, and not its end, gets 408, so that
 /// a stalled one does not hold its bytes for the whole time limit.
-const STALL: Duration = Duration::from_secs(10);
-const LEAST: usize = 1 << 10;
+const STALL_TIMEOUT: Duration = Duration::from_secs(10);
+const MIN_PROGRESS_BYTES: usize = 1 << 10;
 
 /// A request body, and what it holds of the budget of bytes in flight.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct Received {
     pub bytes: Vec<u8>,
     /// Held until the request is admitted.
     pub share: Share,
-    /// Who sent it.
+    /// The client that sent it.
     pub client: ClientId,
 }
 
@@ -67,7 +67,7 @@ async fn collect(
 ) -> Result<Received, ApiError> {
     let mut frames = body.into_data_stream();
     let mut bytes = Vec::new();
-    let (mut until, mut least) = (Instant::now() + STALL, LEAST);
+    let (mut until, mut least) = (Instant::now() + STALL_TIMEOUT, MIN_PROGRESS_BYTES);
     loop {
         let frame = tokio::time::timeout_at(until, frames.next()).await;
         let Some(frame) = frame.map_err(|_| stalled())? else {
@@ -93,14 +93,18 @@ async fn collect(
         }
         bytes.extend_from_slice(&frame);
         if bytes.len() >= least {
-            (until, least) = (Instant::now() + STALL, bytes.len() + LEAST);
+            (until, least) = (
+                Instant::now() + STALL_TIMEOUT,
+                bytes.len() + MIN_PROGRESS_BYTES,
+            );
         }
     }
 }
 
 fn stalled() -> ApiError {
-    let seconds = STALL.as_secs();
-    let message = format!("less than {LEAST} bytes of the body arrived in {seconds} s");
+    let seconds = STALL_TIMEOUT.as_secs();
+    let message =
+        format!("less than {MIN_PROGRESS_BYTES} bytes of the body arrived in {seconds} s");
     ApiError::new(ErrorCode::RequestTimeout, message)
 }
 

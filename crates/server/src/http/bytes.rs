@@ -14,15 +14,15 @@ use crate::error::ApiError;
 
 /// The first bytes of every body count against a budget of their own, a quarter of the whole, so
 /// that long bodies never keep short ones out.
-const SHORT: usize = 64 << 10;
+const SHORT_BYTES: usize = 64 << 10;
 /// Bytes per permit.
-const UNIT: usize = 1 << 10;
+const PERMIT_BYTES: usize = 1 << 10;
 /// A received byte counts for itself and for its decoded form.
 const COPIES: usize = 2;
 /// Time that a body waits for others to end before it is refused.
-const PATIENCE: Duration = Duration::from_secs(2);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// `retry-after` of a refused body, in seconds.
-const RETRY: u32 = 5;
+const RETRY_SECONDS: u32 = 5;
 
 /// The budget; cheap to clone.
 #[derive(Clone, Debug)]
@@ -31,12 +31,12 @@ pub struct BytesInFlight {
     long: Arc<Budget>,
 }
 
-/// What one request holds of the budget; dropping it gives it back.
+/// The part of the budget that one request holds; dropping it returns the part.
 #[derive(Debug)]
 pub struct Share {
     bytes: usize,
-    short: Hold,
-    long: Hold,
+    short: Permits,
+    long: Permits,
 }
 
 /// Permits that clients share.
@@ -47,13 +47,13 @@ struct Budget {
     /// A quarter, for clients that hold at most `small`.
     reserve: Arc<Semaphore>,
     small: usize,
-    /// What each client holds or waits for.
+    /// Permits that each client holds or waits for.
     held: Mutex<HashMap<ClientId, usize>>,
 }
 
 /// Permits of one request.
 #[derive(Debug)]
-struct Hold {
+struct Permits {
     budget: Arc<Budget>,
     client: ClientId,
     /// Counted for the client.
@@ -69,7 +69,7 @@ impl BytesInFlight {
         let short = settings.limits.max_bytes_in_flight / 4;
         let long = settings.limits.max_bytes_in_flight - short;
         Self {
-            short: Arc::new(Budget::new(short, COPIES * SHORT)),
+            short: Arc::new(Budget::new(short, COPIES * SHORT_BYTES)),
             long: Arc::new(Budget::new(long, COPIES * settings.limits.max_body_bytes)),
         }
     }
@@ -78,8 +78,8 @@ impl BytesInFlight {
     pub fn share(&self, client: ClientId) -> Share {
         Share {
             bytes: 0,
-            short: Hold::new(&self.short, client),
-            long: Hold::new(&self.long, client),
+            short: Permits::new(&self.short, client),
+            long: Permits::new(&self.long, client),
         }
     }
 }
@@ -93,15 +93,15 @@ impl Share {
         let before = self.bytes;
         let after = before.saturating_add(bytes);
         self.bytes = after;
-        let short = |bytes: usize| permits(COPIES * bytes.min(SHORT));
-        let long = |bytes: usize| permits(COPIES.saturating_mul(bytes.saturating_sub(SHORT)));
+        let short = |bytes: usize| permits(COPIES * bytes.min(SHORT_BYTES));
+        let long = |bytes: usize| permits(COPIES.saturating_mul(bytes.saturating_sub(SHORT_BYTES)));
         self.short.grow(short(after) - short(before)).await?;
         self.long.grow(long(after) - long(before)).await
     }
 }
 
 impl Budget {
-    /// Of `bytes` bytes, of which at least `least` are for everybody.
+    /// A budget of `bytes` bytes; at least `least` of them are for everybody.
     fn new(bytes: usize, least: usize) -> Self {
         let all = permits(bytes).min(Semaphore::MAX_PERMITS);
         let reserve = all / 4;
@@ -119,7 +119,7 @@ impl Budget {
     }
 }
 
-impl Hold {
+impl Permits {
     fn new(budget: &Arc<Budget>, client: ClientId) -> Self {
         Self {
             budget: Arc::clone(budget),
@@ -152,13 +152,13 @@ impl Hold {
             true => (Arc::clone(&self.budget.reserve), &mut self.reserve),
             false => (common, &mut self.common),
         };
-        let more = tokio::time::timeout(PATIENCE, from.acquire_many_owned(count)).await;
+        let more = tokio::time::timeout(WAIT_TIMEOUT, from.acquire_many_owned(count)).await;
         merge(held, more.map_err(|_| full())?.map_err(|_| full())?);
         Ok(())
     }
 }
 
-impl Drop for Hold {
+impl Drop for Permits {
     fn drop(&mut self) {
         let mut held = self.budget.held();
         if let Some(own) = held.get_mut(&self.client) {
@@ -180,12 +180,12 @@ fn merge(held: &mut Option<OwnedSemaphorePermit>, more: OwnedSemaphorePermit) {
 fn full() -> ApiError {
     ApiError::busy(
         "too many bytes of requests are in flight, retry later",
-        RETRY,
+        RETRY_SECONDS,
     )
 }
 
 fn permits(bytes: usize) -> usize {
-    bytes.div_ceil(UNIT)
+    bytes.div_ceil(PERMIT_BYTES)
 }
 
 #[cfg(test)]
@@ -205,7 +205,9 @@ mod tests {
 
     /// Permits that nobody holds: short and long.
     fn free(budget: &BytesInFlight) -> (usize, usize) {
-        let free = |of: &Budget| of.common.available_permits() + of.reserve.available_permits();
+        let free = |budget: &Budget| {
+            budget.common.available_permits() + budget.reserve.available_permits()
+        };
         (free(&budget.short), free(&budget.long))
     }
 
@@ -219,9 +221,9 @@ mod tests {
         second.grow(200 << 10).await.unwrap();
         let error = second.grow(1 << 20).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::Overloaded);
-        assert_eq!(error.retry_after, Some(RETRY));
+        assert_eq!(error.retry_after, Some(RETRY_SECONDS));
         for _ in 0..8 {
-            budget.share(ONE).grow(SHORT).await.unwrap();
+            budget.share(ONE).grow(SHORT_BYTES).await.unwrap();
         }
         drop(first);
         let mut third = budget.share(ONE);

@@ -11,11 +11,11 @@ use super::slot::{Slot, Stage};
 /// Connections beyond the configured ones on which probes are answered and other requests refused.
 pub const RESERVED: usize = 16;
 /// A connection whose request is incomplete for longer than this may be closed to make room.
-const PATIENCE: Duration = Duration::from_secs(5);
+const INCOMPLETE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The open connections.
 #[derive(Debug)]
-pub struct Crowd {
+pub struct OpenConnections {
     most: usize,
     members: HashMap<Id, Member>,
 }
@@ -27,7 +27,7 @@ struct Member {
     reserved: bool,
 }
 
-/// Where the next connection belongs.
+/// The place of the next connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
     /// Only probes are answered on it.
@@ -36,7 +36,7 @@ pub struct Admission {
     pub evicted: bool,
 }
 
-impl Crowd {
+impl OpenConnections {
     /// At most `most` connections, and [`RESERVED`] for probes.
     pub fn new(most: usize) -> Self {
         Self {
@@ -104,7 +104,7 @@ impl Crowd {
     fn evict(&mut self, among: impl Fn(&Member) -> bool + Copy) -> bool {
         self.evict_oldest(among, |(stage, _)| stage == Stage::Idle)
             || self.evict_oldest(among, |(stage, age)| {
-                stage == Stage::Receiving && age >= PATIENCE
+                stage == Stage::Receiving && age >= INCOMPLETE_TIMEOUT
             })
     }
 

@@ -45,7 +45,7 @@ struct Entry {
     digest: [u8; 32],
 }
 
-/// Why a key file is invalid; contains no key.
+/// The reason why a key file is invalid; contains no key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeysError {
     /// An invalid line.
@@ -104,7 +104,7 @@ impl ApiKeys {
         self
     }
 
-    /// Whether no key is required.
+    /// True if no key is required.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

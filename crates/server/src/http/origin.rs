@@ -86,7 +86,7 @@ fn typed(request: &Request) -> Result<(), ApiError> {
     }
 }
 
-/// Whether `origin` is the server that `host` names.
+/// True if `origin` is the server that `host` names.
 fn is_own(origin: &HeaderValue, host: Option<&HeaderValue>) -> bool {
     let origin = origin.as_bytes();
     let authority = [&b"http://"[..], b"https://"]
@@ -98,7 +98,7 @@ fn is_own(origin: &HeaderValue, host: Option<&HeaderValue>) -> bool {
     }
 }
 
-/// Whether `authority` is `localhost` or a loopback address, with any port or none.
+/// True if `authority` is `localhost` or a loopback address, with any port or none.
 fn is_loopback(authority: &[u8]) -> bool {
     let Ok(authority) = std::str::from_utf8(authority) else {
         return false;

@@ -22,7 +22,7 @@ use tower::ServiceExt;
 use crate::api::{is_probe, router};
 use crate::error::ApiError;
 use crate::http::client;
-use crate::http::crowd::Crowd;
+use crate::http::crowd::OpenConnections;
 use crate::http::shutdown::Phase;
 use crate::http::slot::Slot;
 use crate::http::socket::Socket;
@@ -30,10 +30,10 @@ use crate::metrics::Connections;
 use crate::state::AppState;
 
 /// Time to send the error events of aborted requests and the last bytes.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const ABORT_TIME: Duration = Duration::from_secs(2);
 /// Pause after an accept that failed for want of resources.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Least time between two log lines about failed accepts.
+/// Minimum time between two log lines about failed accepts.
 const LOG_PAUSE: Duration = Duration::from_secs(10);
 
 /// Serves `state` on `listener` until `shutdown` completes, then drains: `/ready` answers 503;
@@ -64,7 +64,7 @@ pub async fn serve_router(
     let mut server = Server {
         listener,
         router,
-        crowd: Crowd::new(state.settings().limits.max_connections),
+        crowd: OpenConnections::new(state.settings().limits.max_connections),
         state: state.clone(),
         connections: JoinSet::new(),
         close: watch::Sender::new(false),
@@ -86,21 +86,21 @@ pub async fn serve_router(
         .await;
     stages.advance(Phase::Ending);
     server
-        .accept_until(at_most(LAST_WORDS, stages.drained()))
+        .accept_until(at_most(ABORT_TIME, stages.drained()))
         .await;
     server.close().await;
     Ok(())
 }
 
 /// The smallest buffer that hyper takes.
-const LEAST_BUFFER: usize = 8 << 10;
+const MIN_BUFFER_BYTES: usize = 8 << 10;
 
 struct Server {
     listener: TcpListener,
     router: Router,
     state: AppState,
     connections: JoinSet<()>,
-    crowd: Crowd,
+    crowd: OpenConnections,
     /// Set to true to close every connection after its current answer.
     close: watch::Sender<bool>,
     failures: Failures,
@@ -183,12 +183,12 @@ impl Server {
     async fn close(mut self) {
         self.close.send_replace(true);
         let all = async { while self.connections.join_next().await.is_some() {} };
-        at_most(LAST_WORDS, all).await;
+        at_most(ABORT_TIME, all).await;
         self.connections.shutdown().await;
     }
 }
 
-/// Whether a failed accept used up its connection, so that the next one may follow at once.
+/// True if a failed accept used up its connection, so that the next one may follow at once.
 fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -220,7 +220,7 @@ impl Connection {
                 .header_read_timeout(settings.timeouts.header)
                 .max_header_size(settings.limits.max_header_bytes)
                 // Room for the longest head. More would be held by every unfinished body.
-                .max_buf_size(settings.limits.max_header_bytes.max(LEAST_BUFFER))
+                .max_buf_size(settings.limits.max_header_bytes.max(MIN_BUFFER_BYTES))
                 .serve_connection(TokioIo::new(socket), service)
         );
         tokio::select! {

@@ -11,15 +11,15 @@ pub struct Settings {
     pub limits: RequestLimits,
     /// Limits of time.
     pub timeouts: Timeouts,
-    /// Whether browsers of any origin may read answers.
+    /// True if browsers of any origin may read answers.
     pub cors: bool,
     /// The API keys accepted at the start; none = no key is required.
     pub keys: ApiKeys,
-    /// Whether `Host` and `Origin` must be this server: for loopback addresses without API keys.
+    /// True if `Host` and `Origin` must be this server: for loopback addresses without API keys.
     pub local_only: bool,
-    /// Whether the playground is served at `/`.
+    /// True if the playground is served at `/`.
     pub playground: bool,
-    /// Whether unknown fields of a request get 400; otherwise the answer's header names them.
+    /// True if unknown fields of a request get 400; otherwise the answer's header names them.
     pub reject_unknown_fields: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a connection waits for: the peer, or this server.
+//! The stage of a connection: it waits for the peer, or for this server.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +32,7 @@ pub struct Slot {
 struct State {
     stage: Stage,
     since: Instant,
-    /// Whether the peer speaks HTTP/1.1 and so understands interim answers.
+    /// True if the peer speaks HTTP/1.1 and so understands interim answers.
     interim: bool,
 }
 
@@ -55,7 +55,7 @@ impl Slot {
         (state.stage, state.since.elapsed())
     }
 
-    /// Whether an interim answer (1xx) may be sent now.
+    /// True if an interim answer (1xx) may be sent now.
     pub fn takes_interim(&self) -> bool {
         let state = self.state();
         state.stage == Stage::Waiting && state.interim
@@ -69,7 +69,7 @@ impl Slot {
         if complete {
             self.enter(Stage::Waiting);
         }
-        Body::new(Received {
+        Body::new(BodyEnd {
             body,
             slot: Arc::clone(self),
         })
@@ -102,12 +102,12 @@ impl Slot {
 }
 
 /// A request's body, complete once it has been read to its end or nobody wants the rest.
-struct Received {
+struct BodyEnd {
     body: Incoming,
     slot: Arc<Slot>,
 }
 
-impl HttpBody for Received {
+impl HttpBody for BodyEnd {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -131,7 +131,7 @@ impl HttpBody for Received {
     }
 }
 
-impl Drop for Received {
+impl Drop for BodyEnd {
     fn drop(&mut self) {
         self.slot.complete();
     }

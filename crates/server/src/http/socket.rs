@@ -5,7 +5,7 @@
 //! reading gives the end. To an HTTP/1.1 peer whose answer has not begun, the socket sends the
 //! interim answer `100 Continue`, which every client must ignore (RFC 9110, section 15.2.1). A peer
 //! that is gone rejects it, and its request ends. In the other cases, a peer that accepts no byte of
-//! its answer for [`QUIET`] is taken for gone.
+//! its answer for [`QUIET_TIMEOUT`] is taken for gone.
 
 use std::io;
 use std::pin::Pin;
@@ -22,9 +22,9 @@ use super::slot::{Slot, Stage};
 
 /// Time between two looks at whether a half-closed peer has rejected what was sent, and that the
 /// reader of a body has to see its end.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// A half-closed peer that cannot be asked is gone after this long without a byte sent.
-const QUIET: Duration = Duration::from_secs(5);
+const QUIET_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of answers that the system keeps for a peer; Linux doubles the number for its own data.
 const SEND_BUFFER: usize = 128 << 10;
 const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -36,7 +36,7 @@ pub struct Socket {
     stream: TcpStream,
     slot: Arc<Slot>,
     limit: Duration,
-    /// When the pending write fails; set while a write waits for the peer.
+    /// The time at which the pending write fails; set while a write waits for the peer.
     deadline: Option<Pin<Box<Sleep>>>,
     /// Set once the peer has closed its side.
     half_closed: Option<HalfClosed>,
@@ -44,7 +44,7 @@ pub struct Socket {
 
 #[derive(Debug)]
 struct HalfClosed {
-    /// Whether the peer was asked whether it is gone.
+    /// True if the peer was asked whether it is gone.
     asked: bool,
     look: Pin<Box<Sleep>>,
     since: Instant,
@@ -56,7 +56,7 @@ impl HalfClosed {
         let now = Instant::now();
         Self {
             asked: false,
-            look: Box::pin(sleep_until(now + LOOK)),
+            look: Box::pin(sleep_until(now + POLL_INTERVAL)),
             since: now,
             last_byte: now,
         }
@@ -111,7 +111,7 @@ impl Socket {
             let waits = match stage {
                 Stage::Idle => false,
                 // Whoever reads the body may not have seen its end yet.
-                Stage::Receiving => lasted.min(half_closed.since.elapsed()) < LOOK,
+                Stage::Receiving => lasted.min(half_closed.since.elapsed()) < POLL_INTERVAL,
                 Stage::Waiting | Stage::Answering => {
                     // A pending write may have left part of an answer unsent, which nothing may
                     // interrupt.
@@ -121,14 +121,17 @@ impl Socket {
                         half_closed.asked = matches!(sent, Ok(INTERIM_LENGTH));
                     }
                     let is_asked = half_closed.asked && self.slot.takes_interim();
-                    is_asked || half_closed.last_byte.elapsed() < QUIET
+                    is_asked || half_closed.last_byte.elapsed() < QUIET_TIMEOUT
                 }
             };
             if !waits {
                 return Poll::Ready(Ok(()));
             }
             ready!(half_closed.look.as_mut().poll(context));
-            half_closed.look.as_mut().reset(Instant::now() + LOOK);
+            half_closed
+                .look
+                .as_mut()
+                .reset(Instant::now() + POLL_INTERVAL);
         }
     }
 }

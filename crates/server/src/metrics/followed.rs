@@ -33,7 +33,7 @@ impl Followed {
                 self.metrics.requests().answered(self.path, latency);
                 Outcome::Ok
             }
-            Err(error) => Outcome::of(error.code),
+            Err(error) => Outcome::new(error.code),
         };
     }
 }

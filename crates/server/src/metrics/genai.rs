@@ -12,13 +12,13 @@ use super::{Success, seconds};
 /// `gen_ai.provider.name` of every series.
 const PROVIDER: &str = "asynclane";
 
-const REQUEST: [f64; 14] = [
+const REQUEST_BUCKETS: [f64; 14] = [
     0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
 ];
-const FIRST_TOKEN: [f64; 16] = [
+const FIRST_TOKEN_BUCKETS: [f64; 16] = [
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
 ];
-const PER_TOKEN: [f64; 13] = [
+const PER_TOKEN_BUCKETS: [f64; 13] = [
     0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5,
 ];
 
@@ -30,7 +30,7 @@ pub struct GenAi {
     per_token: Histogram<f64>,
 }
 
-/// What every series of a request is labelled with.
+/// The labels of every series of a request.
 #[derive(Clone, Debug)]
 pub struct Labels([KeyValue; 4]);
 
@@ -58,17 +58,17 @@ impl GenAi {
             request: made(
                 "gen_ai.server.request.duration",
                 "From arrival to the end of a request",
-                &REQUEST,
+                &REQUEST_BUCKETS,
             ),
             first_token: made(
                 "gen_ai.server.time_to_first_token",
                 "From arrival to the first token of completely answered requests",
-                &FIRST_TOKEN,
+                &FIRST_TOKEN_BUCKETS,
             ),
             per_token: made(
                 "gen_ai.server.time_per_output_token",
                 "Time per token after the first of completely answered requests",
-                &PER_TOKEN,
+                &PER_TOKEN_BUCKETS,
             ),
         }
     }

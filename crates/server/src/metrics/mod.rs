@@ -45,9 +45,9 @@ pub struct MetricsConfig {
     pub pages: u32,
     /// Number format of keys and values.
     pub kv_dtype: String,
-    /// Most rows of a step.
+    /// Maximum rows of a step.
     pub row_budget: u32,
-    /// Whether metrics that vLLM has too are repeated under its names.
+    /// True if metrics that vLLM has too are repeated under its names.
     pub vllm_aliases: bool,
 }
 
@@ -70,7 +70,7 @@ struct Inner {
     scrape: Scrape,
 }
 
-/// What a scrape refreshes and renders.
+/// The metrics that a scrape refreshes and renders.
 #[derive(Debug)]
 struct Scrape {
     registry: Registry,

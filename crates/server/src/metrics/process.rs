@@ -26,7 +26,7 @@ pub struct Process {
 impl Process {
     /// Registers them; nothing where the system has no `/proc`.
     pub fn new(register: &Register<'_>) -> Option<Self> {
-        let started = Times::of(&read_to_string("/proc/self/stat").ok()?)?.started;
+        let started = Times::parse(&read_to_string("/proc/self/stat").ok()?)?.started;
         let booted = number_after(&read_to_string("/proc/stat").ok()?, "btime")?;
         let limits = read_to_string("/proc/self/limits").ok()?;
         let gauge = |name, help| register.shared_gauge(name, help);
@@ -53,7 +53,7 @@ impl Process {
     pub fn refresh(&self) {
         let cpu = self.cpu.lock().unwrap_or_else(PoisonError::into_inner);
         let stat = read_to_string("/proc/self/stat").unwrap_or_default();
-        if let Some(times) = Times::of(&stat) {
+        if let Some(times) = Times::parse(&stat) {
             cpu.inc_by((times.used - cpu.get()).max(0.0));
         }
         drop(cpu);
@@ -75,7 +75,7 @@ impl Process {
     }
 }
 
-/// What `/proc/self/stat` tells, in seconds.
+/// Times of `/proc/self/stat`, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Times {
     /// Processor time of user and system.
@@ -86,7 +86,7 @@ struct Times {
 
 impl Times {
     /// Reads the line. The second field is the program's name in parentheses and may contain any.
-    fn of(stat: &str) -> Option<Self> {
+    fn parse(stat: &str) -> Option<Self> {
         let (_, rest) = stat.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
         // The third field of the line is the first one here.
@@ -128,9 +128,9 @@ mod tests {
             used: 3.0,
             started: 42.0,
         };
-        assert_eq!(Times::of(stat), Some(expected));
-        assert_eq!(Times::of("7 (a) S 1"), None);
-        assert_eq!(Times::of(""), None);
+        assert_eq!(Times::parse(stat), Some(expected));
+        assert_eq!(Times::parse("7 (a) S 1"), None);
+        assert_eq!(Times::parse(""), None);
     }
 
     #[test]

@@ -53,14 +53,14 @@ mod tests {
     #[test]
     fn counts_leave_after_ten_seconds() {
         let mut rates = Rates::default();
-        let at = Duration::from_millis;
-        rates.record(at(500), 10, 20);
-        rates.record(at(900), 10, 0);
-        rates.record(at(9_100), 30, 40);
-        assert_eq!(rates.per_second(at(9_900)), (5.0, 6.0));
-        assert_eq!(rates.per_second(at(10_000)), (3.0, 4.0));
-        rates.record(at(10_000), 1, 1);
-        assert_eq!(rates.per_second(at(10_500)), (3.1, 4.1));
-        assert_eq!(rates.per_second(at(60_000)), (0.0, 0.0));
+        let time = Duration::from_millis;
+        rates.record(time(500), 10, 20);
+        rates.record(time(900), 10, 0);
+        rates.record(time(9_100), 30, 40);
+        assert_eq!(rates.per_second(time(9_900)), (5.0, 6.0));
+        assert_eq!(rates.per_second(time(10_000)), (3.0, 4.0));
+        rates.record(time(10_000), 1, 1);
+        assert_eq!(rates.per_second(time(10_500)), (3.1, 4.1));
+        assert_eq!(rates.per_second(time(60_000)), (0.0, 0.0));
     }
 }

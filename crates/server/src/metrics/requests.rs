@@ -9,16 +9,16 @@ use super::register::metrics;
 use super::seconds;
 use crate::error::ErrorCode;
 
-const LATENCY: &[f64] = &[
+const LATENCY_BUCKETS: &[f64] = &[
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
 ];
-const GAPS: &[f64] = &[
+const GAP_BUCKETS: &[f64] = &[
     0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
 ];
-const TOKENS: &[f64] = &[
+const TOKEN_BUCKETS: &[f64] = &[
     1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0, 50000.0,
 ];
-const PER_FORWARD: &[f64] = &[
+const PER_FORWARD_BUCKETS: &[f64] = &[
     0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 32.0,
 ];
 
@@ -26,7 +26,7 @@ const PER_FORWARD: &[f64] = &[
 const PROMPT: &str = "prompt";
 const GENERATED: &str = "generation";
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Answered completely.
@@ -45,7 +45,7 @@ impl Outcome {
     const NAMES: [&str; 5] = ["ok", "invalid", "rejected", "cancelled", "failed"];
 
     /// The outcome of a request that ended with an error.
-    pub fn of(code: ErrorCode) -> Self {
+    pub fn new(code: ErrorCode) -> Self {
         match code {
             ErrorCode::InternalError | ErrorCode::EngineStopped | ErrorCode::EngineStalled => {
                 Self::Failed
@@ -104,7 +104,7 @@ metrics! {
         requests: IntCounterVec = register.counter_family("requests_total",
             "Requests for a generation or a count of tokens", ["endpoint", "outcome"]),
         latency: HistogramVec = register.histogram_family("endpoint_latency_seconds",
-            "From arrival to the end of completely answered requests, by endpoint", LATENCY, "endpoint"),
+            "From arrival to the end of completely answered requests, by endpoint", LATENCY_BUCKETS, "endpoint"),
         /// By kind too: of the prompt, or generated.
         tokens: IntCounterVec = register.counter_family("endpoint_tokens_total",
             "Tokens of completely answered generations, by endpoint", ["endpoint", "kind"]),
@@ -114,34 +114,34 @@ metrics! {
 metrics! {
     struct Times(register) {
         first_token: Histogram = register.histogram("time_to_first_token_seconds",
-            "From arrival to the first token", LATENCY),
+            "From arrival to the first token", LATENCY_BUCKETS),
         total: Histogram = register.histogram("e2e_request_latency_seconds",
-            "From arrival to the end", LATENCY),
+            "From arrival to the end", LATENCY_BUCKETS),
         queue: Histogram = register.histogram("request_queue_time_seconds",
-            "From arrival until the first sequence runs", LATENCY),
+            "From arrival until the first sequence runs", LATENCY_BUCKETS),
         prefill: Histogram = register.histogram("request_prefill_time_seconds",
-            "From when the first sequence runs until the first token", LATENCY),
+            "From when the first sequence runs until the first token", LATENCY_BUCKETS),
         decode: Histogram = register.histogram("request_decode_time_seconds",
-            "From the first token to the last", LATENCY),
+            "From the first token to the last", LATENCY_BUCKETS),
         per_token: Histogram = register.histogram("request_time_per_output_token_seconds",
-            "Decode time per token after the first", GAPS),
+            "Decode time per token after the first", GAP_BUCKETS),
         chunk_gap: Histogram = register.histogram("inter_chunk_latency_seconds",
-            "Time between two frontier moves of a choice", GAPS),
+            "Time between two frontier moves of a choice", GAP_BUCKETS),
     }
 }
 
 metrics! {
     struct Sizes(register) {
         prompt: Histogram = register.histogram("request_prompt_tokens",
-            "Prompt tokens of a request", TOKENS),
+            "Prompt tokens of a request", TOKEN_BUCKETS),
         generation: Histogram = register.histogram("request_generation_tokens",
-            "Tokens delivered by a request", TOKENS),
+            "Tokens delivered by a request", TOKEN_BUCKETS),
         longest: Histogram = register.histogram("request_max_num_generation_tokens",
-            "Tokens delivered by the longest choice of a request", TOKENS),
+            "Tokens delivered by the longest choice of a request", TOKEN_BUCKETS),
         forwards: Histogram = register.histogram("request_forwards",
-            "Forward passes of a request (NFE)", TOKENS),
+            "Forward passes of a request (NFE)", TOKEN_BUCKETS),
         tokens_per_forward: Histogram = register.histogram("tokens_per_forward",
-            "Tokens delivered per forward pass of a request (TPF)", PER_FORWARD),
+            "Tokens delivered per forward pass of a request (TPF)", PER_FORWARD_BUCKETS),
     }
 }
 

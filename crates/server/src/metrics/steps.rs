@@ -9,14 +9,14 @@ use super::seconds;
 const KINDS: [&str; 3] = ["prefill", "decode", "refresh"];
 const PHASES: [&str; 6] = ["plan", "begin", "wait", "execute", "apply", "emit"];
 const ROLES: [&str; 2] = ["generate", "refine"];
-const COUNTS: &[f64] = &[
+const SEQUENCE_BUCKETS: &[f64] = &[
     1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0,
 ];
-const ROWS: &[f64] = &[
+const ROW_BUCKETS: &[f64] = &[
     1.0, 4.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0,
 ];
-const STEPS: &[f64] = &[-1.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
-const SHORT: &[f64] = &[
+const STEP_BUCKETS: &[f64] = &[-1.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
+const SECONDS_BUCKETS: &[f64] = &[
     0.00001, 0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0,
 ];
 
@@ -31,11 +31,11 @@ metrics! {
             "Forward passes over parts of long prompts, counted per sequence"),
         positions: [IntCounter; 3] = register.counters("positions_total",
             "Query positions computed", "kind", KINDS),
-        rows: Histogram = register.histogram("positions_per_forward", "Query positions per step", ROWS),
-        batch: Histogram = register.histogram("batch_size", "Sequences per step", COUNTS),
+        rows: Histogram = register.histogram("positions_per_forward", "Query positions per step", ROW_BUCKETS),
+        batch: Histogram = register.histogram("batch_size", "Sequences per step", SEQUENCE_BUCKETS),
         durations: [Histogram; 6] = {
             let about = "Wall time of the phases of a step";
-            let all = register.histogram_family("step_duration_seconds", about, SHORT, "phase");
+            let all = register.histogram_family("step_duration_seconds", about, SECONDS_BUCKETS, "phase");
             PHASES.map(|phase| all.with_label_values(&[phase]))
         },
         host: Gauge = register.gauge("step_host_share",
@@ -49,9 +49,9 @@ metrics! {
             "Committed tokens, including those after the end of the text", "kind",
             ["masked", "draft", "edit"]),
         commit_latency: Histogram = register.histogram("commit_latency_seconds",
-            "From the first candidate of a position to its commit", SHORT),
+            "From the first candidate of a position to its commit", SECONDS_BUCKETS),
         emit_lag: Histogram = register.histogram("emit_lag_seconds",
-            "From the commit of a token until the frontier passes it", SHORT),
+            "From the commit of a token until the frontier passes it", SECONDS_BUCKETS),
         drafts: [IntCounter; 2] = register.counters("drafts_total",
             "Lookahead tokens of finished sequences, accepted or rejected", "result",
             ["accepted", "rejected"]),
@@ -74,7 +74,7 @@ metrics! {
         finished: [IntCounter; 2] = register.counters("lanes_finished_total",
             "Lanes finished or dropped with their sequence", "role", ROLES),
         fork_lead: Histogram = register.histogram("fork_lead_steps",
-            "A refine lane's last step minus its sibling's first", STEPS),
+            "A refine lane's last step minus its sibling's first", STEP_BUCKETS),
     }
 }
 

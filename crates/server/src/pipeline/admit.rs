@@ -9,7 +9,7 @@ use crate::http::body::Received;
 use crate::pipeline::caps::Caps;
 use crate::pipeline::encode::{self, Prompt};
 use crate::pipeline::generation::{Generation, Input};
-use crate::pipeline::pools::{self, Origin, Wanted};
+use crate::pipeline::pools::{self, Interest, Origin};
 use crate::state::AppState;
 
 /// A request with its prompts as ids, within all limits.
@@ -21,7 +21,7 @@ pub struct Admitted {
     pub prompts: Vec<Prompt>,
     /// The grammar of every choice, at its start.
     pub constraint: Option<Box<dyn Constraint>>,
-    /// What calls do not follow of the schemas of tools, by path.
+    /// The parts of tool schemas that calls do not follow, by path.
     pub unenforced: Vec<String>,
 }
 
@@ -31,7 +31,7 @@ pub struct Admitted {
 /// client leaves, until the work that runs then ends.
 ///
 /// # Errors
-/// Those of `read`; prompts that cannot be encoded or do not fit the context; more sequences or
+/// The errors of `read`; prompts that cannot be encoded or do not fit the context; more sequences or
 /// tokens than a request may have; a grammar that is refused; `overloaded`.
 pub async fn admit<T: Send + 'static>(
     state: &AppState,
@@ -50,16 +50,16 @@ pub async fn admit<T: Send + 'static>(
         field: None,
     };
     let length = bytes.len();
-    let pool = state.pools().of_body(length);
+    let pool = state.pools().for_body(length);
     let (reader, encoder) = (backend.clone(), backend.clone());
     let read = move || {
         let (own, generation) = read(&bytes, &reader)?;
         caps.check_sequences(&generation)?;
         Ok((own, generation))
     };
-    let encode = move |generation, wanted: &Wanted| encoded(&encoder, caps, generation, wanted);
+    let encode = move |generation, wanted: &Interest| encoded(&encoder, caps, generation, wanted);
     let (own, admitted, share) = if length > state.settings().limits.inline_encode_bytes {
-        let work = move |wanted: &Wanted| {
+        let work = move |wanted: &Interest| {
             let (own, generation) = read()?;
             wanted.check()?;
             Ok((own, encode(generation, wanted)?, share))
@@ -72,7 +72,7 @@ pub async fn admit<T: Send + 'static>(
                 pool.run(origin, move |wanted| encode(generation, wanted))
                     .await?
             }
-            _ => encode(generation, &Wanted::new().1)?,
+            _ => encode(generation, &Interest::new().1)?,
         };
         (own, admitted, share)
     };
@@ -86,7 +86,7 @@ fn encoded(
     backend: &Backend,
     caps: Caps,
     mut generation: Generation,
-    wanted: &Wanted,
+    wanted: &Interest,
 ) -> Result<Admitted, ApiError> {
     let limits = backend.engine.limits();
     let prompts = encode::prompts(&backend.tokenizer, &generation, limits, wanted)?;
@@ -115,7 +115,7 @@ async fn compiled(
         client,
         field: Some(structured.field),
     };
-    let compile = move |_: &Wanted| grammars.compile(&backend, &structured);
+    let compile = move |_: &Interest| grammars.compile(&backend, &structured);
     let (constraint, unenforced) = state.pools().compile.run(origin, compile).await?;
     Ok(Admitted {
         constraint: Some(constraint),
@@ -128,13 +128,13 @@ async fn compiled(
 /// work ends.
 ///
 /// # Errors
-/// Those of `work`; `overloaded`.
+/// The errors of `work`; `overloaded`.
 pub async fn off_thread<T: Send + 'static>(
     state: &AppState,
     body: Received,
     work: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let pool = state.pools().of_body(body.bytes.len());
+    let pool = state.pools().for_body(body.bytes.len());
     let origin = Origin {
         client: body.client,
         field: None,

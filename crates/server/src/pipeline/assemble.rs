@@ -6,7 +6,7 @@ use text::{Part, PartStream, TextStream};
 
 use crate::pipeline::logprobs::{ScoredToken, Scorer};
 
-/// What some events add to a choice. The joined deltas of a choice are its whole answer.
+/// The additions of some events to a choice. The joined deltas of a choice are its whole answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Delta {
     /// Index of the choice.
@@ -17,7 +17,7 @@ pub struct Delta {
     pub parts: Option<Vec<Part>>,
     /// The stop string that ended the choice, by its place in the request; with the finish reason.
     pub stop_string: Option<usize>,
-    /// Whether the choice called a function; known with the finish reason.
+    /// True if the choice called a function; known with the finish reason.
     pub called: bool,
     /// Ids of the tokens delivered.
     pub token_ids: Vec<TokenId>,
@@ -47,7 +47,7 @@ impl Delta {
         self.finish = self.finish.or(next.finish);
     }
 
-    /// Whether it has anything that a client sees.
+    /// True if it has anything that a client sees.
     pub fn is_visible(&self) -> bool {
         let has_text = match &self.parts {
             Some(parts) => !parts.is_empty(),
@@ -73,7 +73,7 @@ impl Delta {
         })
     }
 
-    /// Whether it has anything that a reader or the record needs now.
+    /// True if it has anything that a reader or the record needs now.
     pub fn is_news(&self) -> bool {
         let has_text = self.started || !self.text.is_empty() || self.is_visible();
         has_text || self.stats.is_some() || !self.steps.is_empty()
@@ -88,7 +88,7 @@ pub fn reason_name(reason: FinishReason) -> &'static str {
     }
 }
 
-/// Why a sequence ended without an answer, one line.
+/// The reason why a sequence ended without an answer, one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The server failed; only the log has the reason.
@@ -111,7 +111,7 @@ pub struct ChoiceAssembler {
     scorer: Option<Scorer>,
     /// Present where answers have parts.
     parts: Option<PartStream>,
-    /// Whether the choice called a function.
+    /// True if the choice called a function.
     called: bool,
     /// Number of pushed tokens that belong to the answer.
     used: usize,

@@ -7,8 +7,8 @@ use crate::http::settings::Settings;
 use crate::pipeline::encode::Prompt;
 use crate::pipeline::generation::{Choices, Generation};
 
-/// Most biases of `logit_bias` over all sequences of a request: every sequence has its own copy.
-const BIASES: usize = 1 << 19;
+/// Maximum biases of `logit_bias` over all sequences of a request: every sequence has its own copy.
+const MAX_BIASES: usize = 1 << 19;
 
 /// The caps of a server.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct Caps {
 }
 
 impl Caps {
-    /// Those of `settings` and of an engine with `limits`.
+    /// The caps of `settings` and of an engine with `limits`.
     pub fn new(settings: &Settings, limits: Limits) -> Self {
         Self {
             sequences: settings.limits.max_sequences as usize,
@@ -58,9 +58,9 @@ impl Caps {
             return Err(ApiError::field(ErrorCode::InvalidValue, param, rest));
         }
         let biases = generation.sampling.biases.len().saturating_mul(sequences);
-        if biases > BIASES {
+        if biases > MAX_BIASES {
             let rest = format!(
-                "allows at most {BIASES} members over all sequences, got {} x {sequences}",
+                "allows at most {MAX_BIASES} members over all sequences, got {} x {sequences}",
                 generation.sampling.biases.len()
             );
             return Err(ApiError::field(ErrorCode::InvalidValue, "logit_bias", rest));

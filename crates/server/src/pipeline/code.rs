@@ -24,7 +24,7 @@ const OPENINGS: &[&str] = &[
 /// Line endings of such lines.
 const ENDINGS: &[char] = &[':', '{', '}', ';', ')', '>'];
 
-/// Whether `prompt` contains a code fence, or a line that begins and ends like a line of a program.
+/// True if `prompt` contains a code fence, or a line that begins and ends like a line of a program.
 pub fn is_code_shaped(prompt: &str) -> bool {
     prompt.contains("```")
         || prompt.lines().any(|line| {

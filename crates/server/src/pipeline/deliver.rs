@@ -27,7 +27,7 @@ pub struct Answer {
     pub model: String,
     /// `system_fingerprint`.
     pub fingerprint: String,
-    /// Whether choices carry log-probabilities, with this many of the most probable tokens.
+    /// True if choices carry log-probabilities, with this many of the most probable tokens.
     pub logprobs: Option<u8>,
     /// Ids of every prompt.
     pub prompts: Vec<Arc<[TokenId]>>,
@@ -35,7 +35,7 @@ pub struct Answer {
     pub n: usize,
     /// Sequences per prompt; the most likely ones are the choices.
     pub best_of: usize,
-    /// Whether the choices have parts: reasoning, text and calls.
+    /// True if the choices have parts: reasoning, text and calls.
     pub has_parts: bool,
     /// Budget of the choices of the first prompt.
     pub budget: u32,
@@ -114,7 +114,7 @@ impl Delivery {
         Some(Ok(delta))
     }
 
-    /// What the client learns of `failure`.
+    /// The error that tells the client of `failure`.
     fn error(&self, failure: Failure) -> ApiError {
         match failure {
             Failure::Failed(message) => {
@@ -164,7 +164,7 @@ impl Delivery {
         chosen
     }
 
-    /// The request's totals so far.
+    /// The request's totals up to now.
     pub fn running_usage(&self) -> Usage {
         self.usage.running()
     }

@@ -13,9 +13,9 @@ use text::{
 use crate::error::{ApiError, ErrorCode};
 use crate::pipeline::code::is_code_shaped;
 use crate::pipeline::generation::{Generation, Input};
-use crate::pipeline::pools::Wanted;
+use crate::pipeline::pools::Interest;
 
-/// Most tokens of a chat answer whose request sets no limit.
+/// Maximum tokens of a chat answer whose request sets no limit.
 pub const MAX_DEFAULT_TOKENS: u32 = 1024;
 
 /// Text of at most this many bytes is always encoded where the number of its tokens is not limited
@@ -34,9 +34,9 @@ pub struct Prompt {
     pub suffix: Arc<[TokenId]>,
     /// Its text; empty without `echo`.
     pub echo: String,
-    /// Whether it asks for code.
+    /// True if it asks for code.
     pub code: bool,
-    /// Whether its answers begin inside of reasoning.
+    /// True if its answers begin inside of reasoning.
     pub reasoning: bool,
     /// Budget of its choices.
     pub max_tokens: u32,
@@ -60,7 +60,7 @@ pub(crate) fn prompts(
     tokenizer: &Tokenizer,
     request: &Generation,
     limits: Limits,
-    wanted: &Wanted,
+    wanted: &Interest,
 ) -> Result<Vec<Prompt>, ApiError> {
     let field = request.names.prompt;
     let room = Room::new(tokenizer, limits);
@@ -180,7 +180,7 @@ pub fn text(
     ids.map_err(|error| encode_fault(error, "prompt"))
 }
 
-/// How the text of a chat ends.
+/// The end of a chat's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// With the opening of the assistant's turn.
@@ -209,7 +209,7 @@ pub fn chat(
     tokenizer.encode_chat(&text).map_err(fault)
 }
 
-/// How many bytes of text can fit the context.
+/// Bytes of text that can fit the context.
 #[derive(Clone, Copy, Debug)]
 struct Room {
     context: usize,

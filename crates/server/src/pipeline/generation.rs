@@ -110,7 +110,7 @@ pub struct Prompts {
     pub input: Input,
     /// The text after the generation (infilling).
     pub suffix: Option<String>,
-    /// Whether text prompts get the special tokens that the checkpoint puts around texts.
+    /// True if text prompts get the special tokens that the checkpoint puts around texts.
     pub add_special_tokens: bool,
     /// Keeps only this many tokens of every prompt, its last ones.
     pub truncate: Option<usize>,
@@ -153,14 +153,14 @@ pub struct AnswerFormat {
     pub structured: Option<Structured>,
     /// The model's format of calls, in a chat's history and in answers.
     pub calls: ToolFormat,
-    /// Whether calls are read from the answers.
+    /// True if calls are read from the answers.
     pub reads_calls: bool,
     /// The format of the reasoning that is read from the answers.
     pub reasoning: Option<ReasoningFormat>,
 }
 
 impl AnswerFormat {
-    /// Whether the answers have parts: reasoning, text and calls.
+    /// True if the answers have parts: reasoning, text and calls.
     pub fn has_parts(&self) -> bool {
         self.reads_calls || self.reasoning.is_some()
     }
@@ -193,7 +193,7 @@ pub struct TextFields {
 }
 
 impl TextFields {
-    /// How a detokenizer shows special tokens.
+    /// The manner in which a detokenizer shows special tokens.
     pub fn detokenizer(self) -> SpecialTokens {
         match self.special_tokens {
             true => SpecialTokens::KeepButMask,

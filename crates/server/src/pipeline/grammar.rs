@@ -11,7 +11,7 @@ use crate::error::{ApiError, ErrorCode, clip};
 use crate::pipeline::generation::Structured;
 
 /// Time after which no further tool is searched for a fault.
-const SEARCH: Duration = Duration::from_secs(1);
+const SEARCH_TIME: Duration = Duration::from_secs(1);
 
 /// Data that all grammars of the model share, built for the first one; cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +67,7 @@ impl GrammarCache {
     }
 }
 
-/// What calls do not follow of the schemas of `spec`.
+/// The parts of the schemas of `spec` that calls do not follow.
 fn left_out(spec: &GrammarSpec) -> Vec<String> {
     match spec {
         GrammarSpec::Tools(tools) => tools.tools.iter().flat_map(Tool::left_out).collect(),
@@ -114,7 +114,7 @@ fn faulty_part(grammars: &Grammars, structured: &Structured) -> Option<String> {
     let mut parts = whole.tools.iter().zip(&structured.parts);
     let faulty = parts.find(|(tool, _)| {
         let alone = alone(whole, tool);
-        let is_late = started.elapsed() > SEARCH;
+        let is_late = started.elapsed() > SEARCH_TIME;
         !is_late && grammars.compile(&GrammarSpec::Tools(alone)).is_err()
     });
     faulty.map(|(_, field)| field.clone())

@@ -16,11 +16,11 @@ pub(crate) const SHORT_BODY: usize = 64 << 10;
 /// Grammars that wait for a thread of their pool; further ones get 429. Clients share these places as
 /// they share the engine's queue.
 pub(crate) const WAITING_GRAMMARS: u32 = 32;
-/// Longest time for reading and encoding one body: far more than the longest one takes.
+/// Maximum time for reading and encoding one body: far more than the longest one takes.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Parts in which the time of a job is counted.
-const PARTS: u32 = 4;
+const TIME_SLICES: u32 = 4;
 
 /// The pools of a server.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct Pools {
     /// decoded requests too.
     pub long: Pool,
     /// Compiling grammars: one thread per two cores and at least two, so that a client's grammar need
-    /// not wait for that of another one; at most [`WAITING_GRAMMARS`] in the queue.
+    /// not wait for another client's; at most [`WAITING_GRAMMARS`] in the queue.
     pub compile: Pool,
 }
 
@@ -50,7 +50,7 @@ impl Pools {
     }
 
     /// The pool for a body of `bytes` bytes.
-    pub fn of_body(&self, bytes: usize) -> &Pool {
+    pub fn for_body(&self, bytes: usize) -> &Pool {
         if bytes <= SHORT_BODY {
             &self.short
         } else {
@@ -67,16 +67,16 @@ impl Pools {
 /// At most a fixed number of threads, each with one job. The jobs of clients begin in turns.
 ///
 /// A job holds its thread until it ends, also if its request is gone by then, or until it is over its
-/// time: then its request is refused and the next job begins. The job itself cannot be ended. So many
-/// of them may be stuck ([`PoolLoad::most_stuck`]); beyond that the pool takes no job until one ends. A
+/// time: then its request is refused and the next job begins. The job itself cannot be ended. Up to
+/// [`PoolLoad::most_stuck`] jobs may be stuck; with more of them the pool takes no job until one ends. A
 /// job whose request is gone before it begins does not begin. The runtime does not know these threads,
 /// so that its end waits for none of them.
 #[derive(Debug)]
 pub(crate) struct Pool {
     name: &'static str,
-    /// Longest time of one job; zero = no limit.
+    /// Maximum time of one job; zero = no limit.
     limit: Duration,
-    /// Of the queue; `None` = it has no bound.
+    /// The places of the queue; `None` = it has no bound.
     places: Option<Arc<Places>>,
     turns: Arc<Turns>,
 }
@@ -90,17 +90,17 @@ pub(crate) struct Origin {
     pub field: Option<&'static str>,
 }
 
-/// What a job holds until it ends or is given up.
-struct Held {
+/// The place and the turn that a job keeps until it ends or is given up.
+struct Reservation {
     _place: Option<Place>,
     _turn: Turn,
 }
 
 /// Tells a job whether its request still waits for it.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted(Weak<()>);
+pub(crate) struct Interest(Weak<()>);
 
-impl Wanted {
+impl Interest {
     /// A request that waits until the first value is dropped.
     pub fn new() -> (Arc<()>, Self) {
         let request = Arc::new(());
@@ -148,12 +148,12 @@ impl Pool {
         }
     }
 
-    /// The pool's name, which is that of its threads.
+    /// The name of the pool and of its threads.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// What the pool does now.
+    /// The pool's present load.
     pub fn load(&self) -> PoolLoad {
         self.turns.load()
     }
@@ -161,13 +161,13 @@ impl Pool {
     /// Runs `work` on a thread of the pool.
     ///
     /// # Errors
-    /// Those of `work`; `overloaded` if the queue is full or the system gives no thread;
+    /// The errors of `work`; `overloaded` if the queue is full or the system gives no thread;
     /// `threads_stuck` if too many jobs do not end; `invalid_value` if `work` is over its time;
     /// `internal_error` if it panics.
     pub async fn run<T: Send + 'static>(
         &self,
         origin: Origin,
-        work: impl FnOnce(&Wanted) -> Result<T, ApiError> + Send + 'static,
+        work: impl FnOnce(&Interest) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         self.check()?;
         let places = self.places.as_ref();
@@ -175,7 +175,7 @@ impl Pool {
         let place = place.transpose()?;
         let turn = self.turns.take(origin.client).await?;
         self.check()?;
-        let (request, wanted) = Wanted::new();
+        let (request, wanted) = Interest::new();
         let (ends, end) = oneshot::channel();
         let job = move || {
             let done = wanted.check().and_then(|()| work(&wanted));
@@ -189,7 +189,7 @@ impl Pool {
         })?;
         let (answers, answer) = oneshot::channel();
         // Not a part of the request, which may end before the job.
-        let held = Held {
+        let held = Reservation {
             _place: place,
             _turn: turn,
         };
@@ -209,7 +209,7 @@ impl Pool {
         &self,
         origin: Origin,
         mut end: oneshot::Receiver<Result<T, ApiError>>,
-        held: Held,
+        held: Reservation,
         answers: oneshot::Sender<Result<T, ApiError>>,
     ) -> impl Future<Output = ()> + Send + use<T> {
         let (limit, name) = (self.limit, self.name);
@@ -246,19 +246,19 @@ impl Pool {
 
 /// The end of a job, if it comes within `limit`, zero = at any time. A pause of the process counts as a
 /// part of the limit.
-async fn within<T>(limit: Duration, mut end: &mut oneshot::Receiver<T>) -> Option<Ended<T>> {
+async fn within<T>(limit: Duration, mut end: &mut oneshot::Receiver<T>) -> Option<JobResult<T>> {
     if limit.is_zero() {
         return Some(end.await);
     }
-    for _ in 0..PARTS {
-        if let Ok(ended) = tokio::time::timeout(limit / PARTS, &mut end).await {
+    for _ in 0..TIME_SLICES {
+        if let Ok(ended) = tokio::time::timeout(limit / TIME_SLICES, &mut end).await {
             return Some(ended);
         }
     }
     None
 }
 
-type Ended<T> = Result<T, oneshot::error::RecvError>;
+type JobResult<T> = Result<T, oneshot::error::RecvError>;
 
 /// Refuses work for the pool `name` while too many of its threads are stuck.
 ///

@@ -33,7 +33,7 @@ pub struct Record {
 /// Times since the arrival.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
-    /// When the first sequence ran.
+    /// Time until the first sequence ran.
     queue: Option<Duration>,
     first_token: Option<Duration>,
     last_token: Duration,
@@ -58,7 +58,7 @@ pub struct Caller<'a> {
     pub operation: &'static str,
     /// The name of its API key.
     pub key: Option<&'a str>,
-    /// Who it is to the engine.
+    /// The client's id for the engine.
     pub client: ClientId,
     /// The served model's name.
     pub model: &'a str,
@@ -85,7 +85,7 @@ impl Record {
         }
     }
 
-    /// Who sent the request.
+    /// The client that sent the request.
     pub fn client(&self) -> ClientId {
         self.client
     }
@@ -184,7 +184,7 @@ impl Record {
 
     /// Ends the record with `error`.
     pub fn fail(&mut self, error: &ApiError) {
-        let outcome = Outcome::of(error.code);
+        let outcome = Outcome::new(error.code);
         self.close(outcome);
         let (status, _, code) = error.code.row();
         let total = self.arrival.elapsed();

@@ -171,8 +171,8 @@ fn parts(state: &AppState, format: &AnswerFormat, prompt: &Prompt) -> Option<Par
     })
 }
 
-/// The log-probabilities that the engine computes: those of the request, and those that rank its
-/// sequences.
+/// The log-probabilities that the engine computes: the requested ones, and the ones that rank the
+/// request's sequences.
 fn logprobs(generation: &Generation) -> Option<u8> {
     let ranked = (generation.choices.best_of > generation.choices.n).then_some(0);
     generation.logprobs.or(ranked)
@@ -198,7 +198,7 @@ fn sequence(backend: &Backend, admitted: &Admitted, prompt: &Prompt, seed: u64) 
         clock: 0,
         scale: 1.0,
     };
-    // With ignore_eos the model's own stop ids are banned; those of the request still stop.
+    // With ignore_eos the model's own stop ids are banned; the request's own stop ids still stop.
     let stops = &generation.stops;
     let ban = |token: &TokenId| Bias::ban(*token);
     let mut biases = fields.biases.clone();

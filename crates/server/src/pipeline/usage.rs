@@ -157,7 +157,7 @@ impl UsageSum {
         }
     }
 
-    /// The totals so far, without the cost.
+    /// The totals up to now, without the cost.
     pub fn running(&self) -> Usage {
         Usage {
             prompt_tokens: self.prompt_tokens,

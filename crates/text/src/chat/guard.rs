@@ -3,8 +3,8 @@
 use minijinja::value::{Kwargs, Rest, ValueOrKwargs, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, Value, filters};
 
-use super::jinja::{self, WIDEST};
-use super::meter::{self, ITEM, exceeded};
+use super::jinja::{self, MAX_INDENT_CHARS};
+use super::meter::{self, ITEM_BYTES, exceeded};
 use super::methods;
 
 /// Checks two operands of an operator that joins them.
@@ -25,8 +25,8 @@ pub(super) const MADE: &str = "=made";
 const CHEAP: [&str; 9] = [
     "default", "d", "first", "last", "length", "count", "attr", "bool", "safe",
 ];
-/// Most characters of a number, of a width and of a precision in a format.
-const WIDTH: u64 = 1_000;
+/// Maximum characters of a number, of a width and of a precision in a format.
+const MAX_WIDTH: u64 = 1_000;
 
 /// Filters whose arguments go on to a test, another filter or a format as they are.
 fn open_ended() -> Vec<(&'static str, Value)> {
@@ -42,13 +42,13 @@ fn open_ended() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// The filters that are offered, with Jinja2's names of their parameters after the input. So many of
-/// the first ones the engine takes by their places, the others by their names. Those of the engine
-/// that are missing show internals.
-fn known() -> Vec<Known> {
+/// The filters that are offered, with Jinja2's names of their parameters after the input. The engine
+/// takes the first `places` of them by place, the others by name. The engine's filters that are
+/// missing here show internals.
+fn known() -> Vec<FilterParameters> {
     macro_rules! table {
         ($($name:literal => $filter:path, $places:literal, [$($parameter:literal),*]);* $(;)?) => {
-            vec![$(Known {
+            vec![$(FilterParameters {
                 name: $name,
                 filter: Value::from_function($filter),
                 places: $places,
@@ -100,14 +100,14 @@ fn known() -> Vec<Known> {
 }
 
 /// A filter with the names of its parameters.
-struct Known {
+struct FilterParameters {
     name: &'static str,
     filter: Value,
     places: usize,
     parameters: &'static [&'static str],
 }
 
-impl Known {
+impl FilterParameters {
     /// Calls the filter with `args`, the input first and named ones last.
     fn call(&self, state: &mut State<'_, '_>, args: &[Value]) -> Result<Value, Error> {
         let input = args.first().cloned().unwrap_or_default();
@@ -214,7 +214,7 @@ pub(super) fn install(environment: &mut Environment<'_>) {
     });
     environment.add_filter(ITERATE, |value: Value| {
         let bytes = value.as_str().map_or(0, str::len) as u64;
-        meter::make(bytes.saturating_mul(ITEM))?;
+        meter::make(bytes.saturating_mul(ITEM_BYTES))?;
         jinja::iterated(value)
     });
     environment.add_filter(MADE, |value: Value| meter::made(&value).map(|()| value));
@@ -239,8 +239,8 @@ fn compared(pair: &Value) -> Result<(Value, Value), Error> {
 }
 
 /// An operand of a pair.
-fn operand(pair: &Value, at: usize) -> Value {
-    pair.get_item(&Value::from(at)).unwrap_or_default()
+fn operand(pair: &Value, index: usize) -> Value {
+    pair.get_item(&Value::from(index)).unwrap_or_default()
 }
 
 /// Calls a filter or method whose first argument is its input, with what it may make charged.
@@ -270,7 +270,7 @@ fn guarded(
 /// The bytes that a filter or method makes at most, of arguments of `bytes` bytes; 0 if no more
 /// than that.
 fn bound(name: &str, args: &[Value], bytes: u64) -> Result<u64, Error> {
-    let text = |at: usize| args.get(at).and_then(Value::as_str).unwrap_or_default();
+    let text = |index: usize| args.get(index).and_then(Value::as_str).unwrap_or_default();
     let items = || match args.first().and_then(Value::as_str) {
         Some(text) => text.len() as u64,
         None => args.first().and_then(Value::len).unwrap_or(0) as u64,
@@ -293,26 +293,30 @@ fn bound(name: &str, args: &[Value], bytes: u64) -> Result<u64, Error> {
             bytes.saturating_add(lines.saturating_mul(largest.max(text(1).len() as u64).max(4)))
         }
         "batch" | "slice" => (items() + largest)
-            .saturating_mul(ITEM)
+            .saturating_mul(ITEM_BYTES)
             .saturating_add(bytes),
         "split" | "rsplit" if args.len() > 1 && !text(1).is_empty() => {
-            (count(text(1)) + 1) * ITEM + bytes
+            (count(text(1)) + 1) * ITEM_BYTES + bytes
         }
         "split" | "rsplit" | "splitlines" | "lines" => {
             // Some control characters end words or lines too.
             let is_end = |c: &char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
             let parts = text(0).split_whitespace().count() + text(0).chars().filter(is_end).count();
-            (parts as u64 + 1) * ITEM + bytes
+            (parts as u64 + 1) * ITEM_BYTES + bytes
         }
         "list" | "sort" | "unique" | "reverse" | "map" | "select" | "reject" | "zip" | "chain"
         | "groupby" | "dictsort" | "sum" | "min" | "max" | "items" | "selectattr"
-        | "rejectattr" => items().saturating_mul(ITEM).saturating_add(bytes),
+        | "rejectattr" => items().saturating_mul(ITEM_BYTES).saturating_add(bytes),
         "upper" | "lower" | "title" | "capitalize" | "swapcase" => bytes.saturating_mul(3),
         "escape" | "e" => bytes.saturating_mul(6),
         // An item and its blanks at the deepest level, and six bytes for a character that is escaped.
-        "tojson" => bytes.saturating_mul(6 + largest.max(text(2).len() as u64).min(WIDEST as u64)),
+        "tojson" => bytes.saturating_mul(
+            6 + largest
+                .max(text(2).len() as u64)
+                .min(MAX_INDENT_CHARS as u64),
+        ),
         "center" | "ljust" | "rjust" | "zfill" => largest.saturating_mul(4).saturating_add(bytes),
-        "round" if largest > WIDTH => return Err(exceeded("digits", WIDTH)),
+        "round" if largest > MAX_WIDTH => return Err(exceeded("digits", MAX_WIDTH)),
         "format" => formatted(text(0), bytes)?,
         _ => 0,
     })
@@ -328,12 +332,12 @@ fn formatted(format: &str, bytes: u64) -> Result<u64, Error> {
             Some(digit) => number.saturating_mul(10).saturating_add(u64::from(digit)),
             None => 0,
         };
-        if number > WIDTH || c == '*' {
-            return Err(exceeded("characters of a width", WIDTH));
+        if number > MAX_WIDTH || c == '*' {
+            return Err(exceeded("characters of a width", MAX_WIDTH));
         }
         places += u64::from(matches!(c, '%' | '{'));
     }
     // An argument may be named at each place.
-    let each = bytes.saturating_add(2 * WIDTH);
+    let each = bytes.saturating_add(2 * MAX_WIDTH);
     Ok(bytes.saturating_add(places.saturating_mul(each)))
 }

@@ -1,4 +1,4 @@
-//! What Jinja2 and Python do where the engine does something else: filters, tests and operators.
+//! Filters, tests and operators as in Jinja2 and Python, where the engine's differ.
 
 use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::{Rest, ValueKind};
@@ -24,8 +24,8 @@ pub(super) fn install(environment: &mut Environment<'_>) {
     });
 }
 
-/// Most characters of an indent and of a separator of JSON.
-pub(super) const WIDEST: usize = 64;
+/// Maximum characters of an indent and of a separator of JSON.
+pub(super) const MAX_INDENT_CHARS: usize = 64;
 
 pub(super) fn invalid(reason: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, reason.into())
@@ -148,7 +148,9 @@ pub(super) fn tojson(
     let indent = match indent.map(|indent| (indent.as_str(), i64::try_from(indent.clone()))) {
         None => None,
         Some((Some(indent), _)) => Some(indent.to_owned()),
-        Some((_, Ok(width))) => Some(" ".repeat(usize::try_from(width).unwrap_or(0).min(WIDEST))),
+        Some((_, Ok(width))) => {
+            Some(" ".repeat(usize::try_from(width).unwrap_or(0).min(MAX_INDENT_CHARS)))
+        }
         Some(_) => return Err(invalid("tojson: expected a number or a text as indent")),
     };
     let separators = match separators.map(<[String; 2]>::try_from) {
@@ -157,8 +159,9 @@ pub(super) fn tojson(
         Some(Err(_)) => return Err(invalid("tojson: expected two separators")),
     };
     let mut texts = indent.iter().chain(separators.iter().flatten());
-    if texts.any(|text| text.len() > WIDEST) {
-        let reason = format!("tojson: expected indent and separators of at most {WIDEST} bytes");
+    if texts.any(|text| text.len() > MAX_INDENT_CHARS) {
+        let reason =
+            format!("tojson: expected indent and separators of at most {MAX_INDENT_CHARS} bytes");
         return Err(invalid(reason));
     }
     let style = Style {
@@ -213,7 +216,7 @@ pub(super) fn remainder(a: &Value, b: &Value) -> Result<Value, Error> {
     }
 }
 
-/// What a loop goes over; of a text its characters, because the engine does not know their number.
+/// The items of a loop; a text gives its characters, because the engine does not know their number.
 pub(super) fn iterated(value: Value) -> Result<Value, Error> {
     match value.as_str() {
         _ if value.is_none() => Err(invalid("expected a list in a loop, found none")),

@@ -1,4 +1,4 @@
-//! What a rendering may still make and read, in bytes.
+//! The budget of a rendering, in bytes made and read.
 //!
 //! A template's instructions are counted by its engine, but one instruction may join two texts of
 //! any size. Every operation that makes a value charges the bytes of the result before it makes
@@ -10,41 +10,41 @@ use std::cell::Cell;
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 
-/// Most bytes that a rendering makes: all values together, its output included.
-const MADE: u64 = 192 << 20;
-/// Most bytes of one value.
-const VALUE: u64 = 48 << 20;
-/// Bytes of an item of a list, beside those of the item's text.
-pub(super) const ITEM: u64 = 64;
+/// Maximum bytes that a rendering makes: all values together, its output included.
+const MAX_MADE_BYTES: u64 = 192 << 20;
+/// Maximum bytes of one value.
+const MAX_VALUE_BYTES: u64 = 48 << 20;
+/// Bytes of an item of a list, in addition to the bytes of its text.
+pub(super) const ITEM_BYTES: u64 = 64;
 /// Reading this many bytes counts as one.
-const READ: u64 = 16;
-/// Most levels of nested lists and maps.
-const DEPTH: usize = 64;
+const READ_BYTES_PER_UNIT: u64 = 16;
+/// Maximum levels of nested lists and maps.
+const MAX_DEPTH: usize = 64;
 
 thread_local! {
-    static LEFT: Cell<u64> = const { Cell::new(MADE) };
+    static LEFT: Cell<u64> = const { Cell::new(MAX_MADE_BYTES) };
 }
 
 /// Marks an error of a template that makes too much.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct Exceeded(String);
+pub(super) struct BudgetError(String);
 
 /// An error for a limit.
 pub(super) fn exceeded(what: &str, limit: u64) -> Error {
     let reason = format!("expected at most {limit} {what}, found more");
-    Error::new(ErrorKind::InvalidOperation, reason.clone()).with_source(Exceeded(reason))
+    Error::new(ErrorKind::InvalidOperation, reason.clone()).with_source(BudgetError(reason))
 }
 
 /// Starts a rendering on this thread, of messages of `bytes` bytes.
 pub(super) fn start(bytes: usize) {
-    LEFT.set(MADE.saturating_add(4 * bytes as u64));
+    LEFT.set(MAX_MADE_BYTES.saturating_add(4 * bytes as u64));
 }
 
 /// Charges a new value of `bytes` bytes.
 pub(super) fn make(bytes: u64) -> Result<(), Error> {
-    if bytes > VALUE {
-        return Err(exceeded("bytes of one value", VALUE));
+    if bytes > MAX_VALUE_BYTES {
+        return Err(exceeded("bytes of one value", MAX_VALUE_BYTES));
     }
     spend(bytes)
 }
@@ -52,7 +52,7 @@ pub(super) fn make(bytes: u64) -> Result<(), Error> {
 /// Charges reading `value` completely; returns its bytes.
 pub(super) fn read(value: &Value) -> Result<u64, Error> {
     let bytes = size(value)?;
-    spend(bytes / READ)?;
+    spend(bytes / READ_BYTES_PER_UNIT)?;
     Ok(bytes)
 }
 
@@ -66,11 +66,14 @@ fn spend(bytes: u64) -> Result<(), Error> {
     LEFT.set(left.unwrap_or(0));
     match left {
         Some(_) => Ok(()),
-        None => Err(exceeded("bytes of all values of a rendering", MADE)),
+        None => Err(exceeded(
+            "bytes of all values of a rendering",
+            MAX_MADE_BYTES,
+        )),
     }
 }
 
-/// The bytes of `value`: of its texts, and [`ITEM`] for each of its items. A shared item counts as
+/// The bytes of `value`: of its texts, and [`ITEM_BYTES`] for each of its items. A shared item counts as
 /// often as it is met.
 fn size(value: &Value) -> Result<u64, Error> {
     if let Some(bytes) = flat(value) {
@@ -83,15 +86,15 @@ fn size(value: &Value) -> Result<u64, Error> {
             open.pop();
             continue;
         };
-        total += ITEM + flat(&item).unwrap_or(0);
-        if total > VALUE {
-            return Err(exceeded("bytes of one value", VALUE));
+        total += ITEM_BYTES + flat(&item).unwrap_or(0);
+        if total > MAX_VALUE_BYTES {
+            return Err(exceeded("bytes of one value", MAX_VALUE_BYTES));
         }
         // Each step of the walk costs, also if the value is refused in the end.
-        spend(ITEM / READ)?;
+        spend(ITEM_BYTES / READ_BYTES_PER_UNIT)?;
         if flat(&item).is_none() {
-            if open.len() == DEPTH {
-                return Err(exceeded("levels of lists and maps", DEPTH as u64));
+            if open.len() == MAX_DEPTH {
+                return Err(exceeded("levels of lists and maps", MAX_DEPTH as u64));
             }
             open.push(items(&item)?);
         }

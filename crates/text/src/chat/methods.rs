@@ -36,8 +36,9 @@ pub(super) fn method(
 
 fn index_in_list(list: &Value, args: &[Value]) -> Result<Value, Error> {
     let (wanted,): (&Value,) = from_args(args)?;
-    let at = list.try_iter()?.position(|item| item == *wanted);
-    at.map(Value::from)
+    let index = list.try_iter()?.position(|item| item == *wanted);
+    index
+        .map(Value::from)
         .ok_or_else(|| invalid("index: the value is not in the list"))
 }
 
@@ -97,12 +98,13 @@ fn text_method(
         }
         "index" | "rindex" => {
             let (wanted,): (&str,) = from_args(args)?;
-            let at = match name {
+            let offset = match name {
                 "index" => text.find(wanted),
                 _ => text.rfind(wanted),
             };
-            let at = at.ok_or_else(|| invalid("index: the text is not part of the other one"))?;
-            Value::from(text[..at].chars().count())
+            let offset =
+                offset.ok_or_else(|| invalid("index: the text is not part of the other one"))?;
+            Value::from(text[..offset].chars().count())
         }
         "ljust" | "rjust" | "center" | "zfill" => Value::from(padded(text, name, args)?),
         _ => return Ok(None),
@@ -134,18 +136,18 @@ fn windowed(
 ) -> Result<Value, Error> {
     let (wanted, from, to): (&Value, i64, Option<i64>) = from_args(args)?;
     let length = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
-    let place = |at: i64| {
-        if at < 0 {
-            (at + length).max(0)
+    let place = |index: i64| {
+        if index < 0 {
+            (index + length).max(0)
         } else {
-            at.min(length)
+            index.min(length)
         }
     };
     let (from, to) = (place(from), place(to.unwrap_or(length)));
-    let byte = |at: i64| {
-        let at = usize::try_from(at).unwrap_or(0);
+    let byte = |index: i64| {
+        let index = usize::try_from(index).unwrap_or(0);
         text.char_indices()
-            .nth(at)
+            .nth(index)
             .map_or(text.len(), |(byte, _)| byte)
     };
     let part = &text[byte(from)..byte(to.max(from))];
@@ -157,7 +159,7 @@ fn windowed(
     )?;
     let is_place = matches!(name, "find" | "rfind" | "index" | "rindex");
     match i64::try_from(made.clone()) {
-        Ok(at) if is_place && at >= 0 => Ok(Value::from(at + from)),
+        Ok(index) if is_place && index >= 0 => Ok(Value::from(index + from)),
         _ => Ok(made),
     }
 }

@@ -12,15 +12,15 @@ use minijinja::{Error, ErrorKind, Value};
 
 use super::guard::{COMPARE, ITERATE, JOIN, MADE, ORDER, REMAINDER, REPEAT};
 
-/// Most bytes of a template.
-const SOURCE: usize = 256 * 1024;
-/// Most tokens between two brackets of a template, `{{ ... }}` or `{% ... %}`: the engine recurses
+/// Maximum bytes of a template.
+const MAX_SOURCE_BYTES: usize = 256 * 1024;
+/// Maximum tokens between two brackets of a template, `{{ ... }}` or `{% ... %}`: the engine recurses
 /// over them.
-const TOKENS: usize = 1_500;
-/// Most `elif` tags of a template: each is nested in the one before.
-const BRANCHES: usize = 500;
-/// Most bytes, and items, of all products of constants.
-const PRODUCTS: u64 = 64 * 1024;
+const MAX_TAG_TOKENS: usize = 1_500;
+/// Maximum `elif` tags of a template: each is nested in the one before.
+const MAX_ELIFS: usize = 500;
+/// Maximum bytes, and items, of all products of constants.
+const MAX_PRODUCT: u64 = 64 * 1024;
 /// Marks a filter that the engine finds by its name each time.
 const BY_NAME: u8 = u8::MAX;
 
@@ -64,13 +64,13 @@ fn refused(reason: String) -> Error {
 
 /// Checks size and depth of a template, and that no constant is multiplied at load.
 fn check(source: &str, syntax: &SyntaxConfig) -> Result<(), Error> {
-    if source.len() > SOURCE {
+    if source.len() > MAX_SOURCE_BYTES {
         let found = source.len();
         return Err(refused(format!(
-            "expected at most {SOURCE} bytes, found {found}"
+            "expected at most {MAX_SOURCE_BYTES} bytes, found {found}"
         )));
     }
-    let (mut tag, mut branches, mut products) = (Vec::new(), 0, PRODUCTS);
+    let (mut tag, mut branches, mut products) = (Vec::new(), 0, MAX_PRODUCT);
     for token in tokenize(source, false, syntax.clone()) {
         let (token, _) = token?;
         match token {
@@ -80,13 +80,14 @@ fn check(source: &str, syntax: &SyntaxConfig) -> Result<(), Error> {
             token => {
                 let is_branch = tag.is_empty() && matches!(token, Token::Ident("elif"));
                 branches += usize::from(is_branch);
-                if branches > BRANCHES {
-                    let reason = format!("expected at most {BRANCHES} elif tags, found more");
+                if branches > MAX_ELIFS {
+                    let reason = format!("expected at most {MAX_ELIFS} elif tags, found more");
                     return Err(refused(reason));
                 }
                 tag.push(token);
-                if tag.len() > TOKENS {
-                    let reason = format!("expected at most {TOKENS} tokens in one tag, found more");
+                if tag.len() > MAX_TAG_TOKENS {
+                    let reason =
+                        format!("expected at most {MAX_TAG_TOKENS} tokens in one tag, found more");
                     return Err(refused(reason));
                 }
             }
@@ -154,7 +155,7 @@ fn check_products(tag: &[Token<'_>], left: &mut u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// What an operand consists of.
+/// The content of an operand.
 #[derive(Clone, Copy, PartialEq)]
 enum Operand {
     /// Numbers only.

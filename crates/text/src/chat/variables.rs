@@ -1,4 +1,4 @@
-//! Which variables of its caller a chat template reads.
+//! The variables of its caller that a chat template reads.
 
 use minijinja::machinery::{Token, tokenize};
 use minijinja::syntax::SyntaxConfig;
@@ -6,11 +6,11 @@ use minijinja::syntax::SyntaxConfig;
 use super::ChatTemplate;
 
 impl ChatTemplate {
-    /// Whether the template of a chat, with tools of its own or without, reads the variable `name`:
+    /// True if the template of a chat, with tools of its own or without, reads the variable `name`:
     /// the name stands in a tag, neither as a member
     /// (`message.thinking`) nor where it only gets a value (`set thinking = true`).
     pub fn reads(&self, name: &str, tools: bool) -> bool {
-        let tokens = tokenize(&self.of(tools).source, false, SyntaxConfig::default());
+        let tokens = tokenize(&self.template(tools).source, false, SyntaxConfig::default());
         let tokens: Vec<_> = tokens
             .map_while(Result::ok)
             .map(|(token, _)| token)

@@ -6,12 +6,12 @@ use std::sync::Mutex;
 use super::constraint::GrammarConstraint;
 use super::{GrammarError, GrammarSpec};
 
-/// Most specifications.
-const ENTRIES: usize = 64;
-/// Most bytes of all specifications together.
-const BYTES: usize = 4 * 1024 * 1024;
-/// Most bytes that the compiled grammars take together, as estimated from their lexers.
-const COMPILED_BYTES: usize = 64 * 1024 * 1024;
+/// Maximum specifications.
+const MAX_ENTRIES: usize = 64;
+/// Maximum bytes of all specifications together.
+const MAX_SPEC_BYTES: usize = 4 * 1024 * 1024;
+/// Maximum bytes that the compiled grammars take together, as estimated from their lexers.
+const MAX_COMPILED_BYTES: usize = 64 * 1024 * 1024;
 
 /// Start states and refusals. The least recently used goes first.
 #[derive(Default)]
@@ -83,7 +83,7 @@ impl Cache {
         compiled: Result<GrammarConstraint, GrammarError>,
         size: usize,
     ) {
-        if size > COMPILED_BYTES || key.1.len() > BYTES {
+        if size > MAX_COMPILED_BYTES || key.1.len() > MAX_SPEC_BYTES {
             return;
         }
         let mut entries = self
@@ -91,9 +91,9 @@ impl Cache {
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
         entries.remove(&key);
-        while entries.by_key.len() >= ENTRIES
-            || entries.bytes + key.1.len() > BYTES
-            || entries.compiled + size > COMPILED_BYTES
+        while entries.by_key.len() >= MAX_ENTRIES
+            || entries.bytes + key.1.len() > MAX_SPEC_BYTES
+            || entries.compiled + size > MAX_COMPILED_BYTES
         {
             let oldest = entries.by_key.iter().min_by_key(|(_, entry)| entry.used);
             let Some(oldest) = oldest.map(|(key, _)| key.clone()) else {
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn the_least_recently_used_goes_first_and_all_bounds_hold() {
         let cache = Cache::default();
-        let keys: Vec<Key> = (0..ENTRIES)
+        let keys: Vec<Key> = (0..MAX_ENTRIES)
             .map(|at| {
                 let (key, refused) = refusal(&at.to_string());
                 cache.put(key.clone(), refused, 0);
@@ -150,17 +150,17 @@ mod tests {
         assert!(cache.get(&keys[1]).is_none());
         assert!(cache.get(&keys[0]).is_some() && cache.get(&new).is_some());
         // One that takes all bytes, and one that takes more.
-        let (large, refused) = refusal(&"x".repeat(BYTES));
+        let (large, refused) = refusal(&"x".repeat(MAX_SPEC_BYTES));
         cache.put(large.clone(), refused, 0);
         assert!(cache.get(&large).is_some() && cache.get(&new).is_none());
-        let (larger, refused) = refusal(&"x".repeat(BYTES + 1));
+        let (larger, refused) = refusal(&"x".repeat(MAX_SPEC_BYTES + 1));
         cache.put(larger.clone(), refused, 0);
         assert!(cache.get(&larger).is_none() && cache.get(&large).is_some());
         let (heavy, refused) = refusal("heavy");
-        cache.put(heavy.clone(), refused, COMPILED_BYTES + 1);
+        cache.put(heavy.clone(), refused, MAX_COMPILED_BYTES + 1);
         assert!(cache.get(&heavy).is_none());
         let entries = cache.0.lock().expect("no test panics");
-        assert_eq!((entries.by_key.len(), entries.bytes), (1, BYTES));
+        assert_eq!((entries.by_key.len(), entries.bytes), (1, MAX_SPEC_BYTES));
     }
 
     #[test]

@@ -20,28 +20,28 @@ pub(super) const LISTS: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "
 /// Keywords whose value names schemas.
 pub(super) const NAMED: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
 /// Keywords that say themselves which other members an object has.
-const OPEN: [&str; 3] = [
+const MEMBER_KEYWORDS: [&str; 3] = [
     "additionalProperties",
     "patternProperties",
     "unevaluatedProperties",
 ];
 /// Keywords beside `properties` that join an object with other schemas, whose members it has too.
-const JOINED: [&str; 5] = ["allOf", "anyOf", "oneOf", "$ref", "if"];
+const JOINING_KEYWORDS: [&str; 5] = ["allOf", "anyOf", "oneOf", "$ref", "if"];
 
 /// Adds `additionalProperties: false` to every object of `schema` that names its members and does
 /// not say whether it has others. Objects that are joined with other schemas stay open, because a
 /// closed part would exclude the members of the others.
 pub(super) fn close_objects(schema: &mut Value) {
     let kept = kept_open(schema);
-    let mut at = 0;
+    let mut index = 0;
     let mut open = vec![schema];
     while let Some(value) = open.pop() {
-        let stays = kept.contains(&at);
-        at += 1;
+        let stays = kept.contains(&index);
+        index += 1;
         let Value::Object(members) = value else {
             continue;
         };
-        let says = OPEN.iter().any(|key| members.contains_key(*key));
+        let says = MEMBER_KEYWORDS.iter().any(|key| members.contains_key(*key));
         if !stays && !says && matches!(members.get("properties"), Some(Value::Object(_))) {
             members.insert("additionalProperties".to_owned(), Value::Bool(false));
         }
@@ -69,14 +69,14 @@ fn kept_open(schema: &Value) -> HashSet<usize> {
     let mut addresses = Vec::new();
     let mut open = vec![(schema, false)];
     while let Some((value, is_part)) = open.pop() {
-        let at = addresses.len();
+        let index = addresses.len();
         addresses.push(std::ptr::from_ref(value));
         let Value::Object(members) = value else {
             continue;
         };
         let is_joined = is_part || is_joined(members);
         if is_joined {
-            kept.insert(at);
+            kept.insert(index);
             if let Some(Value::String(reference)) = members.get("$ref") {
                 let target = schema.pointer(reference.trim_start_matches('#'));
                 targets.extend(target.map(std::ptr::from_ref));
@@ -103,10 +103,13 @@ fn kept_open(schema: &Value) -> HashSet<usize> {
     kept
 }
 
-/// Whether an object with own members has further ones from other schemas.
+/// True if an object with own members has further ones from other schemas.
 fn is_joined(members: &Map<String, Value>) -> bool {
     members.contains_key("allOf")
-        || members.contains_key("properties") && JOINED.iter().any(|key| members.contains_key(*key))
+        || members.contains_key("properties")
+            && JOINING_KEYWORDS
+                .iter()
+                .any(|key| members.contains_key(*key))
 }
 
 #[cfg(test)]

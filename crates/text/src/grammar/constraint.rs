@@ -11,7 +11,7 @@ use super::names::Names;
 use super::table::{TokenTable, contains};
 use crate::TokenId;
 
-/// The state of a grammar after the tokens accepted so far.
+/// The state of a grammar after its accepted tokens.
 pub(super) struct GrammarConstraint {
     matcher: Matcher,
     table: Arc<TokenTable>,
@@ -92,7 +92,7 @@ impl GrammarConstraint {
         }
     }
 
-    /// Whether the text is complete and no token can follow.
+    /// True if the text is complete and no token can follow.
     fn is_complete(&self) -> bool {
         self.matcher.stop_reason() == StopReason::NoExtension
     }
@@ -169,7 +169,7 @@ impl Constraint for GrammarConstraint {
     }
 }
 
-/// What the compiler's errors contain when a step exceeds a limit.
+/// Parts of the compiler's errors when a step exceeds a limit.
 const TOO_COMPLEX: [&str; 5] = [
     "lexer error: ",
     "Too many items",

@@ -6,8 +6,8 @@ use super::source::{other_keyword, quoted};
 use super::tools::line;
 use crate::tools::QUOTE;
 
-/// Most rules of one schema.
-const RULES: usize = 5_000;
+/// Maximum rules of one schema.
+const MAX_RULES: usize = 5_000;
 /// Keywords that say nothing about values.
 const NEUTRAL: [&str; 9] = [
     "title",
@@ -50,9 +50,9 @@ impl Writer<'_> {
     /// Adds a rule; returns its name.
     fn rule(&mut self, body: &str) -> Result<String, String> {
         self.count += 1;
-        if self.count > RULES {
+        if self.count > MAX_RULES {
             return Err(format!(
-                "expected at most {RULES} rules in gemma's format, found more"
+                "expected at most {MAX_RULES} rules in gemma's format, found more"
             ));
         }
         let name = format!("{}_{}", self.prefix, self.count);
@@ -100,10 +100,10 @@ impl Writer<'_> {
                 let text = format!("text[suffix={}]", quoted(QUOTE));
                 let name = format!("{}_{}", self.prefix, text);
                 self.count += 1;
-                let at = self.count;
-                let name = name.replace("text[", &format!("text{at}["));
+                let index = self.count;
+                let name = name.replace("text[", &format!("text{index}["));
                 line(self.source, &name, "/(?s:.*)/");
-                format!("{} {}_text{at}", quoted(QUOTE), self.prefix)
+                format!("{} {}_text{index}", quoted(QUOTE), self.prefix)
             }
             "integer" => {
                 known(members, &["type"])?;

@@ -1,4 +1,4 @@
-//! What a grammar in llguidance's dialect of Lark may not contain.
+//! The limits of a grammar in llguidance's dialect of Lark.
 
 use serde::de::IgnoredAny;
 
@@ -9,15 +9,15 @@ const BEFORE_JSON: [&str; 3] = ["%json", "%regex", "%llguidance"];
 /// them describe more items than a compilation, or one step, can work through. Reads a source as the
 /// compiler's lexer does; one that this lexer refuses is left to it.
 pub(super) fn check(source: &str) -> Result<(), String> {
-    let mut at = 0;
-    while let Some(rest) = source.get(at..).filter(|rest| !rest.is_empty()) {
+    let mut position = 0;
+    while let Some(rest) = source.get(position..).filter(|rest| !rest.is_empty()) {
         if rest.starts_with("::") {
-            let (line, column) = place(source, at);
+            let (line, column) = place(source, position);
             return Err(format!(
                 "rules with parameters (`::`) are not supported, line {line} column {column}"
             ));
         }
-        at += match token(rest) {
+        position += match token(rest) {
             Some(length) => length,
             None => return Ok(()),
         };
@@ -53,20 +53,20 @@ fn json(rest: &str) -> Option<usize> {
 fn closed(rest: &str, mark: char) -> Option<usize> {
     let mut escaped = false;
     let inner = rest.char_indices().skip(1);
-    for (at, c) in inner {
+    for (position, c) in inner {
         match c {
             _ if escaped => escaped = false,
             '\\' => escaped = true,
-            _ if c == mark => return Some(at + c.len_utf8()),
+            _ if c == mark => return Some(position + c.len_utf8()),
             _ => {}
         }
     }
     None
 }
 
-/// Line and column of the byte `at`, from 1.
-fn place(source: &str, at: usize) -> (usize, usize) {
-    let before = &source[..at];
+/// Line and column of the byte `position`, from 1.
+fn place(source: &str, position: usize) -> (usize, usize) {
+    let before = &source[..position];
     let line = before.rsplit('\n').next().unwrap_or_default();
     (before.matches('\n').count() + 1, line.chars().count() + 1)
 }

@@ -9,24 +9,24 @@ use serde_json::Value;
 use super::{Follow, GrammarError, GrammarSpec, ToolGrammar};
 
 /// Maximum bytes of a regex, of a Lark grammar, or of all choices together.
-const SOURCE_BYTES: usize = 64 * 1024;
+const MAX_SOURCE_BYTES: usize = 64 * 1024;
 /// Maximum bytes of a schema as compact JSON.
-const SCHEMA_BYTES: usize = 1024 * 1024;
+const MAX_SCHEMA_BYTES: usize = 1024 * 1024;
 /// Maximum bytes of a name or value in a schema, except `description` and `$comment`.
-const STRING_BYTES: usize = 16 * 1024;
+const MAX_STRING_BYTES: usize = 16 * 1024;
 /// Maximum nesting depth of a schema, and of brackets in a regex or Lark grammar.
-const DEPTH: usize = 128;
+const MAX_DEPTH: usize = 128;
 /// Maximum number of values in a schema: objects, lists and scalars.
 const SCHEMA_VALUES: usize = 20_000;
 /// Maximum members of one object and items of one list of a schema, and texts of a choice.
-const CHILDREN: usize = 1_000;
+const MAX_CHILDREN: usize = 1_000;
 /// Maximum functions of an answer that calls.
-const FUNCTIONS: usize = 128;
+const MAX_FUNCTIONS: usize = 128;
 /// Maximum number of distinct references in a schema.
-const REFERENCES: usize = 1_000;
+const MAX_REFERENCES: usize = 1_000;
 /// Maximum common multiple of all `multipleOf` values of a schema, in units of their last
 /// decimal; the lexer has one state per unit.
-const MULTIPLE: u64 = 100_000;
+const MAX_MULTIPLE: u64 = 100_000;
 /// Maximum characters of an error message.
 const MESSAGE_CHARS: usize = 300;
 /// Stack size of the compiler thread in bytes; the system allocates only the pages that are used.
@@ -34,14 +34,14 @@ pub(super) const STACK_BYTES: usize = 256 * 1024 * 1024;
 
 /// Maximum number of classes by name (`\\w`, `\\pL`) in all regexes of a specification: each becomes
 /// hundreds of ranges.
-const CLASSES: usize = 2_000;
+const MAX_CLASSES: usize = 2_000;
 
 /// Limits on the work of the compiler and of each step, in units that the compiler counts. The
 /// result of a step never depends on time.
 pub(super) fn parser_limits() -> ParserLimits {
     ParserLimits {
         // Each optional member of an object adds four items, additional members a few more.
-        max_items_in_row: 4 * CHILDREN + 100,
+        max_items_in_row: 4 * MAX_CHILDREN + 100,
         // Expressions of all lexemes.
         initial_lexer_fuel: 1_000_000,
         // About 20 ms at most.
@@ -123,20 +123,20 @@ pub(super) fn check(spec: &GrammarSpec) -> Result<(), GrammarError> {
 
 fn check_choices(choices: &[String]) -> Result<(), String> {
     let bytes = choices.iter().map(String::len).sum();
-    at_most("bytes", bytes, SOURCE_BYTES)?;
-    at_most("texts", choices.len(), CHILDREN)
+    at_most("bytes", bytes, MAX_SOURCE_BYTES)?;
+    at_most("texts", choices.len(), MAX_CHILDREN)
 }
 
 /// Checks the sizes of all schemas, each and together.
 fn check_tools(tools: &ToolGrammar) -> Result<(), String> {
-    at_most("functions", tools.tools.len(), FUNCTIONS)?;
+    at_most("functions", tools.tools.len(), MAX_FUNCTIONS)?;
     let (mut values, mut bytes) = (0, 0);
     for schema in schemas(tools) {
         let (more_values, more_bytes) = check_shape(schema)?;
         values += more_values;
         bytes += more_bytes;
         at_most("values in all schemas", values, SCHEMA_VALUES)?;
-        at_most("bytes in all schemas", bytes, SCHEMA_BYTES)?;
+        at_most("bytes in all schemas", bytes, MAX_SCHEMA_BYTES)?;
     }
     Ok(())
 }
@@ -148,8 +148,8 @@ fn schemas(tools: &ToolGrammar) -> impl Iterator<Item = &Value> {
 }
 
 fn check_source(source: &str) -> Result<(), String> {
-    at_most("bytes", source.len(), SOURCE_BYTES)?;
-    at_most("levels of brackets", depth(source), DEPTH)
+    at_most("bytes", source.len(), MAX_SOURCE_BYTES)?;
+    at_most("levels of brackets", depth(source), MAX_DEPTH)
 }
 
 /// Checks the schemas after `%json`. `multipleOf` is refused there: an escape may hide its name
@@ -182,10 +182,10 @@ fn check_classes(source: &str, insensitive: bool) -> Result<(), String> {
     if insensitive {
         classes = 20 * (classes + bytes.windows(2).filter(beyond).count());
     }
-    at_most("classes by name", classes, CLASSES)
+    at_most("classes by name", classes, MAX_CLASSES)
 }
 
-/// Whether a letter `i` follows `mark` among letters: a flag of a regex.
+/// True if a letter `i` follows `mark` among letters: a flag of a regex.
 fn has_flag(source: &str, mark: &str) -> bool {
     source.match_indices(mark).any(|(at, _)| {
         let rest = source[at + mark.len()..].chars();
@@ -224,23 +224,23 @@ fn check_shape(schema: &Value) -> Result<(usize, usize), String> {
     while let Some((value, level)) = open.pop() {
         values += 1;
         at_most("values", values, SCHEMA_VALUES)?;
-        at_most("levels", level, DEPTH)?;
+        at_most("levels", level, MAX_DEPTH)?;
         match value {
-            Value::String(text) => at_most("bytes in one string", text.len(), STRING_BYTES)?,
+            Value::String(text) => at_most("bytes in one string", text.len(), MAX_STRING_BYTES)?,
             Value::Array(items) => {
-                at_most("items in one list", items.len(), CHILDREN)?;
+                at_most("items in one list", items.len(), MAX_CHILDREN)?;
                 open.extend(items.iter().map(|item| (item, level + 1)));
             }
             Value::Object(members) => {
-                at_most("members of one object", members.len(), CHILDREN)?;
+                at_most("members of one object", members.len(), MAX_CHILDREN)?;
                 if let Some(Value::String(reference)) = members.get("$ref") {
                     check_local(reference)?;
                     references.insert(reference);
-                    at_most("references", references.len(), REFERENCES)?;
+                    at_most("references", references.len(), MAX_REFERENCES)?;
                 }
                 multiples.extend(members.get("multipleOf").and_then(Value::as_f64));
                 for (name, member) in members {
-                    at_most("bytes in one name", name.len(), STRING_BYTES)?;
+                    at_most("bytes in one name", name.len(), MAX_STRING_BYTES)?;
                     let is_comment = matches!(name.as_str(), "description" | "$comment");
                     if !(is_comment && member.is_string()) {
                         open.push((member, level + 1));
@@ -252,7 +252,7 @@ fn check_shape(schema: &Value) -> Result<(usize, usize), String> {
     }
     check_multiples(&multiples)?;
     let bytes = schema.to_string().len();
-    at_most("bytes", bytes, SCHEMA_BYTES)?;
+    at_most("bytes", bytes, MAX_SCHEMA_BYTES)?;
     Ok((values, bytes))
 }
 
@@ -274,7 +274,7 @@ fn check_local(reference: &str) -> Result<(), String> {
     ))
 }
 
-/// Checks that the common multiple of all `multipleOf` values is at most `MULTIPLE`: one number
+/// Checks that the common multiple of all `multipleOf` values is at most `MAX_MULTIPLE`: one number
 /// may have to satisfy all of them.
 fn check_multiples(multiples: &[f64]) -> Result<(), String> {
     let texts = multiples.iter().map(|multiple| multiple.abs().to_string());
@@ -288,14 +288,14 @@ fn check_multiples(multiples: &[f64]) -> Result<(), String> {
             .ok()
     };
     let common = texts.iter().try_fold(1, |common: u64, text| {
-        let units = units(text).filter(|units| (1..=MULTIPLE).contains(units))?;
+        let units = units(text).filter(|units| (1..=MAX_MULTIPLE).contains(units))?;
         let multiple = common / divisor(common, units) * units;
-        (multiple <= MULTIPLE).then_some(multiple)
+        (multiple <= MAX_MULTIPLE).then_some(multiple)
     });
     match common {
         Some(_) => Ok(()),
         None => Err(format!(
-            "expected multipleOf above 0 with a common multiple of at most {MULTIPLE} (in units \
+            "expected multipleOf above 0 with a common multiple of at most {MAX_MULTIPLE} (in units \
              of the last decimal)"
         )),
     }

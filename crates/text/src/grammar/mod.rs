@@ -170,7 +170,7 @@ impl Grammars {
         let mut start = GrammarConstraint::new(
             Matcher::new(Ok(parser)),
             Arc::clone(&self.table),
-            names::Names::of(spec),
+            names::Names::new(spec),
         );
         start.check_start().map_err(|error| failed(&error.0))?;
         Ok((start, size))

@@ -32,13 +32,13 @@ struct Level {
 struct Literal {
     is_name: bool,
     escaped: bool,
-    /// Of a name, with its quotes.
+    /// The bytes of a name, with its quotes.
     bytes: Vec<u8>,
 }
 
 impl Names {
-    /// Those of an empty text; `None` if texts of `spec` hold no JSON, or JSON at unknown places.
-    pub(super) fn of(spec: &GrammarSpec) -> Option<Self> {
+    /// The names of an empty text; `None` if texts of `spec` hold no JSON, or JSON at unknown places.
+    pub(super) fn new(spec: &GrammarSpec) -> Option<Self> {
         let mark = match spec {
             GrammarSpec::JsonObject
             | GrammarSpec::JsonSchema(_)
@@ -59,7 +59,7 @@ impl Names {
         })
     }
 
-    /// Whether what comes next may end a name that is there already.
+    /// True if what comes next may end a name that is there already.
     pub(super) fn may_repeat(&self) -> bool {
         let named = |level: &Arc<Level>| !level.names.is_empty();
         self.levels.iter().any(named)

@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value, json};
 use super::closed::{LISTS, NAMED, ONE};
 use super::formats::format;
 
-/// Most units of work to find out whether names match a pattern.
+/// Maximum units of work to find out whether names match a pattern.
 const NAMES_FUEL: u64 = 100_000;
 /// Keywords whose value may be null.
 const VALUES: [&str; 4] = ["const", "default", "example", "examples"];
@@ -56,19 +56,19 @@ const UNFOLLOWED: [&str; 16] = [
     "uniqueItems",
 ];
 /// Keywords that join an object with others, whose members `unevaluatedProperties` counts.
-const JOINING: [&str; 6] = ["allOf", "anyOf", "oneOf", "$ref", "if", "patternProperties"];
+const JOINING_KEYWORDS: [&str; 6] = ["allOf", "anyOf", "oneOf", "$ref", "if", "patternProperties"];
 /// A keyword that is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct LeftOut {
-    /// Where it stands: names and indices with dots between them.
+pub(super) struct Omission {
+    /// Its path: names and indices with dots between them.
     pub(super) path: String,
-    /// Why it cannot be followed.
+    /// The reason why it cannot be followed.
     pub(super) reason: String,
 }
 
 /// Rewrites `schema`, whose nesting is bounded; returns the keywords that it leaves out. If there are none,
 /// every value of the new schema is one of the old schema.
-pub(super) fn normalize(schema: &mut Value) -> Vec<LeftOut> {
+pub(super) fn normalize(schema: &mut Value) -> Vec<Omission> {
     let mut normal = Normal {
         root: schema.clone(),
         path: Vec::new(),
@@ -82,7 +82,7 @@ struct Normal {
     /// The whole schema as it was given, for references.
     root: Value,
     path: Vec<String>,
-    left_out: Vec<LeftOut>,
+    left_out: Vec<Omission>,
 }
 
 impl Normal {
@@ -102,7 +102,9 @@ impl Normal {
         format(members);
         one_unit(members);
         if let Some(closed) = members.get("unevaluatedProperties").cloned()
-            && !JOINING.iter().any(|key| members.contains_key(*key))
+            && !JOINING_KEYWORDS
+                .iter()
+                .any(|key| members.contains_key(*key))
         {
             members.remove("unevaluatedProperties");
             members.entry("additionalProperties").or_insert(closed);
@@ -150,7 +152,7 @@ impl Normal {
         let path = self.path.join(".");
         self.path.pop();
         let reason = reason.to_owned();
-        self.left_out.push(LeftOut { path, reason });
+        self.left_out.push(Omission { path, reason });
     }
 
     /// Leaves out whole numbers that the compiler would round: it reads doubles and makes 64-bit integers of them.
@@ -199,7 +201,7 @@ impl Normal {
         for reason in refused {
             let path = [&self.path.join("."), "patternProperties"];
             let path = path.join(".").trim_start_matches('.').to_owned();
-            self.left_out.push(LeftOut { path, reason });
+            self.left_out.push(Omission { path, reason });
         }
     }
 }
@@ -320,7 +322,7 @@ fn one_unit(members: &mut Map<String, Value>) {
     }
 }
 
-/// Whether the compiler keeps every number of a value.
+/// True if the compiler keeps every number of a value.
 fn is_exact(value: &Value) -> bool {
     match value {
         Value::Number(number) => is_kept(number),
@@ -352,7 +354,7 @@ fn search(builder: &mut RegexBuilder, pattern: &str) -> Result<RegexAst, String>
         .map_err(|error| super::one_line(&error))
 }
 
-/// Whether a name that is not `named` matches `pattern`.
+/// True if a name that is not `named` matches `pattern`.
 fn others(pattern: &str, named: &[String]) -> Result<bool, String> {
     let mut builder = RegexBuilder::new();
     let pattern = search(&mut builder, pattern)?;

@@ -6,14 +6,14 @@ use serde_json::{Map, Value};
 
 use super::work::{self, product};
 
-/// Most values visited, including those that references lead to.
-const VISITS: usize = 50_000;
-/// Most keywords that each become a regex: patterns, formats and numeric bounds.
-const REGEXES: usize = 500;
+/// Maximum values visited, including those that references lead to.
+const MAX_VISITS: usize = 50_000;
+/// Maximum keywords that each become a regex: patterns, formats and numeric bounds.
+const MAX_REGEXES: usize = 500;
 /// Branches of a format, and of `minLength` and `maxLength` beside a pattern.
-const FORMAT: u64 = 16;
-/// Keywords that one text must satisfy besides those of a reference or of an alternative.
-const BESIDE: [&str; 6] = [
+const FORMAT_BRANCHES: u64 = 16;
+/// Keywords that one text must satisfy together with a reference or an alternative.
+const JOINT_KEYWORDS: [&str; 6] = [
     "pattern",
     "format",
     "properties",
@@ -45,7 +45,7 @@ pub(super) fn check(schema: &Value) -> Result<(), String> {
         };
         let met = walk.meet(schema, "")?;
         let most = met.into_values().max().unwrap_or(0);
-        work::check(most.saturating_mul(FORMAT) / work::COMBINED)?;
+        work::check(most.saturating_mul(FORMAT_BRANCHES) / work::COMBINED_PER_BRANCH)?;
     }
     Ok(())
 }
@@ -57,7 +57,7 @@ struct Patterns<'a> {
     branches: BTreeMap<&'a str, u64>,
     /// Work of all patterns.
     work: u64,
-    /// Whether several patterns may hold for one text.
+    /// True if several patterns may hold for one text.
     meet: bool,
 }
 
@@ -88,9 +88,9 @@ impl<'a> Patterns<'a> {
                 _ => {}
             }
         }
-        if regexes > REGEXES {
+        if regexes > MAX_REGEXES {
             return Err(format!(
-                "expected at most {REGEXES} patterns, formats and bounds of numbers, found \
+                "expected at most {MAX_REGEXES} patterns, formats and bounds of numbers, found \
                  {regexes}"
             ));
         }
@@ -98,7 +98,7 @@ impl<'a> Patterns<'a> {
     }
 
     fn add(&mut self, pattern: &'a str) {
-        if self.work <= work::TRANSITION && !self.branches.contains_key(pattern) {
+        if self.work <= work::MAX_TRANSITION && !self.branches.contains_key(pattern) {
             let (work, branches) = work::pattern(pattern);
             self.work = self.work.saturating_add(work);
             self.branches.insert(pattern, branches);
@@ -106,10 +106,10 @@ impl<'a> Patterns<'a> {
     }
 }
 
-/// Whether parts of this schema are intersected.
+/// True if parts of this schema are intersected.
 fn meets(schema: &Map<String, Value>) -> bool {
     let has = |key: &&str| schema.contains_key(*key);
-    has(&"allOf") || ["$ref", "anyOf", "oneOf"].iter().any(has) && BESIDE.iter().any(has)
+    has(&"allOf") || ["$ref", "anyOf", "oneOf"].iter().any(has) && JOINT_KEYWORDS.iter().any(has)
 }
 
 /// Follows a schema as the compiler intersects it.
@@ -122,27 +122,30 @@ struct Walk<'a> {
 }
 
 /// The branches of all patterns that hold for the text at each path.
-type Met = BTreeMap<String, u64>;
+type PathBranches = BTreeMap<String, u64>;
 
 impl<'a> Walk<'a> {
-    fn meet(&mut self, schema: &'a Value, path: &str) -> Result<Met, String> {
+    fn meet(&mut self, schema: &'a Value, path: &str) -> Result<PathBranches, String> {
         self.visits += 1;
-        if self.visits > VISITS {
+        if self.visits > MAX_VISITS {
             return Err(format!(
-                "expected at most {VISITS} values where patterns are intersected, counted along \
+                "expected at most {MAX_VISITS} values where patterns are intersected, counted along \
                  references, found more"
             ));
         }
-        let mut met = Met::new();
+        let mut met = PathBranches::new();
         let Value::Object(members) = schema else {
             return Ok(met);
         };
         if let Some(Value::String(pattern)) = members.get("pattern") {
             let branches = self.branches.get(pattern.as_str()).copied().unwrap_or(1);
-            both(&mut met, Met::from([(path.to_owned(), branches)]));
+            both(&mut met, PathBranches::from([(path.to_owned(), branches)]));
         }
         if members.contains_key("format") {
-            both(&mut met, Met::from([(path.to_owned(), FORMAT)]));
+            both(
+                &mut met,
+                PathBranches::from([(path.to_owned(), FORMAT_BRANCHES)]),
+            );
         }
         for key in ["properties", "patternProperties"] {
             if let Some(Value::Object(named)) = members.get(key) {
@@ -163,7 +166,7 @@ impl<'a> Walk<'a> {
             both(&mut met, part);
         }
         for key in ["anyOf", "oneOf", "prefixItems"] {
-            let mut largest = Met::new();
+            let mut largest = PathBranches::new();
             for part in list(members, key) {
                 for (path, branches) in self.meet(part, path)? {
                     let entry = largest.entry(path).or_insert(0);
@@ -179,7 +182,7 @@ impl<'a> Walk<'a> {
         Ok(met)
     }
 
-    fn follow(&mut self, reference: &'a str, path: &str) -> Result<Met, String> {
+    fn follow(&mut self, reference: &'a str, path: &str) -> Result<PathBranches, String> {
         let pointer = reference.trim_start_matches('#');
         match self.root.pointer(pointer) {
             Some(target) if !self.open.contains(&reference) => {
@@ -188,13 +191,13 @@ impl<'a> Walk<'a> {
                 self.open.pop();
                 met
             }
-            _ => Ok(Met::new()),
+            _ => Ok(PathBranches::new()),
         }
     }
 }
 
 /// Adds what also holds.
-fn both(met: &mut Met, part: Met) {
+fn both(met: &mut PathBranches, part: PathBranches) {
     for (path, branches) in part {
         let entry = met.entry(path).or_insert(1);
         *entry = product(*entry, branches);

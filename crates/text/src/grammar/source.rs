@@ -5,7 +5,7 @@ use llguidance::api::TopLevelGrammar;
 use serde_json::{Map, Value, json};
 
 use super::closed::close_objects;
-use super::normal::{LeftOut, normalize};
+use super::normal::{Omission, normalize};
 use super::{GrammarError, GrammarSpec, tools};
 
 /// The compiler input for `spec`.
@@ -53,7 +53,7 @@ pub(super) fn grammar(spec: &GrammarSpec) -> Result<TopLevelGrammar, GrammarErro
 pub(super) fn followed(schema: &Value, closed: bool) -> Result<Value, String> {
     let mut schema = schema.clone();
     let left_out = normalize(&mut schema);
-    if let Some(LeftOut { path, reason }) = left_out.into_iter().next() {
+    if let Some(Omission { path, reason }) = left_out.into_iter().next() {
         return Err(format!("{path} {reason}"));
     }
     if closed && schema.is_object() {

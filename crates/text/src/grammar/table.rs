@@ -164,14 +164,14 @@ impl TokenTable {
     /// The longest matching tokens from left to right; empty if a byte has no token.
     fn greedy(&self, bytes: &[u8]) -> Vec<TokenId> {
         let mut tokens = Vec::new();
-        let mut at = 0;
-        while at < bytes.len() {
-            let (token, len) = self.trie.prefix_token_id(&bytes[at..]);
+        let mut position = 0;
+        while position < bytes.len() {
+            let (token, len) = self.trie.prefix_token_id(&bytes[position..]);
             if len == 0 {
                 return Vec::new();
             }
             tokens.push(token);
-            at += len;
+            position += len;
         }
         tokens
     }
@@ -208,7 +208,7 @@ fn insert(set: &mut [u32], id: TokenId) {
     set[as_index(id / 32)] |= 1 << (id % 32);
 }
 
-/// Whether `id` is in a set.
+/// True if `id` is in a set.
 pub(super) fn contains(set: &[u32], id: TokenId) -> bool {
     let word = set.get(as_index(id / 32));
     word.is_some_and(|word| word >> (id % 32) & 1 == 1)

@@ -6,8 +6,8 @@ use super::source::{other_keyword, quoted};
 use super::tools::{inline, line};
 use crate::tools::{Kinds, PARAMETER, VALUE_END, resolved};
 
-/// Most rules of one schema.
-const RULES: usize = 5_000;
+/// Maximum rules of one schema.
+const MAX_RULES: usize = 5_000;
 /// Keywords that say nothing about a text.
 const NEUTRAL: [&str; 9] = [
     "title",
@@ -36,7 +36,7 @@ const FORMATS: [&str; 12] = [
     "regex",
 ];
 /// Keywords of a function's parameters as a whole.
-const WHOLE: [&str; 8] = [
+const OBJECT_KEYWORDS: [&str; 8] = [
     "type",
     "properties",
     "required",
@@ -54,7 +54,7 @@ const WHOLE: [&str; 8] = [
 pub(super) fn rules(source: &mut String, name: &str, schema: &Value) -> Result<(), String> {
     let none = Map::new();
     let members = schema.as_object().unwrap_or(&none);
-    known(members, &WHOLE)?;
+    known(members, &OBJECT_KEYWORDS)?;
     if !matches!(
         members.get("additionalProperties"),
         None | Some(Value::Bool(false))
@@ -99,7 +99,7 @@ struct Writer<'a> {
 impl Writer<'_> {
     fn name(&mut self) -> Result<String, String> {
         self.count += 1;
-        if self.count > RULES {
+        if self.count > MAX_RULES {
             let reason = "expected at most 5000 rules in qwen3_coder's format, found more";
             return Err(reason.to_owned());
         }
@@ -269,7 +269,7 @@ fn searched(pattern: &str) -> Result<String, String> {
     Ok(format!("/{start}({escaped}){end}/"))
 }
 
-/// Whether `pattern` has a `|` outside of brackets.
+/// True if `pattern` has a `|` outside of brackets.
 fn has_alternatives(pattern: &str) -> bool {
     let (mut open, mut class, mut escaped) = (0, false, false);
     for c in pattern.chars() {

@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::closed::close_objects;
-use super::normal::{LeftOut, normalize};
+use super::normal::{Omission, normalize};
 use super::source::{followed, json_schema, quoted};
 use super::{gemma, tags};
 use crate::ToolFormat;
 use crate::tools::{FUNCTION_END, Marks};
 
-/// Most calls of one answer.
+/// Maximum calls of one answer.
 const MAX_CALLS: usize = 16;
 
 /// A function that an answer may call.
@@ -21,11 +21,11 @@ pub struct Tool {
     pub name: String,
     /// The schema of its arguments, an object.
     pub parameters: Value,
-    /// How far the arguments follow the schema.
+    /// The strictness with which the arguments follow the schema.
     pub follow: Follow,
 }
 
-/// How far the arguments of a call follow their schema.
+/// The strictness with which the arguments of a call follow their schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Follow {
     /// Wholly: a keyword that cannot be followed is an error.
@@ -46,7 +46,7 @@ impl Tool {
             Follow::Not => vec![self.name.clone()],
             Follow::AsFarAsPossible => {
                 let left_out = normalize(&mut self.parameters.clone());
-                let path = |out: &LeftOut| format!("{}.{}", self.name, out.path);
+                let path = |out: &Omission| format!("{}.{}", self.name, out.path);
                 left_out.iter().map(path).collect()
             }
         }
@@ -66,7 +66,7 @@ impl Tool {
     }
 }
 
-/// When an answer calls.
+/// The place of calls in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolUse {
     /// Free text until a call begins; the call follows its schema; then free text again.
@@ -78,13 +78,13 @@ pub enum ToolUse {
 /// The grammar of an answer that may call functions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolGrammar {
-    /// How calls are written.
+    /// The format of the calls.
     pub format: ToolFormat,
     /// The functions, at least one, with different names.
     pub tools: Vec<Tool>,
-    /// Whether the answer must call.
+    /// True if the answer must call.
     pub mode: ToolUse,
-    /// Whether it may call more than once, at most 16 times.
+    /// Permits more than one call, at most 16.
     pub parallel: bool,
     /// The schema of an answer without calls; free text if there is none. Only with
     /// [`ToolUse::Auto`] and a format with tags.

@@ -3,18 +3,18 @@
 //! A lexer state is a set of regex expressions, and a transition takes the derivative of each of
 //! them by one byte. The compiler counts this work and stops at its limits, but only between two
 //! transitions. A single one is unbounded: the derivative of `a?b?c?...` is an alternation of all
-//! its ends, built at each of its positions, and that of an intersection combines all branches of
-//! its parts. This module bounds one transition from the expressions themselves.
+//! its ends, built at each of its positions, and the derivative of an intersection combines all
+//! branches of its parts. This module bounds one transition from the expressions themselves.
 
 use llguidance::derivre::raw::ExprSet;
 use llguidance::derivre::{ExprRef, RegexBuilder};
 
-/// Most work of one transition: branches that are combined, over all expressions. So much takes
+/// Maximum work of one transition: branches that are combined, over all expressions. This much takes
 /// about 0.1 s.
-pub(super) const TRANSITION: u64 = 300_000;
-/// How many combined branches of an intersection cost as much as one branch elsewhere: most of
+pub(super) const MAX_TRANSITION: u64 = 300_000;
+/// Combined branches of an intersection that cost as much as one branch elsewhere: most of
 /// them exclude each other.
-pub(super) const COMBINED: u64 = 64;
+pub(super) const COMBINED_PER_BRANCH: u64 = 64;
 
 /// Tags of [`ExprSet::get_tag`], in the order of their declaration.
 const EMPTY: u8 = 1;
@@ -29,15 +29,15 @@ const AND: u8 = 12;
 pub(super) fn transition(expressions: &ExprSet) -> (u64, u64) {
     let mut branches = vec![0_u64; expressions.len()];
     let (mut work, mut most) = (0_u64, 0);
-    for at in 1..expressions.len() {
-        let Ok(id) = u32::try_from(at) else {
+    for index in 1..expressions.len() {
+        let Ok(id) = u32::try_from(index) else {
             return (u64::MAX, u64::MAX);
         };
         let id = ExprRef::new(id);
         let arguments = expressions.get_args(id);
-        let of = |argument: &ExprRef| branches.get(argument.as_usize()).copied().unwrap_or(0);
-        let sum = || arguments.iter().map(of).fold(0, u64::saturating_add);
-        let first = arguments.first().map_or(0, of);
+        let count = |argument: &ExprRef| branches.get(argument.as_usize()).copied().unwrap_or(0);
+        let sum = || arguments.iter().map(count).fold(0, u64::saturating_add);
+        let first = arguments.first().map_or(0, count);
         let (own, count) = match expressions.get_tag(id) as u8 {
             EMPTY | NO_MATCH => (1, 0),
             LOOKAHEAD | NOT | REPEAT => (1, first),
@@ -50,16 +50,16 @@ pub(super) fn transition(expressions: &ExprSet) -> (u64, u64) {
             }
             CONCAT => (1, first),
             AND => {
-                let all = arguments.iter().map(of).fold(1, product);
+                let all = arguments.iter().map(count).fold(1, product);
                 (
-                    sum().saturating_add(all / COMBINED),
-                    sum().saturating_add(all / COMBINED),
+                    sum().saturating_add(all / COMBINED_PER_BRANCH),
+                    sum().saturating_add(all / COMBINED_PER_BRANCH),
                 )
             }
             _ if arguments.is_empty() => (1, 1),
             _ => (sum().max(1), sum().max(1)),
         };
-        branches[at] = count;
+        branches[index] = count;
         work = work.saturating_add(own);
         most = most.max(count);
     }
@@ -83,11 +83,11 @@ pub(super) fn pattern(source: &str) -> (u64, u64) {
 
 /// Checks the work of one transition.
 pub(super) fn check(work: u64) -> Result<(), String> {
-    if work <= TRANSITION {
+    if work <= MAX_TRANSITION {
         return Ok(());
     }
     Err(format!(
-        "expected regexes of which one step costs at most {TRANSITION}, found {work}: many \
+        "expected regexes of which one step costs at most {MAX_TRANSITION}, found {work}: many \
          optional parts in a row, or an intersection of many patterns, are too expensive"
     ))
 }

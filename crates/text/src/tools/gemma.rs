@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// What begins and ends a text.
+/// The mark at the beginning and the end of a text.
 pub(crate) const QUOTE: &str = "<|\"|>";
 
 /// Converts arguments to JSON as they arrive.

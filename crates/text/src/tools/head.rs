@@ -1,11 +1,11 @@
 //! The beginning of a call's JSON: its name and the key of its arguments.
 
-/// What a text begins with.
+/// The beginning of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Head {
     /// The beginning of a call that is not complete.
     Open,
-    /// A call of a function; its arguments begin after so many bytes.
+    /// A call of the named function; the arguments begin at this byte.
     Call(String, usize),
     /// Something else.
     Other,
@@ -14,10 +14,10 @@ pub(super) enum Head {
 /// A text that is read from its start.
 struct Cursor<'a> {
     text: &'a str,
-    at: usize,
+    position: usize,
 }
 
-/// Why a text is no complete head.
+/// The reason why a text is no complete head.
 enum Miss {
     Open,
     Other,
@@ -25,16 +25,16 @@ enum Miss {
 
 impl<'a> Cursor<'a> {
     fn blanks(&mut self) {
-        let rest = &self.text[self.at..];
-        self.at += rest.len() - rest.trim_start().len();
+        let rest = &self.text[self.position..];
+        self.position += rest.len() - rest.trim_start().len();
     }
 
     /// Skips blanks and `expected`.
     fn take(&mut self, expected: &str) -> Result<(), Miss> {
         self.blanks();
-        let rest = &self.text[self.at..];
+        let rest = &self.text[self.position..];
         if rest.starts_with(expected) {
-            self.at += expected.len();
+            self.position += expected.len();
             return Ok(());
         }
         Err(if expected.starts_with(rest) {
@@ -46,9 +46,9 @@ impl<'a> Cursor<'a> {
 
     /// Skips the text up to `end` and `end` itself, and returns it.
     fn until(&mut self, end: char) -> Result<&'a str, Miss> {
-        let rest = &self.text[self.at..];
+        let rest = &self.text[self.position..];
         let length = rest.find(end).ok_or(Miss::Open)?;
-        self.at += length + end.len_utf8();
+        self.position += length + end.len_utf8();
         Ok(&rest[..length])
     }
 }
@@ -66,7 +66,7 @@ pub(super) fn json(text: &str, key: &str) -> Head {
         cursor.take(":")?;
         // The arguments are an object: blanks before it are no part of them.
         cursor.take("{")?;
-        cursor.at -= 1;
+        cursor.position -= 1;
         Ok(name)
     })
 }
@@ -76,7 +76,7 @@ pub(super) fn gemma(text: &str) -> Head {
     found(text, |cursor| {
         cursor.take("call:")?;
         let name = cursor.until('{')?;
-        cursor.at -= 1;
+        cursor.position -= 1;
         Ok(name.trim())
     })
 }
@@ -90,9 +90,9 @@ pub(super) fn function(text: &str) -> Head {
 }
 
 fn found<'a>(text: &'a str, read: impl FnOnce(&mut Cursor<'a>) -> Result<&'a str, Miss>) -> Head {
-    let mut cursor = Cursor { text, at: 0 };
+    let mut cursor = Cursor { text, position: 0 };
     match read(&mut cursor) {
-        Ok(name) => Head::Call(name.to_owned(), cursor.at),
+        Ok(name) => Head::Call(name.to_owned(), cursor.position),
         Err(Miss::Open) => Head::Open,
         Err(Miss::Other) => Head::Other,
     }

@@ -12,7 +12,7 @@ pub use plain::plain_conversation;
 pub use stream::CallStream;
 pub(crate) use tags::{FUNCTION_END, Kinds, PARAMETER, VALUE_END, resolved};
 
-/// How a family of models writes calls in its text.
+/// The format in which a family of models writes calls in its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolFormat {
     /// `<tool_call>\n{"name": "f", "arguments": {..}}\n</tool_call>`: models based on Qwen, such as
@@ -32,7 +32,7 @@ pub enum ToolFormat {
 }
 
 /// Marks of calls in formats that are not written here.
-const FOREIGN: [&str; 14] = [
+const UNSUPPORTED_MARKS: [&str; 14] = [
     "<function=",
     "[TOOL_CALLS]",
     "<｜tool▁call▁begin｜>",
@@ -76,7 +76,7 @@ impl ToolFormat {
             Self::Gemma
         } else if has("<function=") && has("<parameter=") {
             Self::Qwen3Coder
-        } else if let Some(mark) = FOREIGN.iter().find(|mark| has(mark)) {
+        } else if let Some(mark) = UNSUPPORTED_MARKS.iter().find(|mark| has(mark)) {
             return Err(mark);
         } else if has("<tool_call>") && has("<role>") {
             Self::Llada2
@@ -124,11 +124,11 @@ impl ToolFormat {
 /// The texts around calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Marks {
-    /// What begins a call; without it, a call is recognised by its first key.
+    /// The mark before a call; without it, a call is recognised by its first key.
     pub(crate) open: Option<&'static str>,
-    /// What ends a call, after its arguments.
+    /// The mark at the end of a call, after its arguments.
     pub(crate) close: &'static str,
-    /// What stands between two enforced calls.
+    /// The text between two enforced calls.
     pub(crate) between: &'static str,
     /// The key of the arguments.
     pub(crate) arguments: &'static str,

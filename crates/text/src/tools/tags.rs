@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-/// What begins a parameter, before its name and `>` with a line break.
+/// The mark before a parameter's name, which `>` and a line break follow.
 pub(crate) const PARAMETER: &str = "<parameter=";
-/// What ends a value.
+/// The mark at the end of a value.
 pub(crate) const VALUE_END: &str = "\n</parameter>\n";
-/// What ends the parameters of a call.
+/// The mark at the end of a call's parameters.
 pub(crate) const FUNCTION_END: &str = "</function>";
-/// Most references that lead from a schema to its type.
-const REFERENCES: usize = 16;
+/// Maximum references that lead from a schema to its type.
+const MAX_REFERENCES: usize = 16;
 
 /// The types of JSON that a schema allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,12 +32,12 @@ impl Kinds {
     const ALL: Self = Self(127);
     const NONE: Self = Self(0);
 
-    /// Whether some type is among both.
+    /// True if some type is among both.
     pub(crate) fn meet(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Whether lists or objects are among them.
+    /// True if lists or objects are among them.
     pub(crate) fn nested(self) -> bool {
         self.meet(Self(Self::LIST.0 | Self::OBJECT.0))
     }
@@ -127,7 +127,7 @@ impl Kinds {
 /// The schema that `schema` stands for, after its references into `root`.
 pub(crate) fn resolved<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
     let mut found = schema;
-    for _ in 0..REFERENCES {
+    for _ in 0..MAX_REFERENCES {
         let target = match found.get("$ref").and_then(Value::as_str) {
             Some("#") => Some(root),
             Some(reference) => root.pointer(reference.trim_start_matches('#')),
@@ -153,7 +153,7 @@ pub(crate) fn resolved<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
 pub(super) struct Signatures(Arc<HashMap<String, HashMap<String, Kinds>>>);
 
 impl Signatures {
-    /// Those of functions with their schemas.
+    /// The signatures of functions with their schemas.
     pub(super) fn new<'a>(functions: impl Iterator<Item = (&'a str, &'a Value)>) -> Self {
         let of_function = |(name, schema): (&str, &'a Value)| {
             let properties = schema.get("properties").and_then(Value::as_object);
@@ -175,11 +175,11 @@ impl Signatures {
 pub(super) struct ToJson {
     function: String,
     signatures: Signatures,
-    /// Whether a member was written.
+    /// True if a member was written.
     filled: bool,
     /// The types of the value that is being read.
     value: Option<Kinds>,
-    /// Whether the beginning of a text was delivered.
+    /// True if the beginning of a text was delivered.
     delivered: bool,
 }
 

@@ -42,7 +42,7 @@ impl<'a> JsonBody<'a> {
             return Err(invalid("it is empty".to_owned()));
         }
         let mut reader = serde_json::Deserializer::from_slice(bytes);
-        let mut left = Left {
+        let mut left = ValueBudget {
             values: MAX_VALUES,
             integers: MAX_INTEGERS,
         };
@@ -229,13 +229,13 @@ impl Kind {
 }
 
 /// Numbers of values that a body may still have.
-struct Left {
+struct ValueBudget {
     values: usize,
     integers: usize,
 }
 
 /// Walks one value without keeping it; counts its parts against what is left.
-struct Walk<'a>(&'a mut Left);
+struct Walk<'a>(&'a mut ValueBudget);
 
 impl<'de> DeserializeSeed<'de> for Walk<'_> {
     type Value = Kind;

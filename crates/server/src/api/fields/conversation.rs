@@ -10,7 +10,7 @@ use super::types::Object;
 use crate::backend::Backend;
 
 /// Efforts that switch thinking off.
-const OFF: [&str; 2] = ["none", "minimal"];
+const EFFORTS_WITHOUT_THINKING: [&str; 2] = ["none", "minimal"];
 
 /// `reasoning_effort`, of any value.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -46,7 +46,7 @@ impl<'a> Thinking<'a> {
         match self {
             Self::Switch(thinks) => switch(thinks),
             Self::Effort(effort) => {
-                let mut variables = switch(!OFF.contains(&effort));
+                let mut variables = switch(!EFFORTS_WITHOUT_THINKING.contains(&effort));
                 variables.push(("reasoning_effort", json!(effort)));
                 variables
             }

@@ -26,7 +26,7 @@ pub struct MessageFields {
     role: Required<Role>,
     /// Required but for the assistant.
     content: Option<Texts<TextType>>,
-    /// Who speaks, for templates that show it.
+    /// The name of the speaker, for templates that show it.
     name: Option<String>,
     /// The assistant's reasoning, for templates that show it.
     reasoning_content: Option<String>,
@@ -221,16 +221,16 @@ pub struct Texts<T>(pub String, PhantomData<T>);
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Texts<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let expected = "a string or a list of text parts";
-        let text = |text| Ok(Joined(text, PhantomData));
-        let joined: Joined<T> = text_or_list(deserializer, expected, text)?;
+        let text = |text| Ok(JoinedText(text, PhantomData));
+        let joined: JoinedText<T> = text_or_list(deserializer, expected, text)?;
         Ok(Self(joined.0, PhantomData))
     }
 }
 
 /// The joined text of a list of text parts.
-struct Joined<T>(String, PhantomData<T>);
+struct JoinedText<T>(String, PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Joined<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for JoinedText<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let parts = Vec::<Object<TextPart<T>>>::deserialize(deserializer)?;
         match parts.is_empty() {

@@ -93,9 +93,9 @@ pub const UNSUPPORTED: [(&str, &[&str]); 53] = [
 ];
 
 /// Maximum number of unknown fields that an answer names.
-const NAMED: usize = 32;
+const MAX_NAMED_FIELDS: usize = 32;
 /// Maximum length in characters of an unknown field that an answer names.
-const NAME_CHARS: usize = 128;
+const MAX_FIELD_CHARS: usize = 128;
 
 /// The unknown fields and the hints of `body`, whose endpoint implements `implemented`. Null counts
 /// as absent.
@@ -141,7 +141,7 @@ pub fn unknown(
 /// Maximum length in bytes of a value that is compared.
 const COMPARED_BYTES: usize = 64;
 
-/// Whether two values are the same as JSON; `1.0` is `1`.
+/// True if two values are the same as JSON; `1.0` is `1`.
 fn is_same(left: &str, right: &str) -> bool {
     let number = |text: &str| text.parse::<f64>().ok();
     let value = |text: &str| serde_json::from_str::<Value>(text).ok();
@@ -153,8 +153,8 @@ fn is_same(left: &str, right: &str) -> bool {
 pub fn header(unknown: &[String]) -> String {
     let is_plain = |name: &&String| {
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-        (1..=NAME_CHARS).contains(&name.len()) && name.bytes().all(is_part)
+        (1..=MAX_FIELD_CHARS).contains(&name.len()) && name.bytes().all(is_part)
     };
-    let names = unknown.iter().filter(is_plain).take(NAMED);
+    let names = unknown.iter().filter(is_plain).take(MAX_NAMED_FIELDS);
     names.map(String::as_str).collect::<Vec<_>>().join(", ")
 }

@@ -17,7 +17,7 @@ use crate::pipeline::generation::Input;
 
 const EMPTY: &str = "must not be empty";
 
-/// Which prompt a body has, where an endpoint reads both.
+/// The kind of a body's prompt, where an endpoint reads both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromptKind {
     /// `prompt`, or none.
@@ -31,7 +31,7 @@ impl PromptKind {
     ///
     /// # Errors
     /// Both prompts.
-    pub fn of(body: &JsonBody<'_>) -> Result<Self, ApiError> {
+    pub fn find(body: &JsonBody<'_>) -> Result<Self, ApiError> {
         let has = |field: &str| body.fields().any(|(name, _)| name == field);
         match (has("prompt"), has("messages")) {
             (_, false) => Ok(Self::Prompt),

@@ -97,9 +97,9 @@ pub struct StreamOptions {
 }
 
 impl Draft {
-    /// The fields, after those of the struct `T`, an endpoint's own.
+    /// The fields of the struct `T`, an endpoint's own, and then these.
     pub fn fields<T: DeserializeOwned + JsonSchema>() -> Fields {
-        Fields::of::<T>()
+        Fields::new::<T>()
             .and::<SharedFields>()
             .and::<SamplingFields>()
             .and::<StopFields>()

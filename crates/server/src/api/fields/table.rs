@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::body;
 use super::promises::{HINTS, NEUTRAL, UNSUPPORTED};
 
-/// The fields that an endpoint reads: those of some structs, each of which reads its own from the
+/// The fields that an endpoint reads: the fields of several structs, which each read the
 /// same body. Where a body has one of several forms, the fields of each form.
 #[derive(Clone, Debug, Default)]
 pub struct Fields(Vec<Vec<Group>>);
@@ -20,7 +20,7 @@ struct Group {
 }
 
 impl Group {
-    fn of<T: DeserializeOwned + JsonSchema>() -> Self {
+    fn new<T: DeserializeOwned + JsonSchema>() -> Self {
         Self {
             names: body::names::<T>,
             schema: T::json_schema,
@@ -30,20 +30,20 @@ impl Group {
 
 impl Fields {
     /// The fields of `T`.
-    pub fn of<T: DeserializeOwned + JsonSchema>() -> Self {
-        Self(vec![vec![Group::of::<T>()]])
+    pub fn new<T: DeserializeOwned + JsonSchema>() -> Self {
+        Self(vec![vec![Group::new::<T>()]])
     }
 
-    /// And those of `T`. Of two fields of one name the first is described.
+    /// Adds the fields of `T`. The first of two fields of one name is described.
     #[must_use]
     pub fn and<T: DeserializeOwned + JsonSchema>(mut self) -> Self {
         for form in &mut self.0 {
-            form.push(Group::of::<T>());
+            form.push(Group::new::<T>());
         }
         self
     }
 
-    /// And all of `other`, in every form of this body.
+    /// Adds all fields of `other` to every form of this body.
     #[must_use]
     pub fn and_all(mut self, other: &Self) -> Self {
         for form in &mut self.0 {
@@ -52,14 +52,14 @@ impl Fields {
         self
     }
 
-    /// Or a body with the fields of `other`.
+    /// Adds the forms of `other`.
     #[must_use]
     pub fn or(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
     }
 
-    /// Whether the endpoint names no field.
+    /// True if the endpoint names no field.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -20,16 +20,16 @@ const MAX_TOOLS: usize = 128;
 /// Maximum length of a function's name.
 const MAX_NAME_CHARS: usize = 128;
 /// Variables of a chat template that the server sets.
-const SET: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
+const SERVER_VARIABLES: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
 
 /// The fields of a chat.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct ToolFields {
     /// The functions that the answer may call, at most 128.
     tools: Option<List<Object<ToolField>>>,
-    /// Whether it calls.
+    /// Controls which functions the answer calls, if any.
     tool_choice: Option<ToolChoice>,
-    /// Whether it may call more than once; true by default.
+    /// Permits several calls in one answer; true by default.
     parallel_tool_calls: Option<bool>,
     /// Further variables of the chat template.
     chat_template_kwargs: Option<Object<Map<String, Value>>>,
@@ -125,7 +125,9 @@ impl ToolFields {
     /// Faults of the functions or of the choice; a variable that the server sets.
     pub fn chat(self, messages: Vec<Message>) -> Result<Chat, ApiError> {
         if let Some(Object(variables)) = &self.chat_template_kwargs
-            && let Some(name) = SET.iter().find(|name| variables.contains_key(**name))
+            && let Some(name) = SERVER_VARIABLES
+                .iter()
+                .find(|name| variables.contains_key(**name))
         {
             let param = format!("chat_template_kwargs.{name}");
             return Err(invalid(&param, "is set by the server"));
@@ -210,7 +212,7 @@ impl Tools {
         }
     }
 
-    /// Whether an answer may call.
+    /// True if an answer may call.
     pub fn is_active(&self) -> bool {
         self.mode.is_some()
     }
@@ -363,7 +365,7 @@ impl ToolChoice {
     {
         let word = |found: String| {
             let known = Self::WORDS.into_iter().find(|(word, _)| *word == found);
-            let choice = known.map(|(_, choice)| Named::<T>(choice, PhantomData));
+            let choice = known.map(|(_, choice)| ChoiceOf::<T>(choice, PhantomData));
             choice.ok_or_else(|| {
                 let hint = did_you_mean(&found, Self::WORDS.map(|(word, _)| word));
                 let found = clip(&found);
@@ -375,9 +377,9 @@ impl ToolChoice {
 }
 
 /// A choice that an object of the type `T` names.
-struct Named<T>(ToolChoice, PhantomData<T>);
+struct ChoiceOf<T>(ToolChoice, PhantomData<T>);
 
-impl<'de, T: Deserialize<'de> + Into<String>> Deserialize<'de> for Named<T> {
+impl<'de, T: Deserialize<'de> + Into<String>> Deserialize<'de> for ChoiceOf<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = T::deserialize(deserializer)?.into();
         Ok(Self(ToolChoice::Named(name), PhantomData))

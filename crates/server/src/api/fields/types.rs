@@ -19,7 +19,7 @@ use crate::error::clip;
 /// The fault of a required field that is absent or `null`.
 pub const REQUIRED: &str = "is required";
 
-/// Most of a count; larger ones exceed every limit of a model anyway.
+/// Maximum of a count; larger ones exceed every limit of a model anyway.
 pub const MAX_COUNT: i64 = u32::MAX as i64;
 
 /// A field that must be there and not `null`.

@@ -39,19 +39,19 @@ struct Block {
     /// Required.
     #[serde(rename = "type")]
     kind: Option<Kind>,
-    /// Of `text`.
+    /// The text of a `text` block.
     text: Option<String>,
-    /// Of `thinking`.
+    /// The text of a `thinking` block.
     thinking: Option<String>,
-    /// Of `tool_use`: unique in the history.
+    /// The id of a `tool_use` block, unique in the history.
     id: Option<String>,
-    /// Of `tool_use`: the function.
+    /// The function of a `tool_use` block.
     name: Option<String>,
-    /// Of `tool_use`: the arguments, an object or its text; absent or empty = no argument.
+    /// The arguments of a `tool_use` block, an object or its text; absent or empty = no argument.
     input: Option<Input>,
-    /// Of `tool_result`: the call that it answers.
+    /// The call that a `tool_result` block answers.
     tool_use_id: Option<String>,
-    /// Of `tool_result`.
+    /// The result in a `tool_result` block.
     content: Option<AnyTexts>,
 }
 

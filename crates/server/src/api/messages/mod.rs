@@ -60,7 +60,7 @@ struct PromptFields {
     system: Option<AnyTexts>,
     /// The functions that the answer may call, at most 128.
     tools: Option<List<Object<ToolField>>>,
-    /// Whether it calls.
+    /// Controls which functions the answer calls, if any.
     tool_choice: Option<Object<ChoiceFields>>,
     /// Sets the switch of the chat template, where it has one.
     thinking: Option<Object<ThinkingFields>>,
@@ -88,7 +88,7 @@ struct ToolField {
     #[serde(rename = "type")]
     _type: Option<CustomType>,
     name: Required<String>,
-    /// What it does, for the model.
+    /// A description of the function, for the model.
     description: Option<String>,
     /// The JSON schema of its arguments.
     input_schema: Required<Object<Map<String, Value>>>,
@@ -138,7 +138,7 @@ struct ThinkingFields {
     budget_tokens: Option<Value>,
 }
 
-/// Whether the model thinks.
+/// The switch of the model's thinking.
 #[derive(Clone, Copy, Debug)]
 struct ThinkingKind(bool);
 
@@ -252,7 +252,7 @@ impl Endpoint for Messages {
     const ANSWERS: &'static [&'static str] = &[JSON, EVENTS];
 
     fn fields() -> Fields {
-        Fields::of::<PromptFields>().and_all(&Draft::fields::<AnswerFields>())
+        Fields::new::<PromptFields>().and_all(&Draft::fields::<AnswerFields>())
     }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
@@ -301,7 +301,7 @@ struct ModelField {
 
 /// The route of counts. Fields of a generation are ignored there.
 pub fn count_route() -> Route {
-    let fields = Fields::of::<PromptFields>().and::<ModelField>();
+    let fields = Fields::new::<PromptFields>().and::<ModelField>();
     let about = About::post("Counts the tokens of a chat.", fields);
     Route::new(COUNT_PATH, post(count_tokens), about)
 }

@@ -7,8 +7,8 @@ use text::Tokenizer;
 
 use crate::pipeline::logprobs::ScoredToken;
 
-/// Least log-probability that a client sees: JSON has no minus infinity.
-const LEAST: f32 = -9999.0;
+/// Minimum log-probability that a client sees: JSON has no minus infinity.
+const MIN_LOGPROB: f32 = -9999.0;
 
 /// Tokens with their log-probabilities, and the tokenizer for their texts.
 #[derive(Clone, Copy, Debug)]
@@ -146,10 +146,10 @@ fn possible(scored: &ScoredToken) -> impl Iterator<Item = TopToken> {
 
 /// Finite, and never the negative zero.
 fn clipped(logprob: f32) -> f32 {
-    if logprob >= LEAST {
+    if logprob >= MIN_LOGPROB {
         logprob.min(0.0) + 0.0
     } else {
-        LEAST
+        MIN_LOGPROB
     }
 }
 

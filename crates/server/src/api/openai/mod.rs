@@ -24,7 +24,7 @@ pub trait Shape: Send + 'static {
     const OBJECT: &'static str;
     /// `object` of a chunk.
     const CHUNK_OBJECT: &'static str;
-    /// Whether the first chunk of a choice names the role alone.
+    /// True if the first chunk of a choice names the role alone.
     const NAMES_ROLE: bool;
     /// The content of a choice of an answer.
     type Content<'a>: Serialize;

@@ -26,9 +26,9 @@ pub fn respond<S: Shape>(options: AnswerOptions, delivery: Delivery) -> Response
     stream::respond(writer, delivery)
 }
 
-/// What a chunk carries besides its content.
+/// The ids that a chunk carries with its content.
 #[derive(Clone, Copy, Debug, Default)]
-struct Carried {
+struct ChunkIds {
     /// The ids of the prompt: the first chunk of a choice.
     prompt: bool,
     /// The tokens of the delta: its first chunk with content, or the last of the choice.
@@ -50,7 +50,7 @@ impl<S: Shape> WriteEvents for ChunkWriter<S> {
         if !delta.is_visible() {
             return;
         }
-        let mut carried = Carried {
+        let mut carried = ChunkIds {
             prompt: !std::mem::replace(&mut self.has_begun[delta.index], true),
             tokens: false,
         };
@@ -67,7 +67,7 @@ impl<S: Shape> WriteEvents for ChunkWriter<S> {
         carried.tokens = true;
         for kind in kinds {
             frame.push_str(&self.chunk(delta, kind, carried, delivery));
-            carried = Carried::default();
+            carried = ChunkIds::default();
         }
         if delta.finish.is_some() {
             frame.push_str(&self.chunk(delta, ChunkKind::Finish, carried, delivery));
@@ -95,7 +95,7 @@ impl<S: Shape> ChunkWriter<S> {
         &self,
         delta: &Delta,
         kind: ChunkKind<'_>,
-        carried: Carried,
+        carried: ChunkIds,
         delivery: &Delivery,
     ) -> String {
         let answer = delivery.answer();

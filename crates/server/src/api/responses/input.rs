@@ -26,17 +26,17 @@ pub struct Item {
     /// `message` by default; `reasoning` is not shown to the model.
     #[serde(rename = "type")]
     kind: Option<Kind>,
-    /// Of `message`.
+    /// The role of a `message`.
     role: Option<Role>,
-    /// Of `message`.
+    /// The content of a `message`.
     content: Option<AnyTexts>,
-    /// Of `function_call` and of its output.
+    /// The id that a `function_call` and its output share.
     call_id: Option<String>,
-    /// Of `function_call`.
+    /// The function of a `function_call`.
     name: Option<String>,
-    /// Of `function_call`: the text of a JSON object; absent or empty = no argument.
+    /// The arguments of a `function_call`, the text of a JSON object; absent or empty = no argument.
     arguments: Option<String>,
-    /// Of `function_call_output`.
+    /// The result in a `function_call_output`.
     output: Option<AnyTexts>,
 }
 

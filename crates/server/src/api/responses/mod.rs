@@ -50,9 +50,9 @@ struct ResponseFields {
     max_output_tokens: Option<Count<1>>,
     /// The functions that the answer may call, at most 128.
     tools: Option<List<Object<ToolField>>>,
-    /// Whether it calls.
+    /// Controls which functions the answer calls, if any.
     tool_choice: Option<Choice>,
-    /// Whether it may call more than once; true by default.
+    /// Permits several calls in one answer; true by default.
     parallel_tool_calls: Option<bool>,
     /// The form of the text.
     text: Option<Object<TextField>>,
@@ -75,7 +75,7 @@ struct ToolField {
     #[serde(rename = "type")]
     _type: Required<FunctionType>,
     name: Required<String>,
-    /// What it does, for the model.
+    /// A description of the function, for the model.
     description: Option<String>,
     /// The JSON schema of its arguments; none without it.
     parameters: Option<Object<Map<String, Value>>>,

@@ -21,7 +21,7 @@ pub struct Merged {
     reader: Option<JoinHandle<Delivery>>,
 }
 
-/// What happened since the last news.
+/// The events since the last news.
 #[derive(Debug)]
 pub struct News {
     /// The steps, as one.
@@ -34,12 +34,12 @@ pub struct News {
     pub end: Option<End>,
 }
 
-/// How the sequence ended.
+/// The end of the sequence.
 #[derive(Debug)]
 pub enum End {
     /// Completely answered.
     Done {
-        /// Why it ended, by the API's name.
+        /// The reason of the end, by the API's name.
         reason: &'static str,
         /// The final usage.
         usage: Usage,
@@ -66,7 +66,7 @@ struct State {
 
 impl Merged {
     /// Begins to read `delivery`.
-    pub fn of(delivery: Delivery) -> Self {
+    pub fn new(delivery: Delivery) -> Self {
         let state = State {
             steps: Steps::new(delivery.lanes().clone()),
             text: String::new(),

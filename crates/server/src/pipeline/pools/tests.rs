@@ -7,18 +7,18 @@ use tokio::time::timeout;
 
 use engine::ClientId;
 
-use super::{Origin, Pool, Wanted};
+use super::{Interest, Origin, Pool};
 use crate::error::{ApiError, ErrorCode};
 
 /// A job that runs until the sender of its second value is gone; the first one receives its start.
 fn held() -> (
-    impl FnOnce(&Wanted) -> Result<u32, ApiError> + Send + 'static,
+    impl FnOnce(&Interest) -> Result<u32, ApiError> + Send + 'static,
     mpsc::Receiver<()>,
     mpsc::Sender<()>,
 ) {
     let (started, starts) = mpsc::channel();
     let (release, held) = mpsc::channel::<()>();
-    let job = move |_: &Wanted| {
+    let job = move |_: &Interest| {
         started.send(()).unwrap();
         let _ = held.recv();
         Ok(1)
@@ -61,7 +61,7 @@ async fn a_place_is_given_back_when_the_work_ends_and_not_when_the_request_does(
 
 #[tokio::test]
 async fn work_without_a_request_does_not_begin_and_learns_that_it_may_end() {
-    let (request, wanted) = Wanted::new();
+    let (request, wanted) = Interest::new();
     assert_eq!(wanted.check(), Ok(()));
     drop(request);
     assert!(wanted.check().is_err());
@@ -204,8 +204,8 @@ async fn clients_take_turns() {
     };
     let (first, ()) = tokio::join!(first, others);
     assert_eq!(first, Ok(1));
-    let at = order.lock().unwrap().iter().position(|client| *client == 2);
-    assert!(at <= Some(1), "{:?}", order.lock().unwrap());
+    let index = order.lock().unwrap().iter().position(|client| *client == 2);
+    assert!(index <= Some(1), "{:?}", order.lock().unwrap());
 }
 
 #[tokio::test]

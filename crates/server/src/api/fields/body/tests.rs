@@ -1,4 +1,4 @@
-//! Which bodies are JSON objects, and how faults of fields read.
+//! The bodies that are JSON objects, and the texts of faults in fields.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
