@@ -83,11 +83,8 @@ fn words(line: &str) -> Vec<String> {
 
 /// The binary of a line that begins one of our commands, and the arguments.
 fn ours(line: &str) -> Option<(Program, &str)> {
-    let found = OURS
-        .iter()
-        .find_map(|(start, program)| Some((*program, line.strip_prefix(start)?)));
-    // `asynclane budget=256` is a row of a comparison.
-    found.filter(|(_, rest)| !rest.split(' ').next().unwrap_or_default().contains('='))
+    let mut programs = OURS.iter();
+    programs.find_map(|(start, program)| Some((*program, line.strip_prefix(start)?)))
 }
 
 /// Why a binary does not parse these arguments; with `--help` it does nothing else.
@@ -120,64 +117,6 @@ fn commands_in_documents_are_commands() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(checked > 30, "{checked} commands");
-}
-
-/// The anchors of a document's headings, as the pages of repositories make them.
-fn anchors(text: &str) -> Vec<String> {
-    let headings = text.lines().filter(|line| line.starts_with('#'));
-    let anchor = |heading: &str| {
-        let title = heading.trim_start_matches('#').trim().to_lowercase();
-        let kept = |c: &char| c.is_alphanumeric() || [' ', '-', '_'].contains(c);
-        title.chars().filter(kept).collect::<String>()
-    };
-    headings
-        .map(|line| anchor(line).replace(' ', "-"))
-        .collect()
-}
-
-/// The targets of `[text](target)` outside code.
-fn targets(text: &str) -> Vec<&str> {
-    let mut fenced = false;
-    let mut targets = Vec::new();
-    for line in text.lines() {
-        fenced ^= line.starts_with("```");
-        if fenced {
-            continue;
-        }
-        for link in line.split("](").skip(1) {
-            targets.extend(link.split_once(')').map(|(target, _)| target));
-        }
-    }
-    targets
-}
-
-#[test]
-fn links_in_documents_lead_to_existing_places() {
-    let mut followed = 0;
-    let mut wrong = Vec::new();
-    for path in files(&root(), ".md") {
-        let text = std::fs::read_to_string(&path).unwrap();
-        for target in targets(&text) {
-            if target.contains("://") {
-                continue;
-            }
-            followed += 1;
-            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
-            let file = match file {
-                "" => path.clone(),
-                file => path.parent().unwrap().join(file),
-            };
-            let is_there = file.exists()
-                && (anchor.is_empty()
-                    || std::fs::read_to_string(&file)
-                        .is_ok_and(|text| anchors(&text).iter().any(|one| one == anchor)));
-            if !is_there {
-                wrong.push(format!("{}: {target}", path.display()));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(followed > 100, "{followed} links");
 }
 
 #[test]
