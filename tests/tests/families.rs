@@ -10,9 +10,7 @@ use std::path::{Path, PathBuf};
 
 use asynclane_tests::run::{Outcome, request, run, run_in_chunks, run_with_newlines};
 use engine::Finished;
-use model::{
-    Checkpoint, DeviceModel, ExecutorConfig, Files, Model, ModelExecutor, ModelInfo, WeightDtype,
-};
+use model::{Checkpoint, DeviceModel, ExecutorConfig, Files, Model, ModelExecutor, WeightDtype};
 use serde::Deserialize;
 use step::{Attention, Bias, Readout};
 
