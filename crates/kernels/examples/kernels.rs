@@ -1,11 +1,11 @@
-//! Measures single kernels relative to the machine's peak: the products of the demo model and of a
+//! Measures single kernels: the products of the demo model and of a
 //! model with 300 million parameters, attention, norms and scoring.
 //!
 //! `cargo run --release -p asynclane-kernels --example kernels [-- f32 | bf16 | int8 | int4 | formats]`:
 //! all dtypes or one, or the layers of the larger model in every format beside each other, with the
 //! block types of GGUF files.
 
-use asynclane_kernels::{BlockRows, BlockType, Epilogue, Linear, Matrix, Team, WeightDtype, peak};
+use asynclane_kernels::{BlockRows, BlockType, Epilogue, Linear, Matrix, Team, WeightDtype};
 use asynclane_kernels::{PagedAttention, Pool, Visible, rms_norm};
 use asynclane_kernels::{Scorer, ScorerRow, score};
 use candle_core::{Device, Result, Tensor};
@@ -46,7 +46,7 @@ const LLADA_300M: &[(&str, usize, usize, Epilogue)] = &[
     ("head", 32_000, 1024, Epilogue::None),
 ];
 
-/// Rounds; each measures this crate, candle and the peak. Results are medians.
+/// Rounds; each measures this crate and candle. Results are medians.
 const ROUNDS: usize = 9;
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -54,8 +54,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Prints one line per matrix: for each row count the rate, its share of the peak, and its ratio to
-/// candle's rate in f32.
+/// Prints one line per matrix: for each row count the rate, and its ratio to candle's
+/// rate in f32.
 fn linears(dtype: WeightDtype, shapes: &[(&str, usize, usize, Epilogue)]) -> Result<()> {
     for &(name, n, k, epilogue) in shapes {
         let weight = random((n, k))?;
@@ -71,23 +71,16 @@ fn linears(dtype: WeightDtype, shapes: &[(&str, usize, usize, Epilogue)]) -> Res
             let x = random((m, k))?;
             let operations = 2e-9 * (m * n * k) as f64;
             let runs = (0.2 / operations).clamp(1.0, 50.0) as usize;
-            let (mut rates, mut shares, mut ratios) = (vec![], vec![], vec![]);
+            let (mut rates, mut ratios) = (vec![], vec![]);
             for _ in 0..ROUNDS {
-                let peak = peak(dtype);
                 let ours = best(runs, || drop(layer.forward(&x).expect("shapes fit")));
                 let candle = best(runs.div_ceil(4), || {
                     drop(x.matmul(&transposed).expect("shapes fit"));
                 });
                 rates.push(operations / ours);
-                shares.push(100.0 * operations / ours / peak);
                 ratios.push(candle / ours);
             }
-            print!(
-                " {m}: {:.0} ({:.0} %, {:.1}x)",
-                median(rates),
-                median(shares),
-                median(ratios)
-            );
+            print!(" {m}: {:.0} ({:.1}x)", median(rates), median(ratios));
         }
         println!();
     }
@@ -256,12 +249,10 @@ fn measure(threads: usize) -> Result<()> {
     let dtypes = WeightDtype::ALL.into_iter();
     for dtype in dtypes.filter(|&dtype| only.is_none_or(|only| only == dtype)) {
         println!(
-            "{} by {}, {} threads, peak {:.1} GFLOP/s; rows: GFLOP/s (share of the peak, times \
-             candle's rate in f32)",
+            "{} by {}, {} threads; rows: GFLOP/s (times candle's rate in f32)",
             dtype.name(),
             dtype.instructions(),
             threads,
-            peak(dtype)
         );
         linears(dtype, DEMO)?;
         linears(dtype, LLADA_300M)?;

@@ -27,7 +27,6 @@ use crate::blocks::BlockRows;
 use crate::cache::KvSizes;
 use crate::device::{BatchArrays, BatchLimits, RowSet};
 use crate::linear::Epilogue;
-use crate::profile::Clock;
 use crate::rope::RopeSpec;
 use crate::routing::Routing;
 use crate::score::{Scorer, Scores};
@@ -146,8 +145,6 @@ pub struct Pass<'a, B: Backend + ?Sized> {
     pub kv: &'a B::Kv,
     /// The mask token, which is never chosen.
     pub mask: u32,
-    /// Measures the stages of the pass.
-    pub clock: &'a Clock,
 }
 
 /// Rows of an array.

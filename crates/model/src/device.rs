@@ -19,7 +19,7 @@ use crate::inputs::{InputBounds, Inputs};
 use crate::{ExecutorConfig, LoadError};
 use graphs::Graphs;
 use kernels::device::{AttentionScratch, Device, DeviceBatch, DeviceError, DeviceScores};
-use kernels::{Accelerator, Backend, Clock, DeviceKv, LayerScratch, Pass};
+use kernels::{Accelerator, Backend, DeviceKv, LayerScratch, Pass};
 use largest::{LargestStep, ROWS};
 use step::{Batch, BatchOutput, Candidate, ExecuteError, Executor, ExecutorSpec};
 
@@ -197,7 +197,6 @@ impl DeviceExecutor {
             batch: &self.step.batch,
             kv: &self.kv,
             mask: self.step.inputs.mask,
-            clock: &Clock::start(None),
         };
         backend.copy_pages(&pass)?;
         let scores = &mut self.step.scores;

@@ -4,7 +4,7 @@
 use crate::arch::Work;
 use crate::inputs::{InputBounds, Inputs};
 use crate::{LoadError, Model, ModelInfo};
-use kernels::{Clock, Cpu, Host, Pass, Profile, Scores, Stage, Team};
+use kernels::{Cpu, Host, Pass, Scores, Team};
 use std::num::NonZeroUsize;
 use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec, PageCopy};
 
@@ -32,16 +32,6 @@ pub struct ModelExecutor<B: Host = Cpu> {
     inputs: Inputs,
     /// The mean embeddings of a canvas model's rows, by slot.
     soft: Vec<f32>,
-    profile: Option<Profile>,
-}
-
-impl ModelExecutor {
-    /// Measures the peak rate of the threads in the model's dtype, in billions of operations per
-    /// second; see [`kernels::peak`].
-    #[must_use]
-    pub fn peak(&self) -> f64 {
-        self.within(|| kernels::peak(self.model.info().formats.matrices))
-    }
 }
 
 impl<B: Host> ModelExecutor<B> {
@@ -66,7 +56,6 @@ impl<B: Host> ModelExecutor<B> {
             bounds,
             inputs: Inputs::default(),
             soft: Vec::new(),
-            profile: None,
         })
     }
 
@@ -89,16 +78,6 @@ impl<B: Host> ModelExecutor<B> {
     #[must_use]
     pub fn instructions(&self) -> &'static str {
         B::instructions(self.model.info().formats.matrices)
-    }
-
-    /// Starts a new profile; every later forward pass adds its times to it.
-    pub fn start_profile(&mut self) {
-        self.profile = Some(Profile::default());
-    }
-
-    /// Ends profiling and returns the profile since [`Self::start_profile`].
-    pub fn take_profile(&mut self) -> Option<Profile> {
-        self.profile.take()
     }
 
     /// [`Model::logits`] on this executor's threads; does not use its KV pool.
@@ -166,28 +145,20 @@ impl<B: Host> Executor for ModelExecutor<B> {
     fn execute(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError> {
         output.candidates.clear();
         output.tops.clear();
-        let clock = Clock::start(self.profile.take());
-        let done = match self.inputs.fill(batch, &self.bounds) {
-            Ok(()) => self.pass(batch, output, &clock),
-            Err(error) => Err(error),
-        };
-        self.profile = clock.stop();
-        done.map_err(ExecuteError)
+        let filled = self.inputs.fill(batch, &self.bounds);
+        filled
+            .and_then(|()| self.pass(batch, output))
+            .map_err(ExecuteError)
     }
 }
 
 impl<B: Host> ModelExecutor<B> {
     /// Runs the batch that `inputs` were filled with.
-    fn pass(
-        &mut self,
-        batch: &Batch,
-        output: &mut BatchOutput,
-        clock: &Clock,
-    ) -> Result<(), String> {
+    fn pass(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), String> {
         let mut uploaded = std::mem::take(&mut self.batch);
         self.copy_soft(&batch.copies);
         let soft = self.soft_rows();
-        let done = self.within(|| self.forward(batch, &mut uploaded, &soft, clock));
+        let done = self.within(|| self.forward(batch, &mut uploaded, &soft));
         self.batch = uploaded;
         let scores = done.map_err(|error| error.to_string())?;
         self.keep_soft(&scores.soft);
@@ -243,7 +214,6 @@ impl<B: Host> ModelExecutor<B> {
         batch: &Batch,
         uploaded: &mut B::Batch,
         soft: &[f32],
-        clock: &Clock,
     ) -> candle_core::Result<Scores> {
         let (backend, decoder, info) =
             (&self.model.backend, &self.model.decoder, self.model.info());
@@ -257,10 +227,8 @@ impl<B: Host> ModelExecutor<B> {
             batch: uploaded,
             kv: &self.kv,
             mask: self.inputs.mask,
-            clock,
         };
         backend.copy_pages(&pass)?;
-        clock.lap(Stage::Inputs);
         let rows = backend.rows(&pass);
         if rows == 0 {
             return Ok(Scores::default());
@@ -269,7 +237,6 @@ impl<B: Host> ModelExecutor<B> {
         let mut scores = Scores::default();
         decoder.hidden(backend, &pass, &mut work)?;
         decoder.score(backend, &pass, &mut work, &mut scores)?;
-        clock.pass();
         Ok(scores)
     }
 }

@@ -44,7 +44,6 @@ pub use kernels::device::{
     Roofline,
 };
 pub use kernels::{Candle, Cpu, Host, KvDtype, TileSupport, WeightDtype};
-pub use kernels::{Profile, Stage};
 pub use memory::Memory;
 pub use model::Model;
 pub use selftest::{selftest, selftest_of_models, selftest_on_cpu};

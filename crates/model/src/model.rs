@@ -4,7 +4,7 @@ use crate::arch::{self, Decoder, Work};
 use crate::inputs::{self, InputBounds, Inputs, NO_MASK};
 use crate::{Checkpoint, ForwardError, LoadError, Memory, ModelInfo};
 use kernels::device::RowSet;
-use kernels::{ArrayKind, Clock, Cpu, Host, Pass};
+use kernels::{ArrayKind, Cpu, Host, Pass};
 
 /// A model ready to run on a backend.
 pub struct Model<B: Host = Cpu> {
@@ -108,7 +108,6 @@ impl<B: Host> Model<B> {
             batch: &batch,
             kv: &kv,
             mask: info.vocabulary.mask.unwrap_or(NO_MASK),
-            clock: &Clock::start(None),
         };
         let mut work = Work::new(backend, info, rows)?;
         let mut logits = backend.array(ArrayKind::Sums, rows, info.vocabulary.size)?;

@@ -18,7 +18,6 @@ use crate::attention::Visible;
 use crate::cache::{KvDtype, KvSizes};
 use crate::device::{BatchArrays, BatchLimits};
 use crate::linear::Epilogue;
-use crate::profile::Stage;
 use crate::score::Scores;
 use crate::simd::unit::WeightDtype;
 use candle_core::{D, DType, Device, Module, Result, Tensor, bail};
@@ -280,7 +279,6 @@ impl Backend for Candle {
             x.transpose(1, 2)?.reshape((rows, heads * c))?.contiguous()
         };
         let (queries, keys) = (rotated(0, h)?, rotated(h, g)?);
-        pass.clock.lap(Stage::Rope);
         let values = qkv.narrow(1, (h + g) * c, g * c)?.contiguous()?;
         let values = match attention.norm {
             Some(Norm { weight, eps }) if weight.dim(0)? > (h + g) * c => {
@@ -294,7 +292,6 @@ impl Backend for Candle {
         for (pool, new) in pass.kv.layers[attention.layer].iter().zip([keys, values]) {
             pool.scatter_set(&slots, &new, 0)?;
         }
-        pass.clock.lap(Stage::Write);
         q.write(|| Ok(queries))
     }
 
@@ -404,13 +401,11 @@ impl Backend for Candle {
         if let Some(scales) = rows.scales() {
             logits = logits.broadcast_div(&self.list(scales)?.unsqueeze(1)?)?;
         }
-        rows.pass.clock.lap(Stage::Head);
         scoring::score(logits.to_vec2::<f32>()?, &rows.scorer(), scores)?;
         if let Some(table) = head.soft {
             let soft = table.forward(&softmax_last_dim(&logits)?)?;
             scores.soft.extend(soft.flatten_all()?.to_vec1::<f32>()?);
         }
-        rows.pass.clock.lap(Stage::Score);
         Ok(())
     }
 

@@ -13,7 +13,6 @@ use crate::device::{BatchArrays, BatchLimits};
 use crate::gather::AddRows;
 use crate::linear::{Linear, Matrix};
 use crate::norm::{HeadNorm, rms_norm};
-use crate::profile::Stage;
 use crate::rope::{Rope, RopeTable};
 use crate::score::{Scores, score};
 use crate::simd::unit::WeightDtype;
@@ -183,7 +182,6 @@ impl Backend for Cpu {
                 width: head_width,
                 eps,
             })?;
-            pass.clock.lap(Stage::Norm);
         }
         qkv.inplace_op1(&Rope {
             table: attention.rope_table,
@@ -191,7 +189,6 @@ impl Backend for Cpu {
             heads: heads + num_kv_heads,
             width: head_width,
         })?;
-        pass.clock.lap(Stage::Rope);
         let (keys, values) = pass.kv.layer(attention.layer)?;
         let writes = [
             (Pool::Keys, keys, heads),
@@ -205,7 +202,6 @@ impl Backend for Cpu {
             };
             tensor.inplace_op2(qkv, &write)?;
         }
-        pass.clock.lap(Stage::Write);
         // Attention reads the queries where they are.
         *q = rows.take();
         Ok(())
@@ -285,7 +281,6 @@ impl Backend for Cpu {
         scores: &mut Scores,
     ) -> Result<()> {
         let logits = canvas::logits(head.matrix.forward(x.get()?)?, head.cap, rows.scales())?;
-        rows.pass.clock.lap(Stage::Head);
         let scored = score(&logits, &rows.scorer())?;
         scores.candidates.extend(scored.candidates);
         scores.tops.extend(scored.tops);
@@ -293,7 +288,6 @@ impl Backend for Cpu {
             let soft = table.forward(&canvas::probabilities(&logits)?)?;
             scores.soft.extend(soft.flatten_all()?.to_vec1::<f32>()?);
         }
-        rows.pass.clock.lap(Stage::Score);
         Ok(())
     }
 

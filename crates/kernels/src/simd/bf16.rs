@@ -31,7 +31,6 @@ impl Dot for Avx512Bf16 {
     type Sum = __m512;
     type Row = __m512i;
     type Columns = __m512i;
-    const NUMBERS: usize = 2;
     const PARTS: usize = 1;
     const TILE_ROWS: usize = tile_rows::<Avx512>();
 

@@ -16,7 +16,6 @@ impl Dot for PortableBytes {
     type Sum = [i32; Portable::LANES];
     type Row = i32;
     type Columns = [i32; Portable::LANES];
-    const NUMBERS: usize = 4;
     const PARTS: usize = 4;
     const TILE_ROWS: usize = Portable::TILE_ROWS;
     const STARTS: bool = true;
@@ -95,7 +94,6 @@ mod x86 {
         type Sum = __m256i;
         type Row = __m256i;
         type Columns = __m256i;
-        const NUMBERS: usize = 4;
         const PARTS: usize = 2;
         const SPLIT: bool = true;
         const TILE_ROWS: usize = 6;
@@ -181,7 +179,6 @@ mod x86 {
         type Sum = __m512i;
         type Row = __m512i;
         type Columns = __m512i;
-        const NUMBERS: usize = 4;
         const PARTS: usize = 1;
         const TILE_ROWS: usize = tile_rows::<Avx512>();
         const STARTS: bool = true;

@@ -16,9 +16,7 @@ pub(crate) trait Dot: Copy {
     type Row: Copy;
     /// One word of each of `LANES` columns, in the form that `multiply` takes.
     type Columns: Copy;
-    /// Inner indices per word.
-    const NUMBERS: usize;
-    /// Multiplications per word, each of `NUMBERS / PARTS` inner indices.
+    /// Multiplications per word; each has an equal share of the inner indices of the word.
     const PARTS: usize;
     /// True if each part of a row's word is a word of its own, which needs no instruction to take apart
     /// (`Unit::parts`).
@@ -269,7 +267,6 @@ impl<S: Simd> Dot for F32<S> {
     type Sum = S::F;
     type Row = S::F;
     type Columns = S::F;
-    const NUMBERS: usize = 1;
     const PARTS: usize = 1;
     const TILE_ROWS: usize = tile_rows::<S>();
 
@@ -325,7 +322,6 @@ impl<S: Simd> Dot for WidenedBf16<S> {
     type Sum = S::F;
     type Row = S::F;
     type Columns = S::F;
-    const NUMBERS: usize = 2;
     const PARTS: usize = 2;
     const SPLIT: bool = true;
     const TILE_ROWS: usize = tile_rows::<S>();

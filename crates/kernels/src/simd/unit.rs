@@ -121,18 +121,6 @@ impl Unit {
         Self::Blocks(ByteSet::detect(), form)
     }
 
-    /// The multiplier whose rate bounds the products of a dtype.
-    pub(crate) fn of_peak(dtype: WeightDtype) -> Self {
-        match (Self::detect(dtype), ByteSet::detect()) {
-            (Self::Blocks(..), ByteSet::Avx512) => Self::Avx512Bytes,
-            (Self::Blocks(..), ByteSet::Avx2) => Self::Avx2Bytes,
-            (Self::Blocks(..), ByteSet::NeonMixed | ByteSet::NeonDot) => Self::NeonDotBytes,
-            (Self::Blocks(..), ByteSet::Neon) => Self::NeonBytes,
-            (Self::Blocks(..), ByteSet::Portable) => Self::PortableBytes,
-            (unit, _) => unit,
-        }
-    }
-
     /// All multipliers of this processor, and the software model of the tile unit.
     #[cfg(test)]
     pub(crate) fn available(dtype: WeightDtype) -> Vec<Self> {

@@ -2,7 +2,7 @@
 
 use crate::measure::{PAGE, bandwidth, measure};
 use crate::{Options, machine, round};
-use asynclane_model::{ExecutorConfig, KvDtype, Model, ModelExecutor, Stage};
+use asynclane_model::{ExecutorConfig, KvDtype, Model, ModelExecutor};
 use serde_json::{Value, json};
 use std::error::Error;
 use step::{
@@ -107,9 +107,6 @@ fn step(executor: &mut ModelExecutor, options: &Options, step: Step) -> Value {
     let table = (info.vocabulary.embedding_size * info.width * size_of::<f32>()) as u64;
     let weights = executor.model().memory().weights - table;
     let read = info.kv_bytes_per_position() as u64 * u64::from(slots);
-    let width = (info.layers * info.heads.num_heads * info.heads.head_width) as f64;
-    // Multiply-adds of scores and of weighted sums.
-    let attention = 4.0 * width * f64::from(slots) * f64::from(rows);
     let measured = measure(executor, &batch(slots, rows), options.geometry.operations());
     let mut rates: Vec<f64> = (0..READINGS)
         .map(|_| bandwidth(executor.threads()))
@@ -118,16 +115,14 @@ fn step(executor: &mut ModelExecutor, options: &Options, step: Step) -> Value {
     let bandwidth = rates[READINGS / 2];
     let bytes = (weights + read) as f64;
     let least = 1e3 * bytes / bandwidth;
-    let in_attention = measured.time * measured.stage(Stage::Attention) / 100.0;
     println!(
         "{:>5} {slots:6} slots, {rows:3} rows: {:.1} ms, {:.2} GB to read in {least:.1} ms \
-         ({:.1} GB/s): {:.2}x; attention {in_attention:.1} ms, {:.1} GFLOP/s",
+         ({:.1} GB/s): {:.2}x",
         kv.name(),
         measured.time,
         1e-9 * bytes,
         1e-9 * bandwidth,
         measured.time / least,
-        1e-6 * attention / in_attention,
     );
     json!({
         "kv": kv.name(),
@@ -139,8 +134,5 @@ fn step(executor: &mut ModelExecutor, options: &Options, step: Step) -> Value {
         "gb_per_second": round(1e-9 * bandwidth, 1),
         "least_ms": round(least, 2),
         "ratio": round(measured.time / least, 2),
-        "attention_ms": round(in_attention, 2),
-        "attention_least_ms": round(1e3 * read as f64 / bandwidth, 2),
-        "attention_of_peak": round(1e-4 * attention / in_attention / measured.peak, 1),
     })
 }

@@ -1,21 +1,18 @@
-//! Measures forward passes relative to the machine's peak, and their time by stage.
+//! Measures forward passes.
 //!
 //! ```text
 //! cargo run --release -p asynclane-model --example forward -- \
 //!     [demo | llada-300m] [f32 | bf16 | int8 | int4] [--rows N,N] [--json FILE]
 //!     [--slots N,N [--kv f32,bf16,int8]]
 //! ```
-//! Uses random weights. `--rows` measures one sequence with the given numbers of rows and no profile.
-//! `--slots` measures steps whose rows (32 by default) see these numbers of slots, with keys and values in
-//! each number format, beside the bytes that such a step must read. The tables in `crates/model/README.md`
-//! are generated from the JSON files.
+//! Uses random weights. `--rows` measures one sequence with the given numbers of rows only. `--slots` measures
+//! steps whose rows (32 by default) see these numbers of slots, with keys and values in each number format,
+//! beside the bytes that such a step must read.
 
 mod contexts;
 mod measure;
 
-use asynclane_model::{
-    ExecutorConfig, Geometry, KvDtype, Model, ModelExecutor, Stage, WeightDtype,
-};
+use asynclane_model::{ExecutorConfig, Geometry, KvDtype, Model, ModelExecutor, WeightDtype};
 use measure::{Measured, batch, measure, occupancy};
 use serde_json::{Map, Value, json};
 use std::error::Error;
@@ -94,9 +91,7 @@ fn round(value: f64, digits: i32) -> f64 {
 fn figures(measured: &Measured) -> Map<String, Value> {
     let figures = [
         ("ms", round(measured.time, 3)),
-        ("products_ms", round(measured.products, 3)),
-        ("products_of_peak", round(measured.of_peak.0, 1)),
-        ("forward_of_peak", round(measured.of_peak.1, 1)),
+        ("gflop_per_second", round(measured.rate, 1)),
     ];
     let figures = figures.map(|(name, value)| (name.to_owned(), json!(value)));
     figures.into_iter().collect()
@@ -107,8 +102,8 @@ fn ladder(executor: &mut ModelExecutor, rows: &[u32], operations: f64) -> Vec<Va
     let of_rows = |rows: &u32| {
         let measured = measure(executor, &batch(1, *rows, *rows), operations);
         println!(
-            "{rows:4} rows: products {:.0} % of the peak, forward {:.0} %, {:.3} ms",
-            measured.of_peak.0, measured.of_peak.1, measured.time
+            "{rows:4} rows: {:.1} GFLOP/s, {:.3} ms",
+            measured.rate, measured.time
         );
         let mut row = figures(&measured);
         row.insert("rows".to_owned(), json!(rows));
@@ -117,24 +112,15 @@ fn ladder(executor: &mut ModelExecutor, rows: &[u32], operations: f64) -> Vec<Va
     rows.iter().map(of_rows).collect()
 }
 
-/// Measures the time of a step by stage.
+/// Measures a step of several sequences.
 fn profile(executor: &mut ModelExecutor, (sequences, rows): (u32, u32), operations: f64) -> Value {
     let batch = batch(sequences, rows, CONTEXT);
     let measured = measure(executor, &batch, operations);
     println!("{sequences} x {rows} rows: {:.2} ms", measured.time);
-    let stage = |stage: Stage| (stage.name(), round(measured.stage(stage), 1));
-    let stages = Stage::ALL.map(stage);
-    for (name, share) in stages {
-        println!("  {name:10} {share:5.1} %");
-    }
-    println!("  linear, head and attention {:.1} %", measured.work());
     let mut profile = figures(&measured);
     let mut insert = |name: &str, value: Value| profile.insert(name.to_owned(), value);
     insert("sequences", json!(sequences));
     insert("rows", json!(rows));
-    insert("work", json!(round(measured.work(), 1)));
-    let stages: Vec<Value> = stages.map(|(name, share)| json!([name, share])).to_vec();
-    insert("parts", Value::Array(stages));
     if let Some(busy) = occupancy(executor, &batch) {
         println!(
             "  {:.2} threads busy, {:.1} % of it system time",
@@ -184,10 +170,9 @@ fn passes(options: &Options) -> Result<Value, Box<dyn Error>> {
         options.geometry.operations(),
     );
     println!(
-        "{}, {:.1} M parameters; {machine}, peak {:.1} GFLOP/s",
+        "{}, {:.1} M parameters; {machine}",
         options.geometry.name,
         1e-6 * executor.model().info().parameters as f64,
-        executor.peak()
     );
     let rows = ladder(
         &mut executor,

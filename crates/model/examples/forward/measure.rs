@@ -1,6 +1,6 @@
 //! Batches and the time of forward passes over them.
 
-use asynclane_model::{ModelExecutor, Stage};
+use asynclane_model::ModelExecutor;
 use std::time::{Duration, Instant};
 use step::{Batch, BatchOutput, Executor, PageId, Position, Row, Sampling, Score, Segment, Slot};
 
@@ -45,25 +45,8 @@ pub fn batch(sequences: u32, rows: u32, context: u32) -> Batch {
 pub struct Measured {
     /// Milliseconds of a pass.
     pub time: f64,
-    /// Milliseconds of its matrix products.
-    pub products: f64,
-    /// Percent of the peak rate: during the matrix products, and averaged over the complete pass.
-    pub of_peak: (f64, f64),
-    /// Percent of the pass by stage, in the order of [`Stage::ALL`].
-    pub stages: [f64; Stage::ALL.len()],
-    /// The peak rate in billions of operations per second.
-    pub peak: f64,
-}
-
-impl Measured {
-    pub fn stage(&self, stage: Stage) -> f64 {
-        self.stages[stage as usize]
-    }
-
-    /// Percent of the pass in matrix products and attention.
-    pub fn work(&self) -> f64 {
-        self.stage(Stage::Linear) + self.stage(Stage::Head) + self.stage(Stage::Attention)
-    }
+    /// Billions of operations of matrix products per second of the pass.
+    pub rate: f64,
 }
 
 fn pass(executor: &mut ModelExecutor, batch: &Batch) {
@@ -80,7 +63,7 @@ fn wants_more(passes: usize, time: Duration) -> bool {
     }
 }
 
-/// Measures passes and the peak alternately; `operations` is the count for one row.
+/// Measures passes; `operations` is the count for one row.
 pub fn measure(executor: &mut ModelExecutor, batch: &Batch, operations: f64) -> Measured {
     let begin = Instant::now();
     for _ in 0..3 {
@@ -90,34 +73,17 @@ pub fn measure(executor: &mut ModelExecutor, batch: &Batch, operations: f64) -> 
         }
     }
     let operations = 1e-9 * operations * batch.rows.len() as f64;
-    let (mut times, mut products, mut passes) = (vec![], vec![], vec![]);
-    let (mut peaks, mut in_products) = (vec![], vec![]);
-    let mut stages = Stage::ALL.map(|_| vec![]);
+    let mut times = Vec::new();
     let begin = Instant::now();
     while wants_more(times.len(), begin.elapsed()) {
-        let before = executor.peak();
-        executor.start_profile();
         let start = Instant::now();
         pass(executor, batch);
-        let time = start.elapsed().as_secs_f64();
-        let profile = executor.take_profile().unwrap_or_default();
-        let peak = f64::midpoint(before, executor.peak());
-        let of_products = profile.time(Stage::Linear) + profile.time(Stage::Head);
-        times.push(1e3 * time);
-        in_products.push(1e3 * of_products.as_secs_f64());
-        peaks.push(peak);
-        passes.push(100.0 * operations / time / peak);
-        products.push(100.0 * operations / of_products.as_secs_f64() / peak);
-        for (stage, of) in Stage::ALL.into_iter().zip(&mut stages) {
-            of.push(100.0 * profile.share(stage));
-        }
+        times.push(start.elapsed().as_secs_f64());
     }
+    let time = median(times);
     Measured {
-        time: median(times),
-        products: median(in_products),
-        of_peak: (median(products), median(passes)),
-        stages: stages.map(median),
-        peak: median(peaks),
+        time: 1e3 * time,
+        rate: operations / time,
     }
 }
 

@@ -3,7 +3,7 @@
 use super::block::{Block, Work};
 use super::decoder::Decoder;
 use candle_core::Result;
-use kernels::{ArrayKind, Attention, Backend, Pass, Stage};
+use kernels::{ArrayKind, Attention, Backend, Pass};
 
 /// The arrays of attention, of the layers of one size.
 pub(super) struct HeadArrays<B: Backend> {
@@ -54,11 +54,9 @@ impl<B: Backend> Decoder<B> {
             _ => &mut work.heads,
         };
         backend.linear(&block.qkv, (&work.normed, rows), qkv)?;
-        pass.clock.lap(Stage::Linear);
         let attention = self.attention(block);
         backend.split(&attention, pass, qkv, q)?;
         backend.attend(&attention, pass, q, attended)?;
-        pass.clock.lap(Stage::Attention);
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use super::decoder::Decoder;
 use super::experts::Experts;
 use candle_core::{Result, bail};
 use kernels::device::RowSet;
-use kernels::{Backend, Pass, Selection, Stage, Storage};
+use kernels::{Backend, Pass, Selection, Storage};
 
 /// The weights of a canvas model outside of its layers.
 pub(super) struct CanvasParts<S: Storage> {
@@ -92,7 +92,7 @@ impl<B: Backend> Decoder<B> {
         let Some(sandwich) = &block.sandwich else {
             return Ok(());
         };
-        let (rows, clock) = (backend.rows(pass), pass.clock);
+        let rows = backend.rows(pass);
         let Some(Branches { mut one, mut both }) = work.branches.take() else {
             bail!("a canvas model has arrays for its branches");
         };
@@ -100,7 +100,6 @@ impl<B: Backend> Decoder<B> {
         backend.linear(&block.out, (&work.heads_of(block).attended, rows), &mut one)?;
         backend.norm_add((&one, rows), self.norm(&sandwich.attended), &mut work.x)?;
         work.norm(backend, pass, self.norm(&block.mlp_norm), &all)?;
-        clock.lap(Stage::Norm);
         let Mlp::Dense([gate_up, down]) = &block.mlp else {
             bail!("a canvas model has a dense MLP in every layer");
         };
@@ -111,7 +110,6 @@ impl<B: Backend> Decoder<B> {
             rows: &all,
         };
         backend.norm(dense, pass, self.norm(&sandwich.dense), &mut both)?;
-        clock.lap(Stage::Linear);
         work.norm(backend, pass, self.norm(&sandwich.router), &all)?;
         let chosen = sandwich
             .experts
@@ -123,7 +121,6 @@ impl<B: Backend> Decoder<B> {
         backend.norm_add((&one, rows), self.norm(&sandwich.after_experts), &mut both)?;
         backend.norm_add((&both, rows), self.norm(&sandwich.both), &mut work.x)?;
         backend.scale(pass, sandwich.scalars, &mut work.x)?;
-        clock.lap(Stage::Linear);
         work.branches = Some(Branches { one, both });
         Ok(())
     }

@@ -4,7 +4,7 @@ use super::block::{Block, Mlp, Work};
 use super::canvas::CanvasParts;
 use candle_core::Result;
 use kernels::device::RowSet;
-use kernels::{Backend, Experts, Head, Norm, Pass, ScoredRange, Stage, Storage};
+use kernels::{Backend, Experts, Head, Norm, Pass, ScoredRange, Storage};
 
 /// The stored weights of a transformer: embedding, layers, final norm, LM head.
 pub(crate) struct Decoder<S: Storage> {
@@ -35,7 +35,6 @@ impl<B: Backend> Decoder<B> {
     /// Runs all layers on a batch and writes its keys and values. Leaves the hidden states before the
     /// final norm in `work`.
     pub(crate) fn hidden(&self, backend: &B, pass: &Pass<'_, B>, work: &mut Work<B>) -> Result<()> {
-        let clock = pass.clock;
         let rows = backend.rows(pass);
         if rows == 0 {
             return Ok(());
@@ -43,26 +42,21 @@ impl<B: Backend> Decoder<B> {
         let all = RowSet::First(rows);
         backend.embed(&self.embedding, pass, &mut work.x)?;
         self.condition(backend, pass, work)?;
-        clock.lap(Stage::Embedding);
         for block in &self.blocks {
             let norm = self.norm(&block.attention_norm);
             work.norm(backend, pass, norm, &all)?;
-            clock.lap(Stage::Norm);
             self.attend(backend, pass, block, work)?;
             if block.sandwich.is_some() {
                 self.add_branches(backend, pass, block, work)?;
                 continue;
             }
             backend.linear_add(&block.out, (&work.heads.attended, rows), &mut work.x)?;
-            clock.lap(Stage::Linear);
             let norm = self.norm(&block.mlp_norm);
             work.norm(backend, pass, norm, &all)?;
-            clock.lap(Stage::Norm);
             match &block.mlp {
                 Mlp::Dense(mlp) => work.add_mlp(backend, mlp, rows)?,
                 Mlp::Experts(experts) => experts.add(backend, pass, work, rows)?,
             }
-            clock.lap(Stage::Linear);
         }
         Ok(())
     }
@@ -79,7 +73,6 @@ impl<B: Backend> Decoder<B> {
         for from in (0..count).step_by(B::CHUNK) {
             let range = from..(from + B::CHUNK).min(count);
             let normed = self.normed(backend, pass, work, &RowSet::Scored(range.clone()))?;
-            pass.clock.lap(Stage::Norm);
             let rows = ScoredRange { pass, range };
             backend.score(&self.scoring_head(), normed, rows, scores)?;
         }

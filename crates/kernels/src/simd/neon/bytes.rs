@@ -74,7 +74,6 @@ impl Dot for NeonBytes {
     type Sum = [int32x4_t; 2];
     type Row = int16x4_t;
     type Columns = [int16x8_t; 4];
-    const NUMBERS: usize = 4;
     const PARTS: usize = 1;
     const TILE_ROWS: usize = 4;
     const STARTS: bool = true;
@@ -136,7 +135,6 @@ impl Dot for DotBytes {
     type Sum = [int32x4_t; 2];
     type Row = uint32x4_t;
     type Columns = [uint32x4_t; 2];
-    const NUMBERS: usize = 4;
     const PARTS: usize = 1;
     const TILE_ROWS: usize = Neon::TILE_ROWS;
 

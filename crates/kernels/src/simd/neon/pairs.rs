@@ -17,8 +17,6 @@ use std::arch::aarch64::*;
 
 /// The instruction of a dtype. A value proves that the processor has it.
 pub(crate) trait Pairs: Copy {
-    /// Numbers of a row or column in a step.
-    const NUMBERS: usize;
     /// True if panels begin with start values of the sums.
     const STARTS: bool;
 
@@ -48,7 +46,6 @@ impl Bf16Pairs {
 }
 
 impl Pairs for Bf16Pairs {
-    const NUMBERS: usize = 2 * PAIR_WORDS;
     const STARTS: bool = false;
 
     #[inline(always)]
@@ -82,7 +79,6 @@ impl BytePairs {
 }
 
 impl Pairs for BytePairs {
-    const NUMBERS: usize = 4 * PAIR_WORDS;
     const STARTS: bool = true;
 
     #[inline(always)]
