@@ -316,17 +316,21 @@ pub trait Backend: Storage {
     ) -> Result<()>;
 
     /// The product of `x` and a router's matrix, row-major on the host.
-    fn route(&self, router: &Self::Matrix, x: (&Self::Array, usize)) -> Result<Vec<f32>>;
+    fn route(&self, _: &Self::Matrix, _: (&Self::Array, usize)) -> Result<Vec<f32>> {
+        bail!("this backend runs all experts of a layer at once")
+    }
 
     /// Applies the gated MLP of an expert, `[gate and up, down]`, to some rows of `x` and adds the
     /// weighted results to the same rows of `sum`.
     fn expert(
         &self,
-        expert: &[Self::Matrix; 2],
-        x: &Self::Array,
-        rows: ExpertRows<'_>,
-        sum: &mut Self::Array,
-    ) -> Result<()>;
+        _: &[Self::Matrix; 2],
+        _: &Self::Array,
+        _: ExpertRows<'_>,
+        _: &mut Self::Array,
+    ) -> Result<()> {
+        bail!("this backend runs all experts of a layer at once")
+    }
 
     /// Chooses the experts of the rows of `x`.
     fn choose(

@@ -38,7 +38,6 @@ impl BlockType {
     ];
 
     /// The name in files and messages.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Q4_0 => "Q4_0",
@@ -53,7 +52,6 @@ impl BlockType {
     }
 
     /// Weights of a block.
-    #[must_use]
     pub fn weights(self) -> usize {
         match self {
             Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 => 32,
@@ -62,7 +60,6 @@ impl BlockType {
     }
 
     /// Bytes of a block.
-    #[must_use]
     pub fn bytes(self) -> usize {
         match self {
             Self::Q4_0 => 18,
@@ -77,7 +74,6 @@ impl BlockType {
     }
 
     /// Bytes of a row of `k` weights, `None` if it is not a number of blocks.
-    #[must_use]
     pub fn row_bytes(self, k: usize) -> Option<usize> {
         let is_whole = k.is_multiple_of(self.weights());
         is_whole.then(|| k / self.weights() * self.bytes())
@@ -94,7 +90,6 @@ impl BlockType {
 
     /// The first block in `bytes` whose scale or minimum cannot be kept: it is not finite, or its
     /// product with a constant of the type has no 16 bits.
-    #[must_use]
     pub fn unfit(self, bytes: &[u8]) -> Option<usize> {
         // The largest finite number of 16 bits, divided by the constant.
         let most = match self {

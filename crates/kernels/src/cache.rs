@@ -36,7 +36,6 @@ pub enum Pool {
 
 impl Pool {
     /// The shape of a pool's tensor in f32 or bf16; in int8, `c` counts the scale too.
-    #[must_use]
     pub fn shape(self, pages: usize, num_kv_heads: usize, c: usize, page: usize) -> [usize; 4] {
         match self {
             Self::Keys => [pages, num_kv_heads, c, page],

@@ -90,7 +90,6 @@ pub struct Kernel {
 
 impl Kernel {
     /// True if a device has what the kernel needs.
-    #[must_use]
     pub fn runs_on(&self, limits: DeviceLimits) -> bool {
         self.shared as usize <= limits.shared && (!self.warpgroups || limits.warpgroups)
     }
@@ -232,19 +231,16 @@ impl Device {
 
     /// A device that counts its allocations and computes nothing: numbers are not stored, and results
     /// are zero. For estimates of memory.
-    #[must_use]
     pub fn counting() -> Self {
         Self::new(counting::Count::default())
     }
 
     /// True if it stores no numbers, as [`Self::counting`].
-    #[must_use]
     pub fn is_counting(&self) -> bool {
         self.driver.is_counting()
     }
 
     /// A device with this driver.
-    #[must_use]
     pub fn new(driver: impl Driver + 'static) -> Self {
         Self {
             driver: Arc::new(driver),
@@ -254,13 +250,11 @@ impl Device {
     }
 
     /// The driver, for one that wraps it.
-    #[must_use]
     pub fn driver(&self) -> Arc<dyn Driver> {
         self.driver.clone()
     }
 
     /// The device's name.
-    #[must_use]
     pub fn name(&self) -> &str {
         self.driver.name()
     }
@@ -271,13 +265,11 @@ impl Device {
     }
 
     /// The error after which nothing works on the device any more in this process, if there was one.
-    #[must_use]
     pub fn lost(&self) -> Option<&str> {
         self.driver.lost()
     }
 
     /// The device's resources for launches.
-    #[must_use]
     pub fn limits(&self) -> DeviceLimits {
         self.driver.limits()
     }
@@ -316,7 +308,6 @@ impl Device {
     }
 
     /// Number of allocations and frees until now.
-    #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
     }

@@ -21,7 +21,6 @@ pub enum Epilogue {
 
 impl Epilogue {
     /// True if the weights are gate and up.
-    #[must_use]
     pub fn is_gated(self) -> bool {
         self != Self::None
     }
@@ -297,7 +296,6 @@ impl Linear {
     }
 
     /// Bytes of the packed weights.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.parts.iter().map(|part| part.weights.bytes()).sum()
     }

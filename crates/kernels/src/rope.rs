@@ -28,7 +28,6 @@ pub struct RopeSpec {
 
 impl RopeSpec {
     /// The `width / 2` frequencies, computed in f32 like the reference code.
-    #[must_use]
     pub fn frequencies(&self) -> Vec<f32> {
         let frequency = |i: usize| {
             let exponent = (2 * i) as f32 / self.width as f32;
@@ -79,7 +78,6 @@ pub struct RopeTable {
 
 impl RopeTable {
     /// The table of some angles, as wide as the rotated part of a head.
-    #[must_use]
     pub fn new(angles: &RopeSpec) -> Self {
         let half = angles.width / 2;
         let mut table = Vec::with_capacity(angles.positions * angles.width);
@@ -103,7 +101,6 @@ impl RopeTable {
     }
 
     /// Number of positions.
-    #[must_use]
     pub fn positions(&self) -> usize {
         self.table
             .len()

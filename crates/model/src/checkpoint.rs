@@ -133,7 +133,6 @@ impl Checkpoint {
     }
 
     /// Bytes of all tensors in the files.
-    #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         self.weights.stored_bytes()
     }

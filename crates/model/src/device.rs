@@ -128,31 +128,26 @@ impl DeviceExecutor {
     }
 
     /// The device memory that it allocated.
-    #[must_use]
     pub fn memory(&self) -> DeviceMemory {
         self.memory
     }
 
     /// The model it runs.
-    #[must_use]
     pub fn model(&self) -> &DeviceModel {
         &self.model
     }
 
     /// The device it runs on.
-    #[must_use]
     pub fn device(&self) -> &Device {
         self.model.backend.device()
     }
 
     /// Number of captured graphs.
-    #[must_use]
     pub fn graphs(&self) -> usize {
         self.graphs.len()
     }
 
     /// Bytes of device memory that the captured graphs take, as far as the driver tells.
-    #[must_use]
     pub fn graph_bytes(&self) -> u64 {
         self.graphs.bytes()
     }

@@ -199,7 +199,6 @@ fn clip(text: &str) -> String {
 }
 
 /// `text` on one line, cut after `most` characters: a file may hold any text of any length.
-#[must_use]
 pub fn one_line(text: &str, most: usize) -> String {
     let mut chars = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     let mut line: String = chars.by_ref().take(most).collect();

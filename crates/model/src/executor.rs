@@ -60,13 +60,11 @@ impl<B: Host> ModelExecutor<B> {
     }
 
     /// The model it runs.
-    #[must_use]
     pub fn model(&self) -> &Model<B> {
         &self.model
     }
 
     /// Number of compute threads.
-    #[must_use]
     pub fn threads(&self) -> usize {
         match &self.team {
             Some(team) => team.threads(),
@@ -75,7 +73,6 @@ impl<B: Host> ModelExecutor<B> {
     }
 
     /// The instruction set used for matrix products, for logs and benchmark labels.
-    #[must_use]
     pub fn instructions(&self) -> &'static str {
         B::instructions(self.model.info().formats.matrices)
     }

@@ -69,13 +69,11 @@ impl Deref for FileSlice<'_> {
 
 impl Files {
     /// The files of a folder; weights are memory-mapped.
-    #[must_use]
     pub fn folder(path: impl Into<PathBuf>) -> Self {
         Self(Source::Folder(path.into()))
     }
 
     /// A GGUF file and the other files of its folder.
-    #[must_use]
     pub fn gguf_file(path: &Path) -> Self {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
@@ -83,7 +81,6 @@ impl Files {
     }
 
     /// Files in memory by name, for example from `include_bytes!`.
-    #[must_use]
     pub fn memory<N: Into<String>, B: Into<Cow<'static, [u8]>>>(
         files: impl IntoIterator<Item = (N, B)>,
     ) -> Self {
@@ -102,7 +99,6 @@ impl Files {
     }
 
     /// True if something with this name exists; opening it refuses what is no regular file.
-    #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         match &self.0 {
             Source::Folder(path) | Source::Gguf(path, _) => path.join(name).exists(),

@@ -47,7 +47,6 @@ impl Geometry {
     ];
 
     /// The geometry with this name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|geometry| geometry.name == name)
     }
@@ -75,7 +74,6 @@ impl Geometry {
     }
 
     /// Rows and columns of the matrices of a layer: queries, keys and values; output; gate and up; down.
-    #[must_use]
     pub fn matrices(&self) -> [(usize, usize); 4] {
         let Self { width, mlp, .. } = *self;
         [
@@ -88,14 +86,12 @@ impl Geometry {
 
     /// Bytes that a step reads at least: the multiplied weights of `weight` bytes each, and keys and values
     /// of `positions` positions in bf16.
-    #[must_use]
     pub fn read_bytes(&self, weight: usize, positions: u64) -> u64 {
         let weights = self.operations() / 2.0 * weight as f64;
         weights as u64 + positions * (2 * self.layers * self.width * 2) as u64
     }
 
     /// Floating-point operations of the matrix products of one row, including the LM head.
-    #[must_use]
     pub fn operations(&self) -> f64 {
         let layer = 4 * self.width * self.width + 3 * self.width * self.mlp;
         2.0 * (self.layers * layer + self.vocab * self.width) as f64

@@ -114,13 +114,11 @@ impl ModelInfo {
 
     /// Bytes of keys and values per position, all layers together with scales, and of a canvas model's
     /// mean embedding, which is f32.
-    #[must_use]
     pub fn kv_bytes_per_position(&self) -> usize {
         self.kv_bytes_in(self.formats.kv)
     }
 
     /// Numbers in keys and values per position, and in a canvas model's mean embedding.
-    #[must_use]
     pub fn kv_numbers_per_position(&self) -> usize {
         self.kv_bytes_in(KvDtype::F32) / size_of::<f32>()
     }
@@ -153,7 +151,6 @@ impl ModelInfo {
     }
 
     /// A one-line description: family, parameters, geometry, KV bytes, token ids.
-    #[must_use]
     pub fn describe(&self) -> String {
         format!(
             "{}, {:.2} M parameters: {} layers of width {}, {} heads ({} key/value) of {}, \

@@ -45,25 +45,21 @@ impl<B: Host> Model<B> {
     }
 
     /// The backend that it runs on.
-    #[must_use]
     pub fn backend(&self) -> &B {
         &self.backend
     }
 
     /// The model's info.
-    #[must_use]
     pub fn info(&self) -> &ModelInfo {
         &self.info
     }
 
     /// The memory that the model takes, without KV pages.
-    #[must_use]
     pub fn memory(&self) -> Memory {
         self.memory
     }
 
     /// Warnings about the checkpoint, one line each.
-    #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }

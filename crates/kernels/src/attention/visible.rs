@@ -14,7 +14,6 @@ pub struct Visible {
 
 impl Visible {
     /// The slots `[0, end)`.
-    #[must_use]
     pub const fn prefix(end: u32) -> Self {
         Self {
             begin: 0,
@@ -24,7 +23,6 @@ impl Visible {
     }
 
     /// True if the row attends to a slot.
-    #[must_use]
     pub const fn sees(&self, slot: u32) -> bool {
         if slot < self.end {
             return slot >= self.begin;
@@ -34,7 +32,6 @@ impl Visible {
     }
 
     /// The first slot after all that the row sees, `end` at least.
-    #[must_use]
     pub const fn reach(&self) -> usize {
         self.end as usize + (u64::BITS - self.beyond.leading_zeros()) as usize
     }
@@ -46,7 +43,6 @@ impl Visible {
     }
 
     /// True if the row sees all slots below [`Self::reach`].
-    #[must_use]
     pub const fn is_prefix(&self) -> bool {
         self.begin == 0 && self.beyond == 0
     }

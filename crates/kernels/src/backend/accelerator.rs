@@ -1,8 +1,8 @@
-//! The kernels of [`crate::device`]: a CUDA device, or its emulation on the host.
+//! The kernels of [`crate::device`] as a backend.
 
 use super::{
-    ArrayKind, Attention, Backend, ExpertRows, Experts, Head, Mixture, Norm, Numbers, Pass,
-    RopeSpec, ScoredRange, Selection, Storage, Stored, StoredVector, Table,
+    ArrayKind, Attention, Backend, Experts, Head, Mixture, Norm, Numbers, Pass, RopeSpec,
+    ScoredRange, Selection, Storage, Stored, StoredVector, Table,
 };
 use crate::cache::KvSizes;
 use crate::device::{
@@ -21,8 +21,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Elements of an embedding table copied at a time.
 const PIECE: usize = 1 << 22;
-/// Why experts do not run one by one.
-const TOGETHER: &str = "a CUDA device runs all experts of a layer at once";
 
 /// A device, and the number format of the inputs of its products, its keys and values.
 pub struct Accelerator {
@@ -52,13 +50,11 @@ pub struct LayerScratch {
 
 impl DeviceKv {
     /// The keys and values, of the layers of one size after another.
-    #[must_use]
     pub fn pools(&self) -> &[DevicePool] {
         &self.pools
     }
 
     /// Bytes of the keys and values, and of a canvas model's mean embeddings.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         let pools = self.pools.iter().map(|pool| pool.buffer().bytes());
         pools.sum::<usize>() + self.means.as_ref().map_or(0, Means::bytes)
@@ -160,13 +156,11 @@ impl Accelerator {
     }
 
     /// The device.
-    #[must_use]
     pub fn device(&self) -> &Device {
         &self.device
     }
 
     /// The number format of the inputs of products, of keys and values.
-    #[must_use]
     pub fn precision(&self) -> Precision {
         self.precision
     }
@@ -373,20 +367,6 @@ impl Backend for Accelerator {
     ) -> Result<()> {
         let layer = pass.kv.layer(attention, pass.arrays.canvas.is_some())?;
         Ok(lock(&pass.kv.attention).attend(q, layer, pass.batch, out)?)
-    }
-
-    fn route(&self, _: &DeviceMatrix, _: (&Array, usize)) -> Result<Vec<f32>> {
-        bail!("{TOGETHER}")
-    }
-
-    fn expert(
-        &self,
-        _: &[DeviceMatrix; 2],
-        _: &Array,
-        _: ExpertRows<'_>,
-        _: &mut Array,
-    ) -> Result<()> {
-        bail!("{TOGETHER}")
     }
 
     fn choose(

@@ -21,7 +21,6 @@ impl KvDtype {
     pub const ALL: [Self; 3] = [Self::F32, Self::Bf16, Self::Int8];
 
     /// Its name in configurations.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -31,7 +30,6 @@ impl KvDtype {
     }
 
     /// The format of this name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.name() == name)
     }
@@ -46,7 +44,6 @@ impl KvDtype {
     }
 
     /// Bytes of the key, or of the value, of one slot in one head of `c` numbers.
-    #[must_use]
     pub fn head_bytes(self, c: usize) -> usize {
         let (dtype, columns) = self.stored(c);
         columns.saturating_mul(dtype.size_in_bytes())
@@ -72,7 +69,6 @@ pub struct KvSizes {
 
 impl KvSizes {
     /// Bytes of a slot, all layers together.
-    #[must_use]
     pub fn slot_bytes(&self) -> usize {
         let head = self.dtype.head_bytes(self.head_width);
         let layer = self.num_kv_heads.saturating_mul(head);

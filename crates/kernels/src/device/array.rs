@@ -22,7 +22,6 @@ pub enum Precision {
 
 impl Precision {
     /// Bytes per element.
-    #[must_use]
     pub fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -31,7 +30,6 @@ impl Precision {
     }
 
     /// The number format of keys and values.
-    #[must_use]
     pub fn kv_dtype(self) -> KvDtype {
         match self {
             Self::F32 => KvDtype::F32,
@@ -100,13 +98,11 @@ impl Buffer {
     }
 
     /// The device of the memory.
-    #[must_use]
     pub fn device(&self) -> &Device {
         &self.device
     }
 
     /// The length in bytes.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -232,37 +228,31 @@ impl Array {
     }
 
     /// The device of the memory.
-    #[must_use]
     pub fn device(&self) -> &Device {
         &self.buffer.device
     }
 
     /// The memory.
-    #[must_use]
     pub fn buffer(&self) -> &Buffer {
         &self.buffer
     }
 
     /// The number format.
-    #[must_use]
     pub fn precision(&self) -> Precision {
         self.precision
     }
 
     /// Number of rows.
-    #[must_use]
     pub fn rows(&self) -> usize {
         self.rows
     }
 
     /// Elements of a row, without padding.
-    #[must_use]
     pub fn width(&self) -> usize {
         self.width
     }
 
     /// Elements from one row to the next.
-    #[must_use]
     pub fn stride(&self) -> usize {
         self.stride
     }

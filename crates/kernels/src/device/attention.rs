@@ -103,7 +103,6 @@ pub struct PoolSizes {
 
 impl PoolSizes {
     /// The sizes of a pool on a device, which stores keys and values in its own number format.
-    #[must_use]
     pub fn of(sizes: &KvSizes, precision: Precision) -> Self {
         Self {
             precision,
@@ -122,7 +121,6 @@ impl PoolSizes {
     }
 
     /// Bytes of a slot, all layers together.
-    #[must_use]
     pub fn slot_bytes(&self) -> usize {
         2 * self.layers * self.num_kv_heads * self.head_width * self.precision.bytes()
     }
@@ -175,19 +173,16 @@ impl DevicePool {
     }
 
     /// The sizes of the pool.
-    #[must_use]
     pub fn sizes(&self) -> PoolSizes {
         self.sizes
     }
 
     /// The device of the memory.
-    #[must_use]
     pub fn device(&self) -> &Device {
         self.buffer.device()
     }
 
     /// The memory.
-    #[must_use]
     pub fn buffer(&self) -> &Buffer {
         &self.buffer
     }
@@ -277,7 +272,6 @@ impl AttentionSizes {
 
     /// Bytes of the partial results and of their sums, for all rows or for the rows processed at a
     /// time. Monotonic in the number of rows and slots.
-    #[must_use]
     pub fn bytes(&self, limits: DeviceLimits) -> [usize; 2] {
         let one = self.row(PARTITION).saturating_mul(self.tile());
         let results = |span| self.rows.saturating_mul(self.row(span));

@@ -395,19 +395,16 @@ impl DeviceBatch {
     }
 
     /// The shape of the batch.
-    #[must_use]
     pub fn shape(&self) -> BatchShape {
         self.shape
     }
 
     /// Number of rows with padding.
-    #[must_use]
     pub fn rows(&self) -> usize {
         self.shape.rows
     }
 
     /// Number of scored rows with padding.
-    #[must_use]
     pub fn scored(&self) -> usize {
         self.shape.scored
     }

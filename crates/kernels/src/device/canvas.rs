@@ -128,7 +128,6 @@ impl Means {
     }
 
     /// The length in bytes.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.kept.bytes()
     }

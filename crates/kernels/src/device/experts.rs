@@ -149,13 +149,11 @@ impl DeviceExperts {
     }
 
     /// The sizes of the mixture.
-    #[must_use]
     pub fn sizes(&self) -> ExpertSizes {
         self.sizes
     }
 
     /// Number of experts.
-    #[must_use]
     pub fn count(&self) -> usize {
         self.experts.len()
     }

@@ -91,7 +91,6 @@ pub enum Division {
 /// Inner elements of a segment, which is summed from zero; the segments of a sum are added in order.
 /// One for a matrix of many rows, whose tiles keep the multiprocessors busy; otherwise at most four, so
 /// that four blocks can share a tile. Depends on the matrix `[n, k]` alone.
-#[must_use]
 pub fn segment(n: usize, k: usize) -> usize {
     if n >= ONE_SEGMENT_ROWS {
         return k.next_multiple_of(STEP).max(SHORTEST);
@@ -119,7 +118,6 @@ pub struct ProductLaunch {
 
 impl ProductLaunch {
     /// The launch with the least estimated time.
-    #[must_use]
     pub fn choose(sizes: ProductSizes, limits: DeviceLimits, division: Division) -> Self {
         let roofline = Roofline::of(limits.multiprocessors);
         let timed =
@@ -153,7 +151,6 @@ impl ProductLaunch {
     }
 
     /// A launch with one block for every tile.
-    #[must_use]
     pub fn undivided(tile: &'static ProductTile, sizes: ProductSizes) -> Self {
         let launch = Self {
             tile,
@@ -196,55 +193,46 @@ impl ProductLaunch {
     }
 
     /// Tiles of a column: those with the same columns of the result.
-    #[must_use]
     pub fn tall(&self) -> usize {
         self.sizes.rows.div_ceil(self.tile.rows)
     }
 
     /// Tiles of a row.
-    #[must_use]
     pub fn wide(&self) -> usize {
         self.sizes.n.div_ceil(self.tile.columns)
     }
 
     /// Number of tiles.
-    #[must_use]
     pub fn tiles(&self) -> usize {
         self.tall() * self.wide()
     }
 
     /// Segments of the inner dimension.
-    #[must_use]
     pub fn segments(&self) -> usize {
         self.sizes.k.div_ceil(segment(self.sizes.n, self.sizes.k))
     }
 
     /// Number of divided tiles.
-    #[must_use]
     pub fn divided(&self) -> usize {
         self.tiles().saturating_sub(self.whole)
     }
 
     /// Blocks of a divided tile.
-    #[must_use]
     pub fn pieces(&self) -> usize {
         self.segments().div_ceil(self.lead)
     }
 
     /// Number of blocks.
-    #[must_use]
     pub fn blocks(&self) -> usize {
         self.whole.min(self.tiles()) + self.divided() * self.pieces()
     }
 
     /// Partial sums of a divided tile: one of its first block, and one per segment of the others.
-    #[must_use]
     pub fn slots(&self) -> usize {
         self.segments() - self.lead + 1
     }
 
     /// Bytes of all partial sums.
-    #[must_use]
     pub fn partial_bytes(&self) -> usize {
         let tile = self.tile.rows * self.tile.columns * size_of::<f32>();
         self.divided() * self.slots() * tile
@@ -252,7 +240,6 @@ impl ProductLaunch {
 
     /// Bytes that the multiprocessors read from the L2 cache and write to it: the matrix once per
     /// column of tiles, `x` once per row of tiles, the partial sums twice.
-    #[must_use]
     pub fn cache_bytes(&self) -> usize {
         let ProductSizes { rows, n, k, format } = self.sizes;
         let weights = n * k * format.bytes() * self.tall();

@@ -191,7 +191,6 @@ impl DeviceMatrix {
     }
 
     /// The width of the result.
-    #[must_use]
     pub fn width(&self) -> usize {
         match self.epilogue {
             Epilogue::None => self.n,
@@ -226,7 +225,6 @@ impl DeviceMatrix {
     }
 
     /// The launch of a product with `rows` rows.
-    #[must_use]
     pub fn launch(&self, rows: usize, division: Division) -> ProductLaunch {
         ProductLaunch::choose(self.sizes(rows), self.device().limits(), division)
     }
@@ -321,7 +319,6 @@ impl DeviceMatrix {
     }
 
     /// The device of the memory.
-    #[must_use]
     pub fn device(&self) -> &Device {
         self.weights.device()
     }
@@ -348,13 +345,11 @@ impl DeviceMatrix {
     }
 
     /// The number format of a product's inputs.
-    #[must_use]
     pub fn precision(&self) -> Precision {
         self.format.inputs()
     }
 
     /// The number format of the weights.
-    #[must_use]
     pub fn format(&self) -> MatrixFormat {
         self.format
     }

@@ -52,7 +52,6 @@ pub enum RowSet {
 
 impl RowSet {
     /// Number of rows.
-    #[must_use]
     pub fn count(&self) -> usize {
         match self {
             Self::First(rows) => *rows,
@@ -137,7 +136,6 @@ impl DeviceRope {
     }
 
     /// Number of positions.
-    #[must_use]
     pub fn positions(&self) -> usize {
         self.positions
     }

@@ -46,7 +46,6 @@ pub struct ScoringHead<'a> {
 
 impl<'a> ScoringHead<'a> {
     /// A head whose logits are the product.
-    #[must_use]
     pub fn plain(matrix: &'a DeviceMatrix) -> Self {
         Self {
             matrix,
@@ -98,7 +97,6 @@ impl DeviceScores {
 
     /// Bytes that [`Self::reserve`] allocates for `rows` rows of `vocab` logits: records, logits of
     /// input tokens, partial records.
-    #[must_use]
     pub fn bytes(format: MatrixFormat, vocab: usize, rows: usize) -> [usize; 3] {
         let chunk = rows.min(Self::CHUNK);
         let tiles = vocab.div_ceil(partial_columns(format));

@@ -21,7 +21,6 @@ pub struct Check {
 impl Check {
     /// The largest difference of two lists relative to the largest expected number; infinite if a number
     /// is NaN or missing.
-    #[must_use]
     pub fn new(name: String, got: &[f32], want: &[f32], tolerance: f64) -> Self {
         let most = want.iter().fold(1e-6_f32, |most, x| most.max(x.abs()));
         let differences = got.iter().zip(want);
@@ -42,7 +41,6 @@ impl Check {
     }
 
     /// A check that could not be made: its error is infinite.
-    #[must_use]
     pub fn failed(what: &str, reason: impl std::fmt::Display) -> Self {
         Self {
             name: format!("{what}: {reason}"),
@@ -52,7 +50,6 @@ impl Check {
     }
 
     /// True if the error is within the tolerance.
-    #[must_use]
     pub fn holds(&self) -> bool {
         self.error <= self.tolerance
     }

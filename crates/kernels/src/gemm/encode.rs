@@ -283,7 +283,6 @@ fn round_group(x: &[f32], words: &mut [u32]) {
 }
 
 /// A row of a matrix rounded to int8: its bytes and their scale.
-#[must_use]
 pub fn row_to_bytes(x: &[f32]) -> (Vec<i8>, f32) {
     let mut words = vec![0; x.len().div_ceil(4)];
     let (scale, _) = column_to_bytes(x, &mut words);

@@ -130,7 +130,6 @@ impl Team {
     }
 
     /// Number of threads, including the calling one.
-    #[must_use]
     pub fn threads(&self) -> usize {
         self.helpers.len() + 1
     }

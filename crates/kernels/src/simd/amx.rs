@@ -68,7 +68,6 @@ pub enum TileSupport {
 impl TileSupport {
     /// The support of this process. The first call asks the operating system for the permission,
     /// which holds for all threads.
-    #[must_use]
     pub fn detect() -> Self {
         static FOUND: OnceLock<TileSupport> = OnceLock::new();
         *FOUND.get_or_init(|| {

@@ -197,14 +197,12 @@ pub enum InstructionSet {
 
 impl InstructionSet {
     /// The widest instruction set of this processor.
-    #[must_use]
     pub fn detect() -> Self {
         let mut all = Self::ALL.into_iter();
         all.find(|set| set.is_supported()).unwrap_or(Self::Portable)
     }
 
     /// The instruction sets of this processor, widest first.
-    #[must_use]
     pub fn available() -> Vec<Self> {
         let all = Self::ALL.into_iter();
         all.filter(|set| set.is_supported()).collect()
@@ -223,7 +221,6 @@ impl InstructionSet {
     }
 
     /// The name in logs and benchmark labels.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Avx512 => "avx512",

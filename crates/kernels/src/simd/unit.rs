@@ -41,7 +41,6 @@ impl WeightDtype {
     pub const ALL: [Self; 4] = [Self::F32, Self::Bf16, Self::Int8, Self::Int4];
 
     /// The name in settings and labels.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
@@ -53,13 +52,11 @@ impl WeightDtype {
     }
 
     /// The dtype in [`Self::ALL`] with this name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.name() == name)
     }
 
     /// Rows of matrices in this dtype are a multiple of this number of weights.
-    #[must_use]
     pub fn group(self) -> usize {
         match self {
             Self::Int4 => GROUP,
@@ -68,7 +65,6 @@ impl WeightDtype {
     }
 
     /// The name of the instructions that multiply this dtype on this processor.
-    #[must_use]
     pub fn instructions(self) -> &'static str {
         Unit::detect(self).name()
     }

@@ -46,7 +46,6 @@ impl DeviceConfig {
 
     /// Maximum bytes that a model may take of a device with `free` of `total` bytes: the free
     /// bytes, limited by the configured share.
-    #[must_use]
     pub fn allowance(&self, (free, total): (u64, u64)) -> u64 {
         match self.kv {
             KvMemory::Bytes(_) => free,
@@ -96,7 +95,6 @@ impl DeviceMemory {
     }
 
     /// The total.
-    #[must_use]
     pub fn sum(&self) -> u64 {
         self.weights
             .saturating_add(self.step)

@@ -19,13 +19,11 @@ pub struct DeviceModel {
 
 impl DeviceModel {
     /// The reason why a model has no device kernels, `None` if it has.
-    #[must_use]
     pub fn unfit(info: &ModelInfo) -> Option<String> {
         precision(info).err()
     }
 
     /// The number format of keys and values on a device, `None` for a model without device kernels.
-    #[must_use]
     pub fn kv_dtype(info: &ModelInfo) -> Option<KvDtype> {
         precision(info).ok().map(Precision::kv_dtype)
     }
@@ -71,20 +69,17 @@ impl DeviceModel {
     }
 
     /// The model's info.
-    #[must_use]
     pub fn info(&self) -> &ModelInfo {
         &self.info
     }
 
     /// Warnings about the checkpoint and the device, one line each.
-    #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
     /// Bytes of keys and values per position in the dtype of the matrices, all layers together, and of
     /// a canvas model's mean embedding.
-    #[must_use]
     pub fn kv_bytes_per_position(&self) -> usize {
         let sizes = self.kv_sizes(1, 1);
         let kept: usize = sizes.iter().map(PoolSizes::slot_bytes).sum();

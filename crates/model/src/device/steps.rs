@@ -23,7 +23,6 @@ pub struct StepLoad {
 
 impl StepLoad {
     /// Number of sequences.
-    #[must_use]
     pub fn sequences(&self) -> u32 {
         self.rows.div_ceil(self.lane.max(1))
     }
@@ -69,7 +68,6 @@ impl StepLoad {
     }
 
     /// The batch of the step.
-    #[must_use]
     pub fn batch(&self) -> Batch {
         let (mut batch, count) = (Batch::default(), self.slots.div_ceil(PAGE));
         for number in 0..self.sequences() {

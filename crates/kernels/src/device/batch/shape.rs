@@ -33,7 +33,6 @@ pub struct BatchShape {
 impl BatchShape {
     /// Rows with padding: the heights of a product's tiles, which are computed anyway. They are
     /// multiples of `pad`, above two of them multiples of two, so that few shapes cover all batches.
-    #[must_use]
     pub fn rows(rows: usize, pad: usize) -> usize {
         let pad = pad.max(1);
         match rows > 2 * pad && pad > 1 {
@@ -66,7 +65,6 @@ impl BatchShape {
     }
 
     /// The longest context of a padded batch, rounded up.
-    #[must_use]
     pub fn context(reach: usize) -> usize {
         reach.max(FEWEST_SLOTS).next_power_of_two()
     }

@@ -28,7 +28,6 @@ impl Roofline {
     /// A device with the rates of an H200 per multiprocessor. The memory was measured; the cache, the
     /// latency and the time of a division are those with which the choice of launches is nearly the
     /// fastest of those measured (`tests/lab/records/h200/launches.json`).
-    #[must_use]
     pub const fn of(multiprocessors: usize) -> Self {
         let multiprocessors = multiprocessors as f64;
         let share = multiprocessors / MULTIPROCESSORS;
@@ -47,7 +46,6 @@ impl Roofline {
     /// The estimated seconds of a launch: the longest of reading the weights from memory, the traffic of
     /// the L2 cache, and tensor cores and shared memory of the multiprocessor with the most work; then
     /// the first reads, and the addition of the last tile's partial sums.
-    #[must_use]
     pub fn seconds(&self, launch: &ProductLaunch) -> f64 {
         let (sizes, tile, blocks) = (launch.sizes, launch.tile, launch.blocks() as f64);
         let busy = blocks.min(self.multiprocessors);

@@ -27,7 +27,6 @@ impl From<Precision> for MatrixFormat {
 
 impl MatrixFormat {
     /// The number format of a product's inputs.
-    #[must_use]
     pub fn inputs(self) -> Precision {
         match self {
             Self::F32 => Precision::F32,
@@ -36,7 +35,6 @@ impl MatrixFormat {
     }
 
     /// Bytes per element.
-    #[must_use]
     pub fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -89,7 +87,6 @@ pub struct ProductTile {
 
 impl ProductTile {
     /// Stages that are on their way while one is multiplied.
-    #[must_use]
     pub const fn ahead(&self) -> usize {
         // Warpgroups may still read the stage before.
         match self.pipeline.stages {
@@ -100,7 +97,6 @@ impl ProductTile {
     }
 
     /// The tiles of a number format, those of warps before those of warpgroups, the smallest first.
-    #[must_use]
     pub fn all(format: MatrixFormat) -> &'static [Self] {
         match format {
             MatrixFormat::F32 => &EXACT,
@@ -110,14 +106,12 @@ impl ProductTile {
     }
 
     /// Threads of a block.
-    #[must_use]
     pub const fn threads(&self) -> usize {
         let unit = if self.warpgroups { 128 } else { 32 };
         self.warps.0 * self.warps.1 * unit
     }
 
     /// Bytes of a stage.
-    #[must_use]
     pub const fn stage(&self) -> usize {
         match self.format {
             // Rows are padded by four numbers.
@@ -129,7 +123,6 @@ impl ProductTile {
 
     /// Bytes of shared memory that the tile's warps or warpgroups read for an inner element. Tiles in f32
     /// are not counted.
-    #[must_use]
     pub const fn read(&self) -> usize {
         let (down, across) = self.warps;
         match self.format {
@@ -145,7 +138,6 @@ impl ProductTile {
     }
 
     /// Bytes of shared memory of a block.
-    #[must_use]
     pub const fn shared(&self) -> usize {
         let sums = if self.held {
             self.rows * self.columns * 4
