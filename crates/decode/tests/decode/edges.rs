@@ -301,3 +301,47 @@ fn without_a_lane_budget_a_lane_on_a_cut_canvas_goes_on() {
     ];
     assert_eq!(bench.step(&[(0, "c", 0.2)]), expected);
 }
+
+/// The end is found before its sentence, and then an even earlier one: the generate lane is complete, for
+/// no mask is left before its first stop token, and only the refine lane goes on.
+#[test]
+fn a_refine_lane_goes_on_after_generation_has_ended() {
+    let config = asynclane()
+        .with("lookahead", 4u32)
+        .with("draft_threshold", 0.9)
+        .with("min_fill", 0.25)
+        .with("min_clock", 1u32);
+    let mut bench = bench(config, 24);
+    // The scan for a delimiter ends at the stop token, and the draft falls behind it.
+    let effects = bench.step(&[
+        (1, "a", 0.95),
+        (3, ".", 0.97),
+        (6, "<eos>", 0.99),
+        (7, ".", 0.95),
+        (8, ".", 0.99),
+    ]);
+    let expected = [
+        draft(8, ".", 0.99),
+        shorten(7),
+        fork(0, 4),
+        refine(1, 0, 0..4, Birth::Active),
+        generate(2, Some(0), 4..7, Birth::Active),
+    ];
+    assert_eq!(effects[4..], expected);
+    let expected = [
+        masked(0, "c", 0.6),
+        masked(4, "<eos>", 0.99),
+        shorten(5),
+        finish(2, 0),
+        advance(0, 2),
+    ];
+    assert_eq!(bench.step(&[(0, "c", 0.6), (4, "<eos>", 0.99)]), expected);
+    let expected = [
+        masked(2, "c", 0.3),
+        finish(1, 4),
+        advance(2, 4),
+        done(DoneReason::StopToken),
+    ];
+    assert_eq!(bench.step(&[(2, "c", 0.3)]), expected);
+    assert_eq!(bench.canvas(), "cac.<eos>");
+}

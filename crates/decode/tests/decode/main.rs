@@ -1,4 +1,4 @@
-//! Tests of the decoding algorithms: properties, edge cases, scripted walks.
+//! Tests of the decoding algorithms: properties, edge cases.
 
 #[cfg(test)]
 mod boundaries;
@@ -15,7 +15,6 @@ mod joint;
 #[cfg(test)]
 mod lanes;
 #[cfg(test)]
-#[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod renoising;
@@ -23,6 +22,5 @@ mod renoising;
 mod routers;
 #[cfg(test)]
 mod rules_of_blocks;
-mod schedules;
 #[cfg(test)]
-mod scripts;
+mod schedules;

@@ -1,30 +1,21 @@
 //! Pruning: nothing after a committed stop token is computed.
 
 use asynclane_decode::{Effect, Offset, Span};
-use proptest::prelude::*;
+use proptest::prelude::{TestCaseError, prop_assert, prop_assert_eq};
 
-use crate::common::{Setup, Walk, cases, setup};
+use crate::common::Walk;
 
-proptest! {
-    #![proptest_config(cases())]
-
-    /// AsyncLane §2.5: a committed stop token at e shortens the canvas to e + 1, a later one
-    /// further left shortens it again; lanes and lookahead end there from the next step on.
-    #[test]
-    fn a_stop_token_cuts_the_canvas(setup in setup()) {
-        check(&setup)?;
-    }
-}
-
-pub fn check(setup: &Setup) -> Result<(), TestCaseError> {
-    for record in &Walk::run(setup).steps {
+/// AsyncLane §2.5: a committed stop token at e shortens the canvas to e + 1, a later one
+/// further left shortens it again; lanes and lookahead end there from the next step on.
+pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
+    for record in &walk.steps {
         let canvas = &record.canvas;
-        let first_stop = Span::<Offset>::first(setup.budget)
+        let first_stop = Span::<Offset>::first(walk.setup.budget)
             .iter()
             .find(|offset| canvas.is_stop_at(*offset));
         let expected = match first_stop {
-            Some(offset) if setup.config.prune => offset.get() + 1,
-            _ => setup.budget,
+            Some(offset) if walk.setup.config.prune => offset.get() + 1,
+            _ => walk.setup.budget,
         };
         prop_assert_eq!(canvas.len(), expected);
         let cut = record.effects.iter().find_map(|effect| match effect {

@@ -1,23 +1,14 @@
 //! Property 1: commit is final.
 
 use asynclane_decode::{CommitKind, Effect, Span};
-use proptest::prelude::*;
+use proptest::prelude::{TestCaseError, prop_assert, prop_assert_eq};
 
-use crate::common::{Setup, Walk, cases, setup};
+use crate::common::Walk;
 
-proptest! {
-    #![proptest_config(cases())]
-
-    /// AsyncLane §2: "a committed token is never rewritten by this schedule".
-    #[test]
-    fn a_committed_token_never_changes(setup in setup()) {
-        check(&setup)?;
-    }
-}
-
-fn check(setup: &Setup) -> Result<(), TestCaseError> {
-    for record in &Walk::run(setup).steps {
-        for offset in Span::first(setup.budget) {
+/// AsyncLane §2: "a committed token is never rewritten by this schedule".
+pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
+    for record in &walk.steps {
+        for offset in Span::first(walk.setup.budget) {
             if let Some(token) = record.canvas_before.get(offset) {
                 prop_assert_eq!(record.canvas.get(offset), Some(token), "offset {}", offset);
             }

@@ -1,30 +1,25 @@
 //! Property 9: forks split after a valid delimiter.
 
 use asynclane_decode::{AsyncLaneConfig, Effect, Role, Status};
-use proptest::prelude::*;
+use proptest::prelude::{TestCaseError, prop_assert, prop_assert_eq};
 
-use crate::common::{Record, Setup, Walk, asynclane_setup, cases, is_valid_delimiter, text};
+use crate::common::{Record, Setup, Walk, is_valid_delimiter, text};
 
-proptest! {
-    #![proptest_config(cases())]
-
-    /// AsyncLane §3 and §6.9: 0 < p <= b, a valid delimiter at s+p-1 by rules written out on
-    /// plain text, no stop token in [s, s+p), and the fork condition holds.
-    #[test]
-    fn forks_split_behind_the_last_valid_delimiter(setup in asynclane_setup()) {
-        let walk = Walk::run(&setup);
-        let config = walk.asynclane().expect("the schedule is AsyncLane");
-        for record in &walk.steps {
-            for effect in &record.effects {
-                if let Effect::Fork { lane, split } = *effect {
-                    check(record, &config, &setup, lane, split)?;
-                }
+/// AsyncLane §3 and §6.9: 0 < p <= b, a valid delimiter at s+p-1 by rules written out on
+/// plain text, no stop token in [s, s+p), and the fork condition holds.
+pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
+    let config = walk.asynclane().expect("the schedule is AsyncLane");
+    for record in &walk.steps {
+        for effect in &record.effects {
+            if let Effect::Fork { lane, split } = *effect {
+                check_fork(record, &config, &walk.setup, lane, split)?;
             }
         }
     }
+    Ok(())
 }
 
-fn check(
+fn check_fork(
     record: &Record,
     config: &AsyncLaneConfig,
     setup: &Setup,

@@ -1,30 +1,10 @@
 //! Property 4: depth-first order is position order.
 
 use asynclane_decode::{Offset, Role};
-use proptest::prelude::*;
+use proptest::prelude::{TestCaseError, prop_assert_eq};
 
 use super::leaves_tile::leaves;
-use crate::common::{Record, Walk, cases, setup};
-
-proptest! {
-    #![proptest_config(cases())]
-
-    /// AsyncLane §5: depth-first, refine child before generate child, each leaf cut at its first
-    /// mask, generate leaves also at the first stop token. With forced progress this is the
-    /// prefix up to the first mask or stop token.
-    #[test]
-    fn depth_first_text_is_the_emitted_prefix(setup in setup()) {
-        for record in &Walk::run(&setup).steps {
-            let canvas = &record.canvas;
-            let prefix: Vec<_> = Offset::ZERO
-                .to(canvas.emitted())
-                .iter()
-                .map(|at| canvas.get(at))
-                .collect();
-            prop_assert_eq!(depth_first(record), prefix);
-        }
-    }
-}
+use crate::common::{Record, Walk};
 
 fn depth_first(record: &Record) -> Vec<Option<u32>> {
     let mut text = Vec::new();
@@ -40,4 +20,20 @@ fn depth_first(record: &Record) -> Vec<Option<u32>> {
         }
     }
     text
+}
+
+/// AsyncLane §5: depth-first, refine child before generate child, each leaf cut at its first
+/// mask, generate leaves also at the first stop token. With forced progress this is the
+/// prefix up to the first mask or stop token.
+pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
+    for record in &walk.steps {
+        let canvas = &record.canvas;
+        let prefix: Vec<_> = Offset::ZERO
+            .to(canvas.emitted())
+            .iter()
+            .map(|at| canvas.get(at))
+            .collect();
+        prop_assert_eq!(depth_first(record), prefix);
+    }
+    Ok(())
 }

@@ -1,19 +1,9 @@
 //! The effects of a step describe its whole change of state; the engine performs nothing else.
 
 use asynclane_decode::{Birth, Effect, Lane, LaneId, Offset, Role, Span, Status, TokenId};
-use proptest::prelude::*;
+use proptest::prelude::{TestCaseError, prop_assert, prop_assert_eq};
 
-use crate::common::{Setup, Walk, cases, setup};
-
-proptest! {
-    #![proptest_config(cases())]
-
-    /// Replaying the effects rebuilds canvas and lanes.
-    #[test]
-    fn replayed_effects_give_the_same_state(setup in setup()) {
-        check(&setup)?;
-    }
-}
+use crate::common::Walk;
 
 /// Canvas and lanes, rebuilt from the effects alone.
 #[derive(Default)]
@@ -78,10 +68,10 @@ impl Replay {
     }
 }
 
-pub fn check(setup: &Setup) -> Result<(), TestCaseError> {
-    let walk = Walk::run(setup);
+/// Replaying the effects rebuilds canvas and lanes.
+pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
     let mut replay = Replay {
-        cells: vec![None; setup.budget as usize],
+        cells: vec![None; walk.setup.budget as usize],
         ..Replay::default()
     };
     for effect in &walk.born {
@@ -92,7 +82,7 @@ pub fn check(setup: &Setup) -> Result<(), TestCaseError> {
         for effect in &record.effects {
             replay.perform(effect);
         }
-        let cells: Vec<_> = Span::first(setup.budget)
+        let cells: Vec<_> = Span::first(walk.setup.budget)
             .iter()
             .map(|at| record.canvas.get(at))
             .collect();

@@ -1,24 +1,15 @@
 //! Property 2: the emitted prefix only grows.
 
 use asynclane_decode::{Effect, Offset};
-use proptest::prelude::*;
+use proptest::prelude::{TestCaseError, prop_assert, prop_assert_eq};
 
-use crate::common::{Setup, Walk, cases, setup};
+use crate::common::Walk;
 
-proptest! {
-    #![proptest_config(cases())]
-
-    /// AsyncLane §2.5: the frontier is the first mask, the emitted prefix ends there or at the
-    /// first stop token; what was streamed is final.
-    #[test]
-    fn what_was_streamed_stays(setup in setup()) {
-        check(&setup)?;
-    }
-}
-
-fn check(setup: &Setup) -> Result<(), TestCaseError> {
+/// AsyncLane §2.5: the frontier is the first mask, the emitted prefix ends there or at the
+/// first stop token; what was streamed is final.
+pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
     let mut streamed = Vec::new();
-    for record in &Walk::run(setup).steps {
+    for record in &walk.steps {
         let canvas = &record.canvas;
         for effect in &record.effects {
             if let Effect::Advance { from, to } = *effect {

@@ -1,22 +1,12 @@
 //! Property 11: the output of a finished sequence.
 
 use asynclane_decode::{DoneReason, Effect, Offset};
-use proptest::prelude::*;
+use proptest::prelude::{TestCaseError, prop_assert, prop_assert_eq};
 
-use crate::common::{STOPS, Setup, Walk, cases, setup};
+use crate::common::{STOPS, Walk};
 
-proptest! {
-    #![proptest_config(cases())]
-
-    /// AsyncLane §6.11: no mask, no stop token, length <= L; `stop` iff a stop token follows.
-    #[test]
-    fn a_finished_output_is_whole(setup in setup()) {
-        check(&setup)?;
-    }
-}
-
-fn check(setup: &Setup) -> Result<(), TestCaseError> {
-    let walk = Walk::run(setup);
+/// AsyncLane §6.11: no mask, no stop token, length <= L; `stop` iff a stop token follows.
+pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
     let canvas = walk.decoder.canvas();
     let output = walk.output();
     prop_assert!(
@@ -27,11 +17,11 @@ fn check(setup: &Setup) -> Result<(), TestCaseError> {
     let end = Offset::new(output.len() as u32);
     let reason = if canvas.is_stop_at(end) {
         DoneReason::StopToken
-    } else if end.get() == setup.budget {
+    } else if end.get() == walk.setup.budget {
         DoneReason::Budget
     } else {
         // A lane runs out of steps before its first offset is settled only after a cut.
-        prop_assert!(setup.config.prune && canvas.is_stop_at(canvas.end().back(1)));
+        prop_assert!(walk.setup.config.prune && canvas.is_stop_at(canvas.end().back(1)));
         prop_assert!(canvas.is_mask(end), "{:?}", output);
         let lanes = walk.asynclane().expect("only lanes have budgets");
         prop_assert!(lanes.lane_budget);
@@ -48,10 +38,10 @@ fn check(setup: &Setup) -> Result<(), TestCaseError> {
         walk.decoder.lanes().next().is_none(),
         "every lane was dropped"
     );
-    if !setup.config.early_stop {
+    if !walk.setup.config.early_stop {
         prop_assert_eq!(
             canvas.frontier().get(),
-            setup.budget,
+            walk.setup.budget,
             "the whole canvas is filled"
         );
     }

@@ -1,34 +1,24 @@
 //! `max_lanes` bounds the lanes of a step; `coupled` lanes wait for each other.
 
 use asynclane_decode::{Role, Status, Value};
-use proptest::prelude::*;
+use proptest::prelude::{TestCaseError, prop_assert, prop_assert_eq};
 
-use crate::common::{Setup, Walk, asynclane_setup, cases};
+use crate::common::Walk;
 
-proptest! {
-    #![proptest_config(cases())]
-
-    /// No step has more active lanes than `max_lanes`.
-    #[test]
-    fn never_more_lanes_than_allowed(setup in asynclane_setup()) {
-        let walk = Walk::run(&setup);
-        for record in &walk.steps {
-            prop_assert!(record.lanes.len() as u32 <= setup.config.schedule.max_lanes());
-        }
+/// No step has more active lanes than `max_lanes`.
+pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
+    for record in &walk.steps {
+        prop_assert!(record.lanes.len() as u32 <= walk.setup.config.schedule.max_lanes());
     }
-
-    /// AsyncLane §4, coupled: a continuation never runs in a step of its refine sibling, and
-    /// only such a continuation ever waits.
-    #[test]
-    fn coupled_continuations_wait_for_their_refine_lanes(setup in asynclane_setup()) {
-        check_coupled(&setup)?;
-    }
+    Ok(())
 }
 
-fn check_coupled(setup: &Setup) -> Result<(), TestCaseError> {
-    let coupled = setup.config.schedule.settings().get("coupled");
+/// AsyncLane §4, coupled: a continuation never runs in a step of its refine sibling, and
+/// only such a continuation ever waits.
+pub fn check_coupled(walk: &Walk) -> Result<(), TestCaseError> {
+    let coupled = walk.setup.config.schedule.settings().get("coupled");
     let coupled = coupled == Some(Value::Flag(true));
-    for record in &Walk::run(setup).steps {
+    for record in &walk.steps {
         for lane in record.tree.lanes() {
             let sibling = lane
                 .parent

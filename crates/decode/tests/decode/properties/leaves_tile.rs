@@ -1,36 +1,25 @@
 //! Property 3: the leaves tile the canvas up to the lanes' frontier; drafts lie only in the lookahead.
 
 use asynclane_decode::{Commit, CommitKind, Effect, LaneId, LaneTree, Offset, Role, Span, Status};
-use proptest::prelude::*;
+use proptest::prelude::{TestCaseError, prop_assert, prop_assert_eq};
 
-use crate::common::{Setup, Walk, cases, setup};
+use crate::common::Walk;
 
-proptest! {
-    #![proptest_config(cases())]
-
-    /// AsyncLane §6.3: leaves in depth-first order tile [0, frontier of lanes) without gap or
-    /// overlap.
-    #[test]
-    fn leaves_tile(setup in setup()) {
-        for record in &Walk::run(&setup).steps {
-            let mut end = Offset::ZERO;
-            for leaf in leaves(&record.tree) {
-                let lane = record.tree.get(leaf);
-                prop_assert_eq!(lane.start, end, "{:?}", leaf);
-                end = end.plus(lane.len);
-            }
-            prop_assert!(end >= record.canvas.emitted());
-            prop_assert_eq!(record.tree.validate(), Ok(()));
-            prop_assert_eq!(record.tree.leaves(), leaves(&record.tree));
+/// AsyncLane §6.3: leaves in depth-first order tile [0, frontier of lanes) without gap or
+/// overlap.
+pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
+    for record in &walk.steps {
+        let mut end = Offset::ZERO;
+        for leaf in leaves(&record.tree) {
+            let lane = record.tree.get(leaf);
+            prop_assert_eq!(lane.start, end, "{:?}", leaf);
+            end = end.plus(lane.len);
         }
+        prop_assert!(end >= record.canvas.emitted());
+        prop_assert_eq!(record.tree.validate(), Ok(()));
+        prop_assert_eq!(record.tree.leaves(), leaves(&record.tree));
     }
-
-    /// AsyncLane §2.3: drafts are committed in [s+b, s+b+w) of the generate lane, by nobody else
-    /// and nowhere else; whatever is committed after the generate lane is a draft.
-    #[test]
-    fn drafts_lie_in_the_lookahead(setup in setup()) {
-        check_drafts(&setup)?;
-    }
+    Ok(())
 }
 
 /// Leaves by walking the children, without the tree's own iterator.
@@ -51,8 +40,9 @@ pub fn leaves(tree: &LaneTree) -> Vec<LaneId> {
     found
 }
 
-fn check_drafts(setup: &Setup) -> Result<(), TestCaseError> {
-    let walk = Walk::run(setup);
+/// AsyncLane §2.3: drafts are committed in [s+b, s+b+w) of the generate lane, by nobody else
+/// and nowhere else; whatever is committed after the generate lane is a draft.
+pub fn check_drafts(walk: &Walk) -> Result<(), TestCaseError> {
     let lookahead = walk.asynclane().map_or(0, |config| config.lookahead);
     for record in &walk.steps {
         let lanes = record
@@ -88,9 +78,9 @@ fn check_drafts(setup: &Setup) -> Result<(), TestCaseError> {
         let end = record
             .tree
             .generate()
-            .map_or(Offset::new(setup.budget), |lane| lane.range().end);
+            .map_or(Offset::new(walk.setup.budget), |lane| lane.range().end);
         // The first step of a window's cycle commits anywhere, EoTP a stop token.
-        let config = &setup.config;
+        let config = &walk.setup.config;
         let anywhere =
             config.schedule.name() == "window" || config.commit.name() == "learned_filter";
         for offset in end.to(record.canvas.end()).iter().filter(|_| !anywhere) {

@@ -1,23 +1,14 @@
 //! Property 5: at most one active generate lane, always the last leaf.
 
 use asynclane_decode::{Offset, Role, Status};
-use proptest::prelude::*;
+use proptest::prelude::{TestCaseError, prop_assert, prop_assert_eq};
 
 use super::leaves_tile::leaves;
-use crate::common::{Setup, Walk, cases, setup};
+use crate::common::Walk;
 
-proptest! {
-    #![proptest_config(cases())]
-
-    /// AsyncLane §6.5. The views that the engine plans from agree with the tree.
-    #[test]
-    fn one_lane_generates_and_it_is_the_last_leaf(setup in setup()) {
-        check(&setup)?;
-    }
-}
-
-fn check(setup: &Setup) -> Result<(), TestCaseError> {
-    for record in &Walk::run(setup).steps {
+/// AsyncLane §6.5. The views that the engine plans from agree with the tree.
+pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
+    for record in &walk.steps {
         let active: Vec<_> = leaves(&record.tree)
             .into_iter()
             .filter(|leaf| record.tree.get(*leaf).status == Status::Active)

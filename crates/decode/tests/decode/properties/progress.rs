@@ -1,22 +1,12 @@
 //! Property 7: every active lane with a mask commits in every step, so steps <= L.
 
-use proptest::prelude::*;
+use proptest::prelude::{TestCaseError, prop_assert, prop_assert_eq};
 
-use crate::common::{Setup, Walk, cases, is_joint, setup};
+use crate::common::{Walk, is_joint};
 
-proptest! {
-    #![proptest_config(cases())]
-
-    /// AsyncLane §6.7. A lane's clock counts the steps it took part in. A rule with one choice for all
-    /// lanes may let one of them wait.
-    #[test]
-    fn every_lane_makes_progress_in_every_step(setup in setup()) {
-        check(&setup)?;
-    }
-}
-
-pub fn check(setup: &Setup) -> Result<(), TestCaseError> {
-    let walk = Walk::run(setup);
+/// AsyncLane §6.7. A lane's clock counts the steps it took part in. A rule with one choice for all
+/// lanes may let one of them wait.
+pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
     for record in &walk.steps {
         prop_assert!(
             !record.lanes.is_empty(),
@@ -29,14 +19,14 @@ pub fn check(setup: &Setup) -> Result<(), TestCaseError> {
             let own = record
                 .commits()
                 .filter(|(offset, _)| view.range.contains(*offset));
-            let may_wait = is_joint(&setup.config.commit);
+            let may_wait = is_joint(&walk.setup.config.commit);
             prop_assert!(may_wait || own.count() > 0, "{:?} committed nothing", view);
             let clock = |tree: &asynclane_decode::LaneTree| tree.get(view.id).clock;
             prop_assert_eq!(clock(&record.tree), clock(&record.tree_before) + 1);
         }
     }
     prop_assert!(walk.decoder.is_done());
-    prop_assert!(walk.steps.len() as u32 <= setup.budget);
+    prop_assert!(walk.steps.len() as u32 <= walk.setup.budget);
     prop_assert_eq!(walk.decoder.step() as usize, walk.steps.len());
     Ok(())
 }

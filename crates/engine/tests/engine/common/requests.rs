@@ -6,8 +6,8 @@ use std::time::Duration;
 use asynclane_engine::decoding::{Decoding, DecodingSpec, Registry};
 use asynclane_engine::{ByPriority, Capabilities, EngineConfig, Penalties, Request};
 use decode::{
-    AttentionKind, COMMITS, CommitInfo, Feature, Filter, NameFilter, TokenClass, TokenClasses,
-    Weights,
+    AttentionKind, COMMITS, Capability, CommitInfo, Feature, Filter, NameFilter, SettingDefault,
+    SettingKind, Settings, TokenClass, TokenClasses, Weights,
 };
 use sim::{ConfidenceLaw, SimConfig};
 use step::TokenId;
@@ -148,11 +148,8 @@ fn random_decoding(rng: &mut Rng) -> String {
             let full = |rule: &&CommitInfo| rule.requires.attention.contains(&AttentionKind::Full);
             let rules: Vec<_> = COMMITS.iter().copied().filter(full).collect();
             let rule = rng.pick(&rules);
-            if rule.name == "nested_drafts" && rng.chance(50) {
-                return nested_lanes(rng);
-            }
             if rule.requires.schedules != NameFilter::Any {
-                return block_rule(rng, rule);
+                return restricted_rule(rng, rule);
             }
             format!("commit={}", rule.name)
         }
@@ -244,64 +241,58 @@ fn sight(rng: &mut Rng) -> String {
     )
 }
 
-/// Guesses on lanes.
-fn nested_lanes(rng: &mut Rng) -> String {
-    format!(
-        "schedule=asynclane,commit=nested_drafts,cache=fused,block_length={},lookahead={},\
-         min_fill=0,entropy_threshold={},draft_levels={},draft_threshold={}{}",
-        rng.pick(&[3, 16, 32]),
-        rng.pick(&[0, 5, 20]),
-        rng.pick(&[0.0, 0.15, 2.0]),
-        rng.range(1, 6),
-        rng.pick(&[0.0, 0.5, 0.9]),
-        sight(rng)
-    )
-}
-
-/// A rule that goes with blocks alone.
-fn block_rule(rng: &mut Rng, rule: &CommitInfo) -> String {
+/// A rule that does not go with every schedule, on blocks or, where it goes with them, on lanes.
+fn restricted_rule(rng: &mut Rng, rule: &'static CommitInfo) -> String {
+    let (name, more) = (rule.name, rule_settings(rng, rule));
+    if rule.requires.schedules.admits("asynclane") && rng.chance(50) {
+        return format!(
+            "schedule=asynclane,commit={name}{more},cache=fused,block_length={},lookahead={},\
+             min_fill=0,draft_threshold={}{}",
+            rng.pick(&[3, 16, 32]),
+            rng.pick(&[0, 5, 20]),
+            rng.pick(&[0.0, 0.5, 0.9]),
+            sight(rng)
+        );
+    }
     // The weights of these tests have full attention.
     let caches = Registry::builtin().caches_for(rule).into_iter();
     let caches: Vec<_> = caches
+        .filter(|cache| cache.attention.contains(&AttentionKind::Full))
         .map(|cache| cache.name)
-        .filter(|name| *name != "exact")
         .collect();
-    let cache = rng.pick(&caches);
-    let more = match rule.name {
-        "learned_filter" => "block_length=32".to_owned(),
-        "early_commit" => format!(
-            "block_length={},answer_start={}",
-            rng.pick(&[4, 32]),
-            rng.range(0, 70)
-        ),
-        "scheduled" => format!(
-            "block_length={},denoising_steps={},rank={}",
-            rng.pick(&[3, 16, 100]),
-            rng.range(1, 30),
-            rng.pick(&["confidence", "margin", "entropy"])
-        ),
-        "nested_drafts" => format!(
-            "block_length={},entropy_threshold={},draft_levels={},draft_floor={}",
-            rng.pick(&[3, 16, 32]),
-            rng.pick(&[0.0, 0.15, 2.0]),
-            rng.range(1, 6),
-            rng.pick(&[0.0, 0.3, 1.0])
-        ),
-        "draft_verify" => format!(
-            "block_length={},draft_steps={},tokens_per_step={}",
-            rng.pick(&[3, 16, 32]),
-            rng.range(1, 6),
-            rng.range(1, 3)
-        ),
-        _ => format!(
-            "block_length={},edit_threshold={},edit_passes={}",
-            rng.pick(&[3, 16]),
-            rng.pick(&[0.0, 0.3, 0.8]),
-            rng.range(1, 5)
-        ),
+    let needs = (rule.requires.needs)(&Settings::defaults(rule.settings));
+    let block = match needs {
+        Some(Capability::Filter) => 32,
+        _ => rng.pick(&[3, 4, 16, 32, 100]),
     };
-    let (name, prune) = (rule.name, rng.chance(70));
-    format!("schedule=block_wise,commit={name},cache={cache},{more},prune={prune}")
+    let (cache, prune) = (rng.pick(&caches), rng.chance(70));
+    format!(
+        "schedule=block_wise,commit={name}{more},cache={cache},block_length={block},prune={prune}"
+    )
+}
+
+/// Any values of the rule's settings.
+fn rule_settings(rng: &mut Rng, rule: &CommitInfo) -> String {
+    let mut settings = String::new();
+    for setting in rule.settings {
+        let is_derived = matches!(setting.default, SettingDefault::Derived(_));
+        let value = match setting.kind {
+            SettingKind::Name(names) => rng.pick(names).to_owned(),
+            SettingKind::Integer(min, max) | SettingKind::NameOrInteger(_, min, max) => {
+                let most = if max > 1000 { 40 } else { 5 };
+                max.min(min + i64::from(rng.range(0, most))).to_string()
+            }
+            SettingKind::Number(min, max) => {
+                let part = rng.pick(&[0.0, 0.1, 0.3, 0.5, 1.0]);
+                (min + part * (max.min(min + 2.0) - min)).to_string()
+            }
+            SettingKind::Flag => rng.chance(50).to_string(),
+        };
+        if !is_derived || rng.chance(50) {
+            settings += &format!(",{}={value}", setting.name);
+        }
+    }
+    settings
 }
 
 /// Drops the features that the request's commit rule does not support.
