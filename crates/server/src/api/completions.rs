@@ -98,7 +98,7 @@ impl CompletionFields {
     fn check(&self, draft: &Draft) -> Result<(), ApiError> {
         let refused = |code, param: &str, rest: &str| Err(ApiError::field(code, param, rest));
         if self.echo == Some(true) && self.logprobs.is_some() {
-            let rest = "is not supported with logprobs: prompts have no exact likelihood here";
+            let rest = "is not supported with logprobs: this model gives prompts no exact likelihood";
             return refused(ErrorCode::UnsupportedValue, "echo", rest);
         }
         let n = draft.generation.choices.n;

@@ -320,7 +320,7 @@ fn check_names(functions: &[Function], paths: ToolPaths) -> Result<(), ApiError>
             return Err(invalid(&paths.name(index), rest));
         }
         if !names.insert(name) {
-            let rest = format!("must be there once, got \"{}\" again", clip(name));
+            let rest = format!("must occur once, got \"{}\" again", clip(name));
             return Err(invalid(&paths.name(index), rest));
         }
     }
