@@ -128,7 +128,7 @@ impl Writer<'_> {
         }
         let mut rules = Vec::new();
         if kinds.meet(Kinds::TEXT) {
-            known(
+            TAGS.check(
                 members,
                 &["type", "format", "minLength", "maxLength", "pattern"],
             )?;
