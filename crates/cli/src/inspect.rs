@@ -39,7 +39,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
                 device::steps::run(steps, *config.model.device)?;
             }
             if *selftest {
-                device::selftest::run()
+                crate::selftest::run()
             } else {
                 Ok(())
             }

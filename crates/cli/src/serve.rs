@@ -360,21 +360,25 @@ fn announce(loaded: &Loaded, config: &Config, address: SocketAddr, keys: usize) 
         say!("  playground http://{address}/");
     }
     say!("  metrics    http://{address}/metrics");
-    // The demo model answers only the phrasings that it was trained on.
-    let prompt = if loaded.is_demo {
-        demo::EXAMPLES[0]
-    } else {
-        "Hello"
-    };
-    let body = serde_json::json!({
-        "model": loaded.name,
-        "stream": true,
-        "messages": [{"role": "user", "content": prompt}],
-    });
+    let body = example(loaded);
     say!(
         "  try        curl -N http://{address}/v1/chat/completions \\\n               \
          -H 'content-type: application/json' -d '{body}'"
     );
+}
+
+/// The body of a first request.
+fn example(loaded: &Loaded) -> serde_json::Value {
+    // The demo model answers only the phrasings that it was trained on.
+    let prompt = match loaded.is_demo {
+        true => demo::EXAMPLES[0],
+        false => "Hello",
+    };
+    serde_json::json!({
+        "model": loaded.name,
+        "stream": true,
+        "messages": [{"role": "user", "content": prompt}],
+    })
 }
 
 /// True if requests share K/V.

@@ -7,7 +7,8 @@ use engine::Limits;
 use serde_json::json;
 use step::TokenId;
 use text::{
-    ChatTemplate, Conversation, Message, TextError, Tokenizer, ToolFormat, plain_conversation,
+    ChatTemplate, Conversation, Message, ReasoningFormat, TextError, Tokenizer, ToolFormat,
+    plain_conversation,
 };
 
 use crate::error::{ApiError, ErrorCode};
@@ -62,73 +63,91 @@ pub(crate) fn prompts(
     limits: Limits,
     wanted: &Interest,
 ) -> Result<Vec<Prompt>, ApiError> {
-    let field = request.names.prompt;
     let room = Room::new(tokenizer, limits);
-    let encode = |text: &str, ids: &dyn Fn(&str) -> Result<Vec<TokenId>, TextError>| {
-        wanted.check()?;
-        room.check(text, field, request.prompts.truncate.is_some())?;
-        ids(text).map_err(|error| encode_fault(error, field))
-    };
-    let surplus = |ids: &[TokenId]| {
-        request
+    let encoder = Encoder {
+        tokenizer,
+        request,
+        limits,
+        room,
+        suffix: suffix(tokenizer, request, &room)?,
+        has_code_suffix: request
             .prompts
-            .truncate
-            .map_or(0, |kept| ids.len().saturating_sub(kept))
-    };
-    let suffix = suffix(tokenizer, request, &room)?;
-    let code_suffix = request
-        .prompts
-        .suffix
-        .as_deref()
-        .is_some_and(is_code_shaped);
-    let mut prompts = Vec::with_capacity(request.prompts.input.prompts());
-    let mut push = |mut ids: Vec<TokenId>, text: Option<String>| {
-        let cut = surplus(&ids);
-        ids.drain(..cut);
-        let max_tokens = budget(request, ids.len(), suffix.len(), limits)?;
-        let text = text
-            .filter(|_| cut == 0)
-            .unwrap_or_else(|| text_of(tokenizer, request, &ids));
-        let code = code_suffix || is_code_shaped(&text);
-        let reasoning = request
-            .format
-            .reasoning
-            .is_some_and(|format| format.is_open(&text));
-        let echo = if request.text.echo {
-            text
-        } else {
-            String::new()
-        };
-        prompts.push(Prompt {
-            ids: ids.into(),
-            suffix: Arc::clone(&suffix),
-            echo,
-            code,
-            reasoning,
-            max_tokens,
-        });
-        Ok::<_, ApiError>(())
+            .suffix
+            .as_deref()
+            .is_some_and(is_code_shaped),
     };
     match &request.prompts.input {
         Input::Texts(texts) => {
-            for text in texts {
-                let ids = |text: &str| tokenizer.encode(text, request.prompts.add_special_tokens);
-                push(encode(text, &ids)?, Some(text.clone()))?;
-            }
+            let special = request.prompts.add_special_tokens;
+            let ids = |text: &str| tokenizer.encode(text, special);
+            let prompt = |text: &String| {
+                wanted.check()?;
+                encoder.prompt(encoder.ids(text, ids)?, Some(text.clone()))
+            };
+            texts.iter().map(prompt).collect()
         }
         Input::Ids(lists) => {
-            for ids in lists {
+            let prompt = |ids: &Vec<TokenId>| {
                 wanted.check()?;
-                push(ids.clone(), None)?;
-            }
+                encoder.prompt(ids.clone(), None)
+            };
+            lists.iter().map(prompt).collect()
         }
         Input::Chat(chat) => {
             let text = conversation(tokenizer, request, chat)?;
-            let ids = encode(&text, &|text| tokenizer.encode_chat(text))?;
-            push(ids, Some(tokenizer.unmarked(&text).into_owned()))?;
+            wanted.check()?;
+            let ids = encoder.ids(&text, |text| tokenizer.encode_chat(text))?;
+            let text = tokenizer.unmarked(&text).into_owned();
+            Ok(vec![encoder.prompt(ids, Some(text))?])
         }
     }
-    Ok(prompts)
+}
+
+/// Encodes the prompts of one request.
+struct Encoder<'a> {
+    tokenizer: &'a Tokenizer,
+    request: &'a Generation,
+    limits: Limits,
+    room: Room,
+    suffix: Arc<[TokenId]>,
+    has_code_suffix: bool,
+}
+
+impl Encoder<'_> {
+    /// The ids of `text` by `encode`.
+    fn ids(
+        &self,
+        text: &str,
+        encode: impl Fn(&str) -> Result<Vec<TokenId>, TextError>,
+    ) -> Result<Vec<TokenId>, ApiError> {
+        let field = self.request.names.prompt;
+        let is_cut = self.request.prompts.truncate.is_some();
+        self.room.check(text, field, is_cut)?;
+        encode(text).map_err(|error| encode_fault(error, field))
+    }
+
+    /// The prompt of `ids`, and of `text` where they have one.
+    fn prompt(&self, mut ids: Vec<TokenId>, text: Option<String>) -> Result<Prompt, ApiError> {
+        let truncate = self.request.prompts.truncate;
+        let cut = truncate.map_or(0, |kept| ids.len().saturating_sub(kept));
+        ids.drain(..cut);
+        let max_tokens = budget(self.request, ids.len(), self.suffix.len(), self.limits)?;
+        let text = text
+            .filter(|_| cut == 0)
+            .unwrap_or_else(|| text_of(self.tokenizer, self.request, &ids));
+        let is_open = |format: ReasoningFormat| format.is_open(&text);
+        Ok(Prompt {
+            suffix: Arc::clone(&self.suffix),
+            code: self.has_code_suffix || is_code_shaped(&text),
+            reasoning: self.request.format.reasoning.is_some_and(is_open),
+            echo: match self.request.text.echo {
+                true => text,
+                false => String::new(),
+            },
+            ids: ids.into(),
+            max_tokens,
+        })
+    }
 }
 
 /// The text of `ids`, with special tokens if the answer shows them.
