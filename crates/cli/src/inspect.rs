@@ -54,7 +54,7 @@ fn model(args: &InspectArgs) -> Result<()> {
     let path = &*hub::description(&config.model.path)?;
     let checkpoint = described(path, &config)?;
     let mut checkpoint = load::with_kv(checkpoint, &config)?;
-    let tokenizer = load::words(path)?;
+    let tokenizer = load::tokenizer(path)?;
     let survey = checkpoint
         .survey(*config.model.dtype)
         .map_err(exit::refused)?;
