@@ -10,7 +10,7 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand}
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use server::api::fields::types::{Count, Int, Temperature};
+use server::api::fields::numbers::{Count, Int, Temperature};
 
 pub use serve::{AddressArgs, LimitArgs, Secret, ServeArgs, TelemetryArgs};
 
