@@ -44,7 +44,7 @@ const OPTIONAL_FILES: [&str; 8] = [
 /// One line: no network, not found or private, offline and not cached, no safetensors, a link that leads
 /// out of the folder.
 pub fn folder(path: &str) -> Result<Cow<'_, str>> {
-    found(path, Selection::All)
+    locate(path, Selection::All)
 }
 
 /// As [`folder`], without the weights in safetensors: enough to describe a model of the Hub.
@@ -52,7 +52,7 @@ pub fn folder(path: &str) -> Result<Cow<'_, str>> {
 /// # Errors
 /// As [`folder`].
 pub fn description(path: &str) -> Result<Cow<'_, str>> {
-    found(path, Selection::Description)
+    locate(path, Selection::Description)
 }
 
 /// True if the safetensors of a model of the Hub are still to be downloaded into
@@ -72,7 +72,7 @@ enum Selection {
     Description,
 }
 
-fn found(path: &str, wanted: Selection) -> Result<Cow<'_, str>> {
+fn locate(path: &str, wanted: Selection) -> Result<Cow<'_, str>> {
     let id = match Id::parse(path) {
         Some(id) if !Path::new(path).exists() => id,
         _ => {

@@ -226,7 +226,7 @@ impl Default for Server {
             cors: false,
             playground: true,
             vllm_metrics: true,
-            unknown_fields: Text::known("name"),
+            unknown_fields: Text::literal("name"),
         }
     }
 }
@@ -237,7 +237,7 @@ impl Default for Training {
             filter: String::new(),
             lora: String::new(),
             prompt_blocks: 0,
-            edits: Text::known(AUTO),
+            edits: Text::literal(AUTO),
         }
     }
 }
@@ -255,8 +255,8 @@ impl Default for DecoderChoice {
 impl Default for AnswerFormats {
     fn default() -> Self {
         Self {
-            tool_parser: Text::known(AUTO),
-            reasoning_parser: Text::known("none"),
+            tool_parser: Text::literal(AUTO),
+            reasoning_parser: Text::literal("none"),
         }
     }
 }
@@ -269,10 +269,10 @@ impl Default for Model {
             training: Training::default(),
             path: "demo".to_owned(),
             served_name: String::new(),
-            dtype: Text::known(AUTO),
-            device: Text::known(AUTO),
-            backend: Text::known("cpu"),
-            expert_sharing: Text::known(""),
+            dtype: Text::literal(AUTO),
+            device: Text::literal(AUTO),
+            backend: Text::literal("cpu"),
+            expert_sharing: Text::literal(""),
             max_model_len: 0,
         }
     }
@@ -299,8 +299,8 @@ impl Default for Engine {
             stall_after: 60,
             step_timeout: 300,
             page_size: 16,
-            kv_memory: Text::known(AUTO),
-            kv_dtype: Text::known(AUTO),
+            kv_memory: Text::literal(AUTO),
+            kv_dtype: Text::literal(AUTO),
             device_memory: 0.9,
         }
     }
@@ -309,8 +309,8 @@ impl Default for Engine {
 impl Default for Telemetry {
     fn default() -> Self {
         Self {
-            log: Text::known("info"),
-            log_format: Text::known("text"),
+            log: Text::literal("info"),
+            log_format: Text::literal("text"),
             otlp_endpoint: String::new(),
         }
     }
