@@ -1,7 +1,6 @@
 //! The device that computes: the CPU or a CUDA device.
 
 mod fit;
-pub mod selftest;
 pub mod steps;
 
 use anyhow::Result;

@@ -11,7 +11,7 @@ pub fn connections(wanted: usize) -> usize {
         tracing::warn!(
             wanted,
             allowed,
-            "server.max_connections is lowered to what the limit of open files allows"
+            "server.max_connections is lowered to fit the limit of open files"
         );
     }
     allowed

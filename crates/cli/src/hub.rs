@@ -8,25 +8,23 @@ use anyhow::Result;
 use model::{Checkpoint, Files};
 use serde::Deserialize;
 
-use crate::names::{escaped, shown, without_password};
+use crate::names::{escaped, without_password};
 use crate::{exit, progress};
 use http::{Client, Fault, Timeouts, is_digest};
+use id::{Id, is_word};
 use store::{Source, Store};
 
 mod http;
+mod id;
 mod links;
 mod store;
 
 /// The Hub's address if `HF_ENDPOINT` is not set.
 const ENDPOINT: &str = "https://huggingface.co";
-/// The revision of an id without one.
-const MAIN: &str = "main";
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 const GGUF: &str = ".gguf";
-/// In the names of the files of a model that is split: `-00001-of-00003.gguf`.
-const SHARD_INFIX: &str = "-of-0";
 /// Optional files, read beside configuration and weights.
 const OPTIONAL_FILES: [&str; 8] = [
     "generation_config.json",
@@ -39,88 +37,6 @@ const OPTIONAL_FILES: [&str; 8] = [
     "merges.txt",
 ];
 
-/// `org/name` or `org/name@revision`, and perhaps `:FILE`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Id<'a> {
-    name: &'a str,
-    revision: &'a str,
-    /// A GGUF file, or a part of its name such as `Q4_K_M`.
-    file: Option<&'a str>,
-}
-
-impl<'a> Id<'a> {
-    /// Parses `text`; `None` if it does not have the form of an id.
-    fn parse(text: &'a str) -> Option<Self> {
-        let (text, file) = match text.split_once(':') {
-            Some((text, file)) => (text, Some(file)),
-            None => (text, None),
-        };
-        let (name, revision) = text.split_once('@').unwrap_or((text, MAIN));
-        let (organisation, model) = name.split_once('/')?;
-        // A branch may contain slashes, but must not lead out of the cache folder.
-        let revision_fits = revision.split('/').all(is_word);
-        let fits = is_word(organisation) && is_word(model) && revision_fits;
-        (fits && file.is_none_or(is_word)).then_some(Self {
-            name,
-            revision,
-            file,
-        })
-    }
-
-    /// The GGUF file among `files`: the one of the given name, or the only one that has the given
-    /// part in its name. `None` if no file is given and there are safetensors.
-    ///
-    /// # Errors
-    /// None or several of them; a model split over several files.
-    fn gguf<'b>(&self, files: &[&'b str]) -> Result<Option<&'b str>, String> {
-        let has_safetensors = files.contains(&WEIGHTS) || files.contains(&INDEX);
-        if self.file.is_none() && has_safetensors {
-            return Ok(None);
-        }
-        let all = files.iter().copied().filter(|file| file.ends_with(GGUF));
-        let all: Vec<&str> = all.filter(|file| is_word(file)).collect();
-        let wanted = self.file.unwrap_or_default();
-        if let Some(named) = all.iter().find(|file| **file == wanted) {
-            return Ok(Some(named));
-        }
-        let part = wanted.to_lowercase();
-        let fitting = all
-            .iter()
-            .filter(|file| file.to_lowercase().contains(&part));
-        let fitting: Vec<&str> = fitting.copied().collect();
-        match fitting.as_slice() {
-            [one] if !one.contains(SHARD_INFIX) => Ok(Some(one)),
-            [one, ..] if one.contains(SHARD_INFIX) => Err(format!(
-                "{one} is a part of a model; give a GGUF file of a whole model"
-            )),
-            [] if self.file.is_none() => {
-                let found = files.iter().find(|file| !file.starts_with('.'));
-                let found = found.map_or("nothing".to_owned(), |name| shown(name));
-                Err(format!(
-                    "expected {WEIGHTS}, {INDEX} or a GGUF file, found {found}"
-                ))
-            }
-            [] if all.is_empty() => Err(format!("no GGUF file {wanted}, nor any other")),
-            [] => Err(format!(
-                "no GGUF file {wanted}; there are {}",
-                all.join(", ")
-            )),
-            several => {
-                let (name, several) = (self.name, several.join(", "));
-                Err(format!(
-                    "give one of its GGUF files as {name}:FILE: {several}"
-                ))
-            }
-        }
-    }
-}
-
-/// True if `part` can be an organisation or a name; `.` and `..` cannot.
-fn is_word(part: &str) -> bool {
-    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    !part.is_empty() && part.chars().all(inner) && !part.starts_with(['.', '-']) && part != ".."
-}
-
 /// The folder or GGUF file of a model: `path` itself, or where the Hub's files are if nothing exists
 /// at `path` and it is an id. Missing files are downloaded.
 ///
@@ -128,7 +44,7 @@ fn is_word(part: &str) -> bool {
 /// One line: no network, not found or private, offline and not cached, no safetensors, a link that leads
 /// out of the folder.
 pub fn folder(path: &str) -> Result<Cow<'_, str>> {
-    found(path, Selection::All)
+    locate(path, Selection::All)
 }
 
 /// As [`folder`], without the weights in safetensors: enough to describe a model of the Hub.
@@ -136,7 +52,7 @@ pub fn folder(path: &str) -> Result<Cow<'_, str>> {
 /// # Errors
 /// As [`folder`].
 pub fn description(path: &str) -> Result<Cow<'_, str>> {
-    found(path, Selection::Description)
+    locate(path, Selection::Description)
 }
 
 /// True if the safetensors of a model of the Hub are still to be downloaded into
@@ -156,7 +72,7 @@ enum Selection {
     Description,
 }
 
-fn found(path: &str, wanted: Selection) -> Result<Cow<'_, str>> {
+fn locate(path: &str, wanted: Selection) -> Result<Cow<'_, str>> {
     let id = match Id::parse(path) {
         Some(id) if !Path::new(path).exists() => id,
         _ => {

@@ -39,7 +39,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
                 device::steps::run(steps, *config.model.device)?;
             }
             if *selftest {
-                device::selftest::run()
+                crate::selftest::run()
             } else {
                 Ok(())
             }
@@ -54,7 +54,7 @@ fn model(args: &InspectArgs) -> Result<()> {
     let path = &*hub::description(&config.model.path)?;
     let checkpoint = described(path, &config)?;
     let mut checkpoint = load::with_kv(checkpoint, &config)?;
-    let tokenizer = load::words(path)?;
+    let tokenizer = load::tokenizer(path)?;
     let survey = checkpoint
         .survey(*config.model.dtype)
         .map_err(exit::refused)?;

@@ -25,6 +25,7 @@ mod memory;
 mod names;
 mod progress;
 mod published;
+mod selftest;
 pub mod serve;
 mod signals;
 mod supervisor;

@@ -1,8 +1,8 @@
 //! Loads the configured model: executor, tokenizer, stop set.
 
 mod draft;
+mod tokenizer;
 
-use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use engine::decoding::WeightKind;
 use engine::{ByPriority, Capabilities, EngineConfig, did_you_mean};
 use model::{
     Candle, Checkpoint, Cpu, Files, FilterWeights, Host, LoadError, Model, ModelExecutor,
-    ModelInfo, TileSupport, TokenizerJson, WeightDtype,
+    ModelInfo, TileSupport, WeightDtype,
 };
 use step::Executor;
-use text::{Conversation, Message, Tokenizer, TokenizerFiles};
+use text::Tokenizer;
 
 use demo::checkpoint::{ALL, DEMO, Embedded, FILTER};
 
@@ -29,9 +29,8 @@ use crate::names::escaped;
 use crate::progress;
 
 pub use draft::DraftModel;
-
-/// Tokens that end a chat turn in the served families, in addition to the checkpoint's own.
-const TURN_ENDS: &[&str] = &["<|eot_id|>", "<|im_end|>"];
+pub use tokenizer::{chat_ids, tokenizer};
+use tokenizer::{prepare, stop_tokens};
 
 /// A model ready to run.
 pub struct Loaded {
@@ -123,7 +122,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
     let weights = config.weights(&survey.info);
     let draft = draft::choose(config, &survey.info)?;
     let beside = draft.as_ref().map_or(0, |draft| draft.bytes);
-    let words = words(path)?;
+    let words = self::tokenizer(path)?;
     let tokens = words.vocab_size();
     let placed = placed(config, surveyed, tokens, beside)?;
     let draft = draft.map(draft::DraftCheckpoint::load).transpose()?;
@@ -197,45 +196,6 @@ pub fn needs(config: &Config, checkpoint: &mut Checkpoint) -> Result<Needs> {
     let slots = u64::from(sizes.pages) * u64::from(sizes.page_size);
     let kv = slots.saturating_mul(info.kv_bytes_per_position() as u64);
     Needs::survey(checkpoint, dtype, kv)
-}
-
-/// The tokenizer of an embedded model, a folder, or the folder of a GGUF file.
-///
-/// # Errors
-/// As [`load`].
-pub fn words(path: &str) -> Result<Tokenizer> {
-    if let Some(embedded) = Embedded::named(path) {
-        return tokenizer(&tokenizer_files(embedded));
-    }
-    let folder = match hub::is_gguf(path) {
-        true => Path::new(path).parent().unwrap_or(Path::new("")),
-        false => Path::new(path),
-    };
-    let files = TokenizerFiles::read(folder)
-        .map_err(|error| exit::failure(exit::CHECKPOINT, error.to_string()))?;
-    let stored = match files.tokenizer.is_some() || files.vocab.is_some() {
-        true => None,
-        false => stored_tokenizer(path)?,
-    };
-    tokenizer(&match stored {
-        None => files,
-        Some(stored) => TokenizerFiles {
-            tokenizer: Some(stored.tokenizer),
-            config: files.config.or(Some(stored.config)),
-            generation_config: files.generation_config.or(Some(stored.generation)),
-            ..files
-        },
-    })
-}
-
-/// The tokenizer in a GGUF file, or in the only one of a folder.
-fn stored_tokenizer(path: &str) -> Result<Option<TokenizerJson>> {
-    match checkpoint(path) {
-        Ok(checkpoint) => checkpoint.tokenizer().map_err(exit::refused),
-        Err(error) if hub::is_gguf(path) => Err(error),
-        // Whoever loads the weights says what is wrong with them.
-        Err(_) => Ok(None),
-    }
 }
 
 /// The checkpoint of a configured path, to be loaded as configured.
@@ -394,66 +354,6 @@ pub fn network(weights: FilterWeights) -> Result<Filter> {
         second: weights.second,
         second_bias: weights.second_bias,
     })?)
-}
-
-fn tokenizer_files(embedded: Embedded) -> TokenizerFiles {
-    let file = |name| embedded.file(name).map(<[u8]>::to_vec);
-    TokenizerFiles {
-        tokenizer: file("tokenizer.json"),
-        config: file("tokenizer_config.json"),
-        special_tokens_map: file("special_tokens_map.json"),
-        generation_config: file("generation_config.json"),
-        ..TokenizerFiles::default()
-    }
-}
-
-fn tokenizer(files: &TokenizerFiles) -> Result<Tokenizer> {
-    Tokenizer::new(files).map_err(|error| exit::failure(exit::CHECKPOINT, error.to_string()))
-}
-
-/// Sets the mask token, if the model has one; often only config.json names it. Then cuts the names of
-/// control tokens, if configured.
-fn prepare(mut tokenizer: Tokenizer, info: &ModelInfo, config: &Config) -> Result<Tokenizer> {
-    if let Some(mask) = info.vocabulary.mask {
-        tokenizer.set_mask_id(mask);
-    }
-    if config.text.split_control_tokens {
-        let refused = |error| format!("text.split_control_tokens: {error}");
-        let cut = tokenizer.split_control_tokens();
-        cut.map_err(|error| exit::failure(exit::CONFIG, refused(error)))?;
-    }
-    Ok(tokenizer)
-}
-
-fn stop_tokens(tokenizer: &Tokenizer, info: &ModelInfo) -> Vec<u32> {
-    let mut stops = info.vocabulary.end.clone();
-    stops.extend_from_slice(tokenizer.eos_ids());
-    stops.extend(
-        TURN_ENDS
-            .iter()
-            .filter_map(|token| tokenizer.token_to_id(token)),
-    );
-    stops.retain(|id| (*id as usize) < info.vocabulary.size);
-    stops.sort_unstable();
-    stops.dedup();
-    stops
-}
-
-/// The ids of a chat that holds `content` as its one user message, up to the answer's first token.
-///
-/// # Errors
-/// A tokenizer without a chat template, a text that cannot be encoded.
-pub fn chat_ids(content: &str, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
-    let message = Message {
-        role: "user".to_owned(),
-        content: content.to_owned(),
-        ..Message::default()
-    };
-    let chat = tokenizer.marked(Cow::Owned(Conversation::new(vec![message])));
-    let text = tokenizer
-        .chat_template()?
-        .render_conversation(&chat, true)?;
-    Ok(tokenizer.encode_chat(&text)?)
 }
 
 #[cfg(test)]

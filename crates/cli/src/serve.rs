@@ -1,17 +1,17 @@
 //! `asynclane serve`: the HTTP server over an engine thread.
 
-use std::io::IsTerminal;
+mod announce;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
-use model::DeviceMemory;
 use server::{
     ApiKeys, AppState, Backend, KeyRing, Metrics, MetricsConfig, RequestLimits, SamplingDefaults,
     ServedModel, Settings, Timeouts,
 };
-use step::{Attention, ExecutorSpec};
+use step::Attention;
 use tokio::net::TcpListener;
 
 use crate::args::ServeArgs;
@@ -20,12 +20,12 @@ use crate::console;
 use crate::exit;
 use crate::files;
 use crate::load::{self, Loaded};
-use crate::memory::size;
 use crate::signals::Signals;
 use crate::supervisor;
 use crate::telemetry::{LogFilter, Telemetry};
 use crate::trial;
 use crate::watchdog::Watchdog;
+use announce::announce;
 
 /// Time for blocking work, and then for the engine thread, to end after the drain.
 const END_TIME: Duration = Duration::from_secs(3);
@@ -286,118 +286,6 @@ fn sampling(loaded: &Loaded) -> SamplingDefaults {
         },
         _ => SamplingDefaults::default(),
     }
-}
-
-/// Logs the device and its memory.
-fn log(loaded: &Loaded, address: SocketAddr, keys: usize) {
-    tracing::info!(
-        name = loaded.hardware.device,
-        kernels = loaded.hardware.kernels,
-        threads = loaded.hardware.threads,
-        kv = loaded.info.formats.kv.name(),
-        "device"
-    );
-    if let Some(DeviceMemory { weights, step, kv }) = loaded.hardware.memory {
-        tracing::info!(weights, step, kv, "bytes of the device's memory");
-    }
-    if keys == 0 && !address.ip().to_canonical().is_loopback() {
-        tracing::warn!(%address, "no API keys: everybody who can reach the address can use the server");
-    }
-}
-
-/// Prints the settings in effect, addresses and a first request.
-fn announce(loaded: &Loaded, config: &Config, address: SocketAddr, keys: usize) {
-    log(loaded, address, keys);
-    let is_text = *config.telemetry.log_format == LogFormat::Text;
-    if !is_text || !std::io::stderr().is_terminal() {
-        return;
-    }
-    let info = &loaded.info;
-    let ExecutorSpec {
-        page_size, pages, ..
-    } = loaded.executor.spec();
-    let bytes = loaded.hardware.kv_position as u64 * u64::from(page_size) * u64::from(pages);
-    say!("asynclane {}", env!("CARGO_PKG_VERSION"));
-    say!(
-        "  model      {} ({}, {} parameters)",
-        loaded.name,
-        info.family,
-        info.parameters
-    );
-    say!(
-        "  device     {}, {}, {} threads",
-        loaded.hardware.device,
-        loaded.hardware.kernels,
-        loaded.hardware.threads
-    );
-    if let Some(draft) = &loaded.draft {
-        say!("  drafts     {} by {}", draft.name, draft.decoding.label);
-    }
-    if let Some(memory) = &loaded.hardware.memory {
-        let (weights, step) = (size(memory.weights), size(memory.step));
-        say!("  memory     {weights} of weights, {step} for the largest step");
-    }
-    say!("  context    {} positions", loaded.max_model_len(config));
-    say!(
-        "  KV cache   {pages} pages of {page_size} slots in {}, {}",
-        info.formats.kv.name(),
-        size(bytes)
-    );
-    say!(
-        "  batch      {} rows a step, {} sequences, {} waiting",
-        config.engine.row_budget,
-        config.engine.max_running,
-        config.engine.max_waiting
-    );
-    let settings = served_decoder(config, loaded);
-    say!("  decoder    {settings}");
-    say!("  prefix     {}", prefix_cache(loaded, config));
-    match keys {
-        0 => say!("  keys       none: everybody who can reach the address can use the server"),
-        keys => say!("  keys       {keys} accepted, as authorization: Bearer KEY"),
-    }
-    if config.server.playground {
-        say!("  playground http://{address}/");
-    }
-    say!("  metrics    http://{address}/metrics");
-    // The demo model answers only the phrasings that it was trained on.
-    let prompt = if loaded.is_demo {
-        demo::EXAMPLES[0]
-    } else {
-        "Hello"
-    };
-    let body = serde_json::json!({
-        "model": loaded.name,
-        "stream": true,
-        "messages": [{"role": "user", "content": prompt}],
-    });
-    say!(
-        "  try        curl -N http://{address}/v1/chat/completions \\\n               \
-         -H 'content-type: application/json' -d '{body}'"
-    );
-}
-
-/// True if requests share K/V.
-fn prefix_cache(loaded: &Loaded, config: &Config) -> &'static str {
-    match (loaded.info.rows.attention, config.engine.prefix_cache) {
-        (Attention::Full, _) => {
-            "not shared between requests: under full attention K/V depend on later tokens"
-        }
-        (Attention::BlocksAfterPrompt(_), _) => {
-            "not shared between requests: the K/V of a prompt depend on all of it"
-        }
-        (_, true) => "shared by requests with equal prefixes",
-        (_, false) => "not shared: engine.prefix_cache is off",
-    }
-}
-
-/// The default decoder as `preset,key=value`.
-fn served_decoder(config: &Config, loaded: &Loaded) -> String {
-    let decoders = config.decoders(loaded.weights);
-    decoders.map_or_else(
-        |error| error.to_string(),
-        |of| of.spec(&of.blank()).to_string(),
-    )
 }
 
 #[cfg(test)]

@@ -144,7 +144,7 @@ mod tests {
     }
 
     /// The fault that the watchdog finds in the pulses `seen`, the last of which stays.
-    fn found(seen: &[Pulse], limit: Duration) -> (Option<Fault>, usize) {
+    fn fault(seen: &[Pulse], limit: Duration) -> (Option<Fault>, usize) {
         let (stop, stopped) = mpsc::channel();
         let (looks, stop) = (Cell::new(0), Cell::new(Some(stop)));
         let next = || {
@@ -198,14 +198,14 @@ mod tests {
                 limit: LIMIT,
             })
         };
-        assert_eq!(found(&[pulse(true, 0)], LIMIT), (None, 10));
-        assert_eq!(found(&[pulse(true, 300)], LIMIT), (None, 10));
+        assert_eq!(fault(&[pulse(true, 0)], LIMIT), (None, 10));
+        assert_eq!(fault(&[pulse(true, 300)], LIMIT), (None, 10));
         let hangs = [pulse(true, 299), pulse(true, 301)];
-        assert_eq!(found(&hangs, LIMIT), (stuck(301), 2));
-        assert_eq!(found(&[pulse(true, 301)], Duration::ZERO), (None, 10));
+        assert_eq!(fault(&hangs, LIMIT), (stuck(301), 2));
+        assert_eq!(fault(&[pulse(true, 301)], Duration::ZERO), (None, 10));
         // One look later, so that clients get their errors.
-        assert_eq!(found(&[pulse(true, 0), pulse(false, 1)], LIMIT), (dead, 3));
-        assert_eq!(found(&[pulse(false, 1)], Duration::ZERO), (dead, 2));
+        assert_eq!(fault(&[pulse(true, 0), pulse(false, 1)], LIMIT), (dead, 3));
+        assert_eq!(fault(&[pulse(false, 1)], Duration::ZERO), (dead, 2));
     }
 
     #[test]

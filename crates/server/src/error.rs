@@ -224,9 +224,8 @@ impl ApiError {
 
     /// `stuck` threads of `pool` do work that does not end.
     pub fn threads_stuck(pool: &str, stuck: u32) -> Self {
-        let message = format!(
-            "{stuck} threads of the pool `{pool}` do work that does not end, and it takes no more"
-        );
+        let message =
+            format!("{stuck} threads of the pool `{pool}` are stuck, it takes no more work");
         Self {
             retry_after: Some(30),
             ..Self::new(ErrorCode::ThreadsStuck, message)

@@ -1,31 +1,6 @@
-//! The parts of an answer: reasoning, text and calls of functions.
+//! Splits an answer into its parts.
 
-use crate::{CallStream, ReasoningStream};
-
-/// A part of an answer. The joined parts are the whole answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// More text.
-    Text(String),
-    /// More reasoning.
-    Reasoning(String),
-    /// The beginning of a call.
-    Call {
-        /// Index among the calls of the answer.
-        index: usize,
-        /// The id, unique.
-        id: String,
-        /// The function.
-        name: String,
-    },
-    /// More arguments of the last call, a piece of a JSON object.
-    Arguments {
-        /// Index of the call.
-        index: usize,
-        /// The piece.
-        text: String,
-    },
-}
+use crate::{CallStream, Part, ReasoningStream};
 
 /// Splits the text of one answer into its parts.
 #[derive(Clone, Debug)]

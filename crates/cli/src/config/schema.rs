@@ -40,11 +40,11 @@ pub struct Server {
     pub limits: ServerLimits,
     /// File with accepted API keys; empty = no key is needed.
     pub api_keys_file: String,
-    /// True if browsers of any origin may read answers.
+    /// Lets browsers of any origin read answers.
     pub cors: bool,
-    /// True if the playground is served at `/`.
+    /// Serves the playground at `/`.
     pub playground: bool,
-    /// True if metrics are also exported under vLLM's names.
+    /// Exports metrics under vLLM's names too.
     pub vllm_metrics: bool,
     /// The treatment of a request's unknown fields: `name` them in a header, or `reject` them.
     pub unknown_fields: Text<UnknownFields>,
@@ -109,7 +109,7 @@ pub struct Training {
     /// Length of the blocks after the prompt in which weights with full attention were fine-tuned to
     /// attend block-causally (D2F), at most 1024; 0 = none.
     pub prompt_blocks: u32,
-    /// True if the weights were trained to rewrite committed tokens: `auto`, `on` or `off`.
+    /// Training of the weights to rewrite committed tokens: `auto`, `on` or `off`.
     pub edits: Text<Option<bool>>,
 }
 
@@ -140,7 +140,7 @@ pub struct AnswerFormats {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Structured {
-    /// True if objects may have members that their JSON schema does not name, as the specification
+    /// Lets objects have members that their JSON schema does not name, as the specification
     /// says.
     pub open_objects: bool,
     /// Seconds for the compilation of a grammar, and for its work on one step of a sequence; 0 = no
@@ -152,7 +152,7 @@ pub struct Structured {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TextReading {
-    /// True if the name of a control token in a text of a chat is plain text.
+    /// Encodes the name of a control token in a text of a chat as plain text.
     pub split_control_tokens: bool,
 }
 
@@ -167,7 +167,7 @@ pub struct Engine {
     pub long_quantum: u32,
     /// Maximum rows of a prefill with causal, block-causal and canvas attention; 0 = prompts are not split.
     pub prefill_chunk: u32,
-    /// True if requests with equal prefixes share K/V, if the model's attention allows it.
+    /// Lets requests with equal prefixes share K/V, if the model's attention allows it.
     pub prefix_cache: bool,
     /// Maximum sequences of a step.
     pub max_running: u32,
@@ -226,7 +226,7 @@ impl Default for Server {
             cors: false,
             playground: true,
             vllm_metrics: true,
-            unknown_fields: Text::known("name"),
+            unknown_fields: Text::literal("name"),
         }
     }
 }
@@ -237,7 +237,7 @@ impl Default for Training {
             filter: String::new(),
             lora: String::new(),
             prompt_blocks: 0,
-            edits: Text::known(AUTO),
+            edits: Text::literal(AUTO),
         }
     }
 }
@@ -255,8 +255,8 @@ impl Default for DecoderChoice {
 impl Default for AnswerFormats {
     fn default() -> Self {
         Self {
-            tool_parser: Text::known(AUTO),
-            reasoning_parser: Text::known("none"),
+            tool_parser: Text::literal(AUTO),
+            reasoning_parser: Text::literal("none"),
         }
     }
 }
@@ -269,10 +269,10 @@ impl Default for Model {
             training: Training::default(),
             path: "demo".to_owned(),
             served_name: String::new(),
-            dtype: Text::known(AUTO),
-            device: Text::known(AUTO),
-            backend: Text::known("cpu"),
-            expert_sharing: Text::known(""),
+            dtype: Text::literal(AUTO),
+            device: Text::literal(AUTO),
+            backend: Text::literal("cpu"),
+            expert_sharing: Text::literal(""),
             max_model_len: 0,
         }
     }
@@ -299,8 +299,8 @@ impl Default for Engine {
             stall_after: 60,
             step_timeout: 300,
             page_size: 16,
-            kv_memory: Text::known(AUTO),
-            kv_dtype: Text::known(AUTO),
+            kv_memory: Text::literal(AUTO),
+            kv_dtype: Text::literal(AUTO),
             device_memory: 0.9,
         }
     }
@@ -309,8 +309,8 @@ impl Default for Engine {
 impl Default for Telemetry {
     fn default() -> Self {
         Self {
-            log: Text::known("info"),
-            log_format: Text::known("text"),
+            log: Text::literal("info"),
+            log_format: Text::literal("text"),
             otlp_endpoint: String::new(),
         }
     }

@@ -42,7 +42,7 @@ impl<T: Worded> Text<T> {
     }
 
     /// The value of a text of this crate.
-    pub(crate) fn known(text: &str) -> Self {
+    pub(crate) fn literal(text: &str) -> Self {
         Self::read(text).expect("a text of this crate has a value")
     }
 }

@@ -150,5 +150,5 @@ fn advice(
             ));
         }
     }
-    Ok("no dtype and no length fits, try --device cpu".to_owned())
+    Ok("neither another dtype nor a shorter length fits, try --device cpu".to_owned())
 }

@@ -32,7 +32,7 @@ fn card(memory: (u64, u64)) -> fit::FreeDevice<'static> {
     }
 }
 
-fn told(arguments: &[&str], memory: (u64, u64)) -> Option<String> {
+fn refusal(arguments: &[&str], memory: (u64, u64)) -> Option<String> {
     let (config, mut checkpoint) = demo(arguments);
     unfit(&config, &mut checkpoint, card(memory)).unwrap()
 }
@@ -47,25 +47,25 @@ fn needs(arguments: &[&str]) -> model::DeviceMemory {
 #[test]
 fn what_fits_is_not_refused() {
     let needs = needs(&[]).sum();
-    assert_eq!(told(&[], (needs * 2, needs * 2)), None);
+    assert_eq!(refusal(&[], (needs * 2, needs * 2)), None);
     let whole = ["--device-memory", "1"];
-    assert_eq!(told(&whole, (needs, needs)), None);
-    assert!(told(&whole, (needs - 1, needs)).is_some());
-    assert!(told(&[], (needs, needs)).is_some());
+    assert_eq!(refusal(&whole, (needs, needs)), None);
+    assert!(refusal(&whole, (needs - 1, needs)).is_some());
+    assert!(refusal(&[], (needs, needs)).is_some());
 }
 
 #[test]
 fn keys_and_values_have_the_dtype_of_the_matrices() {
     let memory = (1 << 40, 1 << 40);
-    let line = told(&["--kv-dtype", "int8"], memory).unwrap();
+    let line = refusal(&["--kv-dtype", "int8"], memory).unwrap();
     assert_eq!(
         line,
         "no CUDA kernels for engine.kv_dtype int8 beside matrices in f32"
     );
-    assert!(told(&["--kv-dtype", "f32", "--dtype", "bf16"], memory).is_some());
+    assert!(refusal(&["--kv-dtype", "f32", "--dtype", "bf16"], memory).is_some());
     for dtype in ["bf16", "int8"] {
         assert_eq!(
-            told(&["--kv-dtype", "bf16", "--dtype", dtype], memory),
+            refusal(&["--kv-dtype", "bf16", "--dtype", dtype], memory),
             None
         );
     }
@@ -75,7 +75,7 @@ fn keys_and_values_have_the_dtype_of_the_matrices() {
 fn a_refusal_says_what_is_needed_what_is_there_and_what_to_try() {
     let (exact, half) = (needs(&[]).sum(), needs(&["--dtype", "bf16"]).sum());
     assert!(half < exact);
-    let line = told(&[], (half + MIB, 1 << 40)).unwrap();
+    let line = refusal(&[], (half + MIB, 1 << 40)).unwrap();
     let start = format!("demo: needs {} on A card (", memory::size(exact));
     assert!(line.starts_with(&start), "{line}");
     for part in [
@@ -88,7 +88,7 @@ fn a_refusal_says_what_is_needed_what_is_there_and_what_to_try() {
     let end = format!(", {} free: try --dtype bf16", memory::size(half + MIB));
     assert!(line.ends_with(&end), "{line}");
     assert_eq!(line.lines().count(), 1, "{line}");
-    let line = told(&["--device-memory", "0.5"], (exact, exact)).unwrap();
+    let line = refusal(&["--device-memory", "0.5"], (exact, exact)).unwrap();
     let found = format!(
         "), {} allowed (0.5 of {}): ",
         memory::size(exact / 2),
@@ -101,7 +101,7 @@ fn a_refusal_says_what_is_needed_what_is_there_and_what_to_try() {
 fn fewer_pages_or_shorter_sequences_are_suggested() {
     let bf16 = ["--dtype", "bf16"];
     let of = |more: &[&str]| needs(&[&bf16[..], more].concat());
-    let say = |more: &[&str], free| told(&[&bf16[..], more].concat(), (free, 1 << 40)).unwrap();
+    let say = |more: &[&str], free| refusal(&[&bf16[..], more].concat(), (free, 1 << 40)).unwrap();
     let least = of(&[]);
     let line = say(&["--kv-memory", "4GiB"], least.sum() + 9 * MIB);
     let left = (least.kv + 9 * MIB) >> 20;

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 
 use anyhow::Result;
 use engine::{Event, EventStream, Extras, Finished, Request, StepTrace};
-use server::api::fields::types::Count;
+use server::api::fields::numbers::Count;
 use step::Sampling;
 use text::{StreamOptions, TextStream};
 

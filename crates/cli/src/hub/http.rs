@@ -133,7 +133,7 @@ impl Client {
         let (begin, size) = extent(answer.status().as_u16(), answer.headers(), from)?;
         let linked = text(&first, &LINKED_SIZE);
         if linked.is_some() && linked.as_deref() != Some(&size.to_string()) {
-            let expected = format!("{size}, as the file's host says");
+            let expected = format!("{size} by the file's host");
             return Err(refused("X-Linked-Size", &expected, linked.as_deref()));
         }
         let bytes = answer.into_body().into_reader();

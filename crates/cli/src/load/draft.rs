@@ -71,8 +71,8 @@ pub fn choose(config: &Config, verifier: &ModelInfo) -> Result<Option<DraftCheck
             attention(kind)
         )));
     }
-    let words = load::words(&hub::folder(&config.model.path)?)?;
-    let others = load::words(folder)?;
+    let words = load::tokenizer(&hub::folder(&config.model.path)?)?;
+    let others = load::tokenizer(folder)?;
     if let Some(difference) = difference(&words, &others) {
         return Err(refused(format!(
             "expected the tokenizer of {}, found another in {path}: {difference}",

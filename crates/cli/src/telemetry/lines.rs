@@ -95,7 +95,10 @@ fn write(lines: &Receiver<Line>, mut out: impl Write, lost: &AtomicU64) {
                 let _ = out.write_all(&text);
                 let lost = lost.swap(0, Ordering::Relaxed);
                 if lost > 0 {
-                    let _ = writeln!(out, "{lost} lines of the log were lost: nobody read them");
+                    let _ = writeln!(
+                        out,
+                        "{lost} lines of the log were lost because standard error was not read"
+                    );
                 }
             }
             Line::Flush(done) => {

@@ -8,11 +8,12 @@ use serde_json::{Map, Value};
 
 use super::endpoint::Endpoint;
 use super::fields::body::JsonBody;
+use super::fields::numbers::{Count, Int};
 use super::fields::prompt::Prompt;
 use super::fields::shared::{AnswerOptions, ChoiceCount, Draft, Tops};
 use super::fields::table::Fields;
-use super::fields::tools::ToolChoice;
-use super::fields::types::{Count, Int, List, Object, Required};
+use super::fields::tool_choice::ToolChoice;
+use super::fields::types::{List, Object, Required};
 use super::openai::logprobs::CompletionLogprobs;
 use super::openai::{self, AnswerChoice, ChunkKind, Shape};
 use super::route::{AnswerSchema, EVENTS, JSON};
@@ -98,7 +99,8 @@ impl CompletionFields {
     fn check(&self, draft: &Draft) -> Result<(), ApiError> {
         let refused = |code, param: &str, rest: &str| Err(ApiError::field(code, param, rest));
         if self.echo == Some(true) && self.logprobs.is_some() {
-            let rest = "is not supported with logprobs: prompts have no exact likelihood here";
+            let rest =
+                "is not supported with logprobs: this model gives prompts no exact likelihood";
             return refused(ErrorCode::UnsupportedValue, "echo", rest);
         }
         let n = draft.generation.choices.n;

@@ -12,17 +12,19 @@ use super::chat::{check_continuation, conversation};
 use super::fields::body::JsonBody;
 use super::fields::conversation::EffortField;
 use super::fields::messages::Messages;
+use super::fields::numbers::TokenNumber;
 use super::fields::prompt::{PromptKind, token_ids};
 use super::fields::shared::check_model;
 use super::fields::table::Fields;
 use super::fields::tools::ToolFields;
-use super::fields::types::{List, Required, TokenNumber};
+use super::fields::types::{List, Required};
 use super::route::{About, Route};
 use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::http::body;
 use crate::pipeline::admit::off_thread;
-use crate::pipeline::encode::{self, Ending};
+use crate::pipeline::chat_text::Ending;
+use crate::pipeline::encode;
 use crate::state::AppState;
 
 /// The answer of `/tokenize`.

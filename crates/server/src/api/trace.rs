@@ -48,7 +48,7 @@ impl Endpoint for Trace {
             ("best_of", generation.choices.best_of as usize),
         ];
         if let Some((param, count)) = counts.into_iter().find(|(_, count)| *count != 1) {
-            let rest = format!("must ask for one sequence to be traced, got {count}");
+            let rest = format!("must ask for one sequence, got {count}");
             return Err(ApiError::field(ErrorCode::InvalidValue, param, rest));
         }
         if generation.logprobs.is_some() {

@@ -111,7 +111,7 @@ fn stalled() -> ApiError {
 fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
     if !headers.get_all(CONTENT_ENCODING).iter().all(plain) {
-        let message = "a body with a content-encoding other than identity is not read here";
+        let message = "the content-encoding must be identity";
         return Err(ApiError::new(ErrorCode::UnsupportedMediaType, message));
     }
     let json = |value: &str| {

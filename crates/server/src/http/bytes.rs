@@ -48,7 +48,7 @@ struct Budget {
     reserve: Arc<Semaphore>,
     small: usize,
     /// Permits that each client holds or waits for.
-    held: Mutex<HashMap<ClientId, usize>>,
+    clients: Mutex<HashMap<ClientId, usize>>,
 }
 
 /// Permits of one request.
@@ -110,12 +110,12 @@ impl Budget {
             common: Arc::new(Semaphore::new(common.min(Semaphore::MAX_PERMITS))),
             reserve: Arc::new(Semaphore::new(reserve)),
             small: all / 8,
-            held: Mutex::default(),
+            clients: Mutex::default(),
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<ClientId, usize>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn clients(&self) -> MutexGuard<'_, HashMap<ClientId, usize>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -137,7 +137,7 @@ impl Permits {
         }
         self.count += count;
         let own = {
-            let mut held = self.budget.held();
+            let mut held = self.budget.clients();
             let own = held.entry(self.client).or_default();
             *own += count;
             *own
@@ -160,7 +160,7 @@ impl Permits {
 
 impl Drop for Permits {
     fn drop(&mut self) {
-        let mut held = self.budget.held();
+        let mut held = self.budget.clients();
         if let Some(own) = held.get_mut(&self.client) {
             *own -= self.count;
             if *own == 0 {
@@ -249,7 +249,7 @@ mod tests {
         assert!(begin.elapsed().is_zero(), "it waited");
         drop((flood, other));
         assert_eq!(free(&budget), (1 << 10, 3 << 10));
-        assert!(budget.short.held().is_empty() && budget.long.held().is_empty());
+        assert!(budget.short.clients().is_empty() && budget.long.clients().is_empty());
     }
 
     #[tokio::test(start_paused = true)]

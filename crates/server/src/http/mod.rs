@@ -9,7 +9,6 @@ pub mod keys;
 pub mod origin;
 pub mod refusal;
 pub mod request_id;
-pub mod serve;
 pub mod settings;
 pub mod shutdown;
 pub mod slot;

@@ -141,7 +141,7 @@ fn foreign_host(given: &str) -> ApiError {
 
 fn foreign_origin(given: &str) -> ApiError {
     let message = format!(
-        "without API keys this server answers pages of its own only: the Origin header is '{given}'"
+        "without API keys this server answers its own pages only: the Origin header is '{given}'"
     );
     ApiError::new(ErrorCode::Forbidden, message)
 }

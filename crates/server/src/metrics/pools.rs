@@ -16,7 +16,8 @@ pub struct Pools(GaugeVec);
 impl Pools {
     /// Registers them.
     pub fn new(register: &Register<'_>) -> Self {
-        let about = "Jobs of a pool of threads; those that are stuck did not end in time and keep a thread each";
+        let about =
+            "Jobs of a pool of threads; stuck ones did not end in time and keep a thread each";
         let gauges = register.gauge_family("pool_jobs", about, ["pool", "state"]);
         for pool in POOLS {
             for state in STATES {

@@ -35,7 +35,7 @@ impl Process {
             "Start of the process, in seconds since 1970",
         )
         .set(booted + started);
-        gauge("process_max_fds", "Most files that may be open").set(most_files(&limits)?);
+        gauge("process_max_fds", "Maximum number of open files").set(most_files(&limits)?);
         let cpu = register.shared_counter(
             "process_cpu_seconds_total",
             "Processor time of user and system",

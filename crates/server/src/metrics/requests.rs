@@ -120,7 +120,7 @@ metrics! {
         queue: Histogram = register.histogram("request_queue_time_seconds",
             "From arrival until the first sequence runs", LATENCY_BUCKETS),
         prefill: Histogram = register.histogram("request_prefill_time_seconds",
-            "From when the first sequence runs until the first token", LATENCY_BUCKETS),
+            "From the start of the first sequence until the first token", LATENCY_BUCKETS),
         decode: Histogram = register.histogram("request_decode_time_seconds",
             "From the first token to the last", LATENCY_BUCKETS),
         per_token: Histogram = register.histogram("request_time_per_output_token_seconds",

@@ -22,7 +22,7 @@ impl SpanCounters {
             exported,
             lost_lines: register.counter(
                 "log_lines_lost_total",
-                "Lines of the log that were not written, because nobody reads standard error",
+                "Lines of the log that were lost because standard error was not read",
             ),
         }
     }

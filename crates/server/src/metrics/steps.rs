@@ -74,7 +74,7 @@ metrics! {
         finished: [IntCounter; 2] = register.counters("lanes_finished_total",
             "Lanes finished or dropped with their sequence", "role", ROLES),
         fork_lead: Histogram = register.histogram("fork_lead_steps",
-            "A refine lane's last step minus its sibling's first", STEP_BUCKETS),
+            "Steps between a sibling's first and a refine lane's last", STEP_BUCKETS),
     }
 }
 

@@ -1,16 +1,13 @@
 //! From the prompts of a request to token ids, within the model's context.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use engine::Limits;
-use serde_json::json;
 use step::TokenId;
-use text::{
-    ChatTemplate, Conversation, Message, TextError, Tokenizer, ToolFormat, plain_conversation,
-};
+use text::{Conversation, ReasoningFormat, TextError, Tokenizer, ToolFormat};
 
 use crate::error::{ApiError, ErrorCode};
+use crate::pipeline::chat_text::{Ending, chat_text};
 use crate::pipeline::code::is_code_shaped;
 use crate::pipeline::generation::{Generation, Input};
 use crate::pipeline::pools::Interest;
@@ -62,73 +59,91 @@ pub(crate) fn prompts(
     limits: Limits,
     wanted: &Interest,
 ) -> Result<Vec<Prompt>, ApiError> {
-    let field = request.names.prompt;
     let room = Room::new(tokenizer, limits);
-    let encode = |text: &str, ids: &dyn Fn(&str) -> Result<Vec<TokenId>, TextError>| {
-        wanted.check()?;
-        room.check(text, field, request.prompts.truncate.is_some())?;
-        ids(text).map_err(|error| encode_fault(error, field))
-    };
-    let surplus = |ids: &[TokenId]| {
-        request
+    let encoder = Encoder {
+        tokenizer,
+        request,
+        limits,
+        room,
+        suffix: suffix(tokenizer, request, &room)?,
+        has_code_suffix: request
             .prompts
-            .truncate
-            .map_or(0, |kept| ids.len().saturating_sub(kept))
-    };
-    let suffix = suffix(tokenizer, request, &room)?;
-    let code_suffix = request
-        .prompts
-        .suffix
-        .as_deref()
-        .is_some_and(is_code_shaped);
-    let mut prompts = Vec::with_capacity(request.prompts.input.prompts());
-    let mut push = |mut ids: Vec<TokenId>, text: Option<String>| {
-        let cut = surplus(&ids);
-        ids.drain(..cut);
-        let max_tokens = budget(request, ids.len(), suffix.len(), limits)?;
-        let text = text
-            .filter(|_| cut == 0)
-            .unwrap_or_else(|| text_of(tokenizer, request, &ids));
-        let code = code_suffix || is_code_shaped(&text);
-        let reasoning = request
-            .format
-            .reasoning
-            .is_some_and(|format| format.is_open(&text));
-        let echo = if request.text.echo {
-            text
-        } else {
-            String::new()
-        };
-        prompts.push(Prompt {
-            ids: ids.into(),
-            suffix: Arc::clone(&suffix),
-            echo,
-            code,
-            reasoning,
-            max_tokens,
-        });
-        Ok::<_, ApiError>(())
+            .suffix
+            .as_deref()
+            .is_some_and(is_code_shaped),
     };
     match &request.prompts.input {
         Input::Texts(texts) => {
-            for text in texts {
-                let ids = |text: &str| tokenizer.encode(text, request.prompts.add_special_tokens);
-                push(encode(text, &ids)?, Some(text.clone()))?;
-            }
+            let special = request.prompts.add_special_tokens;
+            let ids = |text: &str| tokenizer.encode(text, special);
+            let prompt = |text: &String| {
+                wanted.check()?;
+                encoder.prompt(encoder.ids(text, ids)?, Some(text.clone()))
+            };
+            texts.iter().map(prompt).collect()
         }
         Input::Ids(lists) => {
-            for ids in lists {
+            let prompt = |ids: &Vec<TokenId>| {
                 wanted.check()?;
-                push(ids.clone(), None)?;
-            }
+                encoder.prompt(ids.clone(), None)
+            };
+            lists.iter().map(prompt).collect()
         }
         Input::Chat(chat) => {
             let text = conversation(tokenizer, request, chat)?;
-            let ids = encode(&text, &|text| tokenizer.encode_chat(text))?;
-            push(ids, Some(tokenizer.unmarked(&text).into_owned()))?;
+            wanted.check()?;
+            let ids = encoder.ids(&text, |text| tokenizer.encode_chat(text))?;
+            let text = tokenizer.unmarked(&text).into_owned();
+            Ok(vec![encoder.prompt(ids, Some(text))?])
         }
     }
-    Ok(prompts)
+}
+
+/// Encodes the prompts of one request.
+struct Encoder<'a> {
+    tokenizer: &'a Tokenizer,
+    request: &'a Generation,
+    limits: Limits,
+    room: Room,
+    suffix: Arc<[TokenId]>,
+    has_code_suffix: bool,
+}
+
+impl Encoder<'_> {
+    /// The ids of `text` by `encode`.
+    fn ids(
+        &self,
+        text: &str,
+        encode: impl Fn(&str) -> Result<Vec<TokenId>, TextError>,
+    ) -> Result<Vec<TokenId>, ApiError> {
+        let field = self.request.names.prompt;
+        let is_cut = self.request.prompts.truncate.is_some();
+        self.room.check(text, field, is_cut)?;
+        encode(text).map_err(|error| encode_fault(error, field))
+    }
+
+    /// The prompt of `ids`, and of `text` where they have one.
+    fn prompt(&self, mut ids: Vec<TokenId>, text: Option<String>) -> Result<Prompt, ApiError> {
+        let truncate = self.request.prompts.truncate;
+        let cut = truncate.map_or(0, |kept| ids.len().saturating_sub(kept));
+        ids.drain(..cut);
+        let max_tokens = budget(self.request, ids.len(), self.suffix.len(), self.limits)?;
+        let text = text
+            .filter(|_| cut == 0)
+            .unwrap_or_else(|| text_of(self.tokenizer, self.request, &ids));
+        let is_open = |format: ReasoningFormat| format.is_open(&text);
+        Ok(Prompt {
+            suffix: Arc::clone(&self.suffix),
+            code: self.has_code_suffix || is_code_shaped(&text),
+            reasoning: self.request.format.reasoning.is_some_and(is_open),
+            echo: match self.request.text.echo {
+                true => text,
+                false => String::new(),
+            },
+            ids: ids.into(),
+            max_tokens,
+        })
+    }
 }
 
 /// The text of `ids`, with special tokens if the answer shows them.
@@ -178,17 +193,6 @@ pub fn text(
     Room::new(tokenizer, limits).check(text, "prompt", true)?;
     let ids = tokenizer.encode(text, add_special_tokens);
     ids.map_err(|error| encode_fault(error, "prompt"))
-}
-
-/// The end of a chat's text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// With the opening of the assistant's turn.
-    Answer,
-    /// With the last message, which stays open.
-    Continued,
-    /// With the last message, as the template closes it.
-    Closed,
 }
 
 /// The ids of a chat, the field `messages` of a request.
@@ -249,75 +253,6 @@ impl Room {
             rest,
         ))
     }
-}
-
-/// A chat in the model's template.
-fn chat_text(
-    tokenizer: &Tokenizer,
-    chat: &Conversation,
-    calls: ToolFormat,
-    ending: Ending,
-) -> Result<String, TextError> {
-    let chat = fitting(tokenizer, chat, calls)?;
-    let template = tokenizer.chat_template()?;
-    match ending {
-        Ending::Answer => rendered(template, &chat, true),
-        Ending::Continued => open_chat_text(template, &chat),
-        Ending::Closed => rendered(template, &chat, false),
-    }
-}
-
-/// `chat` in `template`. Where the template cannot show arguments that are a text, they are an object
-/// whose only member `arguments` is that text.
-fn rendered(template: &ChatTemplate, chat: &Conversation, open: bool) -> Result<String, TextError> {
-    template.render_conversation(chat, open).or_else(|error| {
-        let (mut chat, mut has_texts) = (chat.clone(), false);
-        let calls = chat
-            .messages
-            .iter_mut()
-            .flat_map(|message| &mut message.calls);
-        for call in calls.filter(|call| call.arguments.is_string()) {
-            call.arguments = json!({"arguments": call.arguments.take()});
-            has_texts = true;
-        }
-        match has_texts {
-            true => template.render_conversation(&chat, open),
-            false => Err(error),
-        }
-    })
-}
-
-/// A chat as the model's template can show it.
-fn fitting<'a>(
-    tokenizer: &Tokenizer,
-    chat: &'a Conversation,
-    calls: ToolFormat,
-) -> Result<Cow<'a, Conversation>, TextError> {
-    let has_calls = |message: &Message| message.role == "tool" || !message.calls.is_empty();
-    let needs_tools = !chat.tools.is_empty() || chat.messages.iter().any(has_calls);
-    let template = tokenizer.chat_template()?;
-    let chat = match needs_tools && !template.has_tools(!chat.tools.is_empty()) {
-        true => Cow::Owned(plain_conversation(chat, calls)),
-        false => Cow::Borrowed(chat),
-    };
-    Ok(tokenizer.marked(chat))
-}
-
-/// A chat whose final message stays open: without the template's text after that message.
-fn open_chat_text(template: &ChatTemplate, chat: &Conversation) -> Result<String, TextError> {
-    // A private-use character that no template contains.
-    const MARK: &str = "\u{F8FF}mark\u{F8FF}";
-    let mut marked = chat.clone();
-    if let Some(last) = marked.messages.last_mut() {
-        MARK.clone_into(&mut last.content);
-    }
-    let marked = rendered(template, &marked, false)?;
-    let text = rendered(template, chat, false)?;
-    let open = marked
-        .rsplit_once(MARK)
-        .and_then(|(_, closing)| text.strip_suffix(closing));
-    open.map(str::to_owned)
-        .ok_or_else(|| TextError::Refused("its final message cannot be continued".to_owned()))
 }
 
 /// The budget of a prompt of `length` tokens, which must fit the context with it and with the

@@ -4,6 +4,7 @@ pub mod admit;
 pub mod assemble;
 pub(crate) mod best_of;
 pub(crate) mod caps;
+pub(crate) mod chat_text;
 pub(crate) mod choice;
 pub(crate) mod code;
 pub mod deliver;

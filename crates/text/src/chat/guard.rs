@@ -45,7 +45,7 @@ fn open_ended() -> Vec<(&'static str, Value)> {
 /// The filters that are offered, with Jinja2's names of their parameters after the input. The engine
 /// takes the first `places` of them by place, the others by name. The engine's filters that are
 /// missing here show internals.
-fn known() -> Vec<FilterParameters> {
+fn filters() -> Vec<FilterParameters> {
     macro_rules! table {
         ($($name:literal => $filter:path, $places:literal, [$($parameter:literal),*]);* $(;)?) => {
             vec![$(FilterParameters {
@@ -171,7 +171,7 @@ pub(super) fn install(environment: &mut Environment<'_>) {
         environment.remove_filter(name);
     }
     environment.remove_global("debug");
-    for known in known() {
+    for known in filters() {
         let name = known.name;
         environment.add_filter(
             name,

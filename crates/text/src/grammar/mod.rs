@@ -9,6 +9,7 @@ mod lark;
 mod limits;
 mod names;
 mod normal;
+mod rules;
 mod schema;
 mod source;
 mod table;

@@ -1,4 +1,4 @@
-//! Prepares a schema for the compiler: removes keywords that ask for nothing, rewrites those that the
+//! Prepares a schema for the compiler: removes neutral keywords, rewrites those that the
 //! compiler would misread, and leaves out those that it cannot follow, with their paths.
 
 use llguidance::derivre::{RegexAst, RegexBuilder};
@@ -23,7 +23,7 @@ const COUNTS: [&str; 8] = [
     "minContains",
     "maxContains",
 ];
-/// Keywords of which these values ask for nothing, as JSON.
+/// Keywords with their neutral values, as JSON.
 const NEUTRAL: [(&str, &[&str]); 10] = [
     ("uniqueItems", &["false"]),
     ("not", &["false"]),
@@ -206,7 +206,7 @@ impl Normal {
     }
 }
 
-/// Removes what asks for nothing.
+/// Removes neutral keywords.
 fn neutral(members: &mut Map<String, Value>) {
     members.retain(|key, value| {
         let key = key.as_str();

@@ -2,7 +2,7 @@
 
 use llguidance::JsonCompileOptions;
 use llguidance::api::TopLevelGrammar;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::closed::close_objects;
 use super::normal::{Omission, normalize};
@@ -96,13 +96,6 @@ pub(super) fn json_schema(mut schema: Value) -> Value {
     };
     options.apply_to(&mut schema);
     schema
-}
-
-/// A keyword of a schema that is in none of the lists, cut to 40 characters.
-pub(super) fn other_keyword(members: &Map<String, Value>, lists: [&[&str]; 2]) -> Option<String> {
-    let is_listed = |key: &str| lists.iter().any(|list| list.contains(&key));
-    let other = members.keys().find(|key| !is_listed(key));
-    other.map(|key| key.chars().take(40).collect())
 }
 
 /// `regex` without `^` at the start and `$` at the end, which a full match implies. `None` if it

@@ -2,24 +2,25 @@
 
 use serde_json::{Map, Value, json};
 
-use super::source::{other_keyword, quoted};
-use super::tools::{inline, line};
+use super::rules::{Format, Rules};
+use super::source::quoted;
+use super::tools::inline;
 use crate::tools::{Kinds, PARAMETER, VALUE_END, resolved};
 
-/// Maximum rules of one schema.
-const MAX_RULES: usize = 5_000;
-/// Keywords that say nothing about a text.
-const NEUTRAL: [&str; 9] = [
-    "title",
-    "description",
-    "default",
-    "examples",
-    "example",
-    "$comment",
-    "deprecated",
-    "readOnly",
-    "writeOnly",
-];
+const TAGS: Format = Format {
+    name: "qwen3_coder",
+    neutral: &[
+        "title",
+        "description",
+        "default",
+        "examples",
+        "example",
+        "$comment",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+    ],
+};
 /// Formats that restrict a text; other ones are annotations.
 const FORMATS: [&str; 12] = [
     "date-time",
@@ -54,29 +55,27 @@ const OBJECT_KEYWORDS: [&str; 8] = [
 pub(super) fn rules(source: &mut String, name: &str, schema: &Value) -> Result<(), String> {
     let none = Map::new();
     let members = schema.as_object().unwrap_or(&none);
-    known(members, &OBJECT_KEYWORDS)?;
+    TAGS.check(members, &OBJECT_KEYWORDS)?;
     if !matches!(
         members.get("additionalProperties"),
         None | Some(Value::Bool(false))
     ) {
-        return Err(unsupported("additionalProperties"));
+        return Err(TAGS.unsupported("additionalProperties"));
     }
     let properties = members.get("properties").and_then(Value::as_object);
     let required = members.get("required").and_then(Value::as_array);
     let mut writer = Writer {
-        source,
+        rules: Rules::new(source, name, &TAGS),
         root: schema,
-        prefix: name,
-        count: 0,
     };
     let mut parts = Vec::new();
     for (key, value) in properties.unwrap_or(&none) {
         if key.is_empty() || key.contains(['>', '\n']) {
-            return Err(unsupported("empty names, and names with > or a line break"));
+            return Err(TAGS.unsupported("empty names, and names with > or a line break"));
         }
         let value = writer.value(value)?;
         let begin = quoted(&format!("{PARAMETER}{key}>\n"));
-        let rule = writer.rule(&format!("{begin} ({value})"))?;
+        let rule = writer.rules.add(&format!("{begin} ({value})"))?;
         let needed = required.is_some_and(|names| names.iter().any(|known| known == key));
         parts.push(if needed { rule } else { format!("{rule}?") });
     }
@@ -84,34 +83,17 @@ pub(super) fn rules(source: &mut String, name: &str, schema: &Value) -> Result<(
         true => "\"\"".to_owned(),
         false => parts.join(" "),
     };
-    line(source, name, &body);
+    writer.rules.line(name, &body);
     Ok(())
 }
 
 /// Writes the rules of one schema.
 struct Writer<'a> {
-    source: &'a mut String,
+    rules: Rules<'a>,
     root: &'a Value,
-    prefix: &'a str,
-    count: usize,
 }
 
 impl Writer<'_> {
-    fn name(&mut self) -> Result<String, String> {
-        self.count += 1;
-        if self.count > MAX_RULES {
-            let reason = "expected at most 5000 rules in qwen3_coder's format, found more";
-            return Err(reason.to_owned());
-        }
-        Ok(format!("{}_{}", self.prefix, self.count))
-    }
-
-    fn rule(&mut self, body: &str) -> Result<String, String> {
-        let name = self.name()?;
-        line(self.source, &name, body);
-        Ok(name)
-    }
-
     /// A value of `schema` with its end.
     fn value(&mut self, schema: &Value) -> Result<String, String> {
         let kinds = Kinds::of_schema(schema, self.root);
@@ -123,7 +105,7 @@ impl Writer<'_> {
         let is_free = |part: &Value| {
             let members = part.as_object();
             Kinds::of_schema(part, self.root).meet(Kinds::TEXT)
-                && members.is_none_or(|members| known(members, &["type"]).is_ok())
+                && members.is_none_or(|members| TAGS.check(members, &["type"]).is_ok())
         };
         let has_free = parts.iter().any(is_free);
         let mut rules = Vec::new();
@@ -146,14 +128,14 @@ impl Writer<'_> {
         }
         let mut rules = Vec::new();
         if kinds.meet(Kinds::TEXT) {
-            known(
+            TAGS.check(
                 members,
                 &["type", "format", "minLength", "maxLength", "pattern"],
             )?;
             if let Some(format) = members.get("format").and_then(Value::as_str)
                 && FORMATS.contains(&format)
             {
-                return Err(unsupported(&format!("the format {format}")));
+                return Err(TAGS.unsupported(&format!("the format {format}")));
             }
             rules.push(self.text(members, all.nested())?);
         }
@@ -165,8 +147,8 @@ impl Writer<'_> {
             None => rules.push(self.json(json!({"type": ["array", "object"]}))?),
             Some(_) if kinds.nested() => rules.push(self.json(part.clone())?),
             // These texts stand for their values.
-            Some(_) if free && known(members, &["type"]).is_ok() => {}
-            Some(_) if free => return Err(unsupported("numbers with bounds beside a text")),
+            Some(_) if free && TAGS.check(members, &["type"]).is_ok() => {}
+            Some(_) if free => return Err(TAGS.unsupported("numbers with bounds beside a text")),
             Some(_) => rules.push(self.json(part.clone())?),
         }
         Ok(rules)
@@ -180,14 +162,14 @@ impl Writer<'_> {
                 }
             }
         }
-        let rule = self.rule(&inline(&schema))?;
+        let rule = self.rules.add(&inline(&schema))?;
         Ok(format!("{rule} {}", quoted(VALUE_END)))
     }
 
     /// A text with the lengths and the pattern of a schema; one that begins with a bracket stands
     /// for a list or an object where those are allowed.
     fn text(&mut self, members: &Map<String, Value>, nested: bool) -> Result<String, String> {
-        let name = self.name()?;
+        let name = self.rules.name()?;
         let length = |key: &str| members.get(key).and_then(Value::as_u64);
         let mut bodies = match (length("minLength"), length("maxLength")) {
             (None, None) => vec!["/(?s:.*)/".to_owned()],
@@ -203,9 +185,9 @@ impl Writer<'_> {
             bodies.push("~/[\\[{](?s:.*)/".to_owned());
         }
         let terminal = format!("T_{}", name.to_uppercase());
-        line(self.source, &terminal, &bodies.join(" & "));
+        self.rules.line(&terminal, &bodies.join(" & "));
         let rule = format!("{name}[suffix={}]", quoted(VALUE_END));
-        line(self.source, &rule, &terminal);
+        self.rules.line(&rule, &terminal);
         Ok(name)
     }
 }
@@ -238,7 +220,7 @@ fn literal(value: &Value, kinds: Kinds) -> Result<String, String> {
     let json = value.to_string();
     if kinds.json(&written) != json || written.contains(VALUE_END) {
         let value: String = json.chars().take(40).collect();
-        return Err(unsupported(&format!("the text {value} beside other types")));
+        return Err(TAGS.unsupported(&format!("the text {value} beside other types")));
     }
     Ok(quoted(&format!("{written}{VALUE_END}")))
 }
@@ -247,7 +229,7 @@ fn literal(value: &Value, kinds: Kinds) -> Result<String, String> {
 fn searched(pattern: &str) -> Result<String, String> {
     // An anchor may belong to one of several patterns.
     if has_alternatives(pattern) || pattern.ends_with("\\$") {
-        return Err(unsupported("patterns with | or \\$ at the end"));
+        return Err(TAGS.unsupported("patterns with | or \\$ at the end"));
     }
     let (start, rest) = match pattern.strip_prefix('^') {
         Some(rest) => ("", rest),
@@ -285,16 +267,4 @@ fn has_alternatives(pattern: &str) -> bool {
         }
     }
     false
-}
-
-/// Checks that all keywords are among `names` or say nothing about values.
-fn known(members: &Map<String, Value>, names: &[&str]) -> Result<(), String> {
-    match other_keyword(members, [names, &NEUTRAL]) {
-        None => Ok(()),
-        Some(key) => Err(unsupported(&key)),
-    }
-}
-
-fn unsupported(what: &str) -> String {
-    format!("{what}: not supported in qwen3_coder's format of calls")
 }

@@ -120,7 +120,7 @@ pub(super) fn source(grammar: &ToolGrammar) -> Result<String, String> {
             line(&mut source, "answer", &inline(&followed(answer, true)?));
         }
         (ToolUse::Auto, None, Some(_)) => {
-            return Err("the model's format of calls goes with free text only".to_owned());
+            return Err("the model's format of calls allows free text only".to_owned());
         }
         (ToolUse::Auto, Some(open), None) => {
             // The first rule ends at the first mark of a beginning, the second one never contains

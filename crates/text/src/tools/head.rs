@@ -55,7 +55,7 @@ impl<'a> Cursor<'a> {
 
 /// Reads `{"name": "NAME", "KEY":` at the start of `text`.
 pub(super) fn json(text: &str, key: &str) -> Head {
-    found(text, |cursor| {
+    head(text, |cursor| {
         cursor.take("{")?;
         cursor.take("\"name\"")?;
         cursor.take(":")?;
@@ -73,7 +73,7 @@ pub(super) fn json(text: &str, key: &str) -> Head {
 
 /// Reads `call:NAME` up to the brace of the arguments at the start of `text`.
 pub(super) fn gemma(text: &str) -> Head {
-    found(text, |cursor| {
+    head(text, |cursor| {
         cursor.take("call:")?;
         let name = cursor.until('{')?;
         cursor.position -= 1;
@@ -83,13 +83,13 @@ pub(super) fn gemma(text: &str) -> Head {
 
 /// Reads `<function=NAME>` at the start of `text`.
 pub(super) fn function(text: &str) -> Head {
-    found(text, |cursor| {
+    head(text, |cursor| {
         cursor.take("<function=")?;
         cursor.until('>')
     })
 }
 
-fn found<'a>(text: &'a str, read: impl FnOnce(&mut Cursor<'a>) -> Result<&'a str, Miss>) -> Head {
+fn head<'a>(text: &'a str, read: impl FnOnce(&mut Cursor<'a>) -> Result<&'a str, Miss>) -> Head {
     let mut cursor = Cursor { text, position: 0 };
     match read(&mut cursor) {
         Ok(name) => Head::Call(name.to_owned(), cursor.position),

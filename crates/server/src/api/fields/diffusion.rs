@@ -9,8 +9,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value as Json, json};
 
+use super::numbers::integer as integer_of;
 use super::schema::schema;
-use super::types::{Members, integer as integer_of};
+use super::types::Members;
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode, clip};
 

@@ -35,7 +35,7 @@ pub const NEUTRAL: [&str; 19] = [
 pub const HINTS: [&str; 4] = ["inference_geo", "reasoning_effort", "speed", "verbosity"];
 
 /// Fields that OpenAI, Anthropic, vLLM, SGLang or llama.cpp would obey and this server does not:
-/// refused, except with the values that ask for nothing, as JSON.
+/// refused, except with these neutral values, as JSON.
 pub const UNSUPPORTED: [(&str, &[&str]); 53] = [
     ("add_generation_prompt", &["true"]),
     ("allowed_token_ids", &["[]"]),

@@ -10,8 +10,8 @@ use serde_json::json;
 use step::TokenId;
 
 use super::body::JsonBody;
+use super::numbers::TokenNumber;
 use super::schema::schema;
-use super::types::TokenNumber;
 use crate::error::{ApiError, ErrorCode};
 use crate::pipeline::generation::Input;
 

@@ -5,9 +5,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use step::{Bias, TokenId};
 
-use super::types::{
-    BiasAmount, Int, MAX_COUNT, Members, Penalty, RepetitionPenalty, Share, Temperature,
-};
+use super::numbers::{BiasAmount, Int, MAX_COUNT, Penalty, RepetitionPenalty, Share, Temperature};
+use super::types::Members;
 use crate::error::{ApiError, ErrorCode, clip};
 use crate::pipeline::generation::Sampling;
 

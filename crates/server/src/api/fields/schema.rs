@@ -5,7 +5,8 @@ use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use super::types::{Int, List, MAX_COUNT, Members, NonEmpty, Object, Required, TokenNumber};
+use super::numbers::{Int, MAX_COUNT, TokenNumber};
+use super::types::{List, Members, NonEmpty, Object, Required};
 
 /// States the schema of a type that parses by itself.
 macro_rules! schema {

@@ -5,9 +5,10 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
+use super::numbers::{Int, MAX_COUNT, TokenNumber};
 use super::prompt::token_ids;
 use super::schema::schema;
-use super::types::{Int, List, MAX_COUNT, TokenNumber, text_or_list};
+use super::types::{List, text_or_list};
 use crate::error::{ApiError, ErrorCode};
 use crate::pipeline::generation::Stops;
 

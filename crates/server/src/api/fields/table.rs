@@ -121,7 +121,7 @@ fn promise(fields: &mut Map<String, Value>) {
         let values = values.iter().map(|text| serde_json::from_str(text));
         let mut values: Vec<Value> = values.filter_map(Result::ok).collect();
         values.push(Value::Null);
-        let about = "Not supported: only values that ask for nothing are accepted.";
+        let about = "Not supported: only neutral values are accepted.";
         let unsupported = || json!({"enum": values, "description": about});
         fields.entry(name).or_insert_with(unsupported);
     }

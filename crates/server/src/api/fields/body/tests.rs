@@ -4,7 +4,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{JsonBody, read_value};
-use crate::api::fields::types::{Int, List, Members, Object, Required, Share};
+use crate::api::fields::numbers::{Int, Share};
+use crate::api::fields::types::{List, Members, Object, Required};
 use crate::error::{ApiError, ErrorCode};
 
 #[derive(Debug, Deserialize)]

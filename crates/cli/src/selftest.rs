@@ -236,7 +236,11 @@ fn texts(reference: &Runner, tested: &Runner, decoder: &str, count: usize) -> Re
     Ok([
         // The reference sums in another order: one of thousands of decisions may be a tie.
         check("differ from the reference's", (&alone, &want), 1.0),
-        check("differ from those one by one", (&together, &alone), 0.0),
+        check(
+            "differ from the texts made one by one",
+            (&together, &alone),
+            0.0,
+        ),
     ])
 }
 

@@ -1,0 +1,91 @@
+//! The id of a model on the Hub.
+
+use super::{GGUF, INDEX, WEIGHTS};
+use crate::names::shown;
+
+/// The revision of an id without one.
+const MAIN: &str = "main";
+/// In the names of the files of a model that is split: `-00001-of-00003.gguf`.
+const SHARD_INFIX: &str = "-of-0";
+
+/// `org/name` or `org/name@revision`, and perhaps `:FILE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Id<'a> {
+    pub name: &'a str,
+    pub revision: &'a str,
+    /// A GGUF file, or a part of its name such as `Q4_K_M`.
+    pub file: Option<&'a str>,
+}
+
+impl<'a> Id<'a> {
+    /// Parses `text`; `None` if it does not have the form of an id.
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let (text, file) = match text.split_once(':') {
+            Some((text, file)) => (text, Some(file)),
+            None => (text, None),
+        };
+        let (name, revision) = text.split_once('@').unwrap_or((text, MAIN));
+        let (organisation, model) = name.split_once('/')?;
+        // A branch may contain slashes, but must not lead out of the cache folder.
+        let revision_fits = revision.split('/').all(is_word);
+        let fits = is_word(organisation) && is_word(model) && revision_fits;
+        (fits && file.is_none_or(is_word)).then_some(Self {
+            name,
+            revision,
+            file,
+        })
+    }
+
+    /// The GGUF file among `files`: the one of the given name, or the only one that has the given
+    /// part in its name. `None` if no file is given and there are safetensors.
+    ///
+    /// # Errors
+    /// None or several of them; a model split over several files.
+    pub fn gguf<'b>(&self, files: &[&'b str]) -> Result<Option<&'b str>, String> {
+        let has_safetensors = files.contains(&WEIGHTS) || files.contains(&INDEX);
+        if self.file.is_none() && has_safetensors {
+            return Ok(None);
+        }
+        let all = files.iter().copied().filter(|file| file.ends_with(GGUF));
+        let all: Vec<&str> = all.filter(|file| is_word(file)).collect();
+        let wanted = self.file.unwrap_or_default();
+        if let Some(named) = all.iter().find(|file| **file == wanted) {
+            return Ok(Some(named));
+        }
+        let part = wanted.to_lowercase();
+        let fitting = all
+            .iter()
+            .filter(|file| file.to_lowercase().contains(&part));
+        let fitting: Vec<&str> = fitting.copied().collect();
+        match fitting.as_slice() {
+            [one] if !one.contains(SHARD_INFIX) => Ok(Some(one)),
+            [one, ..] if one.contains(SHARD_INFIX) => Err(format!(
+                "{one} is a part of a model; give a GGUF file of a whole model"
+            )),
+            [] if self.file.is_none() => {
+                let found = files.iter().find(|file| !file.starts_with('.'));
+                let found = found.map_or("nothing".to_owned(), |name| shown(name));
+                Err(format!(
+                    "expected {WEIGHTS}, {INDEX} or a GGUF file, found {found}"
+                ))
+            }
+            [] if all.is_empty() => Err(format!("no GGUF file {wanted}, nor any other")),
+            [] => Err(format!(
+                "no GGUF file {wanted}; there are {}",
+                all.join(", ")
+            )),
+            several => {
+                let (name, several) = (self.name, several.join(", "));
+                Err(format!(
+                    "give one of its GGUF files as {name}:FILE: {several}"
+                ))
+            }
+        }
+    }
+}
+
+/// True if `part` can be an organisation or a name; `.` and `..` cannot.
+pub(super) fn is_word(part: &str) -> bool {
+    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    !part.is_empty() && part.chars().all(inner) && !part.starts_with(['.', '-']) && part != ".."
+}
