@@ -194,8 +194,8 @@ impl Runner {
 /// The demo model in f32.
 fn demo(device: DeviceChoice, backend: BackendChoice) -> Result<Runner> {
     let mut config = Config::default();
-    config.model.device = Text::known(device.name());
-    config.model.backend = Text::known(backend.name());
+    config.model.device = Text::literal(device.name());
+    config.model.backend = Text::literal(backend.name());
     Runner::new(load::load(&config)?, &config)
 }
 

@@ -130,7 +130,11 @@ fn a_request_is_a_part_of_its_clients_trace() {
     };
     assert_eq!(lines.iter().filter(|line| is_warning(line)).count(), 1);
     let finished = lines.iter().find(|line| line["message"] == "finished");
-    let line = finished.expect("a line per finished request");
+    has_the_request(finished.expect("a line per finished request"));
+}
+
+/// A line of the log has the fields of a finished request.
+fn has_the_request(line: &Value) {
     for field in [
         "decoder",
         "nfe",

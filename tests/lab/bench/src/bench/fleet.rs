@@ -99,7 +99,7 @@ impl Fleet {
     fn start(&mut self, row: &BenchRow) -> Result<Box<dyn Target>> {
         let runtime = Arc::clone(&self.runtime);
         if let (BenchTarget::Http, Some(url)) = (row.target, self.args.url.clone()) {
-            let tokenizer = load::words(&hub::folder(&self.config_of(row)?.model.path)?)?;
+            let tokenizer = load::tokenizer(&hub::folder(&self.config_of(row)?.model.path)?)?;
             self.keep(row, &Arc::new(tokenizer));
             let server = Server::remote(runtime, &url)?;
             self.note(format!("{url} over HTTP"));
