@@ -198,3 +198,51 @@ impl Driver for Planning {
         Ok(Box::new(Nothing))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Card, floor};
+    use model::{Geometry, WeightDtype};
+
+    /// The steps of LLaDA-8B in the README: bounds on the ratio of the estimate to the floor.
+    #[test]
+    fn steps_of_llada_8b_read_their_weights_once_and_are_near_their_floor() {
+        let geometry = Geometry::named("llada-8b").unwrap();
+        let readme = include_str!("../README.md");
+        for (dtype, rows, most) in [
+            (WeightDtype::Bf16, 64, 1.45),
+            (WeightDtype::Bf16, 256, 2.05),
+            (WeightDtype::Int8, 64, 2.35),
+            (WeightDtype::Int8, 256, 2.05),
+        ] {
+            let load = StepLoad {
+                rows,
+                lane: 32,
+                slots: 1024,
+            };
+            let checkpoint = geometry.checkpoint(5, 1).unwrap().with_dtype(dtype);
+            let (launches, unknown) = planned(&load, checkpoint, DeviceLimits::default()).unwrap();
+            assert_eq!(unknown, [""; 0]);
+            // Nine in each of 32 layers; the embedding, the last norm, the head and its reduction.
+            assert_eq!(launches.len(), 292);
+            let products = launches
+                .iter()
+                .filter(|launch| !launch.kernel.starts_with("attend"));
+            let operations: f64 = products.map(|launch| launch.operations).sum();
+            let want = f64::from(rows) * geometry.operations();
+            assert!((operations / want - 1.0).abs() < 1e-3, "{operations}");
+            let least = floor(&launches, &Card::H200);
+            let seconds: f64 = launches.iter().map(|one| one.seconds(&Card::H200)).sum();
+            let ratio = seconds / least;
+            assert!((1.0..=most).contains(&ratio), "{ratio}");
+            let row = format!(
+                "| {} | {rows} | {:.1} | {:.1} | {ratio:.2} |",
+                dtype.name(),
+                1e3 * least,
+                1e3 * seconds
+            );
+            assert!(readme.contains(&row), "README.md: expected {row}");
+        }
+    }
+}
