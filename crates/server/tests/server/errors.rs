@@ -80,7 +80,6 @@ async fn required_fields_are_missed_and_types_are_strict() {
 }
 
 #[tokio::test]
-#[expect(clippy::too_many_lines, reason = "a table of cases")]
 async fn values_are_in_range() {
     let server = server();
     let cases = refusals! {
@@ -287,6 +286,7 @@ async fn a_failed_step_is_an_internal_error() {
             _ => named_events(&stream).pop().unwrap(),
         };
         assert_eq!(found, name, "{path}");
+        assert!(!stream.contains("event: done"), "{path}");
         assert_has(&data, &expected);
         server.complete(json!({})).await;
     }

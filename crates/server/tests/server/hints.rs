@@ -23,22 +23,12 @@ fn server(template: &'static str) -> Server {
     wide_server_where(|options| options.template = Some(template))
 }
 
-/// The answer, and the fields that its header names.
-async fn named(server: &Server, path: &str, fields: &Value) -> (Value, Option<String>) {
-    let body = body(path, fields.clone()).to_string();
-    let reply = server.send("POST", path, &[], body).await;
-    assert_eq!(reply.status, 200, "{fields}: {}", reply.text());
-    let named = reply.header("x-ignored-fields").map(str::to_owned);
-    (reply.json(), named)
-}
-
 /// The text that the model sees, and whether the header names the effort.
 async fn shown(server: &Server, fields: Value) -> (String, bool) {
     let fields = merge(fields, json!({"max_tokens": 1, "return_token_ids": true}));
-    let (answer, named) = named(server, CHAT, &fields).await;
+    let (answer, named) = server.ask_named(CHAT, fields).await;
     assert!(named.iter().all(|named| named == "reasoning_effort"));
-    let ids = ids(&answer["choices"][0]["prompt_token_ids"]);
-    (server.tokenizer.decode(&ids, false), named.is_some())
+    (server.prompt(&answer), named.is_some())
 }
 
 #[tokio::test]
@@ -78,26 +68,27 @@ async fn every_chat_endpoint_has_its_own_field() {
         MESSAGES, budget, "output_config.task_budget", false;
     };
     let (plain, switched) = (server(NONE), server(ENABLE));
-    let length = |answer: &Value| {
-        let names = ["input_tokens", "cache_read_input_tokens"];
-        let usage = &answer["usage"];
-        let counts = names.iter().filter_map(|name| usage[name].as_u64());
-        counts.sum::<u64>()
-    };
     for (path, fields, name, is_switch) in cases {
-        assert_eq!(named(&plain, path, &fields).await.1.as_deref(), Some(name));
-        let (answer, ignored) = named(&switched, path, &fields).await;
+        assert_eq!(
+            plain.ask_named(path, fields.clone()).await.1.as_deref(),
+            Some(name)
+        );
+        let (answer, ignored) = switched.ask_named(path, fields.clone()).await;
         assert_eq!(ignored.is_none(), is_switch, "{name}: {ignored:?}");
-        let (untouched, _) = named(&switched, path, &json!({})).await;
-        assert_eq!(length(&answer) != length(&untouched), is_switch, "{name}");
+        let (untouched, _) = switched.ask_named(path, json!({})).await;
+        assert_eq!(
+            prompt_tokens(&answer) != prompt_tokens(&untouched),
+            is_switch,
+            "{name}"
+        );
     }
     let budget = json!({"thinking": {"type": "enabled", "budget_tokens": 1024},
         "cache_control": {"type": "ephemeral"}});
-    let (_, ignored) = named(&switched, MESSAGES, &budget).await;
+    let (_, ignored) = switched.ask_named(MESSAGES, budget.clone()).await;
     assert_eq!(ignored.as_deref(), Some("thinking.budget_tokens"));
     // The count of a body's tokens sees its effort.
     let effort = json!({"output_config": {"effort": "low"}});
-    let (count, _) = named(&switched, COUNT, &effort).await;
-    let (answer, _) = named(&switched, MESSAGES, &effort).await;
-    assert_eq!(count["input_tokens"].as_u64(), Some(length(&answer)));
+    let (count, _) = switched.ask_named(COUNT, effort.clone()).await;
+    let (answer, _) = switched.ask_named(MESSAGES, effort.clone()).await;
+    assert_eq!(count["input_tokens"], prompt_tokens(&answer));
 }

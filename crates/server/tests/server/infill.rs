@@ -3,12 +3,8 @@
 use crate::common::*;
 
 /// Number of tokens of a text, without special tokens around it.
-fn length(text: &str) -> usize {
-    tokenizer().encode(text, false).unwrap().len()
-}
-
-fn prompt_tokens(answer: &Value) -> usize {
-    usize::try_from(answer["usage"]["prompt_tokens"].as_u64().unwrap()).unwrap()
+fn length(text: &str) -> u64 {
+    tokenizer().encode(text, false).unwrap().len() as u64
 }
 
 #[tokio::test]
@@ -27,14 +23,19 @@ async fn a_suffix_is_seen_and_counts_as_prompt() {
     let shown = server.complete(merge(fields.clone(), shown)).await;
     assert_eq!(text(&shown), text(&answer));
     let prompt = ids(&shown["choices"][0]["prompt_token_ids"]);
-    assert_eq!(prompt.len(), prompt_tokens(&plain));
+    assert_eq!(prompt.len() as u64, prompt_tokens(&plain));
     // Usage counts each prompt once, with its suffix.
     let two = json!({"prompt": [[9, 8], [7]], "n": 3});
     let two = server.complete(merge(fields.clone(), two)).await;
     assert_eq!(prompt_tokens(&two), 3 + 2 * more);
-    let streamed = events(&server.stream(COMPLETIONS, fields).await);
+    let streamed = events(&server.stream(COMPLETIONS, fields.clone()).await);
     let streamed: String = streamed.iter().map(text).collect();
     assert_eq!(text(&answer), streamed);
+    // An echo is of the prompt alone.
+    let echo = merge(fields, json!({"echo": true}));
+    let echo = server.complete(echo).await;
+    assert_eq!(text(&echo), format!("Mia has 12 eggs.{}", text(&answer)));
+    assert_eq!(prompt_tokens(&echo), prompt_tokens(&answer));
 }
 
 #[tokio::test]
@@ -51,21 +52,12 @@ async fn positions_behind_the_budget_carry_the_suffix() {
 }
 
 #[tokio::test]
-async fn an_echo_is_of_the_prompt_alone() {
-    let server = server();
-    let plain = ask!(server, COMPLETIONS {"max_tokens": 8, "suffix": " the end"});
-    let echo = ask!(server, COMPLETIONS {"max_tokens": 8, "suffix": " the end", "echo": true});
-    assert_eq!(text(&echo), format!("Mia has 12 eggs.{}", text(&plain)));
-    assert_eq!(prompt_tokens(&echo), prompt_tokens(&plain));
-}
-
-#[tokio::test]
 async fn the_context_holds_prompt_suffix_and_budget() {
     let server = server();
     let suffix = "a b c d";
     let behind = length(suffix);
     let context = CONTEXT as usize;
-    let fits = context - 3 - behind;
+    let fits = u64::from(CONTEXT) - 3 - behind;
     let fields = |budget| json!({"prompt": [9, 8, 7], "suffix": suffix, "max_tokens": budget});
     let answer = server.complete(fields(fits)).await;
     assert_eq!(prompt_tokens(&answer), 3 + behind);

@@ -63,26 +63,6 @@ async fn a_loop_of_calls_goes_through() {
 }
 
 #[tokio::test]
-async fn a_schema_is_followed() {
-    let server = wide_server();
-    let schema =
-        json!({"type": "object", "properties": {"x": {"enum": [1, 2]}}, "required": ["x"]});
-    let format = json!({"type": "json_schema", "schema": schema});
-    for fields in [
-        json!({"output_config": {"format": format}}),
-        json!({"output_format": format}),
-        json!({"output_config": {"format": format, "effort": "low"}, "tools": [tool()],
-            "tool_choice": {"type": "none"}}),
-    ] {
-        let answer = server.ask(MESSAGES, fields).await;
-        let value: Value = serde_json::from_str(text(&answer)).unwrap();
-        let values = [json!({"x": 1}), json!({"x": 2})];
-        assert!(values.contains(&value), "{value}");
-    }
-    server.until_idle().await;
-}
-
-#[tokio::test]
 async fn the_events_of_a_text_and_of_a_call_come_in_order() {
     let server = wide_server();
     let call = json!({"tools": [tool()],
@@ -133,10 +113,9 @@ async fn tokens_are_counted_as_they_are_used() {
     let server = wide_server();
     let fields = json!({"system": "Be brief.", "tools": [tool()]});
     let count = server.ask(COUNT, fields.clone()).await;
-    let usage = &server.ask(MESSAGES, fields).await["usage"];
-    let parts = ["input_tokens", "cache_read_input_tokens"];
-    let used: u64 = parts.iter().map(|part| usage[part].as_u64().unwrap()).sum();
-    assert_eq!(count, json!({"input_tokens": used}));
+    let answer = server.ask(MESSAGES, fields).await;
+    assert!(answer["usage"]["cache_read_input_tokens"].is_u64());
+    assert_eq!(count, json!({"input_tokens": prompt_tokens(&answer)}));
     let cases = refusals! { {"messages": null} => invalid_request_error "messages"; };
     server.refuses(COUNT, &cases).await;
 }

@@ -43,21 +43,6 @@ async fn a_budget_that_ends_is_incomplete() {
 }
 
 #[tokio::test]
-async fn a_schema_is_followed() {
-    let schema =
-        json!({"type": "object", "properties": {"x": {"enum": [4, 5]}}, "required": ["x"]});
-    let format =
-        json!({"format": {"type": "json_schema", "name": "x", "schema": schema, "strict": true}});
-    let answer = ask!(wide_server(), RESPONSES {"text": format});
-    let value: Value = serde_json::from_str(text(&answer)).unwrap();
-    assert!(
-        [json!({"x": 4}), json!({"x": 5})].contains(&value),
-        "{value}"
-    );
-    assert_eq!(answer["text"], format);
-}
-
-#[tokio::test]
 async fn a_loop_of_calls_goes_through() {
     let server = wide_server();
     let tools = json!([tool()]);

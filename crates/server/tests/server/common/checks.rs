@@ -85,6 +85,14 @@ pub fn text(answer: &Value) -> &str {
     text.unwrap_or_else(|| panic!("no text: {answer}"))
 }
 
+/// The number of a prompt's tokens, cached ones included.
+#[track_caller]
+pub fn prompt_tokens(answer: &Value) -> u64 {
+    let names = ["prompt_tokens", "input_tokens", "cache_read_input_tokens"];
+    let counts = names.map(|name| answer["usage"][name].as_u64().unwrap_or_default());
+    counts.iter().sum()
+}
+
 /// A list of token ids.
 #[track_caller]
 pub fn ids(list: &Value) -> Vec<TokenId> {

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tower::ServiceExt;
 
-use super::{MODEL, Server, assert_error};
+use super::{MODEL, Server, assert_error, ids};
 
 pub const COMPLETIONS: &str = "/v1/completions";
 pub const CHAT: &str = "/v1/chat/completions";
@@ -111,6 +111,21 @@ impl Server {
         let (status, answer) = self.post(path, &body(path, extra.clone())).await;
         assert_eq!(status, 200, "{path} {extra}: {answer}");
         answer
+    }
+
+    /// Such an answer, and the ignored fields that its header names.
+    pub async fn ask_named(&self, path: &str, extra: Value) -> (Value, Option<String>) {
+        let body = body(path, extra.clone()).to_string();
+        let reply = self.send("POST", path, &[], body).await;
+        assert_eq!(reply.status, 200, "{path} {extra}: {}", reply.text());
+        let named = reply.header("x-ignored-fields").map(str::to_owned);
+        (reply.json(), named)
+    }
+
+    /// The text of an answer's prompt, from its ids.
+    pub fn prompt(&self, answer: &Value) -> String {
+        let ids = ids(&answer["choices"][0]["prompt_token_ids"]);
+        self.tokenizer.decode(&ids, false)
     }
 
     pub async fn complete(&self, extra: Value) -> Value {

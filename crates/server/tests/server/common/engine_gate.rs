@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Condvar, Mutex};
 
-use super::{Options, Server, server_with};
+use super::{Options, Server, server_where};
 
 /// Holds forward passes, or lets them pass.
 #[derive(Clone, Debug, Default)]
@@ -42,8 +42,9 @@ impl Drop for OpenAtEnd {
 /// A server whose first pass waits at a gate, which opens at the end of the test.
 pub fn gated(change: impl FnOnce(&mut Options)) -> (Server, OpenAtEnd) {
     let gate = Gate::default();
-    let mut options = Options::default();
-    options.gate = Some(gate.clone());
-    change(&mut options);
-    (server_with(options), OpenAtEnd(gate))
+    let server = server_where(|options| {
+        options.gate = Some(gate.clone());
+        change(options);
+    });
+    (server, OpenAtEnd(gate))
 }
