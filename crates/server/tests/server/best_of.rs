@@ -68,10 +68,7 @@ async fn equals_keep_their_order() {
     let plain = ask!(server, COMPLETIONS {"max_tokens": 12});
     let text = text(&plain);
     has!(answer, {"choices": [{"text": text}, {"text": text}]});
-}
-
-#[tokio::test]
-async fn a_stream_may_have_best_of_where_it_selects_nothing() {
+    // `best_of` equal to `n` selects nothing, so a stream may have it.
     let fields = json!({"best_of": 2, "n": 2, "max_tokens": 3});
-    server().stream(COMPLETIONS, fields).await;
+    server.stream(COMPLETIONS, fields).await;
 }

@@ -12,10 +12,6 @@ const READS: &str = "{% for m in messages %}{{ m.content }}{% for call in m.tool
     [{% for name, value in call.function.arguments.items() %}{{ name }}={{ value }};{% endfor %}]\
     {% endfor %}{% endfor %}{# tools #}";
 
-fn server_with_template(template: &'static str) -> Server {
-    wide_server_where(|options| options.template = Some(template))
-}
-
 /// The text that the model sees of a history with a call of `arguments`, where null means absent. It
 /// has the same length at every endpoint.
 async fn seen(server: &Server, arguments: &Value) -> String {

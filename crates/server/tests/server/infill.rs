@@ -3,8 +3,8 @@
 use crate::common::*;
 
 /// Number of tokens of a text, without special tokens around it.
-fn length(text: &str) -> u64 {
-    tokenizer().encode(text, false).unwrap().len() as u64
+fn length(server: &Server, text: &str) -> u64 {
+    server.tokenizer.encode(text, false).unwrap().len() as u64
 }
 
 #[tokio::test]
@@ -14,7 +14,7 @@ async fn a_suffix_is_seen_and_counts_as_prompt() {
     let suffix = " is what Mia has left.";
     let fields = json!({"max_tokens": 20, "ignore_eos": true, "suffix": suffix});
     let answer = server.complete(fields.clone()).await;
-    let more = length(suffix);
+    let more = length(&server, suffix);
     assert_eq!(prompt_tokens(&answer), prompt_tokens(&plain) + more);
     assert_eq!(answer["usage"]["completion_tokens"], 20);
     assert_eq!(answer["choices"][0]["finish_reason"], "length");
@@ -55,16 +55,15 @@ async fn positions_behind_the_budget_carry_the_suffix() {
 async fn the_context_holds_prompt_suffix_and_budget() {
     let server = server();
     let suffix = "a b c d";
-    let behind = length(suffix);
+    let behind = length(&server, suffix);
     let context = CONTEXT as usize;
     let fits = u64::from(CONTEXT) - 3 - behind;
     let fields = |budget| json!({"prompt": [9, 8, 7], "suffix": suffix, "max_tokens": budget});
     let answer = server.complete(fields(fits)).await;
     assert_eq!(prompt_tokens(&answer), 3 + behind);
     let (beyond, code) = (fields(fits + 1), "context_length_exceeded");
-    let message = server
-        .refused(COMPLETIONS, &beyond, code, "max_tokens")
-        .await;
+    let refused = server.refused(COMPLETIONS, &beyond, code, "max_tokens");
+    let message = refused.await;
     assert!(message.contains(&format!("at most {fits}")), "{message}");
     let (long, beyond) = ("a b ".repeat(context), vec![9; context + 1]);
     // The error of a prompt that is too long by itself names the prompt.

@@ -56,9 +56,8 @@ async fn a_full_queue_refuses_whole_requests() {
     assert!((1..=30).contains(&seconds));
     // One that never fits is not worth another try.
     let four = json!({"n": 4});
-    let message = server
-        .refused(COMPLETIONS, &four, "invalid_value", "n")
-        .await;
+    let refused = server.refused(COMPLETIONS, &four, "invalid_value", "n");
+    let message = refused.await;
     let limit = "at most 3 sequences (engine.max_waiting)";
     assert!(message.contains(limit), "{message}");
     gate.0.open();

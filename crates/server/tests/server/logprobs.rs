@@ -44,9 +44,19 @@ fn assert_lists(server: &Server, choice: &Value, tops: usize) {
 #[tokio::test]
 async fn completions_list_chosen_and_most_probable_tokens() {
     let server = server();
+    let sampled = ask!(server, COMPLETIONS {"max_tokens": 40, "ignore_eos": true, "temperature": 2,
+        "seed": 11, "return_token_ids": true, "logprobs": 1});
+    let choice = &sampled["choices"][0];
+    assert_lists(&server, choice, 1);
+    let mut tables = items(&choice["logprobs"]["top_logprobs"]).iter();
+    let has_two = tables.any(|table| table.as_object().unwrap().len() == 2);
+    assert!(has_two, "a sampled token has its own entry");
     let fields = json!({"max_tokens": 24, "seed": 1, "return_token_ids": true});
     let plain = server.complete(fields.clone()).await;
     assert_eq!(plain["choices"][0]["logprobs"], Value::Null);
+    let none = ask!(server, COMPLETIONS {"max_tokens": 0, "logprobs": 3});
+    let empty = json!({"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []});
+    assert_eq!(none["choices"][0]["logprobs"], empty);
     for tops in [0, 1, 5, 20] {
         let asked = merge(fields.clone(), json!({"logprobs": tops}));
         let answer = server.complete(asked).await;
@@ -63,18 +73,6 @@ async fn completions_list_chosen_and_most_probable_tokens() {
             assert!(tops > 1 || table.len() == 1);
         }
     }
-}
-
-#[tokio::test]
-async fn a_sampled_token_has_its_own_entry() {
-    let server = server();
-    let answer = ask!(server, COMPLETIONS {"max_tokens": 40, "ignore_eos": true, "temperature": 2,
-        "seed": 11, "return_token_ids": true, "logprobs": 1});
-    let choice = &answer["choices"][0];
-    assert_lists(&server, choice, 1);
-    let mut tables = items(&choice["logprobs"]["top_logprobs"]).iter();
-    let has_two = tables.any(|table| table.as_object().unwrap().len() == 2);
-    assert!(has_two, "every token was the most probable one");
 }
 
 #[tokio::test]
@@ -156,11 +154,4 @@ async fn streamed_logprobs_equal_those_of_the_plain_answer() {
             assert_eq!(plain["usage"]["completion_tokens"], total);
         }
     }
-}
-
-#[tokio::test]
-async fn an_answer_without_tokens_has_empty_lists() {
-    let answer = ask!(server(), COMPLETIONS {"max_tokens": 0, "logprobs": 3});
-    let empty = json!({"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []});
-    assert_eq!(answer["choices"][0]["logprobs"], empty);
 }

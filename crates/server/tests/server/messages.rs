@@ -1,7 +1,5 @@
 //! Anthropic's Messages: the same answers as chats, in its own objects, events and errors.
 
-use text::ReasoningFormat;
-
 use crate::common::*;
 
 fn tool() -> Value {
@@ -98,14 +96,6 @@ async fn the_events_of_a_text_and_of_a_call_come_in_order() {
         has!(events[events.len() - 2].1, {"delta": {"stop_reason": reason},
             "usage": {"output_tokens": plain["usage"]["output_tokens"]}});
     }
-}
-
-#[tokio::test]
-async fn reasoning_is_a_block_of_its_own() {
-    let think = Some(ReasoningFormat::Think);
-    let server = server_where(|options| options.formats.reasoning = think);
-    let answer = ask!(server, MESSAGES {"grammar": "start: \"<think>Long.</think>Short.\""});
-    has!(answer, {"content": [{"thinking": "Long."}, {"text": "Short."}]});
 }
 
 #[tokio::test]

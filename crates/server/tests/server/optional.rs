@@ -17,14 +17,10 @@ async fn a_bias_bans_or_forces_a_token() {
     let forced = biased(json!({"77": 100, "5": 100.0})).await;
     assert_eq!(ids(&forced["token_ids"]), [77; 12]);
     assert_eq!(biased(json!({"77": 0})).await, plain);
-}
-
-#[tokio::test]
-async fn a_bias_cannot_lift_a_ban() {
-    let answer = ask!(server(), COMPLETIONS {"max_tokens": 60, "ignore_eos": true,
+    // A bias cannot lift a ban.
+    let endless = ask!(server, COMPLETIONS {"max_tokens": 60, "ignore_eos": true,
         "logit_bias": {"1": 100, "4": 100}});
-    assert_eq!(answer["usage"]["completion_tokens"], 60);
-    assert_eq!(answer["choices"][0]["finish_reason"], "length");
+    has!(endless, {"usage": {"completion_tokens": 60}, "choices": [{"finish_reason": "length"}]});
 }
 
 #[tokio::test]

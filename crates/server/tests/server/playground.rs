@@ -114,10 +114,8 @@ fn nothing_is_inline_and_nothing_comes_from_elsewhere() {
         }
         if !file.ends_with("LICENSE") {
             let text = text.replace("http://www.w3.org/2000/svg", "");
-            assert!(
-                !text.contains("http://") && !text.contains("https://"),
-                "{file}"
-            );
+            let is_foreign = text.contains("http://") || text.contains("https://");
+            assert!(!is_foreign, "{file}");
         }
         for word in rows! {
             "innerHTML"; "outerHTML"; "insertAdjacentHTML"; "eval("; "localStorage";

@@ -81,9 +81,8 @@ async fn streamed(fields: Value, expected: &[&str]) -> Vec<(String, Value)> {
 
 fn joined(events: &[(String, Value)], name: &str) -> String {
     let deltas = events.iter().filter(|(kind, _)| kind == name);
-    deltas
-        .filter_map(|(_, event)| event["delta"].as_str())
-        .collect()
+    let texts = deltas.filter_map(|(_, event)| event["delta"].as_str());
+    texts.collect()
 }
 
 #[tokio::test]

@@ -52,10 +52,8 @@ async fn a_chat_is_counted_with_all_that_its_template_shows() {
         json!({"reasoning_effort": "none"}),
         json!({"messages": said, "continue_final_message": true}),
     ] {
-        let body = chat(merge(
-            fields,
-            json!({"max_tokens": 1, "return_token_ids": true}),
-        ));
+        let ids = json!({"max_tokens": 1, "return_token_ids": true});
+        let body = chat(merge(fields, ids));
         let expected = prompt_ids(&server.chat(body.clone()).await);
         assert_eq!(tokenize(&server, body.clone()).await, expected, "{body}");
         counts.push(expected.len());

@@ -247,9 +247,8 @@ async fn parts_are_those_of_the_plain_answer() {
         let parts: Vec<&Value> = parts.flat_map(|(_, data)| items(&data["parts"])).collect();
         let joined = |kind: &str| {
             let parts = parts.iter().filter(|part| part["type"] == kind);
-            parts
-                .filter_map(|part| part["text"].as_str())
-                .collect::<String>()
+            let texts = parts.filter_map(|part| part["text"].as_str());
+            texts.collect::<String>()
         };
         match message["tool_calls"].as_array() {
             Some(calls) => {

@@ -130,21 +130,16 @@ fn data(json: &str) -> Value {
 
 /// The value of a series, by its name and labels as in the text.
 pub fn series(metrics: &str, series: &str) -> f64 {
-    let mut values = metrics
-        .lines()
-        .filter_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    let value = values
-        .next()
-        .unwrap_or_else(|| panic!("no series {series} in\n{metrics}"));
+    let start = format!("{series} ");
+    let value = metrics.lines().find_map(|line| line.strip_prefix(&start));
+    let value = value.unwrap_or_else(|| panic!("no {series} in\n{metrics}"));
     value.parse().unwrap()
 }
 
 /// The value of the server's metric `name` without other labels than the model.
 pub fn metric(metrics: &str, name: &str) -> f64 {
-    series(
-        metrics,
-        &format!("asynclane_{name}{{model_name=\"{MODEL}\"}}"),
-    )
+    let name = format!("asynclane_{name}{{model_name=\"{MODEL}\"}}");
+    series(metrics, &name)
 }
 
 /// The number of requests to `path` with this outcome.
@@ -156,7 +151,6 @@ pub fn outcomes(metrics: &str, path: &str, outcome: &str) -> f64 {
 /// The statuses of all answers in `text`.
 pub fn statuses(text: &str) -> Vec<&str> {
     let lines = text.match_indices("HTTP/1.1 ");
-    lines
-        .map(|(at, found)| &text[at + found.len()..][..3])
-        .collect()
+    let statuses = lines.map(|(start, found)| &text[start + found.len()..][..3]);
+    statuses.collect()
 }

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tower::ServiceExt;
 
-use super::{MODEL, Server, assert_error, ids};
+use super::{MODEL, Server, assert_error, assert_has, ids};
 
 pub const COMPLETIONS: &str = "/v1/completions";
 pub const CHAT: &str = "/v1/chat/completions";
@@ -145,19 +145,13 @@ impl Server {
         let error = &answer["error"];
         let message = error["message"].as_str().unwrap().to_owned();
         if path == MESSAGES || path == COUNT {
-            assert_eq!(
-                (&answer["type"], &error["type"]),
-                (&json!("error"), &json!(code))
-            );
+            assert_has(&answer, &json!({"type": "error", "error": {"type": code}}));
             assert!(message.starts_with(&format!("{param} ")), "{head}: {error}");
         } else {
             assert_error(&answer);
             assert_eq!(error["type"], "invalid_request_error", "{error}");
-            assert_eq!(
-                (&error["code"], &error["param"]),
-                (&json!(code), &json!(param)),
-                "{head}"
-            );
+            assert_eq!(error["code"], code, "{head}");
+            assert_eq!(error["param"], param, "{head}");
         }
         message
     }

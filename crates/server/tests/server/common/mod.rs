@@ -92,16 +92,10 @@ pub struct Server {
     pub counters: Arc<SimCounters>,
 }
 
-pub fn tokenizer() -> Tokenizer {
-    tokenizer_with(None)
-}
-
 fn tokenizer_with(template: Option<&str>) -> Tokenizer {
-    let folder = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../tests/goldens/checkpoint"
-    );
-    let mut files = TokenizerFiles::read(std::path::Path::new(folder)).unwrap();
+    let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folder = crates.join("../tests/goldens/checkpoint");
+    let mut files = TokenizerFiles::read(&folder).unwrap();
     let template = template.map(|text| text.as_bytes().to_vec());
     files.chat_template = template.or(files.chat_template);
     Tokenizer::new(&files).unwrap()
@@ -202,6 +196,11 @@ pub fn wide_server_where(change: impl FnOnce(&mut Options)) -> Server {
         options.sim.max_positions = 8192;
         change(options);
     })
+}
+
+/// A server with such a context and another chat template.
+pub fn server_with_template(template: &'static str) -> Server {
+    wide_server_where(|options| options.template = Some(template))
 }
 
 /// A server before its model is loaded.
