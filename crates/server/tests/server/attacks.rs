@@ -214,7 +214,7 @@ async fn the_unfinished_bodies_of_one_key_leave_room_to_another() {
         let answer = tokio::spawn(async move { server.call(request).await });
         flood.push((answer, frames));
     }
-    // Of the first key, as many are refused as find no room.
+    // Requests of the first key that find no room are refused.
     while flood.iter().all(|(answer, _)| !answer.is_finished()) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -11,7 +11,7 @@ fn mean(choice: &Value) -> f64 {
 #[tokio::test]
 async fn the_best_of_all_choices_are_returned() {
     let server = server();
-    // Choice i samples from (seed, i), so `n` sequences equal those that `best_of` ranks.
+    // Choice i samples from (seed, i), so `best_of` ranks the sequences that `n` returns.
     let fields = json!({"max_tokens": 24, "ignore_eos": true, "temperature": 1.5, "seed": 6,
         "logprobs": 0, "return_token_ids": true});
     let all = merge(fields.clone(), json!({"n": 5}));

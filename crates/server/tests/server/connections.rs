@@ -35,10 +35,6 @@ async fn idle(address: SocketAddr, count: usize) -> Vec<TcpStream> {
     idle
 }
 
-fn get(path: &str) -> String {
-    format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n")
-}
-
 #[tokio::test]
 async fn idle_connections_leave_for_new_ones_the_longest_idle_first() {
     let server = server_where(limited(8));
@@ -53,7 +49,9 @@ async fn idle_connections_leave_for_new_ones_the_longest_idle_first() {
         assert!(matches!(read, Ok(Ok(0) | Err(_))), "{read:?}");
     }
     let last = idle.last_mut().unwrap();
-    last.write_all(get("/health").as_bytes()).await.unwrap();
+    last.write_all(get_text("/health").as_bytes())
+        .await
+        .unwrap();
     let text = timeout(SOON, read_until(last, "}")).await.unwrap();
     assert_eq!(statuses(&text), ["200"], "{text}");
     let metrics = server.metrics().await;
@@ -78,7 +76,8 @@ async fn probes_are_answered_while_every_connection_is_in_use() {
         for path in rows! {
             "/health"; "/ready"; "/metrics"; "/v1/loads"; "/load"; "/ping";
         } {
-            let text = answer(address, &get(path)).await;
+            let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n");
+            let text = answer(address, &request).await;
             assert_eq!(statuses(&text), ["200"], "{path}: {text}");
             assert!(text.contains("connection: close"), "{path}: {text}");
         }
@@ -165,7 +164,7 @@ async fn a_half_closed_client_gets_its_answer() {
 async fn a_client_that_closes_its_side_at_once_gets_all_answers() {
     let server = server();
     let address = server.address().await;
-    let get: &str = &get("/version");
+    let get = "GET /version HTTP/1.1\r\nhost: test\r\n\r\n";
     let tokenize: &str = &post_text("/tokenize", &json!({"prompt": "a"}));
     let complete: &str = &post_text(COMPLETIONS, &completion(json!({"max_tokens": 3})));
     for requests in [

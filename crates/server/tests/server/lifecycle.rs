@@ -143,7 +143,7 @@ async fn stoppable(server: &Server) -> (oneshot::Sender<()>, SocketAddr, Served)
 async fn assert_closed(served: Served, address: SocketAddr) {
     served.await.unwrap().unwrap();
     let connection = TcpStream::connect(address).await;
-    assert!(connection.is_err(), "nobody listens any more");
+    assert!(connection.is_err(), "the port is closed");
 }
 
 #[tokio::test]

@@ -203,8 +203,8 @@ async fn the_document_tells_which_paths_need_a_key() {
     assert_eq!(optional[0], json!({}));
 }
 
-/// Whether the server refuses `body` with `field` at `value` as an unknown field, and whether it
-/// refuses it by the field's name.
+/// Sends a body with `field` at `value`: is it refused as an unknown field, and is it refused by the
+/// field's name?
 async fn judged(
     server: &Server,
     (path, body): &(&str, Value),
@@ -221,7 +221,7 @@ async fn judged(
     (is_unknown && is_named, is_named)
 }
 
-/// With unknown fields refused, the fields of a schema are exactly those that are not.
+/// Where unknown fields are refused, exactly the fields of the schema are accepted.
 #[tokio::test]
 async fn every_accepted_field_is_in_its_schema() {
     let server = server_where(|options| options.settings.reject_unknown_fields = true);
@@ -325,7 +325,7 @@ async fn decoders_and_calls_are_described() {
     assert_eq!(tool["properties"]["type"]["enum"], json!(["function"]));
 }
 
-/// Every member of an answer is described, and those that are required are there.
+/// Every member of an answer is described, and every required member is there.
 #[tokio::test]
 async fn answers_are_as_described() {
     let server = server();

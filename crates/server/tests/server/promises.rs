@@ -159,11 +159,9 @@ async fn older_names_of_structured_output_are_followed() {
     }
     let twice = body(CHAT, json!({"guided_json": {}, "regex": "a"}));
     assert_eq!(server.post(CHAT, &twice).await.0, 400);
-    let (comma, code) = (
-        json!({"guided_json": "{\"type\": \"object\",}"}),
-        "invalid_value",
-    );
-    let message = server.refused(CHAT, &comma, code, "guided_json").await;
+    let comma = json!({"guided_json": "{\"type\": \"object\",}"});
+    let refused = server.refused(CHAT, &comma, "invalid_value", "guided_json");
+    let message = refused.await;
     let start = "guided_json must be the text of a JSON object: ";
     let reason = message.strip_prefix(start).unwrap();
     assert_eq!(reason, "trailing comma at line 1 column 19");
@@ -175,7 +173,7 @@ async fn objects_are_closed_unless_they_are_open_by_setting() {
     let is_closed = async |server: &Server, strict: bool, seed: u32| {
         let format = json!({"type": "json_schema",
             "json_schema": {"name": "x", "schema": schema, "strict": strict}});
-        let answer = crate::common::ask!(server, CHAT {"max_tokens": 60, "temperature": 1.5,
+        let answer = ask!(server, CHAT {"max_tokens": 60, "temperature": 1.5,
             "seed": seed, "response_format": format});
         ["{}", "{\"x\": 1}", "{\"x\":1}"].contains(&text(&answer))
     };

@@ -31,7 +31,7 @@ fn steps(events: &Events) -> impl Iterator<Item = &Value> {
     steps.map(|(_, data)| data)
 }
 
-/// The states of a cell; the last two are those of a canvas of noise.
+/// The states of a cell; only a canvas of noise has the last two.
 const CELL_STATES: [&str; 7] = rows! {
     "committed"; "draft"; "edited"; "provisional"; "masked"; "kept"; "renoised";
 };

@@ -25,7 +25,8 @@ macro_rules! rows {
     ($($($cell:expr),+;)*) => { [$(($($cell),+)),*] };
 }
 
-/// Checks that a value has the members of the pattern with their values; null means absent too.
+/// Checks that a value has the members of the pattern with their values, and lists of its lengths.
+/// Null means absent too; an empty object stands for anything.
 macro_rules! has {
     ($found:expr, $pattern:tt) => {
         crate::common::assert_has(&$found, &serde_json::json!($pattern))

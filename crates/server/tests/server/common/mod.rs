@@ -25,14 +25,14 @@ pub const STOP: TokenId = 1;
 pub const MASK: TokenId = 5;
 pub const CONTEXT: u32 = 512;
 
-/// How a test server differs from the usual one.
+/// The options of a test server.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub settings: Settings,
     pub formats: Formats,
     /// Another chat template than the checkpoint's.
     pub template: Option<&'static str>,
-    /// Whether names of control tokens in a chat are plain text.
+    /// The names of control tokens in a chat are plain text.
     pub split_control_tokens: bool,
     /// Holds every pass until opened.
     pub gate: Option<Gate>,
