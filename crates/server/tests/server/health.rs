@@ -2,124 +2,108 @@
 
 use std::time::Duration;
 
-use crate::common::{Gate, OpenAtEnd, Options, Server, completion, series, server_with};
-use axum::http::StatusCode;
-use serde_json::{Value, json};
+use crate::common::*;
+use tokio::task::JoinHandle;
 
 const PROBES: [&str; 4] = ["/health", "/ping", "/ready", "/v1/loads"];
-const AGE: &str = "asynclane_engine_age_seconds{model_name=\"org/demo\"}";
 
 /// A server whose first pass hangs until the gate is opened.
 fn hanging(stall_after: Duration) -> (Server, OpenAtEnd) {
-    let gate = Gate::default();
-    let mut options = Options {
-        gate: Some(gate.clone()),
-        ..Options::default()
-    };
-    options.settings.timeouts.stall_after = stall_after;
-    (server_with(options), OpenAtEnd(gate))
+    gated(|options| options.settings.timeouts.stall_after = stall_after)
 }
 
-async fn probe(server: &Server, path: &str) -> (StatusCode, Value) {
-    let (status, _, body) = server.get(path).await;
-    (status, serde_json::from_slice(&body).unwrap())
-}
-
-fn ask(server: &Server) -> tokio::task::JoinHandle<(StatusCode, Value)> {
+fn ask(server: &Server) -> JoinHandle<Reply> {
     let server = server.clone();
-    let body = completion(json!({"max_tokens": 3}));
-    tokio::spawn(async move { server.post("/v1/completions", &body).await })
+    let body = completion(json!({"max_tokens": 3})).to_string();
+    tokio::spawn(async move { server.send("POST", COMPLETIONS, &[], body).await })
+}
+
+async fn assert_healthy(server: &Server) {
+    for path in PROBES {
+        assert_eq!(server.get(path).await.status, 200, "{path}");
+    }
 }
 
 #[tokio::test]
 async fn a_hanging_step_makes_every_probe_fail_until_it_ends() {
     let limit = Duration::from_millis(30);
     let (server, gate) = hanging(limit);
-    for path in PROBES {
-        assert_eq!(probe(&server, path).await.0, StatusCode::OK, "{path}");
-    }
+    assert_healthy(&server).await;
     let answer = ask(&server);
-    server
-        .until(|server| server.engine.pulse().age > limit)
-        .await;
+    server.until(|_| server.engine.pulse().age > limit).await;
     for path in PROBES {
-        let (status, body) = probe(&server, path).await;
-        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{path}: {body}");
-        assert_eq!(body["error"]["type"], "server_error", "{path}");
-        assert_eq!(body["error"]["code"], "engine_stalled", "{path}");
+        let reply = server.get(path).await;
+        assert_eq!(reply.fault(503), "engine_stalled", "{path}");
+        assert_eq!(reply.json()["error"]["type"], "server_error", "{path}");
     }
-    assert!(series(&server.metrics().await, AGE) > 0.03);
+    assert!(metric(&server.metrics().await, "engine_age_seconds") > 0.03);
 
     gate.0.open();
-    assert_eq!(answer.await.unwrap().0, StatusCode::OK);
-    server
-        .until(|server| server.engine.pulse().age.is_zero())
-        .await;
-    for path in PROBES {
-        assert_eq!(probe(&server, path).await.0, StatusCode::OK, "{path}");
-    }
-    assert_eq!(series(&server.metrics().await, AGE), 0.0);
+    assert_eq!(answer.await.unwrap().status, 200);
+    server.until(|_| server.engine.pulse().age.is_zero()).await;
+    assert_healthy(&server).await;
+    assert_eq!(metric(&server.metrics().await, "engine_age_seconds"), 0.0);
 }
 
 #[tokio::test]
 async fn the_age_of_a_step_is_told_and_0_never_stalls() {
     let (server, gate) = hanging(Duration::ZERO);
     let answer = ask(&server);
-    let second = Duration::from_millis(20);
-    server
-        .until(|server| server.engine.pulse().age > second)
-        .await;
-    for path in ["/health", "/ready"] {
-        let (status, body) = probe(&server, path).await;
-        assert_eq!(status, StatusCode::OK, "{path}");
-        assert!(
-            body["engine_age_seconds"].as_f64().unwrap() > 0.02,
-            "{path}: {body}"
-        );
+    let age = Duration::from_millis(20);
+    server.until(|_| server.engine.pulse().age > age).await;
+    for (path, place) in [
+        ("/health", "/engine_age_seconds"),
+        ("/ready", "/engine_age_seconds"),
+        ("/v1/loads", "/loads/0/engine_age_seconds"),
+    ] {
+        let reply = server.get(path).await;
+        assert_eq!(reply.status, 200, "{path}");
+        let age = reply.json().pointer(place).and_then(Value::as_f64);
+        assert!(age.unwrap() > 0.02, "{path}: {age:?}");
     }
-    let (_, body) = probe(&server, "/v1/loads").await;
-    assert!(
-        body["loads"][0]["engine_age_seconds"].as_f64().unwrap() > 0.02,
-        "{body}"
-    );
     gate.0.open();
-    assert_eq!(answer.await.unwrap().0, StatusCode::OK);
+    assert_eq!(answer.await.unwrap().status, 200);
 }
 
 #[tokio::test]
-async fn a_dead_engine_takes_the_replica_from_its_routers() {
-    let server = server_with(Options {
-        engine_dies: true,
-        ..Options::default()
-    });
+async fn a_dead_engine_fails_probes_and_requests() {
+    let server = server_where(|options| options.engine_dies = true);
     let monitor = server.engine.monitor();
     assert!(monitor.pulse().alive);
-    assert_eq!(
-        ask(&server).await.unwrap().0,
-        StatusCode::INTERNAL_SERVER_ERROR
-    );
+    assert_healthy(&server).await;
+    // The request that kills the engine gets no more events; a later one finds no engine.
+    assert_eq!(ask(&server).await.unwrap().fault(500), "internal_error");
     server.until(|_| !monitor.pulse().alive).await;
+    server.until(|_| !server.engine.is_alive()).await;
+    let reply = ask(&server).await.unwrap();
+    reply.fault(500);
+    assert_eq!(reply.json()["error"]["type"], "server_error");
     for path in PROBES {
-        let (status, body) = probe(&server, path).await;
-        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{path}: {body}");
-        assert_eq!(body["error"]["message"], "the engine has stopped", "{path}");
+        let reply = server.get(path).await;
+        reply.fault(503);
+        let error = &reply.json()["error"];
+        assert_eq!(error["type"], "server_error", "{path}");
+        assert_eq!(error["message"], "the engine has stopped", "{path}");
+    }
+    for path in ["/version", "/metrics", "/load", "/v1/models"] {
+        assert_eq!(server.get(path).await.status, 200, "{path}");
     }
 }
 
 #[tokio::test]
 async fn the_pools_of_threads_are_seen() {
-    let server = server_with(Options::default());
-    let (status, body) = probe(&server, "/health").await;
-    assert_eq!((status, &body["status"]), (StatusCode::OK, &json!("ok")));
+    let server = server();
+    let health = server.get("/health").await.json();
+    assert_eq!(health["status"], "ok");
     let idle = json!({"running": 0, "waiting": 0, "stuck": 0});
     let pools = ["encode", "encode_long", "compile", "grammar"];
     let expected = pools.map(|pool| (pool.to_owned(), idle.clone()));
-    assert_eq!(body["pools"], Value::Object(expected.into_iter().collect()));
+    let expected = Value::Object(expected.into_iter().collect());
+    assert_eq!(health["pools"], expected);
     let metrics = server.metrics().await;
     for pool in pools {
-        let stuck = format!(
-            "asynclane_pool_jobs{{model_name=\"org/demo\",pool=\"{pool}\",state=\"stuck\"}}"
-        );
+        let labels = format!("model_name=\"{MODEL}\",pool=\"{pool}\",state=\"stuck\"");
+        let stuck = format!("asynclane_pool_jobs{{{labels}}}");
         assert_eq!(series(&metrics, &stuck), 0.0);
     }
 }

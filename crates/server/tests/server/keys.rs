@@ -1,13 +1,12 @@
 //! API keys: which paths need one, how keys are compared, that none is ever shown.
 
+use std::fmt::Write as _;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use crate::common::{MODEL, Options, Server, chat, completion, series, server, server_with};
-use asynclane_server::{ApiKeys, KeysError, Settings};
+use crate::common::*;
+use asynclane_server::{ApiKeys, KeysError};
 use axum::body::Body;
-use axum::http::{HeaderMap, Request, StatusCode};
-use serde_json::Value;
 
 /// A key that no response and no log may contain.
 const CANARY: &str = "canary-4f1d7c";
@@ -16,133 +15,73 @@ const OTHER: &str = "second-key";
 const OTHER_DIGEST: &str = "F397F260A275CC4D42E7965C556167BF3F068AED491D35A8F5B38C8C2DB96BB0";
 
 /// Method, path and whether a key is needed.
-const PATHS: &[(&str, &str, bool)] = &[
-    ("POST", "/v1/completions", true),
-    ("POST", "/v1/chat/completions", true),
-    ("POST", "/v1/diffusion/trace", true),
-    ("GET", "/v1/models", true),
-    ("GET", "/v1/models/org/demo", true),
-    ("POST", "/tokenize", true),
-    ("POST", "/detokenize", true),
-    ("GET", "/tokenizer_info", true),
-    ("GET", "/health", false),
-    ("GET", "/ping", false),
-    ("GET", "/ready", false),
-    ("GET", "/version", false),
-    ("GET", "/load", false),
-    ("GET", "/metrics", false),
-    ("GET", "/v1/loads", false),
-];
+const PATHS: &[(&str, &str, bool)] = &rows! {
+    "POST", COMPLETIONS, true; "POST", CHAT, true; "POST", TRACE, true; "GET", "/v1/models", true;
+    "GET", "/v1/models/org/demo", true; "POST", "/tokenize", true; "POST", "/detokenize", true;
+    "GET", "/tokenizer_info", true; "GET", "/health", false; "GET", "/ping", false;
+    "GET", "/ready", false; "GET", "/version", false; "GET", "/load", false;
+    "GET", "/metrics", false; "GET", "/v1/loads", false; "GET", "/", false;
+    "GET", "/openapi.json", false;
+};
 
 fn guarded() -> Server {
     let text = format!("# who may\n\nalice:{CANARY}\n  bob : sha256:{OTHER_DIGEST}\n");
-    server_with(Options {
-        settings: Settings {
-            keys: ApiKeys::parse(&text).unwrap(),
-            ..Settings::default()
-        },
-        ..Options::default()
-    })
+    server_where(|options| options.settings.keys = ApiKeys::parse(&text).unwrap())
 }
 
-async fn with_header(
-    server: &Server,
-    (method, path): (&str, &str),
-    header: Option<&str>,
-    body: &str,
-) -> (StatusCode, HeaderMap, String) {
-    let mut request = Request::builder().method(method).uri(path);
-    if let Some(header) = header {
-        request = request.header("Authorization", header);
-    }
-    let (status, headers, bytes) = server
-        .call(request.body(Body::from(body.to_owned())).unwrap())
-        .await;
-    (status, headers, String::from_utf8(bytes).unwrap())
+async fn ask_with(server: &Server, method: &str, path: &str, header: &str, body: &str) -> Reply {
+    let headers = [("Authorization", header)];
+    server.send(method, path, &headers, body.to_owned()).await
 }
 
 #[tokio::test]
 async fn only_paths_that_use_the_model_need_a_key() {
-    let server = guarded();
+    let guarded = guarded();
     for &(method, path, needed) in PATHS {
-        let (status, headers, body) = with_header(&server, (method, path), None, "{}").await;
-        assert_eq!(status == StatusCode::UNAUTHORIZED, needed, "{path}");
+        let reply = guarded.send(method, path, &[], "{}").await;
+        assert_eq!(reply.status == 401, needed, "{path}");
         if needed {
-            let error = serde_json::from_str::<Value>(&body).unwrap()["error"].clone();
-            assert_eq!(error["code"], "invalid_api_key", "{path}");
+            assert_eq!(reply.fault(401), "invalid_api_key", "{path}");
+            let error = &reply.json()["error"];
             assert_eq!(error["type"], "invalid_request_error");
             assert_eq!(error["param"], Value::Null);
-            assert_eq!(headers["www-authenticate"], "Bearer");
-            assert!(headers.contains_key("x-request-id"));
+            assert_eq!(reply.headers["www-authenticate"], "Bearer");
+            assert!(reply.headers.contains_key("x-request-id"));
         }
         let key = format!("Bearer {CANARY}");
-        let (status, _, _) = with_header(&server, (method, path), Some(&key), "{}").await;
-        assert_ne!(status, StatusCode::UNAUTHORIZED, "{path}");
-        let (status, _, _) = with_header(&server, ("OPTIONS", path), None, "").await;
-        assert_eq!(status, StatusCode::NO_CONTENT, "{path}");
+        let reply = ask_with(&guarded, method, path, &key, "{}").await;
+        assert_ne!(reply.status, 401, "{path}");
+        let reply = guarded.send("OPTIONS", path, &[], "").await;
+        assert_eq!(reply.status, 204, "{path}");
     }
-    let metrics = server.metrics().await;
-    let name = format!(
-        "asynclane_requests_total{{endpoint=\"/v1/completions\",model_name=\"{MODEL}\",\
-         outcome=\"invalid\"}}"
-    );
-    assert_eq!(series(&metrics, &name), 2.0);
+    let metrics = guarded.metrics().await;
+    assert_eq!(outcomes(&metrics, COMPLETIONS, "invalid"), 2.0);
+    // A key is asked for before the body is read.
+    let stuck = futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>();
+    let stuck = request("POST", COMPLETIONS, &[], Body::from_stream(stuck));
+    assert_eq!(guarded.call(stuck).await.status, 401);
+    assert_eq!(server().get("/v1/models").await.status, 200);
 }
 
 #[tokio::test]
 async fn the_scheme_has_no_case_and_the_key_does() {
     let server = guarded();
-    let status = async |header: &str| {
-        with_header(&server, ("GET", "/v1/models"), Some(header), "")
-            .await
-            .0
-    };
-    for header in [
-        format!("Bearer {CANARY}"),
-        format!("bearer {CANARY}"),
-        format!("BEARER  {CANARY}"),
-        format!("Bearer {OTHER}"),
-    ] {
-        assert_eq!(status(&header).await, StatusCode::OK, "{header}");
+    for (header, status) in rows! {
+        format!("Bearer {CANARY}"), 200; format!("bearer {CANARY}"), 200;
+        format!("BEARER  {CANARY}"), 200; format!("Bearer {OTHER}"), 200; CANARY.to_owned(), 401;
+        "Bearer".to_owned(), 401; "Bearer ".to_owned(), 401;
+        format!("Bearer {}", CANARY.to_uppercase()), 401; format!("Bearer {CANARY}x"), 401;
+        format!("Bearer {}", &CANARY[1..]), 401; format!("Basic {CANARY}"), 401;
+        format!("Bearer{CANARY}"), 401; format!("Bearer {OTHER_DIGEST}"), 401;
+        format!("Bearer sha256:{OTHER_DIGEST}"), 401; "Bearer alice".to_owned(), 401;
+    } {
+        let reply = ask_with(&server, "GET", "/v1/models", &header, "").await;
+        assert_eq!(reply.status, status, "{header}");
     }
-    for header in [
-        CANARY.to_owned(),
-        "Bearer".to_owned(),
-        "Bearer ".to_owned(),
-        format!("Bearer {}", CANARY.to_uppercase()),
-        format!("Bearer {CANARY}x"),
-        format!("Bearer {}", &CANARY[1..]),
-        format!("Basic {CANARY}"),
-        format!("Bearer{CANARY}"),
-        format!("Bearer {OTHER_DIGEST}"),
-        format!("Bearer sha256:{OTHER_DIGEST}"),
-        "Bearer alice".to_owned(),
-    ] {
-        assert_eq!(status(&header).await, StatusCode::UNAUTHORIZED, "{header}");
-    }
-    let twice = Request::get("/v1/models")
-        .header("authorization", format!("Bearer {CANARY}"))
-        .header("authorization", "Bearer other");
-    let (code, _, _) = server.call(twice.body(Body::empty()).unwrap()).await;
-    assert_eq!(code, StatusCode::UNAUTHORIZED);
-}
-
-#[tokio::test]
-async fn a_key_is_asked_for_before_the_body_is_read() {
-    let server = guarded();
-    let stuck = Body::from_stream(futures_util::stream::pending::<
-        Result<Vec<u8>, std::io::Error>,
-    >());
-    let request = Request::post("/v1/completions").body(stuck).unwrap();
-    let (status, _, _) = server.call(request).await;
-    assert_eq!(status, StatusCode::UNAUTHORIZED);
-}
-
-#[tokio::test]
-async fn without_keys_no_key_is_needed() {
-    let server = server();
-    let (status, _, _) = with_header(&server, ("GET", "/v1/models"), None, "").await;
-    assert_eq!(status, StatusCode::OK);
+    let key = format!("Bearer {CANARY}");
+    let twice = [("authorization", &*key), ("authorization", "Bearer other")];
+    let reply = server.send("GET", "/v1/models", &twice, "").await;
+    assert_eq!(reply.status, 401);
 }
 
 /// Collects log lines.
@@ -169,36 +108,27 @@ async fn keys_are_never_shown_and_names_are_logged() {
         .with_ansi(false)
         .with_writer(move || sink.clone())
         .finish();
+    // Set for all threads: other threads may log first.
+    tracing::subscriber::set_global_default(subscriber).unwrap();
     let server = guarded();
     let mut answers = String::new();
-    {
-        // Set for all threads: other threads may log first.
-        tracing::subscriber::set_global_default(subscriber).unwrap();
-        let good = completion(Value::Null).to_string();
-        let chat = chat(Value::Null).to_string();
-        let right = format!("Bearer {CANARY}");
-        let near = format!("Bearer {CANARY}x");
-        let bare = CANARY.to_owned();
-        for header in [&right, &near, &bare] {
-            for &(method, path, _) in PATHS {
-                for body in [good.as_str(), chat.as_str(), "{", ""] {
-                    let request = (method, path);
-                    let (status, headers, body) =
-                        with_header(&server, request, Some(header), body).await;
-                    answers.push_str(&format!("{status} {headers:?} {body}\n"));
-                }
+    let bodies = [COMPLETIONS, CHAT].map(|path| body(path, json!({})).to_string());
+    let (right, near) = (format!("Bearer {CANARY}"), format!("Bearer {CANARY}x"));
+    for header in [&right, &near, CANARY] {
+        for &(method, path, _) in PATHS {
+            for body in [&*bodies[0], &*bodies[1], "{", ""] {
+                let reply = ask_with(&server, method, path, header, body).await;
+                writeln!(answers, "{reply:?} {}", reply.text()).unwrap();
             }
         }
-        server.until_idle().await;
     }
+    server.until_idle().await;
     assert!(!answers.contains(CANARY));
     let lines = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert!(!lines.contains(CANARY), "a key is in the log");
-    assert!(
-        lines.contains("key=\"alice\"") && lines.contains("finished"),
-        "{lines}"
-    );
-    assert!(lines.contains("no valid API key"), "{lines}");
+    for words in ["key=\"alice\"", "finished", "no valid API key"] {
+        assert!(lines.contains(words), "{lines}");
+    }
     let shown = format!("{:?} {:?}", server.state.settings(), server.state);
     assert!(shown.contains("alice") && !shown.contains(CANARY));
     assert!(!shown.contains(&OTHER_DIGEST.to_lowercase()));
@@ -214,23 +144,14 @@ fn key_files_are_strict() {
     assert_eq!(keys.name_of(b""), None);
     let keys = ApiKeys::default().with_key("argument", "k");
     assert_eq!(keys.name_of(b"k"), Some("argument"));
-    for (text, line) in [
-        ("alice", 1),
-        ("# x\n:key", 2),
-        ("alice:", 1),
-        ("\n\nalice:sha256:abc", 3),
-        (&format!("alice:sha256:{}", "g".repeat(64)), 1),
-    ] {
+    for (text, line) in rows! {
+        "alice", 1; "# x\n:key", 2; "alice:", 1; "\n\nalice:sha256:abc", 3;
+        &format!("alice:sha256:{}", "g".repeat(64)), 1;
+    } {
         let error = ApiKeys::parse(text).unwrap_err();
-        assert!(
-            matches!(error, KeysError::Line { line: found, .. } if found == line),
-            "{error}"
-        );
-        assert!(
-            error
-                .to_string()
-                .starts_with(&format!("line {line}: expected "))
-        );
+        let is_line = matches!(error, KeysError::Line { line: found, .. } if found == line);
+        let start = format!("line {line}: expected ");
+        assert!(is_line && error.to_string().starts_with(&start), "{error}");
     }
     for text in ["", "# only\n\n# comments"] {
         assert_eq!(ApiKeys::parse(text), Err(KeysError::Empty));

@@ -2,28 +2,39 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{
-    Gate, MODEL, OpenAtEnd, Options, Server, chat, completion, series, server, server_with,
-};
-use axum::body::Body;
-use axum::http::{Request, StatusCode};
+use crate::common::*;
 use futures_util::StreamExt;
-use serde_json::{Value, json};
+use tower::ServiceExt;
 
-const TRACE: &str = "/v1/diffusion/trace";
+/// The name and the data of each event of a trace.
+type Events = Vec<(String, Value)>;
 
-/// Names and data of a trace's events; checks the framing.
-fn parse(text: &str) -> Vec<(String, Value)> {
-    let parse = |event: &str| {
-        let (name, data) = event.split_once('\n').expect("two lines");
-        let name = name.strip_prefix("event: ").expect("a name");
-        let data = data.strip_prefix("data: ").expect("data");
-        assert!(!data.contains('\n'), "{data}");
-        (name.to_owned(), serde_json::from_str(data).unwrap())
-    };
-    assert!(text.ends_with("\n\n"), "{text}");
-    text.split_terminator("\n\n").map(parse).collect()
+async fn traced(server: &Server, fields: Value) -> Events {
+    named_events(&server.stream(TRACE, fields).await)
 }
+
+/// The frames of a trace, which the server makes as the test reads them.
+async fn frames(server: &Server, fields: Value) -> axum::body::BodyDataStream {
+    let request = request("POST", TRACE, &[], body(TRACE, fields).to_string());
+    let response = server.router.clone().oneshot(request).await.unwrap();
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    response.into_body().into_data_stream()
+}
+
+fn number(value: &Value) -> u64 {
+    serde_json::from_value(value.clone()).unwrap()
+}
+
+/// The data of all steps.
+fn steps(events: &Events) -> impl Iterator<Item = &Value> {
+    let steps = events.iter().filter(|(name, _)| name == "step");
+    steps.map(|(_, data)| data)
+}
+
+/// The states of a cell; only a canvas of noise has the last two.
+const CELL_STATES: [&str; 7] = rows! {
+    "committed"; "draft"; "edited"; "provisional"; "masked"; "kept"; "renoised";
+};
 
 /// The state of a client at the end of a trace.
 #[derive(Default)]
@@ -36,100 +47,82 @@ struct Replay {
     canvas: Option<u64>,
 }
 
-fn replay(events: &[(String, Value)]) -> Replay {
+fn replay(events: &Events) -> Replay {
     let mut replay = Replay::default();
-    let (first, rest) = events.split_first().unwrap();
-    let (last, steps) = rest.split_last().unwrap();
-    assert_eq!((first.0.as_str(), last.0.as_str()), ("open", "done"));
-    for (name, data) in steps {
+    let last = events.len() - 1;
+    assert_eq!((&*events[0].0, &*events[last].0), ("open", "done"));
+    for (name, data) in &events[1..last] {
         if name == "text" {
             replay.text.push_str(data["text"].as_str().unwrap());
             continue;
         }
         assert_eq!(name, "step");
-        replay.steps += 1 + data["skipped"].as_u64().unwrap();
+        replay.steps += 1 + number(&data["skipped"]);
         assert_eq!(data["step"], replay.steps);
         let kind = data["kind"].as_str().unwrap();
         assert!(["prefill", "decode", "refresh"].contains(&kind), "{kind}");
-        let frontier = data["frontier"].as_u64().unwrap();
+        let frontier = number(&data["frontier"]);
         assert!(frontier >= replay.frontier);
         replay.frontier = frontier;
         // The canvas holds the streamed tokens and never grows.
-        let canvas = data["canvas"].as_u64().unwrap();
+        let canvas = number(&data["canvas"]);
         let before = replay.canvas.replace(canvas).unwrap_or(canvas);
         assert!((frontier..=before).contains(&canvas), "{data}");
-        for cell in data["cells"].as_array().unwrap() {
+        for cell in items(&data["cells"]) {
             let probability = cell[3].as_f64().unwrap();
             assert!((0.0..=1.0).contains(&probability), "{cell}");
-            replay.cells.insert(cell[0].as_u64().unwrap(), cell.clone());
+            assert!(CELL_STATES.contains(&cell[4].as_str().unwrap()), "{cell}");
+            replay.cells.insert(number(&cell[0]), cell.clone());
         }
-        for lane in data["lanes"].as_array().unwrap() {
-            let id = lane["id"].as_u64().unwrap();
-            let known = |parent: u64| parent < id;
-            assert!(lane["parent"].as_u64().is_none_or(known), "{lane}");
-            assert_eq!(lane["parent"].is_null(), id == 0, "{lane}");
+        for lane in items(&data["lanes"]) {
+            let id = number(&lane["id"]);
+            let parent = lane["parent"].as_u64();
+            assert!(parent.is_none_or(|parent| parent < id), "{lane}");
+            assert_eq!(parent.is_none(), id == 0, "{lane}");
             replay.lanes.insert(id, lane.clone());
         }
     }
     replay
 }
 
-async fn assert_trace_is_plain(server: &Server, mut body: Value) {
-    if body.get("seed").is_none() {
-        body["seed"] = json!(3);
-    }
-    let path = match body.get("messages") {
-        Some(_) => "/v1/chat/completions",
-        None => "/v1/completions",
-    };
-    let mut asked = body.clone();
-    asked["return_token_ids"] = json!(true);
-    asked["stream"] = json!(false);
-    let (status, plain) = server.post(path, &asked).await;
-    assert_eq!(status, StatusCode::OK, "{plain}");
+async fn assert_trace_is_plain(server: &Server, fields: Value) {
+    let fields = merge(json!({"seed": 3}), fields);
+    let is_chat = fields.get("messages").is_some();
+    let path = if is_chat { CHAT } else { COMPLETIONS };
+    let plain = merge(fields.clone(), json!({"return_token_ids": true}));
+    let plain = server.ask(path, plain).await;
     let choice = &plain["choices"][0];
-    let text = choice.get("text").unwrap_or(&choice["message"]["content"]);
 
-    let events = parse(&server.stream(TRACE, &body).await);
+    let events = traced(server, fields.clone()).await;
     let replay = replay(&events);
-    assert_eq!(replay.text, text.as_str().unwrap(), "{body}");
+    assert_eq!(replay.text, text(&plain), "{fields}");
     let open = &events[0].1;
     assert!(open["id"].as_str().unwrap().starts_with("trace-"));
-    assert_eq!(open["object"], "diffusion.trace");
-    assert_eq!(open["model"], MODEL);
-    assert_eq!(open["prompt_tokens"], plain["usage"]["prompt_tokens"]);
+    has!(*open, {"object": "diffusion.trace", "model": MODEL,
+        "prompt_tokens": plain["usage"]["prompt_tokens"]});
     let done = &events.last().unwrap().1;
-    assert_eq!(done["finish_reason"], choice["finish_reason"], "{body}");
-    assert_eq!(done["usage"], plain["usage"], "{body}");
+    assert_eq!(done["finish_reason"], choice["finish_reason"], "{fields}");
+    assert_eq!(done["usage"], plain["usage"], "{fields}");
 
-    let cost = &plain["usage"]["diffusion"];
-    assert_eq!(cost["steps"], replay.steps, "{body}");
-    for (offset, id) in (0u64..).zip(choice["token_ids"].as_array().unwrap()) {
+    for (offset, id) in (0u64..).zip(ids(&choice["token_ids"])) {
         let cell = &replay.cells[&offset];
-        assert_eq!(cell[1], *id, "{body}: {cell}");
-        let id = u32::try_from(id.as_u64().unwrap()).unwrap();
+        assert_eq!(cell[1], id, "{fields}: {cell}");
         assert_eq!(cell[2], server.tokenizer.token_text(id));
-        assert!(offset < replay.frontier, "{body}");
+        assert_ne!(cell[4], "masked", "{fields}: {cell}");
+        assert!(offset < replay.frontier, "{fields}");
     }
-    let forked = replay
-        .lanes
-        .values()
-        .filter(|lane| lane["state"] == "forked");
-    assert_eq!(cost["forks"], forked.count(), "{body}");
-    assert_eq!(cost["lanes"], replay.lanes.len(), "{body}");
+    let lanes = replay.lanes.values();
+    let forks = lanes.filter(|lane| lane["state"] == "forked").count();
+    has!(plain["usage"]["diffusion"], {"steps": replay.steps, "forks": forks,
+        "lanes": replay.lanes.len()});
 }
 
 #[tokio::test]
 async fn a_trace_adds_up_to_the_plain_answer() {
-    let options = Options {
-        sim: sim::SimConfig {
-            period: Some(9),
-            text_len: 40..70,
-            ..Options::default().sim
-        },
-        ..Options::default()
-    };
-    let server = server_with(options);
+    let server = server_where(|options| {
+        options.sim.period = Some(9);
+        options.sim.text_len = 40..70;
+    });
     for fields in [
         json!({"max_tokens": 100}),
         json!({"max_tokens": 16}),
@@ -137,143 +130,98 @@ async fn a_trace_adds_up_to_the_plain_answer() {
         json!({"max_tokens": 33, "ignore_eos": true, "temperature": 1, "seed": 5}),
         json!({"max_tokens": 60, "stop": ["a", "e"]}),
         json!({"max_tokens": 60, "stop": ["zzz"], "echo": true}),
-        json!({"max_tokens": 60, "stream": true, "diffusion": {"preset": "fast"}}),
+        json!({"max_tokens": 60, "diffusion": {"preset": "fast"}}),
         json!({"max_tokens": 60, "diffusion": {"schedule": "block_wise", "commit": "top_k",
             "cache": "none", "preset": null, "block_length": 8}}),
         json!({"max_tokens": 90, "diffusion": {"max_forwards": 3}}),
+        json!({"max_tokens": 200, "response_format": {"type": "json_object"}}),
+        chat(json!({"max_tokens": 50})),
     ] {
-        assert_trace_is_plain(&server, completion(fields)).await;
+        assert_trace_is_plain(&server, fields).await;
     }
-    assert_trace_is_plain(&server, chat(json!({"max_tokens": 50}))).await;
-    let name = format!(
-        "asynclane_requests_total{{endpoint=\"{TRACE}\",model_name=\"{MODEL}\",outcome=\"ok\"}}"
-    );
-    assert_eq!(series(&server.metrics().await, &name), 10.0);
+    // A trace is a stream with and without the field `stream`.
+    let body = body(TRACE, json!({"max_tokens": 4})).to_string();
+    let reply = server.send("POST", TRACE, &[], body).await;
+    assert!(!replay(&named_events(&reply.text())).text.is_empty());
+    let metrics = server.metrics().await;
+    assert_eq!(outcomes(&metrics, TRACE, "ok"), 12.0);
 }
 
 #[tokio::test]
 async fn lanes_start_fork_and_finish() {
-    let server = server_with(Options {
-        sim: sim::SimConfig {
-            period: Some(9),
-            period_every: 8,
-            text_len: 60..61,
-            ..Options::default().sim
-        },
-        ..Options::default()
+    let server = server_where(|options| {
+        (options.sim.period, options.sim.period_every) = (Some(9), 8);
+        options.sim.text_len = 60..61;
     });
-    let body = completion(json!({"max_tokens": 100, "diffusion": {"fork": "sentence"}}));
-    let events = parse(&server.stream(TRACE, &body).await);
-    let (name, first) = &events[1];
-    assert_eq!(name, "step");
-    assert_eq!(first["lanes"][0]["id"], 0);
-    assert_eq!(first["lanes"][0]["role"], "generate");
-    assert_eq!(first["lanes"][0]["start"], 0);
+    let fields = json!({"max_tokens": 100, "diffusion": {"fork": "sentence"}});
+    let events = traced(&server, fields).await;
+    has!(steps(&events).next().unwrap()["lanes"][0], {"id": 0, "role": "generate", "start": 0});
     let mut clocks = BTreeMap::new();
-    for (_, step) in events.iter().filter(|(name, _)| name == "step") {
-        for lane in step["lanes"].as_array().unwrap() {
-            let clock = lane["clock"].as_u64().unwrap();
-            let before = clocks.insert(lane["id"].as_u64().unwrap(), clock);
-            assert!(before.is_none_or(|before| before <= clock));
-        }
+    for lane in steps(&events).flat_map(|step| items(&step["lanes"])) {
+        let clock = number(&lane["clock"]);
+        let before = clocks.insert(number(&lane["id"]), clock);
+        assert!(before.is_none_or(|before| before <= clock));
     }
     let lanes = replay(&events).lanes;
     assert!(lanes.len() > 1, "no lane was started");
-    assert!(
-        lanes.values().all(|lane| lane["state"] != "active"),
-        "{lanes:?}"
-    );
+    let mut states = lanes.values().map(|lane| &lane["state"]);
+    assert!(states.all(|state| state != "active"), "{lanes:?}");
 }
 
 /// The first block begins before the first token of the answer, whose lane is the rest of it.
 #[tokio::test]
 async fn the_first_lane_of_block_causal_weights_ends_with_its_block() {
-    let server = server_with(Options {
-        sim: sim::SimConfig {
-            attention: step::Attention::Blocks(8),
-            ..Options::default().sim
-        },
-        ..Options::default()
-    });
+    let server = server_where(|options| options.sim.attention = step::Attention::Blocks(8));
     for prompt in [8, 11] {
-        let body = completion(json!({"prompt": vec![6; prompt], "max_tokens": 30}));
-        let events = parse(&server.stream(TRACE, &body).await);
-        let first = &events[1].1["lanes"][0];
-        assert_eq!(first["start"], 0);
-        assert_eq!(first["len"], 8 - prompt % 8, "{first}");
+        let fields = json!({"prompt": vec![6; prompt], "max_tokens": 30});
+        let events = traced(&server, fields).await;
+        has!(events[1].1["lanes"][0], {"start": 0, "len": 8 - prompt % 8});
     }
 }
 
 #[tokio::test]
 async fn unread_steps_are_merged() {
     let server = server();
-    let body = completion(json!({"max_tokens": 64}));
-    let (_, plain) = server.post("/v1/completions", &body).await;
-    let steps = plain["usage"]["diffusion"]["steps"].as_u64().unwrap();
-    assert!(steps > 2);
-    let request = Request::post(TRACE)
-        .body(Body::from(body.to_string()))
-        .unwrap();
-    let response = tower::ServiceExt::oneshot(server.router.clone(), request);
-    let response = response.await.unwrap();
-    assert_eq!(response.headers()["content-type"], "text/event-stream");
-    let mut frames = response.into_body().into_data_stream();
+    let plain = ask!(server, COMPLETIONS {"max_tokens": 64});
+    let count = number(&plain["usage"]["diffusion"]["steps"]);
+    assert!(count > 2);
+    let mut frames = frames(&server, json!({"max_tokens": 64})).await;
     let open = frames.next().await.unwrap().unwrap();
     assert!(open.starts_with(b"event: open\n"));
-    server
-        .until(|server| server.counters.steps() == 2 * steps)
-        .await;
+    server.until_steps(2 * count).await;
     server.until_idle().await;
-    let mut text = String::from_utf8(open.to_vec()).unwrap();
+    let mut bytes = open.to_vec();
     while let Some(frame) = frames.next().await {
-        text.push_str(std::str::from_utf8(&frame.unwrap()).unwrap());
+        bytes.extend_from_slice(&frame.unwrap());
     }
-    let events = parse(&text);
+    let events = named_events(&String::from_utf8(bytes).unwrap());
     // The last step's events may arrive after the engine is idle.
     assert_eq!(events[1].0, "step");
-    assert!(events[1].1["skipped"].as_u64().unwrap() >= steps - 2);
-    assert_eq!(replay(&events).steps, steps);
+    assert!(number(&events[1].1["skipped"]) >= count - 2);
+    assert_eq!(replay(&events).steps, count);
 }
 
 #[tokio::test]
 async fn a_trace_is_of_one_sequence() {
     let server = server();
-    let cases = [
-        (completion(json!({"n": 2})), "n"),
-        (completion(json!({"prompt": ["a", "b"]})), "prompt"),
-        (completion(json!({"messages": []})), "messages"),
-        (json!({"model": MODEL}), "prompt"),
-        (chat(json!({"temperature": 3})), "temperature"),
-        (completion(json!({"logprobs": 0})), "logprobs"),
-        (chat(json!({"logprobs": true})), "logprobs"),
-    ];
-    for (body, param) in cases {
-        let (status, answer) = server.post(TRACE, &body).await;
-        assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
-        assert_eq!(answer["error"]["param"], param, "{body}");
-    }
-}
-
-#[tokio::test]
-async fn faults_after_the_start_are_error_events() {
-    let server = server_with(Options {
-        failing: vec![1],
-        ..Options::default()
-    });
-    let events = parse(&server.stream(TRACE, &completion(json!({}))).await);
-    let (name, data) = events.last().unwrap();
-    assert_eq!(name, "error");
-    assert_eq!(data["error"]["code"], "internal_error");
-    assert!(events.iter().all(|(name, _)| name != "done"));
+    let user = json!([{"role": "user", "content": "Hi"}]);
+    let cases = refusals! {
+        {"n": 2} => invalid_value "n";
+        {"best_of": 2} => invalid_value "best_of";
+        {"prompt": ["a", "b"]} => invalid_value "prompt";
+        {"prompt": "a", "messages": []} => invalid_value "messages";
+        {"prompt": null} => missing_required_parameter "prompt";
+        {"model": MODEL, "messages": user, "temperature": 3} => invalid_value "temperature";
+        {"logprobs": 0}, {"model": MODEL, "messages": user, "logprobs": true}
+            => unsupported_parameter "logprobs";
+    };
+    server.refuses(TRACE, &cases).await;
 }
 
 #[tokio::test]
 async fn a_dropped_trace_is_cancelled() {
     let server = server();
-    let body = completion(json!({"max_tokens": 400, "ignore_eos": true})).to_string();
-    let request = Request::post(TRACE).body(Body::from(body)).unwrap();
-    let response = tower::ServiceExt::oneshot(server.router.clone(), request);
-    drop(response.await.unwrap());
+    drop(frames(&server, json!({"max_tokens": 400, "ignore_eos": true})).await);
     server.state.shutdown().drained().await;
     server.until_idle().await;
 }
@@ -281,102 +229,77 @@ async fn a_dropped_trace_is_cancelled() {
 /// A traced answer with calls and reasoning has the parts of the plain one.
 #[tokio::test]
 async fn parts_are_those_of_the_plain_answer() {
-    let mut options = crate::common::translated::wide();
-    options.formats.reasoning = Some(text::ReasoningFormat::Think);
-    let server = server_with(options);
-    let tool = json!({"type": "function", "function": {"name": "add", "parameters": {"type": "object",
-        "properties": {"a": {"enum": [1, 2, 3]}}, "required": ["a"]}}});
+    let server =
+        wide_server_where(|options| options.formats.reasoning = Some(text::ReasoningFormat::Think));
+    let tool = json!({"type": "function", "function": {"name": "add", "parameters": {
+        "type": "object", "properties": {"a": {"enum": [1, 2, 3]}}, "required": ["a"]}}});
     let calls = json!({"tools": [tool], "tool_choice": "required", "parallel_tool_calls": false});
     let thought = json!({"grammar": "start: \"<think>Long.</think>Short.\""});
     for fields in [calls, thought] {
-        let mut fields = fields;
-        fields["max_tokens"] = json!(80);
-        fields["seed"] = json!(3);
+        let fields = chat(merge(fields, json!({"max_tokens": 80, "seed": 3})));
         let plain = server.chat(fields.clone()).await;
-        let (choice, message) = (&plain["choices"][0], &plain["choices"][0]["message"]);
-        let events = parse(&server.stream(TRACE, &chat(fields)).await);
+        let message = &plain["choices"][0]["message"];
+        let events = traced(&server, fields).await;
         assert_eq!(events[0].1["has_parts"], true);
-        assert_eq!(
-            events.last().unwrap().1["finish_reason"],
-            choice["finish_reason"]
-        );
+        let reason = &plain["choices"][0]["finish_reason"];
+        assert_eq!(events.last().unwrap().1["finish_reason"], *reason);
         let parts = events.iter().filter(|(name, _)| name == "parts");
-        let parts: Vec<&Value> = parts
-            .flat_map(|(_, data)| data["parts"].as_array().unwrap())
-            .collect();
+        let parts: Vec<&Value> = parts.flat_map(|(_, data)| items(&data["parts"])).collect();
         let joined = |kind: &str| {
-            let of = parts.iter().filter(|part| part["type"] == kind);
-            of.map(|part| part["text"].as_str().unwrap())
-                .collect::<String>()
+            let parts = parts.iter().filter(|part| part["type"] == kind);
+            let texts = parts.filter_map(|part| part["text"].as_str());
+            texts.collect::<String>()
         };
         match message["tool_calls"].as_array() {
             Some(calls) => {
                 let call = parts.iter().find(|part| part["type"] == "call").unwrap();
-                assert_eq!(call["name"], calls[0]["function"]["name"]);
-                assert_eq!(calls[0]["function"]["arguments"], joined("arguments"));
+                has!(calls[0]["function"],
+                    {"name": call["name"], "arguments": joined("arguments")});
             }
-            None => {
-                assert_eq!(message["reasoning_content"], joined("reasoning"));
-                assert_eq!(message["content"], joined("text"));
-            }
+            None => has!(*message,
+                {"reasoning_content": joined("reasoning"), "content": joined("text")}),
         }
     }
-    let events = parse(
-        &server
-            .stream(TRACE, &completion(json!({"max_tokens": 4})))
-            .await,
-    );
+    let events = traced(&server, json!({"max_tokens": 4})).await;
     assert_eq!(events[0].1["has_parts"], false);
     assert!(events.iter().all(|(name, _)| name != "parts"));
 }
 
-/// Of a canvas of noise, every step tells each open position: what was drawn, and whether it is kept.
+/// On a canvas of noise, every step tells for each open position the drawn token and whether it is
+/// kept.
 #[tokio::test]
-async fn a_canvas_of_noise_tells_what_is_kept() {
+async fn a_canvas_of_noise_tells_the_kept_tokens() {
     const LENGTH: u64 = 8;
-    let gate = Gate::default();
-    let server = server_with(Options {
-        gate: Some(gate.clone()),
-        sim: sim::SimConfig {
-            attention: step::Attention::Canvas(8),
-            text_len: 30..31,
-            ..Options::default().sim
-        },
-        ..Options::default()
+    let (server, gate) = gated(|options| {
+        options.sim.attention = step::Attention::Canvas(8);
+        options.sim.text_len = 30..31;
     });
-    let _open = OpenAtEnd(gate.clone());
-    let diffusion = json!({"preset": "canvas", "block_length": LENGTH});
-    let body = completion(json!({"max_tokens": 20, "seed": 3, "diffusion": diffusion}));
-    let request = Request::post(TRACE).body(Body::from(body.to_string()));
-    let response = tower::ServiceExt::oneshot(server.router.clone(), request.unwrap());
-    let mut frames = response.await.unwrap().into_body().into_data_stream();
-    let mut text = String::new();
+    let fields = json!({"max_tokens": 20, "seed": 3,
+        "diffusion": {"preset": "canvas", "block_length": LENGTH}});
+    let mut frames = frames(&server, fields.clone()).await;
+    let mut bytes = Vec::new();
     // One pass at a time, so that no steps are merged.
     while let Some(frame) = frames.next().await {
-        text.push_str(std::str::from_utf8(&frame.unwrap()).unwrap());
-        gate.admit(1);
+        bytes.extend_from_slice(&frame.unwrap());
+        gate.0.admit(1);
     }
-    let mut counts = BTreeMap::new();
-    for (_, step) in parse(&text).iter().filter(|(name, _)| name == "step") {
+    let mut states = std::collections::BTreeSet::new();
+    for step in steps(&named_events(&String::from_utf8(bytes).unwrap())) {
         assert_eq!(step["skipped"], 0, "{step}");
-        let frontier = step["frontier"].as_u64().unwrap();
-        let cells = step["cells"].as_array().unwrap();
-        let state = |cell: &Value| cell[4].as_str().unwrap().to_owned();
-        let is_final = cells.iter().all(|cell| state(cell) == "committed");
+        let frontier = number(&step["frontier"]);
+        let cells = items(&step["cells"]);
+        let is_final = cells.iter().all(|cell| cell[4] == "committed");
         assert!(is_final || cells.len() as u64 == LENGTH, "{step}");
         for cell in cells {
-            *counts.entry(state(cell)).or_insert(0) += 1;
-            let offset = cell[0].as_u64().unwrap();
-            assert!(
-                is_final || (frontier..frontier + LENGTH).contains(&offset),
-                "{step}"
-            );
-            let id = u32::try_from(cell[1].as_u64().unwrap()).unwrap();
+            states.insert(cell[4].as_str().unwrap().to_owned());
+            let is_open = (frontier..frontier + LENGTH).contains(&number(&cell[0]));
+            assert!(is_final || is_open, "{step}");
+            let id = u32::try_from(number(&cell[1])).unwrap();
             assert_eq!(cell[2], server.tokenizer.token_text(id));
         }
     }
-    let states: Vec<&str> = counts.keys().map(String::as_str).collect();
-    assert_eq!(states, ["committed", "kept", "renoised"], "{counts:?}");
-    gate.open();
-    assert_trace_is_plain(&server, body).await;
+    let states: Vec<&str> = states.iter().map(|state| &**state).collect();
+    assert_eq!(states, ["committed", "kept", "renoised"]);
+    gate.0.open();
+    assert_trace_is_plain(&server, fields).await;
 }
