@@ -301,10 +301,10 @@ fn the_floor_of_a_step_is_one_read_of_weights_and_context() {
         .filter(|words: &Vec<&str>| words.len() == 4 && ["bf16", "int8"].contains(&words[0]))
         .collect();
     let want = [
-        ["bf16", "64", "1024", "3.828"],
-        ["bf16", "256", "1024", "4.596"],
-        ["int8", "64", "1024", "2.042"],
-        ["int8", "256", "1024", "2.809"],
+        ["bf16", "64", "1024", "3.826"],
+        ["bf16", "256", "1024", "4.593"],
+        ["int8", "64", "1024", "2.041"],
+        ["int8", "256", "1024", "2.808"],
     ];
     assert_eq!(steps, want, "{text}");
 }
