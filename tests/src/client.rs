@@ -53,7 +53,8 @@ impl Client {
 
     /// `POST path` with arbitrary bytes as a body of type JSON.
     pub fn post_bytes(&self, path: &str, body: &[u8]) -> Answer {
-        self.send("POST", path, body)
+        let response = self.send("POST", path, body);
+        response
             .and_then(Response::whole)
             .expect("the server answers")
     }
@@ -65,24 +66,32 @@ impl Client {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> Answer {
-        let plain = request(self.address, (method, path), body, false);
-        let line = plain.iter().position(|byte| *byte == b'\n').unwrap_or(0) + 1;
-        let mut bytes = plain[..line].to_vec();
-        for (name, value) in headers {
-            bytes.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
-        }
-        bytes.extend_from_slice(&plain[line..]);
-        TcpStream::connect(self.address)
-            .and_then(|mut stream| {
-                stream.write_all(&bytes)?;
-                Response::read(BufReader::new(Box::new(stream)))?.whole()
-            })
-            .expect("the server answers")
+        let headers = headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}\r\n"));
+        let bytes = request(
+            self.address,
+            (method, path),
+            (&headers.collect::<String>(), body),
+            false,
+        );
+        let response = TcpStream::connect(self.address).and_then(|mut stream| {
+            stream.write_all(&bytes)?;
+            Response::read(BufReader::new(Box::new(stream)))?.whole()
+        });
+        response.expect("the server answers")
     }
 
     /// `POST path` with a JSON body.
     pub fn post(&self, path: &str, body: &Value) -> Answer {
         self.post_bytes(path, body.to_string().as_bytes())
+    }
+
+    /// The JSON of the answer to `POST path`, whose status is 200.
+    pub fn json(&self, path: &str, body: &Value) -> Value {
+        let answer = self.post(path, body);
+        assert_eq!(answer.status, 200, "{path} {body}: {}", answer.text());
+        answer.json()
     }
 
     /// `POST path` with a JSON body, answered with 200 and server-sent events.
@@ -97,9 +106,8 @@ impl Client {
         body: &Value,
         wrap: impl FnOnce(TcpStream) -> Box<dyn Source>,
     ) -> Events {
-        let response = self
-            .begin(path, body)
-            .and_then(|stream| Response::read(BufReader::new(wrap(stream))));
+        let stream = self.begin(path, body);
+        let response = stream.and_then(|stream| Response::read(BufReader::new(wrap(stream))));
         let response = response.expect("the server answers");
         if response.status != 200 {
             let answer = response.whole().expect("the server answers");
@@ -121,12 +129,8 @@ impl Client {
     pub fn begin(&self, path: &str, body: &Value) -> io::Result<TcpStream> {
         let mut stream = TcpStream::connect(self.address)?;
         let body = body.to_string();
-        stream.write_all(&request(
-            self.address,
-            ("POST", path),
-            body.as_bytes(),
-            false,
-        ))?;
+        let request = request(self.address, ("POST", path), ("", body.as_bytes()), false);
+        stream.write_all(&request)?;
         Ok(stream)
     }
 
@@ -150,27 +154,25 @@ impl Client {
 
     fn send(&self, method: &str, path: &str, body: &[u8]) -> io::Result<Response> {
         let mut stream = TcpStream::connect(self.address)?;
-        stream.write_all(&request(self.address, (method, path), body, false))?;
+        stream.write_all(&request(self.address, (method, path), ("", body), false))?;
         Response::read(BufReader::new(Box::new(stream)))
     }
 }
 
-/// The bytes of one request; `kept` keeps the connection open.
+/// The bytes of one request with these lines among its headers; `kept` keeps the connection open.
 pub(crate) fn request(
     address: SocketAddr,
     (method, path): (&str, &str),
-    body: &[u8],
+    (headers, body): (&str, &[u8]),
     kept: bool,
 ) -> Vec<u8> {
     let length = body.len();
     let after = if kept { "keep-alive" } else { "close" };
-    let mut request = format!(
-        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: {after}\r\n\
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\n{headers}host: {address}\r\nconnection: {after}\r\n\
          content-type: application/json\r\ncontent-length: {length}\r\n\r\n"
-    )
-    .into_bytes();
-    request.extend_from_slice(body);
-    request
+    );
+    [head.as_bytes(), body].concat()
 }
 
 /// A connection for several requests.
@@ -186,7 +188,7 @@ impl Connection {
     /// # Errors
     /// An incomplete answer, or one after which the server closes the connection.
     pub fn post_bytes(&mut self, path: &str, body: &[u8]) -> io::Result<Answer> {
-        let request = request(self.address, ("POST", path), body, true);
+        let request = request(self.address, ("POST", path), ("", body), true);
         self.stream.write_all(&request)?;
         // The buffer is empty: the next answer has not been requested.
         let answer = Response::read(BufReader::new(Box::new(self.stream.try_clone()?)))?;
@@ -211,8 +213,8 @@ impl Answer {
 
     /// The body as JSON.
     pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body)
-            .unwrap_or_else(|error| panic!("{error} in {}", self.text()))
+        let value = serde_json::from_slice(&self.body);
+        value.unwrap_or_else(|error| panic!("{error} in {}", self.text()))
     }
 
     /// The error object, which must have its four keys.
@@ -255,10 +257,8 @@ impl Iterator for Events {
         }
         self.done = true;
         let rest = self.response.chunk().expect("the body ends");
-        assert!(
-            self.pending.is_empty() && rest.is_none(),
-            "the end mark comes last"
-        );
+        let is_last = self.pending.is_empty() && rest.is_none();
+        assert!(is_last, "the end mark comes last");
         None
     }
 }
@@ -315,12 +315,9 @@ impl Response {
                 body.extend_from_slice(&chunk);
             }
         }
-        let Self {
-            status, headers, ..
-        } = self;
         Ok(Answer {
-            status,
-            headers,
+            status: self.status,
+            headers: self.headers,
             body,
         })
     }
@@ -351,8 +348,6 @@ fn line(reader: &mut impl BufRead) -> io::Result<String> {
 }
 
 fn broken(found: &str) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        format!("broken HTTP: {found:?}"),
-    )
+    let found = format!("broken HTTP: {found:?}");
+    io::Error::new(io::ErrorKind::InvalidData, found)
 }

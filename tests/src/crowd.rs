@@ -66,16 +66,11 @@ pub fn requests() -> Vec<Request> {
     ];
     let request = |index: usize| {
         let prompt = &problems[index % problems.len()][index].prompt;
-        let mut body = json!({
-            "model": MODEL,
-            "max_tokens": BUDGETS[index % BUDGETS.len()],
-            "temperature": TEMPERATURES[index % TEMPERATURES.len()],
-            "seed": index,
-            "ignore_eos": index.is_multiple_of(4),
-            "stream": true,
+        let mut body = json!({"model": MODEL, "max_tokens": BUDGETS[index % BUDGETS.len()],
+            "temperature": TEMPERATURES[index % TEMPERATURES.len()], "seed": index,
+            "ignore_eos": index.is_multiple_of(4), "stream": true,
             "stream_options": {"include_usage": true},
-            "diffusion": decoders[index % decoders.len()],
-        });
+            "diffusion": decoders[index % decoders.len()]});
         let path = if index.is_multiple_of(2) {
             body["messages"] = json!([{"role": "user", "content": prompt}]);
             "/v1/chat/completions"
@@ -90,6 +85,7 @@ pub fn requests() -> Vec<Request> {
 
 /// A simulated model with the vocabulary of the goldens' tokenizer.
 pub fn model() -> SimConfig {
+    let vocabulary = (6..842).collect();
     SimConfig {
         pages: 16_384,
         vocab_size: 842,
@@ -98,7 +94,7 @@ pub fn model() -> SimConfig {
         stop_token: 1,
         text_len: 40..160,
         period: None,
-        words: (6..842).collect(),
+        words: vocabulary,
         ..SimConfig::default()
     }
 }
@@ -110,10 +106,7 @@ pub fn allow_sockets() {
     if limit.current.is_none_or(|current| current >= OPEN_FILES) {
         return;
     }
-    let raised = Rlimit {
-        current: Some(OPEN_FILES),
-        ..limit
-    };
-    let raised = setrlimit(Resource::Nofile, raised);
+    let current = Some(OPEN_FILES);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current, ..limit });
     raised.unwrap_or_else(|error| panic!("{OPEN_FILES} open files: {error}"));
 }

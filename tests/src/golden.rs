@@ -70,8 +70,8 @@ pub fn load() -> Goldens {
 
 /// Reads `demo-traces.json`.
 pub fn traces() -> serde_json::Value {
-    let text =
-        std::fs::read_to_string(path("demo-traces.json")).expect("the traces are in the repo");
+    let text = std::fs::read_to_string(path("demo-traces.json"));
+    let text = text.expect("the traces are in the repo");
     serde_json::from_str(&text).expect("the traces are valid")
 }
 
@@ -82,43 +82,39 @@ pub fn checkpoint() -> PathBuf {
 }
 
 fn path(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("goldens")
-        .join(name)
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    folder.join("goldens").join(name)
 }
 
 /// The `diffusion` object of a run, as `key=value` pairs.
 pub fn settings(run: &str, task: &str) -> Option<String> {
     let block = "schedule=block_wise,block_length=32,prune=false";
-    let fork = if task == "snippets" {
-        "newline"
-    } else {
-        "sentence"
+    let fork = match task {
+        "snippets" => "newline",
+        _ => "sentence",
     };
     let lanes = "preset=asynclane,commit=threshold,threshold=0.9,draft_threshold=0.9,\
                  block_length=32,lookahead=32,min_fill=0.5,min_clock=2,refresh_margin=64,\
                  lane_budget=true,lone_stops=true";
     let asynclane = |rest: &str| format!("{lanes},fork={fork},{rest}");
     let threshold = |cache: &str| format!("{block},commit=threshold,threshold=0.9,cache={cache}");
+    let snapshot = "cache=snapshot,rows=all";
+    let fresh = "cache=fresh,rows=all,refresh=lane,numeric=next";
     Some(match run {
         "vanilla_steps64" => format!("{block},commit=top_k,tokens_per_step=2,cache=none"),
         "threshold0.9" => threshold("none"),
         "prefix0.9" => threshold("prefix"),
         "dual0.9" => threshold("dual"),
-        "asynclane_snapshot" => asynclane("cache=snapshot,rows=all,refresh=lane,numeric=next"),
+        "asynclane_snapshot" => asynclane(&format!("{snapshot},refresh=lane,numeric=next")),
         "asynclane_snapshot_strict" => {
-            asynclane("cache=snapshot,rows=all,refresh=lane,numeric=strict")
+            asynclane(&format!("{snapshot},refresh=lane,numeric=strict"))
         }
-        "asynclane_snapshot_every12" => {
-            asynclane("cache=snapshot,rows=all,refresh=12,numeric=next,fork_when_complete=false")
-        }
-        "asynclane_fresh" => asynclane("cache=fresh,rows=all,refresh=lane,numeric=next"),
-        "asynclane_fresh_nofork" => {
-            format!("{lanes},fork=off,cache=fresh,rows=all,refresh=lane,numeric=next")
-        }
-        "asynclane_fresh_coupled" => {
-            asynclane("cache=fresh,rows=all,refresh=lane,numeric=next,coupled=true")
-        }
+        "asynclane_snapshot_every12" => asynclane(&format!(
+            "{snapshot},refresh=12,numeric=next,fork_when_complete=false"
+        )),
+        "asynclane_fresh" => asynclane(fresh),
+        "asynclane_fresh_nofork" => format!("{lanes},fork=off,{fresh}"),
+        "asynclane_fresh_coupled" => asynclane(&format!("{fresh},coupled=true")),
         "asynclane_fused" => asynclane("cache=fused,rows=all,refresh=lane,numeric=next"),
         "asynclane_fused_open" => asynclane("cache=fused,rows=open,refresh=lane,numeric=next"),
         _ => return None,

@@ -65,10 +65,8 @@ fn build(cargo: &std::ffi::OsStr, folder: &Path) {
         // Variables that the outer Cargo sets for this package; build scripts that watch them would
         // run again, here and in the next outer build.
         let text = name.to_string_lossy();
-        if ["CARGO_PKG_", "CARGO_MANIFEST_"]
-            .iter()
-            .any(|of| text.starts_with(of))
-        {
+        let own = ["CARGO_PKG_", "CARGO_MANIFEST_"];
+        if own.iter().any(|prefix| text.starts_with(prefix)) {
             command.env_remove(name);
         }
     }
@@ -87,7 +85,10 @@ pub fn prepared(program: PathBuf, arguments: &[&str]) -> Command {
     command.args(arguments).stdin(Stdio::null());
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy().to_ascii_uppercase();
-        if ["ASYNCLANE_", "HF_"].iter().any(|of| text.starts_with(of)) || text.ends_with("_PROXY") {
+        let own = ["ASYNCLANE_", "HF_"]
+            .iter()
+            .any(|prefix| text.starts_with(prefix));
+        if own || text.ends_with("_PROXY") {
             command.env_remove(name);
         }
     }
@@ -96,8 +97,7 @@ pub fn prepared(program: PathBuf, arguments: &[&str]) -> Command {
 
 /// Runs the served binary to its end.
 pub fn run(arguments: &[&str]) -> Output {
-    let output = command(arguments).output();
-    output.expect("the binary runs")
+    run_command(command(arguments))
 }
 
 /// Runs a command to its end.
@@ -114,6 +114,20 @@ pub fn stdout(output: &Output) -> String {
 /// Standard error of a run.
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The one line on standard error of a run that must fail with the exit status `code`.
+pub fn refusal(output: &Output, code: i32) -> String {
+    let message = stderr(output);
+    assert_eq!(output.status.code(), Some(code), "{message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert!(output.stdout.is_empty());
+    message
+}
+
+/// A path as an argument.
+pub fn utf8(path: &Path) -> &str {
+    path.to_str().expect("the path is UTF-8")
 }
 
 /// A running `asynclane serve`; killed when dropped.
@@ -153,13 +167,9 @@ impl Server {
 
     /// As [`Server::spawn`]; whoever holds the reader of standard error decides whether it is read.
     pub fn spawn_unread(mut command: Command) -> (Self, (BufReader<ChildStderr>, String)) {
-        let mut child = command
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary runs");
-        let stderr = child.stderr.take().expect("it is piped");
-        let mut lines = BufReader::new(stderr);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let mut child = child.expect("the binary runs");
+        let mut lines = BufReader::new(child.stderr.take().expect("it is piped"));
         let mut seen = String::new();
         let address = loop {
             let start = seen.len();
@@ -196,9 +206,8 @@ impl Server {
     /// Sends a signal by its name, such as `TERM`.
     pub fn signal(&self, name: &str) {
         let pid = self.child.id();
-        let sent = Command::new("sh")
-            .args(["-c", &format!("kill -{name} {pid}")])
-            .status();
+        let kill = format!("kill -{name} {pid}");
+        let sent = Command::new("sh").args(["-c", &kill]).status();
         assert!(sent.expect("a shell runs").success(), "no process {pid}");
     }
 
@@ -212,6 +221,14 @@ impl Server {
         let status = self.end();
         let log = self.log.take().expect("its standard error is read");
         (status, log.join().expect("reading does not panic"))
+    }
+
+    /// Ends it with SIGTERM, which must succeed; returns its standard error.
+    pub fn stop(self) -> String {
+        self.signal("TERM");
+        let (status, log) = self.wait();
+        assert_eq!(status.code(), Some(0), "{log}");
+        log
     }
 }
 

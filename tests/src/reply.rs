@@ -1,6 +1,13 @@
 //! The content of an answer: plain or streamed, completion or chat.
-
 use serde_json::Value;
+
+/// `body` with more fields.
+pub fn with(mut body: Value, fields: &Value) -> Value {
+    for (field, value) in fields.as_object().into_iter().flatten() {
+        body[field] = value.clone();
+    }
+    body
+}
 
 /// The choices and the usage of an answer.
 #[derive(Clone, Debug, PartialEq)]

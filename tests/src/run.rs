@@ -52,38 +52,55 @@ fn executor_on<B: model::Host + 'static>(
     threads: Option<NonZeroUsize>,
 ) -> Box<dyn Executor> {
     let files = model::Files::folder(golden::checkpoint());
-    let checkpoint = model::Checkpoint::open(&files).expect("the checkpoint is valid");
+    Box::new(tiny(backend, &files, (16, pages), threads))
+}
+
+/// The checkpoint in `files` on `backend`, with pages of a size and of a number.
+pub fn tiny<B: model::Host + 'static>(
+    backend: B,
+    files: &model::Files,
+    sizes: (u32, u32),
+    threads: Option<NonZeroUsize>,
+) -> model::ModelExecutor<B> {
+    let checkpoint = model::Checkpoint::open(files).expect("the checkpoint is valid");
     let model = model::Model::load_on(backend, checkpoint).expect("the model loads");
+    sized(model, sizes, threads)
+}
+
+/// An executor of a model, with pages of a size and of a number.
+pub fn sized<B: model::Host + 'static>(
+    model: model::Model<B>,
+    (page_size, pages): (u32, u32),
+    threads: Option<NonZeroUsize>,
+) -> model::ModelExecutor<B> {
     let sizes = model::ExecutorConfig {
-        page_size: 16,
+        page_size,
         pages,
         threads,
     };
-    Box::new(model::ModelExecutor::new(model, sizes).expect("the pages fit into memory"))
+    model::ModelExecutor::new(model, sizes).expect("the pages fit into memory")
 }
 
 /// An engine over `executor` with room for every request of a test.
 pub fn engine(executor: &dyn Executor) -> Engine {
-    engine_with(executor, tokenizer().classes(), 0)
+    Engine::new(&config(tokenizer().classes()), executor.spec())
 }
 
-/// As [`engine`], for a vocabulary of other classes than those of the goldens' tokenizer, and with
-/// prefills of more than `chunk` rows in chunks.
-fn engine_with(executor: &dyn Executor, classes: Arc<TokenClasses>, chunk: u32) -> Engine {
-    let config = EngineConfig {
+/// The settings of an engine with room for every request of a test.
+pub fn config(classes: Arc<TokenClasses>) -> EngineConfig {
+    EngineConfig {
         max_running: 256,
         max_waiting: 1024,
         row_budget: 4096,
         long_quantum: 100_000,
-        prefill_chunk: chunk,
+        prefill_chunk: 0,
         grammar_timeout: Duration::ZERO,
         prefix_cache: true,
         max_model_len: None,
         classes,
         wait_order: Arc::new(engine::ByPriority),
         capabilities: engine::Capabilities::default(),
-    };
-    Engine::new(&config, executor.spec())
+    }
 }
 
 /// A greedy, traced request.
@@ -134,7 +151,8 @@ pub fn run_with_newlines(
     };
     let last = newlines.iter().max().copied().unwrap_or_default();
     let classes = TokenClasses::new((0..=last).map(class).collect());
-    let mut engine = engine_with(executor, Arc::new(classes), 0);
+    let config = config(Arc::new(classes));
+    let mut engine = Engine::new(&config, executor.spec());
     run_on(&mut engine, executor, requests)
 }
 
@@ -145,7 +163,11 @@ pub fn run_in_chunks(
     chunk: u32,
     requests: Vec<Request>,
 ) -> Vec<Outcome> {
-    let mut engine = engine_with(executor, Arc::default(), chunk);
+    let config = EngineConfig {
+        prefill_chunk: chunk,
+        ..config(Arc::default())
+    };
+    let mut engine = Engine::new(&config, executor.spec());
     run_on(&mut engine, executor, requests)
 }
 
@@ -155,17 +177,15 @@ pub fn run_on(
     executor: &mut dyn Executor,
     requests: Vec<Request>,
 ) -> Vec<Outcome> {
-    let ids: Vec<SequenceId> = requests
-        .into_iter()
-        .map(|r| engine.submit(r).expect("the request fits"))
-        .collect();
+    let requests = requests.into_iter();
+    let submitted = requests.map(|request| engine.submit(request).expect("the request fits"));
+    let ids: Vec<SequenceId> = submitted.collect();
     let mut outcomes: HashMap<SequenceId, Outcome> = HashMap::new();
     let mut output = BatchOutput::default();
     while !engine.is_idle() {
         if let Some(step) = engine.plan() {
-            executor
-                .execute(step.batch(), &mut output)
-                .expect("the model runs");
+            let executed = executor.execute(step.batch(), &mut output);
+            executed.expect("the model runs");
             engine.apply(step, &output, Duration::ZERO);
         }
         while let Some((id, event)) = engine.poll_event() {
@@ -187,7 +207,9 @@ pub fn run_on(
         }
         engine.validate().expect("the engine's invariants hold");
     }
-    ids.iter()
-        .map(|id| outcomes.remove(id).expect("every sequence has events"))
-        .collect()
+    let mut ended = ids.iter().map(|id| outcomes.remove(id));
+    let ended = ended
+        .by_ref()
+        .map(|outcome| outcome.expect("every sequence has events"));
+    ended.collect()
 }

@@ -29,11 +29,10 @@ impl Scrape {
     pub fn parse(text: &str) -> Self {
         assert!(text.ends_with('\n'), "the last line ends");
         let lines = text.lines().filter(|line| !line.starts_with('#'));
-        let samples = lines.map(|line| {
-            sample(line).unwrap_or_else(|| panic!("expected a sample, found {line:?}"))
-        });
+        let parse =
+            |line| sample(line).unwrap_or_else(|| panic!("expected a sample, found {line:?}"));
         Self {
-            samples: samples.collect(),
+            samples: lines.map(parse).collect(),
         }
     }
 
@@ -45,10 +44,8 @@ impl Scrape {
                 .get(*label)
                 .is_some_and(|found| found == value)
         };
-        let matching = self
-            .samples
-            .iter()
-            .filter(|sample| sample.name == name && labels.iter().all(|label| has(sample, label)));
+        let named = self.samples.iter().filter(|sample| sample.name == name);
+        let matching = named.filter(|sample| labels.iter().all(|label| has(sample, label)));
         let values: Vec<f64> = matching.map(|sample| sample.value).collect();
         assert!(!values.is_empty(), "no series {name} {labels:?}");
         values.iter().sum()

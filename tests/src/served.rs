@@ -1,15 +1,13 @@
 //! The real server on a free local port, over the goldens' checkpoint in f32 or over another executor
 //! with the same tokenizer.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use server::{
     AppState, Backend, Formats, Metrics, MetricsConfig, Route, SamplingDefaults, ServedModel,
     Settings,
 };
-use step::{Executor, ExecutorSpec};
+use step::Executor;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
@@ -79,7 +77,7 @@ fn state(backend: Backend, settings: Settings) -> AppState {
 /// `row_budget` rows in a step.
 fn backend(executor: Box<dyn Executor>, max_running: u32, row_budget: u32) -> Backend {
     let tokenizer = Arc::new(run::tokenizer());
-    let ExecutorSpec {
+    let step::ExecutorSpec {
         page_size, pages, ..
     } = executor.spec();
     let metrics = Metrics::new(&MetricsConfig {
@@ -93,19 +91,11 @@ fn backend(executor: Box<dyn Executor>, max_running: u32, row_budget: u32) -> Ba
     });
     let config = engine::EngineConfig {
         max_running,
-        max_waiting: 1024,
         row_budget,
-        long_quantum: 100_000,
-        prefill_chunk: 0,
-        grammar_timeout: Duration::ZERO,
-        prefix_cache: true,
-        max_model_len: None,
-        classes: tokenizer.classes(),
-        wait_order: Arc::new(engine::ByPriority),
-        capabilities: engine::Capabilities::default(),
+        ..run::config(tokenizer.classes())
     };
-    let (engine, _) =
-        engine::spawn(&config, executor, metrics.observer()).expect("the system gives a thread");
+    let spawned = engine::spawn(&config, executor, metrics.observer());
+    let (engine, _) = spawned.expect("the system gives a thread");
     let model = ServedModel {
         id: MODEL.to_owned(),
         created: 1_760_000_000,
@@ -142,21 +132,16 @@ pub fn in_parallel<T: Sync, R: Send>(
 ) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let worker = || {
-        let mut done = Vec::new();
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            match items.get(index) {
-                Some(item) => done.push((index, work(item))),
-                None => return done,
-            }
-        }
+        let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+        let mine = numbers.map_while(|index| Some((index, items.get(index)?)));
+        let done = mine.map(|(index, item)| (index, work(item)));
+        done.collect::<Vec<_>>()
     };
     let mut results: Vec<(usize, R)> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..width).map(|_| scope.spawn(worker)).collect();
         let joined = workers.into_iter().map(|worker| worker.join());
-        joined
-            .flat_map(|done| done.expect("the work does not panic"))
-            .collect()
+        let done = joined.flat_map(|done| done.expect("the work does not panic"));
+        done.collect()
     });
     results.sort_by_key(|(index, _)| *index);
     results.into_iter().map(|(_, result)| result).collect()

@@ -27,14 +27,12 @@ pub fn with_words(checkpoint: &Path, to: &Path) -> Option<u64> {
             "lstrip": false, "rstrip": false, "normalized": false})
     };
     let added: Vec<Value> = [Some(1), mask].into_iter().flatten().map(special).collect();
-    let tokenizer = json!({
-        "version": "1.0",
-        "added_tokens": added,
-        "pre_tokenizer": {"type": "WhitespaceSplit"},
-        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "w6"},
-    });
+    let tokenizer = json!({"version": "1.0", "added_tokens": added,
+        "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": {"type": "WordLevel",
+        "vocab": vocabulary, "unk_token": "w6"}});
     let write = |name: &str, of: &Value| {
-        std::fs::write(to.join(name), of.to_string()).expect("it can be written");
+        let written = std::fs::write(to.join(name), of.to_string());
+        written.expect("it can be written");
     };
     write("tokenizer.json", &tokenizer);
     write("tokenizer_config.json", &json!({"eos_token": "w1"}));

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use std::time::Duration;
 
-use asynclane_tests::run::{engine, request, run, run_on};
+use asynclane_tests::run::{engine, request, run, run_on, tiny};
 use decode::{Constraint, ConstraintError};
 use engine::{Draw, Event, StepTrace};
-use model::{Checkpoint, ExecutorConfig, Files, Host, Model, ModelExecutor};
+use model::{Files, Host, ModelExecutor};
 use serde::Deserialize;
 use step::{Attention, BatchOutput, Executor, noise_token};
 
@@ -34,11 +34,11 @@ enum EndTokens {
     Several(Vec<u32>),
 }
 
-impl EndTokens {
-    fn list(self) -> Vec<u32> {
-        match self {
-            Self::One(token) => vec![token],
-            Self::Several(tokens) => tokens,
+impl Samples {
+    fn ends(&self) -> &[u32] {
+        match &self.origin.end_tokens {
+            EndTokens::One(token) => std::slice::from_ref(token),
+            EndTokens::Several(tokens) => tokens,
         }
     }
 }
@@ -47,47 +47,34 @@ impl EndTokens {
 struct Sample {
     prompt: Vec<u32>,
     seed: u64,
-    settings: Settings,
+    /// Settings of the decoder, by name.
+    settings: serde_json::Map<String, serde_json::Value>,
     max_new_tokens: u32,
     canvases: Vec<Vec<u32>>,
     steps: Vec<u32>,
 }
 
-#[derive(Deserialize)]
-struct Settings {
-    t_min: f64,
-    t_max: f64,
-    stability_threshold: u32,
-    confidence_threshold: f64,
-    entropy_bound: f64,
-    max_denoising_steps: u32,
-}
-
 impl Sample {
     /// The engine's settings.
     fn decoder(&self, length: u32) -> String {
-        let Settings {
-            t_min,
-            t_max,
-            stability_threshold,
-            confidence_threshold,
-            entropy_bound,
-            max_denoising_steps,
-        } = self.settings;
+        let settings = self
+            .settings
+            .iter()
+            .map(|(name, value)| format!(",{name}={value}"));
         format!(
-            "canvas,block_length={length},t_min={t_min},t_max={t_max},\
-             stability_threshold={stability_threshold},\
-             confidence_threshold={confidence_threshold},entropy_bound={entropy_bound},\
-             max_denoising_steps={max_denoising_steps}"
+            "canvas,block_length={length}{}",
+            settings.collect::<String>()
         )
     }
 
     /// The text up to its first end token, and at most as long as asked for.
     fn text(&self, ends: &[u32]) -> Vec<u32> {
-        let all = self.canvases.iter().flatten();
-        let asked = all.take(self.max_new_tokens as usize);
-        asked
-            .take_while(|token| !ends.contains(token))
+        let all = self
+            .canvases
+            .iter()
+            .flatten()
+            .take(self.max_new_tokens as usize);
+        all.take_while(|token| !ends.contains(token))
             .copied()
             .collect()
     }
@@ -99,20 +86,12 @@ fn cases() -> [(PathBuf, Samples); 2] {
             .join(FOLDER)
             .join(name);
         let text = std::fs::read_to_string(folder.join("samples.json")).expect("the samples");
-        let samples = serde_json::from_str(&text).expect("valid samples");
-        (folder, samples)
+        (folder, serde_json::from_str(&text).expect("valid samples"))
     })
 }
-
+/// A checkpoint on a backend.
 fn executor<B: Host + 'static>(backend: B, folder: &Path) -> ModelExecutor<B> {
-    let checkpoint = Checkpoint::open(&Files::folder(folder)).expect("a checkpoint");
-    let model = Model::load_on(backend, checkpoint).expect("it loads");
-    let sizes = ExecutorConfig {
-        page_size: 16,
-        pages: 128,
-        threads: None,
-    };
-    ModelExecutor::new(model, sizes).expect("it fits")
+    tiny(backend, &Files::folder(folder), (16, 128), None)
 }
 
 fn requests(samples: &[Sample], ends: &[u32], attention: Attention) -> Vec<engine::Request> {
@@ -129,40 +108,26 @@ fn requests(samples: &[Sample], ends: &[u32], attention: Attention) -> Vec<engin
     samples.iter().map(of).collect()
 }
 
+/// Also from the reference backend.
 #[test]
 fn texts_equal_those_of_the_official_sampler() {
-    for (folder, Samples { origin, samples }) in cases() {
-        let ends = origin.end_tokens.list();
-        let mut executor = executor(model::Cpu::default(), &folder);
+    for (folder, all) in cases() {
+        let (ends, samples) = (all.ends(), &all.samples);
+        let mut executor = self::executor(model::Cpu::default(), &folder);
+        let mut candle = self::executor(model::Candle::default(), &folder);
         let attention = executor.model().info().rows.attention;
-        let together = run(&mut executor, requests(&samples, &ends, attention));
-        let alone = samples.iter().map(|sample| {
-            let one = requests(std::slice::from_ref(sample), &ends, attention);
-            run(&mut executor, one).remove(0)
-        });
-        let alone: Vec<_> = alone.collect();
+        let together = run(&mut executor, requests(samples, ends, attention));
+        let on_candle = run(&mut candle, requests(samples, ends, attention));
         for (index, sample) in samples.iter().enumerate() {
-            let what = format!("{}, sample {index}", folder.display());
-            assert_eq!(alone[index].tokens, sample.text(&ends), "{what}");
-            assert_eq!(together[index].tokens, alone[index].tokens, "{what}");
+            let name = format!("{}, sample {index}", folder.display());
+            let one = requests(std::slice::from_ref(sample), ends, attention);
+            let alone = run(&mut executor, one).remove(0);
+            assert_eq!(alone.tokens, sample.text(ends), "{name}");
+            assert_eq!(together[index].tokens, alone.tokens, "{name}");
+            assert_eq!(on_candle[index].tokens, alone.tokens, "{name}");
             let finished = together[index].finished.expect("it ends");
             let steps: u32 = sample.steps.iter().sum();
-            assert_eq!(finished.stats.forwards(), steps, "{what}");
-        }
-    }
-}
-
-/// The same texts from the reference backend.
-#[test]
-fn texts_on_candle_equal_those_of_the_official_sampler() {
-    for (folder, Samples { origin, samples }) in cases() {
-        let ends = origin.end_tokens.list();
-        let mut executor = executor(model::Candle::default(), &folder);
-        let attention = executor.model().info().rows.attention;
-        let outcomes = run(&mut executor, requests(&samples, &ends, attention));
-        for (index, (sample, outcome)) in samples.iter().zip(outcomes).enumerate() {
-            let what = format!("{}, sample {index}", folder.display());
-            assert_eq!(outcome.tokens, sample.text(&ends), "{what}");
+            assert_eq!(finished.stats.forwards(), steps, "{name}");
         }
     }
 }
@@ -277,12 +242,12 @@ fn a_cached_prompt_gives_the_same_text() {
 /// A step's trace says of every token that it drew whether the next forward pass reads it or noise.
 #[test]
 fn a_trace_tells_what_stands_in_the_next_pass() {
-    for (folder, Samples { origin, samples }) in cases() {
-        let ends = origin.end_tokens.list();
+    for (folder, all) in cases() {
+        let (ends, samples) = (all.ends(), &all.samples);
         let mut executor = executor(model::Cpu::default(), &folder);
         let info = executor.model().info().clone();
         let mut seen = [0, 0];
-        for request in requests(&samples, &ends, info.rows.attention) {
+        for request in requests(samples, ends, info.rows.attention) {
             let (seed, given) = (request.sampling.seed, request.prompt.len() as u32);
             let mut engine = engine(&executor);
             engine.submit(request).expect("it fits");

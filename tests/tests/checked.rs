@@ -4,26 +4,15 @@
 
 use std::path::Path;
 
-use asynclane_tests::run::{self, Outcome};
+use asynclane_tests::run::{self, Outcome, tiny};
 use demo::checkpoint::WEDLM;
 use engine::Request;
-use model::{Checkpoint, ExecutorConfig, Files, Model, ModelExecutor};
+use model::{Cpu, Files};
 use problems::{Split, Task, generate};
 use step::{Bias, Executor};
 use text::{Conversation, Message, Tokenizer, TokenizerFiles};
 
 const FAMILIES: &str = "../crates/model/tests/model/fixtures/families";
-
-fn executor(files: &Files, page_size: u32) -> ModelExecutor {
-    let checkpoint = Checkpoint::open(files).expect("a checkpoint");
-    let sizes = ExecutorConfig {
-        page_size,
-        pages: 2048,
-        threads: None,
-    };
-    let model = Model::load(checkpoint).expect("it loads");
-    ModelExecutor::new(model, sizes).expect("it fits")
-}
 
 fn forwards(outcomes: &[Outcome]) -> u32 {
     let ends = outcomes.iter().filter_map(|outcome| outcome.finished);
@@ -34,16 +23,14 @@ fn forwards(outcomes: &[Outcome]) -> u32 {
 #[test]
 fn tiny_checkpoints_write_what_one_position_writes() {
     for name in ["wedlm-7b", "wedlm-8b", "wedlm-8b-bf16"] {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join(FAMILIES)
-            .join(name);
-        let mut executor = executor(&Files::folder(&folder), 4);
+        let families = Path::new(env!("CARGO_MANIFEST_DIR")).join(FAMILIES);
+        let files = Files::folder(families.join(name));
+        let mut executor = tiny(Cpu::default(), &files, (4, 2048), None);
         let mask = executor.spec().mask;
         let requests = |settings: &str| -> Vec<Request> {
             let request = |number: u32| {
-                let prompt: Vec<u32> = (0..number + 3)
-                    .map(|at| 6 + (7 * at + number) % 40)
-                    .collect();
+                let tokens = (0..number + 3).map(|at| 6 + (7 * at + number) % 40);
+                let prompt: Vec<u32> = tokens.collect();
                 let mut request = run::request(&prompt, 40, &[], settings);
                 request.logits.biases.extend(mask.map(Bias::ban));
                 request
@@ -57,7 +44,6 @@ fn tiny_checkpoints_write_what_one_position_writes() {
                 assert_eq!(ours.tokens, theirs.tokens, "{name}, {settings}");
             }
             let (fewer, all) = (forwards(&found), forwards(&alone));
-            println!("{name}, {settings}: {fewer} of {all} forwards");
             assert!(fewer < all, "{name}, {settings}: {fewer} of {all} forwards");
         }
     }
@@ -94,13 +80,13 @@ fn problems(tokenizer: &Tokenizer) -> Vec<Vec<u32>> {
 #[test]
 fn the_causal_demo_model_writes_what_one_position_writes() {
     let tokenizer = demo_tokenizer();
-    let mut executor = executor(&Files::memory(WEDLM.files()), 16);
+    let files = Files::memory(WEDLM.files());
+    let mut executor = tiny(Cpu::default(), &files, (16, 2048), None);
     let prompts = problems(&tokenizer);
     let mut decoded = |settings: &str| {
         let stops = tokenizer.eos_ids();
-        let requests = prompts
-            .iter()
-            .map(|ids| run::request(ids, 160, stops, settings));
+        let prompts = prompts.iter();
+        let requests = prompts.map(|ids| run::request(ids, 160, stops, settings));
         run::run(&mut executor, requests.collect())
     };
     for (one_by_one, decoder) in [
@@ -112,8 +98,6 @@ fn the_causal_demo_model_writes_what_one_position_writes() {
             assert_eq!(ours.tokens, theirs.tokens, "{decoder}, problem {number}");
         }
         let (fewer, all) = (forwards(&found), forwards(&alone));
-        let tokens: usize = found.iter().map(|outcome| outcome.tokens.len()).sum();
-        println!("{decoder}, {tokens} tokens: {fewer} of {all} forwards");
         assert!(fewer * 4 < all, "{decoder}: {fewer} of {all} forwards");
     }
 }

@@ -42,19 +42,17 @@ fn outcomes(settings: &str, change: impl Fn(&mut Request)) -> Vec<Outcome> {
 }
 
 fn reduced(lanes: &ScheduleConfig, cache: &CacheConfig) -> Vec<Outcome> {
-    outcomes(
-        "asynclane,threshold=0.9,prune=false,lone_stops=true",
-        |request| {
-            request.decoding.decoder.schedule = lanes.clone();
-            request.decoding.cache = cache.clone();
-        },
-    )
+    let settings = "asynclane,threshold=0.9,prune=false,lone_stops=true";
+    outcomes(settings, |request| {
+        request.decoding.decoder.schedule = lanes.clone();
+        request.decoding.cache = cache.clone();
+    })
 }
 
 fn block_wise(block_length: u32, cache: &str) -> Vec<Outcome> {
-    let settings = format!(
-        "schedule=block_wise,commit=threshold,block_length={block_length},threshold=0.9,cache={cache},prune=false"
-    );
+    let block = format!("block_length={block_length},cache={cache}");
+    let settings =
+        format!("schedule=block_wise,commit=threshold,threshold=0.9,prune=false,{block}");
     outcomes(&settings, |_| {})
 }
 
@@ -69,33 +67,24 @@ fn assert_same(ours: &[Outcome], theirs: &[Outcome]) {
         };
         assert_eq!(end(ours), end(theirs), "problem {index}");
     }
-    assert!(
-        theirs.iter().any(|outcome| outcome.tokens.len() > 32),
-        "some answers span blocks"
-    );
+    let spans = theirs.iter().any(|outcome| outcome.tokens.len() > 32);
+    assert!(spans, "some answers span blocks");
 }
 
+/// AsyncLane's lanes and cache policy, and the length of the blocks and the cache of Fast-dLLM.
 #[test]
-fn r1_one_lane_of_the_whole_budget_is_fast_dllm_with_one_block() {
+fn lanes_without_forks_and_drafts_are_fast_dllm() {
     // Every forward is a refresh.
     let fresh = renewing("fresh").with("refresh", 0u32);
-    let ours = reduced(&plain_lanes(BUDGET, 0), &fresh);
-    assert_same(&ours, &block_wise(BUDGET, "none"));
-}
-
-#[test]
-fn r2_lanes_of_32_with_full_lookahead_are_fast_dllm_with_blocks_of_32() {
-    // Every forward is a refresh.
-    let fresh = renewing("fresh").with("refresh", 0u32);
-    let ours = reduced(&plain_lanes(32, BUDGET), &fresh);
-    assert_same(&ours, &block_wise(32, "none"));
-}
-
-#[test]
-fn r3_snapshots_refreshed_on_spawn_are_the_prefix_cache() {
+    // Snapshots are refreshed when a lane starts.
     let snapshot = renewing("snapshot").with("refresh", "lane");
-    let ours = reduced(&plain_lanes(32, BUDGET), &snapshot);
-    assert_same(&ours, &block_wise(32, "prefix"));
+    for (lanes, cache, block_length, theirs) in [
+        (plain_lanes(BUDGET, 0), &fresh, BUDGET, "none"),
+        (plain_lanes(32, BUDGET), &fresh, 32, "none"),
+        (plain_lanes(32, BUDGET), &snapshot, 32, "prefix"),
+    ] {
+        assert_same(&reduced(&lanes, cache), &block_wise(block_length, theirs));
+    }
 }
 
 /// FreeDave: the same tokens, and every right guess saves a forward.
@@ -118,7 +107,6 @@ fn draft_and_verify_is_its_static_order_in_fewer_forwards() {
             assert_eq!(ours.tokens, theirs.tokens, "problem {index}");
         }
         let (fewer, all) = (forwards(&drafted), forwards(&fixed));
-        println!("{draft_steps} canvases of {tokens_per_step}: {fewer} of {all} forwards");
         assert!(fewer * 10 < all * 9, "{fewer} of {all} forwards");
     }
 }

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use asynclane_tests::client::Client;
 use asynclane_tests::memory::Memory;
-use asynclane_tests::process::{self, Server};
+use asynclane_tests::process::{Server, utf8};
 use asynclane_tests::soak::KEYS;
-use asynclane_tests::soak::ask::{Asks, Kind};
+use asynclane_tests::soak::ask::Asks;
 use asynclane_tests::soak::tally::{REQUEST_TOKENS, Tally};
 use asynclane_tests::soak::visit::visit;
 
@@ -37,18 +37,10 @@ fn setting(name: &str) -> Option<u64> {
 fn start() -> (Server, PathBuf) {
     let name = format!("asynclane-soak-{}.keys", std::process::id());
     let keys = std::env::temp_dir().join(name);
-    let lines: Vec<String> = KEYS
-        .iter()
-        .map(|(name, key)| format!("{name}:{key}\n"))
-        .collect();
+    let lines = KEYS.map(|(name, key)| format!("{name}:{key}\n"));
     std::fs::write(&keys, lines.concat()).unwrap();
     let tokens = REQUEST_TOKENS.to_string();
-    let arguments = [
-        "serve",
-        "--listen",
-        "127.0.0.1:0",
-        "--api-keys-file",
-        keys.to_str().unwrap(),
+    let limits = [
         "--max-waiting",
         "12",
         "--max-running",
@@ -56,7 +48,8 @@ fn start() -> (Server, PathBuf) {
         "--max-request-tokens",
         &tokens,
     ];
-    (Server::spawn(process::command(&arguments)), keys)
+    let server = Server::start(&[&limits[..], &["--api-keys-file", utf8(&keys)]].concat());
+    (server, keys)
 }
 
 /// The most resident memory of each quarter of the requests, in KiB.
@@ -103,15 +96,14 @@ fn rests(client: Client) {
 fn random_requests_leave_the_server_as_it_was() {
     let total = setting("SOAK_REQUESTS").unwrap_or(REQUESTS);
     let asks = Asks::new(setting("SOAK_SEED").unwrap_or(1));
-    let (mut server, keys) = start();
+    let (server, keys) = start();
     let memory = Memory::of(&server.proc());
     let first = memory.resident();
-    let (next, done, begin) = (AtomicU64::new(0), AtomicBool::new(false), Instant::now());
+    let (next, done) = (AtomicU64::new(0), AtomicBool::new(false));
     let (tally, peaks) = std::thread::scope(|scope| {
         let peaks = scope.spawn(|| watch(&memory, (&next, total), &done));
-        let clients: Vec<_> = (0..CLIENTS)
-            .map(|_| scope.spawn(|| client(server.client(), &asks, (&next, total))))
-            .collect();
+        let client = || client(server.client(), &asks, (&next, total));
+        let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(client)).collect();
         let mut tally = Tally::default();
         let mut failed = false;
         for client in clients {
@@ -124,41 +116,27 @@ fn random_requests_leave_the_server_as_it_was() {
         assert!(!failed, "a client failed");
         (tally, peaks.join().unwrap())
     });
-    let seconds = begin.elapsed().as_secs_f64();
-    println!("{total} requests in {seconds:.1} s\n{tally}");
     println!("{first} KiB resident at the start, at most {peaks:?} KiB by quarter");
-    assert_eq!(tally.total(), total);
+    assert_eq!(tally.total, total);
     rests(server.client());
-    println!("{} KiB resident at rest", memory.resident());
     tally.check(&server.client().metrics());
     check_variety(&tally, &asks, total);
     let allowed = peaks[1] + peaks[1] / MORE_SHARE + MORE_KIB;
-    assert!(
-        first == 0 || peaks[3] <= allowed,
-        "{peaks:?} KiB, {allowed} are allowed"
-    );
+    let flat = first == 0 || peaks[3] <= allowed;
+    assert!(flat, "{peaks:?} KiB, {allowed} are allowed");
 
-    server.signal("TERM");
-    assert_eq!(server.end().code(), Some(0));
+    server.stop();
     std::fs::remove_file(keys).unwrap();
 }
 
 /// Most valid requests are answered, by every decoder that suits the model.
 fn check_variety(tally: &Tally, asks: &Asks, total: u64) {
-    let (answered, valid) = tally.answered(Kind::Valid);
-    let decoders = tally.decoders();
+    let (answered, valid) = tally.valid;
     let suitable: Vec<_> = asks.suitable().collect();
-    let missing: Vec<_> = suitable
+    let missing = suitable
         .iter()
-        .filter(|decoder| !decoders.contains(**decoder))
-        .collect();
-    println!(
-        "{answered} of {valid} valid requests answered, by {} decoders; none by {} of {} suitable \
-         ones: {missing:?}",
-        decoders.len(),
-        missing.len(),
-        suitable.len()
-    );
+        .filter(|decoder| !tally.decoders.contains(**decoder));
+    let missing: Vec<_> = missing.collect();
     assert!(answered * 2 > valid, "{answered} of {valid} answered");
     // Some requests for a decoder are refused for another reason, or their clients leave.
     if total >= REQUESTS_PER_DECODER * suitable.len() as u64 {

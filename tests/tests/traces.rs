@@ -27,18 +27,13 @@ fn ours(outcome: &Outcome) -> Vec<Value> {
 }
 
 fn commits(effects: &[Effect]) -> Vec<Value> {
-    let mut commits: Vec<(u32, u32)> = effects
-        .iter()
-        .filter_map(|effect| match *effect {
-            Effect::Commit(of) => Some((of.offset.get(), of.token)),
-            _ => None,
-        })
-        .collect();
+    let commits = effects.iter().filter_map(|effect| match *effect {
+        Effect::Commit(of) => Some((of.offset.get(), of.token)),
+        _ => None,
+    });
+    let mut commits: Vec<(u32, u32)> = commits.collect();
     commits.sort_unstable();
-    commits
-        .into_iter()
-        .map(|commit| json!([commit.0, commit.1]))
-        .collect()
+    commits.into_iter().map(|commit| json!(commit)).collect()
 }
 
 fn new_lanes(effects: &[Effect]) -> Vec<Value> {
@@ -70,13 +65,8 @@ fn recorded(run: &Value) -> Vec<Value> {
 }
 
 fn normal(mut step: Value) -> Value {
-    let decode_list = |part: &Value| -> Vec<u64> {
-        part.as_array()
-            .expect("rows")
-            .iter()
-            .filter_map(Value::as_u64)
-            .collect()
-    };
+    let decode_list =
+        |part: &Value| serde_json::from_value::<Vec<u64>>(part.clone()).expect("rows");
     let mut rows = Vec::new();
     for part in step["rows"].as_array().expect("rows") {
         match decode_list(part)[..] {
@@ -86,10 +76,8 @@ fn normal(mut step: Value) -> Value {
         }
     }
     rows.sort_unstable();
-    let commits: Vec<Value> = step["commits"]
-        .as_array()
-        .expect("commits")
-        .iter()
+    let commits = step["commits"].as_array().expect("commits").iter();
+    let commits: Vec<Value> = commits
         .map(|commit| json!([commit[0], commit[1]]))
         .collect();
     step["rows"] = json!(rows);
@@ -106,8 +94,8 @@ fn every_step_is_the_reference_s() {
     for name in rows[0]["runs"].as_object().expect("runs").keys() {
         let mut executor = run::executor(512);
         let requests = rows.iter().map(|row| {
-            let prompt: Vec<u32> =
-                serde_json::from_value(row["prompt_ids"].clone()).expect("prompt ids");
+            let prompt = serde_json::from_value::<Vec<u32>>(row["prompt_ids"].clone());
+            let prompt = prompt.expect("prompt ids");
             let task = row["task"].as_str().expect("a task");
             let settings = golden::settings(name, task).expect("a known run");
             run::request(&prompt, budget, &[1, 4], &settings)

@@ -4,11 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use decode::TokenClasses;
+use asynclane_tests::run;
 use engine::decoding::DecodingSpec;
-use engine::{
-    ByPriority, Capabilities, Engine, EngineConfig, Event, Rank, Request, SequenceId, WaitOrder,
-};
+use engine::{ByPriority, Engine, EngineConfig, Event, Rank, Request, SequenceId, WaitOrder};
 use sim::{SimConfig, SimExecutor};
 use step::{BatchOutput, Executor};
 
@@ -50,14 +48,8 @@ fn starts(wait_order: Arc<dyn WaitOrder>) -> Vec<usize> {
         max_running: 1,
         max_waiting: 8,
         row_budget: 1024,
-        long_quantum: 1024,
-        prefill_chunk: 0,
-        grammar_timeout: Duration::ZERO,
-        prefix_cache: true,
-        max_model_len: None,
         wait_order,
-        classes: Arc::new(TokenClasses::default()),
-        capabilities: Capabilities::default(),
+        ..run::config(Arc::default())
     };
     let mut engine = Engine::new(&config, executor.spec());
     let decoding = DecodingSpec::parse("vanilla").and_then(|spec| spec.resolve());

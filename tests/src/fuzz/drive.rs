@@ -6,7 +6,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::mutate::Mutator;
@@ -49,43 +48,31 @@ pub fn drive(target: &Target) {
         done += 1;
         accepted += u64::from(outcome == Outcome::Accepted);
     }
+    let (files, seconds) = (mutator.seeds().len(), begin.elapsed().as_secs_f64());
     let Run { slowest, most, .. } = &run;
     println!(
-        "{}: {} files and {done} inputs in {:.1} s, {accepted} accepted; slowest {slowest:?}, \
-         at most {most} KiB more memory",
-        target.name,
-        mutator.seeds().len(),
-        begin.elapsed().as_secs_f64()
-    );
-    let least = done * target.accepted as u64 / 1_000;
-    assert!(
-        accepted >= least,
-        "{}: {accepted} of {done} accepted",
+        "{}: {files} files and {done} inputs in {seconds:.1} s, {accepted} accepted; slowest \
+         {slowest:?}, at most {most} KiB more memory",
         target.name
     );
+    let least = done * target.accepted as u64 / 1_000;
+    assert!(accepted >= least, "{accepted} of {done} accepted");
 }
 
 /// A number in the environment.
 fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
-    Some(
-        text.parse()
-            .unwrap_or_else(|_| panic!("{name}: expected a number, found {text}")),
-    )
-}
-
-/// The folder with the corpora.
-pub fn corpora() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/fuzz")
+    let number = text.parse();
+    Some(number.unwrap_or_else(|_| panic!("{name}: expected a number, found {text}")))
 }
 
 /// The files of a corpus, by name.
 pub fn corpus(name: &str) -> Vec<Vec<u8>> {
-    let folder = corpora().join(name);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/fuzz");
+    let folder = folder.join(name);
     let entries = std::fs::read_dir(&folder).expect("a target has a corpus");
-    let mut files: Vec<PathBuf> = entries
-        .map(|entry| entry.expect("the folder is readable").path())
-        .collect();
+    let files = entries.map(|entry| entry.expect("the folder is readable").path());
+    let mut files: Vec<PathBuf> = files.collect();
     files.sort();
     assert!(!files.is_empty(), "no file in {}", folder.display());
     let read = |file: &PathBuf| std::fs::read(file).expect("the file is readable");
@@ -95,10 +82,11 @@ pub fn corpus(name: &str) -> Vec<Vec<u8>> {
 /// The oracles of time and memory around a target.
 struct Run<'a> {
     target: &'a Target,
-    /// Where the present input lies.
+    /// Holds the present input.
     file: PathBuf,
-    memory: Memory,
-    watch: Watch,
+    /// Names of inputs, for a thread that ends the process if an input takes too long; an empty name ends
+    /// an input.
+    watch: Sender<String>,
     slowest: Duration,
     /// The most memory that one input took, in KiB.
     most: u64,
@@ -108,15 +96,11 @@ impl<'a> Run<'a> {
     fn new(target: &'a Target) -> Self {
         let name = format!("asynclane-fuzz-{}-{}", target.name, std::process::id());
         let file = std::env::temp_dir().join(name);
-        println!(
-            "{}: the present input is in {}",
-            target.name,
-            file.display()
-        );
+        let shown = file.display();
+        println!("{}: the present input is in {shown}", target.name);
         Self {
             target,
-            memory: Memory::own(),
-            watch: Watch::new(target.name, file.clone()),
+            watch: watch(file.clone()),
             file,
             slowest: Duration::ZERO,
             most: 0,
@@ -127,19 +111,20 @@ impl<'a> Run<'a> {
     fn one(&mut self, name: &str, input: &[u8]) -> Outcome {
         std::fs::write(&self.file, input).expect("the folder of temporary files is writable");
         let shown = Shown(self.target.name, name, input);
-        self.memory.begin_peak();
-        let before = self.memory.resident();
+        let say = |name: &str| self.watch.send(name.to_owned()).expect("the watch runs");
+        let memory = Memory::own();
+        memory.begin_peak();
+        let before = memory.resident();
         let begin = Instant::now();
-        self.watch.begin(name);
+        say(name);
         let outcome = (self.target.run)(input);
-        self.watch.end();
-        let time = begin.elapsed();
-        let more = self.memory.peak().saturating_sub(before);
-        (self.slowest, self.most) = (self.slowest.max(time), self.most.max(more));
+        say("");
+        let more = memory.peak().saturating_sub(before);
+        (self.slowest, self.most) = (self.slowest.max(begin.elapsed()), self.most.max(more));
         let allowed = self.target.memory << 10;
         assert!(
             more <= allowed,
-            "{more} KiB of memory, {allowed} KiB are allowed"
+            "{more} KiB of memory, {allowed} are allowed"
         );
         drop(shown);
         outcome
@@ -162,71 +147,31 @@ impl Drop for Shown<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let Self(target, name, input) = self;
-            let bytes = &input[..input.len().min(SHOWN)];
-            eprintln!(
-                "{target}: {name}, {} bytes: {}",
-                input.len(),
-                bytes.escape_ascii()
-            );
+            let (length, bytes) = (input.len(), &input[..input.len().min(SHOWN)]);
+            eprintln!("{target}: {name}, {length} bytes: {}", bytes.escape_ascii());
         }
     }
 }
 
-/// Ends the process if an input takes too long.
-struct Watch {
-    names: Option<Sender<String>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Watch {
-    fn new(target: &'static str, file: PathBuf) -> Self {
-        let (names, ends) = channel::<String>();
-        let thread = std::thread::spawn(move || {
-            // An empty name ends an input.
-            let mut name = String::new();
-            loop {
-                let next = match name.is_empty() {
-                    true => ends.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                    false => ends.recv_timeout(LONG),
-                };
-                match next {
-                    Ok(next) => name = next,
-                    Err(RecvTimeoutError::Disconnected) => return,
-                    Err(RecvTimeoutError::Timeout) => {
-                        eprintln!("{target}: {name} takes over {LONG:?}: {}", file.display());
-                        std::process::abort();
-                    }
+/// Starts a thread that ends the process if an input takes too long; it ends with the sender.
+fn watch(file: PathBuf) -> Sender<String> {
+    let (names, ends) = channel::<String>();
+    std::thread::spawn(move || {
+        let mut name = String::new();
+        loop {
+            let next = match name.is_empty() {
+                true => ends.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                false => ends.recv_timeout(LONG),
+            };
+            match next {
+                Ok(next) => name = next,
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {
+                    eprintln!("{name} takes over {LONG:?}: {}", file.display());
+                    std::process::abort();
                 }
             }
-        });
-        Self {
-            names: Some(names),
-            thread: Some(thread),
         }
-    }
-
-    fn begin(&self, name: &str) {
-        self.say(name);
-    }
-
-    fn end(&self) {
-        self.say("");
-    }
-
-    fn say(&self, name: &str) {
-        let names = self.names.as_ref().expect("it is taken at the end");
-        names
-            .send(name.to_owned())
-            .expect("the watch runs until the end");
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.names = None;
-        if let Some(thread) = self.thread.take() {
-            // It does not panic.
-            let _ = thread.join();
-        }
-    }
+    });
+    names
 }

@@ -29,43 +29,11 @@ use crate::{crowd, served};
 pub const TARGET: Target = Target {
     name: "framing",
     run,
-    words: &[
-        "\r\n",
-        "\r\n\r\n",
-        "\n",
-        " ",
-        "\t",
-        "\r",
-        ":",
-        ",",
-        ";",
-        "0\r\n\r\n",
-        "content-length: ",
-        "Content-Length:5\r\n",
-        "transfer-encoding: chunked\r\n",
-        "chunked",
-        "identity",
-        "gzip",
-        "+",
-        "HTTP/1.0",
-        "HTTP/1.1",
-        "GET /version HTTP/1.1\r\nhost: a\r\n\r\n",
-        "HEAD",
-        "OPTIONS",
-        "connection: close\r\n",
-        "connection: keep-alive\r\n",
-        "expect: 100-continue\r\n",
-        "upgrade: h2c\r\n",
-        "trailer: x\r\n",
-        "a;b=c",
-        "ffffffffffffffff",
-        "-1",
-        "\0",
-        "\u{b}",
-        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        "CONNECT a:1",
-        "x: y\r\n z\r\n",
-    ],
+    words: "\r\n¦\r\n\r\n¦\n¦ ¦\t¦\r¦:¦,¦;¦0\r\n\r\n¦content-length: ¦Content-Length:5\r\n¦\
+            transfer-encoding: chunked\r\n¦chunked¦identity¦gzip¦+¦HTTP/1.0¦HTTP/1.1¦\
+            GET /version HTTP/1.1\r\nhost: a\r\n\r\n¦HEAD¦OPTIONS¦connection: close\r\n¦\
+            connection: keep-alive\r\n¦expect: 100-continue\r\n¦upgrade: h2c\r\n¦trailer: x\r\n¦a;b=c¦\
+            ffffffffffffffff¦-1¦\0¦\u{b}¦PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n¦CONNECT a:1¦x: y\r\n z\r\n",
     memory: 300,
     accepted: 300,
 };
@@ -97,10 +65,8 @@ struct Servers {
 }
 
 static SERVERS: LazyLock<Servers> = LazyLock::new(|| {
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build();
+    let mut builder = Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).enable_all().build();
     let runtime = runtime.expect("the system gives threads");
     let executor = SimExecutor::new(crowd::model()).expect("the sizes are valid");
     let state = served::state_over(Box::new(executor), Settings::default());
@@ -108,11 +74,8 @@ static SERVERS: LazyLock<Servers> = LazyLock::new(|| {
         let seen = Notes::default();
         let notes = Arc::clone(&seen);
         let note = move |request: Request, next: Next| {
-            let head = (
-                request.method().to_string(),
-                request.uri().to_string(),
-                None,
-            );
+            let (method, target) = (request.method().to_string(), request.uri().to_string());
+            let head = (method, target, None);
             notes.lock().expect("no handler panics").push(head);
             next.run(request)
         };
@@ -127,10 +90,8 @@ static SERVERS: LazyLock<Servers> = LazyLock::new(|| {
                 Response::new(Body::empty())
             }
         };
-        (
-            whole,
-            serve(state, Router::new().fallback(read), seen).await,
-        )
+        let reading = Router::new().fallback(read);
+        (whole, serve(state, reading, seen).await)
     });
     let hyper = runtime.block_on(serve_hyper());
     Servers {
@@ -149,35 +110,30 @@ async fn noted<B: hyper::body::Body<Data = Bytes>>(seen: &Notes, request: hyper:
         seen.push((head.method.to_string(), head.uri.to_string(), None));
         seen.len() - 1
     };
-    let body = body
-        .collect()
-        .await
-        .ok()
-        .map(|body| body.to_bytes().to_vec());
+    let body = body.collect().await.ok();
+    let body = body.map(|body| body.to_bytes().to_vec());
     seen.lock().expect("no handler panics")[number].2 = body;
+}
+
+/// A listener on a free port, and its address.
+async fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await;
+    let listener = listener.expect("a port is free");
+    let address = listener.local_addr().expect("the listener is bound");
+    (listener, address)
 }
 
 /// The project's server on a free port.
 async fn serve(state: AppState, router: Router, seen: Notes) -> Noted {
-    let listener = TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("a port is free");
-    let address = listener.local_addr().expect("the listener is bound");
-    tokio::spawn(server::serve_router(
-        listener,
-        state,
-        router,
-        std::future::pending(),
-    ));
+    let (listener, address) = listen().await;
+    let shutdown = std::future::pending();
+    tokio::spawn(server::serve_router(listener, state, router, shutdown));
     Noted { address, seen }
 }
 
 /// hyper's own server with the settings that the project's server gives it.
 async fn serve_hyper() -> Noted {
-    let listener = TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("a port is free");
-    let address = listener.local_addr().expect("the listener is bound");
+    let (listener, address) = listen().await;
     let seen = Notes::default();
     let notes = Arc::clone(&seen);
     tokio::spawn(async move {
@@ -208,18 +164,15 @@ impl Noted {
     fn take(&self, data: &[u8]) -> (Vec<Seen>, Vec<u8>) {
         self.seen.lock().expect("no handler panics").clear();
         let mut stream = TcpStream::connect(self.address).expect("the server accepts");
-        stream
-            .set_read_timeout(Some(LONG))
-            .expect("the time is not zero");
+        let timeout = stream.set_read_timeout(Some(LONG));
+        timeout.expect("the time is not zero");
         // A server that refuses the start closes before it has read the rest.
         let _ = stream.write_all(data);
         let _ = stream.shutdown(Shutdown::Write);
         let mut back = Vec::new();
         if let Err(error) = stream.read_to_end(&mut back) {
-            let hangs = matches!(
-                error.kind(),
-                std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
-            );
+            use std::io::ErrorKind::{TimedOut, WouldBlock};
+            let hangs = matches!(error.kind(), WouldBlock | TimedOut);
             assert!(!hangs, "the connection is still open after {LONG:?}");
         }
         let seen = std::mem::take(&mut *self.seen.lock().expect("no handler panics"));
@@ -235,11 +188,8 @@ pub fn run(data: &[u8]) -> Outcome {
     assert_eq!(shown(&read), all, "requests and bodies");
     check_answers(&read, &back);
     let (whole, back) = SERVERS.whole.take(data);
-    assert!(
-        whole.len() <= expected.len(),
-        "{:?} of {all:?}",
-        shown(&whole)
-    );
+    let fewer = whole.len() <= expected.len();
+    assert!(fewer, "{:?} of {all:?}", shown(&whole));
     for (found, expected) in whole.iter().zip(&expected) {
         assert_eq!((&found.0, &found.1), (&expected.0, &expected.1));
     }
@@ -267,28 +217,22 @@ fn check_answers(seen: &[Seen], back: &[u8]) {
         rest = behind;
         found += usize::from(status >= 200);
     }
-    assert!(
-        found <= seen.len() + 1,
-        "{found} answers to {:?}",
-        shown(seen)
-    );
+    let few = found <= seen.len() + 1;
+    assert!(few, "{found} answers to {:?}", shown(seen));
 }
 
 /// The status of the next answer and the bytes behind it, `None` if it is not whole: a connection with
 /// unread bytes is reset. `method` is the request's.
 fn answer<'a>(bytes: &'a [u8], method: Option<&str>) -> Option<(u16, &'a [u8])> {
     let end = bytes.windows(4).position(|part| part == b"\r\n\r\n")? + 4;
-    let head = std::str::from_utf8(&bytes[..end])
-        .expect("heads are text")
-        .to_ascii_lowercase();
-    let status = head
-        .strip_prefix("http/1.")
-        .and_then(|rest| rest.get(2..5)?.parse().ok());
+    let head = std::str::from_utf8(&bytes[..end]).expect("heads are text");
+    let head = head.to_ascii_lowercase();
+    let status = head.strip_prefix("http/1.");
+    let status = status.and_then(|rest| rest.get(2..5)?.parse().ok());
     let status: u16 = status.unwrap_or_else(|| panic!("no status: {head}"));
     let rest = &bytes[end..];
-    let length = head
-        .lines()
-        .find_map(|line| line.strip_prefix("content-length: "));
+    let mut lines = head.lines();
+    let length = lines.find_map(|line| line.strip_prefix("content-length: "));
     if status < 200 || matches!(status, 204 | 304) || method == Some("HEAD") {
         return Some((status, rest));
     }

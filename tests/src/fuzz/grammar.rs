@@ -14,45 +14,9 @@ use crate::run;
 pub const TARGET: Target = Target {
     name: "grammar",
     run,
-    words: &[
-        ".?",
-        "(|a)",
-        "{1,",
-        "}",
-        "[^",
-        "]",
-        "\\w",
-        "\\pL",
-        "(?i)",
-        "&",
-        "~",
-        "start:",
-        "%json ",
-        "<",
-        "[lazy]",
-        "[capture]",
-        "%regex ",
-        "%ignore ",
-        "s s",
-        "| ",
-        "/./",
-        "$ref",
-        "not",
-        "anyOf",
-        "patternProperties",
-        "multipleOf",
-        "propertyNames",
-        "\\u{10FFFF}",
-        "(?=",
-        "(?!",
-        "\\b",
-        "é",
-        "%llguidance {}",
-        "max_tokens=",
-        "temperature=",
-        "suffix=",
-        "@",
-    ],
+    words: ".?¦(|a)¦{1,¦}¦[^¦]¦\\w¦\\pL¦(?i)¦&¦~¦start:¦%json ¦<¦[lazy]¦[capture]¦%regex ¦%ignore ¦s s¦| ¦/./¦\
+            $ref¦not¦anyOf¦patternProperties¦multipleOf¦propertyNames¦\\u{10FFFF}¦(?=¦(?!¦\\b¦é¦%llguidance {}¦\
+            max_tokens=¦temperature=¦suffix=¦@",
     memory: 500,
     accepted: 50,
 };
@@ -94,9 +58,10 @@ fn spec(data: &[u8]) -> Option<GrammarSpec> {
     match kind {
         "regex" => Some(GrammarSpec::Regex(source.to_owned())),
         "lark" => Some(GrammarSpec::Lark(source.to_owned())),
-        "choice" => Some(GrammarSpec::Choice(
-            source.lines().map(str::to_owned).collect(),
-        )),
+        "choice" => {
+            let texts = source.lines().map(str::to_owned);
+            Some(GrammarSpec::Choice(texts.collect()))
+        }
         _ => None,
     }
 }
@@ -111,8 +76,8 @@ fn follow(mut state: Box<dyn Constraint>, mut random: Random) -> Outcome {
             return Outcome::Refused;
         }
         let mut copy = state.boxed_clone();
-        copy.allowed(&mut again)
-            .expect("a copy is in the same state");
+        let again_allowed = copy.allowed(&mut again);
+        again_allowed.expect("a copy is in the same state");
         assert_eq!(set, again, "a copy allows the same");
         assert_eq!(state.may_end(), copy.may_end());
         let tokens = (0..VOCABULARY).filter(|id| set[*id as usize / 32] >> (id % 32) & 1 == 1);
@@ -120,7 +85,7 @@ fn follow(mut state: Box<dyn Constraint>, mut random: Random) -> Outcome {
         if tokens.is_empty() {
             assert!(
                 state.may_end(),
-                "no token is allowed, and the text may not end"
+                "nothing is allowed, and the text may not end"
             );
             return Outcome::Accepted;
         }

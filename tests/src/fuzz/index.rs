@@ -12,17 +12,7 @@ use super::{Outcome, Target};
 pub const TARGET: Target = Target {
     name: "index",
     run,
-    words: &[
-        "weight_map",
-        "../",
-        "/",
-        "\\\\",
-        "model.safetensors",
-        "data_offsets",
-        "dtype",
-        "F64",
-        "I8",
-    ],
+    words: "weight_map¦../¦/¦\\\\¦model.safetensors¦data_offsets¦dtype¦F64¦I8",
     memory: 300,
     accepted: 3,
 };
@@ -37,44 +27,33 @@ const DATA: usize = 4 << 10;
 
 /// A configuration with one layer.
 static CONFIGURATION: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let config = json!({
-        "architectures": ["LLaDAModelLM"], "model_type": "llada", "d_model": 4, "n_heads": 2,
-        "n_kv_heads": 2, "n_layers": 1, "mlp_hidden_size": 4, "vocab_size": 8, "embedding_size": 8,
-        "max_sequence_length": 16, "mask_token_id": 5, "eos_token_id": 1, "weight_tying": false,
-    });
+    let config = json!({"architectures": ["LLaDAModelLM"], "model_type": "llada", "d_model": 4,
+        "n_heads": 2, "n_kv_heads": 2, "n_layers": 1, "mlp_hidden_size": 4, "vocab_size": 8,
+        "embedding_size": 8, "max_sequence_length": 16, "mask_token_id": 5, "eos_token_id": 1,
+        "weight_tying": false});
     config.to_string().into_bytes()
 });
 
 /// A shard with every tensor of that model.
 static SHARD: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut tensors = vec![
+        ("wte".to_owned(), vec![8, 4]),
+        ("ff_out".to_owned(), vec![8, 4]),
+    ];
+    tensors.push(("ln_f".to_owned(), vec![4]));
+    let norms = "attn_norm ff_norm".split(' ').map(|part| (part, vec![4]));
+    let matrices = "q_proj k_proj v_proj attn_out ff_proj up_proj ff_out".split(' ');
+    let layer = norms.chain(matrices.map(|part| (part, vec![4, 4])));
+    tensors.extend(layer.map(|(part, shape)| (format!("blocks.0.{part}"), shape)));
     let (mut header, mut end) = (Map::new(), 0);
-    for (name, shape) in tensors() {
+    for (name, shape) in tensors {
         let start = end;
         end += 4 * shape.iter().product::<usize>();
         let entry = json!({"dtype": "F32", "shape": shape, "data_offsets": [start, end]});
-        header.insert(name, entry);
+        header.insert(format!("model.transformer.{name}.weight"), entry);
     }
     file(&Value::Object(header).to_string().into_bytes(), end)
 });
-
-/// Names and shapes.
-fn tensors() -> Vec<(String, Vec<usize>)> {
-    let mut all = vec![
-        ("model.transformer.wte.weight".to_owned(), vec![8, 4]),
-        ("model.transformer.ff_out.weight".to_owned(), vec![8, 4]),
-        ("model.transformer.ln_f.weight".to_owned(), vec![4]),
-    ];
-    let layer = "model.transformer.blocks.0";
-    for part in ["attn_norm", "ff_norm"] {
-        all.push((format!("{layer}.{part}.weight"), vec![4]));
-    }
-    for part in [
-        "q_proj", "k_proj", "v_proj", "attn_out", "ff_proj", "up_proj", "ff_out",
-    ] {
-        all.push((format!("{layer}.{part}.weight"), vec![4, 4]));
-    }
-    all
-}
 
 /// A safetensors file of a header and zeros.
 fn file(header: &[u8], data: usize) -> Vec<u8> {

@@ -13,20 +13,21 @@ const STEPS: usize = 6;
 /// Most copies of one part.
 const COPIES: usize = 2_000;
 /// Numbers at the borders of types.
-const NUMBERS: [u64; 12] = [
-    0,
-    1,
-    2,
-    0x7f,
-    0xff,
-    0xffff,
-    0x7fff_ffff,
-    0xffff_fffe,
-    0xffff_ffff,
-    1 << 32,
-    0x7fff_ffff_ffff_ffff,
-    u64::MAX,
-];
+const SMALL: [u64; 6] = [0, 1, 2, 0x7f, 0xff, 0xffff];
+const LARGE: [u64; 6] = [I32, U32 - 1, U32, U32 + 1, i64::MAX as u64, u64::MAX];
+const I32: u64 = i32::MAX as u64;
+const U32: u64 = u32::MAX as u64;
+
+/// Values that are rarely valid.
+const UNLIKELY: &str =
+    r#"[null, true, -1, 1.5, 1e300, -9223372036854775808, "", "\u0000\ufffd\ud83e\udd5a", [], {}]"#;
+
+fn border(random: &mut Random) -> u64 {
+    match random.below(12) {
+        at @ 0..6 => SMALL[at],
+        at => LARGE[at - 6],
+    }
+}
 
 /// A corpus and what its inputs are made of.
 #[derive(Debug)]
@@ -39,20 +40,21 @@ pub struct Mutator {
 }
 
 impl Mutator {
-    /// A mutator of `seeds`, which must not be empty, with more `words`.
-    pub fn new(seeds: Vec<Vec<u8>>, words: &[&str]) -> Self {
-        let mut found: BTreeSet<Vec<u8>> =
-            words.iter().map(|word| word.as_bytes().to_vec()).collect();
+    /// A mutator of `seeds`, which must not be empty, with more `words`, separated by `¦`.
+    pub fn new(seeds: Vec<Vec<u8>>, words: &str) -> Self {
+        let words = words.split('¦').map(|word| word.as_bytes().to_vec());
+        let mut words: BTreeSet<Vec<u8>> = words.collect();
         let mut members = BTreeMap::new();
         for seed in &seeds {
-            found.extend(parts(seed));
+            words.extend(parts(seed));
             if let Ok(value) = serde_json::from_slice(seed) {
                 collect(&value, &mut members);
             }
         }
+        let words = words.into_iter().collect();
         Self {
             seeds,
-            words: found.into_iter().collect(),
+            words,
             members,
         }
     }
@@ -103,13 +105,13 @@ impl Mutator {
                 input.splice(at..at, other[from..to].iter().copied());
             }
             6 => {
-                let number = NUMBERS[random.below(NUMBERS.len())].to_le_bytes();
+                let number = border(random).to_le_bytes();
                 let width = [1, 2, 4, 8][random.below(4)];
                 let end = (at + width).min(input.len());
                 input.splice(at..end, number[..width].iter().copied());
             }
             7 => {
-                let number = NUMBERS[random.below(NUMBERS.len())].to_string();
+                let number = border(random).to_string();
                 input.splice(at..at, number.into_bytes());
             }
             8 => {
@@ -189,25 +191,19 @@ fn change_items(list: &mut Vec<Value>, random: &mut Random) {
 /// A value that is rarely valid.
 fn unlikely(random: &mut Random) -> Value {
     match random.below(12) {
-        0 => Value::Null,
-        1 => json!(true),
-        2 => json!(-1),
-        3 => json!(1.5),
-        4 => json!(1e300),
-        5 => json!(i64::MIN),
-        6 => json!(""),
-        7 => json!("\u{0}\u{fffd}\u{1F95A}"),
-        8 => json!([]),
-        9 => json!({}),
         10 => json!("a".repeat(random.below(5_000))),
-        _ => json!(NUMBERS[random.below(NUMBERS.len())]),
+        11 => json!(border(random)),
+        one => {
+            let values: Vec<Value> = serde_json::from_str(UNLIKELY).expect("JSON");
+            values[one].clone()
+        }
     }
 }
 
 /// A number near `number`, or at the border of a type.
 fn near(number: f64, random: &mut Random) -> Value {
     match random.below(6) {
-        0 => json!(NUMBERS[random.below(NUMBERS.len())]),
+        0 => json!(border(random)),
         1 => json!(-1),
         2 => json!(number / 2.0),
         3 => json!((number as i64).saturating_add(1)),
@@ -255,10 +251,8 @@ fn collect(value: &Value, members: &mut BTreeMap<String, Vec<Value>>) {
         Value::Array(list) => list.iter().for_each(|item| collect(item, members)),
         Value::Object(map) => {
             for (name, member) in map {
-                members
-                    .entry(name.clone())
-                    .or_default()
-                    .push(member.clone());
+                let values = members.entry(name.clone()).or_default();
+                values.push(member.clone());
                 collect(member, members);
             }
         }
@@ -294,11 +288,8 @@ mod tests {
 
     #[test]
     fn an_input_depends_on_its_seed_alone_and_is_bounded() {
-        let seeds = vec![
-            br#"{"a": [1, "b"], "c": {"d": null}}"#.to_vec(),
-            b"x y".to_vec(),
-        ];
-        let mutator = Mutator::new(seeds, &["z"]);
+        let json = br#"{"a": [1, "b"], "c": {"d": null}}"#.to_vec();
+        let mutator = Mutator::new(vec![json, b"x y".to_vec()], "z");
         let inputs: BTreeSet<Vec<u8>> = (0..1_000).map(|seed| mutator.input(seed)).collect();
         assert!(inputs.len() > 500, "{}", inputs.len());
         assert!(inputs.iter().all(|input| input.len() <= MOST));

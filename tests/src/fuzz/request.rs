@@ -22,17 +22,7 @@ use crate::{crowd, served};
 pub const TARGET: Target = Target {
     name: "request",
     run,
-    words: &[
-        "null",
-        "1e400",
-        "\\u0000",
-        "\\ud800",
-        "[[[[",
-        "9223372036854775808",
-        "-0.0",
-        "NaN",
-        "\"a\",",
-    ],
+    words: "null¦1e400¦\\u0000¦\\ud800¦[[[[¦9223372036854775808¦-0.0¦NaN¦\"a\",",
     memory: 300,
     accepted: 20,
 };
@@ -81,11 +71,11 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
 pub fn run(data: &[u8]) -> Outcome {
     let mut outcome = Outcome::Refused;
     for path in PATHS.into_iter().chain(TRANSLATED) {
-        let answer = SERVER.runtime.block_on(async {
+        let (status, media, body) = SERVER.runtime.block_on(async {
             let answer = tokio::time::timeout(LONG, answer(path, data)).await;
             answer.unwrap_or_else(|_| panic!("{path}: no answer within {LONG:?}"))
         });
-        if answer.check(path) {
+        if check(path, (status, &media, &body)) {
             outcome = Outcome::Accepted;
         }
     }
@@ -93,50 +83,35 @@ pub fn run(data: &[u8]) -> Outcome {
     outcome
 }
 
-/// An answer as its client sees it.
-struct Answer {
-    status: u16,
-    media: String,
-    body: String,
-}
-
-async fn answer(path: &str, data: &[u8]) -> Answer {
+/// The status, the media type and the text of the answer to a request.
+async fn answer(path: &str, data: &[u8]) -> (u16, String, String) {
     let request = Request::post(path).header(CONTENT_TYPE, "application/json");
-    let request = request
-        .body(Body::from(data.to_vec()))
-        .expect("it is complete");
-    let answer = SERVER.router.clone().oneshot(request).await;
+    let request = request.body(Body::from(data.to_vec()));
+    let answer = SERVER
+        .router
+        .clone()
+        .oneshot(request.expect("it is complete"))
+        .await;
     let (head, body) = answer.expect("the router always answers").into_parts();
     let body = body.collect().await.expect("the body ends").to_bytes();
     let media = head.headers.get(CONTENT_TYPE);
-    Answer {
-        status: head.status.as_u16(),
-        media: media
-            .map_or("", |media| media.to_str().expect("it is text"))
-            .to_owned(),
-        body: String::from_utf8(body.to_vec()).expect("answers are UTF-8"),
-    }
+    let media = media.map_or("", |media| media.to_str().expect("it is text"));
+    let body = String::from_utf8(body.to_vec()).expect("answers are UTF-8");
+    (head.status.as_u16(), media.to_owned(), body)
 }
 
-impl Answer {
-    /// Checks the answer; returns whether the request was valid.
-    fn check(&self, path: &str) -> bool {
-        let Self {
-            status,
-            media,
-            body,
-        } = self;
-        match (status, media.as_str()) {
-            (200, "text/event-stream") => check_stream(body),
-            (200, "application/json") => drop(parsed(body)),
-            (400..=499, "application/json") if path.starts_with("/v1/messages") => {
-                check_anthropic(body);
-            }
-            (400..=499, "application/json") => check_error(&parsed(body)["error"]),
-            _ => panic!("{path}: {status} {media}: {body}"),
+/// Checks an answer; returns true if the request was valid.
+fn check(path: &str, (status, media, body): (u16, &str, &str)) -> bool {
+    match (status, media) {
+        (200, "text/event-stream") => check_stream(body),
+        (200, "application/json") => drop(parsed(body)),
+        (400..=499, "application/json") if path.starts_with("/v1/messages") => {
+            check_anthropic(body);
         }
-        *status == 200
+        (400..=499, "application/json") => check_error(&parsed(body)["error"]),
+        _ => panic!("{path}: {status} {media}: {body}"),
     }
+    status == 200
 }
 
 fn parsed(text: &str) -> Value {
@@ -145,16 +120,13 @@ fn parsed(text: &str) -> Value {
 
 /// The end mark comes last; an error is one of the client.
 fn check_stream(body: &str) {
-    let events = body
-        .strip_suffix("\n\n")
-        .expect("a stream ends with an event");
-    let mut payloads: Vec<&str> = events
-        .split("\n\n")
-        .map(|event| {
-            let data = event.lines().find_map(|line| line.strip_prefix("data: "));
-            data.unwrap_or_else(|| panic!("no data in {event}"))
-        })
-        .collect();
+    let events = body.strip_suffix("\n\n");
+    let events = events.expect("a stream ends with an event").split("\n\n");
+    let payloads = events.map(|event| {
+        let data = event.lines().find_map(|line| line.strip_prefix("data: "));
+        data.unwrap_or_else(|| panic!("no data in {event}"))
+    });
+    let mut payloads: Vec<&str> = payloads.collect();
     // A trace ends with its usage or an error instead of the mark.
     let traced = body.starts_with("event: ");
     let end = payloads.pop_if(|payload| *payload == "[DONE]");
@@ -180,19 +152,16 @@ fn check_anthropic(body: &str) {
 
 /// An error object of the client's fault, whole.
 fn check_error(error: &Value) {
-    let object = error
-        .as_object()
-        .unwrap_or_else(|| panic!("no error object: {error}"));
+    let object = error.as_object();
+    let object = object.unwrap_or_else(|| panic!("no error object: {error}"));
     let mut keys: Vec<&str> = object.keys().map(String::as_str).collect();
     keys.sort_unstable();
     assert_eq!(keys, ["code", "message", "param", "type"], "{error}");
     assert_eq!(error["type"], "invalid_request_error", "{error}");
+    let code = error["code"].as_str().unwrap_or_default();
+    let param = &error["param"];
     assert!(
-        error["code"].as_str().is_some_and(|code| !code.is_empty()),
-        "{error}"
-    );
-    assert!(
-        error["param"].is_null() || error["param"].is_string(),
+        !code.is_empty() && (param.is_null() || param.is_string()),
         "{error}"
     );
     let message = error["message"].as_str().unwrap_or_default();
@@ -204,11 +173,8 @@ fn check_error(error: &Value) {
 
 /// Waits until no sequence is left, and the engine lives.
 fn idle() {
-    let engine = &SERVER
-        .state
-        .backend()
-        .expect("the model is installed")
-        .engine;
+    let backend = SERVER.state.backend();
+    let engine = &backend.expect("the model is installed").engine;
     for _ in 0..100_000 {
         assert!(engine.is_alive(), "the engine has ended");
         let load = engine.load();

@@ -5,66 +5,25 @@ use std::sync::LazyLock;
 use serde_json::json;
 use text::{Message, Tokenizer, TokenizerFiles};
 
-use super::{Outcome, Target, check_error};
+use super::{Outcome, Target};
 
 /// The target. A rendering makes values of at most 192 MiB.
 pub const TARGET: Target = Target {
     name: "template",
     run,
-    words: &[
-        "{% for m in messages %}",
-        "{% endfor %}",
-        "{% if ",
-        "{% endif %}",
-        "{% else %}",
-        "{{ ",
-        " }}",
-        " %}",
-        "{% set s = ",
-        " ~ ",
-        " + ",
-        " * ",
-        " % ",
-        "'ab'",
-        "9999",
-        "-1",
-        "m.content",
-        "|tojson",
-        "|join(s)",
-        ".replace('a', s)",
-        "|indent(99)",
-        "{% set n = namespace(a=s) %}",
-        "{% set n.a = [n.a, n.a] %}",
-        "{% macro f(x) %}",
-        "{% endmacro %}",
-        "f(s)",
-        " == ",
-        " in ",
-        "not ",
-        "range(99)",
-        "{% set s %}",
-        "{% endset %}",
-        "[::-1]",
-        "{#",
-        "#}",
-        "raise_exception(",
-        "|batch(9)|list",
-        "'%99d'|format(1)",
-        "loop.cycle(",
-        "recursive",
-        "{% call f(s) %}",
-        "caller()",
-    ],
+    words: "{% for m in messages %}¦{% endfor %}¦{% if ¦{% endif %}¦{% else %}¦{{ ¦ }}¦ %}¦{% set s = ¦ ~ ¦ + ¦\
+            \u{20}* ¦ % ¦'ab'¦9999¦-1¦m.content¦|tojson¦|join(s)¦.replace('a', s)¦|indent(99)¦\
+            {% set n = namespace(a=s) %}¦{% set n.a = [n.a, n.a] %}¦{% macro f(x) %}¦{% endmacro %}¦f(s)¦ == ¦\
+            \u{20}in ¦not ¦range(99)¦{% set s %}¦{% endset %}¦[::-1]¦{#¦#}¦raise_exception(¦|batch(9)|list¦\
+            '%99d'|format(1)¦loop.cycle(¦recursive¦{% call f(s) %}¦caller()",
     memory: 500,
     accepted: 10,
 };
 
 /// A tokenizer without a vocabulary, which loads at once.
 static TOKENIZER: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let tokenizer = json!({
-        "version": "1.0", "added_tokens": [], "decoder": {"type": "Fuse"},
-        "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []},
-    });
+    let tokenizer = json!({"version": "1.0", "added_tokens": [], "decoder": {"type": "Fuse"},
+        "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}});
     tokenizer.to_string().into_bytes()
 });
 
@@ -77,38 +36,16 @@ pub fn run(data: &[u8]) -> Outcome {
         config: Some(config.to_string().into_bytes()),
         ..TokenizerFiles::default()
     });
-    let tokenizer = match tokenizer {
-        Ok(tokenizer) => tokenizer,
-        Err(error) => return refused(&error.to_string()),
-    };
-    let template = match tokenizer.chat_template() {
-        Ok(template) => template,
-        Err(error) => return refused(&error.to_string()),
-    };
-    let message = |role: &str, content: &str| Message {
-        role: role.to_owned(),
-        content: content.to_owned(),
-        ..Message::default()
+    let rendered = |chat: &[Message]| {
+        let template = tokenizer.as_ref().map_err(Clone::clone)?.chat_template()?;
+        template.render(chat, true)
     };
     let chat = [
-        message("system", "Be <b>brief</b>."),
-        message("user", "a \"b\" é\n{{ c }}"),
-        message("assistant", ""),
+        Message::new("system", "Be <b>brief</b>."),
+        Message::new("user", "a \"b\" é\n{{ c }}"),
+        Message::new("assistant", ""),
     ];
-    let first = template
-        .render(&chat, true)
-        .map_err(|error| error.to_string());
-    let second = template
-        .render(&chat, true)
-        .map_err(|error| error.to_string());
+    let (first, second) = (rendered(&chat), rendered(&chat));
     assert_eq!(first, second, "the same chat twice");
-    match first {
-        Ok(_) => Outcome::Accepted,
-        Err(error) => refused(&error),
-    }
-}
-
-fn refused(error: &str) -> Outcome {
-    check_error(error);
-    Outcome::Refused
+    Outcome::of(first)
 }

@@ -91,11 +91,11 @@ pub struct Asks {
 impl Asks {
     /// The requests of `seed`.
     pub fn new(seed: u64) -> Self {
-        let problems =
-            Task::ALL.map(|task| generate(task, Split::Eval, 5, PROMPTS / Task::ALL.len()));
+        let each = PROMPTS / Task::ALL.len();
+        let problems = Task::ALL.map(|task| generate(task, Split::Eval, 5, each));
         let prompts = problems.into_iter().flatten().map(|problem| problem.prompt);
         Self {
-            mutator: Mutator::new(drive::corpus("request"), &["null", "1e400", "[[[["]),
+            mutator: Mutator::new(drive::corpus("request"), "null¦1e400¦[[[["),
             prompts: prompts.collect(),
             decoders: decoders(),
             seed,
@@ -182,8 +182,8 @@ impl Asks {
         if !is_trace && random.below(2) == 0 {
             body["stream"] = json!(true);
             let continuous = random.below(4) == 0;
-            body["stream_options"] =
-                json!({"include_usage": true, "continuous_usage_stats": continuous});
+            let usage = json!({"include_usage": true, "continuous_usage_stats": continuous});
+            body["stream_options"] = usage;
         }
         body
     }
@@ -239,23 +239,29 @@ fn suits(decoder: &[&str]) -> bool {
         };
         return weights.presets().any(|preset| [preset.name] == decoder);
     };
-    let schedules = registry.schedules().iter();
-    let commits = registry.commits().iter();
-    let caches = registry.caches().iter();
-    schedules
-        .filter(|of| of.name == schedule)
-        .all(|of| of.attention.contains(&full))
+    let [schedule, commit, cache] = [schedule, commit, cache];
+    let schedules = registry.schedules().iter().filter(|of| of.name == schedule);
+    let commits = registry.commits().iter().filter(|of| of.name == commit);
+    let caches = registry.caches().iter().filter(|of| of.name == cache);
+    commit != "edit"
+        && schedules
+            .map(|of| of.attention)
+            .all(|kinds| kinds.contains(&full))
         && commits
-            .filter(|of| of.name == commit)
-            .all(|of| of.requires.attention.contains(&full))
+            .map(|of| of.requires.attention)
+            .all(|kinds| kinds.contains(&full))
         && caches
-            .filter(|of| of.name == cache)
-            .all(|of| of.attention.contains(&full))
-        && commit != "edit"
+            .map(|of| of.attention)
+            .all(|kinds| kinds.contains(&full))
 }
 
 /// Sets a field to a valid value.
 fn option(body: &mut Value, (is_chat, is_trace): (bool, bool), random: &mut Random) {
+    let schema =
+        json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});
+    let format = json!({"type": "json_schema", "json_schema": {"name": "n", "schema": schema}});
+    let grammar = "start: \"a\" s\ns: \"b\" | s s | /[0-9]+/";
+    let choice = json!({"choice": ["yes", "no", "perhaps"]});
     let (field, value) = match random.below(14) {
         0 => ("temperature", json!(random.below(20) as f64 / 10.0)),
         1 => ("seed", json!(random.below(1_000))),
@@ -272,19 +278,9 @@ fn option(body: &mut Value, (is_chat, is_trace): (bool, bool), random: &mut Rand
         }
         9 if !is_trace => ("logprobs", json!(random.below(4))),
         10 => ("regex", json!("[a-z]{1,6}( [a-z]{1,6})?")),
-        11 => (
-            "structured_outputs",
-            json!({"choice": ["yes", "no", "perhaps"]}),
-        ),
-        12 => (
-            "response_format",
-            json!({"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object",
-                "properties": {"a": {"type": "integer"}}, "required": ["a"]}}}),
-        ),
-        13 => (
-            "grammar",
-            json!("start: \"a\" s\ns: \"b\" | s s | /[0-9]+/"),
-        ),
+        11 => ("structured_outputs", choice),
+        12 => ("response_format", format),
+        13 => ("grammar", json!(grammar)),
         _ => ("return_token_ids", json!(true)),
     };
     // At most one grammar.
@@ -297,32 +293,23 @@ fn option(body: &mut Value, (is_chat, is_trace): (bool, bool), random: &mut Rand
 
 /// A request whose work must be bounded before it begins.
 fn hostile(random: &mut Random) -> Value {
+    let ambiguous = "start: s\ns: s s s s | s s s | s s | | /[^\"]/ | /[a-zA-Z ]/ | /[^,]/ | /./";
+    let nested = "[".repeat(100) + &"]".repeat(100);
+    let schema = json!({"type": "object", "properties": {"a": {"multipleOf": 0.0001}}});
+    let format = json!({"type": "json_schema", "json_schema": {"name": "n", "schema": schema}});
     let (field, value) = match random.below(9) {
         0 => ("regex", json!(".?".repeat(9_000))),
         1 => ("regex", json!("(|a)".repeat(4_000))),
         2 => ("regex", json!(".?".repeat(100 + random.below(300)))),
-        3 => (
-            "grammar",
-            json!("start: s\ns: s s s s | s s s | s s | | /[^\"]/ | /[a-zA-Z ]/ | /[^,]/ | /./"),
-        ),
+        3 => ("grammar", json!(ambiguous)),
         4 => ("prompt", json!("a b ".repeat(20_000))),
         5 => ("prompt", json!(vec!["a"; 9])),
         6 => ("stop", json!(vec!["\u{1F95A}".repeat(1_000); 64])),
-        7 => {
-            let nested = "[".repeat(100) + &"]".repeat(100);
-            (
-                "metadata",
-                serde_json::from_str(&nested).unwrap_or_default(),
-            )
-        }
-        _ => {
-            let all = json!({"type": "object", "properties": {"a": {"multipleOf": 0.0001}}});
-            (
-                "response_format",
-                json!({"type": "json_schema",
-                "json_schema": {"name": "n", "schema": all}}),
-            )
-        }
+        7 => (
+            "metadata",
+            serde_json::from_str(&nested).unwrap_or_default(),
+        ),
+        _ => ("response_format", format),
     };
     let mut body =
         json!({"model": "demo", "prompt": "a", "max_tokens": 8, "temperature": 1, "n": 3});
@@ -332,25 +319,20 @@ fn hostile(random: &mut Random) -> Value {
 
 /// A request to another endpoint.
 fn other(random: &mut Random) -> (&'static str, &'static str, String) {
-    match random.below(8) {
-        0 => ("GET", "/v1/models", String::new()),
-        1 => ("GET", "/health", String::new()),
-        2 => ("GET", "/metrics", String::new()),
-        3 => ("GET", "/v1/loads", String::new()),
-        4 => ("GET", "/tokenizer_info", String::new()),
+    let body = match random.below(8) {
+        0 => return ("GET", "/v1/models", String::new()),
+        1 => return ("GET", "/health", String::new()),
+        2 => return ("GET", "/metrics", String::new()),
+        3 => return ("GET", "/v1/loads", String::new()),
+        4 => return ("GET", "/tokenizer_info", String::new()),
         5 => {
             let tokens: Vec<usize> = (0..random.below(60)).map(|_| random.below(900)).collect();
-            (
-                "POST",
-                "/detokenize",
-                json!({ "tokens": tokens }).to_string(),
-            )
+            let body = json!({ "tokens": tokens });
+            return ("POST", "/detokenize", body.to_string());
         }
-        _ => {
-            let text = "Mia has é eggs. ".repeat(random.below(200));
-            ("POST", "/tokenize", json!({ "prompt": text }).to_string())
-        }
-    }
+        _ => json!({ "prompt": "Mia has é eggs. ".repeat(random.below(200)) }),
+    };
+    ("POST", "/tokenize", body.to_string())
 }
 
 /// When the client of a request with `length` bytes leaves: one of five does early.

@@ -28,11 +28,8 @@ pub enum End {
 /// # Errors
 /// A connection that fails, an answer that is not whole.
 pub fn visit(address: SocketAddr, ask: &Ask) -> io::Result<End> {
-    let plain = request(address, ask.to, &ask.body, false);
-    let line = plain.iter().position(|byte| *byte == b'\n').unwrap_or(0) + 1;
-    let mut bytes = plain[..line].to_vec();
-    bytes.extend_from_slice(format!("authorization: Bearer {}\r\n", ask.key).as_bytes());
-    bytes.extend_from_slice(&plain[line..]);
+    let key = format!("authorization: Bearer {}\r\n", ask.key);
+    let mut bytes = request(address, ask.to, (&key, &ask.body), false);
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(LONG))?;
     if let Manner::Stops(sent) = ask.manner {
@@ -46,19 +43,14 @@ pub fn visit(address: SocketAddr, ask: &Ask) -> io::Result<End> {
             Ok(End::Left)
         }
         Manner::Reads(bytes) => {
-            let mut part = vec![0; bytes];
-            let mut read = 0;
-            while read < bytes {
-                match stream.read(&mut part[read..])? {
-                    0 => break,
-                    more => read += more,
-                }
-            }
+            let mut part = Vec::new();
+            stream.take(bytes as u64).read_to_end(&mut part)?;
             Ok(End::Left)
         }
-        Manner::Stays => Response::read(BufReader::new(Box::new(stream)))?
-            .whole()
-            .map(|answer| end(&answer)),
+        Manner::Stays => {
+            let response = Response::read(BufReader::new(Box::new(stream)))?;
+            response.whole().map(|answer| end(&answer))
+        }
     }
 }
 
@@ -82,10 +74,8 @@ fn end(answer: &Answer) -> End {
         return End::Answered(usage(&body));
     }
     let error = answer.error();
-    End::Refused(
-        answer.status,
-        error["code"].as_str().unwrap_or_default().to_owned(),
-    )
+    let code = error["code"].as_str().unwrap_or_default();
+    End::Refused(answer.status, code.to_owned())
 }
 
 fn usage(body: &Value) -> Option<(u64, u64)> {
@@ -102,8 +92,8 @@ fn of_stream(text: &str) -> End {
         if payload == "[DONE]" {
             continue;
         }
-        let event: Value =
-            serde_json::from_str(payload).unwrap_or_else(|error| panic!("{error}: {payload}"));
+        let event = serde_json::from_str(payload);
+        let event: Value = event.unwrap_or_else(|error| panic!("{error}: {payload}"));
         if let Some(error) = event["error"].as_object() {
             let kind = error["type"].as_str().unwrap_or_default();
             assert_eq!(kind, "invalid_request_error", "{event}");

@@ -24,10 +24,8 @@ pub(crate) fn serve(arguments: &[&str]) -> Server {
 
 /// `each` problems of every family.
 fn problems(seed: u64, each: usize) -> Vec<Problem> {
-    let families = Task::ALL.into_iter();
-    families
-        .flat_map(|task| generate(task, Split::Eval, seed, each))
-        .collect()
+    let of = |task| generate(task, Split::Eval, seed, each);
+    Task::ALL.into_iter().flat_map(of).collect()
 }
 
 /// The answers to problems, and their cost.
@@ -73,35 +71,27 @@ pub(crate) fn answers(
 ) -> Found {
     let numbered: Vec<(usize, &Problem)> = problems.iter().enumerate().collect();
     let replies = in_parallel(connections, &numbered, |(index, problem)| {
-        let body = json!({
-            "model": NAME,
-            "messages": [{"role": "user", "content": problem.prompt}],
-            "max_tokens": budget(*index),
-            "temperature": 0,
-            "return_token_ids": true,
-            "diffusion": settings(decoder),
-        });
-        let answer = server.client().post("/v1/chat/completions", &body);
-        assert_eq!(answer.status, 200, "{body}: {}", answer.text());
-        Reply::of_answer(&answer.json())
+        let body = json!({"model": NAME, "messages": [{"role": "user", "content": problem.prompt}],
+            "max_tokens": budget(*index), "temperature": 0, "return_token_ids": true,
+            "diffusion": settings(decoder)});
+        Reply::of_answer(&server.client().json("/v1/chat/completions", &body))
     });
-    let graded = replies.iter().zip(problems);
+    let is_right =
+        |(reply, problem): &(&Reply, &Problem)| is_strict(problem, &reply.choices[0].text);
     let sum = |field: &str| replies.iter().map(|reply| reply.count(field)).sum();
+    let drafts = replies
+        .iter()
+        .map(|reply| reply.usage["diffusion"]["draft_model"].clone());
+    let ids = replies
+        .iter()
+        .map(|reply| reply.choices[0].token_ids.clone());
     Found {
-        right: graded
-            .filter(|(reply, problem)| is_strict(problem, &reply.choices[0].text))
-            .count(),
+        right: replies.iter().zip(problems).filter(is_right).count(),
         forwards: sum("forwards"),
         positions: sum("positions"),
         tokens: sum("completion_tokens"),
-        drafts: replies
-            .iter()
-            .map(|reply| reply.usage["diffusion"]["draft_model"].clone())
-            .collect(),
-        answers: replies
-            .into_iter()
-            .map(|mut reply| reply.choices.remove(0).token_ids)
-            .collect(),
+        drafts: drafts.collect(),
+        answers: ids.collect(),
     }
 }
 
@@ -162,14 +152,18 @@ fn drafts_change_the_cost_alone() {
     const VERIFIER: &str = "demo-wedlm";
     const LENGTH: u32 = 48;
     let pair = |draft_model: &str, draft_decoder: &str| {
-        serve(&[
-            "--model",
-            VERIFIER,
+        let draft = [
             "--draft-model",
             draft_model,
             "--draft-decoder",
             draft_decoder,
-        ])
+        ];
+        serve(&[&["--model", VERIFIER], &draft[..]].concat())
+    };
+    let accepted = |found: &Found| {
+        let [accepted, drafted] =
+            ["accepted_tokens", "drafted_tokens"].map(|field| found.drafts(field));
+        (accepted, drafted)
     };
     let problems = problems(5, 4);
     let of = |server: &Server, decoder: &str, connections: usize| {
@@ -187,14 +181,9 @@ fn drafts_change_the_cost_alone() {
         let found = of(&server, decoder, connections);
         assert_eq!(found.answers, own.answers, "{decoder}, {connections}");
         assert!(found.forwards < own.forwards, "{decoder}");
-        let (drafted, accepted) = (
-            found.drafts("drafted_tokens"),
-            found.drafts("accepted_tokens"),
-        );
-        assert!(
-            accepted > 0 && accepted < drafted,
-            "{accepted} of {drafted}"
-        );
+        let (accepted, drafted) = accepted(&found);
+        let some = accepted > 0 && accepted < drafted;
+        assert!(some, "{accepted} of {drafted}");
         assert!(found.drafts("positions") >= found.drafts("forwards"));
         // Neighbours change no sequence's cost.
         if decoder == "speculative" {
@@ -210,10 +199,7 @@ fn drafts_change_the_cost_alone() {
     ] {
         let found = of(&pair(draft_model, draft_decoder), "speculative", 3);
         assert_eq!(found.answers, own.answers, "{draft_model} {draft_decoder}");
-        let (drafted, accepted) = (
-            found.drafts("drafted_tokens"),
-            found.drafts("accepted_tokens"),
-        );
+        let (accepted, drafted) = accepted(&found);
         assert!(drafted > 0);
         if (draft_model, draft_decoder) == (VERIFIER, "autoregressive") {
             // It drafts what it then confirms, up to the end of the text.

@@ -5,7 +5,7 @@ use asynclane_tests::served::in_parallel;
 use problems::{Problem, Split, Task, generate, grade};
 use serde_json::{Value, json};
 
-/// Problems that want a call, of each model. `AUTO_CALLS` sets another number.
+/// Problems that want a call, of each model.
 const PROBLEMS: usize = 100;
 /// Simultaneous requests.
 const CONNECTIONS: usize = 16;
@@ -13,15 +13,9 @@ const CONNECTIONS: usize = 16;
 const RIGHT: usize = 8;
 
 fn problems() -> Vec<Problem> {
-    let count = std::env::var("AUTO_CALLS").ok();
-    let count = count.map_or(PROBLEMS, |count| {
-        count.parse().expect("AUTO_CALLS is a number")
-    });
-    let drawn = generate(Task::Calls, Split::Eval, 11, 3 * count);
-    let calls = drawn
-        .into_iter()
-        .filter(|each| each.answer.starts_with("<tool_call>"));
-    calls.take(count).collect()
+    let drawn = generate(Task::Calls, Split::Eval, 11, 3 * PROBLEMS);
+    let is_call = |problem: &Problem| problem.answer.starts_with("<tool_call>");
+    drawn.into_iter().filter(is_call).take(PROBLEMS).collect()
 }
 
 /// The answer as the model wrote it.
@@ -56,9 +50,7 @@ fn right_calls(model: &str) {
         let mut body: Value = serde_json::from_str(&problem.prompt).unwrap();
         body["model"] = json!(model);
         body["max_tokens"] = json!(100);
-        let answer = server.client().post("/v1/chat/completions", &body);
-        assert_eq!(answer.status, 200, "{body}: {}", answer.text());
-        let answer = answer.json();
+        let answer = server.client().json("/v1/chat/completions", &body);
         let choice = &answer["choices"][0];
         assert_ne!(choice["finish_reason"], "length", "{body}: {choice}");
         let output = written(&body, &choice["message"]);
@@ -69,7 +61,6 @@ fn right_calls(model: &str) {
         right
     });
     let right = graded.iter().filter(|right| **right).count();
-    println!("{model}: {right} of {} calls are right", problems.len());
     assert!(10 * right >= RIGHT * problems.len(), "{right} calls");
 }
 

@@ -2,10 +2,10 @@
 //! and beside others, with a prompt that requests share.
 
 use std::path::{Path, PathBuf};
-use std::thread;
 
-use asynclane_tests::process::{Server, run, stderr, stdout};
+use asynclane_tests::process::{Server, run, stderr, stdout, utf8};
 use asynclane_tests::reply::Reply;
+use asynclane_tests::served::in_parallel;
 use serde_json::{Map, Value, json};
 
 use crate::folder;
@@ -27,24 +27,19 @@ fn checkpoint(test: &str) -> PathBuf {
         let path = entry.unwrap().path();
         std::fs::copy(&path, copy.join(path.file_name().unwrap())).unwrap();
     }
-    let special = ["<pad>", "<eos>", "<bos>"].map(str::to_owned);
     let characters = ALPHABET.chars().map(String::from);
-    let tokens: Vec<String> = special.iter().cloned().chain(characters).collect();
-    let vocabulary: Map<String, Value> =
-        tokens.into_iter().zip((0..).map(|id| json!(id))).collect();
-    let added = |(id, content): (usize, &String)| {
-        json!({"id": id, "content": content, "special": true, "single_word": false,
+    let special = ["<pad>", "<eos>", "<bos>"];
+    let tokens = special.map(str::to_owned).into_iter().chain(characters);
+    let vocabulary: Map<String, Value> = tokens.zip((0..).map(|id| json!(id))).collect();
+    let added = |id: usize| {
+        json!({"id": id, "content": special[id], "special": true, "single_word": false,
             "lstrip": false, "rstrip": false, "normalized": false})
     };
-    let added: Vec<Value> = special.iter().enumerate().map(added).collect();
-    let tokenizer = json!({
-        "version": "1.0",
-        "added_tokens": added,
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
-            "use_regex": false},
-        "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true},
-        "model": {"type": "BPE", "vocab": vocabulary, "merges": []},
-    });
+    let added = [0, 1, 2].map(added);
+    let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
+        "use_regex": false});
+    let tokenizer = json!({"version": "1.0", "added_tokens": added, "pre_tokenizer": byte_level,
+        "decoder": byte_level, "model": {"type": "BPE", "vocab": vocabulary, "merges": []}});
     let write = |name: &str, of: &Value| std::fs::write(copy.join(name), of.to_string()).unwrap();
     write("tokenizer.json", &tokenizer);
     write("tokenizer_config.json", &json!({"eos_token": "<eos>"}));
@@ -53,22 +48,13 @@ fn checkpoint(test: &str) -> PathBuf {
 
 /// A schema whose texts are at most about 100 characters long.
 fn schema() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "name": {"enum": ["tom", "mia", "dan"]},
-            "count": {"type": "integer", "minimum": 0, "maximum": 99},
-            "steps": {"type": "array", "minItems": 1, "maxItems": 2, "items": {
-                "type": "object",
-                "properties": {"kind": {"enum": ["gain", "lose"]}, "done": {"type": "boolean"}},
-                "required": ["kind", "done"],
-                "additionalProperties": false,
-            }},
-            "note": {"type": "string", "maxLength": 4},
-        },
-        "required": ["name", "count", "steps", "note"],
-        "additionalProperties": false,
-    })
+    json!({"type": "object", "properties": {"name": {"enum": ["tom", "mia", "dan"]},
+        "count": {"type": "integer", "minimum": 0, "maximum": 99},
+        "steps": {"type": "array", "minItems": 1, "maxItems": 2,
+        "items": {"type": "object", "properties": {"kind": {"enum": ["gain", "lose"]},
+        "done": {"type": "boolean"}}, "required": ["kind", "done"], "additionalProperties": false}},
+        "note": {"type": "string", "maxLength": 4}}, "required": ["name", "count", "steps", "note"],
+        "additionalProperties": false})
 }
 
 fn ask(server: &Server, seed: u64) -> Reply {
@@ -79,15 +65,13 @@ fn ask(server: &Server, seed: u64) -> Reply {
             "json_schema": {"name": "answer", "schema": schema()}},
         "diffusion": {"max_denoising_steps": 8},
     });
-    let answer = server.client().post("/v1/completions", &body);
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    Reply::of_answer(&answer.json())
+    Reply::of_answer(&server.client().json("/v1/completions", &body))
 }
 
 #[test]
 fn a_canvas_model_writes_valid_json_only() {
     let folder = checkpoint("canvas-json");
-    let server = Server::start(&["--model", folder.to_str().unwrap()]);
+    let server = Server::start(&["--model", utf8(&folder)]);
     let alone: Vec<Reply> = (0..SEEDS).map(|seed| ask(&server, seed)).collect();
     for (seed, reply) in alone.iter().enumerate() {
         let choice = &reply.choices[0];
@@ -96,12 +80,8 @@ fn a_canvas_model_writes_valid_json_only() {
         let valid = jsonschema::validate(&schema(), &value);
         assert!(valid.is_ok(), "{value}: {valid:?}");
         let cached = &reply.usage["prompt_tokens_details"]["cached_tokens"];
-        assert_eq!(
-            cached.as_u64().unwrap_or(0) > 0,
-            seed > 0,
-            "{}",
-            reply.usage
-        );
+        let is_cached = cached.as_u64().unwrap_or(0) > 0;
+        assert_eq!(is_cached, seed > 0, "{}", reply.usage);
     }
     let texts = |replies: &[Reply]| {
         let texts = replies.iter().map(|reply| reply.choices[0].text.clone());
@@ -111,13 +91,8 @@ fn a_canvas_model_writes_valid_json_only() {
     distinct.sort();
     distinct.dedup();
     assert!(distinct.len() > 3, "{distinct:?}");
-    let together = thread::scope(|scope| {
-        let server = &server;
-        let asked = (0..SEEDS).map(|seed| scope.spawn(move || ask(server, seed)));
-        let asked: Vec<_> = asked.collect();
-        let replies = asked.into_iter().map(|asked| asked.join().unwrap());
-        replies.collect::<Vec<_>>()
-    });
+    let seeds: Vec<u64> = (0..SEEDS).collect();
+    let together = in_parallel(seeds.len(), &seeds, |seed| ask(&server, *seed));
     assert_eq!(texts(&together), texts(&alone));
 }
 
@@ -133,12 +108,12 @@ fn a_trace_in_the_terminal_counts_kept_tokens() {
         "20",
         "--seed",
         "3",
+        "--model",
     ];
-    let model = ["--model", folder.to_str().unwrap()];
-    let plain = run(&[&arguments[..], &model].concat());
-    assert!(plain.status.success(), "{}", stderr(&plain));
-    let traced = run(&[&arguments[..], &model, &["--trace"]].concat());
-    assert_eq!(stdout(&traced), stdout(&plain), "a trace changes no token");
+    let arguments = [&arguments[..], &[utf8(&folder)]].concat();
+    let plain = stdout(&run(&arguments));
+    let traced = run(&[&arguments[..], &["--trace"]].concat());
+    assert_eq!(stdout(&traced), plain, "a trace changes no token");
     let trace = stderr(&traced);
     let steps = trace.lines().take_while(|line| line.starts_with("step"));
     let (mut open, mut committed) = (0, 0);

@@ -42,10 +42,7 @@ fn decoders_cost_no_more_than_before() {
                 "{decoder}, {task}: {each:.3} {name} per token"
             );
         }
-        assert!(
-            found.right + 1 >= right,
-            "{decoder}, {task}: {}",
-            found.right
-        );
+        let right = found.right + 1 >= right;
+        assert!(right, "{decoder}, {task}: {}", found.right);
     }
 }

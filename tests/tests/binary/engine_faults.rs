@@ -95,11 +95,23 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// The exit status and the log, with the time that the end took.
-fn ended(server: Server) -> (Option<i32>, String, Duration) {
+fn until_a_step(server: &Server) {
+    let age = || {
+        server
+            .client()
+            .metrics()
+            .sum("asynclane_engine_age_seconds", &[])
+    };
+    until("a step", || age() > 0.0);
+}
+
+/// The log of a server that ends in time with the exit status `code`.
+fn ended(server: Server, code: i32, bound: Duration) -> String {
     let begun = Instant::now();
     let (status, log) = server.wait();
-    (status.code(), log, begun.elapsed())
+    assert_eq!(status.code(), Some(code), "{log}");
+    assert!(begun.elapsed() < bound, "{:?}", begun.elapsed());
+    log
 }
 
 /// A paused container is not a stuck engine.
@@ -116,8 +128,7 @@ fn time_in_which_the_process_is_stopped_does_not_count() {
     let age = server.client().metrics();
     let age = age.sum("asynclane_engine_age_seconds", &[]);
     assert!(age < 6.0, "{age}");
-    let (status, log, _) = ended(server);
-    assert_eq!(status, Some(ENGINE), "{log}");
+    ended(server, ENGINE, BOUND);
 }
 
 #[test]
@@ -132,9 +143,7 @@ fn a_step_beyond_the_limit_ends_the_process() {
         assert_eq!(error["code"], "engine_stalled", "{path}");
     }
     assert!(client.metrics().sum("asynclane_engine_age_seconds", &[]) > 1.0);
-    let (status, log, time) = ended(server);
-    assert_eq!(status, Some(ENGINE), "{log}");
-    assert!(time < BOUND, "{time:?}");
+    let log = ended(server, ENGINE, BOUND);
     let line = "longer than engine.step_timeout (3 s); the process ends";
     assert_eq!(log.matches(line).count(), 1, "{log}");
 }
@@ -143,9 +152,7 @@ fn a_step_beyond_the_limit_ends_the_process() {
 fn a_dead_engine_ends_the_process() {
     let server = start("dies 300");
     let _request = begin(&server);
-    let (status, log, time) = ended(server);
-    assert_eq!(status, Some(ENGINE), "{log}");
-    assert!(time < BOUND, "{time:?}");
+    let log = ended(server, ENGINE, BOUND);
     let line = "asynclane: the engine thread has ended; the process ends";
     assert_eq!(log.matches(line).count(), 1, "{log}");
 }
@@ -154,13 +161,9 @@ fn a_dead_engine_ends_the_process() {
 fn a_hanging_engine_does_not_hold_up_the_exit() {
     let server = start("hangs 0");
     let _request = begin(&server);
-    let client = server.client();
-    let age = || client.metrics().sum("asynclane_engine_age_seconds", &[]);
-    until("a step", || age() > 0.0);
+    until_a_step(&server);
     server.signal("TERM");
-    let (status, log, time) = ended(server);
-    assert_eq!(status, Some(0), "{log}");
-    assert!(time < BOUND, "{time:?}");
+    let log = ended(server, 0, BOUND);
     assert!(log.contains("the engine is still in a step"), "{log}");
 }
 
@@ -168,16 +171,13 @@ fn a_hanging_engine_does_not_hold_up_the_exit() {
 fn the_second_signal_ends_a_process_whose_engine_hangs() {
     let server = start("hangs 300");
     let _request = begin(&server);
-    let client = server.client();
-    let age = || client.metrics().sum("asynclane_engine_age_seconds", &[]);
-    until("a step", || age() > 0.0);
+    until_a_step(&server);
     server.signal("TERM");
+    let client = server.client();
     until("the drain", || {
         // Ready until the process has seen the signal.
         client.get("/ready").json()["error"]["code"] == "shutting_down"
     });
     server.signal("TERM");
-    let (status, log, time) = ended(server);
-    assert_eq!(status, Some(130), "{log}");
-    assert!(time < Duration::from_secs(5), "{time:?}");
+    ended(server, 130, Duration::from_secs(5));
 }

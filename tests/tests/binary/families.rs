@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use asynclane_tests::process::{Server, run, stderr};
+use asynclane_tests::process::{Server, run, stderr, utf8};
 use asynclane_tests::reply::Reply;
 use asynclane_tests::words::with_words;
 use serde_json::{Value, json};
@@ -18,12 +18,7 @@ const WORDS: [&str; 3] = ["w7 w8 w9", "w11", "w9 w8 w12 w30 w31 w8 w8"];
 
 /// A copy of a checkpoint with a tokenizer, and its mask token, if it has one.
 fn with_tokenizer(checkpoint: &Path) -> (PathBuf, Option<u64>) {
-    let copy = folder(
-        checkpoint
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap(),
-    );
+    let copy = folder(utf8(checkpoint.file_name().unwrap().as_ref()));
     let mask = with_words(checkpoint, &copy);
     (copy, mask)
 }
@@ -35,13 +30,11 @@ fn every_family_answers_from_a_folder() {
     let mut served = 0;
     for entry in folders.into_iter().flatten() {
         let (folder, mask) = with_tokenizer(&entry.unwrap().path());
-        let name = folder.file_name().and_then(|name| name.to_str()).unwrap();
-        let server = Server::start(&["--model", folder.to_str().unwrap()]);
+        let name = utf8(folder.file_name().unwrap().as_ref());
+        let server = Server::start(&["--model", utf8(&folder)]);
         for prompt in WORDS {
-            let mut body = json!({
-                "model": name, "prompt": prompt, "max_tokens": 24, "temperature": 0,
-                "ignore_eos": true, "return_token_ids": true, "seed": 7,
-            });
+            let mut body = json!({"model": name, "prompt": prompt, "max_tokens": 24,
+                "temperature": 0, "ignore_eos": true, "return_token_ids": true, "seed": 7});
             let path = "/v1/completions";
             let plain = server.client().post(path, &body).json();
             let choice = &plain["choices"][0];
@@ -51,11 +44,8 @@ fn every_family_answers_from_a_folder() {
             let is_mask = |id: &u64| Some(*id) == mask;
             assert!(!ids.iter().any(is_mask), "{name}: a mask is no token");
             let words: Vec<String> = ids.iter().map(|id| format!("w{id}")).collect();
-            assert_eq!(
-                choice["text"].as_str().unwrap().trim(),
-                words.join(" "),
-                "{name}"
-            );
+            let text = choice["text"].as_str().unwrap().trim();
+            assert_eq!(text, words.join(" "), "{name}");
             body["stream"] = json!(true);
             body["stream_options"] = json!({"include_usage": true});
             let events = server.client().stream(path, &body);
@@ -73,10 +63,8 @@ fn assert_the_default_by_name(server: &Server, model: &str) {
     let served = server.client().get("/v1/models").json();
     let preset = &served["data"][0]["diffusion"]["default"];
     let ids = |diffusion: Value| {
-        let body = json!({
-            "model": model, "prompt": "w8 w9", "max_tokens": 45, "temperature": 0, "seed": 7,
-            "return_token_ids": true, "diffusion": diffusion,
-        });
+        let body = json!({"model": model, "prompt": "w8 w9", "max_tokens": 45, "temperature": 0,
+            "seed": 7, "return_token_ids": true, "diffusion": diffusion});
         let answer = server.client().post("/v1/completions", &body).json();
         let ids = answer["choices"][0]["token_ids"].clone();
         assert!(ids.is_array(), "{model}: {answer}");
@@ -101,7 +89,7 @@ fn a_canvas_models_folder_says_how_canvases_are_decoded() {
     let inspected = |content: &Value| {
         let path = folder.join("generation_config.json");
         std::fs::write(path, content.to_string()).unwrap();
-        run(&["inspect", "--model", folder.to_str().unwrap()])
+        run(&["inspect", "--model", utf8(&folder)])
     };
     let sampler = json!({"entropy_bound": 0.3});
     let output = inspected(&json!({"max_denoising_steps": 3, "sampler_config": sampler}));

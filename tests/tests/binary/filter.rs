@@ -1,6 +1,6 @@
 //! The rule `learned_filter`: the filter of the demo model, and one from a file.
 
-use asynclane_tests::process::{command, run, stderr, stdout};
+use asynclane_tests::process::{refusal, run, stderr, stdout, utf8};
 use problems::grade;
 
 use crate::{folder, sum};
@@ -32,8 +32,8 @@ fn the_demo_model_brings_a_filter_that_saves_forwards() {
 #[test]
 fn a_filter_from_a_file_is_used_or_refused_by_name() {
     let folder = folder("filters");
-    let text = |name: &str| folder.join(name).to_str().expect("UTF-8").to_owned();
-    let (filter, model, gone) = (text("filter"), text("model.safetensors"), text("gone"));
+    let path = |name: &str| utf8(&folder.join(name)).to_owned();
+    let [filter, model, gone] = ["filter", "model.safetensors", "gone"].map(path);
     // Two linear layers of zeros for blocks of 8, in f32.
     let shapes = [
         ("0.weight", vec![4, 8]),
@@ -42,15 +42,14 @@ fn a_filter_from_a_file_is_used_or_refused_by_name() {
         ("2.bias", vec![8]),
     ];
     let zeros = [0u8; 4 * 32];
-    let tensors = shapes.into_iter().map(|(name, shape)| {
+    let tensors = shapes.map(|(name, shape)| {
         let bytes = &zeros[..4 * shape.iter().product::<usize>()];
         let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, shape, bytes);
-        (name, view.expect("the shape fits"))
+        (name, view.unwrap())
     });
-    let bytes = safetensors::serialize(tensors, None).expect("it is written");
-    std::fs::write(&filter, bytes).expect("the folder is writable");
+    std::fs::write(&filter, safetensors::serialize(tensors, None).unwrap()).unwrap();
     let demo = demo::checkpoint::DEMO.file("model.safetensors");
-    std::fs::write(&model, demo.expect("the demo has weights")).expect("the folder is writable");
+    std::fs::write(&model, demo.unwrap()).unwrap();
     let short = format!("{LEARNED},block_length=8");
     answer(&["--decoder", &short, "--filter", &filter]);
     for (decoder, file, code, expected) in [
@@ -59,12 +58,8 @@ fn a_filter_from_a_file_is_used_or_refused_by_name() {
         (&short, &gone, 66, "gone: not found in"),
     ] {
         let prompt = sum().prompt;
-        let output =
-            command(&["generate", &prompt, "--decoder", decoder, "--filter", file]).output();
-        let output = output.expect("the binary runs");
-        let message = stderr(&output);
-        assert_eq!(output.status.code(), Some(code), "{message}");
-        assert_eq!(message.lines().count(), 1, "{message}");
+        let output = run(&["generate", &prompt, "--decoder", decoder, "--filter", file]);
+        let message = refusal(&output, code);
         assert!(message.contains(expected), "{message}");
     }
 }

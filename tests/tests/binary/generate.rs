@@ -1,8 +1,8 @@
 //! `asynclane generate`: the answer on standard output, the lane tree on standard error.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use asynclane_tests::process::{binary, run, stderr, stdout};
+use asynclane_tests::process::{binary, run, run_command, stderr, stdout};
 use problems::{grade, is_strict};
 
 use crate::sum;
@@ -12,40 +12,25 @@ fn answers_a_sum() {
     let problem = sum();
     let output = run(&["generate", &problem.prompt]);
     let answer = stdout(&output);
-    assert!(
-        grade(&problem, answer.trim_end())
-            .expect("no code runs")
-            .end,
-        "{answer}"
-    );
+    let graded = grade(&problem, answer.trim_end()).expect("no code runs");
+    assert!(graded.end, "{answer}");
     assert_eq!(stderr(&output), "", "nothing but the answer");
-}
-
-#[test]
-fn reference_decoder_answers_word_for_word() {
-    let problem = sum();
-    let output = run(&["generate", &problem.prompt, "--decoder", "vanilla"]);
-    let answer = stdout(&output);
+    // The reference decoder answers word for word.
+    let answer = stdout(&run(&["generate", &problem.prompt, "--decoder", "vanilla"]));
     assert!(is_strict(&problem, answer.trim_end()), "{answer}");
 }
 
 #[test]
 fn a_terminal_shows_the_canvas_and_keeps_the_answer() {
     let problem = sum();
-    let decoder = ["--decoder", "asynclane"];
-    let plain = stdout(&run(&["generate", &problem.prompt, decoder[0], decoder[1]]));
-    let line = format!(
-        "'{}' generate '{}' {}",
-        binary().display(),
-        problem.prompt,
-        decoder.join(" ")
-    );
+    let prompt = &problem.prompt;
+    let plain = stdout(&run(&["generate", prompt, "--decoder", "asynclane"]));
+    let binary = binary().display().to_string();
+    let line = format!("'{binary}' generate '{prompt}' --decoder asynclane");
     // Runs the program on a terminal of 24 lines and 80 columns, and copies its output.
-    let terminal = Command::new("script")
-        .args(["--quiet", "--return", "--command", &line, "/dev/null"])
-        .stdin(Stdio::null())
-        .output()
-        .expect("util-linux has it");
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+    let terminal = run_command(script);
     let seen = stdout(&terminal).replace("\r\n", "\n");
     assert!(seen.contains('░'), "masks were drawn: {seen}");
     assert!(seen.contains('▓'), "a refine lane's, denser: {seen}");
@@ -81,45 +66,34 @@ fn trace_draws_the_lane_tree() {
 
 #[test]
 fn what_the_api_refuses_is_refused_with_the_flags_name() {
-    let cases: [(&[&str], &str); 9] = [
+    let temperature = |got: &str| format!("'--temperature <TEMPERATURE>': must be {got}");
+    let few = "'--max-tokens <MAX_TOKENS>': must be an integer of at least 1, got 0";
+    for (flag, value, reason) in [
+        ("--temperature", "2.5", &*temperature("in 0..2, got 2.5")),
+        ("--temperature", "-1", &temperature("in 0..2, got -1")),
+        ("--temperature", "nan", &temperature("a number")),
+        ("--temperature", "hot", &temperature("a number")),
+        ("--max-tokens", "0", few),
+        ("--max-tokens", "100000", "--max-tokens must be at most "),
         (
-            &["--temperature", "2.5"],
-            "'--temperature <TEMPERATURE>': must be in 0..2, got 2.5",
-        ),
-        (
-            &["--temperature", "-1"],
-            "'--temperature <TEMPERATURE>': must be in 0..2, got -1",
-        ),
-        (
-            &["--temperature", "nan"],
-            "'--temperature <TEMPERATURE>': must be a number",
-        ),
-        (
-            &["--temperature", "hot"],
-            "'--temperature <TEMPERATURE>': must be a number",
-        ),
-        (
-            &["--max-tokens", "0"],
-            "'--max-tokens <MAX_TOKENS>': must be an integer of at least 1, got 0",
-        ),
-        (&["--max-tokens", "100000"], "--max-tokens must be at most "),
-        (
-            &["--seed", "9223372036854775808"],
+            "--seed",
+            "9223372036854775808",
             "'--seed <SEED>': must be a 64-bit integer",
         ),
-        (&["--seed", "1.5"], "'--seed <SEED>': "),
-        (&["--raw", ""], "the prompt has no tokens"),
-    ];
-    for (flags, reason) in cases {
-        let mut arguments = vec!["generate", "--max-tokens", "4"];
-        if flags[0] == "--max-tokens" {
-            arguments.truncate(1);
+        ("--seed", "1.5", "'--seed <SEED>': "),
+        ("--raw", "", "the prompt has no tokens"),
+    ] {
+        let mut arguments = vec!["generate", flag, value];
+        if flag != "--max-tokens" {
+            arguments.extend(["--max-tokens", "4"]);
         }
-        let prompt: &[&str] = if flags[0] == "--raw" { &[] } else { &["Hi"] };
-        let output = run(&[&arguments[..], flags, prompt].concat());
+        if flag != "--raw" {
+            arguments.push("Hi");
+        }
+        let output = run(&arguments);
         let message = stderr(&output);
-        assert_eq!(output.status.code(), Some(64), "{flags:?}: {message}");
-        assert!(message.contains(reason), "{flags:?}: {message}");
+        assert_eq!(output.status.code(), Some(64), "{arguments:?}: {message}");
+        assert!(message.contains(reason), "{arguments:?}: {message}");
         assert_eq!(output.stdout, b"");
     }
     let accepted = ["--temperature", "2", "--seed", "-3", "--max-tokens", "1"];
@@ -129,9 +103,9 @@ fn what_the_api_refuses_is_refused_with_the_flags_name() {
 /// The number before the first `word`.
 fn number_before(text: &str, word: &str) -> usize {
     let (before, _) = text.split_once(word).expect("the cost names it");
-    let digits = before
-        .rsplit([' ', ','])
-        .next()
-        .expect("split is not empty");
-    digits.parse().expect("a number")
+    let digits = before.rsplit([' ', ',']).next();
+    digits
+        .expect("split is not empty")
+        .parse()
+        .expect("a number")
 }

@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use asynclane_tests::process::{Server, run, stderr};
-use safetensors::SafeTensors;
+use candle_core::Device;
+use candle_core::quantized::gguf_file::{self, Value as Field};
+use candle_core::quantized::{GgmlDType, QTensor};
 use serde_json::{Value, json};
 
 use crate::folder;
@@ -13,88 +15,34 @@ use crate::folder;
 const CHECKPOINT: &str = "../crates/model/tests/model/fixtures/families/qwen2";
 const TEMPLATE: &str = "{% for message in messages %}{{ message.content }} {% endfor %}";
 
-/// Hugging Face and llama.cpp names of a layer's tensors.
-const LAYER: [(&str, &str); 9] = [
-    ("input_layernorm", "attn_norm"),
-    ("self_attn.q_proj", "attn_q"),
-    ("self_attn.k_proj", "attn_k"),
-    ("self_attn.v_proj", "attn_v"),
-    ("self_attn.o_proj", "attn_output"),
-    ("post_attention_layernorm", "ffn_norm"),
-    ("mlp.gate_proj", "ffn_gate"),
-    ("mlp.up_proj", "ffn_up"),
-    ("mlp.down_proj", "ffn_down"),
-];
+/// Hugging Face and llama.cpp names of tensors.
+const NAMES: &str = "
+model.embed_tokens token_embd
+model.norm output_norm
+lm_head output
+input_layernorm attn_norm
+self_attn.q_proj attn_q
+self_attn.k_proj attn_k
+self_attn.v_proj attn_v
+self_attn.o_proj attn_output
+post_attention_layernorm ffn_norm
+mlp.gate_proj ffn_gate
+mlp.up_proj ffn_up
+mlp.down_proj ffn_down
+";
 
 fn renamed(name: &str) -> String {
     let (stem, kind) = name.rsplit_once('.').unwrap();
-    let other = match stem.strip_prefix("model.layers.") {
+    let find = |part: &str| {
+        let mut pairs = NAMES.lines().filter_map(|line| line.split_once(' '));
+        pairs.find(|(theirs, _)| *theirs == part).unwrap().1
+    };
+    match stem.strip_prefix("model.layers.") {
         Some(rest) => {
             let (number, part) = rest.split_once('.').unwrap();
-            let (_, part) = LAYER.iter().find(|(theirs, _)| *theirs == part).unwrap();
-            format!("blk.{number}.{part}")
+            format!("blk.{number}.{}.{kind}", find(part))
         }
-        None => match stem {
-            "model.embed_tokens" => "token_embd",
-            "model.norm" => "output_norm",
-            _ => "output",
-        }
-        .to_owned(),
-    };
-    format!("{other}.{kind}")
-}
-
-/// A metadata value.
-enum Field {
-    Number(u32),
-    Real(f32),
-    Text(String),
-    Texts(Vec<String>),
-    Numbers(Vec<u32>),
-}
-
-/// The bytes of a GGUF file, version 3.
-#[derive(Default)]
-struct Writer(Vec<u8>);
-
-impl Writer {
-    fn number(&mut self, number: u32) {
-        self.0.extend(number.to_le_bytes());
-    }
-
-    fn length(&mut self, length: usize) {
-        self.0.extend((length as u64).to_le_bytes());
-    }
-
-    fn text(&mut self, text: &str) {
-        self.length(text.len());
-        self.0.extend(text.as_bytes());
-    }
-
-    fn field(&mut self, key: &str, field: &Field) {
-        self.text(key);
-        match field {
-            Field::Number(number) => [4, *number].into_iter().for_each(|n| self.number(n)),
-            Field::Real(real) => [6, real.to_bits()].into_iter().for_each(|n| self.number(n)),
-            Field::Text(text) => {
-                self.number(8);
-                self.text(text);
-            }
-            Field::Texts(texts) => {
-                [9, 8].into_iter().for_each(|n| self.number(n));
-                self.length(texts.len());
-                texts.iter().for_each(|text| self.text(text));
-            }
-            Field::Numbers(numbers) => {
-                [9, 4].into_iter().for_each(|n| self.number(n));
-                self.length(numbers.len());
-                numbers.iter().for_each(|number| self.number(*number));
-            }
-        }
-    }
-
-    fn align(&mut self) {
-        self.0.resize(self.0.len().next_multiple_of(32), 0);
+        None => format!("{}.{kind}", find(stem)),
     }
 }
 
@@ -108,71 +56,49 @@ fn tokens() -> Vec<String> {
     known.iter().cloned().chain(unused).collect()
 }
 
-fn metadata(config: &Value, pre: &str) -> Vec<(String, Field)> {
-    let count = |key: &str| Field::Number(config[key].as_u64().unwrap() as u32);
-    let kinds = (0..47).map(|id| if id < 3 { 3 } else { 1 });
-    let merges = ["a b", "c d", "\u{120} a"].map(str::to_owned);
-    let text = |text: &str| Field::Text(text.to_owned());
-    let all = [
+fn metadata(config: &Value, pre: &str) -> [(&'static str, Field); 16] {
+    let count = |key: &str| Field::U32(config[key].as_u64().unwrap() as u32);
+    let kinds = (0..47).map(|id| Field::U32(if id < 3 { 3 } else { 1 }));
+    let text = |text: &str| Field::String(text.to_owned());
+    let merges = ["a b", "c d", "\u{120} a"].map(text);
+    let kv_heads = count("num_key_value_heads");
+    let tokens = tokens().into_iter().map(Field::String).collect();
+    [
         ("general.architecture", text("qwen2")),
         ("qwen2.embedding_length", count("hidden_size")),
         ("qwen2.attention.head_count", count("num_attention_heads")),
-        (
-            "qwen2.attention.head_count_kv",
-            count("num_key_value_heads"),
-        ),
+        ("qwen2.attention.head_count_kv", kv_heads),
         ("qwen2.block_count", count("num_hidden_layers")),
         ("qwen2.feed_forward_length", count("intermediate_size")),
         ("qwen2.context_length", count("max_position_embeddings")),
-        ("qwen2.attention.layer_norm_rms_epsilon", Field::Real(1e-6)),
-        ("qwen2.rope.freq_base", Field::Real(1e6)),
+        ("qwen2.attention.layer_norm_rms_epsilon", Field::F32(1e-6)),
+        ("qwen2.rope.freq_base", Field::F32(1e6)),
         ("tokenizer.ggml.model", text("gpt2")),
         ("tokenizer.ggml.pre", text(pre)),
-        ("tokenizer.ggml.tokens", Field::Texts(tokens())),
-        ("tokenizer.ggml.token_type", Field::Numbers(kinds.collect())),
-        ("tokenizer.ggml.merges", Field::Texts(merges.into())),
-        ("tokenizer.ggml.eos_token_id", Field::Number(1)),
+        ("tokenizer.ggml.tokens", Field::Array(tokens)),
+        ("tokenizer.ggml.token_type", Field::Array(kinds.collect())),
+        ("tokenizer.ggml.merges", Field::Array(merges.into())),
+        ("tokenizer.ggml.eos_token_id", Field::U32(1)),
         ("tokenizer.chat_template", text(TEMPLATE)),
-    ];
-    all.map(|(key, field)| (key.to_owned(), field)).into()
+    ]
 }
 
 /// Writes the checkpoint as one file with a tokenizer that splits as `pre` says.
 pub(crate) fn write(test: &str, pre: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(CHECKPOINT);
     let config = std::fs::read(source.join("config.json")).unwrap();
-    let config: Value = serde_json::from_slice(&config).unwrap();
-    let weights = std::fs::read(source.join("model.safetensors")).unwrap();
-    let tensors = SafeTensors::deserialize(&weights).unwrap().tensors();
-    let (fields, mut file) = (metadata(&config, pre), Writer::default());
-    file.0.extend(b"GGUF");
-    file.number(3);
-    file.length(tensors.len());
-    file.length(fields.len());
-    fields
-        .iter()
-        .for_each(|(key, field)| file.field(key, field));
-    let mut offset = 0;
-    for (name, tensor) in &tensors {
-        file.text(&renamed(name));
-        file.number(tensor.shape().len() as u32);
-        // The fastest dimension comes first.
-        tensor
-            .shape()
-            .iter()
-            .rev()
-            .for_each(|size| file.length(*size));
-        file.number(0);
-        file.length(offset);
-        offset += tensor.data().len().next_multiple_of(32);
-    }
-    file.align();
-    for (_, tensor) in &tensors {
-        file.0.extend(tensor.data());
-        file.align();
-    }
+    let fields = metadata(&serde_json::from_slice(&config).unwrap(), pre);
+    let fields: Vec<(&str, &Field)> = fields.iter().map(|(key, field)| (*key, field)).collect();
+    let tensors = candle_core::safetensors::load(source.join("model.safetensors"), &Device::Cpu);
+    let tensors = tensors.unwrap().into_iter().map(|(name, tensor)| {
+        let stored = QTensor::quantize(&tensor, GgmlDType::F32).unwrap();
+        (renamed(&name), stored)
+    });
+    let tensors: Vec<(String, QTensor)> = tensors.collect();
+    let tensors: Vec<(&str, &QTensor)> = tensors.iter().map(|(n, t)| (n.as_str(), t)).collect();
     let path = folder(test).join("letters.gguf");
-    std::fs::write(&path, file.0).unwrap();
+    let mut file = std::fs::File::create(&path).unwrap();
+    gguf_file::write(&mut file, &fields, &tensors).unwrap();
     path
 }
 

@@ -6,36 +6,26 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::{Arc, Mutex};
 
-use asynclane_tests::process::{command, stderr, stdout};
+use asynclane_tests::process::{command, refusal, run_command, stderr, stdout};
 use serde_json::json;
 
 use crate::{folder, gguf};
 
 const SHA: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// `asynclane inspect --model MODEL` with the Hub's environment variables.
+/// A command with the Hub's environment variables.
+fn with_hub(arguments: &[&str], home: &Path, variables: &[(&str, &str)]) -> Output {
+    let mut command = command(arguments);
+    command.env("HF_HOME", home).current_dir(home);
+    command.envs(variables.iter().copied());
+    run_command(command)
+}
+
 fn inspect(model: &str, home: &Path, variables: &[(&str, &str)]) -> Output {
-    let mut command = command(&["inspect", "--model", model]);
-    command.env("HF_HOME", home).current_dir(home);
-    command.envs(variables.iter().copied());
-    command.output().expect("the binary runs")
+    with_hub(&["inspect", "--model", model], home, variables)
 }
 
-/// A short answer, which needs the weights.
-fn generate(model: &str, home: &Path, variables: &[(&str, &str)]) -> Output {
-    let mut command = command(&["generate", "--model", model, "--max-tokens", "4", "2 + 3?"]);
-    command.env("HF_HOME", home).current_dir(home);
-    command.envs(variables.iter().copied());
-    command.output().expect("the binary runs")
-}
-
-/// The one-line error of a refused model.
-fn refusal(output: &Output, code: i32) -> String {
-    let message = stderr(output);
-    assert_eq!(output.status.code(), Some(code), "{message}");
-    assert_eq!(message.lines().count(), 1, "{message}");
-    message
-}
+const OFFLINE: [(&str, &str); 1] = [("HF_HUB_OFFLINE", "1")];
 
 /// A cache that holds the demo checkpoint as revision `main` of `tiny/demo`.
 fn cache(test: &str) -> (PathBuf, PathBuf) {
@@ -69,11 +59,10 @@ impl Hub {
             for stream in listener.incoming() {
                 let mut stream: TcpStream = stream.unwrap();
                 let lines = BufReader::new(stream.try_clone().unwrap()).lines();
-                let head: Vec<String> = lines
+                let lines = lines
                     .map_while(Result::ok)
-                    .take_while(|line| !line.is_empty())
-                    .collect();
-                let head = head.join("\n");
+                    .take_while(|line| !line.is_empty());
+                let head = lines.collect::<Vec<_>>().join("\n");
                 let response = answer(&head);
                 seen.lock().unwrap().push(head);
                 // A client may close the connection early.
@@ -89,7 +78,16 @@ impl Hub {
 }
 
 fn status(line: &str) -> Vec<u8> {
-    format!("HTTP/1.1 {line}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").into_bytes()
+    response(line, "", b"")
+}
+
+/// A response with these lines among its headers.
+fn response(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    [head.as_bytes(), body].concat()
 }
 
 /// The answer to a request for a file of `tiny/demo` or for its list of files.
@@ -104,18 +102,10 @@ fn tiny(head: &str) -> Vec<u8> {
 /// listed only.
 fn repository(head: &str, files: &[(&str, &[u8])]) -> Vec<u8> {
     let path = head.split(' ').nth(1).unwrap();
-    let respond = |more: String, body: &[u8]| {
-        let length = body.len();
-        let head = format!("{more}Content-Length: {length}\r\nConnection: close\r\n\r\n");
-        [head.as_bytes(), body].concat()
-    };
     if path == "/api/models/tiny/demo/revision/main" {
-        let files: Vec<_> = files
-            .iter()
-            .map(|(name, _)| json!({"rfilename": name}))
-            .collect();
-        let body = json!({"siblings": files, "sha": SHA}).to_string();
-        return respond("HTTP/1.1 200 OK\r\n".to_owned(), body.as_bytes());
+        let files = files.iter().map(|(name, _)| json!({ "rfilename": name }));
+        let body = json!({"siblings": files.collect::<Vec<_>>(), "sha": SHA});
+        return response("200 OK", "", body.to_string().as_bytes());
     }
     let asked = path.strip_prefix(&format!("/tiny/demo/resolve/{SHA}/"));
     let stored = |(name, content): &&(&str, &[u8])| asked == Some(name) && !content.is_empty();
@@ -135,31 +125,25 @@ fn repository(head: &str, files: &[(&str, &[u8])]) -> Vec<u8> {
     });
     let meta = format!("ETag: \"{name:040x}\"\r\nX-Repo-Commit: {SHA}\r\n");
     let Some((from, to)) = range else {
-        return respond(format!("HTTP/1.1 200 OK\r\n{meta}"), content);
+        return response("200 OK", &meta, content);
     };
     let length = content.len();
-    let head = format!(
-        "HTTP/1.1 206 Partial Content\r\n{meta}Content-Range: bytes {from}-{to}/{length}\r\n"
-    );
-    respond(head, &content[from..=to])
+    let range = format!("{meta}Content-Range: bytes {from}-{to}/{length}\r\n");
+    response("206 Partial Content", &range, &content[from..=to])
 }
 
 #[test]
 fn a_cached_model_is_loaded_offline() {
     let (home, snapshot) = cache("hub-cached");
-    let offline = [("HF_HUB_OFFLINE", "1")];
     for model in ["tiny/demo".to_owned(), format!("tiny/demo@{SHA}")] {
-        let text = stdout(&inspect(&model, &home, &offline));
+        let text = stdout(&inspect(&model, &home, &OFFLINE));
         assert!(text.contains("family           llada"), "{text}");
     }
-    let message = refusal(&inspect("tiny/demo@v2", &home, &offline), 66);
-    assert!(message.contains("revision v2 not found in"), "{message}");
+    let unknown = refusal(&inspect("tiny/demo@v2", &home, &OFFLINE), 66);
+    assert!(unknown.contains("revision v2 not found in"), "{unknown}");
     std::fs::remove_file(snapshot.join("model.safetensors")).unwrap();
-    let message = refusal(&inspect("tiny/demo", &home, &offline), 66);
-    assert!(
-        message.contains("model.safetensors not found in"),
-        "{message}"
-    );
+    let gone = refusal(&inspect("tiny/demo", &home, &OFFLINE), 66);
+    assert!(gone.contains("model.safetensors not found in"), "{gone}");
 }
 
 #[test]
@@ -176,14 +160,10 @@ fn a_cache_in_another_folder_is_found() {
 #[test]
 fn a_model_that_is_not_cached_is_refused_offline() {
     let home = folder("hub-offline");
-    let message = refusal(&inspect("tiny/demo", &home, &[("HF_HUB_OFFLINE", "1")]), 66);
-    for part in [
-        "tiny/demo: no such folder",
-        "HF_HUB_OFFLINE",
-        "revision main not found",
-    ] {
-        assert!(message.contains(part), "{message}");
-    }
+    let message = refusal(&inspect("tiny/demo", &home, &OFFLINE), 66);
+    let parts = "tiny/demo: no such folder|HF_HUB_OFFLINE|revision main not found";
+    let all = parts.split('|').all(|part| message.contains(part));
+    assert!(all, "{message}");
 }
 
 #[test]
@@ -191,7 +171,7 @@ fn a_folder_wins_over_an_id() {
     let (home, snapshot) = cache("hub-folder");
     std::fs::create_dir(home.join("tiny")).unwrap();
     std::fs::rename(snapshot, home.join("tiny/demo")).unwrap();
-    stdout(&inspect("tiny/demo", &home, &[("HF_HUB_OFFLINE", "1")]));
+    stdout(&inspect("tiny/demo", &home, &OFFLINE));
     let hub = Hub::start(tiny);
     stdout(&inspect(
         "tiny/demo",
@@ -204,12 +184,15 @@ fn a_folder_wins_over_an_id() {
 #[test]
 fn a_model_that_the_hub_does_not_show_is_refused() {
     let home = folder("hub-refused");
+    let refused = |hub: &Hub, code: i32, parts: &[&str]| {
+        let output = inspect("tiny/demo", &home, &[("HF_ENDPOINT", &hub.endpoint)]);
+        let message = refusal(&output, code);
+        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+        message
+    };
+    let folder = "tiny/demo: no such folder";
     for (line, code, parts) in [
-        (
-            "404 Not Found",
-            66,
-            ["tiny/demo: no such folder", "no revision main of it"],
-        ),
+        ("404 Not Found", 66, [folder, "no revision main of it"]),
         ("401 Unauthorized", 66, ["status 401", "HF_TOKEN"]),
         ("403 Forbidden", 66, ["status 403", "HF_TOKEN"]),
         (
@@ -219,59 +202,22 @@ fn a_model_that_the_hub_does_not_show_is_refused() {
         ),
     ] {
         let hub = Hub::start(move |_| status(line));
-        let message = refusal(
-            &inspect("tiny/demo", &home, &[("HF_ENDPOINT", &hub.endpoint)]),
-            code,
-        );
-        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+        refused(&hub, code, &parts);
         assert_eq!(hub.requests().len(), 1);
     }
-    let hub = Hub::start(|_| {
-        let body =
-            format!(r#"{{"siblings": [{{"rfilename": "pytorch_model.bin"}}], "sha": "{SHA}"}}"#);
-        let length = body.len();
-        format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")
-            .into()
-    });
-    let message = refusal(
-        &inspect("tiny/demo", &home, &[("HF_ENDPOINT", &hub.endpoint)]),
+    let pickle = ("pytorch_model.bin", &b""[..]);
+    let hub = Hub::start(move |head| repository(head, &[pickle]));
+    refused(
+        &hub,
         65,
+        &["expected model.safetensors", "found pytorch_model.bin"],
     );
-    assert!(message.contains("expected model.safetensors"), "{message}");
-    assert!(message.contains("found pytorch_model.bin"), "{message}");
-}
-
-#[test]
-fn an_unsupported_architecture_is_named_before_missing_weights() {
-    let config = r#"{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}"#;
-    let hub = Hub::start(move |head| {
-        let length = config.len();
-        match head.contains("/resolve/") {
-            true => format!(
-                "HTTP/1.1 200 OK\r\nETag: \"{SHA}\"\r\nX-Repo-Commit: {SHA}\r\n\
-                 Content-Length: {length}\r\nConnection: close\r\n\r\n{config}"
-            ),
-            false => {
-                let body = json!({"siblings": [{"rfilename": "pytorch_model.bin"},
-                    {"rfilename": "config.json"}], "sha": SHA})
-                .to_string();
-                let length = body.len();
-                format!(
-                    "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-                )
-            }
-        }
-        .into_bytes()
-    });
-    let home = folder("hub-architecture");
-    let message = refusal(
-        &inspect("tiny/demo", &home, &[("HF_ENDPOINT", &hub.endpoint)]),
-        65,
-    );
-    assert!(message.contains("found [\"GPT2LMHeadModel\"]"), "{message}");
+    // An unsupported architecture is named before missing weights.
+    let config = br#"{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}"#;
+    let hub = Hub::start(move |head| repository(head, &[pickle, ("config.json", config)]));
+    let message = refused(&hub, 65, &["found [\"GPT2LMHeadModel\"]"]);
     assert!(!message.contains("safetensors"), "{message}");
 }
-
 #[test]
 fn without_a_network_only_the_cache_is_read() {
     // Bound and released: a free port without a listener.
@@ -291,10 +237,8 @@ fn without_a_network_only_the_cache_is_read() {
     let output = inspect("tiny/demo", &cache("hub-cache-only").0, &variables);
     stdout(&output);
     let warning = stderr(&output);
-    assert!(
-        warning.starts_with("warning: tiny/demo") && warning.lines().count() == 1,
-        "{warning}"
-    );
+    let named = warning.starts_with("warning: tiny/demo") && warning.lines().count() == 1;
+    assert!(named, "{warning}");
 }
 
 #[test]
@@ -309,16 +253,21 @@ fn a_download_takes_what_a_checkpoint_needs_and_stays() {
     assert!(text.contains("weights          not downloaded"), "{text}");
     let is_weights = |head: &String| head.contains("model.safetensors");
     assert!(!hub.requests().iter().any(is_weights));
-    let output = generate("tiny/demo", &home, &variables);
+    let short = [
+        "generate",
+        "--model",
+        "tiny/demo",
+        "--max-tokens",
+        "4",
+        "2 + 3?",
+    ];
+    let output = with_hub(&short, &home, &variables);
     stdout(&output);
     assert!(!stderr(&output).contains("canary"));
     let requests = hub.requests();
     for head in &requests {
-        assert!(
-            head.to_ascii_lowercase()
-                .contains("authorization: bearer canary"),
-            "{head}"
-        );
+        let lower = head.to_ascii_lowercase();
+        assert!(lower.contains("authorization: bearer canary"), "{head}");
     }
     for (file, asked) in [
         ("config.json", true),
@@ -329,20 +278,13 @@ fn a_download_takes_what_a_checkpoint_needs_and_stays() {
         ("..", false),
     ] {
         let path = format!("/resolve/{SHA}/{file}");
-        assert_eq!(
-            requests.iter().any(|head| head.contains(&path)),
-            asked,
-            "{file}"
-        );
+        let found = requests.iter().any(|head| head.contains(&path));
+        assert_eq!(found, asked, "{file}");
     }
     // A second run requests only the list of files; offline, a third requests nothing.
-    stdout(&inspect(
-        "tiny/demo",
-        &home,
-        &[("HF_ENDPOINT", &hub.endpoint)],
-    ));
+    stdout(&inspect("tiny/demo", &home, &variables[..1]));
     assert_eq!(hub.requests().len(), requests.len() + 1);
-    stdout(&inspect("tiny/demo", &home, &[("HF_HUB_OFFLINE", "1")]));
+    stdout(&inspect("tiny/demo", &home, &OFFLINE));
 }
 
 #[test]
@@ -359,22 +301,22 @@ fn a_gguf_file_is_downloaded_by_a_part_of_its_name() {
     assert!(text.contains("family           qwen2"), "{text}");
     let asked = hub.requests();
     assert!(asked.iter().all(|head| !head.contains("Q4_K_M")));
-    stdout(&inspect(
-        "tiny/demo:Q8_0",
-        &home,
-        &[("HF_HUB_OFFLINE", "1")],
-    ));
-    let message = refusal(&inspect("tiny/demo", &home, &online), 65);
-    assert!(
-        message.contains("give one of its GGUF files as tiny/demo:FILE"),
-        "{message}"
-    );
-    let message = refusal(
-        &inspect("tiny/demo:Q5", &home, &[("HF_HUB_OFFLINE", "1")]),
-        66,
-    );
-    assert!(
-        message.contains("no GGUF file Q5; there are tiny-Q8_0.gguf in"),
-        "{message}"
-    );
+    stdout(&inspect("tiny/demo:Q8_0", &home, &OFFLINE));
+    for (model, variables, code, expected) in [
+        (
+            "tiny/demo",
+            &online,
+            65,
+            "give one of its GGUF files as tiny/demo:FILE",
+        ),
+        (
+            "tiny/demo:Q5",
+            &OFFLINE,
+            66,
+            "no GGUF file Q5; there are tiny-Q8_0.gguf in",
+        ),
+    ] {
+        let message = refusal(&inspect(model, &home, variables), code);
+        assert!(message.contains(expected), "{message}");
+    }
 }

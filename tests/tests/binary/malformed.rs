@@ -2,10 +2,11 @@
 //! and open files stay the same.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 
 use asynclane_tests::client::{Answer, Client, Connection};
 use asynclane_tests::fuzz::request::PATHS;
+use asynclane_tests::memory::Memory;
 use asynclane_tests::process::Server;
 use asynclane_tests::random::Random;
 use serde_json::{Value, json};
@@ -20,41 +21,16 @@ const GROWTH_KIB: u64 = 4 << 10;
 /// Polls of the process until a waiting test fails.
 const MOST_LOOKS: usize = 1_000_000;
 /// Values that are rarely valid.
-const VALUES: [&str; 16] = [
-    "null",
-    "true",
-    "-1",
-    "0",
-    "1.5",
-    "1e400",
-    "9223372036854775808",
-    "-1e-320",
-    "\"\"",
-    "\"\\u0000\"",
-    "[]",
-    "{}",
-    "[[[[[[]]]]]]",
-    "[1,\"a\",null]",
-    "{\"a\":{}}",
-    "NaN",
-];
+const VALUES: &str = r#"null true -1 0 1.5 1e400 9223372036854775808 -1e-320 "" "\u0000" [] {} [[[[[[]]]]]] [1,"a",null] {"a":{}} NaN"#;
 /// Fragments that make a text invalid.
-const PIECES: [&[u8]; 14] = [
-    b"\"",
-    b"\\",
-    b"{",
-    b"}",
-    b"[",
-    b"]",
-    b",",
-    b":",
-    b"\0",
-    b"\xff",
-    b"\xed\xa0\x80",
-    b"\\ud800",
-    b"/**/",
-    b"\xef\xbb\xbf",
-];
+const PIECES: [&[u8]; 14] = {
+    let (surrogate, mark) = (b"\xed\xa0\x80", b"\xef\xbb\xbf");
+    let (zero, wrong) = (b"\0", b"\xff");
+    [
+        b"\"", b"\\", b"{", b"}", b"[", b"]", b",", b":", zero, wrong, surrogate, b"\\ud800",
+        b"/**/", mark,
+    ]
+};
 
 /// A malformed body: a seed of the corpus with a few faults. If it is still an object, it names a model
 /// that is not served.
@@ -103,7 +79,8 @@ fn replace_value(body: &mut Vec<u8>, random: &mut Random) {
     let ends = |byte: &u8| b",}]".contains(byte);
     let length = body[start..].iter().position(ends);
     let end = length.map_or(body.len(), |length| start + length);
-    body.splice(start..end, random.pick(&VALUES).bytes());
+    let values: Vec<&str> = VALUES.split(' ').collect();
+    body.splice(start..end, random.pick(&values).bytes());
 }
 
 /// Checks the refusal of `body` and returns its code.
@@ -140,60 +117,40 @@ fn refuse(connection: &mut Connection, seeds: std::ops::Range<u64>) -> BTreeMap<
     codes
 }
 
-/// A process in `/proc`.
-struct Process(PathBuf);
+fn open_files(proc: &Path) -> usize {
+    std::fs::read_dir(proc.join("fd")).unwrap().count()
+}
 
-impl Process {
-    /// Resident memory in KiB.
-    fn memory(&self) -> u64 {
-        let status = std::fs::read_to_string(self.0.join("status")).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let (kib, unit) = line.unwrap().trim().split_once(' ').unwrap();
-        assert_eq!(unit, "kB");
-        kib.parse().unwrap()
-    }
-
-    fn open_files(&self) -> usize {
-        std::fs::read_dir(self.0.join("fd")).unwrap().count()
-    }
-
-    /// Waits until this many files are open, because connections close after their last answer.
-    fn until_open(&self, files: usize) {
-        let mut looks = (0..MOST_LOOKS).map(|_| self.open_files());
-        assert!(
-            looks.any(|open| open == files),
-            "{} files are open",
-            self.open_files()
-        );
-    }
+/// Waits until this many files are open, because connections close after their last answer.
+fn until_open(proc: &Path, files: usize) {
+    let mut looks = (0..MOST_LOOKS).map(|_| open_files(proc));
+    let seen = looks.any(|open| open == files);
+    assert!(seen, "{} files are open", open_files(proc));
 }
 
 fn answer(client: Client) -> Value {
     let body = json!({"model": "demo", "prompt": "Mia has 12 eggs.", "max_tokens": 20});
-    let answer = client.post("/v1/completions", &body);
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    answer.json()["choices"].clone()
+    client.json("/v1/completions", &body)["choices"].clone()
 }
 
 #[test]
 fn ten_thousand_malformed_bodies_are_refused_and_leave_nothing() {
     let server = Server::start(&[]);
-    let (client, process) = (server.client(), Process(server.proc()));
-    let files = process.open_files();
+    let (client, proc) = (server.client(), server.proc());
+    let process = Memory::of(&proc);
+    let files = open_files(&proc);
     let before = answer(client);
     let steps = || client.metrics().sum("asynclane_engine_steps_total", &[]);
     let steps_before = steps();
     refuse(&mut client.connect().unwrap(), BODIES..BODIES + WARM_UP);
-    process.until_open(files);
-    let memory = process.memory();
+    until_open(&proc, files);
+    let memory = process.resident();
 
     let codes = refuse(&mut client.connect().unwrap(), 0..BODIES);
-    println!("{codes:?}");
     assert_eq!(codes.values().sum::<u64>(), BODIES);
     assert!(codes.len() >= 6, "the faults are of few kinds: {codes:?}");
-    process.until_open(files);
-    let grown = process.memory().saturating_sub(memory);
-    println!("{memory} KiB resident, {grown} KiB more after {BODIES} bodies");
+    until_open(&proc, files);
+    let grown = process.resident().saturating_sub(memory);
     assert!(grown <= GROWTH_KIB, "{memory} KiB grew by {grown}");
 
     assert_eq!(steps(), steps_before, "a malformed body was run");

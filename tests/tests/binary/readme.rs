@@ -48,6 +48,7 @@ fn body(command: &str, path: &str, field: &str) -> Value {
     data(found.expect("a document has the command")).expect("it has a body")
 }
 
+/// The commands for structured output and for infilling have tests of their own.
 #[test]
 fn every_request_of_a_document_is_answered() {
     let documents = documents();
@@ -55,8 +56,8 @@ fn every_request_of_a_document_is_answered() {
     assert!(commands.len() >= 7, "{commands:?}");
     let server = Server::start(&[]);
     for command in commands {
-        let address = [STREAM, PLAIN];
-        let rest = address.iter().find_map(|start| command.strip_prefix(start));
+        let mut starts = [STREAM, PLAIN].into_iter();
+        let rest = starts.find_map(|start| command.strip_prefix(start));
         let rest = rest.unwrap_or_else(|| panic!("expected {STREAM} or {PLAIN}: {command}"));
         let path = rest.split(' ').next().unwrap_or_default();
         let answer = match data(command) {
@@ -67,12 +68,17 @@ fn every_request_of_a_document_is_answered() {
     }
 }
 
+/// The problem of a chat's first message.
+fn problem(body: &Value) -> Problem {
+    let prompt = body["messages"][0]["content"].as_str().expect("a prompt");
+    Problem::from_prompt(prompt).expect("a problem of the demo model")
+}
+
 #[test]
 fn the_first_command_streams_a_correct_answer() {
     let mut body = body(STREAM, CHAT, "stream");
     assert_eq!(body["stream"], true, "curl -N is for streams");
-    let prompt = body["messages"][0]["content"].as_str().expect("a prompt");
-    let problem = Problem::from_prompt(prompt).expect("a problem of the demo model");
+    let problem = problem(&body);
 
     let server = Server::start(&[]);
     // The only change: a last chunk with the usage, which ends the reply.
@@ -88,9 +94,7 @@ fn another_decoder_answers_and_the_metrics_tell() {
     let server = Server::start(&[]);
     let answer = server.client().post(CHAT, &body).json();
     let text = answer["choices"][0]["message"]["content"].as_str().unwrap();
-    let prompt = body["messages"][0]["content"].as_str().expect("a prompt");
-    let problem = Problem::from_prompt(prompt).expect("a problem of the demo model");
-    assert!(is_strict(&problem, text), "{text}");
+    assert!(is_strict(&problem(&body), text), "{text}");
     let line = format!("\n{PLAIN}/metrics\n");
     assert!(documents().contains(&line), "a document asks for metrics");
     let scrape = server.client().metrics();
@@ -120,9 +124,8 @@ fn the_infilling_command_completes_a_valid_answer() {
     let middle = answer["choices"][0]["text"].as_str().expect("a text");
     let prompt = body["prompt"].as_str().expect("a prompt");
     let suffix = body["suffix"].as_str().expect("a suffix");
-    let (question, begin) = prompt
-        .split_once("<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n")
-        .expect("a chat");
+    let turns = "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n";
+    let (question, begin) = prompt.split_once(turns).expect("a chat");
     let (_, question) = question.split_once("\n\n").expect("a chat");
     let problem = Problem::from_prompt(question).expect("a problem of the demo model");
     let whole = format!("{begin}{middle}{suffix}");

@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use asynclane_tests::process::{run, stderr};
+use asynclane_tests::process::{refusal, run, stderr, utf8};
 use serde_json::{Value, json};
 
 use crate::folder;
+
+const SERVE: [&str; 3] = ["serve", "--listen", "127.0.0.1:0"];
 
 /// Writes the demo checkpoint with a changed configuration into a new folder.
 fn checkpoint(name: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
@@ -21,14 +23,11 @@ fn checkpoint(name: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
 }
 
 /// The one-line error of `asynclane serve` for a model folder.
-fn refusal(folder: &Path, code: i32) -> String {
-    let model = folder.to_str().expect("the path is UTF-8");
-    let output = run(&["serve", "--listen", "127.0.0.1:0", "--model", model]);
-    let message = stderr(&output);
-    assert_eq!(output.status.code(), Some(code), "{message}");
-    assert_eq!(message.lines().count(), 1, "{message}");
-    assert!(output.stdout.is_empty());
-    message
+fn refused(folder: &Path, code: i32) -> String {
+    refusal(
+        &run(&[&SERVE[..], &["--model", utf8(folder)]].concat()),
+        code,
+    )
 }
 
 /// Checks that `message` has all `parts`, in order.
@@ -44,36 +43,22 @@ fn names(message: &str, parts: &[&str]) {
 #[test]
 fn an_unchanged_copy_of_the_checkpoint_is_accepted() {
     let folder = checkpoint("whole", |_| {});
-    let model = folder.to_str().expect("the path is UTF-8");
-    let output = run(&["inspect", "--model", model]);
+    let output = run(&["inspect", "--model", utf8(&folder)]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }
 
 #[test]
 fn a_missing_folder() {
-    let message = refusal(&folder("empty").join("missing"), 66);
+    let message = refused(&folder("empty").join("missing"), 66);
     names(&message, &["missing: no such file or folder", "expected"]);
-}
-
-#[test]
-fn a_model_that_is_nowhere() {
+    let meant = "dmeo: no such file or folder (did you mean \"demo\"?)";
     for (model, parts) in [
         ("./nope", ["./nope: no such file or folder; expected", ""]),
-        (
-            "dmeo",
-            [
-                "dmeo: no such file or folder (did you mean \"demo\"?)",
-                "`demo`",
-            ],
-        ),
+        ("dmeo", [meant, "`demo`"]),
         ("/dev/null", ["neither a folder nor a GGUF file", ""]),
     ] {
         for command in [&["inspect", "--model", model][..], &["serve", model]] {
-            let output = run(command);
-            let message = stderr(&output);
-            assert_eq!(output.status.code(), Some(66), "{message}");
-            assert_eq!(message.lines().count(), 1, "{message}");
-            names(&message, &parts);
+            names(&refusal(&run(command), 66), &parts);
         }
     }
 }
@@ -81,12 +66,9 @@ fn a_model_that_is_nowhere() {
 #[test]
 fn a_length_beyond_the_context() {
     for command in ["serve", "inspect", "generate"] {
-        let output = run(&[command, "--max-model-len", "70000"]);
-        let message = stderr(&output);
-        assert_eq!(output.status.code(), Some(78), "{message}");
+        let message = refusal(&run(&[command, "--max-model-len", "70000"]), 78);
         let parts = ["model.max_model_len: expected at most ", " found 70000"];
         names(&message, &parts);
-        assert_eq!(message.lines().count(), 1, "{message}");
     }
 }
 
@@ -97,7 +79,7 @@ fn truncated_weights() {
     let weights = std::fs::read(&path).unwrap();
     for length in [0, 5, 2000, weights.len() / 2, weights.len() - 1] {
         std::fs::write(&path, &weights[..length]).unwrap();
-        let message = refusal(&folder, 65);
+        let message = refused(&folder, 65);
         names(&message, &["model.safetensors", "truncated"]);
         // With an intact header the error names the missing tensor.
         if length >= weights.len() / 2 {
@@ -111,25 +93,14 @@ fn truncated_weights() {
 }
 
 #[test]
-fn a_tensor_of_another_shape() {
-    let folder = checkpoint("shape", |config| config["mlp_hidden_size"] = json!(500));
-    let message = refusal(&folder, 65);
+fn tensors_that_a_configuration_does_not_describe() {
+    let shape = checkpoint("shape", |config| config["mlp_hidden_size"] = json!(500));
     let tensor = "model.transformer.blocks.0.ff_proj.weight";
-    let shapes = ["expected shape [500, 192]", "found [512, 192]"];
-    names(
-        &message,
-        &["model.safetensors", tensor, shapes[0], shapes[1]],
-    );
-}
-
-#[test]
-fn a_missing_tensor() {
-    let folder = checkpoint("layers", |config| config["n_layers"] = json!(7));
-    let message = refusal(&folder, 65);
-    names(
-        &message,
-        &["model.safetensors", "blocks.6.", "expected", "found none"],
-    );
+    let shapes = "expected shape [500, 192], found [512, 192]";
+    names(&refused(&shape, 65), &["model.safetensors", tensor, shapes]);
+    let layers = checkpoint("layers", |config| config["n_layers"] = json!(7));
+    let parts = ["model.safetensors", "blocks.6.", "expected", "found none"];
+    names(&refused(&layers, 65), &parts);
 }
 
 #[test]
@@ -138,72 +109,51 @@ fn an_unknown_architecture() {
         config["model_type"] = json!("gpt2");
         config["architectures"] = json!(["GPT2LMHeadModel"]);
     });
-    let message = refusal(&folder, 65);
-    names(
-        &message,
-        &[
-            "config.json",
-            "expected",
-            "LLaDAModelLM",
-            "found",
-            "GPT2LMHeadModel",
-        ],
-    );
+    let message = refused(&folder, 65);
+    let found = [
+        "config.json",
+        "expected",
+        "LLaDAModelLM",
+        "found",
+        "GPT2LMHeadModel",
+    ];
+    names(&message, &found);
     // The architecture is named before the missing weights.
     std::fs::remove_file(folder.join("model.safetensors")).unwrap();
-    assert_eq!(refusal(&folder, 65), message);
+    assert_eq!(refused(&folder, 65), message);
 }
 
 #[test]
-fn a_value_of_the_wrong_type_in_a_configuration() {
-    let file = folder("config").join("broken.toml");
-    std::fs::write(&file, "[engine]\nrow_budget = \"many\"\n").unwrap();
-    let path = file.to_str().expect("the path is UTF-8");
+fn configurations_and_arguments() {
+    let file = |name: &str, text: &str| {
+        let file = folder(name).join("broken.toml");
+        std::fs::write(&file, text).unwrap();
+        utf8(&file).to_owned()
+    };
+    let kind = file("config", "[engine]\nrow_budget = \"many\"\n");
+    let place = format!("{kind}:2:14");
     for arguments in [
-        &["serve", "--listen", "127.0.0.1:0", "--config", path][..],
-        &["check-config", path],
+        &[&SERVE[..], &["--config", &kind]].concat()[..],
+        &["check-config", &kind],
     ] {
-        let output = run(arguments);
-        let message = stderr(&output);
-        assert_eq!(output.status.code(), Some(78), "{message}");
+        let message = refusal(&run(arguments), 78);
         names(
             &message,
-            &[
-                &format!("{path}:2:14"),
-                "engine.row_budget",
-                "whole number",
-                "many",
-            ],
+            &[&place, "engine.row_budget", "whole number", "many"],
         );
-        assert_eq!(message.lines().count(), 1, "{message}");
     }
-}
-
-#[test]
-fn an_unknown_key_in_a_configuration() {
-    let file = folder("key").join("broken.toml");
-    std::fs::write(&file, "[server]\n\n  lisen = \"127.0.0.1:0\"\n").unwrap();
-    let path = file.to_str().expect("the path is UTF-8");
-    let output = run(&["check-config", path]);
-    let message = stderr(&output);
-    assert_eq!(output.status.code(), Some(78), "{message}");
-    names(&message, &[&format!("{path}:3:3"), "lisen"]);
-}
-
-#[test]
-fn a_missing_configuration() {
-    let file = folder("no-config").join("missing.toml");
-    let path = file.to_str().expect("the path is UTF-8");
-    let output = run(&["check-config", path]);
-    assert_eq!(output.status.code(), Some(66));
-    names(&stderr(&output), &[path]);
-}
-
-#[test]
-fn an_unknown_flag() {
-    let output = run(&["serve", "--lisen", "127.0.0.1:0"]);
-    assert_eq!(output.status.code(), Some(64));
-    names(&stderr(&output), &["--lisen", "--listen"]);
+    let key = file("key", "[server]\n\n  lisen = \"127.0.0.1:0\"\n");
+    let place = format!("{key}:3:3");
+    let missing = utf8(&folder("no-config").join("missing.toml")).to_owned();
+    for (arguments, code, parts) in [
+        (["check-config", &key], 78, [&*place, "lisen"]),
+        (["check-config", &missing], 66, [&*missing, ""]),
+        (["serve", "--lisen"], 64, ["--lisen", "--listen"]),
+    ] {
+        let output = run(&arguments);
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        names(&stderr(&output), &parts);
+    }
 }
 
 #[test]
@@ -211,12 +161,9 @@ fn a_model_larger_than_the_memory() {
     let folder = checkpoint("large", |config| {
         config["max_sequence_length"] = json!(1 << 20)
     });
-    let model = folder.to_str().expect("the path is UTF-8");
-    let arguments = ["serve", "--listen", "127.0.0.1:0", "--model", model];
-    let output = run(&[&arguments[..], &["--kv-memory", "1000000GiB"]].concat());
-    let message = stderr(&output);
-    assert_eq!(output.status.code(), Some(65), "{message}");
-    assert_eq!(message.lines().count(), 1, "{message}");
+    let model = utf8(&folder);
+    let arguments = ["--model", model, "--kv-memory", "1000000GiB"];
+    let message = refusal(&run(&[&SERVE[..], &arguments].concat()), 65);
     let parts = [
         model,
         ": needs ",
@@ -236,8 +183,8 @@ fn a_decoder_that_the_weights_do_not_support() {
         ("demo-sdar", "wedlm", "block_causal"),
         ("demo", "vanilla,commit=edit", "force"),
     ] {
-        let arguments = ["serve", "--listen", "127.0.0.1:0", "--model", model];
-        let output = run(&[&arguments[..], &["--decoder", decoder]].concat());
+        let arguments = ["--model", model, "--decoder", decoder];
+        let output = run(&[&SERVE[..], &arguments].concat());
         let message = stderr(&output);
         assert_eq!(output.status.code(), Some(78), "{message}");
         let last = message.lines().last().unwrap_or_default();
@@ -249,19 +196,14 @@ fn a_decoder_that_the_weights_do_not_support() {
 /// The binary of the tests has no CUDA; `tests/lab/cuda/without-device` tests one that has.
 #[test]
 fn a_missing_device() {
-    let output = run(&["serve", "--listen", "127.0.0.1:0", "--device", "cuda"]);
-    let message = stderr(&output);
-    assert_eq!(output.status.code(), Some(69), "{message}");
-    assert_eq!(
-        message,
-        "asynclane: --device cuda: this build has no CUDA support (feature `cuda`)\n"
-    );
-    let output = run(&["serve", "--listen", "127.0.0.1:0", "--device", "tpu"]);
+    let serve = |device| run(&[&SERVE[..], &["--device", device]].concat());
+    let message = refusal(&serve("cuda"), 69);
+    let expected = "asynclane: --device cuda: this build has no CUDA support (feature `cuda`)\n";
+    assert_eq!(message, expected);
+    let output = serve("tpu");
     assert_eq!(output.status.code(), Some(78), "{}", stderr(&output));
-    names(
-        &stderr(&output),
-        &["model.device", "auto, cpu, cuda", "\"tpu\""],
-    );
+    let parts = ["model.device", "auto, cpu, cuda", "\"tpu\""];
+    names(&stderr(&output), &parts);
 }
 
 /// A disk without room: the output is lost, and the exit status says so.
@@ -279,12 +221,8 @@ fn output_that_cannot_be_written() {
         let mut command = asynclane_tests::process::command(arguments);
         command.stdout(full).stderr(std::process::Stdio::piped());
         let output = command.spawn().unwrap().wait_with_output().unwrap();
-        assert_eq!(
-            output.status.code(),
-            Some(74),
-            "{arguments:?}: {}",
-            stderr(&output)
-        );
+        let (code, message) = (output.status.code(), stderr(&output));
+        assert_eq!(code, Some(74), "{arguments:?}: {message}");
     }
 }
 
@@ -294,14 +232,9 @@ fn output_that_cannot_be_written() {
 fn a_link_that_leads_out_of_the_folder() {
     let folder = checkpoint("link", |_| {});
     std::os::unix::fs::symlink("/etc/passwd", folder.join("chat_template.jinja")).unwrap();
-    let message = refusal(&folder, 65);
-    names(
-        &message,
-        &[
-            "chat_template.jinja: expected a link inside",
-            "found one to /etc/passwd",
-        ],
-    );
+    let message = refused(&folder, 65);
+    let expected = "chat_template.jinja: expected a link inside";
+    names(&message, &[expected, "found one to /etc/passwd"]);
 }
 
 /// A template that fails for every chat is told at the start; completions need none.
@@ -309,12 +242,9 @@ fn a_link_that_leads_out_of_the_folder() {
 fn a_template_that_can_never_answer() {
     let folder = checkpoint("include", |_| {});
     std::fs::write(folder.join("chat_template.jinja"), "{% include 'x' %}").unwrap();
-    let folder = folder.to_str().expect("the path is UTF-8");
-    let output = run(&["serve", "--listen", "127.0.0.1:0", "--model", folder]);
+    let output = run(&[&SERVE[..], &["--model", utf8(&folder)]].concat());
     let message = stderr(&output);
     assert_eq!(output.status.code(), Some(65), "{message}");
-    names(
-        &message,
-        &["chat_template.jinja: line 1: ", "non-existing template 'x'"],
-    );
+    let place = "chat_template.jinja: line 1: ";
+    names(&message, &[place, "non-existing template 'x'"]);
 }

@@ -1,12 +1,9 @@
-//! `asynclane serve`: a streamed answer, and the shutdown after a signal.
+//! The shutdown of `asynclane serve` after a signal.
 
 use asynclane_tests::client::{Client, Events};
 use asynclane_tests::process::Server;
 use asynclane_tests::reply::Reply;
-use problems::is_strict;
 use serde_json::{Value, json};
-
-use crate::sum;
 
 /// Polls until a waiting test fails.
 const MOST_REQUESTS: usize = 100_000;
@@ -14,28 +11,6 @@ const MOST_REQUESTS: usize = 100_000;
 const STREAMS: usize = 4;
 const COMPLETIONS: &str = "/v1/completions";
 const CHAT: &str = "/v1/chat/completions";
-
-#[test]
-fn streams_a_correct_answer_and_ends_on_sigterm() {
-    let server = Server::start(&["--decoder", "vanilla"]);
-    let problem = sum();
-    let body = json!({
-        "model": "demo",
-        "messages": [{"role": "user", "content": problem.prompt}],
-        "max_tokens": 128,
-        "stream": true,
-        "stream_options": {"include_usage": true},
-    });
-    let events = server.client().stream(CHAT, &body);
-    let reply = Reply::of_events(events);
-    let choice = &reply.choices[0];
-    assert!(is_strict(&problem, &choice.text), "{}", choice.text);
-    assert_eq!(choice.finish_reason, "stop");
-
-    server.signal("TERM");
-    let (status, log) = server.wait();
-    assert_eq!(status.code(), Some(0), "{log}");
-}
 
 /// The streams that are open when the signal is sent: one token per forward over the whole canvas, slow
 /// enough to be open then, and others of all lengths.
@@ -47,16 +22,9 @@ fn running() -> Vec<(&'static str, Value)> {
     ];
     let stream = |index: usize| {
         let prompt = prompts[index % prompts.len()];
-        let mut body = json!({
-            "model": "demo",
-            "max_tokens": 96 - 16 * index,
-            "seed": index,
-            "temperature": 0.8 * (index % 2) as f64,
-            "ignore_eos": true,
-            "stream": true,
-            "stream_options": {"include_usage": true},
-            "diffusion": {"preset": "vanilla"},
-        });
+        let mut body = json!({"model": "demo", "max_tokens": 96 - 16 * index, "seed": index,
+            "temperature": 0.8 * (index % 2) as f64, "ignore_eos": true, "stream": true,
+            "stream_options": {"include_usage": true}, "diffusion": {"preset": "vanilla"}});
         if index.is_multiple_of(3) {
             body["messages"] = json!([{"role": "user", "content": prompt}]);
             (CHAT, body)
@@ -97,16 +65,15 @@ fn sigterm_under_load_cuts_nothing() {
     let server = Server::start(&[]);
     let client = server.client();
     let requests = running();
-    let undisturbed: Vec<Reply> = requests
-        .iter()
-        .map(|(path, body)| Reply::of_events(client.stream(path, body)))
-        .collect();
+    let streams = || {
+        requests
+            .iter()
+            .map(|(path, body)| client.stream(path, body))
+    };
+    let undisturbed: Vec<Reply> = streams().map(Reply::of_events).collect();
     assert_eq!(client.get("/ready").status, 200);
 
-    let mut streams: Vec<Events> = requests
-        .iter()
-        .map(|(path, body)| client.stream(path, body))
-        .collect();
+    let mut streams: Vec<Events> = streams().collect();
     let begun = |events: &mut Events| events.next().expect("a chunk");
     let firsts: Vec<Value> = streams.iter_mut().map(begun).collect();
     server.signal("TERM");
@@ -114,10 +81,8 @@ fn sigterm_under_load_cuts_nothing() {
     assert!(probes.any(|status| status == 503), "the drain begins");
     refused(client);
     let load = &client.get("/load").json()["server_load"];
-    assert!(
-        load.as_u64().is_some_and(|load| load > 0),
-        "nothing was under way: {load}"
-    );
+    let is_busy = load.as_u64().is_some_and(|load| load > 0);
+    assert!(is_busy, "nothing was under way: {load}");
     assert_eq!(client.get("/health").status, 200, "it still lives");
 
     let finished = streams.into_iter().zip(firsts);
@@ -129,10 +94,8 @@ fn sigterm_under_load_cuts_nothing() {
     }
     let (status, log) = server.wait();
     assert_eq!(status.code(), Some(0), "{log}");
-    assert!(
-        client.try_get("/health").is_err(),
-        "nobody listens any more"
-    );
+    let gone = client.try_get("/health").is_err();
+    assert!(gone, "nobody listens any more");
 }
 
 #[test]

@@ -72,9 +72,8 @@ fn chat(content: &str) -> Value {
 
 /// The objects of a JSON log, all of its lines.
 fn objects(log: &str) -> Vec<Value> {
-    log.lines()
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|why| panic!("{why}: {line}")))
-        .collect()
+    let object = |line| serde_json::from_str(line).unwrap_or_else(|why| panic!("{why}: {line}"));
+    log.lines().map(object).collect()
 }
 
 #[test]
@@ -90,35 +89,23 @@ fn a_request_is_a_part_of_its_clients_trace() {
     let body = chat(EXAMPLES[0]).to_string();
     let answer = client.ask(("POST", CHAT), &headers, body.as_bytes());
     assert_eq!(answer.status, 200, "{}", answer.text());
-    server.signal("TERM");
-    let (status, log) = server.wait();
-    assert_eq!(status.code(), Some(0), "{log}");
+    let log = server.stop();
 
     let is_span = |(path, _): &(String, Vec<u8>)| path == "/v1/traces";
-    let spans: Vec<u8> = exports
+    let spans = exports
         .iter()
         .take_while(is_span)
-        .flat_map(|of| of.1)
+        .flat_map(|export| export.1);
+    let spans: Vec<u8> = spans.collect();
+    let digits = (0..TRACE.len()).step_by(2).map(|at| &TRACE[at..at + 2]);
+    let id: Vec<u8> = digits
+        .map(|two| u8::from_str_radix(two, 16).unwrap())
         .collect();
-    let id: Vec<u8> = (0..TRACE.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&TRACE[at..at + 2], 16).unwrap())
-        .collect();
-    let mut parts = vec![id];
-    for name in [
-        "request",
-        "queue",
-        "prefill",
-        "decode",
-        "first_token",
-        "service.name",
-        "gen_ai.operation.name",
-        "gen_ai.usage.output_tokens",
-    ] {
-        parts.push(name.as_bytes().to_vec());
-    }
-    for part in parts {
-        assert!(holds(&spans, &part), "{}", String::from_utf8_lossy(&part));
+    assert!(holds(&spans, &id), "the client's trace");
+    let names = "request queue prefill decode first_token service.name gen_ai.operation.name \
+                 gen_ai.usage.output_tokens";
+    for name in names.split(' ') {
+        assert!(holds(&spans, name.as_bytes()), "{name}");
     }
     assert!(!holds(&spans, EXAMPLES[0].as_bytes()), "a prompt left");
 
@@ -133,34 +120,23 @@ fn a_request_is_a_part_of_its_clients_trace() {
     has_the_request(finished.expect("a line per finished request"));
 }
 
-/// A line of the log has the fields of a finished request.
+/// Asserts that a line of the log has the fields of a finished request.
 fn has_the_request(line: &Value) {
-    for field in [
-        "decoder",
-        "nfe",
-        "tpf",
-        "forks",
-        "prompt_tokens",
-        "completion_tokens",
-        "queue_ms",
-        "ttft_ms",
-        "tpot_ms",
-        "e2e_ms",
-        "timestamp",
-        "level",
-    ] {
+    let fields = "decoder nfe tpf forks prompt_tokens completion_tokens queue_ms ttft_ms tpot_ms e2e_ms \
+                  timestamp level";
+    for field in fields.split(' ') {
         assert!(!line[field].is_null(), "{field} in {line}");
     }
-    assert_eq!(
-        (&line["status"], &line["finish_reason"]),
-        (&json!(200), &json!("length"))
-    );
     let span = &line["span"];
-    assert_eq!(span["trace_id"], TRACE);
-    assert_eq!(
-        (&span["route"], &span["model"]),
-        (&json!(CHAT), &json!("demo"))
-    );
+    for (found, expected) in [
+        (&line["status"], json!(200)),
+        (&line["finish_reason"], json!("length")),
+        (&span["trace_id"], json!(TRACE)),
+        (&span["route"], json!(CHAT)),
+        (&span["model"], json!("demo")),
+    ] {
+        assert_eq!(*found, expected, "{line}");
+    }
     assert!(span["request_id"].as_str().unwrap().starts_with("req-"));
 }
 
@@ -170,9 +146,8 @@ fn fields(mut message: &[u8]) -> Vec<(u64, &[u8])> {
         let length = message.iter().take_while(|byte| **byte > 127).count() + 1;
         let (own, rest) = message.split_at(length);
         *message = rest;
-        own.iter()
-            .rev()
-            .fold(0, |all, byte| (all << 7) | u64::from(byte & 127))
+        let bytes = own.iter().rev();
+        bytes.fold(0, |all, byte| (all << 7) | u64::from(byte & 127))
     }
     let mut found = Vec::new();
     while !message.is_empty() {
@@ -207,10 +182,8 @@ fn at<'a>(message: &'a [u8], path: &[u64]) -> Vec<&'a [u8]> {
 /// Observations of a histogram in an export, with a label and without it.
 fn observed(export: &[u8], name: &str, label: &str) -> (u64, u64) {
     // ResourceMetrics, ScopeMetrics, Metric.
-    let metrics = at(export, &[1, 2, 2]);
-    let metric = metrics
-        .into_iter()
-        .find(|of| at(of, &[1]) == [name.as_bytes()]);
+    let mut metrics = at(export, &[1, 2, 2]).into_iter();
+    let metric = metrics.find(|of| at(of, &[1]) == [name.as_bytes()]);
     let metric = metric.unwrap_or_else(|| panic!("{name} is not exported"));
     assert_eq!(at(metric, &[3]), [b"s"], "{name} is in seconds");
     let (mut with, mut without) = (0, 0);
@@ -238,9 +211,7 @@ fn the_metrics_of_a_model_server_reach_a_collector() {
     let mut wrong = chat("2+2=");
     wrong["temperature"] = json!(9);
     assert_eq!(client.post(CHAT, &wrong).status, 400);
-    server.signal("TERM");
-    let (status, log) = server.wait();
-    assert_eq!(status.code(), Some(0), "{log}");
+    server.stop();
     // The last export has everything: counts are cumulative.
     let (path, first) = exports.recv().unwrap();
     let export = exports.try_iter().last().map_or(first, |(_, body)| body);
@@ -268,10 +239,8 @@ fn spans_are_counted_and_a_dead_collector_costs_nothing_else() {
     };
     let server = Server::start_with(&["--otlp-endpoint", &address], soon);
     let client = server.client();
-    assert_eq!(
-        (spans(&client, "ended"), spans(&client, "exported")),
-        (0.0, 0.0)
-    );
+    let counts = ["ended", "exported"].map(|state| spans(&client, state));
+    assert_eq!(counts, [0.0, 0.0]);
     assert_eq!(client.post(CHAT, &chat("2+2=")).status, 200);
     exports.recv().unwrap();
     while spans(&client, "exported") < spans(&client, "ended") {
@@ -289,9 +258,7 @@ fn spans_are_counted_and_a_dead_collector_costs_nothing_else() {
     }
     assert_eq!(spans(&client, "exported"), 0.0);
     assert!(spans(&client, "ended") >= 8.0);
-    server.signal("TERM");
-    let (status, log) = server.wait();
-    assert_eq!(status.code(), Some(0), "{log}");
+    server.stop();
 }
 
 #[test]
@@ -340,17 +307,12 @@ fn no_prompt_and_no_key_is_logged_or_exported() {
     statuses.push(post("/v1/completions", &long.to_string()).status);
     long["max_tokens"] = json!(PROMPT);
     statuses.push(post("/v1/completions", &long.to_string()).status);
-    statuses.push(
-        client
-            .ask(("GET", &format!("/{PROMPT}?{KEY}")), &headers, b"")
-            .status,
-    );
+    let path = format!("/{PROMPT}?{KEY}");
+    statuses.push(client.ask(("GET", &path), &headers, b"").status);
     for expected in [200, 400, 401, 404] {
         assert!(statuses.contains(&expected), "{statuses:?}");
     }
-    server.signal("TERM");
-    let (status, log) = server.wait();
-    assert_eq!(status.code(), Some(0), "{log}");
+    let log = server.stop();
     let level = |name: &str| objects(&log).iter().any(|line| line["level"] == name);
     assert!(level("TRACE") && level("DEBUG"), "everything is logged");
     let exported: Vec<u8> = exports.try_iter().flat_map(|(_, body)| body).collect();
@@ -358,10 +320,8 @@ fn no_prompt_and_no_key_is_logged_or_exported() {
     for canary in [PROMPT, KEY, "canary-token"] {
         let line = log.lines().find(|line| line.contains(canary));
         assert_eq!(line, None, "{canary} is in the log");
-        assert!(
-            !holds(&exported, canary.as_bytes()),
-            "{canary} was exported"
-        );
+        let left = holds(&exported, canary.as_bytes());
+        assert!(!left, "{canary} was exported");
     }
 }
 
@@ -375,8 +335,7 @@ fn a_log_that_nobody_reads_holds_up_nobody() {
     let body = json!({"model": "demo", "prompt": "a", "max_tokens": 4, "ignore_eos": true});
     let mut lost = 0.0;
     for _ in 0..2000 {
-        let answer = client.post("/v1/completions", &body);
-        assert_eq!(answer.status, 200, "{}", answer.text());
+        client.json("/v1/completions", &body);
         lost = client.metrics().sum("asynclane_log_lines_lost_total", &[]);
         if lost > 0.0 {
             break;

@@ -9,17 +9,9 @@ use crate::sum;
 const CHAT: &str = "/v1/chat/completions";
 
 fn ask(system: &str, prompt: &str, diffusion: &Value) -> Value {
-    json!({
-        "model": "demo-wedlm",
-        "messages": [
-            {"role": "system", "content": system},
-            {"role": "user", "content": prompt},
-        ],
-        "max_tokens": 24,
-        "temperature": 0,
-        "seed": 7,
-        "diffusion": diffusion,
-    })
+    json!({"model": "demo-wedlm", "messages": [{"role": "system", "content": system},
+        {"role": "user", "content": prompt}], "max_tokens": 24, "temperature": 0, "seed": 7,
+        "diffusion": diffusion})
 }
 
 /// The second request has less than half of the rows of the first, the same answer as without the
@@ -34,7 +26,7 @@ fn a_system_prompt_is_forwarded_once() {
     .map(Server::start);
     let asked = |server: &Server, prompt: &str| {
         let body = ask(&system, prompt, &json!({}));
-        let answer = server.client().post(CHAT, &body).json();
+        let answer = server.client().json(CHAT, &body);
         Reply::of_answer(&answer)
     };
     let (first, second) = (sum().prompt, "Reverse the list 4, 7, 1.");
@@ -44,12 +36,8 @@ fn a_system_prompt_is_forwarded_once() {
     let cached = &reply.usage["prompt_tokens_details"]["cached_tokens"];
     let cached = cached.as_u64().unwrap();
     assert!(whole["prompt_tokens_details"].is_null(), "{whole}");
-    assert!(
-        2 * positions(&reply.usage) < positions(&whole),
-        "{} rows after {}",
-        positions(&reply.usage),
-        positions(&whole)
-    );
+    let (ours, all) = (positions(&reply.usage), positions(&whole));
+    assert!(2 * ours < all, "{ours} rows after {all}");
     let alone = asked(&without, second);
     assert_eq!(reply.choices, alone.choices);
     assert_eq!(positions(&reply.usage) + cached, positions(&alone.usage));
@@ -59,10 +47,8 @@ fn a_system_prompt_is_forwarded_once() {
     let queries = scrape.sum("asynclane_prefix_cache_queries_total", &[]);
     // The server runs a request of its own before it is ready.
     assert!(queries >= tokens(&whole) + tokens(&reply.usage));
-    assert_eq!(
-        scrape.sum("asynclane_prefix_cache_hits_total", &[]),
-        cached as f64
-    );
+    let hits = scrape.sum("asynclane_prefix_cache_hits_total", &[]);
+    assert_eq!(hits, cached as f64);
     assert_eq!(scrape.sum("asynclane_kv_pages_used", &[]), 0.0);
     let loads = server.client().get("/v1/loads").json();
     assert!(loads["loads"][0]["cache_hit_rate"].as_f64().unwrap() > 0.0);
@@ -87,10 +73,8 @@ fn a_long_prompt_comes_in_chunks() {
     let prompt = ours.usage["prompt_tokens"].as_u64().unwrap();
     let chunks = ours.usage["diffusion"]["prefill_chunks"].as_u64().unwrap();
     let least = (prompt - 1) / ROWS;
-    assert!(
-        (least..=least + 1).contains(&chunks),
-        "{chunks} of {prompt} tokens"
-    );
+    let fits = (least..=least + 1).contains(&chunks);
+    assert!(fits, "{chunks} of {prompt} tokens");
     let mut cost = ours.usage["diffusion"].clone();
     cost.as_object_mut().unwrap().remove("prefill_chunks");
     assert_eq!(cost, theirs.usage["diffusion"]);
@@ -105,16 +89,13 @@ fn a_long_prompt_comes_in_chunks() {
 #[test]
 fn features_that_causal_weights_do_not_support_are_refused_by_name() {
     let server = Server::start(&["--model", "demo-wedlm"]);
-    let refused = |diffusion: Value| {
-        let body = ask("Sort.", "Sort 3, 1.", &diffusion);
-        let error = server.client().post(CHAT, &body).error();
-        let text = |key: &str| error[key].as_str().unwrap_or_default().to_owned();
-        format!("{}: {}", text("param"), text("message"))
-    };
+    let body = ask("Sort.", "Sort 3, 1.", &json!({"preset": "balanced"}));
+    let error = server.client().post(CHAT, &body).error();
+    let expected = "diffusion.cache fused does not go with this model's causal attention: use preset \
+                    wedlm_next";
     assert_eq!(
-        refused(json!({"preset": "balanced"})),
-        "diffusion.cache: diffusion.cache fused does not go with this model's causal attention: \
-         use preset wedlm_next"
+        (&error["param"], &error["message"]),
+        (&json!("diffusion.cache"), &json!(expected))
     );
     let infill = json!({"model": "demo-wedlm", "prompt": "Tom has", "suffix": " coins."});
     let error = server.client().post("/v1/completions", &infill).error();
@@ -123,18 +104,8 @@ fn features_that_causal_weights_do_not_support_are_refused_by_name() {
     let presets = models["data"][0]["diffusion"]["presets"]
         .as_object()
         .unwrap();
-    let mut names: Vec<&String> = presets.keys().collect();
+    let mut names: Vec<&str> = presets.keys().map(String::as_str).collect();
     names.sort_unstable();
-    assert_eq!(
-        names,
-        [
-            "autoregressive",
-            "block_causal",
-            "d2f",
-            "prompt_lookup",
-            "wedlm",
-            "wedlm_exact",
-            "wedlm_next"
-        ]
-    );
+    let expected = "autoregressive block_causal d2f prompt_lookup wedlm wedlm_exact wedlm_next";
+    assert_eq!(names.join(" "), expected);
 }

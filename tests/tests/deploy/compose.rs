@@ -41,10 +41,9 @@ fn every_service_is_read_only_without_capabilities_on_loopback() {
 /// The port of `EXPOSE`.
 fn exposed() -> String {
     let image = read("Dockerfile");
-    let mut lines = image
-        .lines()
-        .filter_map(|line| line.strip_prefix("EXPOSE "));
-    lines.next().expect("the image names its port").to_owned()
+    let mut lines = image.lines();
+    let port = lines.find_map(|line| line.strip_prefix("EXPOSE "));
+    port.expect("the image names its port").to_owned()
 }
 
 #[test]
@@ -52,15 +51,11 @@ fn every_file_has_the_same_port() {
     let port = exposed();
     assert!(read("Dockerfile").contains(&format!("\"--listen\", \"0.0.0.0:{port}\"")));
     let services = services();
-    assert_eq!(
-        services["server"]["ports"][0],
-        format!("127.0.0.1:{port}:{port}")
-    );
+    let ports = &services["server"]["ports"];
+    assert_eq!(ports[0], format!("127.0.0.1:{port}:{port}"));
     let scrape = &yaml(&format!("{FOLDER}/prometheus.yml"))[0]["scrape_configs"][0];
-    assert_eq!(
-        scrape["static_configs"][0]["targets"][0],
-        format!("server:{port}")
-    );
+    let targets = &scrape["static_configs"][0]["targets"];
+    assert_eq!(targets[0], format!("server:{port}"));
     // The alert about missing replicas selects by this name.
     assert_eq!(scrape["job_name"], "asynclane");
 }
@@ -90,10 +85,8 @@ fn mounts_exist_and_lead_to_the_paths_that_are_read() {
     let mounted = |service: &str, path: &str| {
         let mounts = list(&services[service], "/volumes").iter();
         let mut mounts = mounts.filter_map(Value::as_str);
-        assert!(
-            mounts.any(|mount| mount.contains(&format!(":{path}:"))),
-            "{path}"
-        );
+        let is_mounted = mounts.any(|mount| mount.contains(&format!(":{path}:")));
+        assert!(is_mounted, "{path}");
     };
     let prometheus = &yaml(&format!("{FOLDER}/prometheus.yml"))[0];
     let rules = text(prometheus, "/rule_files/0");
@@ -102,10 +95,8 @@ fn mounts_exist_and_lead_to_the_paths_that_are_read() {
     let folder = text(provider, "/providers/0/options/path");
     mounted("grafana", &format!("{folder}/asynclane.json"));
     let environment = &services["grafana"]["environment"];
-    mounted(
-        "grafana",
-        text(environment, "/GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"),
-    );
+    let home = text(environment, "/GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH");
+    mounted("grafana", home);
     let source = &yaml(&format!("{FOLDER}/grafana/datasource.yml"))[0]["datasources"][0];
     assert_eq!(source["url"], "http://prometheus:9090");
     let of_dashboard = &json("deploy/grafana/asynclane.json")["templating"]["list"][0];

@@ -87,30 +87,23 @@ fn routes_lead_to_the_pool_and_the_pool_to_pods_and_picker() {
     let flag = |name: &str| {
         let prefix = format!("--{name}=");
         let arguments = list(&container, "/args").iter().filter_map(Value::as_str);
-        let mut found = arguments.filter_map(|argument| argument.strip_prefix(&prefix));
-        found
-            .next()
-            .unwrap_or_else(|| panic!("no --{name}"))
-            .to_owned()
+        let flag = arguments
+            .filter_map(|argument| argument.strip_prefix(&prefix))
+            .next();
+        flag.unwrap_or_else(|| panic!("no --{name}")).to_owned()
     };
     assert_eq!(flag("grpc-port"), number.to_string());
-    assert_eq!(
-        flag("grpc-health-port"),
-        port(&container, "grpc-health").to_string()
-    );
-    assert_eq!(
-        container["readinessProbe"]["grpc"]["port"],
-        port(&container, "grpc-health")
-    );
+    let health = port(&container, "grpc-health");
+    assert_eq!(flag("grpc-health-port"), health.to_string());
+    assert_eq!(container["readinessProbe"]["grpc"]["port"], health);
     assert_eq!(flag("pool-name"), pool["metadata"]["name"]);
     assert_eq!(Some(&*flag("pool-group")), version.split('/').next());
 
     let profiles = object("ConfigMap", PICKER);
     let mounted = text(&container, "/volumeMounts/0/mountPath");
     let file = flag("config-file");
-    let file = file
-        .strip_prefix(&format!("{mounted}/"))
-        .expect("a mounted file");
+    let file = file.strip_prefix(&format!("{mounted}/"));
+    let file = file.expect("a mounted file");
     assert!(profiles["data"].get(file).is_some(), "{file}");
 }
 
@@ -143,18 +136,14 @@ fn selectors_match_the_labels_of_the_pods() {
 #[test]
 fn services_and_the_autoscaler_name_existing_objects() {
     let service = object("Service", "asynclane");
-    port(
-        &container("asynclane"),
-        text(&service, "/spec/ports/0/targetPort"),
-    );
+    let target = text(&service, "/spec/ports/0/targetPort");
+    port(&container("asynclane"), target);
     let scaled = object("ScaledObject", "asynclane");
     let target = &scaled["spec"]["scaleTargetRef"];
     let deployment = object(text(target, "/kind"), text(target, "/name"));
     assert_eq!(deployment["apiVersion"], target["apiVersion"]);
-    assert!(
-        deployment["spec"].get("replicas").is_none(),
-        "the autoscaler's"
-    );
+    let replicas = deployment["spec"].get("replicas");
+    assert_eq!(replicas, None, "the autoscaler's");
     for name in ["asynclane", PICKER] {
         let account = pod(name)["spec"]["serviceAccountName"].clone();
         object("ServiceAccount", account.as_str().expect("a name"));
@@ -168,10 +157,8 @@ fn services_and_the_autoscaler_name_existing_objects() {
 fn a_rollout_removes_no_replica_before_another_is_ready() {
     let deployment = object("Deployment", "asynclane");
     let rolling = &deployment["spec"]["strategy"]["rollingUpdate"];
-    assert_eq!(
-        (&rolling["maxSurge"], &rolling["maxUnavailable"]),
-        (&1.into(), &0.into())
-    );
+    let steps = (&rolling["maxSurge"], &rolling["maxUnavailable"]);
+    assert_eq!(steps, (&1.into(), &0.into()));
     let server = container("asynclane");
     let startup = &server["startupProbe"];
     let number = |key: &str| startup[key].as_u64().expect("a number");
@@ -231,22 +218,15 @@ fn the_profiles_score_prefixes_where_they_can_be_shared_and_nowhere_else() {
         for name in ["single-profile-handler", "metrics-data-source"] {
             assert!(declared(&name.into()), "{file}: {name}");
         }
-        let mut extractors = plugins
-            .iter()
-            .filter(|p| p["type"] == "core-metrics-extractor");
-        let parameters = &extractors.next().expect("the picker reads metrics")["parameters"];
-        assert_eq!(parameters["engineConfigs"][0]["name"], engine);
-        let used = list(&profile["schedulingProfiles"][0], "/plugins");
-        assert!(
-            used.iter().all(|plugin| declared(&plugin["pluginRef"])),
-            "{file}"
-        );
-        let mut prefix = used
-            .iter()
-            .filter(|p| p["pluginRef"] == "prefix-cache-scorer");
-        prefix
-            .next()
-            .map_or(0, |plugin| plugin["weight"].as_u64().expect("a weight"))
+        let of_type = |name: &str| plugins.iter().find(|plugin| plugin["type"] == name);
+        let extractor = of_type("core-metrics-extractor").expect("the picker reads metrics");
+        let engines = &extractor["parameters"]["engineConfigs"];
+        assert_eq!(engines[0]["name"], engine);
+        let mut used = list(&profile["schedulingProfiles"][0], "/plugins").iter();
+        let all = used.clone().all(|plugin| declared(&plugin["pluginRef"]));
+        assert!(all, "{file}");
+        let prefix = used.find(|plugin| plugin["pluginRef"] == "prefix-cache-scorer");
+        prefix.map_or(0, |plugin| plugin["weight"].as_u64().expect("a weight"))
     };
     assert_eq!(weight("full-attention.yaml"), 0);
     assert!(weight("causal.yaml") > 0);

@@ -115,10 +115,9 @@ fn picked() -> Vec<Query> {
     let mut queries = Vec::new();
     for (file, profile) in profiles {
         let profile = &parse(file, profile.as_str().expect("a text"))[0];
-        let mut extractors = list(profile, "/plugins")
-            .iter()
-            .filter(|plugin| plugin["type"] == "core-metrics-extractor");
-        let extractor = extractors.next().expect("the picker reads metrics");
+        let mut plugins = list(profile, "/plugins").iter();
+        let extractor = plugins.find(|plugin| plugin["type"] == "core-metrics-extractor");
+        let extractor = extractor.expect("the picker reads metrics");
         let engine = extractor.pointer("/parameters/engineConfigs/0");
         let specs = engine.and_then(Value::as_object).expect("an engine");
         for (key, series) in specs.iter().filter(|(key, _)| key.ends_with("Spec")) {
@@ -155,10 +154,8 @@ fn scrape() -> String {
 fn missing(exposition: &str) -> Vec<String> {
     let known = known(&Scrape::parse(exposition));
     let queries = all();
-    queries
-        .iter()
-        .flat_map(|query| problems(query, &known))
-        .collect()
+    let missing = queries.iter().flat_map(|query| problems(query, &known));
+    missing.collect()
 }
 
 #[test]
@@ -200,10 +197,10 @@ fn families(exposition: &str) -> Vec<String> {
 fn every_metric_is_in_a_panel() {
     let shown: BTreeSet<String> = panels().iter().flat_map(names).collect();
     let is_shown = |family: &String| {
-        let parts = ["", "_bucket", "_sum", "_count"];
-        parts
-            .iter()
-            .any(|part| shown.contains(&format!("{family}{part}")))
+        let mut names = ["", "_bucket", "_sum", "_count"]
+            .map(|part| format!("{family}{part}"))
+            .into_iter();
+        names.any(|name| shown.contains(&name))
     };
     let mut idle: Vec<&str> = NOT_SHOWN.iter().map(|(name, _)| *name).collect();
     let mut hidden = Vec::new();
@@ -248,10 +245,9 @@ fn the_picker_finds_one_series_each_in_the_first_scrape() {
         assert_eq!(series.count(), 1, "{}: {}", query.place, query.text);
     }
     for label in ["block_size", "num_gpu_blocks"] {
-        let mut geometry = scrape
-            .series()
-            .filter(|(name, _)| name.ends_with(":cache_config_info"));
-        let (_, labels) = geometry.next().expect("vLLM's name is exported");
+        let mut series = scrape.series();
+        let geometry = series.find(|(name, _)| name.ends_with(":cache_config_info"));
+        let (_, labels) = geometry.expect("vLLM's name is exported");
         assert!(labels[label].parse::<u32>().is_ok_and(|number| number > 0));
     }
 }

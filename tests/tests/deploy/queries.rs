@@ -32,24 +32,31 @@ pub fn known(scrape: &Scrape) -> Known {
     for (name, labels) in scrape.series() {
         let of_name = known.entry(name.to_owned()).or_default();
         for (label, value) in labels {
-            of_name
-                .entry(label.clone())
-                .or_default()
-                .insert(value.clone());
+            let values = of_name.entry(label.clone()).or_default();
+            values.insert(value.clone());
         }
     }
     known
 }
 
+/// The selectors and the labels that a query reads.
+fn read(query: &Query) -> Result<Reader, String> {
+    let text = query.text.replace("$__rate_interval", "5m");
+    let text = text
+        .replace("\"$model\"", "\".*\"")
+        .replace("\"$instance\"", "\".*\"");
+    let mut reader = Reader::default();
+    let Ok(_) = walk_expr(&mut reader, &parser::parse(&text)?);
+    Ok(reader)
+}
+
 /// Series that a query reads and a scrape lacks.
 pub fn problems(query: &Query, known: &Known) -> Vec<String> {
     let at = |problem: String| format!("{}: {problem} in {}", query.place, query.text);
-    let expr = match parsed(&query.text) {
-        Ok(expr) => expr,
+    let reader = match read(query) {
+        Ok(reader) => reader,
         Err(error) => return vec![at(error)],
     };
-    let mut reader = Reader::default();
-    let Ok(_) = walk_expr(&mut reader, &expr);
     let mut problems = Vec::new();
     let mut labels: BTreeSet<&str> = OF_TARGETS.into();
     for selector in &reader.selectors {
@@ -74,20 +81,8 @@ pub fn problems(query: &Query, known: &Known) -> Vec<String> {
 
 /// The series that a query reads.
 pub fn names(query: &Query) -> BTreeSet<String> {
-    let mut reader = Reader::default();
-    if let Ok(expr) = parsed(&query.text) {
-        let Ok(_) = walk_expr(&mut reader, &expr);
-    }
-    let selectors = reader.selectors.into_iter();
+    let selectors = read(query).unwrap_or_default().selectors.into_iter();
     selectors.filter_map(|selector| selector.name).collect()
-}
-
-fn parsed(text: &str) -> Result<Expr, String> {
-    let text = text
-        .replace("$__rate_interval", "5m")
-        .replace("\"$model\"", "\".*\"")
-        .replace("\"$instance\"", "\".*\"");
-    parser::parse(&text)
 }
 
 /// Why a matcher selects nothing.

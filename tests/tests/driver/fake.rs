@@ -12,8 +12,8 @@ pub struct Fake {
 impl Fake {
     /// A driver with this plan.
     pub fn new(name: &str, plan: &str) -> Self {
-        let folder =
-            std::env::temp_dir().join(format!("fake-driver-{name}-{}", std::process::id()));
+        let name = format!("fake-driver-{name}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         let library = std::env::var_os("FAKE_DRIVER").expect("tests/lab/cuda/check names it");
@@ -57,10 +57,8 @@ impl Fake {
     pub fn assert_clean(&self) {
         let log = self.log();
         for line in log.lines() {
-            assert!(
-                !line.starts_with("leak") && !line.starts_with("misuse"),
-                "{log}"
-            );
+            let fault = line.starts_with("leak") || line.starts_with("misuse");
+            assert!(!fault, "{log}");
         }
         assert!(log.lines().any(|line| line == "released"), "{log}");
     }

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use asynclane_tests::process::{Server, run_command, stderr, stdout};
+use asynclane_tests::reply::with;
 use asynclane_tests::words::with_words;
 use fake::Fake;
 use serde_json::{Value, json};
@@ -20,16 +21,10 @@ const DEVICE: i32 = 71;
 const BOUND: Duration = Duration::from_secs(120);
 const PROMPT: &str = "Tom has 9 coins and buys 8 more. How many coins does Tom have?";
 /// Flags of a server on the fake driver: little memory, few positions.
-const SMALL: [&str; 8] = [
-    "--device",
-    "cuda",
-    "--max-model-len",
-    "128",
-    "--row-budget",
-    "128",
-    "--kv-memory",
-    "8MiB",
-];
+const SMALL: [&str; 8] = {
+    let [device, len, rows, kv] = ["--device", "--max-model-len", "--row-budget", "--kv-memory"];
+    [device, "cuda", len, "128", rows, "128", kv, "8MiB"]
+};
 
 /// Checkpoints of random weights.
 const FIXTURES: &str = "../crates/model/tests/model/fixtures";
@@ -47,12 +42,13 @@ fn text(answer: &Value) -> &str {
     answer["choices"][0]["text"].as_str().expect("a text")
 }
 
-/// The exit status and the log, which came in time.
-fn ended(server: Server) -> (Option<i32>, String) {
+/// The log of a server that ends in time with the exit status `code`.
+fn ended(server: Server, code: i32) -> String {
     let begun = Instant::now();
     let (status, log) = server.wait();
     assert!(begun.elapsed() < BOUND, "{log}");
-    (status.code(), log)
+    assert_eq!(status.code(), Some(code), "{log}");
+    log
 }
 
 /// The arguments of a text by one decoder.
@@ -122,18 +118,12 @@ fn texts_of_models_with_experts_are_those_of_the_cpu() {
 #[test]
 fn filtered_samples_and_logprobs_are_those_of_the_cpu() {
     let fake = Fake::new("filters", "seed 4");
-    let mut asked = body(false);
     let filters = json!({"temperature": 0.9, "top_p": 0.9, "top_k": 20, "seed": 3, "logprobs": 2});
-    asked
-        .as_object_mut()
-        .unwrap()
-        .extend(filters.as_object().unwrap().clone());
+    let asked = with(body(false), &filters);
     let answers = [&SMALL[..], &["--device", "cpu"]].map(|device| {
         let server = Server::spawn(fake.command(&[&LISTEN, device].concat()));
         let answer = server.client().post("/v1/completions", &asked).json();
-        server.signal("TERM");
-        let (status, log) = ended(server);
-        assert_eq!(status, Some(0), "{log}");
+        server.stop();
         answer["choices"][0].clone()
     });
     let [device, cpu] = &answers;
@@ -165,12 +155,9 @@ fn a_lost_device_ends_streams_with_an_error_and_the_process_with_its_status() {
         std::io::Read::read_to_string(&mut stream, &mut seen).unwrap();
         assert!(seen.contains("\"error\""), "{seen}");
     }
-    let (status, log) = ended(server);
-    assert_eq!(status, Some(DEVICE), "{log}");
-    let lines: Vec<&str> = log
-        .lines()
-        .filter(|line| line.starts_with("asynclane: "))
-        .collect();
+    let log = ended(server, DEVICE);
+    let lines = log.lines().filter(|line| line.starts_with("asynclane: "));
+    let lines: Vec<&str> = lines.collect();
     let [line] = lines[..] else { panic!("{log}") };
     let (start, end) = ("asynclane: the device failed: CUDA: ", "; the process ends");
     assert!(line.starts_with(start) && line.ends_with(end), "{line}");
@@ -183,8 +170,7 @@ fn other_errors_fail_their_requests_only() {
     let fake = Fake::new("other", "");
     let server = serve(&fake, &[]);
     let client = server.client();
-    let mut asked = body(false);
-    asked["max_tokens"] = json!(4);
+    let asked = with(body(false), &json!({"max_tokens": 4}));
     let want = client.post("/v1/completions", &asked).json();
     for function in [
         "cuMemcpyHtoDAsync_v2",
@@ -200,9 +186,7 @@ fn other_errors_fail_their_requests_only() {
     }
     let failures = client.metrics().sum("asynclane_step_failures_total", &[]);
     assert_eq!(failures, 3.0);
-    server.signal("TERM");
-    let (status, log) = ended(server);
-    assert_eq!(status, Some(0), "{log}");
+    server.stop();
     fake.assert_clean();
 }
 
@@ -216,16 +200,11 @@ fn a_driver_that_refuses_graphs_is_named_once_and_served_without() {
     let first = client.post("/v1/completions", &body(false)).json();
     let again = client.post("/v1/completions", &body(false)).json();
     assert_eq!(text(&first), text(&again));
-    server.signal("TERM");
-    let (status, log) = ended(server);
-    assert_eq!(status, Some(0), "{log}");
+    let log = server.stop();
     assert_eq!(log.matches("CUDA graphs are off").count(), 1, "{log}");
     fake.assert_clean();
-    assert!(
-        !fake.log().contains("calls: cuGraphLaunch "),
-        "{}",
-        fake.log()
-    );
+    let launched = fake.log().contains("calls: cuGraphLaunch ");
+    assert!(!launched, "{}", fake.log());
 }
 
 /// Whichever call of a graph fails, the text is the same, and nothing is left behind.
@@ -254,12 +233,9 @@ fn a_device_step_that_never_ends_ends_the_process() {
     let fake = Fake::new("hang", "");
     let server = serve(&fake, &["--step-timeout", "3", "--stall-after", "1"]);
     fake.plan("hang");
-    let _request = server
-        .client()
-        .begin("/v1/completions", &body(true))
-        .unwrap();
-    let (status, log) = ended(server);
-    assert_eq!(status, Some(ENGINE), "{log}");
+    let client = server.client();
+    let _request = client.begin("/v1/completions", &body(true)).unwrap();
+    let log = ended(server, ENGINE);
     let line = "longer than engine.step_timeout (3 s); the process ends";
     assert_eq!(log.matches(line).count(), 1, "{log}");
 }
@@ -267,27 +243,15 @@ fn a_device_step_that_never_ends_ends_the_process() {
 #[test]
 fn a_start_that_cannot_succeed_is_one_line_with_its_status() {
     let fake = Fake::new("start", "");
+    let old = "--device cuda: expected an NVIDIA driver for CUDA 12.0 or later";
+    let none = "--device cuda: the NVIDIA driver found no device";
+    let full = "out of memory (CUDA_ERROR_OUT_OF_MEMORY, 2)";
+    let lost = "fail cuMemcpyHtoDAsync_v2 5 214";
     for (plan, status, words) in [
-        (
-            "version 11080",
-            69,
-            "--device cuda: expected an NVIDIA driver for CUDA 12.0 or later",
-        ),
-        (
-            "devices 0",
-            69,
-            "--device cuda: the NVIDIA driver found no device",
-        ),
-        (
-            "fail cuMemAlloc_v2 9 2",
-            65,
-            "out of memory (CUDA_ERROR_OUT_OF_MEMORY, 2)",
-        ),
-        (
-            "fail cuMemcpyHtoDAsync_v2 5 214",
-            DEVICE,
-            "the device failed: ",
-        ),
+        ("version 11080", 69, old),
+        ("devices 0", 69, none),
+        ("fail cuMemAlloc_v2 9 2", 65, full),
+        (lost, DEVICE, "the device failed: "),
         ("memory 1048576", 65, "on Fake device ("),
     ] {
         fake.plan(plan);

@@ -36,10 +36,8 @@ impl Count {
     /// Waits until it is at least `least`, and returns it.
     fn reach(&self, least: u64) -> u64 {
         let value = self.value.lock().unwrap();
-        *self
-            .raised
-            .wait_while(value, |value| *value < least)
-            .unwrap()
+        let raised = self.raised.wait_while(value, |value| *value < least);
+        *raised.unwrap()
     }
 }
 
@@ -60,12 +58,7 @@ struct Release<'a>(&'a Signals);
 
 impl Drop for Release<'_> {
     fn drop(&mut self) {
-        let Signals {
-            gate,
-            leave,
-            progress,
-        } = self.0;
-        for count in [gate, leave, progress] {
+        for count in [&self.0.gate, &self.0.leave, &self.0.progress] {
             count.set(|value| *value = u64::MAX);
         }
     }
@@ -104,18 +97,17 @@ fn visit(
     manner: Manner,
     signals: &Arc<Signals>,
 ) -> Option<Reply> {
+    let Request { path, body } = request;
     match manner {
         Manner::Leaves(0) => {
-            let stream = client.begin(request.path, &request.body).unwrap();
+            let stream = client.begin(path, body).unwrap();
             signals.leave.reach(1);
             drop(stream);
             None
         }
         Manner::Leaves(events) => {
-            let stream = client.stream(request.path, &request.body);
-            stream
-                .take(events)
-                .for_each(|event| assert!(event["error"].is_null(), "{event}"));
+            let stream = client.stream(path, body).take(events);
+            stream.for_each(|event| assert!(event["error"].is_null(), "{event}"));
             None
         }
         Manner::Slow => {
@@ -128,20 +120,14 @@ fn visit(
                     seen: 0,
                 }) as Box<_>
             };
-            Some(Reply::of_events(client.stream_through(
-                request.path,
-                &request.body,
-                slowly,
-            )))
+            Some(Reply::of_events(client.stream_through(path, body, slowly)))
         }
         Manner::Well => {
-            let events = client.stream(request.path, &request.body);
-            let count = |_: &_| {
-                signals
-                    .progress
-                    .set(|count| *count = count.saturating_add(1))
-            };
-            Some(Reply::of_events(events.inspect(count)))
+            let events = client.stream(path, body);
+            let more = |count: &mut u64| *count = count.saturating_add(1);
+            Some(Reply::of_events(
+                events.inspect(|_| signals.progress.set(more)),
+            ))
         }
     }
 }
@@ -175,19 +161,16 @@ fn crowd(client: Client, manners: &[Manner], signals: &Arc<Signals>) -> Vec<Opti
         let visitors: Vec<_> = visitors.collect();
         let release = Release(signals);
         let mut loads = (0..MOST_PROBES).map(|_| client.get("/load").json());
-        assert!(
-            loads.any(|load| load["server_load"] == CLIENTS),
-            "all are accepted"
-        );
+        let all = loads.any(|load| load["server_load"] == CLIENTS);
+        assert!(all, "all are accepted");
         signals.leave.set(|leave| *leave = 1);
         scrape_until(client, |metrics| outcome(metrics, "cancelled") == silent);
         signals.gate.set(|gate| *gate = 1);
         well.reach(count(|manner| *manner == Manner::Well) as u64);
         drop(release);
         let replies = visitors.into_iter().map(|visitor| visitor.join());
-        replies
-            .map(|reply| reply.expect("the client ends well"))
-            .collect()
+        let replies = replies.map(|reply| reply.expect("the client ends well"));
+        replies.collect()
     })
 }
 
@@ -213,12 +196,8 @@ fn five_hundred_streams_disturb_nobody_and_leave_nothing() {
     for (index, reply) in replies.iter().enumerate() {
         if let Some(reply) = reply {
             let request = &requests()[index % REQUESTS].body;
-            assert_eq!(
-                *reply,
-                alone[index % REQUESTS],
-                "{:?} {request}",
-                manners[index]
-            );
+            let (manner, expected) = (manners[index], &alone[index % REQUESTS]);
+            assert_eq!(reply, expected, "{manner:?} {request}");
             finished += 1;
         }
     }
@@ -226,7 +205,6 @@ fn five_hundred_streams_disturb_nobody_and_leave_nothing() {
 
     let metrics = scrape_until(client, |metrics| metrics.busy().is_empty());
     let (ok, cancelled) = (outcome(&metrics, "ok"), outcome(&metrics, "cancelled"));
-    println!("{ok} answered, {cancelled} cancelled");
     assert_eq!(ok + cancelled, REQUESTS + CLIENTS);
     assert!(cancelled >= CLIENTS / 6, "{cancelled}");
     for fault in ["invalid", "rejected", "failed"] {

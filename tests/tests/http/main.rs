@@ -2,7 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod crowd;
-mod faults;
 mod freeing;
 mod goldens;
 mod sampling;

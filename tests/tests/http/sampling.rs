@@ -2,6 +2,7 @@
 //! temperature.
 
 use asynclane_tests::client::Client;
+use asynclane_tests::reply::with;
 use asynclane_tests::served::{MODEL, Served};
 use serde_json::{Value, json};
 
@@ -9,19 +10,10 @@ const SEEDS: u64 = 3;
 
 /// The token ids of an answer with these fields.
 fn ids(client: Client, fields: &Value) -> Value {
-    let mut body = json!({
-        "model": MODEL,
-        "prompt": "Mia has 12 eggs.",
-        "max_tokens": 24,
-        "ignore_eos": true,
-        "return_token_ids": true,
-    });
-    for (field, value) in fields.as_object().into_iter().flatten() {
-        body[field] = value.clone();
-    }
-    let answer = client.post("/v1/completions", &body);
-    assert_eq!(answer.status, 200, "{fields}: {}", answer.text());
-    answer.json()["choices"][0]["token_ids"].clone()
+    let body = json!({"model": MODEL, "prompt": "Mia has 12 eggs.", "max_tokens": 24,
+        "ignore_eos": true, "return_token_ids": true});
+    let answer = client.json("/v1/completions", &with(body, fields));
+    answer["choices"][0]["token_ids"].clone()
 }
 
 #[test]
@@ -30,10 +22,8 @@ fn the_choice_is_narrowed_to_the_best_token() {
     let client = served.client();
     let greedy = ids(client, &json!({"temperature": 0}));
     for seed in 0..SEEDS {
-        assert_eq!(
-            ids(client, &json!({"temperature": 0, "seed": seed})),
-            greedy
-        );
+        let cold = json!({"temperature": 0, "seed": seed});
+        assert_eq!(ids(client, &cold), greedy);
         let hot = json!({"temperature": 2, "seed": seed});
         let free = ids(client, &hot);
         assert_ne!(free, greedy, "seed {seed}");
@@ -43,14 +33,11 @@ fn the_choice_is_narrowed_to_the_best_token() {
             json!({"top_p": 1e-6}),
             json!({"min_p": 1}),
         ] {
-            let mut fields = hot.clone();
-            for (field, value) in narrow.as_object().into_iter().flatten() {
-                fields[field] = value.clone();
-            }
+            let fields = with(hot.clone(), &narrow);
             assert_eq!(ids(client, &fields), greedy, "{fields}");
         }
-        for off in [json!(-1), json!(0)] {
-            let fields = json!({"temperature": 2, "seed": seed, "top_k": off, "top_p": 1});
+        for off in [-1, 0] {
+            let fields = with(hot.clone(), &json!({"top_k": off, "top_p": 1}));
             assert_eq!(ids(client, &fields), free, "{fields}");
         }
     }

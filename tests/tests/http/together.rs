@@ -3,7 +3,8 @@
 use std::sync::Barrier;
 
 use asynclane_tests::client::Client;
-use asynclane_tests::reply::Reply;
+use asynclane_tests::crowd::Request;
+use asynclane_tests::reply::{Reply, with};
 use asynclane_tests::scrape::Scrape;
 use asynclane_tests::served::{MODEL, Served, in_parallel};
 use problems::{Problem, Split, Task, generate};
@@ -15,17 +16,12 @@ const CHAT: &str = "/v1/chat/completions";
 const BUDGETS: [usize; 8] = [8, 200, 17, 64, 33, 128, 48, 100];
 
 /// Presets, and every schedule, commit rule and cache policy with other settings.
+/// Presets, and every schedule, commit rule and cache policy with other settings.
 fn decoders() -> Vec<Value> {
-    vec![
-        json!({}),
-        json!({"preset": "fast"}),
-        json!({"preset": "quality"}),
-        json!({"preset": "asynclane_paper"}),
-        json!({"preset": "vanilla"}),
-        json!({"preset": "fast_dllm"}),
-        json!({"preset": "fast_dllm_prefix"}),
-        json!({"preset": "fast_dllm_dual"}),
-        json!({"preset": "fast_dllm_dual_published"}),
+    let presets = "fast quality asynclane_paper vanilla fast_dllm fast_dllm_prefix fast_dllm_dual \
+                   fast_dllm_dual_published";
+    let presets = presets.split(' ').map(|preset| json!({ "preset": preset }));
+    let others = [
         json!({"schedule": "asynclane", "cache": "fresh", "refresh": 8, "coupled": true}),
         json!({"schedule": "asynclane", "cache": "snapshot", "fork": "off", "lookahead": 0}),
         json!({"schedule": "asynclane", "cache": "fused", "rows": "all", "refresh": "lane"}),
@@ -36,25 +32,17 @@ fn decoders() -> Vec<Value> {
         json!({"schedule": "block_wise", "commit": "threshold", "cache": "prefix",
                "threshold": 0.7, "block_length": 8}),
         json!({"schedule": "asynclane", "cache": "fused", "max_forwards": 6}),
-    ]
-}
-
-#[derive(Clone, Debug)]
-struct Request {
-    path: &'static str,
-    body: Value,
+    ];
+    std::iter::once(json!({}))
+        .chain(presets)
+        .chain(others)
+        .collect()
 }
 
 /// Request `index`: decoder, endpoint, problem, budget and sampling depend on it. None has a stop
-/// string, because the pass that runs while it is found counts for the engine, not for the answer.
 fn request(index: usize, decoder: Value, problem: &Problem) -> Request {
-    let mut body = json!({
-        "model": MODEL,
-        "max_tokens": BUDGETS[(index + index / 16) % BUDGETS.len()],
-        "seed": index,
-        "return_token_ids": true,
-        "diffusion": decoder,
-    });
+    let body = json!({"model": MODEL, "max_tokens": BUDGETS[(index + index / 16) % BUDGETS.len()],
+        "seed": index, "return_token_ids": true, "diffusion": decoder});
     let sampling = match index % 5 {
         0 => json!({"temperature": 0.8, "top_p": 0.9}),
         1 => json!({"temperature": 0.8, "top_k": 20, "n": 2}),
@@ -62,9 +50,7 @@ fn request(index: usize, decoder: Value, problem: &Problem) -> Request {
         3 => json!({"temperature": 0, "ignore_eos": true}),
         _ => json!({"temperature": 0}),
     };
-    for (field, value) in sampling.as_object().into_iter().flatten() {
-        body[field] = value.clone();
-    }
+    let mut body = with(body, &sampling);
     let path = if (index + index / 16).is_multiple_of(2) {
         body["messages"] = json!([{"role": "user", "content": problem.prompt}]);
         CHAT
@@ -89,9 +75,7 @@ fn requests() -> Vec<Request> {
 }
 
 fn plain(client: Client, request: &Request) -> Reply {
-    let answer = client.post(request.path, &request.body);
-    assert_eq!(answer.status, 200, "{}: {}", request.body, answer.text());
-    Reply::of_answer(&answer.json())
+    Reply::of_answer(&client.json(request.path, &request.body))
 }
 
 fn streamed(client: Client, request: &Request) -> Reply {
@@ -121,10 +105,10 @@ fn together_as_alone_and_the_metrics_add_up() {
     }
     let forwards: u64 = together.iter().map(|reply| reply.count("forwards")).sum();
     let steps = metrics.sum("asynclane_engine_steps_total", &[]) - steps_alone;
-    println!("{STREAMS} streams: {forwards} forwards in {steps} steps");
+    let few = steps <= forwards as f64 / 2.0;
     assert!(
-        steps <= forwards as f64 / 2.0,
-        "the streams shared few steps"
+        few,
+        "{STREAMS} streams: {forwards} forwards in {steps} steps"
     );
 
     let replies: Vec<&Reply> = alone.iter().chain(&together).collect();
@@ -178,38 +162,33 @@ fn requests_add_up(metrics: &Scrape, requests: &[Request], replies: &[&Reply]) {
     }
 }
 
+/// A counter, the value of its label `kind` if only that one counts, and the field of the usage.
+const COSTS: &str = "
+asynclane_prompt_tokens_total prompt_tokens
+vllm:prompt_tokens_total prompt_tokens
+asynclane_generation_tokens_total completion_tokens
+vllm:generation_tokens_total completion_tokens
+asynclane_forwards_total prefill prefill_forwards
+asynclane_forwards_total decode decode_forwards
+asynclane_forwards_total refresh refresh_forwards
+vllm:diffusion_num_denoising_steps_total forwards
+asynclane_positions_total positions
+vllm:diffusion_num_canvas_positions_total positions
+asynclane_committed_tokens_total committed_tokens
+asynclane_committed_tokens_total draft drafts
+asynclane_committed_tokens_total edit edits
+vllm:diffusion_num_committed_tokens_total committed_tokens
+asynclane_drafts_total drafts
+";
+
 fn costs_add_up(metrics: &Scrape, replies: &[&Reply]) {
-    let expect = |name: &str, labels: &[(&str, &str)], field: &str| {
-        let found = metrics.sum(name, labels);
-        assert_eq!(found, total(replies, field), "{name} {labels:?} is {field}");
-    };
-    for prefix in ["asynclane_", "vllm:"] {
-        let prompt = format!("{prefix}prompt_tokens_total");
-        expect(&prompt, &[], "prompt_tokens");
-        let generation = format!("{prefix}generation_tokens_total");
-        expect(&generation, &[], "completion_tokens");
+    for line in COSTS.lines().skip(1) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let (name, kinds, field) = (words[0], &words[1..words.len() - 1], words[words.len() - 1]);
+        let labels: Vec<_> = kinds.iter().map(|kind| ("kind", *kind)).collect();
+        let found = metrics.sum(name, &labels);
+        assert_eq!(found, total(replies, field), "{line}");
     }
-    let forwards = "asynclane_forwards_total";
-    expect(forwards, &[("kind", "prefill")], "prefill_forwards");
-    expect(forwards, &[("kind", "decode")], "decode_forwards");
-    expect(forwards, &[("kind", "refresh")], "refresh_forwards");
-    expect("vllm:diffusion_num_denoising_steps_total", &[], "forwards");
-    expect("asynclane_positions_total", &[], "positions");
-    expect(
-        "vllm:diffusion_num_canvas_positions_total",
-        &[],
-        "positions",
-    );
-    let committed = "asynclane_committed_tokens_total";
-    expect(committed, &[], "committed_tokens");
-    expect(committed, &[("kind", "draft")], "drafts");
-    expect(committed, &[("kind", "edit")], "edits");
-    expect(
-        "vllm:diffusion_num_committed_tokens_total",
-        &[],
-        "committed_tokens",
-    );
-    expect("asynclane_drafts_total", &[], "drafts");
     let steps = metrics.sum("asynclane_engine_steps_total", &[]);
     assert!(steps <= total(replies, "forwards"));
     assert_eq!(metrics.sum("asynclane_step_failures_total", &[]), 0.0);
@@ -234,22 +213,15 @@ fn histograms_add_up(metrics: &Scrape, replies: &[&Reply]) {
         ("asynclane_request_generation_tokens", "completion_tokens"),
         ("asynclane_request_forwards", "forwards"),
     ] {
-        assert_eq!(
-            metrics.sum(&format!("{name}_sum"), &[]),
-            total(replies, field)
-        );
-        assert_eq!(
-            metrics.sum(&format!("{name}_count"), &[]),
-            replies.len() as f64
-        );
+        let sum = |suffix: &str| metrics.sum(&format!("{name}_{suffix}"), &[]);
+        assert_eq!(sum("sum"), total(replies, field));
+        assert_eq!(sum("count"), replies.len() as f64);
     }
     let per_forward = "asynclane_tokens_per_forward";
     let expected: f64 = replies.iter().map(|reply| tokens_per_forward(reply)).sum();
     let found = metrics.sum(&format!("{per_forward}_sum"), &[]);
-    assert!(
-        (found - expected).abs() < 1e-9 * expected,
-        "{found}, expected {expected}"
-    );
+    let near = (found - expected).abs() < 1e-9 * expected;
+    assert!(near, "{found}, expected {expected}");
     let count = metrics.sum(&format!("{per_forward}_count"), &[]);
     assert_eq!(count, replies.len() as f64);
     let steps = metrics.sum("asynclane_engine_steps_total", &[]);

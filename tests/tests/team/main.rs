@@ -46,20 +46,14 @@ pub(crate) fn alone(tasks: usize, body: &Body<'_>) {
     body(&Claims { next: &next, tasks });
 }
 
-/// Explores the orders of a model up to a number of preemptions, and prints the number of orders.
-fn explore(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+/// Explores the orders of a model up to a number of preemptions.
+fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     // One model at a time: loom's threads are coroutines of one thread.
     let _one = ONE.lock();
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
-    let orders = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let counted = orders.clone();
-    builder.check(move || {
-        counted.fetch_add(1, Relaxed);
-        model();
-    });
-    println!("{name}: {} orders", orders.load(Relaxed));
+    builder.check(model);
 }
 
 fn team(threads: usize) -> Team {
@@ -123,7 +117,7 @@ impl Meeting {
 
 #[test]
 fn two_helpers_share_a_region() {
-    explore("a region of two helpers", THREE_THREADS, || {
+    explore(THREE_THREADS, || {
         let (team, written) = (team(3), Written::new(2));
         region(&team, &written);
         assert_eq!(written.values(), [1, 1]);
@@ -132,7 +126,7 @@ fn two_helpers_share_a_region() {
 
 #[test]
 fn regions_follow_each_other() {
-    explore("three regions", TWO_THREADS, || {
+    explore(TWO_THREADS, || {
         let (team, written) = (team(2), Written::new(2));
         for round in 1..=3 {
             region(&team, &written);
@@ -143,7 +137,7 @@ fn regions_follow_each_other() {
 
 #[test]
 fn two_helpers_share_two_regions() {
-    explore("two regions of two helpers", THREE_THREADS, || {
+    explore(THREE_THREADS, || {
         let (team, written) = (team(3), Written::new(1));
         region(&team, &written);
         region(&team, &written);
@@ -153,7 +147,7 @@ fn two_helpers_share_two_regions() {
 
 #[test]
 fn a_helper_that_parks_is_woken_by_every_region() {
-    explore("a region that waits for its helper", TWO_THREADS, || {
+    explore(TWO_THREADS, || {
         let team = team(2);
         for _ in 0..2 {
             let meeting = Meeting::of(2);
@@ -168,7 +162,7 @@ fn a_helper_that_parks_is_woken_by_every_region() {
 
 #[test]
 fn a_panic_of_a_task_reaches_the_opener() {
-    explore("a task that panics", TWO_THREADS, || {
+    explore(TWO_THREADS, || {
         let (team, written) = (team(2), Written::new(2));
         let panic = catch_unwind(AssertUnwindSafe(|| {
             team.region(2, &|claims| {
@@ -191,8 +185,8 @@ fn a_panic_of_a_task_reaches_the_opener() {
 
 #[test]
 fn a_team_ends_whatever_its_helpers_do() {
-    explore("the end of two helpers", THREE_THREADS, || drop(team(3)));
-    explore("the end after a region", TWO_THREADS, || {
+    explore(THREE_THREADS, || drop(team(3)));
+    explore(TWO_THREADS, || {
         let (team, written) = (team(2), Written::new(1));
         region(&team, &written);
         drop(team);
@@ -202,7 +196,7 @@ fn a_team_ends_whatever_its_helpers_do() {
 
 #[test]
 fn two_threads_open_regions_of_one_team() {
-    explore("regions of two threads", THREE_THREADS, || {
+    explore(THREE_THREADS, || {
         let team = loom::sync::Arc::new(team(2));
         let other = {
             let team = team.clone();

@@ -11,10 +11,8 @@ pub const PAGES: u32 = 40;
 pub fn shapes() -> [Value; 3] {
     [
         json!({"d_model": 64, "vocab_size": 61, "embedding_size": 64}),
-        json!({
-            "d_model": 96, "n_kv_heads": 2, "n_layers": 3,
-            "include_bias": true, "bias_for_layer_norm": false
-        }),
+        json!({"d_model": 96, "n_kv_heads": 2, "n_layers": 3, "include_bias": true,
+            "bias_for_layer_norm": false}),
         json!({"d_model": 160, "weight_tying": true, "include_qkv_bias": true}),
     ]
 }

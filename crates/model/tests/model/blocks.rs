@@ -1,11 +1,11 @@
 //! Matrices that keep the blocks of a GGUF file.
 
-use crate::common::{Tiny, execute, push, row};
-use crate::gguf::{File, metadata};
-use asynclane_model::{Candle, ExecutorConfig, LoadError, Model, ModelExecutor, WeightDtype};
+use crate::common::{self, Tiny, execute, push, row, sized};
+use crate::gguf_files::{File, metadata};
+use crate::official;
+use asynclane_model::{Candle, LoadError, Model, ModelExecutor, WeightDtype};
 use candle_core::quantized::GgmlDType;
 use serde_json::{Value, json};
-use std::num::NonZeroUsize;
 use step::{Batch, Candidate, Executor, Sampling};
 
 /// The types that are kept, with their bits per weight in the file and the most in memory.
@@ -22,22 +22,14 @@ const KINDS: [(GgmlDType, f64, f64); 8] = [
 
 /// Rows of whole blocks of every type, rotated heads in groups, a padded vocabulary.
 fn tiny(more: Value) -> Tiny {
-    let mut sizes = json!({"d_model": 256, "n_heads": 4, "n_kv_heads": 2, "mlp_hidden_size": 512,
+    let sizes = json!({"d_model": 256, "n_heads": 4, "n_kv_heads": 2, "mlp_hidden_size": 512,
         "embedding_size": 64, "vocab_size": 61});
-    for (key, value) in more.as_object().unwrap() {
-        sizes[key] = value.clone();
-    }
-    Tiny::new(7, &sizes)
+    Tiny::new(7, &common::with(sizes, &more))
 }
 
 fn file(name: &str, tiny: &Tiny, dtype: impl Fn(&str) -> GgmlDType) -> File {
-    let name = format!("blocks-{name}");
-    File::write_as(
-        &name,
-        &metadata("llada", &tiny.config),
-        &tiny.tensors,
-        dtype,
-    )
+    let metadata = metadata("llada", &tiny.config);
+    File::write_as(&format!("blocks-{name}"), &metadata, &tiny.tensors, dtype)
 }
 
 fn load(file: &File, dtype: WeightDtype) -> Result<Model, LoadError> {
@@ -48,16 +40,10 @@ fn tokens() -> Vec<u32> {
     (0..40).map(|i| i * 13 % 61).collect()
 }
 
-/// The largest difference of two logits, relative to the largest logit of the row.
-fn error(got: &[f32], want: &[f32]) -> f32 {
-    assert_eq!(got.len(), want.len());
-    let rows = got.chunks(61).zip(want.chunks(61));
-    let errors = rows.map(|(got, want)| {
-        let largest = want.iter().fold(0f32, |most, x| most.max(x.abs()));
-        let pairs = got.iter().zip(want);
-        pairs.fold(0f32, |most, (a, b)| most.max((a - b).abs())) / largest
-    });
-    errors.fold(0.0, f32::max)
+/// The largest difference from the logits of the widened matrices, relative to the row's largest logit.
+fn error(got: &Model<impl asynclane_model::Host>, widened: &Model) -> f64 {
+    let got = got.logits(&tokens()).unwrap();
+    official::error(&got, &widened.logits(&tokens()).unwrap(), 61)
 }
 
 #[test]
@@ -70,14 +56,12 @@ fn logits_are_near_those_of_the_widened_matrices() {
         assert_eq!(kept.warnings(), [] as [&str; 0]);
         let widened = load(&file, WeightDtype::F32).unwrap();
         assert_eq!(kept.info().parameters, widened.info().parameters);
-        let got = kept.logits(&tokens()).unwrap();
-        let off = error(&got, &widened.logits(&tokens()).unwrap());
+        let off = error(&kept, &widened);
         // Activations are rounded to 8 bits in groups of 32; the weights are the same.
         assert!(off > 1e-5 && off < 0.1, "{kind:?}: {off:.1e}");
         let checkpoint = file.checkpoint().unwrap().with_dtype(WeightDtype::Blocks);
         let candle = Model::load_on(Candle::default(), checkpoint).unwrap();
-        let exact = candle.logits(&tokens()).unwrap();
-        let off = error(&exact, &widened.logits(&tokens()).unwrap());
+        let off = error(&candle, &widened);
         assert!(off < 1e-4, "{kind:?} on candle: {off:.1e}");
     }
 }
@@ -86,10 +70,8 @@ fn logits_are_near_those_of_the_widened_matrices() {
 fn memory_is_as_surveyed_and_as_the_types_need() {
     let tiny = tiny(json!({}));
     let numbers = |dims: usize| {
-        let sizes = tiny
-            .tensors
-            .values()
-            .filter(|(shape, _)| shape.len() == dims);
+        let tensors = tiny.tensors.values();
+        let sizes = tensors.filter(|(shape, _)| shape.len() == dims);
         sizes.map(|(_, values)| values.len()).sum::<usize>() as f64
     };
     // The embedding table stays f32 and is no matrix; padding of the vocabulary has no logit.
@@ -106,10 +88,8 @@ fn memory_is_as_surveyed_and_as_the_types_need() {
         let others = 4.0 * (table + numbers(1) + angles);
         let bits = 8.0 * (survey.memory.weights as f64 - others) / matrices;
         // The head has 61 columns of a panel of 64.
-        assert!(
-            (in_file..1.01 * in_memory).contains(&bits),
-            "{kind:?}: {bits}"
-        );
+        let bounds = in_file..1.01 * in_memory;
+        assert!(bounds.contains(&bits), "{kind:?}: {bits}");
     }
 }
 
@@ -130,14 +110,9 @@ fn a_sequence_has_the_same_candidates_beside_others() {
     let tiny = tiny(json!({"weight_tying": true}));
     for (kind, ..) in KINDS {
         let file = file(&format!("beside-{kind:?}"), &tiny, |_| kind);
-        let config = ExecutorConfig {
-            page_size: 8,
-            pages: 40,
-            threads: NonZeroUsize::new(2),
-        };
         let model = load(&file, WeightDtype::Blocks).unwrap();
         assert!(model.info().vocabulary.tied);
-        let mut executor = ModelExecutor::new(model, config).unwrap();
+        let mut executor = sized(model, 40, 2);
         assert_eq!(executor.spec().vocab_size, 61);
         let alone = candidates(&mut executor, 0);
         assert_eq!(alone, candidates(&mut executor, 1), "{kind:?}");
@@ -162,8 +137,7 @@ fn matrices_of_several_types_are_joined() {
     let kept = Model::load(checkpoint.with_dtype(WeightDtype::Blocks)).unwrap();
     assert_eq!(survey.memory, kept.memory());
     let widened = load(&file, WeightDtype::F32).unwrap();
-    let got = kept.logits(&tokens()).unwrap();
-    let off = error(&got, &widened.logits(&tokens()).unwrap());
+    let off = error(&kept, &widened);
     assert!(off > 1e-5 && off < 0.1, "{off:.1e}");
 }
 
@@ -173,11 +147,9 @@ fn a_file_without_blocks_is_f32() {
     let file = file("plain", &tiny, |_| GgmlDType::F16);
     let model = load(&file, WeightDtype::Blocks).unwrap();
     assert_eq!(model.info().formats.matrices, WeightDtype::F32);
+    let logits = |model: Model| model.logits(&tokens()).unwrap();
     let widened = load(&file, WeightDtype::F32).unwrap();
-    assert_eq!(
-        model.logits(&tokens()).unwrap(),
-        widened.logits(&tokens()).unwrap()
-    );
+    assert_eq!(logits(model), logits(widened));
 }
 
 #[test]
@@ -193,35 +165,30 @@ fn unsupported_types_and_scales_are_refused_by_tensor() {
     let mut bytes = good.clone();
     bytes[kind..kind + 4].copy_from_slice(&20_u32.to_le_bytes());
     std::fs::write(&path, &bytes).unwrap();
-    let message = file.checkpoint().err().unwrap().to_string();
+    let message = common::refusal(file.checkpoint());
     let start = "model.gguf: blk.1.ffn_up.weight: expected the type F32, F16,";
-    assert!(
-        message.starts_with(start) && message.ends_with("found IQ4_NL"),
-        "{message}"
-    );
+    let named = message.starts_with(start) && message.ends_with("found IQ4_NL");
+    assert!(named, "{message}");
     let offset = u64::from_le_bytes(good[kind + 4..kind + 12].try_into().unwrap());
     // The tensors' data ends with the file.
-    let data: usize = tiny
+    let sizes = tiny
         .tensors
         .values()
         .map(|(shape, values)| match shape.len() {
             2 => values.len() / 32 * 18,
             _ => values.len() * 4,
-        })
-        .sum();
+        });
+    let data: usize = sizes.sum();
     let third = good.len() - data + offset as usize + 3 * 18;
     let mut bytes = good.clone();
     bytes[third..third + 2].copy_from_slice(&0x7C00_u16.to_le_bytes());
     std::fs::write(&path, &bytes).unwrap();
-    let message = load(&file, WeightDtype::Blocks).err().unwrap().to_string();
+    let message = common::refusal(load(&file, WeightDtype::Blocks));
     let expected = "blk.1.ffn_up.weight: the Q4_0 block of the numbers from 96 on has a scale";
     assert!(message.contains(expected), "{message}");
     for length in [good.len() - 1, good.len() - data + 5] {
         std::fs::write(&path, &good[..length]).unwrap();
-        let message = load(&file, WeightDtype::Blocks).err().unwrap().to_string();
-        assert!(
-            message.starts_with("model.gguf: corrupt"),
-            "{length}: {message}"
-        );
+        let message = common::refusal(load(&file, WeightDtype::Blocks));
+        assert!(message.starts_with("model.gguf: corrupt"), "{message}");
     }
 }

@@ -2,16 +2,14 @@
 //!
 //! `fixtures/canvas.py` generates the checkpoints and the references.
 
-use crate::common::{execute, push};
-use asynclane_model::{
-    Candle, Checkpoint, Cpu, ExecutorConfig, Files, Host, LoadError, Model, ModelExecutor,
-    WeightDtype,
-};
+use crate::common::{execute, refusal, single, sized, with};
+use crate::official;
+use asynclane_model::{Candle, Checkpoint, Cpu, Files, Host, LoadError, Model, ModelExecutor};
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use step::{Batch, Denoise, Position, Row, Sampling, Score, Slot};
+use step::{Denoise, Position, Row, Sampling, Score, Slot};
 
 /// Largest difference of a logit from the official one in f32, relative to the largest logit.
 pub const TOLERANCE: f64 = 1e-5;
@@ -53,50 +51,33 @@ impl Case {
     fn embedding(&self) -> Vec<f32> {
         let name = "model.decoder.embed_tokens.weight";
         let files = std::fs::read_dir(&self.folder).unwrap();
-        let files = files.map(|entry| entry.unwrap().path());
-        let stored = files.filter(|path| {
-            let file = path.file_name().unwrap().to_string_lossy().into_owned();
-            file.starts_with("model") && file.ends_with(".safetensors")
-        });
-        for path in stored {
+        for path in files.map(|entry| entry.unwrap().path()) {
             let bytes = std::fs::read(path).unwrap();
-            let file = SafeTensors::deserialize(&bytes).unwrap();
-            let Ok(tensor) = file.tensor(name) else {
+            let file = SafeTensors::deserialize(&bytes);
+            let Ok(tensor) = file.and_then(|file| file.tensor(name)) else {
                 continue;
             };
             let data = tensor.data();
+            let f32s = data.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b));
+            let halves = data.as_chunks().0.iter().map(|b| u16::from_le_bytes(*b));
             return match tensor.dtype() {
-                Dtype::F32 => data
-                    .as_chunks()
-                    .0
-                    .iter()
-                    .map(|b| f32::from_le_bytes(*b))
-                    .collect(),
-                _ => {
-                    let halves = data.as_chunks().0.iter().map(|b| u16::from_le_bytes(*b));
-                    halves.map(|b| half::bf16::from_bits(b).to_f32()).collect()
-                }
+                Dtype::F32 => f32s.collect(),
+                _ => halves.map(|b| half::bf16::from_bits(b).to_f32()).collect(),
             };
         }
         panic!("no embedding table");
     }
 }
 
-fn at(token: u32, place: usize, end: usize) -> Row {
-    Row::new(
-        token,
-        Position::new(place as u32),
-        Slot::new(place as u32),
-        Slot::new(end as u32),
-    )
+fn at(token: u32, position: usize, end: usize) -> Row {
+    let (slot, end) = (Slot::new(position as u32), Slot::new(end as u32));
+    Row::new(token, Position::new(position as u32), slot, end)
 }
 
 /// Final tokens from `start` on.
 pub fn encoded(tokens: &[u32], start: usize) -> Vec<Row> {
-    let places = start..;
-    let rows = tokens.iter().zip(places);
-    rows.map(|(token, place)| at(*token, place, place + 1))
-        .collect()
+    let rows = tokens.iter().zip(start..);
+    rows.map(|(token, i)| at(*token, i, i + 1)).collect()
 }
 
 /// A canvas from `start` on, with all log-probabilities wanted.
@@ -125,11 +106,9 @@ fn difference(
     scale: f32,
     logits: &[f32],
 ) -> f64 {
-    let (count, mut batch) = (
-        rows.iter().filter(|row| row.score.is_wanted()).count(),
-        Batch::default(),
-    );
-    push(&mut batch, rows, &PAGES, scaled(scale));
+    let count = rows.iter().filter(|row| row.score.is_wanted()).count();
+    let mut batch = single(rows, &PAGES);
+    batch.segments[0].sampling = scaled(scale);
     let output = execute(executor, &batch);
     let vocab = logits.len() / count;
     let (mut largest, scale) = (0.0f64, f64::from(scale));
@@ -142,20 +121,13 @@ fn difference(
             largest = largest.max((got - want(top.token)).abs());
         }
     }
-    let size = logits
-        .iter()
-        .fold(0.0f64, |most, x| most.max(f64::from(x.abs())));
-    largest / size
+    let sizes = logits.iter().map(|x| f64::from(x.abs()));
+    largest / sizes.fold(0.0, f64::max)
 }
 
 fn executor<B: Host + 'static>(backend: B, case: &Case) -> ModelExecutor<B> {
-    let sizes = ExecutorConfig {
-        page_size: 8,
-        pages: PAGES.len() as u32,
-        threads: None,
-    };
     let model = Model::load_on(backend, case.checkpoint()).unwrap();
-    ModelExecutor::new(model, sizes).unwrap()
+    sized(model, PAGES.len() as u32, 0)
 }
 
 /// The largest differences from the official logits: of the prompt with a first step, of a conditioned
@@ -182,11 +154,8 @@ fn steps_agree_with_the_official_code() {
             steps(&mut executor(Cpu::default(), &case), &case),
             steps(&mut executor(Candle::default(), &case), &case),
         ] {
-            assert!(
-                found.iter().all(|error| *error < TOLERANCE),
-                "{}: {found:?}",
-                case.folder.display()
-            );
+            let near = found.iter().all(|error| *error < TOLERANCE);
+            assert!(near, "{}: {found:?}", case.folder.display());
         }
     }
 }
@@ -201,10 +170,8 @@ fn the_encoder_agrees_with_the_official_code() {
         let width = model.info().width;
         let logits = model.logits(&case.tokens("prompt")).unwrap();
         let mut largest = 0.0f64;
-        for (hidden, logits) in hidden
-            .chunks(width)
-            .zip(logits.chunks(model.info().vocabulary.size))
-        {
+        let rows = logits.chunks(model.info().vocabulary.size);
+        for (hidden, logits) in hidden.chunks(width).zip(rows) {
             for (token, got) in table.chunks(width).zip(logits) {
                 let pairs = hidden.iter().zip(token);
                 let product: f64 = pairs.map(|(x, w)| f64::from(*x) * f64::from(*w)).sum();
@@ -213,47 +180,6 @@ fn the_encoder_agrees_with_the_official_code() {
             }
         }
         assert!(largest < 2e-5, "{}: {largest}", case.folder.display());
-    }
-}
-
-/// Everything that a canvas's rows return has the same bits alone and beside other sequences.
-#[test]
-fn a_canvas_has_the_same_bits_in_every_batch() {
-    let case = &Case::all()[0];
-    let (prompt, b) = (case.tokens("prompt"), case.tokens("canvas_b"));
-    let start = prompt.len();
-    let run = |others: bool, dtype: WeightDtype| {
-        let checkpoint = case.checkpoint().with_dtype(dtype);
-        let sizes = ExecutorConfig {
-            page_size: 8,
-            pages: 12,
-            threads: None,
-        };
-        let model = Model::load(checkpoint).unwrap();
-        let vocab = model.info().vocabulary.size;
-        let mut executor = ModelExecutor::new(model, sizes).unwrap();
-        let mut last = Vec::new();
-        for conditioned in [false, true, true] {
-            let mut batch = Batch::default();
-            if others {
-                let more = [encoded(&prompt[..9], 0), canvas(&b, 9, false, vocab)].concat();
-                push(&mut batch, more, &[6, 7, 8], scaled(0.5));
-            }
-            let given = if conditioned {
-                Vec::new()
-            } else {
-                encoded(&prompt, 0)
-            };
-            let rows = [given, canvas(&b, start, conditioned, vocab)].concat();
-            push(&mut batch, rows, &PAGES, scaled(0.6));
-            let output = execute(&mut executor, &batch);
-            let all = output.candidates.len();
-            last = output.candidates[all - b.len()..].to_vec();
-        }
-        last
-    };
-    for dtype in [WeightDtype::F32, WeightDtype::Bf16, WeightDtype::Int8] {
-        assert_eq!(run(false, dtype), run(true, dtype), "{dtype:?}");
     }
 }
 
@@ -269,68 +195,41 @@ fn the_vision_tower_is_left_out() {
     assert!(line.contains("vision"), "{line}");
 }
 
-/// The fault of a configuration, or of a tensor that it needs.
 #[test]
 fn wrong_configurations_are_refused_by_key() {
     let case = &Case::all()[0];
-    let text = std::fs::read_to_string(case.folder.join("config.json")).unwrap();
-    let config: Value = serde_json::from_str(&text).unwrap();
-    let refusal = |change: &dyn Fn(&mut Value)| {
-        let mut config = config.clone();
-        change(&mut config);
+    let config = official::config(&case.folder);
+    let refused = |config: &Value| {
         let loaded = Checkpoint::synthetic(&config.to_string(), 1).and_then(Model::load);
-        match loaded {
-            Err(error @ LoadError::Key { .. }) => error.to_string(),
-            Err(error) => panic!("{error}"),
-            Ok(_) => panic!("{config} is accepted"),
+        assert!(matches!(loaded, Err(LoadError::Key { .. })), "{config}");
+        refusal(loaded)
+    };
+    let yarn = json!({"full_attention": {"rope_type": "yarn"}});
+    let layers = json!(["sliding_attention", "linear", "full_attention"]);
+    for (key, value) in [
+        ("canvas_length", json!(5000)),
+        ("text_config", json!(3)),
+        ("layer_types", layers),
+        ("hidden_activation", json!("silu")),
+        ("use_bidirectional_attention", json!("all")),
+        ("top_k_experts", json!(7)),
+        ("rope_parameters", yarn),
+    ] {
+        let mut config = config.clone();
+        match config.get(key) {
+            Some(_) => config[key] = value,
+            None => config["text_config"][key] = value,
         }
-    };
-    let text_key = |key: &'static str, value: Value| {
-        refusal(&move |config: &mut Value| config["text_config"][key] = value.clone())
-    };
-    let found = [
-        refusal(&|config| config["canvas_length"] = json!(5000)),
-        refusal(&|config| config["text_config"] = json!(3)),
-        text_key(
-            "layer_types",
-            json!(["sliding_attention", "linear", "full_attention"]),
-        ),
-        text_key("hidden_activation", json!("silu")),
-        text_key("use_bidirectional_attention", json!("all")),
-        text_key("top_k_experts", json!(7)),
-        text_key(
-            "rope_parameters",
-            json!({"full_attention": {"rope_type": "yarn"}}),
-        ),
-    ];
-    for (message, key) in found.iter().zip([
-        "canvas_length",
-        "text_config",
-        "layer_types",
-        "hidden_activation",
-        "use_bidirectional_attention",
-        "top_k_experts",
-        "rope_parameters",
-    ]) {
+        let error = refused(&config);
         assert!(
-            message.contains("config.json") && message.contains(key),
-            "{message}"
+            error.contains("config.json") && error.contains(key),
+            "{error}"
         );
     }
-    let mut larger = config.clone();
-    larger["text_config"]["num_experts"] = json!(5);
-    let message = refused_with(&larger, case);
-    assert!(message.contains("router.proj.weight"), "{message}");
-}
-
-/// The error of a checkpoint whose configuration is replaced.
-fn refused_with(config: &Value, case: &Case) -> String {
-    let mut files = std::collections::BTreeMap::new();
-    files.insert("config.json".to_owned(), config.to_string().into_bytes());
-    let weights = std::fs::read(case.folder.join("model.safetensors")).unwrap();
-    files.insert("model.safetensors".to_owned(), weights);
-    match Checkpoint::open(&Files::memory(files)).and_then(Model::load) {
-        Err(error) => error.to_string(),
-        Ok(_) => panic!("a checkpoint of other sizes is accepted"),
-    }
+    let mut files = official::files(&case.folder);
+    let larger = with(config["text_config"].clone(), &json!({"num_experts": 5}));
+    let larger = with(config, &json!({"text_config": larger}));
+    files.insert("config.json".to_owned(), larger.to_string().into_bytes());
+    let error = refusal(crate::common::load(files));
+    assert!(error.contains("router.proj.weight"), "{error}");
 }

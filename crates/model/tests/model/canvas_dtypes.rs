@@ -1,8 +1,8 @@
 //! Narrow weights of a canvas model with experts: near those in f32, and the same bits in every batch.
 
 use crate::canvas::{canvas, encoded, scaled};
-use crate::common::{execute, push};
-use asynclane_model::{Checkpoint, ExecutorConfig, Model, ModelExecutor, WeightDtype};
+use crate::common::{execute, push, sized};
+use asynclane_model::{Checkpoint, Model, ModelExecutor, WeightDtype};
 use serde_json::json;
 use step::{Batch, Executor, Row, TopToken};
 
@@ -23,31 +23,20 @@ const BOUNDS: [(WeightDtype, f64); 3] = [
 pub fn checkpoint(dtype: WeightDtype) -> Checkpoint {
     let full = json!({"partial_rotary_factor": 0.25, "rope_theta": 1e6,
         "rope_type": "proportional"});
-    let config = json!({
-        "architectures": ["DiffusionGemmaForBlockDiffusion"],
+    let config = json!({"architectures": ["DiffusionGemmaForBlockDiffusion"],
         "model_type": "diffusion_gemma", "canvas_length": CANVAS.len(),
-        "text_config": {
-            "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
-            "num_key_value_heads": 2, "head_dim": 16, "global_head_dim": 32,
-            "num_global_key_value_heads": 1, "intermediate_size": 96,
-            "moe_intermediate_size": 32, "num_experts": 6, "top_k_experts": 6,
-            "sliding_window": 6, "vocab_size": VOCAB, "max_position_embeddings": 256,
-            "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
-            "rope_parameters": {"full_attention": full},
-        },
-    });
+        "text_config": {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 16, "global_head_dim": 32,
+        "num_global_key_value_heads": 1, "intermediate_size": 96, "moe_intermediate_size": 32,
+        "num_experts": 6, "top_k_experts": 6, "sliding_window": 6, "vocab_size": VOCAB,
+        "max_position_embeddings": 256, "layer_types": ["sliding_attention", "sliding_attention",
+        "full_attention"], "rope_parameters": {"full_attention": full}}});
     let checkpoint = Checkpoint::synthetic(&config.to_string(), 3).unwrap();
     checkpoint.with_dtype(dtype)
 }
 
 pub fn executor(dtype: WeightDtype) -> ModelExecutor {
-    let model = Model::load(checkpoint(dtype)).unwrap();
-    let sizes = ExecutorConfig {
-        page_size: 8,
-        pages: 8,
-        threads: None,
-    };
-    ModelExecutor::new(model, sizes).unwrap()
+    sized(Model::load(checkpoint(dtype)).unwrap(), 8, 0)
 }
 
 /// The log-probabilities of a canvas's second step, beside another sequence or alone.

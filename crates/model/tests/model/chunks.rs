@@ -1,9 +1,9 @@
 //! A prompt in chunks, none of whose rows is scored, leaves the bits of a whole prompt.
 
-use crate::common::{Noise, Tiny, execute, push, row};
-use asynclane_model::{KvDtype, Model, ModelExecutor, WeightDtype};
+use crate::common::{Noise, Tiny, execute, row, single, sized};
+use asynclane_model::{KvDtype, Model, WeightDtype};
 use serde_json::json;
-use step::{Batch, BatchOutput, Executor, Row, Sampling, Score};
+use step::{BatchOutput, Executor, Row, Score};
 
 /// Tokens of the prompt, and scored rows behind it.
 const PROMPT: u32 = 75;
@@ -36,14 +36,10 @@ fn run(executor: &mut dyn Executor, block: u32, cuts: &[usize]) -> BatchOutput {
     for cut in cuts {
         let later = rest.split_off(cut - done);
         done = *cut;
-        let mut batch = Batch::default();
-        push(&mut batch, rest, &PAGES, Sampling::GREEDY);
+        let batch = single(std::mem::replace(&mut rest, later), &PAGES);
         assert_eq!(execute(executor, &batch), BatchOutput::default());
-        rest = later;
     }
-    let mut batch = Batch::default();
-    push(&mut batch, rest, &PAGES, Sampling::GREEDY);
-    execute(executor, &batch)
+    execute(executor, &single(rest, &PAGES))
 }
 
 /// Asserts that chunks of any length give the output of a whole prompt, with causal rows and in blocks
@@ -71,13 +67,7 @@ fn chunks_have_the_bits_of_a_whole_prompt_in_every_dtype() {
         for kv in [KvDtype::F32, KvDtype::Bf16, KvDtype::Int8] {
             let executor = || -> Box<dyn Executor> {
                 let checkpoint = tiny.checkpoint().with_dtype(dtype).with_kv_dtype(kv);
-                let config = asynclane_model::ExecutorConfig {
-                    page_size: 8,
-                    pages: 11,
-                    threads: std::num::NonZeroUsize::new(2),
-                };
-                let model = Model::load(checkpoint).unwrap();
-                Box::new(ModelExecutor::new(model, config).unwrap())
+                Box::new(sized(Model::load(checkpoint).unwrap(), 11, 2))
             };
             check(&format!("{dtype:?} {kv:?}"), executor);
         }

@@ -1,19 +1,15 @@
 //! The goldens' checkpoint, compared with recorded steps of a reference implementation.
 
-use crate::common::{execute, push, row};
+use crate::common::{DEMO, execute, row, single};
 use asynclane_model::{Checkpoint, ExecutorConfig, Files, Model, ModelExecutor};
 use serde_json::Value;
-use step::{Batch, Executor, Sampling};
+use step::Executor;
 
 /// Offsets of the reference's first lane, which commits at threshold 0.9.
-const LANE: u64 = 32;
+const LANE: usize = 32;
 
 fn executor() -> ModelExecutor {
-    let folder = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../tests/goldens/checkpoint"
-    );
-    let model = Model::load(Checkpoint::open(&Files::folder(folder)).unwrap()).unwrap();
+    let model = Model::load(Checkpoint::open(&Files::folder(DEMO)).unwrap()).unwrap();
     assert_eq!(model.warnings(), [] as [String; 0]);
     let config = ExecutorConfig {
         page_size: 16,
@@ -30,58 +26,36 @@ fn first_steps_commit_what_the_reference_commits() {
     let mask = executor.spec().mask.unwrap();
     let mut compared = 0;
     for case in cases.as_array().unwrap() {
-        let ids = |v: &Value| -> Vec<u64> {
-            v.as_array()
-                .unwrap()
-                .iter()
-                .map(|id| id.as_u64().unwrap())
-                .collect()
-        };
-        let prompt = ids(&case["prompt_ids"]);
-        let mut canvas: Vec<u32> = prompt.iter().map(|&id| id as u32).collect();
-        canvas.resize(prompt.len() + 128, mask);
+        let ids = |v: &Value| serde_json::from_value::<Vec<u32>>(v.clone()).unwrap();
+        let mut canvas = ids(&case["prompt_ids"]);
+        let start = canvas.len();
+        canvas.resize(start + 128, mask);
         let table: Vec<u32> = (0..16).collect();
         let mut written = 0;
         for step in case["steps"].as_array().unwrap() {
             let range = ids(&step["rows"]);
-            let (from, to) = (range[0] as usize, range[1] as usize);
-            written = written.max(to);
-            let rows = (from..to)
-                .map(|i| row(canvas[i], i as u32, written as u32))
-                .collect::<Vec<_>>();
-            let mut batch = Batch::default();
-            push(&mut batch, rows, &table, Sampling::GREEDY);
+            written = written.max(range[1]);
+            let rows = (range[0]..range[1]).map(|i| row(canvas[i as usize], i, written));
+            let batch = single(rows.collect(), &table);
             let candidates = execute(&mut executor, &batch).candidates;
-            let commits = step["commits"].as_array().unwrap();
-            let mut committed = Vec::new();
-            for commit in commits {
-                let (offset, token) = (commit[0].as_u64().unwrap(), commit[1].as_u64().unwrap());
-                let position = prompt.len() + offset as usize;
-                let got = &candidates[position - from];
-                assert_eq!(u64::from(got.token), token, "offset {offset}");
-                let want = commit[2].as_f64().unwrap();
+            let at = |offset: usize| &candidates[start + offset - range[0] as usize];
+            let commits: Vec<(usize, u32, f64)> =
+                serde_json::from_value(step["commits"].clone()).unwrap();
+            for (offset, token, want) in &commits {
+                let got = at(*offset);
+                assert_eq!(got.token, *token, "offset {offset}");
                 // Recorded with five digits.
-                assert!(
-                    (got.probability - want).abs() < 1.5e-5,
-                    "{} for {want}",
-                    got.probability
-                );
-                committed.push(offset);
+                let off = (got.probability - want).abs();
+                assert!(off < 1.5e-5, "{got:?} for {want}");
                 compared += 1;
             }
             for offset in 0..LANE {
-                let position = prompt.len() + offset as usize;
-                let sure = candidates[position - from].probability >= 0.9;
-                if canvas[position] == mask && sure {
-                    assert!(
-                        committed.contains(&offset),
-                        "offset {offset} is not committed"
-                    );
-                }
+                let sure = canvas[start + offset] == mask && at(offset).probability >= 0.9;
+                let committed = commits.iter().any(|commit| commit.0 == offset);
+                assert!(!sure || committed, "offset {offset} is not committed");
             }
-            for commit in commits {
-                let position = prompt.len() + commit[0].as_u64().unwrap() as usize;
-                canvas[position] = commit[1].as_u64().unwrap() as u32;
+            for (offset, token, _) in commits {
+                canvas[start + offset] = token;
             }
         }
     }

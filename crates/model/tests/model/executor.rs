@@ -1,6 +1,6 @@
 //! The executor's contract: limits, biases, sampling, errors.
 
-use crate::common::{Tiny, execute, push, row};
+use crate::common::{Tiny, execute, push, row, single};
 use asynclane_model::{ExecutorConfig, ModelExecutor};
 use serde_json::json;
 use step::{
@@ -17,20 +17,16 @@ fn the_spec_follows_configuration_and_model() {
     let executor = tiny().executor(6, 1);
     let spec = executor.spec();
     assert_eq!((spec.page_size, spec.pages), (8, 6));
-    assert_eq!(
-        (spec.vocab_size, spec.max_positions, spec.mask),
-        (61, 256, Some(5))
-    );
+    let sizes = (spec.vocab_size, spec.max_positions, spec.mask);
+    assert_eq!(sizes, (61, 256, Some(5)));
     for (page_size, pages) in [(0, 4), (4, 0), (1 << 16, 1 << 16)] {
         let config = ExecutorConfig {
             page_size,
             pages,
             threads: None,
         };
-        let error = ModelExecutor::new(tiny().model(), config)
-            .err()
-            .unwrap()
-            .to_string();
+        let error = ModelExecutor::new(tiny().model(), config).err();
+        let error = error.expect("refused").to_string();
         assert!(error.contains("KV slots"), "{error}");
     }
 }
@@ -39,165 +35,79 @@ fn the_spec_follows_configuration_and_model() {
 fn an_empty_batch_has_no_output() {
     let mut executor = tiny().executor(2, 1);
     let mut output = BatchOutput::default();
-    let mut batch = Batch::default();
-    push(&mut batch, vec![row(1, 0, 1)], &[0], Sampling::GREEDY);
+    let batch = single(vec![row(1, 0, 1)], &[0]);
     executor.execute(&batch, &mut output).unwrap();
     assert_eq!(output.candidates.len(), 1);
     executor.execute(&Batch::default(), &mut output).unwrap();
     assert_eq!(output.candidates, []);
 }
 
+/// A change of a batch with one row, for each line of [`FAULTS`].
+const CHANGES: [fn(&mut Batch); 14] = [
+    |batch| batch.rows[0].token = 64,
+    |batch| batch.rows[0].position = Position::new(256),
+    |batch| batch.rows[0].slot = Slot::new(16),
+    |batch| batch.rows[0].visible_end = Slot::new(17),
+    |batch| batch.rows[0].beyond = 1 << 15,
+    |batch| batch.rows[0].ask = 64,
+    |batch| batch.rows[0].biases = 0..3,
+    |batch| batch.rows[0].biases = 0..1,
+    |batch| batch.rows[0].biases = 1..2,
+    |batch| batch.rows[0].allowed = Some(1),
+    |batch| batch.rows[0].score = Score::Top(61),
+    |batch| batch.pages[1] = PageId(4),
+    |batch| batch.allowed = vec![0],
+    |batch| batch.rows.push(row(1, 0, 1)),
+];
+const FAULTS: &str = "\
+row 0: token 64 of 64
+row 0: position 256 of 256
+row 0: slot 16, 1 visible, of 16 slots
+row 0: slot 0, 17 visible, of 16 slots
+row 0: slot 0, 17 visible, of 16 slots
+row 0: asks for token 64 of 64
+row 0: biases 0..3 of 2
+row 0: bias for token 61 of 61
+row 0: repetition 0 of token 3, expected a positive number
+row 0: allowed set 1 of 1
+row 0: 61 most probable tokens of 60
+page 4 of 4
+allowed sets of 1 words, expected a multiple of 2
+segments end at row 1 of 2";
+
 #[test]
-#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn indices_out_of_bounds_are_errors_and_the_next_batch_works() {
     let mut executor = tiny().executor(4, 1);
-    let good = row(1, 0, 1);
-    let cases: Vec<(Row, &str)> = vec![
-        (
-            Row {
-                token: 64,
-                ..good.clone()
-            },
-            "row 0: token 64 of 64",
-        ),
-        (
-            Row {
-                position: Position::new(256),
-                ..good.clone()
-            },
-            "row 0: position 256 of 256",
-        ),
-        (
-            Row {
-                slot: Slot::new(16),
-                ..good.clone()
-            },
-            "row 0: slot 16, 1 visible, of 16 slots",
-        ),
-        (
-            Row {
-                visible_end: Slot::new(17),
-                ..good.clone()
-            },
-            "row 0: slot 0, 17 visible, of 16 slots",
-        ),
-        (
-            Row {
-                beyond: 1 << 15,
-                ..good.clone()
-            },
-            "row 0: slot 0, 17 visible, of 16 slots",
-        ),
-        (
-            Row {
-                ask: 64,
-                ..good.clone()
-            },
-            "row 0: asks for token 64 of 64",
-        ),
-        (
-            Row {
-                biases: 0..3,
-                ..good.clone()
-            },
-            "row 0: biases 0..3 of 2",
-        ),
-        (
-            Row {
-                biases: 0..1,
-                ..good.clone()
-            },
-            "row 0: bias for token 61 of 61",
-        ),
-        (
-            Row {
-                biases: 1..2,
-                ..good.clone()
-            },
-            "row 0: repetition 0 of token 3, expected a positive number",
-        ),
-        (
-            Row {
-                allowed: Some(1),
-                ..good.clone()
-            },
-            "row 0: allowed set 1 of 1",
-        ),
-        (
-            Row {
-                score: Score::Top(61),
-                ..good.clone()
-            },
-            "row 0: 61 most probable tokens of 60",
-        ),
-    ];
     let mut output = BatchOutput::default();
-    for (bad, message) in cases {
-        let mut batch = Batch::default();
-        batch.biases.push(Bias::add(61, 1.0));
-        batch.biases.push(Bias {
+    assert_eq!(FAULTS.lines().count(), CHANGES.len());
+    for (change, fault) in CHANGES.iter().zip(FAULTS.lines()) {
+        let mut batch = single(vec![row(1, 0, 1)], &[2, 3]);
+        let penalty = Bias {
             repetition: 0.0,
             ..Bias::add(3, 1.0)
-        });
+        };
+        batch.biases = vec![Bias::add(61, 1.0), penalty];
         batch.allowed = vec![u32::MAX; 2];
-        push(&mut batch, vec![bad], &[2, 3], Sampling::GREEDY);
-        let error = executor
-            .execute(&batch, &mut output)
-            .unwrap_err()
-            .to_string();
-        assert_eq!(error, format!("forward pass failed: {message}"));
+        change(&mut batch);
+        let error = executor.execute(&batch, &mut output).unwrap_err();
+        assert_eq!(error.to_string(), format!("forward pass failed: {fault}"));
     }
-    let mut batch = Batch::default();
-    push(&mut batch, vec![good.clone()], &[4], Sampling::GREEDY);
-    let error = executor
-        .execute(&batch, &mut output)
-        .unwrap_err()
-        .to_string();
-    assert_eq!(error, "forward pass failed: page 4 of 4");
-    let mut batch = Batch::default();
-    batch.allowed.push(0);
-    let error = executor
-        .execute(&batch, &mut output)
-        .unwrap_err()
-        .to_string();
-    assert_eq!(
-        error,
-        "forward pass failed: allowed sets of 1 words, expected a multiple of 2"
-    );
     let mut batch = Batch::default();
     batch.copies.push(PageCopy {
         from: PageId(9),
         to: PageId(0),
     });
     assert!(executor.execute(&batch, &mut output).is_err());
-    let mut batch = Batch::default();
-    push(&mut batch, vec![good.clone(); 2], &[0], Sampling::GREEDY);
-    batch.segments[0].rows = 0..1;
-    let error = executor
-        .execute(&batch, &mut output)
-        .unwrap_err()
-        .to_string();
-    assert_eq!(error, "forward pass failed: segments end at row 1 of 2");
-    let mut batch = Batch::default();
-    push(&mut batch, vec![good], &[0], Sampling::GREEDY);
+    let batch = single(vec![row(1, 0, 1)], &[0]);
     executor.execute(&batch, &mut output).unwrap();
 }
 
 #[test]
 fn tokens_beyond_the_vocabulary_are_inputs_and_never_candidates() {
     let mut executor = tiny().executor(4, 1);
-    let mut batch = Batch::default();
-    push(
-        &mut batch,
-        (0..20).map(|i| row(61 + i % 3, i, 20)).collect(),
-        &[1, 2, 3],
-        {
-            Sampling {
-                temperature: 2.0,
-                ..Sampling::GREEDY
-            }
-        },
-    );
+    let rows = (0..20).map(|i| row(61 + i % 3, i, 20)).collect();
+    let mut batch = single(rows, &[1, 2, 3]);
+    batch.segments[0].sampling.temperature = 2.0;
     for candidate in execute(&mut executor, &batch).candidates {
         assert!(candidate.token < 61 && candidate.token != 5);
         assert!(candidate.runner_up < 61 && candidate.runner_up != candidate.token);
@@ -208,19 +118,9 @@ fn tokens_beyond_the_vocabulary_are_inputs_and_never_candidates() {
 #[test]
 fn a_ban_moves_the_argmax_and_raises_the_rest() {
     let mut executor = tiny().executor(1, 1);
-    let mut batch = Batch::default();
-    push(
-        &mut batch,
-        vec![
-            row(1, 0, 1),
-            Row {
-                slot: Slot::new(1),
-                ..row(1, 0, 1)
-            },
-        ],
-        &[0],
-        Sampling::GREEDY,
-    );
+    let mut second = row(1, 0, 1);
+    second.slot = Slot::new(1);
+    let mut batch = single(vec![row(1, 0, 1), second], &[0]);
     let plain = execute(&mut executor, &batch).candidates[0];
     batch.biases.push(Bias::ban(plain.token));
     batch.rows[0].biases = 0..1;
@@ -249,9 +149,8 @@ fn tops_are_listed_for_the_rows_that_request_them() {
         count => Score::Top(count),
     });
     let run = |executor: &mut ModelExecutor, scores: [Score; 8]| {
-        let mut batch = Batch::default();
         let rows = (0..).zip(scores).map(|(i, score)| asking(i, score, None));
-        push(&mut batch, rows.collect(), &[0], Sampling::GREEDY);
+        let batch = single(rows.collect(), &[0]);
         execute(executor, &batch)
     };
     let output = run(&mut executor, wanted);
@@ -328,13 +227,8 @@ fn each_row_is_restricted_to_its_own_allowed_set() {
 #[test]
 fn a_repetition_penalty_lowers_a_probability() {
     let mut executor = tiny().executor(1, 1);
-    let mut batch = Batch::default();
-    push(
-        &mut batch,
-        (0..8).map(|i| asking(i, Score::Top(60), None)).collect(),
-        &[0],
-        Sampling::GREEDY,
-    );
+    let rows = (0..8).map(|i| asking(i, Score::Top(60), None));
+    let mut batch = single(rows.collect(), &[0]);
     let plain = execute(&mut executor, &batch);
     // The most probable token's logit is positive, the least probable one's is not.
     for token in [plain.tops[0].token, plain.tops[59].token] {
@@ -365,19 +259,13 @@ fn noise_is_a_function_of_seed_clock_and_position() {
             clock,
             ..Sampling::GREEDY
         };
-        let rows = (0..16)
-            .map(|i| Row {
-                slot: Slot::new(i),
-                ..row(5, position + i, 16)
-            })
-            .collect();
-        push(&mut batch, rows, pages, sampling);
-        let output = execute(&mut executor, &batch);
-        output
-            .candidates
-            .iter()
-            .map(|c| c.token)
-            .collect::<Vec<_>>()
+        let rows = (0..16).map(|i| Row {
+            slot: Slot::new(i),
+            ..row(5, position + i, 16)
+        });
+        push(&mut batch, rows.collect(), pages, sampling);
+        let candidates = execute(&mut executor, &batch).candidates;
+        candidates.iter().map(|c| c.token).collect::<Vec<_>>()
     };
     let first = draw(1, 2, 3, &[0, 1]);
     assert_eq!(draw(1, 2, 3, &[5, 2]), first);
@@ -390,13 +278,8 @@ fn noise_is_a_function_of_seed_clock_and_position() {
 fn temperature_zero_ignores_seed_and_filters() {
     let mut executor = tiny().executor(2, 1);
     let mut run = |sampling| {
-        let mut batch = Batch::default();
-        push(
-            &mut batch,
-            (0..9).map(|i| row(5, i, 9)).collect(),
-            &[0, 1],
-            sampling,
-        );
+        let mut batch = single((0..9).map(|i| row(5, i, 9)).collect(), &[0, 1]);
+        batch.segments[0].sampling = sampling;
         execute(&mut executor, &batch)
     };
     let greedy = run(Sampling::GREEDY);
@@ -420,19 +303,17 @@ fn temperature_zero_ignores_seed_and_filters() {
 #[test]
 fn logits_checks_its_tokens_and_does_not_use_the_pool() {
     let mut executor = tiny().executor(1, 1);
-    let mut batch = Batch::default();
-    push(&mut batch, vec![row(9, 0, 1)], &[0], Sampling::GREEDY);
-    execute(&mut executor, &batch);
-    let mut next = Batch::default();
-    push(&mut next, vec![row(8, 1, 2)], &[0], Sampling::GREEDY);
+    execute(&mut executor, &single(vec![row(9, 0, 1)], &[0]));
+    let next = single(vec![row(8, 1, 2)], &[0]);
     let before = execute(&mut executor, &next);
     assert_eq!(executor.logits(&[4, 5, 6]).unwrap().len(), 3 * 61);
     assert_eq!(execute(&mut executor, &next), before);
     let error = |tokens: &[u32]| executor.logits(tokens).unwrap_err().to_string();
-    assert_eq!(
-        error(&[]),
-        "forward pass failed: 0 tokens, expected 1..=256"
-    );
-    assert_eq!(error(&[64]), "forward pass failed: token 64 of 64");
-    assert!(error(&[0; 257]).contains("257 tokens"));
+    for (tokens, expected) in [
+        (&[][..], "0 tokens, expected 1..=256"),
+        (&[64], "token 64 of 64"),
+        (&[0; 257], "257 tokens, expected 1..=256"),
+    ] {
+        assert_eq!(error(tokens), format!("forward pass failed: {expected}"));
+    }
 }

@@ -1,22 +1,14 @@
 //! The attention of every family in the executor: pieces, neighbours, reordered rows.
 
-use crate::common::{assert_candidate, execute, push, row};
+use crate::common::{assert_candidate, execute, push, row, single, sized, with};
 use crate::official::Case;
-use asynclane_model::{
-    Checkpoint, ExecutorConfig, ExpertSharing, Family, Files, Model, ModelExecutor, WeightDtype,
-};
+use asynclane_model::{Checkpoint, ExpertSharing, Family, Model, ModelExecutor, WeightDtype};
 use serde_json::{Value, json};
-use std::num::NonZeroUsize;
-use step::{Attention, Batch, Candidate, Executor, Readout, Row, Sampling, Slot};
+use step::{Attention, Batch, Candidate, Executor, Row, Sampling, Slot};
 
 /// An executor with pages of 8 slots.
 pub fn executor(model: Model) -> ModelExecutor {
-    let config = ExecutorConfig {
-        page_size: 8,
-        pages: 40,
-        threads: NonZeroUsize::new(2),
-    };
-    ModelExecutor::new(model, config).unwrap()
+    sized(model, 40, 2)
 }
 
 /// The number of rows that row `i` of `count` sees.
@@ -31,11 +23,10 @@ fn visible(attention: Attention, i: usize, count: usize) -> usize {
 
 /// The rows of a case with its own attention.
 pub fn rows(case: &Case, attention: Attention) -> Vec<Row> {
-    let count = case.tokens.len();
-    let see = |i| visible(attention, i, count) as u32;
-    (0..count)
-        .map(|i| row(case.tokens[i], i as u32, see(i)))
-        .collect()
+    let count = case.tokens.len() as u32;
+    let see = |i| visible(attention, i as usize, count as usize) as u32;
+    let tokens = (0..count).zip(&case.tokens);
+    tokens.map(|(i, token)| row(*token, i, see(i))).collect()
 }
 
 /// Pages of a sequence of up to 48 slots, out of order.
@@ -45,9 +36,7 @@ fn pages(sequence: u32) -> [u32; 6] {
 
 /// The candidates of one sequence, alone in its batch.
 fn alone(executor: &mut ModelExecutor, rows: &[Row]) -> Vec<Candidate> {
-    let mut batch = Batch::default();
-    push(&mut batch, rows.to_vec(), &pages(0), Sampling::GREEDY);
-    execute(executor, &batch).candidates
+    execute(executor, &single(rows.to_vec(), &pages(0))).candidates
 }
 
 /// The candidates of the case alone; checks that other sequences in the batch do not change them.
@@ -93,15 +82,12 @@ fn experts_are_shared_within_a_sequence_only() {
         let rows = rows(&case, plain.info().rows.attention);
         let own = alone(&mut executor(plain), &rows);
         for sharing in [ExpertSharing::Vote(0.0), ExpertSharing::Sequence(1)] {
-            let checkpoint = Checkpoint::open(&Files::folder(&case.folder)).unwrap();
+            let checkpoint = case.checkpoint();
             let model = Model::load(checkpoint.with_expert_sharing(Some(sharing))).unwrap();
             let what = format!("{sharing:?}");
             let agreed = undisturbed(&mut executor(model), &case, &what);
-            assert_ne!(
-                agreed, own,
-                "{} {what}: rows agree on fewer experts",
-                case.name
-            );
+            let own = agreed != own;
+            assert!(own, "{} {what}: rows agree on fewer experts", case.name);
             shared += 1;
         }
     }
@@ -145,13 +131,11 @@ fn reordered_rows_see_what_is_before_them_at_their_own_positions() {
         };
         let mut executor = executor(case.model(WeightDtype::F32));
         assert_eq!(executor.spec().attention, Attention::Causal);
-        let rows: Vec<Row> = (0u32..)
-            .zip(order)
-            .map(|(slot, &position)| Row {
-                slot: Slot::new(slot),
-                ..row(case.tokens[position as usize], position, slot + 1)
-            })
-            .collect();
+        let rows = (0u32..).zip(order).map(|(slot, &position)| Row {
+            slot: Slot::new(slot),
+            ..row(case.tokens[position as usize], position, slot + 1)
+        });
+        let rows: Vec<Row> = rows.collect();
         let got = alone(&mut executor, &rows);
         for ((candidate, row), want) in got.iter().zip(&rows).zip(logits.chunks(47)) {
             let want: Vec<f64> = want.iter().map(|&x| f64::from(x)).collect();
@@ -173,135 +157,48 @@ fn the_readme_lists_every_family() {
     }
 }
 
-/// Family, attention, readout, mask token, end tokens.
-type Facts = (&'static str, Attention, Readout, Option<u32>, Vec<u32>);
-
-/// The info of a configuration without token ids and block length.
-fn facts(keys: &[(&str, Value)]) -> Facts {
-    let mut config = json!({
-        "vocab_size": 157_184, "hidden_size": 4, "intermediate_size": 2, "head_dim": 4,
-        "num_hidden_layers": 1, "num_attention_heads": 1, "max_position_embeddings": 64,
-    });
-    for (key, value) in keys {
-        config[*key] = value.clone();
-    }
-    let model = Model::load(Checkpoint::synthetic(&config.to_string(), 1).unwrap()).unwrap();
-    let info = model.info().clone();
-    let ids = (info.vocabulary.mask, info.vocabulary.end);
-    (
-        info.family,
-        info.rows.attention,
-        info.rows.readout,
-        ids.0,
-        ids.1,
+/// Family, attention, readout, mask token and end tokens of a configuration with these keys.
+fn facts(keys: &Value) -> String {
+    let config = json!({"vocab_size": 157_184, "hidden_size": 4, "intermediate_size": 2,
+        "head_dim": 4, "num_hidden_layers": 1, "num_attention_heads": 1,
+        "max_position_embeddings": 64, "num_experts": 2, "num_experts_per_tok": 1, "n_group": 1,
+        "topk_group": 1, "moe_intermediate_size": 2, "expert_intermediate_size": 2,
+        "dense_intermediate_size": 2, "moe_layer_freq": [1]});
+    let config = with(config, keys).to_string();
+    let model = Model::load(Checkpoint::synthetic(&config, 1).unwrap()).unwrap();
+    let info = model.info();
+    let (attention, readout) = (info.rows.attention, info.rows.readout);
+    let mask = info
+        .vocabulary
+        .mask
+        .map_or("none".to_owned(), |mask| mask.to_string());
+    format!(
+        "{} {attention:?} {readout:?} {mask} {:?}",
+        info.family, info.vocabulary.end
     )
 }
 
+/// A configuration without token ids and block length, and its facts.
+const FACTS: &str = r#"
+{"architectures": ["DreamModel"]} | dream Full Previous 151666 [151643]
+{"architectures": ["WeDLMForCausalLM"]} | wedlm Causal Own 151665 [151643]
+{"architectures": ["SDARForCausalLM"]} | sdar Blocks(4) Own 151669 [151643]
+{"model_type": "sdar", "block_length": 16} | sdar Blocks(16) Own 151669 [151643]
+{"architectures": ["Fast_dLLM_QwenForCausalLM"], "eos_token_id": [7, 9]} | fast-dllm-v2 Blocks(32) Previous 151665 [7, 9]
+{"architectures": ["LLaDA2MoeModelLM"]} | llada2 Blocks(32) Own 156895 [156892]
+{"architectures": ["LLaDAMoEModelLM"], "model_type": "llada"} | llada-moe Full Own 156895 [156892]
+{"architectures": ["Qwen2ForCausalLM"]} | qwen2 Causal Previous none [151643]
+{"model_type": "qwen3"} | qwen3 Causal Previous none [151643]
+{"architectures": ["SDARMoeForCausalLM"]} | sdar Blocks(4) Own 151669 [151643]
+{"architectures": ["Qwen3MoeForCausalLM"]} | qwen3-moe Causal Previous none [151643]
+{"architectures": ["LlamaForCausalLM"]} | llama Causal Previous none [2]
+"#;
+
+/// `architectures` takes precedence over `model_type`, as LLaDA-MoE is published.
 #[test]
-#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn families_define_attention_readout_and_default_ids() {
-    let named = |name: &str| ("architectures", json!([name]));
-    let experts = [
-        ("num_experts", json!(2)),
-        ("num_experts_per_tok", json!(1)),
-        ("n_group", json!(1)),
-        ("topk_group", json!(1)),
-        ("moe_intermediate_size", json!(2)),
-        ("expert_intermediate_size", json!(2)),
-        ("dense_intermediate_size", json!(2)),
-        ("moe_layer_freq", json!([1])),
-    ];
-    let with = |name| [&[named(name)], &experts[..]].concat();
-    let (full, causal) = (Attention::Full, Attention::Causal);
-    let (own, previous) = (Readout::Own, Readout::Previous);
-    for (keys, want) in [
-        (
-            vec![named("DreamModel")],
-            ("dream", full, previous, Some(151_666), vec![151_643]),
-        ),
-        (
-            vec![named("WeDLMForCausalLM")],
-            ("wedlm", causal, own, Some(151_665), vec![151_643]),
-        ),
-        (
-            vec![named("SDARForCausalLM")],
-            (
-                "sdar",
-                Attention::Blocks(4),
-                own,
-                Some(151_669),
-                vec![151_643],
-            ),
-        ),
-        (
-            vec![("model_type", json!("sdar")), ("block_length", json!(16))],
-            (
-                "sdar",
-                Attention::Blocks(16),
-                own,
-                Some(151_669),
-                vec![151_643],
-            ),
-        ),
-        (
-            vec![
-                named("Fast_dLLM_QwenForCausalLM"),
-                ("eos_token_id", json!([7, 9])),
-            ],
-            (
-                "fast-dllm-v2",
-                Attention::Blocks(32),
-                previous,
-                Some(151_665),
-                vec![7, 9],
-            ),
-        ),
-        (
-            with("LLaDA2MoeModelLM"),
-            (
-                "llada2",
-                Attention::Blocks(32),
-                own,
-                Some(156_895),
-                vec![156_892],
-            ),
-        ),
-        (
-            // As published: `architectures` takes precedence.
-            [
-                with("LLaDAMoEModelLM"),
-                vec![("model_type", json!("llada"))],
-            ]
-            .concat(),
-            ("llada-moe", full, own, Some(156_895), vec![156_892]),
-        ),
-        (
-            vec![named("Qwen2ForCausalLM")],
-            ("qwen2", causal, previous, None, vec![151_643]),
-        ),
-        (
-            vec![("model_type", json!("qwen3"))],
-            ("qwen3", causal, previous, None, vec![151_643]),
-        ),
-        (
-            with("SDARMoeForCausalLM"),
-            (
-                "sdar",
-                Attention::Blocks(4),
-                own,
-                Some(151_669),
-                vec![151_643],
-            ),
-        ),
-        (
-            with("Qwen3MoeForCausalLM"),
-            ("qwen3-moe", causal, previous, None, vec![151_643]),
-        ),
-        (
-            vec![named("LlamaForCausalLM")],
-            ("llama", causal, previous, None, vec![2]),
-        ),
-    ] {
-        assert_eq!(facts(&keys), want);
+    for case in FACTS.lines().skip(1) {
+        let (keys, expected) = case.split_once(" | ").unwrap();
+        assert_eq!(facts(&serde_json::from_str(keys).unwrap()), expected);
     }
 }

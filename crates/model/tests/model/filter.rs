@@ -1,5 +1,6 @@
 //! Filter weights: reading, writing and refused files.
 
+use crate::common::refusal;
 use asynclane_model::{Files, FilterWeights, LoadError};
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, TensorView, serialize};
@@ -49,21 +50,11 @@ fn open(bytes: Vec<u8>) -> Result<FilterWeights, LoadError> {
 }
 
 fn load(tensors: &[Stored]) -> Result<FilterWeights, LoadError> {
-    let view = |(name, shape, dtype, bytes): &'_ Stored| {
+    let views = tensors.iter().map(|(name, shape, dtype, bytes)| {
         let view = TensorView::new(*dtype, shape.clone(), bytes.clone().leak());
         (*name, view.expect("bytes of that shape"))
-    };
-    let views: Vec<_> = tensors.iter().map(view).collect();
+    });
     open(serialize(views, None).expect("a file"))
-}
-
-/// The one-line error of reading the file after `change`.
-fn refusal(change: impl FnOnce(&mut Vec<Stored>)) -> String {
-    let mut tensors = stored(Dtype::F32);
-    change(&mut tensors);
-    let message = load(&tensors).expect_err("refused").to_string();
-    assert!(!message.contains('\n'), "{message}");
-    message
 }
 
 #[test]
@@ -85,53 +76,45 @@ fn a_file_is_read_from_its_path() {
     let read = FilterWeights::read(&path);
     std::fs::remove_file(&path).unwrap();
     assert_eq!(read.unwrap(), filter());
-    let gone = FilterWeights::read(std::path::Path::new("no-such.safetensors"));
-    let message = gone.expect_err("it is not there").to_string();
-    assert_eq!(message, "no-such.safetensors: not found in .");
-    let nowhere = FilterWeights::read(std::path::Path::new("/no/such/filter"));
-    let message = nowhere.expect_err("it is not there").to_string();
-    assert_eq!(message, "filter: not found in /no/such");
+    for (path, expected) in [
+        ("no-such.safetensors", "no-such.safetensors: not found in ."),
+        ("/no/such/filter", "filter: not found in /no/such"),
+    ] {
+        assert_eq!(refusal(FilterWeights::read(path.as_ref())), expected);
+    }
 }
 
 #[test]
 fn files_that_are_not_a_filter_are_refused() {
-    assert_eq!(
-        refusal(|tensors| drop(tensors.remove(0))),
-        "filter.safetensors: 0.weight: expected a matrix [hidden, block length], found none"
-    );
-    assert_eq!(
-        refusal(|tensors| tensors[0].1 = vec![6]),
-        "filter.safetensors: 0.weight: expected a matrix [hidden, block length], found shape [6]"
-    );
-    assert_eq!(
-        refusal(|tensors| tensors[2].1 = vec![2, 3]),
-        "filter.safetensors: 2.weight: expected shape [3, 2], found [2, 3]"
-    );
-    assert_eq!(
-        refusal(|tensors| drop(tensors.remove(3))),
-        "filter.safetensors: 2.bias: expected a tensor of shape [3], found none"
-    );
-    assert_eq!(
-        refusal(|tensors| tensors.push(("4.bias", vec![1], Dtype::F32, vec![0; 4]))),
-        "filter.safetensors: 4.bias: expected only the linear layers 0 and 2, found another tensor"
-    );
-    assert_eq!(
-        refusal(|tensors| *tensors = stored(Dtype::F64)),
-        "filter.safetensors: 0.weight: expected BF16, F16 or F32, found F64"
-    );
-    let nan = f32::NAN.to_le_bytes();
-    assert_eq!(
-        refusal(|tensors| tensors[1].3[4..].copy_from_slice(&nan)),
-        "filter.safetensors: 0.bias: expected finite numbers, found NaN at element 1"
-    );
+    let changes: [fn(&mut Vec<Stored>); 7] = [
+        |tensors| drop(tensors.remove(0)),
+        |tensors| tensors[0].1 = vec![6],
+        |tensors| tensors[2].1 = vec![2, 3],
+        |tensors| drop(tensors.remove(3)),
+        |tensors| tensors.push(("4.bias", vec![1], Dtype::F32, vec![0; 4])),
+        |tensors| *tensors = stored(Dtype::F64),
+        |tensors| tensors[1].3[4..].copy_from_slice(&f32::NAN.to_le_bytes()),
+    ];
+    let expected = "\
+0.weight: expected a matrix [hidden, block length], found none
+0.weight: expected a matrix [hidden, block length], found shape [6]
+2.weight: expected shape [3, 2], found [2, 3]
+2.bias: expected a tensor of shape [3], found none
+4.bias: expected only the linear layers 0 and 2, found another tensor
+0.weight: expected BF16, F16 or F32, found F64
+0.bias: expected finite numbers, found NaN at element 1";
+    for (change, expected) in changes.iter().zip(expected.lines()) {
+        let mut tensors = stored(Dtype::F32);
+        change(&mut tensors);
+        assert_eq!(refusal(load(&tensors)), format!("{NAME}: {expected}"));
+    }
 }
 
 #[test]
 fn truncated_files_are_refused() {
     let whole = filter().to_file().unwrap();
     for length in [0, 5, whole.len() - 1] {
-        let error = open(whole[..length].to_vec()).expect_err("it is cut");
-        let message = error.to_string();
+        let message = refusal(open(whole[..length].to_vec()));
         let begin = "filter.safetensors: corrupt or truncated: ";
         assert!(message.starts_with(begin), "{message}");
     }

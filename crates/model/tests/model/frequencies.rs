@@ -1,7 +1,8 @@
 //! The rotary frequencies of Llama 3.1 in a GGUF file: divisors in place of keys of the configuration.
 
-use crate::gguf::{File, Tensors, metadata, tensors};
-use crate::official::Case;
+use crate::common::refusal;
+use crate::gguf_files::{File, Tensors, metadata, tensors};
+use crate::official::{Case, error};
 use asynclane_model::{Candle, Cpu, Host, LoadError, Model, WeightDtype};
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::Value as Field;
@@ -11,27 +12,22 @@ const NAME: &str = "rope_freqs.weight";
 
 /// Llama with scaled frequencies, and its configuration.
 fn llama() -> (Case, Value) {
-    let mut cases = Case::all().into_iter();
-    let case = cases.find(|case| case.name == "llama-31").unwrap();
-    let config = std::fs::read(case.folder.join("config.json")).unwrap();
-    (case, serde_json::from_slice(&config).unwrap())
+    let case = Case::named("llama-31");
+    let config = case.config();
+    (case, config)
 }
 
 /// The divisors that llama.cpp's converter computes: 1 for fast frequencies, `factor` for slow ones.
 fn divisors(config: &Value) -> Vec<f32> {
     let rope = |key: &str| config["rope_parameters"][key].as_f64().unwrap();
-    let (low, high, factor) = (
-        rope("low_freq_factor"),
-        rope("high_freq_factor"),
-        rope("factor"),
-    );
+    let [low, high] = ["low_freq_factor", "high_freq_factor"].map(rope);
     let head = config["head_dim"].as_u64().unwrap() as u32;
     let of = |i: u32| {
         let exponent = f64::from(2 * i) / f64::from(head);
         let wavelength = std::f64::consts::TAU * rope("rope_theta").powf(exponent);
         let turns = rope("original_max_position_embeddings") / wavelength;
         let fast = ((turns - low) / (high - low)).clamp(0.0, 1.0);
-        (1.0 / ((1.0 - fast) / factor + fast)) as f32
+        (1.0 / ((1.0 - fast) / rope("factor") + fast)) as f32
     };
     (0..head / 2).map(of).collect()
 }
@@ -45,9 +41,8 @@ fn written(name: &str, divisors: Option<Vec<f32>>, more: &[(&'static str, Field)
     }
     let mut fields = metadata("llama", &config);
     fields.extend_from_slice(more);
-    File::write_as(&format!("frequencies-{name}"), &fields, &all, |_| {
-        GgmlDType::F32
-    })
+    let name = format!("frequencies-{name}");
+    File::write_as(&name, &fields, &all, |_| GgmlDType::F32)
 }
 
 fn load<B: Host>(on: B, file: &File) -> Result<Model<B>, LoadError> {
@@ -58,71 +53,54 @@ fn load<B: Host>(on: B, file: &File) -> Result<Model<B>, LoadError> {
 fn divided_frequencies_are_those_of_the_configuration() {
     let (case, config) = llama();
     let divisors = divisors(&config);
-    assert!(
-        divisors.iter().any(|x| *x > 1.0 && *x < 8.0),
-        "{divisors:?}"
-    );
-    assert!(divisors.contains(&8.0), "{divisors:?}");
-    let want = case.model(WeightDtype::F32).logits(&case.tokens).unwrap();
+    let between = divisors.iter().any(|x| *x > 1.0 && *x < 8.0);
+    assert!(between && divisors.contains(&8.0), "{divisors:?}");
+    let model = case.model(WeightDtype::F32);
+    let want = model.logits(&case.tokens).unwrap();
+    let distance = |logits: Vec<f32>| error(&logits, &want, model.info().vocabulary.size);
     let file = written("good", Some(divisors), &[]);
-    let model = load(Cpu::default(), &file).unwrap();
-    assert_eq!(model.warnings(), [] as [&str; 0]);
-    let near = |got: &[f32], most: f32| {
-        let differences = got.iter().zip(&want).map(|(a, b)| (a - b).abs());
-        let largest = differences.fold(0.0, f32::max);
-        assert!(largest <= most, "{largest}");
-    };
-    near(&model.logits(&case.tokens).unwrap(), 1e-5);
+    let ours = load(Cpu::default(), &file).unwrap();
+    assert_eq!(ours.warnings(), [] as [&str; 0]);
+    assert!(distance(ours.logits(&case.tokens).unwrap()) <= 1e-5);
     let candle = load(Candle::default(), &file).unwrap();
-    near(&candle.logits(&case.tokens).unwrap(), 1e-4);
+    assert!(distance(candle.logits(&case.tokens).unwrap()) <= 1e-4);
     let plain = load(Cpu::default(), &written("plain", None, &[])).unwrap();
-    let plain = plain.logits(&case.tokens).unwrap();
-    let most = plain.iter().zip(&want).map(|(a, b)| (a - b).abs());
-    assert!(most.fold(0.0, f32::max) > 1e-2, "the frequencies matter");
+    let off = distance(plain.logits(&case.tokens).unwrap());
+    assert!(off > 1e-2, "the frequencies matter: {off}");
 }
 
 #[test]
 fn other_divisors_and_scalings_are_refused() {
-    let refusal = |file: &File| {
-        let error = load(Cpu::default(), file).err().expect("refused");
-        error.to_string()
-    };
-    let with = |name: &str, at: usize, wrong: f32| {
+    let refused = |file: &File| refusal(load(Cpu::default(), file));
+    let start = "model.gguf: rope_freqs.weight: expected";
+    let short = refused(&written("short", Some(vec![1.0; 7]), &[]));
+    assert_eq!(short, format!("{start} shape [8], found [7]"));
+    let range = "divisors from 0.000001 to 1000000";
+    let finite = "finite numbers";
+    for (at, wrong, expected, found) in [
+        (2, 0.0, range, "0"),
+        (7, -1.5, range, "-1.5"),
+        (0, 2e6, range, "2000000"),
+        (3, f32::NAN, finite, "NaN"),
+        (3, f32::INFINITY, finite, "inf"),
+    ] {
         let mut divisors = vec![1.0; 8];
         divisors[at] = wrong;
-        refusal(&written(name, Some(divisors), &[]))
+        let error = refused(&written("wrong", Some(divisors), &[]));
+        let expected = format!("{start} {expected}, found {found} at element {at}");
+        assert_eq!(error, expected);
+    }
+    let scaling = |kind: &str, factor: f32| {
+        let kind = Field::String(kind.to_owned());
+        let kind = ("llama.rope.scaling.type", kind);
+        let factor = ("llama.rope.scaling.factor", Field::F32(factor));
+        written("scaling", None, &[kind, factor])
     };
-    assert_eq!(
-        refusal(&written("short", Some(vec![1.0; 7]), &[])),
-        "model.gguf: rope_freqs.weight: expected shape [8], found [7]"
-    );
-    let range = "model.gguf: rope_freqs.weight: expected divisors from 0.000001 to 1000000, found";
-    assert_eq!(with("zero", 2, 0.0), format!("{range} 0 at element 2"));
-    assert_eq!(with("minus", 7, -1.5), format!("{range} -1.5 at element 7"));
-    assert_eq!(
-        with("large", 0, 2e6),
-        format!("{range} 2000000 at element 0")
-    );
-    assert_eq!(
-        with("nan", 3, f32::NAN),
-        "model.gguf: rope_freqs.weight: expected finite numbers, found NaN at element 3"
-    );
-    assert_eq!(
-        with("endless", 3, f32::INFINITY),
-        "model.gguf: rope_freqs.weight: expected finite numbers, found inf at element 3"
-    );
-    let kind = |kind: &str| ("llama.rope.scaling.type", Field::String(kind.to_owned()));
-    let factor = |factor| ("llama.rope.scaling.factor", Field::F32(factor));
-    assert_eq!(
-        refusal(&written("linear", None, &[kind("linear"), factor(4.0)])),
-        "model.gguf: llama.rope.scaling.type: expected none (scaled frequencies are read from \
-         rope_freqs.weight only), found \"linear\""
-    );
-    for (name, fields) in [
-        ("none", [kind("none"), factor(4.0)]),
-        ("one", [kind("linear"), factor(1.0)]),
-    ] {
-        let file = written(name, None, &fields);
-        assert!(load(Cpu::default(), &file).is_ok(), "{name}");
+    let expected = "model.gguf: llama.rope.scaling.type: expected none (scaled frequencies are read from \
+                    rope_freqs.weight only), found \"linear\"";
+    assert_eq!(refused(&scaling("linear", 4.0)), expected);
+    for (kind, factor) in [("none", 4.0), ("linear", 1.0)] {
+        let loaded = load(Cpu::default(), &scaling(kind, factor));
+        assert!(loaded.is_ok(), "{kind} {factor}");
     }
 }

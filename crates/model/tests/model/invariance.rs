@@ -1,6 +1,6 @@
 //! Bitwise batch invariance: a row's result depends only on its own sequence.
 
-use crate::common::{Noise, Tiny, execute, push, row};
+use crate::common::{Noise, Tiny, execute, push, row, sized};
 use asynclane_model::WeightDtype;
 use serde_json::{Value, json};
 use step::{Batch, BatchOutput, Bias, Sampling, Score, set_words};
@@ -68,6 +68,7 @@ fn sequence(batch: &mut Batch, vocab: u32, seed: u64, count: usize, pages: &[u32
 
 /// All bits of each row's candidate and tops; all rows are scored.
 fn bits(batch: &Batch, output: &BatchOutput) -> Vec<Vec<u64>> {
+    assert_eq!(output.candidates.len(), batch.rows.len());
     let mut tops = output.tops.iter();
     let rows = batch.rows.iter().zip(&output.candidates);
     rows.map(|(row, c)| {
@@ -97,22 +98,16 @@ fn vocab(geometry: &Value) -> u32 {
 fn a_sequence_has_the_same_bits_alone_in_pairs_and_among_many() {
     for (geometry, dtype) in kinds() {
         let tiny = Tiny::new(1, &geometry);
-        let mut executor = tiny.executor_as(dtype, 80, 2);
+        let mut executor = sized(tiny.model_as(dtype), 80, 2);
         let count = |i: usize| 1 + (i * 13) % 40;
+        let vocab = vocab(&geometry);
         // Five pages of eight slots fit the longest sequence.
-        let alone: Vec<Vec<_>> = (0..16)
-            .map(|i| {
-                let mut batch = Batch::default();
-                sequence(
-                    &mut batch,
-                    vocab(&geometry),
-                    i as u64,
-                    count(i),
-                    &[11, 3, 70, 2, 41],
-                );
-                bits(&batch, &execute(&mut executor, &batch))
-            })
-            .collect();
+        let alone = (0..16).map(|i| {
+            let mut batch = Batch::default();
+            sequence(&mut batch, vocab, i as u64, count(i), &[11, 3, 70, 2, 41]);
+            bits(&batch, &execute(&mut executor, &batch))
+        });
+        let alone: Vec<Vec<_>> = alone.collect();
         let orders: [Vec<usize>; 4] = [
             vec![0, 1],
             vec![15, 4],
@@ -123,14 +118,11 @@ fn a_sequence_has_the_same_bits_alone_in_pairs_and_among_many() {
             let mut batch = Batch::default();
             for (place, &i) in order.iter().enumerate() {
                 let pages: Vec<u32> = (0..5).map(|p| (place * 5 + p) as u32).collect();
-                sequence(&mut batch, vocab(&geometry), i as u64, count(i), &pages);
+                sequence(&mut batch, vocab, i as u64, count(i), &pages);
             }
             let together = bits(&batch, &execute(&mut executor, &batch));
             let expected: Vec<_> = order.iter().flat_map(|&i| &alone[i]).cloned().collect();
-            assert!(
-                together == expected,
-                "{geometry} {dtype:?} in order {order:?}"
-            );
+            assert!(together == expected, "{geometry} {dtype:?}: {order:?}");
         }
     }
 }
@@ -139,33 +131,22 @@ fn a_sequence_has_the_same_bits_alone_in_pairs_and_among_many() {
 fn any_row_count_yields_the_same_bits() {
     for (geometry, dtype) in kinds() {
         let tiny = Tiny::new(2, &geometry);
-        let mut executor = tiny.executor_as(dtype, 80, 2);
+        let mut executor = sized(tiny.model_as(dtype), 80, 2);
         let mut fixed = Batch::default();
         sequence(&mut fixed, vocab(&geometry), 3, 5, &[79]);
         let expected = bits(&fixed, &execute(&mut executor, &fixed));
-        let crowd: Vec<usize> = (0..70).chain([150, 295]).collect();
-        for others in crowd {
-            // The five rows after `others` single rows of other sequences, which use other pages.
+        for others in (0..70).chain([150, 295]) {
+            // The five rows come after `others` single rows of other sequences, which have pages,
+            // biases and sets of allowed tokens of their own.
             let mut batch = Batch::default();
-            let mut noise = Noise(others as u64);
-            for _ in 0..others {
-                // Their biases come before those of the five rows.
-                let bias = batch.biases.len() as u32;
-                let token = noise.below(300) as u32;
-                batch.biases.push(Bias::add(token, noise.next()));
-                let biased = step::Row {
-                    biases: bias..bias + 1,
-                    ..row(token, 0, 1)
-                };
-                let page = noise.below(70) as u32;
-                push(&mut batch, vec![biased], &[page], Sampling::GREEDY);
+            for other in 0..others {
+                let page = Noise(other).below(70) as u32;
+                sequence(&mut batch, vocab(&geometry), 100 + other, 1, &[page]);
             }
             sequence(&mut batch, vocab(&geometry), 3, 5, &[74]);
             let all = bits(&batch, &execute(&mut executor, &batch));
-            assert!(
-                all[others..] == expected,
-                "{geometry} {dtype:?} behind {others} rows"
-            );
+            let found = &all[others as usize..];
+            assert!(found == expected, "{geometry} {dtype:?} behind {others}");
         }
     }
 }
@@ -175,7 +156,7 @@ fn threads_do_not_change_bits() {
     let tiny = Tiny::new(3, &geometries()[0]);
     for dtype in WeightDtype::ALL {
         let mut outputs = [1, 2, 3, 5].map(|threads| {
-            let mut executor = tiny.executor_as(dtype, 40, threads);
+            let mut executor = sized(tiny.model_as(dtype), 40, threads);
             let mut batch = Batch::default();
             for i in 0..6 {
                 let pages: Vec<u32> = (0..5).map(|p| i * 5 + p).collect();
@@ -184,40 +165,7 @@ fn threads_do_not_change_bits() {
             bits(&batch, &execute(&mut executor, &batch))
         });
         let first = std::mem::take(&mut outputs[0]);
-        assert!(
-            outputs[1..].iter().all(|other| *other == first),
-            "{dtype:?}"
-        );
+        let equal = outputs[1..].iter().all(|other| *other == first);
+        assert!(equal, "{dtype:?}");
     }
-}
-
-#[test]
-fn forwarding_in_pieces_yields_the_same_bits_as_at_once() {
-    // Causal attention: cached keys and values equal recomputed ones.
-    let tiny = Tiny::new(4, &geometries()[1]);
-    let mut executor = tiny.executor(40, 2);
-    let mut noise = Noise(9);
-    let rows: Vec<_> = (0..90)
-        .map(|i| row(noise.below(300) as u32, i, i + 1))
-        .collect();
-    let mut run = |pieces: &[usize]| {
-        let (mut from, mut all) = (0, Vec::new());
-        for piece in pieces {
-            let mut batch = Batch::default();
-            let table: Vec<u32> = (0..12).map(|p| (p * 7 + 2) % 40).collect();
-            push(
-                &mut batch,
-                rows[from..from + piece].to_vec(),
-                &table,
-                Sampling::GREEDY,
-            );
-            all.extend(bits(&batch, &execute(&mut executor, &batch)));
-            from += piece;
-        }
-        all
-    };
-    let whole = run(&[90]);
-    assert!(run(&[1; 90]) == whole);
-    assert!(run(&[64, 1, 25]) == whole);
-    assert!(run(&[13, 70, 7]) == whole);
 }

@@ -1,11 +1,12 @@
 //! LoRA adapters in PEFT's format: merged at load, and refused ones.
 
-use asynclane_model::{Checkpoint, Files, LoadError, Model};
+use asynclane_model::{Files, LoadError, Model};
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-use crate::common::{self, Noise, Store, Tiny};
+use crate::common::{self, Noise, Tiny, refusal};
+use crate::official::{Case, error};
 
 const RANK: usize = 3;
 const BLOCK: &str = "model.transformer.blocks";
@@ -33,26 +34,18 @@ fn tensors(base: &Tiny) -> Tensors {
 }
 
 fn config(keys: &Value) -> Value {
-    let mut config = json!({
-        "peft_type": "LORA", "r": RANK, "lora_alpha": 6, "target_modules": ["q_proj", "attn_out"],
-        "bias": "none", "use_rslora": false, "use_dora": false, "fan_in_fan_out": false,
-        "rank_pattern": {}, "alpha_pattern": {}, "modules_to_save": null, "lora_dropout": 0.1,
-    });
-    for (key, value) in keys.as_object().expect("an object") {
-        config[key] = value.clone();
-    }
-    config
+    let config = json!({"peft_type": "LORA", "r": RANK, "lora_alpha": 6,
+        "target_modules": ["q_proj", "attn_out"], "bias": "none", "use_rslora": false,
+        "use_dora": false, "fan_in_fan_out": false, "rank_pattern": {}, "alpha_pattern": {},
+        "modules_to_save": null, "lora_dropout": 0.1});
+    common::with(config, keys)
 }
 
 fn adapter(config: &Value, tensors: &Tensors) -> Files {
-    let bytes = tensors.iter().map(|(name, (shape, values))| {
+    let views = tensors.iter().map(|(name, (shape, values))| {
         let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
-        (name.clone(), shape.clone(), bytes)
-    });
-    let bytes: Vec<_> = bytes.collect();
-    let views = bytes.iter().map(|(name, shape, bytes)| {
-        let view = TensorView::new(Dtype::F32, shape.clone(), bytes).expect("a tensor");
-        (name.clone(), view)
+        let view = TensorView::new(Dtype::F32, shape.clone(), bytes.leak());
+        (name, view.expect("a tensor"))
     });
     let weights = serialize(views, None).expect("it serialises");
     Files::memory([
@@ -61,9 +54,9 @@ fn adapter(config: &Value, tensors: &Tensors) -> Files {
     ])
 }
 
-fn adapted(base: &Tiny, adapter: &Files) -> Result<Model, LoadError> {
-    let checkpoint = Checkpoint::open(&Files::memory(base.files(Store::F32)))?;
-    Model::load(checkpoint.with_lora(adapter)?)
+fn adapted(base: &Tiny, keys: &Value, tensors: &Tensors) -> Result<Model, LoadError> {
+    let adapter = adapter(&config(keys), tensors);
+    Model::load(base.checkpoint().with_lora(&adapter)?)
 }
 
 /// The checkpoint with merged weights, each sum computed in f64 and rounded once.
@@ -85,13 +78,11 @@ fn merged(base: &Tiny, tensors: &Tensors, scale: f64) -> Tiny {
     merged
 }
 
-/// Largest difference of the logits, as a share of the largest one.
-fn distance(ours: &Model, theirs: &Model) -> f32 {
+/// Largest difference of a logit, relative to the largest logit of its row.
+fn distance(ours: &Model, theirs: &Model) -> f64 {
     let tokens: Vec<u32> = (0..12).map(|at| (7 * at + 3) % 61).collect();
-    let logits = [ours, theirs].map(|model| model.logits(&tokens).expect("a forward pass"));
-    let most = logits[1].iter().fold(0.0, |most: f32, x| most.max(x.abs()));
-    let pairs = logits[0].iter().zip(&logits[1]);
-    pairs.fold(0.0, |far: f32, (a, b)| far.max((a - b).abs())) / most
+    let [ours, theirs] = [ours, theirs].map(|model| model.logits(&tokens).expect("a forward pass"));
+    error(&ours, &theirs, 61)
 }
 
 /// Within rounding in f32: each element is rounded a few times where the expected one is rounded once.
@@ -99,71 +90,40 @@ fn distance(ours: &Model, theirs: &Model) -> f32 {
 fn an_adapter_equals_merged_weights() {
     let base = base();
     let tensors = tensors(&base);
-    let load = |tiny: &Tiny| common::load(tiny.files(Store::F32)).expect("it loads");
     for (keys, scale) in [
         (json!({}), 2.0),
         (json!({"use_rslora": true}), 6.0 / (RANK as f64).sqrt()),
         (json!({"target_modules": "all-linear"}), 2.0),
     ] {
-        let ours = adapted(&base, &adapter(&config(&keys), &tensors)).expect("it merges");
-        let near = distance(&ours, &load(&merged(&base, &tensors, scale)));
+        let ours = adapted(&base, &keys, &tensors).expect("it merges");
+        let near = distance(&ours, &merged(&base, &tensors, scale).model());
         assert!(near < 1e-5, "{keys}: {near:e}");
-        let far = distance(&ours, &load(&base));
+        let far = distance(&ours, &base.model());
         assert!(far > 1e-2, "{keys}: {far:e}");
     }
 }
 
-/// The message of an adapter that is refused.
-fn refusal(base: &Tiny, keys: &Value, tensors: &Tensors) -> String {
-    let error = adapted(base, &adapter(&config(keys), tensors)).err();
-    error.expect("refused").to_string()
-}
+/// The changed key, and the fault of the adapter.
+const REFUSED: &str = r#"
+{"peft_type": "LOHA"} | adapter_config.json: peft_type: expected "LORA", found "LOHA"
+{"use_dora": true} | adapter_config.json: use_dora: expected false, found true
+{"rank_pattern": {"q_proj": 2}} | adapter_config.json: rank_pattern: expected {}, found {"q_proj":2}
+{"r": 0} | adapter_config.json: r: expected a positive whole number, found 0
+{"r": 5000} | adapter_config.json: r: expected at most 4096, found 5000
+{"lora_alpha": "many"} | adapter_config.json: lora_alpha: expected a positive number, found "many"
+{"r": 2} | adapter_model.safetensors: base_model.model.model.transformer.blocks.0.attn_out.lora_A.weight: expected shape [2, 48], found [3, 48]
+{"target_modules": ["q_proj"]} | adapter_config.json: target_modules: expected the module model.transformer.blocks.0.attn_out among its names, found ["q_proj"]
+{"target_modules": ["q_proj", "attn_out", "v_proj"]} | adapter_model.safetensors: tensors: expected some of the target module v_proj, found none
+"#;
 
 #[test]
 fn adapters_that_cannot_be_merged_are_refused() {
     let base = base();
     let all = tensors(&base);
-    for (keys, expected) in [
-        (
-            json!({"peft_type": "LOHA"}),
-            "adapter_config.json: peft_type: expected \"LORA\", found \"LOHA\"",
-        ),
-        (
-            json!({"use_dora": true}),
-            "adapter_config.json: use_dora: expected false, found true",
-        ),
-        (
-            json!({"rank_pattern": {"q_proj": 2}}),
-            "adapter_config.json: rank_pattern: expected {}, found {\"q_proj\":2}",
-        ),
-        (
-            json!({"r": 0}),
-            "adapter_config.json: r: expected a positive whole number, found 0",
-        ),
-        (
-            json!({"r": 5000}),
-            "adapter_config.json: r: expected at most 4096, found 5000",
-        ),
-        (
-            json!({"lora_alpha": "many"}),
-            "adapter_config.json: lora_alpha: expected a positive number, found \"many\"",
-        ),
-        (
-            json!({"r": 2}),
-            "adapter_model.safetensors: base_model.model.model.transformer.blocks.0.attn_out.lora_A.weight: \
-             expected shape [2, 48], found [3, 48]",
-        ),
-        (
-            json!({"target_modules": ["q_proj"]}),
-            "adapter_config.json: target_modules: expected the module \
-             model.transformer.blocks.0.attn_out among its names, found [\"q_proj\"]",
-        ),
-        (
-            json!({"target_modules": ["q_proj", "attn_out", "v_proj"]}),
-            "adapter_model.safetensors: tensors: expected some of the target module v_proj, found none",
-        ),
-    ] {
-        assert_eq!(refusal(&base, &keys, &all), expected);
+    for case in REFUSED.lines().skip(1) {
+        let (keys, expected) = case.split_once(" | ").unwrap();
+        let keys = serde_json::from_str(keys).unwrap();
+        assert_eq!(refusal(adapted(&base, &keys, &all)), expected);
     }
 }
 
@@ -171,37 +131,34 @@ fn adapters_that_cannot_be_merged_are_refused() {
 fn factors_that_have_no_matrix_or_no_partner_are_refused() {
     let base = base();
     let all = tensors(&base);
-    let refusal = |keys: &Value, tensors: &Tensors| refusal(&base, keys, tensors);
-    let factor = "base_model.model.model.transformer.blocks.0.q_proj.lora_A.weight";
-    let renamed = |to: &str| {
-        let mut tensors = all.clone();
-        let tensor = tensors.remove(factor).expect("a factor");
-        tensors.insert(to.to_owned(), tensor);
-        refusal(&json!({}), &tensors)
+    let refused = |tensors: &Tensors| {
+        let error = refusal(adapted(&base, &json!({}), tensors));
+        error.replace("base_model.model.model.transformer.blocks", "…")
     };
-    assert_eq!(
-        renamed("base_model.model.model.transformer.blocks.9.q_proj.lora_A.weight"),
-        "adapter_model.safetensors: \
-         base_model.model.model.transformer.blocks.9.q_proj.lora_A.weight: expected the matrix \
-         model.transformer.blocks.9.q_proj.weight in the checkpoint, found none"
-    );
-    let bias = "base_model.model.model.transformer.blocks.0.q_proj.bias";
-    assert_eq!(
-        renamed(bias),
-        format!(
-            "adapter_model.safetensors: {bias}: expected base_model.model.MODULE.lora_A.weight or \
-             .lora_B.weight, found another name"
-        )
-    );
+    let prefix = "base_model.model.model.transformer.blocks";
+    let factor = format!("{prefix}.0.q_proj.lora_A.weight");
+    let file = "adapter_model.safetensors: …";
+    for (name, expected) in [
+        (
+            ".9.q_proj.lora_A.weight",
+            "expected the matrix model.transformer.blocks.9.q_proj.weight in the checkpoint, found none",
+        ),
+        (
+            ".0.q_proj.bias",
+            "expected base_model.model.MODULE.lora_A.weight or .lora_B.weight, found another name",
+        ),
+    ] {
+        let mut renamed = all.clone();
+        let tensor = renamed.remove(&factor).expect("a factor");
+        renamed.insert(format!("{prefix}{name}"), tensor);
+        assert_eq!(refused(&renamed), format!("{file}{name}: {expected}"));
+    }
     let mut halved = all.clone();
-    halved.remove(factor);
-    assert_eq!(
-        refusal(&json!({}), &halved),
-        format!(
-            "adapter_model.safetensors: {factor}: expected a tensor of shape [3, 48], found none"
-        )
-    );
-    let empty = refusal(&json!({}), &Tensors::new());
+    halved.remove(&factor);
+    let expected = "expected a tensor of shape [3, 48], found none";
+    let name = ".0.q_proj.lora_A.weight";
+    assert_eq!(refused(&halved), format!("{file}{name}: {expected}"));
+    let empty = refused(&Tensors::new());
     assert!(empty.ends_with("lora_A.weight, found none"), "{empty}");
 }
 
@@ -209,39 +166,32 @@ fn factors_that_have_no_matrix_or_no_partner_are_refused() {
 #[test]
 fn an_adapter_of_a_matrix_that_is_not_used_is_refused() {
     let mut base = Tiny::new(3, &json!({"weight_tying": true}));
-    let head = "model.transformer.ff_out";
     let shape = base.tensors["model.transformer.wte.weight"].0.clone();
-    let values = vec![0.5; shape[0] * shape[1]];
-    base.tensors
-        .insert(format!("{head}.weight"), (shape.clone(), values));
-    let factor = |rows: usize, columns: usize| (vec![rows, columns], vec![0.25; rows * columns]);
+    let matrix = |rows: usize, columns: usize| (vec![rows, columns], vec![0.25; rows * columns]);
+    let (head, stored) = ("model.transformer.ff_out", matrix(shape[0], shape[1]));
+    base.tensors.insert(format!("{head}.weight"), stored);
+    let name = |factor: &str| format!("base_model.model.{head}.{factor}.weight");
     let tensors = Tensors::from([
-        (
-            format!("base_model.model.{head}.lora_A.weight"),
-            factor(RANK, shape[1]),
-        ),
-        (
-            format!("base_model.model.{head}.lora_B.weight"),
-            factor(shape[0], RANK),
-        ),
+        (name("lora_A"), matrix(RANK, shape[1])),
+        (name("lora_B"), matrix(shape[0], RANK)),
     ]);
-    let adapter = adapter(&config(&json!({"target_modules": ["ff_out"]})), &tensors);
-    let error = adapted(&base, &adapter).err().expect("refused").to_string();
-    assert_eq!(
-        error,
-        format!(
-            "adapter_model.safetensors: base_model.model.{head}.lora_A.weight: expected a matrix that the \
-             model uses, {head}.weight, found one that it does not use"
-        )
+    let refused = refusal(adapted(
+        &base,
+        &json!({"target_modules": ["ff_out"]}),
+        &tensors,
+    ));
+    let expected = format!(
+        "adapter_model.safetensors: {}: expected a matrix that the model uses, {head}.weight, found one \
+         that it does not use",
+        name("lora_A")
     );
+    assert_eq!(refused, expected);
 }
 
 #[test]
 fn only_weights_with_full_attention_take_blocks_after_the_prompt() {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model/fixtures/families");
     let load = |case: &str| {
-        let files = Files::folder(format!("{root}/{case}"));
-        let checkpoint = Checkpoint::open(&files).expect("a checkpoint");
+        let checkpoint = Case::named(case).checkpoint();
         Model::load(checkpoint.with_blocks_after_prompt(Some(8)))
     };
     let attention = load("dream-grouped")
@@ -250,10 +200,7 @@ fn only_weights_with_full_attention_take_blocks_after_the_prompt() {
         .rows
         .attention;
     assert_eq!(attention, step::Attention::BlocksAfterPrompt(8));
-    let error = load("sdar-4").err().expect("refused").to_string();
-    assert_eq!(
-        error,
-        "config.json: model_type: expected a model with full attention, which blocks after the prompt \
-         need, found \"sdar\""
-    );
+    let expected = "config.json: model_type: expected a model with full attention, which blocks after the \
+                    prompt need, found \"sdar\"";
+    assert_eq!(refusal(load("sdar-4")), expected);
 }

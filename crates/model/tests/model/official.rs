@@ -3,6 +3,7 @@
 //! `fixtures/families.py` generates the checkpoints and the references. The metadata of each
 //! reference names repository and commit.
 
+use crate::common::Named;
 use asynclane_model::{Checkpoint, Family, Files, Model, WeightDtype};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
@@ -10,24 +11,33 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Accepted difference from the official code.
-struct Tolerance {
-    /// Largest difference of a logit, relative to the largest of its row.
-    f32: f64,
-    /// Root mean square of all differences, see [`spread`].
-    bf16: f64,
+/// Largest accepted difference of a logit in f32, relative to the largest of its row.
+const TOLERANCE_F32: f64 = 1e-4;
+/// Largest accepted root mean square of the differences in bf16, see [`spread`].
+const TOLERANCE_BF16: f64 = 2e-2;
+
+/// The checkpoints with a reference.
+const FAMILIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model/fixtures/families");
+
+/// The files of a folder.
+pub fn files(folder: &Path) -> Named {
+    let read = |entry: std::io::Result<std::fs::DirEntry>| {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        (name, std::fs::read(path).unwrap())
+    };
+    std::fs::read_dir(folder).unwrap().map(read).collect()
 }
 
-const TOLERANCE: Tolerance = Tolerance {
-    f32: 1e-4,
-    bf16: 2e-2,
-};
+/// The configuration of a checkpoint.
+pub fn config(folder: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(folder.join("config.json")).unwrap()).unwrap()
+}
 
 /// A checkpoint of `fixtures/families` and its reference from the official code.
 pub struct Case {
     pub name: String,
     pub folder: PathBuf,
-    source: String,
     pub tokens: Vec<u32>,
     logits: Vec<f32>,
     /// Logits of the official code in bf16, for a checkpoint in bf16.
@@ -40,22 +50,10 @@ impl Case {
     fn read(folder: &Path) -> Self {
         let bytes = std::fs::read(folder.join("reference.safetensors")).unwrap();
         let file = SafeTensors::deserialize(&bytes).unwrap();
-        let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
-        let metadata = header
-            .metadata()
-            .as_ref()
-            .expect("metadata with the origin");
-        let origin: Value = serde_json::from_str(&metadata["origin"]).unwrap();
-        let text = |value: &Value| value.as_str().expect("a text").to_owned();
         let tokens = file.tensor("tokens").unwrap();
         Self {
             name: folder.file_name().unwrap().to_str().unwrap().to_owned(),
             folder: folder.to_owned(),
-            source: format!(
-                "{} at {:.7}",
-                text(&origin["source"]),
-                text(&origin["commit"])
-            ),
             tokens: words(&tokens).map(u32::from_le_bytes).collect(),
             logits: floats(&file.tensor("logits").unwrap()),
             logits_bf16: file.tensor("logits_bf16").ok().map(|t| floats(&t)),
@@ -68,19 +66,30 @@ impl Case {
 
     /// Every checkpoint of the fixtures.
     pub fn all() -> Vec<Self> {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model/fixtures/families");
-        let mut folders: Vec<PathBuf> = std::fs::read_dir(folder)
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .collect();
+        let folders = std::fs::read_dir(FAMILIES).unwrap();
+        let mut folders: Vec<PathBuf> = folders.map(|entry| entry.unwrap().path()).collect();
         folders.sort();
         folders.iter().map(|folder| Self::read(folder)).collect()
     }
 
+    /// The checkpoint of this name.
+    pub fn named(name: &str) -> Self {
+        Self::read(&Path::new(FAMILIES).join(name))
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> Value {
+        config(&self.folder)
+    }
+
+    /// Opens the checkpoint.
+    pub fn checkpoint(&self) -> Checkpoint {
+        Checkpoint::open(&Files::folder(&self.folder)).unwrap()
+    }
+
     /// Loads the checkpoint.
     pub fn model(&self, dtype: WeightDtype) -> Model {
-        let checkpoint = Checkpoint::open(&Files::folder(&self.folder)).unwrap();
-        let model = Model::load(checkpoint.with_dtype(dtype)).unwrap();
+        let model = Model::load(self.checkpoint().with_dtype(dtype)).unwrap();
         assert_eq!(model.warnings(), [] as [&str; 0], "{}", self.name);
         model
     }
@@ -118,32 +127,19 @@ fn spread(got: &[f32], want: &[f32]) -> f64 {
 
 #[test]
 fn logits_match_the_official_code() {
-    let cases = Case::all();
-    let mut worst = Tolerance {
-        f32: 0.0,
-        bf16: 0.0,
-    };
     let mut seen = BTreeSet::new();
-    for case in &cases {
-        let model = case.model(WeightDtype::F32);
-        let family = model.info().family;
-        seen.insert(family);
+    for case in Case::all() {
+        let (name, model) = (&case.name, case.model(WeightDtype::F32));
+        seen.insert(model.info().family);
         let got = model.logits(&case.tokens).unwrap();
-        let exact = error(&got, &case.logits, model.info().vocabulary.size);
-        println!("{} ({family}): f32 {exact:.1e}, {}", case.name, case.source);
-        worst.f32 = worst.f32.max(exact);
+        let off = error(&got, &case.logits, model.info().vocabulary.size);
+        assert!(off < TOLERANCE_F32, "{name} in f32: {off:.1e}");
         if let Some(want) = &case.logits_bf16 {
-            let model = case.model(WeightDtype::Bf16);
-            let near = spread(&model.logits(&case.tokens).unwrap(), want);
-            println!("{} ({family}): bf16 {near:.1e}", case.name);
-            worst.bf16 = worst.bf16.max(near);
+            let got = case.model(WeightDtype::Bf16).logits(&case.tokens);
+            let off = spread(&got.unwrap(), want);
+            assert!(off < TOLERANCE_BF16, "{name} in bf16: {off:.1e}");
         }
     }
-    println!(
-        "largest error: f32 {:.1e}, bf16 {:.1e}",
-        worst.f32, worst.bf16
-    );
-    assert!(worst.f32 < TOLERANCE.f32 && worst.bf16 < TOLERANCE.bf16);
     // `canvas.rs` compares canvas models.
     let every = Family::ALL.iter().map(|family| family.name);
     let every: BTreeSet<_> = every.filter(|name| *name != "diffusion-gemma").collect();

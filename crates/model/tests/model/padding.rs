@@ -1,24 +1,22 @@
 //! Checkpoints with more rows than their tokenizer has tokens, as Qwen's: 151,936 and 151,669.
 
-use crate::common::{execute, push, row};
+use crate::common::{execute, push, row, sized};
 use crate::official::Case;
-use asynclane_model::{Checkpoint, ExecutorConfig, Files, Model, ModelExecutor};
+use asynclane_model::Model;
 use step::{Batch, Executor, Sampling};
 
 /// The tokens of the tiny checkpoints' tokenizer; their tables have 47 rows.
 const TOKENS: usize = 41;
 
 fn load(case: &Case, tokens: usize) -> Model {
-    let checkpoint = Checkpoint::open(&Files::folder(&case.folder)).unwrap();
-    Model::load(checkpoint.with_vocabulary(tokens)).unwrap()
+    Model::load(case.checkpoint().with_vocabulary(tokens)).unwrap()
 }
 
 #[test]
 fn padding_has_no_logit_and_changes_no_other() {
     for name in ["qwen2", "qwen2-tied-bf16", "qwen3-moe", "wedlm-7b"] {
-        let cases = Case::all();
-        let case = cases.iter().find(|case| case.name == name).unwrap();
-        let (whole, cut) = (load(case, 47), load(case, TOKENS));
+        let case = Case::named(name);
+        let (whole, cut) = (load(&case, 47), load(&case, TOKENS));
         let size = cut.info().vocabulary.size;
         let mask = whole
             .info()
@@ -41,15 +39,8 @@ fn padding_has_no_logit_and_changes_no_other() {
 /// input with such an id is read.
 #[test]
 fn a_padded_id_is_never_drawn() {
-    let cases = Case::all();
-    let case = cases.iter().find(|case| case.name == "qwen2").unwrap();
-    let config = ExecutorConfig {
-        page_size: 16,
-        pages: 8,
-        threads: None,
-    };
     let mut drawn = [false; 47];
-    let mut executor = ModelExecutor::new(load(case, TOKENS), config).unwrap();
+    let mut executor = sized(load(&Case::named("qwen2"), TOKENS), 8, 0);
     assert_eq!(executor.spec().vocab_size as usize, TOKENS);
     for seed in 0..300 {
         let mut batch = Batch::default();

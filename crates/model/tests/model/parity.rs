@@ -1,9 +1,13 @@
 //! Logits and candidates of tiny random checkpoints, compared with a plain reference forward.
 
-use crate::common::{Noise, Store, Tiny, assert_candidate, execute, load, push, reference, row};
-use asynclane_model::{Checkpoint, Files, Model, WeightDtype};
+use crate::common::{
+    Noise, Store, Tiny, assert_candidate, execute, load, push, refusal, row, single,
+};
+use crate::official;
+use crate::reference::reference;
+use asynclane_model::{Model, WeightDtype};
 use serde_json::{Value, json};
-use step::{Batch, PageCopy, PageId, Sampling, Score, Slot};
+use step::{PageCopy, PageId, Row, Sampling, Score, Slot};
 
 /// Odd sizes, grouped heads, tied weights, biases, padded vocabularies.
 fn variants() -> Vec<Value> {
@@ -25,16 +29,10 @@ fn tokens(seed: u64, count: usize) -> Vec<u32> {
 }
 
 /// Largest error relative to the largest logit of the row.
-fn error(got: &[f32], want: &[Vec<f64>]) -> f64 {
-    let vocab = want[0].len();
-    assert_eq!(got.len(), want.len() * vocab);
-    let rows = got.chunks(vocab).zip(want);
-    rows.map(|(got, want)| {
-        let scale = want.iter().fold(0.0f64, |m, x| m.max(x.abs()));
-        let worst = got.iter().zip(want).map(|(g, w)| (f64::from(*g) - w).abs());
-        worst.fold(0.0, f64::max) / scale
-    })
-    .fold(0.0, f64::max)
+fn error(model: &Model, tokens: &[u32], want: &[Vec<f64>]) -> f64 {
+    let got = model.logits(tokens).unwrap();
+    let want: Vec<f32> = want.iter().flatten().map(|x| *x as f32).collect();
+    official::error(&got, &want, model.info().vocabulary.size)
 }
 
 #[test]
@@ -45,11 +43,8 @@ fn logits_agree_over_geometries_and_seeds() {
             for count in [1, 2, 33, 70] {
                 let tokens = tokens(seed, count);
                 let want = reference(&tiny, &tokens, &vec![count; count]);
-                let error = error(&tiny.model().logits(&tokens).unwrap(), &want);
-                assert!(
-                    error < 1e-4,
-                    "{overrides} seed {seed}, {count} tokens: {error}"
-                );
+                let error = error(&tiny.model(), &tokens, &want);
+                assert!(error < 1e-4, "{overrides} seed {seed}, {count}: {error}");
             }
         }
     }
@@ -65,54 +60,45 @@ fn logits_of_shorter_dtypes_are_near() {
             let want = reference(&tiny, &tokens, &[33; 33]);
             let model = tiny.model_as(dtype);
             assert_eq!(model.info().formats.matrices, dtype);
-            let error = error(&model.logits(&tokens).unwrap(), &want);
-            assert!(error < most, "{overrides} {dtype:?}: {error}");
+            let error = error(&model, &tokens, &want);
             // Rounding is visible, so the model does not compute in f32.
-            assert!(error > 1e-4, "{overrides} {dtype:?}: {error}");
+            assert!(
+                1e-4 < error && error < most,
+                "{overrides} {dtype:?}: {error}"
+            );
         }
     }
 }
 
 #[test]
 fn logits_of_four_bits_are_near() {
-    let tiny = Tiny::new(
-        5,
-        &json!({"d_model": 192, "n_heads": 6, "mlp_hidden_size": 512}),
-    );
+    let sizes = json!({"d_model": 192, "n_heads": 6, "mlp_hidden_size": 512});
+    let tiny = Tiny::new(5, &sizes);
     let tokens = tokens(5, 33);
     let want = reference(&tiny, &tokens, &[33; 33]);
     let model = tiny.model_as(WeightDtype::Int4);
     assert_eq!(model.info().formats.matrices, WeightDtype::Int4);
-    let error = error(&model.logits(&tokens).unwrap(), &want);
+    let error = error(&model, &tokens, &want);
     // Uniform weights are the worst case of 4 bits, and two layers amplify it.
     assert!((1e-2..0.8).contains(&error), "{error}");
 }
 
 #[test]
 fn rows_that_are_no_whole_groups_are_refused_for_four_bits() {
-    let refused = |overrides: Value| {
-        let files = Files::memory(Tiny::new(5, &overrides).files(Store::F32));
-        let mut checkpoint = Checkpoint::open(&files).unwrap();
-        let surveyed = checkpoint
-            .survey(WeightDtype::Int4)
-            .unwrap_err()
-            .to_string();
-        let loaded = Model::load(checkpoint.with_dtype(WeightDtype::Int4))
-            .err()
-            .unwrap();
-        assert_eq!(loaded.to_string(), surveyed);
-        surveyed
-    };
-    assert_eq!(
-        refused(json!({"d_model": 72, "n_heads": 6})),
-        "model.transformer.blocks.0.q_proj: expected rows of a multiple of 32 weights for int4, \
-         found 72"
-    );
-    assert_eq!(
-        refused(json!({"d_model": 64, "mlp_hidden_size": 80})),
-        "model.transformer.blocks.0.ff_out: expected rows of a multiple of 32 weights for int4, \
-         found 80"
-    );
+    for (overrides, matrix, found) in [
+        (json!({"d_model": 72, "n_heads": 6}), "q_proj", 72),
+        (json!({"d_model": 64, "mlp_hidden_size": 80}), "ff_out", 80),
+    ] {
+        let mut checkpoint = Tiny::new(5, &overrides).checkpoint();
+        let surveyed = refusal(checkpoint.survey(WeightDtype::Int4));
+        let loaded = refusal(Model::load(checkpoint.with_dtype(WeightDtype::Int4)));
+        assert_eq!(loaded, surveyed);
+        let expected = format!(
+            "model.transformer.blocks.0.{matrix}: expected rows of a multiple of 32 weights for int4, \
+             found {found}"
+        );
+        assert_eq!(loaded, expected);
+    }
 }
 
 #[test]
@@ -122,10 +108,11 @@ fn logits_agree_over_file_formats() {
         let tiny = Tiny::new(seed, &overrides).rounded(store);
         let tokens = tokens(seed, 19);
         let want = reference(&tiny, &tokens, &[19; 19]);
-        let single = load(tiny.files(store)).unwrap().logits(&tokens).unwrap();
-        let sharded = load(tiny.sharded(store)).unwrap().logits(&tokens).unwrap();
-        assert!(error(&single, &want) < 1e-4);
-        assert_eq!(single, sharded);
+        let single = load(tiny.files(store)).unwrap();
+        let sharded = load(tiny.sharded(store)).unwrap();
+        assert!(error(&single, &tokens, &want) < 1e-4);
+        let logits = |model: Model| model.logits(&tokens).unwrap();
+        assert_eq!(logits(single), logits(sharded));
     }
 }
 
@@ -144,17 +131,10 @@ fn a_sequence_in_pieces_equals_the_whole_under_causal_and_block_causal_rows() {
             let mut from = 0;
             for blocks in [2, 1, 5, 40] {
                 let to = end((from + (blocks - 1) * block).min(tokens.len() - 1));
-                let mut batch = Batch::default();
-                let rows = (from..to)
-                    .map(|i| row(tokens[i], i as u32, visible_ends[i] as u32))
-                    .collect::<Vec<_>>();
-                push(&mut batch, rows.clone(), &table, Sampling::GREEDY);
-                push(
-                    &mut batch,
-                    rows[..1].iter().map(|r| row(r.token, 0, 1)).collect(),
-                    &other,
-                    Sampling::GREEDY,
-                );
+                let rows = (from..to).map(|i| row(tokens[i], i as u32, visible_ends[i] as u32));
+                let mut batch = single(rows.collect(), &table);
+                let second = vec![row(tokens[from], 0, 1)];
+                push(&mut batch, second, &other, Sampling::GREEDY);
                 let output = execute(&mut executor, &batch);
                 assert_eq!(output.candidates.len(), to - from + 1);
                 for i in from..to {
@@ -179,37 +159,18 @@ fn rows_without_a_score_only_write_and_copies_come_first() {
     let mut executor = tiny.executor(6, 1);
     let rows = |range: std::ops::Range<usize>, score| {
         let rows = range.map(|i| row(tokens[i], i as u32, i as u32 + 1));
-        rows.map(|r| step::Row { score, ..r }).collect::<Vec<_>>()
+        rows.map(|r| Row { score, ..r }).collect::<Vec<_>>()
     };
-    let mut batch = Batch::default();
-    push(
-        &mut batch,
-        rows(0..10, Score::None),
-        &[4, 5],
-        Sampling::GREEDY,
-    );
+    let batch = single(rows(0..10, Score::None), &[4, 5]);
     assert_eq!(execute(&mut executor, &batch).candidates, []);
     // The sequence continues on a copy of the second page; the same batch overwrites the original.
-    let mut batch = Batch::default();
+    let mut batch = single(vec![row(9, 8, 9)], &[4, 5]);
     batch.copies.push(PageCopy {
         from: PageId(5),
         to: PageId(1),
     });
-    push(
-        &mut batch,
-        vec![step::Row {
-            slot: Slot::new(8),
-            ..row(9, 8, 9)
-        }],
-        &[4, 5],
-        Sampling::GREEDY,
-    );
-    push(
-        &mut batch,
-        rows(10..12, Score::Candidate),
-        &[4, 1],
-        Sampling::GREEDY,
-    );
+    let continued = rows(10..12, Score::Candidate);
+    push(&mut batch, continued, &[4, 1], Sampling::GREEDY);
     let output = execute(&mut executor, &batch);
     assert_eq!(output.candidates.len(), 3);
     for i in 10..12 {
@@ -224,14 +185,11 @@ fn slots_and_positions_are_independent() {
     let tokens = tokens(8, 20);
     let want = reference(&tiny, &tokens, &[20; 20]);
     let mut executor = tiny.executor(4, 2);
-    let rows = (0..20u32)
-        .map(|i| step::Row {
-            slot: Slot::new((i * 7 + 3) % 20),
-            ..row(tokens[i as usize], i, 20)
-        })
-        .collect();
-    let mut batch = Batch::default();
-    push(&mut batch, rows, &[3, 0, 2], Sampling::GREEDY);
+    let rows = (0..20u32).map(|i| Row {
+        slot: Slot::new((i * 7 + 3) % 20),
+        ..row(tokens[i as usize], i, 20)
+    });
+    let batch = single(rows.collect(), &[3, 0, 2]);
     let output = execute(&mut executor, &batch);
     for (i, candidate) in output.candidates.iter().enumerate() {
         assert_candidate(candidate, &want[i], tokens[i]);

@@ -1,6 +1,6 @@
 //! Surveys: a checkpoint's info and memory, computed without reading weights.
 
-use crate::common::{Store, Tiny};
+use crate::common::{DEMO, Store, Tiny};
 use crate::official::Case;
 use asynclane_model::{Checkpoint, Files, Geometry, LoadError, Model, WeightDtype};
 use serde_json::{Value, json};
@@ -9,21 +9,16 @@ use std::sync::{Arc, Mutex};
 /// Every kind of checkpoint: fixtures, the demo model, random weights, and matrices large enough
 /// for their own memory mappings.
 fn checkpoints() -> Vec<(String, Checkpoint)> {
-    let folders = Case::all().into_iter().map(|case| case.folder);
-    let demo = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../tests/goldens/checkpoint"
-    );
-    let mut all: Vec<(String, Checkpoint)> = folders
-        .chain([demo.into()])
-        .map(|folder| {
-            let name = folder.display().to_string();
-            (name, Checkpoint::open(&Files::folder(folder)).unwrap())
-        })
+    let cases = Case::all().into_iter();
+    let mut all: Vec<_> = cases
+        .map(|case| (case.name.clone(), case.checkpoint()))
         .collect();
-    let geometry = Geometry::named("demo").unwrap();
-    all.push(("random".to_owned(), geometry.checkpoint(5, 1).unwrap()));
-    all.push(("large".to_owned(), Checkpoint::synthetic(LARGE, 1).unwrap()));
+    let demo = Checkpoint::open(&Files::folder(DEMO)).unwrap();
+    let random = Geometry::named("demo").unwrap().checkpoint(5, 1).unwrap();
+    let large = Checkpoint::synthetic(LARGE, 1).unwrap();
+    all.extend(
+        [("demo", demo), ("random", random), ("large", large)].map(|(n, c)| (n.to_owned(), c)),
+    );
     all
 }
 
@@ -97,58 +92,35 @@ fn shorter_numbers_take_less_memory() {
     let [f32, bf16, int8, int4] = WeightDtype::ALL.map(&mut bytes);
     // The embedding table stays f32; matrices are packed in complete panels.
     let table = 4 * 5000 * 512;
-    assert!(
-        (f32 - table) < 21 * (bf16 - table) / 10 && bf16 < f32,
-        "{bf16} of {f32}"
-    );
-    assert!(
-        (bf16 - table) < 21 * (int8 - table) / 10 && int8 < bf16,
-        "{int8} of {bf16}"
-    );
+    for (long, short) in [(f32, bf16), (bf16, int8)] {
+        let half = long - table < 21 * (short - table) / 10 && short < long;
+        assert!(half, "{short} of {long}");
+    }
     // Five bits a weight.
-    assert!(
-        8 * (int4 - table) < 6 * (int8 - table) && int4 < int8,
-        "{int4} of {int8}"
-    );
+    let five = 8 * (int4 - table) < 6 * (int8 - table) && int4 < int8;
+    assert!(five, "{int4} of {int8}");
     let matrices = 512 * (4 * 512 + 3 * 1568 + 5000);
     let others = 4 * (3 * 512 + 64 * 64);
     let exact = table + 4 * matrices + others;
     assert!(
-        f32 >= exact && f32 < exact + exact / 100,
+        (exact..exact + exact / 100).contains(&f32),
         "{f32} for {exact}"
     );
 }
 
 #[test]
 fn a_survey_reports_the_errors_of_loading() {
-    let demo = |name: &str| {
-        let folder = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../tests/goldens/checkpoint"
-        );
-        std::fs::read(format!("{folder}/{name}")).unwrap()
-    };
-    let config = String::from_utf8(demo("config.json")).unwrap();
-    let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
-    config["mlp_hidden_size"] = 500.into();
-    let files = Files::memory([
-        ("config.json", config.to_string().into_bytes()),
-        ("model.safetensors", demo("model.safetensors")),
-    ]);
-    let mut checkpoint = Checkpoint::open(&files).unwrap();
-    let error = checkpoint.survey(WeightDtype::F32).unwrap_err();
+    let mut tiny = Tiny::new(1, &json!({}));
+    tiny.config["mlp_hidden_size"] = json!(500);
+    let error = tiny.checkpoint().survey(WeightDtype::F32).unwrap_err();
     assert!(matches!(error, LoadError::Shape { .. }), "{error}");
 }
 
 #[test]
 fn the_callback_counts_every_byte_once_and_none_in_a_survey() {
-    let folder = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../tests/goldens/checkpoint"
-    );
     let read = Arc::new(Mutex::new(Vec::new()));
     let seen = read.clone();
-    let checkpoint = Checkpoint::open(&Files::folder(folder)).unwrap();
+    let checkpoint = Checkpoint::open(&Files::folder(DEMO)).unwrap();
     let stored = checkpoint.stored_bytes();
     let mut checkpoint = checkpoint.with_watch(move |bytes| seen.lock().unwrap().push(bytes));
     checkpoint.survey(WeightDtype::F32).unwrap();

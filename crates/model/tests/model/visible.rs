@@ -1,6 +1,7 @@
 //! Rows that see more or less than a prefix of their slots, and rows that ask for another token.
 
-use crate::common::{Tiny, assert_candidate, execute, push, reference_over, row};
+use crate::common::{Tiny, assert_candidate, execute, push, row, single};
+use crate::reference::reference_over;
 use serde_json::json;
 use step::{Batch, Row, Sampling, Slot};
 
@@ -61,22 +62,18 @@ fn tree() -> Vec<Row> {
 
 #[test]
 fn verifiers_and_trees_equal_the_reference() {
-    for (seed, num_kv_heads) in [(1, 4), (2, 2)] {
-        let tiny = Tiny::new(seed, &json!({"n_kv_heads": num_kv_heads}));
+    for (seed, groups) in [(1, 4), (2, 2)] {
+        let tiny = Tiny::new(seed, &json!({"n_kv_heads": groups}));
         for rows in [verified(), tree()] {
-            let slots = 0..rows.len();
-            let inputs: Vec<_> = rows
-                .iter()
-                .map(|row| (row.token, row.position.index()))
-                .collect();
+            let inputs = rows.iter().map(|row| (row.token, row.position.index()));
+            let inputs: Vec<_> = inputs.collect();
             let sees = |row: &Row| {
                 let sees = |&slot: &usize| row.sees(Slot::new(slot as u32));
-                slots.clone().filter(sees).collect()
+                (0..rows.len()).filter(sees).collect()
             };
             let seen: Vec<Vec<usize>> = rows.iter().map(sees).collect();
             let want = reference_over(&tiny, &inputs, &seen);
-            let mut batch = Batch::default();
-            push(&mut batch, rows.clone(), &[3, 0, 2, 4], Sampling::GREEDY);
+            let batch = single(rows.clone(), &[3, 0, 2, 4]);
             let output = execute(&mut tiny.executor(6, 2), &batch);
             for ((got, want), row) in output.candidates.iter().zip(&want).zip(&rows) {
                 assert_candidate(got, want, row.token);
@@ -89,8 +86,7 @@ fn verifiers_and_trees_equal_the_reference() {
 fn a_row_tells_the_probability_of_the_token_that_it_asks_for() {
     let tiny = Tiny::new(4, &json!({}));
     let mut batch = Batch::default();
-    let asked = [9, 30, 60];
-    let rows = asked.map(|ask| Row {
+    let rows = [9, 30, 60].map(|ask| Row {
         ask,
         ..row(7, 0, 1)
     });
@@ -99,7 +95,7 @@ fn a_row_tells_the_probability_of_the_token_that_it_asks_for() {
     }
     let output = execute(&mut tiny.executor(3, 1), &batch);
     let want = reference_over(&tiny, &[(7, 0)], &[vec![0]]);
-    for (got, ask) in output.candidates.iter().zip(asked) {
-        assert_candidate(got, &want[0], ask);
+    for (got, row) in output.candidates.iter().zip(&batch.rows) {
+        assert_candidate(got, &want[0], row.ask);
     }
 }

@@ -3,32 +3,19 @@
 use asynclane_text::{Conversation, Message, TextError, Tokenizer, TokenizerFiles};
 use serde_json::{Value, json};
 
-use crate::fixtures::{DEMO, DEMO_PAIR, bytes};
+use crate::fixtures::{DEMO_PAIR, demo_files, turn, with_template};
 
-fn message(role: &str, content: &str) -> Message {
-    Message {
-        role: role.to_owned(),
-        content: content.to_owned(),
-        ..Message::default()
-    }
-}
-
-/// The demo's tokenizer with another template.
-fn with_template(template: Value, file: Option<&str>) -> Result<Tokenizer, TextError> {
-    let config = json!({"chat_template": template, "bos_token": "<|startoftext|>"});
+/// The demo's tokenizer with another template, and a template file beside it.
+fn with_file(template: Value, file: &str) -> Result<Tokenizer, TextError> {
     Tokenizer::new(&TokenizerFiles {
-        tokenizer: Some(std::fs::read(format!("{DEMO}/tokenizer.json")).unwrap()),
-        config: Some(bytes(&config)),
-        chat_template: file.map(|text| text.as_bytes().to_vec()),
-        ..Default::default()
+        chat_template: Some(file.as_bytes().to_vec()),
+        ..demo_files(&json!({"chat_template": template}))
     })
 }
 
 fn render(template: &str, messages: &[Message]) -> Result<String, TextError> {
-    with_template(json!(template), None)
-        .unwrap()
-        .chat_template()?
-        .render(messages, true)
+    let tokenizer = with_template(template).unwrap();
+    tokenizer.chat_template()?.render(messages, true)
 }
 
 #[test]
@@ -47,11 +34,10 @@ fn the_demo_renders_and_encodes_as_it_was_trained() {
     let tokenizer = &DEMO_PAIR.ours;
     for (text, ids) in [("Sort the list 7, 0, 7, 2, 2, 9.", list), (sum_text, sum)] {
         let chat = tokenizer.chat_template().unwrap();
-        let rendered = chat.render(&[message("user", text)], true).unwrap();
-        let expected = format!(
-            "<|startoftext|><|start_header_id|>user<|end_header_id|>\n\n{text}<|eot_id|>\
-             <|start_header_id|>assistant<|end_header_id|>\n\n"
-        );
+        let rendered = chat.render(&[Message::new("user", text)], true).unwrap();
+        let asked = turn("user", text);
+        let expected =
+            format!("<|startoftext|>{asked}<|start_header_id|>assistant<|end_header_id|>\n\n");
         assert_eq!(rendered, expected);
         assert_eq!(tokenizer.encode(&rendered, false).unwrap(), ids);
     }
@@ -60,14 +46,8 @@ fn the_demo_renders_and_encodes_as_it_was_trained() {
 #[test]
 fn turns_are_in_order_and_the_generation_prompt_is_optional() {
     let chat = DEMO_PAIR.ours.chat_template().unwrap();
-    let messages = [
-        message("system", " s "),
-        message("user", "u"),
-        message("assistant", "a"),
-    ];
-    let turn = |role: &str, text: &str| {
-        format!("<|start_header_id|>{role}<|end_header_id|>\n\n{text}<|eot_id|>")
-    };
+    let messages = [("system", " s "), ("user", "u"), ("assistant", "a")];
+    let messages = messages.map(|(role, text)| Message::new(role, text));
     let expected = turn("system", "s") + &turn("user", "u") + &turn("assistant", "a");
     let rendered = chat.render(&messages, false).unwrap();
     assert_eq!(rendered, format!("<|startoftext|>{expected}"));
@@ -75,60 +55,10 @@ fn turns_are_in_order_and_the_generation_prompt_is_optional() {
 }
 
 #[test]
-fn blocks_are_trimmed_as_in_hugging_face_templates() {
-    let template = "{% for m in messages %}\n    {% if m.role == 'user' %}\n[{{ m.content }}]\n    \
-                    {% endif %}\n{% endfor %}\n{{ bos_token }}\n";
-    let rendered = render(template, &[message("user", "<b> & \"c\"")]).unwrap();
-    assert_eq!(rendered, "[<b> & \"c\"]\n<|startoftext|>");
-}
-
-#[test]
-fn python_idioms_of_published_templates_work() {
-    let template = r#"
-{%- set ns = namespace(last=messages|length - 1, seen=false) %}
-{%- for m in messages[::-1] %}
-    {%- set index = (messages|length - 1) - loop.index0 %}
-    {%- if not ns.seen and m.role == "user" and m.content is string
-        and not(m.content.startswith('<t>') and m.content.endswith('</t>')) %}
-        {%- set ns.seen = true %}{%- set ns.last = index %}
-    {%- endif %}
-{%- endfor %}
-{%- if tools %}no{% endif %}
-{%- if documents is not none %}no{% endif %}
-{%- for m in messages %}
-    {%- if m.reasoning_content is defined and m.reasoning_content is not none %}no{% endif %}
-    {%- set content = m.content.split('</think>')[-1].lstrip('\n') %}
-    {%- if loop.first and m['role'] != 'system' %}{%- continue %}{% endif %}
-    {{- '<' + m.role.upper() + '>' + content.strip() + ('!' if loop.last else ';') }}
-{%- endfor %}
-{{- ns.last ~ messages[0]["role"] ~ (messages[-1] | tojson) }}
-{%- if enable_thinking is defined and enable_thinking is false %}no{% endif %}
-{%- for k, v in messages[0].items() %}{{ k }}{% endfor %}
-{%- macro twice(x) %}{{ x }}{{ x }}{% endmacro %}{{ twice('z') }}"#;
-    let messages = [
-        message("system", "s"),
-        message("user", " u "),
-        message("assistant", "<think>x</think>\n\né'"),
-    ];
-    let json = r#"{"role": "assistant", "content": "<think>x</think>\n\né'"}"#;
-    let expected = format!("<SYSTEM>s;<USER>u;<ASSISTANT>é'!1system{json}rolecontentzz");
-    assert_eq!(render(template, &messages).unwrap(), expected);
-}
-
-#[test]
-fn the_message_of_raise_exception_reaches_the_caller() {
-    let template = "{{ raise_exception('roles must alternate') }}";
-    assert_eq!(
-        render(template, &[]),
-        Err(TextError::Refused("roles must alternate".to_owned()))
-    );
-}
-
-#[test]
 fn a_failed_rendering_says_where_and_why() {
     let template =
         "{{ bos_token }}\n{% if messages[0].role == 'tool' %}{{ messages.x.y }}{% endif %}";
-    let error = render(template, &[message("tool", "a")]).unwrap_err();
+    let error = render(template, &[Message::new("tool", "a")]).unwrap_err();
     let expected = "the chat template failed: tokenizer_config.json: chat_template: line 2: \
                     undefined value";
     assert!(error.to_string().starts_with(expected), "{error}");
@@ -136,41 +66,28 @@ fn a_failed_rendering_says_where_and_why() {
 }
 
 #[test]
-fn the_instructions_of_a_template_are_limited() {
-    let template = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}";
-    let error = with_template(json!(template), None).unwrap_err();
-    assert!(error.to_string().contains("fuel"), "{error}");
-}
-
-#[test]
 fn a_missing_template_affects_only_chat() {
-    let plain = with_template(Value::Null, None).unwrap();
+    let plain = with_template(Value::Null).unwrap();
     assert_eq!(plain.encode("a", false).unwrap(), [70]);
-    assert_eq!(
-        plain.chat_template().unwrap_err(),
-        TextError::NoChatTemplate
-    );
+    let error = plain.chat_template().unwrap_err();
+    assert_eq!(error, TextError::NoChatTemplate);
 }
 
 #[test]
 fn a_template_that_can_answer_no_chat_is_refused_at_load() {
     let place = "tokenizer_config.json: chat_template: line";
+    let unknown = "2: unknown filter: filter nope is unknown";
     for (template, expected) in [
         ("{% if %}", "1: syntax error: "),
-        (
-            "a\n{{ messages | nope }}",
-            "2: unknown filter: filter nope is unknown",
-        ),
+        ("a\n{{ messages | nope }}", unknown),
         ("\n\n{% include 'other' %}", "3: template not found: "),
         ("{{ messages is nope }}", "1: unknown test: "),
         ("{{ 1 + none }}", "1: invalid operation: "),
     ] {
-        let error = with_template(json!(template), None)
-            .unwrap_err()
-            .to_string();
+        let error = with_template(template).unwrap_err().to_string();
         assert!(error.starts_with(&format!("{place} {expected}")), "{error}");
     }
-    let error = with_template(Value::Null, Some("\n{% for %}")).unwrap_err();
+    let error = with_file(Value::Null, "\n{% for %}").unwrap_err();
     let expected = "chat_template.jinja: line 2: syntax error: ";
     assert!(error.to_string().starts_with(expected), "{error}");
     // Each of these answers some chats.
@@ -179,13 +96,13 @@ fn a_template_that_can_answer_no_chat_is_refused_at_load() {
         "{{ tools[0].function.name }}",
         "{% if messages[0].role == 'system' %}{% else %}{{ none + 1 }}{% endif %}",
     ] {
-        with_template(json!(template), None).unwrap();
+        with_template(template).unwrap();
     }
 }
 
 #[test]
 fn the_time_of_a_template_is_the_local_one_unless_a_chat_fixes_it() {
-    let tokenizer = with_template(json!("{{ strftime_now('%Y') }}"), None).unwrap();
+    let tokenizer = with_template("{{ strftime_now('%Y') }}").unwrap();
     let template = tokenizer.chat_template().unwrap();
     let year: i32 = template.render(&[], true).unwrap().parse().unwrap();
     assert!(year >= 2024, "{year}");
@@ -206,43 +123,27 @@ fn the_time_of_a_template_is_the_local_one_unless_a_chat_fixes_it() {
 #[test]
 fn chats_with_tools_have_the_template_of_that_name() {
     let named = |name: &str, text: &str| json!({"name": name, "template": text});
-    let list = json!([
-        named("default", "plain"),
-        named("tool_use", "{{ tools[0] }}"),
-        named("rag", "r")
-    ]);
-    let with = |files: TokenizerFiles| {
-        let tokenizer = Some(std::fs::read(format!("{DEMO}/tokenizer.json")).unwrap());
-        Tokenizer::new(&TokenizerFiles { tokenizer, ..files })
+    let tool_use = "{{ tools[0] }}";
+    let list = [("default", "plain"), ("tool_use", tool_use), ("rag", "r")];
+    let list = json!(list.map(|(name, text)| named(name, text)));
+    let with = |tool_template: &str| {
+        Tokenizer::new(&TokenizerFiles {
+            chat_template: Some(b"plain".to_vec()),
+            tool_template: Some(tool_template.as_bytes().to_vec()),
+            ..demo_files(&json!({}))
+        })
     };
-    let listed = with(TokenizerFiles {
-        config: Some(bytes(&json!({"chat_template": list}))),
-        ..TokenizerFiles::default()
-    });
-    let files = with(TokenizerFiles {
-        chat_template: Some(b"plain".to_vec()),
-        tool_template: Some(b"{{ tools[0] }}".to_vec()),
-        ..TokenizerFiles::default()
-    });
-    for tokenizer in [listed.unwrap(), files.unwrap()] {
+    for tokenizer in [with_template(list).unwrap(), with(tool_use).unwrap()] {
         let template = tokenizer.chat_template().unwrap();
-        assert_eq!(
-            (template.source(), template.has_tools(false)),
-            ("plain", false)
-        );
-        assert!(template.has_tools(true));
-        let mut chat = Conversation::new(vec![message("user", "a")]);
+        assert_eq!(template.source(), "plain");
+        assert!(!template.has_tools(false) && template.has_tools(true));
+        let mut chat = Conversation::new(vec![Message::new("user", "a")]);
         assert_eq!(template.render_conversation(&chat, true).unwrap(), "plain");
         chat.tools = vec![json!(5)];
         assert_eq!(template.render_conversation(&chat, true).unwrap(), "5");
     }
-    let broken = with(TokenizerFiles {
-        chat_template: Some(b"plain".to_vec()),
-        tool_template: Some(b"{% if %}".to_vec()),
-        ..TokenizerFiles::default()
-    });
     let expected = "additional_chat_templates/tool_use.jinja: line 1: syntax error: ";
-    let error = broken.unwrap_err().to_string();
+    let error = with("{% if %}").unwrap_err().to_string();
     assert!(error.starts_with(expected), "{error}");
 }
 
@@ -250,13 +151,14 @@ fn chats_with_tools_have_the_template_of_that_name() {
 fn the_template_file_takes_precedence_over_the_config() {
     let named = |name: &str, text: &str| json!({"name": name, "template": text});
     let list = json!([named("tool_use", "t"), named("default", "d")]);
-    let source = |template: Value, file: Option<&str>| {
-        with_template(template, file).map(|t| t.chat_template().unwrap().source().to_owned())
+    let source = |tokenizer: Result<Tokenizer, TextError>| {
+        tokenizer.map(|t| t.chat_template().unwrap().source().to_owned())
     };
-    assert_eq!(source(list.clone(), Some("file")).unwrap(), "file");
-    assert_eq!(source(list, None).unwrap(), "d");
-    assert_eq!(source(json!([named("only", "o")]), None).unwrap(), "o");
-    let error = source(json!([named("a", "x"), named("b", "y")]), None).unwrap_err();
+    assert_eq!(source(with_file(list.clone(), "file")).unwrap(), "file");
+    assert_eq!(source(with_template(list)).unwrap(), "d");
+    let only = with_template(json!([named("only", "o")]));
+    assert_eq!(source(only).unwrap(), "o");
+    let error = with_template(json!([named("a", "x"), named("b", "y")])).unwrap_err();
     let expected = "tokenizer_config.json: chat_template: expected a string, or a list with a \
                     template named default, found the names [\"a\", \"b\"]";
     assert_eq!(error.to_string(), expected);

@@ -5,179 +5,62 @@ use decode::TokenClass;
 
 use crate::fixtures::{BYTE_LEVEL, DEMO_PAIR, LLAMA, METASPACE};
 
-const NONE: TokenClass = TokenClass {
-    period: false,
-    starts_with_digit: false,
-    ends_with_digit: false,
-    digit_before_period: false,
-    newline: false,
-    line_feed: false,
-    blank: false,
-    brackets: 0,
-    continues_line: false,
-    fence: false,
-};
+/// A text in JSON, and the members of its class that are not false or 0.
+const CLASSES: &str = r#"
+"." period
+" ." period
+"。" period
+" e.g." period
+".\n" period newline
+")." period brackets=-1
+"5." period starts_with_digit digit_before_period
+" 5.\n" period digit_before_period newline
+"12" starts_with_digit ends_with_digit
+" 5" ends_with_digit
+"5 " starts_with_digit
+":\n" newline continues_line
+" = \n  x" newline continues_line
+":" continues_line
+"(" brackets=1 continues_line
+"({[" brackets=3
+"()"
+")\n" newline brackets=-1
+"\n" newline line_feed blank
+"\n\n" newline blank
+"\n:" newline
+"  " blank
+"```python" fence
+"``"
+".5" ends_with_digit
+"the"
+""
+"#;
+
+fn class(members: &str) -> TokenClass {
+    let has = |name: &str| members.split(' ').any(|member| member == name);
+    let brackets = members
+        .split(' ')
+        .find_map(|member| member.strip_prefix("brackets="));
+    TokenClass {
+        period: has("period"),
+        starts_with_digit: has("starts_with_digit"),
+        ends_with_digit: has("ends_with_digit"),
+        digit_before_period: has("digit_before_period"),
+        newline: has("newline"),
+        line_feed: has("line_feed"),
+        blank: has("blank"),
+        brackets: brackets.map_or(0, |number| number.parse().unwrap()),
+        continues_line: has("continues_line"),
+        fence: has("fence"),
+    }
+}
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn texts_have_the_classes_of_their_characters() {
-    let period = TokenClass {
-        period: true,
-        ..NONE
-    };
-    let digits = TokenClass {
-        starts_with_digit: true,
-        ends_with_digit: true,
-        ..NONE
-    };
-    let cases = [
-        (".", period),
-        (" .", period),
-        ("。", period),
-        (" e.g.", period),
-        (
-            ".\n",
-            TokenClass {
-                newline: true,
-                ..period
-            },
-        ),
-        (
-            ").",
-            TokenClass {
-                brackets: -1,
-                ..period
-            },
-        ),
-        (
-            "5.",
-            TokenClass {
-                starts_with_digit: true,
-                digit_before_period: true,
-                ..period
-            },
-        ),
-        (
-            " 5.\n",
-            TokenClass {
-                digit_before_period: true,
-                newline: true,
-                ..period
-            },
-        ),
-        ("12", digits),
-        (
-            " 5",
-            TokenClass {
-                ends_with_digit: true,
-                ..NONE
-            },
-        ),
-        (
-            "5 ",
-            TokenClass {
-                starts_with_digit: true,
-                ..NONE
-            },
-        ),
-        (
-            ":\n",
-            TokenClass {
-                newline: true,
-                continues_line: true,
-                ..NONE
-            },
-        ),
-        (
-            " = \n  x",
-            TokenClass {
-                newline: true,
-                continues_line: true,
-                ..NONE
-            },
-        ),
-        (
-            ":",
-            TokenClass {
-                continues_line: true,
-                ..NONE
-            },
-        ),
-        (
-            "(",
-            TokenClass {
-                brackets: 1,
-                continues_line: true,
-                ..NONE
-            },
-        ),
-        (
-            "({[",
-            TokenClass {
-                brackets: 3,
-                ..NONE
-            },
-        ),
-        ("()", NONE),
-        (
-            ")\n",
-            TokenClass {
-                newline: true,
-                brackets: -1,
-                ..NONE
-            },
-        ),
-        (
-            "\n",
-            TokenClass {
-                newline: true,
-                line_feed: true,
-                blank: true,
-                ..NONE
-            },
-        ),
-        (
-            "\n\n",
-            TokenClass {
-                newline: true,
-                blank: true,
-                ..NONE
-            },
-        ),
-        (
-            "\n:",
-            TokenClass {
-                newline: true,
-                ..NONE
-            },
-        ),
-        (
-            "  ",
-            TokenClass {
-                blank: true,
-                ..NONE
-            },
-        ),
-        (
-            "```python",
-            TokenClass {
-                fence: true,
-                ..NONE
-            },
-        ),
-        ("``", NONE),
-        (
-            ".5",
-            TokenClass {
-                ends_with_digit: true,
-                ..NONE
-            },
-        ),
-        ("the", NONE),
-        ("", NONE),
-    ];
-    for (text, expected) in cases {
-        assert_eq!(classify(text), expected, "{text:?}");
+    for case in CLASSES.lines().skip(1) {
+        let (text, members) = case.rsplit_once('"').unwrap();
+        let text: String = serde_json::from_str(&format!("{text}\"")).unwrap();
+        assert_eq!(classify(&text), class(members), "{text:?}");
     }
 }
 
@@ -203,5 +86,5 @@ fn classes_are_of_the_decoded_text_in_every_vocabulary() {
         assert_eq!(pair.ours.token_text(id), text);
     }
     let special = DEMO_PAIR.ours.classes();
-    assert!((0..6).all(|id| special.get(id) == NONE));
+    assert!((0..6).all(|id| special.get(id) == TokenClass::default()));
 }

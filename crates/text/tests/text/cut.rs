@@ -3,23 +3,18 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use asynclane_text::{Conversation, Message, PastCall, Tokenizer, TokenizerFiles};
+use asynclane_text::{Conversation, Message, PastCall, Tokenizer};
 use proptest::prelude::*;
 use serde_json::json;
 
-use crate::fixtures::{DEMO, DEMO_PAIR, LLAMA, bytes, config, decoders, metaspace_json};
+use crate::fixtures::{DEMO_PAIR, LLAMA, alone, config, decoders, metaspace_json, with_template};
 
 const TEMPLATE: &str = "{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n\
                         {{ m.content | trim }}{{ m.tool_calls | tojson(ensure_ascii=true) if \
                         m.tool_calls }}<|eot_id|>{% endfor %}{{ tools | tojson if tools }}{{ x }}";
 
 fn demo(split: bool) -> Tokenizer {
-    let mut tokenizer = Tokenizer::new(&TokenizerFiles {
-        tokenizer: Some(std::fs::read(format!("{DEMO}/tokenizer.json")).unwrap()),
-        config: Some(bytes(&json!({"chat_template": TEMPLATE}))),
-        ..TokenizerFiles::default()
-    })
-    .unwrap();
+    let mut tokenizer = with_template(TEMPLATE).unwrap();
     if split {
         tokenizer.split_control_tokens().unwrap();
     }
@@ -66,11 +61,7 @@ fn a_text_cannot_end_its_turn_if_names_are_cut() {
 
 #[test]
 fn a_tokenizer_that_adds_to_what_is_cut_is_refused() {
-    let mut tokenizer = Tokenizer::new(&TokenizerFiles {
-        tokenizer: Some(bytes(&metaspace_json(&decoders()[LLAMA]))),
-        ..TokenizerFiles::default()
-    })
-    .unwrap();
+    let mut tokenizer = alone(&metaspace_json(&decoders()[LLAMA])).unwrap();
     let error = tokenizer.split_control_tokens().unwrap_err().to_string();
     let expected = "tokenizer.json: decoder: expected \"a b\" after a cut, for names of control \
                     tokens, found ";

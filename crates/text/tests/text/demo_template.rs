@@ -1,23 +1,14 @@
 //! The chat template that the demo's training writes: functions, calls and results.
 
-use asynclane_text::{Conversation, Message, PastCall, Tokenizer, TokenizerFiles, ToolFormat};
+use asynclane_text::{Conversation, Message, PastCall, Tokenizer, ToolFormat};
 use serde_json::{Value, json};
 
-use crate::fixtures::{DEMO, DEMO_PAIR, bytes};
+use crate::fixtures::{DEMO_PAIR, turn, with_template};
 
-const SOURCE: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../demo/training/chat_template.jinja"
-);
+const SOURCE: &str = include_str!("../../../demo/training/chat_template.jinja");
 
 fn tokenizer() -> Tokenizer {
-    let source = std::fs::read_to_string(SOURCE).unwrap();
-    let files = TokenizerFiles {
-        tokenizer: Some(std::fs::read(format!("{DEMO}/tokenizer.json")).unwrap()),
-        config: Some(bytes(&json!({"chat_template": source.trim_end()}))),
-        ..Default::default()
-    };
-    Tokenizer::new(&files).unwrap()
+    with_template(SOURCE.trim_end()).unwrap()
 }
 
 fn function(name: &str, parameters: &Value) -> Value {
@@ -42,26 +33,22 @@ fn functions_are_lines_and_calls_are_tagged_json() {
     let tokenizer = tokenizer();
     let template = tokenizer.chat_template().unwrap();
     assert!(template.has_tools(true));
-    assert_eq!(
-        ToolFormat::of_template(template.source()),
-        Ok(ToolFormat::Hermes)
-    );
+    let format = ToolFormat::of_template(template.source());
+    assert_eq!(format, Ok(ToolFormat::Hermes));
     let numbers = json!({"type": "object", "properties": {
         "b": {"type": "integer", "minimum": 0}, "a": {"type": "number"}}, "required": ["a", "b"]});
-    let mixed = json!({"type": "object", "properties": {
-        "city": {"type": "string"}, "days": {"type": "integer"}, "any": {"anyOf": []},
-        "either": {"type": ["string", "null"]}}});
+    let mixed = json!({"type": "object", "properties": {"city": {"type": "string"},
+        "days": {"type": "integer"}, "any": {"anyOf": []}, "either": {"type": ["string",
+        "null"]}}});
     let sum = json!({"b": 12, "a": 5});
+    let said = [("now", json!({})), ("say", json!({"it": "é \"x\""}))];
     let conversation = Conversation {
         messages: vec![
             Message::new("system", "Be brief."),
             Message::new("user", " What is 12 plus 5? "),
             called("", &[("add", sum)]),
             Message::new("tool", "17"),
-            called(
-                "So",
-                &[("now", json!({})), ("say", json!({"it": "é \"x\""}))],
-            ),
+            called("So", &said),
         ],
         tools: vec![
             function("add", &numbers),
@@ -72,26 +59,18 @@ fn functions_are_lines_and_calls_are_tagged_json() {
         ..Default::default()
     };
     let text = template.render_conversation(&conversation, true).unwrap();
-    let turn = |role: &str, text: &str| {
-        format!("<|start_header_id|>{role}<|end_header_id|>\n\n{text}<|eot_id|>")
-    };
+    let functions = "add(\"b\", \"a\")\nget_weather(\"city\": string, \"days\", \"any\", \"either\")\n\
+                     now()\nbare()";
+    let call = |json: &str| format!("<tool_call>\n{json}\n</tool_call>");
+    let add = call(r#"{"name": "add", "arguments": {"b": 12, "a": 5}}"#);
+    let now = call(r#"{"name": "now", "arguments": {}}"#);
+    let say = call(r#"{"name": "say", "arguments": {"it": "é \"x\""}}"#);
     let expected = [
-        turn(
-            "tools",
-            "add(\"b\", \"a\")\nget_weather(\"city\": string, \"days\", \"any\", \"either\")\n\
-             now()\nbare()",
-        ),
+        turn("tools", functions),
         turn("user", "What is 12 plus 5?"),
-        turn(
-            "assistant",
-            "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"b\": 12, \"a\": 5}}\n</tool_call>",
-        ),
+        turn("assistant", &add),
         turn("tool", "17"),
-        turn(
-            "assistant",
-            "So\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n\
-             {\"name\": \"say\", \"arguments\": {\"it\": \"é \\\"x\\\"\"}}\n</tool_call>",
-        ),
+        turn("assistant", &format!("So\n{now}\n{say}")),
         "<|start_header_id|>assistant<|end_header_id|>\n\n".to_owned(),
     ];
     assert_eq!(text, format!("<|startoftext|>{}", expected.concat()));
@@ -100,10 +79,8 @@ fn functions_are_lines_and_calls_are_tagged_json() {
 #[test]
 fn without_functions_nothing_differs_from_a_plain_template() {
     let tokenizer = tokenizer();
-    let (ours, plain) = (
-        tokenizer.chat_template().unwrap(),
-        DEMO_PAIR.ours.chat_template().unwrap(),
-    );
+    let ours = tokenizer.chat_template().unwrap();
+    let plain = DEMO_PAIR.ours.chat_template().unwrap();
     let chats = [
         vec![Message::new("user", "Hi")],
         vec![Message::new("user", " \n ")],

@@ -3,16 +3,12 @@
 use asynclane_text::SpecialTokens;
 use proptest::prelude::*;
 
-use crate::fixtures::{BYTE_LEVEL, DEMO_PAIR, LLAMA, METASPACE, Pair, config, cut, ids, texts};
+use crate::fixtures::{BYTE_LEVEL, DEMO_PAIR, LLAMA, METASPACE, Pair, alone, config, cut, ids};
+use crate::fixtures::{byte_alphabet, metaspace_json, texts};
 
 /// Compares the pieces of `ids`, split by `sizes`, with the independent decoder's text.
 fn check(pair: &Pair, ids: &[u32], sizes: &[usize]) -> Result<(), TestCaseError> {
-    for skip in [false, true] {
-        let specials = if skip {
-            SpecialTokens::Skip
-        } else {
-            SpecialTokens::Keep
-        };
+    for (skip, specials) in [(false, SpecialTokens::Keep), (true, SpecialTokens::Skip)] {
         let mut detokenizer = pair.ours.detokenizer(specials);
         let pieces = cut(ids, sizes);
         let mut text: String = pieces.iter().map(|piece| detokenizer.push(piece)).collect();
@@ -31,13 +27,12 @@ proptest! {
     #![proptest_config(config(256))]
 
     #[test]
-    fn demo_pieces_join(ids in ids(&DEMO_PAIR), sizes in sizes()) {
-        check(&DEMO_PAIR, &ids, &sizes)?;
-    }
-
-    #[test]
-    fn byte_level_pieces_join(ids in ids(&BYTE_LEVEL), sizes in sizes()) {
-        check(&BYTE_LEVEL, &ids, &sizes)?;
+    fn byte_level_pieces_join(
+        ids in (ids(&DEMO_PAIR), ids(&BYTE_LEVEL)),
+        sizes in (sizes(), sizes()),
+    ) {
+        check(&DEMO_PAIR, &ids.0, &sizes.0)?;
+        check(&BYTE_LEVEL, &ids.1, &sizes.1)?;
     }
 
     #[test]
@@ -68,7 +63,7 @@ proptest! {
 
 /// The token of one byte in a byte-level vocabulary.
 fn byte(pair: &Pair, byte: u8) -> u32 {
-    let character = crate::fixtures::byte_alphabet()[usize::from(byte)];
+    let character = byte_alphabet()[usize::from(byte)];
     pair.ours.token_to_id(&character.to_string()).unwrap()
 }
 
@@ -102,10 +97,8 @@ fn a_run_of_fallback_bytes_is_decoded_as_one_item() {
     let id = |token: &str| tokenizer.token_to_id(token).unwrap();
     let (c3, a9, a) = (id("<0xC3>"), id("<0xA9>"), id("a"));
     assert_eq!(tokenizer.decode(&[c3, a9, a], false), "éa");
-    assert_eq!(
-        tokenizer.decode(&[c3, a9, c3, a], false),
-        "\u{fffd}\u{fffd}\u{fffd}a"
-    );
+    let cut = tokenizer.decode(&[c3, a9, c3, a], false);
+    assert_eq!(cut, "\u{fffd}\u{fffd}\u{fffd}a");
     let mut detokenizer = tokenizer.detokenizer(SpecialTokens::Skip);
     assert_eq!(detokenizer.push(&[c3, a9]), "");
     assert_eq!(detokenizer.push(&[a]), "éa");
@@ -120,20 +113,15 @@ fn only_the_first_blank_is_stripped() {
     assert_eq!(detokenizer.push(&[the]), "the");
     assert_eq!(detokenizer.push(&[the]), " the");
     assert_eq!(tokenizer.token_text(the), " the");
-    assert_eq!(
-        tokenizer.token_bytes(the).as_deref(),
-        Some(" the".as_bytes())
-    );
+    let bytes = tokenizer.token_bytes(the).unwrap();
+    assert_eq!(bytes, " the".as_bytes());
 }
 
 #[test]
 fn the_mask_token_is_shown_only_if_all_special_tokens_are_kept() {
     let tokenizer = &DEMO_PAIR.ours;
-    let ids = [
-        tokenizer.mask_id().unwrap(),
-        byte(&DEMO_PAIR, b'a'),
-        tokenizer.eos_id().unwrap(),
-    ];
+    let (mask, end) = (tokenizer.mask_id().unwrap(), tokenizer.eos_id().unwrap());
+    let ids = [mask, byte(&DEMO_PAIR, b'a'), end];
     let show = |specials| tokenizer.detokenizer(specials).push(&ids);
     assert_eq!(show(SpecialTokens::Keep), "<|mdm_mask|>a<|endoftext|>");
     assert_eq!(show(SpecialTokens::KeepButMask), "a<|endoftext|>");
@@ -142,23 +130,14 @@ fn the_mask_token_is_shown_only_if_all_special_tokens_are_kept() {
 
 #[test]
 fn blanks_stripped_at_the_end_wait_for_what_follows() {
-    let decoder = serde_json::json!({"type": "Sequence", "decoders": [
-        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
-        {"type": "Fuse"},
-        {"type": "Strip", "content": " ", "start": 1, "stop": 2},
-    ]});
-    let json = crate::fixtures::bytes(&crate::fixtures::metaspace_json(&decoder));
-    let files = asynclane_text::TokenizerFiles {
-        tokenizer: Some(json),
-        ..Default::default()
-    };
-    let tokenizer = asynclane_text::Tokenizer::new(&files).unwrap();
+    let decoder = serde_json::json!({"type": "Sequence",
+        "decoders": [{"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+        {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 2}]});
+    let tokenizer = alone(&metaspace_json(&decoder)).unwrap();
     let id = |token: &str| tokenizer.token_to_id(token).unwrap();
     let (blank, two, a) = (id("▁"), id("▁▁"), id("a"));
-    assert_eq!(
-        tokenizer.decode(&[two, a, blank, a, two, blank], false),
-        " a a "
-    );
+    let text = tokenizer.decode(&[two, a, blank, a, two, blank], false);
+    assert_eq!(text, " a a ");
     assert_eq!(tokenizer.decode(&[two], false), "");
     let mut detokenizer = tokenizer.detokenizer(SpecialTokens::Keep);
     assert_eq!(detokenizer.push(&[a, two]), "a");

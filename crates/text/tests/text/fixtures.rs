@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use asynclane_text::{Tokenizer, TokenizerFiles};
+use asynclane_text::{TextError, Tokenizer, TokenizerFiles};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use serde_json::{Value, json};
@@ -13,6 +13,40 @@ pub const DEMO: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../tests/goldens/checkpoint"
 );
+
+static DEMO_JSON: LazyLock<Vec<u8>> = LazyLock::new(|| demo_file("tokenizer.json"));
+
+fn demo_file(name: &str) -> Vec<u8> {
+    std::fs::read(format!("{DEMO}/{name}")).unwrap()
+}
+
+/// The demo's tokenizer.json with this configuration.
+pub fn demo_files(config: &Value) -> TokenizerFiles {
+    TokenizerFiles {
+        tokenizer: Some(DEMO_JSON.clone()),
+        config: Some(bytes(config)),
+        ..TokenizerFiles::default()
+    }
+}
+
+/// The demo's tokenizer with another chat template.
+pub fn with_template(template: impl Into<Value>) -> Result<Tokenizer, TextError> {
+    let config = json!({"chat_template": template.into(), "bos_token": "<|startoftext|>"});
+    Tokenizer::new(&demo_files(&config))
+}
+
+/// A tokenizer of a tokenizer.json alone.
+pub fn alone(tokenizer: &Value) -> Result<Tokenizer, TextError> {
+    Tokenizer::new(&TokenizerFiles {
+        tokenizer: Some(bytes(tokenizer)),
+        ..TokenizerFiles::default()
+    })
+}
+
+/// A turn as the demo's chat template writes it.
+pub fn turn(role: &str, text: &str) -> String {
+    format!("<|start_header_id|>{role}<|end_header_id|>\n\n{text}<|eot_id|>")
+}
 
 /// A tokenizer of this crate and an independent one that reads the same tokenizer.json.
 pub struct Pair {
@@ -36,10 +70,8 @@ impl Pair {
 }
 
 /// The demo's tokenizer.
-pub static DEMO_PAIR: LazyLock<Pair> = LazyLock::new(|| {
-    let read = |name: &str| std::fs::read(format!("{DEMO}/{name}")).unwrap();
-    Pair::new(read("tokenizer.json"), Some(read("tokenizer_config.json")))
-});
+pub static DEMO_PAIR: LazyLock<Pair> =
+    LazyLock::new(|| Pair::new(DEMO_JSON.clone(), Some(demo_file("tokenizer_config.json"))));
 
 /// Byte-level BPE with tokens that split emoji and CJK characters at unusual places.
 pub static BYTE_LEVEL: LazyLock<Pair> =
@@ -65,19 +97,13 @@ pub fn config(cases: u32) -> ProptestConfig {
 }
 
 fn roles() -> Value {
-    json!({
-        "bos_token": "<s>",
-        "eos_token": {"content": "</s>", "special": true},
-        "mask_token": "<mask>",
-        "pad_token": null,
-    })
+    json!({"bos_token": "<s>", "eos_token": {"content": "</s>", "special": true},
+        "mask_token": "<mask>", "pad_token": null})
 }
 
 fn special(id: usize, content: &str, special: bool) -> Value {
-    json!({
-        "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
-        "normalized": false, "special": special,
-    })
+    json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+        "normalized": false, "special": special})
 }
 
 /// The 256 characters that stand for bytes 0..=255 in byte-level vocabularies.
@@ -92,44 +118,39 @@ pub fn byte_alphabet() -> Vec<char> {
     (0..=255).map(&mut stand_in).collect()
 }
 
-fn byte_level_json() -> Value {
+/// A stage that stands for bytes by characters.
+pub fn byte_level() -> Value {
+    json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true})
+}
+
+/// A byte-level tokenizer.json with these tokens behind those of the bytes.
+pub fn byte_level_with(merges: &[(&str, &str)], added: &[Value]) -> Value {
     let mut tokens: Vec<String> = byte_alphabet().iter().map(char::to_string).collect();
+    tokens.extend(merges.iter().map(|(left, right)| format!("{left}{right}")));
+    let vocab: BTreeMap<&String, usize> = tokens.iter().zip(0..).collect();
+    let merges = merges.iter().map(|(left, right)| format!("{left} {right}"));
+    json!({"version": "1.0", "truncation": null, "padding": null, "added_tokens": added,
+        "normalizer": null, "pre_tokenizer": byte_level(), "post_processor": null,
+        "decoder": byte_level(), "model": {"type": "BPE", "vocab": vocab,
+        "merges": merges.collect::<Vec<_>>()}})
+}
+
+fn byte_level_json() -> Value {
     // An emoji's first three bytes, the last two bytes of another, bytes of a Chinese full stop,
     // and ordinary words.
-    let merges = [
-        ("ð", "Ł"),
-        ("ðŁ", "ĺ"),
-        ("Ĳ", "Ģ"),
-        ("ã", "Ģ"),
-        ("Ġ", "t"),
-        ("h", "e"),
-        ("Ġt", "he"),
-        ("Ġ", "."),
-        (".", "Ċ"),
-        (")", "."),
-        ("1", "2"),
-        ("Ġ", "5"),
-        (":", "Ċ"),
-    ];
-    tokens.extend(merges.map(|(left, right)| format!("{left}{right}")));
-    let vocab: BTreeMap<&String, usize> = tokens.iter().zip(0..).collect();
-    let merges = merges.map(|(left, right)| format!("{left} {right}"));
-    let first = tokens.len();
-    let added = ["<s>", "</s>", "<mask>", "\n\n", "<é>"];
-    let added: Vec<Value> = added
-        .iter()
-        .zip(first..)
-        .map(|(text, id)| special(id, text, id < first + 3))
+    let merges = "ð Ł|ðŁ ĺ|Ĳ Ģ|ã Ģ|Ġ t|h e|Ġt he|Ġ .|. Ċ|) .|1 2|Ġ 5|: Ċ";
+    let merges: Vec<_> = merges
+        .split('|')
+        .map(|pair| pair.split_once(' ').unwrap())
         .collect();
-    let byte_level = json!({
-        "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true,
-    });
-    json!({
-        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added,
-        "normalizer": null, "pre_tokenizer": byte_level, "post_processor": null,
-        "decoder": byte_level,
-        "model": {"type": "BPE", "vocab": vocab, "merges": merges},
-    })
+    let added = ["<s>", "</s>", "<mask>", "\n\n", "<é>"]
+        .into_iter()
+        .enumerate();
+    let first = 256 + merges.len();
+    let added: Vec<Value> = added
+        .map(|(i, text)| special(first + i, text, i < 3))
+        .collect();
+    byte_level_with(&merges, &added)
 }
 
 /// Decoders common with metaspace vocabularies, and unusual ones.
@@ -138,8 +159,8 @@ pub fn decoders() -> Vec<Value> {
     let fallback = json!({"type": "ByteFallback"});
     let fuse = json!({"type": "Fuse"});
     let strip = json!({"type": "Strip", "content": " ", "start": 1, "stop": 0});
-    let metaspace =
-        json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": false});
+    let metaspace = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first",
+        "split": false});
     let sequence = |decoders: &[&Value]| json!({"type": "Sequence", "decoders": decoders});
     vec![
         sequence(&[&replace, &fallback, &fuse, &strip]),
@@ -158,39 +179,21 @@ pub const LLAMA: usize = 0;
 
 /// A vocabulary with metaspace and byte-fallback tokens, and `decoder`.
 pub fn metaspace_json(decoder: &Value) -> Value {
-    let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>", "<mask>"]
+    let mut tokens = ["<unk>", "<s>", "</s>", "<mask>"]
         .map(str::to_owned)
         .to_vec();
     tokens.extend((0..256).map(|byte| format!("<0x{byte:02X}>")));
-    tokens.extend(
-        [
-            "▁", "t", "h", "e", "a", ".", ",", "1", "é", "。", "😀", "\u{fffd}", "##",
-        ]
-        .map(str::to_owned),
-    );
-    let merges = [
-        ("▁", "t"),
-        ("h", "e"),
-        ("▁t", "he"),
-        ("▁", "▁"),
-        ("▁", "."),
-        ("##", "he"),
-    ];
-    tokens.extend(merges.map(|(left, right)| format!("{left}{right}")));
+    let texts = "▁ t h e a . , 1 é 。 😀 \u{fffd} ##";
+    tokens.extend(texts.split(' ').map(str::to_owned));
+    let merges = ["▁ t", "h e", "▁t he", "▁ ▁", "▁ .", "## he"];
+    tokens.extend(merges.map(|pair| pair.replace(' ', "")));
     let vocab: BTreeMap<&String, usize> = tokens.iter().zip(0..).collect();
     let added: Vec<Value> = (0..4).map(|id| special(id, &tokens[id], true)).collect();
-    json!({
-        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added,
-        "normalizer": {"type": "Sequence", "normalizers": [
-            {"type": "Prepend", "prepend": "▁"},
-            {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
-        ]},
-        "pre_tokenizer": null, "post_processor": null, "decoder": decoder,
-        "model": {
-            "type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true,
-            "vocab": vocab, "merges": merges.map(|(left, right)| format!("{left} {right}")),
-        },
-    })
+    json!({"version": "1.0", "truncation": null, "padding": null, "added_tokens": added,
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},
+        {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]}, "pre_tokenizer": null,
+        "post_processor": null, "decoder": decoder, "model": {"type": "BPE", "unk_token": "<unk>",
+        "fuse_unk": true, "byte_fallback": true, "vocab": vocab, "merges": merges}})
 }
 
 /// Texts with characters of every UTF-8 length, blanks and special tokens.

@@ -14,7 +14,7 @@ mod grammar_limits;
 mod grammar_work;
 mod load;
 mod normal;
-mod schema;
+mod setup;
 mod stop;
 mod stream;
 mod tags;

@@ -38,16 +38,12 @@ fn check(
     prop_assert_eq!(whole.1.stop, cut.1.stop);
     let mask = tokenizer.mask_id();
     let shown: Vec<u32> = ids.iter().copied().filter(|id| Some(*id) != mask).collect();
-    let text = pair
-        .theirs
-        .decode(&shown, options.skip_special_tokens)
-        .unwrap();
+    let skip = options.skip_special_tokens;
+    let text = pair.theirs.decode(&shown, skip).unwrap();
     if options.min_tokens == 0 {
         let hit = first_match(&text, &options.stop);
-        prop_assert_eq!(
-            &whole.0,
-            &text[..hit.map_or(text.len(), |(start, _)| start)]
-        );
+        let end = hit.map_or(text.len(), |(start, _)| start);
+        prop_assert_eq!(&whole.0, &text[..end]);
         prop_assert_eq!(whole.1.stopped(), hit.is_some());
     } else {
         prop_assert!(text.starts_with(&whole.0));
@@ -90,63 +86,35 @@ fn usage_counts_the_token_that_completes_a_stop_string() {
         ..Default::default()
     };
     let (text, last) = run(tokenizer, &options, &[&ids]);
-    assert_eq!(
-        (text.as_str(), last.tokens_used, last.stopped()),
-        ("one", second, true)
-    );
+    let found = (text.as_str(), last.tokens_used, last.stopped());
+    assert_eq!(found, ("one", second, true));
     options.include_stop_str_in_output = true;
     assert_eq!(run(tokenizer, &options, &[&ids]).0, "one\n\n");
     options.min_tokens = second + 1;
     let (text, last) = run(tokenizer, &options, &[&ids]);
-    assert_eq!(
-        (text.as_str(), last.tokens_used),
-        ("one\n\ntwo three", ids.len())
-    );
+    assert_eq!(text, "one\n\ntwo three");
+    assert_eq!(last.tokens_used, ids.len());
 }
 
 #[test]
 fn usage_ends_inside_a_run_of_fallback_bytes() {
     let tokenizer = &METASPACE[LLAMA].ours;
     let id = |token: &str| tokenizer.token_to_id(token).unwrap();
-    let ids = [
-        id("a"),
-        id("<0x62>"),
-        id("<0xC3>"),
-        id("<0xA9>"),
-        id("<0x63>"),
-        id("a"),
-        id("a"),
-    ];
+    let ids = ["a", "<0x62>", "<0xC3>", "<0xA9>", "<0x63>", "a", "a"].map(id);
     let options = StreamOptions {
         stop: vec!["é".to_owned()],
         ..Default::default()
     };
+    let piece = |text: &str, tokens_used: usize, stop: Option<usize>| Piece {
+        text: text.into(),
+        tokens_used,
+        stop,
+    };
     let mut stream = TextStream::new(tokenizer, &options);
-    assert_eq!(
-        stream.push(&ids[..5]),
-        Piece {
-            text: "a".into(),
-            tokens_used: 5,
-            stop: None
-        }
-    );
-    assert_eq!(
-        stream.push(&ids[5..]),
-        Piece {
-            text: "b".into(),
-            tokens_used: 4,
-            stop: Some(0)
-        }
-    );
+    assert_eq!(stream.push(&ids[..5]), piece("a", 5, None));
+    assert_eq!(stream.push(&ids[5..]), piece("b", 4, Some(0)));
     // A stop string may complete in text that was held back until the end.
     let mut stream = TextStream::new(tokenizer, &options);
     stream.push(&ids[..4]);
-    assert_eq!(
-        stream.finish(),
-        Piece {
-            text: "b".into(),
-            tokens_used: 4,
-            stop: Some(0)
-        }
-    );
+    assert_eq!(stream.finish(), piece("b", 4, Some(0)));
 }

@@ -1,50 +1,29 @@
 //! Calls in tags, as Qwen3-Coder and Nemotron write them.
 
 use asynclane_text::{
-    CallStream, Conversation, Follow, GrammarSpec, Grammars, Message, Part, Tool, ToolFormat,
-    ToolGrammar, ToolUse, plain_conversation,
+    CallStream, Conversation, GrammarSpec, Message, Part, ToolFormat, ToolUse, plain_conversation,
 };
 use decode::Constraint;
 use serde_json::{Value, json};
 
-use crate::fixtures::DEMO_PAIR;
+use crate::setup::DEMO;
+use crate::tools::{calls, tool};
 
 fn schema() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "path": {"type": "string", "description": "a path", "format": "path"},
-            "unit": {"$ref": "#/$defs/unit"},
-            "size": {"type": "integer", "minimum": 1, "maximum": 20},
-            "flags": {"type": "array", "items": {"$ref": "#/$defs/unit"}},
-            "note": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": null},
-            "level": {"type": ["integer", "string"]},
-            "any": {},
-            "code": {"type": "string", "minLength": 2, "maxLength": 3, "pattern": "^[a-z/]+$"},
-        },
-        "required": ["path"],
-        "$defs": {"unit": {"enum": ["C", "F"]}},
-    })
+    json!({"type": "object", "properties": {"path": {"type": "string", "description": "a path",
+        "format": "path"}, "unit": {"$ref": "#/$defs/unit"}, "size": {"type": "integer",
+        "minimum": 1, "maximum": 20}, "flags": {"type": "array", "items": {"$ref": "#/$defs/unit"}},
+        "note": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": null},
+        "level": {"type": ["integer", "string"]}, "any": {}, "code": {"type": "string",
+        "minLength": 2, "maxLength": 3, "pattern": "^[a-z/]+$"}}, "required": ["path"],
+        "$defs": {"unit": {"enum": ["C", "F"]}}})
 }
 
 fn start(parameters: Value, mode: ToolUse) -> Result<Box<dyn Constraint>, String> {
-    let tool = |name: &str, parameters: Value| Tool {
-        name: name.to_owned(),
-        parameters,
-        follow: Follow::Wholly,
-    };
-    let grammar = ToolGrammar {
-        format: ToolFormat::Qwen3Coder,
-        tools: vec![
-            tool("put", parameters),
-            tool("now", json!({"properties": {}})),
-        ],
-        mode,
-        parallel: true,
-        answer: None,
-    };
-    let grammars = Grammars::new(DEMO_PAIR.ours.clone(), 1024).unwrap();
-    let compiled = grammars.compile(&GrammarSpec::Tools(grammar));
+    let now = tool("now", json!({"properties": {}}));
+    let tools = vec![tool("put", parameters), now];
+    let grammar = GrammarSpec::Tools(calls(ToolFormat::Qwen3Coder, tools, mode));
+    let compiled = DEMO.grammars.compile(&grammar);
     compiled.map_err(|error| error.to_string())
 }
 
@@ -56,16 +35,6 @@ fn call(parameters: &[(&str, &str)]) -> String {
     let parameters: String = parameters.collect();
     format!("<tool_call>\n<function=put>\n{parameters}</function>\n</tool_call>")
 }
-
-fn accepts(constraint: &dyn Constraint, text: &str) -> bool {
-    let mut constraint = constraint.boxed_clone();
-    let tokens = DEMO_PAIR.ours.encode(text, false).unwrap();
-    tokens
-        .into_iter()
-        .all(|token| constraint.accept(token).unwrap())
-        && constraint.may_end()
-}
-
 /// The joined arguments of each call, and the text outside of them.
 fn read(text: &str, piece: usize) -> (Vec<(String, String)>, String) {
     let schema = schema();
@@ -116,7 +85,7 @@ other!| x              | "x"
 fn check(parameters: &[(&str, &str)], allowed: bool, arguments: &Value) {
     let constraint = start(schema(), ToolUse::Required).unwrap();
     let text = call(parameters);
-    assert_eq!(accepts(&*constraint, &text), allowed, "{text}");
+    assert_eq!(DEMO.accepts(&*constraint, &text), allowed, "{text}");
     for piece in [1, 2, 3, 7, 1000] {
         let (calls, outside) = read(&text, piece);
         assert_eq!((calls.len(), outside.as_str()), (1, ""), "{text}");
@@ -129,14 +98,8 @@ fn check(parameters: &[(&str, &str)], allowed: bool, arguments: &Value) {
 #[test]
 fn calls_in_tags_follow_their_schema_and_are_read_back() {
     check(&[], false, &json!({}));
-    for path in [
-        "a \"b\"\n\n<x>\\ ",
-        "",
-        "5",
-        "null",
-        "\n</parameter> \n",
-        "</function>",
-    ] {
+    let marks = "\n</parameter> \n";
+    for path in ["a \"b\"\n\n<x>\\ ", "", "5", "null", marks, "</function>"] {
         check(&[("path", path)], true, &json!({"path": path}));
     }
     for row in VALUES.lines().skip(1) {
@@ -152,58 +115,44 @@ fn calls_in_tags_follow_their_schema_and_are_read_back() {
 #[test]
 fn calls_in_tags_stand_among_free_text() {
     let constraint = start(schema(), ToolUse::Auto).unwrap();
-    let two = format!(
-        "{}\n<tool_call>\n<function=now>\n</function>\n</tool_call>",
-        call(&[("path", "a")])
-    );
-    for text in ["", "a <function=put> b", &two, &format!("So.\n{two} Done.")] {
-        assert!(accepts(&*constraint, text), "{text}");
-    }
-    for wrong in [
+    let now = "<tool_call>\n<function=now>\n</function>\n</tool_call>";
+    let two = format!("{}\n{now}", call(&[("path", "a")]));
+    let among = format!("So.\n{two} Done.");
+    let other = two.replace("now", "new");
+    let refused = [
         "<tool_call>\n{\"name\": \"now\"",
-        &two.replace("now", "new"),
+        &other,
         &two[..two.len() - 1],
-    ] {
-        assert!(!accepts(&*constraint, wrong), "{wrong}");
-    }
-    let (calls, outside) = read(&format!("So.\n{two} Done."), 3);
+    ];
+    DEMO.check(
+        &*constraint,
+        &["", "a <function=put> b", &two, &among],
+        &refused,
+    );
+    let (calls, outside) = read(&among, 3);
     let expected = [("put", "{\"path\": \"a\"}"), ("now", "{}")];
     let expected = expected.map(|(name, json)| (name.to_owned(), json.to_owned()));
-    assert_eq!(
-        (calls.as_slice(), outside.as_str()),
-        (&expected[..], "So. Done.")
-    );
+    assert_eq!((&*calls, &*outside), (&expected[..], "So. Done."));
     // A text arrives before its end; a call that was cut keeps what it has.
-    let (calls, _) = read(
-        "<tool_call>\n<function=put>\n<parameter=path>\nab\n</para",
-        4,
-    );
-    assert_eq!(calls[0].1, "{\"path\": \"ab");
+    let cut = "<tool_call>\n<function=put>\n<parameter=path>\nab\n</para";
+    assert_eq!(read(cut, 4).0[0].1, "{\"path\": \"ab");
 }
+
+/// A schema of parameters, and what is not supported of it.
+const REFUSED: &str = r#"
+{"properties": {"a": {"type": "string", "pattern": "^a|b$"}}} : patterns with |
+{"properties": {"a": {"enum": ["1", 1]}}} : the text "1" beside other types
+{"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 3}]}}} : numbers with bounds beside a text
+{"properties": {"a>": {}}} : names with >
+{"type": "object", "additionalProperties": true} : additionalProperties
+{"anyOf": []} : anyOf
+"#;
 
 #[test]
 fn what_tags_cannot_follow_is_refused_by_name() {
-    let one = |schema: Value| json!({"properties": {"a": schema}});
-    for (schema, named) in [
-        (
-            one(json!({"type": "string", "pattern": "^a|b$"})),
-            "patterns with |",
-        ),
-        (
-            one(json!({"enum": ["1", 1]})),
-            "the text \"1\" beside other types",
-        ),
-        (
-            one(json!({"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 3}]})),
-            "numbers with bounds beside a text",
-        ),
-        (json!({"properties": {"a>": {}}}), "names with >"),
-        (
-            json!({"type": "object", "additionalProperties": true}),
-            "additionalProperties",
-        ),
-        (json!({"anyOf": []}), "anyOf"),
-    ] {
+    for case in REFUSED.lines().skip(1) {
+        let (schema, named) = case.split_once(" : ").unwrap();
+        let schema = serde_json::from_str(schema).unwrap();
         let error = start(schema, ToolUse::Required).unwrap_err();
         let expected = "not supported in qwen3_coder's format of calls";
         assert!(error.contains(named) && error.contains(expected), "{error}");
@@ -217,9 +166,6 @@ fn a_template_without_tools_is_told_the_tags() {
     let plain = plain_conversation(&chat, ToolFormat::Qwen3Coder);
     let expected = "<tool_call>\n<function=NAME>\n<parameter=KEY>\nvalue\n</parameter>\n\
                     </function>\n</tool_call>";
-    assert!(
-        plain.messages[0].content.ends_with(expected),
-        "{}",
-        plain.messages[0].content
-    );
+    let content = &plain.messages[0].content;
+    assert!(content.ends_with(expected), "{content}");
 }

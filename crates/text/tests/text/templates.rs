@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use asynclane_text::{Conversation, Message, PastCall, TextError, Tokenizer, TokenizerFiles};
+use asynclane_text::{Conversation, Message, PastCall, TextError, Tokenizer};
 use serde_json::{Value, json};
 
-use crate::fixtures::{DEMO, bytes};
+use crate::fixtures::demo_files;
 
 /// The folder of the corpus; `TEMPLATES` names another one, such as one with published templates.
 fn folder() -> PathBuf {
@@ -71,12 +71,7 @@ fn fnv(text: &str) -> String {
 
 fn loaded(template: &str) -> Result<Tokenizer, TextError> {
     let config = json!({"chat_template": template, "bos_token": "<s>", "eos_token": "</s>"});
-    let files = TokenizerFiles {
-        tokenizer: Some(std::fs::read(format!("{DEMO}/tokenizer.json")).unwrap()),
-        config: Some(bytes(&config)),
-        ..TokenizerFiles::default()
-    };
-    Tokenizer::new(&files)
+    Tokenizer::new(&demo_files(&config))
 }
 
 /// The first word of each line, and the words after it.
@@ -93,11 +88,7 @@ fn table(text: &str) -> BTreeMap<&str, Vec<&str>> {
 fn templates_equal_jinja2_but_for_the_listed_ones() {
     let chats: Vec<Value> = serde_json::from_str(&read("chats.json")).unwrap();
     let chats: Vec<(Conversation, bool)> = chats.iter().map(chat).collect();
-    let (corpus, expected, listed) = (
-        read("corpus.jinja"),
-        read("expected.txt"),
-        read("differs.txt"),
-    );
+    let [corpus, expected, listed] = ["corpus.jinja", "expected.txt", "differs.txt"].map(read);
     let (expected, listed) = (table(&expected), table(&listed));
     let mut differing = Vec::new();
     let corpus = format!("\n{}", corpus.trim_end());
@@ -105,10 +96,8 @@ fn templates_equal_jinja2_but_for_the_listed_ones() {
         let (name, source) = part.split_once('\n').unwrap();
         let tokenizer = loaded(source);
         let render = |(chat, prompt): &(Conversation, bool)| {
-            let tokenizer = tokenizer.as_ref().map_err(Clone::clone)?;
-            tokenizer
-                .chat_template()?
-                .render_conversation(chat, *prompt)
+            let template = tokenizer.as_ref().map_err(Clone::clone)?.chat_template()?;
+            template.render_conversation(chat, *prompt)
         };
         let made: Vec<_> = chats.iter().map(render).collect();
         let pairs = made.iter().zip(&expected[name]).enumerate();
@@ -118,10 +107,8 @@ fn templates_equal_jinja2_but_for_the_listed_ones() {
             differing.push(name);
             if !listed.contains_key(name) {
                 // `differential.py NAME NUMBER` prints what is expected.
-                eprintln!(
-                    "{name}: chats {wrong:?}, the first of them:\n{:?}",
-                    made[wrong[0]]
-                );
+                let made = &made[wrong[0]];
+                eprintln!("{name}: chats {wrong:?}, the first of them:\n{made:?}");
             }
         }
     }

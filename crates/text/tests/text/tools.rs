@@ -1,57 +1,50 @@
 //! Calls of functions: their grammars, and the reading of answers.
 
 use asynclane_text::{
-    CallStream, Conversation, Follow, GrammarSpec, Grammars, Message, Part, PastCall,
-    ReasoningStream, Tokenizer, TokenizerFiles, Tool, ToolFormat, ToolGrammar, ToolUse,
-    plain_conversation,
+    CallStream, Conversation, Follow, GrammarSpec, Message, Part, PastCall, ReasoningStream, Tool,
+    ToolFormat, ToolGrammar, ToolUse, plain_conversation,
 };
 use decode::Constraint;
 use serde_json::{Value, json};
 
-use crate::fixtures::{DEMO, DEMO_PAIR, bytes};
-use crate::grammar::Random;
+use crate::fixtures::{DEMO_PAIR, with_template};
+use crate::setup::{DEMO, Random};
 
-fn tools() -> Vec<Tool> {
-    let add = json!({"type": "object", "properties": {
-        "a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]});
-    let say = json!({"type": "object", "properties": {
-        "text": {"type": "string"}, "loud": {"type": "boolean"}}, "required": ["text"]});
-    let tool = |name: &str, parameters: Value| Tool {
+/// A function whose schema is followed wholly.
+pub fn tool(name: &str, parameters: Value) -> Tool {
+    Tool {
         name: name.to_owned(),
         parameters,
         follow: Follow::Wholly,
-    };
-    vec![
-        tool("add", add),
-        tool("add_all", json!({})),
-        tool("say", say),
-    ]
+    }
 }
 
-fn grammar(format: ToolFormat, mode: ToolUse) -> ToolGrammar {
+/// Calls of functions, several of which may follow each other.
+pub fn calls(format: ToolFormat, tools: Vec<Tool>, mode: ToolUse) -> ToolGrammar {
     ToolGrammar {
         format,
-        tools: tools(),
+        tools,
         mode,
         parallel: true,
         answer: None,
     }
 }
 
-fn start(grammar: &ToolGrammar) -> Box<dyn Constraint> {
-    let grammars = Grammars::new(DEMO_PAIR.ours.clone(), 1024).unwrap();
-    let compiled = grammars.compile(&GrammarSpec::Tools(grammar.clone()));
-    compiled.unwrap_or_else(|error| panic!("{:?}: {error}", grammar.format))
+fn grammar(format: ToolFormat, mode: ToolUse) -> ToolGrammar {
+    let add = json!({"type": "object", "properties": {
+        "a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]});
+    let say = json!({"type": "object", "properties": {
+        "text": {"type": "string"}, "loud": {"type": "boolean"}}, "required": ["text"]});
+    let tools = [("add", add), ("add_all", json!({})), ("say", say)];
+    calls(
+        format,
+        tools.map(|(name, schema)| tool(name, schema)).into(),
+        mode,
+    )
 }
 
-/// Whether `text` is a whole text of `constraint`.
-fn accepts(constraint: &dyn Constraint, text: &str) -> bool {
-    let mut constraint = constraint.boxed_clone();
-    let tokens = DEMO_PAIR.ours.encode(text, false).unwrap();
-    tokens
-        .into_iter()
-        .all(|token| constraint.accept(token).unwrap())
-        && constraint.may_end()
+fn start(grammar: ToolGrammar) -> Box<dyn Constraint> {
+    DEMO.compile(&GrammarSpec::Tools(grammar))
 }
 
 const CALL: &str =
@@ -59,55 +52,48 @@ const CALL: &str =
 
 #[test]
 fn auto_is_text_with_whole_calls() {
-    let constraint = start(&grammar(ToolFormat::Hermes, ToolUse::Auto));
-    for text in [
-        "",
-        "The answer is 5.",
-        "a < b, {\"name\": 1}",
-        CALL,
-        "< <tool",
-    ] {
-        assert!(accepts(&*constraint, text), "{text}");
-    }
-    for text in [format!("I add. {CALL} Done."), format!("{CALL}\n{CALL}")] {
-        assert!(accepts(&*constraint, &text), "{text}");
-    }
-    for wrong in [
-        "<tool_call>",
-        "Yes <tool_call>\n{\"name\": \"add\"}",
-        &CALL.replace("add", "sub"),
-        &CALL.replace("-2", "\"2\""),
-        &CALL.replace("\"b\"", "\"c\""),
-        &CALL.replace("-2", "-2, \"c\": 3"),
-        &CALL[..CALL.len() - 1],
-        "15\n</tool_call>",
-        &format!("{CALL}\n</tool_call>"),
-        &format!("</tool_call> {CALL}"),
-    ] {
-        assert!(!accepts(&*constraint, wrong), "{wrong}");
-    }
+    let start = start(grammar(ToolFormat::Hermes, ToolUse::Auto));
+    let (among, two) = (format!("I add. {CALL} Done."), format!("{CALL}\n{CALL}"));
+    DEMO.check(
+        &*start,
+        &[
+            "",
+            "The answer is 5.",
+            "a < b, {\"name\": 1}",
+            CALL,
+            "< <tool",
+            &among,
+            &two,
+        ],
+        &[
+            "<tool_call>",
+            "Yes <tool_call>\n{\"name\": \"add\"}",
+            &CALL.replace("add", "sub"),
+            &CALL.replace("-2", "\"2\""),
+            &CALL.replace("\"b\"", "\"c\""),
+            &CALL.replace("-2", "-2, \"c\": 3"),
+            &CALL[..CALL.len() - 1],
+            "15\n</tool_call>",
+            &format!("{CALL}\n</tool_call>"),
+            &format!("</tool_call> {CALL}"),
+        ],
+    );
 }
 
 #[test]
 fn required_is_calls_only() {
+    let many = grammar(ToolFormat::Hermes, ToolUse::Required);
     let one = ToolGrammar {
         parallel: false,
-        ..grammar(ToolFormat::Hermes, ToolUse::Required)
+        ..many.clone()
     };
-    let (one, many) = (
-        start(&one),
-        start(&grammar(ToolFormat::Hermes, ToolUse::Required)),
-    );
-    assert!(accepts(&*one, CALL) && accepts(&*many, CALL));
-    assert!(!accepts(&*one, &format!("{CALL}\n{CALL}")));
-    assert!(accepts(&*many, &format!("{CALL}\n{CALL}")));
-    for wrong in ["", "Hello", &format!("So {CALL}")] {
-        assert!(!accepts(&*one, wrong) && !accepts(&*many, wrong), "{wrong}");
-    }
-    // What every call begins with needs no model.
+    let (one, many) = (start(one), start(many));
+    let (among, two) = (format!("So {CALL}"), format!("{CALL}\n{CALL}"));
+    DEMO.check(&*one, &[CALL], &["", "Hello", &among, &two]);
+    DEMO.check(&*many, &[CALL, &two], &["", "Hello", &among]);
+    // The beginning of every call needs no model.
     let mut forced = Vec::new();
-    let mut fresh = one.boxed_clone();
-    fresh.forced(&mut forced);
+    one.boxed_clone().forced(&mut forced);
     let text = DEMO_PAIR.ours.decode(&forced, false);
     assert!(text.starts_with("<tool_call>\n{\"name"), "{text:?}");
 }
@@ -118,71 +104,68 @@ fn formats_without_marks_begin_with_the_call() {
         (ToolFormat::Json, "arguments", "\n"),
         (ToolFormat::Llama3Json, "parameters", "; "),
     ] {
-        let constraint = start(&grammar(format, ToolUse::Auto));
+        let start = start(grammar(format, ToolUse::Auto));
         let call = format!("{{\"name\": \"say\", \"{key}\": {{\"text\": \"Hi\"}}}}");
         let two = format!("{call}{between}{call}");
-        for text in ["", "Hello {\"name\": 1}", "{\"n\": 1}", &call, &two] {
-            assert!(accepts(&*constraint, text), "{text}");
-        }
-        assert!(!accepts(&*constraint, "{\"name\": \"other\"}"));
+        let held = ["", "Hello {\"name\": 1}", "{\"n\": 1}", &call, &two];
+        DEMO.check(&*start, &held, &["{\"name\": \"other\"}"]);
     }
 }
 
 #[test]
 fn gemma_writes_bare_keys() {
-    let constraint = start(&grammar(ToolFormat::Gemma, ToolUse::Auto));
-    for text in [
-        "Hello",
-        "<|tool_call>call:add{a:1,b:22}<tool_call|>",
-        "<|tool_call>call:add_all{}<tool_call|>",
-        "<|tool_call>call:say{text:<|\"|>a \"b\" c<|\"|>,loud:true}<tool_call|>",
-        "<|tool_call>call:say{text:<|\"|><|\"|>}<tool_call|>",
+    let start = start(grammar(ToolFormat::Gemma, ToolUse::Auto));
+    let call = |call: &str| format!("<|tool_call>call:{call}<tool_call|>");
+    for (text, held) in [
+        ("add{a:1,b:22}", true),
+        ("add_all{}", true),
+        ("say{text:<|\"|>a \"b\" c<|\"|>,loud:true}", true),
+        ("say{text:<|\"|><|\"|>}", true),
+        ("add{a:1}", false),
+        ("say{loud:true}", false),
     ] {
-        assert!(accepts(&*constraint, text), "{text}");
+        assert_eq!(DEMO.accepts(&*start, &call(text)), held, "{text}");
     }
-    for wrong in [
-        "<|tool_call>call:add{a:1}<tool_call|>",
-        "<|tool_call>call:say{loud:true}<tool_call|>",
-    ] {
-        assert!(!accepts(&*constraint, wrong), "{wrong}");
-    }
+    DEMO.check(&*start, &["Hello"], &[]);
     let mut unsupported = grammar(ToolFormat::Gemma, ToolUse::Auto);
     unsupported.tools[0].parameters["properties"]["a"]["minimum"] = json!(1);
-    let grammars = Grammars::new(DEMO_PAIR.ours.clone(), 1024).unwrap();
-    let refused = grammars.compile(&GrammarSpec::Tools(unsupported));
-    let line = refused.err().map(|error| error.to_string()).unwrap();
+    let line = DEMO.refusal(&GrammarSpec::Tools(unsupported));
     assert!(line.contains("minimum"), "{line}");
 }
 
 #[test]
 fn an_answer_may_have_a_schema_instead_of_free_text() {
-    let mut with_answer = grammar(ToolFormat::Hermes, ToolUse::Auto);
-    with_answer.answer = Some(
-        json!({"type": "object", "properties": {"x": {"type": "integer"}},
-        "required": ["x"]}),
-    );
-    let constraint = start(&with_answer);
-    assert!(accepts(&*constraint, CALL) && accepts(&*constraint, "{\"x\": 4}"));
-    assert!(!accepts(&*constraint, "Hello") && !accepts(&*constraint, "{\"x\": 4, \"y\": 5}"));
+    let schema =
+        json!({"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]});
+    let with_answer = ToolGrammar {
+        answer: Some(schema),
+        ..grammar(ToolFormat::Hermes, ToolUse::Auto)
+    };
+    let refused = ["Hello", "{\"x\": 4, \"y\": 5}"];
+    DEMO.check(&*start(with_answer), &[CALL, "{\"x\": 4}"], &refused);
 }
 
 /// The kind of a part, and its text.
 type Joined = (&'static str, String);
 
-/// All parts of `text` in pieces of random lengths, joined.
+/// `text` in pieces of random lengths.
+fn pieces<'a>(text: &'a str, random: &mut Random) -> Vec<&'a str> {
+    let (mut rest, mut pieces) = (text, Vec::new());
+    while !rest.is_empty() {
+        let ends = rest.char_indices().map(|(at, c)| at + c.len_utf8());
+        let ends: Vec<usize> = ends.take(7).collect();
+        let (piece, behind) = rest.split_at(ends[random.below(ends.len())]);
+        pieces.push(piece);
+        rest = behind;
+    }
+    pieces
+}
+
+/// All parts of `text` in pieces, joined.
 fn read(format: ToolFormat, text: &str, random: &mut Random) -> Vec<Joined> {
     let mut stream = CallStream::new(format);
-    let mut parts = Vec::new();
-    let mut rest = text;
-    while !rest.is_empty() {
-        let ends: Vec<usize> = rest
-            .char_indices()
-            .map(|(at, c)| at + c.len_utf8())
-            .collect();
-        let end = ends[random.below(ends.len().min(7))];
-        parts.extend(stream.push(&rest[..end]));
-        rest = &rest[end..];
-    }
+    let pieces = pieces(text, random).into_iter();
+    let mut parts: Vec<Part> = pieces.flat_map(|piece| stream.push(piece)).collect();
     parts.extend(stream.finish());
     let mut joined: Vec<Joined> = Vec::new();
     for part in parts {
@@ -201,97 +184,52 @@ fn read(format: ToolFormat, text: &str, random: &mut Random) -> Vec<Joined> {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn answers_are_read_the_same_in_any_pieces() {
-    let text = |text: &str| ("text", text.to_owned());
+    use ToolFormat::{Gemma, Hermes, Json, Llama3Json};
+    let text = |text: &str| vec![("text", text.to_owned())];
     let call = |name: &str, arguments: &str| {
-        vec![
-            ("call", name.to_owned()),
-            ("arguments", arguments.to_owned()),
-        ]
+        let pairs = [("call", name), ("arguments", arguments)];
+        pairs.map(|(kind, text)| (kind, text.to_owned())).to_vec()
     };
     let nested = r#"{"a": {"b": ["}", "\"]"]}}"#;
-    let hermes = format!(
-        "Let me see. \n{CALL}\n<tool_call>\n{{\"name\": \"say\", \"arguments\": {nested}}}\n</tool_call> So."
-    );
+    let say = format!("<tool_call>\n{{\"name\": \"say\", \"arguments\": {nested}}}\n</tool_call>");
+    let whole = format!("Let me see. \n{CALL}\n{say} So.");
     let add = call("add", "{\"a\": 1, \"b\": -2}");
+    let read_whole = [text("Let me see."), add, call("say", nested), text(" So.")];
+    let lines = format!(
+        "{{\"name\": \"f\", \"arguments\": {nested}}}\n{{\"name\": \"g\", \"arguments\": {{}}}}"
+    );
+    let llama = "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": {}}";
+    let no_call = "{\"na\": 1} {\"name\": 2}";
+    let gemma =
+        "Hm <|tool_call>call:f{a:<|\"|>x \"y\"\n<|\"|>,b:{c:[1,true,<|\"|>z<|\"|>]}}<tool_call|>";
+    let of_gemma = call("f", r#"{"a":"x \"y\"\n","b":{"c":[1,true,"z"]}}"#);
+    let two = [call("f", "{}"), call("g", "{}")].concat();
+    let cut = CALL.split('}').next().unwrap();
     let cases = [
-        (
-            ToolFormat::Hermes,
-            hermes,
-            [
-                vec![text("Let me see.")],
-                add.clone(),
-                call("say", nested),
-                vec![text(" So.")],
-            ]
-            .concat(),
-        ),
-        (
-            ToolFormat::Hermes,
-            "a <tool b\n".to_owned(),
-            vec![text("a <tool b\n")],
-        ),
-        (
-            ToolFormat::Hermes,
-            CALL.split('}').next().unwrap().to_owned(),
-            call("add", "{\"a\": 1, \"b\": -2"),
-        ),
-        (
-            ToolFormat::Hermes,
-            "<tool_call>\n{\"name\": \"ad".to_owned(),
-            vec![],
-        ),
-        (
-            ToolFormat::Json,
-            format!(
-                "{{\"name\": \"f\", \"arguments\": {nested}}}\n{{\"name\": \"g\", \
-            \"arguments\": {{}}}}"
-            ),
-            [call("f", nested), call("g", "{}")].concat(),
-        ),
-        (
-            ToolFormat::Llama3Json,
-            "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \
-            \"parameters\": {}}"
-                .to_owned(),
-            [call("f", "{}"), call("g", "{}")].concat(),
-        ),
-        (
-            ToolFormat::Json,
-            "{\"na\": 1} {\"name\": 2}".to_owned(),
-            vec![text("{\"na\": 1} {\"name\": 2}")],
-        ),
-        (ToolFormat::Json, "{\"na".to_owned(), vec![text("{\"na")]),
-        (
-            ToolFormat::Gemma,
-            "Hm <|tool_call>call:f{a:<|\"|>x \"y\"\n<|\"|>,b:{c:[1,true,<|\"|>z<|\"|>]}}\
-            <tool_call|>"
-                .to_owned(),
-            [
-                vec![text("Hm")],
-                call("f", r#"{"a":"x \"y\"\n","b":{"c":[1,true,"z"]}}"#),
-            ]
-            .concat(),
-        ),
+        (Hermes, &*whole, read_whole.concat()),
+        (Hermes, "a <tool b\n", text("a <tool b\n")),
+        (Hermes, cut, call("add", "{\"a\": 1, \"b\": -2")),
+        (Hermes, "<tool_call>\n{\"name\": \"ad", vec![]),
+        (Json, &lines, [call("f", nested), call("g", "{}")].concat()),
+        (Llama3Json, llama, two),
+        (Json, no_call, text(no_call)),
+        (Json, "{\"na", text("{\"na")),
+        (Gemma, gemma, [text("Hm"), of_gemma].concat()),
     ];
     let mut random = Random(4);
     for (format, answer, expected) in cases {
         for _ in 0..50 {
-            assert_eq!(read(format, &answer, &mut random), expected, "{answer}");
+            assert_eq!(read(format, answer, &mut random), expected, "{answer}");
         }
     }
 }
 
 #[test]
 fn reasoning_comes_before_the_text() {
+    let long = "<think>\nHm. <b>\n</think>\n\nYes.";
     let cases = [
-        (
-            false,
-            "<think>\nHm. <b>\n</think>\n\nYes.",
-            "Hm. <b>",
-            "Yes.",
-        ),
+        (false, long, "Hm. <b>", "Yes."),
         (true, "Hm.</think>Yes.\n", "Hm.", "Yes.\n"),
         (false, "Yes <think> no", "", "Yes <think> no"),
         (false, " <th", "", " <th"),
@@ -301,12 +239,8 @@ fn reasoning_comes_before_the_text() {
     for (is_open, answer, reasoning, text) in cases {
         for _ in 0..50 {
             let mut stream = ReasoningStream::new(is_open);
-            let (mut rest, mut parts) = (answer, Vec::new());
-            while !rest.is_empty() {
-                let end = 1 + random.below(rest.len().min(6));
-                parts.extend(stream.push(&rest[..end]));
-                rest = &rest[end..];
-            }
+            let pieces = pieces(answer, &mut random).into_iter();
+            let mut parts: Vec<Part> = pieces.flat_map(|piece| stream.push(piece)).collect();
             parts.extend(stream.finish());
             let (mut said, mut thought) = (String::new(), String::new());
             for part in parts {
@@ -328,24 +262,20 @@ fn conversation() -> Conversation {
         name: "add".to_owned(),
         arguments: json!({"b": 1, "a": [2, "x"]}),
     };
+    let mut messages = [
+        ("system", "Be brief."),
+        ("user", "Add."),
+        ("assistant", ""),
+        ("tool", "3"),
+    ]
+    .map(|(role, content)| Message::new(role, content));
+    messages[2].calls = vec![call];
+    messages[3].call_id = Some("call_1".to_owned());
+    let variables = json!({"enable_thinking": false, "messages": 1});
     Conversation {
-        messages: vec![
-            Message::new("system", "Be brief."),
-            Message::new("user", "Add."),
-            Message {
-                calls: vec![call],
-                ..Message::new("assistant", "")
-            },
-            Message {
-                call_id: Some("call_1".to_owned()),
-                ..Message::new("tool", "3")
-            },
-        ],
+        messages: messages.into(),
         tools: vec![json!({"type": "function", "function": {"name": "add"}})],
-        variables: json!({"enable_thinking": false, "messages": 1})
-            .as_object()
-            .unwrap()
-            .clone(),
+        variables: variables.as_object().unwrap().clone(),
     }
 }
 
@@ -355,13 +285,7 @@ fn a_template_sees_tools_calls_and_variables() {
         {% for m in messages %}{{ m.role }}:{{ m.content }}{% if m.tool_calls %}{% for call in \
         m.tool_calls %}{{ call.function.name }}{{ call.function.arguments | tojson }}{{ call.id }}\
         {% endfor %}{% endif %}{{ m.tool_call_id }};{% endfor %}";
-    let config = json!({"chat_template": template});
-    let tokenizer = Tokenizer::new(&TokenizerFiles {
-        tokenizer: Some(std::fs::read(format!("{DEMO}/tokenizer.json")).unwrap()),
-        config: Some(bytes(&config)),
-        ..Default::default()
-    });
-    let tokenizer = tokenizer.unwrap();
+    let tokenizer = with_template(template).unwrap();
     let template = tokenizer.chat_template().unwrap();
     assert!(template.has_tools(true));
     let text = template.render_conversation(&conversation(), true).unwrap();
@@ -376,9 +300,8 @@ fn a_template_sees_tools_calls_and_variables() {
 fn a_template_without_tools_gets_plain_text() {
     assert!(!DEMO_PAIR.ours.chat_template().unwrap().has_tools(true));
     let plain = plain_conversation(&conversation(), ToolFormat::Hermes);
-    let texts: Vec<_> = plain
-        .messages
-        .iter()
+    let messages = plain.messages.iter();
+    let texts: Vec<_> = messages
         .map(|m| (m.role.as_str(), m.content.as_str()))
         .collect();
     assert_eq!(texts.len(), 4);
@@ -387,37 +310,29 @@ fn a_template_without_tools_gets_plain_text() {
     assert!(system.starts_with("Be brief.\n\nFunctions:\n"), "{system}");
     assert!(system.contains("\n{\"name\": \"add\"}\n"));
     assert!(system.ends_with("</tool_call>"), "{system}");
-    assert_eq!(
-        texts[2],
-        (
-            "assistant",
-            "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"b\": 1, \"a\": [2, \"x\"]}}\n</tool_call>"
-        )
-    );
+    let call = "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"b\": 1, \"a\": [2, \"x\"]}}\n</tool_call>";
+    assert_eq!(texts[2], ("assistant", call));
     assert_eq!(texts[3], ("user", "<tool_response>\n3\n</tool_response>"));
     assert!(plain.tools.is_empty());
 }
 
 #[test]
 fn formats_are_found_in_templates() {
-    let cases = [
-        ("{% if tools %}<tool_call>{% endif %}", ToolFormat::Hermes),
+    let tagged =
+        "<tool_call>\n<function=f>\n<parameter=a>\n</parameter>\n</function>\n</tool_call>";
+    let with_tools = "{% if tools %}<tool_call>{% endif %}";
+    let llama = "{{ '<|python_tag|>' }} {\"name\": 1, \"parameters\": 2}";
+    for (source, format) in [
+        (with_tools, ToolFormat::Hermes),
         (
-            "<role>HUMAN</role>{% if tools %}<tool_call>{% endif %}",
+            &format!("<role>HUMAN</role>{with_tools}"),
             ToolFormat::Llada2,
         ),
-        (
-            "{{ '<|python_tag|>' }} {\"name\": 1, \"parameters\": 2}",
-            ToolFormat::Llama3Json,
-        ),
+        (llama, ToolFormat::Llama3Json),
         ("{{ '<|tool_call>' }}", ToolFormat::Gemma),
-        (
-            "<tool_call>\n<function=f>\n<parameter=a>\n</parameter>\n</function>\n</tool_call>",
-            ToolFormat::Qwen3Coder,
-        ),
+        (tagged, ToolFormat::Qwen3Coder),
         ("{{ messages }}", ToolFormat::Hermes),
-    ];
-    for (source, format) in cases {
+    ] {
         assert_eq!(ToolFormat::of_template(source), Ok(format), "{source}");
     }
     for (source, mark) in [

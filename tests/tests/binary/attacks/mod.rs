@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use asynclane_tests::client::Client;
+use asynclane_tests::memory::Memory;
 use asynclane_tests::process::{Server, patience};
 use serde_json::{Value, json};
 
@@ -25,16 +26,6 @@ const OTHERS: Duration = Duration::from_secs(1);
 const REFUSAL: Duration = Duration::from_secs(2);
 /// Time until a process that was told to end has ended.
 const END: Duration = Duration::from_secs(5);
-
-/// A line of the process's status, in KiB.
-fn memory(server: &Server, name: &str) -> u64 {
-    let status = std::fs::read_to_string(server.proc().join("status")).expect("the process lives");
-    let line = status.lines().find_map(|line| line.strip_prefix(name));
-    let value = line.and_then(|rest| rest.trim_start_matches(':').split_whitespace().next());
-    value
-        .and_then(|value| value.parse().ok())
-        .expect("a number of KiB")
-}
 
 /// Sets its flag when dropped, so that a failed attack ends the other client too.
 struct Sets<'a>(&'a AtomicBool);
@@ -58,9 +49,9 @@ fn ask(client: Client) -> Duration {
 fn withstands(server: &Server, name: &str, attack: impl FnOnce(Client)) {
     let client = server.client();
     ask(client);
-    let start = memory(server, "VmRSS");
-    // Begins a new high-water mark.
-    std::fs::write(server.proc().join("clear_refs"), "5").expect("the process is ours");
+    let memory = Memory::of(&server.proc());
+    let start = memory.resident();
+    memory.begin_peak();
     let done = AtomicBool::new(false);
     let (answers, slowest) = std::thread::scope(|scope| {
         let other = scope.spawn(|| {
@@ -75,16 +66,13 @@ fn withstands(server: &Server, name: &str, attack: impl FnOnce(Client)) {
         drop(sets);
         other.join().expect("the other client is answered")
     });
-    let peak = memory(server, "VmHWM");
-    println!("{name}: {start} KiB, at most {peak} KiB; {answers} answers, slowest {slowest:?}");
+    let peak = memory.peak();
     assert!(
         peak <= start + GROWTH_KIB,
-        "{name}: {start} KiB grew to {peak} KiB"
+        "{name}: {start} KiB grew to {peak}"
     );
-    assert!(
-        slowest < OTHERS * patience(),
-        "{name}: the slowest of {answers} took {slowest:?}"
-    );
+    let in_time = slowest < OTHERS * patience();
+    assert!(in_time, "{name}: the slowest of {answers} took {slowest:?}");
 }
 
 /// Sends `body` and checks that it is refused as `code` of `param` in time.
@@ -111,10 +99,8 @@ fn hold(client: Client, body: &Value, time: Duration) {
         let mut status = [0; 12];
         if request.read_exact(&mut status).is_ok() {
             let status = String::from_utf8_lossy(&status);
-            let expected = ["200", "400", "429"]
-                .iter()
-                .any(|code| status.ends_with(code));
-            assert!(expected, "{status}");
+            let mut codes = ["200", "400", "429"].into_iter();
+            assert!(codes.any(|code| status.ends_with(code)), "{status}");
         }
     }
 }

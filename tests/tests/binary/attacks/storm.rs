@@ -4,10 +4,12 @@ use std::io::Read;
 use std::time::{Duration, Instant};
 
 use asynclane_tests::client::Client;
+use asynclane_tests::memory::Memory;
 use asynclane_tests::process::Server;
+use asynclane_tests::reply::with;
 use serde_json::{Map, Value, json};
 
-use super::{COMPLETIONS, ask, memory};
+use super::{COMPLETIONS, ask};
 
 /// Requests of the storm, and the clients that send them.
 const REQUESTS: usize = 160;
@@ -27,14 +29,13 @@ fn schema(number: usize) -> Value {
     ];
     let names: Vec<String> = (0..30).map(|at| format!("k{number}_{at}")).collect();
     let named = names.iter().enumerate();
-    let properties: Map<_, _> = named
-        .map(|(at, name)| (name.clone(), kinds[(at + number) % 4].clone()))
-        .collect();
+    let members = named.map(|(at, name)| (name.clone(), kinds[(at + number) % 4].clone()));
+    let properties: Map<_, _> = members.collect();
     json!({"type": "object", "properties": properties, "required": names[..10]})
 }
 
 fn body(number: usize) -> Value {
-    let mut body = json!({"model": "demo", "prompt": "a", "max_tokens": 200, "ignore_eos": true});
+    let body = json!({"model": "demo", "prompt": "a", "max_tokens": 200, "ignore_eos": true});
     let more = match number % 4 {
         0 => json!({"prompt": "x y ".repeat(300_000)}),
         1 => json!({"n": 16, "temperature": 1, "ignore_eos": false, "response_format":
@@ -42,10 +43,7 @@ fn body(number: usize) -> Value {
         2 => json!({"prompt": vec!["a"; 8], "n": 64}),
         _ => json!({"prompt": "a b ".repeat(3_900_000)}),
     };
-    for (name, value) in more.as_object().expect("an object") {
-        body[name] = value.clone();
-    }
-    body
+    with(body, &more)
 }
 
 /// Requests whose senders hang up soon.
@@ -71,16 +69,13 @@ fn storm(client: Client) {
 fn memory_goes_back_after_a_storm() {
     let server = Server::start(&[]);
     ask(server.client());
-    let start = memory(&server, "VmRSS");
-    for round in 0..2 {
+    let memory = Memory::of(&server.proc());
+    let start = memory.resident();
+    for _ in 0..2 {
         storm(server.client());
-        let (begin, peak) = (Instant::now(), memory(&server, "VmHWM"));
-        loop {
-            let now = memory(&server, "VmRSS");
-            if now <= start + REMAINS_KIB {
-                println!("round {round}: {start} KiB, at most {peak} KiB, then {now} KiB");
-                break;
-            }
+        let begin = Instant::now();
+        while memory.resident() > start + REMAINS_KIB {
+            let now = memory.resident();
             assert!(begin.elapsed() < GONE, "{start} KiB, still {now} KiB");
             std::thread::sleep(Duration::from_millis(100));
         }
