@@ -108,7 +108,7 @@ fn requests(samples: &[Sample], ends: &[u32], attention: Attention) -> Vec<engin
     samples.iter().map(of).collect()
 }
 
-/// Also from the reference backend.
+/// The reference backend gives the same texts.
 #[test]
 fn texts_equal_those_of_the_official_sampler() {
     for (folder, all) in cases() {

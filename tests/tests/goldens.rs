@@ -107,8 +107,8 @@ fn compare(
 /// The published samplers fill the whole canvas.
 const PUBLISHED: &str = ",early_stop=false";
 
-/// A test for each run, over one problem in so many: the passes of the first two compute the whole canvas
-/// and take as long as all others. At least so many are identical, whatever their margin.
+/// A test for each run: one problem in this number is compared, and this number of answers at least is
+/// identical. The passes of the first two runs compute the whole canvas and take as long as all others.
 macro_rules! runs {
     ($($test:ident: $run:literal + $extra:expr, one in $step:literal on $executor:ident, $least:literal;)*) => {
         $(

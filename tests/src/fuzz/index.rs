@@ -80,7 +80,7 @@ pub fn run(data: &[u8]) -> Outcome {
     let files = Files::memory(files);
     let opened = Checkpoint::open(&files);
     if is_index {
-        // What the Hub's cache asks for is what loading opens.
+        // The Hub's cache requests the files that loading opens.
         match files.shards() {
             Ok(shards) => assert!(shards.is_sorted()),
             Err(_) => assert!(opened.is_err(), "an index that loading alone accepts"),

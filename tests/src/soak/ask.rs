@@ -41,7 +41,7 @@ pub enum Kind {
     Stranger,
 }
 
-/// When its client leaves.
+/// The moment at which the client leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     /// After the whole answer.
@@ -67,7 +67,7 @@ pub struct Ask {
     pub key: &'static str,
     /// Its body.
     pub body: Vec<u8>,
-    /// When its client leaves.
+    /// The moment at which its client leaves.
     pub manner: Manner,
 }
 
@@ -335,7 +335,7 @@ fn other(random: &mut Random) -> (&'static str, &'static str, String) {
     ("POST", "/tokenize", body.to_string())
 }
 
-/// When the client of a request with `length` bytes leaves: one of five does early.
+/// The moment at which the client of a request with `length` bytes leaves; one of five leaves early.
 fn manner(kind: Kind, length: usize, random: &mut Random) -> Manner {
     let may = matches!(kind, Kind::Valid | Kind::Hostile | Kind::Malformed);
     if !may || random.below(5) > 0 {

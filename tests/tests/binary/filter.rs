@@ -7,7 +7,7 @@ use crate::{folder, sum};
 
 const LEARNED: &str = "schedule=block_wise,commit=learned_filter,cache=dual";
 
-/// The answer to the sum with a decoder, and its number of forwards.
+/// The answer to the sum with a decoder, and the number of forward passes.
 fn answer(arguments: &[&str]) -> (String, usize) {
     let problem = sum();
     let output = run(&[&["generate", &problem.prompt, "--stats"], arguments].concat());

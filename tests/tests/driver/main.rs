@@ -63,7 +63,7 @@ fn text_by(decoder: &str) -> [&str; 6] {
     ]
 }
 
-/// Also with the oldest driver that the machine code is made for.
+/// The fake driver is the oldest one that the machine code supports.
 #[test]
 fn texts_are_those_of_the_cpu_and_graphs_are_used() {
     let fake = Fake::new("texts", "seed 9\nversion 12000");
@@ -80,7 +80,7 @@ fn texts_are_those_of_the_cpu_and_graphs_are_used() {
     fake.assert_clean();
 }
 
-/// Also of a model whose canvases hold noise.
+/// One of the models has canvases of noise.
 #[test]
 fn texts_of_models_with_experts_are_those_of_the_cpu() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join(FIXTURES);

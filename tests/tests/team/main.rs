@@ -25,7 +25,7 @@ const TWO_THREADS: usize = 3;
 /// The same with three threads: one more would make the number of orders 30 times as large.
 const THREE_THREADS: usize = 2;
 
-/// Where regions run; the models have no regions inside tasks.
+/// The place where regions run; the models have no regions inside tasks.
 pub(crate) enum Scope {
     #[expect(
         dead_code,

@@ -115,7 +115,7 @@ pub fn error(got: &[f32], want: &[f32], vocab: usize) -> f64 {
     .fold(0.0, f64::max)
 }
 
-/// Root mean square of the differences, relative to that of the logits. In bf16, the difference of
+/// Root mean square of the differences, relative to the root mean square of the logits. In bf16, the difference of
 /// a single logit of random weights varies too much with the order of rounding.
 fn spread(got: &[f32], want: &[f32]) -> f64 {
     let squares = |values: &mut dyn Iterator<Item = f32>| -> f64 {

@@ -22,7 +22,7 @@ fn tools(schema: &Value, follow: Follow, mode: ToolUse) -> ToolGrammar {
     }
 }
 
-/// Of each library the models whose schemas have a keyword that no grammar follows.
+/// The models of each library whose schemas have a keyword that no grammar follows.
 const LEFT_OUT: [&str; 7] = [
     "pydantic_set",
     "pydantic_frozenset",

@@ -162,13 +162,13 @@ pub fn forced(constraint: &mut dyn Constraint) -> Vec<TokenId> {
     tokens
 }
 
-/// How a walk chooses tokens.
+/// The choice of tokens of a random walk.
 #[derive(Clone, Copy)]
 pub struct Walk {
     pub seed: u64,
     /// Number of random tokens before it heads for the end.
     pub free: usize,
-    /// Whether it accepts forced tokens.
+    /// True if it accepts forced tokens.
     pub take_forced: bool,
 }
 
@@ -192,7 +192,7 @@ fn closer(setup: &Setup, text: &[u8], choices: &[TokenId], random: &mut Random) 
     }
 }
 
-/// Whether `text` ends in a JSON string.
+/// True if `text` ends inside a JSON string.
 fn is_in_string(text: &[u8]) -> bool {
     let (mut inside, mut escaped) = (false, false);
     for byte in text {

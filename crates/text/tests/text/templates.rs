@@ -54,7 +54,7 @@ fn chat(value: &Value) -> (Conversation, bool) {
     (conversation, prompt.unwrap_or(true))
 }
 
-/// What a template makes of a chat, as a column of `expected.txt`.
+/// A rendered chat as a column of `expected.txt`.
 fn mark(made: &Result<String, TextError>) -> String {
     match made {
         Ok(text) => fnv(text),

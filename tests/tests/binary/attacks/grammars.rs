@@ -56,7 +56,7 @@ fn ambiguous_grammar(client: Client) {
     let body = json!({"model": "demo", "prompt": "a", "n": 64, "max_tokens": 500,
         "temperature": 1, "grammar": AMBIGUOUS});
     hold(client, &body, Duration::from_secs(5));
-    // What the client has left behind delays nobody either.
+    // The sequences that the client has left behind delay nobody either.
     std::thread::sleep(Duration::from_secs(2));
 }
 
