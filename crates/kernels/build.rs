@@ -62,13 +62,9 @@ fn gpu() {
     text.push(0);
     let text = std::fs::write(out.join("kernels.ptx.0"), text);
     let path = out.join("resources.txt");
-    text.and_then(|()| std::fs::write(&path, reports.concat()))
-        .expect("OUT_DIR can be written");
+    text.and_then(|()| std::fs::write(&path, reports.concat())).expect("OUT_DIR can be written");
     let report = run(&ptxas, &["--version".to_owned()]);
-    let release = report
-        .split("release ")
-        .nth(1)
-        .and_then(|rest| rest.split(',').next());
+    let release = report.split("release ").nth(1).and_then(|rest| rest.split(',').next());
     let release = release.unwrap_or_default();
     println!("cargo::rustc-env=ASYNCLANE_CUDA_ASSEMBLER={release}");
     println!("cargo::metadata=RESOURCES={}", path.display());
@@ -81,10 +77,7 @@ fn gpu() {
 fn compile((of, all): (&str, &[&str]), (ptxas, lowered): (&Path, bool), out: &Path) -> String {
     let ptx = out.join(format!("kernels_{of}.ptx"));
     let source = ["-O3", "-std=c++17", "-ptx", "cuda/kernels.cu"].map(str::to_owned);
-    let target = [
-        format!("-arch=compute_{of}"),
-        format!("--output-file={}", ptx.display()),
-    ];
+    let target = [format!("-arch=compute_{of}"), format!("--output-file={}", ptx.display())];
     run(&tool("nvcc"), &[source.to_vec(), target.to_vec()].concat());
     if lowered {
         let text = std::fs::read_to_string(&ptx).expect("nvcc wrote it");

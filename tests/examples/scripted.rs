@@ -29,10 +29,7 @@ fn main() {
     let model = SimConfig {
         max_positions: 16_384,
         pages: 4096,
-        script: Some(Script {
-            turn_end: encode(TURN_END)[0],
-            replies,
-        }),
+        script: Some(Script { turn_end: encode(TURN_END)[0], replies }),
         ..crowd::model()
     };
     let executor = SimExecutor::new(model).expect("the replies are texts");

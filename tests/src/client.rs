@@ -54,9 +54,7 @@ impl Client {
     /// `POST path` with arbitrary bytes as a body of type JSON.
     pub fn post_bytes(&self, path: &str, body: &[u8]) -> Answer {
         let response = self.send("POST", path, body);
-        response
-            .and_then(Response::whole)
-            .expect("the server answers")
+        response.and_then(Response::whole).expect("the server answers")
     }
 
     /// A request with additional headers, which must be answered.
@@ -66,15 +64,9 @@ impl Client {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> Answer {
-        let headers = headers
-            .iter()
-            .map(|(name, value)| format!("{name}: {value}\r\n"));
-        let bytes = request(
-            self.address,
-            (method, path),
-            (&headers.collect::<String>(), body),
-            false,
-        );
+        let headers = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
+        let bytes =
+            request(self.address, (method, path), (&headers.collect::<String>(), body), false);
         let response = TcpStream::connect(self.address).and_then(|mut stream| {
             stream.write_all(&bytes)?;
             Response::read(BufReader::new(Box::new(stream)))?.whole()
@@ -115,11 +107,7 @@ impl Client {
         }
         assert_eq!(response.headers["content-type"], "text/event-stream");
         assert_eq!(response.headers["cache-control"], "no-cache");
-        Events {
-            response,
-            pending: Vec::new(),
-            done: false,
-        }
+        Events { response, pending: Vec::new(), done: false }
     }
 
     /// Sends `POST path` with a JSON body and does not read the answer.
@@ -139,10 +127,7 @@ impl Client {
     /// # Errors
     /// No connection.
     pub fn connect(&self) -> io::Result<Connection> {
-        Ok(Connection {
-            address: self.address,
-            stream: TcpStream::connect(self.address)?,
-        })
+        Ok(Connection { address: self.address, stream: TcpStream::connect(self.address)? })
     }
 
     /// The metrics now.
@@ -297,11 +282,7 @@ impl Response {
             let (name, value) = header.split_once(':').ok_or_else(|| broken(&header))?;
             headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
         }
-        Ok(Self {
-            status,
-            headers,
-            reader,
-        })
+        Ok(Self { status, headers, reader })
     }
 
     pub(crate) fn whole(mut self) -> io::Result<Answer> {
@@ -315,11 +296,7 @@ impl Response {
                 body.extend_from_slice(&chunk);
             }
         }
-        Ok(Answer {
-            status: self.status,
-            headers: self.headers,
-            body,
-        })
+        Ok(Answer { status: self.status, headers: self.headers, body })
     }
 
     /// The next chunk of a chunked body.
@@ -329,11 +306,7 @@ impl Response {
         let mut chunk = vec![0; size];
         self.reader.read_exact(&mut chunk)?;
         let end = line(&mut self.reader)?;
-        if end.is_empty() {
-            Ok((size > 0).then_some(chunk))
-        } else {
-            Err(broken(&end))
-        }
+        if end.is_empty() { Ok((size > 0).then_some(chunk)) } else { Err(broken(&end)) }
     }
 }
 

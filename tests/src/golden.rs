@@ -109,9 +109,9 @@ pub fn settings(run: &str, task: &str) -> Option<String> {
         "asynclane_snapshot_strict" => {
             asynclane(&format!("{snapshot},refresh=lane,numeric=strict"))
         }
-        "asynclane_snapshot_every12" => asynclane(&format!(
-            "{snapshot},refresh=12,numeric=next,fork_when_complete=false"
-        )),
+        "asynclane_snapshot_every12" => {
+            asynclane(&format!("{snapshot},refresh=12,numeric=next,fork_when_complete=false"))
+        }
         "asynclane_fresh" => asynclane(fresh),
         "asynclane_fresh_nofork" => format!("{lanes},fork=off,{fresh}"),
         "asynclane_fresh_coupled" => asynclane(&format!("{fresh},coupled=true")),

@@ -85,9 +85,7 @@ pub fn prepared(program: PathBuf, arguments: &[&str]) -> Command {
     command.args(arguments).stdin(Stdio::null());
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy().to_ascii_uppercase();
-        let own = ["ASYNCLANE_", "HF_"]
-            .iter()
-            .any(|prefix| text.starts_with(prefix));
+        let own = ["ASYNCLANE_", "HF_"].iter().any(|prefix| text.starts_with(prefix));
         if own || text.ends_with("_PROXY") {
             command.env_remove(name);
         }
@@ -178,18 +176,12 @@ impl Server {
             // A line of the log, as text or as an object.
             let line = seen[start..].trim_end();
             let object: Option<Value> = serde_json::from_str(line).ok();
-            let message = object
-                .as_ref()
-                .and_then(|object| object["message"].as_str());
+            let message = object.as_ref().and_then(|object| object["message"].as_str());
             if let Some(address) = message.unwrap_or(line).strip_prefix(READY) {
                 break address.parse().expect("the line ends with the address");
             }
         };
-        let server = Self {
-            child,
-            client: Client::new(address),
-            log: None,
-        };
+        let server = Self { child, client: Client::new(address), log: None };
         (server, (lines, seen))
     }
 

@@ -34,10 +34,7 @@ impl Reply {
     pub fn of_answer(answer: &Value) -> Self {
         let choices = answer["choices"].as_array();
         let choices = choices.unwrap_or_else(|| panic!("no choices in {answer}"));
-        let mut reply = Self {
-            choices: Vec::new(),
-            usage: answer["usage"].clone(),
-        };
+        let mut reply = Self { choices: Vec::new(), usage: answer["usage"].clone() };
         for choice in choices {
             reply.take(choice);
         }
@@ -46,10 +43,7 @@ impl Reply {
 
     /// Joins a stream whose last event has the usage. Panics if the order of its chunks is wrong.
     pub fn of_events(events: impl Iterator<Item = Value>) -> Self {
-        let mut reply = Self {
-            choices: Vec::new(),
-            usage: Value::Null,
-        };
+        let mut reply = Self { choices: Vec::new(), usage: Value::Null };
         for event in events {
             assert!(event["error"].is_null(), "{event}");
             assert!(reply.usage.is_null(), "the usage comes last: {event}");
@@ -82,11 +76,7 @@ impl Reply {
         }
         let choice = &mut self.choices[index];
         assert!(choice.finish_reason.is_empty(), "{part} after the end");
-        let text = [
-            &part["text"],
-            &part["message"]["content"],
-            &part["delta"]["content"],
-        ];
+        let text = [&part["text"], &part["message"]["content"], &part["delta"]["content"]];
         if let Some(text) = text.into_iter().find_map(Value::as_str) {
             choice.text.push_str(text);
         }

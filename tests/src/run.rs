@@ -73,11 +73,7 @@ pub fn sized<B: model::Host + 'static>(
     (page_size, pages): (u32, u32),
     threads: Option<NonZeroUsize>,
 ) -> model::ModelExecutor<B> {
-    let sizes = model::ExecutorConfig {
-        page_size,
-        pages,
-        threads,
-    };
+    let sizes = model::ExecutorConfig { page_size, pages, threads };
     model::ModelExecutor::new(model, sizes).expect("the pages fit into memory")
 }
 
@@ -142,12 +138,7 @@ pub fn run_with_newlines(
 ) -> Vec<Outcome> {
     let class = |token: u32| {
         let line_feed = newlines.contains(&token);
-        TokenClass {
-            newline: line_feed,
-            line_feed,
-            blank: line_feed,
-            ..TokenClass::default()
-        }
+        TokenClass { newline: line_feed, line_feed, blank: line_feed, ..TokenClass::default() }
     };
     let last = newlines.iter().max().copied().unwrap_or_default();
     let classes = TokenClasses::new((0..=last).map(class).collect());
@@ -163,10 +154,7 @@ pub fn run_in_chunks(
     chunk: u32,
     requests: Vec<Request>,
 ) -> Vec<Outcome> {
-    let config = EngineConfig {
-        prefill_chunk: chunk,
-        ..config(Arc::default())
-    };
+    let config = EngineConfig { prefill_chunk: chunk, ..config(Arc::default()) };
     let mut engine = Engine::new(&config, executor.spec());
     run_on(&mut engine, executor, requests)
 }
@@ -192,9 +180,7 @@ pub fn run_on(
             let outcome = outcomes.entry(id).or_default();
             match event {
                 Event::Started => {}
-                Event::Tokens {
-                    chunk, logprobs, ..
-                } => {
+                Event::Tokens { chunk, logprobs, .. } => {
                     outcome.tokens.extend_from_slice(chunk.as_slice());
                     outcome.logprobs.extend(logprobs.into_iter().flatten());
                 }
@@ -208,8 +194,6 @@ pub fn run_on(
         engine.validate().expect("the engine's invariants hold");
     }
     let mut ended = ids.iter().map(|id| outcomes.remove(id));
-    let ended = ended
-        .by_ref()
-        .map(|outcome| outcome.expect("every sequence has events"));
+    let ended = ended.by_ref().map(|outcome| outcome.expect("every sequence has events"));
     ended.collect()
 }

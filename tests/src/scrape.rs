@@ -31,18 +31,13 @@ impl Scrape {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let parse =
             |line| sample(line).unwrap_or_else(|| panic!("expected a sample, found {line:?}"));
-        Self {
-            samples: lines.map(parse).collect(),
-        }
+        Self { samples: lines.map(parse).collect() }
     }
 
     /// The sum over all series `name` with these labels. Panics if there is none.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let has = |sample: &Sample, (label, value): &(&str, &str)| {
-            sample
-                .labels
-                .get(*label)
-                .is_some_and(|found| found == value)
+            sample.labels.get(*label).is_some_and(|found| found == value)
         };
         let named = self.samples.iter().filter(|sample| sample.name == name);
         let matching = named.filter(|sample| labels.iter().all(|label| has(sample, label)));
@@ -79,9 +74,5 @@ fn sample(line: &str) -> Option<Sample> {
         Some((label.to_owned(), value.to_owned()))
     };
     let labels = labels.split(',').filter(|text| !text.is_empty());
-    Some(Sample {
-        name: name.to_owned(),
-        labels: labels.map(label).collect::<Option<_>>()?,
-        value,
-    })
+    Some(Sample { name: name.to_owned(), labels: labels.map(label).collect::<Option<_>>()?, value })
 }

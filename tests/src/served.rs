@@ -50,10 +50,7 @@ impl Served {
         let router = server::router_with(state.clone(), routes);
         let shutdown = std::future::pending();
         runtime.spawn(server::serve_router(listener, state, router, shutdown));
-        Self {
-            client: Client::new(address),
-            runtime: Some(runtime),
-        }
+        Self { client: Client::new(address), runtime: Some(runtime) }
     }
 
     /// A client of this server.
@@ -77,9 +74,7 @@ fn state(backend: Backend, settings: Settings) -> AppState {
 /// `row_budget` rows in a step.
 fn backend(executor: Box<dyn Executor>, max_running: u32, row_budget: u32) -> Backend {
     let tokenizer = Arc::new(run::tokenizer());
-    let step::ExecutorSpec {
-        page_size, pages, ..
-    } = executor.spec();
+    let step::ExecutorSpec { page_size, pages, .. } = executor.spec();
     let metrics = Metrics::new(&MetricsConfig {
         model_name: MODEL.to_owned(),
         backend: "cpu-f32".to_owned(),
@@ -89,11 +84,8 @@ fn backend(executor: Box<dyn Executor>, max_running: u32, row_budget: u32) -> Ba
         row_budget,
         vllm_aliases: true,
     });
-    let config = engine::EngineConfig {
-        max_running,
-        row_budget,
-        ..run::config(tokenizer.classes())
-    };
+    let config =
+        engine::EngineConfig { max_running, row_budget, ..run::config(tokenizer.classes()) };
     let spawned = engine::spawn(&config, executor, metrics.observer());
     let (engine, _) = spawned.expect("the system gives a thread");
     let model = ServedModel {
@@ -107,12 +99,7 @@ fn backend(executor: Box<dyn Executor>, max_running: u32, row_budget: u32) -> Ba
         decoders: engine::decoding::Decoders::of(engine.limits().kind()),
         formats: Formats::default(),
     };
-    Backend {
-        engine,
-        tokenizer,
-        model: Arc::new(model),
-        metrics,
-    }
+    Backend { engine, tokenizer, model: Arc::new(model), metrics }
 }
 
 impl Drop for Served {

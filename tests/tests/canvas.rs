@@ -57,34 +57,20 @@ struct Sample {
 impl Sample {
     /// The engine's settings.
     fn decoder(&self, length: u32) -> String {
-        let settings = self
-            .settings
-            .iter()
-            .map(|(name, value)| format!(",{name}={value}"));
-        format!(
-            "canvas,block_length={length}{}",
-            settings.collect::<String>()
-        )
+        let settings = self.settings.iter().map(|(name, value)| format!(",{name}={value}"));
+        format!("canvas,block_length={length}{}", settings.collect::<String>())
     }
 
     /// The text up to its first end token, and at most as long as asked for.
     fn text(&self, ends: &[u32]) -> Vec<u32> {
-        let all = self
-            .canvases
-            .iter()
-            .flatten()
-            .take(self.max_new_tokens as usize);
-        all.take_while(|token| !ends.contains(token))
-            .copied()
-            .collect()
+        let all = self.canvases.iter().flatten().take(self.max_new_tokens as usize);
+        all.take_while(|token| !ends.contains(token)).copied().collect()
     }
 }
 
 fn cases() -> [(PathBuf, Samples); 2] {
     ["diffusion-gemma", "diffusion-gemma-odd"].map(|name| {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join(FOLDER)
-            .join(name);
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(FOLDER).join(name);
         let text = std::fs::read_to_string(folder.join("samples.json")).expect("the samples");
         (folder, serde_json::from_str(&text).expect("valid samples"))
     })
@@ -142,11 +128,7 @@ fn a_canvas_follows_a_grammar() {
         let asked = || {
             let mut all = requests(&samples, &[], info.rows.attention);
             for (request, length) in all.iter_mut().zip(3..) {
-                request.constraint = Some(Box::new(Turns {
-                    vocab_size,
-                    length,
-                    accepted: 0,
-                }));
+                request.constraint = Some(Box::new(Turns { vocab_size, length, accepted: 0 }));
             }
             all
         };

@@ -89,10 +89,9 @@ fn the_causal_demo_model_writes_what_one_position_writes() {
         let requests = prompts.map(|ids| run::request(ids, 160, stops, settings));
         run::run(&mut executor, requests.collect())
     };
-    for (one_by_one, decoder) in [
-        ("autoregressive", "wedlm_exact"),
-        ("wedlm_next,window=1", "wedlm_next"),
-    ] {
+    for (one_by_one, decoder) in
+        [("autoregressive", "wedlm_exact"), ("wedlm_next,window=1", "wedlm_next")]
+    {
         let (alone, found) = (decoded(one_by_one), decoded(decoder));
         for (number, (ours, theirs)) in found.iter().zip(&alone).enumerate() {
             assert_eq!(ours.tokens, theirs.tokens, "{decoder}, problem {number}");

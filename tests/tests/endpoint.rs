@@ -42,10 +42,7 @@ impl Endpoint for EchoGenerate {
         let text = fields.text.0;
         let input = Input::Texts(vec![text.clone()]);
         let mut generation = Generation {
-            names: FieldNames {
-                prompt: "text",
-                max_tokens: "max_tokens",
-            },
+            names: FieldNames { prompt: "text", max_tokens: "max_tokens" },
             ..Generation::new(input, backend.default_decoding(&[])?)
         };
         generation.stops.max_tokens = Some(fields.max_tokens.map_or(16, Int::count));
@@ -87,16 +84,8 @@ fn an_endpoint_is_one_file_and_one_route() {
     let range = "max_tokens must be an integer in 1..64, got 65";
     let required = "missing_required_parameter";
     for (body, code, message) in [
-        (
-            json!({"text": "x", "max_tokens": 65}),
-            "invalid_value",
-            range,
-        ),
-        (
-            json!({"text": 7}),
-            "invalid_type",
-            "text must be a string, got an integer",
-        ),
+        (json!({"text": "x", "max_tokens": 65}), "invalid_value", range),
+        (json!({"text": 7}), "invalid_type", "text must be a string, got an integer"),
         (json!({"text": null}), required, "text is required"),
         (json!({"text": ""}), "invalid_value", "text has no tokens"),
     ] {

@@ -95,10 +95,7 @@ impl Loop<'_> {
     fn fill(&mut self, places: Range<usize>, end: usize) {
         let info = self.model.info();
         for _ in places.clone() {
-            let logits = self
-                .model
-                .logits(&self.tokens[..end])
-                .expect("a forward pass");
+            let logits = self.model.logits(&self.tokens[..end]).expect("a forward pass");
             let rows: Vec<&[f32]> = logits.chunks(info.vocabulary.size).collect();
             let (mut best, mut most) = (None, f64::NEG_INFINITY);
             let mask = info.vocabulary.mask.unwrap_or(OPEN);
@@ -168,9 +165,7 @@ impl Sample {
         let equal = ours.iter().zip(theirs).take_while(|(a, b)| a == b).count();
         let forwards = outcome.finished.map(|finished| finished.stats.forwards());
         let same = ours == theirs && (self.forwards.is_none() || self.forwards == forwards);
-        let Self {
-            sampler, settings, ..
-        } = self;
+        let Self { sampler, settings, .. } = self;
         let words = format!(
             "{sampler} ({settings}), {} tokens: the first {equal} are equal, {forwards:?} forwards against \
              {:?}",
@@ -238,11 +233,7 @@ fn every_family_decodes_as_a_loop_over_its_forward_does() {
     for folder in checkpoints() {
         let model = load(&folder);
         let info = model.info().clone();
-        let prompt = |length| {
-            (0..length)
-                .map(|at| word(&info, 7 * at + 3))
-                .collect::<Vec<_>>()
-        };
+        let prompt = |length| (0..length).map(|at| word(&info, 7 * at + 3)).collect::<Vec<_>>();
         let prompts = [1, 4, 5, 9, 18, 37].map(prompt);
         let settings = settings(info.rows.attention, info.rows.readout);
         let request = |prompt: &Vec<u32>| request(prompt, BUDGET as u32, &[], &settings);
@@ -297,10 +288,7 @@ fn prompts_in_chunks_change_no_bit() {
                 let (ours, whole) = (cost(&ours), cost(whole));
                 let is_long = whole.prompt_tokens > 4 * chunk.max(16);
                 assert!(ours.chunks > 0 || !is_long, "{place}");
-                let whole = engine::SequenceStats {
-                    chunks: ours.chunks,
-                    ..whole
-                };
+                let whole = engine::SequenceStats { chunks: ours.chunks, ..whole };
                 assert_eq!(ours, whole, "{place}");
             }
         }
@@ -370,10 +358,7 @@ fn the_readme_lists_every_family_with_its_attention_and_devices() {
     let readme = std::fs::read_to_string(readme).expect("the README is there");
     let head = "| model | attention | devices |";
     let (_, table) = readme.split_once(head).expect("the table");
-    let lines = table
-        .lines()
-        .skip(2)
-        .take_while(|line| line.starts_with('|'));
+    let lines = table.lines().skip(2).take_while(|line| line.starts_with('|'));
     let cells = lines.map(|line| line.trim_matches('|').split('|').map(str::trim).collect());
     let rows: Vec<Vec<&str>> = cells.collect();
     let mut seen = std::collections::BTreeSet::new();

@@ -14,18 +14,9 @@ use sim::SimExecutor;
 fn endpoints() -> [(&'static str, Value); 5] {
     let messages = json!([{"role": "user", "content": "Hi"}]);
     [
-        (
-            "/v1/completions",
-            json!({"model": MODEL, "prompt": "Hi", "max_tokens": 1}),
-        ),
-        (
-            "/v1/chat/completions",
-            json!({"model": MODEL, "messages": messages, "max_tokens": 1}),
-        ),
-        (
-            "/v1/responses",
-            json!({"model": MODEL, "input": "Hi", "max_output_tokens": 1}),
-        ),
+        ("/v1/completions", json!({"model": MODEL, "prompt": "Hi", "max_tokens": 1})),
+        ("/v1/chat/completions", json!({"model": MODEL, "messages": messages, "max_tokens": 1})),
+        ("/v1/responses", json!({"model": MODEL, "input": "Hi", "max_output_tokens": 1})),
         ("/tokenize", json!({"prompt": "Hi"})),
         ("/detokenize", json!({"tokens": [7]})),
     ]
@@ -118,9 +109,7 @@ impl Probe {
             if field.starts_with("stream_options.") {
                 body["stream"] = json!(true);
             }
-            let sent = self
-                .connection
-                .post_bytes(self.path, body.to_string().as_bytes());
+            let sent = self.connection.post_bytes(self.path, body.to_string().as_bytes());
             let answer = sent.expect("the server answers");
             if answer.status == 200 {
                 return false;
@@ -144,11 +133,7 @@ fn the_page_has_the_fields_that_the_server_reads() {
     let mut wrong = Vec::new();
     for (path, body) in endpoints() {
         let connection = served.client().connect().expect("the server listens");
-        let mut probe = Probe {
-            connection,
-            path,
-            body,
-        };
+        let mut probe = Probe { connection, path, body };
         for (_, field) in documented.iter().filter(|(of, _)| *of == path) {
             if !probe.knows(field) {
                 wrong.push(format!("{path} does not read {field}"));
@@ -156,9 +141,7 @@ fn the_page_has_the_fields_that_the_server_reads() {
         }
         for word in words() {
             if probe.knows(&word) && !named.contains(word.as_str()) {
-                wrong.push(format!(
-                    "{path} reads {word}, which docs/api.md does not name"
-                ));
+                wrong.push(format!("{path} reads {word}, which docs/api.md does not name"));
             }
         }
         if ["/tokenize", "/detokenize"].contains(&path) {
@@ -273,11 +256,7 @@ fn the_ranges_in_the_documents_are_those_of_the_server() {
 fn listed(page: &str, lead: &str) -> BTreeSet<String> {
     let line = page.lines().find(|line| line.starts_with(lead));
     let line = line.unwrap_or_else(|| panic!("no line begins with {lead}"));
-    line.split('`')
-        .skip(1)
-        .step_by(2)
-        .map(str::to_owned)
-        .collect()
+    line.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 #[test]

@@ -16,12 +16,7 @@ fn outcomes(
 ) -> Vec<Outcome> {
     let requests = goldens.rows.iter().map(|row| {
         let settings = golden::settings(name, &row.task).expect("a known run") + extra;
-        run::request(
-            &row.prompt_ids,
-            goldens.budget,
-            &goldens.stop_ids,
-            &settings,
-        )
+        run::request(&row.prompt_ids, goldens.budget, &goldens.stop_ids, &settings)
     });
     run::run_in_halves(executor, requests.collect())
 }
@@ -52,13 +47,10 @@ fn differences(goldens: &Goldens, name: &str, run: &Run, outcome: &Outcome) -> V
     ];
     let counts = counts.map(|(name, ours, theirs)| (name, ours.into(), theirs.map(u64::from)));
     let rows = ("rows", stats.positions, run.fwd_tokens);
-    let differ = counts
-        .into_iter()
-        .chain([rows])
-        .filter_map(|(name, ours, theirs)| {
-            let theirs = theirs.filter(|theirs| *theirs != ours)?;
-            Some(format!("{name} {ours}, expected {theirs}"))
-        });
+    let differ = counts.into_iter().chain([rows]).filter_map(|(name, ours, theirs)| {
+        let theirs = theirs.filter(|theirs| *theirs != ours)?;
+        Some(format!("{name} {ours}, expected {theirs}"))
+    });
     let mut found: Vec<String> = differ.collect();
     let splits = effects().filter_map(|effect| match effect {
         Effect::Fork { split, .. } => Some(*split),

@@ -20,14 +20,11 @@ fn result(name: &str) -> Value {
 /// The member of `list` that is called `name`.
 fn row<'a>(list: &'a Value, name: &str) -> &'a Value {
     let mut rows = list.as_array().expect("a list").iter();
-    rows.find(|row| row["name"] == name)
-        .unwrap_or_else(|| panic!("no row {name}"))
+    rows.find(|row| row["name"] == name).unwrap_or_else(|| panic!("no row {name}"))
 }
 
 fn number(row: &Value, field: &str) -> f64 {
-    row[field]
-        .as_f64()
-        .unwrap_or_else(|| panic!("{row}: no {field}"))
+    row[field].as_f64().unwrap_or_else(|| panic!("{row}: no {field}"))
 }
 
 /// The name of a preset's row: that of the decoder that was derived for it.
@@ -88,30 +85,15 @@ fn speeds_beside_fast_dllm_are_the_measured_ones() {
         ["fast-dllm-256", "fast-dllm-512"].map(|file| ratio(file, "peers", "balanced f32 c=1"));
     expect(
         "README.md",
-        &format!(
-            "**{:.1}x** and **{:.1}x** the speed of the authors'",
-            served[0], served[1]
-        ),
+        &format!("**{:.1}x** and **{:.1}x** the speed of the authors'", served[0], served[1]),
     );
-    expect(
-        "docs/benchmarks.md",
-        &format!("{:.1}x at 512 tokens", served[1]),
-    );
+    expect("docs/benchmarks.md", &format!("{:.1}x at 512 tokens", served[1]));
     let short = [
-        (
-            "fast-dllm-short-256",
-            "fast,block_length=14,lookahead=4,entropy_threshold=0.2 f32 c=1",
-        ),
-        (
-            "fast-dllm-short-512",
-            "fast,block_length=14,lookahead=4 f32 c=1",
-        ),
+        ("fast-dllm-short-256", "fast,block_length=14,lookahead=4,entropy_threshold=0.2 f32 c=1"),
+        ("fast-dllm-short-512", "fast,block_length=14,lookahead=4 f32 c=1"),
     ];
     let short = short.map(|(file, name)| ratio(file, "peers", name));
-    expect(
-        "README.md",
-        &format!("{:.1}x and {:.1}x", short[0], short[1]),
-    );
+    expect("README.md", &format!("{:.1}x and {:.1}x", short[0], short[1]));
     let report = result("epyc-avx2-2-threads/fast-dllm-256.json");
     for name in [
         "Fast-dLLM dual cache, float32",

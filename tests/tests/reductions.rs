@@ -60,11 +60,8 @@ fn assert_same(ours: &[Outcome], theirs: &[Outcome]) {
     assert_eq!(ours.len(), theirs.len());
     for (index, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
         assert_eq!(ours.tokens, theirs.tokens, "problem {index}");
-        let end = |outcome: &Outcome| {
-            outcome
-                .finished
-                .map(|end| (end.reason, end.stats.forwards()))
-        };
+        let end =
+            |outcome: &Outcome| outcome.finished.map(|end| (end.reason, end.stats.forwards()));
         assert_eq!(end(ours), end(theirs), "problem {index}");
     }
     let spans = theirs.iter().any(|outcome| outcome.tokens.len() > 32);

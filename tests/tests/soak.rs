@@ -40,14 +40,7 @@ fn start() -> (Server, PathBuf) {
     let lines = KEYS.map(|(name, key)| format!("{name}:{key}\n"));
     std::fs::write(&keys, lines.concat()).unwrap();
     let tokens = REQUEST_TOKENS.to_string();
-    let limits = [
-        "--max-waiting",
-        "12",
-        "--max-running",
-        "8",
-        "--max-request-tokens",
-        &tokens,
-    ];
+    let limits = ["--max-waiting", "12", "--max-running", "8", "--max-request-tokens", &tokens];
     let server = Server::start(&[&limits[..], &["--api-keys-file", utf8(&keys)]].concat());
     (server, keys)
 }
@@ -133,9 +126,7 @@ fn random_requests_leave_the_server_as_it_was() {
 fn check_variety(tally: &Tally, asks: &Asks, total: u64) {
     let (answered, valid) = tally.valid;
     let suitable: Vec<_> = asks.suitable().collect();
-    let missing = suitable
-        .iter()
-        .filter(|decoder| !tally.decoders.contains(**decoder));
+    let missing = suitable.iter().filter(|decoder| !tally.decoders.contains(**decoder));
     let missing: Vec<_> = missing.collect();
     assert!(answered * 2 > valid, "{answered} of {valid} answered");
     // Some requests for a decoder are refused for another reason, or their clients leave.

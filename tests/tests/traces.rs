@@ -38,14 +38,7 @@ fn commits(effects: &[Effect]) -> Vec<Value> {
 
 fn new_lanes(effects: &[Effect]) -> Vec<Value> {
     let born = effects.iter().filter_map(|effect| match *effect {
-        Effect::Start {
-            lane,
-            role,
-            parent,
-            start,
-            len,
-            birth,
-        } => Some(json!({
+        Effect::Start { lane, role, parent, start, len, birth } => Some(json!({
             "id": lane.0,
             "role": if role == Role::Refine { "refine" } else { "generate" },
             "parent": parent.map(|parent| parent.0),
@@ -77,9 +70,7 @@ fn normal(mut step: Value) -> Value {
     }
     rows.sort_unstable();
     let commits = step["commits"].as_array().expect("commits").iter();
-    let commits: Vec<Value> = commits
-        .map(|commit| json!([commit[0], commit[1]]))
-        .collect();
+    let commits: Vec<Value> = commits.map(|commit| json!([commit[0], commit[1]])).collect();
     step["rows"] = json!(rows);
     step["commits"] = json!(commits);
     step

@@ -127,12 +127,7 @@ pub struct WeightArgs {
     pub lora: Option<String>,
     /// Length of the blocks after the prompt in which weights with full attention were fine-tuned to attend
     /// block-causally, as D2F's were; 0 = none.
-    #[arg(
-        long,
-        global = true,
-        value_name = "LENGTH",
-        env = "ASYNCLANE_PROMPT_BLOCKS"
-    )]
+    #[arg(long, global = true, value_name = "LENGTH", env = "ASYNCLANE_PROMPT_BLOCKS")]
     pub prompt_blocks: Option<u32>,
     /// Rewriting of committed tokens, for which weights such as LLaDA2.1's were trained: auto (by
     /// the model's name), on or off.
@@ -151,12 +146,7 @@ pub struct WeightArgs {
     #[arg(long, global = true, env = "ASYNCLANE_BACKEND")]
     pub backend: Option<String>,
     /// Dynamic expert sharing (DES) for models with experts: `vote=0.15` or `seq=2`.
-    #[arg(
-        long,
-        global = true,
-        value_name = "HOW",
-        env = "ASYNCLANE_EXPERT_SHARING"
-    )]
+    #[arg(long, global = true, value_name = "HOW", env = "ASYNCLANE_EXPERT_SHARING")]
     pub expert_sharing: Option<String>,
     /// Maximum positions of a sequence, prompt plus budget.
     #[arg(long, global = true, env = "ASYNCLANE_MAX_MODEL_LEN")]
@@ -171,20 +161,10 @@ pub struct DecoderArgs {
     pub decoder: Option<String>,
     /// A second model of the same tokenizer that drafts tokens, which --model verifies; --model must be
     /// a causal one. The same names as for --model.
-    #[arg(
-        long,
-        global = true,
-        value_name = "MODEL",
-        env = "ASYNCLANE_DRAFT_MODEL"
-    )]
+    #[arg(long, global = true, value_name = "MODEL", env = "ASYNCLANE_DRAFT_MODEL")]
     pub draft_model: Option<String>,
     /// Decoder of the draft model: a preset and `key=value` settings, separated by commas, or auto.
-    #[arg(
-        long,
-        global = true,
-        value_name = "DECODER",
-        env = "ASYNCLANE_DRAFT_DECODER"
-    )]
+    #[arg(long, global = true, value_name = "DECODER", env = "ASYNCLANE_DRAFT_DECODER")]
     pub draft_decoder: Option<String>,
 }
 
@@ -202,12 +182,7 @@ pub struct EngineArgs {
     pub kv_dtype: Option<String>,
     /// Share of a CUDA device's memory to use if `--kv-memory` is auto, above 0 and at most 1 (default
     /// 0.9).
-    #[arg(
-        long,
-        global = true,
-        value_name = "SHARE",
-        env = "ASYNCLANE_DEVICE_MEMORY"
-    )]
+    #[arg(long, global = true, value_name = "SHARE", env = "ASYNCLANE_DEVICE_MEMORY")]
     pub device_memory: Option<f64>,
     /// Maximum rows of a step.
     #[arg(long, global = true, env = "ASYNCLANE_ROW_BUDGET")]

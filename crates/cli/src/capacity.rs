@@ -120,11 +120,7 @@ impl Sizes {
     fn new(info: &ModelInfo, weight: f64, kv: f64, touched: usize) -> Self {
         let table = (info.vocabulary.embedding_size * info.width) as f64;
         let all = info.parameters as f64;
-        let streamed = if info.vocabulary.tied {
-            all
-        } else {
-            all - table
-        };
+        let streamed = if info.vocabulary.tied { all } else { all - table };
         let experts = info.experts.map_or((0.0, 0.0), |experts| {
             let untouched = |count: usize| (experts.count - count.min(experts.count)) as f64;
             let one = experts.parameters as f64;
@@ -215,11 +211,7 @@ pub fn report(
     for touched in touched {
         let sizes = |device: &Device| Sizes::new(info, bytes, device.kv.unwrap_or(kv), touched);
         if let Some(experts) = info.experts {
-            writeln!(
-                out,
-                "\nsteps that touch {touched} of {} experts",
-                experts.count
-            )?;
+            writeln!(out, "\nsteps that touch {touched} of {} experts", experts.count)?;
         }
         let rows: Vec<_> = devices.iter().map(|of| (of, sizes(of))).collect();
         let sizes = Sizes::new(info, bytes, kv, touched);
@@ -303,11 +295,7 @@ mod tests {
             family: "",
             layers,
             width,
-            heads: HeadSizes {
-                num_heads: heads,
-                num_kv_heads,
-                head_width: head,
-            },
+            heads: HeadSizes { num_heads: heads, num_kv_heads, head_width: head },
             mlp_width: mlp,
             experts,
             canvas: None,
@@ -320,14 +308,8 @@ mod tests {
             },
             max_positions: 4096,
             parameters,
-            formats: FormatInfo {
-                matrices: WeightDtype::Bf16,
-                kv: KvDtype::F32,
-            },
-            rows: RowInfo {
-                attention: Attention::Full,
-                readout: Readout::Own,
-            },
+            formats: FormatInfo { matrices: WeightDtype::Bf16, kv: KvDtype::F32 },
+            rows: RowInfo { attention: Attention::Full, readout: Readout::Own },
         }
     }
 
@@ -351,36 +333,11 @@ mod tests {
         // Weights in GB, KiB of K/V a position, thousands of positions, sequences of 1,536
         // positions, sequences whose K/V weigh as much as the weights, and the shortest steps.
         let rows = [
-            (
-                &llada,
-                0,
-                [16.0, 512.0, 104.0, 67.0, 19.0],
-                [7.4, 4.5, 3.1, 1.9],
-            ),
-            (
-                &dream,
-                0,
-                [15.2, 56.0, 964.0, 627.0, 161.0],
-                [6.9, 4.2, 2.9, 1.8],
-            ),
-            (
-                &wedlm,
-                0,
-                [16.4, 144.0, 367.0, 239.0, 67.0],
-                [7.4, 4.5, 3.2, 1.9],
-            ),
-            (
-                &mini,
-                84,
-                [32.5, 40.0, 927.0, 604.0, 180.0],
-                [5.6, 3.4, 2.4, 1.4],
-            ),
-            (
-                &mini,
-                256,
-                [32.5, 40.0, 927.0, 604.0, 507.0],
-                [15.6, 9.5, 6.6, 4.0],
-            ),
+            (&llada, 0, [16.0, 512.0, 104.0, 67.0, 19.0], [7.4, 4.5, 3.1, 1.9]),
+            (&dream, 0, [15.2, 56.0, 964.0, 627.0, 161.0], [6.9, 4.2, 2.9, 1.8]),
+            (&wedlm, 0, [16.4, 144.0, 367.0, 239.0, 67.0], [7.4, 4.5, 3.2, 1.9]),
+            (&mini, 84, [32.5, 40.0, 927.0, 604.0, 180.0], [5.6, 3.4, 2.4, 1.4]),
+            (&mini, 256, [32.5, 40.0, 927.0, 604.0, 507.0], [15.6, 9.5, 6.6, 4.0]),
         ];
         for (info, touched, [weights, kv, positions, fit, heavy], floors) in rows {
             let sizes = Sizes::new(info, 2.0, 2.0, touched);
@@ -404,12 +361,7 @@ mod tests {
     #[test]
     fn weights_of_any_size_can_be_read() {
         let line = |of| {
-            let on = CapacityArgs {
-                config_json: None,
-                context: 1536,
-                kv_bytes: 2,
-                on: Vec::new(),
-            };
+            let on = CapacityArgs { config_json: None, context: 1536, kv_bytes: 2, on: Vec::new() };
             let text = report(&model(of, None, 0), 2.0, &on, None).unwrap();
             text.lines().nth(1).unwrap().to_owned()
         };
@@ -437,10 +389,7 @@ mod tests {
             let words: Vec<_> = line.split_whitespace().take(2).collect();
             words.join(" ")
         });
-        assert!(
-            memory.eq(["A100 80", "H100 80", "H200 141", "B200 180"]),
-            "{text}"
-        );
+        assert!(memory.eq(["A100 80", "H100 80", "H200 141", "B200 180"]), "{text}");
         assert_eq!(text.lines().count(), 7, "{text}");
         for wrong in [[0.0, 1.0, 1.0], [1.0, f64::NAN, 1.0], [1.0, 1.0, -1.0]] {
             assert!(report(&info, 2.0, &of(&wrong), None).is_err());
@@ -450,12 +399,7 @@ mod tests {
     #[test]
     fn this_machine_comes_first_with_its_own_kv() {
         let info = model([32, 4096, 32, 32, 12_288, 126_464], None, 0);
-        let on = CapacityArgs {
-            config_json: None,
-            context: 1536,
-            kv_bytes: 2,
-            on: Vec::new(),
-        };
+        let on = CapacityArgs { config_json: None, context: 1536, kv_bytes: 2, on: Vec::new() };
         let here = Device {
             name: "this CPU",
             memory: 100e9,

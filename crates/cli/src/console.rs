@@ -51,9 +51,7 @@ pub fn say(text: fmt::Arguments<'_>) {
 /// A line of the log. What the text begins with tells its level.
 fn object(text: &str) -> String {
     let levels = [("warning: ", "WARN"), ("asynclane: ", "ERROR")];
-    let found = levels
-        .iter()
-        .find_map(|(lead, level)| Some((*level, text.strip_prefix(lead)?)));
+    let found = levels.iter().find_map(|(lead, level)| Some((*level, text.strip_prefix(lead)?)));
     let (level, message) = found.unwrap_or(("INFO", text));
     let mut timestamp = String::new();
     // Writing to a text does not fail.

@@ -79,10 +79,7 @@ pub fn chosen(config: &Config, checkpoint: &mut Checkpoint) -> Result<Option<Dev
         Ok(device) => {
             let memory = device.memory();
             let memory = memory.map_err(|error| exit::refused(LoadError::Setup(error.0)))?;
-            let found = fit::FreeDevice {
-                name: device.name(),
-                memory,
-            };
+            let found = fit::FreeDevice { name: device.name(), memory };
             let reason = unfit(config, checkpoint, found)?;
             Ok(settled(choice, reason)?.then_some(device))
         }
@@ -98,10 +95,7 @@ fn unfit(
 ) -> Result<Option<String>> {
     let dtype = *config.model.dtype;
     let info = checkpoint.survey(dtype).map_err(exit::refused)?.info;
-    let other = config
-        .engine
-        .kv_dtype
-        .filter(|kv| DeviceModel::kv_dtype(&info) != Some(*kv));
+    let other = config.engine.kv_dtype.filter(|kv| DeviceModel::kv_dtype(&info) != Some(*kv));
     match (DeviceModel::unfit(&info), other) {
         (None, Some(kv)) => Ok(Some(format!(
             "no CUDA kernels for engine.kv_dtype {} beside matrices in {}",
@@ -178,14 +172,9 @@ pub fn describe() -> String {
 /// The name of the processor and the number of threads that it runs at once.
 pub fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = info
-        .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    format!(
-        "{}, {threads} threads",
-        name.unwrap_or(std::env::consts::ARCH).trim()
-    )
+    format!("{}, {threads} threads", name.unwrap_or(std::env::consts::ARCH).trim())
 }
 
 #[cfg(test)]

@@ -76,11 +76,7 @@ fn kill() {
 
 /// An error that ends the process with `code`.
 pub fn failure(code: u8, message: impl Into<String>) -> anyhow::Error {
-    Failure {
-        code,
-        message: message.into(),
-    }
-    .into()
+    Failure { code, message: message.into() }.into()
 }
 
 /// The error of a model that cannot be loaded.
@@ -145,18 +141,8 @@ mod tests {
             .map(|row| row.split('|').nth(1).unwrap_or_default().trim())
             .map(|code| code.parse().expect("a number"))
             .collect();
-        let codes = [
-            0,
-            USAGE,
-            CHECKPOINT,
-            NO_INPUT,
-            UNAVAILABLE,
-            ENGINE,
-            DEVICE,
-            IO,
-            CONFIG,
-            INTERRUPTED,
-        ];
+        let codes =
+            [0, USAGE, CHECKPOINT, NO_INPUT, UNAVAILABLE, ENGINE, DEVICE, IO, CONFIG, INTERRUPTED];
         assert_eq!(listed, codes);
     }
 }

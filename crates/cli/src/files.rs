@@ -22,10 +22,7 @@ pub fn connections(wanted: usize) -> usize {
 fn raised_limit() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: maximum,
-        maximum,
-    };
+    let raised = Rlimit { current: maximum, maximum };
     match setrlimit(Resource::Nofile, raised) {
         Ok(()) => maximum,
         Err(_) => current,

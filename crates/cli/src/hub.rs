@@ -234,11 +234,7 @@ impl Hub {
             }
         };
         let commit = listed.sha.as_str();
-        let files: Vec<&str> = listed
-            .siblings
-            .iter()
-            .map(|file| &*file.rfilename)
-            .collect();
+        let files: Vec<&str> = listed.siblings.iter().map(|file| &*file.rfilename).collect();
         let store = self.store(id);
         // All files come from one commit, even if the branch moves meanwhile.
         let folder = store.snapshot(commit);
@@ -269,9 +265,7 @@ impl Hub {
         match gguf {
             Some(file) => get(file)?,
             None if wanted == Selection::Description => {
-                let described = [CONFIG, INDEX]
-                    .into_iter()
-                    .filter(|name| files.contains(name));
+                let described = [CONFIG, INDEX].into_iter().filter(|name| files.contains(name));
                 described.into_iter().try_for_each(get)?;
             }
             None if files.contains(&WEIGHTS) => [CONFIG, WEIGHTS].into_iter().try_for_each(get)?,
@@ -351,9 +345,7 @@ fn list(client: &Client, id: Id<'_>) -> Result<FileList, Fault> {
         return Ok(listed);
     }
     let found: String = listed.sha.chars().take(200).collect();
-    Err(Fault::Refused(format!(
-        "sha: expected 40 or 64 hexadecimal digits, found {found:?}"
-    )))
+    Err(Fault::Refused(format!("sha: expected 40 or 64 hexadecimal digits, found {found:?}")))
 }
 
 /// True if the Hub cannot be asked now.

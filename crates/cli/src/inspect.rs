@@ -38,11 +38,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
                 let config = Config::resolve(&args.model, None)?;
                 device::steps::run(steps, *config.model.device)?;
             }
-            if *selftest {
-                crate::selftest::run()
-            } else {
-                Ok(())
-            }
+            if *selftest { crate::selftest::run() } else { Ok(()) }
         }
         Some(InspectCommand::Logits { tokens, out }) => logits(args, tokens, out),
         Some(InspectCommand::Health { address }) => health(address),
@@ -55,9 +51,7 @@ fn model(args: &InspectArgs) -> Result<()> {
     let checkpoint = described(path, &config)?;
     let mut checkpoint = load::with_kv(checkpoint, &config)?;
     let tokenizer = load::tokenizer(path)?;
-    let survey = checkpoint
-        .survey(*config.model.dtype)
-        .map_err(exit::refused)?;
+    let survey = checkpoint.survey(*config.model.dtype).map_err(exit::refused)?;
     let info = &survey.info;
     kv::check_length(&config, info)?;
     tell!("family           {}", info.family);
@@ -88,20 +82,10 @@ fn model(args: &InspectArgs) -> Result<()> {
     tell!("predictions      {}", readout(info.rows.readout));
     tell!("vocabulary       {}", info.vocabulary.size);
     tell!("max positions    {}", info.max_positions);
-    let mask = info
-        .vocabulary
-        .mask
-        .map_or_else(|| "none".to_owned(), |mask| mask.to_string());
+    let mask = info.vocabulary.mask.map_or_else(|| "none".to_owned(), |mask| mask.to_string());
     tell!("mask token       {mask}");
     tell!("end tokens       {:?}", info.vocabulary.end);
-    tell!(
-        "chat template    {}",
-        if tokenizer.chat_template().is_ok() {
-            "yes"
-        } else {
-            "no"
-        }
-    );
+    tell!("chat template    {}", if tokenizer.chat_template().is_ok() { "yes" } else { "no" });
     let kv = info.kv_bytes_per_position();
     tell!("KV per position  {kv} bytes ({})", info.formats.kv.name());
     let page = config.engine.page_size;
@@ -122,10 +106,7 @@ fn model(args: &InspectArgs) -> Result<()> {
 fn memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Result<()> {
     let longest = config.max_model_len(info);
     let kv = info.kv_bytes_per_position() as u64 * u64::from(longest);
-    tell!(
-        "KV at full length {} for one sequence of {longest} positions",
-        size(kv)
-    );
+    tell!("KV at full length {} for one sequence of {longest} positions", size(kv));
     dtypes(checkpoint, info)?;
     if DeviceModel::unfit(info).is_none() {
         let needed = device::least(config, checkpoint, info)?;
@@ -142,12 +123,10 @@ fn memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Res
 /// The presets that suit the weights; the one of the default `decoder` is marked.
 fn presets(weights: WeightKind, decoder: &str) -> String {
     let default = decoder.split(',').next();
-    let names = weights
-        .presets()
-        .map(|preset| match default == Some(preset.name) {
-            true => format!("{} (default)", preset.name),
-            false => preset.name.to_owned(),
-        });
+    let names = weights.presets().map(|preset| match default == Some(preset.name) {
+        true => format!("{} (default)", preset.name),
+        false => preset.name.to_owned(),
+    });
     names.collect::<Vec<_>>().join(", ")
 }
 
@@ -178,9 +157,7 @@ fn capacity(args: &InspectArgs, on: &CapacityArgs) -> Result<()> {
         None => described(&hub::description(&config.model.path)?, &config)?,
     };
     let mut checkpoint = load::with_kv(checkpoint, &config)?;
-    let survey = checkpoint
-        .survey(*config.model.dtype)
-        .map_err(exit::refused)?;
+    let survey = checkpoint.survey(*config.model.dtype).map_err(exit::refused)?;
     let here = capacity::measure(&survey.info);
     let bytes = capacity::bytes_per_weight(&survey);
     let report = capacity::report(&survey.info, bytes, on, here)?;
@@ -245,10 +222,7 @@ fn machine_and_device() {
 fn logits(args: &InspectArgs, tokens: &[u32], out: &Path) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
     let (logits, vocab) = load::logits(&config, tokens)?;
-    let bytes: Vec<u8> = logits
-        .iter()
-        .flat_map(|logit| logit.to_le_bytes())
-        .collect();
+    let bytes: Vec<u8> = logits.iter().flat_map(|logit| logit.to_le_bytes()).collect();
     let shape = vec![tokens.len(), vocab];
     let view = TensorView::new(Dtype::F32, shape, &bytes)?;
     let file = safetensors::serialize([("logits", view)], None)?;
@@ -260,33 +234,22 @@ fn health(address: &str) -> Result<()> {
     let unreachable =
         |reason: String| exit::failure(exit::UNAVAILABLE, format!("{address}: {reason}"));
     // A wildcard address is not a destination: ask on loopback.
-    let address = address
-        .replace("0.0.0.0:", "127.0.0.1:")
-        .replace("[::]:", "[::1]:");
-    let mut found = address
-        .to_socket_addrs()
-        .map_err(|error| unreachable(error.to_string()))?;
-    let socket = found
-        .next()
-        .ok_or_else(|| unreachable("no such address".to_owned()))?;
+    let address = address.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:");
+    let mut found = address.to_socket_addrs().map_err(|error| unreachable(error.to_string()))?;
+    let socket = found.next().ok_or_else(|| unreachable("no such address".to_owned()))?;
     let answer = probe(&socket, &address).map_err(|error| unreachable(error.to_string()))?;
     let status = answer.lines().next().unwrap_or_default();
     if status.split(' ').nth(1) == Some("200") {
         return Ok(());
     }
-    Err(unreachable(format!(
-        "expected status 200, found {status:?}"
-    )))
+    Err(unreachable(format!("expected status 200, found {status:?}")))
 }
 
 fn probe(socket: &std::net::SocketAddr, host: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect_timeout(socket, PROBE_TIMEOUT)?;
     stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
     stream.set_write_timeout(Some(PROBE_TIMEOUT))?;
-    write!(
-        stream,
-        "GET /health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
-    )?;
+    write!(stream, "GET /health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();
     stream.take(64 << 10).read_to_string(&mut answer)?;
     Ok(answer)

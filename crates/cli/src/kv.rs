@@ -51,21 +51,15 @@ pub fn sizes(config: &Config, info: &ModelInfo) -> Result<ExecutorConfig> {
     if pages < needed {
         return Err(too_little(config, info, u64::from(needed) * page));
     }
-    Ok(ExecutorConfig {
-        page_size: config.engine.page_size,
-        pages,
-        threads: None,
-    })
+    Ok(ExecutorConfig { page_size: config.engine.page_size, pages, threads: None })
 }
 
 /// The error of a KV memory that is smaller than the `needed` bytes of one sequence.
 pub fn too_little(config: &Config, info: &ModelInfo, needed: u64) -> anyhow::Error {
     let found = match *config.engine.kv_memory {
-        None => format!(
-            "{} ({})",
-            config.engine.kv_memory.as_str(),
-            memory::size(DEFAULT_CPU_KV_BYTES)
-        ),
+        None => {
+            format!("{} ({})", config.engine.kv_memory.as_str(), memory::size(DEFAULT_CPU_KV_BYTES))
+        }
         Some(_) => config.engine.kv_memory.as_str().to_owned(),
     };
     let message = format!(

@@ -94,11 +94,7 @@ fn on_host<B: Host + 'static>(
         hardware: Hardware {
             device: Hardware::CPU.to_owned(),
             threads: executor.threads(),
-            kernels: format!(
-                "{} by {}",
-                info.formats.matrices.name(),
-                executor.instructions()
-            ),
+            kernels: format!("{} by {}", info.formats.matrices.name(), executor.instructions()),
             kv_position: info.kv_bytes_per_position(),
             memory: None,
         },
@@ -115,9 +111,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
     let filter = filter(config)?;
     let path = &*hub::folder(&config.model.path)?;
     let mut surveyed = with_kv(configured(path, config)?, config)?;
-    let survey = surveyed
-        .survey(*config.model.dtype)
-        .map_err(exit::refused)?;
+    let survey = surveyed.survey(*config.model.dtype).map_err(exit::refused)?;
     kv::check_length(config, &survey.info)?;
     let weights = config.weights(&survey.info);
     let draft = draft::choose(config, &survey.info)?;
@@ -135,10 +129,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
     let folder = hub::served_name(&config.model.path);
     let name = match config.model.served_name.as_str() {
         "" if is_demo => config.model.path.clone(),
-        "" => folder.map_or_else(
-            || "model".to_owned(),
-            |name| name.to_string_lossy().into_owned(),
-        ),
+        "" => folder.map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned()),
         name => name.to_owned(),
     };
     Ok(Loaded {

@@ -29,12 +29,7 @@ impl Needs {
     pub fn survey(checkpoint: &mut Checkpoint, dtype: WeightDtype, kv: u64) -> Result<Self> {
         let survey = checkpoint.survey(dtype).map_err(crate::exit::refused)?;
         let others = WeightDtype::ALL.map(|dtype| Some(checkpoint.survey(dtype).ok()?.memory));
-        Ok(Self {
-            dtype: survey.info.formats.matrices,
-            memory: survey.memory,
-            others,
-            kv,
-        })
+        Ok(Self { dtype: survey.info.formats.matrices, memory: survey.memory, others, kv })
     }
 
     /// Peak bytes in the dtype that the weights are read as.
@@ -57,10 +52,7 @@ impl Needs {
             format!("to load it in {}", self.dtype.name())
         } else {
             let (weights, kv) = (size(memory.weights), size(self.kv));
-            format!(
-                "{weights} of weights in {}, {kv} of KV pages",
-                self.dtype.name()
-            )
+            format!("{weights} of weights in {}, {kv} of KV pages", self.dtype.name())
         };
         let fits = |memory: Option<Memory>| memory.is_some_and(|of| self.most(of) <= free);
         let mut all = WeightDtype::ALL.into_iter().zip(self.others);
@@ -71,11 +63,7 @@ impl Needs {
             None if memory.loading <= free && left > 0 => format!("try --kv-memory {left}MiB"),
             None => "no dtype fits".to_owned(),
         };
-        Some(format!(
-            "needs {} ({parts}), {} free: {advice}",
-            size(needed),
-            size(free)
-        ))
+        Some(format!("needs {} ({parts}), {} free: {advice}", size(needed), size(free)))
     }
 }
 
@@ -90,10 +78,7 @@ pub fn check(name: &str, needs: &Needs, drafts: u64) -> Result<()> {
         bytes => format!("; beside {} of the draft model", size(bytes)),
     };
     match refusal {
-        Some(refusal) => Err(exit::failure(
-            exit::CHECKPOINT,
-            format!("{name}: {refusal}{beside}"),
-        )),
+        Some(refusal) => Err(exit::failure(exit::CHECKPOINT, format!("{name}: {refusal}{beside}"))),
         None => Ok(()),
     }
 }
@@ -117,15 +102,10 @@ pub fn size(bytes: u64) -> String {
 /// does not report them.
 fn available(root: &Path) -> Option<u64> {
     let meminfo = std::fs::read_to_string(root.join("proc/meminfo")).ok()?;
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     let num_kv_heads = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-    let left = num_kv_heads
-        .lines()
-        .filter_map(|line| group(root, line))
-        .min();
+    let left = num_kv_heads.lines().filter_map(|line| group(root, line)).min();
     Some((kib << 10).min(left.unwrap_or(u64::MAX)))
 }
 
@@ -138,19 +118,13 @@ fn group(root: &Path, line: &str) -> Option<u64> {
     let (mounted, names) = match controllers {
         "" => (mounted, ["memory.max", "memory.current", "inactive_file "]),
         controllers if controllers.split(',').any(|name| name == "memory") => {
-            let names = [
-                "memory.limit_in_bytes",
-                "memory.usage_in_bytes",
-                "total_inactive_file ",
-            ];
+            let names = ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "];
             (mounted.join("memory"), names)
         }
         _ => return None,
     };
     let inner = mounted.join(path.trim_start_matches('/'));
-    let around = inner
-        .ancestors()
-        .take_while(|folder| folder.starts_with(&mounted));
+    let around = inner.ancestors().take_while(|folder| folder.starts_with(&mounted));
     around.filter_map(|folder| left_of(folder, names)).min()
 }
 
@@ -162,9 +136,7 @@ fn left_of(folder: &Path, [limit, used, idle]: [&str; 3]) -> Option<u64> {
     };
     let limit = number(limit)?;
     let stat = std::fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
-    let idle = stat
-        .lines()
-        .find_map(|line| line.strip_prefix(idle)?.parse().ok());
+    let idle = stat.lines().find_map(|line| line.strip_prefix(idle)?.parse().ok());
     let used = number(used)?.saturating_sub(idle.unwrap_or(0));
     Some(limit.saturating_sub(used))
 }

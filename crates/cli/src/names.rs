@@ -42,10 +42,7 @@ mod tests {
     fn an_address_is_shown_without_its_password() {
         for (url, expected) in [
             ("https://huggingface.co", "https://huggingface.co"),
-            (
-                "https://me:se@cret@mirror:8443/hub",
-                "https://mirror:8443/hub",
-            ),
+            ("https://me:se@cret@mirror:8443/hub", "https://mirror:8443/hub"),
             ("http://token@host/a@b?c=@", "http://host/a@b?c=@"),
             ("me:secret@host:1", "host:1"),
             ("", ""),

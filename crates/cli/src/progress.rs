@@ -13,11 +13,7 @@ const MIN_BAR_BYTES: u64 = 64 << 20;
 pub fn shown(checkpoint: Checkpoint) -> (Checkpoint, ProgressGuard) {
     let total = checkpoint.stored_bytes();
     let shown = std::io::stderr().is_terminal() && total >= MIN_BAR_BYTES;
-    let target = if shown {
-        ProgressDrawTarget::stderr()
-    } else {
-        ProgressDrawTarget::hidden()
-    };
+    let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(Some(total), target);
     let style = "  loading    {wide_bar} {binary_bytes}/{binary_total_bytes} {eta}";
     bar.set_style(ProgressStyle::with_template(style).expect("the template is valid"));

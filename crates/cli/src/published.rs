@@ -97,10 +97,7 @@ mod tests {
             read(all).expect("it reads"),
             "canvas,t_min=0.5,block_length=256,entropy_bound=0.3,max_denoising_steps=12,t_max=1,stability_threshold=2"
         );
-        assert_eq!(
-            read("{}").expect("it reads"),
-            "canvas,t_min=0.5,block_length=256"
-        );
+        assert_eq!(read("{}").expect("it reads"), "canvas,t_min=0.5,block_length=256");
         let absent = settings(Path::new("/no such folder")).expect("no file");
         assert!(absent.is_empty(), "{absent}");
     }

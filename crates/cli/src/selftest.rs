@@ -36,10 +36,7 @@ const COLUMNS: usize = usize::MAX;
 pub fn run() -> Result<()> {
     let mut told = Comparisons::default();
     model::selftest_on_cpu(LONGEST_ROWS, &mut |check| told.add(check));
-    let cpu = told.runner(
-        "demo model, CPU",
-        demo(DeviceChoice::Cpu, BackendChoice::Cpu),
-    );
+    let cpu = told.runner("demo model, CPU", demo(DeviceChoice::Cpu, BackendChoice::Cpu));
     let candle = demo(DeviceChoice::Cpu, BackendChoice::Candle);
     let candle = told.runner("demo model, candle", candle);
     told.texts(&candle, &cpu, DECODERS[1], CANDLE_TEXTS);
@@ -69,11 +66,7 @@ struct Comparisons {
 impl Comparisons {
     /// Prints a comparison.
     fn add(&mut self, check: Check) {
-        let Check {
-            name,
-            error,
-            tolerance,
-        } = &check;
+        let Check { name, error, tolerance } = &check;
         let verdict = if check.holds() { "ok" } else { "WRONG" };
         tell!("{name}: {error:.1e} of {tolerance:.0e}, {verdict}");
         self.count += 1;
@@ -85,8 +78,7 @@ impl Comparisons {
 
     /// A runner; one that cannot be made is a comparison that does not hold.
     fn runner(&mut self, name: &str, made: Result<Runner>) -> Option<Runner> {
-        made.map_err(|reason| self.add(Check::failed(name, reason)))
-            .ok()
+        made.map_err(|reason| self.add(Check::failed(name, reason))).ok()
     }
 
     /// Compares texts if both runners exist.
@@ -114,9 +106,7 @@ impl Comparisons {
         };
         let Self { count, wrong, .. } = self;
         let first = format!("{name} is wrong by {error:.1e}");
-        Err(failed(&format!(
-            "{wrong} of {count} checks do not hold, the first: {first}"
-        )))
+        Err(failed(&format!("{wrong} of {count} checks do not hold, the first: {first}")))
     }
 }
 
@@ -136,11 +126,7 @@ impl Runner {
         let engine_config = load::engine_config(config, &loaded);
         // The thread ends with its last handle.
         let (engine, _) = engine::spawn(&engine_config, loaded.executor, Box::new(()))?;
-        Ok(Self {
-            engine,
-            tokenizer: loaded.tokenizer,
-            stop_tokens: loaded.stop_tokens,
-        })
+        Ok(Self { engine, tokenizer: loaded.tokenizer, stop_tokens: loaded.stop_tokens })
     }
 
     /// The tokens of every answer; `together` requests are submitted at once.
@@ -236,11 +222,7 @@ fn texts(reference: &Runner, tested: &Runner, decoder: &str, count: usize) -> Re
     Ok([
         // The reference sums in another order: one of thousands of decisions may be a tie.
         check("differ from the reference's", (&alone, &want), 1.0),
-        check(
-            "differ from the texts made one by one",
-            (&together, &alone),
-            0.0,
-        ),
+        check("differ from the texts made one by one", (&together, &alone), 0.0),
     ])
 }
 
@@ -269,9 +251,7 @@ mod tests {
     }
 
     fn errors(pair: (&Runner, &Runner)) -> [f64; 2] {
-        texts(pair.0, pair.1, "balanced", 6)
-            .unwrap()
-            .map(|check| check.error)
+        texts(pair.0, pair.1, "balanced", 6).unwrap().map(|check| check.error)
     }
 
     #[test]
@@ -298,11 +278,7 @@ mod tests {
 
     #[test]
     fn a_check_that_does_not_hold_fails_the_test_at_its_end() {
-        let check = |name: &str, error| Check {
-            name: name.to_owned(),
-            error,
-            tolerance: 0.5,
-        };
+        let check = |name: &str, error| Check { name: name.to_owned(), error, tolerance: 0.5 };
         let mut told = Comparisons::default();
         told.add(check("sums", 0.5));
         assert!(told.verdict().is_ok());
@@ -310,10 +286,7 @@ mod tests {
         told.add(check("sums", 0.75));
         told.add(check("products", 0.5));
         told.texts(&None, &None, "vanilla", 1);
-        assert!(
-            told.runner("demo model", Err(failed("no memory")))
-                .is_none()
-        );
+        assert!(told.runner("demo model", Err(failed("no memory"))).is_none());
         let said = told.verdict().unwrap_err().to_string();
         let want = "--selftest: 2 of 3 checks do not hold, the first: sums is wrong by 7.5e-1";
         assert_eq!(said, want);

@@ -59,16 +59,10 @@ pub fn run_with(args: &ServeArgs, load: impl FnOnce(&Config) -> Result<Loaded>) 
     let config = config?;
     let keys = api_keys(&config, args)?;
     let telemetry = Telemetry::start(&config)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
-    let listener = runtime
-        .block_on(TcpListener::bind(config.listen_address()))
-        .map_err(|error| {
-            exit::failure(
-                exit::IO,
-                format!("server.listen {}: {error}", config.server.listen),
-            )
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let listener =
+        runtime.block_on(TcpListener::bind(config.listen_address())).map_err(|error| {
+            exit::failure(exit::IO, format!("server.listen {}: {error}", config.server.listen))
         })?;
     let address = listener.local_addr()?;
     let mut settings = settings(&config, keys, address);
@@ -238,22 +232,14 @@ pub fn install(
     let refused = |error| exit::failure(exit::CONFIG, format!("model.decoder: {error}"));
     let decoding = model.decoders.resolve(&model.decoders.blank())?;
     engine.limits().admit_decoder(&decoding).map_err(refused)?;
-    let backend = Backend {
-        engine,
-        tokenizer: loaded.tokenizer,
-        model: Arc::new(model),
-        metrics,
-    };
+    let backend = Backend { engine, tokenizer: loaded.tokenizer, model: Arc::new(model), metrics };
     let installed = state.install(backend);
     installed.map_err(|_| exit::failure(exit::ENGINE, "a model is served already"))?;
     Ok(thread)
 }
 
 fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
-    let created = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs();
+    let created = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     Ok(ServedModel {
         id: loaded.name.clone(),
         created,
@@ -262,11 +248,7 @@ fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
         fingerprint: format!(
             "{}-{}-{}",
             env!("CARGO_PKG_VERSION"),
-            if loaded.hardware.is_cpu() {
-                "cpu"
-            } else {
-                "cuda"
-            },
+            if loaded.hardware.is_cpu() { "cpu" } else { "cuda" },
             loaded.info.formats.matrices.name()
         ),
         stop_tokens: loaded.stop_tokens.clone(),
@@ -280,10 +262,9 @@ fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
 /// token.
 fn sampling(loaded: &Loaded) -> SamplingDefaults {
     match loaded.info.rows.attention {
-        Attention::Canvas(_) => SamplingDefaults {
-            temperature: 1.0,
-            ..SamplingDefaults::default()
-        },
+        Attention::Canvas(_) => {
+            SamplingDefaults { temperature: 1.0, ..SamplingDefaults::default() }
+        }
         _ => SamplingDefaults::default(),
     }
 }
@@ -319,10 +300,7 @@ mod tests {
         assert_eq!(both.name_of(b"two"), Some("argument"));
         std::fs::write(&file, "# team\nalice\n").unwrap();
         let message = keys(&["--api-keys-file", path]).unwrap_err().to_string();
-        assert!(
-            message.contains(path) && message.contains("line 2: expected"),
-            "{message}"
-        );
+        assert!(message.contains(path) && message.contains("line 2: expected"), "{message}");
         std::fs::write(&file, "# nobody\n").unwrap();
         assert!(keys(&["--api-keys-file", path]).is_err());
         std::fs::remove_file(&file).unwrap();

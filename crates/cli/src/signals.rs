@@ -41,9 +41,7 @@ impl Signals {
         let seen = Arc::clone(&serving);
         let thread = std::thread::Builder::new().name("signals".to_owned());
         thread.spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_io()
-                .build();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
             let sources = runtime.and_then(|runtime| {
                 let sources = {
                     let _context = runtime.enter();
@@ -61,8 +59,7 @@ impl Signals {
                 }
             }
         })?;
-        told.recv()
-            .unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))?;
+        told.recv().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))?;
         Ok(Self { stop, serving })
     }
 
@@ -82,10 +79,7 @@ impl Signals {
 }
 
 /// The request of a signal.
-#[cfg_attr(
-    windows,
-    expect(dead_code, reason = "Windows has no signal that reloads")
-)]
+#[cfg_attr(windows, expect(dead_code, reason = "Windows has no signal that reloads"))]
 enum SignalRequest {
     /// The end of the process.
     End,
@@ -127,11 +121,7 @@ struct Reload {
 
 impl Reload {
     fn new(run: impl Fn() + Send + Sync + 'static) -> Self {
-        Self {
-            run: Arc::new(run),
-            since: Arc::default(),
-            limit: Duration::from_secs(10),
-        }
+        Self { run: Arc::new(run), since: Arc::default(), limit: Duration::from_secs(10) }
     }
 
     /// Reads files, and a file may block: the thread of the signals does not wait.

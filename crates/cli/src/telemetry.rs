@@ -25,10 +25,7 @@ use lines::Lines;
 /// The variables that enable the export in addition to the configuration, and the one that
 /// disables it (`none`).
 const SPANS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER"];
-const METRICS: [&str; 2] = [
-    "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
-    "OTEL_METRICS_EXPORTER",
-];
+const METRICS: [&str; 2] = ["OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_METRICS_EXPORTER"];
 /// The variable that enables both.
 const COMMON_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
@@ -83,13 +80,7 @@ impl Telemetry {
             .init();
         // The standard library's own would write to standard error and wait for its reader.
         std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
-        Ok(Self {
-            filter,
-            spans: provider,
-            metrics,
-            counters,
-            lines,
-        })
+        Ok(Self { filter, spans: provider, metrics, counters, lines })
     }
 
     /// The filter of the log.
@@ -130,10 +121,6 @@ where
     let layer = tracing_subscriber::fmt::layer().with_writer(lines);
     match format {
         LogFormat::Text => layer.with_ansi(std::io::stderr().is_terminal()).boxed(),
-        LogFormat::Json => layer
-            .json()
-            .flatten_event(true)
-            .with_span_list(false)
-            .boxed(),
+        LogFormat::Json => layer.json().flatten_event(true).with_span_list(false).boxed(),
     }
 }

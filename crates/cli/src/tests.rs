@@ -19,9 +19,7 @@ const DEPLOYMENT: &str = "deploy/kubernetes/deployment.yaml";
 const UNIT: &str = "deploy/systemd/asynclane.service";
 
 fn read(path: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .join(path);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -29,9 +27,7 @@ fn read(path: &str) -> String {
 fn object(path: &str, kind: &str) -> Value {
     let objects: Vec<Value> = serde_saphyr::from_multiple(&read(path)).unwrap();
     let mut found = objects.into_iter().filter(|object| object["kind"] == kind);
-    found
-        .next()
-        .unwrap_or_else(|| panic!("no {kind} in {path}"))
+    found.next().unwrap_or_else(|| panic!("no {kind} in {path}"))
 }
 
 fn pod() -> Value {
@@ -51,10 +47,7 @@ fn mounted_config() -> &'static Config {
         let name = format!("asynclane-map-{}.toml", std::process::id());
         let file = std::env::temp_dir().join(name);
         std::fs::write(&file, text).unwrap();
-        let args = ModelArgs {
-            config: vec![file.clone()],
-            ..ModelArgs::default()
-        };
+        let args = ModelArgs { config: vec![file.clone()], ..ModelArgs::default() };
         let config = Config::resolve(&args, None);
         std::fs::remove_file(&file).unwrap();
         config.unwrap()
@@ -66,9 +59,7 @@ fn instruction(name: &str) -> Vec<String> {
     let image = read("Dockerfile");
     let lines = image.lines().map(str::trim_start);
     let mut found = lines.filter_map(|line| line.strip_prefix(name));
-    let list = found
-        .find(|rest| rest.starts_with(" ["))
-        .expect("the exec form");
+    let list = found.find(|rest| rest.starts_with(" [")).expect("the exec form");
     serde_json::from_str(list).unwrap()
 }
 
@@ -90,15 +81,9 @@ fn the_program_parses_the_command_of_the_image() {
     let (entry, probe) = (instruction("ENTRYPOINT"), instruction("CMD"));
     assert_eq!(entry, [IN_IMAGE]);
     assert_eq!(probe[0], IN_IMAGE);
-    assert!(matches!(
-        Cli::try_parse_from(&probe).unwrap().command,
-        Command::Inspect(_)
-    ));
+    assert!(matches!(Cli::try_parse_from(&probe).unwrap().command, Command::Inspect(_)));
     let image = read("Dockerfile");
-    let last = image
-        .lines()
-        .rfind(|line| line.starts_with("CMD "))
-        .unwrap();
+    let last = image.lines().rfind(|line| line.starts_with("CMD ")).unwrap();
     let serve: Vec<String> = serde_json::from_str(&last["CMD ".len()..]).unwrap();
     let address = listens(&[entry, serve].concat());
     assert_eq!(address.as_deref(), Some("0.0.0.0:8000"));
@@ -121,10 +106,7 @@ fn serve_takes_a_model_a_host_and_a_port() {
     assert_eq!(address(&["--listen", "9001"]), "127.0.0.1:9001");
     assert_eq!(address(&["--listen", ":9002"]), "127.0.0.1:9002");
     assert_eq!(address(&["--listen", "0.0.0.0:9003"]), "0.0.0.0:9003");
-    for both in [
-        &["demo", "--model", "demo"][..],
-        &["--port", "1", "--listen", "1"],
-    ] {
+    for both in [&["demo", "--model", "demo"][..], &["--port", "1", "--listen", "1"]] {
         let arguments = [&["asynclane", "serve"], both].concat();
         assert!(Cli::try_parse_from(&arguments).is_err(), "{arguments:?}");
     }
@@ -139,17 +121,11 @@ fn the_program_parses_the_command_of_the_pod() {
     let mounts = container["volumeMounts"].as_array().unwrap();
     let folder = |name: &str| {
         let mut mounts = mounts.iter().filter(|mount| mount["name"] == name);
-        mounts.next().unwrap()["mountPath"]
-            .as_str()
-            .unwrap()
-            .to_owned()
+        mounts.next().unwrap()["mountPath"].as_str().unwrap().to_owned()
     };
     assert_eq!(*file, format!("{}/asynclane.toml", folder("config")));
     let config = mounted_config();
-    assert_eq!(
-        config.server.api_keys_file,
-        format!("{}/keys", folder("keys"))
-    );
+    assert_eq!(config.server.api_keys_file, format!("{}/keys", folder("keys")));
     let port = container["ports"][0]["containerPort"].to_string();
     assert_eq!(config.server.listen, format!("0.0.0.0:{port}"));
 }
@@ -158,19 +134,12 @@ fn the_program_parses_the_command_of_the_pod() {
 fn environment_variables_are_settings() {
     let known: BTreeSet<String> = variables().into_iter().collect();
     assert!(known.contains("ASYNCLANE_LISTEN"));
-    assert!(
-        !known.contains("ASYNCLANE_PORT"),
-        "Kubernetes sets it for a Service of that name"
-    );
+    assert!(!known.contains("ASYNCLANE_PORT"), "Kubernetes sets it for a Service of that name");
     let of_pod = container()["env"].as_array().unwrap().clone();
-    let mut names: Vec<String> = of_pod
-        .iter()
-        .map(|variable| variable["name"].as_str().unwrap().to_owned())
-        .collect();
+    let mut names: Vec<String> =
+        of_pod.iter().map(|variable| variable["name"].as_str().unwrap().to_owned()).collect();
     let unit = read(UNIT);
-    let of_unit = unit
-        .lines()
-        .filter_map(|line| line.strip_prefix("Environment="));
+    let of_unit = unit.lines().filter_map(|line| line.strip_prefix("Environment="));
     names.extend(of_unit.filter_map(|pair| Some(pair.split_once('=')?.0.to_owned())));
     assert!(names.len() >= 3, "{names:?}");
     for name in names {
@@ -192,9 +161,7 @@ fn every_grace_period_is_longer_than_the_drain() {
     let seconds = |text: &str| text.trim().trim_end_matches('s').parse::<u64>().unwrap();
     let rest = |file: &str, key: &str| {
         let text = read(file);
-        let mut lines = text
-            .lines()
-            .filter_map(|line| line.trim_start().strip_prefix(key));
+        let mut lines = text.lines().filter_map(|line| line.trim_start().strip_prefix(key));
         seconds(lines.next().unwrap_or_else(|| panic!("no {key} in {file}")))
     };
     assert!(rest("deploy/compose/compose.yaml", "stop_grace_period:") > default + last);
@@ -203,10 +170,7 @@ fn every_grace_period_is_longer_than_the_drain() {
 
 #[test]
 fn replicas_are_added_before_one_is_full() {
-    let scaled = object(
-        "deploy/kubernetes/autoscaling/scaled-object.yaml",
-        "ScaledObject",
-    );
+    let scaled = object("deploy/kubernetes/autoscaling/scaled-object.yaml", "ScaledObject");
     let trigger = &scaled["spec"]["triggers"][0]["metadata"];
     let threshold: u32 = trigger["threshold"].as_str().unwrap().parse().unwrap();
     let most = mounted_config().engine.max_running;
@@ -221,10 +185,7 @@ fn the_program_parses_the_command_of_the_unit() {
     let unit = read(UNIT);
     let value = |key: &str| {
         let mut lines = unit.lines().filter_map(|line| line.strip_prefix(key));
-        lines
-            .next()
-            .unwrap_or_else(|| panic!("no {key}"))
-            .to_owned()
+        lines.next().unwrap_or_else(|| panic!("no {key}")).to_owned()
     };
     let line = value("ExecStart=");
     let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
@@ -235,10 +196,7 @@ fn the_program_parses_the_command_of_the_unit() {
     let (name, _) = credential.split_once(':').unwrap();
     let keys = format!("${{CREDENTIALS_DIRECTORY}}/{name}");
     assert_eq!(args.api_keys_file, Some(keys));
-    assert_eq!(
-        args.model.config,
-        [PathBuf::from("/etc/asynclane/asynclane.toml")]
-    );
+    assert_eq!(args.model.config, [PathBuf::from("/etc/asynclane/asynclane.toml")]);
     let codes = [exit::USAGE, exit::CHECKPOINT, exit::NO_INPUT, exit::CONFIG];
     let codes = codes.map(|code| code.to_string()).join(" ");
     assert_eq!(value("RestartPreventExitStatus="), codes);

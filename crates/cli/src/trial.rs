@@ -27,17 +27,12 @@ pub fn run(loaded: &mut Loaded, config: &Config) -> Result<()> {
     };
     let decoders = config.decoders(loaded.weights)?;
     let decoding = decoders.resolve(&decoders.blank())?;
-    let request = Request {
-        stop_tokens: loaded.stop_tokens.clone(),
-        ..Request::new(prompt, 1, decoding)
-    };
+    let request =
+        Request { stop_tokens: loaded.stop_tokens.clone(), ..Request::new(prompt, 1, decoding) };
     let engine = Engine::new(&load::engine_config(config, loaded), loaded.executor.spec());
     forward(engine, loaded.executor.as_mut(), request).map_err(|reason| {
         let name = escaped(&loaded.name, "");
-        exit::failure(
-            exit::CHECKPOINT,
-            format!("{name}: the model cannot answer: {reason}"),
-        )
+        exit::failure(exit::CHECKPOINT, format!("{name}: the model cannot answer: {reason}"))
     })
 }
 

@@ -137,10 +137,7 @@ mod tests {
     const NOW: Duration = Duration::from_millis(1);
 
     fn pulse(alive: bool, seconds: u64) -> Pulse {
-        Pulse {
-            alive,
-            age: Duration::from_secs(seconds),
-        }
+        Pulse { alive, age: Duration::from_secs(seconds) }
     }
 
     /// The fault that the watchdog finds in the pulses `seen`, the last of which stays.
@@ -155,11 +152,8 @@ mod tests {
             }
             seen[look.min(seen.len() - 1)]
         };
-        let looked = Sources {
-            pulse: next,
-            clock: || Duration::ZERO,
-            pause: |_| panic!("no time passes"),
-        };
+        let looked =
+            Sources { pulse: next, clock: || Duration::ZERO, pause: |_| panic!("no time passes") };
         (watch(looked, limit, NOW, &stopped), looks.get())
     }
 
@@ -171,10 +165,7 @@ mod tests {
         let (at, stop) = (Cell::new(0), Cell::new(Some(stop)));
         let paused = Cell::new(Duration::ZERO);
         let looks = Sources {
-            pulse: || Pulse {
-                age: times[at.get() - 1].saturating_sub(paused.get()),
-                alive: true,
-            },
+            pulse: || Pulse { age: times[at.get() - 1].saturating_sub(paused.get()), alive: true },
             clock: || {
                 at.set(at.get() + 1);
                 if at.get() == times.len() {
@@ -192,12 +183,8 @@ mod tests {
     #[test]
     fn dead_and_stuck_engines_are_found_and_others_are_not() {
         let dead = Some(Fault::Dead);
-        let stuck = |seconds| {
-            Some(Fault::Stuck {
-                age: Duration::from_secs(seconds),
-                limit: LIMIT,
-            })
-        };
+        let stuck =
+            |seconds| Some(Fault::Stuck { age: Duration::from_secs(seconds), limit: LIMIT });
         assert_eq!(fault(&[pulse(true, 0)], LIMIT), (None, 10));
         assert_eq!(fault(&[pulse(true, 300)], LIMIT), (None, 10));
         let hangs = [pulse(true, 299), pulse(true, 301)];
@@ -210,10 +197,7 @@ mod tests {
 
     #[test]
     fn a_fault_is_one_line() {
-        let stuck = Fault::Stuck {
-            age: Duration::from_secs(301),
-            limit: LIMIT,
-        };
+        let stuck = Fault::Stuck { age: Duration::from_secs(301), limit: LIMIT };
         let text =
             "the engine has been in one step for 301 s, longer than engine.step_timeout (300 s)";
         assert_eq!(stuck.to_string(), text);

@@ -130,9 +130,7 @@ impl Finder<'_> {
     fn open_brackets(&self, offset: Offset) -> i32 {
         let read = Offset::ZERO.to(offset.next()).iter();
         let known = read.filter_map(|offset| self.canvas.get(offset));
-        known.fold(0, |open, token| {
-            (open + i32::from(self.classes.get(token).brackets)).max(0)
-        })
+        known.fold(0, |open, token| (open + i32::from(self.classes.get(token).brackets)).max(0))
     }
 
     /// Returns true if `offset` lies in code: inside a fence, or after a code-shaped prompt without one.
@@ -140,10 +138,6 @@ impl Finder<'_> {
         let read = Offset::ZERO.to(offset).iter();
         let known = read.filter_map(|offset| self.canvas.get(offset));
         let fences = known.filter(|token| self.classes.get(*token).fence).count();
-        if fences > 0 {
-            fences % 2 == 1
-        } else {
-            self.code
-        }
+        if fences > 0 { fences % 2 == 1 } else { self.code }
     }
 }

@@ -97,14 +97,12 @@ impl Canvas {
 
     /// Returns true if `offset` holds a mask.
     pub fn is_mask(&self, offset: Offset) -> bool {
-        self.cell(offset)
-            .is_some_and(|cell| cell.state == CellState::Mask)
+        self.cell(offset).is_some_and(|cell| cell.state == CellState::Mask)
     }
 
     /// Returns true if the token at `offset` is committed; only an edit rule may still change it.
     pub fn is_committed(&self, offset: Offset) -> bool {
-        self.cell(offset)
-            .is_some_and(|cell| cell.state == CellState::Committed)
+        self.cell(offset).is_some_and(|cell| cell.state == CellState::Committed)
     }
 
     /// The step that wrote the token at `offset`, from 1; 0 for a mask.
@@ -204,9 +202,7 @@ impl Canvas {
     /// Updates the frontier and the end of the emitted prefix. Returns the newly emitted offsets
     /// and whether a stop token follows the prefix.
     pub(crate) fn advance(&mut self) -> (Span<Offset>, bool) {
-        self.frontier = self
-            .first_uncommitted(self.frontier.to(self.end()))
-            .unwrap_or(self.end());
+        self.frontier = self.first_uncommitted(self.frontier.to(self.end())).unwrap_or(self.end());
         let from = self.emitted;
         let mut settled = from.to(self.frontier).iter();
         let stop = settled.find(|offset| self.is_stop_at(*offset));

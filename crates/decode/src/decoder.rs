@@ -232,10 +232,7 @@ impl Decoder {
     fn emit(&mut self, effects: &mut Vec<Effect>) {
         let (fresh, stopped) = self.state.canvas.advance();
         if !fresh.is_empty() {
-            effects.push(Effect::Advance {
-                from: fresh.start,
-                to: fresh.end,
-            });
+            effects.push(Effect::Advance { from: fresh.start, to: fresh.end });
         }
         let full = self.state.canvas.frontier() == self.state.canvas.end();
         let exhausted = self.state.tree.active().is_empty();

@@ -58,10 +58,7 @@ pub struct Configured<I: Describe> {
 impl<I: Describe> Configured<I> {
     /// With the default of every setting.
     pub fn new(info: &'static I) -> Self {
-        Self {
-            info,
-            settings: Settings::defaults(info.settings()),
-        }
+        Self { info, settings: Settings::defaults(info.settings()) }
     }
 
     /// The member of a list called `name`, with the default of every setting.
@@ -99,10 +96,7 @@ impl<I: Describe> Configured<I> {
 
 impl<I: Describe> Clone for Configured<I> {
     fn clone(&self) -> Self {
-        Self {
-            info: self.info,
-            settings: self.settings.clone(),
-        }
+        Self { info: self.info, settings: self.settings.clone() }
     }
 }
 
@@ -213,12 +207,8 @@ pub enum Feature {
 
 impl Feature {
     /// Every feature.
-    pub const ALL: &'static [Self] = &[
-        Self::Grammar,
-        Self::Penalties,
-        Self::Temperature,
-        Self::Logprobs,
-    ];
+    pub const ALL: &'static [Self] =
+        &[Self::Grammar, Self::Penalties, Self::Temperature, Self::Logprobs];
 
     /// The feature in words, for messages.
     pub fn words(self) -> &'static str {

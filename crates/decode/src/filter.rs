@@ -39,10 +39,7 @@ pub struct FilterError {
 impl core::fmt::Display for FilterError {
     fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let Self { expected, found } = self;
-        write!(
-            out,
-            "a layer of the filter needs {expected} weights, found {found}"
-        )
+        write!(out, "a layer of the filter needs {expected} weights, found {found}")
     }
 }
 
@@ -57,19 +54,9 @@ impl Filter {
         let (size, hidden) = (weights.second_bias.len(), weights.first_bias.len());
         let expected = size * hidden;
         let layers = [&weights.first, &weights.second];
-        match layers
-            .iter()
-            .find(|layer| layer.len() != expected || expected == 0)
-        {
-            Some(layer) => Err(FilterError {
-                expected,
-                found: layer.len(),
-            }),
-            None => Ok(Self {
-                size,
-                hidden,
-                weights,
-            }),
+        match layers.iter().find(|layer| layer.len() != expected || expected == 0) {
+            Some(layer) => Err(FilterError { expected, found: layer.len() }),
+            None => Ok(Self { size, hidden, weights }),
         }
     }
 
@@ -80,12 +67,7 @@ impl Filter {
 
     /// One logit per position of `confidences`, both of length B, into `logits`.
     pub fn logits(&self, confidences: &[f32], logits: &mut Vec<f32>) {
-        let Weights {
-            first,
-            first_bias,
-            second,
-            second_bias,
-        } = &self.weights;
+        let Weights { first, first_bias, second, second_bias } = &self.weights;
         let mut hidden = vec![0.0; self.hidden];
         for (unit, (row, bias)) in first.chunks(self.size).zip(first_bias).enumerate() {
             hidden[unit] = (dot(row, confidences) + bias).max(0.0);

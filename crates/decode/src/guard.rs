@@ -135,9 +135,7 @@ impl Guard {
     /// The provisional token at `offset`, or the one chosen for it.
     fn at(&self, offset: Offset, canvas: &Canvas) -> Option<Commit> {
         canvas.provisional(offset).or_else(|| {
-            let found = self
-                .chosen
-                .binary_search_by_key(&offset, |write| write.offset);
+            let found = self.chosen.binary_search_by_key(&offset, |write| write.offset);
             found.ok().map(|index| self.chosen[index])
         })
     }

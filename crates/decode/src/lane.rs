@@ -61,10 +61,7 @@ impl LaneTree {
     /// An empty tree with room for the usual number of lanes of a budget.
     pub(crate) fn with_room(budget: u32) -> Self {
         let lanes = as_index(budget) / 4 + 4;
-        Self {
-            lanes: Vec::with_capacity(lanes),
-            active: Vec::with_capacity(lanes.min(32)),
-        }
+        Self { lanes: Vec::with_capacity(lanes), active: Vec::with_capacity(lanes.min(32)) }
     }
 
     /// All lanes in order of start.
@@ -161,9 +158,7 @@ impl LaneTree {
 
     fn activate(&mut self, id: LaneId) {
         let start = self.get(id).start;
-        let at = self
-            .active
-            .partition_point(|other| self.lanes[other.index()].start < start);
+        let at = self.active.partition_point(|other| self.lanes[other.index()].start < start);
         self.active.insert(at, id);
     }
 
@@ -180,10 +175,7 @@ impl LaneTree {
             }
             end = lane.range().end;
         }
-        let generating = self
-            .active
-            .iter()
-            .filter(|id| self.get(**id).role == Role::Generate);
+        let generating = self.active.iter().filter(|id| self.get(**id).role == Role::Generate);
         if generating.count() > 1 {
             return Err("two generate lanes are active");
         }
@@ -192,14 +184,8 @@ impl LaneTree {
         {
             return Err("the active generate lane is not the last leaf");
         }
-        let ordered = self
-            .active
-            .windows(2)
-            .all(|two| self.get(two[0]).start < self.get(two[1]).start);
-        if ordered {
-            Ok(())
-        } else {
-            Err("active lanes are out of order")
-        }
+        let ordered =
+            self.active.windows(2).all(|two| self.get(two[0]).start < self.get(two[1]).start);
+        if ordered { Ok(()) } else { Err("active lanes are out of order") }
     }
 }

@@ -102,21 +102,13 @@ impl SettingInfo {
 
     /// A setting of any kind, without a summary.
     pub const fn new(name: &'static str, kind: SettingKind, default: Value<'static>) -> Self {
-        Self {
-            name,
-            kind,
-            default: SettingDefault::Value(default),
-            summary: "",
-        }
+        Self { name, kind, default: SettingDefault::Value(default), summary: "" }
     }
 
     /// With no default value: `words` say what the reader takes instead.
     #[must_use]
     pub const fn derived(self, words: &'static str) -> Self {
-        Self {
-            default: SettingDefault::Derived(words),
-            ..self
-        }
+        Self { default: SettingDefault::Derived(words), ..self }
     }
 
     /// With a summary.
@@ -237,9 +229,7 @@ impl Settings {
             SettingDefault::Value(value) => (of.name, Some(value)),
             SettingDefault::Derived(_) => (of.name, None),
         };
-        Self {
-            values: declared.iter().map(default).collect(),
-        }
+        Self { values: declared.iter().map(default).collect() }
     }
 
     /// Replaces the value of `name`; false if no such setting is declared. The range is not

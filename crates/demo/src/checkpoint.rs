@@ -40,10 +40,7 @@ pub const DEMO: Embedded = Embedded {
     own: &[
         ("config.json", include_bytes!("../checkpoint/config.json")),
         (FILTER, include_bytes!("../checkpoint/filter.safetensors")),
-        (
-            "model.safetensors",
-            include_bytes!("../checkpoint/model.safetensors"),
-        ),
+        ("model.safetensors", include_bytes!("../checkpoint/model.safetensors")),
     ],
 };
 
@@ -51,14 +48,8 @@ pub const DEMO: Embedded = Embedded {
 pub const WEDLM: Embedded = Embedded {
     name: "demo-wedlm",
     own: &[
-        (
-            "config.json",
-            include_bytes!("../checkpoint-wedlm/config.json"),
-        ),
-        (
-            "model.safetensors",
-            include_bytes!("../checkpoint-wedlm/model.safetensors"),
-        ),
+        ("config.json", include_bytes!("../checkpoint-wedlm/config.json")),
+        ("model.safetensors", include_bytes!("../checkpoint-wedlm/model.safetensors")),
     ],
 };
 
@@ -66,14 +57,8 @@ pub const WEDLM: Embedded = Embedded {
 pub const BLOCK_CAUSAL: Embedded = Embedded {
     name: "demo-sdar",
     own: &[
-        (
-            "config.json",
-            include_bytes!("../checkpoint-sdar/config.json"),
-        ),
-        (
-            "model.safetensors",
-            include_bytes!("../checkpoint-sdar/model.safetensors"),
-        ),
+        ("config.json", include_bytes!("../checkpoint-sdar/config.json")),
+        ("model.safetensors", include_bytes!("../checkpoint-sdar/model.safetensors")),
     ],
 };
 
@@ -83,20 +68,8 @@ pub const FILTER: &str = "filter.safetensors";
 
 /// The tokenizer files, which all checkpoints share.
 const SHARED: &[(&str, &[u8])] = &[
-    (
-        "generation_config.json",
-        include_bytes!("../checkpoint/generation_config.json"),
-    ),
-    (
-        "special_tokens_map.json",
-        include_bytes!("../checkpoint/special_tokens_map.json"),
-    ),
-    (
-        "tokenizer.json",
-        include_bytes!("../checkpoint/tokenizer.json"),
-    ),
-    (
-        "tokenizer_config.json",
-        include_bytes!("../checkpoint/tokenizer_config.json"),
-    ),
+    ("generation_config.json", include_bytes!("../checkpoint/generation_config.json")),
+    ("special_tokens_map.json", include_bytes!("../checkpoint/special_tokens_map.json")),
+    ("tokenizer.json", include_bytes!("../checkpoint/tokenizer.json")),
+    ("tokenizer_config.json", include_bytes!("../checkpoint/tokenizer_config.json")),
 ];

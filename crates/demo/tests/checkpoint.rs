@@ -39,14 +39,8 @@ fn the_files_are_those_of_a_model_folder() {
 fn the_weights_have_the_shapes_that_the_configuration_states() {
     let config = json("config.json");
     let size = |key: &str| config[key].as_u64().expect("a whole number");
-    let (width, hidden, rows) = (
-        size("d_model"),
-        size("mlp_hidden_size"),
-        size("embedding_size"),
-    );
-    let weights = DEMO
-        .file("model.safetensors")
-        .expect("a file of the checkpoint");
+    let (width, hidden, rows) = (size("d_model"), size("mlp_hidden_size"), size("embedding_size"));
+    let weights = DEMO.file("model.safetensors").expect("a file of the checkpoint");
     let (length, rest) = weights.split_first_chunk::<8>().expect("a length");
     let length = u64::from_le_bytes(*length) as usize;
     let header: Value = serde_json::from_slice(&rest[..length]).expect("a JSON header");
@@ -77,11 +71,7 @@ fn the_weights_have_the_shapes_that_the_configuration_states() {
             expect(named(part), &[width]);
         }
     }
-    assert_eq!(
-        rest.len() - length,
-        2 * parameters as usize,
-        "no other tensors"
-    );
+    assert_eq!(rest.len() - length, 2 * parameters as usize, "no other tensors");
 }
 
 #[test]
@@ -97,8 +87,5 @@ fn the_special_tokens_are_where_the_configuration_says() {
     ] {
         assert_eq!(tokenizer["model"]["vocab"][name], id);
     }
-    assert_eq!(
-        (&config["eos_token_id"], &config["mask_token_id"]),
-        (&1.into(), &5.into())
-    );
+    assert_eq!((&config["eos_token_id"], &config["mask_token_id"]), (&1.into(), &5.into()));
 }

@@ -6,18 +6,9 @@ const CARD: &str = include_str!("../training/README.md");
 
 /// The cells of the table row that begins with the given label and continues with `measure`.
 fn cells(rows: &[Vec<&str>], label: &str, measure: &str) -> Vec<String> {
-    let from = rows
-        .iter()
-        .position(|row| row[0].starts_with(label))
-        .expect("a row of that label");
-    let row = rows[from..]
-        .iter()
-        .find(|row| row[1] == measure)
-        .expect("a row of that measure");
-    row[2..]
-        .iter()
-        .map(|cell| cell.trim_end_matches(" %").to_owned())
-        .collect()
+    let from = rows.iter().position(|row| row[0].starts_with(label)).expect("a row of that label");
+    let row = rows[from..].iter().find(|row| row[1] == measure).expect("a row of that measure");
+    row[2..].iter().map(|cell| cell.trim_end_matches(" %").to_owned()).collect()
 }
 
 #[test]
@@ -32,11 +23,7 @@ fn every_accuracy_on_the_card_is_the_measured_one() {
     let threshold = include_str!("../training/accuracy/threshold.json");
     for (label, json, measures) in [
         ("vanilla", vanilla, &["end", "strict"][..]),
-        (
-            "threshold 0.9",
-            threshold,
-            &["end", "strict", "tokens per forward"],
-        ),
+        ("threshold 0.9", threshold, &["end", "strict", "tokens per forward"]),
     ] {
         let measured: Value = serde_json::from_str(json).expect("a JSON object");
         assert_eq!(measured["settings"]["seed"], 2);
@@ -62,10 +49,7 @@ fn the_measures_of_the_adapted_model_are_those_of_its_training() {
         let row = format!("| {label} | {} | {} |", figures[0], figures[1]);
         assert!(CARD.lines().any(|line| line == row), "no row {row}");
     };
-    for whole in [
-        "next token as the original, %",
-        "leading masks that are right",
-    ] {
+    for whole in ["next token as the original, %", "leading masks that are right"] {
         assert_row(whole, &|of| &of[whole]);
     }
     for place in [1, 2, 4, 8] {

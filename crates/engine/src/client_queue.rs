@@ -15,10 +15,7 @@ pub struct ClientQueue<T> {
 
 impl<T> Default for ClientQueue<T> {
     fn default() -> Self {
-        Self {
-            by_client: BTreeMap::new(),
-            turns: VecDeque::new(),
-        }
+        Self { by_client: BTreeMap::new(), turns: VecDeque::new() }
     }
 }
 

@@ -59,12 +59,7 @@ impl Drafter {
 
     /// Begins to draft. A text that the draft model cannot read has no drafts.
     pub fn accept(&mut self, job: DraftJob) {
-        let drafts = Drafts {
-            of: job.of,
-            tokens: Vec::new(),
-            forwards: 0,
-            positions: 0,
-        };
+        let drafts = Drafts { of: job.of, tokens: Vec::new(), forwards: 0, positions: 0 };
         let mut request = Request::new(job.text, job.count, self.decoding.clone());
         request.sender.client = job.client;
         match self.engine.submit(request) {

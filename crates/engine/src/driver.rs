@@ -62,11 +62,7 @@ pub fn spawn_with_drafter(
         pool,
         clients: HashMap::new(),
         output: BatchOutput::default(),
-        times: Times {
-            started: Instant::now(),
-            emit: Duration::ZERO,
-            last_pass: Duration::ZERO,
-        },
+        times: Times { started: Instant::now(), emit: Duration::ZERO, last_pass: Duration::ZERO },
         blocked: false,
         lost: None,
     };
@@ -222,17 +218,10 @@ impl Driver {
         }
         let GivenUp { late, left } = self.pool.give_up(now);
         let ended = !late.is_empty() || !left.is_empty();
-        let PoolLoad {
-            stuck, most_stuck, ..
-        } = self.pool.monitor().load();
+        let PoolLoad { stuck, most_stuck, .. } = self.pool.monitor().load();
         if !late.is_empty() {
             let sequences = late.len();
-            tracing::error!(
-                sequences,
-                stuck,
-                most_stuck,
-                "a grammar is given up: {LATE}"
-            );
+            tracing::error!(sequences, stuck, most_stuck, "a grammar is given up: {LATE}");
         }
         for id in late {
             let message = LATE.to_owned();
@@ -322,9 +311,7 @@ impl Driver {
         let result = begun.and_then(|()| guarded(|| executor.execute(step.batch(), output)));
         let applying = Instant::now();
         match result {
-            Ok(()) => self
-                .engine
-                .apply(step, &self.output, self.times.started.elapsed()),
+            Ok(()) => self.engine.apply(step, &self.output, self.times.started.elapsed()),
             Err(error) => {
                 self.engine.fail(step, &error.to_string());
                 self.lost = self.executor.lost();
@@ -372,9 +359,7 @@ impl Driver {
         self.engine.clear_report();
         self.shared.running.store(gauges.running, Ordering::Relaxed);
         self.shared.waiting.store(gauges.waiting, Ordering::Relaxed);
-        self.shared
-            .pages_used
-            .store(gauges.pages_used, Ordering::Relaxed);
+        self.shared.pages_used.store(gauges.pages_used, Ordering::Relaxed);
     }
 }
 

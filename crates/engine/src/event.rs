@@ -41,10 +41,7 @@ pub enum Event {
 impl Event {
     /// Returns true if no event of the sequence follows.
     pub fn is_last(&self) -> bool {
-        matches!(
-            self,
-            Self::Finished(_) | Self::Refused { .. } | Self::Failed { .. }
-        )
+        matches!(self, Self::Finished(_) | Self::Refused { .. } | Self::Failed { .. })
     }
 }
 

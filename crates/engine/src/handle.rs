@@ -78,17 +78,7 @@ impl Handle {
         let places = Arc::new(Places::new(limits.max_waiting));
         let (inbox, outbox) = mpsc::channel(as_index(places.capacity()).max(1));
         let shared = Arc::new(Shared::default());
-        (
-            Self {
-                inbox,
-                places,
-                shared: Arc::clone(&shared),
-                limits,
-                grammars,
-            },
-            outbox,
-            shared,
-        )
+        (Self { inbox, places, shared: Arc::clone(&shared), limits, grammars }, outbox, shared)
     }
 
     /// Queues all of `requests`, or none. Streams come back in the same order.
@@ -100,19 +90,14 @@ impl Handle {
             self.limits.admit(request)?;
         }
         let mut streams = Vec::with_capacity(requests.len());
-        let overloaded = || SubmitError::Overloaded {
-            waiting: self.load().waiting,
-        };
+        let overloaded = || SubmitError::Overloaded { waiting: self.load().waiting };
         let take = |request: &Request| self.places.take(request.sender.client);
         let places: Option<Vec<Place>> = requests.iter().map(take).collect();
         let places = places.ok_or_else(overloaded)?;
-        let slots = self
-            .inbox
-            .try_reserve_many(requests.len())
-            .map_err(|error| match error {
-                mpsc::error::TrySendError::Full(()) => overloaded(),
-                mpsc::error::TrySendError::Closed(()) => SubmitError::Stopped,
-            })?;
+        let slots = self.inbox.try_reserve_many(requests.len()).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(()) => overloaded(),
+            mpsc::error::TrySendError::Closed(()) => SubmitError::Stopped,
+        })?;
         for ((request, place), slot) in requests.into_iter().zip(places).zip(slots) {
             // Every event carries at least one token or one step, but for a few at
             // the start and at the end. So the channel never overflows and the engine never waits
@@ -123,11 +108,7 @@ impl Handle {
             };
             let room = as_index(request.max_tokens) + as_index(steps) + 8;
             let (events, stream) = mpsc::channel(room);
-            slot.send(Submission {
-                request,
-                events,
-                place,
-            });
+            slot.send(Submission { request, events, place });
             streams.push(EventStream { events: stream });
         }
         Ok(streams)

@@ -66,10 +66,7 @@ impl Heartbeat {
                 age.saturating_sub(paused.saturating_sub(before))
             }
         };
-        Pulse {
-            alive: !self.ended.load(Ordering::Relaxed),
-            age: Duration::from_millis(age),
-        }
+        Pulse { alive: !self.ended.load(Ordering::Relaxed), age: Duration::from_millis(age) }
     }
 
     fn now(&self) -> u64 {
@@ -137,10 +134,7 @@ mod tests {
         heartbeat.beat();
         std::thread::sleep(long);
         let first = heartbeat.pulse();
-        assert!(
-            first.alive && first.age >= Duration::from_millis(4),
-            "{first:?}"
-        );
+        assert!(first.alive && first.age >= Duration::from_millis(4), "{first:?}");
         heartbeat.end();
         std::thread::sleep(long);
         let dead = heartbeat.pulse();

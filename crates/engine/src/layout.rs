@@ -33,11 +33,7 @@ pub(crate) const fn slot_of(place: Place) -> Slot {
 impl Layout {
     /// The layout of a sequence with this many tokens of prompt and suffix, and this budget.
     pub(crate) fn new(prompt: usize, suffix: usize, budget: u32) -> Self {
-        Self {
-            prompt: as_count(prompt),
-            suffix: as_count(suffix),
-            budget,
-        }
+        Self { prompt: as_count(prompt), suffix: as_count(suffix), budget }
     }
 
     /// P: tokens of prompt and suffix, all left of the generation by place.
@@ -97,24 +93,15 @@ mod tests {
     /// Three tokens of prompt, two of suffix, a budget of four: by position the suffix is last.
     #[test]
     fn the_suffix_lies_left_by_place_and_right_by_position() {
-        let layout = Layout {
-            prompt: 3,
-            suffix: 2,
-            budget: 4,
-        };
+        let layout = Layout { prompt: 3, suffix: 2, budget: 4 };
         let places = Span::<Place>::first(9);
-        let positions: Vec<u32> = places
-            .iter()
-            .map(|place| layout.position_of(place).get())
-            .collect();
+        let positions: Vec<u32> =
+            places.iter().map(|place| layout.position_of(place).get()).collect();
         assert_eq!(positions, [0, 1, 2, 7, 8, 3, 4, 5, 6]);
         assert_eq!(layout.place_of(Offset::ZERO), Place::new(5));
         assert_eq!(layout.offset_of(Place::new(4)), None);
         assert_eq!(layout.token_index(Place::new(2)), TokenIndex::Prompt(2));
         assert_eq!(layout.token_index(Place::new(4)), TokenIndex::Suffix(1));
-        assert_eq!(
-            layout.token_index(Place::new(6)),
-            TokenIndex::Generation(Offset::new(1))
-        );
+        assert_eq!(layout.token_index(Place::new(6)), TokenIndex::Generation(Offset::new(1)));
     }
 }

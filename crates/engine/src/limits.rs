@@ -50,17 +50,11 @@ impl Limits {
         let prompt = u32::try_from(prompt).unwrap_or(u32::MAX);
         let tokens = prompt.saturating_add(request.max_tokens);
         if tokens > self.max_model_len {
-            return Err(Refusal::TooLong {
-                tokens,
-                limit: self.max_model_len,
-            });
+            return Err(Refusal::TooLong { tokens, limit: self.max_model_len });
         }
         let pages = self.worst_case_pages(prompt, request.max_tokens, &request.decoding);
         if pages > self.pages {
-            return Err(Refusal::TooManyPages {
-                pages,
-                limit: self.pages,
-            });
+            return Err(Refusal::TooManyPages { pages, limit: self.pages });
         }
         self.admit_decoder(&request.decoding)?;
         self.admit_fields(request)?;
@@ -69,10 +63,7 @@ impl Limits {
         let ids = read.chain(&request.stop_tokens);
         let biased = request.logits.biases.iter().map(|bias| &bias.token);
         match ids.chain(biased).find(|id| **id >= self.vocab_size) {
-            Some(&token) => Err(Refusal::UnknownToken {
-                token,
-                vocab_size: self.vocab_size,
-            }),
+            Some(&token) => Err(Refusal::UnknownToken { token, vocab_size: self.vocab_size }),
             None => Ok(()),
         }
     }
@@ -184,10 +175,7 @@ impl Limits {
         if let Some(needs) = needs.filter(|needs| !self.has(*needs)) {
             return refuse("commit", format!("{} {}", commit.name(), needs.refusal()));
         }
-        let host = CommitHost {
-            filter: self.filter,
-            schedule: schedule.settings(),
-        };
+        let host = CommitHost { filter: self.filter, schedule: schedule.settings() };
         let suits = (requires.suits)(commit.settings(), &host);
         suits.or_else(|Fault { setting, message }| refuse(setting, message))
     }

@@ -33,9 +33,7 @@ impl Places {
         Self {
             most,
             taken: AtomicU32::new(0),
-            by_client: iter::repeat_with(AtomicU32::default)
-                .take(COUNTERS)
-                .collect(),
+            by_client: iter::repeat_with(AtomicU32::default).take(COUNTERS).collect(),
         }
     }
 
@@ -52,9 +50,7 @@ impl Places {
             false => self.most,
         };
         let take = |taken| (taken < limit).then_some(taken + 1);
-        let taken = self
-            .taken
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        let taken = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
         if taken.is_err() {
             self.of(client).fetch_sub(1, Ordering::Relaxed);
             return None;

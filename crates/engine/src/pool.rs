@@ -125,14 +125,8 @@ impl Pool {
             most_stuck: PoolLoad::most_stuck(threads),
             ..Shared::default()
         };
-        let pool = Self {
-            shared: Arc::new(shared),
-            ended,
-            sender,
-            jobs: 0,
-            limit,
-            next_look: None,
-        };
+        let pool =
+            Self { shared: Arc::new(shared), ended, sender, jobs: 0, limit, next_look: None };
         let mut jobs = pool.shared.jobs();
         (0..threads).try_for_each(|_| pool.start_thread(&mut jobs))?;
         drop(jobs);
@@ -321,10 +315,7 @@ mod tests {
         let begun = Instant::now();
         assert!(!pool.is_due(begun), "there is no job");
         pool.jobs = 1;
-        let running = Running {
-            sequence: SequenceId(7),
-            looks: 0,
-        };
+        let running = Running { sequence: SequenceId(7), looks: 0 };
         // The number of no thread.
         pool.shared.jobs().running.insert(u64::MAX, running);
         assert!(!pool.is_due(begun));

@@ -103,11 +103,7 @@ pub struct Penalties {
 
 impl Default for Penalties {
     fn default() -> Self {
-        Self {
-            frequency: 0.0,
-            presence: 0.0,
-            repetition: 1.0,
-        }
+        Self { frequency: 0.0, presence: 0.0, repetition: 1.0 }
     }
 }
 

@@ -65,9 +65,7 @@ fn measure(settings: &str, readout: Readout) -> (u32, u64) {
             let Some(planned) = planned else {
                 break;
             };
-            executor
-                .execute(planned.batch(), &mut output)
-                .expect("a sound batch");
+            executor.execute(planned.batch(), &mut output).expect("a sound batch");
             let apply = allocation_counter::measure(|| {
                 engine.apply(planned, &output, Duration::from_millis(step));
                 while engine.poll_event().is_some() {}

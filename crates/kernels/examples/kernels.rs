@@ -59,11 +59,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn linears(dtype: WeightDtype, shapes: &[(&str, usize, usize, Epilogue)]) -> Result<()> {
     for &(name, n, k, epilogue) in shapes {
         let weight = random((n, k))?;
-        let matrix = Matrix {
-            weight: &weight.flatten_all()?.to_vec1::<f32>()?,
-            k,
-            bias: None,
-        };
+        let matrix = Matrix { weight: &weight.flatten_all()?.to_vec1::<f32>()?, k, bias: None };
         let layer = Linear::new(matrix, dtype, epilogue)?;
         let transposed = weight.t()?;
         print!("{name:>8} {n}x{k}:");
@@ -108,11 +104,7 @@ fn packed(kind: BlockType) -> Result<Layer> {
     let matrices = LLADA_300M[..4].iter().map(|&(_, rows, k, epilogue)| {
         // Bytes that are finite scales too.
         let bytes = vec![0x33; rows * k / kind.weights() * kind.bytes()];
-        let blocks = [BlockRows {
-            kind,
-            rows,
-            bytes: &bytes,
-        }];
+        let blocks = [BlockRows { kind, rows, bytes: &bytes }];
         Linear::of_blocks((rows, k), &blocks, None, epilogue)
     });
     matrices.collect()
@@ -173,23 +165,16 @@ fn attention(rows: usize, heads: usize, c: usize) -> Result<()> {
         heads,
         scale: 0.1,
     };
-    let time = best(200, || {
-        drop(q.apply_op3_no_bwd(&k, &v, &op).expect("shapes fit"))
-    });
+    let time = best(200, || drop(q.apply_op3_no_bwd(&k, &v, &op).expect("shapes fit")));
     let rate = 4e-9 * (rows * rows * heads * c) as f64 / time;
-    println!(
-        "attention {rows} rows, {heads}x{c}: {:.1} us, {rate:.1} GFLOP/s",
-        time * 1e6
-    );
+    println!("attention {rows} rows, {heads}x{c}: {:.1} us, {rate:.1} GFLOP/s", time * 1e6);
     Ok(())
 }
 
 fn small(rows: usize) -> Result<()> {
     let x = random((rows, 192))?;
     let weight = random((1, 192))?.flatten_all()?.to_vec1::<f32>()?;
-    let norm = best(400, || {
-        drop(rms_norm(&x, &weight, 1e-5).expect("shapes fit"))
-    });
+    let norm = best(400, || drop(rms_norm(&x, &weight, 1e-5).expect("shapes fit")));
     println!("{rows} rows: rms_norm {:.1} us", norm * 1e6);
     Ok(())
 }
@@ -197,14 +182,9 @@ fn small(rows: usize) -> Result<()> {
 fn scoring(rows: usize, vocab: usize) -> Result<()> {
     let logits = random((rows, vocab))?;
     // Alternating runs of 64 allowed and 64 banned tokens.
-    let allowed: Vec<u32> = (0..vocab.div_ceil(32))
-        .map(|word| if word / 2 % 2 == 0 { u32::MAX } else { 0 })
-        .collect();
-    let segments = [Segment {
-        rows: 0..rows as u32,
-        pages: 0..0,
-        sampling: Sampling::GREEDY,
-    }];
+    let allowed: Vec<u32> =
+        (0..vocab.div_ceil(32)).map(|word| if word / 2 % 2 == 0 { u32::MAX } else { 0 }).collect();
+    let segments = [Segment { rows: 0..rows as u32, pages: 0..0, sampling: Sampling::GREEDY }];
     let time = |tops: u32, allowed_set: Option<u32>| {
         let row = ScorerRow {
             input: 5,
@@ -215,16 +195,9 @@ fn scoring(rows: usize, vocab: usize) -> Result<()> {
             segment: 0,
         };
         let rows_of = vec![row; rows];
-        let scorer = Scorer {
-            rows: &rows_of,
-            biases: &[],
-            allowed: &allowed,
-            segments: &segments,
-            mask: 5,
-        };
-        1e6 * best(100, || {
-            drop(score(&logits, &scorer).expect("finite logits"))
-        })
+        let scorer =
+            Scorer { rows: &rows_of, biases: &[], allowed: &allowed, segments: &segments, mask: 5 };
+        1e6 * best(100, || drop(score(&logits, &scorer).expect("finite logits")))
     };
     println!(
         "score {rows} rows of {vocab}: {:.1} us, 20 tops {:.1} us, allowed set {:.1} us",

@@ -63,11 +63,7 @@ impl CustomOp3 for PagedAttention<'_> {
         v: &CpuStorage,
         v_layout: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
-        let inputs = Inputs {
-            q: (q, q_layout),
-            k: (k, k_layout),
-            v: (v, v_layout),
-        };
+        let inputs = Inputs { q: (q, q_layout), k: (k, k_layout), v: (v, v_layout) };
         by_number!(k, self.name(), self.attend(inputs))
     }
 }
@@ -100,15 +96,7 @@ impl PagedAttention<'_> {
         let k = numbers::<N>(self.name(), k.0, k.1)?;
         let v = numbers::<N>(self.name(), v.0, v.1)?;
         let fill = |out| {
-            let view = View {
-                op: self,
-                q,
-                stride,
-                k,
-                v,
-                shape,
-                out,
-            };
+            let view = View { op: self, q, stride, k, v, shape, out };
             view.run(InstructionSet::detect(), has_pairs());
         };
         // SAFETY: tasks cover all rows of all segments, which are all rows, and all heads; each
@@ -126,16 +114,10 @@ impl PagedAttention<'_> {
             }
             next = segment.rows.end;
             let Some(table) = self.pages.get(as_usize(&segment.pages)) else {
-                bail!(
-                    "paged-attention: page table {:?} is out of range",
-                    segment.pages
-                );
+                bail!("paged-attention: page table {:?} is out of range", segment.pages);
             };
             if let Some(page) = table.iter().find(|page| page.index() >= pages) {
-                bail!(
-                    "paged-attention: page {} is outside the pool of {pages} pages",
-                    page.0
-                );
+                bail!("paged-attention: page {} is outside the pool of {pages} pages", page.0);
             }
             let Some(visible) = self.visible.get(as_usize(&segment.rows)) else {
                 bail!("paged-attention: rows {:?} are out of range", segment.rows);
@@ -170,9 +152,7 @@ impl<N: KvNumber> View<'_, N> {
     /// Computes with an instruction set, the widest one if `pairs`: then narrow keys and values are
     /// multiplied in pairs.
     fn run(&self, set: InstructionSet, pairs: bool) {
-        let PoolShape {
-            num_kv_heads, c, ..
-        } = self.shape;
+        let PoolShape { num_kv_heads, c, .. } = self.shape;
         let share = self.op.heads / num_kv_heads;
         let mut block = (QUERIES.0 / share).max(1);
         let blocks = |rows: usize, block: usize| rows.div_ceil(block);
@@ -198,13 +178,7 @@ impl<N: KvNumber> View<'_, N> {
         }
         let new_scratch = || Scratch::new(set.panel(), c, block * share);
         let run = |scratch: &mut Scratch<N>, (segment, rows, group)| {
-            let task = Task {
-                view: self,
-                segment,
-                rows,
-                group,
-                scratch,
-            };
+            let task = Task { view: self, segment, rows, group, scratch };
             if const { N::NARROW } && pairs {
                 dispatch_pairs(task);
             } else {

@@ -60,13 +60,7 @@ impl Pool {
         let Some(c) = wide.checked_sub(N::SCALE) else {
             bail!("a head of {wide} columns has no room for its scale");
         };
-        Ok(PoolShape {
-            pages,
-            num_kv_heads,
-            c,
-            page,
-            block: wide * page,
-        })
+        Ok(PoolShape { pages, num_kv_heads, c, page, block: wide * page })
     }
 }
 
@@ -119,11 +113,7 @@ impl InplaceOp2 for WriteRows<'_> {
         rows: &CpuStorage,
         rows_layout: &Layout,
     ) -> Result<()> {
-        by_number!(
-            pool,
-            self.name(),
-            self.write((pool, pool_layout), (rows, rows_layout))
-        )
+        by_number!(pool, self.name(), self.write((pool, pool_layout), (rows, rows_layout)))
     }
 }
 
@@ -148,13 +138,7 @@ impl WriteRows<'_> {
         if let Some(slot) = self.slots.iter().find(|&&s| s as usize >= slots) {
             bail!("write-rows: slot {slot} of {slots}");
         }
-        let write = Write {
-            op: self,
-            rows,
-            width,
-            shape,
-            pool: Shared::new(pool),
-        };
+        let write = Write { op: self, rows, width, shape, pool: Shared::new(pool) };
         if count * columns < SERIAL_ELEMENTS {
             (0..shape.num_kv_heads).for_each(|group| write.group(group));
         } else {
@@ -177,13 +161,7 @@ struct Write<'a, N> {
 impl<N: KvNumber> Write<'_, N> {
     /// Writes one head of all rows in order.
     fn group(&self, group: usize) {
-        let PoolShape {
-            num_kv_heads,
-            c,
-            page,
-            block,
-            ..
-        } = self.shape;
+        let PoolShape { num_kv_heads, c, page, block, .. } = self.shape;
         let slots = self.op.slots;
         let mut row = 0;
         while row < slots.len() {
@@ -218,8 +196,7 @@ impl<N: KvNumber> Write<'_, N> {
                 for (i, to) in numbers.chunks_exact_mut(size).enumerate() {
                     let of = from[i..].iter().step_by(self.width).zip(inverses);
                     let to = to[slots.clone()].iter_mut();
-                    to.zip(of)
-                        .for_each(|(to, (x, inverse))| *to = N::encode(*x, inverse));
+                    to.zip(of).for_each(|(to, (x, inverse))| *to = N::encode(*x, inverse));
                 }
             }
             Pool::Values => {

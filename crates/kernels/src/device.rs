@@ -97,23 +97,12 @@ impl Kernel {
 
 /// A kernel without products of warpgroups.
 const fn kernel(name: &'static str, threads: u32, shared: u32) -> Kernel {
-    Kernel {
-        name,
-        threads,
-        shared,
-        warpgroups: false,
-    }
+    Kernel { name, threads, shared, warpgroups: false }
 }
 
 /// Every kernel.
 pub fn kernels() -> impl Iterator<Item = Kernel> {
-    let all = [
-        canvas::KERNELS,
-        experts::KERNELS,
-        filters::KERNELS,
-        rows::KERNELS,
-        score::KERNELS,
-    ];
+    let all = [canvas::KERNELS, experts::KERNELS, filters::KERNELS, rows::KERNELS, score::KERNELS];
     let all = all.into_iter().flatten().copied();
     all.chain(attention::kernels()).chain(launch::kernels())
 }
@@ -242,11 +231,7 @@ impl Device {
 
     /// A device with this driver.
     pub fn new(driver: impl Driver + 'static) -> Self {
-        Self {
-            driver: Arc::new(driver),
-            changes: Arc::default(),
-            scratch: Arc::default(),
-        }
+        Self { driver: Arc::new(driver), changes: Arc::default(), scratch: Arc::default() }
     }
 
     /// The driver, for one that wraps it.
@@ -300,11 +285,7 @@ impl Device {
         if self.changes() != changes {
             return refuse("memory was allocated or freed during a capture");
         }
-        Ok(Graph {
-            captured,
-            device: self.clone(),
-            changes,
-        })
+        Ok(Graph { captured, device: self.clone(), changes })
     }
 
     /// Number of allocations and frees until now.

@@ -32,10 +32,9 @@ impl InplaceOp2 for AddRows<'_> {
         let shape = from_layout.shape().dims2()?;
         let count = self.rows.len();
         if shape != (count, d) || self.weights.len() != count {
-            bail!(
-                "add-rows: {count} rows, {} weights for {shape:?} into [{rows}, {d}]",
-                { self.weights.len() }
-            );
+            bail!("add-rows: {count} rows, {} weights for {shape:?} into [{rows}, {d}]", {
+                self.weights.len()
+            });
         }
         if !self.rows.is_sorted_by(|a, b| a < b) {
             bail!("add-rows: rows are not strictly ascending");
@@ -51,9 +50,7 @@ impl InplaceOp2 for AddRows<'_> {
             let to = unsafe { shared.part(self.rows[i] as usize * d, d) };
             let from = &from[i * d..(i + 1) * d];
             let weight = self.weights[i];
-            to.iter_mut()
-                .zip(from)
-                .for_each(|(to, x)| *to += weight * x);
+            to.iter_mut().zip(from).for_each(|(to, x)| *to += weight * x);
         };
         if count * d < SERIAL_ELEMENTS {
             (0..count).for_each(add);

@@ -65,11 +65,7 @@ impl Place {
     /// All `n` columns.
     #[cfg(test)]
     pub(crate) fn all(n: usize) -> Self {
-        Self {
-            first: 0,
-            count: n,
-            stride: n,
-        }
+        Self { first: 0, count: n, stride: n }
     }
 
     /// The first column of a panel of `width` columns of `out`, and their number.
@@ -111,9 +107,7 @@ impl Product<'_> {
                 for products in products.chunk_by(|a, b| parts(a) == parts(b)) {
                     let weights = products[0].weights;
                     let encoded = Rows::new(weights.unit(), x, weights.k());
-                    products
-                        .iter()
-                        .for_each(|product| product.fill(&encoded, out));
+                    products.iter().for_each(|product| product.fill(&encoded, out));
                 }
             })
         }
@@ -227,14 +221,7 @@ impl Block<'_> {
         let panels = self.panels.0..self.panels.1;
         let waiting = (self.rows.1 - self.rows.0) * 2 * D::S::LANES;
         let passes = steps.div_ceil(span);
-        let mut partial = vec![
-            0;
-            if passes > 1 {
-                panels.len() * waiting
-            } else {
-                0
-            }
-        ];
+        let mut partial = vec![0; if passes > 1 { panels.len() * waiting } else { 0 }];
         for from in (0..steps).step_by(span) {
             let span = from..(from + span).min(steps);
             for (i, panel) in panels.clone().enumerate() {
@@ -325,10 +312,7 @@ impl Block<'_> {
         Operands {
             height: corner.height,
             steps: span.len(),
-            rows: RowPointer {
-                first: x.as_ptr(),
-                stride,
-            },
+            rows: RowPointer { first: x.as_ptr(), stride },
             columns: self.columns::<D>(from, span.len(), corner.row),
             read: PhantomData,
         }
@@ -342,19 +326,13 @@ impl Block<'_> {
         let panel = Columns::panel(from, D::S::LANES);
         let rows = self.rows.1 - self.rows.0;
         if let (1, Some(near)) = (rows, D::S::NEAR) {
-            return Columns {
-                ahead: (from.wrapping_add(near), D::COLUMN * panel.stride),
-                ..panel
-            };
+            return Columns { ahead: (from.wrapping_add(near), D::COLUMN * panel.stride), ..panel };
         }
         let tiles = rows.div_ceil(D::TILE_ROWS);
         let tile = (row - self.rows.0) * tiles / rows;
         let step = (D::COLUMN * panel.stride).div_ceil(tiles);
         let next = self.product.weights.panel_words() + tile * step * steps;
-        Columns {
-            ahead: (from.wrapping_add(next), step),
-            ..panel
-        }
+        Columns { ahead: (from.wrapping_add(next), step), ..panel }
     }
 
     /// Two vectors for the columns of a panel: `numbers`, or `default` if there are none.
@@ -411,8 +389,7 @@ impl Block<'_> {
         let out = self.out.start().wrapping_add(start);
         for r in 0..corner.height {
             for line in (0..width).step_by(16) {
-                d.simd()
-                    .prefetch_to_write(out.wrapping_add(r * n + line).cast());
+                d.simd().prefetch_to_write(out.wrapping_add(r * n + line).cast());
             }
         }
     }

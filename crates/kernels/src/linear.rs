@@ -118,15 +118,9 @@ impl Format {
         let weights = Packed::new(self.unit, self.k, self.columns(), of_column);
         let bias = bias.map(|bias| {
             let columns = 0..self.columns();
-            columns
-                .map(|j| self.row(j).map_or(0.0, |row| bias[row]))
-                .collect()
+            columns.map(|j| self.row(j).map_or(0.0, |row| bias[row])).collect()
         });
-        Part {
-            weights,
-            bias,
-            n: self.n(),
-        }
+        Part { weights, bias, n: self.n() }
     }
 }
 
@@ -151,12 +145,7 @@ impl Linear {
             bail!("linear: expected weights of at most {LARGEST} for int4, found {found}");
         }
         let row = |row: usize| Column::Floats(&weight[row * k..(row + 1) * k]);
-        Ok(Self {
-            parts: vec![format.pack(row, bias)],
-            k,
-            epilogue,
-            n: format.n(),
-        })
+        Ok(Self { parts: vec![format.pack(row, bias)], k, epilogue, n: format.n() })
     }
 
     /// Packs the rows of blocks of a matrix `[rows, k]`, one after another. Their codes are kept.
@@ -183,10 +172,7 @@ impl Linear {
             for of in blocks {
                 if of.rows.checked_mul(length) != Some(of.bytes.len()) {
                     let (found, rows) = (of.bytes.len(), of.rows);
-                    bail!(
-                        "linear: {found} bytes of {} for {rows} rows of {k}",
-                        kind.name()
-                    );
+                    bail!("linear: {found} bytes of {} for {rows} rows of {k}", kind.name());
                 }
                 all.extend(of.bytes.chunks_exact(length));
             }
@@ -194,12 +180,7 @@ impl Linear {
             parts.push(format.pack(|row| Column::Blocks(kind, all[row]), bias));
             first += format.rows;
         }
-        Ok(Self {
-            n: parts.iter().map(|part| part.n).sum(),
-            parts,
-            k,
-            epilogue,
-        })
+        Ok(Self { n: parts.iter().map(|part| part.n).sum(), parts, k, epilogue })
     }
 
     /// The rows of blocks with the same type, one after another, and their formats.
@@ -208,9 +189,7 @@ impl Linear {
         blocks: &'b [BlockRows<'a>],
         epilogue: Epilogue,
     ) -> Result<Vec<(&'b [BlockRows<'a>], Format)>> {
-        let found = blocks
-            .iter()
-            .fold(0, |sum: usize, of| sum.saturating_add(of.rows));
+        let found = blocks.iter().fold(0, |sum: usize, of| sum.saturating_add(of.rows));
         if found != rows || rows == 0 {
             bail!("linear: {found} rows of blocks, expected {rows}");
         }
@@ -225,12 +204,7 @@ impl Linear {
                 );
             }
             let unit = Unit::detect_for(kind.form());
-            let format = Format {
-                unit,
-                rows,
-                k,
-                epilogue,
-            };
+            let format = Format { unit, rows, k, epilogue };
             Ok((run, format))
         });
         let runs: Vec<_> = runs.collect::<Result<_>>()?;
@@ -254,12 +228,7 @@ impl Linear {
             WeightDtype::Blocks => Unit::detect(WeightDtype::F32),
             dtype => Unit::detect(dtype),
         };
-        Ok(Format {
-            unit,
-            rows,
-            k,
-            epilogue,
-        })
+        Ok(Format { unit, rows, k, epilogue })
     }
 
     /// Checks that a matrix `[rows, k]` can be packed.
@@ -326,20 +295,9 @@ impl Linear {
         };
         let mut first = 0;
         let products = self.parts.iter().map(|part| {
-            let place = Place {
-                first,
-                count: part.n,
-                stride: self.n,
-            };
+            let place = Place { first, count: part.n, stride: self.n };
             first += part.n;
-            Product {
-                x,
-                m,
-                weights: &part.weights,
-                bias: part.bias.as_deref(),
-                finish,
-                place,
-            }
+            Product { x, m, weights: &part.weights, bias: part.bias.as_deref(), finish, place }
         });
         let products: Vec<_> = products.collect();
         let shape = Shape::from((m, self.n));
@@ -378,7 +336,6 @@ impl CustomOp2 for ForwardAdd<'_> {
         residual_layout: &Layout,
     ) -> Result<CpuOutput> {
         let residual = f32s(self.name(), residual, residual_layout)?;
-        self.0
-            .run(f32s(self.name(), x, layout)?, layout, Some(residual))
+        self.0.run(f32s(self.name(), x, layout)?, layout, Some(residual))
     }
 }

@@ -30,23 +30,11 @@ impl CustomOp1 for RmsNorm<'_> {
             bail!("rms-norm: {} weights for rows of {d}", weight.len());
         }
         let fill = |shared: Shared<MaybeUninit<f32>>| {
-            parallel::for_rows(
-                rows,
-                rows * d,
-                |Range {
-                     start: from,
-                     end: to,
-                 }| {
-                    // SAFETY: tasks own disjoint rows.
-                    let out = unsafe { shared.part(from * d, (to - from) * d) };
-                    dispatch(Rows {
-                        x: &x[from * d..to * d],
-                        weight,
-                        eps: self.eps,
-                        out,
-                    });
-                },
-            );
+            parallel::for_rows(rows, rows * d, |Range { start: from, end: to }| {
+                // SAFETY: tasks own disjoint rows.
+                let out = unsafe { shared.part(from * d, (to - from) * d) };
+                dispatch(Rows { x: &x[from * d..to * d], weight, eps: self.eps, out });
+            });
         };
         // SAFETY: the tasks cover all rows, and each writes all of its own.
         let out = unsafe { filled(rows * d, fill) };
@@ -70,15 +58,7 @@ impl Kernel for Rows<'_> {
         let d = self.weight.len();
         for (x, out) in self.x.chunks_exact(d).zip(self.out.chunks_exact_mut(d)) {
             // SAFETY: both hold d numbers.
-            unsafe {
-                normalise(
-                    s,
-                    x.as_ptr(),
-                    self.weight,
-                    self.eps,
-                    out.as_mut_ptr().cast(),
-                )
-            };
+            unsafe { normalise(s, x.as_ptr(), self.weight, self.eps, out.as_mut_ptr().cast()) };
         }
     }
 }
@@ -141,28 +121,14 @@ impl InplaceOp1 for HeadNorm<'_> {
         let data = f32s_mut(self.name(), storage, layout)?;
         let columns = self.weights.len();
         if self.width == 0 || !columns.is_multiple_of(self.width) || columns > width {
-            bail!(
-                "head-norm: {columns} weights of heads of {}, rows of {width}",
-                { self.width }
-            );
+            bail!("head-norm: {columns} weights of heads of {}, rows of {width}", { self.width });
         }
         let shared = Shared::new(data);
-        parallel::for_rows(
-            rows,
-            rows * columns,
-            |Range {
-                 start: from,
-                 end: to,
-             }| {
-                // SAFETY: tasks own disjoint rows.
-                let data = unsafe { shared.part(from * width, (to - from) * width) };
-                dispatch(Heads {
-                    norm: self,
-                    row: width,
-                    data,
-                });
-            },
-        );
+        parallel::for_rows(rows, rows * columns, |Range { start: from, end: to }| {
+            // SAFETY: tasks own disjoint rows.
+            let data = unsafe { shared.part(from * width, (to - from) * width) };
+            dispatch(Heads { norm: self, row: width, data });
+        });
         Ok(())
     }
 }
@@ -180,11 +146,7 @@ impl Kernel for Heads<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let HeadNorm {
-            weights,
-            width,
-            eps,
-        } = *self.norm;
+        let HeadNorm { weights, width, eps } = *self.norm;
         for row in self.data.chunks_exact_mut(self.row) {
             let heads = row.chunks_exact_mut(width);
             for (head, weight) in heads.zip(weights.chunks_exact(width)) {

@@ -130,10 +130,7 @@ unsafe impl<T: Send> Sync for Shared<T> {}
 impl<T> Shared<T> {
     /// Shares `slice`; the caller must not use it otherwise meanwhile.
     pub(crate) fn new(slice: &mut [T]) -> Self {
-        Self {
-            start: slice.as_mut_ptr(),
-            len: slice.len(),
-        }
+        Self { start: slice.as_mut_ptr(), len: slice.len() }
     }
 
     /// Pointer to the start of the slice.
@@ -145,10 +142,7 @@ impl<T> Shared<T> {
     ///
     /// # Safety
     /// The shared slice is alive, and no other part in use overlaps this one.
-    #[expect(
-        clippy::mut_from_ref,
-        reason = "parts are disjoint by the caller's promise"
-    )]
+    #[expect(clippy::mut_from_ref, reason = "parts are disjoint by the caller's promise")]
     pub(crate) unsafe fn part(&self, from: usize, len: usize) -> &mut [T] {
         assert!(from + len <= self.len, "part {from}+{len} of {}", self.len);
         // SAFETY: in bounds; disjoint by the caller's promise.

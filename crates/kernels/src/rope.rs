@@ -102,10 +102,7 @@ impl RopeTable {
 
     /// Number of positions.
     pub fn positions(&self) -> usize {
-        self.table
-            .len()
-            .checked_div(2 * self.half)
-            .unwrap_or(usize::MAX)
+        self.table.len().checked_div(2 * self.half).unwrap_or(usize::MAX)
     }
 }
 
@@ -145,22 +142,11 @@ impl InplaceOp1 for Rope<'_> {
             bail!("rope: position {position} of {positions}");
         }
         let shared = Shared::new(data);
-        parallel::for_rows(
-            rows,
-            rows * rotated,
-            |Range {
-                 start: from,
-                 end: to,
-             }| {
-                // SAFETY: tasks own disjoint rows.
-                let data = unsafe { shared.part(from * width, (to - from) * width) };
-                dispatch(Rotate {
-                    rope: self,
-                    positions: &self.positions[from..to],
-                    data,
-                });
-            },
-        );
+        parallel::for_rows(rows, rows * rotated, |Range { start: from, end: to }| {
+            // SAFETY: tasks own disjoint rows.
+            let data = unsafe { shared.part(from * width, (to - from) * width) };
+            dispatch(Rotate { rope: self, positions: &self.positions[from..to], data });
+        });
         Ok(())
     }
 }

@@ -67,22 +67,11 @@ pub struct Scores {
 /// # Errors
 /// If shapes or indices are invalid, or a row's logits are not finite.
 pub fn score(logits: &Tensor, scorer: &Scorer<'_>) -> Result<Scores> {
-    let numbers = logits
-        .apply_op1_no_bwd(&ScoreRows(*scorer))?
-        .flatten_all()?
-        .to_vec1::<f64>()?;
+    let numbers = logits.apply_op1_no_bwd(&ScoreRows(*scorer))?.flatten_all()?.to_vec1::<f64>()?;
     let mut scores = Scores::default();
     for (index, numbers) in numbers.chunks_exact(width(scorer)).enumerate() {
         let (record, tops) = numbers.split_at(FIELDS);
-        let &[
-            token,
-            probability,
-            runner_up,
-            runner_up_probability,
-            entropy,
-            gap,
-            present,
-        ] = record
+        let &[token, probability, runner_up, runner_up_probability, entropy, gap, present] = record
         else {
             bail!("score: a record has {FIELDS} fields");
         };
@@ -100,10 +89,9 @@ pub fn score(logits: &Tensor, scorer: &Scorer<'_>) -> Result<Scores> {
         });
         let wanted = scorer.rows[index].tops as usize;
         let tops = tops.chunks_exact(TOP_FIELDS).take(wanted);
-        scores.tops.extend(tops.map(|top| TopToken {
-            token: top[0] as u32,
-            logprob: top[1] as f32,
-        }));
+        scores
+            .tops
+            .extend(tops.map(|top| TopToken { token: top[0] as u32, logprob: top[1] as f32 }));
     }
     Ok(scores)
 }
@@ -147,10 +135,7 @@ impl ScoreRows<'_> {
     fn check(&self, rows: usize, vocab: usize) -> Result<()> {
         let scorer = &self.0;
         if scorer.rows.len() != rows {
-            bail!(
-                "score: expected scorers for {rows} rows, found {}",
-                scorer.rows.len()
-            );
+            bail!("score: expected scorers for {rows} rows, found {}", scorer.rows.len());
         }
         if vocab < 3 {
             bail!("score: expected a vocabulary of at least 3 tokens, found {vocab}");
@@ -164,11 +149,9 @@ impl ScoreRows<'_> {
             if scorer.biases.get(from..to).is_none()
                 || row.segment as usize >= scorer.segments.len()
             {
-                bail!(
-                    "score: a row's biases {:?} or segment {} are out of range",
-                    row.biases,
-                    { row.segment }
-                );
+                bail!("score: a row's biases {:?} or segment {} are out of range", row.biases, {
+                    row.segment
+                });
             }
             if let Some(set) = row.allowed.filter(|&set| set as usize >= sets) {
                 bail!("score: allowed set {set} of {sets}");

@@ -21,17 +21,11 @@ fn tensor(data: &[f32], rows: usize) -> Tensor {
 }
 
 fn values(tensor: &Tensor) -> Vec<f32> {
-    tensor
-        .flatten_all()
-        .and_then(|flat| flat.to_vec1())
-        .expect("f32 values")
+    tensor.flatten_all().and_then(|flat| flat.to_vec1()).expect("f32 values")
 }
 
 fn dot(a: &[f32], b: &[f32]) -> f64 {
-    a.iter()
-        .zip(b)
-        .map(|(&a, &b)| f64::from(a) * f64::from(b))
-        .sum()
+    a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
 }
 
 fn linear(weight: &[f32], k: usize, bias: &[f32], epilogue: Epilogue) -> Linear {
@@ -63,10 +57,7 @@ fn gated(epilogue: Epilogue, activation: impl Fn(f64) -> f64) {
                 let up = dot(x, &w[(n + j) * k..(n + j + 1) * k]) + f64::from(b[n + j]);
                 let want = activation(gate) * up;
                 let error = (f64::from(got[i * n + j]) - want).abs();
-                assert!(
-                    error < 1e-4 * (1.0 + want.abs()),
-                    "{rows}x{k}x{n} at {i},{j}: {error}"
-                );
+                assert!(error < 1e-4 * (1.0 + want.abs()), "{rows}x{k}x{n} at {i},{j}: {error}");
             }
         }
     }
@@ -75,32 +66,16 @@ fn gated(epilogue: Epilogue, activation: impl Fn(f64) -> f64) {
 #[test]
 fn a_linear_adds_bias_and_residual() {
     let (rows, k, n) = (7, 33, 70);
-    let (x, w, b, r) = (
-        noise(1, rows * k),
-        noise(2, n * k),
-        noise(3, n),
-        noise(4, rows * n),
-    );
+    let (x, w, b, r) = (noise(1, rows * k), noise(2, n * k), noise(3, n), noise(4, rows * n));
     let layer = linear(&w, k, &b, Epilogue::None);
-    let got = values(
-        &layer
-            .forward_add(&tensor(&x, rows), &tensor(&r, rows))
-            .unwrap(),
-    );
+    let got = values(&layer.forward_add(&tensor(&x, rows), &tensor(&r, rows)).unwrap());
     for (at, got) in got.iter().enumerate() {
         let (i, j) = (at / n, at % n);
         let product = dot(&x[i * k..(i + 1) * k], &w[j * k..(j + 1) * k]);
         let want = product + f64::from(b[j]) + f64::from(r[at]);
-        assert!(
-            (f64::from(*got) - want).abs() < 1e-5,
-            "{i},{j}: {got} for {want}"
-        );
+        assert!((f64::from(*got) - want).abs() < 1e-5, "{i},{j}: {got} for {want}");
     }
-    let cut = Matrix {
-        weight: &w[1..],
-        k,
-        bias: None,
-    };
+    let cut = Matrix { weight: &w[1..], k, bias: None };
     assert!(Linear::new(cut, WeightDtype::F32, Epilogue::None).is_err());
     assert!(layer.forward(&tensor(&noise(0, 34), 1)).is_err());
 }
@@ -114,10 +89,7 @@ fn rms_norm_divides_by_the_root_of_the_mean_square() {
             let scale = (dot(x, x) / d as f64 + 1e-5).sqrt();
             for j in 0..d {
                 let want = f64::from(x[j]) / scale * f64::from(w[j]);
-                assert!(
-                    (f64::from(got[i * d + j]) - want).abs() < 1e-5,
-                    "{rows}x{d} {i},{j}"
-                );
+                assert!((f64::from(got[i * d + j]) - want).abs() < 1e-5, "{rows}x{d} {i},{j}");
             }
         }
     }
@@ -131,11 +103,7 @@ fn head_norm_normalises_each_head_and_no_other_columns() {
         let before = noise(11, rows * width);
         let weights = noise(12, heads * c);
         let x = tensor(&before, rows);
-        let norm = HeadNorm {
-            weights: &weights,
-            width: c,
-            eps: 1e-6,
-        };
+        let norm = HeadNorm { weights: &weights, width: c, eps: 1e-6 };
         x.inplace_op1(&norm).unwrap();
         let got = values(&x);
         for (got, before) in got.chunks(width).zip(before.chunks(width)) {
@@ -148,11 +116,7 @@ fn head_norm_normalises_each_head_and_no_other_columns() {
             assert_eq!(got[heads * c..], before[heads * c..]);
         }
     }
-    let wide = HeadNorm {
-        weights: &[1.0; 8],
-        width: 4,
-        eps: 0.0,
-    };
+    let wide = HeadNorm { weights: &[1.0; 8], width: 4, eps: 0.0 };
     assert!(tensor(&noise(1, 12), 2).inplace_op1(&wide).is_err());
 }
 
@@ -162,10 +126,7 @@ fn rows_are_added_to_their_destinations() {
         let (before, added) = (noise(13, rows * d), noise(14, chosen.len() * d));
         let weights = noise(15, chosen.len());
         let to = tensor(&before, rows);
-        let add = AddRows {
-            rows: &chosen,
-            weights: &weights,
-        };
+        let add = AddRows { rows: &chosen, weights: &weights };
         to.inplace_op2(&tensor(&added, chosen.len()), &add).unwrap();
         let mut want = before;
         for (i, &row) in chosen.iter().enumerate() {
@@ -176,10 +137,7 @@ fn rows_are_added_to_their_destinations() {
         assert_eq!(values(&to), want);
     }
     let refused = |rows: &[u32]| {
-        let add = AddRows {
-            rows,
-            weights: &[1.0, 1.0],
-        };
+        let add = AddRows { rows, weights: &[1.0, 1.0] };
         let to = tensor(&noise(1, 6), 3);
         let refused = to.inplace_op2(&tensor(&noise(2, 4), 2), &add).unwrap_err();
         refused.to_string()
@@ -207,12 +165,7 @@ fn rope_rotates_each_row_by_its_own_position() {
             let positions: Vec<u32> = (0..count).map(|i| i * 9 % 10).collect();
             rotate(&table, &positions, (heads, c, part));
         }
-        let far = Rope {
-            table: &table,
-            positions: &[10, 0, 0],
-            heads,
-            width: c,
-        };
+        let far = Rope { table: &table, positions: &[10, 0, 0], heads, width: c };
         let refused = tensor(&noise(7, 96), 3).inplace_op1(&far).unwrap_err();
         assert!(refused.to_string().contains("position 10 of 10"));
     }
@@ -235,12 +188,7 @@ fn elements_of_still_frequencies_keep_their_values() {
     assert_eq!(frequencies, [1.0, slower, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
     let before = noise(8, 3 * 16);
     let x = tensor(&before, 3);
-    let rope = Rope {
-        table: &RopeTable::new(&spec),
-        positions: &[39, 7, 1],
-        heads: 1,
-        width: 16,
-    };
+    let rope = Rope { table: &RopeTable::new(&spec), positions: &[39, 7, 1], heads: 1, width: 16 };
     x.inplace_op1(&rope).expect("positions and heads fit");
     for (at, (got, before)) in values(&x).iter().zip(&before).enumerate() {
         let still = at % 8 >= 2;
@@ -260,10 +208,7 @@ fn frequencies_are_divided_one_by_one() {
         divisors: Vec::new(),
     };
     let divisors = vec![1.0, 2.0, 0.5, 8.0];
-    let divided = RopeSpec {
-        divisors: divisors.clone(),
-        ..plain.clone()
-    };
+    let divided = RopeSpec { divisors: divisors.clone(), ..plain.clone() };
     let expected: Vec<f32> = plain
         .frequencies()
         .iter()
@@ -272,21 +217,11 @@ fn frequencies_are_divided_one_by_one() {
         .collect();
     assert_eq!(divided.frequencies(), expected);
     assert_eq!(divided.frequencies()[3], 0.0, "what is still stays so");
-    let scaling = Some(RopeScaling {
-        factor: 4.0,
-        low: 1.0,
-        high: 4.0,
-        original: 16,
-    });
-    let scaled = RopeSpec {
-        scaling,
-        ..plain.clone()
-    };
+    let scaling = Some(RopeScaling { factor: 4.0, low: 1.0, high: 4.0, original: 16 });
+    let scaled = RopeSpec { scaling, ..plain.clone() };
     let both = RopeSpec { scaling, ..divided };
-    for (both, (scaled, divisor)) in both
-        .frequencies()
-        .iter()
-        .zip(scaled.frequencies().iter().zip(&divisors))
+    for (both, (scaled, divisor)) in
+        both.frequencies().iter().zip(scaled.frequencies().iter().zip(&divisors))
     {
         assert_eq!(*both, scaled / divisor);
     }
@@ -297,12 +232,7 @@ fn rotate(table: &RopeTable, positions: &[u32], (heads, c, part): (usize, usize,
     let width = (heads + 1) * c;
     let before = noise(7, positions.len() * width);
     let x = tensor(&before, positions.len());
-    let rope = Rope {
-        table,
-        positions,
-        heads,
-        width: c,
-    };
+    let rope = Rope { table, positions, heads, width: c };
     x.inplace_op1(&rope).expect("positions and heads fit");
     let got = values(&x);
     for (row, &position) in positions.iter().enumerate() {
@@ -315,15 +245,8 @@ fn rotate(table: &RopeTable, positions: &[u32], (heads, c, part): (usize, usize,
             let other = before.get(other).copied().map_or(0.0, f64::from);
             let turned = if high { other } else { -other } * angle.sin();
             let want = f64::from(before[at]) * angle.cos() + turned;
-            let want = if j < heads * c && j % c < part {
-                want
-            } else {
-                f64::from(before[at])
-            };
-            assert!(
-                (f64::from(got[at]) - want).abs() < 1e-5,
-                "row {row} column {j}"
-            );
+            let want = if j < heads * c && j % c < part { want } else { f64::from(before[at]) };
+            assert!((f64::from(got[at]) - want).abs() < 1e-5, "row {row} column {j}");
         }
     }
 }
@@ -343,11 +266,7 @@ fn pool_writes_change_only_their_slots() {
                 Pool::Values => block + slot % page * c + i,
             }]
         };
-        let write = WriteRows {
-            pool: kind,
-            slots: &[6, 1],
-            column: 5,
-        };
+        let write = WriteRows { pool: kind, slots: &[6, 1], column: 5 };
         pool.inplace_op2(&tensor(&rows, 2), &write).unwrap();
         let got = values(&pool);
         for slot in 0..8 {
@@ -361,23 +280,16 @@ fn pool_writes_change_only_their_slots() {
             }
         }
         let copy = |pairs: &[(u32, u32)]| {
-            let copies = pairs.iter().map(|&(from, to)| PageCopy {
-                from: PageId(from),
-                to: PageId(to),
-            });
-            pool.inplace_op1(&CopyPages {
-                copies: &copies.collect::<Vec<_>>(),
-            })
+            let copies =
+                pairs.iter().map(|&(from, to)| PageCopy { from: PageId(from), to: PageId(to) });
+            pool.inplace_op1(&CopyPages { copies: &copies.collect::<Vec<_>>() })
         };
         copy(&[(3, 0), (0, 2)]).unwrap();
         let copied = values(&pool);
         assert_eq!(copied[..12], got[36..48]);
         assert_eq!(copied[24..36], got[36..48]);
         assert_eq!(copied[12..24], got[12..24]);
-        let bad = WriteRows {
-            slots: &[8, 1],
-            ..write
-        };
+        let bad = WriteRows { slots: &[8, 1], ..write };
         assert!(pool.inplace_op2(&tensor(&rows, 2), &bad).is_err());
         assert!(copy(&[(4, 0)]).is_err());
     }
@@ -404,11 +316,7 @@ fn writing_many_rows_equals_writing_them_one_by_one() {
         let (at_once, singly) = (pool(), pool());
         let write = |pool: &Tensor, slots: &[u32], x: &[f32]| {
             let column = 3;
-            let write = WriteRows {
-                pool: kind,
-                slots,
-                column,
-            };
+            let write = WriteRows { pool: kind, slots, column };
             pool.inplace_op2(&tensor(x, slots.len()), &write).unwrap();
         };
         write(&at_once, &slots, &x);
@@ -438,11 +346,7 @@ fn numbers_that_are_not_finite_are_kept_as_such() {
         };
         let pool = Pool::Values.zeros(&sizes).unwrap();
         let write = |row: &[f32]| {
-            let write = WriteRows {
-                pool: Pool::Values,
-                slots: &[0],
-                column: 0,
-            };
+            let write = WriteRows { pool: Pool::Values, slots: &[0], column: 0 };
             pool.inplace_op2(&tensor(row, 1), &write).unwrap();
             let bytes = pool.flatten_all().unwrap().to_vec1::<u8>().unwrap();
             let scale = f32::from_ne_bytes(bytes[4..].try_into().unwrap());

@@ -37,17 +37,11 @@ impl Checkpoint {
     pub fn open(files: &Files) -> Result<Self, LoadError> {
         if let Some(file) = files.gguf()? {
             let (gguf, config) = Gguf::open(files, &file)?;
-            return Ok(Self {
-                config,
-                weights: Weights::gguf(gguf),
-            });
+            return Ok(Self { config, weights: Weights::gguf(gguf) });
         }
         let config = Keys::parse(CONFIG, &files.open(CONFIG)?)?;
         arch::supported(&config)?;
-        Ok(Self {
-            config,
-            weights: Weights::open(files)?,
-        })
+        Ok(Self { config, weights: Weights::open(files)? })
     }
 
     /// The tokenizer inside a GGUF file; `None` if there is none, or for other checkpoints.
@@ -147,10 +141,7 @@ impl Checkpoint {
             let Self { config, weights } = checkpoint;
             let (_, info) = arch::load(&Counting::default(), config, weights)?;
             Ok(Survey {
-                info: ModelInfo {
-                    parameters: weights.elements(),
-                    ..info
-                },
+                info: ModelInfo { parameters: weights.elements(), ..info },
                 memory: weights.memory,
             })
         })
@@ -192,9 +183,6 @@ impl Checkpoint {
     /// If the text is not a JSON object.
     pub fn synthetic(config: &str, seed: u64) -> Result<Self, LoadError> {
         let config = Keys::parse(CONFIG, config.as_bytes())?;
-        Ok(Self {
-            config,
-            weights: Weights::random(seed),
-        })
+        Ok(Self { config, weights: Weights::random(seed) })
     }
 }

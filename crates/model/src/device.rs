@@ -112,15 +112,8 @@ impl DeviceExecutor {
             spec,
             bounds,
             tile,
-            step: StepArrays {
-                batch,
-                scores,
-                ..StepArrays::default()
-            },
-            workspace: Some(Workspace {
-                work,
-                rows: step.rows,
-            }),
+            step: StepArrays { batch, scores, ..StepArrays::default() },
+            workspace: Some(Workspace { work, rows: step.rows }),
             graphs,
             begun: false,
             memory,
@@ -159,12 +152,7 @@ impl DeviceExecutor {
     }
 
     fn pass(&mut self, batch: &Batch) -> candle_core::Result<()> {
-        let DeviceModel {
-            backend,
-            decoder,
-            info,
-            ..
-        } = &self.model;
+        let DeviceModel { backend, decoder, info, .. } = &self.model;
         let arrays = self.step.inputs.arrays(batch);
         let limits = self.bounds.limits(self.tile, ROWS);
         backend.upload(&arrays, &limits, &mut self.step.batch)?;
@@ -179,13 +167,9 @@ impl DeviceExecutor {
         let Some(Workspace { work, .. }) = &mut self.workspace else {
             return Ok(());
         };
-        self.step
-            .scores
-            .reserve(decoder.head(), self.step.batch.scored())?;
+        self.step.scores.reserve(decoder.head(), self.step.batch.scored())?;
         if let Some(table) = decoder.soft() {
-            self.step
-                .scores
-                .reserve_soft(table, self.step.batch.scored())?;
+            self.step.scores.reserve_soft(table, self.step.batch.scored())?;
         }
         let pass = Pass {
             arrays: &arrays,
@@ -210,10 +194,7 @@ impl DeviceExecutor {
         let scored = &self.step.inputs.scorers;
         if !self.step.inputs.tokens.is_empty() {
             // A pass without scored rows is awaited by a read as well, so that a failure is its own.
-            let read = self
-                .step
-                .scores
-                .read(scored.len().max(1), &mut self.step.candidates);
+            let read = self.step.scores.read(scored.len().max(1), &mut self.step.candidates);
             read.map_err(|error| error.to_string())?;
             self.step.candidates.truncate(scored.len());
             let tops = scored.iter().map(|row| row.tops as usize).sum();

@@ -47,12 +47,7 @@ pub enum LoadError {
         reason: String,
     },
     /// A key of a JSON file has an invalid value.
-    #[error(
-        "{}: {key}: expected {}, found {}",
-        clip(file),
-        clip(expected),
-        clip(found)
-    )]
+    #[error("{}: {key}: expected {}, found {}", clip(file), clip(expected), clip(found))]
     Key {
         /// The file's name.
         file: String,
@@ -76,10 +71,7 @@ pub enum LoadError {
         shard: String,
     },
     /// A tensor of the architecture is missing.
-    #[error(
-        "{}: {tensor}: expected a tensor of shape {expected:?}, found none",
-        clip(file)
-    )]
+    #[error("{}: {tensor}: expected a tensor of shape {expected:?}, found none", clip(file))]
     MissingTensor {
         /// The file that should contain it.
         file: String,
@@ -101,11 +93,7 @@ pub enum LoadError {
         found: Vec<usize>,
     },
     /// A tensor of a GGUF file has an unsupported type.
-    #[error(
-        "{}: {}: expected the type {expected}, found {found}",
-        clip(file),
-        clip(tensor)
-    )]
+    #[error("{}: {}: expected the type {expected}, found {found}", clip(file), clip(tensor))]
     TensorType {
         /// The file that contains it.
         file: String,
@@ -139,10 +127,7 @@ pub enum LoadError {
         found: String,
     },
     /// A tensor contains a NaN or an infinity.
-    #[error(
-        "{}: {tensor}: expected finite numbers, found {found} at element {index}",
-        clip(file)
-    )]
+    #[error("{}: {tensor}: expected finite numbers, found {found} at element {index}", clip(file))]
     NotFinite {
         /// The file that contains it.
         file: String,
@@ -166,13 +151,7 @@ pub enum LoadError {
         found: String,
     },
     /// A tensor of an adapter cannot be merged.
-    #[error(
-        "{}: {}: expected {}, found {}",
-        clip(file),
-        clip(tensor),
-        clip(expected),
-        clip(found)
-    )]
+    #[error("{}: {}: expected {}, found {}", clip(file), clip(tensor), clip(expected), clip(found))]
     Adapter {
         /// The adapter's file.
         file: String,

@@ -143,9 +143,7 @@ impl<B: Host> Executor for ModelExecutor<B> {
         output.candidates.clear();
         output.tops.clear();
         let filled = self.inputs.fill(batch, &self.bounds);
-        filled
-            .and_then(|()| self.pass(batch, output))
-            .map_err(ExecuteError)
+        filled.and_then(|()| self.pass(batch, output)).map_err(ExecuteError)
     }
 }
 
@@ -219,12 +217,7 @@ impl<B: Host> ModelExecutor<B> {
             canvas.soft = soft;
         }
         backend.upload(&arrays, &self.bounds.limits(1, 1), uploaded)?;
-        let pass = Pass {
-            arrays: &arrays,
-            batch: uploaded,
-            kv: &self.kv,
-            mask: self.inputs.mask,
-        };
+        let pass = Pass { arrays: &arrays, batch: uploaded, kv: &self.kv, mask: self.inputs.mask };
         backend.copy_pages(&pass)?;
         let rows = backend.rows(&pass);
         if rows == 0 {

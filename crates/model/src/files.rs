@@ -84,9 +84,7 @@ impl Files {
     pub fn memory<N: Into<String>, B: Into<Cow<'static, [u8]>>>(
         files: impl IntoIterator<Item = (N, B)>,
     ) -> Self {
-        let files = files
-            .into_iter()
-            .map(|(name, bytes)| (name.into(), bytes.into()));
+        let files = files.into_iter().map(|(name, bytes)| (name.into(), bytes.into()));
         Self(Source::Memory(files.collect()))
     }
 
@@ -128,25 +126,17 @@ impl Files {
         match (safe, found.len()) {
             (true, _) | (_, 0) => Ok(None),
             (_, 1) => Ok(found.pop()),
-            _ => Err(LoadError::ManyFiles {
-                place: self.place(),
-                found: found.join(", "),
-            }),
+            _ => Err(LoadError::ManyFiles { place: self.place(), found: found.join(", ") }),
         }
     }
 
     /// The content of a file.
     pub(crate) fn open(&self, name: &str) -> Result<Bytes, LoadError> {
-        let missing = || LoadError::MissingFile {
-            file: name.to_owned(),
-            place: self.place(),
-        };
+        let missing = || LoadError::MissingFile { file: name.to_owned(), place: self.place() };
         match &self.0 {
-            Source::Memory(files) => files
-                .get(name)
-                .cloned()
-                .map(Bytes::Memory)
-                .ok_or_else(missing),
+            Source::Memory(files) => {
+                files.get(name).cloned().map(Bytes::Memory).ok_or_else(missing)
+            }
             Source::Folder(folder) | Source::Gguf(folder, _) => {
                 let path = folder.join(name);
                 let unreadable = |error: std::io::Error| match error.kind() {
@@ -177,10 +167,7 @@ impl Files {
 }
 
 /// Maps a file or a range of it for reading.
-#[expect(
-    unsafe_code,
-    reason = "the only memory map: weights are read without copying the file"
-)]
+#[expect(unsafe_code, reason = "the only memory map: weights are read without copying the file")]
 fn map(options: &memmap2::MmapOptions, file: &std::fs::File) -> std::io::Result<memmap2::Mmap> {
     // SAFETY: the map is only read, as bytes. If another process truncates the file while it is
     // mapped, the system ends this process, as in every program that maps weights.

@@ -71,11 +71,9 @@ impl FilterWeights {
             second_bias: weights.tensor(SECOND_BIAS, &[size])?,
         };
         match weights.unused().first() {
-            Some(tensor) => refuse(
-                tensor,
-                "only the linear layers 0 and 2",
-                "another tensor".to_owned(),
-            ),
+            Some(tensor) => {
+                refuse(tensor, "only the linear layers 0 and 2", "another tensor".to_owned())
+            }
             None => Ok(filter),
         }
     }

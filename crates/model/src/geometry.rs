@@ -20,30 +20,9 @@ pub struct Geometry {
 impl Geometry {
     /// Every geometry, from the smallest to the largest.
     pub const ALL: [Self; 3] = [
-        Self {
-            name: "demo",
-            width: 192,
-            heads: 6,
-            layers: 6,
-            mlp: 512,
-            vocab: 1024,
-        },
-        Self {
-            name: "llada-300m",
-            width: 1024,
-            heads: 16,
-            layers: 24,
-            mlp: 2816,
-            vocab: 32_000,
-        },
-        Self {
-            name: "llada-8b",
-            width: 4096,
-            heads: 32,
-            layers: 32,
-            mlp: 12_288,
-            vocab: 126_464,
-        },
+        Self { name: "demo", width: 192, heads: 6, layers: 6, mlp: 512, vocab: 1024 },
+        Self { name: "llada-300m", width: 1024, heads: 16, layers: 24, mlp: 2816, vocab: 32_000 },
+        Self { name: "llada-8b", width: 4096, heads: 32, layers: 32, mlp: 12_288, vocab: 126_464 },
     ];
 
     /// The geometry with this name.
@@ -57,14 +36,7 @@ impl Geometry {
     /// # Errors
     /// As [`Checkpoint::synthetic`].
     pub fn checkpoint(&self, mask: u32, end: u32) -> Result<Checkpoint, LoadError> {
-        let Self {
-            width,
-            heads,
-            layers,
-            mlp,
-            vocab,
-            ..
-        } = self;
+        let Self { width, heads, layers, mlp, vocab, .. } = self;
         let config = format!(
             r#"{{"architectures": ["LLaDAModelLM"], "d_model": {width}, "n_heads": {heads},
             "n_layers": {layers}, "mlp_hidden_size": {mlp}, "vocab_size": {vocab},
@@ -76,12 +48,7 @@ impl Geometry {
     /// Rows and columns of the matrices of a layer: queries, keys and values; output; gate and up; down.
     pub fn matrices(&self) -> [(usize, usize); 4] {
         let Self { width, mlp, .. } = *self;
-        [
-            (3 * width, width),
-            (width, width),
-            (2 * mlp, width),
-            (width, mlp),
-        ]
+        [(3 * width, width), (width, width), (2 * mlp, width), (width, mlp)]
     }
 
     /// Bytes that a step reads at least: the multiplied weights of `weight` bytes each, and keys and values
@@ -109,10 +76,7 @@ mod tests {
         let model = Model::load(geometry.checkpoint(5, 1).unwrap()).unwrap();
         let info = model.info();
         assert_eq!((info.width, info.layers, info.mlp_width), (192, 6, 512));
-        assert_eq!(
-            (info.vocabulary.mask, info.vocabulary.end.as_slice()),
-            (Some(5), &[1][..])
-        );
+        assert_eq!((info.vocabulary.mask, info.vocabulary.end.as_slice()), (Some(5), &[1][..]));
         // All parameters except the embedding table and the norms are multiplied once per row.
         let others = info.vocabulary.size * info.width + (2 * info.layers + 1) * info.width;
         let multiplied = (info.parameters - others) as f64;

@@ -93,17 +93,9 @@ const DREAM: Dialect = Dialect {
     interleaved: false,
 };
 
-const QWEN2: Dialect = Dialect {
-    name: "qwen2",
-    architecture: "Qwen2ForCausalLM",
-    ..DREAM
-};
+const QWEN2: Dialect = Dialect { name: "qwen2", architecture: "Qwen2ForCausalLM", ..DREAM };
 
-const QWEN3: Dialect = Dialect {
-    name: "qwen3",
-    architecture: "Qwen3ForCausalLM",
-    ..DREAM
-};
+const QWEN3: Dialect = Dialect { name: "qwen3", architecture: "Qwen3ForCausalLM", ..DREAM };
 
 /// llama.cpp always divides the weights of a row's experts by their sum.
 const QWEN3_MOE: Dialect = Dialect {
@@ -127,12 +119,8 @@ const QWEN3_MOE: Dialect = Dialect {
     ..DREAM
 };
 
-const LLAMA: Dialect = Dialect {
-    name: "llama",
-    architecture: "LlamaForCausalLM",
-    interleaved: true,
-    ..DREAM
-};
+const LLAMA: Dialect =
+    Dialect { name: "llama", architecture: "LlamaForCausalLM", interleaved: true, ..DREAM };
 
 const ALL: [Dialect; 6] = [LLADA, DREAM, QWEN2, QWEN3, QWEN3_MOE, LLAMA];
 
@@ -253,20 +241,11 @@ impl Gguf {
         let expected = shape.to_vec();
         let part = Part::of(name);
         let Some(info) = self.content.tensor_infos.get(&part.tensor) else {
-            return Err(LoadError::MissingTensor {
-                file,
-                tensor,
-                expected,
-            });
+            return Err(LoadError::MissingTensor { file, tensor, expected });
         };
         if part.shape(info.shape.dims()) != Some(shape) {
             let found = info.shape.dims().to_vec();
-            return Err(LoadError::Shape {
-                file,
-                tensor,
-                expected,
-                found,
-            });
+            return Err(LoadError::Shape { file, tensor, expected, found });
         }
         Ok((part, info))
     }
@@ -283,12 +262,10 @@ impl Gguf {
             file: self.file.clone(),
             reason: format!("{name}: the file ends in the tensor"),
         })?;
-        self.bytes
-            .slice(range)
-            .map_err(|error| LoadError::Unreadable {
-                file: self.file.clone(),
-                reason: error.to_string(),
-            })
+        self.bytes.slice(range).map_err(|error| LoadError::Unreadable {
+            file: self.file.clone(),
+            reason: error.to_string(),
+        })
     }
 }
 
@@ -389,9 +366,7 @@ fn plain(field: &Field) -> Option<Value> {
 fn check_sizes(file: &str, content: &Content) -> Result<(), LoadError> {
     for (name, info) in &content.tensor_infos {
         let dims = info.shape.dims();
-        let elements = dims
-            .iter()
-            .try_fold(1, |count: usize, size| count.checked_mul(*size));
+        let elements = dims.iter().try_fold(1, |count: usize, size| count.checked_mul(*size));
         let bytes = elements.and_then(|count| count.checked_mul(info.ggml_dtype.type_size()));
         if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
             return Err(LoadError::Corrupt {

@@ -34,9 +34,7 @@ impl InputBounds {
             mask: info.vocabulary.mask.unwrap_or(NO_MASK),
             page_size,
             pages,
-            window: info
-                .canvas
-                .map(|canvas| u32::try_from(canvas.window).unwrap_or(u32::MAX)),
+            window: info.canvas.map(|canvas| u32::try_from(canvas.window).unwrap_or(u32::MAX)),
         }
     }
 
@@ -168,22 +166,13 @@ impl Inputs {
     ) -> Result<(), String> {
         let segment = &batch.segments[number];
         let (from, to) = (segment.rows.start as usize, segment.rows.end as usize);
-        let rows = batch
-            .rows
-            .get(from..to)
-            .filter(|_| from == self.tokens.len());
+        let rows = batch.rows.get(from..to).filter(|_| from == self.tokens.len());
         let Some(rows) = rows else {
-            return Err(format!(
-                "segment of rows {from}..{to} at row {}",
-                self.tokens.len()
-            ));
+            return Err(format!("segment of rows {from}..{to} at row {}", self.tokens.len()));
         };
         let (first, last) = (segment.pages.start as usize, segment.pages.end as usize);
         let Some(table) = batch.pages.get(first..last) else {
-            return Err(format!(
-                "page table {first}..{last} of {}",
-                batch.pages.len()
-            ));
+            return Err(format!("page table {first}..{last} of {}", batch.pages.len()));
         };
         for row in rows {
             let index = self.tokens.len();
@@ -204,10 +193,7 @@ impl Inputs {
         bounds: &InputBounds,
     ) -> Result<(), String> {
         let slots = table.len() * bounds.page_size;
-        let visible = Visible {
-            beyond: row.beyond,
-            ..Visible::prefix(row.visible_end.get())
-        };
+        let visible = Visible { beyond: row.beyond, ..Visible::prefix(row.visible_end.get()) };
         let (slot, reach) = (row.slot.index(), visible.reach());
         if row.token as usize >= bounds.tokens {
             return Err(format!("token {} of {}", row.token, bounds.tokens));
@@ -224,8 +210,7 @@ impl Inputs {
         let page = table[slot / bounds.page_size].index();
         self.tokens.push(row.token);
         self.positions.push(row.position.get());
-        self.slots
-            .push((page * bounds.page_size + slot % bounds.page_size) as u32);
+        self.slots.push((page * bounds.page_size + slot % bounds.page_size) as u32);
         self.visible.push(visible);
         Ok(())
     }
@@ -242,9 +227,7 @@ impl Inputs {
         };
         let scale = segment.sampling.scale;
         if !(scale > 0.0 && scale.is_finite()) {
-            return Err(format!(
-                "logits divided by {scale}, expected a positive number"
-            ));
+            return Err(format!("logits divided by {scale}, expected a positive number"));
         }
         // The rows of a canvas see the window of its first one.
         let first = rows.iter().find(|row| row.denoise.is_some());
@@ -326,20 +309,11 @@ pub(crate) fn alone(tokens: &[u32], attention: Attention) -> Batch {
         Attention::Causal | Attention::Canvas(_) => row + 1,
     };
     let rows = tokens.iter().zip(0..).map(|(token, row)| {
-        Row::new(
-            *token,
-            Position::new(row),
-            Slot::new(row),
-            Slot::new(end(row)),
-        )
+        Row::new(*token, Position::new(row), Slot::new(row), Slot::new(end(row)))
     });
     Batch {
         rows: rows.collect(),
-        segments: vec![Segment {
-            rows: 0..count,
-            pages: 0..1,
-            sampling: Sampling::GREEDY,
-        }],
+        segments: vec![Segment { rows: 0..count, pages: 0..1, sampling: Sampling::GREEDY }],
         pages: vec![PageId(0)],
         ..Batch::default()
     }
@@ -347,8 +321,5 @@ pub(crate) fn alone(tokens: &[u32], attention: Attention) -> Batch {
 
 /// The slots up to `end` that a row at slot `at` sees in layers with a window.
 fn seen(at: u32, end: u32, window: u32) -> Visible {
-    Visible {
-        begin: at.saturating_add(1).saturating_sub(window),
-        ..Visible::prefix(end)
-    }
+    Visible { begin: at.saturating_add(1).saturating_sub(window), ..Visible::prefix(end) }
 }

@@ -35,13 +35,7 @@ impl<B: Host> Model<B> {
         let loaded = arch::load(&backend, &checkpoint.config, &mut checkpoint.weights);
         let (decoder, info) = loaded?;
         let (info, warnings) = checkpoint.finish(info);
-        Ok(Self {
-            backend,
-            decoder,
-            info,
-            memory: checkpoint.weights.memory,
-            warnings,
-        })
+        Ok(Self { backend, decoder, info, memory: checkpoint.weights.memory, warnings })
     }
 
     /// The backend that it runs on.
@@ -73,17 +67,13 @@ impl<B: Host> Model<B> {
     pub fn logits(&self, tokens: &[u32]) -> Result<Vec<f32>, ForwardError> {
         let most = self.info.max_positions;
         if tokens.is_empty() || tokens.len() > most {
-            return Err(ForwardError(format!(
-                "{} tokens, expected 1..={most}",
-                tokens.len()
-            )));
+            return Err(ForwardError(format!("{} tokens, expected 1..={most}", tokens.len())));
         }
         let size = self.info.vocabulary.embedding_size;
         if let Some(token) = tokens.iter().find(|&&token| token as usize >= size) {
             return Err(ForwardError(format!("token {token} of {size}")));
         }
-        self.alone(tokens)
-            .map_err(|error| ForwardError(error.to_string()))
+        self.alone(tokens).map_err(|error| ForwardError(error.to_string()))
     }
 
     fn alone(&self, tokens: &[u32]) -> candle_core::Result<Vec<f32>> {
@@ -92,9 +82,7 @@ impl<B: Host> Model<B> {
         let bounds = InputBounds::of(info, (rows, 1));
         let sequence = inputs::alone(tokens, info.rows.attention);
         let mut inputs = Inputs::default();
-        inputs
-            .fill(&sequence, &bounds)
-            .map_err(candle_core::Error::msg)?;
+        inputs.fill(&sequence, &bounds).map_err(candle_core::Error::msg)?;
         let arrays = inputs.arrays(&sequence);
         let limits = bounds.limits(1, 1);
         let mut batch = B::Batch::default();

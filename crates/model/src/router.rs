@@ -70,11 +70,7 @@ fn chosen_of(
         // The weights are scaled below.
         RouterScore::Softmax { .. } => RouterScore::Softmax { normalised: false },
         // The pool replaces the groups.
-        RouterScore::Sigmoid { scale, .. } => RouterScore::Sigmoid {
-            groups: 1,
-            best: 1,
-            scale,
-        },
+        RouterScore::Sigmoid { scale, .. } => RouterScore::Sigmoid { groups: 1, best: 1, scale },
     };
     let closed = |expert: usize| if pool[expert] { 0.0 } else { f32::NEG_INFINITY };
     let bias = (0..logits.len()).map(|expert| closed(expert) + bias.map_or(0.0, |b| b[expert]));
@@ -105,15 +101,9 @@ fn chosen(logits: &[f32], bias: Option<&[f32]>, spec: RouterSpec) -> Chosen {
                 true => best.iter().map(|&e| corrected[e]).sum(),
                 false => 1.0,
             };
-            best.into_iter()
-                .map(|e| (e, corrected[e] / total))
-                .collect()
+            best.into_iter().map(|e| (e, corrected[e] / total)).collect()
         }
-        RouterScore::Sigmoid {
-            groups,
-            best,
-            scale,
-        } => {
+        RouterScore::Sigmoid { groups, best, scale } => {
             let size = corrected.len() / groups;
             let of = |group: usize| group * size..(group + 1) * size;
             let sums: Vec<f32> = (0..groups)
@@ -152,12 +142,7 @@ mod tests {
     use super::*;
 
     fn spec(chosen: usize, score: RouterScore) -> RouterSpec {
-        RouterSpec {
-            chosen,
-            score,
-            bias: true,
-            block: None,
-        }
+        RouterSpec { chosen, score, bias: true, block: None }
     }
 
     #[test]
@@ -171,14 +156,8 @@ mod tests {
             }
         };
         let score = |normalised| RouterScore::Softmax { normalised };
-        near(
-            chosen(&logits, None, spec(2, score(false))),
-            &[(2, 0.5), (0, 0.2)],
-        );
-        near(
-            chosen(&logits, None, spec(2, score(true))),
-            &[(2, 0.5 / 0.7), (0, 0.2 / 0.7)],
-        );
+        near(chosen(&logits, None, spec(2, score(false))), &[(2, 0.5), (0, 0.2)]);
+        near(chosen(&logits, None, spec(2, score(true))), &[(2, 0.5 / 0.7), (0, 0.2 / 0.7)]);
         // The correction affects choice and weight; of equal scores the first is chosen.
         let bias = [0.0, 0.6, 0.0, 0.0, 0.0];
         near(
@@ -189,20 +168,13 @@ mod tests {
 
     #[test]
     fn a_sigmoid_router_chooses_inside_the_best_groups() {
-        let score = RouterScore::Sigmoid {
-            groups: 3,
-            best: 1,
-            scale: 2.0,
-        };
+        let score = RouterScore::Sigmoid { groups: 3, best: 1, scale: 2.0 };
         // The best expert's group has a low second score; the second group has the best pair.
         let logits = [9.0, -9.0, 1.0, 1.5, 0.0, 0.0];
         let pair = chosen(&logits, None, spec(2, score));
         let sigmoid = |x: f32| 1.0 / (1.0 + (-x).exp());
         let total = sigmoid(1.5) + sigmoid(1.0);
-        let want = [
-            (3, 2.0 * sigmoid(1.5) / total),
-            (2, 2.0 * sigmoid(1.0) / total),
-        ];
+        let want = [(3, 2.0 * sigmoid(1.5) / total), (2, 2.0 * sigmoid(1.0) / total)];
         for (got, want) in pair.iter().zip(want) {
             assert_eq!(got.0, want.0);
             assert!((got.1 - want.1).abs() < 1e-6);
@@ -216,11 +188,7 @@ mod tests {
 
     #[test]
     fn a_pool_narrows_a_choice_and_keeps_its_weight() {
-        let score = RouterScore::Sigmoid {
-            groups: 3,
-            best: 1,
-            scale: 2.0,
-        };
+        let score = RouterScore::Sigmoid { groups: 3, best: 1, scale: 2.0 };
         let logits = [9.0, -9.0, 1.0, 1.5, 0.0, 0.0];
         let pool = [true, false, true, false, true, false];
         let names = |of: &Chosen| of.iter().map(|(expert, _)| *expert).collect::<Vec<_>>();

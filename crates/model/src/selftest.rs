@@ -12,12 +12,7 @@ use step::{Batch, BatchOutput, Candidate, Executor, Sampling};
 
 const VOCAB: u32 = 1003;
 const PAGE: u32 = 16;
-const SAMPLED: Sampling = Sampling {
-    temperature: 0.7,
-    seed: 11,
-    clock: 5,
-    ..Sampling::GREEDY
-};
+const SAMPLED: Sampling = Sampling { temperature: 0.7, seed: 11, clock: 5, ..Sampling::GREEDY };
 
 /// Forward passes in a dtype, and the accepted difference of log-probabilities.
 #[derive(Clone, Copy)]
@@ -157,17 +152,11 @@ impl Pair {
         let passes = |lengths: &[u32]| self.network.passes(lengths);
         for lengths in [&[1][..], &[5, 1, 33, rows / 8], &[rows]] {
             let passes = passes(lengths);
-            let (want, got) = (
-                run(&mut self.candle, &passes)?,
-                run(&mut *self.tested, &passes)?,
-            );
+            let (want, got) = (run(&mut self.candle, &passes)?, run(&mut *self.tested, &passes)?);
             let what = format!("sequences of {lengths:?} rows");
             let distance = distance(&got.concat(), &want.concat());
             tell(check(&what, distance, self.tolerance));
-            let again = [
-                run(&mut *self.tested, &passes)?,
-                run(&mut *self.tested, &passes)?,
-            ];
+            let again = [run(&mut *self.tested, &passes)?, run(&mut *self.tested, &passes)?];
             let differ = again.iter().filter(|again| **again != got);
             let what = format!("repeated passes of {lengths:?} rows that differ from the first");
             tell(check(&what, differ.count() as f64, 0.0));
@@ -187,11 +176,7 @@ impl Pair {
 
 /// The KV pages of a model.
 fn sizes(rows: u32) -> ExecutorConfig {
-    ExecutorConfig {
-        page_size: PAGE,
-        pages: 4 + 2 * rows.max(64).div_ceil(PAGE),
-        threads: None,
-    }
+    ExecutorConfig { page_size: PAGE, pages: 4 + 2 * rows.max(64).div_ceil(PAGE), threads: None }
 }
 
 /// The candidates of every pass.
@@ -210,9 +195,6 @@ fn distance(got: &[Candidate], want: &[Candidate]) -> f64 {
     if got.len() != want.len() {
         return f64::INFINITY;
     }
-    let squares = got
-        .iter()
-        .zip(want)
-        .map(|(got, want)| (got.present / want.present).ln().powi(2));
+    let squares = got.iter().zip(want).map(|(got, want)| (got.present / want.present).ln().powi(2));
     (squares.sum::<f64>() / got.len() as f64).sqrt()
 }

@@ -73,11 +73,8 @@ mod tests {
 
     #[test]
     fn a_pool_contains_the_experts_with_the_most_votes() {
-        let rows = [
-            vec![(3, 0.5), (0, 0.25)],
-            vec![(3, 0.5), (1, 0.375)],
-            vec![(2, 0.5), (1, 0.25)],
-        ];
+        let rows =
+            [vec![(3, 0.5), (0, 0.25)], vec![(3, 0.5), (1, 0.375)], vec![(2, 0.5), (1, 0.25)]];
         let held = |sharing: ExpertSharing| -> Vec<usize> {
             let pool = sharing.pool(&rows, 6);
             (0..6).filter(|expert| pool[*expert]).collect()
@@ -85,11 +82,7 @@ mod tests {
         assert_eq!(held(ExpertSharing::Sequence(1)), [2, 3]);
         assert_eq!(held(ExpertSharing::Sequence(2)), [0, 1, 2, 3]);
         assert_eq!(held(ExpertSharing::Vote(0.5)), [1, 2, 3]);
-        assert_eq!(
-            held(ExpertSharing::Vote(0.0)),
-            [1, 3],
-            "as many as a row chooses"
-        );
+        assert_eq!(held(ExpertSharing::Vote(0.0)), [1, 3], "as many as a row chooses");
         assert_eq!(held(ExpertSharing::Vote(1.0)).len(), 6);
     }
 

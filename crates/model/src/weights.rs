@@ -27,17 +27,10 @@ const MOST_TENSORS: usize = 1 << 18;
 /// Bytes in bf16 from which on `auto` keeps the dtype: smaller weights fit as f32, which is exact.
 const LARGE: u64 = 512 << 20;
 /// File names of pickled checkpoints.
-const PICKLES: [&str; 3] = [
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-    "consolidated.00.pth",
-];
+const PICKLES: [&str; 3] =
+    ["pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth"];
 /// Suffixes of tensors that are ignored without a warning: buffers stored by old exports.
-const HARMLESS: [&str; 3] = [
-    "rotary_emb.inv_freq",
-    "rotary_emb.sin_cached",
-    "rope_freqs.weight",
-];
+const HARMLESS: [&str; 3] = ["rotary_emb.inv_freq", "rotary_emb.sin_cached", "rope_freqs.weight"];
 
 /// All tensors of a checkpoint.
 pub(crate) struct Weights {
@@ -91,15 +84,10 @@ impl Weights {
             return Self::open_sharded(files);
         }
         if let Some(pickle) = PICKLES.into_iter().find(|name| files.contains(name)) {
-            return Err(LoadError::Pickle {
-                file: pickle.to_owned(),
-            });
+            return Err(LoadError::Pickle { file: pickle.to_owned() });
         }
         let file = format!("{SINGLE} or {INDEX}");
-        Err(LoadError::MissingFile {
-            file,
-            place: files.place(),
-        })
+        Err(LoadError::MissingFile { file, place: files.place() })
     }
 
     /// The tensors of a GGUF file.
@@ -125,10 +113,7 @@ impl Weights {
         let shard = Shard::open(files, name)?;
         let names = shard.names().into_iter();
         let homes = names.map(|name| (name, 0)).collect();
-        Ok(Self::new(Source::Shards {
-            shards: vec![shard],
-            homes,
-        }))
+        Ok(Self::new(Source::Shards { shards: vec![shard], homes }))
     }
 
     fn open_sharded(files: &Files) -> Result<Self, LoadError> {
@@ -377,7 +362,5 @@ fn of_stored(brief: u64, all: u64) -> WeightDtype {
 
 /// Number of elements.
 fn count(shape: &[usize]) -> usize {
-    shape
-        .iter()
-        .fold(1, |count: usize, n| count.saturating_mul(*n))
+    shape.iter().fold(1, |count: usize, n| count.saturating_mul(*n))
 }

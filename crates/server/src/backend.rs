@@ -26,12 +26,7 @@ pub struct SamplingDefaults {
 
 impl Default for SamplingDefaults {
     fn default() -> Self {
-        Self {
-            temperature: 0.0,
-            top_p: 1.0,
-            min_p: 0.0,
-            top_k: 0,
-        }
+        Self { temperature: 0.0, top_p: 1.0, min_p: 0.0, top_k: 0 }
     }
 }
 

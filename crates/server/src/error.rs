@@ -84,23 +84,15 @@ impl ErrorCode {
             Self::Forbidden => (StatusCode::FORBIDDEN, INVALID, "forbidden"),
             Self::ModelNotFound => (StatusCode::NOT_FOUND, INVALID, "model_not_found"),
             Self::UnknownUrl => (StatusCode::NOT_FOUND, INVALID, "unknown_url"),
-            Self::MethodNotAllowed => (
-                StatusCode::METHOD_NOT_ALLOWED,
-                INVALID,
-                "method_not_allowed",
-            ),
+            Self::MethodNotAllowed => {
+                (StatusCode::METHOD_NOT_ALLOWED, INVALID, "method_not_allowed")
+            }
             Self::RequestTimeout => (StatusCode::REQUEST_TIMEOUT, INVALID, "request_timeout"),
             Self::RequestTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, INVALID, "request_too_large"),
-            Self::UnsupportedMediaType => (
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                INVALID,
-                "unsupported_media_type",
-            ),
-            Self::Overloaded => (
-                StatusCode::TOO_MANY_REQUESTS,
-                "rate_limit_error",
-                "overloaded",
-            ),
+            Self::UnsupportedMediaType => {
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, INVALID, "unsupported_media_type")
+            }
+            Self::Overloaded => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", "overloaded"),
             Self::InternalError => (StatusCode::INTERNAL_SERVER_ERROR, SERVER, "internal_error"),
             Self::Loading => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "loading"),
             Self::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "shutting_down"),
@@ -134,62 +126,38 @@ impl ApiError {
         if let Some((end, _)) = message.char_indices().nth(MAX_MESSAGE_CHARS) {
             message.truncate(end);
         }
-        Self {
-            code,
-            message,
-            param: None,
-            retry_after: None,
-            allow: None,
-        }
+        Self { code, message, param: None, retry_after: None, allow: None }
     }
 
     /// An error of the field `param`; the message is the field's name followed by `rest`.
     pub fn field(code: ErrorCode, param: impl Into<String>, rest: impl AsRef<str>) -> Self {
         let param = param.into();
         let error = Self::new(code, format!("{param} {}", rest.as_ref()));
-        Self {
-            param: Some(param),
-            ..error
-        }
+        Self { param: Some(param), ..error }
     }
 
     /// No model is called `id`.
     pub fn model_not_found(id: &str) -> Self {
         let message = format!("the model '{}' does not exist", clip(id));
-        Self {
-            param: Some("model".to_owned()),
-            ..Self::new(ErrorCode::ModelNotFound, message)
-        }
+        Self { param: Some("model".to_owned()), ..Self::new(ErrorCode::ModelNotFound, message) }
     }
 
     /// The model is not loaded yet.
     pub fn loading() -> Self {
         let error = Self::new(ErrorCode::Loading, "the model is still loading");
-        Self {
-            retry_after: Some(2),
-            ..error
-        }
+        Self { retry_after: Some(2), ..error }
     }
 
     /// The server is shutting down and accepts no requests.
     pub fn shutting_down() -> Self {
         let error = Self::new(ErrorCode::ShuttingDown, "the server is shutting down");
-        Self {
-            retry_after: Some(5),
-            ..error
-        }
+        Self { retry_after: Some(5), ..error }
     }
 
     /// The queue is full; `seconds` is clamped to 1..=30.
     pub fn overloaded(seconds: u32) -> Self {
-        let error = Self::new(
-            ErrorCode::Overloaded,
-            "too many sequences are waiting, retry later",
-        );
-        Self {
-            retry_after: Some(seconds.clamp(1, 30)),
-            ..error
-        }
+        let error = Self::new(ErrorCode::Overloaded, "too many sequences are waiting, retry later");
+        Self { retry_after: Some(seconds.clamp(1, 30)), ..error }
     }
 
     /// A part of the server other than the engine's queue is full; `seconds` is clamped to 1..=30.
@@ -202,10 +170,7 @@ impl ApiError {
 
     /// An internal error; only the log has the details.
     pub fn internal() -> Self {
-        Self::new(
-            ErrorCode::InternalError,
-            "the server failed to process the request",
-        )
+        Self::new(ErrorCode::InternalError, "the server failed to process the request")
     }
 
     /// The engine thread has ended; the server must be restarted.
@@ -216,34 +181,21 @@ impl ApiError {
     /// The engine has been in one step for `age`.
     pub fn engine_stalled(age: Duration) -> Self {
         let message = format!("the engine has been in one step for {} s", age.as_secs());
-        Self {
-            retry_after: Some(5),
-            ..Self::new(ErrorCode::EngineStalled, message)
-        }
+        Self { retry_after: Some(5), ..Self::new(ErrorCode::EngineStalled, message) }
     }
 
     /// `stuck` threads of `pool` do work that does not end.
     pub fn threads_stuck(pool: &str, stuck: u32) -> Self {
         let message =
             format!("{stuck} threads of the pool `{pool}` are stuck, it takes no more work");
-        Self {
-            retry_after: Some(30),
-            ..Self::new(ErrorCode::ThreadsStuck, message)
-        }
+        Self { retry_after: Some(30), ..Self::new(ErrorCode::ThreadsStuck, message) }
     }
 
     /// The object `{"error": {..}}` of every error answer and of errors inside a stream.
     pub fn body(&self) -> ErrorBody<'_> {
         let (_, kind, code) = self.code.row();
         let param = self.param.as_deref();
-        ErrorBody {
-            error: ErrorObject {
-                message: &self.message,
-                kind,
-                param,
-                code,
-            },
-        }
+        ErrorBody { error: ErrorObject { message: &self.message, kind, param, code } }
     }
 }
 

@@ -81,13 +81,9 @@ pub async fn serve_router(
     tracing::info!(in_flight = stages.in_flight(), "draining");
     stages.advance(Phase::Draining);
     let patience = state.settings().timeouts.drain_timeout;
-    server
-        .accept_until(at_most(patience, stages.drained()))
-        .await;
+    server.accept_until(at_most(patience, stages.drained())).await;
     stages.advance(Phase::Ending);
-    server
-        .accept_until(at_most(ABORT_TIME, stages.drained()))
-        .await;
+    server.accept_until(at_most(ABORT_TIME, stages.drained())).await;
     server.close().await;
     Ok(())
 }
@@ -148,9 +144,7 @@ impl Server {
             number: client::Connection::accepted(),
             reserved: admission.reserved,
         };
-        let task = self
-            .connections
-            .spawn(connection.run(stream, self.close.subscribe()));
+        let task = self.connections.spawn(connection.run(stream, self.close.subscribe()));
         self.crowd.add(task, slot, admission.reserved);
     }
 

@@ -53,9 +53,7 @@ impl AppState {
             waiting_tokens: WaitingTokens::default(),
             paths: Mutex::default(),
         };
-        Self {
-            inner: Arc::new(inner),
-        }
+        Self { inner: Arc::new(inner) }
     }
 
     /// Starts serving `backend`. A second call changes nothing and returns its argument.
@@ -73,8 +71,7 @@ impl AppState {
         let mut all = self.paths();
         all.extend(paths);
         if let Some(backend) = self.inner.backend.get() {
-            all.iter()
-                .for_each(|path| backend.metrics.requests().add_path(path));
+            all.iter().for_each(|path| backend.metrics.requests().add_path(path));
         }
     }
 

@@ -85,9 +85,7 @@ impl<'a> Allowed<'a> {
             _ => u32::MAX,
         };
         inside
-            & self.words.map_or(u32::MAX, |words| {
-                words.get(as_index(index)).copied().unwrap_or(0)
-            })
+            & self.words.map_or(u32::MAX, |words| words.get(as_index(index)).copied().unwrap_or(0))
     }
 }
 

@@ -13,15 +13,11 @@ pub(crate) fn check_shape(batch: &Batch, spec: &ExecutorSpec) -> Result<(), Exec
     for (number, segment) in batch.segments.iter().enumerate() {
         let (rows, pages) = (&segment.rows, &segment.pages);
         if rows.start != next || rows.end < rows.start || as_index(rows.end) > batch.rows.len() {
-            return error(format!(
-                "segment {number}: rows {rows:?} do not follow row {next}"
-            ));
+            return error(format!("segment {number}: rows {rows:?} do not follow row {next}"));
         }
         next = rows.end;
         if pages.end < pages.start || as_index(pages.end) > batch.pages.len() {
-            return error(format!(
-                "segment {number}: page range {pages:?} is out of range"
-            ));
+            return error(format!("segment {number}: page range {pages:?} is out of range"));
         }
         for row in batch.rows_of(segment) {
             check_row(row, segment, batch, spec)
@@ -109,9 +105,10 @@ fn check_attention(row: &Row, attention: Attention) -> Result<(), String> {
             Ok(())
         }
         Attention::Canvas(_) if row.denoise.is_some() && row.visible_end > row.slot => Ok(()),
-        Attention::Canvas(_) => Err(
-            "a final token sees up to its own slot, one of a canvas its whole canvas".to_owned(),
-        ),
+        Attention::Canvas(_) => {
+            Err("a final token sees up to its own slot, one of a canvas its whole canvas"
+                .to_owned())
+        }
         // Where the prompt ends is not known here.
         Attention::BlocksAfterPrompt(_)
             if row.slot.get() == row.position.get() && row.visible_end > row.slot =>

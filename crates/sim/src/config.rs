@@ -177,11 +177,7 @@ impl SimConfig {
         self.special("mask", self.mask)?;
         self.special("stop_token", self.stop_token)?;
         if self.stop_token == self.mask {
-            return Err(problem(
-                "stop_token",
-                "another token than the mask",
-                self.mask,
-            ));
+            return Err(problem("stop_token", "another token than the mask", self.mask));
         }
         if let Some(period) = self.period {
             self.special("period", period)?;
@@ -190,11 +186,7 @@ impl SimConfig {
             }
         }
         if self.text_len.is_empty() {
-            return Err(problem(
-                "text_len",
-                "a range that is not empty",
-                "an empty one",
-            ));
+            return Err(problem("text_len", "a range that is not empty", "an empty one"));
         }
         for &word in &self.words {
             self.special("words", word)?;
@@ -225,11 +217,7 @@ impl SimConfig {
         if token < self.vocab_size {
             return Ok(());
         }
-        Err(problem(
-            key,
-            format!("a token below {}", self.vocab_size),
-            token,
-        ))
+        Err(problem(key, format!("a token below {}", self.vocab_size), token))
     }
 }
 
@@ -258,9 +246,5 @@ fn at_least(key: &'static str, found: u32, least: u32) -> Result<(), SimConfigEr
 }
 
 fn problem(key: &'static str, expected: impl Into<String>, found: impl ToString) -> SimConfigError {
-    SimConfigError {
-        key,
-        expected: expected.into(),
-        found: found.to_string(),
-    }
+    SimConfigError { key, expected: expected.into(), found: found.to_string() }
 }

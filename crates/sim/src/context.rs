@@ -51,11 +51,8 @@ impl Context {
         let left = left.iter().rev().take(usize::from(REACH));
         let right = right.iter().take(usize::from(REACH) + 1);
         (
-            left.map(|&(known, _)| weight(position.distance_from(known)))
-                .sum(),
-            right
-                .map(|&(known, _)| weight(known.distance_from(position)))
-                .sum(),
+            left.map(|&(known, _)| weight(position.distance_from(known))).sum(),
+            right.map(|&(known, _)| weight(known.distance_from(position))).sum(),
         )
     }
 

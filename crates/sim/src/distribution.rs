@@ -46,14 +46,10 @@ impl<'a> Distribution<'a> {
             true => logit / repetition + amount,
             false => logit * repetition + amount,
         };
-        match self
-            .own
-            .binary_search_by_key(&bias.token, |&(token, _)| token)
-        {
+        match self.own.binary_search_by_key(&bias.token, |&(token, _)| token) {
             Ok(index) => self.own[index].1 = changed(self.own[index].1),
             Err(index) => {
-                self.own
-                    .insert(index, (bias.token, changed(self.tail_logit)));
+                self.own.insert(index, (bias.token, changed(self.tail_logit)));
                 self.tail_len -= 1;
             }
         }
@@ -82,11 +78,8 @@ impl<'a> Distribution<'a> {
     ) -> Option<Candidate> {
         let top = self.best(None)?;
         let second = self.best(Some(top.0));
-        let chosen = if sampling.temperature > 0.0 {
-            self.draw(sampling, position, top)
-        } else {
-            top
-        };
+        let chosen =
+            if sampling.temperature > 0.0 { self.draw(sampling, position, top) } else { top };
         let runner_up = if chosen.0 == top.0 { second } else { Some(top) };
         let runner_up = runner_up.unwrap_or((u32::from(chosen.0 == 0), f64::NEG_INFINITY));
         let norm = self.log_norm(top.1);
@@ -109,17 +102,12 @@ impl<'a> Distribution<'a> {
         };
         let norm = self.log_norm(top.1);
         let mut ranked = self.ranked();
-        ranked.extend(
-            self.tail()
-                .take(count)
-                .map(|token| (token, self.tail_logit)),
-        );
+        ranked.extend(self.tail().take(count).map(|token| (token, self.tail_logit)));
         ranked.sort_by(by_rank);
         ranked.resize(count, (u32::from(mask == 0), f64::NEG_INFINITY));
-        let tops = ranked.iter().map(|&(token, logit)| TopToken {
-            token,
-            logprob: (logit - norm).min(0.0) as f32,
-        });
+        let tops = ranked
+            .iter()
+            .map(|&(token, logit)| TopToken { token, logprob: (logit - norm).min(0.0) as f32 });
         tops.collect()
     }
 
@@ -129,9 +117,7 @@ impl<'a> Distribution<'a> {
         let own = self.own.iter().copied();
         let own = own.filter(|&(_, logit)| logit > f64::NEG_INFINITY);
         let others = |&(token, _): &Scored| Some(token) != except;
-        own.filter(others)
-            .chain(tail.filter(others).take(1))
-            .min_by(by_rank)
+        own.filter(others).chain(tail.filter(others).take(1)).min_by(by_rank)
     }
 
     /// Gumbel-max over the tokens that the filters leave, the tail drawn as a whole.
@@ -221,11 +207,7 @@ impl<'a> Distribution<'a> {
     fn entropy(&self, norm: f64) -> f64 {
         let term = |logit: f64| {
             let log = logit - norm;
-            if log > f64::NEG_INFINITY {
-                -log.exp() * log
-            } else {
-                0.0
-            }
+            if log > f64::NEG_INFINITY { -log.exp() * log } else { 0.0 }
         };
         let own: f64 = self.own.iter().map(|own| term(own.1)).sum();
         (own + self.of_tail(self.tail_len, term)).max(0.0)
@@ -243,9 +225,7 @@ impl<'a> Distribution<'a> {
     fn tail(&self) -> impl Iterator<Item = TokenId> + '_ {
         let listed = |token: TokenId| self.own.binary_search_by_key(&token, |own| own.0);
         let allowed = self.allowed.iter_from(0);
-        allowed
-            .filter(move |&token| listed(token).is_err())
-            .take(as_index(self.tail_len))
+        allowed.filter(move |&token| listed(token).is_err()).take(as_index(self.tail_len))
     }
 
     /// The token of the tail with `number` smaller ones.

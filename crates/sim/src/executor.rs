@@ -78,9 +78,7 @@ pub struct SimExecutor {
 
 impl std::fmt::Debug for SimExecutor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SimExecutor")
-            .field("config", &self.config)
-            .finish_non_exhaustive()
+        f.debug_struct("SimExecutor").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
@@ -91,11 +89,7 @@ impl SimExecutor {
     /// If the configuration is invalid.
     pub fn new(config: SimConfig) -> Result<Self, SimConfigError> {
         config.validate()?;
-        let pages = if config.fidelity == Fidelity::Free {
-            0
-        } else {
-            config.pages
-        };
+        let pages = if config.fidelity == Fidelity::Free { 0 } else { config.pages };
         Ok(Self {
             text: HiddenText::new(&config),
             kv: KvStore::new(pages, config.page_size, config.mask),
@@ -157,9 +151,7 @@ impl SimExecutor {
         let strict = self.config.fidelity == Fidelity::Strict;
         for &copy in &batch.copies {
             if strict && !writes(batch, copy, self.config.page_size) {
-                return error(format!(
-                    "{copy:?}: no row of the batch writes the destination"
-                ));
+                return error(format!("{copy:?}: no row of the batch writes the destination"));
             }
             self.kv.copy(copy);
         }
@@ -202,11 +194,7 @@ impl SimExecutor {
             let own = mix(u64::from(row.position.get()), u64::from(row.token));
             let content = mix(own, seen(&contents, row));
             let (law, context) = (&self.config.law, &self.context);
-            let seen = Seen {
-                row,
-                readout: self.config.readout,
-                content,
-            };
+            let seen = Seen { row, readout: self.config.readout, content };
             let proposed = propose(law, &self.text, context, seen);
             push(output, self.reduce(proposed, batch, segment, row)?);
         }
@@ -235,11 +223,7 @@ impl SimExecutor {
             for row in scored.filter(|row| row.score.is_wanted()) {
                 let mut gap = FREE_GAPS.0;
                 if row.token == self.config.mask {
-                    gap = if confident > 0 {
-                        FREE_GAPS.0
-                    } else {
-                        FREE_GAPS.1
-                    };
+                    gap = if confident > 0 { FREE_GAPS.0 } else { FREE_GAPS.1 };
                     confident = confident.saturating_sub(1);
                 }
                 let token = self.text.token(origin, predicted(row, self.config.readout));
@@ -267,9 +251,8 @@ impl SimExecutor {
             let words = set_words(vocab_size);
             distribution.restrict(&batch.allowed[as_index(set) * words..][..words]);
         }
-        let candidate = distribution
-            .candidate(&segment.sampling, row.position, row.ask)
-            .ok_or_else(|| {
+        let candidate =
+            distribution.candidate(&segment.sampling, row.position, row.ask).ok_or_else(|| {
                 ExecuteError(format!("{row:?}: biases and allowed set ban every token"))
             })?;
         let tops = distribution.tops(row.score.tops(), mask);
@@ -286,15 +269,9 @@ impl Executor for SimExecutor {
         output.candidates.clear();
         output.tops.clear();
         let step = self.counters.steps.fetch_add(1, Ordering::Relaxed);
-        self.counters
-            .rows
-            .fetch_add(number(batch.rows.len()), Ordering::Relaxed);
-        self.counters
-            .scored
-            .fetch_add(number(batch.scored()), Ordering::Relaxed);
-        self.counters
-            .copies
-            .fetch_add(number(batch.copies.len()), Ordering::Relaxed);
+        self.counters.rows.fetch_add(number(batch.rows.len()), Ordering::Relaxed);
+        self.counters.scored.fetch_add(number(batch.scored()), Ordering::Relaxed);
+        self.counters.copies.fetch_add(number(batch.copies.len()), Ordering::Relaxed);
         let free = self.config.fidelity == Fidelity::Free;
         let mut result = check_shape(batch, &self.config.spec());
         let sound = result.is_ok();

@@ -51,12 +51,7 @@ pub(crate) type Sums = Vec<u64>;
 impl KvStore {
     pub(crate) fn new(pages: u32, page_size: u32, mask: TokenId) -> Self {
         let slots = vec![None; as_index(pages) * as_index(page_size)];
-        Self {
-            slots,
-            page_size,
-            mask,
-            lineages: 0,
-        }
+        Self { slots, page_size, mask, lineages: 0 }
     }
 
     /// Copies a whole page.
@@ -154,26 +149,19 @@ impl KvStore {
         for slot in Slot::ZERO.to(reach(rows)) {
             let page = table[as_index(slot.block(self.page_size))];
             let Some(record) = self.slots[self.index(table, slot)] else {
-                return error(format!(
-                    "slot {slot} ({page:?}) is read and was never written"
-                ));
+                return error(format!("slot {slot} ({page:?}) is read and was never written"));
             };
             let reader = *reader.get_or_insert(record.lineage);
             let (end, sum) = record.saw;
             let same_view = sums.get(end.index()) == Some(&sum);
             if record.lineage != reader && !same_view {
-                return error(format!(
-                    "slot {slot} ({page:?}) is read and is another sequence's"
-                ));
+                return error(format!("slot {slot} ({page:?}) is read and is another sequence's"));
             }
         }
         let prefixes = rows.iter().filter(|row| row.sees_prefix());
         let longest = prefixes.max_by_key(|row| row.visible_end);
         let others = rows.iter().filter(|row| !row.sees_prefix());
-        longest
-            .into_iter()
-            .chain(others)
-            .try_for_each(|row| self.check_positions(row, table))
+        longest.into_iter().chain(others).try_for_each(|row| self.check_positions(row, table))
     }
 
     /// Checks that a row sees no position twice.
@@ -185,9 +173,9 @@ impl KvStore {
             .collect();
         seen.sort_unstable();
         match seen.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            Some(&[(position, first), (_, second)]) => error(format!(
-                "slots {first} and {second} both hold position {position}"
-            )),
+            Some(&[(position, first), (_, second)]) => {
+                error(format!("slots {first} and {second} both hold position {position}"))
+            }
             _ => Ok(()),
         }
     }
@@ -198,9 +186,8 @@ impl KvStore {
         let former = table.first();
         let former = former.and_then(|_| self.slots[self.index(table, Slot::ZERO)]);
         let own = as_count(rows.len());
-        let starts = (0..)
-            .zip(rows)
-            .all(|(slot, row)| row.slot.get() == slot && row.reach().get() <= own);
+        let starts =
+            (0..).zip(rows).all(|(slot, row)| row.slot.get() == slot && row.reach().get() <= own);
         let contradicts = |row: &Row, lineage: u64| {
             self.slots[self.index(table, row.slot)].is_some_and(|old| {
                 old.lineage == lineage

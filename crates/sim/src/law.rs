@@ -30,11 +30,7 @@ pub(crate) fn propose(
     context: &Context,
     seen: Seen<'_>,
 ) -> Proposed {
-    let Seen {
-        row,
-        readout,
-        content,
-    } = seen;
+    let Seen { row, readout, content } = seen;
     let position = predicted(row, readout);
     let origin = context.origin(position);
     let (left, right) = context.support(position, law.decay);
@@ -43,11 +39,7 @@ pub(crate) fn propose(
         - law.difficulty * text.difficulty(origin, position)
         + law.jitter * jitter;
     let token = text.token(origin, position);
-    let bonus = if readout == Readout::Own && row.token == token {
-        law.present
-    } else {
-        0.0
-    };
+    let bonus = if readout == Readout::Own && row.token == token { law.present } else { 0.0 };
     let mut logits = vec![(token, gap.max(law.least) + bonus)];
     for (rank, logit) in (1..).zip(ALTERNATIVES) {
         let other = text.word(origin, position, rank);

@@ -39,9 +39,7 @@ impl HiddenText {
     pub(crate) fn new(config: &SimConfig) -> Self {
         let special = [Some(config.mask), Some(config.stop_token), config.period];
         let words = if config.words.is_empty() {
-            (0..config.vocab_size)
-                .filter(|token| !special.contains(&Some(*token)))
-                .collect()
+            (0..config.vocab_size).filter(|token| !special.contains(&Some(*token))).collect()
         } else {
             config.words.clone()
         };
@@ -60,11 +58,7 @@ impl HiddenText {
 
     /// The state of a reader before the first token.
     pub(crate) fn origin(&self) -> Origin {
-        Origin {
-            key: self.seed,
-            start: Position::ZERO,
-            turns: 0,
-        }
+        Origin { key: self.seed, start: Position::ZERO, turns: 0 }
     }
 
     /// The state of a reader after one more known token.

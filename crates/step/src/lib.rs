@@ -144,11 +144,7 @@ impl Bias {
     /// A bias that adds `amount`.
     pub const fn add(token: TokenId, amount: f32) -> Self {
         let repetition = 1.0;
-        Self {
-            token,
-            repetition,
-            amount,
-        }
+        Self { token, repetition, amount }
     }
 
     /// A bias that bans `token`.
@@ -185,15 +181,8 @@ pub struct Sampling {
 
 impl Sampling {
     /// Temperature 0 without filters.
-    pub const GREEDY: Self = Self {
-        temperature: 0.0,
-        top_p: 1.0,
-        min_p: 0.0,
-        top_k: 0,
-        seed: 0,
-        clock: 0,
-        scale: 1.0,
-    };
+    pub const GREEDY: Self =
+        Self { temperature: 0.0, top_p: 1.0, min_p: 0.0, top_k: 0, seed: 0, clock: 0, scale: 1.0 };
 }
 
 /// The token of noise at a position of a canvas in the step `clock` of a sequence: each token of the

@@ -26,11 +26,7 @@ impl Arena {
         if !*self.present.get(id)? {
             return None;
         }
-        let start = if id == 0 {
-            0
-        } else {
-            as_index(self.ends[id - 1])
-        };
+        let start = if id == 0 { 0 } else { as_index(self.ends[id - 1]) };
         Some(&self.bytes[start..as_index(self.ends[id])])
     }
 

@@ -57,10 +57,7 @@ impl ChatTemplate {
         roles: &[(&'static str, String)],
     ) -> Result<Self, TextError> {
         let mut environment = Environment::new();
-        let syntax = SyntaxConfig::builder()
-            .trim_blocks(true)
-            .lstrip_blocks(true)
-            .build();
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         let syntax = syntax.map_err(|e| TextError::malformed(file, e))?;
         environment.set_syntax(syntax.clone());
         environment.set_auto_escape_callback(|_| AutoEscape::None);
@@ -91,10 +88,7 @@ impl ChatTemplate {
 
     /// This template for chats without tools, and `other` for those with tools.
     pub(crate) fn with_tools(self, other: Self) -> Self {
-        Self {
-            for_tools: Some(Box::new(other)),
-            ..self
-        }
+        Self { for_tools: Some(Box::new(other)), ..self }
     }
 
     /// The reason why the template can render no chat. A template that exceeds a limit for the shortest chat does so
@@ -108,19 +102,10 @@ impl ChatTemplate {
             }},
         });
         let tools = [tool];
-        let scenes = [
-            (1, &tools[..0]),
-            (0, &tools[..0]),
-            (1, &tools[..]),
-            (0, &tools[..]),
-        ];
+        let scenes = [(1, &tools[..0]), (0, &tools[..0]), (1, &tools[..]), (0, &tools[..])];
         let mut fault = None;
         for (first, tools) in scenes {
-            let scene = Scene {
-                messages: &messages[first..],
-                tools,
-                variables: &[],
-            };
+            let scene = Scene { messages: &messages[first..], tools, variables: &[] };
             match self.attempt(scene, true) {
                 Ok(_) | Err(Failure::Refused(_)) => return None,
                 Err(Failure::BudgetError(reason)) => return Some(reason),
@@ -152,10 +137,7 @@ impl ChatTemplate {
     /// the text.
     pub fn has_tools(&self, tools: bool) -> bool {
         let is_name = |c: char| c.is_alphanumeric() || c == '_';
-        self.template(tools)
-            .source
-            .split(|c| !is_name(c))
-            .any(|word| word == "tools")
+        self.template(tools).source.split(|c| !is_name(c)).any(|word| word == "tools")
     }
 
     /// Renders `messages`, followed by the header of an assistant turn if
@@ -170,11 +152,7 @@ impl ChatTemplate {
         messages: &[Message],
         add_generation_prompt: bool,
     ) -> Result<String, TextError> {
-        let scene = Scene {
-            messages,
-            tools: &[],
-            variables: &[],
-        };
+        let scene = Scene { messages, tools: &[], variables: &[] };
         self.rendered(scene, add_generation_prompt)
     }
 
@@ -190,9 +168,7 @@ impl ChatTemplate {
         add_generation_prompt: bool,
     ) -> Result<String, TextError> {
         let variables = conversation.variables.iter();
-        let variables: Vec<_> = variables
-            .map(|(name, value)| (name.as_str(), value))
-            .collect();
+        let variables: Vec<_> = variables.map(|(name, value)| (name.as_str(), value)).collect();
         let scene = Scene {
             messages: &conversation.messages,
             tools: &conversation.tools,
@@ -221,8 +197,7 @@ impl ChatTemplate {
         }
         let rendered = on_own_stack(|| {
             meter::start(bytes);
-            self.evaluate(scene, prompt)
-                .map_err(|error| failure(&error))
+            self.evaluate(scene, prompt).map_err(|error| failure(&error))
         });
         rendered.unwrap_or_else(|reason| Err(Failure::BudgetError(reason)))
     }
@@ -250,20 +225,10 @@ impl ChatTemplate {
             ..given
         };
         let mut text = String::new();
-        let Program {
-            instructions,
-            blocks,
-        } = &self.program;
+        let Program { instructions, blocks } = &self.program;
         let mut output = make_string_output(&mut text);
         let escape = AutoEscape::None;
-        eval(
-            &self.environment,
-            instructions,
-            context,
-            blocks,
-            &mut output,
-            escape,
-        )?;
+        eval(&self.environment, instructions, context, blocks, &mut output, escape)?;
         Ok(text)
     }
 }

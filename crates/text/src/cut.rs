@@ -46,11 +46,7 @@ impl Cuts {
             .map_err(|error| failed(error.to_string()))?;
         let mark = tokenizer.token_to_id(MARK);
         let mark = mark.ok_or_else(|| failed("no room for another token".to_owned()))?;
-        Ok(Self {
-            names,
-            tokenizer,
-            mark,
-        })
+        Ok(Self { names, tokenizer, mark })
     }
 
     /// `text` with marks inside of names.
@@ -58,10 +54,7 @@ impl Cuts {
         let (mut made, mut at) = (String::with_capacity(text.len()), 0);
         // A name may begin inside of another one.
         while let Some(found) = self.names.find(Input::new(text).range(at..)) {
-            let first = text[found.start()..]
-                .chars()
-                .next()
-                .map_or(1, char::len_utf8);
+            let first = text[found.start()..].chars().next().map_or(1, char::len_utf8);
             let cut = found.start() + first;
             made.push_str(&text[at..cut]);
             made.push_str(MARK);

@@ -125,11 +125,7 @@ impl Detokenizer {
                 Some(byte) => self.run.push((byte, self.pushed)),
                 None => {
                     self.flush_run(out);
-                    self.emit_item(
-                        String::from_utf8_lossy(piece).into_owned(),
-                        self.pushed,
-                        out,
-                    );
+                    self.emit_item(String::from_utf8_lossy(piece).into_owned(), self.pushed, out);
                 }
             },
         }
@@ -187,8 +183,7 @@ impl Detokenizer {
             [] => out.text.push_str(text),
             strips => {
                 let strip = |text: String, strip: &mut EdgeStrip| strip.push(&text);
-                out.text
-                    .push_str(&strips.iter_mut().fold(text.to_owned(), strip));
+                out.text.push_str(&strips.iter_mut().fold(text.to_owned(), strip));
             }
         }
         if out.text.len() > before {

@@ -53,17 +53,11 @@ pub enum TextError {
 
 impl TextError {
     pub(crate) fn io(path: &Path, error: &std::io::Error) -> Self {
-        Self::Io {
-            path: path.to_path_buf(),
-            reason: error.to_string(),
-        }
+        Self::Io { path: path.to_path_buf(), reason: error.to_string() }
     }
 
     pub(crate) fn malformed(file: &str, reason: impl ToString) -> Self {
-        Self::Malformed {
-            file: file.to_owned(),
-            reason: one_line(&reason.to_string()),
-        }
+        Self::Malformed { file: file.to_owned(), reason: one_line(&reason.to_string()) }
     }
 
     pub(crate) fn value(file: &str, key: &str, expected: &str, found: impl ToString) -> Self {

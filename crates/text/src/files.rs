@@ -36,15 +36,11 @@ fn read_regular(path: &Path) -> std::io::Result<Vec<u8>> {
     let refused = |reason: String| std::io::Error::new(ErrorKind::InvalidInput, reason);
     let found = std::fs::metadata(path)?;
     if !found.is_file() {
-        return Err(refused(
-            "expected a regular file, found another kind".to_owned(),
-        ));
+        return Err(refused("expected a regular file, found another kind".to_owned()));
     }
     if found.len() > FILE_BYTES {
         let bytes = found.len();
-        return Err(refused(format!(
-            "expected at most {FILE_BYTES} bytes, found {bytes}"
-        )));
+        return Err(refused(format!("expected at most {FILE_BYTES} bytes, found {bytes}")));
     }
     std::fs::read(path)
 }

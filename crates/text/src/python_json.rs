@@ -24,10 +24,8 @@ pub(crate) struct Style {
 /// If the value has no JSON representation.
 pub(crate) fn to_json<T: Serialize>(value: &T, style: &Style) -> Result<String, serde_json::Error> {
     let item = if style.indent.is_some() { "," } else { ", " };
-    let [item, key] = style
-        .separators
-        .as_ref()
-        .map_or([item, ": "], |pair| pair.each_ref().map(String::as_str));
+    let [item, key] =
+        style.separators.as_ref().map_or([item, ": "], |pair| pair.each_ref().map(String::as_str));
     let formatter = Python {
         indent: style.indent.as_deref(),
         item,
@@ -111,9 +109,7 @@ impl Formatter for Python<'_> {
                 write!(out, "{c}")?;
             } else {
                 let units = c.encode_utf16(&mut [0; 2]).to_vec();
-                units
-                    .iter()
-                    .try_for_each(|unit| write!(out, "\\u{unit:04x}"))?;
+                units.iter().try_for_each(|unit| write!(out, "\\u{unit:04x}"))?;
             }
         }
         Ok(())

@@ -37,11 +37,7 @@ pub(crate) fn longest_token_bytes(hf: &HfTokenizer) -> Option<usize> {
         _ => return None,
     };
     let length = |token: &str| {
-        if bytes {
-            token.chars().count()
-        } else {
-            token.len()
-        }
+        if bytes { token.chars().count() } else { token.len() }
     };
     let longest = vocabulary.keys().map(|token| length(token)).max()?;
     let added = added.values().map(|token| as_matched(hf, &token.content));
@@ -53,9 +49,8 @@ pub(crate) fn longest_token_bytes(hf: &HfTokenizer) -> Option<usize> {
 /// it first.
 fn as_matched(hf: &HfTokenizer, content: &str) -> usize {
     let mut normalized = NormalizedString::from(content);
-    let changed = hf
-        .get_normalizer()
-        .is_some_and(|normalizer| normalizer.normalize(&mut normalized).is_ok());
+    let changed =
+        hf.get_normalizer().is_some_and(|normalizer| normalizer.normalize(&mut normalized).is_ok());
     let normalized = if changed { normalized.get().len() } else { 0 };
     normalized.max(content.len())
 }
@@ -63,11 +58,10 @@ fn as_matched(hf: &HfTokenizer, content: &str) -> usize {
 /// By how much a normalizer can shrink a text; `None` if without bound.
 fn shrinking(normalizer: &NormalizerWrapper) -> Option<usize> {
     match normalizer {
-        NormalizerWrapper::Sequence(stages) => {
-            stages.as_ref().iter().try_fold(1, |product: usize, stage| {
-                product.checked_mul(shrinking(stage)?)
-            })
-        }
+        NormalizerWrapper::Sequence(stages) => stages
+            .as_ref()
+            .iter()
+            .try_fold(1, |product: usize, stage| product.checked_mul(shrinking(stage)?)),
         NormalizerWrapper::NFC(_) => Some(MAX_COMPOSITION_BYTES),
         NormalizerWrapper::Prepend(_) | NormalizerWrapper::ByteLevel(_) => Some(1),
         NormalizerWrapper::Replace(replace) => {
@@ -91,10 +85,9 @@ fn byte_level(pre_tokenizer: &PreTokenizerWrapper) -> Option<bool> {
         | PreTokenizerWrapper::UnicodeScripts(_) => Some(false),
         PreTokenizerWrapper::Split(split) => keeps(split.behavior),
         PreTokenizerWrapper::Punctuation(punctuation) => keeps(punctuation.behavior),
-        PreTokenizerWrapper::Sequence(stages) => stages
-            .as_ref()
-            .iter()
-            .try_fold(false, |any, stage| Some(any | byte_level(stage)?)),
+        PreTokenizerWrapper::Sequence(stages) => {
+            stages.as_ref().iter().try_fold(false, |any, stage| Some(any | byte_level(stage)?))
+        }
         _ => None,
     }
 }
@@ -103,9 +96,7 @@ fn byte_level(pre_tokenizer: &PreTokenizerWrapper) -> Option<bool> {
 fn is_complete(vocabulary: &HashMap<String, TokenId>, bytes: bool, fallback: bool) -> bool {
     if bytes {
         let alphabet = tokenizers::pre_tokenizers::byte_level::ByteLevel::alphabet();
-        return alphabet
-            .iter()
-            .all(|character| vocabulary.contains_key(&character.to_string()));
+        return alphabet.iter().all(|character| vocabulary.contains_key(&character.to_string()));
     }
     fallback && (0..=255_u8).all(|byte| vocabulary.contains_key(&format!("<0x{byte:02X}>")))
 }

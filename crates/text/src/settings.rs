@@ -6,15 +6,8 @@ use tokenizers::AddedToken;
 use crate::{TextError, TokenId, TokenizerFiles};
 
 /// Names of the tokens with a role; templates use them as variables.
-const ROLES: [&str; 7] = [
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-];
+const ROLES: [&str; 7] =
+    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 /// The settings of one checkpoint.
 #[derive(Debug, Default)]
@@ -75,10 +68,7 @@ impl Settings {
 
     /// The text of the token with this role.
     pub(crate) fn role(&self, role: &str) -> Option<&str> {
-        self.roles
-            .iter()
-            .find(|(name, _)| *name == role)
-            .map(|(_, text)| text.as_str())
+        self.roles.iter().find(|(name, _)| *name == role).map(|(_, text)| text.as_str())
     }
 
     fn read_config(&mut self, object: &Object<'_>) -> Result<(), TextError> {
@@ -147,9 +137,7 @@ impl<'a> Object<'a> {
     fn flag(&self, key: &str) -> Result<bool, TextError> {
         match self.get(key) {
             None => Ok(false),
-            Some(value) => value
-                .as_bool()
-                .ok_or_else(|| self.wrong(key, "true or false", value)),
+            Some(value) => value.as_bool().ok_or_else(|| self.wrong(key, "true or false", value)),
         }
     }
 
@@ -171,9 +159,8 @@ impl<'a> Object<'a> {
     /// An entry of `added_tokens_decoder`; missing flags are false.
     fn added_token(&self, id: &str, entry: &Value) -> Result<(TokenId, AddedToken), TextError> {
         let key = format!("added_tokens_decoder.{id}");
-        let number: TokenId = id
-            .parse()
-            .map_err(|_| TextError::value(self.file, &key, "an id as key", id))?;
+        let number: TokenId =
+            id.parse().map_err(|_| TextError::value(self.file, &key, "an id as key", id))?;
         let flag = |name: &str| entry.get(name).and_then(Value::as_bool).unwrap_or(false);
         let token = AddedToken::from(self.token(&key, entry)?, flag("special"))
             .single_word(flag("single_word"))
@@ -240,10 +227,7 @@ pub(crate) struct TemplateSource {
 impl TemplateSource {
     fn read(file: &'static str, bytes: &[u8]) -> Result<Self, TextError> {
         let source = std::str::from_utf8(bytes).map_err(|e| TextError::malformed(file, e))?;
-        Ok(Self {
-            file,
-            source: source.to_owned(),
-        })
+        Ok(Self { file, source: source.to_owned() })
     }
 }
 

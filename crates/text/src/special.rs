@@ -39,16 +39,8 @@ impl Roles {
 /// The token with a role: by its text, otherwise the first of `ids` with a token.
 fn find_role(hf: &HfTokenizer, text: Option<&str>, ids: &[TokenId]) -> Option<Role> {
     match text {
-        Some(text) => Some(Role {
-            text: text.to_owned(),
-            id: hf.token_to_id(text),
-        }),
-        None => ids.iter().find_map(|&id| {
-            Some(Role {
-                text: hf.id_to_token(id)?,
-                id: Some(id),
-            })
-        }),
+        Some(text) => Some(Role { text: text.to_owned(), id: hf.token_to_id(text) }),
+        None => ids.iter().find_map(|&id| Some(Role { text: hf.id_to_token(id)?, id: Some(id) })),
     }
 }
 
@@ -90,29 +82,18 @@ pub(crate) fn encode_with(
 pub(crate) fn add_tokens(hf: &mut HfTokenizer, settings: &Settings) -> Result<(), TextError> {
     let known = hf.get_added_tokens_decoder();
     let is_new = |id: &TokenId, token: &AddedToken| {
-        known
-            .get(id)
-            .is_none_or(|known| known.content != token.content)
+        known.get(id).is_none_or(|known| known.content != token.content)
     };
-    let added = settings
-        .added
-        .iter()
-        .filter(|(id, token)| is_new(id, token));
+    let added = settings.added.iter().filter(|(id, token)| is_new(id, token));
     let added: Vec<AddedToken> = added.map(|(_, token)| token.clone()).collect();
-    hf.add_tokens(added)
-        .map_err(|e| TextError::malformed("tokenizer_config.json", e))?;
+    hf.add_tokens(added).map_err(|e| TextError::malformed("tokenizer_config.json", e))?;
     for (id, token) in &settings.added {
         let found = hf.token_to_id(&token.content);
         if found != Some(*id) {
             let key = format!("added_tokens_decoder.{id}");
             let expected = format!("the id of {:?} in tokenizer.json", token.content);
             let found = found.map_or("none".to_owned(), |id| id.to_string());
-            return Err(TextError::value(
-                "tokenizer_config.json",
-                &key,
-                &expected,
-                found,
-            ));
+            return Err(TextError::value("tokenizer_config.json", &key, &expected, found));
         }
     }
     let known = hf.get_added_tokens_decoder();
@@ -131,7 +112,6 @@ pub(crate) fn add_tokens(hf: &mut HfTokenizer, settings: &Settings) -> Result<()
             None => special.push(AddedToken::from(content, true)),
         }
     }
-    hf.add_special_tokens(special)
-        .map_err(|e| TextError::malformed("tokenizer_config.json", e))?;
+    hf.add_special_tokens(special).map_err(|e| TextError::malformed("tokenizer_config.json", e))?;
     Ok(())
 }

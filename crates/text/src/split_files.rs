@@ -44,10 +44,8 @@ pub(crate) fn join(files: &TokenizerFiles, class: Option<&str>) -> Result<Vec<u8
     let vocab: Value =
         serde_json::from_slice(vocab).map_err(|e| TextError::malformed("vocab.json", e))?;
     let merges = std::str::from_utf8(merges).map_err(|e| TextError::malformed("merges.txt", e))?;
-    let merges: Vec<&str> = merges
-        .lines()
-        .filter(|line| !line.starts_with("#version") && !line.is_empty())
-        .collect();
+    let merges: Vec<&str> =
+        merges.lines().filter(|line| !line.starts_with("#version") && !line.is_empty()).collect();
     let document = document(family, vocab, &merges);
     serde_json::to_vec(&document).map_err(|e| TextError::malformed("vocab.json", e))
 }
@@ -67,10 +65,7 @@ fn document(family: Family, vocab: Value, merges: &[&str]) -> Value {
                 "invert": false,
             });
             let parts = json!([split, byte_level(false)]);
-            (
-                json!({"type": "NFC"}),
-                json!({"type": "Sequence", "pretokenizers": parts}),
-            )
+            (json!({"type": "NFC"}), json!({"type": "Sequence", "pretokenizers": parts}))
         }
     };
     json!({

@@ -62,10 +62,7 @@ impl Sections {
             }
         }
         let affixes = [
-            (
-                "model.continuing_subword_prefix",
-                &self.model.continuing_subword_prefix,
-            ),
+            ("model.continuing_subword_prefix", &self.model.continuing_subword_prefix),
             ("model.end_of_word_suffix", &self.model.end_of_word_suffix),
         ];
         for (key, affix) in affixes {
@@ -98,12 +95,7 @@ fn stages<'a>(section: &str, list: &str, value: &'a Value) -> Result<Vec<&'a Val
         at_most(section, "levels of stages", level, MAX_DEPTH)?;
         match value.get(list).and_then(Value::as_array) {
             Some(parts) => {
-                at_most(
-                    section,
-                    "stages",
-                    parts.len() + open.len() + found.len(),
-                    MAX_STAGES,
-                )?;
+                at_most(section, "stages", parts.len() + open.len() + found.len(), MAX_STAGES)?;
                 open.extend(parts.iter().map(|part| (part, level + 1)));
             }
             None => found.push(value),
@@ -118,36 +110,17 @@ fn check_stage(section: &str, stage: &Value) -> Result<u64, TextError> {
     // A stage without a type is recognised by its keys.
     let has = |key: &str| stage.get(key).is_some();
     if kind == Some("Precompiled") || has("precompiled_charsmap") {
-        return Err(wrong(
-            section,
-            "a normalizer of another kind",
-            "Precompiled",
-        ));
+        return Err(wrong(section, "a normalizer of another kind", "Precompiled"));
     }
     if has("single") || has("special_tokens") {
         check_template(section, stage)?;
     }
-    at_most(
-        section,
-        "bytes to prepend",
-        length(stage.get("prepend")),
-        MAX_ADDED_BYTES,
-    )?;
-    at_most(
-        section,
-        "bytes of a prefix",
-        length(stage.get("prefix")),
-        MAX_ADDED_BYTES,
-    )?;
+    at_most(section, "bytes to prepend", length(stage.get("prepend")), MAX_ADDED_BYTES)?;
+    at_most(section, "bytes of a prefix", length(stage.get("prefix")), MAX_ADDED_BYTES)?;
     for key in ["start", "stop"] {
         let number = stage.get(key).and_then(Value::as_u64).unwrap_or(0);
         let number = usize::try_from(number).unwrap_or(usize::MAX);
-        at_most(
-            &format!("{section}.{key}"),
-            "characters",
-            number,
-            MAX_TOKENS,
-        )?;
+        at_most(&format!("{section}.{key}"), "characters", number, MAX_TOKENS)?;
     }
     if kind == Some("FixedLength") && stage.get("length").and_then(Value::as_u64) == Some(0) {
         return Err(wrong(&format!("{section}.length"), "at least 1", 0));

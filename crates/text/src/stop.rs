@@ -73,10 +73,7 @@ impl StopMatcher {
         }
         if self.stops.is_empty() {
             self.released += text.len();
-            return StopOutput {
-                text: text.to_owned(),
-                matched: None,
-            };
+            return StopOutput { text: text.to_owned(), matched: None };
         }
         for (index, byte) in text.bytes().enumerate() {
             if let Some((stop, len)) = self.step(byte) {
@@ -116,11 +113,7 @@ impl StopMatcher {
     fn complete(&mut self, stop: usize, len: usize) -> StopOutput {
         self.done = true;
         let end = self.released + self.held.len();
-        let kept = if self.include {
-            self.held.len()
-        } else {
-            self.held.len() - len
-        };
+        let kept = if self.include { self.held.len() } else { self.held.len() - len };
         let mut released = self.release(kept);
         self.held.clear();
         released.matched = Some(StopMatch { stop, end });
@@ -129,10 +122,7 @@ impl StopMatcher {
 
     fn release(&mut self, len: usize) -> StopOutput {
         self.released += len;
-        StopOutput {
-            text: self.held.drain(..len).collect(),
-            matched: None,
-        }
+        StopOutput { text: self.held.drain(..len).collect(), matched: None }
     }
 }
 

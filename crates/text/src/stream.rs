@@ -73,9 +73,7 @@ impl TextStream {
             SpecialTokens::KeepButMask
         };
         Self {
-            detokenizer: tokenizer
-                .detokenizer(specials)
-                .showing(Arc::clone(&options.shown)),
+            detokenizer: tokenizer.detokenizer(specials).showing(Arc::clone(&options.shown)),
             matcher: StopMatcher::new(&options.stop, options.include_stop_str_in_output),
             min_tokens: options.min_tokens,
             stopped_at: None,
@@ -126,9 +124,7 @@ impl TextStream {
     fn piece(&self, text: String) -> Piece {
         Piece {
             text,
-            tokens_used: self
-                .stopped_at
-                .map_or(self.detokenizer.pushed(), |(token, _)| token),
+            tokens_used: self.stopped_at.map_or(self.detokenizer.pushed(), |(token, _)| token),
             stop: self.stopped_at.map(|(_, stop)| stop),
         }
     }

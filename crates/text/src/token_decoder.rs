@@ -112,10 +112,7 @@ impl ItemStage {
             Self::Blank => true,
             Self::Strip(_) => false,
             Self::Decoder(decoder) => {
-                matches!(
-                    decoder,
-                    DecoderWrapper::Metaspace(_) | DecoderWrapper::WordPiece(_)
-                )
+                matches!(decoder, DecoderWrapper::Metaspace(_) | DecoderWrapper::WordPiece(_))
             }
         }
     }
@@ -203,11 +200,7 @@ impl Builder {
                     "decoder",
                     "ByteLevel, or Replace, Metaspace, WordPiece, Strip, ByteFallback before Fuse \
                      and Strip after it",
-                    if self.fused {
-                        format!("{other:?} after Fuse")
-                    } else {
-                        format!("{other:?}")
-                    },
+                    if self.fused { format!("{other:?} after Fuse") } else { format!("{other:?}") },
                 ));
             }
         }
@@ -223,12 +216,7 @@ impl Builder {
             None => (self.items, Assembly::Plain, Vec::new()),
             Some((before, assembly)) => (before, assembly, self.items),
         };
-        TokenDecoder {
-            before,
-            assembly,
-            after,
-            strips: self.strips,
-        }
+        TokenDecoder { before, assembly, after, strips: self.strips }
     }
 }
 
@@ -238,10 +226,8 @@ mod tests {
 
     #[test]
     fn the_byte_level_alphabet_holds_every_byte_once() {
-        let mut bytes: Vec<u8> = (0..0x200)
-            .filter_map(char::from_u32)
-            .filter_map(byte_level_byte)
-            .collect();
+        let mut bytes: Vec<u8> =
+            (0..0x200).filter_map(char::from_u32).filter_map(byte_level_byte).collect();
         bytes.sort_unstable();
         assert_eq!(bytes, (0..=255).collect::<Vec<u8>>());
         assert_eq!(byte_level_bytes("Ġa"), b" a");

@@ -55,8 +55,7 @@ impl Tokenizer {
             None => parse(&split_files::join(files, settings.class.as_deref())?)?,
         };
         hf.with_padding(None);
-        hf.with_truncation(None)
-            .map_err(|e| TextError::malformed("tokenizer.json", e))?;
+        hf.with_truncation(None).map_err(|e| TextError::malformed("tokenizer.json", e))?;
         add_tokens(&mut hf, &settings)?;
         let vocabulary = Vocabulary::new(&hf)?;
         let roles = Roles::new(&hf, &settings);
@@ -106,22 +105,14 @@ impl Tokenizer {
         let id = cuts.mark;
         self.cuts = Some(cuts);
         for text in ["a b", "<|a|>"] {
-            let mark = self
-                .cuts
-                .as_ref()
-                .and_then(|cuts| cuts.tokenizer.id_to_token(id));
+            let mark = self.cuts.as_ref().and_then(|cuts| cuts.tokenizer.id_to_token(id));
             let (first, rest) = text.split_at(1);
             let cut = format!("{first}{}{rest}", mark.unwrap_or_default());
             let found = self.decode(&self.encode_chat(&cut)?, false);
             if found != text {
                 let expected = format!("{text:?} after a cut, for names of control tokens");
                 let found = format!("{found:?}");
-                return Err(TextError::value(
-                    "tokenizer.json",
-                    "decoder",
-                    &expected,
-                    found,
-                ));
+                return Err(TextError::value("tokenizer.json", "decoder", &expected, found));
             }
         }
         Ok(())
@@ -182,11 +173,7 @@ impl Tokenizer {
     /// The text of `ids` without any clean-up; `skip_special` omits special tokens. Ids without a
     /// token add nothing; bytes that are not UTF-8 become U+FFFD.
     pub fn decode(&self, ids: &[TokenId], skip_special: bool) -> String {
-        let specials = if skip_special {
-            SpecialTokens::Skip
-        } else {
-            SpecialTokens::Keep
-        };
+        let specials = if skip_special { SpecialTokens::Skip } else { SpecialTokens::Keep };
         let mut detokenizer = self.detokenizer(specials);
         let mut text = detokenizer.push(ids);
         text.push_str(&detokenizer.finish());

@@ -35,12 +35,7 @@ impl Vocabulary {
         let largest = tokenizer.get_vocab(true).into_values().max();
         if let Some(id) = largest.filter(|id| *id >= ID_LIMIT) {
             let expected = "token ids below 2^24";
-            return Err(TextError::value(
-                "tokenizer.json",
-                "model.vocab",
-                expected,
-                id,
-            ));
+            return Err(TextError::value("tokenizer.json", "model.vocab", expected, id));
         }
         let len = largest.map_or(0, |id| id + 1);
         let added = tokenizer.get_added_vocabulary();
@@ -49,23 +44,14 @@ impl Vocabulary {
         let mut special = Vec::with_capacity(as_index(len));
         for id in 0..len {
             let token = tokenizer.id_to_token(id);
-            special.push(
-                token
-                    .as_deref()
-                    .is_some_and(|token| added.is_special_token(token)),
-            );
+            special.push(token.as_deref().is_some_and(|token| added.is_special_token(token)));
             let piece = |is_first| token.as_ref().map(|token| piece(&decoder, token, is_first));
             rest.push(piece(false).as_deref());
             if let Some(first) = &mut first {
                 first.push(piece(true).as_deref());
             }
         }
-        Ok(Arc::new(Self {
-            decoder,
-            rest,
-            first,
-            special,
-        }))
+        Ok(Arc::new(Self { decoder, rest, first, special }))
     }
 
     /// One more than the largest id.
@@ -89,9 +75,7 @@ impl Vocabulary {
     /// True if `id` adds the same bytes at the start of a text as elsewhere.
     pub(crate) fn same_at_start(&self, id: TokenId) -> bool {
         self.piece(id, true) == self.piece(id, false)
-            && !self
-                .bytes(id)
-                .is_some_and(|bytes| self.decoder.strips_start(&bytes))
+            && !self.bytes(id).is_some_and(|bytes| self.decoder.strips_start(&bytes))
     }
 
     /// The bytes that `id` adds to a text when it is not the first token.
@@ -110,9 +94,7 @@ impl Vocabulary {
 
 /// Applies all `stages` to `item`.
 pub(crate) fn apply(stages: &[ItemStage], item: String, first: bool) -> String {
-    stages
-        .iter()
-        .fold(item, |item, stage| stage.apply(item, first))
+    stages.iter().fold(item, |item, stage| stage.apply(item, first))
 }
 
 fn piece(decoder: &TokenDecoder, token: &str, first: bool) -> Vec<u8> {

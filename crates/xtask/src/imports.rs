@@ -31,10 +31,7 @@ pub fn imports(files: &[File]) -> Imports {
                 names.visit_item(item);
             }
             let from = &module.file;
-            let targets = names
-                .found
-                .iter()
-                .filter_map(|name| modules.file_of(path, name));
+            let targets = names.found.iter().filter_map(|name| modules.file_of(path, name));
             let others = targets.filter(|target| target != from);
             imports.entry(from.clone()).or_default().extend(others);
         }
@@ -74,10 +71,7 @@ impl<'a> Visit<'a> for Names {
     }
 
     fn visit_path(&mut self, path: &'a syn::Path) {
-        let words = path
-            .segments
-            .iter()
-            .map(|segment| segment.ident.to_string());
+        let words = path.segments.iter().map(|segment| segment.ident.to_string());
         self.found.push(words.collect());
         visit::visit_path(self, path);
     }

@@ -42,10 +42,7 @@ pub fn walls(text: &str, foreign: &BTreeSet<String>) -> Result<Walls, Vec<Proble
     let names: BTreeSet<String> = rows.iter().map(|row| row.1[0].clone()).collect();
     let (mut walls, mut problems) = (Walls::new(), Vec::new());
     for (line, cells) in &rows {
-        let mut wall = Wall {
-            line: *line,
-            ..Wall::default()
-        };
+        let mut wall = Wall { line: *line, ..Wall::default() };
         let unknown = wall.read(&cells[2], &cells[3], &names, foreign).into_iter();
         let unknown = unknown.map(|entry| format!("`{entry}`: no crate has this name"));
         problems.extend(unknown.map(|message| Problem::at("map", MAP, *line, message)));
@@ -58,11 +55,7 @@ pub fn walls(text: &str, foreign: &BTreeSet<String>) -> Result<Walls, Vec<Proble
         let message = format!("no table under `{HEADING}`");
         problems.push(Problem::of_file("map", MAP, message));
     }
-    if problems.is_empty() {
-        Ok(walls)
-    } else {
-        Err(problems)
-    }
+    if problems.is_empty() { Ok(walls) } else { Err(problems) }
 }
 
 impl Wall {
@@ -110,16 +103,11 @@ pub fn belongs_to(package: &str, family: &str) -> bool {
 
 /// Line and the four cells of each row of the table.
 fn rows(text: &str) -> Vec<(usize, [String; 4])> {
-    let lines = (1..)
-        .zip(text.lines())
-        .skip_while(|(_, line)| *line != HEADING);
+    let lines = (1..).zip(text.lines()).skip_while(|(_, line)| *line != HEADING);
     let table = lines.skip(2).take_while(|(_, line)| line.starts_with('|'));
     let row = |(number, line): (usize, &str)| {
         let plain = line.replace('`', "");
-        let cells = plain
-            .trim_matches('|')
-            .split('|')
-            .map(|cell| cell.trim().to_owned());
+        let cells = plain.trim_matches('|').split('|').map(|cell| cell.trim().to_owned());
         Some((number, cells.collect::<Vec<_>>().try_into().ok()?))
     };
     table.filter_map(row).collect()

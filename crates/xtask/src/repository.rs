@@ -21,19 +21,14 @@ impl File {
     /// A file with this content.
     pub fn new(path: &str, text: &str) -> Self {
         let rust = path.ends_with(".rs").then(|| Syntax::parse(text));
-        Self {
-            path: path.to_owned(),
-            text: text.to_owned(),
-            rust,
-        }
+        Self { path: path.to_owned(), text: text.to_owned(), rust }
     }
 
     /// True if the file holds tests only: it lies in a folder `tests` or is named `tests.rs`. The sources
     /// of the laboratory, in `tests/lab`, count as shipped.
     pub fn is_test(&self) -> bool {
         let path = self.path.strip_prefix("tests/lab/").unwrap_or(&self.path);
-        path.split('/')
-            .any(|part| part == "tests" || part == "tests.rs")
+        path.split('/').any(|part| part == "tests" || part == "tests.rs")
     }
 
     /// The syntax of a Rust file that parses.
@@ -70,11 +65,7 @@ impl Repository {
                 let (path, name) = (entry.path(), entry.file_name());
                 // Cargo marks its build outputs with a tag.
                 let is_output = path.join("CACHEDIR.TAG").exists();
-                if is_output
-                    || [".git", "node_modules"]
-                        .iter()
-                        .any(|foreign| name == *foreign)
-                {
+                if is_output || [".git", "node_modules"].iter().any(|foreign| name == *foreign) {
                     continue;
                 }
                 if path.is_dir() {
@@ -82,18 +73,12 @@ impl Repository {
                 } else if path.is_file() {
                     let relative = path.strip_prefix(root)?.to_string_lossy().into_owned();
                     let bytes = std::fs::read(&path).with_context(|| relative.clone())?;
-                    files.push(File::new(
-                        &relative,
-                        &String::from_utf8(bytes).unwrap_or_default(),
-                    ));
+                    files.push(File::new(&relative, &String::from_utf8(bytes).unwrap_or_default()));
                 }
             }
         }
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(Self {
-            root: root.to_owned(),
-            files,
-        })
+        Ok(Self { root: root.to_owned(), files })
     }
 }
 
@@ -118,12 +103,7 @@ impl Problem {
 
     /// A problem at a line, from 1.
     pub fn at(rule: &'static str, path: &str, line: usize, message: impl Into<String>) -> Self {
-        Self {
-            rule,
-            path: path.to_owned(),
-            line,
-            message: message.into(),
-        }
+        Self { rule, path: path.to_owned(), line, message: message.into() }
     }
 }
 

@@ -44,9 +44,8 @@ impl Syntax {
     /// # Errors
     /// The line, from 1, and the reason if the text is not Rust.
     pub fn parse(text: &str) -> Result<Self, (usize, String)> {
-        let stream: TokenStream = text
-            .parse()
-            .map_err(|error: proc_macro2::LexError| at(error.span(), &error))?;
+        let stream: TokenStream =
+            text.parse().map_err(|error: proc_macro2::LexError| at(error.span(), &error))?;
         let mut tokens = Vec::new();
         flatten(stream.clone(), &mut tokens);
         let tree: syn::File = syn::parse2(stream).map_err(|error| at(error.span(), &error))?;
@@ -57,12 +56,7 @@ impl Syntax {
             true => std::iter::once(1..=lines).collect(),
             false => tests.found,
         };
-        Ok(Self {
-            tree,
-            tokens,
-            lines,
-            tests,
-        })
+        Ok(Self { tree, tokens, lines, tests })
     }
 
     /// True if the line, from 1, belongs to a test item.
@@ -72,9 +66,7 @@ impl Syntax {
 
     /// Lines outside test items.
     pub fn shipped_lines(&self) -> usize {
-        (1..=self.lines)
-            .filter(|&line| !self.in_tests(line))
-            .count()
+        (1..=self.lines).filter(|&line| !self.in_tests(line)).count()
     }
 
     /// All functions outside tests.
@@ -102,10 +94,8 @@ fn at(span: Span, why: &impl ToString) -> (usize, String) {
 
 /// Appends the tokens of a stream, brackets included.
 fn flatten(stream: TokenStream, tokens: &mut Vec<Token>) {
-    let token = |text: &dyn ToString, span: Span| Token {
-        text: text.to_string(),
-        line: span.start().line,
-    };
+    let token =
+        |text: &dyn ToString, span: Span| Token { text: text.to_string(), line: span.start().line };
     for tree in stream {
         match tree {
             TokenTree::Group(group) => {
@@ -130,13 +120,9 @@ fn flatten(stream: TokenStream, tokens: &mut Vec<Token>) {
 pub fn is_test(attribute: &Attribute) -> bool {
     let path = attribute.path();
     if path.is_ident("cfg") {
-        return attribute
-            .parse_args::<syn::Ident>()
-            .is_ok_and(|it| it == "test");
+        return attribute.parse_args::<syn::Ident>().is_ok_and(|it| it == "test");
     }
-    path.segments
-        .last()
-        .is_some_and(|last| last.ident == "test")
+    path.segments.last().is_some_and(|last| last.ident == "test")
 }
 
 /// True if the item is compiled for tests only.

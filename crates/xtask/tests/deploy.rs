@@ -3,17 +3,13 @@
 use std::path::Path;
 
 fn read(path: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .join(path);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// The rest of the only line that starts with `key`, quotes left out.
 fn value(text: &str, key: &str) -> String {
-    let lines = text
-        .lines()
-        .filter_map(|line| line.trim_start().strip_prefix(key));
+    let lines = text.lines().filter_map(|line| line.trim_start().strip_prefix(key));
     let found: Vec<_> = lines.map(|rest| rest.trim().replace('"', "")).collect();
     assert_eq!(found.len(), 1, "one line starts with {key:?}: {found:?}");
     found[0].clone()
@@ -32,35 +28,17 @@ fn the_image_is_built_by_the_toolchain_of_the_repository() {
 fn the_images_have_no_root_no_shell_form_and_a_health_check() {
     let text = read("Dockerfile");
     let user = value(&text, "USER ");
-    assert!(
-        user.parse::<u32>().is_ok_and(|user| user > 0),
-        "a number for Kubernetes: {user}"
-    );
+    assert!(user.parse::<u32>().is_ok_and(|user| user > 0), "a number for Kubernetes: {user}");
     // One program, and its arguments once per image.
-    for (key, count) in [
-        ("CMD [", 3),
-        ("ENTRYPOINT [", 1),
-        ("CMD ", 3),
-        ("ENTRYPOINT ", 1),
-    ] {
+    for (key, count) in [("CMD [", 3), ("ENTRYPOINT [", 1), ("CMD ", 3), ("ENTRYPOINT ", 1)] {
         let lines = text.lines().map(str::trim_start);
-        assert_eq!(
-            lines.filter(|line| line.starts_with(key)).count(),
-            count,
-            "{key}"
-        );
+        assert_eq!(lines.filter(|line| line.starts_with(key)).count(), count, "{key}");
     }
     assert!(text.contains(r#"CMD ["/asynclane", "inspect", "health"]"#));
-    let (_, images) = text
-        .split_once("FROM ${RUNTIME_IMAGE} AS runtime\n")
-        .unwrap();
+    let (_, images) = text.split_once("FROM ${RUNTIME_IMAGE} AS runtime\n").unwrap();
     let stages = images.lines().filter(|line| line.starts_with("FROM "));
     let stages: Vec<&str> = stages.collect();
-    assert_eq!(
-        stages,
-        ["FROM runtime AS cuda", "FROM runtime AS cpu"],
-        "the last is the default"
-    );
+    assert_eq!(stages, ["FROM runtime AS cuda", "FROM runtime AS cpu"], "the last is the default");
 }
 
 #[test]

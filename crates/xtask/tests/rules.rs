@@ -14,12 +14,7 @@ fn the_repository_keeps_its_rules() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let problems = verify(&root).expect("the repository can be read");
     let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    assert!(
-        lines.is_empty(),
-        "{} problems\n{}",
-        lines.len(),
-        lines.join("\n")
-    );
+    assert!(lines.is_empty(), "{} problems\n{}", lines.len(), lines.join("\n"));
 }
 
 #[test]
@@ -33,16 +28,8 @@ fn functions_are_measured() {
     );
     let functions = Syntax::parse(text).expect("Rust").functions().into_iter();
     let functions: Vec<_> = functions.map(|it| (it.name, it.line, it.lines)).collect();
-    let expected = [
-        ("none", 1, 1),
-        ("two", 2, 5),
-        ("closed", 9, 2),
-        ("open", 13, 2),
-    ];
-    assert_eq!(
-        functions,
-        expected.map(|(name, line, lines)| (name.to_owned(), line, lines))
-    );
+    let expected = [("none", 1, 1), ("two", 2, 5), ("closed", 9, 2), ("open", 13, 2)];
+    assert_eq!(functions, expected.map(|(name, line, lines)| (name.to_owned(), line, lines)));
 }
 
 #[test]
@@ -57,35 +44,19 @@ fn budgets_leave_tests_out() {
         ("crates/a/tests/a.rs", long.clone(), 0),
         ("crates/a/src/tests.rs", long.clone(), 0),
         ("tests/lab/a/tests/a.rs", long.clone(), 0),
-        (
-            "crates/a/src/lib.rs",
-            format!("#[cfg(test)]\nmod tests {{\n{long}}}\n"),
-            0,
-        ),
+        ("crates/a/src/lib.rs", format!("#[cfg(test)]\nmod tests {{\n{long}}}\n"), 0),
         ("crates/model/src/arch/a.rs", "//\n".repeat(151), 1),
         ("crates/model/src/arch/a.rs", "//\n".repeat(150), 0),
         ("crates/a/src/lib.rs", format!("fn f() {{\n{body}}}\n"), 1),
-        (
-            "crates/a/src/lib.rs",
-            format!("fn f() {{\n{}}}\n", &body[3..]),
-            0,
-        ),
+        ("crates/a/src/lib.rs", format!("fn f() {{\n{}}}\n", &body[3..]), 0),
     ] {
-        assert_eq!(
-            check(path, &text),
-            problems,
-            "{path} of {} bytes",
-            text.len()
-        );
+        assert_eq!(check(path, &text), problems, "{path} of {} bytes", text.len());
     }
 }
 
 /// The rules and lines of problems.
 fn found(problems: &[Problem]) -> Vec<(&'static str, usize)> {
-    problems
-        .iter()
-        .map(|problem| (problem.rule, problem.line))
-        .collect()
+    problems.iter().map(|problem| (problem.rule, problem.line)).collect()
 }
 
 fn in_file(path: &str, text: &str) -> Vec<(&'static str, usize)> {
@@ -110,19 +81,11 @@ fn sources_keep_their_rules() {
         ("a.rs", "// No doc.\n", &[("concept", 1)]),
         ("tests/a.rs", ignored, &[("ignored", 3)]),
         ("crates/step/src/lib.rs", "//! A.\n", &[("docs", 0)]),
-        (
-            "crates/step/src/lib.rs",
-            "//! A.\n#![deny(missing_docs)]\n",
-            &[],
-        ),
+        ("crates/step/src/lib.rs", "//! A.\n#![deny(missing_docs)]\n", &[]),
         ("crates/step/src/a.rs", "//! A.\n", &[]),
         ("crates/kernels/src/a.rs", cuda, &[]),
         ("tests/lab/cuda/src/a.rs", cuda, &[]),
-        (
-            "crates/text/src/a.rs",
-            cuda,
-            &[("accelerator", 2), ("unsafe", 3)],
-        ),
+        ("crates/text/src/a.rs", cuda, &[("accelerator", 2), ("unsafe", 3)]),
         ("crates/text/src/a.rs", lint, &[]),
         ("crates/model/src/map.rs", map, &[]),
         ("crates/model/src/map.rs", &twice, &[("unsafe", 3)]),
@@ -160,10 +123,7 @@ fn workspace(dependencies: &[(&str, &str, bool)]) -> Vec<String> {
     let mut graph: Graph = crates.collect();
     for &(from, to, in_tests) in dependencies {
         let name = package(to);
-        graph
-            .entry(package(from))
-            .or_default()
-            .push(Dependency { name, in_tests });
+        graph.entry(package(from)).or_default().push(Dependency { name, in_tests });
     }
     let problems = check_graph(&walls, &graph).into_iter();
     problems.map(|problem| problem.to_string()).collect()
@@ -200,17 +160,11 @@ fn walls_between_crates_hold() {
     for (from, to, in_tests, expected) in broken {
         let problems = workspace(&[(from, to, in_tests)]);
         let expected = format!("`{from}` {expected}");
-        assert!(
-            problems.iter().any(|line| line.contains(&expected)),
-            "{expected}: {problems:?}"
-        );
+        assert!(problems.iter().any(|line| line.contains(&expected)), "{expected}: {problems:?}");
     }
     let problems = workspace(&[("server", "text", false), ("text", "candle-core", false)]);
     let expected = "`server` must not reach `asynclane-text > candle-core`";
-    assert!(
-        problems.iter().any(|line| line.contains(expected)),
-        "{problems:?}"
-    );
+    assert!(problems.iter().any(|line| line.contains(expected)), "{problems:?}");
 }
 
 #[test]
@@ -221,26 +175,11 @@ fn a_wrong_edit_of_the_map_is_a_problem() {
         let map = File::new(&map.path, &map.text.replacen(from, to, 1));
         let lock = File::new(&lock.path, &lock.text);
         let problems = walls_of(&[map, lock]).expect_err(to);
-        assert!(
-            problems.iter().any(|found| found.message.contains(message)),
-            "{problems:?}"
-        );
+        assert!(problems.iter().any(|found| found.message.contains(message)), "{problems:?}");
     };
-    expect(
-        "| candle, tokio |",
-        "| candel, tokio |",
-        "`candel`: no crate",
-    );
-    expect(
-        "but `libm` |",
-        "but `libn` |",
-        "`libn`: no crate has this name",
-    );
-    expect(
-        "| decode, step |",
-        "| decoder, step |",
-        "`decoder`: no crate",
-    );
+    expect("| candle, tokio |", "| candel, tokio |", "`candel`: no crate");
+    expect("but `libm` |", "but `libn` |", "`libn`: no crate has this name");
+    expect("| decode, step |", "| decoder, step |", "`decoder`: no crate");
     expect("| `sim` |", "| `step` |", "`step` has two rows");
     expect("| never reaches |", "| never |", "no table under");
 }
@@ -255,18 +194,11 @@ fn the_map_and_the_workspace_name_the_same_crates() {
 
 #[test]
 fn every_path_in_a_document_exists() {
-    let files = [
-        "crates/a/src/b/c.rs",
-        "crates/a/README.md",
-        "tests/x.json",
-        "README.md",
-    ];
+    let files = ["crates/a/src/b/c.rs", "crates/a/README.md", "tests/x.json", "README.md"];
     let known = known(files.into_iter());
     let check = |text: &str| {
         let problems = check_document("crates/README.md", text, &known).into_iter();
-        problems
-            .map(|problem| (problem.line, problem.message))
-            .collect::<Vec<_>>()
+        problems.map(|problem| (problem.line, problem.message)).collect::<Vec<_>>()
     };
     for good in [
         "`a/src/b/`, `b/c.rs`, `{a,tests}/`, `c.rs`, `../a/README.md`\n",
@@ -275,18 +207,8 @@ fn every_path_in_a_document_exists() {
     ] {
         assert_eq!(check(good), [], "{good}");
     }
-    for path in [
-        "a/src/d.rs",
-        "d.rs",
-        "src/d/",
-        "tests/y/",
-        "a/README.rs",
-        "rc/b/c.rs",
-    ] {
-        assert_eq!(
-            check(&format!("\n`{path}`\n")),
-            [(2, format!("`{path}` does not exist"))]
-        );
+    for path in ["a/src/d.rs", "d.rs", "src/d/", "tests/y/", "a/README.rs", "rc/b/c.rs"] {
+        assert_eq!(check(&format!("\n`{path}`\n")), [(2, format!("`{path}` does not exist"))]);
     }
 }
 

@@ -47,11 +47,7 @@ fn emulation() {
         .define("ASYNCLANE_OBSERVED", None)
         .flag("-fsanitize=thread")
         .flag_if_supported("--param=tsan-instrument-func-entry-exit=0");
-    for pass in [
-        "tree-vectorize",
-        "tree-slp-vectorize",
-        "tree-loop-distribute-patterns",
-    ] {
+    for pass in ["tree-vectorize", "tree-slp-vectorize", "tree-loop-distribute-patterns"] {
         observed.flag_if_supported(format!("-fno-{pass}"));
     }
     observed.files([&source, "emulation/faulty.cu"]);

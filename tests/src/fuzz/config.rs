@@ -34,10 +34,7 @@ fn model(data: &[u8]) -> Outcome {
 
 fn server(data: &[u8]) -> Outcome {
     let file = File::new("config.toml", data);
-    let arguments = ModelArgs {
-        config: vec![file.0.clone()],
-        ..ModelArgs::default()
-    };
+    let arguments = ModelArgs { config: vec![file.0.clone()], ..ModelArgs::default() };
     match Config::resolve(&arguments, None) {
         Ok(_) => Outcome::Accepted,
         Err(error) => {

@@ -98,13 +98,7 @@ impl<'a> Run<'a> {
         let file = std::env::temp_dir().join(name);
         let shown = file.display();
         println!("{}: the present input is in {shown}", target.name);
-        Self {
-            target,
-            watch: watch(file.clone()),
-            file,
-            slowest: Duration::ZERO,
-            most: 0,
-        }
+        Self { target, watch: watch(file.clone()), file, slowest: Duration::ZERO, most: 0 }
     }
 
     /// Runs `input`, which a failure calls `name`.
@@ -122,10 +116,7 @@ impl<'a> Run<'a> {
         let more = memory.peak().saturating_sub(before);
         (self.slowest, self.most) = (self.slowest.max(begin.elapsed()), self.most.max(more));
         let allowed = self.target.memory << 10;
-        assert!(
-            more <= allowed,
-            "{more} KiB of memory, {allowed} are allowed"
-        );
+        assert!(more <= allowed, "{more} KiB of memory, {allowed} are allowed");
         drop(shown);
         outcome
     }

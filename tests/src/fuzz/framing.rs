@@ -94,12 +94,7 @@ static SERVERS: LazyLock<Servers> = LazyLock::new(|| {
         (whole, serve(state, reading, seen).await)
     });
     let hyper = runtime.block_on(serve_hyper());
-    Servers {
-        whole,
-        reading,
-        hyper,
-        _runtime: runtime,
-    }
+    Servers { whole, reading, hyper, _runtime: runtime }
 });
 
 /// Reads a request to its end and notes it.
@@ -204,8 +199,7 @@ pub fn run(data: &[u8]) -> Outcome {
 fn shown(seen: &[Seen]) -> Vec<String> {
     let body = |body: &Option<Vec<u8>>| body.as_ref().map(|body| body.escape_ascii().to_string());
     let seen = seen.iter();
-    seen.map(|(method, target, of)| format!("{method} {target} {:?}", body(of)))
-        .collect()
+    seen.map(|(method, target, of)| format!("{method} {target} {:?}", body(of))).collect()
 }
 
 /// There is at most one final answer per request, and one more for bytes that are no request; none is

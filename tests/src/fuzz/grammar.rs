@@ -83,10 +83,7 @@ fn follow(mut state: Box<dyn Constraint>, mut random: Random) -> Outcome {
         let tokens = (0..VOCABULARY).filter(|id| set[*id as usize / 32] >> (id % 32) & 1 == 1);
         let tokens: Vec<u32> = tokens.collect();
         if tokens.is_empty() {
-            assert!(
-                state.may_end(),
-                "nothing is allowed, and the text may not end"
-            );
+            assert!(state.may_end(), "nothing is allowed, and the text may not end");
             return Outcome::Accepted;
         }
         state.forced(&mut forced);

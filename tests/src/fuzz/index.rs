@@ -36,10 +36,7 @@ static CONFIGURATION: LazyLock<Vec<u8>> = LazyLock::new(|| {
 
 /// A shard with every tensor of that model.
 static SHARD: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let mut tensors = vec![
-        ("wte".to_owned(), vec![8, 4]),
-        ("ff_out".to_owned(), vec![8, 4]),
-    ];
+    let mut tensors = vec![("wte".to_owned(), vec![8, 4]), ("ff_out".to_owned(), vec![8, 4])];
     tensors.push(("ln_f".to_owned(), vec![4]));
     let norms = "attn_norm ff_norm".split(' ').map(|part| (part, vec![4]));
     let matrices = "q_proj k_proj v_proj attn_out ff_proj up_proj ff_out".split(' ');

@@ -52,11 +52,7 @@ impl Mutator {
             }
         }
         let words = words.into_iter().collect();
-        Self {
-            seeds,
-            words,
-            members,
-        }
+        Self { seeds, words, members }
     }
 
     /// The corpus.
@@ -274,10 +270,7 @@ fn parts(text: &[u8]) -> impl Iterator<Item = Vec<u8>> {
 fn word_at(text: &[u8], at: usize) -> (usize, usize) {
     let start = (at..text.len()).find(|at| is_word(text[*at]));
     let start = start.unwrap_or(text.len());
-    let start = (0..start)
-        .rev()
-        .find(|at| !is_word(text[*at]))
-        .map_or(start.min(at), |at| at + 1);
+    let start = (0..start).rev().find(|at| !is_word(text[*at])).map_or(start.min(at), |at| at + 1);
     let end = (start..text.len()).find(|at| !is_word(text[*at]));
     (start, end.unwrap_or(text.len()))
 }

@@ -28,13 +28,8 @@ pub const TARGET: Target = Target {
 };
 
 /// The endpoints that read a JSON body.
-pub const PATHS: [&str; 5] = [
-    "/v1/completions",
-    "/v1/chat/completions",
-    "/v1/diffusion/trace",
-    "/tokenize",
-    "/detokenize",
-];
+pub const PATHS: [&str; 5] =
+    ["/v1/completions", "/v1/chat/completions", "/v1/diffusion/trace", "/tokenize", "/detokenize"];
 /// Translated endpoints.
 const TRANSLATED: [&str; 3] = ["/v1/responses", "/v1/messages", "/v1/messages/count_tokens"];
 /// An answer that takes longer hangs.
@@ -56,10 +51,7 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
     settings.limits.max_sequences = SEQUENCES;
     settings.limits.max_request_tokens = TOKENS;
     let state = served::state_over(Box::new(executor), settings);
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build();
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
     Server {
         runtime: runtime.expect("the system gives threads"),
         router: server::router(state.clone()),
@@ -87,11 +79,7 @@ pub fn run(data: &[u8]) -> Outcome {
 async fn answer(path: &str, data: &[u8]) -> (u16, String, String) {
     let request = Request::post(path).header(CONTENT_TYPE, "application/json");
     let request = request.body(Body::from(data.to_vec()));
-    let answer = SERVER
-        .router
-        .clone()
-        .oneshot(request.expect("it is complete"))
-        .await;
+    let answer = SERVER.router.clone().oneshot(request.expect("it is complete")).await;
     let (head, body) = answer.expect("the router always answers").into_parts();
     let body = body.collect().await.expect("the body ends").to_bytes();
     let media = head.headers.get(CONTENT_TYPE);
@@ -160,10 +148,7 @@ fn check_error(error: &Value) {
     assert_eq!(error["type"], "invalid_request_error", "{error}");
     let code = error["code"].as_str().unwrap_or_default();
     let param = &error["param"];
-    assert!(
-        !code.is_empty() && (param.is_null() || param.is_string()),
-        "{error}"
-    );
+    assert!(!code.is_empty() && (param.is_null() || param.is_string()), "{error}");
     let message = error["message"].as_str().unwrap_or_default();
     assert!((1..=500).contains(&message.chars().count()), "{error}");
     for fault in [".rs:", "panicked", "compiler failed"] {

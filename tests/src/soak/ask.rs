@@ -143,14 +143,7 @@ impl Asks {
             }
         };
         let manner = manner(kind, body.len(), random);
-        Ask {
-            kind,
-            to,
-            decoder,
-            key,
-            body,
-            manner,
-        }
+        Ask { kind, to, decoder, key, body, manner }
     }
 
     /// Every decoder that valid requests name and that suits the weights of the demo model.
@@ -244,15 +237,9 @@ fn suits(decoder: &[&str]) -> bool {
     let commits = registry.commits().iter().filter(|of| of.name == commit);
     let caches = registry.caches().iter().filter(|of| of.name == cache);
     commit != "edit"
-        && schedules
-            .map(|of| of.attention)
-            .all(|kinds| kinds.contains(&full))
-        && commits
-            .map(|of| of.requires.attention)
-            .all(|kinds| kinds.contains(&full))
-        && caches
-            .map(|of| of.attention)
-            .all(|kinds| kinds.contains(&full))
+        && schedules.map(|of| of.attention).all(|kinds| kinds.contains(&full))
+        && commits.map(|of| of.requires.attention).all(|kinds| kinds.contains(&full))
+        && caches.map(|of| of.attention).all(|kinds| kinds.contains(&full))
 }
 
 /// Sets a field to a valid value.
@@ -305,10 +292,7 @@ fn hostile(random: &mut Random) -> Value {
         4 => ("prompt", json!("a b ".repeat(20_000))),
         5 => ("prompt", json!(vec!["a"; 9])),
         6 => ("stop", json!(vec!["\u{1F95A}".repeat(1_000); 64])),
-        7 => (
-            "metadata",
-            serde_json::from_str(&nested).unwrap_or_default(),
-        ),
+        7 => ("metadata", serde_json::from_str(&nested).unwrap_or_default()),
         _ => ("response_format", format),
     };
     let mut body =

@@ -56,10 +56,7 @@ pub fn visit(address: SocketAddr, ask: &Ask) -> io::Result<End> {
 
 /// The content of an answer.
 fn end(answer: &Answer) -> End {
-    let media = answer
-        .headers
-        .get("content-type")
-        .map_or("", String::as_str);
+    let media = answer.headers.get("content-type").map_or("", String::as_str);
     if answer.status == 204 {
         return End::Answered(None);
     }
@@ -80,10 +77,7 @@ fn end(answer: &Answer) -> End {
 
 fn usage(body: &Value) -> Option<(u64, u64)> {
     let usage = &body["usage"];
-    Some((
-        usage["prompt_tokens"].as_u64()?,
-        usage["completion_tokens"].as_u64()?,
-    ))
+    Some((usage["prompt_tokens"].as_u64()?, usage["completion_tokens"].as_u64()?))
 }
 
 fn of_stream(text: &str) -> End {

@@ -43,10 +43,7 @@ pub(crate) struct Found {
 
 impl Found {
     fn drafts(&self, field: &str) -> u64 {
-        let counts = self
-            .drafts
-            .iter()
-            .filter_map(|drafts| drafts[field].as_u64());
+        let counts = self.drafts.iter().filter_map(|drafts| drafts[field].as_u64());
         counts.sum()
     }
 }
@@ -79,12 +76,8 @@ pub(crate) fn answers(
     let is_right =
         |(reply, problem): &(&Reply, &Problem)| is_strict(problem, &reply.choices[0].text);
     let sum = |field: &str| replies.iter().map(|reply| reply.count(field)).sum();
-    let drafts = replies
-        .iter()
-        .map(|reply| reply.usage["diffusion"]["draft_model"].clone());
-    let ids = replies
-        .iter()
-        .map(|reply| reply.choices[0].token_ids.clone());
+    let drafts = replies.iter().map(|reply| reply.usage["diffusion"]["draft_model"].clone());
+    let ids = replies.iter().map(|reply| reply.choices[0].token_ids.clone());
     Found {
         right: replies.iter().zip(problems).filter(is_right).count(),
         forwards: sum("forwards"),
@@ -127,10 +120,7 @@ fn a_text_that_its_budget_cuts_begins_the_longer_one() {
     let problems = problems(19, 10);
     for (model, decoders) in [
         ("demo-sdar", &["block_causal", "d2f", "s2d2"][..]),
-        (
-            "demo-wedlm",
-            &["wedlm", "wedlm_exact", "wedlm_next", "autoregressive"],
-        ),
+        ("demo-wedlm", &["wedlm", "wedlm_exact", "wedlm_next", "autoregressive"]),
     ] {
         let server = serve(&["--model", model]);
         let budget = |index: usize| 1 + (index as u32 * 7) % (LONG - 1);
@@ -152,12 +142,7 @@ fn drafts_change_the_cost_alone() {
     const VERIFIER: &str = "demo-wedlm";
     const LENGTH: u32 = 48;
     let pair = |draft_model: &str, draft_decoder: &str| {
-        let draft = [
-            "--draft-model",
-            draft_model,
-            "--draft-decoder",
-            draft_decoder,
-        ];
+        let draft = ["--draft-model", draft_model, "--draft-decoder", draft_decoder];
         serve(&[&["--model", VERIFIER], &draft[..]].concat())
     };
     let accepted = |found: &Found| {

@@ -100,16 +100,7 @@ fn a_canvas_model_writes_valid_json_only() {
 #[test]
 fn a_trace_in_the_terminal_counts_kept_tokens() {
     let folder = checkpoint("canvas-trace");
-    let arguments = [
-        "generate",
-        PROMPT,
-        "--raw",
-        "--max-tokens",
-        "20",
-        "--seed",
-        "3",
-        "--model",
-    ];
+    let arguments = ["generate", PROMPT, "--raw", "--max-tokens", "20", "--seed", "3", "--model"];
     let arguments = [&arguments[..], &[utf8(&folder)]].concat();
     let plain = stdout(&run(&arguments));
     let traced = run(&[&arguments[..], &["--trace"]].concat());

@@ -31,16 +31,12 @@ fn decoders_cost_no_more_than_before() {
         let problems = generate(task, Split::Eval, 1, PROBLEMS);
         let found = answers(&server, &problems, decoder, |_| 256, 4);
         let tokens = found.tokens as f64;
-        for (name, sum, expected) in [
-            ("forwards", found.forwards, forwards),
-            ("positions", found.positions, positions),
-        ] {
+        for (name, sum, expected) in
+            [("forwards", found.forwards, forwards), ("positions", found.positions, positions)]
+        {
             let each = sum as f64 / tokens;
             let limit = expected * (1.0 + TOLERANCE);
-            assert!(
-                each <= limit,
-                "{decoder}, {task}: {each:.3} {name} per token"
-            );
+            assert!(each <= limit, "{decoder}, {task}: {each:.3} {name} per token");
         }
         let right = found.right + 1 >= right;
         assert!(right, "{decoder}, {task}: {}", found.right);

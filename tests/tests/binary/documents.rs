@@ -12,10 +12,7 @@ use engine::decoding::{PRESETS, Registry};
 type Program = fn(&[&str]) -> Command;
 
 /// The beginnings of our commands, in a fence or between backticks, and the binary that parses them.
-const OURS: [(&str, Program); 2] = [
-    ("asynclane ", command),
-    ("cargo run --release -- ", command),
-];
+const OURS: [(&str, Program); 2] = [("asynclane ", command), ("cargo run --release -- ", command)];
 
 /// Messages of the operating system.
 const FOREIGN: &[&str] = &["Address already in use"];
@@ -59,9 +56,7 @@ fn fenced(text: &str) -> Vec<String> {
 
 /// Text between single backticks.
 fn quoted(text: &str) -> Vec<String> {
-    let pieces = text
-        .lines()
-        .flat_map(|line| line.split('`').skip(1).step_by(2));
+    let pieces = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
     pieces.map(str::to_owned).collect()
 }
 
@@ -89,10 +84,7 @@ fn ours(line: &str) -> Option<(Program, &str)> {
 
 /// Why a binary does not parse these arguments; with `--help` it does nothing else.
 fn refusal(program: Program, arguments: &str) -> Option<String> {
-    let arguments = arguments
-        .split(['|', '>', '&', ';'])
-        .next()
-        .unwrap_or_default();
+    let arguments = arguments.split(['|', '>', '&', ';']).next().unwrap_or_default();
     let mut words = words(arguments);
     words.push("--help".to_owned());
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -161,9 +153,7 @@ fn the_sources_hold_every_explained_message() {
 fn the_page_of_the_api_has_every_error_code() {
     let page = std::fs::read_to_string(root().join("docs/api.md")).unwrap();
     let rows = table(&page, "| code | status | cause |");
-    let codes = rows
-        .lines()
-        .filter_map(|row| row.strip_prefix("| `")?.split_once('`'));
+    let codes = rows.lines().filter_map(|row| row.strip_prefix("| `")?.split_once('`'));
     let listed: BTreeSet<&str> = codes.map(|(code, _)| code).collect();
     let source = std::fs::read_to_string(root().join("crates/server/src/error.rs")).unwrap();
     let words = source.split('"').skip(1).step_by(2);
@@ -173,10 +163,7 @@ fn the_page_of_the_api_has_every_error_code() {
         |word: &&str| is_name(word) && !word.ends_with("_error") || *word == "internal_error";
     let said: BTreeSet<&str> = words.filter(is_code).collect();
     let shown: Vec<_> = listed.symmetric_difference(&said).collect();
-    assert!(
-        shown.is_empty(),
-        "in docs/api.md or error.rs alone: {shown:?}"
-    );
+    assert!(shown.is_empty(), "in docs/api.md or error.rs alone: {shown:?}");
 }
 
 /// The names in backticks in the first cells of the table below a header row, with the second cells.
@@ -213,12 +200,10 @@ fn the_page_of_the_decoders_has_every_name_and_setting() {
     let is_choice = |name: &str| ["preset", "schedule", "commit", "cache"].contains(&name);
     let fields = registry.fields().iter();
     let fields = fields.filter(|field| !is_choice(field.name));
-    let settings: BTreeSet<(&str, String)> = fields
-        .map(|field| (field.name, field.kind.describe()))
-        .collect();
+    let settings: BTreeSet<(&str, String)> =
+        fields.map(|field| (field.name, field.kind.describe())).collect();
     let shown = rows(&page, "| setting | values |").into_iter();
-    let shown: BTreeSet<(&str, String)> = shown
-        .map(|(name, values)| (name, values.to_owned()))
-        .collect();
+    let shown: BTreeSet<(&str, String)> =
+        shown.map(|(name, values)| (name, values.to_owned())).collect();
     assert_eq!(shown, settings);
 }

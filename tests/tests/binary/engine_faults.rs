@@ -63,10 +63,7 @@ fn faulty_server() {
     args.limits.drain_timeout = Some(if timeout == "0" { 0 } else { 50 });
     let served = serve::run_with(&args, |config| {
         let mut loaded = load::load(config)?;
-        loaded.executor = Box::new(Faulty {
-            model: loaded.executor,
-            dies: kind == "dies",
-        });
+        loaded.executor = Box::new(Faulty { model: loaded.executor, dies: kind == "dies" });
         Ok(loaded)
     });
     served.unwrap();
@@ -75,9 +72,7 @@ fn faulty_server() {
 
 fn start(fault: &str) -> Server {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", "engine_faults::faulty_server", "--nocapture"])
-        .env(FAULT, fault);
+    command.args(["--exact", "engine_faults::faulty_server", "--nocapture"]).env(FAULT, fault);
     Server::spawn(command)
 }
 
@@ -96,12 +91,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 fn until_a_step(server: &Server) {
-    let age = || {
-        server
-            .client()
-            .metrics()
-            .sum("asynclane_engine_age_seconds", &[])
-    };
+    let age = || server.client().metrics().sum("asynclane_engine_age_seconds", &[]);
     until("a step", || age() > 0.0);
 }
 

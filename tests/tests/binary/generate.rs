@@ -75,11 +75,7 @@ fn what_the_api_refuses_is_refused_with_the_flags_name() {
         ("--temperature", "hot", &temperature("a number")),
         ("--max-tokens", "0", few),
         ("--max-tokens", "100000", "--max-tokens must be at most "),
-        (
-            "--seed",
-            "9223372036854775808",
-            "'--seed <SEED>': must be a 64-bit integer",
-        ),
+        ("--seed", "9223372036854775808", "'--seed <SEED>': must be a 64-bit integer"),
         ("--seed", "1.5", "'--seed <SEED>': "),
         ("--raw", "", "the prompt has no tokens"),
     ] {
@@ -104,8 +100,5 @@ fn what_the_api_refuses_is_refused_with_the_flags_name() {
 fn number_before(text: &str, word: &str) -> usize {
     let (before, _) = text.split_once(word).expect("the cost names it");
     let digits = before.rsplit([' ', ',']).next();
-    digits
-        .expect("split is not empty")
-        .parse()
-        .expect("a number")
+    digits.expect("split is not empty").parse().expect("a number")
 }

@@ -59,9 +59,7 @@ impl Hub {
             for stream in listener.incoming() {
                 let mut stream: TcpStream = stream.unwrap();
                 let lines = BufReader::new(stream.try_clone().unwrap()).lines();
-                let lines = lines
-                    .map_while(Result::ok)
-                    .take_while(|line| !line.is_empty());
+                let lines = lines.map_while(Result::ok).take_while(|line| !line.is_empty());
                 let head = lines.collect::<Vec<_>>().join("\n");
                 let response = answer(&head);
                 seen.lock().unwrap().push(head);
@@ -120,9 +118,8 @@ fn repository(head: &str, files: &[(&str, &[u8])]) -> Vec<u8> {
         Some((from.parse::<usize>().unwrap(), to))
     });
     // Any name of 40 digits that differs between files.
-    let name = file.bytes().fold(0, |name: u64, byte| {
-        name.wrapping_mul(257).wrapping_add(byte.into())
-    });
+    let name =
+        file.bytes().fold(0, |name: u64, byte| name.wrapping_mul(257).wrapping_add(byte.into()));
     let meta = format!("ETag: \"{name:040x}\"\r\nX-Repo-Commit: {SHA}\r\n");
     let Some((from, to)) = range else {
         return response("200 OK", &meta, content);
@@ -150,10 +147,8 @@ fn a_cached_model_is_loaded_offline() {
 fn a_cache_in_another_folder_is_found() {
     let (home, _) = cache("hub-elsewhere");
     let cache = home.join("hub");
-    let variables = [
-        ("HF_HUB_OFFLINE", "true"),
-        ("HF_HUB_CACHE", cache.to_str().expect("the path is UTF-8")),
-    ];
+    let variables =
+        [("HF_HUB_OFFLINE", "true"), ("HF_HUB_CACHE", cache.to_str().expect("the path is UTF-8"))];
     stdout(&inspect("tiny/demo", &folder("hub-empty-home"), &variables));
 }
 
@@ -173,11 +168,7 @@ fn a_folder_wins_over_an_id() {
     std::fs::rename(snapshot, home.join("tiny/demo")).unwrap();
     stdout(&inspect("tiny/demo", &home, &OFFLINE));
     let hub = Hub::start(tiny);
-    stdout(&inspect(
-        "tiny/demo",
-        &home,
-        &[("HF_ENDPOINT", &hub.endpoint)],
-    ));
+    stdout(&inspect("tiny/demo", &home, &[("HF_ENDPOINT", &hub.endpoint)]));
     assert!(hub.requests().is_empty());
 }
 
@@ -195,11 +186,7 @@ fn a_model_that_the_hub_does_not_show_is_refused() {
         ("404 Not Found", 66, [folder, "no revision main of it"]),
         ("401 Unauthorized", 66, ["status 401", "HF_TOKEN"]),
         ("403 Forbidden", 66, ["status 403", "HF_TOKEN"]),
-        (
-            "503 Service Unavailable",
-            69,
-            ["tiny/demo: http", "status 503"],
-        ),
+        ("503 Service Unavailable", 69, ["tiny/demo: http", "status 503"]),
     ] {
         let hub = Hub::start(move |_| status(line));
         refused(&hub, code, &parts);
@@ -207,11 +194,7 @@ fn a_model_that_the_hub_does_not_show_is_refused() {
     }
     let pickle = ("pytorch_model.bin", &b""[..]);
     let hub = Hub::start(move |head| repository(head, &[pickle]));
-    refused(
-        &hub,
-        65,
-        &["expected model.safetensors", "found pytorch_model.bin"],
-    );
+    refused(&hub, 65, &["expected model.safetensors", "found pytorch_model.bin"]);
     // An unsupported architecture is named before missing weights.
     let config = br#"{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}"#;
     let hub = Hub::start(move |head| repository(head, &[pickle, ("config.json", config)]));
@@ -253,14 +236,7 @@ fn a_download_takes_what_a_checkpoint_needs_and_stays() {
     assert!(text.contains("weights          not downloaded"), "{text}");
     let is_weights = |head: &String| head.contains("model.safetensors");
     assert!(!hub.requests().iter().any(is_weights));
-    let short = [
-        "generate",
-        "--model",
-        "tiny/demo",
-        "--max-tokens",
-        "4",
-        "2 + 3?",
-    ];
+    let short = ["generate", "--model", "tiny/demo", "--max-tokens", "4", "2 + 3?"];
     let output = with_hub(&short, &home, &variables);
     stdout(&output);
     assert!(!stderr(&output).contains("canary"));
@@ -303,18 +279,8 @@ fn a_gguf_file_is_downloaded_by_a_part_of_its_name() {
     assert!(asked.iter().all(|head| !head.contains("Q4_K_M")));
     stdout(&inspect("tiny/demo:Q8_0", &home, &OFFLINE));
     for (model, variables, code, expected) in [
-        (
-            "tiny/demo",
-            &online,
-            65,
-            "give one of its GGUF files as tiny/demo:FILE",
-        ),
-        (
-            "tiny/demo:Q5",
-            &OFFLINE,
-            66,
-            "no GGUF file Q5; there are tiny-Q8_0.gguf in",
-        ),
+        ("tiny/demo", &online, 65, "give one of its GGUF files as tiny/demo:FILE"),
+        ("tiny/demo:Q5", &OFFLINE, 66, "no GGUF file Q5; there are tiny-Q8_0.gguf in"),
     ] {
         let message = refusal(&inspect(model, &home, variables), code);
         assert!(message.contains(expected), "{message}");

@@ -8,21 +8,14 @@ use safetensors::{Dtype, SafeTensors};
 
 use crate::folder;
 
-const FIXTURES: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../crates/model/tests/model/fixtures"
-);
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/model/tests/model/fixtures");
 
 /// The dtype, the shape and the bytes of a tensor in a file.
 fn tensor(file: &Path, name: &str) -> (Dtype, Vec<usize>, Vec<u8>) {
     let bytes = std::fs::read(file).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let tensor = tensors.tensor(name).unwrap();
-    (
-        tensor.dtype(),
-        tensor.shape().to_vec(),
-        tensor.data().to_vec(),
-    )
+    (tensor.dtype(), tensor.shape().to_vec(), tensor.data().to_vec())
 }
 
 /// The logits that `asynclane inspect logits` writes.
@@ -55,10 +48,7 @@ fn logits_are_those_of_the_model() {
     let expected: Vec<u8> = expected.iter().flat_map(|x| x.to_le_bytes()).collect();
     assert!(cpu.2 == expected, "bit for bit");
 
-    let candle = logits(
-        "logits-candle",
-        &["--backend", "candle", "--tokens", "1,2,3"],
-    );
+    let candle = logits("logits-candle", &["--backend", "candle", "--tokens", "1,2,3"]);
     assert_ne!(cpu.2, candle.2, "candle sums in another order");
     assert_near(&candle, &cpu, 1e-3);
 }
@@ -74,10 +64,7 @@ fn a_backend_that_cannot_be_used_is_refused_by_key() {
         let output = run(&[&["inspect", "model"], arguments].concat());
         assert_ne!(output.status.code(), Some(0));
         let said = stderr(&output);
-        assert!(
-            said.contains("model.backend") && said.contains(expected),
-            "{said}"
-        );
+        assert!(said.contains("model.backend") && said.contains(expected), "{said}");
     }
 }
 
@@ -87,11 +74,7 @@ fn logits_of_every_family_are_those_of_its_official_code() {
         let model = format!("{FIXTURES}/families/{case}");
         let reference = Path::new(&model).join("reference.safetensors");
         let (_, _, words) = tensor(&reference, "tokens");
-        let tokens = words
-            .as_chunks()
-            .0
-            .iter()
-            .map(|&id| u32::from_le_bytes(id).to_string());
+        let tokens = words.as_chunks().0.iter().map(|&id| u32::from_le_bytes(id).to_string());
         let tokens = tokens.collect::<Vec<_>>().join(",");
         let got = logits(case, &["--model", &model, "--tokens", &tokens]);
         assert_near(&got, &tensor(&reference, "logits"), 1e-4);
@@ -138,10 +121,9 @@ fn memory_and_presets_of_a_model_are_printed() {
     let first = presets.starts_with("balanced (default), fast, asynclane");
     assert!(first && !presets.contains("wedlm"), "{presets}");
     let of_wedlm = "wedlm, wedlm_exact, wedlm_next (default), autoregressive, prompt_lookup, block_causal, d2f";
-    for (case, presets) in [
-        ("wedlm-7b", of_wedlm),
-        ("sdar-16-tied", "block_causal (default), d2f, s2d2"),
-    ] {
+    for (case, presets) in
+        [("wedlm-7b", of_wedlm), ("sdar-16-tied", "block_causal (default), d2f, s2d2")]
+    {
         let folder = folder(&format!("presets-{case}"));
         for file in std::fs::read_dir(format!("{FIXTURES}/families/{case}")).unwrap() {
             let file = file.unwrap();
@@ -200,14 +182,7 @@ fn the_instructions_of_each_dtype_are_printed() {
 #[test]
 fn tokens_outside_the_vocabulary_are_refused() {
     let file = folder("no-logits").join("logits.safetensors");
-    let output = run(&[
-        "inspect",
-        "logits",
-        "--tokens",
-        "1,5000",
-        "--out",
-        utf8(&file),
-    ]);
+    let output = run(&["inspect", "logits", "--tokens", "1,5000", "--out", utf8(&file)]);
     assert_eq!(output.status.code(), Some(64));
     assert!(stderr(&output).contains("5000"), "{}", stderr(&output));
     assert!(!file.exists());
@@ -234,11 +209,7 @@ fn the_memory_of_a_model_is_known_before_its_download() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let document = std::fs::read_to_string(format!("{root}/docs/capacity.md")).unwrap();
     for (file, name, experts) in [
-        (
-            "diffusiongemma-26b",
-            "DiffusionGemma 26B-A4B (text)",
-            "8 of 128",
-        ),
+        ("diffusiongemma-26b", "DiffusionGemma 26B-A4B (text)", "8 of 128"),
         ("llada2-flash", "LLaDA2.0-flash 100B-A6B", "8 of 256"),
     ] {
         let config = format!("{FIXTURES}/configs/{file}.json");
@@ -259,11 +230,7 @@ fn the_memory_of_a_model_is_known_before_its_download() {
 
 /// `asynclane inspect device --steps` on the CPU.
 fn steps(arguments: &[&str]) -> std::process::Output {
-    run(&[
-        &["inspect", "device", "--steps", "--device", "cpu"],
-        arguments,
-    ]
-    .concat())
+    run(&[&["inspect", "device", "--steps", "--device", "cpu"], arguments].concat())
 }
 
 /// The floors of LLaDA-8B's steps: 7.5e9 multiplied weights and K/V of 512 KiB a position at 4.2 TB/s.
@@ -292,19 +259,10 @@ fn steps_that_cannot_be_listed_are_refused_in_one_message() {
     let value = |flag: &str, value: &str| format!("invalid value '{value}' for '--{flag}");
     for (arguments, expected) in [
         (["--geometry", "llada-8"], geometries.to_owned()),
-        (
-            ["--rows", "0"],
-            value("rows <ROWS>': 0 is not in 1..=4096", "0"),
-        ),
+        (["--rows", "0"], value("rows <ROWS>': 0 is not in 1..=4096", "0")),
         (["--rows", "64,many"], value("rows <ROWS>'", "many")),
-        (
-            ["--slots", "16"],
-            value("slots <SLOTS>': 16 is not in 32..=4096", "16"),
-        ),
-        (
-            ["--rows", &many],
-            "expected at most 64 steps in 2 dtypes, found 66".to_owned(),
-        ),
+        (["--slots", "16"], value("slots <SLOTS>': 16 is not in 32..=4096", "16")),
+        (["--rows", &many], "expected at most 64 steps in 2 dtypes, found 66".to_owned()),
     ] {
         let output = steps(&arguments);
         let said = stderr(&output);

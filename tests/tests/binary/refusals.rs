@@ -24,10 +24,7 @@ fn checkpoint(name: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
 
 /// The one-line error of `asynclane serve` for a model folder.
 fn refused(folder: &Path, code: i32) -> String {
-    refusal(
-        &run(&[&SERVE[..], &["--model", utf8(folder)]].concat()),
-        code,
-    )
+    refusal(&run(&[&SERVE[..], &["--model", utf8(folder)]].concat()), code)
 }
 
 /// Checks that `message` has all `parts`, in order.
@@ -84,10 +81,7 @@ fn truncated_weights() {
         // With an intact header the error names the missing tensor.
         if length >= weights.len() / 2 {
             let found = format!("found {length}");
-            names(
-                &message,
-                &["model.transformer", "expected a file of", &found],
-            );
+            names(&message, &["model.transformer", "expected a file of", &found]);
         }
     }
 }
@@ -110,13 +104,7 @@ fn an_unknown_architecture() {
         config["architectures"] = json!(["GPT2LMHeadModel"]);
     });
     let message = refused(&folder, 65);
-    let found = [
-        "config.json",
-        "expected",
-        "LLaDAModelLM",
-        "found",
-        "GPT2LMHeadModel",
-    ];
+    let found = ["config.json", "expected", "LLaDAModelLM", "found", "GPT2LMHeadModel"];
     names(&message, &found);
     // The architecture is named before the missing weights.
     std::fs::remove_file(folder.join("model.safetensors")).unwrap();
@@ -132,15 +120,9 @@ fn configurations_and_arguments() {
     };
     let kind = file("config", "[engine]\nrow_budget = \"many\"\n");
     let place = format!("{kind}:2:14");
-    for arguments in [
-        &[&SERVE[..], &["--config", &kind]].concat()[..],
-        &["check-config", &kind],
-    ] {
+    for arguments in [&[&SERVE[..], &["--config", &kind]].concat()[..], &["check-config", &kind]] {
         let message = refusal(&run(arguments), 78);
-        names(
-            &message,
-            &[&place, "engine.row_budget", "whole number", "many"],
-        );
+        names(&message, &[&place, "engine.row_budget", "whole number", "many"]);
     }
     let key = file("key", "[server]\n\n  lisen = \"127.0.0.1:0\"\n");
     let place = format!("{key}:3:3");
@@ -158,19 +140,12 @@ fn configurations_and_arguments() {
 
 #[test]
 fn a_model_larger_than_the_memory() {
-    let folder = checkpoint("large", |config| {
-        config["max_sequence_length"] = json!(1 << 20)
-    });
+    let folder = checkpoint("large", |config| config["max_sequence_length"] = json!(1 << 20));
     let model = utf8(&folder);
     let arguments = ["--model", model, "--kv-memory", "1000000GiB"];
     let message = refusal(&run(&[&SERVE[..], &arguments].concat()), 65);
-    let parts = [
-        model,
-        ": needs ",
-        " of weights in f32, ",
-        " of KV pages), ",
-        " free: try --kv-memory ",
-    ];
+    let parts =
+        [model, ": needs ", " of weights in f32, ", " of KV pages), ", " free: try --kv-memory "];
     names(&message, &parts);
 }
 

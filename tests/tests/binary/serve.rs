@@ -15,11 +15,7 @@ const CHAT: &str = "/v1/chat/completions";
 /// The streams that are open when the signal is sent: one token per forward over the whole canvas, slow
 /// enough to be open then, and others of all lengths.
 fn running() -> Vec<(&'static str, Value)> {
-    let prompts = [
-        "Mia has 12 eggs.",
-        "Ben buys 3 pens.",
-        "Reverse the list eggs, pens.",
-    ];
+    let prompts = ["Mia has 12 eggs.", "Ben buys 3 pens.", "Reverse the list eggs, pens."];
     let stream = |index: usize| {
         let prompt = prompts[index % prompts.len()];
         let mut body = json!({"model": "demo", "max_tokens": 96 - 16 * index, "seed": index,
@@ -65,11 +61,7 @@ fn sigterm_under_load_cuts_nothing() {
     let server = Server::start(&[]);
     let client = server.client();
     let requests = running();
-    let streams = || {
-        requests
-            .iter()
-            .map(|(path, body)| client.stream(path, body))
-    };
+    let streams = || requests.iter().map(|(path, body)| client.stream(path, body));
     let undisturbed: Vec<Reply> = streams().map(Reply::of_events).collect();
     assert_eq!(client.get("/ready").status, 200);
 

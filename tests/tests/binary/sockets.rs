@@ -56,10 +56,7 @@ fn failed_accepts_are_told_counted_and_do_not_spin() {
     healthy(&server);
     let pid = server.proc().file_name().unwrap().to_str().unwrap().parse();
     let pid = Pid::from_raw(pid.unwrap());
-    let limit = Rlimit {
-        current: Some(40),
-        maximum: Some(40),
-    };
+    let limit = Rlimit { current: Some(40), maximum: Some(40) };
     prlimit(pid, Resource::Nofile, limit).unwrap();
     // Every failed accept closes an idle connection, until there are files again.
     healthy(&server);
@@ -106,10 +103,7 @@ fn sighup_reads_keys_again() {
         assert_eq!((status("one"), status("two")), (401, 200));
     }
     let log = server.stop();
-    for line in [
-        "SIGHUP: API keys and log filter read again",
-        "SIGHUP: nothing changed",
-    ] {
+    for line in ["SIGHUP: API keys and log filter read again", "SIGHUP: nothing changed"] {
         assert!(log.contains(line), "{log}");
     }
     assert!(log.contains("SIGHUP: nothing changed"), "{log}");
@@ -139,12 +133,7 @@ fn a_closed_log_harms_nothing() {
 #[test]
 fn closed_streams_panic_nowhere() {
     for closed in ["2>&-", ">&-", ">&- 2>&-"] {
-        for arguments in [
-            "inspect",
-            "check-config /dev/null",
-            "completions bash",
-            "nonsense",
-        ] {
+        for arguments in ["inspect", "check-config /dev/null", "completions bash", "nonsense"] {
             let mut shell = Command::new("sh");
             let script = format!("exec \"$0\" {arguments} {closed}");
             shell.args(["-c", &script]).arg(binary());

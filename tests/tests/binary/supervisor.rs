@@ -19,9 +19,7 @@ fn a_watchdog_is_told_that_the_engine_lives() {
     let path = folder("watchdog").join("n");
     let socket = UnixDatagram::bind(&path).unwrap();
     let server = Server::start_with(&[], |command| {
-        command
-            .env("NOTIFY_SOCKET", &path)
-            .env("WATCHDOG_USEC", "60000000");
+        command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "60000000");
     });
     assert_eq!(message(&socket)[0], "READY=1");
     for _ in 0..3 {

@@ -92,15 +92,10 @@ fn a_request_is_a_part_of_its_clients_trace() {
     let log = server.stop();
 
     let is_span = |(path, _): &(String, Vec<u8>)| path == "/v1/traces";
-    let spans = exports
-        .iter()
-        .take_while(is_span)
-        .flat_map(|export| export.1);
+    let spans = exports.iter().take_while(is_span).flat_map(|export| export.1);
     let spans: Vec<u8> = spans.collect();
     let digits = (0..TRACE.len()).step_by(2).map(|at| &TRACE[at..at + 2]);
-    let id: Vec<u8> = digits
-        .map(|two| u8::from_str_radix(two, 16).unwrap())
-        .collect();
+    let id: Vec<u8> = digits.map(|two| u8::from_str_radix(two, 16).unwrap()).collect();
     assert!(holds(&spans, &id), "the client's trace");
     let names = "request queue prefill decode first_token service.name gen_ai.operation.name \
                  gen_ai.usage.output_tokens";
@@ -173,9 +168,7 @@ fn at<'a>(message: &'a [u8], path: &[u64]) -> Vec<&'a [u8]> {
     let Some((first, rest)) = path.split_first() else {
         return vec![message];
     };
-    let inner = fields(message)
-        .into_iter()
-        .filter(|(number, _)| number == first);
+    let inner = fields(message).into_iter().filter(|(number, _)| number == first);
     inner.flat_map(|(_, own)| at(own, rest)).collect()
 }
 
@@ -266,14 +259,7 @@ fn no_prompt_and_no_key_is_logged_or_exported() {
     let (address, exports) = collector();
     let keys = folder("canary").join("keys");
     std::fs::write(&keys, format!("team:{KEY}\n")).unwrap();
-    let flags = [
-        "--log",
-        "trace",
-        "--log-format",
-        "json",
-        "--otlp-endpoint",
-        &address,
-    ];
+    let flags = ["--log", "trace", "--log-format", "json", "--otlp-endpoint", &address];
     let more = ["--api-keys-file", keys.to_str().unwrap()];
     let server = Server::start_with(&[&flags[..], &more].concat(), |command| {
         command.env("HF_TOKEN", "canary-token");

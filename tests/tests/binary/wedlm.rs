@@ -19,11 +19,9 @@ fn ask(system: &str, prompt: &str, diffusion: &Value) -> Value {
 #[test]
 fn a_system_prompt_is_forwarded_once() {
     let system = "Sort, reverse or copy what you are given. ".repeat(12);
-    let [server, without] = [
-        &["--model", "demo-wedlm"][..],
-        &["--model", "demo-wedlm", "--no-prefix-cache"],
-    ]
-    .map(Server::start);
+    let [server, without] =
+        [&["--model", "demo-wedlm"][..], &["--model", "demo-wedlm", "--no-prefix-cache"]]
+            .map(Server::start);
     let asked = |server: &Server, prompt: &str| {
         let body = ask(&system, prompt, &json!({}));
         let answer = server.client().json(CHAT, &body);
@@ -93,17 +91,12 @@ fn features_that_causal_weights_do_not_support_are_refused_by_name() {
     let error = server.client().post(CHAT, &body).error();
     let expected = "diffusion.cache fused does not go with this model's causal attention: use preset \
                     wedlm_next";
-    assert_eq!(
-        (&error["param"], &error["message"]),
-        (&json!("diffusion.cache"), &json!(expected))
-    );
+    assert_eq!((&error["param"], &error["message"]), (&json!("diffusion.cache"), &json!(expected)));
     let infill = json!({"model": "demo-wedlm", "prompt": "Tom has", "suffix": " coins."});
     let error = server.client().post("/v1/completions", &infill).error();
     assert_eq!(error["param"], "suffix");
     let models = server.client().get("/v1/models").json();
-    let presets = models["data"][0]["diffusion"]["presets"]
-        .as_object()
-        .unwrap();
+    let presets = models["data"][0]["diffusion"]["presets"].as_object().unwrap();
     let mut names: Vec<&str> = presets.keys().map(String::as_str).collect();
     names.sort_unstable();
     let expected = "autoregressive block_causal d2f prompt_lookup wedlm wedlm_exact wedlm_next";

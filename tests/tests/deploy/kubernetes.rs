@@ -87,9 +87,7 @@ fn routes_lead_to_the_pool_and_the_pool_to_pods_and_picker() {
     let flag = |name: &str| {
         let prefix = format!("--{name}=");
         let arguments = list(&container, "/args").iter().filter_map(Value::as_str);
-        let flag = arguments
-            .filter_map(|argument| argument.strip_prefix(&prefix))
-            .next();
+        let flag = arguments.filter_map(|argument| argument.strip_prefix(&prefix)).next();
         flag.unwrap_or_else(|| panic!("no --{name}")).to_owned()
     };
     assert_eq!(flag("grpc-port"), number.to_string());

@@ -24,9 +24,7 @@ fn templated(text: &str) -> Vec<String> {
     let inner = parts.filter_map(|part| part.split_once("}}"));
     let words = inner.map(|(inner, _)| inner.trim());
     let labels = words.filter(|word| !word.starts_with("$value"));
-    labels
-        .map(|word| word.trim_start_matches("$labels.").to_owned())
-        .collect()
+    labels.map(|word| word.trim_start_matches("$labels.").to_owned()).collect()
 }
 
 /// The queries of panels.
@@ -132,14 +130,7 @@ fn picked() -> Vec<Query> {
 }
 
 fn all() -> Vec<Query> {
-    let of = [
-        panels(),
-        variables(),
-        alerts(),
-        made_up(),
-        triggers(),
-        picked(),
-    ];
+    let of = [panels(), variables(), alerts(), made_up(), triggers(), picked()];
     for queries in &of {
         assert!(!queries.is_empty(), "a file without a query");
     }
@@ -197,9 +188,8 @@ fn families(exposition: &str) -> Vec<String> {
 fn every_metric_is_in_a_panel() {
     let shown: BTreeSet<String> = panels().iter().flat_map(names).collect();
     let is_shown = |family: &String| {
-        let mut names = ["", "_bucket", "_sum", "_count"]
-            .map(|part| format!("{family}{part}"))
-            .into_iter();
+        let mut names =
+            ["", "_bucket", "_sum", "_count"].map(|part| format!("{family}{part}")).into_iter();
         names.any(|name| shown.contains(&name))
     };
     let mut idle: Vec<&str> = NOT_SHOWN.iter().map(|(name, _)| *name).collect();

@@ -42,9 +42,7 @@ pub fn known(scrape: &Scrape) -> Known {
 /// The selectors and the labels that a query reads.
 fn read(query: &Query) -> Result<Reader, String> {
     let text = query.text.replace("$__rate_interval", "5m");
-    let text = text
-        .replace("\"$model\"", "\".*\"")
-        .replace("\"$instance\"", "\".*\"");
+    let text = text.replace("\"$model\"", "\".*\"").replace("\"$instance\"", "\".*\"");
     let mut reader = Reader::default();
     let Ok(_) = walk_expr(&mut reader, &parser::parse(&text)?);
     Ok(reader)

@@ -53,14 +53,7 @@ fn ended(server: Server, code: i32) -> String {
 
 /// The arguments of a text by one decoder.
 fn text_by(decoder: &str) -> [&str; 6] {
-    [
-        "generate",
-        PROMPT,
-        "--max-tokens",
-        "8",
-        "--decoder",
-        decoder,
-    ]
+    ["generate", PROMPT, "--max-tokens", "8", "--decoder", decoder]
 }
 
 /// The fake driver is the oldest one that the machine code supports.
@@ -103,12 +96,7 @@ fn texts_of_models_with_experts_are_those_of_the_cpu() {
         assert!(text.split_whitespace().count() > 8, "{checkpoint}: {text}");
         assert_eq!(text, ask(&["--device", "cpu"]), "{checkpoint}");
         let log = fake.log();
-        for name in [
-            "cuGraphLaunch",
-            "choose_experts",
-            "experts_f32",
-            "mix_experts",
-        ] {
+        for name in ["cuGraphLaunch", "choose_experts", "experts_f32", "mix_experts"] {
             assert!(log.contains(&format!("calls: {name} ")), "{log}");
         }
         fake.assert_clean();
@@ -172,11 +160,7 @@ fn other_errors_fail_their_requests_only() {
     let client = server.client();
     let asked = with(body(false), &json!({"max_tokens": 4}));
     let want = client.post("/v1/completions", &asked).json();
-    for function in [
-        "cuMemcpyHtoDAsync_v2",
-        "cuMemcpyDtoHAsync_v2",
-        "cuStreamSynchronize",
-    ] {
+    for function in ["cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize"] {
         fake.plan(&format!("fail {function} 2 2"));
         let answer = client.post("/v1/completions", &asked);
         assert_eq!(answer.status, 500, "{function}");

@@ -114,20 +114,14 @@ fn visit(
             let slowly = |stream: TcpStream| {
                 set_socket_recv_buffer_size(&stream, NARROW).unwrap();
                 let signals = Arc::clone(signals);
-                Box::new(Slowly {
-                    stream,
-                    signals,
-                    seen: 0,
-                }) as Box<_>
+                Box::new(Slowly { stream, signals, seen: 0 }) as Box<_>
             };
             Some(Reply::of_events(client.stream_through(path, body, slowly)))
         }
         Manner::Well => {
             let events = client.stream(path, body);
             let more = |count: &mut u64| *count = count.saturating_add(1);
-            Some(Reply::of_events(
-                events.inspect(|_| signals.progress.set(more)),
-            ))
+            Some(Reply::of_events(events.inspect(|_| signals.progress.set(more))))
         }
     }
 }

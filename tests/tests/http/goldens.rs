@@ -114,9 +114,8 @@ fn compare(name: &str, whole_canvas: bool) -> usize {
     let rows = goldens.rows.into_iter().skip(STRIDE / 2);
     goldens.rows = rows.step_by(STRIDE).collect();
     let budget = goldens.budget;
-    let replies = in_parallel(CONNECTIONS, &goldens.rows, |row| {
-        ask(row, name, budget, whole_canvas)
-    });
+    let replies =
+        in_parallel(CONNECTIONS, &goldens.rows, |row| ask(row, name, budget, whole_canvas));
     let (mut different, mut given_up, mut wrong) = (0, 0, Vec::new());
     for (row, reply) in goldens.rows.iter().zip(&replies) {
         let run = &row.runs[name];

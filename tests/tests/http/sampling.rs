@@ -28,11 +28,7 @@ fn the_choice_is_narrowed_to_the_best_token() {
         let free = ids(client, &hot);
         assert_ne!(free, greedy, "seed {seed}");
         assert_eq!(ids(client, &hot), free, "seed {seed} says the same again");
-        for narrow in [
-            json!({"top_k": 1}),
-            json!({"top_p": 1e-6}),
-            json!({"min_p": 1}),
-        ] {
+        for narrow in [json!({"top_k": 1}), json!({"top_p": 1e-6}), json!({"min_p": 1})] {
             let fields = with(hot.clone(), &narrow);
             assert_eq!(ids(client, &fields), greedy, "{fields}");
         }

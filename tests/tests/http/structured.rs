@@ -6,14 +6,8 @@ use asynclane_tests::reply::with;
 use asynclane_tests::served::{MODEL, Served};
 use serde_json::{Value, json};
 
-const DECODERS: [&str; 6] = [
-    "balanced",
-    "fast",
-    "asynclane_paper",
-    "fast_dllm_dual",
-    "adablock",
-    "vanilla",
-];
+const DECODERS: [&str; 6] =
+    ["balanced", "fast", "asynclane_paper", "fast_dllm_dual", "adablock", "vanilla"];
 
 /// A schema with finite texts only: nested objects, lists, enums, bounds, references.
 fn schema() -> Value {

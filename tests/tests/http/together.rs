@@ -33,10 +33,7 @@ fn decoders() -> Vec<Value> {
                "threshold": 0.7, "block_length": 8}),
         json!({"schedule": "asynclane", "cache": "fused", "max_forwards": 6}),
     ];
-    std::iter::once(json!({}))
-        .chain(presets)
-        .chain(others)
-        .collect()
+    std::iter::once(json!({})).chain(presets).chain(others).collect()
 }
 
 /// Request `index`: decoder, endpoint, problem, budget and sampling depend on it. None has a stop
@@ -106,10 +103,7 @@ fn together_as_alone_and_the_metrics_add_up() {
     let forwards: u64 = together.iter().map(|reply| reply.count("forwards")).sum();
     let steps = metrics.sum("asynclane_engine_steps_total", &[]) - steps_alone;
     let few = steps <= forwards as f64 / 2.0;
-    assert!(
-        few,
-        "{STREAMS} streams: {forwards} forwards in {steps} steps"
-    );
+    assert!(few, "{STREAMS} streams: {forwards} forwards in {steps} steps");
 
     let replies: Vec<&Reply> = alone.iter().chain(&together).collect();
     covers_all(&replies);

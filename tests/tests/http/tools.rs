@@ -57,9 +57,7 @@ fn object(random: &mut Random, depth: usize) -> Value {
     let mut names = NAMES;
     random.shuffle(&mut names);
     let names = &names[..random.below(5)];
-    let members = names
-        .iter()
-        .map(|name| ((*name).to_owned(), schema(random, depth)));
+    let members = names.iter().map(|name| ((*name).to_owned(), schema(random, depth)));
     let members: Map<String, Value> = members.collect();
     let required: Vec<_> = names.iter().filter(|_| random.below(3) > 0).collect();
     json!({"type": "object", "properties": members, "required": required})
@@ -79,9 +77,7 @@ fn functions(random: &mut Random, (most, depth): (usize, usize)) -> Vec<Value> {
 fn closed(schema: &Value) -> Value {
     let mut schema = schema.clone();
     if let Some(members) = schema.get_mut("properties").and_then(Value::as_object_mut) {
-        members
-            .values_mut()
-            .for_each(|member| *member = closed(member));
+        members.values_mut().for_each(|member| *member = closed(member));
         schema["additionalProperties"] = json!(false);
     }
     if let Some(items) = schema.get_mut("items") {
@@ -141,11 +137,7 @@ fn cost(answer: &Value) -> Cost {
 
 #[test]
 fn a_thousand_enforced_calls_conform_whatever_the_model_says() {
-    let model = SimConfig {
-        max_positions: 16_384,
-        pages: 65_536,
-        ..crowd::model()
-    };
+    let model = SimConfig { max_positions: 16_384, pages: 65_536, ..crowd::model() };
     let served = Served::over(Box::new(SimExecutor::new(model).unwrap()), 64, 2048);
     let seeds: Vec<u64> = (0..SIMULATED).collect();
     let answers = in_parallel(CONNECTIONS, &seeds, |seed| {

@@ -27,10 +27,7 @@ const THREE_THREADS: usize = 2;
 
 /// The place where regions run; the models have no regions inside tasks.
 pub(crate) enum Scope {
-    #[expect(
-        dead_code,
-        reason = "the team names it, models call its regions directly"
-    )]
+    #[expect(dead_code, reason = "the team names it, models call its regions directly")]
     Team(*const Team),
     Region,
 }
@@ -98,11 +95,7 @@ struct Meeting {
 
 impl Meeting {
     fn of(count: usize) -> Self {
-        Self {
-            arrived: Mutex::new(0),
-            all: Condvar::new(),
-            count,
-        }
+        Self { arrived: Mutex::new(0), all: Condvar::new(), count }
     }
 
     fn wait(&self) {

@@ -29,12 +29,7 @@ pub struct ServeArgs {
     pub api_keys_file: Option<String>,
     /// One more accepted API key. Every user of the machine can see it in the process list: prefer
     /// the environment variable or a file.
-    #[arg(
-        long,
-        value_name = "KEY",
-        env = "ASYNCLANE_API_KEY",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "KEY", env = "ASYNCLANE_API_KEY", hide_env_values = true)]
     #[serde(skip)]
     pub api_key: Option<Secret>,
     #[command(flatten)]

@@ -69,8 +69,7 @@ impl Layers {
             return;
         }
         // A text without a meaning counts only if it is in effect.
-        self.problems
-            .retain(|one| one.key != key || !one.what.contains(", found \""));
+        self.problems.retain(|one| one.key != key || !one.what.contains(", found \""));
         let sections = self.given.entry(section);
         let section = sections.or_insert_with(|| Value::Table(Table::new()));
         if let Value::Table(table) = section {
@@ -81,12 +80,7 @@ impl Layers {
 
     /// Records a problem.
     pub(super) fn wrong(&mut self, key: &str, what: String, origin: Origin) {
-        self.problems.push(Problem {
-            origin,
-            key: key.to_owned(),
-            what,
-            missing: false,
-        });
+        self.problems.push(Problem { origin, key: key.to_owned(), what, missing: false });
     }
 
     /// The configuration of all valid values, their origins, and the problems.

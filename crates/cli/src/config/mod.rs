@@ -66,11 +66,7 @@ impl Config {
             return Ok((config, origins));
         }
         let missing = problems.iter().any(|one| one.missing);
-        let code = if missing {
-            exit::NO_INPUT
-        } else {
-            exit::CONFIG
-        };
+        let code = if missing { exit::NO_INPUT } else { exit::CONFIG };
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
         Err(exit::failure(code, lines.join("\n")))
     }
@@ -120,10 +116,7 @@ impl Config {
     /// # Errors
     /// A setting that is unknown or out of range, settings that do not go together.
     pub fn draft_decoding(&self, weights: WeightKind) -> Result<Decoding> {
-        let named = match (
-            self.model.decoding.draft_decoder.as_str(),
-            weights.attention,
-        ) {
+        let named = match (self.model.decoding.draft_decoder.as_str(), weights.attention) {
             (AUTO, Attention::Full) => "vanilla,tokens_per_step=32",
             (AUTO, _) => "",
             (named, _) => named,
@@ -144,20 +137,13 @@ impl Config {
             max_model_len: self.model.max_model_len,
             ..Model::default()
         };
-        Self {
-            model,
-            ..self.clone()
-        }
+        Self { model, ..self.clone() }
     }
 
     /// The configuration of the draft model, whose texts are as long as the verifier's.
     pub fn for_drafts(&self, verifier: &ModelInfo) -> Self {
         let mut config = self.with_model(&self.model.decoding.draft_model);
-        config
-            .model
-            .decoding
-            .draft_decoder
-            .clone_from(&self.model.decoding.draft_decoder);
+        config.model.decoding.draft_decoder.clone_from(&self.model.decoding.draft_decoder);
         let longest = self.max_model_len(verifier);
         config.model.max_model_len = longest.saturating_add(MAX_DRAFTS);
         config
@@ -205,10 +191,7 @@ impl Config {
 /// # Errors
 /// Every problem of the files.
 pub fn check(args: &CheckConfigArgs) -> Result<()> {
-    let model = ModelArgs {
-        config: args.files.clone(),
-        ..ModelArgs::default()
-    };
+    let model = ModelArgs { config: args.files.clone(), ..ModelArgs::default() };
     show(&model, None)
 }
 

@@ -86,11 +86,6 @@ impl Origins {
 
     /// A problem of a key's value.
     pub fn problem(&self, key: &str, what: String) -> Problem {
-        Problem {
-            origin: self.get(key).clone(),
-            key: key.to_owned(),
-            what,
-            missing: false,
-        }
+        Problem { origin: self.get(key).clone(), key: key.to_owned(), what, missing: false }
     }
 }

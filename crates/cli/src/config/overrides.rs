@@ -36,12 +36,7 @@ impl Layers {
         let mut given = values(args);
         if let Some(serve) = serve {
             given.extend(values(serve));
-            given.extend(
-                serve
-                    .name
-                    .clone()
-                    .map(|name| (MODEL.to_owned(), Value::String(name))),
-            );
+            given.extend(serve.name.clone().map(|name| (MODEL.to_owned(), Value::String(name))));
         }
         let by_environment = |(id, _): &Argument| args.environment.contains(id);
         let (variables, flags): (Vec<_>, Vec<_>) = given.into_iter().partition(by_environment);
@@ -145,9 +140,8 @@ fn address(args: &AddressArgs) -> Option<(&'static str, String)> {
 
 /// Writes a warning for every environment variable with our prefix that no argument reads.
 pub fn warn_of_unknown_variables() {
-    let names: Vec<String> = std::env::vars_os()
-        .filter_map(|(name, _)| name.into_string().ok())
-        .collect();
+    let names: Vec<String> =
+        std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
     let known = variables();
     for name in unread(names.iter().map(String::as_str)) {
         let hint = did_you_mean(name, known.iter().map(String::as_str));
@@ -191,18 +185,14 @@ mod tests {
         let mut keys = 0;
         for argument in serve.get_arguments() {
             let id = argument.get_id().as_str();
-            let Some(name) = argument
-                .get_env()
-                .filter(|_| !["config", "api_key"].contains(&id))
+            let Some(name) = argument.get_env().filter(|_| !["config", "api_key"].contains(&id))
             else {
                 continue;
             };
             assert_eq!(argument.get_long(), Some(&*id.replace('_', "-")));
             let expected = format!("{PREFIX}{}", id.to_uppercase());
             assert_eq!(name.to_str(), Some(&*expected));
-            let key = layers
-                .key_of(id)
-                .unwrap_or_else(|| panic!("{id} has no key"));
+            let key = layers.key_of(id).unwrap_or_else(|| panic!("{id} has no key"));
             assert!(layers.default_of(&key).is_some(), "{key}");
             keys += 1;
         }

@@ -254,10 +254,7 @@ impl Default for DecoderChoice {
 
 impl Default for AnswerFormats {
     fn default() -> Self {
-        Self {
-            tool_parser: Text::literal(AUTO),
-            reasoning_parser: Text::literal("none"),
-        }
+        Self { tool_parser: Text::literal(AUTO), reasoning_parser: Text::literal("none") }
     }
 }
 
@@ -280,10 +277,7 @@ impl Default for Model {
 
 impl Default for Structured {
     fn default() -> Self {
-        Self {
-            open_objects: false,
-            timeout: 3,
-        }
+        Self { open_objects: false, timeout: 3 }
     }
 }
 

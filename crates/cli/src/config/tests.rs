@@ -18,14 +18,8 @@ fn every_file_in_config_loads() {
     let mut files = 0;
     for entry in std::fs::read_dir(folder()).unwrap() {
         let path = entry.unwrap().path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "toml")
-        {
-            let args = ModelArgs {
-                config: vec![path.clone()],
-                ..ModelArgs::default()
-            };
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            let args = ModelArgs { config: vec![path.clone()], ..ModelArgs::default() };
             Config::resolve(&args, None).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
             files += 1;
         }
@@ -51,10 +45,7 @@ fn of_files(name: &str, contents: &[&str]) -> Result<(Config, Origins)> {
     for (file, content) in files.iter().zip(contents) {
         std::fs::write(file, content).unwrap();
     }
-    let args = ModelArgs {
-        config: files.clone(),
-        ..ModelArgs::default()
-    };
+    let args = ModelArgs { config: files.clone(), ..ModelArgs::default() };
     let result = Config::traced(&args, None);
     for file in files {
         std::fs::remove_file(file).unwrap();
@@ -67,11 +58,7 @@ fn lines(error: &anyhow::Error) -> Vec<String> {
     let folder = std::env::temp_dir().join("asynclane-");
     let message = error.to_string();
     let message = message.replace(folder.to_str().unwrap(), "");
-    message
-        .replace(&format!("-{}-", std::process::id()), "-")
-        .lines()
-        .map(str::to_owned)
-        .collect()
+    message.replace(&format!("-{}-", std::process::id()), "-").lines().map(str::to_owned).collect()
 }
 
 #[test]
@@ -134,30 +121,16 @@ fn served(arguments: &[&str], environment: &[&str]) -> Result<(Config, Origins)>
 #[test]
 fn flags_win_over_set_and_set_over_the_environment() {
     let arguments = ["--row-budget", "3", "--dtype", "bf16", "--max-waiting", "9"];
-    let set = [
-        "--set",
-        "engine.row_budget=2",
-        "--set",
-        "model.dtype = int8",
-    ];
+    let set = ["--set", "engine.row_budget=2", "--set", "model.dtype = int8"];
     let more = ["--set", "model.served_name=7", "--set", "server.cors=true"];
     let all = [&arguments[..], &set, &more].concat();
     let (config, origins) = served(&all, &["dtype", "max_waiting"]).unwrap();
-    assert_eq!(
-        (config.engine.row_budget, config.model.dtype.as_str()),
-        (3, "int8")
-    );
-    assert_eq!(
-        (&*config.model.served_name, config.server.cors),
-        ("7", true)
-    );
+    assert_eq!((config.engine.row_budget, config.model.dtype.as_str()), (3, "int8"));
+    assert_eq!((&*config.model.served_name, config.server.cors), ("7", true));
     let origin = |key: &str| origins.get(key).to_string();
     assert_eq!(origin("engine.row_budget"), "--row-budget");
     assert_eq!(origin("model.dtype"), "--set");
-    assert_eq!(
-        origin("engine.max_waiting"),
-        "environment ASYNCLANE_MAX_WAITING"
-    );
+    assert_eq!(origin("engine.max_waiting"), "environment ASYNCLANE_MAX_WAITING");
 }
 
 #[test]
@@ -185,10 +158,7 @@ fn a_refusal_names_the_flag_or_variable() {
         "--row-budget engine.row_budget: expected at least 1, found 0",
         "environment ASYNCLANE_DTYPE model.dtype: expected one of",
     ] {
-        assert!(
-            message.lines().any(|found| found.starts_with(line)),
-            "{message}"
-        );
+        assert!(message.lines().any(|found| found.starts_with(line)), "{message}");
     }
 }
 
@@ -220,10 +190,7 @@ fn what_is_printed_resolves_to_itself_and_shows_no_key() {
     assert!(text.contains("row_budget = 77 # --row-budget\n"), "{text}");
     let model = "path = \"demo-wedlm\" # argument MODEL\n";
     assert!(text.contains(model), "{text}");
-    assert!(
-        text.contains("listen = \"127.0.0.1:8000\" # default\n"),
-        "{text}"
-    );
+    assert!(text.contains("listen = \"127.0.0.1:8000\" # default\n"), "{text}");
     assert!(text.contains("an API key: ***"), "{text}");
     let (again, _) = of_files("printed", &[&text]).unwrap();
     assert_eq!(again, config);
@@ -236,10 +203,7 @@ fn a_password_of_the_collector_is_not_printed() {
     let text = print::text(&config, &origins, false).unwrap();
     assert!(!text.contains("secret"), "{text}");
     assert!(text.contains("\"http://collector:4318\""), "{text}");
-    assert!(
-        text.contains("# a password before the host of otlp_endpoint: ***"),
-        "{text}"
-    );
+    assert!(text.contains("# a password before the host of otlp_endpoint: ***"), "{text}");
 }
 
 #[test]

@@ -24,10 +24,8 @@ impl Config {
                 ),
             ));
         }
-        let (in_flight, body) = (
-            self.server.limits.max_bytes_in_flight,
-            self.server.limits.max_body_bytes,
-        );
+        let (in_flight, body) =
+            (self.server.limits.max_bytes_in_flight, self.server.limits.max_body_bytes);
         if in_flight / 4 < body {
             problems.push((
                 "server.max_bytes_in_flight",
@@ -55,10 +53,7 @@ impl Config {
         let is_candle = backend == BackendChoice::Candle;
         let candle_on_device = (is_candle && device == DeviceChoice::Cuda)
             .then(|| "expected cpu with model.device cuda, found \"candle\"".to_owned());
-        let kv_dtype = self
-            .engine
-            .kv_dtype
-            .filter(|dtype| is_candle && *dtype != KvDtype::F32);
+        let kv_dtype = self.engine.kv_dtype.filter(|dtype| is_candle && *dtype != KvDtype::F32);
         let kv_dtype = kv_dtype.map(|dtype| {
             let name = dtype.name();
             format!("expected auto or f32 with model.backend candle, found {name:?}")
@@ -87,27 +82,13 @@ impl Config {
             ("engine.max_running", u64::from(self.engine.max_running)),
             ("engine.max_waiting", u64::from(self.engine.max_waiting)),
             ("engine.page_size", u64::from(self.engine.page_size)),
-            (
-                "server.max_connections",
-                self.server.limits.max_connections as u64,
-            ),
-            (
-                "server.max_body_bytes",
-                self.server.limits.max_body_bytes as u64,
-            ),
-            (
-                "server.max_sequences",
-                u64::from(self.server.limits.max_sequences),
-            ),
-            (
-                "server.max_request_tokens",
-                self.server.limits.max_request_tokens,
-            ),
+            ("server.max_connections", self.server.limits.max_connections as u64),
+            ("server.max_body_bytes", self.server.limits.max_body_bytes as u64),
+            ("server.max_sequences", u64::from(self.server.limits.max_sequences)),
+            ("server.max_request_tokens", self.server.limits.max_request_tokens),
         ];
         let zeroes = counts.iter().filter(|(_, count)| *count == 0);
-        zeroes
-            .map(|(key, _)| (*key, "expected at least 1, found 0".to_owned()))
-            .collect()
+        zeroes.map(|(key, _)| (*key, "expected at least 1, found 0".to_owned())).collect()
     }
 
     /// The reason why the default decoder works with no kind of weights. A setting may need one kind, and the
@@ -121,12 +102,8 @@ impl Config {
             Attention::Canvas(256),
         ];
         let decoders = kinds.map(|attention| {
-            let weights = WeightKind {
-                attention,
-                readout: Readout::Own,
-                edits: true,
-                drafts: true,
-            };
+            let weights =
+                WeightKind { attention, readout: Readout::Own, edits: true, drafts: true };
             Ok::<_, anyhow::Error>(Decoders::of(weights).resolve(&self.decoding()?)?)
         });
         match decoders {

@@ -35,10 +35,7 @@ impl<T: Worded> Text<T> {
     /// # Errors
     /// As [`Worded::read`].
     pub fn read(text: &str) -> Result<Self, String> {
-        Ok(Self {
-            text: text.to_owned(),
-            value: T::read(text)?,
-        })
+        Ok(Self { text: text.to_owned(), value: T::read(text)? })
     }
 
     /// The value of a text of this crate.
@@ -120,10 +117,7 @@ impl Worded for Option<ReasoningFormat> {
 /// `auto` decides by the model's name.
 impl Worded for Option<bool> {
     fn read(text: &str) -> Result<Self, String> {
-        one_of(
-            [(AUTO, None), ("on", Some(true)), ("off", Some(false))],
-            text,
-        )
+        one_of([(AUTO, None), ("on", Some(true)), ("off", Some(false))], text)
     }
 }
 
@@ -184,9 +178,7 @@ impl Worded for LogFilter {
     fn read(text: &str) -> Result<Self, String> {
         match EnvFilter::try_new(text) {
             Ok(_) => Ok(Self),
-            Err(error) => Err(format!(
-                "expected directives such as info,server=debug: {error}"
-            )),
+            Err(error) => Err(format!("expected directives such as info,server=debug: {error}")),
         }
     }
 }
@@ -244,12 +236,9 @@ mod tests {
     #[test]
     fn sizes() {
         let bytes = <Option<u64> as Worded>::read;
-        for (text, expected) in [
-            ("512MiB", Some(512 << 20)),
-            ("7", Some(7)),
-            ("auto", None),
-            ("2GiB", Some(2 << 30)),
-        ] {
+        for (text, expected) in
+            [("512MiB", Some(512 << 20)), ("7", Some(7)), ("auto", None), ("2GiB", Some(2 << 30))]
+        {
             assert_eq!(bytes(text), Ok(expected));
         }
         for wrong in ["0GiB", "", "99999999999GiB"] {

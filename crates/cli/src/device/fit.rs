@@ -37,10 +37,8 @@ pub fn least(
     checkpoint: &mut Checkpoint,
     info: &ModelInfo,
 ) -> Result<DeviceMemory> {
-    let sizes = DeviceConfig {
-        kv: KvMemory::Share(config.engine.device_memory),
-        ..sizes(config, info)?
-    };
+    let sizes =
+        DeviceConfig { kv: KvMemory::Share(config.engine.device_memory), ..sizes(config, info)? };
     DeviceMemory::needed(checkpoint, info.formats.matrices, &sizes).map_err(exit::refused)
 }
 
@@ -145,9 +143,7 @@ fn advice(
             return Ok(format!("try --max-model-len {length}{fewer_pages}"));
         }
         if needed(dtype, &DeviceConfig { rows, ..shorter })?.0 {
-            return Ok(format!(
-                "try --max-model-len {length} --row-budget {rows}{fewer_pages}"
-            ));
+            return Ok(format!("try --max-model-len {length} --row-budget {rows}{fewer_pages}"));
         }
     }
     Ok("neither another dtype nor a shorter length fits, try --device cpu".to_owned())

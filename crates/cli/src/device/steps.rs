@@ -20,10 +20,8 @@ const LANE: u32 = 32;
 /// Maximum number of steps of a table.
 const MAX_STEPS: usize = 64;
 /// The dtypes of a table, with the number formats of their matrices and the bytes of a weight.
-const DTYPES: [(WeightDtype, MatrixFormat); 2] = [
-    (WeightDtype::Bf16, MatrixFormat::Bf16),
-    (WeightDtype::Int8, MatrixFormat::Int8),
-];
+const DTYPES: [(WeightDtype, MatrixFormat); 2] =
+    [(WeightDtype::Bf16, MatrixFormat::Bf16), (WeightDtype::Int8, MatrixFormat::Int8)];
 /// Bytes that are copied to measure the memory.
 const COPIED_BYTES: usize = 1 << 30;
 /// Bytes of the matrices that timed launches use in turn, more than an L2 cache has.
@@ -77,10 +75,7 @@ impl Step {
 pub fn run(args: &StepsArgs, choice: DeviceChoice) -> Result<()> {
     let Some(geometry) = Geometry::named(&args.geometry) else {
         let names = Geometry::ALL.map(|geometry| geometry.name);
-        return Err(refused(&format!(
-            "--geometry: {}",
-            unknown(&names, &args.geometry)
-        )));
+        return Err(refused(&format!("--geometry: {}", unknown(&names, &args.geometry))));
     };
     let count = DTYPES.len() * args.rows.len() * args.slots.len();
     if count > MAX_STEPS {
@@ -100,9 +95,7 @@ pub fn run(args: &StepsArgs, choice: DeviceChoice) -> Result<()> {
     for (dtype, format) in DTYPES {
         let loads = args.slots.iter().flat_map(|&slots| {
             let lane = LANE;
-            args.rows
-                .iter()
-                .map(move |&rows| StepLoad { rows, lane, slots })
+            args.rows.iter().map(move |&rows| StepLoad { rows, lane, slots })
         });
         let loads: Vec<StepLoad> = loads.collect();
         let mut times = match &device {
@@ -113,12 +106,7 @@ pub fn run(args: &StepsArgs, choice: DeviceChoice) -> Result<()> {
         for load in loads {
             let positions = u64::from(load.sequences()) * u64::from(load.slots);
             let bytes = geometry.read_bytes(format.bytes(), positions);
-            let step = Step {
-                load,
-                dtype,
-                floor: bytes as f64 / memory,
-                measured: times.pop(),
-            };
+            let step = Step { load, dtype, floor: bytes as f64 / memory, measured: times.pop() };
             tell!("{}", step.line());
             steps.push(step);
         }
@@ -233,10 +221,7 @@ fn assumptions(geometry: Geometry, memory: f64, is_measured: bool) -> String {
 }
 
 fn head(is_measured: bool) -> String {
-    let head = format!(
-        "{:<5} {:>5} {:>6} {:>9}",
-        "dtype", "rows", "slots", "floor ms"
-    );
+    let head = format!("{:<5} {:>5} {:>6} {:>9}", "dtype", "rows", "slots", "floor ms");
     match is_measured {
         true => format!("{head} {:>11} {:>6}", "measured ms", "ratio"),
         false => head,
@@ -250,20 +235,13 @@ mod tests {
     #[test]
     fn a_measured_time_stands_beside_its_floor() {
         let mut step = Step {
-            load: StepLoad {
-                rows: 64,
-                lane: LANE,
-                slots: 1024,
-            },
+            load: StepLoad { rows: 64, lane: LANE, slots: 1024 },
             dtype: WeightDtype::Bf16,
             floor: 2e-3,
             measured: None,
         };
         let words = |step: &Step| step.line().split_whitespace().count();
-        assert_eq!(
-            (words(&step), head(false).split_whitespace().count()),
-            (4, 5)
-        );
+        assert_eq!((words(&step), head(false).split_whitespace().count()), (4, 5));
         assert_eq!(step.json()["measured_ms"], Value::Null);
         step.measured = Some(5e-3);
         assert!(step.line().ends_with("5.000   2.50"), "{}", step.line());

@@ -26,10 +26,7 @@ fn demo(arguments: &[&str]) -> (Config, Checkpoint) {
 
 /// A device with these free and total bytes.
 fn card(memory: (u64, u64)) -> fit::FreeDevice<'static> {
-    fit::FreeDevice {
-        name: "A card",
-        memory,
-    }
+    fit::FreeDevice { name: "A card", memory }
 }
 
 fn refusal(arguments: &[&str], memory: (u64, u64)) -> Option<String> {
@@ -58,16 +55,10 @@ fn what_fits_is_not_refused() {
 fn keys_and_values_have_the_dtype_of_the_matrices() {
     let memory = (1 << 40, 1 << 40);
     let line = refusal(&["--kv-dtype", "int8"], memory).unwrap();
-    assert_eq!(
-        line,
-        "no CUDA kernels for engine.kv_dtype int8 beside matrices in f32"
-    );
+    assert_eq!(line, "no CUDA kernels for engine.kv_dtype int8 beside matrices in f32");
     assert!(refusal(&["--kv-dtype", "f32", "--dtype", "bf16"], memory).is_some());
     for dtype in ["bf16", "int8"] {
-        assert_eq!(
-            refusal(&["--kv-dtype", "bf16", "--dtype", dtype], memory),
-            None
-        );
+        assert_eq!(refusal(&["--kv-dtype", "bf16", "--dtype", dtype], memory), None);
     }
 }
 
@@ -78,22 +69,15 @@ fn a_refusal_says_what_is_needed_what_is_there_and_what_to_try() {
     let line = refusal(&[], (half + MIB, 1 << 40)).unwrap();
     let start = format!("demo: needs {} on A card (", memory::size(exact));
     assert!(line.starts_with(&start), "{line}");
-    for part in [
-        " of weights in f32, ",
-        " for a step of up to 2048 rows, ",
-        " of KV pages), ",
-    ] {
+    for part in [" of weights in f32, ", " for a step of up to 2048 rows, ", " of KV pages), "] {
         assert!(line.contains(part), "{line}");
     }
     let end = format!(", {} free: try --dtype bf16", memory::size(half + MIB));
     assert!(line.ends_with(&end), "{line}");
     assert_eq!(line.lines().count(), 1, "{line}");
     let line = refusal(&["--device-memory", "0.5"], (exact, exact)).unwrap();
-    let found = format!(
-        "), {} allowed (0.5 of {}): ",
-        memory::size(exact / 2),
-        memory::size(exact)
-    );
+    let found =
+        format!("), {} allowed (0.5 of {}): ", memory::size(exact / 2), memory::size(exact));
     assert!(line.contains(&found), "{line}");
 }
 
@@ -105,10 +89,7 @@ fn fewer_pages_or_shorter_sequences_are_suggested() {
     let least = of(&[]);
     let line = say(&["--kv-memory", "4GiB"], least.sum() + 9 * MIB);
     let left = (least.kv + 9 * MIB) >> 20;
-    assert!(
-        line.ends_with(&format!("try --kv-memory {left}MiB")),
-        "{line}"
-    );
+    assert!(line.ends_with(&format!("try --kv-memory {left}MiB")), "{line}");
     let fewer = of(&["--max-model-len", "512"]).sum();
     let line = say(&[], fewer);
     assert!(line.ends_with(": try --max-model-len 512"), "{line}");
@@ -129,14 +110,8 @@ fn pages_for_less_than_a_sequence_are_a_wrong_configuration() {
     let plenty = card((1 << 40, 1 << 40));
     let error = unfit(&config, &mut checkpoint, plenty).unwrap_err();
     let line = error.to_string();
-    assert!(
-        line.starts_with("engine.kv_memory: expected at least "),
-        "{line}"
-    );
-    assert!(
-        line.ends_with(" positions (model.max_model_len), found 8KiB"),
-        "{line}"
-    );
+    assert!(line.starts_with("engine.kv_memory: expected at least "), "{line}");
+    assert!(line.ends_with(" positions (model.max_model_len), found 8KiB"), "{line}");
     assert_eq!(exit::code(&error), exit::CONFIG.into());
 }
 
@@ -153,10 +128,8 @@ fn only_a_device_that_was_asked_for_ends_the_start() {
 /// Before a weight is read: these are no numbers, and loading would say so.
 #[test]
 fn memory_is_spoken_of_before_weights() {
-    let mut files: BTreeMap<String, Vec<u8>> = DEMO
-        .files()
-        .map(|(name, bytes)| (name.to_owned(), bytes.to_vec()))
-        .collect();
+    let mut files: BTreeMap<String, Vec<u8>> =
+        DEMO.files().map(|(name, bytes)| (name.to_owned(), bytes.to_vec())).collect();
     let weights = files.get_mut("model.safetensors").unwrap();
     let last = weights.len() - 4;
     weights[last..].fill(0xFF);

@@ -46,11 +46,7 @@ impl<'a> Canvas<'a> {
     /// A canvas of `budget` masks.
     pub fn new(tokenizer: &'a Tokenizer, budget: u32) -> Self {
         let len = budget as usize;
-        Self {
-            tokenizer,
-            cells: vec![None; len],
-            len,
-        }
+        Self { tokenizer, cells: vec![None; len], len }
     }
 
     /// Applies one step.
@@ -104,11 +100,7 @@ impl<'a> Canvas<'a> {
         };
         let lanes: Vec<_> = step.lanes.iter().map(|lane| lane.0.to_string()).collect();
         let rows: usize = step.rows.iter().map(Vec::len).sum();
-        let commits = step
-            .effects
-            .iter()
-            .filter(|e| matches!(e, Effect::Commit(_)))
-            .count();
+        let commits = step.effects.iter().filter(|e| matches!(e, Effect::Commit(_))).count();
         let kept = step.draws.iter().filter(|draw| draw.kept).count();
         let kept = match step.draws.len() {
             0 => String::new(),
@@ -125,10 +117,7 @@ impl<'a> Canvas<'a> {
     /// The canvas up to its last token, in lines of `columns` cells. Drafts, kept tokens and masks of
     /// lanes have colours; masks have a denser shade in refine lanes than in generate lanes.
     pub fn picture(&self, lanes: &Lanes, columns: usize) -> Vec<String> {
-        let mut lines = Lines {
-            columns: columns.max(1),
-            ..Lines::default()
-        };
+        let mut lines = Lines { columns: columns.max(1), ..Lines::default() };
         for (offset, cell) in self.cells[..self.end()].iter().enumerate() {
             let (colour, text) = match cell {
                 Some(cell) if cell.state != CellState::Committed => {
@@ -225,27 +214,14 @@ mod tests {
 
     #[test]
     fn lines_are_of_the_width_and_colours_end_with_them() {
-        let mut lines = Lines {
-            columns: 3,
-            ..Lines::default()
-        };
-        for (colour, sign) in [
-            ("", 'a'),
-            (DRAFT, 'b'),
-            (DRAFT, 'c'),
-            (DRAFT, 'd'),
-            ("", 'e'),
-        ] {
+        let mut lines = Lines { columns: 3, ..Lines::default() };
+        for (colour, sign) in [("", 'a'), (DRAFT, 'b'), (DRAFT, 'c'), (DRAFT, 'd'), ("", 'e')] {
             lines.push(colour, sign);
         }
         lines.push("", '\n');
         lines.push("", 'f');
         let draft = |text: &str| format!("{DRAFT}{text}{PLAIN}");
-        let expected = [
-            format!("a{}", draft("bc")),
-            format!("{}e", draft("d")),
-            "f".to_owned(),
-        ];
+        let expected = [format!("a{}", draft("bc")), format!("{}e", draft("d")), "f".to_owned()];
         assert_eq!(lines.finish(), expected);
     }
 }

@@ -48,14 +48,7 @@ impl Lanes {
         }
         for effect in &step.effects {
             match *effect {
-                Effect::Start {
-                    lane: id,
-                    role,
-                    parent,
-                    start,
-                    len,
-                    ..
-                } => {
+                Effect::Start { lane: id, role, parent, start, len, .. } => {
                     self.lanes.push(Lane {
                         id,
                         role,
@@ -84,11 +77,7 @@ impl Lanes {
     /// The tree; every leaf with its text.
     pub fn draw(&self, canvas: &Canvas<'_>) -> String {
         let out = String::from("lane tree (refine child first = output order)\n");
-        let mut drawing = Drawing {
-            lanes: &self.lanes,
-            canvas,
-            out,
-        };
+        let mut drawing = Drawing { lanes: &self.lanes, canvas, out };
         if let Some(root) = self.lanes.first() {
             drawing.lane(root, "", "");
         }
@@ -131,15 +120,9 @@ impl Drawing<'_> {
         };
         let end = lane.start.plus(lane.split.unwrap_or(lane.len));
         let (id, start) = (lane.id.0, lane.start);
-        let _ = writeln!(
-            self.out,
-            "{branch}{role} {id} [{start}, {end}) {steps}: {what}"
-        );
+        let _ = writeln!(self.out, "{branch}{role} {id} [{start}, {end}) {steps}: {what}");
         let lanes = self.lanes;
-        let mut children = lanes
-            .iter()
-            .filter(|child| child.parent == Some(lane.id))
-            .peekable();
+        let mut children = lanes.iter().filter(|child| child.parent == Some(lane.id)).peekable();
         while let Some(child) = children.next() {
             // A spawned successor continues at its parent's level.
             let (first, rest) = match (lane.split, children.peek()) {

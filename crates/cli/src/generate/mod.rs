@@ -77,10 +77,7 @@ fn request(args: &GenerateArgs, config: &Config, loaded: &Loaded, prompt: &str) 
         },
         stop_tokens: loaded.stop_tokens.clone(),
         code_prompt: server::is_code_shaped(prompt),
-        extras: Extras {
-            trace: true,
-            ..Extras::default()
-        },
+        extras: Extras { trace: true, ..Extras::default() },
         ..Request::new(prompt_ids, max_tokens, decoding)
     })
 }
@@ -91,9 +88,7 @@ fn budget(args: &GenerateArgs, tokens: usize, context: u32) -> Result<u32> {
     let refused = |message: String| Err(exit::failure(exit::USAGE, message));
     match args.max_tokens.map(Count::count) {
         _ if tokens == 0 => refused("the prompt has no tokens".to_owned()),
-        _ if room == 0 => refused(format!(
-            "the prompt has {tokens} tokens, the context {context}"
-        )),
+        _ if room == 0 => refused(format!("the prompt has {tokens} tokens, the context {context}")),
         Some(budget) if budget > room => refused(format!(
             "--max-tokens must be at most {room}, got {budget}: the prompt has {tokens} tokens, the \
              context {context}"
@@ -145,10 +140,7 @@ impl Output<'_> {
                 }
             }
         }
-        Err(exit::failure(
-            exit::ENGINE,
-            "the engine stopped before the answer was complete",
-        ))
+        Err(exit::failure(exit::ENGINE, "the engine stopped before the answer was complete"))
     }
 
     fn draw(&self, step: &StepTrace, lanes: &lanes::Lanes) -> Result<()> {

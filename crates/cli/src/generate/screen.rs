@@ -27,9 +27,7 @@ impl Screen {
             };
             let picture = ProgressBar::with_draw_target(None, target);
             let style = ProgressStyle::with_template("{msg}");
-            Self {
-                picture: picture.with_style(style.expect("the template is valid")),
-            }
+            Self { picture: picture.with_style(style.expect("the template is valid")) }
         })
     }
 

@@ -16,10 +16,8 @@ use super::store::{Source, Store};
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const NAME: &str = "model.safetensors";
 /// Much longer than a local answer takes, and short enough to wait for.
-const TIMEOUTS: Timeouts = Timeouts {
-    connect: Duration::from_secs(5),
-    silence: Duration::from_secs(2),
-};
+const TIMEOUTS: Timeouts =
+    Timeouts { connect: Duration::from_secs(5), silence: Duration::from_secs(2) };
 
 /// A local server whose answers are written by a closure; with the heads of the requests.
 struct Hub {
@@ -38,10 +36,8 @@ impl Hub {
             for stream in listener.incoming() {
                 let mut stream: TcpStream = stream.unwrap();
                 let lines = BufReader::new(stream.try_clone().unwrap()).lines();
-                let head: Vec<String> = lines
-                    .map_while(Result::ok)
-                    .take_while(|line| !line.is_empty())
-                    .collect();
+                let head: Vec<String> =
+                    lines.map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
                 let head = head.join("\n").to_ascii_lowercase();
                 seen.lock().unwrap().push(head.clone());
                 answer(&head, &mut stream);
@@ -78,10 +74,7 @@ impl Place {
         let folder = std::env::temp_dir().join(name);
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(folder.join("cache")).unwrap();
-        Self {
-            folder,
-            said: RefCell::default(),
-        }
+        Self { folder, said: RefCell::default() }
     }
 
     fn cache(&self) -> PathBuf {
@@ -187,20 +180,10 @@ fn a_name_that_is_a_path_writes_nothing() {
     let place = Place::new("names");
     let victim = place.folder.join("victim");
     let absolute = victim.to_str().unwrap();
-    for etag in [
-        "../../../../victim",
-        absolute,
-        "/",
-        "",
-        "x",
-        &"g".repeat(64),
-    ] {
+    for etag in ["../../../../victim", absolute, "/", "", "x", &"g".repeat(64)] {
         let hub = Hub::fixed(&head(etag, 3), b"bad");
         let reason = place.refused(&hub.endpoint);
-        assert!(
-            reason.starts_with("ETag: expected 40 or 64 hex"),
-            "{reason}"
-        );
+        assert!(reason.starts_with("ETag: expected 40 or 64 hex"), "{reason}");
     }
     for commit in ["../../../victim", absolute, "", &"0".repeat(40)] {
         let etag = sha256(b"bad");
@@ -208,10 +191,7 @@ fn a_name_that_is_a_path_writes_nothing() {
             "HTTP/1.1 200 OK\r\nETag: \"{etag}\"\r\nX-Repo-Commit: {commit}\r\nContent-Length: 3\r\n"
         );
         let reason = place.refused(&Hub::fixed(&head, b"bad").endpoint);
-        assert!(
-            reason.starts_with("X-Repo-Commit: expected 0123"),
-            "{reason}"
-        );
+        assert!(reason.starts_with("X-Repo-Commit: expected 0123"), "{reason}");
     }
 }
 
@@ -238,12 +218,8 @@ fn a_token_goes_to_its_own_host_only() {
         write(stream, answer.as_bytes());
     });
     assert_eq!(place.fetch(&hub.endpoint, Some("canary")).unwrap(), body);
-    let sent = |hub: &Hub| {
-        hub.heads()
-            .iter()
-            .map(|head| head.contains("canary"))
-            .collect::<Vec<_>>()
-    };
+    let sent =
+        |hub: &Hub| hub.heads().iter().map(|head| head.contains("canary")).collect::<Vec<_>>();
     assert_eq!(sent(&hub), [true, true]);
     assert_eq!(sent(&other), [false]);
 }
@@ -253,18 +229,11 @@ fn redirects_are_followed_ten_times_and_only_to_addresses() {
     let place = Place::new("redirects");
     let to = |location: &str| format!("HTTP/1.1 302 Found\r\n{location}Content-Length: 0\r\n");
     let hub = Hub::fixed(&to("Location: /again\r\n"), b"");
-    assert!(
-        place
-            .refused(&hub.endpoint)
-            .contains("at most 10 redirects")
-    );
+    assert!(place.refused(&hub.endpoint).contains("at most 10 redirects"));
     assert_eq!(hub.heads().len(), 11);
     for location in ["", "Location: file:///etc/passwd\r\n", "Location: x y\r\n"] {
         let reason = place.refused(&Hub::fixed(&to(location), b"").endpoint);
-        assert!(
-            reason.starts_with("Location: expected the address"),
-            "{reason}"
-        );
+        assert!(reason.starts_with("Location: expected the address"), "{reason}");
     }
 }
 
@@ -337,17 +306,11 @@ fn short_long_and_endless_files_are_refused() {
     assert!(reason.starts_with("X-Linked-Size: expected 3"), "{reason}");
     let endless = format!("HTTP/1.1 200 OK\r\nETag: \"{etag}\"\r\nTransfer-Encoding: chunked\r\n");
     let reason = place.refused(&Hub::fixed(&endless, b"3\r\nabc\r\n0\r\n\r\n").endpoint);
-    assert!(
-        reason.starts_with("Content-Length: expected a size, found none"),
-        "{reason}"
-    );
+    assert!(reason.starts_with("Content-Length: expected a size, found none"), "{reason}");
     // Ends early, again and again.
     let short = Hub::fixed(&head(&etag, 10), b"abc");
     let fault = place.fetch(&short.endpoint, None).unwrap_err();
-    assert!(
-        matches!(fault, Fault::Network(_) | Fault::Refused(_)),
-        "{fault:?}"
-    );
+    assert!(matches!(fault, Fault::Network(_) | Fault::Refused(_)), "{fault:?}");
     assert!(!place.blobs().join(&etag).exists());
 }
 
@@ -362,11 +325,7 @@ fn a_hub_that_says_nothing_is_given_up() {
     let begin = Instant::now();
     let fault = place.fetch(&hub.endpoint, None).unwrap_err();
     assert!(matches!(fault, Fault::Network(_)), "{fault:?}");
-    assert!(
-        begin.elapsed() < 10 * TIMEOUTS.silence,
-        "{:?}",
-        begin.elapsed()
-    );
+    assert!(begin.elapsed() < 10 * TIMEOUTS.silence, "{:?}", begin.elapsed());
 
     let streams = Mutex::new(Vec::new());
     let hub = Hub::start(move |_, stream| {
@@ -377,11 +336,7 @@ fn a_hub_that_says_nothing_is_given_up() {
     let begin = Instant::now();
     let fault = place.fetch(&hub.endpoint, None).unwrap_err();
     assert!(matches!(fault, Fault::Network(_)), "{fault:?}");
-    assert!(
-        begin.elapsed() < 20 * TIMEOUTS.silence,
-        "{:?}",
-        begin.elapsed()
-    );
+    assert!(begin.elapsed() < 20 * TIMEOUTS.silence, "{:?}", begin.elapsed());
 }
 
 #[test]
@@ -420,10 +375,7 @@ fn the_layout_is_the_one_of_the_python_package() {
     let link = repository.join("snapshots").join(COMMIT).join(NAME);
     assert_eq!(found, [repository.join("blobs").join(&etag), link.clone()]);
     #[cfg(unix)]
-    assert_eq!(
-        fs::read_link(link).unwrap(),
-        Path::new(&format!("../../blobs/{etag}"))
-    );
+    assert_eq!(fs::read_link(link).unwrap(), Path::new(&format!("../../blobs/{etag}")));
     // The name of a file in a folder, read through its link.
     let template = "additional_chat_templates/tool_use.jinja";
     let nested = place.fetch_as(template, &hub.endpoint, None);

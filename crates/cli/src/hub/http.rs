@@ -31,10 +31,7 @@ pub(super) struct Timeouts {
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self {
-            connect: Duration::from_secs(10),
-            silence: Duration::from_secs(30),
-        }
+        Self { connect: Duration::from_secs(10), silence: Duration::from_secs(30) }
     }
 }
 
@@ -87,11 +84,7 @@ impl Client {
             .timeout_per_read(Some(patience.silence))
             .timeout_per_write(Some(patience.silence))
             .build();
-        Self {
-            agent: config.new_agent(),
-            endpoint: endpoint.to_owned(),
-            token,
-        }
+        Self { agent: config.new_agent(), endpoint: endpoint.to_owned(), token }
     }
 
     /// The text at `path`, which begins with a slash: a list of files.
@@ -169,9 +162,7 @@ impl Client {
                 return Err(Fault::Status(status.as_u16()));
             }
         }
-        Err(Fault::Refused(format!(
-            "expected at most {MAX_REDIRECTS} redirects, found more"
-        )))
+        Err(Fault::Refused(format!("expected at most {MAX_REDIRECTS} redirects, found more")))
     }
 }
 

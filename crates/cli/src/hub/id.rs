@@ -29,11 +29,7 @@ impl<'a> Id<'a> {
         // A branch may contain slashes, but must not lead out of the cache folder.
         let revision_fits = revision.split('/').all(is_word);
         let fits = is_word(organisation) && is_word(model) && revision_fits;
-        (fits && file.is_none_or(is_word)).then_some(Self {
-            name,
-            revision,
-            file,
-        })
+        (fits && file.is_none_or(is_word)).then_some(Self { name, revision, file })
     }
 
     /// The GGUF file among `files`: the one of the given name, or the only one that has the given
@@ -53,32 +49,23 @@ impl<'a> Id<'a> {
             return Ok(Some(named));
         }
         let part = wanted.to_lowercase();
-        let fitting = all
-            .iter()
-            .filter(|file| file.to_lowercase().contains(&part));
+        let fitting = all.iter().filter(|file| file.to_lowercase().contains(&part));
         let fitting: Vec<&str> = fitting.copied().collect();
         match fitting.as_slice() {
             [one] if !one.contains(SHARD_INFIX) => Ok(Some(one)),
-            [one, ..] if one.contains(SHARD_INFIX) => Err(format!(
-                "{one} is a part of a model; give a GGUF file of a whole model"
-            )),
+            [one, ..] if one.contains(SHARD_INFIX) => {
+                Err(format!("{one} is a part of a model; give a GGUF file of a whole model"))
+            }
             [] if self.file.is_none() => {
                 let found = files.iter().find(|file| !file.starts_with('.'));
                 let found = found.map_or("nothing".to_owned(), |name| shown(name));
-                Err(format!(
-                    "expected {WEIGHTS}, {INDEX} or a GGUF file, found {found}"
-                ))
+                Err(format!("expected {WEIGHTS}, {INDEX} or a GGUF file, found {found}"))
             }
             [] if all.is_empty() => Err(format!("no GGUF file {wanted}, nor any other")),
-            [] => Err(format!(
-                "no GGUF file {wanted}; there are {}",
-                all.join(", ")
-            )),
+            [] => Err(format!("no GGUF file {wanted}; there are {}", all.join(", "))),
             several => {
                 let (name, several) = (self.name, several.join(", "));
-                Err(format!(
-                    "give one of its GGUF files as {name}:FILE: {several}"
-                ))
+                Err(format!("give one of its GGUF files as {name}:FILE: {several}"))
             }
         }
     }

@@ -47,10 +47,7 @@ pub(super) fn check(folder: &Path, named: Option<&Path>) -> Result<()> {
 
 /// True if `path` is a content in a cache of the Hub.
 fn is_stored(path: &Path) -> bool {
-    let mut parts = path
-        .iter()
-        .rev()
-        .map(|part| part.to_str().unwrap_or_default());
+    let mut parts = path.iter().rev().map(|part| part.to_str().unwrap_or_default());
     let (content, blobs, repository) = (parts.next(), parts.next(), parts.next());
     content.is_some_and(is_digest)
         && blobs == Some("blobs")
@@ -83,17 +80,10 @@ mod tests {
         check(&root.join("same"), None).unwrap();
 
         let template = folder.join("chat_template.jinja");
-        for target in [
-            Path::new("/etc/passwd"),
-            &blobs.join("secret"),
-            Path::new("../hub"),
-        ] {
+        for target in [Path::new("/etc/passwd"), &blobs.join("secret"), Path::new("../hub")] {
             symlink(target, &template).unwrap();
             let refusal = check(&folder, None).unwrap_err().to_string();
-            assert!(
-                refusal.contains("chat_template.jinja: expected a link inside"),
-                "{refusal}"
-            );
+            assert!(refusal.contains("chat_template.jinja: expected a link inside"), "{refusal}");
             check(&folder, Some(Path::new("x/chat_template.jinja"))).unwrap();
             fs::remove_file(&template).unwrap();
         }

@@ -221,10 +221,7 @@ fn problem(file: &mut File, meta: &Meta) -> io::Result<Option<String>> {
     let size = file.metadata()?.len();
     if size != meta.size {
         let most = if size > meta.size { " or more" } else { "" };
-        return Ok(Some(format!(
-            "expected {} bytes, found {size}{most}",
-            meta.size
-        )));
+        return Ok(Some(format!("expected {} bytes, found {size}{most}", meta.size)));
     }
     if meta.etag.len() != 64 {
         return Ok(None);

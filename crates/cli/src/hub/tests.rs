@@ -4,17 +4,8 @@ use super::*;
 
 #[test]
 fn an_id_has_an_organisation_a_name_and_perhaps_a_revision() {
-    let id = |name, revision| {
-        Some(Id {
-            name,
-            revision,
-            file: None,
-        })
-    };
-    assert_eq!(
-        Id::parse("GSAI-ML/LLaDA-8B-Instruct"),
-        id("GSAI-ML/LLaDA-8B-Instruct", "main")
-    );
+    let id = |name, revision| Some(Id { name, revision, file: None });
+    assert_eq!(Id::parse("GSAI-ML/LLaDA-8B-Instruct"), id("GSAI-ML/LLaDA-8B-Instruct", "main"));
     assert_eq!(Id::parse("a/b.c_d@refs/pr/1"), id("a/b.c_d", "refs/pr/1"));
     for path in [
         "demo",
@@ -46,28 +37,15 @@ fn an_id_may_name_a_gguf_file_or_a_part_of_its_name() {
         let id = Id::parse(id).expect("an id");
         id.gguf(files).map(|file| file.unwrap_or("safetensors"))
     };
-    let files = [
-        ".gitattributes",
-        "m-Q4_K_M.gguf",
-        "m-Q8_0.gguf",
-        "README.md",
-    ];
+    let files = [".gitattributes", "m-Q4_K_M.gguf", "m-Q8_0.gguf", "README.md"];
     assert_eq!(named("a/b:m-Q8_0.gguf", &files), Ok("m-Q8_0.gguf"));
     assert_eq!(named("a/b@main:q4_k_m", &files), Ok("m-Q4_K_M.gguf"));
     assert_eq!(named("a/b", &files[..2]), Ok("m-Q4_K_M.gguf"));
     assert_eq!(named("a/b", &[WEIGHTS, "m.gguf"]), Ok("safetensors"));
     assert_eq!(named("a/b:m", &[WEIGHTS, "m.gguf"]), Ok("m.gguf"));
     for (id, files, problem) in [
-        (
-            "a/b",
-            &files[..],
-            "give one of its GGUF files as a/b:FILE: m-Q4_K_M.gguf, m-Q8_0.gguf",
-        ),
-        (
-            "a/b:Q5_0",
-            &files,
-            "no GGUF file Q5_0; there are m-Q4_K_M.gguf, m-Q8_0.gguf",
-        ),
+        ("a/b", &files[..], "give one of its GGUF files as a/b:FILE: m-Q4_K_M.gguf, m-Q8_0.gguf"),
+        ("a/b:Q5_0", &files, "no GGUF file Q5_0; there are m-Q4_K_M.gguf, m-Q8_0.gguf"),
         ("a/b:Q5_0", &[WEIGHTS], "no GGUF file Q5_0, nor any other"),
         (
             "a/b",
@@ -108,11 +86,7 @@ fn the_environment_says_where_the_hub_and_its_cache_are() {
         let found = |name: &str| variables.iter().find(|(key, _)| *key == name);
         Hub::from_env(|name| found(name).map(|(_, value)| (*value).to_owned())).unwrap()
     };
-    let plain = hub(&[
-        ("HF_HOME", "/h"),
-        ("HF_TOKEN", " "),
-        ("HF_HUB_OFFLINE", "0"),
-    ]);
+    let plain = hub(&[("HF_HOME", "/h"), ("HF_TOKEN", " "), ("HF_HUB_OFFLINE", "0")]);
     assert_eq!(plain.cache, Path::new("/h/hub"));
     assert_eq!((plain.token, plain.offline), (None, false));
     assert_eq!(plain.endpoint, ENDPOINT);

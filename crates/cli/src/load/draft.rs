@@ -56,9 +56,7 @@ pub fn choose(config: &Config, verifier: &ModelInfo) -> Result<Option<DraftCheck
     let kind = verifier.rows.attention.kind();
     if kind != AttentionKind::Causal {
         let found = format!("{} with {}", config.model.path, attention(kind));
-        return Err(refused(format!(
-            "expected a causal model as model.path, found {found}"
-        )));
+        return Err(refused(format!("expected a causal model as model.path, found {found}")));
     }
     let own = config.for_drafts(verifier);
     let folder = &*hub::folder(path)?;
@@ -113,10 +111,7 @@ impl DraftCheckpoint {
 /// # Errors
 /// A decoder that does not go with the weights.
 fn draft_decoding(config: &Config, info: &ModelInfo) -> Result<Decoding> {
-    let weights = WeightKind {
-        edits: false,
-        ..config.weights(info)
-    };
+    let weights = WeightKind { edits: false, ..config.weights(info) };
     let decoding = config.draft_decoding(weights)?;
     let (kind, of) = (info.rows.attention.kind(), &decoding.decoder);
     let suits = of.commit.info().requires.attention.contains(&kind)

@@ -91,11 +91,7 @@ pub(super) fn prepare(
 pub(super) fn stop_tokens(tokenizer: &Tokenizer, info: &ModelInfo) -> Vec<u32> {
     let mut stops = info.vocabulary.end.clone();
     stops.extend_from_slice(tokenizer.eos_ids());
-    stops.extend(
-        TURN_ENDS
-            .iter()
-            .filter_map(|token| tokenizer.token_to_id(token)),
-    );
+    stops.extend(TURN_ENDS.iter().filter_map(|token| tokenizer.token_to_id(token)));
     stops.retain(|id| (*id as usize) < info.vocabulary.size);
     stops.sort_unstable();
     stops.dedup();
@@ -107,14 +103,9 @@ pub(super) fn stop_tokens(tokenizer: &Tokenizer, info: &ModelInfo) -> Vec<u32> {
 /// # Errors
 /// A tokenizer without a chat template, a text that cannot be encoded.
 pub fn chat_ids(content: &str, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
-    let message = Message {
-        role: "user".to_owned(),
-        content: content.to_owned(),
-        ..Message::default()
-    };
+    let message =
+        Message { role: "user".to_owned(), content: content.to_owned(), ..Message::default() };
     let chat = tokenizer.marked(Cow::Owned(Conversation::new(vec![message])));
-    let text = tokenizer
-        .chat_template()?
-        .render_conversation(&chat, true)?;
+    let text = tokenizer.chat_template()?.render_conversation(&chat, true)?;
     Ok(tokenizer.encode_chat(&text)?)
 }

@@ -9,10 +9,7 @@ const GIB: u64 = 1 << 30;
 /// 32, 16, 9 and 5 GiB of weights by dtype, 2 GiB more while they are packed; a model whose rows do
 /// not suit int4 without the last.
 fn needs(dtype: WeightDtype, kv: u64) -> Needs {
-    let memory = |gib: u64| Memory {
-        weights: gib * GIB,
-        loading: (gib + 2) * GIB,
-    };
+    let memory = |gib: u64| Memory { weights: gib * GIB, loading: (gib + 2) * GIB };
     let sizes = WeightDtype::ALL.into_iter().zip([32, 16, 9, 5]);
     let own = sizes.clone().find(|(other, _)| *other == dtype);
     Needs {
@@ -46,10 +43,7 @@ fn a_refusal_names_the_most_exact_dtype_that_fits() {
     let mut odd = needs(WeightDtype::Int8, 8 * GIB);
     odd.others[3] = None;
     let less = odd.refusal(12 * GIB).unwrap();
-    assert!(
-        less.ends_with("12.0 GiB free: try --kv-memory 3072MiB"),
-        "{less}"
-    );
+    assert!(less.ends_with("12.0 GiB free: try --kv-memory 3072MiB"), "{less}");
     let blocks = refusal(WeightDtype::Blocks, 4, 9 * GIB);
     assert_eq!(
         blocks,
@@ -64,10 +58,7 @@ fn a_refusal_names_the_most_exact_dtype_that_fits() {
 fn system(test: &str, files: &[(&str, &str)]) -> PathBuf {
     let name = format!("asynclane-memory-{test}-{}", std::process::id());
     let root = std::env::temp_dir().join(name);
-    let meminfo = (
-        "proc/meminfo",
-        "MemTotal: 8000 kB\nMemAvailable:    4000 kB\n",
-    );
+    let meminfo = ("proc/meminfo", "MemTotal: 8000 kB\nMemAvailable:    4000 kB\n");
     for (path, text) in files.iter().chain([&meminfo]) {
         let path = root.join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -93,20 +84,14 @@ fn control_groups_leave_less_than_the_system_has() {
         group,
         ("sys/fs/cgroup/a/memory.max", "100000\n"),
         ("sys/fs/cgroup/a/memory.current", "60000\n"),
-        (
-            "sys/fs/cgroup/a/memory.stat",
-            "anon 1\ninactive_file 20000\n",
-        ),
+        ("sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 20000\n"),
     ];
     assert_eq!(free("around", &around), Some(60_000));
     let container = [
         ("proc/self/cgroup", "4:cpu,memory:/docker/x\n0::/\n"),
         ("sys/fs/cgroup/memory/memory.limit_in_bytes", "1000\n"),
         ("sys/fs/cgroup/memory/memory.usage_in_bytes", "1200\n"),
-        (
-            "sys/fs/cgroup/memory/memory.stat",
-            "inactive_file 7\ntotal_inactive_file 500\n",
-        ),
+        ("sys/fs/cgroup/memory/memory.stat", "inactive_file 7\ntotal_inactive_file 500\n"),
     ];
     assert_eq!(free("container", &container), Some(300));
     assert_eq!(available(Path::new("/no such folder")), None);

@@ -35,17 +35,10 @@ pub(super) fn announce(loaded: &Loaded, config: &Config, address: SocketAddr, ke
         return;
     }
     let info = &loaded.info;
-    let ExecutorSpec {
-        page_size, pages, ..
-    } = loaded.executor.spec();
+    let ExecutorSpec { page_size, pages, .. } = loaded.executor.spec();
     let bytes = loaded.hardware.kv_position as u64 * u64::from(page_size) * u64::from(pages);
     say!("asynclane {}", env!("CARGO_PKG_VERSION"));
-    say!(
-        "  model      {} ({}, {} parameters)",
-        loaded.name,
-        info.family,
-        info.parameters
-    );
+    say!("  model      {} ({}, {} parameters)", loaded.name, info.family, info.parameters);
     say!(
         "  device     {}, {}, {} threads",
         loaded.hardware.device,

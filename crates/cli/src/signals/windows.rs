@@ -18,11 +18,7 @@ impl Sources {
     /// # Errors
     /// The operating system gives no handler.
     pub fn new() -> io::Result<Self> {
-        Ok(Self {
-            interrupt: ctrl_c()?,
-            close: ctrl_close()?,
-            shutdown: ctrl_shutdown()?,
-        })
+        Ok(Self { interrupt: ctrl_c()?, close: ctrl_close()?, shutdown: ctrl_shutdown()? })
     }
 
     /// Waits for an event.

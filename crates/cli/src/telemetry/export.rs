@@ -36,9 +36,8 @@ type Counters = Arc<OnceLock<SpanCounters>>;
 /// # Errors
 /// An invalid endpoint.
 pub fn spans(endpoint: &str, counters: Counters) -> Result<SdkTracerProvider> {
-    let builder = opentelemetry_otlp::SpanExporter::builder()
-        .with_http()
-        .with_http_client(Client::new());
+    let builder =
+        opentelemetry_otlp::SpanExporter::builder().with_http().with_http_client(Client::new());
     let builder = match endpoint.trim_end_matches('/') {
         "" => builder,
         base => builder.with_endpoint(format!("{base}/v1/traces")),
@@ -63,9 +62,8 @@ pub fn spans(endpoint: &str, counters: Counters) -> Result<SdkTracerProvider> {
 /// # Errors
 /// An invalid endpoint.
 pub fn metrics(endpoint: &str) -> Result<SdkMeterProvider> {
-    let builder = opentelemetry_otlp::MetricExporter::builder()
-        .with_http()
-        .with_http_client(Client::new());
+    let builder =
+        opentelemetry_otlp::MetricExporter::builder().with_http().with_http_client(Client::new());
     let builder = match endpoint.trim_end_matches('/') {
         "" => builder,
         base => builder.with_endpoint(format!("{base}/v1/metrics")),

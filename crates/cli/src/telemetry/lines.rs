@@ -44,11 +44,7 @@ impl Lines {
         let unsaid = Arc::clone(&lost);
         let thread = std::thread::Builder::new().name("log".to_owned());
         thread.spawn(move || write(&lines, out, &unsaid))?;
-        Ok(Self {
-            sender,
-            lost,
-            counters,
-        })
+        Ok(Self { sender, lost, counters })
     }
 
     /// Waits a moment until all present lines are written.

@@ -110,10 +110,6 @@ impl CommitRule for CausalCheck {
     }
 
     fn guesses(&self) -> Guesses<'_> {
-        Guesses::Checks(Checks {
-            guesses: &self.guesses,
-            ahead: self.ahead,
-            waits: false,
-        })
+        Guesses::Checks(Checks { guesses: &self.guesses, ahead: self.ahead, waits: false })
     }
 }

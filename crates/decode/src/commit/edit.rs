@@ -65,10 +65,7 @@ struct Edit {
 
 impl CommitRule for Edit {
     fn reads(&self) -> Reads {
-        Reads {
-            lane: true,
-            ..Reads::default()
-        }
+        Reads { lane: true, ..Reads::default() }
     }
 
     fn observe(&mut self, scene: &Scene<'_>) {
@@ -91,18 +88,10 @@ impl CommitRule for Edit {
     }
 
     fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
-        select_where(
-            masks,
-            |mask| mask.candidate.probability > self.threshold,
-            chosen,
-        );
+        select_where(masks, |mask| mask.candidate.probability > self.threshold, chosen);
     }
 
     fn verdict(&self) -> Verdict<'_> {
-        Verdict {
-            edits: &self.edits,
-            settled: self.settled,
-            ..Verdict::default()
-        }
+        Verdict { edits: &self.edits, settled: self.settled, ..Verdict::default() }
     }
 }

@@ -106,12 +106,7 @@ pub(super) enum Router {
     /// Checks where the score is at least `on`.
     Score { score: Score, on: f64 },
     /// Begins to check above `on`, and ends below `off`.
-    Hysteresis {
-        score: Score,
-        on: f64,
-        off: f64,
-        checks: bool,
-    },
+    Hysteresis { score: Score, on: f64, off: f64, checks: bool },
     /// Takes the decision that has brought more tokens for each forward pass.
     Bandit(Box<Bandit>),
 }
@@ -195,9 +190,7 @@ impl Bandit {
             ratio(sight.committed, sight.length),
             self.entropy_scale * entropies.sum::<f64>() / f64::from(run.max(1)),
         ];
-        ratios.iter().fold(0, |context, ratio| {
-            2 * context + usize::from(whole(2.0 * ratio) > 0)
-        })
+        ratios.iter().fold(0, |context, ratio| 2 * context + usize::from(whole(2.0 * ratio) > 0))
     }
 }
 
@@ -212,12 +205,7 @@ impl Router {
         let (on, off) = (settings.number(&SCORE_ON), settings.number(&SCORE_OFF));
         match settings.name(&ROUTER) {
             "score" => Self::Score { score, on },
-            "hysteresis" => Self::Hysteresis {
-                score,
-                on,
-                off,
-                checks: false,
-            },
+            "hysteresis" => Self::Hysteresis { score, on, off, checks: false },
             "bandit" => Self::Bandit(Box::new(Bandit {
                 exploration: settings.number(&EXPLORATION),
                 entropy_scale,
@@ -234,12 +222,7 @@ impl Router {
         match self {
             Self::Span(least) => as_count(sight.run.len()) >= *least,
             Self::Score { score, on } => score.of(sight) >= *on,
-            Self::Hysteresis {
-                score,
-                on,
-                off,
-                checks,
-            } => {
+            Self::Hysteresis { score, on, off, checks } => {
                 let score = score.of(sight);
                 *checks = if *checks { score >= *off } else { score > *on };
                 *checks

@@ -106,12 +106,7 @@ pub struct Verdict<'a> {
 impl Default for Verdict<'_> {
     /// No edits, a settled lane.
     fn default() -> Self {
-        Self {
-            edits: &[],
-            settled: true,
-            fills: false,
-            end: None,
-        }
+        Self { edits: &[], settled: true, fills: false, end: None }
     }
 }
 

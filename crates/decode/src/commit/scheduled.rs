@@ -9,12 +9,10 @@ use crate::numbers::{to_single, whole};
 const DENOISING_STEPS: SettingInfo = SettingInfo::integer("denoising_steps", 1..=1024, 1)
     .derived("one per position of the lane")
     .says("forward passes of a lane");
-const RANK: SettingInfo = SettingInfo::name(
-    "rank",
-    &["confidence", "margin", "entropy", "origin"],
-    "confidence",
-)
-.says("order of the masks: probability, lead over the second token, low entropy, or chance");
+const RANK: SettingInfo =
+    SettingInfo::name("rank", &["confidence", "margin", "entropy", "origin"], "confidence").says(
+        "order of the masks: probability, lead over the second token, low entropy, or chance",
+    );
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {
@@ -23,26 +21,16 @@ pub static INFO: CommitInfo = CommitInfo {
     paper: "Dream, arXiv 2508.15487",
     differs: "at temperatures above 0 Dream ranks by the probabilities after temperature and filters; the numbers behind its order by chance (`origin`) are other ones",
     settings: &[DENOISING_STEPS, RANK],
-    requires: Requirements {
-        schedules: BLOCKS,
-        ..Requirements::NONE
-    },
+    requires: Requirements { schedules: BLOCKS, ..Requirements::NONE },
     build: |settings, input| {
-        let steps = settings
-            .value(&DENOISING_STEPS)
-            .and_then(|steps| steps.as_count());
+        let steps = settings.value(&DENOISING_STEPS).and_then(|steps| steps.as_count());
         let rank = match settings.name(&RANK) {
             "margin" => Rank::Margin,
             "entropy" => Rank::Entropy,
             "origin" => Rank::Origin(input.seed),
             _ => Rank::Confidence,
         };
-        Box::new(Scheduled {
-            steps,
-            rank,
-            lane: None,
-            passed: 0,
-        })
+        Box::new(Scheduled { steps, rank, lane: None, passed: 0 })
     },
 };
 

@@ -66,11 +66,7 @@ impl CommitRule for SelfSpeculative {
             self.router.rewarded(chosen.len());
             return;
         }
-        select_where(
-            masks,
-            |mask| mask.candidate.probability > self.threshold,
-            chosen,
-        );
+        select_where(masks, |mask| mask.candidate.probability > self.threshold, chosen);
         let run = first_run(masks);
         let sight = Sight {
             run,
@@ -100,9 +96,7 @@ impl CommitRule for SelfSpeculative {
 /// The masks from the first one on that lie on consecutive offsets, up to the most that a forward
 /// checks.
 fn first_run(masks: &[Proposal]) -> &[Proposal] {
-    let gap = masks
-        .windows(2)
-        .position(|two| two[0].offset.next() != two[1].offset);
+    let gap = masks.windows(2).position(|two| two[0].offset.next() != two[1].offset);
     let run = gap.map_or(masks.len(), |last| last + 1);
     &masks[..run.min(as_index(MOST_CHECKED))]
 }

@@ -37,11 +37,7 @@ struct Threshold {
 
 impl CommitRule for Threshold {
     fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
-        select_where(
-            masks,
-            |mask| mask.candidate.probability >= self.threshold,
-            chosen,
-        );
+        select_where(masks, |mask| mask.candidate.probability >= self.threshold, chosen);
         if self.fewest > 1 && chosen.len() < self.fewest {
             chosen.clear();
             by_confidence(masks, chosen);

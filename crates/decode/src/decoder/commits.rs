@@ -15,12 +15,7 @@ impl Decoder {
     fn choose(&mut self, id: LaneId, proposals: &[Proposal]) -> bool {
         let lane = self.state.tree.get(id);
         let canvas = &self.state.canvas;
-        self.rule.observe(&Scene {
-            lane,
-            canvas,
-            proposals,
-            checked: &self.scratch.checked,
-        });
+        self.rule.observe(&Scene { lane, canvas, proposals, checked: &self.scratch.checked });
         self.scratch.masks.clear();
         match self.rule.reads().scope {
             Scope::Lane => self.gather(id, proposals),
@@ -31,8 +26,7 @@ impl Decoder {
         }
         let lane = self.state.tree.get(id);
         self.scratch.chosen.clear();
-        self.rule
-            .select(lane, &mut self.scratch.masks, &mut self.scratch.chosen);
+        self.rule.select(lane, &mut self.scratch.masks, &mut self.scratch.chosen);
         if self.options.first_alone && lane.clock == 0 && !self.rule.verdict().fills {
             self.scratch.chosen.clear();
             self.scratch.chosen.push(0);
@@ -75,9 +69,7 @@ impl Decoder {
         let (lane, canvas) = (self.state.tree.get(id), &self.state.canvas);
         let before = self.scratch.masks.len();
         let open = within(proposals, lane.range()).iter();
-        self.scratch
-            .masks
-            .extend(open.filter(|proposal| canvas.is_mask(proposal.offset)));
+        self.scratch.masks.extend(open.filter(|proposal| canvas.is_mask(proposal.offset)));
         let scored = as_count(self.scratch.masks.len() - before);
         debug_assert!(
             scored == canvas.masks(lane.range()) || !self.scratch.checked.is_empty(),
@@ -231,8 +223,7 @@ impl Decoder {
     /// Number of guesses from `from` on that the rule's last choice contains.
     fn sanctioned(&self, from: usize) -> usize {
         let next = self.scratch.tried[from..].iter();
-        next.take_while(|guess| self.chosen_as(**guess).is_some())
-            .count()
+        next.take_while(|guess| self.chosen_as(**guess).is_some()).count()
     }
 
     /// The proposal of the rule's last choice that has the guess's offset and token.
@@ -300,25 +291,14 @@ impl Decoder {
     fn choose_required(&mut self) {
         let worth = |mask: &Proposal| self.rule.worth(mask);
         if self.scratch.chosen.is_empty() && self.schedule.commits_anywhere() {
-            self.scratch
-                .chosen
-                .push(commit::best_by(&self.scratch.masks, worth));
+            self.scratch.chosen.push(commit::best_by(&self.scratch.masks, worth));
         }
         let mut next = Offset::ZERO;
         while let Some(required) = self.schedule.must_commit(&self.state, next) {
             next = required.end;
-            let from = self
-                .scratch
-                .masks
-                .partition_point(|mask| mask.offset < required.start);
+            let from = self.scratch.masks.partition_point(|mask| mask.offset < required.start);
             let range = from..from + within(&self.scratch.masks, required).len();
-            if !range.is_empty()
-                && !self
-                    .scratch
-                    .chosen
-                    .iter()
-                    .any(|index| range.contains(index))
-            {
+            if !range.is_empty() && !self.scratch.chosen.iter().any(|index| range.contains(index)) {
                 let best = commit::best_by(&self.scratch.masks[range], worth);
                 self.scratch.chosen.push(from + best);
             }
@@ -406,9 +386,7 @@ impl Decoder {
 
 /// Splits proposals into those of the first branch and the rest.
 pub(super) fn first_branch(proposals: &[Proposal]) -> (&[Proposal], &[Proposal]) {
-    let border = proposals
-        .windows(2)
-        .position(|two| two[1].offset <= two[0].offset);
+    let border = proposals.windows(2).position(|two| two[1].offset <= two[0].offset);
     proposals.split_at(border.map_or(proposals.len(), |last| last + 1))
 }
 

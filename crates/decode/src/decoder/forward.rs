@@ -130,13 +130,8 @@ impl Decoder {
         };
         let open = &all.guesses[..all.guesses.iter().take_while(open).count()];
         // Tokens after a stop token are of no use.
-        let stop = open
-            .iter()
-            .position(|guess| canvas.is_stop(guess.candidate.token));
-        Some(Checks {
-            guesses: &open[..stop.map_or(open.len(), |stop| stop + 1)],
-            ..all
-        })
+        let stop = open.iter().position(|guess| canvas.is_stop(guess.candidate.token));
+        Some(Checks { guesses: &open[..stop.map_or(open.len(), |stop| stop + 1)], ..all })
     }
 
     /// The guesses of [`Self::checks`].
@@ -159,10 +154,7 @@ impl Decoder {
                 && canvas.get(guess.offset) == Some(guess.candidate.token)
         };
         let count = as_count(checked.iter().take_while(is_right).count());
-        Span::at(
-            checked.first().map_or(Offset::ZERO, |guess| guess.offset),
-            count,
-        )
+        Span::at(checked.first().map_or(Offset::ZERO, |guess| guess.offset), count)
     }
 
     /// End of the furthest valid token of any unfinished lane: the maximum over lanes of s + v
@@ -170,14 +162,8 @@ impl Decoder {
     pub fn effective_end(&self) -> Offset {
         let tree = &self.state.tree;
         // A waiting continuation is the last leaf, so it was started last.
-        let waiting = tree
-            .lanes()
-            .last()
-            .filter(|lane| lane.status == Status::Waiting);
+        let waiting = tree.lanes().last().filter(|lane| lane.status == Status::Waiting);
         let lanes = tree.active().iter().map(|id| tree.get(*id)).chain(waiting);
-        lanes
-            .map(|lane| self.state.canvas.first_open(lane.range()))
-            .max()
-            .unwrap_or_default()
+        lanes.map(|lane| self.state.canvas.first_open(lane.range())).max().unwrap_or_default()
     }
 }

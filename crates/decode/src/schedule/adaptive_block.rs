@@ -29,10 +29,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     differs: "",
     settings: &[BLOCK_LENGTH, DELIMITER_THRESHOLD, DELIMITERS],
     attention: AttentionKind::MASKED,
-    shape: Shape {
-        in_blocks: true,
-        ..Shape::ONE_LANE
-    },
+    shape: Shape { in_blocks: true, ..Shape::ONE_LANE },
     build: |settings| {
         Box::new(AdaptiveBlock {
             block_length: settings.count(&BLOCK_LENGTH),

@@ -36,9 +36,8 @@ const LANE_BUDGET: SettingInfo = SettingInfo::flag("lane_budget", false).says(
     "a generate lane that a stop token shortened ends after as many steps as it has positions left",
 );
 /// γ_f.
-const FORK_ENTROPY: SettingInfo = SettingInfo::number("fork_entropy", 0.0..=f64::MAX, 0.0)
-    .derived("no limit")
-    .says(
+const FORK_ENTROPY: SettingInfo =
+    SettingInfo::number("fork_entropy", 0.0..=f64::MAX, 0.0).derived("no limit").says(
         "largest sum, in nats, of the entropies of the masks that a fork leaves to its refine lane",
     );
 const COUPLED: SettingInfo = SettingInfo::flag("coupled", false)
@@ -71,10 +70,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
         ..Shape::ONE_LANE
     },
     build: |settings| {
-        Box::new(AsyncLane {
-            config: AsyncLaneConfig::read(settings),
-            entropies: Vec::new(),
-        })
+        Box::new(AsyncLane { config: AsyncLaneConfig::read(settings), entropies: Vec::new() })
     },
 };
 
@@ -165,12 +161,7 @@ impl LaneSchedule for AsyncLane {
     }
 
     fn advance(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
-        let mut step = Advance {
-            config: &self.config,
-            entropies: &self.entropies,
-            state,
-            effects,
-        };
+        let mut step = Advance { config: &self.config, entropies: &self.entropies, state, effects };
         step.finish_refined();
         let Some(lane) = step.state.tree.generate() else {
             return;
@@ -245,12 +236,7 @@ impl Advance<'_> {
             return None;
         }
         let code = self.state.code_prompt;
-        let finder = Finder {
-            canvas,
-            classes: &self.state.classes,
-            boundary,
-            code,
-        };
+        let finder = Finder { canvas, classes: &self.state.classes, boundary, code };
         let split = finder.last(range)?.next().distance_from(range.start);
         let prefix = Span::at(range.start, split);
         let most = self.config.fork_entropy;
@@ -278,12 +264,7 @@ impl Advance<'_> {
         self.effects.push(Effect::Fork { lane: id, split });
         let open = self.state.canvas.first_uncommitted(prefix).is_some();
         let birth = if open { Birth::Active } else { Birth::Finished };
-        let refine = NewLane {
-            role: Role::Refine,
-            parent: Some(id),
-            range: prefix,
-            birth,
-        };
+        let refine = NewLane { role: Role::Refine, parent: Some(id), range: prefix, birth };
         self.state.start_lane(refine, self.effects);
         if prefix.end < self.state.canvas.end() {
             self.start_generate(id, prefix.end, open && self.config.coupled);
@@ -301,12 +282,7 @@ impl Advance<'_> {
         } else {
             (all, Birth::Active)
         };
-        let generate = NewLane {
-            role: Role::Generate,
-            parent: Some(parent),
-            range,
-            birth,
-        };
+        let generate = NewLane { role: Role::Generate, parent: Some(parent), range, birth };
         let lane = self.state.start_lane(generate, self.effects);
         if birth == Birth::Finished {
             self.spawn(lane);

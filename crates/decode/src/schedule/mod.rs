@@ -140,12 +140,7 @@ pub(crate) struct NewLane {
 impl State {
     /// Starts a lane and reports it.
     pub(crate) fn start_lane(&mut self, new: NewLane, effects: &mut Vec<Effect>) -> LaneId {
-        let NewLane {
-            role,
-            parent,
-            range,
-            birth,
-        } = new;
+        let NewLane { role, parent, range, birth } = new;
         let status = match birth {
             Birth::Active => Status::Active,
             Birth::Waiting => Status::Waiting,
@@ -153,26 +148,14 @@ impl State {
         };
         let (start, len) = (range.start, range.len());
         let lane = self.tree.add(role, parent, range, status);
-        effects.push(Effect::Start {
-            lane,
-            role,
-            parent,
-            start,
-            len,
-            birth,
-        });
+        effects.push(Effect::Start { lane, role, parent, start, len, birth });
         lane
     }
 
     /// Starts the first generate lane, `[0, block_length)`.
     pub(crate) fn start_root(&mut self, block_length: u32, effects: &mut Vec<Effect>) {
         let range = Span::first(block_length.min(self.canvas.len()));
-        let root = NewLane {
-            role: Role::Generate,
-            parent: None,
-            range,
-            birth: Birth::Active,
-        };
+        let root = NewLane { role: Role::Generate, parent: None, range, birth: Birth::Active };
         self.start_lane(root, effects);
     }
 
@@ -183,12 +166,8 @@ impl State {
         range: Span<Offset>,
         effects: &mut Vec<Effect>,
     ) {
-        let next = NewLane {
-            role: Role::Generate,
-            parent: Some(parent),
-            range,
-            birth: Birth::Active,
-        };
+        let next =
+            NewLane { role: Role::Generate, parent: Some(parent), range, birth: Birth::Active };
         self.start_lane(next, effects);
     }
 

@@ -18,9 +18,6 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
               number of drafts; here the drafter decodes one path of a fixed length",
     settings: &[DRAFT_LENGTH],
     attention: &[AttentionKind::Causal],
-    shape: Shape {
-        drafts: |settings| settings.count(&DRAFT_LENGTH),
-        ..Shape::ONE_LANE
-    },
+    shape: Shape { drafts: |settings| settings.count(&DRAFT_LENGTH), ..Shape::ONE_LANE },
     build: |settings| Streaming::boxed(1, settings.count(&DRAFT_LENGTH)),
 };

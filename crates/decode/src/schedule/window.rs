@@ -30,11 +30,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
               and commits the first mask alone in such a pass",
     settings: &[ACTIVE, OUTER, REFRESH],
     attention: AttentionKind::MASKED,
-    shape: Shape {
-        check,
-        reach: |settings| settings.count(&OUTER),
-        ..Shape::ONE_LANE
-    },
+    shape: Shape { check, reach: |settings| settings.count(&OUTER), ..Shape::ONE_LANE },
     build: |settings| {
         Box::new(Window {
             active: settings.count(&ACTIVE),
@@ -57,10 +53,7 @@ fn check(settings: &Settings) -> Result<(), Fault> {
     }
     match settings.value(&REFRESH) {
         Some(Value::Integer(_)) => Ok(()),
-        _ => fault(
-            &REFRESH,
-            "must be an integer with schedule window".to_owned(),
-        ),
+        _ => fault(&REFRESH, "must be an integer with schedule window".to_owned()),
     }
 }
 
@@ -94,9 +87,7 @@ fn behind_masks(state: &State, start: Offset, count: u32) -> Offset {
     let canvas = &state.canvas;
     let open = start.to(canvas.end()).iter();
     let mut masks = open.filter(|offset| !canvas.is_committed(*offset));
-    masks
-        .nth(as_index(count) - 1)
-        .map_or(canvas.end(), Offset::next)
+    masks.nth(as_index(count) - 1).map_or(canvas.end(), Offset::next)
 }
 
 impl LaneSchedule for Window {

@@ -19,10 +19,7 @@ fn split(rule: &'static str, texts: &[&str]) -> Option<u32> {
     let length = texts.len() as u32;
     let schedule = asynclane().with("block_length", length);
     let schedule = schedule.with("fork", fork).with("numeric", numeric);
-    let input = Input {
-        code_prompt: rule == "code",
-        ..Input::new(length, STOPS)
-    };
+    let input = Input { code_prompt: rule == "code", ..Input::new(length, STOPS) };
     let mut bench = Bench::born(&with_schedule(schedule), input);
     let known = (0..).zip(texts).filter(|(_, text)| **text != "_");
     let said: Vec<_> = known.map(|(offset, text)| (offset, *text, 1.0)).collect();
@@ -128,9 +125,7 @@ fn a_settled_line_of_code_ends_at_its_line_feed() {
 #[test]
 fn auto_reads_prose_by_sentences_and_code_by_lines() {
     const INSIDE: &[&str] = &["a", ".", "\n", "```", "\n", "a", "\n", "c", ".", "_"];
-    const BEHIND: &[&str] = &[
-        "```", "\n", "a", "\n", "```", "\n", "a", ".", "c", "\n", "_",
-    ];
+    const BEHIND: &[&str] = &["```", "\n", "a", "\n", "```", "\n", "a", ".", "c", "\n", "_"];
     check(&[
         ("auto", &["a", ".", "c", "\n", "_"], Some(2)),
         ("code", &["a", ".", "c", "\n", "_"], Some(4)),

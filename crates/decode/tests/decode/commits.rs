@@ -23,18 +23,13 @@ fn lane(id: u32) -> Lane {
 
 /// A mask at an offset.
 fn mask(offset: u32, probability: f64) -> Proposal {
-    Proposal {
-        offset: at(offset),
-        candidate: candidate(3, probability),
-    }
+    Proposal { offset: at(offset), candidate: candidate(3, probability) }
 }
 
 /// Masks with these probabilities at offsets 10, 11, ...
 fn masks(probabilities: &[f64]) -> Vec<Proposal> {
     let masks = (10..).zip(probabilities);
-    masks
-        .map(|(at, probability)| mask(at, *probability))
-        .collect()
+    masks.map(|(at, probability)| mask(at, *probability)).collect()
 }
 
 /// Masks with these entropies at offsets 10, 11, ...
@@ -54,10 +49,7 @@ fn built(rule: &CommitConfig) -> Box<dyn CommitRule> {
 fn chosen_of(rule: &mut dyn CommitRule, masks: &mut [Proposal]) -> Vec<u32> {
     let mut chosen = Vec::new();
     rule.select(&lane(0), masks, &mut chosen);
-    let mut offsets: Vec<u32> = chosen
-        .into_iter()
-        .map(|index| masks[index].offset.get())
-        .collect();
+    let mut offsets: Vec<u32> = chosen.into_iter().map(|index| masks[index].offset.get()).collect();
     offsets.sort_unstable();
     offsets
 }
@@ -123,16 +115,9 @@ fn rules_of_confidences_choose_by_them() {
         let found = chosen_of(&mut *built(&rule), &mut masks(probabilities));
         assert_eq!(found, expected, "{rule:?} {probabilities:?}");
     }
-    let mut runs = [
-        (10, 0.3),
-        (11, 0.5),
-        (12, 0.45),
-        (20, 0.2),
-        (21, 0.39),
-        (25, 0.92),
-        (26, 0.95),
-    ]
-    .map(|(offset, probability)| mask(offset, probability));
+    let mut runs =
+        [(10, 0.3), (11, 0.5), (12, 0.45), (20, 0.2), (21, 0.39), (25, 0.92), (26, 0.95)]
+            .map(|(offset, probability)| mask(offset, probability));
     let mut rule = built(&commit("hierarchy"));
     assert_eq!(chosen_of(&mut *rule, &mut runs), [11, 25, 26]);
     let lead = built(&margin(0.9)).worth(&mask(10, 0.9));
@@ -165,9 +150,7 @@ fn rules_of_entropies_choose_by_them() {
         assert_eq!(found, expected, "{rule:?} {entropies:?}");
     }
     let rule = built(&near);
-    let worth: Vec<f64> = (narrow(&[0.7, 0.5, 0.5]).iter())
-        .map(|mask| rule.worth(mask))
-        .collect();
+    let worth: Vec<f64> = (narrow(&[0.7, 0.5, 0.5]).iter()).map(|mask| rule.worth(mask)).collect();
     assert!(worth[1] > worth[0] && worth[1] > worth[2], "{worth:?}");
 }
 
@@ -175,18 +158,11 @@ fn rules_of_entropies_choose_by_them() {
 #[test]
 fn capped_may_hold_back_stop_tokens() {
     let config = DecoderConfig {
-        commit: commit("capped")
-            .with("threshold", 0.5)
-            .with("stop_after", 0.5),
+        commit: commit("capped").with("threshold", 0.5).with("stop_after", 0.5),
         ..block_wise(4)
     };
     let mut bench = Bench::new(&config, 4);
-    let said = [
-        (0, "a", 0.6),
-        (1, "<eos>", 0.9),
-        (2, "7", 0.1),
-        (3, "<eot>", 0.8),
-    ];
+    let said = [(0, "a", 0.6), (1, "<eos>", 0.9), (2, "7", 0.1), (3, "<eot>", 0.8)];
     assert_eq!(bench.step(&said)[..2], [masked(0, "a", 0.6), advance(0, 1)]);
     // Only stop tokens are left: the surest one goes.
     let said = [(1, "<eos>", 0.6), (2, "<eos>", 0.7), (3, "<eos>", 0.9)];
@@ -217,10 +193,7 @@ fn credit_grows_while_a_token_stays_the_favourite() {
 /// Lanes of one sequence share the rule, but each decays its own credits.
 #[test]
 fn credit_decays_once_a_step_whatever_other_lanes_do() {
-    let other = Lane {
-        start: at(40),
-        ..lane(1)
-    };
+    let other = Lane { start: at(40), ..lane(1) };
     let run = |lanes: &[&Lane]| {
         let mut rule = built(&commit("credit"));
         let mut last = 0.0;
@@ -275,23 +248,14 @@ fn on_a_tie_the_best_mask_is_the_lower_one() {
     let mut bench = Bench::new(&block_wise(4), 4);
     let tied = [(0, "a", 0.3), (1, "c", 0.7), (2, "7", 0.7), (3, "a", 0.7)];
     assert_eq!(bench.step(&tied), [masked(1, "c", 0.7)]);
-    assert_eq!(
-        bench.step(&[(2, "7", 0.7), (3, "a", 0.7)]),
-        [masked(2, "7", 0.7)]
-    );
+    assert_eq!(bench.step(&[(2, "7", 0.7), (3, "a", 0.7)]), [masked(2, "7", 0.7)]);
 }
 
 /// Two tokens per step over one block: effects are ordered by offset, not by confidence.
 #[test]
 fn top_k_fills_a_block_two_by_two() {
     let commit = commit("top_k").with("tokens_per_step", 2u32);
-    let mut bench = Bench::new(
-        &DecoderConfig {
-            commit,
-            ..block_wise(4)
-        },
-        8,
-    );
+    let mut bench = Bench::new(&DecoderConfig { commit, ..block_wise(4) }, 8);
     let effects = bench.step(&[(0, "a", 0.2), (1, "c", 0.4), (2, "7", 0.3), (3, "a", 0.9)]);
     assert_eq!(effects, [masked(1, "c", 0.4), masked(3, "a", 0.9)]);
     let effects = bench.step(&[(0, "a", 0.2), (2, "7", 0.3)]);
@@ -304,10 +268,9 @@ fn top_k_fills_a_block_two_by_two() {
 /// nothing, and the last two: a step without commits is left out.
 #[test]
 fn a_timetable_gives_the_number_of_commits() {
-    for (steps, mut left, expected) in [
-        (10u32, 24, vec![2, 2, 2, 2, 2, 2, 2, 3, 3, 4]),
-        (8, 8, vec![1, 1, 1, 1, 1, 1, 2]),
-    ] {
+    for (steps, mut left, expected) in
+        [(10u32, 24, vec![2, 2, 2, 2, 2, 2, 2, 3, 3, 4]), (8, 8, vec![1, 1, 1, 1, 1, 1, 2])]
+    {
         let mut rule = built(&commit("scheduled").with("denoising_steps", steps));
         let mut counts = Vec::new();
         while left > 0 {
@@ -322,14 +285,11 @@ fn a_timetable_gives_the_number_of_commits() {
 /// The step, from 0, in which Dream's order `origin` commits each of the masks at `offsets`.
 fn steps_of(seed: u64, steps: u32, offsets: impl Iterator<Item = u32>) -> Vec<(u32, u32)> {
     let rule = commit("scheduled").with("rank", "origin");
-    let mut rule = rule.with("denoising_steps", steps).build(&CommitInput {
-        seed,
-        ..CommitInput::default()
-    });
+    let mut rule =
+        rule.with("denoising_steps", steps).build(&CommitInput { seed, ..CommitInput::default() });
     // The surest is no likelier to be picked.
-    let mut open: Vec<_> = offsets
-        .map(|offset| mask(offset, f64::from(offset + 1) / 100.0))
-        .collect();
+    let mut open: Vec<_> =
+        offsets.map(|offset| mask(offset, f64::from(offset + 1) / 100.0)).collect();
     let mut found = Vec::new();
     for step in 0.. {
         if open.is_empty() {
@@ -362,10 +322,7 @@ fn by_chance_every_step_commits_as_many_masks_as_the_timetable_says() {
     }
     assert!(left_half.abs_diff(1600) < 200, "{left_half}");
     // With more steps than masks, steps that pick nothing are left out.
-    let last = steps_of(1, 100, 0..3)
-        .into_iter()
-        .map(|(_, step)| step)
-        .max();
+    let last = steps_of(1, 100, 0..3).into_iter().map(|(_, step)| step).max();
     assert!(last < Some(3), "{last:?}");
 }
 

@@ -25,12 +25,7 @@ fn budget_one() {
     for mut bench in [bench(asynclane(), 1), Bench::new(&block_wise(4), 1)] {
         assert_eq!(bench.born, [generate(0, None, 0..1, Birth::Active)]);
         let effects = bench.step(&[(0, "a", 0.4)]);
-        let expected = [
-            masked(0, "a", 0.4),
-            finish(0, 1),
-            advance(0, 1),
-            done(DoneReason::Budget),
-        ];
+        let expected = [masked(0, "a", 0.4), finish(0, 1), advance(0, 1), done(DoneReason::Budget)];
         assert_eq!(effects, expected);
     }
 }
@@ -40,10 +35,7 @@ fn a_budget_below_the_block_length_shortens_the_block() {
     for mut bench in [bench(asynclane(), 3), Bench::new(&block_wise(8), 3)] {
         assert_eq!(bench.born, [generate(0, None, 0..3, Birth::Active)]);
         let effects = bench.step(&[(0, "a", 1.0), (1, "a", 1.0), (2, "c", 1.0)]);
-        assert_eq!(
-            effects[3..],
-            [finish(0, 3), advance(0, 3), done(DoneReason::Budget)]
-        );
+        assert_eq!(effects[3..], [finish(0, 3), advance(0, 3), done(DoneReason::Budget)]);
     }
 }
 
@@ -52,11 +44,7 @@ fn a_budget_that_is_no_multiple_of_the_block_length_shortens_the_last_block() {
     let config = asynclane().with("block_length", 4u32);
     for mut bench in [bench(config, 6), Bench::new(&block_wise(4), 6)] {
         let full = [(0, "a", 1.0), (1, "a", 1.0), (2, "a", 1.0), (3, "a", 1.0)];
-        let expected = [
-            finish(0, 4),
-            generate(1, Some(0), 4..6, Birth::Active),
-            advance(0, 4),
-        ];
+        let expected = [finish(0, 4), generate(1, Some(0), 4..6, Birth::Active), advance(0, 4)];
         assert_eq!(bench.step(&full)[4..], expected);
         let expected = [
             masked(4, "a", 1.0),
@@ -74,12 +62,8 @@ fn a_budget_that_is_no_multiple_of_the_block_length_shortens_the_last_block() {
 fn the_first_token_is_a_stop_token() {
     let mut bench = bench(asynclane(), 24);
     let effects = bench.step(&[(0, "<eos>", 0.95)]);
-    let expected = [
-        masked(0, "<eos>", 0.95),
-        shorten(1),
-        finish(0, 0),
-        done(DoneReason::StopToken),
-    ];
+    let expected =
+        [masked(0, "<eos>", 0.95), shorten(1), finish(0, 0), done(DoneReason::StopToken)];
     assert_eq!(effects, expected);
     assert_eq!(bench.decoder.canvas().emitted(), at(0));
 }
@@ -97,11 +81,7 @@ fn without_pruning_a_stop_token_ends_the_sequence_all_the_same() {
         done(DoneReason::StopToken),
     ];
     assert_eq!(effects, expected);
-    assert_eq!(
-        bench.decoder.lanes().count(),
-        0,
-        "the block is dropped with its masks"
-    );
+    assert_eq!(bench.decoder.lanes().count(), 0, "the block is dropped with its masks");
 }
 
 /// The published form of the block-wise samplers.
@@ -113,11 +93,7 @@ fn without_early_stop_the_whole_canvas_is_filled() {
     let effects = bench.step(&[(0, "a", 1.0), (1, "<eos>", 1.0)]);
     assert_eq!(
         effects[2..],
-        [
-            finish(0, 2),
-            generate(1, Some(0), 2..4, Birth::Active),
-            advance(0, 1),
-        ]
+        [finish(0, 2), generate(1, Some(0), 2..4, Birth::Active), advance(0, 1),]
     );
     let effects = bench.step(&[(2, "a", 1.0), (3, "a", 1.0)]);
     assert_eq!(effects[2..], [finish(1, 2), done(DoneReason::StopToken)]);
@@ -153,12 +129,7 @@ fn a_fork_right_before_a_stop_token() {
         generate(2, Some(0), 2..2, Birth::Finished),
     ];
     assert_eq!(effects, expected);
-    let expected = [
-        masked(0, "c", 0.3),
-        finish(1, 2),
-        advance(0, 2),
-        done(DoneReason::StopToken),
-    ];
+    let expected = [masked(0, "c", 0.3), finish(1, 2), advance(0, 2), done(DoneReason::StopToken)];
     assert_eq!(bench.step(&[(0, "c", 0.3)]), expected);
 }
 
@@ -166,33 +137,19 @@ fn a_fork_right_before_a_stop_token() {
 fn a_delimiter_at_the_last_position_of_the_budget_leaves_no_generate_child() {
     let mut bench = bench(asynclane(), 4);
     let effects = bench.step(&[(1, "a", 1.0), (3, ".", 1.0)]);
-    let expected = [
-        masked(1, "a", 1.0),
-        masked(3, ".", 1.0),
-        fork(0, 4),
-        refine(1, 0, 0..4, Birth::Active),
-    ];
+    let expected =
+        [masked(1, "a", 1.0), masked(3, ".", 1.0), fork(0, 4), refine(1, 0, 0..4, Birth::Active)];
     assert_eq!(effects, expected);
     let effects = bench.step(&[(0, "a", 1.0), (2, "c", 1.0)]);
-    assert_eq!(
-        effects[2..],
-        [finish(1, 4), advance(0, 4), done(DoneReason::Budget)]
-    );
+    assert_eq!(effects[2..], [finish(1, 4), advance(0, 4), done(DoneReason::Budget)]);
 }
 
 /// The masks left of the stop token are refined; nothing right of it is computed.
 #[test]
 fn a_stop_token_with_masks_before_it_keeps_refining() {
-    let config = asynclane()
-        .with("lookahead", 4u32)
-        .with("draft_threshold", 0.9);
+    let config = asynclane().with("lookahead", 4u32).with("draft_threshold", 0.9);
     let mut bench = bench(config, 24);
-    let effects = bench.step(&[
-        (0, "a", 1.0),
-        (4, "<eos>", 1.0),
-        (6, "c", 1.0),
-        (9, "c", 1.0),
-    ]);
+    let effects = bench.step(&[(0, "a", 1.0), (4, "<eos>", 1.0), (6, "c", 1.0), (9, "c", 1.0)]);
     let expected = [
         masked(0, "a", 1.0),
         masked(4, "<eos>", 1.0),
@@ -207,10 +164,7 @@ fn a_stop_token_with_masks_before_it_keeps_refining() {
     assert!(views[0].lookahead.is_empty());
     assert_eq!(bench.step(&[(2, "c", 0.5)]), [masked(2, "c", 0.5)]);
     let effects = bench.step(&[(1, "a", 1.0), (3, "a", 1.0)]);
-    assert_eq!(
-        effects[2..],
-        [finish(0, 4), advance(1, 4), done(DoneReason::StopToken)]
-    );
+    assert_eq!(effects[2..], [finish(0, 4), advance(1, 4), done(DoneReason::StopToken)]);
     assert_eq!(bench.canvas(), "aaca<eos>");
 }
 
@@ -223,10 +177,7 @@ fn a_later_stop_token_further_left_cuts_the_canvas_again() {
     let expected = [masked(2, "<eot>", 1.0), masked(3, "<eos>", 1.0), shorten(3)];
     assert_eq!(effects, expected);
     let effects = bench.step(&[(0, "a", 1.0), (1, "c", 1.0)]);
-    assert_eq!(
-        effects[2..],
-        [finish(0, 2), advance(0, 2), done(DoneReason::StopToken)]
-    );
+    assert_eq!(effects[2..], [finish(0, 2), advance(0, 2), done(DoneReason::StopToken)]);
 }
 
 #[test]
@@ -257,12 +208,7 @@ fn a_lane_on_a_cut_canvas_runs_no_more_steps_than_it_has_offsets() {
         generate(1, Some(0), 1..3, Birth::Active),
     ];
     assert_eq!(bench.step(&[(2, "<eos>", 1.0)]), expected);
-    let expected = [
-        masked(1, "c", 0.2),
-        finish(1, 1),
-        advance(1, 2),
-        done(DoneReason::StopToken),
-    ];
+    let expected = [masked(1, "c", 0.2), finish(1, 1), advance(1, 2), done(DoneReason::StopToken)];
     assert_eq!(bench.step(&[(1, "c", 0.2)]), expected);
 }
 
@@ -271,12 +217,8 @@ fn a_lane_on_a_cut_canvas_runs_no_more_steps_than_it_has_offsets() {
 fn a_lane_that_runs_out_of_steps_before_its_first_offset_ends_the_sequence() {
     let mut bench = bench(asynclane().with("block_length", 4u32), 4);
     assert_eq!(bench.step(&[(3, "c", 0.5)]), [masked(3, "c", 0.5)]);
-    let expected = [
-        masked(1, "<eos>", 0.5),
-        shorten(2),
-        finish(0, 0),
-        done(DoneReason::LaneBudget),
-    ];
+    let expected =
+        [masked(1, "<eos>", 0.5), shorten(2), finish(0, 0), done(DoneReason::LaneBudget)];
     assert_eq!(bench.step(&[(1, "<eos>", 0.5)]), expected);
     assert_eq!(bench.decoder.canvas().emitted(), at(0));
 }
@@ -284,21 +226,11 @@ fn a_lane_that_runs_out_of_steps_before_its_first_offset_ends_the_sequence() {
 /// The same lane without a budget: it settles what is open before the stop token.
 #[test]
 fn without_a_lane_budget_a_lane_on_a_cut_canvas_goes_on() {
-    let mut bench = bench(
-        asynclane()
-            .with("block_length", 4u32)
-            .with("lane_budget", false),
-        4,
-    );
+    let mut bench = bench(asynclane().with("block_length", 4u32).with("lane_budget", false), 4);
     assert_eq!(bench.step(&[(3, "c", 0.5)]), [masked(3, "c", 0.5)]);
     let expected = [masked(1, "<eos>", 0.5), shorten(2)];
     assert_eq!(bench.step(&[(1, "<eos>", 0.5)]), expected);
-    let expected = [
-        masked(0, "c", 0.2),
-        finish(0, 1),
-        advance(0, 1),
-        done(DoneReason::StopToken),
-    ];
+    let expected = [masked(0, "c", 0.2), finish(0, 1), advance(0, 1), done(DoneReason::StopToken)];
     assert_eq!(bench.step(&[(0, "c", 0.2)]), expected);
 }
 
@@ -328,20 +260,10 @@ fn a_refine_lane_goes_on_after_generation_has_ended() {
         generate(2, Some(0), 4..7, Birth::Active),
     ];
     assert_eq!(effects[4..], expected);
-    let expected = [
-        masked(0, "c", 0.6),
-        masked(4, "<eos>", 0.99),
-        shorten(5),
-        finish(2, 0),
-        advance(0, 2),
-    ];
+    let expected =
+        [masked(0, "c", 0.6), masked(4, "<eos>", 0.99), shorten(5), finish(2, 0), advance(0, 2)];
     assert_eq!(bench.step(&[(0, "c", 0.6), (4, "<eos>", 0.99)]), expected);
-    let expected = [
-        masked(2, "c", 0.3),
-        finish(1, 4),
-        advance(2, 4),
-        done(DoneReason::StopToken),
-    ];
+    let expected = [masked(2, "c", 0.3), finish(1, 4), advance(2, 4), done(DoneReason::StopToken)];
     assert_eq!(bench.step(&[(2, "c", 0.3)]), expected);
     assert_eq!(bench.canvas(), "cac.<eos>");
 }

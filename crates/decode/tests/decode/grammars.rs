@@ -14,12 +14,8 @@ fn what_does_not_continue_the_prefix_is_provisional_until_the_frontier_arrives()
     let mut bench = Bench::under(SLOTS, &block_wise(8), 8);
     // The rule wants offsets 1 and 3; the frontier is committed with them, and what is forced.
     let effects = bench.step(&[(0, "a", 0.3), (1, "(", 0.95), (3, " 42", 0.95)]);
-    let expected = [
-        masked(0, "a", 0.3),
-        masked(1, "(", 0.95),
-        place(3, " 42", 0.95),
-        advance(0, 2),
-    ];
+    let expected =
+        [masked(0, "a", 0.3), masked(1, "(", 0.95), place(3, " 42", 0.95), advance(0, 2)];
     assert_eq!(effects, expected);
     assert_eq!(bench.canvas(), "a(_ 42____");
     // The frontier passes the provisional token; the last bracket is forced, and no token may
@@ -38,12 +34,7 @@ fn what_does_not_continue_the_prefix_is_provisional_until_the_frontier_arrives()
 #[test]
 fn a_token_that_does_not_fit_takes_everything_behind_it_along() {
     let mut bench = Bench::under(SLOTS, &block_wise(8), 8);
-    let said = [
-        (0, "a", 0.3),
-        (2, ".", 0.95),
-        (3, "7", 0.95),
-        (4, ")", 0.99),
-    ];
+    let said = [(0, "a", 0.3), (2, ".", 0.95), (3, "7", 0.95), (4, ")", 0.99)];
     let expected = [
         masked(0, "a", 0.3),
         masked(1, "(", 1.0),
@@ -52,12 +43,7 @@ fn a_token_that_does_not_fit_takes_everything_behind_it_along() {
     ];
     assert_eq!(bench.step(&said), expected);
     let said = [(2, " 42", 0.3), (4, ".", 0.95), (5, "a", 0.95)];
-    let expected = [
-        masked(2, " 42", 0.3),
-        place(4, ".", 0.95),
-        place(5, "a", 0.95),
-        advance(2, 3),
-    ];
+    let expected = [masked(2, " 42", 0.3), place(4, ".", 0.95), place(5, "a", 0.95), advance(2, 3)];
     assert_eq!(bench.step(&said), expected);
     let expected = [
         masked(3, "7", 0.2),
@@ -75,20 +61,9 @@ fn a_forced_token_replaces_a_provisional_one_that_differs() {
     let slots = Slots(&[&["a", " b"], &["a", "("], &["7"], &["a", ")"], &["7", "a"]]);
     let mut bench = Bench::under(slots, &block_wise(8), 8);
     let said = [(0, "a", 0.3), (2, " 42", 0.95), (3, ")", 0.95)];
-    let expected = [
-        masked(0, "a", 0.3),
-        place(2, " 42", 0.95),
-        place(3, ")", 0.95),
-        advance(0, 1),
-    ];
+    let expected = [masked(0, "a", 0.3), place(2, " 42", 0.95), place(3, ")", 0.95), advance(0, 1)];
     assert_eq!(bench.step(&said), expected);
-    let expected = [
-        masked(1, "(", 0.3),
-        revoke(2),
-        revoke(3),
-        masked(2, "7", 1.0),
-        advance(1, 3),
-    ];
+    let expected = [masked(1, "(", 0.3), revoke(2), revoke(3), masked(2, "7", 1.0), advance(1, 3)];
     assert_eq!(bench.step(&[(1, "(", 0.3)]), expected);
 }
 
@@ -154,12 +129,7 @@ fn a_stop_token_ends_a_complete_text_and_no_other() {
     bench.step(&[(1, "a", 0.3)]);
     assert!(allows_stop(&bench));
     let said = [(2, "<eot>", 0.4), (3, "a", 0.99)];
-    let expected = [
-        masked(2, "<eot>", 0.4),
-        shorten(3),
-        finish(0, 3),
-        done(DoneReason::StopToken),
-    ];
+    let expected = [masked(2, "<eot>", 0.4), shorten(3), finish(0, 3), done(DoneReason::StopToken)];
     assert_eq!(bench.step(&said), expected);
 }
 
@@ -167,10 +137,8 @@ fn a_stop_token_ends_a_complete_text_and_no_other() {
 fn forks_are_off_and_drafts_are_provisional() {
     const WORD: &[&str] = &["a", " b"];
     let slots = Slots(&[WORD; 12]);
-    let config = asynclane()
-        .with("block_length", 2u32)
-        .with("lookahead", 4u32)
-        .with("draft_threshold", 0.5);
+    let config =
+        asynclane().with("block_length", 2u32).with("lookahead", 4u32).with("draft_threshold", 0.5);
     let config = with_schedule(config);
     let mut bench = Bench::under(slots, &config, 12);
     let effects = bench.step(&[(0, "a", 0.95), (3, ".", 0.95), (4, "a", 0.6)]);

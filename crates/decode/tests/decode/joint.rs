@@ -9,10 +9,7 @@ use crate::common::{
 
 /// Lanes of four, a lookahead of two, drafts from 0.5 on.
 fn bench(commit: CommitConfig, schedule: ScheduleConfig) -> Bench {
-    let config = DecoderConfig {
-        commit,
-        ..with_schedule(schedule)
-    };
+    let config = DecoderConfig { commit, ..with_schedule(schedule) };
     Bench::new(&config, 16)
 }
 
@@ -36,10 +33,7 @@ fn step(bench: &mut Bench, said: &[Said]) -> Vec<Effect> {
     bench.step_by(|offset| {
         let found = said.iter().find(|(at, ..)| *at == offset);
         let (_, text, probability, entropy) = *found.unwrap_or(&(0, "a", 0.1, 3.0));
-        Candidate {
-            entropy,
-            ..candidate(id(text), probability)
-        }
+        Candidate { entropy, ..candidate(id(text), probability) }
     })
 }
 
@@ -68,11 +62,7 @@ fn drafts_pay_into_the_bound() {
 #[test]
 fn what_may_not_be_a_draft_pays_nothing() {
     let mut bench = bench(joint(0.0), short());
-    let said = [
-        (1, "c", 0.2, 0.5),
-        (4, " b", 0.49, 0.0),
-        (5, "<eos>", 0.9, 0.0),
-    ];
+    let said = [(1, "c", 0.2, 0.5), (4, " b", 0.49, 0.0), (5, "<eos>", 0.9, 0.0)];
     assert_eq!(step(&mut bench, &said), [masked(1, "c", 0.2)]);
 }
 
@@ -129,24 +119,14 @@ fn nested_drafts_guess_in_all_lanes_and_ahead_of_them() {
         (4, " b", 0.7, 0.11),
     ];
     let mut right = bench(rule.clone(), short());
-    assert_eq!(
-        step(&mut right, &said),
-        [masked(1, "c", 0.9), draft(4, " b", 0.7)]
-    );
+    assert_eq!(step(&mut right, &said), [masked(1, "c", 0.9), draft(4, " b", 0.7)]);
     // Level 1 guesses offset 2, level 2 offset 0 as well; the stop token is not guessed.
     let guesses = right.decoder.branches();
     let offsets: Vec<u32> = guesses.proposals.iter().map(|of| of.offset.get()).collect();
     assert_eq!((offsets, guesses.ends), (vec![2, 0], &[1, 2][..]));
     // 0.12 <= 0.2 sanctions both at once; the rest follows on their canvas.
     let effects = step(&mut right, &said);
-    assert_eq!(
-        effects[..3],
-        [
-            masked(2, "7", 0.96),
-            masked(0, "a", 0.9),
-            masked(3, "<eos>", 0.99)
-        ]
-    );
+    assert_eq!(effects[..3], [masked(2, "7", 0.96), masked(0, "a", 0.9), masked(3, "<eos>", 0.99)]);
     // Another token at offset 2: the choice of the real canvas stands alone.
     let mut wrong = bench(rule, short());
     step(&mut wrong, &said);

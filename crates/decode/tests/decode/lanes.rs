@@ -29,24 +29,14 @@ fn a_fork_gives_a_refine_lane_and_a_continuation_of_full_length() {
     let effects = bench.step(&[(2, "c", 0.5), (7, "7", 0.4)]);
     assert_eq!(effects, [masked(2, "c", 0.5), masked(7, "7", 0.4)]);
     let effects = bench.step(&[(1, "a", 0.5), (4, "c", 0.4)]);
-    let expected = [
-        masked(1, "a", 0.5),
-        masked(4, "c", 0.4),
-        finish(1, 4),
-        advance(1, 6),
-    ];
+    let expected = [masked(1, "a", 0.5), masked(4, "c", 0.4), finish(1, 4), advance(1, 6)];
     assert_eq!(effects, expected);
 }
 
 #[test]
 fn min_fill_counts_the_filled_share_of_the_lane() {
     let mut bench = Bench::from(asynclane().with("min_fill", 0.5));
-    assert_eq!(
-        bench
-            .step(&[(1, ".", 1.0), (2, "a", 1.0), (3, "a", 1.0)])
-            .len(),
-        3
-    );
+    assert_eq!(bench.step(&[(1, ".", 1.0), (2, "a", 1.0), (3, "a", 1.0)]).len(), 3);
     let effects = bench.step(&[(4, "a", 1.0)]);
     assert_eq!(effects[1], fork(0, 2), "4 of 8 are filled");
 }
@@ -80,19 +70,13 @@ fn or_it_spawns_at_its_end() {
     let mut bench = Bench::from(asynclane().with("fork_when_complete", false));
     let mut said = sure(0..8);
     said[4].1 = ".";
-    let expected = [
-        finish(0, 8),
-        generate(1, Some(0), 8..16, Birth::Active),
-        advance(0, 8),
-    ];
+    let expected = [finish(0, 8), generate(1, Some(0), 8..16, Birth::Active), advance(0, 8)];
     assert_eq!(bench.step(&said)[8..], expected);
 }
 
 #[test]
 fn drafts_need_their_threshold_and_no_stop_token() {
-    let config = asynclane()
-        .with("lookahead", 4u32)
-        .with("draft_threshold", 0.8);
+    let config = asynclane().with("lookahead", 4u32).with("draft_threshold", 0.8);
     let mut bench = Bench::from(config);
     let effects = bench.step(&[
         (0, "a", 1.0),
@@ -101,12 +85,7 @@ fn drafts_need_their_threshold_and_no_stop_token() {
         (10, "<eos>", 1.0),
         (11, " b", 0.85),
     ]);
-    let expected = [
-        masked(0, "a", 1.0),
-        draft(8, "c", 0.8),
-        draft(11, " b", 0.85),
-        advance(0, 1),
-    ];
+    let expected = [masked(0, "a", 1.0), draft(8, "c", 0.8), draft(11, " b", 0.85), advance(0, 1)];
     assert_eq!(effects, expected);
 }
 
@@ -114,14 +93,8 @@ fn drafts_need_their_threshold_and_no_stop_token() {
 fn without_drafts_the_lookahead_is_context_only() {
     let mut bench = Bench::from(asynclane().with("lookahead", 4u32));
     let view = bench.decoder.lanes().next().expect("the root is active");
-    assert_eq!(
-        (view.range, view.lookahead, view.drafts),
-        (span(0..8), span(8..12), false)
-    );
-    assert_eq!(
-        bench.step(&[(0, "a", 1.0)]),
-        [masked(0, "a", 1.0), advance(0, 1)]
-    );
+    assert_eq!((view.range, view.lookahead, view.drafts), (span(0..8), span(8..12), false));
+    assert_eq!(bench.step(&[(0, "a", 1.0)]), [masked(0, "a", 1.0), advance(0, 1)]);
 }
 
 /// A filled lane costs no forward: its successor starts in the same step.
@@ -154,10 +127,7 @@ fn a_coupled_continuation_waits_for_its_refine_lane() {
     ];
     assert_eq!(effects[2..], expected);
     assert_eq!(active(&bench), [(1, Role::Refine)]);
-    assert_eq!(
-        bench.step(&[(0, "c", 0.5)]),
-        [masked(0, "c", 0.5), advance(0, 2)]
-    );
+    assert_eq!(bench.step(&[(0, "c", 0.5)]), [masked(0, "c", 0.5), advance(0, 2)]);
     let expected = [masked(2, "c", 0.5), finish(1, 4), wake(2), advance(2, 4)];
     assert_eq!(bench.step(&[(2, "c", 0.5)]), expected);
     assert_eq!(active(&bench), [(2, Role::Generate)]);
@@ -204,11 +174,7 @@ fn a_coupled_continuation_may_be_full_when_it_wakes() {
 #[test]
 fn a_fork_beyond_max_lanes_waits_for_room() {
     let mut bench = Bench::from(asynclane().with("max_lanes", 2u32));
-    assert!(
-        bench
-            .step(&[(1, ".", 1.0), (2, "a", 1.0)])
-            .contains(&fork(0, 2))
-    );
+    assert!(bench.step(&[(1, ".", 1.0), (2, "a", 1.0)]).contains(&fork(0, 2)));
     // Lane 2 has a delimiter as well, but two lanes are active already.
     let effects = bench.step(&[(0, "a", 1.0), (5, ".", 1.0)]);
     let expected = [
@@ -222,11 +188,7 @@ fn a_fork_beyond_max_lanes_waits_for_room() {
     ];
     assert_eq!(effects, expected, "lane 1 made room in the same step");
     let effects = bench.step(&[(8, ".", 1.0)]);
-    assert!(
-        !effects
-            .iter()
-            .any(|effect| matches!(effect, Effect::Fork { .. }))
-    );
+    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Fork { .. })));
     assert_eq!(active(&bench).len(), 2);
 }
 
@@ -265,17 +227,9 @@ fn effective_length_counts_a_waiting_lane() {
     let mut bench = Bench::from(asynclane().with("coupled", true));
     bench.step(&[(1, "a", 1.0), (3, ".", 1.0), (4, "c", 1.0), (5, "c", 1.0)]);
     assert_eq!(active(&bench), [(1, Role::Refine)]);
-    assert_eq!(
-        bench.decoder.effective_end(),
-        at(6),
-        "of the waiting lane [4, 12)"
-    );
+    assert_eq!(bench.decoder.effective_end(), at(6), "of the waiting lane [4, 12)");
 }
 
 fn active(bench: &Bench) -> Vec<(u32, Role)> {
-    bench
-        .decoder
-        .lanes()
-        .map(|lane| (lane.id.0, lane.role))
-        .collect()
+    bench.decoder.lanes().map(|lane| (lane.id.0, lane.role)).collect()
 }

@@ -11,20 +11,12 @@ const LENGTH: u32 = 4;
 /// Canvases of four tokens.
 fn config(settings: &[(&'static str, f64)], steps: u32) -> DecoderConfig {
     let rule = commit("renoise").with("max_denoising_steps", steps);
-    let commit = settings
-        .iter()
-        .fold(rule, |rule, (name, value)| rule.with(name, *value));
-    DecoderConfig {
-        commit,
-        ..with_schedule(schedule("canvas").with("block_length", LENGTH))
-    }
+    let commit = settings.iter().fold(rule, |rule, (name, value)| rule.with(name, *value));
+    DecoderConfig { commit, ..with_schedule(schedule("canvas").with("block_length", LENGTH)) }
 }
 
 fn decoder(config: &DecoderConfig, budget: u32, limit: u32, stops: &[TokenId]) -> Decoder {
-    let input = Input {
-        limit,
-        ..Input::new(budget, stops)
-    };
+    let input = Input { limit, ..Input::new(budget, stops) };
     Decoder::new(config, input, &mut Vec::new())
 }
 
@@ -44,9 +36,8 @@ fn drawn(offset: u32, token: TokenId, likelier: TokenId, entropy: f32) -> Propos
 /// One step over the canvas from `first` on; the likelier token is always `best`.
 fn step(decoder: &mut Decoder, first: u32, entropies: [f32; 4], best: TokenId) -> Vec<Effect> {
     let offsets = (first..first + LENGTH).zip(entropies);
-    let said: Vec<Proposal> = offsets
-        .map(|(offset, entropy)| drawn(offset, 10 + offset, best, entropy))
-        .collect();
+    let said: Vec<Proposal> =
+        offsets.map(|(offset, entropy)| drawn(offset, 10 + offset, best, entropy)).collect();
     let mut effects = Vec::new();
     decoder.apply(&said, &mut effects);
     effects
@@ -60,11 +51,7 @@ fn standing(decoder: &Decoder, first: u32) -> [Option<TokenId>; 4] {
 #[test]
 fn tokens_of_low_entropy_stay_and_the_others_become_noise() {
     let mut decoder = decoder(&config(&[], 48), 8, 8, &[]);
-    assert_eq!(
-        standing(&decoder, 0),
-        [None; 4],
-        "the first canvas is noise"
-    );
+    assert_eq!(standing(&decoder, 0), [None; 4], "the first canvas is noise");
     assert_eq!(step(&mut decoder, 0, [0.5, 0.06, 0.05, 0.9], 7), []);
     assert_eq!(standing(&decoder, 0), [None, Some(11), Some(12), None]);
     // What stayed before is noise if it is not kept again.
@@ -92,11 +79,7 @@ fn the_canvas_cools() {
 fn a_stable_and_certain_canvas_is_committed_as_a_whole() {
     let mut decoder = decoder(&config(&[], 48), 6, 6, &[]);
     let certain = [0.004; 4];
-    assert_eq!(
-        step(&mut decoder, 0, certain, 7),
-        [],
-        "nothing to compare with"
-    );
+    assert_eq!(step(&mut decoder, 0, certain, 7), [], "nothing to compare with");
     assert_eq!(step(&mut decoder, 0, certain, 8), [], "other tokens");
     assert_eq!(step(&mut decoder, 0, [0.006; 4], 8), [], "not certain");
     let effects = step(&mut decoder, 0, certain, 8);
@@ -148,10 +131,7 @@ fn a_grammar_is_followed_on_a_canvas() {
             assert!(!begins || (denoising.temperature - 0.8).abs() < 1e-12);
             let lane = lane.range();
             let canvas = bench.decoder.canvas();
-            let masks = lane
-                .iter()
-                .filter(|at| canvas.is_mask(*at))
-                .collect::<Vec<_>>();
+            let masks = lane.iter().filter(|at| canvas.is_mask(*at)).collect::<Vec<_>>();
             let said: Vec<Proposal> = masks
                 .into_iter()
                 .map(|offset| {
@@ -160,9 +140,7 @@ fn a_grammar_is_followed_on_a_canvas() {
                         let bits = allowed.get(*token as usize / 32);
                         bits.is_some_and(|bits| bits >> (token % 32) & 1 == 1)
                     };
-                    let token = (1..60)
-                        .find(|token| !is_frontier || word(token))
-                        .unwrap_or(0);
+                    let token = (1..60).find(|token| !is_frontier || word(token)).unwrap_or(0);
                     let mut said = drawn(offset.get(), token, token + 1, 0.1);
                     if is_frontier {
                         // Its row is scored under the grammar: no other token is likelier.

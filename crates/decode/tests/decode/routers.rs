@@ -8,10 +8,7 @@ use crate::common::{Bench, block_wise, commit, masked};
 const HALF: f64 = core::f64::consts::LN_2;
 
 fn bench(commit: CommitConfig, block_length: u32, budget: u32) -> Bench {
-    let config = DecoderConfig {
-        commit,
-        ..block_wise(block_length)
-    };
+    let config = DecoderConfig { commit, ..block_wise(block_length) };
     Bench::new(&config, budget)
 }
 
@@ -46,11 +43,7 @@ fn a_score_is_the_expected_number_of_right_guesses_less_a_penalty() {
 /// A margin above 0.05 takes a confidence above 0.3667 here: the second guess ends the run.
 #[test]
 fn the_margin_expects_the_guesses_before_the_first_unsure_one() {
-    let at = |on: f64| {
-        rule("score")
-            .with("estimate", "margin")
-            .with("score_on", on)
-    };
+    let at = |on: f64| rule("score").with("estimate", "margin").with("score_on", on);
     assert!(is_checked(at(0.0), &FOUR));
     assert!(!is_checked(at(0.1), &FOUR));
 }
@@ -72,10 +65,7 @@ fn a_penalty_for_tokens_counts_the_sure_masks() {
 #[test]
 fn hysteresis_goes_on_until_the_lower_bound() {
     let rule = || {
-        rule("hysteresis")
-            .with("score_penalty", 0.3)
-            .with("score_on", 0.5)
-            .with("score_off", 0.4)
+        rule("hysteresis").with("score_penalty", 0.3).with("score_on", 0.5).with("score_off", 0.4)
     };
     let mut short = bench(rule(), 2, 2);
     assert_ne!(short.step(&FOUR[..2]), []);
@@ -96,9 +86,7 @@ fn hysteresis_goes_on_until_the_lower_bound() {
 /// second one.
 #[test]
 fn a_bandit_does_what_brought_more() {
-    let rule = rule("bandit")
-        .with("exploration", 0.0)
-        .with("entropy_scale", 0.0);
+    let rule = rule("bandit").with("exploration", 0.0).with("entropy_scale", 0.0);
     let mut bench = bench(rule, 4, 12);
     let block = |from: u32, sure: [f64; 4]| {
         let of = |at: u32| (from + at, "a", sure[at as usize]);

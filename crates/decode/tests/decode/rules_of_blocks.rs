@@ -8,10 +8,7 @@ use crate::common::{
 };
 
 fn bench(commit: CommitConfig, block_length: u32, budget: u32) -> Bench {
-    let config = DecoderConfig {
-        commit,
-        ..block_wise(block_length)
-    };
+    let config = DecoderConfig { commit, ..block_wise(block_length) };
     Bench::new(&config, budget)
 }
 
@@ -61,15 +58,10 @@ fn early_commit_fills_the_canvas_once_the_answer_is_clear() {
 /// Both positions of the answer are filled by the first step; their gaps decide all the same.
 #[test]
 fn early_commit_asks_filled_positions_of_the_answer_too() {
-    let commit = commit("early_commit")
-        .with("tokens_per_step", 2u32)
-        .with("answer_length", 2u32);
+    let commit = commit("early_commit").with("tokens_per_step", 2u32).with("answer_length", 2u32);
     let mut unsure = bench(commit.clone(), 4, 8);
     assert_eq!(gapped(&mut unsure, |_| 7.0), [0, 1]);
-    assert_eq!(
-        gapped(&mut unsure, |offset| [5.0, 4.5][offset as usize % 2]),
-        [2, 3]
-    );
+    assert_eq!(gapped(&mut unsure, |offset| [5.0, 4.5][offset as usize % 2]), [2, 3]);
     let mut sure = bench(commit, 4, 8);
     assert_eq!(gapped(&mut sure, |_| 7.0), [0, 1]);
     assert_eq!(gapped(&mut sure, |_| 5.0), [2, 3, 4, 5, 6, 7]);
@@ -101,10 +93,7 @@ fn a_filter_is_two_layers() {
     filter.logits(&[0.0, 1.0], &mut logits);
     // Hidden: relu(-1) = 0 and 1.5.
     assert_eq!(logits, [0.25, -1.5 + 0.5]);
-    let ragged = Weights {
-        first: vec![0.0; 3],
-        ..weights
-    };
+    let ragged = Weights { first: vec![0.0; 3], ..weights };
     let error = Filter::new(ragged).expect_err("three weights");
     assert_eq!((error.expected, error.found), (4, 3));
     let message = "a layer of the filter needs 4 weights, found 3";
@@ -128,20 +117,11 @@ fn a_learned_filter_commits_what_it_accepts_and_the_best() {
 #[test]
 fn a_learned_filter_may_cut_the_canvas_at_a_likely_end() {
     let commit = commit("learned_filter").with("filter_threshold", 1.0);
-    let said = [
-        (0, "a", 0.7),
-        (5, "<eos>", 0.5),
-        (6, "<eot>", 0.6),
-        (7, "a", 0.9),
-    ];
+    let said = [(0, "a", 0.7), (5, "<eos>", 0.5), (6, "<eot>", 0.6), (7, "a", 0.9)];
     let bench_of = |floor: f64| {
         let mut bench = bench(commit.clone().with("end_threshold", floor), 4, 8);
         let lane = bench.decoder.lanes().next().expect("a lane");
-        assert_eq!(
-            lane.lookahead,
-            span(4..8),
-            "masks after the block are scored"
-        );
+        assert_eq!(lane.lookahead, span(4..8), "masks after the block are scored");
         bench.step(&said)
     };
     let end = masked(6, "<eot>", 0.6);
@@ -203,12 +183,7 @@ fn nested_drafts_climb_as_long_as_the_bound_sanctions_the_next_level() {
 fn nested_drafts_guess_no_stop_token() {
     let commit = commit("nested_drafts").with("entropy_threshold", 0.0);
     let mut bench = bench(commit, 4, 4);
-    bench.step(&[
-        (0, "a", 0.9),
-        (1, "c", 0.8),
-        (2, "<eos>", 0.99),
-        (3, "a", 0.7),
-    ]);
+    bench.step(&[(0, "a", 0.9), (1, "c", 0.8), (2, "<eos>", 0.99), (3, "a", 0.7)]);
     let guesses = bench.decoder.branches().proposals.iter();
     let offsets: Vec<u32> = guesses.map(|guess| guess.offset.get()).collect();
     assert_eq!(offsets, [1, 3]);
@@ -249,10 +224,7 @@ fn an_edit_rule_cuts_the_canvas_with_settled_stop_tokens_only() {
     let stop = crate::common::text(crate::common::STOPS[0]);
     let mut bench = bench(commit, 3, 9);
     let effects = bench.step(&[(0, "a", 0.9), (1, stop, 0.9), (2, "c", 0.9)]);
-    assert_eq!(
-        (committed(&effects).len(), bench.decoder.canvas().len()),
-        (3, 9)
-    );
+    assert_eq!((committed(&effects).len(), bench.decoder.canvas().len()), (3, 9));
     bench.step(&[(0, "a", 0.9), (1, "c", 0.9), (2, stop, 0.9)]);
     let effects = bench.step(&[(0, "a", 0.9), (1, "c", 0.9), (2, stop, 0.9)]);
     assert_eq!(bench.decoder.canvas().len(), 3);
@@ -267,9 +239,7 @@ fn checks(bench: &Bench) -> Vec<(u32, String)> {
 }
 
 fn guesses(of: &[(u32, &str)]) -> Vec<(u32, String)> {
-    of.iter()
-        .map(|(at, text)| (*at, (*text).to_owned()))
-        .collect()
+    of.iter().map(|(at, text)| (*at, (*text).to_owned())).collect()
 }
 
 /// S2D2: a forward that guesses commits nothing; the one that checks commits up to the first other token.
@@ -278,16 +248,10 @@ fn a_run_of_masks_is_guessed_and_then_checked() {
     let mut bench = bench(commit("self_speculative"), 4, 8);
     let said = [(0, "a", 0.2), (1, "(", 0.2), (2, "c", 0.2), (3, "7", 0.2)];
     assert_eq!(bench.step(&said), []);
-    assert_eq!(
-        checks(&bench),
-        guesses(&[(0, "a"), (1, "("), (2, "c"), (3, "7")])
-    );
+    assert_eq!(checks(&bench), guesses(&[(0, "a"), (1, "("), (2, "c"), (3, "7")]));
     let said = [(0, "a", 0.3), (1, " b", 0.4), (2, "c", 0.5), (3, "7", 0.6)];
     let effects = bench.step(&said);
-    assert_eq!(
-        effects,
-        [masked(0, "a", 0.3), masked(1, " b", 0.4), advance(0, 2)]
-    );
+    assert_eq!(effects, [masked(0, "a", 0.3), masked(1, " b", 0.4), advance(0, 2)]);
     assert_eq!(checks(&bench), []);
     // Where all guesses are right, no token is committed after them.
     bench.step(&[(2, "c", 0.5), (3, "7", 0.6)]);
@@ -298,14 +262,9 @@ fn a_run_of_masks_is_guessed_and_then_checked() {
 /// A run of two masks is too short for a check: what is above the threshold is committed, or the best.
 #[test]
 fn a_short_run_is_committed_unchecked() {
-    let rule = commit("self_speculative")
-        .with("min_span", 3u32)
-        .with("threshold", 0.5);
+    let rule = commit("self_speculative").with("min_span", 3u32).with("threshold", 0.5);
     let mut bench = bench(rule, 2, 4);
-    assert_eq!(
-        bench.step(&[(0, "a", 0.5), (1, " b", 0.4)])[..1],
-        [masked(0, "a", 0.5)]
-    );
+    assert_eq!(bench.step(&[(0, "a", 0.5), (1, " b", 0.4)])[..1], [masked(0, "a", 0.5)]);
     assert_eq!(bench.step(&[(1, " b", 0.6)])[..1], [masked(1, " b", 0.6)]);
     let effects = bench.step(&[(2, "c", 0.6), (3, "7", 0.7)]);
     assert_eq!(effects[..2], [masked(2, "c", 0.6), masked(3, "7", 0.7)]);
@@ -315,12 +274,7 @@ fn a_short_run_is_committed_unchecked() {
 #[test]
 fn guesses_are_checked_up_to_a_stop_token() {
     let mut bench = bench(commit("self_speculative"), 4, 4);
-    bench.step(&[
-        (0, "a", 0.2),
-        (1, "<eos>", 0.2),
-        (2, "c", 0.2),
-        (3, "7", 0.2),
-    ]);
+    bench.step(&[(0, "a", 0.2), (1, "<eos>", 0.2), (2, "c", 0.2), (3, "7", 0.2)]);
     assert_eq!(checks(&bench), guesses(&[(0, "a"), (1, "<eos>")]));
     let effects = bench.step(&[(0, "a", 0.3), (1, "<eos>", 0.3)]);
     let commits = [masked(0, "a", 0.3), masked(1, "<eos>", 0.3)];
@@ -337,17 +291,11 @@ fn a_window_commits_right_guesses_and_one_token_more() {
     };
     let mut bench = Bench::new(&config, 7);
     let said = [(0, "a", 0.3), (1, " b", 0.3), (2, "c", 0.3), (3, "7", 0.3)];
-    assert_eq!(
-        bench.step(&said),
-        [masked(0, "a", 0.3), resize(0, 5), advance(0, 1)]
-    );
+    assert_eq!(bench.step(&said), [masked(0, "a", 0.3), resize(0, 5), advance(0, 1)]);
     assert_eq!(checks(&bench), guesses(&[(1, " b"), (2, "c")]));
     let effects = bench.step(&[(1, " b", 0.4), (2, "7", 0.4), (3, "(", 0.4)]);
     let commits = [masked(1, " b", 0.4), masked(2, "7", 0.4)];
-    assert_eq!(
-        effects,
-        [commits[0], commits[1], resize(0, 7), advance(1, 3)]
-    );
+    assert_eq!(effects, [commits[0], commits[1], resize(0, 7), advance(1, 3)]);
     assert_eq!(checks(&bench), guesses(&[(3, "(")]));
     // The mask after the guesses is checked too.
     let effects = bench.step(&[(3, "(", 0.4), (4, ")", 0.4)]);

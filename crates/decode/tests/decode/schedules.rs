@@ -24,18 +24,9 @@ fn an_adaptive_block_ends_at_the_surest_delimiter() {
     // On a tie the left one; the confident token right of it is not committed.
     let expected = [resize(0, 5), masked(4, "\n", 0.7)];
     assert_eq!(bench.step(&said), expected);
-    let said = [
-        (0, "a", 0.95),
-        (1, "a", 0.95),
-        (2, "a", 0.95),
-        (3, "a", 0.95),
-    ];
+    let said = [(0, "a", 0.95), (1, "a", 0.95), (2, "a", 0.95), (3, "a", 0.95)];
     let effects = bench.step(&said);
-    let expected = [
-        finish(0, 5),
-        generate(1, Some(0), 5..13, Birth::Active),
-        advance(0, 5),
-    ];
+    let expected = [finish(0, 5), generate(1, Some(0), 5..13, Birth::Active), advance(0, 5)];
     assert_eq!(effects[4..], expected);
     // No delimiter that is sure enough: the default length.
     let effects = bench.step(&[(5, "a", 0.95), (9, ".", 0.49)]);
@@ -46,12 +37,7 @@ fn an_adaptive_block_ends_at_the_surest_delimiter() {
 #[test]
 fn by_default_an_adaptive_block_ends_at_a_line_feed() {
     let mut bench = adaptive(32, "newline");
-    let said = [
-        (2, ".", 0.9),
-        (4, "\n\n", 0.8),
-        (5, ".\n", 0.7),
-        (6, "\n", 0.6),
-    ];
+    let said = [(2, ".", 0.9), (4, "\n\n", 0.8), (5, ".\n", 0.7), (6, "\n", 0.6)];
     assert_eq!(bench.step(&said)[..1], [resize(0, 7)]);
     let mut bench = adaptive(32, "newline");
     assert_eq!(bench.step(&said[..3])[..1], [resize(0, 3)]);
@@ -119,12 +105,7 @@ fn every_active_block_has_a_commit_and_no_other() {
         .with("active_block_threshold", 0.75);
     let mut bench = Bench::new(&with_schedule(schedule), 16);
     let effects = bench.step(&[(0, "a", 0.95), (1, "a", 0.95)]);
-    let expected = [
-        masked(0, "a", 0.95),
-        masked(1, "a", 0.95),
-        resize(0, 8),
-        advance(0, 2),
-    ];
+    let expected = [masked(0, "a", 0.95), masked(1, "a", 0.95), resize(0, 8), advance(0, 2)];
     assert_eq!(effects, expected);
     // Half of the first block is filled: the second commits nothing, although it is surer.
     let effects = bench.step(&[(2, "c", 0.3), (5, "a", 0.8)]);
@@ -147,9 +128,7 @@ fn every_active_block_has_a_commit_and_no_other() {
 #[test]
 fn open_blocks_lie_in_the_models_blocks() {
     let config = with_schedule(
-        schedule("multi_block")
-            .with("block_length", 4u32)
-            .with("add_block_threshold", 0.0),
+        schedule("multi_block").with("block_length", 4u32).with("add_block_threshold", 0.0),
     );
     let mut bench = Bench::in_phase(&config, 10, 3);
     assert_eq!(bench.born, [generate(0, None, 0..1, Birth::Active)]);
@@ -171,12 +150,7 @@ fn a_stop_token_cuts_open_blocks() {
     let mut bench = multi(0.0);
     bench.step(&[(0, "a", 0.95)]);
     let effects = bench.step(&[(1, "a", 0.95), (5, "<eos>", 0.95)]);
-    let expected = [
-        masked(1, "a", 0.95),
-        masked(5, "<eos>", 0.95),
-        shorten(6),
-        advance(1, 2),
-    ];
+    let expected = [masked(1, "a", 0.95), masked(5, "<eos>", 0.95), shorten(6), advance(1, 2)];
     assert_eq!(effects, expected);
     let mut lanes = bench.decoder.lanes();
     assert_eq!(lanes.next().map(|lane| lane.range), Some(span(0..6)));
@@ -186,14 +160,9 @@ fn a_stop_token_cuts_open_blocks() {
 /// Two active masks, four seen, three steps a cycle.
 #[test]
 fn a_window_slides_with_its_masks() {
-    let schedule = schedule("window")
-        .with("block_length", 2u32)
-        .with("window", 4u32)
-        .with("refresh", 2u32);
-    let config = DecoderConfig {
-        commit: commit("top_k"),
-        ..with_schedule(schedule)
-    };
+    let schedule =
+        schedule("window").with("block_length", 2u32).with("window", 4u32).with("refresh", 2u32);
+    let config = DecoderConfig { commit: commit("top_k"), ..with_schedule(schedule) };
     let mut bench = Bench::new(&config, 12);
     let seen = |bench: &Bench| {
         let lane = bench.decoder.lanes().next().expect("a lane");
@@ -224,10 +193,8 @@ fn a_window_slides_with_its_masks() {
 /// first step is renewed once.
 #[test]
 fn a_window_renews_what_its_cycle_commits() {
-    let schedule = schedule("window")
-        .with("block_length", 2u32)
-        .with("window", 4u32)
-        .with("refresh", 3u32);
+    let schedule =
+        schedule("window").with("block_length", 2u32).with("window", 4u32).with("refresh", 3u32);
     let mut bench = Bench::new(&with_schedule(schedule), 12);
     let from = |bench: &Bench| bench.decoder.lanes().next().map(|lane| lane.renewed_from);
     let mut seen = Vec::new();
@@ -261,11 +228,7 @@ fn a_streaming_window_moves_with_the_frontier() {
 #[test]
 fn the_first_position_of_a_model_block_is_a_lane_of_its_own() {
     let config = block_wise(4);
-    let input = Input {
-        phase: 6,
-        lead: Some(8),
-        ..Input::new(16, STOPS)
-    };
+    let input = Input { phase: 6, lead: Some(8), ..Input::new(16, STOPS) };
     let mut bench = Bench::born(&config, input);
     let range = |bench: &Bench| bench.decoder.lanes().next().map(|lane| lane.range);
     let mut seen = Vec::new();

@@ -22,11 +22,7 @@ impl CheckedGuesses {
         let guesses = view.decoder.guesses_to_check();
         let first = guesses.first()?;
         let count = as_count(guesses.len());
-        Some(Self {
-            first: view.place(first.offset),
-            count,
-            shown: count,
-        })
+        Some(Self { first: view.place(first.offset), count, shown: count })
     }
 
     /// The same guesses where no row sees the last one but those behind the guesses, of which there are
@@ -67,12 +63,7 @@ impl CheckedGuesses {
         let mut beyond = 0;
         for (place, slot) in masks.zip(own.to(Slot::new(u32::MAX)).iter()) {
             beyond |= 1 << slot.distance_from(visible_end);
-            plan.rows.push(PlanRow {
-                slot,
-                visible_end,
-                beyond,
-                ..PlanRow::at(place, place)
-            });
+            plan.rows.push(PlanRow { slot, visible_end, beyond, ..PlanRow::at(place, place) });
         }
     }
 }

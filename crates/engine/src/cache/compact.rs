@@ -117,11 +117,7 @@ pub(in crate::cache) fn check_margin(
     settings: &Settings,
     schedule: &ScheduleConfig,
 ) -> Result<(), Fault> {
-    let (margin, reach, name) = (
-        margin(settings, schedule),
-        schedule.reach(),
-        schedule.name(),
-    );
+    let (margin, reach, name) = (margin(settings, schedule), schedule.reach(), schedule.name());
     if margin >= reach {
         return Ok(());
     }
@@ -150,12 +146,7 @@ pub(in crate::cache) fn refuse_open(
 
 /// Plans a refresh of `[0, P + Leff + margin)`, and at least up to the last lane's end.
 pub(in crate::cache) fn renew(margin: u32, view: &View<'_>, plan: &mut ForwardPlan) {
-    let rows = view
-        .decoder
-        .lanes()
-        .map(|lane| lane.lookahead.end)
-        .max()
-        .unwrap_or_default();
+    let rows = view.decoder.lanes().map(|lane| lane.lookahead.end).max().unwrap_or_default();
     let reach = view.decoder.effective_end().plus(margin);
     let end = reach.min(view.decoder.canvas().end()).max(rows);
     plan.full(view, view.layout.place_of(end), SHARED);

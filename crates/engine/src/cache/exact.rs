@@ -27,38 +27,22 @@ pub static INFO: CacheInfo = CacheInfo {
         "prompt_lookup",
         "canvas",
     ]),
-    forwards: Forwards {
-        rows: Rows::Lane,
-        branches: true,
-        checks: true,
-        ..Forwards::OPEN
-    },
-    attention: &[
-        AttentionKind::BlockCausal,
-        AttentionKind::Causal,
-        AttentionKind::Canvas,
-    ],
+    forwards: Forwards { rows: Rows::Lane, branches: true, checks: true, ..Forwards::OPEN },
+    attention: &[AttentionKind::BlockCausal, AttentionKind::Causal, AttentionKind::Canvas],
     check: |_, _| Ok(()),
     pages: |footprint| {
-        footprint
-            .shared_table(guessed_slots(footprint))
-            .max(footprint.drafted_table())
+        footprint.shared_table(guessed_slots(footprint)).max(footprint.drafted_table())
     },
     build: |_, input| {
-        let chunks = |block| Chunks {
-            most: input.prefill_chunk,
-            block,
-        };
+        let chunks = |block| Chunks { most: input.prefill_chunk, block };
         match input.attention {
-            Attention::Blocks(length) => Box::new(Blocks {
-                chunks: chunks(length),
-                after_prompt: false,
-            }),
+            Attention::Blocks(length) => {
+                Box::new(Blocks { chunks: chunks(length), after_prompt: false })
+            }
             // Every row of a prompt sees all of it.
-            Attention::BlocksAfterPrompt(block) => Box::new(Blocks {
-                chunks: Chunks { most: 0, block },
-                after_prompt: true,
-            }),
+            Attention::BlocksAfterPrompt(block) => {
+                Box::new(Blocks { chunks: Chunks { most: 0, block }, after_prompt: true })
+            }
             Attention::Causal | Attention::Full => Box::new(Causal(chunks(1))),
             Attention::Canvas(_) => Box::new(Canvases(chunks(1))),
         }
@@ -205,9 +189,7 @@ impl Blocks {
     /// End of the block that holds `place`.
     fn end_of(self, place: Place, origin: Place) -> Place {
         let inside = place.checked_distance_from(origin);
-        inside.map_or(origin, |inside| {
-            place.plus(self.chunks.block - inside % self.chunks.block)
-        })
+        inside.map_or(origin, |inside| place.plus(self.chunks.block - inside % self.chunks.block))
     }
 
     /// Start of the block that begins at `place` or holds it.
@@ -287,9 +269,5 @@ impl CachePolicy for Canvases {
 
 /// Offset after the last one that a forward is about.
 fn last(view: &View<'_>) -> Offset {
-    view.decoder
-        .lanes()
-        .map(|lane| lane.scored().end)
-        .max()
-        .unwrap_or_default()
+    view.decoder.lanes().map(|lane| lane.scored().end).max().unwrap_or_default()
 }

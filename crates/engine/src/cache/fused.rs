@@ -20,20 +20,9 @@ pub static INFO: CacheInfo = CacheInfo {
     name: "fused",
     summary: "one table, every written slot",
     paper: "AsyncLane, arXiv 2606.08411, with one table",
-    settings: &[
-        ROWS,
-        REFRESH,
-        REFRESH_COMMITS,
-        MARGIN,
-        LEFT_ROWS,
-        RIGHT_ROWS,
-        COMMIT_ROWS,
-    ],
+    settings: &[ROWS, REFRESH, REFRESH_COMMITS, MARGIN, LEFT_ROWS, RIGHT_ROWS, COMMIT_ROWS],
     schedules: NameFilter::Only(&["asynclane", "block_wise"]),
-    forwards: Forwards {
-        branches: true,
-        ..Forwards::OPEN
-    },
+    forwards: Forwards { branches: true, ..Forwards::OPEN },
     attention: &[AttentionKind::Full],
     check: compact::check_margin,
     // A guessed canvas may have a version of the prompt's rows too.
@@ -46,10 +35,7 @@ pub static INFO: CacheInfo = CacheInfo {
             beside: settings.count(&COMMIT_ROWS),
         };
         let compact = Compact::read(settings, &REFRESH, input.schedule);
-        Box::new(Fused {
-            compact: compact.reaching(sight.right, input.schedule),
-            sight,
-        })
+        Box::new(Fused { compact: compact.reaching(sight.right, input.schedule), sight })
     },
 };
 

@@ -50,12 +50,8 @@ pub struct Forwards {
 
 impl Forwards {
     /// Forwards over open positions, without guesses.
-    pub const OPEN: Self = Self {
-        rows: Rows::Open,
-        branches: false,
-        checks: false,
-        from_block: false,
-    };
+    pub const OPEN: Self =
+        Self { rows: Rows::Open, branches: false, checks: false, from_block: false };
 }
 
 /// The inputs of a policy other than its settings.

@@ -36,10 +36,7 @@ impl Leftward {
         input: &CacheInput<'_>,
         private: bool,
     ) -> Self {
-        Self {
-            compact: Compact::read(settings, &REFRESH, input.schedule),
-            private,
-        }
+        Self { compact: Compact::read(settings, &REFRESH, input.schedule), private }
     }
 }
 

@@ -89,11 +89,7 @@ impl View<'_> {
     /// Tokens committed since the last refresh read the canvas, that of its own step included.
     pub fn committed_since_refresh(&self) -> u32 {
         let canvas = self.decoder.canvas();
-        let from = self
-            .decoder
-            .step()
-            .saturating_sub(self.since_refresh)
-            .max(1);
+        let from = self.decoder.step().saturating_sub(self.since_refresh).max(1);
         let since = canvas.span().iter();
         as_count(since.filter(|at| canvas.written_at(*at) >= from).count())
     }
@@ -238,10 +234,7 @@ impl ForwardPlan {
 
     /// The lane that a segment is about; none if it is about all of them.
     pub(crate) fn lane_of(&self, segment: &PlanSegment) -> Option<LaneId> {
-        let tables = self
-            .segments
-            .iter()
-            .any(|other| other.table != segment.table);
+        let tables = self.segments.iter().any(|other| other.table != segment.table);
         tables.then_some(segment.table)
     }
 
@@ -267,11 +260,7 @@ impl ForwardPlan {
 
     /// A forward over `[0, end)` in which every row sees every other.
     pub fn full(&mut self, view: &View<'_>, end: Place, table: LaneId) {
-        self.begin(if view.first {
-            ForwardKind::Prefill
-        } else {
-            ForwardKind::Refresh
-        });
+        self.begin(if view.first { ForwardKind::Prefill } else { ForwardKind::Refresh });
         self.rewrites = true;
         self.push_range(Place::ZERO.to(end), end);
         self.close(table);
@@ -298,14 +287,6 @@ pub trait CachePolicy: std::fmt::Debug + Send {
 
 /// Returns true if `effects` start a generate lane, be it active, waiting or born finished.
 pub(crate) fn starts_generate_lane(effects: &[Effect]) -> bool {
-    let starts = |effect: &Effect| {
-        matches!(
-            effect,
-            Effect::Start {
-                role: Role::Generate,
-                ..
-            }
-        )
-    };
+    let starts = |effect: &Effect| matches!(effect, Effect::Start { role: Role::Generate, .. });
     effects.iter().any(starts)
 }

@@ -35,8 +35,7 @@ pub(in crate::cache) fn open_rows(view: &View<'_>, tracked: &[Offset], plan: &mu
     let settle = |plan: &mut ForwardPlan, offsets: Span<Offset>| {
         let fresh = |offset: &Offset| canvas.written_at(*offset) == step || is_tracked(*offset);
         for offset in offsets.intersect(noted).iter().filter(fresh) {
-            plan.rows
-                .push(PlanRow::at(view.layout.place_of(offset), Place::ZERO));
+            plan.rows.push(PlanRow::at(view.layout.place_of(offset), Place::ZERO));
         }
     };
     for lane in view.decoder.lanes() {
@@ -44,8 +43,7 @@ pub(in crate::cache) fn open_rows(view: &View<'_>, tracked: &[Offset], plan: &mu
         for offset in lane.range.start.to(lane.lookahead.end) {
             let written = canvas.written_at(offset);
             if written == 0 || written == step || is_tracked(offset) {
-                plan.rows
-                    .push(PlanRow::at(view.layout.place_of(offset), Place::ZERO));
+                plan.rows.push(PlanRow::at(view.layout.place_of(offset), Place::ZERO));
             }
         }
         next = lane.lookahead.end;

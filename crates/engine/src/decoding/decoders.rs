@@ -22,11 +22,7 @@ impl Decoders {
     /// `configured` is what the operator named, `published` what the checkpoint suggests; both may be
     /// empty.
     pub fn new(weights: WeightKind, configured: DecodingSpec, published: DecodingSpec) -> Self {
-        Self {
-            weights,
-            configured,
-            published,
-        }
+        Self { weights, configured, published }
     }
 
     /// The decoders of weights without settings of an operator or a checkpoint.

@@ -17,10 +17,7 @@ impl Preset {
     /// Its settings with their values.
     pub fn settings(&self) -> impl Iterator<Item = (&'static str, Value<'static>)> {
         let items = self.settings.split(',');
-        items.filter_map(|item| {
-            item.split_once('=')
-                .map(|(name, value)| (name, read(value)))
-        })
+        items.filter_map(|item| item.split_once('=').map(|(name, value)| (name, read(value))))
     }
 }
 

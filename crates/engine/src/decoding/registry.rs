@@ -196,8 +196,7 @@ impl Registry {
     /// The schedules that `commit` goes with.
     pub fn schedules_for(&self, commit: &CommitInfo) -> Vec<&'static ScheduleInfo> {
         let all = self.schedules().iter().copied();
-        all.filter(|schedule| commit.requires.schedules.admits(schedule.name))
-            .collect()
+        all.filter(|schedule| commit.requires.schedules.admits(schedule.name)).collect()
     }
 
     /// The cache policies that `commit` goes with under one of its schedules.
@@ -208,8 +207,7 @@ impl Registry {
             caches.any(|other| other.name == cache.name)
         };
         let all = self.caches().iter().copied();
-        all.filter(|cache| suits(commit, cache) && reached(cache))
-            .collect()
+        all.filter(|cache| suits(commit, cache) && reached(cache)).collect()
     }
 
     /// Returns true if the three go together.
@@ -252,10 +250,9 @@ impl Members {
                         found: setting.kind.describe(),
                     });
                 }
-                None => self.fields.push(Field {
-                    name: setting.name,
-                    kind: FieldKind::Setting(setting.kind),
-                }),
+                None => self
+                    .fields
+                    .push(Field { name: setting.name, kind: FieldKind::Setting(setting.kind) }),
             }
         }
         let field = self.fields.iter_mut().find(|field| field.name == kind);

@@ -23,11 +23,7 @@ impl DecodingSpec {
     pub fn resolve(&self) -> Result<Decoding, SpecError> {
         let name = self.name("preset").unwrap_or(presets::DEFAULT);
         let preset = presets::preset(name).expect("preset names are checked when set");
-        Resolver {
-            spec: self,
-            preset: self.of_preset(preset),
-        }
-        .resolve()
+        Resolver { spec: self, preset: self.of_preset(preset) }.resolve()
     }
 }
 
@@ -52,11 +48,7 @@ impl Resolver<'_> {
     fn resolve(self) -> Result<Decoding, SpecError> {
         let choice = self.choose()?;
         self.refuse_unread(&choice)?;
-        let Choice {
-            schedule,
-            commit,
-            cache,
-        } = choice;
+        let Choice { schedule, commit, cache } = choice;
         let same_schedule = self.preset.name("schedule") == Some(schedule.name);
         let same_cache = same_schedule && self.preset.name("cache") == Some(cache.name);
         let own_commit = self.spec.name("commit").is_none();
@@ -76,13 +68,7 @@ impl Resolver<'_> {
         let max_forwards = self.spec.get(MAX_FORWARDS.name);
         let label = format!("{}+{}+{}", schedule.name(), commit.name(), cache.name());
         Ok(Decoding {
-            decoder: DecoderConfig {
-                schedule,
-                commit,
-                prune,
-                early_stop,
-                lone_stops,
-            },
+            decoder: DecoderConfig { schedule, commit, prune, early_stop, lone_stops },
             cache,
             max_forwards: max_forwards.and_then(|limit| limit.as_count()),
             label,
@@ -111,19 +97,12 @@ impl Resolver<'_> {
             let caches = match (self.named(all.caches()), same) {
                 (Some(named), _) => vec![named],
                 (None, true) => self.candidates(&own, |info| suits(info.attention)),
-                (None, false) => own
-                    .into_iter()
-                    .filter(|info| suits(info.attention))
-                    .collect(),
+                (None, false) => own.into_iter().filter(|info| suits(info.attention)).collect(),
             };
             for commit in &commits {
                 let goes = |cache: &&&CacheInfo| all.goes(schedule, commit, cache);
                 if let Some(cache) = caches.iter().find(goes) {
-                    return Some(Choice {
-                        schedule,
-                        commit,
-                        cache,
-                    });
+                    return Some(Choice { schedule, commit, cache });
                 }
             }
         }
@@ -185,11 +164,7 @@ impl Resolver<'_> {
 
     /// Refuses a setting of the caller that no chosen member reads.
     fn refuse_unread(&self, choice: &Choice) -> Result<(), SpecError> {
-        let Choice {
-            schedule,
-            commit,
-            cache,
-        } = choice;
+        let Choice { schedule, commit, cache } = choice;
         let chosen = [schedule.settings, commit.settings, cache.settings];
         let all = self.registry();
         for name in self.spec.named() {
@@ -236,10 +211,7 @@ impl Resolver<'_> {
         let all = self.registry().schedules().iter();
         let filling = all.filter(|schedule| schedule.shape.fills_canvas);
         let filling: Vec<&str> = filling.map(|schedule| schedule.name).collect();
-        let message = format!(
-            "false needs schedule {} and prune false",
-            filling.join(" or ")
-        );
+        let message = format!("false needs schedule {} and prune false", filling.join(" or "));
         error(EARLY_STOP.name, SpecFault::Combination, message)
     }
 

@@ -70,21 +70,13 @@ impl Registry {
 impl DecodingSpec {
     /// No settings yet; names are those of `registry`.
     pub fn new(registry: Registry) -> Self {
-        Self {
-            registry,
-            attention: None,
-            set: Vec::new(),
-        }
+        Self { registry, attention: None, set: Vec::new() }
     }
 
     /// No settings yet, for the same registry and the same weights.
     #[must_use]
     pub fn blank(&self) -> Self {
-        Self {
-            registry: self.registry.clone(),
-            attention: self.attention,
-            set: Vec::new(),
-        }
+        Self { registry: self.registry.clone(), attention: self.attention, set: Vec::new() }
     }
 
     /// The members and fields that names refer to.
@@ -118,11 +110,7 @@ impl DecodingSpec {
                 _ => String::new(),
             };
             let (expected, found) = (field.kind.describe(), value.in_words());
-            error(
-                name,
-                fault,
-                format!("must be {expected}, got {found}{hint}"),
-            )
+            error(name, fault, format!("must be {expected}, got {found}{hint}"))
         });
         let (name, value, named) = (field.name, checked?, true);
         self.set.retain(|known| known.name != name);
@@ -263,9 +251,5 @@ fn clip(text: &str) -> String {
 }
 
 pub(super) fn error(field: &str, fault: SpecFault, message: String) -> SpecError {
-    SpecError {
-        field: clip(field),
-        fault,
-        message,
-    }
+    SpecError { field: clip(field), fault, message }
 }

@@ -39,11 +39,7 @@ impl WeightKind {
         match (self.attention, self.readout) {
             (Attention::Causal, Readout::Own) => "wedlm",
             (Attention::Blocks(_), _) => "block_causal",
-            _ => Self {
-                drafts: false,
-                ..self
-            }
-            .default_preset(),
+            _ => Self { drafts: false, ..self }.default_preset(),
         }
     }
 

@@ -31,10 +31,10 @@ impl Engine {
             proposals.clear();
             let candidates = output.candidates[begin..end].iter();
             let scored = step.scored[begin..end].iter().zip(candidates);
-            proposals.extend(scored.map(|(offset, candidate)| Proposal {
-                offset: *offset,
-                candidate: *candidate,
-            }));
+            proposals.extend(
+                scored
+                    .map(|(offset, candidate)| Proposal { offset: *offset, candidate: *candidate }),
+            );
             begin = end;
             let (own, others) = tops.split_at(proposals.len() * sequence.tops_per_candidate());
             tops = others;
@@ -49,10 +49,7 @@ impl Engine {
                 continue;
             }
             sequence.decide(proposals);
-            let returned = ModelOutput {
-                proposals,
-                tops: own,
-            };
+            let returned = ModelOutput { proposals, tops: own };
             sequence.book(planned.kind, returned, now, &mut self.report);
             let trace = planned.trace.take();
             let trace = trace.map(|trace| sequence.taken_trace(trace, proposals));
@@ -83,9 +80,7 @@ impl Engine {
             let id = self.scheduler.sequence(planned.index).id;
             self.retire(planned.index);
             let message = message.to_owned();
-            self.outbox
-                .events
-                .push_back((id, Event::Failed { message }));
+            self.outbox.events.push_back((id, Event::Failed { message }));
         }
         self.buffers.end(step);
     }

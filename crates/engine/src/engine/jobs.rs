@@ -51,19 +51,10 @@ impl Engine {
             sequence.broken = Some("the grammar panicked");
             return;
         }
-        let Some(ForwardOutput {
-            kind,
-            proposals,
-            tops,
-            trace,
-        }) = job.forward
-        else {
+        let Some(ForwardOutput { kind, proposals, tops, trace }) = job.forward else {
             return sequence.opened(&mut self.report);
         };
-        let returned = ModelOutput {
-            proposals: &proposals,
-            tops: &tops,
-        };
+        let returned = ModelOutput { proposals: &proposals, tops: &tops };
         sequence.book(kind, returned, now, &mut self.report);
         let trace = trace.map(|trace| sequence.taken_trace(trace, &proposals));
         self.tell(index, trace);

@@ -114,10 +114,7 @@ impl Engine {
         let shared = limits.grid().filter(|_| config.prefix_cache);
         Self {
             limits,
-            parts: DecoderParts {
-                classes: Arc::clone(&config.classes),
-                filter: filter.clone(),
-            },
+            parts: DecoderParts { classes: Arc::clone(&config.classes), filter: filter.clone() },
             scheduler: Scheduler::new(Arc::clone(&config.wait_order), sizes),
             buffers: StepBuffers::new(&spec),
             pages: PagePool::new(spec.pages, spec.page_size, shared),
@@ -252,10 +249,7 @@ impl Engine {
 
     /// Asserts that no planned step waits for its output.
     fn check_between_steps(&self) {
-        debug_assert!(
-            !self.buffers.is_under_way(),
-            "a planned step is handed back"
-        );
+        debug_assert!(!self.buffers.is_under_way(), "a planned step is handed back");
     }
 
     /// Checks every invariant; for tests. Callable between two steps.
@@ -264,8 +258,7 @@ impl Engine {
     /// The first broken one, in words.
     pub fn validate(&self) -> Result<(), String> {
         let running = self.scheduler.running();
-        self.pages
-            .validate(running.flat_map(|sequence| sequence.kv.tables.iter()))?;
+        self.pages.validate(running.flat_map(|sequence| sequence.kv.tables.iter()))?;
         for sequence in self.scheduler.running() {
             if !sequence.decoder.is_lent() {
                 sequence.decoder.tree().validate()?;

@@ -94,8 +94,6 @@ impl Engine {
         let id = self.scheduler.sequence(index).id;
         self.retire(index);
         let message = error.to_string();
-        self.outbox
-            .events
-            .push_back((id, Event::Failed { message }));
+        self.outbox.events.push_back((id, Event::Failed { message }));
     }
 }

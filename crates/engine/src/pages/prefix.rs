@@ -131,10 +131,7 @@ mod tests {
         ids.iter().map(|id| PageId(*id)).collect()
     }
 
-    const PAIRS: Grid = Grid {
-        page_size: 2,
-        block: 1,
-    };
+    const PAIRS: Grid = Grid { page_size: 2, block: 1 };
 
     #[test]
     fn a_text_is_found_by_its_whole_pages() {
@@ -142,10 +139,7 @@ mod tests {
         let (first, fresh) = cache.insert(Node::default(), &[1, 2], PageId(7));
         assert!(fresh);
         let (second, _) = cache.insert(first, &[3, 4], PageId(8));
-        assert_eq!(
-            cache.find(&[1, 2, 3, 4, 5], PAIRS),
-            (pages(&[7, 8]), second)
-        );
+        assert_eq!(cache.find(&[1, 2, 3, 4, 5], PAIRS), (pages(&[7, 8]), second));
         assert_eq!(cache.find(&[1, 2, 3], PAIRS), (pages(&[7]), first));
         // The same tokens after another text are another page.
         assert_eq!(cache.find(&[3, 4], PAIRS).0, pages(&[]));
@@ -155,10 +149,7 @@ mod tests {
     /// Pages of two, blocks of three: the second page sees places 4 and 5 as well.
     #[test]
     fn a_page_is_found_by_its_last_block_too() {
-        let grid = Grid {
-            page_size: 2,
-            block: 3,
-        };
+        let grid = Grid { page_size: 2, block: 3 };
         let places = [0, 1, 2].map(|page| {
             let places = grid.places(page);
             places.start.get()..places.end.get()

@@ -87,10 +87,7 @@ impl PageTable {
         for page in &mut self.pages[first..last] {
             if pool.references[page.index()] > 1 {
                 let fresh = pool.take()?;
-                copies.push(PageCopy {
-                    from: *page,
-                    to: fresh,
-                });
+                copies.push(PageCopy { from: *page, to: fresh });
                 pool.release(*page);
                 *page = fresh;
             }
@@ -166,12 +163,7 @@ impl Tables {
             return;
         }
         for effect in effects {
-            if let Effect::Start {
-                lane,
-                parent: Some(parent),
-                ..
-            } = *effect
-            {
+            if let Effect::Start { lane, parent: Some(parent), .. } = *effect {
                 let end = self.visible_end(lane, decoder);
                 let (_, inherited) = &self.tables[self.index(parent)];
                 let table = inherited.share(end, pool);

@@ -128,10 +128,7 @@ impl Clients {
         let had_limits = std::mem::replace(&mut self.is_shared, is_shared);
         let served = self.served();
         let rows = as_index(self.sizes.row_budget);
-        let (least, most) = (
-            rows.div_ceil(MIN_ROWS_DIVISOR),
-            rows.div_ceil(MAX_ROWS_DIVISOR),
-        );
+        let (least, most) = (rows.div_ceil(MIN_ROWS_DIVISOR), rows.div_ceil(MAX_ROWS_DIVISOR));
         for (client, account) in &mut self.accounts {
             let beside = served.iter().flatten().find(|other| other.0 != *client);
             account.settle(had_limits);

@@ -26,13 +26,7 @@ pub(crate) struct Deficit {
 
 impl Deficit {
     pub(crate) fn new(quantum: u32) -> Self {
-        Self {
-            quantum: quantum.max(1),
-            credit: 0,
-            decoding: false,
-            given: false,
-            closed: false,
-        }
+        Self { quantum: quantum.max(1), credit: 0, decoding: false, given: false, closed: false }
     }
 
     /// A step begins.
@@ -127,9 +121,7 @@ mod tests {
     fn no_run_of_steps_holds_more_than_its_quanta_and_one_forward() {
         let mut state = 1u64;
         let mut any = |below: u64| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             u32::try_from((state >> 33) % below).expect("31 bits")
         };
         for _ in 0..200 {

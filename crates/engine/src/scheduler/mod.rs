@@ -173,8 +173,7 @@ impl Scheduler {
 
     /// Queues the sequence that was submitted last.
     pub(crate) fn enqueue(&mut self, sequence: Sequence, rank: Rank) {
-        self.clients
-            .visit(sequence.request.sender.client, self.steps);
+        self.clients.visit(sequence.request.sender.client, self.steps);
         self.queue.push(sequence, rank, self.steps);
     }
 
@@ -200,12 +199,7 @@ impl Scheduler {
     pub(crate) fn start(&mut self, Waiting { sequence, rank, .. }: Waiting) {
         let client = sequence.request.sender.client;
         self.clients.start(client, sequence.kv.promised);
-        self.running.push(Running {
-            sequence,
-            rank,
-            since: self.steps,
-            next_rows: None,
-        });
+        self.running.push(Running { sequence, rank, since: self.steps, next_rows: None });
     }
 
     /// Drops a waiting sequence; false if it does not wait.

@@ -54,12 +54,7 @@ struct Head {
 
 impl WaitQueue {
     pub(crate) fn new(order: Arc<dyn WaitOrder>) -> Self {
-        Self {
-            order,
-            by_arrival: BTreeMap::new(),
-            lines: BTreeMap::new(),
-            rounds: 0,
-        }
+        Self { order, by_arrival: BTreeMap::new(), lines: BTreeMap::new(), rounds: 0 }
     }
 
     /// The rank of a request.
@@ -77,11 +72,7 @@ impl WaitQueue {
         });
         line.by_rank.insert((rank, id));
         line.by_arrival.insert(id);
-        let waiting = Waiting {
-            sequence,
-            rank,
-            since,
-        };
+        let waiting = Waiting { sequence, rank, since };
         self.by_arrival.insert(id, waiting);
     }
 
@@ -109,9 +100,7 @@ impl WaitQueue {
     /// Takes out the sequence that starts now.
     pub(crate) fn start(&mut self, id: SequenceId) -> Option<Waiting> {
         let waiting = self.by_arrival.get(&id)?;
-        let line = self
-            .lines
-            .get_mut(&waiting.sequence.request.sender.client)?;
+        let line = self.lines.get_mut(&waiting.sequence.request.sender.client)?;
         let covered = line.since + tokens(&waiting.sequence);
         // A sequence for which its client had no place may have been covered long ago.
         self.rounds = self.rounds.max(covered);

@@ -26,9 +26,7 @@ impl Progress {
 
     /// All turns are considered once more.
     pub(super) fn consider_again(&mut self) {
-        self.groups
-            .iter_mut()
-            .for_each(|group| group.next = group.first);
+        self.groups.iter_mut().for_each(|group| group.next = group.first);
     }
 
     /// The next turn to consider, and its group: of decode and of long forwards the first one of the
@@ -39,9 +37,7 @@ impl Progress {
             let open = groups.filter(|(_, group)| group.class == class && group.next < group.end);
             open.min_by_key(|(_, group)| (group.had, self.turns[group.next].key()))
         };
-        let firsts = [ForwardClass::Decode, ForwardClass::Long]
-            .into_iter()
-            .filter_map(first_of);
+        let firsts = [ForwardClass::Decode, ForwardClass::Long].into_iter().filter_map(first_of);
         let (at, group) = firsts.min_by_key(|(_, group)| self.turns[group.next].key())?;
         let turn = self.turns[group.next];
         self.groups[at].next += 1;

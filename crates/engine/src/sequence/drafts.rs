@@ -36,12 +36,7 @@ impl Sequence {
         let canvas = self.decoder.canvas();
         let committed = Offset::ZERO.to(canvas.frontier()).iter();
         let committed = committed.filter_map(|offset| canvas.get(offset));
-        self.request
-            .prompt
-            .iter()
-            .copied()
-            .chain(committed)
-            .collect()
+        self.request.prompt.iter().copied().chain(committed).collect()
     }
 
     /// The draft at a place, if there is one.

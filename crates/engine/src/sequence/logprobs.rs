@@ -23,20 +23,13 @@ pub(crate) struct ModelOutput<'a> {
     pub(crate) tops: &'a [TopToken],
 }
 
-const NONE: TopToken = TopToken {
-    token: 0,
-    logprob: f32::NEG_INFINITY,
-};
+const NONE: TopToken = TopToken { token: 0, logprob: f32::NEG_INFINITY };
 
 impl Logprobs {
     /// Room for `budget` offsets with `count` tops each.
     pub(crate) fn new(count: u8, budget: u32) -> Self {
         let (count, budget) = (usize::from(count), as_index(budget));
-        Self {
-            count,
-            tokens: vec![None; budget],
-            tops: vec![NONE; budget * count],
-        }
+        Self { count, tokens: vec![None; budget], tops: vec![NONE; budget * count] }
     }
 
     /// Most probable tokens per offset.

@@ -17,8 +17,7 @@ pub(super) fn end_of_match(
 ) -> Option<usize> {
     let matched = |end: usize| {
         let back = 1..=LONGEST.min(end);
-        back.take_while(|back| token(end - back) == token(length - back))
-            .count()
+        back.take_while(|back| token(end - back) == token(length - back)).count()
     };
     let (mut best, mut found) = (shortest.saturating_sub(1), None);
     for end in (length.saturating_sub(SEARCHED)..length).rev() {

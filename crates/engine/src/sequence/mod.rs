@@ -146,10 +146,7 @@ impl Sequence {
             kv: SequenceKv::new(policy, layout, promised),
             statistics: Statistics::new(prompt, budget),
             penalties: PenaltyBiases::new(&request, budget),
-            logprobs: request
-                .extras
-                .logprobs
-                .map(|count| Logprobs::new(count, budget)),
+            logprobs: request.extras.logprobs.map(|count| Logprobs::new(count, budget)),
             request,
         }
     }
@@ -320,10 +317,6 @@ impl Sequence {
         let emitted = Offset::ZERO.to(canvas.emitted()).iter();
         let accepted = emitted.filter(|offset| canvas.is_draft(*offset)).count();
         let Finished { reason, stats } = finished;
-        FinishedSequence {
-            reason,
-            stats,
-            accepted_drafts: as_count(accepted),
-        }
+        FinishedSequence { reason, stats, accepted_drafts: as_count(accepted) }
     }
 }

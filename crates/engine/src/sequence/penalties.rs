@@ -19,11 +19,7 @@ impl PenaltyBiases {
     /// The biases of prompt and suffix. Allocates all room that `budget` later tokens need.
     pub(crate) fn new(request: &Request, budget: u32) -> Self {
         let penalties = request.logits.penalties;
-        let mut new = Self {
-            penalties,
-            biases: Vec::new(),
-            counts: Vec::new(),
-        };
+        let mut new = Self { penalties, biases: Vec::new(), counts: Vec::new() };
         let read = request.prompt.iter().chain(&request.suffix);
         if penalties.repetition != 1.0 {
             new.biases = read.map(|token| new.bias(*token, 0)).collect();
@@ -66,16 +62,8 @@ impl PenaltyBiases {
     }
 
     fn bias(&self, token: TokenId, count: u32) -> Bias {
-        let Penalties {
-            frequency,
-            presence,
-            repetition,
-        } = self.penalties;
+        let Penalties { frequency, presence, repetition } = self.penalties;
         let once = if count > 0 { presence } else { 0.0 };
-        Bias {
-            token,
-            repetition,
-            amount: -(frequency * to_single(f64::from(count)) + once),
-        }
+        Bias { token, repetition, amount: -(frequency * to_single(f64::from(count)) + once) }
     }
 }

@@ -61,10 +61,7 @@ impl Sequence {
                 if let Some(place) = self.predicting_place(row.place, plan)
                     && earlier.is_none_or(|earlier| earlier.place < place)
                 {
-                    let row = PlanRow {
-                        visible_end: row.visible_end,
-                        ..PlanRow::at(place, place)
-                    };
+                    let row = PlanRow { visible_end: row.visible_end, ..PlanRow::at(place, place) };
                     plan.rows.insert(at, row);
                 }
             }

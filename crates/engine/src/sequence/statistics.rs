@@ -33,10 +33,7 @@ impl Statistics {
     /// Nothing but the prompt yet; `prompt_tokens` counts the suffix too. `budget` offsets are decoded.
     pub(super) fn new(prompt_tokens: u32, budget: u32) -> Self {
         Self {
-            cost: SequenceStats {
-                prompt_tokens,
-                ..SequenceStats::default()
-            },
+            cost: SequenceStats { prompt_tokens, ..SequenceStats::default() },
             open_lanes: ByRole::default(),
             times: vec![Times::default(); as_index(budget)],
         }
@@ -126,12 +123,7 @@ impl Statistics {
     ) {
         for effect in effects {
             match *effect {
-                Effect::Start {
-                    role,
-                    parent,
-                    birth,
-                    ..
-                } => {
+                Effect::Start { role, parent, birth, .. } => {
                     self.cost.lanes += 1;
                     *report.lanes.started.of(role) += 1;
                     *self.open_lanes.of(role) += 1;

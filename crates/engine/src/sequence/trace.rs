@@ -17,10 +17,7 @@ impl Sequence {
             step: self.decoder.step() + 1,
             kind: plan.kind,
             lanes: self.decoder.lanes().map(|lane| lane.id).collect(),
-            rows: plan
-                .rows_by_segment()
-                .map(|(_, rows)| positions(rows))
-                .collect(),
+            rows: plan.rows_by_segment().map(|(_, rows)| positions(rows)).collect(),
             effects: Vec::new(),
             draws: Vec::new(),
             frontier: Offset::ZERO,
@@ -45,9 +42,7 @@ impl Sequence {
     fn draws(&self, proposals: &[Proposal]) -> impl Iterator<Item = Draw> {
         let canvas = self.decoder.canvas();
         let denoising = self.decoder.denoising();
-        let drawn = proposals
-            .iter()
-            .filter_map(move |of| Some((of, denoising?)));
+        let drawn = proposals.iter().filter_map(move |of| Some((of, denoising?)));
         let open = drawn.filter(|(of, _)| of.offset < canvas.end() && canvas.is_mask(of.offset));
         open.map(|(of, denoising)| Draw {
             offset: of.offset,

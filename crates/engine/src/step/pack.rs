@@ -90,8 +90,7 @@ impl Packer<'_> {
         plan: &ForwardPlan,
     ) -> Result<(), OutOfPages> {
         self.scored_lanes.clear();
-        self.scored_lanes
-            .extend(sequence.decoder.lanes().map(ScoredLane::of));
+        self.scored_lanes.extend(sequence.decoder.lanes().map(ScoredLane::of));
         let biases = self.push_biases(sequence);
         for (segment, rows) in plan.rows_by_segment() {
             let pages = if plan.rewrites && segment.branch == 0 {
@@ -115,11 +114,7 @@ impl Packer<'_> {
             }
             let sampling = scoring.sampling;
             let rows = first_row..as_count(self.batch.rows.len());
-            self.batch.segments.push(Segment {
-                rows,
-                pages,
-                sampling,
-            });
+            self.batch.segments.push(Segment { rows, pages, sampling });
         }
         Ok(())
     }
@@ -155,9 +150,8 @@ impl Packer<'_> {
 
     /// The way the next forward reads the open offsets of the canvas, and the canvas.
     fn denoised(&self, sequence: &Sequence) -> Option<(Denoise, Span<Offset>)> {
-        let denoise = sequence.decoder.denoising().map(|of| Denoise {
-            conditioned: of.conditioned,
-        });
+        let denoise =
+            sequence.decoder.denoising().map(|of| Denoise { conditioned: of.conditioned });
         denoise.zip(self.scored_lanes.first().map(|lane| lane.own))
     }
 
@@ -178,10 +172,7 @@ impl Packer<'_> {
         rows: &[PlanRow],
     ) -> Result<Range<u32>, OutOfPages> {
         let end = rows.last().map_or(Slot::ZERO, |row| row.slot.next());
-        let pages = sequence
-            .kv
-            .tables
-            .rewrite(end, &sequence.decoder, self.pool)?;
+        let pages = sequence.kv.tables.rewrite(end, &sequence.decoder, self.pool)?;
         Ok(push_table(self.batch, pages))
     }
 

@@ -9,10 +9,7 @@ use crate::common::{
 };
 
 fn lab() -> Lab {
-    Lab::new(
-        &config(),
-        SimExecutor::new(stubborn(2000, 4)).expect("a valid model"),
-    )
+    Lab::new(&config(), SimExecutor::new(stubborn(2000, 4)).expect("a valid model"))
 }
 
 /// AsyncLane §6.8: forwards = 1 prefill + steps with rows. A step of any number of lanes is one
@@ -22,11 +19,8 @@ fn a_step_of_any_number_of_lanes_is_one_forward() {
     let mut lanes = 0;
     for settings in LANE_DECODERS {
         let mut lab = lab();
-        let mut request = request(
-            &[20, 21, 22, 23],
-            80,
-            &format!("{settings},min_fill=0,min_clock=0"),
-        );
+        let mut request =
+            request(&[20, 21, 22, 23], 80, &format!("{settings},min_fill=0,min_clock=0"));
         request.extras.trace = true;
         let id = lab.submit(request).expect("there is room");
         lab.finish();
@@ -54,13 +48,9 @@ fn usage_sums_to_the_step_reports() {
         let mut rng = Rng::new(seed ^ 0xACC0);
         let mut config = config();
         config.row_budget = rng.pick(&[1, 50, 10_000]);
-        let mut lab = Lab::new(
-            &config,
-            SimExecutor::new(sim(2000, 4)).expect("a valid model"),
-        );
+        let mut lab = Lab::new(&config, SimExecutor::new(sim(2000, 4)).expect("a valid model"));
         for number in 0..8 {
-            lab.submit(random_request(&mut rng, number))
-                .expect("there is room");
+            lab.submit(random_request(&mut rng, number)).expect("there is room");
             lab.step();
         }
         lab.finish();
@@ -93,10 +83,7 @@ fn check_sums(lab: &Lab) {
     assert_eq!(totals.commit_latencies, commits.iter().sum::<u64>());
     assert_eq!(totals.emitted, emitted);
     let born = totals.lanes_started;
-    assert_eq!(
-        (born.generate + born.refine, totals.lanes_forked),
-        (lanes, forks)
-    );
+    assert_eq!((born.generate + born.refine, totals.lanes_forked), (lanes, forks));
     assert_eq!(born.refine, forks, "every fork has one refine child");
     assert_eq!(totals.finished as usize, lab.logs.len());
     let counters = lab.executor.counters();
@@ -111,8 +98,7 @@ fn leads_of_coupled_forks_are_minus_one_or_zero() {
     let leads = |coupled: bool| {
         let mut lab = lab();
         let settings = format!("{settings},coupled={coupled},threshold=0.97,draft_threshold=0.97");
-        lab.submit(request(&[20, 21, 22], 90, &settings))
-            .expect("there is room");
+        lab.submit(request(&[20, 21, 22], 90, &settings)).expect("there is room");
         let mut leads = Vec::new();
         while !lab.engine.is_idle() {
             let step = lab.engine.plan().expect("there is something to run");
@@ -126,14 +112,8 @@ fn leads_of_coupled_forks_are_minus_one_or_zero() {
         leads
     };
     let (free, coupled) = (leads(false), leads(true));
-    assert!(
-        free.iter().all(|lead| *lead >= 0) && free.iter().any(|lead| *lead > 0),
-        "{free:?}"
-    );
-    assert!(
-        coupled.iter().all(|lead| (-1..=0).contains(lead)),
-        "{coupled:?}"
-    );
+    assert!(free.iter().all(|lead| *lead >= 0) && free.iter().any(|lead| *lead > 0), "{free:?}");
+    assert!(coupled.iter().all(|lead| (-1..=0).contains(lead)), "{coupled:?}");
     assert!(coupled.contains(&-1), "{coupled:?}");
 }
 
@@ -141,19 +121,11 @@ fn leads_of_coupled_forks_are_minus_one_or_zero() {
 fn max_forwards_ends_a_sequence_with_what_is_committed() {
     let mut lab = lab();
     let settings = "cache=fused,max_forwards=2,commit=top_k,tokens_per_step=1,draft_threshold=1";
-    let id = lab
-        .submit(request(&[20, 21, 22], 50, settings))
-        .expect("there is room");
+    let id = lab.submit(request(&[20, 21, 22], 50, settings)).expect("there is room");
     lab.finish();
     let outcome = lab.outcome(id).expect("it finishes");
-    assert_eq!(
-        (outcome.stats.forwards(), outcome.reason),
-        (2, FinishReason::Length)
-    );
-    assert_eq!(
-        outcome.stats.commits.total() - outcome.stats.commits.drafts,
-        2
-    );
+    assert_eq!((outcome.stats.forwards(), outcome.reason), (2, FinishReason::Length));
+    assert_eq!(outcome.stats.commits.total() - outcome.stats.commits.drafts, 2);
     let text = lab.executor.hidden_text(&[20, 21, 22], 50);
     assert!(text.starts_with(&outcome.tokens), "{:?}", outcome.tokens);
 }

@@ -30,11 +30,9 @@ fn guesses_lie_in_their_slots_and_their_checks_behind() {
     // The first guess was right: its row is not repeated. The second one is corrected.
     assert_eq!(
         scripted.step(&[]),
-        [
-            "pages 0 1 2: 5..7 = 40 23 see back; 6..7 at 7 = ? see 6 and 7; \
+        ["pages 0 1 2: 5..7 = 40 23 see back; 6..7 at 7 = ? see 6 and 7; \
              7..8 at 8 = ? see 7 and 8; 8..9 at 9 = ? see 7 and 8 9; \
-             9..10 at 10 = ? see 7 and 8 9 10"
-        ]
+             9..10 at 10 = ? see 7 and 8 9 10"]
     );
 }
 
@@ -44,20 +42,11 @@ fn guesses_lie_in_their_slots_and_their_checks_behind() {
 fn the_row_before_checks_at_no_extra_row() {
     let settings = "wedlm_exact,window=4,entropy_threshold=2,check=next";
     let mut scripted = Scripted::of(request(&[10, 11, 12], 8, settings), CAUSAL);
-    assert_eq!(
-        scripted.said(&[20, 21, 22, 23]),
-        ["pages 0 1: 0..7 = 10 11 12! _ ? ? ? see back"]
-    );
+    assert_eq!(scripted.said(&[20, 21, 22, 23]), ["pages 0 1: 0..7 = 10 11 12! _ ? ? ? see back"]);
     // Offsets 1 and 2 are guessed. The first guess is right, the second one is not.
-    assert_eq!(
-        scripted.said(&[21, 40, 23, 24]),
-        ["pages 0 1: 3..8 = 20! 21! 22! _ ? see back"]
-    );
+    assert_eq!(scripted.said(&[21, 40, 23, 24]), ["pages 0 1: 3..8 = 20! 21! 22! _ ? see back"]);
     // The row of the right guess is not repeated.
-    assert_eq!(
-        scripted.said(&[23, 24, 25, 26]),
-        ["pages 0 1 2: 5..10 = 40! 23! _ ? ? see back"]
-    );
+    assert_eq!(scripted.said(&[23, 24, 25, 26]), ["pages 0 1 2: 5..10 = 40! 23! _ ? ? see back"]);
 }
 
 /// S2D2: a forward of the block guesses, the next one checks, and commits up to the first wrong guess. The
@@ -73,15 +62,10 @@ fn a_block_checks_its_first_run_of_masks() {
     );
     assert_eq!(
         scripted.step(&[(0, 20, 0.5), (1, 40, 0.5), (2, 22, 0.5)]),
-        [
-            "pages 0 1 2: 4..7 = 14 20 21 see back; 5..6 at 7 = ? see 5 and 7; \
-             6..7 at 8 = ? see 6 and 8; 7..8 at 9 = ? see 7 and 9"
-        ]
+        ["pages 0 1 2: 4..7 = 14 20 21 see back; 5..6 at 7 = ? see 5 and 7; \
+             6..7 at 8 = ? see 6 and 8; 7..8 at 9 = ? see 7 and 9"]
     );
-    assert_eq!(
-        scripted.step(&[(2, 23, 0.9)]),
-        ["pages 0 1 2: 4..8 = 14 20 40 ? see 8"]
-    );
+    assert_eq!(scripted.step(&[(2, 23, 0.9)]), ["pages 0 1 2: 4..8 = 14 20 40 ? see 8"]);
     assert_eq!(
         scripted.step(&[(2, 24, 0.9)]),
         ["pages 0 1 2: 4..7 = 14 20 40 see back; 7..8 = ? see 7 and 7"]
@@ -96,11 +80,7 @@ fn a_block_checks_its_first_run_of_masks() {
 #[test]
 fn checks_are_refused_where_they_cannot_run() {
     let refused = |settings: &str, (attention, readout): (Attention, Readout)| {
-        let model = SimConfig {
-            attention,
-            readout,
-            ..sim(64, 4)
-        };
+        let model = SimConfig { attention, readout, ..sim(64, 4) };
         let executor = SimExecutor::new(model).expect("a valid model");
         match Lab::new(&config(), executor).submit(request(&[10], 8, settings)) {
             Err(Refusal::Rule { field, message }) => format!("{field} {message}"),
@@ -126,12 +106,7 @@ fn checks_are_refused_where_they_cannot_run() {
 
 fn causal(seed: u64) -> SimConfig {
     let (attention, readout) = CAUSAL;
-    SimConfig {
-        attention,
-        readout,
-        seed,
-        ..sim(4000, 4)
-    }
+    SimConfig { attention, readout, seed, ..sim(4000, 4) }
 }
 
 /// The outcomes of requests in one batch, with `settings` in the place of their own.

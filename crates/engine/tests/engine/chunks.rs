@@ -15,18 +15,11 @@ const BLOCKS: (Attention, Readout) = (Attention::Blocks(4), Readout::Own);
 const NEXT_BLOCK: (Attention, Readout) = (Attention::Blocks(4), Readout::Previous);
 
 fn chunked(most: u32) -> EngineConfig {
-    EngineConfig {
-        prefill_chunk: most,
-        ..config()
-    }
+    EngineConfig { prefill_chunk: most, ..config() }
 }
 
 fn model((attention, readout): (Attention, Readout)) -> SimConfig {
-    SimConfig {
-        attention,
-        readout,
-        ..sim(4000, 4)
-    }
+    SimConfig { attention, readout, ..sim(4000, 4) }
 }
 
 fn lab(config: &EngineConfig, weights: (Attention, Readout)) -> Lab {
@@ -123,16 +116,10 @@ fn a_canvas_follows_the_last_chunk() {
     assert_eq!(batch(), "pages 0 1 2: 6..10 = 26 27 28 29 see back");
     let canvas = batch();
     assert!(canvas.starts_with("pages 0 1 2 3: 10..14 ="), "{canvas}");
-    let whole = Scripted::with(
-        &chunked(14),
-        request(&prompt(10), 8, "canvas,block_length=4"),
-        weights,
-    )
-    .step(&[]);
-    assert!(
-        whole.concat().starts_with("pages 0 1 2 3: 0..10 ="),
-        "{whole:?}"
-    );
+    let whole =
+        Scripted::with(&chunked(14), request(&prompt(10), 8, "canvas,block_length=4"), weights)
+            .step(&[]);
+    assert!(whole.concat().starts_with("pages 0 1 2 3: 0..10 ="), "{whole:?}");
 }
 
 /// Where the answer begins with a block, the last row of the block before predicts its first token.
@@ -141,10 +128,7 @@ fn the_block_that_predicts_the_first_token_is_in_the_last_chunk() {
     let asked = request(&prompt(8), 8, "block_causal,block_length=4");
     let mut scripted = Scripted::with(&chunked(4), asked, NEXT_BLOCK);
     assert_eq!(scripted.step(&[]), ["pages 0: 0..4 = 20 21 22 23 see 4"]);
-    assert_eq!(
-        scripted.step(&[(0, 40, 0.9)]),
-        ["pages 0 1: 4..8 = 24 25 26 27! see 8"]
-    );
+    assert_eq!(scripted.step(&[(0, 40, 0.9)]), ["pages 0 1: 4..8 = 24 25 26 27! see 8"]);
 }
 
 /// What chunks do not change: all but their own count.
@@ -240,16 +224,9 @@ fn crowd(
     }
     lab.finish();
     let counted = lab.logs.values().map(|log| u64::from(log.chunks));
-    assert_eq!(
-        counted.sum::<u64>(),
-        lab.totals.chunks,
-        "reports count chunks"
-    );
+    assert_eq!(counted.sum::<u64>(), lab.totals.chunks, "reports count chunks");
     let outcome = |id: SequenceId| lab.outcome(id).expect("nothing fails here");
-    requests
-        .into_iter()
-        .map(|(id, request)| (request, outcome(id)))
-        .collect()
+    requests.into_iter().map(|(id, request)| (request, outcome(id))).collect()
 }
 
 /// Rows of the first two sequences in the next step.
@@ -267,11 +244,9 @@ fn rows(lab: &mut Lab) -> [u64; 2] {
 /// row is in every one.
 #[test]
 fn who_decodes_has_a_row_in_every_step_and_no_step_is_long() {
-    for (most, expected) in [
-        (0, vec![200]),
-        (16, [vec![16; 12], vec![8]].concat()),
-        (50, vec![50; 4]),
-    ] {
+    for (most, expected) in
+        [(0, vec![200]), (16, [vec![16; 12], vec![8]].concat()), (50, vec![50; 4])]
+    {
         let config = EngineConfig {
             row_budget: 64,
             long_quantum: if most == 0 { 64 } else { most },
@@ -303,11 +278,7 @@ fn who_decodes_has_a_row_in_every_step_and_no_step_is_long() {
 /// a client whose forwards all ran owes no rows, so a chunk comes in every step.
 #[test]
 fn a_long_prompt_of_another_client_passes_over_nobody() {
-    let config = EngineConfig {
-        row_budget: 512,
-        long_quantum: 256,
-        ..chunked(32)
-    };
+    let config = EngineConfig { row_budget: 512, long_quantum: 256, ..chunked(32) };
     let mut lab = lab(&config, NEXT);
     let mut first = request(&[20, 21], 60, "autoregressive");
     first.stop_tokens.clear();
@@ -349,10 +320,7 @@ fn what_a_cancelled_prefill_has_computed_is_cached() {
         let expected = alone(&asked(1), &model(weights));
         assert_eq!(outcome.tokens, expected.tokens);
         let saved = expected.stats.positions - outcome.stats.positions;
-        assert_eq!(
-            (outcome.stats.forwards(), saved),
-            (expected.stats.forwards(), 48)
-        );
+        assert_eq!((outcome.stats.forwards(), saved), (expected.stats.forwards(), 48));
     }
 }
 
@@ -387,15 +355,9 @@ fn a_chunk_is_no_step() {
     let id = lab.submit(asked).expect("there is room");
     lab.finish();
     let outcome = lab.outcome(id).expect("it finishes");
-    assert_eq!(
-        (outcome.stats.forwards(), lab.logs[&id].steps.len()),
-        (3, 3)
-    );
+    assert_eq!((outcome.stats.forwards(), lab.logs[&id].steps.len()), (3, 3));
     assert_eq!(outcome.stats.passes.prefill, 1);
-    assert_eq!(
-        outcome.stats.chunks, 7,
-        "the window is no shorter than a chunk"
-    );
+    assert_eq!(outcome.stats.chunks, 7, "the window is no shorter than a chunk");
     assert!(!outcome.tokens.is_empty());
     assert_eq!(unsplit(outcome), expected);
 }

@@ -31,10 +31,7 @@ impl WaitOrder for Forever {
 }
 
 fn engine(config: &EngineConfig, pages: u32) -> Lab {
-    let model = SimConfig {
-        fidelity: Fidelity::Free,
-        ..sim(pages, 4)
-    };
+    let model = SimConfig { fidelity: Fidelity::Free, ..sim(pages, 4) };
     Lab::new(config, SimExecutor::new(model).expect("a valid model"))
 }
 
@@ -88,12 +85,7 @@ impl Watch {
         let own = self.waiting.values().filter(|of| of.client == client);
         let line = own.map(|of| of.tokens).sum::<u64>() + tokens;
         self.longest = self.longest.max(tokens);
-        let waiter = Waiter {
-            client,
-            tokens,
-            line,
-            passed: BTreeMap::new(),
-        };
+        let waiter = Waiter { client, tokens, line, passed: BTreeMap::new() };
         self.waiting.insert(id, waiter);
     }
 
@@ -133,11 +125,8 @@ fn clients_take_turns_by_tokens_and_have_their_places() {
         let _show = ShowSeed(*seed);
         let mut rng = Rng::new(seed ^ 0xC11E);
         let places = rng.pick(&[1, 2, 5, 8]);
-        let config = EngineConfig {
-            max_running: places,
-            wait_order: Arc::new(Forever),
-            ..config()
-        };
+        let config =
+            EngineConfig { max_running: places, wait_order: Arc::new(Forever), ..config() };
         let mut lab = engine(&config, 20_000);
         let mut watch = Watch {
             places: places as usize,
@@ -176,12 +165,7 @@ fn clients_take_turns_by_tokens_and_have_their_places() {
 
 /// A machine: places and rows of a step.
 fn machine(places: u32, rows: u32) -> EngineConfig {
-    EngineConfig {
-        max_running: places,
-        row_budget: rows,
-        long_quantum: rows / 4,
-        ..config()
-    }
+    EngineConfig { max_running: places, row_budget: rows, long_quantum: rows / 4, ..config() }
 }
 
 /// The steps that each sequence of client 2 takes. It has `together` sequences at a time, `count` in
@@ -232,24 +216,13 @@ fn latencies(
 #[test]
 fn a_flood_costs_another_client_at_most_twice_an_even_share() {
     for settings in ["vanilla", BLOCKS] {
-        for (rows, load) in [
-            (4000, (1, 40)),
-            (640, (1, 40)),
-            (640, (8, 120)),
-            (200, (2, 40)),
-        ] {
+        for (rows, load) in [(4000, (1, 40)), (640, (1, 40)), (640, (8, 120)), (200, (2, 40))] {
             let even = latencies(&machine(8, rows / 2), 0, load, settings);
             let shared = latencies(&machine(16, rows), 1024, load, settings);
             let p95 = |of: &[u64]| of[of.len() * 95 / 100];
             let found = (p95(&even), p95(&shared));
-            println!(
-                "{settings}, {rows} rows, {load:?}: even {}, shared {}",
-                found.0, found.1
-            );
-            assert!(
-                found.1 <= 2 * found.0,
-                "{settings}, {rows} rows, {load:?}: {found:?}"
-            );
+            println!("{settings}, {rows} rows, {load:?}: even {}, shared {}", found.0, found.1);
+            assert!(found.1 <= 2 * found.0, "{settings}, {rows} rows, {load:?}: {found:?}");
         }
     }
 }
@@ -329,10 +302,7 @@ fn a_flood_has_few_rows_beside_a_client_that_is_served() {
         println!("{settings}: {rows:?}");
         assert!(rows.len() >= 8);
         let (first, rest) = rows.split_first().expect("some steps");
-        assert!(
-            *first <= own + budget as usize / 4 + of_flood,
-            "{first} rows"
-        );
+        assert!(*first <= own + budget as usize / 4 + of_flood, "{first} rows");
         let least = budget as usize / 32;
         let sum = rest.iter().sum::<usize>();
         assert!(sum <= rest.len() * (own + least) + of_flood, "{rest:?}");
@@ -367,11 +337,7 @@ fn two_floods_have_a_quarter_of_the_rows_each() {
 /// A client that fills the queue does not shut others out.
 #[test]
 fn a_full_queue_has_room_for_another_client() {
-    let config = EngineConfig {
-        max_running: 1,
-        max_waiting: 16,
-        ..config()
-    };
+    let config = EngineConfig { max_running: 1, max_waiting: 16, ..config() };
     let rig = Rig::new(&config, None);
     let of = |client, count: u64| {
         let request = |number| {
@@ -413,10 +379,7 @@ fn a_result_does_not_depend_on_the_clients() {
                 client: ClientId(u64::from(rng.range(0, 3))),
                 priority: rng.pick(&[0, 0, 2]),
             };
-            let request = Request {
-                sender,
-                ..crate::common::random_request(&mut rng, number)
-            };
+            let request = Request { sender, ..crate::common::random_request(&mut rng, number) };
             requests.push(request.clone());
             lab.submit(request).expect("there is room");
             for _ in 0..rng.range(0, 4) {

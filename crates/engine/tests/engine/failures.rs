@@ -8,10 +8,7 @@ use crate::common::{End, Lab, STOP, config, request, sim};
 
 /// A row budget of one sequence a step.
 fn one_by_one() -> EngineConfig {
-    EngineConfig {
-        row_budget: 1,
-        ..config()
-    }
+    EngineConfig { row_budget: 1, ..config() }
 }
 
 fn failing(config: &EngineConfig, passes: impl IntoIterator<Item = u64>) -> Lab {
@@ -44,10 +41,7 @@ fn sequences_outside_the_failed_pass_go_on() {
     lab.finish();
     // Pass 0 holds the first sequence, passes 1 to 3 the others, pass 4 the second one again.
     let failed = |id: &SequenceId| matches!(lab.logs[id].end, Some(End::Failed(_)));
-    assert_eq!(
-        ids.iter().map(failed).collect::<Vec<_>>(),
-        [true, true, false, false]
-    );
+    assert_eq!(ids.iter().map(failed).collect::<Vec<_>>(), [true, true, false, false]);
     for (seed, id) in (0..).zip(&ids).skip(2) {
         let mut text = lab.executor.hidden_text(&[20 + seed, 30], 40);
         text.retain(|token| *token != STOP);
@@ -70,14 +64,10 @@ fn what_comes_after_a_failure_is_served() {
 fn an_output_of_the_wrong_size_fails_the_pass() {
     let mut executor = SimExecutor::new(sim(2000, 4)).expect("a valid model");
     let mut engine = Engine::new(&config(), executor.spec());
-    let id = engine
-        .submit(request(&[20, 21], 40, "balanced"))
-        .expect("there is room");
+    let id = engine.submit(request(&[20, 21], 40, "balanced")).expect("there is room");
     let step = engine.plan().expect("there is something to run");
     let mut output = BatchOutput::default();
-    executor
-        .execute(step.batch(), &mut output)
-        .expect("a sound batch");
+    executor.execute(step.batch(), &mut output).expect("a sound batch");
     let scored = output.candidates.len();
     output.candidates.pop();
     engine.apply(step, &output, std::time::Duration::ZERO);
@@ -89,9 +79,7 @@ fn an_output_of_the_wrong_size_fails_the_pass() {
         panic!("{events:?}")
     };
     assert_eq!(*last, id);
-    let expected = format!(
-        "the model returned {} candidates and 0 tops, expected {scored} and 0",
-        scored - 1
-    );
+    let expected =
+        format!("the model returned {} candidates and 0 tops, expected {scored} and 0", scored - 1);
     assert_eq!(*message, expected);
 }

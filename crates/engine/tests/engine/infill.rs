@@ -8,10 +8,7 @@ use crate::common::{LANE_DECODERS, Lab, STOP, Scripted, config, request, sim};
 const BLOCKS: &str = "schedule=block_wise,commit=threshold,threshold=0.9,block_length=4";
 
 fn infill(settings: &str, max_tokens: u32) -> Request {
-    Request {
-        suffix: vec![50, 51],
-        ..request(&[10, 11, 12], max_tokens, settings)
-    }
+    Request { suffix: vec![50, 51], ..request(&[10, 11, 12], max_tokens, settings) }
 }
 
 /// The suffix has the positions after the budget and the slots after the prompt. So every row
@@ -21,10 +18,8 @@ fn the_suffix_lies_behind_the_prompt_and_stands_behind_the_budget() {
     let mut scripted = Scripted::new(infill(&format!("{BLOCKS},cache=dual"), 8));
     assert_eq!(
         scripted.step(&[(0, 20, 0.95), (1, 21, 0.95)]),
-        [
-            "pages 0 1 2 3: 0..3 = 10 11 12 see 13; 11..13 at 3 = 50 51 see 13; \
-          3..11 at 5 = ? ? ? ? _ _ _ _ see 13"
-        ]
+        ["pages 0 1 2 3: 0..3 = 10 11 12 see 13; 11..13 at 3 = 50 51 see 13; \
+          3..11 at 5 = ? ? ? ? _ _ _ _ see 13"]
     );
     assert_eq!(
         scripted.step(&[(2, 22, 0.95), (3, 23, 0.95)]),
@@ -39,10 +34,8 @@ fn a_lane_sees_the_suffix_from_its_first_forward_on() {
     let mut scripted = Scripted::new(infill(lanes, 16));
     assert_eq!(
         scripted.step(&[(1, 2, 0.95), (3, 30, 0.95)]),
-        [
-            "pages 0 1 2: 0..3 = 10 11 12 see 11; 19..21 at 3 = 50 51 see 11; \
-          3..9 at 5 = ? ? ? ? ? ? see 11"
-        ]
+        ["pages 0 1 2: 0..3 = 10 11 12 see 11; 19..21 at 3 = 50 51 see 11; \
+          3..9 at 5 = ? ? ? ? ? ? see 11"]
     );
     assert_eq!(
         scripted.step(&[]),
@@ -63,10 +56,7 @@ fn a_cut_canvas_keeps_its_suffix() {
 
 #[test]
 fn every_decoder_fills_the_gap_with_the_text_it_would_write_and_counts_the_suffix_as_prompt() {
-    for settings in LANE_DECODERS
-        .into_iter()
-        .chain(["preset=vanilla", "preset=fast_dllm_dual"])
-    {
+    for settings in LANE_DECODERS.into_iter().chain(["preset=vanilla", "preset=fast_dllm_dual"]) {
         let executor = SimExecutor::new(sim(2000, 4)).expect("a valid model");
         let mut lab = Lab::new(&config(), executor);
         let id = lab.submit(infill(settings, 24)).expect("there is room");
@@ -83,20 +73,14 @@ fn every_decoder_fills_the_gap_with_the_text_it_would_write_and_counts_the_suffi
 
 #[test]
 fn the_suffix_counts_for_every_limit() {
-    let mut lab = Lab::new(
-        &config(),
-        SimExecutor::new(sim(2000, 4)).expect("a valid model"),
-    );
+    let mut lab = Lab::new(&config(), SimExecutor::new(sim(2000, 4)).expect("a valid model"));
     let refusal = lab.submit(infill("balanced", 252));
     let (tokens, limit) = (257, 256);
     assert_eq!(refusal, Err(Refusal::TooLong { tokens, limit }));
     let mut foreign = infill("balanced", 8);
     foreign.suffix.push(64);
     let (token, vocab_size) = (64, 64);
-    assert_eq!(
-        lab.submit(foreign),
-        Err(Refusal::UnknownToken { token, vocab_size })
-    );
+    assert_eq!(lab.submit(foreign), Err(Refusal::UnknownToken { token, vocab_size }));
     assert!(lab.submit(infill("balanced", 251)).is_ok());
     lab.finish();
 }

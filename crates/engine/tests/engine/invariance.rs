@@ -14,29 +14,15 @@ fn neighbours_and_arrival_do_not_matter() {
         let _show = ShowSeed(seed);
         let mut rng = Rng::new(seed ^ 0xBA7C);
         let model = sim(4000, 4);
-        let requests: Vec<Request> = (0..12)
-            .map(|number| random_request(&mut rng, number))
-            .collect();
-        let expected: Vec<Outcome> = requests
-            .iter()
-            .map(|request| alone(request, &model))
-            .collect();
-        for (row_budget, long_quantum, page_size) in [
-            (100_000, 100_000, 4),
-            (100_000, 7, 4),
-            (50, 20, 1),
-            (1, 1, 16),
-        ] {
-            let config = EngineConfig {
-                row_budget,
-                long_quantum,
-                prefix_cache: true,
-                ..config()
-            };
-            let model = SimConfig {
-                page_size,
-                ..model.clone()
-            };
+        let requests: Vec<Request> =
+            (0..12).map(|number| random_request(&mut rng, number)).collect();
+        let expected: Vec<Outcome> =
+            requests.iter().map(|request| alone(request, &model)).collect();
+        for (row_budget, long_quantum, page_size) in
+            [(100_000, 100_000, 4), (100_000, 7, 4), (50, 20, 1), (1, 1, 16)]
+        {
+            let config = EngineConfig { row_budget, long_quantum, prefix_cache: true, ..config() };
+            let model = SimConfig { page_size, ..model.clone() };
             let order = shuffled(&mut rng, requests.len());
             let found = crowd(&config, model, &requests, &order);
             assert_eq!(
@@ -64,9 +50,7 @@ fn crowd(
     }
     lab.finish();
     let outcome = |id: Option<SequenceId>| lab.outcome(id.expect("submitted"));
-    ids.into_iter()
-        .map(|id| outcome(id).expect("nothing fails here"))
-        .collect()
+    ids.into_iter().map(|id| outcome(id).expect("nothing fails here")).collect()
 }
 
 fn shuffled(rng: &mut Rng, count: usize) -> Vec<usize> {

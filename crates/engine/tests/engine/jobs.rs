@@ -77,10 +77,7 @@ fn hostile(trick: Trick) -> Request {
 }
 
 fn lab(config: &EngineConfig) -> Lab {
-    Lab::new(
-        config,
-        SimExecutor::new(sim(4000, 4)).expect("a valid model"),
-    )
+    Lab::new(config, SimExecutor::new(sim(4000, 4)).expect("a valid model"))
 }
 
 /// A random request, under a grammar wherever its commit rule allows one.
@@ -183,9 +180,8 @@ fn a_grammar_that_cannot_go_on_refuses_its_sequence_alone() {
         request.sampling.seed = number;
         lab.submit(request).expect("there is room")
     };
-    let refused: Vec<SequenceId> = [(0, 0), (1, 3)]
-        .map(|(number, at)| submit(number, hostile(Trick::Fails(at))))
-        .to_vec();
+    let refused: Vec<SequenceId> =
+        [(0, 0), (1, 3)].map(|(number, at)| submit(number, hostile(Trick::Fails(at)))).to_vec();
     let served = submit(2, request_of(2));
     lab.finish();
     for id in refused {
@@ -202,9 +198,7 @@ fn a_grammar_that_panics_fails_its_sequence_alone() {
     let requests = vec![hostile(Trick::Panics), request_of(1)];
     let mut streams = rig.handle.submit(requests).expect("there is room");
     let (_, last) = read(&mut streams[0]);
-    let Some(Event::Failed { message }) = last else {
-        panic!("{last:?}")
-    };
+    let Some(Event::Failed { message }) = last else { panic!("{last:?}") };
     assert_eq!(message, "the grammar panicked");
     assert_eq!(read(&mut streams[1]).0, text_of(1));
     rig.end();
@@ -244,10 +238,7 @@ fn others_are_served_while_a_grammar_works() {
 const LIMIT: Duration = Duration::from_secs(1);
 
 fn limited() -> Rig {
-    Rig::open(&EngineConfig {
-        grammar_timeout: LIMIT,
-        ..config()
-    })
+    Rig::open(&EngineConfig { grammar_timeout: LIMIT, ..config() })
 }
 
 /// Waits until `holds` of the threads that ask grammars.
@@ -272,18 +263,10 @@ fn a_grammar_that_never_answers_is_given_up_and_its_thread_replaced() {
     drop(left.expect("there is room"));
     let mut waits = rig.handle.submit(vec![hostile(trick)]).expect("room");
     let (tokens, last) = read(&mut waits[0]);
-    let Some(Event::Refused { message }) = last else {
-        panic!("{last:?}")
-    };
-    assert_eq!(
-        (message.as_str(), tokens.len()),
-        ("the grammar takes too long", 0)
-    );
+    let Some(Event::Refused { message }) = last else { panic!("{last:?}") };
+    assert_eq!((message.as_str(), tokens.len()), ("the grammar takes too long", 0));
     wait_until(&rig, |load| (load.stuck, load.running) == (2, 0));
-    let mut next = rig
-        .handle
-        .submit(vec![hostile(Trick::Fails(99))])
-        .expect("room");
+    let mut next = rig.handle.submit(vec![hostile(Trick::Fails(99))]).expect("room");
     let (tokens, last) = read(&mut next[0]);
     assert!(matches!(last, Some(Event::Finished(_))), "{last:?}");
     assert_eq!(tokens.len(), 12);
@@ -318,10 +301,7 @@ fn when_too_many_threads_are_stuck_no_sequence_waits_for_one() {
     assert_eq!(read(&mut plain).0, text_of(1));
     drop(gate);
     wait_until(&rig, |load| load.stuck == 0);
-    let mut next = rig
-        .handle
-        .submit(vec![hostile(Trick::Fails(99))])
-        .expect("room");
+    let mut next = rig.handle.submit(vec![hostile(Trick::Fails(99))]).expect("room");
     assert!(matches!(read(&mut next[0]).1, Some(Event::Finished(_))));
     rig.end();
 }

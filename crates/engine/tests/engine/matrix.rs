@@ -54,8 +54,7 @@ pub fn kinds(settings: &str) -> Vec<(Attention, Readout)> {
         [Readout::Own, Readout::Previous].map(|readout| (*attention, readout))
     });
     // Weights that are causal predict a mask where it stands, or know no masks.
-    all.filter(|kind| *kind != (Attention::Causal, Readout::Previous))
-        .collect()
+    all.filter(|kind| *kind != (Attention::Causal, Readout::Previous)).collect()
 }
 
 /// All combinations, as settings.
@@ -92,15 +91,9 @@ fn every_combination_writes_the_text_of_the_model() {
     assert!(all.len() > 100);
     let mut costs = std::collections::BTreeSet::new();
     for settings in &all {
-        let models = kinds(settings)
-            .into_iter()
-            .flat_map(|(attention, readout)| {
-                [sim(2000, 4), stubborn(2000, 4)].map(|model| SimConfig {
-                    attention,
-                    readout,
-                    ..model
-                })
-            });
+        let models = kinds(settings).into_iter().flat_map(|(attention, readout)| {
+            [sim(2000, 4), stubborn(2000, 4)].map(|model| SimConfig { attention, readout, ..model })
+        });
         for model in models {
             let executor = SimExecutor::new(model).expect("a valid model");
             let mut lab = Lab::new(&drafted(), executor);
@@ -141,11 +134,7 @@ fn every_combination_keeps_its_promises() {
     });
     for (number, (settings, (attention, readout))) in (0..).zip(runs) {
         let mut rng = Rng::new(number);
-        let model = SimConfig {
-            attention,
-            readout,
-            ..sim(4000, 4)
-        };
+        let model = SimConfig { attention, readout, ..sim(4000, 4) };
         let executor = SimExecutor::new(model.clone()).expect("a valid model");
         let mut lab = Lab::new(&drafted(), executor);
         let mut requests = Vec::new();
@@ -183,9 +172,8 @@ fn every_combination_keeps_its_promises() {
 fn every_other_combination_is_refused() {
     let mut refused = 0;
     for schedule in SCHEDULES {
-        for (commit, cache) in COMMITS
-            .iter()
-            .flat_map(|commit| CACHES.iter().map(move |cache| (commit, cache)))
+        for (commit, cache) in
+            COMMITS.iter().flat_map(|commit| CACHES.iter().map(move |cache| (commit, cache)))
         {
             let settings = format!(
                 "vanilla,schedule={},commit={},cache={}",

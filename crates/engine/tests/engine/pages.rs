@@ -31,17 +31,10 @@ fn snapshots_never_hold_more_than_their_worst_case() {
         );
         let (prompt, budget) = (rng.range(0, 12), rng.range(20, 230));
         let page_size = rng.pick(&[1, 2, 3, 4, 5]);
-        let model = if rng.chance(70) {
-            stubborn(1, page_size)
-        } else {
-            sim(1, page_size)
-        };
+        let model = if rng.chance(70) { stubborn(1, page_size) } else { sim(1, page_size) };
         lanes = lanes.max(fits_its_promise(model, prompt, budget, &settings));
     }
-    assert!(
-        lanes >= 8,
-        "at most {lanes} refine lanes at once: too few to mean anything"
-    );
+    assert!(lanes >= 8, "at most {lanes} refine lanes at once: too few to mean anything");
 }
 
 /// Runs one sequence in a pool of its worst case; returns the largest number of its refine lanes.
@@ -55,16 +48,10 @@ fn fits_its_promise(mut model: SimConfig, prompt: u32, budget: u32, settings: &s
     let promised = model.pages;
     let mut lab = Lab::new(&config(), SimExecutor::new(model).expect("a valid model"));
     let prompt: Vec<u32> = (0..prompt).map(|at| 20 + at).collect();
-    let id = lab
-        .submit(request(&prompt, budget, settings))
-        .expect("exactly its worst case");
+    let id = lab.submit(request(&prompt, budget, settings)).expect("exactly its worst case");
     lab.finish();
     assert!(lab.outcome(id).is_some());
-    assert!(
-        lab.totals.most_pages <= promised,
-        "{} of {promised}",
-        lab.totals.most_pages
-    );
+    assert!(lab.totals.most_pages <= promised, "{} of {promised}", lab.totals.most_pages);
     lab.totals.most_refine_lanes
 }
 
@@ -74,20 +61,13 @@ fn other_policies_hold_the_pages_of_their_positions() {
         let executor = SimExecutor::new(sim(100, 4)).expect("a valid model");
         let limits = Lab::new(&config(), executor).engine.limits();
         let worst = |prompt, budget| limits.worst_case_pages(prompt, budget, &decoding(settings));
-        assert_eq!(
-            [worst(4, 4), worst(3, 6), worst(0, 1)],
-            [2, 3, 1],
-            "{settings}"
-        );
+        assert_eq!([worst(4, 4), worst(3, 6), worst(0, 1)], [2, 3, 1], "{settings}");
     }
 }
 
 #[test]
 fn a_cancelled_sequence_gives_its_pages_back_at_once() {
-    for settings in LANE_DECODERS
-        .into_iter()
-        .chain(["vanilla", "fast_dllm_dual"])
-    {
+    for settings in LANE_DECODERS.into_iter().chain(["vanilla", "fast_dllm_dual"]) {
         let used_after = |steps: u32, cancelled: &[u64]| {
             let executor = SimExecutor::new(sim(500, 2)).expect("a valid model");
             let mut lab = Lab::new(&config(), executor);
@@ -106,37 +86,19 @@ fn a_cancelled_sequence_gives_its_pages_back_at_once() {
         };
         for steps in 1..5 {
             let all = used_after(steps, &[]);
-            let own: Vec<u32> = [[1, 2], [0, 2], [0, 1]]
-                .map(|others| used_after(steps, &others))
-                .to_vec();
-            assert_eq!(
-                own.iter().sum::<u32>(),
-                all,
-                "{settings}: nobody shares a page"
-            );
-            assert_eq!(
-                used_after(steps, &[1]),
-                own[0] + own[2],
-                "{settings}, {steps} steps"
-            );
-            assert_eq!(
-                used_after(steps, &[2, 0, 1]),
-                0,
-                "{settings}, {steps} steps"
-            );
+            let own: Vec<u32> =
+                [[1, 2], [0, 2], [0, 1]].map(|others| used_after(steps, &others)).to_vec();
+            assert_eq!(own.iter().sum::<u32>(), all, "{settings}: nobody shares a page");
+            assert_eq!(used_after(steps, &[1]), own[0] + own[2], "{settings}, {steps} steps");
+            assert_eq!(used_after(steps, &[2, 0, 1]), 0, "{settings}, {steps} steps");
         }
     }
 }
 
 #[test]
 fn cancelling_twice_or_too_late_changes_nothing() {
-    let mut lab = Lab::new(
-        &config(),
-        SimExecutor::new(sim(500, 4)).expect("a valid model"),
-    );
-    let id = lab
-        .submit(request(&[20, 21], 30, "balanced"))
-        .expect("there is room");
+    let mut lab = Lab::new(&config(), SimExecutor::new(sim(500, 4)).expect("a valid model"));
+    let id = lab.submit(request(&[20, 21], 30, "balanced")).expect("there is room");
     assert!(lab.cancel(id), "waiting");
     assert!(!lab.cancel(id));
     let mut again = request(&[20, 21], 30, "balanced");
@@ -151,14 +113,8 @@ fn cancelling_twice_or_too_late_changes_nothing() {
 #[test]
 fn a_running_sequence_never_waits_for_a_page() {
     let pages = 22;
-    let config = EngineConfig {
-        max_running: 8,
-        ..config()
-    };
-    let mut lab = Lab::new(
-        &config,
-        SimExecutor::new(sim(pages, 4)).expect("a valid model"),
-    );
+    let config = EngineConfig { max_running: 8, ..config() };
+    let mut lab = Lab::new(&config, SimExecutor::new(sim(pages, 4)).expect("a valid model"));
     for seed in 0..6 {
         let mut request = request(&[20; 8], 30, "vanilla");
         request.sampling.seed = seed;
@@ -167,25 +123,11 @@ fn a_running_sequence_never_waits_for_a_page() {
     while !lab.engine.is_idle() {
         let before: Vec<u32> = lab.logs.values().map(|log| log.forwards).collect();
         lab.step();
-        let running = lab
-            .logs
-            .values()
-            .zip(before)
-            .filter(|(log, before)| log.forwards > *before);
+        let running = lab.logs.values().zip(before).filter(|(log, before)| log.forwards > *before);
         let running = running.count();
-        assert!(
-            (1..=2).contains(&running),
-            "two promises of 10 pages fit: {running}"
-        );
-        let stalled = lab
-            .logs
-            .values()
-            .filter(|log| log.started && log.end.is_none())
-            .count();
-        assert!(
-            stalled <= running,
-            "everything that started runs in every step"
-        );
+        assert!((1..=2).contains(&running), "two promises of 10 pages fit: {running}");
+        let stalled = lab.logs.values().filter(|log| log.started && log.end.is_none()).count();
+        assert!(stalled <= running, "everything that started runs in every step");
     }
     lab.finish();
 }

@@ -71,11 +71,7 @@ fn a_stop_token_ends_what_is_computed_and_seen() {
     ];
     for (cache, second) in expected {
         let mut scripted = scripted(cache);
-        assert_eq!(
-            said.map(|said| scripted.step(said)),
-            [[FIRST], [second]],
-            "{cache}"
-        );
+        assert_eq!(said.map(|said| scripted.step(said)), [[FIRST], [second]], "{cache}");
     }
 }
 

@@ -32,10 +32,7 @@ fn draft_verify_tries_nested_canvases() {
     // Every guess was right: the block is full, and the branches' pages are free.
     assert_eq!(scripted.engine.report().gauges.pages_used, 3);
     let next = scripted.step(&[]);
-    assert_eq!(
-        next,
-        ["pages 0 1 2: 0..11 = 10 11 12 20 21 22 23 ? ? ? ? see 11"]
-    );
+    assert_eq!(next, ["pages 0 1 2: 0..11 = 10 11 12 20 21 22 23 ? ? ? ? see 11"]);
 }
 
 /// The block is repeated, not what is sealed; the block after it starts with one canvas.
@@ -45,17 +42,10 @@ fn draft_verify_tries_canvases_of_a_block_over_exact_kv() {
     let blocks = (Attention::Blocks(4), Readout::Own);
     let mut scripted = Scripted::of(request(&[10, 11, 12, 13, 14], 7, settings), blocks);
     let said: &[(u32, u32, f64)] = &[(0, 20, 0.9), (1, 21, 0.8), (2, 22, 0.7)];
-    assert_eq!(
-        scripted.step(said),
-        ["pages 0 1: 0..4 = 10 11 12 13 see 4; 4..8 = 14 ? ? ? see 8"]
-    );
+    assert_eq!(scripted.step(said), ["pages 0 1: 0..4 = 10 11 12 13 see 4; 4..8 = 14 ? ? ? see 8"]);
     assert_eq!(
         scripted.step(&said[1..]),
-        [
-            "copy 1 -> 2",
-            "pages 0 1: 4..8 = 14 20 ? ? see 8",
-            "pages 0 2: 4..8 = 14 20 21 ? see 8",
-        ]
+        ["copy 1 -> 2", "pages 0 1: 4..8 = 14 20 ? ? see 8", "pages 0 2: 4..8 = 14 20 21 ? see 8",]
     );
     assert_eq!(
         scripted.step(&[]),
@@ -85,10 +75,7 @@ fn nested_drafts_guess_on_lanes() {
                     rows=open,refresh=never,block_length=4,lookahead=2,fork=off,draft_threshold=0.5";
     let mut scripted = Scripted::new(request(&[10, 11, 12], 16, settings));
     let said: &[(u32, u32, f64)] = &[(0, 20, 0.99), (1, 21, 0.96), (4, 24, 0.97)];
-    assert_eq!(
-        scripted.step(said),
-        ["pages 0 1 2: 0..9 = 10 11 12 ? ? ? ? ? ? see 9"]
-    );
+    assert_eq!(scripted.step(said), ["pages 0 1 2: 0..9 = 10 11 12 ? ? ? ? ? ? see 9"]);
     assert_eq!(
         scripted.step(&said[1..]),
         [
@@ -115,14 +102,8 @@ fn edits_and_filters_score_the_tokens_of_the_block() {
     );
     // No mask is left; the tokens are scored once more.
     let said = [(0, 20, 0.95), (1, 21, 0.95), (2, 22, 0.95), (3, 23, 0.95)];
-    assert_eq!(
-        scripted.step(&said),
-        ["pages 0 1 2: 3..7 = 20! 21! 22! 23! see 11"]
-    );
-    assert_eq!(
-        scripted.step(&[]),
-        ["pages 0 1 2: 0..11 = 10 11 12 20 21 22 23 ? ? ? ? see 11"]
-    );
+    assert_eq!(scripted.step(&said), ["pages 0 1 2: 3..7 = 20! 21! 22! 23! see 11"]);
+    assert_eq!(scripted.step(&[]), ["pages 0 1 2: 0..11 = 10 11 12 20 21 22 23 ? ? ? ? see 11"]);
 }
 
 /// The tokens left of the frontier after the first forward are watched. Once their candidates have
@@ -131,11 +112,8 @@ fn edits_and_filters_score_the_tokens_of_the_block() {
 fn an_elastic_cache_watches_the_last_settled_tokens() {
     let settings =
         "cache=elastic,drift_threshold=0.9,commit=top_k,tokens_per_step=2,block_length=8";
-    let mut scripted = Scripted::new(request(
-        &[10, 11, 12],
-        8,
-        &format!("schedule=block_wise,{settings}"),
-    ));
+    let mut scripted =
+        Scripted::new(request(&[10, 11, 12], 8, &format!("schedule=block_wise,{settings}")));
     scripted.step(&[(0, 20, 0.9), (1, 21, 0.9)]);
     let watched = [(0, 20, 0.9), (1, 21, 0.9)];
     assert_eq!(
@@ -146,10 +124,7 @@ fn an_elastic_cache_watches_the_last_settled_tokens() {
         scripted.step(&[watched[0], (1, 40, 0.9), (4, 24, 0.8), (5, 25, 0.8)]),
         ["pages 0 1 2: 3..11 = 20! 21! 22 23 ? ? ? ? see 11"]
     );
-    assert_eq!(
-        scripted.step(&[]),
-        ["pages 0 1 2: 0..11 = 10 11 12 20 21 22 23 24 25 ? ? see 11"]
-    );
+    assert_eq!(scripted.step(&[]), ["pages 0 1 2: 0..11 = 10 11 12 20 21 22 23 24 25 ? ? see 11"]);
 }
 
 fn refusal(settings: &str, change: impl Fn(&mut asynclane_engine::Request)) -> Option<String> {
@@ -170,15 +145,9 @@ fn refusal(settings: &str, change: impl Fn(&mut asynclane_engine::Request)) -> O
 fn a_rule_is_refused_where_the_model_or_the_request_does_not_go_with_it() {
     let said = refusal("fast_dllm_dual,commit=edit", |_| {}).expect("no such weights");
     assert!(said.starts_with("commit: edit needs weights"), "{said}");
-    assert_eq!(
-        refusal("fast_dllm_dual,commit=edit,force=true", |_| {}),
-        None
-    );
+    assert_eq!(refusal("fast_dllm_dual,commit=edit,force=true", |_| {}), None);
     let said = refusal("fast_dllm_dual,commit=learned_filter", |_| {}).expect("no filter");
-    assert!(
-        said.starts_with("commit: learned_filter needs a filter"),
-        "{said}"
-    );
+    assert!(said.starts_with("commit: learned_filter needs a filter"), "{said}");
     let drafts = "fast_dllm_dual,commit=draft_verify";
     assert_eq!(refusal(drafts, |_| {}), None);
     let noise = refusal(drafts, |request| request.sampling.temperature = 0.5);
@@ -193,10 +162,7 @@ fn a_rule_is_refused_where_the_model_or_the_request_does_not_go_with_it() {
         });
         assert!(grammar.is_some_and(|said| said.ends_with("does not go with a grammar")));
         let penalised = refusal(settings, |request| {
-            request.logits.penalties = Penalties {
-                presence: 1.0,
-                ..Penalties::default()
-            };
+            request.logits.penalties = Penalties { presence: 1.0, ..Penalties::default() };
         });
         assert!(penalised.is_some_and(|said| said.ends_with("does not go with penalties")));
     }
@@ -207,9 +173,7 @@ fn a_filter_is_for_blocks_of_its_own_length() {
     let executor = sim::SimExecutor::new(sim(2000, 4)).expect("a valid model");
     let mut lab = Lab::new(&config(), executor);
     let settings = "fast_dllm_dual,commit=learned_filter,block_length=16";
-    let refused = lab
-        .submit(request(&[20, 21], 60, settings))
-        .expect_err("16 is not 32");
+    let refused = lab.submit(request(&[20, 21], 60, settings)).expect_err("16 is not 32");
     let message = "block_length: must be 32, the block length of the model's filter, got 16";
     assert_eq!(refused.to_string(), message);
 }

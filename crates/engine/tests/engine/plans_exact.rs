@@ -28,10 +28,8 @@ fn a_streaming_window_puts_committed_tokens_in_front_of_masks() {
     );
     assert_eq!(
         scripted.step(&[]),
-        [
-            "pages 0 1 2: 4..6 = 21 22 see back; 7..8 at 6 = 24 see back; \
-          6..7 at 7 = ? see back; 8..10 = ? ? see back"
-        ]
+        ["pages 0 1 2: 4..6 = 21 22 see back; 7..8 at 6 = 24 see back; \
+          6..7 at 7 = ? see back; 8..10 = ? ? see back"]
     );
 }
 
@@ -39,36 +37,18 @@ fn a_streaming_window_puts_committed_tokens_in_front_of_masks() {
 #[test]
 fn a_window_of_one_is_an_autoregressive_model() {
     let mut scripted = Scripted::of(request(&[10, 11], 4, "autoregressive"), CAUSAL);
-    assert_eq!(
-        scripted.step(&[(0, 20, 0.2)]),
-        ["pages 0: 0..3 = 10 11 ? see back"]
-    );
-    assert_eq!(
-        scripted.step(&[(1, 21, 0.2)]),
-        ["pages 0: 2..4 = 20 ? see back"]
-    );
-    assert_eq!(
-        scripted.step(&[(2, 22, 0.2)]),
-        ["pages 0 1: 3..5 = 21 ? see back"]
-    );
+    assert_eq!(scripted.step(&[(0, 20, 0.2)]), ["pages 0: 0..3 = 10 11 ? see back"]);
+    assert_eq!(scripted.step(&[(1, 21, 0.2)]), ["pages 0: 2..4 = 20 ? see back"]);
+    assert_eq!(scripted.step(&[(2, 22, 0.2)]), ["pages 0 1: 3..5 = 21 ? see back"]);
 }
 
 /// One row a step: the token just committed, whose row predicts the next one. No mask is read.
 #[test]
 fn autoregressive_weights_read_no_mask() {
     let mut scripted = Scripted::of(request(&[10, 11], 4, "autoregressive"), NEXT);
-    assert_eq!(
-        scripted.step(&[(0, 20, 0.2)]),
-        ["pages 0: 0..2 = 10 11! see back"]
-    );
-    assert_eq!(
-        scripted.step(&[(1, 21, 0.2)]),
-        ["pages 0: 2..3 = 20! see back"]
-    );
-    assert_eq!(
-        scripted.step(&[(2, 22, 0.2)]),
-        ["pages 0: 3..4 = 21! see back"]
-    );
+    assert_eq!(scripted.step(&[(0, 20, 0.2)]), ["pages 0: 0..2 = 10 11! see back"]);
+    assert_eq!(scripted.step(&[(1, 21, 0.2)]), ["pages 0: 2..3 = 20! see back"]);
+    assert_eq!(scripted.step(&[(2, 22, 0.2)]), ["pages 0: 3..4 = 21! see back"]);
 }
 
 /// A prompt whose pages are all known is forwarded again from its last token.
@@ -98,10 +78,7 @@ fn autoregressive_weights_take_one_position_at_a_time() {
     let mut model = sim(64, 4);
     (model.attention, model.readout) = NEXT;
     for (settings, said) in [
-        (
-            "wedlm",
-            "window must be 1: this model predicts the next token only",
-        ),
+        ("wedlm", "window must be 1: this model predicts the next token only"),
         (
             "block_causal",
             "schedule block_wise does not apply, this model predicts the next token only: use preset \
@@ -130,10 +107,7 @@ fn blocks_are_sealed_together_with_the_next_block() {
         scripted.step(&[(0, 20, 0.95), (1, 21, 0.95)]),
         ["pages 0 1: 0..4 = 10 11 12 13 see 4; 4..8 = 14 ? ? ? see 8"]
     );
-    assert_eq!(
-        scripted.step(&[(2, 22, 0.95)]),
-        ["pages 0 1: 4..8 = 14 20 21 ? see 8"]
-    );
+    assert_eq!(scripted.step(&[(2, 22, 0.95)]), ["pages 0 1: 4..8 = 14 20 21 ? see 8"]);
     assert_eq!(
         scripted.step(&[(4, 24, 0.95)]),
         ["pages 0 1 2: 4..8 = 14 20 21 22 see 8; 8..12 = ? ? ? ? see 12"]
@@ -159,10 +133,7 @@ fn the_row_before_a_block_is_read_once() {
         scripted.step(&[(4, 24, 0.2), (7, 27, 0.95)]),
         ["pages 0 1 2: 0..10 = 10 11 20 21 22 23! ? ? ? _ see 10"]
     );
-    assert_eq!(
-        scripted.step(&[]),
-        ["pages 0 1 2: 6..10 = 24! ? ? _ see 10"]
-    );
+    assert_eq!(scripted.step(&[]), ["pages 0 1 2: 6..10 = 24! ? ? _ see 10"]);
 }
 
 /// Open rows leave settled tokens out, except the one before a mask.
@@ -171,10 +142,7 @@ fn open_rows_have_a_reader() {
     let settings = "asynclane,block_length=4,lookahead=0,fork=off,threshold=0.9";
     let mut scripted = Scripted::of(request(&[10, 11], 8, settings), SHIFTED);
     scripted.step(&[(0, 20, 0.95), (1, 21, 0.95)]);
-    assert_eq!(
-        scripted.step(&[(2, 22, 0.1)]),
-        ["pages 0 1: 2..6 = 20 21! ? _ see 6"]
-    );
+    assert_eq!(scripted.step(&[(2, 22, 0.1)]), ["pages 0 1: 2..6 = 20 21! ? _ see 6"]);
     assert_eq!(scripted.step(&[]), ["pages 0 1: 4..6 = 22! _ see 6"]);
 }
 
@@ -185,11 +153,7 @@ fn a_cache_that_the_weights_do_not_go_with_is_refused() {
         (model.attention, model.readout) = (attention, readout);
         let executor = sim::SimExecutor::new(model).expect("a valid model");
         let mut asked = request(&[10, 11], 8, settings);
-        asked.suffix = if settings == "wedlm" {
-            vec![12]
-        } else {
-            Vec::new()
-        };
+        asked.suffix = if settings == "wedlm" { vec![12] } else { Vec::new() };
         if readout == Readout::Previous {
             asked.prompt.clear();
         }
@@ -220,8 +184,5 @@ fn a_cache_that_the_weights_do_not_go_with_is_refused() {
         refused("block_causal,commit=edit,force=true", CAUSAL),
         "commit edit does not go with this model's causal attention"
     );
-    assert_eq!(
-        refused("balanced", SHIFTED),
-        "prompt must have at least one token"
-    );
+    assert_eq!(refused("balanced", SHIFTED), "prompt must have at least one token");
 }

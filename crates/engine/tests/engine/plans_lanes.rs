@@ -27,10 +27,7 @@ fn a_fresh_lane_sees_everything_left_of_its_end() {
         ["pages 0 1 2: 3..5 = ?- 2 see 5; 5..11 = ? 30 ? 40 ? ? see 11"]
     );
     // The refine lane has finished; its rows are read from the cache.
-    assert_eq!(
-        scripted.step(&[]),
-        ["pages 0 1 2: 5..11 = 31 30 ? 40 ? ? see 11"]
-    );
+    assert_eq!(scripted.step(&[]), ["pages 0 1 2: 5..11 = 31 30 ? 40 ? ? see 11"]);
 }
 
 #[test]
@@ -41,10 +38,7 @@ fn a_fused_lane_sees_what_lies_right_of_it_too() {
         scripted.step(&[(2, 31, 0.95), (0, 20, 0.5)]),
         ["pages 0 1 2: 3..11 = ?- 2 ? 30 ? 40 ? ? see 11"]
     );
-    assert_eq!(
-        scripted.step(&[]),
-        ["pages 0 1 2: 5..11 = 31 30 ? 40 ? ? see 11"]
-    );
+    assert_eq!(scripted.step(&[]), ["pages 0 1 2: 5..11 = 31 30 ? 40 ? ? see 11"]);
 }
 
 /// Every committed token is forwarded once, in the step after its commit.
@@ -99,10 +93,7 @@ fn right_rows_are_masks_that_nobody_scores() {
         ]
     );
     let mut scripted = scripted("cache=fused,refresh=never,right_rows=2");
-    assert_eq!(
-        scripted.step(&[]),
-        ["pages 0 1 2: 0..11 = 10 11 12 ? ? ? ? ? ? _ _ see 11"]
-    );
+    assert_eq!(scripted.step(&[]), ["pages 0 1 2: 0..11 = 10 11 12 ? ? ? ? ? ? _ _ see 11"]);
 }
 
 /// Offsets 0 and 2 were committed last.
@@ -137,21 +128,14 @@ fn a_refresh_at_lane_start_rewrites_everything_in_use() {
         assert_eq!(scripted.step(&[(2, 31, 0.95)]), refresh);
         assert_eq!(scripted.report().work.forwards.refresh, 1);
         scripted.step(&[]);
-        assert_eq!(
-            scripted.report().work.forwards.decode,
-            1,
-            "no lane started since"
-        );
+        assert_eq!(scripted.report().work.forwards.decode, 1, "no lane started since");
     }
 }
 
 #[test]
 fn a_larger_margin_renews_more() {
     let mut scripted = scripted("cache=fused,rows=all,refresh=lane,refresh_margin=9");
-    assert_eq!(
-        scripted.step(FORK),
-        ["pages 0 1 2: 0..12 = 10 11 12 ? ? ? ? ? ? _ _ _ see 12"]
-    );
+    assert_eq!(scripted.step(FORK), ["pages 0 1 2: 0..12 = 10 11 12 ? ? ? ? ? ? _ _ _ see 12"]);
     assert_eq!(
         scripted.step(&[]),
         ["pages 0 1 2 3: 0..14 = 10 11 12 ?- 2 ? 30 ? 40 ? ? _ _ _ see 14"]
@@ -165,11 +149,7 @@ fn a_refresh_every_few_forwards() {
     let mut kinds = String::new();
     for said in [FORK, &[], &[], &[], &[], &[], &[]] {
         scripted.step(said);
-        kinds.push(if scripted.report().work.forwards.decode == 1 {
-            'd'
-        } else {
-            'r'
-        });
+        kinds.push(if scripted.report().work.forwards.decode == 1 { 'd' } else { 'r' });
     }
     assert_eq!(kinds, "rddrddr");
 }
@@ -178,14 +158,8 @@ fn a_refresh_every_few_forwards() {
 #[test]
 fn a_stop_token_cuts_lookahead_and_view() {
     let mut scripted = scripted("cache=fused,rows=all,refresh=never");
-    assert_eq!(
-        scripted.step(&[(1, 20, 0.95), (2, STOP, 0.95), (5, 40, 0.95)]),
-        [FIRST]
-    );
-    assert_eq!(
-        scripted.step(&[(0, 21, 0.95)]),
-        ["pages 0 1 2: 3..6 = ? 20 1 see 6"]
-    );
+    assert_eq!(scripted.step(&[(1, 20, 0.95), (2, STOP, 0.95), (5, 40, 0.95)]), [FIRST]);
+    assert_eq!(scripted.step(&[(0, 21, 0.95)]), ["pages 0 1 2: 3..6 = ? 20 1 see 6"]);
 }
 
 /// Coupled: the waiting continuation has no rows until its refine lane has finished. The refine lane
@@ -195,18 +169,9 @@ fn a_waiting_lane_has_no_rows() {
     let mut scripted = scripted("cache=fused,rows=all,refresh=never,coupled=true");
     let fork: &[(u32, u32, f64)] = &[(2, 2, 0.95), (3, 30, 0.95), (5, 40, 0.95)];
     assert_eq!(scripted.step(fork), [FIRST]);
-    assert_eq!(
-        scripted.step(&[(0, 20, 0.5)]),
-        ["pages 0 1 2: 3..6 = ?- ?- 2 see 9"]
-    );
-    assert_eq!(
-        scripted.step(&[(1, 21, 0.5)]),
-        ["pages 0 1 2: 3..6 = 20 ?- 2 see 9"]
-    );
-    assert_eq!(
-        scripted.step(&[]),
-        ["pages 0 1 2: 6..12 = 30 ? 40 ? ? ? see 12"]
-    );
+    assert_eq!(scripted.step(&[(0, 20, 0.5)]), ["pages 0 1 2: 3..6 = ?- ?- 2 see 9"]);
+    assert_eq!(scripted.step(&[(1, 21, 0.5)]), ["pages 0 1 2: 3..6 = 20 ?- 2 see 9"]);
+    assert_eq!(scripted.step(&[]), ["pages 0 1 2: 6..12 = 30 ? 40 ? ? ? see 12"]);
 }
 
 #[test]
@@ -214,8 +179,5 @@ fn min_tokens_bans_stop_tokens_below_it() {
     let mut request = request(&[10, 11, 12], 16, &format!("{LANES},cache=fresh"));
     request.min_tokens = 3;
     let mut scripted = Scripted::new(request);
-    assert_eq!(
-        scripted.step(&[]),
-        ["pages 0 1 2: 0..9 = 10 11 12 ?- ?- ?- ? ? ? see 9"]
-    );
+    assert_eq!(scripted.step(&[]), ["pages 0 1 2: 0..9 = 10 11 12 ?- ?- ?- ? ? ? see 9"]);
 }

@@ -37,10 +37,7 @@ fn a_fork_copies_the_pages_that_its_lanes_write() {
     assert_eq!(scripted.step(&[(2, 31, 0.95), (0, 20, 0.5)]), expected);
     // The refine lane has finished: its two pages are free again, nothing is copied back.
     assert_eq!(scripted.report().gauges.pages_used, 3);
-    assert_eq!(
-        scripted.step(&[]),
-        ["pages 0 1 2: 5..11 = 31 30 ? 40 ? ? see 11"]
-    );
+    assert_eq!(scripted.step(&[]), ["pages 0 1 2: 5..11 = 31 30 ? 40 ? ? see 11"]);
 }
 
 #[test]
@@ -65,11 +62,7 @@ fn refine_lanes_pile_up_each_with_its_own_pages() {
         "pages 0 1 2 7: 9..15 = ? ? ? ? ? ? see 15",
     ];
     assert_eq!(scripted.step(&[(1, 21, 0.5), (4, 32, 0.5)]), expected);
-    assert_eq!(
-        scripted.report().gauges.pages_used,
-        4,
-        "both refine lanes have finished"
-    );
+    assert_eq!(scripted.report().gauges.pages_used, 4, "both refine lanes have finished");
 }
 
 /// A refresh rewrites all slots in use under one table. The lanes share it, then diverge again.
@@ -112,9 +105,7 @@ fn a_trace_tells_the_rows_of_every_lane() {
             _ => None,
         })
         .collect();
-    let [first, second] = traces[..] else {
-        panic!("one trace a step: {traces:?}")
-    };
+    let [first, second] = traces[..] else { panic!("one trace a step: {traces:?}") };
     let expected = StepTrace {
         step: 1,
         kind: ForwardKind::Prefill,

@@ -15,18 +15,12 @@ const KINDS: [(Attention, &str); 4] = [
 ];
 
 fn lab(attention: Attention, pages: u32) -> Lab {
-    Lab::new(
-        &config(),
-        SimExecutor::new(model(attention, pages)).expect("a valid model"),
-    )
+    Lab::new(&config(), SimExecutor::new(model(attention, pages)).expect("a valid model"))
 }
 
 /// Pages of four slots.
 fn model(attention: Attention, pages: u32) -> SimConfig {
-    SimConfig {
-        attention,
-        ..sim(pages, 4)
-    }
+    SimConfig { attention, ..sim(pages, 4) }
 }
 
 /// 20, 21, ...
@@ -52,10 +46,7 @@ fn the_second_of_two_equal_prompts_forwards_its_answer_alone() {
         let (first, second) = (outcome(first), outcome(second));
         assert_eq!(first.tokens, second.tokens, "{settings}");
         // Three whole pages of the prompt, or of the two blocks of six in it.
-        assert_eq!(
-            (first.stats.cached_tokens, second.stats.cached_tokens),
-            (0, 12)
-        );
+        assert_eq!((first.stats.cached_tokens, second.stats.cached_tokens), (0, 12));
         let saved = first.stats.positions - second.stats.positions;
         assert_eq!(saved, 12, "{settings}");
     }
@@ -71,17 +62,9 @@ fn an_answer_is_part_of_the_next_prompt() {
     let all: Vec<TokenId> = prompt(6).into_iter().chain(answer).collect();
     let second = lab.submit(asked(&all, "wedlm", 2)).expect("room");
     lab.finish();
-    let cached = lab
-        .outcome(second)
-        .expect("it finishes")
-        .stats
-        .cached_tokens;
+    let cached = lab.outcome(second).expect("it finishes").stats.cached_tokens;
     // The last tokens of an answer are never forwarded.
-    assert!(
-        cached > 6 && cached <= all.len() as u32,
-        "{cached} of {}",
-        all.len()
-    );
+    assert!(cached > 6 && cached <= all.len() as u32, "{cached} of {}", all.len());
 }
 
 /// Unused cached pages are given to sequences that need them, the least recently used first.

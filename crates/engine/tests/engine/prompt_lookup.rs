@@ -38,38 +38,25 @@ impl Executor for Periodic {
     fn execute(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError> {
         output.candidates.clear();
         output.tops.clear();
-        let scored = batch
-            .rows
-            .iter()
-            .filter(|row| row.score == Score::Candidate);
+        let scored = batch.rows.iter().filter(|row| row.score == Score::Candidate);
         let next = scored.map(|row| law(row.position.index() + 1, self.breaks));
-        output
-            .candidates
-            .extend(next.map(|token| candidate(token, 0.5)));
+        output.candidates.extend(next.map(|token| candidate(token, 0.5)));
         Ok(())
     }
 }
 
 fn run(request: Request, breaks: usize) -> (Vec<TokenId>, SequenceStats) {
     let known = SimExecutor::new(sim(2000, 4)).expect("a valid model");
-    let spec = ExecutorSpec {
-        attention: Attention::Causal,
-        readout: Readout::Previous,
-        ..known.spec()
-    };
+    let spec =
+        ExecutorSpec { attention: Attention::Causal, readout: Readout::Previous, ..known.spec() };
     let mut executor = Periodic { spec, breaks };
-    let config = EngineConfig {
-        capabilities: Capabilities::default(),
-        ..config()
-    };
+    let config = EngineConfig { capabilities: Capabilities::default(), ..config() };
     let mut engine = Engine::new(&config, spec);
     engine.submit(request).expect("there is room");
     let (mut text, mut output) = (Vec::new(), BatchOutput::default());
     loop {
         let step = engine.plan().expect("it has not ended");
-        executor
-            .execute(step.batch(), &mut output)
-            .expect("it runs");
+        executor.execute(step.batch(), &mut output).expect("it runs");
         engine.apply(step, &output, Duration::ZERO);
         engine.validate().expect("valid after a step");
         engine.clear_report();
@@ -92,9 +79,8 @@ fn prompt(length: usize, breaks: usize) -> Vec<TokenId> {
 fn a_text_that_repeats_itself_takes_few_passes() {
     for (breaks, most) in [(usize::MAX, 5), (19, 16), (5, 40)] {
         let prompt = prompt(2 * PERIOD, breaks);
-        let expected: Vec<_> = (0..BUDGET as usize)
-            .map(|at| law(prompt.len() + at, breaks))
-            .collect();
+        let expected: Vec<_> =
+            (0..BUDGET as usize).map(|at| law(prompt.len() + at, breaks)).collect();
         let (text, stats) = run(request(&prompt, BUDGET, "prompt_lookup"), breaks);
         assert_eq!(text, expected);
         let copied = stats.draft_model;

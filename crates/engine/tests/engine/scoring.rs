@@ -23,42 +23,21 @@ fn biases(scripted: &mut Scripted) -> Vec<Bias> {
 fn penalties_follow_what_is_committed() {
     let plain = request(&[10, 20, 10], 8, BLOCKS);
     assert_eq!(biases(&mut Scripted::new(plain.clone())), []);
-    let penalties = Penalties {
-        frequency: 0.5,
-        presence: 0.25,
-        repetition: 1.0,
-    };
+    let penalties = Penalties { frequency: 0.5, presence: 0.25, repetition: 1.0 };
     let asked = Request {
-        logits: LogitChanges {
-            penalties,
-            biases: vec![Bias::add(30, 1.0)],
-        },
+        logits: LogitChanges { penalties, biases: vec![Bias::add(30, 1.0)] },
         ..plain.clone()
     };
-    let expected = [
-        Bias::add(20, -1.25),
-        Bias::add(21, -0.75),
-        Bias::add(30, 1.0),
-    ];
+    let expected = [Bias::add(20, -1.25), Bias::add(21, -0.75), Bias::add(30, 1.0)];
     assert_eq!(biases(&mut Scripted::new(asked)), expected);
     // The repetition penalty counts prompt and suffix too.
-    let penalties = Penalties {
-        repetition: 1.5,
-        ..Penalties::default()
-    };
+    let penalties = Penalties { repetition: 1.5, ..Penalties::default() };
     let asked = Request {
-        logits: LogitChanges {
-            penalties,
-            biases: Vec::new(),
-        },
+        logits: LogitChanges { penalties, biases: Vec::new() },
         suffix: vec![11],
         ..plain
     };
-    let repeated = |token| Bias {
-        token,
-        repetition: 1.5,
-        amount: 0.0,
-    };
+    let repeated = |token| Bias { token, repetition: 1.5, amount: 0.0 };
     let expected = [10, 11, 20, 21].map(repeated);
     assert_eq!(biases(&mut Scripted::new(asked)), expected);
 }
@@ -66,10 +45,7 @@ fn penalties_follow_what_is_committed() {
 #[test]
 fn a_grammar_speaks_of_the_frontier_alone() {
     let mut grammar = Automaton::new(3);
-    let asked = Request {
-        constraint: Some(Box::new(grammar)),
-        ..request(&[10], 8, BLOCKS)
-    };
+    let asked = Request { constraint: Some(Box::new(grammar)), ..request(&[10], 8, BLOCKS) };
     let mut scripted = Scripted::new(asked);
     let mut frontier = 0;
     for _ in 0..3 {
@@ -81,9 +57,7 @@ fn a_grammar_speaks_of_the_frontier_alone() {
         }
         assert_eq!(batch.allowed, expected);
         let limited = batch.rows.iter().filter(|row| row.allowed.is_some());
-        let limited: Vec<_> = limited
-            .map(|row| (row.position.get(), row.allowed))
-            .collect();
+        let limited: Vec<_> = limited.map(|row| (row.position.get(), row.allowed)).collect();
         assert_eq!(limited, [(1 + frontier, Some(0))]);
         let first = (10..64).find(|token| expected[*token as usize / 32] >> (token % 32) & 1 == 1);
         scripted.step(&[(frontier, first.expect("a word"), 0.95)]);
@@ -102,10 +76,7 @@ fn a_grammar_speaks_of_the_frontier_alone() {
 fn logprobs(scripted: &mut Scripted) -> Vec<TokenLogprob> {
     let mut all = Vec::new();
     for event in scripted.events.drain(..) {
-        if let Event::Tokens {
-            chunk, logprobs, ..
-        } = event
-        {
+        if let Event::Tokens { chunk, logprobs, .. } = event {
             let logprobs = logprobs.expect("they were asked for");
             assert_eq!(logprobs.len(), chunk.as_slice().len());
             all.extend(logprobs);
@@ -116,15 +87,9 @@ fn logprobs(scripted: &mut Scripted) -> Vec<TokenLogprob> {
 
 #[test]
 fn every_token_comes_with_the_probability_of_the_forward_that_committed_it() {
-    let asked = Request {
-        extras: logprobs_of(2),
-        ..request(&[10], 4, BLOCKS)
-    };
+    let asked = Request { extras: logprobs_of(2), ..request(&[10], 4, BLOCKS) };
     let mut scripted = Scripted::new(asked);
-    let top = |token, probability: f64| TopToken {
-        token,
-        logprob: probability.ln() as f32,
-    };
+    let top = |token, probability: f64| TopToken { token, logprob: probability.ln() as f32 };
     let entry = |token, probability: f64| TokenLogprob {
         logprob: probability.ln() as f32,
         top: [top(token, probability), top(62, 0.001)].into(),
@@ -136,16 +101,10 @@ fn every_token_comes_with_the_probability_of_the_forward_that_committed_it() {
     let expected = [entry(20, 0.92), entry(21, 0.91), entry(22, 0.95)];
     assert_eq!(logprobs(&mut scripted), expected);
     // With 0 most probable tokens, only the token's own log-probability.
-    let asked = Request {
-        extras: logprobs_of(0),
-        ..request(&[10], 4, BLOCKS)
-    };
+    let asked = Request { extras: logprobs_of(0), ..request(&[10], 4, BLOCKS) };
     let mut scripted = Scripted::new(asked);
     scripted.step(&[(0, 20, 0.5)]);
-    let own = TokenLogprob {
-        logprob: 0.5f64.ln() as f32,
-        top: [].into(),
-    };
+    let own = TokenLogprob { logprob: 0.5f64.ln() as f32, top: [].into() };
     assert_eq!(logprobs(&mut scripted), [own]);
 }
 
@@ -191,10 +150,7 @@ fn a_forced_token_is_certain() {
     scripted.step(&[(0, 20, 0.5), (2, 22, 0.95)]);
     let entry = |token, probability: f64| {
         let logprob = probability.ln() as f32;
-        TokenLogprob {
-            logprob,
-            top: [TopToken { token, logprob }].into(),
-        }
+        TokenLogprob { logprob, top: [TopToken { token, logprob }].into() }
     };
     let expected = [entry(20, 0.5), entry(21, 1.0), entry(22, 0.95)];
     let finished = scripted.events.pop();
@@ -204,8 +160,5 @@ fn a_forced_token_is_certain() {
 
 /// Log-probabilities with this number of most probable tokens.
 fn logprobs_of(tops: u8) -> Extras {
-    Extras {
-        logprobs: Some(tops),
-        trace: false,
-    }
+    Extras { logprobs: Some(tops), trace: false }
 }

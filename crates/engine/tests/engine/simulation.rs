@@ -47,11 +47,7 @@ impl Lives {
         let executor = SimExecutor::new(model.clone()).expect("a valid model");
         let executor = executor.with_hook(move |pass, _: &Batch| {
             let fails = failing && Rng::new(seed ^ (pass << 20)).chance(4);
-            if fails {
-                Err(ExecuteError(format!("pass {pass}")))
-            } else {
-                Ok(())
-            }
+            if fails { Err(ExecuteError(format!("pass {pass}"))) } else { Ok(()) }
         });
         let mut lab = Lab::new(&config, executor);
         let mut requests = BTreeMap::new();
@@ -98,36 +94,16 @@ impl Lives {
         let prompt = (request.prompt.len() + request.suffix.len()) as u32;
         let limits = lab.engine.limits();
         let needed = limits.worst_case_pages(prompt, request.max_tokens, &request.decoding);
-        assert_eq!(
-            refusal,
-            Refusal::TooManyPages {
-                pages: needed,
-                limit: pages
-            }
-        );
+        assert_eq!(refusal, Refusal::TooManyPages { pages: needed, limit: pages });
         assert!(needed > pages);
     }
 
     /// The simulations covered every case that the test is about.
     fn assert_covering(&self) {
-        let Self {
-            finished,
-            failed,
-            cancelled,
-            refused,
-            stopped,
-            refine_lanes,
-            ..
-        } = *self;
+        let Self { finished, failed, cancelled, refused, stopped, refine_lanes, .. } = *self;
         assert!(finished > 500, "{finished} finished");
-        assert!(
-            failed > 50 && cancelled > 50 && refused > 20,
-            "{failed} {cancelled} {refused}"
-        );
-        assert!(
-            stopped > 100 && finished - stopped > 100,
-            "{stopped} of {finished} stopped"
-        );
+        assert!(failed > 50 && cancelled > 50 && refused > 20, "{failed} {cancelled} {refused}");
+        assert!(stopped > 100 && finished - stopped > 100, "{stopped} of {finished} stopped");
         assert!(refine_lanes >= 4, "{refine_lanes} refine lanes at once");
     }
 }
@@ -169,12 +145,7 @@ fn check_wishes(request: &Request, outcome: &Outcome) {
             entry.logprob <= 0.0
                 && entry.top.len() <= request.extras.logprobs.map_or(0, usize::from)
         );
-        assert!(
-            entry
-                .top
-                .windows(2)
-                .all(|two| two[0].logprob >= two[1].logprob)
-        );
+        assert!(entry.top.windows(2).all(|two| two[0].logprob >= two[1].logprob));
     }
 }
 
@@ -188,26 +159,17 @@ fn check_text(lab: &Lab, request: &Request, outcome: &Outcome) {
         && request.stop_tokens == [STOP]
         && request.decoding.max_forwards.is_none();
     if plain {
-        let mut text = lab
-            .executor
-            .hidden_text(&request.prompt, request.max_tokens);
+        let mut text = lab.executor.hidden_text(&request.prompt, request.max_tokens);
         let stops = text.last() == Some(&STOP);
         if stops {
             text.pop();
         }
-        let reason = if stops {
-            FinishReason::Stop
-        } else {
-            FinishReason::Length
-        };
+        let reason = if stops { FinishReason::Stop } else { FinishReason::Length };
         // A lane that uses up its steps after a cut ends its sequence before the stop token.
         let short = stops
             && request.decoding.decoder.prune
             && outcome.reason == FinishReason::Length
             && text.starts_with(&outcome.tokens);
-        assert!(
-            short || (&outcome.tokens, outcome.reason) == (&text, reason),
-            "{request:?}"
-        );
+        assert!(short || (&outcome.tokens, outcome.reason) == (&text, reason), "{request:?}");
     }
 }

@@ -55,14 +55,10 @@ fn every_preset_resolves() {
         ("editing_fast", "block_wise+edit+exact"),
         ("canvas", "canvas+renoise+exact"),
     ];
-    let found: Vec<_> = PRESETS
-        .iter()
-        .map(|preset| (preset.name, decoding(preset.name).label))
-        .collect();
-    let expected: Vec<_> = labels
-        .iter()
-        .map(|(name, label)| (*name, (*label).to_owned()))
-        .collect();
+    let found: Vec<_> =
+        PRESETS.iter().map(|preset| (preset.name, decoding(preset.name).label)).collect();
+    let expected: Vec<_> =
+        labels.iter().map(|(name, label)| (*name, (*label).to_owned())).collect();
     assert_eq!(found, expected);
     let names: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
     assert_eq!(names, PRESET_NAMES);
@@ -75,9 +71,7 @@ fn every_preset_resolves() {
 /// AsyncLane §3, defaults: spelled out once.
 #[test]
 fn nothing_set_is_the_default_preset() {
-    let found = DecodingSpec::default()
-        .resolve()
-        .expect("the default is valid");
+    let found = DecodingSpec::default().resolve().expect("the default is valid");
     assert_eq!(found, decoding(DEFAULT_PRESET));
     let lanes = AsyncLaneConfig {
         block_length: 32,
@@ -94,9 +88,7 @@ fn nothing_set_is_the_default_preset() {
     };
     let settings = found.decoder.schedule.settings();
     assert_eq!(AsyncLaneConfig::read(settings), lanes);
-    let schedule = schedule("asynclane")
-        .with("lookahead", 8u32)
-        .with("draft_threshold", 0.99);
+    let schedule = schedule("asynclane").with("lookahead", 8u32).with("draft_threshold", 0.99);
     assert_eq!(schedule.reach(), 40);
     let decoder = DecoderConfig {
         schedule,
@@ -115,10 +107,7 @@ fn nothing_set_is_the_default_preset() {
 #[test]
 fn the_published_forms_keep_their_own_settings() {
     let vanilla = decoding("vanilla").decoder;
-    assert_eq!(
-        vanilla.commit,
-        commit("top_k").with("tokens_per_step", 1u32)
-    );
+    assert_eq!(vanilla.commit, commit("top_k").with("tokens_per_step", 1u32));
     let blocks = schedule("block_wise").with("block_length", 32u32);
     assert_eq!(vanilla.schedule, blocks);
     let published = decoding("fast_dllm_dual_published").decoder;
@@ -141,14 +130,8 @@ fn fields_override_their_preset() {
 
 #[test]
 fn another_schedule_leaves_the_settings_of_the_preset_behind() {
-    assert_eq!(
-        decoding("fast,schedule=block_wise").label,
-        "block_wise+entropy_bound+dual"
-    );
-    assert_eq!(
-        decoding("vanilla,schedule=asynclane").label,
-        "asynclane+top_k+fused"
-    );
+    assert_eq!(decoding("fast,schedule=block_wise").label, "block_wise+entropy_bound+dual");
+    assert_eq!(decoding("vanilla,schedule=asynclane").label, "asynclane+top_k+fused");
     let other = decoding("balanced,cache=snapshot");
     let snapshot = cache("snapshot").with("refresh", "lane");
     assert_eq!(other.cache, snapshot, "a refresh of 32 is fused's own");
@@ -157,15 +140,10 @@ fn another_schedule_leaves_the_settings_of_the_preset_behind() {
 #[test]
 fn a_later_value_replaces_an_earlier_one() {
     let mut spec = DecodingSpec::default();
-    spec.set("entropy_threshold", Value::Number(0.5))
-        .expect("in range");
-    spec.set("entropy_threshold", Value::Integer(1))
-        .expect("an integer is a number");
+    spec.set("entropy_threshold", Value::Number(0.5)).expect("in range");
+    spec.set("entropy_threshold", Value::Integer(1)).expect("an integer is a number");
     let found = spec.resolve().expect("valid").decoder.commit;
-    assert_eq!(
-        found,
-        commit("entropy_bound").with("entropy_threshold", 1.0)
-    );
+    assert_eq!(found, commit("entropy_bound").with("entropy_threshold", 1.0));
 }
 
 #[test]
@@ -208,11 +186,7 @@ fn every_rule_reads_its_settings() {
         // The default preset has settings of its own for its schedule.
         let mut schedules = registry.schedules_for(info).into_iter();
         let schedule = schedules.find(|schedule| schedule.name != "asynclane");
-        let base = format!(
-            "schedule={},commit={}",
-            schedule.expect("a schedule").name,
-            info.name
-        );
+        let base = format!("schedule={},commit={}", schedule.expect("a schedule").name, info.name);
         assert_eq!(decoding(&base).decoder.commit, commit(info.name));
         for setting in info.settings {
             let value = other_value(setting);
@@ -237,20 +211,10 @@ const WEIGHTS: [(Attention, Readout); 7] = [
 /// Resolves `settings` for these weights and asks an engine with every capability to admit them.
 fn admitted(settings: &str, (attention, readout): (Attention, Readout)) -> String {
     let spec = DecodingSpec::parse(settings).expect(settings);
-    let decoding = spec
-        .suited_to(WeightKind {
-            attention,
-            readout,
-            edits: false,
-            drafts: false,
-        })
-        .resolve();
+    let decoding =
+        spec.suited_to(WeightKind { attention, readout, edits: false, drafts: false }).resolve();
     let decoding = decoding.unwrap_or_else(|error| panic!("{settings}: {error}"));
-    let model = SimConfig {
-        attention,
-        readout,
-        ..sim(1000, 4)
-    };
+    let model = SimConfig { attention, readout, ..sim(1000, 4) };
     let executor = SimExecutor::new(model).expect("a valid model");
     let limits = Engine::new(&drafted(), executor.spec()).limits();
     let label = decoding.label.clone();
@@ -274,22 +238,11 @@ fn weights_that_edit_are_decoded_so_unless_a_request_says_otherwise() {
     assert_eq!(label("", true), "block_wise+edit+exact");
     assert_eq!(label("", false), "block_wise+threshold+exact");
     assert_eq!(label("block_causal", true), "block_wise+threshold+exact");
-    let names = |edits| {
-        weights(edits)
-            .presets()
-            .map(|preset| preset.name)
-            .collect::<Vec<_>>()
-    };
+    let names = |edits| weights(edits).presets().map(|preset| preset.name).collect::<Vec<_>>();
     assert_eq!(names(false), ["block_causal", "d2f", "s2d2"]);
-    assert_eq!(
-        names(true),
-        ["block_causal", "d2f", "s2d2", "editing", "editing_fast"]
-    );
+    assert_eq!(names(true), ["block_causal", "d2f", "s2d2", "editing", "editing_fast"]);
     // The rule needs attention that is not causal, whatever the weights are said to do.
-    let causal = WeightKind {
-        attention: Attention::Causal,
-        ..weights(true)
-    };
+    let causal = WeightKind { attention: Attention::Causal, ..weights(true) };
     let rules = causal.presets().map(|preset| preset.name);
     assert!(rules.into_iter().all(|name| !name.starts_with("editing")));
 }
@@ -335,18 +288,9 @@ fn a_member_that_is_named_alone_gets_company_that_it_goes_with() {
 fn what_is_left_open_is_the_presets_before_anything_else() {
     let labels = [
         ("commit=early_commit", "block_wise+early_commit+none"),
-        (
-            "schedule=block_wise,commit=early_commit",
-            "block_wise+early_commit+none",
-        ),
-        (
-            "fast_dllm_prefix,commit=early_commit",
-            "block_wise+early_commit+prefix",
-        ),
-        (
-            "fast_dllm_dual,commit=early_commit",
-            "block_wise+early_commit+none",
-        ),
+        ("schedule=block_wise,commit=early_commit", "block_wise+early_commit+none"),
+        ("fast_dllm_prefix,commit=early_commit", "block_wise+early_commit+prefix"),
+        ("fast_dllm_dual,commit=early_commit", "block_wise+early_commit+none"),
         ("cache=dual", "block_wise+entropy_bound+dual"),
         ("dream,schedule=asynclane", "asynclane+threshold+fused"),
         ("wedlm,cache=dual", "block_wise+entropy+dual"),
@@ -364,24 +308,15 @@ fn members_describe_themselves_in_full() {
     let registry = Registry::builtin();
     let mut settings: Vec<SettingInfo> = Vec::new();
     for info in registry.schedules() {
-        assert!(
-            !info.summary.is_empty() && !info.paper.is_empty(),
-            "{info:?}"
-        );
+        assert!(!info.summary.is_empty() && !info.paper.is_empty(), "{info:?}");
         settings.extend(info.settings);
     }
     for info in registry.commits() {
-        assert!(
-            !info.summary.is_empty() && !info.paper.is_empty(),
-            "{info:?}"
-        );
+        assert!(!info.summary.is_empty() && !info.paper.is_empty(), "{info:?}");
         settings.extend(info.settings);
     }
     for info in registry.caches() {
-        assert!(
-            !info.summary.is_empty() && !info.paper.is_empty(),
-            "{info:?}"
-        );
+        assert!(!info.summary.is_empty() && !info.paper.is_empty(), "{info:?}");
         settings.extend(info.settings);
         // Who goes with whom is said once.
         let twice = |of: &&&decode::ScheduleInfo| of.shape.caches.contains(&info.name);
@@ -391,9 +326,7 @@ fn members_describe_themselves_in_full() {
     }
     for setting in settings {
         assert!(!setting.summary.is_empty(), "{}", setting.name);
-        let field = registry
-            .field(setting.name)
-            .expect("every setting is a field");
+        let field = registry.field(setting.name).expect("every setting is a field");
         assert_eq!(field.kind, FieldKind::Setting(setting.kind));
         if let SettingDefault::Value(value) = setting.default {
             assert_eq!(setting.kind.check(value), Ok(value), "{}", setting.name);
@@ -403,18 +336,12 @@ fn members_describe_themselves_in_full() {
 
 #[test]
 fn a_registry_refuses_what_would_be_ambiguous() {
-    static AGAIN: CommitInfo = CommitInfo {
-        settings: &[],
-        ..threshold_of_half()
-    };
+    static AGAIN: CommitInfo = CommitInfo { settings: &[], ..threshold_of_half() };
     let refused = Registry::builtin().with_commit(&AGAIN).err();
     let message = refused.map(|error| error.to_string());
     let expected = "there is a commit called threshold already";
     assert_eq!(message.as_deref(), Some(expected));
-    static OTHER: CommitInfo = CommitInfo {
-        name: "half",
-        ..threshold_of_half()
-    };
+    static OTHER: CommitInfo = CommitInfo { name: "half", ..threshold_of_half() };
     let refused = Registry::builtin().with_commit(&OTHER).err();
     let message = refused.map(|error| error.to_string());
     let expected = "setting threshold of commit half must be a number in 0..1 as elsewhere, \

@@ -12,31 +12,11 @@ pub fn error(settings: &str) -> SpecError {
 
 /// Settings, the fault, the field it is about, and the whole message.
 const FAULTS: &[(&str, SpecFault, &str)] = &[
-    (
-        "threshold=high",
-        SpecFault::Type,
-        "threshold must be a number in 0..1, got \"high\"",
-    ),
-    (
-        "threshold=true",
-        SpecFault::Type,
-        "threshold must be a number in 0..1, got true",
-    ),
-    (
-        "block_length=1.5",
-        SpecFault::Type,
-        "block_length must be an integer in 1..1024, got 1.5",
-    ),
-    (
-        "block_length=no",
-        SpecFault::Type,
-        "block_length must be an integer in 1..1024, got \"no\"",
-    ),
-    (
-        "coupled=1",
-        SpecFault::Type,
-        "coupled must be true or false, got 1",
-    ),
+    ("threshold=high", SpecFault::Type, "threshold must be a number in 0..1, got \"high\""),
+    ("threshold=true", SpecFault::Type, "threshold must be a number in 0..1, got true"),
+    ("block_length=1.5", SpecFault::Type, "block_length must be an integer in 1..1024, got 1.5"),
+    ("block_length=no", SpecFault::Type, "block_length must be an integer in 1..1024, got \"no\""),
+    ("coupled=1", SpecFault::Type, "coupled must be true or false, got 1"),
     (
         "schedule=3",
         SpecFault::Type,
@@ -47,51 +27,15 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
         SpecFault::Type,
         "refresh must be one of lane, never, or an integer >= 1, got false",
     ),
-    (
-        "threshold=1.01",
-        SpecFault::Value,
-        "threshold must be a number in 0..1, got 1.01",
-    ),
-    (
-        "threshold=-1",
-        SpecFault::Value,
-        "threshold must be a number in 0..1, got -1",
-    ),
-    (
-        "threshold=nan",
-        SpecFault::Value,
-        "threshold must be a number in 0..1, got NaN",
-    ),
-    (
-        "min_fill=inf",
-        SpecFault::Value,
-        "min_fill must be a number in 0..1, got inf",
-    ),
-    (
-        "block_length=0",
-        SpecFault::Value,
-        "block_length must be an integer in 1..1024, got 0",
-    ),
-    (
-        "block_length=1025",
-        SpecFault::Value,
-        "block_length must be an integer in 1..1024, got 1025",
-    ),
-    (
-        "lookahead=257",
-        SpecFault::Value,
-        "lookahead must be an integer in 0..256, got 257",
-    ),
-    (
-        "max_lanes=33",
-        SpecFault::Value,
-        "max_lanes must be an integer in 1..32, got 33",
-    ),
-    (
-        "max_forwards=0",
-        SpecFault::Value,
-        "max_forwards must be an integer >= 1, got 0",
-    ),
+    ("threshold=1.01", SpecFault::Value, "threshold must be a number in 0..1, got 1.01"),
+    ("threshold=-1", SpecFault::Value, "threshold must be a number in 0..1, got -1"),
+    ("threshold=nan", SpecFault::Value, "threshold must be a number in 0..1, got NaN"),
+    ("min_fill=inf", SpecFault::Value, "min_fill must be a number in 0..1, got inf"),
+    ("block_length=0", SpecFault::Value, "block_length must be an integer in 1..1024, got 0"),
+    ("block_length=1025", SpecFault::Value, "block_length must be an integer in 1..1024, got 1025"),
+    ("lookahead=257", SpecFault::Value, "lookahead must be an integer in 0..256, got 257"),
+    ("max_lanes=33", SpecFault::Value, "max_lanes must be an integer in 1..32, got 33"),
+    ("max_forwards=0", SpecFault::Value, "max_forwards must be an integer >= 1, got 0"),
     (
         "refresh=0",
         SpecFault::Value,
@@ -172,11 +116,7 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
         SpecFault::Combination,
         "margin_threshold is read by commit margin only",
     ),
-    (
-        "commit=factor,factor=0",
-        SpecFault::Value,
-        "factor must be a number > 0, got 0",
-    ),
+    ("commit=factor,factor=0", SpecFault::Value, "factor must be a number > 0, got 0"),
     (
         "commit=entropy,entropy_threshold=-1",
         SpecFault::Value,
@@ -227,11 +167,7 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
         SpecFault::Combination,
         "commit early_commit does not go with cache dual: it needs none or prefix",
     ),
-    (
-        "fast_dllm_dual,force=true",
-        SpecFault::Combination,
-        "force is read by commit edit only",
-    ),
+    ("fast_dllm_dual,force=true", SpecFault::Combination, "force is read by commit edit only"),
     (
         "commit=scheduled,cache=fresh",
         SpecFault::Combination,
@@ -253,11 +189,7 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
 fn every_fault_names_its_field_and_what_is_allowed() {
     for (settings, fault, message) in FAULTS {
         let found = error(settings);
-        assert_eq!(
-            (found.fault, found.to_string().as_str()),
-            (*fault, *message),
-            "{settings}"
-        );
+        assert_eq!((found.fault, found.to_string().as_str()), (*fault, *message), "{settings}");
         assert!(message.starts_with(&found.field), "{settings}");
     }
 }
@@ -265,23 +197,12 @@ fn every_fault_names_its_field_and_what_is_allowed() {
 #[test]
 fn an_unknown_field_or_preset_is_told_the_known_ones() {
     let found = error("treshold=0.9");
-    assert_eq!(
-        (found.fault, found.field.as_str()),
-        (SpecFault::Unknown, "treshold")
-    );
+    assert_eq!((found.fault, found.field.as_str()), (SpecFault::Unknown, "treshold"));
     for field in Registry::builtin().fields() {
-        assert!(
-            found.message.contains(field.name),
-            "{}: {}",
-            field.name,
-            found.message
-        );
+        assert!(found.message.contains(field.name), "{}: {}", field.name, found.message);
     }
     let found = error("fastest");
-    assert_eq!(
-        (found.fault, found.field.as_str()),
-        (SpecFault::Value, "preset")
-    );
+    assert_eq!((found.fault, found.field.as_str()), (SpecFault::Value, "preset"));
     for name in PRESET_NAMES {
         assert!(found.message.contains(name), "{name}: {}", found.message);
     }
@@ -306,8 +227,7 @@ fn fields_that_nobody_reads_are_refused() {
             FieldKind::Setting(kind) => most(kind),
         };
         let mut spec = DecodingSpec::parse("fast_dllm").expect("a preset");
-        spec.set(field.name, value)
-            .expect("a value of its own range");
+        spec.set(field.name, value).expect("a value of its own range");
         let general = [
             "preset",
             "schedule",
@@ -319,9 +239,7 @@ fn fields_that_nobody_reads_are_refused() {
         ];
         let stops = ["prune", "early_stop", "lone_stops", "max_forwards"];
         let read = general.contains(&field.name) || stops.contains(&field.name);
-        let refused = spec
-            .resolve()
-            .is_err_and(|error| error.fault == SpecFault::Combination);
+        let refused = spec.resolve().is_err_and(|error| error.fault == SpecFault::Combination);
         assert_eq!(refused, !read, "{}", field.name);
     }
 }
@@ -331,12 +249,8 @@ fn fields_that_nobody_reads_are_refused() {
 fn messages_stay_short() {
     let long = "x".repeat(10_000);
     let mut spec = DecodingSpec::default();
-    let unknown = spec
-        .set(&long, Value::Flag(true))
-        .expect_err("no such field");
-    let name = spec
-        .set("cache", Value::Name(&long))
-        .expect_err("no such name");
+    let unknown = spec.set(&long, Value::Flag(true)).expect_err("no such field");
+    let name = spec.set("cache", Value::Name(&long)).expect_err("no such name");
     assert!(unknown.field.len() <= 64 && unknown.to_string().len() < 1100);
     assert!(name.to_string().len() < 200);
 }
@@ -345,7 +259,6 @@ fn messages_stay_short() {
 fn a_failed_set_changes_nothing() {
     let mut spec = DecodingSpec::parse("threshold=0.5").expect("valid");
     let before = spec.clone();
-    spec.set("threshold", Value::Number(2.0))
-        .expect_err("out of range");
+    spec.set("threshold", Value::Number(2.0)).expect_err("out of range");
     assert_eq!(spec, before);
 }

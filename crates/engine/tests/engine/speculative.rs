@@ -41,10 +41,7 @@ impl Executor for Oracle {
         if self.passes.is_multiple_of(self.broken) {
             return Err(ExecuteError("told to".to_owned()));
         }
-        assert!(
-            !(self.passes - 1).is_multiple_of(self.broken) || self.passes == 1,
-            "told to"
-        );
+        assert!(!(self.passes - 1).is_multiple_of(self.broken) || self.passes == 1, "told to");
         output.candidates.clear();
         output.tops.clear();
         for segment in &batch.segments {
@@ -62,22 +59,14 @@ impl Executor for Oracle {
 }
 
 fn verifier(readout: Readout) -> SimConfig {
-    SimConfig {
-        attention: Attention::Causal,
-        readout,
-        ..sim(2000, 4)
-    }
+    SimConfig { attention: Attention::Causal, readout, ..sim(2000, 4) }
 }
 
 fn oracle(model: &SimConfig, wrong: u32) -> Oracle {
     let known = SimExecutor::new(model.clone()).expect("a valid model");
     let text = |prompt: &&[u32]| [prompt, &known.hidden_text(prompt, BUDGET)[..]].concat();
     Oracle {
-        spec: ExecutorSpec {
-            attention: Attention::Full,
-            readout: Readout::Own,
-            ..known.spec()
-        },
+        spec: ExecutorSpec { attention: Attention::Full, readout: Readout::Own, ..known.spec() },
         texts: PROMPTS.iter().map(text).collect(),
         wrong,
         passes: 0,
@@ -86,11 +75,7 @@ fn oracle(model: &SimConfig, wrong: u32) -> Oracle {
 }
 
 /// A sequence that ended, its text, and how it ended unless it failed.
-type Ended = (
-    SequenceId,
-    Vec<TokenId>,
-    Option<(FinishReason, SequenceStats)>,
-);
+type Ended = (SequenceId, Vec<TokenId>, Option<(FinishReason, SequenceStats)>);
 
 /// An engine with a draft model, without a thread.
 struct Pair {
@@ -106,12 +91,7 @@ impl Pair {
         let mut engine = Engine::new(config, executor.spec());
         engine.hand_out_drafts();
         let drafter = Drafter::new(config, Box::new(drafter), decoding(ONE_PASS));
-        Self {
-            engine,
-            executor,
-            drafter,
-            ended: Vec::new(),
-        }
+        Self { engine, executor, drafter, ended: Vec::new() }
     }
 
     fn submit(&mut self, request: Request) -> SequenceId {
@@ -282,22 +262,11 @@ fn neighbours_change_nothing() {
             pair.finish().remove(0)
         })
         .collect();
-    let tight = EngineConfig {
-        max_running: 3,
-        row_budget: 12,
-        prefix_cache: false,
-        ..drafted()
-    };
-    let split = EngineConfig {
-        prefill_chunk: 2,
-        ..tight.clone()
-    };
+    let tight = EngineConfig { max_running: 3, row_budget: 12, prefix_cache: false, ..drafted() };
+    let split = EngineConfig { prefill_chunk: 2, ..tight.clone() };
     let mut chunks = 0;
     for config in [tight, split, drafted()] {
-        let few = SimConfig {
-            pages: 64,
-            ..model.clone()
-        };
+        let few = SimConfig { pages: 64, ..model.clone() };
         let mut pair = Pair::new(&config, &few, oracle(&model, 6));
         for number in 0..8 {
             pair.submit(ask(number));
@@ -324,18 +293,14 @@ fn a_draft_model_that_fails_costs_passes_only() {
             pair.submit(speculative(prompt, ""));
         }
         let ended = pair.finish().into_iter();
-        let (texts, passes): (Vec<_>, Vec<_>) = ended
-            .map(|(tokens, _, stats)| (tokens, stats.forwards()))
-            .unzip();
+        let (texts, passes): (Vec<_>, Vec<_>) =
+            ended.map(|(tokens, _, stats)| (tokens, stats.forwards())).unzip();
         (texts, passes.iter().sum::<u32>())
     };
     let (expected, few) = texts(oracle(&model, u32::MAX));
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let (failing, more) = texts(Oracle {
-        broken: 3,
-        ..oracle(&model, u32::MAX)
-    });
+    let (failing, more) = texts(Oracle { broken: 3, ..oracle(&model, u32::MAX) });
     std::panic::set_hook(hook);
     assert_eq!(failing, expected);
     assert!(more > few);
@@ -352,13 +317,9 @@ fn a_draft_model_that_fails_costs_passes_only() {
             *token += 2000;
         }
     });
-    foreign
-        .texts
-        .iter_mut()
-        .zip(PROMPTS)
-        .for_each(|(text, prompt)| {
-            text[..prompt.len()].copy_from_slice(prompt);
-        });
+    foreign.texts.iter_mut().zip(PROMPTS).for_each(|(text, prompt)| {
+        text[..prompt.len()].copy_from_slice(prompt);
+    });
     assert_eq!(texts(foreign).0, expected);
 }
 
@@ -369,10 +330,7 @@ fn penalties_and_an_engine_without_drafts_decode_one_token_at_a_time() {
     let model = verifier(Readout::Previous);
     let mut pair = Pair::new(&drafted(), &model, oracle(&model, u32::MAX));
     let mut penalised = speculative(PROMPTS[0], "");
-    penalised.logits.penalties = Penalties {
-        presence: 0.1,
-        ..Penalties::default()
-    };
+    penalised.logits.penalties = Penalties { presence: 0.1, ..Penalties::default() };
     pair.submit(penalised);
     let (_, _, stats) = pair.finish().remove(0);
     assert_eq!(stats.forwards(), stats.commits.total());
@@ -408,10 +366,7 @@ fn a_sequence_that_waits_for_drafts_can_be_cancelled() {
 fn the_schedule_needs_a_draft_model_and_causal_weights() {
     let ask = |model: SimConfig, drafts: bool| {
         let config = EngineConfig {
-            capabilities: Capabilities {
-                drafts,
-                ..Capabilities::default()
-            },
+            capabilities: Capabilities { drafts, ..Capabilities::default() },
             ..config()
         };
         let executor = SimExecutor::new(model).expect("a valid model");
@@ -427,10 +382,7 @@ fn the_schedule_needs_a_draft_model_and_causal_weights() {
         panic!("refused");
     };
     assert_eq!(field, "schedule");
-    assert_eq!(
-        message,
-        "speculative needs a draft model, and none was loaded"
-    );
+    assert_eq!(message, "speculative needs a draft model, and none was loaded");
     assert!(!listed);
     let (refused, listed) = ask(sim(100, 4), true);
     assert!(refused.is_err() && !listed);

@@ -23,11 +23,7 @@ impl WaitOrder for Aging {
 }
 
 fn lab(max_running: u32, aging_steps: u64) -> Lab {
-    let config = EngineConfig {
-        max_running,
-        wait_order: Arc::new(Aging(aging_steps)),
-        ..config()
-    };
+    let config = EngineConfig { max_running, wait_order: Arc::new(Aging(aging_steps)), ..config() };
     let executor = SimExecutor::new(sim(4000, 4)).expect("a valid model");
     Lab::new(&config, executor)
 }
@@ -80,10 +76,7 @@ fn a_sequence_that_has_aged_is_overtaken_no_more() {
 /// A sequence that does not fit blocks those behind it, whatever their size.
 #[test]
 fn the_first_in_the_order_blocks_all_others() {
-    let config = EngineConfig {
-        wait_order: Arc::new(ByPriority),
-        ..config()
-    };
+    let config = EngineConfig { wait_order: Arc::new(ByPriority), ..config() };
     // 15, 28 and 3 pages of a pool of 30.
     let executor = SimExecutor::new(sim(30, 4)).expect("a valid model");
     let mut lab = Lab::new(&config, executor);
@@ -109,9 +102,7 @@ fn next(waiting: &Waiting, now: u64, aging_steps: u64) -> Option<SequenceId> {
     if now - since >= aging_steps {
         return Some(*oldest);
     }
-    let first = waiting
-        .iter()
-        .min_by_key(|(id, (_, priority))| (*priority, **id));
+    let first = waiting.iter().min_by_key(|(id, (_, priority))| (*priority, **id));
     first.map(|(id, _)| *id)
 }
 

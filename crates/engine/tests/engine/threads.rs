@@ -27,9 +27,7 @@ fn requests_of_several_threads_are_served() {
         .map(|number| {
             let handle = rig.handle.clone();
             std::thread::spawn(move || {
-                let mut streams = handle
-                    .submit(vec![request_of(number)])
-                    .expect("there is room");
+                let mut streams = handle.submit(vec![request_of(number)]).expect("there is room");
                 assert_served(streams.remove(0), number);
             })
         })
@@ -40,10 +38,7 @@ fn requests_of_several_threads_are_served() {
     let reports = rig.end();
     let finished: usize = reports.iter().map(|report| report.finished.len()).sum();
     assert_eq!(finished, 8);
-    assert_eq!(
-        reports.last().map(|report| report.gauges.pages_used),
-        Some(0)
-    );
+    assert_eq!(reports.last().map(|report| report.gauges.pages_used), Some(0));
 }
 
 #[test]
@@ -60,38 +55,20 @@ fn streams_come_back_in_the_order_of_their_requests() {
 /// A submission is taken as a whole or not at all, and a full queue refuses at once.
 #[test]
 fn overload_is_all_or_nothing() {
-    let mut rig = Rig::new(
-        &EngineConfig {
-            max_waiting: 2,
-            ..config()
-        },
-        None,
-    );
+    let mut rig = Rig::new(&EngineConfig { max_waiting: 2, ..config() }, None);
     let several = |numbers: &[u64]| numbers.iter().map(|number| request_of(*number)).collect();
     let overloaded = |result: Result<Vec<EventStream>, SubmitError>| {
         matches!(result, Err(SubmitError::Overloaded { .. }))
     };
-    assert!(
-        overloaded(rig.handle.submit(several(&[5, 6, 7]))),
-        "never more than the queue"
-    );
+    assert!(overloaded(rig.handle.submit(several(&[5, 6, 7]))), "never more than the queue");
     let first = rig.submit(0).expect("the queue is empty");
     rig.gate.arrival();
     rig.gate.let_through();
     // By the second pass the first sequence has left the queue.
     rig.gate.arrival();
-    assert!(
-        overloaded(rig.handle.submit(several(&[5, 6, 7]))),
-        "3 of 2 places"
-    );
-    let mut two = rig
-        .handle
-        .submit(several(&[1, 2]))
-        .expect("2 of 2 places are free");
-    assert!(
-        overloaded(rig.handle.submit(several(&[5]))),
-        "no place is left"
-    );
+    assert!(overloaded(rig.handle.submit(several(&[5, 6, 7]))), "3 of 2 places");
+    let mut two = rig.handle.submit(several(&[1, 2])).expect("2 of 2 places are free");
+    assert!(overloaded(rig.handle.submit(several(&[5]))), "no place is left");
     rig.gate.open();
     assert_served(first, 0);
     assert_served(two.remove(0), 1);
@@ -106,13 +83,7 @@ fn one_impossible_request_refuses_the_whole_submission() {
     let mut requests = [1, 2].map(request_of).to_vec();
     requests[1].max_tokens = 1000;
     let refused = rig.handle.submit(requests).expect_err("one is too long");
-    assert_eq!(
-        refused,
-        SubmitError::Refused(Refusal::TooLong {
-            tokens: 1002,
-            limit: 256
-        })
-    );
+    assert_eq!(refused, SubmitError::Refused(Refusal::TooLong { tokens: 1002, limit: 256 }));
     let counters = Arc::clone(&rig.counters);
     assert!(rig.end().is_empty());
     assert_eq!(counters.steps(), 0);
@@ -127,10 +98,7 @@ fn dropping_a_stream_cancels_its_sequence_and_frees_its_pages() {
     rig.gate.arrival();
     // The stream is dropped during the second pass of its sequence; there is no third one.
     assert!(rig.handle.load().pages_used > 0);
-    assert_eq!(
-        (rig.handle.load().running, rig.handle.load().waiting),
-        (1, 0)
-    );
+    assert_eq!((rig.handle.load().running, rig.handle.load().waiting), (1, 0));
     drop(stream);
     let other = rig.submit(1).expect("there is room");
     rig.gate.open();
@@ -140,34 +108,15 @@ fn dropping_a_stream_cancels_its_sequence_and_frees_its_pages() {
     assert_eq!(cancelled, 1);
     assert_eq!(reports[0].gauges.running, 1);
     let sequences: Vec<u32> = reports.iter().map(|report| report.work.sequences).collect();
-    assert!(
-        sequences.iter().all(|count| *count <= 1),
-        "never two in a pass: {sequences:?}"
-    );
-    let prefills: Vec<u32> = reports
-        .iter()
-        .map(|report| report.work.forwards.prefill)
-        .collect();
-    assert_eq!(
-        prefills[..3],
-        [1, 0, 1],
-        "two passes of the first, then the other"
-    );
-    assert_eq!(
-        reports.last().map(|report| report.gauges.pages_used),
-        Some(0)
-    );
+    assert!(sequences.iter().all(|count| *count <= 1), "never two in a pass: {sequences:?}");
+    let prefills: Vec<u32> = reports.iter().map(|report| report.work.forwards.prefill).collect();
+    assert_eq!(prefills[..3], [1, 0, 1], "two passes of the first, then the other");
+    assert_eq!(reports.last().map(|report| report.gauges.pages_used), Some(0));
 }
 
 #[test]
 fn a_sequence_may_be_dropped_while_it_waits() {
-    let mut rig = Rig::new(
-        &EngineConfig {
-            max_running: 1,
-            ..config()
-        },
-        None,
-    );
+    let mut rig = Rig::new(&EngineConfig { max_running: 1, ..config() }, None);
     let first = rig.submit(0).expect("there is room");
     rig.gate.arrival();
     let second = rig.submit(1).expect("there is room");
@@ -177,10 +126,7 @@ fn a_sequence_may_be_dropped_while_it_waits() {
     assert_served(first, 0);
     assert_served(third, 2);
     let reports = rig.end();
-    let prefills: u32 = reports
-        .iter()
-        .map(|report| report.work.forwards.prefill)
-        .sum();
+    let prefills: u32 = reports.iter().map(|report| report.work.forwards.prefill).sum();
     let cancelled: u32 = reports.iter().map(|report| report.cancelled).sum();
     assert_eq!((prefills, cancelled), (2, 1));
 }
@@ -204,14 +150,8 @@ fn a_reader_that_comes_late_loses_nothing() {
         last = Some(event);
     }
     assert_eq!(tokens, text_of(0));
-    let Some(Event::Finished(finished)) = last else {
-        panic!("{last:?}")
-    };
-    let reason = if tokens.len() < 40 {
-        FinishReason::Stop
-    } else {
-        FinishReason::Length
-    };
+    let Some(Event::Finished(finished)) = last else { panic!("{last:?}") };
+    let reason = if tokens.len() < 40 { FinishReason::Stop } else { FinishReason::Length };
     assert_eq!(finished.reason, reason);
     assert_eq!(steps, finished.stats.forwards());
     assert_eq!(reports.len() as u32, finished.stats.forwards());
@@ -240,10 +180,7 @@ fn an_idle_thread_ends_with_its_handles() {
 #[test]
 fn a_panicking_model_fails_its_sequences_and_nothing_else() {
     let mut rig = Rig::new(&config(), Some(1));
-    let mut streams = rig
-        .handle
-        .submit(vec![request_of(0), request_of(1)])
-        .expect("room");
+    let mut streams = rig.handle.submit(vec![request_of(0), request_of(1)]).expect("room");
     rig.gate.arrival();
     rig.gate.let_through();
     // Arrives during the pass that will panic.
@@ -252,18 +189,13 @@ fn a_panicking_model_fails_its_sequences_and_nothing_else() {
     rig.gate.open();
     for stream in &mut streams {
         let (_, last) = read(stream);
-        let Some(Event::Failed { message }) = last else {
-            panic!("{last:?}")
-        };
+        let Some(Event::Failed { message }) = last else { panic!("{last:?}") };
         assert_eq!(message, "forward pass failed: the model panicked");
     }
     assert_served(later, 2);
     let reports = rig.end();
     assert_eq!(reports.iter().filter(|report| report.failed).count(), 1);
-    assert_eq!(
-        reports.last().map(|report| report.gauges.pages_used),
-        Some(0)
-    );
+    assert_eq!(reports.last().map(|report| report.gauges.pages_used), Some(0));
 }
 
 /// A device: `begin` launches a pass or refuses it; `execute` waits at a gate.
@@ -360,9 +292,7 @@ fn a_pass_that_cannot_be_launched_fails_its_sequences_and_nothing_else() {
     drop(permits);
     let mut streams = handle.submit(vec![request_of(0)]).expect("there is room");
     let (_, last) = read(&mut streams[0]);
-    let Some(Event::Failed { message }) = last else {
-        panic!("{last:?}")
-    };
+    let Some(Event::Failed { message }) = last else { panic!("{last:?}") };
     assert_eq!(message, "forward pass failed: no room");
     let mut later = handle.submit(vec![request_of(1)]).expect("there is room");
     assert_served(later.remove(0), 1);
@@ -371,10 +301,7 @@ fn a_pass_that_cannot_be_launched_fails_its_sequences_and_nothing_else() {
 /// Every stream ends with an error: of the sequence in the pass, and of those that wait.
 #[test]
 fn a_lost_device_fails_every_sequence_and_ends_the_engine() {
-    let one = EngineConfig {
-        max_running: 1,
-        ..config()
-    };
+    let one = EngineConfig { max_running: 1, ..config() };
     let (handle, arrivals, permits, thread) = device_with((Some(1), true), &one);
     let requests = [0, 1].map(request_of).to_vec();
     let mut streams = handle.submit(requests).expect("there is room");
@@ -414,13 +341,8 @@ fn streams_and_handles_notice_a_dead_engine() {
     let mut streams = handle.submit(vec![request_of(0)]).expect("there is room");
     assert!(thread.join().is_err(), "it died");
     let (_, last) = read(&mut streams[0]);
-    assert!(
-        !matches!(last, Some(Event::Finished(_) | Event::Failed { .. })),
-        "{last:?}"
-    );
+    assert!(!matches!(last, Some(Event::Finished(_) | Event::Failed { .. })), "{last:?}");
     assert!(!handle.is_alive());
-    let refused = handle
-        .submit(vec![request_of(1)])
-        .expect_err("nobody is there");
+    let refused = handle.submit(vec![request_of(1)]).expect_err("nobody is there");
     assert_eq!(refused, SubmitError::Stopped);
 }

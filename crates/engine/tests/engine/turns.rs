@@ -15,12 +15,7 @@ const BLOCKS: &str = "schedule=block_wise,commit=top_k,tokens_per_step=1,cache=d
                       block_length=16";
 
 fn lab(row_budget: u32, long_quantum: u32) -> Lab {
-    let config = EngineConfig {
-        row_budget,
-        long_quantum,
-        prefix_cache: true,
-        ..config()
-    };
+    let config = EngineConfig { row_budget, long_quantum, prefix_cache: true, ..config() };
     let executor = SimExecutor::new(sim(2000, 4)).expect("a valid model");
     Lab::new(&config, executor)
 }
@@ -149,11 +144,8 @@ fn live(lab: &mut Lab, requests: &[Request], rng: &mut Rng) -> Vec<Forward> {
         if lab.engine.is_idle() {
             return forwards;
         }
-        let before: BTreeMap<_, _> = lab
-            .logs
-            .iter()
-            .map(|(id, log)| (*id, log.steps.len()))
-            .collect();
+        let before: BTreeMap<_, _> =
+            lab.logs.iter().map(|(id, log)| (*id, log.steps.len())).collect();
         lab.step();
         for (id, log) in &lab.logs {
             if log.started {
@@ -191,10 +183,7 @@ impl Seen {
         for forward in forwards.iter().filter(|forward| forward.waited() > 0) {
             let before = || forwards.iter().filter(|other| other.goes_before(forward));
             let decodes = before().filter(|other| !other.long).count() as u64;
-            assert!(
-                before().count() < config.max_running as usize,
-                "{forward:?}"
-            );
+            assert!(before().count() < config.max_running as usize, "{forward:?}");
             if forward.long {
                 self.long_waits += 1;
                 let long = before().filter(|other| other.long).chain([forward]);
@@ -257,11 +246,7 @@ fn nobody_waits_longer_than_promised() {
         let mut lab = Lab::new(&config, executor);
         let count = u64::from(rng.range(4, 14));
         // Every other load has priorities.
-        let priorities: &[i32] = if seed.is_multiple_of(2) {
-            &[0]
-        } else {
-            &[0, -3, 5]
-        };
+        let priorities: &[i32] = if seed.is_multiple_of(2) { &[0] } else { &[0, -3, 5] };
         let mut any = Rng::new(seed ^ 0x9810);
         let requests: Vec<Request> = (0..count)
             .map(|number| {

@@ -96,10 +96,7 @@ impl<N: KvNumber> Task<'_, N> {
         if N::SCALE == 0 {
             return;
         }
-        let (page, numbers) = (
-            self.view.shape.page,
-            self.view.shape.c * self.view.shape.page,
-        );
+        let (page, numbers) = (self.view.shape.page, self.view.shape.c * self.view.shape.page);
         for (i, slot) in slots.enumerate() {
             let at = self.page_of(slot) + numbers + slot % page * N::SCALE;
             let scale = |of: &[N]| N::scale(&of[at..at + N::SCALE]);

@@ -28,16 +28,12 @@ impl Seen {
         let bits = (0..end).filter(sees).fold(0, |bits, slot| bits | 1 << slot);
         let end = (u128::BITS - u128::leading_zeros(bits)) as usize;
         let all = end == 0 || bits.count_ones() as usize == end;
-        Self {
-            end,
-            holes: (!all).then_some(bits),
-        }
+        Self { end, holes: (!all).then_some(bits) }
     }
 
     /// Number of visible slots before the first hidden one.
     pub(super) fn prefix(&self) -> usize {
-        self.holes
-            .map_or(self.end, |bits| bits.trailing_ones() as usize)
+        self.holes.map_or(self.end, |bits| bits.trailing_ones() as usize)
     }
 
     /// Replaces the numbers of the hidden slots below `end`.

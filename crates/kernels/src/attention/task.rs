@@ -147,9 +147,7 @@ impl<N: KvNumber> Task<'_, N> {
         let (c, width) = (self.view.shape.c, self.share() * self.view.shape.c);
         for (i, row) in self.rows.clone().enumerate() {
             let from = row * self.view.stride + self.group * width;
-            let scaled = self.view.q[from..from + width]
-                .iter()
-                .map(|x| x * self.view.op.scale);
+            let scaled = self.view.q[from..from + width].iter().map(|x| x * self.view.op.scale);
             let to = &mut self.scratch.q[i * width..(i + 1) * width];
             to.iter_mut().zip(scaled).for_each(|(to, x)| *to = x);
         }
@@ -198,26 +196,18 @@ impl<N: KvNumber> Task<'_, N> {
         let mut tile = Tile::<S, R>::zero(s);
         if self.in_pairs::<S>() {
             let words = &self.scratch.words[0][query * c / 2..(query + R) * c / 2];
-            let queries = Factors {
-                first: words.as_ptr(),
-                stride: c / 2,
-            };
+            let queries = Factors { first: words.as_ptr(), stride: c / 2 };
             // SAFETY: R rows of c / 2 words, the vectors c numbers each.
             unsafe { accumulate_pairs(s, &mut tile, c / 2, queries, keys) };
         } else {
             let q = &self.scratch.q[query * c..(query + R) * c];
-            let queries = Factors {
-                first: q.as_ptr(),
-                stride: c,
-            };
+            let queries = Factors { first: q.as_ptr(), stride: c };
             // SAFETY: q has R rows of c values, the vectors c numbers each.
             unsafe { accumulate(s, &mut tile, c, queries, keys) };
         }
         self.scale_scores(s, &mut tile, i);
         for r in 0..R {
-            let row = Tile::<S, 1> {
-                sums: [tile.sums[r]],
-            };
+            let row = Tile::<S, 1> { sums: [tile.sums[r]] };
             row.store(s, &mut self.scratch.p[r * CHUNK + i * 2 * S::LANES..]);
         }
     }

@@ -63,10 +63,7 @@ const SIZES: [&[(usize, usize)]; 4] = [
 
 /// Compares a batch of segments with plain loops.
 fn assert_equals_loops(seed: u64, shape: Shape, sizes: &[(usize, usize)]) {
-    for (see, dtype) in SEE
-        .into_iter()
-        .flat_map(|see| KvDtype::ALL.map(|of| (see, of)))
-    {
+    for (see, dtype) in SEE.into_iter().flat_map(|see| KvDtype::ALL.map(|of| (see, of))) {
         let case = case((seed, dtype), shape, sizes, see);
         let want = case.naive();
         for way in Way::all().filter(|way| way.dtype == dtype) {
@@ -97,11 +94,7 @@ fn ragged_batches_equal_plain_loops() {
 #[test]
 fn a_few_batches_equal_plain_loops() {
     for (heads, num_kv_heads, c) in HEADS {
-        assert_equals_loops(
-            1,
-            (6, heads, num_kv_heads, c),
-            &[(3, 17), (9, 140), (1, 15)],
-        );
+        assert_equals_loops(1, (6, heads, num_kv_heads, c), &[(3, 17), (9, 140), (1, 15)]);
     }
 }
 
@@ -114,10 +107,7 @@ fn assert_same_bits(way: Way, shape: Shape, sizes: &[(usize, usize)], batches: &
         for parts in batches {
             let some = case.only(parts).run(way);
             for (i, row) in parts.iter().cloned().flatten().enumerate() {
-                let (a, b) = (
-                    &some[i * width..(i + 1) * width],
-                    &all[row as usize * width..],
-                );
+                let (a, b) = (&some[i * width..(i + 1) * width], &all[row as usize * width..]);
                 let same = a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits());
                 assert!(same, "{way:?} {shape:?} {see:?} row {row} of {parts:?}");
             }
@@ -163,46 +153,19 @@ fn the_op_checks_its_indices() {
     let apply = |op: &PagedAttention<'_>| q.apply_op3_no_bwd(&k, &v, op).map_err(|e| e.to_string());
     assert_eq!(apply(&case.op()).unwrap().dims(), [2, 16]);
     let far = [Visible::prefix(33); 2];
-    let error = apply(&PagedAttention {
-        visible: &far,
-        ..case.op()
-    })
-    .unwrap_err();
+    let error = apply(&PagedAttention { visible: &far, ..case.op() }).unwrap_err();
     assert!(error.contains("more slots than its page table"), "{error}");
-    let beyond = [Visible::prefix(20); 2].map(|row| Visible {
-        beyond: 1 << 12,
-        ..row
-    });
-    let error = apply(&PagedAttention {
-        visible: &beyond,
-        ..case.op()
-    })
-    .unwrap_err();
+    let beyond = [Visible::prefix(20); 2].map(|row| Visible { beyond: 1 << 12, ..row });
+    let error = apply(&PagedAttention { visible: &beyond, ..case.op() }).unwrap_err();
     assert!(error.contains("more slots than its page table"), "{error}");
     let outside = [0, 3].map(PageId);
-    let error = apply(&PagedAttention {
-        pages: &outside,
-        ..case.op()
-    })
-    .unwrap_err();
+    let error = apply(&PagedAttention { pages: &outside, ..case.op() }).unwrap_err();
     assert!(error.contains("page 3 is outside"), "{error}");
-    let short = [Segment {
-        rows: 0..1,
-        pages: 0..2,
-        sampling: Sampling::GREEDY,
-    }];
-    let error = apply(&PagedAttention {
-        segments: &short,
-        ..case.op()
-    })
-    .unwrap_err();
+    let short = [Segment { rows: 0..1, pages: 0..2, sampling: Sampling::GREEDY }];
+    let error = apply(&PagedAttention { segments: &short, ..case.op() }).unwrap_err();
     assert!(error.contains("end at row 1 of 2"), "{error}");
     let blind = [0, 20].map(Visible::prefix);
-    let out = apply(&PagedAttention {
-        visible: &blind,
-        ..case.op()
-    })
-    .unwrap();
+    let out = apply(&PagedAttention { visible: &blind, ..case.op() }).unwrap();
     let out = out.to_vec2::<f32>().unwrap();
     assert_eq!(out[0], [0.0; 16]);
     assert!(out[1].iter().all(|x| x.is_finite()));

@@ -124,11 +124,8 @@ impl<N: KvNumber> Task<'_, N> {
             if low < high {
                 let at = at + (low - start) * stride + offset;
                 let values = &from[at..at + (high - low - 1) * stride + panel];
-                let values = Vectors {
-                    low: values.as_ptr(),
-                    high: values[S::LANES..].as_ptr(),
-                    stride,
-                };
+                let values =
+                    Vectors { low: values.as_ptr(), high: values[S::LANES..].as_ptr(), stride };
                 // SAFETY: two vectors of values for each slot, `stride` apart.
                 unsafe { self.add_run(s, tile, first, Run::of(low..high, values)) };
             }
@@ -165,10 +162,7 @@ impl<N: KvNumber> Task<'_, N> {
         }
         if start < end {
             let words = &self.scratch.words[1][first * CHUNK / 2..(first + R) * CHUNK / 2];
-            let weights = Factors {
-                first: words[start / 2..].as_ptr(),
-                stride: CHUNK / 2,
-            };
+            let weights = Factors { first: words[start / 2..].as_ptr(), stride: CHUNK / 2 };
             // SAFETY: R rows of CHUNK / 2 words; as above.
             unsafe {
                 let values = values.after(skipped);
@@ -198,10 +192,7 @@ impl<N: KvNumber> Task<'_, N> {
     ) {
         let Run { slots, values } = run;
         let p = &self.scratch.p[first * CHUNK..(first + R) * CHUNK];
-        let weights = Factors {
-            first: p[slots.start..].as_ptr(),
-            stride: CHUNK,
-        };
+        let weights = Factors { first: p[slots.start..].as_ptr(), stride: CHUNK };
         // SAFETY: R rows of CHUNK weights; the caller's promise.
         unsafe { accumulate(s, tile, slots.len(), weights, values) };
     }

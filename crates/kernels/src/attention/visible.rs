@@ -15,11 +15,7 @@ pub struct Visible {
 impl Visible {
     /// The slots `[0, end)`.
     pub const fn prefix(end: u32) -> Self {
-        Self {
-            begin: 0,
-            end,
-            beyond: 0,
-        }
+        Self { begin: 0, end, beyond: 0 }
     }
 
     /// True if the row attends to a slot.

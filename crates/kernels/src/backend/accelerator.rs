@@ -91,11 +91,7 @@ impl DeviceKv {
         for pool in &self.pools {
             let layers = pool.sizes().layers;
             if left < layers {
-                return Ok(PoolLayer {
-                    pool,
-                    layer: left,
-                    windowed,
-                });
+                return Ok(PoolLayer { pool, layer: left, windowed });
             }
             left -= layers;
         }
@@ -120,10 +116,7 @@ impl Accelerator {
     /// # Errors
     /// If the device has no kernels for this dtype.
     pub fn new(device: &Device, dtype: WeightDtype) -> Result<Self> {
-        Ok(Self {
-            device: device.clone(),
-            precision: Self::precision_of(dtype)?,
-        })
+        Ok(Self { device: device.clone(), precision: Self::precision_of(dtype)? })
     }
 
     /// The number format of the inputs of products for a dtype; in int8 only matrices are rounded.
@@ -174,11 +167,7 @@ impl Storage for Accelerator {
     type Grouped = DeviceExperts;
 
     fn table(&self, table: Table) -> Result<Array> {
-        let Table {
-            rows,
-            width,
-            numbers,
-        } = table;
+        let Table { rows, width, numbers } = table;
         let stored = Array::new(&self.device, self.precision, rows, width)?;
         let step = (PIECE / width.max(1)).max(1);
         for (piece, numbers) in numbers.chunks(step * width.max(1)).enumerate() {
@@ -196,24 +185,13 @@ impl Storage for Accelerator {
     }
 
     fn matrix(&self, matrix: Stored<'_>) -> Result<DeviceMatrix> {
-        let Stored {
-            shape: (rows, k),
-            numbers,
-            bias,
-            dtype,
-            epilogue,
-        } = matrix;
+        let Stored { shape: (rows, k), numbers, bias, dtype, epilogue } = matrix;
         let Numbers::Floats(weight) = numbers else {
             bail!("no CUDA kernels for blocks");
         };
         let (device, format) = (&self.device, Self::format_of(dtype)?);
         if device.is_counting() {
-            let sizes = MatrixSizes {
-                rows,
-                k,
-                biased: bias.is_some(),
-                epilogue,
-            };
+            let sizes = MatrixSizes { rows, k, biased: bias.is_some(), epilogue };
             return Ok(DeviceMatrix::reserve(device, format, sizes)?);
         }
         let matrix = Matrix { weight, k, bias };
@@ -247,10 +225,7 @@ impl Storage for Accelerator {
 
 impl<'a> Norm<'a, Accelerator> {
     fn row_norm(self) -> RowNorm<'a> {
-        RowNorm {
-            weight: self.weight,
-            eps: self.eps,
-        }
+        RowNorm { weight: self.weight, eps: self.eps }
     }
 }
 
@@ -350,10 +325,8 @@ impl Backend for Accelerator {
         qkv: &mut Array,
         q: &mut Array,
     ) -> Result<()> {
-        let heads = HeadTransform {
-            rope: attention.rope_table,
-            norm: attention.norm.map(Norm::row_norm),
-        };
+        let heads =
+            HeadTransform { rope: attention.rope_table, norm: attention.norm.map(Norm::row_norm) };
         let layer = pass.kv.layer(attention, pass.arrays.canvas.is_some())?;
         Ok(split(qkv, heads, pass.batch, q, layer)?)
     }
@@ -425,11 +398,7 @@ impl Backend for Accelerator {
             let means = pass.kv.means()?;
             Ok::<_, Error>(SoftHead { table, means })
         });
-        let head = ScoringHead {
-            matrix: head.matrix,
-            cap: head.cap,
-            soft: soft.transpose()?,
-        };
+        let head = ScoringHead { matrix: head.matrix, cap: head.cap, soft: soft.transpose()? };
         Ok(scores.score(&head, x, ScoredRows { batch, range }, pass.mask)?)
     }
 

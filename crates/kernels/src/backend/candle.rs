@@ -41,10 +41,7 @@ pub struct Candle {
 impl Default for Candle {
     /// The processor.
     fn default() -> Self {
-        Self {
-            device: Device::Cpu,
-            bytes: Bytes::default(),
-        }
+        Self { device: Device::Cpu, bytes: Bytes::default() }
     }
 }
 
@@ -161,18 +158,13 @@ impl Backend for Candle {
 
     fn kv(&self, sizes: &[KvSizes]) -> Result<PlainKv> {
         if let Some(of) = sizes.iter().find(|of| of.dtype != KvDtype::F32) {
-            bail!(
-                "the backend candle keeps keys and values in f32, not in {}",
-                of.dtype.name()
-            );
+            bail!("the backend candle keeps keys and values in f32, not in {}", of.dtype.name());
         }
         let zeros = |of: &KvSizes| {
             let shape = (of.page * of.pages, of.num_kv_heads * of.head_width);
             Tensor::zeros(shape, DType::F32, &self.device)
         };
-        let each = sizes
-            .iter()
-            .flat_map(|of| std::iter::repeat_n(of, of.layers));
+        let each = sizes.iter().flat_map(|of| std::iter::repeat_n(of, of.layers));
         let layers = each.map(|of| Ok([zeros(of)?, zeros(of)?]));
         Ok(PlainKv {
             layers: layers.collect::<Result<_>>()?,
@@ -256,19 +248,12 @@ impl Backend for Candle {
         q: &mut Rows,
     ) -> Result<()> {
         let (batch, qkv) = (pass.batch.get()?, qkv.get()?);
-        let (h, g, c) = (
-            attention.heads,
-            attention.num_kv_heads,
-            attention.head_width,
-        );
+        let (h, g, c) = (attention.heads, attention.num_kv_heads, attention.head_width);
         let rows = qkv.dim(0)?;
         // The heads from `first` on as `[1, heads, r, c]`, normalised and rotated.
         let rotated = |first: usize, heads: usize| {
             let x = qkv.narrow(1, first * c, heads * c)?;
-            let x = x
-                .reshape((1, rows, heads, c))?
-                .transpose(1, 2)?
-                .contiguous()?;
+            let x = x.reshape((1, rows, heads, c))?.transpose(1, 2)?.contiguous()?;
             let x = match attention.norm {
                 Some(Norm { weight, eps }) => {
                     rms_norm(&x, &weight.narrow(0, first * c, c)?.contiguous()?, eps)?
@@ -302,11 +287,7 @@ impl Backend for Candle {
         q: &mut Rows,
         out: &mut Rows,
     ) -> Result<()> {
-        let (h, g, c) = (
-            attention.heads,
-            attention.num_kv_heads,
-            attention.head_width,
-        );
+        let (h, g, c) = (attention.heads, attention.num_kv_heads, attention.head_width);
         let queries = q.get()?;
         let [keys, values] = &pass.kv.layers[attention.layer];
         let mut attended = Vec::new();

@@ -18,9 +18,7 @@ impl Bytes {
     pub(super) fn add(&self, bytes: usize) {
         let more = |sum: u64| Some(sum.saturating_add(bytes as u64));
         // The function never returns `None`.
-        let _ = self
-            .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 
     pub(super) fn sum(&self) -> u64 {
@@ -42,8 +40,7 @@ impl Storage for Counting {
     type Grouped = ();
 
     fn table(&self, table: Table) -> Result<()> {
-        self.bytes
-            .add_floats(table.rows.saturating_mul(table.width));
+        self.bytes.add_floats(table.rows.saturating_mul(table.width));
         Ok(())
     }
 
@@ -53,13 +50,7 @@ impl Storage for Counting {
     }
 
     fn matrix(&self, matrix: Stored<'_>) -> Result<()> {
-        let Stored {
-            shape,
-            numbers,
-            dtype,
-            epilogue,
-            ..
-        } = matrix;
+        let Stored { shape, numbers, dtype, epilogue, .. } = matrix;
         self.bytes.add(match numbers {
             Numbers::Floats(_) => Linear::bytes_of(shape, dtype, epilogue)?,
             Numbers::Blocks(blocks) => Linear::bytes_of_blocks(shape, blocks, epilogue)?,
@@ -68,8 +59,7 @@ impl Storage for Counting {
     }
 
     fn rope_table(&self, spec: RopeSpec) -> Result<()> {
-        self.bytes
-            .add_floats(spec.width.saturating_mul(spec.positions));
+        self.bytes.add_floats(spec.width.saturating_mul(spec.positions));
         Ok(())
     }
 
@@ -101,16 +91,9 @@ mod tests {
             };
             assert!(on.matrix(matrix).is_ok());
         }
-        let table = Table {
-            rows,
-            width,
-            numbers,
-        };
+        let table = Table { rows, width, numbers };
         assert!(on.table(table).is_ok());
-        let vector = StoredVector {
-            count: 9,
-            numbers: &of(9),
-        };
+        let vector = StoredVector { count: 9, numbers: &of(9) };
         assert!(on.vector(vector).is_ok());
         let spec = RopeSpec {
             theta: 1e4,

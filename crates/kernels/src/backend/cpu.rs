@@ -58,13 +58,7 @@ impl Storage for Cpu {
     }
 
     fn matrix(&self, matrix: Stored<'_>) -> Result<Linear> {
-        let Stored {
-            shape,
-            numbers,
-            bias,
-            dtype,
-            epilogue,
-        } = matrix;
+        let Stored { shape, numbers, bias, dtype, epilogue } = matrix;
         let (rows, k) = shape;
         let stored = match numbers {
             Numbers::Blocks(blocks) => Linear::of_blocks(shape, blocks, bias, epilogue)?,
@@ -104,9 +98,7 @@ impl Backend for Cpu {
     }
 
     fn kv(&self, sizes: &[KvSizes]) -> Result<PagedTensors> {
-        let each = sizes
-            .iter()
-            .flat_map(|of| std::iter::repeat_n(of, of.layers));
+        let each = sizes.iter().flat_map(|of| std::iter::repeat_n(of, of.layers));
         let layers = each.map(|of| Ok((Pool::Keys.zeros(of)?, Pool::Values.zeros(of)?)));
         Ok(PagedTensors(layers.collect::<Result<_>>()?))
     }
@@ -169,19 +161,10 @@ impl Backend for Cpu {
         rows: &mut Rows,
         q: &mut Rows,
     ) -> Result<()> {
-        let Attention {
-            heads,
-            num_kv_heads,
-            head_width,
-            ..
-        } = *attention;
+        let Attention { heads, num_kv_heads, head_width, .. } = *attention;
         let qkv = rows.get()?;
         if let Some(Norm { weight, eps }) = attention.norm {
-            qkv.inplace_op1(&HeadNorm {
-                weights: weight,
-                width: head_width,
-                eps,
-            })?;
+            qkv.inplace_op1(&HeadNorm { weights: weight, width: head_width, eps })?;
         }
         qkv.inplace_op1(&Rope {
             table: attention.rope_table,
@@ -190,16 +173,9 @@ impl Backend for Cpu {
             width: head_width,
         })?;
         let (keys, values) = pass.kv.layer(attention.layer)?;
-        let writes = [
-            (Pool::Keys, keys, heads),
-            (Pool::Values, values, heads + num_kv_heads),
-        ];
+        let writes = [(Pool::Keys, keys, heads), (Pool::Values, values, heads + num_kv_heads)];
         for (pool, tensor, before) in writes {
-            let write = WriteRows {
-                pool,
-                slots: pass.arrays.slots,
-                column: before * head_width,
-            };
+            let write = WriteRows { pool, slots: pass.arrays.slots, column: before * head_width };
             tensor.inplace_op2(qkv, &write)?;
         }
         // Attention reads the queries where they are.

@@ -91,14 +91,8 @@ mod tests {
     #[test]
     fn bytes_of_a_slot_contain_scales() {
         let bytes = KvDtype::ALL.map(|dtype| {
-            let sizes = KvSizes {
-                dtype,
-                layers: 3,
-                num_kv_heads: 2,
-                head_width: 64,
-                page: 16,
-                pages: 5,
-            };
+            let sizes =
+                KvSizes { dtype, layers: 3, num_kv_heads: 2, head_width: 64, page: 16, pages: 5 };
             sizes.slot_bytes()
         });
         assert_eq!(bytes, [12 * 64 * 4, 12 * 64 * 2, 12 * 68]);

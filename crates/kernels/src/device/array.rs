@@ -180,27 +180,15 @@ impl Array {
         let numbers = rows.checked_mul(stride);
         let bytes = numbers.and_then(|numbers| numbers.checked_mul(precision.bytes()));
         let Some(bytes) = bytes.filter(|_| stride <= u32::MAX as usize) else {
-            return refuse(format!(
-                "an array of {rows} rows of {stride} numbers is too large"
-            ));
+            return refuse(format!("an array of {rows} rows of {stride} numbers is too large"));
         };
-        Ok(Self {
-            buffer: Buffer::new(device, bytes)?,
-            precision,
-            rows,
-            width,
-            stride,
-        })
+        Ok(Self { buffer: Buffer::new(device, bytes)?, precision, rows, width, stride })
     }
 
     /// Overwrites rows from `first` on.
     pub fn write(&self, first: usize, numbers: &[f32]) -> Result<()> {
         if self.width == 0 || !numbers.len().is_multiple_of(self.width) {
-            return refuse(format!(
-                "{} numbers in rows of {}",
-                numbers.len(),
-                self.width
-            ));
+            return refuse(format!("{} numbers in rows of {}", numbers.len(), self.width));
         }
         let stride = self.stride * self.precision.bytes();
         let mut all = vec![0; numbers.len() / self.width * stride];

@@ -28,22 +28,14 @@ pub(super) const CHUNK: u32 = 64;
 /// A kernel for heads of `width` elements and tiles of `queries` queries. Its shared memory holds
 /// queries, two chunks of keys and values, and offsets of their slots.
 const fn tile(name: &'static str, width: u32, queries: u32) -> Kernel {
-    kernel(
-        name,
-        2 * queries,
-        (queries + 4 * CHUNK) * width * 2 + 2 * CHUNK * 8,
-    )
+    kernel(name, 2 * queries, (queries + 4 * CHUNK) * width * 2 + 2 * CHUNK * 8)
 }
 
 /// A kernel for heads of `width` elements. Its shared memory holds queries, a chunk of keys and values,
 /// and its scores.
 const fn wide(name: &'static str, width: u32) -> Kernel {
     let queries = WIDE_QUERIES as u32;
-    kernel(
-        name,
-        128,
-        (queries + 2 * WIDE_CHUNK) * width * 2 + queries * WIDE_CHUNK * 4,
-    )
+    kernel(name, 128, (queries + 2 * WIDE_CHUNK) * width * 2 + queries * WIDE_CHUNK * 4)
 }
 
 /// Head widths of the kernels whose warps have whole queries, but for the last one.
@@ -69,14 +61,8 @@ const ATTEND: [[Kernel; 3]; 3] = [
 /// By head width: 256, 512.
 const WIDE: [Kernel; 2] = [wide("attend_bf16_256", 256), wide("attend_bf16_512", 512)];
 /// By head width: up to [`NARROW`], and wider.
-const EXACT: [Kernel; 2] = [
-    kernel("attend_f32", 32, 0),
-    kernel("attend_f32_wide", 32, 0),
-];
-const COMBINE: [Kernel; 2] = [
-    kernel("combine_f32", 128, 0),
-    kernel("combine_bf16", 128, 0),
-];
+const EXACT: [Kernel; 2] = [kernel("attend_f32", 32, 0), kernel("attend_f32_wide", 32, 0)];
+const COMBINE: [Kernel; 2] = [kernel("combine_f32", 128, 0), kernel("combine_bf16", 128, 0)];
 
 /// Every kernel of attention.
 pub(super) fn kernels() -> impl Iterator<Item = Kernel> {
@@ -166,10 +152,7 @@ impl DevicePool {
     pub fn new(device: &Device, sizes: PoolSizes) -> Result<Self> {
         sizes.check()?;
         let bytes = sizes.half().saturating_mul(2 * sizes.layers);
-        Ok(Self {
-            buffer: Buffer::new(device, bytes)?,
-            sizes,
-        })
+        Ok(Self { buffer: Buffer::new(device, bytes)?, sizes })
     }
 
     /// The sizes of the pool.
@@ -246,9 +229,7 @@ impl AttentionSizes {
     /// otherwise a partition. The speed depends on it and no bit.
     fn span(&self, limits: DeviceLimits, precision: Precision, tiles: usize) -> usize {
         let partitions = self.reach.div_ceil(PARTITION).max(1);
-        let blocks = tiles
-            .saturating_mul(self.num_kv_heads)
-            .saturating_mul(partitions);
+        let blocks = tiles.saturating_mul(self.num_kv_heads).saturating_mul(partitions);
         let divided = precision == Precision::Bf16 && self.head_width <= NARROW;
         match divided && blocks <= limits.few_blocks {
             true => SEGMENT,
@@ -311,11 +292,7 @@ impl AttentionScratch {
         batch: &DeviceBatch,
         out: &Array,
     ) -> Result<()> {
-        let PoolLayer {
-            pool,
-            layer,
-            windowed,
-        } = of;
+        let PoolLayer { pool, layer, windowed } = of;
         let [visible, reaches, tiles] = Section::seen(windowed);
         let (shape, sizes) = (batch.shape(), pool.sizes());
         let c = sizes.head_width;
@@ -337,10 +314,7 @@ impl AttentionScratch {
         let attend = args::Attend {
             q: q.checked(shape.rows, heads * c, sizes.precision)?,
             layer: pool.layer(layer)?,
-            partial: args::Partial {
-                results: partial,
-                sums,
-            },
+            partial: args::Partial { results: partial, sums },
             rows: args::TileList {
                 tiles: batch.address(tiles, 0)?,
                 pages: batch.address(Section::Words, 0)?,
@@ -391,10 +365,7 @@ fn run(
         Precision::Bf16 if sizes.head_width > NARROW => {
             let wide = usize::from(sizes.head_width > 256);
             let queries = shape.tallest * heads / sizes.num_kv_heads.max(1);
-            (
-                WIDE[wide],
-                sizes.num_kv_heads * queries.div_ceil(WIDE_QUERIES),
-            )
+            (WIDE[wide], sizes.num_kv_heads * queries.div_ceil(WIDE_QUERIES))
         }
         Precision::Bf16 => {
             let width = WIDTHS.iter().filter(|c| sizes.head_width > **c).count();
@@ -483,15 +454,9 @@ mod tests {
             let result = 130 * 4;
             let one = many.row(PARTITION) * many.tile() * result;
             let divided = LIMITS.few_blocks * QUERIES * (PARTITION / SEGMENT) * result;
-            assert!(
-                sum(many) <= one.max(LIMITS.attention_bytes).max(divided),
-                "{reach}"
-            );
+            assert!(sum(many) <= one.max(LIMITS.attention_bytes).max(divided), "{reach}");
             // The tiles processed at a time fit.
-            assert!(
-                many.tiles(LIMITS, PARTITION) * one <= sum(many).max(one),
-                "{reach}"
-            );
+            assert!(many.tiles(LIMITS, PARTITION) * one <= sum(many).max(one), "{reach}");
             last = sum(many);
         }
     }
@@ -503,13 +468,8 @@ mod tests {
         for (heads, num_kv_heads) in [(1, 1), (4, 1), (64, 1), (2, 2), (32, 8)] {
             for reach in [128, 512, 1024, 2048, 16 << 10] {
                 for rows in [1, 2, 8, 64, 500] {
-                    let sizes = AttentionSizes {
-                        rows,
-                        heads,
-                        num_kv_heads,
-                        head_width: 128,
-                        reach,
-                    };
+                    let sizes =
+                        AttentionSizes { rows, heads, num_kv_heads, head_width: 128, reach };
                     let span = sizes.span(LIMITS, Precision::Bf16, rows.div_ceil(sizes.tile()));
                     let rows = rows.min(sizes.tiles(LIMITS, span).saturating_mul(sizes.tile()));
                     let results = rows * sizes.row(span);

@@ -105,9 +105,7 @@ impl BatchSizes {
         let words = words.saturating_add(tiles.saturating_mul(kinds * TILE_WORDS));
         let words = words.saturating_add(self.biases.saturating_mul(BIAS_WORDS));
         let words = words.saturating_add(self.pages);
-        words
-            .saturating_add(self.allowed)
-            .saturating_mul(size_of::<u32>())
+        words.saturating_add(self.allowed).saturating_mul(size_of::<u32>())
     }
 }
 
@@ -172,25 +170,8 @@ const BIAS_WORDS: usize = 3;
 pub(super) const NONE: u32 = u32::MAX;
 /// Settings of a padding row: no input token, no biases, no allowed set, temperature 0, no filters,
 /// no most probable tokens, logits divided by 1.
-const IDLE: [u32; SCORER_WORDS] = [
-    NONE,
-    0,
-    0,
-    0,
-    NONE,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0,
-    0x3F80_0000,
-];
+const IDLE: [u32; SCORER_WORDS] =
+    [NONE, 0, 0, 0, NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x3F80_0000];
 
 /// True if a scored row has additional results.
 fn is_filtered(arrays: &BatchArrays<'_>) -> bool {
@@ -255,12 +236,7 @@ impl DeviceBatch {
             to.extend_from_slice(arrays.allowed);
         });
         self.put(Section::Copies, |to| {
-            to.extend(
-                arrays
-                    .copies
-                    .iter()
-                    .flat_map(|copy| [copy.from.0, copy.to.0]),
-            );
+            to.extend(arrays.copies.iter().flat_map(|copy| [copy.from.0, copy.to.0]));
         });
         self.send(device)
     }
@@ -360,8 +336,7 @@ impl DeviceBatch {
 
     fn send(&mut self, device: &Device) -> Result<()> {
         self.bytes.clear();
-        self.bytes
-            .extend(self.words.iter().flat_map(|word| word.to_le_bytes()));
+        self.bytes.extend(self.words.iter().flat_map(|word| word.to_le_bytes()));
         self.grow(device, self.bytes.len())?;
         match &self.buffer {
             Some(buffer) => buffer.upload(&self.bytes),

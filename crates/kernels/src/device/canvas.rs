@@ -15,20 +15,9 @@ const SCALE: Kernel = kernel("scale_rows", 256, 0);
 const CLEAR: Kernel = kernel("clear_rows", 256, 0);
 const READ: Kernel = kernel("read_means", 256, 0);
 const KEEP: Kernel = kernel("keep_means", 256, 0);
-const SOFTMAX: [Kernel; 2] = [
-    kernel("softmax_f32", 256, 128),
-    kernel("softmax_bf16", 256, 128),
-];
-pub(super) const KERNELS: &[Kernel] = &[
-    NORM_ADD,
-    NORM_DENOISED,
-    SCALE,
-    CLEAR,
-    READ,
-    KEEP,
-    SOFTMAX[0],
-    SOFTMAX[1],
-];
+const SOFTMAX: [Kernel; 2] = [kernel("softmax_f32", 256, 128), kernel("softmax_bf16", 256, 128)];
+pub(super) const KERNELS: &[Kernel] =
+    &[NORM_ADD, NORM_DENOISED, SCALE, CLEAR, READ, KEEP, SOFTMAX[0], SOFTMAX[1]];
 
 /// The arguments of an operation on the first rows of an array `[r, d]`, f32.
 fn rowwise(x: &Array, rows: usize) -> Result<args::Rowwise> {
@@ -89,12 +78,7 @@ pub fn norm_denoised(batch: &DeviceBatch, norm: RowNorm<'_>, x: &Array) -> Resul
 pub fn scale_rows(batch: &DeviceBatch, [encoded, denoised]: [f32; 2], x: &Array) -> Result<()> {
     let rows = batch.rows();
     let of = rowwise(x, rows)?;
-    let args = args::Rowwise {
-        kinds: kinds(batch)?,
-        encoded,
-        denoised,
-        ..of
-    };
+    let args = args::Rowwise { kinds: kinds(batch)?, encoded, denoised, ..of };
     // SAFETY: the array and the batch have these sizes.
     unsafe { x.device().launch(SCALE, [rows as u32, 1, 1], &args) }
 }
@@ -119,12 +103,7 @@ impl Means {
     pub fn new(device: &Device, (pages, page): (usize, usize), width: usize) -> Result<Self> {
         let bytes = width.saturating_mul(size_of::<f32>());
         let bytes = bytes.saturating_mul(page).saturating_mul(pages);
-        Ok(Self {
-            kept: Buffer::new(device, bytes)?,
-            page,
-            pages,
-            width,
-        })
+        Ok(Self { kept: Buffer::new(device, bytes)?, page, pages, width })
     }
 
     /// The length in bytes.

@@ -93,10 +93,7 @@ impl Cuda {
                 stream: null_mut(),
                 module: null_mut(),
                 functions: HashMap::new(),
-                pinned: Mutex::new(Pinned {
-                    at: null_mut(),
-                    bytes: 0,
-                }),
+                pinned: Mutex::new(Pinned { at: null_mut(), bytes: 0 }),
                 capture: Mutex::default(),
             };
             opened.current()?;
@@ -216,11 +213,7 @@ impl Driver for Cuda {
         self.check_not_capturing()?;
         self.current()?;
         let (free, _) = result::mem_get_info().map_err(failed("memory"))?;
-        let what = format!(
-            "{} MiB of device memory, {} MiB free",
-            bytes >> 20,
-            free >> 20
-        );
+        let what = format!("{} MiB of device memory, {} MiB free", bytes >> 20, free >> 20);
         // SAFETY: allocations are at least 16 bytes long.
         let at = unsafe { result::malloc_sync(bytes) }.map_err(failed(&what))?;
         match self.fill(at, 0, bytes) {
@@ -288,14 +281,7 @@ impl Driver for Cuda {
         let (grid, threads) = ((grid[0], grid[1], grid[2]), (kernel.threads, 1, 1));
         // SAFETY: by the caller's promise; the driver copies the argument before it returns.
         unsafe {
-            result::launch_kernel(
-                function,
-                grid,
-                threads,
-                kernel.shared,
-                self.stream,
-                &mut params,
-            )
+            result::launch_kernel(function, grid, threads, kernel.shared, self.stream, &mut params)
         }
         .map_err(failed(kernel.name))
     }
@@ -348,11 +334,7 @@ impl Driver for Cuda {
                  CUDA {found}"
             ));
         }
-        Ok(Box::new(Events {
-            context: self.context,
-            stream: self.stream,
-            all: Vec::new(),
-        }))
+        Ok(Box::new(Events { context: self.context, stream: self.stream, all: Vec::new() }))
     }
 }
 

@@ -108,10 +108,7 @@ impl DeviceExperts {
         for [gate_up, down] in &experts {
             let gated = gate_up.epilogue().is_gated() && down.epilogue() == Epilogue::None;
             let shapes = [gate_up, down].map(|of| (of.width(), of.k(), of.bias()));
-            let want = [
-                (sizes.inner, sizes.width, Ok(0)),
-                (sizes.width, sizes.inner, Ok(0)),
-            ];
+            let want = [(sizes.inner, sizes.width, Ok(0)), (sizes.width, sizes.inner, Ok(0))];
             let formats = [gate_up, down].map(DeviceMatrix::format);
             if !gated || shapes != want || formats != [sizes.format; 2] {
                 return refuse("no CUDA kernels for experts of several sizes or with biases");
@@ -187,11 +184,7 @@ impl DeviceExperts {
         };
         let (gating, groups, best, scale) = match self.score {
             RouterScore::Softmax { normalised } => (u32::from(normalised), 1, 1, 1.0),
-            RouterScore::Sigmoid {
-                groups,
-                best,
-                scale,
-            } => (2, groups as u32, best as u32, scale),
+            RouterScore::Sigmoid { groups, best, scale } => (2, groups as u32, best as u32, scale),
         };
         let choose = args::Choose {
             logits: route.logits,

@@ -152,18 +152,9 @@ impl ProductLaunch {
 
     /// A launch with one block for every tile.
     pub fn undivided(tile: &'static ProductTile, sizes: ProductSizes) -> Self {
-        let launch = Self {
-            tile,
-            sizes,
-            whole: usize::MAX,
-            lead: 1,
-        };
+        let launch = Self { tile, sizes, whole: usize::MAX, lead: 1 };
         let (whole, lead) = (launch.tiles(), launch.segments());
-        Self {
-            whole,
-            lead,
-            ..launch
-        }
+        Self { whole, lead, ..launch }
     }
 
     /// All launches with a tile whose partial sums fit: no tile is divided, all are, or those of the

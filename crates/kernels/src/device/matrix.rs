@@ -79,12 +79,7 @@ impl DeviceMatrix {
         if bias.is_some_and(|bias| bias.len() != n) {
             return refuse(format!("expected a bias for each of {n} rows"));
         }
-        let sizes = MatrixSizes {
-            rows: n,
-            k,
-            biased: bias.is_some(),
-            epilogue,
-        };
+        let sizes = MatrixSizes { rows: n, k, biased: bias.is_some(), epilogue };
         let matrix = Self::reserve(device, format, sizes)?;
         // Rows j of the gate and of the up matrix are adjacent, so that one thread computes both.
         let source = |j: usize| match epilogue {
@@ -107,9 +102,7 @@ impl DeviceMatrix {
                     scale[0] = matrix.encode(&weight[row * k..(row + 1) * k], to);
                 }
             });
-            matrix
-                .weights
-                .write_at(first * stride, &bytes[..count * stride])?;
+            matrix.weights.write_at(first * stride, &bytes[..count * stride])?;
         }
         if let Some(stored) = &matrix.scales {
             stored.write(&scales)?;
@@ -131,16 +124,9 @@ impl DeviceMatrix {
         sizes: MatrixSizes,
     ) -> Result<Self> {
         let format = format.into();
-        let MatrixSizes {
-            rows: n,
-            k,
-            biased,
-            epilogue,
-        } = sizes;
+        let MatrixSizes { rows: n, k, biased, epilogue } = sizes;
         if epilogue.is_gated() && !n.is_multiple_of(2) {
-            return refuse(format!(
-                "expected gate and up with an even number of rows, found {n}"
-            ));
+            return refuse(format!("expected gate and up with an even number of rows, found {n}"));
         }
         let floats = || Buffer::new(device, n.saturating_mul(size_of::<f32>()));
         let numbers = n.checked_mul(padded(k));
@@ -231,12 +217,7 @@ impl DeviceMatrix {
 
     /// The sizes of a product with `rows` rows.
     pub(super) fn sizes(&self, rows: usize) -> ProductSizes {
-        ProductSizes {
-            rows,
-            n: self.n,
-            k: padded(self.k),
-            format: self.format,
-        }
+        ProductSizes { rows, n: self.n, k: padded(self.k), format: self.format }
     }
 
     /// Runs a launch of this matrix.
@@ -261,10 +242,7 @@ impl DeviceMatrix {
             finish: store as u32,
         };
         let Ok(blocks) = i32::try_from(launch.blocks()) else {
-            return refuse(format!(
-                "a product of {} blocks is too large",
-                launch.blocks()
-            ));
+            return refuse(format!("a product of {} blocks is too large", launch.blocks()));
         };
         let grid = [blocks.cast_unsigned(), 1, 1];
         // SAFETY: the arrays have these sizes, which were checked, and of the partial sums.

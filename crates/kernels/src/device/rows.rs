@@ -11,9 +11,8 @@ const EMBED: [Kernel; 2] = [kernel("embed_f32", 256, 0), kernel("embed_bf16", 25
 const NORM: [Kernel; 2] = [kernel("norm_f32", 256, 128), kernel("norm_bf16", 256, 128)];
 const SPLIT: [Kernel; 2] = [kernel("split_f32", 128, 0), kernel("split_bf16", 128, 0)];
 const COPY: Kernel = kernel("copy_pages", 256, 0);
-pub(super) const KERNELS: &[Kernel] = &[
-    EMBED[0], EMBED[1], NORM[0], NORM[1], SPLIT[0], SPLIT[1], COPY,
-];
+pub(super) const KERNELS: &[Kernel] =
+    &[EMBED[0], EMBED[1], NORM[0], NORM[1], SPLIT[0], SPLIT[1], COPY];
 
 /// Selects the kernel for a precision.
 pub(super) fn select(kernels: [Kernel; 2], precision: Precision) -> Kernel {
@@ -192,17 +191,10 @@ pub fn split(
         normed: norm.map_or(0, |_| normed as u32),
         eps: norm.map_or(0.0, |norm| norm.eps),
     };
-    let grid = [
-        rows as u32,
-        (count + 2 * num_kv_heads).div_ceil(4) as u32,
-        1,
-    ];
+    let grid = [rows as u32, (count + 2 * num_kv_heads).div_ceil(4) as u32, 1];
     // SAFETY: the arrays have these sizes; positions and slots of the batch were checked against
     // limits that are the table's and the pool's.
-    unsafe {
-        q.device()
-            .launch(select(SPLIT, sizes.precision), grid, &args)
-    }
+    unsafe { q.device().launch(select(SPLIT, sizes.precision), grid, &args) }
 }
 
 /// Makes the batch's page copies in every layer, in order.
@@ -223,9 +215,7 @@ pub(super) fn copy_in(
         return Ok(());
     }
     if !bytes.is_multiple_of(4) {
-        return refuse(format!(
-            "expected pages of a multiple of 4 bytes, found {bytes}"
-        ));
+        return refuse(format!("expected pages of a multiple of 4 bytes, found {bytes}"));
     }
     let args = args::CopyPages {
         pad: 0,

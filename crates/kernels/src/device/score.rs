@@ -47,11 +47,7 @@ pub struct ScoringHead<'a> {
 impl<'a> ScoringHead<'a> {
     /// A head whose logits are the product.
     pub fn plain(matrix: &'a DeviceMatrix) -> Self {
-        Self {
-            matrix,
-            cap: None,
-            soft: None,
-        }
+        Self { matrix, cap: None, soft: None }
     }
 }
 
@@ -77,8 +73,7 @@ impl DeviceScores {
     pub fn reserve(&mut self, head: &DeviceMatrix, rows: usize) -> Result<()> {
         let [records, present, partials] = Self::bytes(head.format(), head.width(), rows);
         let device = head.device();
-        self.extras
-            .reserve(device, head.width(), rows, Self::CHUNK)?;
+        self.extras.reserve(device, head.width(), rows, Self::CHUNK)?;
         grow(&mut self.records, device, records)?;
         grow(&mut self.present, device, present)?;
         grow(&mut self.partials, device, partials)
@@ -125,16 +120,8 @@ impl DeviceScores {
         records.download(0, &mut self.bytes)?;
         let fields = self.bytes.as_chunks::<8>().0;
         for record in fields.as_chunks::<FIELDS>().0 {
-            let [
-                token,
-                probability,
-                runner_up,
-                runner_up_probability,
-                entropy,
-                gap,
-                present,
-                _,
-            ] = record.map(f64::from_le_bytes);
+            let [token, probability, runner_up, runner_up_probability, entropy, gap, present, _] =
+                record.map(f64::from_le_bytes);
             let odd = token.is_nan() || probability.is_nan() || entropy.is_nan();
             to.push((!odd).then_some(Candidate {
                 token: token as u32,
@@ -175,10 +162,7 @@ impl DeviceScores {
         };
         for first in (0..rows).step_by(step.max(1)) {
             let (from, end) = (range.start + first, range.start + rows.min(first + step));
-            let part = ScoredRows {
-                batch,
-                range: from..end,
-            };
+            let part = ScoredRows { batch, range: from..end };
             self.part(head, Inputs { x, first }, part, mask)?;
         }
         Ok(())
@@ -256,8 +240,7 @@ impl DeviceScores {
         }
         let scored = ScoredRows { batch, range };
         if filtered {
-            self.extras
-                .complete(scored.clone(), vocab, (mask, fold.out))?;
+            self.extras.complete(scored.clone(), vocab, (mask, fold.out))?;
         }
         match head.soft {
             Some(soft) => self.soft()?.keep(soft, scored),

@@ -42,11 +42,7 @@ impl Check {
 
     /// A check that could not be made: its error is infinite.
     pub fn failed(what: &str, reason: impl std::fmt::Display) -> Self {
-        Self {
-            name: format!("{what}: {reason}"),
-            error: f64::INFINITY,
-            tolerance: 0.0,
-        }
+        Self { name: format!("{what}: {reason}"), error: f64::INFINITY, tolerance: 0.0 }
     }
 
     /// True if the error is within the tolerance.
@@ -95,11 +91,7 @@ fn products(
     given.write(0, &random(2, most * k))?;
     // What the device has: rounded numbers.
     let x = given.read(most)?;
-    let matrix = Matrix {
-        weight: &weight,
-        k,
-        bias: None,
-    };
+    let matrix = Matrix { weight: &weight, k, bias: None };
     let matrix = DeviceMatrix::new(device, format, matrix, epilogue)?;
     for row in weight.chunks_mut(k) {
         round(row, format);
@@ -134,9 +126,7 @@ fn sums(k: usize) -> f64 {
 fn round(row: &mut [f32], format: MatrixFormat) {
     match format {
         MatrixFormat::F32 => {}
-        MatrixFormat::Bf16 => row
-            .iter_mut()
-            .for_each(|x| *x = half::bf16::from_f32(*x).to_f32()),
+        MatrixFormat::Bf16 => row.iter_mut().for_each(|x| *x = half::bf16::from_f32(*x).to_f32()),
         MatrixFormat::Int8 => {
             let (bytes, scale) = row_to_bytes(row);
             for (weight, byte) in row.iter_mut().zip(bytes) {
@@ -160,9 +150,7 @@ fn on_cpu(x: &[f32], weight: &[f32], k: usize, epilogue: Epilogue) -> Result<Vec
 fn random(seed: u64, count: usize) -> Vec<f32> {
     let mut state = seed;
     let next = |_| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     };
     (0..count).map(next).collect()
@@ -177,12 +165,7 @@ mod tests {
         let check = |got: &[f32]| Check::new(String::new(), got, &[1.0, -4.0], 0.1);
         assert!(check(&[1.2, -4.0]).holds());
         assert!((check(&[1.2, -5.0]).error - 0.25).abs() < 1e-6);
-        for wrong in [
-            &[1.0, -5.0][..],
-            &[f32::NAN, -4.0],
-            &[1.0],
-            &[1.0, f32::INFINITY],
-        ] {
+        for wrong in [&[1.0, -5.0][..], &[f32::NAN, -4.0], &[1.0], &[1.0, f32::INFINITY]] {
             assert!(!check(wrong).holds(), "{wrong:?}");
         }
     }

@@ -54,12 +54,7 @@ impl Device {
         rotated: usize,
     ) -> Result<Vec<LaunchTime>> {
         let [rows, n, k] = sizes;
-        let sizes = MatrixSizes {
-            rows: n,
-            k,
-            biased: false,
-            epilogue: Epilogue::None,
-        };
+        let sizes = MatrixSizes { rows: n, k, biased: false, epilogue: Epilogue::None };
         let count = rotated.div_ceil(n * k * format.bytes()).max(2);
         let matrices = (0..count).map(|_| {
             let matrix = DeviceMatrix::reserve(self, format, sizes)?;

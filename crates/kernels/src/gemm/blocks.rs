@@ -94,16 +94,10 @@ fn repack_fine(kind: BlockType, block: &[u8], step: &mut [u32]) {
         0..4 => [packed[group] & 63, packed[group + 4] & 63],
         _ => {
             let (both, high) = (packed[group + 4], [packed[group - 4], packed[group]]);
-            [
-                both & 0x0F | high[0] >> 6 << 4,
-                both >> 4 | high[1] >> 6 << 4,
-            ]
+            [both & 0x0F | high[0] >> 6 << 4, both >> 4 | high[1] >> 6 << 4]
         }
     });
-    for (word, factors) in step[1..FINE_HEAD]
-        .iter_mut()
-        .zip(factors.as_chunks::<2>().0)
-    {
+    for (word, factors) in step[1..FINE_HEAD].iter_mut().zip(factors.as_chunks::<2>().0) {
         let [[a, b], [c, d]] = *factors;
         *word = u32::from_le_bytes([a, b, c, d]);
     }
@@ -179,10 +173,7 @@ struct Affine {
 
 impl Affine {
     fn new(scale: f32, minimum: f32) -> Self {
-        Self {
-            scale: f16::from_f32(scale),
-            minimum: f16::from_f32(minimum),
-        }
+        Self { scale: f16::from_f32(scale), minimum: f16::from_f32(minimum) }
     }
 
     /// The nearest codes, as numbers.
@@ -200,10 +191,7 @@ impl Affine {
     fn error(self, x: &[f32; GROUP]) -> f32 {
         let (scale, minimum) = (self.scale.to_f32(), self.minimum.to_f32());
         let codes = self.rounded(x);
-        let errors = x
-            .iter()
-            .zip(codes)
-            .map(|(x, code)| x - (scale * code + minimum));
+        let errors = x.iter().zip(codes).map(|(x, code)| x - (scale * code + minimum));
         errors.map(|error| error * error).sum()
     }
 
@@ -211,10 +199,7 @@ impl Affine {
     /// the error.
     fn refined(self, x: &[f32; GROUP]) -> (Self, f32) {
         let (codes, count) = (self.rounded(x), GROUP as f32);
-        let (mean_x, mean) = (
-            x.iter().sum::<f32>() / count,
-            codes.iter().sum::<f32>() / count,
-        );
+        let (mean_x, mean) = (x.iter().sum::<f32>() / count, codes.iter().sum::<f32>() / count);
         let pairs = || x.iter().zip(&codes);
         let common: f32 = pairs().map(|(x, code)| (x - mean_x) * (code - mean)).sum();
         let spread: f32 = codes.iter().map(|code| (code - mean) * (code - mean)).sum();

@@ -101,37 +101,20 @@ impl<'a> Rows<'a> {
         words[m * stride..].fill(0);
         let mut scales = vec![0.0; if dtype == WeightDtype::Int8 { m } else { 0 }];
         let (shared, shared_scales) = (Shared::new(words), Shared::new(&mut scales));
-        parallel::for_rows(
-            m,
-            x.len(),
-            |Range {
-                 start: from,
-                 end: to,
-             }| {
-                // SAFETY: tasks own disjoint rows.
-                let (words, scales) = unsafe {
-                    let scales = match dtype {
-                        WeightDtype::Int8 => shared_scales.part(from, to - from),
-                        _ => &mut [],
-                    };
-                    (shared.part(from * stride, (to - from) * stride), scales)
+        parallel::for_rows(m, x.len(), |Range { start: from, end: to }| {
+            // SAFETY: tasks own disjoint rows.
+            let (words, scales) = unsafe {
+                let scales = match dtype {
+                    WeightDtype::Int8 => shared_scales.part(from, to - from),
+                    _ => &mut [],
                 };
-                let encode = Encode {
-                    dtype,
-                    parts: unit.parts(),
-                    x: &x[from * k..to * k],
-                    k,
-                    words,
-                    scales,
-                };
-                dispatch_on(unit.set(), encode);
-            },
-        );
-        Self {
-            words: RowWords::Encoded(scratch),
-            stride,
-            scales,
-        }
+                (shared.part(from * stride, (to - from) * stride), scales)
+            };
+            let encode =
+                Encode { dtype, parts: unit.parts(), x: &x[from * k..to * k], k, words, scales };
+            dispatch_on(unit.set(), encode);
+        });
+        Self { words: RowWords::Encoded(scratch), stride, scales }
     }
 
     /// Scale of a row, 1 if the dtype has no scales.
@@ -247,11 +230,7 @@ pub(crate) fn scale(x: &[f32]) -> (f32, f32) {
     // Compared as integers, magnitudes are in order and NaN is the largest.
     let largest = x.iter().map(|x| x.to_bits() & 0x7FFF_FFFF).max();
     let largest = f32::from_bits(largest.unwrap_or(0));
-    if largest < SMALLEST {
-        (0.0, 0.0)
-    } else {
-        (largest / LIMIT, LIMIT / largest)
-    }
+    if largest < SMALLEST { (0.0, 0.0) } else { (largest / LIMIT, LIMIT / largest) }
 }
 
 /// Packs four numbers per word: the low byte of `x * inverse` rounded to nearest even, minus the

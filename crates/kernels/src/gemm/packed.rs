@@ -71,14 +71,7 @@ impl Packed {
                 steps.for_each(join_pairs);
             }
         });
-        Self {
-            words,
-            scales,
-            unit,
-            k,
-            length,
-            panels,
-        }
+        Self { words, scales, unit, k, length, panels }
     }
 
     /// Bytes of `columns` packed columns of length `k`.

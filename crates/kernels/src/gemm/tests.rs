@@ -66,14 +66,9 @@ fn naive(x: &[f64], w: &[f64], (m, n, k): (usize, usize, usize)) -> Vec<f64> {
 #[test]
 fn equals_plain_loops_on_every_instruction_set() {
     for unit in units() {
-        for (m, n, k) in [
-            (1, 1, 1),
-            (5, 40, 72),
-            (13, 33, 19),
-            (64, 96, 192),
-            (35, 70, 130),
-            (3, 20, 17_001),
-        ] {
+        for (m, n, k) in
+            [(1, 1, 1), (5, 40, 72), (13, 33, 19), (64, 96, 192), (35, 70, 130), (3, 20, 17_001)]
+        {
             let (mut x, w) = (noise(1, m * k), noise(2, n * k));
             x[..k].fill(0.0);
             let (bias, residual) = (noise(3, n.next_multiple_of(32)), noise(4, m * n));
@@ -92,11 +87,7 @@ fn equals_plain_loops_on_every_instruction_set() {
             let (kept_x, kept_w) = (rounded(dtype, &x, k), rounded(dtype, &w, k));
             let want = naive(&kept_x, &kept_w, (m, n, k));
             // A value halfway between two 8-bit integers may be rounded differently in this check.
-            let slack = if dtype == WeightDtype::Int8 {
-                2.0 / 127.0
-            } else {
-                0.0
-            };
+            let slack = if dtype == WeightDtype::Int8 { 2.0 / 127.0 } else { 0.0 };
             for (i, (&got, want)) in got.iter().zip(want).enumerate() {
                 let want = want + f64::from(bias[i % n]) + f64::from(residual[i]);
                 let error = (f64::from(got) - want).abs();
@@ -148,25 +139,15 @@ fn assert_same_bits(
     let weights = pack(unit, &w, n, k);
     let rows = |from: usize, m: usize| {
         let x = &x[from * k..(from + m) * k];
-        Product {
-            x,
-            m,
-            weights: &weights,
-            bias: None,
-            finish: Finish::Store,
-            place: Place::all(n),
-        }
-        .run()
+        Product { x, m, weights: &weights, bias: None, finish: Finish::Store, place: Place::all(n) }
+            .run()
     };
     let all = rows(0, count);
     for m in some.filter(|&m| m <= count) {
         for from in [0, 7, count - m] {
             let from = from.min(count - m);
             let some = rows(from, m);
-            let same = some
-                .iter()
-                .zip(&all[from * n..])
-                .all(|(a, b)| a.to_bits() == b.to_bits());
+            let same = some.iter().zip(&all[from * n..]).all(|(a, b)| a.to_bits() == b.to_bits());
             assert!(same, "{unit:?} n {n} k {k}: {m} rows from {from}");
         }
     }
@@ -268,10 +249,7 @@ fn non_finite_values_stay_non_finite() {
                 place: Place::all(3),
             }
             .run();
-            assert!(
-                got.iter().all(|x| !x.is_finite()),
-                "{unit:?} {bad}: {got:?}"
-            );
+            assert!(got.iter().all(|x| !x.is_finite()), "{unit:?} {bad}: {got:?}");
         }
     }
 }
@@ -307,11 +285,7 @@ fn an_earlier_product_leaves_no_trace() {
                 finish: Finish::Store,
                 place: Place::all(n),
             };
-            product
-                .run()
-                .into_iter()
-                .map(f32::to_bits)
-                .collect::<Vec<_>>()
+            product.run().into_iter().map(f32::to_bits).collect::<Vec<_>>()
         };
         for (m, k) in [(1, 1), (2, 19), (18, 67), (33, 130)] {
             let x = noise(13, m * k);

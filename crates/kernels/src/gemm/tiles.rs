@@ -54,11 +54,7 @@ impl TileKernel for Multiply<'_> {
         let span = span(words);
         // Between two passes the sums of all squares wait here. In a single pass those of a square wait
         // until the next one has been multiplied: they cannot be read at once.
-        let waiting = if span < words {
-            (panels.1 - panels.0) * squares
-        } else {
-            2
-        };
+        let waiting = if span < words { (panels.1 - panels.0) * squares } else { 2 };
         let mut sums = vec![[[0; WIDTH]; WIDTH]; waiting.max(2)];
         let mut last: Option<(SquareId, usize)> = None;
         for from in (0..words).step_by(span) {
@@ -140,20 +136,14 @@ impl<'a> Square<'a> {
     fn new(block: &'a Block<'a>, id: SquareId, part: Range<usize>) -> Self {
         let SquareId { panel, index } = id;
         let (x, weights) = (block.x, block.product.weights);
-        assert!(
-            part.end <= weights.steps() && part.len().is_multiple_of(WORDS),
-            "tiles of words"
-        );
+        assert!(part.end <= weights.steps() && part.len().is_multiple_of(WORDS), "tiles of words");
         let (count, row) = (block.rows.1 - block.rows.0, index * WIDTH);
         let is_double = count - row > ROWS;
         let (start, columns) = weights.panel(panel);
         let rows = &x.words()[(block.rows.0 + row) * x.stride + part.start..];
         // The last tile is filled up, so a register never reads beyond the rows in memory.
         let read = if is_double { 2 * ROWS } else { count.min(ROWS) };
-        assert!(
-            rows.len() >= (read - 1) * x.stride + part.len(),
-            "tiles of rows"
-        );
+        assert!(rows.len() >= (read - 1) * x.stride + part.len(), "tiles of rows");
         // SAFETY: within the panel, checked above.
         let columns = unsafe { columns.add(part.start * WIDTH) };
         // A tile of words has two cache lines for each word of the panel.
@@ -289,19 +279,11 @@ impl Output {
     /// The result of a square.
     fn new(block: &Block<'_>, square: SquareId) -> Self {
         let Block { product, rows, .. } = *block;
-        let width = if product.finish.is_gate() {
-            WORDS
-        } else {
-            WIDTH
-        };
+        let width = if product.finish.is_gate() { WORDS } else { WIDTH };
         let (column, _) = product.place.panel(square.panel, width);
         let (stride, row) = (product.place.stride, square.index * WIDTH);
         let at = (rows.0 + row) * stride + column;
-        Self {
-            at: block.out.start().wrapping_add(at).cast(),
-            stride,
-            last: width - WORDS,
-        }
+        Self { at: block.out.start().wrapping_add(at).cast(), stride, last: width - WORDS }
     }
 }
 

@@ -37,11 +37,7 @@ impl Words {
     pub(super) fn zeros(count: usize) -> Self {
         let bytes = count * size_of::<u32>();
         // Pages before and after the words are never touched, so they use no memory.
-        let map = if bytes < HUGE {
-            None
-        } else {
-            MmapMut::map_anon(bytes + HUGE).ok()
-        };
+        let map = if bytes < HUGE { None } else { MmapMut::map_anon(bytes + HUGE).ok() };
         let Some(map) = map else {
             return Self::Lines(vec![Line([0; LINE]); count.div_ceil(LINE)]);
         };

@@ -101,17 +101,10 @@ impl Team {
             state: Arc::new(State {
                 word: Padded(AtomicU64::new(0)),
                 next: Padded(AtomicUsize::new(0)),
-                job: UnsafeCell::new(Job {
-                    body: nothing,
-                    tasks: 0,
-                }),
+                job: UnsafeCell::new(Job { body: nothing, tasks: 0 }),
                 asleep: (0..helpers).map(|_| AtomicBool::new(false)).collect(),
                 // With more threads than processors, a spinning thread would delay the others.
-                spin: if threads <= processors {
-                    SPIN
-                } else {
-                    Duration::ZERO
-                },
+                spin: if threads <= processors { SPIN } else { Duration::ZERO },
                 stop: AtomicBool::new(false),
                 panicked: AtomicBool::new(false),
                 panic: Mutex::new(None),
@@ -155,27 +148,18 @@ impl Team {
         let erased = unsafe { std::mem::transmute::<*const Body<'_>, *const Body<'static>>(body) };
         // SAFETY: the region is closed and empty, and `entry` is held.
         state.job.with_mut(|job| unsafe {
-            *job = Job {
-                body: erased,
-                tasks,
-            };
+            *job = Job { body: erased, tasks };
         });
         state.next.0.store(0, Relaxed);
         let number = state.word.0.load(Relaxed) / REGION;
         let open = ((number + 1) * REGION) | OPEN;
         state.word.0.store(open, Release);
         self.wake();
-        let claims = Claims {
-            next: &state.next.0,
-            tasks,
-        };
+        let claims = Claims { next: &state.next.0, tasks };
         let own = catch_unwind(AssertUnwindSafe(|| within(Scope::Region, || body(&claims))));
         state.close();
-        let theirs = if state.panicked.swap(false, Relaxed) {
-            lock(&state.panic).take()
-        } else {
-            None
-        };
+        let theirs =
+            if state.panicked.swap(false, Relaxed) { lock(&state.panic).take() } else { None };
         drop(entry);
         if let Some(panic) = own.err().or(theirs) {
             resume_unwind(panic);
@@ -227,10 +211,7 @@ impl State {
             last = number;
             // SAFETY: inside an open region; entering acquired what opening wrote.
             let job = self.job.with(|job| unsafe { *job });
-            let claims = Claims {
-                next: &self.next.0,
-                tasks: job.tasks,
-            };
+            let claims = Claims { next: &self.next.0, tasks: job.tasks };
             // SAFETY: the opener of the region keeps the body alive until all helpers have left.
             let body = unsafe { &*job.body };
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(&claims))) {
@@ -274,10 +255,7 @@ impl State {
         if !is_new(word, last) {
             return None;
         }
-        let entered = self
-            .word
-            .0
-            .compare_exchange(word, word + 1, AcqRel, Relaxed);
+        let entered = self.word.0.compare_exchange(word, word + 1, AcqRel, Relaxed);
         entered.is_ok().then_some(word / REGION)
     }
 

@@ -13,8 +13,7 @@ impl Maxima {
     /// Computes the maxima of the row `x`.
     pub(super) fn fill(&mut self, x: &[f32]) {
         self.0.clear();
-        self.0
-            .extend(x.chunks(BLOCK).map(|block| dispatch(Largest(block))));
+        self.0.extend(x.chunks(BLOCK).map(|block| dispatch(Largest(block))));
     }
 
     /// Recomputes the maximum of the block of `index`, whose logit has changed.

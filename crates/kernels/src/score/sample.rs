@@ -41,10 +41,7 @@ pub(crate) fn draw(
             }
         }
     } else {
-        let all = logits
-            .iter()
-            .enumerate()
-            .map(|(token, &x)| (token as u32, tempered(x)));
+        let all = logits.iter().enumerate().map(|(token, &x)| (token as u32, tempered(x)));
         filter(all, draw, kept);
         kept.iter().for_each(|&(token, x)| offer(token, x));
     }
@@ -53,17 +50,11 @@ pub(crate) fn draw(
 
 /// Fills `kept` with the tokens that pass the filters.
 fn filter(all: impl Iterator<Item = (u32, f64)>, draw: &Sampling, kept: &mut Vec<(u32, f64)>) {
-    let least = if draw.min_p > 0.0 {
-        f64::from(draw.min_p).ln()
-    } else {
-        f64::NEG_INFINITY
-    };
+    let least = if draw.min_p > 0.0 { f64::from(draw.min_p).ln() } else { f64::NEG_INFINITY };
     kept.clear();
     kept.extend(all.filter(|&(_, x)| x > f64::NEG_INFINITY && x >= least));
     let likelier = |a: &(u32, f64), b: &(u32, f64)| {
-        b.1.partial_cmp(&a.1)
-            .unwrap_or(Ordering::Equal)
-            .then(a.0.cmp(&b.0))
+        b.1.partial_cmp(&a.1).unwrap_or(Ordering::Equal).then(a.0.cmp(&b.0))
     };
     let top_k = draw.top_k as usize;
     if top_k > 0 && top_k < kept.len() {
@@ -89,9 +80,7 @@ struct Noise(u64);
 impl Noise {
     fn new(draw: &Sampling, position: u32) -> Self {
         let key = u64::from(draw.clock) << 32 | u64::from(position);
-        Self(mix(
-            mix(draw.seed).wrapping_add(mix(key ^ 0xA5A5_A5A5_5A5A_5A5A))
-        ))
+        Self(mix(mix(draw.seed).wrapping_add(mix(key ^ 0xA5A5_A5A5_5A5A_5A5A))))
     }
 
     /// A standard Gumbel variate.
@@ -116,23 +105,13 @@ mod tests {
     use super::draw;
     use step::Sampling;
 
-    const PLAIN: Sampling = Sampling {
-        temperature: 1.0,
-        seed: 1,
-        ..Sampling::GREEDY
-    };
+    const PLAIN: Sampling = Sampling { temperature: 1.0, seed: 1, ..Sampling::GREEDY };
 
     fn counts(logits: &[f32], settings: Sampling) -> Vec<usize> {
-        let best = (0..logits.len())
-            .rev()
-            .max_by(|&a, &b| logits[a].total_cmp(&logits[b]));
+        let best = (0..logits.len()).rev().max_by(|&a, &b| logits[a].total_cmp(&logits[b]));
         let mut counts = vec![0; logits.len()];
         for seed in 0..20_000u64 {
-            let settings = Sampling {
-                seed: seed / 100,
-                clock: (seed % 10) as u32,
-                ..settings
-            };
+            let settings = Sampling { seed: seed / 100, clock: (seed % 10) as u32, ..settings };
             let position = (seed / 10 % 10) as u32;
             let best = best.unwrap() as u32;
             counts[draw(logits, best, &settings, position, &mut Vec::new()) as usize] += 1;
@@ -144,21 +123,12 @@ mod tests {
     fn draws_follow_the_tempered_softmax() {
         let logits = [0.0, 1.0, f32::NEG_INFINITY, 2.0, -1.0];
         for temperature in [0.5, 1.0, 2.0] {
-            let counts = counts(
-                &logits,
-                Sampling {
-                    temperature,
-                    ..PLAIN
-                },
-            );
+            let counts = counts(&logits, Sampling { temperature, ..PLAIN });
             let weights = logits.map(|x| f64::from(x / temperature).exp());
             let total: f64 = weights.iter().sum();
             for (count, weight) in counts.iter().zip(weights) {
                 let (got, want) = (*count as f64 / 20_000.0, weight / total);
-                assert!(
-                    (got - want).abs() < 0.015,
-                    "{temperature}: {got} for {want}"
-                );
+                assert!((got - want).abs() < 0.015, "{temperature}: {got} for {want}");
             }
             assert_eq!(counts[2], 0);
         }
@@ -168,61 +138,21 @@ mod tests {
     fn filters_keep_the_expected_tokens() {
         // Probabilities 0.1, 0.2, 0.3, 0.4.
         let logits = [1.0f32, 2.0, 3.0, 4.0].map(f32::ln);
-        let kept = |settings| {
-            counts(&logits, settings)
-                .iter()
-                .map(|&n| n > 0)
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(
-            kept(Sampling { top_k: 2, ..PLAIN }),
-            [false, false, true, true]
-        );
-        assert_eq!(
-            kept(Sampling {
-                top_p: 0.65,
-                ..PLAIN
-            }),
-            [false, false, true, true]
-        );
-        assert_eq!(
-            kept(Sampling {
-                top_p: 0.75,
-                ..PLAIN
-            }),
-            [false, true, true, true]
-        );
-        assert_eq!(
-            kept(Sampling {
-                top_p: 0.0,
-                ..PLAIN
-            }),
-            [false, false, false, true]
-        );
-        assert_eq!(
-            kept(Sampling {
-                min_p: 0.6,
-                ..PLAIN
-            }),
-            [false, false, true, true]
-        );
+        let kept = |settings| counts(&logits, settings).iter().map(|&n| n > 0).collect::<Vec<_>>();
+        assert_eq!(kept(Sampling { top_k: 2, ..PLAIN }), [false, false, true, true]);
+        assert_eq!(kept(Sampling { top_p: 0.65, ..PLAIN }), [false, false, true, true]);
+        assert_eq!(kept(Sampling { top_p: 0.75, ..PLAIN }), [false, true, true, true]);
+        assert_eq!(kept(Sampling { top_p: 0.0, ..PLAIN }), [false, false, false, true]);
+        assert_eq!(kept(Sampling { min_p: 0.6, ..PLAIN }), [false, false, true, true]);
         // top_p applies to the tokens left by top_k: 0.4 of 0.7 exceeds 0.55.
-        let both = Sampling {
-            top_k: 2,
-            top_p: 0.55,
-            ..PLAIN
-        };
+        let both = Sampling { top_k: 2, top_p: 0.55, ..PLAIN };
         assert_eq!(kept(both), [false, false, false, true]);
     }
 
     #[test]
     fn equal_keys_sample_equal_tokens_and_every_field_of_the_key_counts() {
         let logits = vec![0.0; 4096];
-        let base = Sampling {
-            seed: 7,
-            clock: 3,
-            ..PLAIN
-        };
+        let base = Sampling { seed: 7, clock: 3, ..PLAIN };
         let one =
             |settings: Sampling, position| draw(&logits, 0, &settings, position, &mut Vec::new());
         assert_eq!(one(base, 5), one(base, 5));
@@ -232,22 +162,13 @@ mod tests {
             one(base, 6),
             one(Sampling { clock: 5, ..base }, 3),
         ];
-        assert!(
-            others.iter().all(|&token| token != one(base, 5)),
-            "{others:?}"
-        );
+        assert!(others.iter().all(|&token| token != one(base, 5)), "{others:?}");
     }
 
     #[test]
     fn a_tiny_temperature_is_the_argmax() {
         let logits = [0.0, 0.5, 0.25];
-        let counts = counts(
-            &logits,
-            Sampling {
-                temperature: 1e-30,
-                ..PLAIN
-            },
-        );
+        let counts = counts(&logits, Sampling { temperature: 1e-30, ..PLAIN });
         assert_eq!(counts, [0, 20_000, 0]);
     }
 }

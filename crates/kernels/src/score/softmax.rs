@@ -16,18 +16,10 @@ impl Softmax {
         let max = f64::from(max);
         if max == f64::NEG_INFINITY {
             // Every token is banned: all probabilities are 0.
-            return Self {
-                max: 0.0,
-                total: 1.0,
-                entropy: 0.0,
-            };
+            return Self { max: 0.0, total: 1.0, entropy: 0.0 };
         }
         let (total, weighted) = dispatch(Exponentials { x, max });
-        Self {
-            max,
-            total,
-            entropy: (total.ln() - weighted / total).max(0.0),
-        }
+        Self { max, total, entropy: (total.ln() - weighted / total).max(0.0) }
     }
 
     /// Probability of a token with this logit.

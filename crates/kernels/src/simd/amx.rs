@@ -112,11 +112,7 @@ pub(crate) fn dispatch_tiles<K: TileKernel>(tiles: Tiles, rows: usize, kernel: K
         return kernel.run(&mut tests::Model::new(rows));
     }
     let _ = tiles;
-    assert_eq!(
-        TileSupport::detect(),
-        TileSupport::Ready,
-        "the tile unit cannot be used"
-    );
+    assert_eq!(TileSupport::detect(), TileSupport::Ready, "the tile unit cannot be used");
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     // SAFETY: this process may use the unit.
     return kernel.run(&mut unsafe { processor::Processor::configure(rows) });

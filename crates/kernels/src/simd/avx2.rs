@@ -140,9 +140,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     unsafe fn load_bytes(self, p: *const i8) -> __m256 {
-        safe!(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(
-            p.cast()
-        ))))
+        safe!(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))))
     }
 
     #[inline(always)]

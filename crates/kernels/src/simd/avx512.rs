@@ -128,9 +128,7 @@ impl<const PAIRS: bool> Simd for Avx512Of<PAIRS> {
     }
     #[inline(always)]
     unsafe fn load_bytes(self, p: *const i8) -> __m512 {
-        safe!(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(
-            p.cast()
-        ))))
+        safe!(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))))
     }
 
     #[inline(always)]

@@ -150,10 +150,7 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
             let minimum = self.factors(of.from, of.stride, 2 * group + 1);
             [
                 [s.mul(scales[0], scale[0]), s.mul(scales[1], scale[1])],
-                [
-                    s.mul(minimums[0], minimum[0]),
-                    s.mul(minimums[1], minimum[1]),
-                ],
+                [s.mul(minimums[0], minimum[0]), s.mul(minimums[1], minimum[1])],
             ]
         }
     }
@@ -263,10 +260,7 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
         let codes = of.from.wrapping_add((first + group * BITS) * of.stride);
         let codes = (codes, of.stride);
         let zeros = [[self.0.zero(); 2]; R];
-        let mut sums = Sums {
-            few: zeros,
-            sums: zeros,
-        };
+        let mut sums = Sums { few: zeros, sums: zeros };
         // SAFETY: the caller's promise.
         unsafe {
             self.part::<0, R>(&mut sums, rows, codes);
@@ -275,26 +269,14 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
             self.part::<3, R>(&mut sums, rows, codes);
             if BITS == 6 {
                 let affine = self.affine(of, group, 0);
-                self.fold(
-                    tile,
-                    &sums.sums,
-                    rows,
-                    Share {
-                        affine,
-                        sum: SUMS[1],
-                    },
-                );
+                self.fold(tile, &sums.sums, rows, Share { affine, sum: SUMS[1] });
                 sums.sums = zeros;
             }
             self.part::<4, R>(&mut sums, rows, codes);
             self.part::<5, R>(&mut sums, rows, codes);
             self.part::<6, R>(&mut sums, rows, codes);
             self.part::<7, R>(&mut sums, rows, codes);
-            let (part, sum) = if BITS == 6 {
-                (1, SUMS[2])
-            } else {
-                (0, SUMS[0])
-            };
+            let (part, sum) = if BITS == 6 { (1, SUMS[2]) } else { (0, SUMS[0]) };
             let affine = self.affine(of, group, part);
             self.fold(tile, &sums.sums, rows, Share { affine, sum });
         }
@@ -307,11 +289,7 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Multiply for Groups<U, BI
     const TILE_ROWS: usize = U::TILE_ROWS;
     const STARTS: bool = false;
     const ROW: usize = Self::COUNT * row_words(Self::PARTS);
-    const COLUMN: usize = if FINE {
-        FINE_HEAD + FINE_GROUPS * BITS
-    } else {
-        1 + BITS
-    };
+    const COLUMN: usize = if FINE { FINE_HEAD + FINE_GROUPS * BITS } else { 1 + BITS };
 
     #[inline(always)]
     fn simd(self) -> U::S {

@@ -123,11 +123,7 @@ mod x86 {
         unsafe fn columns(self, p: *const u32, part: usize) -> __m256i {
             safe!({
                 let words = load_again(p);
-                let high = if part == 0 {
-                    _mm256_slli_epi16::<8>(words)
-                } else {
-                    words
-                };
+                let high = if part == 0 { _mm256_slli_epi16::<8>(words) } else { words };
                 _mm256_srai_epi16::<8>(high)
             })
         }

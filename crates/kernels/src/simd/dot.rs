@@ -196,12 +196,7 @@ impl Columns {
 
     /// Two contiguous vectors per word.
     pub(crate) fn panel(from: *const u32, lanes: usize) -> Self {
-        Self {
-            low: from,
-            high: from.wrapping_add(lanes),
-            stride: 2 * lanes,
-            ahead: Self::NOTHING,
-        }
+        Self { low: from, high: from.wrapping_add(lanes), stride: 2 * lanes, ahead: Self::NOTHING }
     }
 }
 

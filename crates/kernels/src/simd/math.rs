@@ -12,16 +12,8 @@ const LN2_LO: f32 = -2.121_944_4e-4;
 const LN2_HI_D: f64 = 0.693_147_180_369_123_8;
 const LN2_LO_D: f64 = 1.908_214_929_270_587_7e-10;
 /// Reciprocal factorials 1/7! .. 1/0!, highest power first.
-const TAYLOR: [f32; 8] = [
-    1.984_127e-4,
-    1.388_888_9e-3,
-    8.333_334e-3,
-    4.166_666_8e-2,
-    0.166_666_67,
-    0.5,
-    1.0,
-    1.0,
-];
+const TAYLOR: [f32; 8] =
+    [1.984_127e-4, 1.388_888_9e-3, 8.333_334e-3, 4.166_666_8e-2, 0.166_666_67, 0.5, 1.0, 1.0];
 /// The smallest argument with a normal result.
 const EXP_MIN: f32 = -87.0;
 const EXP_MAX: f32 = 88.0;

@@ -82,13 +82,7 @@ impl Simd for Portable {
     unsafe fn load_bf16(self, p: *const u32, upper: bool) -> Self::F {
         // SAFETY: the caller promises N readable words.
         let words: [u32; N] = unsafe { *p.cast() };
-        words.map(|word| {
-            f32::from_bits(if upper {
-                word & 0xFFFF_0000
-            } else {
-                word << 16
-            })
-        })
+        words.map(|word| f32::from_bits(if upper { word & 0xFFFF_0000 } else { word << 16 }))
     }
 
     #[inline(always)]

@@ -13,18 +13,13 @@ impl<S: Simd, const R: usize> Tile<S, R> {
     /// A tile of zeros.
     #[inline(always)]
     pub(crate) fn zero(s: S) -> Self {
-        Self {
-            sums: [[s.splat(0.0); 2]; R],
-        }
+        Self { sums: [[s.splat(0.0); 2]; R] }
     }
 
     /// Reads `R` contiguous rows of `2 * LANES` values.
     #[inline(always)]
     pub(crate) fn load(&mut self, s: S, from: &[f32]) {
-        assert!(
-            from.len() >= R * 2 * S::LANES,
-            "a slice shorter than a tile"
-        );
+        assert!(from.len() >= R * 2 * S::LANES, "a slice shorter than a tile");
         for r in 0..R {
             for half in 0..2 {
                 // SAFETY: in bounds, checked above.
@@ -42,10 +37,7 @@ impl<S: Simd, const R: usize> Tile<S, R> {
             for half in 0..2 {
                 // SAFETY: in bounds, checked above.
                 unsafe {
-                    s.store(
-                        to.as_mut_ptr().add((2 * r + half) * S::LANES),
-                        self.sums[r][half],
-                    )
+                    s.store(to.as_mut_ptr().add((2 * r + half) * S::LANES), self.sums[r][half])
                 };
             }
         }

@@ -144,9 +144,9 @@ impl Unit {
             .flatten()
             .chain(tiles.map(Self::AmxBytes))
             .collect(),
-            WeightDtype::Int4 | WeightDtype::Blocks => ByteSet::available()
-                .map(|set| Self::Blocks(set, Form::Four))
-                .collect(),
+            WeightDtype::Int4 | WeightDtype::Blocks => {
+                ByteSet::available().map(|set| Self::Blocks(set, Form::Four)).collect()
+            }
         }
     }
 

@@ -50,21 +50,11 @@ fn executor(options: &Options, kv: KvDtype) -> Result<ModelExecutor, Box<dyn Err
     let checkpoint = options.geometry.checkpoint(5, 1)?;
     let checkpoint = checkpoint.with_dtype(options.dtype).with_kv_dtype(kv);
     let most = options.slots.iter().copied().max().unwrap_or(1);
-    let config = ExecutorConfig {
-        page_size: PAGE,
-        pages: most.div_ceil(PAGE),
-        threads: None,
-    };
+    let config = ExecutorConfig { page_size: PAGE, pages: most.div_ceil(PAGE), threads: None };
     let mut executor = ModelExecutor::new(Model::load(checkpoint)?, config)?;
     run(&mut executor, &batch(PAGE, PAGE));
-    let copies = (1..config.pages).map(|to| PageCopy {
-        from: PageId(0),
-        to: PageId(to),
-    });
-    let copies = Batch {
-        copies: copies.collect(),
-        ..Batch::default()
-    };
+    let copies = (1..config.pages).map(|to| PageCopy { from: PageId(0), to: PageId(to) });
+    let copies = Batch { copies: copies.collect(), ..Batch::default() };
     run(&mut executor, &copies);
     Ok(executor)
 }
@@ -79,22 +69,13 @@ fn run(executor: &mut ModelExecutor, batch: &Batch) {
 fn batch(slots: u32, rows: u32) -> Batch {
     let row = |i: u32| Row {
         score: Score::Candidate,
-        ..Row::new(
-            6 + i * 7 % 900,
-            Position::new(i % 1024),
-            Slot::new(i),
-            Slot::new(slots),
-        )
+        ..Row::new(6 + i * 7 % 900, Position::new(i % 1024), Slot::new(i), Slot::new(slots))
     };
     let pages = slots.div_ceil(PAGE);
     Batch {
         rows: (slots - rows..slots).map(row).collect(),
         pages: (0..pages).map(PageId).collect(),
-        segments: vec![Segment {
-            rows: 0..rows,
-            pages: 0..pages,
-            sampling: Sampling::GREEDY,
-        }],
+        segments: vec![Segment { rows: 0..rows, pages: 0..pages, sampling: Sampling::GREEDY }],
         ..Batch::default()
     }
 }
@@ -108,9 +89,7 @@ fn step(executor: &mut ModelExecutor, options: &Options, step: Step) -> Value {
     let weights = executor.model().memory().weights - table;
     let read = info.kv_bytes_per_position() as u64 * u64::from(slots);
     let measured = measure(executor, &batch(slots, rows), options.geometry.operations());
-    let mut rates: Vec<f64> = (0..READINGS)
-        .map(|_| bandwidth(executor.threads()))
-        .collect();
+    let mut rates: Vec<f64> = (0..READINGS).map(|_| bandwidth(executor.threads())).collect();
     rates.sort_by(f64::total_cmp);
     let bandwidth = rates[READINGS / 2];
     let bytes = (weights + read) as f64;

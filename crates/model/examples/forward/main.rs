@@ -89,10 +89,7 @@ fn round(value: f64, digits: i32) -> f64 {
 }
 
 fn figures(measured: &Measured) -> Map<String, Value> {
-    let figures = [
-        ("ms", round(measured.time, 3)),
-        ("gflop_per_second", round(measured.rate, 1)),
-    ];
+    let figures = [("ms", round(measured.time, 3)), ("gflop_per_second", round(measured.rate, 1))];
     let figures = figures.map(|(name, value)| (name.to_owned(), json!(value)));
     figures.into_iter().collect()
 }
@@ -101,10 +98,7 @@ fn figures(measured: &Measured) -> Map<String, Value> {
 fn ladder(executor: &mut ModelExecutor, rows: &[u32], operations: f64) -> Vec<Value> {
     let of_rows = |rows: &u32| {
         let measured = measure(executor, &batch(1, *rows, *rows), operations);
-        println!(
-            "{rows:4} rows: {:.1} GFLOP/s, {:.3} ms",
-            measured.rate, measured.time
-        );
+        println!("{rows:4} rows: {:.1} GFLOP/s, {:.3} ms", measured.rate, measured.time);
         let mut row = figures(&measured);
         row.insert("rows".to_owned(), json!(rows));
         Value::Object(row)
@@ -122,10 +116,7 @@ fn profile(executor: &mut ModelExecutor, (sequences, rows): (u32, u32), operatio
     insert("sequences", json!(sequences));
     insert("rows", json!(rows));
     if let Some(busy) = occupancy(executor, &batch) {
-        println!(
-            "  {:.2} threads busy, {:.1} % of it system time",
-            busy.threads, busy.system
-        );
+        println!("  {:.2} threads busy, {:.1} % of it system time", busy.threads, busy.system);
         insert("threads_busy", json!(round(busy.threads, 2)));
         insert("system", json!(round(busy.system, 1)));
     }
@@ -135,9 +126,7 @@ fn profile(executor: &mut ModelExecutor, (sequences, rows): (u32, u32), operatio
 /// Processor, number of threads and instruction set.
 fn machine(executor: &ModelExecutor, dtype: WeightDtype) -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = info
-        .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
     format!(
         "{}, {} threads, {} by {}",
         name.unwrap_or(std::env::consts::ARCH).trim(),
@@ -165,25 +154,16 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Measures passes of short contexts.
 fn passes(options: &Options) -> Result<Value, Box<dyn Error>> {
     let mut executor = executor(options)?;
-    let (machine, operations) = (
-        machine(&executor, options.dtype),
-        options.geometry.operations(),
-    );
+    let (machine, operations) = (machine(&executor, options.dtype), options.geometry.operations());
     println!(
         "{}, {:.1} M parameters; {machine}",
         options.geometry.name,
         1e-6 * executor.model().info().parameters as f64,
     );
-    let rows = ladder(
-        &mut executor,
-        options.rows.as_deref().unwrap_or(ROWS),
-        operations,
-    );
+    let rows = ladder(&mut executor, options.rows.as_deref().unwrap_or(ROWS), operations);
     let profiles = match options.rows {
         Some(_) => Vec::new(),
-        None => PROFILES
-            .map(|shape| profile(&mut executor, shape, operations))
-            .to_vec(),
+        None => PROFILES.map(|shape| profile(&mut executor, shape, operations)).to_vec(),
     };
     Ok(json!({
         "machine": machine,

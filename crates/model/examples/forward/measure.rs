@@ -29,9 +29,7 @@ pub fn batch(sequences: u32, rows: u32, context: u32) -> Batch {
                 Slot::new(context),
             )
         }));
-        batch
-            .pages
-            .extend((sequence * table..(sequence + 1) * table).map(PageId));
+        batch.pages.extend((sequence * table..(sequence + 1) * table).map(PageId));
         batch.segments.push(Segment {
             rows: sequence * rows..(sequence + 1) * rows,
             pages: sequence * table..(sequence + 1) * table,
@@ -81,10 +79,7 @@ pub fn measure(executor: &mut ModelExecutor, batch: &Batch, operations: f64) -> 
         times.push(start.elapsed().as_secs_f64());
     }
     let time = median(times);
-    Measured {
-        time: 1e3 * time,
-        rate: operations / time,
-    }
+    Measured { time: 1e3 * time, rate: operations / time }
 }
 
 /// Bytes per second that `threads` read together, each a part of [`READ`] bytes.
@@ -131,10 +126,7 @@ pub fn occupancy(executor: &mut ModelExecutor, batch: &Batch) -> Option<Occupanc
     let wall = start.elapsed().as_secs_f64();
     let now = processor_time()?;
     let (user, system) = (now.0 - user, now.1 - system);
-    Some(Occupancy {
-        threads: (user + system) / wall,
-        system: 100.0 * system / (user + system),
-    })
+    Some(Occupancy { threads: (user + system) / wall, system: 100.0 * system / (user + system) })
 }
 
 /// The median.

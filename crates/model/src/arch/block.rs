@@ -69,11 +69,7 @@ impl<B: Backend> Work<B> {
     pub(crate) fn new(backend: &B, info: &ModelInfo, rows: usize) -> Result<Self> {
         let d = info.width;
         let heads = |num_kv_heads, head_width| {
-            HeadArrays::new(
-                backend,
-                (rows, info.heads.num_heads),
-                (num_kv_heads, head_width),
-            )
+            HeadArrays::new(backend, (rows, info.heads.num_heads), (num_kv_heads, head_width))
         };
         let full = info
             .canvas

@@ -70,10 +70,7 @@ impl<B: Backend> Decoder<B> {
             };
             backend.soft(pass, &mut branches.one, self.width)?;
             let all = RowSet::First(rows);
-            let from = Selection {
-                of: &branches.one,
-                rows: &all,
-            };
+            let from = Selection { of: &branches.one, rows: &all };
             // Rows without a mean embedding are zero, and stay so through norm and MLP.
             backend.norm(from, pass, self.norm(&parts.pre_norm), &mut work.normed)?;
             work.add_mlp(backend, &parts.mlp, rows)?;
@@ -105,15 +102,10 @@ impl<B: Backend> Decoder<B> {
         };
         backend.linear(gate_up, (&work.normed, rows), &mut work.gated)?;
         backend.linear(down, (&work.gated, rows), &mut one)?;
-        let dense = Selection {
-            of: &one,
-            rows: &all,
-        };
+        let dense = Selection { of: &one, rows: &all };
         backend.norm(dense, pass, self.norm(&sandwich.dense), &mut both)?;
         work.norm(backend, pass, self.norm(&sandwich.router), &all)?;
-        let chosen = sandwich
-            .experts
-            .choose(backend, pass, (&work.normed, rows))?;
+        let chosen = sandwich.experts.choose(backend, pass, (&work.normed, rows))?;
         work.norm(backend, pass, self.norm(&sandwich.before_experts), &all)?;
         backend.clear(&mut one, (rows, self.width))?;
         let experts = &sandwich.experts;

@@ -48,21 +48,11 @@ impl<S: Storage> Loader<'_, S> {
         };
         let extra_bytes = floats(2 * d.saturating_mul(vocab));
         let soft = self.stored(self.names.embedding, soft, extra_bytes)?;
-        Ok(CanvasParts {
-            rope_table,
-            pre_norm,
-            mlp,
-            ones,
-            soft,
-            cap: spec.cap,
-        })
+        Ok(CanvasParts { rope_table, pre_norm, mlp, ones, soft, cap: spec.cap })
     }
 
     fn ones(&mut self, count: usize) -> Result<S::Vector, LoadError> {
         let numbers = vec![1.0; if self.weights.reads { count } else { 0 }];
-        self.vector(StoredVector {
-            count,
-            numbers: &numbers,
-        })
+        self.vector(StoredVector { count, numbers: &numbers })
     }
 }

@@ -98,11 +98,7 @@ impl<B: Backend> Decoder<B> {
 
     /// The LM head with what follows its product.
     fn scoring_head(&self) -> Head<'_, B> {
-        Head {
-            matrix: &self.head,
-            cap: self.cap(),
-            soft: self.soft(),
-        }
+        Head { matrix: &self.head, cap: self.cap(), soft: self.soft() }
     }
 
     /// The table that mean embeddings are made with, if the model has them.
@@ -116,9 +112,6 @@ impl<B: Backend> Decoder<B> {
     }
 
     pub(super) fn norm<'a>(&self, weight: &'a B::Vector) -> Norm<'a, B> {
-        Norm {
-            weight,
-            eps: self.eps,
-        }
+        Norm { weight, eps: self.eps }
     }
 }

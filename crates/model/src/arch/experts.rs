@@ -56,11 +56,7 @@ impl<B: Backend> Experts<B> {
             }
         };
         let rows = x.1;
-        Ok(Chosen {
-            pass,
-            rows,
-            choices,
-        })
+        Ok(Chosen { pass, rows, choices })
     }
 
     /// Adds the experts that were chosen last, applied to the same rows of `x`, to those of `sum`.

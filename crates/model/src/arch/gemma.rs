@@ -28,12 +28,7 @@ const NAMES: Names = Names {
     embedding: "model.decoder.embed_tokens",
     layers: "model.decoder.layers",
     mlp_norm: "pre_feedforward_layernorm",
-    experts: ExpertNames {
-        router: "router.proj",
-        bias: "",
-        experts: "experts",
-        shared: "",
-    },
+    experts: ExpertNames { router: "router.proj", bias: "", experts: "experts", shared: "" },
     norm: "model.decoder.norm",
     ..qwen::NAMES
 };
@@ -55,11 +50,7 @@ impl<S: Storage> Loader<'_, S> {
         let attention_norm = self.norm(of(names.attention_norm))?;
         let qkv = self.shared_qkv(number, sizes)?;
         let head_norms = Some(self.three_norms(number, sizes)?);
-        let out = Matrix {
-            name: of(names.attention_out),
-            rows: info.width,
-            bias: false,
-        };
+        let out = Matrix { name: of(names.attention_out), rows: info.width, bias: false };
         let inner = sizes.heads.num_heads * sizes.heads.head_width;
         let out = self.fused(inner, &[out], Epilogue::None)?;
         let mlp_norm = self.norm(of(names.mlp_norm))?;

@@ -11,11 +11,7 @@ impl<S: Storage> Loader<'_, S> {
     /// The LM head in the embedding table. Rows beyond the vocabulary are padding and have no logit.
     pub(super) fn tied_head(&mut self, table: &[f32]) -> Result<S::Matrix, LoadError> {
         let info = &self.spec.info;
-        let (rows, d, vocab) = (
-            info.vocabulary.embedding_size,
-            info.width,
-            info.vocabulary.size,
-        );
+        let (rows, d, vocab) = (info.vocabulary.embedding_size, info.width, info.vocabulary.size);
         let name = format!("{}.weight", self.names.embedding);
         // Only counted weights have no numbers.
         let kept = table.len().min(vocab.saturating_mul(d));
@@ -30,10 +26,7 @@ impl<S: Storage> Loader<'_, S> {
         let (blocks_of, more) = (blocks.rows(), floats(rows.saturating_mul(d)));
         let (numbers, extra_bytes) = match blocks_of.is_empty() {
             true => (Numbers::Floats(&table[..kept]), more),
-            false => (
-                Numbers::Blocks(&blocks_of),
-                more.saturating_add(blocks.bytes(rows, d)),
-            ),
+            false => (Numbers::Blocks(&blocks_of), more.saturating_add(blocks.bytes(rows, d))),
         };
         let matrix = Stored {
             shape: (vocab, d),
@@ -48,24 +41,14 @@ impl<S: Storage> Loader<'_, S> {
     /// The LM head of its own. Rows beyond the vocabulary are padding and have no logit.
     pub(super) fn own_head(&mut self) -> Result<S::Matrix, LoadError> {
         let info = &self.spec.info;
-        let (rows, d, vocab) = (
-            info.vocabulary.embedding_size,
-            info.width,
-            info.vocabulary.size,
-        );
-        let head = Matrix {
-            name: self.names.head.to_owned(),
-            rows,
-            bias: false,
-        };
+        let (rows, d, vocab) = (info.vocabulary.embedding_size, info.width, info.vocabulary.size);
+        let head = Matrix { name: self.names.head.to_owned(), rows, bias: false };
         let mut source = self.source_numbers(d, std::slice::from_ref(&head), Epilogue::None)?;
         let extra_bytes = source.bytes(rows, d);
         source.truncate(vocab, d);
         let bias = match self.spec.bias {
             true => {
-                let mut bias = self
-                    .weights
-                    .tensor(&format!("{}.bias", head.name), &[rows])?;
+                let mut bias = self.weights.tensor(&format!("{}.bias", head.name), &[rows])?;
                 bias.truncate(vocab);
                 Some(bias)
             }

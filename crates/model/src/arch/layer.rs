@@ -15,11 +15,7 @@ impl<S: Storage> Loader<'_, S> {
         let attention_norm = self.norm(of(names.attention_norm))?;
         let qkv = self.qkv(number);
         let qkv = self.fused(info.width, &qkv, Epilogue::None)?;
-        let out = Matrix {
-            name: of(names.attention_out),
-            rows: info.width,
-            bias: spec.out_bias,
-        };
+        let out = Matrix { name: of(names.attention_out), rows: info.width, bias: spec.out_bias };
         let out = self.fused(inner, &[out], Epilogue::None)?;
         let head_norms = match spec.head_norms {
             true => Some(self.head_norms(names.head_norms.map(of))?),
@@ -70,13 +66,8 @@ impl<S: Storage> Loader<'_, S> {
     fn head_norms(&mut self, [query, key]: [String; 2]) -> Result<S::Vector, LoadError> {
         let info = &self.spec.info;
         let mut all = Vec::new();
-        for (name, count) in [
-            (query, info.heads.num_heads),
-            (key, info.heads.num_kv_heads),
-        ] {
-            let one = self
-                .weights
-                .tensor(&format!("{name}.weight"), &[info.heads.head_width])?;
+        for (name, count) in [(query, info.heads.num_heads), (key, info.heads.num_kv_heads)] {
+            let one = self.weights.tensor(&format!("{name}.weight"), &[info.heads.head_width])?;
             all.extend(one.repeat(count));
         }
         self.vector(StoredVector {
@@ -93,10 +84,7 @@ impl<S: Storage> Loader<'_, S> {
         width: usize,
     ) -> Result<GatedMlp<S>, LoadError> {
         let dot = if prefix.is_empty() { "" } else { "." };
-        self.gated_at(
-            &format!("{}.{number}{dot}{prefix}", self.names.layers),
-            width,
-        )
+        self.gated_at(&format!("{}.{number}{dot}{prefix}", self.names.layers), width)
     }
 
     /// The gated MLP of `width` with this complete name prefix.

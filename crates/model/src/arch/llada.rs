@@ -24,12 +24,7 @@ const NAMES: Names = Names {
     mlp_norm: "ff_norm",
     mlp: "",
     gated: ["ff_proj", "up_proj", "ff_out"],
-    experts: ExpertNames {
-        router: "",
-        bias: "",
-        experts: "",
-        shared: "",
-    },
+    experts: ExpertNames { router: "", bias: "", experts: "", shared: "" },
     norm: "model.transformer.ln_f",
     head: "model.transformer.ff_out",
 };

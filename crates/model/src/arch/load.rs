@@ -24,9 +24,7 @@ impl<S: Storage> Loader<'_, S> {
         let d = info.width;
         let rope_table = self.rope_table()?;
         let name = format!("{}.weight", self.names.embedding);
-        let mut numbers = self
-            .weights
-            .tensor(&name, &[info.vocabulary.embedding_size, d])?;
+        let mut numbers = self.weights.tensor(&name, &[info.vocabulary.embedding_size, d])?;
         let tied = match info.vocabulary.tied {
             true => {
                 // Some exports store the tied head too.
@@ -44,11 +42,7 @@ impl<S: Storage> Loader<'_, S> {
             }
             None => None,
         };
-        let table = Table {
-            rows: info.vocabulary.embedding_size,
-            width: d,
-            numbers,
-        };
+        let table = Table { rows: info.vocabulary.embedding_size, width: d, numbers };
         let embedding = self.storage.table(table).map_err(failed)?;
         self.count(0);
         let blocks = (0..info.layers).map(|number| match (canvas, &self.spec.experts) {
@@ -101,9 +95,7 @@ impl<S: Storage> Loader<'_, S> {
 
     /// The rotary angles of some layers.
     pub(super) fn rope_table_of(&mut self, spec: RopeSpec) -> Result<S::RopeTable, LoadError> {
-        let RopeSpec {
-            width, positions, ..
-        } = spec;
+        let RopeSpec { width, positions, .. } = spec;
         if width.saturating_mul(positions) > MAX_ROPE_ANGLES {
             return Err(LoadError::Setup(format!(
                 "the configuration: expected at most {MAX_ROPE_ANGLES} rotary angles, found \

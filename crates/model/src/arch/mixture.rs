@@ -18,10 +18,8 @@ impl<S: Storage> Loader<'_, S> {
     ) -> Result<Experts<S>, LoadError> {
         let (names, info) = (&self.names.experts, &self.spec.info);
         let layer = format!("{}.{number}", self.names.layers);
-        let (name, bias) = (
-            format!("{layer}.{}.weight", names.router),
-            format!("{layer}.{}", names.bias),
-        );
+        let (name, bias) =
+            (format!("{layer}.{}.weight", names.router), format!("{layer}.{}", names.bias));
         let shape = (spec.count, info.width);
         let gate = self.weights.tensor(&name, &[shape.0, shape.1])?;
         let bias = match spec.router.bias {
@@ -44,10 +42,7 @@ impl<S: Storage> Loader<'_, S> {
         let router = Router {
             bias,
             scales: None,
-            spec: RouterSpec {
-                block,
-                ..spec.router
-            },
+            spec: RouterSpec { block, ..spec.router },
             count: spec.count,
             sharing: self.weights.sharing,
         };
@@ -78,10 +73,6 @@ impl<S: Storage> Loader<'_, S> {
         };
         let stored = self.storage.experts(gate, experts, routing);
         let stored = stored.map_err(|error| LoadError::Setup(error.to_string()))?;
-        Ok(Experts {
-            router,
-            stored,
-            shared,
-        })
+        Ok(Experts { router, stored, shared })
     }
 }

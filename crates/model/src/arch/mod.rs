@@ -102,12 +102,7 @@ pub(crate) fn load<S: Storage>(
     weights: &mut Weights,
 ) -> Result<(Decoder<S>, ModelInfo), LoadError> {
     let (spec, names) = read(config, weights)?;
-    let loader = Loader {
-        storage,
-        weights: &mut *weights,
-        spec: &spec,
-        names,
-    };
+    let loader = Loader { storage, weights: &mut *weights, spec: &spec, names };
     let decoder = loader.decoder()?;
     weights.check_adapter()?;
     Ok((decoder, spec.info))

@@ -45,12 +45,7 @@ pub(super) const GGUF: Names = Names {
     mlp_norm: "ffn_norm",
     mlp: "",
     gated: ["ffn_gate", "ffn_up", "ffn_down"],
-    experts: ExpertNames {
-        router: "ffn_gate_inp",
-        bias: "",
-        experts: gguf::EXPERTS,
-        shared: "",
-    },
+    experts: ExpertNames { router: "ffn_gate_inp", bias: "", experts: gguf::EXPERTS, shared: "" },
     norm: "output_norm",
     head: "output",
 };

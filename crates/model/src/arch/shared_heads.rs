@@ -25,10 +25,7 @@ impl<S: Storage> Loader<'_, S> {
         sizes: LayerSizes,
     ) -> Result<S::Matrix, LoadError> {
         let (d, heads) = (self.spec.info.width, sizes.heads);
-        let (q, kv) = (
-            heads.num_heads * heads.head_width,
-            heads.num_kv_heads * heads.head_width,
-        );
+        let (q, kv) = (heads.num_heads * heads.head_width, heads.num_kv_heads * heads.head_width);
         let mut numbers = Vec::new();
         let [query, key, value] = [0, 1, 2].map(|part| {
             let part = self.names.qkv.get(part).copied().unwrap_or_default();
@@ -60,11 +57,7 @@ impl<S: Storage> Loader<'_, S> {
         number: usize,
         sizes: LayerSizes,
     ) -> Result<S::Vector, LoadError> {
-        let HeadSizes {
-            num_heads,
-            num_kv_heads,
-            head_width,
-        } = sizes.heads;
+        let HeadSizes { num_heads, num_kv_heads, head_width } = sizes.heads;
         let mut all = Vec::new();
         let scale = (head_width as f32).sqrt();
         let of = self.names.head_norms.into_iter();
@@ -98,9 +91,5 @@ pub(super) fn layer_sizes(
         true => (canvas.full_heads, info.layers - canvas.full_layers),
         false => (info.heads, 0),
     };
-    LayerSizes {
-        heads,
-        full,
-        kv: first + before,
-    }
+    LayerSizes { heads, full, kv: first + before }
 }

@@ -50,11 +50,8 @@ impl SourceNumbers {
             Self::Floats(_) => &[],
             Self::Blocks(all) => all,
         };
-        let rows = all.iter().map(|of| BlockRows {
-            kind: of.kind,
-            rows: of.rows,
-            bytes: &of.bytes,
-        });
+        let rows =
+            all.iter().map(|of| BlockRows { kind: of.kind, rows: of.rows, bytes: &of.bytes });
         rows.collect()
     }
 }
@@ -81,9 +78,7 @@ impl<S: Storage> Loader<'_, S> {
                 let rows = m.rows;
                 Ok(Rows { kind, rows, bytes })
             });
-            return Ok(SourceNumbers::Blocks(
-                all.collect::<Result<_, LoadError>>()?,
-            ));
+            return Ok(SourceNumbers::Blocks(all.collect::<Result<_, LoadError>>()?));
         }
         // A configuration may state any sizes: room is made for tensors that are stored so.
         let is_stored = |m: &Matrix| weights.has(&name(m), &[m.rows, k]);

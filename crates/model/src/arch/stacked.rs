@@ -16,10 +16,7 @@ impl<S: Storage> Loader<'_, S> {
         let mut scale = self.weights.tensor(&name, &[d])?;
         let root = 1.0 / (d as f32).sqrt();
         scale.iter_mut().for_each(|x| *x *= root);
-        self.vector(StoredVector {
-            count: d,
-            numbers: &scale,
-        })
+        self.vector(StoredVector { count: d, numbers: &scale })
     }
 
     /// Experts whose matrices are stored in one tensor each for all gates and ups, and all downs.

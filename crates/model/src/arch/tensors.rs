@@ -91,10 +91,7 @@ impl<S: Storage> Loader<'_, S> {
     pub(super) fn norm(&mut self, name: String) -> Result<S::Vector, LoadError> {
         let d = self.spec.info.width;
         let numbers = self.weights.tensor(&format!("{name}.weight"), &[d])?;
-        self.vector(StoredVector {
-            count: d,
-            numbers: &numbers,
-        })
+        self.vector(StoredVector { count: d, numbers: &numbers })
     }
 
     pub(super) fn vector(&mut self, vector: StoredVector<'_>) -> Result<S::Vector, LoadError> {

@@ -14,13 +14,7 @@ const QWEN_END: u32 = 151_643;
 const LLAMA_END: u32 = 2;
 
 fn defaults(family: &'static str, end: u32) -> Defaults {
-    Defaults {
-        family,
-        mask: None,
-        end,
-        head_width: None,
-        norm_eps: 1e-6,
-    }
+    Defaults { family, mask: None, end, head_width: None, norm_eps: 1e-6 }
 }
 
 /// A row sees the rows up to itself, and its logits are those of the next position.
@@ -46,10 +40,7 @@ pub(crate) fn qwen3(config: &Keys) -> Result<Spec, LoadError> {
 }
 
 fn qwen3_defaults(family: &'static str) -> Defaults {
-    Defaults {
-        head_width: Some(128),
-        ..defaults(family, QWEN_END)
-    }
+    Defaults { head_width: Some(128), ..defaults(family, QWEN_END) }
 }
 
 /// Llama and what has its form: SmolLM2, Llama 3.1 with its longer rotations.

@@ -76,9 +76,7 @@ pub(crate) fn diffusion_gemma(config: &Keys) -> Result<Spec, LoadError> {
             turning: turning(&text, full_heads.head_width)?,
             cap: match text.get("final_logit_softcapping") {
                 None => Some(30.0),
-                Some(_) => text
-                    .optional_number("final_logit_softcapping")?
-                    .map(|cap| cap as f32),
+                Some(_) => text.optional_number("final_logit_softcapping")?.map(|cap| cap as f32),
             },
             full,
         }),
@@ -134,11 +132,7 @@ fn full_heads(text: &Keys, heads: HeadSizes, full: &[bool]) -> Result<HeadSizes,
     if head == 0 || !head.is_multiple_of(2) || head > 4096 {
         return Err(text.refuse("global_head_dim", "an even number of at most 4096"));
     }
-    Ok(HeadSizes {
-        num_heads,
-        num_kv_heads,
-        head_width: head,
-    })
+    Ok(HeadSizes { num_heads, num_kv_heads, head_width: head })
 }
 
 /// The rotation of a kind of layers.
@@ -150,14 +144,10 @@ fn rope(text: &Keys, kind: &str, expected: &str, theta: f64) -> Result<RopeSpec,
         return Err(text.refuse(key, format!("the type \"{expected}\" for {kind}")));
     }
     match of.and_then(|of| of.get("rope_theta")).map(Value::as_f64) {
-        None => Ok(RopeSpec {
-            theta,
-            scaling: None,
-        }),
-        Some(Some(theta)) if theta > 0.0 && theta.is_finite() => Ok(RopeSpec {
-            theta,
-            scaling: None,
-        }),
+        None => Ok(RopeSpec { theta, scaling: None }),
+        Some(Some(theta)) if theta > 0.0 && theta.is_finite() => {
+            Ok(RopeSpec { theta, scaling: None })
+        }
         Some(_) => Err(text.refuse(key, format!("a positive rope_theta for {kind}"))),
     }
 }

@@ -54,10 +54,7 @@ fn check(config: &Keys) -> Result<(), LoadError> {
     ] {
         config.only(key, &supported)?;
     }
-    if let Some(key) = ["clip_qkv", "rope_scaling"]
-        .into_iter()
-        .find(|k| config.get(k).is_some())
-    {
+    if let Some(key) = ["clip_qkv", "rope_scaling"].into_iter().find(|k| config.get(k).is_some()) {
         return Err(config.refuse(key, "nothing"));
     }
     Ok(())
@@ -66,16 +63,9 @@ fn check(config: &Keys) -> Result<(), LoadError> {
 fn geometry(config: &Keys) -> Result<ModelInfo, LoadError> {
     let (width, heads) = (config.count("d_model")?, config.count("n_heads")?);
     if !width.is_multiple_of(heads) || !(width / heads).is_multiple_of(2) {
-        return Err(config.refuse(
-            "n_heads",
-            format!("a divisor of d_model {width}, even heads"),
-        ));
+        return Err(config.refuse("n_heads", format!("a divisor of d_model {width}, even heads")));
     }
-    let shared = if config.flag("multi_query_attention", false)? {
-        1
-    } else {
-        heads
-    };
+    let shared = if config.flag("multi_query_attention", false)? { 1 } else { heads };
     let num_kv_heads = config.optional_count("n_kv_heads")?.unwrap_or(shared);
     if !heads.is_multiple_of(num_kv_heads) {
         return Err(config.refuse("n_kv_heads", format!("a divisor of n_heads {heads}")));
@@ -89,9 +79,7 @@ fn geometry(config: &Keys) -> Result<ModelInfo, LoadError> {
         return Err(config.refuse("max_sequence_length", format!("at most {MOST_POSITIONS}")));
     }
     let vocab_size = config.count("vocab_size")?;
-    let embedding_size = config
-        .optional_count("embedding_size")?
-        .unwrap_or(vocab_size);
+    let embedding_size = config.optional_count("embedding_size")?.unwrap_or(vocab_size);
     if embedding_size < vocab_size || vocab_size < 3 {
         let expected = format!("3 to embedding_size {embedding_size}");
         return Err(config.refuse("vocab_size", expected));
@@ -100,11 +88,7 @@ fn geometry(config: &Keys) -> Result<ModelInfo, LoadError> {
         family: "llada",
         layers: config.count("n_layers")?,
         width,
-        heads: HeadSizes {
-            num_heads: heads,
-            num_kv_heads,
-            head_width: width / heads,
-        },
+        heads: HeadSizes { num_heads: heads, num_kv_heads, head_width: width / heads },
         mlp_width,
         vocabulary: VocabularyInfo {
             size: vocab_size,
@@ -118,9 +102,6 @@ fn geometry(config: &Keys) -> Result<ModelInfo, LoadError> {
         canvas: None,
         parameters: 0,
         formats: FormatInfo::default(),
-        rows: RowInfo {
-            attention: Attention::Full,
-            readout: Readout::Own,
-        },
+        rows: RowInfo { attention: Attention::Full, readout: Readout::Own },
     })
 }

@@ -40,21 +40,13 @@ pub(crate) struct Keys {
 
 impl Keys {
     pub(crate) fn parse(file: &str, text: &[u8]) -> Result<Self, LoadError> {
-        let corrupt = |reason: String| LoadError::Corrupt {
-            file: file.to_owned(),
-            reason,
-        };
+        let corrupt = |reason: String| LoadError::Corrupt { file: file.to_owned(), reason };
         if text.len() > MOST_BYTES {
             let found = text.len();
-            return Err(corrupt(format!(
-                "expected at most {MOST_BYTES} bytes, found {found}"
-            )));
+            return Err(corrupt(format!("expected at most {MOST_BYTES} bytes, found {found}")));
         }
         match serde_json::from_slice(text) {
-            Ok(Value::Object(map)) => Ok(Self {
-                file: file.to_owned(),
-                map,
-            }),
+            Ok(Value::Object(map)) => Ok(Self { file: file.to_owned(), map }),
             Ok(_) => Err(corrupt("expected a JSON object".to_owned())),
             Err(error) => Err(corrupt(error.to_string())),
         }
@@ -69,10 +61,9 @@ impl Keys {
     /// The object under a key.
     pub(crate) fn nested(&self, key: &str) -> Result<Self, LoadError> {
         match self.get(key) {
-            Some(Value::Object(map)) => Ok(Self {
-                file: format!("{}: {key}", self.file),
-                map: map.clone(),
-            }),
+            Some(Value::Object(map)) => {
+                Ok(Self { file: format!("{}: {key}", self.file), map: map.clone() })
+            }
             _ => Err(self.refuse(key, "an object")),
         }
     }
@@ -83,9 +74,7 @@ impl Keys {
             file: self.file.clone(),
             key: key.to_owned(),
             expected: expected.into(),
-            found: self
-                .get(key)
-                .map_or_else(|| "nothing".to_owned(), Value::to_string),
+            found: self.get(key).map_or_else(|| "nothing".to_owned(), Value::to_string),
         }
     }
 
@@ -117,8 +106,7 @@ impl Keys {
 
     /// A positive whole number of at most `MOST`.
     pub(crate) fn count(&self, key: &str) -> Result<usize, LoadError> {
-        self.optional_count(key)?
-            .ok_or_else(|| self.refuse(key, "a positive whole number"))
+        self.optional_count(key)?.ok_or_else(|| self.refuse(key, "a positive whole number"))
     }
 
     /// A positive number, `None` if the key is absent.
@@ -137,9 +125,7 @@ impl Keys {
         let Some(value) = self.get(key) else {
             return Ok(default);
         };
-        value
-            .as_bool()
-            .ok_or_else(|| self.refuse(key, "true or false"))
+        value.as_bool().ok_or_else(|| self.refuse(key, "true or false"))
     }
 
     /// A token id below `limit`, or `default` if the key is absent.

@@ -44,9 +44,7 @@ pub(crate) fn llada2(config: &Keys) -> Result<Spec, LoadError> {
         return Err(config.refuse("topk_group", expected));
     }
     let width = config.count("moe_intermediate_size")?;
-    let scale = config
-        .optional_number("routed_scaling_factor")?
-        .unwrap_or(2.5);
+    let scale = config.optional_number("routed_scaling_factor")?.unwrap_or(2.5);
     let dense = config.whole("first_k_dense_replace")?.unwrap_or(0);
     let layers: Vec<bool> = (0..spec.info.layers).map(|layer| layer >= dense).collect();
     spec.info.experts = Some(info(&spec.info, (count, chosen), (&layers, width)));
@@ -58,11 +56,7 @@ pub(crate) fn llada2(config: &Keys) -> Result<Spec, LoadError> {
         layers,
         router: RouterSpec {
             chosen,
-            score: RouterScore::Sigmoid {
-                groups,
-                best,
-                scale: scale as f32,
-            },
+            score: RouterScore::Sigmoid { groups, best, scale: scale as f32 },
             bias: true,
             block: None,
         },
@@ -122,9 +116,7 @@ pub(super) fn set_qwen3_experts(spec: &mut Spec, config: &Keys) -> Result<(), Lo
         layers,
         router: RouterSpec {
             chosen,
-            score: RouterScore::Softmax {
-                normalised: config.flag("norm_topk_prob", false)?,
-            },
+            score: RouterScore::Softmax { normalised: config.flag("norm_topk_prob", false)? },
             bias: false,
             block: None,
         },
@@ -210,16 +202,9 @@ fn rotary_width(config: &Keys, head: usize, default: f64) -> Result<usize, LoadE
 
 /// Which layers have experts; the key holds 1 or 0 for each layer.
 fn frequency(config: &Keys, layers: usize) -> Result<Vec<bool>, LoadError> {
-    let refuse = || {
-        config.refuse(
-            "moe_layer_freq",
-            format!("0 or 1 for each of {layers} layers"),
-        )
-    };
+    let refuse = || config.refuse("moe_layer_freq", format!("0 or 1 for each of {layers} layers"));
     let list = config.get("moe_layer_freq").and_then(Value::as_array);
-    let list = list
-        .filter(|list| list.len() == layers)
-        .ok_or_else(refuse)?;
+    let list = list.filter(|list| list.len() == layers).ok_or_else(refuse)?;
     let experts = |value: &Value| match value.as_u64() {
         Some(0) => Ok(false),
         Some(1) => Ok(true),

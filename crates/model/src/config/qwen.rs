@@ -16,13 +16,7 @@ const FAST_DLLM_BLOCK: usize = 32;
 
 /// Defaults that all these families share.
 fn defaults(family: &'static str, mask: u32, end: u32) -> Defaults {
-    Defaults {
-        family,
-        mask: Some(mask),
-        end,
-        head_width: None,
-        norm_eps: 1e-6,
-    }
+    Defaults { family, mask: Some(mask), end, head_width: None, norm_eps: 1e-6 }
 }
 
 /// A transformer with a dense MLP in every layer.
@@ -53,10 +47,7 @@ pub(crate) fn wedlm(config: &Keys) -> Result<Spec, LoadError> {
 
 /// SDAR: Qwen3 or Qwen3-MoE with block-causal attention. The block length is `block_size` if present.
 pub(crate) fn sdar(config: &Keys) -> Result<Spec, LoadError> {
-    let defaults = Defaults {
-        head_width: Some(128),
-        ..defaults("sdar", 151_669, END_OF_TEXT)
-    };
+    let defaults = Defaults { head_width: Some(128), ..defaults("sdar", 151_669, END_OF_TEXT) };
     let mut spec = transformer(config, &defaults)?;
     match config.get("num_experts_per_tok") {
         Some(_) => set_qwen3_experts(&mut spec, config)?,

@@ -33,9 +33,7 @@ pub(crate) fn transformer(config: &Keys, defaults: &Defaults) -> Result<Spec, Lo
     let rope = rope(config)?;
     let info = geometry(config, defaults)?;
     Ok(Spec {
-        norm_eps: config
-            .optional_number("rms_norm_eps")?
-            .unwrap_or(defaults.norm_eps) as f32,
+        norm_eps: config.optional_number("rms_norm_eps")?.unwrap_or(defaults.norm_eps) as f32,
         rope,
         rotary_width: info.heads.head_width,
         qkv_bias: false,
@@ -89,9 +87,7 @@ fn llama3(config: &Keys, key: &str) -> Result<RopeScaling, LoadError> {
         high: number("high_freq_factor")? as f32,
         original,
     };
-    let RopeScaling {
-        factor, low, high, ..
-    } = scaling;
+    let RopeScaling { factor, low, high, .. } = scaling;
     let valid = (1.0..1e6).contains(&factor) && low > 0.0 && low < high && high < 1e6;
     match valid && (1..=MOST_POSITIONS).contains(&original) {
         true => Ok(scaling),
@@ -102,9 +98,7 @@ fn llama3(config: &Keys, key: &str) -> Result<RopeScaling, LoadError> {
 pub(super) fn geometry(config: &Keys, defaults: &Defaults) -> Result<ModelInfo, LoadError> {
     let width = config.count("hidden_size")?;
     let heads = config.count("num_attention_heads")?;
-    let num_kv_heads = config
-        .optional_count("num_key_value_heads")?
-        .unwrap_or(heads);
+    let num_kv_heads = config.optional_count("num_key_value_heads")?.unwrap_or(heads);
     if !heads.is_multiple_of(num_kv_heads) {
         let expected = format!("a divisor of num_attention_heads {heads}");
         return Err(config.refuse("num_key_value_heads", expected));
@@ -131,11 +125,7 @@ pub(super) fn geometry(config: &Keys, defaults: &Defaults) -> Result<ModelInfo, 
         family: defaults.family,
         layers: config.count("num_hidden_layers")?,
         width,
-        heads: HeadSizes {
-            num_heads: heads,
-            num_kv_heads,
-            head_width,
-        },
+        heads: HeadSizes { num_heads: heads, num_kv_heads, head_width },
         mlp_width: 0,
         vocabulary: VocabularyInfo {
             size: vocab_size,
@@ -152,9 +142,6 @@ pub(super) fn geometry(config: &Keys, defaults: &Defaults) -> Result<ModelInfo, 
         canvas: None,
         parameters: 0,
         formats: FormatInfo::default(),
-        rows: RowInfo {
-            attention: Attention::Full,
-            readout: Readout::Own,
-        },
+        rows: RowInfo { attention: Attention::Full, readout: Readout::Own },
     })
 }

@@ -42,10 +42,7 @@ impl Graphs {
     /// Graphs for a device. If the device cannot capture launches, also returns its error.
     pub(super) fn new(device: &Device) -> (Self, Option<DeviceError>) {
         let error = device.capture(|| Ok(())).err();
-        let none = Self {
-            refused: error.is_some(),
-            ..Self::default()
-        };
+        let none = Self { refused: error.is_some(), ..Self::default() };
         (none, error)
     }
 
@@ -136,11 +133,7 @@ impl Graphs {
     /// Makes room for a shape.
     fn remember(&mut self, device: &Device, shape: BatchShape) {
         while self.by_shape.len() >= MOST_SHAPES && self.forget_oldest(|_| true) {}
-        let known = Known {
-            graph: None,
-            used: self.clock,
-            bytes: 0,
-        };
+        let known = Known { graph: None, used: self.clock, bytes: 0 };
         self.by_shape.insert(shape, known);
         self.changes = device.changes();
     }
@@ -187,10 +180,7 @@ mod tests {
     use super::*;
 
     fn shape(rows: usize) -> BatchShape {
-        BatchShape {
-            rows,
-            ..BatchShape::default()
-        }
+        BatchShape { rows, ..BatchShape::default() }
     }
 
     /// The number of calls of a pass of this shape: 0 where a graph is launched.
@@ -237,19 +227,14 @@ mod tests {
         let mut graphs = new(&device);
         let (mut state, mut last) = (1_u64, Vec::new());
         for _ in 0..4000 {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let rows = (state >> 33) as usize % 300;
             calls(&mut graphs, &device, rows);
             last.retain(|at| *at != rows);
             last.push(rows);
             assert!(graphs.len() <= graphs.by_shape.len() && graphs.by_shape.len() <= MOST_SHAPES);
             let kept = last.iter().rev().take(MOST_SHAPES);
-            assert!(
-                kept.into_iter()
-                    .all(|at| graphs.by_shape.contains_key(&shape(*at)))
-            );
+            assert!(kept.into_iter().all(|at| graphs.by_shape.contains_key(&shape(*at))));
         }
         assert!(graphs.len() > 0);
     }

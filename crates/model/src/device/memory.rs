@@ -79,26 +79,20 @@ impl DeviceMemory {
         config: &DeviceConfig,
     ) -> Result<Self, LoadError> {
         let device = Device::counting();
-        let model = checkpoint.count(dtype, |checkpoint| {
-            DeviceModel::load_from(&device, checkpoint)
-        })?;
+        let model =
+            checkpoint.count(dtype, |checkpoint| DeviceModel::load_from(&device, checkpoint))?;
         let page = page_bytes(&model, config);
         let kv = match config.kv {
             KvMemory::Bytes(bytes) => bytes,
             KvMemory::Share(_) => u64::from(config.least_pages()).saturating_mul(page),
         };
-        let sizes = DeviceConfig {
-            kv: KvMemory::Bytes(kv),
-            ..*config
-        };
+        let sizes = DeviceConfig { kv: KvMemory::Bytes(kv), ..*config };
         Ok(DeviceExecutor::new(model, sizes)?.memory())
     }
 
     /// The total.
     pub fn sum(&self) -> u64 {
-        self.weights
-            .saturating_add(self.step)
-            .saturating_add(self.kv)
+        self.weights.saturating_add(self.step).saturating_add(self.kv)
     }
 }
 

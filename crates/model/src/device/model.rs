@@ -59,13 +59,7 @@ impl DeviceModel {
         let (decoder, mut info) = arch::load(&backend, config, weights)?;
         info.formats.kv = backend.precision().kv_dtype();
         let (info, warnings) = checkpoint.finish(info);
-        Ok(Self {
-            free,
-            backend,
-            decoder,
-            info,
-            warnings,
-        })
+        Ok(Self { free, backend, decoder, info, warnings })
     }
 
     /// The model's info.

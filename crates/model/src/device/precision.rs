@@ -12,9 +12,7 @@ pub(super) fn precision(info: &ModelInfo) -> Result<Precision, String> {
     let precision =
         Accelerator::precision_of(info.formats.matrices).map_err(|error| error.to_string())?;
     for sizes in info.kv_sizes(precision.kv_dtype(), 1, 1) {
-        PoolSizes::of(&sizes, precision)
-            .check()
-            .map_err(|error| error.0)?;
+        PoolSizes::of(&sizes, precision).check().map_err(|error| error.0)?;
     }
     Ok(precision)
 }

@@ -10,10 +10,7 @@ use kernels::BlockType;
 impl Gguf {
     /// True if a matrix can be kept in its blocks.
     pub(crate) fn has_blocks(&self) -> bool {
-        self.content
-            .tensor_infos
-            .values()
-            .any(|info| kind_of(info).is_some())
+        self.content.tensor_infos.values().any(|info| kind_of(info).is_some())
     }
 
     /// The type of a matrix that can be kept in its blocks.

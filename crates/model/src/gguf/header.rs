@@ -69,12 +69,9 @@ impl Fault {
         let file = file.to_owned();
         match self {
             Self::Corrupt(reason) => LoadError::Corrupt { file, reason },
-            Self::Key(key, expected, found) => LoadError::Key {
-                file,
-                key: key.to_owned(),
-                expected: expected.to_owned(),
-                found,
-            },
+            Self::Key(key, expected, found) => {
+                LoadError::Key { file, key: key.to_owned(), expected: expected.to_owned(), found }
+            }
             Self::Type(tensor, number) => {
                 let named = OTHER.iter().find(|(other, _)| *other == number);
                 let found = match named {
@@ -82,12 +79,7 @@ impl Fault {
                     None => format!("type {number}"),
                 };
                 let expected = READ.map(|(_, name)| name).join(", ");
-                LoadError::TensorType {
-                    file,
-                    tensor,
-                    expected,
-                    found,
-                }
+                LoadError::TensorType { file, tensor, expected, found }
             }
         }
     }
@@ -104,11 +96,7 @@ struct Reader<'a> {
 
 /// Checks the metadata of `file`. A file of another format or version passes: the parser names it.
 pub(super) fn check(file: &[u8]) -> Result<(), Fault> {
-    let mut reader = Reader {
-        rest: file,
-        length: 4,
-        values: 0,
-    };
+    let mut reader = Reader { rest: file, length: 4, values: 0 };
     let (magic, version) = (reader.number(4)?, reader.number(4)?);
     if !magic_is_known(magic) || !(1..=3).contains(&version) {
         return Ok(());
@@ -143,17 +131,13 @@ pub(super) fn check(file: &[u8]) -> Result<(), Fault> {
 }
 
 fn magic_is_known(magic: u64) -> bool {
-    [*b"GGUF", *b"FUGG"]
-        .map(|name| u64::from(u32::from_le_bytes(name)))
-        .contains(&magic)
+    [*b"GGUF", *b"FUGG"].map(|name| u64::from(u32::from_le_bytes(name))).contains(&magic)
 }
 
 impl<'a> Reader<'a> {
     fn take(&mut self, bytes: u64) -> Result<&'a [u8], Fault> {
         let all = self.rest;
-        let bytes = usize::try_from(bytes)
-            .ok()
-            .filter(|bytes| *bytes <= all.len());
+        let bytes = usize::try_from(bytes).ok().filter(|bytes| *bytes <= all.len());
         let bytes =
             bytes.ok_or_else(|| Fault::Corrupt("the file ends in its metadata".to_owned()))?;
         let (taken, rest) = all.split_at(bytes);
@@ -164,10 +148,7 @@ impl<'a> Reader<'a> {
     /// A number of at most eight bytes.
     fn number(&mut self, bytes: usize) -> Result<u64, Fault> {
         let taken = self.take(bytes as u64)?;
-        Ok(taken
-            .iter()
-            .rev()
-            .fold(0, |number, byte| number << 8 | u64::from(*byte)))
+        Ok(taken.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
     fn kind(&mut self) -> Result<u32, Fault> {
@@ -208,9 +189,9 @@ impl<'a> Reader<'a> {
                 }
                 Ok(None)
             }
-            other => Err(Fault::Corrupt(format!(
-                "expected a type of value from 0 to 12, found {other}"
-            ))),
+            other => {
+                Err(Fault::Corrupt(format!("expected a type of value from 0 to 12, found {other}")))
+            }
         }
     }
 }
@@ -252,12 +233,7 @@ mod tests {
         for (kind, _) in READ {
             assert_eq!(check(&tensor(kind)), Ok(()));
         }
-        let said = |kind| {
-            check(&tensor(kind))
-                .unwrap_err()
-                .in_file("m.gguf")
-                .to_string()
-        };
+        let said = |kind| check(&tensor(kind)).unwrap_err().in_file("m.gguf").to_string();
         let start = "m.gguf: a.bc: expected the type F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, \
                      Q8_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_K, found ";
         assert_eq!(said(20), format!("{start}IQ4_NL"));

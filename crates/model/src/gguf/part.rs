@@ -27,10 +27,7 @@ impl Part {
                 number: Some(number),
             };
         }
-        Self {
-            tensor: name.to_owned(),
-            number: None,
-        }
+        Self { tensor: name.to_owned(), number: None }
     }
 
     /// Its shape in a tensor of the shape `dims`; `None` if the tensor has no such matrix.
@@ -66,11 +63,7 @@ mod tests {
         assert_eq!(part.number, Some(17));
         assert_eq!(part.shape(&[18, 4, 6]), Some(&[4, 6][..]));
         assert_eq!(part.shape(&[17, 4, 6]), None);
-        for name in [
-            "blk.3.ffn_down.weight",
-            "blk.3.exps.x.ffn_down.weight",
-            "output.weight",
-        ] {
+        for name in ["blk.3.ffn_down.weight", "blk.3.exps.x.ffn_down.weight", "output.weight"] {
             let part = Part::of(name);
             assert_eq!((&*part.tensor, part.number), (name, None));
             assert_eq!(part.shape(&[4, 6]), Some(&[4, 6][..]));

@@ -104,22 +104,14 @@ impl Gguf {
             return Ok(None);
         };
         self.only("model", &["gpt2"])?;
-        let names: Vec<&str> = SPLITS
-            .iter()
-            .flat_map(|split| split.names)
-            .copied()
-            .collect();
+        let names: Vec<&str> = SPLITS.iter().flat_map(|split| split.names).copied().collect();
         let pre = self.only("pre", &names)?;
         let split = SPLITS.iter().find(|split| split.names.contains(&pre));
         let split = split.ok_or_else(|| self.refused("pre", &names))?;
-        let merges = self
-            .texts("merges")
-            .ok_or_else(|| self.refused("merges", &["a list"]))?;
+        let merges = self.texts("merges").ok_or_else(|| self.refused("merges", &["a list"]))?;
         let bytes = tokens.iter().chain(&merges).map(|text| text.len()).sum();
-        check_bytes(bytes).map_err(|reason| LoadError::Corrupt {
-            file: self.file.clone(),
-            reason,
-        })?;
+        check_bytes(bytes)
+            .map_err(|reason| LoadError::Corrupt { file: self.file.clone(), reason })?;
         let types = self.numbers("token_type");
         let kind = |id: usize| types.get(id).copied().unwrap_or(1);
         let is_added = |id: usize| [CONTROL, USER_DEFINED].contains(&kind(id));
@@ -127,15 +119,11 @@ impl Gguf {
             json!({"id": id, "content": tokens[id], "single_word": false,
             "lstrip": false, "rstrip": false, "normalized": false, "special": kind(id) == CONTROL})
         };
-        let added: Vec<Value> = (0..tokens.len())
-            .filter(|id| is_added(*id))
-            .map(of)
-            .collect();
+        let added: Vec<Value> = (0..tokens.len()).filter(|id| is_added(*id)).map(of).collect();
         // With all tokens: one that is added takes its number from here.
         let vocab = tokens.iter().enumerate();
-        let vocab: Map<String, Value> = vocab
-            .map(|(id, text)| ((*text).to_owned(), json!(id)))
-            .collect();
+        let vocab: Map<String, Value> =
+            vocab.map(|(id, text)| ((*text).to_owned(), json!(id))).collect();
         let tokenizer = json!({
             "version": "1.0", "truncation": null, "padding": null, "added_tokens": added,
             "normalizer": split.normalizer.map(|name| json!({"type": name})),
@@ -149,9 +137,7 @@ impl Gguf {
         Ok(Some(TokenizerJson {
             tokenizer: tokenizer.to_string().into_bytes(),
             config: self.special(&tokens, split).to_string().into_bytes(),
-            generation: json!({"eos_token_id": self.ends(&tokens)})
-                .to_string()
-                .into_bytes(),
+            generation: json!({"eos_token_id": self.ends(&tokens)}).to_string().into_bytes(),
         }))
     }
 
@@ -208,9 +194,8 @@ impl Gguf {
 
     fn texts(&self, key: &str) -> Option<Vec<&str>> {
         let texts = self.field(key)?.to_vec().ok()?.iter();
-        let texts: Option<Vec<&str>> = texts
-            .map(|field| field.to_string().ok().map(String::as_str))
-            .collect();
+        let texts: Option<Vec<&str>> =
+            texts.map(|field| field.to_string().ok().map(String::as_str)).collect();
         texts
     }
 
@@ -218,11 +203,7 @@ impl Gguf {
         let list = self.field(key).and_then(|field| field.to_vec().ok());
         let numbers = list.into_iter().flatten();
         numbers
-            .map(|field| {
-                super::plain(field)
-                    .and_then(|value| value.as_u64())
-                    .unwrap_or(1)
-            })
+            .map(|field| super::plain(field).and_then(|value| value.as_u64()).unwrap_or(1))
             .collect()
     }
 
@@ -283,9 +264,6 @@ mod tests {
     fn a_tokenizer_of_too_many_bytes_is_refused() {
         assert_eq!(check_bytes(MOST_BYTES), Ok(()));
         let said = check_bytes(MOST_BYTES + 1).unwrap_err();
-        assert!(
-            said.contains("at most 67108864 bytes, found 67108865"),
-            "{said}"
-        );
+        assert!(said.contains("at most 67108864 bytes, found 67108865"), "{said}");
     }
 }

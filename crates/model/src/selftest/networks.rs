@@ -28,29 +28,19 @@ pub(super) enum Network {
 
 impl Network {
     /// The head widths are 32, 64 and 128, and 256 with a window and 512 without.
-    pub(super) const ALL: [Self; 4] = [
-        Self::full(6, 3, 192),
-        Self::full(4, 1, 256),
-        Self::full(3, 3, 384),
-        Self::Canvas,
-    ];
+    pub(super) const ALL: [Self; 4] =
+        [Self::full(6, 3, 192), Self::full(4, 1, 256), Self::full(3, 3, 384), Self::Canvas];
 
     const fn full(heads: usize, num_kv_heads: usize, width: usize) -> Self {
-        Self::Full {
-            heads,
-            num_kv_heads,
-            width,
-        }
+        Self::Full { heads, num_kv_heads, width }
     }
 
     /// A description of its distinguishing sizes.
     pub(super) fn name(self) -> String {
         match self {
-            Self::Full {
-                heads,
-                num_kv_heads,
-                width,
-            } => format!("{heads}/{num_kv_heads} heads of {}", width / heads),
+            Self::Full { heads, num_kv_heads, width } => {
+                format!("{heads}/{num_kv_heads} heads of {}", width / heads)
+            }
             Self::Canvas => "a canvas model".to_owned(),
         }
     }
@@ -71,11 +61,7 @@ impl Network {
     ) -> Result<Checkpoint, LoadError> {
         let positions = rows.max(64);
         let config = match self {
-            Self::Full {
-                heads,
-                num_kv_heads,
-                width,
-            } => format!(
+            Self::Full { heads, num_kv_heads, width } => format!(
                 r#"{{"architectures": ["LLaDAModelLM"], "d_model": {width}, "n_heads": {heads},
                 "n_kv_heads": {num_kv_heads}, "n_layers": 2, "mlp_hidden_size": {mlp},
                 "vocab_size": {VOCAB}, "max_sequence_length": {positions}, "mask_token_id": 5,
@@ -106,10 +92,7 @@ impl Network {
             })],
             Self::Canvas => [false, true]
                 .map(|conditioned| {
-                    let canvas = Sampling {
-                        scale: SCALE,
-                        ..Sampling::GREEDY
-                    };
+                    let canvas = Sampling { scale: SCALE, ..Sampling::GREEDY };
                     batch(lengths, canvas, |length| canvas_rows(length, conditioned))
                 })
                 .into(),
@@ -128,20 +111,15 @@ fn row(i: u32, end: u32) -> Row {
 }
 
 fn scored(i: u32, end: u32) -> Row {
-    Row {
-        score: Score::Candidate,
-        ..row(i, end)
-    }
+    Row { score: Score::Candidate, ..row(i, end) }
 }
 
 /// The prompt and the canvas of a sequence, or the canvas alone once its prompt is encoded.
 fn canvas_rows(length: u32, conditioned: bool) -> Vec<Row> {
     let start = length / 2;
     let prompt = (0..start).filter(|_| !conditioned).map(|i| row(i, i + 1));
-    let canvas = (start..length).map(|i| Row {
-        denoise: Some(Denoise { conditioned }),
-        ..scored(i, length)
-    });
+    let canvas = (start..length)
+        .map(|i| Row { denoise: Some(Denoise { conditioned }), ..scored(i, length) });
     prompt.chain(canvas).collect()
 }
 

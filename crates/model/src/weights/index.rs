@@ -30,15 +30,10 @@ impl Index {
     /// folder.
     pub(super) fn parse(text: &[u8]) -> Result<Self, LoadError> {
         let file = || INDEX.to_owned();
-        let corrupt = |reason| LoadError::Corrupt {
-            file: file(),
-            reason,
-        };
+        let corrupt = |reason| LoadError::Corrupt { file: file(), reason };
         let at_most = |what: &str, most: usize, found: usize| match found <= most {
             true => Ok(()),
-            false => Err(corrupt(format!(
-                "expected at most {most} {what}, found {found}"
-            ))),
+            false => Err(corrupt(format!("expected at most {most} {what}, found {found}"))),
         };
         at_most("bytes", MOST_BYTES, text.len())?;
         let index: Value =
@@ -49,10 +44,7 @@ impl Index {
         for shard in map.values() {
             let shard = shard.as_str().ok_or_else(|| unfit(shard))?;
             if !is_plain_name(shard) {
-                return Err(LoadError::ShardOutside {
-                    file: file(),
-                    shard: shard.to_owned(),
-                });
+                return Err(LoadError::ShardOutside { file: file(), shard: shard.to_owned() });
             }
             numbers.insert(shard, 0);
         }
@@ -108,23 +100,15 @@ mod tests {
         let names =
             (0..shards).map(|at| (format!("t{at}"), Value::from(format!("{at}.safetensors"))));
         let map: serde_json::Map<String, Value> = names.collect();
-        serde_json::json!({ "weight_map": map })
-            .to_string()
-            .into_bytes()
+        serde_json::json!({ "weight_map": map }).to_string().into_bytes()
     }
 
     #[test]
     fn bytes_and_shards_are_bounded() {
         let whole = Index::parse(&index(MOST_SHARDS)).unwrap();
-        assert_eq!(
-            (whole.shards.len(), whole.homes.len()),
-            (MOST_SHARDS, MOST_SHARDS)
-        );
+        assert_eq!((whole.shards.len(), whole.homes.len()), (MOST_SHARDS, MOST_SHARDS));
         let error = Index::parse(&index(MOST_SHARDS + 1)).unwrap_err();
-        let expected = format!(
-            "expected at most {MOST_SHARDS} shards, found {}",
-            MOST_SHARDS + 1
-        );
+        let expected = format!("expected at most {MOST_SHARDS} shards, found {}", MOST_SHARDS + 1);
         assert!(error.to_string().contains(&expected), "{error}");
         let error = Index::parse(&vec![b' '; MOST_BYTES + 1]).unwrap_err();
         assert!(error.to_string().contains("bytes"), "{error}");

@@ -70,11 +70,7 @@ impl Lora {
                 None => Some("none".to_owned()),
             };
             if let Some(found) = found {
-                return Err(refuse(
-                    name,
-                    format!("the matrix {matrix} in the checkpoint"),
-                    found,
-                ));
+                return Err(refuse(name, format!("the matrix {matrix} in the checkpoint"), found));
             }
             modules.insert(matrix, module.to_owned());
         }
@@ -111,9 +107,7 @@ impl Lora {
         };
         let (a, b) = self.factors(name, (rows, columns), true)?;
         let mut sum = vec![0.0; columns];
-        let rows = elements
-            .chunks_exact_mut(columns)
-            .zip(b.chunks_exact(self.rank));
+        let rows = elements.chunks_exact_mut(columns).zip(b.chunks_exact(self.rank));
         for (number, (row, weights)) in rows.enumerate() {
             sum.fill(0.0);
             for (weight, factor) in weights.iter().zip(a.chunks_exact(columns)) {
@@ -143,19 +137,12 @@ impl Lora {
 
     /// A matrix of the adapter that is not among those `used`.
     pub(super) fn unused(&self, used: &BTreeSet<String>) -> Option<LoadError> {
-        let (matrix, module) = self
-            .modules
-            .iter()
-            .find(|(name, _)| !used.contains(*name))?;
+        let (matrix, module) = self.modules.iter().find(|(name, _)| !used.contains(*name))?;
         let (expected, found) = (
             format!("a matrix that the model uses, {matrix}"),
             "one that it does not use".to_owned(),
         );
-        Some(refuse(
-            &format!("{PREFIX}{module}{}", ENDS[0]),
-            expected,
-            found,
-        ))
+        Some(refuse(&format!("{PREFIX}{module}{}", ENDS[0]), expected, found))
     }
 
     /// A `[rank, columns]` and B `[rows, rank]` of a matrix, empty if not `reads`.
@@ -175,10 +162,7 @@ impl Lora {
             }
             Ok(values)
         };
-        Ok((
-            factor(ENDS[0], [self.rank, columns])?,
-            factor(ENDS[1], [rows, self.rank])?,
-        ))
+        Ok((factor(ENDS[0], [self.rank, columns])?, factor(ENDS[1], [rows, self.rank])?))
     }
 }
 
@@ -186,8 +170,7 @@ impl Lora {
 fn module_of(name: &str) -> Option<&str> {
     let name = name.strip_prefix(PREFIX)?;
     let ends = ENDS.iter();
-    ends.filter_map(|end| name.strip_suffix(end))
-        .find(|module| !module.is_empty())
+    ends.filter_map(|end| name.strip_suffix(end)).find(|module| !module.is_empty())
 }
 
 /// r, and alpha / r or, of rank-stabilised adapters (arXiv 2312.03732), alpha / √r.
@@ -236,27 +219,18 @@ fn check_targets(config: &Keys, modules: &BTreeMap<String, String>) -> Result<()
         match ends.next() {
             Some(target) => seen.insert(*target),
             None => {
-                return Err(refuse_targets(&format!(
-                    "the module {module} among its names"
-                )));
+                return Err(refuse_targets(&format!("the module {module} among its names")));
             }
         };
     }
     match targets.iter().find(|target| !seen.contains(**target)) {
-        Some(target) => Err(refuse(
-            "tensors",
-            format!("some of the target module {target}"),
-            "none".to_owned(),
-        )),
+        Some(target) => {
+            Err(refuse("tensors", format!("some of the target module {target}"), "none".to_owned()))
+        }
         None => Ok(()),
     }
 }
 
 fn refuse(tensor: &str, expected: String, found: String) -> LoadError {
-    LoadError::Adapter {
-        file: WEIGHTS.to_owned(),
-        tensor: tensor.to_owned(),
-        expected,
-        found,
-    }
+    LoadError::Adapter { file: WEIGHTS.to_owned(), tensor: tensor.to_owned(), expected, found }
 }

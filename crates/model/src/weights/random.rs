@@ -14,11 +14,9 @@ pub(super) fn random(seed: u64, name: &str, shape: &[usize]) -> Vec<f32> {
         return vec![1.0; count];
     };
     // FNV-1a over the name.
-    let start = name
-        .bytes()
-        .fold(seed ^ 0xCBF2_9CE4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
-        });
+    let start = name.bytes().fold(seed ^ 0xCBF2_9CE4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
+    });
     let mut numbers = vec![0.0; count];
     let threads = match count < SERIAL {
         true => 1,

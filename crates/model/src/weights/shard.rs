@@ -25,12 +25,7 @@ impl Shard {
                 file: name.to_owned(),
                 reason: cut_short(&bytes).unwrap_or_else(|| error.to_string()),
             })?;
-        Ok(Self {
-            name: name.to_owned(),
-            bytes,
-            metadata,
-            start: LENGTH_BYTES + header,
-        })
+        Ok(Self { name: name.to_owned(), bytes, metadata, start: LENGTH_BYTES + header })
     }
 
     /// Bytes of all tensors in the file.
@@ -85,33 +80,17 @@ pub(super) fn find<'a>(
         return Err(missing(only.map_or(super::INDEX, |shard| &shard.name)));
     };
     let shard = &shards[home];
-    let info = shard
-        .metadata
-        .info(name)
-        .ok_or_else(|| missing(&shard.name))?;
+    let info = shard.metadata.info(name).ok_or_else(|| missing(&shard.name))?;
     let (file, tensor) = (shard.name.clone(), name.to_owned());
     if info.shape != shape {
         let (expected, found) = (shape.to_vec(), info.shape.clone());
-        return Err(LoadError::Shape {
-            file,
-            tensor,
-            expected,
-            found,
-        });
+        return Err(LoadError::Shape { file, tensor, expected, found });
     }
     if !matches!(info.dtype, Dtype::F32 | Dtype::BF16 | Dtype::F16) {
-        return Err(LoadError::Dtype {
-            file,
-            tensor,
-            found: format!("{:?}", info.dtype),
-        });
+        return Err(LoadError::Dtype { file, tensor, found: format!("{:?}", info.dtype) });
     }
     let (from, to) = info.data_offsets;
-    Ok(Stored {
-        shard,
-        bytes: shard.start + from..shard.start + to,
-        dtype: info.dtype,
-    })
+    Ok(Stored { shard, bytes: shard.start + from..shard.start + to, dtype: info.dtype })
 }
 
 impl Stored<'_> {

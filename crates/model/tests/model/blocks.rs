@@ -171,13 +171,10 @@ fn unsupported_types_and_scales_are_refused_by_tensor() {
     assert!(named, "{message}");
     let offset = u64::from_le_bytes(good[kind + 4..kind + 12].try_into().unwrap());
     // The tensors' data ends with the file.
-    let sizes = tiny
-        .tensors
-        .values()
-        .map(|(shape, values)| match shape.len() {
-            2 => values.len() / 32 * 18,
-            _ => values.len() * 4,
-        });
+    let sizes = tiny.tensors.values().map(|(shape, values)| match shape.len() {
+        2 => values.len() / 32 * 18,
+        _ => values.len() * 4,
+    });
     let data: usize = sizes.sum();
     let third = good.len() - data + offset as usize + 3 * 18;
     let mut bytes = good.clone();

@@ -30,10 +30,7 @@ fn both([cpu, candle]: &mut [Box<dyn Executor>; 2], batch: &Batch, name: &str) -
 
 fn executors(tiny: &Tiny) -> [Box<dyn Executor>; 2] {
     let candle = on_candle(tiny, WeightDtype::F32).unwrap();
-    [
-        Box::new(tiny.executor(PAGES, 1)),
-        Box::new(sized(candle, PAGES, 0)),
-    ]
+    [Box::new(tiny.executor(PAGES, 1)), Box::new(sized(candle, PAGES, 0))]
 }
 
 fn near(got: &[Candidate], want: &[Candidate], name: &str) {
@@ -99,10 +96,7 @@ fn later_passes_read_written_pages_and_page_copies() {
         let first = batch(&mut Noise(8), &[30, 9], Sampling::GREEDY);
         let mut second = Batch::default();
         // The first page of the first sequence is copied, and one row of the copy is replaced.
-        second.copies.push(PageCopy {
-            from: first.pages[0],
-            to: PageId(0),
-        });
+        second.copies.push(PageCopy { from: first.pages[0], to: PageId(0) });
         let rest = first.pages[1..4].iter().map(|page| page.0);
         let table: Vec<u32> = [0].into_iter().chain(rest).collect();
         let mut rows = vec![row(9, 3, 30), row(11, 12, 30), row(12, 13, 14)];
@@ -131,21 +125,9 @@ fn slots_beyond_a_prefix_match_the_cpu() {
 fn sampling_filters_tops_biases_and_sets_match_the_cpu() {
     let tiny = Tiny::new(4, &shapes()[0]);
     let mut executors = executors(&tiny);
-    let plain = Sampling {
-        temperature: 0.8,
-        seed: 1 << 50 | 5,
-        clock: 3,
-        ..Sampling::GREEDY
-    };
-    let filtered = Sampling {
-        top_p: 0.8,
-        top_k: 9,
-        ..plain
-    };
-    let relative = Sampling {
-        min_p: 0.2,
-        ..plain
-    };
+    let plain = Sampling { temperature: 0.8, seed: 1 << 50 | 5, clock: 3, ..Sampling::GREEDY };
+    let filtered = Sampling { top_p: 0.8, top_k: 9, ..plain };
+    let relative = Sampling { min_p: 0.2, ..plain };
     for sampling in [Sampling::GREEDY, plain, filtered, relative] {
         let mut batch = batch(&mut Noise(9), &[12, 3], sampling);
         batch.biases = vec![Bias::add(7, 2.5), Bias::ban(8)];
@@ -178,10 +160,9 @@ fn eight_bit_blocks_are_close_and_need_rows_of_whole_blocks() {
     let whole = Tiny::new(5, &json!({"d_model": 64, "mlp_hidden_size": 96}));
     let tokens = [3, 9, 27, 14, 50, 2];
     let want = whole.model().logits(&tokens).unwrap();
-    for (dtype, bounds) in [
-        (WeightDtype::Int8, f64::MIN_POSITIVE..5e-2),
-        (WeightDtype::Int4, 1e-2..0.5),
-    ] {
+    for (dtype, bounds) in
+        [(WeightDtype::Int8, f64::MIN_POSITIVE..5e-2), (WeightDtype::Int4, 1e-2..0.5)]
+    {
         let got = on_candle(&whole, dtype).unwrap().logits(&tokens).unwrap();
         let off = error(&got, &want, 61);
         assert!(bounds.contains(&off), "{dtype:?}: {off:.1e}");

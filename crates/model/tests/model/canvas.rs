@@ -92,10 +92,7 @@ pub fn canvas(tokens: &[u32], start: usize, conditioned: bool, vocab: usize) -> 
 }
 
 pub fn scaled(scale: f32) -> Sampling {
-    Sampling {
-        scale,
-        ..Sampling::GREEDY
-    }
+    Sampling { scale, ..Sampling::GREEDY }
 }
 
 /// The largest difference between the log-probabilities of a step and those of logits divided by
@@ -221,10 +218,7 @@ fn wrong_configurations_are_refused_by_key() {
             None => config["text_config"][key] = value,
         }
         let error = refused(&config);
-        assert!(
-            error.contains("config.json") && error.contains(key),
-            "{error}"
-        );
+        assert!(error.contains("config.json") && error.contains(key), "{error}");
     }
     let mut files = official::files(&case.folder);
     let larger = with(config["text_config"].clone(), &json!({"num_experts": 5}));

@@ -13,11 +13,8 @@ const PROMPT: [u32; 13] = [3, 50, 12, 7, 7, 61, 20, 44, 31, 8, 19, 55, 26];
 const PAGES: [u32; 4] = [2, 0, 3, 1];
 /// Least correlation of the log-probabilities with those of f32 weights. Nothing trained these
 /// weights to be robust, and every expert of every layer adds its rounding.
-const BOUNDS: [(WeightDtype, f64); 3] = [
-    (WeightDtype::Bf16, 0.99),
-    (WeightDtype::Int8, 0.9),
-    (WeightDtype::Int4, 0.5),
-];
+const BOUNDS: [(WeightDtype, f64); 3] =
+    [(WeightDtype::Bf16, 0.99), (WeightDtype::Int8, 0.9), (WeightDtype::Int4, 0.5)];
 
 /// Random weights whose matrices hold whole groups of four-bit numbers.
 pub fn checkpoint(dtype: WeightDtype) -> Checkpoint {

@@ -65,10 +65,8 @@ fn without(mut files: Named, name: &str) -> Named {
 #[test]
 fn a_folder_and_memory_load_the_same_model() {
     let tiny = tiny();
-    for (name, files) in [
-        ("single", tiny.files(Store::Bf16)),
-        ("shards", tiny.sharded(Store::F16)),
-    ] {
+    for (name, files) in [("single", tiny.files(Store::Bf16)), ("shards", tiny.sharded(Store::F16))]
+    {
         let mapped = Folder::new(name, &files).load().unwrap();
         let memory = load(files).unwrap();
         let logits = |model: &Model| model.logits(&[3, 1, 4, 1, 5]).unwrap();
@@ -89,10 +87,7 @@ fn missing_files_are_named() {
         (sharded, shard, shard),
     ] {
         let error = refusal(&format!("no-{name}"), without(files, name));
-        assert_eq!(
-            error,
-            format!("{expected}: not found in the embedded files")
-        );
+        assert_eq!(error, format!("{expected}: not found in the embedded files"));
     }
     let nowhere = common::refusal(Checkpoint::open(&Files::folder("/no/such/folder")));
     assert_eq!(nowhere, "config.json: not found in /no/such/folder");
@@ -161,11 +156,7 @@ fn missing_misshapen_and_non_finite_tensors_are_refused() {
     for (change, value, expected) in [
         ("shape", 0.0, "shape [48, 48], found [24, 48]"),
         ("NaN", f32::NAN, "finite numbers, found NaN at element 50"),
-        (
-            "inf",
-            f32::INFINITY,
-            "finite numbers, found inf at element 50",
-        ),
+        ("inf", f32::INFINITY, "finite numbers, found inf at element 50"),
     ] {
         let mut wrong = tiny();
         let tensor = wrong.tensors.get_mut(name).unwrap();
@@ -201,10 +192,7 @@ fn unknown_architectures_name_what_is_supported() {
                     DiffusionGemmaForBlockDiffusion";
     let error = refused_key("architectures", json!(["GPT2LMHeadModel"]));
     let found = "found [\"GPT2LMHeadModel\"]";
-    assert_eq!(
-        error,
-        format!("config.json: architectures: {expected}, {found}")
-    );
+    assert_eq!(error, format!("config.json: architectures: {expected}, {found}"));
     let mut tiny = tiny();
     tiny.config["architectures"] = Value::Null;
     let loaded = load(tiny.files(Store::F32));
@@ -284,10 +272,7 @@ fn family_ids_are_the_fallback() {
         "n_layers": 1, "mlp_ratio": 1, "vocab_size": 126_464, "max_sequence_length": 8});
     let model = Model::load(Checkpoint::synthetic(&config.to_string(), 1).unwrap()).unwrap();
     let info = model.info();
-    assert_eq!(
-        (info.vocabulary.mask, &*info.vocabulary.end),
-        (Some(126_336), &[126_081][..])
-    );
+    assert_eq!((info.vocabulary.mask, &*info.vocabulary.end), (Some(126_336), &[126_081][..]));
     let mut tiny = tiny();
     tiny.config["eos_token_id"] = json!([1, 4]);
     assert_eq!(tiny.model().info().vocabulary.end, [1, 4]);
@@ -296,12 +281,8 @@ fn family_ids_are_the_fallback() {
 #[test]
 fn an_unused_tensor_is_a_warning() {
     let mut tiny = tiny();
-    for name in [
-        "model.transformer.rotary_emb.inv_freq",
-        "model.transformer.extra.weight",
-    ] {
-        tiny.tensors
-            .insert(name.to_owned(), (vec![2], vec![0.0; 2]));
+    for name in ["model.transformer.rotary_emb.inv_freq", "model.transformer.extra.weight"] {
+        tiny.tensors.insert(name.to_owned(), (vec![2], vec![0.0; 2]));
     }
     let warnings = |tiny: &Tiny| tiny.model().warnings().to_vec();
     let unused = "model.transformer.extra.weight: stored but not used";
@@ -347,12 +328,9 @@ fn only_regular_files_are_opened() {
 #[test]
 fn a_table_of_angles_without_bound_is_refused() {
     let mut tiny = tiny();
-    for (key, value) in [
-        ("max_sequence_length", 1 << 20),
-        ("d_model", 1 << 24),
-        ("n_heads", 1),
-        ("n_kv_heads", 1),
-    ] {
+    for (key, value) in
+        [("max_sequence_length", 1 << 20), ("d_model", 1 << 24), ("n_heads", 1), ("n_kv_heads", 1)]
+    {
         tiny.config[key] = json!(value);
     }
     let error = refusal("angles", tiny.files(Store::F32));

@@ -21,10 +21,7 @@ fn rows(block: u32) -> Vec<Row> {
             true => Score::None,
             false => Score::Top(3),
         };
-        Row {
-            score,
-            ..row(noise.below(61) as u32, at, seen.min(end))
-        }
+        Row { score, ..row(noise.below(61) as u32, at, seen.min(end)) }
     };
     (0..end).map(row).collect()
 }

@@ -11,10 +11,7 @@ use step::{
 };
 
 /// The goldens' checkpoint.
-pub const DEMO: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../tests/goldens/checkpoint"
-);
+pub const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/goldens/checkpoint");
 
 /// Files by name.
 pub type Named = BTreeMap<String, Vec<u8>>;
@@ -39,10 +36,8 @@ pub struct Noise(pub u64);
 
 impl Noise {
     pub fn next(&mut self) -> f32 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     }
 
@@ -199,10 +194,7 @@ impl Tiny {
         let index = json!({ "metadata": {}, "weight_map": map }).to_string();
         let mut files = self.files(store);
         files.remove("model.safetensors");
-        files.insert(
-            "model.safetensors.index.json".to_owned(),
-            index.into_bytes(),
-        );
+        files.insert("model.safetensors.index.json".to_owned(), index.into_bytes());
         for i in 0..3 {
             files.insert(file(i), self.safetensors(store, |name| shard(name) == i));
         }
@@ -239,11 +231,7 @@ impl Tiny {
 /// An executor with pages of 8 slots; without a number of threads it chooses its own.
 pub fn sized<B: Host + 'static>(model: Model<B>, pages: u32, threads: usize) -> ModelExecutor<B> {
     let threads = NonZeroUsize::new(threads);
-    let config = ExecutorConfig {
-        page_size: 8,
-        pages,
-        threads,
-    };
+    let config = ExecutorConfig { page_size: 8, pages, threads };
     ModelExecutor::new(model, config).unwrap()
 }
 
@@ -262,10 +250,7 @@ pub fn refusal<T>(loaded: Result<T, LoadError>) -> String {
 /// A row whose slot is its position, scored.
 pub fn row(token: u32, position: u32, visible_end: u32) -> Row {
     let (slot, position) = (Slot::new(position), Position::new(position));
-    Row {
-        score: Score::Candidate,
-        ..Row::new(token, position, slot, Slot::new(visible_end))
-    }
+    Row { score: Score::Candidate, ..Row::new(token, position, slot, Slot::new(visible_end)) }
 }
 
 /// Adds a segment of `rows` under the page table `pages`.

@@ -11,11 +11,7 @@ const LANE: usize = 32;
 fn executor() -> ModelExecutor {
     let model = Model::load(Checkpoint::open(&Files::folder(DEMO)).unwrap()).unwrap();
     assert_eq!(model.warnings(), [] as [String; 0]);
-    let config = ExecutorConfig {
-        page_size: 16,
-        pages: 64,
-        threads: None,
-    };
+    let config = ExecutorConfig { page_size: 16, pages: 64, threads: None };
     ModelExecutor::new(model, config).unwrap()
 }
 
@@ -66,16 +62,9 @@ fn first_steps_commit_what_the_reference_commits() {
 fn its_info_matches_its_configuration() {
     let executor = executor();
     let info = executor.model().info();
+    assert_eq!((info.family, info.layers, info.width, info.heads.num_heads), ("llada", 6, 192, 6));
     assert_eq!(
-        (info.family, info.layers, info.width, info.heads.num_heads),
-        ("llada", 6, 192, 6)
-    );
-    assert_eq!(
-        (
-            info.vocabulary.mask,
-            info.vocabulary.end.as_slice(),
-            info.max_positions
-        ),
+        (info.vocabulary.mask, info.vocabulary.end.as_slice(), info.max_positions),
         (Some(5), &[1][..], 1024)
     );
     assert_eq!(info.kv_bytes_per_position(), 2 * 6 * 192 * 4);

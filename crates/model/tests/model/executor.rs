@@ -20,11 +20,7 @@ fn the_spec_follows_configuration_and_model() {
     let sizes = (spec.vocab_size, spec.max_positions, spec.mask);
     assert_eq!(sizes, (61, 256, Some(5)));
     for (page_size, pages) in [(0, 4), (4, 0), (1 << 16, 1 << 16)] {
-        let config = ExecutorConfig {
-            page_size,
-            pages,
-            threads: None,
-        };
+        let config = ExecutorConfig { page_size, pages, threads: None };
         let error = ModelExecutor::new(tiny().model(), config).err();
         let error = error.expect("refused").to_string();
         assert!(error.contains("KV slots"), "{error}");
@@ -82,10 +78,7 @@ fn indices_out_of_bounds_are_errors_and_the_next_batch_works() {
     assert_eq!(FAULTS.lines().count(), CHANGES.len());
     for (change, fault) in CHANGES.iter().zip(FAULTS.lines()) {
         let mut batch = single(vec![row(1, 0, 1)], &[2, 3]);
-        let penalty = Bias {
-            repetition: 0.0,
-            ..Bias::add(3, 1.0)
-        };
+        let penalty = Bias { repetition: 0.0, ..Bias::add(3, 1.0) };
         batch.biases = vec![Bias::add(61, 1.0), penalty];
         batch.allowed = vec![u32::MAX; 2];
         change(&mut batch);
@@ -93,10 +86,7 @@ fn indices_out_of_bounds_are_errors_and_the_next_batch_works() {
         assert_eq!(error.to_string(), format!("forward pass failed: {fault}"));
     }
     let mut batch = Batch::default();
-    batch.copies.push(PageCopy {
-        from: PageId(9),
-        to: PageId(0),
-    });
+    batch.copies.push(PageCopy { from: PageId(9), to: PageId(0) });
     assert!(executor.execute(&batch, &mut output).is_err());
     let batch = single(vec![row(1, 0, 1)], &[0]);
     executor.execute(&batch, &mut output).unwrap();
@@ -134,11 +124,7 @@ fn a_ban_moves_the_argmax_and_raises_the_rest() {
 
 /// A row at `position` on the first page with this score and set of allowed tokens.
 fn asking(position: u32, score: Score, allowed: Option<u32>) -> Row {
-    Row {
-        score,
-        allowed,
-        ..row(5, position, 8)
-    }
+    Row { score, allowed, ..row(5, position, 8) }
 }
 
 #[test]
@@ -193,11 +179,7 @@ fn check_tops(tops: &[TopToken], candidate: &Candidate) {
 fn each_row_is_restricted_to_its_own_allowed_set() {
     let mut executor = tiny().executor(1, 1);
     let mut batch = Batch::default();
-    let hot = Sampling {
-        temperature: 3.0,
-        seed: 2,
-        ..Sampling::GREEDY
-    };
+    let hot = Sampling { temperature: 3.0, seed: 2, ..Sampling::GREEDY };
     // Tokens 8..12 (and one beyond the vocabulary), none, all.
     batch.allowed = vec![0xF00, 1 << 31, 0, 0, u32::MAX, u32::MAX];
     let sets = [Some(0), Some(1), Some(2), None, Some(0)];
@@ -232,11 +214,7 @@ fn a_repetition_penalty_lowers_a_probability() {
     let plain = execute(&mut executor, &batch);
     // The most probable token's logit is positive, the least probable one's is not.
     for token in [plain.tops[0].token, plain.tops[59].token] {
-        batch.biases = vec![Bias {
-            token,
-            repetition: 2.0,
-            amount: 0.0,
-        }];
+        batch.biases = vec![Bias { token, repetition: 2.0, amount: 0.0 }];
         batch.rows[0].biases = 0..1;
         let penalised = execute(&mut executor, &batch);
         let log = |output: &BatchOutput| {
@@ -253,16 +231,8 @@ fn noise_is_a_function_of_seed_clock_and_position() {
     let mut executor = tiny().executor(8, 2);
     let mut draw = |seed, clock, position: u32, pages: &[u32]| {
         let mut batch = Batch::default();
-        let sampling = Sampling {
-            temperature: 5.0,
-            seed,
-            clock,
-            ..Sampling::GREEDY
-        };
-        let rows = (0..16).map(|i| Row {
-            slot: Slot::new(i),
-            ..row(5, position + i, 16)
-        });
+        let sampling = Sampling { temperature: 5.0, seed, clock, ..Sampling::GREEDY };
+        let rows = (0..16).map(|i| Row { slot: Slot::new(i), ..row(5, position + i, 16) });
         push(&mut batch, rows.collect(), pages, sampling);
         let candidates = execute(&mut executor, &batch).candidates;
         candidates.iter().map(|c| c.token).collect::<Vec<_>>()
@@ -283,20 +253,9 @@ fn temperature_zero_ignores_seed_and_filters() {
         execute(&mut executor, &batch)
     };
     let greedy = run(Sampling::GREEDY);
-    let other = Sampling {
-        seed: 9,
-        clock: 4,
-        top_k: 1,
-        top_p: 0.1,
-        ..Sampling::GREEDY
-    };
+    let other = Sampling { seed: 9, clock: 4, top_k: 1, top_p: 0.1, ..Sampling::GREEDY };
     assert_eq!(run(other), greedy);
-    let one = Sampling {
-        temperature: 1.5,
-        seed: 9,
-        top_k: 1,
-        ..Sampling::GREEDY
-    };
+    let one = Sampling { temperature: 1.5, seed: 9, top_k: 1, ..Sampling::GREEDY };
     assert_eq!(run(one), greedy);
 }
 

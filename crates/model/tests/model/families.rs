@@ -168,14 +168,8 @@ fn facts(keys: &Value) -> String {
     let model = Model::load(Checkpoint::synthetic(&config, 1).unwrap()).unwrap();
     let info = model.info();
     let (attention, readout) = (info.rows.attention, info.rows.readout);
-    let mask = info
-        .vocabulary
-        .mask
-        .map_or("none".to_owned(), |mask| mask.to_string());
-    format!(
-        "{} {attention:?} {readout:?} {mask} {:?}",
-        info.family, info.vocabulary.end
-    )
+    let mask = info.vocabulary.mask.map_or("none".to_owned(), |mask| mask.to_string());
+    format!("{} {attention:?} {readout:?} {mask} {:?}", info.family, info.vocabulary.end)
 }
 
 /// A configuration without token ids and block length, and its facts.

@@ -22,12 +22,7 @@ fn filter() -> FilterWeights {
 }
 
 fn stored(dtype: Dtype) -> Vec<Stored> {
-    let FilterWeights {
-        first,
-        first_bias,
-        second,
-        second_bias,
-    } = filter();
+    let FilterWeights { first, first_bias, second, second_bias } = filter();
     let bytes = |values: Vec<f32>| -> Vec<u8> {
         let bytes = values.into_iter().map(|x| match dtype {
             Dtype::F32 => x.to_le_bytes().to_vec(),

@@ -20,14 +20,7 @@ fn assert_same(file: &File, case: &Case) {
 
 #[test]
 fn logits_match_the_safetensors() {
-    for name in [
-        "llada-grouped",
-        "dream-grouped",
-        "dream-odd",
-        "qwen2",
-        "qwen3",
-        "llama",
-    ] {
+    for name in ["llada-grouped", "dream-grouped", "dream-odd", "qwen2", "qwen3", "llama"] {
         let case = Case::named(name);
         let metadata = metadata(name.split('-').next().unwrap(), &case.config());
         let tensors = tensors(&case.folder);
@@ -117,11 +110,7 @@ fn stacked(tensors: &Tensors) -> Tensors {
         let number: usize = number.parse().unwrap();
         let name = format!("{layer}.mlp.{matrix}_exps.weight");
         let (dims, stack) = all.entry(name).or_default();
-        *dims = vec![
-            dims.first().copied().unwrap_or(0).max(number + 1),
-            shape[0],
-            shape[1],
-        ];
+        *dims = vec![dims.first().copied().unwrap_or(0).max(number + 1), shape[0], shape[1]];
         let size = values.len();
         stack.resize(stack.len().max((number + 1) * size), 0.0);
         stack[number * size..][..size].copy_from_slice(values);
@@ -147,10 +136,7 @@ fn experts_stored_as_one_tensor_match_the_safetensors() {
     let case = Case::named("qwen3-moe");
     let metadata = metadata_of_experts(&case.config());
     let stacked = stacked(&tensors(&case.folder));
-    assert_same(
-        &File::write("qwen3-moe", &metadata, &stacked, GgmlDType::F32),
-        &case,
-    );
+    assert_same(&File::write("qwen3-moe", &metadata, &stacked, GgmlDType::F32), &case);
     // One expert less than the metadata says.
     let mut less = stacked;
     let (dims, values) = less.get_mut("model.layers.1.mlp.up_exps.weight").unwrap();
@@ -220,12 +206,7 @@ fn quantized_matrices_are_dequantized() {
     let sizes = json!({"d_model": 64, "n_heads": 4, "n_kv_heads": 2, "mlp_hidden_size": 96,
         "embedding_size": 64, "vocab_size": 64});
     let tiny = Tiny::new(3, &sizes);
-    for dtype in [
-        GgmlDType::F16,
-        GgmlDType::Q8_0,
-        GgmlDType::Q5_0,
-        GgmlDType::Q4_0,
-    ] {
+    for dtype in [GgmlDType::F16, GgmlDType::Q8_0, GgmlDType::Q5_0, GgmlDType::Q4_0] {
         let (name, metadata) = (format!("{dtype:?}"), metadata("llada", &tiny.config));
         let file = File::write(&name, &metadata, &tiny.tensors, dtype);
         let mut rounded = tiny.clone();
@@ -262,10 +243,7 @@ fn unsupported_and_corrupt_files_are_refused() {
             ("llada.block_count", None),
             "llada.block_count: expected a positive whole number, found nothing",
         ),
-        (
-            number("general.alignment", 0),
-            "general.alignment: expected a power of two, found 0",
-        ),
+        (number("general.alignment", 0), "general.alignment: expected a power of two, found 0"),
         (
             number("llada.embedding_length", u32::MAX - 1),
             "d_model: expected a positive whole number of at most 16777216, found 4294967294",
@@ -283,10 +261,9 @@ fn unsupported_and_corrupt_files_are_refused() {
     gone.remove("model.transformer.blocks.1.up_proj.weight");
     let mut nan = tiny.tensors.clone();
     nan.get_mut("model.transformer.ln_f.weight").unwrap().1[3] = f32::NAN;
-    for (tensors, parts) in [
-        (gone, ["model.gguf", "blk.1.ffn_up.weight"]),
-        (nan, ["output_norm.weight", "NaN"]),
-    ] {
+    for (tensors, parts) in
+        [(gone, ["model.gguf", "blk.1.ffn_up.weight"]), (nan, ["output_norm.weight", "NaN"])]
+    {
         let error = refusal(write("tensors", &good, &tensors).open());
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     }
@@ -296,10 +273,7 @@ fn unsupported_and_corrupt_files_are_refused() {
     for length in [0, 3, 40, bytes.len() / 2, bytes.len() - 5] {
         std::fs::write(&path, &bytes[..length]).unwrap();
         let error = refusal(file.open());
-        assert!(
-            error.starts_with("model.gguf: corrupt"),
-            "{length}: {error}"
-        );
+        assert!(error.starts_with("model.gguf: corrupt"), "{length}: {error}");
     }
     std::fs::write(file.folder.join("second.gguf"), b"").unwrap();
     let error = refusal(file.open());

@@ -43,8 +43,7 @@ pub fn tensors(folder: &Path) -> Tensors {
         words.map(|word| f32::from_le_bytes(*word)).collect()
     };
     let all = file.tensors().into_iter();
-    all.map(|(name, of)| (name, (of.shape().to_vec(), values(of.data()))))
-        .collect()
+    all.map(|(name, of)| (name, (of.shape().to_vec(), values(of.data())))).collect()
 }
 
 fn renamed(name: &str) -> String {
@@ -168,21 +167,14 @@ pub fn metadata(arch: &str, of: &Value) -> Vec<(&'static str, Field)> {
         ("block_count", count("n_layers", "num_hidden_layers")),
         ("feed_forward_length", feed_forward),
         ("context_length", length),
-        (
-            "attention.layer_norm_rms_epsilon",
-            real(&of["rms_norm_eps"]),
-        ),
+        ("attention.layer_norm_rms_epsilon", real(&of["rms_norm_eps"])),
         ("rope.freq_base", real(theta)),
         ("vocab_size", count("vocab_size", "vocab_size")),
         ("attention.key_length", Field::U32(head)),
     ];
     let mut all = vec![("general.architecture", Field::String(arch.to_owned()))];
     let full = |key: String| &*String::leak(key);
-    all.extend(
-        fields
-            .into_iter()
-            .map(|(key, field)| (full(format!("{arch}.{key}")), field)),
-    );
+    all.extend(fields.into_iter().map(|(key, field)| (full(format!("{arch}.{key}")), field)));
     all.push(("head", Field::U32(head)));
     for id in ["mask_token_id", "eos_token_id"] {
         let value = of.get(id).and_then(Value::as_u64);

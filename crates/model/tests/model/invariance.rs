@@ -34,16 +34,10 @@ fn sequence(batch: &mut Batch, vocab: u32, seed: u64, count: usize, pages: &[u32
     let from = batch.biases.len() as u32;
     batch.biases.push(Bias::ban(7));
     batch.biases.push(Bias::add(9, noise.next()));
-    batch.biases.push(Bias {
-        token: 11,
-        repetition: 1.3,
-        amount: 0.1,
-    });
+    batch.biases.push(Bias { token: 11, repetition: 1.3, amount: 0.1 });
     let words = set_words(vocab);
     let set = (batch.allowed.len() / words) as u32;
-    batch
-        .allowed
-        .extend((0..words).map(|_| noise.next().to_bits()));
+    batch.allowed.extend((0..words).map(|_| noise.next().to_bits()));
     let rows = (0..count as u32)
         .map(|i| step::Row {
             biases: if i % 3 == 0 { from..from + 3 } else { 0..0 },
@@ -56,13 +50,7 @@ fn sequence(batch: &mut Batch, vocab: u32, seed: u64, count: usize, pages: &[u32
         })
         .collect();
     let temperature = if seed.is_multiple_of(2) { 0.0 } else { 0.8 };
-    let sampling = Sampling {
-        temperature,
-        top_p: 0.95,
-        seed,
-        clock: 4,
-        ..Sampling::GREEDY
-    };
+    let sampling = Sampling { temperature, top_p: 0.95, seed, clock: 4, ..Sampling::GREEDY };
     push(batch, rows, pages, sampling);
 }
 

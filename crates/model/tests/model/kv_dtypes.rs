@@ -139,11 +139,7 @@ fn candle_refuses_them_by_name() {
     for kv in NARROW {
         let checkpoint = tiny.checkpoint().with_kv_dtype(kv);
         let model = Model::load_on(Candle::default(), checkpoint).unwrap();
-        let sizes = ExecutorConfig {
-            page_size: 8,
-            pages: 2,
-            threads: None,
-        };
+        let sizes = ExecutorConfig { page_size: 8, pages: 2, threads: None };
         let error = ModelExecutor::new(model, sizes).err().unwrap().to_string();
         let named = error.contains("candle") && error.contains(kv.name());
         assert!(named, "{error}");
@@ -153,11 +149,7 @@ fn candle_refuses_them_by_name() {
 #[test]
 fn bytes_of_a_position_contain_scales() {
     let tiny = Tiny::new(1, &json!({"d_model": 72, "n_heads": 6, "n_kv_heads": 2}));
-    for (kv, each, scale) in [
-        (KvDtype::F32, 4, 0),
-        (KvDtype::Bf16, 2, 0),
-        (KvDtype::Int8, 1, 4),
-    ] {
+    for (kv, each, scale) in [(KvDtype::F32, 4, 0), (KvDtype::Bf16, 2, 0), (KvDtype::Int8, 1, 4)] {
         let model = Model::load(tiny.checkpoint().with_kv_dtype(kv)).unwrap();
         let info = model.info();
         let heads = 2 * info.layers * info.heads.num_kv_heads;

@@ -175,11 +175,7 @@ fn an_adapter_of_a_matrix_that_is_not_used_is_refused() {
         (name("lora_A"), matrix(RANK, shape[1])),
         (name("lora_B"), matrix(shape[0], RANK)),
     ]);
-    let refused = refusal(adapted(
-        &base,
-        &json!({"target_modules": ["ff_out"]}),
-        &tensors,
-    ));
+    let refused = refusal(adapted(&base, &json!({"target_modules": ["ff_out"]}), &tensors));
     let expected = format!(
         "adapter_model.safetensors: {}: expected a matrix that the model uses, {head}.weight, found one \
          that it does not use",
@@ -194,11 +190,7 @@ fn only_weights_with_full_attention_take_blocks_after_the_prompt() {
         let checkpoint = Case::named(case).checkpoint();
         Model::load(checkpoint.with_blocks_after_prompt(Some(8)))
     };
-    let attention = load("dream-grouped")
-        .expect("it loads")
-        .info()
-        .rows
-        .attention;
+    let attention = load("dream-grouped").expect("it loads").info().rows.attention;
     assert_eq!(attention, step::Attention::BlocksAfterPrompt(8));
     let expected = "config.json: model_type: expected a model with full attention, which blocks after the \
                     prompt need, found \"sdar\"";

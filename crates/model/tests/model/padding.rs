@@ -18,11 +18,7 @@ fn padding_has_no_logit_and_changes_no_other() {
         let case = Case::named(name);
         let (whole, cut) = (load(&case, 47), load(&case, TOKENS));
         let size = cut.info().vocabulary.size;
-        let mask = whole
-            .info()
-            .vocabulary
-            .mask
-            .map_or(0, |mask| mask as usize + 1);
+        let mask = whole.info().vocabulary.mask.map_or(0, |mask| mask as usize + 1);
         assert_eq!(size, TOKENS.max(mask), "{name}: the mask stays an id");
         assert_eq!(cut.info().vocabulary.embedding_size, 47);
         let logits = |model: &Model| model.logits(&case.tokens).unwrap();
@@ -45,11 +41,7 @@ fn a_padded_id_is_never_drawn() {
     for seed in 0..300 {
         let mut batch = Batch::default();
         let rows = vec![row(46, 0, 1), row(3, 1, 2)];
-        let sampling = Sampling {
-            temperature: 1000.0,
-            seed,
-            ..Sampling::GREEDY
-        };
+        let sampling = Sampling { temperature: 1000.0, seed, ..Sampling::GREEDY };
         push(&mut batch, rows, &[0], sampling);
         for candidate in execute(&mut executor, &batch).candidates {
             drawn[candidate.token as usize] = true;

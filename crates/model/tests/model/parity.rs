@@ -62,10 +62,7 @@ fn logits_of_shorter_dtypes_are_near() {
             assert_eq!(model.info().formats.matrices, dtype);
             let error = error(&model, &tokens, &want);
             // Rounding is visible, so the model does not compute in f32.
-            assert!(
-                1e-4 < error && error < most,
-                "{overrides} {dtype:?}: {error}"
-            );
+            assert!(1e-4 < error && error < most, "{overrides} {dtype:?}: {error}");
         }
     }
 }
@@ -165,10 +162,7 @@ fn rows_without_a_score_only_write_and_copies_come_first() {
     assert_eq!(execute(&mut executor, &batch).candidates, []);
     // The sequence continues on a copy of the second page; the same batch overwrites the original.
     let mut batch = single(vec![row(9, 8, 9)], &[4, 5]);
-    batch.copies.push(PageCopy {
-        from: PageId(5),
-        to: PageId(1),
-    });
+    batch.copies.push(PageCopy { from: PageId(5), to: PageId(1) });
     let continued = rows(10..12, Score::Candidate);
     push(&mut batch, continued, &[4, 1], Sampling::GREEDY);
     let output = execute(&mut executor, &batch);
@@ -185,10 +179,8 @@ fn slots_and_positions_are_independent() {
     let tokens = tokens(8, 20);
     let want = reference(&tiny, &tokens, &[20; 20]);
     let mut executor = tiny.executor(4, 2);
-    let rows = (0..20u32).map(|i| Row {
-        slot: Slot::new((i * 7 + 3) % 20),
-        ..row(tokens[i as usize], i, 20)
-    });
+    let rows = (0..20u32)
+        .map(|i| Row { slot: Slot::new((i * 7 + 3) % 20), ..row(tokens[i as usize], i, 20) });
     let batch = single(rows.collect(), &[3, 0, 2]);
     let output = execute(&mut executor, &batch);
     for (i, candidate) in output.candidates.iter().enumerate() {

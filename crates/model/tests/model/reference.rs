@@ -22,9 +22,7 @@ pub fn reference_over(tiny: &Tiny, rows: &[(u32, usize)], seen: &[Vec<usize>]) -
         let b = format!("{t}.blocks.{i}");
         let project = |name: &str| -> Vec<Vec<f64>> {
             let normed = x.iter().map(|x| norm(tiny, &format!("{b}.attn_norm"), x));
-            normed
-                .map(|x| linear(tiny, &format!("{b}.{name}"), &x))
-                .collect()
+            normed.map(|x| linear(tiny, &format!("{b}.{name}"), &x)).collect()
         };
         let (mut q, mut k, v) = (project("q_proj"), project("k_proj"), project("v_proj"));
         for (row, &(_, position)) in rows.iter().enumerate() {
@@ -75,8 +73,7 @@ pub fn reference_over(tiny: &Tiny, rows: &[(u32, usize)], seen: &[Vec<usize>]) -
 fn matrix(tiny: &Tiny, name: &str) -> Vec<Vec<f64>> {
     let (shape, values) = &tiny.tensors[&format!("{name}.weight")];
     let rows = values.chunks(shape[1]);
-    rows.map(|row| row.iter().map(|&x| f64::from(x)).collect())
-        .collect()
+    rows.map(|row| row.iter().map(|&x| f64::from(x)).collect()).collect()
 }
 
 fn linear(tiny: &Tiny, name: &str, x: &[f64]) -> Vec<f64> {

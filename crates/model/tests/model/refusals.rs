@@ -56,9 +56,7 @@ llada-moe | moe_router_score_function | "sigmoid" | "softmax", found "sigmoid"
 fn settings_are_refused_by_key() {
     for case in SETTINGS.lines().skip(1) {
         let cells: Vec<&str> = case.split(" | ").collect();
-        let [case, key, value, expected] = cells[..] else {
-            panic!("{case}")
-        };
+        let [case, key, value, expected] = cells[..] else { panic!("{case}") };
         let error = refused(case, &[(key, serde_json::from_str(value).unwrap())]);
         assert_eq!(error, format!("config.json: {key}: expected {expected}"));
     }
@@ -74,11 +72,7 @@ fn default_values_may_be_written_out() {
         ("torch_dtype", json!("bfloat16")),
         ("sliding_window", json!(4096)),
     ];
-    let logits = |keys| {
-        accepted("dream-grouped", keys)
-            .logits(&[3, 1, 4, 1, 5])
-            .unwrap()
-    };
+    let logits = |keys| accepted("dream-grouped", keys).logits(&[3, 1, 4, 1, 5]).unwrap();
     assert_eq!(logits(&keys), logits(&[]));
 }
 
@@ -159,8 +153,5 @@ fn expert_info_follows_the_configuration() {
     assert_eq!(accepted("llada-moe", &unsaid).info().mlp_width, 7);
     let error = refused("llada-moe-dense-shared", &unsaid);
     let key = "config.json: dense_intermediate_size";
-    assert_eq!(
-        error,
-        format!("{key}: expected a positive whole number, found -1")
-    );
+    assert_eq!(error, format!("{key}: expected a positive whole number, found -1"));
 }

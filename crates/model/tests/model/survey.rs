@@ -10,9 +10,7 @@ use std::sync::{Arc, Mutex};
 /// for their own memory mappings.
 fn checkpoints() -> Vec<(String, Checkpoint)> {
     let cases = Case::all().into_iter();
-    let mut all: Vec<_> = cases
-        .map(|case| (case.name.clone(), case.checkpoint()))
-        .collect();
+    let mut all: Vec<_> = cases.map(|case| (case.name.clone(), case.checkpoint())).collect();
     let demo = Checkpoint::open(&Files::folder(DEMO)).unwrap();
     let random = Geometry::named("demo").unwrap().checkpoint(5, 1).unwrap();
     let large = Checkpoint::synthetic(LARGE, 1).unwrap();
@@ -102,10 +100,7 @@ fn shorter_numbers_take_less_memory() {
     let matrices = 512 * (4 * 512 + 3 * 1568 + 5000);
     let others = 4 * (3 * 512 + 64 * 64);
     let exact = table + 4 * matrices + others;
-    assert!(
-        (exact..exact + exact / 100).contains(&f32),
-        "{f32} for {exact}"
-    );
+    assert!((exact..exact + exact / 100).contains(&f32), "{f32} for {exact}");
 }
 
 #[test]

@@ -11,11 +11,7 @@ const DRAFTS: u32 = 7;
 
 /// A row at a slot other than its position, which sees `visible_end` slots and those `beyond`.
 fn at(slot: u32, of: Row, beyond: u64) -> Row {
-    Row {
-        slot: Slot::new(slot),
-        beyond,
-        ..of
-    }
+    Row { slot: Slot::new(slot), beyond, ..of }
 }
 
 fn token(slot: u32) -> u32 {
@@ -24,9 +20,7 @@ fn token(slot: u32) -> u32 {
 
 /// The committed tokens under causal attention.
 fn committed() -> Vec<Row> {
-    (0..COMMITTED)
-        .map(|slot| row(token(slot), slot, slot + 1))
-        .collect()
+    (0..COMMITTED).map(|slot| row(token(slot), slot, slot + 1)).collect()
 }
 
 /// S2D2's verifier: draft row i at slot n + i sees all before it; verifier row i at slot n + L + i
@@ -86,10 +80,7 @@ fn verifiers_and_trees_equal_the_reference() {
 fn a_row_tells_the_probability_of_the_token_that_it_asks_for() {
     let tiny = Tiny::new(4, &json!({}));
     let mut batch = Batch::default();
-    let rows = [9, 30, 60].map(|ask| Row {
-        ask,
-        ..row(7, 0, 1)
-    });
+    let rows = [9, 30, 60].map(|ask| Row { ask, ..row(7, 0, 1) });
     for (i, row) in rows.into_iter().enumerate() {
         push(&mut batch, vec![row], &[i as u32], Sampling::GREEDY);
     }

@@ -55,9 +55,7 @@ impl Endpoint for ChatCompletions {
     });
 
     fn fields() -> Fields {
-        Fields::new::<ToolFields>()
-            .and::<EffortField>()
-            .and_all(&Draft::fields::<ChatFields>())
+        Fields::new::<ToolFields>().and::<EffortField>().and_all(&Draft::fields::<ChatFields>())
     }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
@@ -122,10 +120,7 @@ pub(super) fn check_continuation(continued: bool, messages: &[Message]) -> Resul
     if !continued || last.is_some_and(|message| message.role == "assistant") {
         return Ok(());
     }
-    let (code, rest) = (
-        ErrorCode::InvalidValue,
-        "needs a final message of the assistant",
-    );
+    let (code, rest) = (ErrorCode::InvalidValue, "needs a final message of the assistant");
     Err(ApiError::field(code, "continue_final_message", rest))
 }
 
@@ -181,10 +176,7 @@ impl AssistantMessage {
                 Part::Call { id, name, .. } => tool_calls.push(ToolCall {
                     id,
                     kind: "function",
-                    function: CalledFunction {
-                        name,
-                        arguments: String::new(),
-                    },
+                    function: CalledFunction { name, arguments: String::new() },
                 }),
                 Part::Arguments { index, text } => {
                     if let Some(call) = tool_calls.get_mut(index) {
@@ -237,47 +229,32 @@ struct FunctionDelta<'a> {
 impl<'a> MessageDelta<'a> {
     fn new(kind: ChunkKind<'a>) -> Self {
         match kind {
-            ChunkKind::Role => Self {
-                role: Some("assistant"),
-                content: Some(""),
-                ..Self::default()
-            },
-            ChunkKind::Text(text) => Self {
-                content: Some(text),
-                ..Self::default()
-            },
+            ChunkKind::Role => {
+                Self { role: Some("assistant"), content: Some(""), ..Self::default() }
+            }
+            ChunkKind::Text(text) => Self { content: Some(text), ..Self::default() },
             ChunkKind::Part(Part::Text(text)) => Self::new(ChunkKind::Text(text)),
-            ChunkKind::Part(Part::Reasoning(text)) => Self {
-                reasoning_content: Some(text),
-                ..Self::default()
-            },
+            ChunkKind::Part(Part::Reasoning(text)) => {
+                Self { reasoning_content: Some(text), ..Self::default() }
+            }
             ChunkKind::Part(Part::Call { index, id, name }) => Self::call(CallDelta {
                 index: *index,
                 id: Some(id),
                 kind: Some("function"),
-                function: FunctionDelta {
-                    name: Some(name),
-                    arguments: "",
-                },
+                function: FunctionDelta { name: Some(name), arguments: "" },
             }),
             ChunkKind::Part(Part::Arguments { index, text }) => Self::call(CallDelta {
                 index: *index,
                 id: None,
                 kind: None,
-                function: FunctionDelta {
-                    name: None,
-                    arguments: text,
-                },
+                function: FunctionDelta { name: None, arguments: text },
             }),
             ChunkKind::Finish => Self::default(),
         }
     }
 
     fn call(call: CallDelta<'a>) -> Self {
-        Self {
-            tool_calls: Some([call]),
-            ..Self::default()
-        }
+        Self { tool_calls: Some([call]), ..Self::default() }
     }
 }
 
@@ -290,14 +267,10 @@ impl Shape for ChatCompletions {
     type Logprobs<'a> = ChatLogprobs<'a>;
 
     fn content(delta: &Delta) -> ChatContent {
-        ChatContent {
-            message: AssistantMessage::new(delta),
-        }
+        ChatContent { message: AssistantMessage::new(delta) }
     }
 
     fn chunk(kind: ChunkKind<'_>) -> ChatChunk<'_> {
-        ChatChunk {
-            delta: MessageDelta::new(kind),
-        }
+        ChatChunk { delta: MessageDelta::new(kind) }
     }
 }

@@ -120,10 +120,7 @@ impl CompletionFields {
 
     /// The fault of a field that asks for calls.
     fn unsupported(&self) -> Option<ApiError> {
-        let has_tools = self
-            .tools
-            .as_ref()
-            .is_some_and(|List(tools)| !tools.is_empty());
+        let has_tools = self.tools.as_ref().is_some_and(|List(tools)| !tools.is_empty());
         let (param, neutral) = match &self.tool_choice {
             _ if has_tools => ("tools", "[]"),
             Some(AnyChoice(ToolChoice::Required | ToolChoice::Named(_))) => {

@@ -144,10 +144,7 @@ async fn accept<E: Endpoint>(
     let ((endpoint, unknown), admitted) = admitted.inspect_err(|error| record.fail(error))?;
     let unenforced = admitted.unenforced.clone();
     let delivery = submit(state, backend, E::ID_PREFIX, admitted, record)?;
-    let left = Omissions {
-        unknown,
-        unenforced,
-    };
+    let left = Omissions { unknown, unenforced };
     Ok((endpoint, delivery, left))
 }
 
@@ -163,10 +160,7 @@ struct Omissions {
 /// prompt.
 fn name_left(header: HeaderName, left: &[String], response: &mut Response) {
     let names = promises::header(left);
-    if let Some(value) = HeaderValue::from_str(&names)
-        .ok()
-        .filter(|_| !names.is_empty())
-    {
+    if let Some(value) = HeaderValue::from_str(&names).ok().filter(|_| !names.is_empty()) {
         tracing::debug!(%header, count = left.len(), "not followed");
         response.headers_mut().insert(header, value);
     }

@@ -54,9 +54,7 @@ async fn ready(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
     if state.shutdown().phase() != Phase::Serving {
         return Err(ApiError::shutting_down());
     }
-    Ok(Json(
-        json!({ "status": "ready", "engine_age_seconds": age }),
-    ))
+    Ok(Json(json!({ "status": "ready", "engine_age_seconds": age })))
 }
 
 /// The server's version.

@@ -59,12 +59,7 @@ pub struct Items<F> {
 impl<F: Form> Items<F> {
     /// No items.
     pub fn new(form: F) -> Self {
-        Self {
-            done: Vec::new(),
-            events: Vec::new(),
-            form,
-            open: None,
-        }
+        Self { done: Vec::new(), events: Vec::new(), form, open: None }
     }
 
     /// Adds `parts`.
@@ -101,11 +96,7 @@ impl<F: Form> Items<F> {
 
     fn begin(&mut self, kind: Kind) {
         self.close(false);
-        let open = Open {
-            index: self.done.len(),
-            kind,
-            text: String::new(),
-        };
+        let open = Open { index: self.done.len(), kind, text: String::new() };
         self.form.begin(&open, &mut self.events);
         self.open = Some(open);
     }

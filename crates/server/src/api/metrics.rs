@@ -19,10 +19,7 @@ pub fn route() -> Route {
 /// All metrics in the Prometheus text format. Never waits for the engine thread.
 async fn metrics(State(state): State<AppState>) -> Result<Response, ApiError> {
     let backend = state.backend()?;
-    let text = backend.metrics.render(
-        backend.engine.load(),
-        backend.engine.pulse(),
-        &state.pool_loads(),
-    );
+    let text =
+        backend.metrics.render(backend.engine.load(), backend.engine.pulse(), &state.pool_loads());
     Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }

@@ -80,9 +80,7 @@ pub fn router_with(state: AppState, more: impl IntoIterator<Item = Route>) -> Ro
         routes
     };
     routes
-        .layer(CatchPanicLayer::custom(|_| {
-            ApiError::internal().into_response()
-        }))
+        .layer(CatchPanicLayer::custom(|_| ApiError::internal().into_response()))
         .layer(from_fn_with_state(state.clone(), origin::check))
         .layer(from_fn_with_state(state.clone(), close_after_signal))
         .layer(from_fn(envelope::shape))
@@ -91,39 +89,24 @@ pub fn router_with(state: AppState, more: impl IntoIterator<Item = Route>) -> Ro
 }
 
 fn paths(routes: Vec<Route>) -> Router<AppState> {
-    routes.into_iter().fold(Router::new(), |paths, route| {
-        paths.route(route.path, route.handler)
-    })
+    routes.into_iter().fold(Router::new(), |paths, route| paths.route(route.path, route.handler))
 }
 
 /// Paths beside the generating ones that need an API key, if keys are configured.
 fn keyed() -> Vec<Route> {
     let routes = models::routes().into_iter();
-    routes
-        .chain([messages::count_route()])
-        .chain(tokens::routes())
-        .collect()
+    routes.chain([messages::count_route()]).chain(tokens::routes()).collect()
 }
 
 /// Paths without a key: probes, and paths for load balancers.
 fn open() -> Vec<Route> {
     let routes = health::routes().into_iter();
-    routes
-        .chain([loads::route()])
-        .chain([metrics::route()])
-        .collect()
+    routes.chain([loads::route()]).chain([metrics::route()]).collect()
 }
 
 /// True if `path` is answered while every connection is in use.
 pub(crate) fn is_probe(path: &str) -> bool {
-    const PROBES: [&str; 6] = [
-        "/health",
-        "/ping",
-        "/ready",
-        "/metrics",
-        "/load",
-        "/v1/loads",
-    ];
+    const PROBES: [&str; 6] = ["/health", "/ping", "/ready", "/metrics", "/load", "/v1/loads"];
     PROBES.contains(&path)
 }
 

@@ -31,10 +31,7 @@ struct Model<'a> {
 pub fn routes() -> [Route; 2] {
     let all = About::get("The served model, with its presets, schedules, commit rules and caches.");
     let single = About::get("The served model; its id may have slashes.");
-    [
-        Route::new("/v1/models", get(list), all),
-        Route::new("/v1/models/{*id}", get(one), single),
-    ]
+    [Route::new("/v1/models", get(list), all), Route::new("/v1/models/{*id}", get(one), single)]
 }
 
 /// The list of models.
@@ -45,11 +42,7 @@ async fn list(State(state): State<AppState>) -> Result<Response, ApiError> {
         object: &'static str,
         data: [Model<'a>; 1],
     }
-    Ok(Json(List {
-        object: "list",
-        data: [model(backend)],
-    })
-    .into_response())
+    Ok(Json(List { object: "list", data: [model(backend)] }).into_response())
 }
 
 /// One model; ids may hold `/`.
@@ -151,9 +144,8 @@ fn presets(limits: &engine::Limits, decoders: &Decoders) -> Map<String, JsonValu
         Value::Flag(flag) => json!(flag),
     };
     let full = |preset: &Preset| {
-        let mut settings: Map<_, _> = (preset.settings())
-            .map(|(name, set)| (name.to_owned(), value(set)))
-            .collect();
+        let mut settings: Map<_, _> =
+            (preset.settings()).map(|(name, set)| (name.to_owned(), value(set))).collect();
         let mut spec = decoders.blank();
         let named = spec.set("preset", Value::Name(preset.name));
         let decoding = named.and_then(|()| decoders.resolve(&spec)).ok();

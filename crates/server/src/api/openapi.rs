@@ -124,11 +124,7 @@ fn operation(path: &str, about: &About, schemas: &mut Schemas) -> Value {
         ((*media).to_owned(), json!({ "schema": schema }))
     });
     let answers: Map<String, Value> = answers.collect();
-    let name = if words.is_empty() {
-        "page".to_owned()
-    } else {
-        words.join("_")
-    };
+    let name = if words.is_empty() { "page".to_owned() } else { words.join("_") };
     let mut operation = json!({
         "operationId": name,
         "summary": about.summary,

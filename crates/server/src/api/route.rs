@@ -62,11 +62,7 @@ impl Route {
             Method::Get => "GET, HEAD, OPTIONS",
             Method::Post => "POST, OPTIONS",
         };
-        Self {
-            path,
-            handler: only(handler, methods),
-            about,
-        }
+        Self { path, handler: only(handler, methods), about }
     }
 }
 
@@ -85,20 +81,13 @@ impl About {
 
     /// A POST request with a JSON body of these `fields` and a JSON answer.
     pub fn post(summary: &'static str, fields: Fields) -> Self {
-        Self {
-            method: Method::Post,
-            fields,
-            ..Self::get(summary)
-        }
+        Self { method: Method::Post, fields, ..Self::get(summary) }
     }
 
     /// With answers in JSON that `T` writes.
     #[must_use]
     pub fn answer<T: JsonSchema>(self) -> Self {
-        Self {
-            answer: Some(|schemas| schemas.subschema_for::<T>()),
-            ..self
-        }
+        Self { answer: Some(|schemas| schemas.subschema_for::<T>()), ..self }
     }
 
     /// With answers of these media types.
@@ -111,18 +100,12 @@ impl About {
 /// Answers OPTIONS with the allowed methods, and methods that `routes` lacks with 405.
 fn only(routes: MethodRouter<AppState>, methods: &'static str) -> MethodRouter<AppState> {
     let options = move || async move {
-        (
-            StatusCode::NO_CONTENT,
-            [(ALLOW, HeaderValue::from_static(methods))],
-        )
+        (StatusCode::NO_CONTENT, [(ALLOW, HeaderValue::from_static(methods))])
     };
     let refused = move || async move {
         let message = format!("the method is not allowed here; allowed are {methods}");
         let error = ApiError::new(ErrorCode::MethodNotAllowed, message);
-        ApiError {
-            allow: Some(methods),
-            ..error
-        }
+        ApiError { allow: Some(methods), ..error }
     };
     routes.options(options).fallback(refused)
 }

@@ -26,11 +26,7 @@ pub trait WriteEvents: Send + 'static {
 /// The answer of `delivery` as `writer` writes it. Dropping the body cancels the sequences that still
 /// run.
 pub fn respond<W: WriteEvents>(writer: W, delivery: Delivery) -> Response {
-    let driver = Driver {
-        writer,
-        delivery,
-        is_open: false,
-    };
+    let driver = Driver { writer, delivery, is_open: false };
     let frames = futures_util::stream::unfold(Some(driver), |driver| async {
         let mut driver = driver?;
         let (frame, more) = driver.frame().await;

@@ -75,9 +75,7 @@ pub fn routes() -> [Route; 3] {
         .and::<ToolFields>()
         .and::<EffortField>()
         .and::<TokenizeFields>();
-    let either = Fields::new::<PromptField>()
-        .and::<TokenizeFields>()
-        .or(chat);
+    let either = Fields::new::<PromptField>().and::<TokenizeFields>().or(chat);
     let to = About::post("The token ids of a text or chat.", either).answer::<Tokenized>();
     let tokens = Fields::new::<DetokenizeFields>();
     let from = About::post("The text of token ids.", tokens);
@@ -120,11 +118,7 @@ async fn tokenize(
                 encode::text(tokenizer, limits, &prompt.0, add_special_tokens)?
             }
         };
-        Ok(Json(Tokenized {
-            count: tokens.len(),
-            max_model_len: limits.max_model_len,
-            tokens,
-        }))
+        Ok(Json(Tokenized { count: tokens.len(), max_model_len: limits.max_model_len, tokens }))
     })
     .await
 }
@@ -164,10 +158,7 @@ pub(super) async fn with_body<T: Send + 'static>(
     work: impl FnOnce(&Backend, &JsonBody<'_>) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let backend = state.backend()?.clone();
-    let in_flight = state
-        .shutdown()
-        .enter()
-        .ok_or_else(ApiError::shutting_down)?;
+    let in_flight = state.shutdown().enter().ok_or_else(ApiError::shutting_down)?;
     let body = body::read(request, state).await?;
     off_thread(state, body, move |body| {
         let _in_flight = in_flight;

@@ -56,10 +56,7 @@ impl Endpoint for Trace {
             let code = ErrorCode::UnsupportedParameter;
             return Err(ApiError::field(code, "logprobs", rest));
         }
-        let generation = Generation {
-            trace: true,
-            ..generation
-        };
+        let generation = Generation { trace: true, ..generation };
         Ok((Self, generation))
     }
 
@@ -126,12 +123,7 @@ impl TraceWriter {
         }
         let mut frame = String::new();
         loop {
-            let News {
-                step,
-                text,
-                parts,
-                end,
-            } = self.merged.next(&self.tokenizer).await;
+            let News { step, text, parts, end } = self.merged.next(&self.tokenizer).await;
             let has_step = step.is_some();
             if let Some(step) = step {
                 sse::event("step", &step, &mut frame);

@@ -48,13 +48,11 @@ pub async fn read(request: Request, state: &AppState) -> Result<Received, ApiErr
     let client = client_of(request.extensions());
     let share = state.bytes().share(client);
     let all = collect(request.into_body(), settings, declared, share, client);
-    tokio::time::timeout(settings.timeouts.body, all)
-        .await
-        .unwrap_or_else(|_| {
-            let seconds = settings.timeouts.body.as_secs_f64();
-            let message = format!("the body did not arrive within {seconds} s");
-            Err(ApiError::new(ErrorCode::RequestTimeout, message))
-        })
+    tokio::time::timeout(settings.timeouts.body, all).await.unwrap_or_else(|_| {
+        let seconds = settings.timeouts.body.as_secs_f64();
+        let message = format!("the body did not arrive within {seconds} s");
+        Err(ApiError::new(ErrorCode::RequestTimeout, message))
+    })
 }
 
 /// The body, with its `declared` length and its share of the budget.
@@ -71,17 +69,10 @@ async fn collect(
     loop {
         let frame = tokio::time::timeout_at(until, frames.next()).await;
         let Some(frame) = frame.map_err(|_| stalled())? else {
-            return Ok(Received {
-                bytes,
-                share,
-                client,
-            });
+            return Ok(Received { bytes, share, client });
         };
         let frame = frame.map_err(|_| {
-            ApiError::new(
-                ErrorCode::InvalidJson,
-                "the body ended before it was complete",
-            )
+            ApiError::new(ErrorCode::InvalidJson, "the body ended before it was complete")
         })?;
         if bytes.len() + frame.len() > settings.limits.max_body_bytes {
             return Err(too_large(settings));
@@ -93,10 +84,7 @@ async fn collect(
         }
         bytes.extend_from_slice(&frame);
         if bytes.len() >= least {
-            (until, least) = (
-                Instant::now() + STALL_TIMEOUT,
-                bytes.len() + MIN_PROGRESS_BYTES,
-            );
+            (until, least) = (Instant::now() + STALL_TIMEOUT, bytes.len() + MIN_PROGRESS_BYTES);
         }
     }
 }
@@ -127,9 +115,6 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), ApiError> {
 }
 
 fn too_large(settings: &Settings) -> ApiError {
-    let message = format!(
-        "the body must have at most {} bytes",
-        settings.limits.max_body_bytes
-    );
+    let message = format!("the body must have at most {} bytes", settings.limits.max_body_bytes);
     ApiError::new(ErrorCode::RequestTooLarge, message)
 }

@@ -121,13 +121,7 @@ impl Budget {
 
 impl Permits {
     fn new(budget: &Arc<Budget>, client: ClientId) -> Self {
-        Self {
-            budget: Arc::clone(budget),
-            client,
-            count: 0,
-            common: None,
-            reserve: None,
-        }
+        Self { budget: Arc::clone(budget), client, count: 0, common: None, reserve: None }
     }
 
     /// Takes `count` more permits.
@@ -178,10 +172,7 @@ fn merge(held: &mut Option<OwnedSemaphorePermit>, more: OwnedSemaphorePermit) {
 }
 
 fn full() -> ApiError {
-    ApiError::busy(
-        "too many bytes of requests are in flight, retry later",
-        RETRY_SECONDS,
-    )
+    ApiError::busy("too many bytes of requests are in flight, retry later", RETRY_SECONDS)
 }
 
 fn permits(bytes: usize) -> usize {

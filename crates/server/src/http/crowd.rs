@@ -39,10 +39,7 @@ pub struct Admission {
 impl OpenConnections {
     /// At most `most` connections, and [`RESERVED`] for probes.
     pub fn new(most: usize) -> Self {
-        Self {
-            most: most.max(1),
-            members: HashMap::new(),
-        }
+        Self { most: most.max(1), members: HashMap::new() }
     }
 
     /// Number of open connections.
@@ -53,30 +50,17 @@ impl OpenConnections {
     /// Makes room for a connection: closes another one if all are taken and one can be spared.
     pub fn admit(&mut self) -> Admission {
         let regular = |member: &Member| !member.reserved;
-        let count = self
-            .members
-            .values()
-            .filter(|member| regular(member))
-            .count();
+        let count = self.members.values().filter(|member| regular(member)).count();
         if count < self.most {
-            return Admission {
-                reserved: false,
-                evicted: false,
-            };
+            return Admission { reserved: false, evicted: false };
         }
         let evicted = self.evict(regular);
         if evicted {
-            return Admission {
-                reserved: false,
-                evicted,
-            };
+            return Admission { reserved: false, evicted };
         }
         let reserved = self.members.len() - count;
         let evicted = reserved >= RESERVED && self.evict_oldest(|member| member.reserved, |_| true);
-        Admission {
-            reserved: true,
-            evicted,
-        }
+        Admission { reserved: true, evicted }
     }
 
     /// Closes the connection that can best be spared, if any.
@@ -86,11 +70,7 @@ impl OpenConnections {
 
     /// Adds a connection.
     pub fn add(&mut self, task: AbortHandle, slot: Arc<Slot>, reserved: bool) {
-        let member = Member {
-            slot,
-            task,
-            reserved,
-        };
+        let member = Member { slot, task, reserved };
         self.members.insert(member.task.id(), member);
     }
 

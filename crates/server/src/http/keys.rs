@@ -16,9 +16,7 @@ pub struct KeyRing {
 
 impl KeyRing {
     pub(crate) fn new(keys: ApiKeys) -> Self {
-        Self {
-            keys: Arc::new(RwLock::new(Arc::new(keys))),
-        }
+        Self { keys: Arc::new(RwLock::new(Arc::new(keys))) }
     }
 
     /// The keys now.
@@ -74,13 +72,9 @@ impl ApiKeys {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let fault = |expected| KeysError::Line {
-                line: index + 1,
-                expected,
-            };
-            let (name, key) = line
-                .split_once(':')
-                .ok_or_else(|| fault("`name:key` or `name:sha256:hex`"))?;
+            let fault = |expected| KeysError::Line { line: index + 1, expected };
+            let (name, key) =
+                line.split_once(':').ok_or_else(|| fault("`name:key` or `name:sha256:hex`"))?;
             let (name, key) = (name.trim(), key.trim());
             if name.is_empty() || key.is_empty() {
                 return Err(fault("a name and a key, neither of them empty"));

@@ -69,10 +69,7 @@ fn typed(request: &Request) -> Result<(), ApiError> {
     let headers = request.headers();
     let is_safe = request.method().is_safe() || headers.contains_key(CONTENT_TYPE);
     let host = headers.get(HOST);
-    let mut foreign = headers
-        .get_all(ORIGIN)
-        .iter()
-        .filter(|origin| !is_own(origin, host));
+    let mut foreign = headers.get_all(ORIGIN).iter().filter(|origin| !is_own(origin, host));
     match foreign.next().filter(|_| !is_safe) {
         None => Ok(()),
         Some(origin) => {
@@ -89,9 +86,8 @@ fn typed(request: &Request) -> Result<(), ApiError> {
 /// True if `origin` is the server that `host` names.
 fn is_own(origin: &HeaderValue, host: Option<&HeaderValue>) -> bool {
     let origin = origin.as_bytes();
-    let authority = [&b"http://"[..], b"https://"]
-        .into_iter()
-        .find_map(|scheme| origin.strip_prefix(scheme));
+    let authority =
+        [&b"http://"[..], b"https://"].into_iter().find_map(|scheme| origin.strip_prefix(scheme));
     match (authority, host) {
         (Some(authority), Some(host)) => authority.eq_ignore_ascii_case(host.as_bytes()),
         _ => false,

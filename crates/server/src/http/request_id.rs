@@ -22,18 +22,13 @@ impl RequestId {
 
     /// The id as text.
     pub fn as_str(&self) -> &str {
-        self.0
-            .to_str()
-            .expect("ids are checked or made to be visible ASCII")
+        self.0.to_str().expect("ids are checked or made to be visible ASCII")
     }
 }
 
 /// Sets the id of the request and repeats it in the response.
 pub async fn attach(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
-    let given = request
-        .headers()
-        .get(HEADER)
-        .filter(|id| is_well_formed(id.as_bytes()));
+    let given = request.headers().get(HEADER).filter(|id| is_well_formed(id.as_bytes()));
     let id = match given {
         Some(id) => id.clone(),
         None => {

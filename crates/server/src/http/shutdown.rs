@@ -34,10 +34,7 @@ impl Shutdown {
     /// Serving, nothing in flight.
     pub(crate) fn new() -> Self {
         let (phase, in_flight) = (watch::Sender::new(Phase::Serving), watch::Sender::new(0));
-        Self {
-            phase: Arc::new(phase),
-            in_flight: Arc::new(in_flight),
-        }
+        Self { phase: Arc::new(phase), in_flight: Arc::new(in_flight) }
     }
 
     /// The current phase.
@@ -57,9 +54,7 @@ impl Shutdown {
     /// Counts a request, unless new ones are refused.
     pub fn enter(&self) -> Option<InFlight> {
         // Count first: a drain that starts meanwhile must see the request.
-        let guard = InFlight {
-            count: Arc::clone(&self.in_flight),
-        };
+        let guard = InFlight { count: Arc::clone(&self.in_flight) };
         self.in_flight.send_modify(|count| *count += 1);
         (self.phase() < Phase::Draining).then_some(guard)
     }

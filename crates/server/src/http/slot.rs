@@ -39,14 +39,8 @@ struct State {
 impl Slot {
     /// A connection that has sent nothing yet.
     pub fn new() -> Arc<Self> {
-        let state = State {
-            stage: Stage::Idle,
-            since: Instant::now(),
-            interim: false,
-        };
-        Arc::new(Self {
-            state: Mutex::new(state),
-        })
+        let state = State { stage: Stage::Idle, since: Instant::now(), interim: false };
+        Arc::new(Self { state: Mutex::new(state) })
     }
 
     /// The stage, and how long it has lasted.
@@ -69,19 +63,13 @@ impl Slot {
         if complete {
             self.enter(Stage::Waiting);
         }
-        Body::new(BodyEnd {
-            body,
-            slot: Arc::clone(self),
-        })
+        Body::new(BodyEnd { body, slot: Arc::clone(self) })
     }
 
     /// An answer, after which the connection is idle.
     pub fn answer(self: &Arc<Self>, body: Body) -> Body {
         self.enter(Stage::Answering);
-        Body::new(Answer {
-            body,
-            slot: Arc::clone(self),
-        })
+        Body::new(Answer { body, slot: Arc::clone(self) })
     }
 
     fn complete(&self) {

@@ -69,13 +69,7 @@ impl Socket {
     pub fn new(stream: TcpStream, slot: Arc<Slot>, limit: Duration) -> Self {
         // By itself the system's buffer grows to megabytes. The option is not essential.
         let _ = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER);
-        Self {
-            stream,
-            slot,
-            limit,
-            deadline: None,
-            half_closed: None,
-        }
+        Self { stream, slot, limit, deadline: None, half_closed: None }
     }
 
     fn guard<T>(
@@ -91,9 +85,8 @@ impl Socket {
             return written;
         }
         let limit = self.limit;
-        let deadline = self
-            .deadline
-            .get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + limit)));
+        let deadline =
+            self.deadline.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + limit)));
         ready!(deadline.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
@@ -128,10 +121,7 @@ impl Socket {
                 return Poll::Ready(Ok(()));
             }
             ready!(half_closed.look.as_mut().poll(context));
-            half_closed
-                .look
-                .as_mut()
-                .reset(Instant::now() + POLL_INTERVAL);
+            half_closed.look.as_mut().reset(Instant::now() + POLL_INTERVAL);
         }
     }
 }

@@ -17,12 +17,7 @@ pub struct Followed {
 impl Followed {
     /// Follows a request to `path` that arrives now.
     pub fn new(metrics: Metrics, path: &'static str) -> Self {
-        Self {
-            metrics,
-            path,
-            arrival: Instant::now(),
-            outcome: Outcome::Cancelled,
-        }
+        Self { metrics, path, arrival: Instant::now(), outcome: Outcome::Cancelled }
     }
 
     /// Ends with this `answer`.

@@ -12,15 +12,12 @@ use super::{Success, seconds};
 /// `gen_ai.provider.name` of every series.
 const PROVIDER: &str = "asynclane";
 
-const REQUEST_BUCKETS: [f64; 14] = [
-    0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
-];
-const FIRST_TOKEN_BUCKETS: [f64; 16] = [
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
-];
-const PER_TOKEN_BUCKETS: [f64; 13] = [
-    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5,
-];
+const REQUEST_BUCKETS: [f64; 14] =
+    [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
+const FIRST_TOKEN_BUCKETS: [f64; 16] =
+    [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
+const PER_TOKEN_BUCKETS: [f64; 13] =
+    [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5];
 
 /// The instruments. They belong to the meter provider that is set when they are made.
 #[derive(Debug)]
@@ -77,8 +74,7 @@ impl GenAi {
     pub fn succeeded(&self, labels: &Labels, facts: &Success) {
         self.request.record(seconds(facts.total), &labels.0);
         if facts.longest > 0 {
-            self.first_token
-                .record(seconds(facts.first_token), &labels.0);
+            self.first_token.record(seconds(facts.first_token), &labels.0);
         }
         if facts.longest > 1 {
             self.per_token.record(seconds(facts.per_token()), &labels.0);

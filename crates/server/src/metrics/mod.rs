@@ -122,9 +122,7 @@ impl Metrics {
                 registry,
             },
         };
-        Self {
-            inner: Arc::new(inner),
-        }
+        Self { inner: Arc::new(inner) }
     }
 
     /// The observer for the engine's steps.
@@ -205,8 +203,7 @@ impl ScrapeGauges {
     fn set(&self, load: Load, pages: u32, rates: (f64, f64)) {
         self.running.set(load.running.into());
         self.waiting.set(load.waiting.into());
-        self.usage
-            .set(f64::from(load.pages_used) / f64::from(pages.max(1)));
+        self.usage.set(f64::from(load.pages_used) / f64::from(pages.max(1)));
         self.pages_used.set(load.pages_used.into());
         self.generated.set(rates.0);
         self.committed.set(rates.1);
@@ -215,9 +212,7 @@ impl ScrapeGauges {
 
 /// Gauges that never change.
 fn constants(register: &Register<'_>, config: &MetricsConfig) {
-    register
-        .gauge("kv_pages_total", "KV pages of the pool")
-        .set(config.pages.into());
+    register.gauge("kv_pages_total", "KV pages of the pool").set(config.pages.into());
     register
         .gauge("row_budget", "Largest number of query positions per step")
         .set(config.row_budget.into());
@@ -231,10 +226,8 @@ fn constants(register: &Register<'_>, config: &MetricsConfig) {
         "Slots per KV page, KV pages, and their number format; always 1",
         &geometry,
     );
-    let build = [
-        ("version", env!("CARGO_PKG_VERSION").to_owned()),
-        ("backend", config.backend.clone()),
-    ];
+    let build =
+        [("version", env!("CARGO_PKG_VERSION").to_owned()), ("backend", config.backend.clone())];
     register.info("build_info", "Version and backend; always 1", &build);
 }
 

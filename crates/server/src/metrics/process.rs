@@ -30,16 +30,11 @@ impl Process {
         let booted = number_after(&read_to_string("/proc/stat").ok()?, "btime")?;
         let limits = read_to_string("/proc/self/limits").ok()?;
         let gauge = |name, help| register.shared_gauge(name, help);
-        gauge(
-            "process_start_time_seconds",
-            "Start of the process, in seconds since 1970",
-        )
-        .set(booted + started);
+        gauge("process_start_time_seconds", "Start of the process, in seconds since 1970")
+            .set(booted + started);
         gauge("process_max_fds", "Maximum number of open files").set(most_files(&limits)?);
-        let cpu = register.shared_counter(
-            "process_cpu_seconds_total",
-            "Processor time of user and system",
-        );
+        let cpu = register
+            .shared_counter("process_cpu_seconds_total", "Processor time of user and system");
         Some(Self {
             cpu: Mutex::new(cpu),
             resident: gauge("process_resident_memory_bytes", "Memory in RAM"),
@@ -94,10 +89,7 @@ impl Times {
             let ticks: f64 = fields.get(field - 3)?.parse().ok()?;
             Some(ticks / TICKS_PER_SECOND)
         };
-        Some(Self {
-            used: seconds(14)? + seconds(15)?,
-            started: seconds(22)?,
-        })
+        Some(Self { used: seconds(14)? + seconds(15)?, started: seconds(22)? })
     }
 }
 
@@ -124,10 +116,7 @@ mod tests {
     #[test]
     fn the_name_of_a_program_hides_no_field() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4 9 0 0 0 250 50 0 0 20 0 3 0 4200 1 2 3\n";
-        let expected = Times {
-            used: 3.0,
-            started: 42.0,
-        };
+        let expected = Times { used: 3.0, started: 42.0 };
         assert_eq!(Times::parse(stat), Some(expected));
         assert_eq!(Times::parse("7 (a) S 1"), None);
         assert_eq!(Times::parse(""), None);

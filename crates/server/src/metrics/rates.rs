@@ -23,10 +23,7 @@ impl Rates {
         let second = now.as_secs();
         let bucket = &mut self.buckets[(second % SECONDS as u64) as usize];
         if bucket.second != second {
-            *bucket = Bucket {
-                second,
-                ..Bucket::default()
-            };
+            *bucket = Bucket { second, ..Bucket::default() };
         }
         bucket.generated += generated;
         bucket.committed += committed;
@@ -36,13 +33,9 @@ impl Rates {
     pub fn per_second(&self, now: Duration) -> (f64, f64) {
         let oldest = (now.as_secs() + 1).saturating_sub(SECONDS as u64);
         let recent = self.buckets.iter().filter(|bucket| bucket.second >= oldest);
-        let (generated, committed) = recent.fold((0, 0), |sum, bucket| {
-            (sum.0 + bucket.generated, sum.1 + bucket.committed)
-        });
-        (
-            generated as f64 / SECONDS as f64,
-            committed as f64 / SECONDS as f64,
-        )
+        let (generated, committed) =
+            recent.fold((0, 0), |sum, bucket| (sum.0 + bucket.generated, sum.1 + bucket.committed));
+        (generated as f64 / SECONDS as f64, committed as f64 / SECONDS as f64)
     }
 }
 

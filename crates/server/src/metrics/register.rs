@@ -112,19 +112,15 @@ impl<'a> Register<'a> {
 
     /// A constant gauge of 1 that carries labels.
     pub fn info(&self, name: &str, help: &str, labels: &[(&str, String)]) {
-        let opts = labels
-            .iter()
-            .fold(self.opts(name, help), |opts, (label, value)| {
-                opts.const_label(*label, value.clone())
-            });
+        let opts = labels.iter().fold(self.opts(name, help), |opts, (label, value)| {
+            opts.const_label(*label, value.clone())
+        });
         self.add(Gauge::with_opts(opts)).set(1.0);
     }
 
     /// A histogram with the given upper bounds.
     pub fn histogram(&self, name: &str, help: &str, bounds: &[f64]) -> Histogram {
-        self.add(Histogram::with_opts(
-            self.histogram_opts(name, help, bounds),
-        ))
+        self.add(Histogram::with_opts(self.histogram_opts(name, help, bounds)))
     }
 
     fn opts(&self, name: &str, help: &str) -> Opts {
@@ -145,9 +141,7 @@ impl<'a> Register<'a> {
     fn add<M: Collector + Clone + 'static>(&self, metric: prometheus::Result<M>) -> M {
         let metric = metric.expect("names, labels and bounds are literals of this crate");
         let boxed = Box::new(metric.clone());
-        self.registry
-            .register(boxed)
-            .expect("every name is registered once, by test");
+        self.registry.register(boxed).expect("every name is registered once, by test");
         metric
     }
 }

@@ -12,15 +12,13 @@ use crate::error::ErrorCode;
 const LATENCY_BUCKETS: &[f64] = &[
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
 ];
-const GAP_BUCKETS: &[f64] = &[
-    0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
-];
+const GAP_BUCKETS: &[f64] =
+    &[0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 const TOKEN_BUCKETS: &[f64] = &[
     1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0, 50000.0,
 ];
-const PER_FORWARD_BUCKETS: &[f64] = &[
-    0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 32.0,
-];
+const PER_FORWARD_BUCKETS: &[f64] =
+    &[0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 32.0];
 
 /// The kinds of tokens.
 const PROMPT: &str = "prompt";
@@ -213,10 +211,7 @@ impl RequestMetrics {
             (&sizes.generation, generated as f64),
             (&sizes.longest, facts.longest as f64),
             (&sizes.forwards, facts.forwards as f64),
-            (
-                &sizes.tokens_per_forward,
-                generated as f64 / facts.forwards.max(1) as f64,
-            ),
+            (&sizes.tokens_per_forward, generated as f64 / facts.forwards.max(1) as f64),
         ] {
             histogram.observe(size);
         }

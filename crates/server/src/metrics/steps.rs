@@ -9,16 +9,13 @@ use super::seconds;
 const KINDS: [&str; 3] = ["prefill", "decode", "refresh"];
 const PHASES: [&str; 6] = ["plan", "begin", "wait", "execute", "apply", "emit"];
 const ROLES: [&str; 2] = ["generate", "refine"];
-const SEQUENCE_BUCKETS: &[f64] = &[
-    1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0,
-];
-const ROW_BUCKETS: &[f64] = &[
-    1.0, 4.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0,
-];
+const SEQUENCE_BUCKETS: &[f64] =
+    &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
+const ROW_BUCKETS: &[f64] =
+    &[1.0, 4.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0];
 const STEP_BUCKETS: &[f64] = &[-1.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
-const SECONDS_BUCKETS: &[f64] = &[
-    0.00001, 0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0,
-];
+const SECONDS_BUCKETS: &[f64] =
+    &[0.00001, 0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0];
 
 metrics! {
     struct Forwards(register) {
@@ -118,13 +115,7 @@ impl Forwards {
         let rows = rows.prefill + rows.decode + rows.refresh;
         self.rows.observe(rows as f64);
         let times = report.times;
-        let PhaseTimes {
-            plan,
-            begin,
-            wait,
-            apply,
-            emit,
-        } = times;
+        let PhaseTimes { plan, begin, wait, apply, emit } = times;
         let phases = [plan, begin, wait, times.execute(), apply, emit];
         for (histogram, time) in self.durations.iter().zip(phases) {
             histogram.observe(seconds(time));
@@ -140,11 +131,7 @@ impl Tokens {
         self.prefix_hits.inc_by(report.prompts.cached);
         self.draft_model_verified.inc_by(report.drafts.drafted);
         self.draft_model_accepted.inc_by(report.drafts.verified);
-        let CommitCounts {
-            masked,
-            drafts,
-            edits,
-        } = report.commits;
+        let CommitCounts { masked, drafts, edits } = report.commits;
         let commits = [masked, drafts, edits];
         add(&self.committed, commits.map(u64::from));
         for finished in &report.finished {

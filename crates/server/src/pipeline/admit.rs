@@ -40,15 +40,8 @@ pub async fn admit<T: Send + 'static>(
 ) -> Result<(T, Admitted), ApiError> {
     let backend = state.backend()?;
     let caps = Caps::new(state.settings(), backend.engine.limits());
-    let Received {
-        bytes,
-        share,
-        client,
-    } = body;
-    let origin = Origin {
-        client,
-        field: None,
-    };
+    let Received { bytes, share, client } = body;
+    let origin = Origin { client, field: None };
     let length = bytes.len();
     let pool = state.pools().for_body(length);
     let (reader, encoder) = (backend.clone(), backend.clone());
@@ -68,10 +61,7 @@ pub async fn admit<T: Send + 'static>(
     } else {
         let (own, generation) = read()?;
         let admitted = match generation.prompts.input {
-            Input::Chat(_) => {
-                pool.run(origin, move |wanted| encode(generation, wanted))
-                    .await?
-            }
+            Input::Chat(_) => pool.run(origin, move |wanted| encode(generation, wanted)).await?,
             _ => encode(generation, &Interest::new().1)?,
         };
         (own, admitted, share)
@@ -92,12 +82,7 @@ fn encoded(
     let prompts = encode::prompts(&backend.tokenizer, &generation, limits, wanted)?;
     caps.check_tokens(&generation, &prompts)?;
     generation.prompts.input = Input::Texts(Vec::new());
-    Ok(Admitted {
-        generation,
-        prompts,
-        constraint: None,
-        unenforced: Vec::new(),
-    })
+    Ok(Admitted { generation, prompts, constraint: None, unenforced: Vec::new() })
 }
 
 /// The request with its grammar, if it has one.
@@ -111,17 +96,10 @@ async fn compiled(
     };
     let (grammars, backend) = (state.grammars().clone(), state.backend()?.clone());
     pools::check("grammar", backend.engine.grammar_threads())?;
-    let origin = Origin {
-        client,
-        field: Some(structured.field),
-    };
+    let origin = Origin { client, field: Some(structured.field) };
     let compile = move |_: &Interest| grammars.compile(&backend, &structured);
     let (constraint, unenforced) = state.pools().compile.run(origin, compile).await?;
-    Ok(Admitted {
-        constraint: Some(constraint),
-        unenforced,
-        ..admitted
-    })
+    Ok(Admitted { constraint: Some(constraint), unenforced, ..admitted })
 }
 
 /// Runs `work` on a body off the async threads; its share of the bytes in flight is held until the
@@ -135,12 +113,7 @@ pub async fn off_thread<T: Send + 'static>(
     work: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let pool = state.pools().for_body(body.bytes.len());
-    let origin = Origin {
-        client: body.client,
-        field: None,
-    };
-    let (done, _share) = pool
-        .run(origin, move |_| Ok((work(&body.bytes)?, body.share)))
-        .await?;
+    let origin = Origin { client: body.client, field: None };
+    let (done, _share) = pool.run(origin, move |_| Ok((work(&body.bytes)?, body.share))).await?;
     Ok(done)
 }

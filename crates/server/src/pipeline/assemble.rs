@@ -174,11 +174,7 @@ impl ChoiceAssembler {
     pub fn take(&mut self, event: Event, delta: &mut Delta) -> Result<(), Failure> {
         match event {
             Event::Started => delta.started = true,
-            Event::Tokens {
-                chunk,
-                stats,
-                logprobs,
-            } => {
+            Event::Tokens { chunk, stats, logprobs } => {
                 self.push(chunk.as_slice(), logprobs.unwrap_or_default(), delta);
                 if self.ended && self.trace {
                     self.last_step = Some(stats);
@@ -206,8 +202,7 @@ impl ChoiceAssembler {
         self.used = piece.tokens_used;
         self.held.extend_from_slice(&tokens[..fresh]);
         if let Some(scorer) = &mut self.scorer {
-            self.held_scored
-                .extend(scorer.push(&tokens[..fresh], logprobs));
+            self.held_scored.extend(scorer.push(&tokens[..fresh], logprobs));
         }
         self.deliver(&piece.text, delta);
         delta.stop_string = delta.stop_string.or(piece.stop);
@@ -225,14 +220,7 @@ impl ChoiceAssembler {
         self.used = piece.tokens_used;
         self.deliver(&piece.text, delta);
         delta.stop_string = delta.stop_string.or(piece.stop);
-        self.end(
-            if piece.stopped() {
-                FinishReason::Stop
-            } else {
-                reason
-            },
-            delta,
-        );
+        self.end(if piece.stopped() { FinishReason::Stop } else { reason }, delta);
     }
 
     /// Delivers text; ids wait for the next text or part.

@@ -29,10 +29,7 @@ fn mean(answer: &Delta) -> f64 {
     if scored.is_empty() {
         return f64::NEG_INFINITY;
     }
-    let sum: f64 = scored
-        .iter()
-        .map(|one| f64::from(one.logprob.logprob))
-        .sum();
+    let sum: f64 = scored.iter().map(|one| f64::from(one.logprob.logprob)).sum();
     sum / scored.len() as f64
 }
 

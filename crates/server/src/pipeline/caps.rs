@@ -47,11 +47,7 @@ impl Caps {
         };
         let sequences = prompts.saturating_mul(choices);
         if sequences > most {
-            let param = if prompts > most {
-                generation.names.prompt
-            } else {
-                name
-            };
+            let param = if prompts > most { generation.names.prompt } else { name };
             let rest = format!(
                 "allows at most {most} sequences ({key}), got {prompts} prompts x {name} {choices}"
             );

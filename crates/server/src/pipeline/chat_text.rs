@@ -39,10 +39,7 @@ pub fn chat_text(
 fn rendered(template: &ChatTemplate, chat: &Conversation, open: bool) -> Result<String, TextError> {
     template.render_conversation(chat, open).or_else(|error| {
         let (mut chat, mut has_texts) = (chat.clone(), false);
-        let calls = chat
-            .messages
-            .iter_mut()
-            .flat_map(|message| &mut message.calls);
+        let calls = chat.messages.iter_mut().flat_map(|message| &mut message.calls);
         for call in calls.filter(|call| call.arguments.is_string()) {
             call.arguments = json!({"arguments": call.arguments.take()});
             has_texts = true;
@@ -80,9 +77,7 @@ fn open_chat_text(template: &ChatTemplate, chat: &Conversation) -> Result<String
     }
     let marked = rendered(template, &marked, false)?;
     let text = rendered(template, chat, false)?;
-    let open = marked
-        .rsplit_once(MARK)
-        .and_then(|(_, closing)| text.strip_suffix(closing));
+    let open = marked.rsplit_once(MARK).and_then(|(_, closing)| text.strip_suffix(closing));
     open.map(str::to_owned)
         .ok_or_else(|| TextError::Refused("its final message cannot be continued".to_owned()))
 }

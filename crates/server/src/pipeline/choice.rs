@@ -23,11 +23,7 @@ pub struct Choice {
 impl Choice {
     /// Reads `events` into `assembler`; drops `waiting` when the sequence runs.
     pub fn new(events: EventStream, assembler: ChoiceAssembler, waiting: Share) -> Self {
-        Self {
-            events: Some(events),
-            assembler,
-            waiting: Some(waiting),
-        }
+        Self { events: Some(events), assembler, waiting: Some(waiting) }
     }
 }
 
@@ -55,11 +51,7 @@ impl Stream for Choice {
                     this.events = None;
                     return Poll::Ready(Some(Err(failure)));
                 }
-                next = if delta.stats.is_none() {
-                    events.try_next()
-                } else {
-                    None
-                };
+                next = if delta.stats.is_none() { events.try_next() } else { None };
             }
         }
         if delta.stats.is_some() {

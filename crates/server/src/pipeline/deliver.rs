@@ -136,12 +136,8 @@ impl Delivery {
     /// # Errors
     /// A sequence failed, or the server aborted it.
     pub async fn collect(&mut self) -> Result<(Vec<Delta>, Usage), ApiError> {
-        let mut joined: Vec<Delta> = (0..self.answer.sequences())
-            .map(|index| Delta {
-                index,
-                ..Delta::default()
-            })
-            .collect();
+        let mut joined: Vec<Delta> =
+            (0..self.answer.sequences()).map(|index| Delta { index, ..Delta::default() }).collect();
         while let Some(delta) = self.next().await {
             let delta = delta?;
             joined[delta.index].join(delta);

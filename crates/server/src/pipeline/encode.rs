@@ -66,11 +66,7 @@ pub(crate) fn prompts(
         limits,
         room,
         suffix: suffix(tokenizer, request, &room)?,
-        has_code_suffix: request
-            .prompts
-            .suffix
-            .as_deref()
-            .is_some_and(is_code_shaped),
+        has_code_suffix: request.prompts.suffix.as_deref().is_some_and(is_code_shaped),
     };
     match &request.prompts.input {
         Input::Texts(texts) => {
@@ -224,9 +220,7 @@ impl Room {
     fn new(tokenizer: &Tokenizer, limits: Limits) -> Self {
         Self {
             context: limits.max_model_len as usize,
-            longest: tokenizer
-                .longest_token_bytes()
-                .unwrap_or(UNKNOWN_TOKEN_BYTES),
+            longest: tokenizer.longest_token_bytes().unwrap_or(UNKNOWN_TOKEN_BYTES),
         }
     }
 
@@ -247,11 +241,7 @@ impl Room {
              {context} tokens, of at most {longest} bytes each",
             text.len()
         );
-        Err(ApiError::field(
-            ErrorCode::ContextLengthExceeded,
-            field,
-            rest,
-        ))
+        Err(ApiError::field(ErrorCode::ContextLengthExceeded, field, rest))
     }
 }
 
@@ -265,11 +255,7 @@ fn budget(
 ) -> Result<u32, ApiError> {
     let field = request.names.prompt;
     if length == 0 {
-        return Err(ApiError::field(
-            ErrorCode::InvalidValue,
-            field,
-            "has no tokens",
-        ));
+        return Err(ApiError::field(ErrorCode::InvalidValue, field, "has no tokens"));
     }
     let context = limits.max_model_len;
     let exceeded = |param, rest| ApiError::field(ErrorCode::ContextLengthExceeded, param, rest);
@@ -315,11 +301,9 @@ fn encode_fault(error: TextError, field: &str) -> ApiError {
             let rest = format!("was refused by the chat template: {why}");
             ApiError::field(ErrorCode::InvalidValue, field, rest)
         }
-        TextError::Encode(_) => ApiError::field(
-            ErrorCode::InvalidValue,
-            field,
-            "cannot be encoded by this model",
-        ),
+        TextError::Encode(_) => {
+            ApiError::field(ErrorCode::InvalidValue, field, "cannot be encoded by this model")
+        }
         TextError::Render(why) => {
             tracing::warn!(reason = %why, "the chat template failed");
             let rest = format!("cannot be put into the chat template: {why}");

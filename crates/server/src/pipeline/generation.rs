@@ -216,10 +216,6 @@ pub struct Structured {
 impl Structured {
     /// A grammar without parts.
     pub fn new(field: &'static str, spec: GrammarSpec) -> Self {
-        Self {
-            field,
-            spec,
-            parts: Vec::new(),
-        }
+        Self { field, spec, parts: Vec::new() }
     }
 }

@@ -56,9 +56,7 @@ impl GrammarCache {
         compiled.map_err(|error| {
             let line = error.to_string();
             // Only the reason may quote the request.
-            let (lead, reason) = line
-                .split_once(": ")
-                .unwrap_or((&line, "no reason is known"));
+            let (lead, reason) = line.split_once(": ").unwrap_or((&line, "no reason is known"));
             let rest = format!("is refused: {}: {}", clip(lead), clip(reason));
             let part = faulty_part(grammars, structured);
             let param = part.unwrap_or_else(|| field.to_owned());
@@ -98,11 +96,7 @@ fn freed(grammars: &Grammars, tools: &ToolGrammar) -> Option<ToolGrammar> {
 
 /// The grammar of one tool of `whole`.
 fn alone(whole: &ToolGrammar, tool: &Tool) -> ToolGrammar {
-    ToolGrammar {
-        tools: vec![tool.clone()],
-        answer: None,
-        ..whole.clone()
-    }
+    ToolGrammar { tools: vec![tool.clone()], answer: None, ..whole.clone() }
 }
 
 /// The request field of the first tool whose schema alone is refused, if that is found soon.

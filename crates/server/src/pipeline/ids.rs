@@ -17,10 +17,7 @@ pub struct Ids {
 impl Ids {
     /// A source with a random key from the operating system.
     pub fn new() -> Self {
-        Self {
-            key: RandomState::new().hash_one("ids"),
-            counter: AtomicU64::new(0),
-        }
+        Self { key: RandomState::new().hash_one("ids"), counter: AtomicU64::new(0) }
     }
 
     /// 64 bits, unique per source: a bijection of a counter.
@@ -38,11 +35,7 @@ impl Ids {
 /// The seed that choice `choice` of every prompt draws from; choice 0 draws from `seed` itself.
 pub fn choice_seed(seed: i64, choice: u32) -> u64 {
     let seed = seed.cast_unsigned();
-    if choice == 0 {
-        seed
-    } else {
-        mix(seed.wrapping_add(u64::from(choice).wrapping_mul(GOLDEN)))
-    }
+    if choice == 0 { seed } else { mix(seed.wrapping_add(u64::from(choice).wrapping_mul(GOLDEN))) }
 }
 
 /// The finisher of splitmix64, a bijection.

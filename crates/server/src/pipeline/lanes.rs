@@ -83,22 +83,13 @@ impl Lanes {
     pub fn take_changed(&mut self) -> Vec<Lane> {
         let changed = self.changed.iter_mut().map(std::mem::take);
         let lanes = self.lanes.iter().zip(changed);
-        lanes
-            .filter_map(|(lane, changed)| changed.then_some(*lane))
-            .collect()
+        lanes.filter_map(|(lane, changed)| changed.then_some(*lane)).collect()
     }
 
     fn follow(&mut self, effects: &[Effect]) {
         for effect in effects {
             match *effect {
-                Effect::Start {
-                    lane,
-                    role,
-                    parent,
-                    start,
-                    len,
-                    birth,
-                } => self.push(Lane {
+                Effect::Start { lane, role, parent, start, len, birth } => self.push(Lane {
                     id: lane.0,
                     parent: parent.map(|parent| parent.0),
                     role: match role {

@@ -29,23 +29,16 @@ pub struct Scorer {
 impl Scorer {
     /// For a choice whose text comes from a detokenizer like `detokenizer`.
     pub fn new(detokenizer: Detokenizer) -> Self {
-        Self {
-            detokenizer,
-            chars: 0,
-            pending: String::new(),
-        }
+        Self { detokenizer, chars: 0, pending: String::new() }
     }
 
     /// The next tokens of the choice, each with its entry of `logprobs`.
     pub fn push(&mut self, tokens: &[TokenId], logprobs: Box<[TokenLogprob]>) -> Vec<ScoredToken> {
-        let scored = tokens
-            .iter()
-            .zip(logprobs)
-            .map(|(&token, logprob)| ScoredToken {
-                token,
-                logprob,
-                offset: self.advance(token),
-            });
+        let scored = tokens.iter().zip(logprobs).map(|(&token, logprob)| ScoredToken {
+            token,
+            logprob,
+            offset: self.advance(token),
+        });
         scored.collect()
     }
 

@@ -51,11 +51,7 @@ impl Pools {
 
     /// The pool for a body of `bytes` bytes.
     pub fn for_body(&self, bytes: usize) -> &Pool {
-        if bytes <= SHORT_BODY {
-            &self.short
-        } else {
-            &self.long
-        }
+        if bytes <= SHORT_BODY { &self.short } else { &self.long }
     }
 
     /// All pools.
@@ -129,10 +125,7 @@ impl Pool {
             limit,
             places: None,
             turns: Arc::new(Turns {
-                state: Mutex::new(State {
-                    free,
-                    ..State::default()
-                }),
+                state: Mutex::new(State { free, ..State::default() }),
                 threads: free,
                 most_stuck: PoolLoad::most_stuck(threads),
             }),
@@ -142,10 +135,7 @@ impl Pool {
     /// The same pool with at most `waiting` jobs in the queue, beside those that run.
     pub fn with_queue(self, waiting: u32) -> Self {
         let places = Places::new(self.turns.threads + waiting);
-        Self {
-            places: Some(Arc::new(places)),
-            ..self
-        }
+        Self { places: Some(Arc::new(places)), ..self }
     }
 
     /// The name of the pool and of its threads.
@@ -189,10 +179,7 @@ impl Pool {
         })?;
         let (answers, answer) = oneshot::channel();
         // Not a part of the request, which may end before the job.
-        let held = Reservation {
-            _place: place,
-            _turn: turn,
-        };
+        let held = Reservation { _place: place, _turn: turn };
         tokio::spawn(self.watch(origin, end, held, answers));
         let answer = answer.await;
         drop(request);

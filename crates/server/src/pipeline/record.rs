@@ -119,9 +119,7 @@ impl Record {
             choice.tokens += delta.token_ids.len() as u64;
             self.longest = self.longest.max(choice.tokens);
             if let Some(before) = choice.moved.replace(now) {
-                self.metrics
-                    .requests()
-                    .chunk_gap(now.saturating_sub(before));
+                self.metrics.requests().chunk_gap(now.saturating_sub(before));
             }
         }
         if delta.finish == Some(FinishReason::Length) {
@@ -166,10 +164,8 @@ impl Record {
             finish_reason = reason_name(self.reason),
             decoder = diffusion.map(|diffusion| diffusion.decoder.as_str()),
             prompt_tokens = usage.prompt_tokens,
-            cached_tokens = usage
-                .prompt_tokens_details
-                .as_ref()
-                .map(|details| details.cached_tokens),
+            cached_tokens =
+                usage.prompt_tokens_details.as_ref().map(|details| details.cached_tokens),
             completion_tokens = usage.completion_tokens,
             nfe = facts.forwards,
             tpf = diffusion.map(|diffusion| diffusion.forwards.tokens_per_forward),

@@ -79,10 +79,7 @@ impl Spans {
         if let Some(diffusion) = &usage.diffusion {
             span.set_attribute("asynclane.decoder", diffusion.decoder.clone());
             span.set_attribute("asynclane.forwards", count(facts.forwards));
-            span.set_attribute(
-                "asynclane.refreshes",
-                count(diffusion.forwards.refresh_forwards),
-            );
+            span.set_attribute("asynclane.refreshes", count(diffusion.forwards.refresh_forwards));
             span.set_attribute("asynclane.positions", count(diffusion.forwards.positions));
             span.set_attribute("asynclane.forks", count(diffusion.forks));
         }

@@ -39,10 +39,7 @@ pub fn submit(
     mut record: Record,
 ) -> Result<Delivery, ApiError> {
     let generation = &admitted.generation;
-    let seed = generation
-        .sampling
-        .seed
-        .unwrap_or_else(|| state.ids().seed());
+    let seed = generation.sampling.seed.unwrap_or_else(|| state.ids().seed());
     let mut requests = sequences(backend, &admitted, seed);
     for request in &mut requests {
         request.sender.client = record.client();
@@ -71,18 +68,10 @@ pub fn submit(
         n: generation.choices.n as usize,
         best_of: generation.choices.best_of as usize,
         has_parts: generation.format.has_parts(),
-        grammar: generation
-            .format
-            .structured
-            .as_ref()
-            .map(|given| given.field),
+        grammar: generation.format.structured.as_ref().map(|given| given.field),
         tokenizer: Arc::clone(&backend.tokenizer),
         budget: admitted.prompts.first().map_or(0, |first| first.max_tokens),
-        prompts: admitted
-            .prompts
-            .into_iter()
-            .map(|prompt| prompt.ids)
-            .collect(),
+        prompts: admitted.prompts.into_iter().map(|prompt| prompt.ids).collect(),
     };
     Ok(Delivery {
         answer,
@@ -158,9 +147,7 @@ fn parts(state: &AppState, format: &AnswerFormat, prompt: &Prompt) -> Option<Par
             Some(GrammarSpec::Tools(grammar)) => grammar.tools.as_slice(),
             _ => &[],
         };
-        let schemas = tools
-            .iter()
-            .map(|tool| (tool.name.as_str(), &tool.parameters));
+        let schemas = tools.iter().map(|tool| (tool.name.as_str(), &tool.parameters));
         let stream = CallStream::new(format.calls).with_schemas(schemas);
         stream.with_seed(state.ids().next())
     };
@@ -182,15 +169,9 @@ fn sequence(backend: &Backend, admitted: &Admitted, prompt: &Prompt, seed: u64) 
     let (generation, model) = (&admitted.generation, &backend.model);
     let (fields, defaults) = (&generation.sampling, model.defaults);
     let temperature = fields.temperature.unwrap_or(defaults.temperature);
-    let top_k = fields
-        .top_k
-        .map_or(defaults.top_k, |k| u32::try_from(k).unwrap_or(0));
+    let top_k = fields.top_k.map_or(defaults.top_k, |k| u32::try_from(k).unwrap_or(0));
     let sampling = Sampling {
-        temperature: if temperature < TINY_TEMPERATURE {
-            0.0
-        } else {
-            temperature as f32
-        },
+        temperature: if temperature < TINY_TEMPERATURE { 0.0 } else { temperature as f32 },
         top_p: fields.top_p.unwrap_or(defaults.top_p) as f32,
         min_p: fields.min_p.unwrap_or(defaults.min_p) as f32,
         top_k,
@@ -220,20 +201,11 @@ fn sequence(backend: &Backend, admitted: &Admitted, prompt: &Prompt, seed: u64) 
         stop_tokens,
         min_tokens: stops.min_tokens.min(prompt.max_tokens),
         suffix: prompt.suffix.to_vec(),
-        logits: LogitChanges {
-            biases,
-            penalties: fields.penalties,
-        },
-        extras: Extras {
-            logprobs: logprobs(generation),
-            trace: generation.trace,
-        },
+        logits: LogitChanges { biases, penalties: fields.penalties },
+        extras: Extras { logprobs: logprobs(generation), trace: generation.trace },
         constraint: admitted.constraint.clone(),
         code_prompt: prompt.code,
-        sender: Sender {
-            priority: generation.priority,
-            ..Sender::default()
-        },
+        sender: Sender { priority: generation.priority, ..Sender::default() },
         ..engine::Request::new(prompt.ids.to_vec(), prompt.max_tokens, decoding)
     }
 }
@@ -270,25 +242,15 @@ fn refusal(backend: &Backend, error: SubmitError, generation: &Generation, pages
             refusal @ (Refusal::TooLong { .. } | Refusal::TooManyPages { .. }),
         ) => {
             let rest = format!("does not fit: {refusal}");
-            ApiError::field(
-                ErrorCode::ContextLengthExceeded,
-                generation.names.max_tokens,
-                rest,
-            )
+            ApiError::field(ErrorCode::ContextLengthExceeded, generation.names.max_tokens, rest)
         }
         SubmitError::Refused(refusal @ Refusal::UnknownToken { .. }) => {
             let field = generation.names.prompt;
-            ApiError::field(
-                ErrorCode::InvalidValue,
-                field,
-                format!("is refused: {refusal}"),
-            )
+            ApiError::field(ErrorCode::InvalidValue, field, format!("is refused: {refusal}"))
         }
-        SubmitError::Refused(Refusal::Rule { field, message }) => ApiError::field(
-            ErrorCode::InvalidValue,
-            format!("diffusion.{field}"),
-            message,
-        ),
+        SubmitError::Refused(Refusal::Rule { field, message }) => {
+            ApiError::field(ErrorCode::InvalidValue, format!("diffusion.{field}"), message)
+        }
         SubmitError::Refused(Refusal::Field { field, message }) => {
             ApiError::field(ErrorCode::InvalidValue, field.to_owned(), message)
         }

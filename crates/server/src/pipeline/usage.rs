@@ -114,11 +114,7 @@ impl UsageSum {
             prompt_tokens,
             completion_tokens: 0,
             cached_tokens: 0,
-            diffusion: DiffusionUsage {
-                decoder,
-                seed,
-                ..DiffusionUsage::default()
-            },
+            diffusion: DiffusionUsage { decoder, seed, ..DiffusionUsage::default() },
         }
     }
 

@@ -49,9 +49,7 @@ async fn idle_connections_leave_for_new_ones_the_longest_idle_first() {
         assert!(matches!(read, Ok(Ok(0) | Err(_))), "{read:?}");
     }
     let last = idle.last_mut().unwrap();
-    last.write_all(get_text("/health").as_bytes())
-        .await
-        .unwrap();
+    last.write_all(get_text("/health").as_bytes()).await.unwrap();
     let text = timeout(SOON, read_until(last, "}")).await.unwrap();
     assert_eq!(statuses(&text), ["200"], "{text}");
     let metrics = server.metrics().await;

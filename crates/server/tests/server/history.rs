@@ -47,11 +47,9 @@ async fn arguments_may_be_absent_empty_or_cut() {
 #[tokio::test]
 async fn a_template_that_reads_arguments_by_name_gets_the_text_as_one() {
     let server = server_with_template(READS);
-    for (arguments, expected) in [
-        ("{\"a\": 1}", "Hi[a=1;]"),
-        ("", "Hi[]"),
-        ("{\"a\": ", "Hi[arguments={\"a\": ;]"),
-    ] {
+    for (arguments, expected) in
+        [("{\"a\": 1}", "Hi[a=1;]"), ("", "Hi[]"), ("{\"a\": ", "Hi[arguments={\"a\": ;]")]
+    {
         assert_eq!(seen(&server, &json!(arguments)).await, expected);
     }
     server.until_idle().await;

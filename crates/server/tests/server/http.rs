@@ -160,10 +160,7 @@ async fn http_1_0_is_kept_on_request_and_not_chunked() {
     let address = server.address().await;
     let kept = "GET /version HTTP/1.0\r\nconnection: keep-alive\r\n\r\n";
     let last = "GET /version HTTP/1.0\r\n\r\n";
-    for (requests, count) in [
-        (format!("{kept}{kept}{last}"), 3),
-        (format!("{last}{kept}"), 1),
-    ] {
+    for (requests, count) in [(format!("{kept}{kept}{last}"), 3), (format!("{last}{kept}"), 1)] {
         let answers = all(address, &requests).await;
         assert_eq!(answers.matches("HTTP/1.0 200").count(), count, "{answers}");
         assert_eq!(answers.matches("{\"version\":").count(), count, "{answers}");
@@ -199,10 +196,7 @@ async fn the_answer_to_head_is_the_head_of_the_answer() {
 #[tokio::test]
 async fn accept_headers_are_ignored() {
     let body = completion(json!({"max_tokens": 64, "ignore_eos": true})).to_string();
-    let headers = [
-        ("accept", "text/html"),
-        ("accept-encoding", "gzip, br, zstd"),
-    ];
+    let headers = [("accept", "text/html"), ("accept-encoding", "gzip, br, zstd")];
     let reply = server().send("POST", COMPLETIONS, &headers, body).await;
     assert_eq!(reply.status, 200);
     assert_eq!(reply.headers["content-type"], "application/json");

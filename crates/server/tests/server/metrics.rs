@@ -96,19 +96,13 @@ async fn every_documented_name_is_there() {
     let metrics = server().metrics().await;
     let mut expected = BTreeSet::new();
     for (prefix, kind, names) in DOCUMENTED {
-        let prefixes = if *prefix == "both" {
-            vec!["asynclane_", "vllm:"]
-        } else {
-            vec![*prefix]
-        };
+        let prefixes = if *prefix == "both" { vec!["asynclane_", "vllm:"] } else { vec![*prefix] };
         for prefix in prefixes {
             let names = names.split_ascii_whitespace();
             expected.extend(names.map(|name| format!("{prefix}{name} {kind}")));
         }
     }
-    let types = metrics
-        .lines()
-        .filter_map(|line| line.strip_prefix("# TYPE "));
+    let types = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     assert_eq!(types.map(str::to_owned).collect::<BTreeSet<_>>(), expected);
     let alias = format!("vllm:num_requests_waiting{{model_name=\"{MODEL}\",engine=\"0\"}}");
     assert_eq!(series(&metrics, &alias), 0.0);

@@ -135,9 +135,8 @@ async fn the_document_has_the_structure_of_openapi() {
     for field in ["title", "version"] {
         assert!(document["info"][field].is_string(), "{field}");
     }
-    let known = [
-        "object", "array", "string", "integer", "number", "boolean", "null", "http", "apiKey",
-    ];
+    let known =
+        ["object", "array", "string", "integer", "number", "boolean", "null", "http", "apiKey"];
     let mut references = 0;
     walk(&document, String::new(), &mut |members, place| {
         if let Some(reference) = members.get("$ref") {

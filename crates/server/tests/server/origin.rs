@@ -32,10 +32,7 @@ async fn only_hosts_of_this_machine_are_answered() {
         assert_eq!(reply.status, 200, "{host}");
     }
     // Without the setting any host is accepted.
-    let headers = [
-        ("host", "api.example.com"),
-        ("origin", "https://page.example"),
-    ];
+    let headers = [("host", "api.example.com"), ("origin", "https://page.example")];
     let open = crate::common::server();
     assert_eq!(ask(&open, "/version", &headers).await.status, 200);
     for host in rows! {
@@ -132,10 +129,7 @@ async fn cors_keeps_the_host_check() {
 #[tokio::test]
 async fn a_body_without_a_type_comes_from_no_page() {
     let server = server();
-    let (host, json) = (
-        ("host", "10.0.0.1:8000"),
-        ("content-type", "application/json"),
-    );
+    let (host, json) = (("host", "10.0.0.1:8000"), ("content-type", "application/json"));
     let foreign = ("origin", "http://foreign.example");
     let plain = ("content-type", "text/plain");
     let cases: [(&[(&str, &str)], u16); 6] = rows! {

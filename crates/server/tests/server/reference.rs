@@ -7,9 +7,7 @@ use crate::common::server;
 #[tokio::test]
 async fn the_readme_names_every_metric() {
     let scrape = server().metrics().await;
-    let families = scrape
-        .lines()
-        .filter_map(|line| line.strip_prefix("# TYPE "));
+    let families = scrape.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let families = families.filter_map(|line| line.split(' ').next());
     let exported: BTreeSet<&str> = families.filter(|name| !name.starts_with("vllm:")).collect();
     let readme = include_str!("../../README.md");
@@ -23,19 +21,12 @@ async fn the_readme_names_every_metric() {
 #[tokio::test]
 async fn every_meaning_has_one_metric() {
     let scrape = server().metrics().await;
-    let helps = scrape
-        .lines()
-        .filter_map(|line| line.strip_prefix("# HELP "));
+    let helps = scrape.lines().filter_map(|line| line.strip_prefix("# HELP "));
     let helps: Vec<(&str, &str)> = helps.filter_map(|line| line.split_once(' ')).collect();
     for (name, help) in &helps {
-        let others = helps
-            .iter()
-            .filter(|(other, text)| other != name && text == help);
+        let others = helps.iter().filter(|(other, text)| other != name && text == help);
         let others: Vec<_> = others.map(|(other, _)| *other).collect();
         let is_copy = |other: &&str| other.starts_with("vllm:") != name.starts_with("vllm:");
-        assert!(
-            others.len() <= 1 && others.iter().all(is_copy),
-            "{name}: {others:?}"
-        );
+        assert!(others.len() <= 1 && others.iter().all(is_copy), "{name}: {others:?}");
     }
 }

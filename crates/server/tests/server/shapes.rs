@@ -93,12 +93,8 @@ async fn all_four_prompt_forms_agree() {
 async fn choices_differ_by_seed_and_come_in_order() {
     // A model without confidence, so that sampling matters.
     let server = server_where(|options| {
-        options.sim.law = ConfidenceLaw {
-            base: 0.2,
-            left: 0.5,
-            right: 0.5,
-            ..ConfidenceLaw::default()
-        };
+        options.sim.law =
+            ConfidenceLaw { base: 0.2, left: 0.5, right: 0.5, ..ConfidenceLaw::default() };
     });
     let sampled = json!({"temperature": 1.5, "seed": 3, "max_tokens": 24});
     let many = json!({"n": 3, "prompt": ["Mia has 12 eggs.", "Ben has 3 boxes."]});
@@ -194,11 +190,7 @@ async fn special_tokens_show_when_asked_for() {
     let server = server();
     // A special token that is no stop token.
     let special = server.tokenizer.decode(&[2], false).repeat(6);
-    for (skip, text) in [
-        (json!(null), ""),
-        (json!(true), ""),
-        (json!(false), &*special),
-    ] {
+    for (skip, text) in [(json!(null), ""), (json!(true), ""), (json!(false), &*special)] {
         let answer = ask!(server, COMPLETIONS {"max_tokens": 6, "logit_bias": {"2": 100},
             "return_token_ids": true, "skip_special_tokens": skip});
         has!(answer, {"choices": [{"token_ids": [2, 2, 2, 2, 2, 2], "text": text}]});
@@ -237,10 +229,7 @@ async fn models_are_listed_and_found() {
     let model = &list["data"][0];
     let find = |registry: &str, name: &str| {
         let mut members = items(&model["diffusion"][registry]).iter();
-        members
-            .find(|member| member["name"] == name)
-            .unwrap()
-            .clone()
+        members.find(|member| member["name"] == name).unwrap().clone()
     };
     assert_eq!(find("schedules", "window")["caches"][0], "dual");
     assert_eq!(find("caches", "elastic")["settings"][1], "drift_threshold");

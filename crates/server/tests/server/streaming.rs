@@ -103,11 +103,7 @@ async fn a_chat_streams_role_text_and_end() {
         };
         assert_eq!(choice["delta"], delta);
         assert_eq!(said.is_empty(), index == 0 || is_last);
-        let reason = if is_last {
-            json!("length")
-        } else {
-            json!(null)
-        };
+        let reason = if is_last { json!("length") } else { json!(null) };
         assert_eq!(choice["finish_reason"], reason);
         assert!(chunk.get("usage").is_none());
         for key in ["id", "created", "model"] {

@@ -9,10 +9,7 @@ use crate::hash::{mix, unit};
 
 const VOCAB: u32 = 70;
 const MASK: TokenId = 3;
-const HOT: Sampling = Sampling {
-    temperature: 2.0,
-    ..Sampling::GREEDY
-};
+const HOT: Sampling = Sampling { temperature: 2.0, ..Sampling::GREEDY };
 
 /// One case: what a row proposes, its biases and its set.
 struct Case {
@@ -105,9 +102,8 @@ fn softmax(logits: &[f64]) -> Vec<f64> {
 
 /// Tokens that are not banned, the likeliest first.
 fn ranking(logits: &[f64]) -> Vec<TokenId> {
-    let mut ids: Vec<usize> = (0..logits.len())
-        .filter(|&id| logits[id] > f64::NEG_INFINITY)
-        .collect();
+    let mut ids: Vec<usize> =
+        (0..logits.len()).filter(|&id| logits[id] > f64::NEG_INFINITY).collect();
     ids.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
     ids.into_iter().map(|id| id as TokenId).collect()
 }
@@ -210,12 +206,8 @@ fn filters_cut_the_ranking_at_its_place() {
         }
         let drawn = |settings: Sampling| -> BTreeSet<TokenId> {
             let draws = (0..300).map(|seed| Sampling { seed, ..settings });
-            let tokens = draws.map(|sampling| {
-                sparse
-                    .candidate(&sampling, Position::new(7), 0)
-                    .unwrap()
-                    .token
-            });
+            let tokens = draws
+                .map(|sampling| sparse.candidate(&sampling, Position::new(7), 0).unwrap().token);
             tokens.collect()
         };
         for top_k in [1, 2, 4, 9] {

@@ -10,10 +10,7 @@ fn biased(biases: &[(TokenId, f32)]) -> Batch {
     let mut tokens: Vec<u32> = (20..27).collect();
     tokens.push(config().mask);
     let mut batch = batch(rows(&tokens, 0, 8), &pages([0, 1]));
-    batch.biases = biases
-        .iter()
-        .map(|&(token, amount)| Bias::add(token, amount))
-        .collect();
+    batch.biases = biases.iter().map(|&(token, amount)| Bias::add(token, amount)).collect();
     batch.rows[7].biases = 0..biases.len() as u32;
     batch
 }
@@ -40,10 +37,7 @@ fn a_banned_token_gives_way_to_the_next_best() {
     let plain = last(&biased(&[]));
     let second = last(&biased(&[(plain.token, BAN)]));
     assert_eq!(second.token, plain.runner_up);
-    assert!(
-        second.probability > plain.runner_up_probability,
-        "renormalised"
-    );
+    assert!(second.probability > plain.runner_up_probability, "renormalised");
     let third = last(&biased(&[(plain.token, BAN), (plain.runner_up, BAN)]));
     assert_eq!(third.token, second.runner_up);
 }
@@ -54,10 +48,7 @@ fn a_raised_token_wins_and_amounts_add_up() {
     assert_eq!(plain.token, 300);
     let cancelled = last(&biased(&[(300, 30.0), (300, -30.0)]));
     assert_eq!(cancelled.token, last(&biased(&[])).token);
-    assert_eq!(
-        last(&biased(&[(300, 30.0), (300, BAN)])).token,
-        cancelled.token
-    );
+    assert_eq!(last(&biased(&[(300, 30.0), (300, BAN)])).token, cancelled.token);
 }
 
 #[test]
@@ -68,10 +59,7 @@ fn the_lowest_id_wins_a_tie_and_the_mask_never_wins() {
 
 #[test]
 fn with_all_but_one_token_banned_that_one_is_certain() {
-    let bans: Vec<_> = (0..512)
-        .filter(|&token| token != 77)
-        .map(|token| (token, BAN))
-        .collect();
+    let bans: Vec<_> = (0..512).filter(|&token| token != 77).map(|token| (token, BAN)).collect();
     let only = last(&biased(&bans));
     assert_eq!((only.token, only.probability, only.entropy), (77, 1.0, 0.0));
     assert_eq!((only.runner_up_probability, only.gap), (0.0, f32::INFINITY));
@@ -103,29 +91,11 @@ fn share(sampling: Sampling) -> f64 {
 #[test]
 fn sampling_follows_the_distribution_and_its_filters() {
     let probability = last(&biased(&[])).probability;
-    let warm = Sampling {
-        temperature: 1.0,
-        ..Sampling::GREEDY
-    };
-    assert!(
-        (share(warm) - probability).abs() < 0.08,
-        "{} of {probability}",
-        share(warm)
-    );
-    assert!(
-        share(Sampling {
-            temperature: 4.0,
-            ..warm
-        }) < share(warm) - 0.1
-    );
+    let warm = Sampling { temperature: 1.0, ..Sampling::GREEDY };
+    assert!((share(warm) - probability).abs() < 0.08, "{} of {probability}", share(warm));
+    assert!(share(Sampling { temperature: 4.0, ..warm }) < share(warm) - 0.1);
     assert_eq!(share(Sampling { top_k: 1, ..warm }), 1.0);
-    assert_eq!(
-        share(Sampling {
-            top_p: 0.01,
-            ..warm
-        }),
-        1.0
-    );
+    assert_eq!(share(Sampling { top_p: 0.01, ..warm }), 1.0);
     assert_eq!(share(Sampling { min_p: 1.0, ..warm }), 1.0);
 }
 
@@ -137,10 +107,7 @@ fn draws(sampling: Sampling, others: u32, first: u32, scored: usize) -> Vec<Cand
         let tokens: Vec<u32> = (30 + other..42 + other).collect();
         let table = pages(100 + 3 * other..103 + 3 * other);
         push(&mut all, rows(&tokens, 0, 12), &table);
-        all.segments[other as usize].sampling = Sampling {
-            temperature: 0.5,
-            ..sampling
-        };
+        all.segments[other as usize].sampling = Sampling { temperature: 0.5, ..sampling };
     }
     let before = all.scored();
     let mut tokens: Vec<u32> = (20..24).collect();
@@ -158,12 +125,7 @@ fn draws(sampling: Sampling, others: u32, first: u32, scored: usize) -> Vec<Cand
 
 #[test]
 fn a_draw_depends_on_seed_clock_and_position_alone() {
-    let hot = Sampling {
-        temperature: 2.0,
-        seed: 3,
-        clock: 4,
-        ..Sampling::GREEDY
-    };
+    let hot = Sampling { temperature: 2.0, seed: 3, clock: 4, ..Sampling::GREEDY };
     let drawn = draws(hot, 0, 0, 1);
     assert_ne!(drawn, draws(Sampling { seed: 4, ..hot }, 0, 0, 1));
     assert_ne!(drawn, draws(Sampling { clock: 5, ..hot }, 0, 0, 1));

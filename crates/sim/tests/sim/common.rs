@@ -8,12 +8,7 @@ use step::{
 
 /// A configuration with small pages, so that sequences span several.
 pub fn config() -> SimConfig {
-    SimConfig {
-        page_size: 4,
-        pages: 256,
-        seed: 7,
-        ..SimConfig::default()
-    }
+    SimConfig { page_size: 4, pages: 256, seed: 7, ..SimConfig::default() }
 }
 
 pub fn executor() -> SimExecutor {
@@ -24,21 +19,13 @@ pub fn executor() -> SimExecutor {
 pub fn row(token: TokenId, position: u32, visible_end: u32) -> Row {
     Row {
         score: Score::Candidate,
-        ..Row::new(
-            token,
-            Position::new(position),
-            Slot::new(position),
-            Slot::new(visible_end),
-        )
+        ..Row::new(token, Position::new(position), Slot::new(position), Slot::new(visible_end))
     }
 }
 
 /// Rows of the tokens from `start` on, all seeing `[0, visible_end)`.
 pub fn rows(tokens: &[TokenId], start: u32, visible_end: u32) -> Vec<Row> {
-    (start..)
-        .zip(tokens)
-        .map(|(position, &token)| row(token, position, visible_end))
-        .collect()
+    (start..).zip(tokens).map(|(position, &token)| row(token, position, visible_end)).collect()
 }
 
 pub fn pages(ids: impl IntoIterator<Item = u32>) -> Vec<PageId> {
@@ -66,9 +53,7 @@ pub fn batch(rows: Vec<Row>, table: &[PageId]) -> Batch {
 
 pub fn run(executor: &mut SimExecutor, batch: &Batch) -> Result<Vec<Candidate>, ExecuteError> {
     let mut output = BatchOutput::default();
-    executor
-        .execute(batch, &mut output)
-        .map(|()| output.candidates)
+    executor.execute(batch, &mut output).map(|()| output.candidates)
 }
 
 /// One sequence, decoded block after block with a threshold of 0.9.
@@ -86,14 +71,7 @@ impl Decoder {
         let mut canvas = prompt.to_vec();
         canvas.extend(vec![config().mask; budget as usize]);
         let (prompt, mask) = (prompt.len() as u32, config().mask);
-        Self {
-            canvas,
-            forwards: 0,
-            table,
-            prompt,
-            block,
-            mask,
-        }
+        Self { canvas, forwards: 0, table, prompt, block, mask }
     }
 
     /// The open block, `None` when all is filled or a stop token ends the filled prefix.
@@ -126,16 +104,10 @@ impl Decoder {
     /// Commits what is confident, or the best.
     pub fn commit(&mut self, candidates: &[Candidate]) {
         self.forwards += 1;
-        let scored = self
-            .rows()
-            .into_iter()
-            .filter(|row| row.score == Score::Candidate);
+        let scored = self.rows().into_iter().filter(|row| row.score == Score::Candidate);
         let proposals: Vec<_> = scored.zip(candidates).collect();
         assert_eq!(proposals.len(), candidates.len());
-        let best = candidates
-            .iter()
-            .map(|candidate| candidate.probability)
-            .fold(0.0, f64::max);
+        let best = candidates.iter().map(|candidate| candidate.probability).fold(0.0, f64::max);
         for (row, candidate) in proposals {
             if candidate.probability >= best.min(0.9) {
                 self.canvas[row.position.index()] = candidate.token;
@@ -155,9 +127,7 @@ impl Decoder {
     /// Generated tokens up to the stop token.
     pub fn output(&self) -> &[TokenId] {
         let generated = &self.canvas[self.prompt as usize..];
-        let stop = generated
-            .iter()
-            .position(|&token| token == config().stop_token);
+        let stop = generated.iter().position(|&token| token == config().stop_token);
         &generated[..stop.map_or(generated.len(), |stop| stop + 1)]
     }
 }

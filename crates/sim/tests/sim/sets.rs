@@ -21,9 +21,7 @@ fn asking(scores: [Score; 4]) -> Batch {
     for (row, score) in batch.rows[4..].iter_mut().zip(scores) {
         row.score = score;
     }
-    batch.rows[..4]
-        .iter_mut()
-        .for_each(|row| row.score = Score::None);
+    batch.rows[..4].iter_mut().for_each(|row| row.score = Score::None);
     batch
 }
 
@@ -35,12 +33,7 @@ fn output(executor: &mut SimExecutor, batch: &Batch) -> BatchOutput {
 
 #[test]
 fn tops_come_in_row_order_and_change_no_candidate() {
-    let scores = [
-        Score::Top(3),
-        Score::Candidate,
-        Score::Top(255),
-        Score::Top(1),
-    ];
+    let scores = [Score::Top(3), Score::Candidate, Score::Top(255), Score::Top(1)];
     let some = output(&mut executor(), &asking(scores));
     let none = output(&mut executor(), &asking([Score::Candidate; 4]));
     assert_eq!(some.candidates, none.candidates);
@@ -66,11 +59,7 @@ fn a_set_bounds_candidates_runner_ups_tops_and_draws() {
         let mut batch = asking([Score::Top(20); 4]);
         batch.allowed = [set([]), set(allowed.iter().copied())].concat();
         batch.rows[5].allowed = Some(1);
-        batch.segments[0].sampling = Sampling {
-            temperature: 1.0,
-            seed,
-            ..Sampling::GREEDY
-        };
+        batch.segments[0].sampling = Sampling { temperature: 1.0, seed, ..Sampling::GREEDY };
         let output = output(&mut executor(), &batch);
         let candidate = output.candidates[1];
         assert!(allowed.contains(&candidate.token) && allowed.contains(&candidate.runner_up));
@@ -110,11 +99,8 @@ fn a_set_of_everything_changes_nothing_and_rows_have_their_own() {
 
 #[test]
 fn free_executors_know_sets_and_tops_too() {
-    let mut executor = SimExecutor::new(SimConfig {
-        fidelity: Fidelity::Free,
-        ..config()
-    })
-    .unwrap();
+    let mut executor =
+        SimExecutor::new(SimConfig { fidelity: Fidelity::Free, ..config() }).unwrap();
     let mut batch = asking([Score::Top(2); 4]);
     batch.allowed = set(300..310);
     batch.rows[7].allowed = Some(0);
@@ -141,11 +127,7 @@ fn a_failed_pass_leaves_no_tops() {
 
 #[test]
 fn more_tops_than_tokens_are_refused() {
-    let mut executor = SimExecutor::new(SimConfig {
-        vocab_size: 32,
-        ..config()
-    })
-    .unwrap();
+    let mut executor = SimExecutor::new(SimConfig { vocab_size: 32, ..config() }).unwrap();
     let most = output(&mut executor, &asking([Score::Top(31); 4]));
     assert!(most.tops.iter().all(|top| top.logprob > f32::NEG_INFINITY));
     let error = executor

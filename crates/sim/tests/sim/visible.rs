@@ -8,18 +8,13 @@ use crate::common::{batch, config, executor, pages, row, rows, run};
 const PROMPT: [u32; 6] = [9, 10, 11, 12, 13, 14];
 
 fn causal() -> SimExecutor {
-    SimExecutor::new(SimConfig {
-        attention: Attention::Causal,
-        ..config()
-    })
-    .unwrap()
+    SimExecutor::new(SimConfig { attention: Attention::Causal, ..config() }).unwrap()
 }
 
 /// The prompt under causal attention.
 fn committed(prompt: [u32; 6]) -> Vec<Row> {
     let rows = (0..).zip(prompt);
-    rows.map(|(slot, token)| row(token, slot, slot + 1))
-        .collect()
+    rows.map(|(slot, token)| row(token, slot, slot + 1)).collect()
 }
 
 /// The candidates of the prompt's rows and of `last`.
@@ -34,10 +29,7 @@ fn slots_beyond_the_range_that_follow_it_make_a_prefix() {
     let mask = config().mask;
     let prefix = with(PROMPT, row(mask, 6, 7));
     for tail in 1..=6 {
-        let parted = Row {
-            beyond: (1 << tail) - 1,
-            ..row(mask, 6, 7 - tail)
-        };
+        let parted = Row { beyond: (1 << tail) - 1, ..row(mask, 6, 7 - tail) };
         assert_eq!(with(PROMPT, parted), prefix, "{tail}");
     }
 }
@@ -47,16 +39,11 @@ fn a_slot_that_a_row_does_not_see_changes_nothing() {
     let mask = config().mask;
     let mut other = PROMPT;
     other[2] = 40;
-    let beside = |hole: u64| Row {
-        beyond: 0b11_1111 & !hole,
-        ..row(mask, 6, 0)
-    };
+    let beside = |hole: u64| Row { beyond: 0b11_1111 & !hole, ..row(mask, 6, 0) };
     // Rows that see nothing but their own slot: no other content depends on slot 2.
     let alone = |last, prompt: [u32; 6]| {
-        let rows = (0..).zip(prompt).map(|(slot, token)| Row {
-            beyond: 1 << slot,
-            ..row(token, slot, 0)
-        });
+        let rows =
+            (0..).zip(prompt).map(|(slot, token)| Row { beyond: 1 << slot, ..row(token, slot, 0) });
         let mut rows: Vec<Row> = rows.collect();
         rows.push(last);
         run(&mut executor(), &batch(rows, &pages(0..2))).unwrap()[6]
@@ -72,17 +59,11 @@ fn a_slot_that_a_row_does_not_see_changes_nothing() {
 fn a_row_tells_the_probability_of_the_token_that_it_asks_for() {
     let mask = config().mask;
     let plain = with(PROMPT, row(mask, 6, 7))[6];
-    let asks = Row {
-        ask: plain.token,
-        ..row(mask, 6, 7)
-    };
+    let asks = Row { ask: plain.token, ..row(mask, 6, 7) };
     let asked = with(PROMPT, asks)[6];
     assert_eq!(asked.present, plain.probability);
     assert_eq!(asked.token, plain.token);
-    let unknown = Row {
-        ask: config().vocab_size + 7,
-        ..row(mask, 6, 7)
-    };
+    let unknown = Row { ask: config().vocab_size + 7, ..row(mask, 6, 7) };
     let all = batch(vec![unknown], &pages(0..1));
     assert!(run(&mut executor(), &all).is_err());
 }
@@ -105,10 +86,7 @@ fn a_position_may_be_held_twice_but_not_seen_twice() {
     let error = error.unwrap_err().to_string();
     assert!(error.contains("both hold position 5"), "{error}");
     // Causal weights see their own slot.
-    rows[6] = Row {
-        beyond: 1 << 2,
-        ..verifier(5, 1)
-    };
+    rows[6] = Row { beyond: 1 << 2, ..verifier(5, 1) };
     rows.push(row(mask, 7, 8));
     let error = run(&mut causal(), &batch(rows, &pages(0..2)));
     let error = error.unwrap_err().to_string();

@@ -47,11 +47,7 @@ pub struct Conversation {
 impl Message {
     /// A message with text only.
     pub fn new(role: &str, content: &str) -> Self {
-        Self {
-            role: role.to_owned(),
-            content: content.to_owned(),
-            ..Self::default()
-        }
+        Self { role: role.to_owned(), content: content.to_owned(), ..Self::default() }
     }
 
     /// The bytes of its texts.
@@ -106,10 +102,7 @@ impl PastCall {
 impl Conversation {
     /// A chat of `messages` without tools.
     pub fn new(messages: Vec<Message>) -> Self {
-        Self {
-            messages,
-            ..Self::default()
-        }
+        Self { messages, ..Self::default() }
     }
 }
 

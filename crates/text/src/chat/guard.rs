@@ -22,9 +22,8 @@ pub(super) const ITERATE: &str = "=iterate";
 /// Checks a new value.
 pub(super) const MADE: &str = "=made";
 /// Filters that read nothing but the kind or one item of their input.
-const CHEAP: [&str; 9] = [
-    "default", "d", "first", "last", "length", "count", "attr", "bool", "safe",
-];
+const CHEAP: [&str; 9] =
+    ["default", "d", "first", "last", "length", "count", "attr", "bool", "safe"];
 /// Maximum characters of a number, of a width and of a precision in a format.
 const MAX_WIDTH: u64 = 1_000;
 
@@ -208,9 +207,7 @@ pub(super) fn install(environment: &mut Environment<'_>) {
     });
     environment.add_filter(REMAINDER, |pair: Value| {
         let (a, b) = (operand(&pair, 0), operand(&pair, 1));
-        guarded("format", &[a.clone(), b.clone()], || {
-            jinja::remainder(&a, &b)
-        })
+        guarded("format", &[a.clone(), b.clone()], || jinja::remainder(&a, &b))
     });
     environment.add_filter(ITERATE, |value: Value| {
         let bytes = value.as_str().map_or(0, str::len) as u64;
@@ -224,9 +221,7 @@ pub(super) fn install(environment: &mut Environment<'_>) {
             Some(parameters) => all.extend(bound_to(parameters, args)?),
             None => all.extend_from_slice(args),
         }
-        guarded(name, &all, || {
-            methods::method(state, value, name, &all[1..])
-        })
+        guarded(name, &all, || methods::method(state, value, name, &all[1..]))
     });
 }
 
@@ -292,9 +287,7 @@ fn bound(name: &str, args: &[Value], bytes: u64) -> Result<u64, Error> {
             let lines = text(0).lines().count() as u64 + 1;
             bytes.saturating_add(lines.saturating_mul(largest.max(text(1).len() as u64).max(4)))
         }
-        "batch" | "slice" => (items() + largest)
-            .saturating_mul(ITEM_BYTES)
-            .saturating_add(bytes),
+        "batch" | "slice" => (items() + largest).saturating_mul(ITEM_BYTES).saturating_add(bytes),
         "split" | "rsplit" if args.len() > 1 && !text(1).is_empty() => {
             (count(text(1)) + 1) * ITEM_BYTES + bytes
         }
@@ -310,11 +303,9 @@ fn bound(name: &str, args: &[Value], bytes: u64) -> Result<u64, Error> {
         "upper" | "lower" | "title" | "capitalize" | "swapcase" => bytes.saturating_mul(3),
         "escape" | "e" => bytes.saturating_mul(6),
         // An item and its blanks at the deepest level, and six bytes for a character that is escaped.
-        "tojson" => bytes.saturating_mul(
-            6 + largest
-                .max(text(2).len() as u64)
-                .min(MAX_INDENT_CHARS as u64),
-        ),
+        "tojson" => {
+            bytes.saturating_mul(6 + largest.max(text(2).len() as u64).min(MAX_INDENT_CHARS as u64))
+        }
         "center" | "ljust" | "rjust" | "zfill" => largest.saturating_mul(4).saturating_add(bytes),
         "round" if largest > MAX_WIDTH => return Err(exceeded("digits", MAX_WIDTH)),
         "format" => formatted(text(0), bytes)?,

@@ -49,9 +49,7 @@ fn type_of(value: &Value) -> &'static str {
 
 /// `value` as text.
 fn text_of(value: &Value) -> String {
-    value
-        .as_str()
-        .map_or_else(|| value.to_string(), str::to_owned)
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 pub(super) fn length(value: &Value) -> Result<usize, Error> {
@@ -164,11 +162,7 @@ pub(super) fn tojson(
             format!("tojson: expected indent and separators of at most {MAX_INDENT_CHARS} bytes");
         return Err(invalid(reason));
     }
-    let style = Style {
-        indent,
-        separators,
-        ascii: ensure_ascii.unwrap_or(false),
-    };
+    let style = Style { indent, separators, ascii: ensure_ascii.unwrap_or(false) };
     let made = match sort_keys {
         Some(true) => serde_json::to_value(value).and_then(|mut value| {
             value.sort_all_objects();

@@ -66,10 +66,7 @@ fn spend(bytes: u64) -> Result<(), Error> {
     LEFT.set(left.unwrap_or(0));
     match left {
         Some(_) => Ok(()),
-        None => Err(exceeded(
-            "bytes of all values of a rendering",
-            MAX_MADE_BYTES,
-        )),
+        None => Err(exceeded("bytes of all values of a rendering", MAX_MADE_BYTES)),
     }
 }
 

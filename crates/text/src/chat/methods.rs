@@ -37,9 +37,7 @@ pub(super) fn method(
 fn index_in_list(list: &Value, args: &[Value]) -> Result<Value, Error> {
     let (wanted,): (&Value,) = from_args(args)?;
     let index = list.try_iter()?.position(|item| item == *wanted);
-    index
-        .map(Value::from)
-        .ok_or_else(|| invalid("index: the value is not in the list"))
+    index.map(Value::from).ok_or_else(|| invalid("index: the value is not in the list"))
 }
 
 /// The result of a method of a text; nothing if the engine's own one does the same.
@@ -57,12 +55,7 @@ fn text_method(
         "split" | "rsplit" => {
             let (separator, most): (Option<&str>, Option<i64>) = from_args(args)?;
             let most = most.and_then(|most| usize::try_from(most).ok());
-            let parts = split(
-                text,
-                separator,
-                most.unwrap_or(usize::MAX),
-                name == "rsplit",
-            )?;
+            let parts = split(text, separator, most.unwrap_or(usize::MAX), name == "rsplit")?;
             parts.into_iter().map(Value::from).collect()
         }
         "partition" | "rpartition" => partition(text, name, args)?,
@@ -137,26 +130,15 @@ fn windowed(
     let (wanted, from, to): (&Value, i64, Option<i64>) = from_args(args)?;
     let length = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
     let place = |index: i64| {
-        if index < 0 {
-            (index + length).max(0)
-        } else {
-            index.min(length)
-        }
+        if index < 0 { (index + length).max(0) } else { index.min(length) }
     };
     let (from, to) = (place(from), place(to.unwrap_or(length)));
     let byte = |index: i64| {
         let index = usize::try_from(index).unwrap_or(0);
-        text.char_indices()
-            .nth(index)
-            .map_or(text.len(), |(byte, _)| byte)
+        text.char_indices().nth(index).map_or(text.len(), |(byte, _)| byte)
     };
     let part = &text[byte(from)..byte(to.max(from))];
-    let made = method(
-        state,
-        &Value::from(part),
-        name,
-        std::slice::from_ref(wanted),
-    )?;
+    let made = method(state, &Value::from(part), name, std::slice::from_ref(wanted))?;
     let is_place = matches!(name, "find" | "rfind" | "index" | "rindex");
     match i64::try_from(made.clone()) {
         Ok(index) if is_place && index >= 0 => Ok(Value::from(index + from)),
@@ -172,16 +154,8 @@ fn is_blank(c: char) -> bool {
 /// `text` without `chars`, or white space, at its chosen sides.
 pub(super) fn strip<'a>(text: &'a str, chars: Option<&str>, left: bool, right: bool) -> &'a str {
     let cut = |c: char| chars.map_or_else(|| is_blank(c), |chars| chars.contains(c));
-    let text = if left {
-        text.trim_start_matches(cut)
-    } else {
-        text
-    };
-    if right {
-        text.trim_end_matches(cut)
-    } else {
-        text
-    }
+    let text = if left { text.trim_start_matches(cut) } else { text };
+    if right { text.trim_end_matches(cut) } else { text }
 }
 
 /// The parts of `text` after at most `most` cuts, which begin at its end if `from_end`.
@@ -215,13 +189,10 @@ fn split_blanks(text: &str, most: usize, from_end: bool) -> Vec<&str> {
     while parts.len() < most {
         let cut = match from_end {
             false => rest.find(is_blank).map(|at| rest.split_at(at)),
-            true => rest
-                .char_indices()
-                .rfind(|(_, c)| is_blank(*c))
-                .map(|(at, c)| {
-                    let (before, part) = rest.split_at(at + c.len_utf8());
-                    (part, before)
-                }),
+            true => rest.char_indices().rfind(|(_, c)| is_blank(*c)).map(|(at, c)| {
+                let (before, part) = rest.split_at(at + c.len_utf8());
+                (part, before)
+            }),
         };
         let Some((part, after)) = cut else { break };
         parts.push(part);
@@ -229,12 +200,7 @@ fn split_blanks(text: &str, most: usize, from_end: bool) -> Vec<&str> {
     }
     if !rest.is_empty() {
         let is_whole = parts.len() < most;
-        parts.push(strip(
-            rest,
-            None,
-            from_end && is_whole,
-            !from_end && is_whole,
-        ));
+        parts.push(strip(rest, None, from_end && is_whole, !from_end && is_whole));
     }
     if from_end {
         parts.reverse();

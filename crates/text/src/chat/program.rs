@@ -49,10 +49,7 @@ impl Program {
         let (instructions, blocks) = generator.finish();
         let guard = |all: &Instructions<'static>| guarded(name, source, all);
         Ok(Self {
-            blocks: blocks
-                .iter()
-                .map(|(name, block)| (*name, guard(block)))
-                .collect(),
+            blocks: blocks.iter().map(|(name, block)| (*name, guard(block))).collect(),
             instructions: guard(&instructions),
         })
     }
@@ -66,9 +63,7 @@ fn refused(reason: String) -> Error {
 fn check(source: &str, syntax: &SyntaxConfig) -> Result<(), Error> {
     if source.len() > MAX_SOURCE_BYTES {
         let found = source.len();
-        return Err(refused(format!(
-            "expected at most {MAX_SOURCE_BYTES} bytes, found {found}"
-        )));
+        return Err(refused(format!("expected at most {MAX_SOURCE_BYTES} bytes, found {found}")));
     }
     let (mut tag, mut branches, mut products) = (Vec::new(), 0, MAX_PRODUCT);
     for token in tokenize(source, false, syntax.clone()) {
@@ -137,19 +132,14 @@ fn check_products(tag: &[Token<'_>], left: &mut u64) -> Result<(), Error> {
         *left = rest;
         return Ok(());
     }
-    let products = tag
-        .iter()
-        .enumerate()
-        .filter(|(_, token)| matches!(token, Token::Mul));
+    let products = tag.iter().enumerate().filter(|(_, token)| matches!(token, Token::Mul));
     for (at, _) in products {
         let before: Vec<&Token<'_>> = tag[..at].iter().rev().collect();
         let after: Vec<&Token<'_>> = tag[at + 1..].iter().collect();
         let operands = [constant(&before), constant(&after)];
         let is = |kind: Operand| operands.contains(&kind);
         if is(Operand::Sequence) && !is(Operand::Variable) {
-            return Err(refused(
-                "expected no large product of constant texts or lists".to_owned(),
-            ));
+            return Err(refused("expected no large product of constant texts or lists".to_owned()));
         }
     }
     Ok(())
@@ -215,9 +205,7 @@ fn guarded(
     }
     places.push(place);
     let moved = |target: u32| {
-        let place = usize::try_from(target)
-            .ok()
-            .and_then(|target| places.get(target));
+        let place = usize::try_from(target).ok().and_then(|target| places.get(target));
         place.copied().unwrap_or(place_after(&places))
     };
     let mut new = Instructions::new(name, source);
@@ -250,10 +238,7 @@ fn surrounded(instruction: &Instruction<'static>) -> Vec<Instruction<'static>> {
     };
     match instruction {
         Instruction::EmitRaw(text) => {
-            vec![
-                Instruction::LoadConst(Value::from(*text)),
-                Instruction::Emit,
-            ]
+            vec![Instruction::LoadConst(Value::from(*text)), Instruction::Emit]
         }
         Instruction::StringConcat | Instruction::Add => pair(JOIN),
         Instruction::Mul => pair(REPEAT),

@@ -21,9 +21,7 @@ pub(super) fn function(fixed: Option<&serde_json::Value>) -> Result<Value, Strin
             )
         })?,
     };
-    Ok(Value::from_function(move |format: &str| {
-        written(now, format)
-    }))
+    Ok(Value::from_function(move |format: &str| written(now, format)))
 }
 
 fn read(text: &str) -> Option<NaiveDateTime> {

@@ -11,10 +11,7 @@ impl ChatTemplate {
     /// (`message.thinking`) nor where it only gets a value (`set thinking = true`).
     pub fn reads(&self, name: &str, tools: bool) -> bool {
         let tokens = tokenize(&self.template(tools).source, false, SyntaxConfig::default());
-        let tokens: Vec<_> = tokens
-            .map_while(Result::ok)
-            .map(|(token, _)| token)
-            .collect();
+        let tokens: Vec<_> = tokens.map_while(Result::ok).map(|(token, _)| token).collect();
         let is_read = |(at, token): (usize, &Token<'_>)| {
             let is_member = at > 0 && matches!(tokens[at - 1], Token::Dot);
             let is_set = matches!(tokens.get(at + 1), Some(Token::Assign));

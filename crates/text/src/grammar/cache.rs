@@ -50,10 +50,7 @@ pub(super) fn key(spec: &GrammarSpec) -> Key {
             let functions = functions.map(|tool| (&tool.name, &tool.parameters, tool.follow as u8));
             let functions: Vec<_> = functions.collect();
             let kind = format!("{:?} {:?} {}", tools.format, tools.mode, tools.parallel);
-            Key(
-                5,
-                serde_json::json!([kind, functions, tools.answer]).to_string(),
-            )
+            Key(5, serde_json::json!([kind, functions, tools.answer]).to_string())
         }
     }
 }
@@ -61,10 +58,7 @@ pub(super) fn key(spec: &GrammarSpec) -> Key {
 impl Cache {
     /// A copy of the start state of a specification, or its refusal.
     pub(super) fn get(&self, key: &Key) -> Option<Result<GrammarConstraint, GrammarError>> {
-        let mut entries = self
-            .0
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut entries = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         entries.clock += 1;
         let now = entries.clock;
         let entry = entries.by_key.get_mut(key)?;
@@ -86,10 +80,7 @@ impl Cache {
         if size > MAX_COMPILED_BYTES || key.1.len() > MAX_SPEC_BYTES {
             return;
         }
-        let mut entries = self
-            .0
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut entries = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         entries.remove(&key);
         while entries.by_key.len() >= MAX_ENTRIES
             || entries.bytes + key.1.len() > MAX_SPEC_BYTES
@@ -105,14 +96,7 @@ impl Cache {
         entries.bytes += key.1.len();
         entries.compiled += size;
         let used = entries.clock;
-        entries.by_key.insert(
-            key,
-            Entry {
-                compiled,
-                used,
-                size,
-            },
-        );
+        entries.by_key.insert(key, Entry { compiled, used, size });
     }
 }
 

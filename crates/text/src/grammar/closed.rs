@@ -20,11 +20,8 @@ pub(super) const LISTS: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "
 /// Keywords whose value names schemas.
 pub(super) const NAMED: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
 /// Keywords that say themselves which other members an object has.
-const MEMBER_KEYWORDS: [&str; 3] = [
-    "additionalProperties",
-    "patternProperties",
-    "unevaluatedProperties",
-];
+const MEMBER_KEYWORDS: [&str; 3] =
+    ["additionalProperties", "patternProperties", "unevaluatedProperties"];
 /// Keywords beside `properties` that join an object with other schemas, whose members it has too.
 const JOINING_KEYWORDS: [&str; 5] = ["allOf", "anyOf", "oneOf", "$ref", "if"];
 
@@ -107,9 +104,7 @@ fn kept_open(schema: &Value) -> HashSet<usize> {
 fn is_joined(members: &Map<String, Value>) -> bool {
     members.contains_key("allOf")
         || members.contains_key("properties")
-            && JOINING_KEYWORDS
-                .iter()
-                .any(|key| members.contains_key(*key))
+            && JOINING_KEYWORDS.iter().any(|key| members.contains_key(*key))
 }
 
 #[cfg(test)]

@@ -25,13 +25,7 @@ pub(super) struct GrammarConstraint {
 
 impl GrammarConstraint {
     pub(super) fn new(matcher: Matcher, table: Arc<TokenTable>, names: Option<Names>) -> Self {
-        Self {
-            matcher,
-            table,
-            last: None,
-            allowed: None,
-            names,
-        }
+        Self { matcher, table, last: None, allowed: None, names }
     }
 
     /// An independent copy.
@@ -124,10 +118,7 @@ impl Constraint for GrammarConstraint {
             return Ok(false);
         }
         let mut names = self.names.clone();
-        if names
-            .as_mut()
-            .is_some_and(|names| !names.read(self.table.bytes(token)))
-        {
+        if names.as_mut().is_some_and(|names| !names.read(self.table.bytes(token))) {
             return Ok(false);
         }
         let consumed = self.matcher.try_consume_tokens(&[token]);
@@ -159,9 +150,7 @@ impl Constraint for GrammarConstraint {
 
     fn is_over(&mut self) -> bool {
         self.may_end()
-            && self
-                .allowed_here()
-                .is_ok_and(|allowed| allowed.iter().all(|word| *word == 0))
+            && self.allowed_here().is_ok_and(|allowed| allowed.iter().all(|word| *word == 0))
     }
 
     fn boxed_clone(&self) -> Box<dyn Constraint> {
@@ -170,13 +159,8 @@ impl Constraint for GrammarConstraint {
 }
 
 /// Parts of the compiler's errors when a step exceeds a limit.
-const TOO_COMPLEX: [&str; 5] = [
-    "lexer error: ",
-    "Too many items",
-    "items; max is",
-    "LexerTooComplex",
-    "ParserTooComplex",
-];
+const TOO_COMPLEX: [&str; 5] =
+    ["lexer error: ", "Too many items", "items; max is", "LexerTooComplex", "ParserTooComplex"];
 
 fn failed(error: &dyn std::fmt::Display) -> ConstraintError {
     let reason = one_line(error);

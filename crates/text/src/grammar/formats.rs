@@ -3,9 +3,7 @@
 use serde_json::{Map, Value, json};
 
 /// Formats that the compiler follows as they are. Every other one is an annotation.
-const FORMATS: [&str; 7] = [
-    "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid",
-];
+const FORMATS: [&str; 7] = ["duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid"];
 /// Days of the calendar, the 29th of February in leap years.
 const DATE: &str = "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-\
                     (?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))|(?:[0-9]{2}(?:0[48]|[2468][048]|\

@@ -189,8 +189,7 @@ fn check_classes(source: &str, insensitive: bool) -> Result<(), String> {
 fn has_flag(source: &str, mark: &str) -> bool {
     source.match_indices(mark).any(|(at, _)| {
         let rest = source[at + mark.len()..].chars();
-        rest.take_while(|c| c.is_ascii_alphabetic() || *c == '-')
-            .any(|c| c == 'i')
+        rest.take_while(|c| c.is_ascii_alphabetic() || *c == '-').any(|c| c == 'i')
     })
 }
 
@@ -283,9 +282,7 @@ fn check_multiples(multiples: &[f64]) -> Result<(), String> {
     let most = texts.iter().map(decimals).max().unwrap_or(0);
     let units = |text: &String| {
         let zeros = "0".repeat(most - decimals(text));
-        format!("{}{zeros}", text.replace('.', ""))
-            .parse::<u64>()
-            .ok()
+        format!("{}{zeros}", text.replace('.', "")).parse::<u64>().ok()
     };
     let common = texts.iter().try_fold(1, |common: u64, text| {
         let units = units(text).filter(|units| (1..=MAX_MULTIPLE).contains(units))?;

@@ -115,11 +115,7 @@ impl Grammars {
             .map_err(|error| TextError::malformed("tokenizer.json", error))?;
         factory.quiet();
         *factory.limits_mut() = parser_limits();
-        Ok(Self {
-            factory: Arc::new(factory),
-            table,
-            cache: Arc::default(),
-        })
+        Ok(Self { factory: Arc::new(factory), table, cache: Arc::default() })
     }
 
     /// Compiles `spec` into a constraint that starts at the first token of a text. The last
@@ -185,9 +181,7 @@ fn parser(
     source: TopLevelGrammar,
 ) -> Result<(TokenParser, usize), String> {
     let sources = source.grammars.iter();
-    sources
-        .filter_map(|grammar| grammar.lark_grammar.as_deref())
-        .try_for_each(lark::check)?;
+    sources.filter_map(|grammar| grammar.lark_grammar.as_deref()).try_for_each(lark::check)?;
     let limits = factory.limits().clone();
     let (grammar, lexer) = GrammarInit::Serialized(source)
         .to_internal(Some(factory.tok_env().clone()), limits)

@@ -51,12 +51,7 @@ impl Names {
             },
             GrammarSpec::Regex(_) | GrammarSpec::Lark(_) | GrammarSpec::Choice(_) => return None,
         };
-        Some(Self {
-            mark,
-            matched: 0,
-            levels: Vec::new(),
-            string: None,
-        })
+        Some(Self { mark, matched: 0, levels: Vec::new(), string: None })
     }
 
     /// True if what comes next may end a name that is there already.

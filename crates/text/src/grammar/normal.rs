@@ -69,11 +69,7 @@ pub(super) struct Omission {
 /// Rewrites `schema`, whose nesting is bounded; returns the keywords that it leaves out. If there are none,
 /// every value of the new schema is one of the old schema.
 pub(super) fn normalize(schema: &mut Value) -> Vec<Omission> {
-    let mut normal = Normal {
-        root: schema.clone(),
-        path: Vec::new(),
-        left_out: Vec::new(),
-    };
+    let mut normal = Normal { root: schema.clone(), path: Vec::new(), left_out: Vec::new() };
     normal.schema(schema);
     normal.left_out
 }
@@ -102,9 +98,7 @@ impl Normal {
         format(members);
         one_unit(members);
         if let Some(closed) = members.get("unevaluatedProperties").cloned()
-            && !JOINING_KEYWORDS
-                .iter()
-                .any(|key| members.contains_key(*key))
+            && !JOINING_KEYWORDS.iter().any(|key| members.contains_key(*key))
         {
             members.remove("unevaluatedProperties");
             members.entry("additionalProperties").or_insert(closed);
@@ -233,11 +227,7 @@ fn neutral(members: &mut Map<String, Value>) {
             members.remove(key);
         }
     }
-    if members
-        .get("maxItems")
-        .and_then(Value::as_u64)
-        .is_some_and(|most| most <= 1)
-    {
+    if members.get("maxItems").and_then(Value::as_u64).is_some_and(|most| most <= 1) {
         members.remove("uniqueItems");
     }
 }
@@ -270,9 +260,7 @@ fn names(members: &mut Map<String, Value>, root: &Value) {
     let (key, value) = match (list, names.get("pattern")) {
         (Some(list), _) => {
             let texts = list.iter().filter_map(Value::as_str);
-            let named: Map<_, _> = texts
-                .map(|name| (name.to_owned(), others.clone()))
-                .collect();
+            let named: Map<_, _> = texts.map(|name| (name.to_owned(), others.clone())).collect();
             ("properties", named)
         }
         (None, Some(Value::String(pattern))) if only("pattern") => {
@@ -296,11 +284,7 @@ fn one_unit(members: &mut Map<String, Value>) {
     let low = least.into_iter().chain(above).reduce(f64::max);
     let high = most.into_iter().chain(below).reduce(f64::min);
     let next = |from: f64| {
-        if from == 0.0 {
-            1e-15
-        } else {
-            from.abs().next_up()
-        }
+        if from == 0.0 { 1e-15 } else { from.abs().next_up() }
     };
     if let (Some(from), Some(high)) = (above.filter(|from| Some(*from) == low), high)
         && from >= 0.0
@@ -349,9 +333,7 @@ fn is_kept(number: &Number) -> bool {
 /// The expression of a pattern, which matches anywhere in a text.
 fn search(builder: &mut RegexBuilder, pattern: &str) -> Result<RegexAst, String> {
     let found = builder.mk_regex_for_serach(&regex_to_lark(pattern, "dw"));
-    found
-        .map(RegexAst::ExprRef)
-        .map_err(|error| super::one_line(&error))
+    found.map(RegexAst::ExprRef).map_err(|error| super::one_line(&error))
 }
 
 /// True if a name that is not `named` matches `pattern`.

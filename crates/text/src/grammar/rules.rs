@@ -42,12 +42,7 @@ pub(super) struct Rules<'a> {
 
 impl<'a> Rules<'a> {
     pub fn new(source: &'a mut String, prefix: &'a str, format: &'static Format) -> Self {
-        Self {
-            source,
-            prefix,
-            format,
-            count: 0,
-        }
+        Self { source, prefix, format, count: 0 }
     }
 
     /// A new name of a rule.

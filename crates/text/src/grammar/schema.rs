@@ -13,23 +13,11 @@ const MAX_REGEXES: usize = 500;
 /// Branches of a format, and of `minLength` and `maxLength` beside a pattern.
 const FORMAT_BRANCHES: u64 = 16;
 /// Keywords that one text must satisfy together with a reference or an alternative.
-const JOINT_KEYWORDS: [&str; 6] = [
-    "pattern",
-    "format",
-    "properties",
-    "items",
-    "patternProperties",
-    "additionalProperties",
-];
+const JOINT_KEYWORDS: [&str; 6] =
+    ["pattern", "format", "properties", "items", "patternProperties", "additionalProperties"];
 /// Keywords that become regexes.
-const BOUNDS: [&str; 6] = [
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "format",
-    "pattern",
-];
+const BOUNDS: [&str; 6] =
+    ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "format", "pattern"];
 
 /// Checks the work of all patterns of `schema`, whose nesting is bounded.
 pub(super) fn check(schema: &Value) -> Result<(), String> {
@@ -37,12 +25,8 @@ pub(super) fn check(schema: &Value) -> Result<(), String> {
     patterns.collect(schema)?;
     work::check(patterns.work)?;
     if patterns.meet && patterns.branches.len() > 1 {
-        let mut walk = Walk {
-            root: schema,
-            branches: &patterns.branches,
-            visits: 0,
-            open: Vec::new(),
-        };
+        let mut walk =
+            Walk { root: schema, branches: &patterns.branches, visits: 0, open: Vec::new() };
         let met = walk.meet(schema, "")?;
         let most = met.into_values().max().unwrap_or(0);
         work::check(most.saturating_mul(FORMAT_BRANCHES) / work::COMBINED_PER_BRANCH)?;
@@ -142,10 +126,7 @@ impl<'a> Walk<'a> {
             both(&mut met, PathBranches::from([(path.to_owned(), branches)]));
         }
         if members.contains_key("format") {
-            both(
-                &mut met,
-                PathBranches::from([(path.to_owned(), FORMAT_BRANCHES)]),
-            );
+            both(&mut met, PathBranches::from([(path.to_owned(), FORMAT_BRANCHES)]));
         }
         for key in ["properties", "patternProperties"] {
             if let Some(Value::Object(named)) = members.get(key) {
@@ -205,8 +186,5 @@ fn both(met: &mut PathBranches, part: PathBranches) {
 }
 
 fn list<'a>(schema: &'a Map<String, Value>, key: &str) -> &'a [Value] {
-    schema
-        .get(key)
-        .and_then(Value::as_array)
-        .map_or(&[], Vec::as_slice)
+    schema.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }

@@ -49,12 +49,7 @@ impl TokenTable {
         }
         if vocab_size >= ID_LIMIT {
             let expected = format!("a vocabulary of less than {ID_LIMIT} ids");
-            return Err(TextError::value(
-                "config.json",
-                "vocab_size",
-                &expected,
-                vocab_size,
-            ));
+            return Err(TextError::value("config.json", "vocab_size", &expected, vocab_size));
         }
         let words = as_index(vocab_size.div_ceil(32));
         let (mut usable, mut opening) = (vec![0; words], vec![0; words]);
@@ -73,12 +68,7 @@ impl TokenTable {
         let total: usize = tokens.iter().map(Vec::len).sum();
         if total >= VOCABULARY_BYTES {
             let expected = format!("tokens of less than {VOCABULARY_BYTES} bytes in total");
-            return Err(TextError::value(
-                "tokenizer.json",
-                "model.vocab",
-                &expected,
-                total,
-            ));
+            return Err(TextError::value("tokenizer.json", "model.vocab", &expected, total));
         }
         tokens.push(END.to_vec());
         Ok(Self {
@@ -97,11 +87,7 @@ impl TokenTable {
 
     /// The tokens that a grammar may allow next, at the start of a text or later.
     pub(super) fn usable(&self, is_first: bool) -> &[u32] {
-        if is_first {
-            &self.opening
-        } else {
-            &self.usable
-        }
+        if is_first { &self.opening } else { &self.usable }
     }
 
     /// The tokens with a quote.

@@ -56,18 +56,12 @@ pub(super) fn rules(source: &mut String, name: &str, schema: &Value) -> Result<(
     let none = Map::new();
     let members = schema.as_object().unwrap_or(&none);
     TAGS.check(members, &OBJECT_KEYWORDS)?;
-    if !matches!(
-        members.get("additionalProperties"),
-        None | Some(Value::Bool(false))
-    ) {
+    if !matches!(members.get("additionalProperties"), None | Some(Value::Bool(false))) {
         return Err(TAGS.unsupported("additionalProperties"));
     }
     let properties = members.get("properties").and_then(Value::as_object);
     let required = members.get("required").and_then(Value::as_array);
-    let mut writer = Writer {
-        rules: Rules::new(source, name, &TAGS),
-        root: schema,
-    };
+    let mut writer = Writer { rules: Rules::new(source, name, &TAGS), root: schema };
     let mut parts = Vec::new();
     for (key, value) in properties.unwrap_or(&none) {
         if key.is_empty() || key.contains(['>', '\n']) {
@@ -128,10 +122,7 @@ impl Writer<'_> {
         }
         let mut rules = Vec::new();
         if kinds.meet(Kinds::TEXT) {
-            TAGS.check(
-                members,
-                &["type", "format", "minLength", "maxLength", "pattern"],
-            )?;
+            TAGS.check(members, &["type", "format", "minLength", "maxLength", "pattern"])?;
             if let Some(format) = members.get("format").and_then(Value::as_str)
                 && FORMATS.contains(&format)
             {

@@ -125,11 +125,7 @@ pub(super) fn source(grammar: &ToolGrammar) -> Result<String, String> {
         (ToolUse::Auto, Some(open), None) => {
             // The first rule ends at the first mark of a beginning, the second one never contains
             // it. Text has no mark of an end: without a beginning it ends no call.
-            line(
-                &mut source,
-                "start",
-                &format!("(until one){{0,{calls}}} rest?"),
-            );
+            line(&mut source, "start", &format!("(until one){{0,{calls}}} rest?"));
             line(&mut source, "until", &format!("before {}", quoted(lead)));
             let text = format!("before[suffix={}]", quoted(open));
             line(&mut source, &text, "BEFORE");

@@ -41,11 +41,7 @@ pub(super) fn transition(expressions: &ExprSet) -> (u64, u64) {
         let (own, count) = match expressions.get_tag(id) as u8 {
             EMPTY | NO_MATCH => (1, 0),
             LOOKAHEAD | NOT | REPEAT => (1, first),
-            CONCAT
-                if arguments
-                    .first()
-                    .is_some_and(|a| expressions.is_nullable(*a)) =>
-            {
+            CONCAT if arguments.first().is_some_and(|a| expressions.is_nullable(*a)) => {
                 (sum(), sum())
             }
             CONCAT => (1, first),

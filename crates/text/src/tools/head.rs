@@ -37,11 +37,7 @@ impl<'a> Cursor<'a> {
             self.position += expected.len();
             return Ok(());
         }
-        Err(if expected.starts_with(rest) {
-            Miss::Open
-        } else {
-            Miss::Other
-        })
+        Err(if expected.starts_with(rest) { Miss::Open } else { Miss::Other })
     }
 
     /// Skips the text up to `end` and `end` itself, and returns it.

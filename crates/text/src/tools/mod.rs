@@ -91,12 +91,7 @@ impl ToolFormat {
 
     /// The texts around calls.
     pub(crate) fn marks(self) -> Marks {
-        let json = |open, close, between, arguments| Marks {
-            open,
-            close,
-            between,
-            arguments,
-        };
+        let json = |open, close, between, arguments| Marks { open, close, between, arguments };
         match self {
             Self::Hermes | Self::Llada2 => {
                 json(Some("<tool_call>"), "\n</tool_call>", "\n", "arguments")

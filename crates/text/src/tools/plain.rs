@@ -37,11 +37,7 @@ pub fn plain_conversation(conversation: &Conversation, format: ToolFormat) -> Co
             _ => messages.push(with_calls(message, format)),
         }
     }
-    Conversation {
-        messages,
-        tools: Vec::new(),
-        variables: conversation.variables.clone(),
-    }
+    Conversation { messages, tools: Vec::new(), variables: conversation.variables.clone() }
 }
 
 /// The system text. It is short, because a small context holds it too.
@@ -54,10 +50,7 @@ fn instructions(tools: &[Value], format: ToolFormat) -> String {
         _ => json!("{..}"),
     };
     let call = written(format, "NAME", &arguments);
-    format!(
-        "Functions:\n{}\nTo call one, answer:\n{call}",
-        lines.join("\n")
-    )
+    format!("Functions:\n{}\nTo call one, answer:\n{call}", lines.join("\n"))
 }
 
 /// `message` with its calls at the end of its text.
@@ -69,12 +62,7 @@ fn with_calls(message: &Message, format: ToolFormat) -> Message {
     for call in &message.calls {
         parts.push(written(format, &call.name, &call.arguments));
     }
-    Message {
-        content: parts.join("\n"),
-        calls: Vec::new(),
-        call_id: None,
-        ..message.clone()
-    }
+    Message { content: parts.join("\n"), calls: Vec::new(), call_id: None, ..message.clone() }
 }
 
 /// A call in the text of an answer. Arguments that are a text stand there as they are.
@@ -100,10 +88,7 @@ fn written(format: ToolFormat, name: &str, arguments: &Value) -> String {
         _ => {
             let open = marks.open.map_or(String::new(), |open| format!("{open}\n"));
             let (key, arguments) = (marks.arguments, text_or(line));
-            format!(
-                "{open}{{\"name\": \"{name}\", \"{key}\": {arguments}}}{}",
-                marks.close
-            )
+            format!("{open}{{\"name\": \"{name}\", \"{key}\": {arguments}}}{}", marks.close)
         }
     }
 }

@@ -103,10 +103,7 @@ impl CallStream {
     /// whether it is a text.
     #[must_use]
     pub fn with_schemas<'a>(self, functions: impl Iterator<Item = (&'a str, &'a Value)>) -> Self {
-        Self {
-            signatures: Signatures::new(functions),
-            ..self
-        }
+        Self { signatures: Signatures::new(functions), ..self }
     }
 
     /// The stream whose calls have ids made from `seed`.
@@ -152,10 +149,7 @@ impl CallStream {
                 let (taken, made, ended) = arguments.read(&self.held);
                 self.held.drain(..taken);
                 if !made.is_empty() {
-                    parts.push(Part::Arguments {
-                        index: self.count.saturating_sub(1),
-                        text: made,
-                    });
+                    parts.push(Part::Arguments { index: self.count.saturating_sub(1), text: made });
                 }
                 if ended {
                     self.state = State::Tail;
@@ -196,10 +190,8 @@ impl CallStream {
             return self.turn(State::Head, at + open.len());
         }
         // White space before a mark, and the beginning of one, wait for what follows.
-        let partial = (1..open.len())
-            .rev()
-            .find(|length| self.held.ends_with(&open[..*length]))
-            .unwrap_or(0);
+        let partial =
+            (1..open.len()).rev().find(|length| self.held.ends_with(&open[..*length])).unwrap_or(0);
         let kept = self.held[..self.held.len() - partial].trim_end().len();
         let rest = self.held.split_off(kept);
         let before = std::mem::replace(&mut self.held, rest);

@@ -81,9 +81,9 @@ impl Kinds {
         let mut narrow = |kinds: Self| found = Self(found.0 & kinds.0);
         match members.get("type") {
             Some(Value::String(name)) => narrow(Self::of_name(name)),
-            Some(Value::Array(names)) => narrow(any(names, &|name| {
-                Self::of_name(name.as_str().unwrap_or_default())
-            })),
+            Some(Value::Array(names)) => {
+                narrow(any(names, &|name| Self::of_name(name.as_str().unwrap_or_default())))
+            }
             _ if members.contains_key("properties") => narrow(Self::OBJECT),
             _ => {}
         }
@@ -95,9 +95,7 @@ impl Kinds {
             match key.as_str() {
                 "enum" => narrow(any(list, &Self::of_value)),
                 "anyOf" | "oneOf" => narrow(any(list, &|part| Self::of_schema(part, root))),
-                "allOf" => list
-                    .iter()
-                    .for_each(|part| narrow(Self::of_schema(part, root))),
+                "allOf" => list.iter().for_each(|part| narrow(Self::of_schema(part, root))),
                 _ => {}
             }
         }
@@ -131,11 +129,7 @@ pub(crate) fn resolved<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
         let target = match found.get("$ref").and_then(Value::as_str) {
             Some("#") => Some(root),
             Some(reference) => root.pointer(reference.trim_start_matches('#')),
-            None => match found
-                .get("allOf")
-                .and_then(Value::as_array)
-                .map(Vec::as_slice)
-            {
+            None => match found.get("allOf").and_then(Value::as_array).map(Vec::as_slice) {
                 Some([only]) => Some(only),
                 _ => None,
             },

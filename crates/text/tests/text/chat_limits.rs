@@ -12,9 +12,7 @@ const LONG: Duration = Duration::from_secs(30);
 
 fn render(template: &str, content: &str) -> Result<String, TextError> {
     let messages = [Message::new("user", content)];
-    with_template(template)?
-        .chat_template()?
-        .render(&messages, true)
+    with_template(template)?.chat_template()?.render(&messages, true)
 }
 
 /// Asserts that a template is refused in bounded time.

@@ -38,9 +38,7 @@ const CLASSES: &str = r#"
 
 fn class(members: &str) -> TokenClass {
     let has = |name: &str| members.split(' ').any(|member| member == name);
-    let brackets = members
-        .split(' ')
-        .find_map(|member| member.strip_prefix("brackets="));
+    let brackets = members.split(' ').find_map(|member| member.strip_prefix("brackets="));
     TokenClass {
         period: has("period"),
         starts_with_digit: has("starts_with_digit"),

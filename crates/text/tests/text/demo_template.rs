@@ -22,10 +22,7 @@ fn called(content: &str, calls: &[(&str, Value)]) -> Message {
         name: (*name).to_owned(),
         arguments: arguments.clone(),
     };
-    Message {
-        calls: calls.iter().map(call).collect(),
-        ..Message::new("assistant", content)
-    }
+    Message { calls: calls.iter().map(call).collect(), ..Message::new("assistant", content) }
 }
 
 #[test]

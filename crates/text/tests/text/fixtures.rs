@@ -9,10 +9,7 @@ use proptest::test_runner::RngSeed;
 use serde_json::{Value, json};
 
 /// The goldens' checkpoint, the demo model that they were made with.
-pub const DEMO: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../tests/goldens/checkpoint"
-);
+pub const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/goldens/checkpoint");
 
 static DEMO_JSON: LazyLock<Vec<u8>> = LazyLock::new(|| demo_file("tokenizer.json"));
 
@@ -57,15 +54,8 @@ pub struct Pair {
 impl Pair {
     fn new(tokenizer: Vec<u8>, config: Option<Vec<u8>>) -> Self {
         let theirs = tokenizers::Tokenizer::from_bytes(&tokenizer).unwrap();
-        let files = TokenizerFiles {
-            tokenizer: Some(tokenizer),
-            config,
-            ..Default::default()
-        };
-        Self {
-            ours: Arc::new(Tokenizer::new(&files).unwrap()),
-            theirs,
-        }
+        let files = TokenizerFiles { tokenizer: Some(tokenizer), config, ..Default::default() };
+        Self { ours: Arc::new(Tokenizer::new(&files).unwrap()), theirs }
     }
 }
 
@@ -139,17 +129,10 @@ fn byte_level_json() -> Value {
     // An emoji's first three bytes, the last two bytes of another, bytes of a Chinese full stop,
     // and ordinary words.
     let merges = "ð Ł|ðŁ ĺ|Ĳ Ģ|ã Ģ|Ġ t|h e|Ġt he|Ġ .|. Ċ|) .|1 2|Ġ 5|: Ċ";
-    let merges: Vec<_> = merges
-        .split('|')
-        .map(|pair| pair.split_once(' ').unwrap())
-        .collect();
-    let added = ["<s>", "</s>", "<mask>", "\n\n", "<é>"]
-        .into_iter()
-        .enumerate();
+    let merges: Vec<_> = merges.split('|').map(|pair| pair.split_once(' ').unwrap()).collect();
+    let added = ["<s>", "</s>", "<mask>", "\n\n", "<é>"].into_iter().enumerate();
     let first = 256 + merges.len();
-    let added: Vec<Value> = added
-        .map(|(i, text)| special(first + i, text, i < 3))
-        .collect();
+    let added: Vec<Value> = added.map(|(i, text)| special(first + i, text, i < 3)).collect();
     byte_level_with(&merges, &added)
 }
 
@@ -179,9 +162,7 @@ pub const LLAMA: usize = 0;
 
 /// A vocabulary with metaspace and byte-fallback tokens, and `decoder`.
 pub fn metaspace_json(decoder: &Value) -> Value {
-    let mut tokens = ["<unk>", "<s>", "</s>", "<mask>"]
-        .map(str::to_owned)
-        .to_vec();
+    let mut tokens = ["<unk>", "<s>", "</s>", "<mask>"].map(str::to_owned).to_vec();
     tokens.extend((0..256).map(|byte| format!("<0x{byte:02X}>")));
     let texts = "▁ t h e a . , 1 é 。 😀 \u{fffd} ##";
     tokens.extend(texts.split(' ').map(str::to_owned));

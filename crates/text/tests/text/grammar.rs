@@ -103,11 +103,7 @@ fn a_regex_holds_from_beginning_to_end() {
 fn a_lark_grammar_holds() {
     let source = "start: \"(\" start? \")\" | NUMBER\nNUMBER: /[1-9]{1,3}/\n";
     let start = DEMO.compile(&GrammarSpec::Lark(source.to_owned()));
-    DEMO.check_bytes(
-        &*start,
-        &["()", "((12))", "7"],
-        &["(", "())", "1234", "(0)"],
-    );
+    DEMO.check_bytes(&*start, &["()", "((12))", "7"], &["(", "())", "1234", "(0)"]);
 }
 
 #[test]

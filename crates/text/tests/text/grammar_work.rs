@@ -66,16 +66,11 @@ fn large_classes_and_many_patterns_are_refused_before_they_are_compiled() {
     };
     let hidden = all(&|at| json!({"properties": {"a": pattern(at)}}));
     let dated = json!({"type": "string", "format": "date-time"});
-    let members: Map<String, Value> = (0..900)
-        .map(|at| (format!("m{at}"), dated.clone()))
-        .collect();
+    let members: Map<String, Value> =
+        (0..900).map(|at| (format!("m{at}"), dated.clone())).collect();
     let formats = json!({"type": "object", "properties": members});
     let range = |at: u32| {
-        Some(format!(
-            "[{}-{}]",
-            char::from_u32(0x400 + at)?,
-            char::from_u32(0x2000 + at)?
-        ))
+        Some(format!("[{}-{}]", char::from_u32(0x400 + at)?, char::from_u32(0x2000 + at)?))
     };
     let ranges: String = (0..2_000).filter_map(range).collect();
     let inverse = format!("(?i){}", "[^\\w]".repeat(1_000));
@@ -86,10 +81,7 @@ fn large_classes_and_many_patterns_are_refused_before_they_are_compiled() {
         (lark(format!("start: /{ranges}/i\n")), "classes by name"),
         (all(&pattern), "one step costs"),
         (hidden, "one step costs"),
-        (
-            GrammarSpec::JsonSchema(formats),
-            "patterns, formats and bounds",
-        ),
+        (GrammarSpec::JsonSchema(formats), "patterns, formats and bounds"),
     ];
     for (spec, part) in attacks {
         let line = refused(&spec);
@@ -181,21 +173,12 @@ fn rules_with_parameters_are_refused_before_they_are_compiled() {
     let permuted =
         (0..60).map(|bit| format!(" | \"{bit}\" p::set_bit({bit}) %if bit_clear({bit})\n"));
     let permuted: String = permuted.collect();
-    let (rule, nested) = (
-        "a::_: a::incr([0:20])",
-        "start: b\nb: %lark { start: a::0x0",
-    );
+    let (rule, nested) = ("a::_: a::incr([0:20])", "start: b\nb: %lark { start: a::0x0");
     for (source, place) in [
         (format!("start: a::0x0\n{rule}"), "line 1 column 9"),
-        (
-            format!("start: /[A-Za-z0-9 .]{{40}}/ a::0x0\n{rule}"),
-            "line 1 column 29",
-        ),
+        (format!("start: /[A-Za-z0-9 .]{{40}}/ a::0x0\n{rule}"), "line 1 column 29"),
         (format!("{nested}\n{rule} }}"), "line 2 column 20"),
-        (
-            format!("start: p::0x0\np::_: \"\" %if is_ones([0:60])\n{permuted}"),
-            "line 1 column 9",
-        ),
+        (format!("start: p::0x0\np::_: \"\" %if is_ones([0:60])\n{permuted}"), "line 1 column 9"),
     ] {
         let expected = format!(
             "the Lark grammar cannot be followed: rules with parameters (`::`) are not supported, \

@@ -30,14 +30,8 @@ fn errors_name_the_file_the_key_and_the_value() {
     let expected = "tokenizer.json: the file is missing";
     assert!(missing.starts_with(expected), "{missing}");
     for (config, expected) in [
-        (
-            json!({"eos_token": 7}),
-            "eos_token: expected a token's text, found 7",
-        ),
-        (
-            json!({"add_bos_token": "yes"}),
-            "add_bos_token: expected true or false, found \"yes\"",
-        ),
+        (json!({"eos_token": 7}), "eos_token: expected a token's text, found 7"),
+        (json!({"add_bos_token": "yes"}), "add_bos_token: expected true or false, found \"yes\""),
         (
             json!({"added_tokens_decoder": {"3": {"content": "a"}}}),
             "added_tokens_decoder.3: expected the id of \"a\" in tokenizer.json, found 70",
@@ -47,10 +41,8 @@ fn errors_name_the_file_the_key_and_the_value() {
         assert_eq!(error, format!("tokenizer_config.json: {expected}"));
     }
     let generation_config = Some(bytes(&json!({"eos_token_id": [1, -1]})));
-    let error = fault(Tokenizer::new(&TokenizerFiles {
-        generation_config,
-        ..demo_files(&json!({}))
-    }));
+    let error =
+        fault(Tokenizer::new(&TokenizerFiles { generation_config, ..demo_files(&json!({})) }));
     let expected = "eos_token_id: expected a token id or a list of them, found -1";
     assert_eq!(error, format!("generation_config.json: {expected}"));
     let broken = fault(Tokenizer::new(&TokenizerFiles {
@@ -187,10 +179,9 @@ fn split_files_use_the_pre_tokenization_of_their_family() {
     let [gpt2, dream] = ["GPT2Tokenizer", "DreamTokenizer"]
         .map(|class| Tokenizer::new(&split_files(class)).unwrap());
     // GPT-2 keeps digits together; the Qwen2 family splits between them and composes accents.
-    for (tokenizer, expected) in [
-        (&gpt2, &[256, 257, 0xcc, 0x81, 259][..]),
-        (&dream, &[0x31, 0x32, 0x20, 0xc3, 0xa1, 259]),
-    ] {
+    for (tokenizer, expected) in
+        [(&gpt2, &[256, 257, 0xcc, 0x81, 259][..]), (&dream, &[0x31, 0x32, 0x20, 0xc3, 0xa1, 259])]
+    {
         let ids = tokenizer.encode("12 a\u{301}<|mask|>", false);
         assert_eq!(ids.unwrap(), expected);
     }

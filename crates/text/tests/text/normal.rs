@@ -12,14 +12,8 @@ fn models() -> Map<String, Value> {
 }
 
 fn tools(schema: &Value, follow: Follow, mode: ToolUse) -> ToolGrammar {
-    let tool = Tool {
-        follow,
-        ..tool("f", schema.clone())
-    };
-    ToolGrammar {
-        parallel: false,
-        ..calls(ToolFormat::Hermes, vec![tool], mode)
-    }
+    let tool = Tool { follow, ..tool("f", schema.clone()) };
+    ToolGrammar { parallel: false, ..calls(ToolFormat::Hermes, vec![tool], mode) }
 }
 
 /// The models of each library whose schemas have a keyword that no grammar follows.
@@ -63,9 +57,7 @@ fn numbers_between_bounds_are_those_of_the_schema() {
         "0.999", "1", "1.25", "1.5", "1.501", "2", "2.5", "12",
     ];
     for kind in ["number", "integer"] {
-        let pairs = quarters
-            .iter()
-            .flat_map(|low| quarters.map(|high| (*low, high)));
+        let pairs = quarters.iter().flat_map(|low| quarters.map(|high| (*low, high)));
         for (low, high) in pairs {
             for (above, below) in [(false, false), (true, false), (false, true), (true, true)] {
                 let least = if above { "exclusiveMinimum" } else { "minimum" };
@@ -99,10 +91,7 @@ fn numbers_that_would_be_rounded_are_refused_by_their_path() {
         (json!({ "const": i64::MIN }), "const"),
         (json!({"enum": [1, [i64::MIN + 1]]}), "enum"),
         (json!({"minimum": -1e300, "maximum": i64::MIN}), "minimum"),
-        (
-            json!({"exclusiveMaximum": i64::MIN + 1}),
-            "exclusiveMaximum",
-        ),
+        (json!({"exclusiveMaximum": i64::MIN + 1}), "exclusiveMaximum"),
     ] {
         let whole = json!({"properties": {"a": {"items": part}}});
         let line = DEMO.refusal(&schema(whole.clone()));
@@ -123,26 +112,10 @@ fn dates_are_days_of_the_calendar() {
     let start = |name: &str| DEMO.compile(&schema(json!({"type": "string", "format": name})));
     for (format, texts, held) in [
         ("date", "2024-02-29 2000-02-29 2023-12-31", true),
-        (
-            "date",
-            "2023-02-29 1900-02-29 2023-04-31 2023-13-01 2023-1-01",
-            false,
-        ),
-        (
-            "date-time",
-            "2024-02-29T23:59:59Z 2024-02-29T23:59:59.125+02:00",
-            true,
-        ),
-        (
-            "date-time",
-            "2024-02-29t23:59:59z 2024-02-29T23:59:60Z 2024-02-29T24:00:00Z",
-            false,
-        ),
-        (
-            "date-time",
-            "2023-02-29T00:00:00Z 2024-02-29T00:00:00",
-            false,
-        ),
+        ("date", "2023-02-29 1900-02-29 2023-04-31 2023-13-01 2023-1-01", false),
+        ("date-time", "2024-02-29T23:59:59Z 2024-02-29T23:59:59.125+02:00", true),
+        ("date-time", "2024-02-29t23:59:59z 2024-02-29T23:59:60Z 2024-02-29T24:00:00Z", false),
+        ("date-time", "2023-02-29T00:00:00Z 2024-02-29T00:00:00", false),
         ("date-time", "2024-02-29_23:59:59Z", false),
     ] {
         let start = start(format);
@@ -152,11 +125,7 @@ fn dates_are_days_of_the_calendar() {
         }
     }
     let both = schema(json!({"type": "string", "format": "date", "pattern": "^2024"}));
-    DEMO.check(
-        &*DEMO.compile(&both),
-        &["\"2024-01-31\""],
-        &["\"2023-01-31\""],
-    );
+    DEMO.check(&*DEMO.compile(&both), &["\"2024-01-31\""], &["\"2023-01-31\""]);
 }
 
 #[test]
@@ -181,16 +150,8 @@ fn names_that_a_pattern_allows_are_written() {
     let start = DEMO.compile(&schema(named));
     DEMO.check(&*start, &[r#"{"abc": 3}"#, "{}"], &[r#"{"abc": 3, "#]);
     for (names, held, refused) in [
-        (
-            json!({"enum": ["x", "y"]}),
-            r#"{"x": true, "y": false}"#,
-            r#"{"z": true}"#,
-        ),
-        (
-            json!({"pattern": "^k[0-9]$"}),
-            r#"{"k1": true, "k2": false}"#,
-            r#"{"k": true}"#,
-        ),
+        (json!({"enum": ["x", "y"]}), r#"{"x": true, "y": false}"#, r#"{"z": true}"#),
+        (json!({"pattern": "^k[0-9]$"}), r#"{"k1": true, "k2": false}"#, r#"{"k": true}"#),
     ] {
         let start = DEMO.compile(&schema(json!({"type": "object", "propertyNames": names,
             "additionalProperties": {"type": "boolean"}})));

@@ -24,11 +24,7 @@ pub struct Setup {
 impl Setup {
     fn new(pair: &'static Pair, ids: u32) -> Self {
         let grammars = Grammars::new(pair.ours.clone(), ids).unwrap();
-        Self {
-            pair,
-            grammars,
-            ids,
-        }
+        Self { pair, grammars, ids }
     }
 
     fn of(pair: &'static Pair) -> Self {
@@ -42,10 +38,7 @@ impl Setup {
 
     pub fn refusal(&self, spec: &GrammarSpec) -> String {
         let line = self.grammars.compile(spec).unwrap_err().to_string();
-        assert!(
-            line.chars().count() <= 300 && !line.contains('\n'),
-            "{line}"
-        );
+        assert!(line.chars().count() <= 300 && !line.contains('\n'), "{line}");
         assert!(!line.contains("panic"), "{line}");
         line
     }
@@ -152,8 +145,7 @@ pub fn allowed(constraint: &mut dyn Constraint, ids: u32) -> Vec<TokenId> {
     constraint.allowed(&mut set).unwrap();
     assert_eq!(set.len(), (ids as usize).div_ceil(32));
     let bits = 0..u32::try_from(set.len() * 32).unwrap();
-    bits.filter(|id| set[*id as usize / 32] >> (id % 32) & 1 == 1)
-        .collect()
+    bits.filter(|id| set[*id as usize / 32] >> (id % 32) & 1 == 1).collect()
 }
 
 pub fn forced(constraint: &mut dyn Constraint) -> Vec<TokenId> {
@@ -177,11 +169,7 @@ const CLOSING: [&str; 7] = ["}", "]", ",", "\"", ":", ".", "0"];
 
 /// The token of `choices` that brings `text` closest to its end; sometimes a random one.
 fn closer(setup: &Setup, text: &[u8], choices: &[TokenId], random: &mut Random) -> TokenId {
-    let wanted = if is_in_string(text) {
-        &["\""]
-    } else {
-        &CLOSING[..]
-    };
+    let wanted = if is_in_string(text) { &["\""] } else { &CLOSING[..] };
     let find = |text: &&str| {
         let mut found = choices.iter().copied();
         found.find(|id| setup.bytes(*id) == text.as_bytes())
@@ -234,10 +222,7 @@ pub fn walk(setup: &Setup, start: &dyn Constraint, how: Walk) -> Vec<TokenId> {
         assert_eq!(constraint.accept(token), Ok(true));
         tokens.push(token);
     }
-    panic!(
-        "the walk does not end: {}",
-        setup.pair.ours.decode(&tokens, false)
-    );
+    panic!("the walk does not end: {}", setup.pair.ours.decode(&tokens, false));
 }
 
 pub fn walks(count: u64) -> impl Iterator<Item = Walk> {

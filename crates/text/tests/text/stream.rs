@@ -16,11 +16,7 @@ fn run(tokenizer: &Tokenizer, options: &StreamOptions, pieces: &[&[u32]]) -> (St
 }
 
 fn stops() -> impl Strategy<Value = Vec<String>> {
-    let stop = prop_oneof![
-        "[a-z .,]{1,3}",
-        Just("\n\n".to_owned()),
-        Just("\u{fffd}".to_owned())
-    ];
+    let stop = prop_oneof!["[a-z .,]{1,3}", Just("\n\n".to_owned()), Just("\u{fffd}".to_owned())];
     prop::collection::vec(stop, 0..4)
 }
 
@@ -81,10 +77,7 @@ fn usage_counts_the_token_that_completes_a_stop_string() {
     let ids = tokenizer.encode("one\n\ntwo three", false).unwrap();
     let newline = tokenizer.token_to_id("Ċ").unwrap();
     let second = ids.iter().rposition(|id| *id == newline).unwrap() + 1;
-    let mut options = StreamOptions {
-        stop: vec!["\n\n".to_owned()],
-        ..Default::default()
-    };
+    let mut options = StreamOptions { stop: vec!["\n\n".to_owned()], ..Default::default() };
     let (text, last) = run(tokenizer, &options, &[&ids]);
     let found = (text.as_str(), last.tokens_used, last.stopped());
     assert_eq!(found, ("one", second, true));
@@ -101,10 +94,7 @@ fn usage_ends_inside_a_run_of_fallback_bytes() {
     let tokenizer = &METASPACE[LLAMA].ours;
     let id = |token: &str| tokenizer.token_to_id(token).unwrap();
     let ids = ["a", "<0x62>", "<0xC3>", "<0xA9>", "<0x63>", "a", "a"].map(id);
-    let options = StreamOptions {
-        stop: vec!["é".to_owned()],
-        ..Default::default()
-    };
+    let options = StreamOptions { stop: vec!["é".to_owned()], ..Default::default() };
     let piece = |text: &str, tokens_used: usize, stop: Option<usize>| Piece {
         text: text.into(),
         tokens_used,

@@ -119,16 +119,8 @@ fn calls_in_tags_stand_among_free_text() {
     let two = format!("{}\n{now}", call(&[("path", "a")]));
     let among = format!("So.\n{two} Done.");
     let other = two.replace("now", "new");
-    let refused = [
-        "<tool_call>\n{\"name\": \"now\"",
-        &other,
-        &two[..two.len() - 1],
-    ];
-    DEMO.check(
-        &*constraint,
-        &["", "a <function=put> b", &two, &among],
-        &refused,
-    );
+    let refused = ["<tool_call>\n{\"name\": \"now\"", &other, &two[..two.len() - 1]];
+    DEMO.check(&*constraint, &["", "a <function=put> b", &two, &among], &refused);
     let (calls, outside) = read(&among, 3);
     let expected = [("put", "{\"path\": \"a\"}"), ("now", "{}")];
     let expected = expected.map(|(name, json)| (name.to_owned(), json.to_owned()));

@@ -12,22 +12,12 @@ use crate::setup::{DEMO, Random};
 
 /// A function whose schema is followed wholly.
 pub fn tool(name: &str, parameters: Value) -> Tool {
-    Tool {
-        name: name.to_owned(),
-        parameters,
-        follow: Follow::Wholly,
-    }
+    Tool { name: name.to_owned(), parameters, follow: Follow::Wholly }
 }
 
 /// Calls of functions, several of which may follow each other.
 pub fn calls(format: ToolFormat, tools: Vec<Tool>, mode: ToolUse) -> ToolGrammar {
-    ToolGrammar {
-        format,
-        tools,
-        mode,
-        parallel: true,
-        answer: None,
-    }
+    ToolGrammar { format, tools, mode, parallel: true, answer: None }
 }
 
 fn grammar(format: ToolFormat, mode: ToolUse) -> ToolGrammar {
@@ -36,11 +26,7 @@ fn grammar(format: ToolFormat, mode: ToolUse) -> ToolGrammar {
     let say = json!({"type": "object", "properties": {
         "text": {"type": "string"}, "loud": {"type": "boolean"}}, "required": ["text"]});
     let tools = [("add", add), ("add_all", json!({})), ("say", say)];
-    calls(
-        format,
-        tools.map(|(name, schema)| tool(name, schema)).into(),
-        mode,
-    )
+    calls(format, tools.map(|(name, schema)| tool(name, schema)).into(), mode)
 }
 
 fn start(grammar: ToolGrammar) -> Box<dyn Constraint> {
@@ -56,15 +42,7 @@ fn auto_is_text_with_whole_calls() {
     let (among, two) = (format!("I add. {CALL} Done."), format!("{CALL}\n{CALL}"));
     DEMO.check(
         &*start,
-        &[
-            "",
-            "The answer is 5.",
-            "a < b, {\"name\": 1}",
-            CALL,
-            "< <tool",
-            &among,
-            &two,
-        ],
+        &["", "The answer is 5.", "a < b, {\"name\": 1}", CALL, "< <tool", &among, &two],
         &[
             "<tool_call>",
             "Yes <tool_call>\n{\"name\": \"add\"}",
@@ -83,10 +61,7 @@ fn auto_is_text_with_whole_calls() {
 #[test]
 fn required_is_calls_only() {
     let many = grammar(ToolFormat::Hermes, ToolUse::Required);
-    let one = ToolGrammar {
-        parallel: false,
-        ..many.clone()
-    };
+    let one = ToolGrammar { parallel: false, ..many.clone() };
     let (one, many) = (start(one), start(many));
     let (among, two) = (format!("So {CALL}"), format!("{CALL}\n{CALL}"));
     DEMO.check(&*one, &[CALL], &["", "Hello", &among, &two]);
@@ -100,10 +75,9 @@ fn required_is_calls_only() {
 
 #[test]
 fn formats_without_marks_begin_with_the_call() {
-    for (format, key, between) in [
-        (ToolFormat::Json, "arguments", "\n"),
-        (ToolFormat::Llama3Json, "parameters", "; "),
-    ] {
+    for (format, key, between) in
+        [(ToolFormat::Json, "arguments", "\n"), (ToolFormat::Llama3Json, "parameters", "; ")]
+    {
         let start = start(grammar(format, ToolUse::Auto));
         let call = format!("{{\"name\": \"say\", \"{key}\": {{\"text\": \"Hi\"}}}}");
         let two = format!("{call}{between}{call}");
@@ -137,10 +111,8 @@ fn gemma_writes_bare_keys() {
 fn an_answer_may_have_a_schema_instead_of_free_text() {
     let schema =
         json!({"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]});
-    let with_answer = ToolGrammar {
-        answer: Some(schema),
-        ..grammar(ToolFormat::Hermes, ToolUse::Auto)
-    };
+    let with_answer =
+        ToolGrammar { answer: Some(schema), ..grammar(ToolFormat::Hermes, ToolUse::Auto) };
     let refused = ["Hello", "{\"x\": 4, \"y\": 5}"];
     DEMO.check(&*start(with_answer), &[CALL, "{\"x\": 4}"], &refused);
 }
@@ -262,13 +234,9 @@ fn conversation() -> Conversation {
         name: "add".to_owned(),
         arguments: json!({"b": 1, "a": [2, "x"]}),
     };
-    let mut messages = [
-        ("system", "Be brief."),
-        ("user", "Add."),
-        ("assistant", ""),
-        ("tool", "3"),
-    ]
-    .map(|(role, content)| Message::new(role, content));
+    let mut messages =
+        [("system", "Be brief."), ("user", "Add."), ("assistant", ""), ("tool", "3")]
+            .map(|(role, content)| Message::new(role, content));
     messages[2].calls = vec![call];
     messages[3].call_id = Some("call_1".to_owned());
     let variables = json!({"enable_thinking": false, "messages": 1});
@@ -301,9 +269,7 @@ fn a_template_without_tools_gets_plain_text() {
     assert!(!DEMO_PAIR.ours.chat_template().unwrap().has_tools(true));
     let plain = plain_conversation(&conversation(), ToolFormat::Hermes);
     let messages = plain.messages.iter();
-    let texts: Vec<_> = messages
-        .map(|m| (m.role.as_str(), m.content.as_str()))
-        .collect();
+    let texts: Vec<_> = messages.map(|m| (m.role.as_str(), m.content.as_str())).collect();
     assert_eq!(texts.len(), 4);
     let (role, system) = texts[0];
     assert_eq!(role, "system");
@@ -324,10 +290,7 @@ fn formats_are_found_in_templates() {
     let llama = "{{ '<|python_tag|>' }} {\"name\": 1, \"parameters\": 2}";
     for (source, format) in [
         (with_tools, ToolFormat::Hermes),
-        (
-            &format!("<role>HUMAN</role>{with_tools}"),
-            ToolFormat::Llada2,
-        ),
+        (&format!("<role>HUMAN</role>{with_tools}"), ToolFormat::Llada2),
         (llama, ToolFormat::Llama3Json),
         ("{{ '<|tool_call>' }}", ToolFormat::Gemma),
         (tagged, ToolFormat::Qwen3Coder),

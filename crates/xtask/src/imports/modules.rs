@@ -43,13 +43,9 @@ enum Target {
 impl Modules {
     /// The modules that `root` declares, directly or not.
     pub fn of_crate(root: &File, files: &[File]) -> Self {
-        let by_path: BTreeMap<&str, &File> = files
-            .iter()
-            .map(|file| (file.path.as_str(), file))
-            .collect();
-        let mut modules = Self {
-            all: BTreeMap::new(),
-        };
+        let by_path: BTreeMap<&str, &File> =
+            files.iter().map(|file| (file.path.as_str(), file)).collect();
+        let mut modules = Self { all: BTreeMap::new() };
         let body = root.syntax().map(|syntax| syntax.tree.items.clone());
         let mut open = vec![(Path::new(), root.path.clone(), body.unwrap_or_default())];
         while let Some((path, file, body)) = open.pop() {
@@ -134,22 +130,16 @@ impl Modules {
             let path = [path, rest].concat();
             return (path[..] != *name).then(|| self.resolve(module, &path, depth))?;
         }
-        found
-            .globs
-            .iter()
-            .find_map(|glob| match self.resolve(module, glob, depth)? {
-                Target::Module(path) if path != module => self.known(&path, name, depth),
-                _ => None,
-            })
+        found.globs.iter().find_map(|glob| match self.resolve(module, glob, depth)? {
+            Target::Module(path) if path != module => self.known(&path, name, depth),
+            _ => None,
+        })
     }
 }
 
 impl Module {
     fn new(file: String, body: Vec<Item>) -> Self {
-        let mut module = Self {
-            file,
-            ..Self::default()
-        };
+        let mut module = Self { file, ..Self::default() };
         for item in body.iter().filter(|item| !is_test_item(item)) {
             module.declare(item);
         }
@@ -217,8 +207,5 @@ pub(super) fn flatten(tree: &UseTree) -> (Vec<(String, Path)>, Vec<Path>) {
 fn places(root: &File, module: &[String]) -> [String; 2] {
     let folder = root.path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let name = module.join("/");
-    [
-        format!("{folder}/{name}.rs"),
-        format!("{folder}/{name}/mod.rs"),
-    ]
+    [format!("{folder}/{name}.rs"), format!("{folder}/{name}/mod.rs")]
 }

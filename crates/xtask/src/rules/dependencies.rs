@@ -32,9 +32,7 @@ pub type Graph = BTreeMap<String, Vec<Dependency>>;
 pub fn check(repository: &Repository) -> Result<Vec<Problem>> {
     let mut command = MetadataCommand::new();
     // Manifests only: cargo neither changes the lock file nor asks a registry.
-    command
-        .manifest_path(repository.root.join("Cargo.toml"))
-        .no_deps();
+    command.manifest_path(repository.root.join("Cargo.toml")).no_deps();
     let metadata = command.exec().context("cargo metadata")?;
     let crates = repository.root.canonicalize()?.join("crates");
     let mut graph = Graph::new();
@@ -95,9 +93,7 @@ pub fn check_graph(walls: &Walls, graph: &Graph) -> Vec<Problem> {
         }
     }
     let known: BTreeSet<&str> = graph.keys().map(|name| folder(name)).collect();
-    let missing = walls
-        .iter()
-        .filter(|(name, _)| !known.contains(name.as_str()));
+    let missing = walls.iter().filter(|(name, _)| !known.contains(name.as_str()));
     problems.extend(missing.map(|(name, wall)| {
         Problem::at("map", MAP, wall.line, format!("no crate `crates/{name}`"))
     }));

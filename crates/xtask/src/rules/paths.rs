@@ -9,9 +9,8 @@ use std::collections::BTreeSet;
 use crate::repository::{File, Problem};
 
 /// Endings of file names in the repository.
-const ENDINGS: [&str; 12] = [
-    ".rs", ".py", ".md", ".toml", ".json", ".html", ".js", ".cu", ".cuh", ".yaml", ".yml", "/",
-];
+const ENDINGS: [&str; 12] =
+    [".rs", ".py", ".md", ".toml", ".json", ".html", ".js", ".cu", ".cuh", ".yaml", ".yml", "/"];
 
 /// Paths of other projects, of build outputs and of archives.
 const FOREIGN: [&str; 4] = ["llada/generate.py", "target/", "completions/", "./"];
@@ -21,9 +20,7 @@ pub fn check(files: &[File]) -> Vec<Problem> {
     let known = known(files.iter().map(|file| file.path.as_str()));
     let documents = files.iter().filter(|file| file.path.ends_with(".md"));
     let documents = documents.filter(|file| file.path != "CHANGELOG.md");
-    documents
-        .flat_map(|file| check_document(&file.path, &file.text, &known))
-        .collect()
+    documents.flat_map(|file| check_document(&file.path, &file.text, &known)).collect()
 }
 
 /// All files and the folders that hold them, and every end of their paths.
@@ -33,11 +30,7 @@ pub fn known<'a>(files: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
         let slashes: Vec<usize> = file.match_indices('/').map(|(place, _)| place).collect();
         for end in slashes.iter().copied().chain([file.len()]) {
             let starts = [0].into_iter().chain(slashes.iter().map(|place| place + 1));
-            known.extend(
-                starts
-                    .filter(|start| *start < end)
-                    .map(|start| &file[start..end]),
-            );
+            known.extend(starts.filter(|start| *start < end).map(|start| &file[start..end]));
         }
     }
     known
@@ -71,9 +64,7 @@ fn paths(word: &str) -> Vec<String> {
     // `FOLDER/NAME.json` stands for any such file.
     let is_placeholder =
         |part: &str| part.len() > 1 && !part.contains(|c: char| !c.is_ascii_uppercase());
-    let mut parts = word
-        .split('/')
-        .map(|part| part.split('.').next().unwrap_or(part));
+    let mut parts = word.split('/').map(|part| part.split('.').next().unwrap_or(part));
     let named = !parts.any(|part| is_placeholder(part) && !["README", "SUMMARY"].contains(&part));
     let foreign = FOREIGN.iter().any(|foreign| word.starts_with(foreign));
     if !has_form || !named || foreign || word.starts_with(['/', '-']) || !word.chars().all(is_sign)
@@ -84,8 +75,5 @@ fn paths(word: &str) -> Vec<String> {
         return vec![word.to_owned()];
     };
     let (inner, close) = rest.split_once('}').unwrap_or((rest, ""));
-    inner
-        .split(',')
-        .map(|one| [open, one, close].concat())
-        .collect()
+    inner.split(',').map(|one| [open, one, close].concat()).collect()
 }

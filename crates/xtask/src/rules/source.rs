@@ -11,13 +11,8 @@ const DEVICE_CODE: [&str; 2] = ["crates/kernels/", "tests/lab/cuda/"];
 const MEMORY_MAP: &str = "model";
 
 /// Folders of a machine, in two halves so that this file does not contain them.
-const MACHINE_FOLDERS: [(&str, &str); 5] = [
-    ("/wo", "rk/"),
-    ("/fa", "rm/"),
-    ("/ho", "me/"),
-    ("/Use", "rs/"),
-    ("../sha", "red/"),
-];
+const MACHINE_FOLDERS: [(&str, &str); 5] =
+    [("/wo", "rk/"), ("/fa", "rm/"), ("/ho", "me/"), ("/Use", "rs/"), ("../sha", "red/")];
 
 /// Files of tools or of other people.
 const FOREIGN: [&str; 2] = ["Cargo.lock", "LICENSE"];
@@ -26,10 +21,7 @@ const FOREIGN: [&str; 2] = ["Cargo.lock", "LICENSE"];
 pub fn check(files: &[File]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut maps = 0;
-    for file in files
-        .iter()
-        .filter(|file| !FOREIGN.iter().any(|name| file.path.ends_with(name)))
-    {
+    for file in files.iter().filter(|file| !FOREIGN.iter().any(|name| file.path.ends_with(name))) {
         problems.extend(machine_folders(file));
         match &file.rust {
             None => {}
@@ -73,9 +65,7 @@ fn begins_a_path(line: &str, start: usize) -> bool {
 /// The first line names the file's concept.
 fn concept(file: &File) -> Option<Problem> {
     let first = file.text.lines().next().unwrap_or_default();
-    let named = first
-        .strip_prefix("//!")
-        .is_some_and(|text| !text.trim().is_empty());
+    let named = first.strip_prefix("//!").is_some_and(|text| !text.trim().is_empty());
     let message = "the first line must be a `//!` comment that names the file's concept";
     (!named).then(|| Problem::at("concept", &file.path, 1, message))
 }
@@ -90,18 +80,13 @@ fn documented(file: &File, syntax: &Syntax) -> Option<Problem> {
 
 /// `unsafe` and `feature = "cuda"` stand in device code only; one `unsafe` maps the weights.
 fn device_code(file: &File, syntax: &Syntax, maps: &mut usize) -> Vec<Problem> {
-    if DEVICE_CODE
-        .iter()
-        .any(|folder| file.path.starts_with(folder))
-    {
+    if DEVICE_CODE.iter().any(|folder| file.path.starts_with(folder)) {
         return Vec::new();
     }
     let problem = |rule, line, message| Problem::at(rule, &file.path, line, message);
     let features = syntax.lines_of(&["feature", "=", "\"cuda\""]).into_iter();
     let message = "`feature = \"cuda\"` outside the crate `kernels`";
-    let mut problems: Vec<_> = features
-        .map(|line| problem("accelerator", line, message))
-        .collect();
+    let mut problems: Vec<_> = features.map(|line| problem("accelerator", line, message)).collect();
     for line in syntax.lines_of(&["unsafe"]) {
         if file.crate_folder() == Some(MEMORY_MAP) {
             *maps += 1;
@@ -110,11 +95,7 @@ fn device_code(file: &File, syntax: &Syntax, maps: &mut usize) -> Vec<Problem> {
                 problems.push(problem("unsafe", line, message));
             }
         } else {
-            problems.push(problem(
-                "unsafe",
-                line,
-                "`unsafe` outside the crate `kernels`",
-            ));
+            problems.push(problem("unsafe", line, "`unsafe` outside the crate `kernels`"));
         }
     }
     problems

@@ -6,10 +6,8 @@ use text::{Conversation, Message, PastCall, Tokenizer, ToolFormat, plain_convers
 
 /// The members `messages` and `tools` of a chat request for `prompt`; null where it has no tools.
 pub(crate) fn members(prompt: &str) -> (Value, Value) {
-    let parsed: Option<Value> = prompt
-        .starts_with("{\"")
-        .then(|| serde_json::from_str(prompt).ok())
-        .flatten();
+    let parsed: Option<Value> =
+        prompt.starts_with("{\"").then(|| serde_json::from_str(prompt).ok()).flatten();
     match parsed {
         Some(mut request) if request["messages"].is_array() => {
             (request["messages"].take(), request["tools"].take())
@@ -49,10 +47,7 @@ fn message(value: &Value) -> Option<Message> {
     Some(Message {
         calls: calls.iter().map(call).collect::<Option<_>>()?,
         call_id: value["tool_call_id"].as_str().map(str::to_owned),
-        ..Message::new(
-            value["role"].as_str()?,
-            value["content"].as_str().unwrap_or_default(),
-        )
+        ..Message::new(value["role"].as_str()?, value["content"].as_str().unwrap_or_default())
     })
 }
 

@@ -22,10 +22,7 @@ pub fn problems(args: &ProblemsArgs) -> Result<()> {
         None => {
             let drills = drills(args.seed, args.count);
             let line = |prompt: &str, answer: &str| json!({"task": "drills", "prompt": prompt, "answer": answer});
-            drills
-                .iter()
-                .map(|drill| line(&drill.prompt, &drill.answer))
-                .collect()
+            drills.iter().map(|drill| line(&drill.prompt, &drill.answer)).collect()
         }
     };
     let mut out = BufWriter::new(stdout().lock());

@@ -5,9 +5,7 @@ use std::process::{Command, Output};
 
 fn train(settings: &str, out: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_asynclane-lab"));
-    command
-        .arg("train-filter")
-        .args(settings.split_whitespace());
+    command.arg("train-filter").args(settings.split_whitespace());
     command.arg("--out").arg(out);
     command.output().expect("the binary runs")
 }

@@ -5,20 +5,14 @@ use asynclane_cuda_lab::{SelftestSizes, selftest};
 use asynclane_kernels::device::Device;
 
 /// Rows of the largest batches, and the whole matrices of the large shapes.
-const SIZES: SelftestSizes = SelftestSizes {
-    rows: 2000,
-    columns: usize::MAX,
-};
+const SIZES: SelftestSizes = SelftestSizes { rows: 2000, columns: usize::MAX };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = Device::open()?;
     let (mut count, mut wrong) = (0, 0);
     selftest(&device, SIZES, &mut |check| {
         let verdict = if check.holds() { "ok" } else { "WRONG" };
-        println!(
-            "{}: {:.1e} of {:.0e}, {verdict}",
-            check.name, check.error, check.tolerance
-        );
+        println!("{}: {:.1e} of {:.0e}, {verdict}", check.name, check.error, check.tolerance);
         count += 1;
         wrong += usize::from(!check.holds());
     });

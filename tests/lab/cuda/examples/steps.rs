@@ -67,11 +67,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("expected a geometry, rows and slots".into());
     };
     let geometry = Geometry::named(geometry).ok_or("an unknown geometry")?;
-    let load = StepLoad {
-        rows: rows.parse()?,
-        lane: LANE,
-        slots: slots.parse()?,
-    };
+    let load = StepLoad { rows: rows.parse()?, lane: LANE, slots: slots.parse()? };
     let device = Device::open().ok();
     let limits = device.as_ref().map(Device::limits).unwrap_or_default();
     for dtype in [WeightDtype::Bf16, WeightDtype::Int8] {

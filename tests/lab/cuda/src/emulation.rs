@@ -46,11 +46,7 @@ pub fn emulated() -> Device {
 /// As [`emulated`], with `bytes` bytes of memory.
 #[must_use]
 pub fn emulated_with(bytes: u64) -> Device {
-    Device::new(Emulation::new(
-        bytes,
-        DeviceLimits::default(),
-        TensorSums::default(),
-    ))
+    Device::new(Emulation::new(bytes, DeviceLimits::default(), TensorSums::default()))
 }
 
 /// As [`emulated`], with [`SMALL`] limits.
@@ -123,28 +119,20 @@ impl Launch {
     /// As [`Driver::launch`].
     unsafe fn run(&self) -> Result<()> {
         let name = CString::new(self.kernel.name).expect("kernel names contain no zero byte");
-        let Kernel {
-            threads, shared, ..
-        } = self.kernel;
+        let Kernel { threads, shared, .. } = self.kernel;
         let blocks = self.grid.iter().map(|n| u64::from(*n)).product();
         self.on.clock.fetch_add(blocks, Ordering::Relaxed);
         let (grid, args) = (self.grid.as_ptr(), self.args.as_ptr().cast());
         let (mut report, mut ranges) = (None, Vec::new());
         if self.on.observations.is_some() {
-            ranges.extend(
-                held(&self.on.allocations)
-                    .iter()
-                    .map(|(at, bytes)| [*at, *bytes]),
-            );
+            ranges.extend(held(&self.on.allocations).iter().map(|(at, bytes)| [*at, *bytes]));
             report = Some(Box::<Report>::default());
         }
         let options = Options {
             sums: self.on.sums as u32,
             ranges: ranges.as_ptr(),
             count: ranges.len() as u64,
-            report: report
-                .as_mut()
-                .map_or(std::ptr::null_mut(), |report| &raw mut **report),
+            report: report.as_mut().map_or(std::ptr::null_mut(), |report| &raw mut **report),
         };
         // SAFETY: by the caller's promise; the options live until it returns.
         if !unsafe { asynclane_emulate(name.as_ptr(), grid, threads, shared, args, &options) } {
@@ -164,11 +152,7 @@ impl Launch {
 impl Launch {
     /// The work of the launch, from its arguments and the batch in the device's memory.
     fn cost(&self) -> Option<LaunchCost> {
-        let bytes: Vec<u8> = self
-            .args
-            .iter()
-            .flat_map(|word| word.to_ne_bytes())
-            .collect();
+        let bytes: Vec<u8> = self.args.iter().flat_map(|word| word.to_ne_bytes()).collect();
         let allocations = held(&self.on.allocations);
         let words = |at: u64, count: usize| {
             let (start, length) = allocations.range(..=at).next_back()?;
@@ -200,10 +184,7 @@ impl Emulation {
     #[must_use]
     pub fn new(total: u64, limits: DeviceLimits, sums: TensorSums) -> Self {
         Self {
-            shared: Arc::new(Shared {
-                sums,
-                ..Shared::default()
-            }),
+            shared: Arc::new(Shared { sums, ..Shared::default() }),
             captured: Mutex::default(),
             total,
             limits,
@@ -218,10 +199,7 @@ impl Emulation {
             observations: Some(observations),
             ..Shared::default()
         };
-        Self {
-            shared: Arc::new(shared),
-            ..self
-        }
+        Self { shared: Arc::new(shared), ..self }
     }
 
     fn left(&self) -> u64 {
@@ -320,10 +298,7 @@ impl Driver for Emulation {
     fn download(&self, to: &mut [u8], from: u64) -> Result<()> {
         self.check_not_capturing()?;
         // SAFETY: as above.
-        unsafe {
-            to.as_mut_ptr()
-                .copy_from_nonoverlapping(from as *const u8, to.len())
-        };
+        unsafe { to.as_mut_ptr().copy_from_nonoverlapping(from as *const u8, to.len()) };
         Ok(())
     }
 
@@ -334,12 +309,7 @@ impl Driver for Emulation {
             all[..bytes.len()].copy_from_slice(bytes);
             *word = u64::from_ne_bytes(all);
         }
-        let launch = Launch {
-            on: self.shared.clone(),
-            kernel,
-            grid,
-            args: words,
-        };
+        let launch = Launch { on: self.shared.clone(), kernel, grid, args: words };
         if let Some(captured) = &mut *self.captured() {
             captured.push(launch);
             return Ok(());
@@ -370,10 +340,7 @@ impl Driver for Emulation {
     }
 
     fn marks(&self) -> Result<Box<dyn Marks>> {
-        Ok(Box::new(Points {
-            of: self.shared.clone(),
-            at: Vec::new(),
-        }))
+        Ok(Box::new(Points { of: self.shared.clone(), at: Vec::new() }))
     }
 }
 
@@ -391,8 +358,6 @@ impl Marks for Points {
 
     fn seconds(&mut self) -> Result<Vec<f64>> {
         let pairs = self.at.windows(2);
-        Ok(pairs
-            .map(|pair| (pair[1] - pair[0]) as f64 * 1e-6)
-            .collect())
+        Ok(pairs.map(|pair| (pair[1] - pair[0]) as f64 * 1e-6).collect())
     }
 }

@@ -39,10 +39,7 @@ pub(crate) const FEW: ProductTile = ProductTile {
     warpgroups: false,
     single: false,
     rate: 150e12,
-    pipeline: Pipeline {
-        depth: 64,
-        stages: 5,
-    },
+    pipeline: Pipeline { depth: 64, stages: 5 },
     held: false,
     resident: 4,
     format: MatrixFormat::Bf16,

@@ -116,10 +116,7 @@ pub struct Observations(Arc<Mutex<Vec<Observation>>>);
 
 impl Observations {
     pub(crate) fn add(&self, one: Observation) {
-        self.0
-            .lock()
-            .unwrap_or_else(|broken| broken.into_inner())
-            .push(one);
+        self.0.lock().unwrap_or_else(|broken| broken.into_inner()).push(one);
     }
 
     /// Takes the launches since the last call.
@@ -134,8 +131,5 @@ impl Observations {
 pub fn observed() -> (Device, Observations) {
     let observations = Observations::default();
     let driver = Emulation::new(TOTAL, SMALL, TensorSums::default());
-    (
-        Device::new(driver.observed(observations.clone())),
-        observations,
-    )
+    (Device::new(driver.observed(observations.clone())), observations)
 }

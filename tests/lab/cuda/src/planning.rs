@@ -97,17 +97,11 @@ struct Planning {
 impl Planning {
     /// A device that adds its launches to `launches`.
     fn new(launches: Launches, limits: DeviceLimits) -> Self {
-        Self {
-            memory: Mutex::default(),
-            launches,
-            limits,
-        }
+        Self { memory: Mutex::default(), launches, limits }
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory
-            .lock()
-            .unwrap_or_else(|broken| broken.into_inner())
+        self.memory.lock().unwrap_or_else(|broken| broken.into_inner())
     }
 }
 
@@ -216,19 +210,13 @@ mod tests {
             (WeightDtype::Int8, 64, 2.35),
             (WeightDtype::Int8, 256, 2.05),
         ] {
-            let load = StepLoad {
-                rows,
-                lane: 32,
-                slots: 1024,
-            };
+            let load = StepLoad { rows, lane: 32, slots: 1024 };
             let checkpoint = geometry.checkpoint(5, 1).unwrap().with_dtype(dtype);
             let (launches, unknown) = planned(&load, checkpoint, DeviceLimits::default()).unwrap();
             assert_eq!(unknown, [""; 0]);
             // Nine in each of 32 layers; the embedding, the last norm, the head and its reduction.
             assert_eq!(launches.len(), 292);
-            let products = launches
-                .iter()
-                .filter(|launch| !launch.kernel.starts_with("attend"));
+            let products = launches.iter().filter(|launch| !launch.kernel.starts_with("attend"));
             let operations: f64 = products.map(|launch| launch.operations).sum();
             let want = f64::from(rows) * geometry.operations();
             assert!((operations / want - 1.0).abs() < 1e-3, "{operations}");

@@ -25,11 +25,7 @@ pub struct Card {
 
 impl Card {
     /// An H200. Memory and tensor cores were measured.
-    pub const H200: Self = Self {
-        rates: Roofline::of(132),
-        peak: 790e12,
-        tensor: 270e12,
-    };
+    pub const H200: Self = Self { rates: Roofline::of(132), peak: 790e12, tensor: 270e12 };
 }
 
 impl LaunchCost {
@@ -101,33 +97,17 @@ mod tests {
     #[test]
     fn the_longest_part_is_the_time() {
         let on = Card::H200;
-        let sectors = |count| Moved {
-            by_blocks: count,
-            distinct: count,
-        };
-        let launch = LaunchCost {
-            blocks: 264,
-            ..LaunchCost::default()
-        };
+        let sectors = |count| Moved { by_blocks: count, distinct: count };
+        let launch = LaunchCost { blocks: 264, ..LaunchCost::default() };
         let start = on.rates.latency + GAP;
         let near = |of: &LaunchCost, want: f64| {
             let seconds = of.seconds(&on) - start;
-            assert!(
-                (seconds / want - 1.0).abs() < 1e-9,
-                "{seconds}, expected {want}"
-            );
+            assert!((seconds / want - 1.0).abs() < 1e-9, "{seconds}, expected {want}");
         };
-        let memory = LaunchCost {
-            read: sectors(1 << 20),
-            fresh: 1 << 20,
-            ..launch.clone()
-        };
+        let memory = LaunchCost { read: sectors(1 << 20), fresh: 1 << 20, ..launch.clone() };
         near(&memory, (32 << 20) as f64 / on.rates.memory);
         // Activations beyond the L2 cache come from DRAM too.
-        let more = LaunchCost {
-            written: sectors(1 << 21),
-            ..memory.clone()
-        };
+        let more = LaunchCost { written: sectors(1 << 21), ..memory.clone() };
         near(&more, (96 << 20) as f64 / on.rates.memory);
         // Half of the bytes that fill the memory's pipe are requested at a time.
         let half = LaunchCost {
@@ -136,47 +116,24 @@ mod tests {
         };
         near(&half, (64 << 20) as f64 / on.rates.memory);
         // Of 396 blocks 265 are at work, and 264 fit at a time.
-        let idle = LaunchCost {
-            blocks: 396,
-            idle: 131,
-            ahead: [1e6, 2.0],
-            ..memory.clone()
-        };
-        near(
-            &idle,
-            2.0 * 264.0 / 265.0 * (32 << 20) as f64 / on.rates.memory,
-        );
-        let tensor = LaunchCost {
-            tensor: on.tensor,
-            ..launch.clone()
-        };
+        let idle = LaunchCost { blocks: 396, idle: 131, ahead: [1e6, 2.0], ..memory.clone() };
+        near(&idle, 2.0 * 264.0 / 265.0 * (32 << 20) as f64 / on.rates.memory);
+        let tensor = LaunchCost { tensor: on.tensor, ..launch.clone() };
         near(&tensor, 1.0);
         // A tile of half that speed.
-        let slow = LaunchCost {
-            rate: on.tensor / 2.0,
-            ..tensor.clone()
-        };
+        let slow = LaunchCost { rate: on.tensor / 2.0, ..tensor.clone() };
         near(&slow, 2.0);
         // 265 blocks take three rounds.
-        let odd = LaunchCost {
-            blocks: 265,
-            ..tensor
-        };
+        let odd = LaunchCost { blocks: 265, ..tensor };
         near(&odd, 3.0 * 132.0 / 265.0);
-        let passes = LaunchCost {
-            passes: 264.0 * 1.755e9,
-            ..launch
-        };
+        let passes = LaunchCost { passes: 264.0 * 1.755e9, ..launch };
         near(&passes, 2.0);
     }
 
     #[test]
     fn the_floor_is_one_read_or_the_products() {
         let launch = |fresh, operations| LaunchCost {
-            read: Moved {
-                by_blocks: 100 << 20,
-                distinct: 10 << 20,
-            },
+            read: Moved { by_blocks: 100 << 20, distinct: 10 << 20 },
             fresh,
             operations,
             ..LaunchCost::default()

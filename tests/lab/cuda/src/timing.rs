@@ -29,10 +29,7 @@ impl KernelTimes {
     pub fn start(&self) -> Result<()> {
         let mut marks = self.driver.marks()?;
         marks.mark()?;
-        *self.all() = Points {
-            marks: Some(marks),
-            kernels: Vec::new(),
-        };
+        *self.all() = Points { marks: Some(marks), kernels: Vec::new() };
         Ok(())
     }
 
@@ -54,10 +51,7 @@ impl KernelTimes {
 /// by one.
 #[must_use]
 pub fn timed(device: &Device) -> (Device, KernelTimes) {
-    let times = KernelTimes {
-        driver: device.driver(),
-        all: Arc::default(),
-    };
+    let times = KernelTimes { driver: device.driver(), all: Arc::default() };
     (Device::new(TimingDriver(times.clone())), times)
 }
 
@@ -133,22 +127,13 @@ mod tests {
     use model::{DeviceModel, Geometry, StepLoad, WeightDtype};
     use step::{BatchOutput, Executor};
 
-    const LOAD: StepLoad = StepLoad {
-        rows: 5,
-        lane: 3,
-        slots: 40,
-    };
+    const LOAD: StepLoad = StepLoad { rows: 5, lane: 3, slots: 40 };
 
     /// On the emulation a block takes a microsecond, so the times are the blocks of the listed launches.
     #[test]
     fn a_timed_step_has_the_launches_of_the_listed_one() {
         let geometry = Geometry::named("demo").unwrap();
-        let checkpoint = || {
-            geometry
-                .checkpoint(5, 1)
-                .unwrap()
-                .with_dtype(WeightDtype::Bf16)
-        };
+        let checkpoint = || geometry.checkpoint(5, 1).unwrap().with_dtype(WeightDtype::Bf16);
         let (listed, unknown) = planned(&LOAD, checkpoint(), DeviceLimits::default()).unwrap();
         assert_eq!(unknown, [""; 0]);
         let (device, times) = timed(&emulated());
@@ -159,12 +144,8 @@ mod tests {
         let mut output = BatchOutput::default();
         executor.execute(&LOAD.batch(), &mut output).unwrap();
         let kernels = times.take().unwrap();
-        let want = listed
-            .iter()
-            .map(|launch| (launch.kernel, launch.blocks as f64));
-        let got = kernels
-            .iter()
-            .map(|(name, seconds)| (*name, (seconds * 1e6).round()));
+        let want = listed.iter().map(|launch| (launch.kernel, launch.blocks as f64));
+        let got = kernels.iter().map(|(name, seconds)| (*name, (seconds * 1e6).round()));
         assert!(got.eq(want), "{kernels:?}");
         assert_eq!(executor.graphs(), 0);
     }
@@ -172,21 +153,13 @@ mod tests {
     #[test]
     fn a_step_takes_as_long_as_its_launches() {
         let geometry = Geometry::named("demo").unwrap();
-        let checkpoint = || {
-            geometry
-                .checkpoint(5, 1)
-                .unwrap()
-                .with_dtype(WeightDtype::Bf16)
-        };
+        let checkpoint = || geometry.checkpoint(5, 1).unwrap().with_dtype(WeightDtype::Bf16);
         let (listed, _) = planned(&LOAD, checkpoint(), DeviceLimits::default()).unwrap();
         let model = DeviceModel::load(&emulated(), checkpoint()).unwrap();
         let mut executor = LOAD.executor(model).unwrap();
         let seconds = LOAD.time(&mut executor).unwrap();
         assert_eq!(executor.graphs(), 1);
-        let sum: f64 = listed
-            .iter()
-            .map(|launch| launch.blocks as f64 * 1e-6)
-            .sum();
+        let sum: f64 = listed.iter().map(|launch| launch.blocks as f64 * 1e-6).sum();
         assert!((seconds / sum - 1.0).abs() < 1e-9, "{seconds} of {sum}");
         // A larger step does not fit.
         let larger = StepLoad { slots: 80, ..LOAD };

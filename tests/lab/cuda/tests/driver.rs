@@ -62,10 +62,7 @@ fn norms() -> Result<(), DeviceError> {
     let (x, direct, graphed) = (array()?, array()?, array()?);
     x.write(0, &numbers)?;
     let batch = DeviceBatch::default();
-    let of = RowNorm {
-        weight: &weight,
-        eps: 1e-5,
-    };
+    let of = RowNorm { weight: &weight, eps: 1e-5 };
     let into = |out: &Array| norm((&x, &RowSet::First(ROWS)), &batch, of, out);
     into(&direct)?;
     let graph = device.capture(|| into(&graphed))?;
@@ -81,10 +78,7 @@ fn norms() -> Result<(), DeviceError> {
 fn kernels_match_the_cpu() {
     isolated("kernels_match_the_cpu", "seed 3", |_| {
         let device = Device::open().unwrap();
-        let sizes = SelftestSizes {
-            rows: 20,
-            columns: 128,
-        };
+        let sizes = SelftestSizes { rows: 20, columns: 128 };
         selftest(&device, sizes, &mut |check| {
             assert!(check.holds(), "{check:?}");
         });
@@ -94,16 +88,12 @@ fn kernels_match_the_cpu() {
 
 #[test]
 fn every_moment_of_execution_gives_the_same_numbers() {
-    isolated(
-        "every_moment_of_execution_gives_the_same_numbers",
-        "",
-        |plan| {
-            for seed in 0..40 {
-                plan.write(&format!("seed {seed}"));
-                norms().unwrap();
-            }
-        },
-    )
+    isolated("every_moment_of_execution_gives_the_same_numbers", "", |plan| {
+        for seed in 0..40 {
+            plan.write(&format!("seed {seed}"));
+            norms().unwrap();
+        }
+    })
     .clean();
 }
 
@@ -126,15 +116,11 @@ fn a_failed_call_is_one_line_and_leaves_nothing() {
                     break;
                 };
                 failed += 1;
-                assert!(
-                    line.contains("out of memory (CUDA_ERROR_OUT_OF_MEMORY, 2)"),
-                    "{line}"
-                );
+                assert!(line.contains("out of memory (CUDA_ERROR_OUT_OF_MEMORY, 2)"), "{line}");
                 assert_eq!(line.lines().count(), 1, "{line}");
                 let log = plan.log();
-                let bad = log
-                    .lines()
-                    .find(|line| line.starts_with("leak") || line.starts_with("misuse"));
+                let bad =
+                    log.lines().find(|line| line.starts_with("leak") || line.starts_with("misuse"));
                 assert_eq!(bad, None, "{function}, call {failed}");
             }
             assert!(failed > 0, "{function} is not called");
@@ -166,18 +152,12 @@ fn a_fault_of_a_kernel_is_told_by_a_later_call_and_stays() {
         let weight = Buffer::floats(&device, &[1.0; WIDTH]).unwrap();
         let array = || Array::new(&device, Precision::F32, 1, WIDTH).unwrap();
         let (x, out) = (array(), array());
-        let of = RowNorm {
-            weight: &weight,
-            eps: 1e-5,
-        };
+        let of = RowNorm { weight: &weight, eps: 1e-5 };
         // The launch itself may succeed.
         let _ = norm((&x, &RowSet::First(1)), &DeviceBatch::default(), of, &out);
         let error = out.read(1).unwrap_err().0;
         let words = "unspecified launch failure (CUDA_ERROR_LAUNCH_FAILED, 719)";
-        assert!(
-            error.starts_with("CUDA: ") && error.ends_with(words),
-            "{error}"
-        );
+        assert!(error.starts_with("CUDA: ") && error.ends_with(words), "{error}");
         assert!(device.lost().unwrap().ends_with(words));
         assert!(Buffer::new(&device, 64).is_err());
         assert!(device.memory().is_err());
@@ -231,10 +211,7 @@ fn devices_and_drivers_that_do_not_fit_are_named() {
     isolated(name, "", |plan| {
         for (text, want) in [
             ("devices 0", "the NVIDIA driver found no device"),
-            (
-                "capability 7 5",
-                "expected compute capability 8.0 or later, found 7.5",
-            ),
+            ("capability 7 5", "expected compute capability 8.0 or later, found 7.5"),
             (
                 "version 11080",
                 "for CUDA 12.0 or later (version 525 or later), found one for CUDA 11.8",

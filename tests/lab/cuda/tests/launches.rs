@@ -22,11 +22,7 @@ fn the_chosen_launches_are_nearly_the_fastest_measured() {
     assert_eq!(products.len(), 48);
     let (mut chosen, mut least, mut unmeasured) = (0.0, 0.0, 0);
     for ((is_int8, rows, n, k), all) in products {
-        let format = if is_int8 {
-            MatrixFormat::Int8
-        } else {
-            MatrixFormat::Bf16
-        };
+        let format = if is_int8 { MatrixFormat::Int8 } else { MatrixFormat::Bf16 };
         let sizes = ProductSizes { rows, n, k, format };
         let launch = ProductLaunch::choose(sizes, DeviceLimits::default(), Division::Divided);
         let (kernel, whole) = (launch.tile.gemm, launch.whole.min(launch.tiles()));

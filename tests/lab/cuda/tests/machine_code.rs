@@ -153,10 +153,7 @@ fn ptx() -> BTreeMap<String, String> {
 #[test]
 fn no_kernel_spills_on_any_device() {
     let resources = resources();
-    let devices: BTreeSet<&str> = resources
-        .keys()
-        .map(|(device, _)| device.as_str())
-        .collect();
+    let devices: BTreeSet<&str> = resources.keys().map(|(device, _)| device.as_str()).collect();
     assert_eq!(devices, DEVICES.map(|device| device.0).into());
     let of_warpgroups = WANTED.iter().filter(|(name, _)| is_of_warpgroups(name));
     let all = DEVICES.len() * ptx().len() + of_warpgroups.count();
@@ -169,18 +166,11 @@ fn no_kernel_spills_on_any_device() {
 #[test]
 fn the_blocks_that_the_design_needs_fit() {
     let (resources, wanted) = (resources(), BTreeMap::from(WANTED));
-    let names: BTreeSet<String> = asynclane_kernels::device::kernels()
-        .map(|kernel| kernel.name.to_owned())
-        .collect();
+    let names: BTreeSet<String> =
+        asynclane_kernels::device::kernels().map(|kernel| kernel.name.to_owned()).collect();
     let plain = names.iter().filter(|name| !is_of_warpgroups(name));
-    assert_eq!(
-        plain.cloned().collect::<BTreeSet<_>>(),
-        ptx().into_keys().collect()
-    );
-    assert_eq!(
-        names,
-        wanted.keys().map(|name| (*name).to_owned()).collect()
-    );
+    assert_eq!(plain.cloned().collect::<BTreeSet<_>>(), ptx().into_keys().collect());
+    assert_eq!(names, wanted.keys().map(|name| (*name).to_owned()).collect());
     for kernel in asynclane_kernels::device::kernels() {
         let (name, threads, dynamic) = (kernel.name, kernel.threads, kernel.shared);
         for ((device, most_threads, most_blocks, memory), wanted) in

@@ -21,14 +21,9 @@ pub fn drills(seed: u64, count: usize) -> Vec<Drill> {
             let equations: Vec<(String, u32)> =
                 (0..rng.between(2, 4)).map(|_| equation(&mut rng)).collect();
             let asked: Vec<&str> = equations.iter().map(|(left, _)| left.as_str()).collect();
-            let solved: Vec<String> = equations
-                .iter()
-                .map(|(left, right)| format!("{left} = {right}."))
-                .collect();
-            Drill {
-                prompt: format!("Compute {}.", asked.join(", ")),
-                answer: solved.join(" "),
-            }
+            let solved: Vec<String> =
+                equations.iter().map(|(left, right)| format!("{left} = {right}.")).collect();
+            Drill { prompt: format!("Compute {}.", asked.join(", ")), answer: solved.join(" ") }
         })
         .collect()
 }

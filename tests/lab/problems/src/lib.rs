@@ -85,11 +85,7 @@ impl Split {
     /// The set of a prompt. It depends on the text alone, so a held-out prompt is in no training set,
     /// whatever the seed.
     pub fn of(prompt: &str) -> Self {
-        if rng::hash(prompt).is_multiple_of(10) {
-            Split::Eval
-        } else {
-            Split::Train
-        }
+        if rng::hash(prompt).is_multiple_of(10) { Split::Eval } else { Split::Train }
     }
 }
 
@@ -115,21 +111,13 @@ pub struct UnknownName {
 
 impl UnknownName {
     fn new(key: &'static str, expected: &'static str, found: &str) -> Self {
-        Self {
-            key,
-            expected,
-            found: found.to_owned(),
-        }
+        Self { key, expected, found: found.to_owned() }
     }
 }
 
 impl fmt::Display for UnknownName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: expected {}, found {:?}",
-            self.key, self.expected, self.found
-        )
+        write!(f, "{}: expected {}, found {:?}", self.key, self.expected, self.found)
     }
 }
 
@@ -192,9 +180,7 @@ impl Facts {
             Task::Sums => sums::Sum::parse(prompt).map(Facts::Sums),
             Task::Snippets => snippets::Snippet::parse(prompt).map(Facts::Snippets),
             Task::Lists => lists::List::parse(prompt).map(Facts::Lists),
-            Task::Calls => calls::Dialogue::parse(prompt)
-                .map(Box::new)
-                .map(Facts::Calls),
+            Task::Calls => calls::Dialogue::parse(prompt).map(Box::new).map(Facts::Calls),
         }
     }
 
@@ -211,24 +197,15 @@ impl Facts {
 impl Problem {
     /// Parses a problem from its prompt. `None` if the text is not word for word a prompt of a family. The answer is the first of the valid wordings.
     pub fn from_prompt(prompt: &str) -> Option<Self> {
-        let (task, facts) = Task::EVERY
-            .into_iter()
-            .find_map(|task| Some((task, Facts::parse(task, prompt)?)))?;
+        let (task, facts) =
+            Task::EVERY.into_iter().find_map(|task| Some((task, Facts::parse(task, prompt)?)))?;
         // The family parsers read words and numbers; comparing the whole prompt checks the rest.
         if facts.prompt() != prompt {
             return None;
         }
-        let answer = facts
-            .wording()
-            .iter()
-            .map(|alternatives| alternatives[0].as_str())
-            .collect::<String>();
-        Some(Self {
-            task,
-            prompt: prompt.to_owned(),
-            answer,
-            facts,
-        })
+        let answer =
+            facts.wording().iter().map(|alternatives| alternatives[0].as_str()).collect::<String>();
+        Some(Self { task, prompt: prompt.to_owned(), answer, facts })
     }
 }
 
@@ -242,12 +219,7 @@ pub fn generate(task: Task, split: Split, seed: u64, count: usize) -> Vec<Proble
         let answer = wording::write(&facts.wording(), &mut rng);
         let prompt = facts.prompt();
         if Split::of(&prompt) == split {
-            problems.push(Problem {
-                task,
-                prompt,
-                answer,
-                facts,
-            });
+            problems.push(Problem { task, prompt, answer, facts });
         }
     }
     problems

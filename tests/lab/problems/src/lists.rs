@@ -43,47 +43,28 @@ impl List {
     pub(crate) fn draw(rng: &mut Rng) -> Self {
         let length = rng.between(3, 6);
         let (actions, items) = if rng.below(2) == 0 {
-            (
-                &ACTIONS[..2],
-                (0..length).map(|_| rng.pick(&OBJECTS).to_owned()).collect(),
-            )
+            (&ACTIONS[..2], (0..length).map(|_| rng.pick(&OBJECTS).to_owned()).collect())
         } else {
-            (
-                &ACTIONS[..],
-                (0..length).map(|_| rng.below(10).to_string()).collect(),
-            )
+            (&ACTIONS[..], (0..length).map(|_| rng.below(10).to_string()).collect())
         };
-        Self {
-            action: rng.pick(actions),
-            items,
-        }
+        Self { action: rng.pick(actions), items }
     }
 
     pub(crate) fn parse(prompt: &str) -> Option<Self> {
         let (verb, rest) = prompt.split_once(" the list ")?;
         let action = ACTIONS.into_iter().find(|action| action.asked() == verb)?;
         let items: Vec<String> = split_items(rest.strip_suffix('.')?);
-        items
-            .iter()
-            .all(|item| is_item(item))
-            .then_some(Self { action, items })
+        items.iter().all(|item| is_item(item)).then_some(Self { action, items })
     }
 
     pub(crate) fn prompt(&self) -> String {
-        format!(
-            "{} the list {}.",
-            self.action.asked(),
-            self.items.join(", ")
-        )
+        format!("{} the list {}.", self.action.asked(), self.items.join(", "))
     }
 
     pub(crate) fn wording(&self) -> Wording {
         let given = self.items.join(", ");
         let result = self.result().join(", ");
-        vec![vec![format!(
-            "The list is {given}. {} it is {result}.",
-            self.action.done()
-        )]]
+        vec![vec![format!("The list is {given}. {} it is {result}.", self.action.done())]]
     }
 
     /// True if the last list that the text states is the right one.

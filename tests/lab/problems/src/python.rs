@@ -56,11 +56,7 @@ impl Interpreter {
             .map_err(|error| io::Error::new(error.kind(), format!("python3: {error}")))?;
         let (input, output) = (process.stdin.take(), process.stdout.take());
         let pipes = input.zip(output).ok_or(io::ErrorKind::BrokenPipe)?;
-        Ok(Self {
-            _process: process,
-            input: pipes.0,
-            output: BufReader::new(pipes.1),
-        })
+        Ok(Self { _process: process, input: pipes.0, output: BufReader::new(pipes.1) })
     }
 
     fn answer(&mut self, job: &Value) -> io::Result<bool> {

@@ -19,8 +19,7 @@ pub(crate) fn accepts(wording: &[Vec<String>], text: &str) -> bool {
     match wording.split_first() {
         None => text.is_empty(),
         Some((alternatives, rest)) => alternatives.iter().any(|alternative| {
-            text.strip_prefix(alternative.as_str())
-                .is_some_and(|tail| accepts(rest, tail))
+            text.strip_prefix(alternative.as_str()).is_some_and(|tail| accepts(rest, tail))
         }),
     }
 }

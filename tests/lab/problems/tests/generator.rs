@@ -38,15 +38,9 @@ fn every_generated_answer_is_right_and_its_prompt_reads_back() {
 #[test]
 fn no_evaluation_prompt_is_ever_a_training_prompt() {
     for task in Task::EVERY {
-        let evaluation: HashSet<String> = generate(task, Split::Eval, 11, 2_000)
-            .into_iter()
-            .map(|p| p.prompt)
-            .collect();
-        assert!(
-            evaluation
-                .iter()
-                .all(|prompt| Split::of(prompt) == Split::Eval)
-        );
+        let evaluation: HashSet<String> =
+            generate(task, Split::Eval, 11, 2_000).into_iter().map(|p| p.prompt).collect();
+        assert!(evaluation.iter().all(|prompt| Split::of(prompt) == Split::Eval));
         let mut drawn = 0;
         for seed in [1, 11, 12_345] {
             for problem in generate(task, Split::Train, seed, 10_000) {
@@ -61,9 +55,7 @@ fn no_evaluation_prompt_is_ever_a_training_prompt() {
 
 #[test]
 fn about_one_prompt_in_ten_is_held_out() {
-    let held_out = (0..10_000)
-        .filter(|n| Split::of(&format!("Copy {n}")) == Split::Eval)
-        .count();
+    let held_out = (0..10_000).filter(|n| Split::of(&format!("Copy {n}")) == Split::Eval).count();
     assert!((900..=1_100).contains(&held_out), "{held_out}");
 }
 
@@ -126,13 +118,9 @@ fn every_kind_of_conversation_occurs() {
     assert!(some(&|one| handed(one) && listed(one)));
     assert!(some(&|one| !listed(one) && results(one) == 0));
     assert!(some(&|one| !listed(one) && results(one) > 0));
-    for answer in [
-        "\"}}\n</tool_call>",
-        "The answer is a ",
-        "5.\n#### ",
-        "Sorted it is ",
-        "    return ",
-    ] {
+    for answer in
+        ["\"}}\n</tool_call>", "The answer is a ", "5.\n#### ", "Sorted it is ", "    return "]
+    {
         let found = |one: &Problem| listed(one) && one.answer.contains(answer);
         assert!(some(&found), "{answer:?} never occurs");
     }
@@ -149,10 +137,9 @@ fn a_conversation_in_other_words_is_not_read() {
     let call =
         "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 12, \"b\": 5}}\n</tool_call>";
     assert_eq!(problem.answer, call);
-    for free in [
-        format!("{{{messages}}}"),
-        prompt.replace("\"name\":\"add\"", "\"name\":\"get_weather\""),
-    ] {
+    for free in
+        [format!("{{{messages}}}"), prompt.replace("\"name\":\"add\"", "\"name\":\"get_weather\"")]
+    {
         let free = Problem::from_prompt(&free).expect("a conversation");
         assert_eq!(free.answer, "12 + 5 = 17. The answer is 17.\n#### 17");
     }
@@ -164,10 +151,7 @@ fn a_conversation_in_other_words_is_not_read() {
         prompt.replace(":[{\"role", ": [{\"role"),
         prompt.replace("\"integer\"", "\"array\""),
         prompt.replace("\"required\":[\"a\",\"b\"]", "\"required\":[]"),
-        format!(
-            "{{{}}}",
-            messages.replace("What is 12 plus 5", "Who is Tom")
-        ),
+        format!("{{{}}}", messages.replace("What is 12 plus 5", "Who is Tom")),
         format!("{{{}}}", messages.replace("What is 12", "Hello, 12")),
         "{\"messages\":[]}".to_owned(),
         "{\"messages\":3}".to_owned(),
@@ -220,46 +204,28 @@ fn a_long_chain_of_products_is_refused_rather_than_overflown() {
 #[test]
 fn the_examples_are_problems() {
     for (task, prompt) in Task::ALL.into_iter().zip(EXAMPLES) {
-        assert_eq!(
-            Problem::from_prompt(prompt).expect("a known prompt").task,
-            task
-        );
+        assert_eq!(Problem::from_prompt(prompt).expect("a known prompt").task, task);
     }
 }
 
 #[test]
 fn words_sort_by_spelling() {
     let problem = Problem::from_prompt("Sort the list pens, eggs, books.").expect("a list");
-    assert_eq!(
-        problem.answer,
-        "The list is pens, eggs, books. Sorted it is books, eggs, pens."
-    );
+    assert_eq!(problem.answer, "The list is pens, eggs, books. Sorted it is books, eggs, pens.");
 }
 
 #[test]
 fn drills_are_true_equations() {
     for drill in drills(9, 500) {
-        let asked = drill
-            .prompt
-            .strip_prefix("Compute ")
-            .unwrap()
-            .strip_suffix('.')
-            .unwrap();
+        let asked = drill.prompt.strip_prefix("Compute ").unwrap().strip_suffix('.').unwrap();
         let solved = drill.answer.strip_suffix('.').unwrap();
         let (asked, solved): (Vec<_>, Vec<_>) =
             (asked.split(", ").collect(), solved.split(". ").collect());
         assert_eq!(asked.len(), solved.len());
         for (left, equation) in asked.iter().zip(&solved) {
-            let right: i64 = equation
-                .strip_prefix(left)
-                .unwrap()
-                .strip_prefix(" = ")
-                .unwrap()
-                .parse()
-                .unwrap();
-            let [a, sign, b] = left.split(' ').collect::<Vec<_>>()[..] else {
-                panic!("{left}")
-            };
+            let right: i64 =
+                equation.strip_prefix(left).unwrap().strip_prefix(" = ").unwrap().parse().unwrap();
+            let [a, sign, b] = left.split(' ').collect::<Vec<_>>()[..] else { panic!("{left}") };
             let (a, b): (i64, i64) = (a.parse().unwrap(), b.parse().unwrap());
             let value = match sign {
                 "+" => a + b,

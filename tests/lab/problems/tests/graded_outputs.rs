@@ -47,10 +47,7 @@ fn strict_is_stricter_than_the_end_on_real_outputs() {
     for row in graded() {
         let problem =
             Problem::from_prompt(row["prompt"].as_str().unwrap()).expect("a known prompt");
-        let family = Task::ALL
-            .iter()
-            .position(|task| *task == problem.task)
-            .unwrap();
+        let family = Task::ALL.iter().position(|task| *task == problem.task).unwrap();
         for output in row["outputs"].as_array().unwrap() {
             let (grade, runs) = (
                 grade(&problem, output["text"].as_str().unwrap()).expect("python3 runs"),

@@ -8,36 +8,15 @@ fn graded(prompt: &str, output: &str) -> Grade {
 }
 
 fn end_only(prompt: &str, output: &str) {
-    assert_eq!(
-        graded(prompt, output),
-        Grade {
-            end: true,
-            strict: false
-        },
-        "{output}"
-    );
+    assert_eq!(graded(prompt, output), Grade { end: true, strict: false }, "{output}");
 }
 
 fn wrong(prompt: &str, output: &str) {
-    assert_eq!(
-        graded(prompt, output),
-        Grade {
-            end: false,
-            strict: false
-        },
-        "{output}"
-    );
+    assert_eq!(graded(prompt, output), Grade { end: false, strict: false }, "{output}");
 }
 
 fn right(prompt: &str, output: &str) {
-    assert_eq!(
-        graded(prompt, output),
-        Grade {
-            end: true,
-            strict: true
-        },
-        "{output}"
-    );
+    assert_eq!(graded(prompt, output), Grade { end: true, strict: true }, "{output}");
 }
 
 /// A conversation without its end.
@@ -61,16 +40,8 @@ const SORT: &str = "Sort the list 7, 0, 2.";
 
 #[test]
 fn every_wording_of_a_sum_is_strict() {
-    let starts = [
-        "Ben starts with 15.5",
-        "At first Ben has 15.5",
-        "Ben has 15.5",
-    ];
-    let ends = [
-        "",
-        " The answer is 16.5 dollars.",
-        " So in the end Ben has 16.5 dollars.",
-    ];
+    let starts = ["Ben starts with 15.5", "At first Ben has 15.5", "Ben has 15.5"];
+    let ends = ["", " The answer is 16.5 dollars.", " So in the end Ben has 16.5 dollars."];
     let first = [
         "he has 15.5 - 3 = 12.5 dollars left",
         "he loses 3, so he has 15.5 - 3 = 12.5 dollars",
@@ -82,26 +53,17 @@ fn every_wording_of_a_sum_is_strict() {
         "12.5 + 4 = 16.5, so now he has 16.5 dollars",
     ];
     for (index, start) in starts.into_iter().enumerate() {
-        let start = format!(
-            "{start} dollars{}.",
-            if index == 2 { " at first" } else { "" }
-        );
+        let start = format!("{start} dollars{}.", if index == 2 { " at first" } else { "" });
         for end in ends {
             for first in first {
                 for second in second {
-                    right(
-                        MONEY,
-                        &format!("{start} Then {first}. Next {second}.{end}\n#### 16.5"),
-                    );
+                    right(MONEY, &format!("{start} Then {first}. Next {second}.{end}\n#### 16.5"));
                 }
             }
         }
     }
     let boxes = "There are 4 bags with 3 eggs each, so Mia starts with 4 * 3 = 12 eggs. Then she";
-    right(
-        HALF,
-        &format!("{boxes} keeps half, which is 12 / 2 = 6 eggs.\n#### 6"),
-    );
+    right(HALF, &format!("{boxes} keeps half, which is 12 / 2 = 6 eggs.\n#### 6"));
     right(HALF, &format!("{boxes} has 12 / 2 = 6 eggs left.\n#### 6"));
 }
 
@@ -141,16 +103,7 @@ fn a_sum_with_a_damaged_text_may_end_right_but_is_not_strict() {
 fn a_sum_with_a_wrong_end_is_wrong() {
     let text = "Ben starts with 15.5 dollars. Then he has 15.5 - 3 = 12.5 dollars left. Next he \
                 has 12.5 + 4 = 16.5 dollars.\n";
-    for end in [
-        "#### 16",
-        "#### 165",
-        "#### has.5",
-        "#### 1 6.5",
-        "16.5",
-        "####",
-        "",
-        "#### 6.5",
-    ] {
+    for end in ["#### 16", "#### 165", "#### has.5", "#### 1 6.5", "16.5", "####", "", "#### 6.5"] {
         wrong(MONEY, &format!("{text}{end}"));
     }
     wrong(MONEY, "\u{fffd}#### \u{0661}6.5");
@@ -175,13 +128,7 @@ fn a_loop_needs_names_that_agree() {
     let good = "    res = []\n    for n in xs:\n        if n % 2 == 1:\n            u = n * n\n            \
                 res.append(u)\n    return sorted(res)";
     right(LOOP, good);
-    right(
-        LOOP,
-        &good
-            .replace("res", "out")
-            .replace("u = ", "w = ")
-            .replace("(u)", "(w)"),
-    );
+    right(LOOP, &good.replace("res", "out").replace("u = ", "w = ").replace("(u)", "(w)"));
     for (from, to) in [
         ("u = n * n", "u = v * n"),
         ("append(u)", "append(w)"),
@@ -237,19 +184,10 @@ fn a_condition_is_tried_on_both_sides_and_at_the_limit() {
 
 #[test]
 fn a_dictionary_needs_every_key_with_its_value() {
-    right(
-        DICT,
-        "    return {\n        \"max\": max(a, b),\n        \"last\": b,\n    }",
-    );
-    end_only(
-        DICT,
-        "    return {\n        \"last\": b,\n        \"max\": max(a, b),\n    }",
-    );
+    right(DICT, "    return {\n        \"max\": max(a, b),\n        \"last\": b,\n    }");
+    end_only(DICT, "    return {\n        \"last\": b,\n        \"max\": max(a, b),\n    }");
     wrong(DICT, "    return {\n        \"max\": max(a, b),\n    }");
-    wrong(
-        DICT,
-        "    return {\n        \"max\": a,\n        \"last\": b,\n    }",
-    );
+    wrong(DICT, "    return {\n        \"max\": a,\n        \"last\": b,\n    }");
     wrong(
         DICT,
         "    return {\n        \"max\": max(a, b),\n        \"last\": b,\n        \"sum\": a,\n    }",
@@ -263,10 +201,7 @@ fn a_call_needs_the_name_and_the_arguments() {
                 </tool_call>";
     right(&prompt, good);
     end_only(&prompt, &good.replace("\n", " "));
-    end_only(
-        &prompt,
-        &good.replace("{\"a\": 12, \"b\": 5}", "{\"b\": 5, \"a\": 12}"),
-    );
+    end_only(&prompt, &good.replace("{\"a\": 12, \"b\": 5}", "{\"b\": 5, \"a\": 12}"));
     wrong(&prompt, &good.replace("add_numbers", "add"));
     wrong(&prompt, &good.replace("12", "\"12\""));
     wrong(&prompt, &good.replace("12", "13"));
@@ -308,10 +243,7 @@ fn a_question_is_handed_over_and_answered_then() {
     let prompt = prompt.replace("],\"messages\"", &format!(",{handing}"));
     let call = "<tool_call>\n{\"name\": \"transfer_to_other\", \"arguments\": {}}\n</tool_call>";
     right(&(prompt.clone() + "]}"), call);
-    wrong(
-        &(prompt.clone() + "]}"),
-        "12 + 5 = 17. The answer is 17.\n#### 17",
-    );
+    wrong(&(prompt.clone() + "]}"), "12 + 5 = 17. The answer is 17.\n#### 17");
     let called = "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"call_1\",\"type\":\
                   \"function\",\"function\":{\"name\":\"transfer_to_other\",\"arguments\":\"{}\"}}]}";
     let result = "{\"role\":\"tool\",\"tool_call_id\":\"call_1\",\"content\":\

@@ -11,10 +11,7 @@ fn a_body_is_judged_by_its_behaviour() {
     let right = "    return sorted([n * n for n in xs if n % 2])";
     for (body, expected) in [
         (right, true),
-        (
-            "    return sorted(v * v for v in filter(lambda v: v % 2, xs))",
-            true,
-        ),
+        ("    return sorted(v * v for v in filter(lambda v: v % 2, xs))", true),
         ("    return sorted([n * n for n in xs])", false),
         ("    return None", false),
         ("    return xs.missing", false),

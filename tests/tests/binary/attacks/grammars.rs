@@ -16,11 +16,7 @@ const AMBIGUOUS: &str = concat!(
 
 /// Patterns whose automata grow without bound.
 fn hostile_patterns(client: Client) {
-    let patterns = [
-        ".?".repeat(32_000),
-        ".?".repeat(9_000),
-        "(|a)".repeat(8_000),
-    ];
+    let patterns = [".?".repeat(32_000), ".?".repeat(9_000), "(|a)".repeat(8_000)];
     std::thread::scope(|scope| {
         for pattern in patterns.iter().chain(&patterns) {
             scope.spawn(move || {

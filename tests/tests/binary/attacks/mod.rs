@@ -67,10 +67,7 @@ fn withstands(server: &Server, name: &str, attack: impl FnOnce(Client)) {
         other.join().expect("the other client is answered")
     });
     let peak = memory.peak();
-    assert!(
-        peak <= start + GROWTH_KIB,
-        "{name}: {start} KiB grew to {peak}"
-    );
+    assert!(peak <= start + GROWTH_KIB, "{name}: {start} KiB grew to {peak}");
     let in_time = slowest < OTHERS * patience();
     assert!(in_time, "{name}: the slowest of {answers} took {slowest:?}");
 }

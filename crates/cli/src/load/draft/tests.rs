@@ -41,19 +41,13 @@ fn a_decoder_that_does_not_go_with_the_draft_model_is_refused() {
         "model.draft_decoder: streaming+entropy+exact does not go with the full attention of demo"
     );
     let unknown = refusal(&[&pair[..], &["balanced,treshold=1"]].concat());
-    assert!(
-        unknown.starts_with("model.draft_decoder: treshold is not known"),
-        "{unknown}"
-    );
+    assert!(unknown.starts_with("model.draft_decoder: treshold is not known"), "{unknown}");
 }
 
 #[test]
 fn a_missing_draft_model_is_named() {
     let line = refusal(&["demo-wedlm", "--draft-model", "/nowhere"]);
-    assert!(
-        line.starts_with("/nowhere: no such file or folder"),
-        "{line}"
-    );
+    assert!(line.starts_with("/nowhere: no such file or folder"), "{line}");
 }
 
 #[test]
@@ -72,10 +66,8 @@ fn the_demo_pair_is_chosen() {
 #[test]
 fn the_first_token_that_differs_is_named() {
     let tokenizer = |words: &[&str]| {
-        let vocab: serde_json::Map<String, serde_json::Value> = (0..)
-            .zip(words)
-            .map(|(id, word): (u32, _)| ((*word).to_owned(), id.into()))
-            .collect();
+        let vocab: serde_json::Map<String, serde_json::Value> =
+            (0..).zip(words).map(|(id, word): (u32, _)| ((*word).to_owned(), id.into())).collect();
         let file = serde_json::json!({
             "version": "1.0",
             "added_tokens": [],
@@ -89,10 +81,7 @@ fn the_first_token_that_differs_is_named() {
     };
     let words = tokenizer(&["?", "a", "b", "c"]);
     assert_eq!(difference(&words, &tokenizer(&["?", "a", "b", "c"])), None);
-    assert_eq!(
-        difference(&words, &tokenizer(&["?", "a", "b", "c", "d"])),
-        None
-    );
+    assert_eq!(difference(&words, &tokenizer(&["?", "a", "b", "c", "d"])), None);
     assert_eq!(
         difference(&words, &tokenizer(&["?", "a", "c", "b"])).as_deref(),
         Some(r#"token 2 is "b" and "c""#)

@@ -18,10 +18,7 @@ pub static INFO: CommitInfo = CommitInfo {
     settings: &[THRESHOLD],
     requires: Requirements::NONE,
     build: |settings, _| {
-        Box::new(Credit {
-            threshold: settings.number(&THRESHOLD),
-            credits: Vec::new(),
-        })
+        Box::new(Credit { threshold: settings.number(&THRESHOLD), credits: Vec::new() })
     },
 };
 
@@ -72,12 +69,7 @@ impl Credit {
         let known = |entry: &&mut Entry| entry.offset == offset && entry.token == token;
         match self.credits.iter_mut().find(known) {
             Some(entry) => entry.credit += more,
-            None => self.credits.push(Entry {
-                lane,
-                offset,
-                token,
-                credit: more,
-            }),
+            None => self.credits.push(Entry { lane, offset, token, credit: more }),
         }
     }
 
@@ -90,13 +82,7 @@ impl Credit {
 
     /// The candidate under z'. A drawn token stays what was drawn.
     fn credited(&self, offset: Offset, candidate: Candidate) -> Candidate {
-        let Candidate {
-            token,
-            probability,
-            runner_up,
-            runner_up_probability,
-            ..
-        } = candidate;
+        let Candidate { token, probability, runner_up, runner_up_probability, .. } = candidate;
         let own = probability * self.boost(offset, token);
         let other = runner_up_probability * self.boost(offset, runner_up);
         let rest = (1.0 - probability - runner_up_probability).max(0.0);

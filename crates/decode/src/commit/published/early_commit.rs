@@ -72,11 +72,7 @@ fn needed(progress: f64) -> f64 {
 
 impl CommitRule for EarlyCommit {
     fn reads(&self) -> Reads {
-        Reads {
-            canvas: true,
-            watched: self.answer,
-            ..Reads::default()
-        }
+        Reads { canvas: true, watched: self.answer, ..Reads::default() }
     }
 
     fn observe(&mut self, scene: &Scene<'_>) {
@@ -106,9 +102,6 @@ impl CommitRule for EarlyCommit {
     }
 
     fn verdict(&self) -> Verdict<'_> {
-        Verdict {
-            fills: self.certain,
-            ..Verdict::default()
-        }
+        Verdict { fills: self.certain, ..Verdict::default() }
     }
 }

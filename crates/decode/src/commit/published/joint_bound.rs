@@ -52,9 +52,6 @@ impl CommitRule for JointBound {
     }
 
     fn reads(&self) -> Reads {
-        Reads {
-            scope: Scope::Sequence,
-            ..Reads::default()
-        }
+        Reads { scope: Scope::Sequence, ..Reads::default() }
     }
 }

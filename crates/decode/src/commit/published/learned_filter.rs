@@ -98,18 +98,11 @@ impl LearnedFilter {
 
 impl CommitRule for LearnedFilter {
     fn reads(&self) -> Reads {
-        Reads {
-            lane: true,
-            canvas: self.floor.is_some(),
-            ..Reads::default()
-        }
+        Reads { lane: true, canvas: self.floor.is_some(), ..Reads::default() }
     }
 
     fn verdict(&self) -> Verdict<'_> {
-        Verdict {
-            end: self.end,
-            ..Verdict::default()
-        }
+        Verdict { end: self.end, ..Verdict::default() }
     }
 
     fn observe(&mut self, scene: &Scene<'_>) {

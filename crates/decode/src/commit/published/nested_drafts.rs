@@ -84,8 +84,7 @@ impl NestedDrafts {
         self.open.clear();
         by_confidence(masks, &mut self.open);
         let stops = &self.stops;
-        self.open
-            .retain(|index| !chosen.contains(index) && !stops.contains(&masks[*index].offset));
+        self.open.retain(|index| !chosen.contains(index) && !stops.contains(&masks[*index].offset));
         for level in 0..self.levels {
             let threshold = self.threshold(level);
             let sure = |index: &usize| masks[*index].candidate.probability >= threshold;
@@ -119,10 +118,7 @@ impl CommitRule for NestedDrafts {
     }
 
     fn reads(&self) -> Reads {
-        Reads {
-            scope: Scope::Sequence,
-            ..Reads::default()
-        }
+        Reads { scope: Scope::Sequence, ..Reads::default() }
     }
 
     fn guesses(&self) -> Guesses<'_> {

@@ -75,31 +75,20 @@ impl Bench {
 
     /// A decoder under a grammar, before its first step.
     pub fn under(grammar: impl Constraint + 'static, config: &DecoderConfig, budget: u32) -> Self {
-        let input = Input {
-            constraint: Some(Box::new(grammar)),
-            ..Input::new(budget, STOPS)
-        };
+        let input = Input { constraint: Some(Box::new(grammar)), ..Input::new(budget, STOPS) };
         Self::born(config, input)
     }
 
     /// A decoder before its first step, `phase` positions into a block of the model.
     pub fn in_phase(config: &DecoderConfig, budget: u32, phase: u32) -> Self {
-        let input = Input {
-            phase,
-            ..Input::new(budget, STOPS)
-        };
+        let input = Input { phase, ..Input::new(budget, STOPS) };
         Self::born(config, input)
     }
 
     /// A decoder before its first step.
     pub fn born(config: &DecoderConfig, input: Input<'_>) -> Self {
         let mut born = Vec::new();
-        let input = Input {
-            classes: classes(),
-            filter: Some(filter(8)),
-            seed: 11,
-            ..input
-        };
+        let input = Input { classes: classes(), filter: Some(filter(8)), seed: 11, ..input };
         let decoder = Decoder::new(config, input, &mut born);
         Self { decoder, born }
     }
@@ -110,10 +99,7 @@ impl Bench {
         let wanted = wanted(&self.decoder).into_iter();
         let offsets: Vec<u32> = wanted.map(|(offset, _)| offset.get()).collect();
         for (offset, ..) in said {
-            assert!(
-                offsets.contains(offset),
-                "nobody asks for {offset}, only for {offsets:?}"
-            );
+            assert!(offsets.contains(offset), "nobody asks for {offset}, only for {offsets:?}");
         }
         self.step_by(|offset| {
             let found = said.iter().find(|(at, ..)| *at == offset);
@@ -124,10 +110,8 @@ impl Bench {
 
     /// One step with these candidates by offset, the same on all branches.
     pub fn step_by(&mut self, says: impl Fn(u32) -> Candidate) -> Vec<Effect> {
-        let propose = |(offset, _): (Offset, Role)| Proposal {
-            offset,
-            candidate: says(offset.get()),
-        };
+        let propose =
+            |(offset, _): (Offset, Role)| Proposal { offset, candidate: says(offset.get()) };
         let mut proposals: Vec<_> = wanted(&self.decoder).into_iter().map(propose).collect();
         for guesses in branches(&self.decoder) {
             let open = wanted(&self.decoder).into_iter();
@@ -144,10 +128,6 @@ impl Bench {
     /// The canvas as text, `_` for masks.
     pub fn canvas(&self) -> String {
         let canvas = self.decoder.canvas();
-        canvas
-            .span()
-            .iter()
-            .map(|offset| canvas.get(offset).map_or("_", text))
-            .collect()
+        canvas.span().iter().map(|offset| canvas.get(offset).map_or("_", text)).collect()
     }
 }

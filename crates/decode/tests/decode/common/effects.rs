@@ -32,12 +32,7 @@ pub fn placed_draft(offset: u32, text: &str, probability: f64) -> Effect {
 }
 
 fn token(offset: u32, text: &str, probability: f64, kind: CommitKind) -> Commit {
-    Commit {
-        offset: at(offset),
-        token: id(text),
-        probability,
-        kind,
-    }
+    Commit { offset: at(offset), token: id(text), probability, kind }
 }
 
 /// The tokens that a step commits, by offset.
@@ -67,10 +62,7 @@ pub fn shorten(len: u32) -> Effect {
 
 /// A lane becomes an inner node.
 pub fn fork(lane: u32, split: u32) -> Effect {
-    Effect::Fork {
-        lane: LaneId(lane),
-        split,
-    }
+    Effect::Fork { lane: LaneId(lane), split }
 }
 
 /// A generate lane starts; `parent` is `None` for the root.
@@ -102,18 +94,12 @@ pub fn wake(lane: u32) -> Effect {
 
 /// A lane is done.
 pub fn finish(lane: u32, valid: u32) -> Effect {
-    Effect::Finish {
-        lane: LaneId(lane),
-        valid,
-    }
+    Effect::Finish { lane: LaneId(lane), valid }
 }
 
 /// The emitted prefix grows.
 pub fn advance(from: u32, to: u32) -> Effect {
-    Effect::Advance {
-        from: at(from),
-        to: at(to),
-    }
+    Effect::Advance { from: at(from), to: at(to) }
 }
 
 /// The sequence is done.

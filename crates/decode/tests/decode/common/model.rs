@@ -7,11 +7,7 @@ pub fn wanted(decoder: &Decoder) -> Vec<(Offset, Role)> {
     let canvas = decoder.canvas();
     let mut offsets = Vec::new();
     for lane in decoder.lanes() {
-        let drafts = if lane.drafts {
-            lane.lookahead
-        } else {
-            Span::default()
-        };
+        let drafts = if lane.drafts { lane.lookahead } else { Span::default() };
         let read = lane.committed;
         let from = lane.range.start.min(read.start);
         let all = from.to(lane.range.end.max(drafts.end).max(read.end)).iter();
@@ -28,9 +24,7 @@ pub fn wanted(decoder: &Decoder) -> Vec<(Offset, Role)> {
 /// The guesses of every branch the decoder wants tried, in order.
 pub fn branches(decoder: &Decoder) -> Vec<Vec<Proposal>> {
     let branches = decoder.branches();
-    (1..=branches.count())
-        .map(|branch| branches.filled(branch).to_vec())
-        .collect()
+    (1..=branches.count()).map(|branch| branches.filled(branch).to_vec()).collect()
 }
 
 /// A candidate with this token and probability and fixed other values.
@@ -68,11 +62,7 @@ impl Model {
     pub fn says(&self, offset: Offset, step: u32, ban: bool) -> Candidate {
         let steady = mix(self.seed, u64::from(offset.get()));
         let moody = mix(steady, u64::from(step));
-        let choice = if steady.is_multiple_of(4) {
-            moody
-        } else {
-            mix(steady, 1)
-        };
+        let choice = if steady.is_multiple_of(4) { moody } else { mix(steady, 1) };
         let stops = self.stop_every > 0 && choice.is_multiple_of(self.stop_every);
         let token = if stops && !ban {
             super::STOPS[(choice >> 20) as usize % super::STOPS.len()]
@@ -81,19 +71,13 @@ impl Model {
         };
         let level = (mix(moody, 2) >> 8) % self.levels;
         let probability = level as f64 / (self.levels - 1) as f64;
-        Candidate {
-            entropy: 2.0 * (1.0 - probability) as f32,
-            ..candidate(token, probability)
-        }
+        Candidate { entropy: 2.0 * (1.0 - probability) as f32, ..candidate(token, probability) }
     }
 }
 
 /// The finalizer of splitmix64 over both words.
 pub fn mix(a: u64, b: u64) -> u64 {
-    let mut z = a
-        .rotate_left(29)
-        .wrapping_add(b)
-        .wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut z = a.rotate_left(29).wrapping_add(b).wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)

@@ -77,10 +77,6 @@ fn known(canvas: &Canvas, from: Offset, to: Offset) -> String {
     let offsets = from.to(to).clip(canvas.end());
     offsets
         .iter()
-        .map(|at| {
-            canvas
-                .get(at)
-                .map_or(MASK.to_string(), |token| text(token).to_owned())
-        })
+        .map(|at| canvas.get(at).map_or(MASK.to_string(), |token| text(token).to_owned()))
         .collect()
 }

@@ -37,11 +37,7 @@ impl Setup {
 pub fn filter(size: usize) -> Arc<Filter> {
     let identity = |scale: f32| -> Vec<f32> {
         let one = |at: usize| {
-            if at.is_multiple_of(size + 1) {
-                scale
-            } else {
-                0.0
-            }
+            if at.is_multiple_of(size + 1) { scale } else { 0.0 }
         };
         (0..size * size).map(one).collect()
     };
@@ -75,10 +71,8 @@ pub fn setup() -> impl Strategy<Value = Setup> {
 
 /// Any schedule under a grammar.
 pub fn guarded_setup() -> impl Strategy<Value = Setup> {
-    (setup(), any::<u64>()).prop_map(|(setup, seed)| Setup {
-        grammar: Some(Toy::new(seed)),
-        ..setup
-    })
+    (setup(), any::<u64>())
+        .prop_map(|(setup, seed)| Setup { grammar: Some(Toy::new(seed)), ..setup })
 }
 
 /// AsyncLane with any of its options.
@@ -95,11 +89,7 @@ pub fn asynclane_setup() -> impl Strategy<Value = Setup> {
 
 /// BlockWise with any rule, also in its published form that fills the whole canvas.
 pub fn block_wise_setup() -> impl Strategy<Value = Setup> {
-    let stops = prop_oneof![
-        Just((true, true)),
-        Just((false, true)),
-        Just((false, false))
-    ];
+    let stops = prop_oneof![Just((true, true)), Just((false, true)), Just((false, false))];
     (1..40u32, stops, rest("block_wise")).prop_map(|(block_length, (prune, early_stop), rest)| {
         rest.with(blocks(block_length), prune, early_stop)
     })
@@ -158,12 +148,7 @@ struct Rest {
 
 impl Rest {
     fn with(self, schedule: ScheduleConfig, prune: bool, early_stop: bool) -> Setup {
-        let Self {
-            commit,
-            budget,
-            code_prompt,
-            model,
-        } = self;
+        let Self { commit, budget, code_prompt, model } = self;
         let config = DecoderConfig {
             schedule,
             commit,
@@ -171,36 +156,17 @@ impl Rest {
             early_stop,
             lone_stops: self.budget.is_multiple_of(2),
         };
-        Setup {
-            config,
-            budget,
-            code_prompt,
-            model,
-            grammar: None,
-        }
+        Setup { config, budget, code_prompt, model, grammar: None }
     }
 }
 
 /// The inputs of a sequence under a schedule.
 fn rest(schedule: &'static str) -> impl Strategy<Value = Rest> {
     let budget = prop_oneof![1 => 1..=12u32, 3 => 1..=200u32];
-    let model = (
-        any::<u64>(),
-        prop::sample::select(vec![0, 5, 50, 200]),
-        2..20u64,
-    );
-    let model = model.prop_map(|(seed, stop_every, levels)| Model {
-        seed,
-        stop_every,
-        levels,
-    });
+    let model = (any::<u64>(), prop::sample::select(vec![0, 5, 50, 200]), 2..20u64);
+    let model = model.prop_map(|(seed, stop_every, levels)| Model { seed, stop_every, levels });
     (any_commit(schedule), budget, any::<bool>(), model).prop_map(
-        |(commit, budget, code_prompt, model)| Rest {
-            commit,
-            budget,
-            code_prompt,
-            model,
-        },
+        |(commit, budget, code_prompt, model)| Rest { commit, budget, code_prompt, model },
     )
 }
 
@@ -227,13 +193,10 @@ fn any_settings(info: &'static CommitInfo) -> impl Strategy<Value = CommitConfig
     let values: Vec<_> = info.settings.iter().map(any_value).collect();
     values.prop_map(move |values| {
         let pairs = info.settings.iter().zip(values);
-        pairs.fold(
-            CommitConfig::new(info),
-            |rule, (setting, value)| match value {
-                Some(value) => rule.with(setting.name, value),
-                None => rule,
-            },
-        )
+        pairs.fold(CommitConfig::new(info), |rule, (setting, value)| match value {
+            Some(value) => rule.with(setting.name, value),
+            None => rule,
+        })
     })
 }
 
@@ -243,9 +206,7 @@ fn any_value(setting: &SettingInfo) -> BoxedStrategy<Option<Value<'static>>> {
         SettingKind::Name(names) => prop::sample::select(names).prop_map(Value::Name).boxed(),
         SettingKind::Integer(min, max) | SettingKind::NameOrInteger(_, min, max) => {
             let up_to = |more: i64| min..=max.min(min + more);
-            prop_oneof![up_to(2), up_to(40)]
-                .prop_map(Value::Integer)
-                .boxed()
+            prop_oneof![up_to(2), up_to(40)].prop_map(Value::Integer).boxed()
         }
         SettingKind::Number(min, max) => probability()
             .prop_map(move |share| Value::Number(min + share * (max.min(min + 2.0) - min)))

@@ -28,9 +28,7 @@ pub fn text(token: TokenId) -> &'static str {
 
 /// The classes of all tokens.
 pub fn classes() -> Arc<TokenClasses> {
-    Arc::new(TokenClasses::new(
-        TEXTS.iter().map(|text| class(text)).collect(),
-    ))
+    Arc::new(TokenClasses::new(TEXTS.iter().map(|text| class(text)).collect()))
 }
 
 /// The class of a token with this text, as the documentation of [`TokenClass`] defines it.

@@ -38,9 +38,7 @@ impl Walk {
         let input = Input {
             classes: classes(),
             code_prompt: setup.code_prompt,
-            constraint: setup
-                .grammar
-                .map(|toy| Box::new(toy) as Box<dyn Constraint>),
+            constraint: setup.grammar.map(|toy| Box::new(toy) as Box<dyn Constraint>),
             filter: Some(filter(8)),
             seed: 11,
             ..Input::new(setup.budget, STOPS)
@@ -50,12 +48,7 @@ impl Walk {
         while !decoder.is_done() && decoder.step() <= setup.most_steps() {
             steps.push(step(&mut decoder, setup));
         }
-        Self {
-            setup: setup.clone(),
-            born,
-            steps,
-            decoder,
-        }
+        Self { setup: setup.clone(), born, steps, decoder }
     }
 
     /// The schedule's parameters, if it is AsyncLane.
@@ -77,9 +70,7 @@ impl Walk {
 
     /// All effects in order.
     pub fn effects(&self) -> impl Iterator<Item = &Effect> {
-        self.born
-            .iter()
-            .chain(self.steps.iter().flat_map(|record| &record.effects))
+        self.born.iter().chain(self.steps.iter().flat_map(|record| &record.effects))
     }
 }
 
@@ -100,9 +91,8 @@ fn guided(decoder: &Decoder, offset: Offset, mut candidate: Candidate) -> Candid
     };
     let is_allowed = |token: TokenId| allowed[token as usize / 32] >> (token % 32) & 1 == 1;
     if offset == decoder.canvas().frontier() && !is_allowed(candidate.token) {
-        let tokens: Vec<TokenId> = (0..TEXTS.len() as TokenId)
-            .filter(|token| is_allowed(*token))
-            .collect();
+        let tokens: Vec<TokenId> =
+            (0..TEXTS.len() as TokenId).filter(|token| is_allowed(*token)).collect();
         candidate.token = tokens[candidate.token as usize % tokens.len()];
     }
     candidate
@@ -112,11 +102,7 @@ fn step(decoder: &mut Decoder, setup: &Setup) -> Record {
     let now = decoder.step() + 1;
     let says = |(offset, role)| Proposal {
         offset,
-        candidate: guided(
-            decoder,
-            offset,
-            setup.model.says(offset, now, role == Role::Refine),
-        ),
+        candidate: guided(decoder, offset, setup.model.says(offset, now, role == Role::Refine)),
     };
     let mut proposals: Vec<Proposal> = wanted(decoder).into_iter().map(says).collect();
     for guesses in branches(decoder) {
@@ -129,13 +115,5 @@ fn step(decoder: &mut Decoder, setup: &Setup) -> Record {
     let mut effects = Vec::new();
     decoder.apply(&proposals, &mut effects);
     let (tree, canvas) = (decoder.tree().clone(), decoder.canvas().clone());
-    Record {
-        lanes,
-        tree_before,
-        canvas_before,
-        proposals,
-        effects,
-        tree,
-        canvas,
-    }
+    Record { lanes, tree_before, canvas_before, proposals, effects, tree, canvas }
 }

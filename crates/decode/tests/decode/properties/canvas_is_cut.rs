@@ -26,18 +26,9 @@ pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
         prop_assert_eq!(cut, shorter);
         let limit = record.canvas_before.end();
         for view in &record.lanes {
-            prop_assert!(
-                view.range.end <= limit && view.lookahead.end <= limit,
-                "{:?}",
-                view
-            );
+            prop_assert!(view.range.end <= limit && view.lookahead.end <= limit, "{:?}", view);
         }
-        prop_assert!(
-            record
-                .proposals
-                .iter()
-                .all(|proposal| proposal.offset < limit)
-        );
+        prop_assert!(record.proposals.iter().all(|proposal| proposal.offset < limit));
     }
     Ok(())
 }

@@ -89,9 +89,7 @@ impl Law {
     fn next(&self, before: &[Option<TokenId>]) -> TokenId {
         let own = mix(self.seed, before.len() as u64);
         let context = before.iter().rev().take(2);
-        let known = context.fold(own, |hash, token| {
-            mix(hash, token.map_or(u64::MAX, u64::from))
-        });
+        let known = context.fold(own, |hash, token| mix(hash, token.map_or(u64::MAX, u64::from)));
         let choice = if own % 8 < self.steady { own } else { known };
         match (choice >> 8).is_multiple_of(self.stop_every) {
             true => STOPS[0],
@@ -143,11 +141,7 @@ impl Law {
 
     fn run(&self, schedule: ScheduleConfig, commit: CommitConfig, of: (u32, bool)) -> Run {
         let (budget, prune) = of;
-        let config = DecoderConfig {
-            commit,
-            prune,
-            ..with_schedule(schedule)
-        };
+        let config = DecoderConfig { commit, prune, ..with_schedule(schedule) };
         let input = Input::new(budget, STOPS);
         let mut effects = Vec::new();
         let mut decoder = Decoder::new(&config, input, &mut effects);

@@ -51,10 +51,7 @@ fn check(setups: impl Strategy<Value = Setup>, expected: &[&str]) {
     let mut runner = TestRunner::new(cases());
     let mut counts = BTreeMap::<&str, u32>::new();
     for _ in 0..512 {
-        let setup = setups
-            .new_tree(&mut runner)
-            .expect("the strategy never rejects")
-            .current();
+        let setup = setups.new_tree(&mut runner).expect("the strategy never rejects").current();
         let walk = Walk::run(&setup);
         for name in walk.effects().flat_map(names) {
             *counts.entry(name).or_default() += 1;

@@ -42,43 +42,20 @@ fn check_fork(
     // A period that its own token sets apart from a digit on its left (` .`, `).`) may count as
     // numeric; every other valid delimiter further right would have been the split.
     let end = lane.range().end.min(canvas.end());
-    let stop = border
-        .to(end)
-        .iter()
-        .find(|offset| canvas.is_stop_at(*offset))
-        .unwrap_or(end);
+    let stop = border.to(end).iter().find(|offset| canvas.is_stop_at(*offset)).unwrap_or(end);
     for offset in border.to(stop) {
         let token = canvas.get(offset).map(text);
         let apart = matches!(token, Some(" ." | ")."));
-        prop_assert!(
-            apart || !valid(offset),
-            "{:?} at {} is further right",
-            token,
-            offset
-        );
+        prop_assert!(apart || !valid(offset), "{:?} at {} is further right", token, offset);
     }
-    let filled = lane
-        .start
-        .to(end)
-        .iter()
-        .filter(|offset| !canvas.is_mask(*offset))
-        .count();
+    let filled = lane.start.to(end).iter().filter(|offset| !canvas.is_mask(*offset)).count();
     prop_assert!(filled as f64 >= config.min_fill * f64::from(end.distance_from(lane.start)));
     prop_assert!(lane.clock >= config.min_clock);
-    let open = lane
-        .start
-        .to(stop)
-        .iter()
-        .any(|offset| canvas.is_mask(offset));
+    let open = lane.start.to(stop).iter().any(|offset| canvas.is_mask(offset));
     prop_assert!(config.fork_when_complete || open, "a complete lane forked");
-    let children = lane
-        .children
-        .map(|child| child.map(|child| record.tree.get(child)));
+    let children = lane.children.map(|child| child.map(|child| record.tree.get(child)));
     let refine = children[0].expect("a fork has a refine child");
-    prop_assert_eq!(
-        (refine.role, refine.start, refine.len),
-        (Role::Refine, lane.start, split)
-    );
+    prop_assert_eq!((refine.role, refine.start, refine.len), (Role::Refine, lane.start, split));
     match children[1] {
         Some(next) => prop_assert_eq!((next.role, next.start), (Role::Generate, border)),
         None => prop_assert_eq!(border, canvas.end(), "only the canvas's end needs no child"),

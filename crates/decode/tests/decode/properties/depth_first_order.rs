@@ -28,11 +28,8 @@ fn depth_first(record: &Record) -> Vec<Option<u32>> {
 pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
     for record in &walk.steps {
         let canvas = &record.canvas;
-        let prefix: Vec<_> = Offset::ZERO
-            .to(canvas.emitted())
-            .iter()
-            .map(|at| canvas.get(at))
-            .collect();
+        let prefix: Vec<_> =
+            Offset::ZERO.to(canvas.emitted()).iter().map(|at| canvas.get(at)).collect();
         prop_assert_eq!(depth_first(record), prefix);
     }
     Ok(())

@@ -24,13 +24,7 @@ fn check(setup: &Setup) -> Result<(), TestCaseError> {
     for record in &walk.steps {
         let active = record.lanes.last().expect("an active lane").range;
         for effect in &record.effects {
-            if let Effect::Commit(Commit {
-                offset,
-                token,
-                kind,
-                ..
-            }) = *effect
-            {
+            if let Effect::Commit(Commit { offset, token, kind, .. }) = *effect {
                 prop_assert!(active.contains(offset));
                 let before = record.canvas_before.get(offset);
                 match kind {
@@ -44,10 +38,8 @@ fn check(setup: &Setup) -> Result<(), TestCaseError> {
                 streamed.extend(from.to(to).iter().map(|at| record.canvas.get(at)));
             }
         }
-        let now: Vec<_> = Span::first(streamed.len() as u32)
-            .iter()
-            .map(|at| record.canvas.get(at))
-            .collect();
+        let now: Vec<_> =
+            Span::first(streamed.len() as u32).iter().map(|at| record.canvas.get(at)).collect();
         prop_assert_eq!(&streamed, &now, "a streamed token changed");
     }
     let canvas = walk.decoder.canvas();

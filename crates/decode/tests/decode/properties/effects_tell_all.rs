@@ -29,19 +29,8 @@ impl Replay {
             // The cells after the cut keep their tokens; nothing reads them again.
             Effect::Shorten { .. } => {}
             Effect::Fork { lane, .. } => status(self, lane, Status::Forked),
-            Effect::Start {
-                lane,
-                role,
-                start,
-                len,
-                birth,
-                ..
-            } => {
-                assert_eq!(
-                    lane.0 as usize,
-                    self.lanes.len(),
-                    "lanes are numbered by birth"
-                );
+            Effect::Start { lane, role, start, len, birth, .. } => {
+                assert_eq!(lane.0 as usize, self.lanes.len(), "lanes are numbered by birth");
                 let status = match birth {
                     Birth::Active => Status::Active,
                     Birth::Waiting => Status::Waiting,
@@ -70,10 +59,7 @@ impl Replay {
 
 /// Replaying the effects rebuilds canvas and lanes.
 pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
-    let mut replay = Replay {
-        cells: vec![None; walk.setup.budget as usize],
-        ..Replay::default()
-    };
+    let mut replay = Replay { cells: vec![None; walk.setup.budget as usize], ..Replay::default() };
     for effect in &walk.born {
         replay.perform(effect);
     }
@@ -82,10 +68,8 @@ pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
         for effect in &record.effects {
             replay.perform(effect);
         }
-        let cells: Vec<_> = Span::first(walk.setup.budget)
-            .iter()
-            .map(|at| record.canvas.get(at))
-            .collect();
+        let cells: Vec<_> =
+            Span::first(walk.setup.budget).iter().map(|at| record.canvas.get(at)).collect();
         prop_assert_eq!(&replay.cells, &cells);
         let state = |lane: &Lane| (lane.role, lane.start, lane.len, lane.status);
         let lanes: Vec<_> = record.tree.lanes().iter().map(state).collect();

@@ -19,11 +19,8 @@ pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
             }
         }
         prop_assert_eq!(streamed.len(), canvas.emitted().index());
-        let now: Vec<_> = Offset::ZERO
-            .to(canvas.emitted())
-            .iter()
-            .map(|at| canvas.get(at))
-            .collect();
+        let now: Vec<_> =
+            Offset::ZERO.to(canvas.emitted()).iter().map(|at| canvas.get(at)).collect();
         prop_assert_eq!(&streamed, &now);
         let mut offsets = canvas.span().iter();
         let mask = offsets.find(|at| canvas.is_mask(*at));

@@ -9,11 +9,7 @@ use crate::common::{STOPS, Walk};
 pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
     let canvas = walk.decoder.canvas();
     let output = walk.output();
-    prop_assert!(
-        !output
-            .iter()
-            .any(|token| *token == 0 || STOPS.contains(token))
-    );
+    prop_assert!(!output.iter().any(|token| *token == 0 || STOPS.contains(token)));
     let end = Offset::new(output.len() as u32);
     let reason = if canvas.is_stop_at(end) {
         DoneReason::StopToken
@@ -27,23 +23,13 @@ pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
         prop_assert!(lanes.lane_budget);
         DoneReason::LaneBudget
     };
-    let ends = walk
-        .effects()
-        .filter(|effect| matches!(effect, Effect::Done { .. }))
-        .count();
+    let ends = walk.effects().filter(|effect| matches!(effect, Effect::Done { .. })).count();
     prop_assert_eq!(ends, 1, "exactly one end");
     let last = walk.effects().last();
     prop_assert_eq!(last, Some(&Effect::Done { reason }), "and it is last");
-    prop_assert!(
-        walk.decoder.lanes().next().is_none(),
-        "every lane was dropped"
-    );
+    prop_assert!(walk.decoder.lanes().next().is_none(), "every lane was dropped");
     if !walk.setup.config.early_stop {
-        prop_assert_eq!(
-            canvas.frontier().get(),
-            walk.setup.budget,
-            "the whole canvas is filled"
-        );
+        prop_assert_eq!(canvas.frontier().get(), walk.setup.budget, "the whole canvas is filled");
     }
     Ok(())
 }

@@ -32,9 +32,7 @@ fn check(setup: &Setup, bound: f64) -> Result<(), TestCaseError> {
         let most = taken.iter().map(entropy).fold(0.0, f64::max);
         prop_assert!(all - most <= bound + 1e-9, "{} - {}", all, most);
         for of in left {
-            let drafted = lanes
-                .draft_threshold
-                .is_some_and(|at| of.candidate.probability >= at);
+            let drafted = lanes.draft_threshold.is_some_and(|at| of.candidate.probability >= at);
             let stops = record.canvas_before.is_stop(of.candidate.token);
             let eligible = is_own(of.offset) || (drafted && !stops);
             let fits = all <= bound - 1e-9 || entropy(&of) < most - 1e-9;

@@ -20,9 +20,7 @@ pub fn check_coupled(walk: &Walk) -> Result<(), TestCaseError> {
     let coupled = coupled == Some(Value::Flag(true));
     for record in &walk.steps {
         for lane in record.tree.lanes() {
-            let sibling = lane
-                .parent
-                .and_then(|parent| record.tree.get(parent).children[0]);
+            let sibling = lane.parent.and_then(|parent| record.tree.get(parent).children[0]);
             let sibling = sibling.map(|id| record.tree.get(id));
             let refines = sibling.is_some_and(|sibling| {
                 sibling.role == Role::Refine && sibling.status == Status::Active

@@ -45,40 +45,22 @@ pub fn leaves(tree: &LaneTree) -> Vec<LaneId> {
 pub fn check_drafts(walk: &Walk) -> Result<(), TestCaseError> {
     let lookahead = walk.asynclane().map_or(0, |config| config.lookahead);
     for record in &walk.steps {
-        let lanes = record
-            .lanes
-            .iter()
-            .map(|view| record.tree_before.get(view.id));
+        let lanes = record.lanes.iter().map(|view| record.tree_before.get(view.id));
         let generate = lanes.clone().find(|lane| lane.role == Role::Generate);
-        let window = generate.map_or(Span::default(), |lane| {
-            Span::at(lane.range().end, lookahead)
-        });
+        let window = generate.map_or(Span::default(), |lane| Span::at(lane.range().end, lookahead));
         for effect in &record.effects {
-            let Effect::Commit(Commit {
-                offset,
-                kind,
-                probability,
-                ..
-            }) = *effect
-            else {
+            let Effect::Commit(Commit { offset, kind, probability, .. }) = *effect else {
                 continue;
             };
-            prop_assert_eq!(
-                kind == CommitKind::Draft,
-                window.contains(offset),
-                "at {}",
-                offset
-            );
+            prop_assert_eq!(kind == CommitKind::Draft, window.contains(offset), "at {}", offset);
             prop_assert_eq!(record.canvas.is_draft(offset), kind == CommitKind::Draft);
             if kind == CommitKind::Draft {
                 let least = walk.asynclane().and_then(|config| config.draft_threshold);
                 prop_assert!(least.is_some_and(|least| probability >= least));
             }
         }
-        let end = record
-            .tree
-            .generate()
-            .map_or(Offset::new(walk.setup.budget), |lane| lane.range().end);
+        let end =
+            record.tree.generate().map_or(Offset::new(walk.setup.budget), |lane| lane.range().end);
         // The first step of a window's cycle commits anywhere, EoTP a stop token.
         let config = &walk.setup.config;
         let anywhere =

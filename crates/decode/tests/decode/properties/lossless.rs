@@ -40,10 +40,7 @@ proptest! {
 /// Every guess is right if the model ignores the context.
 #[test]
 fn guesses_that_come_true_save_forwards() {
-    let config = |commit| DecoderConfig {
-        commit,
-        ..with_schedule(blocks(16))
-    };
+    let config = |commit| DecoderConfig { commit, ..with_schedule(blocks(16)) };
     let fixed = |_: &[Option<TokenId>], at: Offset| (id("a"), 0.9 - f64::from(at.get()) / 1000.0);
     assert_eq!(run(&config(commit("top_k")), 32, &fixed).forwards, 32);
     let drafted = commit("draft_verify").with("draft_steps", 4u32);
@@ -63,9 +60,7 @@ struct Outcome {
 fn says(seed: u64, steady: u64, canvas: &[Option<TokenId>], at: Offset) -> (TokenId, f64) {
     let own = mix(seed, u64::from(at.get()));
     let known = |hash, (at, token): (usize, &Option<TokenId>)| {
-        token.map_or(hash, |token| {
-            mix(hash, (at as u64) << 32 | u64::from(token))
-        })
+        token.map_or(hash, |token| mix(hash, (at as u64) << 32 | u64::from(token)))
     };
     let all = canvas.iter().enumerate().fold(own, known);
     let choice = if own % 20 < steady { own } else { all };

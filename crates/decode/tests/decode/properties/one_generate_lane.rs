@@ -14,10 +14,8 @@ pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
             .filter(|leaf| record.tree.get(*leaf).status == Status::Active)
             .collect();
         prop_assert_eq!(record.tree.active(), &active[..]);
-        let generating: Vec<_> = active
-            .iter()
-            .filter(|leaf| record.tree.get(**leaf).role == Role::Generate)
-            .collect();
+        let generating: Vec<_> =
+            active.iter().filter(|leaf| record.tree.get(**leaf).role == Role::Generate).collect();
         prop_assert!(generating.len() <= 1);
         if let Some(leaf) = generating.first() {
             let leaves = leaves(&record.tree);
@@ -33,10 +31,7 @@ pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
             prop_assert!(view.role == Role::Generate || view.lookahead.is_empty());
             end = view.range.end.max(view.lookahead.end);
         }
-        prop_assert!(
-            end <= record.canvas_before.end(),
-            "views end with the canvas"
-        );
+        prop_assert!(end <= record.canvas_before.end(), "views end with the canvas");
     }
     Ok(())
 }

@@ -8,17 +8,12 @@ use crate::common::{Walk, is_joint};
 /// lanes may let one of them wait.
 pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
     for record in &walk.steps {
-        prop_assert!(
-            !record.lanes.is_empty(),
-            "a sequence that is not done has an active lane"
-        );
+        prop_assert!(!record.lanes.is_empty(), "a sequence that is not done has an active lane");
         prop_assert!(record.commits().count() > 0, "a step committed nothing");
         for view in &record.lanes {
             let open = record.canvas_before.masks(view.range);
             prop_assert!(open > 0, "{:?} is active without a mask", view);
-            let own = record
-                .commits()
-                .filter(|(offset, _)| view.range.contains(*offset));
+            let own = record.commits().filter(|(offset, _)| view.range.contains(*offset));
             let may_wait = is_joint(&walk.setup.config.commit);
             prop_assert!(may_wait || own.count() > 0, "{:?} committed nothing", view);
             let clock = |tree: &asynclane_decode::LaneTree| tree.get(view.id).clock;

@@ -31,10 +31,7 @@ fn check_alone(setup: &Setup) -> Result<(), TestCaseError> {
         let first = first.expect("one commit at least");
         let open = before.first_uncommitted(Span::first(first.get()));
         let others = record.proposals.iter().filter(|mask| {
-            let owned = record
-                .lanes
-                .iter()
-                .any(|lane| lane.range.contains(mask.offset));
+            let owned = record.lanes.iter().any(|lane| lane.range.contains(mask.offset));
             owned && before.is_mask(mask.offset) && !is_stop(&mask.candidate.token)
         });
         prop_assert!(open.is_none() || others.count() == 0, "{:?}", commits);
@@ -46,45 +43,21 @@ fn check_alone(setup: &Setup) -> Result<(), TestCaseError> {
 /// call the lane a refine lane, in lookaheads too.
 pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
     for record in &walk.steps {
-        let lanes = || {
-            record
-                .lanes
-                .iter()
-                .map(|view| record.tree_before.get(view.id))
-        };
+        let lanes = || record.lanes.iter().map(|view| record.tree_before.get(view.id));
         for effect in &record.effects {
-            let Effect::Commit(Commit {
-                offset,
-                token,
-                kind,
-                ..
-            }) = *effect
-            else {
+            let Effect::Commit(Commit { offset, token, kind, .. }) = *effect else {
                 continue;
             };
             let stop = STOPS.contains(&token);
-            prop_assert!(
-                !stop || kind == CommitKind::Masked,
-                "a draft is a stop token"
-            );
+            prop_assert!(!stop || kind == CommitKind::Masked, "a draft is a stop token");
             let owner = lanes().find(|lane| lane.range().contains(offset));
             if owner.is_some_and(|lane| lane.role == Role::Refine) {
                 prop_assert!(!stop, "a refine lane committed a stop token at {}", offset);
             }
         }
         // Once a lane refines, no stop token can be left of its end.
-        for lane in record
-            .tree
-            .lanes()
-            .iter()
-            .filter(|lane| lane.role == Role::Refine)
-        {
-            prop_assert!(
-                !lane
-                    .range()
-                    .iter()
-                    .any(|offset| record.canvas.is_stop_at(offset))
-            );
+        for lane in record.tree.lanes().iter().filter(|lane| lane.role == Role::Refine) {
+            prop_assert!(!lane.range().iter().any(|offset| record.canvas.is_stop_at(offset)));
         }
     }
     Ok(())

@@ -60,8 +60,7 @@ impl Elastic {
         let frontier = decoder.canvas().frontier();
         self.tracked.clear();
         let last = frontier.back(TRACKED).to(frontier);
-        self.tracked
-            .extend(last.iter().map(|offset| (offset, None)));
+        self.tracked.extend(last.iter().map(|offset| (offset, None)));
     }
 }
 
@@ -75,8 +74,7 @@ impl CachePolicy for Elastic {
             return compact::renew(self.margin, view, plan);
         }
         plan.begin(ForwardKind::Decode);
-        plan.tracked
-            .extend(self.tracked.iter().map(|(offset, _)| offset));
+        plan.tracked.extend(self.tracked.iter().map(|(offset, _)| offset));
         let tracked = std::mem::take(&mut plan.tracked);
         open_rows(view, &tracked, plan);
         plan.tracked = tracked;

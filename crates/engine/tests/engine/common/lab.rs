@@ -103,15 +103,8 @@ impl Lab {
         let seed = request.sampling.seed;
         let keeps_noise = request.decoding.decoder.commit.info().requires.checks;
         let id = self.engine.submit(request)?;
-        assert_eq!(
-            self.seeds.insert(seed, id),
-            None,
-            "seeds tell sequences apart"
-        );
-        let log = Log {
-            keeps_noise,
-            ..Log::default()
-        };
+        assert_eq!(self.seeds.insert(seed, id), None, "seeds tell sequences apart");
+        let log = Log { keeps_noise, ..Log::default() };
         self.logs.insert(id, log);
         Ok(id)
     }
@@ -120,11 +113,7 @@ impl Lab {
     pub fn cancel(&mut self, id: SequenceId) -> bool {
         let log = self.logs.get_mut(&id).expect("a known sequence");
         let cancelled = self.engine.cancel(id);
-        assert_eq!(
-            cancelled,
-            log.end.is_none(),
-            "{id:?} is there until it ends"
-        );
+        assert_eq!(cancelled, log.end.is_none(), "{id:?} is there until it ends");
         if cancelled {
             log.end = Some(End::Cancelled);
         }
@@ -161,10 +150,7 @@ impl Lab {
         self.engine.validate().expect("valid after a step");
         let failures = self.drain();
         if failed {
-            assert_eq!(
-                failures, batch_of,
-                "a failed step fails its sequences and no others"
-            );
+            assert_eq!(failures, batch_of, "a failed step fails its sequences and no others");
         } else {
             assert!(failures.is_empty(), "{failures:?} failed: {:?}", self.logs);
         }
@@ -189,9 +175,7 @@ impl Lab {
     pub fn finish_planned(&mut self) {
         let step = self.planned.take().expect("it was planned");
         self.book(step.batch());
-        self.executor
-            .execute(step.batch(), &mut self.output)
-            .expect("a sound batch");
+        self.executor.execute(step.batch(), &mut self.output).expect("a sound batch");
         self.engine.apply(step, &self.output, self.time);
         self.drain();
         let report = self.engine.report().clone();
@@ -209,19 +193,12 @@ impl Lab {
             assert!(steps < 100_000, "the engine never ends");
         }
         assert!(!self.step(), "an idle engine has nothing to run");
-        assert_eq!(
-            self.engine.report().gauges.pages_used,
-            0,
-            "all pages are free again"
-        );
+        assert_eq!(self.engine.report().gauges.pages_used, 0, "all pages are free again");
         for (id, log) in &self.logs {
             assert!(log.end.is_some(), "{id:?} has no end");
         }
         let (born, dead) = (self.totals.lanes_started, self.totals.lanes_finished);
-        assert_eq!(
-            born.refine, dead.refine,
-            "refine lanes started and finished"
-        );
+        assert_eq!(born.refine, dead.refine, "refine lanes started and finished");
         assert_eq!(
             born.generate,
             dead.generate + self.totals.lanes_forked,
@@ -265,10 +242,7 @@ impl Lab {
                 true => 0,
                 false => log.forwards - 1,
             };
-            assert_eq!(
-                segment.sampling.clock, clock,
-                "{id:?}: the clock of its noise"
-            );
+            assert_eq!(segment.sampling.clock, clock, "{id:?}: the clock of its noise");
             log.positions += u64::from(segment.rows.end - segment.rows.start);
         }
         (sequences, batch.rows.len() as u64)
@@ -280,21 +254,13 @@ impl Lab {
         while let Some((id, event)) = self.engine.poll_event() {
             let log = self.logs.get_mut(&id).expect("a known sequence");
             assert_eq!(log.end, None, "{id:?} has ended, yet there is {event:?}");
-            assert_eq!(
-                log.started,
-                !matches!(event, Event::Started),
-                "{id:?}: {event:?}"
-            );
+            assert_eq!(log.started, !matches!(event, Event::Started), "{id:?}: {event:?}");
             match event {
                 Event::Started => {
                     log.started = true;
                     self.starts.push(id);
                 }
-                Event::Tokens {
-                    chunk,
-                    stats,
-                    logprobs,
-                } => {
+                Event::Tokens { chunk, stats, logprobs } => {
                     assert!(!chunk.as_slice().is_empty());
                     if let Some(logprobs) = logprobs {
                         assert_eq!(logprobs.len(), chunk.as_slice().len());
@@ -325,16 +291,10 @@ impl Lab {
 
     fn add_up(&mut self, report: &StepReport) {
         fn add(sums: &mut [u64; 3], more: [u64; 3]) {
-            sums.iter_mut()
-                .zip(more)
-                .for_each(|(sum, more)| *sum += more);
+            sums.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
         }
         let all = &mut self.totals;
-        let commits = [
-            report.commits.masked,
-            report.commits.drafts,
-            report.commits.edits,
-        ];
+        let commits = [report.commits.masked, report.commits.drafts, report.commits.edits];
         add(&mut all.forwards, kinds(report.work.forwards));
         all.chunks += u64::from(report.work.chunks);
         add(&mut all.positions, kinds(report.work.positions));
@@ -357,16 +317,11 @@ impl Lab {
 
 /// The outcome of a request in an engine of its own, over the same model with large pages.
 pub fn alone(request: &Request, model: &SimConfig) -> Outcome {
-    let model = SimConfig {
-        pages: 512,
-        page_size: 16,
-        ..model.clone()
-    };
+    let model = SimConfig { pages: 512, page_size: 16, ..model.clone() };
     let mut lab = Lab::new(&drafted(), SimExecutor::new(model).expect("a valid model"));
     let id = lab.submit(request.clone()).expect("there is room for one");
     lab.finish();
-    lab.outcome(id)
-        .unwrap_or_else(|| panic!("{request:?} {:?}", lab.logs))
+    lab.outcome(id).unwrap_or_else(|| panic!("{request:?} {:?}", lab.logs))
 }
 
 fn kinds<T: Into<u64>>(by: ByKind<T>) -> [u64; 3] {

@@ -48,13 +48,7 @@ impl Scripted {
         let mut engine = Engine::new(config, spec);
         let prompt = request.prompt.len() as u32;
         engine.submit(request).expect("there is room for one");
-        Self {
-            engine,
-            events: Vec::new(),
-            planned: None,
-            prompt,
-            readout,
-        }
+        Self { engine, events: Vec::new(), planned: None, prompt, readout }
     }
 
     /// The batch of the next step.
@@ -76,10 +70,7 @@ impl Scripted {
         let offset = |row: &Row| row.position.get() + ahead - self.prompt;
         let offsets: Vec<u32> = scored.map(offset).collect();
         for (offset, ..) in said {
-            assert!(
-                offsets.contains(offset),
-                "{offset} is not scored, only {offsets:?}"
-            );
+            assert!(offsets.contains(offset), "{offset} is not scored, only {offsets:?}");
         }
         let says = |offset: &u32| {
             let said = said.iter().find(|(at, ..)| at == offset);
@@ -97,10 +88,7 @@ impl Scripted {
             assert!(row.score.tops() <= all.len(), "no more tops than these");
             all.into_iter().take(row.score.tops()).map(top)
         });
-        let output = BatchOutput {
-            tops: tops.collect(),
-            candidates,
-        };
+        let output = BatchOutput { tops: tops.collect(), candidates };
         self.engine.apply(step, &output, Duration::ZERO);
         self.engine.validate().expect("valid after a step");
         while let Some((_, event)) = self.engine.poll_event() {
@@ -118,10 +106,7 @@ impl Scripted {
         let lines = picture(step.batch());
         assert_eq!(tokens.len(), step.batch().scored(), "{lines:?}");
         let candidates = tokens.iter().map(|token| candidate(*token, 0.5));
-        let output = BatchOutput {
-            candidates: candidates.collect(),
-            tops: Vec::new(),
-        };
+        let output = BatchOutput { candidates: candidates.collect(), tops: Vec::new() };
         self.engine.apply(step, &output, Duration::ZERO);
         self.engine.validate().expect("valid after a step");
         lines
@@ -138,10 +123,7 @@ impl Scripted {
 /// stop tokens are banned), a mask that is not scored is `_`, a scored token has an exclamation
 /// mark.
 pub fn picture(batch: &Batch) -> Vec<String> {
-    let copies = batch
-        .copies
-        .iter()
-        .map(|copy| format!("copy {} -> {}", copy.from.0, copy.to.0));
+    let copies = batch.copies.iter().map(|copy| format!("copy {} -> {}", copy.from.0, copy.to.0));
     let mut lines: Vec<String> = copies.collect();
     for segment in &batch.segments {
         let pages = batch.table_of(segment);
@@ -185,10 +167,8 @@ fn sees_itself(row: &Row) -> bool {
 /// The single slots that the row sees.
 fn beyond(row: &Row) -> String {
     let slots = row.visible_end.to(row.reach()).iter();
-    let slots: Vec<String> = slots
-        .filter(|slot| row.sees(*slot))
-        .map(|slot| format!(" {slot}"))
-        .collect();
+    let slots: Vec<String> =
+        slots.filter(|slot| row.sees(*slot)).map(|slot| format!(" {slot}")).collect();
     match slots.is_empty() {
         true => String::new(),
         false => format!(" and{}", slots.concat()),

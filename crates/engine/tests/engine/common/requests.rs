@@ -43,32 +43,19 @@ pub fn stubborn(pages: u32, page_size: u32) -> SimConfig {
         difficulty: 20.0,
         ..ConfidenceLaw::default()
     };
-    SimConfig {
-        period_every: 2,
-        text_len: 1000..1001,
-        law,
-        ..sim(pages, page_size)
-    }
+    SimConfig { period_every: 2, text_len: 1000..1001, law, ..sim(pages, page_size) }
 }
 
 /// Token 2 is a full stop, 3 to 7 are digits, 8 and 9 are line feeds, all others words.
 pub fn classes() -> Arc<TokenClasses> {
     let class = |token| match token {
-        2 => TokenClass {
-            period: true,
-            ..TokenClass::default()
-        },
-        3..=7 => TokenClass {
-            starts_with_digit: true,
-            ends_with_digit: true,
-            ..TokenClass::default()
-        },
-        8 | 9 => TokenClass {
-            newline: true,
-            line_feed: true,
-            blank: true,
-            ..TokenClass::default()
-        },
+        2 => TokenClass { period: true, ..TokenClass::default() },
+        3..=7 => {
+            TokenClass { starts_with_digit: true, ends_with_digit: true, ..TokenClass::default() }
+        }
+        8 | 9 => {
+            TokenClass { newline: true, line_feed: true, blank: true, ..TokenClass::default() }
+        }
         _ => TokenClass::default(),
     };
     Arc::new(TokenClasses::new((0..VOCAB).map(class).collect()))
@@ -87,11 +74,7 @@ pub fn config() -> EngineConfig {
         max_model_len: None,
         classes: classes(),
         wait_order: Arc::new(ByPriority),
-        capabilities: Capabilities {
-            filter: Some(filter()),
-            edits: true,
-            drafts: false,
-        },
+        capabilities: Capabilities { filter: Some(filter()), edits: true, drafts: false },
     }
 }
 
@@ -120,8 +103,7 @@ fn filter() -> Arc<Filter> {
 /// A decoder as `key=value,key=value`.
 pub fn decoding(settings: &str) -> Decoding {
     let spec = DecodingSpec::parse(settings).unwrap_or_else(|error| panic!("{settings}: {error}"));
-    spec.resolve()
-        .unwrap_or_else(|error| panic!("{settings}: {error}"))
+    spec.resolve().unwrap_or_else(|error| panic!("{settings}: {error}"))
 }
 
 /// A plain request.
@@ -154,25 +136,14 @@ fn random_decoding(rng: &mut Rng) -> String {
             format!("commit={}", rule.name)
         }
         true => format!("commit=top_k,tokens_per_step={}", rng.range(1, 4)),
-        false => format!(
-            "commit=threshold,threshold={}",
-            rng.pick(&[0.3, 0.7, 0.9, 0.97])
-        ),
+        false => format!("commit=threshold,threshold={}", rng.pick(&[0.3, 0.7, 0.9, 0.97])),
     };
     let block = rng.pick(&[1, 3, 4, 8, 16, 32]);
-    let limit = if rng.chance(10) {
-        ",max_forwards=3"
-    } else {
-        ""
-    };
+    let limit = if rng.chance(10) { ",max_forwards=3" } else { "" };
     let prune = rng.chance(70);
     if rng.chance(25) {
         let cache = rng.pick(&["none", "prefix", "dual"]);
-        let early = if !prune && rng.chance(50) {
-            ",early_stop=false"
-        } else {
-            ""
-        };
+        let early = if !prune && rng.chance(50) { ",early_stop=false" } else { "" };
         return format!(
             "schedule=block_wise,{commit},cache={cache},block_length={block},prune={prune}\
              {early}{limit}"

@@ -35,11 +35,7 @@ impl Gate {
 
     /// Lets the pass at the gate through.
     pub fn let_through(&self) {
-        self.permits
-            .as_ref()
-            .expect("still shut")
-            .send(())
-            .expect("the engine lives");
+        self.permits.as_ref().expect("still shut").send(()).expect("the engine lives");
     }
 
     /// Lets everything through from now on.
@@ -74,17 +70,8 @@ impl Rig {
         let (report, reports) = channel();
         let (handle, thread) = spawn(config, Box::new(executor), Box::new(Reports(report)))
             .expect("the system gives a thread");
-        let gate = Gate {
-            arrivals,
-            permits: Some(permits),
-        };
-        Self {
-            handle,
-            thread,
-            reports,
-            gate,
-            counters,
-        }
+        let gate = Gate { arrivals, permits: Some(permits) };
+        Self { handle, thread, reports, gate, counters }
     }
 
     pub fn open(config: &EngineConfig) -> Self {
@@ -94,9 +81,7 @@ impl Rig {
     }
 
     pub fn submit(&self, number: u64) -> Result<EventStream, SubmitError> {
-        self.handle
-            .submit(vec![request_of(number)])
-            .map(|mut streams| streams.remove(0))
+        self.handle.submit(vec![request_of(number)]).map(|mut streams| streams.remove(0))
     }
 
     /// Drops the last handle, waits for the thread and returns all reports.

@@ -50,10 +50,7 @@ pub struct ShowSeed(pub u64);
 impl Drop for ShowSeed {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!(
-                "failed at seed {0}; replay it with ASYNCLANE_SIM_SEED={0}",
-                self.0
-            );
+            eprintln!("failed at seed {0}; replay it with ASYNCLANE_SIM_SEED={0}", self.0);
         }
     }
 }

@@ -53,16 +53,9 @@ impl See {
         match (self, i % 4) {
             (Self::All, _) => Visible::prefix(slots),
             (Self::Prefix, _) | (Self::Holes, 0) => prefix,
-            (Self::Holes, 1) => Visible {
-                begin: drawn / 2,
-                ..prefix
-            },
+            (Self::Holes, 1) => Visible { begin: drawn / 2, ..prefix },
             (Self::Holes, 2) => Visible { beyond, ..prefix },
-            (Self::Holes, _) => Visible {
-                begin: drawn - drawn / 4,
-                end: drawn,
-                beyond,
-            },
+            (Self::Holes, _) => Visible { begin: drawn - drawn / 4, end: drawn, beyond },
         }
     }
 }
@@ -101,19 +94,8 @@ pub(super) fn case(
     let q = noise(seed + 1, rows * heads * c);
     let kept = |seed| kept(dtype, &noise(seed, pool), c);
     let (k, v) = (kept(seed + 2), kept(seed + 3));
-    let mut case = Case {
-        page: page_size,
-        heads,
-        num_kv_heads,
-        c,
-        dtype,
-        segments,
-        pages,
-        visible,
-        q,
-        k,
-        v,
-    };
+    let mut case =
+        Case { page: page_size, heads, num_kv_heads, c, dtype, segments, pages, visible, q, k, v };
     case.poison();
     case
 }
@@ -200,10 +182,7 @@ impl Case {
         let rows = Tensor::from_slice(numbers, (slots, width), &device).unwrap();
         tensor.inplace_op2(&rows, &write).unwrap();
         let copies: Vec<_> = (0..pages as u32)
-            .map(|page| PageCopy {
-                from: PageId(pages as u32 + page),
-                to: PageId(page),
-            })
+            .map(|page| PageCopy { from: PageId(pages as u32 + page), to: PageId(page) })
             .collect();
         tensor.inplace_op1(&CopyPages { copies: &copies }).unwrap();
         tensor.narrow(0, 0, pages).unwrap()
@@ -225,10 +204,7 @@ impl Case {
                 panic!("a tensor on the CPU");
             };
             let shape = kind.sizes::<N>(layout).unwrap();
-            (
-                numbers::<N>("test", storage, layout).unwrap().to_vec(),
-                shape,
-            )
+            (numbers::<N>("test", storage, layout).unwrap().to_vec(), shape)
         });
         let mut out = vec![MaybeUninit::new(f32::NAN); self.q.len()];
         let view = View {
@@ -242,9 +218,7 @@ impl Case {
         };
         view.run(way.set, way.pairs);
         // SAFETY: initialised above.
-        out.into_iter()
-            .map(|x| unsafe { x.assume_init() })
-            .collect()
+        out.into_iter().map(|x| unsafe { x.assume_init() }).collect()
     }
 
     /// The same batch with only some rows of the segments.
@@ -253,11 +227,7 @@ impl Case {
         let (mut segments, mut visible, mut q) = (Vec::new(), Vec::new(), Vec::new());
         for rows in rows {
             let from = visible.len() as u32;
-            let home = self
-                .segments
-                .iter()
-                .find(|s| s.rows.contains(&rows.start))
-                .unwrap();
+            let home = self.segments.iter().find(|s| s.rows.contains(&rows.start)).unwrap();
             for row in rows.clone() {
                 visible.push(self.visible[row as usize]);
                 q.extend_from_slice(&self.q[row as usize * width..(row as usize + 1) * width]);
@@ -270,15 +240,7 @@ impl Case {
             });
         }
         let (k, v, pages) = (self.k.clone(), self.v.clone(), self.pages.clone());
-        Case {
-            segments,
-            visible,
-            q,
-            k,
-            v,
-            pages,
-            ..*self
-        }
+        Case { segments, visible, q, k, v, pages, ..*self }
     }
 
     pub(super) fn naive(&self) -> Vec<f64> {

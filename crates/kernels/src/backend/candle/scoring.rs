@@ -75,9 +75,7 @@ fn reduce(
         probability: probability(token),
         runner_up: runner_up as u32,
         runner_up_probability: probability(runner_up),
-        entropy: (0..logits.len())
-            .map(|t| information(probability(t)))
-            .sum::<f64>() as f32,
+        entropy: (0..logits.len()).map(|t| information(probability(t))).sum::<f64>() as f32,
         gap: if any { gap } else { 0.0 },
         present: match (row.input as usize) < logits.len() {
             true => probability(row.input as usize),
@@ -93,10 +91,7 @@ fn reduce(
                 token: token as u32,
                 logprob: (x - f64::from(largest) - total.ln()) as f32,
             },
-            false => TopToken {
-                token: banned,
-                logprob: f32::NEG_INFINITY,
-            },
+            false => TopToken { token: banned, logprob: f32::NEG_INFINITY },
         }
     });
     Ok((record, tops.collect()))

@@ -52,10 +52,7 @@ impl Storage for Candle {
         let positions = positions.to_dtype(DType::F32)?.unsqueeze(1)?;
         let angles = positions.matmul(&self.list(&frequencies)?.unsqueeze(0)?)?;
         self.bytes.add_floats(spec.width * spec.positions);
-        Ok(PlainRope {
-            cos: angles.cos()?,
-            sin: angles.sin()?,
-        })
+        Ok(PlainRope { cos: angles.cos()?, sin: angles.sin()? })
     }
 
     fn bytes(&self) -> u64 {
@@ -99,11 +96,7 @@ impl Candle {
         for BlockRows { kind, rows, bytes } in blocks {
             let shape = vec![*rows, k];
             if kind.row_bytes(k).and_then(|row| row.checked_mul(*rows)) != Some(bytes.len()) {
-                bail!(
-                    "candle: {} bytes of {} for {shape:?}",
-                    bytes.len(),
-                    kind.name()
-                );
+                bail!("candle: {} bytes of {} for {shape:?}", bytes.len(), kind.name());
             }
             // Candle casts the bytes to blocks, which need an even address.
             let copy = bytes.to_vec();
@@ -112,10 +105,7 @@ impl Candle {
         }
         let whole = Tensor::cat(&all, 0)?;
         if whole.dims() != [rows, k] {
-            bail!(
-                "candle: {:?} of blocks, expected {rows} rows of {k}",
-                whole.dims()
-            );
+            bail!("candle: {:?} of blocks, expected {rows} rows of {k}", whole.dims());
         }
         QTensor::quantize(&whole, GgmlDType::F32)
     }

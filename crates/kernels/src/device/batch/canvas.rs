@@ -37,10 +37,7 @@ impl DeviceBatch {
         self.put(Section::Kinds, |to| {
             let from = to.len();
             to.resize(from + rows, 0);
-            for (listed, kind) in [
-                (canvas.denoised, DENOISED),
-                (canvas.conditioned, CONDITIONED),
-            ] {
+            for (listed, kind) in [(canvas.denoised, DENOISED), (canvas.conditioned, CONDITIONED)] {
                 for row in listed {
                     to[from + *row as usize] |= kind;
                 }

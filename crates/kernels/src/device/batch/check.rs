@@ -16,16 +16,8 @@ pub(super) fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()
     let pages = pages.chain(arrays.pages.iter().copied());
     below("page", pages.map(|page| page.0), limits.pages)?;
     below("token", arrays.tokens.iter().copied(), limits.tokens)?;
-    below(
-        "position",
-        arrays.positions.iter().copied(),
-        limits.positions,
-    )?;
-    below(
-        "slot",
-        arrays.slots.iter().copied(),
-        limits.pages * limits.page,
-    )?;
+    below("position", arrays.positions.iter().copied(), limits.positions)?;
+    below("slot", arrays.slots.iter().copied(), limits.pages * limits.page)?;
     below("scored row", arrays.scored.iter().copied(), rows)?;
     if let Some(canvas) = &arrays.canvas {
         if (canvas.windowed.len(), canvas.scales.len()) != (rows, arrays.scored.len()) {
@@ -34,11 +26,7 @@ pub(super) fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()
         let listed = canvas.denoised.iter().chain(canvas.conditioned);
         below("denoised row", listed.copied(), rows)?;
     }
-    below(
-        "token",
-        arrays.biases.iter().map(|bias| bias.token),
-        limits.vocab,
-    )?;
+    below("token", arrays.biases.iter().map(|bias| bias.token), limits.vocab)?;
     let words = limits.vocab.div_ceil(32).max(1);
     if !arrays.allowed.len().is_multiple_of(words) {
         return refuse(format!(
@@ -81,11 +69,7 @@ fn check_segments(
         let (Some(visible), Some(table)) = (visible.get(from..end), arrays.pages.get(table)) else {
             return refuse("a segment's rows or pages are out of range");
         };
-        if from != next
-            || visible
-                .iter()
-                .any(|row| row.reach() > table.len() * limits.page)
-        {
+        if from != next || visible.iter().any(|row| row.reach() > table.len() * limits.page) {
             return refuse(
                 "segments are not contiguous, or a row sees more slots than its pages have",
             );

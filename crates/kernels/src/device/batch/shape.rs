@@ -97,10 +97,7 @@ mod tests {
                 scored_before = padded;
             }
             assert_eq!(
-                (
-                    BatchShape::rows(count, 1),
-                    BatchShape::scored(count, count, 1)
-                ),
+                (BatchShape::rows(count, 1), BatchShape::scored(count, count, 1)),
                 (count, count)
             );
         }

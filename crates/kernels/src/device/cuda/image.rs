@@ -109,11 +109,7 @@ impl Image {
                 needed: Release::new(assembler().major, 0),
                 warpgroups: code.capability == (9, 0),
             },
-            None => Self {
-                bytes: PTX,
-                needed: ptx_release(&PTX.0),
-                warpgroups: false,
-            },
+            None => Self { bytes: PTX, needed: ptx_release(&PTX.0), warpgroups: false },
         }
     }
 
@@ -144,11 +140,9 @@ impl Image {
                     | CUresult::CUDA_ERROR_JIT_COMPILER_NOT_FOUND
             );
             match unfit {
-                true => DeviceError(format!(
-                    "CUDA: kernels: {}: {}",
-                    words(error),
-                    self.wanted(found)
-                )),
+                true => {
+                    DeviceError(format!("CUDA: kernels: {}: {}", words(error), self.wanted(found)))
+                }
                 false => super::failed("kernels")(error),
             }
         }

@@ -16,21 +16,15 @@ pub(super) const GATHER: [Kernel; 2] =
 const LOW_BYTES: u32 = 5 * (16 + 64) * 64 * 2;
 const TALL_BYTES: u32 = 4 * (64 + 128) * 64 * 2;
 /// Gates and downs for few rows of each expert, and for many.
-pub(super) const FEW: [Kernel; 2] = [
-    kernel("gates_bf16_few", 128, LOW_BYTES),
-    kernel("downs_bf16_few", 128, LOW_BYTES),
-];
-pub(super) const MANY: [Kernel; 2] = [
-    kernel("gates_bf16_many", 256, TALL_BYTES),
-    kernel("downs_bf16_many", 256, TALL_BYTES),
-];
+pub(super) const FEW: [Kernel; 2] =
+    [kernel("gates_bf16_few", 128, LOW_BYTES), kernel("downs_bf16_few", 128, LOW_BYTES)];
+pub(super) const MANY: [Kernel; 2] =
+    [kernel("gates_bf16_many", 256, TALL_BYTES), kernel("downs_bf16_many", 256, TALL_BYTES)];
 const LOW_INT8_BYTES: u32 = 5 * (16 * 2 + 64) * 64;
 const TALL_INT8_BYTES: u32 = 4 * (64 * 2 + 128) * 64;
 /// The same for weights in int8.
-pub(super) const FEW_INT8: [Kernel; 2] = [
-    kernel("gates_int8_few", 64, LOW_INT8_BYTES),
-    kernel("downs_int8_few", 64, LOW_INT8_BYTES),
-];
+pub(super) const FEW_INT8: [Kernel; 2] =
+    [kernel("gates_int8_few", 64, LOW_INT8_BYTES), kernel("downs_int8_few", 64, LOW_INT8_BYTES)];
 pub(super) const MANY_INT8: [Kernel; 2] = [
     kernel("gates_int8_many", 256, TALL_INT8_BYTES),
     kernel("downs_int8_many", 256, TALL_INT8_BYTES),
@@ -47,11 +41,7 @@ struct Tiles {
 
 impl ExpertSizes {
     fn tiles_for(&self, pairs: usize) -> Tiles {
-        let of = |kernels, tall, broad| Tiles {
-            kernels,
-            tall,
-            broad,
-        };
+        let of = |kernels, tall, broad| Tiles { kernels, tall, broad };
         let [few, many] = match self.format {
             MatrixFormat::F32 => return of([EXACT; 2], 64, 64),
             MatrixFormat::Bf16 => [FEW, MANY],
@@ -81,16 +71,10 @@ impl DeviceExperts {
             return refuse("no memory was reserved for experts");
         };
         if x.1 != grouped.x.stride() {
-            return refuse(format!(
-                "expected rows of {}, found {}",
-                grouped.x.stride(),
-                x.1
-            ));
+            return refuse(format!("expected rows of {}, found {}", grouped.x.stride(), x.1));
         }
-        let (chosen, weights) = (
-            scratch.chosen(rows * sizes.chosen)?,
-            scratch.weights(rows * sizes.chosen)?,
-        );
+        let (chosen, weights) =
+            (scratch.chosen(rows * sizes.chosen)?, scratch.weights(rows * sizes.chosen)?);
         let step = sizes.step(self.gate.device().limits());
         for first in (0..rows).step_by(step) {
             let count = step.min(rows - first);
@@ -134,9 +118,7 @@ impl DeviceExperts {
             k: grouped.x.stride() as u32,
         };
         let mix = args::Mix {
-            results: grouped
-                .results
-                .checked(pairs, sizes.width, Precision::F32)?,
+            results: grouped.results.checked(pairs, sizes.width, Precision::F32)?,
             experts: part.chosen,
             places,
             weights: part.weights,
@@ -178,10 +160,7 @@ impl DeviceExperts {
             Some(Epilogue::GeluGate) => Store::GeluGate,
             _ => Store::Gate,
         };
-        let pairs = [
-            (&grouped.x, &grouped.gated),
-            (&grouped.gated, &grouped.results),
-        ];
+        let pairs = [(&grouped.x, &grouped.gated), (&grouped.gated, &grouped.results)];
         let widths = [2 * sizes.inner, sizes.width];
         for (number, ((x, out), n)) in pairs.into_iter().zip(widths).enumerate() {
             let args = args::Grouped {

@@ -56,13 +56,7 @@ fn words(buffer: &Option<Buffer>, count: usize) -> Result<u64> {
 impl ExpertScratch {
     /// Allocates memory for batches of up to `rows` rows; they then allocate nothing.
     pub fn reserve(&mut self, device: &Device, sizes: &ExpertSizes, rows: usize) -> Result<()> {
-        let ExpertSizes {
-            count,
-            chosen,
-            width,
-            inner,
-            ..
-        } = *sizes;
+        let ExpertSizes { count, chosen, width, inner, .. } = *sizes;
         let precision = sizes.precision();
         let pairs = sizes.step(device.limits()).min(rows).saturating_mul(chosen);
         let size = size_of::<u32>();

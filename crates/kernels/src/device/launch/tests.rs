@@ -41,13 +41,9 @@ fn ratio(rows: usize, format: MatrixFormat) -> f64 {
 
 #[test]
 fn a_step_of_an_8b_model_is_near_the_roofline() {
-    for (rows, bf16, int8) in [
-        (64, 1.20, 2.1),
-        (128, 1.40, 1.9),
-        (256, 1.60, 1.6),
-        (512, 1.45, 1.5),
-        (1024, 1.45, 1.5),
-    ] {
+    for (rows, bf16, int8) in
+        [(64, 1.20, 2.1), (128, 1.40, 1.9), (256, 1.60, 1.6), (512, 1.45, 1.5), (1024, 1.45, 1.5)]
+    {
         for (format, most) in [(MatrixFormat::Bf16, bf16), (MatrixFormat::Int8, int8)] {
             let ratio = ratio(rows, format);
             assert!((1.0..=most).contains(&ratio), "{rows} {format:?}: {ratio}");
@@ -125,10 +121,7 @@ fn launches_fit_every_device() {
 #[test]
 fn a_segment_depends_on_the_matrix_alone() {
     let segments = [64, 256, 320, 1024, 2816, 4096, 11_008, 12_288];
-    assert_eq!(
-        segments.map(|k| segment(4096, k)),
-        [256, 256, 256, 256, 704, 1024, 2752, 3072]
-    );
+    assert_eq!(segments.map(|k| segment(4096, k)), [256, 256, 256, 256, 704, 1024, 2752, 3072]);
     // Matrices of many rows have one.
     assert_eq!([64, 320, 4096].map(|k| segment(8192, k)), [256, 320, 4096]);
 }

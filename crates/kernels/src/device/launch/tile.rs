@@ -139,11 +139,7 @@ impl ProductTile {
 
     /// Bytes of shared memory of a block.
     pub const fn shared(&self) -> usize {
-        let sums = if self.held {
-            self.rows * self.columns * 4
-        } else {
-            0
-        };
+        let sums = if self.held { self.rows * self.columns * 4 } else { 0 };
         self.pipeline.stages * self.stage() + sums
     }
 
@@ -197,10 +193,7 @@ const fn of_warps(rows: usize, columns: usize, kernels: [&'static str; 2]) -> Pr
         warpgroups: false,
         single: false,
         rate: 235e12,
-        pipeline: Pipeline {
-            depth: 64,
-            stages: 4,
-        },
+        pipeline: Pipeline { depth: 64, stages: 4 },
         held: false,
         resident: 1,
         format: MatrixFormat::Bf16,
@@ -212,36 +205,25 @@ const fn of_warps(rows: usize, columns: usize, kernels: [&'static str; 2]) -> Pr
 const EXACT: [ProductTile; 1] = [ProductTile {
     warps: (4, 2),
     rate: 30e12,
-    pipeline: Pipeline {
-        depth: 16,
-        stages: 1,
-    },
+    pipeline: Pipeline { depth: 16, stages: 1 },
     resident: 2,
     format: MatrixFormat::F32,
     ..of_warps(64, 64, ["gemm_f32", "head_f32"])
 }];
 
 /// For few rows.
-const LOW: ProductTile = ProductTile {
-    resident: 2,
-    ..of_warps(64, 128, ["gemm_bf16_64x128", "head_bf16_64x128"])
-};
+const LOW: ProductTile =
+    ProductTile { resident: 2, ..of_warps(64, 128, ["gemm_bf16_64x128", "head_bf16_64x128"]) };
 /// For many rows on devices with little shared memory.
 const SQUARE: ProductTile = ProductTile {
     rate: 270e12,
-    pipeline: Pipeline {
-        depth: 64,
-        stages: 3,
-    },
+    pipeline: Pipeline { depth: 64, stages: 3 },
     ..of_warps(128, 128, ["gemm_bf16_128x128", "head_bf16_128x128"])
 };
 /// For many rows.
 const WIDE: ProductTile = ProductTile {
     rate: 260e12,
-    pipeline: Pipeline {
-        depth: 32,
-        stages: 4,
-    },
+    pipeline: Pipeline { depth: 32, stages: 4 },
     held: true,
     ..of_warps(128, 256, ["gemm_bf16_128x256", "head_bf16_128x256"])
 };
@@ -279,10 +261,7 @@ const fn widened(
 ) -> ProductTile {
     ProductTile {
         warps: if columns == 192 { (1, 3) } else { (1, 2) },
-        pipeline: Pipeline {
-            depth: if rows == 64 { 128 } else { 64 },
-            stages,
-        },
+        pipeline: Pipeline { depth: if rows == 64 { 128 } else { 64 }, stages },
         format: MatrixFormat::Int8,
         ..of_groups([rows, columns], rate, stages, gemm)
     }
@@ -292,26 +271,17 @@ const BF16: [ProductTile; 9] = [
     LOW,
     SQUARE,
     WIDE,
-    ProductTile {
-        resident: 2,
-        ..of_groups([64, 64], 265.0, 6, "gemm_bf16_groups_64x64")
-    },
+    ProductTile { resident: 2, ..of_groups([64, 64], 265.0, 6, "gemm_bf16_groups_64x64") },
     ProductTile {
         head: Some("head_bf16_groups_64x128"),
         ..of_groups([64, 128], 350.0, 6, "gemm_bf16_groups_64x128")
     },
-    ProductTile {
-        single: true,
-        ..of_groups([64, 192], 415.0, 6, "gemm_bf16_groups_64x192")
-    },
+    ProductTile { single: true, ..of_groups([64, 192], 415.0, 6, "gemm_bf16_groups_64x192") },
     ProductTile {
         head: Some("head_bf16_groups_128x128"),
         ..of_groups([128, 128], 525.0, 4, "gemm_bf16_groups_128x128")
     },
-    ProductTile {
-        single: true,
-        ..of_groups([128, 192], 700.0, 5, "gemm_bf16_groups_128x192")
-    },
+    ProductTile { single: true, ..of_groups([128, 192], 700.0, 5, "gemm_bf16_groups_128x192") },
     ProductTile {
         single: true,
         head: Some("head_bf16_groups_128x256"),
@@ -346,10 +316,7 @@ const INT8: [ProductTile; 7] = [
         head: Some("head_int8_groups_128x128"),
         ..widened([128, 128], 550.0, 8, "gemm_int8_groups_128x128")
     },
-    ProductTile {
-        single: true,
-        ..widened([128, 192], 580.0, 7, "gemm_int8_groups_128x192")
-    },
+    ProductTile { single: true, ..widened([128, 192], 580.0, 7, "gemm_int8_groups_128x192") },
 ];
 
 /// All kernels of products and of the LM head.

@@ -92,10 +92,7 @@ fn codes_of_four_bits_are_at_least_as_near_as_those_of_the_whole_range() {
     let x: Vec<f32> = x.iter().map(|x| x * x * x).collect();
     let got = rounded(&x);
     let error = |got: &[f64], x: &[f32]| -> f64 {
-        got.iter()
-            .zip(x)
-            .map(|(got, x)| (got - f64::from(*x)).powi(2))
-            .sum()
+        got.iter().zip(x).map(|(got, x)| (got - f64::from(*x)).powi(2)).sum()
     };
     let (mut plain, mut smaller) = (0.0, 0);
     for (group, x) in x.chunks_exact(GROUP).enumerate() {
@@ -108,11 +105,7 @@ fn codes_of_four_bits_are_at_least_as_near_as_those_of_the_whole_range() {
         plain += error(&whole, x);
     }
     assert!(smaller > 95, "{smaller} of 100 groups");
-    assert!(
-        error(&got, &x) < 0.85 * plain,
-        "{} of {plain}",
-        error(&got, &x)
-    );
+    assert!(error(&got, &x) < 0.85 * plain, "{} of {plain}", error(&got, &x));
 }
 
 #[test]
@@ -122,10 +115,5 @@ fn groups_of_one_number_are_exact_in_16_bits() {
     }
     let mut x = [65_504.0; GROUP];
     x[3] = -65_504.0;
-    assert!(
-        rounded(&x)
-            .iter()
-            .zip(x)
-            .all(|(got, x)| (got - f64::from(x)).abs() < 100.0)
-    );
+    assert!(rounded(&x).iter().zip(x).all(|(got, x)| (got - f64::from(x)).abs() < 100.0));
 }

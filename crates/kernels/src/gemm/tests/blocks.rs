@@ -24,10 +24,7 @@ fn cases(set: ByteSet, (n, k): (usize, usize)) -> Vec<Case> {
         Case {
             name: format!("{kind:?} on {set:?}"),
             weights: Packed::new(Unit::Blocks(set, kind.form()), k, n, column),
-            values: bytes
-                .chunks_exact(row)
-                .flat_map(|row| packed_weights(kind, row))
-                .collect(),
+            values: bytes.chunks_exact(row).flat_map(|row| packed_weights(kind, row)).collect(),
         }
     });
     blocks.into()
@@ -42,9 +39,7 @@ fn rounded(x: &[f32]) -> Vec<f64> {
             true => 0.0,
             false => (x * inverse).round_ties_even(),
         };
-        x.iter()
-            .map(|x| f64::from(code(*x)) * f64::from(scale))
-            .collect()
+        x.iter().map(|x| f64::from(code(*x)) * f64::from(scale)).collect()
     };
     x.chunks_exact(GROUP).flat_map(group).collect()
 }
@@ -151,11 +146,7 @@ fn products_of_several_forms_are_those_of_each() {
             weights: &case.weights,
             bias: None,
             finish: Finish::Store,
-            place: Place {
-                first: i * n,
-                count: n,
-                stride: cases.len() * n,
-            },
+            place: Place { first: i * n, count: n, stride: cases.len() * n },
         });
         let got = Product::run_all(&products.collect::<Vec<_>>());
         for (i, case) in cases.iter().enumerate() {
@@ -203,11 +194,7 @@ fn non_finite_rows_stay_non_finite_in_products_with_codes() {
                 let mut x = noise(10, 256);
                 x[5] = bad;
                 let got = product(&case.weights, &x, 3);
-                assert!(
-                    got.iter().all(|x| !x.is_finite()),
-                    "{} {bad}: {got:?}",
-                    case.name
-                );
+                assert!(got.iter().all(|x| !x.is_finite()), "{} {bad}: {got:?}", case.name);
             }
         }
     }

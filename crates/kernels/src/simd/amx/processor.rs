@@ -60,11 +60,7 @@ impl Processor {
             rows: [0; 16],
         };
         for register in 0..REGISTERS {
-            let rows = if COLUMNS.contains(&register) {
-                WORDS
-            } else {
-                rows.min(ROWS)
-            };
+            let rows = if COLUMNS.contains(&register) { WORDS } else { rows.min(ROWS) };
             configuration.bytes[register] = (WORDS * size_of::<u32>()) as u16;
             configuration.rows[register] = rows as u8;
         }

@@ -31,10 +31,7 @@ impl TileKernel for Random {
             // An exponent below 2^127 in both halves.
             words.into_iter().map(|word| word & 0xBFFF_BFFF).collect()
         };
-        let mut sums: Vec<u32> = noise(3, WORDS * WORDS)
-            .iter()
-            .map(|x| x.to_bits())
-            .collect();
+        let mut sums: Vec<u32> = noise(3, WORDS * WORDS).iter().map(|x| x.to_bits()).collect();
         let (rows, columns) = (finite(numbers(1)), finite(numbers(2)));
         // SAFETY: each slice holds 16 rows of 16 words.
         unsafe {
@@ -108,10 +105,7 @@ fn denormal_numbers_count_as_zero() {
     assert_eq!(sum_of(0.0, &[word(denormal, denormal)], &[one]), 0.0);
     assert_eq!(sum_of(denormal, &[word(1.0, 0.0)], &[one]), 1.0);
     assert_eq!(sum_of(0.0, &[word(smallest, 0.0)], &[word(0.5, 0.0)]), 0.0);
-    assert_eq!(
-        sum_of(0.0, &[word(smallest, 0.0)], &[word(2.0, 0.0)]),
-        2.0 * smallest
-    );
+    assert_eq!(sum_of(0.0, &[word(smallest, 0.0)], &[word(2.0, 0.0)]), 2.0 * smallest);
 }
 
 #[test]

@@ -126,10 +126,7 @@ impl Products for Signed {
         safe!({
             let sign = vdupq_n_u32(0x8080_8080);
             let (low, high) = (veorq_u32(codes[0], sign), veorq_u32(codes[1], sign));
-            [
-                sdot(vaddq_s32(sum[0], more), low, row),
-                sdot(vaddq_s32(sum[1], more), high, row),
-            ]
+            [sdot(vaddq_s32(sum[0], more), low, row), sdot(vaddq_s32(sum[1], more), high, row)]
         })
     }
 }
@@ -205,10 +202,7 @@ impl<P: Products> Integers for NeonIntegers<P> {
     unsafe fn halves(self, p: *const u16) -> [float32x4_t; 2] {
         safe!({
             let (low, high) = (vld1_u16(p), vld1_u16(p.add(4)));
-            [
-                vcvt_f32_f16(vreinterpret_f16_u16(low)),
-                vcvt_f32_f16(vreinterpret_f16_u16(high)),
-            ]
+            [vcvt_f32_f16(vreinterpret_f16_u16(low)), vcvt_f32_f16(vreinterpret_f16_u16(high))]
         })
     }
     #[inline(always)]

@@ -91,10 +91,7 @@ impl Integers for Avx2Integers {
     }
     #[inline(always)]
     fn add_sums(self, few: __m256i, sum: __m256i) -> __m256i {
-        safe!(_mm256_add_epi32(
-            sum,
-            _mm256_madd_epi16(few, _mm256_set1_epi16(1))
-        ))
+        safe!(_mm256_add_epi32(sum, _mm256_madd_epi16(few, _mm256_set1_epi16(1))))
     }
     #[inline(always)]
     fn floats(self, x: __m256i) -> __m256 {

@@ -96,9 +96,7 @@ impl Dot for NeonBytes {
     }
     #[inline(always)]
     fn row(self, word: u32, _: usize) -> int16x4_t {
-        safe!(vreinterpret_s16_u16(vget_low_u16(vmovl_u8(vcreate_u8(
-            word.into()
-        )))))
+        safe!(vreinterpret_s16_u16(vget_low_u16(vmovl_u8(vcreate_u8(word.into())))))
     }
     #[inline(always)]
     unsafe fn columns(self, p: *const u32, _: usize) -> [int16x8_t; 4] {

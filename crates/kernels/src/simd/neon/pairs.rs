@@ -54,11 +54,7 @@ impl Pairs for Bf16Pairs {
     }
     #[inline(always)]
     fn multiply(self, rows: uint32x4_t, columns: uint32x4_t, sum: uint32x4_t) -> uint32x4_t {
-        safe!(vreinterpretq_u32_f32(bfmmla(
-            vreinterpretq_f32_u32(sum),
-            rows,
-            columns
-        )))
+        safe!(vreinterpretq_u32_f32(bfmmla(vreinterpretq_f32_u32(sum), rows, columns)))
     }
     #[inline(always)]
     fn value(self, sum: [uint32x4_t; 2], _: f32, _: [float32x4_t; 2]) -> [float32x4_t; 2] {
@@ -87,11 +83,7 @@ impl Pairs for BytePairs {
     }
     #[inline(always)]
     fn multiply(self, rows: uint32x4_t, columns: uint32x4_t, sum: uint32x4_t) -> uint32x4_t {
-        safe!(vreinterpretq_u32_s32(usmmla(
-            vreinterpretq_s32_u32(sum),
-            rows,
-            columns
-        )))
+        safe!(vreinterpretq_u32_s32(usmmla(vreinterpretq_s32_u32(sum), rows, columns)))
     }
     #[inline(always)]
     fn value(self, sum: [uint32x4_t; 2], row: f32, columns: [float32x4_t; 2]) -> [float32x4_t; 2] {
@@ -113,20 +105,13 @@ fn exchange(_: Neon, a: uint32x4_t, b: uint32x4_t) -> [uint32x4_t; 2] {
     // SAFETY: the token proves the instruction set.
     unsafe {
         let (a, b) = (vreinterpretq_u64_u32(a), vreinterpretq_u64_u32(b));
-        [
-            vreinterpretq_u32_u64(vzip1q_u64(a, b)),
-            vreinterpretq_u32_u64(vzip2q_u64(a, b)),
-        ]
+        [vreinterpretq_u32_u64(vzip1q_u64(a, b)), vreinterpretq_u32_u64(vzip2q_u64(a, b))]
     }
 }
 
 /// The partner of row `2 * pair` of `rows`: the next one, or itself.
 const fn partner(pair: usize, rows: usize) -> usize {
-    if 2 * pair + 1 < rows {
-        2 * pair + 1
-    } else {
-        2 * pair
-    }
+    if 2 * pair + 1 < rows { 2 * pair + 1 } else { 2 * pair }
 }
 
 impl<P: Pairs> Multiply for Paired<P> {

@@ -42,10 +42,7 @@ impl<'a> JsonBody<'a> {
             return Err(invalid("it is empty".to_owned()));
         }
         let mut reader = serde_json::Deserializer::from_slice(bytes);
-        let mut left = ValueBudget {
-            values: MAX_VALUES,
-            integers: MAX_INTEGERS,
-        };
+        let mut left = ValueBudget { values: MAX_VALUES, integers: MAX_INTEGERS };
         let kind = Walk(&mut left)
             .deserialize(&mut reader)
             .and_then(|kind| reader.end().map(|()| kind))
@@ -136,9 +133,7 @@ pub(super) fn reason(error: &serde_json::Error) -> String {
         ("EOF while parsing", "the end came while parsing"),
     ];
     let known = plain.iter().find(|(words, _)| text.starts_with(words));
-    known.map_or(text.clone(), |(words, plain)| {
-        text.replacen(words, plain, 1)
-    })
+    known.map_or(text.clone(), |(words, plain)| text.replacen(words, plain, 1))
 }
 
 /// The API's error for `error`, whose path begins below the field `prefix`.
@@ -171,12 +166,11 @@ pub fn required(param: &str) -> ApiError {
 
 /// `prefix` and `path` as errors name a field: `messages[0].content`.
 fn param(prefix: &str, path: &Path) -> String {
-    path.iter()
-        .fold(prefix.to_owned(), |param, segment| match segment {
-            Segment::Seq { index } => format!("{param}[{index}]"),
-            Segment::Map { key } | Segment::Enum { variant: key } => join(param, key),
-            Segment::Unknown => param,
-        })
+    path.iter().fold(prefix.to_owned(), |param, segment| match segment {
+        Segment::Seq { index } => format!("{param}[{index}]"),
+        Segment::Map { key } | Segment::Enum { variant: key } => join(param, key),
+        Segment::Unknown => param,
+    })
 }
 
 fn join(parent: String, key: &str) -> String {
@@ -306,9 +300,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
 }
 
 fn take<E: Error>(left: &mut usize, count: usize) -> Result<(), E> {
-    *left = left
-        .checked_sub(count)
-        .ok_or_else(|| E::custom("too many values"))?;
+    *left = left.checked_sub(count).ok_or_else(|| E::custom("too many values"))?;
     Ok(())
 }
 

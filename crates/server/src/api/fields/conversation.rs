@@ -78,11 +78,7 @@ impl Chat {
             tools: tools.listed.clone(),
             variables: variables.map(|Object(given)| given).unwrap_or_default(),
         };
-        Self {
-            conversation,
-            tools,
-            ignored: Vec::new(),
-        }
+        Self { conversation, tools, ignored: Vec::new() }
     }
 
     /// Follows the hint `wanted` of the field `field`, if it is given, as far as the template of

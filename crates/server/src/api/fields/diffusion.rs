@@ -120,9 +120,7 @@ impl Setting {
 /// An integer, also one that is written as a fraction, or else a number.
 fn number_value(number: &Number) -> Value<'static> {
     let float = number.as_f64().unwrap_or(f64::NAN);
-    let integer = number
-        .as_i64()
-        .or_else(|| integer_of(float).filter(|_| number.is_f64()));
+    let integer = number.as_i64().or_else(|| integer_of(float).filter(|_| number.is_f64()));
     integer.map_or(Value::Number(float), Value::Integer)
 }
 

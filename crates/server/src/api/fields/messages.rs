@@ -86,10 +86,7 @@ pub struct History {
 
 impl Default for History {
     fn default() -> Self {
-        Self {
-            names: HashMap::new(),
-            values: MAX_VALUES,
-        }
+        Self { names: HashMap::new(), values: MAX_VALUES }
     }
 }
 
@@ -102,25 +99,18 @@ impl History {
             (None, Role::Assistant) => String::new(),
             (None, _) => return Err(required(&format!("{param}.content"))),
         };
-        let mut message = Message {
-            name: fields.name,
-            ..Message::new(role.template_name(), &content)
-        };
+        let mut message =
+            Message { name: fields.name, ..Message::new(role.template_name(), &content) };
         match role {
             Role::Assistant => {
                 message.reasoning = fields.reasoning_content;
-                let calls = fields
-                    .tool_calls
-                    .map(|List(calls)| calls)
-                    .unwrap_or_default();
+                let calls = fields.tool_calls.map(|List(calls)| calls).unwrap_or_default();
                 for (index, Object(call)) in calls.into_iter().enumerate() {
                     let Required(Object(function)) = call.function;
                     let name = function.name.0;
                     let arguments = function.arguments.unwrap_or_default();
                     let param = format!("{param}.tool_calls[{index}].function.arguments");
-                    message
-                        .calls
-                        .push(self.call(call.id.0, name, &param, arguments)?);
+                    message.calls.push(self.call(call.id.0, name, &param, arguments)?);
                 }
             }
             Role::Tool => {
@@ -148,10 +138,7 @@ impl History {
         arguments: String,
     ) -> Result<PastCall, ApiError> {
         // A value is at least one character before a comma, a colon or a bracket.
-        let values = arguments
-            .bytes()
-            .filter(|byte| b",:[{".contains(byte))
-            .count();
+        let values = arguments.bytes().filter(|byte| b",:[{".contains(byte)).count();
         self.values = self.values.checked_sub(values + 1).ok_or_else(|| {
             let (code, rest) = (ErrorCode::InvalidValue, "has too many values");
             ApiError::field(code, param, rest)
@@ -167,11 +154,7 @@ impl History {
     /// The call `id` of the function `name`.
     pub fn called(&mut self, id: String, name: String, arguments: Value) -> PastCall {
         self.names.insert(id.clone(), name.clone());
-        PastCall {
-            id,
-            name,
-            arguments,
-        }
+        PastCall { id, name, arguments }
     }
 
     /// The function whose call `id` the request field `param` names.

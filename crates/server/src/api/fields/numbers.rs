@@ -39,11 +39,7 @@ impl<const MIN: i64, const MAX: i64> Int<MIN, MAX> {
 
 impl<'de, const MIN: i64, const MAX: i64> Deserialize<'de> for Int<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let visitor = IntVisitor {
-            min: MIN,
-            max: MAX,
-            words: None,
-        };
+        let visitor = IntVisitor { min: MIN, max: MAX, words: None };
         deserializer.deserialize_any(visitor).map(Self)
     }
 }
@@ -59,11 +55,8 @@ impl<const MAX: i64> Default for Int<0, MAX> {
 pub struct TokenNumber(pub i64);
 
 impl TokenNumber {
-    const VISITOR: IntVisitor = IntVisitor {
-        min: i64::MIN,
-        max: i64::MAX,
-        words: Some("a token id"),
-    };
+    const VISITOR: IntVisitor =
+        IntVisitor { min: i64::MIN, max: i64::MAX, words: Some("a token id") };
 
     /// `number`.
     ///

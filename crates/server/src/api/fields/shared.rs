@@ -135,14 +135,7 @@ impl Draft {
         generation.text.special_tokens = !fields.skip_special_tokens.unwrap_or(true);
         let priority = fields.priority.map_or(0, Int::get);
         generation.priority = i32::try_from(priority).expect("its range is that of 32 bits");
-        Ok(Self {
-            generation,
-            options,
-            unsupported: None,
-            model: fields.model.0,
-            grammars,
-            spec,
-        })
+        Ok(Self { generation, options, unsupported: None, model: fields.model.0, grammars, spec })
     }
 
     /// Refuses several choices, where an answer has one.
@@ -227,10 +220,9 @@ impl SharedFields {
         match (self.stream.unwrap_or(false), options) {
             (true, options) => Ok(Some(options.unwrap_or_default())),
             (false, None) => Ok(None),
-            (false, Some(_)) => Err(invalid(
-                "stream_options",
-                "is only allowed when stream is true",
-            )),
+            (false, Some(_)) => {
+                Err(invalid("stream_options", "is only allowed when stream is true"))
+            }
         }
     }
 }

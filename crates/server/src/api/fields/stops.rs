@@ -42,10 +42,7 @@ impl StopFields {
         }
         Ok(Stops {
             max_tokens: None,
-            strings: self
-                .stop
-                .map(|StopStrings(stops)| stops)
-                .unwrap_or_default(),
+            strings: self.stop.map(|StopStrings(stops)| stops).unwrap_or_default(),
             tokens: token_ids(&tokens, vocab_size, "stop_token_ids")?,
             ignore_eos: self.ignore_eos.unwrap_or(false),
             min_tokens: self.min_tokens.map_or(0, Int::count),
@@ -124,8 +121,6 @@ fn check_stop(stop: String) -> Result<String, String> {
     let chars = stop.chars().count();
     match (1..=MAX_STOP_CHARS).contains(&chars) {
         true => Ok(stop),
-        false => Err(format!(
-            "must have 1..{MAX_STOP_CHARS} characters, got {chars}"
-        )),
+        false => Err(format!("must have 1..{MAX_STOP_CHARS} characters, got {chars}")),
     }
 }

@@ -212,34 +212,18 @@ fn structured_outputs(members: Map<String, Value>, open: bool) -> Result<Structu
     let given = [
         (
             "structured_outputs.json",
-            fields
-                .json
-                .map(|given| schema("structured_outputs.json", given, open))
-                .transpose()?,
+            fields.json.map(|given| schema("structured_outputs.json", given, open)).transpose()?,
         ),
-        (
-            "structured_outputs.json_object",
-            is_json.then_some(GrammarSpec::JsonObject),
-        ),
-        (
-            "structured_outputs.regex",
-            fields.regex.map(|text| GrammarSpec::Regex(text.0)),
-        ),
+        ("structured_outputs.json_object", is_json.then_some(GrammarSpec::JsonObject)),
+        ("structured_outputs.regex", fields.regex.map(|text| GrammarSpec::Regex(text.0))),
         (
             "structured_outputs.choice",
-            fields
-                .choice
-                .map(|given| choice_of("structured_outputs.choice", given))
-                .transpose()?,
+            fields.choice.map(|given| choice_of("structured_outputs.choice", given)).transpose()?,
         ),
-        (
-            "structured_outputs.grammar",
-            fields.grammar.map(|text| GrammarSpec::Lark(text.0)),
-        ),
+        ("structured_outputs.grammar", fields.grammar.map(|text| GrammarSpec::Lark(text.0))),
     ];
-    let mut given = given
-        .into_iter()
-        .filter_map(|(field, spec)| Some(Structured::new(field, spec?)));
+    let mut given =
+        given.into_iter().filter_map(|(field, spec)| Some(Structured::new(field, spec?)));
     let Some(first) = given.next() else {
         let rest = format!("must have one of {}", kinds.join(", "));
         return Err(invalid("structured_outputs", rest));

@@ -21,10 +21,7 @@ struct Group {
 
 impl Group {
     fn new<T: DeserializeOwned + JsonSchema>() -> Self {
-        Self {
-            names: body::names::<T>,
-            schema: T::json_schema,
-        }
+        Self { names: body::names::<T>, schema: T::json_schema }
     }
 }
 

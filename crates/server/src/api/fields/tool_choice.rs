@@ -35,11 +35,8 @@ schema!(ToolChoice, generator => ToolChoice::schema::<NamedChoice>(generator));
 
 impl ToolChoice {
     /// The words that choose.
-    const WORDS: [(&'static str, Self); 3] = [
-        ("none", Self::None),
-        ("auto", Self::Auto),
-        ("required", Self::Required),
-    ];
+    const WORDS: [(&'static str, Self); 3] =
+        [("none", Self::None), ("auto", Self::Auto), ("required", Self::Required)];
 
     /// The schema of a name, or of an object of the type `T`.
     pub fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {

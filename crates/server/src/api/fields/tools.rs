@@ -110,9 +110,7 @@ impl ToolFields {
     /// Faults of the functions or of the choice; a variable that the server sets.
     pub fn chat(self, messages: Vec<Message>) -> Result<Chat, ApiError> {
         if let Some(Object(variables)) = &self.chat_template_kwargs
-            && let Some(name) = SERVER_VARIABLES
-                .iter()
-                .find(|name| variables.contains_key(**name))
+            && let Some(name) = SERVER_VARIABLES.iter().find(|name| variables.contains_key(**name))
         {
             let param = format!("chat_template_kwargs.{name}");
             return Err(invalid(&param, "is set by the server"));
@@ -159,11 +157,8 @@ impl Tools {
             let rest = format!("must be a function of tools, got \"{}\"", clip(name));
             return Err(invalid(paths.choice, rest));
         }
-        let mut tools = Self {
-            mode,
-            parallel: !matches!(choice, ToolChoice::Named(_)),
-            ..Self::default()
-        };
+        let mut tools =
+            Self { mode, parallel: !matches!(choice, ToolChoice::Named(_)), ..Self::default() };
         if mode.is_none() {
             return Ok(tools);
         }
@@ -191,10 +186,7 @@ impl Tools {
     /// Allows several calls, by default, or only one.
     #[must_use]
     pub fn parallel(self, parallel: Option<bool>) -> Self {
-        Self {
-            parallel: self.parallel && parallel.unwrap_or(true),
-            ..self
-        }
+        Self { parallel: self.parallel && parallel.unwrap_or(true), ..self }
     }
 
     /// True if an answer may call.
@@ -217,11 +209,7 @@ impl Tools {
             return Ok(structured);
         };
         if stops.ignore_eos || stops.min_tokens > 0 {
-            let param = if stops.ignore_eos {
-                "ignore_eos"
-            } else {
-                "min_tokens"
-            };
+            let param = if stops.ignore_eos { "ignore_eos" } else { "min_tokens" };
             return Err(invalid(
                 param,
                 "must not be given together with tools, which decide the end",
@@ -244,13 +232,8 @@ impl Tools {
                 }
             },
         };
-        let grammar = ToolGrammar {
-            format,
-            tools: self.callable,
-            mode,
-            parallel: self.parallel,
-            answer,
-        };
+        let grammar =
+            ToolGrammar { format, tools: self.callable, mode, parallel: self.parallel, answer };
         Ok(Some(Structured {
             field: "tools",
             spec: GrammarSpec::Tools(grammar),

@@ -42,9 +42,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for RequiredVisitor<T> {
         deserializer: D,
     ) -> Result<Required<T>, D::Error> {
         let value = Option::deserialize(deserializer)?;
-        value
-            .map(Required)
-            .ok_or_else(|| D::Error::custom(REQUIRED))
+        value.map(Required).ok_or_else(|| D::Error::custom(REQUIRED))
     }
 }
 
@@ -146,11 +144,7 @@ impl<T> Forms<T> {
         text: Option<fn(String) -> Result<T, String>>,
         expected: &'static str,
     ) -> Self {
-        Self {
-            form,
-            text,
-            expected,
-        }
+        Self { form, text, expected }
     }
 }
 
@@ -189,9 +183,7 @@ pub struct Members<T>(pub Vec<(String, T)>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Members<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer
-            .deserialize_any(MembersVisitor(PhantomData))
-            .map(Self)
+        deserializer.deserialize_any(MembersVisitor(PhantomData)).map(Self)
     }
 }
 

@@ -112,11 +112,7 @@ impl<'de> Deserialize<'de> for Content {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let expected = "a string or a list of content blocks";
         let text = |text| {
-            Ok(vec![Object(Block {
-                kind: Some(Kind::Text),
-                text: Some(text),
-                ..Block::default()
-            })])
+            Ok(vec![Object(Block { kind: Some(Kind::Text), text: Some(text), ..Block::default() })])
         };
         text_or_list(deserializer, expected, text).map(Self)
     }
@@ -203,10 +199,7 @@ impl Block {
             }
             Kind::Thinking => {
                 let thinking = need("thinking", self.thinking)?;
-                message
-                    .reasoning
-                    .get_or_insert_default()
-                    .push_str(&thinking);
+                message.reasoning.get_or_insert_default().push_str(&thinking);
             }
             Kind::Redacted => {}
         }

@@ -23,11 +23,7 @@ pub struct Writer {
 impl Writer {
     /// The writer of an answer with `facts`.
     pub fn new(facts: Facts) -> Self {
-        Self {
-            facts,
-            blocks: Items::new(Blocks),
-            end: None,
-        }
+        Self { facts, blocks: Items::new(Blocks), end: None }
     }
 }
 

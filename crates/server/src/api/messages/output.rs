@@ -28,11 +28,7 @@ pub struct End {
 impl Facts {
     /// The facts of `answer` with these stop strings.
     pub fn new(answer: &Answer, stops: Vec<String>) -> Self {
-        Self {
-            id: answer.id.clone(),
-            model: answer.model.clone(),
-            stops,
-        }
+        Self { id: answer.id.clone(), model: answer.model.clone(), stops }
     }
 
     /// The end of the choice of `delta`, if it ended.
@@ -44,10 +40,7 @@ impl Facts {
             FinishReason::Stop if stop.is_some() => "stop_sequence",
             FinishReason::Stop => "end_turn",
         };
-        Some(End {
-            reason,
-            stop: stop.filter(|_| reason == "stop_sequence").cloned(),
-        })
+        Some(End { reason, stop: stop.filter(|_| reason == "stop_sequence").cloned() })
     }
 
     /// The object `message`.
@@ -99,10 +92,7 @@ impl Form for Blocks {
             Kind::Call { .. } => json!({"type": "input_json_delta", "partial_json": text}),
         };
         let name = "content_block_delta";
-        events.push((
-            name,
-            json!({"type": name, "index": open.index, "delta": delta}),
-        ));
+        events.push((name, json!({"type": name, "index": open.index, "delta": delta})));
     }
 
     fn close(&self, open: &Open, _: bool, events: &mut Vec<Event>) -> Value {

@@ -146,11 +146,7 @@ fn possible(scored: &ScoredToken) -> impl Iterator<Item = TopToken> {
 
 /// Finite, and never the negative zero.
 fn clipped(logprob: f32) -> f32 {
-    if logprob >= MIN_LOGPROB {
-        logprob.min(0.0) + 0.0
-    } else {
-        MIN_LOGPROB
-    }
+    if logprob >= MIN_LOGPROB { logprob.min(0.0) + 0.0 } else { MIN_LOGPROB }
 }
 
 #[cfg(test)]

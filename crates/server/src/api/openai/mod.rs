@@ -183,8 +183,5 @@ impl Serialize for ChunkUsage {
 
 /// The log-probabilities of `scored`, if the request asked for them.
 fn scores<'a>(answer: &'a Answer, scored: &'a [ScoredToken]) -> Option<Scores<'a>> {
-    answer.logprobs.map(|_| Scores {
-        scored,
-        tokenizer: &answer.tokenizer,
-    })
+    answer.logprobs.map(|_| Scores { scored, tokenizer: &answer.tokenizer })
 }

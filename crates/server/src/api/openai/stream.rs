@@ -100,13 +100,10 @@ impl<S: Shape> ChunkWriter<S> {
     ) -> String {
         let answer = delivery.answer();
         let usage = match self.stream {
-            StreamOptions {
-                continuous: true, ..
-            } => ChunkUsage::Totals(Box::new(delivery.running_usage())),
-            StreamOptions {
-                include_usage: true,
-                ..
-            } => ChunkUsage::Null,
+            StreamOptions { continuous: true, .. } => {
+                ChunkUsage::Totals(Box::new(delivery.running_usage()))
+            }
+            StreamOptions { include_usage: true, .. } => ChunkUsage::Null,
             StreamOptions { .. } => ChunkUsage::Absent,
         };
         let has_ids = self.return_token_ids;

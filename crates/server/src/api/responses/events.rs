@@ -25,12 +25,7 @@ pub struct Writer {
 impl Writer {
     /// The writer of an answer with `facts`.
     pub fn new(facts: Facts) -> Self {
-        Self {
-            items: Items::new(OutputItems::new(&facts.id)),
-            facts,
-            number: 0,
-            reason: None,
-        }
+        Self { items: Items::new(OutputItems::new(&facts.id)), facts, number: 0, reason: None }
     }
 
     fn response(&mut self, name: &'static str, usage: Option<&Usage>, frame: &mut String) {

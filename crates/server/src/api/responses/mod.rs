@@ -197,11 +197,7 @@ impl ResponseFields {
     /// Refuses what needs a memory of other answers.
     fn support(&self) -> Result<(), ApiError> {
         let refused = [
-            (
-                "store",
-                self.store == Some(true),
-                "must be false: this server stores no answers",
-            ),
+            ("store", self.store == Some(true), "must be false: this server stores no answers"),
             (
                 "background",
                 self.background == Some(true),
@@ -223,10 +219,7 @@ impl ResponseFields {
 
     /// The grammar of `text.format`.
     fn structured(&self, open: bool) -> Result<Option<Structured>, ApiError> {
-        let format = self
-            .text
-            .as_ref()
-            .and_then(|Object(text)| text.format.as_ref());
+        let format = self.text.as_ref().and_then(|Object(text)| text.format.as_ref());
         let Some(Object(format)) = format else {
             return Ok(None);
         };
@@ -247,11 +240,8 @@ fn tools(
     given: Option<List<Object<ToolField>>>,
     choice: Option<Choice>,
 ) -> Result<Tools, ApiError> {
-    const PATHS: ToolPaths = ToolPaths {
-        function: "",
-        schema: "parameters",
-        choice: "tool_choice.name",
-    };
+    const PATHS: ToolPaths =
+        ToolPaths { function: "", schema: "parameters", choice: "tool_choice.name" };
     let given = given.into_iter().flat_map(|List(given)| given);
     let function = |Object(tool): Object<ToolField>| Function {
         name: tool.name,

@@ -39,12 +39,7 @@ pub struct Facts {
 impl Facts {
     /// The facts of `answer`.
     pub fn new(echo: Echo, answer: &Answer) -> Self {
-        Self {
-            id: answer.id.clone(),
-            created: answer.created,
-            model: answer.model.clone(),
-            echo,
-        }
+        Self { id: answer.id.clone(), created: answer.created, model: answer.model.clone(), echo }
     }
 
     /// The object `response`: in progress without a `usage`, then completed or incomplete.
@@ -118,9 +113,7 @@ pub struct OutputItems {
 impl OutputItems {
     /// Items of the answer `id`.
     pub fn new(id: &str) -> Self {
-        Self {
-            answer_id: id.trim_start_matches("resp-").to_owned(),
-        }
+        Self { answer_id: id.trim_start_matches("resp-").to_owned() }
     }
 
     fn id(&self, open: &Open) -> String {

@@ -74,15 +74,9 @@ impl Merged {
             reason: reason_name(FinishReason::Stop),
             end: None,
         };
-        let shared = Arc::new(Shared {
-            state: Mutex::new(state),
-            news: Notify::new(),
-        });
+        let shared = Arc::new(Shared { state: Mutex::new(state), news: Notify::new() });
         let reader = tokio::spawn(read(delivery, Arc::clone(&shared)));
-        Self {
-            shared,
-            reader: Some(reader),
-        }
+        Self { shared, reader: Some(reader) }
     }
 
     /// Waits for a step or the end. After the end, call it no more.
@@ -105,10 +99,7 @@ impl Merged {
             None => None,
         };
         match delivery {
-            Some(mut delivery) => End::Done {
-                reason,
-                usage: delivery.finish(),
-            },
+            Some(mut delivery) => End::Done { reason, usage: delivery.finish() },
             None => End::Failed(ApiError::internal()),
         }
     }
@@ -134,10 +125,7 @@ impl Shared {
         let end = state.end.take();
         // The engine sends the text of a step before the step.
         let (text, parts) = match step.is_some() || end.is_some() {
-            true => (
-                std::mem::take(&mut state.text),
-                std::mem::take(&mut state.parts),
-            ),
+            true => (std::mem::take(&mut state.text), std::mem::take(&mut state.parts)),
             false => Default::default(),
         };
         let (end, ended) = match end {
@@ -145,12 +133,7 @@ impl Shared {
             Some(Err(error)) => (Some(End::Failed(error)), None),
             None => (None, None),
         };
-        let news = News {
-            step,
-            text,
-            parts,
-            end,
-        };
+        let news = News { step, text, parts, end };
         (news, ended)
     }
 }

@@ -55,12 +55,7 @@ pub struct Steps {
 impl Steps {
     /// No step yet.
     pub fn new(lanes: Lanes) -> Self {
-        Self {
-            lanes,
-            cells: BTreeMap::new(),
-            last: None,
-            count: 0,
-        }
+        Self { lanes, cells: BTreeMap::new(), last: None, count: 0 }
     }
 
     /// Adds a step.
@@ -113,10 +108,7 @@ impl Steps {
             frontier,
             canvas,
             skipped,
-            cells: std::mem::take(&mut self.cells)
-                .into_iter()
-                .map(cell)
-                .collect(),
+            cells: std::mem::take(&mut self.cells).into_iter().map(cell).collect(),
             lanes: self.lanes.take_changed(),
         })
     }

@@ -9,18 +9,10 @@ use crate::pipeline::logprobs::ScoredToken;
 fn answer(index: usize, logprobs: &[f32]) -> Delta {
     let scored = logprobs.iter().map(|&logprob| ScoredToken {
         token: 7,
-        logprob: TokenLogprob {
-            logprob,
-            top: Box::default(),
-        },
+        logprob: TokenLogprob { logprob, top: Box::default() },
         offset: 0,
     });
-    Delta {
-        index,
-        text: index.to_string(),
-        scored: scored.collect(),
-        ..Delta::default()
-    }
+    Delta { index, text: index.to_string(), scored: scored.collect(), ..Delta::default() }
 }
 
 fn order(answers: &[&[f32]], n: usize, best_of: usize) -> Vec<(usize, String)> {
@@ -33,9 +25,7 @@ fn order(answers: &[&[f32]], n: usize, best_of: usize) -> Vec<(usize, String)> {
 
 fn named(texts: &[&str]) -> Vec<(usize, String)> {
     let texts = texts.iter().enumerate();
-    texts
-        .map(|(index, text)| (index, (*text).to_owned()))
-        .collect()
+    texts.map(|(index, text)| (index, (*text).to_owned())).collect()
 }
 
 #[test]

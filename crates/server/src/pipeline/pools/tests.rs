@@ -32,16 +32,10 @@ fn pool(waiting: u32) -> Pool {
 }
 
 fn of(client: u64) -> Origin {
-    Origin {
-        client: ClientId(client),
-        field: Some("grammar"),
-    }
+    Origin { client: ClientId(client), field: Some("grammar") }
 }
 
-const ANY: Origin = Origin {
-    client: ClientId(0),
-    field: None,
-};
+const ANY: Origin = Origin { client: ClientId(0), field: None };
 
 const SOON: Duration = Duration::from_millis(50);
 const LATE: Duration = Duration::from_secs(30);
@@ -77,10 +71,7 @@ async fn work_without_a_request_does_not_begin_and_learns_that_it_may_end() {
     });
     assert!(timeout(SOON, waiting).await.is_err());
     drop(release);
-    assert_eq!(
-        timeout(LATE, pool.run(ANY, |_| Ok(4))).await.unwrap(),
-        Ok(4)
-    );
+    assert_eq!(timeout(LATE, pool.run(ANY, |_| Ok(4))).await.unwrap(), Ok(4));
     assert!(begins.recv().is_err(), "the abandoned job began");
 }
 
@@ -99,10 +90,7 @@ async fn a_full_queue_refuses_and_names_a_time() {
 #[tokio::test]
 async fn a_panic_is_one_failed_request() {
     let pool = pool(0);
-    let failed = pool
-        .run::<()>(ANY, |_| panic!("told to"))
-        .await
-        .unwrap_err();
+    let failed = pool.run::<()>(ANY, |_| panic!("told to")).await.unwrap_err();
     assert_eq!(failed.code, ErrorCode::InternalError);
     let mut next = pool.run(ANY, |_| Ok(5)).await;
     // The thread gives its place back shortly after its answer.
@@ -115,10 +103,7 @@ async fn a_panic_is_one_failed_request() {
 
 #[test]
 fn the_end_of_a_runtime_waits_for_no_job() {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let pool = pool(0);
     let (job, starts, release) = held();
     let gone = runtime.block_on(async { timeout(SOON, pool.run(ANY, job)).await });
@@ -215,9 +200,7 @@ async fn a_flood_of_one_client_leaves_places_to_others() {
     let mut running = Box::pin(pool.run(of(1), job));
     assert!(timeout(SOON, &mut running).await.is_err());
     starts.recv().unwrap();
-    let mut flood: Vec<_> = (0..15)
-        .map(|_| Box::pin(pool.run(of(1), |_| Ok(0))))
-        .collect();
+    let mut flood: Vec<_> = (0..15).map(|_| Box::pin(pool.run(of(1), |_| Ok(0)))).collect();
     for waiting in &mut flood {
         assert!(timeout(Duration::ZERO, waiting).await.is_err());
     }

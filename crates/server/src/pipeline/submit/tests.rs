@@ -21,11 +21,7 @@ fn a_refused_request_waits_longer_if_memory_is_short() {
         readout: Readout::Own,
         prefill_chunk: 0,
     };
-    let load = |waiting, pages_used| Load {
-        running: 1,
-        waiting,
-        pages_used,
-    };
+    let load = |waiting, pages_used| Load { running: 1, waiting, pages_used };
     // Fifty at a time; then two at a time, because each takes half of the pages.
     assert_eq!(retry_after(limits, load(200, 0), 1), 4);
     assert_eq!(retry_after(limits, load(200, 0), 50), 100);

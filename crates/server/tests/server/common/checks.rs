@@ -114,10 +114,7 @@ pub fn named_events(stream: &str) -> Vec<(String, Value)> {
     let events = stream.split_terminator("\n\n").map(|event| {
         let (name, line) = event.split_once('\n').expect("a name and data");
         let name = name.strip_prefix("event: ").expect("the name comes first");
-        (
-            name.to_owned(),
-            data(line.strip_prefix("data: ").expect("data")),
-        )
+        (name.to_owned(), data(line.strip_prefix("data: ").expect("data")))
     });
     events.collect()
 }

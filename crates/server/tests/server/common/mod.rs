@@ -121,15 +121,13 @@ pub fn server_with(options: Options) -> Server {
         vllm_aliases: true,
     });
     let (gate, failing) = (options.gate.clone(), options.failing.clone());
-    let executor = SimExecutor::new(options.sim)
-        .unwrap()
-        .with_hook(move |pass, _| {
-            gate.iter().for_each(Gate::pass);
-            match failing.contains(&pass) {
-                true => Err(ExecuteError("told to fail".to_owned())),
-                false => Ok(()),
-            }
-        });
+    let executor = SimExecutor::new(options.sim).unwrap().with_hook(move |pass, _| {
+        gate.iter().for_each(Gate::pass);
+        match failing.contains(&pass) {
+            true => Err(ExecuteError("told to fail".to_owned())),
+            false => Ok(()),
+        }
+    });
     let counters = executor.counters();
     let config = EngineConfig {
         max_running: options.max_running,
@@ -169,13 +167,7 @@ pub fn server_with(options: Options) -> Server {
     };
     state.install(backend).unwrap();
     let router = asynclane_server::router(state.clone());
-    Server {
-        state,
-        router,
-        engine,
-        tokenizer,
-        counters,
-    }
+    Server { state, router, engine, tokenizer, counters }
 }
 
 /// A server whose options differ from the usual ones by `change`.

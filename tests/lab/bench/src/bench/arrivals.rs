@@ -30,12 +30,7 @@ impl LoadPattern {
             Self::Closed(_) => Vec::new(),
             Self::Open(rate) => poisson(rate, count, seed),
         };
-        Arrivals {
-            load: self,
-            times,
-            next: 0,
-            count,
-        }
+        Arrivals { load: self, times, next: 0, count }
     }
 }
 

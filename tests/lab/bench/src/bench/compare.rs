@@ -54,10 +54,7 @@ pub fn run(
             }
         }
     }
-    Ok(Report {
-        setup,
-        tasks: sets.iter().map(|set| task_report(set, rows)).collect(),
-    })
+    Ok(Report { setup, tasks: sets.iter().map(|set| task_report(set, rows)).collect() })
 }
 
 /// Runs one problem per target, because the first forward pass touches every page of the weights.
@@ -66,9 +63,7 @@ fn warm_up(fleet: &mut Fleet, rows: &[BenchRow], problems: &[Problem]) -> Result
         return Ok(());
     };
     for (at, row) in rows.iter().enumerate() {
-        let seen = rows[..at]
-            .iter()
-            .any(|other| other.target_key() == row.target_key());
+        let seen = rows[..at].iter().any(|other| other.target_key() == row.target_key());
         if seen {
             continue;
         }
@@ -97,10 +92,7 @@ fn turn(
     }
     let mut first = Vec::new();
     for ((tally, texts), row) in tallies.iter_mut().zip(&answers).zip(rows) {
-        let same = texts
-            .iter()
-            .zip(&answers[0])
-            .filter(|(ours, first)| ours == first);
+        let same = texts.iter().zip(&answers[0]).filter(|(ours, first)| ours == first);
         tally.agreed = same.count() as u64;
         let tokenizer = fleet.tokenizer(row);
         let grades = part.iter().zip(texts);
@@ -116,11 +108,7 @@ fn turn(
 }
 
 fn ask<'a>(row: &'a BenchRow, problem: &'a Problem) -> Ask<'a> {
-    Ask {
-        text: &problem.prompt,
-        decoder: &row.decoder,
-        max_tokens: row.max_tokens,
-    }
+    Ask { text: &problem.prompt, decoder: &row.decoder, max_tokens: row.max_tokens }
 }
 
 fn task_report(set: &Measured, rows: &[BenchRow]) -> TaskReport {
@@ -128,8 +116,6 @@ fn task_report(set: &Measured, rows: &[BenchRow]) -> TaskReport {
     let measured = rows.iter().zip(&set.tallies);
     TaskReport {
         task: set.task.name().to_owned(),
-        decoders: measured
-            .map(|(row, tallies)| Entry::new(row, tallies, baseline))
-            .collect(),
+        decoders: measured.map(|(row, tallies)| Entry::new(row, tallies, baseline)).collect(),
     }
 }

@@ -78,10 +78,7 @@ pub fn parse(text: &str) -> Result<Vec<Listed>> {
         }
         let decoder = decoder(name)
             .map_err(|why| exit::failure(exit::USAGE, format!("--decoders {name}: {why}")))?;
-        listed.push(Listed {
-            decoder,
-            optional: false,
-        });
+        listed.push(Listed { decoder, optional: false });
     }
     if listed.is_empty() {
         return Err(exit::failure(exit::USAGE, "--decoders names no decoder"));
@@ -99,10 +96,7 @@ fn add_all(listed: &mut Vec<Listed>) -> Vec<String> {
                 if listed.iter().any(|Listed { decoder: known, .. }| {
                     known.model == new.model && known.decoding == new.decoding
                 }) => {}
-            Ok(decoder) => listed.push(Listed {
-                decoder,
-                optional: true,
-            }),
+            Ok(decoder) => listed.push(Listed { decoder, optional: true }),
             Err(why) => refused.push(format!("{name}: {why}")),
         }
     }
@@ -113,10 +107,8 @@ fn add_all(listed: &mut Vec<Listed>) -> Vec<String> {
 fn candidates() -> Vec<String> {
     let published = |name: &&&str| **name != VANILLA && !TUNED_PRESETS.contains(name);
     let presets = PRESET_NAMES.iter().filter(published);
-    let mut names: Vec<String> = std::iter::once(&VANILLA)
-        .chain(presets)
-        .map(|name| (*name).to_owned())
-        .collect();
+    let mut names: Vec<String> =
+        std::iter::once(&VANILLA).chain(presets).map(|name| (*name).to_owned()).collect();
     let registry = Registry::builtin();
     let default = schedule(REFERENCE);
     let baseline = schedule(BASELINE);
@@ -128,11 +120,7 @@ fn candidates() -> Vec<String> {
     let others = registry.schedules().iter().map(|schedule| schedule.name);
     let others = others.filter(|name| *name != default && *name != baseline);
     names.extend(others.map(|name| format!("{REFERENCE},schedule={name}")));
-    names.extend(
-        ABLATIONS
-            .iter()
-            .map(|change| format!("{REFERENCE},{change}")),
-    );
+    names.extend(ABLATIONS.iter().map(|change| format!("{REFERENCE},{change}")));
     names.extend(OTHERS.iter().map(|name| (*name).to_owned()));
     names.extend(BOUNDS.iter().map(|bound| {
         format!("{REFERENCE},commit=entropy_bound,entropy_threshold={bound},draft_threshold=0.99,fork=auto")
@@ -173,12 +161,7 @@ fn decoder(name: &str) -> Result<Decoder, String> {
     };
     let read = DecodingSpec::parse(settings).and_then(|spec| Ok((spec.resolve()?, spec)));
     let (decoding, spec) = read.map_err(|error| error.to_string())?;
-    Ok(Decoder {
-        name: name.to_owned(),
-        model: model.map(str::to_owned),
-        spec,
-        decoding,
-    })
+    Ok(Decoder { name: name.to_owned(), model: model.map(str::to_owned), spec, decoding })
 }
 
 fn resolve(name: &str) -> Result<Decoding, String> {
@@ -215,18 +198,15 @@ mod tests {
             let rules = rules.commits().iter();
             for rule in rules.filter(|rule| rule.requires.schedules.admits(&on)) {
                 let start = format!("{on}+{}+", rule.name);
-                let present = listed
-                    .iter()
-                    .any(|one| one.decoder.decoding.label.starts_with(&start));
+                let present =
+                    listed.iter().any(|one| one.decoder.decoding.label.starts_with(&start));
                 let told = refused.iter().any(|why| why.contains(rule.name));
                 assert!(present || told, "{start}");
             }
         }
         for schedule in Registry::builtin().schedules() {
             let start = format!("{}+", schedule.name);
-            let present = listed
-                .iter()
-                .any(|one| one.decoder.decoding.label.starts_with(&start));
+            let present = listed.iter().any(|one| one.decoder.decoding.label.starts_with(&start));
             assert!(present, "{start}");
         }
     }
@@ -238,9 +218,8 @@ mod tests {
         assert!(refused.is_empty(), "{refused:?}");
         for (at, one) in listed.iter().enumerate() {
             assert!(one.optional);
-            let twin = listed[..at]
-                .iter()
-                .find(|other| other.decoder.decoding == one.decoder.decoding);
+            let twin =
+                listed[..at].iter().find(|other| other.decoder.decoding == one.decoder.decoding);
             assert!(twin.is_none(), "{} = {:?}", one.decoder.name, twin);
         }
     }
@@ -274,20 +253,13 @@ mod tests {
     #[test]
     fn a_decoder_may_name_its_model() {
         let listed = parse("vanilla demo-wedlm:wedlm,window=8 /a:b/c:vanilla all").unwrap();
-        let models: Vec<_> = listed
-            .iter()
-            .map(|one| one.decoder.model.as_deref())
-            .collect();
+        let models: Vec<_> = listed.iter().map(|one| one.decoder.model.as_deref()).collect();
         assert_eq!(models[..3], [None, Some("demo-wedlm"), Some("/a:b/c")]);
         assert_eq!(names(&listed)[1], "demo-wedlm:wedlm,window=8");
         let alone = resolve("wedlm,window=8").unwrap();
         assert_eq!(listed[1].decoder.decoding, alone);
         let again = listed[3..].iter().filter(|one| one.decoder.name == VANILLA);
-        assert_eq!(
-            again.count(),
-            0,
-            "`all` adds to the configured model's decoders"
-        );
+        assert_eq!(again.count(), 0, "`all` adds to the configured model's decoders");
     }
 
     #[test]

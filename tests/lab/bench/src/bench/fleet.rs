@@ -38,9 +38,7 @@ impl Fleet {
     /// # Errors
     /// A model that does not load, a server that does not start.
     pub fn new(args: &BenchArgs, config: &Config, rows: &[BenchRow]) -> Result<Self> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let mut fleet = Self {
             args: args.clone(),
             config: config.clone(),

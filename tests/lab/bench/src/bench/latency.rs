@@ -80,11 +80,7 @@ mod tests {
     #[test]
     fn a_single_token_has_no_time_between_tokens() {
         let ms = Duration::from_millis;
-        let time = |first, end, tokens| Times {
-            first: ms(first),
-            end: ms(end),
-            tokens,
-        };
+        let time = |first, end, tokens| Times { first: ms(first), end: ms(end), tokens };
         let latency = Latency::of(&[time(10, 10, 1), time(20, 60, 5)]).unwrap();
         assert_eq!(latency.ttft_ms, [10.0, 20.0, 20.0]);
         assert_eq!(latency.tpot_ms, [10.0; 3]);

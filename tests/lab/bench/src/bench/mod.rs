@@ -40,10 +40,8 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     if let Some(path) = &args.from {
         return show(args, &Report::load(path)?);
     }
-    let (dtypes, kv_dtypes) = (
-        names_in(&args.model.weights.dtype),
-        names_in(&args.model.engine.kv_dtype),
-    );
+    let (dtypes, kv_dtypes) =
+        (names_in(&args.model.weights.dtype), names_in(&args.model.engine.kv_dtype));
     let mut model = args.model.clone();
     model.weights.dtype = dtypes.first().cloned();
     model.engine.kv_dtype = kv_dtypes.first().cloned();
@@ -57,11 +55,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     if args.infill {
         return infill(args, &config, &tasks, (listed, &problems));
     }
-    let axes = Axes {
-        dtypes: &dtypes,
-        kv_dtypes: &kv_dtypes,
-        loads: &loads,
-    };
+    let axes = Axes { dtypes: &dtypes, kv_dtypes: &kv_dtypes, loads: &loads };
     let named: Vec<Decoder> = listed.iter().map(|listed| listed.decoder.clone()).collect();
     let rows = row::rows(args, &axes, &named);
     let mut fleet = Fleet::new(args, &config, &rows)?;
@@ -71,10 +65,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         machine: fleet.machine(),
         problems: args.problems,
         max_tokens: OneOrMore::new(&args.max_tokens),
-        concurrency: args
-            .rate
-            .is_empty()
-            .then(|| OneOrMore::new(&args.concurrency)),
+        concurrency: args.rate.is_empty().then(|| OneOrMore::new(&args.concurrency)),
         rate: (!args.rate.is_empty()).then(|| OneOrMore::new(&args.rate)),
         ungraded: !target::executor::is_graded(args) || args.target == [BenchTarget::Sim],
     };
@@ -110,22 +101,14 @@ fn loads(args: &BenchArgs) -> Result<Vec<LoadPattern>> {
     if args.concurrency.contains(&0) {
         return refused("--concurrency: expected at least 1, found 0");
     }
-    if args
-        .rate
-        .iter()
-        .any(|rate| !rate.is_finite() || *rate <= 0.0)
-    {
+    if args.rate.iter().any(|rate| !rate.is_finite() || *rate <= 0.0) {
         return refused("--rate: expected a positive number of requests per second");
     }
     if args.url.is_some() && args.target != [BenchTarget::Http] {
         return refused("--url: expected --target http, found another");
     }
     Ok(match args.rate.as_slice() {
-        [] => args
-            .concurrency
-            .iter()
-            .map(|&count| LoadPattern::Closed(count))
-            .collect(),
+        [] => args.concurrency.iter().map(|&count| LoadPattern::Closed(count)).collect(),
         rates => rates.iter().map(|&rate| LoadPattern::Open(rate)).collect(),
     })
 }
@@ -147,30 +130,19 @@ fn infill(
     let mut decoders = Vec::new();
     for Listed { decoder, optional } in listed {
         if decoder.model.is_some() {
-            let message = format!(
-                "--infill: expected decoders of one model, found {}",
-                decoder.name
-            );
+            let message =
+                format!("--infill: expected decoders of one model, found {}", decoder.name);
             return Err(exit::failure(exit::USAGE, message));
         }
-        let ask = Ask {
-            text: &problems[0].prompt,
-            decoder: &decoder,
-            max_tokens: args.max_tokens[0],
-        };
-        if takes(
-            &decoder.name,
-            optional,
-            target::Target::admits(&runner, &ask),
-        )? {
+        let ask =
+            Ask { text: &problems[0].prompt, decoder: &decoder, max_tokens: args.max_tokens[0] };
+        if takes(&decoder.name, optional, target::Target::admits(&runner, &ask))? {
             decoders.push((decoder.name, decoder.decoding));
         }
     }
     let report = infill::run(args, &mut runner, (&decoders, machine), problems)?;
     print!("{}", report.table());
-    args.json
-        .as_ref()
-        .map_or(Ok(()), |path| report::write(&report, path))
+    args.json.as_ref().map_or(Ok(()), |path| report::write(&report, path))
 }
 
 /// Prints the tables and writes the requested files.
@@ -188,10 +160,7 @@ pub fn tasks(text: &str) -> Result<Vec<Task>> {
     for name in text.split([',', ' ', ';']).filter(|name| !name.is_empty()) {
         let named = match name {
             decoders::ALL => Task::ALL.to_vec(),
-            _ => vec![
-                name.parse()
-                    .map_err(|e| exit::failure(exit::USAGE, format!("{e}")))?,
-            ],
+            _ => vec![name.parse().map_err(|e| exit::failure(exit::USAGE, format!("{e}")))?],
         };
         for task in named {
             if !tasks.contains(&task) {
@@ -215,23 +184,14 @@ fn admitted(
 ) -> Result<Vec<BenchRow>> {
     let mut admitted = Vec::new();
     for row in rows {
-        let ask = Ask {
-            text: &problem.prompt,
-            decoder: &row.decoder,
-            max_tokens: row.max_tokens,
-        };
-        let optional = listed
-            .iter()
-            .any(|one| one.optional && one.decoder == *row.decoder);
+        let ask = Ask { text: &problem.prompt, decoder: &row.decoder, max_tokens: row.max_tokens };
+        let optional = listed.iter().any(|one| one.optional && one.decoder == *row.decoder);
         if takes(&row.name, optional, fleet.admits(&row, &ask))? {
             admitted.push(row);
         }
     }
     match admitted.is_empty() {
-        true => Err(exit::failure(
-            exit::USAGE,
-            "the model runs none of --decoders",
-        )),
+        true => Err(exit::failure(exit::USAGE, "the model runs none of --decoders")),
         false => Ok(admitted),
     }
 }

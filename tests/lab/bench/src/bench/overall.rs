@@ -82,10 +82,8 @@ pub fn overall(tasks: &[TaskReport]) -> Vec<Overall> {
         .iter()
         .enumerate()
         .map(|(index, entry)| {
-            let all: Vec<&Entry> = tasks
-                .iter()
-                .filter_map(|task| task.decoders.get(index))
-                .collect();
+            let all: Vec<&Entry> =
+                tasks.iter().filter_map(|task| task.decoders.get(index)).collect();
             let mean_of = |of: fn(&Entry) -> f64| mean(all.iter().map(|entry| of(entry)));
             let agreement: Option<Vec<f64>> = all.iter().map(|entry| entry.agreement).collect();
             let ratios: Vec<f64> = all.iter().map(|entry| entry.ratio).collect();
@@ -157,9 +155,7 @@ impl MayLose {
 /// The time of an output token in readings of the weights, at the mean number of rows of a forward
 /// pass: a pass takes as long as one reading up to `ridge` rows, and in proportion to them above.
 pub fn cost(entry: &Entry, ridge: u32) -> f64 {
-    entry
-        .nfe_per_token
-        .max(entry.positions_per_token / f64::from(ridge))
+    entry.nfe_per_token.max(entry.positions_per_token / f64::from(ridge))
 }
 
 /// The row and cost of `costs` that a preset takes: of the rows that cost [`NEARLY`] as little as the
@@ -173,21 +169,13 @@ fn choose(tasks: &[TaskReport], costs: &[(usize, f64)]) -> (usize, f64) {
         gains.fold(f64::MAX, f64::min)
     };
     let near = costs.iter().filter(|of| of.1 <= NEARLY * least);
-    let best = near.reduce(|best, of| {
-        if worst(of.0) > worst(best.0) + EQUAL {
-            of
-        } else {
-            best
-        }
-    });
+    let best = near.reduce(|best, of| if worst(of.0) > worst(best.0) + EQUAL { of } else { best });
     best.copied().unwrap_or((0, 1.0))
 }
 
 /// The ratio of a row's cost to the first row's: geometric mean over the sets and [`IN_FLIGHT`].
 fn relative_cost(tasks: &[TaskReport], index: usize) -> f64 {
-    let pairs = tasks
-        .iter()
-        .flat_map(|task| IN_FLIGHT.map(|ridge| (task, ridge)));
+    let pairs = tasks.iter().flat_map(|task| IN_FLIGHT.map(|ridge| (task, ridge)));
     let ratios: Vec<f64> = pairs
         .filter_map(|(task, ridge)| {
             let (first, row) = (task.decoders.first()?, task.decoders.get(index)?);
@@ -203,10 +191,7 @@ pub fn pareto(points: &[(f64, f64)]) -> Vec<bool> {
     let beats = |(accuracy, speed): (f64, f64), (other, slower): (f64, f64)| {
         accuracy >= other && speed >= slower && (accuracy > other || speed > slower)
     };
-    points
-        .iter()
-        .map(|point| !points.iter().any(|other| beats(*other, *point)))
-        .collect()
+    points.iter().map(|point| !points.iter().any(|other| beats(*other, *point))).collect()
 }
 
 /// The n-th root of the product; 0 without values.

@@ -214,10 +214,8 @@ impl Entry {
         let discordant = (total(|t| t.won), total(|t| t.lost));
         let (problems, tokens) = (sum(|t| t.problems).max(1.0), sum(|t| t.tokens));
         let percent = |count: f64| round(100.0 * count / problems, 1);
-        let ratios = rounds
-            .iter()
-            .zip(baseline)
-            .map(|(ours, theirs)| ours.tps() / theirs.tps().max(1e-9));
+        let ratios =
+            rounds.iter().zip(baseline).map(|(ours, theirs)| ours.tps() / theirs.tps().max(1e-9));
         let wall: f64 = rounds.iter().map(|t| t.wall.as_secs_f64()).sum();
         let execute: Option<Duration> = rounds.iter().map(|t| t.execute).sum();
         let outside = execute.map(|execute| (wall - execute.as_secs_f64()).max(1e-9));
@@ -261,10 +259,7 @@ impl Report {
     pub fn save(&self, path: &Path) -> Result<()> {
         let setup = self.setup.clone();
         let saved = match self.tasks.as_slice() {
-            [task] => Saved::One {
-                setup,
-                task: task.clone(),
-            },
+            [task] => Saved::One { setup, task: task.clone() },
             tasks => {
                 let overall = self.overall();
                 Saved::Several {
@@ -298,17 +293,12 @@ impl Report {
             Saved::One { setup, task } => (setup, vec![task]),
         };
         let names = |task: &TaskReport| -> Vec<String> {
-            task.decoders
-                .iter()
-                .map(|entry| entry.name.clone())
-                .collect()
+            task.decoders.iter().map(|entry| entry.name.clone()).collect()
         };
         let odd = tasks.iter().find(|task| names(task) != names(&tasks[0]));
         if let Some(odd) = odd {
-            let why = format!(
-                "expected the same decoders in every task, found others in {}",
-                odd.task
-            );
+            let why =
+                format!("expected the same decoders in every task, found others in {}", odd.task);
             return Err(refuse(exit::USAGE, why));
         }
         if tasks.first().is_none_or(|task| task.decoders.is_empty()) {
@@ -341,17 +331,10 @@ pub fn write_text(text: &str, path: &Path) -> Result<()> {
 /// The command line with the binary's name without its path.
 pub fn command() -> String {
     let quote = |arg: String| {
-        if arg.contains([' ', ';']) {
-            format!("\"{arg}\"")
-        } else {
-            arg
-        }
+        if arg.contains([' ', ';']) { format!("\"{arg}\"") } else { arg }
     };
     let args = std::env::args().skip(1).map(quote);
-    std::iter::once("asynclane-lab".to_owned())
-        .chain(args)
-        .collect::<Vec<_>>()
-        .join(" ")
+    std::iter::once("asynclane-lab".to_owned()).chain(args).collect::<Vec<_>>().join(" ")
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

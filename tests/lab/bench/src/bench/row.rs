@@ -149,24 +149,11 @@ mod tests {
             let spec = DecodingSpec::parse(name).unwrap();
             let decoding = spec.resolve().unwrap();
             let name = name.to_owned();
-            Decoder {
-                name,
-                model: None,
-                spec,
-                decoding,
-            }
+            Decoder { name, model: None, spec, decoding }
         });
-        let [dtypes, kv_dtypes] = dtypes.map(|names| {
-            names
-                .iter()
-                .map(|name| (*name).to_owned())
-                .collect::<Vec<_>>()
-        });
-        let axes = Axes {
-            dtypes: &dtypes,
-            kv_dtypes: &kv_dtypes,
-            loads,
-        };
+        let [dtypes, kv_dtypes] =
+            dtypes.map(|names| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        let axes = Axes { dtypes: &dtypes, kv_dtypes: &kv_dtypes, loads };
         let rows = rows(&args, &axes, &decoders);
         rows.into_iter().map(|row| row.name).collect()
     }
@@ -174,10 +161,7 @@ mod tests {
     #[test]
     fn a_name_has_no_label_of_a_single_value() {
         let loads = [LoadPattern::Closed(4)];
-        assert_eq!(
-            names(&[], [&["f32"], &["auto"]], &loads),
-            ["vanilla", "fast"]
-        );
+        assert_eq!(names(&[], [&["f32"], &["auto"]], &loads), ["vanilla", "fast"]);
     }
 
     #[test]

@@ -32,11 +32,7 @@ pub fn text(report: &Report) -> String {
             paired(&mut out, task, width);
             out.push('\n');
         }
-        if task
-            .decoders
-            .iter()
-            .any(|entry| entry.draft_model.is_some())
-        {
+        if task.decoders.iter().any(|entry| entry.draft_model.is_some()) {
             drafts(&mut out, task, width);
             out.push('\n');
         }

@@ -9,14 +9,7 @@ use crate::args::{Cli, Command};
 fn rows(name: &str, arguments: &[&str]) -> Vec<report::Entry> {
     let file = format!("asynclane-bench-{}-{name}.json", std::process::id());
     let path = std::env::temp_dir().join(file);
-    let common = [
-        "asynclane-lab",
-        "bench",
-        "--rounds",
-        "2",
-        "--max-tokens",
-        "48",
-    ];
+    let common = ["asynclane-lab", "bench", "--rounds", "2", "--max-tokens", "48"];
     let json = ["--json", path.to_str().unwrap()];
     let cli = Cli::parse_from([&common[..], arguments, &json].concat());
     let Command::Bench(args) = cli.command else {
@@ -72,26 +65,12 @@ fn what_is_not_named_is_as_the_weights_want_it() {
 
 #[test]
 fn the_scheduler_alone_and_a_model_without_weights_run_the_same_problems() {
-    let flags = [
-        "--decoders",
-        "balanced",
-        "--problems",
-        "2",
-        "--target",
-        "sim",
-    ];
+    let flags = ["--decoders", "balanced", "--problems", "2", "--target", "sim"];
     let alone = rows("sim", &flags);
     // The simulated text of the scheduler's executor has no end.
     assert_eq!(alone[0].tokens, 2 * 48);
     assert!(alone[0].scheduled_rows_per_second.unwrap() > 0.0);
-    let flags = [
-        "--decoders",
-        "balanced",
-        "--problems",
-        "2",
-        "--concurrency",
-        "1,2",
-    ];
+    let flags = ["--decoders", "balanced", "--problems", "2", "--concurrency", "1,2"];
     let more = ["--geometry", "demo", "--candidates", "sim"];
     let without = rows("geometry", &[&flags[..], &more].concat());
     assert_eq!(without.len(), 2);

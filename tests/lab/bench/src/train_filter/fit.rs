@@ -59,21 +59,13 @@ pub fn fit(
         if !epoch.is_multiple_of(every) && epoch != settings.epochs {
             continue;
         }
-        let check = Check {
-            epoch,
-            train: loss,
-            validation: network.loss(validation),
-        };
+        let check = Check { epoch, train: loss, validation: network.loss(validation) };
         watch(check);
         if best.1.is_none_or(|best| check.validation < best.validation) {
             best = (network.clone(), Some(check));
         }
     }
-    let none = Check {
-        epoch: 0,
-        train: f64::NAN,
-        validation: f64::NAN,
-    };
+    let none = Check { epoch: 0, train: f64::NAN, validation: f64::NAN };
     (best.0.into_weights(), best.1.unwrap_or(none))
 }
 
@@ -110,35 +102,21 @@ impl Network {
         let first = size * hidden + hidden;
         let mut values: Vec<f32> = (0..first).map(|_| uniform(size)).collect();
         values.extend((0..hidden * size + size).map(|_| uniform(hidden)));
-        Self {
-            size,
-            hidden,
-            values,
-        }
+        Self { size, hidden, values }
     }
 
     fn parts(&self) -> Parts<&[f32]> {
         let (first, rest) = self.values.split_at(self.size * self.hidden);
         let (first_bias, rest) = rest.split_at(self.hidden);
         let (second, second_bias) = rest.split_at(self.size * self.hidden);
-        Parts {
-            first,
-            first_bias,
-            second,
-            second_bias,
-        }
+        Parts { first, first_bias, second, second_bias }
     }
 
     fn parts_of<'a>(&self, gradient: &'a mut [f32]) -> Parts<&'a mut [f32]> {
         let (first, rest) = gradient.split_at_mut(self.size * self.hidden);
         let (first_bias, rest) = rest.split_at_mut(self.hidden);
         let (second, second_bias) = rest.split_at_mut(self.size * self.hidden);
-        Parts {
-            first,
-            first_bias,
-            second,
-            second_bias,
-        }
+        Parts { first, first_bias, second, second_bias }
     }
 
     /// The hidden units' values, ReLU applied.
@@ -155,11 +133,7 @@ impl Network {
 
     /// Mean loss of a mask.
     fn loss(&self, examples: &[Example]) -> f64 {
-        let Parts {
-            second,
-            second_bias,
-            ..
-        } = self.parts();
+        let Parts { second, second_bias, .. } = self.parts();
         let mut hidden = vec![0.0; self.hidden];
         let (mut sum, mut masks) = (0.0, 0usize);
         for example in examples {
@@ -234,20 +208,12 @@ struct Adam {
 
 impl Adam {
     fn new(values: usize, rate: f32) -> Self {
-        Self {
-            rate,
-            passes: 0,
-            mean: vec![0.0; values],
-            square: vec![0.0; values],
-        }
+        Self { rate, passes: 0, mean: vec![0.0; values], square: vec![0.0; values] }
     }
 
     fn step(&mut self, values: &mut [f32], gradient: &[f32]) {
         self.passes += 1;
-        let lag = (
-            1.0 - BETAS.0.powi(self.passes),
-            1.0 - BETAS.1.powi(self.passes),
-        );
+        let lag = (1.0 - BETAS.0.powi(self.passes), 1.0 - BETAS.1.powi(self.passes));
         let moments = self.mean.iter_mut().zip(&mut self.square);
         for ((value, slope), (mean, square)) in values.iter_mut().zip(gradient).zip(moments) {
             *mean += (1.0 - BETAS.0) * (slope - *mean);

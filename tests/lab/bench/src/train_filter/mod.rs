@@ -33,10 +33,8 @@ const THRESHOLDS: [f32; 4] = [0.8, 0.9, 0.96, 0.99];
 pub fn run(args: &TrainFilterArgs) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
     if !(args.learning_rate > 0.0 && args.learning_rate.is_finite()) {
-        let message = format!(
-            "--learning-rate: expected more than 0, found {}",
-            args.learning_rate
-        );
+        let message =
+            format!("--learning-rate: expected more than 0, found {}", args.learning_rate);
         return Err(exit::failure(exit::USAGE, message));
     }
     let prompts = prompts(args)?;
@@ -91,9 +89,7 @@ fn prompts(args: &TrainFilterArgs) -> Result<Vec<Vec<String>>> {
         None => {
             let draw = |task| problems::generate(task, Split::Train, args.seed, args.problems);
             let tasks = bench::tasks(&args.task)?.into_iter().map(draw);
-            tasks
-                .map(|drawn| drawn.into_iter().map(|problem| problem.prompt).collect())
-                .collect()
+            tasks.map(|drawn| drawn.into_iter().map(|problem| problem.prompt).collect()).collect()
         }
     };
     match families.iter().map(Vec::len).min() {

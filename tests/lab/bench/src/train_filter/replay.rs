@@ -48,11 +48,7 @@ impl<'a> Replay<'a> {
     /// A replay in blocks of `block_length >= 1` positions.
     pub fn new(known: Known<'a>, block_length: usize) -> Self {
         let ends = !known.stops.is_empty();
-        let len = if ends {
-            known.budget as usize
-        } else {
-            known.answer.len()
-        };
+        let len = if ends { known.budget as usize } else { known.answer.len() };
         Self {
             known,
             canvas: vec![None; len],
@@ -86,12 +82,7 @@ impl<'a> Replay<'a> {
                     true => Score::Candidate,
                     false => Score::None,
                 },
-                ..Row::new(
-                    token,
-                    Position::new(at),
-                    Slot::new(at),
-                    Slot::new(as_count(end)),
-                )
+                ..Row::new(token, Position::new(at), Slot::new(at), Slot::new(as_count(end)))
             }
         }));
         let pages = (end as u32).div_ceil(page_size);

@@ -52,13 +52,7 @@ pub fn of_filter(examples: &[Example], filter: &Filter, threshold: f32) -> Score
 
 /// Counts for masks with a confidence of at least `threshold`.
 pub fn of_confidence(examples: &[Example], threshold: f32) -> Score {
-    Score::count(examples, |example| {
-        example
-            .confidences
-            .iter()
-            .map(|c| *c >= threshold)
-            .collect()
-    })
+    Score::count(examples, |example| example.confidences.iter().map(|c| *c >= threshold).collect())
 }
 
 fn percent(part: usize, whole: usize) -> f64 {
@@ -93,36 +87,12 @@ mod tests {
             second: vec![8.0, 8.0],
             second_bias: vec![-4.0, 0.0],
         });
-        let example = Example {
-            confidences: vec![0.5, 0.1],
-            right: vec![Some(false), Some(true)],
-        };
+        let example = Example { confidences: vec![0.5, 0.1], right: vec![Some(false), Some(true)] };
         // Logits 0 and 4: 0.5 and 0.982.
         let filter = filter.expect("2 -> 1 -> 2");
         let score = |threshold| of_filter(std::slice::from_ref(&example), &filter, threshold);
-        assert_eq!(
-            score(0.96),
-            Score {
-                accepted: 1,
-                right: 1,
-                both: 1
-            }
-        );
-        assert_eq!(
-            score(0.4),
-            Score {
-                accepted: 2,
-                right: 1,
-                both: 1
-            }
-        );
-        assert_eq!(
-            score(0.99),
-            Score {
-                accepted: 0,
-                right: 1,
-                both: 0
-            }
-        );
+        assert_eq!(score(0.96), Score { accepted: 1, right: 1, both: 1 });
+        assert_eq!(score(0.4), Score { accepted: 2, right: 1, both: 1 });
+        assert_eq!(score(0.99), Score { accepted: 0, right: 1, both: 0 });
     }
 }

@@ -264,11 +264,7 @@ impl Driver {
         stream: u64,
         args: *const u8,
     ) -> Result<(), Code> {
-        let &Blocks {
-            grid,
-            threads: block,
-            shared,
-        } = blocks;
+        let &Blocks { grid, threads: block, shared } = blocks;
         let function = self.functions.get(&function).ok_or(INVALID_HANDLE)?;
         let threads = block[0].saturating_mul(block[1]).saturating_mul(block[2]);
         let beyond = grid[1] > MOST_BLOCKS || grid[2] > MOST_BLOCKS || grid[0] > i32::MAX as u32;
@@ -282,25 +278,12 @@ impl Driver {
         let bytes = function.kernel.bytes;
         let mut words = vec![0_u64; bytes.div_ceil(8)];
         // SAFETY: by the caller's promise; the words have room.
-        unsafe {
-            words
-                .as_mut_ptr()
-                .cast::<u8>()
-                .copy_from_nonoverlapping(args, bytes)
-        };
+        unsafe { words.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(args, bytes) };
         *self.calls.entry(function.name).or_default() += 1;
         let known = kernels().find(|kernel| kernel.name == function.name);
-        let kernel = asynclane_kernels::device::Kernel {
-            threads,
-            shared,
-            ..known.ok_or(NOT_FOUND)?
-        };
-        let launch = Launch {
-            kernel,
-            grid,
-            args: words,
-            bytes,
-        };
+        let kernel =
+            asynclane_kernels::device::Kernel { threads, shared, ..known.ok_or(NOT_FOUND)? };
+        let launch = Launch { kernel, grid, args: words, bytes };
         self.add(stream, Work::Kernel(Arc::new(launch)))
     }
 

@@ -50,10 +50,7 @@ fn number(bytes: &[u8], at: usize, count: usize) -> u64 {
 
 /// Offset and count of the section headers.
 fn sections(header: &[u8]) -> (usize, usize) {
-    (
-        number(header, 40, 8) as usize,
-        number(header, 60, 2) as usize,
-    )
+    (number(header, 40, 8) as usize, number(header, 60, 2) as usize)
 }
 
 /// Bytes of a file whose section headers or program headers come last.
@@ -95,11 +92,7 @@ fn machine_code(elf: &[u8], plan: &Plan) -> Result<Vec<Kernel>, Code> {
 
 /// A kernel with the attributes of its section.
 fn described(name: &str, mut info: &[u8]) -> Kernel {
-    let mut kernel = Kernel {
-        name: name.to_owned(),
-        bytes: 0,
-        threads: 1024,
-    };
+    let mut kernel = Kernel { name: name.to_owned(), bytes: 0, threads: 1024 };
     while info.len() >= 4 {
         let (format, attribute) = (info[0], info[1]);
         let value = number(info, 2, 2) as usize;

@@ -47,19 +47,13 @@ fn words(code: Code) -> Option<[&'static str; 2]> {
         OUT_OF_MEMORY => ["CUDA_ERROR_OUT_OF_MEMORY\0", "out of memory\0"],
         NOT_INITIALIZED => ["CUDA_ERROR_NOT_INITIALIZED\0", "initialization error\0"],
         INVALID_DEVICE => ["CUDA_ERROR_INVALID_DEVICE\0", "invalid device ordinal\0"],
-        INVALID_IMAGE => [
-            "CUDA_ERROR_INVALID_IMAGE\0",
-            "device kernel image is invalid\0",
-        ],
+        INVALID_IMAGE => ["CUDA_ERROR_INVALID_IMAGE\0", "device kernel image is invalid\0"],
         INVALID_CONTEXT => ["CUDA_ERROR_INVALID_CONTEXT\0", "invalid device context\0"],
         NO_BINARY => [
             "CUDA_ERROR_NO_BINARY_FOR_GPU\0",
             "no kernel image is available for execution on the device\0",
         ],
-        214 => [
-            "CUDA_ERROR_ECC_UNCORRECTABLE\0",
-            "uncorrectable ECC error encountered\0",
-        ],
+        214 => ["CUDA_ERROR_ECC_UNCORRECTABLE\0", "uncorrectable ECC error encountered\0"],
         UNSUPPORTED_PTX => [
             "CUDA_ERROR_UNSUPPORTED_PTX_VERSION\0",
             "the provided PTX was compiled with an unsupported toolchain.\0",
@@ -71,14 +65,12 @@ fn words(code: Code) -> Option<[&'static str; 2]> {
         ],
         NOT_FOUND => ["CUDA_ERROR_NOT_FOUND\0", "named symbol not found\0"],
         NOT_READY => ["CUDA_ERROR_NOT_READY\0", "device not ready\0"],
-        ILLEGAL_ADDRESS => [
-            "CUDA_ERROR_ILLEGAL_ADDRESS\0",
-            "an illegal memory access was encountered\0",
-        ],
-        OUT_OF_RESOURCES => [
-            "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES\0",
-            "too many resources requested for launch\0",
-        ],
+        ILLEGAL_ADDRESS => {
+            ["CUDA_ERROR_ILLEGAL_ADDRESS\0", "an illegal memory access was encountered\0"]
+        }
+        OUT_OF_RESOURCES => {
+            ["CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES\0", "too many resources requested for launch\0"]
+        }
         719 => ["CUDA_ERROR_LAUNCH_FAILED\0", "unspecified launch failure\0"],
         801 => ["CUDA_ERROR_NOT_SUPPORTED\0", "operation not supported\0"],
         CAPTURE_UNSUPPORTED => [

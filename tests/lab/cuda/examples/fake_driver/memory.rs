@@ -30,12 +30,7 @@ fn layout(bytes: usize) -> Option<Layout> {
 
 impl Memory {
     pub const fn new(kind: &'static str) -> Self {
-        Self {
-            kind,
-            live: BTreeMap::new(),
-            freed: VecDeque::new(),
-            used: 0,
-        }
+        Self { kind, live: BTreeMap::new(), freed: VecDeque::new(), used: 0 }
     }
 
     /// Poisoned memory between guards.
@@ -60,10 +55,7 @@ impl Memory {
     /// Checks the guards and keeps the memory from being used again for a while.
     pub fn free(&mut self, at: u64) -> Result<(), Code> {
         let Some(bytes) = self.live.remove(&at) else {
-            log(&format!(
-                "misuse: {at:#x} is freed, which is no {}",
-                self.kind
-            ));
+            log(&format!("misuse: {at:#x} is freed, which is no {}", self.kind));
             return Err(INVALID_VALUE);
         };
         self.used -= bytes as u64;
@@ -77,10 +69,7 @@ impl Memory {
             intact
         };
         if !intact {
-            log(&format!(
-                "misuse: bytes beside {bytes} bytes of {} were written",
-                self.kind
-            ));
+            log(&format!("misuse: bytes beside {bytes} bytes of {} were written", self.kind));
         }
         self.freed.push_back((at, bytes));
         if self.freed.len() > KEPT

@@ -62,10 +62,7 @@ impl Plan {
             return;
         }
         let random = self.random;
-        *self = Self {
-            random,
-            ..Self::default()
-        };
+        *self = Self { random, ..Self::default() };
         for line in text.lines() {
             let mut words = line.split_whitespace();
             let what = words.next().unwrap_or_default();
@@ -126,13 +123,8 @@ impl Plan {
 
 /// Adds a line to the log; without one, to standard error.
 pub fn log(line: &str) {
-    let file = std::env::var_os("FAKE_CUDA_LOG").and_then(|path| {
-        std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(path)
-            .ok()
-    });
+    let file = std::env::var_os("FAKE_CUDA_LOG")
+        .and_then(|path| std::fs::File::options().create(true).append(true).open(path).ok());
     match file {
         Some(mut file) => {
             let _ = file.write_all(format!("{line}\n").as_bytes());

@@ -188,10 +188,7 @@ impl Driver {
     /// Does up to `most` pieces of a stream's work. After a fault nothing more is done.
     fn advance(&mut self, handle: u64, most: usize) {
         for _ in 0..most {
-            let next = self
-                .streams
-                .get_mut(&handle)
-                .map(|stream| stream.waiting.pop_front());
+            let next = self.streams.get_mut(&handle).map(|stream| stream.waiting.pop_front());
             let Some(Some(work)) = next else { return };
             if self.alive().is_err() {
                 continue;
@@ -252,18 +249,10 @@ impl Driver {
             return Err(code);
         }
         if launch.args.iter().any(|word| self.device.was_freed(*word)) {
-            log(&format!(
-                "misuse: {} has the address of freed memory",
-                launch.kernel.name
-            ));
+            log(&format!("misuse: {} has the address of freed memory", launch.kernel.name));
             return Err(ILLEGAL_ADDRESS);
         }
-        let Launch {
-            kernel,
-            grid,
-            args,
-            bytes,
-        } = launch;
+        let Launch { kernel, grid, args, bytes } = launch;
         // SAFETY: as many bytes as the words have.
         let args = unsafe { std::slice::from_raw_parts(args.as_ptr().cast::<u8>(), *bytes) };
         // SAFETY: the caller of the driver has promised it.
@@ -278,9 +267,7 @@ impl Driver {
         if self.device.holds(at, bytes) {
             return Ok(());
         }
-        log(&format!(
-            "misuse: {bytes} bytes at {at:#x} are no device memory"
-        ));
+        log(&format!("misuse: {bytes} bytes at {at:#x} are no device memory"));
         Err(ILLEGAL_ADDRESS)
     }
 

@@ -191,12 +191,8 @@ impl Attention<'_> {
 
     /// The work of all tiles.
     fn end(mut self, rows: u64) -> LaunchCost {
-        let [heads, groups, c] = [
-            self.a.heads.heads,
-            self.a.heads.num_kv_heads,
-            self.a.heads.c,
-        ]
-        .map(u64::from);
+        let [heads, groups, c] =
+            [self.a.heads.heads, self.a.heads.num_kv_heads, self.a.heads.c].map(u64::from);
         let slots: u64 = self.held.values().sum();
         self.read.put(c * self.wide, 0, rows * heads);
         self.read.put(c * self.wide, 0, 2 * slots * groups);
@@ -327,10 +323,6 @@ impl Launch {
             }
         }
         read.put(SECTOR, 0, sums.len() as u64);
-        Some(LaunchCost {
-            read: read.seen(&lists).0,
-            written: written.0,
-            ..LaunchCost::default()
-        })
+        Some(LaunchCost { read: read.seen(&lists).0, written: written.0, ..LaunchCost::default() })
     }
 }

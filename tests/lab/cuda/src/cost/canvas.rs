@@ -23,9 +23,7 @@ impl Launch {
 
     pub(super) fn norm_add(&self, a: &args::Rowwise) -> LaunchCost {
         let [rows, bytes] = self.f32_rows(a.d);
-        let read = Sum::default()
-            .add(bytes, 2 * rows, 2 * rows)
-            .add(bytes, rows, 1);
+        let read = Sum::default().add(bytes, 2 * rows, 2 * rows).add(bytes, rows, 1);
         LaunchCost {
             read: read.0,
             written: Sum::default().add(bytes, rows, rows).0,
@@ -37,10 +35,7 @@ impl Launch {
         let [_, bytes] = self.f32_rows(a.d);
         let (lists, denoised) = self.kinds(a.kinds, DENOISED, words)?;
         let rows = denoised.iter().filter(|row| **row).count() as u64;
-        let read = Sum::default()
-            .seen(&lists)
-            .add(bytes, rows, rows)
-            .add(bytes, rows, rows.min(1));
+        let read = Sum::default().seen(&lists).add(bytes, rows, rows).add(bytes, rows, rows.min(1));
         Some(LaunchCost {
             read: read.0,
             written: Sum::default().add(bytes, rows, rows).0,
@@ -60,10 +55,7 @@ impl Launch {
 
     pub(super) fn clear(&self, a: &args::Rowwise) -> LaunchCost {
         let [rows, bytes] = self.f32_rows(a.d);
-        LaunchCost {
-            written: Sum::default().add(bytes, rows, rows).0,
-            ..LaunchCost::default()
-        }
+        LaunchCost { written: Sum::default().add(bytes, rows, rows).0, ..LaunchCost::default() }
     }
 
     pub(super) fn read_means(&self, a: &args::Means, words: Words<'_>) -> Option<LaunchCost> {
@@ -115,9 +107,7 @@ impl Launch {
         let [rows, bytes] = self.f32_rows(a.vocab);
         let (out, stride) = (u64::from(a.vocab) * self.wide, u64::from(a.stride));
         let own = |at: u64, stride: u64, bytes: u64| -> u64 {
-            (0..rows)
-                .map(|row| spanned(at + row * stride, bytes, 1))
-                .sum()
+            (0..rows).map(|row| spanned(at + row * stride, bytes, 1)).sum()
         };
         let mut read = Sum::default();
         read.0.by_blocks = own(a.logits, bytes, bytes);

@@ -53,10 +53,7 @@ impl Launch {
                 if a.bias != 0 {
                     read.touch(a.bias, count * 4);
                 }
-                for expert in experts
-                    .iter()
-                    .filter(|expert| a.scales != 0 && **expert != NONE)
-                {
+                for expert in experts.iter().filter(|expert| a.scales != 0 && **expert != NONE) {
                     read.touch(a.scales + u64::from(*expert) * 4, 4);
                 }
             }
@@ -123,9 +120,7 @@ impl Launch {
         rows.retain(|pair| *pair != NONE);
         let (some, row) = (rows.len() as u64, u64::from(a.k) * self.wide);
         let different = distinct(rows.iter().map(|pair| pair / a.chosen).collect());
-        let read = Sum::default()
-            .add(row, some, different)
-            .add(SECTOR, pairs, sectors(pairs * 4));
+        let read = Sum::default().add(row, some, different).add(SECTOR, pairs, sectors(pairs * 4));
         Some(LaunchCost {
             read: read.0,
             written: Sum::default().add(row, some, some).0,

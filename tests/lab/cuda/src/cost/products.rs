@@ -19,10 +19,7 @@ const BESIDES: usize = 9;
 fn limits(a: &args::Head, tile: &ProductTile, settings: &[[u32; SCORER_WORDS]]) -> Seen {
     let mut seen = Seen::default();
     let word = |at: u64| a.words + at * 4;
-    if settings
-        .iter()
-        .all(|row| row[BIAS_COUNT] == 0 && row[ALLOWED] == NONE)
-    {
+    if settings.iter().all(|row| row[BIAS_COUNT] == 0 && row[ALLOWED] == NONE) {
         return seen;
     }
     for rows in settings.chunks(tile.rows) {
@@ -53,9 +50,7 @@ impl Launch {
         let [rows, n, k] = [of.rows, of.n, of.k].map(u64::from);
         let weight = tile.format.bytes() as u64;
         let mut read =
-            Sum::default()
-                .add(k * self.wide, rows * broad, rows)
-                .add(k * weight, n * tall, n);
+            Sum::default().add(k * self.wide, rows * broad, rows).add(k * weight, n * tall, n);
         if of.scales != 0 {
             read = read.add(n * 4, tall, 1);
         }
@@ -185,10 +180,7 @@ impl Launch {
         for (number, [expert, _, some]) in (0..).zip(tiles.as_chunks::<GROUP_WORDS>().0) {
             let (some, matrix) = (u64::from(*some), u64::from(expert * a.step) * 8);
             for _ in 0..broad {
-                lists.touch(
-                    a.tiles + number * GROUP_WORDS as u64 * 4,
-                    GROUP_WORDS as u64 * 4,
-                );
+                lists.touch(a.tiles + number * GROUP_WORDS as u64 * 4, GROUP_WORDS as u64 * 4);
                 if some > 0 {
                     lists.touch(a.matrices + matrix, 8);
                 }
@@ -202,10 +194,11 @@ impl Launch {
                 (rows, groups) = (rows + some, groups + 1);
             }
         }
-        read = read
-            .seen(&lists)
-            .add(k * self.wide, rows * broad, rows)
-            .add(weight, groups * n, experts.len() as u64 * n);
+        read = read.seen(&lists).add(k * self.wide, rows * broad, rows).add(
+            weight,
+            groups * n,
+            experts.len() as u64 * n,
+        );
         if a.scales != 0 {
             read = read.add(n * 4, groups, experts.len() as u64);
         }
@@ -228,22 +221,12 @@ impl Launch {
         let partials = count * PARTIAL_BYTES as u64;
         let scorers = spanned(a.rows, scorer, rows);
         let read = Sum::default()
-            .add(
-                SECTOR,
-                spanned(a.partials, partials, rows),
-                sectors(partials * rows),
-            )
-            .add(
-                SECTOR,
-                scorers + rows,
-                sectors(rows * scorer) + sectors(rows * 4),
-            );
+            .add(SECTOR, spanned(a.partials, partials, rows), sectors(partials * rows))
+            .add(SECTOR, scorers + rows, sectors(rows * scorer) + sectors(rows * 4));
         let written = spanned(a.out, record, rows);
         LaunchCost {
             read: read.0,
-            written: Sum::default()
-                .add(SECTOR, written, sectors(rows * record))
-                .0,
+            written: Sum::default().add(SECTOR, written, sectors(rows * record)).0,
             ..LaunchCost::default()
         }
     }

@@ -9,9 +9,7 @@ impl Launch {
         let [rows, d] = [self.grid[0], a.d].map(u64::from);
         let tokens = distinct(words(a.tokens, rows as usize)?);
         let read =
-            Sum::default()
-                .add(d * self.wide, rows, tokens)
-                .add(SECTOR, rows, sectors(rows * 4));
+            Sum::default().add(d * self.wide, rows, tokens).add(SECTOR, rows, sectors(rows * 4));
         Some(LaunchCost {
             read: read.0,
             written: Sum::default().add(d * 4, rows, rows).0,
@@ -22,10 +20,11 @@ impl Launch {
     pub(super) fn norm(&self, a: &args::Norm) -> LaunchCost {
         let [rows, d] = [self.grid[0], a.d].map(u64::from);
         let gathered = u64::from(a.gather != 0);
-        let read = Sum::default()
-            .add(d * 4, rows, rows)
-            .add(d * 4, rows, 1)
-            .add(SECTOR, rows * gathered, sectors(rows * 4) * gathered);
+        let read = Sum::default().add(d * 4, rows, rows).add(d * 4, rows, 1).add(
+            SECTOR,
+            rows * gathered,
+            sectors(rows * 4) * gathered,
+        );
         LaunchCost {
             read: read.0,
             written: Sum::default().add(d * self.wide, rows, rows).0,
@@ -39,14 +38,8 @@ impl Launch {
         let slots = words(a.slots, rows as usize)?;
         // Padding rows have queries alone.
         let idle = slots.iter().filter(|slot| **slot == NONE).count() as u64;
-        let [heads, groups, c, half, normed] = [
-            a.heads.heads,
-            a.heads.num_kv_heads,
-            a.heads.c,
-            a.half,
-            a.normed,
-        ]
-        .map(u64::from);
+        let [heads, groups, c, half, normed] =
+            [a.heads.heads, a.heads.num_kv_heads, a.heads.c, a.half, a.normed].map(u64::from);
         let sum = |own: u64, of_idle: u64| (rows - idle) * own + idle * of_idle;
         let all = sum(heads + 2 * groups, heads);
         // Blocks of four heads; the last ones may have only values, which are not rotated.
@@ -70,10 +63,6 @@ impl Launch {
         let blocks = u64::from(self.grid[0]) * parts;
         let list = spanned(a.copies, count * 8, 1);
         let read = Sum(moved.0).add(SECTOR, list * blocks, list);
-        LaunchCost {
-            read: read.0,
-            written: moved.0,
-            ..LaunchCost::default()
-        }
+        LaunchCost { read: read.0, written: moved.0, ..LaunchCost::default() }
     }
 }

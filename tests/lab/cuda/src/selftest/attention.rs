@@ -32,41 +32,14 @@ pub(super) struct Shape {
 }
 
 /// Plain heads.
-pub(super) const SHAPE: Shape = Shape {
-    heads: 4,
-    num_kv_heads: 2,
-    c: 32,
-    rotated: 32,
-    norms: false,
-    values: false,
-};
+pub(super) const SHAPE: Shape =
+    Shape { heads: 4, num_kv_heads: 2, c: 32, rotated: 32, norms: false, values: false };
 
 /// Heads as wide as those of canvas models, in layers with a window and with full attention.
 pub(super) const WIDE: [Shape; 3] = [
-    Shape {
-        heads: 6,
-        num_kv_heads: 2,
-        c: 136,
-        rotated: 136,
-        norms: true,
-        values: true,
-    },
-    Shape {
-        heads: 4,
-        num_kv_heads: 4,
-        c: 256,
-        rotated: 256,
-        norms: true,
-        values: false,
-    },
-    Shape {
-        heads: 16,
-        num_kv_heads: 2,
-        c: 512,
-        rotated: 128,
-        norms: true,
-        values: true,
-    },
+    Shape { heads: 6, num_kv_heads: 2, c: 136, rotated: 136, norms: true, values: true },
+    Shape { heads: 4, num_kv_heads: 4, c: 256, rotated: 256, norms: true, values: false },
+    Shape { heads: 16, num_kv_heads: 2, c: 512, rotated: 128, norms: true, values: true },
 ];
 
 impl Shape {
@@ -109,18 +82,12 @@ pub(super) fn checks(
     ] {
         // Odd lengths, one row, a segment longer than a tile, page boundaries.
         let rows = Rows::new(random, 16, &[(1, 1), (5, 33), (70, 100), (1, 64)]);
-        tell.case(
-            "attention",
-            Case::new(random, on, shape, rows).and_then(|case| case.checks()),
-        );
+        tell.case("attention", Case::new(random, on, shape, rows).and_then(|case| case.checks()));
     }
     for page in [1, 5, 64] {
         // Contexts of several partitions.
         let rows = Rows::new(random, page, &[(3, 511), (2, 1100), (4, 513)]);
-        tell.case(
-            "attention",
-            Case::new(random, on, SHAPE, rows).and_then(|case| case.checks()),
-        );
+        tell.case("attention", Case::new(random, on, SHAPE, rows).and_then(|case| case.checks()));
     }
     let rows = Rows::new(random, 16, &[(most, most + 9)]);
     tell.case(
@@ -134,18 +101,12 @@ pub(super) fn checks(
     for shape in WIDE {
         // Whole and partial tiles; a context of two partitions.
         let rows = Rows::new(random, 16, &[(1, 1), (9, 40), (3, 530)]);
-        tell.case(
-            "attention",
-            Case::new(random, on, shape, rows).and_then(|case| case.checks()),
-        );
+        tell.case("attention", Case::new(random, on, shape, rows).and_then(|case| case.checks()));
     }
     for shape in [SHAPE, WIDE[0]] {
         let mut rows = Rows::new(random, 16, &[(9, 40), (2, 700)]);
         rows.windowed = true;
-        tell.case(
-            "attention",
-            Case::new(random, on, shape, rows).and_then(|case| case.checks()),
-        );
+        tell.case("attention", Case::new(random, on, shape, rows).and_then(|case| case.checks()));
     }
 }
 
@@ -210,11 +171,7 @@ impl Case {
         let [_, few] = self.run(1)?;
         let same = few == many[range.start * width..range.end * width];
         Ok(Check {
-            name: format!(
-                "{:?} attention of {} rows alone",
-                self.precision(),
-                range.len()
-            ),
+            name: format!("{:?} attention of {} rows alone", self.precision(), range.len()),
             error: f64::from(u8::from(!same)),
             tolerance: 0.0,
         })
@@ -231,16 +188,9 @@ impl Case {
         let qkv = array((device, Precision::F32), &qkv, shape.width(), Ends::Plain)?;
         let table = DeviceRope::new(device, &rope_table(shape.rotated))?;
         let weights = Buffer::floats(device, &self.norms)?;
-        let norm = shape.norms.then_some(RowNorm {
-            weight: &weights,
-            eps: EPS,
-        });
+        let norm = shape.norms.then_some(RowNorm { weight: &weights, eps: EPS });
         let heads = HeadTransform { rope: &table, norm };
-        let layer = PoolLayer {
-            pool: &self.pool,
-            layer: 1,
-            windowed: rows.windowed,
-        };
+        let layer = PoolLayer { pool: &self.pool, layer: 1, windowed: rows.windowed };
         let q = poisoned(on, (batch.rows(), inner), Ends::Plain)?;
         split(&qkv, heads, &batch, &q, layer)?;
         let out = poisoned(on, (batch.rows(), inner), Ends::Padded)?;
@@ -268,12 +218,7 @@ impl Case {
 
     /// A CPU pool with the device's numbers.
     fn on_cpu(&self, which: Pool, numbers: &[f32]) -> Result<Tensor> {
-        let dims = (
-            self.rows.pool,
-            self.shape.num_kv_heads,
-            self.rows.page,
-            self.shape.c,
-        );
+        let dims = (self.rows.pool, self.shape.num_kv_heads, self.rows.page, self.shape.c);
         let tensor = cpu(Tensor::from_slice(numbers, dims, &Cpu::Cpu))?;
         match which {
             Pool::Keys => cpu(tensor.transpose(2, 3).and_then(|t| t.contiguous())),
@@ -283,19 +228,10 @@ impl Case {
 
     /// Queries, keys and values of the rows after norms and rotation.
     fn rotated(&self) -> Result<Tensor> {
-        let Shape {
-            heads,
-            num_kv_heads,
-            c,
-            ..
-        } = self.shape;
+        let Shape { heads, num_kv_heads, c, .. } = self.shape;
         let rotated = tensor(&self.qkv, self.shape.width())?;
         if self.shape.norms {
-            let norm = HeadNorm {
-                weights: &self.norms,
-                width: c,
-                eps: EPS,
-            };
+            let norm = HeadNorm { weights: &self.norms, width: c, eps: EPS };
             cpu(rotated.inplace_op1(&norm))?;
         }
         let rope = Rope {
@@ -310,19 +246,10 @@ impl Case {
 
     /// The contents of the CPU pools after the rows are written.
     fn written(&self, rotated: &Tensor, before: &[Vec<f32>; 2]) -> Result<[Vec<f32>; 2]> {
-        let Shape {
-            heads,
-            num_kv_heads,
-            c,
-            ..
-        } = self.shape;
+        let Shape { heads, num_kv_heads, c, .. } = self.shape;
         let write = |which: Pool, column: usize, old: &[f32]| {
             let pool = self.on_cpu(which, old)?;
-            let write = WriteRows {
-                pool: which,
-                slots: &self.rows.slots,
-                column,
-            };
+            let write = WriteRows { pool: which, slots: &self.rows.slots, column };
             cpu(pool.inplace_op2(rotated, &write))?;
             match which {
                 Pool::Keys => values(&cpu(pool.transpose(2, 3).and_then(|t| t.contiguous()))?),
@@ -351,12 +278,7 @@ impl Case {
     }
 
     pub(super) fn checks(&self) -> Result<Vec<Check>> {
-        let Shape {
-            heads,
-            num_kv_heads,
-            c,
-            ..
-        } = self.shape;
+        let Shape { heads, num_kv_heads, c, .. } = self.shape;
         let (precision, rows) = (self.precision(), &self.rows);
         let name = |what: &str| {
             let (count, page) = (rows.len(), rows.page);
@@ -383,11 +305,7 @@ impl Case {
             Check::new(name("values"), &after[1], &others, share),
             // Attention weights are rounded too.
             Check::new(name("attention"), &out, &attended, 2.0 * share),
-            Check {
-                name: name("padding"),
-                error: f64::from(u8::from(!idle)),
-                tolerance: 0.0,
-            },
+            Check { name: name("padding"), error: f64::from(u8::from(!idle)), tolerance: 0.0 },
         ])
     }
 }

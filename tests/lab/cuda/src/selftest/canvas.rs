@@ -35,11 +35,7 @@ impl Rows {
     fn new(count: usize) -> Self {
         let denoised: Vec<u32> = (0..count as u32).filter(|row| row % 3 != 1).collect();
         let scale = |row: &u32| [0.5, 1.0, 1.7][*row as usize % 3];
-        Self {
-            count,
-            scales: denoised.iter().map(scale).collect(),
-            denoised,
-        }
+        Self { count, scales: denoised.iter().map(scale).collect(), denoised }
     }
 
     /// The batch on a page, with page copies; rows are padded to a multiple of eight.
@@ -47,14 +43,8 @@ impl Rows {
         let (zeros, visible) = (vec![0; self.count], vec![Visible::default(); self.count]);
         // Slots in descending order.
         let slots = (0..self.count).map(|row| (page * PAGE + self.count - 1 - row) as u32);
-        let row = ScorerRow {
-            input: 0,
-            position: 0,
-            biases: 0..0,
-            allowed: None,
-            tops: 0,
-            segment: 0,
-        };
+        let row =
+            ScorerRow { input: 0, position: 0, biases: 0..0, allowed: None, tops: 0, segment: 0 };
         let arrays = BatchArrays {
             tokens: &zeros,
             positions: &zeros,
@@ -77,11 +67,7 @@ impl Rows {
             }),
             ..NOTHING
         };
-        let limits = BatchLimits {
-            page: PAGE,
-            pad: 8,
-            ..LIMITS
-        };
+        let limits = BatchLimits { page: PAGE, pad: 8, ..LIMITS };
         let mut batch = DeviceBatch::default();
         batch.upload(device, &arrays, &limits)?;
         Ok(batch)
@@ -95,18 +81,11 @@ pub(super) fn checks(
     tell: &mut Tell<'_>,
 ) {
     for (rows, d) in [(1, 8), (most.min(PAGE), 300)] {
-        tell.case(
-            "rows of a canvas",
-            rowwise(random, on.0, (Rows::new(rows), d)),
-        );
+        tell.case("rows of a canvas", rowwise(random, on.0, (Rows::new(rows), d)));
     }
     // The logits of 74 scored rows take several runs in tests.
     for (rows, vocab) in [(2, 9), (110, 300)] {
-        let sizes = Sizes {
-            k: 24,
-            d: 40,
-            vocab,
-        };
+        let sizes = Sizes { k: 24, d: 40, vocab };
         let of = (Rows::new(rows), sizes);
         tell.case("mean embeddings", soft(random, on, of));
     }
@@ -116,11 +95,7 @@ pub(super) fn checks(
 #[cfg(test)]
 pub(super) fn aligned(random: &mut Random, on: (&Device, Precision), tell: &mut Tell<'_>) {
     let rows = || Rows::new(40);
-    let sizes = Sizes {
-        k: 64,
-        d: 128,
-        vocab: 256,
-    };
+    let sizes = Sizes { k: 64, d: 128, vocab: 256 };
     tell.case("rows of a canvas", rowwise(random, on.0, (rows(), 256)));
     tell.case("mean embeddings", soft(random, on, (rows(), sizes)));
 }
@@ -129,27 +104,15 @@ pub(super) fn aligned(random: &mut Random, on: (&Device, Precision), tell: &mut 
 fn rowwise(random: &mut Random, device: &Device, (rows, d): (Rows, usize)) -> Result<[Check; 4]> {
     let batch = rows.upload(device, 0, &[])?;
     let all = batch.rows();
-    let (x, sum, weight) = (
-        random.numbers(all * d),
-        random.numbers(all * d),
-        random.numbers(d),
-    );
+    let (x, sum, weight) = (random.numbers(all * d), random.numbers(all * d), random.numbers(d));
     let weights = Buffer::floats(device, &weight)?;
-    let norm = RowNorm {
-        weight: &weights,
-        eps: EPS,
-    };
+    let norm = RowNorm { weight: &weights, eps: EPS };
     let normed = values(&cpu(rms_norm(&tensor(&x, d)?, &weight, EPS))?)?;
     let on = (device, Precision::F32);
     let (count, denoised) = (rows.count * d, |i: usize| (i / d) % 3 != 1);
     let check = |what: &str, got: Vec<f32>, want: &dyn Fn(usize) -> f32, tolerance: f64| {
         let want: Vec<f32> = (0..count).map(want).collect();
-        Check::new(
-            format!("{what} of {}x{d}", rows.count),
-            &got[..count],
-            &want,
-            tolerance,
-        )
+        Check::new(format!("{what} of {}x{d}", rows.count), &got[..count], &want, tolerance)
     };
     let given = |numbers: &[f32]| array(on, numbers, d, Ends::Plain);
     let added = given(&sum)?;
@@ -162,24 +125,14 @@ fn rowwise(random: &mut Random, device: &Device, (rows, d): (Rows, usize)) -> Re
     clear_rows(&cleared, all)?;
     let exact = rounding(Precision::F32);
     Ok([
-        check(
-            "sum with the norm",
-            added.read(all)?,
-            &|i| sum[i] + normed[i],
-            exact,
-        ),
+        check("sum with the norm", added.read(all)?, &|i| sum[i] + normed[i], exact),
         check(
             "norm of denoised rows",
             replaced.read(all)?,
             &|i| if denoised(i) { normed[i] } else { x[i] },
             exact,
         ),
-        check(
-            "factors",
-            scaled.read(all)?,
-            &|i| x[i] * FACTORS[usize::from(denoised(i))],
-            0.0,
-        ),
+        check("factors", scaled.read(all)?, &|i| x[i] * FACTORS[usize::from(denoised(i))], 0.0),
         check("zeros", cleared.read(all)?, &|_| 0.0, 0.0),
     ])
 }
@@ -266,16 +219,10 @@ fn soft(
     let head = ScoringHead {
         matrix: &head,
         cap: Some(CAP),
-        soft: Some(SoftHead {
-            table: &table,
-            means: &means,
-        }),
+        soft: Some(SoftHead { table: &table, means: &means }),
     };
     let range = 0..batch.scored();
-    let scored = ScoredRows {
-        batch: &batch,
-        range,
-    };
+    let scored = ScoredRows { batch: &batch, range };
     scores.score(&head, &x, scored, u32::MAX)?;
     scores.read(count, &mut records)?;
     let copied = rows.upload(device, 4, &[copy(1, 4)])?;
@@ -292,18 +239,8 @@ fn soft(
     // Probabilities are rounded, and exponentials of sums in another order.
     let tolerance = 4.0 * rounding(precision);
     Ok([
-        Check::new(
-            name("capped logits"),
-            &got,
-            &first,
-            4.0 * rounding(Precision::F32),
-        ),
+        Check::new(name("capped logits"), &got, &first, 4.0 * rounding(Precision::F32)),
         Check::new(name("mean embeddings"), &read(&batch)?, &want, tolerance),
-        Check::new(
-            name("copied mean embeddings"),
-            &read(&copied)?,
-            &want,
-            tolerance,
-        ),
+        Check::new(name("copied mean embeddings"), &read(&copied)?, &want, tolerance),
     ])
 }

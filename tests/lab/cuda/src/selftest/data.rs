@@ -18,10 +18,7 @@ pub(super) struct Random(pub(super) u64);
 impl Random {
     /// The next number in -1..1.
     pub(super) fn next(&mut self) -> f32 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (self.0 >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     }
 
@@ -97,17 +94,11 @@ fn visible(random: &mut Random, slot: usize, slots: usize) -> Visible {
     match random.below(6) {
         0 => prefix(slots),
         1 => prefix(slot + 1),
-        2 => Visible {
-            begin: random.below(slot + 1) as u32,
-            ..prefix(slot + 1)
-        },
+        2 => Visible { begin: random.below(slot + 1) as u32, ..prefix(slot + 1) },
         3 => {
             let end = slot - random.below(slot.min(63) + 1);
             let others = random.bits() & ((1 << (slot - end)) - 1);
-            Visible {
-                beyond: 1 << (slot - end) | others,
-                ..prefix(end)
-            }
+            Visible { beyond: 1 << (slot - end) | others, ..prefix(end) }
         }
         _ => prefix(random.below(slots + 1)),
     }
@@ -134,11 +125,7 @@ impl Rows {
         let count = |slots: usize| slots.div_ceil(page);
         let pool = segments.iter().map(|s| count(s.1)).sum::<usize>() + 2;
         let mut free: Vec<u32> = (0..pool as u32).collect();
-        let mut all = Self {
-            page,
-            pool,
-            ..Self::default()
-        };
+        let mut all = Self { page, pool, ..Self::default() };
         for &(rows, slots) in segments {
             let (row, table) = (all.positions.len() as u32, all.pages.len());
             for _ in 0..count(slots) {
@@ -175,10 +162,7 @@ impl Rows {
                 true => &nothing,
                 false => &self.visible,
             },
-            canvas: self.windowed.then_some(CanvasRows {
-                windowed: &self.visible,
-                ..NO_CANVAS
-            }),
+            canvas: self.windowed.then_some(CanvasRows { windowed: &self.visible, ..NO_CANVAS }),
             segments: &self.segments,
             pages: &self.pages,
             ..NOTHING
@@ -198,13 +182,8 @@ impl Rows {
 }
 
 /// No rows of a canvas model.
-pub(super) const NO_CANVAS: CanvasRows<'_> = CanvasRows {
-    windowed: &[],
-    denoised: &[],
-    conditioned: &[],
-    scales: &[],
-    soft: &[],
-};
+pub(super) const NO_CANVAS: CanvasRows<'_> =
+    CanvasRows { windowed: &[], denoised: &[], conditioned: &[], scales: &[], soft: &[] };
 
 /// An empty batch.
 pub(super) const NOTHING: BatchArrays<'_> = BatchArrays {
@@ -235,10 +214,7 @@ pub(super) const LIMITS: BatchLimits = BatchLimits {
 
 /// A copy of a page.
 pub(super) fn copy(from: u32, to: u32) -> PageCopy {
-    PageCopy {
-        from: PageId(from),
-        to: PageId(to),
-    }
+    PageCopy { from: PageId(from), to: PageId(to) }
 }
 
 /// Size of small vocabularies.
@@ -251,14 +227,7 @@ pub(super) fn plain(
     scored: &[u32],
     copies: &[PageCopy],
 ) -> Result<DeviceBatch> {
-    let row = ScorerRow {
-        input: 0,
-        position: 0,
-        biases: 0..0,
-        allowed: None,
-        tops: 0,
-        segment: 0,
-    };
+    let row = ScorerRow { input: 0, position: 0, biases: 0..0, allowed: None, tops: 0, segment: 0 };
     let zeros = vec![0; tokens.len()];
     let arrays = BatchArrays {
         tokens,

@@ -39,11 +39,7 @@ pub(super) fn checks(
     most: usize,
     tell: &mut Tell<'_>,
 ) {
-    let sigmoid = |groups, best| RouterScore::Sigmoid {
-        groups,
-        best,
-        scale: 2.5,
-    };
+    let sigmoid = |groups, best| RouterScore::Sigmoid { groups, best, scale: 2.5 };
     let softmax = |normalised| RouterScore::Softmax { normalised };
     let case = |[rows, count, chosen, width, inner]: [usize; 5], score, gate| Case {
         rows,
@@ -151,16 +147,10 @@ impl Case {
         let x = array(on, &numbers.x, d, Ends::Padded)?;
         let sum: Array = array((device, Precision::F32), &numbers.before, d, Ends::Plain)?;
         let mut scratch = ExpertScratch::default();
-        mixture.choose(
-            (&x, rows),
-            &plain(device, &vec![0; rows], &[], &[])?,
-            &mut scratch,
-        )?;
+        mixture.choose((&x, rows), &plain(device, &vec![0; rows], &[], &[])?, &mut scratch)?;
         mixture.add((&x, rows), &scratch, &sum)?;
-        let name = format!(
-            "{format:?} experts: {} of {}, {rows} rows of {d}",
-            self.chosen, self.count
-        );
+        let name =
+            format!("{format:?} experts: {} of {}, {rows} rows of {d}", self.chosen, self.count);
         if format == MatrixFormat::Int8 {
             for [gate_up, down] in &mut numbers.experts {
                 round(gate_up, d);
@@ -188,9 +178,7 @@ impl Case {
                 };
                 let gated = product(gate_up, d, self.gate, &tensor(x, d)?)?;
                 let result = values(&product(down, self.inner, Epilogue::None, &gated)?)?;
-                sum.iter_mut()
-                    .zip(result)
-                    .for_each(|(sum, x)| *sum += weight * x);
+                sum.iter_mut().zip(result).for_each(|(sum, x)| *sum += weight * x);
             }
         }
         Ok(all)
@@ -221,9 +209,7 @@ impl Case {
         };
         let sums: Vec<f32> = (0..groups).map(pair).collect();
         let open = largest(&sums, (0..groups).collect(), best);
-        let among = open
-            .into_iter()
-            .flat_map(|group| group * size..(group + 1) * size);
+        let among = open.into_iter().flat_map(|group| group * size..(group + 1) * size);
         let mut picked = largest(&scores, among.collect(), self.chosen);
         let sum = |of: &[f32]| picked.iter().map(|e| of[*e]).sum::<f32>();
         let weight = |e: usize| match self.score {
@@ -232,10 +218,7 @@ impl Case {
             RouterScore::Sigmoid { scale, .. } if self.chosen == 1 => own[e] * scale,
             RouterScore::Sigmoid { scale, .. } => own[e] / sum(&own) * scale,
         };
-        let weights: Vec<f32> = picked
-            .iter()
-            .map(|e| weight(*e) * numbers.scales[*e])
-            .collect();
+        let weights: Vec<f32> = picked.iter().map(|e| weight(*e) * numbers.scales[*e]).collect();
         let mut pairs: Vec<(usize, f32)> = picked.drain(..).zip(weights).collect();
         pairs.sort_by_key(|pair| pair.0);
         pairs

@@ -9,13 +9,8 @@ use kernels::Epilogue;
 use kernels::device::{Array, Device, MatrixFormat, Precision};
 
 /// Inner elements and rows of matrices: q/k/v, o, gate and up, down, LM head.
-const MATRICES: [(usize, usize); 5] = [
-    (4096, 12_288),
-    (4096, 4096),
-    (4096, 24_576),
-    (12_288, 4096),
-    (4096, 126_464),
-];
+const MATRICES: [(usize, usize); 5] =
+    [(4096, 12_288), (4096, 4096), (4096, 24_576), (12_288, 4096), (4096, 126_464)];
 /// Gate and up.
 const GATED: usize = 24_576;
 const VOCAB: usize = 126_464;
@@ -48,10 +43,7 @@ pub(super) fn checks(
     tell.case("large LM head", head.checks((on.0, format)));
     let heads = if most < VOCAB { 2 } else { 32 };
     let slots = |many: usize| many.min(most);
-    let segments = [
-        (32.min(slots(1024)), slots(1024)),
-        (40.min(slots(2048)), slots(2048)),
-    ];
+    let segments = [(32.min(slots(1024)), slots(1024)), (40.min(slots(2048)), slots(2048))];
     let shape = attention::Shape {
         heads,
         num_kv_heads: heads,

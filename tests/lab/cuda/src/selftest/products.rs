@@ -53,11 +53,7 @@ impl Layer {
     }
 
     fn matrix(&self) -> Matrix<'_> {
-        Matrix {
-            weight: &self.weight,
-            k: self.k,
-            bias: Some(&self.bias),
-        }
+        Matrix { weight: &self.weight, k: self.k, bias: Some(&self.bias) }
     }
 
     pub(super) fn on(
@@ -109,35 +105,19 @@ pub(super) fn checks(
     tell: &mut Tell<'_>,
 ) {
     let sizes = |[r, k, n]: [usize; 3]| Sizes { r, k, n };
-    for sizes in [
-        [1, 5, 3],
-        [7, 72, 33],
-        [65, 130, 70],
-        [130, 64, 129],
-        [most, 130, 70],
-    ]
-    .map(sizes)
+    for sizes in [[1, 5, 3], [7, 72, 33], [65, 130, 70], [130, 64, 129], [most, 130, 70]].map(sizes)
     {
         let layer = Layer::new(random, on, sizes);
-        tell.case(
-            "product",
-            layer.and_then(|layer| plain(random, on, &layer, sizes)),
-        );
+        tell.case("product", layer.and_then(|layer| plain(random, on, &layer, sizes)));
     }
     for sizes in [[1, 8, 6], [9, 64, 70], [140, 80, 132]].map(sizes) {
         let layer = Layer::new(random, on, sizes);
-        tell.case(
-            "gated product",
-            layer.and_then(|layer| gated(on, &layer, sizes)),
-        );
+        tell.case("gated product", layer.and_then(|layer| gated(on, &layer, sizes)));
     }
     if on.1 == Precision::Bf16 {
         for sizes in [[1, 5, 3], [66, 300, 70], [most, 130, 140]].map(sizes) {
             let layer = Layer::new(random, on, sizes);
-            tell.case(
-                "Int8 product",
-                layer.and_then(|layer| bytes(on, layer, sizes)),
-            );
+            tell.case("Int8 product", layer.and_then(|layer| bytes(on, layer, sizes)));
         }
     }
 }

@@ -53,19 +53,11 @@ fn norms(
     let check = |what: &str, row_set: RowSet, x: &[f32]| {
         let count = x.len() / d;
         let out = poisoned((device, precision), (count, d), Ends::Padded)?;
-        let of = RowNorm {
-            weight: &weights,
-            eps: EPS,
-        };
+        let of = RowNorm { weight: &weights, eps: EPS };
         norm((&from, &row_set), &batch, of, &out)?;
         let want = values(&cpu(rms_norm(&tensor(x, d)?, &weight, EPS))?)?;
         let name = format!("{precision:?} norm of {what} of {rows}x{d}");
-        Ok(Check::new(
-            name,
-            &out.read(count)?,
-            &want,
-            rounding(precision),
-        ))
+        Ok(Check::new(name, &out.read(count)?, &want, rounding(precision)))
     };
     Ok([
         check("all rows", RowSet::First(rows), &x)?,
@@ -75,19 +67,11 @@ fn norms(
 
 /// Checks that page copies are made in order in every layer.
 fn copies((device, precision): (&Device, Precision)) -> Result<Check> {
-    let sizes = PoolSizes {
-        precision,
-        layers: 3,
-        num_kv_heads: 2,
-        head_width: 24,
-        page: 7,
-        pages: 5,
-    };
+    let sizes =
+        PoolSizes { precision, layers: 3, num_kv_heads: 2, head_width: 24, page: 7, pages: 5 };
     let pool = DevicePool::new(device, sizes)?;
     let page = 2 * 24 * 7 * precision.bytes();
-    let mut bytes: Vec<u8> = (0..6 * 5 * page)
-        .map(|i| (i * 31 + i / page) as u8)
-        .collect();
+    let mut bytes: Vec<u8> = (0..6 * 5 * page).map(|i| (i * 31 + i / page) as u8).collect();
     pool.buffer().upload(&bytes)?;
     let copies = [copy(0, 1), copy(1, 3), copy(4, 0)];
     copy_pages(&pool, &plain(device, &[0], &[], &copies)?)?;

@@ -40,37 +40,17 @@ pub(super) fn checks(random: &mut Random, on: (&Device, Precision), tell: &mut T
 
 /// Settings without filters, then with them.
 fn draws(random: &mut Random) -> Vec<Sampling> {
-    let draw = |temperature, seed| Sampling {
-        temperature,
-        seed,
-        clock: 7,
-        ..Sampling::GREEDY
-    };
+    let draw = |temperature, seed| Sampling { temperature, seed, clock: 7, ..Sampling::GREEDY };
     let hot = draw(1.3, 9);
     let filtered = [
-        Sampling {
-            top_k: 1 + random.below(7) as u32,
-            ..hot
-        },
+        Sampling { top_k: 1 + random.below(7) as u32, ..hot },
         Sampling { top_p: 0.9, ..hot },
         Sampling { min_p: 0.02, ..hot },
-        Sampling {
-            top_k: 20,
-            top_p: 0.7,
-            min_p: 1e-4,
-            ..draw(2.5, 11)
-        },
+        Sampling { top_k: 20, top_p: 0.7, min_p: 1e-4, ..draw(2.5, 11) },
         Sampling { top_p: 0.0, ..hot },
-        Sampling {
-            top_k: 1000,
-            top_p: 0.999_999,
-            ..draw(0.3, 12)
-        },
+        Sampling { top_k: 1000, top_p: 0.999_999, ..draw(0.3, 12) },
     ];
-    [draw(0.0, 1), draw(0.7, 1 << 40 | 3), draw(1e-30, 2)]
-        .into_iter()
-        .chain(filtered)
-        .collect()
+    [draw(0.0, 1), draw(0.7, 1 << 40 | 3), draw(1e-30, 2)].into_iter().chain(filtered).collect()
 }
 
 impl Case {
@@ -96,9 +76,7 @@ impl Case {
                 position: row as u32,
                 biases: from..biases.len() as u32,
                 allowed: [None, Some(0), Some(1)][random.below(3)],
-                tops: [0, 0, 1, 5, 300][random.below(5)]
-                    .min(vocab as u32 - 1)
-                    .min(256),
+                tops: [0, 0, 1, 5, 300][random.below(5)].min(vocab as u32 - 1).min(256),
                 segment: random.below(9) as u32,
             }
         };
@@ -107,15 +85,7 @@ impl Case {
         let mut allowed: Vec<u32> = (0..words).map(|i| 0x5A5A_1234 ^ i as u32).collect();
         allowed.extend(vec![0; words]);
         allowed[words] = 1 << MASK | 1 << 7;
-        Self {
-            logits,
-            vocab,
-            rows,
-            biases,
-            allowed,
-            draws,
-            tile: None,
-        }
+        Self { logits, vocab, rows, biases, allowed, draws, tile: None }
     }
 
     /// A segment for every setting; the first has all rows.
@@ -158,11 +128,7 @@ impl Case {
                 weight[token * k + row] = *logit;
             }
         }
-        let matrix = Matrix {
-            weight: &weight,
-            k,
-            bias: None,
-        };
+        let matrix = Matrix { weight: &weight, k, bias: None };
         DeviceMatrix::new(device, format, matrix, Epilogue::None)
     }
 
@@ -170,8 +136,7 @@ impl Case {
     pub(super) fn names(&self, rows: Range<usize>) -> Vec<f32> {
         let k = self.count();
         let number = |i, row| if i == row { 1.0 } else { 0.0 };
-        rows.flat_map(|row| (0..k).map(move |i| number(i, row)))
-            .collect()
+        rows.flat_map(|row| (0..k).map(move |i| number(i, row))).collect()
     }
 
     pub(super) fn batch(&self, device: &Device, pad: usize) -> Result<DeviceBatch> {
@@ -192,11 +157,7 @@ impl Case {
             allowed: &self.allowed,
             ..NOTHING
         };
-        let limits = BatchLimits {
-            vocab: self.vocab,
-            pad,
-            ..LIMITS
-        };
+        let limits = BatchLimits { vocab: self.vocab, pad, ..LIMITS };
         let mut batch = DeviceBatch::default();
         batch.upload(device, &arrays, &limits)?;
         Ok(batch)
@@ -214,12 +175,7 @@ impl Case {
         scores.use_tile(self.tile);
         for (range, x) in ranges {
             let range = range.clone();
-            scores.score(
-                &ScoringHead::plain(head),
-                x,
-                ScoredRows { batch, range },
-                MASK,
-            )?;
+            scores.score(&ScoringHead::plain(head), x, ScoredRows { batch, range }, MASK)?;
         }
         scores.read(self.count(), &mut records)?;
         let listed = self.rows.iter().map(|row| row.tops as usize);
@@ -241,11 +197,7 @@ impl Case {
             array(on, &names, count, Ends::Padded).map(|x| (range, x))
         });
         let ranges = ranges.into_iter().collect::<Result<Vec<_>>>()?;
-        self.records(
-            &self.head((device, format))?,
-            &self.batch(device, 1)?,
-            &ranges,
-        )
+        self.records(&self.head((device, format))?, &self.batch(device, 1)?, &ranges)
     }
 
     pub(super) fn checks(&self, on: (&Device, Precision)) -> Result<[Check; 2]> {
@@ -281,16 +233,8 @@ impl Case {
             }
         }
         Ok([
-            Check {
-                name: name("wrong tokens"),
-                error: wrong as f64,
-                tolerance: 0.0,
-            },
-            Check {
-                name: name("probabilities"),
-                error,
-                tolerance: 1e-6,
-            },
+            Check { name: name("wrong tokens"), error: wrong as f64, tolerance: 0.0 },
+            Check { name: name("probabilities"), error, tolerance: 1e-6 },
         ])
     }
 }

@@ -28,20 +28,12 @@ fn checks_of(f: impl FnOnce(&mut Tell<'_>)) -> Vec<Check> {
 
 #[test]
 fn the_emulation_matches_the_cpu() {
-    let sizes = SelftestSizes {
-        rows: 75,
-        columns: 128,
-    };
+    let sizes = SelftestSizes { rows: 75, columns: 128 };
     let mut checks = Vec::new();
-    selftest(&crate::emulated_small(), sizes, &mut |check| {
-        checks.push(check)
-    });
+    selftest(&crate::emulated_small(), sizes, &mut |check| checks.push(check));
     // Rows, products, attention, LM head, experts; products in int8; large shapes in bf16 and int8.
     let large = 5 * 2 + 2 + 5;
-    assert_eq!(
-        checks.len(),
-        2 * (10 + 16 + 66 + 10 + 4 + 14) + 6 + 4 + 2 * large
-    );
+    assert_eq!(checks.len(), 2 * (10 + 16 + 66 + 10 + 4 + 14) + 6 + 4 + 2 * large);
     for what in [
         "embedding",
         "norm",
@@ -54,10 +46,7 @@ fn the_emulation_matches_the_cpu() {
         "mean embeddings",
         "of 65x12288x128",
     ] {
-        assert!(
-            checks.iter().any(|check| check.name.contains(what)),
-            "{what}"
-        );
+        assert!(checks.iter().any(|check| check.name.contains(what)), "{what}");
     }
     assert_all(checks);
 }
@@ -65,29 +54,13 @@ fn the_emulation_matches_the_cpu() {
 /// A device without memory fails in every case, and every case is told.
 #[test]
 fn a_case_that_fails_is_a_check_and_the_next_goes_on() {
-    let sizes = SelftestSizes {
-        rows: 3,
-        columns: 64,
-    };
+    let sizes = SelftestSizes { rows: 3, columns: 64 };
     let mut checks = Vec::new();
-    selftest(&crate::emulated_with(64), sizes, &mut |check| {
-        checks.push(check)
-    });
+    selftest(&crate::emulated_with(64), sizes, &mut |check| checks.push(check));
     assert!(checks.iter().all(|check| !check.holds()));
-    for what in [
-        "copies",
-        "product",
-        "attention",
-        "LM head",
-        "experts",
-        "large product",
-    ] {
+    for what in ["copies", "product", "attention", "LM head", "experts", "large product"] {
         let named = |check: &&Check| check.name.starts_with(what);
         let check = checks.iter().find(named).unwrap();
-        assert!(
-            check.name.contains("bytes of device memory, "),
-            "{}",
-            check.name
-        );
+        assert!(check.name.contains("bytes of device memory, "), "{}", check.name);
     }
 }

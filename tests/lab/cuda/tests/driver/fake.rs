@@ -110,10 +110,7 @@ fn what_is_left_is_told() {
 #[test]
 fn calls_need_a_current_context() {
     isolated("fake::calls_need_a_current_context", "", |_| {
-        assert_eq!(
-            code(device_memory(64)),
-            CUresult::CUDA_ERROR_NOT_INITIALIZED
-        );
+        assert_eq!(code(device_memory(64)), CUresult::CUDA_ERROR_NOT_INITIALIZED);
         let _on = Context::new();
         device_memory(64).unwrap();
         let other = std::thread::spawn(|| code(device_memory(64)));
@@ -133,28 +130,13 @@ fn an_illegal_call_invalidates_a_capture() {
         on.capture().unwrap();
         assert_eq!(code(on.capture()), CUresult::CUDA_ERROR_ILLEGAL_STATE);
         fill().unwrap();
-        assert_eq!(
-            code(on.wait()),
-            CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
-        );
-        assert_eq!(
-            code(fill()),
-            CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
-        );
-        assert_eq!(
-            code(on.captured()),
-            CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
-        );
+        assert_eq!(code(on.wait()), CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        assert_eq!(code(fill()), CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        assert_eq!(code(on.captured()), CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
         on.capture().unwrap();
         let allocated = device_memory(64);
-        assert_eq!(
-            code(allocated),
-            CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
-        );
-        assert_eq!(
-            code(on.captured()),
-            CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
-        );
+        assert_eq!(code(allocated), CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        assert_eq!(code(on.captured()), CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
         fill().unwrap();
         on.wait().unwrap();
     })
@@ -179,10 +161,7 @@ fn a_graph_runs_after_its_launch_and_not_after_its_end() {
             assert_eq!(code(refused), CUresult::CUDA_ERROR_OUT_OF_MEMORY);
             let before = result::mem_get_info().unwrap().0;
             let instance = result::graph::instantiate(graph, flags()).unwrap();
-            assert!(
-                result::mem_get_info().unwrap().0 < before,
-                "a graph takes memory"
-            );
+            assert!(result::mem_get_info().unwrap().0 < before, "a graph takes memory");
             result::graph::destroy(graph).unwrap();
             let mut read = || {
                 result::memcpy_dtoh_async(host, at, on.stream).unwrap();
@@ -207,11 +186,7 @@ fn events_are_reached_when_the_work_before_them_is_done() {
     let name = "fake::events_are_reached_when_the_work_before_them_is_done";
     isolated(name, "seed 5", |plan| {
         let on = Context::new();
-        let (from, to, host) = (
-            device_memory(64).unwrap(),
-            device_memory(64).unwrap(),
-            pinned(64),
-        );
+        let (from, to, host) = (device_memory(64).unwrap(), device_memory(64).unwrap(), pinned(64));
         // SAFETY: memory, stream and events exist until they are released at the end.
         unsafe {
             plan.write("hang");
@@ -254,11 +229,7 @@ fn freed_memory_and_ranges_beyond_an_allocation_are_refused() {
         }
         assert_eq!(code(on.wait()), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
         let later = device_memory(64);
-        assert_eq!(
-            code(later),
-            CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
-            "it stays"
-        );
+        assert_eq!(code(later), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, "it stays");
         // SAFETY: an image that is none.
         let loaded = unsafe { result::module::load_data(c"no image".as_ptr().cast::<c_void>()) };
         assert_eq!(code(loaded), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);

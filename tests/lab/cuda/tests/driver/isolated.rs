@@ -15,10 +15,7 @@ pub struct Plan {
 impl Plan {
     fn of_environment() -> Self {
         let path = |name| PathBuf::from(std::env::var_os(name).expect("the parent sets it"));
-        Self {
-            plan: path("FAKE_CUDA_PLAN"),
-            log: path("FAKE_CUDA_LOG"),
-        }
+        Self { plan: path("FAKE_CUDA_PLAN"), log: path("FAKE_CUDA_LOG") }
     }
 
     /// Sets the behaviour of the driver from its next call on.
@@ -40,10 +37,7 @@ impl Log {
     pub fn clean(&self) {
         if let Some(log) = &self.0 {
             for line in log.lines() {
-                assert!(
-                    !line.starts_with("leak") && !line.starts_with("misuse"),
-                    "{line}"
-                );
+                assert!(!line.starts_with("leak") && !line.starts_with("misuse"), "{line}");
             }
             assert!(log.lines().any(|line| line == "released"), "{log}");
         }
@@ -87,10 +81,7 @@ pub fn isolated(name: &str, plan: &str, body: impl FnOnce(&Plan)) -> Log {
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
     assert!(output.status.success(), "{said}\n{text}");
-    assert!(
-        said.contains("1 passed"),
-        "no test is called {name}: {said}"
-    );
+    assert!(said.contains("1 passed"), "no test is called {name}: {said}");
     std::fs::remove_dir_all(&folder).unwrap();
     Log(Some(text))
 }
@@ -101,10 +92,6 @@ fn library() -> PathBuf {
     let folder = test.ancestors().nth(2).unwrap_or(Path::new("."));
     let library = folder.join("examples/libfake_driver.so");
     let build = "cargo build --package asynclane-cuda-lab --example fake_driver";
-    assert!(
-        library.exists(),
-        "{}: `{build}` builds it",
-        library.display()
-    );
+    assert!(library.exists(), "{}: `{build}` builds it", library.display());
     library
 }

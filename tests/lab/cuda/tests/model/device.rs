@@ -27,8 +27,7 @@ fn rounded_to_bytes(mut tiny: Tiny) -> Tiny {
         for row in values.chunks_exact_mut(shape[1]) {
             let most = row.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
             let scale = most.max(f32::MIN_POSITIVE) / 127.0;
-            row.iter_mut()
-                .for_each(|x| *x = (*x / scale).round() * scale);
+            row.iter_mut().for_each(|x| *x = (*x / scale).round() * scale);
         }
     }
     tiny
@@ -55,10 +54,7 @@ fn sizes(model: &DeviceModel) -> DeviceConfig {
 /// Compares probabilities within a tolerance, and tokens where there is no near tie.
 fn near(got: &[Candidate], want: &[Candidate], tolerance: f64, what: &str) {
     assert_eq!(got.len(), want.len(), "{what}");
-    let errors = got
-        .iter()
-        .zip(want)
-        .map(|(got, want)| (got.present - want.present).abs());
+    let errors = got.iter().zip(want).map(|(got, want)| (got.present - want.present).abs());
     let mean = errors.sum::<f64>() / got.len() as f64;
     assert!(mean < tolerance / 8.0, "{what}: {mean} on average");
     for (i, (got, want)) in got.iter().zip(want).enumerate() {
@@ -69,10 +65,7 @@ fn near(got: &[Candidate], want: &[Candidate], tolerance: f64, what: &str) {
             (f64::from(got.entropy), f64::from(want.entropy)),
         ];
         for (got, want) in pairs {
-            assert!(
-                (got - want).abs() < tolerance,
-                "{what}, candidate {i}: {got} for {want}"
-            );
+            assert!((got - want).abs() < tolerance, "{what}, candidate {i}: {got} for {want}");
         }
         if want.probability - want.runner_up_probability > 2.0 * tolerance {
             assert_eq!(got.token, want.token, "{what}, candidate {i}");
@@ -82,11 +75,9 @@ fn near(got: &[Candidate], want: &[Candidate], tolerance: f64, what: &str) {
 
 #[test]
 fn candidates_match_the_cpu() {
-    for (dtype, tolerance) in [
-        (WeightDtype::F32, 1e-5),
-        (WeightDtype::Bf16, 8e-2),
-        (WeightDtype::Int8, 8e-2),
-    ] {
+    for (dtype, tolerance) in
+        [(WeightDtype::F32, 1e-5), (WeightDtype::Bf16, 8e-2), (WeightDtype::Int8, 8e-2)]
+    {
         for (seed, shape) in shapes().iter().enumerate() {
             let tiny = Tiny::new(seed as u64 + 1, shape);
             // The CPU computes in f32 with the weights that the device has.
@@ -119,11 +110,7 @@ fn every_family_matches_the_cpu() {
         assert_eq!(fit.is_none(), model.is_ok(), "{}", case.name);
         let Ok(model) = model else { continue };
         seen += 1;
-        let config = ExecutorConfig {
-            page_size: 8,
-            pages: PAGES,
-            threads: None,
-        };
+        let config = ExecutorConfig { page_size: 8, pages: PAGES, threads: None };
         let mut cpu = ModelExecutor::new(cpu, config).unwrap();
         let mut batch = Batch::default();
         let rows = rows(&case, cpu.spec().attention);
@@ -131,12 +118,7 @@ fn every_family_matches_the_cpu() {
         let want = execute(&mut cpu, &batch).candidates;
         let on_device = sizes(&model);
         let mut device = DeviceExecutor::new(model, on_device).unwrap();
-        near(
-            &execute(&mut device, &batch).candidates,
-            &want,
-            1e-5,
-            &case.name,
-        );
+        near(&execute(&mut device, &batch).candidates, &want, 1e-5, &case.name);
     }
     assert_eq!(seen, Case::all().len());
 }
@@ -149,28 +131,12 @@ fn later_passes_read_written_pages_and_page_copies() {
     let mut second = Batch::default();
     // The first page of the first sequence is copied, and one row of the copy is replaced.
     let old = first.pages[0];
-    second.copies.push(PageCopy {
-        from: old,
-        to: PageId(0),
-    });
-    let table: Vec<u32> = [0]
-        .into_iter()
-        .chain(first.pages[1..4].iter().map(|p| p.0))
-        .collect();
-    push(
-        &mut second,
-        vec![row(9, 3, 30), row(11, 12, 30)],
-        &table,
-        Sampling::GREEDY,
-    );
+    second.copies.push(PageCopy { from: old, to: PageId(0) });
+    let table: Vec<u32> = [0].into_iter().chain(first.pages[1..4].iter().map(|p| p.0)).collect();
+    push(&mut second, vec![row(9, 3, 30), row(11, 12, 30)], &table, Sampling::GREEDY);
     for (i, batch) in [&first, &second].into_iter().enumerate() {
         let (want, got) = (execute(&mut cpu, batch), execute(&mut device, batch));
-        near(
-            &got.candidates,
-            &want.candidates,
-            1e-5,
-            &format!("batch {i}"),
-        );
+        near(&got.candidates, &want.candidates, 1e-5, &format!("batch {i}"));
     }
 }
 
@@ -178,17 +144,8 @@ fn later_passes_read_written_pages_and_page_copies() {
 fn sampling_filters_tops_and_biases_match_the_cpu() {
     let tiny = Tiny::new(4, &shapes()[0]);
     let (mut cpu, mut device) = (tiny.executor(PAGES, 1), on_device(&tiny, WeightDtype::F32));
-    let plain = Sampling {
-        temperature: 0.8,
-        seed: 1 << 50 | 5,
-        clock: 3,
-        ..Sampling::GREEDY
-    };
-    let filtered = Sampling {
-        top_p: 0.8,
-        top_k: 9,
-        ..plain
-    };
+    let plain = Sampling { temperature: 0.8, seed: 1 << 50 | 5, clock: 3, ..Sampling::GREEDY };
+    let filtered = Sampling { top_p: 0.8, top_k: 9, ..plain };
     for sampling in [Sampling::GREEDY, plain, filtered] {
         let mut batch = batch(&mut Noise(9), &[12, 3], sampling);
         batch.biases = vec![Bias::add(7, 2.5), Bias::ban(8)];
@@ -200,12 +157,7 @@ fn sampling_filters_tops_and_biases_match_the_cpu() {
         batch.rows[13].score = Score::Top(1);
         batch.rows[13].biases = 1..2;
         let (want, got) = (execute(&mut cpu, &batch), execute(&mut device, &batch));
-        near(
-            &got.candidates,
-            &want.candidates,
-            1e-5,
-            &format!("{sampling:?}"),
-        );
+        near(&got.candidates, &want.candidates, 1e-5, &format!("{sampling:?}"));
         assert_eq!(got.tops.len(), 6);
         for (got, want) in got.tops.iter().zip(&want.tops) {
             assert_eq!(got.token, want.token);
@@ -228,12 +180,7 @@ fn neighbours_change_no_bit() {
             let rows = segment.rows.start as usize..segment.rows.end as usize;
             let pages = segment.pages.start as usize..segment.pages.end as usize;
             let pages: Vec<u32> = others.pages[pages].iter().map(|page| page.0).collect();
-            push(
-                &mut many,
-                others.rows[rows].to_vec(),
-                &pages,
-                Sampling::GREEDY,
-            );
+            push(&mut many, others.rows[rows].to_vec(), &pages, Sampling::GREEDY);
         }
         let got = execute(&mut device, &many).candidates;
         assert_eq!(got[..6], want, "{dtype:?}");
@@ -257,10 +204,7 @@ fn passes_of_a_shape_share_a_graph_and_change_no_bit() {
     for dtype in [WeightDtype::F32, WeightDtype::Bf16] {
         let mut device = on_device(&tiny, dtype);
         let mut seen = Vec::new();
-        for (i, lengths) in [[30, 9], [12, 31], [1, 29], [25, 25], [3, 3]]
-            .iter()
-            .enumerate()
-        {
+        for (i, lengths) in [[30, 9], [12, 31], [1, 29], [25, 25], [3, 3]].iter().enumerate() {
             let sampling = Sampling {
                 temperature: if i % 2 == 0 { 0.0 } else { 0.9 },
                 seed: i as u64,
@@ -301,10 +245,7 @@ fn the_selftest_of_models_holds() {
     selftest_of_models(&emulated(), 40, &mut |check| checks.push(check));
     assert_eq!(checks.len(), 3 * 4 * 7);
     for check in checks {
-        println!(
-            "{}: {:.1e} of {:.0e}",
-            check.name, check.error, check.tolerance
-        );
+        println!("{}: {:.1e} of {:.0e}", check.name, check.error, check.tolerance);
         assert!(check.holds(), "{check:?}");
     }
 }
@@ -317,9 +258,7 @@ fn bad_batches_are_errors_and_the_next_one_works() {
     let want = execute(&mut device, &good);
     let mut bad = good.clone();
     bad.rows[2].token = 64;
-    let error = device
-        .execute(&bad, &mut BatchOutput::default())
-        .unwrap_err();
+    let error = device.execute(&bad, &mut BatchOutput::default()).unwrap_err();
     assert!(error.to_string().contains("token 64 of 64"), "{error}");
     assert_eq!(execute(&mut device, &Batch::default()).candidates, []);
     assert_eq!(execute(&mut device, &good), want);
@@ -338,23 +277,12 @@ fn models_without_kernels_are_refused() {
         change(&mut info);
         DeviceModel::unfit(&info)
     };
-    let experts = ExpertInfo {
-        count: 8,
-        chosen: 2,
-        parameters: 0,
-        shared_width: None,
-    };
+    let experts = ExpertInfo { count: 8, chosen: 2, parameters: 0, shared_width: None };
     assert_eq!(with(&|info| info.experts = Some(experts)), None);
     assert!(with(&|info| info.formats.matrices = WeightDtype::Int4).is_some());
-    assert_eq!(
-        with(&|info| info.formats.matrices = WeightDtype::Int8),
-        None
-    );
+    assert_eq!(with(&|info| info.formats.matrices = WeightDtype::Int8), None);
     // Blocks are widened.
-    assert_eq!(
-        with(&|info| info.formats.matrices = WeightDtype::Blocks),
-        None
-    );
+    assert_eq!(with(&|info| info.formats.matrices = WeightDtype::Blocks), None);
     assert_eq!(with(&|info| info.heads.head_width = 512), None);
     assert!(with(&|info| info.heads.head_width = 520).is_some());
 }
@@ -399,12 +327,7 @@ fn experts_change_no_bit_among_neighbours_and_in_graphs() {
             let rows = segment.rows.start as usize..segment.rows.end as usize;
             let pages = segment.pages.start as usize..segment.pages.end as usize;
             let pages: Vec<u32> = others.pages[pages].iter().map(|page| page.0).collect();
-            push(
-                &mut many,
-                others.rows[rows].to_vec(),
-                &pages,
-                Sampling::GREEDY,
-            );
+            push(&mut many, others.rows[rows].to_vec(), &pages, Sampling::GREEDY);
         }
         for pass in 0..3 {
             let got = execute(&mut device, &many).candidates;

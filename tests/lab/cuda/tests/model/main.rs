@@ -1,9 +1,6 @@
 //! Whole models on the emulated device, compared with the processor. Small checkpoints, batches and
 //! references are those of the tests of `crates/model`.
-#![expect(
-    dead_code,
-    reason = "the shared modules serve tests of other backends too"
-)]
+#![expect(dead_code, reason = "the shared modules serve tests of other backends too")]
 
 #[cfg(test)]
 #[path = "../../../../../crates/model/tests/model/backends.rs"]

@@ -48,27 +48,12 @@ const NAMES: [(Deed, &[&str]); 13] = [
     (Deed::LookUp, &["look_up", "search"]),
     (Deed::Timer, &["set_timer"]),
     (Deed::Clock, &["get_time"]),
-    (
-        Deed::Handoff,
-        &[
-            "transfer_to_other",
-            "transfer_to_adder",
-            "transfer_to_helper",
-        ],
-    ),
-    (
-        Deed::Other,
-        &["send_mail", "read_file", "final_answer", "translate"],
-    ),
+    (Deed::Handoff, &["transfer_to_other", "transfer_to_adder", "transfer_to_helper"]),
+    (Deed::Other, &["send_mail", "read_file", "final_answer", "translate"]),
 ];
 /// The beginning of the names of functions that hand over the conversation.
 pub(super) const HANDOFF: &str = "transfer_to_";
-const PAIRS: [[&str; 2]; 4] = [
-    ["x", "y"],
-    ["first", "second"],
-    ["left", "right"],
-    ["n", "m"],
-];
+const PAIRS: [[&str; 2]; 4] = [["x", "y"], ["first", "second"], ["left", "right"], ["n", "m"]];
 const SINGLES: [&str; 5] = ["x", "n", "a", "value", "number"];
 const TEXTS: [&str; 5] = ["city", "name", "query", "place", "text"];
 
@@ -93,10 +78,7 @@ impl Function {
                 _ => vec![number(rng.pick(&SINGLES))],
             },
         };
-        Self {
-            name: rng.pick(names).to_owned(),
-            parameters,
-        }
+        Self { name: rng.pick(names).to_owned(), parameters }
     }
 
     /// The operation of a function, by its name. `None` if no conversation of this family names it so.

@@ -27,10 +27,7 @@ pub(super) fn write(dialogue: &Dialogue) -> Value {
 
 fn past_call(dialogue: &Dialogue, call: &Call<'_>, (at, id): (usize, &str)) -> Value {
     // The arguments are those of the time of the call.
-    let then = Dialogue {
-        results: dialogue.results[..at].to_vec(),
-        ..dialogue.clone()
-    };
+    let then = Dialogue { results: dialogue.results[..at].to_vec(), ..dialogue.clone() };
     let function = json!({"name": call.function.name, "arguments": then.arguments(call)});
     json!({
         "role": "assistant",
@@ -48,11 +45,7 @@ fn tool(function: &Function) -> Value {
         };
         properties.insert(name.clone(), json!({"type": kind}));
     }
-    let names: Vec<&str> = function
-        .parameters
-        .iter()
-        .map(|(name, _)| name.as_str())
-        .collect();
+    let names: Vec<&str> = function.parameters.iter().map(|(name, _)| name.as_str()).collect();
     json!({
         "type": "function",
         "function": {
@@ -68,11 +61,7 @@ pub(super) fn read(value: &Value) -> Option<Dialogue> {
     let messages = value["messages"].as_array()?;
     let listed = value.get("tools").is_some();
     let functions = match listed {
-        true => value["tools"]
-            .as_array()?
-            .iter()
-            .map(function)
-            .collect::<Option<Vec<_>>>()?,
+        true => value["tools"].as_array()?.iter().map(function).collect::<Option<Vec<_>>>()?,
         false => called(messages)?,
     };
     if messages.len() > MOST || functions.len() > MOST {
@@ -108,18 +97,11 @@ fn function(tool: &Value) -> Option<Function> {
 /// The functions of past calls, each once.
 fn called(messages: &[Value]) -> Option<Vec<Function>> {
     let mut functions: Vec<Function> = Vec::new();
-    for call in messages
-        .iter()
-        .filter_map(|message| message["tool_calls"].get(0))
-    {
+    for call in messages.iter().filter_map(|message| message["tool_calls"].get(0)) {
         let function = &call["function"];
         let arguments: Value = serde_json::from_str(function["arguments"].as_str()?).ok()?;
         let parameters = arguments.as_object()?.iter().map(|(name, value)| {
-            let kind = if value.is_string() {
-                Kind::Text
-            } else {
-                Kind::Number
-            };
+            let kind = if value.is_string() { Kind::Text } else { Kind::Number };
             (name.clone(), kind)
         });
         let function = Function {

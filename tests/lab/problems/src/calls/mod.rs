@@ -64,14 +64,8 @@ impl Dialogue {
             1 => (Question::Other(Box::new(Facts::Sums(countable(rng)))), true),
             2 => (Question::look_up(rng), true),
             3 => (Question::arithmetic(true, rng), false),
-            4 => (
-                Question::Other(Box::new(Facts::Sums(Sum::draw(rng)))),
-                false,
-            ),
-            5 => (
-                Question::Other(Box::new(Facts::Lists(List::draw(rng)))),
-                false,
-            ),
+            4 => (Question::Other(Box::new(Facts::Sums(Sum::draw(rng)))), false),
+            5 => (Question::Other(Box::new(Facts::Lists(List::draw(rng)))), false),
             _ => {
                 let snippet = Snippet::draw(rng);
                 (Question::Other(Box::new(Facts::Snippets(snippet))), false)
@@ -198,9 +192,7 @@ impl Dialogue {
                 let found = output.trim().strip_prefix(OPEN);
                 let found = found.and_then(|rest| rest.strip_suffix(CLOSE));
                 let value = |text: &str| serde_json::from_str::<Value>(text).ok();
-                found
-                    .and_then(value)
-                    .is_some_and(|found| Some(found) == value(&due))
+                found.and_then(value).is_some_and(|found| Some(found) == value(&due))
             }
             None if self.hands_over() => !output.contains(OPEN) && self.answers_plainly(output)?,
             None => !output.contains(OPEN) && states(&self.closing(), output),
@@ -227,8 +219,7 @@ impl Dialogue {
     /// True if the plan is to hand the question over.
     fn hands_over(&self) -> bool {
         let plan = self.plan().unwrap_or_default();
-        plan.iter()
-            .any(|call| call.function.deed() == Some(Deed::Handoff))
+        plan.iter().any(|call| call.function.deed() == Some(Deed::Handoff))
     }
 
     /// The calls that answer the question. `None` if the functions do not fit it.
@@ -238,10 +229,7 @@ impl Dialogue {
             step.iter().find_map(|alternative| {
                 let mut functions = self.functions.iter();
                 let function = functions.find(|one| one.deed() == Some(alternative.deed))?;
-                Some(Call {
-                    function,
-                    operands: alternative.operands.clone(),
-                })
+                Some(Call { function, operands: alternative.operands.clone() })
             })
         };
         let plan: Option<Vec<Call<'_>>> = steps.iter().map(fitting).collect();
@@ -261,19 +249,14 @@ impl Dialogue {
             }
         };
         let members = call.function.parameters.iter().zip(&call.operands);
-        format!(
-            "{{{}}}",
-            members.map(written).collect::<Vec<_>>().join(", ")
-        )
+        format!("{{{}}}", members.map(written).collect::<Vec<_>>().join(", "))
     }
 
     /// The number or text of the last result; empty before the first.
     fn last_value(&self) -> &str {
         let last = self.results.last().map_or("", String::as_str);
         let wrapped = last.strip_prefix("{\"result\": ");
-        wrapped
-            .and_then(|rest| rest.strip_suffix('}'))
-            .unwrap_or(last)
+        wrapped.and_then(|rest| rest.strip_suffix('}')).unwrap_or(last)
     }
 }
 

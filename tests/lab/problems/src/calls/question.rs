@@ -12,11 +12,7 @@ use crate::wording::Wording;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Question {
     /// One of the forms of the deed, filled with the values in the order of the call.
-    Form {
-        deed: Deed,
-        form: &'static str,
-        values: Vec<String>,
-    },
+    Form { deed: Deed, form: &'static str, values: Vec<String> },
     /// A problem of another family.
     Other(Box<Facts>),
 }
@@ -86,15 +82,9 @@ const FORMS: [(Deed, &[&str]); 11] = [
     (Deed::Double, &["Double @.", "What is twice @?"]),
     (Deed::Triple, &["Triple @.", "What is three times @?"]),
     (Deed::Halve, &["Halve @.", "What is half of @?"]),
-    (
-        Deed::Weather,
-        &["What is the weather in @?", "How is the weather in @?"],
-    ),
+    (Deed::Weather, &["What is the weather in @?", "How is the weather in @?"]),
     (Deed::LookUp, &["Look up @.", "Who is @?"]),
-    (
-        Deed::Timer,
-        &["Set a timer for @ minutes.", "Start a timer for @ minutes."],
-    ),
+    (Deed::Timer, &["Set a timer for @ minutes.", "Start a timer for @ minutes."]),
     (Deed::Clock, &["What time is it?"]),
 ];
 const PLACES: [&str; 6] = ["Paris", "London", "Rome", "Berlin", "Tokyo", "Oslo"];
@@ -114,11 +104,7 @@ impl Question {
     /// A question of arithmetic. `small` keeps it in the range that the model computes itself.
     pub(super) fn arithmetic(small: bool, rng: &mut Rng) -> Self {
         let (deed, forms) = FORMS[rng.weighted(&[30, 25, 20, 12, 5, 4, 4])];
-        let numbers = if small {
-            small_numbers(deed, rng)
-        } else {
-            large_numbers(deed, rng)
-        };
+        let numbers = if small { small_numbers(deed, rng) } else { large_numbers(deed, rng) };
         Self::Form {
             deed,
             form: rng.pick(forms),
@@ -135,11 +121,7 @@ impl Question {
             Deed::Weather => vec![rng.pick(&PLACES).to_owned()],
             _ => vec![rng.pick(&PEOPLE).to_owned()],
         };
-        Self::Form {
-            deed,
-            form: rng.pick(forms),
-            values,
-        }
+        Self::Form { deed, form: rng.pick(forms), values }
     }
 
     /// The text of the user.
@@ -234,10 +216,7 @@ fn alternatives(deed: Deed, operands: Vec<Operand>) -> Vec<Step> {
     };
     let general = general.map(|(deed, second): (Deed, u32)| {
         let second = Operand::Given(second.to_string());
-        Step {
-            deed,
-            operands: [operands.clone(), vec![second]].concat(),
-        }
+        Step { deed, operands: [operands.clone(), vec![second]].concat() }
     });
     let exact = Step { deed, operands };
     [exact].into_iter().chain(general).collect()
@@ -299,11 +278,7 @@ fn small_numbers(deed: Deed, rng: &mut Rng) -> Vec<u32> {
         }
         Deed::Divide | Deed::Halve => {
             let left = vec![2 * rng.between(1, 30)];
-            let right = if deed == Deed::Divide {
-                vec![2]
-            } else {
-                vec![]
-            };
+            let right = if deed == Deed::Divide { vec![2] } else { vec![] };
             [left, right].concat()
         }
         _ => vec![rng.between(2, 20)],

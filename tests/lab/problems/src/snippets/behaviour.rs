@@ -10,13 +10,8 @@ use crate::rng::{self, Rng};
 
 /// Inputs that reveal near misses: empty, zero, signs, the limit between "big" and "small", parity,
 /// repeats and order.
-const LISTS: [&[i64]; 5] = [
-    &[],
-    &[0],
-    &[3, -7, 10, 4, 4, 15, -2, 0, 9, 11],
-    &[12, 5, -1, -4],
-    &[-6, -3, 8, 21, 7],
-];
+const LISTS: [&[i64]; 5] =
+    [&[], &[0], &[3, -7, 10, 4, 4, 15, -2, 0, 9, 11], &[12, 5, -1, -4], &[-6, -3, 8, 21, 7]];
 const RANDOM_INPUTS: usize = 12;
 
 impl Snippet {
@@ -37,10 +32,8 @@ impl Snippet {
         let mut number = |bound: u32| i64::from(rng.below(2 * bound + 1)) - i64::from(bound);
         match &self.body {
             Body::Loop { .. } => {
-                let mut inputs: Vec<Input> = LISTS
-                    .iter()
-                    .map(|list| Input::List(list.to_vec()))
-                    .collect();
+                let mut inputs: Vec<Input> =
+                    LISTS.iter().map(|list| Input::List(list.to_vec())).collect();
                 inputs.extend((0..RANDOM_INPUTS).map(|_| {
                     let length = number(4) + 5;
                     Input::List((0..length).map(|_| number(25)).collect())
@@ -51,9 +44,7 @@ impl Snippet {
                 // Both sides of the condition and the condition itself.
                 let edge = limit - add;
                 let near = [edge - 5, edge - 1, edge, edge + 1, edge + 5];
-                near.iter()
-                    .flat_map(|&first| [-3, 8].map(|b| Input::Pair(first, b)))
-                    .collect()
+                near.iter().flat_map(|&first| [-3, 8].map(|b| Input::Pair(first, b))).collect()
             }
             Body::Chain { .. } | Body::Dict { .. } => {
                 let mut inputs = vec![Input::Pair(0, 0), Input::Pair(4, 4), Input::Pair(-5, 3)];
@@ -65,38 +56,21 @@ impl Snippet {
 
     fn expected(&self, input: &Input) -> Value {
         match (&self.body, input) {
-            (
-                Body::Loop {
-                    keep, map, finish, ..
-                },
-                Input::List(list),
-            ) => {
-                let kept = list
-                    .iter()
-                    .filter(|item| keep.is_none_or(|keep| keep.admits(**item)));
+            (Body::Loop { keep, map, finish, .. }, Input::List(list)) => {
+                let kept = list.iter().filter(|item| keep.is_none_or(|keep| keep.admits(**item)));
                 finish.of(kept.map(|item| map.of(*item)).collect())
             }
-            (Body::Chain { steps, .. }, Input::Pair(first, second)) => json!(steps.iter().fold(
-                *first,
-                |value, (op, operand)| match operand {
+            (Body::Chain { steps, .. }, Input::Pair(first, second)) => {
+                json!(steps.iter().fold(*first, |value, (op, operand)| match operand {
                     Operand::Number(number) => op.of(value, *number),
                     Operand::Second => op.of(value, *second),
-                }
-            )),
+                }))
+            }
             (Body::Dict { keys, .. }, Input::Pair(first, second)) => {
                 let value = |key: &Key| (key.name().to_owned(), json!(key.of(*first, *second)));
                 Value::Object(keys.iter().map(value).collect::<Object<_, _>>())
             }
-            (
-                Body::Branch {
-                    add,
-                    test,
-                    limit,
-                    arms,
-                    ..
-                },
-                Input::Pair(first, second),
-            ) => {
+            (Body::Branch { add, test, limit, arms, .. }, Input::Pair(first, second)) => {
                 let value = first + add;
                 let (op, number) = arms[usize::from(!test.holds(value, *limit))];
                 json!(op.of(value, number) + second)

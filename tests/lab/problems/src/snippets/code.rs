@@ -20,32 +20,23 @@ impl Snippet {
                 }
                 code + &format!("    return {name}")
             }),
-            Body::Loop {
-                style,
-                keep,
-                map,
-                finish,
-            } => loop_texts(*style, *keep, *map, *finish),
+            Body::Loop { style, keep, map, finish } => loop_texts(*style, *keep, *map, *finish),
             Body::Dict { pair, keys } => {
                 let lines: String = keys.iter().map(|key| key.line(*pair)).collect();
                 vec![format!("    return {{\n{lines}    }}")]
             }
-            Body::Branch {
-                pair: Pair { first, second },
-                add,
-                test,
-                limit,
-                arms,
-            } => each_name(&ACCUMULATORS, |name| {
-                let [then, other] = arms.map(|(op, number)| {
-                    format!("        {name} = {name} {} {number}\n", op.sign())
-                });
-                let sign = test.sign();
-                format!(
-                    "    {name} = {first} + {add}\n    if {name} {sign} {limit}:\n{then}    \
+            Body::Branch { pair: Pair { first, second }, add, test, limit, arms } => {
+                each_name(&ACCUMULATORS, |name| {
+                    let [then, other] = arms.map(|(op, number)| {
+                        format!("        {name} = {name} {} {number}\n", op.sign())
+                    });
+                    let sign = test.sign();
+                    format!(
+                        "    {name} = {first} + {add}\n    if {name} {sign} {limit}:\n{then}    \
                          else:\n{other}    return {name} + {second}"
-                )
-            }),
+                    )
+                })
+            }
         };
         vec![texts]
     }

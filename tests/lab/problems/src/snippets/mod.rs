@@ -7,16 +7,7 @@ mod parse;
 use crate::rng::Rng;
 
 const FUNCTIONS: [&str; 4] = ["apply", "solve", "calc", "run"];
-const PAIRS: [Pair; 2] = [
-    Pair {
-        first: "a",
-        second: "b",
-    },
-    Pair {
-        first: "x",
-        second: "y",
-    },
-];
+const PAIRS: [Pair; 2] = [Pair { first: "a", second: "b" }, Pair { first: "x", second: "y" }];
 
 /// A function to complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,27 +20,13 @@ pub(crate) struct Snippet {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Body {
     /// Operations on the first of two numbers, one after the other.
-    Chain {
-        pair: Pair,
-        steps: Vec<(Op, Operand)>,
-    },
+    Chain { pair: Pair, steps: Vec<(Op, Operand)> },
     /// A list filtered, mapped and summed up.
-    Loop {
-        style: Style,
-        keep: Option<Keep>,
-        map: Map,
-        finish: Finish,
-    },
+    Loop { style: Style, keep: Option<Keep>, map: Map, finish: Finish },
     /// A dictionary of figures about two numbers.
     Dict { pair: Pair, keys: Vec<Key> },
     /// One of two operations, by a condition.
-    Branch {
-        pair: Pair,
-        add: i64,
-        test: Test,
-        limit: i64,
-        arms: [(Op, i64); 2],
-    },
+    Branch { pair: Pair, add: i64, test: Test, limit: i64, arms: [(Op, i64); 2] },
 }
 
 /// The names of two numeric parameters.
@@ -113,14 +90,8 @@ enum Keep {
 }
 
 impl Keep {
-    const ALL: [Keep; 6] = [
-        Keep::Positive,
-        Keep::Negative,
-        Keep::Even,
-        Keep::Odd,
-        Keep::Big,
-        Keep::Small,
-    ];
+    const ALL: [Keep; 6] =
+        [Keep::Positive, Keep::Negative, Keep::Even, Keep::Odd, Keep::Big, Keep::Small];
 
     fn asked(self) -> &'static str {
         match self {
@@ -163,13 +134,8 @@ enum Finish {
 }
 
 impl Finish {
-    const ALL: [Finish; 5] = [
-        Finish::List,
-        Finish::Sorted,
-        Finish::Reversed,
-        Finish::Sum,
-        Finish::Count,
-    ];
+    const ALL: [Finish; 5] =
+        [Finish::List, Finish::Sorted, Finish::Reversed, Finish::Sum, Finish::Count];
 
     fn asked(self) -> &'static str {
         match self {
@@ -194,15 +160,8 @@ enum Key {
 }
 
 impl Key {
-    const ALL: [Key; 7] = [
-        Key::Sum,
-        Key::Diff,
-        Key::Prod,
-        Key::Min,
-        Key::Max,
-        Key::First,
-        Key::Last,
-    ];
+    const ALL: [Key; 7] =
+        [Key::Sum, Key::Diff, Key::Prod, Key::Min, Key::Max, Key::First, Key::Last];
 
     fn name(self) -> &'static str {
         match self {
@@ -242,9 +201,7 @@ impl Snippet {
         let pair = rng.pick(&PAIRS);
         let body = match rng.weighted(&[5, 8, 2, 2]) {
             0 => {
-                let steps = (0..rng.between(2, 5))
-                    .map(|_| draw_chain_step(rng))
-                    .collect();
+                let steps = (0..rng.between(2, 5)).map(|_| draw_chain_step(rng)).collect();
                 Body::Chain { pair, steps }
             }
             1 => Body::Loop {
@@ -253,10 +210,7 @@ impl Snippet {
                 map: draw_map(rng),
                 finish: rng.pick(&Finish::ALL),
             },
-            2 => Body::Dict {
-                pair,
-                keys: draw_keys(rng),
-            },
+            2 => Body::Dict { pair, keys: draw_keys(rng) },
             _ => Body::Branch {
                 pair,
                 add: digit(rng),
@@ -296,12 +250,7 @@ impl Snippet {
                 }
                 text + " and return it."
             }
-            Body::Loop {
-                style,
-                keep,
-                map,
-                finish,
-            } => {
+            Body::Loop { style, keep, map, finish } => {
                 let source = match keep {
                     Some(keep) => format!("Keep the {} numbers in xs", keep.asked()),
                     None => "Go over xs".to_owned(),
@@ -312,18 +261,9 @@ impl Snippet {
             Body::Dict { pair, keys } => {
                 let keys: Vec<&str> = keys.iter().map(|key| key.name()).collect();
                 let Pair { first, second } = pair;
-                format!(
-                    "Return a dict with {} of {first} and {second}.",
-                    keys.join(", ")
-                )
+                format!("Return a dict with {} of {first} and {second}.", keys.join(", "))
             }
-            Body::Branch {
-                pair,
-                add,
-                test,
-                limit,
-                arms,
-            } => {
+            Body::Branch { pair, add, test, limit, arms } => {
                 let Pair { first, second } = pair;
                 let [then, other] = arms.map(|(op, number)| format!("{} {number}", op.asked()));
                 format!(
@@ -353,14 +293,7 @@ fn digit(rng: &mut Rng) -> i64 {
 fn draw_chain_step(rng: &mut Rng) -> (Op, Operand) {
     let op = rng.pick(&Op::ALL);
     let second = op != Op::Multiply && rng.below(5) < 2;
-    (
-        op,
-        if second {
-            Operand::Second
-        } else {
-            Operand::Number(digit(rng))
-        },
-    )
+    (op, if second { Operand::Second } else { Operand::Number(digit(rng)) })
 }
 
 fn draw_map(rng: &mut Rng) -> Map {
@@ -375,7 +308,5 @@ fn draw_map(rng: &mut Rng) -> Map {
 /// Two to four different keys in any order.
 fn draw_keys(rng: &mut Rng) -> Vec<Key> {
     let mut left = Key::ALL.to_vec();
-    (0..rng.between(2, 4))
-        .map(|_| left.remove(rng.below(left.len() as u32) as usize))
-        .collect()
+    (0..rng.between(2, 4)).map(|_| left.remove(rng.below(left.len() as u32) as usize)).collect()
 }

@@ -19,9 +19,7 @@ impl Snippet {
             parse_loop(docstring)?
         } else {
             let (first, second) = parameters.split_once(", ")?;
-            let pair = PAIRS
-                .into_iter()
-                .find(|p| p.first == first && p.second == second)?;
+            let pair = PAIRS.into_iter().find(|p| p.first == first && p.second == second)?;
             parse_chain(docstring, pair)
                 .or_else(|| parse_dict(docstring, pair))
                 .or_else(|| parse_branch(docstring, pair))?
@@ -31,12 +29,8 @@ impl Snippet {
 }
 
 fn parse_chain(docstring: &str, pair: Pair) -> Option<Body> {
-    let rest = docstring
-        .strip_prefix("Start with ")?
-        .strip_prefix(pair.first)?;
-    let steps = rest
-        .strip_suffix(" and return it.")?
-        .strip_prefix(", then ")?;
+    let rest = docstring.strip_prefix("Start with ")?.strip_prefix(pair.first)?;
+    let steps = rest.strip_suffix(" and return it.")?.strip_prefix(", then ")?;
     let steps = steps.split(", then ").map(|step| {
         let (op, operand) = parse_operation(step)?;
         let operand = if operand == pair.second {
@@ -51,9 +45,7 @@ fn parse_chain(docstring: &str, pair: Pair) -> Option<Body> {
 }
 
 fn parse_loop(docstring: &str) -> Option<Body> {
-    let style = Style::ALL
-        .into_iter()
-        .find(|style| docstring.starts_with(style.asked()))?;
+    let style = Style::ALL.into_iter().find(|style| docstring.starts_with(style.asked()))?;
     let rest = docstring.strip_prefix(style.asked())?.strip_suffix('.')?;
     let (source, rest) = rest.split_once(", ")?;
     let (map, finish) = rest.split_once(" and return the ")?;
@@ -65,15 +57,8 @@ fn parse_loop(docstring: &str) -> Option<Body> {
         None if source == " Go over xs" => None,
         None => return None,
     };
-    let finish = Finish::ALL
-        .into_iter()
-        .find(|known| known.asked() == finish)?;
-    Some(Body::Loop {
-        style,
-        keep,
-        map: parse_map(map)?,
-        finish,
-    })
+    let finish = Finish::ALL.into_iter().find(|known| known.asked() == finish)?;
+    Some(Body::Loop { style, keep, map: parse_map(map)?, finish })
 }
 
 fn parse_map(text: &str) -> Option<Map> {
@@ -90,13 +75,8 @@ fn parse_map(text: &str) -> Option<Map> {
 fn parse_dict(docstring: &str, pair: Pair) -> Option<Body> {
     let rest = docstring.strip_prefix("Return a dict with ")?;
     let (keys, _) = rest.split_once(" of ")?;
-    let keys = keys
-        .split(", ")
-        .map(|name| Key::ALL.into_iter().find(|key| key.name() == name));
-    Some(Body::Dict {
-        pair,
-        keys: keys.collect::<Option<_>>()?,
-    })
+    let keys = keys.split(", ").map(|name| Key::ALL.into_iter().find(|key| key.name() == name));
+    Some(Body::Dict { pair, keys: keys.collect::<Option<_>>()? })
 }
 
 fn parse_branch(docstring: &str, pair: Pair) -> Option<Body> {
@@ -105,34 +85,20 @@ fn parse_branch(docstring: &str, pair: Pair) -> Option<Body> {
     let (condition, rest) = rest.split_once(" then ")?;
     let (then, rest) = rest.split_once(" else ")?;
     let (other, _) = rest.split_once(", and return it plus ")?;
-    let test = Test::ALL
-        .into_iter()
-        .find(|test| condition.starts_with(test.asked()))?;
+    let test = Test::ALL.into_iter().find(|test| condition.starts_with(test.asked()))?;
     let limit = number(condition.strip_prefix(test.asked())?.strip_prefix(' ')?)?;
     let arm = |text| {
         let (op, operand) = parse_operation(text)?;
         Some((op, number(operand)?))
     };
-    Some(Body::Branch {
-        pair,
-        add: number(add)?,
-        test,
-        limit,
-        arms: [arm(then)?, arm(other)?],
-    })
+    Some(Body::Branch { pair, add: number(add)?, test, limit, arms: [arm(then)?, arm(other)?] })
 }
 
 fn parse_operation(text: &str) -> Option<(Op, &str)> {
-    Op::ALL
-        .into_iter()
-        .find_map(|op| Some((op, text.strip_prefix(op.asked())?.strip_prefix(' ')?)))
+    Op::ALL.into_iter().find_map(|op| Some((op, text.strip_prefix(op.asked())?.strip_prefix(' ')?)))
 }
 
 /// A number of at most two digits, which keeps every result of a function small.
 fn number(text: &str) -> Option<i64> {
-    if text.len() <= 2 {
-        text.parse().ok()
-    } else {
-        None
-    }
+    if text.len() <= 2 { text.parse().ok() } else { None }
 }

@@ -10,9 +10,7 @@ pub(super) struct Amount {
 
 impl Amount {
     pub(super) const fn whole(number: u32) -> Self {
-        Self {
-            halves: 2 * number as u64,
-        }
+        Self { halves: 2 * number as u64 }
     }
 
     /// Reads `17` or `17.5`, and nothing else but trailing zeros of the fraction.
@@ -27,19 +25,12 @@ impl Amount {
             "5" => 1,
             _ => return None,
         };
-        Some(Self {
-            halves: 2 * u64::from(whole.parse::<u32>().ok()?) + half,
-        })
+        Some(Self { halves: 2 * u64::from(whole.parse::<u32>().ok()?) + half })
     }
 }
 
 impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}{}",
-            self.halves / 2,
-            if self.halves % 2 == 1 { ".5" } else { "" }
-        )
+        write!(f, "{}{}", self.halves / 2, if self.halves % 2 == 1 { ".5" } else { "" })
     }
 }

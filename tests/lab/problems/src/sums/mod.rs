@@ -16,38 +16,14 @@ const MONEY: &str = "dollars";
 const CONTAINERS: [&str; 6] = ["boxes", "bags", "jars", "baskets", "trays", "packs"];
 const OPENINGS: [&str; 4] = ["Then", "Next", "After that", "Later"];
 const PEOPLE: [Person; 8] = [
-    Person {
-        name: "Sam",
-        pronoun: "he",
-    },
-    Person {
-        name: "Tom",
-        pronoun: "he",
-    },
-    Person {
-        name: "Ben",
-        pronoun: "he",
-    },
-    Person {
-        name: "Leo",
-        pronoun: "he",
-    },
-    Person {
-        name: "Ana",
-        pronoun: "she",
-    },
-    Person {
-        name: "Eva",
-        pronoun: "she",
-    },
-    Person {
-        name: "Mia",
-        pronoun: "she",
-    },
-    Person {
-        name: "Zoe",
-        pronoun: "she",
-    },
+    Person { name: "Sam", pronoun: "he" },
+    Person { name: "Tom", pronoun: "he" },
+    Person { name: "Ben", pronoun: "he" },
+    Person { name: "Leo", pronoun: "he" },
+    Person { name: "Ana", pronoun: "she" },
+    Person { name: "Eva", pronoun: "she" },
+    Person { name: "Mia", pronoun: "she" },
+    Person { name: "Zoe", pronoun: "she" },
 ];
 const GAINS: [&str; 3] = ["finds", "gets", "buys"];
 const LOSSES: [&str; 2] = ["loses", "sells"];
@@ -75,20 +51,14 @@ pub(crate) struct Sum {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Start {
     Loose(Amount),
-    Packed {
-        containers: u32,
-        container: &'static str,
-        each: u32,
-    },
+    Packed { containers: u32, container: &'static str, each: u32 },
 }
 
 impl Start {
     fn amount(self) -> Amount {
         match self {
             Start::Loose(amount) => amount,
-            Start::Packed {
-                containers, each, ..
-            } => Amount::whole(containers * each),
+            Start::Packed { containers, each, .. } => Amount::whole(containers * each),
         }
     }
 }
@@ -139,28 +109,13 @@ impl Sum {
     pub(crate) fn draw(rng: &mut Rng) -> Self {
         let person = rng.pick(&PEOPLE);
         let (object, start) = match rng.weighted(&[65, 20, 15]) {
-            0 => (
-                rng.pick(&OBJECTS),
-                Start::Loose(Amount::whole(rng.between(3, 29))),
-            ),
+            0 => (rng.pick(&OBJECTS), Start::Loose(Amount::whole(rng.between(3, 29)))),
             1 => {
                 let (containers, each) = (rng.between(2, 6), rng.between(2, 6));
                 let container = rng.pick(&CONTAINERS);
-                (
-                    rng.pick(&OBJECTS),
-                    Start::Packed {
-                        containers,
-                        container,
-                        each,
-                    },
-                )
+                (rng.pick(&OBJECTS), Start::Packed { containers, container, each })
             }
-            _ => (
-                MONEY,
-                Start::Loose(Amount {
-                    halves: 2 * u64::from(rng.between(3, 29)) + 1,
-                }),
-            ),
+            _ => (MONEY, Start::Loose(Amount { halves: 2 * u64::from(rng.between(3, 29)) + 1 })),
         };
         let length = 1 + rng.weighted(&[2, 9, 5, 4]);
         let mut amount = start.amount();
@@ -176,27 +131,14 @@ impl Sum {
                 steps.push(step);
             }
         }
-        Self {
-            person,
-            object,
-            start,
-            steps,
-        }
+        Self { person, object, start, steps }
     }
 
     pub(crate) fn prompt(&self) -> String {
-        let Self {
-            person: Person { name, pronoun },
-            object,
-            ..
-        } = self;
+        let Self { person: Person { name, pronoun }, object, .. } = self;
         let mut text = match self.start {
             Start::Loose(amount) => format!("{name} has {amount} {object}."),
-            Start::Packed {
-                containers,
-                container,
-                each,
-            } => {
+            Start::Packed { containers, container, each } => {
                 format!("{name} has {containers} {container} with {each} {object} in each.")
             }
         };
@@ -249,10 +191,6 @@ pub(crate) fn leading_number(text: &str) -> Option<&str> {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let whole = digits(text);
     let fraction = text[whole..].strip_prefix('.').map_or(0, digits);
-    let length = if fraction > 0 {
-        whole + 1 + fraction
-    } else {
-        whole
-    };
+    let length = if fraction > 0 { whole + 1 + fraction } else { whole };
     (whole > 0).then(|| &text[..length])
 }

@@ -22,9 +22,7 @@ impl Sum {
                 u32::try_from(amount.halves / 2).ok()?
             }
             Start::Loose(_) => return None,
-            Start::Packed {
-                containers, each, ..
-            } => {
+            Start::Packed { containers, each, .. } => {
                 operations.push((Operation::Multiply, each));
                 containers
             }

@@ -11,49 +11,21 @@ impl Sum {
         let mut sentences = prompt.split(". ");
         let first = sentences.next()?;
         let person = *PEOPLE.iter().find(|person| {
-            first
-                .strip_prefix(person.name)
-                .is_some_and(|rest| rest.starts_with(" has "))
+            first.strip_prefix(person.name).is_some_and(|rest| rest.starts_with(" has "))
         })?;
         let words: Vec<&str> = first.split(' ').collect();
         let number = |text: &str| {
-            if text.len() <= 3 {
-                text.parse().ok()
-            } else {
-                None
-            }
+            if text.len() <= 3 { text.parse().ok() } else { None }
         };
-        let known = |name: &str| {
-            OBJECTS
-                .into_iter()
-                .chain([MONEY])
-                .find(|known| *known == name)
-        };
+        let known = |name: &str| OBJECTS.into_iter().chain([MONEY]).find(|known| *known == name);
         let (object, start) = match words[..] {
             [_, _, amount, object] if amount.len() <= 5 => {
                 (known(object)?, Start::Loose(Amount::parse(amount)?))
             }
-            [
-                _,
-                _,
-                containers,
-                container,
-                "with",
-                each,
-                object,
-                "in",
-                "each",
-            ] => {
+            [_, _, containers, container, "with", each, object, "in", "each"] => {
                 let container = CONTAINERS.into_iter().find(|known| *known == container)?;
                 let (containers, each) = (number(containers)?, number(each)?);
-                (
-                    known(object)?,
-                    Start::Packed {
-                        containers,
-                        container,
-                        each,
-                    },
-                )
+                (known(object)?, Start::Packed { containers, container, each })
             }
             _ => return None,
         };
@@ -62,18 +34,10 @@ impl Sum {
             let Some(told) = sentence.strip_prefix(opening) else {
                 break;
             };
-            let told = told
-                .strip_prefix(' ')?
-                .strip_prefix(person.pronoun)?
-                .strip_prefix(' ')?;
+            let told = told.strip_prefix(' ')?.strip_prefix(person.pronoun)?.strip_prefix(' ')?;
             steps.push(Step::parse(told, object)?);
         }
-        let sum = Self {
-            person,
-            object,
-            start,
-            steps,
-        };
+        let sum = Self { person, object, start, steps };
         sum.amounts().is_some().then_some(sum)
     }
 }

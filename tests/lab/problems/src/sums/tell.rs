@@ -6,14 +6,8 @@ use crate::wording::Wording;
 
 impl Sum {
     pub(crate) fn wording(&self) -> Wording {
-        let Self {
-            person: Person { name, .. },
-            object,
-            ..
-        } = self;
-        let amounts = self
-            .amounts()
-            .expect("checked when the sum was drawn or parsed");
+        let Self { person: Person { name, .. }, object, .. } = self;
+        let amounts = self.amounts().expect("checked when the sum was drawn or parsed");
         let mut wording = vec![self.opening()];
         for ((step, opening), pair) in self.steps.iter().zip(OPENINGS).zip(amounts.windows(2)) {
             let sentences = self.step_sentences(*step, pair[0], pair[1]);
@@ -31,22 +25,14 @@ impl Sum {
     }
 
     fn opening(&self) -> Vec<String> {
-        let Self {
-            person: Person { name, .. },
-            object,
-            ..
-        } = self;
+        let Self { person: Person { name, .. }, object, .. } = self;
         match self.start {
             Start::Loose(amount) => vec![
                 format!("{name} starts with {amount} {object}."),
                 format!("At first {name} has {amount} {object}."),
                 format!("{name} has {amount} {object} at first."),
             ],
-            Start::Packed {
-                containers,
-                container,
-                each,
-            } => vec![format!(
+            Start::Packed { containers, container, each } => vec![format!(
                 "There are {containers} {container} with {each} {object} each, so {name} starts \
                  with {containers} * {each} = {} {object}.",
                 containers * each
@@ -56,11 +42,7 @@ impl Sum {
 
     /// The sentences that a step may be told in, without opening word and period.
     fn step_sentences(&self, step: Step, before: Amount, after: Amount) -> Vec<String> {
-        let Self {
-            person: Person { pronoun, .. },
-            object,
-            ..
-        } = self;
+        let Self { person: Person { pronoun, .. }, object, .. } = self;
         let left = format!("{before} {}", step.operation());
         match step {
             Step::Gain { verb, count } => vec![

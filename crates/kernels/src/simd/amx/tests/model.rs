@@ -19,10 +19,7 @@ pub(crate) struct Model {
 impl Model {
     /// A unit whose registers of sums and rows have `rows` rows, `1..=16`.
     pub(crate) fn new(rows: usize) -> Self {
-        Self {
-            registers: [[[0; WORDS]; ROWS]; 8],
-            rows,
-        }
+        Self { registers: [[[0; WORDS]; ROWS]; 8], rows }
     }
 
     /// Rows of a register.
@@ -51,10 +48,7 @@ impl TileUnit for Model {
 
     unsafe fn load<const T: u8>(&mut self, from: *const u32, stride: usize) {
         let rows = self.rows_of(T);
-        for (i, row) in self.registers[usize::from(T)][..rows]
-            .iter_mut()
-            .enumerate()
-        {
+        for (i, row) in self.registers[usize::from(T)][..rows].iter_mut().enumerate() {
             // SAFETY: the caller's promise.
             *row = unsafe { from.add(i * stride).cast::<Line>().read_unaligned() };
         }
@@ -126,10 +120,7 @@ fn bf16(row: &Line, columns: &Register, sums: &mut Line) {
 /// The two numbers of a word, the lower first. Denormal numbers are zero.
 #[inline(always)]
 fn pair(word: u32) -> (f32, f32) {
-    (
-        flush(f32::from_bits(word << 16)),
-        flush(f32::from_bits(word & 0xFFFF_0000)),
-    )
+    (flush(f32::from_bits(word << 16)), flush(f32::from_bits(word & 0xFFFF_0000)))
 }
 
 /// `x`, or a zero of its sign if `x` is denormal.

@@ -82,91 +82,39 @@ fn the_number_of_values_is_bounded_but_for_integer_lists() {
 
 /// A field, the code of its fault, the message.
 const FAULTS: &[(&str, ErrorCode, &str)] = &[
-    (
-        r#""count": "x""#,
-        ErrorCode::InvalidType,
-        "count must be an integer in 1..128, got a string",
-    ),
-    (
-        r#""count": 1.5"#,
-        ErrorCode::InvalidType,
-        "count must be an integer in 1..128, got a number",
-    ),
+    (r#""count": "x""#, ErrorCode::InvalidType, "count must be an integer in 1..128, got a string"),
+    (r#""count": 1.5"#, ErrorCode::InvalidType, "count must be an integer in 1..128, got a number"),
     (
         r#""count": true"#,
         ErrorCode::InvalidType,
         "count must be an integer in 1..128, got a boolean",
     ),
-    (
-        r#""count": 0"#,
-        ErrorCode::InvalidValue,
-        "count must be an integer in 1..128, got 0",
-    ),
+    (r#""count": 0"#, ErrorCode::InvalidValue, "count must be an integer in 1..128, got 0"),
     (
         r#""count": 18446744073709551615"#,
         ErrorCode::InvalidValue,
         "count must be an integer in 1..128, got 18446744073709551615",
     ),
-    (
-        r#""seed": 1.5"#,
-        ErrorCode::InvalidType,
-        "seed must be a 64-bit integer, got a number",
-    ),
-    (
-        r#""share": 2"#,
-        ErrorCode::InvalidValue,
-        "share must be in 0..1, got 2",
-    ),
-    (
-        r#""share": [1]"#,
-        ErrorCode::InvalidType,
-        "share must be a number, got a list",
-    ),
-    (
-        r#""flag": 1"#,
-        ErrorCode::InvalidType,
-        "flag must be a boolean, got an integer",
-    ),
-    (
-        r#""inner": [3]"#,
-        ErrorCode::InvalidType,
-        "inner must be an object, got a list",
-    ),
-    (
-        r#""inner": {}"#,
-        ErrorCode::MissingRequiredParameter,
-        "inner.size is required",
-    ),
-    (
-        r#""inner": {"size": null}"#,
-        ErrorCode::MissingRequiredParameter,
-        "inner.size is required",
-    ),
+    (r#""seed": 1.5"#, ErrorCode::InvalidType, "seed must be a 64-bit integer, got a number"),
+    (r#""share": 2"#, ErrorCode::InvalidValue, "share must be in 0..1, got 2"),
+    (r#""share": [1]"#, ErrorCode::InvalidType, "share must be a number, got a list"),
+    (r#""flag": 1"#, ErrorCode::InvalidType, "flag must be a boolean, got an integer"),
+    (r#""inner": [3]"#, ErrorCode::InvalidType, "inner must be an object, got a list"),
+    (r#""inner": {}"#, ErrorCode::MissingRequiredParameter, "inner.size is required"),
+    (r#""inner": {"size": null}"#, ErrorCode::MissingRequiredParameter, "inner.size is required"),
     (
         r#""inner": {"size": 10}"#,
         ErrorCode::InvalidValue,
         "inner.size must be an integer in 0..9, got 10",
     ),
-    (
-        r#""list": {}"#,
-        ErrorCode::InvalidType,
-        "list must be a list, got an object",
-    ),
-    (
-        r#""list": [null]"#,
-        ErrorCode::InvalidType,
-        "list[0] must be an object, got null",
-    ),
+    (r#""list": {}"#, ErrorCode::InvalidType, "list must be a list, got an object"),
+    (r#""list": [null]"#, ErrorCode::InvalidType, "list[0] must be an object, got null"),
     (
         r#""list": [{"size": 1}, {"size": "a, expected b"}]"#,
         ErrorCode::InvalidType,
         "list[1].size must be an integer in 0..9, got a string",
     ),
-    (
-        r#""map": {"a.b": 2}"#,
-        ErrorCode::InvalidValue,
-        "map.a.b must be in 0..1, got 2",
-    ),
+    (r#""map": {"a.b": 2}"#, ErrorCode::InvalidValue, "map.a.b must be in 0..1, got 2"),
 ];
 
 #[test]
@@ -183,39 +131,18 @@ fn faults_name_field_expected_and_found() {
 #[test]
 fn an_integer_may_be_written_as_a_float() {
     for number in ["4.0", "4e0", "0.4e1", "128.0", "1"] {
-        assert!(
-            read(&format!(r#"{{"name": "x", "count": {number}}}"#)).is_ok(),
-            "{number}"
-        );
+        assert!(read(&format!(r#"{{"name": "x", "count": {number}}}"#)).is_ok(), "{number}");
     }
     for number in ["9007199254740992.0", "-9007199254740992.0", "-4.0"] {
-        assert!(
-            read(&format!(r#"{{"name": "x", "seed": {number}}}"#)).is_ok(),
-            "{number}"
-        );
+        assert!(read(&format!(r#"{{"name": "x", "seed": {number}}}"#)).is_ok(), "{number}");
     }
     let cases = [
-        (
-            r#""count": 4.5"#,
-            "count must be an integer in 1..128, got a number",
-        ),
-        (
-            r#""count": 129.0"#,
-            "count must be an integer in 1..128, got 129",
-        ),
+        (r#""count": 4.5"#, "count must be an integer in 1..128, got a number"),
+        (r#""count": 129.0"#, "count must be an integer in 1..128, got 129"),
         // Rounded when it was read.
-        (
-            r#""seed": 9007199254740993.5"#,
-            "seed must be a 64-bit integer, got a number",
-        ),
-        (
-            r#""seed": 1e17"#,
-            "seed must be a 64-bit integer, got a number",
-        ),
-        (
-            r#""list": [{"size": 10.0}]"#,
-            "list[0].size must be an integer in 0..9, got 10",
-        ),
+        (r#""seed": 9007199254740993.5"#, "seed must be a 64-bit integer, got a number"),
+        (r#""seed": 1e17"#, "seed must be a 64-bit integer, got a number"),
+        (r#""list": [{"size": 10.0}]"#, "list[0].size must be an integer in 0..9, got 10"),
     ];
     for (field, message) in cases {
         assert_eq!(fault(&format!(r#"{{"name": "x", {field}}}"#)).2, message);
@@ -228,52 +155,25 @@ fn a_body_that_is_no_json_says_why_and_where() {
         ("", "it is empty"),
         (r#"{"a": 1,}"#, "trailing comma at line 1 column 9"),
         (r#"{"a" 1}"#, "expected `:` at line 1 column 6"),
-        (
-            "{\"a\": 1\n \"b\": 2}",
-            "expected `,` or `}` at line 2 column 2",
-        ),
+        ("{\"a\": 1\n \"b\": 2}", "expected `,` or `}` at line 2 column 2"),
         ("{'a': 1}", "key must be a string at line 1 column 2"),
         (r#"{"a": NaN}"#, "expected value at line 1 column 7"),
-        (
-            r#"{"a": nul}"#,
-            "expected true, false or null at line 1 column 10",
-        ),
-        (
-            r#"{"a": [1, 2"#,
-            "the end came while parsing a list at line 1 column 11",
-        ),
-        (
-            r#"{"a": "b"#,
-            "the end came while parsing a string at line 1 column 8",
-        ),
+        (r#"{"a": nul}"#, "expected true, false or null at line 1 column 10"),
+        (r#"{"a": [1, 2"#, "the end came while parsing a list at line 1 column 11"),
+        (r#"{"a": "b"#, "the end came while parsing a string at line 1 column 8"),
         (r#"{"a": 1} x"#, "trailing characters at line 1 column 10"),
         (r#"{"a": 01}"#, "invalid number at line 1 column 8"),
         (r#"{"a": 1e999}"#, "number out of range at line 1 column 11"),
         (r#"{"a": "\q"}"#, "invalid escape at line 1 column 9"),
-        (
-            r#"{"a": {"b": 1, "b": 2}}"#,
-            "the key \"b\" twice at line 1 column 18",
-        ),
+        (r#"{"a": {"b": 1, "b": 2}}"#, "the key \"b\" twice at line 1 column 18"),
     ];
     for (body, reason) in cases {
-        assert_eq!(
-            fault(body).2,
-            format!("the body is not valid JSON: {reason}"),
-            "{body}"
-        );
+        assert_eq!(fault(body).2, format!("the body is not valid JSON: {reason}"), "{body}");
     }
     let deep = format!(r#"{{"a": {}"#, "[".repeat(200));
-    assert!(
-        fault(&deep)
-            .2
-            .contains(": more than 128 levels at line 1 column ")
-    );
+    assert!(fault(&deep).2.contains(": more than 128 levels at line 1 column "));
     let many = format!(r#"{{"a": [{}1]}}"#, "{},".repeat(1 << 18));
-    assert!(
-        fault(&many)
-            .2
-            .contains(": too many values at line 1 column ")
-    );
+    assert!(fault(&many).2.contains(": too many values at line 1 column "));
 }
 
 #[test]

@@ -9,10 +9,7 @@ use super::{ChatLogprobs, CompletionLogprobs, Scores};
 use crate::pipeline::logprobs::{ScoredToken, Scorer};
 
 fn tokenizer() -> Tokenizer {
-    let folder = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../tests/goldens/checkpoint"
-    );
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/goldens/checkpoint");
     let files = TokenizerFiles::read(std::path::Path::new(folder)).expect("the files are readable");
     Tokenizer::new(&files).expect("the files are in order")
 }
@@ -24,18 +21,9 @@ fn id(tokenizer: &Tokenizer, text: &str) -> TokenId {
 }
 
 fn scored(token: TokenId, logprob: f32, top: &[(TokenId, f32)], offset: usize) -> ScoredToken {
-    let top = top
-        .iter()
-        .map(|&(token, logprob)| TopToken { token, logprob });
-    let logprob = TokenLogprob {
-        logprob,
-        top: top.collect(),
-    };
-    ScoredToken {
-        token,
-        logprob,
-        offset,
-    }
+    let top = top.iter().map(|&(token, logprob)| TopToken { token, logprob });
+    let logprob = TokenLogprob { logprob, top: top.collect() };
+    ScoredToken { token, logprob, offset }
 }
 
 fn completion(scored: &[ScoredToken], tokenizer: &Tokenizer) -> Value {
@@ -101,15 +89,9 @@ fn of_tokens_with_one_text_the_chosen_counts() {
         panic!("the vocabulary has single bytes");
     };
     let tops = [(first, -0.5), (second, -1.0), (third, -3.0)];
-    let tokens = [
-        scored(second, -1.0, &tops, 0),
-        scored(third, -3.0, &tops, 0),
-    ];
+    let tokens = [scored(second, -1.0, &tops, 0), scored(third, -3.0, &tops, 0)];
     let answer = completion(&tokens, &tokenizer);
-    assert_eq!(
-        answer["top_logprobs"],
-        json!([{"\u{FFFD}": -1.0}, {"\u{FFFD}": -3.0}])
-    );
+    assert_eq!(answer["top_logprobs"], json!([{"\u{FFFD}": -1.0}, {"\u{FFFD}": -3.0}]));
     let answer = chat(&tokens, &tokenizer);
     let tops = answer["content"][0]["top_logprobs"].as_array();
     assert_eq!(tops.map(Vec::len), Some(3));
@@ -122,10 +104,7 @@ fn offsets_count_characters_that_are_complete() {
     ids.extend(tokenizer.eos_id());
     ids.extend(tokenizer.encode("b", false).expect("a text"));
     ids.extend([ids[1], ids[0]]);
-    let entry = TokenLogprob {
-        logprob: -1.0,
-        top: Box::default(),
-    };
+    let entry = TokenLogprob { logprob: -1.0, top: Box::default() };
     let offsets = |specials| {
         let mut scorer = Scorer::new(tokenizer.detokenizer(specials));
         let mut offsets = Vec::new();
@@ -142,10 +121,7 @@ fn offsets_count_characters_that_are_complete() {
     assert_eq!(ids.len(), 7);
     assert_eq!(offsets(SpecialTokens::Skip), [0, 1, 1, 2, 2, 3, 4]);
     let eos = tokenizer.eos_token().map_or(0, |text| text.chars().count());
-    assert_eq!(
-        offsets(SpecialTokens::KeepButMask),
-        [0, 1, 1, 2, 2 + eos, 3 + eos, 4 + eos]
-    );
+    assert_eq!(offsets(SpecialTokens::KeepButMask), [0, 1, 1, 2, 2 + eos, 3 + eos, 4 + eos]);
 }
 
 fn scorer_all(

@@ -10,10 +10,7 @@ use crate::pipeline::lanes::Lanes;
 const MASK: u32 = 5;
 
 fn tokenizer() -> Tokenizer {
-    let folder = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../tests/goldens/checkpoint"
-    );
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/goldens/checkpoint");
     let files = TokenizerFiles::read(std::path::Path::new(folder)).expect("the files are readable");
     let mut tokenizer = Tokenizer::new(&files).expect("the files are in order");
     tokenizer.set_mask_id(MASK);
@@ -83,29 +80,18 @@ fn merged_steps_tell_the_last_change_too() {
     steps.push(&step(2, &[revoke(2)]));
     let event = steps.take(&tokenizer).expect("two steps were pushed");
     assert_eq!((event.step, event.skipped, event.canvas), (2, 1, 8));
-    let kinds: Vec<_> = event
-        .cells
-        .iter()
-        .map(|cell| (cell.0, cell.1, cell.4))
-        .collect();
+    let kinds: Vec<_> = event.cells.iter().map(|cell| (cell.0, cell.1, cell.4)).collect();
     assert_eq!(kinds, [(2, MASK, "masked"), (3, 71, "provisional")]);
 }
 
 #[test]
 fn drawn_tokens_are_kept_or_renoised_until_they_are_committed() {
     let tokenizer = tokenizer();
-    let drawn = |offset, token, kept| Draw {
-        offset: Offset::new(offset),
-        token,
-        probability: 0.25,
-        kept,
-    };
+    let drawn =
+        |offset, token, kept| Draw { offset: Offset::new(offset), token, probability: 0.25, kept };
     let mut steps = Steps::new(Lanes::default());
     let mut shown = |effects: &[Effect], draws: &[Draw]| {
-        let step = StepTrace {
-            draws: draws.to_vec(),
-            ..step(1, effects)
-        };
+        let step = StepTrace { draws: draws.to_vec(), ..step(1, effects) };
         steps.push(&step);
         steps.take(&tokenizer).map(|event| event.cells)
     };

@@ -47,19 +47,10 @@ fn the_front_is_what_nothing_beats_in_accuracy_and_speed() {
 
 #[test]
 fn over_all_tasks_accuracies_are_means_and_ratios_geometric_means() {
-    let task = |name: &str, decoders| TaskReport {
-        task: name.to_owned(),
-        decoders,
-    };
+    let task = |name: &str, decoders| TaskReport { task: name.to_owned(), decoders };
     let tasks = [
-        task(
-            "sums",
-            vec![entry("a", 90.0, 80.0, 1.0), entry("b", 86.0, 50.0, 2.0)],
-        ),
-        task(
-            "lists",
-            vec![entry("a", 80.0, 70.0, 1.0), entry("b", 80.5, 60.0, 32.0)],
-        ),
+        task("sums", vec![entry("a", 90.0, 80.0, 1.0), entry("b", 86.0, 50.0, 2.0)]),
+        task("lists", vec![entry("a", 80.0, 70.0, 1.0), entry("b", 80.5, 60.0, 32.0)]),
     ];
     let rows = overall(&tasks);
     let figures = |row: &Overall| (row.end, row.strict, row.agreement, row.ratio, row.pareto);
@@ -73,10 +64,8 @@ fn over_all_tasks_accuracies_are_means_and_ratios_geometric_means() {
 fn agreement_is_missing_over_all_where_one_task_lacks_it() {
     let mut old = entry("a", 90.0, 80.0, 1.0);
     old.agreement = None;
-    let tasks = [old, entry("a", 90.0, 80.0, 1.0)].map(|entry| TaskReport {
-        task: "sums".to_owned(),
-        decoders: vec![entry],
-    });
+    let tasks = [old, entry("a", 90.0, 80.0, 1.0)]
+        .map(|entry| TaskReport { task: "sums".to_owned(), decoders: vec![entry] });
     assert_eq!(overall(&tasks)[0].agreement, None);
 }
 
@@ -117,10 +106,7 @@ fn presets_are_the_cheapest_within_their_points_on_every_set() {
     assert_eq!(found(&rows), ["careful", "middle", "quick"]);
     let derived = derived(&tasks(&rows));
     let quick = &derived[2];
-    assert_eq!(
-        (&*quick.preset, quick.within, quick.surely),
-        ("fast", 6.0, false)
-    );
+    assert_eq!((&*quick.preset, quick.within, quick.surely), ("fast", 6.0, false));
     assert_eq!((derived[0].within, derived[0].surely), (3.0, true));
     // 0.1 of 200 / 184 readings with one in flight, 2 / 11 of 200 / 11 with sixteen.
     let alone: f64 = 0.1 / (200.0 / 184.0);
@@ -161,9 +147,7 @@ fn of_nearly_equal_costs_the_worst_set_decides() {
 
 #[test]
 fn nothing_is_derived_without_intervals() {
-    let task = TaskReport {
-        task: "sums".to_owned(),
-        decoders: vec![entry("vanilla", 90.0, 80.0, 1.0)],
-    };
+    let task =
+        TaskReport { task: "sums".to_owned(), decoders: vec![entry("vanilla", 90.0, 80.0, 1.0)] };
     assert!(derived(&[task]).is_empty());
 }

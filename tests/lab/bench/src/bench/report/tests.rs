@@ -40,12 +40,7 @@ fn row(name: &str) -> BenchRow {
     let decoding = spec.resolve().unwrap();
     BenchRow {
         name: name.to_owned(),
-        decoder: Arc::new(Decoder {
-            model: None,
-            name: name.to_owned(),
-            spec,
-            decoding,
-        }),
+        decoder: Arc::new(Decoder { model: None, name: name.to_owned(), spec, decoding }),
         load: LoadPattern::Closed(1),
         max_tokens: 256,
         target: BenchTarget::Engine,
@@ -73,10 +68,7 @@ fn report(tasks: &[&str]) -> Report {
         },
         tasks: tasks
             .iter()
-            .map(|task| TaskReport {
-                task: (*task).to_owned(),
-                decoders: decoders.clone(),
-            })
+            .map(|task| TaskReport { task: (*task).to_owned(), decoders: decoders.clone() })
             .collect(),
     }
 }
@@ -91,15 +83,9 @@ fn accuracies_are_sums_over_rounds_and_speeds_medians() {
     let report = report(&["sums"]);
     let entry = &report.tasks[0].decoders[1];
     // 10, 5 and 3 of 12 problems.
-    assert_eq!(
-        (entry.end, entry.strict, entry.agreement),
-        (83.3, 41.7, Some(25.0))
-    );
+    assert_eq!((entry.end, entry.strict, entry.agreement), (83.3, 41.7, Some(25.0)));
     // 300 forwards and 6,000 rows for 600 tokens.
-    assert_eq!(
-        (entry.nfe_per_token, entry.positions_per_token),
-        (0.5, 10.0)
-    );
+    assert_eq!((entry.nfe_per_token, entry.positions_per_token), (0.5, 10.0));
     // 100, 50 and 300 TPS against 50, 100 and 100: ratios 2, 0.5 and 3.
     assert_eq!((entry.tps, entry.ratio), (100.0, 2.0));
     assert_eq!((entry.tokens, entry.overhead), (600, Some(25.0)));
@@ -114,10 +100,7 @@ fn accuracies_are_sums_over_rounds_and_speeds_medians() {
 
 #[test]
 fn what_is_saved_is_read_back() {
-    for (name, tasks) in [
-        ("one", &["sums"][..]),
-        ("three", &["sums", "snippets", "lists"]),
-    ] {
+    for (name, tasks) in [("one", &["sums"][..]), ("three", &["sums", "snippets", "lists"])] {
         let path = scratch(name);
         let report = report(tasks);
         report.save(&path).unwrap();
@@ -140,12 +123,7 @@ fn tuned_presets_are_what_the_comparison_derives() {
     let presets: Vec<&str> = derived.iter().map(|one| &*one.preset).collect();
     assert_eq!(presets, ["quality", "balanced", "fast"]);
     for one in &derived {
-        assert_eq!(
-            decoding(&one.preset),
-            decoding(&one.decoder),
-            "{}",
-            one.preset
-        );
+        assert_eq!(decoding(&one.preset), decoding(&one.decoder), "{}", one.preset);
     }
 }
 

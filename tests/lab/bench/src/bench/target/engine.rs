@@ -97,11 +97,7 @@ impl Runner {
                 let id = self.engine.submit(request);
                 let id = id.map_err(|e| exit::failure(exit::USAGE, e.to_string()))?;
                 let first = None;
-                let flight = Flight {
-                    index,
-                    arrived,
-                    first,
-                };
+                let flight = Flight { index, arrived, first };
                 turn.flights.insert(id, flight);
             }
             if turn.flights.is_empty() {

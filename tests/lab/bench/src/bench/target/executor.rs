@@ -25,13 +25,7 @@ pub fn load(args: &BenchArgs, config: &Config) -> Result<Loaded> {
     }
     let simulated = simulator(&loaded, Fidelity::Strict)?;
     loaded.hardware.kernels.push_str(", simulated candidates");
-    Ok(Loaded {
-        executor: Box::new(Decided {
-            model: loaded.executor,
-            simulated,
-        }),
-        ..loaded
-    })
+    Ok(Loaded { executor: Box::new(Decided { model: loaded.executor, simulated }), ..loaded })
 }
 
 /// The configured model's tokenizer and limits over a simulated executor with almost no cost.
@@ -92,15 +86,8 @@ fn with_geometry(loaded: Loaded, geometry: Geometry, config: &Config) -> Result<
 
 /// A simulated model with the sizes and ids of the loaded one.
 fn simulator(loaded: &Loaded, fidelity: Fidelity) -> Result<SimExecutor> {
-    let ExecutorSpec {
-        page_size,
-        pages,
-        vocab_size,
-        max_positions,
-        mask,
-        attention,
-        readout,
-    } = loaded.executor.spec();
+    let ExecutorSpec { page_size, pages, vocab_size, max_positions, mask, attention, readout } =
+        loaded.executor.spec();
     // The simulation bans one token; of an autoregressive model it never reads it.
     let mask = mask.unwrap_or_default();
     let ends = &loaded.stop_tokens;

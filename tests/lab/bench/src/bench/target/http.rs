@@ -110,9 +110,8 @@ impl Server {
         let refused = |why: String| exit::failure(exit::USAGE, format!("--url {url}: {why}"));
         let base = url.trim_end_matches('/');
         let path = |path: &str| -> Result<Uri> {
-            let uri: Uri = format!("{base}{path}")
-                .parse()
-                .map_err(|error| refused(format!("{error}")))?;
+            let uri: Uri =
+                format!("{base}{path}").parse().map_err(|error| refused(format!("{error}")))?;
             match uri.scheme_str() {
                 Some("http") => Ok(uri),
                 _ => Err(refused("expected http://HOST:PORT".to_owned())),
@@ -173,14 +172,8 @@ impl Target for Server {
     fn answer(&mut self, asks: &[Ask<'_>], arrivals: Arrivals) -> Result<(Tally, Vec<Vec<u32>>)> {
         let bodies: Vec<Bytes> = asks.iter().map(|ask| self.body(ask)).collect();
         let (client, uri) = (self.client.clone(), self.uri.clone());
-        let (replies, wall) = self
-            .runtime
-            .block_on(ask_all(client, uri, bodies, arrivals))?;
-        let mut tally = Tally {
-            problems: asks.len() as u64,
-            wall,
-            ..Tally::default()
-        };
+        let (replies, wall) = self.runtime.block_on(ask_all(client, uri, bodies, arrivals))?;
+        let mut tally = Tally { problems: asks.len() as u64, wall, ..Tally::default() };
         let mut answers = Vec::with_capacity(replies.len());
         for reply in replies {
             tally.tokens += reply.times.tokens;
@@ -237,9 +230,7 @@ async fn ask_all(
                 let _ = sender.send((index, reply)).await;
             });
         }
-        let wait = arrivals
-            .next_at()
-            .map(|at| at.saturating_sub(started.elapsed()));
+        let wait = arrivals.next_at().map(|at| at.saturating_sub(started.elapsed()));
         if in_flight == 0 && wait.is_none() {
             return Ok((replies, started.elapsed()));
         }
@@ -261,9 +252,8 @@ async fn ask(
     body: Bytes,
     arrived: Instant,
 ) -> Result<Reply> {
-    let request = Request::post(uri)
-        .header("content-type", "application/json")
-        .body(Full::new(body))?;
+    let request =
+        Request::post(uri).header("content-type", "application/json").body(Full::new(body))?;
     let answer = client.request(request).await;
     let answer = answer.map_err(|error| exit::failure(exit::UNAVAILABLE, describe(&error)))?;
     let status = answer.status();

@@ -40,13 +40,7 @@ impl Local {
             let _ = stopped.await;
         };
         let serving = runtime.spawn(server::serve(listener, state, signal));
-        Ok(Self {
-            address,
-            model,
-            stop: Some(stop),
-            engine: Some(engine),
-            serving: Some(serving),
-        })
+        Ok(Self { address, model, stop: Some(stop), engine: Some(engine), serving: Some(serving) })
     }
 
     /// Stops the server and waits for its engine.

@@ -21,10 +21,7 @@ pub struct TooLong;
 
 impl fmt::Display for TooLong {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "expected lines of at most {LINE_BYTES} bytes, found more"
-        )
+        write!(formatter, "expected lines of at most {LINE_BYTES} bytes, found more")
     }
 }
 
@@ -94,9 +91,6 @@ mod tests {
             assert_eq!(lines.next_data(), None);
             pushed += part.len();
         }
-        assert!(
-            (LINE_BYTES..LINE_BYTES + 2 * part.len()).contains(&pushed),
-            "{pushed}"
-        );
+        assert!((LINE_BYTES..LINE_BYTES + 2 * part.len()).contains(&pushed), "{pushed}");
     }
 }

@@ -19,12 +19,7 @@ fn examples(count: usize, seed: u64) -> Vec<Example> {
     (0..count).map(example).collect()
 }
 
-const SETTINGS: Settings = Settings {
-    hidden: 4,
-    epochs: 400,
-    learning_rate: 0.03,
-    seed: 7,
-};
+const SETTINGS: Settings = Settings { hidden: 4, epochs: 400, learning_rate: 0.03, seed: 7 };
 
 #[test]
 fn the_gradient_is_that_of_the_loss() {
@@ -43,10 +38,7 @@ fn the_gradient_is_that_of_the_loss() {
         };
         let expected = (at(nudge) - at(-nudge)) / f64::from(2.0 * nudge);
         let found = f64::from(*slope);
-        assert!(
-            (found - expected).abs() < 1e-3,
-            "{index}: {found} {expected}"
-        );
+        assert!((found - expected).abs() < 1e-3, "{index}: {found} {expected}");
         large += usize::from(expected.abs() > 1e-2);
     }
     assert!(large > 10, "{large} slopes that say something");
@@ -58,10 +50,7 @@ fn a_rule_is_learnt_and_the_best_weights_are_kept() {
     let mut checks = Vec::new();
     let (weights, best) = fit(&train, &validation, SETTINGS, |check| checks.push(check));
     assert_eq!(checks.len(), 200);
-    assert!(
-        checks[0].validation > 0.6 && best.validation < 0.2,
-        "{best:?}"
-    );
+    assert!(checks[0].validation > 0.6 && best.validation < 0.2, "{best:?}");
     let lowest = checks.iter().map(|check| check.validation).reduce(f64::min);
     assert_eq!(lowest, Some(best.validation));
     // What is returned is what was validated, in the layout that decoding reads.
@@ -83,15 +72,9 @@ fn a_rule_is_learnt_and_the_best_weights_are_kept() {
 #[test]
 fn the_same_arguments_give_the_same_weights() {
     let (train, validation) = (examples(40, 1), examples(10, 2));
-    let settings = Settings {
-        epochs: 30,
-        ..SETTINGS
-    };
+    let settings = Settings { epochs: 30, ..SETTINGS };
     let first = fit(&train, &validation, settings, |_| ()).0;
     assert_eq!(fit(&train, &validation, settings, |_| ()).0, first);
-    let other = Settings {
-        seed: 8,
-        ..settings
-    };
+    let other = Settings { seed: 8, ..settings };
     assert_ne!(fit(&train, &validation, other, |_| ()).0, first);
 }

@@ -107,22 +107,14 @@ impl Launch {
         words: Words<'_>,
     ) -> Option<LaunchCost> {
         let (all, tiles) = self.attention(a, words)?;
-        let mut of = Exact {
-            all,
-            tables: BTreeMap::new(),
-            queries: 0,
-        };
+        let mut of = Exact { all, tables: BTreeMap::new(), queries: 0 };
         let [heads, groups, c] = [a.heads.heads, a.heads.num_kv_heads, a.heads.c].map(u64::from);
         for tile in &tiles {
             (0..tile.rows).for_each(|row| of.row(tile, row));
             let [_, rows, parts] = of.all.grid;
             of.all.idle(tile, (rows - tile.rows * heads) * parts);
         }
-        let Exact {
-            mut all,
-            tables,
-            queries,
-        } = of;
+        let Exact { mut all, tables, queries } = of;
         let keys = |table: &Table| table.keys.iter().filter(|read| **read).count() as u64;
         let held = tables.values().map(|table| keys(table) + table.values);
         let rows = held.sum::<u64>() * groups;

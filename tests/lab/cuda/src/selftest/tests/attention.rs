@@ -61,11 +61,7 @@ fn heads_without_kernels_are_refused() {
     let mut random = Random(11);
     let rows = Rows::new(&mut random, 16, &[(1, 1)]);
     let case = case(&mut random, Precision::F32, rows);
-    let sizes = |head_width, precision| PoolSizes {
-        head_width,
-        precision,
-        ..case.pool.sizes()
-    };
+    let sizes = |head_width, precision| PoolSizes { head_width, precision, ..case.pool.sizes() };
     assert!(sizes(12, Precision::F32).check().is_ok());
     assert!(sizes(12, Precision::Bf16).check().is_err());
     assert!(sizes(512, Precision::Bf16).check().is_ok());

@@ -55,13 +55,7 @@ const ATTENTION: [&str; 17] = [
     "split_bf16",
     "split_f32",
 ];
-const ROWS: [&str; 5] = [
-    "copy_pages",
-    "embed_bf16",
-    "embed_f32",
-    "norm_bf16",
-    "norm_f32",
-];
+const ROWS: [&str; 5] = ["copy_pages", "embed_bf16", "embed_f32", "norm_bf16", "norm_f32"];
 const HEADS: [&str; 15] = [
     "filter_rows",
     "fold_partials",
@@ -135,24 +129,18 @@ fn assert_formulas(all: &[Observation], kernels: &[&str]) {
     for one in all {
         assert_eq!(one.failures().0, 0);
         let LaunchCost { read, written, .. } = *one.cost().unwrap();
-        for (what, formula, observed) in [
-            ("reads", read, one.read()),
-            ("writes", written, one.written()),
-        ] {
-            let of = Moved {
-                by_blocks: observed.by_blocks,
-                distinct: observed.distinct,
-            };
+        for (what, formula, observed) in
+            [("reads", read, one.read()), ("writes", written, one.written())]
+        {
+            let of = Moved { by_blocks: observed.by_blocks, distinct: observed.distinct };
             // A filter that chooses the best token writes nothing.
             if (one.kernel(), what) == ("filter_rows", "writes") {
                 assert!(of.by_blocks <= formula.by_blocks);
                 continue;
             }
             if !agree(formula.by_blocks, of.by_blocks) || !agree(formula.distinct, of.distinct) {
-                wrong.push(format!(
-                    "{} {what}: formula {formula:?}, observed {of:?}",
-                    one.kernel()
-                ));
+                wrong
+                    .push(format!("{} {what}: formula {formula:?}, observed {of:?}", one.kernel()));
             }
         }
     }
@@ -207,10 +195,7 @@ fn products_move_what_their_formulas_say() {
         matrix.run_as(&launch, &x, &out, Store::Overwrite).unwrap();
     }
     let divided = observations.take();
-    assert_formulas(
-        &divided,
-        &["gemm_bf16_64x128", "gemm_f32", "gemm_int8_64x128"],
-    );
+    assert_formulas(&divided, &["gemm_bf16_64x128", "gemm_f32", "gemm_int8_64x128"]);
     // Divided tiles read the sums that they wrote.
     let sums = |one: &Observation| one.written().distinct > 136 * 24 * 4 / SECTOR * 2;
     assert!(divided.iter().all(sums));
@@ -225,13 +210,7 @@ fn attend(random: &mut Random, on: (&Device, Precision), shape: Shape, rows: Row
 fn narrow_tiles(random: &mut Random, device: &Device) {
     for c in [32, 64, 128] {
         for rows in [9, 30, 60] {
-            let shape = Shape {
-                heads: 1,
-                num_kv_heads: 1,
-                c,
-                rotated: c,
-                ..SHAPE
-            };
+            let shape = Shape { heads: 1, num_kv_heads: 1, c, rotated: c, ..SHAPE };
             let rows = Rows::new(random, 16, &[(rows, 70)]);
             attend(random, (device, Precision::Bf16), shape, rows);
         }
@@ -243,14 +222,8 @@ fn attention_moves_what_its_formulas_say() {
     let (mut random, (device, observations)) = (Random(32), crate::observed());
     for precision in BOTH {
         let on = (&device, precision);
-        let grouped = Shape {
-            heads: 8,
-            num_kv_heads: 2,
-            c: 64,
-            rotated: 64,
-            norms: true,
-            values: false,
-        };
+        let grouped =
+            Shape { heads: 8, num_kv_heads: 2, c: 64, rotated: 64, norms: true, values: false };
         for (shape, segments) in [
             (SHAPE, [(16, 64), (48, 600)]),
             (grouped, [(32, 96), (8, 1100)]),
@@ -262,9 +235,7 @@ fn attention_moves_what_its_formulas_say() {
             rows.windowed = true;
             attend(&mut random, on, shape, rows.clone());
             rows.windowed = false;
-            let slots = segments
-                .iter()
-                .flat_map(|(rows, slots)| vec![*slots as u32; *rows]);
+            let slots = segments.iter().flat_map(|(rows, slots)| vec![*slots as u32; *rows]);
             rows.visible = slots.map(Visible::prefix).collect();
             let case = Case::new(&mut random, on, shape, rows).unwrap();
             case.run(1).unwrap();
@@ -279,17 +250,11 @@ fn attention_moves_what_its_formulas_say() {
     let all = observations.take();
     assert_formulas(&all, &ATTENTION);
     // Wide heads have no idle warps, so that their passes of shared memory are known too.
-    for one in all
-        .iter()
-        .filter(|one| WIDE_KERNELS.contains(&one.kernel()))
-    {
+    for one in all.iter().filter(|one| WIDE_KERNELS.contains(&one.kernel())) {
         let (passes, conflicts) = (one.passes(), one.conflicts());
         let observed = passes.copies + passes.matrices + passes.plain + conflicts.plain;
         let formula = one.cost().unwrap().passes as u64;
-        assert!(
-            agree(formula, observed),
-            "{formula}, {passes:?}, {conflicts:?}"
-        );
+        assert!(agree(formula, observed), "{formula}, {passes:?}, {conflicts:?}");
     }
 }
 
@@ -304,23 +269,14 @@ fn rows_move_what_their_formulas_say() {
         let batch = plain(&device, &tokens, &[3, 8], &[copy(0, 1), copy(1, 2)]).unwrap();
         let out = poisoned((&device, Precision::F32), (9, 512), Ends::Plain).unwrap();
         embed(&from, &batch, &out).unwrap();
-        let of = RowNorm {
-            weight: &weight,
-            eps: 1e-5,
-        };
+        let of = RowNorm { weight: &weight, eps: 1e-5 };
         let normed = poisoned(on, (9, 512), Ends::Padded).unwrap();
         norm((&out, &RowSet::First(9)), &batch, of, &normed).unwrap();
         norm((&out, &RowSet::Scored(0..2)), &batch, of, &normed).unwrap();
         // Pools of two sizes.
         for (layers, num_kv_heads, head_width) in [(3, 2, 64), (1, 4, 128)] {
-            let sizes = PoolSizes {
-                precision,
-                layers,
-                num_kv_heads,
-                head_width,
-                page: 16,
-                pages: 5,
-            };
+            let sizes =
+                PoolSizes { precision, layers, num_kv_heads, head_width, page: 16, pages: 5 };
             copy_pages(&DevicePool::new(&device, sizes).unwrap(), &batch).unwrap();
         }
     }

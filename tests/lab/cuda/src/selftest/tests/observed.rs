@@ -13,12 +13,7 @@ use kernels::device::{Division, ProductLaunch};
 use std::collections::BTreeSet;
 
 /// The kernel of `faulty.cu`.
-const FAULTY: Kernel = Kernel {
-    name: "faulty",
-    threads: 64,
-    shared: 8 << 10,
-    warpgroups: false,
-};
+const FAULTY: Kernel = Kernel { name: "faulty", threads: 64, shared: 8 << 10, warpgroups: false };
 
 #[repr(C)]
 struct Faulty {
@@ -51,13 +46,7 @@ fn every_fault_is_found_and_named() {
         (5, ["reads shared byte ", ", which nothing was written to"]),
         (6, ["reads shared byte ", " before the copy of thread "]),
         (7, ["reads shared byte ", ", which nothing was written to"]),
-        (
-            8,
-            [
-                "writes byte ",
-                " of an allocation, which another block uses",
-            ],
-        ),
+        (8, ["writes byte ", " of an allocation, which another block uses"]),
         (9, ["reads an address ", "outside of every allocation"]),
         (10, ["writes an address ", "outside of every allocation"]),
     ] {
@@ -97,11 +86,7 @@ fn products(device: &Device) {
                 let all = ProductLaunch::undivided(tile, matrix.launch(r, Division::Whole).sizes);
                 let launch = match whole {
                     true => all,
-                    false => ProductLaunch {
-                        whole: 0,
-                        lead: 1,
-                        ..all
-                    },
+                    false => ProductLaunch { whole: 0, lead: 1, ..all },
                 };
                 for store in [Store::Overwrite, Store::Add] {
                     matrix.run_as(&launch, &x, &out, store).unwrap();
@@ -122,13 +107,7 @@ fn attention(device: &Device) {
     for precision in BOTH {
         let on = (device, precision);
         let mut run = |[heads, num_kv_heads, c]: [usize; 3], segments: &[(usize, usize)]| {
-            let shape = Shape {
-                heads,
-                num_kv_heads,
-                c,
-                rotated: c,
-                ..SHAPE
-            };
+            let shape = Shape { heads, num_kv_heads, c, rotated: c, ..SHAPE };
             let rows = Rows::new(&mut random, 16, segments);
             let case = Case::new(&mut random, on, shape, rows).unwrap();
             case.run(1).unwrap();

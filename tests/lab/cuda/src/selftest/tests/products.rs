@@ -46,11 +46,7 @@ fn launches_change_no_bit() {
             let whole = ProductLaunch::undivided(tile, sizes);
             assert_eq!(whole.segments(), 3);
             let parted = [(0, 1), (1, 2), (whole.tiles() - 1, 1)];
-            let parted = parted.map(|(first, lead)| ProductLaunch {
-                whole: first,
-                lead,
-                ..whole
-            });
+            let parted = parted.map(|(first, lead)| ProductLaunch { whole: first, lead, ..whole });
             for launch in std::iter::once(whole).chain(parted) {
                 let before = random.numbers(rows * n);
                 let out = array((&device, Precision::F32), &before, n, Ends::Plain).unwrap();
@@ -115,17 +111,9 @@ fn arrays_of_another_shape_are_refused() {
 #[test]
 fn a_matrix_too_wide_for_offsets_within_a_tile_is_refused() {
     let device = crate::emulated_small();
-    let sizes = MatrixSizes {
-        rows: 1,
-        k: (1 << 23) + 1,
-        biased: false,
-        epilogue: Epilogue::None,
-    };
+    let sizes = MatrixSizes { rows: 1, k: (1 << 23) + 1, biased: false, epilogue: Epilogue::None };
     let refused = DeviceMatrix::reserve(&device, MatrixFormat::Int8, sizes).err();
     assert!(refused.is_some_and(|error| error.0.contains("too large")));
-    let fits = MatrixSizes {
-        k: 1 << 23,
-        ..sizes
-    };
+    let fits = MatrixSizes { k: 1 << 23, ..sizes };
     assert!(DeviceMatrix::reserve(&device, MatrixFormat::Int8, fits).is_ok());
 }

@@ -132,11 +132,7 @@ fn filtered_rows_do_not_change_each_other() {
             let (head, batch) = (case.head(on).unwrap(), alone.batch(&device, 1).unwrap());
             let x = array(on, &case.names(number..number + 1), 30, Ends::Padded).unwrap();
             let got = alone.records(&head, &batch, &[(0..1, x)]).unwrap();
-            assert_eq!(
-                got,
-                (vec![records[number]], tops[own].to_vec()),
-                "{precision:?}"
-            );
+            assert_eq!(got, (vec![records[number]], tops[own].to_vec()), "{precision:?}");
         }
     }
 }

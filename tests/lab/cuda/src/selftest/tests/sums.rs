@@ -15,21 +15,14 @@ unsafe extern "C" {
 fn sums_are_those_of_the_reference_model() {
     let (mut count, mut differ) = (0, 0);
     for line in include_str!("tensor_sums.txt").lines() {
-        let words: Vec<u32> = line
-            .split(' ')
-            .map(|word| u32::from_str_radix(word, 16).unwrap())
-            .collect();
+        let words: Vec<u32> =
+            line.split(' ').map(|word| u32::from_str_radix(word, 16).unwrap()).collect();
         let [a, b] = [0, 16].map(|from| words[from..from + 16].iter().map(|x| *x as u16).collect());
         let (a, b): (Vec<u16>, Vec<u16>) = (a, b);
         let sum = |sums: TensorSums| {
             // SAFETY: sixteen numbers each.
             let sum = unsafe {
-                asynclane_tensor_sum(
-                    sums as u32,
-                    a.as_ptr(),
-                    b.as_ptr(),
-                    f32::from_bits(words[32]),
-                )
+                asynclane_tensor_sum(sums as u32, a.as_ptr(), b.as_ptr(), f32::from_bits(words[32]))
             };
             sum.to_bits()
         };

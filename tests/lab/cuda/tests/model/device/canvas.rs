@@ -11,11 +11,8 @@ use step::{Batch, BatchOutput, Executor, PageCopy, PageId};
 
 /// Dtypes with kernels, and the least correlation of the log-probabilities with those of f32 weights on
 /// the CPU.
-const BOUNDS: [(WeightDtype, f64); 3] = [
-    (WeightDtype::F32, 0.999_999),
-    (WeightDtype::Bf16, 0.99),
-    (WeightDtype::Int8, 0.98),
-];
+const BOUNDS: [(WeightDtype, f64); 3] =
+    [(WeightDtype::F32, 0.999_999), (WeightDtype::Bf16, 0.99), (WeightDtype::Int8, 0.98)];
 
 fn on_device(device: &Device, checkpoint: Checkpoint) -> DeviceExecutor {
     let model = DeviceModel::load(device, checkpoint).unwrap();
@@ -83,10 +80,7 @@ fn three_steps(executor: &mut dyn Executor, case: &Case) -> Vec<BatchOutput> {
         batch
     };
     let batches = [false, true, true].map(step);
-    batches
-        .iter()
-        .map(|batch| execute(executor, batch))
-        .collect()
+    batches.iter().map(|batch| execute(executor, batch)).collect()
 }
 
 #[test]
@@ -123,12 +117,8 @@ fn copies_of_pages_take_mean_embeddings_along() {
     let copies = PAGES.map(|page| page + 8);
     push(&mut copied, rows, &copies, scaled(0.6));
     let pairs = PAGES.into_iter().zip(copies);
-    copied.copies = pairs
-        .map(|(from, to)| PageCopy {
-            from: PageId(from),
-            to: PageId(to),
-        })
-        .collect();
+    copied.copies =
+        pairs.map(|(from, to)| PageCopy { from: PageId(from), to: PageId(to) }).collect();
     let got = execute(&mut device, &copied);
     assert_eq!(got, execute(&mut device, &plain));
 }
@@ -142,8 +132,5 @@ fn heads_without_kernels_are_refused_by_their_width() {
     let canvas = info.canvas.as_mut().unwrap();
     canvas.full_heads.head_width = 1024;
     let refusal = DeviceModel::unfit(&info).unwrap();
-    assert!(
-        refusal.contains("head width") && refusal.contains("1024"),
-        "{refusal}"
-    );
+    assert!(refusal.contains("head width") && refusal.contains("1024"), "{refusal}");
 }

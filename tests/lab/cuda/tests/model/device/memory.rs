@@ -16,13 +16,7 @@ const MIB: u64 = 1 << 20;
 const DTYPES: [WeightDtype; 3] = [WeightDtype::F32, WeightDtype::Bf16, WeightDtype::Int8];
 
 fn config(kv: KvMemory) -> DeviceConfig {
-    DeviceConfig {
-        page_size: 8,
-        rows: 100,
-        positions: 48,
-        sequences: 3,
-        kv,
-    }
+    DeviceConfig { page_size: 8, rows: 100, positions: 48, sequences: 3, kv }
 }
 
 fn taken(device: &Device) -> u64 {
@@ -75,11 +69,7 @@ fn computed_bytes_equal_allocated_bytes() {
     for (seed, shape) in shapes().iter().enumerate() {
         let tiny = Tiny::new(seed as u64, shape);
         // A context of three tiles, and a row budget below its length.
-        let long = DeviceConfig {
-            rows: 7,
-            positions: 1100,
-            ..config(KvMemory::Bytes(8 * MIB))
-        };
+        let long = DeviceConfig { rows: 7, positions: 1100, ..config(KvMemory::Bytes(8 * MIB)) };
         let open = || checkpoint(&tiny, WeightDtype::F32);
         assert_eq!(check(&open, long, &format!("{shape}")), 3);
     }
@@ -98,11 +88,7 @@ fn the_pool_takes_the_rest_of_its_share() {
         let page = 8 * executor.model().kv_bytes_per_position() as u64;
         let left = most - taken(&device);
         // One hundredth of the free memory stays free.
-        let spare = if share < 1.0 {
-            page
-        } else {
-            page + total / 100
-        };
+        let spare = if share < 1.0 { page } else { page + total / 100 };
         assert!(left < spare, "{left} of {total}");
         let pages = u64::from(executor.spec().pages);
         assert_eq!(executor.memory().kv, pages * page);
@@ -150,10 +136,7 @@ fn a_fixed_number_of_bytes_is_used_as_configured() {
 fn the_largest_step_allocates_nothing() {
     let tiny = Tiny::new(2, &shapes()[1]);
     let device = emulated_with(64 * MIB);
-    let sizes = DeviceConfig {
-        rows: 96,
-        ..config(KvMemory::Bytes(4 * MIB))
-    };
+    let sizes = DeviceConfig { rows: 96, ..config(KvMemory::Bytes(4 * MIB)) };
     let mut executor = executor((&device, &tiny), sizes).unwrap();
     let before = taken(&device);
     let mut noise = Noise(3);
@@ -163,10 +146,7 @@ fn the_largest_step_allocates_nothing() {
         for (row, at) in batch.rows.iter_mut().zip([0, 1, 2].into_iter().cycle()) {
             row.allowed = Some(at);
         }
-        assert_eq!(
-            execute(&mut executor, &batch).candidates.len(),
-            batch.rows.len()
-        );
+        assert_eq!(execute(&mut executor, &batch).candidates.len(), batch.rows.len());
         assert_eq!(taken(&device), before, "{lengths:?}");
     }
 }
@@ -182,10 +162,7 @@ fn needed_bytes_are_computed_without_reading_weights() {
     let open = || Checkpoint::open(&Files::memory(tiny.files(Store::F32))).unwrap();
     let config = config(KvMemory::Share(0.9));
     let needed = |mut checkpoint| DeviceMemory::needed(&mut checkpoint, WeightDtype::F32, &config);
-    assert!(matches!(
-        Model::load(open()),
-        Err(LoadError::NotFinite { .. })
-    ));
+    assert!(matches!(Model::load(open()), Err(LoadError::NotFinite { .. })));
     assert_eq!(needed(open()).unwrap(), needed(clean).unwrap());
     let halved = DeviceMemory::needed(&mut open(), WeightDtype::Bf16, &config).unwrap();
     assert!(halved.weights < needed(open()).unwrap().weights);
@@ -198,11 +175,7 @@ fn running_out_of_memory_is_an_error_at_every_stage() {
     let config = config(KvMemory::Share(1.0));
     let mut open = checkpoint(&tiny, WeightDtype::F32);
     let needed = DeviceMemory::needed(&mut open, WeightDtype::F32, &config).unwrap();
-    for bytes in [
-        needed.weights / 2,
-        needed.weights + needed.step / 2,
-        needed.sum() - 1,
-    ] {
+    for bytes in [needed.weights / 2, needed.weights + needed.step / 2, needed.sum() - 1] {
         let device = emulated_with(bytes);
         let error = executor((&device, &tiny), config).err().unwrap();
         let error = error.to_string();

@@ -28,10 +28,7 @@ fn run(executor: &mut DeviceExecutor, requests: Vec<Request>) -> Vec<Vec<u32>> {
         capabilities: Capabilities::default(),
     };
     let mut engine = Engine::new(&config, executor.spec());
-    let ids: Vec<_> = requests
-        .into_iter()
-        .map(|request| engine.submit(request).unwrap())
-        .collect();
+    let ids: Vec<_> = requests.into_iter().map(|request| engine.submit(request).unwrap()).collect();
     let (mut texts, mut output) = (HashMap::new(), BatchOutput::default());
     while !engine.is_idle() {
         if let Some(step) = engine.plan() {
