@@ -3,7 +3,6 @@
 use asynclane_sim::{ConfidenceLaw, SimConfig, SimExecutor};
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn every_field_is_checked() {
     let law = ConfidenceLaw::default();
     let good = SimConfig::default();

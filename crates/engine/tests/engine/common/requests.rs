@@ -123,7 +123,6 @@ pub const LANE_DECODERS: [&str; 4] = [
 ];
 
 /// Any decoder.
-#[expect(clippy::too_many_lines, reason = "one arm per setting")]
 fn random_decoding(rng: &mut Rng) -> String {
     let commit = match rng.chance(30) {
         _ if rng.chance(30) => {
