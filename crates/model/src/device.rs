@@ -67,7 +67,7 @@ impl DeviceExecutor {
         model.warnings.extend(refusal.map(warning));
         let (backend, info) = (&model.backend, &model.info);
         let device = backend.device();
-        let loaded = memory::free(device)?;
+        let loaded = model::free(device)?;
         let step = LargestStep::new(info, &config);
         let work = Work::new(backend, info, step.rows).map_err(setup)?;
         let mut scratch = LayerScratch {
@@ -87,7 +87,7 @@ impl DeviceExecutor {
         let mut batch = DeviceBatch::default();
         let reserved = batch.reserve(device, &step.batch(info));
         reserved.map_err(failed)?;
-        let reserved = memory::free(device)?;
+        let reserved = model::free(device)?;
         let sizes = ExecutorConfig {
             page_size: config.page_size,
             pages: memory::pages(&model, &config)?,
@@ -100,7 +100,7 @@ impl DeviceExecutor {
             kv = kv.with_means(info.width).map_err(setup)?;
         }
         let tile = kv.tile(info.heads.num_heads).map_err(setup)?;
-        graphs.reserve(memory::free(device)?);
+        graphs.reserve(model::free(device)?);
         let memory = DeviceMemory {
             weights: model.free.saturating_sub(loaded),
             step: loaded.saturating_sub(reserved),

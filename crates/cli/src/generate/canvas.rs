@@ -4,7 +4,6 @@ use decode::{CommitKind, Effect, ForwardKind, Offset, Role, Span, as_count, as_i
 use engine::StepTrace;
 use text::Tokenizer;
 
-use super::lanes::Lanes;
 use crate::names::escaped;
 
 /// The signs of masks.
@@ -116,7 +115,8 @@ impl<'a> Canvas<'a> {
 
     /// The canvas up to its last token, in lines of `columns` cells. Drafts, kept tokens and masks of
     /// lanes have colours; masks have a denser shade in refine lanes than in generate lanes.
-    pub fn picture(&self, lanes: &Lanes, columns: usize) -> Vec<String> {
+    /// `role_at` tells the role of the lane of a mask.
+    pub fn picture(&self, role_at: impl Fn(Offset) -> Option<Role>, columns: usize) -> Vec<String> {
         let mut lines = Lines { columns: columns.max(1), ..Lines::default() };
         for (offset, cell) in self.cells[..self.end()].iter().enumerate() {
             let (colour, text) = match cell {
@@ -125,7 +125,7 @@ impl<'a> Canvas<'a> {
                 }
                 Some(cell) => ("", self.tokenizer.token_text(cell.token)),
                 None => {
-                    let (colour, mask) = mask(lanes.role_at(Offset::new(as_count(offset))));
+                    let (colour, mask) = mask(role_at(Offset::new(as_count(offset))));
                     (colour, mask.to_string())
                 }
             };

@@ -34,7 +34,7 @@ impl Screen {
     /// Draws the end of the canvas, as much as fits.
     pub fn draw(&self, canvas: &Canvas<'_>, lanes: &Lanes) {
         let (columns, rows) = size();
-        let lines = canvas.picture(lanes, columns);
+        let lines = canvas.picture(|offset| lanes.role_at(offset), columns);
         let from = lines.len().saturating_sub(rows.saturating_sub(1).max(1));
         self.picture.set_message(lines[from..].join("\n"));
     }

@@ -258,7 +258,8 @@ impl Engine {
     /// The first broken one, in words.
     pub fn validate(&self) -> Result<(), String> {
         let running = self.scheduler.running();
-        self.pages.validate(running.flat_map(|sequence| sequence.kv.tables.iter()))?;
+        let tables = running.flat_map(|sequence| sequence.kv.tables.iter());
+        self.pages.validate(tables.flat_map(|table| table.pages()))?;
         for sequence in self.scheduler.running() {
             if !sequence.decoder.is_lent() {
                 sequence.decoder.tree().validate()?;

@@ -2,7 +2,6 @@
 
 use super::product::{Factors, Vectors, accumulate, accumulate_pairs};
 use super::seen::Seen;
-use super::values::OutputPanel;
 use super::{CHUNK, View, Visible};
 use crate::cache::KvNumber;
 use crate::gemm::round_to_bf16;
@@ -12,6 +11,13 @@ use std::ops::Range;
 
 /// Lanes of the shortest vector of any instruction set.
 const MIN_LANES: usize = 8;
+
+/// The `i`-th panel of the columns of results, for queries from `query` on.
+#[derive(Clone, Copy)]
+pub(super) struct OutputPanel {
+    pub(super) i: usize,
+    pub(super) query: usize,
+}
 
 /// Buffers of one task, reused between tasks.
 pub(super) struct Scratch<N> {

@@ -3,18 +3,11 @@
 use super::CHUNK;
 use super::product::{Factors, Vectors, accumulate, accumulate_pairs};
 use super::seen::Seen;
-use super::task::{Task, is_compiled};
+use super::task::{OutputPanel, Task, is_compiled};
 use crate::cache::KvNumber;
 use crate::simd::Simd;
 use crate::simd::tile::{MAX_TILE_ROWS, Tile, by_height};
 use std::ops::Range;
-
-/// The `i`-th panel of the columns of results, for queries from `query` on.
-#[derive(Clone, Copy)]
-pub(super) struct OutputPanel {
-    pub(super) i: usize,
-    pub(super) query: usize,
-}
 
 /// The `i`-th panel of the columns of values, for rows of the tile from `row` on.
 #[derive(Clone, Copy)]

@@ -7,7 +7,7 @@ use super::load::Loader;
 use super::names::{ExpertNames, Names};
 use super::qwen;
 use super::shared_heads::layer_sizes;
-use super::tensors::Matrix;
+use super::source::Matrix;
 use crate::LoadError;
 use crate::config::{self, CanvasSpec, ExpertSpec};
 use crate::info::CanvasInfo;

@@ -1,8 +1,8 @@
 //! Loads the LM head.
 
 use super::load::Loader;
+use super::source::Matrix;
 use super::source::{Rows, SourceNumbers};
-use super::tensors::Matrix;
 use crate::LoadError;
 use crate::memory::floats;
 use kernels::{Epilogue, Numbers, Storage, Stored};

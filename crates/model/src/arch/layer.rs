@@ -2,7 +2,7 @@
 
 use super::block::{Block, GatedMlp, Mlp};
 use super::load::Loader;
-use super::tensors::Matrix;
+use super::source::Matrix;
 use crate::LoadError;
 use kernels::{Epilogue, Storage, StoredVector};
 

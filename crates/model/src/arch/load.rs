@@ -2,7 +2,6 @@
 
 use super::decoder::Decoder;
 use super::names::Names;
-use super::tensors::failed;
 use crate::LoadError;
 use crate::config::{MAX_ROPE_ANGLES, Spec};
 use crate::gguf::{DIVISORS, check_divisors};
@@ -106,4 +105,8 @@ impl<S: Storage> Loader<'_, S> {
         self.count(0);
         rope_table.map_err(failed)
     }
+}
+
+pub(super) fn failed(error: candle_core::Error) -> LoadError {
+    LoadError::Setup(error.to_string())
 }

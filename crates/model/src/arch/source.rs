@@ -1,10 +1,17 @@
 //! The numbers of matrices between reading and storing.
 
 use super::load::Loader;
-use super::tensors::Matrix;
 use crate::LoadError;
 use crate::memory::floats;
 use kernels::{BlockRows, BlockType, Epilogue, Storage};
+
+/// A stored matrix `[rows, k]`; the name is without `.weight`.
+pub(super) struct Matrix {
+    pub(super) name: String,
+    pub(super) rows: usize,
+    /// True if a `.bias [rows]` is stored with it.
+    pub(super) bias: bool,
+}
 
 /// The numbers of a matrix while it is stored.
 pub(super) enum SourceNumbers {

@@ -1,17 +1,9 @@
 //! Loads single weights of a transformer.
 
-use super::load::Loader;
-use super::source::SourceNumbers;
+use super::load::{Loader, failed};
+use super::source::{Matrix, SourceNumbers};
 use crate::LoadError;
 use kernels::{Epilogue, Numbers, Storage, Stored, StoredVector, WeightDtype};
-
-/// A stored matrix `[rows, k]`; the name is without `.weight`.
-pub(super) struct Matrix {
-    pub(super) name: String,
-    pub(super) rows: usize,
-    /// True if a `.bias [rows]` is stored with it.
-    pub(super) bias: bool,
-}
 
 impl<S: Storage> Loader<'_, S> {
     /// Several matrices over the same input of width `k` as one, stacked in order.
@@ -104,8 +96,4 @@ impl<S: Storage> Loader<'_, S> {
     pub(super) fn count(&mut self, extra_bytes: usize) {
         self.weights.memory.hold(self.storage.bytes(), extra_bytes);
     }
-}
-
-pub(super) fn failed(error: candle_core::Error) -> LoadError {
-    LoadError::Setup(error.to_string())
 }

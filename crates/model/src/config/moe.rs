@@ -1,8 +1,7 @@
 //! The configurations of families with experts.
 
 use crate::LoadError;
-use crate::config::qwen::blocks;
-use crate::config::transformer::{Defaults, transformer};
+use crate::config::transformer::{Defaults, blocks, transformer};
 use crate::config::{ExpertSpec, Keys, MOST, RouterScore, RouterSpec, Spec};
 use crate::info::{ExpertInfo, ModelInfo};
 use serde_json::{Value, json};

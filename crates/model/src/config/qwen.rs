@@ -2,7 +2,7 @@
 
 use crate::LoadError;
 use crate::config::moe::set_qwen3_experts;
-use crate::config::transformer::{Defaults, transformer};
+use crate::config::transformer::{Defaults, blocks, transformer};
 use crate::config::{Keys, Spec};
 use step::{Attention, Readout};
 
@@ -67,14 +67,4 @@ pub(crate) fn fast_dllm(config: &Keys) -> Result<Spec, LoadError> {
     spec.info.rows.attention = blocks(config, &["bd_size"], FAST_DLLM_BLOCK)?;
     spec.info.rows.readout = Readout::Previous;
     Ok(spec)
-}
-
-/// Block-causal attention; the block length is the value of the first present key of `keys`.
-pub(crate) fn blocks(config: &Keys, keys: &[&str], default: usize) -> Result<Attention, LoadError> {
-    for key in keys {
-        if let Some(length) = config.optional_count(key)? {
-            return Ok(Attention::Blocks(length as u32));
-        }
-    }
-    Ok(Attention::Blocks(default as u32))
 }

@@ -145,3 +145,13 @@ pub(super) fn geometry(config: &Keys, defaults: &Defaults) -> Result<ModelInfo, 
         rows: RowInfo { attention: Attention::Full, readout: Readout::Own },
     })
 }
+
+/// Block-causal attention; the block length is the value of the first present key of `keys`.
+pub(crate) fn blocks(config: &Keys, keys: &[&str], default: usize) -> Result<Attention, LoadError> {
+    for key in keys {
+        if let Some(length) = config.optional_count(key)? {
+            return Ok(Attention::Blocks(length as u32));
+        }
+    }
+    Ok(Attention::Blocks(default as u32))
+}

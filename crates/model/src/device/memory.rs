@@ -96,11 +96,6 @@ impl DeviceMemory {
     }
 }
 
-/// Bytes of the device that are free now.
-pub(super) fn free(device: &Device) -> Result<u64, LoadError> {
-    Ok(device.memory().map_err(failed)?.0)
-}
-
 /// The number of pages of the KV pool, after weights and step arrays were allocated.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
 //! A model on a device.
 
-use super::memory::free;
+use super::failed;
 use super::precision::precision;
 use crate::arch::{self, Decoder};
 use crate::{Checkpoint, LoadError, ModelInfo, WeightDtype};
@@ -87,4 +87,9 @@ impl DeviceModel {
         let sizes = sizes.iter().map(|of| PoolSizes::of(of, precision));
         sizes.collect()
     }
+}
+
+/// Bytes of the device that are free now.
+pub(super) fn free(device: &Device) -> Result<u64, LoadError> {
+    Ok(device.memory().map_err(failed)?.0)
 }

@@ -107,7 +107,8 @@ pub(super) fn conversation(
     backend: &Backend,
 ) -> Result<Chat, ApiError> {
     let messages = messages::chat(messages)?;
-    let mut chat = body.read::<ToolFields>()?.chat(messages)?;
+    let (tools, variables) = body.read::<ToolFields>()?.checked()?;
+    let mut chat = Chat::new(messages, tools, variables);
     let EffortField { reasoning_effort } = body.read()?;
     let effort = reasoning_effort.as_ref().map(Thinking::effort);
     chat.follow(backend, "reasoning_effort", effort);

@@ -19,7 +19,8 @@ use crate::http::shutdown::Phase;
 use crate::pipeline::admit::admit;
 use crate::pipeline::deliver::Delivery;
 use crate::pipeline::generation::Generation;
-use crate::pipeline::record::{Caller, Record};
+use crate::pipeline::record::Record;
+use crate::pipeline::spans::Caller;
 use crate::pipeline::submit::submit;
 use crate::state::AppState;
 

@@ -2,14 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use axum::http::HeaderMap;
 use engine::{ClientId, FinishReason};
 
 use crate::error::ApiError;
 use crate::http::shutdown::InFlight;
 use crate::metrics::{Labels, Metrics, Outcome, Success};
 use crate::pipeline::assemble::{Delta, reason_name};
-use crate::pipeline::spans::Spans;
+use crate::pipeline::spans::{Caller, Spans};
 use crate::pipeline::usage::Usage;
 
 /// Follows a request to its end. A record that is dropped without an outcome counts as cancelled.
@@ -45,25 +44,6 @@ struct Progress {
     /// Time of the last frontier move.
     moved: Option<Duration>,
     tokens: u64,
-}
-
-/// The caller of a request.
-#[derive(Clone, Copy, Debug)]
-pub struct Caller<'a> {
-    /// The request's id.
-    pub request_id: &'a str,
-    /// The path of its endpoint.
-    pub path: &'static str,
-    /// `gen_ai.operation.name`.
-    pub operation: &'static str,
-    /// The name of its API key.
-    pub key: Option<&'a str>,
-    /// The client's id for the engine.
-    pub client: ClientId,
-    /// The served model's name.
-    pub model: &'a str,
-    /// The request's headers.
-    pub headers: &'a HeaderMap,
 }
 
 impl Record {

@@ -4,6 +4,8 @@
 //! follow OpenTelemetry's semantic conventions for generative AI, which are not stable yet. No
 //! span contains prompts, answers or token ids.
 
+use axum::http::HeaderMap;
+use engine::ClientId;
 use opentelemetry::trace::{Status, TraceContextExt, TraceId};
 use opentelemetry::{Value, global};
 use opentelemetry_http::HeaderExtractor;
@@ -12,8 +14,26 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::metrics::{Outcome, Success};
 use crate::pipeline::assemble::reason_name;
-use crate::pipeline::record::Caller;
 use crate::pipeline::usage::Usage;
+
+/// The caller of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller<'a> {
+    /// The request's id.
+    pub request_id: &'a str,
+    /// The path of its endpoint.
+    pub path: &'static str,
+    /// `gen_ai.operation.name`.
+    pub operation: &'static str,
+    /// The name of its API key.
+    pub key: Option<&'a str>,
+    /// The client's id for the engine.
+    pub client: ClientId,
+    /// The served model's name.
+    pub model: &'a str,
+    /// The request's headers.
+    pub headers: &'a HeaderMap,
+}
 
 /// The spans of one request.
 #[derive(Debug)]

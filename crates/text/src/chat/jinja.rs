@@ -2,10 +2,10 @@
 
 use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::{Rest, ValueKind};
-use minijinja::{Environment, Error, ErrorKind, Value};
+use minijinja::{Environment, Error, Value};
 use minijinja_contrib::globals;
 
-use super::methods::{lines, strip};
+use super::methods::{self, invalid, lines, strip};
 use crate::python_json::{Style, to_json};
 
 /// Adds the functions and tests that the engine lacks or has otherwise.
@@ -26,10 +26,6 @@ pub(super) fn install(environment: &mut Environment<'_>) {
 
 /// Maximum characters of an indent and of a separator of JSON.
 pub(super) const MAX_INDENT_CHARS: usize = 64;
-
-pub(super) fn invalid(reason: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidOperation, reason.into())
-}
 
 /// Python's name of the type of `value`.
 fn type_of(value: &Value) -> &'static str {
@@ -94,11 +90,7 @@ pub(super) fn trim(value: &Value, chars: Option<&str>) -> String {
 }
 
 pub(super) fn replace(value: &Value, old: &str, new: &str, count: Option<i64>) -> String {
-    let text = text_of(value);
-    match count.and_then(|count| usize::try_from(count).ok()) {
-        Some(count) => text.replacen(old, new, count),
-        None => text.replace(old, new),
-    }
+    methods::replace(&text_of(value), old, new, count)
 }
 
 pub(super) fn indent(

@@ -1,10 +1,8 @@
 //! Methods of Python's texts, maps and lists.
 
 use minijinja::value::{Tuple, from_args};
-use minijinja::{Error, State, Value};
+use minijinja::{Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
-
-use super::jinja::{invalid, replace};
 
 /// The parameters of the methods whose arguments may be named.
 pub(super) fn parameters(method: &str) -> Option<&'static [&'static str]> {
@@ -13,6 +11,19 @@ pub(super) fn parameters(method: &str) -> Option<&'static [&'static str]> {
         "replace" => Some(&["old", "new", "count"]),
         "splitlines" => Some(&["keepends"]),
         _ => None,
+    }
+}
+
+/// The error of a call.
+pub(super) fn invalid(reason: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidOperation, reason.into())
+}
+
+/// Replaces the first `count` places of `old`; all of them if `count` is absent or negative.
+pub(super) fn replace(text: &str, old: &str, new: &str, count: Option<i64>) -> String {
+    match count.and_then(|count| usize::try_from(count).ok()) {
+        Some(count) => text.replacen(old, new, count),
+        None => text.replace(old, new),
     }
 }
 
@@ -69,7 +80,7 @@ fn text_method(
         }
         "replace" => {
             let (old, new, count): (&str, &str, Option<i64>) = from_args(args)?;
-            Value::from(replace(&Value::from(text), old, new, count))
+            Value::from(replace(text, old, new, count))
         }
         "splitlines" => {
             let (keep,): (Option<bool>,) = from_args(args)?;

@@ -1,6 +1,7 @@
 //! The calls of a CUDA driver, on the fake driver of `examples/fake_driver`: orders of work, captures,
 //! errors and what is left behind. Every test is a process of its own, because a process has one
 //! context.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "driver/fake.rs"]
 mod fake;

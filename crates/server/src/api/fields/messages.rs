@@ -12,7 +12,7 @@ use text::{Message, PastCall};
 
 use super::body::{MAX_VALUES, required};
 use super::schema::named;
-use super::tools::FunctionType;
+use super::tool_choice::FunctionType;
 use super::types::{List, Object, Required, text_or_list};
 use crate::error::{ApiError, ErrorCode, clip};
 

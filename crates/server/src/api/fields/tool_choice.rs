@@ -6,10 +6,15 @@ use engine::did_you_mean;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer};
 
-use super::schema::schema;
-use super::tools::FunctionType;
+use super::schema::{named, schema};
 use super::types::{Object, Required, text_or_object};
 use crate::error::clip;
+
+/// `type` of a tool or of a call; there is one.
+#[derive(Clone, Copy, Debug)]
+pub struct FunctionType;
+
+named!(FunctionType { "function" => Self });
 
 /// The choice whether an answer calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

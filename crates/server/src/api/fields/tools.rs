@@ -5,11 +5,9 @@ use std::collections::HashSet;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use text::{Follow, GrammarSpec, Message, Tool, ToolFormat, ToolGrammar, ToolUse};
+use text::{Follow, GrammarSpec, Tool, ToolFormat, ToolGrammar, ToolUse};
 
-use super::conversation::Chat;
-use super::schema::named;
-use super::tool_choice::ToolChoice;
+use super::tool_choice::{FunctionType, ToolChoice};
 use super::types::{List, Object, Required};
 use crate::error::{ApiError, ErrorCode, clip};
 use crate::pipeline::generation::{Stops, Structured};
@@ -20,6 +18,9 @@ const MAX_TOOLS: usize = 128;
 const MAX_NAME_CHARS: usize = 128;
 /// Variables of a chat template that the server sets.
 const SERVER_VARIABLES: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
+
+/// Further variables of a chat template.
+pub type Variables = Option<Object<Map<String, Value>>>;
 
 /// The fields of a chat.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -78,12 +79,6 @@ impl ToolPaths {
     }
 }
 
-/// `type` of a tool or of a call; there is one.
-#[derive(Clone, Copy, Debug)]
-pub struct FunctionType;
-
-named!(FunctionType { "function" => Self });
-
 /// The checked tools of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Tools {
@@ -104,11 +99,11 @@ impl ToolFields {
         choice: "tool_choice.function.name",
     };
 
-    /// A chat of `messages` with the tools and the further variables of the template.
+    /// The tools, and the further variables of the template.
     ///
     /// # Errors
     /// Faults of the functions or of the choice; a variable that the server sets.
-    pub fn chat(self, messages: Vec<Message>) -> Result<Chat, ApiError> {
+    pub fn checked(self) -> Result<(Tools, Variables), ApiError> {
         if let Some(Object(variables)) = &self.chat_template_kwargs
             && let Some(name) = SERVER_VARIABLES.iter().find(|name| variables.contains_key(**name))
         {
@@ -120,7 +115,7 @@ impl ToolFields {
         let choice = self.tool_choice.unwrap_or_default();
         let tools = Tools::new(functions, choice, Self::PATHS)?;
         let tools = tools.parallel(self.parallel_tool_calls);
-        Ok(Chat::new(messages, tools, self.chat_template_kwargs))
+        Ok((tools, self.chat_template_kwargs))
     }
 }
 
