@@ -63,8 +63,8 @@ impl Repository {
             for entry in entries? {
                 let entry = entry?;
                 let (path, name) = (entry.path(), entry.file_name());
-                // Cargo marks its build outputs with a tag.
-                let is_output = path.join("CACHEDIR.TAG").exists();
+                // Cargo marks a folder of build outputs with a tag, unless the folder existed before.
+                let is_output = path.join("CACHEDIR.TAG").exists() || path == root.join("target");
                 if is_output || [".git", "node_modules"].iter().any(|foreign| name == *foreign) {
                     continue;
                 }
