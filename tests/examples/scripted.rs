@@ -3,7 +3,7 @@
 //!
 //!     scripted TURNS REPLY [TURNS REPLY]...
 //!
-//! A conversation in which so many turns have ended gets the reply; the functions of a request are a
+//! A conversation gets the reply of the number of turns that have ended in it; the functions of a request are a
 //! turn. Prints the address of the server, which ends with standard input.
 
 use std::collections::BTreeMap;

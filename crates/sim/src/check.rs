@@ -83,7 +83,7 @@ fn check_row(
     }
     if row.score.tops() >= as_index(spec.vocab_size) {
         let most = spec.vocab_size - 1;
-        return Err(format!("the model has {most} tokens besides the mask"));
+        return Err(format!("the model has {most} tokens other than the mask"));
     }
     Ok(())
 }

@@ -47,7 +47,7 @@ fn standing(decoder: &Decoder, first: u32) -> [Option<TokenId>; 4] {
     [0, 1, 2, 3].map(|offset| decoder.denoising()?.token(at(first + offset)))
 }
 
-/// Of the entropies 0.5, 0.06, 0.05 and 0.9 those before the third sum to 0.11: two tokens stay.
+/// The entropies are 0.5, 0.06, 0.05 and 0.9; the two lowest sum to 0.11: two tokens stay.
 #[test]
 fn tokens_of_low_entropy_stay_and_the_others_become_noise() {
     let mut decoder = decoder(&config(&[], 48), 8, 8, &[]);

@@ -21,7 +21,7 @@ fn rule(router: &'static str) -> CommitConfig {
 
 const FOUR: [(u32, &str, f64); 4] = [(0, "a", 0.4), (1, " b", 0.3), (2, "c", 0.4), (3, "7", 0.4)];
 
-/// Whether a first step over `said` is followed by a check.
+/// True if a first step over `said` is followed by a check.
 fn is_checked(rule: CommitConfig, said: &[(u32, &str, f64)]) -> bool {
     let mut bench = bench(rule, 4, 4);
     bench.step(said);

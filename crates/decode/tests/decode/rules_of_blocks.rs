@@ -270,7 +270,7 @@ fn a_short_run_is_committed_unchecked() {
     assert_eq!(effects[..2], [masked(2, "c", 0.6), masked(3, "7", 0.7)]);
 }
 
-/// What follows a guessed stop token is not checked.
+/// Guesses after a guessed stop token are not checked.
 #[test]
 fn guesses_are_checked_up_to_a_stop_token() {
     let mut bench = bench(commit("self_speculative"), 4, 4);

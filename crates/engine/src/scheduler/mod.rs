@@ -116,7 +116,7 @@ use turns::{ForwardClass, Group, Progress, Turn};
 /// Sizes of the batch and of a step; zeros count as ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepSizes {
-    /// Most sequences of a step. So many run, and up to half as many more if clients share the engine.
+    /// Maximum sequences that run; half as many more may run if clients share the engine.
     pub(crate) max_running: u32,
     /// KV pages in all.
     pub(crate) pages: u32,

@@ -84,7 +84,7 @@ pub(super) struct Group {
     pub(super) had: u64,
     /// Its turns.
     pub(super) first: usize,
-    /// Those that have not been considered: from `next` to `end`.
+    /// The sequences that have not been considered: from `next` to `end`.
     pub(super) next: usize,
     pub(super) end: usize,
 }

@@ -131,7 +131,7 @@ fn the_block_that_predicts_the_first_token_is_in_the_last_chunk() {
     assert_eq!(scripted.step(&[(0, 40, 0.9)]), ["pages 0 1: 4..8 = 24 25 26 27! see 8"]);
 }
 
-/// What chunks do not change: all but their own count.
+/// The part of a result that chunks do not change: all but their own count.
 fn unsplit(mut outcome: Outcome) -> Outcome {
     outcome.stats.chunks = 0;
     outcome

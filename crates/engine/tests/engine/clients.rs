@@ -58,7 +58,7 @@ struct Waiter {
     passed: BTreeMap<u64, u64>,
 }
 
-/// What a test knows of the engine's load.
+/// The engine's load as a test counts it.
 struct Watch {
     places: usize,
     waiting: BTreeMap<SequenceId, Waiter>,
@@ -68,7 +68,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Whether a client has a place, as the module `scheduler` says.
+    /// True if a client has a place, as the module `scheduler` says.
     fn has_place(&self, client: u64) -> bool {
         let mut clients: Vec<u64> = self.running.values().copied().collect();
         let own = clients.iter().filter(|of| **of == client).count();

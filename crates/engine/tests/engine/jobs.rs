@@ -13,7 +13,7 @@ use crate::common::{
     request_of, seeds, sim, text_of,
 };
 
-/// What a [`Hostile`] grammar does.
+/// The behaviour of a [`Hostile`] grammar.
 #[derive(Clone, Debug)]
 enum Trick {
     /// Tells that it was asked, and blocks until the sender is gone.

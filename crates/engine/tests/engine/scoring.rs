@@ -1,4 +1,4 @@
-//! How rows are scored: penalties, grammars, most probable tokens.
+//! Scores of rows: penalties, grammars, most probable tokens.
 
 use asynclane_engine::{Event, Extras, LogitChanges, Penalties, Request, TokenLogprob};
 use step::{Bias, Score, TopToken};

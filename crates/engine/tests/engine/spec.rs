@@ -178,7 +178,7 @@ fn other_value(setting: &SettingInfo) -> Value<'static> {
     other.expect("two values at least")
 }
 
-/// What a request names reaches the rule; a rule without settings of the request has its defaults.
+/// The settings of a request reach the rule; a rule without settings of the request has its defaults.
 #[test]
 fn every_rule_reads_its_settings() {
     let registry = Registry::builtin();
@@ -247,7 +247,7 @@ fn weights_that_edit_are_decoded_so_unless_a_request_says_otherwise() {
     assert!(rules.into_iter().all(|name| !name.starts_with("editing")));
 }
 
-/// What the caller leaves open goes with what the caller names, and with the weights.
+/// The parts that the caller leaves open go with the named ones and with the weights.
 #[test]
 fn a_member_that_is_named_alone_gets_company_that_it_goes_with() {
     let registry = Registry::builtin();

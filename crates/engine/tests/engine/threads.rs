@@ -203,7 +203,7 @@ struct Launches {
     sim: SimExecutor,
     begun: u64,
     refuses: Option<u64>,
-    /// Whether a refused pass is its last one.
+    /// True if a refused pass is its last one.
     breaks: bool,
     broken: bool,
     arrive: Sender<u64>,

@@ -120,7 +120,7 @@ impl Forward {
         self.ran - self.since - 1
     }
 
-    /// Whether `self` waited already when `other` began to, and goes before it.
+    /// True if `self` waited already when `other` began to, and goes before it.
     fn goes_before(&self, other: &Self) -> bool {
         let key = |of: &Self| (of.since, of.long, of.priority, of.id);
         key(self) < key(other) && self.ran > other.since
@@ -168,7 +168,7 @@ fn live(lab: &mut Lab, requests: &[Request], rng: &mut Rng) -> Vec<Forward> {
     unreachable!("the steps do not end")
 }
 
-/// How often the property test met its cases.
+/// Numbers of cases that the property test met.
 #[derive(Debug, Default)]
 struct Seen {
     long_waits: u64,

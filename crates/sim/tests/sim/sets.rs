@@ -134,5 +134,5 @@ fn more_tops_than_tokens_are_refused() {
         .execute(&asking([Score::Top(32); 4]), &mut BatchOutput::default())
         .unwrap_err()
         .to_string();
-    assert!(error.contains("31 tokens besides the mask"), "{error}");
+    assert!(error.contains("31 tokens other than the mask"), "{error}");
 }

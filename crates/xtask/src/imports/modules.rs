@@ -32,7 +32,7 @@ pub(super) struct Module {
     globs: Vec<Path>,
 }
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Target {
     Module(Path),

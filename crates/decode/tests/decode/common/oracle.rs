@@ -7,7 +7,7 @@ use super::text;
 /// Stands for a mask in a canvas rendered as text.
 const MASK: char = '\u{1}';
 
-/// Whether the token at `offset` is a valid delimiter by the text of AsyncLane §3.
+/// True if the token at `offset` is a valid delimiter by the text of AsyncLane §3.
 pub fn is_valid_delimiter(canvas: &Canvas, offset: Offset, boundary: Boundary, code: bool) -> bool {
     if canvas.is_mask(offset) {
         return false;

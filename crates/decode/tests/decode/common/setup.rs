@@ -107,7 +107,7 @@ pub fn edit_setup() -> impl Strategy<Value = Setup> {
     })
 }
 
-/// Whether the rule makes one choice for all lanes.
+/// True if the rule makes one choice for all lanes.
 pub fn is_joint(commit: &CommitConfig) -> bool {
     let rule = commit.build(&CommitInput::default());
     rule.reads().scope == Scope::Sequence

@@ -65,9 +65,9 @@ proptest! {
 #[derive(Clone, Copy, Debug)]
 struct Law {
     seed: u64,
-    /// Of 8 positions, so many have a token that depends on no other.
+    /// Number of positions among 8 whose token depends on no other.
     steady: u64,
-    /// One of so many tokens is a stop token.
+    /// One of this many tokens is a stop token.
     stop_every: u64,
 }
 
@@ -119,7 +119,7 @@ impl Law {
         }
     }
 
-    /// What a forward says. `shuffles`: where it checks nothing, a mask is predicted from both sides, and
+    /// The answer of a forward. `shuffles`: where it checks nothing, a mask is predicted from both sides, and
     /// now and then as another token.
     fn forward(&self, decoder: &Decoder, shuffles: bool) -> Vec<Proposal> {
         let (canvas, guesses) = (decoder.canvas(), decoder.guesses_to_check());

@@ -29,7 +29,7 @@ pub struct Log {
     pub keeps_noise: bool,
 }
 
-/// How a sequence ended.
+/// The end of a sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
     Finished(Finished),

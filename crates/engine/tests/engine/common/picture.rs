@@ -159,7 +159,7 @@ pub fn picture(batch: &Batch) -> Vec<String> {
     lines
 }
 
-/// Whether the last slot that the row sees is its own.
+/// True if the last slot that the row sees is its own.
 fn sees_itself(row: &Row) -> bool {
     row.visible_end == row.slot.next()
 }
