@@ -250,8 +250,8 @@ mod tests {
         }
     }
 
-    fn errors(pair: (&Runner, &Runner)) -> [f64; 2] {
-        texts(pair.0, pair.1, "balanced", 6).unwrap().map(|check| check.error)
+    fn errors(a: &Runner, b: &Runner) -> [f64; 2] {
+        texts(a, b, "balanced", 6).unwrap().map(|check| check.error)
     }
 
     #[test]
@@ -264,15 +264,15 @@ mod tests {
     #[test]
     fn the_same_device_writes_the_same_texts_and_a_wrong_one_does_not() {
         let cpu = || demo(DeviceChoice::Cpu, BackendChoice::Cpu).unwrap();
-        assert_eq!(errors((&cpu(), &cpu())), [0.0, 0.0]);
+        assert_eq!(errors(&cpu(), &cpu()), [0.0, 0.0]);
         let config = Config::default();
         let mut loaded = load::load(&config).unwrap();
         loaded.executor = Box::new(CrowdedExecutor(loaded.executor));
         let crowded = Runner::new(loaded, &config).unwrap();
-        let [other, many] = errors((&cpu(), &crowded));
+        let [other, many] = errors(&cpu(), &crowded);
         assert_eq!(other, 0.0);
         assert!(many > 0.0);
-        let [other, _] = errors((&crowded, &cpu()));
+        let [other, _] = errors(&crowded, &cpu());
         assert_eq!(other, 0.0, "one by one it is right");
     }
 

@@ -183,7 +183,7 @@ ROOMY_KERNEL(list_tops, Filters, 256) {
     const Scored row = a.rows[block_x()];
     const double* record = a.out + size_t(block_x()) * RECORD;
     // NaN: a logit is not finite.
-    if (!(row.besides & LISTED) || !(record[0] == record[0])) return;
+    if (!(row.extras & LISTED) || !(record[0] == record[0])) return;
     list(tokens_of(a), row, record[7], a.tops + row.first_top, shared_memory());
 }
 
@@ -192,7 +192,7 @@ ROOMY_KERNEL(filter_rows, Filters, 256) {
     const Scored row = a.rows[block_x()];
     double* out = a.out + size_t(block_x()) * RECORD;
     double chosen = out[0];
-    if (!(row.besides & FILTERED) || !(chosen == chosen)) return;
+    if (!(row.extras & FILTERED) || !(chosen == chosen)) return;
     Tokens tokens = tokens_of(a);
     uint32_t best = uint32_t(chosen);
     if (!(tokens.logits[best] > -INFINITY)) return;

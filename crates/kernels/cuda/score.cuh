@@ -19,8 +19,8 @@ struct Scored {
     float temperature;
     // Key of the noise.
     uint32_t seed_low, seed_high, clock;
-    // What is wanted besides the record, bits of Besides; filters.cuh computes it from the logits.
-    uint32_t besides;
+    // The additional results, bits of RowExtras; filters.cuh computes it from the logits.
+    uint32_t extras;
     // Filters of a sampled token: see Draw in src/score.rs. `least` is a double, the logarithm of
     // `min_p`.
     uint32_t top_k;
@@ -32,7 +32,7 @@ struct Scored {
     float divisor;
 };
 
-enum Besides : uint32_t {
+enum RowExtras : uint32_t {
     // The sampled token must pass filters.
     FILTERED = 1,
     // The most probable tokens are listed.
@@ -113,7 +113,7 @@ struct Head {
     Partial* partials;
     // [r]: the logit of the row's input token.
     float* present;
-    // [r, n]: the logits of rows that want something besides their records.
+    // [r, n]: the logits of rows with additional results.
     float* logits;
     // [r, n], or null: the logits of all rows before biases and sets of allowed tokens.
     float* plain;
@@ -211,7 +211,7 @@ template <int COLUMNS> struct Reduced {
     DEVICE void draw(Partial& partial, const Scored& row, uint32_t mask) const {
         partial.drawn = NONE, partial.logit = -INFINITY, partial.noise = 0.0;
         if (!(row.temperature > 0.0f) || !(partial.first.by > -INFINITY)) return;
-        if (row.besides & FILTERED) return;
+        if (row.extras & FILTERED) return;
         uint64_t key = noise_key(row);
         double sharpness = 1.0 / double(row.temperature);
         Ranked<double> best{-INFINITY, NONE};
@@ -271,7 +271,7 @@ template <class Tile, int COLUMNS> DEVICE void head(const Head& a) {
         if (a.plain) reduced.keep(a.plain + size_t(number) * a.of.n);
         reduced.bias(row, a.words);
         if (row.allowed != NONE) reduced.allow(a.words + row.allowed);
-        if (row.besides) reduced.keep(a.logits + size_t(number) * a.of.n);
+        if (row.extras) reduced.keep(a.logits + size_t(number) * a.of.n);
         Partial partial;
         reduced.best(partial, a.mask);
         reduced.softmax(partial);
@@ -375,7 +375,7 @@ KERNEL(fold_partials, Fold, 128) {
     total = block_sum(total, static_cast<double*>(scratch));
     weighted = block_sum(weighted, static_cast<double*>(scratch));
     uint32_t token = first.token;
-    bool sampled = row.temperature > 0.0f && !(row.besides & FILTERED);
+    bool sampled = row.temperature > 0.0f && !(row.extras & FILTERED);
     if (sampled && first.by > -INFINITY)
         token = draw(a, partials, 1.0 / double(row.temperature), first.by, scratch);
     if (thread() != 0) return;

@@ -105,7 +105,7 @@ fn packed(kind: BlockType) -> Result<Layer> {
         // Bytes that are finite scales too.
         let bytes = vec![0x33; rows * k / kind.weights() * kind.bytes()];
         let blocks = [BlockRows { kind, rows, bytes: &bytes }];
-        Linear::of_blocks((rows, k), &blocks, None, epilogue)
+        Linear::of_blocks([rows, k], &blocks, None, epilogue)
     });
     matrices.collect()
 }

@@ -57,7 +57,7 @@ pub enum Numbers<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Stored<'a> {
     /// Rows `n` and columns `k`.
-    pub shape: (usize, usize),
+    pub shape: [usize; 2],
     /// The weights.
     pub numbers: Numbers<'a>,
     /// A number per row, if the product has a bias; empty if weights are only counted.
@@ -218,8 +218,8 @@ pub struct ExpertRows<'a> {
     pub weights: &'a [f32],
 }
 
-/// The operations of a forward pass on arrays of rows. `rows` in an argument's tuple is the number of
-/// rows to process.
+/// The operations of a forward pass on arrays of rows. `rows` is the number of rows to process, from
+/// the first on.
 pub trait Backend: Storage {
     /// Rows of numbers.
     type Array: Send;
@@ -282,7 +282,8 @@ pub trait Backend: Storage {
     fn linear(
         &self,
         matrix: &Self::Matrix,
-        x: (&Self::Array, usize),
+        x: &Self::Array,
+        rows: usize,
         out: &mut Self::Array,
     ) -> Result<()>;
 
@@ -290,7 +291,8 @@ pub trait Backend: Storage {
     fn linear_add(
         &self,
         matrix: &Self::Matrix,
-        x: (&Self::Array, usize),
+        x: &Self::Array,
+        rows: usize,
         sum: &mut Self::Array,
     ) -> Result<()>;
 
@@ -316,7 +318,7 @@ pub trait Backend: Storage {
     ) -> Result<()>;
 
     /// The product of `x` and a router's matrix, row-major on the host.
-    fn route(&self, _: &Self::Matrix, _: (&Self::Array, usize)) -> Result<Vec<f32>> {
+    fn route(&self, _: &Self::Matrix, _: &Self::Array) -> Result<Vec<f32>> {
         bail!("this backend runs all experts of a layer at once")
     }
 
@@ -337,7 +339,8 @@ pub trait Backend: Storage {
         &self,
         _: &Self::Grouped,
         _: &Pass<'_, Self>,
-        _: (&Self::Array, usize),
+        _: &Self::Array,
+        _: usize,
     ) -> Result<()> {
         bail!("this backend runs experts one by one")
     }
@@ -347,14 +350,15 @@ pub trait Backend: Storage {
     fn add_chosen(
         &self,
         _: Mixture<'_, '_, Self>,
-        _: (&Self::Array, usize),
+        _: &Self::Array,
+        _: usize,
         _: &mut Self::Array,
     ) -> Result<()> {
         bail!("this backend runs experts one by one")
     }
 
     /// Makes the first rows of `x [r, d]` zero.
-    fn clear(&self, x: &mut Self::Array, shape: (usize, usize)) -> Result<()>;
+    fn clear(&self, x: &mut Self::Array, rows: usize, width: usize) -> Result<()>;
 
     /// Overwrites `out [r, d]` with the mean embeddings of the batch's rows, with zeros for rows without
     /// one.
@@ -363,7 +367,8 @@ pub trait Backend: Storage {
     /// Adds the norms of the first rows of `x [r, d]` to `sum`.
     fn norm_add(
         &self,
-        x: (&Self::Array, usize),
+        x: &Self::Array,
+        rows: usize,
         norm: Norm<'_, Self>,
         sum: &mut Self::Array,
     ) -> Result<()>;

@@ -113,15 +113,17 @@ impl InplaceOp2 for WriteRows<'_> {
         rows: &CpuStorage,
         rows_layout: &Layout,
     ) -> Result<()> {
-        by_number!(pool, self.name(), self.write((pool, pool_layout), (rows, rows_layout)))
+        by_number!(pool, self.name(), self.write(pool, pool_layout, rows, rows_layout))
     }
 }
 
 impl WriteRows<'_> {
     fn write<N: KvNumber>(
         &self,
-        (pool, pool_layout): (&mut CpuStorage, &Layout),
-        (rows, rows_layout): (&CpuStorage, &Layout),
+        pool: &mut CpuStorage,
+        pool_layout: &Layout,
+        rows: &CpuStorage,
+        rows_layout: &Layout,
     ) -> Result<()> {
         let shape = self.pool.sizes::<N>(pool_layout)?;
         let (count, width) = rows_layout.shape().dims2()?;

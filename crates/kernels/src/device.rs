@@ -39,16 +39,18 @@ mod timing;
 
 pub use array::{Array, Buffer, Precision};
 pub use attention::{AttentionScratch, AttentionSizes, DevicePool, PoolLayer, PoolSizes};
-pub use batch::{BatchArrays, BatchLimits, BatchShape, BatchSizes, CanvasRows, DeviceBatch};
-pub use canvas::{Means, SoftHead, clear_rows, norm_add, norm_denoised, scale_rows};
+pub use batch::{
+    BatchArrays, BatchLimits, BatchShape, BatchSizes, CanvasRows, DeviceBatch, ScoredRows,
+};
+pub use canvas::*;
 pub use experts::{DeviceExperts, ExpertScratch, ExpertSizes};
 pub use launch::{
     DeviceLimits, Division, MatrixFormat, Pipeline, ProductLaunch, ProductSizes, ProductTile,
     Roofline, segment,
 };
 pub use matrix::{DeviceMatrix, MatrixSizes, Store};
-pub use rows::{DeviceRope, HeadTransform, RowNorm, RowSet, copy_pages, embed, norm, split};
-pub use score::{DeviceScores, ScoredRows, ScoringHead};
+pub use rows::*;
+pub use score::{DeviceScores, ScoringHead};
 pub use selftest::{Check, selftest};
 pub use timing::{LaunchTime, Marks};
 

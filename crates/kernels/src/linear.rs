@@ -135,7 +135,7 @@ impl Linear {
             bail!("linear: {} weights are not rows of {k}", weight.len());
         }
         let rows = weight.len() / k;
-        let format = Self::format((rows, k), dtype, epilogue)?;
+        let format = Self::format([rows, k], dtype, epilogue)?;
         if bias.is_some_and(|bias| bias.len() != rows) {
             bail!("linear: expected a bias for each of {rows} rows");
         }
@@ -154,12 +154,12 @@ impl Linear {
     /// If the lengths do not match, `k` is out of range or no number of blocks, or a gated matrix has
     /// several types.
     pub fn of_blocks(
-        shape: (usize, usize),
+        shape: [usize; 2],
         blocks: &[BlockRows<'_>],
         bias: Option<&[f32]>,
         epilogue: Epilogue,
     ) -> Result<Self> {
-        let (rows, k) = shape;
+        let [rows, k] = shape;
         let runs = Self::runs(shape, blocks, epilogue)?;
         if bias.is_some_and(|bias| bias.len() != rows) {
             bail!("linear: expected a bias for each of {rows} rows");
@@ -185,7 +185,7 @@ impl Linear {
 
     /// The rows of blocks with the same type, one after another, and their formats.
     fn runs<'a, 'b>(
-        (rows, k): (usize, usize),
+        [rows, k]: [usize; 2],
         blocks: &'b [BlockRows<'a>],
         epilogue: Epilogue,
     ) -> Result<Vec<(&'b [BlockRows<'a>], Format)>> {
@@ -196,7 +196,7 @@ impl Linear {
         let runs = blocks.chunk_by(|a, b| a.kind == b.kind);
         let runs = runs.map(|run| {
             let (kind, rows) = (run[0].kind, run.iter().map(|of| of.rows).sum());
-            Self::check((rows, k), LONGEST, epilogue)?;
+            Self::check([rows, k], LONGEST, epilogue)?;
             if kind.row_bytes(k).is_none() {
                 let (name, size) = (kind.name(), kind.weights());
                 bail!(
@@ -215,12 +215,12 @@ impl Linear {
     }
 
     /// The format of a matrix `[rows, k]`.
-    fn format((rows, k): (usize, usize), dtype: WeightDtype, epilogue: Epilogue) -> Result<Format> {
+    fn format([rows, k]: [usize; 2], dtype: WeightDtype, epilogue: Epilogue) -> Result<Format> {
         let longest = match dtype {
             WeightDtype::Int8 | WeightDtype::Int4 => LONGEST,
             WeightDtype::F32 | WeightDtype::Bf16 | WeightDtype::Blocks => LONGEST_FLOATS,
         };
-        Self::check((rows, k), longest, epilogue)?;
+        Self::check([rows, k], longest, epilogue)?;
         let unit = match dtype {
             WeightDtype::Int4 if !k.is_multiple_of(GROUP) => {
                 bail!("expected rows of a multiple of {GROUP} weights for int4, found {k}")
@@ -232,7 +232,7 @@ impl Linear {
     }
 
     /// Checks that a matrix `[rows, k]` can be packed.
-    fn check((rows, k): (usize, usize), longest: usize, epilogue: Epilogue) -> Result<()> {
+    fn check([rows, k]: [usize; 2], longest: usize, epilogue: Epilogue) -> Result<()> {
         if k == 0 || k > longest {
             bail!("linear: expected rows of 1 to {longest} weights, found {k}");
         }
@@ -243,11 +243,7 @@ impl Linear {
     }
 
     /// Bytes of the packed weights of a matrix `[rows, k]`, computed from its sizes.
-    pub fn bytes_of(
-        shape: (usize, usize),
-        dtype: WeightDtype,
-        epilogue: Epilogue,
-    ) -> Result<usize> {
+    pub fn bytes_of(shape: [usize; 2], dtype: WeightDtype, epilogue: Epilogue) -> Result<usize> {
         Ok(Self::format(shape, dtype, epilogue)?.bytes())
     }
 
@@ -256,7 +252,7 @@ impl Linear {
     /// # Errors
     /// As [`Self::of_blocks`] for the sizes.
     pub fn bytes_of_blocks(
-        shape: (usize, usize),
+        shape: [usize; 2],
         blocks: &[BlockRows<'_>],
         epilogue: Epilogue,
     ) -> Result<usize> {

@@ -121,8 +121,8 @@ pub(crate) fn sizes(
         attention: info.rows.attention,
         readout: info.rows.readout,
     };
-    let pool = (config.page_size as usize, config.pages as usize);
-    Ok((spec, InputBounds::of(info, pool)))
+    let bounds = InputBounds::of(info, config.page_size as usize, config.pages as usize);
+    Ok((spec, bounds))
 }
 
 /// Makes the system allocator keep the memory that a pass frees for the next pass. glibc returns

@@ -203,7 +203,8 @@ impl Gguf {
     /// finite.
     pub(crate) fn append(
         &self,
-        (name, shape): (&str, &[usize]),
+        name: &str,
+        shape: &[usize],
         reads: bool,
         to: &mut Vec<f32>,
     ) -> Result<usize, LoadError> {
@@ -218,10 +219,10 @@ impl Gguf {
             match self.interleaved.filter(|_| is_rotated(name)) {
                 Some(head) => {
                     let mut values = Vec::new();
-                    expand((&bytes, info.ggml_dtype, shape), SLAB, &mut values).map_err(corrupt)?;
+                    expand(&bytes, info.ggml_dtype, shape, SLAB, &mut values).map_err(corrupt)?;
                     deinterleave(&values, head, shape.first().copied().unwrap_or(0), to);
                 }
-                None => expand((&bytes, info.ggml_dtype, shape), SLAB, to).map_err(corrupt)?,
+                None => expand(&bytes, info.ggml_dtype, shape, SLAB, to).map_err(corrupt)?,
             }
             if let Some(index) = to[first..].iter().position(|x| !x.is_finite()) {
                 return Err(LoadError::NotFinite {
@@ -272,7 +273,9 @@ impl Gguf {
 /// Appends the numbers of a tensor of this shape, about `slab` of them at a time: candle's copies are
 /// then small beside the tensor.
 fn expand(
-    (bytes, dtype, shape): (&[u8], GgmlDType, &[usize]),
+    bytes: &[u8],
+    dtype: GgmlDType,
+    shape: &[usize],
     slab: usize,
     to: &mut Vec<f32>,
 ) -> candle_core::Result<()> {
@@ -425,7 +428,7 @@ mod tests {
             .collect();
         let numbers = |slab| {
             let mut to = vec![0.5];
-            expand((&bytes, GgmlDType::Q8_0, &shape), slab, &mut to).unwrap();
+            expand(&bytes, GgmlDType::Q8_0, &shape, slab, &mut to).unwrap();
             to
         };
         let whole = numbers(usize::MAX);

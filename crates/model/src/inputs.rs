@@ -26,7 +26,7 @@ pub(crate) struct InputBounds {
 
 impl InputBounds {
     /// The bounds of a model with `pages` KV pages of `page_size` slots.
-    pub(crate) fn of(info: &ModelInfo, (page_size, pages): (usize, usize)) -> Self {
+    pub(crate) fn of(info: &ModelInfo, page_size: usize, pages: usize) -> Self {
         Self {
             tokens: info.vocabulary.embedding_size,
             vocab: info.vocabulary.size,

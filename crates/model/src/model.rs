@@ -79,7 +79,7 @@ impl<B: Host> Model<B> {
     fn alone(&self, tokens: &[u32]) -> candle_core::Result<Vec<f32>> {
         let (backend, info, rows) = (&self.backend, &self.info, tokens.len());
         let kv = self.kv(rows, 1)?;
-        let bounds = InputBounds::of(info, (rows, 1));
+        let bounds = InputBounds::of(info, rows, 1);
         let sequence = inputs::alone(tokens, info.rows.attention);
         let mut inputs = Inputs::default();
         inputs.fill(&sequence, &bounds).map_err(candle_core::Error::msg)?;
@@ -98,7 +98,7 @@ impl<B: Host> Model<B> {
         self.decoder.hidden(backend, &pass, &mut work)?;
         let all = RowSet::First(rows);
         let normed = self.decoder.normed(backend, &pass, &mut work, &all)?;
-        backend.linear(self.decoder.head(), (normed, rows), &mut logits)?;
+        backend.linear(self.decoder.head(), normed, rows, &mut logits)?;
         let mut logits = backend.download(&logits, rows)?;
         if let Some(cap) = self.decoder.cap() {
             logits.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh());

@@ -42,7 +42,7 @@ impl Router {
                 let pool = sharing.pool(&all[run.clone()], count);
                 for row in run {
                     let logits = &logits[row * count..(row + 1) * count];
-                    all[row] = chosen_of(&all[row], (logits, bias), self.spec, &pool);
+                    all[row] = chosen_of(&all[row], logits, bias, self.spec, &pool);
                 }
             }
         }
@@ -61,7 +61,8 @@ impl Router {
 /// the row's choice without a pool.
 fn chosen_of(
     own: &Chosen,
-    (logits, bias): (&[f32], Option<&[f32]>),
+    logits: &[f32],
+    bias: Option<&[f32]>,
     spec: RouterSpec,
     pool: &[bool],
 ) -> Chosen {
@@ -196,10 +197,10 @@ mod tests {
         for score in [score, RouterScore::Softmax { normalised: false }] {
             let of = spec(2, score);
             let own = chosen(&logits, None, of);
-            let narrowed = chosen_of(&own, (&logits, None), of, &pool);
+            let narrowed = chosen_of(&own, &logits, None, of, &pool);
             assert_eq!(names(&narrowed), [0, 2]);
             assert!((total(&narrowed) - total(&own)).abs() < 1e-5);
-            let few = chosen_of(&own, (&logits, None), spec(4, score), &pool);
+            let few = chosen_of(&own, &logits, None, spec(4, score), &pool);
             assert_eq!(names(&few), [0, 2, 4], "the pool has three experts");
         }
     }

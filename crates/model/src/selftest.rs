@@ -66,11 +66,11 @@ impl Format {
 /// it is made; a model that cannot be set up is a check that does not hold.
 pub fn selftest_on_cpu(rows: u32, tell: &mut dyn FnMut(Check)) {
     let tested = |network: Network, format: Format| {
-        let model = Model::load(network.checkpoint(format.dtype, (format.mlp, rows))?)?;
+        let model = Model::load(network.checkpoint(format.dtype, format.mlp, rows)?)?;
         let executor = ModelExecutor::new(model, sizes(rows))?;
         Ok(Box::new(executor) as Box<dyn Executor>)
     };
-    compared("CPU", (&Format::ALL, rows), tested, tell);
+    compared("CPU", &Format::ALL, rows, tested, tell);
 }
 
 /// Compares products of matrices of LLaDA-8B's sizes, of at most `columns` columns, on a device with the
@@ -86,7 +86,7 @@ pub fn selftest(device: &Device, rows: u32, columns: usize, tell: &mut dyn FnMut
 /// bits alone and beside other sequences.
 pub fn selftest_of_models(device: &Device, rows: u32, tell: &mut dyn FnMut(Check)) {
     let tested = |network: Network, format: Format| {
-        let checkpoint = network.checkpoint(format.dtype, (format.mlp, rows))?;
+        let checkpoint = network.checkpoint(format.dtype, format.mlp, rows)?;
         let model = DeviceModel::load(device, checkpoint)?;
         let sizes = sizes(rows);
         let slots = u64::from(sizes.pages) * u64::from(sizes.page_size);
@@ -100,13 +100,14 @@ pub fn selftest_of_models(device: &Device, rows: u32, tell: &mut dyn FnMut(Check
         let executor = DeviceExecutor::new(model, on_device)?;
         Ok(Box::new(executor) as Box<dyn Executor>)
     };
-    compared("device", (&Format::ALL[..3], rows), tested, tell);
+    compared("device", &Format::ALL[..3], rows, tested, tell);
 }
 
 /// Compares the executors that `tested` makes with candle.
 fn compared(
     place: &str,
-    (formats, rows): (&[Format], u32),
+    formats: &[Format],
+    rows: u32,
     tested: impl Fn(Network, Format) -> Result<Box<dyn Executor>, LoadError>,
     tell: &mut dyn FnMut(Check),
 ) {
@@ -114,7 +115,7 @@ fn compared(
         for network in Network::ALL {
             let name = format!("{place}, {} {}", format.dtype.name(), network.name());
             let pair = || {
-                let candle = network.checkpoint(format.reference, (format.mlp, rows))?;
+                let candle = network.checkpoint(format.reference, format.mlp, rows)?;
                 let candle = Model::load_on(Candle::default(), candle)?;
                 Ok(Pair {
                     candle: ModelExecutor::new(candle, sizes(rows))?,

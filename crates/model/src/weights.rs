@@ -189,7 +189,7 @@ impl Weights {
                 }
                 0
             }
-            Source::Gguf(file) => file.append((name, shape), self.reads, to)?,
+            Source::Gguf(file) => file.append(name, shape, self.reads, to)?,
             Source::Shards { shards, homes } => {
                 let tensor = find(shards, homes, name, shape)?;
                 if self.reads {
@@ -251,7 +251,7 @@ impl Weights {
         kind: BlockType,
     ) -> Result<(Vec<u8>, usize), LoadError> {
         match &self.source {
-            Source::Gguf(file) => file.blocks((name, shape), kind, self.reads),
+            Source::Gguf(file) => file.blocks(name, shape, kind, self.reads),
             _ => Err(LoadError::Setup(format!("{name}: expected a GGUF file"))),
         }
     }

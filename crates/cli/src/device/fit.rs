@@ -80,7 +80,7 @@ pub fn refusal(
     let sizes = sizes(config, info)?;
     let needed = needed(config, checkpoint, info)?;
     let memory = device.memory;
-    let room = sizes.allowance(memory);
+    let room = sizes.allowance(memory.0, memory.1);
     if needed.sum() <= room {
         return Ok(None);
     }
@@ -114,9 +114,10 @@ fn advice(
     auto: KvMemory,
     device: FreeDevice<'_>,
 ) -> Result<String> {
+    let (free, total) = device.memory;
     let mut needed = |dtype, sizes: &DeviceConfig| {
         let needed = DeviceMemory::needed(checkpoint, dtype, sizes).map_err(exit::refused);
-        needed.map(|needed| (needed.sum() <= sizes.allowance(device.memory), needed))
+        needed.map(|needed| (needed.sum() <= sizes.allowance(free, total), needed))
     };
     // The device may have no kernels for this dtype.
     let smaller = WeightDtype::Bf16;
@@ -128,7 +129,7 @@ fn advice(
     let mut fewer_pages = "";
     if let KvMemory::Bytes(_) = sizes.kv {
         if let (true, needed) = needed(dtype, &shorter)? {
-            let left = shorter.allowance(device.memory) - needed.weights - needed.step;
+            let left = shorter.allowance(free, total) - needed.weights - needed.step;
             return Ok(match left >> 20 << 20 {
                 whole if whole >= needed.kv => format!("try --kv-memory {}MiB", whole >> 20),
                 _ => format!("try --kv-memory {}KiB", left >> 10),

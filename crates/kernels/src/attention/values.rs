@@ -45,8 +45,7 @@ impl<N: KvNumber> Task<'_, N> {
             // The pairs of a row do not depend on what other rows see.
             common -= common % 2;
         }
-        let rescale = (factors, common);
-        by_height!(seen.len(), self.mix_common::<S, _>(s, at, rescale));
+        by_height!(seen.len(), self.mix_common::<S, _>(s, at, factors, common));
         // Rows that see more slots continue separately, in the same order of slots.
         for (r, seen) in seen.iter().enumerate() {
             if seen.end > common {
@@ -69,7 +68,8 @@ impl<N: KvNumber> Task<'_, N> {
         &mut self,
         s: S,
         at: OutputPanel,
-        (factors, common): (&[f32; MAX_TILE_ROWS], usize),
+        factors: &[f32; MAX_TILE_ROWS],
+        common: usize,
     ) {
         // No such tile is asked for: this compiles none.
         if const { !is_compiled::<S, N>(R) } {

@@ -5,13 +5,7 @@ use super::{
     ScoredRange, Selection, Storage, Stored, StoredVector, Table,
 };
 use crate::cache::KvSizes;
-use crate::device::{
-    Array, AttentionScratch, BatchArrays, BatchLimits, Buffer, Device, DeviceBatch, DeviceError,
-    DeviceExperts, DeviceMatrix, DevicePool, DeviceRope, DeviceScores, ExpertScratch,
-    HeadTransform, MatrixFormat, MatrixSizes, Means, PoolLayer, PoolSizes, Precision, RowNorm,
-    ScoredRows, ScoringHead, SoftHead, clear_rows, copy_pages, embed, norm, norm_add,
-    norm_denoised, scale_rows, split,
-};
+use crate::device::*;
 use crate::linear::Matrix;
 use crate::rope::RopeTable;
 use crate::routing::Routing;
@@ -64,7 +58,7 @@ impl DeviceKv {
     pub fn with_means(mut self, width: usize) -> Result<Self> {
         if let Some(pool) = self.pools.first() {
             let sizes = pool.sizes();
-            let pages = (sizes.pages, sizes.page);
+            let pages = [sizes.pages, sizes.page];
             self.means = Some(Means::new(pool.device(), pages, width)?);
         }
         Ok(self)
@@ -185,7 +179,7 @@ impl Storage for Accelerator {
     }
 
     fn matrix(&self, matrix: Stored<'_>) -> Result<DeviceMatrix> {
-        let Stored { shape: (rows, k), numbers, bias, dtype, epilogue } = matrix;
+        let Stored { shape: [rows, k], numbers, bias, dtype, epilogue } = matrix;
         let Numbers::Floats(weight) = numbers else {
             bail!("no CUDA kernels for blocks");
         };
@@ -297,22 +291,18 @@ impl Backend for Accelerator {
         of: Norm<'_, Self>,
         out: &mut Array,
     ) -> Result<()> {
-        Ok(norm((from.of, from.rows), pass.batch, of.row_norm(), out)?)
+        Ok(norm(from.of, from.rows, pass.batch, of.row_norm(), out)?)
     }
 
-    fn linear(
-        &self,
-        matrix: &DeviceMatrix,
-        (x, rows): (&Array, usize),
-        out: &mut Array,
-    ) -> Result<()> {
+    fn linear(&self, matrix: &DeviceMatrix, x: &Array, rows: usize, out: &mut Array) -> Result<()> {
         Ok(matrix.product(x, rows, out)?)
     }
 
     fn linear_add(
         &self,
         matrix: &DeviceMatrix,
-        (x, rows): (&Array, usize),
+        x: &Array,
+        rows: usize,
         sum: &mut Array,
     ) -> Result<()> {
         Ok(matrix.add_product(x, rows, sum)?)
@@ -346,21 +336,23 @@ impl Backend for Accelerator {
         &self,
         experts: &DeviceExperts,
         pass: &Pass<'_, Self>,
-        x: (&Array, usize),
+        x: &Array,
+        rows: usize,
     ) -> Result<()> {
-        Ok(experts.choose(x, pass.batch, &mut lock(&pass.kv.experts))?)
+        Ok(experts.choose(x, rows, pass.batch, &mut lock(&pass.kv.experts))?)
     }
 
     fn add_chosen(
         &self,
         of: Mixture<'_, '_, Self>,
-        x: (&Array, usize),
+        x: &Array,
+        rows: usize,
         sum: &mut Array,
     ) -> Result<()> {
-        Ok(of.experts.add(x, &lock(&of.pass.kv.experts), sum)?)
+        Ok(of.experts.add(x, rows, &lock(&of.pass.kv.experts), sum)?)
     }
 
-    fn clear(&self, x: &mut Array, (rows, _): (usize, usize)) -> Result<()> {
+    fn clear(&self, x: &mut Array, rows: usize, _: usize) -> Result<()> {
         Ok(clear_rows(x, rows)?)
     }
 
@@ -368,8 +360,14 @@ impl Backend for Accelerator {
         Ok(pass.kv.means()?.read(pass.batch, out)?)
     }
 
-    fn norm_add(&self, x: (&Array, usize), norm: Norm<'_, Self>, sum: &mut Array) -> Result<()> {
-        Ok(norm_add(x, norm.row_norm(), sum)?)
+    fn norm_add(
+        &self,
+        x: &Array,
+        rows: usize,
+        norm: Norm<'_, Self>,
+        sum: &mut Array,
+    ) -> Result<()> {
+        Ok(norm_add(x, rows, norm.row_norm(), sum)?)
     }
 
     fn norm_denoised(

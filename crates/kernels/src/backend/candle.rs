@@ -117,7 +117,8 @@ impl Candle {
     /// The slots that the rows of one segment see.
     fn seen(
         &self,
-        (arrays, visible): (&BatchArrays<'_>, &[Visible]),
+        arrays: &BatchArrays<'_>,
+        visible: &[Visible],
         segment: &Segment,
         page: usize,
     ) -> Result<Seen> {
@@ -152,9 +153,7 @@ impl Backend for Candle {
 
     const CHUNK: usize = 64;
 
-    fn array(&self, _: ArrayKind, _: usize, _: usize) -> Result<Rows> {
-        Ok(Rows::default())
-    }
+    canvas::tensor_operations!(rms_norm);
 
     fn kv(&self, sizes: &[KvSizes]) -> Result<PlainKv> {
         if let Some(of) = sizes.iter().find(|of| of.dtype != KvDtype::F32) {
@@ -179,8 +178,8 @@ impl Backend for Candle {
         batch: &mut PlainBatch,
     ) -> Result<()> {
         let segments = arrays.segments.iter();
-        let seen = (arrays, arrays.visible);
-        let segments = segments.map(|segment| self.seen(seen, segment, limits.page));
+        let segments =
+            segments.map(|segment| self.seen(arrays, arrays.visible, segment, limits.page));
         batch.0 = Some(Indices {
             tokens: self.list(arrays.tokens)?,
             positions: self.list(arrays.positions)?,
@@ -188,14 +187,6 @@ impl Backend for Candle {
             segments: segments.collect::<Result<_>>()?,
         });
         Ok(())
-    }
-
-    fn rows(&self, pass: &Pass<'_, Self>) -> usize {
-        pass.arrays.tokens.len()
-    }
-
-    fn scored(&self, pass: &Pass<'_, Self>) -> usize {
-        pass.arrays.scored.len()
     }
 
     fn copy_pages(&self, pass: &Pass<'_, Self>) -> Result<()> {
@@ -214,28 +205,7 @@ impl Backend for Candle {
         out.write(|| table.forward(tokens))
     }
 
-    fn norm(
-        &self,
-        from: Selection<'_, Self>,
-        pass: &Pass<'_, Self>,
-        norm: Norm<'_, Self>,
-        out: &mut Rows,
-    ) -> Result<()> {
-        let x = from.of.chosen(from.rows, pass.arrays)?;
-        out.write(|| rms_norm(&x, norm.weight, norm.eps))
-    }
-
-    fn linear(&self, matrix: &PlainMatrix, (x, _): (&Rows, usize), out: &mut Rows) -> Result<()> {
-        let x = x.get()?;
-        out.write(|| matrix.forward(x))
-    }
-
-    fn linear_add(
-        &self,
-        matrix: &PlainMatrix,
-        (x, _): (&Rows, usize),
-        sum: &mut Rows,
-    ) -> Result<()> {
+    fn linear_add(&self, matrix: &PlainMatrix, x: &Rows, _: usize, sum: &mut Rows) -> Result<()> {
         let added = (sum.get()? + matrix.forward(x.get()?)?)?;
         sum.write(|| Ok(added))
     }
@@ -293,9 +263,9 @@ impl Backend for Candle {
         let mut attended = Vec::new();
         let windows = match pass.arrays.canvas {
             Some(canvas) if attention.windowed => {
-                let seen = (pass.arrays, canvas.windowed);
                 let segments = pass.arrays.segments.iter();
-                let segments = segments.map(|segment| self.seen(seen, segment, pass.kv.page));
+                let segments = segments
+                    .map(|segment| self.seen(pass.arrays, canvas.windowed, segment, pass.kv.page));
                 Some(segments.collect::<Result<Vec<_>>>()?)
             }
             _ => None,
@@ -322,10 +292,6 @@ impl Backend for Candle {
         out.write(|| Tensor::cat(&attended, 0))
     }
 
-    fn route(&self, router: &PlainMatrix, (x, _): (&Rows, usize)) -> Result<Vec<f32>> {
-        router.forward(x.get()?)?.flatten_all()?.to_vec1()
-    }
-
     fn expert(
         &self,
         [gate_up, down]: &[PlainMatrix; 2],
@@ -338,34 +304,6 @@ impl Backend for Candle {
         let weighted = product.broadcast_mul(&self.list(weights)?.unsqueeze(1)?)?;
         let added = sum.get()?.index_add(&ids, &weighted, 0)?;
         sum.write(|| Ok(added))
-    }
-
-    fn clear(&self, x: &mut Rows, shape: (usize, usize)) -> Result<()> {
-        canvas::clear(shape, x)
-    }
-
-    fn soft(&self, pass: &Pass<'_, Self>, out: &mut Rows, width: usize) -> Result<()> {
-        canvas::soft(pass.arrays, width, out)
-    }
-
-    fn norm_add(&self, (x, _): (&Rows, usize), norm: Norm<'_, Self>, sum: &mut Rows) -> Result<()> {
-        let added = (sum.get()? + rms_norm(x.get()?, norm.weight, norm.eps)?)?;
-        sum.write(|| Ok(added))
-    }
-
-    fn norm_denoised(
-        &self,
-        pass: &Pass<'_, Self>,
-        norm: Norm<'_, Self>,
-        x: &mut Rows,
-    ) -> Result<()> {
-        let rows = canvas::rows(pass.arrays)?.denoised;
-        let new = rms_norm(&canvas::listed(rows, x)?, norm.weight, norm.eps)?;
-        canvas::replace(rows, &new, x)
-    }
-
-    fn scale(&self, pass: &Pass<'_, Self>, factors: [f32; 2], x: &mut Rows) -> Result<()> {
-        canvas::scale(pass.arrays, factors, x)
     }
 
     fn score(
@@ -388,10 +326,6 @@ impl Backend for Candle {
             scores.soft.extend(soft.flatten_all()?.to_vec1::<f32>()?);
         }
         Ok(())
-    }
-
-    fn download(&self, x: &Rows, rows: usize) -> Result<Vec<f32>> {
-        x.get()?.narrow(0, 0, rows)?.flatten_all()?.to_vec1()
     }
 }
 

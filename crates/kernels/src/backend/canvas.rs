@@ -1,10 +1,82 @@
-//! Operations of canvas models (DiffusionGemma) for backends whose arrays are tensors.
+//! Operations of backends whose arrays are tensors: the ones that they have in common, and those of
+//! canvas models (DiffusionGemma).
 
 use super::rows::Rows;
 use crate::device::{BatchArrays, CanvasRows};
 use crate::parallel::{self, Shared};
 use crate::storage::f32s_mut;
 use candle_core::{CpuStorage, D, DType, Device, InplaceOp1, Layout, Result, Tensor, bail};
+
+/// The operations that are alike in backends whose arrays are [`Rows`](super::Rows), with this function
+/// for norms of rows.
+macro_rules! tensor_operations {
+    ($norm:path) => {
+        fn array(&self, _: ArrayKind, _: usize, _: usize) -> Result<Rows> {
+            Ok(Rows::default())
+        }
+
+        fn rows(&self, pass: &Pass<'_, Self>) -> usize {
+            pass.arrays.tokens.len()
+        }
+
+        fn scored(&self, pass: &Pass<'_, Self>) -> usize {
+            pass.arrays.scored.len()
+        }
+
+        fn norm(
+            &self,
+            from: Selection<'_, Self>,
+            pass: &Pass<'_, Self>,
+            norm: Norm<'_, Self>,
+            out: &mut Rows,
+        ) -> Result<()> {
+            let x = from.of.chosen(from.rows, pass.arrays)?;
+            out.write(|| $norm(&x, norm.weight, norm.eps))
+        }
+
+        fn linear(&self, matrix: &Self::Matrix, x: &Rows, _: usize, out: &mut Rows) -> Result<()> {
+            let x = x.get()?;
+            out.write(|| matrix.forward(x))
+        }
+
+        fn route(&self, router: &Self::Matrix, x: &Rows) -> Result<Vec<f32>> {
+            router.forward(x.get()?)?.flatten_all()?.to_vec1()
+        }
+
+        fn clear(&self, x: &mut Rows, rows: usize, width: usize) -> Result<()> {
+            canvas::clear(rows, width, x)
+        }
+
+        fn soft(&self, pass: &Pass<'_, Self>, out: &mut Rows, width: usize) -> Result<()> {
+            canvas::soft(pass.arrays, width, out)
+        }
+
+        fn norm_add(&self, x: &Rows, _: usize, norm: Norm<'_, Self>, sum: &mut Rows) -> Result<()> {
+            let added = (sum.get()? + $norm(x.get()?, norm.weight, norm.eps)?)?;
+            sum.write(|| Ok(added))
+        }
+
+        fn norm_denoised(
+            &self,
+            pass: &Pass<'_, Self>,
+            norm: Norm<'_, Self>,
+            x: &mut Rows,
+        ) -> Result<()> {
+            let rows = canvas::rows(pass.arrays)?.denoised;
+            let new = $norm(&canvas::listed(rows, x)?, norm.weight, norm.eps)?;
+            canvas::replace(rows, &new, x)
+        }
+
+        fn scale(&self, pass: &Pass<'_, Self>, factors: [f32; 2], x: &mut Rows) -> Result<()> {
+            canvas::scale(pass.arrays, factors, x)
+        }
+
+        fn download(&self, x: &Rows, rows: usize) -> Result<Vec<f32>> {
+            x.get()?.narrow(0, 0, rows)?.flatten_all()?.to_vec1()
+        }
+    };
+}
+pub(super) use tensor_operations;
 
 /// The canvas fields of a pass's rows.
 pub(super) fn rows<'a>(arrays: &BatchArrays<'a>) -> Result<CanvasRows<'a>> {
@@ -15,16 +87,16 @@ pub(super) fn rows<'a>(arrays: &BatchArrays<'a>) -> Result<CanvasRows<'a>> {
 }
 
 /// Makes an array zero.
-pub(super) fn clear(shape: (usize, usize), x: &mut Rows) -> Result<()> {
-    x.write(|| Tensor::zeros(shape, DType::F32, &Device::Cpu))
+pub(super) fn clear(rows: usize, width: usize, x: &mut Rows) -> Result<()> {
+    x.write(|| Tensor::zeros((rows, width), DType::F32, &Device::Cpu))
 }
 
 /// Overwrites an array with the mean embeddings of all rows.
 pub(super) fn soft(arrays: &BatchArrays<'_>, width: usize, out: &mut Rows) -> Result<()> {
-    let (soft, shape) = (rows(arrays)?.soft, (arrays.tokens.len(), width));
+    let (soft, count) = (rows(arrays)?.soft, arrays.tokens.len());
     match soft.is_empty() {
-        true => clear(shape, out),
-        false => out.write(|| Tensor::from_slice(soft, shape, &Device::Cpu)),
+        true => clear(count, width, out),
+        false => out.write(|| Tensor::from_slice(soft, (count, width), &Device::Cpu)),
     }
 }
 

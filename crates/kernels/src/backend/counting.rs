@@ -83,7 +83,7 @@ mod tests {
         let bias = of(rows);
         for epilogue in [Epilogue::None, Epilogue::SiluGate] {
             let matrix = Stored {
-                shape: (rows, width),
+                shape: [rows, width],
                 numbers: Numbers::Floats(&numbers),
                 bias: Some(&bias),
                 dtype,
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn a_matrix_that_cannot_be_stored_cannot_be_counted() {
         let matrix = Stored {
-            shape: (7, 4),
+            shape: [7, 4],
             numbers: Numbers::Floats(&[]),
             bias: None,
             dtype: WeightDtype::F32,

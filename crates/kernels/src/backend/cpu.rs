@@ -59,7 +59,7 @@ impl Storage for Cpu {
 
     fn matrix(&self, matrix: Stored<'_>) -> Result<Linear> {
         let Stored { shape, numbers, bias, dtype, epilogue } = matrix;
-        let (rows, k) = shape;
+        let [rows, k] = shape;
         let stored = match numbers {
             Numbers::Blocks(blocks) => Linear::of_blocks(shape, blocks, bias, epilogue)?,
             Numbers::Floats(weight) if rows.checked_mul(k) == Some(weight.len()) => {
@@ -93,9 +93,7 @@ impl Backend for Cpu {
     /// Bounds the memory of the logits.
     const CHUNK: usize = 64;
 
-    fn array(&self, _: ArrayKind, _: usize, _: usize) -> Result<Rows> {
-        Ok(Rows::default())
-    }
+    canvas::tensor_operations!(rms_norm);
 
     fn kv(&self, sizes: &[KvSizes]) -> Result<PagedTensors> {
         let each = sizes.iter().flat_map(|of| std::iter::repeat_n(of, of.layers));
@@ -105,14 +103,6 @@ impl Backend for Cpu {
 
     fn upload(&self, _: &BatchArrays<'_>, _: &BatchLimits, (): &mut ()) -> Result<()> {
         Ok(())
-    }
-
-    fn rows(&self, pass: &Pass<'_, Self>) -> usize {
-        pass.arrays.tokens.len()
-    }
-
-    fn scored(&self, pass: &Pass<'_, Self>) -> usize {
-        pass.arrays.scored.len()
     }
 
     fn copy_pages(&self, pass: &Pass<'_, Self>) -> Result<()> {
@@ -133,23 +123,7 @@ impl Backend for Cpu {
         out.write(|| table.index_select(&ids, 0))
     }
 
-    fn norm(
-        &self,
-        from: Selection<'_, Self>,
-        pass: &Pass<'_, Self>,
-        norm: Norm<'_, Self>,
-        out: &mut Rows,
-    ) -> Result<()> {
-        let x = from.of.chosen(from.rows, pass.arrays)?;
-        out.write(|| rms_norm(&x, norm.weight, norm.eps))
-    }
-
-    fn linear(&self, matrix: &Linear, (x, _): (&Rows, usize), out: &mut Rows) -> Result<()> {
-        let x = x.get()?;
-        out.write(|| matrix.forward(x))
-    }
-
-    fn linear_add(&self, matrix: &Linear, (x, _): (&Rows, usize), sum: &mut Rows) -> Result<()> {
+    fn linear_add(&self, matrix: &Linear, x: &Rows, _: usize, sum: &mut Rows) -> Result<()> {
         let added = matrix.forward_add(x.get()?, sum.get()?)?;
         sum.write(|| Ok(added))
     }
@@ -204,10 +178,6 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn route(&self, router: &Linear, (x, _): (&Rows, usize)) -> Result<Vec<f32>> {
-        router.forward(x.get()?)?.flatten_all()?.to_vec1()
-    }
-
     fn expert(
         &self,
         [gate_up, down]: &[Linear; 2],
@@ -219,34 +189,6 @@ impl Backend for Cpu {
         let ids = Tensor::from_slice(rows, rows.len(), x.device())?;
         let product = down.forward(&gate_up.forward(&x.index_select(&ids, 0)?)?)?;
         sum.get()?.inplace_op2(&product, &AddRows { rows, weights })
-    }
-
-    fn clear(&self, x: &mut Rows, shape: (usize, usize)) -> Result<()> {
-        canvas::clear(shape, x)
-    }
-
-    fn soft(&self, pass: &Pass<'_, Self>, out: &mut Rows, width: usize) -> Result<()> {
-        canvas::soft(pass.arrays, width, out)
-    }
-
-    fn norm_add(&self, (x, _): (&Rows, usize), norm: Norm<'_, Self>, sum: &mut Rows) -> Result<()> {
-        let added = (sum.get()? + rms_norm(x.get()?, norm.weight, norm.eps)?)?;
-        sum.write(|| Ok(added))
-    }
-
-    fn norm_denoised(
-        &self,
-        pass: &Pass<'_, Self>,
-        norm: Norm<'_, Self>,
-        x: &mut Rows,
-    ) -> Result<()> {
-        let rows = canvas::rows(pass.arrays)?.denoised;
-        let new = rms_norm(&canvas::listed(rows, x)?, norm.weight, norm.eps)?;
-        canvas::replace(rows, &new, x)
-    }
-
-    fn scale(&self, pass: &Pass<'_, Self>, factors: [f32; 2], x: &mut Rows) -> Result<()> {
-        canvas::scale(pass.arrays, factors, x)
     }
 
     fn score(
@@ -265,10 +207,6 @@ impl Backend for Cpu {
             scores.soft.extend(soft.flatten_all()?.to_vec1::<f32>()?);
         }
         Ok(())
-    }
-
-    fn download(&self, x: &Rows, rows: usize) -> Result<Vec<f32>> {
-        x.get()?.narrow(0, 0, rows)?.flatten_all()?.to_vec1()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Device memory and arrays of rows in it.
 
-use super::{Device, Result, refuse};
+use super::{Device, Kernel, Result, refuse};
 use crate::cache::KvDtype;
 
 /// Rows of a padded array are a multiple of this many elements, which products read at a time.
@@ -157,7 +157,7 @@ pub struct Array {
 impl Array {
     /// Allocates zeroed rows without padding.
     pub fn new(device: &Device, precision: Precision, rows: usize, width: usize) -> Result<Self> {
-        Self::with_stride(device, precision, (rows, width), width)
+        Self::with_stride(device, precision, [rows, width], width)
     }
 
     /// Allocates zeroed rows with the padding that products require.
@@ -168,13 +168,13 @@ impl Array {
         width: usize,
     ) -> Result<Self> {
         let stride = padded(width);
-        Self::with_stride(device, precision, (rows, width), stride)
+        Self::with_stride(device, precision, [rows, width], stride)
     }
 
     fn with_stride(
         device: &Device,
         precision: Precision,
-        (rows, width): (usize, usize),
+        [rows, width]: [usize; 2],
         stride: usize,
     ) -> Result<Self> {
         let numbers = rows.checked_mul(stride);
@@ -256,4 +256,21 @@ impl Array {
         }
         Ok(self.buffer.at)
     }
+}
+
+/// Selects the kernel for a precision.
+pub(super) fn select(kernels: [Kernel; 2], precision: Precision) -> Kernel {
+    match precision {
+        Precision::F32 => kernels[0],
+        Precision::Bf16 => kernels[1],
+    }
+}
+
+/// Makes room for `bytes` bytes.
+pub(super) fn grow(buffer: &mut Option<Buffer>, device: &Device, bytes: usize) -> Result<()> {
+    if buffer.as_ref().is_none_or(|buffer| buffer.bytes() < bytes) {
+        *buffer = None;
+        *buffer = Some(Buffer::new(device, bytes)?);
+    }
+    Ok(())
 }

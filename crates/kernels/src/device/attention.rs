@@ -1,8 +1,7 @@
 //! Keys and values on a device, and attention over them.
 
-use super::array::{Array, Buffer, Precision};
+use super::array::{Array, Buffer, Precision, select};
 use super::batch::{DeviceBatch, Section, TILE_WORDS};
-use super::rows::select;
 use super::{Device, DeviceLimits, Kernel, Result, args, kernel, refuse};
 use crate::cache::KvSizes;
 use std::ops::Range;

@@ -2,16 +2,19 @@
 
 mod canvas;
 mod check;
+mod extras;
 mod shape;
 
 pub use shape::BatchShape;
 
 pub use canvas::CanvasRows;
+pub(super) use extras::MOST_TOPS;
 
 use super::array::Buffer;
-use super::{Device, Result, filters, refuse};
+use super::{Device, Result, refuse};
 use crate::attention::Visible;
 use crate::score::ScorerRow;
+use std::ops::Range;
 use step::{Bias, PageCopy, PageId, Sampling, Segment};
 
 /// A batch on the host, with one entry per row unless noted otherwise.
@@ -48,6 +51,15 @@ impl<'a> BatchArrays<'a> {
     fn sampling(&self, row: &ScorerRow) -> &'a Sampling {
         &self.segments[row.segment as usize].sampling
     }
+}
+
+/// A range of a batch's scored rows.
+#[derive(Clone)]
+pub struct ScoredRows<'a> {
+    /// The batch.
+    pub batch: &'a DeviceBatch,
+    /// Numbers of the rows among the scored ones.
+    pub range: Range<usize>,
 }
 
 /// Exclusive upper bounds of a batch's indices, and its tile and padding sizes.
@@ -176,7 +188,7 @@ const IDLE: [u32; SCORER_WORDS] =
 /// True if a scored row has additional results.
 fn is_filtered(arrays: &BatchArrays<'_>) -> bool {
     let mut rows = arrays.scorers.iter();
-    rows.any(|row| filters::extras(row, arrays.sampling(row)) != 0)
+    rows.any(|row| extras::extras(row, arrays.sampling(row)) != 0)
 }
 
 impl DeviceBatch {
@@ -281,7 +293,7 @@ impl DeviceBatch {
                     (draw.seed >> 32) as u32,
                     draw.clock,
                 ]);
-                to.extend(filters::words(row, draw, first_top));
+                to.extend(extras::words(row, draw, first_top));
                 to.push(divisor.to_bits());
                 first_top += row.tops;
             }

@@ -1,12 +1,11 @@
 //! Operations for canvas models (DiffusionGemma): norms of sums and of some rows, factors by the kind
 //! of a row, and the mean embeddings of scored rows, which are kept by slot.
 
-use super::array::{Array, Buffer, Precision};
-use super::batch::{DeviceBatch, SCORER_WORDS, Section};
+use super::array::{Array, Buffer, Precision, select};
+use super::batch::{DeviceBatch, SCORER_WORDS, ScoredRows, Section};
 use super::filters::RowExtras;
 use super::matrix::DeviceMatrix;
-use super::rows::{RowNorm, copy_in, select};
-use super::score::ScoredRows;
+use super::rows::{RowNorm, copy_in};
 use super::{Device, Kernel, Result, args, kernel, refuse};
 
 const NORM_ADD: Kernel = kernel("norm_add", 256, 128);
@@ -46,7 +45,7 @@ fn kinds(batch: &DeviceBatch) -> Result<u64> {
 }
 
 /// Adds the norms of the first rows of `x [r, d]`, f32, to those of `sum`.
-pub fn norm_add((x, rows): (&Array, usize), norm: RowNorm<'_>, sum: &Array) -> Result<()> {
+pub fn norm_add(x: &Array, rows: usize, norm: RowNorm<'_>, sum: &Array) -> Result<()> {
     let of = rowwise(sum, rows)?;
     let args = args::Rowwise {
         x: x.checked(rows, sum.width(), Precision::F32)?,
@@ -100,7 +99,7 @@ pub struct Means {
 
 impl Means {
     /// Allocates zeroed embeddings of `width` numbers for `pages` pages of `page` slots.
-    pub fn new(device: &Device, (pages, page): (usize, usize), width: usize) -> Result<Self> {
+    pub fn new(device: &Device, [pages, page]: [usize; 2], width: usize) -> Result<Self> {
         let bytes = width.saturating_mul(size_of::<f32>());
         let bytes = bytes.saturating_mul(page).saturating_mul(pages);
         Ok(Self { kept: Buffer::new(device, bytes)?, page, pages, width })
@@ -114,7 +113,7 @@ impl Means {
     /// Makes the batch's page copies, in order.
     pub fn copy_pages(&self, batch: &DeviceBatch) -> Result<()> {
         let page = self.page * self.width * size_of::<f32>();
-        copy_in(&self.kept, (1, self.pages, page), batch)
+        copy_in(&self.kept, [1, self.pages, page], batch)
     }
 
     /// The arguments of an operation on an array `[r, d]`, f32.

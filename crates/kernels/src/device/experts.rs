@@ -6,11 +6,11 @@ mod scratch;
 
 pub use scratch::ExpertScratch;
 
+use super::array::select;
 use super::array::{Array, Buffer, Precision};
 use super::batch::{DeviceBatch, Section};
 use super::launch::MatrixFormat;
 use super::matrix::DeviceMatrix;
-use super::rows::select;
 use super::{Kernel, Result, args, kernel, refuse};
 use crate::linear::Epilogue;
 use crate::routing::{RouterScore, Routing};
@@ -159,7 +159,8 @@ impl DeviceExperts {
     /// them in `scratch`. Padding rows choose none.
     pub fn choose(
         &self,
-        (x, rows): (&Array, usize),
+        x: &Array,
+        rows: usize,
         batch: &DeviceBatch,
         scratch: &mut ExpertScratch,
     ) -> Result<()> {

@@ -1,51 +1,19 @@
 //! Results of rows in addition to their candidates: a token that passes filters, and the most probable
 //! tokens.
 
-use super::array::Buffer;
-use super::batch::{SCORER_WORDS, Section};
-use super::score::ScoredRows;
+use super::array::{Buffer, grow};
+use super::batch::{MOST_TOPS, SCORER_WORDS, ScoredRows, Section};
 use super::{Device, DeviceLimits, Kernel, Result, args, kernel, refuse};
-use crate::score::ScorerRow;
-use step::{Sampling, TopToken};
+use step::TopToken;
 
 const LIST: Kernel = kernel("list_tops", 256, 256 * (8 + 4));
 const FILTER: Kernel = kernel("filter_rows", 256, 2 * 256 * 16);
 pub(super) const KERNELS: &[Kernel] = &[LIST, FILTER];
 
-/// Most probable tokens of a row at most; `MOST_TOPS` of the kernels.
-pub(super) const MOST_TOPS: usize = 256;
 /// Bytes of a most probable token; `Top` of the kernels.
 const TOP_BYTES: usize = 16;
 /// Rows whose logits are kept at a time at least.
 const FEWEST: usize = 64;
-/// Bits of the additional results of a row; `Besides` of the kernels.
-const FILTERED: u32 = 1;
-const LISTED: u32 = 2;
-
-/// The additional results of a row.
-pub(super) fn extras(row: &ScorerRow, draw: &Sampling) -> u32 {
-    let filters = draw.top_p < 1.0 || draw.min_p > 0.0 || draw.top_k > 0;
-    let filtered = draw.temperature > 0.0 && filters;
-    (u32::from(filtered) * FILTERED) | (u32::from(row.tops > 0) * LISTED)
-}
-
-/// The last words of a scored row's settings.
-pub(super) fn words(row: &ScorerRow, draw: &Sampling, first_top: u32) -> [u32; 7] {
-    let least = match draw.min_p > 0.0 {
-        true => f64::from(draw.min_p).ln().to_bits(),
-        false => f64::NEG_INFINITY.to_bits(),
-    };
-    [
-        extras(row, draw),
-        draw.top_k,
-        draw.top_p.to_bits(),
-        least as u32,
-        (least >> 32) as u32,
-        row.tops,
-        first_top,
-    ]
-}
-
 /// The logits of some rows, and the lists of most probable tokens. The memory is reused.
 #[derive(Default)]
 pub(super) struct RowExtras {
@@ -73,8 +41,8 @@ impl RowExtras {
         let logits = Self::rows(device.limits(), vocab, rows.min(most)).saturating_mul(vocab);
         let logits = logits.saturating_mul(size_of::<f32>());
         let tops = rows.saturating_mul(MOST_TOPS * TOP_BYTES);
-        super::score::grow(&mut self.logits, device, logits)?;
-        super::score::grow(&mut self.tops, device, tops)
+        grow(&mut self.logits, device, logits)?;
+        grow(&mut self.tops, device, tops)
     }
 
     /// The address of the logits of `rows` rows.
@@ -90,7 +58,8 @@ impl RowExtras {
         &self,
         ScoredRows { batch, range }: ScoredRows<'_>,
         vocab: usize,
-        (mask, out): (u32, u64),
+        mask: u32,
+        out: u64,
     ) -> Result<()> {
         let Some(tops) = &self.tops else {
             return refuse("no memory was reserved for most probable tokens");

@@ -1,6 +1,6 @@
 //! Row-wise operations between the matrix products.
 
-use super::array::{Array, Buffer, Precision};
+use super::array::{Array, Buffer, Precision, select};
 use super::attention::{DevicePool, PoolLayer};
 use super::batch::{DeviceBatch, Section};
 use super::{Device, Kernel, Result, args, kernel, refuse};
@@ -13,14 +13,6 @@ const SPLIT: [Kernel; 2] = [kernel("split_f32", 128, 0), kernel("split_bf16", 12
 const COPY: Kernel = kernel("copy_pages", 256, 0);
 pub(super) const KERNELS: &[Kernel] =
     &[EMBED[0], EMBED[1], NORM[0], NORM[1], SPLIT[0], SPLIT[1], COPY];
-
-/// Selects the kernel for a precision.
-pub(super) fn select(kernels: [Kernel; 2], precision: Precision) -> Kernel {
-    match precision {
-        Precision::F32 => kernels[0],
-        Precision::Bf16 => kernels[1],
-    }
-}
 
 /// Overwrites `out [r, d]`, f32, with the rows of `table` for the batch's tokens.
 pub fn embed(table: &Array, batch: &DeviceBatch, out: &Array) -> Result<()> {
@@ -71,7 +63,8 @@ pub struct RowNorm<'a> {
 /// Overwrites the first rows of `out`, padded, with `x / sqrt(mean(x^2) + eps) * weight` of rows of
 /// `x [., d]`, f32.
 pub fn norm(
-    (x, row_set): (&Array, &RowSet),
+    x: &Array,
+    row_set: &RowSet,
     batch: &DeviceBatch,
     norm: RowNorm<'_>,
     out: &Array,
@@ -201,13 +194,13 @@ pub fn split(
 pub fn copy_pages(pool: &DevicePool, batch: &DeviceBatch) -> Result<()> {
     let sizes = pool.sizes();
     let page = sizes.num_kv_heads * sizes.page * sizes.head_width * sizes.precision.bytes();
-    copy_in(pool.buffer(), (2 * sizes.layers, sizes.pages, page), batch)
+    copy_in(pool.buffer(), [2 * sizes.layers, sizes.pages, page], batch)
 }
 
 /// Makes the batch's page copies in a buffer `[layers, pages]` of pages of `bytes` bytes.
 pub(super) fn copy_in(
     buffer: &Buffer,
-    (layers, pages, bytes): (usize, usize, usize),
+    [layers, pages, bytes]: [usize; 3],
     batch: &DeviceBatch,
 ) -> Result<()> {
     let count = batch.count(Section::Copies) / 2;

@@ -1,15 +1,14 @@
 //! Scoring on a device: reduces the last hidden states of scored rows to one record per row, and to the
 //! most probable tokens of rows that want them.
 
-use super::array::{Array, Buffer};
-use super::batch::{DeviceBatch, SCORER_WORDS, Section};
+use super::array::{Array, Buffer, grow};
+use super::batch::{SCORER_WORDS, ScoredRows, Section};
 use super::canvas::{SoftArrays, SoftHead};
 use super::filters::RowExtras;
 use super::launch::{Division, MatrixFormat, ProductLaunch, ProductTile, partial_columns};
 use super::matrix::DeviceMatrix;
-use super::{Device, Kernel, Result, args, kernel, refuse};
+use super::{Kernel, Result, args, kernel, refuse};
 use crate::linear::Epilogue;
-use std::ops::Range;
 use step::{Candidate, TopToken};
 
 const FOLD: Kernel = kernel("fold_partials", 128, 2 * 128 * 16);
@@ -49,15 +48,6 @@ impl<'a> ScoringHead<'a> {
     pub fn plain(matrix: &'a DeviceMatrix) -> Self {
         Self { matrix, cap: None, soft: None }
     }
-}
-
-/// A range of a batch's scored rows.
-#[derive(Clone)]
-pub struct ScoredRows<'a> {
-    /// The batch.
-    pub batch: &'a DeviceBatch,
-    /// Numbers of the rows among the scored ones.
-    pub range: Range<usize>,
 }
 
 impl DeviceScores {
@@ -240,7 +230,7 @@ impl DeviceScores {
         }
         let scored = ScoredRows { batch, range };
         if filtered {
-            self.extras.complete(scored.clone(), vocab, (mask, fold.out))?;
+            self.extras.complete(scored.clone(), vocab, mask, fold.out)?;
         }
         match head.soft {
             Some(soft) => self.soft()?.keep(soft, scored),
@@ -269,13 +259,4 @@ fn kernel_of(launch: &ProductLaunch) -> Result<Kernel> {
 struct Inputs<'a> {
     x: &'a Array,
     first: usize,
-}
-
-/// Makes room for `bytes` bytes.
-pub(super) fn grow(buffer: &mut Option<Buffer>, device: &Device, bytes: usize) -> Result<()> {
-    if buffer.as_ref().is_none_or(|buffer| buffer.bytes() < bytes) {
-        *buffer = None;
-        *buffer = Some(Buffer::new(device, bytes)?);
-    }
-    Ok(())
 }

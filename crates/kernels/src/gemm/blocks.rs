@@ -20,22 +20,22 @@ pub(super) fn repack(kind: BlockType, bytes: &[u8], words: &mut [u32]) {
         let scale = half(0);
         let times = |power: f32| f16::from_f32(scale.to_f32() * power);
         match kind {
-            BlockType::Q4_0 => put(&plain(&block[2..], None), (scale, times(-8.0)), step),
-            BlockType::Q4_1 => put(&plain(&block[4..], None), (scale, half(2)), step),
+            BlockType::Q4_0 => put(&plain(&block[2..], None), [scale, times(-8.0)], step),
+            BlockType::Q4_1 => put(&plain(&block[4..], None), [scale, half(2)], step),
             BlockType::Q5_0 => {
                 let codes = plain(&block[6..], Some(&block[2..6]));
-                put(&codes, (scale, times(-16.0)), step);
+                put(&codes, [scale, times(-16.0)], step);
             }
             BlockType::Q5_1 => {
                 let codes = plain(&block[8..], Some(&block[4..8]));
-                put(&codes, (scale, half(2)), step);
+                put(&codes, [scale, half(2)], step);
             }
             BlockType::Q8_0 => {
                 let signed = block[2..].iter();
                 let mut codes = [0; GROUP];
                 let pairs = codes.iter_mut().zip(signed);
                 pairs.for_each(|(code, byte)| *code = byte ^ 0x80);
-                put(&codes, (scale, times(-128.0)), step);
+                put(&codes, [scale, times(-128.0)], step);
             }
             BlockType::Q4_K | BlockType::Q5_K => repack_fine(kind, block, step),
             BlockType::Q6_K => repack_six(block, step),
@@ -53,7 +53,7 @@ fn plain(low: &[u8], high: Option<&[u8]>) -> Codes {
 }
 
 /// Writes a step of one group.
-fn put(codes: &Codes, (scale, minimum): (f16, f16), step: &mut [u32]) {
+fn put(codes: &Codes, [scale, minimum]: [f16; 2], step: &mut [u32]) {
     step[0] = pair(scale, minimum);
     write_codes(codes, &mut step[1..]);
 }
@@ -154,7 +154,7 @@ pub(super) fn round_to_codes(x: &[f32], words: &mut [u32]) {
         });
         let best = tried.into_iter().min_by(|a, b| a.1.total_cmp(&b.1));
         let Some((best, _)) = best else { continue };
-        put(&best.codes(x), (best.scale, best.minimum), step);
+        put(&best.codes(x), [best.scale, best.minimum], step);
     }
 }
 

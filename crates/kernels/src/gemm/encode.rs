@@ -7,7 +7,8 @@ use super::words::Scratch;
 use crate::parallel::{self, Shared};
 use crate::simd::amx;
 use crate::simd::blocks::{Form, GROUP, INTEGERS, SCALE, SUMS, row_words};
-use crate::simd::unit::{PAIR_WORDS, Unit, WeightDtype};
+use crate::simd::dot::PAIR_WORDS;
+use crate::simd::unit::{Unit, WeightDtype};
 use crate::simd::{Kernel, Simd, dispatch_on};
 use std::ops::Range;
 
@@ -163,7 +164,7 @@ impl Kernel for Encode<'_> {
                     let offset = ROUND.to_bits().wrapping_sub(OFFSET as u32);
                     let bytes = &mut words[..self.k.div_ceil(4)];
                     bytes[self.k / 4..].fill(0);
-                    round_to_bytes(x, (inverse, offset), bytes);
+                    round_to_bytes(x, inverse, offset, bytes);
                     if self.parts == 2 {
                         split_bytes(&mut words[..2 * self.k.div_ceil(4)]);
                     }
@@ -236,7 +237,7 @@ pub(crate) fn scale(x: &[f32]) -> (f32, f32) {
 /// Packs four numbers per word: the low byte of `x * inverse` rounded to nearest even, minus the
 /// integer whose float representation with [`ROUND`] has the bits `zero`.
 #[inline(always)]
-pub(super) fn round_to_bytes(x: &[f32], (inverse, zero): (f32, u32), words: &mut [u32]) {
+pub(super) fn round_to_bytes(x: &[f32], inverse: f32, zero: u32, words: &mut [u32]) {
     // SAFETY: a word is four bytes.
     let (_, bytes, _) = unsafe { words.align_to_mut::<u8>() };
     for (byte, &x) in bytes.iter_mut().zip(x) {
@@ -249,7 +250,7 @@ pub(super) fn round_to_bytes(x: &[f32], (inverse, zero): (f32, u32), words: &mut
 fn round_group(x: &[f32], words: &mut [u32]) {
     let (scale, inverse) = scale(x);
     let (facts, integers) = words.split_at_mut(INTEGERS);
-    round_to_bytes(x, (inverse, ROUND.to_bits()), integers);
+    round_to_bytes(x, inverse, ROUND.to_bits(), integers);
     // SAFETY: a word is four bytes.
     let (_, bytes, _) = unsafe { integers.align_to::<i8>() };
     let sum = |bytes: &[i8]| bytes.iter().map(|&byte| i32::from(byte)).sum::<i32>();
@@ -273,7 +274,7 @@ pub fn row_to_bytes(x: &[f32]) -> (Vec<i8>, f32) {
 /// rows.
 pub(super) fn column_to_bytes(x: &[f32], words: &mut [u32]) -> (f32, u32) {
     let (scale, inverse) = scale(x);
-    round_to_bytes(x, (inverse, ROUND.to_bits()), words);
+    round_to_bytes(x, inverse, ROUND.to_bits(), words);
     // SAFETY: a word is four bytes.
     let (_, bytes, _) = unsafe { words.align_to::<i8>() };
     let sum: i32 = bytes.iter().map(|&byte| i32::from(byte)).sum();

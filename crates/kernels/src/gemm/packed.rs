@@ -4,7 +4,8 @@ use super::words::Words;
 use super::{blocks, encode};
 use crate::blocks::BlockType;
 use crate::parallel::{self, Shared};
-use crate::simd::unit::{PAIR_WORDS, Unit, WeightDtype};
+use crate::simd::dot::PAIR_WORDS;
+use crate::simd::unit::{Unit, WeightDtype};
 
 /// A weight matrix `[n, k]` in panels of `2 * LANES` columns of the product. A panel holds, for each
 /// word of the inner dimension, the words of its columns contiguously; the last panel is padded with

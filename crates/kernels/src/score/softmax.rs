@@ -48,7 +48,7 @@ impl Kernel for Exponentials<'_> {
         let (vectors, tail) = self.x.split_at(self.x.len() / lanes * lanes);
         let mut padded = [f32::NEG_INFINITY; MAX_LANES];
         padded[..tail.len()].copy_from_slice(tail);
-        let mut sums = (s.splat_d(0.0), s.splat_d(0.0));
+        let mut sums = [s.splat_d(0.0); 2];
         let max = s.splat_d(self.max);
         for i in (0..vectors.len()).step_by(lanes) {
             // SAFETY: i + lanes <= vectors.len().
@@ -57,15 +57,15 @@ impl Kernel for Exponentials<'_> {
         }
         // SAFETY: half a vector fits into `padded`.
         let x = unsafe { s.load_widen(padded.as_ptr()) };
-        let (total, weighted) = fold(s, sums, s.sub_d(x, max));
+        let [total, weighted] = fold(s, sums, s.sub_d(x, max));
         (math::sum_d(s, total), math::sum_d(s, weighted))
     }
 }
 
 /// Adds `e^x` to the first sum and `x e^x` to the second.
 #[inline(always)]
-fn fold<S: Simd>(s: S, (total, weighted): (S::D, S::D), x: S::D) -> (S::D, S::D) {
+fn fold<S: Simd>(s: S, [total, weighted]: [S::D; 2], x: S::D) -> [S::D; 2] {
     let x = math::clamp_d(s, x);
     let e = math::exp_d(s, x);
-    (s.add_d(total, e), s.fma_d(x, e, weighted))
+    [s.add_d(total, e), s.fma_d(x, e, weighted)]
 }

@@ -5,6 +5,9 @@
 
 use super::Simd;
 
+/// Words of a row or column that an instruction for two rows and two columns takes.
+pub(crate) const PAIR_WORDS: usize = 2;
+
 /// The multiplier of one dtype on one instruction set. A value proves that the processor has the
 /// instructions.
 pub(crate) trait Dot: Copy {

@@ -249,6 +249,30 @@ fn is_avx512() -> bool {
     false
 }
 
+/// True if the processor has the extension VNNI of AVX-512.
+fn has_vnni() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_avx512() && is_x86_feature_detected!("avx512vnni");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// True if the processor has the extension `dotprod` of NEON.
+fn has_dotprod() -> bool {
+    #[cfg(target_arch = "aarch64")]
+    return is_neon() && std::arch::is_aarch64_feature_detected!("dotprod");
+    #[cfg(not(target_arch = "aarch64"))]
+    false
+}
+
+/// True if the processor has the extensions `dotprod` and `i8mm` of NEON.
+fn has_i8mm() -> bool {
+    #[cfg(target_arch = "aarch64")]
+    return has_dotprod() && std::arch::is_aarch64_feature_detected!("i8mm");
+    #[cfg(not(target_arch = "aarch64"))]
+    false
+}
+
 /// True if this processor supports [`InstructionSet::Avx2`].
 fn is_avx2() -> bool {
     #[cfg(target_arch = "x86_64")]

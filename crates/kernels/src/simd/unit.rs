@@ -10,10 +10,7 @@ use super::blocks::{ByteSet, Form, GROUP};
 use super::bytes::PortableBytes;
 use super::dot::{Dot, F32, MultiplyKernel, WidenedBf16};
 use super::portable::Portable;
-use super::{InstructionSet, is_avx2, is_neon};
-
-/// Words of a row or column that an instruction for two rows and two columns takes.
-pub(crate) const PAIR_WORDS: usize = 2;
+use super::{InstructionSet, has_dotprod, has_i8mm, has_vnni, is_avx2, is_neon};
 
 /// The number format in which weights are stored and multiplied. Activations between layers, norms,
 /// attention and the embedding table are always f32; sums always have 32 bits.
@@ -257,29 +254,6 @@ pub(super) fn has_bf16() -> bool {
 
 fn has_tiles() -> bool {
     TileSupport::detect() == TileSupport::Ready
-}
-
-pub(super) fn has_vnni() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return super::is_avx512() && is_x86_feature_detected!("avx512vnni");
-    #[cfg(not(target_arch = "x86_64"))]
-    false
-}
-
-/// True if the processor has the extension `dotprod` of NEON.
-pub(super) fn has_dotprod() -> bool {
-    #[cfg(target_arch = "aarch64")]
-    return is_neon() && std::arch::is_aarch64_feature_detected!("dotprod");
-    #[cfg(not(target_arch = "aarch64"))]
-    false
-}
-
-/// True if the processor has the extensions `dotprod` and `i8mm` of NEON.
-pub(super) fn has_i8mm() -> bool {
-    #[cfg(target_arch = "aarch64")]
-    return has_dotprod() && std::arch::is_aarch64_feature_detected!("i8mm");
-    #[cfg(not(target_arch = "aarch64"))]
-    false
 }
 
 /// True if the processor has the extension `bf16` of NEON.

@@ -1,33 +1,9 @@
 //! The attention of a layer, and its arrays.
 
-use super::block::{Block, Work};
+use super::block::{Block, HeadArrays, Work};
 use super::decoder::Decoder;
 use candle_core::Result;
-use kernels::{ArrayKind, Attention, Backend, Pass};
-
-/// The arrays of attention, of the layers of one size.
-pub(super) struct HeadArrays<B: Backend> {
-    pub(super) qkv: B::Array,
-    pub(super) q: B::Array,
-    pub(super) attended: B::Array,
-}
-
-impl<B: Backend> HeadArrays<B> {
-    /// Arrays of `rows` rows, for `heads` query heads and for key/value heads of some width.
-    pub(super) fn new(
-        backend: &B,
-        (rows, heads): (usize, usize),
-        (num_kv_heads, head_width): (usize, usize),
-    ) -> Result<Self> {
-        let inner = heads * head_width;
-        let all = inner + 2 * num_kv_heads * head_width;
-        Ok(Self {
-            qkv: backend.array(ArrayKind::Sums, rows, all)?,
-            q: backend.array(ArrayKind::Queries, rows, inner)?,
-            attended: backend.array(ArrayKind::Inputs, rows, inner)?,
-        })
-    }
-}
+use kernels::{Attention, Backend, Pass};
 
 impl<B: Backend> Work<B> {
     /// The arrays of a layer's attention.
@@ -53,7 +29,7 @@ impl<B: Backend> Decoder<B> {
             Some(full) if block.full => full,
             _ => &mut work.heads,
         };
-        backend.linear(&block.qkv, (&work.normed, rows), qkv)?;
+        backend.linear(&block.qkv, &work.normed, rows, qkv)?;
         let attention = self.attention(block);
         backend.split(&attention, pass, qkv, q)?;
         backend.attend(&attention, pass, q, attended)?;

@@ -1,12 +1,10 @@
 //! The layers of a transformer, and the arrays of its passes.
 
-use super::attention::HeadArrays;
-use super::canvas::{Branches, Sandwich};
-use super::experts::Experts;
+use crate::router::Router;
 use crate::{HeadSizes, ModelInfo};
 use candle_core::{Result, bail};
 use kernels::device::RowSet;
-use kernels::{ArrayKind, Backend, Norm, Pass, Selection, Storage};
+use kernels::{ArrayKind, Backend, Experts as StoredExperts, Norm, Pass, Selection, Storage};
 
 /// One layer.
 pub(super) struct Block<S: Storage> {
@@ -37,6 +35,46 @@ pub(super) enum Mlp<S: Storage> {
     Experts(Box<Experts<S>>),
 }
 
+/// A router, its experts, and the optional shared expert, which processes every row.
+pub(super) struct Experts<S: Storage> {
+    pub(super) router: Router,
+    pub(super) stored: StoredExperts<S>,
+    pub(super) shared: Option<GatedMlp<S>>,
+}
+
+/// The norms around attention and MLP, and the experts beside the dense MLP.
+pub(super) struct Sandwich<S: Storage> {
+    /// After attention.
+    pub(super) attended: S::Vector,
+    /// After the dense MLP.
+    pub(super) dense: S::Vector,
+    /// Before the router.
+    pub(super) router: S::Vector,
+    pub(super) before_experts: S::Vector,
+    pub(super) experts: Experts<S>,
+    pub(super) after_experts: S::Vector,
+    /// After the sum of dense MLP and experts.
+    pub(super) both: S::Vector,
+    /// The factors of the result, for encoded rows and for denoised rows.
+    pub(super) scalars: [f32; 2],
+}
+
+/// The weights of a canvas model outside of its layers.
+pub(super) struct CanvasParts<S: Storage> {
+    /// Rotary angles of layers with full attention.
+    pub(super) rope_table: S::RopeTable,
+    /// The norm of a mean embedding.
+    pub(super) pre_norm: S::Vector,
+    /// The MLP whose result is added to the embedding of a denoised row.
+    pub(super) mlp: GatedMlp<S>,
+    /// The weights of a norm without weights.
+    pub(super) ones: S::Vector,
+    /// The scaled embedding table, transposed.
+    pub(super) soft: S::Matrix,
+    /// Logits are `cap * tanh(x / cap)`.
+    pub(super) cap: Option<f32>,
+}
+
 impl<S: Storage> Block<S> {
     /// Its experts.
     pub(super) fn experts(&self) -> Option<&Experts<S>> {
@@ -46,6 +84,34 @@ impl<S: Storage> Block<S> {
             (Mlp::Dense(_), None) => None,
         }
     }
+}
+
+/// The arrays of attention, of the layers of one size.
+pub(super) struct HeadArrays<B: Backend> {
+    pub(super) qkv: B::Array,
+    pub(super) q: B::Array,
+    pub(super) attended: B::Array,
+}
+
+impl<B: Backend> HeadArrays<B> {
+    /// Arrays of `rows` rows.
+    pub(super) fn new(backend: &B, rows: usize, heads: HeadSizes) -> Result<Self> {
+        let inner = heads.num_heads * heads.head_width;
+        let all = inner + 2 * heads.num_kv_heads * heads.head_width;
+        Ok(Self {
+            qkv: backend.array(ArrayKind::Sums, rows, all)?,
+            q: backend.array(ArrayKind::Queries, rows, inner)?,
+            attended: backend.array(ArrayKind::Inputs, rows, inner)?,
+        })
+    }
+}
+
+/// Arrays of a canvas model's passes.
+pub(super) struct Branches<B: Backend> {
+    /// A branch before its norm.
+    pub(super) one: B::Array,
+    /// The sum of two branches.
+    pub(super) both: B::Array,
 }
 
 /// The arrays of a pass.
@@ -68,16 +134,11 @@ impl<B: Backend> Work<B> {
     /// Allocates arrays for passes of up to `rows` rows.
     pub(crate) fn new(backend: &B, info: &ModelInfo, rows: usize) -> Result<Self> {
         let d = info.width;
-        let heads = |num_kv_heads, head_width| {
-            HeadArrays::new(backend, (rows, info.heads.num_heads), (num_kv_heads, head_width))
-        };
-        let full = info
-            .canvas
-            .map(|canvas| heads(canvas.full_heads.num_kv_heads, canvas.full_heads.head_width));
+        let full = info.canvas.map(|canvas| HeadArrays::new(backend, rows, canvas.full_heads));
         Ok(Self {
             x: backend.array(ArrayKind::Sums, rows, d)?,
             normed: backend.array(ArrayKind::Inputs, rows, d)?,
-            heads: heads(info.heads.num_kv_heads, info.heads.head_width)?,
+            heads: HeadArrays::new(backend, rows, info.heads)?,
             full: full.transpose()?,
             gated: backend.array(ArrayKind::Inputs, rows, info.mlp_width)?,
             shared: match info.experts.and_then(|experts| experts.shared_width) {
@@ -115,8 +176,8 @@ impl<B: Backend> Work<B> {
         [gate_up, down]: &GatedMlp<B>,
         rows: usize,
     ) -> Result<()> {
-        backend.linear(gate_up, (&self.normed, rows), &mut self.gated)?;
-        backend.linear_add(down, (&self.gated, rows), &mut self.x)
+        backend.linear(gate_up, &self.normed, rows, &mut self.gated)?;
+        backend.linear_add(down, &self.gated, rows, &mut self.x)
     }
 
     /// Adds the expert that processes every row.
@@ -129,7 +190,7 @@ impl<B: Backend> Work<B> {
         let Some(shared) = &mut self.shared else {
             bail!("a model with a shared expert has an array for it");
         };
-        backend.linear(gate_up, (&self.normed, rows), shared)?;
-        backend.linear_add(down, (&*shared, rows), &mut self.x)
+        backend.linear(gate_up, &self.normed, rows, shared)?;
+        backend.linear_add(down, &*shared, rows, &mut self.x)
     }
 }

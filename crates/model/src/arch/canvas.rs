@@ -1,52 +1,10 @@
 //! The parts of the network that only a canvas model (DiffusionGemma) has.
 
-use super::block::{Block, GatedMlp, Mlp, Work};
+use super::block::{Block, Branches, Mlp, Work};
 use super::decoder::Decoder;
-use super::experts::Experts;
 use candle_core::{Result, bail};
 use kernels::device::RowSet;
-use kernels::{Backend, Pass, Selection, Storage};
-
-/// The weights of a canvas model outside of its layers.
-pub(super) struct CanvasParts<S: Storage> {
-    /// Rotary angles of layers with full attention.
-    pub(super) rope_table: S::RopeTable,
-    /// The norm of a mean embedding.
-    pub(super) pre_norm: S::Vector,
-    /// The MLP whose result is added to the embedding of a denoised row.
-    pub(super) mlp: GatedMlp<S>,
-    /// The weights of a norm without weights.
-    pub(super) ones: S::Vector,
-    /// The scaled embedding table, transposed.
-    pub(super) soft: S::Matrix,
-    /// Logits are `cap * tanh(x / cap)`.
-    pub(super) cap: Option<f32>,
-}
-
-/// The norms around attention and MLP, and the experts beside the dense MLP.
-pub(super) struct Sandwich<S: Storage> {
-    /// After attention.
-    pub(super) attended: S::Vector,
-    /// After the dense MLP.
-    pub(super) dense: S::Vector,
-    /// Before the router.
-    pub(super) router: S::Vector,
-    pub(super) before_experts: S::Vector,
-    pub(super) experts: Experts<S>,
-    pub(super) after_experts: S::Vector,
-    /// After the sum of dense MLP and experts.
-    pub(super) both: S::Vector,
-    /// The factors of the result, for encoded rows and for denoised rows.
-    pub(super) scalars: [f32; 2],
-}
-
-/// Arrays of a canvas model's passes.
-pub(super) struct Branches<B: Backend> {
-    /// A branch before its norm.
-    pub(super) one: B::Array,
-    /// The sum of two branches.
-    pub(super) both: B::Array,
-}
+use kernels::{Backend, Pass, Selection};
 
 impl<B: Backend> Decoder<B> {
     /// Makes inputs of the embeddings of denoised rows: adds the MLP of the mean embedding of the last
@@ -94,24 +52,24 @@ impl<B: Backend> Decoder<B> {
             bail!("a canvas model has arrays for its branches");
         };
         let all = RowSet::First(rows);
-        backend.linear(&block.out, (&work.heads_of(block).attended, rows), &mut one)?;
-        backend.norm_add((&one, rows), self.norm(&sandwich.attended), &mut work.x)?;
+        backend.linear(&block.out, &work.heads_of(block).attended, rows, &mut one)?;
+        backend.norm_add(&one, rows, self.norm(&sandwich.attended), &mut work.x)?;
         work.norm(backend, pass, self.norm(&block.mlp_norm), &all)?;
         let Mlp::Dense([gate_up, down]) = &block.mlp else {
             bail!("a canvas model has a dense MLP in every layer");
         };
-        backend.linear(gate_up, (&work.normed, rows), &mut work.gated)?;
-        backend.linear(down, (&work.gated, rows), &mut one)?;
+        backend.linear(gate_up, &work.normed, rows, &mut work.gated)?;
+        backend.linear(down, &work.gated, rows, &mut one)?;
         let dense = Selection { of: &one, rows: &all };
         backend.norm(dense, pass, self.norm(&sandwich.dense), &mut both)?;
         work.norm(backend, pass, self.norm(&sandwich.router), &all)?;
-        let chosen = sandwich.experts.choose(backend, pass, (&work.normed, rows))?;
+        let chosen = sandwich.experts.choose(backend, pass, &work.normed, rows)?;
         work.norm(backend, pass, self.norm(&sandwich.before_experts), &all)?;
-        backend.clear(&mut one, (rows, self.width))?;
+        backend.clear(&mut one, rows, self.width)?;
         let experts = &sandwich.experts;
         experts.add_chosen(backend, &chosen, &work.normed, &mut one)?;
-        backend.norm_add((&one, rows), self.norm(&sandwich.after_experts), &mut both)?;
-        backend.norm_add((&both, rows), self.norm(&sandwich.both), &mut work.x)?;
+        backend.norm_add(&one, rows, self.norm(&sandwich.after_experts), &mut both)?;
+        backend.norm_add(&both, rows, self.norm(&sandwich.both), &mut work.x)?;
         backend.scale(pass, sandwich.scalars, &mut work.x)?;
         work.branches = Some(Branches { one, both });
         Ok(())

@@ -1,6 +1,6 @@
 //! Loads what conditions a canvas on its last step.
 
-use super::canvas::CanvasParts;
+use super::block::CanvasParts;
 use super::load::Loader;
 use crate::LoadError;
 use crate::config::CanvasSpec;
@@ -12,7 +12,8 @@ impl<S: Storage> Loader<'_, S> {
     /// The parts of a canvas model outside of its layers; `table` is the embedding table.
     pub(super) fn canvas_parts(
         &mut self,
-        (spec, info): (&CanvasSpec, &CanvasInfo),
+        spec: &CanvasSpec,
+        info: &CanvasInfo,
         table: &[f32],
     ) -> Result<CanvasParts<S>, LoadError> {
         let (d, vocab) = (self.spec.info.width, self.spec.info.vocabulary.size);
@@ -40,7 +41,7 @@ impl<S: Storage> Loader<'_, S> {
             _ => WeightDtype::Bf16,
         };
         let soft = Stored {
-            shape: (d, vocab),
+            shape: [d, vocab],
             numbers: Numbers::Floats(&transposed),
             bias: None,
             dtype,

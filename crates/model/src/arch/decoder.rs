@@ -1,7 +1,6 @@
 //! The pre-norm transformer that all families share, on any backend.
 
-use super::block::{Block, Mlp, Work};
-use super::canvas::CanvasParts;
+use super::block::{Block, CanvasParts, Mlp, Work};
 use candle_core::Result;
 use kernels::device::RowSet;
 use kernels::{Backend, Experts, Head, Norm, Pass, ScoredRange, Storage};
@@ -50,7 +49,7 @@ impl<B: Backend> Decoder<B> {
                 self.add_branches(backend, pass, block, work)?;
                 continue;
             }
-            backend.linear_add(&block.out, (&work.heads.attended, rows), &mut work.x)?;
+            backend.linear_add(&block.out, &work.heads.attended, rows, &mut work.x)?;
             let norm = self.norm(&block.mlp_norm);
             work.norm(backend, pass, norm, &all)?;
             match &block.mlp {

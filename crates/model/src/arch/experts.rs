@@ -1,16 +1,9 @@
 //! The experts of a layer and how they are run.
 
-use super::block::{GatedMlp, Work};
-use crate::router::{Choice, Router};
+use super::block::{Experts, Work};
+use crate::router::Choice;
 use candle_core::Result;
-use kernels::{Backend, ExpertRows, Experts as StoredExperts, Mixture, Pass, Storage};
-
-/// A router, its experts, and the optional shared expert, which processes every row.
-pub(super) struct Experts<S: Storage> {
-    pub(super) router: Router,
-    pub(super) stored: StoredExperts<S>,
-    pub(super) shared: Option<GatedMlp<S>>,
-}
+use kernels::{Backend, ExpertRows, Experts as StoredExperts, Mixture, Pass};
 
 /// The experts that the first rows of an array chose.
 pub(super) struct Chosen<'a, 'p, B: Backend> {
@@ -31,7 +24,7 @@ impl<B: Backend> Experts<B> {
         work: &mut Work<B>,
         rows: usize,
     ) -> Result<()> {
-        let chosen = self.choose(backend, pass, (&work.normed, rows))?;
+        let chosen = self.choose(backend, pass, &work.normed, rows)?;
         if let Some(shared) = &self.shared {
             work.add_shared(backend, shared, rows)?;
         }
@@ -43,7 +36,8 @@ impl<B: Backend> Experts<B> {
         &self,
         backend: &B,
         pass: &'a Pass<'p, B>,
-        x: (&B::Array, usize),
+        x: &B::Array,
+        rows: usize,
     ) -> Result<Chosen<'a, 'p, B>> {
         let choices = match &self.stored {
             StoredExperts::Each { gate, .. } => {
@@ -51,11 +45,10 @@ impl<B: Backend> Experts<B> {
                 Some(self.router.choose(&logits, pass.arrays))
             }
             StoredExperts::Grouped(experts) => {
-                backend.choose(experts, pass, x)?;
+                backend.choose(experts, pass, x, rows)?;
                 None
             }
         };
-        let rows = x.1;
         Ok(Chosen { pass, rows, choices })
     }
 
@@ -71,7 +64,7 @@ impl<B: Backend> Experts<B> {
         let experts = match &self.stored {
             StoredExperts::Each { experts, .. } => experts,
             StoredExperts::Grouped(experts) => {
-                return backend.add_chosen(Mixture { experts, pass }, (x, chosen.rows), sum);
+                return backend.add_chosen(Mixture { experts, pass }, x, chosen.rows, sum);
             }
         };
         let choices = chosen.choices.iter().flatten();

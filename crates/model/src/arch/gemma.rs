@@ -1,8 +1,7 @@
 //! DiffusionGemma: its names, and how its layers are loaded.
 
 use super::Family;
-use super::block::{Block, Mlp};
-use super::canvas::Sandwich;
+use super::block::{Block, Mlp, Sandwich};
 use super::load::Loader;
 use super::names::{ExpertNames, Names};
 use super::qwen;
@@ -41,7 +40,8 @@ impl<S: Storage> Loader<'_, S> {
     pub(super) fn canvas_block(
         &mut self,
         number: usize,
-        (spec, canvas): (&CanvasSpec, &CanvasInfo),
+        spec: &CanvasSpec,
+        canvas: &CanvasInfo,
         experts: &ExpertSpec,
     ) -> Result<Block<S>, LoadError> {
         let (names, info) = (self.names, &self.spec.info);

@@ -29,7 +29,7 @@ impl<S: Storage> Loader<'_, S> {
             false => (Numbers::Blocks(&blocks_of), more.saturating_add(blocks.bytes(rows, d))),
         };
         let matrix = Stored {
-            shape: (vocab, d),
+            shape: [vocab, d],
             numbers,
             bias: None,
             dtype: self.weights.dtype,
@@ -55,7 +55,7 @@ impl<S: Storage> Loader<'_, S> {
             false => None,
         };
         let matrix = Stored {
-            shape: (vocab, d),
+            shape: [vocab, d],
             numbers: Numbers::Floats(&[]),
             bias: bias.as_deref(),
             dtype: self.weights.dtype,

@@ -34,10 +34,10 @@ impl<S: Storage> Loader<'_, S> {
         };
         let canvas = self.spec.canvas.as_ref().zip(info.canvas.as_ref());
         let parts = match canvas {
-            Some(canvas) => {
+            Some((spec, canvas)) => {
                 let root = (d as f32).sqrt();
                 numbers.iter_mut().for_each(|x| *x *= root);
-                Some(self.canvas_parts(canvas, &numbers)?)
+                Some(self.canvas_parts(spec, canvas, &numbers)?)
             }
             None => None,
         };
@@ -45,7 +45,9 @@ impl<S: Storage> Loader<'_, S> {
         let embedding = self.storage.table(table).map_err(failed)?;
         self.count(0);
         let blocks = (0..info.layers).map(|number| match (canvas, &self.spec.experts) {
-            (Some(canvas), Some(experts)) => self.canvas_block(number, canvas, experts),
+            (Some((spec, canvas)), Some(experts)) => {
+                self.canvas_block(number, spec, canvas, experts)
+            }
             _ => self.block(number),
         });
         let blocks = blocks.collect::<Result<_, _>>()?;

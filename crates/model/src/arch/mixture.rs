@@ -1,7 +1,6 @@
 //! Loads the experts of a layer.
 
-use super::block::GatedMlp;
-use super::experts::Experts;
+use super::block::{Experts, GatedMlp};
 use super::load::Loader;
 use crate::LoadError;
 use crate::config::{ExpertSpec, RouterSpec};
@@ -20,21 +19,11 @@ impl<S: Storage> Loader<'_, S> {
         let layer = format!("{}.{number}", self.names.layers);
         let (name, bias) =
             (format!("{layer}.{}.weight", names.router), format!("{layer}.{}", names.bias));
-        let shape = (spec.count, info.width);
-        let gate = self.weights.tensor(&name, &[shape.0, shape.1])?;
+        let gate = self.router_gate(&name, spec.count)?;
         let bias = match spec.router.bias {
             true => Some(self.weights.tensor(&bias, &[spec.count])?),
             false => None,
         };
-        // Routers compute in f32 for every dtype.
-        let gate = Stored {
-            shape,
-            numbers: Numbers::Floats(&gate),
-            bias: None,
-            dtype: WeightDtype::F32,
-            epilogue: Epilogue::None,
-        };
-        let gate = self.stored(&name, gate, floats(shape.0.saturating_mul(shape.1)))?;
         let block = match info.rows.attention {
             step::Attention::Blocks(length) => Some(length),
             _ => None,
@@ -54,6 +43,20 @@ impl<S: Storage> Loader<'_, S> {
             None => None,
         };
         self.mixture(router, gate, experts, shared)
+    }
+
+    /// The matrix of a router of `count` experts, which computes in f32 for every dtype.
+    pub(super) fn router_gate(&mut self, name: &str, count: usize) -> Result<S::Matrix, LoadError> {
+        let shape = [count, self.spec.info.width];
+        let numbers = self.weights.tensor(name, &shape)?;
+        let gate = Stored {
+            shape,
+            numbers: Numbers::Floats(&numbers),
+            bias: None,
+            dtype: WeightDtype::F32,
+            epilogue: Epilogue::None,
+        };
+        self.stored(name, gate, floats(shape[0].saturating_mul(shape[1])))
     }
 
     /// Experts with their router.

@@ -41,7 +41,7 @@ impl<S: Storage> Loader<'_, S> {
         let source = SourceNumbers::Floats(numbers);
         let extra_bytes = source.bytes(rows, d);
         let matrix = Stored {
-            shape: (rows, d),
+            shape: [rows, d],
             numbers: Numbers::Floats(&[]),
             bias: None,
             dtype: self.weights.dtype,

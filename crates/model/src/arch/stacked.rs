@@ -1,12 +1,12 @@
 //! Loads experts whose matrices are stored in one tensor for all.
 
-use super::experts::Experts;
+use super::block::Experts;
 use super::load::Loader;
 use crate::LoadError;
 use crate::config::ExpertSpec;
 use crate::memory::floats;
 use crate::router::Router;
-use kernels::{Epilogue, Numbers, Storage, Stored, StoredVector, WeightDtype};
+use kernels::{Epilogue, Numbers, Storage, Stored, StoredVector};
 
 impl<S: Storage> Loader<'_, S> {
     /// The norm of the router's input, which has a scale and the inverse root of the width.
@@ -28,16 +28,7 @@ impl<S: Storage> Loader<'_, S> {
         let (d, count, width) = (self.spec.info.width, spec.count, spec.width);
         let prefix = format!("{}.{number}", self.names.layers);
         let gate = format!("{prefix}.{}.weight", self.names.experts.router);
-        let numbers = self.weights.tensor(&gate, &[count, d])?;
-        let matrix = Stored {
-            shape: (count, d),
-            numbers: Numbers::Floats(&numbers),
-            bias: None,
-            // Routers compute in f32 for every dtype.
-            dtype: WeightDtype::F32,
-            epilogue: Epilogue::None,
-        };
-        let gate = self.stored(&gate, matrix, floats(count.saturating_mul(d)))?;
+        let gate = self.router_gate(&gate, count)?;
         let scales = format!("{prefix}.router.per_expert_scale");
         let scales = self.weights.tensor(&scales, &[count])?;
         let both = format!("{prefix}.experts.gate_up_proj");
@@ -70,7 +61,7 @@ impl<S: Storage> Loader<'_, S> {
             let start = index.saturating_mul(size).min(numbers.len());
             let range = start..start.saturating_add(size).min(numbers.len());
             let matrix = Stored {
-                shape: (rows, k),
+                shape: [rows, k],
                 numbers: Numbers::Floats(&numbers[range]),
                 bias: None,
                 dtype: self.weights.dtype,

@@ -29,7 +29,7 @@ impl<S: Storage> Loader<'_, S> {
         let extra_bytes = source.bytes(rows, k);
         let bias = biased.then_some(&*bias);
         let matrix = Stored {
-            shape: (rows, k),
+            shape: [rows, k],
             numbers: Numbers::Floats(&[]),
             bias,
             dtype: self.weights.dtype,
@@ -61,7 +61,7 @@ impl<S: Storage> Loader<'_, S> {
         matrix: Stored<'_>,
         extra_bytes: usize,
     ) -> Result<S::Matrix, LoadError> {
-        let (dtype, k) = (matrix.dtype, matrix.shape.1);
+        let (dtype, k) = (matrix.dtype, matrix.shape[1]);
         if !k.is_multiple_of(dtype.group()) {
             return Err(LoadError::Group {
                 tensor: name.to_owned(),

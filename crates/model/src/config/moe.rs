@@ -3,7 +3,7 @@
 use crate::LoadError;
 use crate::config::transformer::{Defaults, blocks, transformer};
 use crate::config::{ExpertSpec, Keys, MOST, RouterScore, RouterSpec, Spec};
-use crate::info::{ExpertInfo, ModelInfo};
+use crate::info::ExpertInfo;
 use serde_json::{Value, json};
 
 /// `<|mask|>` and `<|endoftext|>` of the Bailing tokenizer.
@@ -46,9 +46,7 @@ pub(crate) fn llada2(config: &Keys) -> Result<Spec, LoadError> {
     let scale = config.optional_number("routed_scaling_factor")?.unwrap_or(2.5);
     let dense = config.whole("first_k_dense_replace")?.unwrap_or(0);
     let layers: Vec<bool> = (0..spec.info.layers).map(|layer| layer >= dense).collect();
-    spec.info.experts = Some(info(&spec.info, (count, chosen), (&layers, width)));
-    spec.info.mlp_width = mlp_width(config, "intermediate_size", (&layers, width))?;
-    spec.experts = Some(ExpertSpec {
+    let experts = ExpertSpec {
         count,
         width,
         shared: shared_width(config, width)?,
@@ -59,7 +57,8 @@ pub(crate) fn llada2(config: &Keys) -> Result<Spec, LoadError> {
             bias: true,
             block: None,
         },
-    });
+    };
+    set_experts(&mut spec, config, "intermediate_size", experts)?;
     Ok(spec)
 }
 
@@ -84,9 +83,7 @@ pub(crate) fn llada_moe(config: &Keys) -> Result<Spec, LoadError> {
     let (count, chosen) = experts(config)?;
     let width = config.count("expert_intermediate_size")?;
     let layers = frequency(config, spec.info.layers)?;
-    spec.info.experts = Some(info(&spec.info, (count, chosen), (&layers, width)));
-    spec.info.mlp_width = mlp_width(config, "dense_intermediate_size", (&layers, width))?;
-    spec.experts = Some(ExpertSpec {
+    let experts = ExpertSpec {
         count,
         width,
         shared: config.optional_count("shared_expert_intermediate_size")?,
@@ -97,7 +94,8 @@ pub(crate) fn llada_moe(config: &Keys) -> Result<Spec, LoadError> {
             bias: config.flag("moe_router_enable_expert_bias", false)?,
             block: None,
         },
-    });
+    };
+    set_experts(&mut spec, config, "dense_intermediate_size", experts)?;
     Ok(spec)
 }
 
@@ -106,9 +104,7 @@ pub(super) fn set_qwen3_experts(spec: &mut Spec, config: &Keys) -> Result<(), Lo
     let (count, chosen) = experts(config)?;
     let width = config.count("moe_intermediate_size")?;
     let layers = sparse_layers(config, spec.info.layers)?;
-    spec.info.experts = Some(info(&spec.info, (count, chosen), (&layers, width)));
-    spec.info.mlp_width = mlp_width(config, "intermediate_size", (&layers, width))?;
-    spec.experts = Some(ExpertSpec {
+    let experts = ExpertSpec {
         count,
         width,
         shared: None,
@@ -119,8 +115,8 @@ pub(super) fn set_qwen3_experts(spec: &mut Spec, config: &Keys) -> Result<(), Lo
             bias: false,
             block: None,
         },
-    });
-    Ok(())
+    };
+    set_experts(spec, config, "intermediate_size", experts)
 }
 
 /// Which layers have the experts of Qwen3-MoE.
@@ -146,31 +142,27 @@ fn shared_width(config: &Keys, width: usize) -> Result<Option<usize>, LoadError>
     }
 }
 
-/// The width of a dense MLP, or of an expert if all layers have experts.
-fn mlp_width(
+/// Sets the experts of a model. MLPs are as wide as an expert if all layers have experts; otherwise
+/// the key `dense` says the width.
+fn set_experts(
+    spec: &mut Spec,
     config: &Keys,
-    key: &str,
-    (layers, expert): (&[bool], usize),
-) -> Result<usize, LoadError> {
-    match layers.iter().all(|&experts| experts) {
-        true => Ok(expert),
-        false => config.count(key),
-    }
-}
-
-/// The expert info of a model; each expert is a gated MLP of this width.
-fn info(
-    model: &ModelInfo,
-    (count, chosen): (usize, usize),
-    (layers, width): (&[bool], usize),
-) -> ExpertInfo {
-    let layers = layers.iter().filter(|&&experts| experts).count();
-    ExpertInfo {
-        count,
-        chosen,
-        parameters: (3 * model.width * width).saturating_mul(layers),
+    dense: &str,
+    experts: ExpertSpec,
+) -> Result<(), LoadError> {
+    let layers = experts.layers.iter().filter(|&&experts| experts).count();
+    spec.info.mlp_width = match layers == experts.layers.len() {
+        true => experts.width,
+        false => config.count(dense)?,
+    };
+    spec.info.experts = Some(ExpertInfo {
+        count: experts.count,
+        chosen: experts.router.chosen,
+        parameters: (3 * spec.info.width * experts.width).saturating_mul(layers),
         shared_width: None,
-    }
+    });
+    spec.experts = Some(experts);
+    Ok(())
 }
 
 /// The number of experts of a layer, and the number chosen for a row.

@@ -46,7 +46,7 @@ impl DeviceConfig {
 
     /// Maximum bytes that a model may take of a device with `free` of `total` bytes: the free
     /// bytes, limited by the configured share.
-    pub fn allowance(&self, (free, total): (u64, u64)) -> u64 {
+    pub fn allowance(&self, free: u64, total: u64) -> u64 {
         match self.kv {
             KvMemory::Bytes(_) => free,
             KvMemory::Share(share) => free.min(share_of(total, share)),

@@ -25,7 +25,8 @@ impl Gguf {
     /// If the tensor is missing, has another shape, is truncated, or has a scale that cannot be kept.
     pub(crate) fn blocks(
         &self,
-        (name, shape): (&str, &[usize]),
+        name: &str,
+        shape: &[usize],
         kind: BlockType,
         reads: bool,
     ) -> Result<(Vec<u8>, usize), LoadError> {

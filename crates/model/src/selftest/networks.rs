@@ -57,7 +57,8 @@ impl Network {
     pub(super) fn checkpoint(
         self,
         dtype: WeightDtype,
-        (mlp, rows): (usize, u32),
+        mlp: usize,
+        rows: u32,
     ) -> Result<Checkpoint, LoadError> {
         let positions = rows.max(64);
         let config = match self {

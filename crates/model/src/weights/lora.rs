@@ -88,7 +88,7 @@ impl Lora {
         };
         for matrix in lora.modules.keys() {
             if let Some([rows, columns]) = shape(matrix) {
-                lora.factors(matrix, (*rows, *columns), false)?;
+                lora.factors(matrix, [*rows, *columns], false)?;
             }
         }
         Ok(lora)
@@ -105,7 +105,7 @@ impl Lora {
         let (true, &[rows, columns]) = (self.modules.contains_key(name), shape) else {
             return Ok(());
         };
-        let (a, b) = self.factors(name, (rows, columns), true)?;
+        let (a, b) = self.factors(name, [rows, columns], true)?;
         let mut sum = vec![0.0; columns];
         let rows = elements.chunks_exact_mut(columns).zip(b.chunks_exact(self.rank));
         for (number, (row, weights)) in rows.enumerate() {
@@ -149,7 +149,7 @@ impl Lora {
     fn factors(
         &self,
         matrix: &str,
-        (rows, columns): (usize, usize),
+        [rows, columns]: [usize; 2],
         reads: bool,
     ) -> Result<(Vec<f32>, Vec<f32>), LoadError> {
         let module = self.modules.get(matrix).map_or("", String::as_str);

@@ -6,8 +6,8 @@ use decode::{Constraint, ConstraintError, as_count};
 use llguidance::Matcher;
 use llguidance::api::StopReason;
 
-use super::limits::one_line;
 use super::names::Names;
+use super::one_line;
 use super::table::{TokenTable, contains};
 use crate::TokenId;
 

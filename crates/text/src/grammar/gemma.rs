@@ -2,8 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::rules::{Format, Rules};
-use super::source::quoted;
+use super::rules::{Format, Rules, quoted};
 use crate::tools::QUOTE;
 
 const GEMMA: Format = Format {

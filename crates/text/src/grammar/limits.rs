@@ -1,7 +1,6 @@
 //! Limits of a specification: sizes, depths, and compilation work.
 
 use std::collections::HashSet;
-use std::fmt::Display;
 
 use llguidance::api::ParserLimits;
 use serde_json::Value;
@@ -75,18 +74,6 @@ impl GrammarSpec {
         }
         GrammarError(line)
     }
-}
-
-/// The relevant line of `error`: the `error: ` line of a regex parser, otherwise the first line.
-pub(super) fn one_line(error: &dyn Display) -> String {
-    let text = error.to_string();
-    let regex_error = text.lines().find_map(|line| line.strip_prefix("error: "));
-    let first = text.lines().find(|line| !line.trim().is_empty());
-    let line = regex_error.or(first).unwrap_or("unknown reason");
-    if line.starts_with("panic: ") {
-        return "the grammar compiler failed".to_owned();
-    }
-    line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Checks that `spec` is small enough to be compared with others.

@@ -28,7 +28,7 @@ use serde_json::Value;
 use crate::{TextError, TokenId, Tokenizer};
 use cache::Cache;
 use constraint::GrammarConstraint;
-use limits::{STACK_BYTES, check, one_line, parser_limits};
+use limits::{STACK_BYTES, check, parser_limits};
 use table::TokenTable;
 pub use tools::{Follow, Tool, ToolGrammar, ToolUse};
 
@@ -194,4 +194,16 @@ fn parser(
         .create_parser_from_init_default(GrammarInit::Internal(grammar, lexer))
         .map_err(|error| one_line(&error))?;
     Ok((parser, size))
+}
+
+/// The relevant line of `error`: the `error: ` line of a regex parser, otherwise the first line.
+fn one_line(error: &dyn std::fmt::Display) -> String {
+    let text = error.to_string();
+    let regex_error = text.lines().find_map(|line| line.strip_prefix("error: "));
+    let first = text.lines().find(|line| !line.trim().is_empty());
+    let line = regex_error.or(first).unwrap_or("unknown reason");
+    if line.starts_with("panic: ") {
+        return "the grammar compiler failed".to_owned();
+    }
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,8 +1,12 @@
-//! The rules that one schema adds to a grammar's source.
+//! Pieces of a grammar's source: texts, schemas, and the rules that one schema adds.
 
+use std::fmt::Write as _;
+
+use llguidance::JsonCompileOptions;
 use serde_json::{Map, Value};
 
-use super::tools::line;
+use super::closed::close_objects;
+use super::normal::{Omission, normalize};
 
 /// Maximum rules of one schema.
 const MAX_RULES: usize = 5_000;
@@ -68,4 +72,51 @@ impl<'a> Rules<'a> {
     pub fn line(&mut self, name: &str, body: &str) {
         line(self.source, name, body);
     }
+}
+
+/// Adds a rule.
+pub(super) fn line(source: &mut String, name: &str, rule: &str) {
+    // Writing to a string succeeds.
+    let _ = writeln!(source, "{name}: {rule}");
+}
+
+/// `schema` as the compiler follows it; its objects are `closed`.
+///
+/// # Errors
+/// The first keyword that it cannot follow.
+pub(super) fn followed(schema: &Value, closed: bool) -> Result<Value, String> {
+    let mut schema = schema.clone();
+    let left_out = normalize(&mut schema);
+    if let Some(Omission { path, reason }) = left_out.into_iter().next() {
+        return Err(format!("{path} {reason}"));
+    }
+    if closed && schema.is_object() {
+        close_objects(&mut schema);
+    }
+    Ok(schema)
+}
+
+/// `schema` with the settings of the compiler.
+pub(super) fn json_schema(mut schema: Value) -> Value {
+    let options = JsonCompileOptions {
+        item_separator: ", ?".to_owned(),
+        key_separator: ": ?".to_owned(),
+        whitespace_flexible: false,
+        ..JsonCompileOptions::default()
+    };
+    options.apply_to(&mut schema);
+    schema
+}
+
+/// A rule with the JSON of `schema`, whose objects are closed.
+pub(super) fn inline(schema: &Value) -> String {
+    let mut schema = schema.clone();
+    close_objects(&mut schema);
+    format!("%json {}", json_schema(schema))
+}
+
+/// `text` as a string literal of a Lark grammar: JSON, with U+007F escaped, which JSON does not
+/// escape.
+pub(super) fn quoted(text: &str) -> String {
+    Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }

@@ -1,11 +1,9 @@
 //! Translates a specification into the input of the grammar compiler.
 
-use llguidance::JsonCompileOptions;
 use llguidance::api::TopLevelGrammar;
 use serde_json::{Value, json};
 
-use super::closed::close_objects;
-use super::normal::{Omission, normalize};
+use super::rules::{followed, json_schema, quoted};
 use super::{GrammarError, GrammarSpec, tools};
 
 /// The compiler input for `spec`.
@@ -46,22 +44,6 @@ pub(super) fn grammar(spec: &GrammarSpec) -> Result<TopLevelGrammar, GrammarErro
     }
 }
 
-/// `schema` as the compiler follows it; its objects are `closed`.
-///
-/// # Errors
-/// The first keyword that it cannot follow.
-pub(super) fn followed(schema: &Value, closed: bool) -> Result<Value, String> {
-    let mut schema = schema.clone();
-    let left_out = normalize(&mut schema);
-    if let Some(Omission { path, reason }) = left_out.into_iter().next() {
-        return Err(format!("{path} {reason}"));
-    }
-    if closed && schema.is_object() {
-        close_objects(&mut schema);
-    }
-    Ok(schema)
-}
-
 /// `source` with the schemas after `%json` as the compiler follows them.
 fn embedded(source: &str) -> Result<String, String> {
     let (mut made, mut rest) = (String::new(), source);
@@ -86,18 +68,6 @@ fn json_grammar(schema: Value) -> TopLevelGrammar {
     TopLevelGrammar::from_json_schema(json_schema(schema))
 }
 
-/// `schema` with the settings of the compiler.
-pub(super) fn json_schema(mut schema: Value) -> Value {
-    let options = JsonCompileOptions {
-        item_separator: ", ?".to_owned(),
-        key_separator: ": ?".to_owned(),
-        whitespace_flexible: false,
-        ..JsonCompileOptions::default()
-    };
-    options.apply_to(&mut schema);
-    schema
-}
-
 /// `regex` without `^` at the start and `$` at the end, which a full match implies. `None` if it
 /// ends in an incomplete escape.
 fn without_anchors(regex: &str) -> Option<&str> {
@@ -110,10 +80,4 @@ fn without_anchors(regex: &str) -> Option<&str> {
         Some(rest) if backslashes(rest).is_multiple_of(2) => Some(rest),
         _ => Some(regex),
     }
-}
-
-/// `text` as a string literal of a Lark grammar: JSON, with U+007F escaped, which JSON does not
-/// escape.
-pub(super) fn quoted(text: &str) -> String {
-    Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }

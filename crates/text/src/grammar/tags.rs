@@ -2,9 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::rules::{Format, Rules};
-use super::source::quoted;
-use super::tools::inline;
+use super::rules::{Format, Rules, inline, quoted};
 use crate::tools::{Kinds, PARAMETER, VALUE_END, resolved};
 
 const TAGS: Format = Format {

@@ -1,12 +1,9 @@
 //! The grammar of an answer with calls, in llguidance's dialect of Lark.
 
-use std::fmt::Write as _;
-
 use serde_json::{Value, json};
 
-use super::closed::close_objects;
 use super::normal::{Omission, normalize};
-use super::source::{followed, json_schema, quoted};
+use super::rules::{followed, inline, line, quoted};
 use super::{gemma, tags};
 use crate::ToolFormat;
 use crate::tools::{FUNCTION_END, Marks};
@@ -191,18 +188,6 @@ fn object(schema: &Value) -> Value {
         members.insert("type".to_owned(), json!("object"));
     }
     schema
-}
-
-/// A rule with the JSON of `schema`, whose objects are closed.
-pub(super) fn inline(schema: &Value) -> String {
-    let mut schema = schema.clone();
-    close_objects(&mut schema);
-    format!("%json {}", json_schema(schema))
-}
-
-pub(super) fn line(source: &mut String, name: &str, rule: &str) {
-    // Writing to a string succeeds.
-    let _ = writeln!(source, "{name}: {rule}");
 }
 
 /// `text` inside a regex between slashes.

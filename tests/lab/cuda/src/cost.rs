@@ -198,6 +198,9 @@ impl Sum {
     }
 }
 
+/// The work of a launch from its arguments.
+type Cost = fn(&Launch, &[u8], Words<'_>) -> Option<LaunchCost>;
+
 /// A launch whose work is computed.
 struct Launch {
     grid: [u32; 3],
@@ -208,34 +211,13 @@ struct Launch {
 impl Launch {
     /// The work of a launch, without the parts that all kernels have; `None` for an unknown kernel.
     fn work(&self, kernel: Kernel, args: &[u8], words: Words<'_>) -> Option<LaunchCost> {
-        let name = kernel.name;
-        let plain = name.trim_end_matches("_f32").trim_end_matches("_bf16");
-        Some(match plain {
-            "attend" | "attend_f32_wide" => self.attend_exact(&view(args), words)?,
-            "combine" => self.combine(&view(args), words)?,
-            "embed" => self.embed(&view(args), words)?,
-            "norm" => self.norm(&view(args)),
-            "split" => self.split(&view(args), words)?,
-            "copy_pages" => self.copies(&view(args)),
-            "route" => self.route(&view(args)),
-            "choose_experts" => self.choose(&view(args), words)?,
-            "count_experts" => self.count(&view(args)),
-            "group_rows" => self.group(&view(args), words)?,
-            "gather" => self.gather(&view(args), words)?,
-            "mix_experts" => self.mix(&view(args), words)?,
-            "norm_add" => self.norm_add(&view(args)),
-            "norm_denoised" => self.norm_denoised(&view(args), words)?,
-            "scale_rows" => self.scale(&view(args), words)?,
-            "clear_rows" => self.clear(&view(args)),
-            "read_means" => self.read_means(&view(args), words)?,
-            "keep_means" => self.keep_means(&view(args), words)?,
-            "softmax" => self.softmax(&view(args)),
-            "fold_partials" => self.fold(&view(args)),
-            "list_tops" => self.list(&view(args), words)?,
-            "filter_rows" => self.filter(&view(args), words)?,
-            "faulty" => LaunchCost::default(),
-            _ => self.tiled(kernel, args, words)?,
-        })
+        let plain = kernel.name.trim_end_matches("_f32").trim_end_matches("_bf16");
+        let all = [attention::COSTS, rows::COSTS, experts::COSTS, canvas::COSTS, filters::COSTS];
+        match all.into_iter().flatten().find(|(name, _)| *name == plain) {
+            Some((_, cost)) => cost(self, args, words),
+            None if plain == "faulty" => Some(LaunchCost::default()),
+            None => self.tiled(kernel, args, words),
+        }
     }
 
     /// The work of kernels that exist for several tiles.

@@ -65,7 +65,7 @@ impl Candle {
     fn quantized(
         &self,
         numbers: &[f32],
-        shape: (usize, usize),
+        [n, k]: [usize; 2],
         dtype: WeightDtype,
     ) -> Result<QTensor> {
         let blocks = match dtype {
@@ -74,12 +74,12 @@ impl Candle {
             WeightDtype::Int8 => GgmlDType::Q8_0,
             WeightDtype::Int4 => GgmlDType::Q4_1,
         };
-        let (size, k) = (blocks.block_size(), shape.1);
+        let size = blocks.block_size();
         if !k.is_multiple_of(size) {
             let name = dtype.name();
             bail!("candle: expected rows of a multiple of {size} weights for {name}, found {k}");
         }
-        let weight = Tensor::from_slice(numbers, shape, &self.device)?;
+        let weight = Tensor::from_slice(numbers, (n, k), &self.device)?;
         match dtype {
             // Its products of these blocks need an even number of them.
             WeightDtype::Int4 => {
@@ -91,7 +91,7 @@ impl Candle {
     }
 
     /// Rows of blocks as candle reads them, in f32.
-    fn widened(&self, blocks: &[BlockRows<'_>], (rows, k): (usize, usize)) -> Result<QTensor> {
+    fn widened(&self, blocks: &[BlockRows<'_>], [rows, k]: [usize; 2]) -> Result<QTensor> {
         let mut all = Vec::with_capacity(blocks.len());
         for BlockRows { kind, rows, bytes } in blocks {
             let shape = vec![*rows, k];

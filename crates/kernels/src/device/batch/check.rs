@@ -1,8 +1,8 @@
 //! The checks of a batch before its upload: a kernel reads only what exists.
 
-use super::{BatchArrays, BatchLimits};
+use super::{BatchArrays, BatchLimits, MOST_TOPS};
 use crate::attention::Visible;
-use crate::device::{Result, filters, refuse};
+use crate::device::{Result, refuse};
 
 /// Checks that all indices are in bounds.
 pub(super) fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()> {
@@ -43,7 +43,7 @@ pub(super) fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()
         if !known {
             return refuse("a scored row's biases, segment or allowed set are out of range");
         }
-        let most = filters::MOST_TOPS.min(limits.vocab.saturating_sub(1));
+        let most = MOST_TOPS.min(limits.vocab.saturating_sub(1));
         if row.tops as usize > most {
             return refuse(format!("{} most probable tokens of {most}", row.tops));
         }

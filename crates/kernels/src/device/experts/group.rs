@@ -1,9 +1,9 @@
 //! Rows grouped by expert, and the products of the groups.
 
+use super::super::array::select;
 use super::super::array::{Array, Precision};
 use super::super::launch::{MatrixFormat, segment};
 use super::super::matrix::Store;
-use super::super::rows::select;
 use super::super::{Kernel, Result, args, refuse};
 use super::scratch::{Grouped, LOW, TILE_WORDS};
 use super::{ADDRESSES, DeviceExperts, ExpertScratch, ExpertSizes, kernel};
@@ -58,12 +58,7 @@ impl ExpertSizes {
 impl DeviceExperts {
     /// Adds the experts that [`Self::choose`] chose for the first rows of `x`, padded, to the same rows
     /// of `sum`, f32. A row's terms are added in the order of the experts' numbers.
-    pub fn add(
-        &self,
-        (x, rows): (&Array, usize),
-        scratch: &ExpertScratch,
-        sum: &Array,
-    ) -> Result<()> {
+    pub fn add(&self, x: &Array, rows: usize, scratch: &ExpertScratch, sum: &Array) -> Result<()> {
         let sizes = &self.sizes;
         let x = (x.checked(rows, sizes.width, sizes.precision())?, x.stride());
         let sum = sum.checked(rows, sizes.width, Precision::F32)?;
@@ -135,7 +130,7 @@ impl DeviceExperts {
             device.launch(GROUP, experts, &group)?;
             let gathering = select(GATHER, sizes.precision());
             device.launch(gathering, [pairs as u32, 1, 1], &gather)?;
-            self.products((&tiles, tile_count, tiles_at), grouped)?;
+            self.products(&tiles, tile_count, tiles_at, grouped)?;
             device.launch(MIX, [part.rows as u32, 1, 1], &mix)
         }
     }
@@ -146,7 +141,9 @@ impl DeviceExperts {
     /// The tiles are those of the grouped rows.
     unsafe fn products(
         &self,
-        (tiles, count, tiles_at): (&Tiles, usize, u64),
+        tiles: &Tiles,
+        count: usize,
+        tiles_at: u64,
         grouped: &Grouped,
     ) -> Result<()> {
         let sizes = &self.sizes;

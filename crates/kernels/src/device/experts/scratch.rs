@@ -1,7 +1,7 @@
 //! The memory of mixtures, reused between layers and passes.
 
+use super::super::array::grow;
 use super::super::array::{Array, Buffer};
-use super::super::score::grow;
 use super::super::{Device, DeviceLimits, Result, refuse};
 use super::ExpertSizes;
 use crate::device::Precision;

@@ -1,8 +1,7 @@
 //! Forms of codes, and the instruction sets that multiply them.
 
 use super::{FINE_GROUPS, FINE_HEAD};
-use crate::simd::unit::{has_dotprod, has_i8mm, has_vnni};
-use crate::simd::{InstructionSet, is_avx2, is_neon};
+use crate::simd::{InstructionSet, has_dotprod, has_i8mm, has_vnni, is_avx2, is_neon};
 
 /// The form in which codes and scales are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

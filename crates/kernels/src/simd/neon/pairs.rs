@@ -11,8 +11,7 @@
 use super::instructions::{bfmmla, usmmla};
 use super::{Neon, bytes, safe};
 use crate::simd::Simd;
-use crate::simd::dot::{Columns, Multiply, RowPointer};
-use crate::simd::unit::PAIR_WORDS;
+use crate::simd::dot::{Columns, Multiply, PAIR_WORDS, RowPointer};
 use std::arch::aarch64::*;
 
 /// The instruction of a dtype. A value proves that the processor has it.

@@ -3,7 +3,7 @@
 mod exact;
 mod wide;
 
-use super::{Launch, LaunchCost, PASS, SECTOR, Seen, Sum, Words, sectors};
+use super::{Cost, Launch, LaunchCost, PASS, SECTOR, Seen, Sum, Words, sectors, view};
 use crate::layout::{CHUNK, TILE_WORDS};
 use kernels::device::Kernel;
 use kernels::device::args;
@@ -203,6 +203,13 @@ impl Attention<'_> {
         self.cost
     }
 }
+
+/// The kernels of this file.
+pub(super) const COSTS: &[(&str, Cost)] = &[
+    ("attend", |launch, args, words| launch.attend_exact(&view(args), words)),
+    ("attend_f32_wide", |launch, args, words| launch.attend_exact(&view(args), words)),
+    ("combine", |launch, args, words| launch.combine(&view(args), words)),
+];
 
 impl Launch {
     /// The launch, and its tiles.

@@ -1,8 +1,19 @@
 //! Operations for canvas models: norms of sums and of denoised rows, factors, mean embeddings.
 
-use super::{Launch, LaunchCost, Seen, Sum, Words, distinct, sectors, spanned};
+use super::{Cost, Launch, LaunchCost, Seen, Sum, Words, distinct, sectors, spanned, view};
 use crate::layout::{CONDITIONED, DENOISED, NONE, SCORER_WORDS};
 use kernels::device::args;
+
+/// The kernels of this file.
+pub(super) const COSTS: &[(&str, Cost)] = &[
+    ("norm_add", |launch, args, _| Some(launch.norm_add(&view(args)))),
+    ("norm_denoised", |launch, args, words| launch.norm_denoised(&view(args), words)),
+    ("scale_rows", |launch, args, words| launch.scale(&view(args), words)),
+    ("clear_rows", |launch, args, _| Some(launch.clear(&view(args)))),
+    ("read_means", |launch, args, words| launch.read_means(&view(args), words)),
+    ("keep_means", |launch, args, words| launch.keep_means(&view(args), words)),
+    ("softmax", |launch, args, _| Some(launch.softmax(&view(args)))),
+];
 
 impl Launch {
     /// Rows of `d` numbers of f32.

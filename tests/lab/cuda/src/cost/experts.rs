@@ -1,12 +1,22 @@
 //! The router, the choice of experts, the grouping of rows, and the sums of experts. Their products:
 //! `products.rs`.
 
-use super::{Launch, LaunchCost, SECTOR, Seen, Sum, Words, distinct, sectors};
+use super::{Cost, Launch, LaunchCost, SECTOR, Seen, Sum, Words, distinct, sectors, view};
 use crate::layout::NONE;
 use kernels::device::args;
 
 /// Rows and experts of a block of the router; `ROUTED` of the kernels.
 const ROUTED: u64 = 8;
+
+/// The kernels of this file.
+pub(super) const COSTS: &[(&str, Cost)] = &[
+    ("route", |launch, args, _| Some(launch.route(&view(args)))),
+    ("choose_experts", |launch, args, words| launch.choose(&view(args), words)),
+    ("count_experts", |launch, args, _| Some(launch.count(&view(args)))),
+    ("group_rows", |launch, args, words| launch.group(&view(args), words)),
+    ("gather", |launch, args, words| launch.gather(&view(args), words)),
+    ("mix_experts", |launch, args, words| launch.mix(&view(args), words)),
+];
 
 impl Launch {
     pub(super) fn route(&self, a: &args::Route) -> LaunchCost {

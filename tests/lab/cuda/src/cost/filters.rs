@@ -1,16 +1,16 @@
 //! Most probable tokens and filters. Rows have finite logits, and a filter chooses another token than
 //! the best.
 
-use super::{Launch, LaunchCost, Seen, Sum, Words};
+use super::{Cost, Launch, LaunchCost, Seen, Sum, Words, view};
 use crate::layout::FIELDS;
 use crate::layout::SCORER_WORDS;
 use kernels::device::args;
 
 /// Words of a scored row's settings; `Scored` of the kernels.
-const BESIDES: usize = 9;
+const EXTRAS: usize = 9;
 const TOPS: usize = 14;
 const FIRST_TOP: usize = 15;
-/// Bits of the additional results of a row; `Besides` of the kernels.
+/// Bits of the additional results of a row; `RowExtras` of the kernels.
 const FILTERED: u32 = 1;
 const LISTED: u32 = 2;
 /// Bytes of a most probable token; `Top` of the kernels.
@@ -24,6 +24,13 @@ struct Both {
     /// Searches of ranks.
     searches: u64,
 }
+
+/// The kernels of this file.
+pub(super) const COSTS: &[(&str, Cost)] = &[
+    ("fold_partials", |launch, args, _| Some(launch.fold(&view(args)))),
+    ("list_tops", |launch, args, words| launch.list(&view(args), words)),
+    ("filter_rows", |launch, args, words| launch.filter(&view(args), words)),
+];
 
 impl Launch {
     /// The traffic of rows with additional results; `row` adds the rest of a row's, by its settings and
@@ -43,7 +50,7 @@ impl Launch {
                 // The chosen token, before it is known whether the row has filters.
                 both.read.touch(a.out + number * FIELDS as u64 * 8, 8);
             }
-            if settings[BESIDES] & bit != 0 {
+            if settings[EXTRAS] & bit != 0 {
                 both.read.touch(a.logits + number * vocab * 4, vocab * 4);
                 row(&mut both, settings, a.out + number * FIELDS as u64 * 8);
             }

@@ -13,7 +13,7 @@ const GROUP_WORDS: usize = 3;
 const BIASES: usize = 2;
 const BIAS_COUNT: usize = 3;
 const ALLOWED: usize = 4;
-const BESIDES: usize = 9;
+const EXTRAS: usize = 9;
 
 /// The biases and sets of allowed tokens that the blocks of the head read.
 fn limits(a: &args::Head, tile: &ProductTile, settings: &[[u32; SCORER_WORDS]]) -> Seen {
@@ -146,13 +146,13 @@ impl Launch {
         let settings = words(a.rows, rows as usize * SCORER_WORDS)?;
         let settings = settings.as_chunks::<SCORER_WORDS>().0;
         read = read.seen(&limits(a, tile, settings));
-        let kept = settings.iter().filter(|row| row[BESIDES] != 0).count() as u64;
+        let kept = settings.iter().filter(|row| row[EXTRAS] != 0).count() as u64;
         if kept > 0 {
             let columns = tile.columns as u64;
             let parts = (0..n).step_by(tile.columns).map(|from| {
                 let to = n.min(from + columns);
                 (0..rows)
-                    .filter(|row| settings[*row as usize][BESIDES] != 0)
+                    .filter(|row| settings[*row as usize][EXTRAS] != 0)
                     .map(|row| spanned(a.logits + (row * n + from) * 4, (to - from) * 4, 1))
                     .sum::<u64>()
             });

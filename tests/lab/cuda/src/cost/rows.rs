@@ -1,8 +1,16 @@
 //! Embedding, norms, the split of queries, keys and values, page copies.
 
-use super::{Launch, LaunchCost, SECTOR, Sum, Words, distinct, sectors, spanned};
+use super::{Cost, Launch, LaunchCost, SECTOR, Sum, Words, distinct, sectors, spanned, view};
 use crate::layout::NONE;
 use kernels::device::args;
+
+/// The kernels of this file.
+pub(super) const COSTS: &[(&str, Cost)] = &[
+    ("embed", |launch, args, words| launch.embed(&view(args), words)),
+    ("norm", |launch, args, _| Some(launch.norm(&view(args)))),
+    ("split", |launch, args, words| launch.split(&view(args), words)),
+    ("copy_pages", |launch, args, _| Some(launch.copies(&view(args)))),
+];
 
 impl Launch {
     pub(super) fn embed(&self, a: &args::Embed, words: Words<'_>) -> Option<LaunchCost> {

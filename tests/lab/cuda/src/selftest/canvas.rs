@@ -116,7 +116,7 @@ fn rowwise(random: &mut Random, device: &Device, (rows, d): (Rows, usize)) -> Re
     };
     let given = |numbers: &[f32]| array(on, numbers, d, Ends::Plain);
     let added = given(&sum)?;
-    norm_add((&given(&x)?, all), norm, &added)?;
+    norm_add(&given(&x)?, all, norm, &added)?;
     let replaced = given(&x)?;
     norm_denoised(&batch, norm, &replaced)?;
     let scaled = given(&x)?;
@@ -210,7 +210,7 @@ fn soft(
     };
     let on = (device, precision);
     let (head, table) = (matrix(on, &of.head, k)?, matrix(on, &of.table, vocab)?);
-    let means = Means::new(device, (LIMITS.pages, PAGE), d)?;
+    let means = Means::new(device, [LIMITS.pages, PAGE], d)?;
     let batch = rows.upload(device, 1, &[])?;
     let (mut scores, mut records) = (DeviceScores::default(), Vec::new());
     scores.reserve(&head, batch.scored())?;

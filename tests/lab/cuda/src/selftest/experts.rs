@@ -147,8 +147,8 @@ impl Case {
         let x = array(on, &numbers.x, d, Ends::Padded)?;
         let sum: Array = array((device, Precision::F32), &numbers.before, d, Ends::Plain)?;
         let mut scratch = ExpertScratch::default();
-        mixture.choose((&x, rows), &plain(device, &vec![0; rows], &[], &[])?, &mut scratch)?;
-        mixture.add((&x, rows), &scratch, &sum)?;
+        mixture.choose(&x, rows, &plain(device, &vec![0; rows], &[], &[])?, &mut scratch)?;
+        mixture.add(&x, rows, &scratch, &sum)?;
         let name =
             format!("{format:?} experts: {} of {}, {rows} rows of {d}", self.chosen, self.count);
         if format == MatrixFormat::Int8 {

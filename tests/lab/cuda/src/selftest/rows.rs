@@ -54,7 +54,7 @@ fn norms(
         let count = x.len() / d;
         let out = poisoned((device, precision), (count, d), Ends::Padded)?;
         let of = RowNorm { weight: &weights, eps: EPS };
-        norm((&from, &row_set), &batch, of, &out)?;
+        norm(&from, &row_set, &batch, of, &out)?;
         let want = values(&cpu(rms_norm(&tensor(x, d)?, &weight, EPS))?)?;
         let name = format!("{precision:?} norm of {what} of {rows}x{d}");
         Ok(Check::new(name, &out.read(count)?, &want, rounding(precision)))

@@ -15,7 +15,7 @@ fn a_graph_runs_on_the_current_memory_contents() {
     let (once, again) = (out(), out());
     let batch = DeviceBatch::default();
     let row_norm = RowNorm { weight: &weight, eps: 1e-5 };
-    let norms = |out| norm((&x, &RowSet::First(3)), &batch, row_norm, out);
+    let norms = |out| norm(&x, &RowSet::First(3), &batch, row_norm, out);
     let graph = device.capture(|| norms(&once)).unwrap();
     let untouched = once.read(3).unwrap();
     assert!(untouched.iter().all(|x| x.is_nan()), "captured, not run");

@@ -19,7 +19,7 @@ fn a_range_beyond_the_named_rows_is_refused() {
     let weight = Buffer::floats(&device, &[1.0; 8]).unwrap();
     let batch = plain(&device, &[0; 6], &[1, 4, 5], &[]).unwrap();
     let row_norm = RowNorm { weight: &weight, eps: 1e-5 };
-    let run = |row_set| norm((&x, &row_set), &batch, row_norm, &out);
+    let run = |row_set| norm(&x, &row_set, &batch, row_norm, &out);
     assert!(run(RowSet::Scored(1..3)).is_ok());
     assert!(run(RowSet::Scored(1..4)).is_err());
     assert!(run(RowSet::First(7)).is_err());

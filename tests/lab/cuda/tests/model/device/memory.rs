@@ -83,8 +83,8 @@ fn the_pool_takes_the_rest_of_its_share() {
         let config = config(KvMemory::Share(share));
         let executor = executor((&device, &tiny), config).unwrap();
         let most = (total as f64 * share) as u64;
-        assert_eq!(config.allowance((total, total)), most);
-        assert_eq!(config.allowance((MIB, total)), MIB);
+        assert_eq!(config.allowance(total, total), most);
+        assert_eq!(config.allowance(MIB, total), MIB);
         let page = 8 * executor.model().kv_bytes_per_position() as u64;
         let left = most - taken(&device);
         // One hundredth of the free memory stays free.
