@@ -47,12 +47,13 @@ pub struct Family {
 
 impl Family {
     /// Every family.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         llada::LLADA,
         qwen::DREAM,
         qwen::WEDLM,
         qwen::SDAR,
         qwen::FAST_DLLM_V2,
+        qwen::A2D,
         moe::LLADA2,
         moe::LLADA_MOE,
         autoregressive::QWEN2,

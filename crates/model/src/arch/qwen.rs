@@ -34,6 +34,16 @@ pub(super) const SDAR: Family = Family {
     names: &NAMES,
 };
 
+/// Full attention.
+pub(super) const A2D: Family = Family {
+    name: "a2d",
+    about: "Tiny-A2D: Qwen3-0.6B-diffusion-mdlm-v0.1, -bd3lm-v0.1",
+    architectures: &["A2DQwen3LMHeadModel"],
+    model_types: &["a2d-qwen3"],
+    read: config::a2d,
+    names: &NAMES,
+};
+
 /// Block-causal attention; the prediction of a row is read from the row to its left.
 pub(super) const FAST_DLLM_V2: Family = Family {
     name: "fast-dllm-v2",

@@ -59,6 +59,15 @@ pub(crate) fn sdar(config: &Keys) -> Result<Spec, LoadError> {
     Ok(spec)
 }
 
+/// Tiny-A2D: Qwen3 with full attention.
+pub(crate) fn a2d(config: &Keys) -> Result<Spec, LoadError> {
+    let defaults = defaults("a2d", 151_669, END_OF_TURN);
+    let mut spec = dense(config, &defaults)?;
+    spec.set_attention_bias(config)?;
+    spec.head_norms = true;
+    Ok(spec)
+}
+
 /// Fast-dLLM v2: Qwen2.5 with block-causal attention.
 pub(crate) fn fast_dllm(config: &Keys) -> Result<Spec, LoadError> {
     let defaults = defaults("fast-dllm-v2", 151_665, END_OF_TURN);
