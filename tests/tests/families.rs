@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use asynclane_tests::run::{Outcome, request, run, run_in_chunks, run_with_newlines, sized};
 use model::{Checkpoint, DeviceModel, Files, Model, ModelExecutor, ModelInfo, WeightDtype};
 use serde::Deserialize;
-use step::{Attention, Bias, Readout};
+use step::{Attention, Bias, LogitShift};
 
 const FOLDER: &str = "../crates/model/tests/model/fixtures/families";
 const BUDGET: usize = 59;
@@ -76,7 +76,7 @@ impl Loop<'_> {
     /// Fills blocks from left to right. If predictions are read at the previous row, the first place of a
     /// block comes first, because the previous block predicts it; then come sub-blocks.
     fn fill_blocks(&mut self, places: Range<usize>, length: usize) {
-        let shifted = self.model.info().rows.readout == Readout::Previous;
+        let shifted = self.model.info().rows.logit_shift == LogitShift::One;
         let mut start = places.start;
         while start < places.end {
             let block_end = (start / length + 1) * length;
@@ -100,9 +100,9 @@ impl Loop<'_> {
             let (mut best, mut most) = (None, f64::NEG_INFINITY);
             let mask = info.vocabulary.mask.unwrap_or(OPEN);
             for place in places.clone().filter(|at| self.tokens[*at] == mask) {
-                let row = match info.rows.readout {
-                    Readout::Own => rows[place],
-                    Readout::Previous => rows[place - 1],
+                let row = match info.rows.logit_shift {
+                    LogitShift::None => rows[place],
+                    LogitShift::One => rows[place - 1],
                 };
                 let (token, probability) = likeliest(row, info.vocabulary.mask);
                 if probability > most {
@@ -206,9 +206,9 @@ fn likeliest(row: &[f32], mask: Option<u32>) -> (u32, f64) {
 }
 
 /// The engine's settings for one token per forward.
-fn settings(attention: Attention, readout: Readout) -> String {
+fn settings(attention: Attention, logit_shift: LogitShift) -> String {
     match attention {
-        Attention::Blocks(_) if readout == Readout::Previous => {
+        Attention::Blocks(_) if logit_shift == LogitShift::One => {
             format!("block_causal,commit=top_k,block_length={SUB_BLOCK}")
         }
         Attention::Full | Attention::BlocksAfterPrompt(_) => {
@@ -235,7 +235,7 @@ fn every_family_decodes_as_a_loop_over_its_forward_does() {
         let info = model.info().clone();
         let prompt = |length| (0..length).map(|at| word(&info, 7 * at + 3)).collect::<Vec<_>>();
         let prompts = [1, 4, 5, 9, 18, 37].map(prompt);
-        let settings = settings(info.rows.attention, info.rows.readout);
+        let settings = settings(info.rows.attention, info.rows.logit_shift);
         let request = |prompt: &Vec<u32>| request(prompt, BUDGET as u32, &[], &settings);
         let requests = prompts.iter().map(request).collect();
         let outcomes = run(&mut executor(&folder), requests);
@@ -260,7 +260,7 @@ fn prompts_in_chunks_change_no_bit() {
             continue;
         }
         attentions.insert(format!("{:?}", info.rows.attention.kind()));
-        let settings = settings(info.rows.attention, info.rows.readout);
+        let settings = settings(info.rows.attention, info.rows.logit_shift);
         let asked = |length: u32| {
             let prompt = (0..length).map(|at| word(&info, 5 * at + length));
             let prompt: Vec<u32> = prompt.collect();
@@ -375,7 +375,7 @@ fn the_readme_lists_every_family_with_its_attention_and_devices() {
         let row = rows.iter().find(|row| row[0] == *title).expect("a row");
         let attention = match info.rows.attention {
             Attention::Full | Attention::BlocksAfterPrompt(_) => "full",
-            Attention::Causal if info.rows.readout == Readout::Previous => "autoregressive",
+            Attention::Causal if info.rows.logit_shift == LogitShift::One => "autoregressive",
             Attention::Causal => "causal",
             Attention::Blocks(_) => "block-causal",
             Attention::Canvas(_) => "canvas",

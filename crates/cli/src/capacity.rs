@@ -277,7 +277,7 @@ fn table(out: &mut String, sizes: &Sizes, rows: &[(&Device, Sizes)], context: f6
 #[cfg(test)]
 mod tests {
     use model::{ExpertInfo, FormatInfo, HeadSizes, KvDtype, RowInfo, VocabularyInfo};
-    use step::{Attention, Readout};
+    use step::{Attention, LogitShift};
 
     use super::*;
 
@@ -309,7 +309,7 @@ mod tests {
             max_positions: 4096,
             parameters,
             formats: FormatInfo { matrices: WeightDtype::Bf16, kv: KvDtype::F32 },
-            rows: RowInfo { attention: Attention::Full, readout: Readout::Own },
+            rows: RowInfo { attention: Attention::Full, logit_shift: LogitShift::None },
         }
     }
 

@@ -18,7 +18,7 @@ use crate::progress;
 pub use fit::least;
 
 /// A model on its device, with its KV pages.
-pub struct Placed {
+pub struct PlacedModel {
     /// Runs the forward passes.
     pub executor: Box<dyn Executor>,
     /// The facts of the model that the engine and the server need.
@@ -126,7 +126,7 @@ fn settled(choice: DeviceChoice, reason: Option<String>) -> Result<bool> {
 ///
 /// # Errors
 /// A model that cannot be loaded; too little memory.
-pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Result<Placed> {
+pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Result<PlacedModel> {
     let checkpoint = checkpoint.with_dtype(*config.model.dtype);
     let (checkpoint, bar) = progress::shown(checkpoint);
     let refused = |error: LoadError| match device.lost() {
@@ -143,7 +143,7 @@ pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Re
         WeightDtype::F32 => "f32 without tensor cores".to_owned(),
         dtype => format!("{} on tensor cores", dtype.name()),
     };
-    Ok(Placed {
+    Ok(PlacedModel {
         warnings: executor.model().warnings().to_vec(),
         hardware: Hardware {
             device: device.name().to_owned(),

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use engine::decoding::WeightKind;
 use model::{Checkpoint, DeviceModel, ExpertInfo, LoadError, ModelInfo, TileSupport, WeightDtype};
 use safetensors::tensor::{Dtype, TensorView};
-use step::{Attention, Readout};
+use step::{Attention, LogitShift};
 
 use crate::args::{CapacityArgs, InspectArgs, InspectCommand};
 use crate::capacity;
@@ -79,7 +79,7 @@ fn model(args: &InspectArgs) -> Result<()> {
         tell!("experts          {count} ({chosen} for each row)");
     }
     tell!("attention        {}", attention(info.rows.attention));
-    tell!("predictions      {}", readout(info.rows.readout));
+    tell!("predictions      {}", logit_shift(info.rows.logit_shift));
     tell!("vocabulary       {}", info.vocabulary.size);
     tell!("max positions    {}", info.max_positions);
     let mask = info.vocabulary.mask.map_or_else(|| "none".to_owned(), |mask| mask.to_string());
@@ -142,10 +142,10 @@ fn attention(attention: Attention) -> String {
     }
 }
 
-fn readout(readout: Readout) -> &'static str {
-    match readout {
-        Readout::Own => "at their own row",
-        Readout::Previous => "at the row before",
+fn logit_shift(logit_shift: LogitShift) -> &'static str {
+    match logit_shift {
+        LogitShift::None => "at their own row",
+        LogitShift::One => "at the row before",
     }
 }
 

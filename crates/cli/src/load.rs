@@ -20,7 +20,7 @@ use text::Tokenizer;
 use demo::checkpoint::{ALL, DEMO, Embedded, FILTER};
 
 use crate::config::{BackendChoice, Config};
-use crate::device::{self, Hardware, Placed};
+use crate::device::{self, Hardware, PlacedModel};
 use crate::exit;
 use crate::hub;
 use crate::kv;
@@ -33,7 +33,7 @@ pub use tokenizer::{chat_ids, tokenizer};
 use tokenizer::{prepare, stop_tokens};
 
 /// A model ready to run.
-pub struct Loaded {
+pub struct LoadedModel {
     /// Runs the forward passes.
     pub executor: Box<dyn Executor>,
     /// The checkpoint's tokenizer.
@@ -56,7 +56,7 @@ pub struct Loaded {
     pub hardware: Hardware,
 }
 
-impl Loaded {
+impl LoadedModel {
     /// Maximum positions of a sequence.
     pub fn max_model_len(&self, config: &Config) -> u32 {
         config.max_model_len(&self.info)
@@ -67,7 +67,7 @@ impl Loaded {
 ///
 /// # Errors
 /// As [`load`].
-pub fn on_cpu(checkpoint: Checkpoint, config: &Config) -> Result<Placed> {
+pub fn on_cpu(checkpoint: Checkpoint, config: &Config) -> Result<PlacedModel> {
     match *config.model.backend {
         BackendChoice::Cpu => {
             let mut placed = on_host(Cpu::default(), checkpoint, config)?;
@@ -83,13 +83,13 @@ fn on_host<B: Host + 'static>(
     backend: B,
     checkpoint: Checkpoint,
     config: &Config,
-) -> Result<Placed> {
+) -> Result<PlacedModel> {
     let (checkpoint, bar) = progress::shown(checkpoint);
     let model = Model::load_on(backend, checkpoint).map_err(exit::refused)?;
     drop(bar);
     let (info, warnings) = (model.info().clone(), model.warnings().to_vec());
     let executor = ModelExecutor::new(model, kv::sizes(config, &info)?).map_err(exit::refused)?;
-    Ok(Placed {
+    Ok(PlacedModel {
         warnings,
         hardware: Hardware {
             device: Hardware::CPU.to_owned(),
@@ -107,7 +107,7 @@ fn on_host<B: Host + 'static>(
 ///
 /// # Errors
 /// One line naming the file, the key or tensor, what was expected and what was found.
-pub fn load(config: &Config) -> Result<Loaded> {
+pub fn load(config: &Config) -> Result<LoadedModel> {
     let filter = filter(config)?;
     let path = &*hub::folder(&config.model.path)?;
     let mut surveyed = with_kv(configured(path, config)?, config)?;
@@ -132,7 +132,7 @@ pub fn load(config: &Config) -> Result<Loaded> {
         "" => folder.map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned()),
         name => name.to_owned(),
     };
-    Ok(Loaded {
+    Ok(LoadedModel {
         stop_tokens: stop_tokens(&tokenizer, &info),
         hardware: placed.hardware,
         executor: placed.executor,
@@ -148,7 +148,12 @@ pub fn load(config: &Config) -> Result<Loaded> {
 
 /// Loads the configured model, whose tokenizer has `tokens` tokens, onto its device, beside a draft model
 /// that needs `beside` bytes.
-fn placed(config: &Config, mut surveyed: Checkpoint, tokens: usize, beside: u64) -> Result<Placed> {
+fn placed(
+    config: &Config,
+    mut surveyed: Checkpoint,
+    tokens: usize,
+    beside: u64,
+) -> Result<PlacedModel> {
     match device::chosen(config, &mut surveyed)? {
         Some(gpu) => device::on_device(&gpu, surveyed.with_vocabulary(tokens), config),
         None => {
@@ -165,7 +170,7 @@ fn placed(config: &Config, mut surveyed: Checkpoint, tokens: usize, beside: u64)
 ///
 /// # Errors
 /// As [`load`].
-pub fn place(config: &Config, tokens: usize) -> Result<Placed> {
+pub fn place(config: &Config, tokens: usize) -> Result<PlacedModel> {
     let checkpoint = configured(&hub::folder(&config.model.path)?, config)?;
     placed(config, checkpoint, tokens, 0)
 }
@@ -297,7 +302,7 @@ fn refused_tiles(dtype: WeightDtype, support: TileSupport) -> Option<String> {
 }
 
 /// The engine's configuration for this model.
-pub fn engine_config(config: &Config, loaded: &Loaded) -> EngineConfig {
+pub fn engine_config(config: &Config, loaded: &LoadedModel) -> EngineConfig {
     EngineConfig {
         max_running: config.engine.max_running,
         max_waiting: config.engine.max_waiting,

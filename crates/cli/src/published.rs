@@ -61,7 +61,7 @@ fn refused(what: impl std::fmt::Display) -> anyhow::Error {
 mod tests {
     use anyhow::Context;
     use engine::decoding::{Decoders, WeightKind};
-    use step::{Attention, Readout};
+    use step::{Attention, LogitShift};
 
     use super::*;
 
@@ -75,7 +75,7 @@ mod tests {
         std::fs::write(folder.join(FILE), content).context("a file")?;
         let weights = WeightKind {
             attention: Attention::Canvas(256),
-            readout: Readout::Own,
+            logit_shift: LogitShift::None,
             edits: false,
             drafts: false,
         };

@@ -12,7 +12,7 @@ use text::Tokenizer;
 
 use crate::config::{BackendChoice, Config, DeviceChoice, Text};
 use crate::exit;
-use crate::load::{self, Loaded};
+use crate::load::{self, LoadedModel};
 
 /// Rows of the longest sequence, so that attention splits its context into several parts.
 const LONGEST_ROWS: u32 = 2000;
@@ -122,7 +122,7 @@ struct Runner {
 }
 
 impl Runner {
-    fn new(loaded: Loaded, config: &Config) -> Result<Self> {
+    fn new(loaded: LoadedModel, config: &Config) -> Result<Self> {
         let engine_config = load::engine_config(config, &loaded);
         // The thread ends with its last handle.
         let (engine, _) = engine::spawn(&engine_config, loaded.executor, Box::new(()))?;

@@ -19,7 +19,7 @@ use crate::config::{self, Config, LogFormat, UnknownFields};
 use crate::console;
 use crate::exit;
 use crate::files;
-use crate::load::{self, Loaded};
+use crate::load::{self, LoadedModel};
 use crate::signals::Signals;
 use crate::supervisor;
 use crate::telemetry::{LogFilter, Telemetry};
@@ -46,7 +46,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
 ///
 /// # Errors
 /// As [`run`], and the errors of `load`.
-pub fn run_with(args: &ServeArgs, load: impl FnOnce(&Config) -> Result<Loaded>) -> Result<()> {
+pub fn run_with(args: &ServeArgs, load: impl FnOnce(&Config) -> Result<LoadedModel>) -> Result<()> {
     let config = Config::resolve(&args.model, Some(args));
     let format = config.as_ref().map(|config| *config.telemetry.log_format);
     if matches!(format, Ok(LogFormat::Json)) && !args.print_config {
@@ -207,7 +207,7 @@ pub fn settings(config: &Config, keys: ApiKeys, address: SocketAddr) -> Settings
 /// No thread, an invalid decoder, a model that is already served.
 pub fn install(
     state: &AppState,
-    loaded: Loaded,
+    loaded: LoadedModel,
     config: &Config,
 ) -> Result<std::thread::JoinHandle<()>> {
     let spec = loaded.executor.spec();
@@ -238,7 +238,7 @@ pub fn install(
     Ok(thread)
 }
 
-fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
+fn served_model(loaded: &LoadedModel, config: &Config) -> Result<ServedModel> {
     let created = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     Ok(ServedModel {
         id: loaded.name.clone(),
@@ -260,7 +260,7 @@ fn served_model(loaded: &Loaded, config: &Config) -> Result<ServedModel> {
 
 /// Sampling of a request that sets none: canvases of noise are sampled, masks take the most probable
 /// token.
-fn sampling(loaded: &Loaded) -> SamplingDefaults {
+fn sampling(loaded: &LoadedModel) -> SamplingDefaults {
     match loaded.info.rows.attention {
         Attention::Canvas(_) => {
             SamplingDefaults { temperature: 1.0, ..SamplingDefaults::default() }

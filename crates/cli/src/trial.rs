@@ -9,7 +9,7 @@ use step::{BatchOutput, Executor};
 
 use crate::config::Config;
 use crate::exit;
-use crate::load::{self, Loaded};
+use crate::load::{self, LoadedModel};
 use crate::names::escaped;
 
 /// Maximum steps of the trial: one and the parts of its prompt.
@@ -20,7 +20,7 @@ const TEXT: &str = "Hello";
 ///
 /// # Errors
 /// The forward pass fails: its logits are not finite, or the device does not work.
-pub fn run(loaded: &mut Loaded, config: &Config) -> Result<()> {
+pub fn run(loaded: &mut LoadedModel, config: &Config) -> Result<()> {
     let prompt = match load::chat_ids(TEXT, &loaded.tokenizer) {
         Ok(ids) => ids,
         Err(_) => loaded.tokenizer.encode(TEXT, true)?,

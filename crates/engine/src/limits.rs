@@ -1,7 +1,7 @@
 //! The limits of a single request.
 
 use decode::{Capability, CommitHost, Fault, Feature};
-use step::{Attention, Readout};
+use step::{Attention, LogitShift};
 
 use crate::cache::Footprint;
 use crate::decoding::{Decoding, WeightKind};
@@ -35,7 +35,7 @@ pub struct Limits {
     /// The rows that a row may attend to.
     pub attention: Attention,
     /// The row that predicts a position.
-    pub readout: Readout,
+    pub logit_shift: LogitShift,
     /// Most rows of a forward over a part of a prompt; 0 = a prompt is not split.
     pub prefill_chunk: u32,
 }
@@ -97,7 +97,7 @@ impl Limits {
     pub fn kind(&self) -> WeightKind {
         WeightKind {
             attention: self.attention,
-            readout: self.readout,
+            logit_shift: self.logit_shift,
             edits: self.edits,
             drafts: self.drafts,
         }
@@ -193,7 +193,7 @@ impl Limits {
     /// Returns true if what the request asks for goes with the weights.
     fn admit_fields(&self, request: &Request) -> Result<(), Refusal> {
         let refuse = |field, message: String| Err(Refusal::Field { field, message });
-        let needed = usize::from(self.readout == Readout::Previous);
+        let needed = usize::from(self.logit_shift == LogitShift::One);
         if request.prompt.len() < needed {
             return refuse("prompt", "must have at least one token".to_owned());
         }
@@ -226,7 +226,7 @@ impl Limits {
             prompt,
             budget: self.budget(prompt, budget, decoding),
             attention: self.attention,
-            readout: self.readout,
+            logit_shift: self.logit_shift,
             schedule: &decoding.decoder.schedule,
             branches: decoding.decoder.commit.branches(),
             checked: decoding.decoder.commit.checked(),

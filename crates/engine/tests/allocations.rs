@@ -6,19 +6,19 @@ use std::time::Duration;
 use asynclane_engine::decoding::DecodingSpec;
 use asynclane_engine::{ByPriority, Capabilities, Engine, EngineConfig, Request};
 use sim::{Fidelity, SimConfig, SimExecutor};
-use step::{BatchOutput, Executor, Readout};
+use step::{BatchOutput, Executor, LogitShift};
 
 /// Tokens of every answer; the model's texts never end.
 const BUDGET: u32 = 256;
 /// Sequences in the batch.
 const SEQUENCES: u32 = 64;
 
-fn engine(readout: Readout) -> (Engine, SimExecutor) {
+fn engine(logit_shift: LogitShift) -> (Engine, SimExecutor) {
     let model = SimConfig {
         pages: 4096,
         fidelity: Fidelity::Free,
         text_len: 4096..4097,
-        readout,
+        logit_shift,
         ..SimConfig::default()
     };
     let executor = SimExecutor::new(model).expect("a valid model");
@@ -50,8 +50,8 @@ fn submit(engine: &mut Engine, settings: &str) {
 
 /// Steps and allocations of plan, apply, events and report, from the fourth step of a batch to its
 /// last. The same requests have run before, so all lists have their final capacity.
-fn measure(settings: &str, readout: Readout) -> (u32, u64) {
-    let (mut engine, mut executor) = engine(readout);
+fn measure(settings: &str, logit_shift: LogitShift) -> (u32, u64) {
+    let (mut engine, mut executor) = engine(logit_shift);
     let mut output = BatchOutput::default();
     let (mut steps, mut count) = (0, 0);
     for measured in [false, true] {
@@ -96,9 +96,9 @@ fn a_step_allocates_nothing_once_its_lists_have_their_sizes() {
         "fast_dllm_dual,commit=nested_drafts",
     ];
     for settings in decoders {
-        for readout in [Readout::Own, Readout::Previous] {
-            let (steps, count) = measure(settings, readout);
-            println!("{settings}, {readout:?}: {count} allocations in {steps} steps");
+        for logit_shift in [LogitShift::None, LogitShift::One] {
+            let (steps, count) = measure(settings, logit_shift);
+            println!("{settings}, {logit_shift:?}: {count} allocations in {steps} steps");
             assert!(count == 0 && steps > 10, "{settings}: {count} in {steps}");
         }
     }

@@ -119,7 +119,7 @@ pub(crate) fn sizes(
         max_positions: info.max_positions as u32,
         mask: info.vocabulary.mask,
         attention: info.rows.attention,
-        readout: info.rows.readout,
+        logit_shift: info.rows.logit_shift,
     };
     let bounds = InputBounds::of(info, config.page_size as usize, config.pages as usize);
     Ok((spec, bounds))

@@ -1,7 +1,7 @@
 //! The properties of a model: its geometry, its special tokens, its attention.
 
 use kernels::{KvDtype, KvSizes, WeightDtype};
-use step::{Attention, Readout, as_index};
+use step::{Attention, LogitShift, as_index};
 
 /// The properties of a model other than its weights.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,7 +73,7 @@ pub struct RowInfo {
     /// The attention mask.
     pub attention: Attention,
     /// The row at which the prediction of a position is read.
-    pub readout: Readout,
+    pub logit_shift: LogitShift,
 }
 
 /// A canvas model's layers: some have full attention, the others a window. Heads of the layers with

@@ -60,7 +60,7 @@ impl<B: Host> Model<B> {
 
     /// Logits `[tokens, v]` in row-major order of one sequence at positions 0, 1, .. with the model's own
     /// attention; those of a canvas model are its encoder's. Rows are not shifted, independent of
-    /// [`ModelInfo::readout`].
+    /// [`ModelInfo::logit_shift`].
     ///
     /// # Errors
     /// If `tokens` is empty, or a token or the length is out of range.

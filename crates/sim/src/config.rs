@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use step::{Attention, ExecutorSpec, Readout, TokenId};
+use step::{Attention, ExecutorSpec, LogitShift, TokenId};
 
 /// Fixed texts instead of hidden ones, so that a client meets a model which answers as a test wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub struct SimConfig {
     /// Which rows a row must attend to.
     pub attention: Attention,
     /// Which row predicts a position.
-    pub readout: Readout,
+    pub logit_shift: LogitShift,
     /// Seed of the hidden texts and of the difficulty of positions.
     pub seed: u64,
     /// The token at the end of a hidden text and everywhere after it.
@@ -123,7 +123,7 @@ impl Default for SimConfig {
             max_positions: 4096,
             mask: 0,
             attention: Attention::Full,
-            readout: Readout::Own,
+            logit_shift: LogitShift::None,
             seed: 0,
             stop_token: 1,
             text_len: 40..120,
@@ -160,7 +160,7 @@ impl SimConfig {
             max_positions: self.max_positions,
             mask: Some(self.mask),
             attention: self.attention,
-            readout: self.readout,
+            logit_shift: self.logit_shift,
         }
     }
 

@@ -194,7 +194,7 @@ impl SimExecutor {
             let own = mix(u64::from(row.position.get()), u64::from(row.token));
             let content = mix(own, seen(&contents, row));
             let (law, context) = (&self.config.law, &self.context);
-            let seen = Seen { row, readout: self.config.readout, content };
+            let seen = Seen { row, logit_shift: self.config.logit_shift, content };
             let proposed = propose(law, &self.text, context, seen);
             push(output, self.reduce(proposed, batch, segment, row)?);
         }
@@ -226,7 +226,7 @@ impl SimExecutor {
                     gap = if confident > 0 { FREE_GAPS.0 } else { FREE_GAPS.1 };
                     confident = confident.saturating_sub(1);
                 }
-                let token = self.text.token(origin, predicted(row, self.config.readout));
+                let token = self.text.token(origin, predicted(row, self.config.logit_shift));
                 let logits = vec![(token, gap), (self.config.stop_token, 0.0)];
                 let proposed = Proposed { logits, tail: TAIL };
                 push(output, self.reduce(proposed, batch, segment, row)?);

@@ -1,6 +1,6 @@
 //! The logits of a row as a function of what it sees.
 
-use step::{Position, Readout, Row, TokenId};
+use step::{LogitShift, Position, Row, TokenId};
 
 use crate::ConfidenceLaw;
 use crate::context::Context;
@@ -18,7 +18,7 @@ pub(crate) const TAIL: f64 = -4.0;
 #[derive(Clone, Copy)]
 pub(crate) struct Seen<'a> {
     pub row: &'a Row,
-    pub readout: Readout,
+    pub logit_shift: LogitShift,
     /// A hash of everything that the row sees.
     pub content: u64,
 }
@@ -30,8 +30,8 @@ pub(crate) fn propose(
     context: &Context,
     seen: Seen<'_>,
 ) -> Proposed {
-    let Seen { row, readout, content } = seen;
-    let position = predicted(row, readout);
+    let Seen { row, logit_shift, content } = seen;
+    let position = predicted(row, logit_shift);
     let origin = context.origin(position);
     let (left, right) = context.support(position, law.decay);
     let jitter = 2.0 * unit(mix(content, 0x717)) - 1.0;
@@ -39,7 +39,8 @@ pub(crate) fn propose(
         - law.difficulty * text.difficulty(origin, position)
         + law.jitter * jitter;
     let token = text.token(origin, position);
-    let bonus = if readout == Readout::Own && row.token == token { law.present } else { 0.0 };
+    let bonus =
+        if logit_shift == LogitShift::None && row.token == token { law.present } else { 0.0 };
     let mut logits = vec![(token, gap.max(law.least) + bonus)];
     for (rank, logit) in (1..).zip(ALTERNATIVES) {
         let other = text.word(origin, position, rank);
@@ -51,10 +52,10 @@ pub(crate) fn propose(
 }
 
 /// The position that a row predicts.
-pub(crate) fn predicted(row: &Row, readout: Readout) -> Position {
-    match readout {
-        Readout::Own => row.position,
-        Readout::Previous => row.position.next(),
+pub(crate) fn predicted(row: &Row, logit_shift: LogitShift) -> Position {
+    match logit_shift {
+        LogitShift::None => row.position,
+        LogitShift::One => row.position.next(),
     }
 }
 

@@ -332,14 +332,13 @@ impl Attention {
     }
 }
 
-/// Which row predicts a position.
+/// The shift from a row to the position that its logits predict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Readout {
-    /// The position's own row.
-    Own,
-    /// The row of the position before it, as in the autoregressive model that the weights come
-    /// from.
-    Previous,
+pub enum LogitShift {
+    /// Logits predict the row's own position.
+    None,
+    /// Logits predict the next position, as in the autoregressive model that the weights come from.
+    One,
 }
 
 /// Sizes and properties of an executor.
@@ -357,8 +356,8 @@ pub struct ExecutorSpec {
     pub mask: Option<TokenId>,
     /// Which rows a row may attend to.
     pub attention: Attention,
-    /// Which row predicts a position.
-    pub readout: Readout,
+    /// The shift from a row to the position that its logits predict.
+    pub logit_shift: LogitShift,
 }
 
 /// A failed forward pass; the K/V of the batch's rows are undefined.

@@ -6,7 +6,7 @@ use decode::AttentionKind;
 use engine::decoding::{PRESET_NAMES, Registry, WeightKind};
 use problems::{Split, Task, generate};
 use serde_json::{Value, json};
-use step::{Attention, Readout};
+use step::{Attention, LogitShift};
 
 use super::KEYS;
 use crate::fuzz::{drive, mutate::Mutator};
@@ -226,7 +226,7 @@ fn suits(decoder: &[&str]) -> bool {
     let &[schedule, commit, cache] = decoder else {
         let weights = WeightKind {
             attention: Attention::Full,
-            readout: Readout::Own,
+            logit_shift: LogitShift::None,
             edits: false,
             drafts: false,
         };

@@ -82,7 +82,7 @@ fn logits_of_every_family_are_those_of_its_official_code() {
 }
 
 #[test]
-fn attention_and_readout_of_a_model_are_printed() {
+fn attention_and_logit_shift_of_a_model_are_printed() {
     let text = stdout(&run(&["inspect", "model"]));
     for line in ["attention        full", "predictions      at their own row"] {
         assert!(text.lines().any(|other| other == line), "{text}");

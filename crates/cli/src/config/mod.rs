@@ -104,7 +104,7 @@ impl Config {
         let by_name = || hub::is_editing_release(&self.model.path, info.family);
         WeightKind {
             attention: info.rows.attention,
-            readout: info.rows.readout,
+            logit_shift: info.rows.logit_shift,
             edits: self.model.training.edits.unwrap_or_else(by_name),
             drafts: !self.model.decoding.draft_model.is_empty(),
         }

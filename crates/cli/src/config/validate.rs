@@ -2,7 +2,7 @@
 
 use engine::decoding::{Decoders, WeightKind};
 use model::KvDtype;
-use step::{Attention, Readout};
+use step::{Attention, LogitShift};
 
 use super::choice::{BackendChoice, DeviceChoice};
 use super::schema::Config;
@@ -103,7 +103,7 @@ impl Config {
         ];
         let decoders = kinds.map(|attention| {
             let weights =
-                WeightKind { attention, readout: Readout::Own, edits: true, drafts: true };
+                WeightKind { attention, logit_shift: LogitShift::None, edits: true, drafts: true };
             Ok::<_, anyhow::Error>(Decoders::of(weights).resolve(&self.decoding()?)?)
         });
         match decoders {

@@ -15,7 +15,7 @@ use text::{StreamOptions, TextStream};
 use crate::args::GenerateArgs;
 use crate::config::Config;
 use crate::exit;
-use crate::load::{self, Loaded};
+use crate::load::{self, LoadedModel};
 
 use canvas::Canvas;
 use screen::Screen;
@@ -61,7 +61,12 @@ pub fn run(args: &GenerateArgs) -> Result<()> {
     result
 }
 
-fn request(args: &GenerateArgs, config: &Config, loaded: &Loaded, prompt: &str) -> Result<Request> {
+fn request(
+    args: &GenerateArgs,
+    config: &Config,
+    loaded: &LoadedModel,
+    prompt: &str,
+) -> Result<Request> {
     let prompt_ids = match args.raw {
         true => loaded.tokenizer.encode(prompt, true)?,
         false => load::chat_ids(prompt.trim(), &loaded.tokenizer)?,

@@ -7,11 +7,11 @@ use model::DeviceMemory;
 use step::{Attention, ExecutorSpec};
 
 use crate::config::{Config, LogFormat};
-use crate::load::Loaded;
+use crate::load::LoadedModel;
 use crate::memory::size;
 
 /// Logs the device and its memory.
-fn log(loaded: &Loaded, address: SocketAddr, keys: usize) {
+fn log(loaded: &LoadedModel, address: SocketAddr, keys: usize) {
     tracing::info!(
         name = loaded.hardware.device,
         kernels = loaded.hardware.kernels,
@@ -28,7 +28,7 @@ fn log(loaded: &Loaded, address: SocketAddr, keys: usize) {
 }
 
 /// Prints the settings in effect, addresses and a first request.
-pub(super) fn announce(loaded: &Loaded, config: &Config, address: SocketAddr, keys: usize) {
+pub(super) fn announce(loaded: &LoadedModel, config: &Config, address: SocketAddr, keys: usize) {
     log(loaded, address, keys);
     let is_text = *config.telemetry.log_format == LogFormat::Text;
     if !is_text || !std::io::stderr().is_terminal() {
@@ -83,7 +83,7 @@ pub(super) fn announce(loaded: &Loaded, config: &Config, address: SocketAddr, ke
 }
 
 /// The body of a first request.
-fn example(loaded: &Loaded) -> serde_json::Value {
+fn example(loaded: &LoadedModel) -> serde_json::Value {
     // The demo model answers only the phrasings that it was trained on.
     let prompt = match loaded.is_demo {
         true => demo::EXAMPLES[0],
@@ -97,7 +97,7 @@ fn example(loaded: &Loaded) -> serde_json::Value {
 }
 
 /// The sharing of K/V between requests.
-fn prefix_cache(loaded: &Loaded, config: &Config) -> &'static str {
+fn prefix_cache(loaded: &LoadedModel, config: &Config) -> &'static str {
     match (loaded.info.rows.attention, config.engine.prefix_cache) {
         (Attention::Full, _) => {
             "not shared between requests: under full attention K/V depend on later tokens"
@@ -111,7 +111,7 @@ fn prefix_cache(loaded: &Loaded, config: &Config) -> &'static str {
 }
 
 /// The default decoder as `preset,key=value`.
-fn served_decoder(config: &Config, loaded: &Loaded) -> String {
+fn served_decoder(config: &Config, loaded: &LoadedModel) -> String {
     let decoders = config.decoders(loaded.weights);
     decoders.map_or_else(
         |error| error.to_string(),

@@ -3,7 +3,7 @@
 use decode::{
     AttentionKind, Configured, Fault, NameFilter, Rows, ScheduleConfig, SettingInfo, Settings,
 };
-use step::{Attention, Readout};
+use step::{Attention, LogitShift};
 
 use super::CachePolicy;
 
@@ -77,7 +77,7 @@ pub struct Footprint<'a> {
     /// The rows that a row may attend to.
     pub attention: Attention,
     /// The row that predicts a position.
-    pub readout: Readout,
+    pub logit_shift: LogitShift,
     /// The schedule.
     pub schedule: &'a ScheduleConfig,
     /// Most guessed canvases of a forward beside the real one.
@@ -109,7 +109,7 @@ impl Footprint<'_> {
     /// Rows before a lane's first that a forward computes for their predictions: 1 if predictions
     /// are read at the row before, else 0.
     pub fn readers(&self) -> u32 {
-        u32::from(self.readout == Readout::Previous)
+        u32::from(self.logit_shift == LogitShift::One)
     }
 }
 

@@ -58,7 +58,7 @@ pub struct View<'a> {
     pub fresh: Span<Offset>,
     /// Places `[0, sealed)` have their final K/V in the table.
     pub sealed: Place,
-    /// Predictions are read at the row before ([`step::Readout::Previous`]).
+    /// Predictions are read at the row before ([`step::LogitShift::One`]).
     pub shifted: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Settings of a decoder as a caller names them, checked for type and range.
 
 use decode::{AttentionKind, Mismatch, Value};
-use step::{Attention, Readout};
+use step::{Attention, LogitShift};
 
 use super::presets::{self, Preset};
 use super::registry::Registry;
@@ -175,9 +175,9 @@ impl DecodingSpec {
             base.put("preset", Value::Name(weights.default_preset()));
         }
         let length = match weights.attention {
-            Attention::Blocks(length) => match weights.readout {
-                Readout::Own => Some(length),
-                Readout::Previous => Some(length.min(SUB_BLOCK)),
+            Attention::Blocks(length) => match weights.logit_shift {
+                LogitShift::None => Some(length),
+                LogitShift::One => Some(length.min(SUB_BLOCK)),
             },
             Attention::BlocksAfterPrompt(length) | Attention::Canvas(length) => Some(length),
             Attention::Full | Attention::Causal => None,

@@ -1,7 +1,7 @@
 //! Weights, and the presets that suit them.
 
 use decode::CommitInfo;
-use step::{Attention, Readout};
+use step::{Attention, LogitShift};
 
 use super::presets::DEFAULT;
 
@@ -11,7 +11,7 @@ pub struct WeightKind {
     /// Which rows a row may attend to.
     pub attention: Attention,
     /// Which row predicts a position.
-    pub readout: Readout,
+    pub logit_shift: LogitShift,
     /// True if they rewrite committed tokens (LLaDA2.1, arXiv 2602.08676).
     pub edits: bool,
     /// True if a draft model runs beside them.
@@ -21,11 +21,11 @@ pub struct WeightKind {
 impl WeightKind {
     /// The preset of a request that names none.
     pub fn default_preset(self) -> &'static str {
-        match (self.attention, self.readout) {
+        match (self.attention, self.logit_shift) {
             (Attention::Causal, _) if self.drafts => "speculative",
             (Attention::Full, _) => DEFAULT,
-            (Attention::Causal, Readout::Own) => "wedlm_next",
-            (Attention::Causal, Readout::Previous) => "autoregressive",
+            (Attention::Causal, LogitShift::None) => "wedlm_next",
+            (Attention::Causal, LogitShift::One) => "autoregressive",
             (Attention::BlocksAfterPrompt(_), _) => "d2f",
             (Attention::Blocks(_), _) if self.edits => "editing",
             (Attention::Blocks(_), _) => "block_causal",
@@ -36,8 +36,8 @@ impl WeightKind {
     /// The preset that replaces [`Self::default_preset`] in a request that names no decoder and asks for
     /// something that the default's commit rule excludes, such as a grammar or penalties.
     pub fn plain_preset(self) -> &'static str {
-        match (self.attention, self.readout) {
-            (Attention::Causal, Readout::Own) => "wedlm",
+        match (self.attention, self.logit_shift) {
+            (Attention::Causal, LogitShift::None) => "wedlm",
             (Attention::Blocks(_), _) => "block_causal",
             _ => Self { drafts: false, ..self }.default_preset(),
         }
@@ -45,11 +45,11 @@ impl WeightKind {
 
     /// Returns true if a rule can read the predictions: guesses are checked at rows of their own masks.
     pub fn reads(self, rule: &CommitInfo) -> bool {
-        !rule.requires.checks || self.readout == Readout::Own
+        !rule.requires.checks || self.logit_shift == LogitShift::None
     }
 
     /// Returns true if the weights predict the next token only: they were not trained on masks.
     pub fn is_autoregressive(self) -> bool {
-        (self.attention, self.readout) == (Attention::Causal, Readout::Previous)
+        (self.attention, self.logit_shift) == (Attention::Causal, LogitShift::One)
     }
 }

@@ -102,7 +102,7 @@ impl Engine {
             edits: config.capabilities.edits,
             drafts: config.capabilities.drafts,
             attention: spec.attention,
-            readout: spec.readout,
+            logit_shift: spec.logit_shift,
             prefill_chunk: config.prefill_chunk,
         };
         let sizes = StepSizes {

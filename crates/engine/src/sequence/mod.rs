@@ -18,7 +18,7 @@ use decode::{
     Decoder, DoneReason, Effect, Failure, Filter, ForwardKind, Input, Offset, Place, Proposal,
     TokenClasses, TokenId, as_count,
 };
-use step::{Attention, Readout};
+use step::{Attention, LogitShift};
 
 use crate::cache::{CacheInput, ForwardPlan, View};
 use crate::event::{FinishReason, Finished};
@@ -74,7 +74,7 @@ pub(crate) struct Sequence {
     /// Its prompt and settings; the grammar has moved into the decoder.
     pub(crate) request: Request,
     pub(crate) layout: Layout,
-    readout: Readout,
+    logit_shift: LogitShift,
     pub(crate) decoder: DecoderCell,
     /// The changes of the last step; before the first step, the births of the first lanes.
     pub(crate) effects: Vec<Effect>,
@@ -111,8 +111,8 @@ impl Sequence {
                 | Attention::Causal
                 | Attention::Canvas(_) => 0,
             },
-            lead: match (limits.attention, limits.readout) {
-                (Attention::Blocks(length), Readout::Previous) => Some(length),
+            lead: match (limits.attention, limits.logit_shift) {
+                (Attention::Blocks(length), LogitShift::One) => Some(length),
                 _ => None,
             },
             // Without a token there is nothing to ask the grammar for.
@@ -140,7 +140,7 @@ impl Sequence {
             broken: None,
             drafts: DraftState::default(),
             layout,
-            readout: limits.readout,
+            logit_shift: limits.logit_shift,
             decoder: DecoderCell::new(decoder),
             effects,
             kv: SequenceKv::new(policy, layout, promised),
@@ -225,7 +225,7 @@ impl Sequence {
             written: self.kv.written,
             fresh: self.kv.fresh,
             sealed: self.kv.sealed,
-            shifted: self.readout == Readout::Previous,
+            shifted: self.logit_shift == LogitShift::One,
         }
     }
 

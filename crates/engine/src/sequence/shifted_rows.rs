@@ -2,7 +2,7 @@
 //! rows a plan needs for that.
 
 use decode::{Offset, Place, as_count, as_index};
-use step::{Attention, Readout};
+use step::{Attention, LogitShift};
 
 use super::Sequence;
 use crate::cache::{ForwardPlan, PlanRow, Prediction};
@@ -12,7 +12,7 @@ use crate::limits::Limits;
 /// Returns true if the row before a block is computed by the forward that begins the block and by no other
 /// (Fast-dLLM and AdaBlock on Dream): that forward commits the block's first token, and nothing else.
 pub(super) fn reads_the_row_before_once(limits: &Limits, of: &Decoding) -> bool {
-    limits.readout == Readout::Previous
+    limits.logit_shift == LogitShift::One
         && limits.attention == Attention::Full
         && of.cache.info().forwards.from_block
         && of.decoder.schedule.info().shape.in_blocks
@@ -30,9 +30,9 @@ impl Sequence {
 
     /// The offset whose prediction the row of `place` gives.
     fn predicted_at(&self, place: Place) -> Option<Offset> {
-        match self.readout {
-            Readout::Own => self.layout.offset_of(place),
-            Readout::Previous => self.next_to(place),
+        match self.logit_shift {
+            LogitShift::None => self.layout.offset_of(place),
+            LogitShift::One => self.next_to(place),
         }
     }
 

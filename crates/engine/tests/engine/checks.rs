@@ -2,13 +2,13 @@
 
 use asynclane_engine::Refusal;
 use sim::{SimConfig, SimExecutor};
-use step::{Attention, Readout};
+use step::{Attention, LogitShift};
 
 use crate::common::{
     Lab, Outcome, Rng, Scripted, ShowSeed, config, decoding, random_wishes, request, seeds, sim,
 };
 
-const CAUSAL: (Attention, Readout) = (Attention::Causal, Readout::Own);
+const CAUSAL: (Attention, LogitShift) = (Attention::Causal, LogitShift::None);
 
 /// Two guesses lie in their own slots; the rows that check them see what is before their place and
 /// themselves. The masks behind see the text and the guesses, and not the rows that check.
@@ -53,7 +53,7 @@ fn the_row_before_checks_at_no_extra_row() {
 /// last guess of a run has no row: nothing sees it. The block's own forward follows.
 #[test]
 fn a_block_checks_its_first_run_of_masks() {
-    let blocks = (Attention::Blocks(4), Readout::Own);
+    let blocks = (Attention::Blocks(4), LogitShift::None);
     let prompt = [10, 11, 12, 13, 14];
     let mut scripted = Scripted::of(request(&prompt, 7, "s2d2,block_length=4"), blocks);
     assert_eq!(
@@ -79,15 +79,15 @@ fn a_block_checks_its_first_run_of_masks() {
 /// Who cannot run it is told why.
 #[test]
 fn checks_are_refused_where_they_cannot_run() {
-    let refused = |settings: &str, (attention, readout): (Attention, Readout)| {
-        let model = SimConfig { attention, readout, ..sim(64, 4) };
+    let refused = |settings: &str, (attention, logit_shift): (Attention, LogitShift)| {
+        let model = SimConfig { attention, logit_shift, ..sim(64, 4) };
         let executor = SimExecutor::new(model).expect("a valid model");
         match Lab::new(&config(), executor).submit(request(&[10], 8, settings)) {
             Err(Refusal::Rule { field, message }) => format!("{field} {message}"),
             other => panic!("{settings}: {other:?}"),
         }
     };
-    let shifted = (Attention::Blocks(8), Readout::Previous);
+    let shifted = (Attention::Blocks(8), LogitShift::One);
     assert_eq!(
         refused("s2d2", shifted),
         "commit self_speculative needs weights that predict a mask at its own row, and this model's \
@@ -97,7 +97,7 @@ fn checks_are_refused_where_they_cannot_run() {
         refused("wedlm_exact,window=65", CAUSAL),
         "window must be at most 64 for causal_check, got 65"
     );
-    let plain = (Attention::Blocks(8), Readout::Own);
+    let plain = (Attention::Blocks(8), LogitShift::None);
     assert_eq!(
         refused("s2d2,router=hysteresis,score_on=1,score_off=1", plain),
         "score_off must be below score_on, 1, for router hysteresis, got 1"
@@ -105,8 +105,8 @@ fn checks_are_refused_where_they_cannot_run() {
 }
 
 fn causal(seed: u64) -> SimConfig {
-    let (attention, readout) = CAUSAL;
-    SimConfig { attention, readout, seed, ..sim(4000, 4) }
+    let (attention, logit_shift) = CAUSAL;
+    SimConfig { attention, logit_shift, seed, ..sim(4000, 4) }
 }
 
 /// The outcomes of requests in one batch, with `settings` in the place of their own.

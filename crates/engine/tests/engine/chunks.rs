@@ -2,27 +2,27 @@
 
 use asynclane_engine::{ClientId, EngineConfig, Request, SequenceId};
 use sim::{SimConfig, SimExecutor};
-use step::{Attention, Readout, TokenId};
+use step::{Attention, LogitShift, TokenId};
 
 use crate::common::{
     End, Lab, Outcome, Rng, Scripted, alone, config, drafted, random_wishes, request, sim,
 };
 use crate::matrix;
 
-const CAUSAL: (Attention, Readout) = (Attention::Causal, Readout::Own);
-const NEXT: (Attention, Readout) = (Attention::Causal, Readout::Previous);
-const BLOCKS: (Attention, Readout) = (Attention::Blocks(4), Readout::Own);
-const NEXT_BLOCK: (Attention, Readout) = (Attention::Blocks(4), Readout::Previous);
+const CAUSAL: (Attention, LogitShift) = (Attention::Causal, LogitShift::None);
+const NEXT: (Attention, LogitShift) = (Attention::Causal, LogitShift::One);
+const BLOCKS: (Attention, LogitShift) = (Attention::Blocks(4), LogitShift::None);
+const NEXT_BLOCK: (Attention, LogitShift) = (Attention::Blocks(4), LogitShift::One);
 
 fn chunked(most: u32) -> EngineConfig {
     EngineConfig { prefill_chunk: most, ..config() }
 }
 
-fn model((attention, readout): (Attention, Readout)) -> SimConfig {
-    SimConfig { attention, readout, ..sim(4000, 4) }
+fn model((attention, logit_shift): (Attention, LogitShift)) -> SimConfig {
+    SimConfig { attention, logit_shift, ..sim(4000, 4) }
 }
 
-fn lab(config: &EngineConfig, weights: (Attention, Readout)) -> Lab {
+fn lab(config: &EngineConfig, weights: (Attention, LogitShift)) -> Lab {
     let executor = SimExecutor::new(model(weights)).expect("a valid model");
     Lab::new(config, executor)
 }
@@ -33,7 +33,12 @@ fn prompt(length: u32) -> Vec<TokenId> {
 }
 
 /// A prompt of ten tokens, and the first batches for it.
-fn batches(most: u32, weights: (Attention, Readout), settings: &str, count: usize) -> Vec<String> {
+fn batches(
+    most: u32,
+    weights: (Attention, LogitShift),
+    settings: &str,
+    count: usize,
+) -> Vec<String> {
     let asked = request(&prompt(10), 11, settings);
     let mut scripted = Scripted::with(&chunked(most), asked, weights);
     let batch = |_| {
@@ -108,7 +113,7 @@ fn block_causal_chunks_have_whole_blocks() {
 /// A canvas is forwarded whole.
 #[test]
 fn a_canvas_follows_the_last_chunk() {
-    let weights = (Attention::Canvas(4), Readout::Own);
+    let weights = (Attention::Canvas(4), LogitShift::None);
     let asked = request(&prompt(10), 8, "canvas,block_length=4");
     let mut scripted = Scripted::with(&chunked(6), asked, weights);
     let mut batch = || scripted.step(&[]).concat();
@@ -208,7 +213,7 @@ fn chunks_change_no_result() {
 /// The outcomes of four requests that arrive during the run.
 fn crowd(
     config: &EngineConfig,
-    weights: (Attention, Readout),
+    weights: (Attention, LogitShift),
     settings: &str,
     rng: &mut Rng,
 ) -> Vec<(Request, Outcome)> {
@@ -366,7 +371,7 @@ fn a_chunk_is_no_step() {
 #[test]
 fn other_prompts_are_whole() {
     for settings in ["balanced", "vanilla"] {
-        let weights = (Attention::Full, Readout::Own);
+        let weights = (Attention::Full, LogitShift::None);
         let mut lab = lab(&chunked(2), weights);
         let asked = request(&prompt(50), 30, settings);
         let id = lab.submit(asked.clone()).expect("there is room");

@@ -5,7 +5,7 @@ use asynclane_engine::cache::CACHES;
 use asynclane_engine::decoding::{DecodingSpec, Registry};
 use decode::{COMMITS, SCHEDULES};
 use sim::{SimConfig, SimExecutor};
-use step::{Attention, Readout};
+use step::{Attention, LogitShift};
 
 use crate::common::{Lab, Rng, STOP, alone, drafted, random_wishes, request, sim, stubborn};
 
@@ -19,28 +19,28 @@ const SIGHT: &str = "left_rows=1024,right_rows=20,commit_rows=2,refresh_commits=
 
 /// The kinds of weights that settings go with: every attention, and predictions read at the row
 /// before.
-pub fn kinds(settings: &str) -> Vec<(Attention, Readout)> {
+pub fn kinds(settings: &str) -> Vec<(Attention, LogitShift)> {
     if settings.ends_with(ONE) {
-        return vec![(Attention::Causal, Readout::Previous)];
+        return vec![(Attention::Causal, LogitShift::One)];
     }
     if settings.contains("schedule=speculative") || settings.contains("schedule=prompt_lookup") {
-        return [Readout::Own, Readout::Previous]
-            .map(|readout| (Attention::Causal, readout))
+        return [LogitShift::None, LogitShift::One]
+            .map(|logit_shift| (Attention::Causal, logit_shift))
             .to_vec();
     }
     if settings.contains("schedule=canvas") {
-        return vec![(Attention::Canvas(8), Readout::Own)];
+        return vec![(Attention::Canvas(8), LogitShift::None)];
     }
     let exact = settings.contains("cache=exact");
     let blocks = settings.contains("schedule=block_wise");
     if exact && settings.contains("schedule=multi_block") {
-        let readouts = [Readout::Own, Readout::Previous];
+        let shifts = [LogitShift::None, LogitShift::One];
         let blocks = [Attention::BlocksAfterPrompt(8), Attention::Blocks(8)];
-        let blocks = blocks.map(|of| readouts.map(|readout| (of, readout)));
-        return [&[(Attention::Causal, Readout::Own)], blocks.as_flattened()].concat();
+        let blocks = blocks.map(|of| shifts.map(|logit_shift| (of, logit_shift)));
+        return [&[(Attention::Causal, LogitShift::None)], blocks.as_flattened()].concat();
     }
     if settings.contains("commit=self_speculative") {
-        return vec![(Attention::Blocks(8), Readout::Own)];
+        return vec![(Attention::Blocks(8), LogitShift::None)];
     }
     let block_causal = ["edit", "draft_verify", "nested_drafts"];
     let is_commit = |commit: &str| settings.contains(&format!("commit={commit}"));
@@ -51,10 +51,10 @@ pub fn kinds(settings: &str) -> Vec<(Attention, Readout)> {
         (true, true) => &[Attention::Causal, Attention::Blocks(8)],
     };
     let all = attentions.iter().flat_map(|attention| {
-        [Readout::Own, Readout::Previous].map(|readout| (*attention, readout))
+        [LogitShift::None, LogitShift::One].map(|logit_shift| (*attention, logit_shift))
     });
     // Weights that are causal predict a mask where it stands, or know no masks.
-    all.filter(|kind| *kind != (Attention::Causal, Readout::Previous)).collect()
+    all.filter(|kind| *kind != (Attention::Causal, LogitShift::One)).collect()
 }
 
 /// All combinations, as settings.
@@ -91,8 +91,12 @@ fn every_combination_writes_the_text_of_the_model() {
     assert!(all.len() > 100);
     let mut costs = std::collections::BTreeSet::new();
     for settings in &all {
-        let models = kinds(settings).into_iter().flat_map(|(attention, readout)| {
-            [sim(2000, 4), stubborn(2000, 4)].map(|model| SimConfig { attention, readout, ..model })
+        let models = kinds(settings).into_iter().flat_map(|(attention, logit_shift)| {
+            [sim(2000, 4), stubborn(2000, 4)].map(|model| SimConfig {
+                attention,
+                logit_shift,
+                ..model
+            })
         });
         for model in models {
             let executor = SimExecutor::new(model).expect("a valid model");
@@ -132,9 +136,9 @@ fn every_combination_keeps_its_promises() {
         let kinds = kinds(settings).into_iter();
         kinds.map(move |kind| (settings, kind))
     });
-    for (number, (settings, (attention, readout))) in (0..).zip(runs) {
+    for (number, (settings, (attention, logit_shift))) in (0..).zip(runs) {
         let mut rng = Rng::new(number);
-        let model = SimConfig { attention, readout, ..sim(4000, 4) };
+        let model = SimConfig { attention, logit_shift, ..sim(4000, 4) };
         let executor = SimExecutor::new(model.clone()).expect("a valid model");
         let mut lab = Lab::new(&drafted(), executor);
         let mut requests = Vec::new();
@@ -143,7 +147,7 @@ fn every_combination_keeps_its_promises() {
             if attention != Attention::Full {
                 request.suffix.clear();
             }
-            if readout == Readout::Previous && request.prompt.is_empty() {
+            if logit_shift == LogitShift::One && request.prompt.is_empty() {
                 request.prompt.push(20);
             }
             let id = lab.submit(request.clone()).expect("there is room");

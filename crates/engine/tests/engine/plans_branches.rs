@@ -1,7 +1,7 @@
 //! Exact batches of forwards with guessed canvases, watched tokens or scored committed tokens.
 
 use asynclane_engine::{Penalties, Refusal};
-use step::{Attention, Readout};
+use step::{Attention, LogitShift};
 
 use crate::common::{Automaton, Lab, Scripted, config, request, sim};
 
@@ -39,7 +39,7 @@ fn draft_verify_tries_nested_canvases() {
 #[test]
 fn draft_verify_tries_canvases_of_a_block_over_exact_kv() {
     let settings = "block_causal,block_length=4,commit=draft_verify,draft_steps=3";
-    let blocks = (Attention::Blocks(4), Readout::Own);
+    let blocks = (Attention::Blocks(4), LogitShift::None);
     let mut scripted = Scripted::of(request(&[10, 11, 12, 13, 14], 7, settings), blocks);
     let said: &[(u32, u32, f64)] = &[(0, 20, 0.9), (1, 21, 0.8), (2, 22, 0.7)];
     assert_eq!(scripted.step(said), ["pages 0 1: 0..4 = 10 11 12 13 see 4; 4..8 = 14 ? ? ? see 8"]);

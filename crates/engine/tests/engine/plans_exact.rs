@@ -1,14 +1,14 @@
 //! Exact batches under causal and block-causal attention, and with predictions from the row before.
 
 use asynclane_engine::Refusal;
-use step::{Attention, Readout};
+use step::{Attention, LogitShift};
 
 use crate::common::{Lab, Scripted, config, request, sim};
 
-const CAUSAL: (Attention, Readout) = (Attention::Causal, Readout::Own);
-const NEXT: (Attention, Readout) = (Attention::Causal, Readout::Previous);
-const BLOCKS: (Attention, Readout) = (Attention::Blocks(4), Readout::Own);
-const SHIFTED: (Attention, Readout) = (Attention::Full, Readout::Previous);
+const CAUSAL: (Attention, LogitShift) = (Attention::Causal, LogitShift::None);
+const NEXT: (Attention, LogitShift) = (Attention::Causal, LogitShift::One);
+const BLOCKS: (Attention, LogitShift) = (Attention::Blocks(4), LogitShift::None);
+const SHIFTED: (Attention, LogitShift) = (Attention::Full, LogitShift::One);
 
 /// WeDLM §3: the committed tokens of the window come first, then its masks, both by position. A token
 /// left of the frontier is forwarded once more and then stays cached.
@@ -55,7 +55,7 @@ fn autoregressive_weights_read_no_mask() {
 #[test]
 fn a_known_prompt_is_read_from_its_last_token() {
     let mut model = sim(64, 4);
-    (model.attention, model.readout) = NEXT;
+    (model.attention, model.logit_shift) = NEXT;
     let executor = sim::SimExecutor::new(model).expect("a valid model");
     let mut lab = Lab::new(&config(), executor);
     let prompt: Vec<u32> = (10..18).collect();
@@ -76,7 +76,7 @@ fn a_known_prompt_is_read_from_its_last_token() {
 #[test]
 fn autoregressive_weights_take_one_position_at_a_time() {
     let mut model = sim(64, 4);
-    (model.attention, model.readout) = NEXT;
+    (model.attention, model.logit_shift) = NEXT;
     for (settings, said) in [
         ("wedlm", "window must be 1: this model predicts the next token only"),
         (
@@ -148,13 +148,13 @@ fn open_rows_have_a_reader() {
 
 #[test]
 fn a_cache_that_the_weights_do_not_go_with_is_refused() {
-    let refused = |settings: &str, (attention, readout): (Attention, Readout)| {
+    let refused = |settings: &str, (attention, logit_shift): (Attention, LogitShift)| {
         let mut model = sim(64, 4);
-        (model.attention, model.readout) = (attention, readout);
+        (model.attention, model.logit_shift) = (attention, logit_shift);
         let executor = sim::SimExecutor::new(model).expect("a valid model");
         let mut asked = request(&[10, 11], 8, settings);
         asked.suffix = if settings == "wedlm" { vec![12] } else { Vec::new() };
-        if readout == Readout::Previous {
+        if logit_shift == LogitShift::One {
             asked.prompt.clear();
         }
         match Lab::new(&config(), executor).submit(asked) {
@@ -173,7 +173,7 @@ fn a_cache_that_the_weights_do_not_go_with_is_refused() {
         "cache none does not go with this model's block-causal attention: use preset editing"
     );
     assert_eq!(
-        refused("autoregressive", (Attention::Full, Readout::Own)),
+        refused("autoregressive", (Attention::Full, LogitShift::None)),
         "cache exact does not go with this model's full attention: use preset balanced"
     );
     assert_eq!(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use asynclane_engine::{Capabilities, Engine, EngineConfig, Event, Request, SequenceStats};
 use step::{
-    Attention, Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec, Readout, Score, TokenId,
+    Attention, Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec, LogitShift, Score, TokenId,
 };
 
 use crate::common::{candidate, config, request, sim};
@@ -48,7 +48,7 @@ impl Executor for Periodic {
 fn run(request: Request, breaks: usize) -> (Vec<TokenId>, SequenceStats) {
     let known = SimExecutor::new(sim(2000, 4)).expect("a valid model");
     let spec =
-        ExecutorSpec { attention: Attention::Causal, readout: Readout::Previous, ..known.spec() };
+        ExecutorSpec { attention: Attention::Causal, logit_shift: LogitShift::One, ..known.spec() };
     let mut executor = Periodic { spec, breaks };
     let config = EngineConfig { capabilities: Capabilities::default(), ..config() };
     let mut engine = Engine::new(&config, spec);

@@ -10,7 +10,7 @@ use decode::{
     Requirements, SCHEDULES, ScheduleConfig, SettingDefault, SettingInfo, SettingKind,
 };
 use sim::{SimConfig, SimExecutor};
-use step::{Attention, Executor, Readout};
+use step::{Attention, Executor, LogitShift};
 
 use crate::common::{decoding, drafted, sim};
 
@@ -198,23 +198,24 @@ fn every_rule_reads_its_settings() {
 }
 
 /// Attention and where predictions are read, of every kind of weights.
-const WEIGHTS: [(Attention, Readout); 7] = [
-    (Attention::Full, Readout::Own),
-    (Attention::Blocks(32), Readout::Own),
-    (Attention::Blocks(32), Readout::Previous),
-    (Attention::BlocksAfterPrompt(32), Readout::Own),
-    (Attention::BlocksAfterPrompt(32), Readout::Previous),
-    (Attention::Causal, Readout::Own),
-    (Attention::Canvas(16), Readout::Own),
+const WEIGHTS: [(Attention, LogitShift); 7] = [
+    (Attention::Full, LogitShift::None),
+    (Attention::Blocks(32), LogitShift::None),
+    (Attention::Blocks(32), LogitShift::One),
+    (Attention::BlocksAfterPrompt(32), LogitShift::None),
+    (Attention::BlocksAfterPrompt(32), LogitShift::One),
+    (Attention::Causal, LogitShift::None),
+    (Attention::Canvas(16), LogitShift::None),
 ];
 
 /// Resolves `settings` for these weights and asks an engine with every capability to admit them.
-fn admitted(settings: &str, (attention, readout): (Attention, Readout)) -> String {
+fn admitted(settings: &str, (attention, logit_shift): (Attention, LogitShift)) -> String {
     let spec = DecodingSpec::parse(settings).expect(settings);
-    let decoding =
-        spec.suited_to(WeightKind { attention, readout, edits: false, drafts: false }).resolve();
+    let decoding = spec
+        .suited_to(WeightKind { attention, logit_shift, edits: false, drafts: false })
+        .resolve();
     let decoding = decoding.unwrap_or_else(|error| panic!("{settings}: {error}"));
-    let model = SimConfig { attention, readout, ..sim(1000, 4) };
+    let model = SimConfig { attention, logit_shift, ..sim(1000, 4) };
     let executor = SimExecutor::new(model).expect("a valid model");
     let limits = Engine::new(&drafted(), executor.spec()).limits();
     let label = decoding.label.clone();
@@ -227,7 +228,7 @@ fn admitted(settings: &str, (attention, readout): (Attention, Readout)) -> Strin
 fn weights_that_edit_are_decoded_so_unless_a_request_says_otherwise() {
     let weights = |edits| WeightKind {
         attention: Attention::Blocks(32),
-        readout: Readout::Own,
+        logit_shift: LogitShift::None,
         edits,
         drafts: false,
     };
@@ -270,7 +271,7 @@ fn a_member_that_is_named_alone_gets_company_that_it_goes_with() {
         for commit in registry.commits() {
             let caches = registry.caches_for(commit);
             let possible = caches.iter().any(|cache| cache.attention.contains(&kind));
-            let read = !commit.requires.checks || weights.1 == Readout::Own;
+            let read = !commit.requires.checks || weights.1 == LogitShift::None;
             if possible && read && commit.requires.attention.contains(&kind) {
                 let more = match commit.name {
                     // The filter of these tests reads blocks of 32.

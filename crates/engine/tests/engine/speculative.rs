@@ -9,7 +9,7 @@ use asynclane_engine::{
 };
 use sim::{SimConfig, SimExecutor};
 use step::{
-    Attention, Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec, Readout, Score, TokenId,
+    Attention, Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec, LogitShift, Score, TokenId,
 };
 
 use crate::common::{STOP, candidate, config, decoding, drafted, request, sim};
@@ -58,15 +58,19 @@ impl Executor for Oracle {
     }
 }
 
-fn verifier(readout: Readout) -> SimConfig {
-    SimConfig { attention: Attention::Causal, readout, ..sim(2000, 4) }
+fn verifier(logit_shift: LogitShift) -> SimConfig {
+    SimConfig { attention: Attention::Causal, logit_shift, ..sim(2000, 4) }
 }
 
 fn oracle(model: &SimConfig, wrong: u32) -> Oracle {
     let known = SimExecutor::new(model.clone()).expect("a valid model");
     let text = |prompt: &&[u32]| [prompt, &known.hidden_text(prompt, BUDGET)[..]].concat();
     Oracle {
-        spec: ExecutorSpec { attention: Attention::Full, readout: Readout::Own, ..known.spec() },
+        spec: ExecutorSpec {
+            attention: Attention::Full,
+            logit_shift: LogitShift::None,
+            ..known.spec()
+        },
         texts: PROMPTS.iter().map(text).collect(),
         wrong,
         passes: 0,
@@ -146,8 +150,8 @@ fn speculative(prompt: &[u32], settings: &str) -> Request {
 
 #[test]
 fn the_text_is_the_verifiers_own_in_fewer_passes() {
-    for readout in [Readout::Own, Readout::Previous] {
-        let model = verifier(readout);
+    for logit_shift in [LogitShift::None, LogitShift::One] {
+        let model = verifier(logit_shift);
         for (wrong, drafts) in [(u32::MAX, 8), (7, 8), (3, 4), (1, 8), (5, 1), (6, 32)] {
             let mut pair = Pair::new(&drafted(), &model, oracle(&model, wrong));
             for prompt in PROMPTS {
@@ -157,7 +161,7 @@ fn the_text_is_the_verifiers_own_in_fewer_passes() {
                 let mut text = pair.executor.hidden_text(prompt, BUDGET);
                 let stops = text.last() == Some(&STOP);
                 text.retain(|token| *token != STOP);
-                assert_eq!(tokens, text, "{readout:?} {wrong} {drafts}");
+                assert_eq!(tokens, text, "{logit_shift:?} {wrong} {drafts}");
                 assert_eq!(reason == FinishReason::Stop, stops);
                 let committed = text.len() as u32 + u32::from(stops);
                 let counts = stats.draft_model;
@@ -190,8 +194,8 @@ fn rows(batch: &Batch) -> Vec<Seen> {
 /// each position sees the drafts before it, and itself behind all drafts.
 #[test]
 fn drafts_are_causal_rows() {
-    let plan = |readout| {
-        let model = verifier(readout);
+    let plan = |logit_shift| {
+        let model = verifier(logit_shift);
         let mut pair = Pair::new(&drafted(), &model, oracle(&model, u32::MAX));
         let id = pair.submit(speculative(&[20, 21], ",draft_length=2"));
         assert!(pair.engine.plan().is_none(), "its drafts are not there yet");
@@ -205,7 +209,7 @@ fn drafts_are_causal_rows() {
         rows(step.batch())
     };
     assert_eq!(
-        plan(Readout::Previous),
+        plan(LogitShift::One),
         [
             (20, 0, 0, 1, 0, false),
             (21, 1, 1, 2, 0, true),
@@ -215,7 +219,7 @@ fn drafts_are_causal_rows() {
     );
     let mask = sim(8, 4).mask;
     assert_eq!(
-        plan(Readout::Own),
+        plan(LogitShift::None),
         [
             (20, 0, 0, 1, 0, false),
             (21, 1, 1, 2, 0, false),
@@ -232,8 +236,8 @@ fn drafts_are_causal_rows() {
 /// drafted, and one or two rows for each pass.
 #[test]
 fn a_verified_draft_is_not_forwarded_again() {
-    for (readout, masks) in [(Readout::Previous, 0), (Readout::Own, 1)] {
-        let model = verifier(readout);
+    for (logit_shift, masks) in [(LogitShift::One, 0), (LogitShift::None, 1)] {
+        let model = verifier(logit_shift);
         let mut pair = Pair::new(&drafted(), &model, oracle(&model, 7));
         pair.submit(speculative(PROMPTS[1], ",draft_length=4"));
         let (_, _, stats) = pair.finish().remove(0);
@@ -248,7 +252,7 @@ fn a_verified_draft_is_not_forwarded_again() {
 /// A sequence's passes depend on it alone: neither on what else runs nor on places and pages.
 #[test]
 fn neighbours_change_nothing() {
-    let model = verifier(Readout::Own);
+    let model = verifier(LogitShift::None);
     let ask = |number: usize| {
         let mut request = speculative(PROMPTS[number % 4], ",draft_length=5");
         request.sampling.seed = number as u64;
@@ -286,7 +290,7 @@ fn neighbours_change_nothing() {
 /// Whatever the draft model does wrong, texts are the verifier's.
 #[test]
 fn a_draft_model_that_fails_costs_passes_only() {
-    let model = verifier(Readout::Previous);
+    let model = verifier(LogitShift::One);
     let texts = |drafter: Oracle| {
         let mut pair = Pair::new(&drafted(), &model, drafter);
         for prompt in PROMPTS {
@@ -327,7 +331,7 @@ fn a_draft_model_that_fails_costs_passes_only() {
 /// those of an engine that nobody gives drafts to.
 #[test]
 fn penalties_and_an_engine_without_drafts_decode_one_token_at_a_time() {
-    let model = verifier(Readout::Previous);
+    let model = verifier(LogitShift::One);
     let mut pair = Pair::new(&drafted(), &model, oracle(&model, u32::MAX));
     let mut penalised = speculative(PROMPTS[0], "");
     penalised.logits.penalties = Penalties { presence: 0.1, ..Penalties::default() };
@@ -339,7 +343,7 @@ fn penalties_and_an_engine_without_drafts_decode_one_token_at_a_time() {
 
 #[test]
 fn a_sequence_that_waits_for_drafts_can_be_cancelled() {
-    let model = verifier(Readout::Own);
+    let model = verifier(LogitShift::None);
     let mut pair = Pair::new(&drafted(), &model, oracle(&model, u32::MAX));
     let first = pair.submit(speculative(PROMPTS[0], ""));
     assert!(pair.engine.plan().is_none(), "its drafts are not there yet");
@@ -375,7 +379,7 @@ fn the_schedule_needs_a_draft_model_and_causal_weights() {
         let listed = names.into_iter().any(|name| name == "speculative");
         (limits.admit_decoder(&decoding("speculative")), listed)
     };
-    let causal = verifier(Readout::Own);
+    let causal = verifier(LogitShift::None);
     assert_eq!(ask(causal.clone(), true), (Ok(()), true));
     let (refused, listed) = ask(causal, false);
     let Err(Refusal::Rule { field, message }) = refused else {

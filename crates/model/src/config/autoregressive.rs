@@ -6,7 +6,7 @@ use crate::config::qwen::dense;
 use crate::config::transformer::{Defaults, transformer};
 use crate::config::{Keys, Spec};
 use serde_json::json;
-use step::{Attention, Readout};
+use step::{Attention, LogitShift};
 
 /// `<|endoftext|>` of the Qwen tokenizers.
 const QWEN_END: u32 = 151_643;
@@ -20,7 +20,7 @@ fn defaults(family: &'static str, end: u32) -> Defaults {
 /// A row sees the rows up to itself, and its logits are those of the next position.
 fn autoregressive(mut spec: Spec) -> Spec {
     spec.info.rows.attention = Attention::Causal;
-    spec.info.rows.readout = Readout::Previous;
+    spec.info.rows.logit_shift = LogitShift::One;
     spec
 }
 

@@ -5,7 +5,7 @@ use crate::info::{FormatInfo, HeadSizes, RowInfo, VocabularyInfo};
 use crate::{LoadError, ModelInfo};
 use kernels::Epilogue;
 use serde_json::json;
-use step::{Attention, Readout};
+use step::{Attention, LogitShift};
 
 /// Token ids of the published checkpoints, used if the configuration has none.
 const MASK: u32 = 126_336;
@@ -102,6 +102,6 @@ fn geometry(config: &Keys) -> Result<ModelInfo, LoadError> {
         canvas: None,
         parameters: 0,
         formats: FormatInfo::default(),
-        rows: RowInfo { attention: Attention::Full, readout: Readout::Own },
+        rows: RowInfo { attention: Attention::Full, logit_shift: LogitShift::None },
     })
 }

@@ -4,7 +4,7 @@ use crate::LoadError;
 use crate::config::moe::set_qwen3_experts;
 use crate::config::transformer::{Defaults, blocks, transformer};
 use crate::config::{Keys, Spec};
-use step::{Attention, Readout};
+use step::{Attention, LogitShift};
 
 /// `<|endoftext|>` and `<|im_end|>` of the Qwen tokenizers.
 const END_OF_TEXT: u32 = 151_643;
@@ -31,7 +31,7 @@ pub(crate) fn dream(config: &Keys) -> Result<Spec, LoadError> {
     let defaults = defaults("dream", 151_666, END_OF_TEXT);
     let mut spec = dense(config, &defaults)?;
     spec.qkv_bias = true;
-    spec.info.rows.readout = Readout::Previous;
+    spec.info.rows.logit_shift = LogitShift::One;
     Ok(spec)
 }
 
@@ -74,6 +74,6 @@ pub(crate) fn fast_dllm(config: &Keys) -> Result<Spec, LoadError> {
     let mut spec = dense(config, &defaults)?;
     spec.qkv_bias = true;
     spec.info.rows.attention = blocks(config, &["bd_size"], FAST_DLLM_BLOCK)?;
-    spec.info.rows.readout = Readout::Previous;
+    spec.info.rows.logit_shift = LogitShift::One;
     Ok(spec)
 }

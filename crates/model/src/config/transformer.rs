@@ -5,7 +5,7 @@ use crate::info::{FormatInfo, HeadSizes, RowInfo, VocabularyInfo};
 use crate::{LoadError, ModelInfo};
 use kernels::{Epilogue, RopeScaling};
 use serde_json::{Value, json};
-use step::{Attention, Readout};
+use step::{Attention, LogitShift};
 
 /// A family's default values of absent keys.
 pub(crate) struct Defaults {
@@ -142,7 +142,7 @@ pub(super) fn geometry(config: &Keys, defaults: &Defaults) -> Result<ModelInfo, 
         canvas: None,
         parameters: 0,
         formats: FormatInfo::default(),
-        rows: RowInfo { attention: Attention::Full, readout: Readout::Own },
+        rows: RowInfo { attention: Attention::Full, logit_shift: LogitShift::None },
     })
 }
 

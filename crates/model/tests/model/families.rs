@@ -157,7 +157,7 @@ fn the_readme_lists_every_family() {
     }
 }
 
-/// Family, attention, readout, mask token and end tokens of a configuration with these keys.
+/// Family, attention, logit_shift, mask token and end tokens of a configuration with these keys.
 fn facts(keys: &Value) -> String {
     let config = json!({"vocab_size": 157_184, "hidden_size": 4, "intermediate_size": 2,
         "head_dim": 4, "num_hidden_layers": 1, "num_attention_heads": 1,
@@ -167,9 +167,9 @@ fn facts(keys: &Value) -> String {
     let config = with(config, keys).to_string();
     let model = Model::load(Checkpoint::synthetic(&config, 1).unwrap()).unwrap();
     let info = model.info();
-    let (attention, readout) = (info.rows.attention, info.rows.readout);
+    let (attention, logit_shift) = (info.rows.attention, info.rows.logit_shift);
     let mask = info.vocabulary.mask.map_or("none".to_owned(), |mask| mask.to_string());
-    format!("{} {attention:?} {readout:?} {mask} {:?}", info.family, info.vocabulary.end)
+    format!("{} {attention:?} {logit_shift:?} {mask} {:?}", info.family, info.vocabulary.end)
 }
 
 /// A configuration without token ids and block length, and its facts.
@@ -190,7 +190,7 @@ const FACTS: &str = r#"
 
 /// `architectures` takes precedence over `model_type`, as LLaDA-MoE is published.
 #[test]
-fn families_define_attention_readout_and_default_ids() {
+fn families_define_attention_logit_shift_and_default_ids() {
     for case in FACTS.lines().skip(1) {
         let (keys, expected) = case.split_once(" | ").unwrap();
         assert_eq!(facts(&serde_json::from_str(keys).unwrap()), expected);

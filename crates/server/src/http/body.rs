@@ -23,7 +23,7 @@ const MIN_PROGRESS_BYTES: usize = 1 << 10;
 
 /// A request body, and what it holds of the budget of bytes in flight.
 #[derive(Debug)]
-pub struct Received {
+pub struct RequestBody {
     /// The body.
     pub bytes: Vec<u8>,
     /// Held until the request is admitted.
@@ -37,7 +37,7 @@ pub struct Received {
 /// # Errors
 /// `unsupported_media_type`, `request_too_large`, `request_timeout`, `overloaded` if too many bytes
 /// are in flight, or `invalid_json` for an incomplete body.
-pub async fn read(request: Request, state: &AppState) -> Result<Received, ApiError> {
+pub async fn read(request: Request, state: &AppState) -> Result<RequestBody, ApiError> {
     let settings = state.settings();
     check_media_type(request.headers())?;
     let declared = request.headers().get(CONTENT_LENGTH);
@@ -62,14 +62,14 @@ async fn collect(
     declared: Option<usize>,
     mut share: Share,
     client: ClientId,
-) -> Result<Received, ApiError> {
+) -> Result<RequestBody, ApiError> {
     let mut frames = body.into_data_stream();
     let mut bytes = Vec::new();
     let (mut until, mut least) = (Instant::now() + STALL_TIMEOUT, MIN_PROGRESS_BYTES);
     loop {
         let frame = tokio::time::timeout_at(until, frames.next()).await;
         let Some(frame) = frame.map_err(|_| stalled())? else {
-            return Ok(Received { bytes, share, client });
+            return Ok(RequestBody { bytes, share, client });
         };
         let frame = frame.map_err(|_| {
             ApiError::new(ErrorCode::InvalidJson, "the body ended before it was complete")

@@ -2,8 +2,8 @@
 
 mod alias;
 mod connections;
-mod followed;
 mod genai;
+mod path_request;
 mod pools;
 mod process;
 mod rates;
@@ -19,8 +19,8 @@ use engine::{Load, Observer, PoolLoad, Pulse, StepReport};
 use prometheus::{Gauge, Registry, TextEncoder};
 
 pub use connections::Connections;
-pub use followed::Followed;
 pub use genai::{GenAi, Labels};
+pub use path_request::PathRequest;
 use pools::Pools;
 use process::Process;
 use rates::Rates;

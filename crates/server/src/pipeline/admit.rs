@@ -5,7 +5,7 @@ use engine::ClientId;
 
 use crate::backend::Backend;
 use crate::error::ApiError;
-use crate::http::body::Received;
+use crate::http::body::RequestBody;
 use crate::pipeline::caps::Caps;
 use crate::pipeline::encode::{self, Prompt};
 use crate::pipeline::generation::{Generation, Input};
@@ -14,7 +14,7 @@ use crate::state::AppState;
 
 /// A request with its prompts as ids, within all limits.
 #[derive(Debug)]
-pub struct Admitted {
+pub struct AdmittedRequest {
     /// The request, without its prompts.
     pub generation: Generation,
     /// One per prompt.
@@ -35,12 +35,12 @@ pub struct Admitted {
 /// tokens than a request may have; a grammar that is refused; `overloaded`.
 pub async fn admit<T: Send + 'static>(
     state: &AppState,
-    body: Received,
+    body: RequestBody,
     read: impl FnOnce(&[u8], &Backend) -> Result<(T, Generation), ApiError> + Send + 'static,
-) -> Result<(T, Admitted), ApiError> {
+) -> Result<(T, AdmittedRequest), ApiError> {
     let backend = state.backend()?;
     let caps = Caps::new(state.settings(), backend.engine.limits());
-    let Received { bytes, share, client } = body;
+    let RequestBody { bytes, share, client } = body;
     let origin = Origin { client, field: None };
     let length = bytes.len();
     let pool = state.pools().for_body(length);
@@ -77,20 +77,20 @@ fn encoded(
     caps: Caps,
     mut generation: Generation,
     wanted: &Interest,
-) -> Result<Admitted, ApiError> {
+) -> Result<AdmittedRequest, ApiError> {
     let limits = backend.engine.limits();
     let prompts = encode::prompts(&backend.tokenizer, &generation, limits, wanted)?;
     caps.check_tokens(&generation, &prompts)?;
     generation.prompts.input = Input::Texts(Vec::new());
-    Ok(Admitted { generation, prompts, constraint: None, unenforced: Vec::new() })
+    Ok(AdmittedRequest { generation, prompts, constraint: None, unenforced: Vec::new() })
 }
 
 /// The request with its grammar, if it has one.
 async fn compiled(
     state: &AppState,
     client: ClientId,
-    admitted: Admitted,
-) -> Result<Admitted, ApiError> {
+    admitted: AdmittedRequest,
+) -> Result<AdmittedRequest, ApiError> {
     let Some(structured) = admitted.generation.format.structured.clone() else {
         return Ok(admitted);
     };
@@ -99,7 +99,7 @@ async fn compiled(
     let origin = Origin { client, field: Some(structured.field) };
     let compile = move |_: &Interest| grammars.compile(&backend, &structured);
     let (constraint, unenforced) = state.pools().compile.run(origin, compile).await?;
-    Ok(Admitted { constraint: Some(constraint), unenforced, ..admitted })
+    Ok(AdmittedRequest { constraint: Some(constraint), unenforced, ..admitted })
 }
 
 /// Runs `work` on a body off the async threads; its share of the bytes in flight is held until the
@@ -109,7 +109,7 @@ async fn compiled(
 /// The errors of `work`; `overloaded`.
 pub async fn off_thread<T: Send + 'static>(
     state: &AppState,
-    body: Received,
+    body: RequestBody,
     work: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let pool = state.pools().for_body(body.bytes.len());

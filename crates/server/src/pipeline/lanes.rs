@@ -3,7 +3,7 @@
 use decode::{Birth, Decoder, Effect, Input, LaneId, Role};
 use engine::StepTrace;
 use serde::Serialize;
-use step::{Attention, Readout};
+use step::{Attention, LogitShift};
 
 /// One lane as clients see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -52,7 +52,7 @@ impl Lanes {
         // As the engine does: the first block begins before the first token of the answer.
         let (phase, lead) = match limits.attention {
             Attention::Blocks(length) => {
-                let lead = (limits.readout == Readout::Previous).then_some(length);
+                let lead = (limits.logit_shift == LogitShift::One).then_some(length);
                 (count(request.prompt.len()) % length.max(1), lead)
             }
             _ => (0, None),

@@ -10,7 +10,7 @@ use text::{CallStream, GrammarSpec, PartStream, ReasoningStream, StreamOptions, 
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
 use crate::http::shutdown::Phase;
-use crate::pipeline::admit::Admitted;
+use crate::pipeline::admit::AdmittedRequest;
 use crate::pipeline::assemble::ChoiceAssembler;
 use crate::pipeline::choice::Choice;
 use crate::pipeline::deliver::{Answer, Delivery};
@@ -35,7 +35,7 @@ pub fn submit(
     state: &AppState,
     backend: &Backend,
     id_prefix: &str,
-    admitted: Admitted,
+    admitted: AdmittedRequest,
     mut record: Record,
 ) -> Result<Delivery, ApiError> {
     let generation = &admitted.generation;
@@ -84,7 +84,7 @@ pub fn submit(
 }
 
 /// The engine's requests, in order: index = prompt x `best_of` + i.
-fn sequences(backend: &Backend, admitted: &Admitted, seed: i64) -> Vec<engine::Request> {
+fn sequences(backend: &Backend, admitted: &AdmittedRequest, seed: i64) -> Vec<engine::Request> {
     let mut requests = Vec::new();
     for prompt in &admitted.prompts {
         for choice in 0..admitted.generation.choices.best_of {
@@ -99,7 +99,7 @@ fn sequences(backend: &Backend, admitted: &Admitted, seed: i64) -> Vec<engine::R
 fn choices(
     state: &AppState,
     backend: &Backend,
-    admitted: &Admitted,
+    admitted: &AdmittedRequest,
     streams: Vec<EventStream>,
 ) -> Vec<Choice> {
     let generation = &admitted.generation;
@@ -165,7 +165,12 @@ fn logprobs(generation: &Generation) -> Option<u8> {
     generation.logprobs.or(ranked)
 }
 
-fn sequence(backend: &Backend, admitted: &Admitted, prompt: &Prompt, seed: u64) -> engine::Request {
+fn sequence(
+    backend: &Backend,
+    admitted: &AdmittedRequest,
+    prompt: &Prompt,
+    seed: u64,
+) -> engine::Request {
     let (generation, model) = (&admitted.generation, &backend.model);
     let (fields, defaults) = (&generation.sampling, model.defaults);
     let temperature = fields.temperature.unwrap_or(defaults.temperature);
@@ -211,7 +216,7 @@ fn sequence(backend: &Backend, admitted: &Admitted, prompt: &Prompt, seed: u64) 
 }
 
 /// KV pages that the largest sequence of a request may need.
-fn pages(backend: &Backend, admitted: &Admitted) -> u32 {
+fn pages(backend: &Backend, admitted: &AdmittedRequest) -> u32 {
     let limits = backend.engine.limits();
     let decoding = &admitted.generation.decoding;
     let needed = |prompt: &Prompt| {

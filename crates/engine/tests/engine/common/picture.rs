@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use asynclane_engine::{Engine, EngineConfig, Event, Request, StepPlan, StepReport};
 use decode::{Candidate, TokenId};
-use step::{Attention, Batch, BatchOutput, ExecutorSpec, Readout, Row, Score, TopToken};
+use step::{Attention, Batch, BatchOutput, ExecutorSpec, LogitShift, Row, Score, TopToken};
 
 use super::config;
 
@@ -19,23 +19,23 @@ pub struct Scripted {
     pub events: Vec<Event>,
     planned: Option<StepPlan>,
     prompt: u32,
-    readout: Readout,
+    logit_shift: LogitShift,
 }
 
 impl Scripted {
     /// Full attention; every row predicts its own position.
     pub fn new(request: Request) -> Self {
-        Self::of(request, (Attention::Full, Readout::Own))
+        Self::of(request, (Attention::Full, LogitShift::None))
     }
 
-    /// Weights with another attention or readout.
-    pub fn of(request: Request, weights: (Attention, Readout)) -> Self {
+    /// Weights with another attention or logit_shift.
+    pub fn of(request: Request, weights: (Attention, LogitShift)) -> Self {
         Self::with(&config(), request, weights)
     }
 
     /// [`Self::of`] under another configuration.
-    pub fn with(config: &EngineConfig, request: Request, weights: (Attention, Readout)) -> Self {
-        let (attention, readout) = weights;
+    pub fn with(config: &EngineConfig, request: Request, weights: (Attention, LogitShift)) -> Self {
+        let (attention, logit_shift) = weights;
         let spec = ExecutorSpec {
             page_size: 4,
             pages: 64,
@@ -43,12 +43,12 @@ impl Scripted {
             max_positions: 64,
             mask: Some(MASK),
             attention,
-            readout,
+            logit_shift,
         };
         let mut engine = Engine::new(config, spec);
         let prompt = request.prompt.len() as u32;
         engine.submit(request).expect("there is room for one");
-        Self { engine, events: Vec::new(), planned: None, prompt, readout }
+        Self { engine, events: Vec::new(), planned: None, prompt, logit_shift }
     }
 
     /// The batch of the next step.
@@ -66,7 +66,7 @@ impl Scripted {
         let batch = step.batch();
         let lines = picture(batch);
         let scored = batch.rows.iter().filter(|row| row.score.is_wanted());
-        let ahead = u32::from(self.readout == Readout::Previous);
+        let ahead = u32::from(self.logit_shift == LogitShift::One);
         let offset = |row: &Row| row.position.get() + ahead - self.prompt;
         let offsets: Vec<u32> = scored.map(offset).collect();
         for (offset, ..) in said {

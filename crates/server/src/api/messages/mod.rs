@@ -36,7 +36,7 @@ use super::stream;
 use super::tokens::with_body;
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
-use crate::metrics::Followed;
+use crate::metrics::PathRequest;
 use crate::pipeline::chat_text::Ending;
 use crate::pipeline::deliver::Delivery;
 use crate::pipeline::encode;
@@ -314,7 +314,7 @@ async fn count_tokens(
     State(state): State<AppState>,
     request: Request,
 ) -> Result<Json<Value>, ApiError> {
-    let followed = Followed::new(state.backend()?.metrics.clone(), COUNT_PATH);
+    let followed = PathRequest::new(state.backend()?.metrics.clone(), COUNT_PATH);
     let answer = with_body(&state, request, |backend, body| {
         let (chat, _) = body.read::<PromptFields>()?.chat(backend)?;
         let ModelField { model } = body.read()?;

@@ -1,7 +1,7 @@
 //! `retry-after` follows the queue, the places of the batch and the KV memory.
 
 use engine::{Limits, Load};
-use step::{Attention, Readout};
+use step::{Attention, LogitShift};
 
 use super::retry_after;
 
@@ -18,7 +18,7 @@ fn a_refused_request_waits_longer_if_memory_is_short() {
         edits: false,
         drafts: false,
         attention: Attention::Full,
-        readout: Readout::Own,
+        logit_shift: LogitShift::None,
         prefill_chunk: 0,
     };
     let load = |waiting, pages_used| Load { running: 1, waiting, pages_used };

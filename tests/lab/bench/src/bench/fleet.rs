@@ -18,7 +18,7 @@ use crate::args::{BenchArgs, BenchTarget};
 use cli::config::{Config, Text};
 use cli::exit;
 use cli::hub;
-use cli::load::{self, Loaded};
+use cli::load::{self, LoadedModel};
 
 /// The targets.
 pub struct Fleet {
@@ -142,7 +142,7 @@ impl Fleet {
     }
 
     /// Loads the model of a row; returns it with its configuration.
-    fn load(&self, row: &BenchRow) -> Result<(Loaded, Config)> {
+    fn load(&self, row: &BenchRow) -> Result<(LoadedModel, Config)> {
         let config = self.config_of(row)?;
         let loaded = match row.target {
             BenchTarget::Sim => executor::load_simulator(&config)?,

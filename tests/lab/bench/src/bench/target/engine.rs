@@ -17,7 +17,7 @@ use super::{Ask, Target};
 use crate::conversation;
 use cli::config::Config;
 use cli::exit;
-use cli::load::{self, Loaded};
+use cli::load::{self, LoadedModel};
 
 /// An engine over a loaded model.
 pub struct Runner {
@@ -49,7 +49,7 @@ impl Runner {
     ///
     /// # Errors
     /// Settings of the decoder, in the configuration or in the model's folder.
-    pub fn new(loaded: Loaded, config: &Config) -> Result<Self> {
+    pub fn new(loaded: LoadedModel, config: &Config) -> Result<Self> {
         let decoders = config.decoders(loaded.weights)?;
         let config = load::engine_config(config, &loaded);
         let mut engine = Engine::new(&config, loaded.executor.spec());

@@ -9,13 +9,13 @@ use crate::args::{BenchArgs, Candidates};
 use cli::config::Config;
 use cli::device::{self, Hardware};
 use cli::exit;
-use cli::load::{self, Loaded};
+use cli::load::{self, LoadedModel};
 
 /// Loads the configured model, or what the arguments replace it with.
 ///
 /// # Errors
 /// A model that does not load, an unknown geometry.
-pub fn load(args: &BenchArgs, config: &Config) -> Result<Loaded> {
+pub fn load(args: &BenchArgs, config: &Config) -> Result<LoadedModel> {
     let mut loaded = load::load(config)?;
     if let Some(name) = &args.geometry {
         loaded = with_geometry(loaded, geometry(name)?, config)?;
@@ -25,14 +25,14 @@ pub fn load(args: &BenchArgs, config: &Config) -> Result<Loaded> {
     }
     let simulated = simulator(&loaded, Fidelity::Strict)?;
     loaded.hardware.kernels.push_str(", simulated candidates");
-    Ok(Loaded { executor: Box::new(Decided { model: loaded.executor, simulated }), ..loaded })
+    Ok(LoadedModel { executor: Box::new(Decided { model: loaded.executor, simulated }), ..loaded })
 }
 
 /// The configured model's tokenizer and limits over a simulated executor with almost no cost.
 ///
 /// # Errors
 /// As [`load`].
-pub fn load_simulator(config: &Config) -> Result<Loaded> {
+pub fn load_simulator(config: &Config) -> Result<LoadedModel> {
     let mut loaded = load::load(config)?;
     loaded.executor = Box::new(simulator(&loaded, Fidelity::Free)?);
     "no model".clone_into(&mut loaded.hardware.kernels);
@@ -52,7 +52,7 @@ fn geometry(name: &str) -> Result<Geometry> {
     })
 }
 
-fn with_geometry(loaded: Loaded, geometry: Geometry, config: &Config) -> Result<Loaded> {
+fn with_geometry(loaded: LoadedModel, geometry: Geometry, config: &Config) -> Result<LoadedModel> {
     let end = loaded.stop_tokens.first().copied().unwrap_or_default();
     // Free the first model before the second one is allocated.
     drop(loaded.executor);
@@ -69,7 +69,7 @@ fn with_geometry(loaded: Loaded, geometry: Geometry, config: &Config) -> Result<
             load::on_cpu(checkpoint, config)?
         }
     };
-    Ok(Loaded {
+    Ok(LoadedModel {
         executor: placed.executor,
         hardware: Hardware {
             kv_position: placed.hardware.kv_position,
@@ -85,8 +85,8 @@ fn with_geometry(loaded: Loaded, geometry: Geometry, config: &Config) -> Result<
 }
 
 /// A simulated model with the sizes and ids of the loaded one.
-fn simulator(loaded: &Loaded, fidelity: Fidelity) -> Result<SimExecutor> {
-    let ExecutorSpec { page_size, pages, vocab_size, max_positions, mask, attention, readout } =
+fn simulator(loaded: &LoadedModel, fidelity: Fidelity) -> Result<SimExecutor> {
+    let ExecutorSpec { page_size, pages, vocab_size, max_positions, mask, attention, logit_shift } =
         loaded.executor.spec();
     // The simulation bans one token; of an autoregressive model it never reads it.
     let mask = mask.unwrap_or_default();
@@ -100,7 +100,7 @@ fn simulator(loaded: &Loaded, fidelity: Fidelity) -> Result<SimExecutor> {
         max_positions,
         mask,
         attention,
-        readout,
+        logit_shift,
         stop_token: ends.first().copied().unwrap_or_default(),
         period,
         // The tokenizer must know the tokens, so that a server can print them.

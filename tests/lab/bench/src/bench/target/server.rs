@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use cli::config::Config;
-use cli::load::Loaded;
+use cli::load::LoadedModel;
 use cli::serve;
 
 /// A running server; it ends when this is dropped.
@@ -29,7 +29,7 @@ impl Local {
     ///
     /// # Errors
     /// No free port, or no thread.
-    pub fn start(runtime: &Runtime, loaded: Loaded, config: &Config) -> Result<Self> {
+    pub fn start(runtime: &Runtime, loaded: LoadedModel, config: &Config) -> Result<Self> {
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
         let address = listener.local_addr()?;
         let state = AppState::new(serve::settings(config, ApiKeys::default(), address));

@@ -7,14 +7,14 @@ use crate::error::ApiError;
 
 /// Counts a request to one path when it ends. Dropped without an outcome, it counts as cancelled.
 #[derive(Debug)]
-pub struct Followed {
+pub struct PathRequest {
     metrics: Metrics,
     path: &'static str,
     arrival: Instant,
     outcome: Outcome,
 }
 
-impl Followed {
+impl PathRequest {
     /// Follows a request to `path` that arrives now.
     pub fn new(metrics: Metrics, path: &'static str) -> Self {
         Self { metrics, path, arrival: Instant::now(), outcome: Outcome::Cancelled }
@@ -33,7 +33,7 @@ impl Followed {
     }
 }
 
-impl Drop for Followed {
+impl Drop for PathRequest {
     fn drop(&mut self) {
         self.metrics.requests().ended(self.path, self.outcome);
     }
