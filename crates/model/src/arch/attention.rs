@@ -1,7 +1,8 @@
 //! The attention of a layer, and its arrays.
 
-use super::block::{Block, HeadArrays, Work};
+use super::block::Block;
 use super::decoder::Decoder;
+use super::work::{HeadArrays, Work};
 use candle_core::Result;
 use kernels::{Attention, Backend, Pass};
 

@@ -1,7 +1,8 @@
 //! The parts of the network that only a canvas model (DiffusionGemma) has.
 
-use super::block::{Block, Branches, Mlp, Work};
+use super::block::{Block, Mlp};
 use super::decoder::Decoder;
+use super::work::{Branches, Work};
 use candle_core::{Result, bail};
 use kernels::device::RowSet;
 use kernels::{Backend, Pass, Selection};

@@ -1,6 +1,7 @@
 //! The pre-norm transformer that all families share, on any backend.
 
-use super::block::{Block, CanvasParts, Mlp, Work};
+use super::block::{Block, CanvasParts, Mlp};
+use super::work::Work;
 use candle_core::Result;
 use kernels::device::RowSet;
 use kernels::{Backend, Experts, Head, Norm, Pass, ScoredRange, Storage};

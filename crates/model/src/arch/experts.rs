@@ -1,6 +1,7 @@
 //! The experts of a layer and how they are run.
 
-use super::block::{Experts, Work};
+use super::block::Experts;
+use super::work::Work;
 use crate::router::Choice;
 use candle_core::Result;
 use kernels::{Backend, ExpertRows, Experts as StoredExperts, Mixture, Pass};

@@ -20,9 +20,10 @@ mod shared_heads;
 mod source;
 mod stacked;
 mod tensors;
+mod work;
 
-pub(crate) use block::Work;
 pub(crate) use decoder::Decoder;
+pub(crate) use work::Work;
 
 use crate::config::{Keys, Spec};
 use crate::weights::Weights;

@@ -1,0 +1,116 @@
+//! The arrays of a pass.
+
+use super::block::GatedMlp;
+use crate::{HeadSizes, ModelInfo};
+use candle_core::{Result, bail};
+use kernels::device::RowSet;
+use kernels::{ArrayKind, Backend, Norm, Pass, Selection};
+
+/// The arrays of attention, of the layers of one size.
+pub(super) struct HeadArrays<B: Backend> {
+    pub(super) qkv: B::Array,
+    pub(super) q: B::Array,
+    pub(super) attended: B::Array,
+}
+
+impl<B: Backend> HeadArrays<B> {
+    /// Arrays of `rows` rows.
+    pub(super) fn new(backend: &B, rows: usize, heads: HeadSizes) -> Result<Self> {
+        let inner = heads.num_heads * heads.head_width;
+        let all = inner + 2 * heads.num_kv_heads * heads.head_width;
+        Ok(Self {
+            qkv: backend.array(ArrayKind::Sums, rows, all)?,
+            q: backend.array(ArrayKind::Queries, rows, inner)?,
+            attended: backend.array(ArrayKind::Inputs, rows, inner)?,
+        })
+    }
+}
+
+/// Arrays of a canvas model's passes.
+pub(super) struct Branches<B: Backend> {
+    /// A branch before its norm.
+    pub(super) one: B::Array,
+    /// The sum of two branches.
+    pub(super) both: B::Array,
+}
+
+/// The arrays of a pass.
+pub(crate) struct Work<B: Backend> {
+    /// The residual stream `[r, d]`.
+    pub(super) x: B::Array,
+    pub(super) normed: B::Array,
+    /// The table of layers with a window, and of all layers of models without windows.
+    pub(super) heads: HeadArrays<B>,
+    /// The additional parts of a canvas model's layers.
+    pub(super) full: Option<HeadArrays<B>>,
+    pub(super) gated: B::Array,
+    /// The same for the expert that processes every row.
+    pub(super) shared: Option<B::Array>,
+    /// Additional arrays of canvas models.
+    pub(super) branches: Option<Branches<B>>,
+}
+
+impl<B: Backend> Work<B> {
+    /// Allocates arrays for passes of up to `rows` rows.
+    pub(crate) fn new(backend: &B, info: &ModelInfo, rows: usize) -> Result<Self> {
+        let d = info.width;
+        let full = info.canvas.map(|canvas| HeadArrays::new(backend, rows, canvas.full_heads));
+        Ok(Self {
+            x: backend.array(ArrayKind::Sums, rows, d)?,
+            normed: backend.array(ArrayKind::Inputs, rows, d)?,
+            heads: HeadArrays::new(backend, rows, info.heads)?,
+            full: full.transpose()?,
+            gated: backend.array(ArrayKind::Inputs, rows, info.mlp_width)?,
+            shared: match info.experts.and_then(|experts| experts.shared_width) {
+                Some(width) => Some(backend.array(ArrayKind::Inputs, rows, width)?),
+                None => None,
+            },
+            branches: match info.canvas {
+                Some(_) => Some(Branches {
+                    one: backend.array(ArrayKind::Sums, rows, d)?,
+                    both: backend.array(ArrayKind::Sums, rows, d)?,
+                }),
+                None => None,
+            },
+        })
+    }
+}
+
+impl<B: Backend> Work<B> {
+    /// Normalises rows of the residual stream.
+    pub(super) fn norm(
+        &mut self,
+        backend: &B,
+        pass: &Pass<'_, B>,
+        norm: Norm<'_, B>,
+        rows: &RowSet,
+    ) -> Result<()> {
+        let from = Selection { of: &self.x, rows };
+        backend.norm(from, pass, norm, &mut self.normed)
+    }
+
+    /// Adds the MLP of the normalised rows to the residual stream.
+    pub(super) fn add_mlp(
+        &mut self,
+        backend: &B,
+        [gate_up, down]: &GatedMlp<B>,
+        rows: usize,
+    ) -> Result<()> {
+        backend.linear(gate_up, &self.normed, rows, &mut self.gated)?;
+        backend.linear_add(down, &self.gated, rows, &mut self.x)
+    }
+
+    /// Adds the expert that processes every row.
+    pub(super) fn add_shared(
+        &mut self,
+        backend: &B,
+        [gate_up, down]: &GatedMlp<B>,
+        rows: usize,
+    ) -> Result<()> {
+        let Some(shared) = &mut self.shared else {
+            bail!("a model with a shared expert has an array for it");
+        };
+        backend.linear(gate_up, &self.normed, rows, shared)?;
+        backend.linear_add(down, &*shared, rows, &mut self.x)
+    }
+}
