@@ -16,8 +16,10 @@ pub struct RopeSpec {
     pub width: usize,
     /// Number of positions.
     pub positions: usize,
-    /// The change of the frequencies, if any.
+    /// The change of the frequencies for long contexts, if any.
     pub scaling: Option<RopeScaling>,
+    /// Factor of cosines and sines; 1 without scaling.
+    pub magnitude: f32,
     /// Number of leading frequencies that are not 0: the elements of the others keep their values
     /// (`rope_type` `proportional`). `width / 2` if all turn.
     pub turning: usize,
@@ -27,18 +29,40 @@ pub struct RopeSpec {
 }
 
 impl RopeSpec {
+    /// Angles of complete heads of `width` elements, without any change.
+    pub fn plain(theta: f64, width: usize, positions: usize) -> Self {
+        Self {
+            theta,
+            width,
+            positions,
+            scaling: None,
+            magnitude: 1.0,
+            turning: width / 2,
+            divisors: Vec::new(),
+        }
+    }
+
     /// The `width / 2` frequencies, computed in f32 like the reference code.
     pub fn frequencies(&self) -> Vec<f32> {
+        let yarn = match &self.scaling {
+            Some(RopeScaling::Yarn(yarn)) => yarn.mixed(self.theta, self.width),
+            _ => [0.0; 2],
+        };
         let frequency = |i: usize| {
             let exponent = (2 * i) as f32 / self.width as f32;
-            1.0 / (self.theta as f32).powf(exponent)
+            let period = (self.theta as f32).powf(exponent);
+            match &self.scaling {
+                _ if i >= self.turning => 0.0,
+                None => 1.0 / period,
+                Some(RopeScaling::Linear { factor }) => 1.0 / period / factor,
+                Some(RopeScaling::Llama3(scaling)) => scaling.scaled(1.0 / period),
+                Some(RopeScaling::Yarn(scaling)) => scaling.scaled(i, period, yarn),
+                Some(RopeScaling::Long { divisors }) => {
+                    1.0 / (divisors.get(i).copied().unwrap_or(1.0) * period)
+                }
+            }
         };
-        let turns = |i: usize| if i < self.turning { frequency(i) } else { 0.0 };
-        let scaled = |frequency| match self.scaling {
-            None => frequency,
-            Some(scaling) => scaling.scaled(frequency),
-        };
-        let mut all: Vec<f32> = (0..self.width / 2).map(turns).map(scaled).collect();
+        let mut all: Vec<f32> = (0..self.width / 2).map(frequency).collect();
         for (frequency, divisor) in all.iter_mut().zip(&self.divisors) {
             *frequency /= divisor;
         }
@@ -46,10 +70,28 @@ impl RopeSpec {
     }
 }
 
-/// Llama 3.1's change of the frequencies for contexts longer than those of the first training
-/// (`rope_type` `llama3`): slow ones are divided by `factor`, fast ones stay.
+/// A change of the frequencies for contexts longer than those of the first training.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RopeScaling {
+    /// All frequencies are divided (`rope_type` `linear`).
+    Linear {
+        /// The divisor, at least 1.
+        factor: f32,
+    },
+    /// Llama 3.1's change (`llama3`).
+    Llama3(Llama3Scaling),
+    /// YaRN's change (`yarn`, arXiv 2309.00071).
+    Yarn(YarnScaling),
+    /// Each frequency is divided by its own number (`longrope`, arXiv 2402.13753).
+    Long {
+        /// As many divisors as frequencies, above 0.
+        divisors: Vec<f32>,
+    },
+}
+
+/// Slow frequencies are divided by `factor`, fast ones stay.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RopeScaling {
+pub struct Llama3Scaling {
     /// Divisor of slow frequencies, at least 1.
     pub factor: f32,
     /// Rotations within the original context up to which a frequency is slow.
@@ -60,12 +102,53 @@ pub struct RopeScaling {
     pub original: usize,
 }
 
-impl RopeScaling {
+impl Llama3Scaling {
     /// The frequency in place of `frequency`; between slow and fast the two are mixed.
     fn scaled(&self, frequency: f32) -> f32 {
-        let rotations = self.original as f32 * frequency / std::f32::consts::TAU;
+        let rotations = self.original as f32 / (std::f32::consts::TAU / frequency);
         let fast = ((rotations - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
         (1.0 - fast) * frequency / self.factor + fast * frequency
+    }
+}
+
+/// Slow frequencies are divided by `factor`, fast ones stay; between two numbers of frequencies the two
+/// are mixed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct YarnScaling {
+    /// Divisor of slow frequencies, at least 1.
+    pub factor: f64,
+    /// Rotations within the original context from which a frequency is fast.
+    pub fast: f64,
+    /// Rotations within the original context up to which a frequency is slow; fewer than `fast`.
+    pub slow: f64,
+    /// Positions of the first training.
+    pub original: usize,
+    /// True if the two numbers of frequencies are rounded outwards.
+    pub truncate: bool,
+}
+
+impl YarnScaling {
+    /// The numbers of the last fast and of the first slow frequency, for a base above 1.
+    fn mixed(&self, theta: f64, width: usize) -> [f32; 2] {
+        let number = |rotations: f64| {
+            let period = self.original as f64 / (rotations * std::f64::consts::TAU);
+            width as f64 * period.ln() / (2.0 * theta.ln())
+        };
+        let (mut fast, mut slow) = (number(self.fast), number(self.slow));
+        if self.truncate {
+            (fast, slow) = (fast.floor(), slow.ceil());
+        }
+        let (fast, slow) = (fast.max(0.0), slow.min(width as f64 - 1.0));
+        // As in the reference code, so that nothing is divided by 0.
+        let slow = if fast == slow { slow + 0.001 } else { slow };
+        [fast as f32, (slow - fast) as f32]
+    }
+
+    /// The frequency `i`, whose period is `period`.
+    fn scaled(&self, i: usize, period: f32, [first, length]: [f32; 2]) -> f32 {
+        let slow = ((i as f32 - first) / length).clamp(0.0, 1.0);
+        let fast = 1.0 - slow;
+        1.0 / (self.factor as f32 * period) * (1.0 - fast) + 1.0 / period * fast
     }
 }
 
@@ -78,14 +161,15 @@ pub struct RopeTable {
 
 impl RopeTable {
     /// The table of some angles, as wide as the rotated part of a head.
-    pub fn new(angles: &RopeSpec) -> Self {
-        let half = angles.width / 2;
-        let mut table = Vec::with_capacity(angles.positions * angles.width);
-        let frequencies = angles.frequencies();
-        for position in 0..angles.positions {
+    pub fn new(spec: &RopeSpec) -> Self {
+        let half = spec.width / 2;
+        let mut table = Vec::with_capacity(spec.positions * spec.width);
+        let frequencies = spec.frequencies();
+        for position in 0..spec.positions {
             let angles = frequencies.iter().map(|f| f64::from(position as f32 * f));
-            table.extend(angles.clone().map(|angle| angle.cos() as f32));
-            table.extend(angles.map(|angle| angle.sin() as f32));
+            let factor = spec.magnitude;
+            table.extend(angles.clone().map(|angle| angle.cos() as f32 * factor));
+            table.extend(angles.map(|angle| angle.sin() as f32 * factor));
         }
         Self { table, half }
     }

@@ -1,6 +1,6 @@
 //! The small ops compared with plain loops: linear, norm, rope, pool writes.
 
-use asynclane_kernels::{AddRows, HeadNorm, RopeScaling, RopeSpec, rms_norm};
+use asynclane_kernels::{AddRows, HeadNorm, Llama3Scaling, RopeScaling, RopeSpec, rms_norm};
 use asynclane_kernels::{CopyPages, KvDtype, KvSizes, Pool, Rope, RopeTable, WriteRows};
 use asynclane_kernels::{Epilogue, Linear, Matrix, WeightDtype};
 use candle_core::{Device, Tensor};
@@ -151,14 +151,7 @@ fn rope_rotates_each_row_by_its_own_position() {
     let (heads, c) = (3, 8);
     // Complete heads, and only their first elements.
     for part in [c, 4] {
-        let table = RopeTable::new(&RopeSpec {
-            theta: 10_000.0,
-            width: part,
-            positions: 10,
-            scaling: None,
-            turning: part / 2,
-            divisors: Vec::new(),
-        });
+        let table = RopeTable::new(&RopeSpec::plain(10_000.0, part, 10));
         assert_eq!(table.positions(), 10);
         // Few rows, and enough rows for several threads.
         for count in [3, 2001] {
@@ -175,14 +168,7 @@ fn rope_rotates_each_row_by_its_own_position() {
 /// whole head.
 #[test]
 fn elements_of_still_frequencies_keep_their_values() {
-    let spec = RopeSpec {
-        theta: 1e6,
-        width: 16,
-        positions: 40,
-        scaling: None,
-        turning: 2,
-        divisors: Vec::new(),
-    };
+    let spec = RopeSpec { turning: 2, ..RopeSpec::plain(1e6, 16, 40) };
     let frequencies = spec.frequencies();
     let slower = 1e6f32.powf(-2.0 / 16.0);
     assert_eq!(frequencies, [1.0, slower, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
@@ -199,14 +185,7 @@ fn elements_of_still_frequencies_keep_their_values() {
 /// A divisor slows its frequency, after the scaling of Llama 3.1.
 #[test]
 fn frequencies_are_divided_one_by_one() {
-    let plain = RopeSpec {
-        theta: 1e4,
-        width: 8,
-        positions: 1,
-        scaling: None,
-        turning: 3,
-        divisors: Vec::new(),
-    };
+    let plain = RopeSpec { turning: 3, ..RopeSpec::plain(1e4, 8, 1) };
     let divisors = vec![1.0, 2.0, 0.5, 8.0];
     let divided = RopeSpec { divisors: divisors.clone(), ..plain.clone() };
     let expected: Vec<f32> = plain
@@ -217,8 +196,9 @@ fn frequencies_are_divided_one_by_one() {
         .collect();
     assert_eq!(divided.frequencies(), expected);
     assert_eq!(divided.frequencies()[3], 0.0, "what is still stays so");
-    let scaling = Some(RopeScaling { factor: 4.0, low: 1.0, high: 4.0, original: 16 });
-    let scaled = RopeSpec { scaling, ..plain.clone() };
+    let llama3 = Llama3Scaling { factor: 4.0, low: 1.0, high: 4.0, original: 16 };
+    let scaling = Some(RopeScaling::Llama3(llama3));
+    let scaled = RopeSpec { scaling: scaling.clone(), ..plain.clone() };
     let both = RopeSpec { scaling, ..divided };
     for (both, (scaled, divisor)) in
         both.frequencies().iter().zip(scaled.frequencies().iter().zip(&divisors))

@@ -308,7 +308,8 @@ impl Dialect {
         let mut map = Map::new();
         map.insert("architectures".to_owned(), json!([self.architecture]));
         let fields = &content.metadata;
-        frequencies::check_scaling(file, self.name, fields)?;
+        let scaling = frequencies::scaling(file, self.name, fields)?;
+        map.extend(scaling.map(|scaling| ("rope_scaling".to_owned(), scaling)));
         for (number, (gguf_key, config_key)) in self.keys.iter().enumerate() {
             let key = format!("{}.{gguf_key}", self.name);
             let value = fields.get(&key).and_then(plain);

@@ -95,14 +95,7 @@ mod tests {
         assert!(on.table(table).is_ok());
         let vector = StoredVector { count: 9, numbers: &of(9) };
         assert!(on.vector(vector).is_ok());
-        let spec = RopeSpec {
-            theta: 1e4,
-            scaling: None,
-            width: 8,
-            positions: 33,
-            turning: 4,
-            divisors: Vec::new(),
-        };
+        let spec = RopeSpec::plain(1e4, 8, 33);
         assert!(on.rope_table(spec).is_ok());
         on.bytes()
     }

@@ -17,14 +17,9 @@ impl<S: Storage> Loader<'_, S> {
         table: &[f32],
     ) -> Result<CanvasParts<S>, LoadError> {
         let (d, vocab) = (self.spec.info.width, self.spec.info.vocabulary.size);
-        let rope_table = self.rope_table_of(RopeSpec {
-            theta: spec.rope.theta,
-            width: info.full_heads.head_width,
-            positions: self.spec.info.max_positions,
-            scaling: None,
-            turning: spec.turning,
-            divisors: Vec::new(),
-        })?;
+        let (width, positions) = (info.full_heads.head_width, self.spec.info.max_positions);
+        let plain = RopeSpec::plain(spec.rope.theta, width, positions);
+        let rope_table = self.rope_table_of(RopeSpec { turning: spec.turning, ..plain })?;
         let prefix = "model.decoder.self_conditioning";
         let pre_norm = self.norm(format!("{prefix}.pre_norm"))?;
         let mlp = self.gated_at(prefix, self.spec.info.mlp_width)?;

@@ -71,13 +71,12 @@ impl<S: Storage> Loader<'_, S> {
     fn rope_table(&mut self) -> Result<S::RopeTable, LoadError> {
         let width = self.spec.rotary_width;
         let divisors = self.divisors(width / 2)?;
+        let rope = &self.spec.rope;
         self.rope_table_of(RopeSpec {
-            theta: self.spec.rope.theta,
-            width,
-            positions: self.spec.info.max_positions,
-            scaling: self.spec.rope.scaling,
-            turning: width / 2,
+            scaling: rope.scaling.clone(),
+            magnitude: rope.magnitude,
             divisors,
+            ..RopeSpec::plain(rope.theta, width, self.spec.info.max_positions)
         })
     }
 

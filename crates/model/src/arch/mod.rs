@@ -129,6 +129,7 @@ fn read(config: &Keys, weights: &Weights) -> Result<(Spec, &'static names::Names
         false => family.names,
     };
     let mut spec = (family.read)(config)?;
+    spec.check_divisors(config)?;
     spec.info.formats.matrices = weights.dtype;
     spec.info.formats.kv = weights.kv_dtype;
     if let Some(length) = weights.prompt_blocks {

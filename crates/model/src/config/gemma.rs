@@ -144,10 +144,8 @@ fn rope(text: &Keys, kind: &str, expected: &str, theta: f64) -> Result<RopeSpec,
         return Err(text.refuse(key, format!("the type \"{expected}\" for {kind}")));
     }
     match of.and_then(|of| of.get("rope_theta")).map(Value::as_f64) {
-        None => Ok(RopeSpec { theta, scaling: None }),
-        Some(Some(theta)) if theta > 0.0 && theta.is_finite() => {
-            Ok(RopeSpec { theta, scaling: None })
-        }
+        None => Ok(RopeSpec::plain(theta)),
+        Some(Some(theta)) if theta > 0.0 && theta.is_finite() => Ok(RopeSpec::plain(theta)),
         Some(_) => Err(text.refuse(key, format!("a positive rope_theta for {kind}"))),
     }
 }

@@ -21,10 +21,7 @@ pub(crate) fn llada(config: &Keys) -> Result<Spec, LoadError> {
     let info = geometry(config)?;
     Ok(Spec {
         norm_eps: config.optional_number("rms_norm_eps")?.unwrap_or(1e-5) as f32,
-        rope: RopeSpec {
-            theta: config.optional_number("rope_theta")?.unwrap_or(10_000.0),
-            scaling: None,
-        },
+        rope: RopeSpec::plain(config.optional_number("rope_theta")?.unwrap_or(10_000.0)),
         rotary_width: info.heads.head_width,
         qkv_bias: bias || config.flag("include_qkv_bias", false)?,
         out_bias: bias,

@@ -5,6 +5,7 @@ mod gemma;
 mod llada;
 mod moe;
 mod qwen;
+mod rope;
 mod spec;
 mod transformer;
 

@@ -50,12 +50,21 @@ impl Spec {
 }
 
 /// The frequencies of the rotation.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RopeSpec {
     /// The base.
     pub(crate) theta: f64,
     /// Their change for long contexts, if any.
     pub(crate) scaling: Option<RopeScaling>,
+    /// Factor of cosines and sines.
+    pub(crate) magnitude: f32,
+}
+
+impl RopeSpec {
+    /// Frequencies of this base without any change.
+    pub(crate) fn plain(theta: f64) -> Self {
+        Self { theta, scaling: None, magnitude: 1.0 }
+    }
 }
 
 /// The experts of a transformer.

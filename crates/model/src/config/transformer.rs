@@ -1,9 +1,10 @@
 //! The keys common to configurations of Hugging Face `transformers`.
 
-use crate::config::{Keys, MOST_POSITIONS, RopeSpec, Spec};
+use crate::config::rope::rope;
+use crate::config::{Keys, MOST_POSITIONS, Spec};
 use crate::info::{FormatInfo, HeadSizes, RowInfo, VocabularyInfo};
 use crate::{LoadError, ModelInfo};
-use kernels::{Epilogue, RopeScaling};
+use kernels::Epilogue;
 use serde_json::{Value, json};
 use step::{Attention, LogitShift};
 
@@ -32,7 +33,7 @@ pub(crate) fn transformer(config: &Keys, defaults: &Defaults) -> Result<Spec, Lo
     }
     let rope = rope(config)?;
     let info = geometry(config, defaults)?;
-    Ok(Spec {
+    let mut spec = Spec {
         norm_eps: config.optional_number("rms_norm_eps")?.unwrap_or(defaults.norm_eps) as f32,
         rope,
         rotary_width: info.heads.head_width,
@@ -44,55 +45,9 @@ pub(crate) fn transformer(config: &Keys, defaults: &Defaults) -> Result<Spec, Lo
         experts: None,
         canvas: None,
         info,
-    })
-}
-
-/// The rotation; newer configurations store its base in `rope_parameters`.
-fn rope(config: &Keys) -> Result<RopeSpec, LoadError> {
-    let mut theta = config.optional_number("rope_theta")?;
-    let mut scaling = None;
-    for key in ["rope_scaling", "rope_parameters"] {
-        let Some(value) = config.get(key) else {
-            continue;
-        };
-        let kind = value.get("rope_type").or_else(|| value.get("type"));
-        scaling = match kind.map_or(Some("default"), Value::as_str) {
-            Some("default") if value.is_object() => scaling,
-            Some("llama3") => Some(llama3(config, key)?),
-            _ => return Err(config.refuse(key, "nothing or the type \"default\" or \"llama3\"")),
-        };
-        theta = theta.or_else(|| value.get("rope_theta").and_then(Value::as_f64));
-    }
-    match theta.unwrap_or(10_000.0) {
-        theta if theta > 0.0 => Ok(RopeSpec { theta, scaling }),
-        _ => Err(config.refuse("rope_parameters", "a positive rope_theta")),
-    }
-}
-
-/// Llama 3.1's scaling, described by the object `key`.
-fn llama3(config: &Keys, key: &str) -> Result<RopeScaling, LoadError> {
-    let refuse = || {
-        let expected = "factor of at least 1, low_freq_factor below high_freq_factor, \
-                        original_max_position_embeddings of 1 to 2^20";
-        config.refuse(key, expected)
     };
-    let value = config.get(key).ok_or_else(refuse)?;
-    let number = |name: &str| value.get(name).and_then(Value::as_f64).ok_or_else(refuse);
-    let original = value.get("original_max_position_embeddings");
-    let original = original.and_then(Value::as_u64).unwrap_or(0);
-    let original = usize::try_from(original).map_err(|_| refuse())?;
-    let scaling = RopeScaling {
-        factor: number("factor")? as f32,
-        low: number("low_freq_factor")? as f32,
-        high: number("high_freq_factor")? as f32,
-        original,
-    };
-    let RopeScaling { factor, low, high, .. } = scaling;
-    let valid = (1.0..1e6).contains(&factor) && low > 0.0 && low < high && high < 1e6;
-    match valid && (1..=MOST_POSITIONS).contains(&original) {
-        true => Ok(scaling),
-        false => Err(refuse()),
-    }
+    spec.info.max_positions = spec.reach();
+    Ok(spec)
 }
 
 pub(super) fn geometry(config: &Keys, defaults: &Defaults) -> Result<ModelInfo, LoadError> {

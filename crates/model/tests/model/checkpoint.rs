@@ -186,8 +186,8 @@ fn other_number_types_are_refused() {
 #[test]
 fn unknown_architectures_name_what_is_supported() {
     let expected = "expected one of LLaDAModelLM, DreamModel, WeDLMForCausalLM, SDARForCausalLM, \
-                    SDARMoeForCausalLM, Fast_dLLM_QwenForCausalLM, LLaDA2MoeModelLM, \
-                    LLaDAMoEModelLM, LLaDAMoEModel, \
+                    SDARMoeForCausalLM, Fast_dLLM_QwenForCausalLM, A2DQwen3LMHeadModel, \
+                    LLaDA2MoeModelLM, LLaDAMoEModelLM, LLaDAMoEModel, \
                     Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, LlamaForCausalLM, \
                     DiffusionGemmaForBlockDiffusion";
     let error = refused_key("architectures", json!(["GPT2LMHeadModel"]));
@@ -199,8 +199,8 @@ fn unknown_architectures_name_what_is_supported() {
     assert!(loaded.is_ok(), "the model type is enough");
     tiny.config["model_type"] = json!("gpt2");
     let error = refusal("model-type", tiny.files(Store::F32));
-    let types = "expected one of llada, Dream, wedlm, sdar, sdar_moe, Fast_dLLM_Qwen, llada2_moe, \
-                 lladamoe, qwen2, qwen3, qwen3_moe, llama, diffusion_gemma";
+    let types = "expected one of llada, Dream, wedlm, sdar, sdar_moe, Fast_dLLM_Qwen, a2d-qwen3, \
+                 llada2_moe, lladamoe, qwen2, qwen3, qwen3_moe, llama, diffusion_gemma";
     let message = format!("config.json: model_type: {types}, found \"gpt2\"");
     assert_eq!(error, message);
     tiny.config["model_type"] = Value::Null;

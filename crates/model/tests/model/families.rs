@@ -174,18 +174,19 @@ fn facts(keys: &Value) -> String {
 
 /// A configuration without token ids and block length, and its facts.
 const FACTS: &str = r#"
-{"architectures": ["DreamModel"]} | dream Full Previous 151666 [151643]
-{"architectures": ["WeDLMForCausalLM"]} | wedlm Causal Own 151665 [151643]
-{"architectures": ["SDARForCausalLM"]} | sdar Blocks(4) Own 151669 [151643]
-{"model_type": "sdar", "block_length": 16} | sdar Blocks(16) Own 151669 [151643]
-{"architectures": ["Fast_dLLM_QwenForCausalLM"], "eos_token_id": [7, 9]} | fast-dllm-v2 Blocks(32) Previous 151665 [7, 9]
-{"architectures": ["LLaDA2MoeModelLM"]} | llada2 Blocks(32) Own 156895 [156892]
-{"architectures": ["LLaDAMoEModelLM"], "model_type": "llada"} | llada-moe Full Own 156895 [156892]
-{"architectures": ["Qwen2ForCausalLM"]} | qwen2 Causal Previous none [151643]
-{"model_type": "qwen3"} | qwen3 Causal Previous none [151643]
-{"architectures": ["SDARMoeForCausalLM"]} | sdar Blocks(4) Own 151669 [151643]
-{"architectures": ["Qwen3MoeForCausalLM"]} | qwen3-moe Causal Previous none [151643]
-{"architectures": ["LlamaForCausalLM"]} | llama Causal Previous none [2]
+{"architectures": ["DreamModel"]} | dream Full One 151666 [151643]
+{"architectures": ["WeDLMForCausalLM"]} | wedlm Causal None 151665 [151643]
+{"architectures": ["SDARForCausalLM"]} | sdar Blocks(4) None 151669 [151643]
+{"model_type": "sdar", "block_length": 16} | sdar Blocks(16) None 151669 [151643]
+{"architectures": ["Fast_dLLM_QwenForCausalLM"], "eos_token_id": [7, 9]} | fast-dllm-v2 Blocks(32) One 151665 [7, 9]
+{"architectures": ["A2DQwen3LMHeadModel"]} | a2d Full None 151669 [151645]
+{"architectures": ["LLaDA2MoeModelLM"]} | llada2 Blocks(32) None 156895 [156892]
+{"architectures": ["LLaDAMoEModelLM"], "model_type": "llada"} | llada-moe Full None 156895 [156892]
+{"architectures": ["Qwen2ForCausalLM"]} | qwen2 Causal One none [151643]
+{"model_type": "qwen3"} | qwen3 Causal One none [151643]
+{"architectures": ["SDARMoeForCausalLM"]} | sdar Blocks(4) None 151669 [151643]
+{"architectures": ["Qwen3MoeForCausalLM"]} | qwen3-moe Causal One none [151643]
+{"architectures": ["LlamaForCausalLM"]} | llama Causal One none [2]
 "#;
 
 /// `architectures` takes precedence over `model_type`, as LLaDA-MoE is published.

@@ -1,12 +1,12 @@
 //! The rotary frequencies of Llama 3.1 in a GGUF file: divisors in place of keys of the configuration.
 
-use crate::common::refusal;
+use crate::common::{self, refusal};
 use crate::gguf_files::{File, Tensors, metadata, tensors};
-use crate::official::{Case, error};
+use crate::official::{self, Case, error};
 use asynclane_model::{Candle, Cpu, Host, LoadError, Model, WeightDtype};
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::Value as Field;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const NAME: &str = "rope_freqs.weight";
 
@@ -90,17 +90,64 @@ fn other_divisors_and_scalings_are_refused() {
         let expected = format!("{start} {expected}, found {found} at element {at}");
         assert_eq!(error, expected);
     }
-    let scaling = |kind: &str, factor: f32| {
-        let kind = Field::String(kind.to_owned());
-        let kind = ("llama.rope.scaling.type", kind);
-        let factor = ("llama.rope.scaling.factor", Field::F32(factor));
-        written("scaling", None, &[kind, factor])
-    };
-    let expected = "model.gguf: llama.rope.scaling.type: expected none (scaled frequencies are read from \
-                    rope_freqs.weight only), found \"linear\"";
-    assert_eq!(refused(&scaling("linear", 4.0)), expected);
+    let longrope = [("type", Field::String("longrope".to_owned())), ("factor", Field::F32(4.0))];
+    let expected = "model.gguf: llama.rope.scaling.type: expected none, linear or yarn (others are read \
+                    from rope_freqs.weight only), found \"longrope\"";
+    assert_eq!(refused(&scaled("longrope", &longrope)), expected);
+    let yarn = [("type", Field::String("yarn".to_owned())), ("factor", Field::F32(4.0))];
+    let expected = "model.gguf: rope_scaling: original_max_position_embeddings: expected 1 to 1048576 \
+                    positions, found nothing";
+    assert_eq!(refused(&scaled("short-yarn", &yarn)), expected);
+    let further = [&yarn[..], &[("yarn_ext_factor", Field::F32(0.5))]].concat();
+    let expected = "model.gguf: llama.rope.scaling.yarn_ext_factor: expected 1, found 0.5";
+    assert_eq!(refused(&scaled("ext", &further)), expected);
     for (kind, factor) in [("none", 4.0), ("linear", 1.0)] {
-        let loaded = load(Cpu::default(), &scaling(kind, factor));
+        let fields = [("type", Field::String(kind.to_owned())), ("factor", Field::F32(factor))];
+        let loaded = load(Cpu::default(), &scaled("plain-scaling", &fields));
         assert!(loaded.is_ok(), "{kind} {factor}");
     }
+}
+
+/// Llama without its scaling, and with these fields `llama.rope.scaling.*`.
+fn scaled(name: &str, fields: &[(&str, Field)]) -> File {
+    let key = |key: &str| &*String::leak(format!("llama.rope.scaling.{key}"));
+    let fields: Vec<_> = fields.iter().map(|(of, field)| (key(of), field.clone())).collect();
+    written(name, None, &fields)
+}
+
+/// Fields of a GGUF file give the logits of the keys of a configuration.
+#[test]
+fn scalings_of_a_file_are_those_of_a_configuration() {
+    let text = |text: &str| Field::String(text.to_owned());
+    let yarn = [
+        ("type", text("yarn")),
+        ("factor", Field::F32(4.0)),
+        ("original_context_length", Field::U32(16)),
+    ];
+    let further = [("attn_factor", Field::F32(0.5)), ("yarn_beta_fast", Field::F32(8.0))];
+    let linear = [("type", text("linear")), ("factor", Field::F32(4.0))];
+    let keys = json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16});
+    let mut more = keys.clone();
+    more["attention_factor"] = json!(0.5 * (0.1 * 4f64.ln() + 1.0));
+    more["beta_fast"] = json!(8.0);
+    let (case, mut config) = llama();
+    config["rope_theta"] = config["rope_parameters"]["rope_theta"].take();
+    config["rope_parameters"] = Value::Null;
+    let mut all = Vec::new();
+    for (name, fields, keys) in [
+        ("yarn", yarn.to_vec(), keys),
+        ("yarn-further", [&yarn[..], &further].concat(), more),
+        ("linear", linear.to_vec(), json!({"rope_type": "linear", "factor": 4.0})),
+    ] {
+        config["rope_scaling"] = keys;
+        let mut files = official::files(&case.folder);
+        files.insert("config.json".to_owned(), config.to_string().into_bytes());
+        let want = common::load(files).unwrap().logits(&case.tokens).unwrap();
+        let file = load(Cpu::default(), &scaled(name, &fields)).unwrap();
+        let got = file.logits(&case.tokens).unwrap();
+        assert!(error(&got, &want, 47) <= 1e-6, "{name}");
+        all.push(want);
+    }
+    assert!(error(&all[0], &all[1], 47) > 1e-2);
+    assert!(error(&all[0], &all[2], 47) > 1e-2);
 }

@@ -52,7 +52,8 @@ impl Storage for Candle {
         let positions = positions.to_dtype(DType::F32)?.unsqueeze(1)?;
         let angles = positions.matmul(&self.list(&frequencies)?.unsqueeze(0)?)?;
         self.bytes.add_floats(spec.width * spec.positions);
-        Ok(PlainRope { cos: angles.cos()?, sin: angles.sin()? })
+        let factor = f64::from(spec.magnitude);
+        Ok(PlainRope { cos: (angles.cos()? * factor)?, sin: (angles.sin()? * factor)? })
     }
 
     fn bytes(&self) -> u64 {

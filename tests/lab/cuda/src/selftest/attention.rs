@@ -311,12 +311,5 @@ impl Case {
 }
 
 fn rope_table(width: usize) -> RopeTable {
-    RopeTable::new(&RopeSpec {
-        theta: THETA,
-        width,
-        positions: POSITIONS,
-        scaling: None,
-        turning: width / 2,
-        divisors: Vec::new(),
-    })
+    RopeTable::new(&RopeSpec::plain(THETA, width, POSITIONS))
 }
