@@ -193,11 +193,12 @@ async fn input_tokens_are_those_of_the_answer() {
     // A count needs no model.
     let count = server.ask(INPUT_TOKENS, json!({"input": "Hi"})).await;
     assert!(count["input_tokens"].as_u64() > Some(3));
-    server.refuses(INPUT_TOKENS, &refusals! {
+    let refused = refusals! {
         {"model": MODEL} => missing_required_parameter "input";
         {"input": []} => invalid_value "input";
         {"input": "Hi", "previous_response_id": "r"} => unsupported_value "previous_response_id";
-    }).await;
+    };
+    server.refuses(INPUT_TOKENS, &refused).await;
     let metrics = server.metrics().await;
     assert_eq!(outcomes(&metrics, INPUT_TOKENS, "ok"), 4.0);
 }
