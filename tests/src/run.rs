@@ -179,7 +179,7 @@ pub fn run_on(
         while let Some((id, event)) = engine.poll_event() {
             let outcome = outcomes.entry(id).or_default();
             match event {
-                Event::Started => {}
+                Event::Started | Event::Labels(_) => {}
                 Event::Tokens { chunk, logprobs, .. } => {
                     outcome.tokens.extend_from_slice(chunk.as_slice());
                     outcome.logprobs.extend(logprobs.into_iter().flatten());

@@ -146,7 +146,8 @@ impl Runner {
                         Event::Refused { message } | Event::Failed { message } => {
                             return Err(failed(&message));
                         }
-                        Event::Started | Event::Step(_) | Event::Finished(_) => {}
+                        Event::Started | Event::Step(_) | Event::Labels(_) | Event::Finished(_) => {
+                        }
                     }
                 }
                 answers.push(tokens);

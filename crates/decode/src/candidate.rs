@@ -26,7 +26,7 @@ pub struct Candidate {
     pub entropy: f32,
     /// Largest minus second largest logit after biases, `>= 0`.
     pub gap: f32,
-    /// Probability of the token that the row asks for: its input token, unless it names another.
+    /// Probability of the row's input token.
     pub present: f64,
 }
 

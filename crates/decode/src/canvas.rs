@@ -7,6 +7,15 @@ use crate::TokenId;
 use crate::coordinates::{Offset, Span, as_count, as_index};
 use crate::effect::{Commit, CommitKind};
 
+/// A token that stands on the canvas from the start and is never changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pin {
+    /// Its offset.
+    pub offset: Offset,
+    /// The token.
+    pub token: TokenId,
+}
+
 /// The generated offsets `0..len` of one sequence, without the prompt.
 ///
 /// Invariants: `emitted <= frontier <= len <= budget`; every offset left of `frontier` is
@@ -26,7 +35,7 @@ pub struct Canvas {
 struct Cell {
     state: CellState,
     token: TokenId,
-    /// Step that wrote the token, from 1; 0 for a mask.
+    /// Step that wrote the token, from 1; 0 for a mask and a pin.
     step: u32,
     /// True if the token was committed in a lookahead window.
     draft: bool,
@@ -43,10 +52,16 @@ enum CellState {
 }
 
 impl Canvas {
-    /// A canvas of `budget` masks; `stops` is the stop set E.
-    pub(crate) fn new(budget: u32, stops: &[TokenId]) -> Self {
+    /// A canvas of `budget` masks, but for the `pins` on it; `stops` is the stop set E.
+    pub(crate) fn new(budget: u32, stops: &[TokenId], pins: &[Pin]) -> Self {
+        let mut cells = vec![Cell::default(); as_index(budget)];
+        for pin in pins {
+            if let Some(cell) = cells.get_mut(pin.offset.index()) {
+                *cell = Cell { token: pin.token, ..Cell::PINNED };
+            }
+        }
         Self {
-            cells: vec![Cell::default(); as_index(budget)],
+            cells,
             len: budget,
             frontier: Offset::ZERO,
             emitted: Offset::ZERO,
@@ -105,9 +120,14 @@ impl Canvas {
         self.cell(offset).is_some_and(|cell| cell.state == CellState::Committed)
     }
 
-    /// The step that wrote the token at `offset`, from 1; 0 for a mask.
+    /// The step that wrote the token at `offset`, from 1; 0 for a mask and a [`Pin`].
     pub fn written_at(&self, offset: Offset) -> u32 {
         self.cell(offset).map_or(0, |cell| cell.step)
+    }
+
+    /// Returns true if a [`Pin`] stands at `offset`.
+    pub fn is_pinned(&self, offset: Offset) -> bool {
+        self.is_committed(offset) && self.written_at(offset) == 0
     }
 
     /// Returns true if `offset` was committed as a draft.
@@ -216,6 +236,10 @@ impl Canvas {
 }
 
 impl Cell {
+    /// A pin without its token.
+    const PINNED: Self =
+        Self { state: CellState::Committed, token: 0, step: 0, draft: false, probability: 1.0 };
+
     fn new(state: CellState, write: Commit, step: u32) -> Self {
         Self {
             state,

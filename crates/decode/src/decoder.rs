@@ -72,7 +72,7 @@ impl Decoder {
 
     /// A decoder that has no lane yet and has not asked its grammar; [`Self::open`] must follow.
     pub fn closed(config: &DecoderConfig, input: Input<'_>) -> Self {
-        let canvas = Canvas::new(input.budget, input.stops);
+        let canvas = Canvas::new(input.budget, input.stops, input.pins);
         let mut schedule = config.schedule.build();
         let guard = input.constraint.map(|constraint| {
             schedule.forbid_forks();

@@ -27,7 +27,7 @@ mod token_class;
 
 pub use boundary::{Boundary, NumericPeriod};
 pub use candidate::{Candidate, Proposal, TokenId};
-pub use canvas::Canvas;
+pub use canvas::{Canvas, Pin};
 pub use commit::{
     Branches, COMMITS, Checks, CommitConfig, CommitHost, CommitInfo, CommitInput, CommitRule,
     Denoising, Guesses, Reads, Requirements, Scene, Scope, Verdict, Verification,

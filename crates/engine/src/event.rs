@@ -5,8 +5,8 @@ use step::TopToken;
 
 use crate::counts::{ByKind, CommitCounts};
 
-/// An event of a sequence. Order: `Started`, any of `Tokens` and `Step`, then exactly one
-/// of `Finished`, `Refused` and `Failed`.
+/// An event of a sequence. Order: `Started`, any of `Tokens` and `Step` or one `Labels`, then exactly
+/// one of `Finished`, `Refused` and `Failed`.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The sequence left the queue; its first forward can be in the same step.
@@ -23,6 +23,10 @@ pub enum Event {
     },
     /// One step of a traced sequence. A chunk of its prompt is no step.
     Step(Box<StepTrace>),
+    /// The distributions that were read ([`crate::Labels`]): for each offset in order, every token with
+    /// its log-probability among all tokens, the most probable first. A token that cannot stand there
+    /// is replaced by an entry of minus infinity.
+    Labels(Box<[TopToken]>),
     /// The sequence is complete. Last event.
     Finished(Finished),
     /// The grammar of the request cannot go on: it is too complex, or no text continues it. The

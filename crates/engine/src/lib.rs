@@ -13,6 +13,7 @@ mod drafts;
 mod driver;
 mod engine;
 mod event;
+mod given;
 mod guarded;
 mod handle;
 mod heartbeat;
@@ -50,6 +51,8 @@ pub use report::{
     Delays, DraftCounts, FinishedSequence, Gauges, LaneCounts, Observer, PhaseTimes, PromptCounts,
     StepReport, Work,
 };
-pub use request::{ClientId, Extras, LogitChanges, Penalties, Refusal, Request, Sender};
+pub use request::{
+    ClientId, Extras, Given, Labels, LogitChanges, Penalties, Refusal, Request, Sender,
+};
 pub use scheduler::{ByPriority, Rank, WaitOrder};
 pub use sequence::{GrammarJob, SequenceId};

@@ -46,7 +46,7 @@ impl Limits {
     /// # Errors
     /// The first reason why not.
     pub fn admit(&self, request: &Request) -> Result<(), Refusal> {
-        let prompt = request.prompt.len() + request.suffix.len();
+        let prompt = request.prompt.len() + request.given.suffix.len();
         let prompt = u32::try_from(prompt).unwrap_or(u32::MAX);
         let tokens = prompt.saturating_add(request.max_tokens);
         if tokens > self.max_model_len {
@@ -59,7 +59,9 @@ impl Limits {
         self.admit_decoder(&request.decoding)?;
         self.admit_fields(request)?;
         self.admit_features(request)?;
-        let read = request.prompt.iter().chain(&request.suffix);
+        self.admit_given(request)?;
+        let pinned = request.given.pins.iter().map(|pin| &pin.token);
+        let read = request.prompt.iter().chain(&request.given.suffix).chain(pinned);
         let ids = read.chain(&request.stop_tokens);
         let biased = request.logits.biases.iter().map(|bias| &bias.token);
         match ids.chain(biased).find(|id| **id >= self.vocab_size) {
@@ -197,7 +199,7 @@ impl Limits {
         if request.prompt.len() < needed {
             return refuse("prompt", "must have at least one token".to_owned());
         }
-        if self.attention != Attention::Full && !request.suffix.is_empty() {
+        if self.attention != Attention::Full && !request.given.suffix.is_empty() {
             let weights = self.weights();
             let message = format!("needs a model with full attention, this one has {weights}");
             return refuse("suffix", message);

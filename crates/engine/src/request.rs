@@ -1,6 +1,8 @@
 //! A request to the engine: one sequence to generate.
 
-use decode::Constraint;
+use std::sync::Arc;
+
+use decode::{Constraint, Offset, Pin};
 use step::{Bias, Sampling, TokenId};
 
 use crate::decoding::Decoding;
@@ -15,9 +17,8 @@ pub struct ClientId(pub u64);
 pub struct Request {
     /// Prompt ids, mask and stop ids among them allowed; never changed. May be empty.
     pub prompt: Vec<TokenId>,
-    /// Ids after the generation (infilling), at the positions that follow its whole budget. Every
-    /// row sees them; they are never changed. Full attention only.
-    pub suffix: Vec<TokenId>,
+    /// Tokens in and after the generation, never changed.
+    pub given: Given,
     /// L, the generation budget in tokens; 0 finishes at once without a forward.
     pub max_tokens: u32,
     /// Schedule, commit rule and cache policy.
@@ -40,6 +41,16 @@ pub struct Request {
     pub sender: Sender,
 }
 
+/// Tokens that stand in and after a generation from the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// Ids after the generation (infilling), at the positions that follow its whole budget. Every
+    /// row sees them. Full attention only.
+    pub suffix: Vec<TokenId>,
+    /// Tokens on the canvas, by ascending offset, below the budget. Not with causal attention.
+    pub pins: Vec<Pin>,
+}
+
 /// Changes of the logits of a sequence.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LogitChanges {
@@ -50,13 +61,25 @@ pub struct LogitChanges {
 }
 
 /// Output of a sequence in addition to its tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extras {
     /// Number of most probable tokens to report with the log-probability of every emitted token;
     /// `None` = no log-probabilities.
     pub logprobs: Option<u8>,
     /// True if [`crate::Event::Step`] events are wanted.
     pub trace: bool,
+    /// Offsets that are read and not generated: the sequence ends after one forward, with an
+    /// [`crate::Event::Labels`].
+    pub labels: Option<Labels>,
+}
+
+/// Offsets of the canvas whose distribution over some tokens is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Labels {
+    /// The offsets, ascending, below the budget, at least one; no pin stands there.
+    pub offsets: Vec<Offset>,
+    /// The tokens, `1..=255` different ones, the mask not among them.
+    pub tokens: Arc<[TokenId]>,
 }
 
 /// The sender of a sequence.
@@ -73,7 +96,7 @@ impl Request {
     pub fn new(prompt: Vec<TokenId>, max_tokens: u32, decoding: Decoding) -> Self {
         Self {
             prompt,
-            suffix: Vec::new(),
+            given: Given::default(),
             max_tokens,
             decoding,
             sampling: Sampling::GREEDY,

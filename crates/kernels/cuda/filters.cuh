@@ -22,6 +22,8 @@ struct Filters {
     // [r, RECORD]: records, as written by Fold.
     double* out;
     Top* tops;
+    // Sets of tokens.
+    const uint32_t* words;
     // `digits`: ceil(log2 vocab).
     uint32_t vocab, mask, digits;
 };
@@ -30,6 +32,8 @@ struct Filters {
 struct Tokens {
     const float* logits;
     uint32_t vocab, mask, digits;
+    // The set that they belong to, or null.
+    const uint32_t* set;
 
     // Digits of a rank, rounded up to the three that a search finds at a time.
     DEVICE int rank_digits() const { return (32 + int(digits) + 2) / 3 * 3; }
@@ -38,6 +42,7 @@ struct Tokens {
     DEVICE uint64_t rank(uint32_t token) const {
         float x = logits[token];
         if (token == mask || !(x > -INFINITY)) return 0;
+        if (set && !(set[token / 32] >> (token % 32) & 1)) return 0;
         // Adding 0 makes 0 of -0.
         x += 0.0f;
         uint32_t bits;
@@ -175,7 +180,7 @@ DEVICE void list(const Tokens& tokens, const Scored& row, double base, Top* to, 
 
 // The tokens of the block's row.
 DEVICE Tokens tokens_of(const Filters& a) {
-    return {a.logits + size_t(block_x()) * a.vocab, a.vocab, a.mask, a.digits};
+    return {a.logits + size_t(block_x()) * a.vocab, a.vocab, a.mask, a.digits, nullptr};
 }
 
 // One block per row; rows that list no tokens are left as they are.
@@ -184,7 +189,9 @@ ROOMY_KERNEL(list_tops, Filters, 256) {
     const double* record = a.out + size_t(block_x()) * RECORD;
     // NaN: a logit is not finite.
     if (!(row.extras & LISTED) || !(record[0] == record[0])) return;
-    list(tokens_of(a), row, record[7], a.tops + row.first_top, shared_memory());
+    Tokens tokens = tokens_of(a);
+    if (row.among != NONE) tokens.set = a.words + row.among;
+    list(tokens, row, record[7], a.tops + row.first_top, shared_memory());
 }
 
 // One block per row; rows without filters are left as they are. The record is that of the best token.

@@ -8,7 +8,7 @@
 
 // Settings of a scored row.
 struct Scored {
-    // The token whose probability is wanted, usually the row's input token.
+    // The row's input token, whose probability is wanted.
     uint32_t input;
     uint32_t position;
     // First word of its biases, three words each, and their number.
@@ -30,6 +30,8 @@ struct Scored {
     uint32_t tops, first_top;
     // What its logits are divided by.
     float divisor;
+    // First word of the set whose tokens alone are listed, or NONE.
+    uint32_t among;
 };
 
 enum RowExtras : uint32_t {

@@ -192,6 +192,7 @@ fn scoring(rows: usize, vocab: usize) -> Result<()> {
             biases: 0..0,
             allowed: allowed_set,
             tops,
+            among: None,
             segment: 0,
         };
         let rows_of = vec![row; rows];

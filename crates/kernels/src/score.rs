@@ -21,7 +21,7 @@ const TOP_FIELDS: usize = 2;
 /// The scorer of one row of logits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScorerRow {
-    /// The token whose probability is wanted, usually the row's input token.
+    /// The row's input token, whose probability is wanted.
     pub input: u32,
     /// The row's position, part of the noise's key.
     pub position: u32,
@@ -31,6 +31,8 @@ pub struct ScorerRow {
     pub allowed: Option<u32>,
     /// Number of most probable tokens to return, `0..v`.
     pub tops: u32,
+    /// Index of a set in [`Scorer::allowed`] whose tokens alone are returned. It bans nothing.
+    pub among: Option<u32>,
     /// Index into [`Scorer::segments`], whose sampling draws the token.
     pub segment: u32,
 }
@@ -153,7 +155,8 @@ impl ScoreRows<'_> {
                     row.segment
                 });
             }
-            if let Some(set) = row.allowed.filter(|&set| set as usize >= sets) {
+            let mut named = row.allowed.into_iter().chain(row.among);
+            if let Some(set) = named.find(|&set| set as usize >= sets) {
                 bail!("score: allowed set {set} of {sets}");
             }
             if row.tops as usize >= vocab {

@@ -201,9 +201,6 @@ impl Inputs {
         if row.position.index() >= bounds.positions {
             return Err(format!("position {} of {}", row.position, bounds.positions));
         }
-        if row.ask as usize >= bounds.tokens {
-            return Err(format!("asks for token {} of {}", row.ask, bounds.tokens));
-        }
         if slot >= slots || reach > slots {
             return Err(format!("slot {slot}, {reach} visible, of {slots} slots"));
         }
@@ -276,7 +273,8 @@ impl Inputs {
             }
         }
         let sets = batch.allowed.len() / set_words(bounds.vocab as u32);
-        if let Some(set) = row.allowed.filter(|&set| set as usize >= sets) {
+        let mut named = row.allowed.into_iter().chain(row.score.among());
+        if let Some(set) = named.find(|&set| set as usize >= sets) {
             return Err(format!("allowed set {set} of {sets}"));
         }
         let (tops, most) = (row.score.tops(), bounds.vocab - 1);
@@ -285,11 +283,12 @@ impl Inputs {
         }
         self.scored.push(self.tokens.len() as u32 - 1);
         self.scorers.push(ScorerRow {
-            input: row.ask,
+            input: row.token,
             position: row.position.get(),
             biases: row.biases.clone(),
             allowed: row.allowed,
             tops: tops as u32,
+            among: row.score.among(),
             segment: segment as u32,
         });
         Ok(())

@@ -12,6 +12,8 @@ use crate::http::bytes::BytesInFlight;
 use crate::http::keys::KeyRing;
 use crate::http::settings::Settings;
 use crate::http::shutdown::Shutdown;
+use crate::pipeline::decide::Labels;
+use crate::pipeline::encode::encode_fault;
 use crate::pipeline::grammar::GrammarCache;
 use crate::pipeline::ids::Ids;
 use crate::pipeline::pools::Pools;
@@ -31,6 +33,7 @@ struct Inner {
     shutdown: Shutdown,
     ids: Ids,
     grammars: GrammarCache,
+    labels: OnceLock<Labels>,
     pools: Pools,
     bytes: BytesInFlight,
     waiting_tokens: WaitingTokens,
@@ -50,6 +53,7 @@ impl AppState {
             shutdown: Shutdown::new(),
             ids: Ids::new(),
             grammars: GrammarCache::default(),
+            labels: OnceLock::new(),
             waiting_tokens: WaitingTokens::default(),
             paths: Mutex::default(),
         };
@@ -126,6 +130,19 @@ impl AppState {
     /// The grammars of the loaded model's tokens.
     pub(crate) fn grammars(&self) -> &GrammarCache {
         &self.inner.grammars
+    }
+
+    /// The labels of options; the first call makes them, which takes up to a second.
+    ///
+    /// # Errors
+    /// `loading`, or a tokenizer that cannot encode them.
+    pub(crate) fn labels(&self) -> Result<&Labels, ApiError> {
+        if let Some(labels) = self.inner.labels.get() {
+            return Ok(labels);
+        }
+        let labels = Labels::new(&self.backend()?.tokenizer);
+        let labels = labels.map_err(|error| encode_fault(error, "questions"))?;
+        Ok(self.inner.labels.get_or_init(|| labels))
     }
 
     pub(crate) fn ids(&self) -> &Ids {

@@ -70,7 +70,7 @@ fn check_row(
         return Err(format!("the model has {} positions", spec.max_positions));
     }
     let unknown = |token| token >= spec.vocab_size && Some(token) != spec.mask;
-    if unknown(row.token) || unknown(row.ask) {
+    if unknown(row.token) {
         return Err(format!("the model has {} tokens", spec.vocab_size));
     }
     if row.biases.end < row.biases.start || as_index(row.biases.end) > batch.biases.len() {
@@ -78,7 +78,8 @@ fn check_row(
     }
     check_attention(row, spec.attention)?;
     let sets = batch.allowed.len() / set_words(spec.vocab_size);
-    if row.allowed.is_some_and(|set| as_index(set) >= sets) {
+    let mut named = row.allowed.into_iter().chain(row.score.among());
+    if named.any(|set| as_index(set) >= sets) {
         return Err(format!("the batch has {sets} allowed sets"));
     }
     if row.score.tops() >= as_index(spec.vocab_size) {

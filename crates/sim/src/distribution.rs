@@ -111,6 +111,22 @@ impl<'a> Distribution<'a> {
         tops.collect()
     }
 
+    /// The `count` most probable tokens of a set, with their probabilities among all tokens; as
+    /// [`Self::tops`] otherwise.
+    pub(crate) fn among(&self, set: &Allowed<'_>, count: usize, mask: TokenId) -> Vec<TopToken> {
+        let norm = self.best(None).map_or(0.0, |top| self.log_norm(top.1));
+        let mut listed: Vec<Scored> =
+            set.iter_from(0).map(|token| (token, self.logit(token))).collect();
+        listed.retain(|&(_, logit)| logit > f64::NEG_INFINITY);
+        listed.sort_by(by_rank);
+        listed.resize(count, (u32::from(mask == 0), f64::NEG_INFINITY));
+        let top = |(token, logit): Scored| {
+            let logprob = (logit - norm).min(0.0) as f32;
+            TopToken { token, logprob }
+        };
+        listed.into_iter().map(top).collect()
+    }
+
     /// The best token other than `except`, the lowest id on ties.
     fn best(&self, except: Option<TokenId>) -> Option<Scored> {
         let tail = self.tail().map(|token| (token, self.tail_logit));

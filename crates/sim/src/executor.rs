@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use step::{
     Attention, Batch, BatchOutput, Candidate, ExecuteError, Executor, ExecutorSpec, PageCopy,
-    Position, Row, Score, Segment, Span, TokenId, TopToken, as_count, as_index, set_words,
+    Position, Row, Sampling, Score, Segment, Span, TokenId, TopToken, as_count, as_index,
+    noise_token, set_words,
 };
 
+use crate::allowed::Allowed;
 use crate::check::{check_shape, error};
 use crate::context::Context;
 use crate::hash::mix;
@@ -201,15 +203,21 @@ impl SimExecutor {
         Ok(())
     }
 
-    /// The batch with masks in the place of noise: the model reads a canvas as others read masks. None
-    /// for other models.
+    /// The batch with masks in the place of noise: the model reads noise as others read masks. None for
+    /// other models.
     fn without_noise(&self, batch: &Batch) -> Option<Batch> {
         let Attention::Canvas(_) = self.config.attention else {
             return None;
         };
         let mut read = batch.clone();
-        for row in read.rows.iter_mut().filter(|row| row.denoise.is_some()) {
-            (row.token, row.ask) = (self.config.mask, self.config.mask);
+        for segment in &batch.segments {
+            let Sampling { seed, clock, .. } = segment.sampling;
+            let rows = &mut read.rows[as_index(segment.rows.start)..as_index(segment.rows.end)];
+            for row in rows.iter_mut().filter(|row| row.denoise.is_some()) {
+                if row.token == noise_token(seed, clock, row.position, self.config.vocab_size) {
+                    row.token = self.config.mask;
+                }
+            }
         }
         Some(read)
     }
@@ -252,10 +260,17 @@ impl SimExecutor {
             distribution.restrict(&batch.allowed[as_index(set) * words..][..words]);
         }
         let candidate =
-            distribution.candidate(&segment.sampling, row.position, row.ask).ok_or_else(|| {
-                ExecuteError(format!("{row:?}: biases and allowed set ban every token"))
-            })?;
-        let tops = distribution.tops(row.score.tops(), mask);
+            distribution.candidate(&segment.sampling, row.position, row.token).ok_or_else(
+                || ExecuteError(format!("{row:?}: biases and allowed set ban every token")),
+            )?;
+        let among = row.score.among().map(|set| {
+            let words = set_words(vocab_size);
+            Allowed::set(vocab_size, &batch.allowed[as_index(set) * words..][..words])
+        });
+        let tops = match among {
+            Some(set) => distribution.among(&set, row.score.tops(), mask),
+            None => distribution.tops(row.score.tops(), mask),
+        };
         Ok(Scored { candidate, tops })
     }
 }

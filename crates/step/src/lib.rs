@@ -32,6 +32,14 @@ pub enum Score {
     Candidate,
     /// One [`Candidate`], and this number of most probable tokens into [`BatchOutput::tops`].
     Top(u8),
+    /// The same, where only tokens of a set are listed. The set bans nothing: probabilities are those
+    /// among all tokens.
+    Among {
+        /// Number of a set of [`Batch::allowed`].
+        set: u32,
+        /// Number of tokens to list.
+        count: u8,
+    },
 }
 
 impl Score {
@@ -44,7 +52,15 @@ impl Score {
     pub fn tops(self) -> usize {
         match self {
             Self::None | Self::Candidate => 0,
-            Self::Top(count) => usize::from(count),
+            Self::Top(count) | Self::Among { count, .. } => usize::from(count),
+        }
+    }
+
+    /// The set whose tokens alone are listed.
+    pub fn among(self) -> Option<u32> {
+        match self {
+            Self::Among { set, .. } => Some(set),
+            Self::None | Self::Candidate | Self::Top(_) => None,
         }
     }
 }
@@ -67,8 +83,6 @@ pub struct Row {
     /// node in a tree of up to 64 drafts, or the own slot of a verifier row (S2D2,
     /// arXiv 2603.25702).
     pub beyond: u64,
-    /// The token whose probability [`Candidate::present`] holds; the row's own token by default.
-    pub ask: TokenId,
     /// The output that is wanted.
     pub score: Score,
     /// Range of [`Batch::biases`] that apply to this row's logits, in order; rows may share a range.
@@ -97,7 +111,6 @@ impl Row {
             slot,
             visible_end,
             beyond: 0,
-            ask: token,
             score: Score::None,
             biases: 0..0,
             allowed: None,
@@ -226,7 +239,8 @@ pub struct Batch {
     pub pages: Vec<PageId>,
     /// Biases that the rows refer to.
     pub biases: Vec<Bias>,
-    /// Sets of tokens, [`set_words`] words each: token t is bit `t % 32` of word `t / 32`.
+    /// Sets of tokens that rows refer to, [`set_words`] words each: token t is bit `t % 32` of word
+    /// `t / 32`.
     pub allowed: Vec<u32>,
     /// Copies to make first, in order.
     pub copies: Vec<PageCopy>,

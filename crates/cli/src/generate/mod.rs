@@ -116,7 +116,8 @@ impl Output<'_> {
         let mut lanes = lanes::Lanes::default();
         while let Some(event) = stream.blocking_next() {
             match event {
-                Event::Started => {}
+                // A text is written, and none is read.
+                Event::Started | Event::Labels(_) => {}
                 Event::Tokens { chunk, .. } => {
                     let piece = self.text.push(chunk.as_slice());
                     if self.screen.is_none() {

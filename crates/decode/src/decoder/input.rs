@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use crate::candidate::TokenId;
+use crate::canvas::Pin;
 use crate::constraint::Constraint;
 use crate::filter::Filter;
 use crate::token_class::TokenClasses;
@@ -17,6 +18,8 @@ pub struct Input<'a> {
     pub limit: u32,
     /// E: the stop set.
     pub stops: &'a [TokenId],
+    /// The tokens that stand on the canvas from the start.
+    pub pins: &'a [Pin],
     /// Delimiter classes of the vocabulary.
     pub classes: Arc<TokenClasses>,
     /// True if the prompt looks like code.
@@ -48,6 +51,7 @@ impl<'a> Input<'a> {
             budget,
             limit: budget,
             stops,
+            pins: &[],
             classes: Arc::default(),
             code_prompt: false,
             phase: 0,

@@ -42,7 +42,7 @@ pub(in crate::cache) fn open_rows(view: &View<'_>, tracked: &[Offset], plan: &mu
         settle(plan, next.to(lane.range.start));
         for offset in lane.range.start.to(lane.lookahead.end) {
             let written = canvas.written_at(offset);
-            if written == 0 || written == step || is_tracked(offset) {
+            if canvas.is_mask(offset) || written == step || is_tracked(offset) {
                 plan.rows.push(PlanRow::at(view.layout.place_of(offset), Place::ZERO));
             }
         }
@@ -142,9 +142,9 @@ pub(in crate::cache) fn block(
 fn renewed(view: &View<'_>, lane: &LaneView, from: u32, plan: &mut ForwardPlan) {
     let (canvas, seen) = (view.decoder.canvas(), view.place(lane.horizon));
     for offset in lane.range.start.to(lane.horizon) {
-        let is_read = match canvas.written_at(offset) {
-            0 => lane.range.contains(offset),
-            step => step >= from,
+        let is_read = match canvas.is_mask(offset) {
+            true => lane.range.contains(offset),
+            false => canvas.written_at(offset) >= from,
         };
         if is_read {
             plan.rows.push(PlanRow::at(view.place(offset), seen));

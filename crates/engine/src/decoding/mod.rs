@@ -2,6 +2,7 @@
 
 mod decoders;
 mod presets;
+mod reader;
 mod registry;
 mod resolve;
 mod resolved;

@@ -38,6 +38,11 @@ impl Engine {
             begin = end;
             let (own, others) = tops.split_at(proposals.len() * sequence.tops_per_candidate());
             tops = others;
+            if sequence.request.extras.labels.is_some() {
+                sequence.leave_pages(&mut self.pages);
+                self.outbox.events.push_back((sequence.id, Event::Labels(own.into())));
+                continue;
+            }
             if sequence.decoder.is_constrained() {
                 let job = sequence.lend(Some(ForwardOutput {
                     kind: planned.kind,

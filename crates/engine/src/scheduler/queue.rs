@@ -130,6 +130,6 @@ impl WaitQueue {
 /// The tokens that a sequence counts in its client's turn, `>= 1`.
 fn tokens(sequence: &Sequence) -> u64 {
     let request = &sequence.request;
-    let given = request.prompt.len() + request.suffix.len();
+    let given = request.prompt.len() + request.given.suffix.len();
     (u64::from(as_count(given)) + u64::from(request.max_tokens)).max(1)
 }

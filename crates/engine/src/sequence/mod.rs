@@ -95,7 +95,7 @@ impl Sequence {
         limits: &Limits,
     ) -> Self {
         let mut effects = Vec::with_capacity(EFFECTS);
-        let (prompt, suffix) = (request.prompt.len(), request.suffix.len());
+        let (prompt, suffix) = (request.prompt.len(), request.given.suffix.len());
         let given = as_count(prompt.saturating_add(suffix));
         let budget = limits.budget(given, request.max_tokens, &request.decoding);
         let layout = Layout::new(prompt, suffix, budget);
@@ -111,7 +111,9 @@ impl Sequence {
                 | Attention::Causal
                 | Attention::Canvas(_) => 0,
             },
+            // A lane covers all offsets that are read.
             lead: match (limits.attention, limits.logit_shift) {
+                _ if request.extras.labels.is_some() => None,
                 (Attention::Blocks(length), LogitShift::One) => Some(length),
                 _ => None,
             },
@@ -119,6 +121,7 @@ impl Sequence {
             constraint: request.constraint.take().filter(|_| request.max_tokens > 0),
             filter: parts.filter.clone(),
             seed: request.sampling.seed,
+            pins: &request.given.pins,
             ..Input::new(budget, &request.stop_tokens)
         };
         let mut decoder = Decoder::closed(&request.decoding.decoder, input);
@@ -155,7 +158,7 @@ impl Sequence {
     pub(crate) fn token(&self, place: Place, guesses: &[Proposal]) -> Option<TokenId> {
         match self.layout.token_index(place) {
             TokenIndex::Prompt(index) => self.request.prompt.get(index).copied(),
-            TokenIndex::Suffix(index) => self.request.suffix.get(index).copied(),
+            TokenIndex::Suffix(index) => self.request.given.suffix.get(index).copied(),
             TokenIndex::Generation(offset) => self.decoder.canvas().get(offset).or_else(|| {
                 let guess = guesses.iter().find(|guess| guess.offset == offset)?;
                 Some(guess.candidate.token)
@@ -197,7 +200,10 @@ impl Sequence {
 
     /// Entries of [`step::BatchOutput::tops`] per candidate.
     pub(crate) fn tops_per_candidate(&self) -> usize {
-        self.logprobs.as_ref().map_or(0, Logprobs::count)
+        match &self.request.extras.labels {
+            Some(labels) => labels.tokens.len(),
+            None => self.logprobs.as_ref().map_or(0, Logprobs::count),
+        }
     }
 
     /// The kind of the next forward.
@@ -298,7 +304,8 @@ impl Sequence {
         }
         let stats = self.statistics.cost;
         let limit = self.request.decoding.max_forwards;
-        let is_exhausted = limit.is_some_and(|most| stats.forwards() >= most);
+        let is_read = self.request.extras.labels.is_some() && stats.forwards() > 0;
+        let is_exhausted = is_read || limit.is_some_and(|most| stats.forwards() >= most);
         if !self.decoder.is_done() && !is_exhausted {
             return None;
         }

@@ -10,6 +10,7 @@ use step::{Batch, Bias, Denoise, PageId, Row, Sampling, Score, Segment, noise_to
 
 use crate::cache::{ForwardPlan, PlanRow, PlanSegment, TokenSource};
 use crate::pages::{OutOfPages, PagePool};
+use crate::request::Labels;
 use crate::sequence::Sequence;
 
 /// The batch of a step, and what packing a sequence into it needs.
@@ -131,9 +132,10 @@ impl Packer<'_> {
         let frontier = sequence.decoder.canvas().frontier();
         let allowed = sequence.decoder.allowed();
         Scoring {
-            score: match sequence.request.extras.logprobs {
-                None | Some(0) => Score::Candidate,
-                Some(count) => Score::Top(count),
+            score: match (&sequence.request.extras.labels, sequence.request.extras.logprobs) {
+                (Some(labels), _) => self.push_labels(labels),
+                (None, None | Some(0)) => Score::Candidate,
+                (None, Some(count)) => Score::Top(count),
             },
             plain,
             unstopped,
@@ -146,6 +148,18 @@ impl Packer<'_> {
             offset: Offset::ZERO,
             only: None,
         }
+    }
+
+    /// Appends the set of the labels of a sequence that is read.
+    fn push_labels(&mut self, labels: &Labels) -> Score {
+        let number = self.push_set(&[]);
+        let words = step::set_words(self.vocab_size);
+        let set = &mut self.batch.allowed[as_index(number) * words..];
+        for token in labels.tokens.iter() {
+            set[as_index(token / u32::BITS)] |= 1 << (token % u32::BITS);
+        }
+        let count = u8::try_from(labels.tokens.len()).unwrap_or(u8::MAX);
+        Score::Among { set: number, count }
     }
 
     /// The way the next forward reads the open offsets of the canvas, and the canvas.
@@ -203,11 +217,13 @@ impl Packer<'_> {
 
     fn push_row(&mut self, sequence: &Sequence, of: PlanRow, scoring: &mut Scoring<'_>) {
         let offset = sequence.predicted_by(of);
-        let scorer = offset.and_then(|offset| {
-            match sequence.token(sequence.layout.place_of(offset), scoring.guesses) {
+        let labels = sequence.request.extras.labels.as_ref();
+        let scorer = offset.and_then(|offset| match labels {
+            Some(of) => of.offsets.binary_search(&offset).ok().map(|_| Role::Generate),
+            None => match sequence.token(sequence.layout.place_of(offset), scoring.guesses) {
                 None => self.mask_scorer(offset, scoring),
                 Some(_) => self.token_scorer(sequence, offset, scoring),
-            }
+            },
         });
         let denoised = scoring.denoised.filter(|(_, canvas)| {
             let at = sequence.layout.offset_of(of.place);

@@ -118,7 +118,7 @@ fn outcomes(seed: u64, settings: &str, temperature: Option<f32>) -> Vec<Outcome>
         .map(|number| {
             let mut request = random_wishes(&mut rng, number, "wedlm_exact");
             request.decoding = decoding(settings);
-            request.suffix.clear();
+            request.given.suffix.clear();
             request.sampling.temperature = temperature.unwrap_or(request.sampling.temperature);
             lab.submit(request).expect("there is room")
         })

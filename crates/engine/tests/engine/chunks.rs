@@ -145,7 +145,7 @@ fn unsplit(mut outcome: Outcome) -> Outcome {
 /// Any request with a long prompt, of any of three clients.
 fn long_wishes(rng: &mut Rng, number: u64, settings: &str) -> Request {
     let mut request = random_wishes(rng, number, settings);
-    request.suffix.clear();
+    request.given.suffix.clear();
     let length = rng.pick(&[1, 12, 24, 25, 47, 96, 100]);
     request.prompt = prompt(length);
     if rng.chance(50) {

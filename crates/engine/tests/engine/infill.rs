@@ -1,6 +1,6 @@
 //! Infilling: the suffix is committed context right of the generation.
 
-use asynclane_engine::{FinishReason, Refusal, Request};
+use asynclane_engine::{FinishReason, Given, Refusal, Request};
 use sim::SimExecutor;
 
 use crate::common::{LANE_DECODERS, Lab, STOP, Scripted, config, request, sim};
@@ -8,7 +8,8 @@ use crate::common::{LANE_DECODERS, Lab, STOP, Scripted, config, request, sim};
 const BLOCKS: &str = "schedule=block_wise,commit=threshold,threshold=0.9,block_length=4";
 
 fn infill(settings: &str, max_tokens: u32) -> Request {
-    Request { suffix: vec![50, 51], ..request(&[10, 11, 12], max_tokens, settings) }
+    let given = Given { suffix: vec![50, 51], ..Given::default() };
+    Request { given, ..request(&[10, 11, 12], max_tokens, settings) }
 }
 
 /// The suffix has the positions after the budget and the slots after the prompt. So every row
@@ -78,7 +79,7 @@ fn the_suffix_counts_for_every_limit() {
     let (tokens, limit) = (257, 256);
     assert_eq!(refusal, Err(Refusal::TooLong { tokens, limit }));
     let mut foreign = infill("balanced", 8);
-    foreign.suffix.push(64);
+    foreign.given.suffix.push(64);
     let (token, vocab_size) = (64, 64);
     assert_eq!(lab.submit(foreign), Err(Refusal::UnknownToken { token, vocab_size }));
     assert!(lab.submit(infill("balanced", 251)).is_ok());

@@ -39,6 +39,8 @@ mod prefixes;
 #[cfg(test)]
 mod prompt_lookup;
 #[cfg(test)]
+mod readings;
+#[cfg(test)]
 mod scoring;
 #[cfg(test)]
 mod simulation;

@@ -145,7 +145,7 @@ fn every_combination_keeps_its_promises() {
         for seed in 0..EACH {
             let mut request = random_wishes(&mut rng, seed, settings);
             if attention != Attention::Full {
-                request.suffix.clear();
+                request.given.suffix.clear();
             }
             if logit_shift == LogitShift::One && request.prompt.is_empty() {
                 request.prompt.push(20);

@@ -153,7 +153,7 @@ fn a_cache_that_the_weights_do_not_go_with_is_refused() {
         (model.attention, model.logit_shift) = (attention, logit_shift);
         let executor = sim::SimExecutor::new(model).expect("a valid model");
         let mut asked = request(&[10, 11], 8, settings);
-        asked.suffix = if settings == "wedlm" { vec![12] } else { Vec::new() };
+        asked.given.suffix = if settings == "wedlm" { vec![12] } else { Vec::new() };
         if logit_shift == LogitShift::One {
             asked.prompt.clear();
         }

@@ -1,6 +1,6 @@
 //! Scores of rows: penalties, grammars, most probable tokens.
 
-use asynclane_engine::{Event, Extras, LogitChanges, Penalties, Request, TokenLogprob};
+use asynclane_engine::{Event, Extras, Given, LogitChanges, Penalties, Request, TokenLogprob};
 use step::{Bias, Score, TopToken};
 
 use crate::common::{Automaton, STOP, Scripted, request};
@@ -34,7 +34,7 @@ fn penalties_follow_what_is_committed() {
     let penalties = Penalties { repetition: 1.5, ..Penalties::default() };
     let asked = Request {
         logits: LogitChanges { penalties, biases: Vec::new() },
-        suffix: vec![11],
+        given: Given { suffix: vec![11], ..Given::default() },
         ..plain
     };
     let repeated = |token| Bias { token, repetition: 1.5, amount: 0.0 };
@@ -160,5 +160,5 @@ fn a_forced_token_is_certain() {
 
 /// Log-probabilities with this number of most probable tokens.
 fn logprobs_of(tops: u8) -> Extras {
-    Extras { logprobs: Some(tops), trace: false }
+    Extras { logprobs: Some(tops), ..Extras::default() }
 }

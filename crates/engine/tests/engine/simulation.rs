@@ -91,7 +91,7 @@ impl Lives {
 
     fn check_refusal(&mut self, refusal: Refusal, request: &Request, lab: &Lab, pages: u32) {
         self.refused += 1;
-        let prompt = (request.prompt.len() + request.suffix.len()) as u32;
+        let prompt = (request.prompt.len() + request.given.suffix.len()) as u32;
         let limits = lab.engine.limits();
         let needed = limits.worst_case_pages(prompt, request.max_tokens, &request.decoding);
         assert_eq!(refusal, Refusal::TooManyPages { pages: needed, limit: pages });

@@ -128,7 +128,7 @@ arguments! {
 
     /// `filter_rows`.
     Filters {
-        logits rows out tops: u64,
+        logits rows out tops words: u64,
         vocab mask digits pad: u32,
     }
 

@@ -176,14 +176,14 @@ impl Section {
 /// Words of what a row sees, of a tile, of a scored row's settings, and of a bias.
 const VISIBLE_WORDS: usize = 4;
 pub(super) const TILE_WORDS: usize = 5;
-pub(super) const SCORER_WORDS: usize = 17;
+pub(super) const SCORER_WORDS: usize = 18;
 const BIAS_WORDS: usize = 3;
 /// Marks an absent number; `NONE` of the kernels.
 pub(super) const NONE: u32 = u32::MAX;
 /// Settings of a padding row: no input token, no biases, no allowed set, temperature 0, no filters,
-/// no most probable tokens, logits divided by 1.
+/// no most probable tokens, logits divided by 1, no set to list.
 const IDLE: [u32; SCORER_WORDS] =
-    [NONE, 0, 0, 0, NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x3F80_0000];
+    [NONE, 0, 0, 0, NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x3F80_0000, NONE];
 
 /// True if a scored row has additional results.
 fn is_filtered(arrays: &BatchArrays<'_>) -> bool {
@@ -277,6 +277,7 @@ impl DeviceBatch {
         let biases = arrays.pages.len() as u32;
         let sets = biases + (arrays.biases.len() * BIAS_WORDS) as u32;
         let set = vocab.div_ceil(32) as u32;
+        let first_word = |set_number: u32| sets + set_number * set;
         let mut first_top = 0;
         self.put(Section::Scorers, |to| {
             for (number, row) in arrays.scorers.iter().enumerate() {
@@ -287,14 +288,14 @@ impl DeviceBatch {
                     row.position,
                     biases + row.biases.start * BIAS_WORDS as u32,
                     row.biases.end.saturating_sub(row.biases.start),
-                    row.allowed.map_or(NONE, |number| sets + number * set),
+                    row.allowed.map_or(NONE, first_word),
                     draw.temperature.to_bits(),
                     draw.seed as u32,
                     (draw.seed >> 32) as u32,
                     draw.clock,
                 ]);
                 to.extend(extras::words(row, draw, first_top));
-                to.push(divisor.to_bits());
+                to.extend([divisor.to_bits(), row.among.map_or(NONE, first_word)]);
                 first_top += row.tops;
             }
             to.extend(std::iter::repeat_n(IDLE, padding).flatten());

@@ -71,6 +71,7 @@ impl RowExtras {
             rows: batch.address(Section::Scorers, range.start * SCORER_WORDS)?,
             out,
             tops: tops.range(0, batch.scored() * MOST_TOPS * TOP_BYTES)?,
+            words: batch.address(Section::Words, 0)?,
             vocab: vocab as u32,
             mask,
             digits: usize::BITS - (vocab - 1).leading_zeros(),

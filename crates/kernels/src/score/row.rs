@@ -27,9 +27,10 @@ pub(super) fn reduce(
     x.extend_from_slice(logits);
     let biases = row.biases.start as usize..row.biases.end as usize;
     adjust::bias(x, &scorer.biases[biases]);
-    if let Some(set) = row.allowed {
-        let words = x.len().div_ceil(32);
-        adjust::restrict(x, &scorer.allowed[set as usize * words..][..words]);
+    let words = x.len().div_ceil(32);
+    let set = |set: u32| &scorer.allowed[set as usize * words..][..words];
+    if let Some(allowed) = row.allowed {
+        adjust::restrict(x, set(allowed));
     }
     let mask = scorer.mask as usize;
     let mask_logit = replace(x, mask, f32::NEG_INFINITY);
@@ -40,11 +41,15 @@ pub(super) fn reduce(
     maxima.update(x, best);
     let second = maxima.first_largest(x, [best, mask]);
     tops.clear();
-    if row.tops > 0 && top > f32::NEG_INFINITY {
+    let listed = row.tops > 0 && row.among.is_none() && top > f32::NEG_INFINITY;
+    if listed {
         tops.push((best as u32, top));
         maxima.largest(x, row.tops as usize - 1, tops);
     }
     x[best] = top;
+    if let Some(among) = row.among {
+        list(x, set(among), row.tops as usize, tops);
+    }
     let draw = &scorer.segments[row.segment as usize].sampling;
     let token = if draw.temperature > 0.0 && top > f32::NEG_INFINITY {
         sample::draw(x, best as u32, draw, row.position, &mut scratch.kept) as usize
@@ -75,6 +80,24 @@ pub(super) fn reduce(
     for (entry, (token, logit)) in entries.take(row.tops as usize).zip(tops) {
         entry.copy_from_slice(&[f64::from(token), softmax.log_probability(logit)]);
     }
+}
+
+/// Lists the `count` most probable tokens of a set with their logits, the lower id first on ties.
+fn list(x: &[f32], set: &[u32], count: usize, tops: &mut Vec<(u32, f32)>) {
+    for (word, base) in set.iter().zip((0..).step_by(32)) {
+        let mut bits = *word;
+        while bits != 0 {
+            let token = base + bits.trailing_zeros();
+            bits &= bits - 1;
+            let logit = x.get(token as usize).copied();
+            tops.extend(logit.filter(|x| *x > f32::NEG_INFINITY).map(|x| (token, x)));
+        }
+    }
+    tops.sort_unstable_by(|a, b| {
+        let likelier = b.1.partial_cmp(&a.1).unwrap_or(std::cmp::Ordering::Equal);
+        likelier.then(a.0.cmp(&b.0))
+    });
+    tops.truncate(count);
 }
 
 /// Replaces the logit at `index` and returns the old value; minus infinity if out of range.

@@ -19,7 +19,7 @@ const fn drawn(sampling: Sampling) -> Segment {
 }
 
 fn row(input: u32, biases: Range<u32>) -> ScorerRow {
-    ScorerRow { input, position: 0, biases, allowed: None, tops: 0, segment: 0 }
+    ScorerRow { input, position: 0, biases, allowed: None, tops: 0, among: None, segment: 0 }
 }
 
 fn add(token: u32, amount: f32) -> Bias {

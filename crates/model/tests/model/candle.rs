@@ -116,7 +116,6 @@ fn slots_beyond_a_prefix_match_the_cpu() {
     for (i, row) in batch.rows[..20].iter_mut().enumerate() {
         row.visible_end = Slot::new(i as u32 / 2);
         row.beyond = if i % 3 == 0 { 0b1011 } else { 0 };
-        row.ask = (row.token + 1) % 61;
     }
     both(&mut executors(&tiny), &batch, "beyond");
 }
@@ -134,6 +133,9 @@ fn sampling_filters_tops_biases_and_sets_match_the_cpu() {
         batch.allowed = vec![0x0F0F_F0F0, 0x00FF_00FF, 0, 0];
         batch.rows[1].biases = 0..2;
         batch.rows[2].score = Score::Top(5);
+        batch.rows[7].score = Score::Among { set: 0, count: 30 };
+        batch.rows[6].score = Score::Among { set: 1, count: 3 };
+        batch.rows[6].biases = 0..2;
         batch.rows[3].score = Score::None;
         batch.rows[4].allowed = Some(0);
         batch.rows[13].score = Score::Top(1);
@@ -146,7 +148,7 @@ fn sampling_filters_tops_biases_and_sets_match_the_cpu() {
             output.candidates.iter().map(|one| one.token).collect()
         };
         assert_eq!(tokens(&got), tokens(&want), "{sampling:?}");
-        assert_eq!(got.tops.len(), 8);
+        assert_eq!(got.tops.len(), 41);
         for (got, want) in got.tops.iter().zip(&want.tops) {
             assert_eq!(got.token, want.token);
             let same = got.logprob == want.logprob;

@@ -45,11 +45,11 @@ const CHANGES: [fn(&mut Batch); 14] = [
     |batch| batch.rows[0].slot = Slot::new(16),
     |batch| batch.rows[0].visible_end = Slot::new(17),
     |batch| batch.rows[0].beyond = 1 << 15,
-    |batch| batch.rows[0].ask = 64,
     |batch| batch.rows[0].biases = 0..3,
     |batch| batch.rows[0].biases = 0..1,
     |batch| batch.rows[0].biases = 1..2,
     |batch| batch.rows[0].allowed = Some(1),
+    |batch| batch.rows[0].score = Score::Among { set: 1, count: 2 },
     |batch| batch.rows[0].score = Score::Top(61),
     |batch| batch.pages[1] = PageId(4),
     |batch| batch.allowed = vec![0],
@@ -61,10 +61,10 @@ row 0: position 256 of 256
 row 0: slot 16, 1 visible, of 16 slots
 row 0: slot 0, 17 visible, of 16 slots
 row 0: slot 0, 17 visible, of 16 slots
-row 0: asks for token 64 of 64
 row 0: biases 0..3 of 2
 row 0: bias for token 61 of 61
 row 0: repetition 0 of token 3, expected a positive number
+row 0: allowed set 1 of 1
 row 0: allowed set 1 of 1
 row 0: 61 most probable tokens of 60
 page 4 of 4

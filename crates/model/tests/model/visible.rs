@@ -1,9 +1,9 @@
-//! Rows that see more or less than a prefix of their slots, and rows that ask for another token.
+//! Rows that see more or less than a prefix of their slots, and rows that list the tokens of a set.
 
 use crate::common::{Tiny, assert_candidate, execute, push, row, single};
 use crate::reference::reference_over;
 use serde_json::json;
-use step::{Batch, Row, Sampling, Slot};
+use step::{Batch, Row, Sampling, Score, Slot};
 
 /// Committed tokens and drafts of the cases.
 const COMMITTED: u32 = 13;
@@ -77,16 +77,25 @@ fn verifiers_and_trees_equal_the_reference() {
 }
 
 #[test]
-fn a_row_tells_the_probability_of_the_token_that_it_asks_for() {
+fn a_row_lists_the_tokens_of_a_set_with_their_probabilities_among_all() {
     let tiny = Tiny::new(4, &json!({}));
-    let mut batch = Batch::default();
-    let rows = [9, 30, 60].map(|ask| Row { ask, ..row(7, 0, 1) });
-    for (i, row) in rows.into_iter().enumerate() {
-        push(&mut batch, vec![row], &[i as u32], Sampling::GREEDY);
+    let labels = [9, 30, 60];
+    let mut batch = Batch { allowed: vec![0; 2], ..Batch::default() };
+    for label in labels {
+        batch.allowed[label / 32] |= 1 << (label % 32);
     }
+    push(&mut batch, vec![row(7, 0, 1)], &[0], Sampling::GREEDY);
+    // The mask is in the set, and never listed.
+    batch.allowed[0] |= 1 << 5;
+    batch.rows[0].score = Score::Among { set: 0, count: 4 };
     let output = execute(&mut tiny.executor(3, 1), &batch);
     let want = reference_over(&tiny, &[(7, 0)], &[vec![0]]);
-    for (got, row) in output.candidates.iter().zip(&batch.rows) {
-        assert_candidate(got, &want[0], row.ask);
-    }
+    assert_candidate(&output.candidates[0], &want[0], 7);
+    let mut plain = batch.clone();
+    plain.rows[0].score = Score::Top(60);
+    let all = execute(&mut tiny.executor(3, 1), &plain).tops;
+    let in_set = all.into_iter().filter(|top| labels.contains(&(top.token as usize)));
+    let in_set: Vec<_> = in_set.collect();
+    assert_eq!((output.tops.len(), &output.tops[..3]), (4, &in_set[..]));
+    assert_eq!(output.tops[3].logprob, f32::NEG_INFINITY);
 }

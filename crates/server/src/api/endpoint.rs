@@ -86,27 +86,37 @@ async fn generate<E: Endpoint>(State(state): State<AppState>, request: Request) 
         Ok(backend) => backend.clone(),
         Err(error) => return error.into_response(),
     };
-    let id = request.extensions().get::<RequestId>();
-    let key = request.extensions().get::<KeyName>();
-    let caller = Caller {
-        request_id: id.map_or("", RequestId::as_str),
-        path: E::PATH,
-        operation: E::OPERATION,
-        key: key.map(|name| &*name.0),
-        client: client_of(request.extensions()),
-        model: &backend.model.id,
-        headers: request.headers(),
-    };
-    let record = Record::new(backend.metrics.clone(), &caller);
+    let record = record(&backend, &request, E::PATH, E::OPERATION);
     match accept::<E>(&state, &backend, request, record).await {
         Ok((endpoint, delivery, left)) => {
             let mut response = endpoint.respond(delivery).await;
-            name_left(IGNORED, &left.unknown, &mut response);
+            name_ignored(&left.unknown, &mut response);
             name_left(UNENFORCED, &left.unenforced, &mut response);
             response
         }
         Err(error) => error.into_response(),
     }
+}
+
+/// Starts the record of a request to `path`.
+pub(super) fn record(
+    backend: &Backend,
+    request: &Request,
+    path: &'static str,
+    operation: &'static str,
+) -> Record {
+    let id = request.extensions().get::<RequestId>();
+    let key = request.extensions().get::<KeyName>();
+    let caller = Caller {
+        request_id: id.map_or("", RequestId::as_str),
+        path,
+        operation,
+        key: key.map(|name| &*name.0),
+        client: client_of(request.extensions()),
+        model: &backend.model.id,
+        headers: request.headers(),
+    };
+    Record::new(backend.metrics.clone(), &caller)
 }
 
 /// Reads, admits and submits the request.
@@ -155,6 +165,11 @@ struct Omissions {
     unknown: Vec<String>,
     /// Parts of the schemas of tools.
     unenforced: Vec<String>,
+}
+
+/// Names ignored fields in a header of the answer.
+pub(super) fn name_ignored(unknown: &[String], response: &mut Response) {
+    name_left(IGNORED, unknown, response);
 }
 
 /// Names what was left in a header of the answer. The log has the number only: a name may hold text of a

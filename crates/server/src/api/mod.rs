@@ -2,6 +2,7 @@
 
 pub(crate) mod chat;
 pub(crate) mod completions;
+mod decisions;
 pub mod endpoint;
 pub mod fields;
 mod health;
@@ -62,7 +63,8 @@ pub fn router(state: AppState) -> Router {
 pub fn router_with(state: AppState, more: impl IntoIterator<Item = Route>) -> Router {
     let generating: Vec<Route> = generating().into_iter().chain(more).collect();
     let counted = generating.iter().map(|route| route.path);
-    state.count_requests_to(counted.chain([messages::COUNT_PATH]));
+    let others = [messages::COUNT_PATH, responses::COUNT_PATH].into_iter().chain(decisions::PATHS);
+    state.count_requests_to(counted.chain(others));
     let keyed: Vec<Route> = generating.into_iter().chain(keyed()).collect();
     let mut others = open();
     if state.settings().playground {
@@ -95,7 +97,8 @@ fn paths(routes: Vec<Route>) -> Router<AppState> {
 /// Paths beside the generating ones that need an API key, if keys are configured.
 fn keyed() -> Vec<Route> {
     let routes = models::routes().into_iter();
-    routes.chain([messages::count_route()]).chain(tokens::routes()).collect()
+    let counts = [messages::count_route(), responses::count_route()];
+    routes.chain(decisions::routes()).chain(counts).chain(tokens::routes()).collect()
 }
 
 /// Paths without a key: probes, and paths for load balancers.

@@ -22,9 +22,10 @@ use super::route::{About, Route};
 use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::http::body;
+use crate::metrics::PathRequest;
 use crate::pipeline::admit::off_thread;
 use crate::pipeline::chat_text::Ending;
-use crate::pipeline::encode;
+use crate::pipeline::encode::{self, ChatPrompt};
 use crate::state::AppState;
 
 /// The answer of `/tokenize`.
@@ -109,7 +110,9 @@ async fn tokenize(
                     false if given.add_generation_prompt == Some(false) => Ending::Closed,
                     false => Ending::Answer,
                 };
-                encode::chat(tokenizer, limits, &chat, backend.tool_format(), ending)?
+                let calls = backend.tool_format();
+                let chat = ChatPrompt { chat: &chat, calls, ending, field: "messages" };
+                chat.ids(tokenizer, limits)?
             }
             PromptKind::Prompt => {
                 let PromptField { prompt } = body.read()?;
@@ -151,8 +154,21 @@ async fn info(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
     })))
 }
 
+/// As [`with_body`], for a request to `path` that is counted.
+pub(super) async fn counted<T: Send + 'static>(
+    state: &AppState,
+    path: &'static str,
+    request: Request,
+    work: impl FnOnce(&Backend, &JsonBody<'_>) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let followed = PathRequest::new(state.backend()?.metrics.clone(), path);
+    let answer = with_body(state, request, work).await;
+    followed.end(&answer);
+    answer
+}
+
 /// Reads the body and runs `work` on it, off the async threads.
-pub(super) async fn with_body<T: Send + 'static>(
+async fn with_body<T: Send + 'static>(
     state: &AppState,
     request: Request,
     work: impl FnOnce(&Backend, &JsonBody<'_>) -> Result<T, ApiError> + Send + 'static,

@@ -186,6 +186,8 @@ impl ChoiceAssembler {
                 delta.steps.push(*step);
                 delta.stats = self.last_step.take();
             }
+            // No text is read.
+            Event::Labels(_) => {}
             Event::Finished(finished) => {
                 self.finish(finished.reason, delta);
                 delta.stats = Some(finished.stats);

@@ -1,10 +1,11 @@
 //! From the prompts of a request to token ids, within the model's context.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use engine::Limits;
 use step::TokenId;
-use text::{Conversation, ReasoningFormat, TextError, Tokenizer, ToolFormat};
+use text::{Conversation, Message, ReasoningFormat, TextError, Tokenizer, ToolFormat};
 
 use crate::error::{ApiError, ErrorCode};
 use crate::pipeline::chat_text::{Ending, chat_text};
@@ -191,22 +192,58 @@ pub fn text(
     ids.map_err(|error| encode_fault(error, "prompt"))
 }
 
-/// The ids of a chat, the field `messages` of a request.
+/// A chat to encode.
+#[derive(Clone, Copy, Debug)]
+pub struct ChatPrompt<'a> {
+    /// The chat.
+    pub chat: &'a Conversation,
+    /// The format of calls in its history.
+    pub calls: ToolFormat,
+    /// The end of its text.
+    pub ending: Ending,
+    /// The request field that it stands in, for errors.
+    pub field: &'a str,
+}
+
+impl ChatPrompt<'_> {
+    /// Its text in the model's template.
+    ///
+    /// # Errors
+    /// Faults of the chat template.
+    pub fn text(&self, tokenizer: &Tokenizer) -> Result<String, ApiError> {
+        let text = chat_text(tokenizer, self.chat, self.calls, self.ending);
+        text.map_err(|error| encode_fault(error, self.field))
+    }
+
+    /// Its ids.
+    ///
+    /// # Errors
+    /// As [`Self::text`]; a text of more than [`FREE_BYTES`] bytes that cannot fit the context.
+    pub fn ids(&self, tokenizer: &Tokenizer, limits: Limits) -> Result<Vec<TokenId>, ApiError> {
+        chat_ids(tokenizer, limits, &self.text(tokenizer)?, self.field)
+    }
+}
+
+/// The ids of a part of a chat's text that stands in the request field `field`.
 ///
 /// # Errors
-/// Faults of a text or of the chat template; a text of more than [`FREE_BYTES`] bytes that cannot
-/// fit the context.
-pub fn chat(
+/// A text that cannot be encoded, or of more than [`FREE_BYTES`] bytes that cannot fit the context.
+pub fn chat_ids(
     tokenizer: &Tokenizer,
     limits: Limits,
-    chat: &Conversation,
-    calls: ToolFormat,
-    ending: Ending,
+    text: &str,
+    field: &str,
 ) -> Result<Vec<TokenId>, ApiError> {
-    let fault = |error| encode_fault(error, "messages");
-    let text = chat_text(tokenizer, chat, calls, ending).map_err(fault)?;
-    Room::new(tokenizer, limits).check(&text, "messages", true)?;
-    tokenizer.encode_chat(&text).map_err(fault)
+    Room::new(tokenizer, limits).check(text, field, true)?;
+    tokenizer.encode_chat(text).map_err(|error| encode_fault(error, field))
+}
+
+/// A text of a client for [`chat_ids`], behind the template: names of control tokens in it are plain text
+/// where the tokenizer splits them.
+pub fn client_text(tokenizer: &Tokenizer, text: &str) -> String {
+    let chat = Conversation::new(vec![Message::new("user", text)]);
+    let mut chat = tokenizer.marked(Cow::Owned(chat)).into_owned();
+    chat.messages.pop().map_or_else(String::new, |message| message.content)
 }
 
 /// Bytes of text that can fit the context.
@@ -291,7 +328,7 @@ fn budget(
 }
 
 /// The error of a text in `field` that cannot be encoded.
-fn encode_fault(error: TextError, field: &str) -> ApiError {
+pub fn encode_fault(error: TextError, field: &str) -> ApiError {
     match error {
         TextError::NoChatTemplate => {
             let rest = "needs a chat template, which this model does not have";

@@ -48,7 +48,7 @@ impl Lanes {
     pub fn new(request: &engine::Request, limits: &engine::Limits) -> Self {
         let mut births = Vec::new();
         let count = |tokens: usize| u32::try_from(tokens).unwrap_or(u32::MAX);
-        let given = count(request.prompt.len() + request.suffix.len());
+        let given = count(request.prompt.len() + request.given.suffix.len());
         // As the engine does: the first block begins before the first token of the answer.
         let (phase, lead) = match limits.attention {
             Attention::Blocks(length) => {

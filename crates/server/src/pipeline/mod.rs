@@ -7,6 +7,7 @@ pub(crate) mod caps;
 pub(crate) mod chat_text;
 pub(crate) mod choice;
 pub(crate) mod code;
+pub(crate) mod decide;
 pub mod deliver;
 pub(crate) mod encode;
 pub mod generation;

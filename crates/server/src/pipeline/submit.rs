@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use engine::{EventStream, Extras, LogitChanges, Refusal, Sender, SubmitError};
+use engine::{EventStream, Extras, Given, LogitChanges, Refusal, Sender, SubmitError};
 use step::{Bias, Sampling, TokenId};
 use text::{CallStream, GrammarSpec, PartStream, ReasoningStream, StreamOptions, TextStream};
 
@@ -205,9 +205,13 @@ fn sequence(
         sampling,
         stop_tokens,
         min_tokens: stops.min_tokens.min(prompt.max_tokens),
-        suffix: prompt.suffix.to_vec(),
+        given: Given { suffix: prompt.suffix.to_vec(), ..Given::default() },
         logits: LogitChanges { biases, penalties: fields.penalties },
-        extras: Extras { logprobs: logprobs(generation), trace: generation.trace },
+        extras: Extras {
+            logprobs: logprobs(generation),
+            trace: generation.trace,
+            ..Extras::default()
+        },
         constraint: admitted.constraint.clone(),
         code_prompt: prompt.code,
         sender: Sender { priority: generation.priority, ..Sender::default() },

@@ -5,6 +5,7 @@ mod attacks;
 mod best_of;
 mod common;
 mod connections;
+mod decisions;
 mod errors;
 mod health;
 mod hints;

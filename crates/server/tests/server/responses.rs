@@ -174,3 +174,31 @@ async fn faults_name_the_field() {
     assert_error(&answer);
     server.until_idle().await;
 }
+
+/// The count is the prompt of the answer, whatever else the body has.
+#[tokio::test]
+async fn input_tokens_are_those_of_the_answer() {
+    let server = wide_server();
+    let add = json!({"type": "function", "name": "add", "parameters": {"type": "object"}});
+    for extra in [
+        json!({}),
+        json!({"input": [{"role": "user", "content": "Hi"}], "instructions": "Be brief."}),
+        json!({"tools": [add], "tool_choice": "auto", "parallel_tool_calls": true}),
+    ] {
+        let answer = server.ask(RESPONSES, extra.clone()).await;
+        let count = server.ask(INPUT_TOKENS, body(RESPONSES, extra)).await;
+        has!(count, {"object": "response.input_tokens"});
+        assert_eq!(count["input_tokens"], answer["usage"]["input_tokens"]);
+    }
+    // A count needs no model.
+    let count = server.ask(INPUT_TOKENS, json!({"input": "Hi"})).await;
+    assert!(count["input_tokens"].as_u64() > Some(3));
+    let refused = refusals! {
+        {"model": MODEL} => missing_required_parameter "input";
+        {"input": []} => invalid_value "input";
+        {"input": "Hi", "previous_response_id": "r"} => unsupported_value "previous_response_id";
+    };
+    server.refuses(INPUT_TOKENS, &refused).await;
+    let metrics = server.metrics().await;
+    assert_eq!(outcomes(&metrics, INPUT_TOKENS, "ok"), 4.0);
+}

@@ -136,3 +136,25 @@ fn more_tops_than_tokens_are_refused() {
         .to_string();
     assert!(error.contains("31 tokens other than the mask"), "{error}");
 }
+
+#[test]
+fn the_tokens_of_a_set_are_listed_with_their_probabilities_among_all() {
+    let all = output(&mut executor(), &asking([Score::Top(255); 4]));
+    let best = all.candidates[1].token;
+    let mut labelled = asking([Score::Among { set: 1, count: 4 }; 4]);
+    let labels = [best, 40, 41, config().mask];
+    labelled.allowed = [set([]), set(labels)].concat();
+    let found = output(&mut executor(), &labelled);
+    assert_eq!(found.candidates, all.candidates);
+    assert_eq!(found.tops.len(), 16);
+    assert_eq!(found.tops[4], all.tops[255]);
+    for listed in found.tops.chunks(4) {
+        let mut tokens: Vec<TokenId> = listed[..3].iter().map(|top| top.token).collect();
+        tokens.sort_unstable();
+        assert!(tokens.iter().all(|token| labels[..3].contains(token)), "{tokens:?}");
+        assert!(listed[..3].is_sorted_by(|a, b| a.logprob >= b.logprob));
+        assert_eq!(listed[3].logprob, f32::NEG_INFINITY);
+    }
+    labelled.rows[4].score = Score::Among { set: 2, count: 4 };
+    assert!(executor().execute(&labelled, &mut BatchOutput::default()).is_err());
+}

@@ -1,4 +1,4 @@
-//! Rows that see more or less than a prefix of their slots, and rows that ask for another token.
+//! Rows that see more or less than a prefix of their slots.
 
 use asynclane_sim::{SimConfig, SimExecutor};
 use step::{Attention, Row, Slot};
@@ -53,19 +53,6 @@ fn a_slot_that_a_row_does_not_see_changes_nothing() {
     assert_ne!(alone(beside(1 << 3), PROMPT), alone(beside(1 << 3), other));
     // Under causal attention the slots from 3 on saw slot 2.
     assert_ne!(last(beside(1 << 2), PROMPT), last(beside(1 << 2), other));
-}
-
-#[test]
-fn a_row_tells_the_probability_of_the_token_that_it_asks_for() {
-    let mask = config().mask;
-    let plain = with(PROMPT, row(mask, 6, 7))[6];
-    let asks = Row { ask: plain.token, ..row(mask, 6, 7) };
-    let asked = with(PROMPT, asks)[6];
-    assert_eq!(asked.present, plain.probability);
-    assert_eq!(asked.token, plain.token);
-    let unknown = Row { ask: config().vocab_size + 7, ..row(mask, 6, 7) };
-    let all = batch(vec![unknown], &pages(0..1));
-    assert!(run(&mut executor(), &all).is_err());
 }
 
 /// Verifier rows stand at the positions of drafts: no row sees both.

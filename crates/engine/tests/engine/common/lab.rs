@@ -8,7 +8,7 @@ use asynclane_engine::{
     Request, SequenceId, SequenceStats, StepPlan, StepReport, StepTrace, TokenLogprob,
 };
 use sim::{SimConfig, SimExecutor};
-use step::{Batch, BatchOutput, Executor, Segment, TokenId};
+use step::{Batch, BatchOutput, Executor, Segment, TokenId, TopToken};
 
 use super::drafted;
 
@@ -19,6 +19,7 @@ pub struct Log {
     pub tokens: Vec<TokenId>,
     pub logprobs: Vec<TokenLogprob>,
     pub steps: Vec<StepTrace>,
+    pub labels: Vec<TopToken>,
     pub end: Option<End>,
     /// Batches with scored rows of the sequence, batches with chunks of its prompt, and the number of
     /// rows in all of them.
@@ -273,6 +274,7 @@ impl Lab {
                     assert_eq!(stats.positions, log.positions, "{id:?}: rows so far");
                 }
                 Event::Step(trace) => log.steps.push(*trace),
+                Event::Labels(labels) => log.labels.extend(labels),
                 Event::Finished(finished) => {
                     assert_eq!(finished.stats.forwards(), log.forwards, "{id:?}: NFE");
                     assert_eq!(finished.stats.positions, log.positions, "{id:?}: rows");

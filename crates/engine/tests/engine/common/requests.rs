@@ -307,7 +307,7 @@ pub fn random_wishes(rng: &mut Rng, number: u64, settings: &str) -> Request {
         request.logits.biases.push(bias);
     }
     if rng.chance(15) {
-        request.suffix = (0..rng.range(1, 8)).map(|_| rng.range(0, VOCAB)).collect();
+        request.given.suffix = (0..rng.range(1, 8)).map(|_| rng.range(0, VOCAB)).collect();
     }
     if rng.chance(15) {
         request.extras.logprobs = Some(rng.pick(&[0, 1, 5]));

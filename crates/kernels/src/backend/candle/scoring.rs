@@ -84,14 +84,20 @@ fn reduce(
     };
     // Banned tokens are listed as the lowest id.
     let banned = u32::from(scorer.mask == 0);
-    let tops = order.iter().take(row.tops as usize).map(|&token| {
-        let x = f64::from(logits[token]);
-        match x > f64::NEG_INFINITY {
-            true => TopToken {
+    let words = logits.len().div_ceil(32);
+    let set = row.among.map(|set| &scorer.allowed[set as usize * words..]);
+    let is_listed =
+        |token: &&usize| set.is_none_or(|set| set[**token / 32] >> (**token % 32) & 1 == 1);
+    let listed = order.iter().filter(is_listed).take(row.tops as usize);
+    let listed = listed.map(|&token| Some(token)).chain(std::iter::repeat(None));
+    let tops = listed.take(row.tops as usize).map(|token| {
+        let possible = token.filter(|&token| logits[token] > f32::NEG_INFINITY);
+        match possible {
+            Some(token) => TopToken {
                 token: token as u32,
-                logprob: (x - f64::from(largest) - total.ln()) as f32,
+                logprob: (f64::from(logits[token]) - f64::from(largest) - total.ln()) as f32,
             },
-            false => TopToken { token: banned, logprob: f32::NEG_INFINITY },
+            None => TopToken { token: banned, logprob: f32::NEG_INFINITY },
         }
     });
     Ok((record, tops.collect()))

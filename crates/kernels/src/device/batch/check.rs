@@ -38,7 +38,7 @@ pub(super) fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()
     for row in arrays.scorers {
         let biases = row.biases.start as usize..row.biases.end as usize;
         let known = arrays.biases.get(biases).is_some()
-            && row.allowed.is_none_or(|set| (set as usize) < sets)
+            && row.allowed.into_iter().chain(row.among).all(|set| (set as usize) < sets)
             && (row.segment as usize) < arrays.segments.len();
         if !known {
             return refuse("a scored row's biases, segment or allowed set are out of range");

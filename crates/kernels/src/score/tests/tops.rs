@@ -240,3 +240,24 @@ fn sets_and_counts_out_of_range_are_errors() {
     assert!(error(far).contains("allowed set 1 of 1"));
     assert!(error(wanting(40)).contains("40 tops of 39 tokens"));
 }
+
+#[test]
+fn a_set_is_listed_and_bans_nothing() {
+    for (vocab, scale) in [(40, 2.0), (256, 4.0), (1000, 30.0)] {
+        let logits = rough(7, vocab, scale);
+        let listed = |token: usize| token % 5 < 2;
+        let allowed = set(vocab, listed);
+        let count = vocab as u32 - 1;
+        let rows = [ScorerRow { among: Some(0), ..wanting(count) }, wanting(count)];
+        let scorer = Scorer { allowed: &allowed, ..plain(&rows, &PLAIN) };
+        let twice = [&logits[..], &logits[..]].concat();
+        let scores = run_all(&twice, vocab, &scorer).unwrap();
+        assert_eq!(scores.candidates[0], scores.candidates[1]);
+        let (own, all) = scores.tops.split_at(count as usize);
+        let possible = |top: &&TopToken| top.logprob > BANNED && listed(top.token as usize);
+        let want: Vec<TopToken> = all.iter().filter(possible).copied().collect();
+        assert!(want.len() > 3);
+        assert_tops(own, &want, count as usize, 1);
+        assert_eq!(own[..want.len()], want);
+    }
+}

@@ -172,6 +172,10 @@ number!(
     Temperature: 0.0..=2.0
 );
 number!(
+    /// The divisor of the log-probabilities of options.
+    ReadTemperature: 0.01..=100.0
+);
+number!(
     /// A share of probability.
     Share: 0.0..=1.0
 );

@@ -33,13 +33,12 @@ use super::fields::types::{List, Object, Required};
 use super::items::Items;
 use super::route::{About, EVENTS, JSON, Route};
 use super::stream;
-use super::tokens::with_body;
+use super::tokens::counted;
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
-use crate::metrics::PathRequest;
 use crate::pipeline::chat_text::Ending;
 use crate::pipeline::deliver::Delivery;
-use crate::pipeline::encode;
+use crate::pipeline::encode::ChatPrompt;
 use crate::pipeline::generation::{Generation, Structured};
 use crate::state::AppState;
 
@@ -314,24 +313,21 @@ async fn count_tokens(
     State(state): State<AppState>,
     request: Request,
 ) -> Result<Json<Value>, ApiError> {
-    let followed = PathRequest::new(state.backend()?.metrics.clone(), COUNT_PATH);
-    let answer = with_body(&state, request, |backend, body| {
+    counted(&state, COUNT_PATH, request, |backend, body| {
         let (chat, _) = body.read::<PromptFields>()?.chat(backend)?;
         let ModelField { model } = body.read()?;
         check_model(Some(&model.0), backend)?;
         let (tokenizer, limits) = (&backend.tokenizer, backend.engine.limits());
-        let tokens = encode::chat(
-            tokenizer,
-            limits,
-            &chat.conversation,
-            backend.tool_format(),
-            Ending::Answer,
-        )?;
+        let chat = ChatPrompt {
+            chat: &chat.conversation,
+            calls: backend.tool_format(),
+            ending: Ending::Answer,
+            field: "messages",
+        };
+        let tokens = chat.ids(tokenizer, limits)?;
         Ok(Json(json!({ "input_tokens": tokens.len() })))
     })
-    .await;
-    followed.end(&answer);
-    answer
+    .await
 }
 
 /// An error of the field `param`.

@@ -117,7 +117,7 @@ impl Input {
 }
 
 /// The last message if it is the assistant's, else a new one of it.
-fn assistant(messages: &mut Vec<Message>) -> &mut Message {
+pub(in crate::api) fn assistant(messages: &mut Vec<Message>) -> &mut Message {
     let is_open = messages.last().is_some_and(|last| last.role == "assistant");
     if !is_open {
         messages.push(Message::new("assistant", ""));

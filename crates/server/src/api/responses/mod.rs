@@ -1,7 +1,8 @@
 //! `POST /v1/responses`: OpenAI's Responses, translated to a chat. Nothing is stored.
 
+mod count;
 mod events;
-mod input;
+pub(super) mod input;
 mod output;
 
 use axum::Json;
@@ -12,6 +13,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use text::Message;
 
+pub use self::count::{COUNT_PATH, count_route};
 use self::events::Writer;
 use self::input::Input;
 use self::output::{Echo, Facts, OutputItems};
@@ -154,21 +156,10 @@ impl Endpoint for Responses {
         if let Some(structured) = fields.structured(backend.model.formats.open_objects)? {
             draft.structure("text.format", structured);
         }
-        let tools = tools(fields.tools, fields.tool_choice)?;
-        let tools = tools.parallel(fields.parallel_tool_calls);
-        let mut messages = fields.input.0.messages()?;
-        if let Some(instructions) = &fields.instructions {
-            messages.insert(0, Message::new("system", instructions));
-        }
-        let mut chat = Chat::new(messages, tools, fields.chat_template_kwargs);
-        let reasoning = fields.reasoning.as_ref();
-        let effort = reasoning.and_then(|given| given.get("effort"));
-        chat.follow(backend, "reasoning.effort", effort.map(Thinking::effort));
-        let verbosity = fields.text.and_then(|Object(text)| text.verbosity);
-        chat.ignored.extend(verbosity.map(|_| "text.verbosity"));
-        let tools = draft.chat("input", chat);
+        let budget = fields.max_output_tokens.map(Int::count);
+        let tools = draft.chat("input", fields.chat(backend)?);
         draft.generation.names.max_tokens = "max_output_tokens";
-        draft.generation.stops.max_tokens = fields.max_output_tokens.map(Int::count);
+        draft.generation.stops.max_tokens = budget;
         let (options, generation) = draft.finish(Some(tools), backend)?;
         let echo = body.read()?;
         Ok((Self { options, echo }, generation))
@@ -216,6 +207,23 @@ impl ResponseFields {
                 Err(ApiError::field(ErrorCode::UnsupportedValue, param, rest))
             }
         }
+    }
+
+    /// The chat.
+    fn chat(self, backend: &Backend) -> Result<Chat, ApiError> {
+        let tools = tools(self.tools, self.tool_choice)?;
+        let tools = tools.parallel(self.parallel_tool_calls);
+        let mut messages = self.input.0.messages()?;
+        if let Some(instructions) = &self.instructions {
+            messages.insert(0, Message::new("system", instructions));
+        }
+        let mut chat = Chat::new(messages, tools, self.chat_template_kwargs);
+        let reasoning = self.reasoning.as_ref();
+        let effort = reasoning.and_then(|given| given.get("effort"));
+        chat.follow(backend, "reasoning.effort", effort.map(Thinking::effort));
+        let verbosity = self.text.and_then(|Object(text)| text.verbosity);
+        chat.ignored.extend(verbosity.map(|_| "text.verbosity"));
+        Ok(chat)
     }
 
     /// The grammar of `text.format`.

@@ -20,6 +20,7 @@ pub const CHAT: &str = "/v1/chat/completions";
 pub const RESPONSES: &str = "/v1/responses";
 pub const MESSAGES: &str = "/v1/messages";
 pub const COUNT: &str = "/v1/messages/count_tokens";
+pub const INPUT_TOKENS: &str = "/v1/responses/input_tokens";
 pub const TRACE: &str = "/v1/diffusion/trace";
 /// Never sent by a server: waiting for it reads to the end of the connection.
 pub const END: &str = "the end of the connection";

@@ -32,6 +32,8 @@ pub struct Options {
     pub formats: Formats,
     /// Another chat template than the checkpoint's.
     pub template: Option<&'static str>,
+    /// Every character is a token.
+    pub has_no_merges: bool,
     /// The names of control tokens in a chat are plain text.
     pub split_control_tokens: bool,
     /// Holds every pass until opened.
@@ -51,6 +53,7 @@ impl Default for Options {
             settings: Settings::default(),
             formats: Formats::default(),
             template: None,
+            has_no_merges: false,
             split_control_tokens: false,
             gate: None,
             failing: Vec::new(),
@@ -92,12 +95,18 @@ pub struct Server {
     pub counters: Arc<SimCounters>,
 }
 
-fn tokenizer_with(template: Option<&str>) -> Tokenizer {
+fn tokenizer_with(template: Option<&str>, has_no_merges: bool) -> Tokenizer {
     let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folder = crates.join("../tests/goldens/checkpoint");
     let mut files = TokenizerFiles::read(&folder).unwrap();
     let template = template.map(|text| text.as_bytes().to_vec());
     files.chat_template = template.or(files.chat_template);
+    if has_no_merges {
+        let bytes = files.tokenizer.unwrap();
+        let mut parsed: Value = serde_json::from_slice(&bytes).unwrap();
+        parsed["model"]["merges"] = json!([]);
+        files.tokenizer = Some(parsed.to_string().into_bytes());
+    }
     Tokenizer::new(&files).unwrap()
 }
 
@@ -106,7 +115,7 @@ pub fn server() -> Server {
 }
 
 pub fn server_with(options: Options) -> Server {
-    let mut tokenizer = tokenizer_with(options.template);
+    let mut tokenizer = tokenizer_with(options.template, options.has_no_merges);
     if options.split_control_tokens {
         tokenizer.split_control_tokens().unwrap();
     }

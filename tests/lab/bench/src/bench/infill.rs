@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use anyhow::Result;
-use engine::Request;
 use engine::decoding::Decoding;
+use engine::{Given, Request};
 use problems::{Problem, is_strict};
 use serde::Serialize;
 
@@ -168,7 +168,7 @@ fn write(
         let hidden = tokenizer.encode(gap.hidden, false)?;
         let after = tokenizer.encode(gap.after, false)?;
         requests.push(Request {
-            suffix: if sighted { after } else { Vec::new() },
+            given: Given { suffix: if sighted { after } else { Vec::new() }, ..Given::default() },
             code_prompt: server::is_code_shaped(&gap.problem.prompt),
             ..Request::new(prompt, hidden.len() as u32, decoding.clone())
         });

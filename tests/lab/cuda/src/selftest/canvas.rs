@@ -43,8 +43,15 @@ impl Rows {
         let (zeros, visible) = (vec![0; self.count], vec![Visible::default(); self.count]);
         // Slots in descending order.
         let slots = (0..self.count).map(|row| (page * PAGE + self.count - 1 - row) as u32);
-        let row =
-            ScorerRow { input: 0, position: 0, biases: 0..0, allowed: None, tops: 0, segment: 0 };
+        let row = ScorerRow {
+            input: 0,
+            position: 0,
+            biases: 0..0,
+            allowed: None,
+            tops: 0,
+            among: None,
+            segment: 0,
+        };
         let arrays = BatchArrays {
             tokens: &zeros,
             positions: &zeros,

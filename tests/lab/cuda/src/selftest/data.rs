@@ -227,7 +227,15 @@ pub(super) fn plain(
     scored: &[u32],
     copies: &[PageCopy],
 ) -> Result<DeviceBatch> {
-    let row = ScorerRow { input: 0, position: 0, biases: 0..0, allowed: None, tops: 0, segment: 0 };
+    let row = ScorerRow {
+        input: 0,
+        position: 0,
+        biases: 0..0,
+        allowed: None,
+        tops: 0,
+        among: None,
+        segment: 0,
+    };
     let zeros = vec![0; tokens.len()];
     let arrays = BatchArrays {
         tokens,

@@ -77,6 +77,7 @@ impl Case {
                 biases: from..biases.len() as u32,
                 allowed: [None, Some(0), Some(1)][random.below(3)],
                 tops: [0, 0, 1, 5, 300][random.below(5)].min(vocab as u32 - 1).min(256),
+                among: [None, None, Some(0), Some(1)][random.below(4)],
                 segment: random.below(9) as u32,
             }
         };

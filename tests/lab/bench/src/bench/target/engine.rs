@@ -193,7 +193,7 @@ impl Turn {
             Event::Refused { message } | Event::Failed { message } => {
                 return Err(exit::failure(exit::ENGINE, message));
             }
-            Event::Started | Event::Step(_) => {}
+            Event::Started | Event::Step(_) | Event::Labels(_) => {}
         }
         Ok(())
     }

@@ -40,7 +40,7 @@ fn run(executor: &mut DeviceExecutor, requests: Vec<Request>) -> Vec<Vec<u32>> {
             match event {
                 Event::Tokens { chunk, .. } => text.extend_from_slice(chunk.as_slice()),
                 Event::Refused { message } | Event::Failed { message } => panic!("{message}"),
-                Event::Started | Event::Step(_) | Event::Finished(_) => {}
+                Event::Started | Event::Step(_) | Event::Labels(_) | Event::Finished(_) => {}
             }
         }
     }

@@ -1,0 +1,55 @@
+//! Checks of the given tokens and the labels of a request.
+
+use decode::{Offset, TokenId};
+use step::Attention;
+
+use crate::limits::Limits;
+use crate::request::{Labels, Refusal, Request};
+
+/// Most tokens of [`Labels`].
+const MAX_LABELS: usize = 255;
+
+impl Limits {
+    /// Returns true if pins and labels go with each other and with the weights.
+    ///
+    /// # Errors
+    /// The first reason why not, a [`Refusal::Field`].
+    pub(crate) fn admit_given(&self, request: &Request) -> Result<(), Refusal> {
+        let refuse = |field, message: &str| {
+            let message = message.to_owned();
+            Err(Refusal::Field { field, message })
+        };
+        let pins = &request.given.pins;
+        if !pins.is_empty() && self.attention == Attention::Causal {
+            return refuse("canvas", "needs weights that see both sides, this model's are causal");
+        }
+        let inside = |offset: Offset| offset.get() < request.max_tokens;
+        let ascends = pins.windows(2).all(|two| two[0].offset < two[1].offset);
+        if !ascends || !pins.iter().all(|pin| inside(pin.offset)) {
+            return refuse("canvas", "must have ascending offsets within the budget");
+        }
+        let Some(Labels { offsets, tokens }) = &request.extras.labels else {
+            return Ok(());
+        };
+        let ascends = offsets.windows(2).all(|two| two[0] < two[1]);
+        let is_pinned =
+            |offset: &Offset| pins.binary_search_by_key(offset, |pin| pin.offset).is_ok();
+        let are_open = offsets.iter().all(|offset| inside(*offset) && !is_pinned(offset));
+        if offsets.is_empty() || !ascends || !are_open {
+            return refuse("labels", "must be at ascending, open offsets within the budget");
+        }
+        let readable = self.kind().readable().unwrap_or(1);
+        if request.max_tokens > readable {
+            let message = format!("can be read at {readable} offsets, got {}", request.max_tokens);
+            return refuse("labels", &message);
+        }
+        match (1..=MAX_LABELS).contains(&tokens.len()) && self.are_possible(tokens) {
+            true => Ok(()),
+            false => refuse("labels", "must be 1 to 255 tokens of the vocabulary"),
+        }
+    }
+
+    fn are_possible(&self, tokens: &[TokenId]) -> bool {
+        tokens.iter().all(|token| *token < self.vocab_size)
+    }
+}
