@@ -59,12 +59,8 @@ enum Refresh {
 }
 
 impl Compact {
-    /// As the settings of a policy say.
-    pub(in crate::cache) fn read(
-        settings: &Settings,
-        refresh: &SettingInfo,
-        schedule: &ScheduleConfig,
-    ) -> Self {
+    /// As the settings of a policy say, with a margin of `margin` positions.
+    pub(in crate::cache) fn read(settings: &Settings, refresh: &SettingInfo, margin: u32) -> Self {
         Self {
             refresh: match settings.value(refresh) {
                 Some(Value::Name("never")) => Refresh::Never,
@@ -74,7 +70,7 @@ impl Compact {
             commits: settings
                 .value(&REFRESH_COMMITS)
                 .map_or(0, |_| settings.count(&REFRESH_COMMITS)),
-            margin: margin(settings, schedule),
+            margin,
         }
     }
 

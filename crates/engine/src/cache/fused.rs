@@ -34,7 +34,8 @@ pub static INFO: CacheInfo = CacheInfo {
             right: settings.count(&RIGHT_ROWS),
             beside: settings.count(&COMMIT_ROWS),
         };
-        let compact = Compact::read(settings, &REFRESH, input.schedule);
+        let margin = compact::margin(settings, input.schedule);
+        let compact = Compact::read(settings, &REFRESH, margin);
         Box::new(Fused { compact: compact.reaching(sight.right, input.schedule), sight })
     },
 };

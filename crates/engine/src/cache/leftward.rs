@@ -36,7 +36,8 @@ impl Leftward {
         input: &CacheInput<'_>,
         private: bool,
     ) -> Self {
-        Self { compact: Compact::read(settings, &REFRESH, input.schedule), private }
+        let margin = compact::margin(settings, input.schedule);
+        Self { compact: Compact::read(settings, &REFRESH, margin), private }
     }
 }
 

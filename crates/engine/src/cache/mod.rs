@@ -8,6 +8,7 @@ mod exact;
 mod fused;
 mod info;
 mod leftward;
+mod near;
 mod none;
 mod prefix;
 mod published;
@@ -30,6 +31,7 @@ pub const CACHES: &[&CacheInfo] = &[
     &none::INFO,
     &prefix::INFO,
     &fused::INFO,
+    &near::INFO,
     &snapshot::INFO,
     &published::fresh::INFO,
     &published::elastic::INFO,

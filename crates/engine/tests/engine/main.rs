@@ -33,6 +33,8 @@ mod plans_exact;
 #[cfg(test)]
 mod plans_lanes;
 #[cfg(test)]
+mod plans_near;
+#[cfg(test)]
 mod plans_snapshot;
 #[cfg(test)]
 mod prefixes;
