@@ -151,8 +151,14 @@ class LiteLLM(unittest.TestCase):
     """Its two routes; `openai/` and `typesafe/` send to our paths."""
 
     def test_decisions(self):
+        # It takes a boolean and its text for the same value.
+        choice = {**QUESTIONS[1], "choices": QUESTIONS[1]["choices"][:2]}
         found = litellm.decisions(
-            model="openai/demo", input=INPUT, questions=QUESTIONS, api_base=URL + "/v1", api_key="x"
+            model="openai/demo",
+            input=INPUT,
+            questions=[QUESTIONS[0], choice, QUESTIONS[2]],
+            api_base=URL + "/v1",
+            api_key="x",
         )
         self.assertEqual([answer.type for answer in found.answers], ["predicate", "choice", "score"])
         self.assertTrue(0 <= found.answers[0].probability <= 1)
