@@ -3,7 +3,7 @@
 use asynclane_engine::{Given, Refusal, Request};
 use decode::{Offset, Pin};
 use sim::{SimConfig, SimExecutor};
-use step::{Attention, Readout, TokenId};
+use step::{Attention, LogitShift, TokenId};
 
 use crate::common::{
     Automaton, End, Lab, Rng, STOP, ShowSeed, alone, config, drafted, random_wishes, request, sim,
@@ -37,8 +37,8 @@ fn given_tokens_stay_where_they_are() {
         let _show = ShowSeed(number);
         let mut rng = Rng::new(number ^ 0xCA57);
         let kinds = kinds(settings);
-        let (attention, readout) = kinds[rng.range(0, kinds.len() as u32) as usize];
-        let model = SimConfig { attention, readout, ..sim(4000, 4) };
+        let (attention, logit_shift) = kinds[rng.range(0, kinds.len() as u32) as usize];
+        let model = SimConfig { attention, logit_shift, ..sim(4000, 4) };
         let executor = SimExecutor::new(model.clone()).expect("a valid model");
         let mut lab = Lab::new(&drafted(), executor);
         let mut requests = Vec::new();
@@ -167,7 +167,7 @@ fn a_grammar_goes_on_behind_given_tokens() {
 #[test]
 fn impossible_canvases_are_refused() {
     let refused = |attention, settings: &str, pins: Vec<Pin>| {
-        let model = SimConfig { attention, readout: Readout::Own, ..sim(100, 4) };
+        let model = SimConfig { attention, logit_shift: LogitShift::None, ..sim(100, 4) };
         let mut lab = Lab::new(&config(), SimExecutor::new(model).expect("a valid model"));
         let mut asked = request(&[20, 21], 8, settings);
         asked.given = Given { pins, ..Given::default() };

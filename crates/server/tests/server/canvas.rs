@@ -1,7 +1,7 @@
 //! `diffusion.canvas` and `diffusion.max_steps`.
 
 use sim::SimConfig;
-use step::{Attention, Readout};
+use step::{Attention, LogitShift};
 
 use crate::common::*;
 
@@ -171,13 +171,13 @@ async fn faulty_canvases_name_the_piece() {
     server
         .refused(RESPONSES, &canvas(json!([open])), "unsupported_parameter", "diffusion.canvas")
         .await;
-    for (attention, readout) in [
-        (Attention::Causal, Readout::Own),
-        (Attention::Causal, Readout::Previous),
-        (Attention::Blocks(32), Readout::Own),
+    for (attention, logit_shift) in [
+        (Attention::Causal, LogitShift::None),
+        (Attention::Causal, LogitShift::One),
+        (Attention::Blocks(32), LogitShift::None),
     ] {
         let server = wide_server_where(|options| {
-            options.sim = SimConfig { attention, readout, ..options.sim.clone() };
+            options.sim = SimConfig { attention, logit_shift, ..options.sim.clone() };
         });
         server
             .refused(
