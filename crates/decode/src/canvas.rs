@@ -7,13 +7,22 @@ use crate::TokenId;
 use crate::coordinates::{Offset, Span, as_count, as_index};
 use crate::effect::{Commit, CommitKind};
 
-/// A token that stands on the canvas from the start and is never changed.
+/// A token that stands on the canvas from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pin {
     /// Its offset.
     pub offset: Offset,
     /// The token.
     pub token: TokenId,
+    /// True if a rule that rewrites tokens may rewrite it. Otherwise it never changes.
+    pub editable: bool,
+}
+
+impl Pin {
+    /// A token that never changes.
+    pub const fn fixed(offset: Offset, token: TokenId) -> Self {
+        Self { offset, token, editable: false }
+    }
 }
 
 /// The generated offsets `0..len` of one sequence, without the prompt.
@@ -27,6 +36,8 @@ pub struct Canvas {
     len: u32,
     frontier: Offset,
     emitted: Offset,
+    /// End of the last fixed pin.
+    pins_end: Offset,
     stops: Vec<TokenId>,
 }
 
@@ -49,24 +60,32 @@ enum CellState {
     Mask,
     Provisional,
     Committed,
+    /// A fixed [`Pin`]; committed too.
+    Pinned,
 }
 
 impl Canvas {
     /// A canvas of `budget` masks, but for the `pins` on it; `stops` is the stop set E.
     pub(crate) fn new(budget: u32, stops: &[TokenId], pins: &[Pin]) -> Self {
-        let mut cells = vec![Cell::default(); as_index(budget)];
-        for pin in pins {
-            if let Some(cell) = cells.get_mut(pin.offset.index()) {
-                *cell = Cell { token: pin.token, ..Cell::PINNED };
-            }
-        }
-        Self {
-            cells,
+        let mut canvas = Self {
+            cells: vec![Cell::default(); as_index(budget)],
             len: budget,
             frontier: Offset::ZERO,
             emitted: Offset::ZERO,
+            pins_end: Offset::ZERO,
             stops: stops.to_vec(),
+        };
+        for pin in pins {
+            if let Some(cell) = canvas.cells.get_mut(pin.offset.index()) {
+                *cell = Cell::given(*pin);
+                if !pin.editable {
+                    canvas.pins_end = canvas.pins_end.max(pin.offset.next());
+                }
+            }
         }
+        // The tokens before the first mask are emitted with the first step.
+        canvas.frontier = canvas.first_uncommitted(canvas.span()).unwrap_or(canvas.end());
+        canvas
     }
 
     /// L: number of offsets that the request asks for.
@@ -117,7 +136,8 @@ impl Canvas {
 
     /// Returns true if the token at `offset` is committed; only an edit rule may still change it.
     pub fn is_committed(&self, offset: Offset) -> bool {
-        self.cell(offset).is_some_and(|cell| cell.state == CellState::Committed)
+        let states = [CellState::Committed, CellState::Pinned];
+        self.cell(offset).is_some_and(|cell| states.contains(&cell.state))
     }
 
     /// The step that wrote the token at `offset`, from 1; 0 for a mask and a [`Pin`].
@@ -125,9 +145,14 @@ impl Canvas {
         self.cell(offset).map_or(0, |cell| cell.step)
     }
 
-    /// Returns true if a [`Pin`] stands at `offset`.
+    /// Returns true if a fixed [`Pin`] stands at `offset`.
     pub fn is_pinned(&self, offset: Offset) -> bool {
-        self.is_committed(offset) && self.written_at(offset) == 0
+        self.cell(offset).is_some_and(|cell| cell.state == CellState::Pinned)
+    }
+
+    /// End of the last fixed [`Pin`]; no text ends before it.
+    pub fn pins_end(&self) -> Offset {
+        self.pins_end
     }
 
     /// Returns true if `offset` was committed as a draft.
@@ -176,7 +201,8 @@ impl Canvas {
     pub(crate) fn commit(&mut self, write: Commit, step: u32) {
         let cell = &mut self.cells[write.offset.index()];
         debug_assert!(
-            cell.state != CellState::Committed || write.kind == CommitKind::Edit,
+            cell.state != CellState::Pinned
+                && (cell.state != CellState::Committed || write.kind == CommitKind::Edit),
             "a commit is final"
         );
         *cell = Cell::new(CellState::Committed, write, step);
@@ -236,9 +262,13 @@ impl Canvas {
 }
 
 impl Cell {
-    /// A pin without its token.
-    const PINNED: Self =
-        Self { state: CellState::Committed, token: 0, step: 0, draft: false, probability: 1.0 };
+    fn given(pin: Pin) -> Self {
+        let state = match pin.editable {
+            true => CellState::Committed,
+            false => CellState::Pinned,
+        };
+        Self { state, token: pin.token, step: 0, draft: false, probability: 1.0 }
+    }
 
     fn new(state: CellState, write: Commit, step: u32) -> Self {
         Self {

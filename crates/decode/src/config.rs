@@ -19,4 +19,6 @@ pub struct DecoderConfig {
     /// the worthiest other mask too: at the far end of an open lane a rule would spend step after step on
     /// stop tokens that come nearer.
     pub lone_stops: bool,
+    /// The step that commits every scored mask with its candidate, if there is one.
+    pub max_steps: Option<u32>,
 }

@@ -13,7 +13,7 @@ use crate::canvas::Canvas;
 use crate::commit::{CommitInput, CommitRule, Verification};
 use crate::config::DecoderConfig;
 use crate::constraint::Failure;
-use crate::coordinates::as_index;
+use crate::coordinates::{Offset, as_index};
 use crate::effect::{DoneReason, Effect};
 use crate::guard::{Guard, Walk};
 use crate::lane::LaneTree;
@@ -46,6 +46,8 @@ struct Options {
     lone_stops: bool,
     first_alone: bool,
     limit: u32,
+    /// The step that commits every scored mask.
+    last_step: Option<u32>,
 }
 
 /// Lists of one step.
@@ -102,6 +104,7 @@ impl Decoder {
                 lone_stops: config.lone_stops,
                 first_alone: input.first_alone,
                 limit: input.limit,
+                last_step: config.max_steps,
             },
             guard,
             step: 0,
@@ -123,7 +126,7 @@ impl Decoder {
     pub fn open(&mut self, effects: &mut Vec<Effect>) {
         let canvas = &self.state.canvas;
         let guard = self.guard.as_mut();
-        let asked = guard.map_or(Ok(()), |guard| guard.look_ahead(canvas));
+        let asked = guard.map_or(Ok(()), |guard| guard.begin(canvas));
         self.failure = asked.err().map(Failure::from);
         if self.failure.is_some() {
             self.end(DoneReason::Failed, effects);
@@ -133,6 +136,10 @@ impl Decoder {
             self.end(DoneReason::Budget, effects);
         } else {
             self.schedule.start(&mut self.state, effects);
+            if self.state.canvas.frontier() > Offset::ZERO {
+                // Lanes of given tokens alone need no forward.
+                self.schedule.advance(&mut self.state, effects);
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Commits under a grammar: a token is final if it continues the committed prefix, else provisional.
 
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
@@ -72,9 +73,14 @@ impl Guard {
         mut walk: Walk<'_>,
         proposals: &[Proposal],
     ) -> Result<(), Failure> {
-        let mut offset = walk.canvas.frontier();
-        self.choose_frontier(offset, proposals);
-        while offset < walk.end {
+        let frontier = walk.canvas.frontier();
+        self.choose_frontier(frontier, proposals);
+        let mut offset = frontier;
+        loop {
+            offset = self.follow_pins(offset, walk.canvas)?;
+            if offset >= walk.end {
+                break;
+            }
             let next = self.at(offset, walk.canvas);
             let fits = match next {
                 Some(write) => self.accept(write.token, walk.canvas)?,
@@ -101,15 +107,40 @@ impl Guard {
                 }
             }
         }
-        if offset == walk.canvas.frontier() {
+        if offset == frontier {
             return Err(Failure::Candidate);
         }
         self.place(offset, &mut walk);
         if offset < walk.canvas.end() {
-            return Ok(self.look_ahead(walk.canvas)?);
+            return Ok(self.look_ahead(offset, walk.canvas)?);
         }
         self.over = self.constraint.is_over();
         Ok(())
+    }
+
+    /// Accepts the pins from `offset` on; returns the offset after them.
+    ///
+    /// # Errors
+    /// The grammar refuses one.
+    fn follow_pins(&mut self, from: Offset, canvas: &Canvas) -> Result<Offset, ConstraintError> {
+        let mut offset = from;
+        while canvas.is_pinned(offset) && offset < canvas.end() {
+            let token = canvas.get(offset).unwrap_or_default();
+            if !self.constraint.accept(token)? {
+                let message = format!(
+                    "the given token {token} at position {offset} of the canvas does not continue the text"
+                );
+                return Err(ConstraintError(message));
+            }
+            offset = offset.next();
+        }
+        Ok(offset)
+    }
+
+    /// Asks the grammar about an empty canvas, or about its first pins.
+    pub(crate) fn begin(&mut self, canvas: &Canvas) -> Result<(), ConstraintError> {
+        let offset = self.follow_pins(Offset::ZERO, canvas)?;
+        self.look_ahead(offset, canvas)
     }
 
     /// Adds the frontier's candidate to the choice: its row was scored under the grammar, so it
@@ -164,7 +195,8 @@ impl Guard {
         self.constraint.forced(&mut forced);
         let mut next = offset;
         for &token in &forced {
-            if next >= walk.end || !self.constraint.accept(token)? {
+            // A pin says itself whether it is the token that must come.
+            if next >= walk.end || walk.canvas.is_pinned(next) || !self.constraint.accept(token)? {
                 break;
             }
             let standing = self.at(next, walk.canvas);
@@ -195,14 +227,15 @@ impl Guard {
         }
     }
 
-    /// Updates the tokens allowed at the frontier.
-    pub(crate) fn look_ahead(&mut self, canvas: &Canvas) -> Result<(), ConstraintError> {
-        self.over = self.constraint.is_over();
+    /// Updates the tokens allowed at the frontier `offset`. No text ends before the last pin.
+    fn look_ahead(&mut self, offset: Offset, canvas: &Canvas) -> Result<(), ConstraintError> {
+        let may_stop = offset >= canvas.pins_end();
+        self.over = self.constraint.is_over() && may_stop;
         if self.over {
             return Ok(());
         }
         self.constraint.allowed(&mut self.allowed)?;
-        if self.constraint.may_end() {
+        if may_stop && self.constraint.may_end() {
             for &stop in canvas.stops() {
                 if let Some(word) = self.allowed.get_mut(as_index(stop / 32)) {
                     *word |= 1 << (stop % 32);

@@ -58,6 +58,13 @@ pub struct TokenLogprob {
     pub top: Box<[TopToken]>,
 }
 
+impl TokenLogprob {
+    /// The entry of a token beside which no other is possible.
+    pub fn certain(token: TokenId) -> Self {
+        Self { logprob: 0.0, top: [TopToken { token, logprob: 0.0 }].into() }
+    }
+}
+
 /// A few tokens, stored inline so that the step loop allocates nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenChunk {

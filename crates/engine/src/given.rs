@@ -1,6 +1,6 @@
 //! Checks of the given tokens and the labels of a request.
 
-use decode::{Offset, TokenId};
+use decode::{Offset, TokenId, as_index};
 use step::Attention;
 
 use crate::limits::Limits;
@@ -27,6 +27,28 @@ impl Limits {
         let ascends = pins.windows(2).all(|two| two[0].offset < two[1].offset);
         if !ascends || !pins.iter().all(|pin| inside(pin.offset)) {
             return refuse("canvas", "must have ascending offsets within the budget");
+        }
+        let generates = request.extras.labels.is_none();
+        let is_written = generates && !pins.is_empty();
+        if is_written && !matches!(self.attention, Attention::Full | Attention::Canvas(_)) {
+            let message =
+                "needs full attention or canvases of noise, this model's attention is block-causal";
+            return refuse("canvas", message);
+        }
+        let fixed = pins.iter().filter(|pin| !pin.editable).count();
+        if is_written && fixed == as_index(request.max_tokens) {
+            return refuse("canvas", "must have an open position");
+        }
+        if pins.iter().any(|pin| generates && request.stop_tokens.contains(&pin.token)) {
+            return refuse("canvas", "must not have a token that ends the text");
+        }
+        let rewrites = matches!(self.attention, Attention::Canvas(_))
+            || request.decoding.decoder.commit.info().name == "edit";
+        if pins.iter().any(|pin| pin.editable) && !rewrites {
+            return refuse(
+                "canvas",
+                "has tokens that may be rewritten: that needs the commit rule edit",
+            );
         }
         let Some(Labels { offsets, tokens }) = &request.extras.labels else {
             return Ok(());

@@ -47,7 +47,8 @@ pub struct Given {
     /// Ids after the generation (infilling), at the positions that follow its whole budget. Every
     /// row sees them. Full attention only.
     pub suffix: Vec<TokenId>,
-    /// Tokens on the canvas, by ascending offset, below the budget. Not with causal attention.
+    /// Tokens on the canvas, by ascending offset, below the budget. Not with causal attention. Where
+    /// weights read noise, an editable one stands there in the first step alone.
     pub pins: Vec<Pin>,
 }
 

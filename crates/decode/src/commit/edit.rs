@@ -77,6 +77,7 @@ impl CommitRule for Edit {
         let differs = |said: &&Proposal| {
             let standing = canvas.get(said.offset);
             lane.range().contains(said.offset)
+                && !canvas.is_pinned(said.offset)
                 && standing.is_some_and(|token| token != said.candidate.token)
                 && said.candidate.probability > self.edit_threshold
         };

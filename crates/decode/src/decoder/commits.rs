@@ -27,7 +27,10 @@ impl Decoder {
         let lane = self.state.tree.get(id);
         self.scratch.chosen.clear();
         self.rule.select(lane, &mut self.scratch.masks, &mut self.scratch.chosen);
-        if self.options.first_alone && lane.clock == 0 && !self.rule.verdict().fills {
+        if self.options.last_step.is_some_and(|last| self.step >= last) {
+            self.scratch.chosen.clear();
+            self.scratch.chosen.extend(0..self.scratch.masks.len());
+        } else if self.options.first_alone && lane.clock == 0 && !self.rule.verdict().fills {
             self.scratch.chosen.clear();
             self.scratch.chosen.push(0);
         } else if self.rule.denoising(lane.clock).is_none() && !self.waits() {

@@ -1,6 +1,7 @@
 //! The decoders of a served model: from what a caller names to a decoder.
 
 use decode::{Capability, Feature, Value};
+use step::Attention;
 
 use super::presets::{DEFAULT, PRESETS, Preset};
 use super::registry::Registry;
@@ -39,6 +40,11 @@ impl Decoders {
     pub fn default_preset(&self) -> &'static str {
         let spec = self.spec(&self.blank());
         spec.name("preset").unwrap_or(DEFAULT)
+    }
+
+    /// Returns true if the weights have full attention.
+    pub fn has_full_attention(&self) -> bool {
+        self.weights.attention == Attention::Full
     }
 
     /// No settings yet: those of a request that names none.

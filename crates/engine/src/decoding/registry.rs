@@ -85,7 +85,11 @@ pub(super) static MAX_FORWARDS: SettingInfo =
         .derived("no limit")
         .says("generation ends after this many forward passes");
 
-static GENERAL: [&SettingInfo; 4] = [&PRUNE, &EARLY_STOP, &LONE_STOPS, &MAX_FORWARDS];
+pub(super) static MAX_STEPS: SettingInfo = SettingInfo::integer("max_steps", 1..=1024, 1)
+    .derived("no limit")
+    .says("the step in which all masks take their likeliest tokens");
+
+static GENERAL: [&SettingInfo; 5] = [&PRUNE, &EARLY_STOP, &LONE_STOPS, &MAX_FORWARDS, &MAX_STEPS];
 
 static BUILTIN: LazyLock<Registry> = LazyLock::new(|| {
     let built = Registry::blank()

@@ -6,7 +6,7 @@ use decode::{
 };
 
 use super::presets;
-use super::registry::{self, EARLY_STOP, LONE_STOPS, MAX_FORWARDS, PRUNE, Registry};
+use super::registry::{self, EARLY_STOP, LONE_STOPS, MAX_FORWARDS, MAX_STEPS, PRUNE, Registry};
 use super::resolved::Decoding;
 use super::spec::{DecodingSpec, SpecError, SpecFault, error};
 use crate::cache::CacheInfo;
@@ -67,12 +67,41 @@ impl Resolver<'_> {
         let lone_stops = self.flag(&LONE_STOPS, same_schedule);
         let max_forwards = self.spec.get(MAX_FORWARDS.name);
         let label = format!("{}+{}+{}", schedule.name(), commit.name(), cache.name());
+        let decoder =
+            DecoderConfig { schedule, commit, prune, early_stop, lone_stops, max_steps: None };
+        let steps = self.spec.get(MAX_STEPS.name).and_then(|steps| steps.as_count());
         Ok(Decoding {
-            decoder: DecoderConfig { schedule, commit, prune, early_stop, lone_stops },
+            decoder: match steps {
+                Some(steps) => self.within(decoder, steps)?,
+                None => decoder,
+            },
             cache,
             max_forwards: max_forwards.and_then(|limit| limit.as_count()),
             label,
         })
+    }
+
+    /// `decoder` with at most `steps` steps of a canvas.
+    fn within(&self, mut decoder: DecoderConfig, steps: u32) -> Result<DecoderConfig, SpecError> {
+        let refuse =
+            |message: &str| Err(error(MAX_STEPS.name, SpecFault::Combination, message.to_owned()));
+        let most = Value::Integer(i64::from(steps));
+        if reads(decoder.commit.info().settings, "max_denoising_steps") {
+            decoder.commit = decoder.commit.with("max_denoising_steps", most);
+            return Ok(decoder);
+        }
+        if self.spec.attention().is_some_and(|kind| kind != AttentionKind::Full) {
+            return refuse("needs full attention or a canvas of noise");
+        }
+        if decoder.schedule.name() != "block_wise" || self.spec.get("block_length").is_some() {
+            return refuse(
+                "needs schedule block_wise without a block_length: the last step fills the whole canvas",
+            );
+        }
+        // One block as long as any canvas.
+        decoder.schedule =
+            decoder.schedule.with("block_length", Value::Integer(i64::from(u32::MAX)));
+        Ok(DecoderConfig { max_steps: Some(steps), ..decoder })
     }
 
     /// The first combination that works: what the caller names, else what the preset names, else

@@ -1,6 +1,6 @@
 //! Log-probabilities of the tokens on a canvas.
 
-use decode::{Effect, Offset, Proposal, Span, as_index, to_single};
+use decode::{Effect, Offset, Pin, Proposal, Span, TokenId, as_index, to_single};
 use step::TopToken;
 
 use crate::event::TokenLogprob;
@@ -26,10 +26,25 @@ pub(crate) struct ModelOutput<'a> {
 const NONE: TopToken = TopToken { token: 0, logprob: f32::NEG_INFINITY };
 
 impl Logprobs {
-    /// Room for `budget` offsets with `count` tops each.
-    pub(crate) fn new(count: u8, budget: u32) -> Self {
+    /// Room for `budget` offsets with `count` tops each. At `pins` no other token is possible.
+    pub(crate) fn new(count: u8, budget: u32, pins: &[Pin]) -> Self {
         let (count, budget) = (usize::from(count), as_index(budget));
-        Self { count, tokens: vec![None; budget], tops: vec![NONE; budget * count] }
+        let mut new = Self { count, tokens: vec![None; budget], tops: vec![NONE; budget * count] };
+        for pin in pins {
+            new.only(pin.offset, pin.token);
+        }
+        new
+    }
+
+    /// Notes that no other token is possible at an offset.
+    fn only(&mut self, offset: Offset, token: TokenId) {
+        let at = offset.index();
+        self.tokens[at] = Some(0.0);
+        let own = &mut self.tops[at * self.count..(at + 1) * self.count];
+        own.fill(NONE);
+        if let Some(first) = own.first_mut() {
+            *first = TopToken { token, logprob: 0.0 };
+        }
     }
 
     /// Most probable tokens per offset.
@@ -58,13 +73,8 @@ impl Logprobs {
                         self.tokens[at] = Some(to_single(probability.ln()));
                         own.copy_from_slice(&output.tops[row * self.count..(row + 1) * self.count]);
                     } else if self.tokens[at].is_none() {
-                        // The grammar forced the token: no other one is possible.
-                        self.tokens[at] = Some(0.0);
-                        own.fill(NONE);
-                        if let Some(first) = own.first_mut() {
-                            let logprob = 0.0;
-                            *first = TopToken { token, logprob };
-                        }
+                        // The grammar forced the token.
+                        self.only(offset, token);
                     }
                 }
                 Effect::Revoke { offset } => self.tokens[offset.index()] = None,

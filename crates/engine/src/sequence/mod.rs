@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use decode::{
-    Decoder, DoneReason, Effect, Failure, Filter, ForwardKind, Input, Offset, Place, Proposal,
+    Decoder, DoneReason, Effect, Failure, Filter, ForwardKind, Input, Offset, Pin, Place, Proposal,
     TokenClasses, TokenId, as_count,
 };
 use step::{Attention, LogitShift};
@@ -95,6 +95,9 @@ impl Sequence {
         limits: &Limits,
     ) -> Self {
         let mut effects = Vec::with_capacity(EFFECTS);
+        let is_noised = matches!(limits.attention, Attention::Canvas(_));
+        let standing = |pin: &Pin| !(is_noised && pin.editable);
+        let pins: Vec<Pin> = request.given.pins.iter().copied().filter(standing).collect();
         let (prompt, suffix) = (request.prompt.len(), request.given.suffix.len());
         let given = as_count(prompt.saturating_add(suffix));
         let budget = limits.budget(given, request.max_tokens, &request.decoding);
@@ -121,7 +124,7 @@ impl Sequence {
             constraint: request.constraint.take().filter(|_| request.max_tokens > 0),
             filter: parts.filter.clone(),
             seed: request.sampling.seed,
-            pins: &request.given.pins,
+            pins: &pins,
             ..Input::new(budget, &request.stop_tokens)
         };
         let mut decoder = Decoder::closed(&request.decoding.decoder, input);
@@ -149,7 +152,7 @@ impl Sequence {
             kv: SequenceKv::new(policy, layout, promised),
             statistics: Statistics::new(prompt, budget),
             penalties: PenaltyBiases::new(&request, budget),
-            logprobs: request.extras.logprobs.map(|count| Logprobs::new(count, budget)),
+            logprobs: request.extras.logprobs.map(|count| Logprobs::new(count, budget, &pins)),
             request,
         }
     }
@@ -164,6 +167,13 @@ impl Sequence {
                 Some(guess.candidate.token)
             }),
         }
+    }
+
+    /// The given token that stands at an offset of a canvas of noise in its first step.
+    pub(crate) fn seed_at(&self, offset: Offset) -> Option<TokenId> {
+        let pins = &self.request.given.pins;
+        let found = pins.binary_search_by_key(&offset, |pin| pin.offset);
+        found.ok().map(|index| pins[index].token)
     }
 
     /// Prepares the first forward: room for the page table, cached pages of the prompt.

@@ -20,7 +20,8 @@ impl PenaltyBiases {
     pub(crate) fn new(request: &Request, budget: u32) -> Self {
         let penalties = request.logits.penalties;
         let mut new = Self { penalties, biases: Vec::new(), counts: Vec::new() };
-        let read = request.prompt.iter().chain(&request.given.suffix);
+        let pinned = request.given.pins.iter().map(|pin| &pin.token);
+        let read = request.prompt.iter().chain(&request.given.suffix).chain(pinned);
         if penalties.repetition != 1.0 {
             new.biases = read.map(|token| new.bias(*token, 0)).collect();
             new.biases.sort_unstable_by_key(|bias| bias.token);

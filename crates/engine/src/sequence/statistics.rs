@@ -26,7 +26,8 @@ pub(crate) struct Statistics {
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     first_scored: Option<Duration>,
-    committed: Duration,
+    /// None at a given token.
+    committed: Option<Duration>,
 }
 
 impl Statistics {
@@ -90,8 +91,8 @@ impl Statistics {
                 Effect::Commit(of) => self.count_commit(of.offset, of.kind, now, report),
                 Effect::Advance { from, to } => {
                     self.cost.emitted_tokens = to.get();
-                    let waited = |offset: Offset| now - self.times[offset.index()].committed;
-                    report.delays.emit.extend(from.to(to).iter().map(waited));
+                    let waited = |offset: Offset| Some(now - self.times[offset.index()].committed?);
+                    report.delays.emit.extend(from.to(to).iter().filter_map(waited));
                 }
                 _ => {}
             }
@@ -109,7 +110,7 @@ impl Statistics {
         *self.cost.commits.of(kind) += 1;
         *report.commits.of(kind) += 1;
         let times = &mut self.times[offset.index()];
-        times.committed = now;
+        times.committed = Some(now);
         let scored = times.first_scored.unwrap_or(now);
         report.delays.commit.push(now - scored);
     }

@@ -255,7 +255,9 @@ impl Packer<'_> {
             row.allowed = allowed.map(|(_, set)| set);
             row.score = scoring.score;
             // Under a grammar, the grammar decides where a text may end.
-            let early = offset.get() < sequence.request.min_tokens && allowed.is_none();
+            let least = sequence.decoder.canvas().pins_end().get();
+            let least = least.max(sequence.request.min_tokens);
+            let early = offset.get() < least && allowed.is_none();
             if role == Role::Refine || early {
                 row.biases = scoring.unstopped.clone();
             }
@@ -268,7 +270,11 @@ impl Packer<'_> {
     /// The token at an open place of a canvas: a kept token or noise.
     fn noised(&self, sequence: &Sequence, of: PlanRow, sampling: Sampling) -> TokenId {
         let offset = sequence.layout.offset_of(of.place);
-        let kept = offset.and_then(|offset| sequence.decoder.denoising()?.token(offset));
+        let denoising = sequence.decoder.denoising();
+        let kept = offset.and_then(|offset| match denoising?.conditioned {
+            true => denoising?.token(offset),
+            false => sequence.seed_at(offset),
+        });
         let position = sequence.layout.position_of(of.place);
         kept.unwrap_or_else(|| {
             noise_token(sampling.seed, sampling.clock, position, self.vocab_size)

@@ -5,6 +5,8 @@ mod accounting;
 #[cfg(test)]
 mod admission;
 #[cfg(test)]
+mod canvas;
+#[cfg(test)]
 mod checks;
 #[cfg(test)]
 mod chunks;

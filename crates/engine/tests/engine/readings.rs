@@ -46,7 +46,7 @@ fn reading(lab: &Lab, slots: u32, seed: u64) -> Request {
     };
     let open = |offset: &Offset| !offsets.contains(offset);
     let pins = (0..length).map(Offset::new).filter(open);
-    let pins = pins.map(|offset| Pin { offset, token: 10 + offset.get() % 40 }).collect();
+    let pins = pins.map(|offset| Pin::fixed(offset, 10 + offset.get() % 40)).collect();
     let prompt: Vec<TokenId> = (0..11 + seed as u32).map(|at| 9 + at % 50).collect();
     let mut request = Request::new(prompt, length, kind.reader(length));
     request.sampling.seed = seed;

@@ -96,6 +96,7 @@ fn nothing_set_is_the_default_preset() {
         prune: true,
         early_stop: true,
         lone_stops: false,
+        max_steps: None,
     };
     assert_eq!(found.decoder, decoder);
     let fused = cache("fused").with("refresh", 32u32).with("rows", "open");

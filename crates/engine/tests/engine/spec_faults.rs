@@ -237,7 +237,7 @@ fn fields_that_nobody_reads_are_refused() {
             "threshold",
             "min_tokens_per_step",
         ];
-        let stops = ["prune", "early_stop", "lone_stops", "max_forwards"];
+        let stops = ["prune", "early_stop", "lone_stops", "max_forwards", "max_steps"];
         let read = general.contains(&field.name) || stops.contains(&field.name);
         let refused = spec.resolve().is_err_and(|error| error.fault == SpecFault::Combination);
         assert_eq!(refused, !read, "{}", field.name);

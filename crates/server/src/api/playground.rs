@@ -51,6 +51,7 @@ pub const FILES: &[PageFile] = &[
     page_file!("main.js", SCRIPT),
     page_file!("api.js", SCRIPT),
     page_file!("chart.js", SCRIPT),
+    page_file!("decide.js", SCRIPT),
     page_file!("decoder.js", SCRIPT),
     page_file!("panel.js", SCRIPT),
     page_file!("parts.js", SCRIPT),

@@ -111,6 +111,8 @@ pub struct ChoiceAssembler {
     scorer: Option<Scorer>,
     /// Present where answers have parts.
     parts: Option<PartStream>,
+    /// Given tokens that end the answer.
+    tail: Vec<TokenId>,
     /// True if the choice called a function.
     called: bool,
     /// Number of pushed tokens that belong to the answer.
@@ -132,6 +134,7 @@ impl ChoiceAssembler {
             held_scored: Vec::new(),
             scorer: None,
             parts: None,
+            tail: Vec::new(),
             called: false,
             used: 0,
             ended: false,
@@ -150,6 +153,12 @@ impl ChoiceAssembler {
     #[must_use]
     pub fn scored(self, scorer: Option<Scorer>) -> Self {
         Self { scorer, ..self }
+    }
+
+    /// Ends the answer with the given tokens `tail`.
+    #[must_use]
+    pub fn before(self, tail: &[TokenId]) -> Self {
+        Self { tail: tail.to_vec(), ..self }
     }
 
     /// Splits the text with `parts`, if answers have parts.
@@ -189,6 +198,13 @@ impl ChoiceAssembler {
             // No text is read.
             Event::Labels(_) => {}
             Event::Finished(finished) => {
+                let tail = std::mem::take(&mut self.tail);
+                let certain = tail.iter().map(|token| TokenLogprob::certain(*token));
+                self.push(&tail, certain.collect(), delta);
+                if self.ended {
+                    delta.stats = Some(finished.stats);
+                    return Ok(());
+                }
                 self.finish(finished.reason, delta);
                 delta.stats = Some(finished.stats);
             }

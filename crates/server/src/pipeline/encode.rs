@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use engine::Limits;
-use step::TokenId;
+use engine::{Given, Limits};
+use step::{Attention, TokenId};
 use text::{Conversation, Message, ReasoningFormat, TextError, Tokenizer, ToolFormat};
 
 use crate::error::{ApiError, ErrorCode};
@@ -12,6 +12,7 @@ use crate::pipeline::chat_text::{Ending, chat_text};
 use crate::pipeline::code::is_code_shaped;
 use crate::pipeline::generation::{Generation, Input};
 use crate::pipeline::pools::Interest;
+use crate::pipeline::written::{self, Written, written};
 
 /// Maximum tokens of a chat answer whose request sets no limit.
 pub const MAX_DEFAULT_TOKENS: u32 = 1024;
@@ -28,8 +29,8 @@ const UNKNOWN_TOKEN_BYTES: usize = 512;
 pub struct Prompt {
     /// Its ids, at least one.
     pub ids: Arc<[TokenId]>,
-    /// The ids after the generation; empty without a suffix.
-    pub suffix: Arc<[TokenId]>,
+    /// The given ids in and after the generation.
+    pub written: Arc<Written>,
     /// Its text; empty without `echo`.
     pub echo: String,
     /// True if it asks for code.
@@ -41,9 +42,10 @@ pub struct Prompt {
 }
 
 impl Prompt {
-    /// Its number of tokens for `usage`, the suffix included.
+    /// Its number of tokens for `usage`, a suffix included.
     pub fn tokens(&self) -> u64 {
-        (self.ids.len() + self.suffix.len()) as u64
+        let suffix = self.written.given.suffix.len() - self.written.tail().len();
+        (self.ids.len() + suffix) as u64
     }
 }
 
@@ -66,7 +68,7 @@ pub(crate) fn prompts(
         request,
         limits,
         room,
-        suffix: suffix(tokenizer, request, &room)?,
+        written: Arc::new(written_of(tokenizer, request, limits, &room)?),
         has_code_suffix: request.prompts.suffix.as_deref().is_some_and(is_code_shaped),
     };
     match &request.prompts.input {
@@ -102,7 +104,7 @@ struct Encoder<'a> {
     request: &'a Generation,
     limits: Limits,
     room: Room,
-    suffix: Arc<[TokenId]>,
+    written: Arc<Written>,
     has_code_suffix: bool,
 }
 
@@ -124,13 +126,13 @@ impl Encoder<'_> {
         let truncate = self.request.prompts.truncate;
         let cut = truncate.map_or(0, |kept| ids.len().saturating_sub(kept));
         ids.drain(..cut);
-        let max_tokens = budget(self.request, ids.len(), self.suffix.len(), self.limits)?;
+        let max_tokens = budget(self.request, ids.len(), &self.written, self.limits)?;
         let text = text
             .filter(|_| cut == 0)
             .unwrap_or_else(|| text_of(self.tokenizer, self.request, &ids));
         let is_open = |format: ReasoningFormat| format.is_open(&text);
         Ok(Prompt {
-            suffix: Arc::clone(&self.suffix),
+            written: Arc::clone(&self.written),
             code: self.has_code_suffix || is_code_shaped(&text),
             reasoning: self.request.format.reasoning.is_some_and(is_open),
             echo: match self.request.text.echo {
@@ -163,18 +165,25 @@ fn conversation(
     text.map_err(|error| encode_fault(error, request.names.prompt))
 }
 
-/// The ids after the generation; empty without a suffix.
-fn suffix(
+/// The ids in and after the generation. A suffix is a canvas whose only given piece is its last.
+fn written_of(
     tokenizer: &Tokenizer,
     request: &Generation,
+    limits: Limits,
     room: &Room,
-) -> Result<Arc<[TokenId]>, ApiError> {
+) -> Result<Written, ApiError> {
+    if let Some(pieces) = &request.prompts.canvas {
+        let edits = request.decoding.decoder.commit.name() == "edit"
+            || matches!(limits.attention, Attention::Canvas(_));
+        return written(tokenizer, limits, pieces, edits);
+    }
     let Some(suffix) = &request.prompts.suffix else {
-        return Ok(Arc::default());
+        return Ok(Written::default());
     };
     room.check(suffix, "suffix", false)?;
-    let ids = tokenizer.encode(suffix, false);
-    Ok(ids.map_err(|error| encode_fault(error, "suffix"))?.into())
+    let suffix = tokenizer.encode(suffix, false);
+    let suffix = suffix.map_err(|error| encode_fault(error, "suffix"))?;
+    Ok(Written { given: Given { suffix, ..Given::default() }, length: None })
 }
 
 /// The ids of `text`, the field `prompt` of a request.
@@ -287,9 +296,10 @@ impl Room {
 fn budget(
     request: &Generation,
     length: usize,
-    behind: usize,
+    written: &Written,
     limits: Limits,
 ) -> Result<u32, ApiError> {
+    let behind = written.given.suffix.len();
     let field = request.names.prompt;
     if length == 0 {
         return Err(ApiError::field(ErrorCode::InvalidValue, field, "has no tokens"));
@@ -299,6 +309,18 @@ fn budget(
     let count = |tokens: usize| u32::try_from(tokens).unwrap_or(u32::MAX);
     let (prompt, used) = (count(length), count(length.saturating_add(behind)));
     let rest = context.checked_sub(used);
+    if let Some(canvas) = written.length {
+        return match rest {
+            Some(rest) if canvas <= rest => Ok(canvas),
+            _ => {
+                let rest = format!(
+                    "has {canvas} tokens, which with the prompt's {prompt} and the {behind} behind them exceed \
+                     this model's maximum context length of {context} tokens"
+                );
+                Err(exceeded(written::FIELD, rest))
+            }
+        };
+    }
     match (rest, request.stops.max_tokens) {
         (Some(rest), Some(max_tokens)) if max_tokens <= rest => Ok(max_tokens),
         (Some(rest), None) if rest > 0 => Ok(rest.min(MAX_DEFAULT_TOKENS)),

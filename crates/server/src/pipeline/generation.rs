@@ -1,5 +1,6 @@
 //! A generation request, independent of its endpoint.
 
+use crate::pipeline::written::Piece;
 use engine::Penalties;
 use engine::decoding::Decoding;
 use step::{Bias, TokenId};
@@ -48,6 +49,7 @@ impl Generation {
             prompts: Prompts {
                 input,
                 suffix: None,
+                canvas: None,
                 add_special_tokens: true,
                 truncate: None,
                 is_continued: false,
@@ -110,6 +112,8 @@ pub struct Prompts {
     pub input: Input,
     /// The text after the generation (infilling).
     pub suffix: Option<String>,
+    /// The canvas that the answer is written on; `None` = masks as many as the budget.
+    pub canvas: Option<Vec<Piece>>,
     /// True if text prompts get the special tokens that the checkpoint puts around texts.
     pub add_special_tokens: bool,
     /// Keeps only this many tokens of every prompt, its last ones.

@@ -62,6 +62,7 @@ impl Lanes {
             code_prompt: request.code_prompt,
             phase,
             lead,
+            pins: &request.given.pins,
             constraint: request.constraint.clone(),
             ..Input::new(budget, &request.stop_tokens)
         };

@@ -21,3 +21,4 @@ pub(crate) mod spans;
 pub mod submit;
 pub mod usage;
 pub(crate) mod waiting;
+pub mod written;

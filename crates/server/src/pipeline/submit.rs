@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use engine::{EventStream, Extras, Given, LogitChanges, Refusal, Sender, SubmitError};
+use engine::{EventStream, Extras, LogitChanges, Refusal, Sender, SubmitError};
 use step::{Bias, Sampling, TokenId};
 use text::{CallStream, GrammarSpec, PartStream, ReasoningStream, StreamOptions, TextStream};
 
@@ -21,6 +21,7 @@ use crate::pipeline::lanes::Lanes;
 use crate::pipeline::logprobs::Scorer;
 use crate::pipeline::record::Record;
 use crate::pipeline::usage::UsageSum;
+use crate::pipeline::written;
 use crate::state::AppState;
 
 /// Temperatures below this are greedy.
@@ -121,6 +122,7 @@ fn choices(
         let assembler = ChoiceAssembler::new(index, text.clone(), prompt.echo.clone())
             .traced(generation.trace)
             .scored(scorer.clone())
+            .before(prompt.written.tail())
             .split(parts);
         let waiting = state.waiting_tokens().enter(prompt.tokens());
         Choice::new(events, assembler, waiting)
@@ -205,7 +207,7 @@ fn sequence(
         sampling,
         stop_tokens,
         min_tokens: stops.min_tokens.min(prompt.max_tokens),
-        given: Given { suffix: prompt.suffix.to_vec(), ..Given::default() },
+        given: prompt.written.given.clone(),
         logits: LogitChanges { biases, penalties: fields.penalties },
         extras: Extras {
             logprobs: logprobs(generation),
@@ -259,6 +261,9 @@ fn refusal(backend: &Backend, error: SubmitError, generation: &Generation, pages
         }
         SubmitError::Refused(Refusal::Rule { field, message }) => {
             ApiError::field(ErrorCode::InvalidValue, format!("diffusion.{field}"), message)
+        }
+        SubmitError::Refused(Refusal::Field { field: "canvas", message }) => {
+            ApiError::field(ErrorCode::InvalidValue, written::FIELD, message)
         }
         SubmitError::Refused(Refusal::Field { field, message }) => {
             ApiError::field(ErrorCode::InvalidValue, field.to_owned(), message)

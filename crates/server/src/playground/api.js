@@ -28,6 +28,13 @@ export async function servedModel(key) {
   return (await response.json()).data[0];
 }
 
+/** The answers to a decision. */
+export async function decide(request, key, signal) {
+  const headers = { "content-type": "application/json" };
+  const options = { method: "POST", headers, body: JSON.stringify(request), signal };
+  return (await ask("/v1/decisions", key, options)).json();
+}
+
 /** Requests a traced answer and calls `on[event](data)` for each event. */
 export async function trace(request, key, signal, on) {
   const response = await ask("/v1/diffusion/trace", key, {

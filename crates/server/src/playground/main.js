@@ -1,6 +1,7 @@
 // The page: one form, one panel per answer; a race has two.
 
 import { curl, servedModel, trace } from "./api.js";
+import { Questions, run as runDecision } from "./decide.js";
 import { DecoderPicker } from "./decoder.js";
 import { Panel } from "./panel.js";
 import { readTools } from "./parts.js";
@@ -25,6 +26,9 @@ const at = (id) => document.getElementById(id);
 const titles = ["Decoder A", "Decoder B"];
 const pickers = titles.map((title) => new DecoderPicker(at("decoder"), title));
 const panels = titles.map((title) => new Panel(at("panel"), title));
+const questions = new Questions(at("questions"), at("add"));
+const decided = document.createElement("section");
+decided.className = "panel";
 let model = null;
 let running = null;
 
@@ -134,8 +138,43 @@ function bring(element) {
   element.scrollIntoView({ block: "start", behavior: still ? "instant" : "smooth" });
 }
 
+const isDecision = () => at("form").elements.mode.value === "decide";
+
+/** Asks the questions of the form. */
+async function askQuestions() {
+  const body = {
+    model: model.id,
+    input: at("prompt").value,
+    questions: questions.value,
+    diffusion: { read: at("read").value || undefined, orders: at("orders").valueAsNumber },
+  };
+  at("panels").replaceChildren(decided);
+  decided.replaceChildren();
+  try {
+    say(await runDecision(body, at("key").value, running.signal, decided));
+  } catch (error) {
+    say(running.signal.aborted ? "Stopped." : error.message);
+  }
+}
+
+/** Runs `work` while the form waits. */
+async function busy(work) {
+  running = new AbortController();
+  at("run").disabled = true;
+  at("stop").disabled = false;
+  say("Running.");
+  await work();
+  running = null;
+  at("run").disabled = false;
+  at("stop").disabled = true;
+}
+
 async function run() {
   if (!model || running) return;
+  if (isDecision()) {
+    await busy(askQuestions);
+    return;
+  }
   const indices = at("race").checked ? [0, 1] : [0];
   let bodies = [];
   try {
@@ -144,26 +183,27 @@ async function run() {
     say(error.message);
     return;
   }
-  running = new AbortController();
-  at("run").disabled = true;
-  at("stop").disabled = false;
   const shown = indices.map((index) => panels[index]);
-  at("panels").replaceChildren(...shown.map((panel) => panel.element));
-  for (const panel of panels) panel.onscale = () => share(shown);
-  say("Running.");
-  bring(shown[0].element);
-  const told = await Promise.all(
-    indices.map((index) => answer(index, bodies[index], running.signal)),
-  );
-  running = null;
-  at("run").disabled = false;
-  at("stop").disabled = true;
-  say(told.join(" "));
+  await busy(async () => {
+    at("panels").replaceChildren(...shown.map((panel) => panel.element));
+    for (const panel of panels) panel.onscale = () => share(shown);
+    bring(shown[0].element);
+    const told = await Promise.all(
+      indices.map((index) => answer(index, bodies[index], running.signal)),
+    );
+    say(told.join(" "));
+  });
 }
 
 at("form").addEventListener("submit", (event) => {
   event.preventDefault();
   run();
+});
+at("form").addEventListener("change", ({ target }) => {
+  if (target.name !== "mode") return;
+  at("decision").hidden = !isDecision();
+  for (const part of document.querySelectorAll(".answered")) part.hidden = isDecision();
+  at("second").hidden = isDecision() || !at("race").checked;
 });
 at("stop").addEventListener("click", () => running?.abort());
 at("race").addEventListener("change", () => {

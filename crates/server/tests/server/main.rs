@@ -3,6 +3,7 @@
 
 mod attacks;
 mod best_of;
+mod canvas;
 mod common;
 mod connections;
 mod decisions;

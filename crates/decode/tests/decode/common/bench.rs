@@ -49,6 +49,7 @@ pub fn with_schedule(schedule: ScheduleConfig) -> DecoderConfig {
         prune: true,
         early_stop: true,
         lone_stops: true,
+        max_steps: None,
     }
 }
 

@@ -155,6 +155,7 @@ impl Rest {
             prune,
             early_stop,
             lone_stops: self.budget.is_multiple_of(2),
+            max_steps: None,
         };
         Setup { config, budget, code_prompt, model, grammar: None }
     }

@@ -9,9 +9,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value as Json, json};
 
+use super::canvas::PieceFields;
 use super::numbers::integer as integer_of;
 use super::schema::schema;
-use super::types::Members;
+use super::types::{List, Members};
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode, clip};
 
@@ -20,7 +21,15 @@ use crate::error::{ApiError, ErrorCode, clip};
 #[serde(transparent)]
 pub struct Diffusion(Members<Box<RawValue>>);
 
-schema!(Diffusion, _ => {
+impl Diffusion {
+    /// The value of a member; null counts as absent.
+    pub fn raw(&self, name: &str) -> Option<&RawValue> {
+        let mut members = self.0.0.iter().filter(|(known, _)| known == name);
+        members.next().map(|(_, value)| &**value).filter(|value| value.get() != "null")
+    }
+}
+
+schema!(Diffusion, generator => {
     let registry = Registry::builtin();
     let settings = registry.fields().iter().map(|field| {
         let mut schema = values(&field.kind);
@@ -29,7 +38,10 @@ schema!(Diffusion, _ => {
         }
         (field.name.to_owned(), schema)
     });
-    json_schema!({"type": "object", "properties": settings.collect::<Map<_, _>>()})
+    let mut settings: Map<_, _> = settings.collect();
+    let canvas = generator.subschema_for::<List<PieceFields>>();
+    settings.insert("canvas".to_owned(), canvas.to_value());
+    json_schema!({"type": "object", "properties": settings})
 });
 
 /// The schema of the allowed values; null counts as absent.
@@ -78,7 +90,8 @@ fn summary(registry: &Registry, name: &str) -> Option<&'static str> {
 /// Unknown settings, type and range faults; `param` is `diffusion.<setting>`.
 pub fn spec(given: Option<&Diffusion>, decoders: &Decoders) -> Result<DecodingSpec, ApiError> {
     let mut spec = decoders.blank();
-    for (name, setting) in given.iter().flat_map(|given| &given.0.0) {
+    let settings = given.iter().flat_map(|given| &given.0.0);
+    for (name, setting) in settings.filter(|(name, _)| name != "canvas") {
         let known = decoders.registry().field(name);
         let setting = Setting::new(setting);
         let value = match (&setting, known) {
@@ -95,6 +108,14 @@ pub fn spec(given: Option<&Diffusion>, decoders: &Decoders) -> Result<DecodingSp
             (Setting::Scalar(_), Some(_)) => continue,
         };
         spec.set(name, value).map_err(fault)?;
+    }
+    let names = |name: &str| given.is_some_and(|given| given.raw(name).is_some());
+    let is_open = !names("preset") && !names("schedule") && !names("cache");
+    if names("max_steps") && is_open && decoders.has_full_attention() {
+        // Of the decoders that go with it, the one that reads the whole canvas in every step.
+        for (name, value) in [("schedule", "block_wise"), ("cache", "none")] {
+            spec.set(name, Value::Name(value)).map_err(fault)?;
+        }
     }
     Ok(spec)
 }

@@ -1,6 +1,7 @@
 //! Request fields: their types, and the groups of them that several endpoints share.
 
 pub mod body;
+pub(super) mod canvas;
 pub(super) mod conversation;
 pub(super) mod diffusion;
 pub(super) mod messages;

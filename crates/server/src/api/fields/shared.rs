@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use text::ToolFormat;
 
 use super::body::JsonBody;
+use super::canvas;
 use super::conversation::Chat;
 use super::diffusion::{self, Diffusion};
 use super::numbers::{Count, Int};
@@ -22,6 +23,7 @@ use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
 use crate::pipeline::encode::MAX_DEFAULT_TOKENS;
 use crate::pipeline::generation::{Generation, Input, Structured};
+use crate::pipeline::written::FIELD;
 
 /// `n` and `best_of`.
 pub type ChoiceCount = Int<1, 128>;
@@ -124,11 +126,16 @@ impl Draft {
             stream: fields.stream()?,
         };
         let decoding = diffusion::resolve(&spec, backend, &[])?;
+        let canvas = canvas::pieces(fields.diffusion.as_ref(), vocab_size)?;
+        if canvas.is_some() {
+            refuse_budget(body)?;
+        }
         let mut generation = Generation::new(Input::Texts(Vec::new()), decoding);
         let n = fields.n.map_or(1, Int::count);
         (generation.choices.n, generation.choices.best_of) = (n, n);
         let truncate = fields.truncate_prompt_tokens.map(Int::count);
         generation.prompts.truncate = truncate.map(|tokens| tokens as usize);
+        generation.prompts.canvas = canvas;
         generation.sampling = sampling;
         generation.stops = stops;
         generation.text.stop_string = fields.include_stop_str_in_output.unwrap_or(false);
@@ -138,11 +145,16 @@ impl Draft {
         Ok(Self { generation, options, unsupported: None, model: fields.model.0, grammars, spec })
     }
 
-    /// Refuses several choices, where an answer has one.
+    /// Refuses several choices, and a canvas, where an answer is one text.
     ///
     /// # Errors
-    /// `n` above 1.
+    /// `n` above 1; `diffusion.canvas`.
     pub fn one_choice(&self) -> Result<(), ApiError> {
+        if self.generation.prompts.canvas.is_some() {
+            let rest = "is for chats and completions of OpenAI's API";
+            let code = ErrorCode::UnsupportedParameter;
+            return Err(ApiError::field(code, FIELD, rest));
+        }
         match self.generation.choices.n {
             1 => Ok(()),
             n => Err(invalid("n", format!("must be 1 here, got {n}"))),
@@ -176,6 +188,9 @@ impl Draft {
         backend: &Backend,
     ) -> Result<(AnswerOptions, Generation), ApiError> {
         let mut generation = self.generation;
+        if generation.prompts.canvas.is_some() {
+            generation.stops.max_tokens = None;
+        }
         let stops = &generation.stops;
         let budget = stops.max_tokens.unwrap_or(MAX_DEFAULT_TOKENS);
         if stops.min_tokens > budget {
@@ -205,6 +220,15 @@ impl Draft {
         generation.decoding = diffusion::resolve(&self.spec, backend, &features)?;
         check_model(Some(&self.model), backend)?;
         Ok((self.options, generation))
+    }
+}
+
+/// Refuses fields that say how long a canvas is.
+fn refuse_budget(body: &JsonBody<'_>) -> Result<(), ApiError> {
+    const LENGTHS: [&str; 3] = ["max_tokens", "max_completion_tokens", "suffix"];
+    match body.fields().find(|(name, _)| LENGTHS.contains(name)) {
+        None => Ok(()),
+        Some((name, _)) => Err(invalid(name, "does not go with diffusion.canvas, which says it")),
     }
 }
 

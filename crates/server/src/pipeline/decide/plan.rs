@@ -269,7 +269,7 @@ impl Planner<'_> {
         let mut canvas = 0;
         let mut pin = |canvas: &mut u32, tokens: &[TokenId]| {
             for token in tokens {
-                pins.push(Pin { offset: Offset::new(*canvas), token: *token });
+                pins.push(Pin::fixed(Offset::new(*canvas), *token));
                 *canvas += 1;
             }
         };
