@@ -124,11 +124,14 @@ fn read(config: &Keys, weights: &Weights) -> Result<(Spec, &'static names::Names
     if config.get("quantization_config").is_some() {
         return Err(config.refuse("quantization_config", "nothing"));
     }
+    let mut spec = (family.read)(config)?;
     let names = match weights.is_gguf() {
+        // Its tensors are found by their published names.
+        true if spec.canvas.is_some() => family.names,
+        true if weights.shape("blk.0.attn_qkv.weight").is_some() => &names::GGUF_FUSED,
         true => &names::GGUF,
         false => family.names,
     };
-    let mut spec = (family.read)(config)?;
     spec.check_divisors(config)?;
     spec.info.formats.matrices = weights.dtype;
     spec.info.formats.kv = weights.kv_dtype;

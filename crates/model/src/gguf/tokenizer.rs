@@ -4,6 +4,7 @@
 //! (`tokenizer.ggml.pre`); those of Qwen, Llama 3, SmolLM and GPT-2 are known.
 
 use super::Gguf;
+use super::volumes::plain;
 use crate::LoadError;
 use candle_core::quantized::gguf_file::Value as Field;
 use serde_json::{Map, Value, json};
@@ -154,7 +155,7 @@ impl Gguf {
             config.insert(flag.to_owned(), json!(set.unwrap_or(usual)));
         }
         let template = |key: &str| {
-            let field = self.content.metadata.get(key)?;
+            let field = self.fields.get(key)?;
             field.to_string().ok()
         };
         let templates = [
@@ -185,11 +186,11 @@ impl Gguf {
     }
 
     fn field(&self, key: &str) -> Option<&Field> {
-        self.content.metadata.get(&format!("tokenizer.ggml.{key}"))
+        self.fields.get(&format!("tokenizer.ggml.{key}"))
     }
 
     fn number(&self, key: &str) -> Option<u64> {
-        super::plain(self.field(key)?)?.as_u64()
+        plain(self.field(key)?)?.as_u64()
     }
 
     fn texts(&self, key: &str) -> Option<Vec<&str>> {
@@ -202,9 +203,7 @@ impl Gguf {
     fn numbers(&self, key: &str) -> Vec<u64> {
         let list = self.field(key).and_then(|field| field.to_vec().ok());
         let numbers = list.into_iter().flatten();
-        numbers
-            .map(|field| super::plain(field).and_then(|value| value.as_u64()).unwrap_or(1))
-            .collect()
+        numbers.map(|field| plain(field).and_then(|value| value.as_u64()).unwrap_or(1)).collect()
     }
 
     /// The text of a key, which must be one of `known`.
