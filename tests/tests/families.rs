@@ -336,7 +336,7 @@ fn every_family_decodes_as_its_official_sampler_does() {
 }
 
 /// The README's name of a family, and of a family with experts where that differs.
-const TITLES: [(&str, &str); 14] = [
+const TITLES: [(&str, &str); 15] = [
     ("sdar with experts", "SDAR-MoE"),
     ("llada", "LLaDA"),
     ("dream", "Dream"),
@@ -345,6 +345,7 @@ const TITLES: [(&str, &str); 14] = [
     ("wedlm", "WeDLM"),
     ("sdar", "SDAR, TraDo"),
     ("fast-dllm-v2", "Fast-dLLM v2"),
+    ("stable-diffcoder", "Stable-DiffCoder"),
     ("llada2", "LLaDA2"),
     ("qwen2", "Qwen2, Qwen2.5"),
     ("qwen3", "Qwen3"),

@@ -48,13 +48,14 @@ pub struct Family {
 
 impl Family {
     /// Every family.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         llada::LLADA,
         qwen::DREAM,
         qwen::WEDLM,
         qwen::SDAR,
         qwen::FAST_DLLM_V2,
         qwen::A2D,
+        qwen::STABLE_DIFFCODER,
         moe::LLADA2,
         moe::LLADA_MOE,
         autoregressive::QWEN2,
