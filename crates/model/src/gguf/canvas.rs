@@ -135,7 +135,7 @@ fn turning(facts: &Facts<'_>) -> Result<f64, LoadError> {
     let words = bytes.as_chunks::<4>().0.iter();
     let divisors: Vec<f32> = words.map(|word| f32::from_le_bytes(*word)).collect();
     let turning = divisors.iter().take_while(|divisor| **divisor == 1.0).count();
-    match divisors[turning..].iter().find(|divisor| !(**divisor >= STILL)) {
+    match divisors[turning..].iter().find(|divisor| divisor.is_nan() || **divisor < STILL) {
         Some(other) => Err(refuse(other.to_string())),
         None => Ok(turning as f64 / count.max(1) as f64),
     }
