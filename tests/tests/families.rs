@@ -336,14 +336,16 @@ fn every_family_decodes_as_its_official_sampler_does() {
 }
 
 /// The README's name of a family, and of a family with experts where that differs.
-const TITLES: [(&str, &str); 13] = [
+const TITLES: [(&str, &str); 15] = [
     ("sdar with experts", "SDAR-MoE"),
     ("llada", "LLaDA"),
     ("dream", "Dream"),
     ("llada-moe", "LLaDA-MoE"),
+    ("a2d", "Tiny-A2D"),
     ("wedlm", "WeDLM"),
     ("sdar", "SDAR, TraDo"),
     ("fast-dllm-v2", "Fast-dLLM v2"),
+    ("stable-diffcoder", "Stable-DiffCoder"),
     ("llada2", "LLaDA2"),
     ("qwen2", "Qwen2, Qwen2.5"),
     ("qwen3", "Qwen3"),

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::names::{escaped, without_password};
 use crate::{exit, progress};
 use http::{Client, Fault, Timeouts, is_digest};
-use id::{Id, is_word};
+use id::{Id, is_word, parts};
 use store::{Source, Store};
 
 mod http;
@@ -263,7 +263,7 @@ impl Hub {
         let others = OPTIONAL_FILES.iter().filter(is_listed);
         others.copied().try_for_each(get)?;
         match gguf {
-            Some(file) => get(file)?,
+            Some(file) => parts(file, &files).into_iter().try_for_each(get)?,
             None if wanted == Selection::Description => {
                 let described = [CONFIG, INDEX].into_iter().filter(|name| files.contains(name));
                 described.into_iter().try_for_each(get)?;

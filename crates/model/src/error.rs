@@ -171,7 +171,7 @@ pub enum LoadError {
 }
 
 /// Most characters of a text from a file that an error shows.
-const SHOWN: usize = 300;
+const SHOWN: usize = 500;
 
 fn clip(text: &str) -> String {
     one_line(text, SHOWN)

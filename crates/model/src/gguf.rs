@@ -1,175 +1,69 @@
-//! GGUF files of LLaDA, Dream, and autoregressive models, as written by llama.cpp's converter.
+//! GGUF files as written by llama.cpp's converter, and by those of its open requests for LLaDA2 and
+//! DiffusionGemma.
 //!
 //! Matrices of the types of [`kernels::BlockType`] are kept in their blocks if the checkpoint is loaded
 //! so. All others are converted to f32 when they are read (by candle) and stored in the dtype that
 //! the checkpoint is loaded with.
 
 mod blocks;
+mod canvas;
+mod dialect;
 mod frequencies;
 mod header;
 mod part;
 mod tokenizer;
+mod volumes;
 
+use dialect::{Dialect, Facts};
 pub(crate) use frequencies::{DIVISORS, check_divisors};
-pub(crate) use part::EXPERTS;
 use part::Part;
+pub(crate) use part::{EXPERTS, SHARED};
 pub use tokenizer::TokenizerJson;
+use volumes::{Fields, Volumes};
 
 use crate::LoadError;
 use crate::config::Keys;
-use crate::files::{Bytes, FileSlice, Files};
+use crate::files::{FileSlice, Files};
 use candle_core::Device;
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::ggml_file::qtensor_from_ggml;
-use candle_core::quantized::gguf_file::{Content, TensorInfo, Value as Field};
-use serde_json::{Map, Value, json};
-use std::io::Cursor;
+use candle_core::quantized::gguf_file::TensorInfo;
 
 /// Numbers that are expanded at a time.
 const SLAB: usize = 1 << 22;
 
-/// One opened file.
+/// One opened model: a file, or the parts of one that is split.
 pub(crate) struct Gguf {
-    /// Its name.
+    /// The name of the file, or of the first part.
     pub(crate) file: String,
-    bytes: Bytes,
-    content: Content,
+    fields: Fields,
+    volumes: Volumes,
     /// Head width if the converter interleaved the rows of query and key matrices.
     interleaved: Option<usize>,
 }
 
-/// The map from the GGUF metadata of one architecture to the keys of its `config.json`.
-struct Dialect {
-    name: &'static str,
-    architecture: &'static str,
-    keys: &'static [(&'static str, &'static str)],
-    vocabulary: &'static str,
-    tied: &'static str,
-    biased: &'static str,
-    /// Keys whose value the file does not hold.
-    fixed: &'static [(&'static str, bool)],
-    /// Rows of q and k are interleaved for llama.cpp, which rotates adjacent elements.
-    interleaved: bool,
-}
-
-const LLADA: Dialect = Dialect {
-    name: "llada",
-    architecture: "LLaDAModelLM",
-    keys: &[
-        ("embedding_length", "d_model"),
-        ("attention.head_count", "n_heads"),
-        ("attention.head_count_kv", "n_kv_heads"),
-        ("block_count", "n_layers"),
-        ("feed_forward_length", "mlp_hidden_size"),
-        ("context_length", "max_sequence_length"),
-        ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
-        ("rope.freq_base", "rope_theta"),
-    ],
-    vocabulary: "embedding_size",
-    tied: "weight_tying",
-    biased: "include_qkv_bias",
-    fixed: &[],
-    interleaved: true,
-};
-
-const DREAM: Dialect = Dialect {
-    name: "dream",
-    architecture: "DreamModel",
-    keys: &[
-        ("embedding_length", "hidden_size"),
-        ("attention.head_count", "num_attention_heads"),
-        ("attention.head_count_kv", "num_key_value_heads"),
-        ("block_count", "num_hidden_layers"),
-        ("feed_forward_length", "intermediate_size"),
-        ("context_length", "max_position_embeddings"),
-        ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
-        ("rope.freq_base", "rope_theta"),
-        ("attention.key_length", "head_dim"),
-    ],
-    vocabulary: "vocab_size",
-    tied: "tie_word_embeddings",
-    biased: "attention_bias",
-    fixed: &[],
-    interleaved: false,
-};
-
-const QWEN2: Dialect = Dialect { name: "qwen2", architecture: "Qwen2ForCausalLM", ..DREAM };
-
-const QWEN3: Dialect = Dialect { name: "qwen3", architecture: "Qwen3ForCausalLM", ..DREAM };
-
-/// llama.cpp always divides the weights of a row's experts by their sum.
-const QWEN3_MOE: Dialect = Dialect {
-    name: "qwen3moe",
-    architecture: "Qwen3MoeForCausalLM",
-    keys: &[
-        ("embedding_length", "hidden_size"),
-        ("attention.head_count", "num_attention_heads"),
-        ("attention.head_count_kv", "num_key_value_heads"),
-        ("block_count", "num_hidden_layers"),
-        ("expert_feed_forward_length", "moe_intermediate_size"),
-        ("context_length", "max_position_embeddings"),
-        ("expert_count", "num_experts"),
-        ("expert_used_count", "num_experts_per_tok"),
-        ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
-        ("rope.freq_base", "rope_theta"),
-        ("attention.key_length", "head_dim"),
-        ("feed_forward_length", "intermediate_size"),
-    ],
-    fixed: &[("norm_topk_prob", true)],
-    ..DREAM
-};
-
-const LLAMA: Dialect =
-    Dialect { name: "llama", architecture: "LlamaForCausalLM", interleaved: true, ..DREAM };
-
-const ALL: [Dialect; 6] = [LLADA, DREAM, QWEN2, QWEN3, QWEN3_MOE, LLAMA];
-
-/// The first `NEEDED` keys of a dialect are required.
-const NEEDED: usize = 6;
-const TABLE: &str = "token_embd.weight";
-
 impl Gguf {
-    /// Opens the file and returns its metadata as a configuration.
+    /// Opens the file, and the other parts of the same model, and returns its metadata as a
+    /// configuration.
     ///
     /// # Errors
-    /// If it is not a GGUF file, or has an unsupported architecture.
+    /// If it is not a GGUF file, lacks a part, or has an unsupported architecture.
     pub(crate) fn open(files: &Files, file: &str) -> Result<(Self, Keys), LoadError> {
-        let bytes = files.open(file)?;
-        header::check(&bytes).map_err(|fault| fault.in_file(file))?;
-        let content = Content::read(&mut Cursor::new(&*bytes));
-        let content = content.map_err(|error| LoadError::Corrupt {
-            file: file.to_owned(),
-            reason: first_line(&error),
-        })?;
-        check_sizes(file, &content)?;
-        let found = content.metadata.get("general.architecture");
-        let found = found.and_then(|field| field.to_string().ok().cloned());
-        let known = |dialect: &Dialect| Some(dialect.name) == found.as_deref();
-        let dialect = ALL.into_iter().find(known).ok_or_else(|| LoadError::Key {
-            file: file.to_owned(),
-            key: "general.architecture".to_owned(),
-            expected: format!("one of {}", ALL.map(|dialect| dialect.name).join(", ")),
-            found: found.map_or_else(|| "nothing".to_owned(), |name| format!("{name:?}")),
-        })?;
-        let keys = dialect.configuration(file, &content)?;
-        let of = |key: &str| keys.count(key).map(|count| count.max(1));
-        let width = match keys.optional_count("head_dim")? {
-            Some(width) => width,
-            None => of(dialect.keys[0].1)? / of(dialect.keys[1].1)?,
+        let (fields, volumes) = Volumes::open(files, file)?;
+        let facts = Facts { file, fields: &fields, volumes: &volumes };
+        let dialect = Dialect::find(&facts)?;
+        let keys = dialect.configuration(&facts)?;
+        let interleaved = match dialect.interleaved {
+            true => Some(dialect.head_width(&keys)?),
+            false => None,
         };
-        let gguf = Self {
-            file: file.to_owned(),
-            bytes,
-            content,
-            interleaved: dialect.interleaved.then_some(width),
-        };
-        Ok((gguf, keys))
+        Ok((Self { file: file.to_owned(), fields, volumes, interleaved }, keys))
     }
 
     /// The stored shape of a tensor, `None` if it is not stored.
     pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
         let part = Part::of(name);
-        part.shape(self.content.tensor_infos.get(&part.tensor)?.shape.dims())
+        part.shape(self.volumes.info(&part.tensor)?.shape.dims())
     }
 
     /// The tensor of the file that a tensor lies in.
@@ -179,19 +73,17 @@ impl Gguf {
 
     /// Names of all tensors.
     pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
-        self.content.tensor_infos.keys()
+        self.volumes.names()
     }
 
     /// Bytes of all tensors.
     pub(crate) fn stored_bytes(&self) -> u64 {
-        let sizes = self.content.tensor_infos.values();
-        sizes.map(|info| stored(info) as u64).sum()
+        self.volumes.infos().map(|info| stored(info) as u64).sum()
     }
 
     /// Bytes of the tensors in bf16.
     pub(crate) fn brief_bytes(&self) -> u64 {
-        let infos = self.content.tensor_infos.values();
-        let brief = infos.filter(|info| info.ggml_dtype == GgmlDType::BF16);
+        let brief = self.volumes.infos().filter(|info| info.ggml_dtype == GgmlDType::BF16);
         brief.map(|info| stored(info) as u64).sum()
     }
 
@@ -241,7 +133,7 @@ impl Gguf {
         let (file, tensor) = (self.file.clone(), name.to_owned());
         let expected = shape.to_vec();
         let part = Part::of(name);
-        let Some(info) = self.content.tensor_infos.get(&part.tensor) else {
+        let Some(info) = self.volumes.info(&part.tensor) else {
             return Err(LoadError::MissingTensor { file, tensor, expected });
         };
         if part.shape(info.shape.dims()) != Some(shape) {
@@ -254,19 +146,7 @@ impl Gguf {
     /// The bytes of a tensor.
     fn data(&self, name: &str, part: &Part, info: &TensorInfo) -> Result<FileSlice<'_>, LoadError> {
         let (before, length) = part.range(info);
-        let start = self.content.tensor_data_offset.checked_add(info.offset);
-        let start = start.and_then(|start| start.checked_add(before));
-        let start = start.and_then(|start| usize::try_from(start).ok());
-        let range = start.and_then(|start| Some(start..start.checked_add(length)?));
-        let range = range.filter(|range| range.end <= self.bytes.len());
-        let range = range.ok_or_else(|| LoadError::Corrupt {
-            file: self.file.clone(),
-            reason: format!("{name}: the file ends in the tensor"),
-        })?;
-        self.bytes.slice(range).map_err(|error| LoadError::Unreadable {
-            file: self.file.clone(),
-            reason: error.to_string(),
-        })
+        self.volumes.data(name, &part.tensor, before, length)
     }
 }
 
@@ -298,86 +178,6 @@ fn expand(
         let tensor = qtensor_from_ggml(dtype, &bytes, part, &Device::Cpu)?;
         let tensor = tensor.dequantize(&Device::Cpu)?.flatten_all()?;
         to.extend_from_slice(&tensor.to_vec1::<f32>()?);
-    }
-    Ok(())
-}
-
-impl Dialect {
-    /// Converts the metadata to the family's configuration.
-    fn configuration(&self, file: &str, content: &Content) -> Result<Keys, LoadError> {
-        let mut map = Map::new();
-        map.insert("architectures".to_owned(), json!([self.architecture]));
-        let fields = &content.metadata;
-        let scaling = frequencies::scaling(file, self.name, fields)?;
-        map.extend(scaling.map(|scaling| ("rope_scaling".to_owned(), scaling)));
-        for (number, (gguf_key, config_key)) in self.keys.iter().enumerate() {
-            let key = format!("{}.{gguf_key}", self.name);
-            let value = fields.get(&key).and_then(plain);
-            if value.is_none() && number < NEEDED {
-                return Err(LoadError::Key {
-                    file: file.to_owned(),
-                    key,
-                    expected: "a positive whole number".to_owned(),
-                    found: "nothing".to_owned(),
-                });
-            }
-            map.extend(value.map(|value| ((*config_key).to_owned(), value)));
-        }
-        let fixed = self.fixed.iter();
-        map.extend(fixed.map(|(key, value)| ((*key).to_owned(), json!(value))));
-        let ids = ["mask_token_id", "eos_token_id"];
-        for id in ids {
-            let value = fields.get(&format!("tokenizer.ggml.{id}"));
-            map.extend(value.and_then(plain).map(|value| (id.to_owned(), value)));
-        }
-        let has = |name: &str| content.tensor_infos.contains_key(name);
-        let rows = content.tensor_infos.get(TABLE);
-        let rows = rows.and_then(|info| info.shape.dims().first());
-        let rows = *rows.ok_or_else(|| LoadError::MissingTensor {
-            file: file.to_owned(),
-            tensor: TABLE.to_owned(),
-            expected: Vec::new(),
-        })?;
-        let vocab_size = fields.get(&format!("{}.vocab_size", self.name));
-        map.insert("vocab_size".to_owned(), json!(rows));
-        map.insert(self.vocabulary.to_owned(), json!(rows));
-        if self.vocabulary != "vocab_size" {
-            let value = vocab_size.and_then(plain);
-            map.extend(value.map(|value| ("vocab_size".to_owned(), value)));
-        }
-        map.insert(self.tied.to_owned(), json!(!has("output.weight")));
-        map.insert(self.biased.to_owned(), json!(has("blk.0.attn_q.bias")));
-        Ok(Keys::new(file, map))
-    }
-}
-
-/// A numeric metadata value as JSON.
-fn plain(field: &Field) -> Option<Value> {
-    match field {
-        Field::U8(n) => Some(json!(n)),
-        Field::U16(n) => Some(json!(n)),
-        Field::U32(n) => Some(json!(n)),
-        Field::U64(n) => Some(json!(n)),
-        Field::I32(n) => Some(json!(n)),
-        Field::I64(n) => Some(json!(n)),
-        Field::F32(x) => Some(json!(x)),
-        Field::F64(x) => Some(json!(x)),
-        _ => None,
-    }
-}
-
-/// Checks that the size of every tensor is a number of bytes.
-fn check_sizes(file: &str, content: &Content) -> Result<(), LoadError> {
-    for (name, info) in &content.tensor_infos {
-        let dims = info.shape.dims();
-        let elements = dims.iter().try_fold(1, |count: usize, size| count.checked_mul(*size));
-        let bytes = elements.and_then(|count| count.checked_mul(info.ggml_dtype.type_size()));
-        if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-            return Err(LoadError::Corrupt {
-                file: file.to_owned(),
-                reason: format!("{name}: the size of the shape {dims:?} has no 64 bits"),
-            });
-        }
     }
     Ok(())
 }

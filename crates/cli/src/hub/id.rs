@@ -6,7 +6,7 @@ use crate::names::shown;
 /// The revision of an id without one.
 const MAIN: &str = "main";
 /// In the names of the files of a model that is split: `-00001-of-00003.gguf`.
-const SHARD_INFIX: &str = "-of-0";
+const PART_INFIX: &str = "-of-0";
 
 /// `org/name` or `org/name@revision`, and perhaps `:FILE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,10 +33,11 @@ impl<'a> Id<'a> {
     }
 
     /// The GGUF file among `files`: the one of the given name, or the only one that has the given
-    /// part in its name. `None` if no file is given and there are safetensors.
+    /// part in its name; the first one of a model that is split over several files. `None` if no file is
+    /// given and there are safetensors.
     ///
     /// # Errors
-    /// None or several of them; a model split over several files.
+    /// None or several of them.
     pub fn gguf<'b>(&self, files: &[&'b str]) -> Result<Option<&'b str>, String> {
         let has_safetensors = files.contains(&WEIGHTS) || files.contains(&INDEX);
         if self.file.is_none() && has_safetensors {
@@ -52,9 +53,9 @@ impl<'a> Id<'a> {
         let fitting = all.iter().filter(|file| file.to_lowercase().contains(&part));
         let fitting: Vec<&str> = fitting.copied().collect();
         match fitting.as_slice() {
-            [one] if !one.contains(SHARD_INFIX) => Ok(Some(one)),
-            [one, ..] if one.contains(SHARD_INFIX) => {
-                Err(format!("{one} is a part of a model; give a GGUF file of a whole model"))
+            [one] => Ok(Some(one)),
+            [one, ..] if parts(one, &fitting).len() == fitting.len() => {
+                Ok(fitting.iter().min().copied())
             }
             [] if self.file.is_none() => {
                 let found = files.iter().find(|file| !file.starts_with('.'));
@@ -67,6 +68,23 @@ impl<'a> Id<'a> {
                 let (name, several) = (self.name, several.join(", "));
                 Err(format!("give one of its GGUF files as {name}:FILE: {several}"))
             }
+        }
+    }
+}
+
+/// The name of a part without its number, and the number of parts.
+fn stem(part: &str) -> Option<(&str, &str)> {
+    let (rest, count) = part.split_once(PART_INFIX)?;
+    Some((rest.rsplit_once('-')?.0, count))
+}
+
+/// The files of the model that `file` is a part of, or `file` alone.
+pub(super) fn parts<'b>(file: &'b str, files: &[&'b str]) -> Vec<&'b str> {
+    match stem(file) {
+        None => vec![file],
+        own => {
+            let words = files.iter().copied().filter(|other| is_word(other));
+            words.filter(|other| stem(other) == own).collect()
         }
     }
 }

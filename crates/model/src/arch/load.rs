@@ -85,6 +85,11 @@ impl<S: Storage> Loader<'_, S> {
         let Some(file) = self.weights.as_gguf().map(|gguf| gguf.file.clone()) else {
             return Ok(Vec::new());
         };
+        if self.spec.canvas.is_some() {
+            // They are the number of frequencies that turn, in layers with full attention.
+            self.weights.ignore(DIVISORS);
+            return Ok(Vec::new());
+        }
         if self.weights.shape(DIVISORS).is_none() {
             return Ok(Vec::new());
         }

@@ -48,13 +48,14 @@ pub struct Family {
 
 impl Family {
     /// Every family.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         llada::LLADA,
         qwen::DREAM,
         qwen::WEDLM,
         qwen::SDAR,
         qwen::FAST_DLLM_V2,
         qwen::A2D,
+        qwen::STABLE_DIFFCODER,
         moe::LLADA2,
         moe::LLADA_MOE,
         autoregressive::QWEN2,
@@ -124,11 +125,14 @@ fn read(config: &Keys, weights: &Weights) -> Result<(Spec, &'static names::Names
     if config.get("quantization_config").is_some() {
         return Err(config.refuse("quantization_config", "nothing"));
     }
+    let mut spec = (family.read)(config)?;
     let names = match weights.is_gguf() {
+        // Its tensors are found by their published names.
+        true if spec.canvas.is_some() => family.names,
+        true if weights.shape("blk.0.attn_qkv.weight").is_some() => &names::GGUF_FUSED,
         true => &names::GGUF,
         false => family.names,
     };
-    let mut spec = (family.read)(config)?;
     spec.check_divisors(config)?;
     spec.info.formats.matrices = weights.dtype;
     spec.info.formats.kv = weights.kv_dtype;

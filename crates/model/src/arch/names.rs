@@ -34,7 +34,7 @@ pub(super) struct ExpertNames {
     pub(super) shared: &'static str,
 }
 
-/// The names in GGUF files, the same for all families.
+/// The names in GGUF files, the same for all families but DiffusionGemma.
 pub(super) const GGUF: Names = Names {
     embedding: "token_embd",
     layers: "blk",
@@ -45,7 +45,15 @@ pub(super) const GGUF: Names = Names {
     mlp_norm: "ffn_norm",
     mlp: "",
     gated: ["ffn_gate", "ffn_up", "ffn_down"],
-    experts: ExpertNames { router: "ffn_gate_inp", bias: "", experts: gguf::EXPERTS, shared: "" },
+    experts: ExpertNames {
+        router: "ffn_gate_inp",
+        bias: "exp_probs_b.bias",
+        experts: gguf::EXPERTS,
+        shared: gguf::SHARED,
+    },
     norm: "output_norm",
     head: "output",
 };
+
+/// The same with query, key and value in one matrix.
+pub(super) const GGUF_FUSED: Names = Names { qkv: &["attn_qkv"], ..GGUF };

@@ -44,6 +44,16 @@ pub(super) const A2D: Family = Family {
     names: &NAMES,
 };
 
+/// Llama with block-causal attention. Its published configuration has the type `llama`.
+pub(super) const STABLE_DIFFCODER: Family = Family {
+    name: "stable-diffcoder",
+    about: "Stable-DiffCoder-8B-Base, -Instruct",
+    architectures: &["StableDiffcoderForCausalLM"],
+    model_types: &["stable_diffcoder"],
+    read: config::stable_diffcoder,
+    names: &NAMES,
+};
+
 /// Block-causal attention; the prediction of a row is read from the row to its left.
 pub(super) const FAST_DLLM_V2: Family = Family {
     name: "fast-dllm-v2",

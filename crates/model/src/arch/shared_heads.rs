@@ -1,7 +1,7 @@
 //! Loads attention whose layers have heads of two sizes, and where values may be the keys.
 
 use super::load::Loader;
-use super::source::SourceNumbers;
+use super::source::Matrix;
 use crate::LoadError;
 use crate::config::CanvasSpec;
 use crate::info::CanvasInfo;
@@ -26,19 +26,17 @@ impl<S: Storage> Loader<'_, S> {
     ) -> Result<S::Matrix, LoadError> {
         let (d, heads) = (self.spec.info.width, sizes.heads);
         let (q, kv) = (heads.num_heads * heads.head_width, heads.num_kv_heads * heads.head_width);
-        let mut numbers = Vec::new();
-        let [query, key, value] = [0, 1, 2].map(|part| {
-            let part = self.names.qkv.get(part).copied().unwrap_or_default();
-            format!("{}.{number}.{part}.weight", self.names.layers)
+        let parts = self.names.qkv.iter().zip([q, kv, kv]).map(|(part, rows)| Matrix {
+            name: format!("{}.{number}.{part}", self.names.layers),
+            rows,
+            bias: false,
         });
-        self.weights.append(&query, &[q, d], &mut numbers)?;
-        self.weights.append(&key, &[kv, d], &mut numbers)?;
-        match sizes.full {
-            true => numbers.extend_from_within((q * d).min(numbers.len())..),
-            false => self.weights.append(&value, &[kv, d], &mut numbers)?,
+        let parts: Vec<Matrix> = parts.take(if sizes.full { 2 } else { 3 }).collect();
+        let mut source = self.source_numbers(d, &parts, Epilogue::None)?;
+        if sizes.full {
+            source.repeat_last(kv, d);
         }
         let rows = q + 2 * kv;
-        let source = SourceNumbers::Floats(numbers);
         let extra_bytes = source.bytes(rows, d);
         let matrix = Stored {
             shape: [rows, d],
@@ -47,7 +45,7 @@ impl<S: Storage> Loader<'_, S> {
             dtype: self.weights.dtype,
             epilogue: Epilogue::None,
         };
-        self.whole(&query, &source, matrix, extra_bytes)
+        self.whole(parts.first().map_or("", |query| &query.name), &source, matrix, extra_bytes)
     }
 
     /// The norms of query, key and value heads. Scores are not divided by the square root of the

@@ -22,6 +22,7 @@ pub(super) enum SourceNumbers {
 }
 
 /// Rows of one block type; no bytes if weights are only counted.
+#[derive(Clone)]
 pub(super) struct Rows {
     pub(super) kind: BlockType,
     pub(super) rows: usize,
@@ -38,6 +39,17 @@ impl SourceNumbers {
                 let length = of.kind.row_bytes(k).unwrap_or(0);
                 of.bytes.truncate(of.rows.saturating_mul(length));
             }),
+        }
+    }
+
+    /// Appends the last tensor, of `rows` rows of `k`, once more.
+    pub(super) fn repeat_last(&mut self, rows: usize, k: usize) {
+        match self {
+            Self::Floats(numbers) => {
+                let first = numbers.len().saturating_sub(rows.saturating_mul(k));
+                numbers.extend_from_within(first..);
+            }
+            Self::Blocks(all) => all.extend(all.last().cloned()),
         }
     }
 

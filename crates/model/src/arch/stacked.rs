@@ -1,9 +1,11 @@
 //! Loads experts whose matrices are stored in one tensor for all.
 
-use super::block::Experts;
+use super::block::{Experts, GatedMlp};
 use super::load::Loader;
+use super::source::Matrix;
 use crate::LoadError;
 use crate::config::ExpertSpec;
+use crate::gguf::EXPERTS;
 use crate::memory::floats;
 use crate::router::Router;
 use kernels::{Epilogue, Numbers, Storage, Stored, StoredVector};
@@ -31,11 +33,16 @@ impl<S: Storage> Loader<'_, S> {
         let gate = self.router_gate(&gate, count)?;
         let scales = format!("{prefix}.router.per_expert_scale");
         let scales = self.weights.tensor(&scales, &[count])?;
-        let both = format!("{prefix}.experts.gate_up_proj");
-        let gate_ups = self.stacked(&both, [count, 2 * width, d], Epilogue::GeluGate)?;
-        let down = format!("{prefix}.experts.down_proj");
-        let downs = self.stacked(&down, [count, d, width], Epilogue::None)?;
-        let experts = gate_ups.into_iter().zip(downs);
+        let experts = match self.weights.is_gguf() {
+            true => (0..count).map(|i| self.packed(number, i, width)).collect::<Result<_, _>>()?,
+            false => {
+                let both = format!("{prefix}.experts.gate_up_proj");
+                let gate_ups = self.stacked(&both, [count, 2 * width, d], Epilogue::GeluGate)?;
+                let down = format!("{prefix}.experts.down_proj");
+                let downs = self.stacked(&down, [count, d, width], Epilogue::None)?;
+                gate_ups.into_iter().zip(downs).map(|(gate_up, down)| [gate_up, down]).collect()
+            }
+        };
         let router = Router {
             bias: None,
             scales: Some(scales),
@@ -43,8 +50,25 @@ impl<S: Storage> Loader<'_, S> {
             count,
             sharing: self.weights.sharing,
         };
-        let experts = experts.map(|(gate_up, down)| [gate_up, down]).collect();
         self.mixture(router, gate, experts, None)
+    }
+
+    /// One expert of a GGUF file, whose blocks may be kept.
+    fn packed(
+        &mut self,
+        number: usize,
+        expert: usize,
+        width: usize,
+    ) -> Result<GatedMlp<S>, LoadError> {
+        let d = self.spec.info.width;
+        let matrix = |tensor: &str, rows: usize| Matrix {
+            name: format!("blk.{number}.{EXPERTS}.{expert}.{tensor}"),
+            rows,
+            bias: false,
+        };
+        let gate_up = self.fused(d, &[matrix("ffn_gate_up", 2 * width)], Epilogue::GeluGate)?;
+        let down = self.fused(width, &[matrix("ffn_down", d)], Epilogue::None)?;
+        Ok([gate_up, down])
     }
 
     /// The matrices `[rows, k]` of a tensor `[count, rows, k]`.

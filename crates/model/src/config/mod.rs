@@ -13,7 +13,7 @@ pub(crate) use autoregressive::{llama, qwen2, qwen3, qwen3_moe};
 pub(crate) use gemma::diffusion_gemma;
 pub(crate) use llada::llada;
 pub(crate) use moe::{llada_moe, llada2};
-pub(crate) use qwen::{a2d, dream, fast_dllm, sdar, wedlm};
+pub(crate) use qwen::{a2d, dream, fast_dllm, sdar, stable_diffcoder, wedlm};
 pub(crate) use spec::{CanvasSpec, ExpertSpec, RopeSpec, RouterSpec, Spec};
 
 use crate::LoadError;

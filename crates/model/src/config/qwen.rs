@@ -4,14 +4,20 @@ use crate::LoadError;
 use crate::config::moe::set_qwen3_experts;
 use crate::config::transformer::{Defaults, blocks, transformer};
 use crate::config::{Keys, Spec};
+use serde_json::json;
 use step::{Attention, LogitShift};
 
 /// `<|endoftext|>` and `<|im_end|>` of the Qwen tokenizers.
 const END_OF_TEXT: u32 = 151_643;
 const END_OF_TURN: u32 = 151_645;
 
+/// Mask and end of Stable-DiffCoder.
+const DIFFCODER_MASK: u32 = 5;
+const DIFFCODER_END: u32 = 2;
+
 /// Default block lengths.
 const SDAR_BLOCK: usize = 4;
+const DIFFCODER_BLOCK: usize = 4;
 const FAST_DLLM_BLOCK: usize = 32;
 
 /// Defaults that all these families share.
@@ -65,6 +71,16 @@ pub(crate) fn a2d(config: &Keys) -> Result<Spec, LoadError> {
     let mut spec = dense(config, &defaults)?;
     spec.set_attention_bias(config)?;
     spec.head_norms = true;
+    Ok(spec)
+}
+
+/// Stable-DiffCoder: Llama with block-causal attention.
+pub(crate) fn stable_diffcoder(config: &Keys) -> Result<Spec, LoadError> {
+    config.only("mlp_bias", &json!(false))?;
+    let defaults = defaults("stable-diffcoder", DIFFCODER_MASK, DIFFCODER_END);
+    let mut spec = dense(config, &defaults)?;
+    spec.set_attention_bias(config)?;
+    spec.info.rows.attention = blocks(config, &["block_size", "block_length"], DIFFCODER_BLOCK)?;
     Ok(spec)
 }
 

@@ -10,12 +10,12 @@ use kernels::BlockType;
 impl Gguf {
     /// True if a matrix can be kept in its blocks.
     pub(crate) fn has_blocks(&self) -> bool {
-        self.content.tensor_infos.values().any(|info| kind_of(info).is_some())
+        self.volumes.infos().any(|info| kind_of(info).is_some())
     }
 
     /// The type of a matrix that can be kept in its blocks.
     pub(crate) fn kind(&self, name: &str) -> Option<BlockType> {
-        kind_of(self.content.tensor_infos.get(&Part::of(name).tensor)?)
+        kind_of(self.volumes.info(&Part::of(name).tensor)?)
     }
 
     /// The blocks of a matrix in row-major order, nothing unless `reads`, and the number of bytes

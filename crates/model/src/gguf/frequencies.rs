@@ -1,10 +1,8 @@
 //! Changes of the rotary frequencies by a file.
 
-use super::plain;
+use super::volumes::{Fields, plain};
 use crate::LoadError;
-use candle_core::quantized::gguf_file::Value as Field;
 use serde_json::{Value, json};
-use std::collections::HashMap;
 
 /// Divisors of the rotary frequencies, `[rotated width / 2]` (Llama 3.1 and later).
 pub(crate) const DIVISORS: &str = "rope_freqs.weight";
@@ -33,11 +31,7 @@ pub(crate) fn check_divisors(file: &str, divisors: &[f32]) -> Result<(), LoadErr
 /// # Errors
 /// If `rope.scaling.type` is another one than `none`, `linear` or `yarn` and its factor is not 1, or YaRN has
 /// parameters that configurations do not have.
-pub(super) fn scaling(
-    file: &str,
-    name: &str,
-    fields: &HashMap<String, Field>,
-) -> Result<Option<Value>, LoadError> {
+pub(super) fn scaling(file: &str, name: &str, fields: &Fields) -> Result<Option<Value>, LoadError> {
     let key = |key: &str| format!("{name}.rope.scaling.{key}");
     let number = |field: &str| fields.get(&key(field)).and_then(plain);
     let refuse = |field: &str, expected: &str, found: String| LoadError::Key {

@@ -1,10 +1,13 @@
 //! Tensors of which a file stores several as one: the matrices of all experts of a layer.
 
-use super::stored;
+use super::{canvas, stored};
 use candle_core::quantized::gguf_file::TensorInfo;
 
 /// Between the prefix of a layer and the number of an expert in a tensor's name.
 pub(crate) const EXPERTS: &str = "exps";
+
+/// Before the matrices of the shared expert in a tensor's name.
+pub(crate) const SHARED: &str = "shexp";
 
 /// A tensor, or one matrix of a tensor that holds one for every expert.
 #[derive(Debug, PartialEq)]
@@ -16,7 +19,8 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Where a tensor lies: `blk.0.exps.5.ffn_up.weight` is matrix 5 of `blk.0.ffn_up_exps.weight`.
+    /// Where a tensor lies: `blk.0.exps.5.ffn_up.weight` is matrix 5 of `blk.0.ffn_up_exps.weight`, and
+    /// `blk.0.shexp.ffn_up.weight` is `blk.0.ffn_up_shexp.weight`.
     pub(super) fn of(name: &str) -> Self {
         let parts: Vec<&str> = name.split('.').collect();
         if let [layers, layer, EXPERTS, number, matrix, kind] = parts[..]
@@ -27,7 +31,13 @@ impl Part {
                 number: Some(number),
             };
         }
-        Self { tensor: name.to_owned(), number: None }
+        if let [layers, layer, SHARED, matrix, kind] = parts[..] {
+            return Self {
+                tensor: format!("{layers}.{layer}.{matrix}_{SHARED}.{kind}"),
+                number: None,
+            };
+        }
+        Self { tensor: canvas::stored_name(name).unwrap_or_else(|| name.to_owned()), number: None }
     }
 
     /// Its shape in a tensor of the shape `dims`; `None` if the tensor has no such matrix.

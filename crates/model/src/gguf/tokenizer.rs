@@ -1,9 +1,11 @@
 //! The tokenizer in the metadata of a GGUF file, as the files of a Hugging Face folder.
 //!
-//! Byte-level BPE only (`tokenizer.ggml.model` `gpt2`). The file names its split of a text into words
-//! (`tokenizer.ggml.pre`); those of Qwen, Llama 3, SmolLM and GPT-2 are known.
+//! Byte-level BPE (`tokenizer.ggml.model` `gpt2`), and Gemma's BPE over characters (`gemma4`). A file of
+//! the first kind names its split of a text into words (`tokenizer.ggml.pre`); those of Qwen, Llama 3,
+//! Ling (LLaDA2, LLaDA-MoE), SmolLM and GPT-2 are known.
 
 use super::Gguf;
+use super::volumes::plain;
 use crate::LoadError;
 use candle_core::quantized::gguf_file::Value as Field;
 use serde_json::{Map, Value, json};
@@ -15,7 +17,7 @@ const USER_DEFINED: u64 = 4;
 
 /// Control tokens that end a text or a turn whatever the file says: it names one, and the families
 /// that are read have up to three.
-const ENDS: [&str; 9] = [
+const ENDS: [&str; 11] = [
     "<|endoftext|>",
     "<|im_end|>",
     "<|end_of_text|>",
@@ -23,6 +25,8 @@ const ENDS: [&str; 9] = [
     "<|eom_id|>",
     "<|end|>",
     "<end_of_turn>",
+    "<turn|>",
+    "<|role_end|>",
     "<EOT>",
     "<｜end▁of▁sentence｜>",
 ];
@@ -55,7 +59,7 @@ struct Split {
     begins: bool,
 }
 
-const SPLITS: [Split; 4] = [
+const SPLITS: [Split; 5] = [
     Split {
         names: &["qwen2"],
         normalizer: Some("NFC"),
@@ -77,6 +81,16 @@ const SPLITS: [Split; 4] = [
         begins: true,
     },
     Split {
+        names: &["bailingmoe", "bailingmoe2", "llada-moe"],
+        normalizer: None,
+        pattern: Some(
+            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
+        ),
+        digits: false,
+        whole: false,
+        begins: false,
+    },
+    Split {
         names: &["smollm"],
         normalizer: None,
         pattern: None,
@@ -94,20 +108,47 @@ const SPLITS: [Split; 4] = [
     },
 ];
 
+/// The model of Gemma's tokenizers: characters are merged, spaces are written as U+2581, and what is no
+/// token becomes the tokens of its bytes. A text begins with the bos token.
+const GEMMA: &str = "gemma4";
+/// Its token for what has no bytes among the tokens.
+const UNKNOWN: &str = "<unk>";
+
+impl Split {
+    /// Adds the parts of `tokenizer.json` that depend on the split.
+    fn complete(&self, tokenizer: &mut Value) {
+        tokenizer["normalizer"] = json!(self.normalizer.map(|name| json!({"type": name})));
+        tokenizer["pre_tokenizer"] = pre_tokenizer(self);
+        tokenizer["decoder"] = byte_level(true);
+        tokenizer["model"]["ignore_merges"] = json!(self.whole);
+    }
+}
+
+/// The same for Gemma's tokenizers.
+fn complete_gemma(tokenizer: &mut Value, has_unknown: bool) {
+    let replace = |from: &str, by: &str| json!({"type": "Replace", "pattern": {"String": from}, "content": by});
+    tokenizer["normalizer"] = replace(" ", "\u{2581}");
+    tokenizer["pre_tokenizer"] = json!({"type": "Split", "pattern": {"String": " "},
+        "behavior": "MergedWithPrevious", "invert": false});
+    tokenizer["decoder"] = json!({"type": "Sequence", "decoders": [
+        replace("\u{2581}", " "), {"type": "ByteFallback"}, {"type": "Fuse"}]});
+    tokenizer["model"]["unk_token"] = json!(has_unknown.then_some(UNKNOWN));
+}
+
 impl Gguf {
     /// The tokenizer in the file; `None` if it has no tokens.
     ///
     /// # Errors
-    /// If it is of another kind than byte-level BPE, or incomplete.
+    /// If it is of another kind, or incomplete.
     pub(crate) fn tokenizer(&self) -> Result<Option<TokenizerJson>, LoadError> {
         let Some(tokens) = self.texts("tokens") else {
             return Ok(None);
         };
-        self.only("model", &["gpt2"])?;
-        let names: Vec<&str> = SPLITS.iter().flat_map(|split| split.names).copied().collect();
-        let pre = self.only("pre", &names)?;
-        let split = SPLITS.iter().find(|split| split.names.contains(&pre));
-        let split = split.ok_or_else(|| self.refused("pre", &names))?;
+        let is_gemma = self.only("model", &["gpt2", GEMMA])? == GEMMA;
+        let split = match is_gemma {
+            true => None,
+            false => Some(self.split()?),
+        };
         let merges = self.texts("merges").ok_or_else(|| self.refused("merges", &["a list"]))?;
         let bytes = tokens.iter().chain(&merges).map(|text| text.len()).sum();
         check_bytes(bytes)
@@ -124,37 +165,48 @@ impl Gguf {
         let vocab = tokens.iter().enumerate();
         let vocab: Map<String, Value> =
             vocab.map(|(id, text)| ((*text).to_owned(), json!(id))).collect();
-        let tokenizer = json!({
+        let mut tokenizer = json!({
             "version": "1.0", "truncation": null, "padding": null, "added_tokens": added,
-            "normalizer": split.normalizer.map(|name| json!({"type": name})),
-            "pre_tokenizer": pre_tokenizer(split), "post_processor": null,
-            "decoder": byte_level(true),
+            "post_processor": null,
             "model": {"type": "BPE", "dropout": null, "unk_token": null,
-                "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false,
-                "byte_fallback": false, "ignore_merges": split.whole, "vocab": vocab,
-                "merges": merges},
+                "continuing_subword_prefix": null, "end_of_word_suffix": null,
+                "fuse_unk": is_gemma, "byte_fallback": is_gemma, "ignore_merges": false,
+                "vocab": vocab, "merges": merges},
         });
+        match split {
+            Some(split) => split.complete(&mut tokenizer),
+            None => complete_gemma(&mut tokenizer, tokens.contains(&UNKNOWN)),
+        }
+        let begins = split.is_none_or(|split| split.begins);
         Ok(Some(TokenizerJson {
             tokenizer: tokenizer.to_string().into_bytes(),
-            config: self.special(&tokens, split).to_string().into_bytes(),
+            config: self.special(&tokens, begins).to_string().into_bytes(),
             generation: json!({"eos_token_id": self.ends(&tokens)}).to_string().into_bytes(),
         }))
     }
 
+    /// The split of a text that the file names.
+    fn split(&self) -> Result<&'static Split, LoadError> {
+        let names: Vec<&str> = SPLITS.iter().flat_map(|split| split.names).copied().collect();
+        let pre = self.only("pre", &names)?;
+        let split = SPLITS.iter().find(|split| split.names.contains(&pre));
+        split.ok_or_else(|| self.refused("pre", &names))
+    }
+
     /// `tokenizer_config.json`.
-    fn special(&self, tokens: &[&str], split: &Split) -> Value {
+    fn special(&self, tokens: &[&str], begins: bool) -> Value {
         let mut config = Map::new();
         for (role, key) in [("bos_token", "bos_token_id"), ("eos_token", "eos_token_id")] {
             let id = self.number(key).and_then(|id| usize::try_from(id).ok());
             let text = id.and_then(|id| tokens.get(id));
             config.extend(text.map(|text| (role.to_owned(), json!(text))));
         }
-        for (flag, usual) in [("add_bos_token", split.begins), ("add_eos_token", false)] {
+        for (flag, usual) in [("add_bos_token", begins), ("add_eos_token", false)] {
             let set = self.field(flag).and_then(|field| field.to_bool().ok());
             config.insert(flag.to_owned(), json!(set.unwrap_or(usual)));
         }
         let template = |key: &str| {
-            let field = self.content.metadata.get(key)?;
+            let field = self.fields.get(key)?;
             field.to_string().ok()
         };
         let templates = [
@@ -185,11 +237,11 @@ impl Gguf {
     }
 
     fn field(&self, key: &str) -> Option<&Field> {
-        self.content.metadata.get(&format!("tokenizer.ggml.{key}"))
+        self.fields.get(&format!("tokenizer.ggml.{key}"))
     }
 
     fn number(&self, key: &str) -> Option<u64> {
-        super::plain(self.field(key)?)?.as_u64()
+        plain(self.field(key)?)?.as_u64()
     }
 
     fn texts(&self, key: &str) -> Option<Vec<&str>> {
@@ -202,9 +254,7 @@ impl Gguf {
     fn numbers(&self, key: &str) -> Vec<u64> {
         let list = self.field(key).and_then(|field| field.to_vec().ok());
         let numbers = list.into_iter().flatten();
-        numbers
-            .map(|field| super::plain(field).and_then(|value| value.as_u64()).unwrap_or(1))
-            .collect()
+        numbers.map(|field| plain(field).and_then(|value| value.as_u64()).unwrap_or(1)).collect()
     }
 
     /// The text of a key, which must be one of `known`.

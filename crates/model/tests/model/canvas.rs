@@ -8,7 +8,7 @@ use asynclane_model::{Candle, Checkpoint, Cpu, Files, Host, LoadError, Model, Mo
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use step::{Denoise, Position, Row, Sampling, Score, Slot};
 
 /// Largest difference of a logit from the official one in f32, relative to the largest logit.
@@ -30,6 +30,10 @@ impl Case {
             let reference = std::fs::read(folder.join("reference.safetensors")).unwrap();
             Self { folder, reference }
         })
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     pub fn checkpoint(&self) -> Checkpoint {
@@ -122,8 +126,8 @@ fn difference(
     largest / sizes.fold(0.0, f64::max)
 }
 
-fn executor<B: Host + 'static>(backend: B, case: &Case) -> ModelExecutor<B> {
-    let model = Model::load_on(backend, case.checkpoint()).unwrap();
+pub fn executor<B: Host + 'static>(backend: B, checkpoint: Checkpoint) -> ModelExecutor<B> {
+    let model = Model::load_on(backend, checkpoint).unwrap();
     sized(model, PAGES.len() as u32, 0)
 }
 
@@ -148,8 +152,8 @@ pub fn steps(executor: &mut dyn step::Executor, case: &Case) -> [f64; 3] {
 fn steps_agree_with_the_official_code() {
     for case in Case::all() {
         for found in [
-            steps(&mut executor(Cpu::default(), &case), &case),
-            steps(&mut executor(Candle::default(), &case), &case),
+            steps(&mut executor(Cpu::default(), case.checkpoint()), &case),
+            steps(&mut executor(Candle::default(), case.checkpoint()), &case),
         ] {
             let near = found.iter().all(|error| *error < TOLERANCE);
             assert!(near, "{}: {found:?}", case.folder.display());

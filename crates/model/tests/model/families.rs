@@ -180,6 +180,7 @@ const FACTS: &str = r#"
 {"model_type": "sdar", "block_length": 16} | sdar Blocks(16) None 151669 [151643]
 {"architectures": ["Fast_dLLM_QwenForCausalLM"], "eos_token_id": [7, 9]} | fast-dllm-v2 Blocks(32) One 151665 [7, 9]
 {"architectures": ["A2DQwen3LMHeadModel"]} | a2d Full None 151669 [151645]
+{"architectures": ["StableDiffcoderForCausalLM"], "model_type": "llama"} | stable-diffcoder Blocks(4) None 5 [2]
 {"architectures": ["LLaDA2MoeModelLM"]} | llada2 Blocks(32) None 156895 [156892]
 {"architectures": ["LLaDAMoEModelLM"], "model_type": "llada"} | llada-moe Full None 156895 [156892]
 {"architectures": ["Qwen2ForCausalLM"]} | qwen2 Causal One none [151643]

@@ -236,8 +236,8 @@ fn unsupported_and_corrupt_files_are_refused() {
     for ((key, value), expected) in [
         (
             ("general.architecture", Some(mamba)),
-            "general.architecture: expected one of llada, dream, qwen2, qwen3, qwen3moe, llama, found \
-             \"mamba\"",
+            "general.architecture: expected one of llada, dream, qwen2, qwen3, qwen3moe, llama, \
+             llada-moe, llada2, diffusion-gemma, found \"mamba\"",
         ),
         (
             ("llada.block_count", None),

@@ -15,6 +15,7 @@ mod families;
 mod filter;
 mod frequencies;
 mod gguf;
+mod gguf_families;
 mod gguf_files;
 mod invariance;
 mod kv_dtypes;

@@ -1,3 +1,5 @@
+//! Rotary tables compared with those of transformers, and refused scalings.
+
 use super::*;
 use candle_core::{Device, Tensor};
 use kernels::{Rope, RopeTable};

@@ -1,0 +1,323 @@
+//! The architectures of GGUF files, and their metadata as configurations.
+
+use super::volumes::{Fields, Volumes, plain};
+use super::{canvas, frequencies};
+use crate::LoadError;
+use crate::config::Keys;
+use candle_core::quantized::gguf_file::Value as Field;
+use serde_json::{Map, Value, json};
+
+/// The map from the GGUF metadata of one architecture to the keys of its `config.json`.
+pub(super) struct Dialect {
+    name: &'static str,
+    architecture: &'static str,
+    keys: &'static [(&'static str, &'static str)],
+    vocabulary: &'static str,
+    tied: &'static str,
+    biased: &'static str,
+    /// Rows of q and k are interleaved for llama.cpp, which rotates adjacent elements.
+    pub(super) interleaved: bool,
+    /// Adds the keys that follow from more than one field, or from the tensors.
+    complete: fn(&Facts<'_>, &mut Map<String, Value>) -> Result<(), LoadError>,
+}
+
+/// Metadata and tensors of a file.
+pub(super) struct Facts<'a> {
+    pub(super) file: &'a str,
+    pub(super) fields: &'a Fields,
+    pub(super) volumes: &'a Volumes,
+}
+
+const LLADA: Dialect = Dialect {
+    name: "llada",
+    architecture: "LLaDAModelLM",
+    keys: &[
+        ("embedding_length", "d_model"),
+        ("attention.head_count", "n_heads"),
+        ("attention.head_count_kv", "n_kv_heads"),
+        ("block_count", "n_layers"),
+        ("feed_forward_length", "mlp_hidden_size"),
+        ("context_length", "max_sequence_length"),
+        ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+        ("rope.freq_base", "rope_theta"),
+    ],
+    vocabulary: "embedding_size",
+    tied: "weight_tying",
+    biased: "include_qkv_bias",
+    interleaved: true,
+    complete: |_, _| Ok(()),
+};
+
+const DREAM: Dialect = Dialect {
+    name: "dream",
+    architecture: "DreamModel",
+    keys: &[
+        ("embedding_length", "hidden_size"),
+        ("attention.head_count", "num_attention_heads"),
+        ("attention.head_count_kv", "num_key_value_heads"),
+        ("block_count", "num_hidden_layers"),
+        ("feed_forward_length", "intermediate_size"),
+        ("context_length", "max_position_embeddings"),
+        ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+        ("rope.freq_base", "rope_theta"),
+        ("attention.key_length", "head_dim"),
+    ],
+    vocabulary: "vocab_size",
+    tied: "tie_word_embeddings",
+    biased: "attention_bias",
+    interleaved: false,
+    complete: |_, _| Ok(()),
+};
+
+const QWEN2: Dialect = Dialect { name: "qwen2", architecture: "Qwen2ForCausalLM", ..DREAM };
+
+const QWEN3: Dialect = Dialect { name: "qwen3", architecture: "Qwen3ForCausalLM", ..DREAM };
+
+/// llama.cpp always divides the weights of a row's experts by their sum.
+const QWEN3_MOE: Dialect = Dialect {
+    name: "qwen3moe",
+    architecture: "Qwen3MoeForCausalLM",
+    keys: &[
+        ("embedding_length", "hidden_size"),
+        ("attention.head_count", "num_attention_heads"),
+        ("attention.head_count_kv", "num_key_value_heads"),
+        ("block_count", "num_hidden_layers"),
+        ("expert_feed_forward_length", "moe_intermediate_size"),
+        ("context_length", "max_position_embeddings"),
+        ("expert_count", "num_experts"),
+        ("expert_used_count", "num_experts_per_tok"),
+        ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+        ("rope.freq_base", "rope_theta"),
+        ("attention.key_length", "head_dim"),
+        ("feed_forward_length", "intermediate_size"),
+    ],
+    complete: |_, map| {
+        map.insert("norm_topk_prob".to_owned(), json!(true));
+        Ok(())
+    },
+    ..DREAM
+};
+
+const LLAMA: Dialect =
+    Dialect { name: "llama", architecture: "LlamaForCausalLM", interleaved: true, ..DREAM };
+
+const LLADA_MOE: Dialect = Dialect {
+    name: "llada-moe",
+    architecture: "LLaDAMoEModelLM",
+    keys: &[
+        ("embedding_length", "hidden_size"),
+        ("attention.head_count", "num_attention_heads"),
+        ("attention.head_count_kv", "num_key_value_heads"),
+        ("block_count", "num_hidden_layers"),
+        ("expert_feed_forward_length", "expert_intermediate_size"),
+        ("context_length", "max_position_embeddings"),
+        ("expert_count", "num_experts"),
+        ("expert_used_count", "num_experts_per_tok"),
+        ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+        ("rope.freq_base", "rope_theta"),
+        ("attention.key_length", "head_dim"),
+        ("feed_forward_length", "dense_intermediate_size"),
+        ("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
+    ],
+    complete: |facts, map| {
+        let layers = facts.layers("llada-moe.block_count", map)?;
+        let has = |layer: usize| facts.has(&format!("blk.{layer}.ffn_gate_inp.weight"));
+        let frequency: Vec<u32> = (0..layers).map(|layer| u32::from(has(layer))).collect();
+        map.insert("moe_layer_freq".to_owned(), json!(frequency));
+        let norms = facts.has("blk.0.attn_q_norm.weight");
+        map.insert("qk_layernorm".to_owned(), json!(norms));
+        Ok(())
+    },
+    ..DREAM
+};
+
+const LLADA2: Dialect = Dialect {
+    name: "llada2",
+    architecture: "LLaDA2MoeModelLM",
+    keys: &[
+        ("embedding_length", "hidden_size"),
+        ("attention.head_count", "num_attention_heads"),
+        ("attention.head_count_kv", "num_key_value_heads"),
+        ("block_count", "num_hidden_layers"),
+        ("expert_feed_forward_length", "moe_intermediate_size"),
+        ("context_length", "max_position_embeddings"),
+        ("expert_count", "num_experts"),
+        ("expert_used_count", "num_experts_per_tok"),
+        ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+        ("rope.freq_base", "rope_theta"),
+        ("attention.key_length", "head_dim"),
+        ("feed_forward_length", "intermediate_size"),
+        ("expert_group_count", "n_group"),
+        ("expert_group_used_count", "topk_group"),
+        ("expert_weights_scale", "routed_scaling_factor"),
+        ("expert_shared_count", "num_shared_experts"),
+        ("leading_dense_block_count", "first_k_dense_replace"),
+    ],
+    biased: "use_qkv_bias",
+    complete: |facts, map| {
+        facts.only("llada2.expert_gating_func", &json!(2))?;
+        facts.only("llada2.expert_weights_norm", &json!(true))?;
+        let [rotated, head] = ["rope.dimension_count", "attention.key_length"]
+            .map(|key| facts.field(&format!("llada2.{key}")).and_then(|value| value.as_f64()));
+        let part = rotated.zip(head).map(|(rotated, head)| json!(rotated / head));
+        map.extend(part.map(|part| ("partial_rotary_factor".to_owned(), part)));
+        map.insert("use_bias".to_owned(), json!(facts.has("blk.0.attn_output.bias")));
+        map.insert("use_qk_norm".to_owned(), json!(facts.has("blk.0.attn_q_norm.weight")));
+        Ok(())
+    },
+    ..DREAM
+};
+
+/// The keys are those of its `text_config`.
+const DIFFUSION_GEMMA: Dialect = Dialect {
+    name: canvas::NAME,
+    architecture: "DiffusionGemmaForBlockDiffusion",
+    keys: &[
+        ("embedding_length", "hidden_size"),
+        ("attention.head_count", "num_attention_heads"),
+        ("attention.key_length_swa", "head_dim"),
+        ("block_count", "num_hidden_layers"),
+        ("feed_forward_length", "intermediate_size"),
+        ("context_length", "max_position_embeddings"),
+        ("attention.key_length", "global_head_dim"),
+        ("attention.sliding_window", "sliding_window"),
+        ("expert_count", "num_experts"),
+        ("expert_used_count", "top_k_experts"),
+        ("expert_feed_forward_length", "moe_intermediate_size"),
+        ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+        ("final_logit_softcapping", "final_logit_softcapping"),
+    ],
+    complete: canvas::complete,
+    ..DREAM
+};
+
+const ALL: [Dialect; 9] =
+    [LLADA, DREAM, QWEN2, QWEN3, QWEN3_MOE, LLAMA, LLADA_MOE, LLADA2, DIFFUSION_GEMMA];
+
+/// The first `NEEDED` keys of a dialect are required.
+const NEEDED: usize = 6;
+const TABLE: &str = "token_embd.weight";
+
+impl Facts<'_> {
+    /// A number or a flag of the metadata.
+    pub(super) fn field(&self, key: &str) -> Option<Value> {
+        match self.fields.get(key)? {
+            Field::Bool(flag) => Some(json!(flag)),
+            field => plain(field),
+        }
+    }
+
+    /// A list of numbers or flags of the metadata; one number counts as `count` equal ones.
+    pub(super) fn list(&self, key: &str, count: usize) -> Option<Vec<Value>> {
+        match self.fields.get(key)? {
+            Field::Array(list) => list
+                .iter()
+                .map(|field| match field {
+                    Field::Bool(flag) => Some(json!(flag)),
+                    field => plain(field),
+                })
+                .collect(),
+            field => plain(field).map(|one| vec![one; count]),
+        }
+    }
+
+    /// True if the file has a tensor.
+    pub(super) fn has(&self, tensor: &str) -> bool {
+        self.volumes.info(tensor).is_some()
+    }
+
+    /// The number of layers. A layer has tensors, so there are no more layers than these.
+    pub(super) fn layers(&self, key: &str, map: &Map<String, Value>) -> Result<usize, LoadError> {
+        let layers = map.get("num_hidden_layers").and_then(Value::as_u64);
+        let most = self.volumes.names().count();
+        let layers = layers.and_then(|layers| usize::try_from(layers).ok());
+        layers
+            .filter(|layers| *layers <= most)
+            .ok_or_else(|| self.refuse(key, format!("at most {most}, the number of tensors")))
+    }
+
+    pub(super) fn refuse(&self, key: &str, expected: impl Into<String>) -> LoadError {
+        let found = match self.fields.get(key) {
+            None => "nothing".to_owned(),
+            Some(Field::String(text)) => format!("{text:?}"),
+            Some(_) => self.field(key).map_or("a list".to_owned(), |value| value.to_string()),
+        };
+        LoadError::Key {
+            file: self.file.to_owned(),
+            key: key.to_owned(),
+            expected: expected.into(),
+            found,
+        }
+    }
+
+    /// Refuses a field that is present with another value.
+    fn only(&self, key: &str, supported: &Value) -> Result<(), LoadError> {
+        match self.field(key) {
+            Some(value) if value != *supported => Err(self.refuse(key, supported.to_string())),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Dialect {
+    /// The dialect that a file names.
+    ///
+    /// # Errors
+    /// An unknown architecture, with those that are read.
+    pub(super) fn find(facts: &Facts<'_>) -> Result<Self, LoadError> {
+        let key = "general.architecture";
+        let found = facts.fields.get(key).and_then(|field| field.to_string().ok());
+        let known = |dialect: &Self| Some(dialect.name) == found.map(String::as_str);
+        ALL.into_iter().find(known).ok_or_else(|| {
+            facts.refuse(key, format!("one of {}", ALL.map(|dialect| dialect.name).join(", ")))
+        })
+    }
+
+    /// The width of a head in the configuration.
+    pub(super) fn head_width(&self, keys: &Keys) -> Result<usize, LoadError> {
+        let of = |key: &str| keys.count(key).map(|count| count.max(1));
+        match keys.optional_count("head_dim")? {
+            Some(width) => Ok(width),
+            None => Ok(of(self.keys[0].1)? / of(self.keys[1].1)?),
+        }
+    }
+
+    /// Converts the metadata to the family's configuration.
+    pub(super) fn configuration(&self, facts: &Facts<'_>) -> Result<Keys, LoadError> {
+        let mut map = Map::new();
+        let (file, fields) = (facts.file, facts.fields);
+        let scaling = frequencies::scaling(file, self.name, fields)?;
+        map.extend(scaling.map(|scaling| ("rope_scaling".to_owned(), scaling)));
+        for (number, (gguf_key, config_key)) in self.keys.iter().enumerate() {
+            let key = format!("{}.{gguf_key}", self.name);
+            let value = fields.get(&key).and_then(plain);
+            if value.is_none() && number < NEEDED {
+                return Err(facts.refuse(&key, "a positive whole number"));
+            }
+            map.extend(value.map(|value| ((*config_key).to_owned(), value)));
+        }
+        for id in ["mask_token_id", "eos_token_id"] {
+            let value = facts.field(&format!("tokenizer.ggml.{id}"));
+            map.extend(value.map(|value| (id.to_owned(), value)));
+        }
+        let rows = facts.volumes.info(TABLE).and_then(|info| info.shape.dims().first());
+        let rows = *rows.ok_or_else(|| LoadError::MissingTensor {
+            file: file.to_owned(),
+            tensor: TABLE.to_owned(),
+            expected: Vec::new(),
+        })?;
+        map.insert("vocab_size".to_owned(), json!(rows));
+        map.insert(self.vocabulary.to_owned(), json!(rows));
+        if self.vocabulary != "vocab_size" {
+            let value = facts.field(&format!("{}.vocab_size", self.name));
+            map.extend(value.map(|value| ("vocab_size".to_owned(), value)));
+        }
+        map.insert(self.tied.to_owned(), json!(!facts.has("output.weight")));
+        let biases = ["blk.0.attn_q.bias", "blk.0.attn_qkv.bias"];
+        let is_biased = biases.into_iter().any(|bias| facts.has(bias));
+        map.insert(self.biased.to_owned(), json!(is_biased));
+        (self.complete)(facts, &mut map)?;
+        map.insert("architectures".to_owned(), json!([self.architecture]));
+        Ok(Keys::new(file, map))
+    }
+}
