@@ -140,10 +140,12 @@ pub(in crate::cache) fn refuse_open(
     }
 }
 
-/// Plans a refresh of `[0, P + Leff + margin)`, and at least up to the last lane's end.
+/// Plans a refresh of `[0, P + Leff + margin)`, and at least up to the last lane's end and the last
+/// pinned token.
 pub(in crate::cache) fn renew(margin: u32, view: &View<'_>, plan: &mut ForwardPlan) {
     let rows = view.decoder.lanes().map(|lane| lane.lookahead.end).max().unwrap_or_default();
-    let reach = view.decoder.effective_end().plus(margin);
-    let end = reach.min(view.decoder.canvas().end()).max(rows);
+    let canvas = view.decoder.canvas();
+    let reach = view.decoder.effective_end().plus(margin).max(canvas.pins_end());
+    let end = reach.min(canvas.end()).max(rows);
     plan.full(view, view.layout.place_of(end), SHARED);
 }

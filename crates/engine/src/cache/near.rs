@@ -80,6 +80,7 @@ impl Near {
         let canvas = decoder.canvas();
         self.due.resize(as_index(canvas.budget()), true);
         for Proposal { offset, candidate } in scored {
+            self.end = self.end.max(offset.next());
             self.due[offset.index()] = candidate.entropy <= SURE;
         }
         for Proposal { offset, .. } in scored {
@@ -104,6 +105,7 @@ impl CachePolicy for Near {
             let lanes = view.decoder.lanes().map(|lane| lane.lookahead.end).max();
             let lanes = lanes.unwrap_or_default();
             let end = if everywhere { lanes } else { lanes.min(self.end) };
+            let end = end.max(canvas.pins_end().min(canvas.end()));
             return plan.full(view, view.place(end), SHARED);
         }
         plan.begin(ForwardKind::Decode);

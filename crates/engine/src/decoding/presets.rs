@@ -51,7 +51,7 @@ pub const NAMES: &[&str] = &{
 /// The presets that are tuned for serving. Each is nearly the cheapest decoder of the measured
 /// comparison whose loss against `vanilla` stays within a bound on every problem set; a test holds them
 /// against the result file.
-pub const TUNED: [&str; 2] = ["balanced", "fast"];
+pub const TUNED: [&str; 3] = ["balanced", "fast", "low_latency"];
 
 /// Former names of presets, each with the present one. Callers may use them; no list shows them.
 const ALIASES: &[(&str, &str)] = &[("quality", "balanced")];
@@ -60,16 +60,23 @@ const ALIASES: &[(&str, &str)] = &[("quality", "balanced")];
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "balanced",
-        summary: "AsyncLane under an entropy bound; tokens left of the masks are computed again",
-        settings: "schedule=asynclane,commit=entropy_bound,cache=fused,\
-                   rows=open,refresh=32,left_rows=32,entropy_threshold=0.15,draft_threshold=0.99,\
+        summary: "AsyncLane under an entropy bound, with rows near the last commits: for one request and for many",
+        settings: "schedule=asynclane,commit=entropy_bound,cache=near,\
+                   row_reach=16,entropy_threshold=0.15,draft_threshold=0.99,\
                    lookahead=8,lone_stops=false",
     },
     Preset {
         name: "fast",
-        summary: "`balanced` over older keys and values: fewer rows, more mistakes",
-        settings: "schedule=asynclane,commit=entropy_bound,cache=fused,\
-                   rows=open,refresh=32,left_rows=0,entropy_threshold=0.15,draft_threshold=0.99,\
+        summary: "`balanced` with bolder commits and fewer rows: for many requests at once, or few processors",
+        settings: "schedule=asynclane,commit=entropy_bound,cache=near,\
+                   row_reach=12,entropy_threshold=0.2,draft_threshold=0.99,\
+                   lookahead=8,lone_stops=false",
+    },
+    Preset {
+        name: "low_latency",
+        summary: "`balanced` with guesses that the next forward pass verifies: for one request on a GPU; temperature 0",
+        settings: "schedule=asynclane,commit=nested_drafts,cache=near,\
+                   row_reach=16,entropy_threshold=0.15,draft_threshold=0.99,\
                    lookahead=8,lone_stops=false",
     },
     Preset {

@@ -4,28 +4,27 @@ use serde::{Deserialize, Serialize};
 
 use super::report::{Entry, TaskReport, round};
 
-/// Points of strict accuracy that a preset may lose against the first decoder, on every set.
+/// The conditions under which a decoder becomes a preset.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum MayLose {
-    /// The lower end of the paired 95 % interval of the difference lies no lower.
-    AtMost(f64),
-    /// The measured difference is no larger.
-    Measured(f64),
+pub struct Tuned {
+    /// The preset's name.
+    pub preset: &'static str,
+    /// Points of strict accuracy that it may lose against the first decoder, on every set.
+    pub may_lose: f64,
+    /// The ridges at which its cost counts.
+    pub ridges: &'static [u32],
 }
 
-/// The derived presets.
-pub const PRESETS: [(&str, MayLose); 3] = [
-    ("quality", MayLose::AtMost(3.0)),
-    ("balanced", MayLose::Measured(2.0)),
-    ("fast", MayLose::Measured(6.0)),
+/// The derived presets: for one request and for many, for many, for one.
+pub const PRESETS: [Tuned; 3] = [
+    Tuned { preset: "balanced", may_lose: 2.0, ridges: &[11, 184] },
+    Tuned { preset: "fast", may_lose: 6.0, ridges: &[4, 11] },
+    Tuned { preset: "low_latency", may_lose: 2.0, ridges: &[184] },
 ];
 
 /// Rows that a machine computes while it reads the weights once: a CPU, a GPU with 16 sequences in
 /// flight of which each has its share, a GPU with one (an H200 in bf16: 790 TFLOP/s over 4.3 TB/s).
 pub const RIDGES: [u32; 3] = [4, 11, 184];
-
-/// The ridges at which presets are compared: 16 in flight, and one.
-const IN_FLIGHT: [u32; 2] = [11, 184];
 
 /// Costs up to this factor above the least are as good: they depend on the problems that were drawn.
 const NEARLY: f64 = 1.05;
@@ -64,13 +63,10 @@ pub struct Derived {
     pub preset: String,
     /// Points of `strict` that it may lose against the first decoder on every set.
     pub within: f64,
-    /// True if the lower end of the paired interval holds them, and not the measured difference alone.
-    #[serde(default)]
-    pub surely: bool,
     /// The cheapest decoder that loses no more; among decoders that cost nearly as little, the one that loses
     /// least on its worst set.
     pub decoder: String,
-    /// Its cost over the first decoder's: geometric mean over the sets, at one and at 16 in flight.
+    /// Its cost over the first decoder's: geometric mean over the sets and the preset's ridges.
     #[serde(default)]
     pub cost: f64,
 }
@@ -115,20 +111,14 @@ pub fn derived(tasks: &[TaskReport]) -> Vec<Derived> {
     if first.is_empty() || first.iter().any(|entry| entry.paired.is_none()) {
         return Vec::new();
     }
-    let derive = |(preset, may_lose): (&str, MayLose)| {
-        let qualifies =
-            |index: &usize| *index == 0 || tasks.iter().all(|task| may_lose.admits(task, *index));
+    let derive = |tuned: Tuned| {
+        let qualifies = |index: &usize| tasks.iter().all(|task| tuned.admits(task, *index));
         let costs = (0..first.len()).filter(qualifies);
-        let costs = costs.map(|index| (index, relative_cost(tasks, index)));
+        let costs = costs.map(|index| (index, relative_cost(tasks, index, tuned.ridges)));
         let (index, cost) = choose(tasks, &costs.collect::<Vec<_>>());
-        let (within, surely) = match may_lose {
-            MayLose::AtMost(points) => (points, true),
-            MayLose::Measured(points) => (points, false),
-        };
         Derived {
-            preset: preset.to_owned(),
-            within,
-            surely,
+            preset: tuned.preset.to_owned(),
+            within: tuned.may_lose,
             decoder: first[index].name.clone(),
             cost: round(cost, 4),
         }
@@ -136,19 +126,13 @@ pub fn derived(tasks: &[TaskReport]) -> Vec<Derived> {
     PRESETS.into_iter().map(derive).collect()
 }
 
-impl MayLose {
+impl Tuned {
     /// True if a row of a set loses no more against the first row.
     fn admits(self, task: &TaskReport, index: usize) -> bool {
         let (Some(first), Some(row)) = (task.decoders.first(), task.decoders.get(index)) else {
             return false;
         };
-        match self {
-            Self::AtMost(points) => {
-                let lower = row.paired.map(|paired| paired.interval[0]);
-                lower.is_some_and(|lower| lower >= -points - EQUAL)
-            }
-            Self::Measured(points) => first.strict - row.strict <= points + EQUAL,
-        }
+        first.strict - row.strict <= self.may_lose + EQUAL
     }
 }
 
@@ -173,9 +157,9 @@ fn choose(tasks: &[TaskReport], costs: &[(usize, f64)]) -> (usize, f64) {
     best.copied().unwrap_or((0, 1.0))
 }
 
-/// The ratio of a row's cost to the first row's: geometric mean over the sets and [`IN_FLIGHT`].
-fn relative_cost(tasks: &[TaskReport], index: usize) -> f64 {
-    let pairs = tasks.iter().flat_map(|task| IN_FLIGHT.map(|ridge| (task, ridge)));
+/// The ratio of a row's cost to the first row's: geometric mean over the sets and the ridges.
+fn relative_cost(tasks: &[TaskReport], index: usize, ridges: &[u32]) -> f64 {
+    let pairs = tasks.iter().flat_map(|task| ridges.iter().map(move |ridge| (task, *ridge)));
     let ratios: Vec<f64> = pairs
         .filter_map(|(task, ridge)| {
             let (first, row) = (task.decoders.first()?, task.decoders.get(index)?);

@@ -121,7 +121,7 @@ fn tuned_presets_are_what_the_comparison_derives() {
     let derived = overall::derived(&report.tasks);
     let decoding = |name: &str| DecodingSpec::parse(name).unwrap().resolve().unwrap();
     let presets: Vec<&str> = derived.iter().map(|one| &*one.preset).collect();
-    assert_eq!(presets, ["quality", "balanced", "fast"]);
+    assert_eq!(presets, ["balanced", "fast", "low_latency"]);
     for one in &derived {
         assert_eq!(decoding(&one.preset), decoding(&one.decoder), "{}", one.preset);
     }
