@@ -212,7 +212,7 @@ fn derived(out: &mut String, report: &Report) {
     for preset in overall::derived(&report.tasks) {
         let _ = writeln!(
             out,
-            "derived: {} = {} (cost {:.4}; the cheapest or nearly, within {} points of {} on every set, strict)",
+            "derived: {} = {} (cost {:.4}; the cheapest or nearly, surely within {} points of {} on every set, strict)",
             preset.preset, preset.decoder, preset.cost, preset.within, rows[0].name,
         );
     }
