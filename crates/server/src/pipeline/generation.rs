@@ -181,6 +181,8 @@ pub struct Stops {
     pub tokens: Vec<TokenId>,
     /// The model's own stop ids are never committed.
     pub ignore_eos: bool,
+    /// The model's own stop ids are tokens as any other, and end nothing.
+    pub keeps_eos: bool,
     /// No stop of any kind before this many tokens.
     pub min_tokens: u32,
 }

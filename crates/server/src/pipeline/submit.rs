@@ -190,7 +190,9 @@ fn sequence(
     let stops = &generation.stops;
     let ban = |token: &TokenId| Bias::ban(*token);
     let mut biases = fields.biases.clone();
-    let own = if stops.ignore_eos {
+    let own = if stops.keeps_eos {
+        &[][..]
+    } else if stops.ignore_eos {
         biases.extend(model.stop_tokens.iter().map(ban));
         &[][..]
     } else {

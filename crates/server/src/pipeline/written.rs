@@ -22,6 +22,8 @@ pub enum Piece {
     Open(u32),
     /// A text that the decoder may rewrite.
     Edit(String),
+    /// Tokens that the decoder may rewrite.
+    Seed(Vec<TokenId>),
 }
 
 /// The given tokens of a sequence.
@@ -60,7 +62,8 @@ pub fn written(
         let rest = "needs a model with full attention or with canvases of noise";
         return Err(ApiError::field(ErrorCode::UnsupportedParameter, FIELD, rest));
     }
-    let is_free = |piece: &Piece| matches!(piece, Piece::Open(_) | Piece::Edit(_));
+    let is_edit = |piece: &Piece| matches!(piece, Piece::Edit(_) | Piece::Seed(_));
+    let is_free = |piece: &Piece| is_edit(piece) || matches!(piece, Piece::Open(_));
     let last = match limits.attention {
         Attention::Full => pieces.iter().rposition(is_free).unwrap_or_default(),
         _ => pieces.len(),
@@ -78,7 +81,7 @@ pub fn written(
                 (Vec::new(), "open")
             }
             Piece::Text(text) => (encode(text, "text")?, "text"),
-            Piece::Tokens(tokens) => (tokens.clone(), "tokens"),
+            Piece::Tokens(tokens) | Piece::Seed(tokens) => (tokens.clone(), "tokens"),
             Piece::Edit(_) if !edits => {
                 let rest = "needs a decoder that rewrites tokens: diffusion.commit \"edit\"";
                 return Err(invalid(param("edit"), rest));
@@ -94,7 +97,7 @@ pub fn written(
         if index > last {
             given.suffix.extend(tokens);
         } else {
-            let editable = matches!(piece, Piece::Edit(_));
+            let editable = is_edit(piece);
             for token in tokens {
                 given.pins.push(Pin { offset: Offset::new(length), token, editable });
                 length = length.saturating_add(1);

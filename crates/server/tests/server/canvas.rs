@@ -191,3 +191,55 @@ async fn faulty_canvases_name_the_piece() {
         server.refused(COMPLETIONS, &steps, "invalid_value", "diffusion.max_steps").await;
     }
 }
+
+/// vLLM's fields: the seed stands in the first step, what is pinned in all steps, and a read ends with the
+/// first canvas.
+#[tokio::test]
+async fn the_fields_of_vllm_seed_and_pin_a_canvas() {
+    let server = noise();
+    let mut seed: Vec<u32> = (0..64).map(|at| 100 + at).collect();
+    // A pinned token that would end a text is one of the template.
+    seed[3] = STOP;
+    let pinned: Vec<usize> = (0..64).filter(|at| at % 7 != 0).collect();
+    let xargs = |more: Value| {
+        merge(
+            json!({"diffusion_seed_canvas": seed,
+        "diffusion_pinned": pinned}),
+            more,
+        )
+    };
+    for steps in [1, 4] {
+        let read = xargs(json!({"diffusion_max_steps": steps, "diffusion_read_only": true}));
+        let fields = json!({"vllm_xargs": read, "max_tokens": 20, "logprobs": true,
+            "top_logprobs": 5, "return_token_ids": true});
+        let answer = server.ask(CHAT, fields.clone()).await;
+        let found = token_ids(&answer);
+        assert_eq!(found.len(), 64, "{answer}");
+        assert!(pinned.iter().all(|at| found[*at] == seed[*at]), "{found:?}");
+        assert_eq!(answer["usage"]["diffusion"]["forwards"], steps);
+        let logprobs = items(&answer["choices"][0]["logprobs"]["content"]);
+        assert_eq!(logprobs.len(), 64);
+        assert!(logprobs[0]["logprob"].as_f64().unwrap() < 0.0);
+        assert_eq!(items(&logprobs[0]["top_logprobs"]).len(), 5);
+        assert_eq!(server.ask(CHAT, fields).await["choices"], answer["choices"]);
+    }
+    for (fields, code, param) in [
+        (json!({"diffusion_seed_canvas": [1, 2]}), "invalid_value", "diffusion_seed_canvas"),
+        (
+            json!({"diffusion_seed_canvas": vec![900; 64]}),
+            "invalid_value",
+            "diffusion_seed_canvas[0]",
+        ),
+        (json!({"diffusion_pinned": [1]}), "invalid_value", "diffusion_pinned"),
+        (xargs(json!({"diffusion_pinned": [64]})), "invalid_value", "diffusion_pinned[0]"),
+        (json!({"diffusion_max_steps": 0}), "invalid_value", "diffusion_max_steps"),
+        (json!({"diffusion_constrained": true}), "unsupported_value", "diffusion_constrained"),
+        (json!({"other": 1}), "invalid_value", "other"),
+    ] {
+        let fields = json!({"vllm_xargs": fields});
+        server.refused(CHAT, &fields, code, &format!("vllm_xargs.{param}")).await;
+    }
+    let steps = json!({"vllm_xargs": {"diffusion_max_steps": 2}});
+    self::server().refused(CHAT, &steps, "unsupported_parameter", "vllm_xargs").await;
+    self::server().ask(CHAT, json!({"vllm_xargs": {}})).await;
+}

@@ -30,6 +30,8 @@ pub enum Command {
     /// Grade JSON lines `{"prompt", "output"}` from standard input; print one
     /// `{"task", "end", "strict"}` per line.
     Grade,
+    /// Ask a server for decisions about held-out sums: accuracy, calibration, agreement of the manners.
+    Decide(DecideArgs),
 }
 
 impl Cli {
@@ -43,7 +45,7 @@ impl Cli {
         let model = match &mut cli.command {
             Command::Bench(args) => &mut args.model,
             Command::TrainFilter(args) => &mut args.model,
-            Command::Problems(_) | Command::Grade => return Ok(cli),
+            Command::Problems(_) | Command::Grade | Command::Decide(_) => return Ok(cli),
         };
         model.environment = by_environment(&matches);
         Ok(cli)
@@ -88,6 +90,25 @@ pub struct TrainFilterArgs {
     /// Seed of the problem generator and of the initial weights.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+}
+
+#[derive(Args, Debug)]
+pub struct DecideArgs {
+    /// A running server, `http://HOST:PORT`.
+    #[arg(long)]
+    pub url: String,
+    /// Held-out problems.
+    #[arg(long, default_value_t = 300)]
+    pub problems: usize,
+    /// Numbers of orders of the options, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4")]
+    pub orders: Vec<u32>,
+    /// Seed of the problem generator.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Write the result to this file as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

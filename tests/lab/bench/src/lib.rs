@@ -9,6 +9,7 @@ pub mod args;
 pub mod bench;
 mod conversation;
 pub mod dataset;
+mod decide;
 pub mod train_filter;
 
 use std::process::ExitCode;
@@ -27,5 +28,6 @@ fn run(arguments: Cli) -> anyhow::Result<()> {
         Command::TrainFilter(args) => train_filter::run(&args),
         Command::Problems(args) => dataset::problems(&args),
         Command::Grade => dataset::grade(),
+        Command::Decide(args) => decide::run(&args),
     }
 }

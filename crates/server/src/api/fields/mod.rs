@@ -17,3 +17,4 @@ pub mod table;
 pub(super) mod tool_choice;
 pub(super) mod tools;
 pub mod types;
+pub(super) mod xargs;

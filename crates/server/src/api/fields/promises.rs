@@ -36,7 +36,7 @@ pub const HINTS: [&str; 4] = ["inference_geo", "reasoning_effort", "speed", "ver
 
 /// Fields that OpenAI, Anthropic, vLLM, SGLang or llama.cpp would obey and this server does not:
 /// refused, except with these neutral values, as JSON.
-pub const UNSUPPORTED: [(&str, &[&str]); 53] = [
+pub const UNSUPPORTED: [(&str, &[&str]); 52] = [
     ("add_generation_prompt", &["true"]),
     ("allowed_token_ids", &["[]"]),
     ("audio", &[]),
@@ -87,7 +87,6 @@ pub const UNSUPPORTED: [(&str, &[&str]); 53] = [
     ("top_logprobs", &["0"]),
     ("typical_p", &["1"]),
     ("use_beam_search", &["false"]),
-    ("vllm_xargs", &[]),
     ("web_search_options", &[]),
     ("xtc_probability", &["0"]),
 ];

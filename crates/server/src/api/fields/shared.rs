@@ -19,6 +19,7 @@ use super::structured::{Grammars, StructuredFields};
 use super::table::Fields;
 use super::tools::Tools;
 use super::types::{Object, Required};
+use super::xargs::XargsFields;
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
 use crate::pipeline::encode::MAX_DEFAULT_TOKENS;
@@ -52,6 +53,8 @@ struct SharedFields {
     priority: Option<Int<{ i32::MIN as i64 }, { i32::MAX as i64 }>>,
     /// The decoder: a preset, settings, or both.
     diffusion: Option<Diffusion>,
+    /// vLLM's fields for canvases of noise.
+    vllm_xargs: Option<Object<XargsFields>>,
     /// Accepted, without effect.
     #[serde(rename = "user")]
     _user: Option<String>,
@@ -120,16 +123,20 @@ impl Draft {
         let grammars = body.read::<StructuredFields>()?;
         let grammars = grammars.grammars(backend.model.formats.open_objects)?;
         let stops = body.read::<StopFields>()?.stops(vocab_size)?;
-        let spec = diffusion::spec(fields.diffusion.as_ref(), &backend.model.decoders)?;
+        let mut spec = diffusion::spec(fields.diffusion.as_ref(), &backend.model.decoders)?;
         let options = AnswerOptions {
             return_token_ids: fields.return_token_ids.unwrap_or(false),
             stream: fields.stream()?,
         };
+        let xargs = fields.vllm_xargs.clone().filter(|Object(given)| !given.is_empty());
+        let xargs = xargs.map(|Object(given)| given.xargs(&mut spec, backend)).transpose()?;
+        let xargs = xargs.unwrap_or_default();
         let decoding = diffusion::resolve(&spec, backend, &[])?;
         let canvas = canvas::pieces(fields.diffusion.as_ref(), vocab_size)?;
         if canvas.is_some() {
             refuse_budget(body)?;
         }
+        let canvas = canvas.or(xargs.canvas);
         let mut generation = Generation::new(Input::Texts(Vec::new()), decoding);
         let n = fields.n.map_or(1, Int::count);
         (generation.choices.n, generation.choices.best_of) = (n, n);
@@ -138,6 +145,7 @@ impl Draft {
         generation.prompts.canvas = canvas;
         generation.sampling = sampling;
         generation.stops = stops;
+        generation.stops.keeps_eos = xargs.reads;
         generation.text.stop_string = fields.include_stop_str_in_output.unwrap_or(false);
         generation.text.special_tokens = !fields.skip_special_tokens.unwrap_or(true);
         let priority = fields.priority.map_or(0, Int::get);

@@ -41,6 +41,7 @@ impl StopFields {
             return Err(invalid("stop_token_ids", too_many(tokens.len())));
         }
         Ok(Stops {
+            keeps_eos: false,
             max_tokens: None,
             strings: self.stop.map(|StopStrings(stops)| stops).unwrap_or_default(),
             tokens: token_ids(&tokens, vocab_size, "stop_token_ids")?,
