@@ -14,21 +14,20 @@ pub struct Tuned {
     pub may_lose: f64,
     /// The ridges at which its cost counts.
     pub ridges: &'static [u32],
+    /// Costs up to this factor above the least are as good: they depend on the problems that were drawn.
+    pub nearly: f64,
 }
 
 /// The derived presets: for one request and for many, for many, for one.
 pub const PRESETS: [Tuned; 3] = [
-    Tuned { preset: "balanced", may_lose: 3.0, ridges: &[11, 184] },
-    Tuned { preset: "fast", may_lose: 6.0, ridges: &[4, 11] },
-    Tuned { preset: "low_latency", may_lose: 3.0, ridges: &[184] },
+    Tuned { preset: "balanced", may_lose: 3.0, ridges: &[11, 184], nearly: 1.05 },
+    Tuned { preset: "fast", may_lose: 6.0, ridges: &[4, 11], nearly: 1.0 },
+    Tuned { preset: "low_latency", may_lose: 3.0, ridges: &[184], nearly: 1.05 },
 ];
 
 /// Rows that a machine computes while it reads the weights once: a CPU, a GPU with 16 sequences in
 /// flight of which each has its share, a GPU with one (an H200 in bf16: 790 TFLOP/s over 4.3 TB/s).
 pub const RIDGES: [u32; 3] = [4, 11, 184];
-
-/// Costs up to this factor above the least are as good: they depend on the problems that were drawn.
-const NEARLY: f64 = 1.05;
 
 /// Accuracies have one decimal; smaller differences are equal.
 const EQUAL: f64 = 1e-6;
@@ -116,7 +115,7 @@ pub fn derived(tasks: &[TaskReport]) -> Vec<Derived> {
         let qualifies = |index: &usize| tasks.iter().all(|task| tuned.admits(task, *index));
         let costs = (0..first.len()).filter(qualifies);
         let costs = costs.map(|index| (index, relative_cost(tasks, index, tuned.ridges)));
-        let (index, cost) = choose(tasks, &costs.collect::<Vec<_>>());
+        let (index, cost) = choose(tasks, &costs.collect::<Vec<_>>(), tuned.nearly);
         Derived {
             preset: tuned.preset.to_owned(),
             within: tuned.may_lose,
@@ -141,9 +140,9 @@ pub fn cost(entry: &Entry, ridge: u32) -> f64 {
     entry.nfe_per_token.max(entry.positions_per_token / f64::from(ridge))
 }
 
-/// The row and cost of `costs` that a preset takes: of the rows that cost [`NEARLY`] as little as the
+/// The row and cost of `costs` that a preset takes: of the rows that cost up to `nearly` times as much as the
 /// cheapest, the one that loses least on its worst set; of equals the first.
-fn choose(tasks: &[TaskReport], costs: &[(usize, f64)]) -> (usize, f64) {
+fn choose(tasks: &[TaskReport], costs: &[(usize, f64)], nearly: f64) -> (usize, f64) {
     let least = costs.iter().map(|of| of.1).fold(f64::MAX, f64::min);
     let worst = |index: usize| {
         let gains = tasks.iter().filter_map(|task| {
@@ -151,7 +150,7 @@ fn choose(tasks: &[TaskReport], costs: &[(usize, f64)]) -> (usize, f64) {
         });
         gains.fold(f64::MAX, f64::min)
     };
-    let near = costs.iter().filter(|of| of.1 <= NEARLY * least);
+    let near = costs.iter().filter(|of| of.1 <= nearly * least);
     let best = near.reduce(|best, of| if worst(of.0) > worst(best.0) + EQUAL { of } else { best });
     best.copied().unwrap_or((0, 1.0))
 }
