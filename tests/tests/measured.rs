@@ -42,7 +42,7 @@ fn expect(document: &str, text: &str) {
 fn presets_have_their_measured_accuracy_and_cost() {
     let report = result("epyc-2-threads/presets.json");
     let tasks = report["tasks"].as_array().expect("problem sets");
-    for preset in ["balanced", "fast", "fast_dllm_dual", "vanilla"] {
+    for preset in ["balanced", "fast", "low_latency", "fast_dllm_dual", "vanilla"] {
         let name = decoder(&report, preset);
         let overall = row(&report["overall"], name);
         let [strict, forwards, rows] =

@@ -10,8 +10,9 @@ use super::rows::{open_rows, see_written};
 use super::{CacheInfo, CachePolicy, ForwardPlan, Forwards, SHARED, View};
 
 const REFRESH: SettingInfo = compact::refresh(Value::Integer(32));
-const ROW_AHEAD: SettingInfo = SettingInfo::integer("row_ahead", 1..=1024, 24)
-    .says("masks have no row until a token is committed this number of positions left of them, or nearer");
+const ROW_AHEAD: SettingInfo = SettingInfo::integer("row_ahead", 1..=1024, 24).says(
+    "masks have no row until a token is committed this number of positions left of them, or nearer",
+);
 const ROW_REACH: SettingInfo = SettingInfo::integer("row_reach", 1..=1024, 12).says(
     "a commit gives masks a row again that lie up to this number of positions right of it, or up to a third of it left of it",
 );

@@ -37,5 +37,8 @@ fn a_refresh_leaves_out_what_the_text_has_not_reached() {
     let mut scripted = scripted("refresh=1");
     assert_eq!(scripted.step(&[(1, 20, 0.95)]), [FIRST]);
     scripted.step(&[(0, 21, 0.95)]);
-    assert_eq!(scripted.step(&[]), ["pages 0 1 2 3: 0..13 = 10 11 12 21 20 ? ? ? ? ? ? ? ? see 13"]);
+    assert_eq!(
+        scripted.step(&[]),
+        ["pages 0 1 2 3: 0..13 = 10 11 12 21 20 ? ? ? ? ? ? ? ? see 13"]
+    );
 }
