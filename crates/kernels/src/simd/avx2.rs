@@ -15,14 +15,6 @@ impl Avx2 {
     }
 }
 
-/// Wraps intrinsics: the token proves that they exist.
-macro_rules! safe {
-    ($e:expr) => {
-        // SAFETY: `self` proves the instruction set; pointers are the caller's promise.
-        unsafe { $e }
-    };
-}
-
 impl Simd for Avx2 {
     type F = __m256;
     type D = __m256d;
@@ -32,57 +24,32 @@ impl Simd for Avx2 {
     // Measured among 512 to 4,096 words.
     const NEAR: Option<usize> = Some(1024);
 
-    #[inline(always)]
-    fn splat(self, x: f32) -> __m256 {
-        safe!(_mm256_set1_ps(x))
+    intrinsics! {
+        splat(x: f32) -> __m256 => _mm256_set1_ps(x);
+        prefetch(p: *const u32) => _mm_prefetch::<_MM_HINT_T1>(p.cast());
+        prefetch_once(p: *const u32) => _mm_prefetch::<_MM_HINT_NTA>(p.cast());
+        prefetch_to_write(p: *const u32) => _mm_prefetch::<_MM_HINT_ET0>(p.cast());
+        add(a: __m256, b: __m256) -> __m256 => _mm256_add_ps(a, b);
+        sub(a: __m256, b: __m256) -> __m256 => _mm256_sub_ps(a, b);
+        mul(a: __m256, b: __m256) -> __m256 => _mm256_mul_ps(a, b);
+        div(a: __m256, b: __m256) -> __m256 => _mm256_div_ps(a, b);
+        max(a: __m256, b: __m256) -> __m256 => _mm256_max_ps(a, b);
+        min(a: __m256, b: __m256) -> __m256 => _mm256_min_ps(a, b);
+        fma(a: __m256, b: __m256, c: __m256) -> __m256 => _mm256_fmadd_ps(a, b, c);
+        splat_d(x: f64) -> __m256d => _mm256_set1_pd(x);
+        add_d(a: __m256d, b: __m256d) -> __m256d => _mm256_add_pd(a, b);
+        sub_d(a: __m256d, b: __m256d) -> __m256d => _mm256_sub_pd(a, b);
+        mul_d(a: __m256d, b: __m256d) -> __m256d => _mm256_mul_pd(a, b);
+        max_d(a: __m256d, b: __m256d) -> __m256d => _mm256_max_pd(a, b);
+        fma_d(a: __m256d, b: __m256d, c: __m256d) -> __m256d => _mm256_fmadd_pd(a, b, c);
     }
-    #[inline(always)]
-    fn prefetch(self, p: *const u32) {
-        safe!(_mm_prefetch::<_MM_HINT_T1>(p.cast()));
-    }
-    #[inline(always)]
-    fn prefetch_once(self, p: *const u32) {
-        safe!(_mm_prefetch::<_MM_HINT_NTA>(p.cast()));
-    }
-    #[inline(always)]
-    fn prefetch_to_write(self, p: *const u32) {
-        safe!(_mm_prefetch::<_MM_HINT_ET0>(p.cast()));
-    }
-    #[inline(always)]
-    unsafe fn load(self, p: *const f32) -> __m256 {
-        safe!(_mm256_loadu_ps(p))
-    }
-    #[inline(always)]
-    unsafe fn store(self, p: *mut f32, x: __m256) {
-        safe!(_mm256_storeu_ps(p, x));
-    }
-    #[inline(always)]
-    fn add(self, a: __m256, b: __m256) -> __m256 {
-        safe!(_mm256_add_ps(a, b))
-    }
-    #[inline(always)]
-    fn sub(self, a: __m256, b: __m256) -> __m256 {
-        safe!(_mm256_sub_ps(a, b))
-    }
-    #[inline(always)]
-    fn mul(self, a: __m256, b: __m256) -> __m256 {
-        safe!(_mm256_mul_ps(a, b))
-    }
-    #[inline(always)]
-    fn div(self, a: __m256, b: __m256) -> __m256 {
-        safe!(_mm256_div_ps(a, b))
-    }
-    #[inline(always)]
-    fn max(self, a: __m256, b: __m256) -> __m256 {
-        safe!(_mm256_max_ps(a, b))
-    }
-    #[inline(always)]
-    fn min(self, a: __m256, b: __m256) -> __m256 {
-        safe!(_mm256_min_ps(a, b))
-    }
-    #[inline(always)]
-    fn fma(self, a: __m256, b: __m256, c: __m256) -> __m256 {
-        safe!(_mm256_fmadd_ps(a, b, c))
+    unsafe_intrinsics! {
+        load(p: *const f32) -> __m256 => _mm256_loadu_ps(p);
+        store(p: *mut f32, x: __m256) => _mm256_storeu_ps(p, x);
+        load_bytes(p: *const i8) -> __m256 =>
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())));
+        load_widen(p: *const f32) -> __m256d => _mm256_cvtps_pd(_mm_loadu_ps(p));
+        store_d(p: *mut f64, x: __m256d) => _mm256_storeu_pd(p, x);
     }
     #[inline(always)]
     unsafe fn add_products(
@@ -137,43 +104,6 @@ impl Simd for Avx2 {
             let halves = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
             _mm256_castsi256_ps(_mm256_slli_epi32::<16>(halves))
         })
-    }
-    #[inline(always)]
-    unsafe fn load_bytes(self, p: *const i8) -> __m256 {
-        safe!(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))))
-    }
-
-    #[inline(always)]
-    fn splat_d(self, x: f64) -> __m256d {
-        safe!(_mm256_set1_pd(x))
-    }
-    #[inline(always)]
-    unsafe fn load_widen(self, p: *const f32) -> __m256d {
-        safe!(_mm256_cvtps_pd(_mm_loadu_ps(p)))
-    }
-    #[inline(always)]
-    unsafe fn store_d(self, p: *mut f64, x: __m256d) {
-        safe!(_mm256_storeu_pd(p, x));
-    }
-    #[inline(always)]
-    fn add_d(self, a: __m256d, b: __m256d) -> __m256d {
-        safe!(_mm256_add_pd(a, b))
-    }
-    #[inline(always)]
-    fn sub_d(self, a: __m256d, b: __m256d) -> __m256d {
-        safe!(_mm256_sub_pd(a, b))
-    }
-    #[inline(always)]
-    fn mul_d(self, a: __m256d, b: __m256d) -> __m256d {
-        safe!(_mm256_mul_pd(a, b))
-    }
-    #[inline(always)]
-    fn max_d(self, a: __m256d, b: __m256d) -> __m256d {
-        safe!(_mm256_max_pd(a, b))
-    }
-    #[inline(always)]
-    fn fma_d(self, a: __m256d, b: __m256d, c: __m256d) -> __m256d {
-        safe!(_mm256_fmadd_pd(a, b, c))
     }
     #[inline(always)]
     fn exp2_biased_d(self, biased: __m256d) -> __m256d {

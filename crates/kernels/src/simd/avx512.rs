@@ -28,14 +28,6 @@ impl Avx512Pairs {
     }
 }
 
-/// Wraps intrinsics: the token proves that they exist.
-macro_rules! safe {
-    ($e:expr) => {
-        // SAFETY: `self` proves the instruction set; pointers are the caller's promise.
-        unsafe { $e }
-    };
-}
-
 impl<const PAIRS: bool> Simd for Avx512Of<PAIRS> {
     type F = __m512;
     type D = __m512d;
@@ -43,61 +35,33 @@ impl<const PAIRS: bool> Simd for Avx512Of<PAIRS> {
     const TILE_ROWS: usize = 12;
     const PAIRS: bool = PAIRS;
 
-    #[inline(always)]
-    fn splat(self, x: f32) -> __m512 {
-        safe!(_mm512_set1_ps(x))
+    intrinsics! {
+        splat(x: f32) -> __m512 => _mm512_set1_ps(x);
+        prefetch(p: *const u32) => _mm_prefetch::<_MM_HINT_T1>(p.cast());
+        prefetch_to_write(p: *const u32) => _mm_prefetch::<_MM_HINT_ET0>(p.cast());
+        add(a: __m512, b: __m512) -> __m512 => _mm512_add_ps(a, b);
+        sub(a: __m512, b: __m512) -> __m512 => _mm512_sub_ps(a, b);
+        mul(a: __m512, b: __m512) -> __m512 => _mm512_mul_ps(a, b);
+        div(a: __m512, b: __m512) -> __m512 => _mm512_div_ps(a, b);
+        max(a: __m512, b: __m512) -> __m512 => _mm512_max_ps(a, b);
+        min(a: __m512, b: __m512) -> __m512 => _mm512_min_ps(a, b);
+        fma(a: __m512, b: __m512, c: __m512) -> __m512 => _mm512_fmadd_ps(a, b, c);
+        sum(x: __m512) -> f32 => _mm512_reduce_add_ps(x);
+        largest(x: __m512) -> f32 => _mm512_reduce_max_ps(x);
+        splat_d(x: f64) -> __m512d => _mm512_set1_pd(x);
+        add_d(a: __m512d, b: __m512d) -> __m512d => _mm512_add_pd(a, b);
+        sub_d(a: __m512d, b: __m512d) -> __m512d => _mm512_sub_pd(a, b);
+        mul_d(a: __m512d, b: __m512d) -> __m512d => _mm512_mul_pd(a, b);
+        max_d(a: __m512d, b: __m512d) -> __m512d => _mm512_max_pd(a, b);
+        fma_d(a: __m512d, b: __m512d, c: __m512d) -> __m512d => _mm512_fmadd_pd(a, b, c);
     }
-    #[inline(always)]
-    fn prefetch(self, p: *const u32) {
-        safe!(_mm_prefetch::<_MM_HINT_T1>(p.cast()));
-    }
-    #[inline(always)]
-    fn prefetch_to_write(self, p: *const u32) {
-        safe!(_mm_prefetch::<_MM_HINT_ET0>(p.cast()));
-    }
-    #[inline(always)]
-    unsafe fn load(self, p: *const f32) -> __m512 {
-        safe!(_mm512_loadu_ps(p))
-    }
-    #[inline(always)]
-    unsafe fn store(self, p: *mut f32, x: __m512) {
-        safe!(_mm512_storeu_ps(p, x));
-    }
-    #[inline(always)]
-    fn add(self, a: __m512, b: __m512) -> __m512 {
-        safe!(_mm512_add_ps(a, b))
-    }
-    #[inline(always)]
-    fn sub(self, a: __m512, b: __m512) -> __m512 {
-        safe!(_mm512_sub_ps(a, b))
-    }
-    #[inline(always)]
-    fn mul(self, a: __m512, b: __m512) -> __m512 {
-        safe!(_mm512_mul_ps(a, b))
-    }
-    #[inline(always)]
-    fn div(self, a: __m512, b: __m512) -> __m512 {
-        safe!(_mm512_div_ps(a, b))
-    }
-    #[inline(always)]
-    fn max(self, a: __m512, b: __m512) -> __m512 {
-        safe!(_mm512_max_ps(a, b))
-    }
-    #[inline(always)]
-    fn min(self, a: __m512, b: __m512) -> __m512 {
-        safe!(_mm512_min_ps(a, b))
-    }
-    #[inline(always)]
-    fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
-        safe!(_mm512_fmadd_ps(a, b, c))
-    }
-    #[inline(always)]
-    fn sum(self, x: __m512) -> f32 {
-        safe!(_mm512_reduce_add_ps(x))
-    }
-    #[inline(always)]
-    fn largest(self, x: __m512) -> f32 {
-        safe!(_mm512_reduce_max_ps(x))
+    unsafe_intrinsics! {
+        load(p: *const f32) -> __m512 => _mm512_loadu_ps(p);
+        store(p: *mut f32, x: __m512) => _mm512_storeu_ps(p, x);
+        load_bytes(p: *const i8) -> __m512 =>
+            _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())));
+        load_widen(p: *const f32) -> __m512d => _mm512_cvtps_pd(_mm256_loadu_ps(p));
+        store_d(p: *mut f64, x: __m512d) => _mm512_storeu_pd(p, x);
     }
     #[inline(always)]
     fn exp2_biased(self, biased: __m512) -> __m512 {
@@ -126,11 +90,6 @@ impl<const PAIRS: bool> Simd for Avx512Of<PAIRS> {
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(halves))
         })
     }
-    #[inline(always)]
-    unsafe fn load_bytes(self, p: *const i8) -> __m512 {
-        safe!(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))))
-    }
-
     #[inline(always)]
     unsafe fn zip_halves(self, low: *const u16, high: *const u16) -> __m512 {
         safe!({
@@ -162,38 +121,6 @@ impl<const PAIRS: bool> Simd for Avx512Of<PAIRS> {
         }
     }
 
-    #[inline(always)]
-    fn splat_d(self, x: f64) -> __m512d {
-        safe!(_mm512_set1_pd(x))
-    }
-    #[inline(always)]
-    unsafe fn load_widen(self, p: *const f32) -> __m512d {
-        safe!(_mm512_cvtps_pd(_mm256_loadu_ps(p)))
-    }
-    #[inline(always)]
-    unsafe fn store_d(self, p: *mut f64, x: __m512d) {
-        safe!(_mm512_storeu_pd(p, x));
-    }
-    #[inline(always)]
-    fn add_d(self, a: __m512d, b: __m512d) -> __m512d {
-        safe!(_mm512_add_pd(a, b))
-    }
-    #[inline(always)]
-    fn sub_d(self, a: __m512d, b: __m512d) -> __m512d {
-        safe!(_mm512_sub_pd(a, b))
-    }
-    #[inline(always)]
-    fn mul_d(self, a: __m512d, b: __m512d) -> __m512d {
-        safe!(_mm512_mul_pd(a, b))
-    }
-    #[inline(always)]
-    fn max_d(self, a: __m512d, b: __m512d) -> __m512d {
-        safe!(_mm512_max_pd(a, b))
-    }
-    #[inline(always)]
-    fn fma_d(self, a: __m512d, b: __m512d, c: __m512d) -> __m512d {
-        safe!(_mm512_fmadd_pd(a, b, c))
-    }
     #[inline(always)]
     fn exp2_biased_d(self, biased: __m512d) -> __m512d {
         safe!({

@@ -18,14 +18,6 @@ impl Avx512Bf16 {
     }
 }
 
-/// Wraps intrinsics: the token proves that they exist.
-macro_rules! safe {
-    ($e:expr) => {
-        // SAFETY: `self` proves the instruction set; pointers are the caller's promise.
-        unsafe { $e }
-    };
-}
-
 impl Dot for Avx512Bf16 {
     type S = Avx512;
     type Sum = __m512;

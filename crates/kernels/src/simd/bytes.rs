@@ -76,14 +76,6 @@ mod x86 {
     use crate::simd::dot::{RowPart, tile_rows};
     use std::arch::x86_64::*;
 
-    /// Wraps intrinsics: the token proves that they exist.
-    macro_rules! safe {
-        ($e:expr) => {
-            // SAFETY: `self` proves the instruction set; pointers are the caller's promise.
-            unsafe { $e }
-        };
-    }
-
     /// Eight-bit integers with AVX2: multiplies pairs of every second index as 16-bit integers, which
     /// cannot overflow. A row's word is two: the bytes 0 and 2, and the bytes 1 and 3, as 16-bit integers.
     #[derive(Clone, Copy)]

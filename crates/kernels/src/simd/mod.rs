@@ -3,6 +3,37 @@
 //! A kernel is written once with [`Simd`] and compiled for every instruction set. A token of an
 //! instruction set exists only on a processor that supports it, which makes its methods safe.
 
+/// Wraps intrinsics: the token proves that they exist.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! safe {
+    ($e:expr) => {
+        // SAFETY: `self` proves the instruction set; pointers are the caller's promise.
+        unsafe { $e }
+    };
+}
+
+/// Methods of a token, each with its arguments, its result and its intrinsics.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! intrinsics {
+    ($($name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)? => $body:expr;)*) => {$(
+        #[inline(always)]
+        fn $name(self, $($arg: $type),*) $(-> $result)? {
+            safe!($body)
+        }
+    )*};
+}
+
+/// The same, of methods whose pointers the caller must answer for.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! unsafe_intrinsics {
+    ($($name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)? => $body:expr;)*) => {$(
+        #[inline(always)]
+        unsafe fn $name(self, $($arg: $type),*) $(-> $result)? {
+            safe!($body)
+        }
+    )*};
+}
+
 pub(crate) mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx2;

@@ -27,15 +27,6 @@ impl Neon {
     }
 }
 
-/// Wraps intrinsics: the token proves that they exist.
-macro_rules! safe {
-    ($e:expr) => {
-        // SAFETY: `self` proves the instruction set; pointers are the caller's promise.
-        unsafe { $e }
-    };
-}
-use safe;
-
 /// The first operand where it is larger, as on x86-64: where one is NaN, the second.
 #[inline(always)]
 fn larger(_: Neon, a: float32x4_t, b: float32x4_t) -> float32x4_t {
@@ -49,9 +40,26 @@ impl Simd for Neon {
     const LANES: usize = 8;
     const TILE_ROWS: usize = 6;
 
-    #[inline(always)]
-    fn splat(self, x: f32) -> Self::F {
-        safe!([vdupq_n_f32(x); 2])
+    intrinsics! {
+        splat(x: f32) -> Self::F => [vdupq_n_f32(x); 2];
+        prefetch_to_write(p: *const u32) =>
+            asm!("prfm pstl1keep, [{}]", in(reg) p, options(nostack, readonly, preserves_flags));
+        add(a: Self::F, b: Self::F) -> Self::F => [vaddq_f32(a[0], b[0]), vaddq_f32(a[1], b[1])];
+        sub(a: Self::F, b: Self::F) -> Self::F => [vsubq_f32(a[0], b[0]), vsubq_f32(a[1], b[1])];
+        mul(a: Self::F, b: Self::F) -> Self::F => [vmulq_f32(a[0], b[0]), vmulq_f32(a[1], b[1])];
+        div(a: Self::F, b: Self::F) -> Self::F => [vdivq_f32(a[0], b[0]), vdivq_f32(a[1], b[1])];
+        fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F =>
+            [vfmaq_f32(c[0], a[0], b[0]), vfmaq_f32(c[1], a[1], b[1])];
+        sum(x: Self::F) -> f32 => vaddvq_f32(vaddq_f32(x[0], x[1]));
+        splat_d(x: f64) -> Self::D => [vdupq_n_f64(x); 2];
+        add_d(a: Self::D, b: Self::D) -> Self::D => [vaddq_f64(a[0], b[0]), vaddq_f64(a[1], b[1])];
+        sub_d(a: Self::D, b: Self::D) -> Self::D => [vsubq_f64(a[0], b[0]), vsubq_f64(a[1], b[1])];
+        mul_d(a: Self::D, b: Self::D) -> Self::D => [vmulq_f64(a[0], b[0]), vmulq_f64(a[1], b[1])];
+        fma_d(a: Self::D, b: Self::D, c: Self::D) -> Self::D =>
+            [vfmaq_f64(c[0], a[0], b[0]), vfmaq_f64(c[1], a[1], b[1])];
+    }
+    unsafe_intrinsics! {
+        load(p: *const f32) -> Self::F => [vld1q_f32(p), vld1q_f32(p.add(4))];
     }
     #[inline(always)]
     fn prefetch(self, p: *const u32) {
@@ -59,35 +67,11 @@ impl Simd for Neon {
         safe!(asm!("prfm pldl2keep, [{}]", in(reg) p, options(nostack, readonly, preserves_flags)));
     }
     #[inline(always)]
-    fn prefetch_to_write(self, p: *const u32) {
-        safe!(asm!("prfm pstl1keep, [{}]", in(reg) p, options(nostack, readonly, preserves_flags)));
-    }
-    #[inline(always)]
-    unsafe fn load(self, p: *const f32) -> Self::F {
-        safe!([vld1q_f32(p), vld1q_f32(p.add(4))])
-    }
-    #[inline(always)]
     unsafe fn store(self, p: *mut f32, x: Self::F) {
         safe!({
             vst1q_f32(p, x[0]);
             vst1q_f32(p.add(4), x[1]);
         });
-    }
-    #[inline(always)]
-    fn add(self, a: Self::F, b: Self::F) -> Self::F {
-        safe!([vaddq_f32(a[0], b[0]), vaddq_f32(a[1], b[1])])
-    }
-    #[inline(always)]
-    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
-        safe!([vsubq_f32(a[0], b[0]), vsubq_f32(a[1], b[1])])
-    }
-    #[inline(always)]
-    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
-        safe!([vmulq_f32(a[0], b[0]), vmulq_f32(a[1], b[1])])
-    }
-    #[inline(always)]
-    fn div(self, a: Self::F, b: Self::F) -> Self::F {
-        safe!([vdivq_f32(a[0], b[0]), vdivq_f32(a[1], b[1])])
     }
     #[inline(always)]
     fn max(self, a: Self::F, b: Self::F) -> Self::F {
@@ -99,14 +83,6 @@ impl Simd for Neon {
             vbslq_f32(vcltq_f32(a[0], b[0]), a[0], b[0]),
             vbslq_f32(vcltq_f32(a[1], b[1]), a[1], b[1]),
         ])
-    }
-    #[inline(always)]
-    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        safe!([vfmaq_f32(c[0], a[0], b[0]), vfmaq_f32(c[1], a[1], b[1])])
-    }
-    #[inline(always)]
-    fn sum(self, x: Self::F) -> f32 {
-        safe!(vaddvq_f32(vaddq_f32(x[0], x[1])))
     }
     #[inline(always)]
     fn largest(self, x: Self::F) -> f32 {
@@ -140,10 +116,6 @@ impl Simd for Neon {
     }
 
     #[inline(always)]
-    fn splat_d(self, x: f64) -> Self::D {
-        safe!([vdupq_n_f64(x); 2])
-    }
-    #[inline(always)]
     unsafe fn load_widen(self, p: *const f32) -> Self::D {
         safe!({
             let four = vld1q_f32(p);
@@ -158,27 +130,11 @@ impl Simd for Neon {
         });
     }
     #[inline(always)]
-    fn add_d(self, a: Self::D, b: Self::D) -> Self::D {
-        safe!([vaddq_f64(a[0], b[0]), vaddq_f64(a[1], b[1])])
-    }
-    #[inline(always)]
-    fn sub_d(self, a: Self::D, b: Self::D) -> Self::D {
-        safe!([vsubq_f64(a[0], b[0]), vsubq_f64(a[1], b[1])])
-    }
-    #[inline(always)]
-    fn mul_d(self, a: Self::D, b: Self::D) -> Self::D {
-        safe!([vmulq_f64(a[0], b[0]), vmulq_f64(a[1], b[1])])
-    }
-    #[inline(always)]
     fn max_d(self, a: Self::D, b: Self::D) -> Self::D {
         safe!([
             vbslq_f64(vcgtq_f64(a[0], b[0]), a[0], b[0]),
             vbslq_f64(vcgtq_f64(a[1], b[1]), a[1], b[1]),
         ])
-    }
-    #[inline(always)]
-    fn fma_d(self, a: Self::D, b: Self::D, c: Self::D) -> Self::D {
-        safe!([vfmaq_f64(c[0], a[0], b[0]), vfmaq_f64(c[1], a[1], b[1])])
     }
     #[inline(always)]
     fn exp2_biased_d(self, biased: Self::D) -> Self::D {

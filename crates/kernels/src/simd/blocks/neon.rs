@@ -5,14 +5,6 @@ use crate::simd::Simd;
 use crate::simd::neon::{Neon, sdot, usdot};
 use std::arch::aarch64::*;
 
-/// Wraps intrinsics: the token proves that they exist.
-macro_rules! safe {
-    ($e:expr) => {
-        // SAFETY: `self` proves the instruction set; pointers are the caller's promise.
-        unsafe { $e }
-    };
-}
-
 /// The instructions that multiply codes.
 pub(super) trait Products: Copy {
     /// As [`Broadcast::Row`].
@@ -154,13 +146,14 @@ impl<P: Products> Integers for NeonIntegers<P> {
     fn simd(self) -> Neon {
         self.0
     }
-    #[inline(always)]
-    fn zero(self) -> Words {
-        safe!([vdupq_n_u32(0); 2])
+    intrinsics! {
+        zero() -> Words => [vdupq_n_u32(0); 2];
+        or(x: Words, y: Words) -> Words => [vorrq_u32(x[0], y[0]), vorrq_u32(x[1], y[1])];
+        add_sums(few: Words, sum: Words) -> Words =>
+            [vaddq_u32(sum[0], few[0]), vaddq_u32(sum[1], few[1])];
     }
-    #[inline(always)]
-    unsafe fn load(self, p: *const u32) -> Words {
-        safe!([vld1q_u32(p), vld1q_u32(p.add(4))])
+    unsafe_intrinsics! {
+        load(p: *const u32) -> Words => [vld1q_u32(p), vld1q_u32(p.add(4))];
     }
     #[inline(always)]
     fn and(self, x: Words, mask: u32) -> Words {
@@ -168,10 +161,6 @@ impl<P: Products> Integers for NeonIntegers<P> {
             let mask = vdupq_n_u32(mask);
             [vandq_u32(x[0], mask), vandq_u32(x[1], mask)]
         })
-    }
-    #[inline(always)]
-    fn or(self, x: Words, y: Words) -> Words {
-        safe!([vorrq_u32(x[0], y[0]), vorrq_u32(x[1], y[1])])
     }
     #[inline(always)]
     fn left(self, x: Words, bits: u32) -> Words {
@@ -189,10 +178,6 @@ impl<P: Products> Integers for NeonIntegers<P> {
         })
     }
     products_by_broadcast!();
-    #[inline(always)]
-    fn add_sums(self, few: Words, sum: Words) -> Words {
-        safe!([vaddq_u32(sum[0], few[0]), vaddq_u32(sum[1], few[1])])
-    }
     #[inline(always)]
     fn floats(self, x: Words) -> [float32x4_t; 2] {
         let [low, high] = sums(self.0, x);

@@ -7,14 +7,6 @@ use crate::simd::avx512::Avx512;
 use crate::simd::bytes::add_pair_products;
 use std::arch::x86_64::*;
 
-/// Wraps intrinsics: the token proves that they exist.
-macro_rules! safe {
-    ($e:expr) => {
-        // SAFETY: `self` proves the instruction set; pointers are the caller's promise.
-        unsafe { $e }
-    };
-}
-
 /// Words with AVX2: sums products of codes in 16 bits. Codes of eight bits are multiplied in pairs of
 /// every second byte as 16-bit integers, which cannot overflow; the words of a row hold such pairs.
 #[derive(Clone, Copy)]
@@ -39,29 +31,22 @@ impl Integers for Avx2Integers {
     fn simd(self) -> Avx2 {
         self.0
     }
-    #[inline(always)]
-    fn zero(self) -> __m256i {
-        safe!(_mm256_setzero_si256())
+    intrinsics! {
+        zero() -> __m256i => _mm256_setzero_si256();
+        and(x: __m256i, mask: u32) -> __m256i =>
+            _mm256_and_si256(x, _mm256_set1_epi32(mask.cast_signed()));
+        or(x: __m256i, y: __m256i) -> __m256i => _mm256_or_si256(x, y);
+        left(x: __m256i, bits: u32) -> __m256i =>
+            _mm256_sllv_epi32(x, _mm256_set1_epi32(bits.cast_signed()));
+        right(x: __m256i, bits: u32) -> __m256i =>
+            _mm256_srlv_epi32(x, _mm256_set1_epi32(bits.cast_signed()));
+        add_sums(few: __m256i, sum: __m256i) -> __m256i =>
+            _mm256_add_epi32(sum, _mm256_madd_epi16(few, _mm256_set1_epi16(1)));
+        floats(x: __m256i) -> __m256 => _mm256_cvtepi32_ps(x);
     }
-    #[inline(always)]
-    unsafe fn load(self, p: *const u32) -> __m256i {
-        safe!(_mm256_loadu_si256(p.cast()))
-    }
-    #[inline(always)]
-    fn and(self, x: __m256i, mask: u32) -> __m256i {
-        safe!(_mm256_and_si256(x, _mm256_set1_epi32(mask.cast_signed())))
-    }
-    #[inline(always)]
-    fn or(self, x: __m256i, y: __m256i) -> __m256i {
-        safe!(_mm256_or_si256(x, y))
-    }
-    #[inline(always)]
-    fn left(self, x: __m256i, bits: u32) -> __m256i {
-        safe!(_mm256_sllv_epi32(x, _mm256_set1_epi32(bits.cast_signed())))
-    }
-    #[inline(always)]
-    fn right(self, x: __m256i, bits: u32) -> __m256i {
-        safe!(_mm256_srlv_epi32(x, _mm256_set1_epi32(bits.cast_signed())))
+    unsafe_intrinsics! {
+        load(p: *const u32) -> __m256i => _mm256_loadu_si256(p.cast());
+        halves(p: *const u16) -> __m256 => _mm256_cvtph_ps(_mm_loadu_si128(p.cast()));
     }
     #[inline(always)]
     unsafe fn add_products(
@@ -88,18 +73,6 @@ impl Integers for Avx2Integers {
             add_pair_products(row, at, even, sums);
             add_pair_products(row, at + 1, odd, sums);
         }
-    }
-    #[inline(always)]
-    fn add_sums(self, few: __m256i, sum: __m256i) -> __m256i {
-        safe!(_mm256_add_epi32(sum, _mm256_madd_epi16(few, _mm256_set1_epi16(1))))
-    }
-    #[inline(always)]
-    fn floats(self, x: __m256i) -> __m256 {
-        safe!(_mm256_cvtepi32_ps(x))
-    }
-    #[inline(always)]
-    unsafe fn halves(self, p: *const u16) -> __m256 {
-        safe!(_mm256_cvtph_ps(_mm_loadu_si128(p.cast())))
     }
     #[inline(always)]
     fn fused(self, a: __m256, b: __m256, c: __m256) -> __m256 {
@@ -143,43 +116,23 @@ impl Integers for Avx512Integers {
     fn simd(self) -> Avx512 {
         self.0
     }
-    #[inline(always)]
-    fn zero(self) -> __m512i {
-        safe!(_mm512_setzero_si512())
+    intrinsics! {
+        zero() -> __m512i => _mm512_setzero_si512();
+        and(x: __m512i, mask: u32) -> __m512i =>
+            _mm512_and_si512(x, _mm512_set1_epi32(mask.cast_signed()));
+        or(x: __m512i, y: __m512i) -> __m512i => _mm512_or_si512(x, y);
+        left(x: __m512i, bits: u32) -> __m512i =>
+            _mm512_sllv_epi32(x, _mm512_set1_epi32(bits.cast_signed()));
+        right(x: __m512i, bits: u32) -> __m512i =>
+            _mm512_srlv_epi32(x, _mm512_set1_epi32(bits.cast_signed()));
+        add_sums(few: __m512i, sum: __m512i) -> __m512i => _mm512_add_epi32(sum, few);
+        floats(x: __m512i) -> __m512 => _mm512_cvtepi32_ps(x);
     }
-    #[inline(always)]
-    unsafe fn load(self, p: *const u32) -> __m512i {
-        safe!(_mm512_loadu_si512(p.cast()))
-    }
-    #[inline(always)]
-    fn and(self, x: __m512i, mask: u32) -> __m512i {
-        safe!(_mm512_and_si512(x, _mm512_set1_epi32(mask.cast_signed())))
-    }
-    #[inline(always)]
-    fn or(self, x: __m512i, y: __m512i) -> __m512i {
-        safe!(_mm512_or_si512(x, y))
-    }
-    #[inline(always)]
-    fn left(self, x: __m512i, bits: u32) -> __m512i {
-        safe!(_mm512_sllv_epi32(x, _mm512_set1_epi32(bits.cast_signed())))
-    }
-    #[inline(always)]
-    fn right(self, x: __m512i, bits: u32) -> __m512i {
-        safe!(_mm512_srlv_epi32(x, _mm512_set1_epi32(bits.cast_signed())))
+    unsafe_intrinsics! {
+        load(p: *const u32) -> __m512i => _mm512_loadu_si512(p.cast());
+        halves(p: *const u16) -> __m512 => _mm512_cvtph_ps(_mm256_loadu_si256(p.cast()));
     }
     products_by_broadcast!();
-    #[inline(always)]
-    fn add_sums(self, few: __m512i, sum: __m512i) -> __m512i {
-        safe!(_mm512_add_epi32(sum, few))
-    }
-    #[inline(always)]
-    fn floats(self, x: __m512i) -> __m512 {
-        safe!(_mm512_cvtepi32_ps(x))
-    }
-    #[inline(always)]
-    unsafe fn halves(self, p: *const u16) -> __m512 {
-        safe!(_mm512_cvtph_ps(_mm256_loadu_si256(p.cast())))
-    }
     #[inline(always)]
     fn fused(self, a: __m512, b: __m512, c: __m512) -> __m512 {
         self.0.fma(a, b, c)

@@ -1,6 +1,6 @@
 //! Products of words of four bytes. The row's bytes are unsigned, the column's signed.
 
-use super::{Neon, safe, sdot};
+use super::{Neon, sdot};
 use crate::simd::Simd;
 use crate::simd::dot::Dot;
 use std::arch::aarch64::*;

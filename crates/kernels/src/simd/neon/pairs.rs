@@ -9,7 +9,7 @@
 //! that has no partner: it is its own.
 
 use super::instructions::{bfmmla, usmmla};
-use super::{Neon, bytes, safe};
+use super::{Neon, bytes};
 use crate::simd::Simd;
 use crate::simd::dot::{Columns, Multiply, PAIR_WORDS, RowPointer};
 use std::arch::aarch64::*;
