@@ -61,7 +61,12 @@ impl Limits {
         self.admit_features(request)?;
         self.admit_given(request)?;
         let pinned = request.given.pins.iter().map(|pin| &pin.token);
-        let read = request.prompt.iter().chain(&request.given.suffix).chain(pinned);
+        let read = request
+            .prompt
+            .iter()
+            .chain(&request.given.suffix)
+            .chain(&request.given.prediction)
+            .chain(pinned);
         let ids = read.chain(&request.stop_tokens);
         let biased = request.logits.biases.iter().map(|bias| &bias.token);
         match ids.chain(biased).find(|id| **id >= self.vocab_size) {

@@ -50,6 +50,8 @@ pub struct Given {
     /// Tokens on the canvas, by ascending offset, below the budget. Not with causal attention. Where
     /// weights read noise, an editable one stands there in the first step alone.
     pub pins: Vec<Pin>,
+    /// The answer as the client expects it. A schedule that copies drafts copies them from here alone.
+    pub prediction: Vec<TokenId>,
 }
 
 /// Changes of the logits of a sequence.

@@ -46,11 +46,33 @@ impl Sequence {
         self.decoder.drafts().get(as_index(number)).copied()
     }
 
+    /// Drafts the predicted text from where it goes on: from its beginning, or after its latest tokens that
+    /// are the last ones of the answer, at least `matched` of them.
+    fn predicted(&self, matched: u32, count: u32) -> &[TokenId] {
+        let (canvas, prediction) = (self.decoder.canvas(), &self.request.given.prediction);
+        let generated = as_index(canvas.frontier().get());
+        let token = |at: usize| match at.checked_sub(prediction.len()) {
+            None => Some(prediction[at]),
+            Some(offset) => canvas.get(Offset::new(as_count(offset))),
+        };
+        let (known, length) = (prediction.len(), prediction.len() + generated);
+        let from = match generated {
+            0 => Some(0),
+            _ => end_of_match(&token, length, known, as_index(matched)),
+        };
+        let rest = from.map_or(&[][..], |from| &prediction[from..]);
+        &rest[..rest.len().min(as_index(count))]
+    }
+
     /// Drafts what followed the text's last tokens where they occur before, at least `matched` of them;
     /// after the text's end, the copy goes on with itself. At most `count` drafts; their number.
     pub(crate) fn copy_drafts(&mut self, matched: u32, count: u32) -> u32 {
         let mut drafts = std::mem::take(&mut self.drafts.copied);
         drafts.clear();
+        if !self.request.given.prediction.is_empty() {
+            drafts.extend_from_slice(self.predicted(matched, count));
+            return self.offer_copied(drafts);
+        }
         let canvas = self.decoder.canvas();
         let prompt = &self.request.prompt;
         let length = prompt.len() + as_index(canvas.frontier().get());
@@ -58,10 +80,15 @@ impl Sequence {
             None => Some(prompt[at]),
             Some(offset) => canvas.get(Offset::new(as_count(offset))),
         };
-        if let Some(from) = end_of_match(&token, length, as_index(matched)) {
+        if let Some(from) = end_of_match(&token, length, length, as_index(matched)) {
             let copied = (from..length).cycle().take(as_index(count));
             drafts.extend(copied.map_while(token));
         }
+        self.offer_copied(drafts)
+    }
+
+    /// Takes and counts drafts, and keeps their list.
+    fn offer_copied(&mut self, drafts: Vec<TokenId>) -> u32 {
         self.offer_drafts(&drafts);
         self.drafts.copied = drafts;
         let drafted = as_count(self.decoder.drafts().len());

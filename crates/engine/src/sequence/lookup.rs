@@ -8,11 +8,12 @@ const LONGEST: usize = 8;
 const SEARCHED: usize = 1 << 16;
 
 /// The end of the earlier run of tokens that equals the last ones of a text of `length` tokens: of all
-/// runs of `shortest` tokens or more, the latest of the longest. `None` if there is none. Runs have at
-/// most 8 tokens and are looked for in the last 65,536 tokens.
+/// runs of `shortest` tokens or more that end before `until`, the latest of the longest. `None` if there is
+/// none. Runs have at most 8 tokens and are looked for in the last 65,536 tokens.
 pub(super) fn end_of_match(
     token: &impl Fn(usize) -> Option<TokenId>,
     length: usize,
+    until: usize,
     shortest: usize,
 ) -> Option<usize> {
     let matched = |end: usize| {
@@ -20,7 +21,7 @@ pub(super) fn end_of_match(
         back.take_while(|back| token(end - back) == token(length - back)).count()
     };
     let (mut best, mut found) = (shortest.saturating_sub(1), None);
-    for end in (length.saturating_sub(SEARCHED)..length).rev() {
+    for end in (until.saturating_sub(SEARCHED)..until).rev() {
         let tokens = matched(end);
         if tokens > best {
             (best, found) = (tokens, Some(end));
@@ -37,7 +38,7 @@ mod tests {
     use super::*;
 
     fn end(text: &[TokenId], shortest: usize) -> Option<usize> {
-        end_of_match(&|at| text.get(at).copied(), text.len(), shortest)
+        end_of_match(&|at| text.get(at).copied(), text.len(), text.len(), shortest)
     }
 
     #[test]
@@ -45,6 +46,8 @@ mod tests {
         assert_eq!(end(&[1, 2, 3, 4, 1, 2], 2), Some(2));
         assert_eq!(end(&[1, 2, 3, 1, 2, 4, 1, 2], 2), Some(5));
         assert_eq!(end(&[5, 1, 2, 3, 9, 1, 2, 4, 5, 1, 2], 2), Some(3));
+        let text = [1, 2, 3, 1, 2, 4, 1, 2];
+        assert_eq!(end_of_match(&|at| text.get(at).copied(), 8, 5, 2), Some(2));
         assert_eq!(end(&[7, 7, 7, 7], 2), Some(3));
         assert_eq!(end(&[1, 2, 3, 4, 9, 2], 2), None);
         assert_eq!(end(&[1, 2, 3, 4, 9, 2], 1), Some(2));

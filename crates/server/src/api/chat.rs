@@ -1,19 +1,22 @@
 //! `POST /v1/chat/completions`.
 
 use axum::response::Response;
+use engine::decoding::Value;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use step::Attention;
 use text::{Message, Part};
 
 use super::endpoint::Endpoint;
 use super::fields::body::JsonBody;
 use super::fields::conversation::{Chat, EffortField, Thinking};
-use super::fields::messages::{self, Messages};
+use super::fields::messages::{self, Messages, TextType, Texts};
 use super::fields::numbers::{Count, Int};
+use super::fields::schema::named;
 use super::fields::shared::{AnswerOptions, Draft, Tops};
 use super::fields::table::Fields;
 use super::fields::tools::ToolFields;
-use super::fields::types::Required;
+use super::fields::types::{Object, Required};
 use super::openai::logprobs::ChatLogprobs;
 use super::openai::{self, AnswerChoice, ChunkKind, Shape};
 use super::route::{AnswerSchema, EVENTS, JSON};
@@ -42,7 +45,24 @@ struct ChatFields {
     top_logprobs: Option<Tops>,
     /// Continues the last message, which must be the assistant's.
     continue_final_message: Option<bool>,
+    /// The answer as far as it is known, such as a text to be rewritten: it is verified, and changes no
+    /// token. For causal weights that decode a token at a time.
+    prediction: Option<Object<Prediction>>,
 }
+
+/// `prediction`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "ChatPrediction")]
+struct Prediction {
+    #[serde(rename = "type")]
+    _type: Required<ContentType>,
+    content: Required<Texts<TextType>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ContentType;
+
+named!(ContentType { "content" => Self });
 
 impl Endpoint for ChatCompletions {
     const PATH: &'static str = "/v1/chat/completions";
@@ -74,7 +94,11 @@ impl Endpoint for ChatCompletions {
         }
         let budget = fields.max_completion_tokens.or(fields.max_tokens);
         generation.stops.max_tokens = budget.map(Int::count);
-        let (options, generation) = draft.finish(Some(tools), backend)?;
+        let prediction = fields.prediction.map(|Object(of)| of.content.0.0);
+        let (options, mut generation) = draft.finish(Some(tools), backend)?;
+        if let Some(prediction) = prediction {
+            predict(&mut generation, prediction, backend)?;
+        }
         Ok((Self(options), generation))
     }
 
@@ -95,6 +119,38 @@ impl ChatFields {
             }
         }
     }
+}
+
+/// Lets a generation verify a predicted answer as drafts.
+///
+/// # Errors
+/// Weights or a decoder whose text such drafts would change.
+fn predict(
+    generation: &mut Generation,
+    prediction: String,
+    backend: &Backend,
+) -> Result<(), ApiError> {
+    let refuse =
+        |rest: &str| Err(ApiError::field(ErrorCode::UnsupportedParameter, "prediction", rest));
+    if backend.engine.limits().attention != Attention::Causal {
+        return refuse(
+            "needs causal weights: no other verifies tokens without a change of the text",
+        );
+    }
+    if generation.decoding.window() != Some(1) {
+        return refuse(
+            "needs a decoder of one token at a time: use diffusion.preset autoregressive",
+        );
+    }
+    let mut copying = backend.model.decoders.blank();
+    let set = copying.set("preset", Value::Name("prompt_lookup"));
+    let decoding = set.and_then(|()| backend.model.decoders.resolve(&copying));
+    generation.decoding = decoding.map_err(|error| {
+        tracing::error!(%error, "the decoder of predictions cannot be used");
+        ApiError::internal()
+    })?;
+    generation.prompts.prediction = Some(prediction);
+    Ok(())
 }
 
 /// The chat of `messages` with the fields of `body` that its template sees.

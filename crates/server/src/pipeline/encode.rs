@@ -177,6 +177,12 @@ fn written_of(
             || matches!(limits.attention, Attention::Canvas(_));
         return written(tokenizer, limits, pieces, edits);
     }
+    if let Some(text) = &request.prompts.prediction {
+        room.check(text, "prediction", false)?;
+        let prediction = tokenizer.encode(text, false);
+        let prediction = prediction.map_err(|error| encode_fault(error, "prediction"))?;
+        return Ok(Written { given: Given { prediction, ..Given::default() }, length: None });
+    }
     let Some(suffix) = &request.prompts.suffix else {
         return Ok(Written::default());
     };

@@ -50,6 +50,7 @@ impl Generation {
                 input,
                 suffix: None,
                 canvas: None,
+                prediction: None,
                 add_special_tokens: true,
                 truncate: None,
                 is_continued: false,
@@ -114,6 +115,8 @@ pub struct Prompts {
     pub suffix: Option<String>,
     /// The canvas that the answer is written on; `None` = masks as many as the budget.
     pub canvas: Option<Vec<Piece>>,
+    /// The expected answer, which is verified.
+    pub prediction: Option<String>,
     /// True if text prompts get the special tokens that the checkpoint puts around texts.
     pub add_special_tokens: bool,
     /// Keeps only this many tokens of every prompt, its last ones.

@@ -58,7 +58,9 @@ pub fn submit(
     record.accepted(streams.len());
     let choices = choices(state, backend, &admitted, streams);
     let prompt_tokens = admitted.prompts.iter().map(Prompt::tokens).sum();
+    let predicts = generation.prompts.prediction.is_some();
     let usage = UsageSum::new(generation.decoding.label.clone(), seed, prompt_tokens);
+    let usage = usage.predicting(predicts);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let answer = Answer {
         id: format!("{id_prefix}-{:016x}", state.ids().next()),

@@ -10,6 +10,8 @@ pub struct UsageSum {
     prompt_tokens: u64,
     completion_tokens: u64,
     cached_tokens: u64,
+    /// True if the request predicts its answer.
+    predicts: bool,
     diffusion: DiffusionUsage,
 }
 
@@ -25,6 +27,9 @@ pub struct Usage {
     /// Only in a final usage, if the prefix cache had K/V of the prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_tokens_details: Option<PromptDetails>,
+    /// Only in a final usage of a request with a `prediction`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completion_tokens_details: Option<CompletionDetails>,
     /// Only in a final usage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diffusion: Option<DiffusionUsage>,
@@ -35,6 +40,15 @@ pub struct Usage {
 pub struct PromptDetails {
     /// Prompt tokens with cached K/V, summed over the sequences.
     pub cached_tokens: u64,
+}
+
+/// `usage.completion_tokens_details`.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct CompletionDetails {
+    /// Predicted tokens that the model confirmed.
+    pub accepted_prediction_tokens: u64,
+    /// Predicted tokens that were verified and were not the model's.
+    pub rejected_prediction_tokens: u64,
 }
 
 /// `usage.diffusion`: the cost in forward passes.
@@ -114,8 +128,15 @@ impl UsageSum {
             prompt_tokens,
             completion_tokens: 0,
             cached_tokens: 0,
+            predicts: false,
             diffusion: DiffusionUsage { decoder, seed, ..DiffusionUsage::default() },
         }
+    }
+
+    /// Tells accepted and rejected tokens if the request predicts its answer.
+    #[must_use]
+    pub fn predicting(self, predicts: bool) -> Self {
+        Self { predicts, ..self }
     }
 
     /// Adds delivered tokens.
@@ -160,6 +181,7 @@ impl UsageSum {
             completion_tokens: self.completion_tokens,
             total_tokens: self.prompt_tokens + self.completion_tokens,
             prompt_tokens_details: None,
+            completion_tokens_details: None,
             diffusion: None,
         }
     }
@@ -170,7 +192,13 @@ impl UsageSum {
         let forwards = diffusion.forwards.forwards.max(1);
         diffusion.forwards.tokens_per_forward = self.completion_tokens as f64 / forwards as f64;
         let cached_tokens = self.cached_tokens;
+        let drafts = diffusion.draft_model.unwrap_or_default();
+        let details = CompletionDetails {
+            accepted_prediction_tokens: drafts.accepted_tokens,
+            rejected_prediction_tokens: drafts.drafted_tokens - drafts.accepted_tokens,
+        };
         Usage {
+            completion_tokens_details: self.predicts.then_some(details),
             prompt_tokens_details: (cached_tokens > 0).then_some(PromptDetails { cached_tokens }),
             diffusion: Some(diffusion),
             ..self.running()

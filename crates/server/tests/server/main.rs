@@ -23,6 +23,7 @@ mod optional;
 mod origin;
 mod penalties;
 mod playground;
+mod prediction;
 mod promises;
 mod reference;
 mod responses;
