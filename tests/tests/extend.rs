@@ -143,7 +143,7 @@ fn refusals_name_what_was_added() {
     assert_eq!(message, "run_threshold is read by commit left_run only");
     let (_, message) = refused("schedule=asynclane,cache=renewed");
     let expected = "cache renewed does not go with schedule asynclane: \
-                    use fused, near, snapshot, fresh, elastic or exact";
+                    use fused, snapshot, fresh, elastic or exact";
     assert_eq!(message, expected);
     let (_, message) = refused("schedule=block_wise,cache=fresh");
     assert!(message.ends_with("elastic, exact or renewed"), "{message}");

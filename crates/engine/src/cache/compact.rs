@@ -10,8 +10,8 @@ use super::{ForwardPlan, SHARED, View};
 
 /// Which rows of the lanes a forward computes.
 pub(in crate::cache) const fn rows(default: &'static str) -> SettingInfo {
-    SettingInfo::name("rows", &["all", "open"], default)
-        .says("rows of a forward pass: all of the lanes, or masks and the tokens committed last")
+    SettingInfo::name("rows", &["all", "open", "near"], default)
+        .says("rows of a forward pass: all of the lanes; masks and the tokens committed last; or masks near the last commits and these tokens")
 }
 
 /// When K/V are renewed.
@@ -125,18 +125,18 @@ pub(in crate::cache) fn check_margin(
     })
 }
 
-/// Refuses open rows where every lane reads up to its own end only.
+/// Refuses rows of masks alone where every lane reads up to its own end only.
 pub(in crate::cache) fn refuse_open(
     settings: &Settings,
     rows: &SettingInfo,
     name: &str,
 ) -> Result<(), Fault> {
     match settings.name(rows) {
-        "open" => Err(Fault {
+        "all" => Ok(()),
+        masks => Err(Fault {
             setting: rows.name,
-            message: format!("open needs cache fused, got cache {name}"),
+            message: format!("{masks} needs cache fused, got cache {name}"),
         }),
-        _ => Ok(()),
     }
 }
 

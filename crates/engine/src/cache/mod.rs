@@ -31,7 +31,6 @@ pub const CACHES: &[&CacheInfo] = &[
     &none::INFO,
     &prefix::INFO,
     &fused::INFO,
-    &near::INFO,
     &snapshot::INFO,
     &published::fresh::INFO,
     &published::elastic::INFO,

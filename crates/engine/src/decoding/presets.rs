@@ -61,22 +61,22 @@ pub const PRESETS: &[Preset] = &[
     Preset {
         name: "balanced",
         summary: "AsyncLane under an entropy bound, with rows near the last commits: for one request and for many",
-        settings: "schedule=asynclane,commit=entropy_bound,cache=near,\
-                   row_reach=16,entropy_threshold=0.15,draft_threshold=0.99,\
+        settings: "schedule=asynclane,commit=entropy_bound,cache=fused,\
+                   rows=near,row_reach=16,entropy_threshold=0.15,draft_threshold=0.99,\
                    lookahead=8,fork=prose,lone_stops=false",
     },
     Preset {
         name: "fast",
         summary: "`balanced` with bolder commits and fewer rows: for many requests at once, or few processors",
-        settings: "schedule=asynclane,commit=entropy_bound,cache=near,\
-                   row_reach=12,entropy_threshold=0.2,draft_threshold=0.99,\
+        settings: "schedule=asynclane,commit=entropy_bound,cache=fused,\
+                   rows=near,row_reach=12,entropy_threshold=0.2,draft_threshold=0.99,\
                    lookahead=8,fork=prose,lone_stops=false",
     },
     Preset {
         name: "low_latency",
         summary: "`balanced` with guesses that the next forward pass verifies: for one request on a GPU; temperature 0",
-        settings: "schedule=asynclane,commit=nested_drafts,cache=near,\
-                   row_reach=16,entropy_threshold=0.15,draft_threshold=0.99,\
+        settings: "schedule=asynclane,commit=nested_drafts,cache=fused,\
+                   rows=near,row_reach=16,entropy_threshold=0.15,draft_threshold=0.99,\
                    lookahead=8,fork=prose,lone_stops=false",
     },
     Preset {

@@ -1,4 +1,4 @@
-//! Exact batches of the policy `near`: which masks have a row.
+//! Exact batches of the cache `fused` with rows near the last commits: which masks have a row.
 //!
 //! A prompt of three tokens and one lane of 16 offsets, which starts with the first eight masks.
 
@@ -7,7 +7,7 @@ use crate::common::{Scripted, request};
 fn scripted(settings: &str) -> Scripted {
     let settings = format!(
         "asynclane,commit=threshold,threshold=0.9,block_length=16,lookahead=2,fork=off,\
-         cache=near,row_ahead=8,row_reach=3,{settings}"
+         cache=fused,rows=near,row_ahead=8,row_reach=3,{settings}"
     );
     Scripted::new(request(&[10, 11, 12], 32, &settings))
 }

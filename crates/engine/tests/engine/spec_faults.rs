@@ -44,7 +44,7 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
     (
         "cache=fsed",
         SpecFault::Value,
-        "cache must be one of dual, none, prefix, fused, near, snapshot, fresh, elastic, exact, got \"fsed\" (did you mean \"fused\"?)",
+        "cache must be one of dual, none, prefix, fused, snapshot, fresh, elastic, exact, got \"fsed\" (did you mean \"fused\"?)",
     ),
     (
         "refresh=lanes",
@@ -54,7 +54,7 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
     (
         "cache=lru",
         SpecFault::Value,
-        "cache must be one of dual, none, prefix, fused, near, snapshot, fresh, elastic, exact, got \"lru\"",
+        "cache must be one of dual, none, prefix, fused, snapshot, fresh, elastic, exact, got \"lru\"",
     ),
     (
         "schedule=block_wise,lookahead=4",
@@ -74,12 +74,12 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
     (
         "schedule=asynclane,cache=dual",
         SpecFault::Combination,
-        "cache dual does not go with schedule asynclane: use fused, near, snapshot, fresh, elastic or exact",
+        "cache dual does not go with schedule asynclane: use fused, snapshot, fresh, elastic or exact",
     ),
     (
         "schedule=block_wise,cache=fresh",
         SpecFault::Combination,
-        "cache fresh does not go with schedule block_wise: use dual, none, prefix, fused, near, elastic or exact",
+        "cache fresh does not go with schedule block_wise: use dual, none, prefix, fused, elastic or exact",
     ),
     (
         "schedule=window,cache=prefix",
@@ -171,12 +171,12 @@ const FAULTS: &[(&str, SpecFault, &str)] = &[
     (
         "commit=scheduled,cache=fresh",
         SpecFault::Combination,
-        "commit scheduled does not go with cache fresh: it needs dual or none or prefix or fused or near or elastic or exact",
+        "commit scheduled does not go with cache fresh: it needs dual or none or prefix or fused or elastic or exact",
     ),
     (
         "schedule=block_wise,refresh=4",
         SpecFault::Combination,
-        "refresh is read by schedule window and cache fused, near, snapshot, fresh only",
+        "refresh is read by schedule window and cache fused, snapshot, fresh only",
     ),
     (
         "balanced,drift_threshold=0.5",
