@@ -130,6 +130,7 @@ fn an_unknown_tokenizer_is_refused() {
     let said = stderr(&output);
     assert!(!output.status.success());
     let want = "letters.gguf: tokenizer.ggml.pre: expected qwen2, llama-bpe, llama3, llama-v3, \
-                smollm, gpt-2, or tokenizer.json beside the file, found \"tekken\"";
+                bailingmoe, bailingmoe2, llada-moe, smollm, gpt-2, \
+                or tokenizer.json beside the file, found \"tekken\"";
     assert!(said.contains(want), "{said}");
 }
