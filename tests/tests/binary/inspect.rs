@@ -118,7 +118,7 @@ fn memory_and_presets_of_a_model_are_printed() {
     assert!(said(&text_int8, full).starts_with("0.6 MiB for one sequence"));
     assert_eq!(said(&text_int8, pages), "25890 of 16 slots per GiB");
     let presets = said(&text, "presets");
-    let first = presets.starts_with("balanced (default), fast, asynclane");
+    let first = presets.starts_with("balanced (default), fast, low_latency, asynclane");
     assert!(first && !presets.contains("wedlm"), "{presets}");
     let of_wedlm = "wedlm, wedlm_exact, wedlm_next (default), autoregressive, prompt_lookup, block_causal, d2f";
     for (case, presets) in

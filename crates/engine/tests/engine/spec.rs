@@ -31,6 +31,7 @@ fn every_preset_resolves() {
     let labels = [
         ("balanced", "asynclane+entropy_bound+fused"),
         ("fast", "asynclane+entropy_bound+fused"),
+        ("low_latency", "asynclane+nested_drafts+fused"),
         ("asynclane", "asynclane+threshold+fused"),
         ("asynclane_paper", "asynclane+threshold+snapshot"),
         ("vanilla", "block_wise+top_k+none"),
@@ -77,7 +78,7 @@ fn nothing_set_is_the_default_preset() {
         block_length: 32,
         lookahead: 8,
         draft_threshold: Some(0.99),
-        fork: Some(Boundary::Auto(NumericPeriod::Next)),
+        fork: Some(Boundary::Prose(NumericPeriod::Next)),
         min_fill: 0.5,
         min_clock: 2,
         fork_when_complete: true,
@@ -89,6 +90,7 @@ fn nothing_set_is_the_default_preset() {
     let settings = found.decoder.schedule.settings();
     assert_eq!(AsyncLaneConfig::read(settings), lanes);
     let schedule = schedule("asynclane").with("lookahead", 8u32).with("draft_threshold", 0.99);
+    let schedule = schedule.with("fork", "prose");
     assert_eq!(schedule.reach(), 40);
     let decoder = DecoderConfig {
         schedule,
@@ -99,9 +101,7 @@ fn nothing_set_is_the_default_preset() {
         max_steps: None,
     };
     assert_eq!(found.decoder, decoder);
-    let fused = cache("fused").with("refresh", 32u32).with("rows", "open");
-    let fused = fused.with("left_rows", 32u32);
-    assert_eq!(found.cache, fused);
+    assert_eq!(found.cache, cache("fused").with("rows", "near").with("row_reach", 16u32));
     assert_eq!(found.max_forwards, None);
 }
 

@@ -53,7 +53,7 @@ fn refused(object: Value) -> String {
 
 /// The object, and the error without its beginning.
 const REFUSED: &str = r#"
-{"type": "dynamic", "factor": 2} | : expected nothing or the type "default", "linear", "llama3", "yarn" or "longrope", found {"factor":2,"type":"dynamic"}
+{"factor": 2, "type": "dynamic"} | : expected nothing or the type "default", "linear", "llama3", "yarn" or "longrope", found {"factor":2,"type":"dynamic"}
 {"type": "linear"} | : factor: expected a number from 1 to 1000000, found nothing
 {"type": "linear", "factor": 0.5} | : factor: expected a number from 1 to 1000000, found 0.5
 {"type": "yarn", "factor": 4} | : original_max_position_embeddings: expected 1 to 1048576 positions, found nothing
