@@ -125,8 +125,8 @@ async fn values_that_ask_for_nothing_are_accepted_however_they_are_written() {
 async fn unsupported_fields_are_refused_unless_they_ask_for_nothing() {
     let server = server();
     for (field, neutral) in UNSUPPORTED {
-        // Chats support these two.
-        if ["logprobs", "top_logprobs"].contains(&field) {
+        // Chats support these.
+        if ["logprobs", "prediction", "top_logprobs"].contains(&field) {
             continue;
         }
         let asked = json!({field: "asked"});
