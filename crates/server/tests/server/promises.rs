@@ -126,7 +126,7 @@ async fn unsupported_fields_are_refused_unless_they_ask_for_nothing() {
     let server = server();
     for (field, neutral) in UNSUPPORTED {
         // Chats support these.
-        if ["logprobs", "top_logprobs", "prediction"].contains(&field) {
+        if ["logprobs", "prediction", "top_logprobs"].contains(&field) {
             continue;
         }
         let asked = json!({field: "asked"});
