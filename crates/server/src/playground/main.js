@@ -12,8 +12,8 @@ const AGAIN = 1000;
 const BUDGET = 256;
 /** Prompts in the wording of the demo model's training data. */
 const DEMO = {
-  sum: "Tom has 9 coins. Then he buys 6 more coins. Next he loses 3 coins. How many coins does " +
-    "Tom have now?",
+  sum: "Mia has 15.5 dollars. Then she loses 5 dollars. Next she finds 1 more dollars. After that " +
+    "she gets 7 more dollars. How many dollars does Mia have now?",
   "longer sum": "Ana has 14 eggs. Then she buys 5 more eggs. Next she loses 4 eggs. After that " +
     "she finds 9 more eggs. How many eggs does Ana have now?",
   function: 'Complete the function.\ndef solve(a, b):\n    """Start with a, then multiply by 3, ' +

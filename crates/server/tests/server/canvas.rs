@@ -211,7 +211,7 @@ async fn the_fields_of_vllm_seed_and_pin_a_canvas() {
     for steps in [1, 4] {
         let read = xargs(json!({"diffusion_max_steps": steps, "diffusion_read_only": true}));
         let fields = json!({"vllm_xargs": read, "max_tokens": 20, "logprobs": true,
-            "top_logprobs": 5, "return_token_ids": true});
+            "top_logprobs": 5, "return_token_ids": true, "seed": 7});
         let answer = server.ask(CHAT, fields.clone()).await;
         let found = token_ids(&answer);
         assert_eq!(found.len(), 64, "{answer}");

@@ -37,7 +37,7 @@ async fn a_completion_has_the_documented_shape() {
     let kinds = ["prefill_forwards", "decode_forwards", "refresh_forwards"];
     let forwards = count("forwards");
     assert_eq!(forwards, kinds.map(count).iter().sum::<u64>());
-    has!(*cost, {"steps": forwards, "decoder": "asynclane+entropy_bound+near", "seed": 9,
+    has!(*cost, {"steps": forwards, "decoder": "asynclane+entropy_bound+fused", "seed": 9,
         "tokens_per_forward": tokens as f64 / forwards as f64});
 }
 
