@@ -12,7 +12,7 @@ pub(crate) const WIDE_QUERIES: usize = 16;
 /// Words of a tile of rows; `Tile` of the kernels.
 pub(crate) const TILE_WORDS: usize = 5;
 /// Words of a scored row's settings; `Scored` of the kernels.
-pub(crate) const SCORER_WORDS: usize = 17;
+pub(crate) const SCORER_WORDS: usize = 18;
 /// Marks an absent number; `NONE` of the kernels.
 pub(crate) const NONE: u32 = u32::MAX;
 /// Bits of the kind of a row; `kinds` of the kernels.
