@@ -3,13 +3,14 @@
 
 use super::{Cost, Launch, LaunchCost, Seen, Sum, Words, view};
 use crate::layout::FIELDS;
-use crate::layout::SCORER_WORDS;
+use crate::layout::{NONE, SCORER_WORDS};
 use kernels::device::args;
 
 /// Words of a scored row's settings; `Scored` of the kernels.
 const EXTRAS: usize = 9;
 const TOPS: usize = 14;
 const FIRST_TOP: usize = 15;
+const AMONG: usize = 17;
 /// Bits of the additional results of a row; `RowExtras` of the kernels.
 const FILTERED: u32 = 1;
 const LISTED: u32 = 2;
@@ -71,6 +72,10 @@ impl Launch {
     pub(super) fn list(&self, a: &args::Filters, words: Words<'_>) -> Option<LaunchCost> {
         self.wanted(a, (LISTED, words), |both, settings, record| {
             both.read.touch(record, FIELDS as u64 * 8);
+            if settings[AMONG] != NONE {
+                let set = a.words + u64::from(settings[AMONG]) * 4;
+                both.read.touch(set, u64::from(a.vocab).div_ceil(32) * 4);
+            }
             let first = a.tops + u64::from(settings[FIRST_TOP]) * TOP;
             both.written.touch(first, u64::from(settings[TOPS]) * TOP);
             both.searches += 1;
