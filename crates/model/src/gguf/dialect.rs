@@ -28,6 +28,25 @@ pub(super) struct Facts<'a> {
     pub(super) volumes: &'a Volumes,
 }
 
+/// The keys of a Hugging Face decoder: `$width` of its feed-forward layer, which is required, those of
+/// every decoder, and `$own`.
+macro_rules! keys {
+    ($width:expr $(, $own:expr)*) => {
+        &[
+            ("embedding_length", "hidden_size"),
+            ("attention.head_count", "num_attention_heads"),
+            ("attention.head_count_kv", "num_key_value_heads"),
+            ("block_count", "num_hidden_layers"),
+            $width,
+            ("context_length", "max_position_embeddings"),
+            ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+            ("rope.freq_base", "rope_theta"),
+            ("attention.key_length", "head_dim"),
+            $($own,)*
+        ]
+    };
+}
+
 const LLADA: Dialect = Dialect {
     name: "llada",
     architecture: "LLaDAModelLM",
@@ -51,17 +70,7 @@ const LLADA: Dialect = Dialect {
 const DREAM: Dialect = Dialect {
     name: "dream",
     architecture: "DreamModel",
-    keys: &[
-        ("embedding_length", "hidden_size"),
-        ("attention.head_count", "num_attention_heads"),
-        ("attention.head_count_kv", "num_key_value_heads"),
-        ("block_count", "num_hidden_layers"),
-        ("feed_forward_length", "intermediate_size"),
-        ("context_length", "max_position_embeddings"),
-        ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
-        ("rope.freq_base", "rope_theta"),
-        ("attention.key_length", "head_dim"),
-    ],
+    keys: keys![("feed_forward_length", "intermediate_size")],
     vocabulary: "vocab_size",
     tied: "tie_word_embeddings",
     biased: "attention_bias",
@@ -77,19 +86,11 @@ const QWEN3: Dialect = Dialect { name: "qwen3", architecture: "Qwen3ForCausalLM"
 const QWEN3_MOE: Dialect = Dialect {
     name: "qwen3moe",
     architecture: "Qwen3MoeForCausalLM",
-    keys: &[
-        ("embedding_length", "hidden_size"),
-        ("attention.head_count", "num_attention_heads"),
-        ("attention.head_count_kv", "num_key_value_heads"),
-        ("block_count", "num_hidden_layers"),
+    keys: keys![
         ("expert_feed_forward_length", "moe_intermediate_size"),
-        ("context_length", "max_position_embeddings"),
         ("expert_count", "num_experts"),
         ("expert_used_count", "num_experts_per_tok"),
-        ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
-        ("rope.freq_base", "rope_theta"),
-        ("attention.key_length", "head_dim"),
-        ("feed_forward_length", "intermediate_size"),
+        ("feed_forward_length", "intermediate_size")
     ],
     complete: |_, map| {
         map.insert("norm_topk_prob".to_owned(), json!(true));
@@ -104,20 +105,12 @@ const LLAMA: Dialect =
 const LLADA_MOE: Dialect = Dialect {
     name: "llada-moe",
     architecture: "LLaDAMoEModelLM",
-    keys: &[
-        ("embedding_length", "hidden_size"),
-        ("attention.head_count", "num_attention_heads"),
-        ("attention.head_count_kv", "num_key_value_heads"),
-        ("block_count", "num_hidden_layers"),
+    keys: keys![
         ("expert_feed_forward_length", "expert_intermediate_size"),
-        ("context_length", "max_position_embeddings"),
         ("expert_count", "num_experts"),
         ("expert_used_count", "num_experts_per_tok"),
-        ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
-        ("rope.freq_base", "rope_theta"),
-        ("attention.key_length", "head_dim"),
         ("feed_forward_length", "dense_intermediate_size"),
-        ("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
+        ("expert_shared_feed_forward_length", "shared_expert_intermediate_size")
     ],
     complete: |facts, map| {
         let layers = facts.layers("llada-moe.block_count", map)?;
@@ -134,24 +127,16 @@ const LLADA_MOE: Dialect = Dialect {
 const LLADA2: Dialect = Dialect {
     name: "llada2",
     architecture: "LLaDA2MoeModelLM",
-    keys: &[
-        ("embedding_length", "hidden_size"),
-        ("attention.head_count", "num_attention_heads"),
-        ("attention.head_count_kv", "num_key_value_heads"),
-        ("block_count", "num_hidden_layers"),
+    keys: keys![
         ("expert_feed_forward_length", "moe_intermediate_size"),
-        ("context_length", "max_position_embeddings"),
         ("expert_count", "num_experts"),
         ("expert_used_count", "num_experts_per_tok"),
-        ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
-        ("rope.freq_base", "rope_theta"),
-        ("attention.key_length", "head_dim"),
         ("feed_forward_length", "intermediate_size"),
         ("expert_group_count", "n_group"),
         ("expert_group_used_count", "topk_group"),
         ("expert_weights_scale", "routed_scaling_factor"),
         ("expert_shared_count", "num_shared_experts"),
-        ("leading_dense_block_count", "first_k_dense_replace"),
+        ("leading_dense_block_count", "first_k_dense_replace")
     ],
     biased: "use_qkv_bias",
     complete: |facts, map| {

@@ -11,7 +11,7 @@ use crate::api::fields::body::required;
 use crate::api::fields::messages::History;
 use crate::api::fields::schema::{named, schema};
 use crate::api::fields::types::{Object, text_or_list};
-use crate::api::responses::input::assistant;
+use crate::api::responses::input::{Role, assistant};
 use crate::error::ApiError;
 
 /// `input`.
@@ -62,16 +62,6 @@ named!(Kind {
     "custom_tool_call_output" => Self::Output,
 });
 
-#[derive(Clone, Copy, Debug)]
-struct Role(&'static str);
-
-named!(Role {
-    "user" => Self("user"),
-    "assistant" => Self("assistant"),
-    "system" => Self("system"),
-    "developer" => Self("system"),
-});
-
 impl Input {
     /// The messages: calls belong to the message of the assistant before them.
     ///
@@ -104,9 +94,9 @@ fn add(
     let need = |field: &str, given: Option<String>| given.ok_or_else(|| required(&param(field)));
     match item.kind.unwrap_or(Kind::Message) {
         Kind::Message => {
-            let Role(role) = item.role.ok_or_else(|| required(&param("role")))?;
+            let role = item.role.ok_or_else(|| required(&param("role")))?;
             let Content(content) = item.content.ok_or_else(|| required(&param("content")))?;
-            messages.push(Message::new(role, &content));
+            messages.push(Message::new(role.0, &content));
         }
         Kind::Call => {
             let id = need("call_id", item.call_id)?;

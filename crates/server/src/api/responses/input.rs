@@ -55,8 +55,9 @@ named!(Kind {
     "reasoning" => Self::Reasoning,
 });
 
+/// A role of a message, by its name in chat templates.
 #[derive(Clone, Copy, Debug)]
-struct Role(&'static str);
+pub(in crate::api) struct Role(pub(in crate::api) &'static str);
 
 named!(Role {
     "user" => Self("user"),

@@ -2,11 +2,11 @@
 //! and divided logits.
 
 use super::data::{
-    Ends, LIMITS, NO_CANVAS, NOTHING, Random, array, copy, kept, poisoned, tensor, values,
+    Ends, LIMITS, NO_CANVAS, NOTHING, PLAIN_ROW, Random, array, copy, kept, poisoned, tensor,
+    values,
 };
 use super::{Check, Tell, cpu, rounding};
 use crate::Result;
-use kernels::ScorerRow;
 use kernels::Visible;
 use kernels::device::{
     BatchArrays, BatchLimits, Buffer, CanvasRows, Device, DeviceBatch, DeviceMatrix, DeviceScores,
@@ -43,15 +43,6 @@ impl Rows {
         let (zeros, visible) = (vec![0; self.count], vec![Visible::default(); self.count]);
         // Slots in descending order.
         let slots = (0..self.count).map(|row| (page * PAGE + self.count - 1 - row) as u32);
-        let row = ScorerRow {
-            input: 0,
-            position: 0,
-            biases: 0..0,
-            allowed: None,
-            tops: 0,
-            among: None,
-            segment: 0,
-        };
         let arrays = BatchArrays {
             tokens: &zeros,
             positions: &zeros,
@@ -63,7 +54,7 @@ impl Rows {
                 sampling: Sampling::GREEDY,
             }],
             scored: &self.denoised,
-            scorers: &vec![row; self.denoised.len()],
+            scorers: &vec![PLAIN_ROW; self.denoised.len()],
             copies,
             canvas: Some(CanvasRows {
                 windowed: &visible,

@@ -220,6 +220,17 @@ pub(super) fn copy(from: u32, to: u32) -> PageCopy {
 /// Size of small vocabularies.
 pub(super) const TOKENS: usize = 9;
 
+/// A scored row without limits and further results.
+pub(super) const PLAIN_ROW: ScorerRow = ScorerRow {
+    input: 0,
+    position: 0,
+    biases: 0..0,
+    allowed: None,
+    tops: 0,
+    among: None,
+    segment: 0,
+};
+
 /// A batch of these tokens with these scored rows and page copies.
 pub(super) fn plain(
     device: &Device,
@@ -227,15 +238,6 @@ pub(super) fn plain(
     scored: &[u32],
     copies: &[PageCopy],
 ) -> Result<DeviceBatch> {
-    let row = ScorerRow {
-        input: 0,
-        position: 0,
-        biases: 0..0,
-        allowed: None,
-        tops: 0,
-        among: None,
-        segment: 0,
-    };
     let zeros = vec![0; tokens.len()];
     let arrays = BatchArrays {
         tokens,
@@ -248,7 +250,7 @@ pub(super) fn plain(
             sampling: Sampling::GREEDY,
         }],
         scored,
-        scorers: &vec![row; scored.len()],
+        scorers: &vec![PLAIN_ROW; scored.len()],
         copies,
         ..NOTHING
     };
