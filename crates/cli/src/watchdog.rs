@@ -71,8 +71,9 @@ struct Sources<P, C, T> {
     pause: T,
 }
 
-/// The first fault; `None` if it was told to stop. A look that comes late by more than a few means that
-/// the process did not run (SIGSTOP, a paused container): this time is not the engine's.
+/// The first fault; `None` if it was told to stop. A look that ends late by more than a few means that
+/// the process did not run (SIGSTOP, a paused container): this time is not the engine's, and what the
+/// look saw does not count.
 fn watch(
     looks: Sources<impl Fn() -> Pulse, impl Fn() -> Duration, impl Fn(Duration)>,
     limit: Duration,
@@ -83,13 +84,15 @@ fn watch(
     let mut last = None;
     let mut seen = (looks.clock)();
     while stopped.recv_timeout(look) == Err(RecvTimeoutError::Timeout) {
+        // Before the clock: a pause between the two makes the look late.
+        let fault = fault((looks.pulse)(), limit);
         let now = (looks.clock)();
         let late = now.saturating_sub(seen + look);
+        seen = now;
         if late > 4 * look {
             (looks.pause)(late);
+            continue;
         }
-        seen = now;
-        let fault = fault((looks.pulse)(), limit);
         // Clients whose sequences ended with the engine get their errors in between.
         if fault.is_some() && last == Some(Fault::Dead)
             || matches!(fault, Some(Fault::Stuck { .. }))
@@ -165,7 +168,8 @@ mod tests {
         let (at, stop) = (Cell::new(0), Cell::new(Some(stop)));
         let paused = Cell::new(Duration::ZERO);
         let looks = Sources {
-            pulse: || Pulse { age: times[at.get() - 1].saturating_sub(paused.get()), alive: true },
+            // Of the time at which the look ends, as if every pause came before it.
+            pulse: || Pulse { age: times[at.get()].saturating_sub(paused.get()), alive: true },
             clock: || {
                 at.set(at.get() + 1);
                 if at.get() == times.len() {
