@@ -1,5 +1,6 @@
 //! Command-line arguments. Precedence: flag, environment variable, configuration file, default.
 
+mod foreign;
 mod serve;
 
 use std::collections::BTreeSet;
@@ -12,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use server::api::fields::numbers::{Count, Int, Temperature};
 
+pub(crate) use foreign::advice;
 pub use serve::{AddressArgs, LimitArgs, Secret, ServeArgs, TelemetryArgs};
 
 /// An OpenAI-compatible inference server for diffusion language models.
@@ -25,8 +27,21 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve a model over HTTP (no argument: the embedded demo model on 127.0.0.1:8000).
+    #[command(before_help = "\
+Examples:
+  asynclane serve
+  asynclane serve -m ORG/NAME -p 8080
+  asynclane serve ./FOLDER --dtype int8 --max-model-len 4096")]
     Serve(Box<ServeArgs>),
-    /// Answer one prompt on the terminal.
+    /// Chat with a model on the terminal (no argument: the embedded demo model).
+    #[command(before_help = "\
+Examples:
+  asynclane run
+  asynclane run ORG/NAME
+  asynclane run demo \"Reverse the list coins, eggs, books, pens.\"
+  echo \"Reverse the list coins, eggs, books, pens.\" | asynclane run")]
+    Run(Box<RunArgs>),
+    /// Answer one prompt, and show how it was decoded.
     Generate(Box<GenerateArgs>),
     /// Inspect a model, this machine or a running server.
     Inspect(Box<InspectArgs>),
@@ -58,6 +73,7 @@ impl Command {
     fn model_mut(&mut self) -> Option<&mut ModelArgs> {
         match self {
             Self::Serve(args) => Some(&mut args.model),
+            Self::Run(args) => Some(&mut args.model),
             Self::Generate(args) => Some(&mut args.model),
             Self::Inspect(args) => Some(&mut args.model),
             Self::CheckConfig(_) | Self::Completions { .. } => None,
@@ -91,13 +107,13 @@ pub struct ModelArgs {
     )]
     #[serde(skip)]
     pub config: Vec<PathBuf>,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Model")]
     #[serde(flatten)]
     pub weights: WeightArgs,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Decoding")]
     #[serde(flatten)]
     pub decoding: DecoderArgs,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Engine")]
     #[serde(flatten)]
     pub engine: EngineArgs,
     /// Set any configuration key, such as `engine.page_size=32`; repeatable.
@@ -115,7 +131,7 @@ pub struct ModelArgs {
 pub struct WeightArgs {
     /// A Hugging Face folder, a GGUF file, an id on the Hub (`org/name`, `org/name@revision`, or
     /// `org/name:FILE` for a GGUF file), or an embedded model: `demo`, `demo-wedlm` or `demo-sdar`.
-    #[arg(long, global = true, env = "ASYNCLANE_MODEL")]
+    #[arg(short, long, global = true, env = "ASYNCLANE_MODEL")]
     pub model: Option<String>,
     /// Safetensors file with the filter of the commit rule `learned_filter`; the demo model has an
     /// embedded one.
@@ -134,7 +150,7 @@ pub struct WeightArgs {
     #[arg(long, global = true, env = "ASYNCLANE_EDITS")]
     pub edits: Option<String>,
     /// Data type of the weight matrices: auto (the block types of a GGUF file, bf16 for 512 MiB and
-    /// more of weights stored in it, else f32), f32, bf16, int8 or int4.
+    /// more of weights stored in it, else f32), f32, bf16 (also bfloat16, float16, half), int8 or int4.
     #[arg(long, global = true, env = "ASYNCLANE_DTYPE")]
     pub dtype: Option<String>,
     /// Device: auto (a CUDA device if the build supports it and the machine has one, else the CPU),
@@ -203,6 +219,18 @@ pub struct EngineArgs {
     pub max_running: Option<u32>,
 }
 
+impl ModelArgs {
+    /// These arguments for the model `name`, if one is named in front of them.
+    pub fn named(&self, name: Option<&str>) -> Self {
+        let mut named = self.clone();
+        if let Some(name) = name {
+            named.weights.model = Some(name.to_owned());
+            named.environment.remove("model");
+        }
+        named
+    }
+}
+
 /// `seed` of a request.
 type Seed = Int<{ i64::MIN }, { i64::MAX }>;
 
@@ -218,12 +246,9 @@ fn field<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_value(number).map_err(|error| error.to_string())
 }
 
-#[derive(Args, Debug)]
-pub struct GenerateArgs {
-    /// The prompt; default: standard input.
-    pub prompt: Option<String>,
-    #[command(flatten)]
-    pub model: ModelArgs,
+// Length and sampling of an answer, with the ranges of the API's fields.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct SamplingArgs {
     /// Generation budget in tokens; default: the rest of the context, at most 256.
     #[arg(long, value_parser = field::<Count<1>>)]
     pub max_tokens: Option<Count<1>>,
@@ -233,6 +258,32 @@ pub struct GenerateArgs {
     /// Sampling temperature, 0 to 2; 0 = greedy.
     #[arg(long, default_value = "0", value_parser = field::<Temperature>, allow_negative_numbers = true)]
     pub temperature: Temperature,
+}
+
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// The model: the same as --model, which is given before a prompt alone.
+    #[arg(value_name = "MODEL")]
+    pub name: Option<String>,
+    /// A prompt to answer once; default: a chat on a terminal, else standard input.
+    pub prompt: Option<String>,
+    #[command(flatten)]
+    pub model: ModelArgs,
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// System prompt of the chat.
+    #[arg(long, value_name = "TEXT")]
+    pub system: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct GenerateArgs {
+    /// The prompt; default: standard input.
+    pub prompt: Option<String>,
+    #[command(flatten)]
+    pub model: ModelArgs,
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
     /// Do not apply the chat template.
     #[arg(long)]
     pub raw: bool,
@@ -248,6 +299,9 @@ pub struct GenerateArgs {
 pub struct InspectArgs {
     #[command(subcommand)]
     pub what: Option<InspectCommand>,
+    /// The model: the same as --model.
+    #[arg(value_name = "MODEL", conflicts_with = "model")]
+    pub name: Option<String>,
     #[command(flatten)]
     pub model: ModelArgs,
 }

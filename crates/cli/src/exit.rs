@@ -3,8 +3,10 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::error::{ContextKind, ContextValue};
 use model::LoadError;
 
+use crate::args;
 use crate::console;
 use crate::names::escaped;
 
@@ -96,6 +98,12 @@ pub fn code(error: &anyhow::Error) -> ExitCode {
 /// Prints what clap reports of the arguments and gives its exit code; `--help` and `--version` are
 /// answers, not errors.
 pub(crate) fn of_arguments(error: &clap::Error) -> ExitCode {
+    if let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg)
+        && let Some(advice) = args::advice(option)
+    {
+        say!("error: {option} is an option of another server: {advice}");
+        return USAGE.into();
+    }
     let printed = error.print();
     if error.use_stderr() {
         // Nothing is left to do where standard error is closed.

@@ -35,7 +35,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
         Some(InspectCommand::Device { selftest, steps }) => {
             machine_and_device();
             if steps.steps {
-                let config = Config::resolve(&args.model, None)?;
+                let config = Config::resolve(&args.model.named(args.name.as_deref()), None)?;
                 device::steps::run(steps, *config.model.device)?;
             }
             if *selftest { crate::selftest::run() } else { Ok(()) }
@@ -46,7 +46,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
 }
 
 fn model(args: &InspectArgs) -> Result<()> {
-    let config = Config::resolve(&args.model, None)?;
+    let config = Config::resolve(&args.model.named(args.name.as_deref()), None)?;
     let path = &*hub::description(&config.model.path)?;
     let checkpoint = described(path, &config)?;
     let mut checkpoint = load::with_kv(checkpoint, &config)?;
@@ -151,7 +151,7 @@ fn logit_shift(logit_shift: LogitShift) -> &'static str {
 
 /// Prints upper bounds of speed and capacity by device.
 fn capacity(args: &InspectArgs, on: &CapacityArgs) -> Result<()> {
-    let config = Config::resolve(&args.model, None)?;
+    let config = Config::resolve(&args.model.named(args.name.as_deref()), None)?;
     let checkpoint = match &on.config_json {
         Some(path) => planned(path)?,
         None => described(&hub::description(&config.model.path)?, &config)?,
@@ -220,7 +220,7 @@ fn machine_and_device() {
 }
 
 fn logits(args: &InspectArgs, tokens: &[u32], out: &Path) -> Result<()> {
-    let config = Config::resolve(&args.model, None)?;
+    let config = Config::resolve(&args.model.named(args.name.as_deref()), None)?;
     let (logits, vocab) = load::logits(&config, tokens)?;
     let bytes: Vec<u8> = logits.iter().flat_map(|logit| logit.to_le_bytes()).collect();
     let shape = vec![tokens.len(), vocab];

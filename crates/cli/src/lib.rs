@@ -6,12 +6,14 @@
 #[macro_use]
 mod console;
 
+mod answer;
 #[expect(
     missing_docs,
     reason = "clap would print a comment on a group of arguments as the help of its command"
 )]
 pub mod args;
 mod capacity;
+mod chat;
 pub mod config;
 pub mod device;
 pub mod exit;
@@ -27,6 +29,7 @@ mod progress;
 mod published;
 mod selftest;
 pub mod serve;
+mod session;
 mod signals;
 mod supervisor;
 mod telemetry;
@@ -65,6 +68,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     }
     match cli.command {
         Command::Serve(args) => serve::run(&args),
+        Command::Run(args) => chat::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::CheckConfig(args) => config::check(&args),

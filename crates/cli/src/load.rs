@@ -29,7 +29,7 @@ use crate::names::escaped;
 use crate::progress;
 
 pub use draft::DraftModel;
-pub use tokenizer::{chat_ids, tokenizer};
+pub use tokenizer::{chat_ids, conversation_ids, tokenizer};
 use tokenizer::{prepare, stop_tokens};
 
 /// A model ready to run.

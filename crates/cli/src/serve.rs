@@ -62,7 +62,12 @@ pub fn run_with(args: &ServeArgs, load: impl FnOnce(&Config) -> Result<LoadedMod
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let listener =
         runtime.block_on(TcpListener::bind(config.listen_address())).map_err(|error| {
-            exit::failure(exit::IO, format!("server.listen {}: {error}", config.server.listen))
+            let advice = match error.kind() {
+                std::io::ErrorKind::AddrInUse => "; --port chooses another, 0 a free one",
+                _ => "",
+            };
+            let listen = &config.server.listen;
+            exit::failure(exit::IO, format!("server.listen {listen}: {error}{advice}"))
         })?;
     let address = listener.local_addr()?;
     let mut settings = settings(&config, keys, address);

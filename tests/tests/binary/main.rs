@@ -7,6 +7,7 @@ mod attacks;
 mod blocks;
 mod calls;
 mod canvas;
+mod chat;
 mod counts;
 mod documents;
 mod engine_faults;

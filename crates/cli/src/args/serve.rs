@@ -18,10 +18,10 @@ pub struct ServeArgs {
     /// Model name in requests; default: the id or the folder's name.
     #[arg(long, env = "ASYNCLANE_SERVED_MODEL_NAME")]
     pub served_model_name: Option<String>,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Address")]
     #[serde(flatten)]
     pub address: AddressArgs,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Limits")]
     #[serde(flatten)]
     pub limits: LimitArgs,
     /// File with accepted API keys, one per line: `name:key` or `name:sha256:hex`.
@@ -32,7 +32,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "KEY", env = "ASYNCLANE_API_KEY", hide_env_values = true)]
     #[serde(skip)]
     pub api_key: Option<Secret>,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Log and telemetry")]
     #[serde(flatten)]
     pub telemetry: TelemetryArgs,
     /// Print the configuration with the origin of every value, and exit.
@@ -52,7 +52,7 @@ pub struct AddressArgs {
     #[serde(skip)]
     pub host: Option<String>,
     /// Port to listen on, at the address of --host or 127.0.0.1.
-    #[arg(long, conflicts_with = "listen")]
+    #[arg(short, long, conflicts_with = "listen")]
     #[serde(skip)]
     pub port: Option<u16>,
 }

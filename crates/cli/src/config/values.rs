@@ -83,9 +83,23 @@ fn one_of<T>(values: impl IntoIterator<Item = (&'static str, T)>, text: &str) ->
     Err(unknown(&names, text))
 }
 
+/// Names of dtypes in other servers. Weights in 16 bits are bf16.
+const OTHER_DTYPES: [(&str, WeightDtype); 7] = [
+    ("bfloat16", WeightDtype::Bf16),
+    ("float16", WeightDtype::Bf16),
+    ("fp16", WeightDtype::Bf16),
+    ("half", WeightDtype::Bf16),
+    ("float", WeightDtype::F32),
+    ("float32", WeightDtype::F32),
+    ("fp32", WeightDtype::F32),
+];
+
 /// `auto` is the dtype of the checkpoint ([`WeightDtype::Blocks`]).
 impl Worded for WeightDtype {
     fn read(text: &str) -> Result<Self, String> {
+        if let Some((_, dtype)) = OTHER_DTYPES.iter().find(|(name, _)| *name == text) {
+            return Ok(*dtype);
+        }
         let names = Self::ALL.map(|dtype| (dtype.name(), dtype));
         one_of([(AUTO, Self::Blocks)].into_iter().chain(names), text)
     }

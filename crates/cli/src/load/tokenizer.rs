@@ -101,11 +101,18 @@ pub(super) fn stop_tokens(tokenizer: &Tokenizer, info: &ModelInfo) -> Vec<u32> {
 /// The ids of a chat that holds `content` as its one user message, up to the answer's first token.
 ///
 /// # Errors
-/// A tokenizer without a chat template, a text that cannot be encoded.
+/// As [`conversation_ids`].
 pub fn chat_ids(content: &str, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
-    let message =
-        Message { role: "user".to_owned(), content: content.to_owned(), ..Message::default() };
-    let chat = tokenizer.marked(Cow::Owned(Conversation::new(vec![message])));
+    conversation_ids(vec![Message::new("user", content)], tokenizer)
+}
+
+/// The ids of a chat, up to the first token of its next answer.
+///
+/// # Errors
+/// A tokenizer without a chat template, messages that the template refuses, a text that cannot be
+/// encoded.
+pub fn conversation_ids(messages: Vec<Message>, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
+    let chat = tokenizer.marked(Cow::Owned(Conversation::new(messages)));
     let text = tokenizer.chat_template()?.render_conversation(&chat, true)?;
     Ok(tokenizer.encode_chat(&text)?)
 }

@@ -1,0 +1,43 @@
+//! `asynclane generate`: answers one prompt, prints tokens as they are committed, and the lane tree.
+
+use std::io::Read;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Result;
+
+use crate::answer::Answer;
+use crate::args::GenerateArgs;
+use crate::config::Config;
+use crate::load;
+use crate::session::{Prompt, Session};
+
+/// Writes the answer to standard output and everything else to standard error.
+///
+/// # Errors
+/// A model that does not load, a prompt that does not fit, a failed step.
+pub fn run(args: &GenerateArgs) -> Result<()> {
+    let config = Config::resolve(&args.model, None)?;
+    let prompt = match &args.prompt {
+        Some(prompt) => prompt.clone(),
+        None => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text)?;
+            text
+        }
+    };
+    let session = Session::start(&config)?;
+    let tokens = match args.raw {
+        true => session.tokenizer.encode(&prompt, true)?,
+        false => load::chat_ids(prompt.trim(), &session.tokenizer)?,
+    };
+    let budget = session.budget(&args.sampling, tokens.len())?;
+    let decoding = session.decoders.resolve(&session.decoders.blank())?;
+    let is_code = server::is_code_shaped(&prompt);
+    let stream = session.submit(Prompt { tokens, budget, is_code }, decoding, &args.sampling)?;
+    let answer = Answer::new(&session.tokenizer, budget, args.trace);
+    let answered = answer.follow(stream, &AtomicBool::new(false))?;
+    if args.stats || args.trace {
+        say!("{}", answered.cost);
+    }
+    Ok(())
+}
