@@ -348,6 +348,11 @@ pub enum InspectCommand {
         #[command(flatten)]
         steps: StepsArgs,
     },
+    /// Print presets, schedules, commit rules and caches with every setting.
+    Decoders {
+        /// A preset, a part, or `general` for the settings of every decoder.
+        name: Option<String>,
+    },
     /// Write the logits of one full forward pass to a safetensors file.
     Logits {
         /// Token ids, separated by commas.

@@ -1,5 +1,7 @@
 //! `asynclane inspect`: contents of a checkpoint, raw logits, this machine, a server's health.
 
+mod decoders;
+
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
@@ -40,6 +42,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
             }
             if *selftest { crate::selftest::run() } else { Ok(()) }
         }
+        Some(InspectCommand::Decoders { name }) => decoders::run(name.as_deref()),
         Some(InspectCommand::Logits { tokens, out }) => logits(args, tokens, out),
         Some(InspectCommand::Health { address }) => health(address),
     }

@@ -197,9 +197,18 @@ fn the_page_of_the_decoders_has_every_name_and_setting() {
     assert_eq!(named("| rule | commits in a step |"), commits);
     let caches: BTreeSet<&str> = registry.caches().iter().map(|cache| cache.name).collect();
     assert_eq!(named("| cache | K/V that a forward pass reads |"), caches);
-    let is_choice = |name: &str| ["preset", "schedule", "commit", "cache"].contains(&name);
-    let fields = registry.fields().iter();
-    let fields = fields.filter(|field| !is_choice(field.name));
+    let schedule = |name| registry.schedules().iter().find(move |info| info.name == name);
+    let commit = |name| registry.commits().iter().find(move |info| info.name == name);
+    let parts = ["asynclane", "block_wise"].into_iter().filter_map(schedule);
+    let parts = parts.map(|info| info.settings).chain(
+        ["threshold", "top_k", "entropy_bound"].into_iter().filter_map(commit).map(|c| c.settings),
+    );
+    let fused = registry.caches().iter().filter(|cache| cache.name == "fused");
+    let parts = parts.chain(fused.map(|cache| cache.settings));
+    let general = registry.general().iter().map(|setting| setting.name);
+    let told: BTreeSet<&str> =
+        parts.flatten().map(|setting| setting.name).chain(general).collect();
+    let fields = registry.fields().iter().filter(|field| told.contains(field.name));
     let settings: BTreeSet<(&str, String)> =
         fields.map(|field| (field.name, field.kind.describe())).collect();
     let shown = rows(&page, "| setting | values |").into_iter();

@@ -4,6 +4,7 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use asynclane_tests::process::{Server, refusal, run, stderr, stdout, utf8};
+use engine::decoding::{PRESETS, Registry};
 use safetensors::{Dtype, SafeTensors};
 
 use crate::folder;
@@ -272,4 +273,22 @@ fn steps_that_cannot_be_listed_are_refused_in_one_message() {
     }
     let output = run(&["inspect", "device", "--rows", "64"]);
     assert_eq!(output.status.code(), Some(64), "{}", stderr(&output));
+}
+
+#[test]
+fn decoders_are_printed_with_their_settings() {
+    let all = stdout(&run(&["inspect", "decoders"]));
+    for preset in PRESETS {
+        assert!(all.contains(&format!("preset {}: {}\n", preset.name, preset.summary)), "{all}");
+    }
+    for field in Registry::builtin().fields() {
+        let (name, values) = (field.name, field.kind.describe());
+        let is_choice = ["preset", "schedule", "commit", "cache"].contains(&name);
+        assert!(is_choice || all.contains(&format!("  {name} ({values}; default ")), "{name}");
+    }
+    let one = stdout(&run(&["inspect", "decoders", "fused"]));
+    assert!(one.starts_with("cache fused: ") && all.contains(&one), "{one}");
+    let refused = run(&["inspect", "decoders", "fuse"]);
+    assert_eq!(refused.status.code(), Some(64));
+    assert!(stderr(&refused).ends_with("(did you mean \"fused\"?)\n"), "{refused:?}");
 }
