@@ -44,15 +44,16 @@ export async function open(browser, url, options = {}) {
   return { page, faults, context };
 }
 
-/** Waits until the pickers offer what the server does. */
+/** Waits until the pickers offer what the server does, and a demo's first answer has ended. */
 export const offered = (page) =>
-  page.waitForFunction(() => document.querySelector("select[name=preset]").options.length > 1);
+  page.waitForFunction(() => document.body.dataset.ready === "");
 
 /** Waits until the shown answers have ended, one way or the other, and are drawn. */
 export async function ended(page) {
   await page.waitForFunction(() => {
     const panels = [...document.querySelectorAll(".panel")];
-    return panels.every(({ dataset }) => dataset.state && dataset.state !== "running");
+    const underWay = ["running", "replaying"];
+    return panels.every(({ dataset }) => dataset.state && !underWay.includes(dataset.state));
   });
   await page.evaluate(() => new Promise(requestAnimationFrame));
 }

@@ -93,6 +93,8 @@ fn backend(executor: Box<dyn Executor>, max_running: u32, row_budget: u32) -> Ba
         created: 1_760_000_000,
         owner: "asynclane".to_owned(),
         is_demo: true,
+        parameters: 3_000_000,
+        device: "CPU".to_owned(),
         fingerprint: "0.1.0-cpu-f32".to_owned(),
         stop_tokens: vec![1, 4],
         defaults: SamplingDefaults::default(),

@@ -250,6 +250,8 @@ fn served_model(loaded: &LoadedModel, config: &Config) -> Result<ServedModel> {
         created,
         owner: "asynclane".to_owned(),
         is_demo: loaded.is_demo,
+        parameters: loaded.info.parameters as u64,
+        device: loaded.hardware.device.clone(),
         fingerprint: format!(
             "{}-{}-{}",
             env!("CARGO_PKG_VERSION"),

@@ -53,6 +53,10 @@ pub struct ServedModel {
     pub owner: String,
     /// True if it is the embedded demo model.
     pub is_demo: bool,
+    /// The number of its weights.
+    pub parameters: u64,
+    /// The device on which it runs.
+    pub device: String,
     /// `system_fingerprint`: version, device, number format.
     pub fingerprint: String,
     /// The ids that end a generation.

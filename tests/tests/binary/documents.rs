@@ -206,8 +206,7 @@ fn the_page_of_the_decoders_has_every_name_and_setting() {
     let fused = registry.caches().iter().filter(|cache| cache.name == "fused");
     let parts = parts.chain(fused.map(|cache| cache.settings));
     let general = registry.general().iter().map(|setting| setting.name);
-    let told: BTreeSet<&str> =
-        parts.flatten().map(|setting| setting.name).chain(general).collect();
+    let told: BTreeSet<&str> = parts.flatten().map(|setting| setting.name).chain(general).collect();
     let fields = registry.fields().iter().filter(|field| told.contains(field.name));
     let settings: BTreeSet<(&str, String)> =
         fields.map(|field| (field.name, field.kind.describe())).collect();

@@ -24,6 +24,8 @@ struct Model<'a> {
     max_model_len: u32,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     demo: bool,
+    parameters: u64,
+    device: &'a str,
     diffusion: JsonValue,
 }
 
@@ -67,6 +69,8 @@ fn model(backend: &Backend) -> Model<'_> {
         owned_by: &served.owner,
         max_model_len: backend.engine.limits().max_model_len,
         demo: served.is_demo,
+        parameters: served.parameters,
+        device: &served.device,
         diffusion: diffusion(&backend.engine.limits(), &served.decoders),
     }
 }

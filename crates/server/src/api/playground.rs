@@ -49,6 +49,8 @@ pub const FILES: &[PageFile] = &[
     page_file!("style.css", "text/css; charset=utf-8"),
     page_file!("icon.svg", "image/svg+xml"),
     page_file!("main.js", SCRIPT),
+    page_file!("form.js", SCRIPT),
+    page_file!("race.js", SCRIPT),
     page_file!("api.js", SCRIPT),
     page_file!("chart.js", SCRIPT),
     page_file!("decide.js", SCRIPT),

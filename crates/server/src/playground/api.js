@@ -15,7 +15,10 @@ export class ApiError extends Error {
 async function ask(path, key, options = {}) {
   const headers = { ...options.headers };
   if (key) headers.authorization = `Bearer ${key}`;
-  const response = await fetch(path, { ...options, headers });
+  const response = await fetch(path, { ...options, headers }).catch((error) => {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The server cannot be reached. Does it still run?");
+  });
   if (response.ok) return response;
   const answer = await response.json().catch(() => null);
   const error = answer?.error ?? { message: `the server answered with status ${response.status}` };

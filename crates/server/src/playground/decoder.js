@@ -56,6 +56,17 @@ export class DecoderPicker {
     this.#show();
   }
 
+  /** Chooses the settings of a `diffusion` object; one that the model lacks is left out. */
+  take(settings) {
+    const set = (control) => {
+      if (control && control.name in settings) control.value = settings[control.name];
+    };
+    set(this.#preset);
+    Object.values(this.#policies).forEach(set);
+    this.#show();
+    this.#fields.querySelectorAll("input").forEach(set);
+  }
+
   /** The `diffusion` object of a request; undefined if it would be empty. */
   get value() {
     const settings = {};

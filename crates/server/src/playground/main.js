@@ -3,13 +3,17 @@
 import { curl, servedModel, trace } from "./api.js";
 import { Questions, run as runDecision } from "./decide.js";
 import { DecoderPicker } from "./decoder.js";
+import { EXAMPLE_TOOLS, fromFragment, mode, request, toFragment } from "./form.js";
 import { Panel } from "./panel.js";
-import { readTools } from "./parts.js";
+import { picture, save, verdict } from "./race.js";
 import { count } from "./trace.js";
 
 /** Pause between requests to a server that is loading, in milliseconds. */
 const AGAIN = 1000;
 const BUDGET = 256;
+/** Longest replay of a race, and of one of its steps, in milliseconds. */
+const REPLAY = { all: 6000, step: 220 };
+const TOY = "A small test model: it answers questions in the wording of the examples, and nothing else.";
 /** Prompts in the wording of the demo model's training data. */
 const DEMO = {
   sum: "Mia has 15.5 dollars. Then she loses 5 dollars. Next she finds 1 more dollars. After that " +
@@ -31,6 +35,8 @@ const decided = document.createElement("section");
 decided.className = "panel";
 let model = null;
 let running = null;
+/** The messages of a chat whose turns are kept. */
+let turns = [];
 
 at("first").append(pickers[0].element);
 at("second").append(pickers[1].element);
@@ -39,23 +45,60 @@ function say(text) {
   at("status").textContent = text;
 }
 
+/** A number of weights, as `3.0M`. */
+function size(number) {
+  const [unit, letter] = number >= 1e9 ? [1e9, "B"] : [1e6, "M"];
+  return `${(number / unit).toFixed(1)}${letter}`;
+}
+
 /** Fills the pickers with the server's presets and settings; waits until the model is loaded. */
 async function load() {
   try {
     model = await servedModel(at("key").value);
   } catch (error) {
-    say(error.status === 401 ? "This server needs an API key." : error.message);
+    const isLocked = error.status === 401;
+    if (isLocked) at("keyed").hidden = false;
+    say(isLocked ? "This server needs an API key." : error.message);
     if (error.code === "loading") setTimeout(load, AGAIN);
     return;
   }
-  at("model").textContent = `${model.id}, ${model.max_model_len} positions`;
+  const facts = [model.id, `${size(model.parameters)} parameters`, model.device];
+  at("model").textContent = [...facts, `${model.max_model_len} positions`].join(" · ");
+  at("about").textContent = model.demo ? TOY : "";
   const budget = at("budget");
   budget.max = model.max_model_len;
   budget.value = Math.min(BUDGET, model.max_model_len);
+  explain(Object.keys(model.diffusion.presets));
+  const linked = fromFragment(location.hash);
+  const plain = model.diffusion.presets.vanilla ? "vanilla" : "autoregressive";
   pickers[0].offer(model.diffusion, "");
-  pickers[1].offer(model.diffusion, model.diffusion.presets.vanilla ? "vanilla" : "autoregressive");
+  pickers[1].offer(model.diffusion, plain);
+  for (const [index, settings] of (linked ?? []).slice(0, 2).entries()) pickers[index].take(settings);
   offerExamples(model.demo ? DEMO : OTHER);
+  show();
   say("");
+  // A demo answers at once; other models work when they are told to.
+  if (linked || model.demo) await run();
+  document.body.dataset.ready = "";
+}
+
+/** Keeps of the legend what a model with these presets can show. */
+function explain(presets) {
+  const has = {
+    noise: presets.includes("canvas"),
+    masks: !presets.includes("canvas"),
+    edits: presets.includes("editing"),
+  };
+  for (const part of document.querySelectorAll("[data-for]")) part.hidden = !has[part.dataset.for];
+}
+
+/** Shows the controls of the chosen mode. */
+function show() {
+  const decides = mode() === "decide";
+  at("decision").hidden = !decides;
+  for (const part of document.querySelectorAll(".answered")) part.hidden = decides;
+  at("second").hidden = decides || !at("race").checked;
+  at("run").textContent = !decides && at("race").checked ? "Race" : "Run";
 }
 
 function offerExamples(examples) {
@@ -73,24 +116,8 @@ function offerExamples(examples) {
   at("examples").replaceChildren(...buttons);
 }
 
-/** The request body of the form, with the decoder of `picker`. */
-function request(picker) {
-  const prompt = at("prompt").value;
-  const isChat = at("form").elements.mode.value === "chat";
-  const input = isChat ? { messages: [{ role: "user", content: prompt }] } : { prompt };
-  const tools = isChat ? readTools(at("tools").value) : undefined;
-  const number = (id) => (at(id).value === "" ? undefined : at(id).valueAsNumber);
-  return {
-    model: model.id,
-    ...input,
-    max_tokens: number("budget"),
-    temperature: number("temperature"),
-    seed: number("seed"),
-    tools,
-    tool_choice: tools && at("called").checked ? "required" : undefined,
-    diffusion: picker.value,
-  };
-}
+/** Seconds of the last answers. */
+const times = [0, 0];
 
 /** Requests the answer to `body`; returns its status text. */
 async function answer(index, body, signal) {
@@ -116,6 +143,7 @@ async function answer(index, body, signal) {
   panel.end("done");
   const { completion_tokens: tokens, diffusion } = usage;
   const cost = `${count(tokens, "token")}, ${count(diffusion.forwards, "forward")}`;
+  times[index] = Number(seconds);
   return `${titles[index]}: ${cost}, ${seconds} s.`;
 }
 
@@ -137,8 +165,6 @@ function bring(element) {
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
   element.scrollIntoView({ block: "start", behavior: still ? "instant" : "smooth" });
 }
-
-const isDecision = () => at("form").elements.mode.value === "decide";
 
 /** Asks the questions of the form. */
 async function askQuestions() {
@@ -169,30 +195,73 @@ async function busy(work) {
   at("stop").disabled = true;
 }
 
+/** Replays both answers of a race side by side. */
+function replay(shown) {
+  if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+  const longest = Math.max(1, ...shown.map((panel) => panel.forwards));
+  for (const panel of shown) panel.replay(Math.min(REPLAY.step, REPLAY.all / longest));
+}
+
+/** The line about a race whose answers are complete; empty for others. */
+function judge(shown) {
+  if (shown.length < 2 || shown.some((panel) => panel.element.dataset.state !== "done")) return "";
+  const [first, second] = shown.map(({ forwards, text }, index) =>
+    ({ name: titles[index], forwards, text, seconds: times[index] }));
+  return verdict(first, second);
+}
+
 async function run() {
   if (!model || running) return;
-  if (isDecision()) {
+  if (mode() === "decide") {
     await busy(askQuestions);
     return;
   }
   const indices = at("race").checked ? [0, 1] : [0];
   let bodies = [];
   try {
-    bodies = indices.map((index) => request(pickers[index]));
+    bodies = indices.map((index) => request(model, pickers[index], turns));
   } catch (error) {
     say(error.message);
     return;
   }
   const shown = indices.map((index) => panels[index]);
+  at("share").hidden = true;
   await busy(async () => {
     at("panels").replaceChildren(...shown.map((panel) => panel.element));
     for (const panel of panels) panel.onscale = () => share(shown);
-    bring(shown[0].element);
-    const told = await Promise.all(
-      indices.map((index) => answer(index, bodies[index], running.signal)),
-    );
-    say(told.join(" "));
+    if (document.body.dataset.ready === "") bring(shown[0].element);
+    const told = [];
+    // One after the other, so that neither slows the other down.
+    for (const index of indices) {
+      if (!running.signal.aborted) told.push(await answer(index, bodies[index], running.signal));
+    }
+    const line = judge(shown);
+    say([...told, line].join(" ").trim());
+    if (line) replay(shown);
+    at("share").hidden = !shown.every((panel) => panel.element.dataset.state !== "failed");
+    at("save").onclick = () =>
+      save(picture(shown.map((panel) => panel.picture), at("model").textContent, line), "answer.png");
+    remember(bodies[0], shown[0]);
   });
+}
+
+/** Keeps the turns of a chat, if they are to be kept. */
+function remember({ messages }, panel) {
+  const isKept = at("keep").checked && messages && panel.element.dataset.state !== "failed";
+  turns = isKept ? [...messages.filter(({ role }) => role !== "system")] : [];
+  if (isKept) turns.push({ role: "assistant", content: panel.text });
+}
+
+/** Copies an address that fills the form and runs it again; shows it where there is no clipboard. */
+async function copyLink() {
+  const decoders = pickers.map((picker) => picker.value ?? {});
+  history.replaceState(null, "", toFragment(decoders));
+  try {
+    await navigator.clipboard.writeText(location.href);
+    say("The link is copied.");
+  } catch {
+    say("The address of this page is the link.");
+  }
 }
 
 at("form").addEventListener("submit", (event) => {
@@ -200,16 +269,14 @@ at("form").addEventListener("submit", (event) => {
   run();
 });
 at("form").addEventListener("change", ({ target }) => {
-  if (target.name !== "mode") return;
-  at("decision").hidden = !isDecision();
-  for (const part of document.querySelectorAll(".answered")) part.hidden = isDecision();
-  at("second").hidden = isDecision() || !at("race").checked;
+  if (target.name === "mode") show();
+});
+at("link").addEventListener("click", copyLink);
+at("tool").addEventListener("click", () => {
+  at("tools").value = EXAMPLE_TOOLS;
 });
 at("stop").addEventListener("click", () => running?.abort());
-at("race").addEventListener("change", () => {
-  at("second").hidden = !at("race").checked;
-  at("run").textContent = at("race").checked ? "Race" : "Run";
-});
+at("race").addEventListener("change", show);
 at("key").addEventListener("change", load);
 at("prompt").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) at("form").requestSubmit();

@@ -64,6 +64,16 @@ export class Panel {
     return this.#root;
   }
 
+  /** Number of its forward passes, for a race. */
+  get forwards() {
+    return this.#canvas?.step ?? 0;
+  }
+
+  /** The text of the answer. */
+  get text() {
+    return this.#text;
+  }
+
   /** Clears the last answer and waits for one of the decoder `name`. */
   begin(name, command) {
     this.#pause();
@@ -197,7 +207,8 @@ export class Panel {
       const span = cells.children[offset] ?? cells.appendChild(document.createElement("span"));
       const kind = cell?.state ?? "masked";
       const place = canvas.frontier === offset + 1 ? "frontier" : "";
-      const className = `cell ${kind} ${lane?.role ?? ""} ${lane?.state ?? ""} ${place}`;
+      const role = cell?.role ?? lane?.role ?? "";
+      const className = `cell ${kind} ${role} ${lane?.state ?? ""} ${place}`;
       if (span.className !== className) span.className = className;
       const text = cell ? visible(cell.text) : "";
       if (span.textContent !== text) span.textContent = text;
@@ -258,7 +269,24 @@ export class Panel {
     this.#drawCanvas(canvas, steps);
   }
 
-  #play() {
+  /** Shows the answer from its beginning, a step in `pace` milliseconds. */
+  replay(pace) {
+    this.#at.slider.value = 0;
+    this.#root.dataset.state = "replaying";
+    this.#play(pace);
+  }
+
+  /** The chart and the counters, for a picture. */
+  get picture() {
+    const counts = [...this.#root.querySelectorAll("[data-count]")].map((place) => {
+      const name = place.previousElementSibling.textContent;
+      return `${name} ${place.textContent}`;
+    });
+    const title = `${this.#at.title.textContent}: ${this.#at.name.textContent}`;
+    return { title, counts, text: this.#text, rows: this.#rows, scale: this.scale };
+  }
+
+  #play(pace = PACE) {
     const slider = this.#at.slider;
     let steps = slider.valueAsNumber < this.#events.length ? slider.valueAsNumber : 0;
     this.#at.replay.textContent = "Pause";
@@ -268,13 +296,14 @@ export class Panel {
       steps += 1;
       if (steps > this.#events.length) this.#pause();
     };
-    this.#player = setInterval(next, PACE);
+    this.#player = setInterval(next, pace);
     next();
   }
 
   #pause() {
     clearInterval(this.#player);
     this.#player = 0;
+    if (this.#root.dataset.state === "replaying") this.#root.dataset.state = "done";
     this.#at.replay.textContent = "Replay";
     this.#at.answer.setAttribute("aria-live", "polite");
   }

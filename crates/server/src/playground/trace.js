@@ -14,7 +14,7 @@ export const isCommitted = (cell) => cell !== null && !OPEN.includes(cell.state)
 
 /** The positions and lanes after the applied steps. */
 export class Canvas {
-  /** By offset: {text, probability, state}; missing entries are masks. */
+  /** By offset: {text, probability, state, role of the lane that wrote it}; missing entries are masks. */
   cells = [];
   /** By number. */
   lanes = [];
@@ -30,9 +30,10 @@ export class Canvas {
   /** Applies the data of a `step` event; returns its row of the chart. */
   apply(event) {
     const row = this.#row(event);
+    const writer = this.#writer(event.lanes);
     for (const [offset, , text, probability, state] of event.cells) {
       if (state === "masked") delete this.cells[offset];
-      else this.cells[offset] = { text, probability, state };
+      else this.cells[offset] = { text, probability, state, role: writer(offset) };
     }
     for (const lane of event.lanes) this.lanes[lane.id] = lane;
     this.frontier = event.frontier;
@@ -40,6 +41,14 @@ export class Canvas {
     this.cells.length = Math.min(this.cells.length, this.length);
     this.step = event.step;
     return row;
+  }
+
+  /** The role of the lane that commits at an offset in a step; drafts are beyond all lanes. */
+  #writer(lanes) {
+    const before = this.leaves();
+    const owners = before.length > 0 ? before : lanes;
+    const owns = (offset) => ({ start, len }) => offset >= start && offset < start + len;
+    return (offset) => owners.find(owns(offset))?.role ?? "generate";
   }
 
   /** The lanes that ran, with their ranges before the step, and the changed positions. */

@@ -161,6 +161,8 @@ pub fn server_with(options: Options) -> Server {
         created: 1_760_000_000,
         owner: "asynclane".to_owned(),
         is_demo: true,
+        parameters: 3_000_000,
+        device: "CPU".to_owned(),
         fingerprint: "0.1.0-sim".to_owned(),
         stop_tokens: vec![STOP, 4],
         defaults: SamplingDefaults::default(),
