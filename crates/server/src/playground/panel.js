@@ -113,11 +113,13 @@ export class Panel {
     },
     step: (event) => {
       this.#events.push(event);
-      this.#rows.push(this.#canvas.apply(event));
+      const row = this.#canvas.apply(event);
+      this.#rows.push(row);
       this.#textAt.push(this.#text.length);
       this.#partsAt.push(this.#parts.length);
       this.scale.forwards = Math.max(this.scale.forwards, event.step);
-      this.scale.positions = Math.max(this.scale.positions, this.#canvas.reached());
+      const ends = row.bars.map(({ start, len }) => start + len);
+      this.scale.positions = Math.max(this.scale.positions, this.#canvas.reached(), ...ends);
       this.onscale();
       const forwards = event.step;
       const tokens = this.#canvas.frontier;
