@@ -1,9 +1,10 @@
-//! The steps of a traced sequence, merged as they come: a client that reads slowly costs the memory of
-//! one canvas, not of all steps.
+//! The steps of a traced sequence. Beyond [`UNREAD`] they are merged as they come: a client that reads
+//! slowly costs the memory of a few steps and one canvas.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use engine::FinishReason;
+use engine::{FinishReason, StepTrace};
 use text::{Part, Tokenizer};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -13,6 +14,9 @@ use crate::error::ApiError;
 use crate::pipeline::assemble::reason_name;
 use crate::pipeline::deliver::Delivery;
 use crate::pipeline::usage::Usage;
+
+/// Most steps that wait for the client before further ones are merged.
+const UNREAD: usize = 64;
 
 /// Reads a delivery to its end, whoever reads what it merges. Dropping it cancels the sequence.
 pub struct Merged {
@@ -57,6 +61,9 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
+    /// The oldest steps, each with its text.
+    unread: VecDeque<News>,
+    /// Those after them.
     steps: Steps,
     text: String,
     parts: Vec<Part>,
@@ -67,7 +74,9 @@ struct State {
 impl Merged {
     /// Begins to read `delivery`.
     pub fn new(delivery: Delivery) -> Self {
+        let tokenizer = Arc::clone(&delivery.answer().tokenizer);
         let state = State {
+            unread: VecDeque::new(),
             steps: Steps::new(delivery.lanes().clone()),
             text: String::new(),
             parts: Vec::new(),
@@ -75,7 +84,7 @@ impl Merged {
             end: None,
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), news: Notify::new() });
-        let reader = tokio::spawn(read(delivery, Arc::clone(&shared)));
+        let reader = tokio::spawn(read(delivery, Arc::clone(&shared), tokenizer));
         Self { shared, reader: Some(reader) }
     }
 
@@ -121,6 +130,9 @@ impl Shared {
     /// The news, without the end of a completely answered sequence: of that, the reason.
     fn take(&self, tokenizer: &Tokenizer) -> (News, Option<&'static str>) {
         let mut state = self.state();
+        if let Some(news) = state.unread.pop_front() {
+            return (news, None);
+        }
         let step = state.steps.take(tokenizer);
         let end = state.end.take();
         // The engine sends the text of a step before the step.
@@ -138,17 +150,35 @@ impl Shared {
     }
 }
 
-/// Merges the deltas of `delivery` into `shared`.
-async fn read(mut delivery: Delivery, shared: Arc<Shared>) -> Delivery {
+impl State {
+    /// Adds a step; `is_last` of a delta's steps has its text.
+    fn push(&mut self, step: &StepTrace, is_last: bool, tokenizer: &Tokenizer) {
+        self.steps.push(step);
+        if self.unread.len() >= UNREAD {
+            return;
+        }
+        let (text, parts) = match is_last {
+            true => (std::mem::take(&mut self.text), std::mem::take(&mut self.parts)),
+            false => Default::default(),
+        };
+        let step = self.steps.take(tokenizer);
+        self.unread.push_back(News { step, text, parts, end: None });
+    }
+}
+
+/// Takes the deltas of `delivery` into `shared`.
+async fn read(mut delivery: Delivery, shared: Arc<Shared>, tokenizer: Arc<Tokenizer>) -> Delivery {
     loop {
         let next = delivery.next().await;
         let mut state = shared.state();
         match next {
             Some(Ok(delta)) => {
-                delta.steps.iter().for_each(|step| state.steps.push(step));
                 state.text.push_str(&delta.text);
                 state.reason = delta.finish_name().unwrap_or(state.reason);
                 state.parts.extend(delta.parts.unwrap_or_default());
+                for (number, step) in delta.steps.iter().enumerate() {
+                    state.push(step, number + 1 == delta.steps.len(), &tokenizer);
+                }
             }
             Some(Err(error)) => state.end = Some(Err(error)),
             None => state.end = Some(Ok(())),
