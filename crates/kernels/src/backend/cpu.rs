@@ -144,6 +144,7 @@ impl Backend for Cpu {
             table: attention.rope_table,
             positions: pass.arrays.positions,
             heads: heads + num_kv_heads,
+            queries: heads,
             width: head_width,
         })?;
         let (keys, values) = pass.kv.layer(attention.layer)?;
