@@ -148,6 +148,7 @@ fn attention(kind: AttentionKind) -> &'static str {
         AttentionKind::Full => "full attention",
         AttentionKind::BlockCausal => "block-causal attention",
         AttentionKind::Causal => "causal attention",
+        AttentionKind::OpenBlock => "causal attention with one open block",
         AttentionKind::Canvas => "canvases of noise",
     }
 }

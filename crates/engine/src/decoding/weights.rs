@@ -28,7 +28,7 @@ impl WeightKind {
             (Attention::Causal, LogitShift::One) => "autoregressive",
             (Attention::BlocksAfterPrompt(_), _) => "d2f",
             (Attention::Blocks(_), _) if self.edits => "editing",
-            (Attention::Blocks(_), _) => "block_causal",
+            (Attention::Blocks(_) | Attention::OpenBlock(_), _) => "block_causal",
             (Attention::Canvas(_), _) => "canvas",
         }
     }
