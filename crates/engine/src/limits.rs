@@ -1,6 +1,6 @@
 //! The limits of a single request.
 
-use decode::{AttentionKind, Capability, CommitHost, Fault, Feature};
+use decode::{Capability, CommitHost, Fault, Feature};
 use step::{Attention, LogitShift};
 
 use crate::cache::Footprint;
@@ -184,8 +184,11 @@ impl Limits {
             let message = format!("{} {}", schedule.name(), drafts.refusal());
             return refuse("schedule", message);
         }
-        if self.kind().is_autoregressive() && decoding.window() != Some(1) {
-            let next = "this model predicts the next token only";
+        if !self.kind().fills(decoding) {
+            let next = match self.kind().is_autoregressive() {
+                true => "this model predicts the next token only",
+                false => "this model reads masks in whole blocks only",
+            };
             return match decoding.window() {
                 Some(_) => refuse("window", format!("must be 1: {next}")),
                 None => {
@@ -195,12 +198,6 @@ impl Limits {
                     refuse("schedule", message)
                 }
             };
-        }
-        let is_wide = decoding.window().is_some_and(|window| window > 1);
-        if kind == AttentionKind::OpenBlock && is_wide && !requires.checks {
-            let message =
-                format!("must be 1 for {}: masks of a window see each other", commit.name());
-            return refuse("window", message);
         }
         let needs = (requires.needs)(commit.settings());
         if let Some(needs) = needs.filter(|needs| !self.has(*needs)) {

@@ -246,6 +246,9 @@ fn weights_that_edit_are_decoded_so_unless_a_request_says_otherwise() {
     let names = |edits| weights(edits).presets().map(|preset| preset.name).collect::<Vec<_>>();
     assert_eq!(names(false), ["block_causal", "d2f", "s2d2"]);
     assert_eq!(names(true), ["block_causal", "d2f", "s2d2", "editing", "editing_fast"]);
+    let open = WeightKind { attention: Attention::OpenBlock(32), ..weights(false) };
+    let names: Vec<_> = open.presets().map(|preset| preset.name).collect();
+    assert_eq!(names, ["autoregressive", "self_speculation", "prompt_lookup", "block_causal"]);
     // The rule needs attention that is not causal, whatever the weights are said to do.
     let causal = WeightKind { attention: Attention::Causal, ..weights(true) };
     let rules = causal.presets().map(|preset| preset.name);

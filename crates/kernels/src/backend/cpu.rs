@@ -75,7 +75,7 @@ impl Storage for Cpu {
 
     fn rope_table(&self, spec: RopeSpec) -> Result<RopeTable> {
         let table = RopeTable::new(&spec);
-        self.bytes.add_floats(table.numbers().len());
+        self.bytes.add_floats(table.numbers().len() + table.query_factors().len());
         Ok(table)
     }
 
