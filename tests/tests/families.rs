@@ -65,7 +65,7 @@ impl Loop<'_> {
                 canvas.fill(prompt.len()..end, end);
             }
             // Canvas models have tests of their own.
-            Attention::Causal | Attention::Canvas(_) => {
+            Attention::Causal | Attention::OpenBlock(_) | Attention::Canvas(_) => {
                 (prompt.len()..end).for_each(|at| canvas.fill(at..at + 1, at + 1));
             }
             Attention::Blocks(length) => canvas.fill_blocks(prompt.len()..end, length as usize),
@@ -100,9 +100,10 @@ impl Loop<'_> {
             let (mut best, mut most) = (None, f64::NEG_INFINITY);
             let mask = info.vocabulary.mask.unwrap_or(OPEN);
             for place in places.clone().filter(|at| self.tokens[*at] == mask) {
-                let row = match info.rows.logit_shift {
-                    LogitShift::None => rows[place],
-                    LogitShift::One => rows[place - 1],
+                let row = match (info.rows.attention, info.rows.logit_shift) {
+                    // A final token predicts the next one.
+                    (Attention::OpenBlock(_), _) | (_, LogitShift::One) => rows[place - 1],
+                    (_, LogitShift::None) => rows[place],
                 };
                 let (token, probability) = likeliest(row, info.vocabulary.mask);
                 if probability > most {
@@ -214,7 +215,7 @@ fn settings(attention: Attention, logit_shift: LogitShift) -> String {
         Attention::Full | Attention::BlocksAfterPrompt(_) => {
             format!("vanilla,block_length={BUDGET}")
         }
-        Attention::Causal => "autoregressive".to_owned(),
+        Attention::Causal | Attention::OpenBlock(_) => "autoregressive".to_owned(),
         Attention::Blocks(length) => format!("block_causal,commit=top_k,block_length={length}"),
         // `tests/canvas.rs` runs these.
         Attention::Canvas(_) => "canvas".to_owned(),
@@ -293,11 +294,11 @@ fn prompts_in_chunks_change_no_bit() {
             }
         }
     }
-    assert_eq!(attentions.len(), 2, "{attentions:?}");
+    assert_eq!(attentions.len(), 3, "{attentions:?}");
 }
 
 /// The published samplers, token for token: Fast-dLLM's for LLaDA, Dream's, SDAR's, Fast-dLLM v2's
-/// with sub-blocks, LLaDA2.0's, LLaDA2.1's with edits, and the window of WeDLM's engine; and the
+/// with sub-blocks, LLaDA2.0's, LLaDA2.1's with edits, the three of Nemotron-Labs-Diffusion, and the window of WeDLM's engine; and the
 /// methods of `fixtures/methods.py`, in as many forward passes.
 #[test]
 fn every_family_decodes_as_its_official_sampler_does() {
@@ -336,7 +337,7 @@ fn every_family_decodes_as_its_official_sampler_does() {
 }
 
 /// The README's name of a family, and of a family with experts where that differs.
-const TITLES: [(&str, &str); 15] = [
+const TITLES: [(&str, &str); 16] = [
     ("sdar with experts", "SDAR-MoE"),
     ("llada", "LLaDA"),
     ("dream", "Dream"),
@@ -346,6 +347,7 @@ const TITLES: [(&str, &str); 15] = [
     ("sdar", "SDAR, TraDo"),
     ("fast-dllm-v2", "Fast-dLLM v2"),
     ("stable-diffcoder", "Stable-DiffCoder"),
+    ("nemotron-labs", "Nemotron-Labs-Diffusion"),
     ("llada2", "LLaDA2"),
     ("qwen2", "Qwen2, Qwen2.5"),
     ("qwen3", "Qwen3"),
@@ -380,6 +382,7 @@ fn the_readme_lists_every_family_with_its_attention_and_devices() {
             Attention::Causal if info.rows.logit_shift == LogitShift::One => "autoregressive",
             Attention::Causal => "causal",
             Attention::Blocks(_) => "block-causal",
+            Attention::OpenBlock(_) => "open block",
             Attention::Canvas(_) => "canvas",
         };
         let mut in_f32 = info.clone();

@@ -140,6 +140,9 @@ fn attention(attention: Attention) -> String {
             format!("full in the prompt and in blocks of {length} after it, causal across")
         }
         Attention::Blocks(length) => format!("full in blocks of {length}, causal across"),
+        Attention::OpenBlock(length) => {
+            format!("causal, full in the open block of {length}, which causal rows begin")
+        }
         Attention::Causal => "causal, committed tokens in front of masks".to_owned(),
         Attention::Canvas(length) => format!("full in canvases of {length}, causal before"),
     }

@@ -156,13 +156,18 @@ pub enum AttentionKind {
     BlockCausal,
     /// The rows before.
     Causal,
+    /// Final tokens see those before; an open block sees itself and the final tokens before it.
+    OpenBlock,
     /// The own canvas and the final tokens before it; a canvas holds noise where others hold masks.
     Canvas,
 }
 
 impl AttentionKind {
     /// Every kind of weights that were trained on masks.
-    pub const MASKED: &'static [Self] = &[Self::Full, Self::BlockCausal, Self::Causal];
+    pub const MASKED: &'static [Self] =
+        &[Self::Full, Self::BlockCausal, Self::Causal, Self::OpenBlock];
+    /// Weights of which masks of several blocks may be open at once.
+    pub const SEVERAL: &'static [Self] = &[Self::Full, Self::BlockCausal, Self::Causal];
     /// Weights that were trained on noise.
     pub const NOISED: &'static [Self] = &[Self::Canvas];
 }

@@ -20,7 +20,8 @@ impl Limits {
             Err(Refusal::Field { field, message })
         };
         let pins = &request.given.pins;
-        if !pins.is_empty() && self.attention == Attention::Causal {
+        let is_causal = matches!(self.attention, Attention::Causal | Attention::OpenBlock(_));
+        if !pins.is_empty() && is_causal {
             return refuse("canvas", "needs weights that see both sides, this model's are causal");
         }
         let inside = |offset: Offset| offset.get() < request.max_tokens;

@@ -88,6 +88,11 @@ impl Limits {
             Attention::Full => return max_tokens,
             Attention::Canvas(length) => up(max_tokens, length),
             Attention::BlocksAfterPrompt(length) => up(max_tokens, decoding.lane_within(length)),
+            // Drafts of the last tokens come from a whole block.
+            Attention::OpenBlock(_) => {
+                let window = decoding.window().unwrap_or(1);
+                up(max_tokens, decoding.lane_within(1)).saturating_add(window.saturating_sub(1))
+            }
             Attention::Blocks(length) => {
                 let total = prompt.saturating_add(max_tokens);
                 let first = prompt - prompt % length.max(1);
@@ -98,6 +103,19 @@ impl Limits {
         };
         let room = self.max_model_len.saturating_sub(prompt);
         whole.min(room.max(max_tokens))
+    }
+
+    /// Length of the blocks whose first token the row before the block predicts, so that it is
+    /// committed before the others: [`decode::Input::lead`].
+    pub fn lead(&self, decoding: &Decoding) -> Option<u32> {
+        match (self.attention, self.logit_shift) {
+            (Attention::Blocks(length), LogitShift::One) => Some(length),
+            (Attention::OpenBlock(_), _) => {
+                let settings = decoding.decoder.schedule.settings();
+                settings.get("block_length").and_then(|length| length.as_count())
+            }
+            _ => None,
+        }
     }
 
     /// The kind of the model's weights.
@@ -124,7 +142,7 @@ impl Limits {
         let block = match self.attention {
             Attention::Full | Attention::BlocksAfterPrompt(_) => return None,
             Attention::Blocks(length) => length,
-            Attention::Causal | Attention::Canvas(_) => 1,
+            Attention::Causal | Attention::OpenBlock(_) | Attention::Canvas(_) => 1,
         };
         let page_size = self.page_size;
         Some(Grid { page_size, block })
@@ -166,8 +184,11 @@ impl Limits {
             let message = format!("{} {}", schedule.name(), drafts.refusal());
             return refuse("schedule", message);
         }
-        if self.kind().is_autoregressive() && decoding.window() != Some(1) {
-            let next = "this model predicts the next token only";
+        if !self.kind().fills(decoding) {
+            let next = match self.kind().is_autoregressive() {
+                true => "this model predicts the next token only",
+                false => "this model reads masks in whole blocks only",
+            };
             return match decoding.window() {
                 Some(_) => refuse("window", format!("must be 1: {next}")),
                 None => {
@@ -193,6 +214,7 @@ impl Limits {
             Attention::Full => "full attention",
             Attention::Blocks(_) | Attention::BlocksAfterPrompt(_) => "block-causal attention",
             Attention::Causal => "causal attention",
+            Attention::OpenBlock(_) => "causal attention with one open block",
             Attention::Canvas(_) => "canvases of noise",
         }
     }
@@ -200,8 +222,9 @@ impl Limits {
     /// Returns true if what the request asks for goes with the weights.
     fn admit_fields(&self, request: &Request) -> Result<(), Refusal> {
         let refuse = |field, message: String| Err(Refusal::Field { field, message });
-        let needed = usize::from(self.logit_shift == LogitShift::One);
-        if request.prompt.len() < needed {
+        let reads_before = self.logit_shift == LogitShift::One
+            || matches!(self.attention, Attention::OpenBlock(_));
+        if reads_before && request.prompt.is_empty() {
             return refuse("prompt", "must have at least one token".to_owned());
         }
         if self.attention != Attention::Full && !request.given.suffix.is_empty() {

@@ -81,6 +81,8 @@ struct Split {
     const float* head_norms;
     // [positions, 2, half]: cosines, then sines.
     const float* angles;
+    // [positions]: factors of queries; null for 1.
+    const float* query_factors;
     // [r].
     const uint32_t* positions;
     // NONE: keys and values are not written.
@@ -121,14 +123,15 @@ template <class T> DEVICE void split(const Split& a) {
                            : static_cast<T*>(a.keys) + at;
     const float* cosines = a.angles + size_t(a.positions[row]) * 2 * a.half;
     const float* sines = cosines + a.half;
+    float growth = a.query_factors && head < a.heads ? a.query_factors[a.positions[row]] : 1.0f;
     for (unsigned i = lane; i < a.half; i += 32) {
         float low = x[i], high = x[i + a.half];
         if (weight) low *= factor * weight[i], high *= factor * weight[i + a.half];
-        to[i] = narrow<T>(low * cosines[i] - high * sines[i]);
-        to[i + a.half] = narrow<T>(high * cosines[i] + low * sines[i]);
+        to[i] = narrow<T>((low * cosines[i] - high * sines[i]) * growth);
+        to[i + a.half] = narrow<T>((high * cosines[i] + low * sines[i]) * growth);
     }
     for (unsigned i = 2 * a.half + lane; i < a.c; i += 32)
-        to[i] = narrow<T>(weight ? x[i] * factor * weight[i] : x[i]);
+        to[i] = narrow<T>((weight ? x[i] * factor * weight[i] : x[i]) * growth);
 }
 KERNEL(split_f32, Split, 128) { split<float>(a); }
 KERNEL(split_bf16, Split, 128) { split<bf16>(a); }

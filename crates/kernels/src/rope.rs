@@ -26,6 +26,26 @@ pub struct RopeSpec {
     /// Divisors of the frequencies after `scaling`, in their order, finite and above 0
     /// (llama.cpp's `freq_factors`); empty for 1.
     pub divisors: Vec<f32>,
+    /// The growth of queries at far positions, if any.
+    pub growth: Option<QueryGrowth>,
+}
+
+/// Queries are multiplied by `1 + beta ln(1 + floor(position / original))` after the rotation, as in
+/// Llama 4 and Ministral 3.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QueryGrowth {
+    /// The growth with the logarithm, at least 0.
+    pub beta: f64,
+    /// Positions of the first training, at least 1: the factor of all of them is 1.
+    pub original: usize,
+}
+
+impl QueryGrowth {
+    /// The factor of the queries at a position.
+    fn factor(&self, position: usize) -> f32 {
+        let times = (position / self.original) as f64;
+        (1.0 + self.beta * times.ln_1p()) as f32
+    }
 }
 
 impl RopeSpec {
@@ -39,6 +59,17 @@ impl RopeSpec {
             magnitude: 1.0,
             turning: width / 2,
             divisors: Vec::new(),
+            growth: None,
+        }
+    }
+
+    /// The factor of the queries at each position; empty if all are 1.
+    pub(crate) fn query_factors(&self) -> Vec<f32> {
+        match &self.growth {
+            Some(growth) if growth.original < self.positions => {
+                (0..self.positions).map(|position| growth.factor(position)).collect()
+            }
+            _ => Vec::new(),
         }
     }
 
@@ -157,6 +188,8 @@ pub struct RopeTable {
     /// `[positions, 2, half]`: cosines, then sines of each position.
     table: Vec<f32>,
     half: usize,
+    /// `[positions]`: factors of queries; empty if all are 1.
+    query_factors: Vec<f32>,
 }
 
 impl RopeTable {
@@ -171,12 +204,17 @@ impl RopeTable {
             table.extend(angles.clone().map(|angle| angle.cos() as f32 * factor));
             table.extend(angles.map(|angle| angle.sin() as f32 * factor));
         }
-        Self { table, half }
+        Self { table, half, query_factors: spec.query_factors() }
     }
 
     /// The table `[positions, 2, half]`.
     pub(crate) fn numbers(&self) -> &[f32] {
         &self.table
+    }
+
+    /// The factors of queries `[positions]`; empty if all are 1.
+    pub(crate) fn query_factors(&self) -> &[f32] {
+        &self.query_factors
     }
 
     /// Half the width of a head's rotated part.
@@ -192,7 +230,7 @@ impl RopeTable {
 
 /// Rotates the first `heads` heads of every row of a tensor `[r, >= heads * c]` in place:
 /// `(a, b) -> (a cos - b sin, b cos + a sin)` for the two halves `a`, `b` of a head's rotated part,
-/// which is its first elements up to the table's width.
+/// which is its first elements up to the table's width. Then multiplies the query heads.
 pub struct Rope<'a> {
     /// Cosines and sines.
     pub table: &'a RopeTable,
@@ -200,6 +238,8 @@ pub struct Rope<'a> {
     pub positions: &'a [u32],
     /// Number of heads to rotate: the query heads, followed by the key heads.
     pub heads: usize,
+    /// Number of query heads among them.
+    pub queries: usize,
     /// Head width `c`, at least the table's width.
     pub width: usize,
 }
@@ -213,7 +253,11 @@ impl InplaceOp1 for Rope<'_> {
         let (rows, width) = layout.shape().dims2()?;
         let data = f32s_mut(self.name(), storage, layout)?;
         let rotated = self.heads * self.width;
-        if self.positions.len() != rows || rotated > width || self.width < 2 * self.table.half {
+        if self.positions.len() != rows
+            || self.queries > self.heads
+            || rotated > width
+            || self.width < 2 * self.table.half
+        {
             bail!(
                 "rope: {} positions, {} heads of {} for [{rows}, {width}]",
                 self.positions.len(),
@@ -259,6 +303,9 @@ impl Kernel for Rotate<'_> {
                     low[i] = a * cos[i] - b * sin[i];
                     high[i] = b * cos[i] + a * sin[i];
                 }
+            }
+            if let Some(factor) = self.rope.table.query_factors.get(position as usize) {
+                row[..self.rope.queries * c].iter_mut().for_each(|x| *x *= factor);
             }
         }
     }

@@ -1,6 +1,8 @@
 //! The small ops compared with plain loops: linear, norm, rope, pool writes.
 
-use asynclane_kernels::{AddRows, HeadNorm, Llama3Scaling, RopeScaling, RopeSpec, rms_norm};
+use asynclane_kernels::{
+    AddRows, HeadNorm, Llama3Scaling, QueryGrowth, RopeScaling, RopeSpec, rms_norm,
+};
 use asynclane_kernels::{CopyPages, KvDtype, KvSizes, Pool, Rope, RopeTable, WriteRows};
 use asynclane_kernels::{Epilogue, Linear, Matrix, WeightDtype};
 use candle_core::{Device, Tensor};
@@ -158,7 +160,7 @@ fn rope_rotates_each_row_by_its_own_position() {
             let positions: Vec<u32> = (0..count).map(|i| i * 9 % 10).collect();
             rotate(&table, &positions, (heads, c, part));
         }
-        let far = Rope { table: &table, positions: &[10, 0, 0], heads, width: c };
+        let far = Rope { table: &table, positions: &[10, 0, 0], heads, queries: 1, width: c };
         let refused = tensor(&noise(7, 96), 3).inplace_op1(&far).unwrap_err();
         assert!(refused.to_string().contains("position 10 of 10"));
     }
@@ -174,7 +176,8 @@ fn elements_of_still_frequencies_keep_their_values() {
     assert_eq!(frequencies, [1.0, slower, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
     let before = noise(8, 3 * 16);
     let x = tensor(&before, 3);
-    let rope = Rope { table: &RopeTable::new(&spec), positions: &[39, 7, 1], heads: 1, width: 16 };
+    let table = RopeTable::new(&spec);
+    let rope = Rope { table: &table, positions: &[39, 7, 1], heads: 1, queries: 1, width: 16 };
     x.inplace_op1(&rope).expect("positions and heads fit");
     for (at, (got, before)) in values(&x).iter().zip(&before).enumerate() {
         let still = at % 8 >= 2;
@@ -207,12 +210,36 @@ fn frequencies_are_divided_one_by_one() {
     }
 }
 
+/// Llama 4's and Ministral 3's factor: query heads alone grow, from the original context on.
+#[test]
+fn queries_grow_with_the_position() {
+    let growth = QueryGrowth { beta: 0.1, original: 16 };
+    let plain = RopeSpec { turning: 0, ..RopeSpec::plain(1e4, 4, 40) };
+    let spec = RopeSpec { growth: Some(growth), ..plain.clone() };
+    let before = noise(9, 3 * 12);
+    let rotated = |spec: &RopeSpec| {
+        let x = tensor(&before, 3);
+        let table = RopeTable::new(spec);
+        let rope = Rope { table: &table, positions: &[15, 16, 39], heads: 3, queries: 2, width: 4 };
+        x.inplace_op1(&rope).expect("positions and heads fit");
+        values(&x)
+    };
+    assert_eq!(rotated(&plain), before);
+    let factors = [1.0, 1.0 + 0.1 * 2f64.ln(), 1.0 + 0.1 * 3f64.ln()];
+    for (at, (got, before)) in rotated(&spec).iter().zip(&before).enumerate() {
+        let factor = if at % 12 < 8 { factors[at / 12] as f32 } else { 1.0 };
+        assert_eq!(*got, before * factor, "element {at}");
+    }
+    let near = RopeSpec { growth: Some(QueryGrowth { original: 40, ..growth }), ..plain };
+    assert_eq!(rotated(&near), before, "no position is beyond the original context");
+}
+
 /// Rotates `heads` heads of rows with one more head, and compares them with angles in f64.
 fn rotate(table: &RopeTable, positions: &[u32], (heads, c, part): (usize, usize, usize)) {
     let width = (heads + 1) * c;
     let before = noise(7, positions.len() * width);
     let x = tensor(&before, positions.len());
-    let rope = Rope { table, positions, heads, width: c };
+    let rope = Rope { table, positions, heads, queries: 1, width: c };
     x.inplace_op1(&rope).expect("positions and heads fit");
     let got = values(&x);
     for (row, &position) in positions.iter().enumerate() {

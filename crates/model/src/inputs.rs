@@ -305,7 +305,7 @@ pub(crate) fn alone(tokens: &[u32], attention: Attention) -> Batch {
             let block = row / length.max(1) + 1;
             block.saturating_mul(length).min(count)
         }
-        Attention::Causal | Attention::Canvas(_) => row + 1,
+        Attention::Causal | Attention::OpenBlock(_) | Attention::Canvas(_) => row + 1,
     };
     let rows = tokens.iter().zip(0..).map(|(token, row)| {
         Row::new(*token, Position::new(row), Slot::new(row), Slot::new(end(row)))

@@ -102,6 +102,9 @@ fn check_attention(row: &Row, attention: Attention) -> Result<(), String> {
         Attention::Full => Ok(()),
         Attention::Causal if row.visible_end == row.slot.next() => Ok(()),
         Attention::Causal => Err("causal weights see up to their own slot".to_owned()),
+        // A final token sees up to its own slot; the block's end is not known here.
+        Attention::OpenBlock(_) if row.visible_end > row.slot => Ok(()),
+        Attention::OpenBlock(_) => Err("a row of an open block sees its own slot".to_owned()),
         Attention::Canvas(_) if row.denoise.is_none() && row.visible_end == row.slot.next() => {
             Ok(())
         }

@@ -14,7 +14,7 @@ use crate::check::{check_shape, error};
 use crate::context::Context;
 use crate::hash::mix;
 use crate::kv::{KvStore, seen};
-use crate::law::{Proposed, Seen, TAIL, predicted, propose};
+use crate::law::{Proposed, Seen, TAIL, predicted, propose, shift_of};
 use crate::text::HiddenText;
 use crate::{Fidelity, SimConfig, SimConfigError};
 
@@ -196,7 +196,8 @@ impl SimExecutor {
             let own = mix(u64::from(row.position.get()), u64::from(row.token));
             let content = mix(own, seen(&contents, row));
             let (law, context) = (&self.config.law, &self.context);
-            let seen = Seen { row, logit_shift: self.config.logit_shift, content };
+            let logit_shift = shift_of(row, &self.config);
+            let seen = Seen { row, logit_shift, content };
             let proposed = propose(law, &self.text, context, seen);
             push(output, self.reduce(proposed, batch, segment, row)?);
         }
@@ -234,7 +235,7 @@ impl SimExecutor {
                     gap = if confident > 0 { FREE_GAPS.0 } else { FREE_GAPS.1 };
                     confident = confident.saturating_sub(1);
                 }
-                let token = self.text.token(origin, predicted(row, self.config.logit_shift));
+                let token = self.text.token(origin, predicted(row, shift_of(row, &self.config)));
                 let logits = vec![(token, gap), (self.config.stop_token, 0.0)];
                 let proposed = Proposed { logits, tail: TAIL };
                 push(output, self.reduce(proposed, batch, segment, row)?);

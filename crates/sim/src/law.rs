@@ -1,12 +1,12 @@
 //! The logits of a row as a function of what it sees.
 
-use step::{LogitShift, Position, Row, TokenId};
+use step::{Attention, LogitShift, Position, Row, TokenId};
 
-use crate::ConfidenceLaw;
 use crate::context::Context;
 use crate::distribution::Distribution;
 use crate::hash::{mix, unit};
 use crate::text::HiddenText;
+use crate::{ConfidenceLaw, SimConfig};
 
 /// Logits of the alternatives to the hidden token, that of the runner-up first.
 const ALTERNATIVES: [f64; 3] = [0.0, -1.5, -2.5];
@@ -49,6 +49,14 @@ pub(crate) fn propose(
         }
     }
     Proposed { logits, tail: TAIL }
+}
+
+/// The position whose token a row predicts: with an open block, a mask its own one and a token the next.
+pub(crate) fn shift_of(row: &Row, config: &SimConfig) -> LogitShift {
+    match config.attention {
+        Attention::OpenBlock(_) if row.token != config.mask => LogitShift::One,
+        _ => config.logit_shift,
+    }
 }
 
 /// The position that a row predicts.

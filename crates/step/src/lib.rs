@@ -328,6 +328,11 @@ pub enum Attention {
     /// The rows before it in the order of slots: committed tokens first, then masks, each at its
     /// own position (WeDLM §3). K/V are exact once every token before is committed.
     Causal,
+    /// Final tokens see those up to themselves, and their logits predict the next position. The tokens
+    /// of one open block, of this number of positions from the prompt's end on, see the block and all
+    /// before it; the logits of a mask predict its own position. K/V of final tokens are exact once
+    /// they are forwarded as such (Nemotron-Labs-Diffusion).
+    OpenBlock(u32),
     /// Final tokens see those up to themselves. The tokens of the canvas, of this number of positions,
     /// see each other and all before; other weights than those of final tokens may read them
     /// ([`Row::denoise`]). K/V of final tokens are exact.
@@ -341,6 +346,7 @@ impl Attention {
             Self::Full => AttentionKind::Full,
             Self::Blocks(_) | Self::BlocksAfterPrompt(_) => AttentionKind::BlockCausal,
             Self::Causal => AttentionKind::Causal,
+            Self::OpenBlock(_) => AttentionKind::OpenBlock,
             Self::Canvas(_) => AttentionKind::Canvas,
         }
     }

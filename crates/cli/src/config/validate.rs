@@ -99,6 +99,7 @@ impl Config {
             Attention::Causal,
             Attention::Blocks(32),
             Attention::BlocksAfterPrompt(32),
+            Attention::OpenBlock(32),
             Attention::Canvas(256),
         ];
         let decoders = kinds.map(|attention| {
@@ -107,7 +108,7 @@ impl Config {
             Ok::<_, anyhow::Error>(Decoders::of(weights).resolve(&self.decoding()?)?)
         });
         match decoders {
-            [Err(error), Err(_), Err(_), Err(_), Err(_)] => Some(error.to_string()),
+            [Err(error), Err(_), Err(_), Err(_), Err(_), Err(_)] => Some(error.to_string()),
             _ => None,
         }
     }

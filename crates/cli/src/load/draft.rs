@@ -119,7 +119,7 @@ fn draft_decoding(config: &Config, info: &ModelInfo) -> Result<Decoding> {
         && decoding.cache.info().attention.contains(&kind)
         && of.schedule.drafts() == 0
         && (of.commit.info().requires.needs)(of.commit.settings()).is_none()
-        && (!weights.is_autoregressive() || decoding.window() == Some(1));
+        && weights.fills(&decoding);
     if suits {
         return Ok(decoding);
     }
@@ -148,6 +148,7 @@ fn attention(kind: AttentionKind) -> &'static str {
         AttentionKind::Full => "full attention",
         AttentionKind::BlockCausal => "block-causal attention",
         AttentionKind::Causal => "causal attention",
+        AttentionKind::OpenBlock => "causal attention with one open block",
         AttentionKind::Canvas => "canvases of noise",
     }
 }

@@ -1,5 +1,6 @@
 //! Commit rules: which of a lane's candidates are written in a step.
 
+mod block_check;
 mod causal_check;
 mod edit;
 mod entropy;
@@ -42,6 +43,7 @@ pub const COMMITS: &[&CommitInfo] = &[
     &published::draft_verify::INFO,
     &published::nested_drafts::INFO,
     &causal_check::INFO,
+    &block_check::INFO,
     &self_speculative::INFO,
     &edit::INFO,
     &renoise::INFO,

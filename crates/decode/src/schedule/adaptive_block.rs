@@ -28,7 +28,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     paper: "AdaBlock-dLLM",
     differs: "",
     settings: &[BLOCK_LENGTH, DELIMITER_THRESHOLD, DELIMITERS],
-    attention: AttentionKind::MASKED,
+    attention: AttentionKind::SEVERAL,
     shape: Shape { in_blocks: true, ..Shape::ONE_LANE },
     build: |settings| {
         Box::new(AdaptiveBlock {

@@ -63,7 +63,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
         LANE_BUDGET,
         COUPLED,
     ],
-    attention: AttentionKind::MASKED,
+    attention: AttentionKind::SEVERAL,
     shape: Shape {
         max_lanes: |settings| settings.count(&MAX_LANES),
         reach: |settings| settings.count(&BLOCK_LENGTH) + settings.count(&LOOKAHEAD),

@@ -26,7 +26,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     differs: "d3LLM stores a block's keys and values later and refreshes them periodically; D2F compares \
               confidences with `>`, and finishes blocks that lie behind a stop token",
     settings: &[BLOCK_LENGTH, ADD_BLOCK_THRESHOLD, ACTIVE_BLOCK_THRESHOLD],
-    attention: AttentionKind::MASKED,
+    attention: AttentionKind::SEVERAL,
     shape: Shape::ONE_LANE,
     build: |settings| {
         let active = settings.value(&ACTIVE_BLOCK_THRESHOLD);

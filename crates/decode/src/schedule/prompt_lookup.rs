@@ -20,7 +20,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     differs: "Aggressive Decoding copies the rest of its whole input; here a fixed number of tokens \
               after the latest of the longest matches is copied",
     settings: &[DRAFT_LENGTH, MATCH_LENGTH],
-    attention: &[AttentionKind::Causal],
+    attention: &[AttentionKind::Causal, AttentionKind::OpenBlock],
     shape: Shape {
         drafts: |settings| settings.count(&DRAFT_LENGTH),
         copies: |settings| Some(settings.count(&MATCH_LENGTH)),

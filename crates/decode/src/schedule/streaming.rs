@@ -13,7 +13,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
     paper: "WeDLM, arXiv 2512.22737",
     differs: "",
     settings: &[WINDOW],
-    attention: &[AttentionKind::Causal],
+    attention: &[AttentionKind::Causal, AttentionKind::OpenBlock],
     shape: Shape::ONE_LANE,
     build: |settings| Streaming::boxed(settings.count(&WINDOW), 0),
 };

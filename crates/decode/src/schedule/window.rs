@@ -29,7 +29,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
               not read; Window-Diffusion reads them, and on Dream it cuts the canvas behind the window \
               and commits the first mask alone in such a pass",
     settings: &[ACTIVE, OUTER, REFRESH],
-    attention: AttentionKind::MASKED,
+    attention: AttentionKind::SEVERAL,
     shape: Shape { check, reach: |settings| settings.count(&OUTER), ..Shape::ONE_LANE },
     build: |settings| {
         Box::new(Window {

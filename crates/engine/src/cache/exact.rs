@@ -6,6 +6,7 @@ use step::Attention;
 
 use super::checked::{CheckedGuesses, push_ahead};
 use super::chunks::Chunks;
+use super::open_block::OpenBlock;
 use super::{
     CacheInfo, CachePolicy, Footprint, ForwardPlan, Forwards, PlanRow, Prediction, SHARED,
     TokenSource, View,
@@ -16,7 +17,8 @@ use crate::layout::slot_of;
 pub static INFO: CacheInfo = CacheInfo {
     name: "exact",
     summary: "every committed token left of the frontier; each is forwarded once",
-    paper: "WeDLM, arXiv 2512.22737 §3; SDAR; Fast-dLLM v2, arXiv 2509.26328; D2F, arXiv 2508.09192",
+    paper: "WeDLM, arXiv 2512.22737 §3; SDAR; Fast-dLLM v2, arXiv 2509.26328; D2F, arXiv 2508.09192; \
+            Nemotron-Labs-Diffusion",
     settings: &[],
     schedules: NameFilter::Only(&[
         "asynclane",
@@ -28,7 +30,12 @@ pub static INFO: CacheInfo = CacheInfo {
         "canvas",
     ]),
     forwards: Forwards { rows: Rows::Lane, branches: true, checks: true, ..Forwards::OPEN },
-    attention: &[AttentionKind::BlockCausal, AttentionKind::Causal, AttentionKind::Canvas],
+    attention: &[
+        AttentionKind::BlockCausal,
+        AttentionKind::Causal,
+        AttentionKind::OpenBlock,
+        AttentionKind::Canvas,
+    ],
     check: |_, _| Ok(()),
     pages: |footprint| {
         footprint.shared_table(guessed_slots(footprint)).max(footprint.drafted_table())
@@ -44,6 +51,9 @@ pub static INFO: CacheInfo = CacheInfo {
                 Box::new(Blocks { chunks: Chunks { most: 0, block }, after_prompt: true })
             }
             Attention::Causal | Attention::Full => Box::new(Causal(chunks(1))),
+            Attention::OpenBlock(_) => {
+                Box::new(OpenBlock::new(input.schedule, input.prefill_chunk))
+            }
             Attention::Canvas(_) => Box::new(Canvases(chunks(1))),
         }
     },
@@ -55,7 +65,9 @@ fn guessed_slots(of: &Footprint<'_>) -> u32 {
         Attention::Blocks(length) | Attention::BlocksAfterPrompt(length) => {
             of.schedule.longest_lane(of.budget) + 2 * length
         }
-        Attention::Causal | Attention::Full | Attention::Canvas(_) => of.budget,
+        Attention::Causal | Attention::OpenBlock(_) | Attention::Full | Attention::Canvas(_) => {
+            of.budget
+        }
     }
 }
 

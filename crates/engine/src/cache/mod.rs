@@ -10,6 +10,7 @@ mod info;
 mod leftward;
 mod near;
 mod none;
+mod open_block;
 mod prefix;
 mod published;
 mod rows;

@@ -106,7 +106,7 @@ impl WeightKind {
                     && (edits != Some(Capability::Edits) || self.edits)
                     && self.reads(commit.info())
                     && (!schedule.needs_draft_model() || self.drafts)
-                    && (!self.is_autoregressive() || of.window() == Some(1))
+                    && self.fills(&of)
             })
         })
     }

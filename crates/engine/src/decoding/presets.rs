@@ -171,6 +171,12 @@ pub const PRESETS: &[Preset] = &[
                    window=1,entropy_threshold=0.0,position_penalty=0.02,below=true,prune=false",
     },
     Preset {
+        name: "self_speculation",
+        summary: "Nemotron-Labs-Diffusion's linear self-speculation: a block of masks drafts, the same weights check the drafts from left to right; the text is that of `autoregressive` at temperature 0",
+        settings: "schedule=streaming,commit=block_check,cache=exact,\
+                   window=32",
+    },
+    Preset {
         name: "speculative",
         summary: "drafts of a draft model, verified: the text is that of `autoregressive`; causal weights",
         settings: "schedule=speculative,commit=top_k,cache=exact,\

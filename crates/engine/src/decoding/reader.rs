@@ -17,7 +17,7 @@ impl WeightKind {
             Attention::Blocks(_) | Attention::BlocksAfterPrompt(_) => {
                 "schedule=block_wise,commit=top_k,cache=exact"
             }
-            Attention::Causal => "autoregressive",
+            Attention::Causal | Attention::OpenBlock(_) => "autoregressive",
             Attention::Canvas(_) => "canvas,t_min=1,t_max=1",
         };
         let spec = DecodingSpec::parse(settings).and_then(|spec| spec.suited_to(self).resolve());
@@ -28,7 +28,7 @@ impl WeightKind {
             Attention::Blocks(block) => {
                 positions.saturating_add(block).saturating_sub(1).next_multiple_of(block.max(1))
             }
-            Attention::Causal | Attention::Canvas(_) => return decoding,
+            Attention::Causal | Attention::OpenBlock(_) | Attention::Canvas(_) => return decoding,
         };
         let schedule = decoding.decoder.schedule;
         decoding.decoder.schedule =
@@ -43,7 +43,7 @@ impl WeightKind {
                 Some(u32::MAX)
             }
             Attention::Canvas(length) => Some(length),
-            Attention::Causal => None,
+            Attention::Causal | Attention::OpenBlock(_) => None,
         }
     }
 }

@@ -179,7 +179,9 @@ impl DecodingSpec {
                 LogitShift::None => Some(length),
                 LogitShift::One => Some(length.min(SUB_BLOCK)),
             },
-            Attention::BlocksAfterPrompt(length) | Attention::Canvas(length) => Some(length),
+            Attention::BlocksAfterPrompt(length)
+            | Attention::OpenBlock(length)
+            | Attention::Canvas(length) => Some(length),
             Attention::Full | Attention::Causal => None,
         };
         if let Some(length) = length

@@ -4,6 +4,7 @@ use decode::CommitInfo;
 use step::{Attention, LogitShift};
 
 use super::presets::DEFAULT;
+use super::resolved::Decoding;
 
 /// The properties of weights that decide which decoders go with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +29,7 @@ impl WeightKind {
             (Attention::Causal, LogitShift::One) => "autoregressive",
             (Attention::BlocksAfterPrompt(_), _) => "d2f",
             (Attention::Blocks(_), _) if self.edits => "editing",
-            (Attention::Blocks(_), _) => "block_causal",
+            (Attention::Blocks(_) | Attention::OpenBlock(_), _) => "block_causal",
             (Attention::Canvas(_), _) => "canvas",
         }
     }
@@ -46,6 +47,19 @@ impl WeightKind {
     /// Returns true if a rule can read the predictions: guesses are checked at rows of their own masks.
     pub fn reads(self, rule: &CommitInfo) -> bool {
         !rule.requires.checks || self.logit_shift == LogitShift::None
+    }
+
+    /// Returns true if the weights can fill the schedule's window. Autoregressive weights know no masks,
+    /// and those with an open block know none that see only what is before them.
+    pub fn fills(self, decoding: &Decoding) -> bool {
+        let window = decoding.window();
+        match self.attention {
+            Attention::OpenBlock(_) => {
+                let checks = decoding.decoder.commit.info().requires.checks;
+                checks || window.is_none_or(|window| window == 1)
+            }
+            _ => !self.is_autoregressive() || window == Some(1),
+        }
     }
 
     /// Returns true if the weights predict the next token only: they were not trained on masks.

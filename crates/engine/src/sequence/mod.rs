@@ -112,13 +112,13 @@ impl Sequence {
                 Attention::Full
                 | Attention::BlocksAfterPrompt(_)
                 | Attention::Causal
+                | Attention::OpenBlock(_)
                 | Attention::Canvas(_) => 0,
             },
             // A lane covers all offsets that are read.
-            lead: match (limits.attention, limits.logit_shift) {
-                _ if request.extras.labels.is_some() => None,
-                (Attention::Blocks(length), LogitShift::One) => Some(length),
-                _ => None,
+            lead: match request.extras.labels {
+                Some(_) => None,
+                None => limits.lead(&request.decoding),
             },
             // Without a token there is nothing to ask the grammar for.
             constraint: request.constraint.take().filter(|_| request.max_tokens > 0),

@@ -193,3 +193,68 @@ fn checked_guesses_are_autoregressive_at_temperature_0() {
         assert_eq!(texts(&found), texts(&expected));
     }
 }
+
+/// The last token of the prompt begins the answer. Then a block of masks behind the last token drafts,
+/// and the drafts are checked from left to right, each at the row before it; the K/V of right ones are
+/// final.
+#[test]
+fn an_open_block_drafts_and_causal_rows_check() {
+    let open = (Attention::OpenBlock(4), LogitShift::None);
+    let settings = "self_speculation,window=4";
+    let mut scripted = Scripted::of(request(&[10, 11, 12], 9, settings), open);
+    assert_eq!(scripted.said(&[20]), ["pages 0: 0..3 = 10 11 12! see back"]);
+    assert_eq!(scripted.said(&[21, 40, 23]), ["pages 0 1: 3..7 = 20 ? ? ? see 7"]);
+    // The first draft is right, the second one is corrected.
+    assert_eq!(scripted.said(&[21, 22, 50, 51]), ["pages 0 1: 3..7 = 20! 21! 40! 23! see back"]);
+    assert_eq!(scripted.said(&[23, 24, 25]), ["pages 0 1 2: 5..9 = 22 ? ? ? see 9"]);
+    // All drafts are right, and the prediction behind them is one more token.
+    assert_eq!(scripted.said(&[23, 24, 25, 26]), ["pages 0 1 2: 5..9 = 22! 23! 24! 25! see back"]);
+    // Drafts of the last tokens come from a whole block.
+    assert_eq!(scripted.said(&[27, 28, 29]), ["pages 0 1 2 3: 9..13 = 26 ? ? ? see 13"]);
+}
+
+/// A block begins with the token that the text before it predicts; its final tokens are encoded once,
+/// and predict the next block's first token.
+#[test]
+fn an_open_block_is_encoded_from_left_to_right() {
+    let open = (Attention::OpenBlock(4), LogitShift::None);
+    let prompt = [10, 11, 12];
+    let mut scripted =
+        Scripted::of(request(&prompt, 6, "block_causal,commit=top_k,block_length=4"), open);
+    assert_eq!(scripted.said(&[20]), ["pages 0: 0..3 = 10 11 12! see back"]);
+    let block = |tokens: &str| format!("pages 0 1: 3..7 = {tokens} see 7");
+    assert_eq!(scripted.said(&[21, 22, 23]), [block("20 ? ? ?")]);
+    assert_eq!(scripted.said(&[22, 23]), [block("20 21 ? ?")]);
+    assert_eq!(scripted.said(&[23]), [block("20 21 22 ?")]);
+    assert_eq!(scripted.said(&[24]), ["pages 0 1: 3..7 = 20 21 22 23! see back"]);
+    assert_eq!(scripted.said(&[25, 26, 27]), ["pages 0 1 2: 7..11 = 24 ? ? ? see 11"]);
+}
+
+/// A window of masks that see only what is before them is no block, and a block without masks drafts
+/// nothing.
+#[test]
+fn an_open_block_refuses_other_windows() {
+    let model = SimConfig { attention: Attention::OpenBlock(8), ..sim(100, 4) };
+    let mut lab = Lab::new(&config(), SimExecutor::new(model).expect("a valid model"));
+    for (settings, field, expected) in [
+        (
+            "autoregressive,window=2",
+            "window",
+            "must be 1: this model reads masks in whole blocks only",
+        ),
+        ("self_speculation,window=1", "window", "must be 2 to 64 for block_check, got 1"),
+        ("self_speculation,window=65", "window", "must be 2 to 64 for block_check, got 65"),
+        (
+            "s2d2",
+            "commit",
+            "self_speculative does not go with this model's causal attention with one open block",
+        ),
+    ] {
+        let refused = lab.submit(request(&[10], 8, settings));
+        let refusal = Refusal::Rule { field, message: expected.to_owned() };
+        assert_eq!(refused, Err(refusal), "{settings}");
+    }
+    let empty = lab.submit(request(&[], 8, "autoregressive"));
+    let message = "must have at least one token".to_owned();
+    assert_eq!(empty, Err(Refusal::Field { field: "prompt", message }));
+}

@@ -14,6 +14,9 @@ const PROMPTS: [&[u32]; 3] = [&[20, 21], &[30, 2, 40, 9], &[55]];
 /// A window of one position, for autoregressive weights.
 const ONE: &str = ",window=1";
 
+/// A causal context and one open block.
+const OPEN_BLOCK: (Attention, LogitShift) = (Attention::OpenBlock(8), LogitShift::None);
+
 /// Every slot that the cache policy `fused` can restore.
 const SIGHT: &str = "left_rows=1024,right_rows=20,commit_rows=2,refresh_commits=30";
 
@@ -21,12 +24,18 @@ const SIGHT: &str = "left_rows=1024,right_rows=20,commit_rows=2,refresh_commits=
 /// before.
 pub fn kinds(settings: &str) -> Vec<(Attention, LogitShift)> {
     if settings.ends_with(ONE) {
-        return vec![(Attention::Causal, LogitShift::One)];
+        return vec![(Attention::Causal, LogitShift::One), OPEN_BLOCK];
+    }
+    if settings.contains("commit=block_check") {
+        return vec![OPEN_BLOCK];
     }
     if settings.contains("schedule=speculative") || settings.contains("schedule=prompt_lookup") {
-        return [LogitShift::None, LogitShift::One]
-            .map(|logit_shift| (Attention::Causal, logit_shift))
-            .to_vec();
+        let shifts = [LogitShift::None, LogitShift::One];
+        let mut kinds = shifts.map(|logit_shift| (Attention::Causal, logit_shift)).to_vec();
+        if settings.contains("prompt_lookup") {
+            kinds.push(OPEN_BLOCK);
+        }
+        return kinds;
     }
     if settings.contains("schedule=canvas") {
         return vec![(Attention::Canvas(8), LogitShift::None)];
@@ -48,13 +57,18 @@ pub fn kinds(settings: &str) -> Vec<(Attention, LogitShift)> {
         (false, _) => &[Attention::Full],
         (true, _) if block_causal.iter().any(|commit| is_commit(commit)) => &[Attention::Blocks(8)],
         (true, false) => &[Attention::Causal],
-        (true, true) => &[Attention::Causal, Attention::Blocks(8)],
+        (true, true) => &[Attention::Causal, Attention::OpenBlock(8), Attention::Blocks(8)],
     };
     let all = attentions.iter().flat_map(|attention| {
         [LogitShift::None, LogitShift::One].map(|logit_shift| (*attention, logit_shift))
     });
-    // Weights that are causal predict a mask where it stands, or know no masks.
-    all.filter(|kind| *kind != (Attention::Causal, LogitShift::One)).collect()
+    // Weights that are causal predict a mask where it stands, or know no masks; those with an open block
+    // predict a mask where it stands.
+    let known = |(attention, logit_shift): &(Attention, LogitShift)| {
+        let causal = matches!(attention, Attention::Causal | Attention::OpenBlock(_));
+        !causal || *logit_shift == LogitShift::None
+    };
+    all.filter(known).collect()
 }
 
 /// All combinations, as settings.
@@ -147,7 +161,8 @@ fn every_combination_keeps_its_promises() {
             if attention != Attention::Full {
                 request.given.suffix.clear();
             }
-            if logit_shift == LogitShift::One && request.prompt.is_empty() {
+            let reads_before = logit_shift == LogitShift::One || attention == OPEN_BLOCK.0;
+            if reads_before && request.prompt.is_empty() {
                 request.prompt.push(20);
             }
             let id = lab.submit(request.clone()).expect("there is room");

@@ -7,10 +7,13 @@ use step::{Attention, TokenId};
 use crate::common::{Lab, Rng, ShowSeed, alone, config, random_wishes, request, seeds, sim};
 
 /// Every kind of weights with exact K/V, and its decoder.
-const KINDS: [(Attention, &str); 4] = [
+const KINDS: [(Attention, &str); 7] = [
     (Attention::Causal, "wedlm"),
     (Attention::Causal, "autoregressive"),
     (Attention::Blocks(6), "block_causal,block_length=6"),
+    (Attention::OpenBlock(6), "block_causal,block_length=6"),
+    (Attention::OpenBlock(6), "self_speculation,window=6"),
+    (Attention::OpenBlock(6), "autoregressive"),
     (Attention::Canvas(6), "canvas,block_length=6"),
 ];
 
@@ -119,7 +122,8 @@ fn shared_prefixes_change_no_answer() {
         for number in 0..24 {
             let mut request = random_wishes(&mut rng, number, settings);
             request.given.suffix.clear();
-            request.prompt = prompt(rng.range(0, 24));
+            let least = u32::from(matches!(attention, Attention::OpenBlock(_)));
+            request.prompt = prompt(rng.range(least, 24));
             if rng.chance(30) {
                 request.prompt.push(rng.range(10, 60));
             }

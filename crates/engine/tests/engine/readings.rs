@@ -13,7 +13,7 @@ use step::{Attention, LogitShift, TokenId, TopToken};
 use crate::common::{End, Lab, Rng, ShowSeed, config, random_request, request, seeds, sim};
 
 /// Every kind of weights that reads, with the logit shifts it has.
-const KINDS: [(Attention, LogitShift); 8] = [
+const KINDS: [(Attention, LogitShift); 9] = [
     (Attention::Full, LogitShift::None),
     (Attention::Full, LogitShift::One),
     (Attention::Blocks(8), LogitShift::None),
@@ -22,7 +22,13 @@ const KINDS: [(Attention, LogitShift); 8] = [
     (Attention::Canvas(64), LogitShift::None),
     (Attention::Causal, LogitShift::None),
     (Attention::Causal, LogitShift::One),
+    (Attention::OpenBlock(8), LogitShift::None),
 ];
+
+/// Weights that read the offset behind the prompt alone.
+fn is_causal(attention: Attention) -> bool {
+    matches!(attention, Attention::Causal | Attention::OpenBlock(_))
+}
 
 const LABELS: [TokenId; 5] = [9, 20, 33, 40, 63];
 
@@ -38,7 +44,7 @@ fn lab(kind: (Attention, LogitShift), config: &EngineConfig) -> Lab {
 /// them.
 fn reading(lab: &Lab, slots: u32, seed: u64) -> Request {
     let kind = lab.engine.limits().kind();
-    let is_causal = kind.attention == Attention::Causal;
+    let is_causal = is_causal(kind.attention);
     let (count, length) = if is_causal { (1, 1) } else { (slots, 3 * slots) };
     let offsets: Vec<Offset> = match is_causal {
         true => vec![Offset::ZERO],
@@ -69,7 +75,7 @@ fn read(kind: (Attention, LogitShift), request: &Request) -> (Vec<TopToken>, Seq
 fn twenty_offsets_are_read_in_one_forward() {
     for kind in KINDS {
         let request = reading(&lab(kind, &config()), 20, 3);
-        let slots = if kind.0 == Attention::Causal { 1 } else { 20 };
+        let slots = if is_causal(kind.0) { 1 } else { 20 };
         let (labels, stats) = read(kind, &request);
         assert_eq!((stats.forwards(), stats.emitted_tokens), (1, 0), "{kind:?}");
         assert_eq!(labels.len(), slots * LABELS.len(), "{kind:?}");
@@ -97,7 +103,7 @@ fn twenty_offsets_are_read_in_one_forward() {
 /// The pins change what is read: they are seen from both sides where the attention allows.
 #[test]
 fn pins_are_read() {
-    for kind in KINDS.into_iter().filter(|(attention, _)| *attention != Attention::Causal) {
+    for kind in KINDS.into_iter().filter(|(attention, _)| !is_causal(*attention)) {
         let plain = reading(&lab(kind, &config()), 4, 5);
         let mut other = plain.clone();
         other.given.pins[0].token += 1;
@@ -181,8 +187,7 @@ fn request_with(prompt: Vec<TokenId>, max_tokens: u32) -> Request {
 fn readings_share_the_pages_of_their_prompt() {
     for kind in KINDS {
         let mut lab = lab(kind, &config());
-        let reuses =
-            matches!(kind.0, Attention::Causal | Attention::Canvas(_) | Attention::Blocks(_));
+        let reuses = !matches!(kind.0, Attention::Full | Attention::BlocksAfterPrompt(_));
         let mut cached = Vec::new();
         for seed in [1, 2] {
             let mut request = reading(&lab, 2, seed);

@@ -6,8 +6,9 @@ use asynclane_engine::decoding::{
     DEFAULT_PRESET, DecodingSpec, FieldKind, PRESET_NAMES, PRESETS, Registry, Value, WeightKind,
 };
 use decode::{
-    AsyncLaneConfig, Boundary, COMMITS, CommitConfig, CommitInfo, DecoderConfig, NumericPeriod,
-    Requirements, SCHEDULES, ScheduleConfig, SettingDefault, SettingInfo, SettingKind,
+    AsyncLaneConfig, AttentionKind, Boundary, COMMITS, CommitConfig, CommitInfo, DecoderConfig,
+    NumericPeriod, Requirements, SCHEDULES, ScheduleConfig, SettingDefault, SettingInfo,
+    SettingKind,
 };
 use sim::{SimConfig, SimExecutor};
 use step::{Attention, Executor, LogitShift};
@@ -47,6 +48,7 @@ fn every_preset_resolves() {
         ("wedlm_exact", "streaming+causal_check+exact"),
         ("wedlm_next", "streaming+causal_check+exact"),
         ("autoregressive", "streaming+entropy+exact"),
+        ("self_speculation", "streaming+block_check+exact"),
         ("speculative", "speculative+top_k+exact"),
         ("prompt_lookup", "prompt_lookup+top_k+exact"),
         ("block_causal", "block_wise+threshold+exact"),
@@ -199,13 +201,14 @@ fn every_rule_reads_its_settings() {
 }
 
 /// Attention and where predictions are read, of every kind of weights.
-const WEIGHTS: [(Attention, LogitShift); 7] = [
+const WEIGHTS: [(Attention, LogitShift); 8] = [
     (Attention::Full, LogitShift::None),
     (Attention::Blocks(32), LogitShift::None),
     (Attention::Blocks(32), LogitShift::One),
     (Attention::BlocksAfterPrompt(32), LogitShift::None),
     (Attention::BlocksAfterPrompt(32), LogitShift::One),
     (Attention::Causal, LogitShift::None),
+    (Attention::OpenBlock(16), LogitShift::None),
     (Attention::Canvas(16), LogitShift::None),
 ];
 
@@ -243,6 +246,9 @@ fn weights_that_edit_are_decoded_so_unless_a_request_says_otherwise() {
     let names = |edits| weights(edits).presets().map(|preset| preset.name).collect::<Vec<_>>();
     assert_eq!(names(false), ["block_causal", "d2f", "s2d2"]);
     assert_eq!(names(true), ["block_causal", "d2f", "s2d2", "editing", "editing_fast"]);
+    let open = WeightKind { attention: Attention::OpenBlock(32), ..weights(false) };
+    let names: Vec<_> = open.presets().map(|preset| preset.name).collect();
+    assert_eq!(names, ["autoregressive", "self_speculation", "prompt_lookup", "block_causal"]);
     // The rule needs attention that is not causal, whatever the weights are said to do.
     let causal = WeightKind { attention: Attention::Causal, ..weights(true) };
     let rules = causal.presets().map(|preset| preset.name);
@@ -265,7 +271,12 @@ fn a_member_that_is_named_alone_gets_company_that_it_goes_with() {
             let caches = registry.caches_of(schedule);
             let possible = caches.iter().any(|cache| cache.attention.contains(&kind));
             if possible && schedule.attention.contains(&kind) {
-                let label = admitted(&format!("schedule={}", schedule.name), weights);
+                let more = match (schedule.name, kind) {
+                    // Its masks see each other.
+                    ("streaming", AttentionKind::OpenBlock) => ",window=1",
+                    _ => "",
+                };
+                let label = admitted(&format!("schedule={}{more}", schedule.name), weights);
                 assert!(label.starts_with(schedule.name), "{label}");
             }
         }

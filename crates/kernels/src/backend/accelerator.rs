@@ -194,7 +194,7 @@ impl Storage for Accelerator {
 
     fn rope_table(&self, spec: RopeSpec) -> Result<DeviceRope> {
         Ok(match self.device.is_counting() {
-            true => DeviceRope::reserve(&self.device, spec.width / 2, spec.positions)?,
+            true => DeviceRope::reserve(&self.device, &spec)?,
             false => DeviceRope::new(&self.device, &RopeTable::new(&spec))?,
         })
     }

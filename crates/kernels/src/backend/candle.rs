@@ -69,6 +69,8 @@ impl PlainMatrix {
 pub struct PlainRope {
     cos: Tensor,
     sin: Tensor,
+    /// Factors of queries `[positions]`, if they are not all 1.
+    query_factors: Option<Tensor>,
 }
 
 /// Keys and values `[slots, g c]` of each layer.
@@ -233,7 +235,11 @@ impl Backend for Candle {
             let x = rotate(&x, attention.rope_table, &batch.positions)?;
             x.transpose(1, 2)?.reshape((rows, heads * c))?.contiguous()
         };
-        let (queries, keys) = (rotated(0, h)?, rotated(h, g)?);
+        let (mut queries, keys) = (rotated(0, h)?, rotated(h, g)?);
+        if let Some(factors) = &attention.rope_table.query_factors {
+            let factors = factors.index_select(&batch.positions, 0)?.unsqueeze(1)?;
+            queries = queries.broadcast_mul(&factors)?;
+        }
         let values = qkv.narrow(1, (h + g) * c, g * c)?.contiguous()?;
         let values = match attention.norm {
             Some(Norm { weight, eps }) if weight.dim(0)? > (h + g) * c => {

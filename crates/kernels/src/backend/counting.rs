@@ -59,7 +59,8 @@ impl Storage for Counting {
     }
 
     fn rope_table(&self, spec: RopeSpec) -> Result<()> {
-        self.bytes.add_floats(spec.width.saturating_mul(spec.positions));
+        let factors = spec.query_factors().len();
+        self.bytes.add_floats(spec.width.saturating_mul(spec.positions).saturating_add(factors));
         Ok(())
     }
 

@@ -75,7 +75,7 @@ impl Storage for Cpu {
 
     fn rope_table(&self, spec: RopeSpec) -> Result<RopeTable> {
         let table = RopeTable::new(&spec);
-        self.bytes.add_floats(table.numbers().len());
+        self.bytes.add_floats(table.numbers().len() + table.query_factors().len());
         Ok(table)
     }
 
@@ -144,6 +144,7 @@ impl Backend for Cpu {
             table: attention.rope_table,
             positions: pass.arrays.positions,
             heads: heads + num_kv_heads,
+            queries: heads,
             width: head_width,
         })?;
         let (keys, values) = pass.kv.layer(attention.layer)?;

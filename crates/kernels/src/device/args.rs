@@ -40,7 +40,7 @@ arguments! {
 
     /// `split_*`.
     Split {
-        qkv head_norms angles positions slots q: u64,
+        qkv head_norms angles query_factors positions slots q: u64,
         layer: KeysValues,
         heads: Heads,
         half normed: u32,

@@ -4,7 +4,7 @@ use super::array::{Array, Buffer, Precision, select};
 use super::attention::{DevicePool, PoolLayer};
 use super::batch::{DeviceBatch, Section};
 use super::{Device, Kernel, Result, args, kernel, refuse};
-use crate::rope::RopeTable;
+use crate::rope::{RopeSpec, RopeTable};
 use std::ops::Range;
 
 const EMBED: [Kernel; 2] = [kernel("embed_f32", 256, 0), kernel("embed_bf16", 256, 0)];
@@ -105,6 +105,8 @@ fn gathered(x: &Array, batch: &DeviceBatch, range: &Range<usize>) -> Result<(usi
 pub struct DeviceRope {
     /// `[positions, 2, half]`.
     angles: Buffer,
+    /// `[positions]`: factors of queries, if they are not all 1.
+    query_factors: Option<Buffer>,
     half: usize,
     positions: usize,
 }
@@ -112,16 +114,27 @@ pub struct DeviceRope {
 impl DeviceRope {
     /// Copies the angles of a table.
     pub fn new(device: &Device, table: &RopeTable) -> Result<Self> {
-        let rope = Self::reserve(device, table.half(), table.positions())?;
+        let (half, positions) = (table.half(), table.positions());
+        let factors = table.query_factors();
+        let rope = Self::zeroed(device, [half, positions], !factors.is_empty())?;
         rope.angles.write(table.numbers())?;
+        if let Some(buffer) = &rope.query_factors {
+            buffer.write(factors)?;
+        }
         Ok(rope)
     }
 
-    /// Allocates zeroed angles, `half` per position.
-    pub fn reserve(device: &Device, half: usize, positions: usize) -> Result<Self> {
-        let numbers = half.saturating_mul(2).saturating_mul(positions);
+    /// Allocates what the table of some angles needs, zeroed.
+    pub fn reserve(device: &Device, spec: &RopeSpec) -> Result<Self> {
+        let grows = !spec.query_factors().is_empty();
+        Self::zeroed(device, [spec.width / 2, spec.positions], grows)
+    }
+
+    fn zeroed(device: &Device, [half, positions]: [usize; 2], grows: bool) -> Result<Self> {
+        let floats = |numbers: usize| Buffer::new(device, numbers.saturating_mul(size_of::<f32>()));
         Ok(Self {
-            angles: Buffer::new(device, numbers.saturating_mul(size_of::<f32>()))?,
+            angles: floats(half.saturating_mul(2).saturating_mul(positions))?,
+            query_factors: grows.then(|| floats(positions)).transpose()?,
             half,
             positions,
         })
@@ -165,11 +178,13 @@ pub fn split(
     let all = norm.is_some_and(|norm| norm.weight.bytes() >= width * size_of::<f32>());
     let normed = count + if all { 2 * num_kv_heads } else { num_kv_heads };
     let weights = norm.map(|norm| norm.weight.range(0, normed * c * size_of::<f32>()));
+    let factors = rope.query_factors.as_ref().map(|of| of.range(0, rope.positions * 4));
     let args = args::Split {
         pad: 0,
         qkv: qkv.checked(rows, width, Precision::F32)?,
         head_norms: weights.transpose()?.unwrap_or(0),
         angles: rope.angles.range(0, rope.positions * 2 * rope.half * 4)?,
+        query_factors: factors.transpose()?.unwrap_or(0),
         positions: batch.address(Section::Positions, 0)?,
         slots: batch.address(Section::Slots, 0)?,
         q: q.checked(rows, count * c, sizes.precision)?,

@@ -76,6 +76,7 @@ impl<S: Storage> Loader<'_, S> {
             scaling: rope.scaling.clone(),
             magnitude: rope.magnitude,
             divisors,
+            growth: rope.growth,
             ..RopeSpec::plain(rope.theta, width, self.spec.info.max_positions)
         })
     }

@@ -15,6 +15,7 @@ mod load;
 mod mixture;
 mod moe;
 mod names;
+mod nemotron;
 mod qwen;
 mod shared_heads;
 mod source;
@@ -48,7 +49,7 @@ pub struct Family {
 
 impl Family {
     /// Every family.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         llada::LLADA,
         qwen::DREAM,
         qwen::WEDLM,
@@ -56,6 +57,7 @@ impl Family {
         qwen::FAST_DLLM_V2,
         qwen::A2D,
         qwen::STABLE_DIFFCODER,
+        nemotron::NEMOTRON,
         moe::LLADA2,
         moe::LLADA_MOE,
         autoregressive::QWEN2,

@@ -4,6 +4,7 @@ mod autoregressive;
 mod gemma;
 mod llada;
 mod moe;
+mod nemotron;
 mod qwen;
 mod rope;
 mod spec;
@@ -13,6 +14,7 @@ pub(crate) use autoregressive::{llama, qwen2, qwen3, qwen3_moe};
 pub(crate) use gemma::diffusion_gemma;
 pub(crate) use llada::llada;
 pub(crate) use moe::{llada_moe, llada2};
+pub(crate) use nemotron::nemotron;
 pub(crate) use qwen::{a2d, dream, fast_dllm, sdar, stable_diffcoder, wedlm};
 pub(crate) use spec::{CanvasSpec, ExpertSpec, RopeSpec, RouterSpec, Spec};
 

@@ -40,7 +40,10 @@ pub(super) fn rope(config: &Keys) -> Result<RopeSpec, LoadError> {
     }
     let (scaling, magnitude) = scaling.map_or((None, 1.0), |(of, factor)| (Some(of), factor));
     match theta.unwrap_or(10_000.0) {
-        theta if theta > 0.0 => Ok(RopeSpec { theta, scaling, magnitude: magnitude as f32 }),
+        theta if theta > 0.0 => {
+            let magnitude = magnitude as f32;
+            Ok(RopeSpec { scaling, magnitude, ..RopeSpec::plain(theta) })
+        }
         _ => Err(config.refuse("rope_parameters", "a positive rope_theta")),
     }
 }

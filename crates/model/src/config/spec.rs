@@ -2,7 +2,7 @@
 
 use crate::config::Keys;
 use crate::{LoadError, ModelInfo};
-use kernels::{Epilogue, RopeScaling, RouterScore};
+use kernels::{Epilogue, QueryGrowth, RopeScaling, RouterScore};
 
 /// The specification of a transformer.
 pub(crate) struct Spec {
@@ -58,12 +58,14 @@ pub(crate) struct RopeSpec {
     pub(crate) scaling: Option<RopeScaling>,
     /// Factor of cosines and sines.
     pub(crate) magnitude: f32,
+    /// The growth of queries at far positions, if any.
+    pub(crate) growth: Option<QueryGrowth>,
 }
 
 impl RopeSpec {
     /// Frequencies of this base without any change.
     pub(crate) fn plain(theta: f64) -> Self {
-        Self { theta, scaling: None, magnitude: 1.0 }
+        Self { theta, scaling: None, magnitude: 1.0, growth: None }
     }
 }
 

@@ -16,7 +16,7 @@ fn visible(attention: Attention, i: usize, count: usize) -> usize {
     match attention {
         Attention::Full | Attention::BlocksAfterPrompt(_) => count,
         Attention::Blocks(length) => (i / length as usize + 1) * length as usize,
-        Attention::Causal | Attention::Canvas(_) => i + 1,
+        Attention::Causal | Attention::OpenBlock(_) | Attention::Canvas(_) => i + 1,
     }
     .min(count)
 }
@@ -102,7 +102,7 @@ fn finished_blocks_and_causal_prefixes_are_exact() {
         let block = match executor.spec().attention {
             Attention::Full | Attention::BlocksAfterPrompt(_) => continue,
             Attention::Blocks(length) => length as usize,
-            Attention::Causal | Attention::Canvas(_) => 1,
+            Attention::Causal | Attention::OpenBlock(_) | Attention::Canvas(_) => 1,
         };
         let rows = rows(&case, executor.spec().attention);
         let whole = alone(&mut executor, &rows);
@@ -146,6 +146,26 @@ fn reordered_rows_see_what_is_before_them_at_their_own_positions() {
     assert_eq!(compared, 3);
 }
 
+/// An open block: its rows see all of it and the causal context, in one batch with the context or behind
+/// it.
+#[test]
+fn rows_of_an_open_block_see_it_whole() {
+    let case = Case::named("nemotron-labs");
+    let want = case.block.as_ref().unwrap();
+    let mut executor = executor(case.model(WeightDtype::F32));
+    let Attention::OpenBlock(length) = executor.spec().attention else { unreachable!() };
+    let mut rows = rows(&case, executor.spec().attention);
+    let (count, start) = (rows.len(), rows.len() - length as usize);
+    rows[start..].iter_mut().for_each(|row| row.visible_end = Slot::new(count as u32));
+    let whole = alone(&mut executor, &rows);
+    alone(&mut executor, &rows[..start]);
+    assert_eq!(alone(&mut executor, &rows[start..]), whole[start..]);
+    for ((candidate, row), want) in whole[start..].iter().zip(&rows[start..]).zip(want.chunks(47)) {
+        let want: Vec<f64> = want.iter().map(|&x| f64::from(x)).collect();
+        assert_candidate(candidate, &want, row.token);
+    }
+}
+
 #[test]
 fn the_readme_lists_every_family() {
     let readme = include_str!("../../README.md");
@@ -181,6 +201,7 @@ const FACTS: &str = r#"
 {"architectures": ["Fast_dLLM_QwenForCausalLM"], "eos_token_id": [7, 9]} | fast-dllm-v2 Blocks(32) One 151665 [7, 9]
 {"architectures": ["A2DQwen3LMHeadModel"]} | a2d Full None 151669 [151645]
 {"architectures": ["StableDiffcoderForCausalLM"], "model_type": "llama"} | stable-diffcoder Blocks(4) None 5 [2]
+{"architectures": ["MinistralDiffEncoderModel"], "rope_parameters": {"rope_theta": 1000}} | nemotron-labs OpenBlock(32) None 100 [11]
 {"architectures": ["LLaDA2MoeModelLM"]} | llada2 Blocks(32) None 156895 [156892]
 {"architectures": ["LLaDAMoEModelLM"], "model_type": "llada"} | llada-moe Full None 156895 [156892]
 {"architectures": ["Qwen2ForCausalLM"]} | qwen2 Causal One none [151643]

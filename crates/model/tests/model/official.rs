@@ -44,6 +44,8 @@ pub struct Case {
     logits_bf16: Option<Vec<f32>>,
     /// Under causal attention: an order of the tokens and the logits in this order.
     pub reordered: Option<(Vec<u32>, Vec<f32>)>,
+    /// With an open block: logits of the last tokens, a block behind a causal context.
+    pub block: Option<Vec<f32>>,
 }
 
 impl Case {
@@ -61,6 +63,7 @@ impl Case {
                 let logits = floats(&file.tensor("logits_reordered").unwrap());
                 (words(&order).map(u32::from_le_bytes).collect(), logits)
             }),
+            block: file.tensor("logits_block").ok().map(|t| floats(&t)),
         }
     }
 

@@ -43,6 +43,11 @@ wedlm-7b | layer_types | ["full_attention","sliding_attention"] | "full_attentio
 wedlm-8b | head_dim | 5 | an even number, found 5
 wedlm-8b | qk_norm | "yes" | true or false, found "yes"
 sdar-4 | block_size | 0 | a positive whole number, found 0
+nemotron-labs | block_size | 0 | a positive whole number, found 0
+nemotron-labs | sliding_window | 4096 | null, found 4096
+nemotron-labs | mlp_bias | true | false, found true
+nemotron-labs | dlm_paradigm | "prefix" | one of bidirectional, block_diff, sbd_block_diff, autoregressive, found "prefix"
+nemotron-labs | rope_parameters | null | an object, found nothing
 llada2-mini | score_function | "softmax" | "sigmoid", found "softmax"
 llada2-mini | n_group | 8 | groups of two or more of num_experts 8, found 8
 llada2-mini | topk_group | 1 | at most 4, with 3 experts or more, found 1
@@ -61,6 +66,37 @@ fn settings_are_refused_by_key() {
         let error = refused(case, &[(key, serde_json::from_str(value).unwrap())]);
         assert_eq!(error, format!("config.json: {key}: expected {expected}"));
     }
+}
+
+/// A key of Nemotron-Labs-Diffusion's rotation, a value, and the error.
+const ROTATION: &str = r#"
+rope_theta | null | rope_theta: expected a positive number, found nothing
+llama_4_scaling_beta | "much" | llama_4_scaling_beta: expected a number from 0 to 1000000, found "much"
+llama_4_scaling_beta | -0.1 | llama_4_scaling_beta: expected a number from 0 to 1000000, found -0.1
+original_max_position_embeddings | 0 | original_max_position_embeddings: expected 1 to 1048576 positions, found 0
+"#;
+
+#[test]
+fn the_growth_of_queries_is_refused_by_key() {
+    for case in ROTATION.lines().skip(1) {
+        let cells: Vec<&str> = case.split(" | ").collect();
+        let [key, value, expected] = cells[..] else { panic!("{case}") };
+        let mut rotation = Case::named("nemotron-labs").config()["rope_parameters"].clone();
+        rotation[key] = serde_json::from_str(value).unwrap();
+        let error = refused("nemotron-labs", &[("rope_parameters", rotation)]);
+        assert_eq!(error, format!("config.json: rope_parameters: {expected}"));
+    }
+    // Without it, as with 0, queries keep their size.
+    let logits = |beta: Value| {
+        let mut rotation = Case::named("nemotron-labs").config()["rope_parameters"].clone();
+        rotation["llama_4_scaling_beta"] = beta;
+        let model = accepted("nemotron-labs", &[("rope_parameters", rotation)]);
+        model.logits(&(0..20).collect::<Vec<_>>()).unwrap()
+    };
+    assert_eq!(logits(Value::Null), logits(json!(0)));
+    let (with, without) = (logits(json!(0.3)), logits(json!(0)));
+    let grown = with.iter().zip(&without).position(|(a, b)| a != b).unwrap();
+    assert_eq!(grown / 47, 16, "the first position beyond the original context");
 }
 
 #[test]

@@ -132,7 +132,8 @@ fn predict(
 ) -> Result<(), ApiError> {
     let refuse =
         |rest: &str| Err(ApiError::field(ErrorCode::UnsupportedParameter, "prediction", rest));
-    if backend.engine.limits().attention != Attention::Causal {
+    let attention = backend.engine.limits().attention;
+    if !matches!(attention, Attention::Causal | Attention::OpenBlock(_)) {
         return refuse(
             "needs causal weights: no other verifies tokens without a change of the text",
         );

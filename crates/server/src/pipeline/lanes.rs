@@ -3,7 +3,7 @@
 use decode::{Birth, Decoder, Effect, Input, LaneId, Role};
 use engine::StepTrace;
 use serde::Serialize;
-use step::{Attention, LogitShift};
+use step::Attention;
 
 /// One lane as clients see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -50,18 +50,15 @@ impl Lanes {
         let count = |tokens: usize| u32::try_from(tokens).unwrap_or(u32::MAX);
         let given = count(request.prompt.len() + request.given.suffix.len());
         // As the engine does: the first block begins before the first token of the answer.
-        let (phase, lead) = match limits.attention {
-            Attention::Blocks(length) => {
-                let lead = (limits.logit_shift == LogitShift::One).then_some(length);
-                (count(request.prompt.len()) % length.max(1), lead)
-            }
-            _ => (0, None),
+        let phase = match limits.attention {
+            Attention::Blocks(length) => count(request.prompt.len()) % length.max(1),
+            _ => 0,
         };
         let budget = limits.budget(given, request.max_tokens, &request.decoding);
         let input = Input {
             code_prompt: request.code_prompt,
             phase,
-            lead,
+            lead: limits.lead(&request.decoding),
             pins: &request.given.pins,
             constraint: request.constraint.clone(),
             ..Input::new(budget, &request.stop_tokens)

@@ -53,7 +53,15 @@ impl Storage for Candle {
         let angles = positions.matmul(&self.list(&frequencies)?.unsqueeze(0)?)?;
         self.bytes.add_floats(spec.width * spec.positions);
         let factor = f64::from(spec.magnitude);
-        Ok(PlainRope { cos: (angles.cos()? * factor)?, sin: (angles.sin()? * factor)? })
+        let (cos, sin) = ((angles.cos()? * factor)?, (angles.sin()? * factor)?);
+        let query_factors = match spec.query_factors() {
+            factors if factors.is_empty() => None,
+            factors => {
+                self.bytes.add_floats(factors.len());
+                Some(self.list(&factors)?)
+            }
+        };
+        Ok(PlainRope { cos, sin, query_factors })
     }
 
     fn bytes(&self) -> u64 {

@@ -15,7 +15,7 @@ fn table(spec: &kernels::RopeSpec, positions: &[u32]) -> Vec<Vec<f32>> {
     let x =
         Tensor::from_vec(row.repeat(positions.len()), (positions.len(), 2 * half), &Device::Cpu);
     let (x, table) = (x.unwrap(), RopeTable::new(spec));
-    let rope = Rope { table: &table, positions, heads: 1, width: 2 * half };
+    let rope = Rope { table: &table, positions, heads: 1, queries: 1, width: 2 * half };
     x.inplace_op1(&rope).unwrap();
     x.to_vec2().unwrap()
 }
@@ -26,7 +26,7 @@ fn tables_are_those_of_transformers() {
     assert_eq!(tables.len(), 10);
     for of in tables {
         let config = Keys::new("config.json", of["config"].as_object().unwrap().clone());
-        let RopeSpec { theta, scaling, magnitude } = rope(&config).unwrap();
+        let RopeSpec { theta, scaling, magnitude, .. } = rope(&config).unwrap();
         let plain = kernels::RopeSpec::plain(theta, 12, 256);
         let spec = kernels::RopeSpec { scaling, magnitude, ..plain };
         let positions: Vec<u32> = serde_json::from_value(of["positions"].clone()).unwrap();

@@ -275,7 +275,7 @@ impl Planner<'_> {
         };
         for (index, line) in group.lines.iter().enumerate() {
             match self.limits.attention {
-                Attention::Causal => prompt.extend(&line.before),
+                Attention::Causal | Attention::OpenBlock(_) => prompt.extend(&line.before),
                 _ => pin(&mut canvas, &line.before),
             }
             offsets.push(Offset::new(canvas));

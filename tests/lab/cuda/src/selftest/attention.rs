@@ -11,7 +11,7 @@ use kernels::device::{
     Precision, RowNorm, split,
 };
 use kernels::{Pool, WriteRows};
-use kernels::{Rope, RopeSpec, RopeTable};
+use kernels::{QueryGrowth, Rope, RopeSpec, RopeTable};
 use std::ops::Range;
 
 const EPS: f32 = 1e-6;
@@ -238,6 +238,7 @@ impl Case {
             table: &rope_table(self.shape.rotated),
             positions: &self.rows.positions,
             heads: heads + num_kv_heads,
+            queries: heads,
             width: c,
         };
         cpu(rotated.inplace_op1(&rope))?;
@@ -311,5 +312,7 @@ impl Case {
 }
 
 fn rope_table(width: usize) -> RopeTable {
-    RopeTable::new(&RopeSpec::plain(THETA, width, POSITIONS))
+    // Queries of one shape grow.
+    let growth = (width == 136).then_some(QueryGrowth { beta: 0.4, original: POSITIONS / 5 });
+    RopeTable::new(&RopeSpec { growth, ..RopeSpec::plain(THETA, width, POSITIONS) })
 }
