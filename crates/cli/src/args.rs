@@ -2,6 +2,7 @@
 
 mod foreign;
 mod serve;
+mod shelf;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use server::api::fields::numbers::{Count, Int, Temperature};
 
 pub(crate) use foreign::advice;
 pub use serve::{AddressArgs, LimitArgs, Secret, ServeArgs, TelemetryArgs};
+pub use shelf::{ModelsArgs, ModelsCommand, PullArgs};
 
 /// An OpenAI-compatible inference server for diffusion language models.
 #[derive(Debug, Parser)]
@@ -43,6 +45,10 @@ Examples:
     Run(Box<RunArgs>),
     /// Answer one prompt, and show how it was decoded.
     Generate(Box<GenerateArgs>),
+    /// List the models with short names, the memory that they need here, and those in the hub's cache.
+    Models(ModelsArgs),
+    /// Download a model into the hub's cache, if it fits on this machine, and print its folder.
+    Pull(Box<PullArgs>),
     /// Inspect a model, this machine or a running server.
     Inspect(Box<InspectArgs>),
     /// Check configuration files and print the resulting configuration.
@@ -76,7 +82,8 @@ impl Command {
             Self::Run(args) => Some(&mut args.model),
             Self::Generate(args) => Some(&mut args.model),
             Self::Inspect(args) => Some(&mut args.model),
-            Self::CheckConfig(_) | Self::Completions { .. } => None,
+            Self::Pull(args) => Some(&mut args.model),
+            Self::Models(_) | Self::CheckConfig(_) | Self::Completions { .. } => None,
         }
     }
 }
@@ -120,6 +127,10 @@ pub struct ModelArgs {
     #[arg(long, global = true, value_name = "KEY=VALUE")]
     #[serde(skip)]
     pub set: Vec<String>,
+    /// Go on with a model that does not fit into the memory.
+    #[arg(long, global = true)]
+    #[serde(skip)]
+    pub force: bool,
     /// Ids of the arguments whose value an environment variable gave.
     #[arg(skip)]
     #[serde(skip)]
@@ -130,7 +141,7 @@ pub struct ModelArgs {
 #[derive(Args, Clone, Debug, Default, Serialize)]
 pub struct WeightArgs {
     /// A Hugging Face folder, a GGUF file, an id on the Hub (`org/name`, `org/name@revision`, or
-    /// `org/name:FILE` for a GGUF file), or an embedded model: `demo`, `demo-wedlm` or `demo-sdar`.
+    /// `org/name:FILE` for a GGUF file), or a short name of `asynclane models`, such as `demo`.
     #[arg(short, long, global = true, env = "ASYNCLANE_MODEL")]
     pub model: Option<String>,
     /// Safetensors file with the filter of the commit rule `learned_filter`; the demo model has an

@@ -15,7 +15,7 @@ use crate::exit;
 use crate::memory;
 use crate::progress;
 
-pub use fit::least;
+pub use fit::{allowance, least};
 
 /// A model on its device, with its KV pages.
 pub struct PlacedModel {
@@ -54,34 +54,56 @@ impl Hardware {
     }
 }
 
-/// The device that the configured model computes on; `None` is the CPU. If `auto` skips a device that
-/// exists, a warning says why.
+/// The device that a configured model computes on.
+pub enum Choice {
+    /// The CPU; if `auto` skips a device that exists, the reason.
+    Cpu(Option<String>),
+    /// A CUDA device.
+    Cuda(Device),
+}
+
+/// As [`choice`]; `None` is the CPU. If `auto` skips a device that exists, a warning says why.
+///
+/// # Errors
+/// As [`choice`].
+pub fn chosen(config: &Config, checkpoint: &mut Checkpoint) -> Result<Option<Device>> {
+    match choice(config, checkpoint)? {
+        Choice::Cuda(device) => Ok(Some(device)),
+        Choice::Cpu(reason) => {
+            if let Some(reason) = reason {
+                say!("warning: using the CPU: {reason}");
+            }
+            Ok(None)
+        }
+    }
+}
+
+/// The device that the configured model computes on.
 ///
 /// # Errors
 /// `cuda` without a device or without kernels for the model.
-pub fn chosen(config: &Config, checkpoint: &mut Checkpoint) -> Result<Option<Device>> {
+pub fn choice(config: &Config, checkpoint: &mut Checkpoint) -> Result<Choice> {
     let choice = *config.model.device;
     if *config.model.backend == BackendChoice::Candle {
-        return Ok(None);
+        return Ok(Choice::Cpu(None));
     }
     if choice == DeviceChoice::Cpu || (choice == DeviceChoice::Auto && !Device::BUILT) {
-        return Ok(None);
+        return Ok(Choice::Cpu(None));
     }
     match Device::open() {
         Err(reason) if choice == DeviceChoice::Cuda => {
             let message = format!("--device cuda: {reason}");
             Err(exit::failure(exit::UNAVAILABLE, message))
         }
-        Err(reason) => {
-            say!("warning: using the CPU: {reason}");
-            Ok(None)
-        }
+        Err(reason) => Ok(Choice::Cpu(Some(reason.to_string()))),
         Ok(device) => {
             let memory = device.memory();
             let memory = memory.map_err(|error| exit::refused(LoadError::Setup(error.0)))?;
             let found = fit::FreeDevice { name: device.name(), memory };
-            let reason = unfit(config, checkpoint, found)?;
-            Ok(settled(choice, reason)?.then_some(device))
+            match unfit(config, checkpoint, found)? {
+                None => Ok(Choice::Cuda(device)),
+                Some(reason) => Ok(Choice::Cpu(Some(skipped(choice, reason)?))),
+            }
         }
     }
 }
@@ -107,18 +129,14 @@ fn unfit(
     }
 }
 
-/// True if the device is used, given a possible reason against it.
-fn settled(choice: DeviceChoice, reason: Option<String>) -> Result<bool> {
-    match (reason, choice) {
-        (None, _) => Ok(true),
-        (Some(reason), DeviceChoice::Cuda) => {
+/// The reason against a device, if the choice allows another one.
+fn skipped(choice: DeviceChoice, reason: String) -> Result<String> {
+    match choice {
+        DeviceChoice::Cuda => {
             let message = format!("--device cuda: {reason}");
             Err(exit::failure(exit::CHECKPOINT, message))
         }
-        (Some(reason), _) => {
-            say!("warning: using the CPU: {reason}");
-            Ok(false)
-        }
+        DeviceChoice::Auto | DeviceChoice::Cpu => Ok(reason),
     }
 }
 

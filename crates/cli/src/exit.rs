@@ -86,6 +86,11 @@ pub fn refused(error: LoadError) -> anyhow::Error {
     failure(CHECKPOINT, error.to_string())
 }
 
+/// The exit code of an error of [`failure`].
+pub fn number(error: &anyhow::Error) -> Option<u8> {
+    error.downcast_ref::<Failure>().map(|failure| failure.code)
+}
+
 /// The exit code of `error`: its own, the code of an I/O error, or 1.
 pub fn code(error: &anyhow::Error) -> ExitCode {
     match error.downcast_ref::<Failure>() {

@@ -1,8 +1,25 @@
-//! The limit of open files, and how many connections it allows.
+//! The limit of open files and how many connections it allows; the room on a disk.
+
+use std::path::Path;
 
 /// Files beside the connections: standard streams, the event loop, weights that load, the key file, a
 /// collector of spans, and connections that are reserved for probes.
 const OTHER_FILES: u64 = 64;
+
+/// Bytes that this user can write to the file system of `path`, or of the nearest folder above it that
+/// exists. `None` if the system does not report them.
+#[cfg(unix)]
+pub fn free_bytes(path: &Path) -> Option<u64> {
+    let folder = path.ancestors().find(|folder| folder.exists())?;
+    let found = rustix::fs::statvfs(folder).ok()?;
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// Not asked on other systems.
+#[cfg(not(unix))]
+pub fn free_bytes(_path: &Path) -> Option<u64> {
+    None
+}
 
 /// Raises the limit of open files as far as it may, and lowers `wanted` connections to what it allows.
 pub fn connections(wanted: usize) -> usize {

@@ -6,18 +6,23 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use model::{Checkpoint, Files};
-use serde::Deserialize;
 
+use crate::memory::size;
 use crate::names::{escaped, without_password};
-use crate::{exit, progress};
-use http::{Client, Fault, Timeouts, is_digest};
-use id::{Id, is_word, parts};
-use store::{Source, Store};
+use crate::{exit, files};
+use http::{Client, Fault, Timeouts};
+use id::{Id, parts};
+use remote::{Remote, list, shards_of};
+use store::Store;
 
 mod http;
 mod id;
+mod inventory;
 mod links;
+mod remote;
 mod store;
+
+pub use inventory::{Cache, CachedModel, Revision};
 
 /// The Hub's address if `HF_ENDPOINT` is not set.
 const ENDPOINT: &str = "https://huggingface.co";
@@ -38,60 +43,80 @@ const OPTIONAL_FILES: [&str; 8] = [
 ];
 
 /// The folder or GGUF file of a model: `path` itself, or where the Hub's files are if nothing exists
-/// at `path` and it is an id. Missing files are downloaded.
+/// at `path` and it is an id or a short name. Missing files are downloaded.
 ///
 /// # Errors
-/// One line: no network, not found or private, offline and not cached, no safetensors, a link that leads
-/// out of the folder.
+/// One line: no network, not found or private, offline and not cached, no safetensors, too little room on
+/// the disk, a link that leads out of the folder.
 pub fn folder(path: &str) -> Result<Cow<'_, str>> {
-    locate(path, Selection::All)
+    Ok(locate(path, Selection::All)?.place)
 }
 
-/// As [`folder`], without the weights in safetensors: enough to describe a model of the Hub.
+/// As [`folder`], without weights that are not here: enough to describe a model of the Hub.
 ///
 /// # Errors
 /// As [`folder`].
-pub fn description(path: &str) -> Result<Cow<'_, str>> {
+pub fn description(path: &str) -> Result<Description<'_>> {
     locate(path, Selection::Description)
 }
 
-/// True if the safetensors of a model of the Hub are still to be downloaded into
-/// `folder`, where [`description`] found it for `path`.
-pub fn lacks_weights(path: &str, folder: &str) -> bool {
-    let folder = Path::new(folder);
-    let is_id = Id::parse(path).is_some() && !Path::new(path).exists() && folder.is_dir();
-    let lacks = |name: &str| !folder.join(name).is_file();
-    is_id && lacks(WEIGHTS) && (lacks(INDEX) || shards_of(folder).iter().any(|name| lacks(name)))
+/// A model of which perhaps only the configuration is here.
+#[derive(Debug)]
+pub struct Description<'a> {
+    /// The folder, or the GGUF file if it is here.
+    pub place: Cow<'a, str>,
+    /// The files of weights that are not here, if any.
+    pub missing: Option<Missing>,
+}
+
+/// Files of weights that are not here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Their bytes, if the Hub or the index says them.
+    pub bytes: Option<u64>,
+    /// True if they are GGUF files, which have the configuration inside.
+    pub is_gguf: bool,
 }
 
 /// The files of a model that are downloaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Selection {
     All,
-    /// All but weights in safetensors.
+    /// All but weights.
     Description,
 }
 
-fn locate(path: &str, wanted: Selection) -> Result<Cow<'_, str>> {
-    let id = match Id::parse(path) {
-        Some(id) if !Path::new(path).exists() => id,
-        _ => {
+fn locate(path: &str, wanted: Selection) -> Result<Description<'_>> {
+    let id = match Id::of_model(path) {
+        Some(id) => id,
+        None => {
             let named = Path::new(path);
             match is_gguf(path) {
                 true => links::check(named.parent().unwrap_or(Path::new(".")), Some(named))?,
                 false => links::check(named, None)?,
             }
-            return Ok(Cow::Borrowed(path));
+            return Ok(Description { place: Cow::Borrowed(path), missing: None });
         }
     };
     let hub = Hub::from_env(|name| std::env::var(name).ok())?;
-    let found = hub.snapshot(id, wanted)?;
+    let (found, missing) = hub.snapshot(id, wanted)?;
     let snapshot = match found.is_dir() {
         true => Some(&*found),
         false => found.parent(),
     };
     snapshot.map_or(Ok(()), |folder| links::check(folder, None))?;
-    Ok(Cow::Owned(found.to_string_lossy().into_owned()))
+    Ok(Description { place: Cow::Owned(found.to_string_lossy().into_owned()), missing })
+}
+
+/// What to do about files of `path` that cannot be read, if they lie in the Hub's cache.
+pub fn advice(path: &str) -> String {
+    match Id::of_model(path) {
+        Some(_) => format!(
+            "; if the cache is damaged, `asynclane models rm {path}` removes the model and the next start \
+             downloads it again"
+        ),
+        None => String::new(),
+    }
 }
 
 /// Checks that no link in `folder` leads out of it, as [`folder`] does.
@@ -121,6 +146,14 @@ pub fn served_name(path: &str) -> Option<&OsStr> {
         _ if is_gguf(path) => Path::new(path).file_stem(),
         _ => Path::new(path).file_name(),
     }
+}
+
+/// The Hub's cache of this user.
+///
+/// # Errors
+/// No home folder.
+pub fn cache() -> Result<Cache> {
+    Ok(Cache::read(Hub::from_env(|name| std::env::var(name).ok())?.cache))
 }
 
 /// Settings of the Hub in the environment.
@@ -162,12 +195,13 @@ impl Hub {
         })
     }
 
-    /// The folder with the files of `id`, or its GGUF file.
-    fn snapshot(&self, id: Id<'_>, wanted: Selection) -> Result<PathBuf> {
+    /// The folder with the files of `id`, or its GGUF file, and the files that are not here.
+    fn snapshot(&self, id: Id<'_>, wanted: Selection) -> Result<(PathBuf, Option<Missing>)> {
         if !self.offline {
             return self.download(id, wanted);
         }
-        self.cached(id).map_err(|missing| {
+        let cached = self.cached(id).map(|found| (found, None));
+        cached.map_err(|missing| {
             let message = format!(
                 "{}: no such folder, and HF_HUB_OFFLINE is set: {missing} in {}",
                 id.name,
@@ -219,7 +253,7 @@ impl Hub {
     }
 
     /// Downloads the files of `id` that the cache lacks.
-    fn download(&self, id: Id<'_>, wanted: Selection) -> Result<PathBuf> {
+    fn download(&self, id: Id<'_>, wanted: Selection) -> Result<(PathBuf, Option<Missing>)> {
         let client = Client::new(&self.endpoint, self.token.clone(), Timeouts::default());
         let listed = match list(&client, id) {
             Ok(listed) => listed,
@@ -227,56 +261,65 @@ impl Hub {
                 return match self.cached(id) {
                     Ok(folder) if is_absent(&fault) => {
                         say!("warning: {}: the cached files", self.reason(id, &fault));
-                        Ok(folder)
+                        Ok((folder, None))
                     }
                     _ => Err(self.refusal(id, &fault)),
                 };
             }
         };
-        let commit = listed.sha.as_str();
-        let files: Vec<&str> = listed.siblings.iter().map(|file| &*file.rfilename).collect();
         let store = self.store(id);
         // All files come from one commit, even if the branch moves meanwhile.
-        let folder = store.snapshot(commit);
-        let get = |name: &str| -> Result<()> {
-            if folder.join(name).is_file() {
-                return Ok(());
-            }
-            let source = Source {
-                client: &client,
-                path: &format!("/{}/resolve/{commit}/{name}", id.name),
-                commit,
-                name,
-            };
-            let bar = progress::download(name);
-            let fetched = store.fetch(source, &|at, size| bar.show(at, size));
-            fetched.map_err(|fault| self.refusal(id, &fault))
-        };
-        let is_listed = |name: &&&str| files.contains(*name);
+        let folder = store.snapshot(&listed.sha);
+        let remote = Remote { hub: self, client, store, id, listed, folder };
+        let files = remote.files();
         let refused = |what| exit::failure(exit::CHECKPOINT, format!("{}: {what}", id.name));
         if id.file.is_none() && files.contains(&CONFIG) {
-            get(CONFIG)?;
-            let files = Files::folder(&folder);
+            remote.get(CONFIG)?;
+            let files = Files::folder(&remote.folder);
             Checkpoint::check_architecture(&files).map_err(exit::refused)?;
         }
         let gguf = id.gguf(&files).map_err(refused)?;
-        let others = OPTIONAL_FILES.iter().filter(is_listed);
-        others.copied().try_for_each(get)?;
-        match gguf {
-            Some(file) => parts(file, &files).into_iter().try_for_each(get)?,
-            None if wanted == Selection::Description => {
-                let described = [CONFIG, INDEX].into_iter().filter(|name| files.contains(name));
-                described.into_iter().try_for_each(get)?;
+        let others = OPTIONAL_FILES.iter().filter(|name| files.contains(*name));
+        others.copied().try_for_each(|name| remote.get(name))?;
+        let weights: Vec<String> = match gguf {
+            Some(file) => parts(file, &files).into_iter().map(str::to_owned).collect(),
+            None => remote.weights()?,
+        };
+        let missing = remote.missing(&weights, gguf.is_some());
+        if wanted == Selection::All {
+            if let Some(bytes) = missing.and_then(|missing| missing.bytes) {
+                self.check_disk(id, &remote.store, bytes)?;
             }
-            None if files.contains(&WEIGHTS) => [CONFIG, WEIGHTS].into_iter().try_for_each(get)?,
-            None => {
-                [CONFIG, INDEX].into_iter().try_for_each(get)?;
-                let shards = shards_of(&folder);
-                shards.iter().try_for_each(|shard| get(shard))?;
-            }
+            weights.iter().try_for_each(|name| remote.get(name))?;
         }
-        store.put_commit(id.revision, commit)?;
-        Ok(gguf.map_or(folder.clone(), |file| folder.join(file)))
+        remote.store.put_commit(id.revision, &remote.listed.sha)?;
+        let missing = missing.filter(|_| wanted == Selection::Description);
+        let place = match gguf {
+            Some(file) if missing.is_none() => remote.folder.join(file),
+            _ => remote.folder.clone(),
+        };
+        Ok((place, missing))
+    }
+
+    /// Refuses a download of `bytes` for which the cache's disk has too little room. Parts of earlier
+    /// downloads count as room.
+    fn check_disk(&self, id: Id<'_>, store: &Store<'_>, bytes: u64) -> Result<()> {
+        let Some(free) = files::free_bytes(&self.cache) else {
+            return Ok(());
+        };
+        let room = free.saturating_add(store.part_bytes());
+        if bytes <= room {
+            return Ok(());
+        }
+        let message = format!(
+            "{}: {} to download, {} free in {}: free {} more, or set HF_HOME to a folder on another disk",
+            id.name,
+            size(bytes),
+            size(free),
+            self.cache.display(),
+            size(bytes - room)
+        );
+        Err(exit::failure(exit::IO, message))
     }
 
     /// An error with one line and its exit code.
@@ -312,6 +355,11 @@ impl Hub {
             ),
             Fault::Status(status) => format!("{name}: {endpoint} answered with status {status}"),
             Fault::Refused(what) => format!("{name}: the answer of {endpoint} is refused: {what}"),
+            Fault::Disk(error) if error.kind() == std::io::ErrorKind::StorageFull => format!(
+                "{name}: {}: {error}: make room and start again, the download goes on where it ended; or \
+                 set HF_HOME to a folder on another disk",
+                self.cache.display()
+            ),
             Fault::Disk(error) => format!("{name}: {}: {error}", self.cache.display()),
             Fault::Network(error) => {
                 let error = error.replace(&self.endpoint, &endpoint).replace('\n', " ");
@@ -322,32 +370,6 @@ impl Hub {
     }
 }
 
-/// The files of a revision, as the Hub lists them.
-#[derive(Debug, Deserialize)]
-struct FileList {
-    /// The revision's commit.
-    sha: String,
-    siblings: Vec<Sibling>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Sibling {
-    rfilename: String,
-}
-
-/// The files of `id`.
-fn list(client: &Client, id: Id<'_>) -> Result<FileList, Fault> {
-    let revision = id.revision.replace('/', "%2F");
-    let text = client.list(&format!("/api/models/{}/revision/{revision}", id.name))?;
-    let listed: FileList = serde_json::from_str(&text)
-        .map_err(|error| Fault::Refused(format!("the list of files: {error}")))?;
-    if is_digest(&listed.sha) {
-        return Ok(listed);
-    }
-    let found: String = listed.sha.chars().take(200).collect();
-    Err(Fault::Refused(format!("sha: expected 40 or 64 hexadecimal digits, found {found:?}")))
-}
-
 /// True if the Hub cannot be asked now.
 fn is_absent(fault: &Fault) -> bool {
     matches!(fault, Fault::Status(_) | Fault::Network(_)) && !is_refused(fault)
@@ -356,13 +378,6 @@ fn is_absent(fault: &Fault) -> bool {
 /// True if the Hub's status means that this user cannot see such a model.
 fn is_refused(fault: &Fault) -> bool {
     matches!(fault, Fault::Status(401 | 403 | 404))
-}
-
-/// The shards that the index in `folder` names. None if it is faulty: loading says why.
-fn shards_of(folder: &Path) -> Vec<String> {
-    let mut shards = Files::folder(folder).shards().unwrap_or_default();
-    shards.retain(|name| is_word(name));
-    shards
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod decoders;
 
+use std::borrow::Cow;
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
@@ -18,10 +19,11 @@ use crate::capacity;
 use crate::config::Config;
 use crate::device;
 use crate::exit;
+use crate::fit;
 use crate::hub;
 use crate::kv;
 use crate::load;
-use crate::memory::size;
+use crate::memory::{self, size};
 
 /// Timeout of a health probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -50,10 +52,9 @@ pub fn run(args: &InspectArgs) -> Result<()> {
 
 fn model(args: &InspectArgs) -> Result<()> {
     let config = Config::resolve(&args.model.named(args.name.as_deref()), None)?;
-    let path = &*hub::description(&config.model.path)?;
-    let checkpoint = described(path, &config)?;
-    let mut checkpoint = load::with_kv(checkpoint, &config)?;
-    let tokenizer = load::tokenizer(path)?;
+    let (path, checkpoint) = described(&config)?;
+    let mut checkpoint = kv::with_format(checkpoint, &config);
+    let tokenizer = load::tokenizer(&path)?;
     let survey = checkpoint.survey(*config.model.dtype).map_err(exit::refused)?;
     let info = &survey.info;
     kv::check_length(&config, info)?;
@@ -96,7 +97,7 @@ fn model(args: &InspectArgs) -> Result<()> {
         "KV pages         {} of {page} slots per GiB",
         (1 << 30) / (kv as u64 * u64::from(page)).max(1)
     );
-    memory(&config, &mut checkpoint, info)?;
+    print_memory(&config, &mut checkpoint, info)?;
     let weights = config.weights(info);
     let decoders = config.decoders(weights)?;
     let decoder = decoders.spec(&decoders.blank()).to_string();
@@ -106,11 +107,18 @@ fn model(args: &InspectArgs) -> Result<()> {
 }
 
 /// Prints the memory of weights and KV pages.
-fn memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Result<()> {
+fn print_memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Result<()> {
     let longest = config.max_model_len(info);
     let kv = info.kv_bytes_per_position() as u64 * u64::from(longest);
     tell!("KV at full length {} for one sequence of {longest} positions", size(kv));
     dtypes(checkpoint, info)?;
+    if let (Ok(needs), Some(free)) = (kv::needs(config, checkpoint), memory::free()) {
+        let verdict = needs.refusal(free).unwrap_or_else(|| {
+            let (needed, dtype) = (size(needs.bytes()), needs.dtype.name());
+            format!("needs {needed} in {dtype}, {} free", size(free))
+        });
+        tell!("on this CPU      {verdict}");
+    }
     if DeviceModel::unfit(info).is_none() {
         let needed = device::least(config, checkpoint, info)?;
         tell!(
@@ -159,10 +167,10 @@ fn logit_shift(logit_shift: LogitShift) -> &'static str {
 fn capacity(args: &InspectArgs, on: &CapacityArgs) -> Result<()> {
     let config = Config::resolve(&args.model.named(args.name.as_deref()), None)?;
     let checkpoint = match &on.config_json {
-        Some(path) => planned(path)?,
-        None => described(&hub::description(&config.model.path)?, &config)?,
+        Some(path) => fit::from_file(path)?,
+        None => described(&config)?.1,
     };
-    let mut checkpoint = load::with_kv(checkpoint, &config)?;
+    let mut checkpoint = kv::with_format(checkpoint, &config);
     let survey = checkpoint.survey(*config.model.dtype).map_err(exit::refused)?;
     let here = capacity::measure(&survey.info);
     let bytes = capacity::bytes_per_weight(&survey);
@@ -171,24 +179,22 @@ fn capacity(args: &InspectArgs, on: &CapacityArgs) -> Result<()> {
     dtypes(&mut checkpoint, &survey.info)
 }
 
-/// A model by its headers, or by its configuration alone if its weights are not downloaded.
-fn described(folder: &str, config: &Config) -> Result<Checkpoint> {
-    if !hub::lacks_weights(&config.model.path, folder) {
-        return load::configured(folder, config);
-    }
-    tell!("weights          not downloaded: by the configuration alone");
-    let blocks = Some(config.model.training.prompt_blocks).filter(|length| *length > 0);
-    let checkpoint = planned(&Path::new(folder).join("config.json"))?;
-    Ok(checkpoint.with_blocks_after_prompt(blocks))
-}
-
-/// A model of which only the configuration is here.
-fn planned(path: &Path) -> Result<Checkpoint> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        let message = format!("{}: {error}", path.display());
-        exit::failure(exit::NO_INPUT, message)
-    })?;
-    Checkpoint::synthetic(&text, 0).map_err(exit::refused)
+/// The place of a model, and the model by its headers, or by its configuration alone if its weights are not
+/// downloaded. A GGUF file has its configuration inside and is downloaded if it fits.
+fn described(config: &Config) -> Result<(Cow<'_, str>, Checkpoint)> {
+    let found = hub::description(&config.model.path)?;
+    let place = match found.missing {
+        None => found.place,
+        Some(missing) if missing.is_gguf => fit::fetch(config)?,
+        Some(missing) => {
+            let bytes = fit::to_download(missing);
+            tell!("weights          not downloaded ({bytes}): by the configuration alone");
+            let planned = fit::planned(Path::new(&*found.place), config)?;
+            return Ok((found.place, planned));
+        }
+    };
+    let checkpoint = load::configured(&place, config)?;
+    Ok((place, checkpoint))
 }
 
 /// Prints the memory of the weights in every dtype.

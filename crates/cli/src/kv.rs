@@ -1,11 +1,11 @@
-//! The length of sequences, and the KV pages on the CPU.
+//! The length of sequences, and the KV pages on the CPU with the memory that they leave.
 
 use anyhow::Result;
-use model::{ExecutorConfig, ModelInfo};
+use model::{Checkpoint, ExecutorConfig, ModelInfo, WeightDtype};
 
-use crate::config::Config;
+use crate::config::{BackendChoice, Config};
 use crate::exit;
-use crate::memory;
+use crate::memory::{self, Needs};
 
 /// Default bytes for KV pages on the CPU where a sequence of full length needs no more, or more than
 /// [`MAX_CPU_KV_BYTES`].
@@ -52,6 +52,30 @@ pub fn sizes(config: &Config, info: &ModelInfo) -> Result<ExecutorConfig> {
         return Err(too_little(config, info, u64::from(needed) * page));
     }
     Ok(ExecutorConfig { page_size: config.engine.page_size, pages, threads: None })
+}
+
+/// The memory that the configured model needs.
+///
+/// # Errors
+/// A checkpoint that cannot be loaded; too little memory for the pages of one sequence.
+pub fn needs(config: &Config, checkpoint: &mut Checkpoint) -> Result<Needs> {
+    let dtype = match (*config.model.dtype, *config.model.backend) {
+        // Candle widens all but int8 to f32.
+        (WeightDtype::Bf16 | WeightDtype::Int4 | WeightDtype::Blocks, BackendChoice::Candle) => {
+            WeightDtype::F32
+        }
+        (dtype, _) => dtype,
+    };
+    let info = checkpoint.survey(dtype).map_err(exit::refused)?.info;
+    let sizes = sizes(config, &info)?;
+    let slots = u64::from(sizes.pages) * u64::from(sizes.page_size);
+    let kv = slots.saturating_mul(info.kv_bytes_per_position() as u64);
+    Needs::survey(checkpoint, dtype, kv)
+}
+
+/// A checkpoint with the configured number format of keys and values on the CPU.
+pub fn with_format(checkpoint: Checkpoint, config: &Config) -> Checkpoint {
+    checkpoint.with_kv_dtype(config.engine.kv_dtype.unwrap_or_default())
 }
 
 /// The error of a KV memory that is smaller than the `needed` bytes of one sequence.

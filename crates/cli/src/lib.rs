@@ -18,18 +18,21 @@ pub mod config;
 pub mod device;
 pub mod exit;
 mod files;
+mod fit;
 mod generate;
 pub mod hub;
 mod inspect;
 mod kv;
 pub mod load;
 mod memory;
+mod models;
 mod names;
 mod progress;
 mod published;
 mod selftest;
 pub mod serve;
 mod session;
+mod shelf;
 mod signals;
 mod supervisor;
 mod telemetry;
@@ -71,6 +74,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Run(args) => chat::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Models(args) => models::run(&args),
+        Command::Pull(args) => models::pull(&args),
         Command::CheckConfig(args) => config::check(&args),
         Command::Completions { shell } => {
             let mut command = Cli::command();

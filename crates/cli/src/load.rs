@@ -17,16 +17,17 @@ use model::{
 use step::Executor;
 use text::Tokenizer;
 
-use demo::checkpoint::{ALL, DEMO, Embedded, FILTER};
+use demo::checkpoint::{DEMO, Embedded, FILTER};
 
 use crate::config::{BackendChoice, Config};
 use crate::device::{self, Hardware, PlacedModel};
 use crate::exit;
+use crate::fit;
 use crate::hub;
 use crate::kv;
-use crate::memory::{self, Needs};
 use crate::names::escaped;
 use crate::progress;
+use crate::shelf;
 
 pub use draft::DraftModel;
 pub use tokenizer::{chat_ids, conversation_ids, tokenizer};
@@ -109,12 +110,13 @@ fn on_host<B: Host + 'static>(
 /// One line naming the file, the key or tensor, what was expected and what was found.
 pub fn load(config: &Config) -> Result<LoadedModel> {
     let filter = filter(config)?;
-    let path = &*hub::folder(&config.model.path)?;
-    let mut surveyed = with_kv(configured(path, config)?, config)?;
+    let path = &*fit::fetch(config)?;
+    let opened = configured(path, config).map_err(|error| advised(&config.model.path, error))?;
+    let mut surveyed = kv::with_format(opened, config);
     let survey = surveyed.survey(*config.model.dtype).map_err(exit::refused)?;
     kv::check_length(config, &survey.info)?;
     let weights = config.weights(&survey.info);
-    let draft = draft::choose(config, &survey.info)?;
+    let draft = draft::choose(config, path, &survey.info)?;
     let beside = draft.as_ref().map_or(0, |draft| draft.bytes);
     let words = self::tokenizer(path)?;
     let tokens = words.vocab_size();
@@ -146,8 +148,21 @@ pub fn load(config: &Config) -> Result<LoadedModel> {
     })
 }
 
-/// Loads the configured model, whose tokenizer has `tokens` tokens, onto its device, beside a draft model
-/// that needs `beside` bytes.
+/// The error of a checkpoint, with what to do if it lies in the hub's cache.
+fn advised(path: &str, error: anyhow::Error) -> anyhow::Error {
+    match exit::number(&error) {
+        Some(exit::CHECKPOINT) => {
+            exit::failure(exit::CHECKPOINT, format!("{error}{}", hub::advice(path)))
+        }
+        _ => error,
+    }
+}
+
+/// Loads a checkpoint of the configured model, whose tokenizer has `tokens` tokens, onto its device,
+/// beside a draft model that needs `beside` bytes, and allocates its KV pages.
+///
+/// # Errors
+/// As [`load`].
 fn placed(
     config: &Config,
     mut surveyed: Checkpoint,
@@ -157,50 +172,23 @@ fn placed(
     match device::chosen(config, &mut surveyed)? {
         Some(gpu) => device::on_device(&gpu, surveyed.with_vocabulary(tokens), config),
         None => {
-            let needs = needs(config, &mut surveyed)?;
-            memory::check(&config.model.path, &needs, beside)?;
-            let checkpoint = prepared(&config.model.path, config)?;
+            let needs = kv::needs(config, &mut surveyed)?;
+            fit::check(config, &needs, beside)?;
+            let checkpoint = surveyed
+                .with_dtype(*config.model.dtype)
+                .with_expert_sharing(*config.model.expert_sharing);
             on_cpu(checkpoint.with_vocabulary(tokens), config)
         }
     }
 }
 
-/// Loads the weights of the configured model, whose tokenizer has `tokens` tokens, and allocates its KV
-/// pages.
-///
-/// # Errors
-/// As [`load`].
-pub fn place(config: &Config, tokens: usize) -> Result<PlacedModel> {
-    let checkpoint = configured(&hub::folder(&config.model.path)?, config)?;
-    placed(config, checkpoint, tokens, 0)
-}
-
-/// The memory that the configured model needs.
-///
-/// # Errors
-/// As [`load`].
-pub fn needs(config: &Config, checkpoint: &mut Checkpoint) -> Result<Needs> {
-    let dtype = match (*config.model.dtype, *config.model.backend) {
-        // Candle widens all but int8 to f32.
-        (WeightDtype::Bf16 | WeightDtype::Int4 | WeightDtype::Blocks, BackendChoice::Candle) => {
-            WeightDtype::F32
-        }
-        (dtype, _) => dtype,
-    };
-    let info = checkpoint.survey(dtype).map_err(exit::refused)?.info;
-    let sizes = kv::sizes(config, &info)?;
-    let slots = u64::from(sizes.pages) * u64::from(sizes.page_size);
-    let kv = slots.saturating_mul(info.kv_bytes_per_position() as u64);
-    Needs::survey(checkpoint, dtype, kv)
-}
-
-/// The checkpoint of a configured path, to be loaded as configured.
+/// The checkpoint in a folder or file, to be loaded as configured.
 ///
 /// # Errors
 /// As [`load`].
 fn prepared(path: &str, config: &Config) -> Result<Checkpoint> {
-    let checkpoint = configured(&hub::folder(path)?, config)?;
-    let checkpoint = with_kv(checkpoint.with_dtype(*config.model.dtype), config)?;
+    let checkpoint = configured(path, config)?;
+    let checkpoint = kv::with_format(checkpoint.with_dtype(*config.model.dtype), config);
     Ok(checkpoint.with_expert_sharing(*config.model.expert_sharing))
 }
 
@@ -222,20 +210,12 @@ pub fn configured(path: &str, config: &Config) -> Result<Checkpoint> {
     }
 }
 
-/// A checkpoint with the configured number format of keys and values on the CPU.
-///
-/// # Errors
-/// An unknown format.
-pub fn with_kv(checkpoint: Checkpoint, config: &Config) -> Result<Checkpoint> {
-    Ok(checkpoint.with_kv_dtype(config.engine.kv_dtype.unwrap_or_default()))
-}
-
 /// Logits of one full forward pass on the CPU, row-major, and the number of tokens with a logit.
 ///
 /// # Errors
 /// As [`load`]; tokens that are out of range.
 pub fn logits(config: &Config, tokens: &[u32]) -> Result<(Vec<f32>, usize)> {
-    let checkpoint = prepared(&config.model.path, config)?;
+    let checkpoint = prepared(&fit::fetch(config)?, config)?;
     match *config.model.backend {
         BackendChoice::Cpu => logits_on(Cpu::default(), checkpoint, tokens),
         BackendChoice::Candle => logits_on(Candle::default(), checkpoint, tokens),
@@ -271,12 +251,10 @@ pub fn checkpoint(path: &str) -> Result<Checkpoint> {
             true => "neither a folder nor a GGUF file",
             false => "no such file or folder",
         };
-        let names = ALL.map(|model| model.name);
-        let hint = did_you_mean(path, names);
-        let names = names.join("` or `");
+        let hint = did_you_mean(path, shelf::names());
         let message = format!(
-            "{path}: {found}{hint}; expected a Hugging Face folder, a GGUF file, an id on the hub, \
-             or `{names}`"
+            "{path}: {found}{hint}; expected a Hugging Face folder, a GGUF file, an id on the hub, or a \
+             name of `asynclane models`, such as `demo`"
         );
         return Err(exit::failure(exit::NO_INPUT, message));
     };

@@ -1,11 +1,11 @@
-//! The check that a model fits into memory, before any weight is read.
+//! The memory that a model needs and that is free, before any weight is read.
 
 use std::path::Path;
 
 use anyhow::Result;
-use model::{Checkpoint, Memory, WeightDtype};
+use model::{Checkpoint, WeightDtype};
 
-use crate::exit;
+pub use model::Memory;
 
 /// The memory that a model needs.
 #[derive(Clone, Copy, Debug)]
@@ -37,8 +37,14 @@ impl Needs {
         self.most(self.memory)
     }
 
+    /// The dtypes that suit the model, from the most exact one, with the memory of the weights.
+    pub fn by_dtype(&self) -> impl Iterator<Item = (WeightDtype, Memory)> {
+        let all = WeightDtype::ALL.into_iter().zip(self.others);
+        all.filter_map(|(dtype, memory)| Some((dtype, memory?)))
+    }
+
     /// Peak bytes; KV pages are allocated after the weights are loaded.
-    fn most(&self, memory: Memory) -> u64 {
+    pub fn most(&self, memory: Memory) -> u64 {
         memory.loading.max(memory.weights.saturating_add(self.kv))
     }
 
@@ -54,32 +60,16 @@ impl Needs {
             let (weights, kv) = (size(memory.weights), size(self.kv));
             format!("{weights} of weights in {}, {kv} of KV pages", self.dtype.name())
         };
-        let fits = |memory: Option<Memory>| memory.is_some_and(|of| self.most(of) <= free);
-        let mut all = WeightDtype::ALL.into_iter().zip(self.others);
-        let instead = all.find_map(|(dtype, memory)| fits(memory).then_some(dtype));
+        let instead = self.by_dtype().find(|(_, memory)| self.most(*memory) <= free);
         let left = free.saturating_sub(memory.weights) >> 20;
         let advice = match instead {
-            Some(dtype) => format!("try --dtype {}", dtype.name()),
+            Some((dtype, memory)) => {
+                format!("try --dtype {}, which needs {}", dtype.name(), size(self.most(memory)))
+            }
             None if memory.loading <= free && left > 0 => format!("try --kv-memory {left}MiB"),
             None => "no dtype fits".to_owned(),
         };
         Some(format!("needs {} ({parts}), {} free: {advice}", size(needed), size(free)))
-    }
-}
-
-/// Refuses a model that does not fit into the free memory beside `drafts` bytes of a draft model.
-///
-/// # Errors
-/// One line with the needed bytes, the free bytes and a suggestion.
-pub fn check(name: &str, needs: &Needs, drafts: u64) -> Result<()> {
-    let refusal = free().and_then(|free| needs.refusal(free.saturating_sub(drafts)));
-    let beside = match drafts {
-        0 => String::new(),
-        bytes => format!("; beside {} of the draft model", size(bytes)),
-    };
-    match refusal {
-        Some(refusal) => Err(exit::failure(exit::CHECKPOINT, format!("{name}: {refusal}{beside}"))),
-        None => Ok(()),
     }
 }
 

@@ -177,6 +177,20 @@ impl Checkpoint {
         (ModelInfo { parameters, ..info }, warnings)
     }
 
+    /// A checkpoint of which only this `config.json` is here, to be surveyed. The weights count as stored
+    /// in the dtype that the configuration names (`dtype` or `torch_dtype`), f32 without one.
+    ///
+    /// # Errors
+    /// As [`Self::survey`].
+    pub fn planned(config: &str) -> Result<Self, LoadError> {
+        let mut planned = Self::synthetic(config, 0)?;
+        let dtype = planned.config.get("dtype").or_else(|| planned.config.get("torch_dtype"));
+        let is_brief = dtype.and_then(|dtype| dtype.as_str()) == Some("bfloat16");
+        let parameters = planned.survey(WeightDtype::F32)?.info.parameters as u64;
+        planned.weights.suppose(parameters, is_brief);
+        Ok(planned)
+    }
+
     /// A checkpoint with the given `config.json` and random weights, for measuring speed only.
     ///
     /// # Errors

@@ -71,6 +71,8 @@ enum Source {
     Gguf(Gguf),
     Random {
         seed: u64,
+        /// Bytes of the files that they stand for, and those of them in bf16.
+        stored: [u64; 2],
     },
 }
 
@@ -127,7 +129,17 @@ impl Weights {
     /// Random weights of any shape: matrices with variance 1 / columns, vectors of ones. The values
     /// depend only on the seed, the name and the shape.
     pub(crate) fn random(seed: u64) -> Self {
-        Self::new(Source::Random { seed })
+        Self::new(Source::Random { seed, stored: [0; 2] })
+    }
+
+    /// Says that random weights stand for files with this many numbers, in bf16 or else in f32.
+    pub(crate) fn suppose(&mut self, numbers: u64, is_brief: bool) {
+        if let Source::Random { stored, .. } = &mut self.source {
+            *stored = match is_brief {
+                true => [2 * numbers; 2],
+                false => [4 * numbers, 0],
+            };
+        }
     }
 
     fn new(source: Source) -> Self {
@@ -160,7 +172,7 @@ impl Weights {
         match &self.source {
             Source::Shards { shards, .. } => shards.iter().map(Shard::stored_bytes).sum(),
             Source::Gguf(file) => file.stored_bytes(),
-            Source::Random { .. } => 0,
+            Source::Random { stored: [all, _], .. } => *all,
         }
     }
 
@@ -181,7 +193,7 @@ impl Weights {
         self.request(name)?;
         let first = to.len();
         let read = match &self.source {
-            Source::Random { seed } => {
+            Source::Random { seed, .. } => {
                 match (self.reads, to.is_empty()) {
                     (false, _) => {}
                     (true, true) => *to = random(*seed, name, shape),
@@ -279,7 +291,7 @@ impl Weights {
         match &self.source {
             Source::Shards { shards, .. } => shards.iter().map(Shard::brief_bytes).sum(),
             Source::Gguf(file) => file.brief_bytes(),
-            Source::Random { .. } => 0,
+            Source::Random { stored: [_, brief], .. } => *brief,
         }
     }
 

@@ -1,17 +1,17 @@
 //! Models by their id on the Hub: from the cache, from a local server in its place, and without one.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+mod fit;
+mod shelf;
+mod stand_in;
+
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Output;
-use std::sync::{Arc, Mutex};
 
 use asynclane_tests::process::{command, refusal, run_command, stderr, stdout};
-use serde_json::json;
 
 use crate::{folder, gguf};
-
-const SHA: &str = "0123456789abcdef0123456789abcdef01234567";
+use stand_in::{File, Hub, SHA, repository, status, tiny};
 
 /// A command with the Hub's environment variables.
 fn with_hub(arguments: &[&str], home: &Path, variables: &[(&str, &str)]) -> Output {
@@ -39,94 +39,6 @@ fn cache(test: &str) -> (PathBuf, PathBuf) {
         std::fs::write(snapshot.join(file), content).unwrap();
     }
     (home, snapshot)
-}
-
-/// A local server in place of the Hub, with the requests that it received.
-struct Hub {
-    endpoint: String,
-    requests: Arc<Mutex<Vec<String>>>,
-}
-
-impl Hub {
-    /// `answer` gets the request's head and returns the response.
-    fn start(answer: impl Fn(&str) -> Vec<u8> + Send + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let requests = Arc::new(Mutex::new(Vec::new()));
-        let seen = requests.clone();
-        // Ends with the process.
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut stream: TcpStream = stream.unwrap();
-                let lines = BufReader::new(stream.try_clone().unwrap()).lines();
-                let lines = lines.map_while(Result::ok).take_while(|line| !line.is_empty());
-                let head = lines.collect::<Vec<_>>().join("\n");
-                let response = answer(&head);
-                seen.lock().unwrap().push(head);
-                // A client may close the connection early.
-                let _ = stream.write_all(&response);
-            }
-        });
-        Self { endpoint, requests }
-    }
-
-    fn requests(&self) -> Vec<String> {
-        self.requests.lock().unwrap().clone()
-    }
-}
-
-fn status(line: &str) -> Vec<u8> {
-    response(line, "", b"")
-}
-
-/// A response with these lines among its headers.
-fn response(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
-    let length = body.len();
-    let head = format!(
-        "HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n"
-    );
-    [head.as_bytes(), body].concat()
-}
-
-/// The answer to a request for a file of `tiny/demo` or for its list of files.
-fn tiny(head: &str) -> Vec<u8> {
-    let files = demo::checkpoint::DEMO.files();
-    let others = ["README.md", "pytorch_model.bin", "../config.json"];
-    let others = others.map(|name| (name, &b""[..]));
-    repository(head, &files.chain(others).collect::<Vec<_>>())
-}
-
-/// The answer to a request for one of `files` of `tiny/demo` or for their list. An empty file is
-/// listed only.
-fn repository(head: &str, files: &[(&str, &[u8])]) -> Vec<u8> {
-    let path = head.split(' ').nth(1).unwrap();
-    if path == "/api/models/tiny/demo/revision/main" {
-        let files = files.iter().map(|(name, _)| json!({ "rfilename": name }));
-        let body = json!({"siblings": files.collect::<Vec<_>>(), "sha": SHA});
-        return response("200 OK", "", body.to_string().as_bytes());
-    }
-    let asked = path.strip_prefix(&format!("/tiny/demo/resolve/{SHA}/"));
-    let stored = |(name, content): &&(&str, &[u8])| asked == Some(name) && !content.is_empty();
-    let Some((file, content)) = files.iter().find(stored) else {
-        return status("404 Not Found");
-    };
-    let lines = head.lines().map(str::to_ascii_lowercase);
-    let range = lines.into_iter().find_map(|line| {
-        let range = line.strip_prefix("range: bytes=")?.to_owned();
-        let (from, to) = range.split_once('-')?;
-        let to = to.parse().unwrap_or(content.len() - 1);
-        Some((from.parse::<usize>().unwrap(), to))
-    });
-    // Any name of 40 digits that differs between files.
-    let name =
-        file.bytes().fold(0, |name: u64, byte| name.wrapping_mul(257).wrapping_add(byte.into()));
-    let meta = format!("ETag: \"{name:040x}\"\r\nX-Repo-Commit: {SHA}\r\n");
-    let Some((from, to)) = range else {
-        return response("200 OK", &meta, content);
-    };
-    let length = content.len();
-    let range = format!("{meta}Content-Range: bytes {from}-{to}/{length}\r\n");
-    response("206 Partial Content", &range, &content[from..=to])
 }
 
 #[test]
@@ -192,15 +104,16 @@ fn a_model_that_the_hub_does_not_show_is_refused() {
         refused(&hub, code, &parts);
         assert_eq!(hub.requests().len(), 1);
     }
-    let pickle = ("pytorch_model.bin", &b""[..]);
+    let pickle = File::listed("pytorch_model.bin");
     let hub = Hub::start(move |head| repository(head, &[pickle]));
     refused(&hub, 65, &["expected model.safetensors", "found pytorch_model.bin"]);
     // An unsupported architecture is named before missing weights.
     let config = br#"{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}"#;
-    let hub = Hub::start(move |head| repository(head, &[pickle, ("config.json", config)]));
+    let hub = Hub::start(move |head| repository(head, &[pickle, File::new("config.json", config)]));
     let message = refused(&hub, 65, &["found [\"GPT2LMHeadModel\"]"]);
     assert!(!message.contains("safetensors"), "{message}");
 }
+
 #[test]
 fn without_a_network_only_the_cache_is_read() {
     // Bound and released: a free port without a listener.
@@ -269,7 +182,7 @@ fn a_gguf_file_is_downloaded_by_a_part_of_its_name() {
     let file = gguf::write("hub-gguf-source", "gpt-2");
     let content = std::fs::read(file).expect("the file is written");
     let hub = Hub::start(move |head| {
-        let files = [("tiny-Q8_0.gguf", &content[..]), ("tiny-Q4_K_M.gguf", b"")];
+        let files = [File::new("tiny-Q8_0.gguf", &content), File::listed("tiny-Q4_K_M.gguf")];
         repository(head, &files)
     });
     let online = [("HF_ENDPOINT", hub.endpoint.as_str())];

@@ -209,11 +209,13 @@ fn health_tells_a_server_from_a_closed_port() {
 fn the_memory_of_a_model_is_known_before_its_download() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let document = std::fs::read_to_string(format!("{root}/docs/capacity.md")).unwrap();
-    for (file, name, experts) in [
-        ("diffusiongemma-26b", "DiffusionGemma 26B-A4B (text)", "8 of 128"),
-        ("llada2-flash", "LLaDA2.0-flash 100B-A6B", "8 of 256"),
+    let shelf = format!("{root}/crates/cli/src/shelf");
+    let fixtures = format!("{FIXTURES}/configs");
+    for (folder, file, name, experts) in [
+        (shelf, "diffusiongemma-26b", "DiffusionGemma 26B-A4B (text)", "8 of 128"),
+        (fixtures, "llada2-flash", "LLaDA2.0-flash 100B-A6B", "8 of 256"),
     ] {
-        let config = format!("{FIXTURES}/configs/{file}.json");
+        let config = format!("{folder}/{file}.json");
         let text = stdout(&run(&["inspect", "capacity", "--config-json", &config]));
         let of = |dtype: &str| {
             let said = said(&text, &format!("weights in {dtype} "));

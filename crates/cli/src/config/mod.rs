@@ -57,7 +57,8 @@ impl Config {
             layers.file(path);
         }
         layers.overrides(args, serve);
-        let (config, origins, mut problems) = layers.finish();
+        let (mut config, origins, mut problems) = layers.finish();
+        config.force = args.force;
         let known: BTreeSet<String> = problems.iter().map(|one| one.key.clone()).collect();
         let wrong = config.problems().into_iter();
         let wrong = wrong.filter(|(key, _)| !known.contains(*key));
@@ -91,8 +92,10 @@ impl Config {
         let configured = self.decoding()?;
         let published = match weights.attention {
             Attention::Canvas(_) => {
-                let folder = hub::folder(&self.model.path)?;
-                published::settings(Path::new(&*folder))?
+                let found = hub::description(&self.model.path)?;
+                let place = Path::new(&*found.place);
+                let folder = if place.is_file() { place.parent() } else { Some(place) };
+                published::settings(folder.unwrap_or(Path::new("")))?
             }
             _ => DecodingSpec::default(),
         };

@@ -23,6 +23,9 @@ pub struct Config {
     pub engine: Engine,
     /// The log and the export of spans.
     pub telemetry: Telemetry,
+    /// Goes on with a model that does not fit; no key of a file.
+    #[serde(skip)]
+    pub force: bool,
 }
 
 /// `[server]`

@@ -28,6 +28,18 @@ pub fn sizes(config: &Config, info: &ModelInfo) -> Result<DeviceConfig> {
     })
 }
 
+/// The bytes of a device with `free` of `total` bytes that a model may take by default.
+pub fn allowance(config: &Config, (free, total): (u64, u64)) -> u64 {
+    let sizes = DeviceConfig {
+        page_size: config.engine.page_size,
+        rows: config.engine.row_budget,
+        positions: 0,
+        sequences: config.engine.max_running,
+        kv: KvMemory::Share(config.engine.device_memory),
+    };
+    sizes.allowance(free, total)
+}
+
 /// The memory that the configured model needs on a device with KV pages for one sequence.
 ///
 /// # Errors

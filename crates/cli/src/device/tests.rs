@@ -117,10 +117,9 @@ fn pages_for_less_than_a_sequence_are_a_wrong_configuration() {
 
 #[test]
 fn only_a_device_that_was_asked_for_ends_the_start() {
-    let reason = || Some("too small".to_owned());
-    assert!(settled(DeviceChoice::Auto, None).unwrap());
-    assert!(!settled(DeviceChoice::Auto, reason()).unwrap());
-    let error = settled(DeviceChoice::Cuda, reason()).unwrap_err();
+    let reason = || "too small".to_owned();
+    assert_eq!(skipped(DeviceChoice::Auto, reason()).unwrap(), "too small");
+    let error = skipped(DeviceChoice::Cuda, reason()).unwrap_err();
     assert_eq!(error.to_string(), "--device cuda: too small");
     assert_eq!(exit::code(&error), exit::CHECKPOINT.into());
 }

@@ -1,7 +1,10 @@
 //! The id of a model on the Hub.
 
+use std::path::Path;
+
 use super::{GGUF, INDEX, WEIGHTS};
 use crate::names::shown;
+use crate::shelf;
 
 /// The revision of an id without one.
 const MAIN: &str = "main";
@@ -18,6 +21,15 @@ pub(super) struct Id<'a> {
 }
 
 impl<'a> Id<'a> {
+    /// The id that the configured `model` is, or is a short name of; `None` for a file or folder of that
+    /// name, and for other texts.
+    pub fn of_model(model: &'a str) -> Option<Self> {
+        match Path::new(model).exists() {
+            true => None,
+            false => Self::parse(shelf::id(model).unwrap_or(model)),
+        }
+    }
+
     /// Parses `text`; `None` if it does not have the form of an id.
     pub fn parse(text: &'a str) -> Option<Self> {
         let (text, file) = match text.split_once(':') {

@@ -13,6 +13,8 @@ use super::http::{Client, Fault, Meta, hex, is_digest};
 
 /// Number of times that a broken transfer is resumed.
 const MAX_RESUMES: usize = 3;
+/// The extension of a file whose download is not complete.
+pub(super) const PART: &str = "incomplete";
 /// Pause between two looks at a lock.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -48,13 +50,42 @@ impl<'a> Store<'a> {
         }
     }
 
-    fn root(&self) -> PathBuf {
+    /// Its files.
+    pub fn root(&self) -> PathBuf {
         self.cache.join(&self.folder)
+    }
+
+    /// Its locks.
+    pub fn locks(&self) -> PathBuf {
+        self.cache.join(".locks").join(&self.folder)
+    }
+
+    /// Checks that no other process downloads a file of it.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if one does.
+    pub fn claim(&self) -> io::Result<()> {
+        let locks = fs::read_dir(self.locks()).into_iter().flatten().flatten();
+        for lock in locks {
+            let file = OpenOptions::new().append(true).open(lock.path())?;
+            if let Err(TryLockError::WouldBlock) = file.try_lock() {
+                let message = "another process downloads it: wait for it, or end it";
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, message));
+            }
+        }
+        Ok(())
     }
 
     /// The folder of a commit.
     pub fn snapshot(&self, commit: &str) -> PathBuf {
         self.root().join("snapshots").join(commit)
+    }
+
+    /// Bytes of the files whose download is not complete.
+    pub fn part_bytes(&self) -> u64 {
+        let blobs = fs::read_dir(self.root().join("blobs")).into_iter().flatten().flatten();
+        let parts = blobs.filter(|blob| blob.path().extension().is_some_and(|end| end == PART));
+        parts.filter_map(|part| Some(part.metadata().ok()?.len())).sum()
     }
 
     /// The commit of a branch, if it is known.
@@ -86,7 +117,7 @@ impl<'a> Store<'a> {
         let _lock = self.lock(&meta.etag, source.name)?;
         let mut opened = Some((begin, bytes));
         if !is_file_of(&blob, meta.size) {
-            let part = blobs.join(format!("{}.incomplete", meta.etag));
+            let part = blobs.join(format!("{}.{PART}", meta.etag));
             if meta.etag.len() != 64 {
                 // Nothing tells whether a part without a digest is one of this file.
                 remove(&part)?;
@@ -112,7 +143,7 @@ impl<'a> Store<'a> {
 
     /// The lock of a content, which other processes hold while they download it. Waits for them.
     fn lock(&self, etag: &str, name: &str) -> Result<File, Fault> {
-        let folder = self.cache.join(".locks").join(&self.folder);
+        let folder = self.locks();
         fs::create_dir_all(&folder)?;
         let path = folder.join(format!("{etag}.lock"));
         let options = OpenOptions::new().create(true).append(true).clone();

@@ -4,15 +4,15 @@ use anyhow::Result;
 use decode::AttentionKind;
 use engine::decoding::{Decoding, WeightKind};
 use engine::{Drafter, EngineConfig};
-use model::ModelInfo;
+use model::{Checkpoint, ModelInfo};
 use step::Executor;
 use text::Tokenizer;
 
 use crate::config::Config;
 use crate::exit;
-use crate::hub;
+use crate::fit;
+use crate::kv;
 use crate::load;
-use crate::memory;
 use crate::names::escaped;
 
 /// A draft model ready to run.
@@ -35,6 +35,7 @@ impl DraftModel {
 /// A draft model that goes with the configured one; its weights are not read yet.
 pub struct DraftCheckpoint {
     config: Config,
+    checkpoint: Checkpoint,
     decoding: Decoding,
     /// Tokens of its tokenizer.
     tokens: usize,
@@ -42,13 +43,17 @@ pub struct DraftCheckpoint {
     pub bytes: u64,
 }
 
-/// Checks the configured draft model against the model with the properties `verifier`. Reads no
+/// Checks the configured draft model against the model at `place` with the properties `verifier`. Reads no
 /// weights. `None` if none is configured.
 ///
 /// # Errors
 /// One line: a model that cannot verify, one that cannot draft, another tokenizer, a decoder that does
 /// not go with the weights, too little memory.
-pub fn choose(config: &Config, verifier: &ModelInfo) -> Result<Option<DraftCheckpoint>> {
+pub fn choose(
+    config: &Config,
+    place: &str,
+    verifier: &ModelInfo,
+) -> Result<Option<DraftCheckpoint>> {
     let path = &config.model.decoding.draft_model;
     if path.is_empty() {
         return Ok(None);
@@ -59,8 +64,8 @@ pub fn choose(config: &Config, verifier: &ModelInfo) -> Result<Option<DraftCheck
         return Err(refused(format!("expected a causal model as model.path, found {found}")));
     }
     let own = config.for_drafts(verifier);
-    let folder = &*hub::folder(path)?;
-    let mut surveyed = load::checkpoint(folder)?;
+    let folder = &*fit::fetch(&own)?;
+    let mut surveyed = kv::with_format(load::checkpoint(folder)?, &own);
     let survey = surveyed.survey(*own.model.dtype).map_err(exit::refused)?;
     let kind = survey.info.rows.attention.kind();
     if kind == AttentionKind::Canvas {
@@ -69,7 +74,7 @@ pub fn choose(config: &Config, verifier: &ModelInfo) -> Result<Option<DraftCheck
             attention(kind)
         )));
     }
-    let words = load::tokenizer(&hub::folder(&config.model.path)?)?;
+    let words = load::tokenizer(place)?;
     let others = load::tokenizer(folder)?;
     if let Some(difference) = difference(&words, &others) {
         return Err(refused(format!(
@@ -78,13 +83,14 @@ pub fn choose(config: &Config, verifier: &ModelInfo) -> Result<Option<DraftCheck
         )));
     }
     let decoding = draft_decoding(&own, &survey.info)?;
-    let needs = load::needs(&own, &mut surveyed)?;
-    memory::check(path, &needs, 0)?;
+    let needs = kv::needs(&own, &mut surveyed)?;
+    fit::check(&own, &needs, 0)?;
     Ok(Some(DraftCheckpoint {
         decoding,
         tokens: others.vocab_size(),
         bytes: needs.bytes(),
-        config: own,
+        checkpoint: surveyed,
+        config: own.clone(),
     }))
 }
 
@@ -94,7 +100,7 @@ impl DraftCheckpoint {
     /// # Errors
     /// As [`load::load`].
     pub fn load(self) -> Result<DraftModel> {
-        let placed = load::place(&self.config, self.tokens)?;
+        let placed = load::placed(&self.config, self.checkpoint, self.tokens, 0)?;
         for warning in &placed.warnings {
             say!("warning: {}", escaped(&warning.to_string(), ""));
         }

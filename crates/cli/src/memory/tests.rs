@@ -32,14 +32,14 @@ fn a_refusal_names_the_most_exact_dtype_that_fits() {
     assert_eq!(
         refusal(WeightDtype::Bf16, 4, 14 * GIB + GIB / 5),
         "needs 20.0 GiB (16.0 GiB of weights in bf16, 4.0 GiB of KV pages), 14.2 GiB free: \
-         try --dtype int8"
+         try --dtype int8, which needs 13.0 GiB"
     );
     assert_eq!(
         refusal(WeightDtype::F32, 1, 20 * GIB),
-        "needs 34.0 GiB (to load it in f32), 20.0 GiB free: try --dtype bf16"
+        "needs 34.0 GiB (to load it in f32), 20.0 GiB free: try --dtype bf16, which needs 18.0 GiB"
     );
     let least = refusal(WeightDtype::Int8, 5, 12 * GIB);
-    assert!(least.ends_with("try --dtype int4"), "{least}");
+    assert!(least.ends_with("try --dtype int4, which needs 10.0 GiB"), "{least}");
     let mut odd = needs(WeightDtype::Int8, 8 * GIB);
     odd.others[3] = None;
     let less = odd.refusal(12 * GIB).unwrap();
@@ -48,7 +48,7 @@ fn a_refusal_names_the_most_exact_dtype_that_fits() {
     assert_eq!(
         blocks,
         "needs 10.0 GiB (6.0 GiB of weights in blocks, 4.0 GiB of KV pages), 9.0 GiB free: try \
-         --dtype int4"
+         --dtype int4, which needs 9.0 GiB"
     );
     let none = refusal(WeightDtype::Int8, 8, GIB / 2);
     assert!(none.ends_with("512 MiB free: no dtype fits"), "{none}");

@@ -64,6 +64,13 @@ impl Index {
 }
 
 impl Files {
+    /// The bytes of all tensors that the index of a sharded checkpoint states (`metadata.total_size`).
+    pub fn indexed_bytes(&self) -> Option<u64> {
+        let text = self.open(INDEX).ok().filter(|text| text.len() <= MOST_BYTES)?;
+        let index: Value = serde_json::from_slice(&text).ok()?;
+        index["metadata"]["total_size"].as_u64()
+    }
+
     /// The names of the shards that the index of a sharded checkpoint lists, sorted.
     ///
     /// # Errors

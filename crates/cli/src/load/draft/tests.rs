@@ -19,7 +19,7 @@ fn refusal(arguments: &[&str]) -> String {
     let mut checkpoint = load::checkpoint(&config.model.path).expect("it is embedded");
     let dtype = *config.model.dtype;
     let info = checkpoint.survey(dtype).expect("it loads").info;
-    match choose(&config, &info) {
+    match choose(&config, &config.model.path, &info) {
         Ok(_) => panic!("{arguments:?} was not refused"),
         Err(error) => error.to_string(),
     }
@@ -56,7 +56,7 @@ fn the_demo_pair_is_chosen() {
     let mut checkpoint = load::checkpoint("demo-wedlm").expect("it is embedded");
     let dtype = *config.model.dtype;
     let info = checkpoint.survey(dtype).expect("it loads").info;
-    let chosen = choose(&config, &info).expect("they share a tokenizer");
+    let chosen = choose(&config, &config.model.path, &info).expect("they share a tokenizer");
     let chosen = chosen.expect("one is configured");
     assert_eq!(chosen.decoding.label, "block_wise+top_k+none");
     assert!(chosen.bytes > 1 << 20);

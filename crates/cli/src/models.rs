@@ -1,0 +1,8 @@
+//! `asynclane models` and `asynclane pull`.
+
+mod list;
+mod pull;
+mod room;
+
+pub use list::run;
+pub use pull::run as pull;
