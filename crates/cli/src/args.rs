@@ -165,7 +165,7 @@ pub struct WeightArgs {
     #[arg(long, global = true, env = "ASYNCLANE_DTYPE")]
     pub dtype: Option<String>,
     /// Device: auto (a CUDA device if the build supports it and the machine has one, else the CPU),
-    /// cpu or cuda.
+    /// cpu, cuda (the first device) or cuda:N.
     #[arg(long, global = true, env = "ASYNCLANE_DEVICE")]
     pub device: Option<String>,
     /// Implementation on the CPU: cpu (this server's kernels) or candle (plain tensor code of candle, the

@@ -90,9 +90,9 @@ pub fn choice(config: &Config, checkpoint: &mut Checkpoint) -> Result<Choice> {
     if choice == DeviceChoice::Cpu || (choice == DeviceChoice::Auto && !Device::BUILT) {
         return Ok(Choice::Cpu(None));
     }
-    match Device::open() {
-        Err(reason) if choice == DeviceChoice::Cuda => {
-            let message = format!("--device cuda: {reason}");
+    match Device::open(choice.ordinal()) {
+        Err(reason) if matches!(choice, DeviceChoice::Cuda(_)) => {
+            let message = format!("--device {choice}: {reason}");
             Err(exit::failure(exit::UNAVAILABLE, message))
         }
         Err(reason) => Ok(Choice::Cpu(Some(reason.to_string()))),
@@ -132,8 +132,8 @@ fn unfit(
 /// The reason against a device, if the choice allows another one.
 fn skipped(choice: DeviceChoice, reason: String) -> Result<String> {
     match choice {
-        DeviceChoice::Cuda => {
-            let message = format!("--device cuda: {reason}");
+        DeviceChoice::Cuda(_) => {
+            let message = format!("--device {choice}: {reason}");
             Err(exit::failure(exit::CHECKPOINT, message))
         }
         DeviceChoice::Auto | DeviceChoice::Cpu => Ok(reason),
@@ -177,7 +177,7 @@ pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Re
 
 /// The CUDA device of this machine in one line, or why there is none.
 pub fn describe() -> String {
-    let found = Device::open().and_then(|device| Ok((device.memory()?, device)));
+    let found = Device::open(0).and_then(|device| Ok((device.memory()?, device)));
     match found {
         Ok(((free, total), device)) => {
             let (free, total) = (memory::size(free), memory::size(total));

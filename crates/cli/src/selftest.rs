@@ -40,10 +40,10 @@ pub fn run() -> Result<()> {
     let candle = demo(DeviceChoice::Cpu, BackendChoice::Candle);
     let candle = told.runner("demo model, candle", candle);
     told.texts(&candle, &cpu, DECODERS[1], CANDLE_TEXTS);
-    match Device::open() {
+    match Device::open(0) {
         Ok(device) => {
             model::selftest(&device, LONGEST_ROWS, COLUMNS, &mut |check| told.add(check));
-            let gpu = demo(DeviceChoice::Cuda, BackendChoice::Cpu);
+            let gpu = demo(DeviceChoice::Cuda(0), BackendChoice::Cpu);
             let gpu = told.runner("demo model, device", gpu);
             for decoder in DECODERS {
                 told.texts(&cpu, &gpu, decoder, TEXTS);
@@ -181,7 +181,7 @@ impl Runner {
 /// The demo model in f32.
 fn demo(device: DeviceChoice, backend: BackendChoice) -> Result<Runner> {
     let mut config = Config::default();
-    config.model.device = Text::literal(device.name());
+    config.model.device = Text::literal(&device.to_string());
     config.model.backend = Text::literal(backend.name());
     Runner::new(load::load(&config)?, &config)
 }

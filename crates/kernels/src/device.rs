@@ -202,21 +202,22 @@ impl Device {
     /// True if this build supports CUDA devices.
     pub const BUILT: bool = cfg!(feature = "cuda");
 
-    /// Opens the first CUDA device.
+    /// Opens the CUDA device of this number, from 0, among those that the driver shows
+    /// (`CUDA_VISIBLE_DEVICES`).
     ///
     /// # Errors
-    /// If there is no driver or no device, or the device is too old.
+    /// If there is no driver or no such device, or the device is too old.
     #[cfg(feature = "cuda")]
-    pub fn open() -> Result<Self> {
-        Ok(Self::new(cuda::Cuda::open()?))
+    pub fn open(ordinal: u32) -> Result<Self> {
+        Ok(Self::new(cuda::Cuda::open(ordinal)?))
     }
 
-    /// Opens the first CUDA device; not available in this build.
+    /// Opens a CUDA device; not available in this build.
     ///
     /// # Errors
     /// Always.
     #[cfg(not(feature = "cuda"))]
-    pub fn open() -> Result<Self> {
+    pub fn open(_: u32) -> Result<Self> {
         refuse("this build has no CUDA support (feature `cuda`)")
     }
 

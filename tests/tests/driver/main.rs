@@ -225,6 +225,24 @@ fn a_device_step_that_never_ends_ends_the_process() {
 }
 
 #[test]
+fn a_device_is_chosen_by_its_number() {
+    let fake = Fake::new("number", "");
+    let ask = |device: &str| {
+        fake.plan("devices 2");
+        let mut small = SMALL;
+        small[1] = device;
+        run_command(fake.command(&[&text_by("asynclane"), &small[..]].concat()))
+    };
+    let first = ask("cuda:0");
+    assert_eq!(stdout(&ask("cuda:1")), stdout(&first));
+    let refused = ask("cuda:7");
+    assert_eq!(refused.status.code(), Some(69));
+    let line =
+        "asynclane: --device cuda:7: the NVIDIA driver found 2 devices, the last is cuda:1\n";
+    assert_eq!(stderr(&refused), line);
+}
+
+#[test]
 fn a_start_that_cannot_succeed_is_one_line_with_its_status() {
     let fake = Fake::new("start", "");
     let old = "--device cuda: expected an NVIDIA driver for CUDA 12.0 or later";

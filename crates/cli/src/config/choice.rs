@@ -1,5 +1,7 @@
 //! The configured choices of device and backend.
 
+use std::fmt;
+
 use super::values::Worded;
 use crate::names::unknown;
 
@@ -10,27 +12,41 @@ pub enum DeviceChoice {
     Auto,
     /// This machine's processor.
     Cpu,
-    /// The first CUDA device; refused without one.
-    Cuda,
+    /// The CUDA device of this number, from 0; refused without one.
+    Cuda(u32),
 }
 
 impl DeviceChoice {
-    const ALL: [Self; 3] = [Self::Auto, Self::Cpu, Self::Cuda];
-
-    /// Its name in configurations.
-    pub fn name(self) -> &'static str {
+    /// The number of its CUDA device; `auto` takes the first one.
+    pub fn ordinal(self) -> u32 {
         match self {
-            Self::Auto => "auto",
-            Self::Cpu => "cpu",
-            Self::Cuda => "cuda",
+            Self::Auto | Self::Cpu => 0,
+            Self::Cuda(ordinal) => ordinal,
+        }
+    }
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(0) => f.write_str("cuda"),
+            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
         }
     }
 }
 
 impl Worded for DeviceChoice {
     fn read(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|choice| choice.name() == name);
-        found.ok_or_else(|| unknown(&Self::ALL.map(Self::name), name))
+        let ordinal = name.strip_prefix("cuda:").and_then(|number| number.parse().ok());
+        match (name, ordinal) {
+            ("auto", _) => Ok(Self::Auto),
+            ("cpu", _) => Ok(Self::Cpu),
+            ("cuda", _) => Ok(Self::Cuda(0)),
+            (_, Some(ordinal)) => Ok(Self::Cuda(ordinal)),
+            (_, None) => Err(unknown(&["auto", "cpu", "cuda", "cuda:N"], name)),
+        }
     }
 }
 

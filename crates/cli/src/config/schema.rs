@@ -64,7 +64,7 @@ pub struct Model {
     /// Data type of the weight matrices: `auto` (the block types of a GGUF file, else `f32`), `f32`,
     /// `bf16`, `int8` or `int4`.
     pub dtype: Text<WeightDtype>,
-    /// Device: `auto`, `cpu` or `cuda`.
+    /// Device: `auto`, `cpu`, `cuda` or `cuda:N`.
     pub device: Text<DeviceChoice>,
     /// The implementation on the CPU: `cpu` or `candle`.
     pub backend: Text<BackendChoice>,

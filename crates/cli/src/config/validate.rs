@@ -51,7 +51,7 @@ impl Config {
     fn wrong_texts(&self) -> impl Iterator<Item = (&'static str, String)> {
         let (device, backend) = (*self.model.device, *self.model.backend);
         let is_candle = backend == BackendChoice::Candle;
-        let candle_on_device = (is_candle && device == DeviceChoice::Cuda)
+        let candle_on_device = (is_candle && matches!(device, DeviceChoice::Cuda(_)))
             .then(|| "expected cpu with model.device cuda, found \"candle\"".to_owned());
         let kv_dtype = self.engine.kv_dtype.filter(|dtype| is_candle && *dtype != KvDtype::F32);
         let kv_dtype = kv_dtype.map(|dtype| {

@@ -145,11 +145,11 @@ fn write(file: &Path, found: &Value) -> Result<()> {
 
 /// The device on which steps are measured.
 fn opened(choice: DeviceChoice) -> Result<Option<Device>> {
-    match (choice, Device::open()) {
+    match (choice, Device::open(choice.ordinal())) {
         (DeviceChoice::Cpu, _) | (DeviceChoice::Auto, Err(_)) => Ok(None),
         (_, Ok(device)) => Ok(Some(device)),
-        (DeviceChoice::Cuda, Err(reason)) => {
-            let message = format!("--device cuda: {reason}");
+        (DeviceChoice::Cuda(_), Err(reason)) => {
+            let message = format!("--device {choice}: {reason}");
             Err(exit::failure(exit::UNAVAILABLE, message))
         }
     }

@@ -119,7 +119,7 @@ fn pages_for_less_than_a_sequence_are_a_wrong_configuration() {
 fn only_a_device_that_was_asked_for_ends_the_start() {
     let reason = || "too small".to_owned();
     assert_eq!(skipped(DeviceChoice::Auto, reason()).unwrap(), "too small");
-    let error = skipped(DeviceChoice::Cuda, reason()).unwrap_err();
+    let error = skipped(DeviceChoice::Cuda(0), reason()).unwrap_err();
     assert_eq!(error.to_string(), "--device cuda: too small");
     assert_eq!(exit::code(&error), exit::CHECKPOINT.into());
 }

@@ -28,7 +28,7 @@ pub struct Machine {
 impl Machine {
     /// The CUDA device of this machine if this build can use it, else the processor.
     pub fn found() -> Self {
-        let device = Device::BUILT.then(|| Device::open().ok()).flatten();
+        let device = Device::BUILT.then(|| Device::open(0).ok()).flatten();
         let found =
             device.and_then(|device| Some((device.name().to_owned(), device.memory().ok()?)));
         match found {

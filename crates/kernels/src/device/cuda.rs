@@ -20,7 +20,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Dynamic shared memory that a kernel may use without setting an attribute.
 const PLAIN_SHARED: u32 = 48 << 10;
 
-/// The first CUDA device.
+/// A CUDA device.
 pub(super) struct Cuda {
     name: String,
     limits: DeviceLimits,
@@ -46,20 +46,29 @@ struct Pinned {
 }
 
 impl Cuda {
-    pub(super) fn open() -> Result<Self> {
+    pub(super) fn open(ordinal: u32) -> Result<Self> {
         // SAFETY: opens the library, or not.
         if !unsafe { sys::is_culib_present() } {
             return refuse("no NVIDIA driver (libcuda.so.1) was found");
         }
         result::init().map_err(failed("no device"))?;
-        if result::device::get_count().map_err(failed("no device"))? == 0 {
-            return refuse("the NVIDIA driver found no device");
-        }
-        let device = result::device::get(0).map_err(failed("device 0"))?;
-        let name = result::device::get_name(device).map_err(failed("device 0"))?;
+        let count = result::device::get_count().map_err(failed("no device"))?;
+        let number = i32::try_from(ordinal).ok().filter(|number| *number < count);
+        let Some(number) = number else {
+            return refuse(match count {
+                0 => "the NVIDIA driver found no device".to_owned(),
+                1 => "the NVIDIA driver found one device, cuda:0".to_owned(),
+                _ => format!(
+                    "the NVIDIA driver found {count} devices, the last is cuda:{}",
+                    count - 1
+                ),
+            });
+        };
+        let device = result::device::get(number).map_err(failed("device"))?;
+        let name = result::device::get_name(device).map_err(failed("device"))?;
         let attribute = |which| {
             // SAFETY: the device exists.
-            unsafe { result::device::get_attribute(device, which) }.map_err(failed("device 0"))
+            unsafe { result::device::get_attribute(device, which) }.map_err(failed("device"))
         };
         use sys::CUdevice_attribute as Attribute;
         let version = (

@@ -8,7 +8,7 @@ use asynclane_kernels::device::Device;
 const SIZES: SelftestSizes = SelftestSizes { rows: 2000, columns: usize::MAX };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let device = Device::open()?;
+    let device = Device::open(0)?;
     let (mut count, mut wrong) = (0, 0);
     selftest(&device, SIZES, &mut |check| {
         let verdict = if check.holds() { "ok" } else { "WRONG" };

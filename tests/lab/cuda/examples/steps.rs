@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let geometry = Geometry::named(geometry).ok_or("an unknown geometry")?;
     let load = StepLoad { rows: rows.parse()?, lane: LANE, slots: slots.parse()? };
-    let device = Device::open().ok();
+    let device = Device::open(0).ok();
     let limits = device.as_ref().map(Device::limits).unwrap_or_default();
     for dtype in [WeightDtype::Bf16, WeightDtype::Int8] {
         let checkpoint = geometry.checkpoint(5, 1)?.with_dtype(dtype);

@@ -55,7 +55,7 @@ const CALLS: [&str; 21] = [
 
 /// Opens the device, computes norms directly and from a graph, and compares both.
 fn norms() -> Result<(), DeviceError> {
-    let device = Device::open()?;
+    let device = Device::open(0)?;
     device.memory()?;
     let numbers: Vec<f32> = (0..ROWS * WIDTH).map(|i| i as f32 - 50.0).collect();
     let weight = Buffer::floats(&device, &numbers[..WIDTH])?;
@@ -78,7 +78,7 @@ fn norms() -> Result<(), DeviceError> {
 #[test]
 fn kernels_match_the_cpu() {
     isolated("kernels_match_the_cpu", "seed 3", |_| {
-        let device = Device::open().unwrap();
+        let device = Device::open(0).unwrap();
         let sizes = SelftestSizes { rows: 20, columns: 128 };
         selftest(&device, sizes, &mut |check| {
             assert!(check.holds(), "{check:?}");
@@ -148,7 +148,7 @@ fn a_failed_release_is_no_panic() {
 fn a_fault_of_a_kernel_is_told_by_a_later_call_and_stays() {
     let name = "a_fault_of_a_kernel_is_told_by_a_later_call_and_stays";
     isolated(name, "fault 1 719", |_| {
-        let device = Device::open().unwrap();
+        let device = Device::open(0).unwrap();
         assert_eq!(device.lost(), None);
         let weight = Buffer::floats(&device, &[1.0; WIDTH]).unwrap();
         let array = || Array::new(&device, Precision::F32, 1, WIDTH).unwrap();
@@ -168,7 +168,7 @@ fn a_fault_of_a_kernel_is_told_by_a_later_call_and_stays() {
 #[test]
 fn out_of_memory_is_no_loss() {
     isolated("out_of_memory_is_no_loss", "memory 1048576", |_| {
-        let device = Device::open().unwrap();
+        let device = Device::open(0).unwrap();
         let error = Buffer::new(&device, 2 << 20).err().unwrap();
         let start = "CUDA: 2 MiB of device memory, 1 MiB free: out of memory";
         assert!(error.0.starts_with(start), "{error}");
@@ -183,7 +183,7 @@ fn out_of_memory_is_no_loss() {
 fn what_a_capture_does_not_allow_is_refused_before_the_driver_sees_it() {
     let name = "what_a_capture_does_not_allow_is_refused_before_the_driver_sees_it";
     isolated(name, "", |_| {
-        let device = Device::open().unwrap();
+        let device = Device::open(0).unwrap();
         let (kept, freed) = (Buffer::new(&device, 64).unwrap(), Buffer::new(&device, 64));
         let refused = |f: &dyn Fn() -> Result<(), DeviceError>| {
             let error = device.capture(f).err().unwrap();
