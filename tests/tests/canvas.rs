@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use asynclane_tests::run::{engine, request, run, run_on, tiny};
-use decode::{Constraint, ConstraintError};
+use decode::{Constraint, ConstraintError, Offset, Pin};
 use engine::{Draw, Event, StepTrace};
 use model::{Files, Host, ModelExecutor};
+use safetensors::SafeTensors;
 use serde::Deserialize;
-use step::{Attention, BatchOutput, Executor, noise_token};
+use step::{Attention, Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec, noise_token};
 
 const FOLDER: &str = "../crates/model/tests/model/fixtures/canvas";
 
@@ -266,4 +267,84 @@ fn last_trace(engine: &mut engine::Engine) -> StepTrace {
         _ => None,
     });
     traces.next().expect("a traced sequence")
+}
+
+/// Records the tokens at the places of canvases, pass by pass.
+struct Recorder<E> {
+    inner: E,
+    canvases: Vec<Vec<u32>>,
+}
+
+impl<E: Executor> Executor for Recorder<E> {
+    fn spec(&self) -> ExecutorSpec {
+        self.inner.spec()
+    }
+
+    fn execute(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError> {
+        let rows = batch.rows.iter().filter(|row| row.denoise.is_some());
+        self.canvases.push(rows.map(|row| row.token).collect());
+        self.inner.execute(batch, output)
+    }
+}
+
+/// vLLM's fields of a canvas: what is pinned stands in every pass, and the log-probabilities of a read are
+/// those of the official decoder's first pass over the seed.
+#[test]
+fn a_seeded_canvas_is_read_as_the_official_decoder_reads_it() {
+    for (folder, _) in cases() {
+        let file = std::fs::read(folder.join("reference.safetensors")).expect("the reference");
+        let reference = SafeTensors::deserialize(&file).expect("a valid file");
+        let words = |name: &str| -> Vec<u32> {
+            let tensor = reference.tensor(name).expect("a tensor of this name");
+            let words = tensor.data().as_chunks().0.iter();
+            words.map(|word| u32::from_le_bytes(*word)).collect()
+        };
+        let (prompt, seed) = (words("prompt"), words("canvas_a"));
+        let logits: Vec<f64> =
+            words("logits_a").into_iter().map(|bits| f32::from_bits(bits).into()).collect();
+        let (length, vocab) = (seed.len(), logits.len() / seed.len());
+        let inner = executor(model::Cpu::default(), &folder);
+        let mut executor = Recorder { inner, canvases: Vec::new() };
+        for (steps, is_pinned) in [(1, false), (1, true), (4, true)] {
+            let held = |offset: usize| is_pinned && offset.is_multiple_of(2);
+            let settings = format!(
+                "canvas,block_length={length},max_denoising_steps={steps},t_min=1,t_max=1,\
+                 confidence_threshold=0"
+            );
+            let mut read = request(&prompt, length as u32, &[], &settings);
+            let pins = (0..).zip(&seed).map(|(offset, token)| Pin {
+                offset: Offset::new(offset),
+                token: *token,
+                editable: !held(offset as usize),
+            });
+            read.given.pins = pins.collect();
+            read.extras.logprobs = Some((vocab - 1) as u8);
+            executor.canvases.clear();
+            let outcome = run(&mut executor, vec![read]).remove(0);
+            let name = format!("{}, {steps} steps", folder.display());
+            assert_eq!(executor.canvases.len(), steps, "{name}");
+            assert_eq!(executor.canvases[0], seed, "{name}");
+            for canvas in executor.canvases.iter().chain([&outcome.tokens]) {
+                let stands = |offset: &usize| canvas[*offset] == seed[*offset];
+                assert!((0..length).filter(|at| held(*at)).all(|at| stands(&at)), "{name}");
+            }
+            for (offset, read) in outcome.logprobs.iter().enumerate() {
+                if held(offset) {
+                    assert_eq!(read.logprob, 0.0, "{name}");
+                    continue;
+                }
+                if steps > 1 {
+                    continue;
+                }
+                let row = &logits[offset * vocab..(offset + 1) * vocab];
+                let sum = row.iter().map(|logit| logit.exp()).sum::<f64>().ln();
+                assert!(read.top.len() >= vocab - 1, "{name}");
+                for top in &read.top {
+                    let want = row[top.token as usize] - sum;
+                    let error = (f64::from(top.logprob) - want).abs();
+                    assert!(error < 1e-4, "{name}, offset {offset}: {error}");
+                }
+            }
+        }
+    }
 }

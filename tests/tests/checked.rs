@@ -1,11 +1,12 @@
-//! Checked guesses on real weights: `wedlm_exact` writes what `autoregressive` writes, in fewer forwards,
+//! Checked guesses and predicted answers on real weights. A prediction changes no token.
+//! `wedlm_exact` writes what `autoregressive` writes, in fewer forwards,
 //! and `wedlm_next` what it writes itself with a window of one position; so do tiny checkpoints of random
 //! weights, whatever is guessed.
 
 use std::path::Path;
 
 use asynclane_tests::run::{self, Outcome, tiny};
-use demo::checkpoint::WEDLM;
+use demo::checkpoint::{BLOCK_CAUSAL, DEMO, Embedded, WEDLM};
 use engine::Request;
 use model::{Cpu, Files};
 use problems::{Split, Task, generate};
@@ -49,8 +50,8 @@ fn tiny_checkpoints_write_what_one_position_writes() {
     }
 }
 
-fn demo_tokenizer() -> Tokenizer {
-    let file = |name| WEDLM.file(name).map(<[u8]>::to_vec);
+fn demo_tokenizer(of: &Embedded) -> Tokenizer {
+    let file = |name| of.file(name).map(<[u8]>::to_vec);
     let files = TokenizerFiles {
         tokenizer: file("tokenizer.json"),
         config: file("tokenizer_config.json"),
@@ -79,7 +80,7 @@ fn problems(tokenizer: &Tokenizer) -> Vec<Vec<u32>> {
 /// On trained weights most guesses are right: three quarters of the forwards are saved at least.
 #[test]
 fn the_causal_demo_model_writes_what_one_position_writes() {
-    let tokenizer = demo_tokenizer();
+    let tokenizer = demo_tokenizer(&WEDLM);
     let files = Files::memory(WEDLM.files());
     let mut executor = tiny(Cpu::default(), &files, (16, 2048), None);
     let prompts = problems(&tokenizer);
@@ -98,5 +99,48 @@ fn the_causal_demo_model_writes_what_one_position_writes() {
         }
         let (fewer, all) = (forwards(&found), forwards(&alone));
         assert!(fewer * 4 < all, "{decoder}: {fewer} of {all} forwards");
+    }
+}
+
+/// A predicted answer is verified by the rule of the decoder: with the answer itself and with another
+/// token in place of every tenth, the text is the one without a prediction.
+#[test]
+fn a_prediction_changes_no_token_of_the_demo_models() {
+    let cases = [
+        (&DEMO, "fast_dllm_dual", false),
+        (&BLOCK_CAUSAL, "block_causal,block_length=8", false),
+        (&WEDLM, "wedlm_next", true),
+    ];
+    for (of, settings, checks) in cases {
+        let tokenizer = demo_tokenizer(of);
+        let mut executor = tiny(Cpu::default(), &Files::memory(of.files()), (16, 4096), None);
+        let prompts = problems(&tokenizer);
+        let prompts = prompts.iter().step_by(4);
+        let ask = |ids: &Vec<u32>| run::request(ids, 96, tokenizer.eos_ids(), settings);
+        let plain = run::run(&mut executor, prompts.clone().map(ask).collect());
+        let mut costs = vec![forwards(&plain)];
+        for others in [0, usize::MAX] {
+            let predicted = prompts.clone().zip(&plain).map(|(ids, answer)| {
+                let mut request = ask(ids);
+                let mut text = answer.tokens.clone();
+                let others = text.iter_mut().skip(4).step_by(10).take(others);
+                others.for_each(|token| *token = 5);
+                request.given.prediction = text;
+                request.decoding = request.decoding.expecting().expect("a decoder that verifies");
+                request
+            });
+            let found = run::run(&mut executor, predicted.collect());
+            for (ours, theirs) in found.iter().zip(&plain) {
+                assert_eq!(ours.tokens, theirs.tokens, "{settings}");
+            }
+            let ends = found.iter().filter_map(|outcome| outcome.finished);
+            let counts = ends.map(|end| end.stats.draft_model);
+            assert!(counts.clone().all(|of| of.verified <= of.drafted), "{settings}");
+            assert!(counts.map(|of| of.verified).sum::<u32>() > 0, "{settings}");
+            costs.push(forwards(&found));
+        }
+        assert!(costs[1] < costs[0], "{settings}: {costs:?}");
+        assert!(checks || costs[2] < costs[0], "{settings}: {costs:?}");
+        assert!(!checks || costs[1] * 3 < costs[0], "{settings}: {costs:?}");
     }
 }

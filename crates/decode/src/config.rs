@@ -21,4 +21,6 @@ pub struct DecoderConfig {
     pub lone_stops: bool,
     /// The step that commits every scored mask with its candidate, if there is one.
     pub max_steps: Option<u32>,
+    /// Most canvases of an expected text that a forward tries beside the real one; 0 = none is expected.
+    pub expected: u32,
 }

@@ -2,6 +2,7 @@
 
 mod commits;
 mod drafts;
+mod expected;
 mod forward;
 mod input;
 
@@ -19,6 +20,8 @@ use crate::guard::{Guard, Walk};
 use crate::lane::LaneTree;
 use crate::schedule::{LaneSchedule, State};
 
+use expected::Expected;
+
 pub use forward::LaneView;
 pub use input::Input;
 
@@ -35,6 +38,8 @@ pub struct Decoder {
     failure: Option<Failure>,
     /// Drafts of a draft model from the frontier on, for the next step.
     drafts: Vec<TokenId>,
+    /// Guesses from an expected text, for the next step.
+    expected: Expected,
     scratch: Scratch,
 }
 
@@ -111,6 +116,7 @@ impl Decoder {
             done: None,
             failure: None,
             drafts: Vec::new(),
+            expected: Expected::new(config.expected),
             scratch: Scratch {
                 masks: Vec::with_capacity(room),
                 chosen: Vec::with_capacity(room),
@@ -192,23 +198,28 @@ impl Decoder {
     /// begins where offsets stop ascending. The candidates of [`Self::guesses_to_check`] are given the
     /// guesses before.
     pub fn apply(&mut self, proposals: &[Proposal], effects: &mut Vec<Effect>) {
-        self.step += 1;
         let (mut proposals, branches) = commits::first_branch(proposals);
         let verification = self.remember_guesses(branches);
         let born = effects.len();
+        self.step += 1;
+        if verification == Verification::Sanctioned {
+            proposals = self.climb(proposals, branches, effects);
+        }
+        self.take_step(proposals, born, effects);
+        if verification == Verification::Equal {
+            self.follow_branches(branches, born, effects);
+        }
+    }
+
+    /// The step that `proposals` decide; `effects[born..]` are its commits so far.
+    fn take_step(&mut self, proposals: &[Proposal], born: usize, effects: &mut Vec<Effect>) {
         let computed = match self.guard {
             Some(_) if self.schedule.forwards_commits() => Some(self.state.canvas.end()),
             Some(_) => self.lanes().map(|lane| lane.lookahead.end).max(),
             None => None,
         };
-        if verification == Verification::Sanctioned {
-            proposals = self.climb(proposals, branches, effects);
-        }
         self.schedule.observe(&mut self.state, proposals, effects);
         self.commit_lanes(proposals, effects);
-        if verification == Verification::Equal {
-            self.commit_branches(branches, effects);
-        }
         self.commit_verified(proposals, effects);
         self.fill(proposals, effects);
         self.commit_drafts(proposals, effects);

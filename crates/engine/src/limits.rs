@@ -237,7 +237,16 @@ impl Limits {
 
     /// Returns true if the commit rule supports what the request asks for.
     fn admit_features(&self, request: &Request) -> Result<(), Refusal> {
-        let commit = &request.decoding.decoder.commit;
+        let decoder = &request.decoding.decoder;
+        let mut features = Feature::ALL.iter();
+        if decoder.expected > 0
+            && !decoder.commit.info().requires.checks
+            && let Some(feature) = features.find(|feature| asks(request, **feature))
+        {
+            let message = format!("does not go with {}", feature.words());
+            return Err(Refusal::Field { field: "prediction", message });
+        }
+        let commit = &decoder.commit;
         let excludes = commit.info().requires.excludes.iter();
         match excludes.copied().find(|feature| asks(request, *feature)) {
             Some(feature) => Err(Refusal::Rule {
@@ -258,7 +267,7 @@ impl Limits {
             attention: self.attention,
             logit_shift: self.logit_shift,
             schedule: &decoding.decoder.schedule,
-            branches: decoding.decoder.commit.branches(),
+            branches: decoding.decoder.commit.branches().max(decoding.decoder.expected),
             checked: decoding.decoder.commit.checked(),
         })
     }

@@ -109,6 +109,14 @@ impl CommitRule for CausalCheck {
         self.guess(&masks[commits..]);
     }
 
+    fn replace_guesses(&mut self, expected: &[Proposal]) -> bool {
+        if !expected.is_empty() {
+            self.guesses.clear();
+            self.guesses.extend(expected.iter().take(as_index(MOST_CHECKED)));
+        }
+        true
+    }
+
     fn guesses(&self) -> Guesses<'_> {
         Guesses::Checks(Checks { guesses: &self.guesses, ahead: self.ahead, waits: false })
     }

@@ -42,6 +42,13 @@ pub trait CommitRule: core::fmt::Debug + Send {
         Guesses::None
     }
 
+    /// Guesses an expected text, where there is one, in place of its own guesses. `expected` begins at the
+    /// lane's first mask and has no gap. Returns false, and does nothing, if guesses change the committed
+    /// tokens.
+    fn replace_guesses(&mut self, _expected: &[Proposal]) -> bool {
+        false
+    }
+
     /// The way the next forward reads the open positions of a canvas that has taken `clock` steps, for
     /// weights trained on noise. A rule that returns it may choose nothing in a step, and ends a canvas
     /// after a bounded number of steps.

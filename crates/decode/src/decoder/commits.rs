@@ -173,22 +173,38 @@ impl Decoder {
         }
     }
 
-    /// Takes further steps from the candidates of guessed canvases, as long as the rule chose
-    /// exactly what was guessed.
-    pub(super) fn commit_branches(&mut self, mut branches: &[Proposal], effects: &mut Vec<Effect>) {
-        let mut tried = 0;
-        while !branches.is_empty() && !self.has_stopped() {
-            let Some(true_until) = self.verified(tried) else {
-                return;
-            };
-            tried = true_until;
-            let Some(id) = self.state.tree.active().last().copied() else {
-                return;
-            };
-            let branch;
-            (branch, branches) = first_branch(branches);
-            self.commit_lane(id, branch, effects);
+    /// Takes a step from the candidates of a guessed canvas while one is the canvas as it stands. Each is
+    /// the step that the next forward would have given, so guesses change no token.
+    pub(super) fn follow_branches(
+        &mut self,
+        mut branches: &[Proposal],
+        born: usize,
+        effects: &mut Vec<Effect>,
+    ) {
+        let mut level = 0;
+        while let Some(reached) = self.reached(&effects[born..]) {
+            let mut candidates = branches;
+            for _ in level..reached {
+                (candidates, branches) = first_branch(branches);
+            }
+            level = reached;
+            let born = effects.len();
+            self.step += 1;
+            self.take_step(candidates, born, effects);
         }
+    }
+
+    /// Number of the tried branch that is the canvas as it stands, whose lanes are those of the forward;
+    /// `effects` are those since. Every step commits a mask, so that a later one is another branch.
+    fn reached(&self, effects: &[Effect]) -> Option<usize> {
+        let is_commit = |of: &&Effect| matches!(of, Effect::Commit(_));
+        let is_same = |of: &Effect| matches!(of, Effect::Commit(_) | Effect::Advance { .. });
+        let commits = effects.iter().filter(is_commit).count();
+        let level = self.scratch.tried_ends.binary_search(&commits).ok()?;
+        let canvas = &self.state.canvas;
+        let stands = |guess: &Proposal| canvas.get(guess.offset) == Some(guess.candidate.token);
+        let same = effects.iter().all(is_same) && self.scratch.tried[..commits].iter().all(stands);
+        same.then_some(level + 1)
     }
 
     /// Commits the guesses that the rule sanctions, from the boldest branch on that follows from the
@@ -258,21 +274,6 @@ impl Decoder {
         self.scratch.tried_ends = ends;
         self.scratch.checked = checked;
         verification
-    }
-
-    /// End of the verified guesses, if the rule's last choice equals the guesses from `from` on.
-    fn verified(&self, from: usize) -> Option<usize> {
-        let end = from + self.scratch.chosen.len();
-        let next = self.scratch.tried.get(from..end)?;
-        let is_chosen = |guess: &Proposal| self.chosen_as(*guess).is_some();
-        next.iter().all(is_chosen).then_some(end)
-    }
-
-    /// Returns true if the sequence ends with the committed tokens.
-    fn has_stopped(&self) -> bool {
-        let canvas = &self.state.canvas;
-        let open = canvas.first_open(canvas.frontier().to(canvas.end()));
-        self.options.early_stop && canvas.is_stop_at(open)
     }
 
     /// Commits every scored mask after the lanes if the rule fills the canvas.

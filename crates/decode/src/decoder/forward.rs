@@ -93,8 +93,10 @@ impl Decoder {
 
     /// Guessed canvases that the next forward may try; none under a grammar.
     pub fn branches(&self) -> Branches<'_> {
-        let Guesses::Branches(all) = self.rule.guesses() else {
-            return Branches::default();
+        let all = match self.rule.guesses() {
+            Guesses::Branches(all) => all,
+            Guesses::None => self.expected.branches(),
+            Guesses::Checks(_) => return Branches::default(),
         };
         let canvas = &self.state.canvas;
         // A guessed canvas would see the offsets that a stop token cuts off.

@@ -67,8 +67,15 @@ impl Resolver<'_> {
         let lone_stops = self.flag(&LONE_STOPS, same_schedule);
         let max_forwards = self.spec.get(MAX_FORWARDS.name);
         let label = format!("{}+{}+{}", schedule.name(), commit.name(), cache.name());
-        let decoder =
-            DecoderConfig { schedule, commit, prune, early_stop, lone_stops, max_steps: None };
+        let decoder = DecoderConfig {
+            schedule,
+            commit,
+            prune,
+            early_stop,
+            lone_stops,
+            max_steps: None,
+            expected: 0,
+        };
         let steps = self.spec.get(MAX_STEPS.name).and_then(|steps| steps.as_count());
         Ok(Decoding {
             decoder: match steps {

@@ -1,8 +1,12 @@
 //! A decoder as a composition: lane schedule × commit rule × cache policy.
 
-use decode::DecoderConfig;
+use decode::{CommitInput, DecoderConfig, Guesses, Reads};
 
+use super::registry::MAX_FORWARDS;
 use crate::cache::CacheConfig;
+
+/// Guessed canvases beside the real one while a text is expected.
+const EXPECTED: u32 = 8;
 
 /// A fully resolved decoder. [`Decoders::resolve`](super::Decoders::resolve) builds one, or
 /// [`DecodingSpec::resolve`](super::DecodingSpec::resolve) for no weights in particular.
@@ -26,6 +30,32 @@ impl Decoding {
         // The first lane may be shorter than the others.
         let lanes = max_tokens.div_ceil(longest).saturating_add(1);
         max_tokens.saturating_add(lanes.saturating_mul(idle))
+    }
+
+    /// The same decoder, which verifies an expected text. Where its rule checks guesses, they are those of
+    /// the text. Else a forward runs over the canvases of the text's next commits too, and one counts if the
+    /// decoder's own steps arrive at exactly it: its candidates are then those of the forward saved. That
+    /// takes a block whose rows are all computed in every forward, so that a forward depends on the
+    /// canvas alone and not on the canvases of those before.
+    ///
+    /// # Errors
+    /// The name of the rule, cache policy, schedule or setting under which the text could change.
+    pub fn expecting(&self) -> Result<Self, &'static str> {
+        let DecoderConfig { schedule, commit, .. } = &self.decoder;
+        let mut rule = commit.build(&CommitInput::default());
+        let checks = rule.replace_guesses(&[]);
+        let reads_masks = rule.reads() == Reads::default() && rule.denoising(0).is_none();
+        let verifies = checks || reads_masks && matches!(rule.guesses(), Guesses::None);
+        match (schedule.name(), self.cache.name()) {
+            _ if self.max_forwards.is_some() => Err(MAX_FORWARDS.name),
+            _ if !verifies => Err(commit.name()),
+            (of, "none" | "dual" | "prefix" | "exact") if checks || of == "block_wise" => {
+                let decoder = DecoderConfig { expected: EXPECTED, ..self.decoder.clone() };
+                Ok(Self { decoder, ..self.clone() })
+            }
+            ("block_wise", cache) => Err(cache),
+            (schedule, _) => Err(schedule),
+        }
     }
 
     /// Length of the lanes into which blocks of `length` positions fit whole: that of the schedule's

@@ -44,6 +44,17 @@ impl WeightKind {
         }
     }
 
+    /// The preset under which a predicted text can be verified, if there is one.
+    pub fn expecting_preset(self) -> Option<&'static str> {
+        match self.attention {
+            Attention::Full => Some("fast_dllm_dual"),
+            Attention::Blocks(_) | Attention::BlocksAfterPrompt(_) => Some("block_causal"),
+            Attention::Causal if self.logit_shift == LogitShift::None => Some("wedlm_next"),
+            Attention::Causal | Attention::OpenBlock(_) => Some("autoregressive"),
+            Attention::Canvas(_) => None,
+        }
+    }
+
     /// Returns true if a rule can read the predictions: guesses are checked at rows of their own masks.
     pub fn reads(self, rule: &CommitInfo) -> bool {
         !rule.requires.checks || self.logit_shift == LogitShift::None

@@ -12,6 +12,7 @@ impl Engine {
     /// them.
     pub(super) fn ask_drafts(&mut self, index: usize) {
         let sequence = self.scheduler.sequence_mut(index);
+        sequence.expect_prediction();
         let count = sequence.wants_drafts();
         if count == 0 || sequence.finished().is_some() {
             return;

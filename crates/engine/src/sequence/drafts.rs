@@ -7,6 +7,9 @@ use super::lookup::end_of_match;
 use crate::report::StepReport;
 use crate::request::Penalties;
 
+/// Last tokens of an answer that must occur in its prediction before more of it is expected.
+const MATCHED: u32 = 1;
+
 /// Drafts for the next step of a sequence.
 #[derive(Debug, Default)]
 pub(crate) struct DraftState {
@@ -14,6 +17,8 @@ pub(crate) struct DraftState {
     pub(crate) awaited: bool,
     /// Scratch: drafts that are copied from the text.
     copied: Vec<TokenId>,
+    /// An index in the predicted text, and the offset of the answer that it stands for.
+    aligned: (usize, usize),
 }
 
 impl Sequence {
@@ -46,9 +51,10 @@ impl Sequence {
         self.decoder.drafts().get(as_index(number)).copied()
     }
 
-    /// Drafts the predicted text from where it goes on: from its beginning, or after its latest tokens that
-    /// are the last ones of the answer, at least `matched` of them.
-    fn predicted(&self, matched: u32, count: u32) -> &[TokenId] {
+    /// The index in the predicted text at which it goes on: 0, or after its tokens that are the last ones of
+    /// the answer, at least `matched` of them; of several such places the one nearest to where the answer
+    /// would be had it been the prediction since the last match.
+    fn place_in_prediction(&mut self, matched: u32) -> Option<usize> {
         let (canvas, prediction) = (self.decoder.canvas(), &self.request.given.prediction);
         let generated = as_index(canvas.frontier().get());
         let token = |at: usize| match at.checked_sub(prediction.len()) {
@@ -56,12 +62,15 @@ impl Sequence {
             Some(offset) => canvas.get(Offset::new(as_count(offset))),
         };
         let (known, length) = (prediction.len(), prediction.len() + generated);
+        let (index, offset) = self.drafts.aligned;
+        let near = index + generated - offset;
+        let shortest = generated.min(as_index(matched));
         let from = match generated {
             0 => Some(0),
-            _ => end_of_match(&token, length, known, as_index(matched)),
+            _ => end_of_match(&token, length, known, near, shortest),
         };
-        let rest = from.map_or(&[][..], |from| &prediction[from..]);
-        &rest[..rest.len().min(as_index(count))]
+        self.drafts.aligned = (from.unwrap_or(near), generated);
+        from
     }
 
     /// Drafts what followed the text's last tokens where they occur before, at least `matched` of them;
@@ -70,7 +79,9 @@ impl Sequence {
         let mut drafts = std::mem::take(&mut self.drafts.copied);
         drafts.clear();
         if !self.request.given.prediction.is_empty() {
-            drafts.extend_from_slice(self.predicted(matched, count));
+            let rest = self.place_in_prediction(matched).unwrap_or(usize::MAX);
+            let rest = self.request.given.prediction.get(rest..).unwrap_or_default();
+            drafts.extend(rest.iter().take(as_index(count)));
             return self.offer_copied(drafts);
         }
         let canvas = self.decoder.canvas();
@@ -80,11 +91,23 @@ impl Sequence {
             None => Some(prompt[at]),
             Some(offset) => canvas.get(Offset::new(as_count(offset))),
         };
-        if let Some(from) = end_of_match(&token, length, length, as_index(matched)) {
+        if let Some(from) = end_of_match(&token, length, length, length, as_index(matched)) {
             let copied = (from..length).cycle().take(as_index(count));
             drafts.extend(copied.map_while(token));
         }
         self.offer_copied(drafts)
+    }
+
+    /// Shows the decoder what it expects of the predicted text.
+    pub(crate) fn expect_prediction(&mut self) {
+        if self.request.decoding.decoder.expected == 0 {
+            return;
+        }
+        let matched = self.place_in_prediction(MATCHED);
+        // A token of the prediction that is another one in the answer hides no more of the rest.
+        let from = matched.unwrap_or(self.drafts.aligned.0);
+        let rest = self.request.given.prediction.get(from..).unwrap_or_default();
+        self.decoder.own().expect(rest);
     }
 
     /// Takes and counts drafts, and keeps their list.
@@ -101,10 +124,22 @@ impl Sequence {
         self.decoder.own().offer_drafts(drafts);
     }
 
+    /// Counts the tokens of the predicted text that a forward verified, and the right ones.
+    fn settle_guesses(&mut self, report: &mut StepReport) {
+        let (verified, right) = self.decoder.verified();
+        self.statistics.cost.draft_model.drafted += verified;
+        report.drafts.drafted += u64::from(verified);
+        self.statistics.count_verified(right, report);
+    }
+
     /// Follows what a step made of its drafts. Those that it confirmed were forwarded with true tokens
     /// before them, so their K/V are final.
     pub(super) fn settle_drafts(&mut self, report: &mut StepReport) {
-        if self.request.decoding.decoder.schedule.drafts() == 0 {
+        let decoder = &self.request.decoding.decoder;
+        if decoder.expected > 0 {
+            return self.settle_guesses(report);
+        }
+        if decoder.schedule.drafts() == 0 {
             return;
         }
         let verified = self.effects.iter().filter_map(|effect| match effect {

@@ -8,12 +8,13 @@ const LONGEST: usize = 8;
 const SEARCHED: usize = 1 << 16;
 
 /// The end of the earlier run of tokens that equals the last ones of a text of `length` tokens: of all
-/// runs of `shortest` tokens or more that end before `until`, the latest of the longest. `None` if there is
-/// none. Runs have at most 8 tokens and are looked for in the last 65,536 tokens.
+/// runs of `shortest` tokens or more that end before `until`, the one of the longest that ends nearest to
+/// `near`. `None` if there is none. Runs have at most 8 tokens and are looked for in the last 65,536 tokens.
 pub(super) fn end_of_match(
     token: &impl Fn(usize) -> Option<TokenId>,
     length: usize,
     until: usize,
+    near: usize,
     shortest: usize,
 ) -> Option<usize> {
     let matched = |end: usize| {
@@ -23,10 +24,11 @@ pub(super) fn end_of_match(
     let (mut best, mut found) = (shortest.saturating_sub(1), None);
     for end in (until.saturating_sub(SEARCHED)..until).rev() {
         let tokens = matched(end);
-        if tokens > best {
+        let is_nearer = found.is_some_and(|found: usize| end.abs_diff(near) < found.abs_diff(near));
+        if tokens > best || tokens == best && is_nearer {
             (best, found) = (tokens, Some(end));
         }
-        if best == LONGEST {
+        if best == LONGEST && end <= near {
             break;
         }
     }
@@ -38,7 +40,8 @@ mod tests {
     use super::*;
 
     fn end(text: &[TokenId], shortest: usize) -> Option<usize> {
-        end_of_match(&|at| text.get(at).copied(), text.len(), text.len(), shortest)
+        let (token, length) = (|at: usize| text.get(at).copied(), text.len());
+        end_of_match(&token, length, length, length, shortest)
     }
 
     #[test]
@@ -47,7 +50,9 @@ mod tests {
         assert_eq!(end(&[1, 2, 3, 1, 2, 4, 1, 2], 2), Some(5));
         assert_eq!(end(&[5, 1, 2, 3, 9, 1, 2, 4, 5, 1, 2], 2), Some(3));
         let text = [1, 2, 3, 1, 2, 4, 1, 2];
-        assert_eq!(end_of_match(&|at| text.get(at).copied(), 8, 5, 2), Some(2));
+        assert_eq!(end_of_match(&|at| text.get(at).copied(), 8, 5, 5, 2), Some(2));
+        let near = |near| end_of_match(&|at| text.get(at).copied(), 8, 8, near, 2);
+        assert_eq!([near(8), near(4), near(3), near(0)], [Some(5), Some(5), Some(2), Some(2)]);
         assert_eq!(end(&[7, 7, 7, 7], 2), Some(3));
         assert_eq!(end(&[1, 2, 3, 4, 9, 2], 2), None);
         assert_eq!(end(&[1, 2, 3, 4, 9, 2], 1), Some(2));

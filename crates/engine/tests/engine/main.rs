@@ -15,6 +15,8 @@ mod clients;
 #[cfg(test)]
 mod common;
 #[cfg(test)]
+mod expected;
+#[cfg(test)]
 mod failures;
 #[cfg(test)]
 mod infill;

@@ -101,6 +101,7 @@ fn nothing_set_is_the_default_preset() {
         early_stop: true,
         lone_stops: false,
         max_steps: None,
+        expected: 0,
     };
     assert_eq!(found.decoder, decoder);
     assert_eq!(found.cache, cache("fused").with("rows", "near").with("row_reach", 16u32));

@@ -121,7 +121,7 @@ impl ChatFields {
     }
 }
 
-/// Lets a generation verify a predicted answer as drafts.
+/// Lets a generation verify a predicted answer.
 ///
 /// # Errors
 /// Weights or a decoder whose text such drafts would change.
@@ -132,16 +132,24 @@ fn predict(
 ) -> Result<(), ApiError> {
     let refuse =
         |rest: &str| Err(ApiError::field(ErrorCode::UnsupportedParameter, "prediction", rest));
-    let attention = backend.engine.limits().attention;
-    if !matches!(attention, Attention::Causal | Attention::OpenBlock(_)) {
-        return refuse(
-            "needs causal weights: no other verifies tokens without a change of the text",
-        );
-    }
+    generation.prompts.prediction = Some(prediction);
     if generation.decoding.window() != Some(1) {
-        return refuse(
-            "needs a decoder of one token at a time: use diffusion.preset autoregressive",
-        );
+        let weights = backend.engine.limits().kind();
+        let expecting = match weights.attention {
+            Attention::OpenBlock(_) => Err(generation.decoding.decoder.commit.name()),
+            _ => generation.decoding.expecting(),
+        };
+        return match (expecting, weights.expecting_preset()) {
+            (Ok(decoding), _) => {
+                generation.decoding = decoding;
+                Ok(())
+            }
+            (Err(cause), Some(preset)) => {
+                let rest = "would change the text under";
+                refuse(&format!("{rest} {cause}: use diffusion.preset {preset}"))
+            }
+            (Err(_), None) => refuse("would change the text of a canvas of noise"),
+        };
     }
     let mut copying = backend.model.decoders.blank();
     let set = copying.set("preset", Value::Name("prompt_lookup"));
@@ -150,7 +158,6 @@ fn predict(
         tracing::error!(%error, "the decoder of predictions cannot be used");
         ApiError::internal()
     })?;
-    generation.prompts.prediction = Some(prediction);
     Ok(())
 }
 

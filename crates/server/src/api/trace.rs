@@ -6,6 +6,7 @@ mod steps;
 use std::sync::Arc;
 
 use axum::response::Response;
+use decode::Pin;
 use serde_json::{Value, json};
 use text::{Part, Tokenizer};
 
@@ -80,12 +81,14 @@ impl Endpoint for Trace {
 /// The first event.
 fn open(delivery: &Delivery) -> String {
     let answer = delivery.answer();
+    let shown = |pin: &Pin| (pin.offset.get(), pin.token, answer.tokenizer.token_text(pin.token));
     let open = json!({
         "id": answer.id,
         "object": "diffusion.trace",
         "model": answer.model,
         "prompt_tokens": delivery.running_usage().prompt_tokens,
-        "budget": answer.budget,
+        "budget": answer.canvas.budget,
+        "pins": answer.canvas.pins.iter().map(shown).collect::<Vec<_>>(),
         "has_parts": answer.has_parts,
     });
     let mut frame = String::new();

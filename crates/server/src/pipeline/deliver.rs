@@ -37,12 +37,21 @@ pub struct Answer {
     pub best_of: usize,
     /// True if the choices have parts: reasoning, text and calls.
     pub has_parts: bool,
-    /// Budget of the choices of the first prompt.
-    pub budget: u32,
+    /// The canvas of the first prompt's choices.
+    pub canvas: StartCanvas,
     /// The request field that gave the grammar, if there is one.
     pub grammar: Option<&'static str>,
     /// For the texts of single tokens.
     pub tokenizer: Arc<Tokenizer>,
+}
+
+/// A canvas before its first step.
+#[derive(Clone, Debug, Default)]
+pub struct StartCanvas {
+    /// Budget in tokens.
+    pub budget: u32,
+    /// The given tokens on it.
+    pub pins: Vec<decode::Pin>,
 }
 
 impl Answer {

@@ -13,7 +13,7 @@ use crate::http::shutdown::Phase;
 use crate::pipeline::admit::AdmittedRequest;
 use crate::pipeline::assemble::ChoiceAssembler;
 use crate::pipeline::choice::Choice;
-use crate::pipeline::deliver::{Answer, Delivery};
+use crate::pipeline::deliver::{Answer, Delivery, StartCanvas};
 use crate::pipeline::encode::Prompt;
 use crate::pipeline::generation::{AnswerFormat, Generation};
 use crate::pipeline::ids::choice_seed;
@@ -73,7 +73,7 @@ pub fn submit(
         has_parts: generation.format.has_parts(),
         grammar: generation.format.structured.as_ref().map(|given| given.field),
         tokenizer: Arc::clone(&backend.tokenizer),
-        budget: admitted.prompts.first().map_or(0, |first| first.max_tokens),
+        canvas: admitted.prompts.first().map(start).unwrap_or_default(),
         prompts: admitted.prompts.into_iter().map(|prompt| prompt.ids).collect(),
     };
     Ok(Delivery {
@@ -84,6 +84,11 @@ pub fn submit(
         record,
         ending: Box::pin(state.shutdown().reached(Phase::Ending)),
     })
+}
+
+/// The canvas of a prompt's choices before their first step.
+fn start(prompt: &Prompt) -> StartCanvas {
+    StartCanvas { budget: prompt.max_tokens, pins: prompt.written.given.pins.clone() }
 }
 
 /// The engine's requests, in order: index = prompt x `best_of` + i.

@@ -116,7 +116,15 @@ async fn the_rest_of_a_request_works_on_a_canvas() {
         let trace = body(TRACE, canvas(pieces.clone()));
         let reply = server.send("POST", TRACE, &[], trace.to_string()).await;
         assert_eq!(reply.status, 200);
-        assert!(named_events(&reply.text()).iter().any(|(name, _)| name == "done"));
+        let events = named_events(&reply.text());
+        assert!(events.iter().any(|(name, _)| name == "done"));
+        // The first event has the given tokens.
+        let (first, data) = &events[0];
+        let shown = items(&data["pins"]);
+        assert_eq!((&**first, &shown[0][0]), ("open", &json!(0)), "{data}");
+        let tokens: Vec<&Value> = shown.iter().map(|pin| &pin[1]).collect();
+        assert!(given.iter().zip(&tokens).all(|(given, shown)| json!(given) == **shown), "{data}");
+        assert!(shown.iter().all(|pin| pin[2].is_string()), "{data}");
     }
 }
 

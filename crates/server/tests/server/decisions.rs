@@ -358,13 +358,32 @@ async fn sequences_of_a_request_are_bounded() {
     // More sequences than the queue holds run one after the other.
     let body = decision(many(8), json!({"diffusion": {"read": "apart"}}));
     has!(decide(&server, &body).await["usage"]["diffusion"], {"forwards": 8});
-    let body = decision(many(9), json!({"diffusion": {"read": "apart"}}));
-    let message = server.refused(DECISIONS, &body, "invalid_value", "questions").await;
-    assert!(message.contains("server.max_sequences"), "{message}");
+    let apart =
+        |orders: u32| decision(many(9), json!({"diffusion": {"read": "apart", "orders": orders}}));
+    // Eight sequences at once are four questions of two orders each.
+    for (body, question) in [
+        (apart(1), "questions[8]"),
+        (apart(2), "questions[4]"),
+        (decision(many(2), json!({"diffusion": {"read": "joint", "orders": 8}})), ""),
+    ] {
+        if question.is_empty() {
+            decide(&server, &body).await;
+            continue;
+        }
+        let message = server.refused(DECISIONS, &body, "invalid_value", question).await;
+        assert!(message.contains("server.max_sequences"), "{message}");
+    }
     let server = wide_server_where(|options| options.settings.limits.max_request_tokens = 500);
-    let body = decision(many(9), json!({"diffusion": {"read": "apart"}}));
-    let message = server.refused(DECISIONS, &body, "invalid_value", "questions").await;
-    assert!(message.contains("server.max_request_tokens"), "{message}");
+    let one = decision(many(1), json!({"diffusion": {"read": "apart"}}));
+    let each = decide(&server, &one).await["usage"]["input_tokens"].as_u64().unwrap();
+    let (status, answer) = server.post(DECISIONS, &apart(1)).await;
+    let (message, param) = (&answer["error"]["message"], answer["error"]["param"].as_str());
+    assert_eq!(status, 400, "{answer}");
+    assert!(message.as_str().unwrap().contains("server.max_request_tokens"), "{message}");
+    // A question has its answer beside its tokens.
+    let first = 500 / (each + 1);
+    assert!((1..9).contains(&first), "{each} tokens of a question");
+    assert_eq!(param, Some(&*format!("questions[{first}]")), "{each} tokens of a question");
 }
 
 #[tokio::test]

@@ -79,14 +79,56 @@ async fn predictions_that_would_change_the_text_are_refused() {
             "prediction",
         )
         .await;
-    // Weights that fill a window write another text than one token at a time.
+    for (settings, cause) in [
+        (json!({"preset": "low_latency"}), "nested_drafts"),
+        (json!({"preset": "fast_dllm_dual", "max_forwards": 9}), "max_forwards"),
+    ] {
+        let body = predicted("a", json!({"diffusion": settings}));
+        let message = server.refused(CHAT, &body, "unsupported_parameter", "prediction").await;
+        assert!(message.contains(cause) && message.contains("preset fast_dllm_dual"), "{message}");
+    }
+    let dual = json!({"diffusion": {"preset": "fast_dllm_dual"}});
+    for settings in [
+        json!({"temperature": 1}),
+        json!({"frequency_penalty": 1}),
+        json!({"logprobs": true}),
+        json!({"response_format": {"type": "json_object"}}),
+    ] {
+        let body = predicted("a", merge(dual.clone(), settings));
+        server.refused(CHAT, &body, "invalid_value", "prediction").await;
+    }
     let server = causal(LogitShift::None);
-    server.refused(CHAT, &predicted("a", json!({})), "unsupported_parameter", "prediction").await;
-    let one = json!({"diffusion": {"preset": "autoregressive"}});
-    let plain = server
-        .ask(CHAT, merge(one.clone(), json!({"max_tokens": 40, "return_token_ids": true})))
-        .await;
-    let answer = server.ask(CHAT, predicted(text(&plain), one)).await;
-    assert_eq!(answer["choices"], plain["choices"]);
-    assert!(counts(&answer).0 > 0);
+    let window = predicted("a", json!({"diffusion": {"preset": "wedlm"}}));
+    server.refused(CHAT, &window, "unsupported_parameter", "prediction").await;
+}
+
+/// Masked weights by whole forwards of a block, block-causal ones, and causal ones that fill a window.
+#[tokio::test]
+async fn a_prediction_is_verified_by_the_rule_of_the_request() {
+    let weights = |attention| {
+        wide_server_where(move |options| {
+            options.sim = SimConfig { attention, ..options.sim.clone() };
+        })
+    };
+    let cases = [
+        (Attention::Full, json!({"preset": "fast_dllm_dual"})),
+        (Attention::Full, json!({"preset": "vanilla"})),
+        (Attention::Blocks(8), json!({})),
+        (Attention::Causal, json!({})),
+        (Attention::Causal, json!({"preset": "autoregressive"})),
+    ];
+    for (attention, diffusion) in cases {
+        let server = weights(attention);
+        let settings = json!({"temperature": 0, "diffusion": diffusion});
+        let plain = merge(json!({"max_tokens": 40, "return_token_ids": true}), settings.clone());
+        let plain = server.ask(CHAT, plain).await;
+        let forwards = |answer: &Value| answer["usage"]["diffusion"]["forwards"].as_u64().unwrap();
+        let answer = server.ask(CHAT, predicted(text(&plain), settings)).await;
+        assert_eq!(answer["choices"], plain["choices"], "{diffusion}");
+        assert!(forwards(&answer) < forwards(&plain), "{diffusion} {answer} {plain}");
+        let draft = &answer["usage"]["diffusion"]["draft_model"];
+        let (accepted, rejected) = counts(&answer);
+        assert!(accepted > 0, "{answer}");
+        assert_eq!(draft["drafted_tokens"], accepted + rejected, "{answer}");
+    }
 }

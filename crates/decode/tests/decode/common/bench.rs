@@ -50,6 +50,7 @@ pub fn with_schedule(schedule: ScheduleConfig) -> DecoderConfig {
         early_stop: true,
         lone_stops: true,
         max_steps: None,
+        expected: 0,
     }
 }
 

@@ -156,6 +156,7 @@ impl Rest {
             early_stop,
             lone_stops: self.budget.is_multiple_of(2),
             max_steps: None,
+            expected: 0,
         };
         Setup { config, budget, code_prompt, model, grammar: None }
     }

@@ -24,6 +24,13 @@ pub struct Decide {
     pub settings: ReadSettings,
 }
 
+impl Decide {
+    /// The request field of question `index`.
+    fn field_of(&self, index: usize) -> &str {
+        &self.questions[index].fields.question
+    }
+}
+
 /// One question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {

@@ -102,12 +102,18 @@ pub(crate) fn plan(
     let sequences = groups.len() * (orders as usize) * (draws as usize);
     if sequences > planner.most.max_sequences as usize {
         let rest = format!(
-            "need {sequences} sequences, expected at most {} (server.max_sequences): {} canvases x \
+            "exceeds the sequences of a request: {sequences}, expected at most {} (server.max_sequences): {} canvases x \
              {orders} orders x {draws} draws",
             planner.most.max_sequences,
             groups.len()
         );
-        return Err(ApiError::field(ErrorCode::InvalidValue, "questions", rest));
+        let each = orders as usize * draws as usize;
+        let over = groups.get(planner.most.max_sequences as usize / each);
+        let field = match over {
+            Some(group) if group.first > 0 => decide.field_of(group.first),
+            _ => "questions",
+        };
+        return Err(ApiError::field(ErrorCode::InvalidValue, field, rest));
     }
     let mut plan = Plan {
         readings: Vec::with_capacity(sequences),
@@ -129,10 +135,12 @@ pub(crate) fn plan(
             tokens += u64::from(draws) * (reading.tokens() + reading.count as u64);
             if tokens > planner.most.max_request_tokens {
                 let rest = format!(
-                    "need more than {} tokens over all sequences (server.max_request_tokens)",
+                    "needs, with the questions before it, more than {} tokens over all sequences \
+                     (server.max_request_tokens)",
                     planner.most.max_request_tokens
                 );
-                return Err(ApiError::field(ErrorCode::InvalidValue, "questions", rest));
+                let field = decide.field_of(group.first);
+                return Err(ApiError::field(ErrorCode::InvalidValue, field, rest));
             }
             for draw in 0..draws {
                 let mut drawn = reading.clone();
