@@ -393,7 +393,7 @@ pub struct CapacityArgs {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=4))]
     pub kv_bytes: u8,
     /// Your device as `MEMORY,BANDWIDTH,FLOPS`: memory in GB, bandwidth in GB/s, dense bf16 arithmetic
-    /// in TFLOP/s. Default: four common GPUs.
+    /// in TFLOP/s. Default: six common GPUs.
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
     pub on: Vec<f64>,
 }

@@ -94,7 +94,9 @@ fn read_bandwidth(numbers: usize, threads: usize) -> f64 {
 }
 
 /// From the vendors' data sheets.
-const CARDS: [Device; 4] = [
+const CARDS: [Device; 6] = [
+    Device::new("RTX 4090", 24.0, 1008.0, 165.0),
+    Device::new("L40S", 48.0, 864.0, 362.0),
     Device::new("A100", 80.0, 2039.0, 312.0),
     Device::new("H100", 80.0, 3350.0, 989.0),
     Device::new("H200", 141.0, 4800.0, 989.0),

@@ -144,8 +144,9 @@ fn memory_and_presets_of_a_model_are_printed() {
 fn the_capacity_of_this_machine_comes_first() {
     let text = stdout(&run(&["inspect", "capacity"]));
     let mut rows = text.lines().skip_while(|line| !line.starts_with("device"));
-    let names: Vec<_> = rows.by_ref().skip(1).take(5).map(|row| &row[..8]).collect();
-    let expected = ["this CPU", "A100    ", "H100    ", "H200    ", "B200    "];
+    let names: Vec<_> = rows.by_ref().skip(1).take(7).map(|row| &row[..8]).collect();
+    let expected =
+        ["this CPU", "RTX 4090", "L40S    ", "A100    ", "H100    ", "H200    ", "B200    "];
     assert_eq!(names, expected);
 }
 
