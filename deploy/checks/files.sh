@@ -30,6 +30,33 @@ PYTHON
   schema endpoint-picker-config "$work/profiles/"*.yaml
 }
 
+# The deployment with the patch for a card, merged as `kubectl patch` does: containers by their names.
+gpu() {
+  python - "$here/kubernetes/deployment.yaml" "$here/kubernetes/gpu/patch.yaml" >"$work/gpu.yaml" <<'PYTHON'
+import sys
+
+import yaml
+
+
+def merged(base, patch):
+    if isinstance(base, dict) and isinstance(patch, dict):
+        both = {key: merged(base[key], patch[key]) for key in base.keys() & patch.keys()}
+        return base | patch | both
+    if isinstance(base, list) and patch and isinstance(patch[0], dict) and "name" in patch[0]:
+        named = {item["name"]: item for item in patch}
+        return [merged(item, named.get(item["name"], {})) for item in base]
+    return patch
+
+
+base, patch = (list(yaml.safe_load_all(open(path))) for path in sys.argv[1:])
+deployment = next(item for item in base if item["kind"] == "Deployment")
+print(yaml.safe_dump(merged(deployment, patch[0])))
+PYTHON
+  grep --quiet 'nvidia.com/gpu: .1.' "$work/gpu.yaml"
+  grep --quiet 'mountPath: /models' "$work/gpu.yaml"
+  kubernetes-validate --strict "$work/gpu.yaml"
+}
+
 schema() {
   local name="$1"
   shift
@@ -45,8 +72,9 @@ try 'workflows' check-jsonschema --builtin-schema vendor.github-workflows \
 try 'issue templates' check-jsonschema --builtin-schema vendor.github-issue-forms \
   "$root"/.github/ISSUE_TEMPLATE/{wrong,missing}.yml
 try 'compose file: compose-spec' \
-  check-jsonschema --builtin-schema vendor.compose-spec "$here/compose/compose.yaml"
+  check-jsonschema --builtin-schema vendor.compose-spec "$here"/compose/{compose,gpu}.yaml
 try 'Kubernetes manifests: kubernetes-validate --strict' kubernetes-validate --strict "${core[@]}"
+try 'Kubernetes with a card: the patched deployment' gpu
 try 'PodMonitor' schema pod-monitor "$here/kubernetes/monitoring/pod-monitor.yaml"
 try 'ScaledObject' schema scaled-object "$here/kubernetes/autoscaling/scaled-object.yaml"
 try 'InferencePool' schema inference-pool "$here/kubernetes/gateway/inference-pool.yaml"
