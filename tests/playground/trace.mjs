@@ -48,6 +48,15 @@ test("a forked lane's positions belong to its children", () => {
   assert.deepEqual(row.marks, [{ offset: 5, state: "committed" }, { offset: 7, state: "draft" }]);
 });
 
+test("given tokens stand from the start and belong to no lane", () => {
+  const canvas = new Canvas({ budget: 4, pins: [[2, 7, "c"], [3, 8, "d"]] });
+  const shown = () => canvas.positions().map(({ cell }) => cell && `${cell.text} ${cell.state}`);
+  assert.deepEqual(shown(), [null, null, "c given", "d given"]);
+  canvas.apply(step(1, [[0, "a", "committed"]], [lane(0, "generate", null, [0, 4], 1, "active")], 4));
+  assert.deepEqual(shown(), ["a committed", null, "c given", "d given"]);
+  assert.equal(isCommitted(canvas.positions()[3].cell), true);
+});
+
 test("a position may become a mask again", () => {
   const { canvas } = forked();
   canvas.apply(step(3, [[7, "", "masked"]], []));

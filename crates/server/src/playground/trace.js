@@ -9,7 +9,7 @@ export const laneName = (lane) => (lane.role === "refine" ? "R" : "G") + lane.id
 /** States of cells that may change. */
 const OPEN = ["masked", "provisional", "kept", "renoised"];
 
-/** Whether a cell of `positions` has a committed token. */
+/** Whether a cell of `positions` has a committed or given token. */
 export const isCommitted = (cell) => cell !== null && !OPEN.includes(cell.state);
 
 /** The positions and lanes after the applied steps. */
@@ -25,6 +25,9 @@ export class Canvas {
   /** The data of an `open` event. */
   constructor(open) {
     this.length = open.budget;
+    for (const [offset, , text] of open.pins ?? []) {
+      this.cells[offset] = { text, probability: 1, state: "given", role: "" };
+    }
   }
 
   /** Applies the data of a `step` event; returns its row of the chart. */
