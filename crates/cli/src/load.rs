@@ -192,6 +192,9 @@ fn prepared(path: &str, config: &Config) -> Result<Checkpoint> {
     Ok(checkpoint.with_expert_sharing(*config.model.expert_sharing))
 }
 
+/// The folder of an adapter that Nemotron-Labs-Diffusion's published code uses for drafts alone.
+const DRAFT_ADAPTER: &str = "linear_spec_lora";
+
 /// The checkpoint in a folder or file with the configured adapter and attention.
 ///
 /// # Errors
@@ -202,6 +205,14 @@ pub fn configured(path: &str, config: &Config) -> Result<Checkpoint> {
     let checkpoint = checkpoint.with_blocks_after_prompt(blocks);
     match config.model.training.lora.as_str() {
         "" => Ok(checkpoint),
+        folder if Path::new(folder).file_name().is_some_and(|name| name == DRAFT_ADAPTER) => {
+            let message = format!(
+                "model.lora: expected an adapter for whole answers, found {folder}: \
+                 Nemotron-Labs-Diffusion's adapter for drafts would change every text",
+                folder = escaped(folder, "")
+            );
+            Err(exit::failure(exit::CONFIG, message))
+        }
         folder => {
             hub::check_links(folder)?;
             let adapted = checkpoint.with_lora(&Files::folder(folder));
@@ -332,7 +343,18 @@ pub fn network(weights: FilterWeights) -> Result<Filter> {
 
 #[cfg(test)]
 mod tests {
-    use super::{TileSupport, WeightDtype, refused_tiles};
+    use super::{TileSupport, WeightDtype, configured, refused_tiles};
+    use crate::config::Config;
+
+    #[test]
+    fn an_adapter_for_drafts_alone_is_refused_by_name() {
+        let mut config = Config::default();
+        config.model.training.lora = "models/N/linear_spec_lora/".to_owned();
+        let error = configured("demo", &config).err().expect("it is refused");
+        let expected =
+            "model.lora: expected an adapter for whole answers, found models/N/linear_spec_lora/";
+        assert!(error.to_string().starts_with(expected), "{error}");
+    }
 
     #[test]
     fn a_refused_tile_unit_is_said_where_it_would_be_used() {
