@@ -26,6 +26,7 @@ test("questions are asked, and bars show the probabilities", async () => {
   });
   await page.getByLabel("decide").check();
   assert.equal(await page.getByLabel("budget").isVisible(), false);
+  await page.getByText("was not trained to decide").waitFor();
   await page.getByLabel("Prompt", { exact: true }).fill("Tom has 9 coins.");
   await page.getByRole("button", { name: "Add" }).click();
   const last = page.locator("#questions li").last();

@@ -14,6 +14,7 @@ const BUDGET = 256;
 /** Longest replay of a race, and of one of its steps, in milliseconds. */
 const REPLAY = { all: 6000, step: 220 };
 const TOY = "A small test model: it answers questions in the wording of the examples, and nothing else.";
+const UNTRAINED = "A small test model that was not trained to decide: its probabilities are near chance.";
 /** Prompts in the wording of the demo model's training data. */
 const DEMO = {
   sum: "Mia has 15.5 dollars. Then she loses 5 dollars. Next she finds 1 more dollars. After that " +
@@ -64,7 +65,6 @@ async function load() {
   }
   const facts = [model.id, `${size(model.parameters)} parameters`, model.device];
   at("model").textContent = [...facts, `${model.max_model_len} positions`].join(" · ");
-  at("about").textContent = model.demo ? TOY : "";
   const budget = at("budget");
   budget.max = model.max_model_len;
   budget.value = Math.min(BUDGET, model.max_model_len);
@@ -95,6 +95,7 @@ function explain(presets) {
 /** Shows the controls of the chosen mode. */
 function show() {
   const decides = mode() === "decide";
+  at("about").textContent = !model?.demo ? "" : decides ? UNTRAINED : TOY;
   at("decision").hidden = !decides;
   for (const part of document.querySelectorAll(".answered")) part.hidden = decides;
   at("second").hidden = decides || !at("race").checked;
