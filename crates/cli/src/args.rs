@@ -1,5 +1,6 @@
 //! Command-line arguments. Precedence: flag, environment variable, configuration file, default.
 
+mod determinism;
 mod foreign;
 mod serve;
 mod shelf;
@@ -14,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use server::api::fields::numbers::{Count, Int, Temperature};
 
+pub use determinism::DeterminismArgs;
 pub(crate) use foreign::advice;
 pub use serve::{AddressArgs, LimitArgs, Secret, ServeArgs, TelemetryArgs};
 pub use shelf::{ModelsArgs, ModelsCommand, PullArgs};
@@ -373,6 +375,8 @@ pub enum InspectCommand {
         #[arg(long)]
         out: PathBuf,
     },
+    /// Compare answers to the same requests alone and among random ones, of any server with OpenAI's API.
+    Determinism(DeterminismArgs),
     /// Ask a running server for its health (exit code 0 or 69).
     Health {
         /// Address of the server.

@@ -40,12 +40,17 @@ pub fn say_json() {
 
 /// Writes a line to standard error, at once: other programs read the server's address from one.
 pub fn say(text: fmt::Arguments<'_>) {
+    let _ = io::stderr().write_all(line(&text.to_string()).as_bytes());
+}
+
+/// A line of standard error, as text or as a JSON object, with its end.
+pub fn line(text: &str) -> String {
     let mut line = match JSON.load(Ordering::Relaxed) {
-        true => object(&text.to_string()),
-        false => text.to_string(),
+        true => object(text),
+        false => text.to_owned(),
     };
     line.push('\n');
-    let _ = io::stderr().write_all(line.as_bytes());
+    line
 }
 
 /// A line of the log. What the text begins with tells its level.

@@ -17,6 +17,8 @@ pub struct Failure {
     message: String,
 }
 
+/// Answers that should be equal differ.
+pub const DIFFERENT: u8 = 1;
 /// Wrong arguments.
 pub const USAGE: u8 = 64;
 /// An invalid checkpoint.
@@ -154,8 +156,19 @@ mod tests {
             .map(|row| row.split('|').nth(1).unwrap_or_default().trim())
             .map(|code| code.parse().expect("a number"))
             .collect();
-        let codes =
-            [0, USAGE, CHECKPOINT, NO_INPUT, UNAVAILABLE, ENGINE, DEVICE, IO, CONFIG, INTERRUPTED];
+        let codes = [
+            0,
+            DIFFERENT,
+            USAGE,
+            CHECKPOINT,
+            NO_INPUT,
+            UNAVAILABLE,
+            ENGINE,
+            DEVICE,
+            IO,
+            CONFIG,
+            INTERRUPTED,
+        ];
         assert_eq!(listed, codes);
     }
 }

@@ -17,6 +17,7 @@ use step::{Attention, LogitShift};
 use crate::args::{CapacityArgs, InspectArgs, InspectCommand};
 use crate::capacity;
 use crate::config::Config;
+use crate::determinism;
 use crate::device;
 use crate::exit;
 use crate::fit;
@@ -46,6 +47,10 @@ pub fn run(args: &InspectArgs) -> Result<()> {
         }
         Some(InspectCommand::Decoders { name }) => decoders::run(name.as_deref()),
         Some(InspectCommand::Logits { tokens, out }) => logits(args, tokens, out),
+        Some(InspectCommand::Determinism(on)) => {
+            let named = args.model.named(args.name.as_deref());
+            determinism::run(on, || Config::resolve(&named, None))
+        }
         Some(InspectCommand::Health { address }) => health(address),
     }
 }

@@ -15,6 +15,7 @@ pub mod args;
 mod capacity;
 mod chat;
 pub mod config;
+mod determinism;
 pub mod device;
 pub mod exit;
 mod files;

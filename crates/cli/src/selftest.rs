@@ -187,7 +187,7 @@ fn demo(device: DeviceChoice, backend: BackendChoice) -> Result<Runner> {
 }
 
 /// The demo's examples in turns, each with another number or another order of its words.
-fn prompt(number: usize) -> String {
+pub fn prompt(number: usize) -> String {
     let [sum, snippet, list] = EXAMPLES;
     let varied = 4 + number;
     match number % EXAMPLES.len() {

@@ -49,7 +49,12 @@ pub fn run(args: &ServeArgs) -> Result<()> {
 pub fn run_with(args: &ServeArgs, load: impl FnOnce(&Config) -> Result<LoadedModel>) -> Result<()> {
     let config = Config::resolve(&args.model, Some(args));
     let format = config.as_ref().map(|config| *config.telemetry.log_format);
-    if matches!(format, Ok(LogFormat::Json)) && !args.print_config {
+    // A configuration that is refused is told in the format that was asked for.
+    let is_json = match format {
+        Ok(format) => format == LogFormat::Json,
+        Err(_) => args.telemetry.log_format.as_deref() == Some("json"),
+    };
+    if is_json && !args.print_config {
         console::say_json();
     }
     config::warn_of_unknown_variables();

@@ -106,6 +106,7 @@ async fn handle(
         exit::at_once(0);
     }
     stopping.send_replace(true);
+    say!("draining; Ctrl-C again, or a second SIGTERM, ends now");
     end(&mut sources, reload).await;
     exit::at_once(exit::INTERRUPTED);
 }

@@ -9,6 +9,7 @@ mod calls;
 mod canvas;
 mod chat;
 mod counts;
+mod determinism;
 mod documents;
 mod engine_faults;
 mod families;

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, channel};
 
 use asynclane_tests::client::Client;
-use asynclane_tests::process::Server;
+use asynclane_tests::process::{Server, run, stderr};
 use demo::EXAMPLES;
 use serde_json::{Value, json};
 
@@ -330,4 +330,47 @@ fn a_log_that_nobody_reads_holds_up_nobody() {
     assert!(lost > 0.0, "the log has no bound");
     server.signal("TERM");
     assert_eq!(server.end().code(), Some(0));
+}
+
+/// Off a terminal the log says once what is served; under `json` every line is an object, and numbers are
+/// short.
+#[test]
+fn one_line_tells_what_is_served() {
+    let server = Server::start(&["demo-sdar", "--log-format", "json", "--max-model-len", "512"]);
+    let body = json!({"model": "demo-sdar", "max_tokens": 8, "prompt": "a"});
+    server.client().json("/v1/completions", &body);
+    let log = server.stop();
+    let object = |line| serde_json::from_str(line).unwrap_or_else(|why| panic!("{why}: {line}"));
+    let lines: Vec<Value> = log.lines().map(object).collect();
+    let of = |message: &str| {
+        let mut found = lines.iter().filter(|line| line["message"] == message);
+        let first = found.next().unwrap_or_else(|| panic!("{message} in {log}"));
+        assert!(found.next().is_none(), "{log}");
+        first
+    };
+    let loaded = of("model loaded");
+    for (key, expected) in [
+        ("version", json!(env!("CARGO_PKG_VERSION"))),
+        ("model", json!("demo-sdar")),
+        ("device", json!("cpu")),
+        ("context", json!(512)),
+        ("kv", json!("f32")),
+    ] {
+        assert_eq!(loaded[key], expected, "{key} in {loaded}");
+    }
+    assert!(loaded["kv_bytes"].as_u64() > Some(1 << 20), "{loaded}");
+    assert!(loaded["decoder"].as_str().unwrap().starts_with("block_causal"), "{loaded}");
+    let finished = of("finished");
+    for key in ["queue_ms", "ttft_ms", "tpot_ms", "e2e_ms", "tpf"] {
+        let number = finished[key].to_string();
+        let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+        assert!(finished[key].is_number() && decimals <= 3, "{key}: {number}");
+    }
+    of("draining; Ctrl-C again, or a second SIGTERM, ends now");
+    let refused = run(&["serve", "--log-format", "json", "--row-budget", "0"]);
+    let text = stderr(&refused);
+    assert!(!refused.status.success() && !text.is_empty());
+    for line in text.lines() {
+        assert_eq!(object(line)["level"], "ERROR", "{line}");
+    }
 }

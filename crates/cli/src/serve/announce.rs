@@ -10,14 +10,22 @@ use crate::config::{Config, LogFormat};
 use crate::load::LoadedModel;
 use crate::memory::size;
 
-/// Logs the device and its memory.
-fn log(loaded: &LoadedModel, address: SocketAddr, keys: usize) {
+/// Logs what is served in one line, and the memory of a device.
+fn log(loaded: &LoadedModel, config: &Config, address: SocketAddr, keys: usize) {
+    let kv_bytes = kv_pages(loaded);
     tracing::info!(
-        name = loaded.hardware.device,
+        version = env!("CARGO_PKG_VERSION"),
+        model = loaded.name,
+        family = loaded.info.family,
+        parameters = loaded.info.parameters,
+        device = loaded.hardware.device,
         kernels = loaded.hardware.kernels,
         threads = loaded.hardware.threads,
+        context = loaded.max_model_len(config),
         kv = loaded.info.formats.kv.name(),
-        "device"
+        kv_bytes,
+        decoder = served_decoder(config, loaded),
+        "model loaded"
     );
     if let Some(DeviceMemory { weights, step, kv }) = loaded.hardware.memory {
         tracing::info!(weights, step, kv, "bytes of the device's memory");
@@ -27,16 +35,22 @@ fn log(loaded: &LoadedModel, address: SocketAddr, keys: usize) {
     }
 }
 
+/// Bytes of all KV pages.
+fn kv_pages(loaded: &LoadedModel) -> u64 {
+    let ExecutorSpec { page_size, pages, .. } = loaded.executor.spec();
+    loaded.hardware.kv_position as u64 * u64::from(page_size) * u64::from(pages)
+}
+
 /// Prints the settings in effect, addresses and a first request.
 pub(super) fn announce(loaded: &LoadedModel, config: &Config, address: SocketAddr, keys: usize) {
-    log(loaded, address, keys);
+    log(loaded, config, address, keys);
     let is_text = *config.telemetry.log_format == LogFormat::Text;
     if !is_text || !std::io::stderr().is_terminal() {
         return;
     }
     let info = &loaded.info;
     let ExecutorSpec { page_size, pages, .. } = loaded.executor.spec();
-    let bytes = loaded.hardware.kv_position as u64 * u64::from(page_size) * u64::from(pages);
+    let bytes = kv_pages(loaded);
     say!("asynclane {}", env!("CARGO_PKG_VERSION"));
     say!("  model      {} ({}, {} parameters)", loaded.name, info.family, info.parameters);
     say!(

@@ -8,6 +8,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use server::SpanCounters;
+
+use crate::console;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Lines that wait to be written.
@@ -91,10 +93,10 @@ fn write(lines: &Receiver<Line>, mut out: impl Write, lost: &AtomicU64) {
                 let _ = out.write_all(&text);
                 let lost = lost.swap(0, Ordering::Relaxed);
                 if lost > 0 {
-                    let _ = writeln!(
-                        out,
-                        "{lost} lines of the log were lost because standard error was not read"
+                    let text = format!(
+                        "warning: {lost} lines of the log were lost because standard error was not read"
                     );
+                    let _ = out.write_all(console::line(&text).as_bytes());
                 }
             }
             Line::Flush(done) => {

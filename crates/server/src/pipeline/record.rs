@@ -148,7 +148,7 @@ impl Record {
                 usage.prompt_tokens_details.as_ref().map(|details| details.cached_tokens),
             completion_tokens = usage.completion_tokens,
             nfe = facts.forwards,
-            tpf = diffusion.map(|diffusion| diffusion.forwards.tokens_per_forward),
+            tpf = diffusion.map(|diffusion| rounded(diffusion.forwards.tokens_per_forward)),
             forks = diffusion.map(|diffusion| diffusion.forks),
             queue_ms = millis(facts.queue),
             ttft_ms = millis(facts.first_token),
@@ -199,6 +199,12 @@ impl Drop for Record {
     }
 }
 
+/// Milliseconds with three decimals.
 fn millis(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
+    rounded(duration.as_secs_f64() * 1e3)
+}
+
+/// A number with three decimals, for the log.
+fn rounded(number: f64) -> f64 {
+    (number * 1e3).round() / 1e3
 }
