@@ -22,7 +22,11 @@ pub use shelf::{ModelsArgs, ModelsCommand, PullArgs};
 
 /// An OpenAI-compatible inference server for diffusion language models.
 #[derive(Debug, Parser)]
-#[command(name = "asynclane", version, about = "Serves diffusion language models behind an OpenAI-compatible API")]
+#[command(
+    name = "asynclane",
+    version,
+    about = "Serves diffusion language models behind an OpenAI-compatible API"
+)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,

@@ -345,14 +345,14 @@ mod tests {
             let sizes = Sizes::new(info, 2.0, 2.0, touched);
             close(sizes.weights / 1e9, weights, 0.06);
             close(sizes.kv / 1024.0, kv, 0.0);
-            close(sizes.positions(&CARDS[1]) / 1e3, positions, 1.0);
-            close((sizes.positions(&CARDS[1]) / 1536.0).floor(), fit, 1.0);
+            close(sizes.positions(&CARDS[3]) / 1e3, positions, 1.0);
+            close((sizes.positions(&CARDS[3]) / 1536.0).floor(), fit, 1.0);
             close(sizes.heavy(1536.0), heavy, 1.0);
-            for (card, floor) in CARDS.iter().zip(floors) {
+            for (card, floor) in CARDS[2..].iter().zip(floors) {
                 close(1e3 * sizes.floor(card), floor, 0.06);
             }
         }
-        for (card, ridge) in CARDS.iter().zip([153.0, 295.0, 206.0, 281.0]) {
+        for (card, ridge) in CARDS[2..].iter().zip([153.0, 295.0, 206.0, 281.0]) {
             let sizes = Sizes::new(&llada, 2.0, 2.0, 0);
             close(sizes.ridge(card).unwrap(), ridge, 0.6);
             let int8 = Sizes::new(&llada, 1.0, 2.0, 0);
@@ -391,8 +391,8 @@ mod tests {
             let words: Vec<_> = line.split_whitespace().take(2).collect();
             words.join(" ")
         });
-        assert!(memory.eq(["A100 80", "H100 80", "H200 141", "B200 180"]), "{text}");
-        assert_eq!(text.lines().count(), 7, "{text}");
+        assert!(memory.skip(2).eq(["A100 80", "H100 80", "H200 141", "B200 180"]), "{text}");
+        assert_eq!(text.lines().count(), 9, "{text}");
         for wrong in [[0.0, 1.0, 1.0], [1.0, f64::NAN, 1.0], [1.0, 1.0, -1.0]] {
             assert!(report(&info, 2.0, &of(&wrong), None).is_err());
         }
@@ -419,7 +419,7 @@ mod tests {
         // 90 GB less the weights, in positions of 1 MiB; the weights at 20 GB/s.
         let expected = ["this", "CPU", "100", "70543", "45", "749.7", "-"];
         assert_eq!(rows[1], expected, "{text}");
-        assert_eq!(rows[2][0], "A100");
+        assert_eq!(rows[2][..2], ["RTX", "4090"]);
     }
 
     #[test]

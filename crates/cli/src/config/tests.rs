@@ -153,7 +153,7 @@ fn a_refusal_names_the_flag_or_variable() {
     assert!(message.contains(hint), "{message}");
     for line in [
         "--set: expected KEY=VALUE with a key of ",
-        "--device model.device: expected one of auto, cpu, cuda, found \"gpu\" (did you mean \"cpu\"?)",
+        "--device model.device: expected one of auto, cpu, cuda, cuda:N, found \"gpu\" (did you mean",
         "--backend model.backend: expected one of cpu, candle, found \"candel\" (did you mean \"candle\"?)",
         "--row-budget engine.row_budget: expected at least 1, found 0",
         "environment ASYNCLANE_DTYPE model.dtype: expected one of",
