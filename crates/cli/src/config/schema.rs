@@ -57,7 +57,7 @@ pub struct Server {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Model {
-    /// `demo`, `demo-wedlm`, `demo-sdar`, a Hugging Face folder, a GGUF file, or an id on the Hub.
+    /// A short name of `asynclane models`, a Hugging Face folder, a GGUF file, or an id on the Hub.
     pub path: String,
     /// Model name in requests; empty = the id or the folder's name.
     pub served_name: String,
