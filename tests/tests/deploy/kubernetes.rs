@@ -11,9 +11,10 @@ const PROBES: [&str; 3] = ["startupProbe", "readinessProbe", "livenessProbe"];
 const NAME: &str = "app.kubernetes.io/name";
 const PICKER: &str = "asynclane-endpoint-picker";
 
-/// Every object of every manifest.
+/// Every object of every manifest. A patch is no object of its own.
 fn objects() -> Vec<Value> {
-    let files = manifests(FOLDER);
+    let files = manifests(FOLDER).into_iter();
+    let files: Vec<_> = files.filter(|file| !file.ends_with("patch.yaml")).collect();
     files.iter().flat_map(|file| yaml(file)).collect()
 }
 
