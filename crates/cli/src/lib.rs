@@ -23,7 +23,7 @@ mod fit;
 mod generate;
 pub mod hub;
 mod inspect;
-mod kv;
+pub mod kv;
 pub mod load;
 mod memory;
 mod models;

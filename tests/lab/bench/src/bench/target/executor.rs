@@ -65,7 +65,7 @@ fn with_geometry(loaded: LoadedModel, geometry: Geometry, config: &Config) -> Re
     let placed = match device::chosen(config, &mut checkpoint()?)? {
         Some(gpu) => device::on_device(&gpu, checkpoint()?, config)?,
         None => {
-            let checkpoint = load::with_kv(checkpoint()?.with_dtype(dtype), config)?;
+            let checkpoint = cli::kv::with_format(checkpoint()?.with_dtype(dtype), config);
             load::on_cpu(checkpoint, config)?
         }
     };
