@@ -67,6 +67,9 @@ fn model(args: &InspectArgs) -> Result<()> {
     tell!("parameters       {}", info.parameters);
     tell!("layers           {}", info.layers);
     tell!("width            {}", info.width);
+    if let Some(found) = checkpoint.quantization() {
+        tell!("quantized        {found}; expanded when loaded");
+    }
     tell!("matrices         {}", load::kernels(info.formats.matrices));
     tell!(
         "heads            {} ({} for keys and values)",

@@ -5,7 +5,7 @@ use crate::config::Keys;
 use crate::files::Files;
 use crate::gguf::{Gguf, TokenizerJson};
 use crate::sharing::ExpertSharing;
-use crate::weights::Weights;
+use crate::weights::{Quantization, Weights};
 use crate::{LoadError, Memory, ModelInfo};
 use kernels::{Counting, KvDtype, WeightDtype};
 
@@ -40,8 +40,14 @@ impl Checkpoint {
             return Ok(Self { config, weights: Weights::gguf(gguf) });
         }
         let config = Keys::parse(CONFIG, &files.open(CONFIG)?)?;
-        arch::supported(&config)?;
-        Ok(Self { config, weights: Weights::open(files)? })
+        let quantization = arch::supported(&config)?;
+        Ok(Self { config, weights: Weights::open(files, quantization)? })
+    }
+
+    /// The quantization by the publisher, in words: method, bits, and the weights that share a scale. Matrices
+    /// are expanded, and then stored in their dtype.
+    pub fn quantization(&self) -> Option<String> {
+        Quantization::read(&self.config).ok().flatten().map(|found| found.about)
     }
 
     /// The tokenizer inside a GGUF file; `None` if there is none, or for other checkpoints.
@@ -52,13 +58,13 @@ impl Checkpoint {
         self.weights.as_gguf().map_or(Ok(None), Gguf::tokenizer)
     }
 
-    /// Refuses the `config.json` of a model that this crate has no architecture for. The weights need
-    /// not be there.
+    /// Refuses the `config.json` of a model that this crate has no architecture for, or does not read. The
+    /// weights need not be there.
     ///
     /// # Errors
-    /// A missing or malformed file, an unsupported architecture.
+    /// A missing or malformed file, an unsupported architecture or quantization.
     pub fn check_architecture(files: &Files) -> Result<(), LoadError> {
-        arch::supported(&Keys::parse(CONFIG, &files.open(CONFIG)?)?)
+        arch::supported(&Keys::parse(CONFIG, &files.open(CONFIG)?)?).map(|_| ())
     }
 
     /// Sets the dtype in which matrices are stored and multiplied after loading; default f32.
@@ -178,14 +184,16 @@ impl Checkpoint {
     }
 
     /// A checkpoint of which only this `config.json` is here, to be surveyed. The weights count as stored
-    /// in the dtype that the configuration names (`dtype` or `torch_dtype`), f32 without one.
+    /// in the dtype that the configuration names (`dtype` or `torch_dtype`), f32 without one; quantized ones
+    /// count as bf16.
     ///
     /// # Errors
     /// As [`Self::survey`].
     pub fn planned(config: &str) -> Result<Self, LoadError> {
         let mut planned = Self::synthetic(config, 0)?;
         let dtype = planned.config.get("dtype").or_else(|| planned.config.get("torch_dtype"));
-        let is_brief = dtype.and_then(|dtype| dtype.as_str()) == Some("bfloat16");
+        let is_brief = Quantization::read(&planned.config)?.is_some()
+            || dtype.and_then(|dtype| dtype.as_str()) == Some("bfloat16");
         let parameters = planned.survey(WeightDtype::F32)?.info.parameters as u64;
         planned.weights.suppose(parameters, is_brief);
         Ok(planned)

@@ -92,7 +92,7 @@ pub enum LoadError {
         /// The stored shape.
         found: Vec<usize>,
     },
-    /// A tensor of a GGUF file has an unsupported type.
+    /// A tensor has another type than its format or its configuration says.
     #[error("{}: {}: expected the type {expected}, found {found}", clip(file), clip(tensor))]
     TensorType {
         /// The file that contains it.
@@ -150,10 +150,10 @@ pub enum LoadError {
         /// The stored form.
         found: String,
     },
-    /// A tensor of an adapter cannot be merged.
+    /// A tensor of an adapter or of a quantized matrix has unfit numbers or another name.
     #[error("{}: {}: expected {}, found {}", clip(file), clip(tensor), clip(expected), clip(found))]
-    Adapter {
-        /// The adapter's file.
+    Tensor {
+        /// Its file.
         file: String,
         /// The tensor's name.
         tensor: String,

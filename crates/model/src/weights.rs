@@ -2,20 +2,24 @@
 
 mod index;
 mod lora;
+mod quantized;
 mod random;
+mod rows;
 mod shard;
+
+pub(crate) use quantized::Quantization;
 
 use crate::LoadError;
 use crate::files::Files;
 use crate::gguf::Gguf;
 use crate::memory::{Memory, floats};
 use crate::sharing::ExpertSharing;
-use index::Index;
 use kernels::{BlockType, KvDtype, WeightDtype};
 use lora::Lora;
 use random::random;
-use shard::{Shard, find};
-use std::collections::{BTreeMap, BTreeSet};
+use safetensors::tensor::Dtype;
+use shard::Shards;
+use std::collections::BTreeSet;
 
 /// The weights file of an unsharded checkpoint.
 const SINGLE: &str = "model.safetensors";
@@ -64,9 +68,9 @@ pub(crate) type Watch = Box<dyn FnMut(u64) + Send>;
 
 enum Source {
     Shards {
-        shards: Vec<Shard>,
-        /// Index of the shard of each tensor.
-        homes: BTreeMap<String, usize>,
+        shards: Shards,
+        /// The publisher's quantization.
+        quantization: Option<Quantization>,
     },
     Gguf(Gguf),
     Random {
@@ -78,12 +82,17 @@ enum Source {
 
 impl Weights {
     /// Opens the safetensors weights of a checkpoint.
-    pub(crate) fn open(files: &Files) -> Result<Self, LoadError> {
+    pub(crate) fn open(
+        files: &Files,
+        quantization: Option<Quantization>,
+    ) -> Result<Self, LoadError> {
         if files.contains(SINGLE) {
-            return Self::open_single(files, SINGLE);
+            let shards = Shards::single(files, SINGLE)?;
+            return Ok(Self::new(Source::Shards { shards, quantization }));
         }
         if files.contains(INDEX) {
-            return Self::open_sharded(files);
+            let shards = Shards::indexed(files)?;
+            return Ok(Self::new(Source::Shards { shards, quantization }));
         }
         if let Some(pickle) = PICKLES.into_iter().find(|name| files.contains(name)) {
             return Err(LoadError::Pickle { file: pickle.to_owned() });
@@ -112,18 +121,8 @@ impl Weights {
 
     /// Opens the tensors of one safetensors file.
     pub(crate) fn open_single(files: &Files, name: &str) -> Result<Self, LoadError> {
-        let shard = Shard::open(files, name)?;
-        let names = shard.names().into_iter();
-        let homes = names.map(|name| (name, 0)).collect();
-        Ok(Self::new(Source::Shards { shards: vec![shard], homes }))
-    }
-
-    fn open_sharded(files: &Files) -> Result<Self, LoadError> {
-        let index = Index::parse(&files.open(INDEX)?)?;
-        let shards = index.shards.iter().map(|shard| Shard::open(files, shard));
-        let shards = shards.collect::<Result<_, _>>()?;
-        let homes = index.homes;
-        Ok(Self::new(Source::Shards { shards, homes }))
+        let shards = Shards::single(files, name)?;
+        Ok(Self::new(Source::Shards { shards, quantization: None }))
     }
 
     /// Random weights of any shape: matrices with variance 1 / columns, vectors of ones. The values
@@ -170,7 +169,7 @@ impl Weights {
     /// Bytes of all tensors in the files.
     pub(crate) fn stored_bytes(&self) -> u64 {
         match &self.source {
-            Source::Shards { shards, .. } => shards.iter().map(Shard::stored_bytes).sum(),
+            Source::Shards { shards, .. } => shards.stored_bytes(),
             Source::Gguf(file) => file.stored_bytes(),
             Source::Random { stored: [all, _], .. } => *all,
         }
@@ -179,19 +178,30 @@ impl Weights {
     /// The elements of a tensor in row-major order.
     pub(crate) fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
         let mut values = Vec::new();
-        self.append(name, shape, &mut values)?;
+        self.append_as(name, shape, false, &mut values)?;
         Ok(values)
     }
 
-    /// Appends the elements of a tensor in row-major order.
+    /// Appends the elements of a linear layer's matrix in row-major order.
     pub(crate) fn append(
         &mut self,
         name: &str,
         shape: &[usize],
         to: &mut Vec<f32>,
     ) -> Result<(), LoadError> {
+        self.append_as(name, shape, true, to)
+    }
+
+    fn append_as(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        is_linear: bool,
+        to: &mut Vec<f32>,
+    ) -> Result<(), LoadError> {
         self.request(name)?;
         let first = to.len();
+        let mut brief = floats(count(shape));
         let read = match &self.source {
             Source::Random { seed, .. } => {
                 match (self.reads, to.is_empty()) {
@@ -202,18 +212,30 @@ impl Weights {
                 0
             }
             Source::Gguf(file) => file.append(name, shape, self.reads, to)?,
-            Source::Shards { shards, homes } => {
-                let tensor = find(shards, homes, name, shape)?;
-                if self.reads {
-                    tensor.read(name, to)?;
+            Source::Shards { shards, quantization } => match quantization
+                .as_ref()
+                .map_or(Ok(None), |found| found.find(shards, name, shape, is_linear))?
+            {
+                Some(matrix) => {
+                    if self.reads {
+                        matrix.read(name, to)?;
+                    }
+                    brief = brief.saturating_add(matrix.extra_bytes());
+                    matrix.stored_bytes()
                 }
-                tensor.bytes.len()
-            }
+                None => {
+                    let tensor = shards.find(name, shape)?;
+                    if self.reads {
+                        tensor.read(name, to)?;
+                    }
+                    tensor.bytes.len()
+                }
+            },
         };
         if let (Some(lora), true) = (&self.lora, self.reads) {
             lora.merge(name, shape, &mut to[first..])?;
         }
-        self.received(shape, floats(count(shape)), read);
+        self.received(shape, brief, read);
         Ok(())
     }
 
@@ -277,11 +299,17 @@ impl Weights {
     }
 
     /// The dtype of a checkpoint that is loaded in `dtype`. [`WeightDtype::Blocks`] without blocks to
-    /// keep is bf16 where most of the file is bf16 and large, else f32.
+    /// keep is bf16 where most of the file is bf16, or quantized by its publisher, and large; else f32.
     pub(crate) fn resolved(&self, dtype: WeightDtype) -> WeightDtype {
         let keeps = self.as_gguf().is_some_and(Gguf::has_blocks);
         match dtype {
-            WeightDtype::Blocks if !keeps => of_stored(self.brief_bytes(), self.stored_bytes()),
+            WeightDtype::Blocks if !keeps => match &self.source {
+                Source::Shards { shards, quantization: Some(quantization) } => {
+                    let expanded = 2 * quantization.numbers(shards.sizes());
+                    of_stored(expanded, expanded)
+                }
+                _ => of_stored(self.brief_bytes(), self.stored_bytes()),
+            },
             dtype => dtype,
         }
     }
@@ -289,7 +317,10 @@ impl Weights {
     /// Bytes of the tensors in bf16.
     fn brief_bytes(&self) -> u64 {
         match &self.source {
-            Source::Shards { shards, .. } => shards.iter().map(Shard::brief_bytes).sum(),
+            Source::Shards { shards, .. } => {
+                let brief = shards.sizes().filter(|(dtype, _)| *dtype == Dtype::BF16);
+                brief.map(|(_, bytes)| bytes).sum()
+            }
             Source::Gguf(file) => file.brief_bytes(),
             Source::Random { stored: [_, brief], .. } => *brief,
         }
@@ -323,15 +354,26 @@ impl Weights {
     /// The stored shape of a tensor, `None` if it is not stored.
     pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
         match &self.source {
-            Source::Shards { shards, homes } => shards[*homes.get(name)?].shape(name),
+            Source::Shards { shards, .. } => shards.shape(name),
             Source::Gguf(file) => file.shape(name),
             Source::Random { .. } => None,
         }
     }
 
-    /// True if reading a tensor of this shape succeeds, except for its values.
+    /// True if reading a linear layer's matrix of this shape succeeds, except for its values.
     pub(crate) fn has(&self, name: &str, shape: &[usize]) -> bool {
-        matches!(self.source, Source::Random { .. }) || self.shape(name) == Some(shape)
+        match &self.source {
+            Source::Random { .. } => true,
+            Source::Gguf(file) => file.shape(name) == Some(shape),
+            Source::Shards { shards, quantization } => {
+                let quantization = quantization.as_ref();
+                let matrix = quantization.map(|found| found.find(shards, name, shape, true));
+                match matrix {
+                    None | Some(Ok(None)) => shards.shape(name) == Some(shape),
+                    Some(matrix) => matrix.is_ok(),
+                }
+            }
+        }
     }
 
     /// Marks a tensor as used, so that it causes no warning if it is stored. An adapter of it is refused
@@ -351,7 +393,13 @@ impl Weights {
     /// Names of stored tensors that were never requested, except known harmless ones.
     pub(crate) fn unused(&self) -> Vec<String> {
         let names: Vec<&String> = match &self.source {
-            Source::Shards { homes, .. } => homes.keys().collect(),
+            // A part of a quantized matrix is used if the matrix is.
+            Source::Shards { shards, quantization: Some(_) } => {
+                let is_used = |matrix: String| self.used.contains(&matrix);
+                let is_part = |name: &str| Quantization::matrix(name).is_some_and(is_used);
+                shards.names().filter(|name| !is_part(name)).collect()
+            }
+            Source::Shards { shards, .. } => shards.names().collect(),
             Source::Gguf(file) => file.names().collect(),
             Source::Random { .. } => Vec::new(),
         };

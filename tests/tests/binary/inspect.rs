@@ -55,6 +55,26 @@ fn logits_are_those_of_the_model() {
 }
 
 #[test]
+fn a_quantized_model_is_described_with_the_memory_that_it_takes() {
+    let folder = folder("quantized");
+    for file in std::fs::read_dir(format!("{FIXTURES}/quantized/gptq")).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), folder.join(file.file_name())).unwrap();
+    }
+    for (file, content) in demo::checkpoint::DEMO.files() {
+        if file.starts_with("tokenizer") {
+            std::fs::write(folder.join(file), content).unwrap();
+        }
+    }
+    let lines = stdout(&run(&["inspect", "--model", utf8(&folder), "--dtype", "int8"]));
+    let quantized = "quantized        gptq, 4 bits, groups of 32; expanded when loaded\n";
+    for expected in [quantized, "\nmatrices         int8 by ", "\nweights in int8 "] {
+        assert!(lines.contains(expected), "{expected} in {lines}");
+    }
+    assert!(!stdout(&run(&["inspect"])).contains("\nquantized"));
+}
+
+#[test]
 fn a_backend_that_cannot_be_used_is_refused_by_key() {
     let torch = "expected one of cpu, candle, found \"torch\"";
     let device = "expected cpu with model.device cuda";

@@ -27,7 +27,7 @@ pub(crate) use decoder::Decoder;
 pub(crate) use work::Work;
 
 use crate::config::{Keys, Spec};
-use crate::weights::Weights;
+use crate::weights::{Quantization, Weights};
 use crate::{LoadError, ModelInfo};
 use kernels::Storage;
 use load::Loader;
@@ -95,9 +95,10 @@ impl Family {
     }
 }
 
-/// Refuses a configuration of no family.
-pub(crate) fn supported(config: &Keys) -> Result<(), LoadError> {
-    Family::find(config).map(|_| ())
+/// Refuses a configuration of no family, or with a quantization that is not read.
+pub(crate) fn supported(config: &Keys) -> Result<Option<Quantization>, LoadError> {
+    Family::find(config)?;
+    Quantization::read(config)
 }
 
 /// Loads the architecture named in the configuration.
@@ -124,9 +125,6 @@ pub(crate) fn info(config: &Keys, weights: &Weights) -> Result<ModelInfo, LoadEr
 /// The specification in the configuration and the names of its tensors.
 fn read(config: &Keys, weights: &Weights) -> Result<(Spec, &'static names::Names), LoadError> {
     let family = Family::find(config)?;
-    if config.get("quantization_config").is_some() {
-        return Err(config.refuse("quantization_config", "nothing"));
-    }
     let mut spec = (family.read)(config)?;
     let names = match weights.is_gguf() {
         // Its tensors are found by their published names.

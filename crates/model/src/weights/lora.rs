@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::shard::{Shard, find};
+use super::shard::Shards;
 use crate::LoadError;
 use crate::config::Keys;
 use crate::files::Files;
@@ -34,8 +34,7 @@ const PLAIN: [(&str, &str); 8] = [
 
 /// An opened adapter.
 pub(super) struct Lora {
-    shards: Vec<Shard>,
-    homes: BTreeMap<String, usize>,
+    shards: Shards,
     /// The module of each matrix that is changed, by the matrix.
     modules: BTreeMap<String, String>,
     rank: usize,
@@ -55,10 +54,9 @@ impl Lora {
     ) -> Result<Self, LoadError> {
         let config = Keys::parse(CONFIG, &files.open(CONFIG)?)?;
         let (rank, scale) = rank_and_scale(&config)?;
-        let shard = Shard::open(files, WEIGHTS)?;
+        let shards = Shards::single(files, WEIGHTS)?;
         let mut modules = BTreeMap::new();
-        let names: BTreeSet<String> = shard.names().into_iter().collect();
-        for name in &names {
+        for name in shards.names() {
             let module = module_of(name).ok_or_else(|| {
                 let expected = format!("{PREFIX}MODULE{} or {}", ENDS[0], ENDS[1]);
                 refuse(name, expected, "another name".to_owned())
@@ -79,13 +77,7 @@ impl Lora {
             return Err(refuse("tensors", expected, "none".to_owned()));
         }
         check_targets(&config, &modules)?;
-        let lora = Self {
-            homes: names.into_iter().map(|name| (name, 0)).collect(),
-            shards: vec![shard],
-            modules,
-            rank,
-            scale,
-        };
+        let lora = Self { shards, modules, rank, scale };
         for matrix in lora.modules.keys() {
             if let Some([rows, columns]) = shape(matrix) {
                 lora.factors(matrix, [*rows, *columns], false)?;
@@ -155,7 +147,7 @@ impl Lora {
         let module = self.modules.get(matrix).map_or("", String::as_str);
         let factor = |end: &str, shape: [usize; 2]| {
             let name = format!("{PREFIX}{module}{end}");
-            let stored = find(&self.shards, &self.homes, &name, &shape)?;
+            let stored = self.shards.find(&name, &shape)?;
             let mut values = Vec::new();
             if reads {
                 stored.read(&name, &mut values)?;
@@ -232,5 +224,5 @@ fn check_targets(config: &Keys, modules: &BTreeMap<String, String>) -> Result<()
 }
 
 fn refuse(tensor: &str, expected: String, found: String) -> LoadError {
-    LoadError::Adapter { file: WEIGHTS.to_owned(), tensor: tensor.to_owned(), expected, found }
+    LoadError::Tensor { file: WEIGHTS.to_owned(), tensor: tensor.to_owned(), expected, found }
 }

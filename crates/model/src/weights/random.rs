@@ -1,10 +1,6 @@
 //! Random tensors for benchmarks.
 
-use std::num::NonZero;
-use std::thread;
-
-/// Elements below which one thread is as fast.
-const SERIAL: usize = 1 << 20;
+use super::rows::each_row;
 
 /// A tensor in row-major order: matrices with variance 1 / columns, a vector of ones. The values depend
 /// on the seed, the name and the shape alone.
@@ -18,25 +14,7 @@ pub(super) fn random(seed: u64, name: &str, shape: &[usize]) -> Vec<f32> {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
     });
     let mut numbers = vec![0.0; count];
-    let threads = match count < SERIAL {
-        true => 1,
-        false => thread::available_parallelism().map_or(1, NonZero::get),
-    };
-    let columns = columns.max(1);
-    let rows = (count / columns).div_ceil(threads).max(1);
-    thread::scope(|scope| {
-        for (part, numbers) in numbers.chunks_mut(rows * columns).enumerate() {
-            let mut fill = move || {
-                for (row, numbers) in numbers.chunks_mut(columns).enumerate() {
-                    fill_row(start, part * rows + row, numbers);
-                }
-            };
-            match threads {
-                1 => fill(),
-                _ => drop(scope.spawn(fill)),
-            }
-        }
-    });
+    each_row(&mut numbers, columns, |row, numbers| fill_row(start, row, numbers));
     numbers
 }
 

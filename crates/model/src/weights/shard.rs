@@ -1,7 +1,8 @@
 //! Tensors in safetensors files.
 
+use super::index::Index;
 use crate::LoadError;
-use crate::files::{Bytes, Files};
+use crate::files::{Bytes, FileSlice, Files};
 use safetensors::tensor::{Dtype, Metadata, SafeTensors};
 use std::collections::BTreeMap;
 
@@ -9,8 +10,8 @@ use std::collections::BTreeMap;
 const LENGTH_BYTES: usize = 8;
 
 /// One safetensors file.
-pub(super) struct Shard {
-    pub(super) name: String,
+struct Shard {
+    name: String,
     bytes: Bytes,
     metadata: Metadata,
     /// Offset of the tensors' bytes.
@@ -18,7 +19,7 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    pub(super) fn open(files: &Files, name: &str) -> Result<Self, LoadError> {
+    fn open(files: &Files, name: &str) -> Result<Self, LoadError> {
         let bytes = files.open(name)?;
         let (header, metadata) =
             SafeTensors::read_metadata(&bytes).map_err(|error| LoadError::Corrupt {
@@ -27,92 +28,152 @@ impl Shard {
             })?;
         Ok(Self { name: name.to_owned(), bytes, metadata, start: LENGTH_BYTES + header })
     }
+}
 
-    /// Bytes of all tensors in the file.
+/// The safetensors files of a checkpoint or an adapter.
+pub(super) struct Shards {
+    shards: Vec<Shard>,
+    /// Index of the shard of each tensor.
+    homes: BTreeMap<String, usize>,
+}
+
+impl Shards {
+    /// Opens one file.
+    pub(super) fn single(files: &Files, name: &str) -> Result<Self, LoadError> {
+        let shard = Shard::open(files, name)?;
+        let homes = shard.metadata.tensors().into_keys().map(|name| (name, 0)).collect();
+        Ok(Self { shards: vec![shard], homes })
+    }
+
+    /// Opens the files of an index.
+    pub(super) fn indexed(files: &Files) -> Result<Self, LoadError> {
+        let Index { shards, homes } = Index::parse(&files.open(super::INDEX)?)?;
+        let shards = shards.iter().map(|shard| Shard::open(files, shard));
+        Ok(Self { shards: shards.collect::<Result<_, _>>()?, homes })
+    }
+
+    /// Bytes of all tensors.
     pub(super) fn stored_bytes(&self) -> u64 {
-        (self.bytes.len() - self.start) as u64
+        self.shards.iter().map(|shard| (shard.bytes.len() - shard.start) as u64).sum()
     }
 
-    /// Bytes of the tensors in bf16.
-    pub(super) fn brief_bytes(&self) -> u64 {
-        let tensors = self.metadata.tensors();
-        let brief = tensors.values().filter(|info| info.dtype == Dtype::BF16);
-        let bytes = |(from, to): (usize, usize)| to.saturating_sub(from) as u64;
-        brief.map(|info| bytes(info.data_offsets)).sum()
+    /// The dtype and the bytes of every tensor.
+    pub(super) fn sizes(&self) -> impl Iterator<Item = (Dtype, u64)> {
+        self.shards.iter().flat_map(|shard| {
+            let tensors = shard.metadata.tensors();
+            let sizes = tensors.into_values().map(|info| {
+                let (from, to) = info.data_offsets;
+                (info.dtype, to.saturating_sub(from) as u64)
+            });
+            sizes.collect::<Vec<_>>()
+        })
     }
 
-    /// Names of all tensors in the file.
-    pub(super) fn names(&self) -> Vec<String> {
-        self.metadata.tensors().into_keys().collect()
+    /// Names of all tensors, sorted.
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.homes.keys()
     }
 
     /// The stored shape of a tensor, `None` if it is not stored.
     pub(super) fn shape(&self, name: &str) -> Option<&[usize]> {
-        Some(&self.metadata.info(name)?.shape)
+        Some(&self.shards[*self.homes.get(name)?].metadata.info(name)?.shape)
+    }
+
+    /// The stored type of a tensor, `None` if it is not stored.
+    pub(super) fn dtype(&self, name: &str) -> Option<Dtype> {
+        Some(self.shards[*self.homes.get(name)?].metadata.info(name)?.dtype)
+    }
+
+    /// A tensor of numbers in 16 or 32 bits.
+    ///
+    /// # Errors
+    /// If the tensor is missing, or has another shape or an unsupported type.
+    pub(super) fn find(&self, name: &str, shape: &[usize]) -> Result<Stored<'_>, LoadError> {
+        let stored = self.find_any(name, &[shape])?;
+        if !FLOATS.contains(&stored.dtype) {
+            let (file, tensor) = (stored.shard.name.clone(), name.to_owned());
+            return Err(LoadError::Dtype { file, tensor, found: format!("{:?}", stored.dtype) });
+        }
+        Ok(stored)
+    }
+
+    /// A tensor of any type in one of these shapes.
+    ///
+    /// # Errors
+    /// If the tensor is missing, or has another shape.
+    pub(super) fn find_any(
+        &self,
+        name: &str,
+        shapes: &[&[usize]],
+    ) -> Result<Stored<'_>, LoadError> {
+        let expected = || shapes.first().map(|shape| shape.to_vec()).unwrap_or_default();
+        let missing = |file: &str| LoadError::MissingTensor {
+            file: file.to_owned(),
+            tensor: name.to_owned(),
+            expected: expected(),
+        };
+        let Some(&home) = self.homes.get(name) else {
+            let only = self.shards.first().filter(|_| self.shards.len() == 1);
+            return Err(missing(only.map_or(super::INDEX, |shard| &shard.name)));
+        };
+        let shard = &self.shards[home];
+        let info = shard.metadata.info(name).ok_or_else(|| missing(&shard.name))?;
+        if !shapes.contains(&&*info.shape) {
+            let (file, tensor) = (shard.name.clone(), name.to_owned());
+            let found = info.shape.clone();
+            return Err(LoadError::Shape { file, tensor, expected: expected(), found });
+        }
+        let (from, to) = info.data_offsets;
+        Ok(Stored { shard, bytes: shard.start + from..shard.start + to, dtype: info.dtype })
     }
 }
 
-/// A stored tensor with the requested shape and a supported type.
+/// Types of numbers that are read as they are.
+pub(super) const FLOATS: [Dtype; 3] = [Dtype::F32, Dtype::BF16, Dtype::F16];
+
+/// A stored tensor with the requested shape.
 pub(super) struct Stored<'a> {
     shard: &'a Shard,
     /// Its bytes in the file.
     pub(super) bytes: std::ops::Range<usize>,
-    dtype: Dtype,
-}
-
-/// Looks up a tensor.
-///
-/// # Errors
-/// If the tensor is missing, or has another shape or an unsupported type.
-pub(super) fn find<'a>(
-    shards: &'a [Shard],
-    homes: &BTreeMap<String, usize>,
-    name: &str,
-    shape: &[usize],
-) -> Result<Stored<'a>, LoadError> {
-    let missing = |file: &str| LoadError::MissingTensor {
-        file: file.to_owned(),
-        tensor: name.to_owned(),
-        expected: shape.to_vec(),
-    };
-    let Some(&home) = homes.get(name) else {
-        let only = shards.first().filter(|_| shards.len() == 1);
-        return Err(missing(only.map_or(super::INDEX, |shard| &shard.name)));
-    };
-    let shard = &shards[home];
-    let info = shard.metadata.info(name).ok_or_else(|| missing(&shard.name))?;
-    let (file, tensor) = (shard.name.clone(), name.to_owned());
-    if info.shape != shape {
-        let (expected, found) = (shape.to_vec(), info.shape.clone());
-        return Err(LoadError::Shape { file, tensor, expected, found });
-    }
-    if !matches!(info.dtype, Dtype::F32 | Dtype::BF16 | Dtype::F16) {
-        return Err(LoadError::Dtype { file, tensor, found: format!("{:?}", info.dtype) });
-    }
-    let (from, to) = info.data_offsets;
-    Ok(Stored { shard, bytes: shard.start + from..shard.start + to, dtype: info.dtype })
+    pub(super) dtype: Dtype,
 }
 
 impl Stored<'_> {
-    /// Appends the elements. The mapped memory pages are released afterwards, so that a loaded
-    /// tensor is not in memory twice.
-    pub(super) fn read(&self, name: &str, to: &mut Vec<f32>) -> Result<(), LoadError> {
+    /// The name of its file.
+    pub(super) fn file(&self) -> &str {
+        &self.shard.name
+    }
+
+    /// Its bytes. Dropping them releases the mapped memory pages, so that a loaded tensor is not in memory
+    /// twice.
+    pub(super) fn slice(&self) -> Result<FileSlice<'_>, LoadError> {
         let slice = self.shard.bytes.slice(self.bytes.clone());
-        let bytes = &*slice.map_err(|error| LoadError::Unreadable {
+        slice.map_err(|error| LoadError::Unreadable {
             file: self.shard.name.clone(),
             reason: error.to_string(),
-        })?;
+        })
+    }
+
+    /// Appends the elements, which are finite numbers.
+    pub(super) fn read(&self, name: &str, to: &mut Vec<f32>) -> Result<(), LoadError> {
+        let bytes = &*self.slice()?;
         let first = to.len();
         match self.dtype {
             Dtype::F32 => to.extend(bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b))),
             Dtype::BF16 => to.extend(halves(bytes).map(|b| half::bf16::from_bits(b).to_f32())),
             _ => to.extend(halves(bytes).map(|b| half::f16::from_bits(b).to_f32())),
         }
-        match to[first..].iter().position(|x| !x.is_finite()) {
+        self.check_finite(name, &to[first..])
+    }
+
+    /// Refuses numbers of this file that are not finite.
+    pub(super) fn check_finite(&self, name: &str, numbers: &[f32]) -> Result<(), LoadError> {
+        match numbers.iter().position(|x| !x.is_finite()) {
             Some(index) => Err(LoadError::NotFinite {
                 file: self.shard.name.clone(),
                 tensor: name.to_owned(),
-                found: to[first + index],
+                found: numbers[index],
                 index,
             }),
             None => Ok(()),

@@ -23,6 +23,7 @@ mod lora;
 mod official;
 mod padding;
 mod parity;
+mod quantized;
 mod reference;
 mod refusals;
 mod survey;

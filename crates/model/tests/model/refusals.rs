@@ -34,7 +34,6 @@ dream-grouped | use_sliding_window | true | false, found true
 dream-grouped | rope_scaling | {"rope_type":"dynamic"} | nothing or the type "default", "linear", "llama3", "yarn" or "longrope", found {"rope_type":"dynamic"}
 a2d-longrope | rope_scaling | {"long_factor":[1,2],"rope_type":"longrope","short_factor":[1,1]} | 6 divisors of the type "longrope", found {"long_factor":[1,2],"rope_type":"longrope","short_factor":[1,1]}
 dream-grouped | rope_parameters | "yarn" | nothing or the type "default", "linear", "llama3", "yarn" or "longrope", found "yarn"
-dream-grouped | quantization_config | {"bits":4} | nothing, found {"bits":4}
 dream-grouped | mask_token_id | null | a token id below 47, found nothing
 dream-grouped | eos_token_id | [1,47] | a token id below 47, found [1,47]
 dream-grouped | max_position_embeddings | 2097152 | at most 1048576, found 2097152

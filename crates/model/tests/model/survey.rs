@@ -42,27 +42,21 @@ fn a_survey_matches_loading() {
     }
 }
 
-/// The dtype of a tiny checkpoint under `auto` whose file also has `bytes` of zeros in `stored`.
-fn automatic(stored: Store, bytes: u64) -> WeightDtype {
-    let tiny = Tiny::new(3, &json!({}));
-    let file = tiny.safetensors(stored, |_| true);
+/// The dtype under `auto` of a checkpoint whose file also has `bytes` of zeros in the type `dtype`.
+pub fn automatic(config: &Value, file: &[u8], dtype: &str, bytes: u64) -> WeightDtype {
     let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
     let (header, data) = file[8..].split_at(length);
     let mut header: Value = serde_json::from_slice(header).unwrap();
-    let (name, width) = match stored {
-        Store::F32 => ("F32", 4),
-        Store::Bf16 => ("BF16", 2),
-        Store::F16 => ("F16", 2),
-    };
+    let width = if dtype.ends_with("32") { 4 } else { 2 };
     let offsets = [data.len() as u64, data.len() as u64 + bytes];
-    header["more"] = json!({"dtype": name, "shape": [bytes / width], "data_offsets": offsets});
+    header["more"] = json!({"dtype": dtype, "shape": [bytes / width], "data_offsets": offsets});
     let header = header.to_string().into_bytes();
     let start = [&(header.len() as u64).to_le_bytes(), &header[..], data].concat();
 
-    let folder = format!("asynclane-{}-automatic-{name}-{bytes}", std::process::id());
+    let folder = format!("asynclane-{}-automatic-{dtype}-{bytes}", std::process::id());
     let folder = std::env::temp_dir().join(folder);
     std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("config.json"), tiny.config.to_string()).unwrap();
+    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
     let path = folder.join("model.safetensors");
     std::fs::write(&path, &start).unwrap();
     // The zeros are a hole and take no space.
@@ -77,10 +71,13 @@ fn automatic(stored: Store, bytes: u64) -> WeightDtype {
 #[test]
 fn only_large_weights_in_bf16_stay_so_by_themselves() {
     let large = 512 << 20;
-    assert_eq!(automatic(Store::Bf16, large), WeightDtype::Bf16);
-    assert_eq!(automatic(Store::Bf16, large / 2), WeightDtype::F32);
-    assert_eq!(automatic(Store::F16, large), WeightDtype::F32);
-    assert_eq!(automatic(Store::F32, large), WeightDtype::F32);
+    let tiny = Tiny::new(3, &json!({}));
+    let file = |store| tiny.safetensors(store, |_| true);
+    let plain = |store, name, bytes| automatic(&tiny.config, &file(store), name, bytes);
+    assert_eq!(plain(Store::Bf16, "BF16", large), WeightDtype::Bf16);
+    assert_eq!(plain(Store::Bf16, "BF16", large / 2), WeightDtype::F32);
+    assert_eq!(plain(Store::F16, "F16", large), WeightDtype::F32);
+    assert_eq!(plain(Store::F32, "F32", large), WeightDtype::F32);
 }
 
 #[test]

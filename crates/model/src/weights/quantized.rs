@@ -1,0 +1,133 @@
+//! Checkpoints that their publishers quantized: matrices are expanded to the numbers that the format's own
+//! library expands them to.
+//!
+//! Every format stores codes, scales and, unless codes are symmetric, zero points. A weight is
+//! `(code - zero) * scale`: the difference is exact, and the product is rounded to the scales' type. So
+//! compute `compressed_tensors` (`_dequantize`), GPTQModel (`TorchLinear`), AutoAWQ (`dequantize_gemm`) and,
+//! for FP8 in blocks, transformers (`Fp8Dequantize`).
+
+mod codes;
+mod matrix;
+mod modules;
+mod scheme;
+
+use super::shard::{FLOATS, Shards};
+use crate::LoadError;
+use crate::config::Keys;
+use matrix::QuantizedMatrix;
+use modules::Modules;
+use safetensors::tensor::Dtype;
+use scheme::{Group, Scheme};
+
+/// The configuration's key.
+const KEY: &str = "quantization_config";
+/// Tensors of a module beside its codes.
+const COMPANIONS: [&str; 13] = [
+    "qweight",
+    "qzeros",
+    "scales",
+    "g_idx",
+    "weight_packed",
+    "weight_scale",
+    "weight_scale_inv",
+    "weight_shape",
+    "weight_zero_point",
+    "input_scale",
+    "activation_scale",
+    "input_zero_point",
+    "output_scale",
+];
+
+/// The quantization of a checkpoint, as its configuration states it.
+pub(crate) struct Quantization {
+    groups: Vec<Group>,
+    /// Modules that are not quantized.
+    excluded: Modules,
+    /// True if the modules are listed completely; otherwise a matrix outside of the layers, such as the LM
+    /// head, may be quantized or not.
+    is_complete: bool,
+    /// The format in words: method, bits, and the weights that share a scale.
+    pub(crate) about: String,
+}
+
+impl Quantization {
+    /// The quantization in a configuration, `None` without one.
+    ///
+    /// # Errors
+    /// An unknown method, or a setting that is not supported.
+    pub(crate) fn read(config: &Keys) -> Result<Option<Self>, LoadError> {
+        match config.get(KEY) {
+            Some(_) => scheme::read(&config.nested(KEY)?).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The number of weights in tensors of these types and bytes.
+    pub(super) fn numbers(&self, sizes: impl Iterator<Item = (Dtype, u64)>) -> u64 {
+        let bits = self.groups.iter().find_map(|group| group.scheme.as_ref().map(Scheme::bits));
+        let bits = u64::from(bits.unwrap_or(8));
+        let numbers = sizes.map(|(dtype, bytes)| match dtype {
+            Dtype::I32 => bytes * 8 / bits,
+            Dtype::F32 => bytes / 4,
+            Dtype::BF16 | Dtype::F16 => bytes / 2,
+            _ => bytes,
+        });
+        numbers.sum()
+    }
+
+    /// The quantized tensors of the matrix `{module}.weight`, `None` if it is stored as plain numbers. The
+    /// matrix of a linear layer must be stored as the configuration says.
+    ///
+    /// # Errors
+    /// A tensor that is missing, or has another type or shape than the configuration implies.
+    pub(super) fn find<'a>(
+        &'a self,
+        shards: &'a Shards,
+        name: &str,
+        shape: &[usize],
+        is_linear: bool,
+    ) -> Result<Option<QuantizedMatrix<'a>>, LoadError> {
+        let (&[rows, columns], Some(module)) = (shape, name.strip_suffix(".weight")) else {
+            return Ok(None);
+        };
+        let Some(scheme) = self.scheme(module, is_linear) else {
+            return Ok(None);
+        };
+        let codes = shards.dtype(&format!("{module}.{}", scheme.tensor()));
+        if codes.is_none_or(|dtype| FLOATS.contains(&dtype)) {
+            let is_plain = shards.dtype(name).is_some_and(|dtype| FLOATS.contains(&dtype));
+            let is_required = is_linear && (self.is_complete || is_in_layer(module));
+            if !is_required && (is_plain || !is_linear) {
+                return Ok(None);
+            }
+        }
+        QuantizedMatrix::find(scheme, shards, module, [rows, columns]).map(Some)
+    }
+
+    /// The scheme of a module. Names precede patterns, and both precede classes.
+    fn scheme(&self, module: &str, is_linear: bool) -> Option<&Scheme> {
+        if self.excluded.contains(module, is_linear) {
+            return None;
+        }
+        let first =
+            |test: &dyn Fn(&Modules) -> bool| self.groups.iter().find(|group| test(&group.targets));
+        let group = first(&|targets| targets.names(module))
+            .or_else(|| first(&|targets| targets.matches(module)))
+            .or_else(|| first(&|targets| targets.covers(is_linear)));
+        group?.scheme.as_ref()
+    }
+
+    /// The matrix that a tensor is stored beside, such as a scale; `None` for other tensors.
+    pub(super) fn matrix(tensor: &str) -> Option<String> {
+        let (module, part) = tensor.rsplit_once('.')?;
+        COMPANIONS.contains(&part).then(|| format!("{module}.weight"))
+    }
+}
+
+/// True for a module with a number in its name, as those of layers have.
+fn is_in_layer(module: &str) -> bool {
+    module.split('.').any(|part| part.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests;

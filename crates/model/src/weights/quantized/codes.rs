@@ -1,0 +1,87 @@
+//! The codes of a quantized matrix, read row by row.
+
+use super::scheme::{Codes, Gptq};
+
+/// The place in a word of AWQ of each of eight outputs.
+const AWQ_ORDER: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
+/// Bits of a word.
+pub(super) const WORD: u32 = 32;
+
+/// The 8-bit floats with 4 bits of exponent and 3 of mantissa (OCP FP8, E4M3).
+static E4M3: [f32; 256] = e4m3();
+
+const fn e4m3() -> [f32; 256] {
+    let mut numbers = [0.0; 256];
+    let mut code = 0;
+    while code < 256 {
+        let (exponent, mantissa) = (code as u32 >> 3 & 15, code as u32 & 7);
+        let size = match (exponent, mantissa) {
+            (15, 7) => f32::NAN,
+            (0, _) => mantissa as f32 / 512.0,
+            _ => f32::from_bits((exponent + 120) << 23 | mantissa << 20),
+        };
+        numbers[code] = if code < 128 { size } else { -size };
+        code += 1;
+    }
+    numbers
+}
+
+/// The word of this number.
+pub(super) fn word(bytes: &[u8], number: usize) -> u32 {
+    let bytes = bytes.as_chunks().0.get(number);
+    bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+/// The code at a place in a word.
+pub(super) fn code(word: u32, bits: u32, place: usize) -> f32 {
+    (word >> (bits * place as u32) & ((1 << bits) - 1)) as f32
+}
+
+/// The place of the code of an output in its word.
+pub(super) fn place(codes: Codes, bits: u32, output: usize) -> usize {
+    let place = output % (WORD / bits) as usize;
+    match codes {
+        Codes::Awq => AWQ_ORDER[place],
+        _ => place,
+    }
+}
+
+impl Codes {
+    /// Writes the codes of row `row` of a matrix of `rows` rows.
+    pub(super) fn read_row(self, bytes: &[u8], rows: usize, row: usize, to: &mut [f32]) {
+        let columns = to.len();
+        match self {
+            Self::Integers(_) | Self::Floats => {
+                let codes = bytes[row * columns..].iter().zip(to);
+                match self {
+                    Self::Floats => codes.for_each(|(code, x)| *x = E4M3[usize::from(*code)]),
+                    _ => codes.for_each(|(code, x)| *x = f32::from(code.cast_signed())),
+                }
+            }
+            Self::Packed(bits) => {
+                let in_word = (WORD / bits) as usize;
+                let first = row * columns.div_ceil(in_word);
+                read_words(bits, to, |number| word(bytes, first + number));
+            }
+            Self::Gptq(Gptq { bits, .. }) => {
+                read_words(bits, to, |number| word(bytes, number * rows + row));
+            }
+            Self::Awq => {
+                let place = place(self, 4, row);
+                for (column, x) in to.iter_mut().enumerate() {
+                    *x = code(word(bytes, column * (rows / 8) + row / 8), 4, place);
+                }
+            }
+        }
+    }
+}
+
+/// Writes the codes of a row of words.
+fn read_words(bits: u32, to: &mut [f32], word: impl Fn(usize) -> u32) {
+    for (number, codes) in to.chunks_mut((WORD / bits) as usize).enumerate() {
+        let word = word(number);
+        for (place, x) in codes.iter_mut().enumerate() {
+            *x = code(word, bits, place);
+        }
+    }
+}

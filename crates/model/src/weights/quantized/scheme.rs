@@ -1,0 +1,374 @@
+//! The methods of quantization, read from the configuration.
+
+use serde_json::{Value, json};
+
+use super::Quantization;
+use super::modules::Modules;
+use crate::LoadError;
+use crate::config::Keys;
+
+/// The formats of compressed-tensors with a tensor `weight`.
+const NAIVE: [&str; 3] = ["int-quantized", "float-quantized", "naive-quantized"];
+/// The format of compressed-tensors with a tensor `weight_packed`.
+const PACKED: &str = "pack-quantized";
+/// Sizes of groups.
+const GROUPS: [usize; 3] = [32, 64, 128];
+/// Maximum number of groups of modules.
+const MOST_SCHEMES: usize = 64;
+
+/// Modules that are quantized alike.
+pub(super) struct Group {
+    pub(super) targets: Modules,
+    /// `None` if their weights are plain numbers.
+    pub(super) scheme: Option<Scheme>,
+}
+
+/// The form of quantized matrices.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Scheme {
+    pub(super) codes: Codes,
+    pub(super) grid: Grid,
+    /// True if zero points are stored.
+    pub(super) zeros: bool,
+    /// The name of the method.
+    pub(super) method: &'static str,
+}
+
+/// The form of the codes of a matrix `[n, k]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Codes {
+    /// Signed bytes `[n, k]`, which hold integers of so few bits.
+    Integers(u32),
+    /// 8-bit floats `[n, k]` with 4 bits of exponent, without infinities.
+    Floats,
+    /// Words along the inputs, `[n, k / codes in a word]`.
+    Packed(u32),
+    /// Words along the inputs, transposed: `[k / codes in a word, n]`.
+    Gptq(Gptq),
+    /// Words of 4-bit codes along the outputs, transposed, first the even outputs of eight: `[k, n / 8]`.
+    Awq,
+}
+
+/// The variants of GPTQ.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Gptq {
+    pub(super) bits: u32,
+    /// True if stored zero points are one less.
+    pub(super) one_less: bool,
+    /// True if inputs belong to groups in another order than their own, so that `g_idx` must be stored.
+    pub(super) ordered: bool,
+}
+
+/// The weights of a matrix that share a scale.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Grid {
+    /// All.
+    Matrix,
+    /// A row.
+    Rows,
+    /// So many of a row.
+    Groups(usize),
+    /// So many rows and columns.
+    Blocks([usize; 2]),
+}
+
+impl Scheme {
+    /// Bits of a code.
+    pub(super) fn bits(&self) -> u32 {
+        match self.codes {
+            Codes::Integers(_) | Codes::Floats => 8,
+            Codes::Packed(bits) | Codes::Gptq(Gptq { bits, .. }) => bits,
+            Codes::Awq => 4,
+        }
+    }
+
+    /// The last part of the name of the tensor with the codes.
+    pub(super) fn tensor(&self) -> &'static str {
+        match self.codes {
+            Codes::Integers(_) | Codes::Floats => "weight",
+            Codes::Packed(_) => "weight_packed",
+            Codes::Gptq(_) | Codes::Awq => "qweight",
+        }
+    }
+
+    /// True if scales are stored transposed.
+    pub(super) fn is_transposed(&self) -> bool {
+        matches!(self.codes, Codes::Gptq(_) | Codes::Awq)
+    }
+
+    /// Bits and grid in words.
+    fn about(&self) -> String {
+        let codes = match self.codes {
+            Codes::Floats => "FP8 E4M3".to_owned(),
+            Codes::Integers(bits) => format!("{bits} bits"),
+            _ => format!("{} bits", self.bits()),
+        };
+        let grid = match self.grid {
+            Grid::Matrix => "a scale per matrix".to_owned(),
+            Grid::Rows => "a scale per row".to_owned(),
+            Grid::Groups(size) => format!("groups of {size}"),
+            Grid::Blocks([rows, columns]) => format!("blocks of {rows} x {columns}"),
+        };
+        format!("{codes}, {grid}")
+    }
+}
+
+/// Reads the object `quantization_config`.
+///
+/// # Errors
+/// An unknown method, or a setting that is not supported.
+pub(super) fn read(config: &Keys) -> Result<Quantization, LoadError> {
+    match config.get("quant_method").and_then(Value::as_str) {
+        Some("compressed-tensors") => compressed_tensors(config),
+        Some("fp8") => fp8(config),
+        Some("gptq") => gptq(config),
+        Some("awq") => awq(config),
+        _ => Err(config.refuse("quant_method", "one of compressed-tensors, fp8, gptq, awq")),
+    }
+}
+
+/// A quantization with one scheme for all linear layers that are not excluded.
+fn uniform(scheme: Scheme, targets: Modules, excluded: Modules) -> Quantization {
+    Quantization {
+        about: format!("{}, {}", scheme.method, scheme.about()),
+        groups: vec![Group { targets, scheme: Some(scheme) }],
+        excluded,
+        is_complete: false,
+    }
+}
+
+/// GPTQ (arXiv 2210.17323) as AutoGPTQ and GPTQModel store it.
+fn gptq(config: &Keys) -> Result<Quantization, LoadError> {
+    let bits = bits(config, "bits", &[4, 8])?;
+    let formats = ["checkpoint_format", "format"].into_iter().find(|key| config.get(key).is_some());
+    let format = match formats {
+        Some(key) => match config.get(key).and_then(Value::as_str) {
+            Some(format @ ("gptq" | "gptq_v2")) => format,
+            _ => return Err(config.refuse(key, r#""gptq" or "gptq_v2""#)),
+        },
+        None => "gptq",
+    };
+    config.only("is_marlin_format", &json!(false))?;
+    config.only("pack_dtype", &json!("int32"))?;
+    let mut excluded = Modules::of_parts(config, &["modules_to_not_convert"])?;
+    // GPTQModel: exceptions by pattern; one with a minus is not quantized.
+    if let Some(exceptions) = config.get("dynamic") {
+        let patterns = exceptions.as_object().into_iter().flatten();
+        let patterns = patterns.map(|(pattern, _)| pattern.strip_prefix("-:"));
+        let patterns = patterns.collect::<Option<Vec<_>>>();
+        let patterns = patterns.filter(|_| exceptions.is_object()).ok_or_else(|| {
+            config.refuse("dynamic", r#"patterns after "-:", whose modules are not quantized"#)
+        })?;
+        for pattern in patterns {
+            excluded.add_pattern(config, "dynamic", pattern)?;
+        }
+    }
+    let listed = Modules::of_parts(config, &["modules_in_block_to_quantize"])?;
+    let targets = match listed.is_empty() {
+        true => Modules::linear(),
+        false => listed,
+    };
+    let scheme = Scheme {
+        codes: Codes::Gptq(Gptq {
+            bits,
+            one_less: format == "gptq",
+            ordered: config.flag("desc_act", false)?,
+        }),
+        grid: group_size(config, "group_size")?,
+        zeros: true,
+        method: "gptq",
+    };
+    Ok(uniform(scheme, targets, excluded))
+}
+
+/// AWQ (arXiv 2306.00978) as AutoAWQ stores it.
+fn awq(config: &Keys) -> Result<Quantization, LoadError> {
+    let either = |keys: [&'static str; 2]| {
+        keys.into_iter().find(|key| config.get(key).is_some()).unwrap_or(keys[0])
+    };
+    bits(config, either(["bits", "w_bit"]), &[4])?;
+    let version = either(["version", "format"]);
+    let is_gemm = |version: &Value| {
+        version.as_str().is_some_and(|version| version.eq_ignore_ascii_case("gemm"))
+    };
+    if config.get(version).is_some_and(|version| !is_gemm(version)) {
+        return Err(config.refuse(version, r#""gemm""#));
+    }
+    // Zero points are stored in any case, equal ones if they are not used.
+    config.flag("zero_point", true)?;
+    let scheme = Scheme {
+        codes: Codes::Awq,
+        grid: group_size(config, either(["group_size", "q_group_size"]))?,
+        zeros: true,
+        method: "awq",
+    };
+    let excluded = Modules::of_parts(config, &["modules_to_not_convert"])?;
+    Ok(uniform(scheme, Modules::linear(), excluded))
+}
+
+/// 8-bit floats as DeepSeek and AutoFP8 store them.
+fn fp8(config: &Keys) -> Result<Quantization, LoadError> {
+    config.only("fmt", &json!("e4m3"))?;
+    config.only("expert_dtype", &json!("fp8"))?;
+    let scheme = Scheme {
+        codes: Codes::Floats,
+        grid: match config.get("weight_block_size") {
+            Some(_) => block_size(config, "weight_block_size")?,
+            None => Grid::Matrix,
+        },
+        zeros: false,
+        method: "fp8",
+    };
+    let excluded = Modules::of_parts(config, &["modules_to_not_convert", "ignored_layers"])?;
+    let inputs = match config.get("activation_scheme") {
+        None => String::new(),
+        Some(Value::String(scheme)) if matches!(&**scheme, "static" | "dynamic") => {
+            format!("; inputs are not rounded (FP8, {scheme})")
+        }
+        Some(_) => return Err(config.refuse("activation_scheme", r#""static" or "dynamic""#)),
+    };
+    let mut quantization = uniform(scheme, Modules::linear(), excluded);
+    quantization.about += &inputs;
+    Ok(quantization)
+}
+
+/// The format of the library `compressed-tensors`.
+fn compressed_tensors(config: &Keys) -> Result<Quantization, LoadError> {
+    for key in ["transform_config", "sparsity_config"] {
+        let is_plain = |value: &Value| {
+            value["format"] == "dense" || value.as_object().is_some_and(serde_json::Map::is_empty)
+        };
+        if config.get(key).is_some_and(|value| !is_plain(value)) {
+            return Err(config.refuse(key, "nothing"));
+        }
+    }
+    let all = config.nested("config_groups")?;
+    let names: Vec<String> = all.names().map(str::to_owned).collect();
+    if names.is_empty() || names.len() > MOST_SCHEMES {
+        return Err(config.refuse("config_groups", format!("1 to {MOST_SCHEMES} groups")));
+    }
+    let mut groups = Vec::new();
+    let mut about = Vec::new();
+    for name in &names {
+        let group = all.nested(name)?;
+        let from = if group.get("format").is_some() { &group } else { config };
+        let format = match from.get("format").and_then(Value::as_str) {
+            Some(format) if format == PACKED || NAIVE.contains(&format) => format,
+            _ => return Err(from.refuse("format", format!("{}, {PACKED}", NAIVE.join(", ")))),
+        };
+        let scheme = match group.get("weights") {
+            Some(_) => Some(weights(&group.nested("weights")?, format == PACKED)?),
+            None => None,
+        };
+        about.extend(scheme.map(|scheme| format!("{format}, {}", scheme.about())));
+        about.extend(inputs(&group)?);
+        groups.push(Group { targets: Modules::of_names(&group, "targets")?, scheme });
+    }
+    if config.get("kv_cache_scheme").is_some() {
+        about.push("keys and values are not rounded".to_owned());
+    }
+    Ok(Quantization {
+        groups,
+        excluded: Modules::of_names(config, "ignore")?,
+        is_complete: true,
+        about: format!("compressed-tensors, {}", about.join("; ")),
+    })
+}
+
+/// The scheme of the arguments `weights` of compressed-tensors.
+fn weights(args: &Keys, is_packed: bool) -> Result<Scheme, LoadError> {
+    let is_float = match args.get("type").and_then(Value::as_str) {
+        Some("float") if !is_packed => true,
+        Some("int") => false,
+        _ if is_packed => return Err(args.refuse("type", r#""int""#)),
+        _ => return Err(args.refuse("type", r#""int" or "float""#)),
+    };
+    let bits = bits(args, "num_bits", if is_float { &[8] } else { &[4, 8] })?;
+    let symmetric = args.flag("symmetric", true)?;
+    if is_float && !symmetric {
+        return Err(args.refuse("symmetric", "true for floats"));
+    }
+    args.only("dynamic", &json!(false))?;
+    match args.get("actorder") {
+        None | Some(Value::Bool(false)) => {}
+        Some(Value::String(order)) if matches!(&**order, "weight" | "static") => {}
+        Some(_) => return Err(args.refuse("actorder", r#"null, "weight" or "static""#)),
+    }
+    let grid = match args.get("strategy").and_then(Value::as_str) {
+        Some("tensor") => Grid::Matrix,
+        Some("channel") => Grid::Rows,
+        Some("group") => match group_size(args, "group_size")? {
+            grid @ Grid::Groups(_) => grid,
+            _ => return Err(args.refuse("group_size", "32, 64 or 128")),
+        },
+        Some("block") if !is_packed => block_size(args, "block_structure")?,
+        None if args.get("group_size").is_some() => group_size(args, "group_size")?,
+        None if args.get("strategy").is_none() => Grid::Matrix,
+        _ => return Err(args.refuse("strategy", r#""tensor", "channel", "group" or "block""#)),
+    };
+    if is_packed && !symmetric && grid == Grid::Matrix {
+        return Err(args.refuse("strategy", r#""channel" or "group" with zero points"#));
+    }
+    let codes = match (is_packed, is_float) {
+        (true, _) => Codes::Packed(bits),
+        (false, true) => Codes::Floats,
+        (false, false) => Codes::Integers(bits),
+    };
+    Ok(Scheme { codes, grid, zeros: !symmetric, method: "compressed-tensors" })
+}
+
+/// The arguments of inputs, in words, `None` if they are not quantized.
+fn inputs(group: &Keys) -> Result<Option<String>, LoadError> {
+    let Some(_) = group.get("input_activations") else {
+        return Ok(None);
+    };
+    let args = group.nested("input_activations")?;
+    let bits = args.count("num_bits")?;
+    let word = |key: &str| args.get(key).and_then(Value::as_str).unwrap_or("plain").to_owned();
+    let time = match args.get("dynamic") {
+        None | Some(Value::Bool(false)) => "static",
+        Some(_) => "dynamic",
+    };
+    Ok(Some(format!(
+        "inputs are not rounded ({} of {bits} bits, {time} per {})",
+        word("type"),
+        word("strategy")
+    )))
+}
+
+/// One of these numbers of bits.
+fn bits(config: &Keys, key: &str, supported: &[u32]) -> Result<u32, LoadError> {
+    let found = config.get(key).and_then(Value::as_u64);
+    supported.iter().copied().find(|bits| found == Some(u64::from(*bits))).ok_or_else(|| {
+        let supported: Vec<String> = supported.iter().map(u32::to_string).collect();
+        config.refuse(key, supported.join(" or "))
+    })
+}
+
+/// The size of a group; -1 stands for a row.
+fn group_size(config: &Keys, key: &str) -> Result<Grid, LoadError> {
+    match config.get(key).and_then(Value::as_i64) {
+        Some(-1) => Ok(Grid::Rows),
+        found => GROUPS
+            .into_iter()
+            .find(|size| found == Some(*size as i64))
+            .map(Grid::Groups)
+            .ok_or_else(|| config.refuse(key, "32, 64, 128 or -1")),
+    }
+}
+
+/// Rows and columns of a block.
+fn block_size(config: &Keys, key: &str) -> Result<Grid, LoadError> {
+    let expected = "rows and columns of a block, 1 to 65536 each";
+    let numbers = config.get(key).and_then(Value::as_array);
+    let size = |value: &Value| {
+        value.as_u64().filter(|size| (1..=65536).contains(size)).map(|size| size as usize)
+    };
+    match numbers.map(Vec::as_slice) {
+        Some([rows, columns]) => match (size(rows), size(columns)) {
+            (Some(rows), Some(columns)) => Ok(Grid::Blocks([rows, columns])),
+            _ => Err(config.refuse(key, expected)),
+        },
+        _ => Err(config.refuse(key, expected)),
+    }
+}

@@ -1,0 +1,342 @@
+//! Checkpoints that their publishers quantized. `fixtures/quantized.py` generates them.
+
+use crate::common::{Named, execute, load, refusal, row, single, sized};
+use crate::official;
+use crate::survey::automatic;
+use asynclane_model::{Checkpoint, Files, Model, WeightDtype};
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView, serialize};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model/fixtures/quantized");
+const MASK: u32 = 5;
+
+/// Tensors by name.
+type Tensors = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
+
+fn folder(case: &str) -> PathBuf {
+    Path::new(CASES).join(case)
+}
+
+fn tensors(file: &[u8]) -> Tensors {
+    let file = SafeTensors::deserialize(file).unwrap();
+    let all = file.iter().map(|(name, tensor)| {
+        let parts = (tensor.dtype(), tensor.shape().to_vec(), tensor.data().to_vec());
+        (name.to_owned(), parts)
+    });
+    all.collect()
+}
+
+fn serialized(tensors: &Tensors) -> Vec<u8> {
+    let views = tensors.iter().map(|(name, (dtype, shape, bytes))| {
+        (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+    });
+    serialize(views, None).unwrap()
+}
+
+/// The configuration and the tensors of a case.
+fn parts(case: &str) -> (Value, Tensors) {
+    let folder = folder(case);
+    (official::config(&folder), tensors(&std::fs::read(folder.join("model.safetensors")).unwrap()))
+}
+
+fn files(config: &Value, tensors: &Tensors) -> Named {
+    let files = [
+        ("config.json", config.to_string().into_bytes()),
+        ("model.safetensors", serialized(tensors)),
+    ];
+    files.map(|(name, bytes)| (name.to_owned(), bytes)).into()
+}
+
+/// The checkpoint of a case.
+fn quantized(case: &str) -> Checkpoint {
+    Checkpoint::open(&Files::folder(folder(case))).unwrap()
+}
+
+/// The same with the plain weights that the format's library expands it to.
+fn plain(case: &str) -> Checkpoint {
+    let (mut config, mut all) = parts(case);
+    config.as_object_mut().unwrap().remove("quantization_config");
+    let expanded = std::fs::read(folder(case).join("expanded.safetensors")).unwrap();
+    all.extend(tensors(&expanded));
+    Checkpoint::open(&Files::memory(files(&config, &all))).unwrap()
+}
+
+/// Commits eight masks after a prompt, the most probable one first, and returns the tokens and the bits of
+/// all probabilities.
+fn generated(model: Model) -> (Vec<u32>, Vec<u64>) {
+    let mut executor = sized(model, 4, 1);
+    let mut tokens = [vec![3, 14, 15, 9, 2, 6], vec![MASK; 8]].concat();
+    let end = tokens.len() as u32;
+    let mut probabilities = Vec::new();
+    while tokens.contains(&MASK) {
+        let rows = tokens.iter().zip(0..).map(|(token, position)| row(*token, position, end));
+        let output = execute(&mut executor, &single(rows.collect(), &[0, 1]));
+        let candidates = output.candidates;
+        assert_eq!(candidates.len(), tokens.len());
+        let open = (0..tokens.len()).filter(|position| tokens[*position] == MASK);
+        let best =
+            open.max_by(|a, b| candidates[*a].probability.total_cmp(&candidates[*b].probability));
+        let best = best.unwrap();
+        tokens[best] = candidates[best].token;
+        probabilities.extend(candidates.iter().map(|candidate| candidate.probability.to_bits()));
+    }
+    (tokens, probabilities)
+}
+
+#[test]
+fn a_generation_is_that_of_the_expanded_checkpoint() {
+    for entry in std::fs::read_dir(CASES).unwrap() {
+        let case = entry.unwrap().file_name().into_string().unwrap();
+        for dtype in [WeightDtype::F32, WeightDtype::Bf16, WeightDtype::Int8, WeightDtype::Int4] {
+            let load = |checkpoint: Checkpoint| Model::load(checkpoint.with_dtype(dtype)).unwrap();
+            let (stored, expanded) = (load(quantized(&case)), load(plain(&case)));
+            let none: [&str; 0] = [];
+            assert_eq!(stored.warnings(), none, "{case}");
+            assert_eq!(stored.info(), expanded.info(), "{case}");
+            assert_eq!(generated(stored), generated(expanded), "{case} {dtype:?}");
+        }
+    }
+}
+
+#[test]
+fn large_weights_are_expanded_to_bf16_by_themselves() {
+    let (config, all) = parts("gptq");
+    let dtype = |bytes| automatic(&config, &serialized(&all), "I32", bytes);
+    // 512 MiB in bf16.
+    assert_eq!(dtype(128 << 20), WeightDtype::Bf16);
+    assert_eq!(dtype(127 << 20), WeightDtype::F32);
+}
+
+#[test]
+fn a_survey_knows_the_memory_and_the_callback_counts_every_byte() {
+    for case in ["int8", "packed-4-zeros", "deepseek", "gptq-ordered", "awq"] {
+        let read = std::sync::Arc::new(std::sync::Mutex::new(0));
+        let seen = read.clone();
+        let checkpoint = quantized(case).with_watch(move |bytes| *seen.lock().unwrap() += bytes);
+        let mut checkpoint = checkpoint.with_dtype(WeightDtype::Int8);
+        let survey = checkpoint.survey(WeightDtype::Int8).unwrap();
+        let stored = checkpoint.stored_bytes();
+        let model = Model::load(checkpoint).unwrap();
+        assert_eq!(model.memory(), survey.memory, "{case}");
+        assert_eq!(
+            survey.memory.weights,
+            plain(case).survey(WeightDtype::Int8).unwrap().memory.weights
+        );
+        let read = *read.lock().unwrap();
+        // The shapes of packed matrices are not weights.
+        assert!(read <= stored && stored - read <= 7 * 16 * 2, "{case}: {read} of {stored}");
+    }
+}
+
+/// Case and description.
+const ABOUT: &str = "
+int8 | compressed-tensors, int-quantized, 8 bits, a scale per row; inputs are not rounded (int of 8 bits, dynamic per token)
+fp8-tensor | compressed-tensors, float-quantized, FP8 E4M3, a scale per matrix; inputs are not rounded (float of 8 bits, static per tensor)
+packed-4 | compressed-tensors, pack-quantized, 4 bits, groups of 32
+deepseek | fp8, FP8 E4M3, blocks of 32 x 32; inputs are not rounded (FP8, dynamic)
+gptq-rows | gptq, 4 bits, a scale per row
+awq-64 | awq, 4 bits, groups of 64
+";
+
+#[test]
+fn the_format_is_described() {
+    for line in ABOUT.trim().lines() {
+        let (case, about) = line.split_once(" | ").unwrap();
+        assert_eq!(quantized(case).quantization().as_deref(), Some(about));
+    }
+    assert_eq!(plain("int8").quantization(), None);
+    // By the configuration alone.
+    let config = official::config(&folder("gptq")).to_string();
+    let mut planned = Checkpoint::planned(&config).unwrap();
+    assert_eq!(planned.quantization().as_deref(), Some("gptq, 4 bits, groups of 32"));
+    assert!(planned.survey(WeightDtype::Blocks).is_ok());
+}
+
+/// Case, pointer into the configuration, value, and the end of the error.
+const SETTINGS: &str = r#"
+gptq | - | {"bits":4} | quant_method: expected one of compressed-tensors, fp8, gptq, awq, found nothing
+gptq | - | 4 | expected an object, found 4
+gptq | quant_method | "bitsandbytes" | quant_method: expected one of compressed-tensors, fp8, gptq, awq, found "bitsandbytes"
+gptq | bits | 3 | bits: expected 4 or 8, found 3
+gptq | group_size | 48 | group_size: expected 32, 64, 128 or -1, found 48
+gptq | checkpoint_format | "marlin" | checkpoint_format: expected "gptq" or "gptq_v2", found "marlin"
+gptq | desc_act | "yes" | desc_act: expected true or false, found "yes"
+gptq | dynamic | {"+:.*down.*":{"bits":8}} | dynamic: expected patterns after "-:", whose modules are not quantized, found {"+:.*down.*":{"bits":8}}
+awq | bits | 8 | bits: expected 4, found 8
+awq | version | "gemv" | version: expected "gemm", found "gemv"
+deepseek | weight_block_size | [128] | weight_block_size: expected rows and columns of a block, 1 to 65536 each, found [128]
+deepseek | weight_block_size | [0,128] | weight_block_size: expected rows and columns of a block, 1 to 65536 each, found [0,128]
+deepseek | activation_scheme | "none" | activation_scheme: expected "static" or "dynamic", found "none"
+int8 | sparsity_config | {"format":"sparse-24-bitmask"} | sparsity_config: expected nothing, found {"format":"sparse-24-bitmask"}
+int8 | config_groups | {} | config_groups: expected 1 to 64 groups, found {}
+int8 | config_groups | {"W8A8":["Linear"]} | config_groups: W8A8: expected an object, found ["Linear"]
+int8 | ignore | ["re:(?!x)"] | ignore: expected a pattern without look-around and back-references (look-around, including look-ahead and look-behind, is not supported), found ["re:(?!x)"]
+int8 | ignore | "lm_head" | ignore: expected a list of names, found "lm_head"
+packed-4 | config_groups/group_0/format | "nvfp4-pack-quantized" | config_groups: group_0: format: expected int-quantized, float-quantized, naive-quantized, pack-quantized, found "nvfp4-pack-quantized"
+packed-4 | config_groups/group_0/weights/num_bits | 3 | config_groups: group_0: weights: num_bits: expected 4 or 8, found 3
+packed-4 | config_groups/group_0/weights/type | "float" | config_groups: group_0: weights: type: expected "int", found "float"
+packed-4 | config_groups/group_0/weights/group_size | 16 | config_groups: group_0: weights: group_size: expected 32, 64, 128 or -1, found 16
+packed-4 | config_groups/group_0/weights/strategy | "tensor_group" | config_groups: group_0: weights: strategy: expected "tensor", "channel", "group" or "block", found "tensor_group"
+packed-4 | config_groups/group_0/weights/actorder | "group" | config_groups: group_0: weights: actorder: expected null, "weight" or "static", found "group"
+fp8-channel | config_groups/group_0/weights/symmetric | false | config_groups: group_0: weights: symmetric: expected true for floats, found false
+"#;
+
+#[test]
+fn settings_are_refused_by_key() {
+    for line in SETTINGS.trim().lines() {
+        let cells: Vec<&str> = line.split(" | ").collect();
+        let [case, path, value, expected] = cells[..] else { panic!("{line}") };
+        let (mut config, all) = parts(case);
+        let pointer = match path {
+            "-" => "/quantization_config".to_owned(),
+            path => format!("/quantization_config/{path}"),
+        };
+        let value = serde_json::from_str(value).unwrap();
+        match config.pointer_mut(&pointer) {
+            Some(place) => *place = value,
+            None => {
+                let (parent, key) = pointer.rsplit_once('/').unwrap();
+                config.pointer_mut(parent).unwrap()[key] = value;
+            }
+        }
+        let files = files(&config, &all);
+        let early = Checkpoint::check_architecture(&Files::memory(files.clone()));
+        let error = refusal(load(files));
+        assert_eq!(error, format!("config.json: quantization_config: {expected}"));
+        assert_eq!(refusal(early), error);
+    }
+}
+
+/// A change of one tensor, or of the configuration, that the tensors contradict.
+fn refused(case: &str, change: impl FnOnce(&mut Value, &mut Tensors)) -> String {
+    let (mut config, mut all) = parts(case);
+    change(&mut config, &mut all);
+    let error = refusal(load(files(&config, &all)));
+    let first = "model.layers.0.self_attn.q_proj";
+    let rest = error.replace("model.safetensors: ", "").replace(first, "Q");
+    assert!(rest.starts_with("Q."), "{error}");
+    rest
+}
+
+const Q: &str = "model.layers.0.self_attn.q_proj";
+
+#[test]
+fn tensors_that_contradict_the_configuration_are_named() {
+    let without = |case: &str, part: &str| {
+        refused(case, |_, all| drop(all.remove(&format!("{Q}.{part}")).unwrap()))
+    };
+    let missing = |tensor: &str, shape: &str| {
+        format!("Q.{tensor}: expected a tensor of shape {shape}, found none")
+    };
+    assert_eq!(without("int8", "weight_scale"), missing("weight_scale", "[64, 1]"));
+    assert_eq!(without("deepseek", "weight_scale_inv"), missing("weight_scale_inv", "[2, 2]"));
+    assert_eq!(without("gptq", "scales"), missing("scales", "[2, 64]"));
+    assert_eq!(without("gptq", "qweight"), missing("qweight", "[8, 64]"));
+    assert_eq!(without("gptq-ordered", "g_idx"), missing("g_idx", "[32]"));
+    assert_eq!(without("awq", "qzeros"), missing("qzeros", "[2, 8]"));
+    assert_eq!(without("packed-4", "weight_shape"), missing("weight_shape", "[2]"));
+    assert_eq!(
+        without("packed-4-zeros", "weight_zero_point"),
+        missing("weight_zero_point", "[8, 1]")
+    );
+    // Other bits, other groups.
+    let set = |case: &str, key: &str, value: Value| {
+        refused(case, |config, _| config["quantization_config"][key] = value)
+    };
+    let bits = set("gptq", "bits", json!(8));
+    assert_eq!(bits, "Q.qweight: expected shape [16, 64], found [8, 64]");
+    let groups = set("awq", "group_size", json!(64));
+    assert_eq!(groups, "Q.scales: expected shape [1, 64], found [2, 64]");
+    let blocks = set("deepseek", "weight_block_size", json!([32, 16]));
+    assert_eq!(blocks, "Q.weight_scale_inv: expected shape [2, 4], found [2, 2]");
+    // Plain numbers where codes are expected, and the reverse.
+    let plain = refused("int8", |_, all| {
+        let bytes = vec![0; 2 * 64 * 64];
+        all.insert(format!("{Q}.weight"), (Dtype::BF16, vec![64, 64], bytes));
+    });
+    assert_eq!(plain, "Q.weight: expected the type I8 by quantization_config, found BF16");
+    let ignored = set("int8", "ignore", json!([Q, "lm_head"]));
+    assert_eq!(ignored, "Q.weight: expected BF16, F16 or F32, found I8");
+    let method = refused("gptq", |config, _| {
+        config["quantization_config"] = json!({"quant_method": "awq", "bits": 4, "group_size": 32});
+    });
+    assert_eq!(method, "Q.qweight: expected shape [64, 8], found [8, 64]");
+}
+
+#[test]
+fn tensors_with_unfit_numbers_are_named() {
+    let change = |case: &str, part: &str, bytes: &[u8]| {
+        refused(case, |_, all| {
+            let tensor = all.get_mut(&format!("{Q}.{part}")).unwrap();
+            tensor.2[..bytes.len()].copy_from_slice(bytes);
+        })
+    };
+    let group = change("gptq-ordered", "g_idx", &7u32.to_le_bytes());
+    assert_eq!(group, "Q.g_idx: expected groups of 0 to 0, found 7 at element 0");
+    let group = change("gptq", "g_idx", &(-1i32).to_le_bytes());
+    assert_eq!(group, "Q.g_idx: expected groups of 0 to 1, found -1 at element 0");
+    let shape = change("packed-4", "weight_shape", &63u64.to_le_bytes());
+    assert_eq!(shape, "Q.weight_shape: expected the numbers [64, 64], found [63, 64]");
+    let nan = change("deepseek", "weight", &[0, 0x7F]);
+    assert_eq!(nan, "Q.weight: expected finite numbers, found NaN at element 1");
+    let scale = change("int8", "weight_scale", &[0x80, 0x7F]);
+    assert_eq!(scale, "Q.weight_scale: expected finite numbers, found inf at element 0");
+}
+
+#[test]
+fn a_module_may_be_left_out() {
+    // The list, and the modules whose weights are stored plain.
+    let (one, all) = (Q, "self_attn.q_proj");
+    let lists = [
+        ("gptq", "modules_to_not_convert", json!([Q]), one),
+        ("gptq", "dynamic", json!({r"-:.*\.0\.self_attn\.q.*": {}}), one),
+        ("gptq", "modules_in_block_to_quantize", json!([GPTQ]), all),
+        ("awq", "modules_to_not_convert", json!(["q_proj"]), all),
+        ("awq", "modules_to_not_convert", json!([r"model\.layers\.\d+\.self_attn\.q_proj"]), all),
+        ("deepseek", "ignored_layers", json!(["self_attn.q_proj"]), all),
+        ("packed-4", "ignore", json!(["lm_head", r"re:.*\.q_proj$"]), all),
+        ("packed-4", "ignore", json!(["lm_head", Q]), one),
+    ];
+    for (case, key, list, modules) in lists {
+        let (mut config, mut all) = parts(case);
+        let expanded = std::fs::read(folder(case).join("expanded.safetensors")).unwrap();
+        all.retain(|name, _| !name.contains(modules) || name.ends_with(".bias"));
+        all.extend(tensors(&expanded).into_iter().filter(|(name, _)| name.contains(modules)));
+        let unlisted = refusal(load(files(&config, &all)));
+        assert!(unlisted.contains("q_proj"), "{unlisted}");
+        config["quantization_config"][key] = list;
+        let model = load(files(&config, &all)).unwrap_or_else(|error| panic!("{case}: {error}"));
+        assert_eq!(generated(model), generated(Model::load(plain(case)).unwrap()), "{case}");
+    }
+}
+
+/// The modules that GPTQ quantizes but for the queries.
+const GPTQ: [&str; 6] = [
+    "self_attn.k_proj",
+    "self_attn.v_proj",
+    "self_attn.o_proj",
+    "mlp.gate_proj",
+    "mlp.up_proj",
+    "mlp.down_proj",
+];
+
+#[test]
+fn an_adapter_of_packed_weights_is_refused() {
+    let adapter = Files::memory([
+        (
+            "adapter_config.json",
+            br#"{"peft_type":"LORA","r":1,"lora_alpha":1,"target_modules":["q_proj"]}"#.to_vec(),
+        ),
+        ("adapter_model.safetensors", {
+            let name = |end: &str| format!("base_model.model.{Q}.lora_{end}.weight");
+            let tensor = |shape: [usize; 2]| (Dtype::F32, shape.to_vec(), vec![0; 4 * 64]);
+            serialized(&[(name("A"), tensor([1, 64])), (name("B"), tensor([64, 1]))].into())
+        }),
+    ]);
+    let error = refusal(quantized("gptq").with_lora(&adapter));
+    assert!(error.ends_with("in the checkpoint, found none"), "{error}");
+    assert!(quantized("deepseek").with_lora(&adapter).is_ok());
+}
