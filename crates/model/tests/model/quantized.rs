@@ -1,6 +1,6 @@
 //! Checkpoints that their publishers quantized. `fixtures/quantized.py` generates them.
 
-use crate::common::{Named, execute, load, refusal, row, single, sized};
+use crate::common::{Named, Noise, execute, load, refusal, row, single, sized};
 use crate::official;
 use crate::survey::automatic;
 use asynclane_model::{Checkpoint, Files, Model, WeightDtype};
@@ -171,7 +171,7 @@ deepseek | weight_block_size | [128] | weight_block_size: expected rows and colu
 deepseek | weight_block_size | [0,128] | weight_block_size: expected rows and columns of a block, 1 to 65536 each, found [0,128]
 deepseek | activation_scheme | "none" | activation_scheme: expected "static" or "dynamic", found "none"
 int8 | sparsity_config | {"format":"sparse-24-bitmask"} | sparsity_config: expected nothing, found {"format":"sparse-24-bitmask"}
-int8 | config_groups | {} | config_groups: expected 1 to 64 groups, found {}
+int8 | config_groups | {} | config_groups: expected 1 to 16 groups, found {}
 int8 | config_groups | {"W8A8":["Linear"]} | config_groups: W8A8: expected an object, found ["Linear"]
 int8 | ignore | ["re:(?!x)"] | ignore: expected a pattern without look-around and back-references (look-around, including look-ahead and look-behind, is not supported), found ["re:(?!x)"]
 int8 | ignore | "lm_head" | ignore: expected a list of names, found "lm_head"
@@ -207,6 +207,46 @@ fn settings_are_refused_by_key() {
         let error = refusal(load(files));
         assert_eq!(error, format!("config.json: quantization_config: {expected}"));
         assert_eq!(refusal(early), error);
+    }
+}
+
+#[test]
+fn patterns_are_bounded() {
+    let (mut config, all) = parts("int8");
+    let mut ignoring = |list: Vec<String>| {
+        config["quantization_config"]["ignore"] = json!(list);
+        load(files(&config, &all)).err().map(|error| error.to_string())
+    };
+    let many = |count: usize| (0..count).map(|i| format!("re:lm_head{i}?")).collect::<Vec<_>>();
+    assert_eq!(ignoring(many(64)), None);
+    let error = ignoring(many(65)).unwrap();
+    assert!(error.contains("ignore: expected at most 64 patterns, found"), "{error}");
+    let error = ignoring(vec!["re:(lm_head{1,99}){1,99}".to_owned()]).unwrap();
+    assert!(error.contains("size limit of 65536 bytes"), "{error}");
+}
+
+/// Bytes that make another text of JSON, or none.
+const BYTES: &[u8] = b"0123456789[]{},:\"-. \0~x";
+
+#[test]
+fn damaged_files_are_refused_or_read() {
+    let mut noise = Noise(3);
+    for case in ["int8", "packed-4-zeros", "deepseek", "gptq-ordered", "awq"] {
+        let (config, all) = parts(case);
+        let whole = files(&config, &all);
+        let mut refused = 0;
+        for round in 0..200 {
+            let mut damaged = whole.clone();
+            let name = if round % 2 == 0 { "config.json" } else { "model.safetensors" };
+            let file = damaged.get_mut(name).unwrap();
+            // The configuration, or the header of the tensors.
+            let length = file.len().min(6000);
+            for _ in 0..=noise.below(3) {
+                file[noise.below(length)] = BYTES[noise.below(BYTES.len())];
+            }
+            refused += usize::from(load(damaged).is_err());
+        }
+        assert!(refused > 50, "{case}: {refused}");
     }
 }
 

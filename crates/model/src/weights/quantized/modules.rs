@@ -11,7 +11,7 @@ use crate::config::Keys;
 /// Maximum number of patterns in a list, each of which is matched against every matrix.
 const MOST_PATTERNS: usize = 64;
 /// Maximum bytes of a compiled pattern.
-const MOST_BYTES: usize = 1 << 20;
+const MOST_BYTES: usize = 64 << 10;
 /// The class of matrices whose inputs are a layer's rows.
 const LINEAR: &str = "Linear";
 /// Signs of a pattern that no module name has.

@@ -14,7 +14,7 @@ const PACKED: &str = "pack-quantized";
 /// Sizes of groups.
 const GROUPS: [usize; 3] = [32, 64, 128];
 /// Maximum number of groups of modules.
-const MOST_SCHEMES: usize = 64;
+const MOST_SCHEMES: usize = 16;
 
 /// Modules that are quantized alike.
 pub(super) struct Group {
