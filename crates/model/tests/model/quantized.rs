@@ -13,8 +13,11 @@ use std::path::{Path, PathBuf};
 const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model/fixtures/quantized");
 const MASK: u32 = 5;
 
+/// Type, shape and bytes.
+type Tensor = (Dtype, Vec<usize>, Vec<u8>);
+
 /// Tensors by name.
-type Tensors = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
+type Tensors = BTreeMap<String, Tensor>;
 
 fn folder(case: &str) -> PathBuf {
     Path::new(CASES).join(case)
@@ -362,6 +365,47 @@ const GPTQ: [&str; 6] = [
     "mlp.up_proj",
     "mlp.down_proj",
 ];
+
+/// Integers for a matrix of F32 `[rows, columns]`, their scales, and the numbers that both stand for.
+fn integers(bytes: &[u8], rows: usize) -> [Tensor; 3] {
+    let numbers: Vec<f32> = bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x)).collect();
+    let columns = numbers.len() / rows;
+    let (mut codes, mut scales, mut expanded) = (Vec::new(), Vec::new(), Vec::new());
+    for row in numbers.chunks(columns) {
+        let scale = row.iter().fold(f32::MIN_POSITIVE, |most, x| most.max(x.abs())) / 127.0;
+        scales.extend(scale.to_le_bytes());
+        for code in row.iter().map(|x| (x / scale).round() as i8) {
+            codes.push(code.cast_unsigned());
+            expanded.extend((f32::from(code) * scale).to_le_bytes());
+        }
+    }
+    let shape = vec![rows, columns];
+    let scales = (Dtype::F32, vec![rows, 1], scales);
+    [(Dtype::I8, shape.clone(), codes), scales, (Dtype::F32, shape, expanded)]
+}
+
+#[test]
+fn experts_are_expanded_and_routers_need_not_be_listed() {
+    let case = official::Case::named("qwen3-moe");
+    let mut config = case.config();
+    let mut stored = tensors(&std::fs::read(case.folder.join("model.safetensors")).unwrap());
+    let mut plain = stored.clone();
+    let linear = stored.keys().filter(|name| name.ends_with("_proj.weight")).cloned();
+    for name in linear.collect::<Vec<_>>() {
+        let (dtype, shape, bytes) = stored.remove(&name).unwrap();
+        assert_eq!(dtype, Dtype::F32);
+        let [codes, scales, expanded] = integers(&bytes, shape[0]);
+        stored.extend([(name.clone(), codes), (format!("{name}_scale"), scales)]);
+        plain.insert(name, expanded);
+    }
+    let want = load(files(&config, &plain)).unwrap();
+    config["quantization_config"] =
+        official::config(&folder("int8"))["quantization_config"].clone();
+    let got = load(files(&config, &stored)).unwrap();
+    assert_eq!(got.info(), want.info());
+    assert!(got.info().experts.is_some());
+    assert_eq!(got.logits(&case.tokens).unwrap(), want.logits(&case.tokens).unwrap());
+}
 
 #[test]
 fn an_adapter_of_packed_weights_is_refused() {
