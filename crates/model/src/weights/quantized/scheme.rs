@@ -37,7 +37,7 @@ pub(super) struct Scheme {
 /// The form of the codes of a matrix `[n, k]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Codes {
-    /// Signed bytes `[n, k]`, which hold integers of so few bits.
+    /// Signed bytes `[n, k]` with integers of this number of bits.
     Integers(u32),
     /// 8-bit floats `[n, k]` with 4 bits of exponent, without infinities.
     Floats,
@@ -66,9 +66,9 @@ pub(super) enum Grid {
     Matrix,
     /// A row.
     Rows,
-    /// So many of a row.
+    /// A group of this number of consecutive weights of a row.
     Groups(usize),
-    /// So many rows and columns.
+    /// A block of this number of rows and columns.
     Blocks([usize; 2]),
 }
 
