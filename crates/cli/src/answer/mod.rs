@@ -33,7 +33,7 @@ pub struct Answer<'a> {
 
 /// A whole answer and its cost.
 #[derive(Clone, Debug)]
-pub struct Answered {
+pub struct WholeAnswer {
     /// The text.
     pub text: String,
     /// The cost.
@@ -69,7 +69,11 @@ impl<'a> Answer<'a> {
     ///
     /// # Errors
     /// A request that the engine refuses, a failed step, an output that cannot be written.
-    pub fn follow(mut self, mut stream: EventStream, interrupted: &AtomicBool) -> Result<Answered> {
+    pub fn follow(
+        mut self,
+        mut stream: EventStream,
+        interrupted: &AtomicBool,
+    ) -> Result<WholeAnswer> {
         let mut stats = SequenceStats::default();
         while let Some(event) = stream.blocking_next() {
             match event {
@@ -114,7 +118,7 @@ impl<'a> Answer<'a> {
         Ok(())
     }
 
-    fn finish(mut self, stats: SequenceStats, complete: bool) -> Result<Answered> {
+    fn finish(mut self, stats: SequenceStats, complete: bool) -> Result<WholeAnswer> {
         let time = self.begun.elapsed();
         let rest = self.stream.finish();
         self.write(&rest.text)?;
@@ -129,7 +133,7 @@ impl<'a> Answer<'a> {
         if self.trace {
             write!(std::io::stderr().lock(), "\n{}", self.lanes.draw(&self.canvas))?;
         }
-        Ok(Answered { text: self.text, cost: Cost { stats, time }, complete })
+        Ok(WholeAnswer { text: self.text, cost: Cost { stats, time }, complete })
     }
 }
 

@@ -13,7 +13,7 @@ use decode::TokenId;
 use engine::decoding::{DecodingSpec, Preset, TUNED_PRESETS};
 use text::Message;
 
-use crate::answer::{Answer, Answered, Cost};
+use crate::answer::{Answer, Cost, WholeAnswer};
 use crate::args::{ModelArgs, RunArgs, SamplingArgs};
 use crate::config::Config;
 use crate::exit;
@@ -211,7 +211,7 @@ impl<'a> Chat<'a> {
     }
 
     /// Writes an answer with a decoder.
-    fn write(&self, prompt: Prompt, decoder: &DecodingSpec) -> Result<Answered> {
+    fn write(&self, prompt: Prompt, decoder: &DecodingSpec) -> Result<WholeAnswer> {
         self.interrupted.store(false, Ordering::Relaxed);
         let decoding = self.session.decoders.resolve(decoder)?;
         let answer = Answer::new(&self.session.tokenizer, prompt.budget, false);

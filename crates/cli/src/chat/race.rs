@@ -4,8 +4,15 @@ use anyhow::Result;
 use engine::decoding::DecodingSpec;
 
 use super::Chat;
-use crate::answer::Answered;
+use crate::answer::WholeAnswer;
 use crate::exit;
+
+/// A complete answer in a race.
+struct Run {
+    /// The decoder.
+    name: String,
+    answer: WholeAnswer,
+}
 
 impl Chat<'_> {
     /// Answers the last message again with two decoders and tells which took less. One name races
@@ -40,40 +47,40 @@ impl Chat<'_> {
         found.map_or(weights.plain_preset(), |preset| preset.name)
     }
 
-    /// The answers of the decoders that the user let finish, each with its name.
-    fn run(&mut self, runners: &[DecodingSpec]) -> Result<Vec<(String, Answered)>> {
+    /// The answers of the decoders that the user let finish.
+    fn run(&mut self, runners: &[DecodingSpec]) -> Result<Vec<Run>> {
         let mut ran = Vec::new();
         for decoder in runners {
             let name = self.session.decoders.spec(decoder).to_string();
             tell!("\n{name}");
             let prompt = self.prompt()?;
-            let answered = self.write(prompt, decoder)?;
-            tell!("{} in {:.2} s", answered.cost.forwards(), answered.cost.time.as_secs_f64());
-            if !answered.complete {
+            let answer = self.write(prompt, decoder)?;
+            tell!("{} in {:.2} s", answer.cost.forwards(), answer.cost.time.as_secs_f64());
+            if !answer.complete {
                 tell!("(ended by Ctrl-C)");
                 break;
             }
-            ran.push((name, answered));
+            ran.push(Run { name, answer });
         }
         Ok(ran)
     }
 }
 
-/// One line about a race: passes, time, text.
-fn verdict(first: &(String, Answered), second: &(String, Answered)) -> String {
-    let forwards = |of: &Answered| f64::from(of.cost.stats.forwards().max(1));
-    let faster = second.1.cost.time < first.1.cost.time;
+/// One line about a race: time, forward passes, text.
+fn verdict(first: &Run, second: &Run) -> String {
+    let faster = second.answer.cost.time < first.answer.cost.time;
     let (winner, other) = if faster { (second, first) } else { (first, second) };
-    let seconds = |of: &Answered| of.cost.time.as_secs_f64().max(1e-9);
-    let text = match first.1.text == second.1.text {
+    let seconds = |run: &Run| run.answer.cost.time.as_secs_f64().max(1e-9);
+    let text = match first.answer.text == second.answer.text {
         true => "the same text",
         false => "another text",
     };
     format!(
-        "\n{} took {:.1} times less time than {}, for {:.2} times its forward passes: {text}",
-        winner.0,
-        seconds(&other.1) / seconds(&winner.1),
-        other.0,
-        forwards(&winner.1) / forwards(&other.1),
+        "\n{} was {:.1} times faster than {} ({} beside {}): {text}",
+        winner.name,
+        seconds(other) / seconds(winner),
+        other.name,
+        winner.answer.cost.forwards(),
+        other.answer.cost.stats.forwards(),
     )
 }
