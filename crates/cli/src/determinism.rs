@@ -69,7 +69,7 @@ fn check(args: &DeterminismArgs, address: &str, place: &str, until: Instant) -> 
     let again: Vec<Answer> = questions.iter().map(ask).collect::<Result<_>>()?;
     let neighbours = Neighbours::start(&client, args);
     let among = neighbours.compared(&questions);
-    let crowd = neighbours.end()?;
+    let answered = neighbours.end()?;
     let (again, among) = (Tally::of(&alone, &again), Tally::of(&alone, &among?));
     let count = questions.len();
     let tokens: usize = alone.iter().map(|answer| answer.tokens.len()).sum();
@@ -90,7 +90,7 @@ fn check(args: &DeterminismArgs, address: &str, place: &str, until: Instant) -> 
         args.max_tokens,
         count - again.differing,
         args.neighbours,
-        crowd.answered,
+        answered,
         count - among.differing,
         largest(&client, again.largest.max(among.largest)),
     );

@@ -192,10 +192,10 @@ impl Checkpoint {
     pub fn planned(config: &str) -> Result<Self, LoadError> {
         let mut planned = Self::synthetic(config, 0)?;
         let dtype = planned.config.get("dtype").or_else(|| planned.config.get("torch_dtype"));
-        let is_brief = Quantization::read(&planned.config)?.is_some()
+        let is_bf16 = Quantization::read(&planned.config)?.is_some()
             || dtype.and_then(|dtype| dtype.as_str()) == Some("bfloat16");
         let parameters = planned.survey(WeightDtype::F32)?.info.parameters as u64;
-        planned.weights.suppose(parameters, is_brief);
+        planned.weights.suppose(parameters, is_bf16);
         Ok(planned)
     }
 

@@ -82,9 +82,9 @@ impl Gguf {
     }
 
     /// Bytes of the tensors in bf16.
-    pub(crate) fn brief_bytes(&self) -> u64 {
-        let brief = self.volumes.infos().filter(|info| info.ggml_dtype == GgmlDType::BF16);
-        brief.map(|info| stored(info) as u64).sum()
+    pub(crate) fn bf16_bytes(&self) -> u64 {
+        let bf16 = self.volumes.infos().filter(|info| info.ggml_dtype == GgmlDType::BF16);
+        bf16.map(|info| stored(info) as u64).sum()
     }
 
     /// Appends the elements of a tensor in row-major order if `reads`. Returns the number of bytes

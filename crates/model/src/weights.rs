@@ -132,9 +132,9 @@ impl Weights {
     }
 
     /// Says that random weights stand for files with this many numbers, in bf16 or else in f32.
-    pub(crate) fn suppose(&mut self, numbers: u64, is_brief: bool) {
+    pub(crate) fn suppose(&mut self, numbers: u64, is_bf16: bool) {
         if let Source::Random { stored, .. } = &mut self.source {
-            *stored = match is_brief {
+            *stored = match is_bf16 {
                 true => [2 * numbers; 2],
                 false => [4 * numbers, 0],
             };
@@ -201,7 +201,7 @@ impl Weights {
     ) -> Result<(), LoadError> {
         self.request(name)?;
         let first = to.len();
-        let mut brief = floats(count(shape));
+        let mut transient = floats(count(shape));
         let read = match &self.source {
             Source::Random { seed, .. } => {
                 match (self.reads, to.is_empty()) {
@@ -220,7 +220,7 @@ impl Weights {
                     if self.reads {
                         matrix.read(name, to)?;
                     }
-                    brief = brief.saturating_add(matrix.extra_bytes());
+                    transient = transient.saturating_add(matrix.extra_bytes());
                     matrix.stored_bytes()
                 }
                 None => {
@@ -235,7 +235,7 @@ impl Weights {
         if let (Some(lora), true) = (&self.lora, self.reads) {
             lora.merge(name, shape, &mut to[first..])?;
         }
-        self.received(shape, brief, read);
+        self.received(shape, transient, read);
         Ok(())
     }
 
@@ -308,21 +308,21 @@ impl Weights {
                     let expanded = 2 * quantization.numbers(shards.sizes());
                     of_stored(expanded, expanded)
                 }
-                _ => of_stored(self.brief_bytes(), self.stored_bytes()),
+                _ => of_stored(self.bf16_bytes(), self.stored_bytes()),
             },
             dtype => dtype,
         }
     }
 
     /// Bytes of the tensors in bf16.
-    fn brief_bytes(&self) -> u64 {
+    fn bf16_bytes(&self) -> u64 {
         match &self.source {
             Source::Shards { shards, .. } => {
-                let brief = shards.sizes().filter(|(dtype, _)| *dtype == Dtype::BF16);
-                brief.map(|(_, bytes)| bytes).sum()
+                let bf16 = shards.sizes().filter(|(dtype, _)| *dtype == Dtype::BF16);
+                bf16.map(|(_, bytes)| bytes).sum()
             }
-            Source::Gguf(file) => file.brief_bytes(),
-            Source::Random { stored: [_, brief], .. } => *brief,
+            Source::Gguf(file) => file.bf16_bytes(),
+            Source::Random { stored: [_, bf16], .. } => *bf16,
         }
     }
 
@@ -341,11 +341,11 @@ impl Weights {
         Ok(())
     }
 
-    /// Counts a tensor that takes `brief` bytes of memory until it is stored, and `read` bytes of the
+    /// Counts a tensor that takes `transient` bytes of memory until it is stored, and `read` bytes of the
     /// file.
-    fn received(&mut self, shape: &[usize], brief: usize, read: usize) {
+    fn received(&mut self, shape: &[usize], transient: usize, read: usize) {
         self.elements = self.elements.saturating_add(count(shape));
-        self.memory.use_briefly(brief);
+        self.memory.use_briefly(transient);
         if let (Some(watch), true) = (&mut self.watch, self.reads) {
             watch(read as u64);
         }
@@ -412,9 +412,9 @@ impl Weights {
     }
 }
 
-/// The dtype of weights of which `brief` of `all` stored bytes are bf16.
-fn of_stored(brief: u64, all: u64) -> WeightDtype {
-    match brief >= LARGE && brief > all / 2 {
+/// The dtype of weights of which `bf16` of `all` stored bytes are bf16.
+fn of_stored(bf16: u64, all: u64) -> WeightDtype {
+    match bf16 >= LARGE && bf16 > all / 2 {
         true => WeightDtype::Bf16,
         false => WeightDtype::F32,
     }

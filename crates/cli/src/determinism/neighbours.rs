@@ -29,12 +29,6 @@ struct Shared {
     refusal: Mutex<Option<String>>,
 }
 
-/// The requests that were answered.
-pub struct Crowd {
-    /// Their number.
-    pub answered: usize,
-}
-
 impl<'a> Neighbours<'a> {
     /// Starts them, and waits until each has asked.
     pub fn start(client: &'a Client, args: &DeterminismArgs) -> Self {
@@ -69,11 +63,11 @@ impl<'a> Neighbours<'a> {
         })
     }
 
-    /// Ends them.
+    /// Ends them; the number of their requests that were answered.
     ///
     /// # Errors
     /// None of them got an answer.
-    pub fn end(self) -> Result<Crowd> {
+    pub fn end(self) -> Result<usize> {
         self.shared.ends.store(true, Ordering::Relaxed);
         for thread in self.threads {
             // A panic has been reported by its thread.
@@ -86,7 +80,7 @@ impl<'a> Neighbours<'a> {
                 let message = format!("no neighbour was answered: {refusal}");
                 Err(exit::failure(exit::UNAVAILABLE, message))
             }
-            _ => Ok(Crowd { answered }),
+            _ => Ok(answered),
         }
     }
 }

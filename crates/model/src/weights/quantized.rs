@@ -4,8 +4,7 @@
 //! Every format stores codes, scales and, unless codes are symmetric, zero points. A weight is
 //! `(code - zero) * scale`: the difference is exact, and the product is rounded to the scales' type. This
 //! is the arithmetic of `compressed_tensors` (`_dequantize`), GPTQModel (`TorchLinear`), AutoAWQ
-//! (`dequantize_gemm`) and,
-//! for FP8 in blocks, transformers (`Fp8Dequantize`).
+//! (`dequantize_gemm`) and, for FP8 in blocks, transformers (`Fp8Dequantize`).
 
 mod codes;
 mod matrix;

@@ -3,12 +3,10 @@
 mod merged;
 mod steps;
 
-use std::sync::Arc;
-
 use axum::response::Response;
 use decode::Pin;
 use serde_json::{Value, json};
-use text::{Part, Tokenizer};
+use text::Part;
 
 use self::merged::{End, Merged, News};
 use super::chat::ChatCompletions;
@@ -64,11 +62,7 @@ impl Endpoint for Trace {
     /// Dropping the body cancels the sequence.
     async fn respond(self, delivery: Delivery) -> Response {
         let open = open(&delivery);
-        let writer = TraceWriter {
-            open: Some(open),
-            tokenizer: Arc::clone(&delivery.answer().tokenizer),
-            merged: Merged::new(delivery),
-        };
+        let writer = TraceWriter { open: Some(open), merged: Merged::new(delivery) };
         let frames = futures_util::stream::unfold(Some(writer), |writer| async {
             let mut writer = writer?;
             let (frame, more) = writer.frame().await;
@@ -114,7 +108,6 @@ fn shown(part: &Part) -> Value {
 struct TraceWriter {
     /// The first frame, until it is written.
     open: Option<String>,
-    tokenizer: Arc<Tokenizer>,
     merged: Merged,
 }
 
@@ -126,7 +119,7 @@ impl TraceWriter {
         }
         let mut frame = String::new();
         loop {
-            let News { step, text, parts, end } = self.merged.next(&self.tokenizer).await;
+            let News { step, text, parts, end } = self.merged.next().await;
             let has_step = step.is_some();
             if let Some(step) = step {
                 sse::event("step", &step, &mut frame);

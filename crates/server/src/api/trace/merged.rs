@@ -54,6 +54,7 @@ pub enum End {
 
 #[derive(Debug)]
 struct Shared {
+    tokenizer: Arc<Tokenizer>,
     state: Mutex<State>,
     /// Something changed.
     news: Notify,
@@ -83,15 +84,15 @@ impl Merged {
             reason: reason_name(FinishReason::Stop),
             end: None,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), news: Notify::new() });
-        let reader = tokio::spawn(read(delivery, Arc::clone(&shared), tokenizer));
+        let shared = Arc::new(Shared { tokenizer, state: Mutex::new(state), news: Notify::new() });
+        let reader = tokio::spawn(read(delivery, Arc::clone(&shared)));
         Self { shared, reader: Some(reader) }
     }
 
     /// Waits for a step or the end. After the end, call it no more.
-    pub async fn next(&mut self, tokenizer: &Tokenizer) -> News {
+    pub async fn next(&mut self) -> News {
         loop {
-            let (mut news, ended) = self.shared.take(tokenizer);
+            let (mut news, ended) = self.shared.take();
             if let Some(reason) = ended {
                 news.end = Some(self.done(reason).await);
             }
@@ -128,12 +129,12 @@ impl Shared {
     }
 
     /// The news, without the end of a completely answered sequence: of that, the reason.
-    fn take(&self, tokenizer: &Tokenizer) -> (News, Option<&'static str>) {
+    fn take(&self) -> (News, Option<&'static str>) {
         let mut state = self.state();
         if let Some(news) = state.unread.pop_front() {
             return (news, None);
         }
-        let step = state.steps.take(tokenizer);
+        let step = state.steps.take(&self.tokenizer);
         let end = state.end.take();
         // The engine sends the text of a step before the step.
         let (text, parts) = match step.is_some() || end.is_some() {
@@ -167,7 +168,7 @@ impl State {
 }
 
 /// Takes the deltas of `delivery` into `shared`.
-async fn read(mut delivery: Delivery, shared: Arc<Shared>, tokenizer: Arc<Tokenizer>) -> Delivery {
+async fn read(mut delivery: Delivery, shared: Arc<Shared>) -> Delivery {
     loop {
         let next = delivery.next().await;
         let mut state = shared.state();
@@ -177,7 +178,7 @@ async fn read(mut delivery: Delivery, shared: Arc<Shared>, tokenizer: Arc<Tokeni
                 state.reason = delta.finish_name().unwrap_or(state.reason);
                 state.parts.extend(delta.parts.unwrap_or_default());
                 for (number, step) in delta.steps.iter().enumerate() {
-                    state.push(step, number + 1 == delta.steps.len(), &tokenizer);
+                    state.push(step, number + 1 == delta.steps.len(), &shared.tokenizer);
                 }
             }
             Some(Err(error)) => state.end = Some(Err(error)),
