@@ -54,7 +54,7 @@ fn a_missing_folder() {
         ("dmeo", [meant, "`demo`"]),
         ("/dev/null", ["neither a folder nor a GGUF file", ""]),
     ] {
-        for command in [&["inspect", "--model", model][..], &["serve", model]] {
+        for command in [&["inspect", "--model", model][..], &["serve", model, "--port", "0"]] {
             names(&refusal(&run(command), 66), &parts);
         }
     }
@@ -62,8 +62,8 @@ fn a_missing_folder() {
 
 #[test]
 fn a_length_beyond_the_context() {
-    for command in ["serve", "inspect", "generate"] {
-        let message = refusal(&run(&[command, "--max-model-len", "70000"]), 78);
+    for command in [&SERVE[..], &["inspect"], &["generate"]] {
+        let message = refusal(&run(&[command, &["--max-model-len", "70000"]].concat()), 78);
         let parts = ["model.max_model_len: expected at most ", " found 70000"];
         names(&message, &parts);
     }

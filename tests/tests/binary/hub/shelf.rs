@@ -153,7 +153,7 @@ fn a_short_name_is_accepted_wherever_a_model_is() {
     fs::create_dir(home.join("smollm2")).unwrap();
     let own = refusal(&with_hub(&["inspect", "--model", "smollm2"], &home, &OFFLINE), 65);
     assert!(own.contains("config.json") && !own.contains("HuggingFaceTB"), "{own}");
-    let near = refusal(&with_hub(&["serve", "lada-8b"], &home, &OFFLINE), 66);
+    let near = refusal(&with_hub(&["serve", "lada-8b", "--port", "0"], &home, &OFFLINE), 66);
     assert!(near.contains("did you mean \"llada-8b\"?"), "{near}");
 }
 
