@@ -95,7 +95,7 @@ pub fn config(classes: Arc<TokenClasses>) -> EngineConfig {
         max_model_len: None,
         classes,
         wait_order: Arc::new(engine::ByPriority),
-        capabilities: engine::Capabilities::default(),
+        capabilities: engine::Capabilities { masks: true, ..Default::default() },
     }
 }
 

@@ -50,6 +50,48 @@ fn tiny_checkpoints_write_what_one_position_writes() {
     }
 }
 
+/// I-DLM: the weights of a language model that know a mask write what the language model writes.
+#[test]
+fn strictly_causal_masks_write_what_the_language_model_writes() {
+    let families = Path::new(env!("CARGO_MANIFEST_DIR")).join(FAMILIES);
+    let read = |name: &str| std::fs::read(families.join("qwen3").join(name)).expect(name);
+    let mut config: serde_json::Value =
+        serde_json::from_slice(&read("config.json")).expect("a configuration");
+    let plain = Files::folder(families.join("qwen3"));
+    for (key, value) in [
+        ("architectures", serde_json::json!(["SDARForCausalLM"])),
+        ("use_regular_causal", true.into()),
+        ("mask_token_id", 5.into()),
+    ] {
+        config[key] = value;
+    }
+    let masked = Files::memory([
+        ("config.json", config.to_string().into_bytes()),
+        ("model.safetensors", read("model.safetensors")),
+    ]);
+    let requests = |settings: &str| -> Vec<Request> {
+        let request = |number: u32| {
+            let tokens = (0..number + 3).map(|at| 6 + (7 * at + number) % 40);
+            let mut request = run::request(&tokens.collect::<Vec<_>>(), 40, &[], settings);
+            // The language model knows no mask.
+            request.logits.biases.push(Bias::ban(5));
+            request
+        };
+        (0..8).map(request).collect()
+    };
+    let mut executor = tiny(Cpu::default(), &plain, (4, 2048), None);
+    let alone = run::run(&mut executor, requests("autoregressive"));
+    let mut executor = tiny(Cpu::default(), &masked, (4, 2048), None);
+    for settings in ["autoregressive", "introspective", "introspective,window=15,stale=keep"] {
+        let found = run::run(&mut executor, requests(settings));
+        for (ours, theirs) in found.iter().zip(&alone) {
+            assert_eq!(ours.tokens, theirs.tokens, "{settings}");
+        }
+        let (ours, all) = (forwards(&found), forwards(&alone));
+        assert!(ours < all || settings == "autoregressive", "{settings}: {ours} of {all}");
+    }
+}
+
 fn demo_tokenizer(of: &Embedded) -> Tokenizer {
     let file = |name| of.file(name).map(<[u8]>::to_vec);
     let files = TokenizerFiles {

@@ -154,10 +154,18 @@ pub struct WeightArgs {
     /// embedded one.
     #[arg(long, global = true, value_name = "FILE", env = "ASYNCLANE_FILTER")]
     pub filter: Option<String>,
-    /// Folder of a LoRA adapter of PEFT (`adapter_config.json`, `adapter_model.safetensors`) that is merged
-    /// into the weights at load.
+    /// Folder of a LoRA adapter of PEFT (`adapter_config.json`, `adapter_model.safetensors`), which is merged
+    /// into the weights at load, or is for the rows of masks alone.
     #[arg(long, global = true, value_name = "FOLDER", env = "ASYNCLANE_LORA")]
     pub lora: Option<String>,
+    /// The mask's token, for an adapter that is for the rows of masks alone, as I-DLM's (151669); 0 = as the
+    /// adapter's configuration says.
+    #[arg(long, global = true, value_name = "TOKEN", env = "ASYNCLANE_LORA_MASK")]
+    pub lora_mask: Option<u32>,
+    /// Strictly causal rows that predict the next token, for which weights of SDAR's architecture such as
+    /// I-DLM's were trained: auto (by the model's name), on or off.
+    #[arg(long, global = true, env = "ASYNCLANE_INTROSPECTIVE")]
+    pub introspective: Option<String>,
     /// Length of the blocks after the prompt in which weights with full attention were fine-tuned to attend
     /// block-causally, as D2F's were; 0 = none.
     #[arg(long, global = true, value_name = "LENGTH", env = "ASYNCLANE_PROMPT_BLOCKS")]

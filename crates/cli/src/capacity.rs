@@ -311,7 +311,11 @@ mod tests {
             max_positions: 4096,
             parameters,
             formats: FormatInfo { matrices: WeightDtype::Bf16, kv: KvDtype::F32 },
-            rows: RowInfo { attention: Attention::Full, logit_shift: LogitShift::None },
+            rows: RowInfo {
+                attention: Attention::Full,
+                logit_shift: LogitShift::None,
+                adapted_masks: false,
+            },
         }
     }
 

@@ -138,6 +138,12 @@ pub fn is_editing_release(path: &str, family: &str) -> bool {
     family == "llada2" && path.to_lowercase().contains("llada2.1")
 }
 
+/// True if a model is a release of I-DLM, whose weights have SDAR's architecture and are strictly causal:
+/// only the path or the id on the Hub tells.
+pub fn is_introspective_release(path: &str) -> bool {
+    path.to_lowercase().contains("i-dlm")
+}
+
 /// The default model name in requests: an id without its revision, the last part of a folder's path,
 /// or a GGUF file's name without its extension.
 pub fn served_name(path: &str) -> Option<&OsStr> {

@@ -11,15 +11,15 @@ use decode::{Filter, Weights};
 use engine::decoding::WeightKind;
 use engine::{ByPriority, Capabilities, EngineConfig, did_you_mean};
 use model::{
-    Candle, Checkpoint, Cpu, Files, FilterWeights, Host, LoadError, Model, ModelExecutor,
-    ModelInfo, TileSupport, WeightDtype,
+    AdaptedRows, Candle, Checkpoint, Cpu, Files, FilterWeights, Host, LoadError, Model,
+    ModelExecutor, ModelInfo, TileSupport, WeightDtype,
 };
 use step::Executor;
 use text::Tokenizer;
 
 use demo::checkpoint::{DEMO, Embedded, FILTER};
 
-use crate::config::{BackendChoice, Config};
+use crate::config::{BackendChoice, Config, Training};
 use crate::device::{self, Hardware, PlacedModel};
 use crate::exit;
 use crate::fit;
@@ -202,23 +202,38 @@ const DRAFT_ADAPTER: &str = "linear_spec_lora";
 pub fn configured(path: &str, config: &Config) -> Result<Checkpoint> {
     let checkpoint = checkpoint(path)?;
     let blocks = Some(config.model.training.prompt_blocks).filter(|length| *length > 0);
-    let checkpoint = checkpoint.with_blocks_after_prompt(blocks);
-    match config.model.training.lora.as_str() {
-        "" => Ok(checkpoint),
+    let training = &config.model.training;
+    let mut names = [path, &config.model.path].into_iter();
+    let by_name = names.any(hub::is_introspective_release);
+    let next_tokens = training.introspective.unwrap_or(by_name);
+    adapted(checkpoint.with_blocks_after_prompt(blocks).with_next_tokens(next_tokens), training)
+}
+
+/// The checkpoint in a folder or file with the configured adapter.
+///
+/// # Errors
+/// As [`load`].
+fn adapted(checkpoint: Checkpoint, training: &Training) -> Result<Checkpoint> {
+    let files = match training.lora.as_str() {
+        "" => return Ok(checkpoint),
         folder if Path::new(folder).file_name().is_some_and(|name| name == DRAFT_ADAPTER) => {
             let message = format!(
                 "model.lora: expected an adapter for whole answers, found {folder}: \
                  Nemotron-Labs-Diffusion's adapter for drafts would change every text",
                 folder = escaped(folder, "")
             );
-            Err(exit::failure(exit::CONFIG, message))
+            return Err(exit::failure(exit::CONFIG, message));
         }
         folder => {
             hub::check_links(folder)?;
-            let adapted = checkpoint.with_lora(&Files::folder(folder));
-            adapted.map_err(exit::refused)
+            Files::folder(folder)
         }
-    }
+    };
+    let rows = match training.lora_mask {
+        0 => AdaptedRows::AsStated,
+        mask => AdaptedRows::Masks(mask),
+    };
+    checkpoint.with_lora(&files, rows).map_err(exit::refused)
 }
 
 /// Logits of one full forward pass on the CPU, row-major, and the number of tokens with a logit.
@@ -307,6 +322,7 @@ pub fn engine_config(config: &Config, loaded: &LoadedModel) -> EngineConfig {
             filter: loaded.filter.clone(),
             edits: loaded.weights.edits,
             drafts: loaded.draft.is_some(),
+            masks: loaded.weights.masks,
         },
     }
 }

@@ -78,6 +78,7 @@ mod tests {
             logit_shift: LogitShift::None,
             edits: false,
             drafts: false,
+            masks: true,
         };
         let configured = DecodingSpec::parse("t_min=0.5")?;
         let read = settings(&folder).map(|published| {

@@ -64,7 +64,7 @@ const SMOLLM2: Evidence = Evidence {
 };
 
 /// Every model with a short name.
-pub const ALL: [Entry; 18] = [
+pub const ALL: [Entry; 19] = [
     embedded(DEMO),
     embedded(WEDLM),
     embedded(BLOCK_CAUSAL),
@@ -80,6 +80,7 @@ pub const ALL: [Entry; 18] = [
     hub("sdar-1.7b", "JetLM/SDAR-1.7B-Chat", SDAR_1_7B),
     hub("sdar-4b", "JetLM/SDAR-4B-Chat", SDAR_4B),
     hub("sdar-8b", "JetLM/SDAR-8B-Chat", SDAR_8B),
+    hub("i-dlm-8b", "yifanyu/I-DLM-8B", SDAR_8B),
     hub("trado-4b", "Gen-Verse/TraDo-4B-Instruct", SDAR_4B),
     hub("wedlm-8b", "tencent/WeDLM-8B-Instruct", WEDLM_8B),
     hub("fast-dllm-1.5b", "Efficient-Large-Model/Fast_dLLM_v2_1.5B", FAST_DLLM_1_5B),

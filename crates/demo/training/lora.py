@@ -1,9 +1,10 @@
-"""A Llama model of a GGUF file whose matrices get a low-rank addition (LoRA, arXiv 2106.09685).
+"""A Llama model of a GGUF file with low-rank additions (LoRA, arXiv 2106.09685) to the rows of masks alone.
 
-The weights of the file are dequantised and stay as they are. Trained are the additions and one
-embedding, that of the mask. Names and order of rows are those of Hugging Face's checkpoints.
+The weights of the file are dequantised and stay as they are. Trained are the additions and one embedding,
+that of the mask: all other rows, and so the text of the model, stay exactly what they were. Names and
+order of rows are those of Hugging Face's checkpoints.
 
-Shapes: B sequences of a batch, N rows of a sequence, D width, H heads, K heads of keys and values.
+Shapes: N rows of text, M rows of masks, D width, H heads, K heads of keys and values.
 """
 
 import gguf
@@ -13,7 +14,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import nn
 
 from model import rotate
-from tokenizer import MASK
 
 MATRICES = {
     "attn_q": "self_attn.q_proj",
@@ -24,15 +24,15 @@ MATRICES = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-NORMS = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
 
 
 def rms(x, weight, epsilon):
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + epsilon) * weight
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon) * weight).type_as(x)
 
 
 class Lora(nn.Module):
-    """A fixed matrix plus the product of two trained ones, the second of which begins as 0."""
+    """A fixed matrix and, for masks, the product of two trained ones, the second of which begins as 0."""
 
     def __init__(self, weight, rank):
         super().__init__()
@@ -41,84 +41,95 @@ class Lora(nn.Module):
         self.down = nn.Parameter(torch.randn(rank, inputs) * inputs**-0.5)
         self.up = nn.Parameter(torch.zeros(outputs, rank))
 
-    def forward(self, x):
-        return F.linear(x, self.weight) + F.linear(F.linear(x, self.down), self.up)
-
-    def merged(self):
-        return self.weight + self.up @ self.down
+    def forward(self, x, masks):
+        y = F.linear(x, self.weight)
+        if masks:
+            y = y + F.linear(F.linear(x, self.down.type_as(x)), self.up.type_as(x))
+        return y
 
 
 class Layer(nn.Module):
     def __init__(self, config, tensors, prefix, rank):
         super().__init__()
         self.config = config
-        for name in NORMS:
+        for name in ("attn_norm", "ffn_norm"):
             self.register_buffer(name, tensors[f"{prefix}{name}.weight"], persistent=False)
         for name in MATRICES:
-            setattr(self, name, Lora(tensors[f"{prefix}{name}.weight"], rank))
+            weight = tensors[f"{prefix}{name}.weight"].to(config["dtype"])
+            setattr(self, name, Lora(weight, rank))
 
-    def forward(self, x, rope, seen, cache=None):
-        """`cache` is a list to which keys and values of all earlier rows are added."""
-        batch, rows, width = x.shape
+    def forward(self, x, rope, seen, earlier=None):
+        """The rows after the layer, and their keys and values [2, K, rows, D / H]. Without `earlier` x
+        [N, D] is text; otherwise x [M, D] are masks after keys and values of text."""
+        rows, width = x.shape
+        masks = earlier is not None
         epsilon, heads, pairs = (self.config[k] for k in ("rms_norm_eps", "num_attention_heads", "num_key_value_heads"))
         y = rms(x, self.attn_norm, epsilon)
-        split = (batch, rows, -1, width // heads)
-        query, key, value = (m(y).view(split).transpose(1, 2) for m in (self.attn_q, self.attn_k, self.attn_v))
+        split = (rows, -1, width // heads)
+        query, key, value = (m(y, masks).view(split).transpose(0, 1) for m in (self.attn_q, self.attn_k, self.attn_v))
         query, key = rotate(query, *rope), rotate(key, *rope)
-        if cache is not None:
-            cache.append((key, value))
-            key, value = (torch.cat(parts, 2) for parts in zip(*cache, strict=True))
-            cache[:] = [(key, value)]
-        key, value = (each.repeat_interleave(heads // pairs, 1) for each in (key, value))
-        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=seen)
-        x = x + self.attn_output(mixed.transpose(1, 2).reshape(batch, rows, width))
+        own = torch.stack([key, value])
+        key, value = torch.cat([earlier, own], 2) if masks else own
+        key, value = (each.repeat_interleave(heads // pairs, 0) for each in (key, value))
+        # Plain products are faster than the fused attention on a processor.
+        scores = query @ key.transpose(1, 2) * (width // heads) ** -0.5
+        mixed = scores.masked_fill(~seen, -1e9).softmax(-1) @ value
+        x = x + self.attn_output(mixed.transpose(0, 1).reshape(rows, width), masks)
         y = rms(x, self.ffn_norm, epsilon)
-        return x + self.ffn_down(F.silu(self.ffn_gate(y)) * self.ffn_up(y))
+        return x + self.ffn_down(F.silu(self.ffn_gate(y, masks)) * self.ffn_up(y, masks), masks), own
 
 
 class Llama(nn.Module):
     def __init__(self, config, tensors, rank):
         super().__init__()
         self.config = config
-        self.register_buffer("embedding", tensors["token_embd.weight"], persistent=False)
+        self.register_buffer("embedding", tensors["token_embd.weight"].to(config["dtype"]), persistent=False)
         self.register_buffer("norm", tensors["output_norm.weight"], persistent=False)
         # The mean of all embeddings says nothing about any token.
-        self.mask = nn.Parameter(self.embedding.mean(0))
+        self.mask = nn.Parameter(tensors["token_embd.weight"].mean(0))
         layers = range(config["num_hidden_layers"])
-        self.layers = nn.ModuleList(Layer(config, tensors, f"blk.{at}.", rank) for at in layers)
+        self.layers = nn.ModuleList(Layer(config, tensors, f"blk.{number}.", rank) for number in layers)
         head = config["head_dim"]
         steps = torch.arange(0, head, 2, dtype=torch.float32) / head
-        angles = torch.outer(torch.arange(1024.0), config["rope_theta"] ** -steps).repeat(1, 2)
+        angles = torch.outer(torch.arange(2048.0), config["rope_theta"] ** -steps).repeat(1, 2)
         self.register_buffer("cos", angles.cos(), persistent=False)
         self.register_buffer("sin", angles.sin(), persistent=False)
 
-    def forward(self, tokens, positions, seen, scored, caches=None):
-        """As `causal.Causal.forward`. `caches` has a list for each layer."""
-        rope = (self.cos[positions][:, None], self.sin[positions][:, None])
-        x = torch.where((tokens == MASK)[..., None], self.mask, self.embedding[tokens])
-        for number, layer in enumerate(self.layers):
-            x = layer(x, rope, seen[:, None], caches and caches[number])
-        x = rms(x[scored], self.norm, self.config["rms_norm_eps"])
-        return F.linear(x, self.embedding)
+    def rope(self, positions):
+        return self.cos[positions], self.sin[positions]
+
+    def logits(self, x):
+        return F.linear(rms(x, self.norm, self.config["rms_norm_eps"]), self.embedding).float()
 
     @torch.no_grad()
-    def checkpoint(self):
-        """The tensors of a Hugging Face folder, with the additions in the matrices. The input row of the
-        mask differs from its output row, so that the two tables are stored apart."""
-        embedding = self.embedding.clone()
-        embedding[MASK] = self.mask
-        tensors = {
-            "model.embed_tokens.weight": embedding,
-            "model.norm.weight": self.norm,
-            "lm_head.weight": self.embedding,
-        }
+    def text(self, tokens):
+        """The last hidden states [N, D] of a text, and keys and values of each layer."""
+        order = torch.arange(len(tokens))
+        seen = order[:, None] >= order[None, :]
+        x, rope, caches = self.embedding[tokens], self.rope(order), []
+        for layer in self.layers:
+            x, own = layer(x, rope, seen)
+            caches.append(own)
+        return x, caches
+
+    def masks(self, caches, positions, seen):
+        """Logits [M, V] of masks at `positions` [M] that see text and masks by `seen` [M, N + M]."""
+        rope = self.rope(positions)
+        x = self.mask.to(self.config["dtype"]).expand(len(positions), -1)
+        for layer, earlier in zip(self.layers, caches, strict=True):
+            x, _ = layer(x, rope, seen, earlier)
+        return self.logits(x)
+
+    @torch.no_grad()
+    def adapter(self):
+        """The tensors of PEFT's file."""
+        tensors = {"base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta": self.mask[None]}
         for number, layer in enumerate(self.layers):
-            prefix = f"model.layers.{number}."
             for name, to in MATRICES.items():
-                tensors[f"{prefix}{to}.weight"] = getattr(layer, name).merged()
-            for name, to in NORMS.items():
-                tensors[f"{prefix}{to}.weight"] = getattr(layer, name)
-        return tensors
+                matrix = getattr(layer, name)
+                module = f"base_model.model.model.layers.{number}.{to}"
+                tensors |= {f"{module}.lora_A.weight": matrix.down, f"{module}.lora_B.weight": matrix.up}
+        return {name: tensor.to(torch.float16).contiguous() for name, tensor in tensors.items()}
 
 
 def halves(weight, heads):
@@ -128,7 +139,7 @@ def halves(weight, heads):
     return pairs.transpose(1, 2).reshape(rows, width)
 
 
-def load(path, rank):
+def load(path, rank, dtype=torch.bfloat16):
     """The model of a GGUF file of Llama's architecture, and its tokenizer."""
     reader = gguf.GGUFReader(path)
 
@@ -137,16 +148,13 @@ def load(path, rank):
 
     width, heads = field("llama.embedding_length"), field("llama.attention.head_count")
     config = {
-        "hidden_size": width,
-        "intermediate_size": field("llama.feed_forward_length"),
+        "dtype": dtype,
         "num_hidden_layers": field("llama.block_count"),
         "num_attention_heads": heads,
         "num_key_value_heads": field("llama.attention.head_count_kv"),
         "head_dim": width // heads,
-        "max_position_embeddings": field("llama.context_length"),
         "rms_norm_eps": field("llama.attention.layer_norm_rms_epsilon"),
         "rope_theta": field("llama.rope.freq_base"),
-        "vocab_size": field("llama.vocab_size"),
     }
     tensors = {}
     for tensor in reader.tensors:

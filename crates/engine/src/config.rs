@@ -54,4 +54,6 @@ pub struct Capabilities {
     pub edits: bool,
     /// A draft model runs beside the model (`speculative`).
     pub drafts: bool,
+    /// Causal weights that predict the next token read masks too (`introspective`).
+    pub masks: bool,
 }

@@ -32,6 +32,8 @@ pub struct Limits {
     pub edits: bool,
     /// A draft model runs beside the model.
     pub drafts: bool,
+    /// Causal weights that predict the next token read masks too.
+    pub masks: bool,
     /// The rows that a row may attend to.
     pub attention: Attention,
     /// The row that predicts a position.
@@ -125,6 +127,7 @@ impl Limits {
             logit_shift: self.logit_shift,
             edits: self.edits,
             drafts: self.drafts,
+            masks: self.masks,
         }
     }
 

@@ -296,6 +296,18 @@ pub trait Backend: Storage {
         sum: &mut Self::Array,
     ) -> Result<()>;
 
+    /// Appends `rank` columns to `x [r, k]`: the product with `inner [rank, k]` in rows of masks, zeros in
+    /// others.
+    fn append_masked(
+        &self,
+        _: &Self::Matrix,
+        _: usize,
+        _: &Pass<'_, Self>,
+        _: &mut Self::Array,
+    ) -> Result<()> {
+        bail!("this backend has no adapters for masks")
+    }
+
     /// Splits `qkv [r, (h + 2 g) c]`: normalises and rotates the query and key heads, writes keys and
     /// values to the slots of their rows, and overwrites the queries `q`. The contents of `qkv` are
     /// undefined afterwards.

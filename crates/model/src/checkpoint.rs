@@ -5,7 +5,7 @@ use crate::config::Keys;
 use crate::files::Files;
 use crate::gguf::{Gguf, TokenizerJson};
 use crate::sharing::ExpertSharing;
-use crate::weights::{Quantization, Weights};
+use crate::weights::{AdaptedRows, Quantization, Weights};
 use crate::{LoadError, Memory, ModelInfo};
 use kernels::{Counting, KvDtype, WeightDtype};
 
@@ -104,14 +104,15 @@ impl Checkpoint {
 
     /// Adds a LoRA adapter of PEFT, `adapter_config.json` and `adapter_model.safetensors`: while they are
     /// read, matrices become `W + s B A`, computed in f32 before they are stored in their dtype; s is
-    /// alpha / r, or alpha / √r with `use_rslora`.
+    /// alpha / r, or alpha / √r with `use_rslora`. An adapter for masks is added to the products of their rows
+    /// instead, and makes causal weights that predict the next token read masks.
     ///
     /// # Errors
     /// A missing or malformed file, another kind of adapter, a tensor without its matrix in the
-    /// checkpoint, a GGUF file as the checkpoint. Loading refuses an adapter of a matrix that the model
-    /// does not use.
-    pub fn with_lora(mut self, files: &Files) -> Result<Self, LoadError> {
-        self.weights.adapt(files)?;
+    /// checkpoint, a GGUF file as the checkpoint of an adapter that is not for masks. Loading refuses an
+    /// adapter of a matrix that the model does not use, and one for masks of other weights.
+    pub fn with_lora(mut self, files: &Files, rows: AdaptedRows) -> Result<Self, LoadError> {
+        self.weights.adapt(files, rows)?;
         Ok(self)
     }
 
@@ -121,6 +122,14 @@ impl Checkpoint {
     #[must_use]
     pub fn with_blocks_after_prompt(mut self, length: Option<u32>) -> Self {
         self.weights.prompt_blocks = length;
+        self
+    }
+
+    /// Says that block-causal weights were fine-tuned for strictly causal rows that predict the next token
+    /// (I-DLM, arXiv 2604.11035). Loading refuses weights with another attention.
+    #[must_use]
+    pub fn with_next_tokens(mut self, next_tokens: bool) -> Self {
+        self.weights.next_tokens = next_tokens;
         self
     }
 

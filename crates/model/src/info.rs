@@ -74,6 +74,8 @@ pub struct RowInfo {
     pub attention: Attention,
     /// The row at which the prediction of a position is read.
     pub logit_shift: LogitShift,
+    /// True if an adapter changes the rows of masks alone.
+    pub adapted_masks: bool,
 }
 
 /// A canvas model's layers: some have full attention, the others a window. Heads of the layers with

@@ -2,11 +2,14 @@
 
 mod index;
 mod lora;
+mod masks;
 mod quantized;
 mod random;
 mod rows;
 mod shard;
 
+pub use lora::AdaptedRows;
+pub(crate) use masks::{MaskFactors, Module, widened};
 pub(crate) use quantized::Quantization;
 
 use crate::LoadError;
@@ -59,6 +62,8 @@ pub(crate) struct Weights {
     pub(crate) vocabulary: Option<usize>,
     /// Length of the blocks after the prompt that weights with full attention were fine-tuned for.
     pub(crate) prompt_blocks: Option<u32>,
+    /// True if block-causal weights were fine-tuned for strictly causal rows that predict the next token.
+    pub(crate) next_tokens: bool,
     /// An adapter whose products are added to matrices.
     lora: Option<Lora>,
 }
@@ -154,6 +159,7 @@ impl Weights {
             sharing: None,
             vocabulary: None,
             prompt_blocks: None,
+            next_tokens: false,
             lora: None,
         }
     }
@@ -239,12 +245,14 @@ impl Weights {
         Ok(())
     }
 
-    /// Adds the products of an adapter to the matrices that are read from now on.
-    pub(crate) fn adapt(&mut self, files: &Files) -> Result<(), LoadError> {
-        let Source::Shards { .. } = self.source else {
+    /// Adds the products of an adapter to the matrices that are read from now on, or keeps them for the rows
+    /// of masks.
+    pub(crate) fn adapt(&mut self, files: &Files, rows: AdaptedRows) -> Result<(), LoadError> {
+        let lora = Lora::open(files, rows, |name| self.shape(name))?;
+        if !matches!(self.source, Source::Shards { .. }) && lora.masks.is_none() {
             return Err(LoadError::AdapterBase);
-        };
-        self.lora = Some(Lora::open(files, |name| self.shape(name))?);
+        }
+        self.lora = Some(lora);
         Ok(())
     }
 
@@ -301,7 +309,8 @@ impl Weights {
     /// The dtype of a checkpoint that is loaded in `dtype`. [`WeightDtype::Blocks`] without blocks to
     /// keep is bf16 where most of the file is bf16, or quantized by its publisher, and large; else f32.
     pub(crate) fn resolved(&self, dtype: WeightDtype) -> WeightDtype {
-        let keeps = self.as_gguf().is_some_and(Gguf::has_blocks);
+        // A matrix in blocks has no columns for an adapter.
+        let keeps = self.as_gguf().is_some_and(Gguf::has_blocks) && self.adapted_mask().is_none();
         match dtype {
             WeightDtype::Blocks if !keeps => match &self.source {
                 Source::Shards { shards, quantization: Some(quantization) } => {

@@ -229,6 +229,7 @@ fn suits(decoder: &[&str]) -> bool {
             logit_shift: LogitShift::None,
             edits: false,
             drafts: false,
+            masks: true,
         };
         return weights.presets().any(|preset| [preset.name] == decoder);
     };

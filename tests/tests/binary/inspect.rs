@@ -141,7 +141,7 @@ fn memory_and_presets_of_a_model_are_printed() {
     let presets = said(&text, "presets");
     let first = presets.starts_with("balanced (default), fast, low_latency, asynclane");
     assert!(first && !presets.contains("wedlm"), "{presets}");
-    let of_wedlm = "wedlm, wedlm_exact, wedlm_next (default), autoregressive, prompt_lookup, block_causal, d2f";
+    let of_wedlm = "wedlm, wedlm_exact, wedlm_next (default), introspective, autoregressive, prompt_lookup, block_causal, d2f";
     for (case, presets) in
         [("wedlm-7b", of_wedlm), ("sdar-16-tied", "block_causal (default), d2f, s2d2")]
     {

@@ -99,6 +99,7 @@ fn features_that_causal_weights_do_not_support_are_refused_by_name() {
     let presets = models["data"][0]["diffusion"]["presets"].as_object().unwrap();
     let mut names: Vec<&str> = presets.keys().map(String::as_str).collect();
     names.sort_unstable();
-    let expected = "autoregressive block_causal d2f prompt_lookup wedlm wedlm_exact wedlm_next";
+    let expected =
+        "autoregressive block_causal d2f introspective prompt_lookup wedlm wedlm_exact wedlm_next";
     assert_eq!(names.join(" "), expected);
 }

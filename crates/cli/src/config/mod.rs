@@ -34,7 +34,9 @@ pub use overrides::variables;
 pub use overrides::warn_of_unknown_variables;
 pub use schema::Config;
 use schema::Model;
-use values::{AUTO, listen_address};
+pub use schema::Training;
+use values::AUTO;
+use values::listen_address;
 pub use values::{LogFormat, Text, UnknownFields, Worded};
 
 /// Maximum number of drafts of a step, by the range of `draft_length`.
@@ -110,6 +112,7 @@ impl Config {
             logit_shift: info.rows.logit_shift,
             edits: self.model.training.edits.unwrap_or_else(by_name),
             drafts: !self.model.decoding.draft_model.is_empty(),
+            masks: info.vocabulary.mask.is_some(),
         }
     }
 

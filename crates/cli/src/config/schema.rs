@@ -107,8 +107,14 @@ pub struct Training {
     /// Safetensors file with the filter of the commit rule `learned_filter`; empty = the embedded one
     /// of the demo model, none for other models.
     pub filter: String,
-    /// Folder of a LoRA adapter of PEFT that is merged into the weights at load; empty = none.
+    /// Folder of a LoRA adapter of PEFT, merged into the weights at load or for the rows of masks alone;
+    /// empty = none.
     pub lora: String,
+    /// The mask, if the adapter is for its rows alone; 0 = as the adapter's configuration says.
+    pub lora_mask: u32,
+    /// Training of block-causal weights for strictly causal rows that predict the next token (I-DLM):
+    /// `auto`, `on` or `off`.
+    pub introspective: Text<Option<bool>>,
     /// Length of the blocks after the prompt in which weights with full attention were fine-tuned to
     /// attend block-causally (D2F), at most 1024; 0 = none.
     pub prompt_blocks: u32,
@@ -239,6 +245,8 @@ impl Default for Training {
         Self {
             filter: String::new(),
             lora: String::new(),
+            lora_mask: 0,
+            introspective: Text::literal(AUTO),
             prompt_blocks: 0,
             edits: Text::literal(AUTO),
         }

@@ -103,8 +103,13 @@ impl Config {
             Attention::Canvas(256),
         ];
         let decoders = kinds.map(|attention| {
-            let weights =
-                WeightKind { attention, logit_shift: LogitShift::None, edits: true, drafts: true };
+            let weights = WeightKind {
+                attention,
+                logit_shift: LogitShift::None,
+                edits: true,
+                drafts: true,
+                masks: true,
+            };
             Ok::<_, anyhow::Error>(Decoders::of(weights).resolve(&self.decoding()?)?)
         });
         match decoders {

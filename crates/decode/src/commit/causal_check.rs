@@ -22,6 +22,16 @@ const CHECK: SettingInfo = SettingInfo::name("check", &["mask", "next"], "mask")
      it; for weights trained on next tokens, as WeDLM's are",
 );
 
+/// Most guesses of a pass.
+const GUESSES: SettingInfo = SettingInfo::integer("guesses", 1..=63, 63)
+    .says("most guesses of a pass; the rest of the window has masks");
+
+/// Guesses that were made behind a wrong one.
+const STALE: SettingInfo = SettingInfo::name("stale", &["keep", "drop"], "keep").says(
+    "guesses that were made behind a wrong guess: keep: they are checked nevertheless; drop: the next pass \
+     has masks in their place, as I-DLM's sampler",
+);
+
 /// Most positions of the window: its rows name the slots that they see one by one.
 const MOST_POSITIONS: u32 = MOST_CHECKED + 1;
 
@@ -32,7 +42,7 @@ pub static INFO: CommitInfo = CommitInfo {
               are checked from the left, and the first wrong one is corrected",
     paper: "speculative decoding, arXiv 2211.17192, over WeDLM, arXiv 2512.22737",
     differs: "",
-    settings: &[ENTROPY_THRESHOLD, POSITION_PENALTY, CHECK],
+    settings: &[ENTROPY_THRESHOLD, POSITION_PENALTY, CHECK, GUESSES, STALE],
     requires: Requirements {
         schedules: NameFilter::Only(&["streaming"]),
         attention: &[AttentionKind::Causal],
@@ -53,6 +63,8 @@ pub static INFO: CommitInfo = CommitInfo {
             threshold: settings.number(&ENTROPY_THRESHOLD),
             penalty: settings.number(&POSITION_PENALTY),
             ahead: settings.name(&CHECK) == "next",
+            most: settings.count(&GUESSES),
+            drops_stale: settings.name(&STALE) == "drop",
             guesses: Vec::new(),
             checked: 0,
         })
@@ -75,6 +87,8 @@ struct CausalCheck {
     threshold: f64,
     penalty: f64,
     ahead: bool,
+    most: u32,
+    drops_stale: bool,
     guesses: Vec<Proposal>,
     /// Number of guesses that the forward checked.
     checked: usize,
@@ -92,7 +106,7 @@ impl CausalCheck {
             let cost = self.penalty * f64::from(*distance);
             f64::from(mask.candidate.entropy) + cost <= self.threshold
         };
-        let run = (0..MOST_CHECKED).zip(open).take_while(sure);
+        let run = (0..self.most).zip(open).take_while(sure);
         self.guesses.extend(run.map(|(_, mask)| *mask));
     }
 }
@@ -106,7 +120,10 @@ impl CommitRule for CausalCheck {
         let right = confirmed(masks, &self.guesses[..self.checked]);
         let commits = (right + 1).min(masks.len());
         chosen.extend(0..commits);
-        self.guess(&masks[commits..]);
+        match self.drops_stale && right < self.checked {
+            true => self.guesses.clear(),
+            false => self.guess(&masks[commits..]),
+        }
     }
 
     fn replace_guesses(&mut self, expected: &[Proposal]) -> bool {

@@ -69,8 +69,9 @@ impl CheckedGuesses {
 }
 
 /// Adds, behind the rows of final tokens, guesses that are checked at the row before each, and the masks
-/// of the window up to `end`. The row before the first open place checks the first guess. The first
-/// mask has a row for those behind it alone: the last guess tells its token.
+/// of the window up to `end`. The row before the first open place checks the first guess. A mask that is
+/// read at its own row begins with a row for those behind it alone: the last guess tells its token. A mask
+/// that predicts the next position needs none for the window's last one.
 pub(super) fn push_ahead(view: &View<'_>, end: Place, plan: &mut ForwardPlan) {
     let open = view.place(view.decoder.canvas().frontier());
     let before = open.back(1);
@@ -82,10 +83,10 @@ pub(super) fn push_ahead(view: &View<'_>, end: Place, plan: &mut ForwardPlan) {
     }
     let guessed = CheckedGuesses::of(view).map_or(open, |checked| checked.end());
     push_guesses(open.to(guessed), Prediction::Next, plan);
-    let masks = guessed.to(end);
-    let seen = masks.iter().filter(|_| masks.len() > 1);
+    let masks = guessed.to(end.back(u32::from(view.shifted)));
+    let seen = masks.iter().filter(|_| view.shifted || masks.len() > 1);
     plan.rows.extend(seen.map(|place| PlanRow {
-        prediction: match place == guessed {
+        prediction: match place == guessed && !view.shifted {
             true => Prediction::None,
             false => Prediction::Trained,
         },

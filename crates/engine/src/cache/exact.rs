@@ -74,7 +74,7 @@ fn guessed_slots(of: &Footprint<'_>) -> u32 {
 /// Causal weights (WeDLM §3): committed tokens in front by position, then masks by position, each
 /// at its own position and seeing the rows before it. The run of committed tokens that begins at
 /// the first unsealed place comes first, so it lies in its final slots: it is forwarded once.
-/// Autoregressive weights have no masks: the last committed token predicts one position. A long
+/// Where a row predicts the next position, masks come only behind guesses that are checked. A long
 /// prompt comes in chunks.
 #[derive(Clone, Copy, Debug)]
 struct Causal(Chunks);
@@ -125,10 +125,9 @@ impl CachePolicy for Causal {
             push_drafts(view, plan);
             return plan.close(SHARED);
         }
-        // Autoregressive weights know no masks: the prediction for the window's only position is read
-        // at the row before it.
+        // The prediction for a window's only position is read at the row before it.
         let lanes = view.decoder.lanes().filter(|_| !view.shifted);
-        let ahead = view.decoder.checks().is_some_and(|checks| checks.ahead);
+        let ahead = view.decoder.checks().is_some_and(|checks| checks.ahead || view.shifted);
         let ahead = ahead && canvas.frontier() < canvas.end();
         let ahead = ahead && view.place(canvas.frontier()) > Place::ZERO;
         match CheckedGuesses::of(view) {

@@ -165,6 +165,12 @@ pub const PRESETS: &[Preset] = &[
                    window=32,check=next",
     },
     Preset {
+        name: "introspective",
+        summary: "I-DLM's introspective strided decoding: a pass checks the last pass's guesses and makes the next ones at masks behind them; the text of `autoregressive` at temperature 0; causal weights that predict the next token and read masks",
+        settings: "schedule=streaming,commit=causal_check,cache=exact,\
+                   window=7,check=next,guesses=3,stale=drop,entropy_threshold=100",
+    },
+    Preset {
         name: "autoregressive",
         summary: "a window of one position: causal weights as an ordinary language model",
         settings: "schedule=streaming,commit=entropy,cache=exact,\

@@ -17,6 +17,8 @@ pub struct WeightKind {
     pub edits: bool,
     /// True if a draft model runs beside them.
     pub drafts: bool,
+    /// True if causal weights that predict the next token read masks too (I-DLM, arXiv 2604.11035).
+    pub masks: bool,
 }
 
 impl WeightKind {
@@ -26,6 +28,7 @@ impl WeightKind {
             (Attention::Causal, _) if self.drafts => "speculative",
             (Attention::Full, _) => DEFAULT,
             (Attention::Causal, LogitShift::None) => "wedlm_next",
+            (Attention::Causal, LogitShift::One) if self.masks => "introspective",
             (Attention::Causal, LogitShift::One) => "autoregressive",
             (Attention::BlocksAfterPrompt(_), _) => "d2f",
             (Attention::Blocks(_), _) if self.edits => "editing",
@@ -39,6 +42,7 @@ impl WeightKind {
     pub fn plain_preset(self) -> &'static str {
         match (self.attention, self.logit_shift) {
             (Attention::Causal, LogitShift::None) => "wedlm",
+            (Attention::Causal, LogitShift::One) => "autoregressive",
             (Attention::Blocks(_), _) => "block_causal",
             _ => Self { drafts: false, ..self }.default_preset(),
         }
@@ -55,9 +59,11 @@ impl WeightKind {
         }
     }
 
-    /// Returns true if a rule can read the predictions: guesses are checked at rows of their own masks.
+    /// Returns true if a rule can read the predictions: guesses are checked at rows of their own masks, or,
+    /// under causal attention, at the row before each.
     pub fn reads(self, rule: &CommitInfo) -> bool {
-        !rule.requires.checks || self.logit_shift == LogitShift::None
+        let checks = self.logit_shift == LogitShift::None || self.attention == Attention::Causal;
+        !rule.requires.checks || checks
     }
 
     /// Returns true if the weights can fill the schedule's window. Autoregressive weights know no masks,
@@ -69,12 +75,17 @@ impl WeightKind {
                 let checks = decoding.decoder.commit.info().requires.checks;
                 checks || window.is_none_or(|window| window == 1)
             }
-            _ => !self.is_autoregressive() || window == Some(1),
+            _ if self.is_autoregressive() => window == Some(1),
+            // A mask of a window is guessed, and only checks know whether it is right.
+            Attention::Causal if self.logit_shift == LogitShift::One => {
+                decoding.decoder.commit.info().requires.checks || window == Some(1)
+            }
+            _ => true,
         }
     }
 
     /// Returns true if the weights predict the next token only: they were not trained on masks.
     pub fn is_autoregressive(self) -> bool {
-        (self.attention, self.logit_shift) == (Attention::Causal, LogitShift::One)
+        (self.attention, self.logit_shift) == (Attention::Causal, LogitShift::One) && !self.masks
     }
 }

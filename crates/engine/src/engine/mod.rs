@@ -101,6 +101,7 @@ impl Engine {
             filter: filter.as_ref().map(|filter| filter.size()),
             edits: config.capabilities.edits,
             drafts: config.capabilities.drafts,
+            masks: config.capabilities.masks && spec.mask.is_some(),
             attention: spec.attention,
             logit_shift: spec.logit_shift,
             prefill_chunk: config.prefill_chunk,

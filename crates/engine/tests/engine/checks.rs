@@ -5,7 +5,8 @@ use sim::{SimConfig, SimExecutor};
 use step::{Attention, LogitShift};
 
 use crate::common::{
-    Lab, Outcome, Rng, Scripted, ShowSeed, config, decoding, random_wishes, request, seeds, sim,
+    Lab, Outcome, Rng, Scripted, ShowSeed, config, decoding, random_wishes, reading_masks, request,
+    seeds, sim,
 };
 
 const CAUSAL: (Attention, LogitShift) = (Attention::Causal, LogitShift::None);
@@ -47,6 +48,23 @@ fn the_row_before_checks_at_no_extra_row() {
     assert_eq!(scripted.said(&[21, 40, 23, 24]), ["pages 0 1: 3..8 = 20! 21! 22! _ ? see back"]);
     // The row of the right guess is not repeated.
     assert_eq!(scripted.said(&[23, 24, 25, 26]), ["pages 0 1 2: 5..10 = 40! 23! _ ? ? see back"]);
+}
+
+/// I-DLM: a row predicts the next position. The last token's row checks the first guess, each guess's row
+/// the next one; the masks behind guess, and none has a row that predicts nothing of the window.
+#[test]
+fn rows_that_predict_the_next_position_check_and_guess() {
+    let next = (Attention::Causal, LogitShift::One);
+    let settings = "introspective,window=5";
+    let mut scripted = Scripted::with(&reading_masks(), request(&[10, 11, 12], 9, settings), next);
+    let said = scripted.said(&[20, 21, 22, 23, 24]);
+    assert_eq!(said, ["pages 0 1: 0..7 = 10 11 12! ? ? ? ? see back"]);
+    // Offsets 1 to 3 are guessed. The first guess is right, the second one is not.
+    let said = scripted.said(&[21, 40, 23, 24, 25]);
+    assert_eq!(said, ["pages 0 1: 3..8 = 20! 21! 22! 23! ? see back"]);
+    // The row of the right guess is not repeated. What was guessed behind the wrong one is dropped.
+    let said = scripted.said(&[23, 24, 25, 26, 27]);
+    assert_eq!(said, ["pages 0 1 2: 5..10 = 40! ? ? ? ? see back"]);
 }
 
 /// S2D2: a forward of the block guesses, the next one checks, and commits up to the first wrong guess. The
@@ -111,14 +129,26 @@ fn causal(seed: u64) -> SimConfig {
 
 /// The outcomes of requests in one batch, with `settings` in the place of their own.
 fn outcomes(seed: u64, settings: &str, temperature: Option<f32>) -> Vec<Outcome> {
-    let mut rng = Rng::new(seed);
-    let executor = SimExecutor::new(causal(seed)).expect("a valid model");
-    let mut lab = Lab::new(&config(), executor);
+    outcomes_of(causal(seed), seed, settings, temperature)
+}
+
+fn outcomes_of(
+    model: SimConfig,
+    seed: u64,
+    settings: &str,
+    temperature: Option<f32>,
+) -> Vec<Outcome> {
+    let (mut rng, logit_shift) = (Rng::new(seed), model.logit_shift);
+    let executor = SimExecutor::new(model).expect("a valid model");
+    let mut lab = Lab::new(&reading_masks(), executor);
     let ids: Vec<_> = (0..8)
         .map(|number| {
             let mut request = random_wishes(&mut rng, number, "wedlm_exact");
             request.decoding = decoding(settings);
             request.given.suffix.clear();
+            if request.prompt.is_empty() && logit_shift == LogitShift::One {
+                request.prompt.push(7);
+            }
             request.sampling.temperature = temperature.unwrap_or(request.sampling.temperature);
             lab.submit(request).expect("there is room")
         })
@@ -173,6 +203,37 @@ fn guesses_checked_at_the_row_before_change_no_text() {
             for settings in ["", ",window=5,entropy_threshold=9", ",window=40"] {
                 let settings = format!("wedlm_exact,check=next{settings}");
                 let found = outcomes(seed, &settings, temperature);
+                assert_eq!(texts(&found), texts(&alone), "{settings}");
+                all += forwards(&alone);
+                fewer += forwards(&found);
+            }
+        }
+    }
+    println!("{fewer} of {all} forwards");
+    assert!(fewer < all, "{fewer} of {all} forwards");
+}
+
+/// The same for weights whose rows predict the next position; at temperature 0 the text is that of
+/// `autoregressive`.
+#[test]
+fn guesses_at_masks_of_next_token_weights_change_no_text() {
+    let (mut all, mut fewer) = (0, 0);
+    for seed in seeds(30) {
+        let _show = ShowSeed(seed);
+        for temperature in [Some(0.0), None] {
+            let run = |settings: &str| {
+                let model = SimConfig { logit_shift: LogitShift::One, ..causal(seed) };
+                outcomes_of(model, seed, settings, temperature)
+            };
+            let alone = run("introspective,window=1");
+            if temperature == Some(0.0) {
+                assert_eq!(texts(&run("autoregressive")), texts(&alone));
+            }
+            for settings in
+                ["", ",window=5,entropy_threshold=9", ",window=40,check=mask,guesses=30,stale=keep"]
+            {
+                let settings = format!("introspective{settings}");
+                let found = run(&settings);
                 assert_eq!(texts(&found), texts(&alone), "{settings}");
                 all += forwards(&alone);
                 fewer += forwards(&found);

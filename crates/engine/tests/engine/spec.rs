@@ -47,6 +47,7 @@ fn every_preset_resolves() {
         ("wedlm", "streaming+entropy+exact"),
         ("wedlm_exact", "streaming+causal_check+exact"),
         ("wedlm_next", "streaming+causal_check+exact"),
+        ("introspective", "streaming+causal_check+exact"),
         ("autoregressive", "streaming+entropy+exact"),
         ("self_speculation", "streaming+block_check+exact"),
         ("speculative", "speculative+top_k+exact"),
@@ -217,7 +218,7 @@ const WEIGHTS: [(Attention, LogitShift); 8] = [
 fn admitted(settings: &str, (attention, logit_shift): (Attention, LogitShift)) -> String {
     let spec = DecodingSpec::parse(settings).expect(settings);
     let decoding = spec
-        .suited_to(WeightKind { attention, logit_shift, edits: false, drafts: false })
+        .suited_to(WeightKind { attention, logit_shift, edits: false, drafts: false, masks: false })
         .resolve();
     let decoding = decoding.unwrap_or_else(|error| panic!("{settings}: {error}"));
     let model = SimConfig { attention, logit_shift, ..sim(1000, 4) };
@@ -236,6 +237,7 @@ fn weights_that_edit_are_decoded_so_unless_a_request_says_otherwise() {
         logit_shift: LogitShift::None,
         edits,
         drafts: false,
+        masks: true,
     };
     let label = |named: &str, edits| {
         let spec = DecodingSpec::parse(named).expect(named);

@@ -39,6 +39,21 @@ macro_rules! tensor_operations {
             out.write(|| matrix.forward(x))
         }
 
+        fn append_masked(
+            &self,
+            inner: &Self::Matrix,
+            rank: usize,
+            pass: &Pass<'_, Self>,
+            x: &mut Rows,
+        ) -> Result<()> {
+            let masks = canvas::masks(pass.arrays.tokens, pass.mask);
+            let product = match masks.is_empty() {
+                true => None,
+                false => Some(inner.forward(&canvas::listed(&masks, x)?)?),
+            };
+            canvas::append(&masks, product, rank, x)
+        }
+
         fn route(&self, router: &Self::Matrix, x: &Rows) -> Result<Vec<f32>> {
             router.forward(x.get()?)?.flatten_all()?.to_vec1()
         }
@@ -77,6 +92,29 @@ macro_rules! tensor_operations {
     };
 }
 pub(super) use tensor_operations;
+
+/// Appends `rank` columns to `x`: the rows of `product` to the listed rows, zeros to others.
+pub(super) fn append(
+    listed: &[u32],
+    product: Option<Tensor>,
+    rank: usize,
+    x: &mut Rows,
+) -> Result<()> {
+    let narrow = x.get()?;
+    let mut more = Tensor::zeros((narrow.dim(0)?, rank), DType::F32, narrow.device())?;
+    if let Some(product) = product {
+        let ids = Tensor::from_slice(listed, listed.len(), narrow.device())?;
+        more = more.index_add(&ids, &product, 0)?;
+    }
+    let wide = Tensor::cat(&[narrow, &more], 1)?;
+    x.write(|| Ok(wide))
+}
+
+/// The rows of the mask.
+pub(super) fn masks(tokens: &[u32], mask: u32) -> Vec<u32> {
+    let rows = tokens.iter().enumerate().filter(|(_, token)| **token == mask);
+    rows.map(|(row, _)| row as u32).collect()
+}
 
 /// The canvas fields of a pass's rows.
 pub(super) fn rows<'a>(arrays: &BatchArrays<'a>) -> Result<CanvasRows<'a>> {

@@ -2,7 +2,7 @@
 
 use super::block::Block;
 use super::decoder::Decoder;
-use super::work::{HeadArrays, Work};
+use super::work::{HeadArrays, Work, append};
 use candle_core::Result;
 use kernels::{Attention, Backend, Pass};
 
@@ -26,6 +26,8 @@ impl<B: Backend> Decoder<B> {
         work: &mut Work<B>,
     ) -> Result<()> {
         let rows = backend.rows(pass);
+        let masks = block.masks.as_deref();
+        append(backend, pass, masks.and_then(|masks| masks.qkv.as_ref()), &mut work.normed)?;
         let HeadArrays { qkv, q, attended } = match &mut work.full {
             Some(full) if block.full => full,
             _ => &mut work.heads,
@@ -34,7 +36,7 @@ impl<B: Backend> Decoder<B> {
         let attention = self.attention(block);
         backend.split(&attention, pass, qkv, q)?;
         backend.attend(&attention, pass, q, attended)?;
-        Ok(())
+        append(backend, pass, masks.and_then(|masks| masks.out.as_ref()), attended)
     }
 
     fn attention<'a>(&'a self, block: &'a Block<B>) -> Attention<'a, B> {

@@ -20,6 +20,24 @@ pub(super) struct Block<S: Storage> {
     pub(super) full: bool,
     /// The additional properties of a canvas model.
     pub(super) sandwich: Option<Box<Sandwich<S>>>,
+    /// An adapter for masks.
+    pub(super) masks: Option<Box<MaskAdapter<S>>>,
+}
+
+/// An adapter of a layer's matrices for the rows of masks: the factors of each, if it is changed.
+pub(super) struct MaskAdapter<S: Storage> {
+    pub(super) qkv: Option<MaskInput<S>>,
+    pub(super) out: Option<MaskInput<S>>,
+    pub(super) mlp: MlpMasks<S>,
+}
+
+/// The same of a gated MLP: gate and up, and down.
+pub(super) type MlpMasks<S> = [Option<MaskInput<S>>; 2];
+
+/// The first factor A `[rank, k]` of a matrix `[n, k]`, which has the second one in `rank` columns more.
+pub(super) struct MaskInput<S: Storage> {
+    pub(super) inner: S::Matrix,
+    pub(super) rank: usize,
 }
 
 /// `down(silu(gate x) * up x)`: gate and up in one matrix, and down.

@@ -32,7 +32,7 @@ impl<B: Backend> Decoder<B> {
             let from = Selection { of: &branches.one, rows: &all };
             // Rows without a mean embedding are zero, and stay so through norm and MLP.
             backend.norm(from, pass, self.norm(&parts.pre_norm), &mut work.normed)?;
-            work.add_mlp(backend, &parts.mlp, rows)?;
+            work.add_mlp(backend, pass, &parts.mlp, None)?;
         }
         backend.norm_denoised(pass, self.norm(&parts.ones), &mut work.x)
     }

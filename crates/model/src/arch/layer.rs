@@ -1,9 +1,11 @@
 //! Loads one layer of a transformer.
 
-use super::block::{Block, GatedMlp, Mlp};
+use super::block::{Block, GatedMlp, MaskAdapter, Mlp, MlpMasks};
 use super::load::Loader;
 use super::source::Matrix;
+use super::tensors::Stack;
 use crate::LoadError;
+use crate::weights::Module;
 use kernels::{Epilogue, Storage, StoredVector};
 
 impl<S: Storage> Loader<'_, S> {
@@ -13,21 +15,31 @@ impl<S: Storage> Loader<'_, S> {
         let inner = info.heads.num_heads * info.heads.head_width;
         let of = |tensor: &str| format!("{}.{number}.{tensor}", names.layers);
         let attention_norm = self.norm(of(names.attention_norm))?;
-        let qkv = self.qkv(number);
-        let qkv = self.fused(info.width, &qkv, Epilogue::None)?;
+        let matrices = self.qkv(number);
+        let stack = Stack { k: info.width, matrices: &matrices, epilogue: Epilogue::None };
+        let (qkv, qkv_masks) = self.adapted(stack, &self.qkv_modules(number))?;
         let out = Matrix { name: of(names.attention_out), rows: info.width, bias: spec.out_bias };
-        let out = self.fused(inner, &[out], Epilogue::None)?;
+        let stack = Stack { k: inner, matrices: &[out], epilogue: Epilogue::None };
+        let module = self.module(number, self.published.attention_out, info.width);
+        let (out, out_masks) = self.adapted(stack, &[module])?;
         let head_norms = match spec.head_norms {
             true => Some(self.head_norms(names.head_norms.map(of))?),
             false => None,
         };
         let mlp_norm = self.norm(of(names.mlp_norm))?;
+        let mut mlp_masks = [None, None];
         let mlp = match &spec.experts {
             Some(experts) if experts.layers[number] => {
                 Mlp::Experts(Box::new(self.experts(number, experts)?))
             }
-            _ => Mlp::Dense(self.gated(number, names.mlp, info.mlp_width)?),
+            _ => {
+                let mlp;
+                (mlp, mlp_masks) = self.dense(number)?;
+                Mlp::Dense(mlp)
+            }
         };
+        let adapter = MaskAdapter { qkv: qkv_masks, out: out_masks, mlp: mlp_masks };
+        let masks = self.weights.adapted_mask().map(|_| Box::new(adapter));
         Ok(Block {
             attention_norm,
             qkv,
@@ -39,7 +51,41 @@ impl<S: Storage> Loader<'_, S> {
             kv: number,
             full: true,
             sandwich: None,
+            masks,
         })
+    }
+
+    /// A matrix of a layer by its published name.
+    fn module(&self, number: usize, tensor: &str, rows: usize) -> Module {
+        Module { name: format!("{}.{number}.{tensor}.weight", self.published.layers), rows }
+    }
+
+    /// Query, key and value.
+    fn qkv_modules(&self, number: usize) -> Vec<Module> {
+        let heads = self.spec.info.heads;
+        let (q, kv) = (heads.num_heads * heads.head_width, heads.num_kv_heads * heads.head_width);
+        let parts = self.published.qkv.iter().zip([q, kv, kv]);
+        parts.map(|(tensor, rows)| self.module(number, tensor, rows)).collect()
+    }
+
+    /// The MLP of a layer without experts, and the adapters of its two matrices.
+    fn dense(&mut self, number: usize) -> Result<(GatedMlp<S>, MlpMasks<S>), LoadError> {
+        let (info, published) = (&self.spec.info, self.published);
+        let (d, width) = (info.width, info.mlp_width);
+        let dot = if published.mlp.is_empty() { "" } else { "." };
+        let module = |tensor: &str, rows: usize| {
+            self.module(number, &format!("{}{dot}{tensor}", published.mlp), rows)
+        };
+        let [gate, up, down] = published.gated;
+        let (first, second) = ([module(gate, width), module(up, width)], [module(down, d)]);
+        let dot = if self.names.mlp.is_empty() { "" } else { "." };
+        let prefix = format!("{}.{number}{dot}{}", self.names.layers, self.names.mlp);
+        let [gate_up, down] = self.mlp_matrices(&prefix, width);
+        let stack = Stack { k: d, matrices: &gate_up, epilogue: self.spec.gate };
+        let (gate_up, gate_masks) = self.adapted(stack, &first)?;
+        let stack = Stack { k: width, matrices: &down, epilogue: Epilogue::None };
+        let (down, down_masks) = self.adapted(stack, &second)?;
+        Ok(([gate_up, down], [gate_masks, down_masks]))
     }
 
     /// Query, key and value, or one matrix with all three.
@@ -94,15 +140,21 @@ impl<S: Storage> Loader<'_, S> {
         width: usize,
     ) -> Result<GatedMlp<S>, LoadError> {
         let d = self.spec.info.width;
+        let [gate_up, down] = self.mlp_matrices(prefix, width);
+        let gate_up = self.fused(d, &gate_up, self.spec.gate)?;
+        let down = self.fused(width, &down, Epilogue::None)?;
+        Ok([gate_up, down])
+    }
+
+    /// Gate and up, and down.
+    fn mlp_matrices(&self, prefix: &str, width: usize) -> [Vec<Matrix>; 2] {
         let matrix = |tensor: &str, rows: usize| Matrix {
             name: format!("{prefix}.{tensor}"),
             rows,
             bias: self.spec.bias,
         };
         let [gate, up, down] = self.names.gated;
-        let (gate, up, down) = (matrix(gate, width), matrix(up, width), matrix(down, d));
-        let gate_up = self.fused(d, &[gate, up], self.spec.gate)?;
-        let down = self.fused(width, &[down], Epilogue::None)?;
-        Ok([gate_up, down])
+        let down = matrix(down, self.spec.info.width);
+        [vec![matrix(gate, width), matrix(up, width)], vec![down]]
     }
 }

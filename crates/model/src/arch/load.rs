@@ -14,6 +14,8 @@ pub(super) struct Loader<'a, S: Storage> {
     pub(super) weights: &'a mut Weights,
     pub(super) spec: &'a Spec,
     pub(super) names: &'a Names,
+    /// The names in safetensors, which adapters have.
+    pub(super) published: &'a Names,
 }
 
 impl<S: Storage> Loader<'_, S> {
@@ -41,6 +43,7 @@ impl<S: Storage> Loader<'_, S> {
             }
             None => None,
         };
+        self.adapt_mask(&mut numbers)?;
         let table = Table { rows: info.vocabulary.embedding_size, width: d, numbers };
         let embedding = self.storage.table(table).map_err(failed)?;
         self.count(0);

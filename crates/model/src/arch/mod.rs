@@ -31,7 +31,7 @@ use crate::weights::{Quantization, Weights};
 use crate::{LoadError, ModelInfo};
 use kernels::Storage;
 use load::Loader;
-use step::Attention;
+use step::{Attention, LogitShift, as_index};
 
 /// A supported family of checkpoints.
 pub struct Family {
@@ -108,7 +108,8 @@ pub(crate) fn load<S: Storage>(
     weights: &mut Weights,
 ) -> Result<(Decoder<S>, ModelInfo), LoadError> {
     let (spec, names) = read(config, weights)?;
-    let loader = Loader { storage, weights: &mut *weights, spec: &spec, names };
+    let published = Family::find(config)?.names;
+    let loader = Loader { storage, weights: &mut *weights, spec: &spec, names, published };
     let decoder = loader.decoder()?;
     weights.check_adapter()?;
     Ok((decoder, spec.info))
@@ -117,9 +118,33 @@ pub(crate) fn load<S: Storage>(
 /// Checks a model whose blocks begin after the prompt.
 const ONLY_FULL: &str = "a model with full attention, which blocks after the prompt need";
 
+/// Checks a model whose rows are said to be strictly causal.
+const ONLY_BLOCKS: &str = "a model with block-causal attention, which I-DLM's weights were made of";
+
 /// The properties of the model that a configuration describes, without the number of parameters.
 pub(crate) fn info(config: &Keys, weights: &Weights) -> Result<ModelInfo, LoadError> {
     Ok(read(config, weights)?.0.info)
+}
+
+/// Lets causal weights that predict the next token read masks, as an adapter taught them.
+fn read_masks(info: &mut ModelInfo, mask: u32) -> Result<(), LoadError> {
+    let refuse = |key: &str, expected: String, found: String| LoadError::Key {
+        file: "adapter_config.json".to_owned(),
+        key: key.to_owned(),
+        expected,
+        found,
+    };
+    if (info.rows.attention, info.rows.logit_shift) != (Attention::Causal, LogitShift::One) {
+        let expected = "causal weights that predict the next token".to_owned();
+        return Err(refuse("mask_token_id", expected, info.family.to_owned()));
+    }
+    let size = info.vocabulary.size;
+    if as_index(mask) >= size {
+        return Err(refuse("mask_token_id", format!("a token below {size}"), mask.to_string()));
+    }
+    info.vocabulary.mask = Some(mask);
+    info.rows.adapted_masks = true;
+    Ok(())
 }
 
 /// The specification in the configuration and the names of its tensors.
@@ -141,6 +166,17 @@ fn read(config: &Keys, weights: &Weights) -> Result<(Spec, &'static names::Names
             Attention::Full => Attention::BlocksAfterPrompt(length),
             _ => return Err(config.refuse("model_type", ONLY_FULL)),
         };
+    }
+    if weights.next_tokens {
+        let rows = &mut spec.info.rows;
+        match (rows.attention, rows.logit_shift) {
+            (Attention::Blocks(_), LogitShift::None) | (Attention::Causal, LogitShift::One) => {}
+            _ => return Err(config.refuse("model_type", ONLY_BLOCKS)),
+        }
+        (rows.attention, rows.logit_shift) = (Attention::Causal, LogitShift::One);
+    }
+    if let Some(mask) = weights.adapted_mask() {
+        read_masks(&mut spec.info, mask)?;
     }
     if let (Some(info), Some(experts)) = (&mut spec.info.experts, &spec.experts) {
         info.shared_width = experts.shared;

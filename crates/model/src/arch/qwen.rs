@@ -27,7 +27,7 @@ pub(super) const WEDLM: Family = Family {
 /// Block-causal attention.
 pub(super) const SDAR: Family = Family {
     name: "sdar",
-    about: "SDAR-1.7B, -4B, -8B, -30B-A3B and their Chat models, TraDo-4B, -8B",
+    about: "SDAR-1.7B, -4B, -8B, -30B-A3B and their Chat models, TraDo-4B, -8B, I-DLM-8B",
     architectures: &["SDARForCausalLM", "SDARMoeForCausalLM"],
     model_types: &["sdar", "sdar_moe"],
     read: config::sdar,

@@ -1,6 +1,6 @@
 //! The arrays of a pass.
 
-use super::block::GatedMlp;
+use super::block::{GatedMlp, MaskAdapter, MaskInput};
 use crate::{HeadSizes, ModelInfo};
 use candle_core::{Result, bail};
 use kernels::device::RowSet;
@@ -76,6 +76,19 @@ impl<B: Backend> Work<B> {
     }
 }
 
+/// Appends to rows of `x` what a matrix with an adapter for masks reads behind them.
+pub(super) fn append<B: Backend>(
+    backend: &B,
+    pass: &Pass<'_, B>,
+    masks: Option<&MaskInput<B>>,
+    x: &mut B::Array,
+) -> Result<()> {
+    match masks {
+        Some(MaskInput { inner, rank }) => backend.append_masked(inner, *rank, pass, x),
+        None => Ok(()),
+    }
+}
+
 impl<B: Backend> Work<B> {
     /// Normalises rows of the residual stream.
     pub(super) fn norm(
@@ -89,14 +102,18 @@ impl<B: Backend> Work<B> {
         backend.norm(from, pass, norm, &mut self.normed)
     }
 
-    /// Adds the MLP of the normalised rows to the residual stream.
+    /// Adds the MLP of the normalised rows, with its adapter for masks, to the residual stream.
     pub(super) fn add_mlp(
         &mut self,
         backend: &B,
+        pass: &Pass<'_, B>,
         [gate_up, down]: &GatedMlp<B>,
-        rows: usize,
+        masks: Option<&MaskAdapter<B>>,
     ) -> Result<()> {
+        let rows = backend.rows(pass);
+        append(backend, pass, masks.and_then(|masks| masks.mlp[0].as_ref()), &mut self.normed)?;
         backend.linear(gate_up, &self.normed, rows, &mut self.gated)?;
+        append(backend, pass, masks.and_then(|masks| masks.mlp[1].as_ref()), &mut self.gated)?;
         backend.linear_add(down, &self.gated, rows, &mut self.x)
     }
 

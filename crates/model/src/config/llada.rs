@@ -99,6 +99,10 @@ fn geometry(config: &Keys) -> Result<ModelInfo, LoadError> {
         canvas: None,
         parameters: 0,
         formats: FormatInfo::default(),
-        rows: RowInfo { attention: Attention::Full, logit_shift: LogitShift::None },
+        rows: RowInfo {
+            attention: Attention::Full,
+            logit_shift: LogitShift::None,
+            adapted_masks: false,
+        },
     })
 }

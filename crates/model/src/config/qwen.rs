@@ -62,6 +62,11 @@ pub(crate) fn sdar(config: &Keys) -> Result<Spec, LoadError> {
     spec.set_attention_bias(config)?;
     spec.head_norms = true;
     spec.info.rows.attention = blocks(config, &["block_size", "block_length"], SDAR_BLOCK)?;
+    // I-DLM, where the configuration says it.
+    if config.flag("use_regular_causal", false)? {
+        spec.info.rows.attention = Attention::Causal;
+        spec.info.rows.logit_shift = LogitShift::One;
+    }
     Ok(spec)
 }
 

@@ -97,7 +97,11 @@ pub(super) fn geometry(config: &Keys, defaults: &Defaults) -> Result<ModelInfo, 
         canvas: None,
         parameters: 0,
         formats: FormatInfo::default(),
-        rows: RowInfo { attention: Attention::Full, logit_shift: LogitShift::None },
+        rows: RowInfo {
+            attention: Attention::Full,
+            logit_shift: LogitShift::None,
+            adapted_masks: false,
+        },
     })
 }
 

@@ -9,6 +9,9 @@ use kernels::device::{PoolSizes, Precision};
 /// # Errors
 /// The reason why the model has no device kernels.
 pub(super) fn precision(info: &ModelInfo) -> Result<Precision, String> {
+    if info.rows.adapted_masks {
+        return Err("an adapter for masks: the device has no operation for it".to_owned());
+    }
     let precision =
         Accelerator::precision_of(info.formats.matrices).map_err(|error| error.to_string())?;
     for sizes in info.kv_sizes(precision.kv_dtype(), 1, 1) {

@@ -1,5 +1,5 @@
 //! A LoRA adapter (arXiv 2106.09685) in PEFT's files: matrices of low rank that are added to those of the
-//! checkpoint while they are read.
+//! checkpoint while they are read, or are for the rows of masks alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +18,8 @@ const WEIGHTS: &str = "adapter_model.safetensors";
 const PREFIX: &str = "base_model.model.";
 /// The ends of the names of the two factors.
 const ENDS: [&str; 2] = [".lora_A.weight", ".lora_B.weight"];
+/// The embedding of a token that was trained with the adapter.
+const EMBEDDING: &str = "base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta";
 /// Highest rank.
 const MOST_RANK: usize = 4_096;
 /// Keys whose presence with another value asks for something else than `W + s B A`.
@@ -37,32 +39,46 @@ pub(super) struct Lora {
     shards: Shards,
     /// The module of each matrix that is changed, by the matrix.
     modules: BTreeMap<String, String>,
-    rank: usize,
-    scale: f32,
+    pub(super) rank: usize,
+    pub(super) scale: f32,
+    /// The mask, if the adapter is for its rows alone.
+    pub(super) masks: Option<u32>,
+}
+
+/// The rows that an adapter changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdaptedRows {
+    /// All rows, or those of masks if the adapter's configuration has a `mask_token_id`.
+    AsStated,
+    /// Those of this mask.
+    Masks(u32),
 }
 
 impl Lora {
     /// Opens `adapter_config.json` and `adapter_model.safetensors`. `shape` tells the shape of a matrix of
-    /// the checkpoint, if there is such a tensor.
+    /// the checkpoint, if there is such a tensor. An adapter for masks is checked when the model is loaded.
     ///
     /// # Errors
     /// A missing or malformed file, another kind of adapter, a tensor that is no factor of a matrix of the
     /// checkpoint, a target module without tensors.
     pub(super) fn open<'a>(
         files: &Files,
+        rows: AdaptedRows,
         shape: impl Fn(&str) -> Option<&'a [usize]>,
     ) -> Result<Self, LoadError> {
         let config = Keys::parse(CONFIG, &files.open(CONFIG)?)?;
         let (rank, scale) = rank_and_scale(&config)?;
+        let masks = masks(&config, rows)?;
         let shards = Shards::single(files, WEIGHTS)?;
         let mut modules = BTreeMap::new();
-        for name in shards.names() {
+        for name in shards.names().filter(|name| masks.is_none() || *name != EMBEDDING) {
             let module = module_of(name).ok_or_else(|| {
                 let expected = format!("{PREFIX}MODULE{} or {}", ENDS[0], ENDS[1]);
                 refuse(name, expected, "another name".to_owned())
             })?;
             let matrix = format!("{module}.weight");
             let found = match shape(&matrix) {
+                _ if masks.is_some() => None,
                 Some([_, _]) => None,
                 Some(other) => Some(format!("shape {other:?}")),
                 None => Some("none".to_owned()),
@@ -77,8 +93,8 @@ impl Lora {
             return Err(refuse("tensors", expected, "none".to_owned()));
         }
         check_targets(&config, &modules)?;
-        let lora = Self { shards, modules, rank, scale };
-        for matrix in lora.modules.keys() {
+        let lora = Self { shards, modules, rank, scale, masks };
+        for matrix in lora.modules.keys().filter(|_| masks.is_none()) {
             if let Some([rows, columns]) = shape(matrix) {
                 lora.factors(matrix, [*rows, *columns], false)?;
             }
@@ -94,7 +110,8 @@ impl Lora {
         shape: &[usize],
         elements: &mut [f32],
     ) -> Result<(), LoadError> {
-        let (true, &[rows, columns]) = (self.modules.contains_key(name), shape) else {
+        let merged = self.masks.is_none() && self.modules.contains_key(name);
+        let (true, &[rows, columns]) = (merged, shape) else {
             return Ok(());
         };
         let (a, b) = self.factors(name, [rows, columns], true)?;
@@ -137,8 +154,26 @@ impl Lora {
         Some(refuse(&format!("{PREFIX}{module}{}", ENDS[0]), expected, found))
     }
 
+    /// The embedding `[width]` that was trained with an adapter for masks, empty if not `reads`; `None` if
+    /// there is none.
+    pub(super) fn embedding(
+        &self,
+        width: usize,
+        reads: bool,
+    ) -> Result<Option<Vec<f32>>, LoadError> {
+        if self.shards.shape(EMBEDDING).is_none() {
+            return Ok(None);
+        }
+        let stored = self.shards.find(EMBEDDING, &[1, width])?;
+        let mut values = Vec::new();
+        if reads {
+            stored.read(EMBEDDING, &mut values)?;
+        }
+        Ok(Some(values))
+    }
+
     /// A `[rank, columns]` and B `[rows, rank]` of a matrix, empty if not `reads`.
-    fn factors(
+    pub(super) fn factors(
         &self,
         matrix: &str,
         [rows, columns]: [usize; 2],
@@ -163,6 +198,24 @@ fn module_of(name: &str) -> Option<&str> {
     let name = name.strip_prefix(PREFIX)?;
     let ends = ENDS.iter();
     ends.filter_map(|end| name.strip_suffix(end)).find(|module| !module.is_empty())
+}
+
+/// The mask of an adapter that is for masks alone.
+fn masks(config: &Keys, rows: AdaptedRows) -> Result<Option<u32>, LoadError> {
+    if config.get("trainable_token_indices").is_some_and(|tokens| !tokens.is_null())
+        && config.get("mask_token_id").is_none()
+    {
+        return Err(config.refuse("trainable_token_indices", "null, or a mask_token_id beside it"));
+    }
+    match (rows, config.get("mask_token_id")) {
+        (AdaptedRows::Masks(mask), _) => Ok(Some(mask)),
+        (AdaptedRows::AsStated, None) => Ok(None),
+        (AdaptedRows::AsStated, Some(_)) => {
+            let mask = config.optional_count("mask_token_id")?;
+            let mask = mask.and_then(|mask| u32::try_from(mask).ok());
+            mask.map(Some).ok_or_else(|| config.refuse("mask_token_id", "a token's id"))
+        }
+    }
 }
 
 /// r, and alpha / r or, of rank-stabilised adapters (arXiv 2312.03732), alpha / √r.

@@ -205,6 +205,7 @@ const FACTS: &str = r#"
 {"architectures": ["LLaDA2MoeModelLM"]} | llada2 Blocks(32) None 156895 [156892]
 {"architectures": ["LLaDAMoEModelLM"], "model_type": "llada"} | llada-moe Full None 156895 [156892]
 {"architectures": ["Qwen2ForCausalLM"]} | qwen2 Causal One none [151643]
+{"model_type": "sdar", "use_regular_causal": true} | sdar Causal One 151669 [151643]
 {"model_type": "qwen3"} | qwen3 Causal One none [151643]
 {"architectures": ["SDARMoeForCausalLM"]} | sdar Blocks(4) None 151669 [151643]
 {"architectures": ["Qwen3MoeForCausalLM"]} | qwen3-moe Causal One none [151643]

@@ -20,6 +20,7 @@ mod gguf_files;
 mod invariance;
 mod kv_dtypes;
 mod lora;
+mod masks;
 mod official;
 mod padding;
 mod parity;

@@ -11,8 +11,8 @@ pub use grammar::Automaton;
 pub use lab::{End, Lab, Outcome, alone};
 pub use picture::{Scripted, candidate};
 pub use requests::{
-    LANE_DECODERS, STOP, config, decoding, drafted, random_request, random_wishes, request, sim,
-    stubborn,
+    LANE_DECODERS, STOP, config, decoding, drafted, random_request, random_wishes, reading_masks,
+    request, sim, stubborn,
 };
 pub use rig::{Rig, read, request_of, text_of};
 pub use rng::{Rng, ShowSeed, seeds};

@@ -74,8 +74,20 @@ pub fn config() -> EngineConfig {
         max_model_len: None,
         classes: classes(),
         wait_order: Arc::new(ByPriority),
-        capabilities: Capabilities { filter: Some(filter()), edits: true, drafts: false },
+        capabilities: Capabilities {
+            filter: Some(filter()),
+            edits: true,
+            drafts: false,
+            masks: false,
+        },
     }
+}
+
+/// [`config`] for causal weights that read masks where they predict the next token.
+pub fn reading_masks() -> EngineConfig {
+    let mut config = config();
+    config.capabilities.masks = true;
+    config
 }
 
 /// [`config`] beside a draft model.
