@@ -2,11 +2,14 @@
 
 use super::array::{Array, Buffer, Precision, padded};
 use super::launch::{Division, MatrixFormat, ProductLaunch, ProductSizes, partial_bytes, segment};
+use super::packed::{PANEL, write_panel};
 use super::scratch::Scratch;
-use super::{Device, Result, args, refuse};
-use crate::gemm::row_to_bytes;
-use crate::linear::{Epilogue, Matrix};
+use super::{Device, DeviceError, Result, args, refuse};
+use crate::blocks::BlockRows;
+use crate::gemm::{Column, row_to_bytes};
+use crate::linear::{Epilogue, Linear, Matrix, check_codes};
 use crate::parallel::{Shared, for_rows};
+use crate::simd::blocks::GROUP;
 use std::sync::Arc;
 
 /// Elements of a matrix copied at a time.
@@ -24,7 +27,7 @@ const PARTS: f32 = 64.0;
 
 /// A matrix `[n, k]` and its bias.
 pub struct DeviceMatrix {
-    /// Rows of `padded(k)` elements; the padding is zero.
+    /// Rows of `padded(k)` elements, or packed panels of rows; the padding is zero.
     weights: Buffer,
     /// Factors of the rows, in int8.
     scales: Option<Buffer>,
@@ -35,6 +38,8 @@ pub struct DeviceMatrix {
     epilogue: Epilogue,
     /// `None` if products have one segment, so that no tile is divided.
     scratch: Option<Arc<Scratch>>,
+    /// A matrix over the same input, in another format, whose results are beside those of this one.
+    beside: Option<Box<Self>>,
 }
 
 /// The sizes of a matrix `[rows, k]`.
@@ -64,7 +69,7 @@ pub enum Store {
 }
 
 impl DeviceMatrix {
-    /// Copies a matrix to the device, piece by piece.
+    /// Copies a matrix to the device, piece by piece. The only packed format of numbers is four bits.
     pub fn new(
         device: &Device,
         format: impl Into<MatrixFormat>,
@@ -79,27 +84,88 @@ impl DeviceMatrix {
         if bias.is_some_and(|bias| bias.len() != n) {
             return refuse(format!("expected a bias for each of {n} rows"));
         }
+        let format = format.into();
+        if let MatrixFormat::Packed(_) = format {
+            check_codes(weight).map_err(|error| DeviceError(error.to_string()))?;
+        }
         let sizes = MatrixSizes { rows: n, k, biased: bias.is_some(), epilogue };
+        let row = |row: usize| Column::Floats(&weight[row * k..(row + 1) * k]);
+        Self::filled(device, format, sizes, row, bias)
+    }
+
+    /// Copies the rows of blocks of a matrix `[n, k]` to the device, one after another. Their codes are
+    /// kept.
+    ///
+    /// # Errors
+    /// If the lengths do not match, `k` is no number of blocks, or a gated matrix has several types.
+    pub fn of_blocks(
+        device: &Device,
+        shape: [usize; 2],
+        blocks: &[BlockRows<'_>],
+        bias: Option<&[f32]>,
+        epilogue: Epilogue,
+    ) -> Result<Self> {
+        let checked = Linear::bytes_of_blocks(shape, blocks, epilogue);
+        checked.map_err(|error| DeviceError(error.to_string()))?;
+        let [n, k] = shape;
+        let (mut first, mut beside) = (n, None);
+        for run in blocks.chunk_by(|a, b| a.kind == b.kind).rev() {
+            let (kind, count) = (run[0].kind, run.iter().map(|of| of.rows).sum());
+            first -= count;
+            let format = MatrixFormat::Packed(kind.form());
+            let sizes = MatrixSizes { rows: count, k, biased: bias.is_some(), epilogue };
+            let mut matrix = if device.is_counting() {
+                Self::reserve(device, format, sizes)?
+            } else {
+                let length = kind.row_bytes(k).unwrap_or(0);
+                let rows = run.iter().flat_map(|of| of.bytes.chunks_exact(length.max(1)));
+                let rows: Vec<&[u8]> = rows.collect();
+                let bias = bias.and_then(|bias| bias.get(first..first + count));
+                if rows.len() != count || bias.is_some() != sizes.biased {
+                    return refuse(format!("{} rows of {} for {count}", rows.len(), kind.name()));
+                }
+                Self::filled(device, format, sizes, |row| Column::Blocks(kind, rows[row]), bias)?
+            };
+            matrix.beside = beside.map(Box::new);
+            beside = Some(matrix);
+        }
+        match beside {
+            Some(matrix) => Ok(matrix),
+            None => refuse("a matrix without rows"),
+        }
+    }
+
+    /// Copies rows to the device, piece by piece.
+    fn filled<'a>(
+        device: &Device,
+        format: MatrixFormat,
+        sizes: MatrixSizes,
+        row: impl Fn(usize) -> Column<'a> + Sync,
+        bias: Option<&[f32]>,
+    ) -> Result<Self> {
+        let MatrixSizes { rows: n, k, epilogue, .. } = sizes;
         let matrix = Self::reserve(device, format, sizes)?;
         // Rows j of the gate and of the up matrix are adjacent, so that one thread computes both.
         let source = |j: usize| match epilogue {
             Epilogue::None => j,
             Epilogue::SiluGate | Epilogue::GeluGate => j / 2 + j % 2 * (n / 2),
         };
-        let stride = padded(k) * matrix.format.bytes();
-        let step = (PIECE / k).clamp(1, n.max(1));
+        let tall = panel_rows(format);
+        let (panels, stride) = (n.div_ceil(tall), format.bytes(tall * padded(k)));
+        let step = (PIECE / (tall * k)).clamp(1, panels.max(1));
         // The padding of rows stays zero.
         let (mut bytes, mut scales) = (vec![0; step * stride], vec![0.0; n]);
-        for first in (0..n).step_by(step) {
-            let count = step.min(n - first);
-            let (rows, factors) = (Shared::new(&mut bytes), Shared::new(&mut scales));
-            for_rows(count, count * k, |range| {
+        for first in (0..panels).step_by(step) {
+            let count = step.min(panels - first);
+            let (all, factors) = (Shared::new(&mut bytes), Shared::new(&mut scales));
+            for_rows(count, count * tall * k, |range| {
                 for j in range {
-                    let row = source(first + j);
-                    // SAFETY: each row is written once, and both vectors outlive the loop.
-                    let (to, scale) =
-                        unsafe { (rows.part(j * stride, stride), factors.part(first + j, 1)) };
-                    scale[0] = matrix.encode(&weight[row * k..(row + 1) * k], to);
+                    let rows = (first + j) * tall..((first + j + 1) * tall).min(n);
+                    // SAFETY: each panel is written once, and both vectors outlive the loop.
+                    let (to, scales) = unsafe {
+                        (all.part(j * stride, stride), factors.part(rows.start, rows.len()))
+                    };
+                    matrix.encode(rows.map(|j| row(source(j))), to, scales);
                 }
             });
             matrix.weights.write_at(first * stride, &bytes[..count * stride])?;
@@ -128,14 +194,17 @@ impl DeviceMatrix {
         if epilogue.is_gated() && !n.is_multiple_of(2) {
             return refuse(format!("expected gate and up with an even number of rows, found {n}"));
         }
+        if matches!(format, MatrixFormat::Packed(_)) && !k.is_multiple_of(GROUP) {
+            return refuse(format!("expected rows of a multiple of {GROUP} weights, found {k}"));
+        }
         let floats = || Buffer::new(device, n.saturating_mul(size_of::<f32>()));
-        let numbers = n.checked_mul(padded(k));
-        let bytes = numbers.and_then(|numbers| numbers.checked_mul(format.bytes()));
+        let rows = n.next_multiple_of(panel_rows(format));
+        let numbers = padded(k).checked_mul(rows).filter(|count| *count <= usize::MAX / 32);
         let fits = n <= i32::MAX as usize && padded(k) <= MOST_INNER;
-        let Some(bytes) = bytes.filter(|_| fits) else {
+        let Some(numbers) = numbers.filter(|_| fits) else {
             return refuse(format!("a matrix of {n} rows of {k} numbers is too large"));
         };
-        let weights = Buffer::new(device, bytes)?;
+        let weights = Buffer::new(device, format.bytes(numbers))?;
         let partials = partial_bytes(n, padded(k));
         let scratch = (partials > 0).then(|| device.scratch());
         if let Some(scratch) = &scratch {
@@ -150,25 +219,29 @@ impl DeviceMatrix {
             k,
             epilogue,
             scratch,
+            beside: None,
         })
     }
 
-    /// Writes a row in its memory format; returns its scale.
-    fn encode(&self, row: &[f32], to: &mut [u8]) -> f32 {
-        if self.format != MatrixFormat::Int8 {
-            self.format.inputs().encode(row, to);
-            return 1.0;
+    /// Writes the rows of a panel in their memory format, and their scales.
+    fn encode<'a>(
+        &self,
+        rows: impl Iterator<Item = Column<'a>>,
+        to: &mut [u8],
+        scales: &mut [f32],
+    ) {
+        if let MatrixFormat::Packed(form) = self.format {
+            to.fill(0);
+            return write_panel(form, rows, to);
         }
-        let (mut numbers, scale) = row_to_bytes(row);
-        numbers.resize(row.len().next_multiple_of(STEP), 0);
-        let steps = numbers.as_chunks::<STEP>().0.iter();
-        for (step, to) in steps.zip(to.as_chunks_mut::<STEP>().0) {
-            // The order of `Int8Weights` in `cuda/gemm.cuh`.
-            for (lane, word) in to.as_chunks_mut().0.iter_mut().enumerate() {
-                *word = word_of([0, 1, 8, 9].map(|i| step[2 * lane + i]));
+        for (row, scale) in rows.zip(scales) {
+            match (row, self.format) {
+                (Column::Floats(row), MatrixFormat::Int8) => *scale = encode_bytes(row, to),
+                (Column::Floats(row), format) => format.inputs().encode(row, to),
+                // Blocks are packed.
+                (Column::Blocks(..), _) => {}
             }
         }
-        scale * PARTS
     }
 
     /// Sets every byte of the weights.
@@ -178,6 +251,11 @@ impl DeviceMatrix {
 
     /// The width of the result.
     pub fn width(&self) -> usize {
+        self.own_width() + self.beside.as_ref().map_or(0, |matrix| matrix.width())
+    }
+
+    /// The width of the result without those beside it.
+    fn own_width(&self) -> usize {
         match self.epilogue {
             Epilogue::None => self.n,
             Epilogue::SiluGate | Epilogue::GeluGate => self.n / 2,
@@ -206,8 +284,13 @@ impl DeviceMatrix {
     }
 
     fn run(&self, x: &Array, rows: usize, out: &Array, store: Store) -> Result<()> {
-        let launch = self.launch(rows, Division::Divided);
-        self.run_as(&launch, x, out, store)
+        let (mut first, mut next) = (0, Some(self));
+        while let Some(matrix) = next {
+            let launch = matrix.launch(rows, Division::Divided);
+            matrix.run_at(&launch, x, (out, first), store)?;
+            (first, next) = (first + matrix.own_width(), matrix.beside.as_deref());
+        }
+        Ok(())
     }
 
     /// The launch of a product with `rows` rows.
@@ -220,12 +303,24 @@ impl DeviceMatrix {
         ProductSizes { rows, n: self.n, k: padded(self.k), format: self.format }
     }
 
-    /// Runs a launch of this matrix.
+    /// Runs a launch of this matrix, without those beside it.
     pub fn run_as(
         &self,
         launch: &ProductLaunch,
         x: &Array,
         out: &Array,
+        store: Store,
+    ) -> Result<()> {
+        self.run_at(launch, x, (out, 0), store)
+    }
+
+    /// Runs a launch of this matrix. Its results and those of the matrices beside it are the columns of
+    /// `out` from `first` on.
+    fn run_at(
+        &self,
+        launch: &ProductLaunch,
+        x: &Array,
+        (out, first): (&Array, usize),
         store: Store,
     ) -> Result<()> {
         let rows = launch.sizes.rows;
@@ -237,7 +332,8 @@ impl DeviceMatrix {
             of: self.operands(x, rows)?,
             share: self.share(launch)?,
             bias: self.bias()?,
-            out: out.checked(rows, self.width(), written)?,
+            out: out.checked(rows, first + self.width(), written)?
+                + (first * written.bytes()) as u64,
             stride: out.stride() as u32,
             finish: store as u32,
         };
@@ -280,6 +376,8 @@ impl DeviceMatrix {
             n: self.n as u32,
             k: stride as u32,
             segment: segment(self.n, stride) as u32,
+            form: form_number(self.format),
+            pad: 0,
         })
     }
 
@@ -303,8 +401,13 @@ impl DeviceMatrix {
 
     /// The address of the weights.
     pub(super) fn address(&self) -> Result<u64> {
-        let bytes = self.n * self.stride() * self.format.bytes();
-        self.weights.range(0, bytes)
+        let rows = self.n.next_multiple_of(panel_rows(self.format));
+        self.weights.range(0, self.format.bytes(rows * self.stride()))
+    }
+
+    /// True if all results are of this matrix alone.
+    pub(super) fn is_alone(&self) -> bool {
+        self.beside.is_none()
     }
 
     /// Columns, without padding.
@@ -331,6 +434,35 @@ impl DeviceMatrix {
     pub fn format(&self) -> MatrixFormat {
         self.format
     }
+}
+
+/// The form of packed weights as kernels take it.
+pub(super) fn form_number(format: MatrixFormat) -> u32 {
+    match format {
+        MatrixFormat::Packed(form) => form as u32,
+        _ => 0,
+    }
+}
+
+/// The rows of a matrix that are stored together.
+fn panel_rows(format: MatrixFormat) -> usize {
+    match format {
+        MatrixFormat::Packed(_) => PANEL,
+        _ => 1,
+    }
+}
+
+/// Writes a row in int8 in the order of `Int8Weights` in `cuda/gemm.cuh`; returns its scale.
+fn encode_bytes(row: &[f32], to: &mut [u8]) -> f32 {
+    let (mut numbers, scale) = row_to_bytes(row);
+    numbers.resize(row.len().next_multiple_of(STEP), 0);
+    let steps = numbers.as_chunks::<STEP>().0.iter();
+    for (step, to) in steps.zip(to.as_chunks_mut::<STEP>().0) {
+        for (lane, word) in to.as_chunks_mut().0.iter_mut().enumerate() {
+            *word = word_of([0, 1, 8, 9].map(|i| step[2 * lane + i]));
+        }
+    }
+    scale * PARTS
 }
 
 /// The word of four weights in int8, from -127 to 127: their sizes and, in the highest bits of the bytes,

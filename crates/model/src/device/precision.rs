@@ -9,8 +9,7 @@ use kernels::device::{PoolSizes, Precision};
 /// # Errors
 /// The reason why the model has no device kernels.
 pub(super) fn precision(info: &ModelInfo) -> Result<Precision, String> {
-    let precision =
-        Accelerator::precision_of(info.formats.matrices).map_err(|error| error.to_string())?;
+    let precision = Accelerator::precision_of(info.formats.matrices);
     for sizes in info.kv_sizes(precision.kv_dtype(), 1, 1) {
         PoolSizes::of(&sizes, precision).check().map_err(|error| error.0)?;
     }
