@@ -55,7 +55,8 @@ impl DeviceModel {
         let backend = Accelerator::new(device, info.formats.matrices);
         let (decoder, mut info) = arch::load(&backend, config, weights)?;
         info.formats.kv = backend.precision().kv_dtype();
-        let (info, warnings) = checkpoint.finish(info);
+        let (info, mut warnings) = checkpoint.finish(info);
+        warnings.extend(checkpoint.weights.expanded());
         Ok(Self { free, backend, decoder, info, warnings })
     }
 
