@@ -40,6 +40,17 @@ DEVICE uint32_t warp_ballot(bool predicate) { return __ballot_sync(0xFFFFFFFFu, 
 DEVICE int lowest(uint32_t bits) { return __ffs(int(bits)) - 1; }
 DEVICE float as_float(uint32_t bits) { return __uint_as_float(bits); }
 
+// The number of 16 bits (IEEE 754) in the lower half of a word.
+DEVICE float half_number(uint32_t word) {
+    float x;
+    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, low; }" : "=f"(x) : "r"(word));
+    return x;
+}
+// 2^23 plus byte i of a word.
+DEVICE float byte_above(uint32_t word, unsigned i) {
+    return __uint_as_float(__byte_perm(word, 0x4B000000u, 0x7440u | i));
+}
+
 DEVICE float wide(bf16 x) { return __uint_as_float(uint32_t(x.bits) << 16); }
 
 // Two numbers rounded to nearest even, the first in the lower half.

@@ -254,6 +254,8 @@ struct Grouped {
     void* out;
     uint32_t step, n, k, stride, segment;
     Finish finish;
+    // The form of packed weights.
+    Form form;
 };
 
 // A product of gemm.cuh for every tile of rows, by one block.
@@ -267,6 +269,7 @@ template <class Tile, class T, class Out, bool SCALED = false> DEVICE void group
         product.of.scales = reinterpret_cast<const float*>(a.scales[tile.expert * a.step]);
     product.of.rows = tile.rows;
     product.of.n = a.n, product.of.k = a.k, product.of.segment = a.segment;
+    product.of.form = a.form;
     product.out = static_cast<Out*>(a.out) + size_t(tile.first) * a.stride;
     product.stride = a.stride, product.finish = a.finish;
     Part part = whole_part(product.of);
@@ -290,6 +293,11 @@ KERNEL(gates_int8_few, Grouped, 64) { grouped<TileFewInt8, bf16, bf16, true>(a);
 KERNEL(downs_int8_few, Grouped, 64) { grouped<TileFewInt8, bf16, float, true>(a); }
 KERNEL(gates_int8_many, Grouped, 256) { grouped<TileLow<Int8Weights>, bf16, bf16, true>(a); }
 KERNEL(downs_int8_many, Grouped, 256) { grouped<TileLow<Int8Weights>, bf16, float, true>(a); }
+using TileFewPacked = TileMma<PackedWeights, 16, 64, 1, 2, 64, 5, false>;
+KERNEL(gates_packed_few, Grouped, 64) { grouped<TileFewPacked, bf16, bf16>(a); }
+KERNEL(downs_packed_few, Grouped, 64) { grouped<TileFewPacked, bf16, float>(a); }
+KERNEL(gates_packed_many, Grouped, 256) { grouped<TileLow<PackedWeights>, bf16, bf16>(a); }
+KERNEL(downs_packed_many, Grouped, 256) { grouped<TileLow<PackedWeights>, bf16, float>(a); }
 KERNEL(experts_f32, Grouped, 256) { grouped<TileF32, float, float>(a); }
 
 struct Mix {

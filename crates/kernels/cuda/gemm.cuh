@@ -7,6 +7,9 @@
 #pragma once
 #include "portable.h"
 
+// Forms of packed weights; `Form` of src/simd/blocks/form.rs. packed.cuh describes them.
+enum Form : uint32_t { FOUR, FIVE, EIGHT, FINE_FOUR, FINE_FIVE, FINE_SIX };
+
 enum Finish : uint32_t {
     // Store as f32.
     STORE = 0,
@@ -27,6 +30,8 @@ struct Operands {
     uint32_t rows, n, k;
     // Inner elements of a segment, a multiple of 64.
     uint32_t segment;
+    // The form of packed weights.
+    Form form;
 };
 
 // How the tiles of a product are divided among blocks. Tiles are numbered column by column. The first
@@ -156,79 +161,109 @@ template <int COUNT, int THREADS, int HELD> struct Sums {
     }
 };
 
-// Weights in bf16.
-struct Bf16Weights {
-    static constexpr int BYTES = 2;
-
-    // Loads the weights of COUNT times eight columns from `column` on, for the step `k` of sixteen
-    // inner elements.
-    template <int PIECES, int COUNT>
-    DEVICE static void load(uint32_t (&to)[COUNT][2], const unsigned char* tile, unsigned column,
-                            unsigned k) {
-        static_assert(COUNT % 2 == 0, "columns are loaded sixteen at a time");
-        unsigned lane = thread() % 32;
+// Copies COUNT rows of BYTES bytes, of which `real` exist, by THREADS threads.
+template <int COUNT, int BYTES, int THREADS>
+DEVICE void fetch(unsigned char* to, const unsigned char* from, unsigned real, size_t stride) {
+    constexpr int PIECES = BYTES / 16;
 #pragma unroll
-        for (int j = 0; j < COUNT; j += 2) {
-            unsigned row = column + j * 8 + lane % 8 + lane / 16 * 8;
-            uint32_t of[4];
-            load_matrices(of, tile + swizzle<PIECES>(row, k * 2 + lane / 8 % 2) * 16);
-            to[j][0] = of[0], to[j][1] = of[1], to[j + 1][0] = of[2], to[j + 1][1] = of[3];
-        }
+    for (int first = 0; first < COUNT * PIECES; first += THREADS) {
+        unsigned i = first + thread(), row = i / PIECES, piece = i % PIECES;
+        if (COUNT * PIECES % THREADS != 0 && row >= COUNT) break;
+        bool is_real = row < real;
+        copy16(to + swizzle<PIECES>(row, piece) * 16,
+               from + (is_real ? row * stride : 0) + piece * 16, is_real);
     }
+}
+
+// Copies of the weights of BN columns in steps of BK inner elements of BYTES bytes.
+template <int BYTES, int BN, int BK, int THREADS> struct PlainCopies {
+    // Bytes of a step.
+    static constexpr int SIZE = BN * BK * BYTES;
+    const unsigned char* from;
+    unsigned real;
+    size_t stride;
+
+    DEVICE PlainCopies(const Operands& of, unsigned column)
+        : from(static_cast<const unsigned char*>(of.w) + column * size_t(of.k) * BYTES),
+          real(of.n - column), stride(size_t(of.k) * BYTES) {}
+
+    DEVICE void copy(unsigned char* to, unsigned step) {
+        fetch<BN, BK * BYTES, THREADS>(to, from + size_t(step) * BK * BYTES, real, stride);
+    }
+};
+
+// Weights in bf16. They are loaded for COUNT times eight columns from `column` on, from a tile of BK inner
+// elements, for one step `k` of sixteen at a time.
+struct Bf16Weights {
+    template <int BN, int BK, int THREADS> using Copies = PlainCopies<2, BN, BK, THREADS>;
+
+    template <int BK, int COUNT> struct Loaded {
+        const unsigned char* tile;
+        unsigned column;
+
+        DEVICE Loaded(Form, const unsigned char* tile, unsigned column)
+            : tile(tile), column(column) {}
+
+        DEVICE void load(uint32_t (&to)[COUNT][2], unsigned k) const {
+            static_assert(COUNT % 2 == 0, "columns are loaded sixteen at a time");
+            unsigned lane = thread() % 32;
+#pragma unroll
+            for (int j = 0; j < COUNT; j += 2) {
+                unsigned row = column + j * 8 + lane % 8 + lane / 16 * 8;
+                uint32_t of[4];
+                load_matrices(of, tile + swizzle<BK / 8>(row, k * 2 + lane / 8 % 2) * 16);
+                to[j][0] = of[0], to[j][1] = of[1], to[j + 1][0] = of[2], to[j + 1][1] = of[3];
+            }
+        }
+    };
 };
 
 // Weights in int8, widened exactly in parts of 64. Of sixteen inner elements, lane l takes 2 l, 2 l + 1,
 // 2 l + 8 and 2 l + 9 (l < 4), which are a word in memory.
 struct Int8Weights {
-    static constexpr int BYTES = 1;
+    template <int BN, int BK, int THREADS> using Copies = PlainCopies<1, BN, BK, THREADS>;
 
-    template <int PIECES, int COUNT>
-    DEVICE static void load(uint32_t (&to)[COUNT][2], const unsigned char* tile, unsigned column,
-                            unsigned k) {
-        static_assert(COUNT % 4 == 0, "columns are loaded 32 at a time");
+    template <int BK, int COUNT> struct Loaded {
+        const unsigned char* tile;
+        unsigned column;
+
+        DEVICE Loaded(Form, const unsigned char* tile, unsigned column)
+            : tile(tile), column(column) {}
+
+        DEVICE void load(uint32_t (&to)[COUNT][2], unsigned k) const {
+            static_assert(COUNT % 4 == 0, "columns are loaded 32 at a time");
 #pragma unroll
-        for (int j = 0; j < COUNT; j += 4) {
-            uint32_t of[4];
-            unsigned row = column + j * 8 + thread() % 32;
-            load_matrices(of, tile + swizzle<PIECES>(row, k) * 16);
+            for (int j = 0; j < COUNT; j += 4) {
+                uint32_t of[4];
+                unsigned row = column + j * 8 + thread() % 32;
+                load_matrices(of, tile + swizzle<BK / 16>(row, k) * 16);
 #pragma unroll
-            for (int i = 0; i < 4; i++) widen(to[j + i], of[i]);
+                for (int i = 0; i < 4; i++) widen(to[j + i], of[i]);
+            }
         }
-    }
+    };
 };
 
 // A tile of BM rows and BN columns on WM by WN warps, in steps of BK inner elements with STAGES
 // buffers. SHARED: sums of earlier segments are in shared memory, because the registers have no room.
 template <class Weights, int BM, int BN, int WM, int WN, int BK, int STAGES, bool SHARED>
-struct TileMma : Sums<BM / WM / 16 * (BN / WN / 8), WM * WN * 32,
-                      SHARED ? STAGES * BK * (BM * 2 + BN * Weights::BYTES) : 0> {
+struct TileMma
+    : Sums<BM / WM / 16 * (BN / WN / 8), WM * WN * 32,
+           SHARED ? STAGES * (BM * BK * 2 + Weights::template Copies<BN, BK, WM * WN * 32>::SIZE)
+                  : 0> {
     static constexpr int ROWS = BM, COLUMNS = BN, THREADS = WM * WN * 32;
     static constexpr int TM = BM / WM / 16, TN = BN / WN / 8;
-    // Bytes of a row of a stage.
-    static constexpr int X_BYTES = BK * 2, W_BYTES = BK * Weights::BYTES;
-    static constexpr int X_STAGE = BM * X_BYTES, STAGE = X_STAGE + BN * W_BYTES;
+    using Copies = typename Weights::template Copies<BN, BK, THREADS>;
+    // Bytes of a row of x of a stage, and of a stage.
+    static constexpr int X_BYTES = BK * 2, X_STAGE = BM * X_BYTES, STAGE = X_STAGE + Copies::SIZE;
 
     DEVICE static unsigned warp_row() { return thread() / 32 / WN * (TM * 16); }
     DEVICE static unsigned warp_column() { return thread() / 32 % WN * (TN * 8); }
 
-    // Copies COUNT rows of BYTES bytes, of which `real` exist.
-    template <int COUNT, int BYTES>
-    DEVICE static void fetch(unsigned char* to, const unsigned char* from, unsigned real,
-                             size_t stride) {
-        constexpr int PIECES = BYTES / 16;
-#pragma unroll
-        for (int first = 0; first < COUNT * PIECES; first += THREADS) {
-            unsigned i = first + thread(), row = i / PIECES, piece = i % PIECES;
-            if (COUNT * PIECES % THREADS != 0 && row >= COUNT) break;
-            bool is_real = row < real;
-            copy16(to + swizzle<PIECES>(row, piece) * 16,
-                   from + (is_real ? row * stride : 0) + piece * 16, is_real);
-        }
-    }
-
     // Adds the products of one stage.
-    DEVICE void fold_stage(const unsigned char* stage) {
+    DEVICE void fold_stage(Form form, const unsigned char* stage) {
         unsigned lane = thread() % 32;
+        typename Weights::template Loaded<BK, TN> weights(form, stage + X_STAGE, warp_column());
 #pragma unroll
         for (int k = 0; k < BK / 16; k++) {
             uint32_t xf[TM][4], wf[TN][2];
@@ -237,7 +272,7 @@ struct TileMma : Sums<BM / WM / 16 * (BN / WN / 8), WM * WN * 32,
                 unsigned row = warp_row() + i * 16 + lane % 16;
                 load_matrices(xf[i], stage + swizzle<X_BYTES / 16>(row, k * 2 + lane / 16) * 16);
             }
-            Weights::template load<W_BYTES / 16, TN>(wf, stage + X_STAGE, warp_column(), k);
+            weights.load(wf, k);
 #pragma unroll
             for (int i = 0; i < TM; i++)
 #pragma unroll
@@ -249,13 +284,13 @@ struct TileMma : Sums<BM / WM / 16 * (BN / WN / 8), WM * WN * 32,
     DEVICE void run(const Operands& of, const Part& part) {
         unsigned char* stages = shared_memory();
         unsigned row = part.row * BM, column = part.column * BN;
-        size_t x_stride = size_t(of.k) * 2, w_stride = size_t(of.k) * Weights::BYTES;
-        auto x = static_cast<const unsigned char*>(of.x) + row * x_stride;
-        auto w = static_cast<const unsigned char*>(of.w) + column * w_stride;
+        size_t stride = size_t(of.k) * 2;
+        auto x = static_cast<const unsigned char*>(of.x) + row * stride;
+        Copies weights(of, column);
         auto stage = [&](unsigned step, unsigned at) {
             unsigned char* to = stages + at * STAGE;
-            fetch<BM, X_BYTES>(to, x + size_t(step) * X_BYTES, of.rows - row, x_stride);
-            fetch<BN, W_BYTES>(to + X_STAGE, w + size_t(step) * W_BYTES, of.n - column, w_stride);
+            fetch<BM, X_BYTES, THREADS>(to, x + size_t(step) * X_BYTES, of.rows - row, stride);
+            weights.copy(to + X_STAGE, step);
         };
         unsigned each = of.segment / BK, all = of.k / BK, left = each;
         unsigned step = part.first * each, end = part.end * each < all ? part.end * each : all;
@@ -270,7 +305,7 @@ struct TileMma : Sums<BM / WM / 16 * (BN / WN / 8), WM * WN * 32,
             // Overwrites the stage that all warps have finished.
             if (step + STAGES - 1 < end) stage(step + STAGES - 1, at == 0 ? STAGES - 1 : at - 1);
             copies_commit();
-            fold_stage(stages + at * STAGE);
+            fold_stage(of.form, stages + at * STAGE);
             at = at + 1 == STAGES ? 0 : at + 1;
             if (--left > 0 && step + 1 < end) continue;
             this->close(part, segment++);
@@ -370,6 +405,8 @@ template <class Tile, class T> DEVICE void gemm(const Gemm& a) {
     });
 }
 
+#include "packed.cuh"
+
 // The tiles of src/device/launch.rs: few rows; devices with little shared memory; many rows.
 template <class Weights> using TileLow = TileMma<Weights, 64, 128, 2, 4, 64, 4, false>;
 template <class Weights> using TileSquare = TileMma<Weights, 128, 128, 2, 4, 64, 3, false>;
@@ -381,4 +418,6 @@ KERNEL(gemm_bf16_128x256, Gemm, 256) { gemm<TileWide<Bf16Weights>, bf16>(a); }
 KERNEL(gemm_int8_64x128, Gemm, 256) { gemm<TileLow<Int8Weights>, bf16>(a); }
 KERNEL(gemm_int8_128x128, Gemm, 256) { gemm<TileSquare<Int8Weights>, bf16>(a); }
 KERNEL(gemm_int8_128x256, Gemm, 256) { gemm<TileWide<Int8Weights>, bf16>(a); }
+KERNEL(gemm_packed_64x128, Gemm, 256) { gemm<TileLow<PackedWeights>, bf16>(a); }
+KERNEL(gemm_packed_128x128, Gemm, 256) { gemm<TileSquare<PackedWeights>, bf16>(a); }
 KERNEL(gemm_f32, Gemm, 256) { gemm<TileF32, float>(a); }

@@ -13,6 +13,8 @@ constexpr unsigned GROUP_INNER = 64, GROUP_BYTES = 128;
 template <int COUNT, unsigned BYTES, int THREADS> struct Copies {
     static constexpr unsigned PIECES = BYTES / 16, STEP = THREADS / PIECES;
     static constexpr unsigned EACH = (COUNT + STEP - 1) / STEP;
+    // Bytes of a step.
+    static constexpr unsigned SIZE = COUNT * BYTES;
     static_assert(STEP % 8 == 0, "the copies of a thread are swizzled alike");
     // Where the step begins, the same in all threads; and the sources of the copies, relative to it.
     const unsigned char* from;
@@ -44,13 +46,15 @@ template <int COUNT, unsigned BYTES, int THREADS> struct Copies {
     }
 };
 
-// The steps of a part, in STAGES buffers of STEPS steps each: XS rows of x, then WS rows of w of W_BYTES
-// bytes. While the tensor cores read the stage before, FIRST stages are on their way.
-template <int XS, int WS, unsigned W_BYTES, int STAGES, int STEPS, int THREADS> struct Stages {
-    static constexpr unsigned X_BYTES = XS * GROUP_BYTES, SIZE = X_BYTES + WS * W_BYTES;
+// The steps of a part, in STAGES buffers of STEPS steps each: XS rows of x, then weights. While the tensor
+// cores read the stage before, FIRST stages are on their way.
+template <int XS, class Weights, int STAGES, int STEPS, int THREADS> struct Stages {
+    static constexpr unsigned X_BYTES = XS * GROUP_BYTES;
+    // A swizzled tile begins at a multiple of 1024.
+    static constexpr unsigned SIZE = (X_BYTES + Weights::SIZE + 1023) / 1024 * 1024;
     static constexpr int FIRST = STAGES - 2;
     Copies<XS, GROUP_BYTES, THREADS> x;
-    Copies<WS, W_BYTES, THREADS> w;
+    Weights w;
     // The next step to fetch, and the end of all.
     unsigned step, end;
     // Buffers, in steps, to fetch to and to take from.
@@ -121,7 +125,7 @@ struct TileGroups : SumsOf<SINGLE, BM * BN / 1024, 256>::Type {
         size_t stride = size_t(of.k) * 2, before = size_t(step) * GROUP_BYTES;
         auto x = static_cast<const unsigned char*>(of.x) + row * stride + before;
         auto w = static_cast<const unsigned char*>(of.w) + column * stride + before;
-        Stages<BM, BN, GROUP_BYTES, STAGES, 1, 256> stages{
+        Stages<BM, Copies<BN, GROUP_BYTES, 256>, STAGES, 1, 256> stages{
             {x, of.rows - row, stride}, {w, of.n - column, stride}, step, end};
         stages.begin();
         unsigned segment = part.first;

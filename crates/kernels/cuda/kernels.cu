@@ -10,7 +10,8 @@ KERNELS_BEGIN
 #include "filters.cuh"
 #include "gemm.cuh"
 #include "groups.cuh"
-#include "groups_int8.cuh"
+#include "groups_widened.cuh"
+#include "packed.cuh"
 #include "rows.cuh"
 #include "score.cuh"
 KERNELS_END

@@ -4,7 +4,7 @@
 #pragma once
 #include "gemm.cuh"
 #include "groups.cuh"
-#include "groups_int8.cuh"
+#include "groups_widened.cuh"
 
 // Settings of a scored row.
 struct Scored {
@@ -292,13 +292,17 @@ KERNEL(head_bf16_128x256, Head, 256) { head<TileWide<Bf16Weights>, 128>(a); }
 KERNEL(head_int8_64x128, Head, 256) { head<TileLow<Int8Weights>, 128>(a); }
 KERNEL(head_int8_128x128, Head, 256) { head<TileSquare<Int8Weights>, 128>(a); }
 KERNEL(head_int8_128x256, Head, 256) { head<TileWide<Int8Weights>, 128>(a); }
+KERNEL(head_packed_64x128, Head, 256) { head<TileLow<PackedWeights>, 128>(a); }
+KERNEL(head_packed_128x128, Head, 256) { head<TileSquare<PackedWeights>, 128>(a); }
 KERNEL(head_f32, Head, 256) { head<TileF32, 64>(a); }
 #ifdef WARPGROUPS
 KERNEL(head_bf16_groups_64x128, Head, 256) { head<Groups64x128, 128>(a); }
 KERNEL(head_bf16_groups_128x128, Head, 256) { head<Groups128x128, 128>(a); }
 KERNEL(head_bf16_groups_128x256, Head, 256) { head<Groups128x256, 128>(a); }
-KERNEL(head_int8_groups_64x128, Head, 256) { head<Widened64x128, 128>(a); }
-KERNEL(head_int8_groups_128x128, Head, 256) { head<Widened128x128, 128>(a); }
+KERNEL(head_int8_groups_64x128, Head, 256) { head<Widened64x128<Int8Groups>, 128>(a); }
+KERNEL(head_int8_groups_128x128, Head, 256) { head<Widened128x128<Int8Groups>, 128>(a); }
+KERNEL(head_packed_groups_64x128, Head, 256) { head<Widened64x128<PackedGroups>, 128>(a); }
+KERNEL(head_packed_groups_128x128, Head, 256) { head<Widened128x128<PackedGroups>, 128>(a); }
 #endif
 
 struct Fold {

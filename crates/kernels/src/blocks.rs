@@ -104,8 +104,8 @@ impl BlockType {
         })
     }
 
-    /// The form in which the packed product stores it.
-    pub(crate) fn form(self) -> Form {
+    /// The form in which packed products store it.
+    pub fn form(self) -> Form {
         match self {
             Self::Q4_0 | Self::Q4_1 => Form::Four,
             Self::Q5_0 | Self::Q5_1 => Form::Five,

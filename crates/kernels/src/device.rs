@@ -31,6 +31,7 @@ mod experts;
 mod filters;
 mod launch;
 mod matrix;
+mod packed;
 mod rows;
 mod score;
 mod scratch;

@@ -23,6 +23,8 @@ use crate::simd::dot::{Columns, Dot, Multiply, MultiplyKernel, RowPointer};
 use crate::simd::tile::{MAX_TILE_ROWS, by_height};
 use crate::simd::unit::{DotKernel, Unit, dispatch_paired, dispatch_unit};
 use crate::simd::{Simd, amx};
+pub use blocks::row_in_codes;
+pub(crate) use blocks::{group_codes, repack, round_to_codes};
 use encode::Rows;
 pub use encode::row_to_bytes;
 pub(crate) use encode::{round_to_bf16, scale as row_scale};

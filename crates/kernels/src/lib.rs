@@ -35,7 +35,7 @@ pub use backend::{
 pub use blocks::{BlockRows, BlockType};
 pub use cache::{CopyPages, KvDtype, KvSizes, Pool, WriteRows};
 pub use gather::AddRows;
-pub use gemm::row_to_bytes;
+pub use gemm::{row_in_codes, row_to_bytes};
 pub use linear::{Epilogue, Linear, Matrix};
 pub use norm::{HeadNorm, rms_norm};
 pub use parallel::Team;
@@ -44,4 +44,5 @@ pub use routing::{RouterScore, Routing};
 pub use score::{Scorer, ScorerRow, Scores, score};
 pub use simd::InstructionSet;
 pub use simd::amx::TileSupport;
+pub use simd::blocks::Form;
 pub use simd::unit::WeightDtype;

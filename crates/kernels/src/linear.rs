@@ -139,10 +139,8 @@ impl Linear {
         if bias.is_some_and(|bias| bias.len() != rows) {
             bail!("linear: expected a bias for each of {rows} rows");
         }
-        if dtype == WeightDtype::Int4
-            && let Some(found) = weight.iter().find(|weight| weight.abs() > LARGEST)
-        {
-            bail!("linear: expected weights of at most {LARGEST} for int4, found {found}");
+        if dtype == WeightDtype::Int4 {
+            check_codes(weight)?;
         }
         let row = |row: usize| Column::Floats(&weight[row * k..(row + 1) * k]);
         Ok(Self { parts: vec![format.pack(row, bias)], k, epilogue, n: format.n() })
@@ -298,6 +296,16 @@ impl Linear {
         let products: Vec<_> = products.collect();
         let shape = Shape::from((m, self.n));
         Ok((CpuStorage::F32(Product::run_all(&products)), shape))
+    }
+}
+
+/// Checks that codes of four bits can hold weights.
+pub(crate) fn check_codes(weight: &[f32]) -> Result<()> {
+    match weight.iter().find(|weight| weight.abs() > LARGEST) {
+        Some(found) => {
+            bail!("linear: expected weights of at most {LARGEST} for int4, found {found}")
+        }
+        None => Ok(()),
     }
 }
 

@@ -51,10 +51,10 @@ impl Geometry {
         [(3 * width, width), (width, width), (2 * mlp, width), (width, mlp)]
     }
 
-    /// Bytes that a step reads at least: the multiplied weights of `weight` bytes each, and keys and values
-    /// of `positions` positions in bf16.
-    pub fn read_bytes(&self, weight: usize, positions: u64) -> u64 {
-        let weights = self.operations() / 2.0 * weight as f64;
+    /// Bytes that a step reads at least: the multiplied weights of `bits` bits each, and keys and values of
+    /// `positions` positions in bf16.
+    pub fn read_bytes(&self, bits: usize, positions: u64) -> u64 {
+        let weights = self.operations() / 2.0 * bits as f64 / 8.0;
         weights as u64 + positions * (2 * self.layers * self.width * 2) as u64
     }
 
@@ -85,7 +85,7 @@ mod tests {
         let head = info.vocabulary.size * info.width;
         assert_eq!(info.layers * of_layer + head, info.parameters - others);
         let kv = 10 * 2 * 6 * 192 * 2;
-        assert_eq!(geometry.read_bytes(2, 10), 2 * multiplied as u64 + kv);
+        assert_eq!(geometry.read_bytes(16, 10), 2 * multiplied as u64 + kv);
         assert!(Geometry::named("tiny").is_none());
     }
 }

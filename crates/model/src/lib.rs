@@ -43,7 +43,7 @@ pub use kernels::device::{
     Check, Device, DeviceLimits, Division, LaunchTime, MatrixFormat, ProductLaunch, ProductSizes,
     Roofline,
 };
-pub use kernels::{Candle, Cpu, Host, KvDtype, TileSupport, WeightDtype};
+pub use kernels::{Candle, Cpu, Form, Host, KvDtype, TileSupport, WeightDtype};
 pub use memory::Memory;
 pub use model::Model;
 pub use selftest::{selftest, selftest_of_models, selftest_on_cpu};

@@ -306,13 +306,14 @@ impl Weights {
         }
     }
 
-    /// The dtype of a checkpoint that is loaded in `dtype`. [`WeightDtype::Blocks`] without blocks to
-    /// keep is bf16 where most of the file is bf16, or quantized by its publisher, and large; else f32.
+    /// The dtype of a checkpoint that is loaded in `dtype`. [`WeightDtype::Blocks`] without blocks
+    /// in the file is bf16 where most of the file is bf16, or quantized by its publisher, and large; else f32.
     pub(crate) fn resolved(&self, dtype: WeightDtype) -> WeightDtype {
         // A matrix in blocks has no columns for an adapter.
-        let keeps = self.as_gguf().is_some_and(Gguf::has_blocks) && self.adapted_mask().is_none();
+        let has_blocks =
+            self.as_gguf().is_some_and(Gguf::has_blocks) && self.adapted_mask().is_none();
         match dtype {
-            WeightDtype::Blocks if !keeps => match &self.source {
+            WeightDtype::Blocks if !has_blocks => match &self.source {
                 Source::Shards { shards, quantization: Some(quantization) } => {
                     let expanded = 2 * quantization.numbers(shards.sizes());
                     of_stored(expanded, expanded)
@@ -321,6 +322,14 @@ impl Weights {
             },
             dtype => dtype,
         }
+    }
+
+    /// A line about blocks that a device stores in bf16, because it has no kernels for them.
+    pub(crate) fn expanded(&self) -> Option<String> {
+        let gguf = self.as_gguf().filter(|_| self.dtype == WeightDtype::Blocks)?;
+        let types: Vec<&str> = gguf.expanded().into_iter().collect();
+        let line = || format!("{}: blocks in {} are stored in bf16", gguf.file, types.join(", "));
+        (!types.is_empty()).then(line)
     }
 
     /// Bytes of the tensors in bf16.

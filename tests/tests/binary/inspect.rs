@@ -264,13 +264,17 @@ fn the_floor_of_a_step_is_one_read_of_weights_and_context() {
     assert!(text.contains("Nothing was measured"), "{text}");
     let lines = text.lines().map(|line| line.split_whitespace().collect());
     let steps: Vec<Vec<&str>> = lines
-        .filter(|words: &Vec<&str>| words.len() == 4 && ["bf16", "int8"].contains(&words[0]))
+        .filter(|words: &Vec<&str>| {
+            words.len() == 4 && ["bf16", "int8", "int4"].contains(&words[0])
+        })
         .collect();
     let want = [
         ["bf16", "64", "1024", "3.826"],
         ["bf16", "256", "1024", "4.593"],
         ["int8", "64", "1024", "2.041"],
         ["int8", "256", "1024", "2.808"],
+        ["int4", "64", "1024", "1.371"],
+        ["int4", "256", "1024", "2.138"],
     ];
     assert_eq!(steps, want, "{text}");
 }
@@ -286,7 +290,7 @@ fn steps_that_cannot_be_listed_are_refused_in_one_message() {
         (["--rows", "0"], value("rows <ROWS>': 0 is not in 1..=4096", "0")),
         (["--rows", "64,many"], value("rows <ROWS>'", "many")),
         (["--slots", "16"], value("slots <SLOTS>': 16 is not in 32..=4096", "16")),
-        (["--rows", &many], "expected at most 64 steps in 2 dtypes, found 66".to_owned()),
+        (["--rows", &many], "expected at most 64 steps in 3 dtypes, found 99".to_owned()),
     ] {
         let output = steps(&arguments);
         let said = stderr(&output);

@@ -131,11 +131,11 @@ fn advice(
         let needed = DeviceMemory::needed(checkpoint, dtype, sizes).map_err(exit::refused);
         needed.map(|needed| (needed.sum() <= sizes.allowance(free, total), needed))
     };
-    // The device may have no kernels for this dtype.
-    let smaller = WeightDtype::Bf16;
-    let is_whole = matches!(dtype, WeightDtype::F32 | WeightDtype::Blocks);
-    if is_whole && needed(smaller, &sizes).is_ok_and(|(fits, _)| fits) {
-        return Ok(format!("try --dtype {}", smaller.name()));
+    let mut shorter = WeightDtype::ALL.into_iter().skip_while(|of| *of != dtype).skip(1);
+    // Groups of some may not divide the matrices.
+    let fitting = shorter.find(|of| needed(*of, &sizes).is_ok_and(|(fits, _)| fits));
+    if let Some(fitting) = fitting {
+        return Ok(format!("try --dtype {}", fitting.name()));
     }
     let mut shorter = DeviceConfig { kv: auto, ..sizes };
     let mut fewer_pages = "";

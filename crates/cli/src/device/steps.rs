@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use model::{
-    Device, DeviceModel, Geometry, LaunchTime, LoadError, MatrixFormat, Roofline, StepLoad,
+    Device, DeviceModel, Form, Geometry, LaunchTime, LoadError, MatrixFormat, Roofline, StepLoad,
     WeightDtype,
 };
 use serde_json::{Value, json};
@@ -19,9 +19,12 @@ use crate::names::unknown;
 const LANE: u32 = 32;
 /// Maximum number of steps of a table.
 const MAX_STEPS: usize = 64;
-/// The dtypes of a table, with the number formats of their matrices and the bytes of a weight.
-const DTYPES: [(WeightDtype, MatrixFormat); 2] =
-    [(WeightDtype::Bf16, MatrixFormat::Bf16), (WeightDtype::Int8, MatrixFormat::Int8)];
+/// The dtypes of a table, with the number formats of their matrices.
+const DTYPES: [(WeightDtype, MatrixFormat); 3] = [
+    (WeightDtype::Bf16, MatrixFormat::Bf16),
+    (WeightDtype::Int8, MatrixFormat::Int8),
+    (WeightDtype::Int4, MatrixFormat::Packed(Form::Four)),
+];
 /// Bytes that are copied to measure the memory.
 const COPIED_BYTES: usize = 1 << 30;
 /// Bytes of the matrices that timed launches use in turn, more than an L2 cache has.
@@ -105,7 +108,7 @@ pub fn run(args: &StepsArgs, choice: DeviceChoice) -> Result<()> {
         times.reverse();
         for load in loads {
             let positions = u64::from(load.sequences()) * u64::from(load.slots);
-            let bytes = geometry.read_bytes(format.bytes(), positions);
+            let bytes = geometry.read_bytes(format.bits(), positions);
             let step = Step { load, dtype, floor: bytes as f64 / memory, measured: times.pop() };
             tell!("{}", step.line());
             steps.push(step);

@@ -75,6 +75,12 @@ fn a_refusal_says_what_is_needed_what_is_there_and_what_to_try() {
     let end = format!(", {} free: try --dtype bf16", memory::size(half + MIB));
     assert!(line.ends_with(&end), "{line}");
     assert_eq!(line.lines().count(), 1, "{line}");
+    let quarter = needs(&["--dtype", "int4"]).sum();
+    let line = refusal(&[], (quarter, 1 << 40)).unwrap();
+    assert!(
+        line.ends_with(&format!(", {} free: try --dtype int4", memory::size(quarter))),
+        "{line}"
+    );
     let line = refusal(&["--device-memory", "0.5"], (exact, exact)).unwrap();
     let found =
         format!("), {} allowed (0.5 of {}): ", memory::size(exact / 2), memory::size(exact));
@@ -83,9 +89,9 @@ fn a_refusal_says_what_is_needed_what_is_there_and_what_to_try() {
 
 #[test]
 fn fewer_pages_or_shorter_sequences_are_suggested() {
-    let bf16 = ["--dtype", "bf16"];
-    let of = |more: &[&str]| needs(&[&bf16[..], more].concat());
-    let say = |more: &[&str], free| refusal(&[&bf16[..], more].concat(), (free, 1 << 40)).unwrap();
+    let int4 = ["--dtype", "int4"];
+    let of = |more: &[&str]| needs(&[&int4[..], more].concat());
+    let say = |more: &[&str], free| refusal(&[&int4[..], more].concat(), (free, 1 << 40)).unwrap();
     let least = of(&[]);
     let line = say(&["--kv-memory", "4GiB"], least.sum() + 9 * MIB);
     let left = (least.kv + 9 * MIB) >> 20;

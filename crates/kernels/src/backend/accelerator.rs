@@ -9,6 +9,7 @@ use crate::device::*;
 use crate::linear::Matrix;
 use crate::rope::RopeTable;
 use crate::routing::Routing;
+use crate::simd::blocks::Form;
 use crate::simd::unit::WeightDtype;
 use candle_core::{Error, Result, bail};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -106,28 +107,23 @@ impl From<DeviceError> for Error {
 
 impl Accelerator {
     /// A backend on a device.
-    ///
-    /// # Errors
-    /// If the device has no kernels for this dtype.
-    pub fn new(device: &Device, dtype: WeightDtype) -> Result<Self> {
-        Ok(Self { device: device.clone(), precision: Self::precision_of(dtype)? })
+    pub fn new(device: &Device, dtype: WeightDtype) -> Self {
+        Self { device: device.clone(), precision: Self::precision_of(dtype) }
     }
 
-    /// The number format of the inputs of products for a dtype; in int8 only matrices are rounded.
-    ///
-    /// # Errors
-    /// If devices have no kernels for it.
-    pub fn precision_of(dtype: WeightDtype) -> Result<Precision> {
-        Self::format_of(dtype).map(MatrixFormat::inputs)
+    /// The number format of the inputs of products for a dtype: bf16 for every dtype but f32.
+    pub fn precision_of(dtype: WeightDtype) -> Precision {
+        Self::format_of(dtype).inputs()
     }
 
-    fn format_of(dtype: WeightDtype) -> Result<MatrixFormat> {
+    /// The number format of matrices of numbers for a dtype.
+    fn format_of(dtype: WeightDtype) -> MatrixFormat {
         match dtype {
-            // Blocks are widened before.
-            WeightDtype::F32 | WeightDtype::Blocks => Ok(MatrixFormat::F32),
-            WeightDtype::Bf16 => Ok(MatrixFormat::Bf16),
-            WeightDtype::Int8 => Ok(MatrixFormat::Int8),
-            WeightDtype::Int4 => bail!("no CUDA kernels for {}", dtype.name()),
+            WeightDtype::F32 => MatrixFormat::F32,
+            // Numbers beside blocks.
+            WeightDtype::Bf16 | WeightDtype::Blocks => MatrixFormat::Bf16,
+            WeightDtype::Int8 => MatrixFormat::Int8,
+            WeightDtype::Int4 => MatrixFormat::Packed(Form::Four),
         }
     }
 
@@ -180,10 +176,14 @@ impl Storage for Accelerator {
 
     fn matrix(&self, matrix: Stored<'_>) -> Result<DeviceMatrix> {
         let Stored { shape: [rows, k], numbers, bias, dtype, epilogue } = matrix;
-        let Numbers::Floats(weight) = numbers else {
-            bail!("no CUDA kernels for blocks");
+        let (device, format) = (&self.device, Self::format_of(dtype));
+        let weight = match numbers {
+            Numbers::Floats(weight) => weight,
+            Numbers::Blocks(blocks) => {
+                let shape = [rows, k];
+                return Ok(DeviceMatrix::of_blocks(device, shape, blocks, bias, epilogue)?);
+            }
         };
-        let (device, format) = (&self.device, Self::format_of(dtype)?);
         if device.is_counting() {
             let sizes = MatrixSizes { rows, k, biased: bias.is_some(), epilogue };
             return Ok(DeviceMatrix::reserve(device, format, sizes)?);

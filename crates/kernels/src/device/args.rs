@@ -57,7 +57,7 @@ arguments! {
     /// The operands of a matrix product.
     Operands {
         x w scales: u64,
-        rows n k segment: u32,
+        rows n k segment form pad: u32,
     }
 
     /// The division of a product's tiles among blocks.
@@ -160,7 +160,7 @@ arguments! {
     /// `gates_*`, `downs_*` and `experts_f32`.
     Grouped {
         x matrices scales tiles out: u64,
-        step n k stride segment finish: u32,
+        step n k stride segment finish form pad: u32,
     }
 
     /// `mix_experts`.

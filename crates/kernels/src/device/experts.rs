@@ -34,6 +34,10 @@ pub(super) const KERNELS: &[Kernel] = &[
     group::FEW_INT8[1],
     group::MANY_INT8[0],
     group::MANY_INT8[1],
+    group::FEW_PACKED[0],
+    group::FEW_PACKED[1],
+    group::MANY_PACKED[0],
+    group::MANY_PACKED[1],
     group::EXACT,
     group::MIX,
 ];
@@ -57,14 +61,14 @@ pub struct ExpertSizes {
     pub width: usize,
     /// Width of an expert.
     pub inner: usize,
-    /// The number format of the matrices.
-    pub format: MatrixFormat,
+    /// The number formats of both matrices.
+    pub formats: [MatrixFormat; 2],
 }
 
 impl ExpertSizes {
     /// The number format of the products' inputs.
     pub(super) fn precision(&self) -> Precision {
-        self.format.inputs()
+        self.formats[0].inputs()
     }
 }
 
@@ -101,7 +105,7 @@ impl DeviceExperts {
             chosen: routing.chosen,
             width: down.width(),
             inner: gate_up.width(),
-            format: gate_up.format(),
+            formats: [gate_up.format(), down.format()],
         };
         check(&sizes, routing.score)?;
         let mut addresses = Vec::with_capacity(ADDRESSES * experts.len() * size_of::<u64>());
@@ -110,7 +114,8 @@ impl DeviceExperts {
             let shapes = [gate_up, down].map(|of| (of.width(), of.k(), of.bias()));
             let want = [(sizes.inner, sizes.width, Ok(0)), (sizes.width, sizes.inner, Ok(0))];
             let formats = [gate_up, down].map(DeviceMatrix::format);
-            if !gated || shapes != want || formats != [sizes.format; 2] {
+            let alone = down.is_alone() && gate_up.precision() == down.precision();
+            if !gated || shapes != want || formats != sizes.formats || !alone {
                 return refuse("no CUDA kernels for experts of several sizes or with biases");
             }
             let own = [gate_up.address()?, down.address()?];

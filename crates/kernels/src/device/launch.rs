@@ -233,7 +233,7 @@ impl ProductLaunch {
     /// column of tiles, `x` once per row of tiles, the partial sums twice.
     pub fn cache_bytes(&self) -> usize {
         let ProductSizes { rows, n, k, format } = self.sizes;
-        let weights = n * k * format.bytes() * self.tall();
+        let weights = format.bytes(n * k) * self.tall();
         let inputs = rows * k * format.inputs().bytes() * self.wide();
         weights + inputs + 2 * self.partial_bytes()
     }

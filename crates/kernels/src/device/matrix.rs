@@ -1,30 +1,22 @@
 //! Weights on a device and matrix products with them.
 
+mod fill;
+
 use super::array::{Array, Buffer, Precision, padded};
 use super::launch::{Division, MatrixFormat, ProductLaunch, ProductSizes, partial_bytes, segment};
+use super::packed::PANEL;
 use super::scratch::Scratch;
 use super::{Device, Result, args, refuse};
-use crate::gemm::row_to_bytes;
-use crate::linear::{Epilogue, Matrix};
-use crate::parallel::{Shared, for_rows};
+use crate::linear::Epilogue;
+use crate::simd::blocks::GROUP;
 use std::sync::Arc;
-
-/// Elements of a matrix copied at a time.
-const PIECE: usize = 1 << 22;
 
 /// Maximum inner elements: kernels compute offsets within a tile in 32 bits.
 const MOST_INNER: usize = 1 << 23;
 
-/// Inner elements of a step of tensor cores.
-const STEP: usize = 16;
-
-/// Kernels widen weights in int8 in parts of this (`widen` of `cuda/device.h`), so that widening takes few
-/// instructions; the factors of the rows make up for it.
-const PARTS: f32 = 64.0;
-
 /// A matrix `[n, k]` and its bias.
 pub struct DeviceMatrix {
-    /// Rows of `padded(k)` elements; the padding is zero.
+    /// Rows of `padded(k)` elements, or packed panels of rows; the padding is zero.
     weights: Buffer,
     /// Factors of the rows, in int8.
     scales: Option<Buffer>,
@@ -35,6 +27,8 @@ pub struct DeviceMatrix {
     epilogue: Epilogue,
     /// `None` if products have one segment, so that no tile is divided.
     scratch: Option<Arc<Scratch>>,
+    /// A matrix over the same input, in another format, whose results are beside those of this one.
+    beside: Option<Box<Self>>,
 }
 
 /// The sizes of a matrix `[rows, k]`.
@@ -64,56 +58,6 @@ pub enum Store {
 }
 
 impl DeviceMatrix {
-    /// Copies a matrix to the device, piece by piece.
-    pub fn new(
-        device: &Device,
-        format: impl Into<MatrixFormat>,
-        matrix: Matrix<'_>,
-        epilogue: Epilogue,
-    ) -> Result<Self> {
-        let Matrix { weight, k, bias } = matrix;
-        if k == 0 || !weight.len().is_multiple_of(k) {
-            return refuse(format!("{} weights are not rows of {k}", weight.len()));
-        }
-        let n = weight.len() / k;
-        if bias.is_some_and(|bias| bias.len() != n) {
-            return refuse(format!("expected a bias for each of {n} rows"));
-        }
-        let sizes = MatrixSizes { rows: n, k, biased: bias.is_some(), epilogue };
-        let matrix = Self::reserve(device, format, sizes)?;
-        // Rows j of the gate and of the up matrix are adjacent, so that one thread computes both.
-        let source = |j: usize| match epilogue {
-            Epilogue::None => j,
-            Epilogue::SiluGate | Epilogue::GeluGate => j / 2 + j % 2 * (n / 2),
-        };
-        let stride = padded(k) * matrix.format.bytes();
-        let step = (PIECE / k).clamp(1, n.max(1));
-        // The padding of rows stays zero.
-        let (mut bytes, mut scales) = (vec![0; step * stride], vec![0.0; n]);
-        for first in (0..n).step_by(step) {
-            let count = step.min(n - first);
-            let (rows, factors) = (Shared::new(&mut bytes), Shared::new(&mut scales));
-            for_rows(count, count * k, |range| {
-                for j in range {
-                    let row = source(first + j);
-                    // SAFETY: each row is written once, and both vectors outlive the loop.
-                    let (to, scale) =
-                        unsafe { (rows.part(j * stride, stride), factors.part(first + j, 1)) };
-                    scale[0] = matrix.encode(&weight[row * k..(row + 1) * k], to);
-                }
-            });
-            matrix.weights.write_at(first * stride, &bytes[..count * stride])?;
-        }
-        if let Some(stored) = &matrix.scales {
-            stored.write(&scales)?;
-        }
-        if let (Some(bias), Some(stored)) = (bias, &matrix.bias) {
-            let bias: Vec<f32> = (0..n).map(|j| bias[source(j)]).collect();
-            stored.write(&bias)?;
-        }
-        Ok(matrix)
-    }
-
     /// Allocates a zeroed matrix.
     ///
     /// # Errors
@@ -128,14 +72,17 @@ impl DeviceMatrix {
         if epilogue.is_gated() && !n.is_multiple_of(2) {
             return refuse(format!("expected gate and up with an even number of rows, found {n}"));
         }
+        if matches!(format, MatrixFormat::Packed(_)) && !k.is_multiple_of(GROUP) {
+            return refuse(format!("expected rows of a multiple of {GROUP} weights, found {k}"));
+        }
         let floats = || Buffer::new(device, n.saturating_mul(size_of::<f32>()));
-        let numbers = n.checked_mul(padded(k));
-        let bytes = numbers.and_then(|numbers| numbers.checked_mul(format.bytes()));
+        let rows = n.next_multiple_of(panel_rows(format));
+        let numbers = padded(k).checked_mul(rows).filter(|count| *count <= usize::MAX / 32);
         let fits = n <= i32::MAX as usize && padded(k) <= MOST_INNER;
-        let Some(bytes) = bytes.filter(|_| fits) else {
+        let Some(numbers) = numbers.filter(|_| fits) else {
             return refuse(format!("a matrix of {n} rows of {k} numbers is too large"));
         };
-        let weights = Buffer::new(device, bytes)?;
+        let weights = Buffer::new(device, format.bytes(numbers))?;
         let partials = partial_bytes(n, padded(k));
         let scratch = (partials > 0).then(|| device.scratch());
         if let Some(scratch) = &scratch {
@@ -150,25 +97,8 @@ impl DeviceMatrix {
             k,
             epilogue,
             scratch,
+            beside: None,
         })
-    }
-
-    /// Writes a row in its memory format; returns its scale.
-    fn encode(&self, row: &[f32], to: &mut [u8]) -> f32 {
-        if self.format != MatrixFormat::Int8 {
-            self.format.inputs().encode(row, to);
-            return 1.0;
-        }
-        let (mut numbers, scale) = row_to_bytes(row);
-        numbers.resize(row.len().next_multiple_of(STEP), 0);
-        let steps = numbers.as_chunks::<STEP>().0.iter();
-        for (step, to) in steps.zip(to.as_chunks_mut::<STEP>().0) {
-            // The order of `Int8Weights` in `cuda/gemm.cuh`.
-            for (lane, word) in to.as_chunks_mut().0.iter_mut().enumerate() {
-                *word = word_of([0, 1, 8, 9].map(|i| step[2 * lane + i]));
-            }
-        }
-        scale * PARTS
     }
 
     /// Sets every byte of the weights.
@@ -178,6 +108,11 @@ impl DeviceMatrix {
 
     /// The width of the result.
     pub fn width(&self) -> usize {
+        self.own_width() + self.beside.as_ref().map_or(0, |matrix| matrix.width())
+    }
+
+    /// The width of the result without those beside it.
+    fn own_width(&self) -> usize {
         match self.epilogue {
             Epilogue::None => self.n,
             Epilogue::SiluGate | Epilogue::GeluGate => self.n / 2,
@@ -206,8 +141,13 @@ impl DeviceMatrix {
     }
 
     fn run(&self, x: &Array, rows: usize, out: &Array, store: Store) -> Result<()> {
-        let launch = self.launch(rows, Division::Divided);
-        self.run_as(&launch, x, out, store)
+        let (mut first, mut next) = (0, Some(self));
+        while let Some(matrix) = next {
+            let launch = matrix.launch(rows, Division::Divided);
+            matrix.run_at(&launch, x, (out, first), store)?;
+            (first, next) = (first + matrix.own_width(), matrix.beside.as_deref());
+        }
+        Ok(())
     }
 
     /// The launch of a product with `rows` rows.
@@ -220,12 +160,24 @@ impl DeviceMatrix {
         ProductSizes { rows, n: self.n, k: padded(self.k), format: self.format }
     }
 
-    /// Runs a launch of this matrix.
+    /// Runs a launch of this matrix, without those beside it.
     pub fn run_as(
         &self,
         launch: &ProductLaunch,
         x: &Array,
         out: &Array,
+        store: Store,
+    ) -> Result<()> {
+        self.run_at(launch, x, (out, 0), store)
+    }
+
+    /// Runs a launch of this matrix. Its results and those of the matrices beside it are the columns of
+    /// `out` from `first` on.
+    fn run_at(
+        &self,
+        launch: &ProductLaunch,
+        x: &Array,
+        (out, first): (&Array, usize),
         store: Store,
     ) -> Result<()> {
         let rows = launch.sizes.rows;
@@ -237,7 +189,8 @@ impl DeviceMatrix {
             of: self.operands(x, rows)?,
             share: self.share(launch)?,
             bias: self.bias()?,
-            out: out.checked(rows, self.width(), written)?,
+            out: out.checked(rows, first + self.width(), written)?
+                + (first * written.bytes()) as u64,
             stride: out.stride() as u32,
             finish: store as u32,
         };
@@ -280,6 +233,8 @@ impl DeviceMatrix {
             n: self.n as u32,
             k: stride as u32,
             segment: segment(self.n, stride) as u32,
+            form: form_number(self.format),
+            pad: 0,
         })
     }
 
@@ -303,8 +258,13 @@ impl DeviceMatrix {
 
     /// The address of the weights.
     pub(super) fn address(&self) -> Result<u64> {
-        let bytes = self.n * self.stride() * self.format.bytes();
-        self.weights.range(0, bytes)
+        let rows = self.n.next_multiple_of(panel_rows(self.format));
+        self.weights.range(0, self.format.bytes(rows * self.stride()))
+    }
+
+    /// True if all results are of this matrix alone.
+    pub(super) fn is_alone(&self) -> bool {
+        self.beside.is_none()
     }
 
     /// Columns, without padding.
@@ -333,9 +293,18 @@ impl DeviceMatrix {
     }
 }
 
-/// The word of four weights in int8, from -127 to 127: their sizes and, in the highest bits of the bytes,
-/// their signs, where `widen` of `cuda/device.h` expects them.
-fn word_of([a, b, c, d]: [i8; 4]) -> [u8; 4] {
-    let byte = |size: i8, sign: i8| size.unsigned_abs() | u8::from(sign < 0) << 7;
-    [byte(a, d), byte(c, a), byte(b, c), byte(d, b)]
+/// The form of packed weights as kernels take it.
+pub(super) fn form_number(format: MatrixFormat) -> u32 {
+    match format {
+        MatrixFormat::Packed(form) => form as u32,
+        _ => 0,
+    }
+}
+
+/// The rows of a matrix that are stored together.
+fn panel_rows(format: MatrixFormat) -> usize {
+    match format {
+        MatrixFormat::Packed(_) => PANEL,
+        _ => 1,
+    }
 }

@@ -143,8 +143,8 @@ impl DeviceScores {
         if range.end > batch.scored() || rows > Self::CHUNK || vocab < 3 {
             return refuse(format!("scored rows {range:?} of {}", batch.scored()));
         }
-        if lm_head.epilogue() != Epilogue::None {
-            return refuse("expected an LM head without a gate");
+        if lm_head.epilogue() != Epilogue::None || !lm_head.is_alone() {
+            return refuse("expected an LM head without a gate, in one format");
         }
         let step = match batch.shape().filtered || head.soft.is_some() {
             true => RowExtras::rows(lm_head.device().limits(), vocab, rows),

@@ -2,8 +2,9 @@
 //! operation are compared where models are loaded.
 
 use super::{Array, Device, DeviceError, DeviceMatrix, MatrixFormat, Precision, Result};
-use crate::gemm::row_to_bytes;
+use crate::gemm::{row_in_codes, row_to_bytes};
 use crate::linear::{Epilogue, Linear, Matrix};
+use crate::simd::blocks::Form;
 use crate::simd::unit::WeightDtype;
 use candle_core::{Device as Cpu, Tensor};
 
@@ -59,10 +60,11 @@ const GATED: usize = 24_576;
 /// Rows of the products: a step of two sequences, and of several, which other tiles compute.
 const ROWS: [usize; 2] = [64, 200];
 
-/// Compares products with matrices of LLaDA-8B's sizes, of at most `columns` columns each, in bf16 and
-/// int8 with those of the processor, and gives each check to `tell` when it is made.
+/// Compares products with matrices of LLaDA-8B's sizes, of at most `columns` columns each, in bf16,
+/// int8 and int4 with those of the processor, and gives each check to `tell` when it is made.
 pub fn selftest(device: &Device, columns: usize, tell: &mut dyn FnMut(Check)) {
-    for format in [MatrixFormat::Bf16, MatrixFormat::Int8] {
+    let int4 = MatrixFormat::Packed(Form::Four);
+    for format in [MatrixFormat::Bf16, MatrixFormat::Int8, int4] {
         for (k, rows) in MATRICES {
             let epilogue = match rows {
                 GATED => Epilogue::SiluGate,
@@ -126,7 +128,11 @@ fn sums(k: usize) -> f64 {
 fn round(row: &mut [f32], format: MatrixFormat) {
     match format {
         MatrixFormat::F32 => {}
-        MatrixFormat::Bf16 => row.iter_mut().for_each(|x| *x = half::bf16::from_f32(*x).to_f32()),
+        MatrixFormat::Bf16 => to_bf16(row),
+        MatrixFormat::Packed(_) => {
+            row.copy_from_slice(&row_in_codes(row));
+            to_bf16(row);
+        }
         MatrixFormat::Int8 => {
             let (bytes, scale) = row_to_bytes(row);
             for (weight, byte) in row.iter_mut().zip(bytes) {
@@ -134,6 +140,10 @@ fn round(row: &mut [f32], format: MatrixFormat) {
             }
         }
     }
+}
+
+fn to_bf16(row: &mut [f32]) {
+    row.iter_mut().for_each(|x| *x = half::bf16::from_f32(*x).to_f32());
 }
 
 fn on_cpu(x: &[f32], weight: &[f32], k: usize, epilogue: Epilogue) -> Result<Vec<f32>> {

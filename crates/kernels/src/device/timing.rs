@@ -55,7 +55,7 @@ impl Device {
     ) -> Result<Vec<LaunchTime>> {
         let [rows, n, k] = sizes;
         let sizes = MatrixSizes { rows: n, k, biased: false, epilogue: Epilogue::None };
-        let count = rotated.div_ceil(n * k * format.bytes()).max(2);
+        let count = rotated.div_ceil(format.bytes(n * k)).max(2);
         let matrices = (0..count).map(|_| {
             let matrix = DeviceMatrix::reserve(self, format, sizes)?;
             matrix.fill(0x3C)?;

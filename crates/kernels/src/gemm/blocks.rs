@@ -9,10 +9,10 @@ use crate::simd::blocks::{FINE_HEAD, GROUP};
 use half::f16;
 
 /// The codes of a group.
-type Codes = [u8; GROUP];
+pub(crate) type Codes = [u8; GROUP];
 
 /// Packs the blocks of one column.
-pub(super) fn repack(kind: BlockType, bytes: &[u8], words: &mut [u32]) {
+pub(crate) fn repack(kind: BlockType, bytes: &[u8], words: &mut [u32]) {
     let form = kind.form();
     let steps = words.chunks_exact_mut(form.column());
     for (block, step) in bytes.chunks_exact(kind.bytes()).zip(steps) {
@@ -84,6 +84,25 @@ fn write_codes(codes: &Codes, words: &mut [u32]) {
     }
 }
 
+/// The codes of a group, of the words that [`write_codes`] wrote.
+pub(crate) fn group_codes(words: &[u32]) -> Codes {
+    let byte = |word: usize, at: usize| words[word].to_le_bytes()[at];
+    let bits = words.len();
+    if bits == 8 {
+        return std::array::from_fn(|i| byte(i / 4, i % 4));
+    }
+    std::array::from_fn(|i| {
+        let low = byte(i / 8, i % 4) >> (4 * (i / 4 % 2)) & 0x0F;
+        let more = bits - 4;
+        if more == 0 {
+            return low;
+        }
+        let (part, parts) = (i / 4, 8 / more);
+        let high = byte(4 + part / parts, i % 4) >> (more * (part % parts));
+        low | (high & ((1 << more) - 1)) << 4
+    })
+}
+
 /// Packs a block of 256 codes of four or five bits.
 fn repack_fine(kind: BlockType, block: &[u8], step: &mut [u32]) {
     let half = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]);
@@ -143,7 +162,7 @@ const SHARES: [f32; 6] = [1.0, 0.95, 0.9, 0.85, 0.8, 0.7];
 
 /// Rounds a column to codes of four bits. Of several ranges of a group, the one with the smallest
 /// squared error is taken.
-pub(super) fn round_to_codes(x: &[f32], words: &mut [u32]) {
+pub(crate) fn round_to_codes(x: &[f32], words: &mut [u32]) {
     for (x, step) in x.chunks_exact(GROUP).zip(words.chunks_exact_mut(5)) {
         let Ok(x) = x.try_into() else { continue };
         let (low, high) = range(x);
@@ -156,6 +175,18 @@ pub(super) fn round_to_codes(x: &[f32], words: &mut [u32]) {
         let Some((best, _)) = best else { continue };
         put(&best.codes(x), [best.scale, best.minimum], step);
     }
+}
+
+/// The numbers that a row of a matrix becomes in int4; its length is a multiple of 32.
+pub fn row_in_codes(x: &[f32]) -> Vec<f32> {
+    let mut words = vec![0; x.len() / GROUP * 5];
+    round_to_codes(x, &mut words);
+    let groups = words.chunks_exact(5).flat_map(|step| {
+        let half = |bits: u32| f16::from_bits(bits as u16).to_f32();
+        let (scale, minimum) = (half(step[0] & 0xFFFF), half(step[0] >> 16));
+        group_codes(&step[1..]).map(|code| scale * f32::from(code) + minimum)
+    });
+    groups.collect()
 }
 
 fn range(x: &[f32; GROUP]) -> (f32, f32) {

@@ -28,7 +28,8 @@ mod x86;
 
 use super::Simd;
 use super::dot::{Columns, Multiply, MultiplyKernel, RowPointer, prefetch};
-pub(crate) use form::{ByteSet, Form};
+pub(crate) use form::ByteSet;
+pub use form::Form;
 use integers::Integers;
 #[cfg(target_arch = "aarch64")]
 use neon::NeonIntegers;

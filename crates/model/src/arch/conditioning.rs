@@ -32,8 +32,8 @@ impl<S: Storage> Loader<'_, S> {
         }
         // Probabilities have a wide range: 8 bits would not hold them.
         let dtype = match self.weights.dtype {
-            WeightDtype::F32 | WeightDtype::Blocks => WeightDtype::F32,
-            _ => WeightDtype::Bf16,
+            WeightDtype::Int8 | WeightDtype::Int4 => WeightDtype::Bf16,
+            dtype => dtype,
         };
         let soft = Stored {
             shape: [d, vocab],

@@ -3,7 +3,7 @@
 use super::failed;
 use super::precision::precision;
 use crate::arch::{self, Decoder};
-use crate::{Checkpoint, LoadError, ModelInfo, WeightDtype};
+use crate::{Checkpoint, LoadError, ModelInfo};
 use kernels::device::{Device, PoolSizes, Precision};
 use kernels::{Accelerator, KvDtype};
 
@@ -28,12 +28,13 @@ impl DeviceModel {
         precision(info).ok().map(Precision::kv_dtype)
     }
 
-    /// Copies the weights to the device, tensor by tensor. Blocks of a GGUF file are widened to f32. For a
-    /// device that stores no numbers, tensors are checked and not read.
+    /// Copies the weights to the device, tensor by tensor. Blocks of a GGUF file stay packed; other matrices
+    /// of such a file are stored in bf16. For a device that stores no numbers, tensors are checked and not
+    /// read.
     ///
     /// # Errors
-    /// As [`crate::Model::load`]; if the model has experts that share a pool, int4 matrices or a head
-    /// width without kernels, or the device is out of memory.
+    /// As [`crate::Model::load`]; if the model has experts that share a pool or a head width without
+    /// kernels, or the device is out of memory.
     pub fn load(device: &Device, mut checkpoint: Checkpoint) -> Result<Self, LoadError> {
         if device.is_counting() {
             let dtype = checkpoint.weights.dtype;
@@ -49,16 +50,13 @@ impl DeviceModel {
     ) -> Result<Self, LoadError> {
         let free = free(device)?;
         let Checkpoint { config, weights } = checkpoint;
-        if weights.dtype == WeightDtype::Blocks {
-            weights.dtype = WeightDtype::F32;
-        }
         let info = arch::info(config, weights)?;
         precision(&info).map_err(LoadError::Setup)?;
         let backend = Accelerator::new(device, info.formats.matrices);
-        let backend = backend.map_err(|error| LoadError::Setup(error.to_string()))?;
         let (decoder, mut info) = arch::load(&backend, config, weights)?;
         info.formats.kv = backend.precision().kv_dtype();
-        let (info, warnings) = checkpoint.finish(info);
+        let (info, mut warnings) = checkpoint.finish(info);
+        warnings.extend(checkpoint.weights.expanded());
         Ok(Self { free, backend, decoder, info, warnings })
     }
 

@@ -6,11 +6,17 @@ use crate::LoadError;
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::TensorInfo;
 use kernels::BlockType;
+use std::collections::BTreeSet;
 
 impl Gguf {
-    /// True if a matrix can be kept in its blocks.
+    /// True if matrices are stored in blocks.
     pub(crate) fn has_blocks(&self) -> bool {
-        self.volumes.infos().any(|info| kind_of(info).is_some())
+        self.volumes.infos().any(|info| kind_of(info).is_some() || expanded(info).is_some())
+    }
+
+    /// The types of blocks that are not kept: their matrices are expanded to numbers.
+    pub(crate) fn expanded(&self) -> BTreeSet<&'static str> {
+        self.volumes.infos().filter_map(expanded).collect()
     }
 
     /// The type of a matrix that can be kept in its blocks.
@@ -57,6 +63,17 @@ impl Gguf {
             None => slice.to_vec(),
         };
         Ok((bytes, length))
+    }
+}
+
+/// The type of blocks that are not kept.
+fn expanded(info: &TensorInfo) -> Option<&'static str> {
+    match info.ggml_dtype {
+        GgmlDType::Q8_1 => Some("Q8_1"),
+        GgmlDType::Q2K => Some("Q2_K"),
+        GgmlDType::Q3K => Some("Q3_K"),
+        GgmlDType::Q8K => Some("Q8_K"),
+        _ => None,
     }
 }
 

@@ -101,6 +101,19 @@ DEVICE float as_float(uint32_t bits) {
     return x;
 }
 
+DEVICE float half_number(uint32_t word) {
+    uint32_t sign = (word & 0x8000) << 16, size = word & 0x7FFF;
+    // Below the least normal number the exponent is that of the least.
+    if (size < 0x400) {
+        float x = float(size) / 16777216.0f;
+        return sign ? -x : x;
+    }
+    return as_float(sign | (size < 0x7C00 ? (size << 13) + 0x38000000u : size << 13 | 0x7F800000u));
+}
+DEVICE float byte_above(uint32_t word, unsigned i) {
+    return as_float(0x4B000000u | (word >> 8 * i & 0xFFu));
+}
+
 DEVICE float wide(bf16 x) { return as_float(uint32_t(x.bits) << 16); }
 DEVICE float power2(float x) { return x < -126.0f ? 0.0f : exp2f(x); }
 DEVICE uint32_t pack(float low, float high) {

@@ -10,7 +10,7 @@ mod filters;
 mod products;
 mod rows;
 
-use crate::layout::{FEW, FEW_INT8};
+use crate::layout::{FEW, FEW_INT8, FEW_PACKED};
 use kernels::device::{Kernel, MatrixFormat, ProductTile};
 use std::collections::BTreeSet;
 
@@ -65,21 +65,21 @@ pub(crate) type Words<'a> = &'a dyn Fn(u64, usize) -> Option<Vec<u32>>;
 
 /// The tile of a kernel of products or of the LM head.
 fn tile_of(name: &str) -> Option<&'static ProductTile> {
-    let formats = [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8];
-    let mut tiles = formats.into_iter().flat_map(ProductTile::all);
+    let mut tiles = MatrixFormat::KERNELS.into_iter().flat_map(ProductTile::all);
     tiles.find(|tile| tile.gemm == name || tile.head == Some(name))
 }
 
 /// The tile of a product of grouped rows.
 fn group_tile(name: &str) -> &'static ProductTile {
-    let first = |format| &ProductTile::all(format)[0];
-    match (name.contains("int8"), name.ends_with("_few")) {
-        _ if name == "experts_f32" => first(MatrixFormat::F32),
-        (false, true) => &FEW,
-        (false, false) => first(MatrixFormat::Bf16),
-        (true, true) => &FEW_INT8,
-        (true, false) => first(MatrixFormat::Int8),
-    }
+    let [exact, bf16, int8, packed] =
+        MatrixFormat::KERNELS.map(|format| &ProductTile::all(format)[0]);
+    let (few, many) = match name.split('_').nth(1) {
+        Some("f32") => (exact, exact),
+        Some("int8") => (&FEW_INT8, int8),
+        Some("packed") => (&FEW_PACKED, packed),
+        _ => (&FEW, bf16),
+    };
+    if name.ends_with("_few") { few } else { many }
 }
 
 /// The head width of a kernel of attention on tensor cores.

@@ -1,6 +1,7 @@
 //! Sizes and marks that the kernels share with the launches. The comparison of formulas with observed
 //! traffic fails if one of them differs.
 
+use kernels::Form;
 use kernels::device::{MatrixFormat, Pipeline, ProductTile};
 
 /// Slots of a chunk; `CHUNK` of the kernels.
@@ -27,7 +28,7 @@ pub(crate) const FIELDS: usize = 8;
 pub(crate) fn partial_columns(format: MatrixFormat) -> usize {
     match format {
         MatrixFormat::F32 => 64,
-        MatrixFormat::Bf16 | MatrixFormat::Int8 => 128,
+        _ => 128,
     }
 }
 
@@ -54,3 +55,12 @@ pub(crate) const FEW_INT8: ProductTile = ProductTile {
     head: Some("downs_int8_few"),
     ..FEW
 };
+/// `TileFewPacked` of `cuda/experts.cuh`.
+pub(crate) const FEW_PACKED: ProductTile = ProductTile {
+    format: MatrixFormat::Packed(Form::Eight),
+    gemm: "gates_packed_few",
+    head: Some("downs_packed_few"),
+    ..FEW_INT8
+};
+/// Columns of a panel of packed weights; `PANEL` of the kernels.
+pub(crate) const PANEL: u64 = 16;

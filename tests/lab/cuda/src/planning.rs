@@ -209,6 +209,7 @@ mod tests {
             (WeightDtype::Bf16, 256, 2.05),
             (WeightDtype::Int8, 64, 2.35),
             (WeightDtype::Int8, 256, 2.05),
+            (WeightDtype::Int4, 64, 3.45),
         ] {
             let load = StepLoad { rows, lane: 32, slots: 1024 };
             let checkpoint = geometry.checkpoint(5, 1).unwrap().with_dtype(dtype);

@@ -14,7 +14,21 @@ mod tests;
 
 use crate::Result;
 use data::Random;
+use kernels::Form;
 use kernels::device::{Check, Device, DeviceError, MatrixFormat, Precision};
+
+/// Every number format of matrices.
+const FORMATS: [MatrixFormat; 9] = [
+    MatrixFormat::F32,
+    MatrixFormat::Bf16,
+    MatrixFormat::Int8,
+    MatrixFormat::Packed(Form::Four),
+    MatrixFormat::Packed(Form::Five),
+    MatrixFormat::Packed(Form::Eight),
+    MatrixFormat::Packed(Form::FineFour),
+    MatrixFormat::Packed(Form::FineFive),
+    MatrixFormat::Packed(Form::FineSix),
+];
 
 /// The relative error of one rounding, and of sums in another order.
 fn rounding(precision: Precision) -> f64 {
@@ -65,7 +79,7 @@ pub fn selftest(device: &Device, sizes: SelftestSizes, tell: &mut dyn FnMut(Chec
         experts::checks(&mut random, on, rows, &mut tell);
         canvas::checks(&mut random, on, rows, &mut tell);
     }
-    for format in [MatrixFormat::Bf16, MatrixFormat::Int8] {
+    for format in [MatrixFormat::Bf16, MatrixFormat::Int8, MatrixFormat::Packed(Form::Four)] {
         large::checks(&mut random, (device, format), sizes.columns, &mut tell);
     }
 }

@@ -25,7 +25,7 @@ const UNIT: u32 = 256;
 /// The blocks of a kernel that must fit onto a multiprocessor of [`DEVICES`], so that one loads while
 /// another computes. Tiles on tensor cores fill the shared memory; with 0 a device has too little for
 /// one, or no warpgroups, and the kernel is not loaded there.
-const WANTED: [(&str, [u32; 4]); 79] = [
+const WANTED: [(&str, [u32; 4]); 93] = [
     ("attend_bf16_128x16", [2, 1, 1, 3]),
     ("attend_bf16_128x32", [2, 1, 1, 3]),
     ("attend_bf16_128x64", [2, 1, 1, 2]),
@@ -49,6 +49,8 @@ const WANTED: [(&str, [u32; 4]); 79] = [
     ("downs_bf16_many", [1, 1, 1, 2]),
     ("downs_int8_few", [5, 3, 3, 7]),
     ("downs_int8_many", [2, 1, 1, 2]),
+    ("downs_packed_few", [4, 2, 2, 6]),
+    ("downs_packed_many", [2, 1, 1, 2]),
     ("embed_bf16", [8, 6, 6, 8]),
     ("embed_f32", [8, 6, 6, 8]),
     ("experts_f32", [4, 4, 4, 4]),
@@ -58,6 +60,8 @@ const WANTED: [(&str, [u32; 4]); 79] = [
     ("gates_bf16_many", [1, 1, 1, 2]),
     ("gates_int8_few", [5, 3, 3, 7]),
     ("gates_int8_many", [2, 1, 1, 2]),
+    ("gates_packed_few", [4, 2, 2, 6]),
+    ("gates_packed_many", [2, 1, 1, 2]),
     ("gather_bf16", [16, 12, 12, 16]),
     ("gather_f32", [16, 12, 12, 16]),
     ("gemm_bf16_128x128", [1, 1, 1, 1]),
@@ -77,6 +81,12 @@ const WANTED: [(&str, [u32; 4]); 79] = [
     ("gemm_int8_groups_128x192", [0, 0, 0, 1]),
     ("gemm_int8_groups_64x128", [0, 0, 0, 1]),
     ("gemm_int8_groups_64x192", [0, 0, 0, 1]),
+    ("gemm_packed_128x128", [1, 1, 1, 1]),
+    ("gemm_packed_64x128", [1, 1, 1, 1]),
+    ("gemm_packed_groups_128x128", [0, 0, 0, 1]),
+    ("gemm_packed_groups_128x192", [0, 0, 0, 1]),
+    ("gemm_packed_groups_64x128", [0, 0, 0, 1]),
+    ("gemm_packed_groups_64x192", [0, 0, 0, 1]),
     ("group_rows", [8, 6, 6, 8]),
     ("head_bf16_128x128", [1, 1, 1, 1]),
     ("head_bf16_128x256", [0, 0, 0, 1]),
@@ -90,6 +100,10 @@ const WANTED: [(&str, [u32; 4]); 79] = [
     ("head_int8_64x128", [2, 1, 1, 2]),
     ("head_int8_groups_128x128", [0, 0, 0, 1]),
     ("head_int8_groups_64x128", [0, 0, 0, 1]),
+    ("head_packed_128x128", [1, 1, 1, 1]),
+    ("head_packed_64x128", [2, 1, 1, 2]),
+    ("head_packed_groups_128x128", [0, 0, 0, 1]),
+    ("head_packed_groups_64x128", [0, 0, 0, 1]),
     ("keep_means", [8, 6, 6, 8]),
     ("list_tops", [4, 4, 4, 4]),
     ("mix_experts", [8, 6, 6, 8]),
@@ -201,7 +215,7 @@ fn the_blocks_that_the_design_needs_fit() {
 #[test]
 fn tiles_are_resident_as_the_choice_of_launches_assumes() {
     let wanted = BTreeMap::from(WANTED);
-    for format in [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8] {
+    for format in MatrixFormat::KERNELS {
         for tile in ProductTile::all(format) {
             let fit = wanted[tile.gemm][3];
             assert!(fit as usize >= tile.resident, "{}: {fit}", tile.gemm);
@@ -246,14 +260,16 @@ fn attention_and_products_use_tensor_cores() {
     for width in [32, 64, 128] {
         want.extend([16, 32, 64].map(|queries| format!("attend_bf16_{width}x{queries}")));
     }
-    for tile in ["64x128", "128x128", "128x256"] {
-        for dtype in ["bf16", "int8"] {
-            want.extend(["gemm", "head"].map(|kernel| format!("{kernel}_{dtype}_{tile}")));
-        }
+    let large = ["bf16", "int8"].map(|dtype| (dtype, "128x256"));
+    let others = ["bf16", "int8", "packed"]
+        .into_iter()
+        .flat_map(|dtype| ["64x128", "128x128"].map(|tile| (dtype, tile)));
+    for (dtype, tile) in large.into_iter().chain(others) {
+        want.extend(["gemm", "head"].map(|kernel| format!("{kernel}_{dtype}_{tile}")));
     }
     want.extend([256, 512].map(|width| format!("attend_bf16_{width}")));
     for rows in ["few", "many"] {
-        for dtype in ["bf16", "int8"] {
+        for dtype in ["bf16", "int8", "packed"] {
             want.extend(["gates", "downs"].map(|kernel| format!("{kernel}_{dtype}_{rows}")));
         }
     }

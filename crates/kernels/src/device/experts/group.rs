@@ -3,7 +3,7 @@
 use super::super::array::select;
 use super::super::array::{Array, Precision};
 use super::super::launch::{MatrixFormat, segment};
-use super::super::matrix::Store;
+use super::super::matrix::{Store, form_number};
 use super::super::{Kernel, Result, args, refuse};
 use super::scratch::{Grouped, LOW, TILE_WORDS};
 use super::{ADDRESSES, DeviceExperts, ExpertScratch, ExpertSizes, kernel};
@@ -29,6 +29,17 @@ pub(super) const MANY_INT8: [Kernel; 2] = [
     kernel("gates_int8_many", 256, TALL_INT8_BYTES),
     kernel("downs_int8_many", 256, TALL_INT8_BYTES),
 ];
+const LOW_PACKED_BYTES: u32 = 5 * (16 * 16 + 64 * 9) * 64 / 8;
+const TALL_PACKED_BYTES: u32 = 4 * (64 * 16 + 128 * 9) * 64 / 8;
+/// The same for packed weights; stages have room for the largest records.
+pub(super) const FEW_PACKED: [Kernel; 2] = [
+    kernel("gates_packed_few", 64, LOW_PACKED_BYTES),
+    kernel("downs_packed_few", 64, LOW_PACKED_BYTES),
+];
+pub(super) const MANY_PACKED: [Kernel; 2] = [
+    kernel("gates_packed_many", 256, TALL_PACKED_BYTES),
+    kernel("downs_packed_many", 256, TALL_PACKED_BYTES),
+];
 pub(super) const EXACT: Kernel = kernel("experts_f32", 256, 2 * 16 * 68 * 4);
 pub(super) const MIX: Kernel = kernel("mix_experts", 256, 0);
 
@@ -41,17 +52,23 @@ struct Tiles {
 
 impl ExpertSizes {
     fn tiles_for(&self, pairs: usize) -> Tiles {
-        let of = |kernels, tall, broad| Tiles { kernels, tall, broad };
-        let [few, many] = match self.format {
-            MatrixFormat::F32 => return of([EXACT; 2], 64, 64),
-            MatrixFormat::Bf16 => [FEW, MANY],
-            MatrixFormat::Int8 => [FEW_INT8, MANY_INT8],
+        // A row's sums are the same in tiles for few rows and for many.
+        let is_few = pairs <= LOW * self.count;
+        let kernel = |number: usize| {
+            let [few, many] = match self.formats[number] {
+                MatrixFormat::F32 => [[EXACT; 2]; 2],
+                MatrixFormat::Bf16 => [FEW, MANY],
+                MatrixFormat::Int8 => [FEW_INT8, MANY_INT8],
+                MatrixFormat::Packed(_) => [FEW_PACKED, MANY_PACKED],
+            };
+            if is_few { few[number] } else { many[number] }
         };
-        // A row's sums are the same in both.
-        match pairs <= LOW * self.count {
-            true => of(few, LOW, 64),
-            false => of(many, 64, 128),
-        }
+        let (tall, broad) = match (self.precision(), is_few) {
+            (Precision::F32, _) => (64, 64),
+            (Precision::Bf16, true) => (LOW, 64),
+            (Precision::Bf16, false) => (64, 128),
+        };
+        Tiles { kernels: [kernel(0), kernel(1)], tall, broad }
     }
 }
 
@@ -149,10 +166,6 @@ impl DeviceExperts {
         let sizes = &self.sizes;
         let device = self.gate.device();
         let addresses = self.addresses.range(0, ADDRESSES * sizes.count * 8)?;
-        let scales = match sizes.format {
-            MatrixFormat::Int8 => addresses + 2 * 8,
-            MatrixFormat::F32 | MatrixFormat::Bf16 => 0,
-        };
         let gate = match self.experts.first().map(|[gate_up, _]| gate_up.epilogue()) {
             Some(Epilogue::GeluGate) => Store::GeluGate,
             _ => Store::Gate,
@@ -163,9 +176,9 @@ impl DeviceExperts {
             let args = args::Grouped {
                 x: x.checked(0, x.width(), x.precision())?,
                 matrices: addresses + number as u64 * 8,
-                scales: match scales {
-                    0 => 0,
-                    first => first + number as u64 * 8,
+                scales: match sizes.formats[number] {
+                    MatrixFormat::Int8 => addresses + (2 + number as u64) * 8,
+                    _ => 0,
                 },
                 tiles: tiles_at,
                 out: out.checked(0, out.width(), out.precision())?,
@@ -175,6 +188,8 @@ impl DeviceExperts {
                 stride: out.stride() as u32,
                 segment: segment(n, x.stride()) as u32,
                 finish: [gate, Store::Overwrite][number] as u32,
+                form: form_number(sizes.formats[number]),
+                pad: 0,
             };
             let across = n.div_ceil(tiles.broad) as u32;
             if across > 65_535 {

@@ -53,7 +53,7 @@ impl Roofline {
         let flight = blocks.min(self.multiprocessors * tile.resident as f64)
             * (tile.ahead() * tile.stage()) as f64;
         let filled = (flight / (self.memory * self.latency)).min(1.0);
-        let weights = (sizes.n * sizes.k * sizes.format.bytes()) as f64;
+        let weights = sizes.format.bytes(sizes.n * sizes.k) as f64;
         let cache = launch.cache_bytes() as f64;
         let area = (tile.rows * tile.columns) as f64;
         let sums = (launch.slots() * tile.rows * tile.columns * 4) as f64;
@@ -82,9 +82,8 @@ impl Roofline {
 /// Bytes that a tile writes to shared memory and reads from it.
 fn shared_bytes(launch: &ProductLaunch) -> f64 {
     let (tile, k) = (launch.tile, launch.sizes.k);
-    let weight = tile.format.bytes();
     let input = tile.format.inputs().bytes();
-    let written = tile.rows * input + tile.columns * weight;
+    let written = tile.rows * input + tile.columns * tile.format.bits() / 8;
     let sums = match tile.held {
         true => (launch.segments() - 1) * 2 * tile.rows * tile.columns * 4,
         false => 0,

@@ -33,7 +33,7 @@ fn ratio(rows: usize, format: MatrixFormat) -> f64 {
         sum += count as f64 * roofline.seconds(&launch);
         // Every weight is read once, or the multiplications at the peak of the best products.
         let weights = (n * k) as f64;
-        let memory = weights * format.bytes() as f64 / roofline.memory;
+        let memory = weights * format.bits() as f64 / 8.0 / roofline.memory;
         floor += count as f64 * memory.max(2.0 * weights * rows as f64 / 790e12);
     }
     sum / floor
@@ -69,7 +69,7 @@ fn launches_keep_the_multiprocessors_busy() {
 /// The blocks of a launch compute every segment of every tile once.
 #[test]
 fn blocks_cover_every_segment_once() {
-    for format in [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8] {
+    for format in MatrixFormat::KERNELS {
         for tile in ProductTile::all(format) {
             let sizes = sizes(300, (1000, 1152), format);
             for launch in ProductLaunch::candidates(tile, sizes, LIMITS, Division::Divided) {
@@ -101,7 +101,7 @@ fn launches_fit_every_device() {
                 warpgroups: shared > 200 << 10 && multiprocessors == 132,
                 ..LIMITS
             };
-            for format in [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8] {
+            for format in MatrixFormat::KERNELS {
                 for (rows, n, k) in [(1, 8, 64), (64, 4096, 4096), (2000, 999, 12_288)] {
                     let sizes = sizes(rows, (n, k), format);
                     let launch = ProductLaunch::choose(sizes, limits, Division::Divided);

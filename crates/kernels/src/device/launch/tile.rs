@@ -3,6 +3,10 @@
 use super::super::Kernel;
 use super::super::array::Precision;
 use super::DeviceLimits;
+use crate::simd::blocks::Form;
+
+/// Inner elements of a step of warpgroups; `GROUP_INNER` of the kernels.
+const GROUP_INNER: usize = 64;
 
 /// The number format of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,6 +18,9 @@ pub enum MatrixFormat {
     /// int8 with a scale per row, rounded as on the CPU and widened exactly to bf16 for products with
     /// inputs in bf16.
     Int8,
+    /// Codes in groups, as on the CPU, widened to bf16 for products with inputs in bf16
+    /// (`cuda/packed.cuh`).
+    Packed(Form),
 }
 
 impl From<Precision> for MatrixFormat {
@@ -26,21 +33,31 @@ impl From<Precision> for MatrixFormat {
 }
 
 impl MatrixFormat {
+    /// A format of each kind that has kernels of its own.
+    pub const KERNELS: [Self; 4] = [Self::F32, Self::Bf16, Self::Int8, Self::Packed(Form::Eight)];
+
     /// The number format of a product's inputs.
     pub fn inputs(self) -> Precision {
         match self {
             Self::F32 => Precision::F32,
-            Self::Bf16 | Self::Int8 => Precision::Bf16,
+            Self::Bf16 | Self::Int8 | Self::Packed(_) => Precision::Bf16,
         }
     }
 
-    /// Bytes per element.
-    pub fn bytes(self) -> usize {
+    /// Bits per element, without the factors of rows in int8. Packed codes have a scale and a minimum,
+    /// or factors of them, of 32 bits for each 32.
+    pub const fn bits(self) -> usize {
         match self {
-            Self::F32 => 4,
-            Self::Bf16 => 2,
-            Self::Int8 => 1,
+            Self::F32 => 32,
+            Self::Bf16 => 16,
+            Self::Int8 => 8,
+            Self::Packed(form) => form.bits() + 1,
         }
+    }
+
+    /// Bytes of `count` elements, a multiple of 8.
+    pub const fn bytes(self, count: usize) -> usize {
+        count / 8 * self.bits()
     }
 }
 
@@ -54,7 +71,7 @@ pub struct Pipeline {
 }
 
 /// A tile of a product and its kernels. A block computes one tile, or some segments of one.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProductTile {
     /// Rows.
     pub rows: usize,
@@ -62,7 +79,7 @@ pub struct ProductTile {
     pub columns: usize,
     /// Rows and columns of warps, or of warpgroups.
     pub warps: (usize, usize),
-    /// True if warpgroups multiply (`cuda/groups.cuh`, `cuda/groups_int8.cuh`), which devices of
+    /// True if warpgroups multiply (`cuda/groups.cuh`, `cuda/groups_widened.cuh`), which devices of
     /// compute capability 9.0 can.
     pub warpgroups: bool,
     /// True if it is for products of one segment only.
@@ -102,6 +119,7 @@ impl ProductTile {
             MatrixFormat::F32 => &EXACT,
             MatrixFormat::Bf16 => &BF16,
             MatrixFormat::Int8 => &INT8,
+            MatrixFormat::Packed(_) => &PACKED,
         }
     }
 
@@ -113,11 +131,16 @@ impl ProductTile {
 
     /// Bytes of a stage.
     pub const fn stage(&self) -> usize {
-        match self.format {
+        let Self { rows, columns, format, pipeline: Pipeline { depth, .. }, .. } = *self;
+        match format {
             // Rows are padded by four numbers.
-            MatrixFormat::F32 => (self.rows + self.columns + 8) * self.pipeline.depth * 4,
-            MatrixFormat::Bf16 => (self.rows + self.columns) * self.pipeline.depth * 2,
-            MatrixFormat::Int8 => (self.rows * 2 + self.columns) * self.pipeline.depth,
+            MatrixFormat::F32 => (rows + columns + 8) * depth * 4,
+            // Each step of warpgroups begins at a multiple of 1024.
+            _ if self.warpgroups => {
+                let step = (rows * 16 + columns * format.bits()) * GROUP_INNER / 8;
+                step.next_multiple_of(1024) * (depth / GROUP_INNER)
+            }
+            _ => (rows * 16 + columns * format.bits()) * depth / 8,
         }
     }
 
@@ -128,12 +151,11 @@ impl ProductTile {
         match self.format {
             MatrixFormat::F32 => 0,
             // A product with 64 columns in registers reads all rows.
-            MatrixFormat::Int8 if self.warpgroups => {
-                self.rows * self.columns / 64 * 2 + self.columns
+            MatrixFormat::Int8 | MatrixFormat::Packed(_) if self.warpgroups => {
+                self.rows * self.columns / 64 * 2 + self.columns * self.format.bits() / 8
             }
             // Every warp reads its rows and its columns.
-            MatrixFormat::Int8 => self.rows * across * 2 + self.columns * down,
-            MatrixFormat::Bf16 => (self.rows * across + self.columns * down) * 2,
+            format => self.rows * across * 2 + self.columns * down * format.bits() / 8,
         }
     }
 
@@ -180,7 +202,7 @@ impl ProductTile {
 pub(in super::super) fn partial_columns(format: MatrixFormat) -> usize {
     match format {
         MatrixFormat::F32 => 64,
-        MatrixFormat::Bf16 | MatrixFormat::Int8 => 128,
+        _ => 128,
     }
 }
 
@@ -252,7 +274,7 @@ const fn of_groups(
     }
 }
 
-/// A tile in int8, whose weights are widened in registers (`cuda/groups_int8.cuh`).
+/// A tile whose weights, in int8 or packed, are widened in registers (`cuda/groups_widened.cuh`).
 const fn widened(
     [rows, columns]: [usize; 2],
     rate: f64,
@@ -318,10 +340,24 @@ const INT8: [ProductTile; 7] = [
     },
     ProductTile { single: true, ..widened([128, 192], 580.0, 7, "gemm_int8_groups_128x192") },
 ];
+/// The same tiles as in int8, without the one that needs the most shared memory. A stage has room for the
+/// largest records.
+const PACKED: [ProductTile; 6] = [
+    packed(ProductTile { resident: 1, ..LOW }, ["gemm_packed_64x128", "head_packed_64x128"]),
+    packed(SQUARE, ["gemm_packed_128x128", "head_packed_128x128"]),
+    packed(INT8[3], ["gemm_packed_groups_64x128", "head_packed_groups_64x128"]),
+    ProductTile { head: None, ..packed(INT8[4], ["gemm_packed_groups_64x192", ""]) },
+    packed(INT8[5], ["gemm_packed_groups_128x128", "head_packed_groups_128x128"]),
+    ProductTile { head: None, ..packed(INT8[6], ["gemm_packed_groups_128x192", ""]) },
+];
+
+/// A tile with packed weights.
+const fn packed(tile: ProductTile, [gemm, head]: [&'static str; 2]) -> ProductTile {
+    ProductTile { format: MatrixFormat::Packed(Form::Eight), gemm, head: Some(head), ..tile }
+}
 
 /// All kernels of products and of the LM head.
 pub(in super::super) fn kernels() -> impl Iterator<Item = Kernel> {
-    let formats = [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8];
-    let tiles = formats.into_iter().flat_map(ProductTile::all);
+    let tiles = MatrixFormat::KERNELS.into_iter().flat_map(ProductTile::all);
     tiles.flat_map(|tile| std::iter::once(tile.gemm_kernel()).chain(tile.head_kernel()))
 }

@@ -3,9 +3,9 @@
 use super::{FINE_GROUPS, FINE_HEAD};
 use crate::simd::{InstructionSet, has_dotprod, has_i8mm, has_vnni, is_avx2, is_neon};
 
-/// The form in which codes and scales are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+/// The form in which codes and scales are stored; `Form` of the CUDA kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
     /// Four bits.
     Four,
     /// Five bits.
@@ -21,8 +21,12 @@ pub(crate) enum Form {
 }
 
 impl Form {
+    /// All forms.
+    pub const ALL: [Self; 6] =
+        [Self::Four, Self::Five, Self::Eight, Self::FineFour, Self::FineFive, Self::FineSix];
+
     /// Bits of a code.
-    pub(crate) const fn bits(self) -> usize {
+    pub const fn bits(self) -> usize {
         match self {
             Self::Four | Self::FineFour => 4,
             Self::Five | Self::FineFive => 5,

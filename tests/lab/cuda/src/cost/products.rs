@@ -1,8 +1,9 @@
 //! Matrix products, the LM head and its reduction.
 
 use super::{Launch, LaunchCost, PASS, SECTOR, Seen, Sum, Words, sectors, spanned};
-use crate::layout::{FIELDS, PARTIAL_BYTES, partial_columns};
+use crate::layout::{FIELDS, PANEL, PARTIAL_BYTES, partial_columns};
 use crate::layout::{NONE, SCORER_WORDS};
+use kernels::Form;
 use kernels::device::args;
 use kernels::device::{MatrixFormat, ProductTile};
 use std::collections::BTreeSet;
@@ -39,6 +40,17 @@ fn limits(a: &args::Head, tile: &ProductTile, settings: &[[u32; SCORER_WORDS]]) 
     seen
 }
 
+/// The rows of a matrix `[n, k]`, or the panels of a packed one: the bytes of one, and their number.
+fn stored(tile: &ProductTile, form: u32, [n, k]: [u64; 2]) -> [u64; 2] {
+    match tile.format {
+        MatrixFormat::Packed(_) => {
+            let bits = Form::ALL[form as usize].bits() as u64 + 1;
+            [PANEL * k * bits / 8, n.div_ceil(PANEL)]
+        }
+        format => [k * format.bits() as u64 / 8, n],
+    }
+}
+
 impl Launch {
     /// The operands of a product in `tall` by `broad` tiles, and what the tiles compute.
     fn product(
@@ -48,14 +60,14 @@ impl Launch {
         [tall, broad]: [u64; 2],
     ) -> (Sum, LaunchCost) {
         let [rows, n, k] = [of.rows, of.n, of.k].map(u64::from);
-        let weight = tile.format.bytes() as u64;
-        let mut read =
-            Sum::default().add(k * self.wide, rows * broad, rows).add(k * weight, n * tall, n);
+        let [weight, count] = stored(tile, of.form, [n, k]);
+        let mut read = Sum::default().add(k * self.wide, rows * broad, rows);
+        read = read.add(weight, count * tall, count);
         if of.scales != 0 {
             read = read.add(n * 4, tall, 1);
         }
         let mut cost = LaunchCost {
-            fresh: sectors(k * weight) * n,
+            fresh: sectors(weight) * count,
             operations: 2.0 * (rows * n * k) as f64,
             ..LaunchCost::default()
         };
@@ -79,8 +91,11 @@ impl Launch {
             let products = cost.tensor / (2 * 16 * 8 * 16) as f64;
             let weights = (tile.columns * tile.pipeline.depth) as f64;
             cost.instructions = match (tile.warpgroups, tile.format) {
-                // Weights are loaded once, and four take five instructions to widen.
+                // Weights are loaded once, and four take five instructions to widen, packed ones 18.
                 (true, MatrixFormat::Int8) => steps * (copied + weights + 20.0 * weights) / 512.0,
+                (true, MatrixFormat::Packed(_)) => {
+                    steps * (copied + weights + 72.0 * weights) / 512.0
+                }
                 (true, _) => steps * copied / 512.0,
                 (false, _) => steps * (copied + loaded) / 512.0 + products,
             };
@@ -171,7 +186,7 @@ impl Launch {
     ) -> Option<LaunchCost> {
         let tiles = words(a.tiles, self.grid[0] as usize * GROUP_WORDS)?;
         let [n, k, broad] = [a.n, a.k, self.grid[1]].map(u64::from);
-        let weight = k * tile.format.bytes() as u64;
+        let [weight, count] = stored(tile, a.form, [n, k]);
         // As `Store` of products.
         let gated = a.finish >= 2;
         let (mut lists, mut experts) = (Seen::default(), BTreeSet::new());
@@ -196,8 +211,8 @@ impl Launch {
         }
         read = read.seen(&lists).add(k * self.wide, rows * broad, rows).add(
             weight,
-            groups * n,
-            experts.len() as u64 * n,
+            groups * count,
+            experts.len() as u64 * count,
         );
         if a.scales != 0 {
             read = read.add(n * 4, groups, experts.len() as u64);
@@ -207,7 +222,7 @@ impl Launch {
         let mut cost = LaunchCost {
             read: read.0,
             written: written.0,
-            fresh: sectors(weight) * experts.len() as u64 * n,
+            fresh: sectors(weight) * experts.len() as u64 * count,
             operations: 2.0 * (rows * n * k) as f64,
             ..LaunchCost::default()
         };

@@ -1,14 +1,15 @@
 //! Mixtures of experts.
 
 use super::data::{Ends, Random, array, kept, plain, tensor, values};
+use super::products::inner;
 use super::{Check, Tell, cpu, rounding};
 use crate::Result;
 use kernels::WeightDtype;
 use kernels::device::{
     Array, Device, DeviceExperts, DeviceMatrix, ExpertScratch, MatrixFormat, Precision,
 };
-use kernels::row_to_bytes;
 use kernels::{Epilogue, Linear, Matrix};
+use kernels::{Form, row_in_codes, row_to_bytes};
 use kernels::{RouterScore, Routing};
 
 /// A mixture and rows for it.
@@ -56,11 +57,20 @@ pub(super) fn checks(
         case([most, 6, 3, 64, 70], sigmoid(3, 2), Epilogue::SiluGate),
         case([9, 40, 5, 24, 16], sigmoid(1, 1), Epilogue::SiluGate),
     ];
-    let int8 = (on.1 == Precision::Bf16).then_some(MatrixFormat::Int8);
     for case in cases {
-        for format in [Some(on.1.into()), int8].into_iter().flatten() {
-            tell.case("experts", case.check(random, (on.0, format)).map(Some));
+        for formats in formats(on.1) {
+            let check = case.in_groups(formats).check(random, (on.0, formats));
+            tell.case("experts", check.map(Some));
         }
+    }
+}
+
+/// The formats of both matrices of experts with inputs in a precision.
+fn formats(precision: Precision) -> Vec<[MatrixFormat; 2]> {
+    let (int8, int4) = (MatrixFormat::Int8, MatrixFormat::Packed(Form::Four));
+    match precision {
+        Precision::F32 => vec![[MatrixFormat::F32; 2]],
+        Precision::Bf16 => vec![[MatrixFormat::Bf16; 2], [int8; 2], [int4; 2], [int4, int8]],
     }
 }
 
@@ -77,24 +87,38 @@ pub(super) fn aligned(random: &mut Random, on: (&Device, Precision), tell: &mut 
             score: RouterScore::Softmax { normalised: true },
             gate: Epilogue::GeluGate,
         };
-        let int8 = (on.1 == Precision::Bf16).then_some(MatrixFormat::Int8);
-        for format in [Some(on.1.into()), int8].into_iter().flatten() {
-            tell.case("experts", case.check(random, (on.0, format)).map(Some));
+        for formats in formats(on.1) {
+            tell.case("experts", case.check(random, (on.0, formats)).map(Some));
         }
     }
 }
 
-/// Rounds rows of `k` weights to int8, as on the CPU.
-fn round(weight: &mut [f32], k: usize) {
+/// Rounds rows of `k` weights to a format, as on the CPU.
+fn round(weight: &mut [f32], k: usize, device: &Device, format: MatrixFormat) -> Result<()> {
     for row in weight.chunks_mut(k) {
-        let (bytes, scale) = row_to_bytes(row);
-        for (weight, byte) in row.iter_mut().zip(bytes) {
-            *weight = f32::from(byte) * scale;
+        match format {
+            MatrixFormat::Int8 => {
+                let (bytes, scale) = row_to_bytes(row);
+                for (weight, byte) in row.iter_mut().zip(bytes) {
+                    *weight = f32::from(byte) * scale;
+                }
+            }
+            MatrixFormat::Packed(_) => {
+                row.copy_from_slice(&kept(device, &row_in_codes(row), Precision::Bf16)?);
+            }
+            MatrixFormat::F32 | MatrixFormat::Bf16 => {}
         }
     }
+    Ok(())
 }
 
 impl Case {
+    /// The same with sizes that a format's groups divide.
+    fn in_groups(&self, formats: [MatrixFormat; 2]) -> Self {
+        let size = |k| formats.into_iter().fold(k, |k, format| inner(format, k));
+        Self { width: size(self.width), inner: size(self.inner), ..*self }
+    }
+
     fn numbers(
         &self,
         random: &mut Random,
@@ -126,9 +150,9 @@ impl Case {
     fn check(
         &self,
         random: &mut Random,
-        (device, format): (&Device, MatrixFormat),
+        (device, formats): (&Device, [MatrixFormat; 2]),
     ) -> Result<Check> {
-        let precision = format.inputs();
+        let precision = formats[0].inputs();
         let on = (device, precision);
         let (rows, d, mut numbers) = (self.rows, self.width, self.numbers(random, on)?);
         let matrix = |weight: &[f32], k, format, epilogue| {
@@ -138,8 +162,8 @@ impl Case {
         let gate = matrix(&numbers.router, d, MatrixFormat::F32, Epilogue::None)?;
         let experts = numbers.experts.iter().map(|[gate_up, down]| {
             Ok([
-                matrix(gate_up, d, format, self.gate)?,
-                matrix(down, self.inner, format, Epilogue::None)?,
+                matrix(gate_up, d, formats[0], self.gate)?,
+                matrix(down, self.inner, formats[1], Epilogue::None)?,
             ])
         });
         let experts = experts.collect::<Result<_>>()?;
@@ -150,12 +174,10 @@ impl Case {
         mixture.choose(&x, rows, &plain(device, &vec![0; rows], &[], &[])?, &mut scratch)?;
         mixture.add(&x, rows, &scratch, &sum)?;
         let name =
-            format!("{format:?} experts: {} of {}, {rows} rows of {d}", self.chosen, self.count);
-        if format == MatrixFormat::Int8 {
-            for [gate_up, down] in &mut numbers.experts {
-                round(gate_up, d);
-                round(down, self.inner);
-            }
+            format!("{formats:?} experts: {} of {}, {rows} rows of {d}", self.chosen, self.count);
+        for [gate_up, down] in &mut numbers.experts {
+            round(gate_up, d, device, formats[0])?;
+            round(down, self.inner, device, formats[1])?;
         }
         let want = self.on_cpu(&numbers)?;
         // The gated products are rounded too.

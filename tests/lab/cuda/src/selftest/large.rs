@@ -82,6 +82,7 @@ fn product(
     drop((matrix, x));
     let layer = match format {
         MatrixFormat::Int8 => layer.in_bytes(),
+        MatrixFormat::Packed(form) => layer.unpacked(device, form)?,
         MatrixFormat::F32 | MatrixFormat::Bf16 => layer,
     };
     let name = |what: &str| format!("{format:?} {what} of {r}x{k}x{n}");

@@ -1,12 +1,13 @@
 //! Matrix products and their epilogues.
 
 use super::data::{Ends, Random, array, kept, poisoned, tensor, values};
-use super::{Check, Tell, cpu, rounding};
+use super::{Check, FORMATS, Tell, cpu, rounding};
 use crate::Result;
-use kernels::WeightDtype;
+use candle_core::Device as Cpu;
+use candle_core::quantized::{GgmlDType, QTensor};
 use kernels::device::{Array, Device, DeviceMatrix, MatrixFormat, Precision};
-use kernels::row_to_bytes;
-use kernels::{Epilogue, Linear, Matrix};
+use kernels::{BlockRows, BlockType, Epilogue, Form, Linear, Matrix, WeightDtype};
+use kernels::{row_in_codes, row_to_bytes};
 
 /// The relative error of sums of `k` products, relative to the largest result. In f32 every addition
 /// rounds. A tensor core cuts off what is below the last fraction bit of the largest term, always
@@ -61,7 +62,40 @@ impl Layer {
         (device, format): (&Device, impl Into<MatrixFormat>),
         epilogue: Epilogue,
     ) -> Result<DeviceMatrix> {
-        DeviceMatrix::new(device, format, self.matrix(), epilogue)
+        let format = format.into();
+        let MatrixFormat::Packed(form) = format else {
+            return DeviceMatrix::new(device, format, self.matrix(), epilogue);
+        };
+        let Some((kind, quantized)) = self.quantized(form)? else {
+            return DeviceMatrix::new(device, format, self.matrix(), epilogue);
+        };
+        let rows = self.weight.len() / self.k;
+        let blocks = [BlockRows { kind, rows, bytes: &cpu(quantized.data())? }];
+        DeviceMatrix::of_blocks(device, [rows, self.k], &blocks, Some(&self.bias), epilogue)
+    }
+
+    /// The weights in the blocks of a form; `None` if numbers are packed in it without blocks.
+    fn quantized(&self, form: Form) -> Result<Option<(BlockType, QTensor)>> {
+        let (kind, dtype) = match form {
+            Form::Four => return Ok(None),
+            Form::Five => (BlockType::Q5_0, GgmlDType::Q5_0),
+            Form::Eight => (BlockType::Q8_0, GgmlDType::Q8_0),
+            Form::FineFour => (BlockType::Q4_K, GgmlDType::Q4K),
+            Form::FineFive => (BlockType::Q5_K, GgmlDType::Q5K),
+            Form::FineSix => (BlockType::Q6_K, GgmlDType::Q6K),
+        };
+        let quantized = QTensor::quantize(&tensor(&self.weight, self.k)?, dtype);
+        Ok(Some((kind, cpu(quantized)?)))
+    }
+
+    /// The layer with the weights that a form stands for, rounded to bf16.
+    pub(super) fn unpacked(mut self, device: &Device, form: Form) -> Result<Self> {
+        let weight = match self.quantized(form)? {
+            Some((_, quantized)) => values(&cpu(quantized.dequantize(&Cpu::Cpu))?)?,
+            None => self.weight.chunks(self.k).flat_map(row_in_codes).collect(),
+        };
+        self.weight = kept(device, &weight, Precision::Bf16)?;
+        Ok(self)
     }
 
     /// The layer with its weights rounded to int8 as on the CPU.
@@ -73,6 +107,21 @@ impl Layer {
             }
         }
         self
+    }
+
+    #[cfg(test)]
+    pub(super) fn weights(&self) -> &[f32] {
+        &self.weight
+    }
+
+    #[cfg(test)]
+    pub(super) fn inputs(&self) -> &[f32] {
+        &self.x
+    }
+
+    #[cfg(test)]
+    pub(super) fn bias(&self) -> &[f32] {
+        &self.bias
     }
 
     /// Some of the rows with zero padding.
@@ -119,7 +168,64 @@ pub(super) fn checks(
             let layer = Layer::new(random, on, sizes);
             tell.case("Int8 product", layer.and_then(|layer| bytes(on, layer, sizes)));
         }
+        let forms = FORMATS.into_iter().filter_map(|format| match format {
+            MatrixFormat::Packed(form) => Some(form),
+            _ => None,
+        });
+        for form in forms {
+            let k = inner(MatrixFormat::Packed(form), 96);
+            for sizes in [[1, k, 6], [66, 3 * k, 70], [most, k, 140]].map(sizes) {
+                let layer = Layer::new(random, on, sizes);
+                tell.case("packed product", layer.and_then(|layer| packed(on, layer, form, sizes)));
+            }
+        }
     }
+}
+
+/// Columns of a matrix in a format, `k` or more.
+pub(super) fn inner(format: MatrixFormat, k: usize) -> usize {
+    match format {
+        MatrixFormat::Packed(Form::FineFour | Form::FineFive | Form::FineSix) => {
+            k.next_multiple_of(256)
+        }
+        MatrixFormat::Packed(_) => k.next_multiple_of(32),
+        _ => k,
+    }
+}
+
+/// Checks that products with packed weights have the bits of products with the same weights in bf16.
+fn packed(
+    on: (&Device, Precision),
+    layer: Layer,
+    form: Form,
+    Sizes { r, k, n }: Sizes,
+) -> Result<[Check; 3]> {
+    let x = layer.rows(on, 0..r)?;
+    let epilogues = [Epilogue::None, Epilogue::SiluGate, Epilogue::GeluGate];
+    let run = |matrix: DeviceMatrix, gated: bool| {
+        let out = match gated {
+            false => poisoned((on.0, Precision::F32), (r, n), Ends::Plain)?,
+            true => poisoned(on, (r, n / 2), Ends::Padded)?,
+        };
+        matrix.product(&x, r, &out)?;
+        out.read(r)
+    };
+    let each = |layer: &Layer, format: MatrixFormat| -> Result<Vec<Vec<f32>>> {
+        let all = epilogues
+            .iter()
+            .map(|epilogue| run(layer.on((on.0, format), *epilogue)?, epilogue.is_gated()));
+        all.collect()
+    };
+    let got = each(&layer, MatrixFormat::Packed(form))?;
+    let want = each(&layer.unpacked(on.0, form)?, MatrixFormat::Bf16)?;
+    Ok(std::array::from_fn(|i| {
+        let differ = got[i].iter().zip(&want[i]).filter(|(a, b)| a.to_bits() != b.to_bits());
+        Check {
+            name: format!("{form:?} product of {r}x{k}x{n}, {:?}", epilogues[i]),
+            error: differ.count() as f64,
+            tolerance: 0.0,
+        }
+    }))
 }
 
 /// Checks products with weights in int8, compared with exact products of the rounded weights.

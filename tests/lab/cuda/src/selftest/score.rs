@@ -1,6 +1,7 @@
 //! The LM head and its reduction.
 
 use super::data::{Ends, LIMITS, NOTHING, Random, array, kept, tensor};
+use super::products::inner;
 use super::{Check, Tell, cpu};
 use crate::Result;
 use kernels::Visible;
@@ -15,6 +16,15 @@ use std::ops::Range;
 use step::{Bias, Candidate, PageId, Sampling, Segment, TopToken};
 
 pub(super) const MASK: u32 = 5;
+
+/// A format of each kind that LM heads have kernels for.
+#[cfg(test)]
+pub(super) const HEADS: [MatrixFormat; 4] = [
+    MatrixFormat::F32,
+    MatrixFormat::Bf16,
+    MatrixFormat::Int8,
+    MatrixFormat::Packed(kernels::Form::Four),
+];
 
 /// Rows of logits and their scorers.
 #[derive(Clone)]
@@ -122,20 +132,25 @@ impl Case {
         &self,
         (device, format): (&Device, impl Into<MatrixFormat>),
     ) -> Result<DeviceMatrix> {
-        let k = self.count();
+        let format = format.into();
+        let k = inner(format, self.count());
+        let matrix = Matrix { weight: &self.weight(k), k, bias: None };
+        DeviceMatrix::new(device, format, matrix, Epilogue::None)
+    }
+
+    /// The weights of that head, for hidden states of `k` numbers.
+    pub(super) fn weight(&self, k: usize) -> Vec<f32> {
         let mut weight = vec![0.0; self.vocab * k];
         for (row, logits) in self.logits.chunks(self.vocab).enumerate() {
             for (token, logit) in logits.iter().enumerate() {
                 weight[token * k + row] = *logit;
             }
         }
-        let matrix = Matrix { weight: &weight, k, bias: None };
-        DeviceMatrix::new(device, format, matrix, Epilogue::None)
+        weight
     }
 
-    /// Hidden states that are one-hot vectors of the row's index.
-    pub(super) fn names(&self, rows: Range<usize>) -> Vec<f32> {
-        let k = self.count();
+    /// Hidden states of `k` numbers that are one-hot vectors of the row's index.
+    pub(super) fn names(&self, rows: Range<usize>, k: usize) -> Vec<f32> {
         let number = |i, row| if i == row { 1.0 } else { 0.0 };
         rows.flat_map(|row| (0..k).map(move |i| number(i, row))).collect()
     }
@@ -191,14 +206,23 @@ impl Case {
 
     /// The same with weights of a number format.
     pub(super) fn run_in(&self, (device, format): (&Device, MatrixFormat)) -> Result<Records> {
+        self.run_with((device, format), &self.head((device, format))?)
+    }
+
+    /// The same with this head, as wide as one of the format.
+    pub(super) fn run_with(
+        &self,
+        (device, format): (&Device, MatrixFormat),
+        head: &DeviceMatrix,
+    ) -> Result<Records> {
         let on = (device, format.inputs());
-        let count = self.count();
+        let (count, k) = (self.count(), inner(format, self.count()));
         let ranges = [0..count / 2, count / 2..count].map(|range| {
-            let names = self.names(range.clone());
-            array(on, &names, count, Ends::Padded).map(|x| (range, x))
+            let names = self.names(range.clone(), k);
+            array(on, &names, k, Ends::Padded).map(|x| (range, x))
         });
         let ranges = ranges.into_iter().collect::<Result<Vec<_>>>()?;
-        self.records(&self.head((device, format))?, &self.batch(device, 1)?, &ranges)
+        self.records(head, &self.batch(device, 1)?, &ranges)
     }
 
     pub(super) fn checks(&self, on: (&Device, Precision)) -> Result<[Check; 2]> {

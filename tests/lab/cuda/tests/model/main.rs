@@ -23,5 +23,8 @@ mod device;
 #[path = "../../../../../crates/model/tests/model/families.rs"]
 mod families;
 #[cfg(test)]
+#[path = "../../../../../crates/model/tests/model/gguf_files.rs"]
+mod gguf_files;
+#[cfg(test)]
 #[path = "../../../../../crates/model/tests/model/official.rs"]
 mod official;

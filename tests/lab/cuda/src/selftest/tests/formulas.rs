@@ -1,8 +1,9 @@
 //! The formulas of a launch's traffic against what the emulation observes.
 
+use super::super::FORMATS;
 use super::super::attention::{Case, SHAPE, Shape, WIDE};
 use super::super::data::{Ends, Random, Rows, array, copy, plain, poisoned};
-use super::super::products::{Layer, Sizes};
+use super::super::products::{Layer, Sizes, inner};
 use super::super::{canvas, experts, score};
 use super::{BOTH, assert_all, checks_of};
 use crate::{LaunchCost, Moved, Observation, SECTOR};
@@ -10,8 +11,8 @@ use kernels::Epilogue;
 use kernels::Visible;
 use kernels::device::Store;
 use kernels::device::{
-    Buffer, Device, DevicePool, MatrixFormat, PoolSizes, Precision, ProductTile, RowNorm, RowSet,
-    copy_pages, embed, kernels, norm,
+    Buffer, Device, DevicePool, PoolSizes, Precision, ProductTile, RowNorm, RowSet, copy_pages,
+    embed, kernels, norm,
 };
 use kernels::device::{Division, ProductLaunch};
 
@@ -78,10 +79,10 @@ fn assert_formulas(all: &[Observation], kernels: &[&str]) {
 #[test]
 fn products_move_what_their_formulas_say() {
     let (mut random, (device, observations)) = (Random(31), crate::observed());
-    for format in [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8] {
+    for format in FORMATS {
         let on = (&device, format.inputs());
         for r in [24, 130] {
-            let sizes = Sizes { r, k: 128, n: 264 };
+            let sizes = Sizes { r, k: inner(format, 128), n: 264 };
             let layer = Layer::new(&mut random, on, sizes).unwrap();
             let x = layer.rows(on, 0..r).unwrap();
             let matrix = layer.on((&device, format), Epilogue::None).unwrap();
@@ -105,7 +106,7 @@ fn products_move_what_their_formulas_say() {
     let again = |one: &Observation| one.read().by_blocks > one.read().distinct * 3 / 2;
     assert!(whole.iter().any(again));
     // Two segments: divided tiles.
-    for format in [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8] {
+    for format in FORMATS {
         let on = (&device, format.inputs());
         let [r, k, n] = [24, 512, 136];
         let layer = Layer::new(&mut random, on, Sizes { r, k, n }).unwrap();
@@ -121,7 +122,10 @@ fn products_move_what_their_formulas_say() {
         matrix.run_as(&launch, &x, &out, Store::Overwrite).unwrap();
     }
     let divided = observations.take();
-    assert_formulas(&divided, &["gemm_bf16_64x128", "gemm_f32", "gemm_int8_64x128"]);
+    assert_formulas(
+        &divided,
+        &["gemm_bf16_64x128", "gemm_f32", "gemm_int8_64x128", "gemm_packed_64x128"],
+    );
     // Divided tiles read the sums that they wrote.
     let sums = |one: &Observation| one.written().distinct > 136 * 24 * 4 / SECTOR * 2;
     assert!(divided.iter().all(sums));
@@ -227,7 +231,7 @@ fn heads_move_what_their_formulas_say() {
         row.segment = [0, 1, 3][number % 3];
         row.tops = [0, 40][number % 2];
     }
-    for format in [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8] {
+    for format in score::HEADS {
         case.run_in((&device, format)).unwrap();
         let tiles = ProductTile::all(format).iter();
         for tile in tiles.filter(|tile| tile.head.is_some()) {

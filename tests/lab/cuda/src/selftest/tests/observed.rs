@@ -1,14 +1,16 @@
 //! The kernels' accesses to memory, as the emulation observes them.
 
+use super::super::FORMATS;
 use super::super::attention::{Case, SHAPE, Shape, WIDE};
 use super::super::data::{Ends, Random, Rows, poisoned};
-use super::super::products::{Layer, Sizes};
+use super::super::products::{Layer, Sizes, inner};
+use super::super::score::HEADS;
 use super::super::{canvas, experts, rows, score};
 use super::{BOTH, assert_all, checks_of};
 use crate::Observation;
 use kernels::Epilogue;
 use kernels::device::Store;
-use kernels::device::{Buffer, Device, Kernel, MatrixFormat, Precision, ProductTile, kernels};
+use kernels::device::{Buffer, Device, Kernel, Precision, ProductTile, kernels};
 use kernels::device::{Division, ProductLaunch};
 use std::collections::BTreeSet;
 
@@ -74,9 +76,10 @@ fn bank_conflicts_and_scattered_reads_are_counted() {
 /// Observes products of every tile, whole and divided, with every store.
 fn products(device: &Device) {
     let mut random = Random(34);
-    for format in [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8] {
+    for format in FORMATS {
         let on = (device, format.inputs());
         for ([r, k, n], whole) in [([7, 72, 34], true), ([65, 600, 20], false)] {
+            let k = inner(format, k);
             let layer = Layer::new(&mut random, on, Sizes { r, k, n }).unwrap();
             let x = layer.rows(on, 0..r).unwrap();
             let out = poisoned((device, Precision::F32), (r, n), Ends::Plain).unwrap();
@@ -131,7 +134,7 @@ fn attention(device: &Device) {
 /// Observes the LM head with every tile, biases, sets, filters and most probable tokens.
 fn heads(device: &Device) {
     let mut random = Random(37);
-    for format in [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8] {
+    for format in HEADS {
         let mut case = score::Case::new(&mut random, 300, 10);
         let tiles = ProductTile::all(format).iter();
         for tile in tiles.filter(|tile| tile.head.is_some()) {

@@ -1,19 +1,27 @@
 //! Products: batch invariance, refused arrays.
 
+use super::super::FORMATS;
 use super::super::data::{Ends, Random, array, poisoned};
-use super::super::products::{Layer, Sizes};
+use super::super::products::{Layer, Sizes, inner};
+use crate::TensorSums;
 use kernels::Epilogue;
 use kernels::device::Store;
 use kernels::device::{DeviceMatrix, MatrixSizes, Precision};
-use kernels::device::{Division, MatrixFormat, ProductLaunch, ProductTile};
+use kernels::device::{Division, MatrixFormat, ProductLaunch, ProductTile, segment};
+use model::Geometry;
+
+unsafe extern "C" {
+    fn asynclane_tensor_sum(sums: u32, a: *const u16, b: *const u16, c: f32) -> f32;
+}
 
 /// The number of rows determines the launch, but no bit of a result.
 #[test]
 fn a_row_is_the_same_among_any_others() {
     let (mut random, device) = (Random(3), crate::emulated_small());
-    for format in [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8] {
+    for format in FORMATS {
         let (on, n) = ((&device, format.inputs()), 40);
-        let layer = Layer::new(&mut random, on, Sizes { r: 131, k: 300, n }).unwrap();
+        let sizes = Sizes { r: 131, k: inner(format, 300), n };
+        let layer = Layer::new(&mut random, on, sizes).unwrap();
         let matrix = layer.on((&device, format), Epilogue::None).unwrap();
         let run = |rows: std::ops::Range<usize>| {
             let out = poisoned((&device, Precision::F32), (rows.len(), n), Ends::Plain).unwrap();
@@ -33,9 +41,9 @@ fn a_row_is_the_same_among_any_others() {
 #[test]
 fn launches_change_no_bit() {
     let (mut random, device) = (Random(5), crate::emulated_small());
-    for format in [MatrixFormat::F32, MatrixFormat::Bf16, MatrixFormat::Int8] {
+    for format in FORMATS {
         let (on, n, most) = ((&device, format.inputs()), 260, 130);
-        let size = Sizes { r: most, k: 560, n };
+        let size = Sizes { r: most, k: inner(format, 560), n };
         let layer = Layer::new(&mut random, on, size).unwrap();
         let matrix = layer.on((&device, format), Epilogue::None).unwrap();
         let mut want: Vec<f32> = Vec::new();
@@ -65,9 +73,9 @@ fn launches_change_no_bit() {
 #[test]
 fn tiles_of_one_segment_change_no_bit() {
     let (mut random, device) = (Random(6), crate::emulated_small());
-    for format in [MatrixFormat::Bf16, MatrixFormat::Int8] {
+    for format in FORMATS.into_iter().filter(|format| format.inputs() == Precision::Bf16) {
         let (on, n, most) = ((&device, format.inputs()), 200, 130);
-        let size = Sizes { r: most, k: 190, n };
+        let size = Sizes { r: most, k: inner(format, 190), n };
         let layer = Layer::new(&mut random, on, size).unwrap();
         let matrix = layer.on((&device, format), Epilogue::None).unwrap();
         let mut want: Vec<f32> = Vec::new();
@@ -116,4 +124,66 @@ fn a_matrix_too_wide_for_offsets_within_a_tile_is_refused() {
     assert!(refused.is_some_and(|error| error.0.contains("too large")));
     let fits = MatrixSizes { k: 1 << 23, ..sizes };
     assert!(DeviceMatrix::reserve(&device, MatrixFormat::Int8, fits).is_ok());
+}
+
+/// The bits of bf16 numbers.
+fn bits(numbers: &[f32]) -> Vec<u16> {
+    numbers.iter().map(|x| (x.to_bits() >> 16) as u16).collect()
+}
+
+/// The sums of a row and a column in one loop over each segment, as tensor cores sum.
+fn plain_loop(x: &[u16], weights: &[u16], segment: usize) -> f32 {
+    let sum = |sum: f32, at: usize| {
+        let [x, weights] = [x, weights].map(|all| {
+            let mut step = [0; 16];
+            let end = all.len().min(at + 16);
+            step[..end - at].copy_from_slice(&all[at..end]);
+            step
+        });
+        // SAFETY: sixteen numbers each.
+        unsafe {
+            asynclane_tensor_sum(TensorSums::Hopper as u32, x.as_ptr(), weights.as_ptr(), sum)
+        }
+    };
+    let segments = (0..x.len()).step_by(segment).map(|first| {
+        let end = x.len().min(first + segment);
+        (first..end).step_by(16).fold(0.0, sum)
+    });
+    segments.fold(0.0, |total, sum| total + sum)
+}
+
+/// Products with packed weights of the matrices of every geometry, of large ones the first columns, and of
+/// a matrix whose sums have one segment.
+#[test]
+fn packed_products_have_the_bits_of_a_plain_loop() {
+    let (mut random, device) = (Random(8), crate::emulated_small());
+    let on = (&device, Precision::Bf16);
+    let packed = FORMATS.into_iter().filter(|format| matches!(format, MatrixFormat::Packed(_)));
+    let mut packed = packed.cycle();
+    let geometries = Geometry::ALL.into_iter().flat_map(|geometry| {
+        geometry.matrices().map(|(n, k)| (if k < 512 { n } else { n.min(24) }, k))
+    });
+    for (n, k) in geometries.chain([(8200, 256)]) {
+        // Formats of fewer weights a block where a row is no number of large ones.
+        let format = packed.find(|format| inner(*format, k) == k).unwrap();
+        let MatrixFormat::Packed(form) = format else { continue };
+        let most = if n > 8000 { 3 } else { 67 };
+        let layer = Layer::new(&mut random, on, Sizes { r: most, k, n }).unwrap();
+        let matrix = layer.on((&device, format), Epilogue::None).unwrap();
+        let plain = layer.unpacked(&device, form).unwrap();
+        let [weights, x] = [bits(plain.weights()), bits(plain.inputs())];
+        for rows in [1, 7, most].into_iter().filter(|rows| *rows <= most) {
+            let out = poisoned((&device, Precision::F32), (rows, n), Ends::Plain).unwrap();
+            let given = plain.rows(on, 0..rows).unwrap();
+            matrix.product(&given, rows, &out).unwrap();
+            let got = out.read(rows).unwrap();
+            for (row, x) in x.chunks(k).take(rows).enumerate() {
+                for (column, weights) in weights.chunks(k).enumerate() {
+                    let sum = plain_loop(x, weights, segment(n, k.next_multiple_of(64)));
+                    let want = sum + plain.bias()[column];
+                    assert_eq!(got[row * n + column].to_bits(), want.to_bits(), "{form:?} {n}x{k}");
+                }
+            }
+        }
+    }
 }

@@ -1,8 +1,11 @@
 //! The LM head: biases, ties, bans, padding, NaN logits.
 
 use super::super::data::{Ends, Random, array};
+use super::super::products::inner;
 use super::super::score::Case;
 use super::{BOTH, assert_all};
+use kernels::device::{DeviceMatrix, MatrixFormat, ProductTile};
+use kernels::{Epilogue, Form, Matrix, row_in_codes};
 use step::Bias;
 
 fn compare(case: &Case) {
@@ -61,7 +64,7 @@ fn a_row_with_non_finite_logits_has_no_record() {
         case.logits.fill(1.0);
         // Overflows f32 only in row 3, which is multiplied by a larger number.
         case.logits[3 * 100 + 99] = 3e38;
-        let mut x = case.names(0..4);
+        let mut x = case.names(0..4, case.count());
         x[4 + 1] = f32::NAN;
         x[3 * 4 + 3] = 4.0;
         let x = array(on, &x, 4, Ends::Padded).unwrap();
@@ -81,7 +84,7 @@ fn padding_changes_no_record() {
         let on = (&device, precision);
         let (head, batch) = (case.head(on).unwrap(), case.batch(&device, 64).unwrap());
         assert_eq!((batch.rows(), batch.scored()), (64, 64));
-        let mut x = case.names(0..9);
+        let mut x = case.names(0..9, case.count());
         x.resize(64 * 9, 0.5);
         let x = array(on, &x, 9, Ends::Padded).unwrap();
         let records = case.records(&head, &batch, &[(0..64, x)]).unwrap();
@@ -130,9 +133,27 @@ fn filtered_rows_do_not_change_each_other() {
             let mut alone = Case::new(&mut Random(19), 600, 30);
             alone.rows = vec![row.clone()];
             let (head, batch) = (case.head(on).unwrap(), alone.batch(&device, 1).unwrap());
-            let x = array(on, &case.names(number..number + 1), 30, Ends::Padded).unwrap();
+            let x =
+                array(on, &case.names(number..number + 1, case.count()), 30, Ends::Padded).unwrap();
             let got = alone.records(&head, &batch, &[(0..1, x)]).unwrap();
             assert_eq!(got, (vec![records[number]], tops[own].to_vec()), "{precision:?}");
         }
+    }
+}
+
+/// A packed head has the bits of one with the same weights in bf16, in every tile.
+#[test]
+fn packed_heads_have_the_bits_of_their_weights_in_bf16() {
+    let (device, format) = (crate::emulated_small(), MatrixFormat::Packed(Form::Four));
+    let mut case = Case::new(&mut Random(43), 300, 40);
+    let k = inner(format, case.count());
+    let weight: Vec<f32> = case.weight(k).chunks(k).flat_map(row_in_codes).collect();
+    let matrix = Matrix { weight: &weight, k, bias: None };
+    let plain = DeviceMatrix::new(&device, MatrixFormat::Bf16, matrix, Epilogue::None).unwrap();
+    let want = case.run_with((&device, format), &plain).unwrap();
+    let tiles = ProductTile::all(format).iter().filter(|tile| tile.head.is_some());
+    for tile in tiles {
+        case.tile = Some(tile);
+        assert_eq!(case.run_in((&device, format)).unwrap(), want, "{}", tile.gemm);
     }
 }

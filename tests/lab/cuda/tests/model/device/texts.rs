@@ -17,8 +17,8 @@ use step::{Attention, BatchOutput, Executor, TopToken};
 
 /// The text of a request, and the labels that it read.
 #[derive(Default)]
-struct Found {
-    text: Vec<u32>,
+pub(super) struct Found {
+    pub(super) text: Vec<u32>,
     labels: Vec<TopToken>,
 }
 
@@ -40,7 +40,7 @@ fn engine(executor: &dyn Executor) -> Engine {
 }
 
 /// The results of requests that run together.
-fn run(executor: &mut dyn Executor, requests: Vec<Request>) -> Vec<Found> {
+pub(super) fn run(executor: &mut dyn Executor, requests: Vec<Request>) -> Vec<Found> {
     let mut engine = engine(executor);
     let ids: Vec<_> = requests.into_iter().map(|request| engine.submit(request).unwrap()).collect();
     let (mut all, mut output) = (HashMap::new(), BatchOutput::default());
