@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use sha2::{Digest, Sha256};
 
 use super::http::{Client, Fault, Timeouts, hex};
-use super::store::{Source, Store};
+use super::store::{PART, Source, Store};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const NAME: &str = "model.safetensors";
@@ -312,6 +312,26 @@ fn short_long_and_endless_files_are_refused() {
     let fault = place.fetch(&short.endpoint, None).unwrap_err();
     assert!(matches!(fault, Fault::Network(_) | Fault::Refused(_)), "{fault:?}");
     assert!(!place.blobs().join(&etag).exists());
+}
+
+/// The part is a link to a device that has no room.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_disk_that_fills_during_a_download_is_said() {
+    let place = Place::new("full");
+    let body = vec![b'x'; 1 << 16];
+    let etag = hex(&Sha256::digest(&body));
+    let hub = Hub::fixed(&head(&etag, body.len()), &body);
+    fs::create_dir_all(place.blobs()).unwrap();
+    let part = place.blobs().join(format!("{etag}.{PART}"));
+    std::os::unix::fs::symlink("/dev/full", &part).unwrap();
+    match place.fetch(&hub.endpoint, None).unwrap_err() {
+        Fault::Disk(error) => assert_eq!(error.kind(), std::io::ErrorKind::StorageFull),
+        other => panic!("{other:?}"),
+    }
+    // With room again, the download goes on.
+    fs::remove_file(&part).unwrap();
+    assert_eq!(place.fetch(&hub.endpoint, None).unwrap(), body);
 }
 
 #[test]
