@@ -5,8 +5,8 @@ pub mod steps;
 
 use anyhow::Result;
 use model::{
-    Checkpoint, Device, DeviceExecutor, DeviceMemory, DeviceModel, LoadError, ModelInfo,
-    WeightDtype,
+    Checkpoint, Device, DeviceConfig, DeviceExecutor, DeviceMemory, DeviceModel, LoadError,
+    MatrixFormat, ModelInfo, Roofline, WeightDtype,
 };
 use step::Executor;
 
@@ -42,6 +42,8 @@ pub struct Hardware {
     pub kv_position: usize,
     /// The memory in use on a CUDA device.
     pub memory: Option<DeviceMemory>,
+    /// Maximum rows of a step.
+    pub row_budget: u32,
 }
 
 impl Hardware {
@@ -155,7 +157,10 @@ pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Re
     drop(bar);
     let info = model.info().clone();
     let kv_position = model.kv_bytes_per_position();
-    let sizes = fit::sizes(config, &info)?;
+    let limits = device.limits();
+    let enough = Roofline::of(limits.multiprocessors).enough_rows(limits, MatrixFormat::Bf16);
+    let row_budget = config.row_budget(enough);
+    let sizes = DeviceConfig { rows: row_budget, ..fit::sizes(config, &info)? };
     let executor = DeviceExecutor::new(model, sizes).map_err(refused)?;
     let kernels = match info.formats.matrices {
         WeightDtype::F32 => "f32 without tensor cores".to_owned(),
@@ -169,6 +174,7 @@ pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Re
             kernels: format!("{kernels} of {}", device.name()),
             kv_position,
             memory: Some(executor.memory()),
+            row_budget,
         },
         executor: Box::new(executor),
         info,

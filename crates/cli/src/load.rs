@@ -80,6 +80,9 @@ pub fn on_cpu(checkpoint: Checkpoint, config: &Config) -> Result<PlacedModel> {
     }
 }
 
+/// Maximum rows of a step on the CPU by default.
+pub const MAX_CPU_ROWS: u32 = 2_048;
+
 fn on_host<B: Host + 'static>(
     backend: B,
     checkpoint: Checkpoint,
@@ -98,6 +101,7 @@ fn on_host<B: Host + 'static>(
             kernels: format!("{} by {}", info.formats.matrices.name(), executor.instructions()),
             kv_position: info.kv_bytes_per_position(),
             memory: None,
+            row_budget: config.row_budget(MAX_CPU_ROWS),
         },
         executor: Box::new(executor),
         info,
@@ -310,8 +314,8 @@ pub fn engine_config(config: &Config, loaded: &LoadedModel) -> EngineConfig {
     EngineConfig {
         max_running: config.engine.max_running,
         max_waiting: config.engine.max_waiting,
-        row_budget: config.engine.row_budget,
-        long_quantum: config.long_quantum(),
+        row_budget: loaded.hardware.row_budget,
+        long_quantum: config.long_quantum(loaded.hardware.row_budget),
         prefill_chunk: config.engine.prefill_chunk,
         grammar_timeout: config.grammar_timeout(),
         prefix_cache: config.engine.prefix_cache,

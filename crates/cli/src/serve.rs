@@ -230,7 +230,7 @@ pub fn install(
         page_size: spec.page_size,
         pages: spec.pages,
         kv_dtype: loaded.info.formats.kv.name().to_owned(),
-        row_budget: config.engine.row_budget,
+        row_budget: loaded.hardware.row_budget,
         vllm_aliases: config.server.vllm_metrics,
     });
     let engine_config = load::engine_config(config, &loaded);

@@ -183,11 +183,19 @@ impl Config {
         }
     }
 
-    /// Average rows per step for prefills and refreshes, `>= 1`.
-    pub fn long_quantum(&self) -> u32 {
-        match self.engine.long_quantum {
-            0 => self.engine.row_budget.div_ceil(2),
+    /// Maximum rows of a step, where `enough` rows reach the device's full rate of rows.
+    pub fn row_budget(&self, enough: u32) -> u32 {
+        match self.engine.row_budget {
+            0 => enough,
             rows => rows,
+        }
+    }
+
+    /// Average rows per step for prefills and refreshes, `>= 1`, of a row budget.
+    pub fn long_quantum(&self, row_budget: u32) -> u32 {
+        match self.engine.long_quantum {
+            0 => row_budget.div_ceil(2),
+            rows => rows.min(row_budget),
         }
     }
 }

@@ -209,11 +209,11 @@ fn a_password_of_the_collector_is_not_printed() {
 #[test]
 fn prefills_and_refreshes_have_half_of_the_rows_unless_told_otherwise() {
     let mut config = Config::default();
-    assert_eq!(config.long_quantum(), 1024);
+    assert_eq!((config.row_budget(2048), config.long_quantum(2048)), (2048, 1024));
     config.engine.row_budget = 1;
-    assert_eq!(config.long_quantum(), 1);
+    assert_eq!((config.row_budget(2048), config.long_quantum(1)), (1, 1));
     config.engine.row_budget = 100;
     config.engine.long_quantum = 100;
-    assert_eq!(config.long_quantum(), 100);
+    assert_eq!((config.row_budget(2048), config.long_quantum(100)), (100, 100));
     assert_eq!(config.problems(), []);
 }

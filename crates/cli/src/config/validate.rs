@@ -15,7 +15,7 @@ impl Config {
     pub(super) fn problems(&self) -> Vec<(&'static str, String)> {
         let mut problems = self.zeroes();
         let engine = &self.engine;
-        if engine.long_quantum > engine.row_budget {
+        if engine.row_budget > 0 && engine.long_quantum > engine.row_budget {
             problems.push((
                 "engine.long_quantum",
                 format!(
@@ -78,7 +78,6 @@ impl Config {
     /// Counts that must not be 0.
     fn zeroes(&self) -> Vec<(&'static str, String)> {
         let counts = [
-            ("engine.row_budget", u64::from(self.engine.row_budget)),
             ("engine.max_running", u64::from(self.engine.max_running)),
             ("engine.max_waiting", u64::from(self.engine.max_waiting)),
             ("engine.page_size", u64::from(self.engine.page_size)),

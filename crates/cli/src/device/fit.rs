@@ -8,6 +8,8 @@ use crate::exit;
 use crate::kv;
 use crate::memory::size;
 
+/// Most rows of a step by default, on any device.
+const MAX_ROWS: u32 = 2_048;
 /// Shortest sequence length that an error suggests.
 const MIN_POSITIONS: u32 = 256;
 
@@ -18,7 +20,7 @@ const MIN_POSITIONS: u32 = 256;
 pub fn sizes(config: &Config, info: &ModelInfo) -> Result<DeviceConfig> {
     Ok(DeviceConfig {
         page_size: config.engine.page_size,
-        rows: config.engine.row_budget,
+        rows: config.row_budget(MAX_ROWS),
         positions: config.max_model_len(info),
         sequences: config.engine.max_running,
         kv: match *config.engine.kv_memory {
@@ -32,7 +34,7 @@ pub fn sizes(config: &Config, info: &ModelInfo) -> Result<DeviceConfig> {
 pub fn allowance(config: &Config, (free, total): (u64, u64)) -> u64 {
     let sizes = DeviceConfig {
         page_size: config.engine.page_size,
-        rows: config.engine.row_budget,
+        rows: config.row_budget(MAX_ROWS),
         positions: 0,
         sequences: config.engine.max_running,
         kv: KvMemory::Share(config.engine.device_memory),

@@ -74,7 +74,7 @@ pub(super) fn announce(loaded: &LoadedModel, config: &Config, address: SocketAdd
     );
     say!(
         "  batch      {} rows a step, {} sequences, {} waiting",
-        config.engine.row_budget,
+        loaded.hardware.row_budget,
         config.engine.max_running,
         config.engine.max_waiting
     );

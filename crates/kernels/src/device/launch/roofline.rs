@@ -1,9 +1,12 @@
 //! Estimated times of launches of products.
 
-use super::ProductLaunch;
+use super::{DeviceLimits, Division, MatrixFormat, ProductLaunch, ProductSizes};
 
 /// Multiprocessors of an H200, the device that the numbers are of.
 const MULTIPROCESSORS: f64 = 132.0;
+
+/// Rows and columns of the matrices of a layer of LLaDA-8B.
+const LAYER: [[usize; 2]; 4] = [[12_288, 4_096], [4_096, 4_096], [24_576, 4_096], [4_096, 12_288]];
 
 /// The rates of a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,6 +71,22 @@ impl Roofline {
             _ => sums / self.port + self.gather,
         };
         work.into_iter().fold(0.0, f64::max) + self.latency + end
+    }
+
+    /// Rows of a step beyond which more rows take hardly less time each: the fewest, a power of two from 64
+    /// to 2,048, whose time per row in the products of an 8B model is at most 1.05 times the shortest.
+    pub fn enough_rows(&self, limits: DeviceLimits, format: MatrixFormat) -> u32 {
+        let product = |rows: u32, [n, k]: [usize; 2]| {
+            let sizes = ProductSizes { rows: rows as usize, n, k, format };
+            self.seconds(&ProductLaunch::choose(sizes, limits, Division::Divided))
+        };
+        let time = |rows: u32| {
+            LAYER.map(|shape| product(rows, shape)).iter().sum::<f64>() / f64::from(rows)
+        };
+        let candidates = (6..=11).map(|exponent| 1u32 << exponent);
+        let shortest = candidates.clone().map(time).fold(f64::INFINITY, f64::min);
+        let mut enough = candidates.filter(|rows| time(*rows) <= 1.05 * shortest);
+        enough.next().unwrap_or(2_048)
     }
 
     /// Tiles of the multiprocessor with the most work: rounds of whole tiles, then rounds of pieces.

@@ -125,3 +125,17 @@ fn a_segment_depends_on_the_matrix_alone() {
     // Matrices of many rows have one.
     assert_eq!([64, 320, 4096].map(|k| segment(8192, k)), [256, 320, 4096]);
 }
+
+/// On an H200, 512 rows of bf16 reached the rate of 1,024 (`tests/lab/records/h200/steps.json`).
+#[test]
+fn enough_rows_reach_the_rate_of_many() {
+    for (multiprocessors, format, expected) in [
+        (132, MatrixFormat::Bf16, 512),
+        (132, MatrixFormat::Int8, 512),
+        (58, MatrixFormat::Bf16, 512),
+    ] {
+        let limits = DeviceLimits { multiprocessors, ..LIMITS };
+        let found = Roofline::of(multiprocessors).enough_rows(limits, format);
+        assert_eq!(found, expected, "{multiprocessors} {format:?}");
+    }
+}
