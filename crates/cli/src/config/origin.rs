@@ -51,7 +51,7 @@ pub struct Problem {
     pub missing: bool,
 }
 
-/// `config/a.toml:3:9 engine.row_budget: expected at least 1, found 0`
+/// `config/a.toml:3:9 engine.page_size: expected at least 1, found 0`
 impl Display for Problem {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> Result {
         let Self { origin, .. } = self;

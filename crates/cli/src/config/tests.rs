@@ -80,21 +80,21 @@ fn later_files_win_key_by_key() {
 
 #[test]
 fn every_problem_of_every_file_is_named_with_its_place() {
-    let first = "[engine]\nrow_budget = 0\nlong_quantum = 7\nkv_memory = 512\n[servre]\nx = 1\n";
+    let first = "[engine]\nmax_running = 0\nlong_quantum = 7\nrow_budget = 5\nkv_memory = 512\n[servre]\nx = 1\n";
     let second = "model = 1\n[server]\nlisen = \"x\"\ncors = \"no\"\n[telemetry]\nlog = \"=\"\n";
     let third = "[model]\ndtype = \"fp8\"\nexpert_sharing = \"vote=1.5\"\n\
                  decoder = \"balanced,treshold=0.5\"\n";
     let error = of_files("all", &[first, second, third, "[model\n"]).unwrap_err();
     let lines = lines(&error);
     let expected = [
-        "all-0.toml:4:13 engine.kv_memory: expected a string, found integer `512`",
-        "all-0.toml:5:2 servre: expected one of engine, model, server, structured, telemetry, text, found \"servre\" (did you mean \"server\"?)",
+        "all-0.toml:5:13 engine.kv_memory: expected a string, found integer `512`",
+        "all-0.toml:6:2 servre: expected one of engine, model, server, structured, telemetry, text, found \"servre\" (did you mean \"server\"?)",
         "all-1.toml:1:9 model: expected a table, found integer",
         "all-1.toml:4:8 server.cors: expected a boolean, found string \"no\"",
         "all-1.toml:3:1 server.lisen: expected one of",
         "all-3.toml:1:7: ",
-        "all-0.toml:2:14 engine.row_budget: expected at least 1, found 0",
-        "all-0.toml:3:16 engine.long_quantum: expected at most engine.row_budget (0), found 7",
+        "all-0.toml:2:15 engine.max_running: expected at least 1, found 0",
+        "all-0.toml:3:16 engine.long_quantum: expected at most engine.row_budget (5), found 7",
         "all-2.toml:2:9 model.dtype: expected one of auto, f32, bf16, int8, int4, found \"fp8\"",
         "all-2.toml:3:18 model.expert_sharing: expected vote=SHARE",
         "all-2.toml:4:11 model.decoder: treshold is not known (did you mean \"threshold\"?)",
@@ -136,7 +136,7 @@ fn flags_win_over_set_and_set_over_the_environment() {
 #[test]
 fn a_refusal_names_the_flag_or_variable() {
     let arguments = [
-        "--row-budget",
+        "--max-running",
         "0",
         "--dtype",
         "fp8",
@@ -155,7 +155,7 @@ fn a_refusal_names_the_flag_or_variable() {
         "--set: expected KEY=VALUE with a key of ",
         "--device model.device: expected one of auto, cpu, cuda, cuda:N, found \"gpu\" (did you mean",
         "--backend model.backend: expected one of cpu, candle, found \"candel\" (did you mean \"candle\"?)",
-        "--row-budget engine.row_budget: expected at least 1, found 0",
+        "--max-running engine.max_running: expected at least 1, found 0",
         "environment ASYNCLANE_DTYPE model.dtype: expected one of",
     ] {
         assert!(message.lines().any(|found| found.starts_with(line)), "{message}");
