@@ -17,6 +17,7 @@ fn a_refused_request_waits_longer_if_memory_is_short() {
         filter: None,
         edits: false,
         drafts: false,
+        masks: false,
         attention: Attention::Full,
         logit_shift: LogitShift::None,
         prefill_chunk: 0,
