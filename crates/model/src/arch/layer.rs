@@ -1,11 +1,10 @@
 //! Loads one layer of a transformer.
 
-use super::block::{Block, GatedMlp, MaskAdapter, Mlp, MlpMasks};
+use super::block::{Block, GatedMlp, MaskAdapter, Mlp};
 use super::load::Loader;
 use super::source::Matrix;
 use super::tensors::Stack;
 use crate::LoadError;
-use crate::weights::Module;
 use kernels::{Epilogue, Storage, StoredVector};
 
 impl<S: Storage> Loader<'_, S> {
@@ -53,39 +52,6 @@ impl<S: Storage> Loader<'_, S> {
             sandwich: None,
             masks,
         })
-    }
-
-    /// A matrix of a layer by its published name.
-    fn module(&self, number: usize, tensor: &str, rows: usize) -> Module {
-        Module { name: format!("{}.{number}.{tensor}.weight", self.published.layers), rows }
-    }
-
-    /// Query, key and value.
-    fn qkv_modules(&self, number: usize) -> Vec<Module> {
-        let heads = self.spec.info.heads;
-        let (q, kv) = (heads.num_heads * heads.head_width, heads.num_kv_heads * heads.head_width);
-        let parts = self.published.qkv.iter().zip([q, kv, kv]);
-        parts.map(|(tensor, rows)| self.module(number, tensor, rows)).collect()
-    }
-
-    /// The MLP of a layer without experts, and the adapters of its two matrices.
-    fn dense(&mut self, number: usize) -> Result<(GatedMlp<S>, MlpMasks<S>), LoadError> {
-        let (info, published) = (&self.spec.info, self.published);
-        let (d, width) = (info.width, info.mlp_width);
-        let dot = if published.mlp.is_empty() { "" } else { "." };
-        let module = |tensor: &str, rows: usize| {
-            self.module(number, &format!("{}{dot}{tensor}", published.mlp), rows)
-        };
-        let [gate, up, down] = published.gated;
-        let (first, second) = ([module(gate, width), module(up, width)], [module(down, d)]);
-        let dot = if self.names.mlp.is_empty() { "" } else { "." };
-        let prefix = format!("{}.{number}{dot}{}", self.names.layers, self.names.mlp);
-        let [gate_up, down] = self.mlp_matrices(&prefix, width);
-        let stack = Stack { k: d, matrices: &gate_up, epilogue: self.spec.gate };
-        let (gate_up, gate_masks) = self.adapted(stack, &first)?;
-        let stack = Stack { k: width, matrices: &down, epilogue: Epilogue::None };
-        let (down, down_masks) = self.adapted(stack, &second)?;
-        Ok(([gate_up, down], [gate_masks, down_masks]))
     }
 
     /// Query, key and value, or one matrix with all three.
@@ -147,7 +113,7 @@ impl<S: Storage> Loader<'_, S> {
     }
 
     /// Gate and up, and down.
-    fn mlp_matrices(&self, prefix: &str, width: usize) -> [Vec<Matrix>; 2] {
+    pub(super) fn mlp_matrices(&self, prefix: &str, width: usize) -> [Vec<Matrix>; 2] {
         let matrix = |tensor: &str, rows: usize| Matrix {
             name: format!("{prefix}.{tensor}"),
             rows,

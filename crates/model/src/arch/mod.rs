@@ -12,6 +12,7 @@ mod heads;
 mod layer;
 mod llada;
 mod load;
+mod masks;
 mod mixture;
 mod moe;
 mod names;

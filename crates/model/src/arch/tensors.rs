@@ -4,10 +4,8 @@ use super::block::MaskInput;
 use super::load::{Loader, failed};
 use super::source::{Matrix, SourceNumbers};
 use crate::LoadError;
-use crate::memory::floats;
-use crate::weights::{MaskFactors, Module, widened};
+use crate::weights::Module;
 use kernels::{Epilogue, Numbers, Storage, Stored, StoredVector, WeightDtype};
-use step::as_index;
 
 /// Matrices over the same input of width `k`, stacked in order.
 pub(super) struct Stack<'a> {
@@ -59,44 +57,6 @@ impl<S: Storage> Loader<'_, S> {
             None => Ok((self.whole(name, &source, matrix, extra_bytes)?, None)),
             Some(factors) => self.widened(name, &source, matrix, &factors),
         }
-    }
-
-    /// Stores a matrix with the columns of an adapter for masks.
-    fn widened(
-        &mut self,
-        name: &str,
-        source: &SourceNumbers,
-        matrix: Stored<'_>,
-        factors: &MaskFactors,
-    ) -> Result<(S::Matrix, Option<MaskInput<S>>), LoadError> {
-        let ([rows, k], rank) = (matrix.shape, factors.rank);
-        let SourceNumbers::Floats(numbers) = source else {
-            let expected = "a dtype other than the blocks of a GGUF file, which an adapter needs";
-            return Err(LoadError::Setup(format!("{name}: expected {expected}")));
-        };
-        let wide = widened(numbers, k, factors);
-        let extra_bytes = source.bytes(rows, k).saturating_add(floats(rows * (k + rank)));
-        let (shape, numbers) = ([rows, k + rank], Numbers::Floats(&wide));
-        let stored = self.stored(name, Stored { shape, numbers, ..matrix }, extra_bytes)?;
-        let (shape, numbers) = ([rank, k], Numbers::Floats(&factors.inner));
-        let inner = Stored { shape, numbers, bias: None, epilogue: Epilogue::None, ..matrix };
-        let inner = self.stored(name, inner, extra_bytes)?;
-        Ok((stored, Some(MaskInput { inner, rank })))
-    }
-
-    /// Replaces the mask's embedding in a table by that of the adapter for masks.
-    pub(super) fn adapt_mask(&mut self, table: &mut [f32]) -> Result<(), LoadError> {
-        let d = self.spec.info.width;
-        let Some((mask, embedding)) =
-            self.weights.adapted_mask().zip(self.weights.mask_embedding(d)?)
-        else {
-            return Ok(());
-        };
-        // Only counted weights have no numbers.
-        if let Some(row) = table.chunks_exact_mut(d).nth(as_index(mask)) {
-            row.copy_from_slice(&embedding);
-        }
-        Ok(())
     }
 
     /// Stores numbers that were read as the matrix, while `extra_bytes` further bytes are in memory.
