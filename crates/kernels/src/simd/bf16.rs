@@ -52,9 +52,12 @@ impl Dot for Avx512Bf16 {
     }
     #[inline(always)]
     fn multiply(self, row: __m512i, columns: __m512i, sum: __m512) -> __m512 {
-        // SAFETY: `self` proves the instruction set; both types are 512 bits.
+        type Pairs = __m512bh;
+        // SAFETY: `self` proves the instruction set; both types are 512 bits. `array::map` would be a call
+        // in builds without optimization across crates.
         unsafe {
-            let [row, columns] = [row, columns].map(|x| std::mem::transmute::<_, __m512bh>(x));
+            let row = std::mem::transmute::<__m512i, Pairs>(row);
+            let columns = std::mem::transmute::<__m512i, Pairs>(columns);
             _mm512_dpbf16_ps(sum, row, columns)
         }
     }
