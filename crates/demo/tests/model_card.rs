@@ -52,17 +52,13 @@ fn the_measures_of_the_adapted_model_are_those_of_its_training() {
     for whole in ["next token as the original, %", "leading masks that are right"] {
         assert_row(whole, &|of| &of[whole]);
     }
-    for place in [1, 2, 4, 8] {
+    for place in [1, 8] {
         assert_row(&format!("mask {place} as the original, %"), &|of| {
             &of["mask as the original by its place in the window, %"][place - 1]
         });
     }
-    for threshold in ["0.5", "0.9"] {
-        for measure in ["tokens per forward", "as the original, %"] {
-            assert_row(&format!("threshold {threshold}, {measure}"), &|of| {
-                &of["thresholds"][threshold][measure]
-            });
-        }
+    for measure in ["tokens per forward", "as the original, %"] {
+        assert_row(&format!("threshold 0.5, {measure}"), &|of| &of["thresholds"]["0.5"][measure]);
     }
     assert!(CARD.contains("1,152 steps in 110 minutes"));
     assert_eq!(measured["steps"], 1152);
