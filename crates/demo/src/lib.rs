@@ -1,6 +1,6 @@
 //! The embedded demo models: their checkpoints, and one prompt per kind of problem that they answer.
 //!
-//! The models are small and know three families of problems (word sums, Python snippets, lists) in a
+//! The models are small and know four kinds of problems (word sums, Python snippets, lists, calls) in a
 //! fixed set of wordings. The laboratory generates those problems and grades answers;
 //! `training/README.md` beside these sources is the model card and the training recipe.
 #![deny(missing_docs)]

@@ -39,27 +39,3 @@ fn every_accuracy_on_the_card_is_the_measured_one() {
         }
     }
 }
-
-#[test]
-fn the_measures_of_the_adapted_model_are_those_of_its_training() {
-    let json = include_str!("../training/accuracy/adapt.json");
-    let measured: Value = serde_json::from_str(json).expect("a JSON object");
-    let assert_row = |label: &str, value: &dyn Fn(&Value) -> &Value| {
-        let figures = [value(&measured["before"]), value(&measured["after"])];
-        let row = format!("| {label} | {} | {} |", figures[0], figures[1]);
-        assert!(CARD.lines().any(|line| line == row), "no row {row}");
-    };
-    for whole in ["next token as the original, %", "leading masks that are right"] {
-        assert_row(whole, &|of| &of[whole]);
-    }
-    for place in [1, 8] {
-        assert_row(&format!("mask {place} as the original, %"), &|of| {
-            &of["mask as the original by its place in the window, %"][place - 1]
-        });
-    }
-    for measure in ["tokens per forward", "as the original, %"] {
-        assert_row(&format!("threshold 0.5, {measure}"), &|of| &of["thresholds"]["0.5"][measure]);
-    }
-    assert!(CARD.contains("1,152 steps in 110 minutes"));
-    assert_eq!(measured["steps"], 1152);
-}

@@ -135,9 +135,17 @@ fn case((number, problem): (u64, &Problem)) -> Option<Case> {
     let right: u64 = problem.answer.rsplit("#### ").next()?.trim().parse().ok()?;
     let (input, question) = problem.prompt.rsplit_once(". ")?;
     let is_true = number.is_multiple_of(2);
-    let said = if is_true { right } else { right + 1 + number % 5 };
-    let place = number % OPTIONS;
-    let values = (0..OPTIONS).map(|at| right + (at + OPTIONS - place) % OPTIONS);
+    // Too high and too low alike, so that only the sum tells.
+    let miss = 1 + number % 5;
+    let said = match (is_true, number / 2 % 2) {
+        (true, _) => right,
+        (false, 0) if right >= miss => right - miss,
+        (false, _) => right + miss,
+    };
+    // The right value has any rank among the four, and any place.
+    let (place, rank) = (number % OPTIONS, (number / OPTIONS % OPTIONS).min(right));
+    let lowest = right - rank;
+    let values = (0..OPTIONS).map(|at| lowest + (rank + at + OPTIONS - place) % OPTIONS);
     let choices: Vec<Value> = values.map(|of| json!({"value": of.to_string()})).collect();
     let levels = (0..LEVELS).map(|level| {
         let from = level * WIDTH;
