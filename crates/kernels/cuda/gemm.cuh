@@ -405,8 +405,6 @@ template <class Tile, class T> DEVICE void gemm(const Gemm& a) {
     });
 }
 
-#include "packed.cuh"
-
 // The tiles of src/device/launch.rs: few rows; devices with little shared memory; many rows.
 template <class Weights> using TileLow = TileMma<Weights, 64, 128, 2, 4, 64, 4, false>;
 template <class Weights> using TileSquare = TileMma<Weights, 128, 128, 2, 4, 64, 3, false>;
@@ -418,6 +416,4 @@ KERNEL(gemm_bf16_128x256, Gemm, 256) { gemm<TileWide<Bf16Weights>, bf16>(a); }
 KERNEL(gemm_int8_64x128, Gemm, 256) { gemm<TileLow<Int8Weights>, bf16>(a); }
 KERNEL(gemm_int8_128x128, Gemm, 256) { gemm<TileSquare<Int8Weights>, bf16>(a); }
 KERNEL(gemm_int8_128x256, Gemm, 256) { gemm<TileWide<Int8Weights>, bf16>(a); }
-KERNEL(gemm_packed_64x128, Gemm, 256) { gemm<TileLow<PackedWeights>, bf16>(a); }
-KERNEL(gemm_packed_128x128, Gemm, 256) { gemm<TileSquare<PackedWeights>, bf16>(a); }
 KERNEL(gemm_f32, Gemm, 256) { gemm<TileF32, float>(a); }

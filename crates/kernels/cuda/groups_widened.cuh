@@ -3,6 +3,7 @@
 // of compute capability 9.0 only. Sums have the bits of gemm.cuh.
 #pragma once
 #include "groups.cuh"
+#include "packed.cuh"
 
 #ifdef WARPGROUPS
 

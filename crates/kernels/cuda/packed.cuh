@@ -200,3 +200,6 @@ struct PackedWeights {
         }
     };
 };
+
+KERNEL(gemm_packed_64x128, Gemm, 256) { gemm<TileLow<PackedWeights>, bf16>(a); }
+KERNEL(gemm_packed_128x128, Gemm, 256) { gemm<TileSquare<PackedWeights>, bf16>(a); }

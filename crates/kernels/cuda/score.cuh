@@ -5,6 +5,7 @@
 #include "gemm.cuh"
 #include "groups.cuh"
 #include "groups_widened.cuh"
+#include "packed.cuh"
 
 // Settings of a scored row.
 struct Scored {
