@@ -4,8 +4,9 @@
     memory.py SERVER --work FOLDER > FILE
 
 Models of the hub are served with random weights of their sizes, which need PyTorch and safetensors and
-room for one of them in FOLDER. The server answers a completion; the peak is the process's VmHWM. The list
-counts K/V of 4,096 positions; pages take memory when they are first written.
+room for one of them in FOLDER. The server answers a completion. The peak is the largest RssAnon of samples:
+the list counts no mapped files, whose pages the system can take back. It counts K/V of 4,096 positions;
+pages take memory when they are first written.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -86,15 +88,30 @@ def write(name, folder):
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def peak(pid):
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024
+class Peak(threading.Thread):
+    """The largest RssAnon of a process, in bytes."""
+
+    def __init__(self, pid):
+        super().__init__(daemon=True)
+        self.pid, self.bytes = pid, 0
+        self.start()
+
+    def run(self):
+        while True:
+            try:
+                status = Path(f"/proc/{self.pid}/status").read_text()
+            except OSError:
+                return
+            found = re.search(r"RssAnon:\s+(\d+) kB", status)
+            self.bytes = max(self.bytes, int(found[1]) * 1024 if found else 0)
+            time.sleep(0.01)
 
 
 def served(server, model, dtype):
     """Peak bytes of a server that answered one completion."""
     words = [server, "serve", "--model", str(model), "--dtype", dtype, "--port", str(PORT), "--device", "cpu"]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    peak = Peak(process.pid)
     try:
         base = f"http://127.0.0.1:{PORT}"
         for _ in range(3000):
@@ -109,7 +126,7 @@ def served(server, model, dtype):
         body = json.dumps({"model": id, "prompt": "abc " * 100, "max_tokens": 32, "temperature": 0}).encode()
         request = urllib.request.Request(f"{base}/v1/completions", body, {"content-type": "application/json"})
         urllib.request.urlopen(request, timeout=600).read()
-        return peak(process.pid)
+        return peak.bytes
     finally:
         process.kill()
         process.wait()
@@ -119,6 +136,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("server")
     parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--dtypes", default="f32,bf16,int8,int4")
     options = parser.parse_args()
     listed = json.loads(subprocess.check_output([options.server, "models", "--json"]))["models"]
     rows = []
@@ -129,6 +147,8 @@ def main():
             model = options.work / name
             write(RANDOM[name], model)
         for row in entry["memory"]:
+            if row["dtype"] not in options.dtypes.split(","):
+                continue
             taken = served(options.server, model, row["dtype"])
             sizes = {"listed": row["needed"], "listed_weights": row["weights"], "taken": taken}
             gib = {f"{key}_gib": round(size / 2**30, 2) for key, size in sizes.items()}
@@ -136,7 +156,7 @@ def main():
             print(rows[-1], file=sys.stderr, flush=True)
         if name in RANDOM:
             shutil.rmtree(model)
-    result = {"command": f"memory.py {os.path.basename(options.server)} --work FOLDER",
+    result = {"command": f"memory.py SERVER --work FOLDER --dtypes {options.dtypes}",
               "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} threads", "rows": rows}  # fmt: skip
     print(json.dumps(result, indent=2))
 
