@@ -82,6 +82,7 @@ fn backend(executor: Box<dyn Executor>, max_running: u32, row_budget: u32) -> Ba
         pages,
         kv_dtype: "f32".to_owned(),
         row_budget,
+        device_memory: [0; 3],
         vllm_aliases: true,
     });
     let config =

@@ -47,6 +47,9 @@ pub struct MetricsConfig {
     pub kv_dtype: String,
     /// Maximum rows of a step.
     pub row_budget: u32,
+    /// Bytes of a CUDA device's memory for weights, for the largest step, and for keys and values; 0 on the
+    /// CPU.
+    pub device_memory: [u64; 3],
     /// True if metrics that vLLM has too are repeated under its names.
     pub vllm_aliases: bool,
 }
@@ -216,6 +219,11 @@ fn constants(register: &Register<'_>, config: &MetricsConfig) {
     register
         .gauge("row_budget", "Largest number of query positions per step")
         .set(config.row_budget.into());
+    let kinds = ["weights", "step", "kv"];
+    let help = "Bytes of the CUDA device's memory by use; 0 on the CPU";
+    let gauges = register.gauges("device_memory_bytes", help, "kind", kinds);
+    let bytes = gauges.iter().zip(config.device_memory);
+    bytes.for_each(|(gauge, bytes)| gauge.set(bytes as f64));
     let geometry = [
         ("block_size", config.page_size.to_string()),
         ("num_gpu_blocks", config.pages.to_string()),

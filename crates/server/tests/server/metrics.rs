@@ -76,7 +76,7 @@ const DOCUMENTED: &[(&str, &str, &str)] = &rows! {
     "asynclane_", "gauge",
         "generation_tokens_per_second committed_tokens_per_second step_host_share lanes_active \
          kv_pages_used kv_pages_total row_budget engine_age_seconds connections pool_jobs \
-         build_info";
+         build_info device_memory_bytes";
     "asynclane_", "histogram",
         "inter_chunk_latency_seconds request_forwards tokens_per_forward positions_per_forward \
          batch_size step_duration_seconds fork_lead_steps commit_latency_seconds \

@@ -127,6 +127,7 @@ pub fn server_with(options: Options) -> Server {
         pages: options.sim.pages,
         kv_dtype: "f32".to_owned(),
         row_budget: 4096,
+        device_memory: [3, 2, 1],
         vllm_aliases: true,
     });
     let (gate, failing) = (options.gate.clone(), options.failing.clone());
