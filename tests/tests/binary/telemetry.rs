@@ -367,7 +367,7 @@ fn one_line_tells_what_is_served() {
         assert!(finished[key].is_number() && decimals <= 3, "{key}: {number}");
     }
     of("draining; Ctrl-C again, or a second SIGTERM, ends now");
-    let refused = run(&["serve", "--log-format", "json", "--row-budget", "0"]);
+    let refused = run(&["serve", "--log-format", "json", "--max-running", "0"]);
     let text = stderr(&refused);
     assert!(!refused.status.success() && !text.is_empty());
     for line in text.lines() {
