@@ -19,7 +19,7 @@ use text::Tokenizer;
 
 use demo::checkpoint::{DEMO, Embedded, FILTER};
 
-use crate::config::{BackendChoice, Config, Training};
+use crate::config::{BackendChoice, Config, DEFAULT_ROWS, Training};
 use crate::device::{self, Hardware, PlacedModel};
 use crate::exit;
 use crate::fit;
@@ -80,9 +80,6 @@ pub fn on_cpu(checkpoint: Checkpoint, config: &Config) -> Result<PlacedModel> {
     }
 }
 
-/// Maximum rows of a step on the CPU by default.
-pub const MAX_CPU_ROWS: u32 = 2_048;
-
 fn on_host<B: Host + 'static>(
     backend: B,
     checkpoint: Checkpoint,
@@ -101,7 +98,7 @@ fn on_host<B: Host + 'static>(
             kernels: format!("{} by {}", info.formats.matrices.name(), executor.instructions()),
             kv_position: info.kv_bytes_per_position(),
             memory: None,
-            row_budget: config.row_budget(MAX_CPU_ROWS),
+            row_budget: config.row_budget(DEFAULT_ROWS),
         },
         executor: Box::new(executor),
         info,

@@ -210,6 +210,9 @@ fn a_password_of_the_collector_is_not_printed() {
 fn prefills_and_refreshes_have_half_of_the_rows_unless_told_otherwise() {
     let mut config = Config::default();
     assert_eq!((config.row_budget(2048), config.long_quantum(2048)), (2048, 1024));
+    config.engine.long_quantum = 2049;
+    assert_eq!(config.problems().len(), 1);
+    config.engine.long_quantum = 0;
     config.engine.row_budget = 1;
     assert_eq!((config.row_budget(2048), config.long_quantum(1)), (1, 1));
     config.engine.row_budget = 100;

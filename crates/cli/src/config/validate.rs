@@ -4,6 +4,7 @@ use engine::decoding::{Decoders, WeightKind};
 use model::KvDtype;
 use step::{Attention, LogitShift};
 
+use super::DEFAULT_ROWS;
 use super::choice::{BackendChoice, DeviceChoice};
 use super::schema::Config;
 
@@ -15,12 +16,13 @@ impl Config {
     pub(super) fn problems(&self) -> Vec<(&'static str, String)> {
         let mut problems = self.zeroes();
         let engine = &self.engine;
-        if engine.row_budget > 0 && engine.long_quantum > engine.row_budget {
+        let row_budget = self.row_budget(DEFAULT_ROWS);
+        if engine.long_quantum > row_budget {
             problems.push((
                 "engine.long_quantum",
                 format!(
-                    "expected at most engine.row_budget ({}), found {}",
-                    engine.row_budget, engine.long_quantum
+                    "expected at most engine.row_budget ({row_budget}), found {}",
+                    engine.long_quantum
                 ),
             ));
         }

@@ -3,13 +3,11 @@
 use anyhow::Result;
 use model::{Checkpoint, DeviceConfig, DeviceMemory, KvMemory, ModelInfo, WeightDtype};
 
-use crate::config::Config;
+use crate::config::{Config, DEFAULT_ROWS};
 use crate::exit;
 use crate::kv;
 use crate::memory::size;
 
-/// Most rows of a step by default, on any device.
-const MAX_ROWS: u32 = 2_048;
 /// Shortest sequence length that an error suggests.
 const MIN_POSITIONS: u32 = 256;
 
@@ -20,7 +18,7 @@ const MIN_POSITIONS: u32 = 256;
 pub fn sizes(config: &Config, info: &ModelInfo) -> Result<DeviceConfig> {
     Ok(DeviceConfig {
         page_size: config.engine.page_size,
-        rows: config.row_budget(MAX_ROWS),
+        rows: config.row_budget(DEFAULT_ROWS),
         positions: config.max_model_len(info),
         sequences: config.engine.max_running,
         kv: match *config.engine.kv_memory {
@@ -34,7 +32,7 @@ pub fn sizes(config: &Config, info: &ModelInfo) -> Result<DeviceConfig> {
 pub fn allowance(config: &Config, (free, total): (u64, u64)) -> u64 {
     let sizes = DeviceConfig {
         page_size: config.engine.page_size,
-        rows: config.row_budget(MAX_ROWS),
+        rows: config.row_budget(DEFAULT_ROWS),
         positions: 0,
         sequences: config.engine.max_running,
         kv: KvMemory::Share(config.engine.device_memory),

@@ -19,7 +19,7 @@ const POSITION_PENALTY: SettingInfo = SettingInfo::number("position_penalty", 0.
 const CHECK: SettingInfo = SettingInfo::name("check", &["mask", "next"], "mask").says(
     "the token that a guess is compared with: mask: the token that a mask in its position becomes, at a row more for \
      each guess; next: the token that follows the text before it, as the row of the token before predicts \
-     it; for weights trained on next tokens, as WeDLM's are",
+     it; for weights trained on next tokens, as WeDLM's are, and always for I-DLM's",
 );
 
 /// Most guesses of a pass.

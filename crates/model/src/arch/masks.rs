@@ -58,7 +58,9 @@ impl<S: Storage> Loader<'_, S> {
             return Err(LoadError::Setup(format!("{name}: expected {expected}")));
         };
         let wide = widened(numbers, k, factors);
-        let extra_bytes = source.bytes(rows, k).saturating_add(floats(rows * (k + rank)));
+        let extra_bytes = source
+            .bytes(rows, k)
+            .saturating_add(floats(rows.saturating_mul(k.saturating_add(rank))));
         let (shape, numbers) = ([rows, k + rank], Numbers::Floats(&wide));
         let stored = self.stored(name, Stored { shape, numbers, ..matrix }, extra_bytes)?;
         let (shape, numbers) = ([rank, k], Numbers::Floats(&factors.inner));
