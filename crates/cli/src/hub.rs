@@ -387,6 +387,4 @@ fn is_refused(fault: &Fault) -> bool {
 }
 
 #[cfg(test)]
-mod hostile;
-#[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ pub struct EngineConfig {
     /// Most sequences of a step, `>= 1`. This number runs at once, and up to half as many more if
     /// clients share the engine.
     pub max_running: u32,
-    /// Most sequences of one client that wait to start. Half as many more places are open to clients
+    /// Most sequences of one client that wait to start. Half as many more may wait for clients
     /// with at most an eighth of them.
     pub max_waiting: u32,
     /// Most rows of a step, `>= 1`. A single forward may exceed it.

@@ -34,10 +34,10 @@ pub struct Drafter {
 impl Drafter {
     /// A drafter for an engine of `config` that decodes by `decoding`, which goes with the executor.
     pub fn new(config: &EngineConfig, executor: Box<dyn Executor>, decoding: Decoding) -> Self {
-        let places = config.max_running.max(1);
+        let most = config.max_running.max(1);
         let config = EngineConfig {
             // Every running sequence may wait for drafts at once.
-            max_running: places.saturating_add(places.div_ceil(2)),
+            max_running: most.saturating_add(most.div_ceil(2)),
             max_model_len: None,
             capabilities: Capabilities::default(),
             ..config.clone()

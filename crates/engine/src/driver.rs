@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::event::Event;
 use crate::guarded::guarded;
 use crate::handle::{Handle, Shared, Submission};
-use crate::places::Place;
+use crate::permits::QueuePermit;
 use crate::pool::{GivenUp, Pool, PoolLoad};
 use crate::report::Observer;
 use crate::sequence::SequenceId;
@@ -106,8 +106,8 @@ struct Times {
 /// The receiver of a sequence's events.
 struct Client {
     events: mpsc::Sender<Event>,
-    /// The place in the queue, until the sequence starts.
-    place: Option<Place>,
+    /// The permit of the queue, until the sequence starts.
+    permit: Option<QueuePermit>,
 }
 
 impl Driver {
@@ -242,11 +242,11 @@ impl Driver {
     }
 
     fn accept(&mut self, submission: Submission) {
-        let (events, place) = (submission.events, submission.place);
+        let (events, permit) = (submission.events, submission.permit);
         match self.engine.submit(submission.request) {
             Ok(id) => {
-                let place = Some(place);
-                self.clients.insert(id, Client { events, place });
+                let permit = Some(permit);
+                self.clients.insert(id, Client { events, permit });
             }
             // The handle has checked the same limits, so this is a bug; the client is told.
             Err(refusal) => {
@@ -338,7 +338,7 @@ impl Driver {
                 continue;
             };
             if matches!(event, Event::Started) {
-                client.place = None;
+                client.permit = None;
             }
             let last = event.is_last();
             let _ = client.events.try_send(event);

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use crate::event::Event;
 use crate::heartbeat::{Heartbeat, Monitor, Pulse};
 use crate::limits::Limits;
-use crate::places::{Place, Places};
+use crate::permits::{QueuePermit, QueuePermits};
 use crate::pool::{PoolLoad, PoolMonitor};
 use crate::request::{Refusal, Request};
 
@@ -18,7 +18,7 @@ use crate::request::{Refusal, Request};
 #[derive(Clone, Debug)]
 pub struct Handle {
     inbox: mpsc::Sender<Submission>,
-    places: Arc<Places>,
+    permits: Arc<QueuePermits>,
     shared: Arc<Shared>,
     limits: Limits,
     grammars: PoolMonitor,
@@ -39,7 +39,7 @@ pub(crate) struct Submission {
     pub(crate) request: Request,
     pub(crate) events: mpsc::Sender<Event>,
     /// Given back when the sequence leaves the queue.
-    pub(crate) place: Place,
+    pub(crate) permit: QueuePermit,
 }
 
 /// The reason for which a submission was not taken.
@@ -62,9 +62,9 @@ pub enum SubmitError {
 /// The engine's load, as of its last step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Sequences with a place in the batch.
+    /// Sequences that run.
     pub running: u32,
-    /// Sequences accepted but without a place.
+    /// Sequences that wait to start.
     pub waiting: u32,
     /// KV pages in use.
     pub pages_used: u32,
@@ -75,10 +75,10 @@ impl Handle {
         limits: Limits,
         grammars: PoolMonitor,
     ) -> (Self, mpsc::Receiver<Submission>, Arc<Shared>) {
-        let places = Arc::new(Places::new(limits.max_waiting));
-        let (inbox, outbox) = mpsc::channel(as_index(places.capacity()).max(1));
+        let permits = Arc::new(QueuePermits::new(limits.max_waiting));
+        let (inbox, outbox) = mpsc::channel(as_index(permits.capacity()).max(1));
         let shared = Arc::new(Shared::default());
-        (Self { inbox, places, shared: Arc::clone(&shared), limits, grammars }, outbox, shared)
+        (Self { inbox, permits, shared: Arc::clone(&shared), limits, grammars }, outbox, shared)
     }
 
     /// Queues all of `requests`, or none. Streams come back in the same order.
@@ -91,14 +91,14 @@ impl Handle {
         }
         let mut streams = Vec::with_capacity(requests.len());
         let overloaded = || SubmitError::Overloaded { waiting: self.load().waiting };
-        let take = |request: &Request| self.places.take(request.sender.client);
-        let places: Option<Vec<Place>> = requests.iter().map(take).collect();
-        let places = places.ok_or_else(overloaded)?;
-        let slots = self.inbox.try_reserve_many(requests.len()).map_err(|error| match error {
+        let take = |request: &Request| self.permits.take(request.sender.client);
+        let permits: Option<Vec<QueuePermit>> = requests.iter().map(take).collect();
+        let permits = permits.ok_or_else(overloaded)?;
+        let entries = self.inbox.try_reserve_many(requests.len()).map_err(|error| match error {
             mpsc::error::TrySendError::Full(()) => overloaded(),
             mpsc::error::TrySendError::Closed(()) => SubmitError::Stopped,
         })?;
-        for ((request, place), slot) in requests.into_iter().zip(places).zip(slots) {
+        for ((request, permit), entry) in requests.into_iter().zip(permits).zip(entries) {
             // Every event carries at least one token or one step, but for a few at
             // the start and at the end. So the channel never overflows and the engine never waits
             // for a reader.
@@ -108,7 +108,7 @@ impl Handle {
             };
             let room = as_index(request.max_tokens) + as_index(steps) + 8;
             let (events, stream) = mpsc::channel(room);
-            slot.send(Submission { request, events, place });
+            entry.send(Submission { request, events, permit });
             streams.push(EventStream { events: stream });
         }
         Ok(streams)

@@ -21,7 +21,7 @@ mod layout;
 mod limits;
 mod nearest;
 mod pages;
-mod places;
+mod permits;
 mod pool;
 mod report;
 mod request;
@@ -45,7 +45,7 @@ pub use handle::{EventStream, Handle, Load, SubmitError};
 pub use heartbeat::{Monitor, Pulse};
 pub use limits::{Limits, NEEDS_OWN_ROWS};
 pub use nearest::did_you_mean;
-pub use places::{Place, Places};
+pub use permits::{QueuePermit, QueuePermits};
 pub use pool::PoolLoad;
 pub use report::{
     Delays, DraftCounts, FinishedSequence, Gauges, LaneCounts, Observer, PhaseTimes, PromptCounts,

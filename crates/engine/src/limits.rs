@@ -24,7 +24,7 @@ pub struct Limits {
     pub pages: u32,
     /// Most sequences of a step.
     pub max_running: u32,
-    /// Most sequences of one client that wait for a place in the batch.
+    /// Most sequences of one client that wait to start.
     pub max_waiting: u32,
     /// Block length of the network of `learned_filter`, if there is one.
     pub filter: Option<u32>,
@@ -140,7 +140,7 @@ impl Limits {
         }
     }
 
-    /// The division of places into pages and blocks; none where the pages of a prompt depend on all of it.
+    /// The division of a sequence into pages and blocks; none where the pages of a prompt depend on all of it.
     pub(crate) fn grid(&self) -> Option<Grid> {
         let block = match self.attention {
             Attention::Full | Attention::BlocksAfterPrompt(_) => return None,

@@ -124,9 +124,9 @@ pub struct FinishedSequence {
 /// The engine's state after a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {
-    /// Sequences with a place in the batch.
+    /// Sequences that run.
     pub running: u32,
-    /// Sequences accepted but without a place.
+    /// Sequences that wait to start.
     pub waiting: u32,
     /// Active lanes.
     pub lanes: ByRole,

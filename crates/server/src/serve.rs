@@ -22,9 +22,9 @@ use tower::ServiceExt;
 use crate::api::{is_probe, router};
 use crate::error::ApiError;
 use crate::http::client;
-use crate::http::crowd::OpenConnections;
+use crate::http::connections::OpenConnections;
+use crate::http::progress::Progress;
 use crate::http::shutdown::Phase;
-use crate::http::slot::Slot;
 use crate::http::socket::Socket;
 use crate::metrics::Connections;
 use crate::state::AppState;
@@ -64,7 +64,7 @@ pub async fn serve_router(
     let mut server = Server {
         listener,
         router,
-        crowd: OpenConnections::new(state.settings().limits.max_connections),
+        open: OpenConnections::new(state.settings().limits.max_connections),
         state: state.clone(),
         connections: JoinSet::new(),
         close: watch::Sender::new(false),
@@ -96,7 +96,7 @@ struct Server {
     router: Router,
     state: AppState,
     connections: JoinSet<()>,
-    crowd: OpenConnections,
+    open: OpenConnections,
     /// Set to true to close every connection after its current answer.
     close: watch::Sender<bool>,
     failures: Failures,
@@ -123,29 +123,29 @@ impl Server {
                     if !self.connections.is_empty() =>
                 {
                     let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
-                    self.crowd.remove(id);
+                    self.open.remove(id);
                 }
             }
-            let open = self.crowd.len();
+            let open = self.open.len();
             self.count(|metrics| metrics.open.set(open as f64));
         }
     }
 
     fn admit(&mut self, stream: TcpStream) {
-        let admission = self.crowd.admit();
+        let admission = self.open.admit();
         if admission.evicted {
             self.count(|metrics| metrics.evicted.inc());
         }
-        let slot = Slot::new();
+        let progress = Progress::new();
         let connection = Connection {
             router: self.router.clone(),
             state: self.state.clone(),
-            slot: Arc::clone(&slot),
+            progress: Arc::clone(&progress),
             number: client::Connection::accepted(),
             reserved: admission.reserved,
         };
         let task = self.connections.spawn(connection.run(stream, self.close.subscribe()));
-        self.crowd.add(task, slot, admission.reserved);
+        self.open.add(task, progress, admission.reserved);
     }
 
     /// A failed accept. Where resources are short, a connection that can be spared makes room.
@@ -156,12 +156,12 @@ impl Server {
         if self.failures.logged.is_none_or(is_due) {
             let count = std::mem::take(&mut self.failures.count);
             self.failures.logged = Some(Instant::now());
-            tracing::warn!(%error, count, open = self.crowd.len(), "accepting connections failed");
+            tracing::warn!(%error, count, open = self.open.len(), "accepting connections failed");
         }
         if concerns_one_connection(error) {
             return;
         }
-        if self.crowd.spare() {
+        if self.open.spare() {
             self.count(|metrics| metrics.evicted.inc());
         }
         tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -196,7 +196,7 @@ fn concerns_one_connection(error: &io::Error) -> bool {
 struct Connection {
     router: Router,
     state: AppState,
-    slot: Arc<Slot>,
+    progress: Arc<Progress>,
     number: client::Connection,
     reserved: bool,
 }
@@ -206,7 +206,7 @@ impl Connection {
         // Send small chunks at once; the option is not essential.
         let _ = stream.set_nodelay(true);
         let settings = self.state.settings().clone();
-        let socket = Socket::new(stream, Arc::clone(&self.slot), settings.timeouts.write);
+        let socket = Socket::new(stream, Arc::clone(&self.progress), settings.timeouts.write);
         let service = service_fn(|request| self.answer(request));
         let mut connection = std::pin::pin!(
             http1::Builder::new()
@@ -232,7 +232,7 @@ impl Connection {
         request: Request<Incoming>,
     ) -> impl Future<Output = Result<Response, Infallible>> {
         let version = request.version();
-        let mut request = request.map(|body| self.slot.receive(version, body));
+        let mut request = request.map(|body| self.progress.receive(version, body));
         async move {
             let is_refused = self.reserved && !is_probe(request.uri().path());
             request.extensions_mut().insert(self.number);
@@ -244,7 +244,7 @@ impl Connection {
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(CONNECTION, close);
             }
-            Ok(response.map(|body| self.slot.answer(body)))
+            Ok(response.map(|body| self.progress.answer(body)))
         }
     }
 

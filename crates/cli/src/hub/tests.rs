@@ -1,5 +1,7 @@
 //! Ids and the environment.
 
+mod hostile;
+
 use super::*;
 
 #[test]

@@ -266,8 +266,8 @@ impl Engine {
                 sequence.decoder.tree().validate()?;
             }
         }
-        let places = as_index(self.limits.max_running);
-        if self.scheduler.running().len() > places + places.div_ceil(2) {
+        let most = as_index(self.limits.max_running);
+        if self.scheduler.running().len() > most + most.div_ceil(2) {
             return Err("more sequences run than allowed".to_owned());
         }
         Ok(())

@@ -36,13 +36,13 @@ impl Engine {
         Some(step)
     }
 
-    /// Starts waiting sequences in their order, while places and pages last.
+    /// Starts waiting sequences in their order, while there is room.
     fn start_waiting(&mut self) {
         loop {
             let pages = &mut self.pages;
-            let fits = |sequence: &Sequence, has_place: bool| {
+            let fits = |sequence: &Sequence, has_room: bool| {
                 let is_empty = sequence.decoder.is_done();
-                is_empty || has_place && pages.reserve(sequence.kv.promised)
+                is_empty || has_room && pages.reserve(sequence.kv.promised)
             };
             let Some(waiting) = self.scheduler.pop_waiting(fits) else {
                 return;

@@ -28,7 +28,7 @@ pub(super) struct Clients {
     accounts: BTreeMap<ClientId, Account>,
     sizes: StepSizes,
     /// Sequences of a step, at most.
-    places: usize,
+    max_running: usize,
     /// True if the limits of rows hold in the step that is being planned.
     is_shared: bool,
     /// The most that a client has had, by [`ForwardClass`].
@@ -67,7 +67,7 @@ impl Clients {
         Self {
             accounts: BTreeMap::new(),
             sizes,
-            places: as_index(sizes.max_running.max(1)),
+            max_running: as_index(sizes.max_running.max(1)),
             is_shared: false,
             most: [0; 2],
             last: None,
@@ -87,11 +87,11 @@ impl Clients {
     pub(super) fn may_start(&self, client: ClientId, pages: u32, running: usize) -> bool {
         let own = self.accounts.get(&client).copied().unwrap_or_default();
         let present = self.accounts.len() + usize::from(own.running == 0);
-        let even = (self.places / present).max(1);
-        let most = self.places + self.places.div_ceil(2);
-        let has_place = running < self.places || own.running < even && running < most;
+        let even = (self.max_running / present).max(1);
+        let most = self.max_running + self.max_running.div_ceil(2);
+        let has_room = running < self.max_running || own.running < even && running < most;
         let most_pages = self.sizes.pages - self.sizes.pages / RESERVED_PAGES_DIVISOR;
-        has_place && (own.running == 0 || own.pages + pages <= most_pages)
+        has_room && (own.running == 0 || own.pages + pages <= most_pages)
     }
 
     /// Returns true if another client is there or was a while ago.

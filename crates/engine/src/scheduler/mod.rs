@@ -1,96 +1,54 @@
 //! The scheduler: it chooses the waiting sequence that starts next, and the running sequences of a step.
 //!
-//! # Bounds on waiting
+//! # Rules
 //!
-//! B is the row budget of a step. P is the number of places: most sequences of a step. Q is the
-//! quantum of rows for *long* forwards, which are prefills and refreshes. W is
-//! [`WaitOrder::aging_steps`]. L are the tokens of the longest sequence, prompt and budget. M are
-//! the rows of the longest forward. A bound on running sequences counts the steps in which the
-//! sequence is ready, that is, not waiting for a job of its grammar or for drafts.
+//! **Start.** A client's waiting sequences form a line, ordered by rank. A sequence that has waited
+//! [`WaitOrder::aging_steps`] goes to the front of its line, and its line before all lines without
+//! one. Otherwise the line whose first sequence has the lowest rank starts. Lines that are equal in
+//! this take turns by deficit round robin over tokens, prompt and budget together. The first sequence
+//! in this order that does not fit blocks all others, except those that the next rule excludes.
 //!
-//! **Chunks.** C are the rows of a chunk of a prompt
-//! ([`EngineConfig::prefill_chunk`](crate::EngineConfig::prefill_chunk)). With an exact cache under
-//! causal and block-causal attention, a prefill of more than C rows is several long forwards, of which
-//! each counts here by itself, and M is the largest of C, a block of the weights and the rows of one
-//! decode forward: the length of a prompt does not occur in the bounds on others. Under full
-//! attention and on canvas models a prefill is one forward, and M is at least the longest prompt.
+//! **Shares of sequences and pages.** A step holds at most `max_running` sequences. While clients share
+//! the engine, half as many more may run, for clients below an even share. A client that runs
+//! something leaves one eighth of the pages to others.
 //!
-//! **A waiting sequence.** The sequences of a client form a line. Its head is the oldest sequence
-//! once that has waited W steps, else the sequence of lowest rank. Heads that have aged start before
-//! all others, then those of lower rank. Among heads that are equal in this, clients take turns by
-//! deficit round robin with a quantum of one token: a head of k tokens starts k rounds after its
-//! client's last start, or after its line began. The first head in this order that does not fit
-//! blocks all others, except those that its client has no room for (see below).
+//! **Step.** Of the running sequences of a client, the one that has waited longest goes first. Of
+//! the clients, the one that has had the fewest rows goes first, counted for decode forwards and for
+//! long ones (prefills and refreshes) apart. A client that was served completely in the last step
+//! counts as the one that has had the most: it saves nothing up. Forwards are added while the step has
+//! at most `row_budget` rows; the first one runs whatever its rows.
 //!
-//! - Let x wait, and let T be the tokens of x and of those before it in its line. While its client
-//!   has room, sequences of another client in the class of x that start before x have at most T + L
-//!   tokens. For x starts within T rounds. The other client's first start may use at most L rounds
-//!   that came before x, and every further start uses rounds that no start of its own has used.
-//! - Within a client, once a sequence has waited W steps, no sequence submitted later starts before
-//!   it. Among clients it is in the first class then, so the bound above holds whatever the ranks:
-//!   it waits W steps, at most T + L tokens of each other client, and the time in which running
-//!   sequences make room.
-//! - Running sequences end: each step of a sequence forwards a part of its prompt for the only time,
-//!   commits a token or counts towards its limit, and the bounds below hold between its steps.
-//! - With one client and equal ranks, sequences start in order of submission.
+//! **Long forwards.** Beside decode forwards, the first waiting long forward gains `long_quantum` rows
+//! of credit a step and runs once they cover it (see [`Deficit`]). A prompt is split into chunks of
+//! `prefill_chunk` rows where the attention allows it, and each chunk is a long forward.
 //!
-//! **Room.** While fewer than P sequences run, every client has a place. If clients share the
-//! engine, further places are open to those who run less than an even share: with C clients that
-//! run, a client that runs less than ⌊P / C⌋ sequences, or none, has a place, up to P + ⌈P / 2⌉
-//! sequences in all. A client that already runs something leaves one eighth of the pages to others.
-//! So however many sequences one client has, another one starts its first ⌊P / 2⌋ sequences at once,
-//! in the next step, as long as they need no more pages than the eighth. Beyond that it waits until
-//! running sequences end.
+//! **Shares of rows.** While clients share the engine, a client has at most a quarter of `row_budget`
+//! in a step, or one forward. Beside a client that had all the rows it wanted in the last step, it has
+//! what that one had, at least a 32nd of the budget. Rows beyond the limit count in later steps. A
+//! step that would be empty for these limits ignores them.
 //!
-//! **A running sequence.** A step goes through the running sequences of a client in the order of
-//! [`Turn::key`]: first those that wait longest since their last forward, or since they started. The
-//! key of a sequence does not change while it waits, so two sequences that wait keep their order. A
-//! sequence that has run, or that starts, goes behind all that wait. The rank only orders sequences
-//! that have waited equally long, so it occurs in none of these bounds. Among clients, the next
-//! forward is that of the client that has had the fewest rows, counted for decode and for long
-//! forwards apart; of the two kinds the one that waits longer is considered first. A client whose
-//! forwards all ran in the last step counts as one that has had the most rows: it saves nothing up.
-//! The first forward that is considered runs whatever its rows, unless it is long and not covered by
-//! the [`Deficit`], or its client owes rows.
+//! # Bounds
 //!
-//! - Let a forward of client c wait. Forwards of c before it have R rows. A forward of the same kind
-//!   of another client goes before it only while that client has had no more rows than c. So the
-//!   other client's forwards before it have at most D + R + M rows: D are the rows that c has had
-//!   more than the other when the wait begins. If c runs only this sequence and one other client
-//!   shares the engine, D is at most the rows of c's last forward: the number of the other's
-//!   sequences does not occur.
-//! - While clients share the engine, a client has at most A rows in a step, or one forward. A is
-//!   ⌈B / 4⌉. Beside clients that had all the rows they wanted in the last step, it is what the
-//!   largest of these had, but at least ⌈B / 32⌉ and at most ⌈B / 4⌉. Rows beyond A count in the
-//!   steps that follow, unless all forwards of the client ran: its one long prompt comes in a chunk a
-//!   step. So beside a client that has all it wants, another one, over any number of steps in which
-//!   some of its forwards do not run, has at most as many rows as that client, or ⌈B / 32⌉ a step,
-//!   and the rows of one forward. The limits are lifted in a step in which no forward ran under them,
-//!   so that every step has a batch.
-//! - In what follows B is ⌈B / 32⌉ for forwards of the same client while clients share the engine,
-//!   and a forward of r rows that goes before counts as ⌈32 r / B⌉ steps more.
-//! - Let a decode forward of d rows wait behind O forwards, which have R' rows: the earlier ones of c,
-//!   and those of other clients that the point before allows. A step passes it over only if forwards
-//!   before it leave less than d rows, or are P. Those have run: such a step takes at least one of
-//!   the O forwards, and more than B - d of the R' rows, or P forwards. The forward waits at most O
-//!   steps, and at most R' / min(B - d + 1, P) steps if d <= B.
-//! - The first waiting long forward, of r rows, gets Q rows of credit a step until it is covered:
-//!   ⌈r / Q⌉ steps. From then on a step passes it over only if decode forwards before it leave no
-//!   room, and each of those does so once. The long forwards before it go one after the other, so
-//!   it waits less than Σ ⌈r / Q⌉ + O' steps: the sum is over its own rows and theirs, O' is the
-//!   number of decode forwards before it. If nothing decodes, the first long forward runs at once.
-//! - The credit stays below r + Q, where r are the rows of the first long forward, and a step that
-//!   begins with r covered adds none. So n steps in a row hold less than n Q rows of long forwards
-//!   and the rows of the longest one.
-//! - A step holds at most P forwards, and at most B rows or one forward.
-//! - So while others decode, a step holds less than Q + M rows of long forwards. If these and the
-//!   decode forwards that are ready fit into B and P, every one of the decode forwards is in the
-//!   step: with chunks, a prompt of any length delays none of them, and makes a step longer by less
-//!   than Q + M rows.
-//! - With chunks, let C' be the whole blocks of C rows, but one block at least; under causal attention
-//!   it is C. The prefill of a prompt of r rows is at most ⌈r / C'⌉ + 2 forwards: one more where the
-//!   prefix cache ends within a block, one for the first window. They wait one after the other, each
-//!   behind all that wait already.
+//! L is the number of tokens of the longest sequence, M the number of rows of the longest forward. Steps
+//! count while a sequence is ready: it waits neither for its grammar nor for drafts.
+//!
+//! - *Start.* Before a sequence that has T tokens, with those before it in its line, another
+//!   client starts at most T + L tokens: the turns are counted in tokens, and only the other client's
+//!   first start may use turns from before. A line's own order is final after `aging_steps`.
+//!   Running sequences end, since each step of theirs forwards a part of the prompt for the only
+//!   time, commits a token or counts towards its limit. So every sequence starts.
+//! - *A flood.* However many sequences one client has, another starts half of `max_running` at once, as
+//!   long as an eighth of the pages holds them.
+//! - *A decode forward* of d rows behind O forwards of R rows runs within O steps, and within
+//!   R / min(`row_budget` - d + 1, `max_running`) steps if d fits the budget: a step that passes over
+//!   it is filled by forwards before it, and whoever has run goes behind all that wait.
+//! - *Another client's forwards* before one of client c have at most D + R + M rows, where D are the rows
+//!   that c has had more when the wait begins, and R those of c before it: beyond that, c has had fewer
+//!   rows and goes first.
+//! - *A long forward* of r rows is covered after r / `long_quantum` steps; then only decode forwards
+//!   before it, each once, can delay it. n steps in a row hold fewer than n times `long_quantum` rows
+//!   of long forwards and one such forward more. So a prompt of any length makes a step longer by less
+//!   than `long_quantum` + M rows, and delays no decode forward that fits beside them.
 
 mod clients;
 mod deficit;
@@ -178,7 +136,7 @@ impl Scheduler {
     }
 
     /// Takes out the waiting sequence that starts next if it `fits`, which is asked with whether
-    /// its client has a place.
+    /// its client has room.
     pub(crate) fn pop_waiting(
         &mut self,
         fits: impl FnOnce(&Sequence, bool) -> bool,
@@ -189,13 +147,13 @@ impl Scheduler {
             let client = sequence.request.sender.client;
             self.clients.may_start(client, pages, running)
         };
-        let placed = self.queue.first(now, may);
-        let first = placed.or_else(|| self.queue.first(now, |_| true))?;
+        let admitted = self.queue.first(now, may);
+        let first = admitted.or_else(|| self.queue.first(now, |_| true))?;
         let id = first.id;
-        fits(first, placed.is_some()).then(|| self.queue.start(id))?
+        fits(first, admitted.is_some()).then(|| self.queue.start(id))?
     }
 
-    /// Gives a sequence a place in the batch, behind all that run.
+    /// Lets a sequence run, behind all that run.
     pub(crate) fn start(&mut self, Waiting { sequence, rank, .. }: Waiting) {
         let client = sequence.request.sender.client;
         self.clients.start(client, sequence.kv.promised);
@@ -281,9 +239,9 @@ impl Scheduler {
         if !self.clients.may_have(turn.client, rows) {
             return None;
         }
-        let has_place = self.step.forwards < self.max_running;
+        let has_room = self.step.forwards < self.max_running;
         let has_rows = self.step.rows + rows <= self.row_budget || self.step.forwards == 0;
-        let fits = has_place && has_rows;
+        let fits = has_room && has_rows;
         if is_long && !self.deficit.admit(as_count(rows), fits) || !fits {
             return None;
         }

@@ -102,7 +102,7 @@ impl WaitQueue {
         let waiting = self.by_arrival.get(&id)?;
         let line = self.lines.get_mut(&waiting.sequence.request.sender.client)?;
         let covered = line.since + tokens(&waiting.sequence);
-        // A sequence for which its client had no place may have been covered long ago.
+        // A sequence for which its client had no room may have been covered long ago.
         self.rounds = self.rounds.max(covered);
         line.since = self.rounds;
         self.remove(id)

@@ -64,7 +64,7 @@ impl ForwardClass {
     }
 }
 
-/// A running sequence's place in the order of a step.
+/// A running sequence in the order of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) since: u64,

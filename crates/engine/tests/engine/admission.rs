@@ -1,4 +1,4 @@
-//! Requests that are refused or finish at once, and the order of places.
+//! Requests that are refused or finish at once, and the order of starts.
 
 use asynclane_engine::{Engine, FinishReason, Refusal, SequenceStats};
 use sim::SimExecutor;
@@ -125,7 +125,7 @@ fn a_prompt_may_hold_mask_and_stop_ids() {
 
 /// With equal priorities a small sequence does not overtake a large one.
 #[test]
-fn places_are_given_in_order_of_arrival() {
+fn sequences_start_in_order_of_arrival() {
     let mut config = config();
     config.max_running = 2;
     let mut lab = Lab::new(&config, SimExecutor::new(sim(35, 4)).expect("a valid model"));

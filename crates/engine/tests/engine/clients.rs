@@ -60,7 +60,7 @@ struct Waiter {
 
 /// The engine's load as a test counts it.
 struct Watch {
-    places: usize,
+    max_running: usize,
     waiting: BTreeMap<SequenceId, Waiter>,
     running: BTreeMap<SequenceId, u64>,
     longest: u64,
@@ -68,17 +68,17 @@ struct Watch {
 }
 
 impl Watch {
-    /// True if a client has a place, as the module `scheduler` says.
-    fn has_place(&self, client: u64) -> bool {
+    /// True if a client may run one more, as the module `scheduler` says.
+    fn may_run(&self, client: u64) -> bool {
         let mut clients: Vec<u64> = self.running.values().copied().collect();
         let own = clients.iter().filter(|of| **of == client).count();
         clients.push(client);
         clients.sort_unstable();
         clients.dedup();
-        let even = (self.places / clients.len()).max(1);
+        let even = (self.max_running / clients.len()).max(1);
         let running = self.running.len();
-        let most = self.places + self.places.div_ceil(2);
-        running < self.places || own < even && running < most
+        let most = self.max_running + self.max_running.div_ceil(2);
+        running < self.max_running || own < even && running < most
     }
 
     fn submitted(&mut self, id: SequenceId, client: u64, tokens: u64) {
@@ -91,15 +91,15 @@ impl Watch {
 
     fn started(&mut self, id: SequenceId) {
         let start = self.waiting.remove(&id).expect("it waited");
-        assert!(self.has_place(start.client), "{start:?}");
+        assert!(self.may_run(start.client), "{start:?}");
         for (client, passed) in &start.passed {
             assert!(*passed <= start.line + self.longest, "{client}: {start:?}");
         }
-        let placed: Vec<u64> = (self.waiting.values().map(|of| of.client))
-            .filter(|client| self.has_place(*client))
+        let admissible: Vec<u64> = (self.waiting.values().map(|of| of.client))
+            .filter(|client| self.may_run(*client))
             .collect();
         for waiter in self.waiting.values_mut() {
-            if waiter.client != start.client && placed.contains(&waiter.client) {
+            if waiter.client != start.client && admissible.contains(&waiter.client) {
                 *waiter.passed.entry(start.client).or_default() += start.tokens;
                 self.overtaken += 1;
             }
@@ -107,29 +107,28 @@ impl Watch {
         self.running.insert(id, start.client);
     }
 
-    /// Nobody waits who has a place.
+    /// Nobody waits who may run.
     fn rest(&self) {
         for waiter in self.waiting.values() {
-            assert!(!self.has_place(waiter.client), "{waiter:?}");
+            assert!(!self.may_run(waiter.client), "{waiter:?}");
         }
     }
 }
 
-/// Under any load: a client has the places that it is promised, and the tokens of others that start
+/// Under any load: a client has its share of running sequences, and the tokens of others that start
 /// before a sequence are bounded.
 #[test]
-fn clients_take_turns_by_tokens_and_have_their_places() {
+fn clients_take_turns_by_tokens_and_have_their_shares() {
     let mut overtaken = 0;
     let all = seeds(60);
     for seed in &all {
         let _show = ShowSeed(*seed);
         let mut rng = Rng::new(seed ^ 0xC11E);
-        let places = rng.pick(&[1, 2, 5, 8]);
-        let config =
-            EngineConfig { max_running: places, wait_order: Arc::new(Forever), ..config() };
+        let max_running = rng.pick(&[1, 2, 5, 8]);
+        let config = EngineConfig { max_running, wait_order: Arc::new(Forever), ..config() };
         let mut lab = engine(&config, 20_000);
         let mut watch = Watch {
-            places: places as usize,
+            max_running: max_running as usize,
             waiting: BTreeMap::new(),
             running: BTreeMap::new(),
             longest: 0,
@@ -163,9 +162,9 @@ fn clients_take_turns_by_tokens_and_have_their_places() {
     }
 }
 
-/// A machine: places and rows of a step.
-fn machine(places: u32, rows: u32) -> EngineConfig {
-    EngineConfig { max_running: places, row_budget: rows, long_quantum: rows / 4, ..config() }
+/// A machine: sequences and rows of a step.
+fn machine(max_running: u32, rows: u32) -> EngineConfig {
+    EngineConfig { max_running, row_budget: rows, long_quantum: rows / 4, ..config() }
 }
 
 /// The steps that each sequence of client 2 takes. It has `together` sequences at a time, `count` in

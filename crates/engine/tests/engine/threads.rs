@@ -66,9 +66,9 @@ fn overload_is_all_or_nothing() {
     rig.gate.let_through();
     // By the second pass the first sequence has left the queue.
     rig.gate.arrival();
-    assert!(overloaded(rig.handle.submit(several(&[5, 6, 7]))), "3 of 2 places");
-    let mut two = rig.handle.submit(several(&[1, 2])).expect("2 of 2 places are free");
-    assert!(overloaded(rig.handle.submit(several(&[5]))), "no place is left");
+    assert!(overloaded(rig.handle.submit(several(&[5, 6, 7]))), "3 of 2 permits");
+    let mut two = rig.handle.submit(several(&[1, 2])).expect("2 of 2 permits are free");
+    assert!(overloaded(rig.handle.submit(several(&[5]))), "no permit is left");
     rig.gate.open();
     assert_served(first, 0);
     assert_served(two.remove(0), 1);

@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::slot::{Slot, Stage};
+use super::progress::{Progress, Stage};
 
 /// Time between two looks at whether a half-closed peer has rejected what was sent, and that the
 /// reader of a body has to see its end.
@@ -34,7 +34,7 @@ const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 #[derive(Debug)]
 pub struct Socket {
     stream: TcpStream,
-    slot: Arc<Slot>,
+    progress: Arc<Progress>,
     limit: Duration,
     /// The time at which the pending write fails; set while a write waits for the peer.
     deadline: Option<Pin<Box<Sleep>>>,
@@ -66,10 +66,10 @@ impl HalfClosed {
 impl Socket {
     /// Limits writes to `stream`: each must make progress within `limit`, and the system keeps a
     /// bounded number of bytes for a peer that does not read.
-    pub fn new(stream: TcpStream, slot: Arc<Slot>, limit: Duration) -> Self {
+    pub fn new(stream: TcpStream, progress: Arc<Progress>, limit: Duration) -> Self {
         // By itself the system's buffer grows to megabytes. The option is not essential.
         let _ = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER);
-        Self { stream, slot, limit, deadline: None, half_closed: None }
+        Self { stream, progress, limit, deadline: None, half_closed: None }
     }
 
     fn guard<T>(
@@ -100,7 +100,7 @@ impl Socket {
             if self.stream.take_error()?.is_some() {
                 return Poll::Ready(Ok(()));
             }
-            let (stage, lasted) = self.slot.stage();
+            let (stage, lasted) = self.progress.stage();
             let waits = match stage {
                 Stage::Idle => false,
                 // Whoever reads the body may not have seen its end yet.
@@ -108,12 +108,12 @@ impl Socket {
                 Stage::Waiting | Stage::Answering => {
                     // A pending write may have left part of an answer unsent, which nothing may
                     // interrupt.
-                    let may_ask = self.deadline.is_none() && self.slot.takes_interim();
+                    let may_ask = self.deadline.is_none() && self.progress.takes_interim();
                     if may_ask && !half_closed.asked {
                         let sent = self.stream.try_write(INTERIM);
                         half_closed.asked = matches!(sent, Ok(INTERIM_LENGTH));
                     }
-                    let is_asked = half_closed.asked && self.slot.takes_interim();
+                    let is_asked = half_closed.asked && self.progress.takes_interim();
                     is_asked || half_closed.last_byte.elapsed() < QUIET_TIMEOUT
                 }
             };
@@ -192,7 +192,7 @@ mod tests {
         let (peer, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
         let limit = Duration::from_secs(60);
         let begin = Instant::now();
-        let mut guarded = Socket::new(accepted.unwrap().0, Slot::new(), limit);
+        let mut guarded = Socket::new(accepted.unwrap().0, Progress::new(), limit);
         let error = guarded.write_all(&vec![0; 64 << 20]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(begin.elapsed() >= limit);
@@ -210,7 +210,7 @@ mod tests {
         peer.connect(&address.into()).unwrap();
         let (stream, _) = listener.accept().await.unwrap();
         let limit = Duration::from_secs(60);
-        let mut guarded = Socket::new(stream, Slot::new(), limit);
+        let mut guarded = Socket::new(stream, Progress::new(), limit);
         let (part, mut taken) = (vec![0; 16 << 10], 0);
         while let Ok(written) = guarded.write(&part).await {
             taken += written;

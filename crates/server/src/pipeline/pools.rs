@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use engine::{ClientId, ClientQueue, Place, Places, PoolLoad};
+use engine::{ClientId, ClientQueue, PoolLoad, QueuePermit, QueuePermits};
 use tokio::sync::oneshot;
 
 use crate::error::{ApiError, ErrorCode};
@@ -13,7 +13,7 @@ use crate::http::settings::Settings;
 /// Bodies of at most this many bytes have threads of their own, so that no short request waits
 /// behind a long one.
 pub(crate) const SHORT_BODY: usize = 64 << 10;
-/// Grammars that wait for a thread of their pool; further ones get 429. Clients share these places as
+/// Grammars that wait for a thread of their pool; further ones get 429. Clients share these permits as
 /// they share the engine's queue.
 pub(crate) const WAITING_GRAMMARS: u32 = 32;
 /// Maximum time for reading and encoding one body: far more than the longest one takes.
@@ -72,8 +72,8 @@ pub(crate) struct Pool {
     name: &'static str,
     /// Maximum time of one job; zero = no limit.
     limit: Duration,
-    /// The places of the queue; `None` = it has no bound.
-    places: Option<Arc<Places>>,
+    /// The permits of the queue; `None` = it has no bound.
+    permits: Option<Arc<QueuePermits>>,
     turns: Arc<Turns>,
 }
 
@@ -86,9 +86,9 @@ pub(crate) struct Origin {
     pub field: Option<&'static str>,
 }
 
-/// The place and the turn that a job keeps until it ends or is given up.
+/// The permit and the turn that a job keeps until it ends or is given up.
 struct Reservation {
-    _place: Option<Place>,
+    _permit: Option<QueuePermit>,
     _turn: Turn,
 }
 
@@ -123,7 +123,7 @@ impl Pool {
         Self {
             name,
             limit,
-            places: None,
+            permits: None,
             turns: Arc::new(Turns {
                 state: Mutex::new(State { free, ..State::default() }),
                 threads: free,
@@ -134,8 +134,8 @@ impl Pool {
 
     /// The same pool with at most `waiting` jobs in the queue, beside those that run.
     pub fn with_queue(self, waiting: u32) -> Self {
-        let places = Places::new(self.turns.threads + waiting);
-        Self { places: Some(Arc::new(places)), ..self }
+        let permits = QueuePermits::new(self.turns.threads + waiting);
+        Self { permits: Some(Arc::new(permits)), ..self }
     }
 
     /// The name of the pool and of its threads.
@@ -160,9 +160,9 @@ impl Pool {
         work: impl FnOnce(&Interest) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         self.check()?;
-        let places = self.places.as_ref();
-        let place = places.map(|places| places.take(origin.client).ok_or_else(|| self.full()));
-        let place = place.transpose()?;
+        let permits = self.permits.as_ref();
+        let permit = permits.map(|permits| permits.take(origin.client).ok_or_else(|| self.full()));
+        let permit = permit.transpose()?;
         let turn = self.turns.take(origin.client).await?;
         self.check()?;
         let (request, wanted) = Interest::new();
@@ -179,7 +179,7 @@ impl Pool {
         })?;
         let (answers, answer) = oneshot::channel();
         // Not a part of the request, which may end before the job.
-        let held = Reservation { _place: place, _turn: turn };
+        let held = Reservation { _permit: permit, _turn: turn };
         tokio::spawn(self.watch(origin, end, held, answers));
         let answer = answer.await;
         drop(request);

@@ -26,7 +26,7 @@ fn held() -> (
     (job, starts, release)
 }
 
-/// One thread, `waiting` places in the queue, no limit of time.
+/// One thread, `waiting` permits in the queue, no limit of time.
 fn pool(waiting: u32) -> Pool {
     Pool::new("test", 1, Duration::ZERO).with_queue(waiting)
 }
@@ -41,7 +41,7 @@ const SOON: Duration = Duration::from_millis(50);
 const LATE: Duration = Duration::from_secs(30);
 
 #[tokio::test]
-async fn a_place_is_given_back_when_the_work_ends_and_not_when_the_request_does() {
+async fn a_permit_is_given_back_when_the_work_ends_and_not_when_the_request_does() {
     let pool = pool(8);
     let (job, starts, release) = held();
     assert!(timeout(SOON, pool.run(ANY, job)).await.is_err());
@@ -93,7 +93,7 @@ async fn a_panic_is_one_failed_request() {
     let failed = pool.run::<()>(ANY, |_| panic!("told to")).await.unwrap_err();
     assert_eq!(failed.code, ErrorCode::InternalError);
     let mut next = pool.run(ANY, |_| Ok(5)).await;
-    // The thread gives its place back shortly after its answer.
+    // The thread gives its permit back shortly after its answer.
     while next.is_err() {
         tokio::task::yield_now().await;
         next = pool.run(ANY, |_| Ok(5)).await;
@@ -194,7 +194,7 @@ async fn clients_take_turns() {
 }
 
 #[tokio::test]
-async fn a_flood_of_one_client_leaves_places_to_others() {
+async fn a_flood_of_one_client_leaves_permits_to_others() {
     let pool = Pool::new("test", 1, Duration::ZERO).with_queue(15);
     let (job, starts, release) = held();
     let mut running = Box::pin(pool.run(of(1), job));

@@ -1,4 +1,4 @@
-//! The stage of a connection: it waits for the peer, or for this server.
+//! The progress of a connection: its stage says for whom it waits, for the peer or for this server.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,9 +22,9 @@ pub enum Stage {
     Answering,
 }
 
-/// The stage of one connection, shared by its socket, its requests and the accept loop.
+/// The progress of one connection, shared by its socket, its requests and the accept loop.
 #[derive(Debug)]
-pub struct Slot {
+pub struct Progress {
     state: Mutex<State>,
 }
 
@@ -36,7 +36,7 @@ struct State {
     interim: bool,
 }
 
-impl Slot {
+impl Progress {
     /// A connection that has sent nothing yet.
     pub fn new() -> Arc<Self> {
         let state = State { stage: Stage::Idle, since: Instant::now(), interim: false };
@@ -63,13 +63,13 @@ impl Slot {
         if complete {
             self.enter(Stage::Waiting);
         }
-        Body::new(BodyEnd { body, slot: Arc::clone(self) })
+        Body::new(BodyEnd { body, progress: Arc::clone(self) })
     }
 
     /// An answer, after which the connection is idle.
     pub fn answer(self: &Arc<Self>, body: Body) -> Body {
         self.enter(Stage::Answering);
-        Body::new(Answer { body, slot: Arc::clone(self) })
+        Body::new(Answer { body, progress: Arc::clone(self) })
     }
 
     fn complete(&self) {
@@ -92,7 +92,7 @@ impl Slot {
 /// A request's body, complete once it has been read to its end or nobody wants the rest.
 struct BodyEnd {
     body: Incoming,
-    slot: Arc<Slot>,
+    progress: Arc<Progress>,
 }
 
 impl HttpBody for BodyEnd {
@@ -105,7 +105,7 @@ impl HttpBody for BodyEnd {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         if frame.is_none() || self.body.is_end_stream() {
-            self.slot.complete();
+            self.progress.complete();
         }
         Poll::Ready(frame)
     }
@@ -121,14 +121,14 @@ impl HttpBody for BodyEnd {
 
 impl Drop for BodyEnd {
     fn drop(&mut self) {
-        self.slot.complete();
+        self.progress.complete();
     }
 }
 
 /// An answer's body; the connection is idle when it is dropped.
 struct Answer {
     body: Body,
-    slot: Arc<Slot>,
+    progress: Arc<Progress>,
 }
 
 impl HttpBody for Answer {
@@ -153,6 +153,6 @@ impl HttpBody for Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        self.slot.enter(Stage::Idle);
+        self.progress.enter(Stage::Idle);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::task::{AbortHandle, Id};
 
-use super::slot::{Slot, Stage};
+use super::progress::{Progress, Stage};
 
 /// Connections beyond the configured ones on which probes are answered and other requests refused.
 pub const RESERVED: usize = 16;
@@ -22,12 +22,12 @@ pub struct OpenConnections {
 
 #[derive(Debug)]
 struct Member {
-    slot: Arc<Slot>,
+    progress: Arc<Progress>,
     task: AbortHandle,
     reserved: bool,
 }
 
-/// The place of the next connection.
+/// The terms under which the next connection is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
     /// Only probes are answered on it.
@@ -69,8 +69,8 @@ impl OpenConnections {
     }
 
     /// Adds a connection.
-    pub fn add(&mut self, task: AbortHandle, slot: Arc<Slot>, reserved: bool) {
-        let member = Member { slot, task, reserved };
+    pub fn add(&mut self, task: AbortHandle, progress: Arc<Progress>, reserved: bool) {
+        let member = Member { progress, task, reserved };
         self.members.insert(member.task.id(), member);
     }
 
@@ -94,7 +94,7 @@ impl OpenConnections {
         spare: impl Fn((Stage, Duration)) -> bool,
     ) -> bool {
         let candidates = self.members.iter().filter_map(|(id, member)| {
-            let (stage, age) = member.slot.stage();
+            let (stage, age) = member.progress.stage();
             (among(member) && spare((stage, age))).then_some((age, *id))
         });
         let Some((_, id)) = candidates.max_by_key(|(age, _)| *age) else {

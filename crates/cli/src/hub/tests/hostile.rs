@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use super::http::{Client, Fault, Timeouts, hex};
-use super::store::{PART, Source, Store};
+use crate::hub::http::{Client, Fault, Timeouts, hex};
+use crate::hub::store::{PART, Source, Store};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const NAME: &str = "model.safetensors";
@@ -63,12 +63,12 @@ fn write(stream: &mut TcpStream, bytes: &[u8]) {
 }
 
 /// An empty cache and the folder above it, in which nothing else may appear.
-struct Place {
+struct TempFolder {
     folder: PathBuf,
     said: RefCell<Vec<String>>,
 }
 
-impl Place {
+impl TempFolder {
     fn new(test: &str) -> Self {
         let name = format!("asynclane-hub-{test}-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
@@ -121,7 +121,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TempFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
     }
@@ -177,7 +177,7 @@ fn serve(request: &str, stream: &mut TcpStream, etag: &str, content: &[u8]) {
 
 #[test]
 fn a_name_that_is_a_path_writes_nothing() {
-    let place = Place::new("names");
+    let place = TempFolder::new("names");
     let victim = place.folder.join("victim");
     let absolute = victim.to_str().unwrap();
     for etag in ["../../../../victim", absolute, "/", "", "x", &"g".repeat(64)] {
@@ -197,7 +197,7 @@ fn a_name_that_is_a_path_writes_nothing() {
 
 #[test]
 fn a_token_goes_to_its_own_host_only() {
-    let place = Place::new("token");
+    let place = TempFolder::new("token");
     let (body, etag) = (content(), sha256(&content()));
     let (stored, name) = (body.clone(), etag.clone());
     let other = Hub::start(move |head, stream| serve(head, stream, &name, &stored));
@@ -226,7 +226,7 @@ fn a_token_goes_to_its_own_host_only() {
 
 #[test]
 fn redirects_are_followed_ten_times_and_only_to_addresses() {
-    let place = Place::new("redirects");
+    let place = TempFolder::new("redirects");
     let to = |location: &str| format!("HTTP/1.1 302 Found\r\n{location}Content-Length: 0\r\n");
     let hub = Hub::fixed(&to("Location: /again\r\n"), b"");
     assert!(place.refused(&hub.endpoint).contains("at most 10 redirects"));
@@ -239,7 +239,7 @@ fn redirects_are_followed_ten_times_and_only_to_addresses() {
 
 #[test]
 fn wrong_bytes_are_fetched_again_once_and_then_named() {
-    let place = Place::new("bytes");
+    let place = TempFolder::new("bytes");
     let good = content();
     let etag = sha256(&good);
     let mut bad = good.clone();
@@ -277,13 +277,13 @@ fn a_transfer_that_breaks_off_goes_on_and_is_checked_as_a_whole() {
             }
         })
     };
-    let place = Place::new("resumed");
+    let place = TempFolder::new("resumed");
     assert_eq!(place.fetch(&broken_off.endpoint, None).unwrap(), good);
     assert_eq!(broken_off.heads().len(), 2);
 
     // A part of another run with a flipped bit, and one that is longer than the file.
     for flipped in [true, false] {
-        let place = Place::new("flipped");
+        let place = TempFolder::new("flipped");
         fs::create_dir_all(place.blobs()).unwrap();
         let mut part = good[..100_000].to_vec();
         part[5] ^= 1;
@@ -299,7 +299,7 @@ fn a_transfer_that_breaks_off_goes_on_and_is_checked_as_a_whole() {
 
 #[test]
 fn short_long_and_endless_files_are_refused() {
-    let place = Place::new("sizes");
+    let place = TempFolder::new("sizes");
     let etag = "a".repeat(40);
     let linked = |size: usize| format!("{}X-Linked-Size: {size}\r\n", head(&etag, 3));
     let reason = place.refused(&Hub::fixed(&linked(4), b"abc").endpoint);
@@ -318,7 +318,7 @@ fn short_long_and_endless_files_are_refused() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_disk_that_fills_during_a_download_is_said() {
-    let place = Place::new("full");
+    let place = TempFolder::new("full");
     let body = vec![b'x'; 1 << 16];
     let etag = hex(&Sha256::digest(&body));
     let hub = Hub::fixed(&head(&etag, body.len()), &body);
@@ -336,7 +336,7 @@ fn a_disk_that_fills_during_a_download_is_said() {
 
 #[test]
 fn a_hub_that_says_nothing_is_given_up() {
-    let place = Place::new("stalls");
+    let place = TempFolder::new("stalls");
     let streams = Mutex::new(Vec::new());
     let hub = Hub::start(move |_, stream| {
         // Stays open and silent.
@@ -361,7 +361,7 @@ fn a_hub_that_says_nothing_is_given_up() {
 
 #[test]
 fn a_second_process_waits_for_the_first_and_says_so() {
-    let place = Place::new("lock");
+    let place = TempFolder::new("lock");
     let (body, etag) = (content(), sha256(&content()));
     let (name, all) = (etag.clone(), body.clone());
     let hub = Hub::start(move |head, stream| serve(head, stream, &name, &all));
@@ -385,7 +385,7 @@ fn a_second_process_waits_for_the_first_and_says_so() {
 
 #[test]
 fn the_layout_is_the_one_of_the_python_package() {
-    let place = Place::new("layout");
+    let place = TempFolder::new("layout");
     let etag = "c".repeat(40);
     let hub = Hub::fixed(&head(&etag, 2), b"{}");
     assert_eq!(place.fetch(&hub.endpoint, None).unwrap(), b"{}");
