@@ -157,22 +157,22 @@ fn head(etag: &str, length: usize) -> String {
 
 /// Serves `content` under `etag`, from the byte that is asked for.
 fn serve(request: &str, stream: &mut TcpStream, etag: &str, content: &[u8]) {
-    let from = request.lines().find_map(|line| {
+    let range_start = request.lines().find_map(|line| {
         let range = line.strip_prefix("range: bytes=")?;
         range.strip_suffix('-')?.parse::<usize>().ok()
     });
-    let (length, at) = (content.len(), from.unwrap_or(0));
-    let head = match from {
+    let (length, start) = (content.len(), range_start.unwrap_or(0));
+    let head = match range_start {
         None => head(etag, length),
-        Some(from) => format!(
+        Some(start) => format!(
             "HTTP/1.1 206 Partial Content\r\nETag: \"{etag}\"\r\nX-Repo-Commit: {COMMIT}\r\n\
-             Content-Range: bytes {from}-{}/{length}\r\nContent-Length: {}\r\n",
+             Content-Range: bytes {start}-{}/{length}\r\nContent-Length: {}\r\n",
             length - 1,
-            length - from
+            length - start
         ),
     };
     let head = format!("{head}Connection: close\r\n\r\n");
-    write(stream, &[head.as_bytes(), &content[at..]].concat());
+    write(stream, &[head.as_bytes(), &content[start..]].concat());
 }
 
 #[test]
@@ -227,12 +227,13 @@ fn a_token_goes_to_its_own_host_only() {
 #[test]
 fn redirects_are_followed_ten_times_and_only_to_addresses() {
     let place = Place::new("redirects");
-    let to = |location: &str| format!("HTTP/1.1 302 Found\r\n{location}Content-Length: 0\r\n");
-    let hub = Hub::fixed(&to("Location: /again\r\n"), b"");
+    let redirect =
+        |location: &str| format!("HTTP/1.1 302 Found\r\n{location}Content-Length: 0\r\n");
+    let hub = Hub::fixed(&redirect("Location: /again\r\n"), b"");
     assert!(place.refused(&hub.endpoint).contains("at most 10 redirects"));
     assert_eq!(hub.heads().len(), 11);
     for location in ["", "Location: file:///etc/passwd\r\n", "Location: x y\r\n"] {
-        let reason = place.refused(&Hub::fixed(&to(location), b"").endpoint);
+        let reason = place.refused(&Hub::fixed(&redirect(location), b"").endpoint);
         assert!(reason.starts_with("Location: expected the address"), "{reason}");
     }
 }
