@@ -411,8 +411,8 @@ pub struct CapacityArgs {
     pub kv_bytes: u8,
     /// Your device as `MEMORY,BANDWIDTH,FLOPS`: memory in GB, bandwidth in GB/s, dense bf16 arithmetic
     /// in TFLOP/s. Default: six common GPUs.
-    #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
-    pub on: Vec<f64>,
+    #[arg(long = "on", value_name = "NUMBERS", value_delimiter = ',')]
+    pub device: Vec<f64>,
 }
 
 #[derive(Args, Debug)]

@@ -81,7 +81,7 @@ fn read_bandwidth(numbers: usize, threads: usize) -> f64 {
     let read = |part: &[u64]| {
         let (begun, mut rounds) = (Instant::now(), 0.0);
         while begun.elapsed() < READ_TIME {
-            std::hint::black_box(part.iter().fold(0u64, |sum, of| sum.wrapping_add(*of)));
+            std::hint::black_box(part.iter().fold(0u64, |sum, word| sum.wrapping_add(*word)));
             rounds += 1.0;
         }
         rounds * size_of_val(part) as f64 / begun.elapsed().as_secs_f64()
@@ -215,7 +215,7 @@ pub fn report(
         if let Some(experts) = info.experts {
             writeln!(out, "\nsteps that touch {touched} of {} experts", experts.count)?;
         }
-        let rows: Vec<_> = devices.iter().map(|of| (of, sizes(of))).collect();
+        let rows: Vec<_> = devices.iter().map(|device| (device, sizes(device))).collect();
         let sizes = Sizes::new(info, bytes, kv, touched);
         table(&mut out, &sizes, &rows, f64::from(args.context))?;
     }
@@ -223,13 +223,15 @@ pub fn report(
 }
 
 fn devices(args: &CapacityArgs) -> Result<Vec<Device>> {
-    match *args.on {
+    match *args.device {
         [] => Ok(CARDS.to_vec()),
-        [memory, bandwidth, flops] if args.on.iter().all(|of| of.is_finite() && *of > 0.0) => {
+        [memory, bandwidth, flops]
+            if args.device.iter().all(|value| value.is_finite() && *value > 0.0) =>
+        {
             Ok(vec![Device::new("yours", memory, bandwidth, flops)])
         }
         _ => {
-            let message = format!("--on: expected three positive numbers, found {:?}", args.on);
+            let message = format!("--on: expected three positive numbers, found {:?}", args.device);
             Err(exit::failure(exit::USAGE, message))
         }
     }
@@ -366,9 +368,10 @@ mod tests {
 
     #[test]
     fn weights_of_any_size_can_be_read() {
-        let line = |of| {
-            let on = CapacityArgs { config_json: None, context: 1536, kv_bytes: 2, on: Vec::new() };
-            let text = report(&model(of, None, 0), 2.0, &on, None).unwrap();
+        let line = |sizes| {
+            let args =
+                CapacityArgs { config_json: None, context: 1536, kv_bytes: 2, device: Vec::new() };
+            let text = report(&model(sizes, None, 0), 2.0, &args, None).unwrap();
             text.lines().nth(1).unwrap().to_owned()
         };
         let large = line([32, 4096, 32, 32, 12_288, 126_464]);
@@ -382,15 +385,15 @@ mod tests {
     #[test]
     fn a_device_of_ones_own_has_positive_numbers() {
         let info = model([32, 4096, 32, 32, 12_288, 126_464], None, 0);
-        let of = |on: &[f64]| CapacityArgs {
+        let args = |device: &[f64]| CapacityArgs {
             config_json: None,
             context: 1536,
             kv_bytes: 4,
-            on: on.to_vec(),
+            device: device.to_vec(),
         };
-        let text = report(&info, 2.0, &of(&[48.0, 20.0, 0.19]), None).unwrap();
+        let text = report(&info, 2.0, &args(&[48.0, 20.0, 0.19]), None).unwrap();
         assert!(text.contains("\nyours "), "{text}");
-        let text = report(&info, 2.0, &of(&[]), None).unwrap();
+        let text = report(&info, 2.0, &args(&[]), None).unwrap();
         let memory = text.lines().skip(3).map(|line| {
             let words: Vec<_> = line.split_whitespace().take(2).collect();
             words.join(" ")
@@ -398,14 +401,15 @@ mod tests {
         assert!(memory.skip(2).eq(["A100 80", "H100 80", "H200 141", "B200 180"]), "{text}");
         assert_eq!(text.lines().count(), 9, "{text}");
         for wrong in [[0.0, 1.0, 1.0], [1.0, f64::NAN, 1.0], [1.0, 1.0, -1.0]] {
-            assert!(report(&info, 2.0, &of(&wrong), None).is_err());
+            assert!(report(&info, 2.0, &args(&wrong), None).is_err());
         }
     }
 
     #[test]
     fn this_machine_comes_first_with_its_own_kv() {
         let info = model([32, 4096, 32, 32, 12_288, 126_464], None, 0);
-        let on = CapacityArgs { config_json: None, context: 1536, kv_bytes: 2, on: Vec::new() };
+        let args =
+            CapacityArgs { config_json: None, context: 1536, kv_bytes: 2, device: Vec::new() };
         let here = Device {
             name: "this CPU",
             memory: 100e9,
@@ -414,7 +418,7 @@ mod tests {
             flops: None,
             kv: Some(number_bytes(&info)),
         };
-        let text = report(&info, 2.0, &on, Some(here)).unwrap();
+        let text = report(&info, 2.0, &args, Some(here)).unwrap();
         let rows: Vec<Vec<&str>> = text
             .lines()
             .skip_while(|line| !line.starts_with("device"))

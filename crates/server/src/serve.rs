@@ -152,7 +152,7 @@ impl Server {
     async fn fail(&mut self, error: &io::Error) {
         self.count(|metrics| metrics.accept_errors.inc());
         self.failures.count += 1;
-        let is_due = |at: Instant| at.elapsed() >= LOG_PAUSE;
+        let is_due = |time: Instant| time.elapsed() >= LOG_PAUSE;
         if self.failures.logged.is_none_or(is_due) {
             let count = std::mem::take(&mut self.failures.count);
             self.failures.logged = Some(Instant::now());

@@ -51,16 +51,16 @@ impl Cuts {
 
     /// `text` with marks inside of names.
     fn text(&self, text: &str) -> String {
-        let (mut made, mut at) = (String::with_capacity(text.len()), 0);
+        let (mut made, mut start) = (String::with_capacity(text.len()), 0);
         // A name may begin inside of another one.
-        while let Some(found) = self.names.find(Input::new(text).range(at..)) {
+        while let Some(found) = self.names.find(Input::new(text).range(start..)) {
             let first = text[found.start()..].chars().next().map_or(1, char::len_utf8);
             let cut = found.start() + first;
-            made.push_str(&text[at..cut]);
+            made.push_str(&text[start..cut]);
             made.push_str(MARK);
-            at = cut;
+            start = cut;
         }
-        made.push_str(&text[at..]);
+        made.push_str(&text[start..]);
         made
     }
 

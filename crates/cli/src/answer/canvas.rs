@@ -57,12 +57,12 @@ impl<'a> Canvas<'a> {
             self.set(draw.offset, draw.token, CellState::Kept);
         }
         for effect in &step.effects {
-            if let Effect::Commit(of) = effect {
-                let state = match of.kind {
+            if let Effect::Commit(commit) = effect {
+                let state = match commit.kind {
                     CommitKind::Draft => CellState::Draft,
                     CommitKind::Masked | CommitKind::Edit => CellState::Committed,
                 };
-                self.set(of.offset, of.token, state);
+                self.set(commit.offset, commit.token, state);
             }
         }
         // The last canvas of noise may reach beyond the budget until it is committed.
@@ -149,7 +149,7 @@ impl<'a> Canvas<'a> {
     /// The offset behind the last token.
     fn end(&self) -> usize {
         let last = self.cells[..self.len].iter().rposition(Option::is_some);
-        last.map_or(0, |at| at + 1)
+        last.map_or(0, |last| last + 1)
     }
 }
 

@@ -110,8 +110,8 @@ impl Drawing<'_> {
             Role::Refine => "refine",
         };
         let steps = match lane.steps {
-            Some((from, to)) if from == to => format!("step {from}"),
-            Some((from, to)) => format!("steps {from}-{to}"),
+            Some((first, last)) if first == last => format!("step {first}"),
+            Some((first, last)) => format!("steps {first}-{last}"),
             None => "complete at start".to_owned(),
         };
         let what = match lane.split {

@@ -35,8 +35,8 @@ impl Screen {
     pub fn draw(&self, canvas: &Canvas<'_>, lanes: &Lanes) {
         let (columns, rows) = size();
         let lines = canvas.picture(|offset| lanes.role_at(offset), columns);
-        let from = lines.len().saturating_sub(rows.saturating_sub(1).max(1));
-        self.picture.set_message(lines[from..].join("\n"));
+        let top = lines.len().saturating_sub(rows.saturating_sub(1).max(1));
+        self.picture.set_message(lines[top..].join("\n"));
     }
 
     /// Clears the drawing.

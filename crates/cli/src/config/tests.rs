@@ -37,8 +37,8 @@ fn the_reference_names_every_key_and_equals_the_defaults() {
 
 /// The configuration of files with these contents.
 fn of_files(name: &str, contents: &[&str]) -> Result<(Config, Origins)> {
-    let file = |at: usize| {
-        let name = format!("asynclane-{name}-{}-{at}.toml", std::process::id());
+    let file = |number: usize| {
+        let name = format!("asynclane-{name}-{}-{number}.toml", std::process::id());
         std::env::temp_dir().join(name)
     };
     let files: Vec<PathBuf> = (0..contents.len()).map(file).collect();

@@ -62,12 +62,12 @@ pub struct Answer {
 }
 
 impl Answer {
-    pub fn token(&self, at: usize) -> Option<&str> {
-        self.tokens.get(at).map(String::as_str)
+    pub fn token(&self, index: usize) -> Option<&str> {
+        self.tokens.get(index).map(String::as_str)
     }
 
-    pub fn logprob(&self, at: usize) -> Option<f64> {
-        self.logprobs.get(at).copied().flatten()
+    pub fn logprob(&self, index: usize) -> Option<f64> {
+        self.logprobs.get(index).copied().flatten()
     }
 }
 

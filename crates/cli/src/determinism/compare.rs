@@ -44,9 +44,9 @@ impl Tally {
     /// The first difference of two answers: the number of the token and both tokens.
     fn compare(&mut self, before: &Answer, after: &Answer) -> Option<(usize, String, String)> {
         let mut found = None;
-        for at in 0..before.tokens.len().max(after.tokens.len()) {
-            let (left, right) = (before.token(at), after.token(at));
-            let (one, other) = (before.logprob(at), after.logprob(at));
+        for index in 0..before.tokens.len().max(after.tokens.len()) {
+            let (left, right) = (before.token(index), after.token(index));
+            let (one, other) = (before.logprob(index), after.logprob(index));
             let is_same_token = left == right;
             if let (true, Some(one), Some(other)) = (is_same_token, one, other) {
                 self.largest = self.largest.max((one - other).abs());
@@ -57,7 +57,7 @@ impl Tally {
                     (Some(token), None) => format!("{token:?}"),
                     (Some(token), Some(logprob)) => format!("{token:?} ({logprob})"),
                 };
-                found.get_or_insert((at, shown(left, one), shown(right, other)));
+                found.get_or_insert((index, shown(left, one), shown(right, other)));
             }
             if !is_same_token {
                 break;

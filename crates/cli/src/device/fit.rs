@@ -131,9 +131,10 @@ fn advice(
         let needed = DeviceMemory::needed(checkpoint, dtype, sizes).map_err(exit::refused);
         needed.map(|needed| (needed.sum() <= sizes.allowance(free, total), needed))
     };
-    let mut shorter = WeightDtype::ALL.into_iter().skip_while(|of| *of != dtype).skip(1);
+    let mut shorter =
+        WeightDtype::ALL.into_iter().skip_while(|narrower| *narrower != dtype).skip(1);
     // Groups of some may not divide the matrices.
-    let fitting = shorter.find(|of| needed(*of, &sizes).is_ok_and(|(fits, _)| fits));
+    let fitting = shorter.find(|narrower| needed(*narrower, &sizes).is_ok_and(|(fits, _)| fits));
     if let Some(fitting) = fitting {
         return Ok(format!("try --dtype {}", fitting.name()));
     }

@@ -90,20 +90,20 @@ fn a_refusal_says_what_is_needed_what_is_there_and_what_to_try() {
 #[test]
 fn fewer_pages_or_shorter_sequences_are_suggested() {
     let int4 = ["--dtype", "int4"];
-    let of = |more: &[&str]| needs(&[&int4[..], more].concat());
+    let memory = |more: &[&str]| needs(&[&int4[..], more].concat());
     let say = |more: &[&str], free| refusal(&[&int4[..], more].concat(), (free, 1 << 40)).unwrap();
-    let least = of(&[]);
+    let least = memory(&[]);
     let line = say(&["--kv-memory", "4GiB"], least.sum() + 9 * MIB);
     let left = (least.kv + 9 * MIB) >> 20;
     assert!(line.ends_with(&format!("try --kv-memory {left}MiB")), "{line}");
-    let fewer = of(&["--max-model-len", "512"]).sum();
+    let fewer = memory(&["--max-model-len", "512"]).sum();
     let line = say(&[], fewer);
     assert!(line.ends_with(": try --max-model-len 512"), "{line}");
     let line = say(&["--kv-memory", "4GiB"], fewer);
     let end = ": try --max-model-len 512 --kv-memory auto";
     assert!(line.ends_with(end), "{line}");
     let narrow = ["--max-model-len", "512", "--row-budget", "512"];
-    let line = say(&[], of(&narrow).sum());
+    let line = say(&[], memory(&narrow).sum());
     let end = ": try --max-model-len 512 --row-budget 512";
     assert!(line.ends_with(end), "{line}");
     let line = say(&[], MIB);

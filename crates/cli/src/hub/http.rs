@@ -106,9 +106,9 @@ impl Client {
         &self,
         path: &str,
         commit: &str,
-        from: u64,
+        start: u64,
     ) -> Result<(Meta, u64, impl Read + use<>), Fault> {
-        let (first, answer) = self.get(path, from)?;
+        let (first, answer) = self.get(path, start)?;
         // The Hub's own answer names the file, also if it is stored elsewhere.
         let found = text(&first, &COMMIT);
         if found.as_deref().is_some_and(|found| found != commit) {
@@ -123,7 +123,7 @@ impl Client {
             Some(etag) if is_digest(etag) => etag.to_ascii_lowercase(),
             other => return Err(refused("ETag", "40 or 64 hexadecimal digits", other)),
         };
-        let (begin, size) = extent(answer.status().as_u16(), answer.headers(), from)?;
+        let (begin, size) = extent(answer.status().as_u16(), answer.headers(), start)?;
         let linked = text(&first, &LINKED_SIZE);
         if linked.is_some() && linked.as_deref() != Some(&size.to_string()) {
             let expected = format!("{size} by the file's host");
@@ -134,13 +134,13 @@ impl Client {
     }
 
     /// The answer at `path` from byte `from` on, and the headers of the first one before redirects.
-    fn get(&self, path: &str, from: u64) -> Result<(HeaderMap, Response<Body>), Fault> {
+    fn get(&self, path: &str, start: u64) -> Result<(HeaderMap, Response<Body>), Fault> {
         let mut url = format!("{}{path}", self.endpoint);
         let mut first = None;
         for _ in 0..=MAX_REDIRECTS {
             let mut request = self.agent.get(&url).header(ACCEPT_ENCODING, "identity");
-            if from > 0 {
-                request = request.header(RANGE, format!("bytes={from}-"));
+            if start > 0 {
+                request = request.header(RANGE, format!("bytes={start}-"));
             }
             if let Some(token) = &self.token
                 && origin(&url).is_some()
@@ -167,7 +167,7 @@ impl Client {
 }
 
 /// The first byte and the size of the file of an answer to a request from byte `from` on.
-fn extent(status: u16, headers: &HeaderMap, from: u64) -> Result<(u64, u64), Fault> {
+fn extent(status: u16, headers: &HeaderMap, start: u64) -> Result<(u64, u64), Fault> {
     if status != 206 {
         let length = text(headers, &CONTENT_LENGTH);
         let size = length.as_deref().and_then(|length| length.parse().ok());
@@ -180,9 +180,9 @@ fn extent(status: u16, headers: &HeaderMap, from: u64) -> Result<(u64, u64), Fau
         let (begin, end) = range.split_once('-')?;
         let (begin, end, size): (u64, u64, u64) =
             (begin.parse().ok()?, end.parse().ok()?, size.parse().ok()?);
-        (begin == from && end.checked_add(1) == Some(size)).then_some((begin, size))
+        (begin == start && end.checked_add(1) == Some(size)).then_some((begin, size))
     });
-    let expected = format!("bytes {from}- to the end of the file");
+    let expected = format!("bytes {start}- to the end of the file");
     parsed.ok_or_else(|| refused("Content-Range", &expected, range.as_deref()))
 }
 

@@ -49,7 +49,7 @@ impl Remote<'_> {
         let path = &format!("/{}/resolve/{commit}/{name}", self.id.name);
         let source = Source { client: &self.client, path, commit, name };
         let bar = progress::download(name);
-        let fetched = self.store.fetch(source, &|at, size| bar.show(at, size));
+        let fetched = self.store.fetch(source, &|received, size| bar.show(received, size));
         fetched.map_err(|fault| self.hub.refusal(self.id, &fault))
     }
 

@@ -167,8 +167,8 @@ impl<'a> Store<'a> {
 }
 
 impl Source<'_> {
-    fn open(&self, from: u64) -> Result<(Meta, u64, impl Read + use<>), Fault> {
-        self.client.file(self.path, self.commit, from)
+    fn open(&self, start: u64) -> Result<(Meta, u64, impl Read + use<>), Fault> {
+        self.client.file(self.path, self.commit, start)
     }
 }
 

@@ -111,19 +111,19 @@ fn the_environment_says_where_the_hub_and_its_cache_are() {
 fn shards_are_those_of_an_index_that_loading_accepts() {
     let folder = std::env::temp_dir().join(format!("asynclane-hub-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let of = |index: &[u8]| {
+    let shards = |index: &[u8]| {
         std::fs::write(folder.join(INDEX), index).unwrap();
         shards_of(&folder)
     };
     let index = br#"{"weight_map": {"a": "2.safetensors", "b": "1.safetensors",
         "c": "2.safetensors", "d": "- d"}}"#;
-    assert_eq!(of(index), ["1.safetensors", "2.safetensors"]);
+    assert_eq!(shards(index), ["1.safetensors", "2.safetensors"]);
     for faulty in [
         &br#"{"weight_map": {"a": "1.safetensors", "b": "../out.safetensors"}}"#[..],
         br#"{"weight_map": {"a": "1.safetensors", "b": 3}}"#,
         b"no JSON",
     ] {
-        assert!(of(faulty).is_empty());
+        assert!(shards(faulty).is_empty());
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }

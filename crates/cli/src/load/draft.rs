@@ -119,12 +119,12 @@ impl DraftCheckpoint {
 fn draft_decoding(config: &Config, info: &ModelInfo) -> Result<Decoding> {
     let weights = WeightKind { edits: false, ..config.weights(info) };
     let decoding = config.draft_decoding(weights)?;
-    let (kind, of) = (info.rows.attention.kind(), &decoding.decoder);
-    let suits = of.commit.info().requires.attention.contains(&kind)
-        && of.schedule.info().attention.contains(&kind)
+    let (kind, decoder) = (info.rows.attention.kind(), &decoding.decoder);
+    let suits = decoder.commit.info().requires.attention.contains(&kind)
+        && decoder.schedule.info().attention.contains(&kind)
         && decoding.cache.info().attention.contains(&kind)
-        && of.schedule.drafts() == 0
-        && (of.commit.info().requires.needs)(of.commit.settings()).is_none()
+        && decoder.schedule.drafts() == 0
+        && (decoder.commit.info().requires.needs)(decoder.commit.settings()).is_none()
         && weights.fills(&decoding);
     if suits {
         return Ok(decoding);

@@ -150,17 +150,17 @@ fn print(rows: &[Row], machine: &Machine) {
 fn print_evidence(rows: &[Row]) {
     let mut told: Vec<Evidence> = Vec::new();
     for row in rows {
-        if told.iter().any(|evidence| evidence.on == row.verified.on) {
+        if told.iter().any(|evidence| evidence.subject == row.verified.subject) {
             continue;
         }
-        let same = rows.iter().filter(|other| other.verified.on == row.verified.on);
+        let same = rows.iter().filter(|other| other.verified.subject == row.verified.subject);
         let names: Vec<&str> = same.map(|row| row.name).collect();
         let names = match names.len() {
             0..=4 => names.join(", "),
             _ => "all others".to_owned(),
         };
-        let Evidence { on, when, by } = row.verified;
-        tell!("verified ({names}): {on}; {when}: {by}");
+        let Evidence { subject, when, by } = row.verified;
+        tell!("verified ({names}): {subject}; {when}: {by}");
         told.push(row.verified);
     }
 }

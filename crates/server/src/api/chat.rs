@@ -94,7 +94,7 @@ impl Endpoint for ChatCompletions {
         }
         let budget = fields.max_completion_tokens.or(fields.max_tokens);
         generation.stops.max_tokens = budget.map(Int::count);
-        let prediction = fields.prediction.map(|Object(of)| of.content.0.0);
+        let prediction = fields.prediction.map(|Object(prediction)| prediction.content.0.0);
         let (options, mut generation) = draft.finish(Some(tools), backend)?;
         if let Some(prediction) = prediction {
             predict(&mut generation, prediction, backend)?;

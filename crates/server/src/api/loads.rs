@@ -86,11 +86,11 @@ mod tests {
 
     #[test]
     fn dates_are_gregorian() {
-        let at = |seconds| rfc3339(Duration::from_secs(seconds));
-        assert_eq!(at(0), "1970-01-01T00:00:00Z");
-        assert_eq!(at(951_782_399), "2000-02-28T23:59:59Z");
-        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(at(1_760_000_000), "2025-10-09T08:53:20Z");
-        assert_eq!(at(4_107_542_400), "2100-03-01T00:00:00Z");
+        let date = |seconds| rfc3339(Duration::from_secs(seconds));
+        assert_eq!(date(0), "1970-01-01T00:00:00Z");
+        assert_eq!(date(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(date(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(date(1_760_000_000), "2025-10-09T08:53:20Z");
+        assert_eq!(date(4_107_542_400), "2100-03-01T00:00:00Z");
     }
 }

@@ -153,7 +153,8 @@ fn presets(limits: &engine::Limits, decoders: &Decoders) -> Map<String, JsonValu
         let mut spec = decoders.blank();
         let named = spec.set("preset", Value::Name(preset.name));
         let decoding = named.and_then(|()| decoders.resolve(&spec)).ok();
-        let length = decoding.and_then(|of| of.decoder.schedule.settings().get(BLOCK_LENGTH));
+        let length =
+            decoding.and_then(|preset| preset.decoder.schedule.settings().get(BLOCK_LENGTH));
         if let Some(length) = length {
             settings.insert(BLOCK_LENGTH.to_owned(), value(length));
         }

@@ -77,13 +77,13 @@ pub fn routes() -> [Route; 3] {
         .and::<EffortField>()
         .and::<TokenizeFields>();
     let either = Fields::new::<PromptField>().and::<TokenizeFields>().or(chat);
-    let to = About::post("The token ids of a text or chat.", either).answer::<Tokenized>();
+    let encoding = About::post("The token ids of a text or chat.", either).answer::<Tokenized>();
     let tokens = Fields::new::<DetokenizeFields>();
-    let from = About::post("The text of token ids.", tokens);
+    let decoding = About::post("The text of token ids.", tokens);
     let about = About::get("Special tokens and chat template of the tokenizer.");
     [
-        Route::new("/tokenize", post(tokenize), to),
-        Route::new("/detokenize", post(detokenize), from),
+        Route::new("/tokenize", post(tokenize), encoding),
+        Route::new("/detokenize", post(detokenize), decoding),
         Route::new("/tokenizer_info", get(info), about),
     ]
 }

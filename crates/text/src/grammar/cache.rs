@@ -122,8 +122,8 @@ mod tests {
     fn the_least_recently_used_goes_first_and_all_bounds_hold() {
         let cache = Cache::default();
         let keys: Vec<Key> = (0..MAX_ENTRIES)
-            .map(|at| {
-                let (key, refused) = refusal(&at.to_string());
+            .map(|number| {
+                let (key, refused) = refusal(&number.to_string());
                 cache.put(key.clone(), refused, 0);
                 key
             })

@@ -96,7 +96,7 @@ fn kept_open(schema: &Value) -> HashSet<usize> {
     }
     let referred = addresses.iter().enumerate();
     let referred = referred.filter(|(_, address)| targets.contains(*address));
-    kept.extend(referred.map(|(at, _)| at));
+    kept.extend(referred.map(|(index, _)| index));
     kept
 }
 

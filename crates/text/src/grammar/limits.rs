@@ -145,8 +145,8 @@ fn check_embedded(source: &str) -> Result<(), String> {
     if source.contains("multipleOf") {
         return Err("multipleOf is not supported in %json".to_owned());
     }
-    for (at, name) in source.match_indices("%json") {
-        let text = &source[at + name.len()..];
+    for (start, name) in source.match_indices("%json") {
+        let text = &source[start + name.len()..];
         let mut schemas = serde_json::Deserializer::from_str(text).into_iter::<Value>();
         if let Some(Ok(schema)) = schemas.next() {
             check_shape(&schema)?;
@@ -174,8 +174,8 @@ fn check_classes(source: &str, insensitive: bool) -> Result<(), String> {
 
 /// True if a letter `i` follows `mark` among letters: a flag of a regex.
 fn has_flag(source: &str, mark: &str) -> bool {
-    source.match_indices(mark).any(|(at, _)| {
-        let rest = source[at + mark.len()..].chars();
+    source.match_indices(mark).any(|(start, _)| {
+        let rest = source[start + mark.len()..].chars();
         rest.take_while(|c| c.is_ascii_alphabetic() || *c == '-').any(|c| c == 'i')
     })
 }

@@ -240,7 +240,7 @@ fn names(members: &mut Map<String, Value>, root: &Value) {
     }
     let mut names = members.get("propertyNames");
     if let Some(Value::String(reference)) = names.and_then(|names| names.get("$ref")) {
-        names = reference.strip_prefix('#').and_then(|at| root.pointer(at));
+        names = reference.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
     }
     let Some(Value::Object(names)) = names else {
         return;
@@ -283,26 +283,26 @@ fn one_unit(members: &mut Map<String, Value>) {
     let below = bound(members, "exclusiveMaximum");
     let low = least.into_iter().chain(above).reduce(f64::max);
     let high = most.into_iter().chain(below).reduce(f64::min);
-    let next = |from: f64| {
-        if from == 0.0 { 1e-15 } else { from.abs().next_up() }
+    let next = |bound: f64| {
+        if bound == 0.0 { 1e-15 } else { bound.abs().next_up() }
     };
-    if let (Some(from), Some(high)) = (above.filter(|from| Some(*from) == low), high)
-        && from >= 0.0
-        && from.fract() == 0.0
-        && high < from + 1.0
-        && high > next(from)
+    if let (Some(low), Some(high)) = (above.filter(|bound| Some(*bound) == low), high)
+        && low >= 0.0
+        && low.fract() == 0.0
+        && high < low + 1.0
+        && high > next(low)
     {
         members.remove("exclusiveMinimum");
-        members.insert("minimum".to_owned(), json!(next(from)));
+        members.insert("minimum".to_owned(), json!(next(low)));
     }
-    if let (Some(from), Some(low)) = (below.filter(|from| Some(*from) == high), low)
-        && from <= 0.0
-        && from.fract() == 0.0
-        && low > from - 1.0
-        && low < -next(from)
+    if let (Some(high), Some(low)) = (below.filter(|bound| Some(*bound) == high), low)
+        && high <= 0.0
+        && high.fract() == 0.0
+        && low > high - 1.0
+        && low < -next(high)
     {
         members.remove("exclusiveMaximum");
-        members.insert("maximum".to_owned(), json!(-next(from)));
+        members.insert("maximum".to_owned(), json!(-next(high)));
     }
 }
 

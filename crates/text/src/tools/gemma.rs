@@ -18,28 +18,28 @@ impl ToJson {
     /// Reads from `text`: the bytes taken, the JSON made, whether the arguments end. The beginning
     /// of a quote is left for the next call.
     pub(super) fn read(&mut self, text: &str) -> (usize, String, bool) {
-        let (mut at, mut made) = (0, String::new());
-        while at < text.len() {
-            let rest = &text[at..];
+        let (mut taken, mut made) = (0, String::new());
+        while taken < text.len() {
+            let rest = &text[taken..];
             if rest.starts_with(QUOTE) {
                 made.push('"');
                 self.in_text = !self.in_text;
-                at += QUOTE.len();
+                taken += QUOTE.len();
                 continue;
             }
             if QUOTE.starts_with(rest) {
                 break;
             }
             let Some(c) = rest.chars().next() else { break };
-            at += c.len_utf8();
+            taken += c.len_utf8();
             if self.in_text {
                 let escaped = Value::from(c.to_string()).to_string();
                 made.push_str(&escaped[1..escaped.len() - 1]);
             } else if self.plain(c, &mut made) {
-                return (at, made, true);
+                return (taken, made, true);
             }
         }
-        (at, made, false)
+        (taken, made, false)
     }
 
     /// Takes a character outside texts; whether the arguments end.

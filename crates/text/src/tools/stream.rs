@@ -184,10 +184,10 @@ impl CallStream {
     /// Delivers the text before the next mark.
     fn find_mark(&mut self, marks: Marks, parts: &mut Vec<Part>) -> bool {
         let open = marks.open.unwrap_or_default();
-        if let Some(at) = self.held.find(open) {
-            let before = self.held[..at].trim_end().to_owned();
+        if let Some(start) = self.held.find(open) {
+            let before = self.held[..start].trim_end().to_owned();
             deliver(before, parts);
-            return self.turn(State::Head, at + open.len());
+            return self.turn(State::Head, start + open.len());
         }
         // White space before a mark, and the beginning of one, wait for what follows.
         let partial =
@@ -267,7 +267,7 @@ impl Arguments {
         match self {
             Self::Json(nesting) => {
                 let end = text.bytes().position(|byte| nesting.ends(byte));
-                let taken = end.map_or(text.len(), |at| at + 1);
+                let taken = end.map_or(text.len(), |index| index + 1);
                 (taken, text[..taken].to_owned(), end.is_some())
             }
             Self::Gemma(reader) => reader.read(text),

@@ -192,9 +192,9 @@ impl ToJson {
     /// the beginning of a tag is left for the next call, and a value that is no plain text until it
     /// is complete.
     pub(super) fn read(&mut self, text: &str) -> (usize, String, bool) {
-        let (mut at, mut made) = (0, String::new());
+        let (mut offset, mut made) = (0, String::new());
         loop {
-            let rest = &text[at..];
+            let rest = &text[offset..];
             let taken = match self.value {
                 Some(kinds) => self.value(kinds, rest, &mut made),
                 None => {
@@ -202,14 +202,14 @@ impl ToJson {
                     if tag.starts_with(FUNCTION_END) {
                         let blanks = rest.len() - tag.len();
                         made += if self.filled { "}" } else { "{}" };
-                        return (at + blanks + FUNCTION_END.len(), made, true);
+                        return (offset + blanks + FUNCTION_END.len(), made, true);
                     }
                     self.parameter(rest, &mut made)
                 }
             };
             match taken {
-                0 => return (at, made, false),
-                taken => at += taken,
+                0 => return (offset, made, false),
+                taken => offset += taken,
             }
         }
     }

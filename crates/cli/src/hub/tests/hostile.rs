@@ -157,32 +157,32 @@ fn head(etag: &str, length: usize) -> String {
 
 /// Serves `content` under `etag`, from the byte that is asked for.
 fn serve(request: &str, stream: &mut TcpStream, etag: &str, content: &[u8]) {
-    let from = request.lines().find_map(|line| {
+    let range_start = request.lines().find_map(|line| {
         let range = line.strip_prefix("range: bytes=")?;
         range.strip_suffix('-')?.parse::<usize>().ok()
     });
-    let (length, at) = (content.len(), from.unwrap_or(0));
-    let head = match from {
+    let (length, start) = (content.len(), range_start.unwrap_or(0));
+    let head = match range_start {
         None => head(etag, length),
-        Some(from) => format!(
+        Some(start) => format!(
             "HTTP/1.1 206 Partial Content\r\nETag: \"{etag}\"\r\nX-Repo-Commit: {COMMIT}\r\n\
-             Content-Range: bytes {from}-{}/{length}\r\nContent-Length: {}\r\n",
+             Content-Range: bytes {start}-{}/{length}\r\nContent-Length: {}\r\n",
             length - 1,
-            length - from
+            length - start
         ),
     };
     let head = format!("{head}Connection: close\r\n\r\n");
-    write(stream, &[head.as_bytes(), &content[at..]].concat());
+    write(stream, &[head.as_bytes(), &content[start..]].concat());
 }
 
 #[test]
 fn a_name_that_is_a_path_writes_nothing() {
-    let place = TempFolder::new("names");
-    let victim = place.folder.join("victim");
+    let folder = TempFolder::new("names");
+    let victim = folder.folder.join("victim");
     let absolute = victim.to_str().unwrap();
     for etag in ["../../../../victim", absolute, "/", "", "x", &"g".repeat(64)] {
         let hub = Hub::fixed(&head(etag, 3), b"bad");
-        let reason = place.refused(&hub.endpoint);
+        let reason = folder.refused(&hub.endpoint);
         assert!(reason.starts_with("ETag: expected 40 or 64 hex"), "{reason}");
     }
     for commit in ["../../../victim", absolute, "", &"0".repeat(40)] {
@@ -190,14 +190,14 @@ fn a_name_that_is_a_path_writes_nothing() {
         let head = format!(
             "HTTP/1.1 200 OK\r\nETag: \"{etag}\"\r\nX-Repo-Commit: {commit}\r\nContent-Length: 3\r\n"
         );
-        let reason = place.refused(&Hub::fixed(&head, b"bad").endpoint);
+        let reason = folder.refused(&Hub::fixed(&head, b"bad").endpoint);
         assert!(reason.starts_with("X-Repo-Commit: expected 0123"), "{reason}");
     }
 }
 
 #[test]
 fn a_token_goes_to_its_own_host_only() {
-    let place = TempFolder::new("token");
+    let folder = TempFolder::new("token");
     let (body, etag) = (content(), sha256(&content()));
     let (stored, name) = (body.clone(), etag.clone());
     let other = Hub::start(move |head, stream| serve(head, stream, &name, &stored));
@@ -217,7 +217,7 @@ fn a_token_goes_to_its_own_host_only() {
         );
         write(stream, answer.as_bytes());
     });
-    assert_eq!(place.fetch(&hub.endpoint, Some("canary")).unwrap(), body);
+    assert_eq!(folder.fetch(&hub.endpoint, Some("canary")).unwrap(), body);
     let sent =
         |hub: &Hub| hub.heads().iter().map(|head| head.contains("canary")).collect::<Vec<_>>();
     assert_eq!(sent(&hub), [true, true]);
@@ -226,27 +226,28 @@ fn a_token_goes_to_its_own_host_only() {
 
 #[test]
 fn redirects_are_followed_ten_times_and_only_to_addresses() {
-    let place = TempFolder::new("redirects");
-    let to = |location: &str| format!("HTTP/1.1 302 Found\r\n{location}Content-Length: 0\r\n");
-    let hub = Hub::fixed(&to("Location: /again\r\n"), b"");
-    assert!(place.refused(&hub.endpoint).contains("at most 10 redirects"));
+    let folder = TempFolder::new("redirects");
+    let redirect =
+        |location: &str| format!("HTTP/1.1 302 Found\r\n{location}Content-Length: 0\r\n");
+    let hub = Hub::fixed(&redirect("Location: /again\r\n"), b"");
+    assert!(folder.refused(&hub.endpoint).contains("at most 10 redirects"));
     assert_eq!(hub.heads().len(), 11);
     for location in ["", "Location: file:///etc/passwd\r\n", "Location: x y\r\n"] {
-        let reason = place.refused(&Hub::fixed(&to(location), b"").endpoint);
+        let reason = folder.refused(&Hub::fixed(&redirect(location), b"").endpoint);
         assert!(reason.starts_with("Location: expected the address"), "{reason}");
     }
 }
 
 #[test]
 fn wrong_bytes_are_fetched_again_once_and_then_named() {
-    let place = TempFolder::new("bytes");
+    let folder = TempFolder::new("bytes");
     let good = content();
     let etag = sha256(&good);
     let mut bad = good.clone();
     bad[77] ^= 1;
     let (name, wrong) = (etag.clone(), bad.clone());
     let liar = Hub::start(move |head, stream| serve(head, stream, &name, &wrong));
-    let reason = place.refused(&liar.endpoint);
+    let reason = folder.refused(&liar.endpoint);
     let expected = format!("{NAME}: expected SHA-256 {etag}, found ");
     assert!(reason.starts_with(&expected), "{reason}");
     assert_eq!(liar.heads().len(), 2);
@@ -259,8 +260,8 @@ fn wrong_bytes_are_fetched_again_once_and_then_named() {
         *asked += 1;
         serve(head, stream, &name, if *asked == 1 { &bad } else { &right });
     });
-    assert_eq!(place.fetch(&hub.endpoint, None).unwrap(), good);
-    assert_eq!(files(&place.blobs()), [place.blobs().join(&etag)]);
+    assert_eq!(folder.fetch(&hub.endpoint, None).unwrap(), good);
+    assert_eq!(files(&folder.blobs()), [folder.blobs().join(&etag)]);
 }
 
 #[test]
@@ -277,73 +278,73 @@ fn a_transfer_that_breaks_off_goes_on_and_is_checked_as_a_whole() {
             }
         })
     };
-    let place = TempFolder::new("resumed");
-    assert_eq!(place.fetch(&broken_off.endpoint, None).unwrap(), good);
+    let folder = TempFolder::new("resumed");
+    assert_eq!(folder.fetch(&broken_off.endpoint, None).unwrap(), good);
     assert_eq!(broken_off.heads().len(), 2);
 
     // A part of another run with a flipped bit, and one that is longer than the file.
     for flipped in [true, false] {
-        let place = TempFolder::new("flipped");
-        fs::create_dir_all(place.blobs()).unwrap();
+        let folder = TempFolder::new("flipped");
+        fs::create_dir_all(folder.blobs()).unwrap();
         let mut part = good[..100_000].to_vec();
         part[5] ^= 1;
         if !flipped {
             part.resize(good.len() + 1, 0);
         }
-        fs::write(place.blobs().join(format!("{etag}.incomplete")), part).unwrap();
+        fs::write(folder.blobs().join(format!("{etag}.incomplete")), part).unwrap();
         let (name, all) = (etag.clone(), good.clone());
         let hub = Hub::start(move |head, stream| serve(head, stream, &name, &all));
-        assert_eq!(place.fetch(&hub.endpoint, None).unwrap(), good, "{flipped}");
+        assert_eq!(folder.fetch(&hub.endpoint, None).unwrap(), good, "{flipped}");
     }
 }
 
 #[test]
 fn short_long_and_endless_files_are_refused() {
-    let place = TempFolder::new("sizes");
+    let folder = TempFolder::new("sizes");
     let etag = "a".repeat(40);
     let linked = |size: usize| format!("{}X-Linked-Size: {size}\r\n", head(&etag, 3));
-    let reason = place.refused(&Hub::fixed(&linked(4), b"abc").endpoint);
+    let reason = folder.refused(&Hub::fixed(&linked(4), b"abc").endpoint);
     assert!(reason.starts_with("X-Linked-Size: expected 3"), "{reason}");
     let endless = format!("HTTP/1.1 200 OK\r\nETag: \"{etag}\"\r\nTransfer-Encoding: chunked\r\n");
-    let reason = place.refused(&Hub::fixed(&endless, b"3\r\nabc\r\n0\r\n\r\n").endpoint);
+    let reason = folder.refused(&Hub::fixed(&endless, b"3\r\nabc\r\n0\r\n\r\n").endpoint);
     assert!(reason.starts_with("Content-Length: expected a size, found none"), "{reason}");
     // Ends early, again and again.
     let short = Hub::fixed(&head(&etag, 10), b"abc");
-    let fault = place.fetch(&short.endpoint, None).unwrap_err();
+    let fault = folder.fetch(&short.endpoint, None).unwrap_err();
     assert!(matches!(fault, Fault::Network(_) | Fault::Refused(_)), "{fault:?}");
-    assert!(!place.blobs().join(&etag).exists());
+    assert!(!folder.blobs().join(&etag).exists());
 }
 
 /// The part is a link to a device that has no room.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_disk_that_fills_during_a_download_is_said() {
-    let place = TempFolder::new("full");
+    let folder = TempFolder::new("full");
     let body = vec![b'x'; 1 << 16];
     let etag = hex(&Sha256::digest(&body));
     let hub = Hub::fixed(&head(&etag, body.len()), &body);
-    fs::create_dir_all(place.blobs()).unwrap();
-    let part = place.blobs().join(format!("{etag}.{PART}"));
+    fs::create_dir_all(folder.blobs()).unwrap();
+    let part = folder.blobs().join(format!("{etag}.{PART}"));
     std::os::unix::fs::symlink("/dev/full", &part).unwrap();
-    match place.fetch(&hub.endpoint, None).unwrap_err() {
+    match folder.fetch(&hub.endpoint, None).unwrap_err() {
         Fault::Disk(error) => assert_eq!(error.kind(), std::io::ErrorKind::StorageFull),
         other => panic!("{other:?}"),
     }
     // With room again, the download goes on.
     fs::remove_file(&part).unwrap();
-    assert_eq!(place.fetch(&hub.endpoint, None).unwrap(), body);
+    assert_eq!(folder.fetch(&hub.endpoint, None).unwrap(), body);
 }
 
 #[test]
 fn a_hub_that_says_nothing_is_given_up() {
-    let place = TempFolder::new("stalls");
+    let folder = TempFolder::new("stalls");
     let streams = Mutex::new(Vec::new());
     let hub = Hub::start(move |_, stream| {
         // Stays open and silent.
         streams.lock().unwrap().push(stream.try_clone().unwrap());
     });
     let begin = Instant::now();
-    let fault = place.fetch(&hub.endpoint, None).unwrap_err();
+    let fault = folder.fetch(&hub.endpoint, None).unwrap_err();
     assert!(matches!(fault, Fault::Network(_)), "{fault:?}");
     assert!(begin.elapsed() < 10 * TIMEOUTS.silence, "{:?}", begin.elapsed());
 
@@ -354,18 +355,18 @@ fn a_hub_that_says_nothing_is_given_up() {
         streams.lock().unwrap().push(stream.try_clone().unwrap());
     });
     let begin = Instant::now();
-    let fault = place.fetch(&hub.endpoint, None).unwrap_err();
+    let fault = folder.fetch(&hub.endpoint, None).unwrap_err();
     assert!(matches!(fault, Fault::Network(_)), "{fault:?}");
     assert!(begin.elapsed() < 20 * TIMEOUTS.silence, "{:?}", begin.elapsed());
 }
 
 #[test]
 fn a_second_process_waits_for_the_first_and_says_so() {
-    let place = TempFolder::new("lock");
+    let folder = TempFolder::new("lock");
     let (body, etag) = (content(), sha256(&content()));
     let (name, all) = (etag.clone(), body.clone());
     let hub = Hub::start(move |head, stream| serve(head, stream, &name, &all));
-    let locks = place.cache().join(".locks/models--a--b");
+    let locks = folder.cache().join(".locks/models--a--b");
     fs::create_dir_all(&locks).unwrap();
     let lock = fs::File::create(locks.join(format!("{etag}.lock"))).unwrap();
     lock.lock().unwrap();
@@ -375,21 +376,21 @@ fn a_second_process_waits_for_the_first_and_says_so() {
         std::thread::sleep(until);
         drop(lock);
     });
-    assert_eq!(place.fetch(&hub.endpoint, None).unwrap(), body);
+    assert_eq!(folder.fetch(&hub.endpoint, None).unwrap(), body);
     assert!(begin.elapsed() >= until);
     holder.join().unwrap();
-    let said = place.said.borrow();
+    let said = folder.said.borrow();
     let line = format!("waiting for another process that downloads {NAME}: ");
     assert!(said.len() >= 2 && said[0].starts_with(&line), "{said:?}");
 }
 
 #[test]
 fn the_layout_is_the_one_of_the_python_package() {
-    let place = TempFolder::new("layout");
+    let folder = TempFolder::new("layout");
     let etag = "c".repeat(40);
     let hub = Hub::fixed(&head(&etag, 2), b"{}");
-    assert_eq!(place.fetch(&hub.endpoint, None).unwrap(), b"{}");
-    let repository = place.cache().join("models--a--b");
+    assert_eq!(folder.fetch(&hub.endpoint, None).unwrap(), b"{}");
+    let repository = folder.cache().join("models--a--b");
     let mut found = files(&repository);
     found.sort();
     let link = repository.join("snapshots").join(COMMIT).join(NAME);
@@ -398,10 +399,10 @@ fn the_layout_is_the_one_of_the_python_package() {
     assert_eq!(fs::read_link(link).unwrap(), Path::new(&format!("../../blobs/{etag}")));
     // The name of a file in a folder, read through its link.
     let template = "additional_chat_templates/tool_use.jinja";
-    let nested = place.fetch_as(template, &hub.endpoint, None);
+    let nested = folder.fetch_as(template, &hub.endpoint, None);
     assert_eq!(nested.unwrap(), b"{}");
     let say = |_: &str| {};
-    let cache = place.cache();
+    let cache = folder.cache();
     let store = Store::new(&cache, "a/b", &say);
     store.put_commit("refs/pr/1", COMMIT).unwrap();
     store.put_commit(COMMIT, COMMIT).unwrap();

@@ -116,7 +116,7 @@ impl SettingsFields {
             manner: given.read.map(|MannerName(manner)| manner),
             orders: given.orders.map_or(1, Int::count),
             draws: given.draws.map_or(4, Int::count),
-            temperature: given.temperature.map_or(1.0, |ReadTemperature(of)| of),
+            temperature: given.temperature.map_or(1.0, |ReadTemperature(temperature)| temperature),
             seed: given.seed.map_or(0, Int::get),
         }
     }
@@ -189,7 +189,7 @@ async fn answer<F: Form>(
     let found = read(backend, state.waiting_tokens(), plan, record, &mut usage).await?;
     let usage = usage.last();
     record.succeed(&usage);
-    let masses = found.iter().map(|of| of.mass).collect();
+    let masses = found.iter().map(|distribution| distribution.mass).collect();
     let read = ReadUsage::new(manner, &settings, &usage, masses);
     let facts = Facts { model: backend.model.id.clone(), usage, read };
     Ok((form.answer(found, facts), unknown))

@@ -241,7 +241,8 @@ impl Form for Decisions {
     }
 
     fn answer(self, found: Vec<Distribution>, facts: Facts) -> Decision {
-        let answers = self.0.into_iter().zip(found).map(|(asked, of)| asked.answer(&of));
+        let answers =
+            self.0.into_iter().zip(found).map(|(asked, distribution)| asked.answer(&distribution));
         Decision {
             answers: answers.collect(),
             model: facts.model,
@@ -251,8 +252,8 @@ impl Form for Decisions {
 }
 
 impl Asked {
-    fn answer(self, of: &Distribution) -> Answer {
-        let (name, probabilities) = (self.name, &of.probabilities);
+    fn answer(self, distribution: &Distribution) -> Answer {
+        let (name, probabilities) = (self.name, &distribution.probabilities);
         let confidence = confidence(probabilities);
         match self.options {
             Options::Predicate => Answer::Predicate { name, probability: probabilities[0] },

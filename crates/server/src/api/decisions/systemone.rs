@@ -142,12 +142,12 @@ fn noul(criteria: Option<Value>, param: &str) -> Result<Read, ApiError> {
         Some(Value::Object(members)) => {
             for (name, value) in members {
                 let param = format!("{param}.{}", clip(&name));
-                let at = match name.as_str() {
+                let index = match name.as_str() {
                     "true" => 0,
                     "false" => 1,
                     _ => return Err(invalid(&param, "must be true or false")),
                 };
-                texts[at].description = described(&value, &param)?;
+                texts[index].description = described(&value, &param)?;
             }
         }
         Some(_) => return Err(ApiError::field(ErrorCode::InvalidType, param, "must be an object")),
@@ -215,7 +215,8 @@ impl Form for SystemOne {
 
     fn answer(self, found: Vec<Distribution>, facts: Facts) -> Decided {
         let answers = self.0.into_iter().zip(found);
-        let answers = answers.map(|(asked, of)| (asked.name, asked.options.answer(&of)));
+        let answers =
+            answers.map(|(asked, distribution)| (asked.name, asked.options.answer(&distribution)));
         Decided {
             model: facts.model,
             answers: answers.collect(),
@@ -248,8 +249,8 @@ struct SystemOneUsage {
 }
 
 impl Options {
-    fn answer(self, of: &Distribution) -> Value {
-        let probabilities = &of.probabilities;
+    fn answer(self, distribution: &Distribution) -> Value {
+        let probabilities = &distribution.probabilities;
         let confidence = confidence(probabilities);
         match self {
             Self::Noul => serde_json::json!({"type": "noul", "noul": probabilities[0]}),

@@ -107,12 +107,12 @@ fn canvas(
         return invalid("diffusion_seed_canvas", rest);
     }
     let seed = token_ids(&seed, vocab_size, &format!("{FIELD}.diffusion_seed_canvas"))?;
-    if let Some(at) = pinned.iter().position(|at| at.count() >= length) {
+    if let Some(index) = pinned.iter().position(|offset| offset.count() >= length) {
         let rest = format!("must be below {length}");
-        return invalid(&format!("diffusion_pinned[{at}]"), rest);
+        return invalid(&format!("diffusion_pinned[{index}]"), rest);
     }
     let mut is_pinned = vec![false; seed.len()];
-    pinned.iter().for_each(|at| is_pinned[at.count() as usize] = true);
+    pinned.iter().for_each(|offset| is_pinned[offset.count() as usize] = true);
     let mut pieces: Vec<Piece> = Vec::new();
     for (token, is_pinned) in seed.into_iter().zip(is_pinned) {
         match (pieces.last_mut(), is_pinned) {

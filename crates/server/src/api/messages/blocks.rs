@@ -134,8 +134,8 @@ pub fn messages(given: List<Object<MessageFields>>) -> Result<Vec<Message>, ApiE
             Role::Assistant => Message::new("assistant", ""),
         };
         let mut has_results = false;
-        for (at, Object(block)) in blocks.into_iter().enumerate() {
-            let path = format!("messages[{index}].content[{at}]");
+        for (number, Object(block)) in blocks.into_iter().enumerate() {
+            let path = format!("messages[{index}].content[{number}]");
             match block.add_to(&mut message, &mut history, &path)? {
                 None => {}
                 Some(result) => {

@@ -63,13 +63,14 @@ impl Steps {
         self.lanes.step(step);
         for effect in &step.effects {
             match *effect {
-                Effect::Commit(of) => {
-                    let change = Change::Token(of.token, of.probability, commit_name(of.kind));
-                    self.cells.insert(of.offset.get(), change);
+                Effect::Commit(commit) => {
+                    let change =
+                        Change::Token(commit.token, commit.probability, commit_name(commit.kind));
+                    self.cells.insert(commit.offset.get(), change);
                 }
-                Effect::Place(of) => {
-                    let change = Change::Token(of.token, of.probability, "provisional");
-                    self.cells.insert(of.offset.get(), change);
+                Effect::Place(place) => {
+                    let change = Change::Token(place.token, place.probability, "provisional");
+                    self.cells.insert(place.offset.get(), change);
                 }
                 Effect::Revoke { offset } => {
                     self.cells.insert(offset.get(), Change::Masked);

@@ -101,10 +101,10 @@ impl Labels {
         let [one, other] = labels.map(|label| self.encode(tokenizer, number, label));
         let (one, other) = (one?, other?);
         let differs = |(a, b): (&TokenId, &TokenId)| a != b;
-        let Some(at) = one.iter().zip(&other).position(differs) else {
+        let Some(index) = one.iter().zip(&other).position(differs) else {
             return Ok(None);
         };
-        let line = Line { before: one[..at].to_vec(), after: one[at + 1..].to_vec() };
+        let line = Line { before: one[..index].to_vec(), after: one[index + 1..].to_vec() };
         Ok(line.label(&other).map(|_| line))
     }
 

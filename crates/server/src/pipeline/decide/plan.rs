@@ -129,8 +129,8 @@ pub(crate) fn plan(
     for order in 0..orders as usize {
         for group in &groups {
             wanted.check()?;
-            let of = Canvas { group, order: (order, orders as usize) };
-            let mut reading = planner.reading(&head, decide, of)?;
+            let canvas = Canvas { group, order: (order, orders as usize) };
+            let mut reading = planner.reading(&head, decide, canvas)?;
             reading.request.sender.client = client;
             tokens += u64::from(draws) * (reading.tokens() + reading.count as u64);
             if tokens > planner.most.max_request_tokens {
@@ -168,7 +168,8 @@ struct Group {
 impl Group {
     /// Tokens from the first line's beginning to the last line's label.
     fn length(&self) -> usize {
-        let lines: usize = self.lines.iter().map(|of| of.before.len() + 1 + of.after.len()).sum();
+        let lines: usize =
+            self.lines.iter().map(|line| line.before.len() + 1 + line.after.len()).sum();
         lines - self.lines.last().map_or(0, |last| last.after.len())
     }
 }
@@ -261,8 +262,13 @@ impl Planner<'_> {
     }
 
     /// The sequence of a canvas.
-    fn reading(&self, head: &Head, decide: &Decide, of: Canvas<'_>) -> Result<Reading, ApiError> {
-        let Canvas { group, order } = of;
+    fn reading(
+        &self,
+        head: &Head,
+        decide: &Decide,
+        canvas: Canvas<'_>,
+    ) -> Result<Reading, ApiError> {
+        let Canvas { group, order } = canvas;
         let (first, count) = (group.first, group.lines.len());
         let questions: Vec<&Question> = decide.questions[first..first + count].iter().collect();
         let text = wording::text(&questions, self.labels.texts(), |options| shift(order, options));

@@ -110,7 +110,8 @@ fn averaged(plan: &Plan, found: &[Vec<TopToken>]) -> Vec<Distribution> {
     let mut sums: Vec<Distribution> = plan.options.iter().map(blank).collect();
     let mut readings = vec![0.0; sums.len()];
     for (reading, labels) in plan.readings.iter().zip(found) {
-        let Some(tokens) = reading.request.extras.labels.as_ref().map(|of| &of.tokens) else {
+        let Some(tokens) = reading.request.extras.labels.as_ref().map(|labels| &labels.tokens)
+        else {
             continue;
         };
         let slots = labels.chunks_exact(tokens.len());
