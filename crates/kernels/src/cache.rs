@@ -234,7 +234,7 @@ impl CopyPages<'_> {
         let len = a * b * c;
         let pool = numbers_mut::<N>(self.name(), pool, layout)?;
         for copy in self.copies {
-            let (from, to) = (copy.from.index(), copy.to.index());
+            let (from, to) = (copy.source.index(), copy.destination.index());
             if from.max(to) >= pages {
                 bail!("copy-pages: {from} to {to} of {pages} pages");
             }

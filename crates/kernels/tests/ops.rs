@@ -287,8 +287,9 @@ fn pool_writes_change_only_their_slots() {
             }
         }
         let copy = |pairs: &[(u32, u32)]| {
-            let copies =
-                pairs.iter().map(|&(from, to)| PageCopy { from: PageId(from), to: PageId(to) });
+            let copies = pairs
+                .iter()
+                .map(|&(from, to)| PageCopy { source: PageId(from), destination: PageId(to) });
             pool.inplace_op1(&CopyPages { copies: &copies.collect::<Vec<_>>() })
         };
         copy(&[(3, 0), (0, 2)]).unwrap();

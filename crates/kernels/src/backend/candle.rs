@@ -194,7 +194,7 @@ impl Backend for Candle {
     fn copy_pages(&self, pass: &Pass<'_, Self>) -> Result<()> {
         let page = pass.kv.page;
         for copy in pass.arrays.copies {
-            let (from, to) = (copy.from.index() * page, copy.to.index() * page);
+            let (from, to) = (copy.source.index() * page, copy.destination.index() * page);
             for pool in pass.kv.layers.iter().flatten() {
                 pool.slice_set(&pool.narrow(0, from, page)?.copy()?, 0, to)?;
             }

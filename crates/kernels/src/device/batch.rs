@@ -248,7 +248,7 @@ impl DeviceBatch {
             to.extend_from_slice(arrays.allowed);
         });
         self.put(Section::Copies, |to| {
-            to.extend(arrays.copies.iter().flat_map(|copy| [copy.from.0, copy.to.0]));
+            to.extend(arrays.copies.iter().flat_map(|copy| [copy.source.0, copy.destination.0]));
         });
         self.send(device)
     }

@@ -96,7 +96,7 @@ fn later_passes_read_written_pages_and_page_copies() {
         let first = batch(&mut Noise(8), &[30, 9], Sampling::GREEDY);
         let mut second = Batch::default();
         // The first page of the first sequence is copied, and one row of the copy is replaced.
-        second.copies.push(PageCopy { from: first.pages[0], to: PageId(0) });
+        second.copies.push(PageCopy { source: first.pages[0], destination: PageId(0) });
         let rest = first.pages[1..4].iter().map(|page| page.0);
         let table: Vec<u32> = [0].into_iter().chain(rest).collect();
         let mut rows = vec![row(9, 3, 30), row(11, 12, 30), row(12, 13, 14)];

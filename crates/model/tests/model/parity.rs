@@ -162,7 +162,7 @@ fn rows_without_a_score_only_write_and_copies_come_first() {
     assert_eq!(execute(&mut executor, &batch).candidates, []);
     // The sequence continues on a copy of the second page; the same batch overwrites the original.
     let mut batch = single(vec![row(9, 8, 9)], &[4, 5]);
-    batch.copies.push(PageCopy { from: PageId(5), to: PageId(1) });
+    batch.copies.push(PageCopy { source: PageId(5), destination: PageId(1) });
     let continued = rows(10..12, Score::Candidate);
     push(&mut batch, continued, &[4, 1], Sampling::GREEDY);
     let output = execute(&mut executor, &batch);

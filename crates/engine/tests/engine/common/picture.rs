@@ -123,7 +123,8 @@ impl Scripted {
 /// stop tokens are banned), a mask that is not scored is `_`, a scored token has an exclamation
 /// mark.
 pub fn picture(batch: &Batch) -> Vec<String> {
-    let copies = batch.copies.iter().map(|copy| format!("copy {} -> {}", copy.from.0, copy.to.0));
+    let copies =
+        batch.copies.iter().map(|copy| format!("copy {} -> {}", copy.source.0, copy.destination.0));
     let mut lines: Vec<String> = copies.collect();
     for segment in &batch.segments {
         let pages = batch.table_of(segment);

@@ -182,7 +182,7 @@ impl Case {
         let rows = Tensor::from_slice(numbers, (slots, width), &device).unwrap();
         tensor.inplace_op2(&rows, &write).unwrap();
         let copies: Vec<_> = (0..pages as u32)
-            .map(|page| PageCopy { from: PageId(pages as u32 + page), to: PageId(page) })
+            .map(|page| PageCopy { source: PageId(pages as u32 + page), destination: PageId(page) })
             .collect();
         tensor.inplace_op1(&CopyPages { copies: &copies }).unwrap();
         tensor.narrow(0, 0, pages).unwrap()
