@@ -54,7 +54,7 @@ fn executor(options: &Options, kv: KvDtype) -> Result<ModelExecutor, Box<dyn Err
     let mut executor = ModelExecutor::new(Model::load(checkpoint)?, config)?;
     run(&mut executor, &batch(PAGE, PAGE));
     let copies =
-        (1..config.pages).map(|to| PageCopy { source: PageId(0), destination: PageId(to) });
+        (1..config.pages).map(|page| PageCopy { source: PageId(0), destination: PageId(page) });
     let copies = Batch { copies: copies.collect(), ..Batch::default() };
     run(&mut executor, &copies);
     Ok(executor)

@@ -210,22 +210,22 @@ fn theirs(case: &Case) -> Result<Theirs> {
             let config = config.into_config(false);
             let mut cache = llama::Cache::new(true, DType::F32, &config, &Device::Cpu)?;
             let model = llama::Llama::load(weights, &config)?;
-            Box::new(move |token, at| model.forward(token, at, &mut cache))
+            Box::new(move |token, position| model.forward(token, position, &mut cache))
         }
         Some("qwen3_moe") => {
             let config = serde_json::from_value(config).unwrap();
             let mut model = qwen3_moe::ModelForCausalLM::new(&config, weights)?;
-            Box::new(move |token, at| model.forward(token, at))
+            Box::new(move |token, position| model.forward(token, position))
         }
         _ if qwen3 => {
             let config = serde_json::from_value(config).unwrap();
             let mut model = qwen3::ModelForCausalLM::new(&config, weights)?;
-            Box::new(move |token, at| model.forward(token, at))
+            Box::new(move |token, position| model.forward(token, position))
         }
         _ => {
             let config = serde_json::from_value(config).unwrap();
             let mut model = qwen2::ModelForCausalLM::new(&config, weights)?;
-            Box::new(move |token, at| model.forward(token, at))
+            Box::new(move |token, position| model.forward(token, position))
         }
     })
 }
@@ -262,9 +262,9 @@ fn causal_families_have_the_logits_of_candle_transformers() {
             continue;
         }
         let (mut next, mut want) = (theirs(&case).unwrap(), Vec::new());
-        for (at, &token) in case.tokens.iter().enumerate() {
+        for (position, &token) in case.tokens.iter().enumerate() {
             let token = Tensor::new(&[[token]], &Device::Cpu).unwrap();
-            let logits = next(&token, at).unwrap().flatten_all().unwrap();
+            let logits = next(&token, position).unwrap().flatten_all().unwrap();
             want.extend(logits.to_vec1::<f32>().unwrap());
         }
         let got = model.logits(&case.tokens).unwrap();

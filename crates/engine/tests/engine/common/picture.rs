@@ -73,7 +73,7 @@ impl Scripted {
             assert!(offsets.contains(offset), "{offset} is not scored, only {offsets:?}");
         }
         let says = |offset: &u32| {
-            let said = said.iter().find(|(at, ..)| at == offset);
+            let said = said.iter().find(|(place, ..)| place == offset);
             let (_, token, probability) = *said.unwrap_or(&(0, 63, 0.1));
             candidate(token, probability)
         };
