@@ -52,7 +52,9 @@ fn gpu() {
     let reports = std::thread::scope(|scope| {
         let (ptxas, out) = (&ptxas, &out);
         CAPABILITIES
-            .map(|(of, all)| scope.spawn(move || compile((of, all), (ptxas, lowered), out)))
+            .map(|(generation, all)| {
+                scope.spawn(move || compile((generation, all), (ptxas, lowered), out))
+            })
             .map(|one| one.join().expect("the assembler's thread ends"))
     });
     let (last, _) = CAPABILITIES[CAPABILITIES.len() - 1];
@@ -74,21 +76,26 @@ fn gpu() {
 /// Compiles the kernels for one capability and assembles them for `all`. Returns the assembler's
 /// reports.
 #[cfg(feature = "cuda")]
-fn compile((of, all): (&str, &[&str]), (ptxas, lowered): (&Path, bool), out: &Path) -> String {
-    let ptx = out.join(format!("kernels_{of}.ptx"));
+fn compile(
+    (generation, all): (&str, &[&str]),
+    (ptxas, lowered): (&Path, bool),
+    out: &Path,
+) -> String {
+    let ptx = out.join(format!("kernels_{generation}.ptx"));
     let source = ["-O3", "-std=c++17", "-ptx", "cuda/kernels.cu"].map(str::to_owned);
-    let target = [format!("-arch=compute_{of}"), format!("--output-file={}", ptx.display())];
+    let target =
+        [format!("-arch=compute_{generation}"), format!("--output-file={}", ptx.display())];
     run(&tool("nvcc"), &[source.to_vec(), target.to_vec()].concat());
     if lowered {
         let text = std::fs::read_to_string(&ptx).expect("nvcc wrote it");
         std::fs::write(&ptx, older(&text)).expect("OUT_DIR can be written");
     }
-    let assemble = |at: &&str| {
-        let code = out.join(format!("kernels_{at}.cubin"));
+    let assemble = |capability: &&str| {
+        let code = out.join(format!("kernels_{capability}.cubin"));
         let arguments = [
             "-O3".to_owned(),
             "-v".to_owned(),
-            format!("-arch=sm_{at}"),
+            format!("-arch=sm_{capability}"),
             format!("--output-file={}", code.display()),
             ptx.display().to_string(),
         ];

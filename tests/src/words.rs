@@ -9,13 +9,13 @@ use serde_json::{Map, Value, json};
 ///
 /// # Panics
 /// If a file cannot be read or written.
-pub fn with_words(checkpoint: &Path, to: &Path) -> Option<u64> {
+pub fn with_words(checkpoint: &Path, folder: &Path) -> Option<u64> {
     for entry in std::fs::read_dir(checkpoint).expect("a folder") {
         let path = entry.expect("an entry").path();
         let name = path.file_name().expect("a file has a name");
-        std::fs::copy(&path, to.join(name)).expect("it can be copied");
+        std::fs::copy(&path, folder.join(name)).expect("it can be copied");
     }
-    let config = std::fs::read(to.join("config.json")).expect("a configuration");
+    let config = std::fs::read(folder.join("config.json")).expect("a configuration");
     let config: Value = serde_json::from_slice(&config).expect("JSON");
     let text = config.get("text_config").unwrap_or(&config);
     let size = text["vocab_size"].as_u64().expect("a vocabulary");
@@ -30,8 +30,8 @@ pub fn with_words(checkpoint: &Path, to: &Path) -> Option<u64> {
     let tokenizer = json!({"version": "1.0", "added_tokens": added,
         "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": {"type": "WordLevel",
         "vocab": vocabulary, "unk_token": "w6"}});
-    let write = |name: &str, of: &Value| {
-        let written = std::fs::write(to.join(name), of.to_string());
+    let write = |name: &str, value: &Value| {
+        let written = std::fs::write(folder.join(name), value.to_string());
         written.expect("it can be written");
     };
     write("tokenizer.json", &tokenizer);

@@ -85,14 +85,14 @@ fn requests(samples: &[Sample], ends: &[u32], attention: Attention) -> Vec<engin
     let Attention::Canvas(length) = attention else {
         panic!("a canvas model");
     };
-    let of = |sample: &Sample| {
+    let request = |sample: &Sample| {
         let settings = sample.decoder(length);
         let mut request = request(&sample.prompt, sample.max_new_tokens, ends, &settings);
         request.sampling.temperature = 1.0;
         request.sampling.seed = sample.seed;
         request
     };
-    samples.iter().map(of).collect()
+    samples.iter().map(request).collect()
 }
 
 /// The reference backend gives the same texts.
@@ -143,8 +143,8 @@ fn a_canvas_follows_a_grammar() {
             let what = format!("{}, sample {index}", folder.display());
             let expected = limit.min(3 + index as u32) as usize;
             assert_eq!(outcome.tokens.len(), expected, "{what}");
-            for (at, token) in outcome.tokens.iter().enumerate() {
-                assert!(Turns::fits(at as u32, *token), "{what}: {token} at {at}");
+            for (index, token) in outcome.tokens.iter().enumerate() {
+                assert!(Turns::fits(index as u32, *token), "{what}: {token} at {index}");
             }
         }
     }
@@ -159,8 +159,8 @@ struct Turns {
 }
 
 impl Turns {
-    fn fits(at: u32, token: u32) -> bool {
-        match at % 3 {
+    fn fits(offset: u32, token: u32) -> bool {
+        match offset % 3 {
             0 => token.is_multiple_of(2),
             1 => !token.is_multiple_of(2),
             _ => token == 4,
@@ -326,7 +326,10 @@ fn a_seeded_canvas_is_read_as_the_official_decoder_reads_it() {
             assert_eq!(executor.canvases[0], seed, "{name}");
             for canvas in executor.canvases.iter().chain([&outcome.tokens]) {
                 let stands = |offset: &usize| canvas[*offset] == seed[*offset];
-                assert!((0..length).filter(|at| held(*at)).all(|at| stands(&at)), "{name}");
+                assert!(
+                    (0..length).filter(|offset| held(*offset)).all(|offset| stands(&offset)),
+                    "{name}"
+                );
             }
             for (offset, read) in outcome.logprobs.iter().enumerate() {
                 if held(offset) {

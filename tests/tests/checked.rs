@@ -30,7 +30,7 @@ fn tiny_checkpoints_write_what_one_position_writes() {
         let mask = executor.spec().mask;
         let requests = |settings: &str| -> Vec<Request> {
             let request = |number: u32| {
-                let tokens = (0..number + 3).map(|at| 6 + (7 * at + number) % 40);
+                let tokens = (0..number + 3).map(|index| 6 + (7 * index + number) % 40);
                 let prompt: Vec<u32> = tokens.collect();
                 let mut request = run::request(&prompt, 40, &[], settings);
                 request.logits.biases.extend(mask.map(Bias::ban));
@@ -71,7 +71,7 @@ fn strictly_causal_masks_write_what_the_language_model_writes() {
     ]);
     let requests = |settings: &str| -> Vec<Request> {
         let request = |number: u32| {
-            let tokens = (0..number + 3).map(|at| 6 + (7 * at + number) % 40);
+            let tokens = (0..number + 3).map(|index| 6 + (7 * index + number) % 40);
             let mut request = run::request(&tokens.collect::<Vec<_>>(), 40, &[], settings);
             // The language model knows no mask.
             request.logits.biases.push(Bias::ban(5));
@@ -92,8 +92,8 @@ fn strictly_causal_masks_write_what_the_language_model_writes() {
     }
 }
 
-fn demo_tokenizer(of: &Embedded) -> Tokenizer {
-    let file = |name| of.file(name).map(<[u8]>::to_vec);
+fn demo_tokenizer(model: &Embedded) -> Tokenizer {
+    let file = |name| model.file(name).map(<[u8]>::to_vec);
     let files = TokenizerFiles {
         tokenizer: file("tokenizer.json"),
         config: file("tokenizer_config.json"),
@@ -153,9 +153,9 @@ fn a_prediction_changes_no_token_of_the_demo_models() {
         (&BLOCK_CAUSAL, "block_causal,block_length=8", false),
         (&WEDLM, "wedlm_next", true),
     ];
-    for (of, settings, checks) in cases {
-        let tokenizer = demo_tokenizer(of);
-        let mut executor = tiny(Cpu::default(), &Files::memory(of.files()), (16, 4096), None);
+    for (model, settings, checks) in cases {
+        let tokenizer = demo_tokenizer(model);
+        let mut executor = tiny(Cpu::default(), &Files::memory(model.files()), (16, 4096), None);
         let prompts = problems(&tokenizer);
         let prompts = prompts.iter().step_by(4);
         let ask = |ids: &Vec<u32>| run::request(ids, 96, tokenizer.eos_ids(), settings);
@@ -177,8 +177,11 @@ fn a_prediction_changes_no_token_of_the_demo_models() {
             }
             let ends = found.iter().filter_map(|outcome| outcome.finished);
             let counts = ends.map(|end| end.stats.draft_model);
-            assert!(counts.clone().all(|of| of.verified <= of.drafted), "{settings}");
-            assert!(counts.map(|of| of.verified).sum::<u32>() > 0, "{settings}");
+            assert!(
+                counts.clone().all(|draft_model| draft_model.verified <= draft_model.drafted),
+                "{settings}"
+            );
+            assert!(counts.map(|draft_model| draft_model.verified).sum::<u32>() > 0, "{settings}");
             costs.push(forwards(&found));
         }
         assert!(costs[1] < costs[0], "{settings}: {costs:?}");

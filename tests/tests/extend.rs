@@ -77,7 +77,7 @@ static RENEWED: CacheInfo = CacheInfo {
     forwards: Forwards::OPEN,
     attention: &[AttentionKind::Full],
     check: |_, _| Ok(()),
-    pages: |of| of.shared_table(of.budget),
+    pages: |footprint| footprint.shared_table(footprint.budget),
     build: |settings, _| {
         let every = settings.count(&RENEW_EVERY);
         Box::new(Renewed { every })

@@ -66,7 +66,7 @@ impl Loop<'_> {
             }
             // Canvas models have tests of their own.
             Attention::Causal | Attention::OpenBlock(_) | Attention::Canvas(_) => {
-                (prompt.len()..end).for_each(|at| canvas.fill(at..at + 1, at + 1));
+                (prompt.len()..end).for_each(|index| canvas.fill(index..index + 1, index + 1));
             }
             Attention::Blocks(length) => canvas.fill_blocks(prompt.len()..end, length as usize),
         }
@@ -99,7 +99,7 @@ impl Loop<'_> {
             let rows: Vec<&[f32]> = logits.chunks(info.vocabulary.size).collect();
             let (mut best, mut most) = (None, f64::NEG_INFINITY);
             let mask = info.vocabulary.mask.unwrap_or(OPEN);
-            for place in places.clone().filter(|at| self.tokens[*at] == mask) {
+            for place in places.clone().filter(|index| self.tokens[*index] == mask) {
                 let row = match (info.rows.attention, info.rows.logit_shift) {
                     // A final token predicts the next one.
                     (Attention::OpenBlock(_), _) | (_, LogitShift::One) => rows[place - 1],
@@ -196,9 +196,9 @@ fn samples(folder: &Path) -> Vec<Sample> {
 /// The most probable token except the mask, and its probability among all tokens.
 fn likeliest(row: &[f32], mask: Option<u32>) -> (u32, f64) {
     let all = (0..).zip(row).filter(|(token, _)| Some(*token) != mask);
-    let of = |(token, logit): (u32, &f32)| (token, f64::from(*logit));
+    let widened = |(token, logit): (u32, &f32)| (token, f64::from(*logit));
     let first = (u32::MAX, f64::NEG_INFINITY);
-    let (token, top) = all.map(of).fold(first, |best, one| match one.1 > best.1 {
+    let (token, top) = all.map(widened).fold(first, |best, one| match one.1 > best.1 {
         true => one,
         false => best,
     });
@@ -234,7 +234,8 @@ fn every_family_decodes_as_a_loop_over_its_forward_does() {
     for folder in checkpoints() {
         let model = load(&folder);
         let info = model.info().clone();
-        let prompt = |length| (0..length).map(|at| word(&info, 7 * at + 3)).collect::<Vec<_>>();
+        let prompt =
+            |length| (0..length).map(|index| word(&info, 7 * index + 3)).collect::<Vec<_>>();
         let prompts = [1, 4, 5, 9, 18, 37].map(prompt);
         let settings = settings(info.rows.attention, info.rows.logit_shift);
         let request = |prompt: &Vec<u32>| request(prompt, BUDGET as u32, &[], &settings);
@@ -263,7 +264,7 @@ fn prompts_in_chunks_change_no_bit() {
         attentions.insert(format!("{:?}", info.rows.attention.kind()));
         let settings = settings(info.rows.attention, info.rows.logit_shift);
         let asked = |length: u32| {
-            let prompt = (0..length).map(|at| word(&info, 5 * at + length));
+            let prompt = (0..length).map(|index| word(&info, 5 * index + length));
             let prompt: Vec<u32> = prompt.collect();
             let mut request = request(&prompt, 12, &[], &settings);
             request.extras.logprobs = Some(3);
@@ -280,12 +281,12 @@ fn prompts_in_chunks_change_no_bit() {
                 let place = format!("{}: {chunk}", folder.display());
                 assert_eq!(ours.tokens, whole.tokens, "{place}");
                 assert_eq!(ours.logprobs, whole.logprobs, "{place}");
-                let effects = |of: &Outcome| {
-                    let effects = of.steps.iter().map(|step| step.effects.clone());
+                let effects = |outcome: &Outcome| {
+                    let effects = outcome.steps.iter().map(|step| step.effects.clone());
                     effects.collect::<Vec<_>>()
                 };
                 assert_eq!(effects(&ours), effects(whole), "{place}");
-                let cost = |of: &Outcome| of.finished.expect("it ends").stats;
+                let cost = |outcome: &Outcome| outcome.finished.expect("it ends").stats;
                 let (ours, whole) = (cost(&ours), cost(whole));
                 let is_long = whole.prompt_tokens > 4 * chunk.max(16);
                 assert!(ours.chunks > 0 || !is_long, "{place}");

@@ -134,7 +134,7 @@ fn the_page_has_the_fields_that_the_server_reads() {
     for (path, body) in endpoints() {
         let connection = served.client().connect().expect("the server listens");
         let mut probe = Probe { connection, path, body };
-        for (_, field) in documented.iter().filter(|(of, _)| *of == path) {
+        for (_, field) in documented.iter().filter(|(endpoint, _)| *endpoint == path) {
             if !probe.knows(field) {
                 wrong.push(format!("{path} does not read {field}"));
             }

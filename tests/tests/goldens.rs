@@ -62,8 +62,8 @@ fn differences(goldens: &Goldens, name: &str, run: &Run, outcome: &Outcome) -> V
     }
     let tokens = expected(goldens, run);
     if outcome.tokens != tokens {
-        let at = outcome.tokens.iter().zip(tokens).position(|(a, b)| a != b);
-        found.push(format!("tokens differ from offset {at:?}"));
+        let first = outcome.tokens.iter().zip(tokens).position(|(a, b)| a != b);
+        found.push(format!("tokens differ from offset {first:?}"));
     }
     found
 }

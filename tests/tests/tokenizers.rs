@@ -23,14 +23,14 @@ fn loaded(tokenizer: Vec<u8>) -> Tokenizer {
 
 /// The tokenizer that a GGUF file with these tokens and merges has.
 fn from_gguf(json: &[u8], model: &str, pre: Option<&str>) -> Tokenizer {
-    let of: Value = serde_json::from_slice(json).expect("JSON");
-    let vocab = of["model"]["vocab"].as_object().expect("a vocabulary");
+    let tokenizer: Value = serde_json::from_slice(json).expect("JSON");
+    let vocab = tokenizer["model"]["vocab"].as_object().expect("a vocabulary");
     let mut tokens = vec![String::new(); vocab.len()];
     for (token, id) in vocab {
         tokens[id.as_u64().expect("an id") as usize] = token.clone();
     }
-    let added = of["added_tokens"].as_array().expect("a list");
-    let is_added = |token: &str| added.iter().any(|of| of["content"] == token);
+    let added = tokenizer["added_tokens"].as_array().expect("a list");
+    let is_added = |token: &str| added.iter().any(|entry| entry["content"] == token);
     let kind = |token: &String| match () {
         () if is_added(token) => 3,
         () if token.starts_with("<0x") && token.ends_with('>') => 6,
@@ -38,10 +38,10 @@ fn from_gguf(json: &[u8], model: &str, pre: Option<&str>) -> Tokenizer {
     };
     let merge = |pair: &Value| {
         let pair = pair.as_array().expect("a pair");
-        let half = |at: usize| pair[at].as_str().expect("text").to_owned();
+        let half = |index: usize| pair[index].as_str().expect("text").to_owned();
         Field::String(format!("{} {}", half(0), half(1)))
     };
-    let merges = of["model"]["merges"].as_array().expect("a list").iter().map(merge);
+    let merges = tokenizer["model"]["merges"].as_array().expect("a list").iter().map(merge);
     let count = |value| Field::U32(value);
     let mut fields = vec![
         ("general.architecture", Field::String("qwen2".to_owned())),
@@ -123,7 +123,8 @@ fn ids_are_those_of_the_published_form() {
         let (file, published) = (from_gguf(&json, model, pre), loaded(json));
         let mut several = 0;
         for text in texts() {
-            let ids = |of: &Tokenizer| of.encode(&text, false).expect("it is encoded");
+            let ids =
+                |tokenizer: &Tokenizer| tokenizer.encode(&text, false).expect("it is encoded");
             let (got, want) = (ids(&file), ids(&published));
             assert_eq!(got, want, "{name}: {text:?}");
             several += usize::from(want.len() > 3);

@@ -28,7 +28,7 @@ fn ours(outcome: &Outcome) -> Vec<Value> {
 
 fn commits(effects: &[Effect]) -> Vec<Value> {
     let commits = effects.iter().filter_map(|effect| match *effect {
-        Effect::Commit(of) => Some((of.offset.get(), of.token)),
+        Effect::Commit(commit) => Some((commit.offset.get(), commit.token)),
         _ => None,
     });
     let mut commits: Vec<(u32, u32)> = commits.collect();
@@ -64,7 +64,7 @@ fn normal(mut step: Value) -> Value {
     for part in step["rows"].as_array().expect("rows") {
         match decode_list(part)[..] {
             // A pair of neighbours is the same as a range and as a list.
-            [from, to] if from < to => rows.extend(from..to),
+            [first, end] if first < end => rows.extend(first..end),
             ref list => rows.extend_from_slice(list),
         }
     }

@@ -287,8 +287,8 @@ mod tests {
 
     /// A model of a published configuration: layers, width, heads, key/value heads, width of
     /// an MLP, vocabulary.
-    fn model(of: [usize; 6], experts: Option<ExpertInfo>, more: usize) -> ModelInfo {
-        let [layers, width, heads, num_kv_heads, mlp, vocab] = of;
+    fn model(sizes: [usize; 6], experts: Option<ExpertInfo>, more: usize) -> ModelInfo {
+        let [layers, width, heads, num_kv_heads, mlp, vocab] = sizes;
         let head = 128;
         let attention = width * head * (2 * heads + 2 * num_kv_heads);
         let dense = if experts.is_some() { 1 } else { layers };

@@ -249,11 +249,11 @@ impl Canvas {
     /// and whether a stop token follows the prefix.
     pub(crate) fn advance(&mut self) -> (Span<Offset>, bool) {
         self.frontier = self.first_uncommitted(self.frontier.to(self.end())).unwrap_or(self.end());
-        let from = self.emitted;
-        let mut settled = from.to(self.frontier).iter();
+        let start = self.emitted;
+        let mut settled = start.to(self.frontier).iter();
         let stop = settled.find(|offset| self.is_stop_at(*offset));
         self.emitted = stop.unwrap_or(self.frontier);
-        (from.to(self.emitted), stop.is_some())
+        (start.to(self.emitted), stop.is_some())
     }
 
     fn cell(&self, offset: Offset) -> Option<&Cell> {

@@ -235,9 +235,9 @@ impl<T: Coordinate> Span<T> {
         self.end <= self.start
     }
 
-    /// Returns true if it holds the coordinate `at`.
-    pub fn contains(self, at: T) -> bool {
-        self.start <= at && at < self.end
+    /// Returns true if it holds the coordinate.
+    pub fn contains(self, coordinate: T) -> bool {
+        self.start <= coordinate && coordinate < self.end
     }
 
     /// The coordinates that both spans hold.

@@ -101,7 +101,7 @@ impl Decoder {
             rule: config.commit.build(&CommitInput {
                 filter: input.filter.as_ref(),
                 seed: input.seed,
-                block_length: length.and_then(|of| of.as_count()),
+                block_length: length.and_then(|value| value.as_count()),
             }),
             options: Options {
                 prune: config.prune,
@@ -250,7 +250,7 @@ impl Decoder {
     fn emit(&mut self, effects: &mut Vec<Effect>) {
         let (fresh, stopped) = self.state.canvas.advance();
         if !fresh.is_empty() {
-            effects.push(Effect::Advance { from: fresh.start, to: fresh.end });
+            effects.push(Effect::Advance(fresh));
         }
         let full = self.state.canvas.frontier() == self.state.canvas.end();
         let exhausted = self.state.tree.active().is_empty();

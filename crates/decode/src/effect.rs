@@ -1,7 +1,7 @@
 //! The changes of a step as values: the engine performs them, tests compare them.
 
 use crate::TokenId;
-use crate::coordinates::{Offset, as_index};
+use crate::coordinates::{Offset, Span, as_index};
 
 /// Number of a lane of one sequence, in order of start; the root is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -132,13 +132,8 @@ pub enum Effect {
         /// v: number of offsets left of its first mask or stop token.
         valid: u32,
     },
-    /// The emitted prefix grew: offsets `from..to` are final and may be streamed.
-    Advance {
-        /// Old end of the emitted prefix.
-        from: Offset,
-        /// New end.
-        to: Offset,
-    },
+    /// The emitted prefix grew by this range: its tokens are final and may be streamed.
+    Advance(Span<Offset>),
     /// The sequence is done; every remaining lane is dropped.
     Done {
         /// The reason.

@@ -118,12 +118,12 @@ impl Guard {
         Ok(())
     }
 
-    /// Accepts the pins from `offset` on; returns the offset after them.
+    /// Accepts the pins from `start` on; returns the offset after them.
     ///
     /// # Errors
     /// The grammar refuses one.
-    fn follow_pins(&mut self, from: Offset, canvas: &Canvas) -> Result<Offset, ConstraintError> {
-        let mut offset = from;
+    fn follow_pins(&mut self, start: Offset, canvas: &Canvas) -> Result<Offset, ConstraintError> {
+        let mut offset = start;
         while canvas.is_pinned(offset) && offset < canvas.end() {
             let token = canvas.get(offset).unwrap_or_default();
             if !self.constraint.accept(token)? {
@@ -147,8 +147,8 @@ impl Guard {
     /// can always be committed.
     fn choose_frontier(&mut self, frontier: Offset, proposals: &[Proposal]) {
         let found = proposals.binary_search_by_key(&frontier, |proposal| proposal.offset);
-        let at = self.chosen.partition_point(|write| write.offset < frontier);
-        let chosen = self.chosen.get(at);
+        let place = self.chosen.partition_point(|write| write.offset < frontier);
+        let chosen = self.chosen.get(place);
         if let Ok(index) = found
             && chosen.is_none_or(|write| write.offset != frontier)
         {
@@ -159,7 +159,7 @@ impl Guard {
                 probability: candidate.probability,
                 kind: CommitKind::Masked,
             };
-            self.chosen.insert(at, write);
+            self.chosen.insert(place, write);
         }
     }
 

@@ -158,8 +158,8 @@ impl LaneTree {
 
     fn activate(&mut self, id: LaneId) {
         let start = self.get(id).start;
-        let at = self.active.partition_point(|other| self.lanes[other.index()].start < start);
-        self.active.insert(at, id);
+        let index = self.active.partition_point(|other| self.lanes[other.index()].start < start);
+        self.active.insert(index, id);
     }
 
     /// Checks the invariants; for tests.

@@ -145,11 +145,12 @@ impl SettingKind {
                 let found = names.iter().find(|name| **name == text);
                 found.map(|name| Value::Name(name))
             }
-            (Self::Integer(min, max) | Self::NameOrInteger(_, min, max), Value::Integer(of)) => {
-                (min..=max).contains(&of).then_some(Value::Integer(of))
-            }
+            (
+                Self::Integer(min, max) | Self::NameOrInteger(_, min, max),
+                Value::Integer(integer),
+            ) => (min..=max).contains(&integer).then_some(Value::Integer(integer)),
             (Self::Number(min, max), Value::Integer(_) | Value::Number(_)) => {
-                let number = value.as_number().filter(|of| (min..=max).contains(of));
+                let number = value.as_number().filter(|number| (min..=max).contains(number));
                 number.map(Value::Number)
             }
             (Self::Flag, Value::Flag(flag)) => Some(Value::Flag(flag)),
@@ -171,8 +172,8 @@ impl Value<'_> {
     /// The number, if it is one.
     pub fn as_number(&self) -> Option<f64> {
         match *self {
-            Self::Integer(of) => Some(to_double(of)),
-            Self::Number(of) => Some(of),
+            Self::Integer(integer) => Some(to_double(integer)),
+            Self::Number(number) => Some(number),
             Self::Name(_) | Self::Flag(_) => None,
         }
     }
@@ -180,7 +181,7 @@ impl Value<'_> {
     /// The integer, if it is one in `0..=u32::MAX`.
     pub fn as_count(&self) -> Option<u32> {
         match *self {
-            Self::Integer(of) => u32::try_from(of).ok(),
+            Self::Integer(integer) => u32::try_from(integer).ok(),
             _ => None,
         }
     }
@@ -190,10 +191,10 @@ impl Value<'_> {
 impl core::fmt::Display for Value<'_> {
     fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Self::Name(of) => of.fmt(out),
-            Self::Integer(of) => of.fmt(out),
-            Self::Number(of) => of.fmt(out),
-            Self::Flag(of) => of.fmt(out),
+            Self::Name(name) => name.fmt(out),
+            Self::Integer(integer) => integer.fmt(out),
+            Self::Number(number) => number.fmt(out),
+            Self::Flag(flag) => flag.fmt(out),
         }
     }
 }
@@ -225,9 +226,9 @@ pub struct Settings {
 impl Settings {
     /// The defaults of `declared`.
     pub fn defaults(declared: &[SettingInfo]) -> Self {
-        let default = |of: &SettingInfo| match of.default {
-            SettingDefault::Value(value) => (of.name, Some(value)),
-            SettingDefault::Derived(_) => (of.name, None),
+        let default = |setting: &SettingInfo| match setting.default {
+            SettingDefault::Value(value) => (setting.name, Some(value)),
+            SettingDefault::Derived(_) => (setting.name, None),
         };
         Self { values: declared.iter().map(default).collect() }
     }
@@ -252,35 +253,35 @@ impl Settings {
     }
 
     /// The value of a number setting; 0 if it has none.
-    pub fn number(&self, of: &SettingInfo) -> f64 {
-        self.value(of).and_then(|of| of.as_number()).unwrap_or(0.0)
+    pub fn number(&self, setting: &SettingInfo) -> f64 {
+        self.value(setting).and_then(|value| value.as_number()).unwrap_or(0.0)
     }
 
     /// The value of an integer setting; 0 if it has none.
-    pub fn count(&self, of: &SettingInfo) -> u32 {
-        self.value(of).and_then(|of| of.as_count()).unwrap_or(0)
+    pub fn count(&self, setting: &SettingInfo) -> u32 {
+        self.value(setting).and_then(|value| value.as_count()).unwrap_or(0)
     }
 
     /// The value of a flag; false if it has none.
-    pub fn flag(&self, of: &SettingInfo) -> bool {
-        self.value(of) == Some(Value::Flag(true))
+    pub fn flag(&self, setting: &SettingInfo) -> bool {
+        self.value(setting) == Some(Value::Flag(true))
     }
 
     /// The value of a name setting; empty if it has none.
-    pub fn name(&self, of: &SettingInfo) -> &'static str {
-        match self.value(of) {
+    pub fn name(&self, setting: &SettingInfo) -> &'static str {
+        match self.value(setting) {
             Some(Value::Name(name)) => name,
             _ => "",
         }
     }
 
     /// The value of a setting, if it has one.
-    pub fn value(&self, of: &SettingInfo) -> Option<Value<'static>> {
+    pub fn value(&self, setting: &SettingInfo) -> Option<Value<'static>> {
         debug_assert!(
-            self.values.iter().any(|(known, _)| *known == of.name),
+            self.values.iter().any(|(known, _)| *known == setting.name),
             "{} is not declared",
-            of.name
+            setting.name
         );
-        self.get(of.name)
+        self.get(setting.name)
     }
 }

@@ -9,8 +9,8 @@ fn json(name: &str) -> Value {
 
 #[test]
 fn the_files_are_those_of_a_model_folder() {
-    let names = |of: Embedded| {
-        let mut names: Vec<&str> = of.files().map(|(name, _)| name).collect();
+    let names = |model: Embedded| {
+        let mut names: Vec<&str> = model.files().map(|(name, _)| name).collect();
         names.sort_unstable();
         names
     };

@@ -6,8 +6,8 @@ const CARD: &str = include_str!("../training/README.md");
 
 /// The cells of the table row that begins with the given label and continues with `measure`.
 fn cells(rows: &[Vec<&str>], label: &str, measure: &str) -> Vec<String> {
-    let from = rows.iter().position(|row| row[0].starts_with(label)).expect("a row of that label");
-    let row = rows[from..].iter().find(|row| row[1] == measure).expect("a row of that measure");
+    let first = rows.iter().position(|row| row[0].starts_with(label)).expect("a row of that label");
+    let row = rows[first..].iter().find(|row| row[1] == measure).expect("a row of that measure");
     row[2..].iter().map(|cell| cell.trim_end_matches(" %").to_owned()).collect()
 }
 

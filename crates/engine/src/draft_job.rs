@@ -9,7 +9,7 @@ use crate::sequence::SequenceId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DraftJob {
     /// The sequence.
-    pub of: SequenceId,
+    pub sequence: SequenceId,
     /// Its client.
     pub client: ClientId,
     /// Its prompt and all its committed tokens.
@@ -22,7 +22,7 @@ pub struct DraftJob {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drafts {
     /// The sequence.
-    pub of: SequenceId,
+    pub sequence: SequenceId,
     /// Possible next tokens; none if the draft model refused the text or failed.
     pub tokens: Vec<TokenId>,
     /// Forward passes of the draft model for them.

@@ -59,7 +59,8 @@ impl Drafter {
 
     /// Begins to draft. A text that the draft model cannot read has no drafts.
     pub fn accept(&mut self, job: DraftJob) {
-        let drafts = Drafts { of: job.of, tokens: Vec::new(), forwards: 0, positions: 0 };
+        let drafts =
+            Drafts { sequence: job.sequence, tokens: Vec::new(), forwards: 0, positions: 0 };
         let mut request = Request::new(job.text, job.count, self.decoding.clone());
         request.sender.client = job.client;
         match self.engine.submit(request) {
@@ -118,16 +119,16 @@ impl Drafter {
     }
 
     /// Drops what is drafted for a sequence that has ended.
-    pub fn forget(&mut self, of: SequenceId) {
+    pub fn forget(&mut self, sequence: SequenceId) {
         let engine = &mut self.engine;
         self.open.retain(|id, drafts| {
-            let ended = drafts.of == of;
+            let ended = drafts.sequence == sequence;
             if ended {
                 engine.cancel(*id);
             }
             !ended
         });
-        self.done.retain(|drafts| drafts.of != of);
+        self.done.retain(|drafts| drafts.sequence != sequence);
     }
 
     fn collect(&mut self) {

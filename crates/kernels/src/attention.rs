@@ -158,8 +158,8 @@ impl<N: KvNumber> View<'_, N> {
         let blocks = |rows: usize, block: usize| rows.div_ceil(block);
         let count = |block: usize| {
             let segments = self.op.segments.iter();
-            let of = segments.map(|segment| blocks(segment.rows.len(), block));
-            of.sum::<usize>() * num_kv_heads
+            let counts = segments.map(|segment| blocks(segment.rows.len(), block));
+            counts.sum::<usize>() * num_kv_heads
         };
         // The tasks of one segment are of one size; those of several need not be.
         let several = if self.op.segments.len() > 1 { 3 } else { 1 };
@@ -171,9 +171,9 @@ impl<N: KvNumber> View<'_, N> {
         for (index, segment) in self.op.segments.iter().enumerate() {
             let rows = as_usize(&segment.rows);
             let even = rows.len().div_ceil(blocks(rows.len(), block).max(1)).max(1);
-            for from in rows.clone().step_by(even) {
-                let to = (from + even).min(rows.end);
-                tasks.extend((0..num_kv_heads).map(|group| (index, from..to, group)));
+            for start in rows.clone().step_by(even) {
+                let end = (start + even).min(rows.end);
+                tasks.extend((0..num_kv_heads).map(|group| (index, start..end, group)));
             }
         }
         let new_scratch = || Scratch::new(set.panel(), c, block * share);

@@ -100,7 +100,8 @@ impl BlockType {
         };
         bytes.chunks_exact(self.bytes()).position(|block| {
             let mut halves = self.halves().iter();
-            halves.any(|&at| u16::from_le_bytes([block[at], block[at + 1]]) & 0x7FFF > most)
+            halves
+                .any(|&index| u16::from_le_bytes([block[index], block[index + 1]]) & 0x7FFF > most)
         })
     }
 

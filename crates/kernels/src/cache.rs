@@ -44,9 +44,9 @@ impl Pool {
     }
 
     /// A zeroed pool of one layer.
-    pub fn zeros(self, of: &KvSizes) -> Result<Tensor> {
-        let (dtype, columns) = of.dtype.stored(of.head_width);
-        let shape = self.shape(of.pages, of.num_kv_heads, columns, of.page);
+    pub fn zeros(self, sizes: &KvSizes) -> Result<Tensor> {
+        let (dtype, columns) = sizes.dtype.stored(sizes.head_width);
+        let shape = self.shape(sizes.pages, sizes.num_kv_heads, columns, sizes.page);
         Tensor::zeros(shape.as_slice(), dtype, &Device::Cpu)
     }
 
@@ -167,45 +167,47 @@ impl<N: KvNumber> Write<'_, N> {
         let slots = self.op.slots;
         let mut row = 0;
         while row < slots.len() {
-            let (at, offset) = (slots[row] as usize / page, slots[row] as usize % page);
+            let (index, offset) = (slots[row] as usize / page, slots[row] as usize % page);
             // Rows with consecutive slots in the page.
             let run = slots[row..].iter().zip(slots[row]..).take(page - offset);
             let run = run.take(RUN).take_while(|&(&slot, next)| slot == next);
             let run = run.count();
             // SAFETY: one task per head.
-            let to = unsafe { self.pool.part((at * num_kv_heads + group) * block, block) };
-            let from = &self.rows[row * self.width + self.op.column + group * c..];
-            self.run(from, to, offset..offset + run);
+            let numbers = unsafe { self.pool.part((index * num_kv_heads + group) * block, block) };
+            let rows = &self.rows[row * self.width + self.op.column + group * c..];
+            self.run(rows, numbers, offset..offset + run);
             row += run;
         }
     }
 
-    /// Writes rows `from` to consecutive slots of a page.
-    fn run(&self, from: &[f32], page: &mut [N], slots: Range<usize>) {
+    /// Writes rows to consecutive slots of a page.
+    fn run(&self, values: &[f32], page: &mut [N], slots: Range<usize>) {
         let PoolShape { c, page: size, .. } = self.shape;
         let (numbers, scales) = page.split_at_mut(c * size);
-        let rows = || from.chunks(self.width).map(|row| &row[..c]);
+        let rows = || values.chunks(self.width).map(|row| &row[..c]);
         let mut inverses = [1.0; RUN];
         if N::SCALE > 0 {
-            let to = scales.chunks_exact_mut(N::SCALE).skip(slots.start);
-            for ((inverse, to), row) in inverses[..slots.len()].iter_mut().zip(to).zip(rows()) {
-                *inverse = N::put_scale(row, to);
+            let scales = scales.chunks_exact_mut(N::SCALE).skip(slots.start);
+            for ((inverse, scale), row) in
+                inverses[..slots.len()].iter_mut().zip(scales).zip(rows())
+            {
+                *inverse = N::put_scale(row, scale);
             }
         }
         match self.op.pool {
             // Element by element: in a page, an element of adjacent slots is contiguous.
             Pool::Keys => {
-                for (i, to) in numbers.chunks_exact_mut(size).enumerate() {
-                    let of = from[i..].iter().step_by(self.width).zip(inverses);
-                    let to = to[slots.clone()].iter_mut();
-                    to.zip(of).for_each(|(to, (x, inverse))| *to = N::encode(*x, inverse));
+                for (i, element) in numbers.chunks_exact_mut(size).enumerate() {
+                    let values = values[i..].iter().step_by(self.width).zip(inverses);
+                    let element = element[slots.clone()].iter_mut();
+                    element.zip(values).for_each(|(n, (x, inverse))| *n = N::encode(*x, inverse));
                 }
             }
             Pool::Values => {
-                let to = numbers.chunks_exact_mut(c).skip(slots.start);
-                for ((to, row), inverse) in to.zip(rows()).zip(&inverses[..slots.len()]) {
-                    let to = to.iter_mut().zip(row);
-                    to.for_each(|(to, x)| *to = N::encode(*x, *inverse));
+                let slots = numbers.chunks_exact_mut(c).skip(slots.start).take(slots.len());
+                for ((slot, row), inverse) in slots.zip(rows()).zip(&inverses) {
+                    let numbers = slot.iter_mut().zip(row);
+                    numbers.for_each(|(n, x)| *n = N::encode(*x, *inverse));
                 }
             }
         }
@@ -234,12 +236,12 @@ impl CopyPages<'_> {
         let len = a * b * c;
         let pool = numbers_mut::<N>(self.name(), pool, layout)?;
         for copy in self.copies {
-            let (from, to) = (copy.from.index(), copy.to.index());
-            if from.max(to) >= pages {
-                bail!("copy-pages: {from} to {to} of {pages} pages");
+            let (source, destination) = (copy.source.index(), copy.destination.index());
+            if source.max(destination) >= pages {
+                bail!("copy-pages: {source} to {destination} of {pages} pages");
             }
-            let from = from * len;
-            pool.copy_within(from..from + len, to * len);
+            let start = source * len;
+            pool.copy_within(start..start + len, destination * len);
         }
         Ok(())
     }

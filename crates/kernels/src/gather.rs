@@ -23,9 +23,9 @@ impl InplaceOp2 for AddRows<'_> {
 
     fn cpu_fwd(
         &self,
-        to: &mut CpuStorage,
+        sums: &mut CpuStorage,
         to_layout: &Layout,
-        from: &CpuStorage,
+        added: &CpuStorage,
         from_layout: &Layout,
     ) -> Result<()> {
         let (rows, d) = to_layout.shape().dims2()?;
@@ -42,15 +42,15 @@ impl InplaceOp2 for AddRows<'_> {
         if let Some(row) = self.rows.last().filter(|&&row| row as usize >= rows) {
             bail!("add-rows: row {row} of {rows}");
         }
-        let to = f32s_mut(self.name(), to, to_layout)?;
-        let from = f32s(self.name(), from, from_layout)?;
-        let shared = Shared::new(to);
+        let sums = f32s_mut(self.name(), sums, to_layout)?;
+        let added = f32s(self.name(), added, from_layout)?;
+        let shared = Shared::new(sums);
         let add = |i: usize| {
             // SAFETY: rows differ, so no two parts overlap.
-            let to = unsafe { shared.part(self.rows[i] as usize * d, d) };
-            let from = &from[i * d..(i + 1) * d];
+            let sum_row = unsafe { shared.part(self.rows[i] as usize * d, d) };
+            let row = &added[i * d..(i + 1) * d];
             let weight = self.weights[i];
-            to.iter_mut().zip(from).for_each(|(to, x)| *to += weight * x);
+            sum_row.iter_mut().zip(row).for_each(|(sum, x)| *sum += weight * x);
         };
         if count * d < SERIAL_ELEMENTS {
             (0..count).for_each(add);

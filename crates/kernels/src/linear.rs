@@ -167,12 +167,12 @@ impl Linear {
             let kind = blocks[0].kind;
             let length = kind.row_bytes(k).unwrap_or(0);
             let mut all: Vec<&[u8]> = Vec::with_capacity(format.rows);
-            for of in blocks {
-                if of.rows.checked_mul(length) != Some(of.bytes.len()) {
-                    let (found, rows) = (of.bytes.len(), of.rows);
+            for block in blocks {
+                if block.rows.checked_mul(length) != Some(block.bytes.len()) {
+                    let (found, rows) = (block.bytes.len(), block.rows);
                     bail!("linear: {found} bytes of {} for {rows} rows of {k}", kind.name());
                 }
-                all.extend(of.bytes.chunks_exact(length));
+                all.extend(block.bytes.chunks_exact(length));
             }
             let bias = bias.map(|bias| &bias[first..first + format.rows]);
             parts.push(format.pack(|row| Column::Blocks(kind, all[row]), bias));
@@ -187,13 +187,13 @@ impl Linear {
         blocks: &'b [BlockRows<'a>],
         epilogue: Epilogue,
     ) -> Result<Vec<(&'b [BlockRows<'a>], Format)>> {
-        let found = blocks.iter().fold(0, |sum: usize, of| sum.saturating_add(of.rows));
+        let found = blocks.iter().fold(0, |sum: usize, block| sum.saturating_add(block.rows));
         if found != rows || rows == 0 {
             bail!("linear: {found} rows of blocks, expected {rows}");
         }
         let runs = blocks.chunk_by(|a, b| a.kind == b.kind);
         let runs = runs.map(|run| {
-            let (kind, rows) = (run[0].kind, run.iter().map(|of| of.rows).sum());
+            let (kind, rows) = (run[0].kind, run.iter().map(|block| block.rows).sum());
             Self::check([rows, k], LONGEST, epilogue)?;
             if kind.row_bytes(k).is_none() {
                 let (name, size) = (kind.name(), kind.weights());

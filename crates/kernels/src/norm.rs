@@ -30,10 +30,10 @@ impl CustomOp1 for RmsNorm<'_> {
             bail!("rms-norm: {} weights for rows of {d}", weight.len());
         }
         let fill = |shared: Shared<MaybeUninit<f32>>| {
-            parallel::for_rows(rows, rows * d, |Range { start: from, end: to }| {
+            parallel::for_rows(rows, rows * d, |Range { start, end }| {
                 // SAFETY: tasks own disjoint rows.
-                let out = unsafe { shared.part(from * d, (to - from) * d) };
-                dispatch(Rows { x: &x[from * d..to * d], weight, eps: self.eps, out });
+                let out = unsafe { shared.part(start * d, (end - start) * d) };
+                dispatch(Rows { x: &x[start * d..end * d], weight, eps: self.eps, out });
             });
         };
         // SAFETY: the tasks cover all rows, and each writes all of its own.
@@ -124,9 +124,9 @@ impl InplaceOp1 for HeadNorm<'_> {
             bail!("head-norm: {columns} weights of heads of {}, rows of {width}", { self.width });
         }
         let shared = Shared::new(data);
-        parallel::for_rows(rows, rows * columns, |Range { start: from, end: to }| {
+        parallel::for_rows(rows, rows * columns, |Range { start, end }| {
             // SAFETY: tasks own disjoint rows.
-            let data = unsafe { shared.part(from * width, (to - from) * width) };
+            let data = unsafe { shared.part(start * width, (end - start) * width) };
             dispatch(Heads { norm: self, row: width, data });
         });
         Ok(())

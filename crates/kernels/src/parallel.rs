@@ -143,10 +143,10 @@ impl<T> Shared<T> {
     /// # Safety
     /// The shared slice is alive, and no other part in use overlaps this one.
     #[expect(clippy::mut_from_ref, reason = "parts are disjoint by the caller's promise")]
-    pub(crate) unsafe fn part(&self, from: usize, len: usize) -> &mut [T] {
-        assert!(from + len <= self.len, "part {from}+{len} of {}", self.len);
+    pub(crate) unsafe fn part(&self, first: usize, len: usize) -> &mut [T] {
+        assert!(first + len <= self.len, "part {first}+{len} of {}", self.len);
         // SAFETY: in bounds; disjoint by the caller's promise.
-        unsafe { std::slice::from_raw_parts_mut(self.start.add(from), len) }
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(first), len) }
     }
 }
 

@@ -270,10 +270,10 @@ impl InplaceOp1 for Rope<'_> {
             bail!("rope: position {position} of {positions}");
         }
         let shared = Shared::new(data);
-        parallel::for_rows(rows, rows * rotated, |Range { start: from, end: to }| {
+        parallel::for_rows(rows, rows * rotated, |Range { start, end }| {
             // SAFETY: tasks own disjoint rows.
-            let data = unsafe { shared.part(from * width, (to - from) * width) };
-            dispatch(Rotate { rope: self, positions: &self.positions[from..to], data });
+            let data = unsafe { shared.part(start * width, (end - start) * width) };
+            dispatch(Rotate { rope: self, positions: &self.positions[start..end], data });
         });
         Ok(())
     }

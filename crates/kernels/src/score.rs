@@ -147,8 +147,8 @@ impl ScoreRows<'_> {
         }
         let sets = scorer.allowed.len() / vocab.div_ceil(32);
         for row in scorer.rows {
-            let (from, to) = (row.biases.start as usize, row.biases.end as usize);
-            if scorer.biases.get(from..to).is_none()
+            let (start, end) = (row.biases.start as usize, row.biases.end as usize);
+            if scorer.biases.get(start..end).is_none()
                 || row.segment as usize >= scorer.segments.len()
             {
                 bail!("score: a row's biases {:?} or segment {} are out of range", row.biases, {

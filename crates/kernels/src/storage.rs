@@ -45,9 +45,9 @@ pub(crate) fn numbers<'a, N: TensorNumber>(
     storage: &'a CpuStorage,
     layout: &Layout,
 ) -> Result<&'a [N]> {
-    let (from, to) = contiguous(op, layout)?;
+    let (start, end) = contiguous(op, layout)?;
     match N::of(storage) {
-        Some(numbers) => Ok(&numbers[from..to]),
+        Some(numbers) => Ok(&numbers[start..end]),
         None => bail!("{op}: expected {}", N::NAME),
     }
 }
@@ -58,9 +58,9 @@ pub(crate) fn numbers_mut<'a, N: TensorNumber>(
     storage: &'a mut CpuStorage,
     layout: &Layout,
 ) -> Result<&'a mut [N]> {
-    let (from, to) = contiguous(op, layout)?;
+    let (start, end) = contiguous(op, layout)?;
     match N::of_mut(storage) {
-        Some(numbers) => Ok(&mut numbers[from..to]),
+        Some(numbers) => Ok(&mut numbers[start..end]),
         None => bail!("{op}: expected {}", N::NAME),
     }
 }

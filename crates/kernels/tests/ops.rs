@@ -71,10 +71,10 @@ fn a_linear_adds_bias_and_residual() {
     let (x, w, b, r) = (noise(1, rows * k), noise(2, n * k), noise(3, n), noise(4, rows * n));
     let layer = linear(&w, k, &b, Epilogue::None);
     let got = values(&layer.forward_add(&tensor(&x, rows), &tensor(&r, rows)).unwrap());
-    for (at, got) in got.iter().enumerate() {
-        let (i, j) = (at / n, at % n);
+    for (index, got) in got.iter().enumerate() {
+        let (i, j) = (index / n, index % n);
         let product = dot(&x[i * k..(i + 1) * k], &w[j * k..(j + 1) * k]);
-        let want = product + f64::from(b[j]) + f64::from(r[at]);
+        let want = product + f64::from(b[j]) + f64::from(r[index]);
         assert!((f64::from(*got) - want).abs() < 1e-5, "{i},{j}: {got} for {want}");
     }
     let cut = Matrix { weight: &w[1..], k, bias: None };
@@ -127,21 +127,21 @@ fn rows_are_added_to_their_destinations() {
     for (rows, d, chosen) in [(5, 3, vec![0u32, 2, 4]), (300, 200, (7..300).collect())] {
         let (before, added) = (noise(13, rows * d), noise(14, chosen.len() * d));
         let weights = noise(15, chosen.len());
-        let to = tensor(&before, rows);
+        let sums = tensor(&before, rows);
         let add = AddRows { rows: &chosen, weights: &weights };
-        to.inplace_op2(&tensor(&added, chosen.len()), &add).unwrap();
+        sums.inplace_op2(&tensor(&added, chosen.len()), &add).unwrap();
         let mut want = before;
         for (i, &row) in chosen.iter().enumerate() {
             for j in 0..d {
                 want[row as usize * d + j] += weights[i] * added[i * d + j];
             }
         }
-        assert_eq!(values(&to), want);
+        assert_eq!(values(&sums), want);
     }
     let refused = |rows: &[u32]| {
         let add = AddRows { rows, weights: &[1.0, 1.0] };
-        let to = tensor(&noise(1, 6), 3);
-        let refused = to.inplace_op2(&tensor(&noise(2, 4), 2), &add).unwrap_err();
+        let sums = tensor(&noise(1, 6), 3);
+        let refused = sums.inplace_op2(&tensor(&noise(2, 4), 2), &add).unwrap_err();
         refused.to_string()
     };
     assert!(refused(&[1, 3]).contains("row 3 of 3"));
@@ -179,9 +179,9 @@ fn elements_of_still_frequencies_keep_their_values() {
     let table = RopeTable::new(&spec);
     let rope = Rope { table: &table, positions: &[39, 7, 1], heads: 1, queries: 1, width: 16 };
     x.inplace_op1(&rope).expect("positions and heads fit");
-    for (at, (got, before)) in values(&x).iter().zip(&before).enumerate() {
-        let still = at % 8 >= 2;
-        assert_eq!(got.to_bits() == before.to_bits(), still, "element {at}");
+    for (index, (got, before)) in values(&x).iter().zip(&before).enumerate() {
+        let still = index % 8 >= 2;
+        assert_eq!(got.to_bits() == before.to_bits(), still, "element {index}");
     }
 }
 
@@ -226,9 +226,9 @@ fn queries_grow_with_the_position() {
     };
     assert_eq!(rotated(&plain), before);
     let factors = [1.0, 1.0 + 0.1 * 2f64.ln(), 1.0 + 0.1 * 3f64.ln()];
-    for (at, (got, before)) in rotated(&spec).iter().zip(&before).enumerate() {
-        let factor = if at % 12 < 8 { factors[at / 12] as f32 } else { 1.0 };
-        assert_eq!(*got, before * factor, "element {at}");
+    for (index, (got, before)) in rotated(&spec).iter().zip(&before).enumerate() {
+        let factor = if index % 12 < 8 { factors[index / 12] as f32 } else { 1.0 };
+        assert_eq!(*got, before * factor, "element {index}");
     }
     let near = RopeSpec { growth: Some(QueryGrowth { original: 40, ..growth }), ..plain };
     assert_eq!(rotated(&near), before, "no position is beyond the original context");
@@ -244,16 +244,16 @@ fn rotate(table: &RopeTable, positions: &[u32], (heads, c, part): (usize, usize,
     let got = values(&x);
     for (row, &position) in positions.iter().enumerate() {
         for j in 0..width {
-            let at = row * width + j;
+            let index = row * width + j;
             let half = part / 2;
             let (i, high) = (j % c % half, j % c >= half);
             let angle = f64::from(position) * 10_000f64.powf(-2.0 * i as f64 / part as f64);
-            let other = if high { at - half } else { at + half };
+            let other = if high { index - half } else { index + half };
             let other = before.get(other).copied().map_or(0.0, f64::from);
             let turned = if high { other } else { -other } * angle.sin();
-            let want = f64::from(before[at]) * angle.cos() + turned;
-            let want = if j < heads * c && j % c < part { want } else { f64::from(before[at]) };
-            assert!((f64::from(got[at]) - want).abs() < 1e-5, "row {row} column {j}");
+            let want = f64::from(before[index]) * angle.cos() + turned;
+            let want = if j < heads * c && j % c < part { want } else { f64::from(before[index]) };
+            assert!((f64::from(got[index]) - want).abs() < 1e-5, "row {row} column {j}");
         }
     }
 }
@@ -287,8 +287,10 @@ fn pool_writes_change_only_their_slots() {
             }
         }
         let copy = |pairs: &[(u32, u32)]| {
-            let copies =
-                pairs.iter().map(|&(from, to)| PageCopy { from: PageId(from), to: PageId(to) });
+            let copies = pairs.iter().map(|&(source, destination)| PageCopy {
+                source: PageId(source),
+                destination: PageId(destination),
+            });
             pool.inplace_op1(&CopyPages { copies: &copies.collect::<Vec<_>>() })
         };
         copy(&[(3, 0), (0, 2)]).unwrap();
@@ -357,7 +359,7 @@ fn numbers_that_are_not_finite_are_kept_as_such() {
             pool.inplace_op2(&tensor(row, 1), &write).unwrap();
             let bytes = pool.flatten_all().unwrap().to_vec1::<u8>().unwrap();
             let scale = f32::from_ne_bytes(bytes[4..].try_into().unwrap());
-            let number = |of: &u8| f32::from(of.cast_signed()) * scale;
+            let number = |byte: &u8| f32::from(byte.cast_signed()) * scale;
             bytes[..4].iter().map(number).collect::<Vec<_>>()
         };
         let kept = write(&[1.0, x, 0.5, 0.0]);

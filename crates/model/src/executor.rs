@@ -166,7 +166,7 @@ impl<B: Host> ModelExecutor<B> {
     fn copy_soft(&mut self, copies: &[PageCopy]) {
         let page = self.bounds.page_size * self.model.info().width;
         for copy in copies {
-            let (from, to) = (copy.from.index() * page, copy.to.index() * page);
+            let (from, to) = (copy.source.index() * page, copy.destination.index() * page);
             if from.max(to) + page <= self.soft.len() {
                 self.soft.copy_within(from..from + page, to);
             }

@@ -98,7 +98,7 @@ impl Gguf {
         name: &str,
         shape: &[usize],
         reads: bool,
-        to: &mut Vec<f32>,
+        out: &mut Vec<f32>,
     ) -> Result<usize, LoadError> {
         let (part, info) = self.find(name, shape)?;
         if reads {
@@ -107,20 +107,20 @@ impl Gguf {
                 reason: format!("{name}: {}", first_line(&error)),
             };
             let bytes = self.data(name, &part, info)?;
-            let first = to.len();
+            let first = out.len();
             match self.interleaved.filter(|_| is_rotated(name)) {
                 Some(head) => {
                     let mut values = Vec::new();
                     expand(&bytes, info.ggml_dtype, shape, SLAB, &mut values).map_err(corrupt)?;
-                    deinterleave(&values, head, shape.first().copied().unwrap_or(0), to);
+                    deinterleave(&values, head, shape.first().copied().unwrap_or(0), out);
                 }
-                None => expand(&bytes, info.ggml_dtype, shape, SLAB, to).map_err(corrupt)?,
+                None => expand(&bytes, info.ggml_dtype, shape, SLAB, out).map_err(corrupt)?,
             }
-            if let Some(index) = to[first..].iter().position(|x| !x.is_finite()) {
+            if let Some(index) = out[first..].iter().position(|x| !x.is_finite()) {
                 return Err(LoadError::NotFinite {
                     file: self.file.clone(),
                     tensor: name.to_owned(),
-                    found: to[first + index],
+                    found: out[first + index],
                     index,
                 });
             }
@@ -157,12 +157,12 @@ fn expand(
     dtype: GgmlDType,
     shape: &[usize],
     slab: usize,
-    to: &mut Vec<f32>,
+    out: &mut Vec<f32>,
 ) -> candle_core::Result<()> {
     let count = shape.iter().product::<usize>();
     let rows = shape.first().copied().unwrap_or(1).max(1);
     let (width, length) = (count / rows, bytes.len() / rows);
-    to.reserve(count);
+    out.reserve(count);
     let at_once = (slab / width.max(1)).max(1);
     // Rows that are not whole blocks are refused with the shape of the tensor.
     let is_whole = width.is_multiple_of(dtype.block_size());
@@ -177,7 +177,7 @@ fn expand(
         };
         let tensor = qtensor_from_ggml(dtype, &bytes, part, &Device::Cpu)?;
         let tensor = tensor.dequantize(&Device::Cpu)?.flatten_all()?;
-        to.extend_from_slice(&tensor.to_vec1::<f32>()?);
+        out.extend_from_slice(&tensor.to_vec1::<f32>()?);
     }
     Ok(())
 }
@@ -195,13 +195,13 @@ fn is_rotated(name: &str) -> bool {
 
 /// Appends the `rows` rows of `values` in their original order. In `values`, the two halves of each
 /// head of `head` rows are interleaved: row 2 i + j of a head is row i of its half j.
-fn deinterleave<T: Copy>(values: &[T], head: usize, rows: usize, to: &mut Vec<T>) {
+fn deinterleave<T: Copy>(values: &[T], head: usize, rows: usize, out: &mut Vec<T>) {
     let columns = values.len() / rows.max(1);
     for row in 0..rows {
         let (first, inside) = (row / head * head, row % head);
-        let (half, at) = (inside / (head / 2), inside % (head / 2));
-        let from = (first + 2 * at + half) * columns;
-        to.extend_from_slice(&values[from..from + columns]);
+        let (half, pair) = (inside / (head / 2), inside % (head / 2));
+        let start = (first + 2 * pair + half) * columns;
+        out.extend_from_slice(&values[start..start + columns]);
     }
 }
 
@@ -224,13 +224,13 @@ mod tests {
             .map(|i| match i % 34 {
                 0 => 0x12,
                 1 => 0x30 + (i / 34) as u8,
-                at => (at * 7 + i / 34) as u8,
+                index => (index * 7 + i / 34) as u8,
             })
             .collect();
         let numbers = |slab| {
-            let mut to = vec![0.5];
-            expand(&bytes, GgmlDType::Q8_0, &shape, slab, &mut to).unwrap();
-            to
+            let mut out = vec![0.5];
+            expand(&bytes, GgmlDType::Q8_0, &shape, slab, &mut out).unwrap();
+            out
         };
         let whole = numbers(usize::MAX);
         assert_eq!(whole.len(), 1 + 7 * 64);

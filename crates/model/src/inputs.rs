@@ -113,7 +113,7 @@ impl Inputs {
                 batch.allowed.len()
             ));
         }
-        let copied = batch.copies.iter().flat_map(|copy| [copy.from, copy.to]);
+        let copied = batch.copies.iter().flat_map(|copy| [copy.source, copy.destination]);
         let mut pages = batch.pages.iter().copied().chain(copied);
         if let Some(page) = pages.find(|page| page.index() >= bounds.pages) {
             return Err(format!("page {} of {}", page.0, bounds.pages));

@@ -37,7 +37,8 @@ impl Router {
         if let Some(sharing) = self.sharing {
             let length = self.spec.block.unwrap_or(SHARING_BLOCK);
             let segments = arrays.segments.iter();
-            let segments = segments.map(|of| of.rows.start as usize..of.rows.end as usize);
+            let segments =
+                segments.map(|segment| segment.rows.start as usize..segment.rows.end as usize);
             for run in runs(segments, arrays.positions, length) {
                 let pool = sharing.pool(&all[run.clone()], count);
                 for row in run {
@@ -106,12 +107,12 @@ fn chosen(logits: &[f32], bias: Option<&[f32]>, spec: RouterSpec) -> Chosen {
         }
         RouterScore::Sigmoid { groups, best, scale } => {
             let size = corrected.len() / groups;
-            let of = |group: usize| group * size..(group + 1) * size;
+            let experts = |group: usize| group * size..(group + 1) * size;
             let sums: Vec<f32> = (0..groups)
-                .map(|group| largest(&corrected, of(group), 2))
+                .map(|group| largest(&corrected, experts(group), 2))
                 .map(|pair| pair.into_iter().map(|e| corrected[e]).sum())
                 .collect();
-            let among = largest(&sums, 0..groups, best).into_iter().flat_map(of);
+            let among = largest(&sums, 0..groups, best).into_iter().flat_map(experts);
             let picked = largest(&corrected, among, spec.chosen);
             let total: f32 = match picked.len() {
                 1 => 1.0,
@@ -192,12 +193,12 @@ mod tests {
         let score = RouterScore::Sigmoid { groups: 3, best: 1, scale: 2.0 };
         let logits = [9.0, -9.0, 1.0, 1.5, 0.0, 0.0];
         let pool = [true, false, true, false, true, false];
-        let names = |of: &Chosen| of.iter().map(|(expert, _)| *expert).collect::<Vec<_>>();
-        let total = |of: &Chosen| of.iter().map(|(_, weight)| weight).sum::<f32>();
+        let names = |choice: &Chosen| choice.iter().map(|(expert, _)| *expert).collect::<Vec<_>>();
+        let total = |choice: &Chosen| choice.iter().map(|(_, weight)| weight).sum::<f32>();
         for score in [score, RouterScore::Softmax { normalised: false }] {
-            let of = spec(2, score);
-            let own = chosen(&logits, None, of);
-            let narrowed = chosen_of(&own, &logits, None, of, &pool);
+            let top_two = spec(2, score);
+            let own = chosen(&logits, None, top_two);
+            let narrowed = chosen_of(&own, &logits, None, top_two, &pool);
             assert_eq!(names(&narrowed), [0, 2]);
             assert!((total(&narrowed) - total(&own)).abs() < 1e-5);
             let few = chosen_of(&own, &logits, None, spec(4, score), &pool);

@@ -42,9 +42,9 @@ impl<'a> Allowed<'a> {
         let head = u32::MAX << (range.start % 32);
         let tail = u32::MAX >> (31 - (end - 1) % 32);
         let words = (first..=last).map(|index| {
-            let from = if index == first { head } else { u32::MAX };
-            let to = if index == last { tail } else { u32::MAX };
-            self.word(index) & from & to
+            let above = if index == first { head } else { u32::MAX };
+            let below = if index == last { tail } else { u32::MAX };
+            self.word(index) & above & below
         });
         words.map(u32::count_ones).sum()
     }
@@ -107,18 +107,18 @@ mod tests {
                             words[as_index(token / 32)] >> (token % 32) & 1 == 1
                         })
                 };
-                for from in 0..vocab_size + 2 {
-                    assert_eq!(allowed.contains(from), inside(from));
-                    let listed: Vec<_> = allowed.iter_from(from).collect();
-                    let expected: Vec<_> = (from..vocab_size).filter(|&t| inside(t)).collect();
+                for start in 0..vocab_size + 2 {
+                    assert_eq!(allowed.contains(start), inside(start));
+                    let listed: Vec<_> = allowed.iter_from(start).collect();
+                    let expected: Vec<_> = (start..vocab_size).filter(|&t| inside(t)).collect();
                     assert_eq!(listed, expected);
                     for number in 0..expected.len() + 1 {
-                        let nth = allowed.nth(from, as_count(number));
+                        let nth = allowed.nth(start, as_count(number));
                         assert_eq!(nth, expected.get(number).copied());
                     }
-                    for to in 0..vocab_size + 40 {
-                        let expected = (from..to).filter(|&token| inside(token)).count();
-                        assert_eq!(allowed.count(from..to), as_count(expected), "{from}..{to}");
+                    for end in 0..vocab_size + 40 {
+                        let expected = (start..end).filter(|&token| inside(token)).count();
+                        assert_eq!(allowed.count(start..end), as_count(expected), "{start}..{end}");
                     }
                 }
             }

@@ -27,7 +27,7 @@ pub(crate) fn check_shape(batch: &Batch, spec: &ExecutorSpec) -> Result<(), Exec
     if as_index(next) != batch.rows.len() {
         return error(format!("rows from {next} on belong to no segment"));
     }
-    let copied = batch.copies.iter().flat_map(|copy| [copy.from, copy.to]);
+    let copied = batch.copies.iter().flat_map(|copy| [copy.source, copy.destination]);
     for page in copied.chain(batch.pages.iter().copied()) {
         if page.0 >= spec.pages {
             return error(format!("page {} of {}", page.0, spec.pages));

@@ -246,16 +246,16 @@ impl<'a> Distribution<'a> {
 
     /// The token of the tail with `number` smaller ones.
     fn tail_token(&self, number: u32) -> Option<TokenId> {
-        let (mut from, mut left) = (0, number);
+        let (mut start, mut left) = (0, number);
         for &(token, _) in &self.own {
-            let between = self.allowed.count(from..token);
+            let between = self.allowed.count(start..token);
             if left < between {
                 break;
             }
             left -= between;
-            from = token + 1;
+            start = token + 1;
         }
-        self.allowed.nth(from, left)
+        self.allowed.nth(start, left)
     }
 }
 

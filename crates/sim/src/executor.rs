@@ -322,7 +322,7 @@ fn writes(batch: &Batch, copy: PageCopy, page_size: u32) -> bool {
     batch.segments.iter().any(|segment| {
         let table = batch.table_of(segment);
         let mut rows = batch.rows_of(segment).iter();
-        rows.any(|row| table[as_index(row.slot.block(page_size))] == copy.to)
+        rows.any(|row| table[as_index(row.slot.block(page_size))] == copy.destination)
     })
 }
 

@@ -57,8 +57,8 @@ impl KvStore {
     /// Copies a whole page.
     pub(crate) fn copy(&mut self, copy: PageCopy) {
         let size = as_index(self.page_size);
-        let (from, to) = (copy.from.index() * size, copy.to.index() * size);
-        self.slots.copy_within(from..from + size, to);
+        let (source, destination) = (copy.source.index() * size, copy.destination.index() * size);
+        self.slots.copy_within(source..source + size, destination);
     }
 
     /// Erases the slots that the batch's rows would have written.

@@ -222,10 +222,10 @@ pub struct Segment {
 /// A copy of a whole page, made before any row of the batch is written (copy on write).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageCopy {
-    /// Source page.
-    pub from: PageId,
-    /// Destination page, written by some row of the same batch.
-    pub to: PageId,
+    /// The page that is read.
+    pub source: PageId,
+    /// The page that is written, by some row of the same batch too.
+    pub destination: PageId,
 }
 
 /// The input of one forward pass. It is reused between steps: [`Batch::clear`] keeps capacity.

@@ -30,10 +30,10 @@ pub fn imports(files: &[File]) -> Imports {
             for item in &module.body {
                 names.visit_item(item);
             }
-            let from = &module.file;
+            let importer = &module.file;
             let targets = names.found.iter().filter_map(|name| modules.file_of(path, name));
-            let others = targets.filter(|target| target != from);
-            imports.entry(from.clone()).or_default().extend(others);
+            let others = targets.filter(|target| target != importer);
+            imports.entry(importer.clone()).or_default().extend(others);
         }
     }
     imports

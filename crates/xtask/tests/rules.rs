@@ -121,9 +121,9 @@ fn workspace(dependencies: &[(&str, &str, bool)]) -> Vec<String> {
     };
     let crates = walls.keys().map(|name| (package(name), Vec::new()));
     let mut graph: Graph = crates.collect();
-    for &(from, to, in_tests) in dependencies {
-        let name = package(to);
-        graph.entry(package(from)).or_default().push(Dependency { name, in_tests });
+    for &(importer, imported, in_tests) in dependencies {
+        let name = package(imported);
+        graph.entry(package(importer)).or_default().push(Dependency { name, in_tests });
     }
     let problems = check_graph(&walls, &graph).into_iter();
     problems.map(|problem| problem.to_string()).collect()
@@ -157,9 +157,9 @@ fn walls_between_crates_hold() {
         ("text", "axum", false, "must not reach `axum`"),
         ("model", "tokio-util", false, "must not reach `tokio-util`"),
     ];
-    for (from, to, in_tests, expected) in broken {
-        let problems = workspace(&[(from, to, in_tests)]);
-        let expected = format!("`{from}` {expected}");
+    for (importer, imported, in_tests, expected) in broken {
+        let problems = workspace(&[(importer, imported, in_tests)]);
+        let expected = format!("`{importer}` {expected}");
         assert!(problems.iter().any(|line| line.contains(&expected)), "{expected}: {problems:?}");
     }
     let problems = workspace(&[("server", "text", false), ("text", "candle-core", false)]);
@@ -170,11 +170,11 @@ fn walls_between_crates_hold() {
 #[test]
 fn a_wrong_edit_of_the_map_is_a_problem() {
     let [map, lock] = map();
-    let expect = |from: &str, to: &str, message: &str| {
-        assert!(map.text.contains(from), "{from}");
-        let map = File::new(&map.path, &map.text.replacen(from, to, 1));
+    let expect = |before: &str, after: &str, message: &str| {
+        assert!(map.text.contains(before), "{before}");
+        let map = File::new(&map.path, &map.text.replacen(before, after, 1));
         let lock = File::new(&lock.path, &lock.text);
-        let problems = walls_of(&[map, lock]).expect_err(to);
+        let problems = walls_of(&[map, lock]).expect_err(after);
         assert!(problems.iter().any(|found| found.message.contains(message)), "{problems:?}");
     };
     expect("| candle, tokio |", "| candel, tokio |", "`candel`: no crate");

@@ -40,10 +40,10 @@ pub fn drive(target: &Target) {
     }
     let inputs = setting("FUZZ_INPUTS").unwrap_or(INPUTS);
     let time = setting("FUZZ_SECONDS").map_or(TIME, Duration::from_secs);
-    let (begin, from) = (Instant::now(), setting("FUZZ_FROM").unwrap_or(0));
+    let (begin, first) = (Instant::now(), setting("FUZZ_FROM").unwrap_or(0));
     let (mut done, mut accepted) = (0, 0);
     while done < inputs && begin.elapsed() < time {
-        let seed = from + done;
+        let seed = first + done;
         let outcome = run.one(&format!("seed {seed}"), &mutator.input(seed));
         done += 1;
         accepted += u64::from(outcome == Outcome::Accepted);

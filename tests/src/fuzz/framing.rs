@@ -199,7 +199,8 @@ pub fn run(data: &[u8]) -> Outcome {
 fn shown(seen: &[Seen]) -> Vec<String> {
     let body = |body: &Option<Vec<u8>>| body.as_ref().map(|body| body.escape_ascii().to_string());
     let seen = seen.iter();
-    seen.map(|(method, target, of)| format!("{method} {target} {:?}", body(of))).collect()
+    seen.map(|(method, target, body_bytes)| format!("{method} {target} {:?}", body(body_bytes)))
+        .collect()
 }
 
 /// There is at most one final answer per request, and one more for bytes that are no request; none is

@@ -24,8 +24,8 @@ const UNLIKELY: &str =
 
 fn border(random: &mut Random) -> u64 {
     match random.below(12) {
-        at @ 0..6 => SMALL[at],
-        at => LARGE[at - 6],
+        index @ 0..6 => SMALL[index],
+        index => LARGE[index - 6],
     }
 }
 
@@ -83,41 +83,41 @@ impl Mutator {
 
     /// One change of bytes.
     fn damage(&self, input: &mut Vec<u8>, random: &mut Random) {
-        let at = random.below(input.len() + 1);
-        let end = (at + 1 + random.below(40)).min(input.len());
+        let index = random.below(input.len() + 1);
+        let end = (index + 1 + random.below(40)).min(input.len());
         match random.below(12) {
-            0 => input.truncate(at),
-            1 if at < input.len() => input[at] ^= 1 << random.below(8),
-            2 if at < input.len() => input[at] = random.below(256) as u8,
-            3 => drop(input.drain(at.min(end)..end)),
+            0 => input.truncate(index),
+            1 if index < input.len() => input[index] ^= 1 << random.below(8),
+            2 if index < input.len() => input[index] = random.below(256) as u8,
+            3 => drop(input.drain(index.min(end)..end)),
             4 => {
-                let part = input[at.min(end)..end].to_vec();
-                input.splice(at..at, repeated(&part, random));
+                let part = input[index.min(end)..end].to_vec();
+                input.splice(index..index, repeated(&part, random));
             }
             5 => {
                 let other = &self.seeds[random.below(self.seeds.len())];
-                let from = random.below(other.len() + 1);
-                let to = (from + random.below(80)).min(other.len());
-                input.splice(at..at, other[from..to].iter().copied());
+                let start = random.below(other.len() + 1);
+                let end = (start + random.below(80)).min(other.len());
+                input.splice(index..index, other[start..end].iter().copied());
             }
             6 => {
                 let number = border(random).to_le_bytes();
                 let width = [1, 2, 4, 8][random.below(4)];
-                let end = (at + width).min(input.len());
-                input.splice(at..end, number[..width].iter().copied());
+                let end = (index + width).min(input.len());
+                input.splice(index..end, number[..width].iter().copied());
             }
             7 => {
                 let number = border(random).to_string();
-                input.splice(at..at, number.into_bytes());
+                input.splice(index..index, number.into_bytes());
             }
             8 => {
                 let word = &self.words[random.below(self.words.len())];
-                input.splice(at..at, repeated(word, random));
+                input.splice(index..index, repeated(word, random));
             }
             _ => {
                 // A word in place of a word keeps most texts well-formed.
                 let word = &self.words[random.below(self.words.len())];
-                let (start, end) = word_at(input, at);
+                let (start, end) = word_at(input, index);
                 input.splice(start..end, word.iter().copied());
             }
         }
@@ -126,8 +126,8 @@ impl Mutator {
 
     /// One change of the structure of `value`.
     fn change(&self, value: &mut Value, random: &mut Random) {
-        let mut at = random.below(count(value));
-        let Some(node) = node_at(value, &mut at) else {
+        let mut index = random.below(count(value));
+        let Some(node) = node_at(value, &mut index) else {
             return;
         };
         match random.below(10) {
@@ -174,12 +174,12 @@ impl Mutator {
 
 /// Repeats or removes an item.
 fn change_items(list: &mut Vec<Value>, random: &mut Random) {
-    let at = random.below(list.len().max(1));
+    let index = random.below(list.len().max(1));
     if random.below(3) == 0 && !list.is_empty() {
-        list.remove(at);
+        list.remove(index);
         return;
     }
-    let item = list.get(at).cloned().unwrap_or_else(|| unlikely(random));
+    let item = list.get(index).cloned().unwrap_or_else(|| unlikely(random));
     let copies = copies(random);
     list.extend(std::iter::repeat_n(item, copies));
 }
@@ -229,14 +229,14 @@ fn count(value: &Value) -> usize {
 }
 
 /// The value with the number `at` in depth-first order.
-fn node_at<'a>(value: &'a mut Value, at: &mut usize) -> Option<&'a mut Value> {
-    if *at == 0 {
+fn node_at<'a>(value: &'a mut Value, index: &mut usize) -> Option<&'a mut Value> {
+    if *index == 0 {
         return Some(value);
     }
-    *at -= 1;
+    *index -= 1;
     match value {
-        Value::Array(list) => list.iter_mut().find_map(|item| node_at(item, at)),
-        Value::Object(map) => map.values_mut().find_map(|member| node_at(member, at)),
+        Value::Array(list) => list.iter_mut().find_map(|item| node_at(item, index)),
+        Value::Object(map) => map.values_mut().find_map(|member| node_at(member, index)),
         _ => None,
     }
 }
@@ -267,11 +267,11 @@ fn parts(text: &[u8]) -> impl Iterator<Item = Vec<u8>> {
 }
 
 /// The range of the word at or behind a byte.
-fn word_at(text: &[u8], at: usize) -> (usize, usize) {
-    let start = (at..text.len()).find(|at| is_word(text[*at]));
+fn word_at(text: &[u8], index: usize) -> (usize, usize) {
+    let start = (index..text.len()).find(|i| is_word(text[*i]));
     let start = start.unwrap_or(text.len());
-    let start = (0..start).rev().find(|at| !is_word(text[*at])).map_or(start.min(at), |at| at + 1);
-    let end = (start..text.len()).find(|at| !is_word(text[*at]));
+    let start = (0..start).rev().find(|i| !is_word(text[*i])).map_or(start.min(index), |i| i + 1);
+    let end = (start..text.len()).find(|i| !is_word(text[*i]));
     (start, end.unwrap_or(text.len()))
 }
 

@@ -60,7 +60,7 @@ pub struct Ask {
     /// Its kind.
     pub kind: Kind,
     /// Its method and path.
-    pub to: (&'static str, &'static str),
+    pub target: (&'static str, &'static str),
     /// The name or the names of its decoder's parts.
     pub decoder: Vec<&'static str>,
     /// The key that it sends.
@@ -74,7 +74,7 @@ pub struct Ask {
 impl Ask {
     /// True if the metrics count it: it is a generation, even if its key is unknown.
     pub fn is_counted(&self) -> bool {
-        let (method, path) = self.to;
+        let (method, path) = self.target;
         method == "POST" && GENERATING.contains(&path)
     }
 }
@@ -116,34 +116,34 @@ impl Asks {
         };
         let mut decoder = Vec::new();
         let mut key = KEYS[random.below(KEYS.len())].1;
-        let mut to = ("POST", GENERATING[random.below(GENERATING.len())]);
+        let mut target = ("POST", GENERATING[random.below(GENERATING.len())]);
         let body = match kind {
             Kind::Valid => {
                 decoder = self.decoders[random.below(self.decoders.len())].clone();
-                self.valid(to.1, &decoder, random).to_string().into_bytes()
+                self.valid(target.1, &decoder, random).to_string().into_bytes()
             }
             Kind::Malformed => self.mutator.input(number),
-            Kind::Range => self.out_of_range(to.1, random).to_string().into_bytes(),
+            Kind::Range => self.out_of_range(target.1, random).to_string().into_bytes(),
             Kind::Hostile => {
-                to.1 = COMPLETIONS;
+                target.1 = COMPLETIONS;
                 hostile(random).to_string().into_bytes()
             }
             Kind::Other => {
                 let (method, path, body) = other(random);
-                to = (method, path);
+                target = (method, path);
                 body.into_bytes()
             }
             Kind::Stranger => {
                 match random.below(3) {
                     0 => key = "nobody's",
-                    1 => to = ("PUT", CHAT),
-                    _ => to = ("POST", "/v1/embeddings"),
+                    1 => target = ("PUT", CHAT),
+                    _ => target = ("POST", "/v1/embeddings"),
                 }
                 self.valid(CHAT, &[], random).to_string().into_bytes()
             }
         };
         let manner = manner(kind, body.len(), random);
-        Ask { kind, to, decoder, key, body, manner }
+        Ask { kind, target, decoder, key, body, manner }
     }
 
     /// Every decoder that valid requests name and that suits the weights of the demo model.
@@ -234,13 +234,13 @@ fn suits(decoder: &[&str]) -> bool {
         return weights.presets().any(|preset| [preset.name] == decoder);
     };
     let [schedule, commit, cache] = [schedule, commit, cache];
-    let schedules = registry.schedules().iter().filter(|of| of.name == schedule);
-    let commits = registry.commits().iter().filter(|of| of.name == commit);
-    let caches = registry.caches().iter().filter(|of| of.name == cache);
+    let schedules = registry.schedules().iter().filter(|info| info.name == schedule);
+    let commits = registry.commits().iter().filter(|info| info.name == commit);
+    let caches = registry.caches().iter().filter(|info| info.name == cache);
     commit != "edit"
-        && schedules.map(|of| of.attention).all(|kinds| kinds.contains(&full))
-        && commits.map(|of| of.requires.attention).all(|kinds| kinds.contains(&full))
-        && caches.map(|of| of.attention).all(|kinds| kinds.contains(&full))
+        && schedules.map(|info| info.attention).all(|kinds| kinds.contains(&full))
+        && commits.map(|info| info.requires.attention).all(|kinds| kinds.contains(&full))
+        && caches.map(|info| info.attention).all(|kinds| kinds.contains(&full))
 }
 
 /// Sets a field to a valid value.

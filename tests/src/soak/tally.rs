@@ -82,11 +82,11 @@ impl Tally {
     /// Checks the server's counters. A request whose client left may have ended in any way.
     pub fn check(&self, metrics: &Scrape) {
         let outcome = |name| {
-            let of = |path| {
+            let count = |path| {
                 let labels = [("endpoint", path), ("outcome", name)];
                 metrics.sum("asynclane_requests_total", &labels) as u64
             };
-            GENERATING.into_iter().map(of).sum::<u64>()
+            GENERATING.into_iter().map(count).sum::<u64>()
         };
         let [ok, invalid, rejected, cancelled, failed] =
             ["ok", "invalid", "rejected", "cancelled", "failed"].map(outcome);

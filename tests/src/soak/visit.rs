@@ -29,7 +29,7 @@ pub enum End {
 /// A connection that fails, an answer that is not whole.
 pub fn visit(address: SocketAddr, ask: &Ask) -> io::Result<End> {
     let key = format!("authorization: Bearer {}\r\n", ask.key);
-    let mut bytes = request(address, ask.to, (&key, &ask.body), false);
+    let mut bytes = request(address, ask.target, (&key, &ask.body), false);
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(LONG))?;
     if let Manner::Stops(sent) = ask.manner {

@@ -24,8 +24,8 @@ pub(crate) fn serve(arguments: &[&str]) -> Server {
 
 /// `each` problems of every family.
 fn problems(seed: u64, each: usize) -> Vec<Problem> {
-    let of = |task| generate(task, Split::Eval, seed, each);
-    Task::ALL.into_iter().flat_map(of).collect()
+    let generated = |task| generate(task, Split::Eval, seed, each);
+    Task::ALL.into_iter().flat_map(generated).collect()
 }
 
 /// The answers to problems, and their cost.
@@ -92,8 +92,8 @@ pub(crate) fn answers(
 fn most_answers_are_right_by_every_decoder_of_blocks() {
     let server = serve(&["--model", "demo-sdar"]);
     let problems = problems(19, 10);
-    let of = |decoder| answers(&server, &problems, decoder, |_| BUDGET, CONNECTIONS);
-    let one = of(ONE);
+    let answered = |decoder| answers(&server, &problems, decoder, |_| BUDGET, CONNECTIONS);
+    let one = answered(ONE);
     assert!(10 * one.right >= LEAST * problems.len(), "{}", one.right);
     for decoder in [
         "block_causal",
@@ -102,7 +102,7 @@ fn most_answers_are_right_by_every_decoder_of_blocks() {
         "s2d2",
         "block_causal,commit=draft_verify",
     ] {
-        let found = of(decoder);
+        let found = answered(decoder);
         let (right, forwards) = (found.right, found.forwards);
         assert!(10 * right >= LEAST * problems.len(), "{decoder}: {right}");
         assert!(forwards < one.forwards, "{decoder}: {forwards} forwards");
@@ -151,11 +151,11 @@ fn drafts_change_the_cost_alone() {
         (accepted, drafted)
     };
     let problems = problems(5, 4);
-    let of = |server: &Server, decoder: &str, connections: usize| {
+    let replies = |server: &Server, decoder: &str, connections: usize| {
         answers(server, &problems, decoder, |_| LENGTH, connections)
     };
     let server = pair("demo", "auto");
-    let own = of(&server, "autoregressive", 1);
+    let own = replies(&server, "autoregressive", 1);
     assert!(own.drafts.iter().all(Value::is_null));
     let mut alone = None;
     for (decoder, connections) in [
@@ -163,7 +163,7 @@ fn drafts_change_the_cost_alone() {
         ("speculative", CONNECTIONS),
         ("speculative,draft_length=3", CONNECTIONS),
     ] {
-        let found = of(&server, decoder, connections);
+        let found = replies(&server, decoder, connections);
         assert_eq!(found.answers, own.answers, "{decoder}, {connections}");
         assert!(found.forwards < own.forwards, "{decoder}");
         let (accepted, drafted) = accepted(&found);
@@ -182,7 +182,7 @@ fn drafts_change_the_cost_alone() {
         (VERIFIER, "auto"),
         (VERIFIER, "autoregressive"),
     ] {
-        let found = of(&pair(draft_model, draft_decoder), "speculative", 3);
+        let found = replies(&pair(draft_model, draft_decoder), "speculative", 3);
         assert_eq!(found.answers, own.answers, "{draft_model} {draft_decoder}");
         let (accepted, drafted) = accepted(&found);
         assert!(drafted > 0);

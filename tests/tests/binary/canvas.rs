@@ -22,8 +22,8 @@ const SEEDS: u64 = 12;
 fn checkpoint(test: &str) -> PathBuf {
     let copy = folder(test).join("canvas");
     std::fs::create_dir(&copy).unwrap();
-    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join(CHECKPOINT);
-    for entry in std::fs::read_dir(from).unwrap() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(CHECKPOINT);
+    for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         std::fs::copy(&path, copy.join(path.file_name().unwrap())).unwrap();
     }
@@ -40,7 +40,8 @@ fn checkpoint(test: &str) -> PathBuf {
         "use_regex": false});
     let tokenizer = json!({"version": "1.0", "added_tokens": added, "pre_tokenizer": byte_level,
         "decoder": byte_level, "model": {"type": "BPE", "vocab": vocabulary, "merges": []}});
-    let write = |name: &str, of: &Value| std::fs::write(copy.join(name), of.to_string()).unwrap();
+    let write =
+        |name: &str, value: &Value| std::fs::write(copy.join(name), value.to_string()).unwrap();
     write("tokenizer.json", &tokenizer);
     write("tokenizer_config.json", &json!({"eos_token": "<eos>"}));
     copy

@@ -238,11 +238,11 @@ fn the_memory_of_a_model_is_known_before_its_download() {
     ] {
         let config = format!("{folder}/{file}.json");
         let text = stdout(&run(&["inspect", "capacity", "--config-json", &config]));
-        let of = |dtype: &str| {
+        let memory = |dtype: &str| {
             let said = said(&text, &format!("weights in {dtype} "));
             said.split(" in memory").next().unwrap().to_owned()
         };
-        let row = ["f32", "bf16", "int8", "int4"].map(of).join(" | ");
+        let row = ["f32", "bf16", "int8", "int4"].map(memory).join(" | ");
         let row = format!("| {name} | {row} |");
         assert!(document.contains(&row), "docs/capacity.md: {row}");
         let touched = format!("steps that touch {experts} experts");

@@ -51,27 +51,27 @@ fn malformed(random: &mut Random) -> Vec<u8> {
 }
 
 fn damage(body: &mut Vec<u8>, random: &mut Random) {
-    let at = random.below(body.len() + 1);
+    let start = random.below(body.len() + 1);
     match random.below(10) {
-        0 => body.truncate(at),
-        1 => drop(body.splice(at..at, random.pick(&PIECES).iter().copied())),
-        2 if at < body.len() => body[at] ^= 1 << random.below(8),
+        0 => body.truncate(start),
+        1 => drop(body.splice(start..start, random.pick(&PIECES).iter().copied())),
+        2 if start < body.len() => body[start] ^= 1 << random.below(8),
         3 => {
-            let end = (at + 1 + random.below(8)).min(body.len());
-            body.drain(at..end);
+            let end = (start + 1 + random.below(8)).min(body.len());
+            body.drain(start..end);
         }
         4..=8 => replace_value(body, random),
         _ => {
-            let end = (at + random.below(40)).min(body.len());
-            let part = body[at..end].to_vec();
-            body.splice(at..at, part);
+            let end = (start + random.below(40)).min(body.len());
+            let part = body[start..end].to_vec();
+            body.splice(start..start, part);
         }
     }
 }
 
 /// Replaces a value by an unlikely one, which keeps most bodies well-formed.
 fn replace_value(body: &mut Vec<u8>, random: &mut Random) {
-    let colons: Vec<usize> = (0..body.len()).filter(|at| body[*at] == b':').collect();
+    let colons: Vec<usize> = (0..body.len()).filter(|index| body[*index] == b':').collect();
     if colons.is_empty() {
         return;
     }

@@ -31,9 +31,9 @@ fn refused(folder: &Path, code: i32) -> String {
 fn names(message: &str, parts: &[&str]) {
     let mut rest = message;
     for part in parts {
-        let at = rest.find(part);
-        let at = at.unwrap_or_else(|| panic!("expected {part:?} in {message:?}"));
-        rest = &rest[at + part.len()..];
+        let start = rest.find(part);
+        let start = start.unwrap_or_else(|| panic!("expected {part:?} in {message:?}"));
+        rest = &rest[start + part.len()..];
     }
 }
 

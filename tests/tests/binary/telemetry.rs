@@ -94,7 +94,7 @@ fn a_request_is_a_part_of_its_clients_trace() {
     let is_span = |(path, _): &(String, Vec<u8>)| path == "/v1/traces";
     let spans = exports.iter().take_while(is_span).flat_map(|export| export.1);
     let spans: Vec<u8> = spans.collect();
-    let digits = (0..TRACE.len()).step_by(2).map(|at| &TRACE[at..at + 2]);
+    let digits = (0..TRACE.len()).step_by(2).map(|start| &TRACE[start..start + 2]);
     let id: Vec<u8> = digits.map(|two| u8::from_str_radix(two, 16).unwrap()).collect();
     assert!(holds(&spans, &id), "the client's trace");
     let names = "request queue prefill decode first_token service.name gen_ai.operation.name \
@@ -176,7 +176,7 @@ fn at<'a>(message: &'a [u8], path: &[u64]) -> Vec<&'a [u8]> {
 fn observed(export: &[u8], name: &str, label: &str) -> (u64, u64) {
     // ResourceMetrics, ScopeMetrics, Metric.
     let mut metrics = at(export, &[1, 2, 2]).into_iter();
-    let metric = metrics.find(|of| at(of, &[1]) == [name.as_bytes()]);
+    let metric = metrics.find(|metric| at(metric, &[1]) == [name.as_bytes()]);
     let metric = metric.unwrap_or_else(|| panic!("{name} is not exported"));
     assert_eq!(at(metric, &[3]), [b"s"], "{name} is in seconds");
     let (mut with, mut without) = (0, 0);
@@ -342,13 +342,13 @@ fn one_line_tells_what_is_served() {
     let log = server.stop();
     let object = |line| serde_json::from_str(line).unwrap_or_else(|why| panic!("{why}: {line}"));
     let lines: Vec<Value> = log.lines().map(object).collect();
-    let of = |message: &str| {
+    let record = |message: &str| {
         let mut found = lines.iter().filter(|line| line["message"] == message);
         let first = found.next().unwrap_or_else(|| panic!("{message} in {log}"));
         assert!(found.next().is_none(), "{log}");
         first
     };
-    let loaded = of("model loaded");
+    let loaded = record("model loaded");
     for (key, expected) in [
         ("version", json!(env!("CARGO_PKG_VERSION"))),
         ("model", json!("demo-sdar")),
@@ -360,13 +360,13 @@ fn one_line_tells_what_is_served() {
     }
     assert!(loaded["kv_bytes"].as_u64() > Some(1 << 20), "{loaded}");
     assert!(loaded["decoder"].as_str().unwrap().starts_with("block_causal"), "{loaded}");
-    let finished = of("finished");
+    let finished = record("finished");
     for key in ["queue_ms", "ttft_ms", "tpot_ms", "e2e_ms", "tpf"] {
         let number = finished[key].to_string();
         let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
         assert!(finished[key].is_number() && decimals <= 3, "{key}: {number}");
     }
-    of("draining; Ctrl-C again, or a second SIGTERM, ends now");
+    record("draining; Ctrl-C again, or a second SIGTERM, ends now");
     let refused = run(&["serve", "--log-format", "json", "--max-running", "0"]);
     let text = stderr(&refused);
     assert!(!refused.status.success() && !text.is_empty());

@@ -75,9 +75,9 @@ fn mounts_exist_and_lead_to_the_paths_that_are_read() {
     for service in services.values() {
         for mount in service["volumes"].as_array().into_iter().flatten() {
             let mount = mount.as_str().expect("a text");
-            let (from, _) = mount.split_once(':').expect("from and to");
-            if from.starts_with('.') {
-                read(&format!("{FOLDER}/{from}"));
+            let (source, _) = mount.split_once(':').expect("from and to");
+            if source.starts_with('.') {
+                read(&format!("{FOLDER}/{source}"));
                 assert!(mount.ends_with(":ro"), "{mount}");
             }
         }

@@ -130,11 +130,11 @@ fn picked() -> Vec<Query> {
 }
 
 fn all() -> Vec<Query> {
-    let of = [panels(), variables(), alerts(), made_up(), triggers(), picked()];
-    for queries in &of {
+    let files = [panels(), variables(), alerts(), made_up(), triggers(), picked()];
+    for queries in &files {
         assert!(!queries.is_empty(), "a file without a query");
     }
-    of.concat()
+    files.concat()
 }
 
 fn scrape() -> String {
@@ -163,15 +163,15 @@ fn a_renamed_metric_or_label_is_found_everywhere() {
     for file in [DASHBOARD, SCALED_OBJECT, PROFILES] {
         assert!(found.iter().any(|line| line.starts_with(file)), "{found:?}");
     }
-    for (from, to) in [
+    for (before, after) in [
         ("step_failures_total", "failed_steps_total"),
         ("outcome=\"failed\"", "outcome=\"broken\""),
         ("model_name=", "model="),
     ] {
-        let found = missing(&exposition.replace(from, to));
+        let found = missing(&exposition.replace(before, after));
         for file in [DASHBOARD, ALERTS, ALERT_TESTS] {
             let hit = found.iter().any(|line| line.starts_with(file));
-            assert!(hit, "{from} as {to} is not missed in {file}");
+            assert!(hit, "{before} as {after} is not missed in {file}");
         }
     }
 }

@@ -50,10 +50,10 @@ fn read(query: &Query) -> Result<Reader, String> {
 
 /// Series that a query reads and a scrape lacks.
 pub fn problems(query: &Query, known: &Known) -> Vec<String> {
-    let at = |problem: String| format!("{}: {problem} in {}", query.place, query.text);
+    let placed = |problem: String| format!("{}: {problem} in {}", query.place, query.text);
     let reader = match read(query) {
         Ok(reader) => reader,
-        Err(error) => return vec![at(error)],
+        Err(error) => return vec![placed(error)],
     };
     let mut problems = Vec::new();
     let mut labels: BTreeSet<&str> = OF_TARGETS.into();
@@ -63,17 +63,17 @@ pub fn problems(query: &Query, known: &Known) -> Vec<String> {
             continue;
         }
         let Some(of_name) = known.get(name) else {
-            problems.push(at(format!("no series {name:?}")));
+            problems.push(placed(format!("no series {name:?}")));
             continue;
         };
         labels.extend(of_name.keys().map(String::as_str));
         let matchers = selector.matchers.matchers.iter();
         let wrong = matchers.filter_map(|matcher| mismatch(matcher, of_name));
-        problems.extend(wrong.map(&at));
+        problems.extend(wrong.map(&placed));
     }
     let used = reader.labels.iter().chain(&query.named);
     let strange = used.filter(|label| !labels.contains(label.as_str()));
-    problems.extend(strange.map(|label| at(format!("no label {label:?}"))));
+    problems.extend(strange.map(|label| placed(format!("no label {label:?}"))));
     problems
 }
 

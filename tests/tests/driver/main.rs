@@ -118,8 +118,8 @@ fn filtered_samples_and_logprobs_are_those_of_the_cpu() {
     assert_eq!(device["text"], cpu["text"]);
     let (device, cpu) = (&device["logprobs"], &cpu["logprobs"]);
     assert_eq!(device["tokens"], cpu["tokens"]);
-    let numbers = |of: &Value| -> Vec<f64> {
-        let all = of["token_logprobs"].as_array().expect("a list").iter();
+    let numbers = |value: &Value| -> Vec<f64> {
+        let all = value["token_logprobs"].as_array().expect("a list").iter();
         all.map(|one| one.as_f64().expect("a number")).collect()
     };
     let (device, cpu) = (numbers(device), numbers(cpu));

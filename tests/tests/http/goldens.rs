@@ -57,8 +57,8 @@ fn output(goldens: &Goldens, run: &Run, reply: &Reply) -> Vec<String> {
     let mut found = Vec::new();
     if choice.token_ids != tokens {
         let same = choice.token_ids.iter().zip(tokens);
-        let at = same.take_while(|(ours, theirs)| ours == theirs).count();
-        found.push(format!("tokens differ from offset {at}"));
+        let equal = same.take_while(|(ours, theirs)| ours == theirs).count();
+        found.push(format!("tokens differ from offset {equal}"));
     }
     let full = tokens.len() == goldens.budget as usize;
     let reason = if full { "length" } else { "stop" };

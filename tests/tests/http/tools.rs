@@ -173,7 +173,7 @@ fn enforced_calls_of_the_demo_model_conform_and_cost_fewer_forwards_than_text() 
         (calls, free(client, &body, calls[0]))
     });
     let (calls, free): (Vec<Cost>, Vec<Cost>) = costs.into_iter().unzip();
-    let sum = |of: &[Cost]| of.iter().map(|[_, forwards]| forwards).sum::<u64>();
+    let sum = |costs: &[Cost]| costs.iter().map(|[_, forwards]| forwards).sum::<u64>();
     let (forwards, free) = (sum(&calls), sum(&free));
     let cheaper = forwards * 4 < free * 3;
     assert!(cheaper, "{forwards} of calls, {free} of text");

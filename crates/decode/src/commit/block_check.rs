@@ -26,7 +26,7 @@ pub static INFO: CommitInfo = CommitInfo {
         excludes: &[Feature::Grammar, Feature::Penalties],
         checks: true,
         idle: |_, length| length,
-        suits: |_, host| match host.schedule.get("window").and_then(|of| of.as_count()) {
+        suits: |_, host| match host.schedule.get("window").and_then(|value| value.as_count()) {
             Some(window) if !(2..=MOST_POSITIONS).contains(&window) => Err(Fault {
                 setting: "window",
                 message: format!("must be 2 to {MOST_POSITIONS} for block_check, got {window}"),

@@ -49,7 +49,7 @@ pub static INFO: CommitInfo = CommitInfo {
         // Biases that depend on the tokens before would have to count guesses.
         excludes: &[Feature::Grammar, Feature::Penalties],
         checks: true,
-        suits: |_, host| match host.schedule.get("window").and_then(|of| of.as_count()) {
+        suits: |_, host| match host.schedule.get("window").and_then(|value| value.as_count()) {
             Some(window) if window > MOST_POSITIONS => Err(Fault {
                 setting: "window",
                 message: format!("must be at most {MOST_POSITIONS} for causal_check, got {window}"),

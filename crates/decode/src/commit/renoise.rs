@@ -111,8 +111,8 @@ impl Renoise {
         self.kept.resize(as_index(lane.len), None);
         for index in &self.within {
             let mask = masks[*index];
-            let at = as_index(mask.offset.distance_from(lane.start));
-            if let Some(token) = self.kept.get_mut(at) {
+            let index = as_index(mask.offset.distance_from(lane.start));
+            if let Some(token) = self.kept.get_mut(index) {
                 *token = Some(mask.candidate.token);
             }
         }
@@ -120,9 +120,9 @@ impl Renoise {
 }
 
 /// The most probable token of a candidate and its probability, the lower id on ties.
-fn most_probable(of: &Candidate) -> (TokenId, f64) {
-    let drawn = (of.token, of.probability);
-    let other = (of.runner_up, of.runner_up_probability);
+fn most_probable(candidate: &Candidate) -> (TokenId, f64) {
+    let drawn = (candidate.token, candidate.probability);
+    let other = (candidate.runner_up, candidate.runner_up_probability);
     match drawn.1 > other.1 || (drawn.1 == other.1 && drawn.0 < other.0) {
         true => drawn,
         false => other,

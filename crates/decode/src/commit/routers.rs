@@ -73,13 +73,13 @@ pub(super) const SETTINGS: &[SettingInfo] = &[
 /// # Errors
 /// Bounds of a hysteresis that do not leave a range between them.
 pub(super) fn suits(settings: &Settings) -> Result<(), Fault> {
-    let [on, off] = [&SCORE_ON, &SCORE_OFF].map(|bound| settings.number(bound));
-    if settings.name(&ROUTER) != "hysteresis" || off < on {
+    let [upper, lower] = [&SCORE_ON, &SCORE_OFF].map(|bound| settings.number(bound));
+    if settings.name(&ROUTER) != "hysteresis" || lower < upper {
         return Ok(());
     }
     Err(Fault {
         setting: SCORE_OFF.name,
-        message: format!("must be below score_on, {on}, for router hysteresis, got {off}"),
+        message: format!("must be below score_on, {upper}, for router hysteresis, got {lower}"),
     })
 }
 
@@ -103,10 +103,10 @@ pub(super) struct Sight<'a> {
 pub(super) enum Router {
     /// Checks runs of this number of masks and more.
     Span(u32),
-    /// Checks where the score is at least `on`.
-    Score { score: Score, on: f64 },
-    /// Begins to check above `on`, and ends below `off`.
-    Hysteresis { score: Score, on: f64, off: f64, checks: bool },
+    /// Checks where the score is at least `upper`.
+    Score { score: Score, upper: f64 },
+    /// Begins to check above `upper`, and ends below `lower`.
+    Hysteresis { score: Score, upper: f64, lower: f64, checks: bool },
     /// Takes the decision that has brought more tokens for each forward pass.
     Bandit(Box<Bandit>),
 }
@@ -183,7 +183,7 @@ impl Bandit {
 
     fn context(&self, sight: &Sight<'_>) -> usize {
         let run = as_count(sight.run.len());
-        let entropies = sight.run.iter().map(|of| f64::from(of.candidate.entropy));
+        let entropies = sight.run.iter().map(|proposal| f64::from(proposal.candidate.entropy));
         let ratio = |part: u32, whole: u32| f64::from(part) / f64::from(whole.max(1));
         let ratios = [
             ratio(run.saturating_sub(1), sight.length.saturating_sub(1)),
@@ -202,10 +202,10 @@ impl Router {
             penalty: settings.number(&PENALTY),
             for_tokens: settings.name(&PENALTY_FOR) == "token",
         };
-        let (on, off) = (settings.number(&SCORE_ON), settings.number(&SCORE_OFF));
+        let (upper, lower) = (settings.number(&SCORE_ON), settings.number(&SCORE_OFF));
         match settings.name(&ROUTER) {
-            "score" => Self::Score { score, on },
-            "hysteresis" => Self::Hysteresis { score, on, off, checks: false },
+            "score" => Self::Score { score, upper },
+            "hysteresis" => Self::Hysteresis { score, upper, lower, checks: false },
             "bandit" => Self::Bandit(Box::new(Bandit {
                 exploration: settings.number(&EXPLORATION),
                 entropy_scale,
@@ -221,10 +221,10 @@ impl Router {
     pub(super) fn checks(&mut self, sight: &Sight<'_>) -> bool {
         match self {
             Self::Span(least) => as_count(sight.run.len()) >= *least,
-            Self::Score { score, on } => score.of(sight) >= *on,
-            Self::Hysteresis { score, on, off, checks } => {
+            Self::Score { score, upper } => score.of(sight) >= *upper,
+            Self::Hysteresis { score, upper, lower, checks } => {
                 let score = score.of(sight);
-                *checks = if *checks { score >= *off } else { score > *on };
+                *checks = if *checks { score >= *lower } else { score > *upper };
                 *checks
             }
             Self::Bandit(bandit) => bandit.decide(sight),

@@ -126,11 +126,11 @@ impl CommitRule for Scheduled {
     }
 
     fn worth(&self, mask: &Proposal) -> f64 {
-        let of = &mask.candidate;
+        let candidate = &mask.candidate;
         match self.rank {
-            Rank::Confidence | Rank::Origin(_) => of.probability,
-            Rank::Margin => of.probability - of.runner_up_probability,
-            Rank::Entropy => -f64::from(of.entropy),
+            Rank::Confidence | Rank::Origin(_) => candidate.probability,
+            Rank::Margin => candidate.probability - candidate.runner_up_probability,
+            Rank::Entropy => -f64::from(candidate.entropy),
         }
     }
 }

@@ -122,11 +122,11 @@ impl Decoder {
     /// Commits the rule's choice: one for each active lane or, by its scope, one for all.
     pub(super) fn commit_lanes(&mut self, proposals: &[Proposal], effects: &mut Vec<Effect>) {
         let lanes = self.state.tree.active().len();
-        let from = match self.rule.reads().scope {
+        let first = match self.rule.reads().scope {
             Scope::Lane => 0,
             Scope::Sequence => lanes.saturating_sub(1),
         };
-        for index in from..lanes {
+        for index in first..lanes {
             let id = self.state.tree.active()[index];
             self.commit_lane(id, proposals, effects);
         }
@@ -197,8 +197,8 @@ impl Decoder {
     /// Number of the tried branch that is the canvas as it stands, whose lanes are those of the forward;
     /// `effects` are those since. Every step commits a mask, so that a later one is another branch.
     fn reached(&self, effects: &[Effect]) -> Option<usize> {
-        let is_commit = |of: &&Effect| matches!(of, Effect::Commit(_));
-        let is_same = |of: &Effect| matches!(of, Effect::Commit(_) | Effect::Advance { .. });
+        let is_commit = |effect: &&Effect| matches!(effect, Effect::Commit(_));
+        let is_same = |effect: &Effect| matches!(effect, Effect::Commit(_) | Effect::Advance(_));
         let commits = effects.iter().filter(is_commit).count();
         let level = self.scratch.tried_ends.binary_search(&commits).ok()?;
         let canvas = &self.state.canvas;
@@ -240,9 +240,9 @@ impl Decoder {
         reached
     }
 
-    /// Number of guesses from `from` on that the rule's last choice contains.
-    fn sanctioned(&self, from: usize) -> usize {
-        let next = self.scratch.tried[from..].iter();
+    /// Number of guesses from `start` on that the rule's last choice contains.
+    fn sanctioned(&self, start: usize) -> usize {
+        let next = self.scratch.tried[start..].iter();
         next.take_while(|guess| self.chosen_as(**guess).is_some()).count()
     }
 
@@ -301,11 +301,11 @@ impl Decoder {
         let mut next = Offset::ZERO;
         while let Some(required) = self.schedule.must_commit(&self.state, next) {
             next = required.end;
-            let from = self.scratch.masks.partition_point(|mask| mask.offset < required.start);
-            let range = from..from + within(&self.scratch.masks, required).len();
+            let start = self.scratch.masks.partition_point(|mask| mask.offset < required.start);
+            let range = start..start + within(&self.scratch.masks, required).len();
             if !range.is_empty() && !self.scratch.chosen.iter().any(|index| range.contains(index)) {
                 let best = commit::best_by(&self.scratch.masks[range], worth);
-                self.scratch.chosen.push(from + best);
+                self.scratch.chosen.push(start + best);
             }
         }
     }
@@ -363,7 +363,7 @@ impl Decoder {
             lanes.find(|offset| canvas.is_stop_at(*offset))
         } else {
             let stops = effects[born..].iter().filter_map(|effect| match effect {
-                Effect::Commit(of) if canvas.is_stop(of.token) => Some(of.offset),
+                Effect::Commit(commit) if canvas.is_stop(commit.token) => Some(commit.offset),
                 _ => None,
             });
             stops.min()
@@ -397,7 +397,7 @@ pub(super) fn first_branch(proposals: &[Proposal]) -> (&[Proposal], &[Proposal])
 
 /// The proposals whose offset lies in `range`.
 fn within(proposals: &[Proposal], range: Span<Offset>) -> &[Proposal] {
-    let from = proposals.partition_point(|proposal| proposal.offset < range.start);
-    let to = proposals.partition_point(|proposal| proposal.offset < range.end);
-    &proposals[from..to.max(from)]
+    let start = proposals.partition_point(|proposal| proposal.offset < range.start);
+    let end = proposals.partition_point(|proposal| proposal.offset < range.end);
+    &proposals[start..end.max(start)]
 }

@@ -41,12 +41,12 @@ impl Decoder {
         let mut drafts = core::mem::take(&mut self.drafts);
         let first = self.state.canvas.frontier();
         for (number, draft) in drafts.iter().enumerate() {
-            let at = first.plus(as_count(number));
+            let offset = first.plus(as_count(number));
             let canvas = &self.state.canvas;
-            if canvas.get(at) != Some(*draft) || canvas.is_stop(*draft) {
+            if canvas.get(offset) != Some(*draft) || canvas.is_stop(*draft) {
                 break;
             }
-            let next = at.next();
+            let next = offset.next();
             let found = proposals.binary_search_by_key(&next, |proposal| proposal.offset);
             let Ok(found) = found else {
                 break;

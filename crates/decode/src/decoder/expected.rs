@@ -98,8 +98,10 @@ impl Decoder {
     /// Numbers of the tokens of an expected text that the last forward verified, and of the right ones.
     pub fn verified(&self) -> (u32, u32) {
         let (Scratch { tried, checked, .. }, canvas) = (&self.scratch, &self.state.canvas);
-        let is_expected = |of: &&Proposal| self.expected.guesses.iter().any(|text| text.says(of));
-        let is_right = |of: &&Proposal| canvas.get(of.offset) == Some(of.candidate.token);
+        let is_expected =
+            |proposal: &&Proposal| self.expected.guesses.iter().any(|text| text.says(proposal));
+        let is_right =
+            |proposal: &&Proposal| canvas.get(proposal.offset) == Some(proposal.candidate.token);
         let verified = || tried.iter().chain(checked).filter(is_expected);
         (as_count(verified().count()), as_count(verified().filter(is_right).count()))
     }

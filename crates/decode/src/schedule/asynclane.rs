@@ -127,7 +127,7 @@ impl AsyncLaneConfig {
             min_fill: settings.number(&MIN_FILL),
             min_clock: settings.count(&MIN_CLOCK),
             fork_when_complete: settings.flag(&FORK_WHEN_COMPLETE),
-            fork_entropy: settings.value(&FORK_ENTROPY).and_then(|of| of.as_number()),
+            fork_entropy: settings.value(&FORK_ENTROPY).and_then(|value| value.as_number()),
             max_lanes: settings.count(&MAX_LANES),
             lane_budget: settings.flag(&LANE_BUDGET),
             coupled: settings.flag(&COUPLED),
@@ -250,8 +250,8 @@ impl Advance<'_> {
 
     /// Sum of the entropies of the masks in `range`, in nats.
     fn entropy(&self, range: Span<Offset>) -> f64 {
-        let masks = range.iter().filter(|at| self.state.canvas.is_mask(*at));
-        let entropies = masks.filter_map(|at| self.entropies.get(at.index()));
+        let masks = range.iter().filter(|offset| self.state.canvas.is_mask(*offset));
+        let entropies = masks.filter_map(|offset| self.entropies.get(offset.index()));
         entropies.map(|entropy| f64::from(*entropy)).sum()
     }
 

@@ -61,7 +61,7 @@ impl LaneSchedule for BlockWise {
     }
 
     fn advance(&mut self, state: &mut State, effects: &mut Vec<Effect>) {
-        let of = *self;
-        state.follow(|state, offset| of.length(state, offset), effects);
+        let schedule = *self;
+        state.follow(|state, offset| schedule.length(state, offset), effects);
     }
 }

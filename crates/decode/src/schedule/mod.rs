@@ -80,8 +80,8 @@ pub trait LaneSchedule: core::fmt::Debug + Send {
     /// Looks at a step's proposals before its commits.
     fn observe(&mut self, _state: &mut State, _proposals: &[Proposal], _: &mut Vec<Effect>) {}
 
-    /// The first offsets, beginning at `from` or later, of which a step must commit at least one mask.
-    fn must_commit(&self, _state: &State, _from: Offset) -> Option<Span<Offset>> {
+    /// The first offsets, beginning at `start` or later, of which a step must commit at least one mask.
+    fn must_commit(&self, _state: &State, _start: Offset) -> Option<Span<Offset>> {
         None
     }
 

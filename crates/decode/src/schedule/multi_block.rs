@@ -33,7 +33,7 @@ pub static INFO: ScheduleInfo = ScheduleInfo {
         Box::new(MultiBlock {
             block_length: settings.count(&BLOCK_LENGTH),
             add_threshold: settings.number(&ADD_BLOCK_THRESHOLD),
-            active_threshold: active.and_then(|of| of.as_number()),
+            active_threshold: active.and_then(|value| value.as_number()),
         })
     },
 };
@@ -86,18 +86,18 @@ impl LaneSchedule for MultiBlock {
         state.start_root(first.len(), effects);
     }
 
-    fn must_commit(&self, state: &State, from: Offset) -> Option<Span<Offset>> {
+    fn must_commit(&self, state: &State, start: Offset) -> Option<Span<Offset>> {
         let range = state.tree.generate()?.range().clip(state.canvas.end());
-        if from <= range.start {
+        if start <= range.start {
             return Some(self.block(state, range.start));
         }
         let fraction = self.active_threshold?;
         // All demanded spans end where blocks do.
-        let last = from.back(1);
+        let last = start.back(1);
         let mut before = self.block(state, self.start_of(state, last).max(range.start));
         while before.end < range.end {
             let block = self.block(state, before.end);
-            if from <= block.start && Self::reaches(state, before, fraction) {
+            if start <= block.start && Self::reaches(state, before, fraction) {
                 return Some(block);
             }
             before = block;

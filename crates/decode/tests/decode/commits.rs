@@ -29,7 +29,7 @@ fn mask(offset: u32, probability: f64) -> Proposal {
 /// Masks with these probabilities at offsets 10, 11, ...
 fn masks(probabilities: &[f64]) -> Vec<Proposal> {
     let masks = (10..).zip(probabilities);
-    masks.map(|(at, probability)| mask(at, *probability)).collect()
+    masks.map(|(offset, probability)| mask(offset, *probability)).collect()
 }
 
 /// Masks with these entropies at offsets 10, 11, ...
@@ -56,14 +56,14 @@ fn chosen_of(rule: &mut dyn CommitRule, masks: &mut [Proposal]) -> Vec<u32> {
 
 #[test]
 fn rules_of_confidences_choose_by_them() {
-    let threshold = |at: f64| commit("threshold").with("threshold", at);
+    let threshold = |threshold: f64| commit("threshold").with("threshold", threshold);
     // LLaDA2.0 with half as many steps as positions.
     let fewest = threshold(0.9).with("min_tokens_per_step", 2u32);
     let top_k = |count: u32| commit("top_k").with("tokens_per_step", count);
     let factor = |factor: f64| commit("factor").with("factor", factor);
-    let margin = |at: f64| commit("margin").with("margin_threshold", at);
-    let capped = |at: f64, most: u32| {
-        let rule = commit("capped").with("threshold", at);
+    let margin = |threshold: f64| commit("margin").with("margin_threshold", threshold);
+    let capped = |threshold: f64, most: u32| {
+        let rule = commit("capped").with("threshold", threshold);
         rule.with("tokens_per_step", most)
     };
     let hierarchy = commit("hierarchy");
@@ -333,6 +333,6 @@ fn the_order_by_chance_depends_on_seed_and_offset_alone() {
     assert_ne!(steps_of(8, 4, 0..64), all);
     // Other masks change nothing for those that are left.
     let even = steps_of(7, 4, (0..64).step_by(2));
-    let expected: Vec<_> = all.into_iter().filter(|of| of.0 % 2 == 0).collect();
+    let expected: Vec<_> = all.into_iter().filter(|mask| mask.0 % 2 == 0).collect();
     assert_eq!(even, expected);
 }

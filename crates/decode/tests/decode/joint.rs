@@ -31,7 +31,7 @@ type Said = (u32, &'static str, f64, f32);
 /// A step in which every offset that is not named proposes "a" with probability 0.1 and 3 nats.
 fn step(bench: &mut Bench, said: &[Said]) -> Vec<Effect> {
     bench.step_by(|offset| {
-        let found = said.iter().find(|(at, ..)| *at == offset);
+        let found = said.iter().find(|(place, ..)| *place == offset);
         let (_, text, probability, entropy) = *found.unwrap_or(&(0, "a", 0.1, 3.0));
         Candidate { entropy, ..candidate(id(text), probability) }
     })
@@ -122,7 +122,8 @@ fn nested_drafts_guess_in_all_lanes_and_ahead_of_them() {
     assert_eq!(step(&mut right, &said), [masked(1, "c", 0.9), draft(4, " b", 0.7)]);
     // Level 1 guesses offset 2, level 2 offset 0 as well; the stop token is not guessed.
     let guesses = right.decoder.branches();
-    let offsets: Vec<u32> = guesses.proposals.iter().map(|of| of.offset.get()).collect();
+    let offsets: Vec<u32> =
+        guesses.proposals.iter().map(|proposal| proposal.offset.get()).collect();
     assert_eq!((offsets, guesses.ends), (vec![2, 0], &[1, 2][..]));
     // 0.12 <= 0.2 sanctions both at once; the rest follows on their canvas.
     let effects = step(&mut right, &said);

@@ -131,7 +131,7 @@ fn a_grammar_is_followed_on_a_canvas() {
             assert!(!begins || (denoising.temperature - 0.8).abs() < 1e-12);
             let lane = lane.range();
             let canvas = bench.decoder.canvas();
-            let masks = lane.iter().filter(|at| canvas.is_mask(*at)).collect::<Vec<_>>();
+            let masks = lane.iter().filter(|offset| canvas.is_mask(*offset)).collect::<Vec<_>>();
             let said: Vec<Proposal> = masks
                 .into_iter()
                 .map(|offset| {

@@ -31,34 +31,34 @@ fn is_checked(rule: CommitConfig, said: &[(u32, &str, f64)]) -> bool {
 /// Four guesses are expected to give 1/2 + 1/4 + 1/8 + 1/16 tokens.
 #[test]
 fn a_score_is_the_expected_number_of_right_guesses_less_a_penalty() {
-    let at = |on: f64| rule("score").with("score_on", on);
-    assert!(is_checked(at(-0.07), &FOUR));
-    assert!(!is_checked(at(-0.06), &FOUR));
-    assert!(is_checked(at(0.93).with("score_penalty", 0.0), &FOUR));
-    assert!(!is_checked(at(0.94).with("score_penalty", 0.0), &FOUR));
+    let threshold = |bound: f64| rule("score").with("score_on", bound);
+    assert!(is_checked(threshold(-0.07), &FOUR));
+    assert!(!is_checked(threshold(-0.06), &FOUR));
+    assert!(is_checked(threshold(0.93).with("score_penalty", 0.0), &FOUR));
+    assert!(!is_checked(threshold(0.94).with("score_penalty", 0.0), &FOUR));
     // Without uncertainty all four are expected to be right.
-    assert!(is_checked(at(2.9).with("entropy_scale", 0.0), &FOUR));
+    assert!(is_checked(threshold(2.9).with("entropy_scale", 0.0), &FOUR));
 }
 
 /// A margin above 0.05 takes a confidence above 0.3667 here: the second guess ends the run.
 #[test]
 fn the_margin_expects_the_guesses_before_the_first_unsure_one() {
-    let at = |on: f64| rule("score").with("estimate", "margin").with("score_on", on);
-    assert!(is_checked(at(0.0), &FOUR));
-    assert!(!is_checked(at(0.1), &FOUR));
+    let threshold = |bound: f64| rule("score").with("estimate", "margin").with("score_on", bound);
+    assert!(is_checked(threshold(0.0), &FOUR));
+    assert!(!is_checked(threshold(0.1), &FOUR));
 }
 
 /// The penalty of each token that needs no check: none here, then two.
 #[test]
 fn a_penalty_for_tokens_counts_the_sure_masks() {
-    let at = |said: &[(u32, &str, f64)]| {
+    let effects = |said: &[(u32, &str, f64)]| {
         let rule = rule("score").with("score_penalty_for", "token");
         let mut bench = bench(rule, 4, 4);
         bench.step(said)
     };
-    assert_eq!(at(&FOUR), []);
+    assert_eq!(effects(&FOUR), []);
     let said = [(0, "a", 0.6), (1, " b", 0.3), (2, "c", 0.7), (3, "7", 0.4)];
-    assert_eq!(at(&said)[..2], [masked(0, "a", 0.6), masked(2, "c", 0.7)]);
+    assert_eq!(effects(&said)[..2], [masked(0, "a", 0.6), masked(2, "c", 0.7)]);
 }
 
 /// Runs of two score .45: they are checked after one of four, which scores .64, and not before.
@@ -88,13 +88,13 @@ fn hysteresis_goes_on_until_the_lower_bound() {
 fn a_bandit_does_what_brought_more() {
     let rule = rule("bandit").with("exploration", 0.0).with("entropy_scale", 0.0);
     let mut bench = bench(rule, 4, 12);
-    let block = |from: u32, sure: [f64; 4]| {
-        let of = |at: u32| (from + at, "a", sure[at as usize]);
-        [of(0), of(1), of(2), of(3)]
+    let block = |start: u32, sure: [f64; 4]| {
+        let proposal = |index: u32| (start + index, "a", sure[index as usize]);
+        [proposal(0), proposal(1), proposal(2), proposal(3)]
     };
     let three = [0.6, 0.6, 0.6, 0.4];
     let tokens = |effects: &[Effect]| {
-        let is_commit = |of: &&Effect| matches!(of, Effect::Commit(_));
+        let is_commit = |effect: &&Effect| matches!(effect, Effect::Commit(_));
         effects.iter().filter(is_commit).count()
     };
     // The block is checked, and both of its runs.

@@ -163,7 +163,7 @@ fn nested_drafts_climb_as_long_as_the_bound_sanctions_the_next_level() {
         .with("draft_levels", 3u32)
         .with("draft_floor", 0.3);
     let said = [0.9, 0.8, 0.97, 0.6, 0.4, 0.2, 0.2, 0.2];
-    let said: Vec<_> = (0..).zip(said).map(|(at, p)| (at, "a", p)).collect();
+    let said: Vec<_> = (0..).zip(said).map(|(offset, p)| (offset, "a", p)).collect();
     let mut right = bench(commit.clone(), 8, 8);
     assert_eq!(committed(&right.step(&said)), [0, 1]);
     // Thresholds 0.95, 0.625 and 0.3; the second adds nothing.
@@ -239,8 +239,8 @@ fn checks(bench: &Bench) -> Vec<(u32, String)> {
     guesses.map(told).collect()
 }
 
-fn guesses(of: &[(u32, &str)]) -> Vec<(u32, String)> {
-    of.iter().map(|(at, text)| (*at, (*text).to_owned())).collect()
+fn guesses(texts: &[(u32, &str)]) -> Vec<(u32, String)> {
+    texts.iter().map(|(offset, text)| (*offset, (*text).to_owned())).collect()
 }
 
 /// S2D2: a forward that guesses commits nothing; the one that checks commits up to the first other token.

@@ -196,16 +196,16 @@ fn a_window_renews_what_its_cycle_commits() {
     let schedule =
         schedule("window").with("block_length", 2u32).with("window", 4u32).with("refresh", 3u32);
     let mut bench = Bench::new(&with_schedule(schedule), 12);
-    let from = |bench: &Bench| bench.decoder.lanes().next().map(|lane| lane.renewed_from);
+    let renewed_from = |bench: &Bench| bench.decoder.lanes().next().map(|lane| lane.renewed_from);
     let mut seen = Vec::new();
     for _ in 0..7 {
         bench.step(&[]);
-        seen.push(from(&bench));
+        seen.push(renewed_from(&bench));
     }
     // A lane starts after steps 4 and 8; its first forward renews everything.
     assert_eq!(seen, [1, 2, 2, 5, 5, 6, 6].map(Some));
     let other = Bench::new(&block_wise(4), 8);
-    assert_eq!(from(&other), Some(0));
+    assert_eq!(renewed_from(&other), Some(0));
 }
 
 /// WeDLM §3: the window ends four offsets after the frontier, whatever is filled in it.
@@ -233,7 +233,7 @@ fn the_first_position_of_a_model_block_is_a_lane_of_its_own() {
     let range = |bench: &Bench| bench.decoder.lanes().next().map(|lane| lane.range);
     let mut seen = Vec::new();
     while let Some(range) = range(&bench) {
-        let said: Vec<_> = range.iter().map(|at| (at.get(), "a", 0.95)).collect();
+        let said: Vec<_> = range.iter().map(|offset| (offset.get(), "a", 0.95)).collect();
         seen.push(range.start.get()..range.end.get());
         bench.step(&said);
     }

@@ -60,13 +60,13 @@ pub static INFO: CacheInfo = CacheInfo {
 };
 
 /// Most slots that the rows of a guessed canvas write: the model's blocks that a lane lies in.
-fn guessed_slots(of: &Footprint<'_>) -> u32 {
-    match of.attention {
+fn guessed_slots(footprint: &Footprint<'_>) -> u32 {
+    match footprint.attention {
         Attention::Blocks(length) | Attention::BlocksAfterPrompt(length) => {
-            of.schedule.longest_lane(of.budget) + 2 * length
+            footprint.schedule.longest_lane(footprint.budget) + 2 * length
         }
         Attention::Causal | Attention::OpenBlock(_) | Attention::Full | Attention::Canvas(_) => {
-            of.budget
+            footprint.budget
         }
     }
 }
@@ -107,7 +107,7 @@ impl CachePolicy for Causal {
             false => view.sealed,
         };
         let first = sealed.max(layout.generation());
-        let from = layout.offset_of(first).unwrap_or_default();
+        let start = layout.offset_of(first).unwrap_or_default();
         let mut slot = slot_of(first);
         let mut push = |offset: Offset| {
             plan.rows.push(PlanRow {
@@ -118,7 +118,7 @@ impl CachePolicy for Causal {
             slot = slot.next();
         };
         let filled = |offset: &Offset| canvas.get(*offset).is_some();
-        let settled = from.to(last(view)).iter();
+        let settled = start.to(last(view)).iter();
         settled.filter(filled).for_each(&mut push);
         plan.sealed = layout.place_of(canvas.emitted());
         if !view.decoder.drafts().is_empty() {
@@ -139,8 +139,8 @@ impl CachePolicy for Causal {
             }
             None => {
                 for lane in lanes {
-                    let masks = lane.range.start.max(from).to(lane.scored().end).iter();
-                    masks.filter(|at| !filled(at)).for_each(&mut push);
+                    let masks = lane.range.start.max(start).to(lane.scored().end).iter();
+                    masks.filter(|offset| !filled(offset)).for_each(&mut push);
                 }
             }
         }
@@ -231,9 +231,9 @@ impl CachePolicy for Blocks {
         }
         // The prediction for a block's first position is read at the last row before it.
         let before = view.shifted && view.wants(view.sealed);
-        let from = view.sealed.back(u32::from(before));
+        let start = view.sealed.back(u32::from(before));
         let row = |place: Place| PlanRow::at(place, self.end_of(place, origin).min(end));
-        plan.rows.extend(from.to(end).iter().map(row));
+        plan.rows.extend(start.to(end).iter().map(row));
         plan.close(SHARED);
         plan.push_branches(view);
         let settled = view.layout.place_of(view.decoder.canvas().emitted());

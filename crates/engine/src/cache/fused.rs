@@ -99,7 +99,8 @@ impl CachePolicy for Fused {
         }
         if let Some(near) = near {
             plan.rows.retain(|row| {
-                let mask = view.layout.offset_of(row.place).filter(|at| canvas.is_mask(*at));
+                let mask =
+                    view.layout.offset_of(row.place).filter(|offset| canvas.is_mask(*offset));
                 mask.is_none_or(|offset| near.is_due(offset))
             });
         }

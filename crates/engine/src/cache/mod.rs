@@ -83,17 +83,18 @@ impl View<'_> {
     /// Returns true if a candidate may be asked for at `place`.
     pub fn wants(&self, place: Place) -> bool {
         let offset = self.layout.offset_of(place);
-        let is_open = offset.is_some_and(|at| self.decoder.canvas().get(at).is_none());
-        let is_read = |at: Offset| self.decoder.lanes().any(|of| of.committed.contains(at));
+        let is_open = offset.is_some_and(|offset| self.decoder.canvas().get(offset).is_none());
+        let is_read =
+            |offset: Offset| self.decoder.lanes().any(|lane| lane.committed.contains(offset));
         is_open || offset.is_some_and(is_read)
     }
 
     /// Tokens committed since the last refresh read the canvas, that of its own step included.
     pub fn committed_since_refresh(&self) -> u32 {
         let canvas = self.decoder.canvas();
-        let from = self.decoder.step().saturating_sub(self.since_refresh).max(1);
+        let since_step = self.decoder.step().saturating_sub(self.since_refresh).max(1);
         let since = canvas.span().iter();
-        as_count(since.filter(|at| canvas.written_at(*at) >= from).count())
+        as_count(since.filter(|offset| canvas.written_at(*offset) >= since_step).count())
     }
 
     /// The kind of the next forward if a refresh is `due`, or not.

@@ -25,7 +25,7 @@ impl OpenBlock {
     pub(super) fn new(schedule: &ScheduleConfig, prefill_chunk: u32) -> Self {
         let counted = schedule.info().shape.in_blocks;
         let name = if counted { "block_length" } else { "window" };
-        let length = schedule.settings().get(name).and_then(|of| of.as_count());
+        let length = schedule.settings().get(name).and_then(|value| value.as_count());
         Self {
             chunks: Chunks { most: prefill_chunk, block: 1 },
             length: length.unwrap_or(1),
@@ -39,7 +39,7 @@ impl OpenBlock {
         let start = match self.counted {
             true => Some(open.back(open.get() % self.length)).filter(|start| *start < open),
             false => {
-                let drafts = view.decoder.checks().is_some_and(|of| of.guesses.is_empty());
+                let drafts = view.decoder.checks().is_some_and(|checks| checks.guesses.is_empty());
                 open.minus(1).filter(|_| drafts)
             }
         };
@@ -72,11 +72,11 @@ impl CachePolicy for OpenBlock {
             true => view.sealed.max(right.end),
             false => view.sealed,
         };
-        let (from, end, prediction) = match block {
+        let (start, end, prediction) = match block {
             Some(block) => (sealed, block.start, Prediction::None),
             None => (sealed.min(open.back(1)), guessed, Prediction::Next),
         };
-        plan.rows.extend(from.to(end).iter().map(|place| PlanRow {
+        plan.rows.extend(start.to(end).iter().map(|place| PlanRow {
             source: if place < open { TokenSource::Canvas } else { source },
             prediction,
             ..PlanRow::at(place, place.next())

@@ -24,11 +24,12 @@ pub(in crate::cache) fn open_rows(view: &View<'_>, tracked: &[Offset], plan: &mu
     let mut next = Offset::ZERO;
     let is_tracked = |offset: Offset| tracked.binary_search(&offset).is_ok();
     // Outside the lanes only these offsets can need a row; the canvas is not searched.
-    let from = tracked.first().copied().unwrap_or(view.fresh.start);
-    let to = tracked.last().map_or(Offset::ZERO, |offset| offset.next());
-    let noted = from.min(view.fresh.start).to(to.max(view.fresh.end));
+    let start = tracked.first().copied().unwrap_or(view.fresh.start);
+    let end = tracked.last().map_or(Offset::ZERO, |offset| offset.next());
+    let noted = start.min(view.fresh.start).to(end.max(view.fresh.end));
     debug_assert!(
-        (canvas.span().iter()).all(|at| canvas.written_at(at) != step || noted.contains(at)),
+        (canvas.span().iter())
+            .all(|offset| canvas.written_at(offset) != step || noted.contains(offset)),
         "the last step wrote inside {:?}",
         view.fresh
     );
@@ -110,7 +111,7 @@ fn is_beside(view: &View<'_>, offset: Offset, distance: u32) -> bool {
     let (canvas, step) = (view.decoder.canvas(), view.decoder.step());
     let around = offset.back(distance).to(offset.plus(distance).next());
     let mut noted = around.intersect(view.fresh).iter();
-    noted.any(|at| canvas.written_at(at) == step)
+    noted.any(|offset| canvas.written_at(offset) == step)
 }
 
 /// A full forward when a block starts; then the rows of every lane up to `end` of its own end, which
@@ -131,20 +132,20 @@ pub(in crate::cache) fn block(
         let seen = view.place(lane.horizon);
         match lane.renewed_from {
             0 => plan.push_range(places.start.to(end(places.end)), seen),
-            from => renewed(view, &lane, from, plan),
+            oldest => renewed(view, &lane, oldest, plan),
         }
     }
     plan.close(SHARED);
     plan.push_branches(view);
 }
 
-/// The masks of a lane, and the tokens committed since step `from` up to its horizon.
-fn renewed(view: &View<'_>, lane: &LaneView, from: u32, plan: &mut ForwardPlan) {
+/// The masks of a lane, and the tokens committed since step `oldest` up to its horizon.
+fn renewed(view: &View<'_>, lane: &LaneView, oldest: u32, plan: &mut ForwardPlan) {
     let (canvas, seen) = (view.decoder.canvas(), view.place(lane.horizon));
     for offset in lane.range.start.to(lane.horizon) {
         let is_read = match canvas.is_mask(offset) {
             true => lane.range.contains(offset),
-            false => canvas.written_at(offset) >= from,
+            false => canvas.written_at(offset) >= oldest,
         };
         if is_read {
             plan.rows.push(PlanRow::at(view.place(offset), seen));

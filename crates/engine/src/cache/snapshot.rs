@@ -21,9 +21,9 @@ pub static INFO: CacheInfo = CacheInfo {
 
 /// A slot of the generation lives in at most two versions, the lane's own and the one that its
 /// successors read, and every lane may own one more page at its border.
-fn pages(of: &Footprint<'_>) -> u32 {
+fn pages(footprint: &Footprint<'_>) -> u32 {
     // Every refine lane owns at least one offset, and reads the row before it.
-    let borders = 2 + of.readers();
-    let lanes = of.schedule.max_lanes().min(of.budget) + 1;
-    of.table() + of.budget.div_ceil(of.page_size) + borders * lanes
+    let borders = 2 + footprint.readers();
+    let lanes = footprint.schedule.max_lanes().min(footprint.budget) + 1;
+    footprint.table() + footprint.budget.div_ceil(footprint.page_size) + borders * lanes
 }

@@ -97,16 +97,16 @@ impl WeightKind {
         PRESETS.iter().filter(move |preset| {
             let spec = DecodingSpec::parse(preset.name);
             let decoding = spec.and_then(|spec| spec.suited_to(self).resolve());
-            decoding.is_ok_and(|of| {
-                let (commit, schedule) = (&of.decoder.commit, &of.decoder.schedule);
+            decoding.is_ok_and(|decoding| {
+                let (commit, schedule) = (&decoding.decoder.commit, &decoding.decoder.schedule);
                 let edits = (commit.info().requires.needs)(commit.settings());
                 schedule.info().attention.contains(&kind)
                     && commit.info().requires.attention.contains(&kind)
-                    && of.cache.info().attention.contains(&kind)
+                    && decoding.cache.info().attention.contains(&kind)
                     && (edits != Some(Capability::Edits) || self.edits)
                     && self.reads(commit.info())
                     && (!schedule.needs_draft_model() || self.drafts)
-                    && self.fills(&of)
+                    && self.fills(&decoding)
             })
         })
     }

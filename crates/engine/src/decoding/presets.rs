@@ -40,10 +40,10 @@ pub const DEFAULT: &str = "balanced";
 /// Names of [`PRESETS`], in order.
 pub const NAMES: &[&str] = &{
     let mut names = [""; PRESETS.len()];
-    let mut at = 0;
-    while at < names.len() {
-        names[at] = PRESETS[at].name;
-        at += 1;
+    let mut index = 0;
+    while index < names.len() {
+        names[index] = PRESETS[index].name;
+        index += 1;
     }
     names
 };

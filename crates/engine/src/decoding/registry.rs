@@ -110,7 +110,7 @@ impl Registry {
         let kinds = [ScheduleInfo::KIND, CommitInfo::KIND, CacheInfo::KIND];
         let mut members = vec![("preset", FieldKind::Member(presets::NAMES.to_vec()))];
         members.extend(kinds.map(|kind| (kind, FieldKind::Member(Vec::new()))));
-        members.extend(GENERAL.map(|of| (of.name, FieldKind::Setting(of.kind))));
+        members.extend(GENERAL.map(|setting| (setting.name, FieldKind::Setting(setting.kind))));
         let fields = members.into_iter().map(|(name, kind)| Field { name, kind });
         Self {
             members: Arc::new(Members {
@@ -207,7 +207,7 @@ impl Registry {
     pub fn caches_for(&self, commit: &CommitInfo) -> Vec<&'static CacheInfo> {
         let schedules = self.schedules_for(commit);
         let reached = |cache: &CacheInfo| {
-            let mut caches = schedules.iter().flat_map(|of| self.caches_of(of));
+            let mut caches = schedules.iter().flat_map(|schedule| self.caches_of(schedule));
             caches.any(|other| other.name == cache.name)
         };
         let all = self.caches().iter().copied();

@@ -125,7 +125,7 @@ impl Resolver<'_> {
 
     fn first(&self, attention: Option<AttentionKind>) -> Option<Choice> {
         let all = self.registry();
-        let suits = |kinds: &[AttentionKind]| attention.is_none_or(|of| kinds.contains(&of));
+        let suits = |kinds: &[AttentionKind]| attention.is_none_or(|kind| kinds.contains(&kind));
         let commits = self.candidates(all.commits(), |info| suits(info.requires.attention));
         for schedule in self.candidates(all.schedules(), |info| suits(info.attention)) {
             let own = all.caches_of(schedule);
@@ -224,13 +224,13 @@ impl Resolver<'_> {
     /// `info` with the caller's values, else those of the preset if it `applies`, else the
     /// defaults.
     fn configure<I: Describe>(&self, info: &'static I, applies: bool) -> Configured<I> {
-        let mut of = Configured::new(info);
+        let mut configured = Configured::new(info);
         for setting in info.settings() {
             if let Some(value) = self.lookup(setting, applies) {
-                of = of.with(setting.name, value);
+                configured = configured.with(setting.name, value);
             }
         }
-        of
+        configured
     }
 
     fn lookup(&self, setting: &SettingInfo, applies: bool) -> Option<Value<'static>> {

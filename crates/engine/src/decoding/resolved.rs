@@ -49,7 +49,9 @@ impl Decoding {
         match (schedule.name(), self.cache.name()) {
             _ if self.max_forwards.is_some() => Err(MAX_FORWARDS.name),
             _ if !verifies => Err(commit.name()),
-            (of, "none" | "dual" | "prefix" | "exact") if checks || of == "block_wise" => {
+            (schedule, "none" | "dual" | "prefix" | "exact")
+                if checks || schedule == "block_wise" =>
+            {
                 let decoder = DecoderConfig { expected: EXPECTED, ..self.decoder.clone() };
                 Ok(Self { decoder, ..self.clone() })
             }
@@ -62,7 +64,7 @@ impl Decoding {
     /// blocks if they are longer.
     pub(crate) fn lane_within(&self, length: u32) -> u32 {
         let named = self.decoder.schedule.settings().get("block_length");
-        let named = named.and_then(|of| of.as_count()).unwrap_or_default();
+        let named = named.and_then(|value| value.as_count()).unwrap_or_default();
         named.max(length)
     }
 

@@ -137,11 +137,11 @@ fn last_first(step: &mut StepPlan) {
 fn emit(sequence: &Sequence, mut send: impl FnMut(Event)) {
     let (canvas, logprobs) = (sequence.decoder.canvas(), &sequence.logprobs);
     for effect in &sequence.effects {
-        if let Effect::Advance { from, to } = *effect {
-            let mut next = from;
-            while next < to {
-                let end = next.plus(TokenChunk::CAPACITY).min(to);
-                let tokens = next.to(end).iter().filter_map(|at| canvas.get(at));
+        if let Effect::Advance(span) = *effect {
+            let mut next = span.start;
+            while next < span.end {
+                let end = next.plus(TokenChunk::CAPACITY).min(span.end);
+                let tokens = next.to(end).iter().filter_map(|offset| canvas.get(offset));
                 send(Event::Tokens {
                     chunk: tokens.collect(),
                     stats: sequence.statistics.cost,

@@ -26,7 +26,7 @@ impl Engine {
         };
         sequence.drafts.awaited = true;
         jobs.push_back(DraftJob {
-            of: sequence.id,
+            sequence: sequence.id,
             client: sequence.request.sender.client,
             text: sequence.text(),
             count,
@@ -37,7 +37,7 @@ impl Engine {
     /// dropped. Not callable between [`Self::plan`] and [`Self::apply`] or [`Self::fail`].
     pub fn settle_drafts(&mut self, drafts: &Drafts) {
         self.check_between_steps();
-        let Some(index) = self.scheduler.index_of(drafts.of) else {
+        let Some(index) = self.scheduler.index_of(drafts.sequence) else {
             return;
         };
         let vocab_size = self.limits.vocab_size;

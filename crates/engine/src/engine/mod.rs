@@ -197,7 +197,7 @@ impl Engine {
                 jobs.retain(|job| job.id != id);
             }
             if let Some(drafts) = &mut self.outbox.drafts {
-                drafts.retain(|job| job.of != id);
+                drafts.retain(|job| job.sequence != id);
             }
         }
         self.report.cancelled += 1;

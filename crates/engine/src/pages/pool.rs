@@ -94,17 +94,17 @@ impl PagePool {
     }
 
     pub(super) fn retain(&mut self, page: PageId) {
-        let at = page.index();
-        self.idle -= u32::from(self.cached[at] && self.references[at] == 1);
-        self.references[at] += 1;
+        let index = page.index();
+        self.idle -= u32::from(self.cached[index] && self.references[index] == 1);
+        self.references[index] += 1;
     }
 
     pub(super) fn release(&mut self, page: PageId) {
-        let at = page.index();
-        self.references[at] -= 1;
-        match self.references[at] {
+        let index = page.index();
+        self.references[index] -= 1;
+        match self.references[index] {
             0 => self.free.push(page),
-            1 if self.cached[at] => self.idle += 1,
+            1 if self.cached[index] => self.idle += 1,
             _ => {}
         }
     }

@@ -87,7 +87,7 @@ impl PageTable {
         for page in &mut self.pages[first..last] {
             if pool.references[page.index()] > 1 {
                 let fresh = pool.take()?;
-                copies.push(PageCopy { from: *page, to: fresh });
+                copies.push(PageCopy { source: *page, destination: fresh });
                 pool.release(*page);
                 *page = fresh;
             }

@@ -57,20 +57,20 @@ impl Sequence {
     fn place_in_prediction(&mut self, matched: u32) -> Option<usize> {
         let (canvas, prediction) = (self.decoder.canvas(), &self.request.given.prediction);
         let generated = as_index(canvas.frontier().get());
-        let token = |at: usize| match at.checked_sub(prediction.len()) {
-            None => Some(prediction[at]),
+        let token = |index: usize| match index.checked_sub(prediction.len()) {
+            None => Some(prediction[index]),
             Some(offset) => canvas.get(Offset::new(as_count(offset))),
         };
         let (known, length) = (prediction.len(), prediction.len() + generated);
         let (index, offset) = self.drafts.aligned;
         let near = index + generated - offset;
         let shortest = generated.min(as_index(matched));
-        let from = match generated {
+        let start = match generated {
             0 => Some(0),
             _ => end_of_match(&token, length, known, near, shortest),
         };
-        self.drafts.aligned = (from.unwrap_or(near), generated);
-        from
+        self.drafts.aligned = (start.unwrap_or(near), generated);
+        start
     }
 
     /// Drafts what followed the text's last tokens where they occur before, at least `matched` of them;
@@ -87,12 +87,12 @@ impl Sequence {
         let canvas = self.decoder.canvas();
         let prompt = &self.request.prompt;
         let length = prompt.len() + as_index(canvas.frontier().get());
-        let token = |at: usize| match at.checked_sub(prompt.len()) {
-            None => Some(prompt[at]),
+        let token = |index: usize| match index.checked_sub(prompt.len()) {
+            None => Some(prompt[index]),
             Some(offset) => canvas.get(Offset::new(as_count(offset))),
         };
-        if let Some(from) = end_of_match(&token, length, length, length, as_index(matched)) {
-            let copied = (from..length).cycle().take(as_index(count));
+        if let Some(start) = end_of_match(&token, length, length, length, as_index(matched)) {
+            let copied = (start..length).cycle().take(as_index(count));
             drafts.extend(copied.map_while(token));
         }
         self.offer_copied(drafts)
@@ -105,8 +105,8 @@ impl Sequence {
         }
         let matched = self.place_in_prediction(MATCHED);
         // A token of the prediction that is another one in the answer hides no more of the rest.
-        let from = matched.unwrap_or(self.drafts.aligned.0);
-        let rest = self.request.given.prediction.get(from..).unwrap_or_default();
+        let start = matched.unwrap_or(self.drafts.aligned.0);
+        let rest = self.request.given.prediction.get(start..).unwrap_or_default();
         self.decoder.own().expect(rest);
     }
 

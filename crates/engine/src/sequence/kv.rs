@@ -66,9 +66,9 @@ impl SequenceKv {
     pub(super) fn observe_effects(&mut self, effects: &[Effect], end: Offset) {
         self.fresh = end.to(Offset::ZERO);
         for effect in effects {
-            if let Effect::Commit(of) | Effect::Place(of) = effect {
+            if let Effect::Commit(commit) | Effect::Place(commit) = effect {
                 let Span { start, end } = self.fresh;
-                self.fresh = start.min(of.offset).to(end.max(of.offset.next()));
+                self.fresh = start.min(commit.offset).to(end.max(commit.offset.next()));
             }
         }
         self.lane_started |= cache::starts_generate_lane(effects);

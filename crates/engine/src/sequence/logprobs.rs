@@ -38,9 +38,9 @@ impl Logprobs {
 
     /// Notes that no other token is possible at an offset.
     fn only(&mut self, offset: Offset, token: TokenId) {
-        let at = offset.index();
-        self.tokens[at] = Some(0.0);
-        let own = &mut self.tops[at * self.count..(at + 1) * self.count];
+        let index = offset.index();
+        self.tokens[index] = Some(0.0);
+        let own = &mut self.tops[index * self.count..(index + 1) * self.count];
         own.fill(NONE);
         if let Some(first) = own.first_mut() {
             *first = TopToken { token, logprob: 0.0 };
@@ -56,23 +56,24 @@ impl Logprobs {
     pub(crate) fn observe(&mut self, effects: &[Effect], output: ModelOutput<'_>) {
         for effect in effects {
             match *effect {
-                Effect::Place(of) | Effect::Commit(of) => {
-                    let (offset, token, probability) = (of.offset, of.token, of.probability);
+                Effect::Place(commit) | Effect::Commit(commit) => {
+                    let (offset, token, probability) =
+                        (commit.offset, commit.token, commit.probability);
                     let proposals = output.proposals;
                     let found = proposals.binary_search_by_key(&offset, |proposal| proposal.offset);
                     // A canvas is committed with its most probable tokens, not with those drawn.
-                    let said = |at: &usize| {
-                        let of = proposals[*at].candidate;
-                        let other = (of.runner_up, of.runner_up_probability);
-                        of.token == token || other == (token, probability)
+                    let said = |index: &usize| {
+                        let candidate = proposals[*index].candidate;
+                        let other = (candidate.runner_up, candidate.runner_up_probability);
+                        candidate.token == token || other == (token, probability)
                     };
                     let found = found.ok().filter(said);
-                    let at = offset.index();
-                    let own = &mut self.tops[at * self.count..(at + 1) * self.count];
+                    let index = offset.index();
+                    let own = &mut self.tops[index * self.count..(index + 1) * self.count];
                     if let Some(row) = found {
-                        self.tokens[at] = Some(to_single(probability.ln()));
+                        self.tokens[index] = Some(to_single(probability.ln()));
                         own.copy_from_slice(&output.tops[row * self.count..(row + 1) * self.count]);
-                    } else if self.tokens[at].is_none() {
+                    } else if self.tokens[index].is_none() {
                         // The grammar forced the token.
                         self.only(offset, token);
                     }
@@ -86,11 +87,11 @@ impl Logprobs {
     /// The entries of committed offsets.
     pub(crate) fn of(&self, offsets: Span<Offset>) -> Box<[TokenLogprob]> {
         let entry = |offset: Offset| {
-            let at = offset.index();
-            let tops = &self.tops[at * self.count..(at + 1) * self.count];
+            let index = offset.index();
+            let tops = &self.tops[index * self.count..(index + 1) * self.count];
             let possible = tops.iter().filter(|top| top.logprob > f32::NEG_INFINITY);
             TokenLogprob {
-                logprob: self.tokens[at].unwrap_or(f32::NEG_INFINITY),
+                logprob: self.tokens[index].unwrap_or(f32::NEG_INFINITY),
                 top: possible.copied().collect(),
             }
         };

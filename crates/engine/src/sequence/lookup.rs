@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     fn end(text: &[TokenId], shortest: usize) -> Option<usize> {
-        let (token, length) = (|at: usize| text.get(at).copied(), text.len());
+        let (token, length) = (|index: usize| text.get(index).copied(), text.len());
         end_of_match(&token, length, length, length, shortest)
     }
 
@@ -50,8 +50,8 @@ mod tests {
         assert_eq!(end(&[1, 2, 3, 1, 2, 4, 1, 2], 2), Some(5));
         assert_eq!(end(&[5, 1, 2, 3, 9, 1, 2, 4, 5, 1, 2], 2), Some(3));
         let text = [1, 2, 3, 1, 2, 4, 1, 2];
-        assert_eq!(end_of_match(&|at| text.get(at).copied(), 8, 5, 5, 2), Some(2));
-        let near = |near| end_of_match(&|at| text.get(at).copied(), 8, 8, near, 2);
+        assert_eq!(end_of_match(&|index| text.get(index).copied(), 8, 5, 5, 2), Some(2));
+        let near = |near| end_of_match(&|index| text.get(index).copied(), 8, 8, near, 2);
         assert_eq!([near(8), near(4), near(3), near(0)], [Some(5), Some(5), Some(2), Some(2)]);
         assert_eq!(end(&[7, 7, 7, 7], 2), Some(3));
         assert_eq!(end(&[1, 2, 3, 4, 9, 2], 2), None);

@@ -45,8 +45,8 @@ impl PenaltyBiases {
             return;
         }
         for effect in effects {
-            if let Effect::Commit(of) = effect {
-                self.count(of.token);
+            if let Effect::Commit(commit) = effect {
+                self.count(commit.token);
             }
         }
     }

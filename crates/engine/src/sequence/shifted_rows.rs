@@ -11,11 +11,11 @@ use crate::limits::Limits;
 
 /// Returns true if the row before a block is computed by the forward that begins the block and by no other
 /// (Fast-dLLM and AdaBlock on Dream): that forward commits the block's first token, and nothing else.
-pub(super) fn reads_the_row_before_once(limits: &Limits, of: &Decoding) -> bool {
+pub(super) fn reads_the_row_before_once(limits: &Limits, decoding: &Decoding) -> bool {
     limits.logit_shift == LogitShift::One
         && limits.attention == Attention::Full
-        && of.cache.info().forwards.from_block
-        && of.decoder.schedule.info().shape.in_blocks
+        && decoding.cache.info().forwards.from_block
+        && decoding.decoder.schedule.info().shape.in_blocks
 }
 
 impl Sequence {
@@ -55,14 +55,14 @@ impl Sequence {
             };
             let before = plan.rows.len();
             // From the back: an added row moves no row that is still to be visited.
-            for at in (begin..as_index(plan.segments[number].end)).rev() {
-                let row = plan.rows[at];
-                let earlier = plan.rows[begin..at].last();
+            for index in (begin..as_index(plan.segments[number].end)).rev() {
+                let row = plan.rows[index];
+                let earlier = plan.rows[begin..index].last();
                 if let Some(place) = self.predicting_place(row.place, plan)
                     && earlier.is_none_or(|earlier| earlier.place < place)
                 {
                     let row = PlanRow { visible_end: row.visible_end, ..PlanRow::at(place, place) };
-                    plan.rows.insert(at, row);
+                    plan.rows.insert(index, row);
                 }
             }
             let added = as_count(plan.rows.len() - before);

@@ -65,7 +65,7 @@ impl Statistics {
 
     /// Counts a forward that checked guesses, and its commits.
     pub(super) fn count_check(&mut self, effects: &[Effect]) {
-        let commits = effects.iter().filter(|of| matches!(of, Effect::Commit(_)));
+        let commits = effects.iter().filter(|effect| matches!(effect, Effect::Commit(_)));
         self.cost.checks.forwards += 1;
         self.cost.checks.tokens += as_count(commits.count());
     }
@@ -88,11 +88,13 @@ impl Statistics {
     ) {
         for effect in effects {
             match *effect {
-                Effect::Commit(of) => self.count_commit(of.offset, of.kind, now, report),
-                Effect::Advance { from, to } => {
-                    self.cost.emitted_tokens = to.get();
+                Effect::Commit(commit) => {
+                    self.count_commit(commit.offset, commit.kind, now, report)
+                }
+                Effect::Advance(span) => {
+                    self.cost.emitted_tokens = span.end.get();
                     let waited = |offset: Offset| Some(now - self.times[offset.index()].committed?);
-                    report.delays.emit.extend(from.to(to).iter().filter_map(waited));
+                    report.delays.emit.extend(span.iter().filter_map(waited));
                 }
                 _ => {}
             }

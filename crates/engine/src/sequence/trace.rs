@@ -42,13 +42,15 @@ impl Sequence {
     fn draws(&self, proposals: &[Proposal]) -> impl Iterator<Item = Draw> {
         let canvas = self.decoder.canvas();
         let denoising = self.decoder.denoising();
-        let drawn = proposals.iter().filter_map(move |of| Some((of, denoising?)));
-        let open = drawn.filter(|(of, _)| of.offset < canvas.end() && canvas.is_mask(of.offset));
-        open.map(|(of, denoising)| Draw {
-            offset: of.offset,
-            token: of.candidate.token,
-            probability: of.candidate.probability,
-            kept: denoising.token(of.offset) == Some(of.candidate.token),
+        let drawn = proposals.iter().filter_map(move |proposal| Some((proposal, denoising?)));
+        let open = drawn.filter(|(proposal, _)| {
+            proposal.offset < canvas.end() && canvas.is_mask(proposal.offset)
+        });
+        open.map(|(proposal, denoising)| Draw {
+            offset: proposal.offset,
+            token: proposal.candidate.token,
+            probability: proposal.candidate.probability,
+            kept: denoising.token(proposal.offset) == Some(proposal.candidate.token),
         })
     }
 }

@@ -165,7 +165,7 @@ impl Packer<'_> {
     /// The way the next forward reads the open offsets of the canvas, and the canvas.
     fn denoised(&self, sequence: &Sequence) -> Option<(Denoise, Span<Offset>)> {
         let denoise =
-            sequence.decoder.denoising().map(|of| Denoise { conditioned: of.conditioned });
+            sequence.decoder.denoising().map(|noise| Denoise { conditioned: noise.conditioned });
         denoise.zip(self.scored_lanes.first().map(|lane| lane.own))
     }
 
@@ -268,14 +268,14 @@ impl Packer<'_> {
     }
 
     /// The token at an open place of a canvas: a kept token or noise.
-    fn noised(&self, sequence: &Sequence, of: PlanRow, sampling: Sampling) -> TokenId {
-        let offset = sequence.layout.offset_of(of.place);
+    fn noised(&self, sequence: &Sequence, planned: PlanRow, sampling: Sampling) -> TokenId {
+        let offset = sequence.layout.offset_of(planned.place);
         let denoising = sequence.decoder.denoising();
         let kept = offset.and_then(|offset| match denoising?.conditioned {
             true => denoising?.token(offset),
             false => sequence.seed_at(offset),
         });
-        let position = sequence.layout.position_of(of.place);
+        let position = sequence.layout.position_of(planned.place);
         kept.unwrap_or_else(|| {
             noise_token(sampling.seed, sampling.clock, position, self.vocab_size)
         })
@@ -301,9 +301,9 @@ impl Packer<'_> {
         if !sequence.decoder.canvas().is_committed(offset) {
             return None;
         }
-        let alone = |of: &ScoredLane| scoring.only.is_none_or(|only| of.id == only);
+        let alone = |lane: &ScoredLane| scoring.only.is_none_or(|only| lane.id == only);
         let mut lanes = self.scored_lanes.iter();
-        let lane = lanes.find(|of| alone(of) && of.committed.contains(offset))?;
+        let lane = lanes.find(|lane| alone(lane) && lane.committed.contains(offset))?;
         Some(lane.role)
     }
 
@@ -331,7 +331,7 @@ fn sampling(sequence: &Sequence) -> Sampling {
             true => 0,
             false => sequence.decoder.step(),
         },
-        scale: denoising.map_or(1.0, |of| to_single(of.temperature)),
+        scale: denoising.map_or(1.0, |denoising| to_single(denoising.temperature)),
         ..sequence.request.sampling
     }
 }

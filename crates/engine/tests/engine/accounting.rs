@@ -28,11 +28,11 @@ fn a_step_of_any_number_of_lanes_is_one_forward() {
         let steps = &lab.logs[&id].steps;
         assert_eq!(stats.forwards() as usize, steps.len(), "{settings}");
         assert_eq!(stats.forwards(), lab.logs[&id].forwards, "{settings}");
-        let of = |kind| steps.iter().filter(|step| step.kind == kind).count() as u32;
+        let count = |kind| steps.iter().filter(|step| step.kind == kind).count() as u32;
         assert_eq!(stats.passes.prefill, 1);
-        assert_eq!(stats.passes.prefill, of(ForwardKind::Prefill));
-        assert_eq!(stats.passes.decode, of(ForwardKind::Decode));
-        assert_eq!(stats.passes.refresh, of(ForwardKind::Refresh));
+        assert_eq!(stats.passes.prefill, count(ForwardKind::Prefill));
+        assert_eq!(stats.passes.decode, count(ForwardKind::Decode));
+        assert_eq!(stats.passes.refresh, count(ForwardKind::Refresh));
         let rows: usize = steps.iter().flat_map(|step| &step.rows).map(Vec::len).sum();
         assert_eq!(stats.positions, rows as u64, "{settings}");
         lanes = lanes.max(steps.iter().map(|step| step.lanes.len()).max().unwrap_or(0));

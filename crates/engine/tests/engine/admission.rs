@@ -161,7 +161,7 @@ fn sequences_take_turns() {
     for turn in 0..15 {
         assert!(lab.step());
         let forwards: Vec<u32> = lab.logs.values().map(|log| log.forwards).collect();
-        let expected: Vec<u32> = (0..3).map(|at| (turn + 3 - at) / 3).collect();
+        let expected: Vec<u32> = (0..3).map(|index| (turn + 3 - index) / 3).collect();
         assert_eq!(forwards, expected, "after {} steps", turn + 1);
     }
 }

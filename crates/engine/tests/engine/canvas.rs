@@ -13,11 +13,11 @@ use crate::matrix::{combinations, kinds};
 /// Random pieces: given tokens and masks by turns.
 fn layout(rng: &mut Rng, budget: u32) -> Vec<Pin> {
     let mut pins = Vec::new();
-    let mut at = rng.range(0, 4);
-    while at < budget {
-        let end = (at + rng.range(1, 9)).min(budget);
-        pins.extend((at..end).map(|at| Pin::fixed(Offset::new(at), rng.range(6, 60))));
-        at = end + rng.range(1, 30);
+    let mut start = rng.range(0, 4);
+    while start < budget {
+        let end = (start + rng.range(1, 9)).min(budget);
+        pins.extend((start..end).map(|offset| Pin::fixed(Offset::new(offset), rng.range(6, 60))));
+        start = end + rng.range(1, 30);
     }
     pins
 }
@@ -28,7 +28,9 @@ fn layout(rng: &mut Rng, budget: u32) -> Vec<Pin> {
 fn given_tokens_stay_where_they_are() {
     let all = combinations();
     let suits = |settings: &&String| {
-        kinds(settings).iter().any(|(of, _)| matches!(of, Attention::Full | Attention::Canvas(_)))
+        kinds(settings)
+            .iter()
+            .any(|(attention, _)| matches!(attention, Attention::Full | Attention::Canvas(_)))
     };
     let suited: Vec<&String> = all.iter().filter(suits).collect();
     let each = 1000_usize.div_ceil(suited.len());
@@ -100,10 +102,13 @@ fn editable_tokens_are_rewritten_and_fixed_ones_are_not() {
     let settings = "schedule=block_wise,commit=edit,cache=none,block_length=8,prune=false";
     let mut lab = Lab::new(&config(), SimExecutor::new(model).expect("a valid model"));
     let text = lab.executor.hidden_text(&[20, 21], 8);
-    let wrong = |at: usize| -> TokenId { if text[at] == 33 { 34 } else { 33 } };
+    let wrong = |index: usize| -> TokenId { if text[index] == 33 { 34 } else { 33 } };
     let mut asked = request(&[20, 21], 8, settings);
     asked.given.pins = [(1, true), (3, false)]
-        .map(|(at, editable)| Pin { editable, ..Pin::fixed(Offset::new(at as u32), wrong(at)) })
+        .map(|(index, editable)| Pin {
+            editable,
+            ..Pin::fixed(Offset::new(index as u32), wrong(index))
+        })
         .to_vec();
     let id = lab.submit(asked.clone()).expect("there is room");
     lab.finish();
@@ -173,7 +178,7 @@ fn impossible_canvases_are_refused() {
         asked.given = Given { pins, ..Given::default() };
         lab.engine.submit(asked).expect_err("impossible").to_string()
     };
-    let pin = |at: u32, token| Pin::fixed(Offset::new(at), token);
+    let pin = |offset: u32, token| Pin::fixed(Offset::new(offset), token);
     for (attention, settings) in
         [(Attention::Causal, "wedlm"), (Attention::Blocks(8), "block_causal,block_length=8")]
     {
@@ -184,6 +189,9 @@ fn impossible_canvases_are_refused() {
     assert!(full(vec![pin(8, 20)]).starts_with("canvas: must have ascending offsets"));
     assert!(full(vec![pin(2, 20), pin(2, 21)]).starts_with("canvas: must have ascending offsets"));
     assert!(full(vec![pin(2, 64)]).starts_with("token id 64"));
-    assert!(full((0..8).map(|at| pin(at, 20)).collect()).starts_with("canvas: must have an open"));
+    assert!(
+        full((0..8).map(|offset| pin(offset, 20)).collect())
+            .starts_with("canvas: must have an open")
+    );
     assert!(full(vec![pin(0, STOP)]).starts_with("canvas: must not have a token that ends"));
 }

@@ -29,7 +29,7 @@ fn lab(config: &EngineConfig, weights: (Attention, LogitShift)) -> Lab {
 
 /// 20, 21, ... within the vocabulary.
 fn prompt(length: u32) -> Vec<TokenId> {
-    (0..length).map(|at| 10 + (10 + at) % 50).collect()
+    (0..length).map(|index| 10 + (10 + index) % 50).collect()
 }
 
 /// A prompt of ten tokens, and the first batches for it.
@@ -236,12 +236,12 @@ fn crowd(
 
 /// Rows of the first two sequences in the next step.
 fn rows(lab: &mut Lab) -> [u64; 2] {
-    let of =
+    let counts =
         |lab: &Lab| [0, 1].map(|id| lab.logs.get(&SequenceId(id)).map_or(0, |log| log.positions));
-    let before = of(lab);
+    let before = counts(lab);
     assert!(lab.step());
-    let after = of(lab);
-    [0, 1].map(|at| after[at] - before[at])
+    let after = counts(lab);
+    [0, 1].map(|index| after[index] - before[index])
 }
 
 /// A prompt of 200 tokens beside a sequence that decodes one row a step: whole, it makes one step

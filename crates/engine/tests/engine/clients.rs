@@ -71,7 +71,7 @@ impl Watch {
     /// True if a client may run one more, as the module `scheduler` says.
     fn may_run(&self, client: u64) -> bool {
         let mut clients: Vec<u64> = self.running.values().copied().collect();
-        let own = clients.iter().filter(|of| **of == client).count();
+        let own = clients.iter().filter(|running| **running == client).count();
         clients.push(client);
         clients.sort_unstable();
         clients.dedup();
@@ -82,8 +82,8 @@ impl Watch {
     }
 
     fn submitted(&mut self, id: SequenceId, client: u64, tokens: u64) {
-        let own = self.waiting.values().filter(|of| of.client == client);
-        let line = own.map(|of| of.tokens).sum::<u64>() + tokens;
+        let own = self.waiting.values().filter(|waiting| waiting.client == client);
+        let line = own.map(|waiting| waiting.tokens).sum::<u64>() + tokens;
         self.longest = self.longest.max(tokens);
         let waiter = Waiter { client, tokens, line, passed: BTreeMap::new() };
         self.waiting.insert(id, waiter);
@@ -95,7 +95,7 @@ impl Watch {
         for (client, passed) in &start.passed {
             assert!(*passed <= start.line + self.longest, "{client}: {start:?}");
         }
-        let admissible: Vec<u64> = (self.waiting.values().map(|of| of.client))
+        let admissible: Vec<u64> = (self.waiting.values().map(|waiting| waiting.client))
             .filter(|client| self.may_run(*client))
             .collect();
         for waiter in self.waiting.values_mut() {
@@ -147,8 +147,8 @@ fn clients_take_turns_by_tokens_and_have_their_shares() {
             }
             let before = lab.starts.len();
             lab.step();
-            for at in before..lab.starts.len() {
-                watch.started(lab.starts[at]);
+            for index in before..lab.starts.len() {
+                watch.started(lab.starts[index]);
             }
             watch.rest();
             watch.running.retain(|id, _| lab.logs[id].end.is_none());
@@ -218,7 +218,7 @@ fn a_flood_costs_another_client_at_most_twice_an_even_share() {
         for (rows, load) in [(4000, (1, 40)), (640, (1, 40)), (640, (8, 120)), (200, (2, 40))] {
             let even = latencies(&machine(8, rows / 2), 0, load, settings);
             let shared = latencies(&machine(16, rows), 1024, load, settings);
-            let p95 = |of: &[u64]| of[of.len() * 95 / 100];
+            let p95 = |values: &[u64]| values[values.len() * 95 / 100];
             let found = (p95(&even), p95(&shared));
             println!("{settings}, {rows} rows, {load:?}: even {}, shared {}", found.0, found.1);
             assert!(found.1 <= 2 * found.0, "{settings}, {rows} rows, {load:?}: {found:?}");
@@ -338,7 +338,7 @@ fn two_floods_have_a_quarter_of_the_rows_each() {
 fn a_full_queue_has_room_for_another_client() {
     let config = EngineConfig { max_running: 1, max_waiting: 16, ..config() };
     let rig = Rig::new(&config, None);
-    let of = |client, count: u64| {
+    let submit = |client, count: u64| {
         let request = |number| {
             let mut request = request_of(number);
             request.sender.client = ClientId(client);
@@ -346,13 +346,13 @@ fn a_full_queue_has_room_for_another_client() {
         };
         rig.handle.submit((0..count).map(request).collect())
     };
-    let first = of(1, 1).expect("the queue is empty");
+    let first = submit(1, 1).expect("the queue is empty");
     rig.gate.arrival();
-    let flood = of(1, 16).expect("the whole queue");
-    assert!(matches!(of(1, 1), Err(SubmitError::Overloaded { .. })));
-    assert!(matches!(of(2, 3), Err(SubmitError::Overloaded { .. })));
-    let other = of(2, 2).expect("an eighth of the queue");
-    assert!(matches!(of(2, 1), Err(SubmitError::Overloaded { .. })));
+    let flood = submit(1, 16).expect("the whole queue");
+    assert!(matches!(submit(1, 1), Err(SubmitError::Overloaded { .. })));
+    assert!(matches!(submit(2, 3), Err(SubmitError::Overloaded { .. })));
+    let other = submit(2, 2).expect("an eighth of the queue");
+    assert!(matches!(submit(2, 1), Err(SubmitError::Overloaded { .. })));
     drop((first, flood, other));
     rig.end();
 }

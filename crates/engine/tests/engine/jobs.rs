@@ -38,7 +38,7 @@ impl Constraint for Hostile {
                 let _ = gate.lock().expect("nobody panics with it").recv();
             }
             Trick::Panics => panic!("this panic is part of the test"),
-            Trick::Fails(at) if self.accepted >= *at => {
+            Trick::Fails(count) if self.accepted >= *count => {
                 return Err(ConstraintError("the grammar is too complex".to_owned()));
             }
             Trick::Fails(_) => {}
@@ -93,8 +93,8 @@ fn constrained(rng: &mut Rng, number: u64) -> Request {
 /// Runs and settles some of the jobs, in any order.
 fn settle_some(lab: &mut Lab, jobs: &mut Vec<GrammarJob>, rng: &mut Rng) {
     while !jobs.is_empty() && rng.chance(60) {
-        let at = rng.range(0, jobs.len() as u32);
-        let mut job = jobs.swap_remove(at as usize);
+        let index = rng.range(0, jobs.len() as u32);
+        let mut job = jobs.swap_remove(index as usize);
         job.run();
         lab.settle(job);
     }
@@ -116,7 +116,7 @@ fn a_result_does_not_depend_on_when_its_jobs_end() {
         };
         let mut lab = lab(&config);
         lab.engine.hand_out_jobs();
-        let requests: Vec<Request> = (0..12).map(|at| constrained(&mut rng, at)).collect();
+        let requests: Vec<Request> = (0..12).map(|number| constrained(&mut rng, number)).collect();
         let mut jobs: Vec<GrammarJob> = Vec::new();
         let mut next = requests.iter();
         while next.len() > 0 || !lab.engine.is_idle() || !jobs.is_empty() {
@@ -180,8 +180,9 @@ fn a_grammar_that_cannot_go_on_refuses_its_sequence_alone() {
         request.sampling.seed = number;
         lab.submit(request).expect("there is room")
     };
-    let refused: Vec<SequenceId> =
-        [(0, 0), (1, 3)].map(|(number, at)| submit(number, hostile(Trick::Fails(at)))).to_vec();
+    let refused: Vec<SequenceId> = [(0, 0), (1, 3)]
+        .map(|(number, count)| submit(number, hostile(Trick::Fails(count))))
+        .to_vec();
     let served = submit(2, request_of(2));
     lab.finish();
     for id in refused {

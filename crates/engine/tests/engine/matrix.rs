@@ -45,7 +45,7 @@ pub fn kinds(settings: &str) -> Vec<(Attention, LogitShift)> {
     if exact && settings.contains("schedule=multi_block") {
         let shifts = [LogitShift::None, LogitShift::One];
         let blocks = [Attention::BlocksAfterPrompt(8), Attention::Blocks(8)];
-        let blocks = blocks.map(|of| shifts.map(|logit_shift| (of, logit_shift)));
+        let blocks = blocks.map(|block| shifts.map(|logit_shift| (block, logit_shift)));
         return [&[(Attention::Causal, LogitShift::None)], blocks.as_flattened()].concat();
     }
     if settings.contains("commit=self_speculative") {

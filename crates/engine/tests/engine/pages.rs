@@ -47,7 +47,7 @@ fn fits_its_promise(mut model: SimConfig, prompt: u32, budget: u32, settings: &s
     model.pages = limits.worst_case_pages(prompt, budget, &decoding(settings));
     let promised = model.pages;
     let mut lab = Lab::new(&config(), SimExecutor::new(model).expect("a valid model"));
-    let prompt: Vec<u32> = (0..prompt).map(|at| 20 + at).collect();
+    let prompt: Vec<u32> = (0..prompt).map(|index| 20 + index).collect();
     let id = lab.submit(request(&prompt, budget, settings)).expect("exactly its worst case");
     lab.finish();
     assert!(lab.outcome(id).is_some());

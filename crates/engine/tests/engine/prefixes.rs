@@ -51,9 +51,9 @@ fn the_second_of_two_equal_prompts_forwards_its_answer_alone() {
         // Three whole pages of the prompt, or of the two blocks of six in it.
         assert_eq!((first.stats.cached_tokens, second.stats.cached_tokens), (0, 12));
         // Every forward computes the whole canvas, and noise decides how many there are.
-        let beside = |of: &SequenceStats| match attention {
-            Attention::Canvas(length) => of.positions - u64::from(length * of.forwards()),
-            _ => of.positions,
+        let beside = |stats: &SequenceStats| match attention {
+            Attention::Canvas(length) => stats.positions - u64::from(length * stats.forwards()),
+            _ => stats.positions,
         };
         let saved = beside(&first.stats) - beside(&second.stats);
         assert_eq!(saved, 12, "{settings}");

@@ -23,10 +23,10 @@ struct Periodic {
 }
 
 /// The token at a place: periodic, but for every `breaks`-th.
-fn law(at: usize, breaks: usize) -> TokenId {
-    match at.is_multiple_of(breaks) {
+fn law(index: usize, breaks: usize) -> TokenId {
+    match index.is_multiple_of(breaks) {
         true => 60,
-        false => 20 + (at % PERIOD) as TokenId,
+        false => 20 + (index % PERIOD) as TokenId,
     }
 }
 
@@ -72,7 +72,7 @@ fn run(request: Request, breaks: usize) -> (Vec<TokenId>, SequenceStats) {
 }
 
 fn prompt(length: usize, breaks: usize) -> Vec<TokenId> {
-    (0..length).map(|at| law(at, breaks)).collect()
+    (0..length).map(|index| law(index, breaks)).collect()
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_text_that_repeats_itself_takes_few_passes() {
     for (breaks, most) in [(usize::MAX, 5), (19, 16), (5, 40)] {
         let prompt = prompt(2 * PERIOD, breaks);
         let expected: Vec<_> =
-            (0..BUDGET as usize).map(|at| law(prompt.len() + at, breaks)).collect();
+            (0..BUDGET as usize).map(|index| law(prompt.len() + index, breaks)).collect();
         let (text, stats) = run(request(&prompt, BUDGET, "prompt_lookup"), breaks);
         assert_eq!(text, expected);
         let copied = stats.draft_model;

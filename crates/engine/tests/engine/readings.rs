@@ -53,7 +53,7 @@ fn reading(lab: &Lab, slots: u32, seed: u64) -> Request {
     let open = |offset: &Offset| !offsets.contains(offset);
     let pins = (0..length).map(Offset::new).filter(open);
     let pins = pins.map(|offset| Pin::fixed(offset, 10 + offset.get() % 40)).collect();
-    let prompt: Vec<TokenId> = (0..11 + seed as u32).map(|at| 9 + at % 50).collect();
+    let prompt: Vec<TokenId> = (0..11 + seed as u32).map(|index| 9 + index % 50).collect();
     let mut request = Request::new(prompt, length, kind.reader(length));
     request.sampling.seed = seed;
     request.given = Given { pins, ..Given::default() };
@@ -191,8 +191,9 @@ fn readings_share_the_pages_of_their_prompt() {
         let mut cached = Vec::new();
         for seed in [1, 2] {
             let mut request = reading(&lab, 2, seed);
-            request.prompt =
-                (0..40).map(|at| if at < 30 { at + 9 } else { at + seed as u32 }).collect();
+            request.prompt = (0..40)
+                .map(|index| if index < 30 { index + 9 } else { index + seed as u32 })
+                .collect();
             let id = lab.submit(request).expect("room");
             lab.finish();
             let Some(End::Finished(finished)) = lab.logs[&id].end else { panic!() };
@@ -210,7 +211,7 @@ fn readings_share_the_pages_of_their_prompt() {
 fn a_chunked_prompt_is_read_alike() {
     for kind in KINDS {
         let mut request = reading(&lab(kind, &config()), 3, 7);
-        request.prompt = (0..90).map(|at| 9 + at % 50).collect();
+        request.prompt = (0..90).map(|index| 9 + index % 50).collect();
         let whole = read(kind, &request);
         let mut lab = lab(kind, &EngineConfig { prefill_chunk: 16, ..config() });
         let id = lab.submit(request).expect("room");
@@ -233,18 +234,18 @@ fn impossible_readings_are_refused() {
         request
     };
     for change in [
-        (|of| of.offsets.clear()) as fn(&mut Labels),
-        |of| of.offsets.swap(0, 1),
-        |of| of.offsets[0] = Offset::new(0),
-        |of| of.offsets[2] = Offset::new(9),
+        (|labels| labels.offsets.clear()) as fn(&mut Labels),
+        |labels| labels.offsets.swap(0, 1),
+        |labels| labels.offsets[0] = Offset::new(0),
+        |labels| labels.offsets[2] = Offset::new(9),
     ] {
         let message = field(&mut full, with(change));
         assert_eq!(message, "labels must be at ascending, open offsets within the budget");
     }
     for change in [
-        (|of| of.tokens = Arc::from([])) as fn(&mut Labels),
-        |of| of.tokens = Arc::from([64]),
-        |of| of.tokens = (0..256).map(|at| at % 60).collect(),
+        (|labels| labels.tokens = Arc::from([])) as fn(&mut Labels),
+        |labels| labels.tokens = Arc::from([64]),
+        |labels| labels.tokens = (0..256).map(|index| index % 60).collect(),
     ] {
         let message = field(&mut full, with(change));
         assert_eq!(message, "labels must be 1 to 255 tokens of the vocabulary");

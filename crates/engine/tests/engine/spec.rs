@@ -335,7 +335,7 @@ fn members_describe_themselves_in_full() {
         assert!(!info.summary.is_empty() && !info.paper.is_empty(), "{info:?}");
         settings.extend(info.settings);
         // Who goes with whom is said once.
-        let twice = |of: &&&decode::ScheduleInfo| of.shape.caches.contains(&info.name);
+        let twice = |schedule: &&&decode::ScheduleInfo| schedule.shape.caches.contains(&info.name);
         let named = registry.schedules().iter().filter(twice);
         let mut named = named.map(|schedule| schedule.name);
         assert!(!named.any(|name| info.schedules.admits(name)), "{info:?}");

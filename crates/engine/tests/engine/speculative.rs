@@ -200,7 +200,7 @@ fn drafts_are_causal_rows() {
         let id = pair.submit(speculative(&[20, 21], ",draft_length=2"));
         assert!(pair.engine.plan().is_none(), "its drafts are not there yet");
         pair.engine.settle_drafts(&asynclane_engine::Drafts {
-            of: id,
+            sequence: id,
             tokens: vec![50, 51, 52],
             forwards: 1,
             positions: 5,
@@ -356,7 +356,7 @@ fn a_sequence_that_waits_for_drafts_can_be_cancelled() {
     let second = pair.submit(speculative(PROMPTS[1], ""));
     assert!(pair.engine.plan().is_none());
     let job = pair.engine.take_draft_job().expect("they were asked for");
-    assert_eq!(job.of, second);
+    assert_eq!(job.sequence, second);
     pair.drafter.accept(job);
     pair.drafter.step(Duration::ZERO);
     assert!(pair.engine.cancel(second));

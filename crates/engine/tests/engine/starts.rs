@@ -50,7 +50,7 @@ fn lower_priorities_start_first_and_equal_ones_as_submitted() {
         .map(|priority| submit(&mut lab, priority))
         .collect();
     lab.finish();
-    let expected = [5, 2, 3, 7, 1, 4, 0, 6].map(|at: usize| all[at]);
+    let expected = [5, 2, 3, 7, 1, 4, 0, 6].map(|index: usize| all[index]);
     assert_eq!(lab.starts, expected);
 }
 

@@ -37,8 +37,8 @@ fn step(lab: &mut Lab) -> String {
     let before = rows(lab);
     assert!(lab.step());
     let after = rows(lab);
-    let of = |at: usize| (u64::from(b'A') + at as u64, after[at] - before[at]);
-    let ran = (0..after.len()).map(of).filter(|(_, rows)| *rows > 0);
+    let ran_rows = |index: usize| (u64::from(b'A') + index as u64, after[index] - before[index]);
+    let ran = (0..after.len()).map(ran_rows).filter(|(_, rows)| *rows > 0);
     let names = ran.map(|(name, rows)| format!("{}{rows}", char::from(name as u8)));
     names.collect::<Vec<_>>().join(" ")
 }
@@ -122,7 +122,7 @@ impl Forward {
 
     /// True if `self` waited already when `other` began to, and goes before it.
     fn goes_before(&self, other: &Self) -> bool {
-        let key = |of: &Self| (of.since, of.long, of.priority, of.id);
+        let key = |sequence: &Self| (sequence.since, sequence.long, sequence.priority, sequence.id);
         key(self) < key(other) && self.ran > other.since
     }
 }

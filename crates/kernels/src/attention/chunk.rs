@@ -44,10 +44,10 @@ impl<N: KvNumber> Task<'_, N> {
             self.scratch.keys[vector] = vector * lanes * c;
         }
         for (j, slot) in slots.enumerate() {
-            let from = self.view.k[self.page_of(slot) + slot % page..].iter();
-            let to = &mut self.scratch.k[j / lanes * lanes * c + j % lanes..];
-            let numbers = to.iter_mut().step_by(lanes).zip(from.step_by(page));
-            numbers.take(c).for_each(|(to, &x)| *to = x);
+            let keys = self.view.k[self.page_of(slot) + slot % page..].iter();
+            let copies = &mut self.scratch.k[j / lanes * lanes * c + j % lanes..];
+            let numbers = copies.iter_mut().step_by(lanes).zip(keys.step_by(page));
+            numbers.take(c).for_each(|(copy, &x)| *copy = x);
         }
     }
 
@@ -61,14 +61,14 @@ impl<N: KvNumber> Task<'_, N> {
         let mut slot = slots.start;
         while slot < slots.end {
             let len = (page - slot % page).min(slots.end - slot);
-            let at = self.page_of(slot) + slot % page * c;
+            let start = self.page_of(slot) + slot % page * c;
             if self.values_in_place(panel) {
-                self.scratch.runs.push((len, at));
+                self.scratch.runs.push((len, start));
             } else {
-                for (j, value) in self.view.v[at..at + len * c].chunks_exact(c).enumerate() {
+                for (j, value) in self.view.v[start..start + len * c].chunks_exact(c).enumerate() {
                     for (i, x) in value.chunks(panel).enumerate() {
-                        let to = (i * CHUNK + slot - slots.start + j) * panel;
-                        self.scratch.v[to..to + x.len()].copy_from_slice(x);
+                        let first = (i * CHUNK + slot - slots.start + j) * panel;
+                        self.scratch.v[first..first + x.len()].copy_from_slice(x);
                     }
                 }
             }
@@ -84,8 +84,8 @@ impl<N: KvNumber> Task<'_, N> {
         for pool in [self.view.k, self.view.v] {
             for slot in (slots.start / page * page..slots.end).step_by(page) {
                 let first = self.page_of(slot);
-                for at in (0..block).step_by(LINE / size_of::<N>()) {
-                    s.prefetch(pool.as_ptr().wrapping_add(first + at).cast());
+                for offset in (0..block).step_by(LINE / size_of::<N>()) {
+                    s.prefetch(pool.as_ptr().wrapping_add(first + offset).cast());
                 }
             }
         }
@@ -98,8 +98,8 @@ impl<N: KvNumber> Task<'_, N> {
         }
         let (page, numbers) = (self.view.shape.page, self.view.shape.c * self.view.shape.page);
         for (i, slot) in slots.enumerate() {
-            let at = self.page_of(slot) + numbers + slot % page * N::SCALE;
-            let scale = |of: &[N]| N::scale(&of[at..at + N::SCALE]);
+            let index = self.page_of(slot) + numbers + slot % page * N::SCALE;
+            let scale = |numbers: &[N]| N::scale(&numbers[index..index + N::SCALE]);
             self.scratch.scales[0][i] = scale(self.view.k);
             self.scratch.scales[1][i] = scale(self.view.v);
         }
@@ -108,15 +108,15 @@ impl<N: KvNumber> Task<'_, N> {
     /// Keys of the `i`-th pair of vectors of slots in a chunk of `vectors` vectors.
     #[inline(always)]
     pub(super) fn keys(&self, lanes: usize, i: usize, vectors: usize) -> Vectors<N> {
-        let (from, stride) = if self.keys_in_place(lanes) {
+        let (keys, stride) = if self.keys_in_place(lanes) {
             (self.view.k, self.view.shape.page)
         } else {
             (self.scratch.k.as_slice(), lanes)
         };
         let reach = (self.view.shape.c - 1) * stride + lanes;
         let vector = |vector: usize| {
-            let at = self.scratch.keys[vector];
-            from[at..at + reach].as_ptr()
+            let index = self.scratch.keys[vector];
+            keys[index..index + reach].as_ptr()
         };
         Vectors {
             low: vector(2 * i),

@@ -89,11 +89,11 @@ pub(super) unsafe fn accumulate_pairs<S: Simd, N: KvNumber, const R: usize>(
     // SAFETY: the first word of each row is readable.
     let rows: [*const u32; R] = std::array::from_fn(|r| unsafe { a.first.add(r * a.stride) });
     for pair in 0..pairs {
-        let at = 2 * pair * b.stride;
+        let offset = 2 * pair * b.stride;
         // SAFETY: pair < pairs.
         unsafe {
-            let low = N::zip(s, b.low.add(at), b.low.add(at + b.stride));
-            let high = N::zip(s, b.high.add(at), b.high.add(at + b.stride));
+            let low = N::zip(s, b.low.add(offset), b.low.add(offset + b.stride));
+            let high = N::zip(s, b.high.add(offset), b.high.add(offset + b.stride));
             for r in 0..R {
                 let word = *rows[r].add(pair);
                 sums[r][0] = s.multiply_pairs(word, low, sums[r][0]);

@@ -46,10 +46,10 @@ impl Seen {
         }
     }
 
-    /// The visible slots from `from` on, as ranges in ascending order.
-    pub(super) fn runs(&self, from: usize) -> impl Iterator<Item = Range<usize>> {
+    /// The visible slots from `first` on, as ranges in ascending order.
+    pub(super) fn runs(&self, first: usize) -> impl Iterator<Item = Range<usize>> {
         let (end, bits) = (self.end, self.holes.unwrap_or(u128::MAX));
-        let mut next = from;
+        let mut next = first;
         std::iter::from_fn(move || {
             while next < end && bits >> next & 1 == 0 {
                 next += 1;

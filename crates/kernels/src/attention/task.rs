@@ -152,10 +152,10 @@ impl<N: KvNumber> Task<'_, N> {
     fn load_queries(&mut self, panel: usize) {
         let (c, width) = (self.view.shape.c, self.share() * self.view.shape.c);
         for (i, row) in self.rows.clone().enumerate() {
-            let from = row * self.view.stride + self.group * width;
-            let scaled = self.view.q[from..from + width].iter().map(|x| x * self.view.op.scale);
-            let to = &mut self.scratch.q[i * width..(i + 1) * width];
-            to.iter_mut().zip(scaled).for_each(|(to, x)| *to = x);
+            let start = row * self.view.stride + self.group * width;
+            let scaled = self.view.q[start..start + width].iter().map(|x| x * self.view.op.scale);
+            let queries = &mut self.scratch.q[i * width..(i + 1) * width];
+            queries.iter_mut().zip(scaled).for_each(|(query, x)| *query = x);
         }
         let queries = self.rows.len() * width / c.max(1);
         self.scratch.max[..queries].fill(f32::NEG_INFINITY);
@@ -193,12 +193,12 @@ impl<N: KvNumber> Task<'_, N> {
 
     /// Writes the scores of `R` queries, from `query` on, for a pair of vectors of slots.
     #[inline(always)]
-    fn score<S: Simd, const R: usize>(&mut self, s: S, query: usize, of: Scores<N>) {
+    fn score<S: Simd, const R: usize>(&mut self, s: S, query: usize, product: Scores<N>) {
         // No such tile is asked for: this compiles none.
         if const { !is_compiled::<S, N>(R) } {
             return;
         }
-        let (c, Scores { i, keys }) = (self.view.shape.c, of);
+        let (c, Scores { i, keys }) = (self.view.shape.c, product);
         let mut tile = Tile::<S, R>::zero(s);
         if self.in_pairs::<S>() {
             let words = &self.scratch.words[0][query * c / 2..(query + R) * c / 2];
@@ -236,11 +236,11 @@ impl<N: KvNumber> Task<'_, N> {
 
     /// Multiplies the weights of row `r` of the tile by the scales of the values.
     #[inline(always)]
-    fn scale_weights<S: Simd>(&mut self, s: S, r: usize, of: Seen) {
+    fn scale_weights<S: Simd>(&mut self, s: S, r: usize, seen: Seen) {
         if N::SCALE == 0 {
             return;
         }
-        let end = of.end.next_multiple_of(S::LANES);
+        let end = seen.end.next_multiple_of(S::LANES);
         let p = &mut self.scratch.p[r * CHUNK..(r + 1) * CHUNK];
         let scales = &self.scratch.scales[1];
         for i in (0..end).step_by(S::LANES) {
@@ -251,24 +251,24 @@ impl<N: KvNumber> Task<'_, N> {
             }
         }
         // The scale of a slot that is not visible may be any number.
-        p[of.end..end].fill(0.0);
-        of.hide(p, 0.0);
+        p[seen.end..end].fill(0.0);
+        seen.hide(p, 0.0);
     }
 
     /// Converts the scores of row `r` of the tile to weights. Returns the factor that rescales the
     /// query's previous result.
     #[inline(always)]
-    fn weigh<S: Simd>(&mut self, s: S, r: usize, query: usize, of: Seen) -> f32 {
-        let seen = of.end;
-        if seen == 0 {
+    fn weigh<S: Simd>(&mut self, s: S, r: usize, query: usize, seen: Seen) -> f32 {
+        let reach = seen.end;
+        if reach == 0 {
             return 1.0;
         }
         let p = &mut self.scratch.p[r * CHUNK..(r + 1) * CHUNK];
         // The vector with the last visible slot; later lanes get weight zero.
-        let last = (seen - 1) / S::LANES * S::LANES;
+        let last = (reach - 1) / S::LANES * S::LANES;
         let end = last + S::LANES;
-        p[seen..end].fill(f32::NEG_INFINITY);
-        of.hide(p, f32::NEG_INFINITY);
+        p[reach..end].fill(f32::NEG_INFINITY);
+        seen.hide(p, f32::NEG_INFINITY);
         let mut largest = s.splat(f32::NEG_INFINITY);
         for i in (0..end).step_by(S::LANES) {
             // SAFETY: i + LANES <= end <= CHUNK.
@@ -288,9 +288,9 @@ impl<N: KvNumber> Task<'_, N> {
                 }
             }
         }
-        p[seen..end].fill(0.0);
+        p[reach..end].fill(0.0);
         // A hidden slot of an earlier vector has added less than any sum can hold.
-        of.hide(p, 0.0);
+        seen.hide(p, 0.0);
         // SAFETY: as above.
         total = s.add(total, unsafe { s.load(p.as_ptr().add(last)) });
         let mut factors = [1.0; MAX_LANES];
@@ -300,7 +300,7 @@ impl<N: KvNumber> Task<'_, N> {
             // SAFETY: LANES <= MAX_LANES.
             unsafe { s.store(factors.as_mut_ptr(), factor) };
         }
-        self.scale_weights(s, r, of);
+        self.scale_weights(s, r, seen);
         if self.in_pairs::<S>() {
             let Scratch { p, words, .. } = &mut *self.scratch;
             let words = &mut words[1][r * CHUNK / 2..(r + 1) * CHUNK / 2];

@@ -40,8 +40,8 @@ impl Way {
         let ways = sets.map(|set| (set, false));
         let paired = has_pairs().then(|| (InstructionSet::detect(), true));
         let all = ways.chain(paired).flat_map(|(set, pairs)| {
-            let of = move |dtype| Self { set, pairs, dtype };
-            KvDtype::ALL.map(of)
+            let way = move |dtype| Self { set, pairs, dtype };
+            KvDtype::ALL.map(way)
         });
         all.filter(|way| !way.pairs || way.dtype != KvDtype::F32)
     }
@@ -63,7 +63,7 @@ const SIZES: [&[(usize, usize)]; 4] = [
 
 /// Compares a batch of segments with plain loops.
 fn assert_equals_loops(seed: u64, shape: Shape, sizes: &[(usize, usize)]) {
-    for (see, dtype) in SEE.into_iter().flat_map(|see| KvDtype::ALL.map(|of| (see, of))) {
+    for (see, dtype) in SEE.into_iter().flat_map(|see| KvDtype::ALL.map(|dtype| (see, dtype))) {
         let case = case((seed, dtype), shape, sizes, see);
         let want = case.naive();
         for way in Way::all().filter(|way| way.dtype == dtype) {

@@ -36,7 +36,7 @@ impl<N: KvNumber> Task<'_, N> {
     pub(super) fn mix<S: Simd>(
         &mut self,
         s: S,
-        at: OutputPanel,
+        output: OutputPanel,
         factors: &[f32; MAX_TILE_ROWS],
         seen: &[Seen],
     ) {
@@ -45,18 +45,18 @@ impl<N: KvNumber> Task<'_, N> {
             // The pairs of a row do not depend on what other rows see.
             common -= common % 2;
         }
-        by_height!(seen.len(), self.mix_common::<S, _>(s, at, factors, common));
+        by_height!(seen.len(), self.mix_common::<S, _>(s, output, factors, common));
         // Rows that see more slots continue separately, in the same order of slots.
         for (r, seen) in seen.iter().enumerate() {
             if seen.end > common {
-                let from = self.output(at, S::LANES) + r * 2 * S::LANES;
-                let panel = ValuePanel { i: at.i, row: r };
+                let start = self.output(output, S::LANES) + r * 2 * S::LANES;
+                let panel = ValuePanel { i: output.i, row: r };
                 let mut row = Tile::<S, 1>::zero(s);
-                row.load(s, &self.scratch.o[from..]);
+                row.load(s, &self.scratch.o[start..]);
                 for run in seen.runs(common) {
                     self.add_values(s, &mut row, panel, run);
                 }
-                row.store(s, &mut self.scratch.o[from..]);
+                row.store(s, &mut self.scratch.o[start..]);
             }
         }
     }
@@ -67,7 +67,7 @@ impl<N: KvNumber> Task<'_, N> {
     fn mix_common<S: Simd, const R: usize>(
         &mut self,
         s: S,
-        at: OutputPanel,
+        output: OutputPanel,
         factors: &[f32; MAX_TILE_ROWS],
         common: usize,
     ) {
@@ -75,48 +75,47 @@ impl<N: KvNumber> Task<'_, N> {
         if const { !is_compiled::<S, N>(R) } {
             return;
         }
-        let from = self.output(at, S::LANES);
+        let start = self.output(output, S::LANES);
         let mut tile = Tile::<S, R>::zero(s);
-        tile.load(s, &self.scratch.o[from..]);
+        tile.load(s, &self.scratch.o[start..]);
         for (sums, factor) in tile.sums.iter_mut().zip(factors) {
             for sum in sums {
                 *sum = s.mul(*sum, s.splat(*factor));
             }
         }
-        let panel = ValuePanel { i: at.i, row: 0 };
+        let panel = ValuePanel { i: output.i, row: 0 };
         self.add_values(s, &mut tile, panel, 0..common);
-        tile.store(s, &mut self.scratch.o[from..]);
+        tile.store(s, &mut self.scratch.o[start..]);
     }
 
     /// Position of a panel of results.
     #[inline(always)]
-    fn output(&self, at: OutputPanel, lanes: usize) -> usize {
-        (at.i * self.scratch.max.len() + at.query) * 2 * lanes
+    fn output(&self, panel: OutputPanel, lanes: usize) -> usize {
+        (panel.i * self.scratch.max.len() + panel.query) * 2 * lanes
     }
 
     /// Adds a panel of the values of some slots of the chunk, weighted by the chunk's rows from
-    /// `at.row` on.
+    /// the panel's row on.
     #[inline(always)]
     fn add_values<S: Simd, const R: usize>(
         &self,
         s: S,
         tile: &mut Tile<S, R>,
-        at: ValuePanel,
+        ValuePanel { i, row: first }: ValuePanel,
         slots: Range<usize>,
     ) {
-        let ValuePanel { i, row: first } = at;
         let panel = 2 * S::LANES;
-        let (from, stride, offset) = if self.values_in_place(panel) {
+        let (numbers, stride, offset) = if self.values_in_place(panel) {
             (self.view.v, self.view.shape.c, i * panel)
         } else {
             (self.scratch.v.as_slice(), panel, i * CHUNK * panel)
         };
         let mut start = 0;
-        for &(len, at) in &self.scratch.runs {
+        for &(len, index) in &self.scratch.runs {
             let (low, high) = (slots.start.max(start), slots.end.min(start + len));
             if low < high {
-                let at = at + (low - start) * stride + offset;
-                let values = &from[at..at + (high - low - 1) * stride + panel];
+                let low_index = index + (low - start) * stride + offset;
+                let values = &numbers[low_index..low_index + (high - low - 1) * stride + panel];
                 let values =
                     Vectors { low: values.as_ptr(), high: values[S::LANES..].as_ptr(), stride };
                 // SAFETY: two vectors of values for each slot, `stride` apart.

@@ -158,18 +158,18 @@ impl Backend for Candle {
     canvas::tensor_operations!(rms_norm);
 
     fn kv(&self, sizes: &[KvSizes]) -> Result<PlainKv> {
-        if let Some(of) = sizes.iter().find(|of| of.dtype != KvDtype::F32) {
-            bail!("the backend candle keeps keys and values in f32, not in {}", of.dtype.name());
+        if let Some(sizes) = sizes.iter().find(|sizes| sizes.dtype != KvDtype::F32) {
+            bail!("the backend candle keeps keys and values in f32, not in {}", sizes.dtype.name());
         }
-        let zeros = |of: &KvSizes| {
-            let shape = (of.page * of.pages, of.num_kv_heads * of.head_width);
+        let zeros = |sizes: &KvSizes| {
+            let shape = (sizes.page * sizes.pages, sizes.num_kv_heads * sizes.head_width);
             Tensor::zeros(shape, DType::F32, &self.device)
         };
-        let each = sizes.iter().flat_map(|of| std::iter::repeat_n(of, of.layers));
-        let layers = each.map(|of| Ok([zeros(of)?, zeros(of)?]));
+        let each = sizes.iter().flat_map(|sizes| std::iter::repeat_n(sizes, sizes.layers));
+        let layers = each.map(|sizes| Ok([zeros(sizes)?, zeros(sizes)?]));
         Ok(PlainKv {
             layers: layers.collect::<Result<_>>()?,
-            page: sizes.first().map_or(1, |of| of.page),
+            page: sizes.first().map_or(1, |sizes| sizes.page),
         })
     }
 
@@ -194,9 +194,10 @@ impl Backend for Candle {
     fn copy_pages(&self, pass: &Pass<'_, Self>) -> Result<()> {
         let page = pass.kv.page;
         for copy in pass.arrays.copies {
-            let (from, to) = (copy.from.index() * page, copy.to.index() * page);
+            let (source, destination) =
+                (copy.source.index() * page, copy.destination.index() * page);
             for pool in pass.kv.layers.iter().flatten() {
-                pool.slice_set(&pool.narrow(0, from, page)?.copy()?, 0, to)?;
+                pool.slice_set(&pool.narrow(0, source, page)?.copy()?, 0, destination)?;
             }
         }
         Ok(())

@@ -77,11 +77,11 @@ mod tests {
     use crate::simd::unit::WeightDtype;
 
     /// Stores one weight of each kind; without `reads` their numbers are not given.
-    fn store(on: &impl Storage, reads: bool, dtype: WeightDtype) -> u64 {
-        let of = |count| vec![0.5; if reads { count } else { 0 }];
+    fn store(storage: &impl Storage, reads: bool, dtype: WeightDtype) -> u64 {
+        let numbers_of = |count| vec![0.5; if reads { count } else { 0 }];
         let (rows, width) = (70, 64);
-        let numbers = of(rows * width);
-        let bias = of(rows);
+        let numbers = numbers_of(rows * width);
+        let bias = numbers_of(rows);
         for epilogue in [Epilogue::None, Epilogue::SiluGate] {
             let matrix = Stored {
                 shape: [rows, width],
@@ -90,15 +90,15 @@ mod tests {
                 dtype,
                 epilogue,
             };
-            assert!(on.matrix(matrix).is_ok());
+            assert!(storage.matrix(matrix).is_ok());
         }
         let table = Table { rows, width, numbers };
-        assert!(on.table(table).is_ok());
-        let vector = StoredVector { count: 9, numbers: &of(9) };
-        assert!(on.vector(vector).is_ok());
+        assert!(storage.table(table).is_ok());
+        let vector = StoredVector { count: 9, numbers: &numbers_of(9) };
+        assert!(storage.vector(vector).is_ok());
         let spec = RopeSpec::plain(1e4, 8, 33);
-        assert!(on.rope_table(spec).is_ok());
-        on.bytes()
+        assert!(storage.rope_table(spec).is_ok());
+        storage.bytes()
     }
 
     #[test]

@@ -96,8 +96,8 @@ impl Backend for Cpu {
     canvas::tensor_operations!(rms_norm);
 
     fn kv(&self, sizes: &[KvSizes]) -> Result<PagedTensors> {
-        let each = sizes.iter().flat_map(|of| std::iter::repeat_n(of, of.layers));
-        let layers = each.map(|of| Ok((Pool::Keys.zeros(of)?, Pool::Values.zeros(of)?)));
+        let each = sizes.iter().flat_map(|sizes| std::iter::repeat_n(sizes, sizes.layers));
+        let layers = each.map(|sizes| Ok((Pool::Keys.zeros(sizes)?, Pool::Values.zeros(sizes)?)));
         Ok(PagedTensors(layers.collect::<Result<_>>()?))
     }
 

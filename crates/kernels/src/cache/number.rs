@@ -88,15 +88,15 @@ impl KvNumber for u8 {
     const SCALE: usize = size_of::<f32>();
     const NARROW: bool = true;
 
-    fn put_scale(numbers: &[f32], to: &mut [Self]) -> f32 {
+    fn put_scale(numbers: &[f32], bytes: &mut [Self]) -> f32 {
         let (scale, inverse) = row_scale(numbers);
-        to.copy_from_slice(&scale.to_ne_bytes());
+        bytes.copy_from_slice(&scale.to_ne_bytes());
         inverse
     }
 
     #[inline(always)]
-    fn scale(of: &[Self]) -> f32 {
-        of.first_chunk().map_or(0.0, |of| f32::from_ne_bytes(*of))
+    fn scale(numbers: &[Self]) -> f32 {
+        numbers.first_chunk().map_or(0.0, |bytes| f32::from_ne_bytes(*bytes))
     }
 
     #[inline(always)]

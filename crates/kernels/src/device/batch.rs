@@ -248,7 +248,7 @@ impl DeviceBatch {
             to.extend_from_slice(arrays.allowed);
         });
         self.put(Section::Copies, |to| {
-            to.extend(arrays.copies.iter().flat_map(|copy| [copy.from.0, copy.to.0]));
+            to.extend(arrays.copies.iter().flat_map(|copy| [copy.source.0, copy.destination.0]));
         });
         self.send(device)
     }
@@ -303,10 +303,10 @@ impl DeviceBatch {
     }
 
     fn put(&mut self, section: Section, fill: impl FnOnce(&mut Vec<u32>)) {
-        let from = self.words.len();
+        let start = self.words.len();
         fill(&mut self.words);
-        let count = self.words.len() - from;
-        self.sections[section as usize] = WordRange { from, count };
+        let count = self.words.len() - start;
+        self.sections[section as usize] = WordRange { from: start, count };
     }
 
     /// Splits segments into tiles of rows; one block of attention processes one tile.
@@ -321,8 +321,8 @@ impl DeviceBatch {
         let [.., section] = Section::seen(windowed);
         self.put(section, |to| {
             for segment in arrays.segments {
-                let (from, end) = (segment.rows.start as usize, segment.rows.end as usize);
-                for row in (from..end).step_by(limits.tile.max(1)) {
+                let (start, end) = (segment.rows.start as usize, segment.rows.end as usize);
+                for row in (start..end).step_by(limits.tile.max(1)) {
                     let rows = limits.tile.min(end - row);
                     let visible = &seen[row..row + rows];
                     let reach = visible.iter().map(Visible::reach).max().unwrap_or(0) as u32;

@@ -36,7 +36,7 @@ impl Maxima {
     /// Appends the indices and values of the `count` largest finite logits of `x` in descending
     /// order; ties by ascending index.
     pub(super) fn largest(&self, x: &[f32], count: usize, found: &mut Vec<(u32, f32)>) {
-        let from = found.len();
+        let start = found.len();
         // A logit must exceed this to be among the largest so far; later indices lose ties.
         let mut least = f32::NEG_INFINITY;
         if count == 0 {
@@ -50,12 +50,12 @@ impl Maxima {
                 if x[i] <= least {
                     continue;
                 }
-                if found.len() - from == count {
+                if found.len() - start == count {
                     found.pop();
                 }
-                let at = from + found[from..].partition_point(|&(_, other)| other >= x[i]);
-                found.insert(at, (i as u32, x[i]));
-                if found.len() - from == count {
+                let index = start + found[start..].partition_point(|&(_, other)| other >= x[i]);
+                found.insert(index, (i as u32, x[i]));
+                if found.len() - start == count {
                     least = found[found.len() - 1].1;
                 }
             }

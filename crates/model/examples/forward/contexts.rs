@@ -53,7 +53,8 @@ fn executor(options: &Options, kv: KvDtype) -> Result<ModelExecutor, Box<dyn Err
     let config = ExecutorConfig { page_size: PAGE, pages: most.div_ceil(PAGE), threads: None };
     let mut executor = ModelExecutor::new(Model::load(checkpoint)?, config)?;
     run(&mut executor, &batch(PAGE, PAGE));
-    let copies = (1..config.pages).map(|to| PageCopy { from: PageId(0), to: PageId(to) });
+    let copies =
+        (1..config.pages).map(|page| PageCopy { source: PageId(0), destination: PageId(page) });
     let copies = Batch { copies: copies.collect(), ..Batch::default() };
     run(&mut executor, &copies);
     Ok(executor)

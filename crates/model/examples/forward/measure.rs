@@ -87,7 +87,7 @@ pub fn bandwidth(threads: usize) -> f64 {
     let data = vec![1u64; READ / size_of::<u64>()];
     let read = |part: &[u64]| {
         let start = Instant::now();
-        std::hint::black_box(part.iter().fold(0u64, |sum, of| sum.wrapping_add(*of)));
+        std::hint::black_box(part.iter().fold(0u64, |sum, word| sum.wrapping_add(*word)));
         size_of_val(part) as f64 / start.elapsed().as_secs_f64()
     };
     std::thread::scope(|scope| {

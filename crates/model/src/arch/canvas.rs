@@ -29,9 +29,9 @@ impl<B: Backend> Decoder<B> {
             };
             backend.soft(pass, &mut branches.one, self.width)?;
             let all = RowSet::First(rows);
-            let from = Selection { of: &branches.one, rows: &all };
+            let branch = Selection { of: &branches.one, rows: &all };
             // Rows without a mean embedding are zero, and stay so through norm and MLP.
-            backend.norm(from, pass, self.norm(&parts.pre_norm), &mut work.normed)?;
+            backend.norm(branch, pass, self.norm(&parts.pre_norm), &mut work.normed)?;
             work.add_mlp(backend, pass, &parts.mlp, None)?;
         }
         backend.norm_denoised(pass, self.norm(&parts.ones), &mut work.x)

@@ -46,23 +46,23 @@ impl<S: Storage> Loader<'_, S> {
     ) -> Result<Block<S>, LoadError> {
         let (names, info) = (self.names, &self.spec.info);
         let sizes = layer_sizes(number, spec, canvas, info);
-        let of = |tensor: &str| format!("{}.{number}.{tensor}", names.layers);
-        let attention_norm = self.norm(of(names.attention_norm))?;
+        let name = |tensor: &str| format!("{}.{number}.{tensor}", names.layers);
+        let attention_norm = self.norm(name(names.attention_norm))?;
         let qkv = self.shared_qkv(number, sizes)?;
         let head_norms = Some(self.three_norms(number, sizes)?);
-        let out = Matrix { name: of(names.attention_out), rows: info.width, bias: false };
+        let out = Matrix { name: name(names.attention_out), rows: info.width, bias: false };
         let inner = sizes.heads.num_heads * sizes.heads.head_width;
         let out = self.fused(inner, &[out], Epilogue::None)?;
-        let mlp_norm = self.norm(of(names.mlp_norm))?;
+        let mlp_norm = self.norm(name(names.mlp_norm))?;
         let mlp = Mlp::Dense(self.gated(number, names.mlp, info.mlp_width)?);
         let sandwich = Sandwich {
-            attended: self.norm(of("post_attention_layernorm"))?,
-            dense: self.norm(of("post_feedforward_layernorm_1"))?,
+            attended: self.norm(name("post_attention_layernorm"))?,
+            dense: self.norm(name("post_feedforward_layernorm_1"))?,
             router: self.router_norm(number)?,
-            before_experts: self.norm(of("pre_feedforward_layernorm_2"))?,
+            before_experts: self.norm(name("pre_feedforward_layernorm_2"))?,
             experts: self.stacked_experts(number, experts)?,
-            after_experts: self.norm(of("post_feedforward_layernorm_2"))?,
-            both: self.norm(of("post_feedforward_layernorm"))?,
+            after_experts: self.norm(name("post_feedforward_layernorm_2"))?,
+            both: self.norm(name("post_feedforward_layernorm"))?,
             scalars: self.scalars(number)?,
         };
         Ok(Block {

@@ -58,8 +58,8 @@ impl<S: Storage> Loader<'_, S> {
         let HeadSizes { num_heads, num_kv_heads, head_width } = sizes.heads;
         let mut all = Vec::new();
         let scale = (head_width as f32).sqrt();
-        let of = self.names.head_norms.into_iter();
-        for (name, (count, scale)) in of.zip([(num_heads, scale), (num_kv_heads, 1.0)]) {
+        let names = self.names.head_norms.into_iter();
+        for (name, (count, scale)) in names.zip([(num_heads, scale), (num_kv_heads, 1.0)]) {
             let name = format!("{}.{number}.{name}.weight", self.names.layers);
             let mut one = self.weights.tensor(&name, &[head_width])?;
             one.iter_mut().for_each(|x| *x *= scale);

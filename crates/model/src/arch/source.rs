@@ -34,10 +34,10 @@ impl SourceNumbers {
     pub(super) fn truncate(&mut self, rows: usize, k: usize) {
         match self {
             Self::Floats(numbers) => numbers.truncate(rows.saturating_mul(k)),
-            Self::Blocks(all) => all.iter_mut().for_each(|of| {
-                of.rows = of.rows.min(rows);
-                let length = of.kind.row_bytes(k).unwrap_or(0);
-                of.bytes.truncate(of.rows.saturating_mul(length));
+            Self::Blocks(all) => all.iter_mut().for_each(|blocks| {
+                blocks.rows = blocks.rows.min(rows);
+                let length = blocks.kind.row_bytes(k).unwrap_or(0);
+                blocks.bytes.truncate(blocks.rows.saturating_mul(length));
             }),
         }
     }
@@ -58,8 +58,8 @@ impl SourceNumbers {
         let length = |kind: BlockType| kind.row_bytes(k).unwrap_or(0);
         match self {
             Self::Floats(_) => floats(rows.saturating_mul(k)),
-            Self::Blocks(all) => all.iter().fold(0, |sum: usize, of| {
-                sum.saturating_add(of.rows.saturating_mul(length(of.kind)))
+            Self::Blocks(all) => all.iter().fold(0, |sum: usize, blocks| {
+                sum.saturating_add(blocks.rows.saturating_mul(length(blocks.kind)))
             }),
         }
     }
@@ -69,8 +69,11 @@ impl SourceNumbers {
             Self::Floats(_) => &[],
             Self::Blocks(all) => all,
         };
-        let rows =
-            all.iter().map(|of| BlockRows { kind: of.kind, rows: of.rows, bytes: &of.bytes });
+        let rows = all.iter().map(|blocks| BlockRows {
+            kind: blocks.kind,
+            rows: blocks.rows,
+            bytes: &blocks.bytes,
+        });
         rows.collect()
     }
 }

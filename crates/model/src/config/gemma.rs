@@ -114,8 +114,8 @@ fn full_heads(text: &Keys, heads: HeadSizes, full: &[bool]) -> Result<HeadSizes,
         let own = of_layers.and_then(|all| all.get(layer.to_string()));
         let number = |key: &str| own.and_then(|own| own.get(key)).and_then(Value::as_u64);
         let number = |key| number(key).and_then(|n| usize::try_from(n).ok());
-        let of = (number("num_key_value_heads"), number("head_dim"));
-        if *sizes.get_or_insert(of) != of {
+        let heads = (number("num_key_value_heads"), number("head_dim"));
+        if *sizes.get_or_insert(heads) != heads {
             return Err(text.refuse("per_layer_config", "the same heads in all full layers"));
         }
     }
@@ -138,12 +138,12 @@ fn full_heads(text: &Keys, heads: HeadSizes, full: &[bool]) -> Result<HeadSizes,
 /// The rotation of a kind of layers.
 fn rope(text: &Keys, kind: &str, expected: &str, theta: f64) -> Result<RopeSpec, LoadError> {
     let key = "rope_parameters";
-    let of = text.get(key).and_then(|all| all.get(kind));
-    let stated = of.and_then(|of| of.get("rope_type")).map(Value::as_str);
+    let rope = text.get(key).and_then(|all| all.get(kind));
+    let stated = rope.and_then(|rope| rope.get("rope_type")).map(Value::as_str);
     if stated.is_some_and(|stated| stated != Some(expected)) {
         return Err(text.refuse(key, format!("the type \"{expected}\" for {kind}")));
     }
-    match of.and_then(|of| of.get("rope_theta")).map(Value::as_f64) {
+    match rope.and_then(|rope| rope.get("rope_theta")).map(Value::as_f64) {
         None => Ok(RopeSpec::plain(theta)),
         Some(Some(theta)) if theta > 0.0 && theta.is_finite() => Ok(RopeSpec::plain(theta)),
         Some(_) => Err(text.refuse(key, format!("a positive rope_theta for {kind}"))),
@@ -153,8 +153,8 @@ fn rope(text: &Keys, kind: &str, expected: &str, theta: f64) -> Result<RopeSpec,
 /// Number of frequencies that turn in layers with full attention.
 fn turning(text: &Keys, head: usize) -> Result<usize, LoadError> {
     let key = "rope_parameters";
-    let of = text.get(key).and_then(|all| all.get("full_attention"));
-    let factor = of.and_then(|of| of.get("partial_rotary_factor"));
+    let rope = text.get(key).and_then(|all| all.get("full_attention"));
+    let factor = rope.and_then(|rope| rope.get("partial_rotary_factor"));
     let factor = factor.map_or(Some(0.25), Value::as_f64);
     match factor {
         Some(factor) if (0.0..=1.0).contains(&factor) => {

@@ -127,7 +127,7 @@ fn sparse_layers(config: &Keys, layers: usize) -> Result<Vec<bool>, LoadError> {
         Some(Value::Array(list)) => list,
         Some(_) => return Err(config.refuse("mlp_only_layers", "a list of layers")),
     };
-    let is_dense = |layer: usize| dense.iter().any(|of| of.as_u64() == Some(layer as u64));
+    let is_dense = |layer: usize| dense.iter().any(|dense| dense.as_u64() == Some(layer as u64));
     let has = |layer: usize| (layer + 1).is_multiple_of(stride) && !is_dense(layer);
     Ok((0..layers).map(has).collect())
 }

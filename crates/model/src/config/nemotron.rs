@@ -22,7 +22,9 @@ pub(crate) fn nemotron(config: &Keys) -> Result<Spec, LoadError> {
     config.only("mlp_bias", &json!(false))?;
     config.only("sliding_window", &Value::Null)?;
     let paradigm = config.get("dlm_paradigm").and_then(Value::as_str);
-    if config.get("dlm_paradigm").is_some() && !paradigm.is_some_and(|of| PARADIGMS.contains(&of)) {
+    if config.get("dlm_paradigm").is_some()
+        && !paradigm.is_some_and(|paradigm| PARADIGMS.contains(&paradigm))
+    {
         return Err(config.refuse("dlm_paradigm", format!("one of {}", PARADIGMS.join(", "))));
     }
     let defaults = Defaults {

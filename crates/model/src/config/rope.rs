@@ -28,17 +28,18 @@ pub(super) fn rope(config: &Keys) -> Result<RopeSpec, LoadError> {
         }
         let keys = config.nested(key)?;
         theta = theta.or_else(|| value.get("rope_theta").and_then(Value::as_f64));
-        let of = Scaling { keys: &keys, config };
+        let scaled = Scaling { keys: &keys, config };
         scaling = match kind {
             Some("default") => scaling,
-            Some("linear") => Some((RopeScaling::Linear { factor: of.factor()? as f32 }, 1.0)),
-            Some("llama3") => Some((RopeScaling::Llama3(of.llama3()?), 1.0)),
-            Some("yarn") => Some(of.yarn(theta.unwrap_or(10_000.0))?),
-            Some("longrope") => Some(of.long()?),
+            Some("linear") => Some((RopeScaling::Linear { factor: scaled.factor()? as f32 }, 1.0)),
+            Some("llama3") => Some((RopeScaling::Llama3(scaled.llama3()?), 1.0)),
+            Some("yarn") => Some(scaled.yarn(theta.unwrap_or(10_000.0))?),
+            Some("longrope") => Some(scaled.long()?),
             _ => return Err(config.refuse(key, TYPES)),
         };
     }
-    let (scaling, magnitude) = scaling.map_or((None, 1.0), |(of, factor)| (Some(of), factor));
+    let (scaling, magnitude) =
+        scaling.map_or((None, 1.0), |(scaling, factor)| (Some(scaling), factor));
     match theta.unwrap_or(10_000.0) {
         theta if theta > 0.0 => {
             let magnitude = magnitude as f32;

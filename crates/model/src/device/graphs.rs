@@ -139,8 +139,8 @@ impl Graphs {
     }
 
     /// Drops what was used longest ago, among those of a kind. False if there is none.
-    fn forget_oldest(&mut self, of: impl Fn(&Known) -> bool) -> bool {
-        let some = self.by_shape.iter().filter(|(_, known)| of(known));
+    fn forget_oldest(&mut self, suits: impl Fn(&Known) -> bool) -> bool {
+        let some = self.by_shape.iter().filter(|(_, known)| suits(known));
         let oldest = some.min_by_key(|(_, known)| known.used);
         let Some(shape) = oldest.map(|(shape, _)| *shape) else {
             return false;
@@ -230,11 +230,11 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let rows = (state >> 33) as usize % 300;
             calls(&mut graphs, &device, rows);
-            last.retain(|at| *at != rows);
+            last.retain(|known| *known != rows);
             last.push(rows);
             assert!(graphs.len() <= graphs.by_shape.len() && graphs.by_shape.len() <= MOST_SHAPES);
             let kept = last.iter().rev().take(MOST_SHAPES);
-            assert!(kept.into_iter().all(|at| graphs.by_shape.contains_key(&shape(*at))));
+            assert!(kept.into_iter().all(|known| graphs.by_shape.contains_key(&shape(*known))));
         }
         assert!(graphs.len() > 0);
     }

@@ -38,14 +38,14 @@ impl LargestStep {
     /// The sizes of attention's scratch memory, of the layers of each size.
     pub(super) fn attention(&self, info: &ModelInfo) -> Vec<AttentionSizes> {
         let sizes = info.kv_sizes(info.formats.kv, 1, 1);
-        let of = sizes.iter().map(|of| AttentionSizes {
+        let attention = sizes.iter().map(|layer| AttentionSizes {
             rows: self.rows,
             heads: info.heads.num_heads,
-            num_kv_heads: of.num_kv_heads,
-            head_width: of.head_width,
+            num_kv_heads: layer.num_kv_heads,
+            head_width: layer.head_width,
             reach: BatchShape::context(self.positions),
         });
-        of.collect()
+        attention.collect()
     }
 
     /// The sizes of the batch.
@@ -70,7 +70,7 @@ mod tests {
     /// The figures in `crates/kernels/cuda/README.md`.
     #[test]
     fn attention_over_long_contexts() {
-        let of = |length| {
+        let keys = |length| {
             let sizes = AttentionSizes {
                 rows: length,
                 heads: 32,
@@ -80,7 +80,7 @@ mod tests {
             };
             sizes.bytes(DeviceLimits::default()).iter().sum::<usize>() >> 20
         };
-        assert_eq!(of(2048), 130);
-        assert_eq!([4096, 40_960].map(of), [511; 2]);
+        assert_eq!(keys(2048), 130);
+        assert_eq!([4096, 40_960].map(keys), [511; 2]);
     }
 }

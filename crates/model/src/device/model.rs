@@ -82,7 +82,7 @@ impl DeviceModel {
     pub(super) fn kv_sizes(&self, page: usize, pages: usize) -> Vec<PoolSizes> {
         let precision = self.backend.precision();
         let sizes = self.info.kv_sizes(self.info.formats.kv, page, pages);
-        let sizes = sizes.iter().map(|of| PoolSizes::of(of, precision));
+        let sizes = sizes.iter().map(|layer| PoolSizes::of(layer, precision));
         sizes.collect()
     }
 }

@@ -75,9 +75,9 @@ impl StepLoad {
             let rows = self.lane.min(self.rows - row).min(self.slots);
             let pages = number * count..(number + 1) * count;
             batch.pages.extend(pages.map(PageId));
-            batch.rows.extend((self.slots - rows..self.slots).map(|at| Row {
+            batch.rows.extend((self.slots - rows..self.slots).map(|slot| Row {
                 score: Score::Candidate,
-                ..Row::new(0, Position::new(at), Slot::new(at), Slot::new(self.slots))
+                ..Row::new(0, Position::new(slot), Slot::new(slot), Slot::new(self.slots))
             }));
             batch.segments.push(Segment {
                 rows: row..row + rows,

@@ -85,9 +85,9 @@ pub(super) fn complete(facts: &Facts<'_>, map: &mut Map<String, Value>) -> Resul
     for (config_key, windowed) in
         [("num_key_value_heads", true), ("num_global_key_value_heads", false)]
     {
-        let mut of = heads.iter().zip(&sliding).filter(|(_, own)| **own == windowed);
-        let first = of.next().map(|(heads, _)| heads);
-        if of.any(|(heads, _)| Some(heads) != first) {
+        let mut counts = heads.iter().zip(&sliding).filter(|(_, own)| **own == windowed);
+        let first = counts.next().map(|(heads, _)| heads);
+        if counts.any(|(heads, _)| Some(heads) != first) {
             return Err(facts.refuse(&groups, "the same number in all layers of a kind"));
         }
         map.extend(first.map(|first| (config_key.to_owned(), first.clone())));

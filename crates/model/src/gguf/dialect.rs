@@ -260,10 +260,10 @@ impl Dialect {
 
     /// The width of a head in the configuration.
     pub(super) fn head_width(&self, keys: &Keys) -> Result<usize, LoadError> {
-        let of = |key: &str| keys.count(key).map(|count| count.max(1));
+        let count = |key: &str| keys.count(key).map(|count| count.max(1));
         match keys.optional_count("head_dim")? {
             Some(width) => Ok(width),
-            None => Ok(of(self.keys[0].1)? / of(self.keys[1].1)?),
+            None => Ok(count(self.keys[0].1)? / count(self.keys[1].1)?),
         }
     }
 

@@ -15,12 +15,12 @@ const TAKEN: std::ops::RangeInclusive<f32> = 1e-6..=1e6;
 /// If one of them is not between 10^-6 and 10^6.
 pub(crate) fn check_divisors(file: &str, divisors: &[f32]) -> Result<(), LoadError> {
     let wrong = divisors.iter().position(|x| !TAKEN.contains(x));
-    wrong.map_or(Ok(()), |at| {
+    wrong.map_or(Ok(()), |index| {
         Err(LoadError::Key {
             file: file.to_owned(),
             key: DIVISORS.to_owned(),
             expected: format!("divisors from {} to {}", TAKEN.start(), TAKEN.end()),
-            found: format!("{} at element {at}", divisors[at]),
+            found: format!("{} at element {index}", divisors[index]),
         })
     })
 }

@@ -126,7 +126,7 @@ impl Split {
 
 /// The same for Gemma's tokenizers.
 fn complete_gemma(tokenizer: &mut Value, has_unknown: bool) {
-    let replace = |from: &str, by: &str| json!({"type": "Replace", "pattern": {"String": from}, "content": by});
+    let replace = |pattern: &str, by: &str| json!({"type": "Replace", "pattern": {"String": pattern}, "content": by});
     tokenizer["normalizer"] = replace(" ", "\u{2581}");
     tokenizer["pre_tokenizer"] = json!({"type": "Split", "pattern": {"String": " "},
         "behavior": "MergedWithPrevious", "invert": false});
@@ -156,11 +156,11 @@ impl Gguf {
         let types = self.numbers("token_type");
         let kind = |id: usize| types.get(id).copied().unwrap_or(1);
         let is_added = |id: usize| [CONTROL, USER_DEFINED].contains(&kind(id));
-        let of = |id: usize| {
+        let entry = |id: usize| {
             json!({"id": id, "content": tokens[id], "single_word": false,
             "lstrip": false, "rstrip": false, "normalized": false, "special": kind(id) == CONTROL})
         };
-        let added: Vec<Value> = (0..tokens.len()).filter(|id| is_added(*id)).map(of).collect();
+        let added: Vec<Value> = (0..tokens.len()).filter(|id| is_added(*id)).map(entry).collect();
         // With all tokens: one that is added takes its number from here.
         let vocab = tokens.iter().enumerate();
         let vocab: Map<String, Value> =

@@ -118,7 +118,7 @@ impl Volumes {
         length: usize,
     ) -> Result<FileSlice<'_>, LoadError> {
         let volume =
-            self.tensors.get(tensor).and_then(|(at, info)| Some((self.files.get(*at)?, info)));
+            self.tensors.get(tensor).and_then(|(file, info)| Some((self.files.get(*file)?, info)));
         let (volume, info) = volume.ok_or_else(|| LoadError::MissingTensor {
             file: self.files.first().map_or_else(String::new, |first| first.file.clone()),
             tensor: tensor.to_owned(),

@@ -49,8 +49,8 @@ impl Index {
             numbers.insert(shard, 0);
         }
         at_most("shards", MOST_SHARDS, numbers.len())?;
-        for (number, of) in numbers.values_mut().enumerate() {
-            *of = number;
+        for (number, shard) in numbers.values_mut().enumerate() {
+            *shard = number;
         }
         let homes = map.iter().filter_map(|(tensor, shard)| {
             let home = numbers.get(shard.as_str()?)?;
@@ -104,8 +104,8 @@ mod tests {
     use super::*;
 
     fn index(shards: usize) -> Vec<u8> {
-        let names =
-            (0..shards).map(|at| (format!("t{at}"), Value::from(format!("{at}.safetensors"))));
+        let names = (0..shards)
+            .map(|shard| (format!("t{shard}"), Value::from(format!("{shard}.safetensors"))));
         let map: serde_json::Map<String, Value> = names.collect();
         serde_json::json!({ "weight_map": map }).to_string().into_bytes()
     }

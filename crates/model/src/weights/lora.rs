@@ -124,14 +124,14 @@ impl Lora {
                     *sum += weight * factor;
                 }
             }
-            for (at, (element, sum)) in row.iter_mut().zip(&sum).enumerate() {
+            for (column, (element, sum)) in row.iter_mut().zip(&sum).enumerate() {
                 *element += self.scale * sum;
                 if !element.is_finite() {
                     return Err(LoadError::NotFinite {
                         file: WEIGHTS.to_owned(),
                         tensor: name.to_owned(),
                         found: *element,
-                        index: number * columns + at,
+                        index: number * columns + column,
                     });
                 }
             }

@@ -62,8 +62,8 @@ impl Shards {
         self.shards.iter().flat_map(|shard| {
             let tensors = shard.metadata.tensors();
             let sizes = tensors.into_values().map(|info| {
-                let (from, to) = info.data_offsets;
-                (info.dtype, to.saturating_sub(from) as u64)
+                let (start, end) = info.data_offsets;
+                (info.dtype, end.saturating_sub(start) as u64)
             });
             sizes.collect::<Vec<_>>()
         })
@@ -123,8 +123,8 @@ impl Shards {
             let found = info.shape.clone();
             return Err(LoadError::Shape { file, tensor, expected: expected(), found });
         }
-        let (from, to) = info.data_offsets;
-        Ok(Stored { shard, bytes: shard.start + from..shard.start + to, dtype: info.dtype })
+        let (start, end) = info.data_offsets;
+        Ok(Stored { shard, bytes: shard.start + start..shard.start + end, dtype: info.dtype })
     }
 }
 
@@ -156,15 +156,15 @@ impl Stored<'_> {
     }
 
     /// Appends the elements, which are finite numbers.
-    pub(super) fn read(&self, name: &str, to: &mut Vec<f32>) -> Result<(), LoadError> {
+    pub(super) fn read(&self, name: &str, out: &mut Vec<f32>) -> Result<(), LoadError> {
         let bytes = &*self.slice()?;
-        let first = to.len();
+        let first = out.len();
         match self.dtype {
-            Dtype::F32 => to.extend(bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b))),
-            Dtype::BF16 => to.extend(halves(bytes).map(|b| half::bf16::from_bits(b).to_f32())),
-            _ => to.extend(halves(bytes).map(|b| half::f16::from_bits(b).to_f32())),
+            Dtype::F32 => out.extend(bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b))),
+            Dtype::BF16 => out.extend(halves(bytes).map(|b| half::bf16::from_bits(b).to_f32())),
+            _ => out.extend(halves(bytes).map(|b| half::f16::from_bits(b).to_f32())),
         }
-        self.check_finite(name, &to[first..])
+        self.check_finite(name, &out[first..])
     }
 
     /// Refuses numbers of this file that are not finite.

@@ -159,9 +159,9 @@ fn unsupported_types_and_scales_are_refused_by_tensor() {
     let path = file.folder.join("model.gguf");
     let good = std::fs::read(&path).unwrap();
     let name = b"blk.1.ffn_up.weight";
-    let at = good.windows(name.len()).position(|window| window == name);
+    let found = good.windows(name.len()).position(|window| window == name);
     // Number of dimensions, two dimensions, type, offset.
-    let kind = at.unwrap() + name.len() + 4 + 16;
+    let kind = found.unwrap() + name.len() + 4 + 16;
     let mut bytes = good.clone();
     bytes[kind..kind + 4].copy_from_slice(&20_u32.to_le_bytes());
     std::fs::write(&path, &bytes).unwrap();

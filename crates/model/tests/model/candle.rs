@@ -96,7 +96,7 @@ fn later_passes_read_written_pages_and_page_copies() {
         let first = batch(&mut Noise(8), &[30, 9], Sampling::GREEDY);
         let mut second = Batch::default();
         // The first page of the first sequence is copied, and one row of the copy is replaced.
-        second.copies.push(PageCopy { from: first.pages[0], to: PageId(0) });
+        second.copies.push(PageCopy { source: first.pages[0], destination: PageId(0) });
         let rest = first.pages[1..4].iter().map(|page| page.0);
         let table: Vec<u32> = [0].into_iter().chain(rest).collect();
         let mut rows = vec![row(9, 3, 30), row(11, 12, 30), row(12, 13, 14)];
@@ -210,22 +210,22 @@ fn theirs(case: &Case) -> Result<Theirs> {
             let config = config.into_config(false);
             let mut cache = llama::Cache::new(true, DType::F32, &config, &Device::Cpu)?;
             let model = llama::Llama::load(weights, &config)?;
-            Box::new(move |token, at| model.forward(token, at, &mut cache))
+            Box::new(move |token, position| model.forward(token, position, &mut cache))
         }
         Some("qwen3_moe") => {
             let config = serde_json::from_value(config).unwrap();
             let mut model = qwen3_moe::ModelForCausalLM::new(&config, weights)?;
-            Box::new(move |token, at| model.forward(token, at))
+            Box::new(move |token, position| model.forward(token, position))
         }
         _ if qwen3 => {
             let config = serde_json::from_value(config).unwrap();
             let mut model = qwen3::ModelForCausalLM::new(&config, weights)?;
-            Box::new(move |token, at| model.forward(token, at))
+            Box::new(move |token, position| model.forward(token, position))
         }
         _ => {
             let config = serde_json::from_value(config).unwrap();
             let mut model = qwen2::ModelForCausalLM::new(&config, weights)?;
-            Box::new(move |token, at| model.forward(token, at))
+            Box::new(move |token, position| model.forward(token, position))
         }
     })
 }
@@ -262,9 +262,9 @@ fn causal_families_have_the_logits_of_candle_transformers() {
             continue;
         }
         let (mut next, mut want) = (theirs(&case).unwrap(), Vec::new());
-        for (at, &token) in case.tokens.iter().enumerate() {
+        for (position, &token) in case.tokens.iter().enumerate() {
             let token = Tensor::new(&[[token]], &Device::Cpu).unwrap();
-            let logits = next(&token, at).unwrap().flatten_all().unwrap();
+            let logits = next(&token, position).unwrap().flatten_all().unwrap();
             want.extend(logits.to_vec1::<f32>().unwrap());
         }
         let got = model.logits(&case.tokens).unwrap();

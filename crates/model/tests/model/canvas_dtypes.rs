@@ -74,7 +74,7 @@ pub fn by_token(tops: &[TopToken]) -> Vec<f64> {
 
 /// Pearson's correlation.
 pub fn correlation(a: &[f64], b: &[f64]) -> f64 {
-    let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let (mean_a, mean_b) = (mean(a), mean(b));
     let product = |x: &[f64], y: &[f64], (of_x, of_y): (f64, f64)| -> f64 {
         let pairs = x.iter().zip(y);

@@ -15,13 +15,13 @@ const PAGES: [u32; 11] = [4, 9, 0, 7, 2, 10, 1, 8, 3, 6, 5];
 fn rows(block: u32) -> Vec<Row> {
     let mut noise = Noise(40);
     let end = PROMPT + SCORED;
-    let row = |at: u32| {
-        let seen = (at / block + 1) * block;
-        let score = match at < PROMPT {
+    let row = |position: u32| {
+        let seen = (position / block + 1) * block;
+        let score = match position < PROMPT {
             true => Score::None,
             false => Score::Top(3),
         };
-        Row { score, ..row(noise.below(61) as u32, at, seen.min(end)) }
+        Row { score, ..row(noise.below(61) as u32, position, seen.min(end)) }
     };
     (0..end).map(row).collect()
 }

@@ -34,11 +34,11 @@ fn first_steps_commit_what_the_reference_commits() {
             let rows = (range[0]..range[1]).map(|i| row(canvas[i as usize], i, written));
             let batch = single(rows.collect(), &table);
             let candidates = execute(&mut executor, &batch).candidates;
-            let at = |offset: usize| &candidates[start + offset - range[0] as usize];
+            let candidate = |offset: usize| &candidates[start + offset - range[0] as usize];
             let commits: Vec<(usize, u32, f64)> =
                 serde_json::from_value(step["commits"].clone()).unwrap();
             for (offset, token, want) in &commits {
-                let got = at(*offset);
+                let got = candidate(*offset);
                 assert_eq!(got.token, *token, "offset {offset}");
                 // Recorded with five digits.
                 let off = (got.probability - want).abs();
@@ -46,7 +46,7 @@ fn first_steps_commit_what_the_reference_commits() {
                 compared += 1;
             }
             for offset in 0..LANE {
-                let sure = canvas[start + offset] == mask && at(offset).probability >= 0.9;
+                let sure = canvas[start + offset] == mask && candidate(offset).probability >= 0.9;
                 let committed = commits.iter().any(|commit| commit.0 == offset);
                 assert!(!sure || committed, "offset {offset} is not committed");
             }

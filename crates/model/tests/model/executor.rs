@@ -86,7 +86,7 @@ fn indices_out_of_bounds_are_errors_and_the_next_batch_works() {
         assert_eq!(error.to_string(), format!("forward pass failed: {fault}"));
     }
     let mut batch = Batch::default();
-    batch.copies.push(PageCopy { from: PageId(9), to: PageId(0) });
+    batch.copies.push(PageCopy { source: PageId(9), destination: PageId(0) });
     assert!(executor.execute(&batch, &mut output).is_err());
     let batch = single(vec![row(1, 0, 1)], &[0]);
     executor.execute(&batch, &mut output).unwrap();

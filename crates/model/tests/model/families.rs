@@ -54,9 +54,9 @@ pub fn undisturbed(executor: &mut ModelExecutor, case: &Case, what: &str) -> Vec
         };
         push(&mut batch, rows, &pages(sequence), Sampling::GREEDY);
     }
-    let from = batch.segments[3].rows.start as usize;
+    let start = batch.segments[3].rows.start as usize;
     let crowd = execute(executor, &batch).candidates;
-    assert_eq!(crowd[from..from + want.len()], want, "{} {what}", case.name);
+    assert_eq!(crowd[start..start + want.len()], want, "{} {what}", case.name);
     want
 }
 
@@ -107,12 +107,12 @@ fn finished_blocks_and_causal_prefixes_are_exact() {
         let rows = rows(&case, executor.spec().attention);
         let whole = alone(&mut executor, &rows);
         let mut pieces = Vec::new();
-        let mut from = 0;
+        let mut start = 0;
         for blocks in [1, 2, 3, 1].into_iter().cycle() {
-            let to = (from + blocks * block).min(rows.len());
-            pieces.extend(alone(&mut executor, &rows[from..to]));
-            from = to;
-            if from == rows.len() {
+            let end = (start + blocks * block).min(rows.len());
+            pieces.extend(alone(&mut executor, &rows[start..end]));
+            start = end;
+            if start == rows.len() {
                 break;
             }
         }

@@ -12,7 +12,7 @@ type Stored = (&'static str, Vec<usize>, Dtype, Vec<u8>);
 
 /// A filter 3 -> 2 -> 3 with values that every type represents exactly.
 fn filter() -> FilterWeights {
-    let values = |count, from: f32| (0..count).map(|at| from + at as f32 / 4.0).collect();
+    let values = |count, start: f32| (0..count).map(|index| start + index as f32 / 4.0).collect();
     FilterWeights {
         first: values(6, -1.0),
         first_bias: values(2, 0.25),

@@ -22,14 +22,14 @@ fn divisors(config: &Value) -> Vec<f32> {
     let rope = |key: &str| config["rope_parameters"][key].as_f64().unwrap();
     let [low, high] = ["low_freq_factor", "high_freq_factor"].map(rope);
     let head = config["head_dim"].as_u64().unwrap() as u32;
-    let of = |i: u32| {
+    let divisor = |i: u32| {
         let exponent = f64::from(2 * i) / f64::from(head);
         let wavelength = std::f64::consts::TAU * rope("rope_theta").powf(exponent);
         let turns = rope("original_max_position_embeddings") / wavelength;
         let fast = ((turns - low) / (high - low)).clamp(0.0, 1.0);
         (1.0 / ((1.0 - fast) / rope("factor") + fast)) as f32
     };
-    (0..head / 2).map(of).collect()
+    (0..head / 2).map(divisor).collect()
 }
 
 /// A file in f32 with these divisors, if any, and further metadata.
@@ -45,8 +45,8 @@ fn written(name: &str, divisors: Option<Vec<f32>>, more: &[(&'static str, Field)
     File::write_as(&name, &fields, &all, |_| GgmlDType::F32)
 }
 
-fn load<B: Host>(on: B, file: &File) -> Result<Model<B>, LoadError> {
-    Model::load_on(on, file.checkpoint()?.with_dtype(WeightDtype::F32))
+fn load<B: Host>(backend: B, file: &File) -> Result<Model<B>, LoadError> {
+    Model::load_on(backend, file.checkpoint()?.with_dtype(WeightDtype::F32))
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn other_divisors_and_scalings_are_refused() {
     assert_eq!(short, format!("{start} shape [8], found [7]"));
     let range = "divisors from 0.000001 to 1000000";
     let finite = "finite numbers";
-    for (at, wrong, expected, found) in [
+    for (index, wrong, expected, found) in [
         (2, 0.0, range, "0"),
         (7, -1.5, range, "-1.5"),
         (0, 2e6, range, "2000000"),
@@ -85,9 +85,9 @@ fn other_divisors_and_scalings_are_refused() {
         (3, f32::INFINITY, finite, "inf"),
     ] {
         let mut divisors = vec![1.0; 8];
-        divisors[at] = wrong;
+        divisors[index] = wrong;
         let error = refused(&written("wrong", Some(divisors), &[]));
-        let expected = format!("{start} {expected}, found {found} at element {at}");
+        let expected = format!("{start} {expected}, found {found} at element {index}");
         assert_eq!(error, expected);
     }
     let longrope = [("type", Field::String("longrope".to_owned())), ("factor", Field::F32(4.0))];
@@ -111,7 +111,7 @@ fn other_divisors_and_scalings_are_refused() {
 /// Llama without its scaling, and with these fields `llama.rope.scaling.*`.
 fn scaled(name: &str, fields: &[(&str, Field)]) -> File {
     let key = |key: &str| &*String::leak(format!("llama.rope.scaling.{key}"));
-    let fields: Vec<_> = fields.iter().map(|(of, field)| (key(of), field.clone())).collect();
+    let fields: Vec<_> = fields.iter().map(|(name, field)| (key(name), field.clone())).collect();
     written(name, None, &fields)
 }
 

@@ -119,9 +119,9 @@ fn stacked(tensors: &Tensors) -> Tensors {
 }
 
 /// As [`metadata`], with what a file says of experts.
-fn metadata_of_experts(of: &Value) -> Vec<(&'static str, Field)> {
-    let mut all = metadata("qwen3moe", of);
-    let number = |key: &str| Field::U32(of[key].as_u64().unwrap() as u32);
+fn metadata_of_experts(config: &Value) -> Vec<(&'static str, Field)> {
+    let mut all = metadata("qwen3moe", config);
+    let number = |key: &str| Field::U32(config[key].as_u64().unwrap() as u32);
     let width = number("moe_intermediate_size");
     all.extend([
         ("qwen3moe.expert_count", number("num_local_experts")),
@@ -251,7 +251,7 @@ fn unsupported_and_corrupt_files_are_refused() {
     ] {
         let mut fields = good.clone();
         match fields.iter().position(|(other, _)| *other == key) {
-            Some(at) => drop(fields.splice(at..=at, value.map(|value| (key, value)))),
+            Some(index) => drop(fields.splice(index..=index, value.map(|value| (key, value)))),
             None => fields.extend(value.map(|value| (key, value))),
         }
         let error = refusal(write("fields", &fields, &tiny.tensors).open());

@@ -23,7 +23,7 @@ impl Drop for Folder {
 type Fields = Vec<(String, Field)>;
 
 /// Metadata from JSON: whole numbers are u32, lists are of one type.
-fn fields(arch: &str, of: &Value) -> Fields {
+fn fields(arch: &str, config: &Value) -> Fields {
     fn field(value: &Value) -> Field {
         match value {
             Value::Bool(flag) => Field::Bool(*flag),
@@ -36,8 +36,9 @@ fn fields(arch: &str, of: &Value) -> Fields {
         }
     }
     let mut all = vec![("general.architecture".to_owned(), Field::String(arch.to_owned()))];
-    for (key, value) in of.as_object().unwrap().iter().filter(|(_, value)| !value.is_null()) {
-        let outside = ["tokenizer.", "split.", "diffusion."].iter().any(|at| key.starts_with(at));
+    for (key, value) in config.as_object().unwrap().iter().filter(|(_, value)| !value.is_null()) {
+        let outside =
+            ["tokenizer.", "split.", "diffusion."].iter().any(|prefix| key.starts_with(prefix));
         let key = if outside { key.clone() } else { format!("{arch}.{key}") };
         all.push((key, field(value)));
     }
@@ -54,8 +55,9 @@ fn write(path: &Path, fields: &Fields, tensors: &Tensors, dtype: GgmlDType) {
         (name.clone(), QTensor::quantize(&tensor, dtype).unwrap())
     });
     let stored: Vec<(String, QTensor)> = stored.collect();
-    let fields: Vec<(&str, &Field)> = fields.iter().map(|(key, of)| (&**key, of)).collect();
-    let stored: Vec<(&str, &QTensor)> = stored.iter().map(|(name, of)| (&**name, of)).collect();
+    let fields: Vec<(&str, &Field)> = fields.iter().map(|(key, value)| (&**key, value)).collect();
+    let stored: Vec<(&str, &QTensor)> =
+        stored.iter().map(|(name, tensor)| (&**name, tensor)).collect();
     let mut file = std::fs::File::create(path).unwrap();
     gguf_file::write(&mut file, &fields, &stored).unwrap();
 }
@@ -143,53 +145,53 @@ const LLADA2: [(&str, &str); 17] = [
     ("mlp.down_proj", "ffn_down"),
 ];
 
-fn llada_moe(of: &Value) -> Fields {
+fn llada_moe(config: &Value) -> Fields {
     let keys = json!({
-        "embedding_length": of["hidden_size"],
-        "attention.head_count": of["num_attention_heads"],
-        "attention.head_count_kv": of["num_key_value_heads"],
-        "block_count": of["num_hidden_layers"],
-        "context_length": of["max_position_embeddings"],
-        "attention.layer_norm_rms_epsilon": of["rms_norm_eps"],
-        "rope.freq_base": of["rope_theta"],
-        "expert_count": of["num_experts"],
-        "expert_used_count": of["num_experts_per_tok"],
-        "expert_feed_forward_length": of["expert_intermediate_size"],
-        "tokenizer.ggml.mask_token_id": of["mask_token_id"],
-        "tokenizer.ggml.eos_token_id": of["eos_token_id"],
+        "embedding_length": config["hidden_size"],
+        "attention.head_count": config["num_attention_heads"],
+        "attention.head_count_kv": config["num_key_value_heads"],
+        "block_count": config["num_hidden_layers"],
+        "context_length": config["max_position_embeddings"],
+        "attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
+        "rope.freq_base": config["rope_theta"],
+        "expert_count": config["num_experts"],
+        "expert_used_count": config["num_experts_per_tok"],
+        "expert_feed_forward_length": config["expert_intermediate_size"],
+        "tokenizer.ggml.mask_token_id": config["mask_token_id"],
+        "tokenizer.ggml.eos_token_id": config["eos_token_id"],
         "diffusion.shift_logits": false,
     });
     fields("llada-moe", &keys)
 }
 
-fn llada2(of: &Value) -> Fields {
-    let head = of["head_dim"].as_u64().unwrap();
-    let part = of["partial_rotary_factor"].as_f64().unwrap();
+fn llada2(config: &Value) -> Fields {
+    let head = config["head_dim"].as_u64().unwrap();
+    let part = config["partial_rotary_factor"].as_f64().unwrap();
     let keys = json!({
-        "embedding_length": of["hidden_size"],
-        "attention.head_count": of["num_attention_heads"],
-        "attention.head_count_kv": of["num_key_value_heads"],
+        "embedding_length": config["hidden_size"],
+        "attention.head_count": config["num_attention_heads"],
+        "attention.head_count_kv": config["num_key_value_heads"],
         "attention.key_length": head,
         "attention.value_length": head,
-        "block_count": of["num_hidden_layers"],
-        "context_length": of["max_position_embeddings"],
-        "feed_forward_length": of["intermediate_size"],
-        "attention.layer_norm_rms_epsilon": of["rms_norm_eps"],
-        "rope.freq_base": of["rope_theta"],
+        "block_count": config["num_hidden_layers"],
+        "context_length": config["max_position_embeddings"],
+        "feed_forward_length": config["intermediate_size"],
+        "attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
+        "rope.freq_base": config["rope_theta"],
         "rope.dimension_count": (part * head as f64) as u64,
-        "leading_dense_block_count": of["first_k_dense_replace"],
-        "expert_count": of["num_experts"],
-        "expert_used_count": of["num_experts_per_tok"],
-        "expert_shared_count": of["num_shared_experts"],
-        "expert_feed_forward_length": of["moe_intermediate_size"],
-        "expert_shared_feed_forward_length": of["moe_intermediate_size"],
-        "expert_weights_scale": of["routed_scaling_factor"],
+        "leading_dense_block_count": config["first_k_dense_replace"],
+        "expert_count": config["num_experts"],
+        "expert_used_count": config["num_experts_per_tok"],
+        "expert_shared_count": config["num_shared_experts"],
+        "expert_feed_forward_length": config["moe_intermediate_size"],
+        "expert_shared_feed_forward_length": config["moe_intermediate_size"],
+        "expert_weights_scale": config["routed_scaling_factor"],
         "expert_weights_norm": true,
         "expert_gating_func": 2,
-        "expert_group_count": of["n_group"],
-        "expert_group_used_count": of["topk_group"],
-        "tokenizer.ggml.mask_token_id": of["mask_token_id"],
-        "tokenizer.ggml.eos_token_id": of["eos_token_id"],
+        "expert_group_count": config["n_group"],
+        "expert_group_used_count": config["topk_group"],
+        "tokenizer.ggml.mask_token_id": config["mask_token_id"],
+        "tokenizer.ggml.eos_token_id": config["eos_token_id"],
         "diffusion.shift_logits": false,
     });
     fields("llada2", &keys)
@@ -221,9 +223,9 @@ fn split(name: &str, case: &Case) -> Folder {
     let all = renamed(&tensors(&case.folder), &LLADA2);
     let folder = folder(name);
     for number in 0..3 {
-        let of_part = |at: &usize| at % 3 == number;
-        let own = all.iter().enumerate().filter(|(at, _)| of_part(at));
-        let own: Tensors = own.map(|(_, (name, of))| (name.clone(), of.clone())).collect();
+        let of_part = |index: &usize| index % 3 == number;
+        let own = all.iter().enumerate().filter(|(index, _)| of_part(index));
+        let own: Tensors = own.map(|(_, (name, tensor))| (name.clone(), tensor.clone())).collect();
         let mut fields = if number == 0 { llada2(&case.config()) } else { Fields::new() };
         for (key, value) in [("no", number), ("count", 3), ("tensors.count", all.len())] {
             fields.push((format!("split.{key}"), Field::U16(value as u16)));
@@ -239,21 +241,21 @@ fn a_model_of_several_files_is_loaded_whole() {
     let case = Case::named("llada2-mini");
     let folder = split("split", &case);
     assert_same(&folder, &case);
-    let at = |name: &str| folder.0.join(name);
+    let path = |name: &str| folder.0.join(name);
     let refused = |name: &str| {
-        let opened = Checkpoint::open(&Files::gguf_file(&at(name)));
+        let opened = Checkpoint::open(&Files::gguf_file(&path(name)));
         opened.err().map(|error| error.to_string()).unwrap_or_default()
     };
     let second = "m-00002-of-00003.gguf";
     assert_eq!(refused("m-00001-of-00003.gguf"), "");
     assert_eq!(refused(second), format!("{second}: split.no: expected 0, found 1"));
-    std::fs::copy(at("m-00003-of-00003.gguf"), at(second)).unwrap();
+    std::fs::copy(path("m-00003-of-00003.gguf"), path(second)).unwrap();
     let error = refused("m-00001-of-00003.gguf");
     assert_eq!(error, format!("{second}: split.no: expected 1, found 2"));
-    std::fs::remove_file(at(second)).unwrap();
+    std::fs::remove_file(path(second)).unwrap();
     let error = refused("m-00001-of-00003.gguf");
     assert!(error.starts_with(&format!("{second}: not found in ")), "{error}");
-    std::fs::rename(at("m-00001-of-00003.gguf"), at("other.gguf")).unwrap();
+    std::fs::rename(path("m-00001-of-00003.gguf"), path("other.gguf")).unwrap();
     let expected =
         "other.gguf: split.count: expected a name like NAME-00001-of-00003.gguf, found 3";
     assert_eq!(refused("other.gguf"), expected);
@@ -292,38 +294,38 @@ const CANVAS: [(&str, &str); 27] = [
 /// DiffusionGemma's tensors and metadata.
 fn diffusion_gemma(case: &Path) -> (Fields, Tensors) {
     let config = official::config(case);
-    let of = &config["text_config"];
-    let layers = of["layer_types"].as_array().unwrap();
+    let text = &config["text_config"];
+    let layers = text["layer_types"].as_array().unwrap();
     let sliding: Vec<bool> = layers.iter().map(|kind| kind == "sliding_attention").collect();
-    let full = &of["per_layer_config"]["2"];
+    let full = &text["per_layer_config"]["2"];
     let heads = |sliding: &bool| match sliding {
-        true => of["num_key_value_heads"].clone(),
+        true => text["num_key_value_heads"].clone(),
         false => full["num_key_value_heads"].clone(),
     };
-    let rope = &of["rope_parameters"];
+    let rope = &text["rope_parameters"];
     let head = full["head_dim"].as_u64().unwrap() as usize;
     let part = rope["full_attention"]["partial_rotary_factor"].as_f64().unwrap();
     let keys = json!({
-        "embedding_length": of["hidden_size"],
-        "attention.head_count": of["num_attention_heads"],
+        "embedding_length": text["hidden_size"],
+        "attention.head_count": text["num_attention_heads"],
         "attention.head_count_kv": sliding.iter().map(heads).collect::<Vec<_>>(),
         "attention.key_length": head,
-        "attention.key_length_swa": of["head_dim"],
-        "attention.sliding_window": of["sliding_window"],
+        "attention.key_length_swa": text["head_dim"],
+        "attention.sliding_window": text["sliding_window"],
         "attention.sliding_window_pattern": sliding,
         "attention.causal": false,
-        "attention.layer_norm_rms_epsilon": of["rms_norm_eps"],
-        "block_count": of["num_hidden_layers"],
-        "context_length": of["max_position_embeddings"],
-        "feed_forward_length": of["intermediate_size"],
+        "attention.layer_norm_rms_epsilon": text["rms_norm_eps"],
+        "block_count": text["num_hidden_layers"],
+        "context_length": text["max_position_embeddings"],
+        "feed_forward_length": text["intermediate_size"],
         "rope.freq_base": rope["full_attention"]["rope_theta"],
         "rope.freq_base_swa": rope["sliding_attention"]["rope_theta"],
-        "expert_count": of["num_experts"],
-        "expert_used_count": of["top_k_experts"],
-        "expert_feed_forward_length": of["moe_intermediate_size"],
+        "expert_count": text["num_experts"],
+        "expert_used_count": text["top_k_experts"],
+        "expert_feed_forward_length": text["moe_intermediate_size"],
         "final_logit_softcapping": 30.0,
         "diffusion.canvas_length": config["canvas_length"],
-        "tokenizer.ggml.eos_token_id": of["eos_token_id"],
+        "tokenizer.ggml.eos_token_id": text["eos_token_id"],
     });
     let mut all = tensors(case);
     let scalars: Vec<String> =

@@ -43,7 +43,7 @@ pub fn tensors(folder: &Path) -> Tensors {
         words.map(|word| f32::from_le_bytes(*word)).collect()
     };
     let all = file.tensors().into_iter();
-    all.map(|(name, of)| (name, (of.shape().to_vec(), values(of.data())))).collect()
+    all.map(|(name, tensor)| (name, (tensor.shape().to_vec(), values(tensor.data())))).collect()
 }
 
 fn renamed(name: &str) -> String {
@@ -71,8 +71,8 @@ fn interleaved(head: usize, shape: &[usize], values: &[f32]) -> Vec<f32> {
     let mut out = vec![0.0; values.len()];
     for (row, values) in rows.iter().enumerate() {
         let (first, half, i) = (row / head * head, row % head / (head / 2), row % (head / 2));
-        let to = (first + 2 * i + half) * columns;
-        out[to..to + columns].copy_from_slice(values);
+        let row_start = (first + 2 * i + half) * columns;
+        out[row_start..row_start + columns].copy_from_slice(values);
     }
     out
 }
@@ -144,15 +144,16 @@ impl Drop for File {
 
 /// The metadata that the converter writes for a configuration, and `head`, which only this test
 /// uses.
-pub fn metadata(arch: &str, of: &Value) -> Vec<(&'static str, Field)> {
-    let key = |one: &str, other: &str| of.get(one).or(of.get(other)).cloned().unwrap_or_default();
+pub fn metadata(arch: &str, config: &Value) -> Vec<(&'static str, Field)> {
+    let key =
+        |one: &str, other: &str| config.get(one).or(config.get(other)).cloned().unwrap_or_default();
     let count = |one, other| Field::U32(key(one, other).as_u64().unwrap() as u32);
     let real = |value: &Value| Field::F32(value.as_f64().unwrap() as f32);
-    let theta = of.get("rope_theta");
-    let theta = theta.unwrap_or_else(|| &of["rope_parameters"]["rope_theta"]);
+    let theta = config.get("rope_theta");
+    let theta = theta.unwrap_or_else(|| &config["rope_parameters"]["rope_theta"]);
     let heads = count("n_heads", "num_attention_heads");
     let width = count("d_model", "hidden_size");
-    let head = match of.get("head_dim").and_then(Value::as_u64) {
+    let head = match config.get("head_dim").and_then(Value::as_u64) {
         Some(head) => head as u32,
         None => width.to_u32().unwrap() / heads.to_u32().unwrap(),
     };
@@ -167,7 +168,7 @@ pub fn metadata(arch: &str, of: &Value) -> Vec<(&'static str, Field)> {
         ("block_count", count("n_layers", "num_hidden_layers")),
         ("feed_forward_length", feed_forward),
         ("context_length", length),
-        ("attention.layer_norm_rms_epsilon", real(&of["rms_norm_eps"])),
+        ("attention.layer_norm_rms_epsilon", real(&config["rms_norm_eps"])),
         ("rope.freq_base", real(theta)),
         ("vocab_size", count("vocab_size", "vocab_size")),
         ("attention.key_length", Field::U32(head)),
@@ -177,7 +178,7 @@ pub fn metadata(arch: &str, of: &Value) -> Vec<(&'static str, Field)> {
     all.extend(fields.into_iter().map(|(key, field)| (full(format!("{arch}.{key}")), field)));
     all.push(("head", Field::U32(head)));
     for id in ["mask_token_id", "eos_token_id"] {
-        let value = of.get(id).and_then(Value::as_u64);
+        let value = config.get(id).and_then(Value::as_u64);
         let key = full(format!("tokenizer.ggml.{id}"));
         all.extend(value.map(|value| (key, Field::U32(value as u32))));
     }

@@ -31,7 +31,7 @@ fn kinds() -> impl Iterator<Item = (Value, WeightDtype)> {
 /// have biases, request tops or have a set of allowed tokens.
 fn sequence(batch: &mut Batch, vocab: u32, seed: u64, count: usize, pages: &[u32]) {
     let mut noise = Noise(seed);
-    let from = batch.biases.len() as u32;
+    let first = batch.biases.len() as u32;
     batch.biases.push(Bias::ban(7));
     batch.biases.push(Bias::add(9, noise.next()));
     batch.biases.push(Bias { token: 11, repetition: 1.3, amount: 0.1 });
@@ -40,7 +40,7 @@ fn sequence(batch: &mut Batch, vocab: u32, seed: u64, count: usize, pages: &[u32
     batch.allowed.extend((0..words).map(|_| noise.next().to_bits()));
     let rows = (0..count as u32)
         .map(|i| step::Row {
-            biases: if i % 3 == 0 { from..from + 3 } else { 0..0 },
+            biases: if i % 3 == 0 { first..first + 3 } else { 0..0 },
             allowed: (i % 5 == 1).then_some(set),
             score: match i % 4 {
                 2 => Score::Top((i % 20) as u8 + 1),

@@ -68,8 +68,8 @@ fn merged(base: &Tiny, tensors: &Tensors, scale: f64) -> Tiny {
         let matrix = matrix.strip_prefix("base_model.model.").expect("PEFT's");
         let columns = shape[1];
         let elements = &mut merged.tensors.get_mut(matrix).expect("a matrix").1;
-        for (at, element) in elements.iter_mut().enumerate() {
-            let (row, column) = (at / columns, at % columns);
+        for (index, element) in elements.iter_mut().enumerate() {
+            let (row, column) = (index / columns, index % columns);
             let products = (0..RANK)
                 .map(|k| f64::from(b[row * RANK + k]) * f64::from(a[k * columns + column]));
             *element = (f64::from(*element) + scale * products.sum::<f64>()) as f32;
@@ -80,7 +80,7 @@ fn merged(base: &Tiny, tensors: &Tensors, scale: f64) -> Tiny {
 
 /// Largest difference of a logit, relative to the largest logit of its row.
 fn distance(ours: &Model, theirs: &Model) -> f64 {
-    let tokens: Vec<u32> = (0..12).map(|at| (7 * at + 3) % 61).collect();
+    let tokens: Vec<u32> = (0..12).map(|position| (7 * position + 3) % 61).collect();
     let [ours, theirs] = [ours, theirs].map(|model| model.logits(&tokens).expect("a forward pass"));
     error(&ours, &theirs, 61)
 }

@@ -125,24 +125,24 @@ fn a_sequence_in_pieces_equals_the_whole_under_causal_and_block_causal_rows() {
             let mut executor = tiny.executor(12, 2);
             // Pages are out of order, and every batch contains a second sequence.
             let (table, other) = ([7, 2, 9, 0], [1, 3]);
-            let mut from = 0;
+            let mut start = 0;
             for blocks in [2, 1, 5, 40] {
-                let to = end((from + (blocks - 1) * block).min(tokens.len() - 1));
-                let rows = (from..to).map(|i| row(tokens[i], i as u32, visible_ends[i] as u32));
+                let stop = end((start + (blocks - 1) * block).min(tokens.len() - 1));
+                let rows = (start..stop).map(|i| row(tokens[i], i as u32, visible_ends[i] as u32));
                 let mut batch = single(rows.collect(), &table);
-                let second = vec![row(tokens[from], 0, 1)];
+                let second = vec![row(tokens[start], 0, 1)];
                 push(&mut batch, second, &other, Sampling::GREEDY);
                 let output = execute(&mut executor, &batch);
-                assert_eq!(output.candidates.len(), to - from + 1);
-                for i in from..to {
-                    assert_candidate(&output.candidates[i - from], &want[i], tokens[i]);
+                assert_eq!(output.candidates.len(), stop - start + 1);
+                for i in start..stop {
+                    assert_candidate(&output.candidates[i - start], &want[i], tokens[i]);
                 }
-                from = to;
-                if from == tokens.len() {
+                start = stop;
+                if start == tokens.len() {
                     break;
                 }
             }
-            assert_eq!(from, tokens.len());
+            assert_eq!(start, tokens.len());
         }
     }
 }
@@ -162,7 +162,7 @@ fn rows_without_a_score_only_write_and_copies_come_first() {
     assert_eq!(execute(&mut executor, &batch).candidates, []);
     // The sequence continues on a copy of the second page; the same batch overwrites the original.
     let mut batch = single(vec![row(9, 8, 9)], &[4, 5]);
-    batch.copies.push(PageCopy { from: PageId(5), to: PageId(1) });
+    batch.copies.push(PageCopy { source: PageId(5), destination: PageId(1) });
     let continued = rows(10..12, Score::Candidate);
     push(&mut batch, continued, &[4, 1], Sampling::GREEDY);
     let output = execute(&mut executor, &batch);

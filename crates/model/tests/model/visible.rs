@@ -10,8 +10,8 @@ const COMMITTED: u32 = 13;
 const DRAFTS: u32 = 7;
 
 /// A row at a slot other than its position, which sees `visible_end` slots and those `beyond`.
-fn at(slot: u32, of: Row, beyond: u64) -> Row {
-    Row { slot: Slot::new(slot), beyond, ..of }
+fn at(slot: u32, row: Row, beyond: u64) -> Row {
+    Row { slot: Slot::new(slot), beyond, ..row }
 }
 
 fn token(slot: u32) -> u32 {
@@ -48,8 +48,8 @@ fn tree() -> Vec<Row> {
         let (ancestors, depth) = parent.map_or((0, 0), |parent| seen[parent]);
         let slot = COMMITTED + node as u32;
         seen.push((ancestors | 1 << node, depth + 1));
-        let of = row(token(slot), COMMITTED + depth, COMMITTED);
-        rows.push(at(slot, of, ancestors | 1 << node));
+        let position = row(token(slot), COMMITTED + depth, COMMITTED);
+        rows.push(at(slot, position, ancestors | 1 << node));
     }
     rows
 }

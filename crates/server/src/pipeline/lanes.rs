@@ -116,7 +116,7 @@ impl Lanes {
                 | Effect::Revoke { .. }
                 | Effect::Shorten { .. }
                 | Effect::Wake { .. }
-                | Effect::Advance { .. } => {}
+                | Effect::Advance(_) => {}
             }
         }
     }

@@ -205,10 +205,10 @@ async fn faulty_canvases_name_the_piece() {
 #[tokio::test]
 async fn the_fields_of_vllm_seed_and_pin_a_canvas() {
     let server = noise();
-    let mut seed: Vec<u32> = (0..64).map(|at| 100 + at).collect();
+    let mut seed: Vec<u32> = (0..64).map(|index| 100 + index).collect();
     // A pinned token that would end a text is one of the template.
     seed[3] = STOP;
-    let pinned: Vec<usize> = (0..64).filter(|at| at % 7 != 0).collect();
+    let pinned: Vec<usize> = (0..64).filter(|index| index % 7 != 0).collect();
     let xargs = |more: Value| {
         merge(
             json!({"diffusion_seed_canvas": seed,
@@ -223,7 +223,7 @@ async fn the_fields_of_vllm_seed_and_pin_a_canvas() {
         let answer = server.ask(CHAT, fields.clone()).await;
         let found = token_ids(&answer);
         assert_eq!(found.len(), 64, "{answer}");
-        assert!(pinned.iter().all(|at| found[*at] == seed[*at]), "{found:?}");
+        assert!(pinned.iter().all(|index| found[*index] == seed[*index]), "{found:?}");
         assert_eq!(answer["usage"]["diffusion"]["forwards"], steps);
         let logprobs = items(&answer["choices"][0]["logprobs"]["content"]);
         assert_eq!(logprobs.len(), 64);

@@ -65,10 +65,10 @@ fn check(answer: &Value) {
             {"value": 2, "label": "high"}]},
     ]});
     let [predicate, choice, score] = items(&answer["answers"]) else { panic!("{answer}") };
-    let of = |value: &Value| value["probability"].as_f64().unwrap();
-    assert!((0.0..=1.0).contains(&of(predicate)));
+    let probability = |value: &Value| value["probability"].as_f64().unwrap();
+    assert!((0.0..=1.0).contains(&probability(predicate)));
     let all = |of_question: &Value| -> Vec<f64> {
-        items(&of_question["probabilities"]).iter().map(of).collect()
+        items(&of_question["probabilities"]).iter().map(probability).collect()
     };
     for question in [choice, score] {
         let probabilities = all(question);
@@ -149,20 +149,20 @@ async fn orders_rotate_the_options() {
         let choices = values.map(|value| json!({"value": value}));
         json!([{"type": "choice", "instructions": "Which?", "choices": choices}])
     };
-    let of = async |values, orders: u32| {
+    let probabilities_of = async |values, orders: u32| {
         let body = decision(question(values), json!({"diffusion": {"orders": orders}}));
         let answer = decide(&server, &body).await["answers"][0].clone();
         let probabilities = items(&answer["probabilities"]).iter();
-        let by_value =
-            probabilities.map(|of| (of["value"].clone(), of["probability"].as_f64().unwrap()));
+        let by_value = probabilities
+            .map(|pair| (pair["value"].clone(), pair["probability"].as_f64().unwrap()));
         by_value.collect::<Vec<_>>()
     };
-    let forward = of(["red", "blue"], 2).await;
-    let back = of(["blue", "red"], 2).await;
+    let forward = probabilities_of(["red", "blue"], 2).await;
+    let back = probabilities_of(["blue", "red"], 2).await;
     assert_eq!(forward[0], back[1]);
     assert_eq!(forward[1], back[0]);
-    let single = of(["red", "blue"], 1).await;
-    let other = of(["blue", "red"], 1).await;
+    let single = probabilities_of(["red", "blue"], 1).await;
+    let other = probabilities_of(["blue", "red"], 1).await;
     assert!((forward[0].1 - (single[0].1 + other[1].1) / 2.0).abs() < 1e-15);
     assert_ne!(single[0].1, other[1].1);
 }
@@ -170,12 +170,13 @@ async fn orders_rotate_the_options() {
 #[tokio::test]
 async fn temperature_flattens_and_the_seed_of_noise_repeats() {
     let server = server_of_labels();
-    let at = async |temperature: f64| {
+    let confidence = async |temperature: f64| {
         let extra = json!({"diffusion": {"temperature": temperature}});
         let answer = decide(&server, &decision(questions(), extra)).await;
         answer["answers"][1]["confidence"].as_f64().unwrap()
     };
-    let (cold, plain, hot) = (at(0.5).await, at(1.0).await, at(100.0).await);
+    let (cold, plain, hot) =
+        (confidence(0.5).await, confidence(1.0).await, confidence(100.0).await);
     assert!(cold > plain && plain > hot && hot < 0.2, "{cold} {plain} {hot}");
     let server = server_of((Attention::Canvas(256), LogitShift::None));
     let seeded = async |seed: i64| {
@@ -439,10 +440,10 @@ async fn system_one_is_a_translation() {
     assert!((0.0..=1.0).contains(&noul));
     let names: Vec<&String> = answer["answers"].as_object().unwrap().keys().collect();
     assert_eq!(names, ["refund", "tone", "urgency"]);
-    let of =
+    let total =
         |value: &Value| value.as_object().unwrap().values().filter_map(Value::as_f64).sum::<f64>();
     for name in ["tone", "urgency"] {
-        let sum = of(&answer["answers"][name]["probabilities"]);
+        let sum = total(&answer["answers"][name]["probabilities"]);
         assert!((sum - 1.0).abs() < 1e-12, "{answer}");
     }
     let one = |question: Value| json!({"questions": {"q": question}});
@@ -516,28 +517,28 @@ fn mutate(value: &mut Value, random: &mut impl FnMut(usize) -> usize) {
     if random(6) > 0 {
         match value {
             Value::Array(items) if !items.is_empty() => {
-                let at = random(items.len());
-                return mutate(&mut items[at], random);
+                let index = random(items.len());
+                return mutate(&mut items[index], random);
             }
             Value::Object(members) if !members.is_empty() => {
-                let at = random(members.len());
-                return mutate(members.values_mut().nth(at).unwrap(), random);
+                let index = random(members.len());
+                return mutate(members.values_mut().nth(index).unwrap(), random);
             }
             _ => {}
         }
     }
     match value {
         Value::Array(items) if !items.is_empty() => {
-            let at = random(items.len());
+            let index = random(items.len());
             match random(3) {
-                0 => drop(items.remove(at)),
-                1 => items.push(items[at].clone()),
-                _ => items[at] = leaf(random),
+                0 => drop(items.remove(index)),
+                1 => items.push(items[index].clone()),
+                _ => items[index] = leaf(random),
             }
         }
         Value::Object(members) if !members.is_empty() => {
-            let at = random(members.len());
-            let name = members.keys().nth(at).unwrap().clone();
+            let index = random(members.len());
+            let name = members.keys().nth(index).unwrap().clone();
             match random(3) {
                 0 => drop(members.shift_remove(&name)),
                 _ => members[&name] = leaf(random),

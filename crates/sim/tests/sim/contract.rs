@@ -93,11 +93,11 @@ fn a_copied_page_is_read_like_its_source() {
     let mut fork = batch(vec![row(mask, 6, 8)], &pages([0, 5]));
     let missing = refused(&mut executor, &fork);
     assert!(missing.contains("never written"), "{missing}");
-    fork.copies.push(PageCopy { from: PageId(1), to: PageId(5) });
+    fork.copies.push(PageCopy { source: PageId(1), destination: PageId(5) });
     let copied = run(&mut executor, &fork).unwrap();
     let original = run(&mut executor, &batch(vec![row(mask, 6, 8)], &pages([0, 1]))).unwrap();
     assert_eq!(copied, original);
-    fork.copies[0].to = PageId(6);
+    fork.copies[0].destination = PageId(6);
     let unused = refused(&mut executor, &fork);
     assert!(unused.contains("destination"), "{unused}");
 }
@@ -229,7 +229,7 @@ fn shapes_out_of_range_are_errors_and_not_panics() {
         ("rows 0..9", |batch| batch.segments[0].rows = 0..9),
         ("rows from 7", |batch| batch.segments[0].rows = 0..7),
         ("page 300", |batch| {
-            batch.copies.push(PageCopy { from: PageId(0), to: PageId(300) });
+            batch.copies.push(PageCopy { source: PageId(0), destination: PageId(300) });
         }),
     ];
     for (expected, breaks) in broken {

@@ -127,7 +127,7 @@ fn free_passes_commit_a_fixed_number_of_tokens_per_segment() {
     let mut executor = SimExecutor::new(config.clone()).unwrap();
     let mut batch = Batch::default();
     for table in [pages(0..2), pages(2..4)] {
-        push(&mut batch, (0..8).map(|at| row(config.mask, at, 8)).collect(), &table);
+        push(&mut batch, (0..8).map(|position| row(config.mask, position, 8)).collect(), &table);
     }
     let candidates = run(&mut executor, &batch).unwrap();
     let confident: Vec<_> = candidates.iter().map(|it| it.probability >= 0.9).collect();

@@ -127,7 +127,7 @@ fn long_chats_within_the_limits_are_rendered() {
     let tokenizer = with_template(template).unwrap();
     let chat = tokenizer.chat_template().unwrap();
     let message = |content: String| Message::new("user", &content);
-    let many: Vec<Message> = (0..2_001).map(|at| message(format!("text {at}"))).collect();
+    let many: Vec<Message> = (0..2_001).map(|index| message(format!("text {index}"))).collect();
     let text = chat.render(&many, true).unwrap();
     let end = &text[text.len() - 80..];
     assert!(text.contains("[text 1999][text 2000]="), "{end}");

@@ -47,10 +47,10 @@ fn an_invalid_specification_is_refused_in_one_line() {
 
 /// A schema with a chain of references; each link is wrapped `depth` times.
 fn chain(links: usize, depth: usize, wrap: &dyn Fn(Value) -> Value) -> Value {
-    let link = |at: usize| {
-        let next = json!({"$ref": format!("#/$defs/d{}", at + 1)});
+    let link = |number: usize| {
+        let next = json!({"$ref": format!("#/$defs/d{}", number + 1)});
         let link = (0..depth).fold(next, |link, _| wrap(link));
-        (format!("d{at}"), link)
+        (format!("d{number}"), link)
     };
     let mut defs: serde_json::Map<String, Value> = (0..links).map(link).collect();
     defs.insert(format!("d{links}"), json!({"type": "null"}));
@@ -59,7 +59,7 @@ fn chain(links: usize, depth: usize, wrap: &dyn Fn(Value) -> Value) -> Value {
 
 /// An object with `count` members.
 fn members(count: usize, required: usize) -> Value {
-    let names: Vec<String> = (0..count).map(|at| format!("member{at}")).collect();
+    let names: Vec<String> = (0..count).map(|number| format!("member{number}")).collect();
     let member = |name: &String| (name.clone(), json!({"type": "integer"}));
     let members: serde_json::Map<String, Value> = names.iter().map(member).collect();
     json!({"type": "object", "properties": members, "required": names[..required],
@@ -125,8 +125,8 @@ fn neither_size_nor_depth_overflows() {
 fn sources_are_bounded_in_size_and_depth() {
     let lines =
         |count: usize, line: &dyn Fn(usize) -> String| (0..count).map(line).collect::<String>();
-    let rules = lines(2500, &|at| format!("r{at}: \"x\" r{}\n", at + 1));
-    let terms = lines(2500, &|at| format!("T{at}: \"x\" T{} \"y\"\n", at + 1));
+    let rules = lines(2500, &|number| format!("r{number}: \"x\" r{}\n", number + 1));
+    let terms = lines(2500, &|number| format!("T{number}: \"x\" T{} \"y\"\n", number + 1));
     let followed = [
         format!("start: r0\n{rules}r2500: \"a\"\n"),
         format!("start: T0\n{terms}T2500: \"a\"\n"),
@@ -136,7 +136,7 @@ fn sources_are_bounded_in_size_and_depth() {
     for source in followed {
         assert_eq!(DEMO.follow(&GrammarSpec::Lark(source), 40, |_| {}), 40);
     }
-    let doubled = lines(40, &|at| format!("T{at}: T{0} T{0}\n", at + 1));
+    let doubled = lines(40, &|number| format!("T{number}: T{0} T{0}\n", number + 1));
     let refused = [
         format!("start: T0\n{doubled}T40: \"a\"\n"),
         format!("start: {}\"a\"{}", "(".repeat(100), ")".repeat(100)),

@@ -59,18 +59,18 @@ fn optional_parts_in_a_row_are_refused_before_they_are_compiled() {
 
 #[test]
 fn large_classes_and_many_patterns_are_refused_before_they_are_compiled() {
-    let pattern = |at: usize| json!({"type": "string", "pattern": format!("a.{{{at}}}b")});
+    let pattern = |number: usize| json!({"type": "string", "pattern": format!("a.{{{number}}}b")});
     let all = |part: &dyn Fn(usize) -> Value| {
         let parts: Vec<Value> = (0..20).map(part).collect();
         GrammarSpec::JsonSchema(json!({ "allOf": parts }))
     };
-    let hidden = all(&|at| json!({"properties": {"a": pattern(at)}}));
+    let hidden = all(&|number| json!({"properties": {"a": pattern(number)}}));
     let dated = json!({"type": "string", "format": "date-time"});
     let members: Map<String, Value> =
-        (0..900).map(|at| (format!("m{at}"), dated.clone())).collect();
+        (0..900).map(|number| (format!("m{number}"), dated.clone())).collect();
     let formats = json!({"type": "object", "properties": members});
-    let range = |at: u32| {
-        Some(format!("[{}-{}]", char::from_u32(0x400 + at)?, char::from_u32(0x2000 + at)?))
+    let range = |offset: u32| {
+        Some(format!("[{}-{}]", char::from_u32(0x400 + offset)?, char::from_u32(0x2000 + offset)?))
     };
     let ranges: String = (0..2_000).filter_map(range).collect();
     let inverse = format!("(?i){}", "[^\\w]".repeat(1_000));
@@ -144,7 +144,7 @@ fn an_ambiguous_grammar_ends_in_an_error_instead_of_a_long_step() {
 
 #[test]
 fn a_known_specification_is_not_compiled_again() {
-    let member = |at| (format!("member{at}"), json!({"type": "integer"}));
+    let member = |number| (format!("member{number}"), json!({"type": "integer"}));
     let members: Map<String, Value> = (0..300).map(member).collect();
     let spec = GrammarSpec::JsonSchema(json!({"type": "object", "properties": members}));
     let begin = Instant::now();

@@ -124,7 +124,7 @@ type Joined = (&'static str, String);
 fn pieces<'a>(text: &'a str, random: &mut Random) -> Vec<&'a str> {
     let (mut rest, mut pieces) = (text, Vec::new());
     while !rest.is_empty() {
-        let ends = rest.char_indices().map(|(at, c)| at + c.len_utf8());
+        let ends = rest.char_indices().map(|(start, c)| start + c.len_utf8());
         let ends: Vec<usize> = ends.take(7).collect();
         let (piece, behind) = rest.split_at(ends[random.below(ends.len())]);
         pieces.push(piece);

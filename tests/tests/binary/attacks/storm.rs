@@ -27,9 +27,9 @@ fn schema(number: usize) -> Value {
         json!({"type": "array", "items": {"type": "string",
             "pattern": format!("[a-z]{{1,{}}}( [A-Z]+)*", 3 + number % 27)}}),
     ];
-    let names: Vec<String> = (0..30).map(|at| format!("k{number}_{at}")).collect();
+    let names: Vec<String> = (0..30).map(|index| format!("k{number}_{index}")).collect();
     let named = names.iter().enumerate();
-    let members = named.map(|(at, name)| (name.clone(), kinds[(at + number) % 4].clone()));
+    let members = named.map(|(index, name)| (name.clone(), kinds[(index + number) % 4].clone()));
     let properties: Map<_, _> = members.collect();
     json!({"type": "object", "properties": properties, "required": names[..10]})
 }
@@ -49,9 +49,9 @@ fn body(number: usize) -> Value {
 /// Requests whose senders hang up soon.
 fn storm(client: Client) {
     std::thread::scope(|scope| {
-        for of in 0..CLIENTS {
+        for first in 0..CLIENTS {
             scope.spawn(move || {
-                for number in (of..REQUESTS).step_by(CLIENTS) {
+                for number in (first..REQUESTS).step_by(CLIENTS) {
                     // A refusal may come before the body is sent.
                     let Ok(mut stream) = client.begin(COMPLETIONS, &body(number)) else {
                         continue;

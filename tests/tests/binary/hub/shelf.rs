@@ -120,8 +120,8 @@ fn every_row_says_what_was_verified_and_what_fits() {
         assert_eq!(row["decoder"], decoder, "{name}");
     }
     let text = stdout(&with_hub(&["models"], &folder("shelf-text"), &[]));
-    let of = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
-    assert!(of("wedlm-8b").contains("tencent/WeDLM-8B-Instruct"), "{text}");
+    let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert!(row("wedlm-8b").contains("tencent/WeDLM-8B-Instruct"), "{text}");
     assert!(text.contains("verified (all others): architecture: "), "{text}");
     assert!(text.contains("is empty"), "{text}");
 }

@@ -104,18 +104,18 @@ pub fn repository(head: &str, files: &[File<'_>]) -> Vec<u8> {
     let lines = head.lines().map(str::to_ascii_lowercase);
     let range = lines.into_iter().find_map(|line| {
         let range = line.strip_prefix("range: bytes=")?.to_owned();
-        let (from, to) = range.split_once('-')?;
-        let to = to.parse().unwrap_or(content.len() - 1);
-        Some((from.parse::<usize>().unwrap(), to))
+        let (start, end) = range.split_once('-')?;
+        let end = end.parse().unwrap_or(content.len() - 1);
+        Some((start.parse::<usize>().unwrap(), end))
     });
     // Any name of 40 digits that differs between files.
     let name =
         file.bytes().fold(0, |name: u64, byte| name.wrapping_mul(257).wrapping_add(byte.into()));
     let meta = format!("ETag: \"{name:040x}\"\r\nX-Repo-Commit: {SHA}\r\n");
-    let Some((from, to)) = range else {
+    let Some((start, end)) = range else {
         return response("200 OK", &meta, content);
     };
     let length = content.len();
-    let range = format!("{meta}Content-Range: bytes {from}-{to}/{length}\r\n");
-    response("206 Partial Content", &range, &content[from..=to])
+    let range = format!("{meta}Content-Range: bytes {start}-{end}/{length}\r\n");
+    response("206 Partial Content", &range, &content[start..=end])
 }

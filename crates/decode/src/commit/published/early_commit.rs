@@ -80,8 +80,8 @@ impl CommitRule for EarlyCommit {
         let (answer, budget) = (self.answer.clip(canvas.end()), canvas.budget());
         self.gaps.resize(as_index(answer.len()), 0.0);
         for said in scene.proposals {
-            let at = said.offset.checked_distance_from(answer.start);
-            if let Some(gap) = at.and_then(|at| self.gaps.get_mut(as_index(at))) {
+            let distance = said.offset.checked_distance_from(answer.start);
+            if let Some(gap) = distance.and_then(|index| self.gaps.get_mut(as_index(index))) {
                 *gap = said.candidate.gap;
             }
         }

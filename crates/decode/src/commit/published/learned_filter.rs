@@ -43,7 +43,7 @@ pub static INFO: CommitInfo = CommitInfo {
             logits: Vec::new(),
             filter,
             threshold: settings.number(&FILTER_THRESHOLD),
-            floor: settings.value(&END_THRESHOLD).and_then(|of| of.as_number()),
+            floor: settings.value(&END_THRESHOLD).and_then(|value| value.as_number()),
             end: None,
         })
     },
@@ -52,7 +52,7 @@ pub static INFO: CommitInfo = CommitInfo {
 /// The filter reads blocks of the length that it was trained for.
 fn suits(host: &CommitHost<'_>) -> Result<(), Fault> {
     const SETTING: &str = "block_length";
-    let length = host.schedule.get(SETTING).and_then(|of| of.as_count());
+    let length = host.schedule.get(SETTING).and_then(|value| value.as_count());
     match (host.filter, length) {
         (Some(size), Some(length)) if length != size => Err(Fault {
             setting: SETTING,
@@ -86,10 +86,11 @@ impl LearnedFilter {
         let mut best = None;
         let mut most = self.floor?;
         for said in proposals {
-            let of = &said.candidate;
-            let more = of.probability > most || (best.is_none() && of.probability == most);
-            if more && canvas.is_stop(of.token) && canvas.is_mask(said.offset) {
-                (best, most) = (Some(*said), of.probability);
+            let candidate = &said.candidate;
+            let more =
+                candidate.probability > most || (best.is_none() && candidate.probability == most);
+            if more && canvas.is_stop(candidate.token) && canvas.is_mask(said.offset) {
+                (best, most) = (Some(*said), candidate.probability);
             }
         }
         best
@@ -108,9 +109,11 @@ impl CommitRule for LearnedFilter {
     fn observe(&mut self, scene: &Scene<'_>) {
         self.confidences.fill(1.0);
         let lane = scene.lane.range();
-        for said in scene.proposals.iter().filter(|of| lane.contains(of.offset)) {
-            let at = said.offset.checked_distance_from(scene.lane.start);
-            if let Some(known) = at.and_then(|at| self.confidences.get_mut(as_index(at))) {
+        for said in scene.proposals.iter().filter(|proposal| lane.contains(proposal.offset)) {
+            let distance = said.offset.checked_distance_from(scene.lane.start);
+            if let Some(known) =
+                distance.and_then(|index| self.confidences.get_mut(as_index(index)))
+            {
                 *known = to_single(said.candidate.probability);
             }
         }

@@ -102,8 +102,8 @@ impl CommitRule for NestedDrafts {
     fn observe(&mut self, scene: &Scene<'_>) {
         self.stops.clear();
         let stops = scene.proposals.iter();
-        let stops = stops.filter(|of| scene.canvas.is_stop(of.candidate.token));
-        self.stops.extend(stops.map(|of| of.offset));
+        let stops = stops.filter(|proposal| scene.canvas.is_stop(proposal.candidate.token));
+        self.stops.extend(stops.map(|proposal| proposal.offset));
     }
 
     fn select(&mut self, _lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {

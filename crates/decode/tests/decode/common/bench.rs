@@ -104,7 +104,7 @@ impl Bench {
             assert!(offsets.contains(offset), "nobody asks for {offset}, only for {offsets:?}");
         }
         self.step_by(|offset| {
-            let found = said.iter().find(|(at, ..)| *at == offset);
+            let found = said.iter().find(|(place, ..)| *place == offset);
             let (_, text, probability) = *found.unwrap_or(&(offset, "a", 0.1));
             candidate(id(text), probability)
         })
@@ -117,7 +117,8 @@ impl Bench {
         let mut proposals: Vec<_> = wanted(&self.decoder).into_iter().map(propose).collect();
         for guesses in branches(&self.decoder) {
             let open = wanted(&self.decoder).into_iter();
-            let open = open.filter(|(at, _)| guesses.iter().all(|guess| guess.offset != *at));
+            let open =
+                open.filter(|(offset, _)| guesses.iter().all(|guess| guess.offset != *offset));
             proposals.extend(open.map(propose));
         }
         let mut effects = Vec::new();

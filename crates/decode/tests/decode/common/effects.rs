@@ -38,7 +38,7 @@ fn token(offset: u32, text: &str, probability: f64, kind: CommitKind) -> Commit 
 /// The tokens that a step commits, by offset.
 pub fn committed(effects: &[Effect]) -> Vec<(u32, TokenId)> {
     let commits = effects.iter().filter_map(|effect| match effect {
-        Effect::Commit(of) => Some((of.offset.get(), of.token)),
+        Effect::Commit(commit) => Some((commit.offset.get(), commit.token)),
         _ => None,
     });
     commits.collect()
@@ -98,8 +98,8 @@ pub fn finish(lane: u32, valid: u32) -> Effect {
 }
 
 /// The emitted prefix grows.
-pub fn advance(from: u32, to: u32) -> Effect {
-    Effect::Advance { from: at(from), to: at(to) }
+pub fn advance(start: u32, end: u32) -> Effect {
+    Effect::Advance(at(start).to(at(end)))
 }
 
 /// The sequence is done.

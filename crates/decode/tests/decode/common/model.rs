@@ -9,14 +9,14 @@ pub fn wanted(decoder: &Decoder) -> Vec<(Offset, Role)> {
     for lane in decoder.lanes() {
         let drafts = if lane.drafts { lane.lookahead } else { Span::default() };
         let read = lane.committed;
-        let from = lane.range.start.min(read.start);
-        let all = from.to(lane.range.end.max(drafts.end).max(read.end)).iter();
-        let own = |at: Offset| lane.range.contains(at) || drafts.contains(at);
-        let is_wanted = |at: &Offset| match canvas.is_mask(*at) {
-            true => own(*at),
-            false => read.contains(*at),
+        let start = lane.range.start.min(read.start);
+        let all = start.to(lane.range.end.max(drafts.end).max(read.end)).iter();
+        let own = |offset: Offset| lane.range.contains(offset) || drafts.contains(offset);
+        let is_wanted = |offset: &Offset| match canvas.is_mask(*offset) {
+            true => own(*offset),
+            false => read.contains(*offset),
         };
-        offsets.extend(all.filter(is_wanted).map(|at| (at, lane.role)));
+        offsets.extend(all.filter(is_wanted).map(|offset| (offset, lane.role)));
     }
     offsets
 }

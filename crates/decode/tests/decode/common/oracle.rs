@@ -52,7 +52,7 @@ fn sentence(canvas: &Canvas, offset: Offset, numeric: NumericPeriod) -> bool {
 /// The end of a settled, balanced, finished line of code.
 fn newline(canvas: &Canvas, offset: Offset) -> bool {
     let own = text(canvas.get(offset).expect("not a mask"));
-    let Some(head) = own.find('\n').map(|at| &own[..at]) else {
+    let Some(head) = own.find('\n').map(|end| &own[..end]) else {
         return false;
     };
     let before = known(canvas, Offset::ZERO, offset);
@@ -73,10 +73,10 @@ fn open_brackets(text: &str) -> u32 {
 }
 
 /// The tokens and masks of `from..to` as text.
-fn known(canvas: &Canvas, from: Offset, to: Offset) -> String {
-    let offsets = from.to(to).clip(canvas.end());
+fn known(canvas: &Canvas, start: Offset, end: Offset) -> String {
+    let offsets = start.to(end).clip(canvas.end());
     offsets
         .iter()
-        .map(|at| canvas.get(at).map_or(MASK.to_string(), |token| text(token).to_owned()))
+        .map(|offset| canvas.get(offset).map_or(MASK.to_string(), |token| text(token).to_owned()))
         .collect()
 }

@@ -36,8 +36,8 @@ impl Setup {
 /// A filter whose logits are `8 c - 4` of the confidences c.
 pub fn filter(size: usize) -> Arc<Filter> {
     let identity = |scale: f32| -> Vec<f32> {
-        let one = |at: usize| {
-            if at.is_multiple_of(size + 1) { scale } else { 0.0 }
+        let one = |index: usize| {
+            if index.is_multiple_of(size + 1) { scale } else { 0.0 }
         };
         (0..size * size).map(one).collect()
     };

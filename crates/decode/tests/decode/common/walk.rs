@@ -64,7 +64,7 @@ impl Walk {
         Offset::ZERO
             .to(canvas.emitted())
             .iter()
-            .map(|at| canvas.get(at).expect("emitted, hence committed"))
+            .map(|offset| canvas.get(offset).expect("emitted, hence committed"))
             .collect()
     }
 
@@ -78,7 +78,7 @@ impl Record {
     /// Offsets and tokens committed in this step.
     pub fn commits(&self) -> impl Iterator<Item = (Offset, TokenId)> {
         self.effects.iter().filter_map(|effect| match effect {
-            Effect::Commit(of) => Some((of.offset, of.token)),
+            Effect::Commit(commit) => Some((commit.offset, commit.token)),
             _ => None,
         })
     }
@@ -107,7 +107,7 @@ fn step(decoder: &mut Decoder, setup: &Setup) -> Record {
     let mut proposals: Vec<Proposal> = wanted(decoder).into_iter().map(says).collect();
     for guesses in branches(decoder) {
         let open = wanted(decoder).into_iter();
-        let open = open.filter(|(at, _)| guesses.iter().all(|guess| guess.offset != *at));
+        let open = open.filter(|(offset, _)| guesses.iter().all(|guess| guess.offset != *offset));
         proposals.extend(open.map(says));
     }
     let (lanes, tree_before) = (decoder.lanes().collect(), decoder.tree().clone());

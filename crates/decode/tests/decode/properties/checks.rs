@@ -111,8 +111,8 @@ impl Law {
     }
 
     /// A candidate of this token, with an entropy of its own.
-    fn says(&self, at: Offset, step: u32, token: TokenId) -> Candidate {
-        let hash = mix(mix(self.seed, u64::from(at.get())), u64::from(step));
+    fn says(&self, offset: Offset, step: u32, token: TokenId) -> Candidate {
+        let hash = mix(mix(self.seed, u64::from(offset.get())), u64::from(step));
         Candidate {
             entropy: (hash % 300) as f32 / 100.0,
             ..candidate(token, (hash >> 20) as f64 % 100.0 / 100.0)
@@ -123,7 +123,7 @@ impl Law {
     /// now and then as another token.
     fn forward(&self, decoder: &Decoder, shuffles: bool) -> Vec<Proposal> {
         let (canvas, guesses) = (decoder.canvas(), decoder.guesses_to_check());
-        let mut cells: Vec<_> = canvas.span().iter().map(|at| canvas.get(at)).collect();
+        let mut cells: Vec<_> = canvas.span().iter().map(|offset| canvas.get(offset)).collect();
         for guess in guesses {
             assert_eq!(cells[guess.offset.index()], None, "only masks are guessed");
             cells[guess.offset.index()] = Some(guess.candidate.token);
@@ -139,8 +139,12 @@ impl Law {
         wanted(decoder).into_iter().map(says).collect()
     }
 
-    fn run(&self, schedule: ScheduleConfig, commit: CommitConfig, of: (u32, bool)) -> Run {
-        let (budget, prune) = of;
+    fn run(
+        &self,
+        schedule: ScheduleConfig,
+        commit: CommitConfig,
+        (budget, prune): (u32, bool),
+    ) -> Run {
         let config = DecoderConfig { commit, prune, ..with_schedule(schedule) };
         let input = Input::new(budget, STOPS);
         let mut effects = Vec::new();
@@ -153,7 +157,7 @@ impl Law {
         }
         let emitted = Offset::ZERO.to(decoder.canvas().emitted()).iter();
         Run {
-            text: emitted.filter_map(|at| decoder.canvas().get(at)).collect(),
+            text: emitted.filter_map(|offset| decoder.canvas().get(offset)).collect(),
             forwards: decoder.step(),
         }
     }

@@ -16,8 +16,7 @@ pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
         for (offset, _) in record.commits() {
             prop_assert!(record.canvas_before.is_mask(offset), "{} committed twice", offset);
         }
-        let edits =
-            |effect: &Effect| matches!(effect, Effect::Commit(of) if of.kind == CommitKind::Edit);
+        let edits = |effect: &Effect| matches!(effect, Effect::Commit(commit) if commit.kind == CommitKind::Edit);
         prop_assert!(!record.effects.iter().any(edits), "no schedule here has an edit rule");
     }
     Ok(())

@@ -91,7 +91,7 @@ fn names(effect: &Effect) -> Vec<&'static str> {
         Effect::Resize { .. } => vec!["lane resized"],
         Effect::Wake { .. } => vec!["lane woken"],
         Effect::Finish { .. } => vec!["lane finished"],
-        Effect::Advance { .. } => Vec::new(),
+        Effect::Advance(_) => Vec::new(),
         Effect::Done { reason } => vec![match reason {
             DoneReason::StopToken => "stopped at a stop token",
             DoneReason::Budget => "stopped at the budget",

@@ -29,7 +29,7 @@ pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
     for record in &walk.steps {
         let canvas = &record.canvas;
         let prefix: Vec<_> =
-            Offset::ZERO.to(canvas.emitted()).iter().map(|at| canvas.get(at)).collect();
+            Offset::ZERO.to(canvas.emitted()).iter().map(|offset| canvas.get(offset)).collect();
         prop_assert_eq!(depth_first(record), prefix);
     }
     Ok(())

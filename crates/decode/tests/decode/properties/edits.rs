@@ -33,17 +33,19 @@ fn check(setup: &Setup) -> Result<(), TestCaseError> {
                     CommitKind::Draft => prop_assert!(false, "no drafts here"),
                 }
             }
-            if let Effect::Advance { from, to } = *effect {
-                prop_assert_eq!(from.index(), streamed.len());
-                streamed.extend(from.to(to).iter().map(|at| record.canvas.get(at)));
+            if let Effect::Advance(span) = *effect {
+                prop_assert_eq!(span.start.index(), streamed.len());
+                streamed.extend(span.iter().map(|offset| record.canvas.get(offset)));
             }
         }
-        let now: Vec<_> =
-            Span::first(streamed.len() as u32).iter().map(|at| record.canvas.get(at)).collect();
+        let now: Vec<_> = Span::first(streamed.len() as u32)
+            .iter()
+            .map(|offset| record.canvas.get(offset))
+            .collect();
         prop_assert_eq!(&streamed, &now, "a streamed token changed");
     }
     let canvas = walk.decoder.canvas();
-    let stop = canvas.span().iter().find(|at| canvas.is_stop_at(*at));
+    let stop = canvas.span().iter().find(|offset| canvas.is_stop_at(*offset));
     prop_assert_eq!(canvas.emitted(), stop.unwrap_or(canvas.end()));
     Ok(())
 }

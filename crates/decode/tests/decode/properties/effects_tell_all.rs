@@ -21,8 +21,8 @@ impl Replay {
             replay.lanes[lane.0 as usize].3 = status;
         };
         match *effect {
-            Effect::Commit(of) | Effect::Place(of) => {
-                let (offset, token) = (of.offset, of.token);
+            Effect::Commit(commit) | Effect::Place(commit) => {
+                let (offset, token) = (commit.offset, commit.token);
                 self.cells[offset.index()] = Some(token);
             }
             Effect::Revoke { offset } => self.cells[offset.index()] = None,
@@ -44,7 +44,7 @@ impl Replay {
                 self.lanes[lane.0 as usize].2 = valid;
                 status(self, lane, Status::Finished);
             }
-            Effect::Advance { to, .. } => self.emitted = to,
+            Effect::Advance(span) => self.emitted = span.end,
             Effect::Done { .. } => {
                 self.done = true;
                 for lane in &mut self.lanes {
@@ -69,7 +69,7 @@ pub fn check(walk: &Walk) -> Result<(), TestCaseError> {
             replay.perform(effect);
         }
         let cells: Vec<_> =
-            Span::first(walk.setup.budget).iter().map(|at| record.canvas.get(at)).collect();
+            Span::first(walk.setup.budget).iter().map(|offset| record.canvas.get(offset)).collect();
         prop_assert_eq!(&replay.cells, &cells);
         let state = |lane: &Lane| (lane.role, lane.start, lane.len, lane.status);
         let lanes: Vec<_> = record.tree.lanes().iter().map(state).collect();

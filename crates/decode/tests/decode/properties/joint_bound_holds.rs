@@ -23,20 +23,22 @@ fn check(setup: &Setup, bound: f64) -> Result<(), TestCaseError> {
     let walk = Walk::run(setup);
     let lanes = walk.asynclane().expect("the schedule is AsyncLane");
     for record in &walk.steps {
-        let is_own = |at| record.lanes.iter().any(|lane| lane.range.contains(at));
-        let entropy = |of: &asynclane_decode::Proposal| f64::from(of.candidate.entropy);
+        let is_own = |offset| record.lanes.iter().any(|lane| lane.range.contains(offset));
+        let entropy = |proposal: &asynclane_decode::Proposal| f64::from(proposal.candidate.entropy);
         let committed: Vec<_> = record.commits().map(|(offset, _)| offset).collect();
         let (taken, left): (Vec<_>, Vec<_>) =
-            (record.proposals.iter()).partition(|of| committed.contains(&of.offset));
+            (record.proposals.iter()).partition(|proposal| committed.contains(&proposal.offset));
         let all: f64 = taken.iter().map(entropy).sum();
         let most = taken.iter().map(entropy).fold(0.0, f64::max);
         prop_assert!(all - most <= bound + 1e-9, "{} - {}", all, most);
-        for of in left {
-            let drafted = lanes.draft_threshold.is_some_and(|at| of.candidate.probability >= at);
-            let stops = record.canvas_before.is_stop(of.candidate.token);
-            let eligible = is_own(of.offset) || (drafted && !stops);
-            let fits = all <= bound - 1e-9 || entropy(&of) < most - 1e-9;
-            prop_assert!(!eligible || !fits, "{:?} fits as well", of);
+        for proposal in left {
+            let drafted = lanes
+                .draft_threshold
+                .is_some_and(|threshold| proposal.candidate.probability >= threshold);
+            let stops = record.canvas_before.is_stop(proposal.candidate.token);
+            let eligible = is_own(proposal.offset) || (drafted && !stops);
+            let fits = all <= bound - 1e-9 || entropy(&proposal) < most - 1e-9;
+            prop_assert!(!eligible || !fits, "{:?} fits as well", proposal);
         }
     }
     Ok(())

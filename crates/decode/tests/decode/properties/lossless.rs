@@ -78,7 +78,8 @@ const RULES: [&str; 8] =
 #[test]
 fn an_expected_text_saves_forwards() {
     let config = DecoderConfig { commit: commit("top_k"), ..with_schedule(blocks(16)) };
-    let fixed = |_: &[Option<TokenId>], at: Offset| (id("a"), 0.9 - f64::from(at.get()) / 1000.0);
+    let fixed =
+        |_: &[Option<TokenId>], offset: Offset| (id("a"), 0.9 - f64::from(offset.get()) / 1000.0);
     let expecting = DecoderConfig { expected: 3, ..config };
     let right = run(&expecting, 32, &fixed, &[id("a"); 32]);
     // Per block: the real canvas gives a step, and each guess one more.
@@ -93,7 +94,8 @@ fn an_expected_text_saves_forwards() {
 #[test]
 fn guesses_that_come_true_save_forwards() {
     let config = |commit| DecoderConfig { commit, ..with_schedule(blocks(16)) };
-    let fixed = |_: &[Option<TokenId>], at: Offset| (id("a"), 0.9 - f64::from(at.get()) / 1000.0);
+    let fixed =
+        |_: &[Option<TokenId>], offset: Offset| (id("a"), 0.9 - f64::from(offset.get()) / 1000.0);
     assert_eq!(run(&config(commit("top_k")), 32, &fixed, &[]).forwards, 32);
     let drafted = commit("draft_verify").with("draft_steps", 4u32);
     // Per block: one forward without guesses, then four tokens each for 15 masks.
@@ -113,10 +115,10 @@ struct Outcome {
 }
 
 /// The model's candidate for `at` on this canvas. Some positions depend on the whole canvas.
-fn says(seed: u64, steady: u64, canvas: &[Option<TokenId>], at: Offset) -> (TokenId, f64) {
-    let own = mix(seed, u64::from(at.get()));
-    let known = |hash, (at, token): (usize, &Option<TokenId>)| {
-        token.map_or(hash, |token| mix(hash, (at as u64) << 32 | u64::from(token)))
+fn says(seed: u64, steady: u64, canvas: &[Option<TokenId>], offset: Offset) -> (TokenId, f64) {
+    let own = mix(seed, u64::from(offset.get()));
+    let known = |hash, (index, token): (usize, &Option<TokenId>)| {
+        token.map_or(hash, |token| mix(hash, (index as u64) << 32 | u64::from(token)))
     };
     let all = canvas.iter().enumerate().fold(own, known);
     let choice = if own % 20 < steady { own } else { all };
@@ -125,7 +127,7 @@ fn says(seed: u64, steady: u64, canvas: &[Option<TokenId>], at: Offset) -> (Toke
 }
 
 fn filled(canvas: &Canvas, guesses: &[Proposal]) -> Vec<Option<TokenId>> {
-    let mut cells: Vec<_> = canvas.span().iter().map(|at| canvas.get(at)).collect();
+    let mut cells: Vec<_> = canvas.span().iter().map(|offset| canvas.get(offset)).collect();
     for guess in guesses {
         assert_eq!(cells[guess.offset.index()], None, "only masks are guessed");
         cells[guess.offset.index()] = Some(guess.candidate.token);
@@ -138,8 +140,8 @@ fn run(config: &DecoderConfig, budget: u32, says: Says<'_>, text: &[TokenId]) ->
     let mut decoder = Decoder::new(config, Input::new(budget, STOPS), &mut effects);
     let (mut forwards, mut verified, mut right) = (0, 0, 0);
     while !decoder.is_done() {
-        let from = decoder.canvas().frontier().index().min(text.len());
-        decoder.expect(&text[from..]);
+        let start = decoder.canvas().frontier().index().min(text.len());
+        decoder.expect(&text[start..]);
         let mut proposals = Vec::new();
         for guesses in std::iter::once(Vec::new()).chain(branches(&decoder)) {
             let cells = filled(decoder.canvas(), &guesses);

@@ -54,6 +54,6 @@ fn reduced(config: &DecoderConfig, other: &Setup) -> DecoderConfig {
 /// Commits, cuts and advances: everything but the bookkeeping of lanes and the end.
 fn without_lanes(record: &Record) -> impl Iterator<Item = &Effect> {
     record.effects.iter().filter(|effect| {
-        matches!(effect, Effect::Commit(_) | Effect::Shorten { .. } | Effect::Advance { .. })
+        matches!(effect, Effect::Commit(_) | Effect::Shorten { .. } | Effect::Advance(_))
     })
 }

@@ -27,7 +27,7 @@ fn check_alone(setup: &Setup) -> Result<(), TestCaseError> {
         if commits.is_empty() || !commits.iter().all(|(_, token)| is_stop(token)) {
             continue;
         }
-        let (before, first) = (&record.canvas_before, commits.iter().map(|of| of.0).min());
+        let (before, first) = (&record.canvas_before, commits.iter().map(|commit| commit.0).min());
         let first = first.expect("one commit at least");
         let open = before.first_uncommitted(Span::first(first.get()));
         let others = record.proposals.iter().filter(|mask| {

@@ -87,10 +87,10 @@ impl CachePolicy for Elastic {
             return self.watch(decoder);
         }
         for (offset, first) in &mut self.tracked {
-            let Ok(at) = said.binary_search_by_key(offset, |proposal| proposal.offset) else {
+            let Ok(index) = said.binary_search_by_key(offset, |proposal| proposal.offset) else {
                 continue;
             };
-            let now = said[at].candidate;
+            let now = said[index].candidate;
             let before = first.get_or_insert(now);
             self.drifted |= similarity(before, &now) < self.threshold;
         }
@@ -102,8 +102,8 @@ impl CachePolicy for Elastic {
 fn similarity(a: &Candidate, b: &Candidate) -> f64 {
     let tokens = [a.token, a.runner_up, b.token, b.runner_up];
     let (mut sum, mut rest) = (0.0, [1.0f64; 2]);
-    for (at, token) in tokens.iter().enumerate() {
-        if !tokens[..at].contains(token) {
+    for (index, token) in tokens.iter().enumerate() {
+        if !tokens[..index].contains(token) {
             let (p, q) = (known(a, *token), known(b, *token));
             sum += (p * q).sqrt();
             rest = [rest[0] - p, rest[1] - q];
@@ -113,12 +113,12 @@ fn similarity(a: &Candidate, b: &Candidate) -> f64 {
 }
 
 /// The probability of `token`; of one that is not named, the most that it can be.
-fn known(of: &Candidate, token: TokenId) -> f64 {
-    let unnamed = (1.0 - of.probability - of.runner_up_probability).max(0.0);
+fn known(candidate: &Candidate, token: TokenId) -> f64 {
+    let unnamed = (1.0 - candidate.probability - candidate.runner_up_probability).max(0.0);
     match token {
-        _ if token == of.token => of.probability,
-        _ if token == of.runner_up => of.runner_up_probability,
-        _ => of.runner_up_probability.min(unnamed),
+        _ if token == candidate.token => candidate.probability,
+        _ if token == candidate.runner_up => candidate.runner_up_probability,
+        _ => candidate.runner_up_probability.min(unnamed),
     }
 }
 

@@ -233,7 +233,7 @@ impl Lab {
             rows.any(|row| row.score.is_wanted())
         };
         let scored = batch.segments.iter().filter(is_scored);
-        let scored: BTreeSet<u64> = scored.map(|of| of.sampling.seed).collect();
+        let scored: BTreeSet<u64> = scored.map(|segment| segment.sampling.seed).collect();
         for segment in &batch.segments {
             let id = self.seeds[&segment.sampling.seed];
             let log = self.logs.get_mut(&id).expect("a known sequence");

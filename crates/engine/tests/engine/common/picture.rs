@@ -73,7 +73,7 @@ impl Scripted {
             assert!(offsets.contains(offset), "{offset} is not scored, only {offsets:?}");
         }
         let says = |offset: &u32| {
-            let said = said.iter().find(|(at, ..)| at == offset);
+            let said = said.iter().find(|(place, ..)| place == offset);
             let (_, token, probability) = *said.unwrap_or(&(0, 63, 0.1));
             candidate(token, probability)
         };
@@ -123,7 +123,8 @@ impl Scripted {
 /// stop tokens are banned), a mask that is not scored is `_`, a scored token has an exclamation
 /// mark.
 pub fn picture(batch: &Batch) -> Vec<String> {
-    let copies = batch.copies.iter().map(|copy| format!("copy {} -> {}", copy.from.0, copy.to.0));
+    let copies =
+        batch.copies.iter().map(|copy| format!("copy {} -> {}", copy.source.0, copy.destination.0));
     let mut lines: Vec<String> = copies.collect();
     for segment in &batch.segments {
         let pages = batch.table_of(segment);

@@ -100,7 +100,7 @@ pub fn drafted() -> EngineConfig {
 /// Blocks of 32; a position passes when its own confidence does.
 fn filter() -> Arc<Filter> {
     let identity = |scale: f32| -> Vec<f32> {
-        let one = |at: usize| if at.is_multiple_of(33) { scale } else { 0.0 };
+        let one = |index: usize| if index.is_multiple_of(33) { scale } else { 0.0 };
         (0..32 * 32).map(one).collect()
     };
     let weights = Weights {

@@ -20,8 +20,8 @@ impl Rng {
     }
 
     /// A number in `from..to`.
-    pub fn range(&mut self, from: u32, to: u32) -> u32 {
-        from + (self.any() % u64::from(to - from)) as u32
+    pub fn range(&mut self, start: u32, end: u32) -> u32 {
+        start + (self.any() % u64::from(end - start)) as u32
     }
 
     /// True in `percent` of all cases.
@@ -30,8 +30,8 @@ impl Rng {
     }
 
     /// One of a few.
-    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[(self.any() % from.len() as u64) as usize]
+    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[(self.any() % choices.len() as u64) as usize]
     }
 }
 

@@ -104,12 +104,12 @@ pub(super) fn case(
 fn kept(dtype: KvDtype, numbers: &[f32], c: usize) -> Vec<f32> {
     let kept = |head: &[f32]| -> Vec<f32> {
         let (scale, inverse) = row_scale(head);
-        let of = head.iter().map(|x| match dtype {
+        let numbers = head.iter().map(|x| match dtype {
             KvDtype::F32 => *x,
             KvDtype::Bf16 => bf16::from_f32(*x).to_f32(),
             KvDtype::Int8 => (x * inverse).round_ties_even() * scale,
         });
-        of.collect()
+        numbers.collect()
     };
     numbers.chunks_exact(c).flat_map(kept).collect()
 }
@@ -182,7 +182,7 @@ impl Case {
         let rows = Tensor::from_slice(numbers, (slots, width), &device).unwrap();
         tensor.inplace_op2(&rows, &write).unwrap();
         let copies: Vec<_> = (0..pages as u32)
-            .map(|page| PageCopy { from: PageId(pages as u32 + page), to: PageId(page) })
+            .map(|page| PageCopy { source: PageId(pages as u32 + page), destination: PageId(page) })
             .collect();
         tensor.inplace_op1(&CopyPages { copies: &copies }).unwrap();
         tensor.narrow(0, 0, pages).unwrap()
@@ -226,7 +226,7 @@ impl Case {
         let width = self.heads * self.c;
         let (mut segments, mut visible, mut q) = (Vec::new(), Vec::new(), Vec::new());
         for rows in rows {
-            let from = visible.len() as u32;
+            let first = visible.len() as u32;
             let home = self.segments.iter().find(|s| s.rows.contains(&rows.start)).unwrap();
             for row in rows.clone() {
                 visible.push(self.visible[row as usize]);
@@ -234,7 +234,7 @@ impl Case {
             }
             let pages = home.pages.clone();
             segments.push(Segment {
-                rows: from..visible.len() as u32,
+                rows: first..visible.len() as u32,
                 pages,
                 sampling: Sampling::GREEDY,
             });
@@ -249,13 +249,13 @@ impl Case {
         for segment in &self.segments {
             for row in segment.rows.start as usize..segment.rows.end as usize {
                 for head in 0..self.heads {
-                    let at = (row * self.heads + head) * c;
+                    let start = (row * self.heads + head) * c;
                     let place = |slot| {
                         (self.physical(segment, slot) * self.num_kv_heads + head / share) * c
                     };
                     let dot = |slot: usize| -> f64 {
                         let k = &self.k[place(slot)..][..c];
-                        let pairs = self.q[at..at + c].iter().zip(k);
+                        let pairs = self.q[start..start + c].iter().zip(k);
                         pairs.map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
                     };
                     let weights: Vec<(usize, f64)> = self
@@ -266,7 +266,7 @@ impl Case {
                     let total: f64 = weights.iter().map(|(_, weight)| weight).sum();
                     for &(slot, weight) in &weights {
                         for i in 0..c {
-                            out[at + i] += weight / total * f64::from(self.v[place(slot) + i]);
+                            out[start + i] += weight / total * f64::from(self.v[place(slot) + i]);
                         }
                     }
                 }

@@ -12,7 +12,7 @@ pub(super) fn check(arrays: &BatchArrays<'_>, limits: &BatchLimits) -> Result<()
     if lengths != ([rows; 2], rows) || arrays.scored.len() != arrays.scorers.len() {
         return refuse(format!("arrays of {lengths:?} entries for {rows} rows"));
     }
-    let pages = arrays.copies.iter().flat_map(|copy| [copy.from, copy.to]);
+    let pages = arrays.copies.iter().flat_map(|copy| [copy.source, copy.destination]);
     let pages = pages.chain(arrays.pages.iter().copied());
     below("page", pages.map(|page| page.0), limits.pages)?;
     below("token", arrays.tokens.iter().copied(), limits.tokens)?;

@@ -210,22 +210,22 @@ fn the_tops_of_other_rows_change_no_record() {
     let words = set(vocab, |t| t % 2 == 0);
     let hot = Sampling { temperature: 0.9, top_p: 0.8, seed: 4, ..GREEDY };
     let draws = [drawn(hot)];
-    let of = |tops, allowed| ScorerRow { tops, allowed, ..row(3, 0..0) };
-    let rows = [of(0, None), of(5, Some(0)), of(20, None), of(0, Some(0))];
+    let scored = |tops, allowed| ScorerRow { tops, allowed, ..row(3, 0..0) };
+    let rows = [scored(0, None), scored(5, Some(0)), scored(20, None), scored(0, Some(0))];
     let scorer = Scorer { allowed: &words, ..plain(&rows, &draws) };
     let together = run_all(&logits, vocab, &scorer).unwrap();
-    let mut from = 0;
+    let mut start = 0;
     for (i, logits) in logits.chunks(vocab).enumerate() {
         let wanted = rows[i].tops as usize;
         let alone = Scorer { rows: &rows[i..=i], ..scorer };
         let alone = run_all(logits, vocab, &alone).unwrap();
         assert_eq!(alone.candidates[0], together.candidates[i]);
-        assert_eq!(alone.tops, together.tops[from..from + wanted]);
+        assert_eq!(alone.tops, together.tops[start..start + wanted]);
         let without = [ScorerRow { tops: 0, ..rows[i].clone() }];
         let without = Scorer { rows: &without, ..scorer };
         let records = run(logits, vocab, &without).unwrap();
         assert_eq!(records[0], together.candidates[i]);
-        from += wanted;
+        start += wanted;
     }
 }
 

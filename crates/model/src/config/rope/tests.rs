@@ -24,14 +24,14 @@ fn table(spec: &kernels::RopeSpec, positions: &[u32]) -> Vec<Vec<f32>> {
 fn tables_are_those_of_transformers() {
     let tables: Vec<Value> = serde_json::from_str(TABLES).unwrap();
     assert_eq!(tables.len(), 10);
-    for of in tables {
-        let config = Keys::new("config.json", of["config"].as_object().unwrap().clone());
+    for case in tables {
+        let config = Keys::new("config.json", case["config"].as_object().unwrap().clone());
         let RopeSpec { theta, scaling, magnitude, .. } = rope(&config).unwrap();
         let plain = kernels::RopeSpec::plain(theta, 12, 256);
         let spec = kernels::RopeSpec { scaling, magnitude, ..plain };
-        let positions: Vec<u32> = serde_json::from_value(of["positions"].clone()).unwrap();
+        let positions: Vec<u32> = serde_json::from_value(case["positions"].clone()).unwrap();
         let rows =
-            |key: &str| -> Vec<Vec<f32>> { serde_json::from_value(of[key].clone()).unwrap() };
+            |key: &str| -> Vec<Vec<f32>> { serde_json::from_value(case[key].clone()).unwrap() };
         let (cos, sin) = (rows("cos"), rows("sin"));
         let frequencies = spec.frequencies();
         for (i, got) in table(&spec, &positions).iter().enumerate() {
@@ -39,7 +39,7 @@ fn tables_are_those_of_transformers() {
                 // The powers of the two libraries differ in the last bits of a frequency.
                 let angle = positions[i] as f32 * frequencies[j % 6];
                 let off = (got - want).abs();
-                assert!(off <= 1e-6 + angle * 2e-7, "{:?}: {got}, {want}", of["config"]);
+                assert!(off <= 1e-6 + angle * 2e-7, "{:?}: {got}, {want}", case["config"]);
             }
         }
     }

@@ -48,11 +48,11 @@ pub(super) fn place(codes: Codes, bits: u32, output: usize) -> usize {
 
 impl Codes {
     /// Writes the codes of row `row` of a matrix of `rows` rows.
-    pub(super) fn read_row(self, bytes: &[u8], rows: usize, row: usize, to: &mut [f32]) {
-        let columns = to.len();
+    pub(super) fn read_row(self, bytes: &[u8], rows: usize, row: usize, out: &mut [f32]) {
+        let columns = out.len();
         match self {
             Self::Integers(_) | Self::Floats => {
-                let codes = bytes[row * columns..].iter().zip(to);
+                let codes = bytes[row * columns..].iter().zip(out);
                 match self {
                     Self::Floats => codes.for_each(|(code, x)| *x = E4M3[usize::from(*code)]),
                     _ => codes.for_each(|(code, x)| *x = f32::from(code.cast_signed())),
@@ -61,14 +61,14 @@ impl Codes {
             Self::Packed(bits) => {
                 let in_word = (WORD / bits) as usize;
                 let first = row * columns.div_ceil(in_word);
-                read_words(bits, to, |number| word(bytes, first + number));
+                read_words(bits, out, |number| word(bytes, first + number));
             }
             Self::Gptq(Gptq { bits, .. }) => {
-                read_words(bits, to, |number| word(bytes, number * rows + row));
+                read_words(bits, out, |number| word(bytes, number * rows + row));
             }
             Self::Awq => {
                 let place = place(self, 4, row);
-                for (column, x) in to.iter_mut().enumerate() {
+                for (column, x) in out.iter_mut().enumerate() {
                     *x = code(word(bytes, column * (rows / 8) + row / 8), 4, place);
                 }
             }
@@ -77,8 +77,8 @@ impl Codes {
 }
 
 /// Writes the codes of a row of words.
-fn read_words(bits: u32, to: &mut [f32], word: impl Fn(usize) -> u32) {
-    for (number, codes) in to.chunks_mut((WORD / bits) as usize).enumerate() {
+fn read_words(bits: u32, out: &mut [f32], word: impl Fn(usize) -> u32) {
+    for (number, codes) in out.chunks_mut((WORD / bits) as usize).enumerate() {
         let word = word(number);
         for (place, x) in codes.iter_mut().enumerate() {
             *x = code(word, bits, place);

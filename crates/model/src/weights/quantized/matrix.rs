@@ -151,39 +151,39 @@ impl<'a> QuantizedMatrix<'a> {
     ///
     /// # Errors
     /// A file that cannot be read, a group that does not exist, a number that is not finite.
-    pub(in crate::weights) fn read(&self, name: &str, to: &mut Vec<f32>) -> Result<(), LoadError> {
+    pub(in crate::weights) fn read(&self, name: &str, out: &mut Vec<f32>) -> Result<(), LoadError> {
         let mut scales = Vec::new();
         self.scales.stored.read(&self.scales.name, &mut scales)?;
         let zeros = self.read_zeros()?;
         let order = self.read_order()?;
         let codes = self.codes.slice()?;
-        let first = to.len();
-        to.resize(first + self.rows * self.columns, 0.0);
+        let first = out.len();
+        out.resize(first + self.rows * self.columns, 0.0);
         let (cells, kind) = (&self.cells, self.scheme.codes);
-        each_row(&mut to[first..], self.columns, |row, to| {
-            kind.read_row(&codes, self.rows, row, to);
+        each_row(&mut out[first..], self.columns, |row, row_values| {
+            kind.read_row(&codes, self.rows, row, row_values);
             let start = row / cells.size[0] * cells.strides[0];
             let scale = |cell: usize, x: f32| {
-                let at = start + cell * cells.strides[1];
-                (x - zeros.get(at).copied().unwrap_or(self.zero())) * scales[at]
+                let index = start + cell * cells.strides[1];
+                (x - zeros.get(index).copied().unwrap_or(self.zero())) * scales[index]
             };
             match &order {
                 Some(order) => {
-                    to.iter_mut().zip(order).for_each(|(x, group)| *x = scale(*group, *x));
+                    row_values.iter_mut().zip(order).for_each(|(x, group)| *x = scale(*group, *x));
                 }
                 None => {
-                    for (cell, to) in to.chunks_mut(cells.size[1]).enumerate() {
-                        to.iter_mut().for_each(|x| *x = scale(cell, *x));
+                    for (cell, values) in row_values.chunks_mut(cells.size[1]).enumerate() {
+                        values.iter_mut().for_each(|x| *x = scale(cell, *x));
                     }
                 }
             }
             match self.scales.stored.dtype {
-                Dtype::BF16 => to.iter_mut().for_each(|x| *x = bf16::from_f32(*x).to_f32()),
-                Dtype::F16 => to.iter_mut().for_each(|x| *x = f16::from_f32(*x).to_f32()),
+                Dtype::BF16 => row_values.iter_mut().for_each(|x| *x = bf16::from_f32(*x).to_f32()),
+                Dtype::F16 => row_values.iter_mut().for_each(|x| *x = f16::from_f32(*x).to_f32()),
                 _ => {}
             }
         });
-        self.codes.check_finite(name, &to[first..])
+        self.codes.check_finite(name, &out[first..])
     }
 
     /// The zero point of codes without stored ones.
@@ -218,9 +218,9 @@ impl<'a> QuantizedMatrix<'a> {
                     true => cell * down.div_ceil(in_word) + row / in_word,
                     false => row / in_word * right + cell,
                 };
-                let at = row * self.cells.strides[0] + cell * self.cells.strides[1];
+                let index = row * self.cells.strides[0] + cell * self.cells.strides[1];
                 let word = word(bytes, number).wrapping_add(one);
-                all[at] = code(word, bits, place(codes, bits, row));
+                all[index] = code(word, bits, place(codes, bits, row));
             }
         }
         Ok(all)

@@ -251,10 +251,10 @@ fn compressed_tensors(config: &Keys) -> Result<Quantization, LoadError> {
     let mut about = Vec::new();
     for name in &names {
         let group = all.nested(name)?;
-        let from = if group.get("format").is_some() { &group } else { config };
-        let format = match from.get("format").and_then(Value::as_str) {
+        let holder = if group.get("format").is_some() { &group } else { config };
+        let format = match holder.get("format").and_then(Value::as_str) {
             Some(format) if format == PACKED || NAIVE.contains(&format) => format,
-            _ => return Err(from.refuse("format", format!("{}, {PACKED}", NAIVE.join(", ")))),
+            _ => return Err(holder.refuse("format", format!("{}, {PACKED}", NAIVE.join(", ")))),
         };
         let scheme = match group.get("weights") {
             Some(_) => Some(weights(&group.nested("weights")?, format == PACKED)?),

@@ -214,7 +214,7 @@ pub(super) const LIMITS: BatchLimits = BatchLimits {
 
 /// A copy of a page.
 pub(super) fn copy(from: u32, to: u32) -> PageCopy {
-    PageCopy { from: PageId(from), to: PageId(to) }
+    PageCopy { source: PageId(from), destination: PageId(to) }
 }
 
 /// Size of small vocabularies.

@@ -77,8 +77,8 @@ fn copies((device, precision): (&Device, Precision)) -> Result<Check> {
     copy_pages(&pool, &plain(device, &[0], &[], &copies)?)?;
     for part in bytes.chunks_exact_mut(5 * page) {
         for copy in copies {
-            let from = copy.from.index() * page;
-            part.copy_within(from..from + page, copy.to.index() * page);
+            let from = copy.source.index() * page;
+            part.copy_within(from..from + page, copy.destination.index() * page);
         }
     }
     let mut got = vec![0; bytes.len()];

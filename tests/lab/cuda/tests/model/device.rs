@@ -133,7 +133,7 @@ fn later_passes_read_written_pages_and_page_copies() {
     let mut second = Batch::default();
     // The first page of the first sequence is copied, and one row of the copy is replaced.
     let old = first.pages[0];
-    second.copies.push(PageCopy { from: old, to: PageId(0) });
+    second.copies.push(PageCopy { source: old, destination: PageId(0) });
     let table: Vec<u32> = [0].into_iter().chain(first.pages[1..4].iter().map(|p| p.0)).collect();
     push(&mut second, vec![row(9, 3, 30), row(11, 12, 30)], &table, Sampling::GREEDY);
     for (i, batch) in [&first, &second].into_iter().enumerate() {

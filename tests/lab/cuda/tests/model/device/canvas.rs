@@ -118,7 +118,7 @@ fn copies_of_pages_take_mean_embeddings_along() {
     push(&mut copied, rows, &copies, scaled(0.6));
     let pairs = PAGES.into_iter().zip(copies);
     copied.copies =
-        pairs.map(|(from, to)| PageCopy { from: PageId(from), to: PageId(to) }).collect();
+        pairs.map(|(from, to)| PageCopy { source: PageId(from), destination: PageId(to) }).collect();
     let got = execute(&mut device, &copied);
     assert_eq!(got, execute(&mut device, &plain));
 }
