@@ -272,7 +272,7 @@ impl Scheduler {
 
     /// The index of a running sequence.
     pub(crate) fn index_of(&self, id: SequenceId) -> Option<usize> {
-        self.running().position(|of| of.id == id)
+        self.running().position(|sequence| sequence.id == id)
     }
 
     /// Puts a sequence whose job is back, or whose drafts are there, behind all that wait.

@@ -38,10 +38,10 @@ impl Progress {
             open.min_by_key(|(_, group)| (group.had, self.turns[group.next].key()))
         };
         let firsts = [ForwardClass::Decode, ForwardClass::Long].into_iter().filter_map(first_of);
-        let (at, group) = firsts.min_by_key(|(_, group)| self.turns[group.next].key())?;
+        let (index, group) = firsts.min_by_key(|(_, group)| self.turns[group.next].key())?;
         let turn = self.turns[group.next];
-        self.groups[at].next += 1;
-        Some((at, turn))
+        self.groups[index].next += 1;
+        Some((index, turn))
     }
 }
 

@@ -42,15 +42,15 @@ fn open_ended() -> Vec<(&'static str, Value)> {
 }
 
 /// The filters that are offered, with Jinja2's names of their parameters after the input. The engine
-/// takes the first `places` of them by place, the others by name. The engine's filters that are
+/// takes the first `positional` of them by position, the others by name. The engine's filters that are
 /// missing here show internals.
 fn filters() -> Vec<FilterParameters> {
     macro_rules! table {
-        ($($name:literal => $filter:path, $places:literal, [$($parameter:literal),*]);* $(;)?) => {
+        ($($name:literal => $filter:path, $positional:literal, [$($parameter:literal),*]);* $(;)?) => {
             vec![$(FilterParameters {
                 name: $name,
                 filter: Value::from_function($filter),
-                places: $places,
+                positional: $positional,
                 parameters: &[$($parameter),*],
             }),*]
         };
@@ -102,7 +102,7 @@ fn filters() -> Vec<FilterParameters> {
 struct FilterParameters {
     name: &'static str,
     filter: Value,
-    places: usize,
+    positional: usize,
     parameters: &'static [&'static str],
 }
 
@@ -110,14 +110,14 @@ impl FilterParameters {
     /// Calls the filter with `args`, the input first and named ones last.
     fn call(&self, state: &mut State<'_, '_>, args: &[Value]) -> Result<Value, Error> {
         let input = args.first().cloned().unwrap_or_default();
-        let mut placed = bound_to(self.parameters, args.get(1..).unwrap_or_default())?;
-        let named: Vec<(&str, Value)> = (self.parameters.iter().zip(&placed).skip(self.places))
+        let mut values = bound_to(self.parameters, args.get(1..).unwrap_or_default())?;
+        let named: Vec<(&str, Value)> = (self.parameters.iter().zip(&values).skip(self.positional))
             .filter(|(_, value)| !value.is_undefined() && !value.is_none())
             .map(|(name, value)| (*name, value.clone()))
             .collect();
-        placed.insert(0, input);
-        guarded(self.name, &placed, || {
-            let mut args = placed[..placed.len().min(self.places + 1)].to_vec();
+        values.insert(0, input);
+        guarded(self.name, &values, || {
+            let mut args = values[..values.len().min(self.positional + 1)].to_vec();
             while args.len() > 1 && args.last().is_some_and(Value::is_undefined) {
                 args.pop();
             }
@@ -141,21 +141,21 @@ impl FilterParameters {
 /// # Errors
 /// Arguments that no parameter takes.
 pub(super) fn bound_to(parameters: &[&str], args: &[Value]) -> Result<Vec<Value>, Error> {
-    let (placed, named): (&[Value], Kwargs) = from_args(args)?;
-    if placed.len() > parameters.len() {
+    let (values, named): (&[Value], Kwargs) = from_args(args)?;
+    if values.len() > parameters.len() {
         let most = parameters.len();
-        let reason = format!("expected at most {most} arguments, found {}", placed.len());
+        let reason = format!("expected at most {most} arguments, found {}", values.len());
         return Err(Error::new(ErrorKind::TooManyArguments, reason));
     }
-    let mut all = placed.to_vec();
-    for (at, name) in parameters.iter().enumerate() {
+    let mut all = values.to_vec();
+    for (index, name) in parameters.iter().enumerate() {
         let given = named.get::<Option<Value>>(name)?;
         match given {
-            Some(_) if at < placed.len() => {
+            Some(_) if index < values.len() => {
                 let reason = format!("expected one argument {name}, found two");
                 return Err(Error::new(ErrorKind::TooManyArguments, reason));
             }
-            _ if at < placed.len() => {}
+            _ if index < values.len() => {}
             given => all.push(given.unwrap_or_default()),
         }
     }
@@ -317,7 +317,7 @@ fn bound(name: &str, args: &[Value], bytes: u64) -> Result<u64, Error> {
 /// argument.
 fn formatted(format: &str, bytes: u64) -> Result<u64, Error> {
     let mut number = 0_u64;
-    let mut places = 0_u64;
+    let mut fields = 0_u64;
     for c in format.chars() {
         number = match c.to_digit(10) {
             Some(digit) => number.saturating_mul(10).saturating_add(u64::from(digit)),
@@ -326,9 +326,9 @@ fn formatted(format: &str, bytes: u64) -> Result<u64, Error> {
         if number > MAX_WIDTH || c == '*' {
             return Err(exceeded("characters of a width", MAX_WIDTH));
         }
-        places += u64::from(matches!(c, '%' | '{'));
+        fields += u64::from(matches!(c, '%' | '{'));
     }
-    // An argument may be named at each place.
+    // An argument may be named in each field.
     let each = bytes.saturating_add(2 * MAX_WIDTH);
-    Ok(bytes.saturating_add(places.saturating_mul(each)))
+    Ok(bytes.saturating_add(fields.saturating_mul(each)))
 }

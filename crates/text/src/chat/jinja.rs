@@ -110,11 +110,11 @@ pub(super) fn indent(
     // A line end at the end of the text begins another line.
     let text = text_of(value) + "\n";
     let mut made = String::new();
-    for (at, line) in lines(&text, false).into_iter().enumerate() {
-        if at > 0 {
+    for (index, line) in lines(&text, false).into_iter().enumerate() {
+        if index > 0 {
             made.push('\n');
         }
-        let indented = match at {
+        let indented = match index {
             0 => first.unwrap_or(false),
             _ => blank.unwrap_or(false) || !line.is_empty(),
         };

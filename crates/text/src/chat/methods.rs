@@ -19,7 +19,7 @@ pub(super) fn invalid(reason: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, reason.into())
 }
 
-/// Replaces the first `count` places of `old`; all of them if `count` is absent or negative.
+/// Replaces the first `count` occurrences of `old`; all of them if `count` is absent or negative.
 pub(super) fn replace(text: &str, old: &str, new: &str, count: Option<i64>) -> String {
     match count.and_then(|count| usize::try_from(count).ok()) {
         Some(count) => text.replacen(old, new, count),
@@ -131,28 +131,28 @@ fn partition(text: &str, name: &str, args: &[Value]) -> Result<Value, Error> {
     Ok(Value::from(Tuple::from(parts.map(Value::from))))
 }
 
-/// The result of a method of a text that looks between a first and a last place.
+/// The result of a method of a text that looks between two indices.
 fn windowed(
     state: &mut State<'_, '_>,
     text: &str,
     name: &str,
     args: &[Value],
 ) -> Result<Value, Error> {
-    let (wanted, from, to): (&Value, i64, Option<i64>) = from_args(args)?;
+    let (wanted, start, end): (&Value, i64, Option<i64>) = from_args(args)?;
     let length = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
-    let place = |index: i64| {
+    let clamped = |index: i64| {
         if index < 0 { (index + length).max(0) } else { index.min(length) }
     };
-    let (from, to) = (place(from), place(to.unwrap_or(length)));
+    let (start, end) = (clamped(start), clamped(end.unwrap_or(length)));
     let byte = |index: i64| {
         let index = usize::try_from(index).unwrap_or(0);
         text.char_indices().nth(index).map_or(text.len(), |(byte, _)| byte)
     };
-    let part = &text[byte(from)..byte(to.max(from))];
+    let part = &text[byte(start)..byte(end.max(start))];
     let made = method(state, &Value::from(part), name, std::slice::from_ref(wanted))?;
-    let is_place = matches!(name, "find" | "rfind" | "index" | "rindex");
+    let is_index = matches!(name, "find" | "rfind" | "index" | "rindex");
     match i64::try_from(made.clone()) {
-        Ok(index) if is_place && index >= 0 => Ok(Value::from(index + from)),
+        Ok(index) if is_index && index >= 0 => Ok(Value::from(index + start)),
         _ => Ok(made),
     }
 }
@@ -199,9 +199,9 @@ fn split_blanks(text: &str, most: usize, from_end: bool) -> Vec<&str> {
     let mut parts = Vec::new();
     while parts.len() < most {
         let cut = match from_end {
-            false => rest.find(is_blank).map(|at| rest.split_at(at)),
-            true => rest.char_indices().rfind(|(_, c)| is_blank(*c)).map(|(at, c)| {
-                let (before, part) = rest.split_at(at + c.len_utf8());
+            false => rest.find(is_blank).map(|index| rest.split_at(index)),
+            true => rest.char_indices().rfind(|(_, c)| is_blank(*c)).map(|(index, c)| {
+                let (before, part) = rest.split_at(index + c.len_utf8());
                 (part, before)
             }),
         };

@@ -133,9 +133,9 @@ fn check_products(tag: &[Token<'_>], left: &mut u64) -> Result<(), Error> {
         return Ok(());
     }
     let products = tag.iter().enumerate().filter(|(_, token)| matches!(token, Token::Mul));
-    for (at, _) in products {
-        let before: Vec<&Token<'_>> = tag[..at].iter().rev().collect();
-        let after: Vec<&Token<'_>> = tag[at + 1..].iter().collect();
+    for (index, _) in products {
+        let before: Vec<&Token<'_>> = tag[..index].iter().rev().collect();
+        let after: Vec<&Token<'_>> = tag[index + 1..].iter().collect();
         let operands = [constant(&before), constant(&after)];
         let is = |kind: Operand| operands.contains(&kind);
         if is(Operand::Sequence) && !is(Operand::Variable) {
@@ -193,24 +193,24 @@ fn guarded(
     all: &Instructions<'static>,
 ) -> Instructions<'static> {
     let mut parts = Vec::new();
-    // The new place of each instruction, and of the end.
-    let mut places = Vec::new();
-    let (mut at, mut place) = (0, 0);
-    while let Some(instruction) = all.get(at) {
+    // The new index of each instruction, and of the end.
+    let mut indices = Vec::new();
+    let (mut index, mut new_index) = (0, 0);
+    while let Some(instruction) = all.get(index) {
         let part = surrounded(instruction);
-        places.push(place);
-        place += u32::try_from(part.len()).unwrap_or(u32::MAX);
-        parts.push((at, part));
-        at += 1;
+        indices.push(new_index);
+        new_index += u32::try_from(part.len()).unwrap_or(u32::MAX);
+        parts.push((index, part));
+        index += 1;
     }
-    places.push(place);
+    indices.push(new_index);
     let moved = |target: u32| {
-        let place = usize::try_from(target).ok().and_then(|target| places.get(target));
-        place.copied().unwrap_or(place_after(&places))
+        let new_index = usize::try_from(target).ok().and_then(|target| indices.get(target));
+        new_index.copied().unwrap_or(index_after(&indices))
     };
     let mut new = Instructions::new(name, source);
-    for (at, part) in parts {
-        let line = all.get_line(at).unwrap_or(0);
+    for (index, part) in parts {
+        let line = all.get_line(index).unwrap_or(0);
         for instruction in part {
             let line = u16::try_from(line).unwrap_or(u16::MAX);
             new.add_with_line(retargeted(instruction, &moved), line);
@@ -219,8 +219,8 @@ fn guarded(
     new
 }
 
-fn place_after(places: &[u32]) -> u32 {
-    places.last().copied().unwrap_or(0)
+fn index_after(indices: &[u32]) -> u32 {
+    indices.last().copied().unwrap_or(0)
 }
 
 /// An instruction with its checks. A check of two operands takes both from the stack as a list
@@ -257,18 +257,20 @@ fn surrounded(instruction: &Instruction<'static>) -> Vec<Instruction<'static>> {
     }
 }
 
-/// An instruction with its target at the new place.
+/// An instruction with its target at the new index.
 fn retargeted(
     instruction: Instruction<'static>,
     moved: &dyn Fn(u32) -> u32,
 ) -> Instruction<'static> {
     match instruction {
-        Instruction::Iterate(to) => Instruction::Iterate(moved(to)),
-        Instruction::Jump(to) => Instruction::Jump(moved(to)),
-        Instruction::JumpIfFalse(to) => Instruction::JumpIfFalse(moved(to)),
-        Instruction::JumpIfFalseOrPop(to) => Instruction::JumpIfFalseOrPop(moved(to)),
-        Instruction::JumpIfTrueOrPop(to) => Instruction::JumpIfTrueOrPop(moved(to)),
-        Instruction::BuildMacro(name, to, flags) => Instruction::BuildMacro(name, moved(to), flags),
+        Instruction::Iterate(target) => Instruction::Iterate(moved(target)),
+        Instruction::Jump(target) => Instruction::Jump(moved(target)),
+        Instruction::JumpIfFalse(target) => Instruction::JumpIfFalse(moved(target)),
+        Instruction::JumpIfFalseOrPop(target) => Instruction::JumpIfFalseOrPop(moved(target)),
+        Instruction::JumpIfTrueOrPop(target) => Instruction::JumpIfTrueOrPop(moved(target)),
+        Instruction::BuildMacro(name, target, flags) => {
+            Instruction::BuildMacro(name, moved(target), flags)
+        }
         other => other,
     }
 }

@@ -12,9 +12,9 @@ impl ChatTemplate {
     pub fn reads(&self, name: &str, tools: bool) -> bool {
         let tokens = tokenize(&self.template(tools).source, false, SyntaxConfig::default());
         let tokens: Vec<_> = tokens.map_while(Result::ok).map(|(token, _)| token).collect();
-        let is_read = |(at, token): (usize, &Token<'_>)| {
-            let is_member = at > 0 && matches!(tokens[at - 1], Token::Dot);
-            let is_set = matches!(tokens.get(at + 1), Some(Token::Assign));
+        let is_read = |(index, token): (usize, &Token<'_>)| {
+            let is_member = index > 0 && matches!(tokens[index - 1], Token::Dot);
+            let is_set = matches!(tokens.get(index + 1), Some(Token::Assign));
             matches!(token, Token::Ident(found) if *found == name) && !is_member && !is_set
         };
         tokens.iter().enumerate().any(is_read)
