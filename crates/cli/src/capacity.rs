@@ -317,6 +317,7 @@ mod tests {
                 attention: Attention::Full,
                 logit_shift: LogitShift::None,
                 adapted_masks: false,
+                drafter: None,
             },
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use engine::decoding::WeightKind;
-use model::{Checkpoint, DeviceModel, ExpertInfo, LoadError, ModelInfo, TileSupport, WeightDtype};
+use model::{Checkpoint, DeviceModel, DrafterInfo, ExpertInfo, LoadError, ModelInfo, TileSupport, WeightDtype};
 use safetensors::tensor::{Dtype, TensorView};
 use step::{Attention, LogitShift};
 
@@ -90,8 +90,21 @@ fn model(args: &InspectArgs) -> Result<()> {
     if let Some(ExpertInfo { count, chosen, .. }) = info.experts {
         tell!("experts          {count} ({chosen} for each row)");
     }
-    tell!("attention        {}", attention(info.rows.attention));
-    tell!("predictions      {}", logit_shift(info.rows.logit_shift));
+    match info.rows.drafter {
+        None => {
+            tell!("attention        {}", attention(info.rows.attention));
+            tell!("predictions      {}", logit_shift(info.rows.logit_shift));
+        }
+        Some(DrafterInfo { layers, heads, block, mask }) => {
+            tell!("attention        causal");
+            tell!(
+                "drafter          DFlash: {layers} layers, {} heads of {} for keys and values, blocks of \
+                 {block}, mask token {mask}",
+                heads.num_kv_heads,
+                heads.head_width
+            );
+        }
+    }
     tell!("vocabulary       {}", info.vocabulary.size);
     tell!("max positions    {}", info.max_positions);
     let mask = info.vocabulary.mask.map_or_else(|| "none".to_owned(), |mask| mask.to_string());

@@ -196,7 +196,7 @@ fn prepared(path: &str, config: &Config) -> Result<Checkpoint> {
 /// The folder of an adapter that Nemotron-Labs-Diffusion's published code uses for drafts alone.
 const DRAFT_ADAPTER: &str = "linear_spec_lora";
 
-/// The checkpoint in a folder or file with the configured adapter and attention.
+/// The checkpoint in a folder or file with the configured adapter, attention and drafter.
 ///
 /// # Errors
 /// As [`load`].
@@ -207,7 +207,8 @@ pub fn configured(path: &str, config: &Config) -> Result<Checkpoint> {
     let mut names = [path, &config.model.path].into_iter();
     let by_name = names.any(hub::is_introspective_release);
     let next_tokens = training.introspective.unwrap_or(by_name);
-    adapted(checkpoint.with_blocks_after_prompt(blocks).with_next_tokens(next_tokens), training)
+    let trained = checkpoint.with_blocks_after_prompt(blocks).with_next_tokens(next_tokens);
+    draft::in_layers(adapted(trained, training)?, config)
 }
 
 /// The checkpoint in a folder or file with the configured adapter.
@@ -322,7 +323,7 @@ pub fn engine_config(config: &Config, loaded: &LoadedModel) -> EngineConfig {
         capabilities: Capabilities {
             filter: loaded.filter.clone(),
             edits: loaded.weights.edits,
-            drafts: loaded.draft.is_some(),
+            drafts: loaded.weights.drafts,
             masks: loaded.weights.masks,
         },
     }

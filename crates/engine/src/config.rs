@@ -52,7 +52,7 @@ pub struct Capabilities {
     pub filter: Option<Arc<Filter>>,
     /// The weights were trained to rewrite committed tokens (`edit`).
     pub edits: bool,
-    /// A draft model runs beside the model (`speculative`).
+    /// A draft model runs beside the model (`speculative`), or behind its layers (`self_speculation`).
     pub drafts: bool,
     /// Causal weights that predict the next token read masks too (`introspective`).
     pub masks: bool,

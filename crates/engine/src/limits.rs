@@ -30,7 +30,7 @@ pub struct Limits {
     pub filter: Option<u32>,
     /// The weights were trained to rewrite committed tokens.
     pub edits: bool,
-    /// A draft model runs beside the model.
+    /// A draft model runs beside the model, or behind its layers.
     pub drafts: bool,
     /// Causal weights that predict the next token read masks too.
     pub masks: bool,
@@ -190,6 +190,7 @@ impl Limits {
         if !self.kind().fills(decoding) {
             let next = match self.kind().is_autoregressive() {
                 true => "this model predicts the next token only",
+                false if self.kind().drafted_block().is_some() => "this model's masks only draft",
                 false => "this model reads masks in whole blocks only",
             };
             return match decoding.window() {
@@ -201,6 +202,12 @@ impl Limits {
                     refuse("schedule", message)
                 }
             };
+        }
+        if let (Some(block), Some(window)) = (self.kind().drafted_block(), decoding.window())
+            && window > block
+        {
+            let message = format!("must be at most {block}, the drafter's block, got {window}");
+            return refuse("window", message);
         }
         let needs = (requires.needs)(commit.settings());
         if let Some(needs) = needs.filter(|needs| !self.has(*needs)) {

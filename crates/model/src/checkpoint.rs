@@ -1,7 +1,7 @@
 //! A checkpoint: its configuration and its weights, opened but not loaded.
 
 use crate::arch;
-use crate::config::Keys;
+use crate::config::{DRAFTER, Keys};
 use crate::files::Files;
 use crate::gguf::{Gguf, TokenizerJson};
 use crate::sharing::ExpertSharing;
@@ -14,6 +14,14 @@ const CONFIG: &str = "config.json";
 
 /// An opened checkpoint.
 pub struct Checkpoint {
+    pub(crate) config: Keys,
+    pub(crate) weights: Weights,
+    /// A drafter that reads its states.
+    pub(crate) drafter: Option<Box<DrafterPart>>,
+}
+
+/// The files of a drafter.
+pub(crate) struct DrafterPart {
     pub(crate) config: Keys,
     pub(crate) weights: Weights,
 }
@@ -37,11 +45,12 @@ impl Checkpoint {
     pub fn open(files: &Files) -> Result<Self, LoadError> {
         if let Some(file) = files.gguf()? {
             let (gguf, config) = Gguf::open(files, &file)?;
-            return Ok(Self { config, weights: Weights::gguf(gguf) });
+            return Ok(Self { config, weights: Weights::gguf(gguf), drafter: None });
         }
         let config = Keys::parse(CONFIG, &files.open(CONFIG)?)?;
         let quantization = arch::supported(&config)?;
-        Ok(Self { config, weights: Weights::open(files, quantization)? })
+        let weights = Weights::open(files, quantization)?;
+        Ok(Self { config, weights, drafter: None })
     }
 
     /// The quantization by the publisher, in words: method, bits, and the weights that share a scale. Matrices
@@ -116,6 +125,25 @@ impl Checkpoint {
         Ok(self)
     }
 
+    /// Returns true if the folder contains a DFlash drafter: its `config.json` has the key `dflash_config`.
+    pub fn is_drafter(files: &Files) -> bool {
+        let config = files.open(CONFIG).and_then(|text| Keys::parse(CONFIG, &text));
+        config.is_ok_and(|config| config.get(DRAFTER).is_some())
+    }
+
+    /// Adds a DFlash drafter: layers that read states of this model's layers and propose a block of tokens.
+    ///
+    /// # Errors
+    /// A missing or malformed file. Loading refuses a drafter of other layers, width or vocabulary,
+    /// and a model that is not causal.
+    pub fn with_drafter(mut self, files: &Files) -> Result<Self, LoadError> {
+        let file = format!("{}/{CONFIG}", files.place());
+        let config = Keys::parse(&file, &files.open(CONFIG)?)?;
+        let weights = Weights::open(files, Quantization::read(&config)?)?;
+        self.drafter = Some(Box::new(DrafterPart { config, weights }));
+        Ok(self)
+    }
+
     /// Says that weights with full attention were fine-tuned to attend block-causally after the prompt,
     /// in blocks of this length ([`step::Attention::BlocksAfterPrompt`]); `None` = as configured. Loading
     /// refuses other weights.
@@ -143,7 +171,14 @@ impl Checkpoint {
 
     /// Bytes of all tensors in the files.
     pub fn stored_bytes(&self) -> u64 {
-        self.weights.stored_bytes()
+        let drafter = self.drafter.as_ref().map_or(0, |part| part.weights.stored_bytes());
+        self.weights.stored_bytes().saturating_add(drafter)
+    }
+
+    /// Number of parameters that were loaded.
+    fn parameters(&self) -> usize {
+        let drafter = self.drafter.as_ref().map_or(0, |part| part.weights.elements());
+        self.weights.elements().saturating_add(drafter)
     }
 
     /// Checks configuration and headers as loading with matrices in `dtype` does, but reads no
@@ -153,12 +188,10 @@ impl Checkpoint {
     /// As [`crate::Model::load`], except for numbers that are not finite.
     pub fn survey(&mut self, dtype: WeightDtype) -> Result<Survey, LoadError> {
         self.count(dtype, |checkpoint| {
-            let Self { config, weights } = checkpoint;
-            let (_, info) = arch::load(&Counting::default(), config, weights)?;
-            Ok(Survey {
-                info: ModelInfo { parameters: weights.elements(), ..info },
-                memory: weights.memory,
-            })
+            let (_, info) = arch::load(&Counting::default(), checkpoint)?;
+            let parameters = checkpoint.parameters();
+            let info = ModelInfo { parameters, ..info };
+            Ok(Survey { info, memory: checkpoint.weights.memory })
         })
     }
 
@@ -187,7 +220,7 @@ impl Checkpoint {
             let count = vision.len();
             format!("{count} tensors of the vision tower are left out: this server reads text only")
         });
-        let parameters = self.weights.elements();
+        let parameters = self.parameters();
         let warnings = warnings.chain(left_out).collect();
         (ModelInfo { parameters, ..info }, warnings)
     }
@@ -214,6 +247,6 @@ impl Checkpoint {
     /// If the text is not a JSON object.
     pub fn synthetic(config: &str, seed: u64) -> Result<Self, LoadError> {
         let config = Keys::parse(CONFIG, config.as_bytes())?;
-        Ok(Self { config, weights: Weights::random(seed) })
+        Ok(Self { config, weights: Weights::random(seed), drafter: None })
     }
 }

@@ -2,7 +2,7 @@
 //! time.
 
 use crate::arch::Work;
-use crate::inputs::{InputBounds, Inputs};
+use crate::inputs::{self, InputBounds, Inputs, Part};
 use crate::{LoadError, Model, ModelInfo};
 use kernels::{Cpu, Host, Pass, Scores, Team};
 use std::num::NonZeroUsize;
@@ -24,14 +24,26 @@ pub struct ExecutorConfig {
 pub struct ModelExecutor<B: Host = Cpu> {
     model: Model<B>,
     kv: B::Kv,
-    batch: B::Batch,
+    /// A pass over all rows, or one over the rows of the target and one over those of its drafter.
+    passes: [HostPass<B>; 2],
     /// The threads of this crate's kernels; other backends have their own.
     team: Option<Team>,
     spec: ExecutorSpec,
     bounds: InputBounds,
-    inputs: Inputs,
     /// The mean embeddings of a canvas model's rows, by slot.
     soft: Vec<f32>,
+}
+
+/// The rows of a pass.
+struct HostPass<B: Host> {
+    inputs: Inputs,
+    batch: B::Batch,
+}
+
+impl<B: Host> Default for HostPass<B> {
+    fn default() -> Self {
+        Self { inputs: Inputs::default(), batch: B::Batch::default() }
+    }
 }
 
 impl<B: Host> ModelExecutor<B> {
@@ -50,11 +62,10 @@ impl<B: Host> ModelExecutor<B> {
         Ok(Self {
             model,
             kv,
-            batch: B::Batch::default(),
+            passes: [HostPass::default(), HostPass::default()],
             team,
             spec,
             bounds,
-            inputs: Inputs::default(),
             soft: Vec::new(),
         })
     }
@@ -117,7 +128,7 @@ pub(crate) fn sizes(
         pages: config.pages,
         vocab_size: info.vocabulary.size as u32,
         max_positions: info.max_positions as u32,
-        mask: info.vocabulary.mask,
+        mask: info.vocabulary.mask.or(info.rows.drafter.map(|drafter| drafter.mask)),
         attention: info.rows.attention,
         logit_shift: info.rows.logit_shift,
     };
@@ -142,21 +153,47 @@ impl<B: Host> Executor for ModelExecutor<B> {
     fn execute(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError> {
         output.candidates.clear();
         output.tops.clear();
-        let filled = self.inputs.fill(batch, &self.bounds);
-        filled.and_then(|()| self.pass(batch, output)).map_err(ExecuteError)
+        self.run(batch, output).map_err(ExecuteError)
     }
 }
 
 impl<B: Host> ModelExecutor<B> {
-    /// Runs the batch that `inputs` were filled with.
-    fn pass(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), String> {
-        let mut uploaded = std::mem::take(&mut self.batch);
+    /// Runs the passes over a batch.
+    fn run(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), String> {
+        let parts = Part::of(self.model.info().rows.drafter.is_some());
+        for (pass, part) in self.passes.iter_mut().zip(parts) {
+            pass.inputs.fill(batch, *part, &self.bounds)?;
+        }
+        match parts {
+            [_] => self.pass(0, batch, output),
+            _ => {
+                let mut outputs = [BatchOutput::default(), BatchOutput::default()];
+                // The target's rows write what rows of the drafter read.
+                for (number, output) in outputs.iter_mut().enumerate() {
+                    self.pass(number, batch, output)?;
+                }
+                inputs::merge(batch, outputs, output);
+                Ok(())
+            }
+        }
+    }
+
+    /// Runs the pass with this number.
+    fn pass(
+        &mut self,
+        number: usize,
+        batch: &Batch,
+        output: &mut BatchOutput,
+    ) -> Result<(), String> {
+        let mut pass = std::mem::take(&mut self.passes[number]);
         self.copy_soft(&batch.copies);
-        let soft = self.soft_rows();
-        let done = self.within(|| self.forward(batch, &mut uploaded, &soft));
-        self.batch = uploaded;
+        let soft = self.soft_rows(&pass.inputs);
+        let done = self.within(|| self.forward(batch, &mut pass, &soft));
+        if let Ok(scores) = &done {
+            self.keep_soft(&pass.inputs, &scores.soft);
+        }
+        self.passes[number] = pass;
         let scores = done.map_err(|error| error.to_string())?;
-        self.keep_soft(&scores.soft);
         output.candidates = scores.candidates;
         output.tops = scores.tops;
         Ok(())
@@ -174,16 +211,16 @@ impl<B: Host> ModelExecutor<B> {
     }
 
     /// The mean embeddings of all rows, empty if none has one.
-    fn soft_rows(&self) -> Vec<f32> {
+    fn soft_rows(&self, inputs: &Inputs) -> Vec<f32> {
         let width = self.model.info().width;
-        let conditioned = self.inputs.canvas.as_ref().map(|of| &of.conditioned);
+        let conditioned = inputs.canvas.as_ref().map(|of| &of.conditioned);
         let conditioned = conditioned.filter(|rows| !rows.is_empty());
         let Some(conditioned) = conditioned.filter(|_| !self.soft.is_empty()) else {
             return Vec::new();
         };
-        let mut soft = vec![0.0; self.inputs.tokens.len() * width];
+        let mut soft = vec![0.0; inputs.tokens.len() * width];
         for row in conditioned {
-            let (row, slot) = (*row as usize, self.inputs.slots[*row as usize] as usize);
+            let (row, slot) = (*row as usize, inputs.slots[*row as usize] as usize);
             let from = &self.soft[slot * width..][..width];
             soft[row * width..][..width].copy_from_slice(from);
         }
@@ -191,15 +228,15 @@ impl<B: Host> ModelExecutor<B> {
     }
 
     /// Keeps the mean embeddings of the scored rows.
-    fn keep_soft(&mut self, new: &[f32]) {
+    fn keep_soft(&mut self, inputs: &Inputs, new: &[f32]) {
         let width = self.model.info().width;
         if new.is_empty() {
             return;
         }
         let slots = self.bounds.page_size * self.bounds.pages;
         self.soft.resize(slots * width, 0.0);
-        for (row, new) in self.inputs.scored.iter().zip(new.chunks_exact(width)) {
-            let slot = self.inputs.slots[*row as usize] as usize;
+        for (row, new) in inputs.scored.iter().zip(new.chunks_exact(width)) {
+            let slot = inputs.slots[*row as usize] as usize;
             self.soft[slot * width..][..width].copy_from_slice(new);
         }
     }
@@ -207,17 +244,18 @@ impl<B: Host> ModelExecutor<B> {
     fn forward(
         &self,
         batch: &Batch,
-        uploaded: &mut B::Batch,
+        HostPass { inputs, batch: uploaded }: &mut HostPass<B>,
         soft: &[f32],
     ) -> candle_core::Result<Scores> {
-        let (backend, decoder, info) =
-            (&self.model.backend, &self.model.decoder, self.model.info());
-        let mut arrays = self.inputs.arrays(batch);
+        let Model { backend, decoder, .. } = &self.model;
+        let drafter = decoder.drafter().filter(|_| inputs.part() == Part::Open);
+        let (network, info) = drafter.unwrap_or((decoder, self.model.info()));
+        let mut arrays = inputs.arrays(batch);
         if let Some(canvas) = &mut arrays.canvas {
             canvas.soft = soft;
         }
         backend.upload(&arrays, &self.bounds.limits(1, 1), uploaded)?;
-        let pass = Pass { arrays: &arrays, batch: uploaded, kv: &self.kv, mask: self.inputs.mask };
+        let pass = Pass { arrays: &arrays, batch: uploaded, kv: &self.kv, mask: inputs.mask };
         backend.copy_pages(&pass)?;
         let rows = backend.rows(&pass);
         if rows == 0 {
@@ -225,8 +263,8 @@ impl<B: Host> ModelExecutor<B> {
         }
         let mut work = Work::new(backend, info, rows)?;
         let mut scores = Scores::default();
-        decoder.hidden(backend, &pass, &mut work)?;
-        decoder.score(backend, &pass, &mut work, &mut scores)?;
+        network.hidden(backend, &pass, &mut work)?;
+        network.score(backend, &pass, &mut work, &mut scores)?;
         Ok(scores)
     }
 }

@@ -76,6 +76,21 @@ pub struct RowInfo {
     pub logit_shift: LogitShift,
     /// True if an adapter changes the rows of masks alone.
     pub adapted_masks: bool,
+    /// The drafter that reads the rows of open blocks, if there is one.
+    pub drafter: Option<DrafterInfo>,
+}
+
+/// A DFlash drafter: layers behind those of its target, which propose the tokens of a block at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DrafterInfo {
+    /// Number of its layers.
+    pub layers: usize,
+    /// The heads of its layers.
+    pub heads: HeadSizes,
+    /// Positions of a block, `2..=64`: the last final token and the masks behind it.
+    pub block: u32,
+    /// The mask token, below the number of embeddings.
+    pub mask: u32,
 }
 
 /// A canvas model's layers: some have full attention, the others a window. Heads of the layers with
@@ -133,7 +148,7 @@ impl ModelInfo {
     }
 
     /// The sizes of `pages` KV pages of `page` slots: of the layers with a window, if there are such,
-    /// then of those with full attention.
+    /// then of those with full attention, then of a drafter's layers.
     pub(crate) fn kv_sizes(&self, dtype: KvDtype, page: usize, pages: usize) -> Vec<KvSizes> {
         let sizes = |layers: usize, heads: HeadSizes| KvSizes {
             dtype,
@@ -143,9 +158,11 @@ impl ModelInfo {
             page,
             pages,
         };
-        match self.canvas {
-            None => vec![sizes(self.layers, self.heads)],
-            Some(canvas) => vec![
+        let own = sizes(self.layers, self.heads);
+        match (self.canvas, self.rows.drafter) {
+            (None, None) => vec![own],
+            (None, Some(drafter)) => vec![own, sizes(drafter.layers, drafter.heads)],
+            (Some(canvas), _) => vec![
                 sizes(self.layers - canvas.full_layers, self.heads),
                 sizes(canvas.full_layers, canvas.full_heads),
             ],
@@ -156,7 +173,7 @@ impl ModelInfo {
     pub fn describe(&self) -> String {
         format!(
             "{}, {:.2} M parameters: {} layers of width {}, {} heads ({} key/value) of {}, \
-             MLP {}; vocabulary {}, {} positions, {} KV bytes each; {}, end {:?}",
+             MLP {}; vocabulary {}, {} positions, {} KV bytes each; {}, end {:?}{}",
             self.family,
             self.parameters as f64 / 1e6,
             self.layers,
@@ -171,7 +188,10 @@ impl ModelInfo {
             self.vocabulary
                 .mask
                 .map_or_else(|| "no mask".to_owned(), |mask| format!("mask {mask}")),
-            self.vocabulary.end
+            self.vocabulary.end,
+            self.rows.drafter.map_or_else(String::new, |of| {
+                format!("; DFlash drafter of {} layers for blocks of {}", of.layers, of.block)
+            })
         )
     }
 }

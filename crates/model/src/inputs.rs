@@ -3,7 +3,10 @@
 use crate::ModelInfo;
 use kernels::device::{BatchArrays, BatchLimits, CanvasRows};
 use kernels::{ScorerRow, Visible};
-use step::{Attention, Batch, PageId, Position, Row, Sampling, Segment, Slot, set_words};
+use step::{
+    Attention, Batch, BatchOutput, PageId, Position, Row, Sampling, Segment, Slot, as_count, as_index,
+    set_words,
+};
 
 /// In place of a mask token: no token.
 pub(crate) const NO_MASK: u32 = u32::MAX;
@@ -53,9 +56,52 @@ impl InputBounds {
     }
 }
 
+/// The rows of a batch that a pass reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// All rows.
+    #[default]
+    All,
+    /// Those that a drafter leaves to its target.
+    Final,
+    /// Those of open blocks, which a drafter reads.
+    Open,
+}
+
+impl Part {
+    /// The parts of the passes over a batch, in their order, with or without a drafter.
+    pub(crate) fn of(has_drafter: bool) -> &'static [Self] {
+        match has_drafter {
+            true => &[Self::Final, Self::Open],
+            false => &[Self::All],
+        }
+    }
+
+    fn reads(self, row: &Row) -> bool {
+        match self {
+            Self::All => true,
+            Self::Final => !row.open,
+            Self::Open => row.open,
+        }
+    }
+}
+
+/// Appends the outputs of the passes over a batch to `output`, in the order of the batch's rows.
+pub(crate) fn merge(batch: &Batch, parts: [BatchOutput; 2], output: &mut BatchOutput) {
+    let mut parts = parts.map(|of| (of.candidates.into_iter(), of.tops.into_iter()));
+    for row in batch.rows.iter().filter(|row| row.score.is_wanted()) {
+        let (candidates, tops) = &mut parts[usize::from(row.open)];
+        output.candidates.extend(candidates.next());
+        output.tops.extend(tops.take(row.score.tops()));
+    }
+}
+
 /// The arrays of a batch's rows, with one entry per row unless noted otherwise. Reused between steps.
 #[derive(Debug, Default)]
 pub(crate) struct Inputs {
+    part: Part,
+    /// The segments of these rows.
+    segments: Vec<Segment>,
     pub(crate) tokens: Vec<u32>,
     pub(crate) positions: Vec<u32>,
     /// Physical slots in the pool.
@@ -98,12 +144,18 @@ impl CanvasInputs {
 }
 
 impl Inputs {
-    /// Replaces the content by `batch`.
+    /// Replaces the content by some rows of `batch`.
     ///
     /// # Errors
     /// Describes the first index out of bounds or other invalid value.
-    pub(crate) fn fill(&mut self, batch: &Batch, bounds: &InputBounds) -> Result<(), String> {
+    pub(crate) fn fill(
+        &mut self,
+        batch: &Batch,
+        part: Part,
+        bounds: &InputBounds,
+    ) -> Result<(), String> {
         self.clear();
+        self.part = part;
         self.canvas = bounds.window.map(|_| CanvasInputs::default());
         self.mask = bounds.mask;
         let words = set_words(bounds.vocab as u32);
@@ -118,17 +170,23 @@ impl Inputs {
         if let Some(page) = pages.find(|page| page.index() >= bounds.pages) {
             return Err(format!("page {} of {}", page.0, bounds.pages));
         }
-        for number in 0..batch.segments.len() {
-            self.push_segment(batch, number, bounds)?;
+        let mut end = 0;
+        for segment in &batch.segments {
+            if segment.rows.start != end {
+                return Err(format!("segment of rows {:?} at row {end}", segment.rows));
+            }
+            end = segment.rows.end;
+            self.push_segment(batch, segment, bounds)?;
         }
-        if self.tokens.len() != batch.rows.len() {
-            return Err(format!(
-                "segments end at row {} of {}",
-                self.tokens.len(),
-                batch.rows.len()
-            ));
+        if as_index(end) != batch.rows.len() {
+            return Err(format!("segments end at row {end} of {}", batch.rows.len()));
         }
         Ok(())
+    }
+
+    /// The rows of the batch that it was filled with.
+    pub(crate) fn part(&self) -> Part {
+        self.part
     }
 
     /// The arrays for a backend of the batch that they were filled with, without mean embeddings.
@@ -138,18 +196,20 @@ impl Inputs {
             positions: &self.positions,
             slots: &self.slots,
             visible: &self.visible,
-            segments: &batch.segments,
+            segments: &self.segments,
             pages: &batch.pages,
             scored: &self.scored,
             scorers: &self.scorers,
             biases: &batch.biases,
             allowed: &batch.allowed,
-            copies: &batch.copies,
+            // They are made once, before any row is written.
+            copies: if self.part == Part::Open { &[] } else { &batch.copies },
             canvas: self.canvas.as_ref().map(CanvasInputs::rows),
         }
     }
 
     fn clear(&mut self) {
+        self.segments.clear();
         self.tokens.clear();
         self.positions.clear();
         self.slots.clear();
@@ -161,29 +221,32 @@ impl Inputs {
     fn push_segment(
         &mut self,
         batch: &Batch,
-        number: usize,
+        segment: &Segment,
         bounds: &InputBounds,
     ) -> Result<(), String> {
-        let segment = &batch.segments[number];
-        let (from, to) = (segment.rows.start as usize, segment.rows.end as usize);
-        let rows = batch.rows.get(from..to).filter(|_| from == self.tokens.len());
-        let Some(rows) = rows else {
-            return Err(format!("segment of rows {from}..{to} at row {}", self.tokens.len()));
+        let (from, to) = (as_index(segment.rows.start), as_index(segment.rows.end));
+        let Some(rows) = batch.rows.get(from..to) else {
+            return Err(format!("segment of rows {from}..{to} of {}", batch.rows.len()));
         };
         let (first, last) = (segment.pages.start as usize, segment.pages.end as usize);
         let Some(table) = batch.pages.get(first..last) else {
             return Err(format!("page table {first}..{last} of {}", batch.pages.len()));
         };
-        for row in rows {
-            let index = self.tokens.len();
+        let (begin, part) = (as_count(self.tokens.len()), self.part);
+        for (row, index) in rows.iter().zip(from..).filter(|(row, _)| part.reads(row)) {
             self.push_row(row, table, bounds)
                 .and_then(|()| match row.score.is_wanted() {
-                    true => self.push_scorer(batch, row, number, bounds),
+                    true => self.push_scorer(batch, row, bounds),
                     false => Ok(()),
                 })
                 .map_err(|problem| format!("row {index}: {problem}"))?;
         }
-        self.push_canvas(rows, segment, bounds)
+        let own = begin..as_count(self.tokens.len());
+        self.push_canvas(rows, segment, bounds)?;
+        if !own.is_empty() || part == Part::All {
+            self.segments.push(Segment { rows: own, ..segment.clone() });
+        }
+        Ok(())
     }
 
     fn push_row(
@@ -249,12 +312,11 @@ impl Inputs {
         Ok(())
     }
 
-    /// Adds the scorer of the row that was pushed last, of a segment with this number.
+    /// Adds the scorer of the row that was pushed last, of the segment after those pushed.
     fn push_scorer(
         &mut self,
         batch: &Batch,
         row: &Row,
-        segment: usize,
         bounds: &InputBounds,
     ) -> Result<(), String> {
         let range = row.biases.start as usize..row.biases.end as usize;
@@ -289,7 +351,7 @@ impl Inputs {
             allowed: row.allowed,
             tops: tops as u32,
             among: row.score.among(),
-            segment: segment as u32,
+            segment: as_count(self.segments.len()),
         });
         Ok(())
     }

@@ -37,7 +37,9 @@ pub use files::Files;
 pub use filter::FilterWeights;
 pub use geometry::Geometry;
 pub use gguf::TokenizerJson;
-pub use info::{CanvasInfo, ExpertInfo, FormatInfo, HeadSizes, ModelInfo, RowInfo, VocabularyInfo};
+pub use info::{
+    CanvasInfo, DrafterInfo, ExpertInfo, FormatInfo, HeadSizes, ModelInfo, RowInfo, VocabularyInfo,
+};
 pub use kernels::Accelerator;
 pub use kernels::device::{
     Check, Device, DeviceLimits, Division, LaunchTime, MatrixFormat, ProductLaunch, ProductSizes,

@@ -17,6 +17,12 @@ impl Memory {
         self.use_briefly(extra_bytes);
     }
 
+    /// Adds what was loaded after this: its weights are counted with these.
+    pub(crate) fn follow(&mut self, later: Self) {
+        self.weights = later.weights;
+        self.loading = self.loading.max(later.loading);
+    }
+
     /// Counts bytes that are freed during loading.
     pub(crate) fn use_briefly(&mut self, bytes: usize) {
         self.loading = self.loading.max(self.weights.saturating_add(bytes as u64));

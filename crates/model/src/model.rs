@@ -1,7 +1,7 @@
 //! A loaded model and its info.
 
 use crate::arch::{self, Decoder, Work};
-use crate::inputs::{self, InputBounds, Inputs, NO_MASK};
+use crate::inputs::{self, InputBounds, Inputs, NO_MASK, Part};
 use crate::{Checkpoint, ForwardError, LoadError, Memory, ModelInfo};
 use kernels::device::RowSet;
 use kernels::{ArrayKind, Cpu, Host, Pass};
@@ -32,7 +32,7 @@ impl<B: Host> Model<B> {
     /// # Errors
     /// As [`Model::load`]; if the backend has no products in the checkpoint's dtype.
     pub fn load_on(backend: B, mut checkpoint: Checkpoint) -> Result<Self, LoadError> {
-        let loaded = arch::load(&backend, &checkpoint.config, &mut checkpoint.weights);
+        let loaded = arch::load(&backend, &mut checkpoint);
         let (decoder, info) = loaded?;
         let (info, warnings) = checkpoint.finish(info);
         Ok(Self { backend, decoder, info, memory: checkpoint.weights.memory, warnings })
@@ -82,7 +82,7 @@ impl<B: Host> Model<B> {
         let bounds = InputBounds::of(info, rows, 1);
         let sequence = inputs::alone(tokens, info.rows.attention);
         let mut inputs = Inputs::default();
-        inputs.fill(&sequence, &bounds).map_err(candle_core::Error::msg)?;
+        inputs.fill(&sequence, Part::All, &bounds).map_err(candle_core::Error::msg)?;
         let arrays = inputs.arrays(&sequence);
         let limits = bounds.limits(1, 1);
         let mut batch = B::Batch::default();

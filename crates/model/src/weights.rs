@@ -164,6 +164,22 @@ impl Weights {
         }
     }
 
+    /// Begins to be loaded behind `target`, in its dtype; what a target in blocks stores in bf16.
+    pub(crate) fn follow(&mut self, target: &mut Self) {
+        self.dtype = match target.dtype {
+            WeightDtype::Blocks => WeightDtype::Bf16,
+            dtype => dtype,
+        };
+        self.watch = target.watch.take();
+        self.restart(target.reads);
+    }
+
+    /// Ends to be loaded behind `target`, whose memory counts both from now on.
+    pub(crate) fn lead(&mut self, target: &mut Self) {
+        target.watch = self.watch.take();
+        target.memory.follow(self.memory);
+    }
+
     /// Forgets all requests. From now on tensors are read, or only checked if not `reads`.
     pub(crate) fn restart(&mut self, reads: bool) {
         self.used.clear();

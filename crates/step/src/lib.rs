@@ -92,6 +92,9 @@ pub struct Row {
     /// For a canvas model ([`Attention::Canvas`]): the row belongs to a canvas that is denoised; `None`
     /// is a final token that is encoded. Other models read all rows alike.
     pub denoise: Option<Denoise>,
+    /// The row belongs to an open block ([`Attention::OpenBlock`]), of which no K/V are kept. A drafter
+    /// reads such rows in place of the model, if there is one.
+    pub open: bool,
 }
 
 /// A row of a canvas that is denoised.
@@ -115,6 +118,7 @@ impl Row {
             biases: 0..0,
             allowed: None,
             denoise: None,
+            open: false,
         }
     }
 

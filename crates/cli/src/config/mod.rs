@@ -35,7 +35,7 @@ pub use overrides::warn_of_unknown_variables;
 pub use schema::Config;
 use schema::Model;
 pub use schema::Training;
-use values::AUTO;
+pub use values::AUTO;
 use values::listen_address;
 pub use values::{LogFormat, Text, UnknownFields, Worded};
 

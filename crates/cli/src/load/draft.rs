@@ -4,13 +4,14 @@ use anyhow::Result;
 use decode::AttentionKind;
 use engine::decoding::{Decoding, WeightKind};
 use engine::{Drafter, EngineConfig};
-use model::{Checkpoint, ModelInfo};
+use model::{Checkpoint, Files, ModelInfo};
 use step::Executor;
 use text::Tokenizer;
 
-use crate::config::Config;
+use crate::config::{AUTO, Config};
 use crate::exit;
 use crate::fit;
+use crate::hub;
 use crate::kv;
 use crate::load;
 use crate::names::escaped;
@@ -43,8 +44,34 @@ pub struct DraftCheckpoint {
     pub bytes: u64,
 }
 
+/// The model with its drafter, if the configured draft model is one of DFlash: layers that read states
+/// of the model's layers. Its weights are downloaded if they are not here.
+///
+/// # Errors
+/// A drafter that cannot be read; a decoder for it.
+pub fn in_layers(checkpoint: Checkpoint, config: &Config) -> Result<Checkpoint> {
+    let drafts = &config.model.decoding;
+    if drafts.draft_model.is_empty() {
+        return Ok(checkpoint);
+    }
+    let place = hub::description(&drafts.draft_model)?.place;
+    if !Checkpoint::is_drafter(&Files::folder(&*place)) {
+        return Ok(checkpoint);
+    }
+    if drafts.draft_decoder != AUTO {
+        let message = format!(
+            "model.draft_decoder: expected {AUTO} beside a DFlash drafter, which fills a block in one pass, \
+             found {}",
+            drafts.draft_decoder
+        );
+        return Err(exit::failure(exit::CONFIG, message));
+    }
+    let folder = hub::folder(&drafts.draft_model)?;
+    checkpoint.with_drafter(&Files::folder(&*folder)).map_err(exit::refused)
+}
+
 /// Checks the configured draft model against the model at `place` with the properties `verifier`. Reads no
-/// weights. `None` if none is configured.
+/// weights. `None` if none is configured, or it is in the verifier's layers.
 ///
 /// # Errors
 /// One line: a model that cannot verify, one that cannot draft, another tokenizer, a decoder that does
@@ -55,7 +82,7 @@ pub fn choose(
     verifier: &ModelInfo,
 ) -> Result<Option<DraftCheckpoint>> {
     let path = &config.model.decoding.draft_model;
-    if path.is_empty() {
+    if path.is_empty() || verifier.rows.drafter.is_some() {
         return Ok(None);
     }
     let kind = verifier.rows.attention.kind();

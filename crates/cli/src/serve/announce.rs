@@ -9,6 +9,7 @@ use step::{Attention, ExecutorSpec};
 use crate::config::{Config, LogFormat};
 use crate::load::LoadedModel;
 use crate::memory::size;
+use crate::names::shown;
 
 /// Logs what is served in one line, and the memory of a device.
 fn log(loaded: &LoadedModel, config: &Config, address: SocketAddr, keys: usize) {
@@ -61,6 +62,11 @@ pub(super) fn announce(loaded: &LoadedModel, config: &Config, address: SocketAdd
     );
     if let Some(draft) = &loaded.draft {
         say!("  drafts     {} by {}", draft.name, draft.decoding.label);
+    }
+    if let Some(drafter) = info.rows.drafter {
+        let (name, layers) = (&config.model.decoding.draft_model, drafter.layers);
+        let name = shown(name);
+        say!("  drafts     {name}, DFlash: {layers} layers, blocks of {}", drafter.block);
     }
     if let Some(memory) = &loaded.hardware.memory {
         let (weights, step) = (size(memory.weights), size(memory.step));

@@ -141,9 +141,9 @@ impl Decoder {
         self.checks().map_or(&[], |checks| checks.guesses)
     }
 
-    /// Returns true if the last forward checked guesses.
-    pub fn has_checked(&self) -> bool {
-        !self.scratch.checked.is_empty()
+    /// Number of guesses that the last forward checked.
+    pub fn checked(&self) -> u32 {
+        as_count(self.scratch.checked.len())
     }
 
     /// The offsets whose tokens the last forward computed as checked guesses that were right: they were

@@ -122,6 +122,8 @@ pub struct PlanRow {
     pub source: TokenSource,
     /// The place that its candidate predicts, if one is wanted.
     pub prediction: Prediction,
+    /// It belongs to an open block, of which no K/V are kept ([`step::Row::open`]).
+    pub open: bool,
 }
 
 /// The source of a row's token.
@@ -158,6 +160,7 @@ impl PlanRow {
             beyond: 0,
             source: TokenSource::Canvas,
             prediction: Prediction::Trained,
+            open: false,
         }
     }
 }
@@ -225,6 +228,11 @@ impl ForwardPlan {
     pub fn push_range(&mut self, places: Span<Place>, end: Place) {
         let rows = places.iter().map(|place| PlanRow::at(place, end));
         self.rows.extend(rows);
+    }
+
+    /// Returns true if its last rows are those of an open block.
+    pub(crate) fn is_open(&self) -> bool {
+        self.rows.last().is_some_and(|row| row.open)
     }
 
     /// The rows of each segment, in order.

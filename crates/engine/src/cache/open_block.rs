@@ -82,7 +82,8 @@ impl CachePolicy for OpenBlock {
             ..PlanRow::at(place, place.next())
         }));
         if let Some(block) = block {
-            plan.push_range(block, block.end);
+            let row = |place| PlanRow { open: true, ..PlanRow::at(place, block.end) };
+            plan.rows.extend(block.iter().map(row));
         }
         plan.close(SHARED);
         plan.sealed = block.map_or(open, |block| block.start);

@@ -52,6 +52,9 @@ pub enum SpecFault {
     Combination,
 }
 
+/// The preset whose window is as long as a drafter's blocks.
+const DRAFTING: &str = "self_speculation";
+
 /// Length of the sub-blocks of Fast-dLLM v2 (arXiv 2509.26328).
 const SUB_BLOCK: u32 = 8;
 
@@ -188,6 +191,12 @@ impl DecodingSpec {
             && self.get("block_length").is_none()
         {
             base.put("block_length", Value::Integer(i64::from(length)));
+        }
+        let preset = self.name("preset").unwrap_or_else(|| weights.default_preset());
+        if let Some(length) = weights.drafted_block()
+            && preset == DRAFTING
+        {
+            base.put("window", Value::Integer(i64::from(length)));
         }
         self.suggested(&base)
     }

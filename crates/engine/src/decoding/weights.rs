@@ -15,7 +15,7 @@ pub struct WeightKind {
     pub logit_shift: LogitShift,
     /// True if they rewrite committed tokens (LLaDA2.1, arXiv 2602.08676).
     pub edits: bool,
-    /// True if a draft model runs beside them.
+    /// True if a draft model runs beside them, or, with an open block, behind their layers.
     pub drafts: bool,
     /// True if causal weights that predict the next token read masks too (I-DLM, arXiv 2604.11035).
     pub masks: bool,
@@ -26,6 +26,7 @@ impl WeightKind {
     pub fn default_preset(self) -> &'static str {
         match (self.attention, self.logit_shift) {
             (Attention::Causal, _) if self.drafts => "speculative",
+            (Attention::OpenBlock(_), _) if self.drafts => "self_speculation",
             (Attention::Full, _) => DEFAULT,
             (Attention::Causal, LogitShift::None) => "wedlm_next",
             (Attention::Causal, LogitShift::One) if self.masks => "introspective",
@@ -43,6 +44,7 @@ impl WeightKind {
         match (self.attention, self.logit_shift) {
             (Attention::Causal, LogitShift::None) => "wedlm",
             (Attention::Causal, LogitShift::One) => "autoregressive",
+            (Attention::OpenBlock(_), _) if self.drafts => "autoregressive",
             (Attention::Blocks(_), _) => "block_causal",
             _ => Self { drafts: false, ..self }.default_preset(),
         }
@@ -73,7 +75,8 @@ impl WeightKind {
         match self.attention {
             Attention::OpenBlock(_) => {
                 let checks = decoding.decoder.commit.info().requires.checks;
-                checks || window.is_none_or(|window| window == 1)
+                let is_whole = window.is_none() && self.drafted_block().is_none();
+                checks || is_whole || window == Some(1)
             }
             _ if self.is_autoregressive() => window == Some(1),
             // A mask of a window is guessed, and only checks know whether it is right.
@@ -81,6 +84,14 @@ impl WeightKind {
                 decoding.decoder.commit.info().requires.checks || window == Some(1)
             }
             _ => true,
+        }
+    }
+
+    /// Length of the open blocks that only draft: the weights that read them are those of a DFlash drafter.
+    pub fn drafted_block(self) -> Option<u32> {
+        match self.attention {
+            Attention::OpenBlock(length) if self.drafts => Some(length),
+            _ => None,
         }
     }
 

@@ -15,10 +15,19 @@ const MATCHED: u32 = 1;
 pub(crate) struct DraftState {
     /// Drafts were asked for and are not there yet.
     pub(crate) awaited: bool,
+    /// A drafter behind the model's layers fills open blocks.
+    pub(super) in_layers: bool,
     /// Scratch: drafts that are copied from the text.
     copied: Vec<TokenId>,
     /// An index in the predicted text, and the offset of the answer that it stands for.
     aligned: (usize, usize),
+}
+
+impl DraftState {
+    /// No drafts yet; `in_layers`: a drafter behind the model's layers fills open blocks.
+    pub(super) fn new(in_layers: bool) -> Self {
+        Self { in_layers, ..Self::default() }
+    }
 }
 
 impl Sequence {
@@ -132,6 +141,17 @@ impl Sequence {
         self.statistics.count_verified(right, report);
     }
 
+    /// Counts the drafts of a drafter behind the model's layers that a forward checked, and the right ones.
+    fn settle_checked(&mut self, report: &mut StepReport) {
+        let checked = self.decoder.checked();
+        if self.drafts.in_layers && checked > 0 {
+            let right = self.decoder.confirmed().len();
+            self.statistics.cost.draft_model.drafted += checked;
+            report.drafts.drafted += u64::from(checked);
+            self.statistics.count_verified(right, report);
+        }
+    }
+
     /// Follows what a step made of its drafts. Those that it confirmed were forwarded with true tokens
     /// before them, so their K/V are final.
     pub(super) fn settle_drafts(&mut self, report: &mut StepReport) {
@@ -140,7 +160,7 @@ impl Sequence {
             return self.settle_guesses(report);
         }
         if decoder.schedule.drafts() == 0 {
-            return;
+            return self.settle_checked(report);
         }
         let verified = self.effects.iter().filter_map(|effect| match effect {
             Effect::Commit(of) if of.kind == CommitKind::Draft => Some(of.offset),

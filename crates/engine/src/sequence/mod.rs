@@ -144,7 +144,7 @@ impl Sequence {
         Self {
             id,
             broken: None,
-            drafts: DraftState::default(),
+            drafts: DraftState::new(limits.kind().drafted_block().is_some()),
             layout,
             logit_shift: limits.logit_shift,
             decoder: DecoderCell::new(decoder),
@@ -250,6 +250,7 @@ impl Sequence {
         let rows = u64::from(as_count(plan.rows.len()));
         match plan.is_chunk {
             true => self.statistics.count_chunk(rows, report),
+            false if self.drafts.in_layers && plan.is_open() => self.statistics.count_drafting(rows),
             false => self.statistics.count_forward(plan.kind, rows, report),
         }
         self.kv.observe_forward(plan);
@@ -273,7 +274,7 @@ impl Sequence {
         self.statistics.note_scored(proposals, now);
         let (effects, tree) = (&self.effects, self.decoder.tree());
         self.statistics.count_effects(effects, tree, now, report);
-        if self.decoder.has_checked() {
+        if self.decoder.checked() > 0 && !self.drafts.in_layers {
             self.statistics.count_check(effects);
         }
         self.penalties.observe(effects);

@@ -57,6 +57,12 @@ impl Statistics {
         report.work.positions.prefill += rows;
     }
 
+    /// Counts a planned pass of `rows` rows of a drafter behind the model's layers.
+    pub(super) fn count_drafting(&mut self, rows: u64) {
+        self.cost.draft_model.forwards += 1;
+        self.cost.draft_model.positions += rows;
+    }
+
     /// Counts the drafts of a draft model that a step confirmed.
     pub(super) fn count_verified(&mut self, drafts: u32, report: &mut StepReport) {
         self.cost.draft_model.verified += drafts;

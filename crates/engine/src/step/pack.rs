@@ -242,6 +242,7 @@ impl Packer<'_> {
         let mut row = Row {
             biases: scoring.plain.clone(),
             beyond: of.beyond,
+            open: of.open,
             denoise: denoised.map(|(denoise, _)| denoise),
             ..Row::new(
                 token.unwrap_or_default(),

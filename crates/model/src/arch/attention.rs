@@ -39,7 +39,7 @@ impl<B: Backend> Decoder<B> {
         append(backend, pass, masks.and_then(|masks| masks.out.as_ref()), attended)
     }
 
-    fn attention<'a>(&'a self, block: &'a Block<B>) -> Attention<'a, B> {
+    pub(super) fn attention<'a>(&'a self, block: &'a Block<B>) -> Attention<'a, B> {
         let full = self.canvas.as_ref().filter(|_| block.full);
         Attention {
             layer: block.kv,

@@ -1,23 +1,27 @@
 //! The pre-norm transformer that all families share, on any backend.
 
 use super::block::{Block, CanvasParts, Mlp};
+use super::dflash::Drafter;
 use super::work::Work;
 use candle_core::Result;
 use kernels::device::RowSet;
 use kernels::{Backend, Experts, Head, Norm, Pass, ScoredRange, Storage};
+use std::sync::Arc;
 
 /// The stored weights of a transformer: embedding, layers, final norm, LM head.
 pub(crate) struct Decoder<S: Storage> {
     /// Model width `d`.
     pub(super) width: usize,
     pub(super) eps: f32,
-    pub(super) embedding: S::Table,
+    pub(super) embedding: Arc<S::Table>,
     pub(super) rope_table: S::RopeTable,
     pub(super) blocks: Vec<Block<S>>,
     pub(super) norm: S::Vector,
-    pub(super) head: S::Matrix,
+    pub(super) head: Arc<S::Matrix>,
     /// The additional properties of a canvas model.
     pub(super) canvas: Option<CanvasParts<S>>,
+    /// A drafter, which reads the rows of open blocks.
+    pub(super) drafter: Option<Box<Drafter<S>>>,
 }
 
 impl<S: Storage> Decoder<S> {
@@ -39,26 +43,43 @@ impl<B: Backend> Decoder<B> {
         if rows == 0 {
             return Ok(());
         }
-        let all = RowSet::First(rows);
         backend.embed(&self.embedding, pass, &mut work.x)?;
         self.condition(backend, pass, work)?;
-        for block in &self.blocks {
-            let norm = self.norm(&block.attention_norm);
-            work.norm(backend, pass, norm, &all)?;
-            self.attend(backend, pass, block, work)?;
-            if block.sandwich.is_some() {
-                self.add_branches(backend, pass, block, work)?;
-                continue;
-            }
-            backend.linear_add(&block.out, &work.heads.attended, rows, &mut work.x)?;
-            let norm = self.norm(&block.mlp_norm);
-            work.norm(backend, pass, norm, &all)?;
-            match &block.mlp {
-                Mlp::Dense(mlp) => work.add_mlp(backend, pass, mlp, block.masks.as_deref())?,
-                Mlp::Experts(experts) => experts.add(backend, pass, work, rows)?,
+        for (number, block) in self.blocks.iter().enumerate() {
+            self.layer(backend, pass, block, work)?;
+            if let Some(drafter) = &self.drafter {
+                drafter.tap(backend, pass, number, work)?;
             }
         }
-        Ok(())
+        match &self.drafter {
+            Some(drafter) => drafter.write(backend, pass, work),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds a layer's results to the residual stream.
+    fn layer(
+        &self,
+        backend: &B,
+        pass: &Pass<'_, B>,
+        block: &Block<B>,
+        work: &mut Work<B>,
+    ) -> Result<()> {
+        let rows = backend.rows(pass);
+        let all = RowSet::First(rows);
+        let norm = self.norm(&block.attention_norm);
+        work.norm(backend, pass, norm, &all)?;
+        self.attend(backend, pass, block, work)?;
+        if block.sandwich.is_some() {
+            return self.add_branches(backend, pass, block, work);
+        }
+        backend.linear_add(&block.out, &work.heads.attended, rows, &mut work.x)?;
+        let norm = self.norm(&block.mlp_norm);
+        work.norm(backend, pass, norm, &all)?;
+        match &block.mlp {
+            Mlp::Dense(mlp) => work.add_mlp(backend, pass, mlp, block.masks.as_deref()),
+            Mlp::Experts(experts) => experts.add(backend, pass, work, rows),
+        }
     }
 
     /// Scores the batch's scored rows after [`Self::hidden`].

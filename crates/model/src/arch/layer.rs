@@ -47,7 +47,7 @@ impl<S: Storage> Loader<'_, S> {
             mlp_norm,
             mlp,
             heads: info.heads,
-            kv: number,
+            kv: self.first_kv + number,
             full: true,
             sandwich: None,
             masks,

@@ -7,6 +7,7 @@ use crate::config::{MAX_ROPE_ANGLES, Spec};
 use crate::gguf::{DIVISORS, check_divisors};
 use crate::weights::Weights;
 use kernels::{RopeSpec, Storage, Table};
+use std::sync::Arc;
 
 /// Loads one transformer.
 pub(super) struct Loader<'a, S: Storage> {
@@ -16,6 +17,8 @@ pub(super) struct Loader<'a, S: Storage> {
     pub(super) names: &'a Names,
     /// The names in safetensors, which adapters have.
     pub(super) published: &'a Names,
+    /// The number of the first layer among the keys and values.
+    pub(super) first_kv: usize,
 }
 
 impl<S: Storage> Loader<'_, S> {
@@ -62,16 +65,17 @@ impl<S: Storage> Loader<'_, S> {
         Ok(Decoder {
             width: d,
             eps: self.spec.norm_eps,
-            embedding,
+            embedding: Arc::new(embedding),
             rope_table,
             blocks,
             norm,
-            head,
+            head: Arc::new(head),
             canvas: parts,
+            drafter: None,
         })
     }
 
-    fn rope_table(&mut self) -> Result<S::RopeTable, LoadError> {
+    pub(super) fn rope_table(&mut self) -> Result<S::RopeTable, LoadError> {
         let width = self.spec.rotary_width;
         let divisors = self.divisors(width / 2)?;
         let rope = &self.spec.rope;

@@ -6,6 +6,7 @@ mod block;
 mod canvas;
 mod conditioning;
 mod decoder;
+mod dflash;
 mod experts;
 mod gemma;
 mod heads;
@@ -27,9 +28,9 @@ mod work;
 pub(crate) use decoder::Decoder;
 pub(crate) use work::Work;
 
-use crate::config::{Keys, Spec};
+use crate::config::{DRAFTER, DrafterSpec, Keys, Spec};
 use crate::weights::{Quantization, Weights};
-use crate::{LoadError, ModelInfo};
+use crate::{Checkpoint, LoadError, ModelInfo};
 use kernels::Storage;
 use load::Loader;
 use step::{Attention, LogitShift, as_index};
@@ -96,23 +97,35 @@ impl Family {
     }
 }
 
-/// Refuses a configuration of no family, or with a quantization that is not read.
+/// Refuses a configuration of no family and no drafter, or with a quantization that is not read.
 pub(crate) fn supported(config: &Keys) -> Result<Option<Quantization>, LoadError> {
-    Family::find(config)?;
+    if config.get(DRAFTER).is_none() {
+        Family::find(config)?;
+    }
     Quantization::read(config)
 }
 
-/// Loads the architecture named in the configuration.
+/// Loads the architecture named in the configuration, and its drafter.
 pub(crate) fn load<S: Storage>(
     storage: &S,
-    config: &Keys,
-    weights: &mut Weights,
+    checkpoint: &mut Checkpoint,
 ) -> Result<(Decoder<S>, ModelInfo), LoadError> {
-    let (spec, names) = read(config, weights)?;
+    let Checkpoint { config, weights, drafter } = checkpoint;
+    let (mut spec, names) = read(config, weights)?;
+    let drafter = drafter.as_deref_mut();
+    let drafter = drafter.map(|part| Ok((DrafterSpec::read(&part.config, &spec.info)?, part)));
+    let drafter = drafter.transpose()?;
     let published = Family::find(config)?.names;
-    let loader = Loader { storage, weights: &mut *weights, spec: &spec, names, published };
-    let decoder = loader.decoder()?;
+    let first_kv = 0;
+    let loader = Loader { storage, weights: &mut *weights, spec: &spec, names, published, first_kv };
+    let mut decoder = loader.decoder()?;
     weights.check_adapter()?;
+    if let Some((drafts, part)) = drafter {
+        part.weights.follow(weights);
+        decoder.drafter = Some(Box::new(dflash::load(storage, &decoder, part, &drafts)?));
+        part.weights.lead(weights);
+        drafts.join(&mut spec.info);
+    }
     Ok((decoder, spec.info))
 }
 
@@ -123,8 +136,12 @@ const ONLY_FULL: &str = "a model with full attention, which blocks after the pro
 const ONLY_BLOCKS: &str = "a model with block-causal attention, which I-DLM's weights were made of";
 
 /// The properties of the model that a configuration describes, without the number of parameters.
-pub(crate) fn info(config: &Keys, weights: &Weights) -> Result<ModelInfo, LoadError> {
-    Ok(read(config, weights)?.0.info)
+pub(crate) fn info(checkpoint: &Checkpoint) -> Result<ModelInfo, LoadError> {
+    let mut info = read(&checkpoint.config, &checkpoint.weights)?.0.info;
+    if let Some(part) = &checkpoint.drafter {
+        DrafterSpec::read(&part.config, &info)?.join(&mut info);
+    }
+    Ok(info)
 }
 
 /// Lets causal weights that predict the next token read masks, as an adapter taught them.

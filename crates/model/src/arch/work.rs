@@ -34,6 +34,13 @@ pub(super) struct Branches<B: Backend> {
     pub(super) both: B::Array,
 }
 
+/// Arrays for the keys and values of a drafter.
+pub(super) struct ContextArrays<B: Backend> {
+    /// The projected states of the target's layers `[r, d]`.
+    pub(super) states: B::Array,
+    pub(super) heads: HeadArrays<B>,
+}
+
 /// The arrays of a pass.
 pub(crate) struct Work<B: Backend> {
     /// The residual stream `[r, d]`.
@@ -48,6 +55,8 @@ pub(crate) struct Work<B: Backend> {
     pub(super) shared: Option<B::Array>,
     /// Additional arrays of canvas models.
     pub(super) branches: Option<Branches<B>>,
+    /// Additional arrays of a drafter's target.
+    pub(super) context: Option<ContextArrays<B>>,
 }
 
 impl<B: Backend> Work<B> {
@@ -69,6 +78,13 @@ impl<B: Backend> Work<B> {
                 Some(_) => Some(Branches {
                     one: backend.array(ArrayKind::Sums, rows, d)?,
                     both: backend.array(ArrayKind::Sums, rows, d)?,
+                }),
+                None => None,
+            },
+            context: match info.rows.drafter {
+                Some(drafter) => Some(ContextArrays {
+                    states: backend.array(ArrayKind::Sums, rows, d)?,
+                    heads: HeadArrays::new(backend, rows, drafter.heads)?,
                 }),
                 None => None,
             },

@@ -103,6 +103,7 @@ fn geometry(config: &Keys) -> Result<ModelInfo, LoadError> {
             attention: Attention::Full,
             logit_shift: LogitShift::None,
             adapted_masks: false,
+            drafter: None,
         },
     })
 }

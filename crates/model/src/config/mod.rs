@@ -1,6 +1,7 @@
 //! Typed access to the keys of `config.json`, with errors that name the key.
 
 mod autoregressive;
+mod dflash;
 mod gemma;
 mod llada;
 mod moe;
@@ -11,6 +12,7 @@ mod spec;
 mod transformer;
 
 pub(crate) use autoregressive::{llama, qwen2, qwen3, qwen3_moe};
+pub(crate) use dflash::{DrafterSpec, OBJECT as DRAFTER};
 pub(crate) use gemma::diffusion_gemma;
 pub(crate) use llada::llada;
 pub(crate) use moe::{llada_moe, llada2};
@@ -79,6 +81,11 @@ impl Keys {
             expected: expected.into(),
             found: self.get(key).map_or_else(|| "nothing".to_owned(), Value::to_string),
         }
+    }
+
+    /// The file's name.
+    pub(crate) fn file(&self) -> &str {
+        &self.file
     }
 
     /// The names of all keys.

@@ -101,6 +101,7 @@ pub(super) fn geometry(config: &Keys, defaults: &Defaults) -> Result<ModelInfo, 
             attention: Attention::Full,
             logit_shift: LogitShift::None,
             adapted_masks: false,
+            drafter: None,
         },
     })
 }

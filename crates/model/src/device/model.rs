@@ -49,11 +49,10 @@ impl DeviceModel {
         checkpoint: &mut Checkpoint,
     ) -> Result<Self, LoadError> {
         let free = free(device)?;
-        let Checkpoint { config, weights } = checkpoint;
-        let info = arch::info(config, weights)?;
+        let info = arch::info(checkpoint)?;
         precision(&info).map_err(LoadError::Setup)?;
         let backend = Accelerator::new(device, info.formats.matrices);
-        let (decoder, mut info) = arch::load(&backend, config, weights)?;
+        let (decoder, mut info) = arch::load(&backend, checkpoint)?;
         info.formats.kv = backend.precision().kv_dtype();
         let (info, mut warnings) = checkpoint.finish(info);
         warnings.extend(checkpoint.weights.expanded());

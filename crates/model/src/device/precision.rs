@@ -12,6 +12,9 @@ pub(super) fn precision(info: &ModelInfo) -> Result<Precision, String> {
     if info.rows.adapted_masks {
         return Err("an adapter for masks: the device has no operation for it".to_owned());
     }
+    if info.rows.drafter.is_some() {
+        return Err("a DFlash drafter: the device has no operation for it".to_owned());
+    }
     let precision = Accelerator::precision_of(info.formats.matrices);
     for sizes in info.kv_sizes(precision.kv_dtype(), 1, 1) {
         PoolSizes::of(&sizes, precision).check().map_err(|error| error.0)?;

@@ -10,6 +10,7 @@ mod checkpoint;
 mod chunks;
 mod common;
 mod demo;
+mod dflash;
 mod executor;
 mod families;
 mod filter;
