@@ -8,7 +8,7 @@ use std::path::Path;
 use asynclane_tests::run::{self, Outcome, tiny};
 use demo::checkpoint::{BLOCK_CAUSAL, DEMO, Embedded, WEDLM};
 use engine::Request;
-use model::{Cpu, Files};
+use model::{Checkpoint, Cpu, Files, Model, RowGate};
 use problems::{Split, Task, generate};
 use step::{Bias, Executor};
 use text::{Conversation, Message, Tokenizer, TokenizerFiles};
@@ -90,6 +90,57 @@ fn strictly_causal_masks_write_what_the_language_model_writes() {
         let (ours, all) = (forwards(&found), forwards(&alone));
         assert!(ours < all || settings == "autoregressive", "{settings}: {ours} of {all}");
     }
+}
+
+/// An adapter of Nemotron-Labs-Diffusion's drafts: random factors of every `o_proj`, `[24, 48]`.
+fn draft_adapter() -> Files {
+    const RANK: u32 = 2;
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    for (layer, (factor, shape)) in [0, 1]
+        .iter()
+        .flat_map(|layer| [("A", [RANK, 48]), ("B", [24, RANK])].map(|factor| (layer, factor)))
+    {
+        let name =
+            format!("base_model.model.encoder.layers.{layer}.self_attn.o_proj.lora_{factor}");
+        let start = data.len();
+        let numbers = (0..shape[0] * shape[1]).map(|number| (number * 37 % 19) as f32 / 19.0 - 0.5);
+        data.extend(numbers.flat_map(f32::to_le_bytes));
+        let tensor = serde_json::json!({"dtype": "F32", "shape": shape, "data_offsets": [start, data.len()]});
+        header.insert(format!("{name}.weight"), tensor);
+    }
+    let header = serde_json::Value::Object(header).to_string();
+    let mut weights = (header.len() as u64).to_le_bytes().to_vec();
+    weights.extend(header.as_bytes());
+    weights.extend(data);
+    let config = serde_json::json!({"peft_type": "LORA", "r": RANK, "lora_alpha": 8,
+        "target_modules": ["o_proj"]});
+    Files::memory([
+        ("adapter_config.json", config.to_string().into_bytes()),
+        ("adapter_model.safetensors", weights),
+    ])
+}
+
+/// The drafts are others, the texts are the same.
+#[test]
+fn an_adapter_for_drafts_changes_no_text() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(FAMILIES).join("nemotron-labs");
+    let texts = |gate: Option<RowGate>| {
+        let mut checkpoint = Checkpoint::open(&Files::folder(&folder)).expect("a checkpoint");
+        if gate.is_some() {
+            checkpoint = checkpoint.with_lora(&draft_adapter(), gate).expect("an adapter");
+        }
+        let mut executor = run::sized(Model::load(checkpoint).expect("it loads"), (4, 2048), None);
+        let request = |number: u32| {
+            let tokens = (0..number + 3).map(|index| 6 + (7 * index + number) % 40);
+            run::request(&tokens.collect::<Vec<_>>(), 60, &[], "self_speculation,window=8")
+        };
+        let found = run::run(&mut executor, (0..12).map(request).collect());
+        let spent = forwards(&found);
+        (found.into_iter().map(|outcome| outcome.tokens).collect::<Vec<_>>(), spent)
+    };
+    let (plain, adapted) = (texts(None), texts(Some(RowGate::OpenBlocks)));
+    assert_eq!(plain.0, adapted.0);
+    assert_ne!(plain.1, adapted.1, "no draft changed");
 }
 
 fn demo_tokenizer(model: &Embedded) -> Tokenizer {

@@ -142,7 +142,12 @@ fn drafts_and_texts_are_the_published_ones() {
             let wanted = drafted(&noted, &golden.prompt, golden.budget, &golden.stops);
             let found = run(&mut noted, vec![wanted]).remove(0);
             assert_eq!(found.tokens, golden.text(), "{name}: {:?}", golden.prompt);
-            assert_eq!(noted.drafts, golden.drafts[..golden.steps()], "{name}: {:?}", golden.prompt);
+            assert_eq!(
+                noted.drafts,
+                golden.drafts[..golden.steps()],
+                "{name}: {:?}",
+                golden.prompt
+            );
             let stats = found.finished.expect("it ends").stats;
             let checks = golden.steps() as u32;
             assert_eq!(stats.forwards(), 1 + checks, "{name}: {:?}", golden.prompt);

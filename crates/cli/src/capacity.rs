@@ -316,7 +316,7 @@ mod tests {
             rows: RowInfo {
                 attention: Attention::Full,
                 logit_shift: LogitShift::None,
-                adapted_masks: false,
+                gate: None,
                 drafter: None,
             },
         }

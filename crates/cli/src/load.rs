@@ -11,8 +11,8 @@ use decode::{Filter, Weights};
 use engine::decoding::WeightKind;
 use engine::{ByPriority, Capabilities, EngineConfig, did_you_mean};
 use model::{
-    AdaptedRows, Candle, Checkpoint, Cpu, Files, FilterWeights, Host, LoadError, Model,
-    ModelExecutor, ModelInfo, TileSupport, WeightDtype,
+    Candle, Checkpoint, Cpu, Files, FilterWeights, Host, LoadError, Model, ModelExecutor,
+    ModelInfo, RowGate, TileSupport, WeightDtype,
 };
 use step::Executor;
 use text::Tokenizer;
@@ -193,7 +193,7 @@ fn prepared(path: &str, config: &Config) -> Result<Checkpoint> {
     Ok(checkpoint.with_expert_sharing(*config.model.expert_sharing))
 }
 
-/// The folder of an adapter that Nemotron-Labs-Diffusion's published code uses for drafts alone.
+/// The folder in which Nemotron-Labs-Diffusion has an adapter for drafts.
 const DRAFT_ADAPTER: &str = "linear_spec_lora";
 
 /// The checkpoint in a folder or file with the configured adapter, attention and drafter.
@@ -218,24 +218,18 @@ pub fn configured(path: &str, config: &Config) -> Result<Checkpoint> {
 fn adapted(checkpoint: Checkpoint, training: &Training) -> Result<Checkpoint> {
     let files = match training.lora.as_str() {
         "" => return Ok(checkpoint),
-        folder if Path::new(folder).file_name().is_some_and(|name| name == DRAFT_ADAPTER) => {
-            let message = format!(
-                "model.lora: expected an adapter for whole answers, found {folder}: \
-                 Nemotron-Labs-Diffusion's adapter for drafts would change every text",
-                folder = escaped(folder, "")
-            );
-            return Err(exit::failure(exit::CONFIG, message));
-        }
         folder => {
             hub::check_links(folder)?;
             Files::folder(folder)
         }
     };
-    let rows = match training.lora_mask {
-        0 => AdaptedRows::AsStated,
-        mask => AdaptedRows::Masks(mask),
+    let is_for_drafts =
+        Path::new(&training.lora).file_name().is_some_and(|name| name == DRAFT_ADAPTER);
+    let gate = match training.lora_mask {
+        0 => is_for_drafts.then_some(RowGate::OpenBlocks),
+        mask => Some(RowGate::Masks(mask)),
     };
-    checkpoint.with_lora(&files, rows).map_err(exit::refused)
+    checkpoint.with_lora(&files, gate).map_err(exit::refused)
 }
 
 /// Logits of one full forward pass on the CPU, row-major, and the number of tokens with a logit.
@@ -361,18 +355,7 @@ pub fn network(weights: FilterWeights) -> Result<Filter> {
 
 #[cfg(test)]
 mod tests {
-    use super::{TileSupport, WeightDtype, configured, refused_tiles};
-    use crate::config::Config;
-
-    #[test]
-    fn an_adapter_for_drafts_alone_is_refused_by_name() {
-        let mut config = Config::default();
-        config.model.training.lora = "models/N/linear_spec_lora/".to_owned();
-        let error = configured("demo", &config).err().expect("it is refused");
-        let expected =
-            "model.lora: expected an adapter for whole answers, found models/N/linear_spec_lora/";
-        assert!(error.to_string().starts_with(expected), "{error}");
-    }
+    use super::{TileSupport, WeightDtype, refused_tiles};
 
     #[test]
     fn a_refused_tile_unit_is_said_where_it_would_be_used() {

@@ -145,6 +145,8 @@ pub struct Pass<'a, B: Backend + ?Sized> {
     pub kv: &'a B::Kv,
     /// The mask token, which is never chosen.
     pub mask: u32,
+    /// The rows that a gated adapter changes.
+    pub adapted: &'a [u32],
 }
 
 /// Rows of an array.
@@ -296,16 +298,16 @@ pub trait Backend: Storage {
         sum: &mut Self::Array,
     ) -> Result<()>;
 
-    /// Appends `rank` columns to `x [r, k]`: the product with `inner [rank, k]` in rows of masks, zeros in
-    /// others.
-    fn append_masked(
+    /// Appends `rank` columns to `x [r, k]`: the product with `inner [rank, k]` in the rows that an adapter
+    /// changes, zeros in others.
+    fn append_adapted(
         &self,
         _: &Self::Matrix,
         _: usize,
         _: &Pass<'_, Self>,
         _: &mut Self::Array,
     ) -> Result<()> {
-        bail!("this backend has no adapters for masks")
+        bail!("this backend has no gated adapters")
     }
 
     /// Splits `qkv [r, (h + 2 g) c]`: normalises and rotates the query and key heads, writes keys and

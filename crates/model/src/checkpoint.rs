@@ -5,7 +5,7 @@ use crate::config::{DRAFTER, Keys};
 use crate::files::Files;
 use crate::gguf::{Gguf, TokenizerJson};
 use crate::sharing::ExpertSharing;
-use crate::weights::{AdaptedRows, Quantization, Weights};
+use crate::weights::{Quantization, RowGate, Weights};
 use crate::{LoadError, Memory, ModelInfo};
 use kernels::{Counting, KvDtype, WeightDtype};
 
@@ -113,15 +113,16 @@ impl Checkpoint {
 
     /// Adds a LoRA adapter of PEFT, `adapter_config.json` and `adapter_model.safetensors`: while they are
     /// read, matrices become `W + s B A`, computed in f32 before they are stored in their dtype; s is
-    /// alpha / r, or alpha / √r with `use_rslora`. An adapter for masks is added to the products of their rows
-    /// instead, and makes causal weights that predict the next token read masks.
+    /// alpha / r, or alpha / √r with `use_rslora`. With a `gate`, or a `mask_token_id` in its
+    /// configuration, the products `s B A x` are added in some rows instead; an adapter for masks makes
+    /// causal weights that predict the next token read masks.
     ///
     /// # Errors
     /// A missing or malformed file, another kind of adapter, a tensor without its matrix in the
-    /// checkpoint, a GGUF file as the checkpoint of an adapter that is not for masks. Loading refuses an
-    /// adapter of a matrix that the model does not use, and one for masks of other weights.
-    pub fn with_lora(mut self, files: &Files, rows: AdaptedRows) -> Result<Self, LoadError> {
-        self.weights.adapt(files, rows)?;
+    /// checkpoint, a GGUF file as the checkpoint of an adapter for all rows. Loading refuses an adapter of a
+    /// matrix that the model does not use, and one for masks or open blocks of weights without them.
+    pub fn with_lora(mut self, files: &Files, gate: Option<RowGate>) -> Result<Self, LoadError> {
+        self.weights.adapt(files, gate)?;
         Ok(self)
     }
 

@@ -176,6 +176,7 @@ impl DeviceExecutor {
             batch: &self.step.batch,
             kv: &self.kv,
             mask: self.step.inputs.mask,
+            adapted: &[],
         };
         backend.copy_pages(&pass)?;
         let scores = &mut self.step.scores;

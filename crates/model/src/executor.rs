@@ -255,7 +255,13 @@ impl<B: Host> ModelExecutor<B> {
             canvas.soft = soft;
         }
         backend.upload(&arrays, &self.bounds.limits(1, 1), uploaded)?;
-        let pass = Pass { arrays: &arrays, batch: uploaded, kv: &self.kv, mask: inputs.mask };
+        let pass = Pass {
+            arrays: &arrays,
+            batch: uploaded,
+            kv: &self.kv,
+            mask: inputs.mask,
+            adapted: &inputs.adapted,
+        };
         backend.copy_pages(&pass)?;
         let rows = backend.rows(&pass);
         if rows == 0 {

@@ -1,5 +1,6 @@
 //! The properties of a model: its geometry, its special tokens, its attention.
 
+use crate::RowGate;
 use kernels::{KvDtype, KvSizes, WeightDtype};
 use step::{Attention, LogitShift, as_index};
 
@@ -74,8 +75,8 @@ pub struct RowInfo {
     pub attention: Attention,
     /// The row at which the prediction of a position is read.
     pub logit_shift: LogitShift,
-    /// True if an adapter changes the rows of masks alone.
-    pub adapted_masks: bool,
+    /// The rows that an adapter changes, if it changes some alone.
+    pub gate: Option<RowGate>,
     /// The drafter that reads the rows of open blocks, if there is one.
     pub drafter: Option<DrafterInfo>,
 }

@@ -1,11 +1,11 @@
 //! A batch flattened for the kernels, with all indices checked.
 
-use crate::ModelInfo;
+use crate::{ModelInfo, RowGate};
 use kernels::device::{BatchArrays, BatchLimits, CanvasRows};
 use kernels::{ScorerRow, Visible};
 use step::{
-    Attention, Batch, BatchOutput, PageId, Position, Row, Sampling, Segment, Slot, as_count, as_index,
-    set_words,
+    Attention, Batch, BatchOutput, PageId, Position, Row, Sampling, Segment, Slot, as_count,
+    as_index, set_words,
 };
 
 /// In place of a mask token: no token.
@@ -21,6 +21,8 @@ pub(crate) struct InputBounds {
     pub(crate) positions: usize,
     /// The mask token, or [`NO_MASK`]; not a bound, but constant like the bounds.
     pub(crate) mask: u32,
+    /// The rows that an adapter changes; constant likewise.
+    pub(crate) gate: Option<RowGate>,
     pub(crate) page_size: usize,
     pub(crate) pages: usize,
     /// The window of some layers of a canvas model.
@@ -35,6 +37,7 @@ impl InputBounds {
             vocab: info.vocabulary.size,
             positions: info.max_positions,
             mask: info.vocabulary.mask.unwrap_or(NO_MASK),
+            gate: info.rows.gate,
             page_size,
             pages,
             window: info.canvas.map(|canvas| u32::try_from(canvas.window).unwrap_or(u32::MAX)),
@@ -107,6 +110,8 @@ pub(crate) struct Inputs {
     /// Physical slots in the pool.
     pub(crate) slots: Vec<u32>,
     pub(crate) visible: Vec<Visible>,
+    /// Indices of the rows that an adapter changes.
+    pub(crate) adapted: Vec<u32>,
     /// Indices of the rows that are scored.
     pub(crate) scored: Vec<u32>,
     /// One entry per scored row.
@@ -214,6 +219,7 @@ impl Inputs {
         self.positions.clear();
         self.slots.clear();
         self.visible.clear();
+        self.adapted.clear();
         self.scored.clear();
         self.scorers.clear();
     }
@@ -272,6 +278,14 @@ impl Inputs {
         self.positions.push(row.position.get());
         self.slots.push((page * bounds.page_size + slot % bounds.page_size) as u32);
         self.visible.push(visible);
+        let is_adapted = match bounds.gate {
+            Some(RowGate::Masks(mask)) => row.token == mask,
+            Some(RowGate::OpenBlocks) => row.open,
+            None => false,
+        };
+        if is_adapted {
+            self.adapted.push(as_count(self.tokens.len() - 1));
+        }
         Ok(())
     }
 

@@ -50,4 +50,4 @@ pub use memory::Memory;
 pub use model::Model;
 pub use selftest::{selftest, selftest_of_models, selftest_on_cpu};
 pub use sharing::ExpertSharing;
-pub use weights::AdaptedRows;
+pub use weights::RowGate;

@@ -1,7 +1,7 @@
 //! A loaded model and its info.
 
 use crate::arch::{self, Decoder, Work};
-use crate::inputs::{self, InputBounds, Inputs, NO_MASK, Part};
+use crate::inputs::{self, InputBounds, Inputs, Part};
 use crate::{Checkpoint, ForwardError, LoadError, Memory, ModelInfo};
 use kernels::device::RowSet;
 use kernels::{ArrayKind, Cpu, Host, Pass};
@@ -91,7 +91,8 @@ impl<B: Host> Model<B> {
             arrays: &arrays,
             batch: &batch,
             kv: &kv,
-            mask: info.vocabulary.mask.unwrap_or(NO_MASK),
+            mask: inputs.mask,
+            adapted: &inputs.adapted,
         };
         let mut work = Work::new(backend, info, rows)?;
         let mut logits = backend.array(ArrayKind::Sums, rows, info.vocabulary.size)?;

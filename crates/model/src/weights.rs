@@ -1,15 +1,15 @@
 //! Tensors by name: from safetensors or GGUF files, or random for benchmarks.
 
+mod gated;
 mod index;
 mod lora;
-mod masks;
 mod quantized;
 mod random;
 mod rows;
 mod shard;
 
-pub use lora::AdaptedRows;
-pub(crate) use masks::{MaskFactors, Module, widened};
+pub(crate) use gated::{GatedFactors, Module, widened};
+pub use lora::RowGate;
 pub(crate) use quantized::Quantization;
 
 use crate::LoadError;
@@ -261,11 +261,11 @@ impl Weights {
         Ok(())
     }
 
-    /// Adds the products of an adapter to the matrices that are read from now on, or keeps them for the rows
-    /// of masks.
-    pub(crate) fn adapt(&mut self, files: &Files, rows: AdaptedRows) -> Result<(), LoadError> {
-        let lora = Lora::open(files, rows, |name| self.shape(name))?;
-        if !matches!(self.source, Source::Shards { .. }) && lora.masks.is_none() {
+    /// Adds the products of an adapter to the matrices that are read from now on, or keeps them for some
+    /// rows.
+    pub(crate) fn adapt(&mut self, files: &Files, gate: Option<RowGate>) -> Result<(), LoadError> {
+        let lora = Lora::open(files, gate, |name| self.shape(name))?;
+        if !matches!(self.source, Source::Shards { .. }) && lora.gate.is_none() {
             return Err(LoadError::AdapterBase);
         }
         self.lora = Some(lora);
@@ -326,8 +326,7 @@ impl Weights {
     /// in the file is bf16 where most of the file is bf16, or quantized by its publisher, and large; else f32.
     pub(crate) fn resolved(&self, dtype: WeightDtype) -> WeightDtype {
         // A matrix in blocks has no columns for an adapter.
-        let has_blocks =
-            self.as_gguf().is_some_and(Gguf::has_blocks) && self.adapted_mask().is_none();
+        let has_blocks = self.as_gguf().is_some_and(Gguf::has_blocks) && self.gate().is_none();
         match dtype {
             WeightDtype::Blocks if !has_blocks => match &self.source {
                 Source::Shards { shards, quantization: Some(quantization) } => {

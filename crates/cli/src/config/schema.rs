@@ -107,7 +107,7 @@ pub struct Training {
     /// Safetensors file with the filter of the commit rule `learned_filter`; empty = the embedded one
     /// of the demo model, none for other models.
     pub filter: String,
-    /// Folder of a LoRA adapter of PEFT, merged into the weights at load or for the rows of masks alone;
+    /// Folder of a LoRA adapter of PEFT, merged into the weights at load, or for the rows of masks or drafts alone;
     /// empty = none.
     pub lora: String,
     /// The mask, if the adapter is for its rows alone; 0 = as the adapter's configuration says.

@@ -39,19 +39,18 @@ macro_rules! tensor_operations {
             out.write(|| matrix.forward(x))
         }
 
-        fn append_masked(
+        fn append_adapted(
             &self,
             inner: &Self::Matrix,
             rank: usize,
             pass: &Pass<'_, Self>,
             x: &mut Rows,
         ) -> Result<()> {
-            let masks = canvas::masks(pass.arrays.tokens, pass.mask);
-            let product = match masks.is_empty() {
+            let product = match pass.adapted.is_empty() {
                 true => None,
-                false => Some(inner.forward(&canvas::listed(&masks, x)?)?),
+                false => Some(inner.forward(&canvas::listed(pass.adapted, x)?)?),
             };
-            canvas::append(&masks, product, rank, x)
+            canvas::append(pass.adapted, product, rank, x)
         }
 
         fn route(&self, router: &Self::Matrix, x: &Rows) -> Result<Vec<f32>> {
@@ -108,12 +107,6 @@ pub(super) fn append(
     }
     let wide = Tensor::cat(&[narrow, &more], 1)?;
     x.write(|| Ok(wide))
-}
-
-/// The rows of the mask.
-pub(super) fn masks(tokens: &[u32], mask: u32) -> Vec<u32> {
-    let rows = tokens.iter().enumerate().filter(|(_, token)| **token == mask);
-    rows.map(|(row, _)| row as u32).collect()
 }
 
 /// The canvas fields of a pass's rows.

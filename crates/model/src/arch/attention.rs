@@ -26,8 +26,8 @@ impl<B: Backend> Decoder<B> {
         work: &mut Work<B>,
     ) -> Result<()> {
         let rows = backend.rows(pass);
-        let masks = block.masks.as_deref();
-        append(backend, pass, masks.and_then(|masks| masks.qkv.as_ref()), &mut work.normed)?;
+        let adapter = block.adapter.as_deref();
+        append(backend, pass, adapter.and_then(|adapter| adapter.qkv.as_ref()), &mut work.normed)?;
         let HeadArrays { qkv, q, attended } = match &mut work.full {
             Some(full) if block.full => full,
             _ => &mut work.heads,
@@ -36,7 +36,7 @@ impl<B: Backend> Decoder<B> {
         let attention = self.attention(block);
         backend.split(&attention, pass, qkv, q)?;
         backend.attend(&attention, pass, q, attended)?;
-        append(backend, pass, masks.and_then(|masks| masks.out.as_ref()), attended)
+        append(backend, pass, adapter.and_then(|adapter| adapter.out.as_ref()), attended)
     }
 
     pub(super) fn attention<'a>(&'a self, block: &'a Block<B>) -> Attention<'a, B> {

@@ -20,22 +20,22 @@ pub(super) struct Block<S: Storage> {
     pub(super) full: bool,
     /// The additional properties of a canvas model.
     pub(super) sandwich: Option<Box<Sandwich<S>>>,
-    /// An adapter for masks.
-    pub(super) masks: Option<Box<MaskAdapter<S>>>,
+    /// An adapter that changes some rows.
+    pub(super) adapter: Option<Box<GatedAdapter<S>>>,
 }
 
-/// An adapter of a layer's matrices for the rows of masks: the factors of each, if it is changed.
-pub(super) struct MaskAdapter<S: Storage> {
-    pub(super) qkv: Option<MaskInput<S>>,
-    pub(super) out: Option<MaskInput<S>>,
-    pub(super) mlp: MlpMasks<S>,
+/// A gated adapter of a layer's matrices: the factors of each, if it is changed.
+pub(super) struct GatedAdapter<S: Storage> {
+    pub(super) qkv: Option<GatedInput<S>>,
+    pub(super) out: Option<GatedInput<S>>,
+    pub(super) mlp: MlpFactors<S>,
 }
 
 /// The same of a gated MLP: gate and up, and down.
-pub(super) type MlpMasks<S> = [Option<MaskInput<S>>; 2];
+pub(super) type MlpFactors<S> = [Option<GatedInput<S>>; 2];
 
 /// The first factor A `[rank, k]` of a matrix `[n, k]`, which has the second one in `rank` columns more.
-pub(super) struct MaskInput<S: Storage> {
+pub(super) struct GatedInput<S: Storage> {
     pub(super) inner: S::Matrix,
     pub(super) rank: usize,
 }

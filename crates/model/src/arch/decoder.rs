@@ -77,7 +77,7 @@ impl<B: Backend> Decoder<B> {
         let norm = self.norm(&block.mlp_norm);
         work.norm(backend, pass, norm, &all)?;
         match &block.mlp {
-            Mlp::Dense(mlp) => work.add_mlp(backend, pass, mlp, block.masks.as_deref()),
+            Mlp::Dense(mlp) => work.add_mlp(backend, pass, mlp, block.adapter.as_deref()),
             Mlp::Experts(experts) => experts.add(backend, pass, work, rows),
         }
     }

@@ -132,12 +132,7 @@ impl<B: Backend> Drafter<B> {
     }
 
     /// Writes the keys and values of the target's rows in all layers of the drafter.
-    pub(super) fn write(
-        &self,
-        backend: &B,
-        pass: &Pass<'_, B>,
-        work: &mut Work<B>,
-    ) -> Result<()> {
+    pub(super) fn write(&self, backend: &B, pass: &Pass<'_, B>, work: &mut Work<B>) -> Result<()> {
         let Some(ContextArrays { states, heads }) = &mut work.context else {
             bail!("the target of a drafter has arrays for its states");
         };

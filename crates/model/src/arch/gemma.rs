@@ -76,7 +76,7 @@ impl<S: Storage> Loader<'_, S> {
             kv: sizes.kv,
             full: sizes.full,
             sandwich: Some(Box::new(sandwich)),
-            masks: None,
+            adapter: None,
         })
     }
 

@@ -1,6 +1,6 @@
 //! Loads one layer of a transformer.
 
-use super::block::{Block, GatedMlp, MaskAdapter, Mlp};
+use super::block::{Block, GatedAdapter, GatedMlp, Mlp};
 use super::load::Loader;
 use super::source::Matrix;
 use super::tensors::Stack;
@@ -16,29 +16,29 @@ impl<S: Storage> Loader<'_, S> {
         let attention_norm = self.norm(of(names.attention_norm))?;
         let matrices = self.qkv(number);
         let stack = Stack { k: info.width, matrices: &matrices, epilogue: Epilogue::None };
-        let (qkv, qkv_masks) = self.adapted(stack, &self.qkv_modules(number))?;
+        let (qkv, qkv_factors) = self.adapted(stack, &self.qkv_modules(number))?;
         let out = Matrix { name: of(names.attention_out), rows: info.width, bias: spec.out_bias };
         let stack = Stack { k: inner, matrices: &[out], epilogue: Epilogue::None };
         let module = self.module(number, self.published.attention_out, info.width);
-        let (out, out_masks) = self.adapted(stack, &[module])?;
+        let (out, out_factors) = self.adapted(stack, &[module])?;
         let head_norms = match spec.head_norms {
             true => Some(self.head_norms(names.head_norms.map(of))?),
             false => None,
         };
         let mlp_norm = self.norm(of(names.mlp_norm))?;
-        let mut mlp_masks = [None, None];
+        let mut mlp_factors = [None, None];
         let mlp = match &spec.experts {
             Some(experts) if experts.layers[number] => {
                 Mlp::Experts(Box::new(self.experts(number, experts)?))
             }
             _ => {
                 let mlp;
-                (mlp, mlp_masks) = self.dense(number)?;
+                (mlp, mlp_factors) = self.dense(number)?;
                 Mlp::Dense(mlp)
             }
         };
-        let adapter = MaskAdapter { qkv: qkv_masks, out: out_masks, mlp: mlp_masks };
-        let masks = self.weights.adapted_mask().map(|_| Box::new(adapter));
+        let adapter = GatedAdapter { qkv: qkv_factors, out: out_factors, mlp: mlp_factors };
+        let adapter = self.weights.gate().map(|_| Box::new(adapter));
         Ok(Block {
             attention_norm,
             qkv,
@@ -50,7 +50,7 @@ impl<S: Storage> Loader<'_, S> {
             kv: self.first_kv + number,
             full: true,
             sandwich: None,
-            masks,
+            adapter,
         })
     }
 

@@ -8,12 +8,12 @@ mod conditioning;
 mod decoder;
 mod dflash;
 mod experts;
+mod gated;
 mod gemma;
 mod heads;
 mod layer;
 mod llada;
 mod load;
-mod masks;
 mod mixture;
 mod moe;
 mod names;
@@ -30,7 +30,7 @@ pub(crate) use work::Work;
 
 use crate::config::{DRAFTER, DrafterSpec, Keys, Spec};
 use crate::weights::{Quantization, Weights};
-use crate::{Checkpoint, LoadError, ModelInfo};
+use crate::{Checkpoint, LoadError, ModelInfo, RowGate};
 use kernels::Storage;
 use load::Loader;
 use step::{Attention, LogitShift, as_index};
@@ -117,7 +117,8 @@ pub(crate) fn load<S: Storage>(
     let drafter = drafter.transpose()?;
     let published = Family::find(config)?.names;
     let first_kv = 0;
-    let loader = Loader { storage, weights: &mut *weights, spec: &spec, names, published, first_kv };
+    let loader =
+        Loader { storage, weights: &mut *weights, spec: &spec, names, published, first_kv };
     let mut decoder = loader.decoder()?;
     weights.check_adapter()?;
     if let Some((drafts, part)) = drafter {
@@ -161,8 +162,15 @@ fn read_masks(info: &mut ModelInfo, mask: u32) -> Result<(), LoadError> {
         return Err(refuse("mask_token_id", format!("a token below {size}"), mask.to_string()));
     }
     info.vocabulary.mask = Some(mask);
-    info.rows.adapted_masks = true;
     Ok(())
+}
+
+/// Checks that open blocks exist, whose rows an adapter changes.
+fn check_open_blocks(config: &Keys, info: &ModelInfo) -> Result<(), LoadError> {
+    match info.rows.attention {
+        Attention::OpenBlock(_) => Ok(()),
+        _ => Err(config.refuse("model_type", "nemotron_labs_diffusion, for an adapter for drafts")),
+    }
 }
 
 /// The specification in the configuration and the names of its tensors.
@@ -193,9 +201,12 @@ fn read(config: &Keys, weights: &Weights) -> Result<(Spec, &'static names::Names
         }
         (rows.attention, rows.logit_shift) = (Attention::Causal, LogitShift::One);
     }
-    if let Some(mask) = weights.adapted_mask() {
-        read_masks(&mut spec.info, mask)?;
+    match weights.gate() {
+        Some(RowGate::Masks(mask)) => read_masks(&mut spec.info, mask)?,
+        Some(RowGate::OpenBlocks) => check_open_blocks(config, &spec.info)?,
+        None => {}
     }
+    spec.info.rows.gate = weights.gate();
     if let (Some(info), Some(experts)) = (&mut spec.info.experts, &spec.experts) {
         info.shared_width = experts.shared;
     }

@@ -1,6 +1,6 @@
 //! Loads single weights of a transformer.
 
-use super::block::MaskInput;
+use super::block::GatedInput;
 use super::load::{Loader, failed};
 use super::source::{Matrix, SourceNumbers};
 use crate::LoadError;
@@ -25,12 +25,12 @@ impl<S: Storage> Loader<'_, S> {
         Ok(self.adapted(Stack { k, matrices, epilogue }, &[])?.0)
     }
 
-    /// Stacked matrices as one, with the columns of the adapter for masks that has factors of the modules.
+    /// Stacked matrices as one, with the columns of the gated adapter that has factors of the modules.
     pub(super) fn adapted(
         &mut self,
         Stack { k, matrices, epilogue }: Stack<'_>,
         modules: &[Module],
-    ) -> Result<(S::Matrix, Option<MaskInput<S>>), LoadError> {
+    ) -> Result<(S::Matrix, Option<GatedInput<S>>), LoadError> {
         let rows = matrices.iter().map(|m| m.rows).sum::<usize>();
         let biased = matrices.iter().any(|m| m.bias);
         let source = self.source_numbers(k, matrices, epilogue)?;
@@ -53,7 +53,7 @@ impl<S: Storage> Loader<'_, S> {
             dtype: self.weights.dtype,
             epilogue,
         };
-        match self.weights.mask_factors(modules, k)? {
+        match self.weights.gated_factors(modules, k)? {
             None => Ok((self.whole(name, &source, matrix, extra_bytes)?, None)),
             Some(factors) => self.widened(name, &source, matrix, &factors),
         }

@@ -1,6 +1,6 @@
 //! The arrays of a pass.
 
-use super::block::{GatedMlp, MaskAdapter, MaskInput};
+use super::block::{GatedAdapter, GatedInput, GatedMlp};
 use crate::{HeadSizes, ModelInfo};
 use candle_core::{Result, bail};
 use kernels::device::RowSet;
@@ -92,15 +92,15 @@ impl<B: Backend> Work<B> {
     }
 }
 
-/// Appends to rows of `x` what a matrix with an adapter for masks reads behind them.
+/// Appends to rows of `x` what a matrix with a gated adapter reads behind them.
 pub(super) fn append<B: Backend>(
     backend: &B,
     pass: &Pass<'_, B>,
-    masks: Option<&MaskInput<B>>,
+    factors: Option<&GatedInput<B>>,
     x: &mut B::Array,
 ) -> Result<()> {
-    match masks {
-        Some(MaskInput { inner, rank }) => backend.append_masked(inner, *rank, pass, x),
+    match factors {
+        Some(GatedInput { inner, rank }) => backend.append_adapted(inner, *rank, pass, x),
         None => Ok(()),
     }
 }
@@ -118,18 +118,28 @@ impl<B: Backend> Work<B> {
         backend.norm(from, pass, norm, &mut self.normed)
     }
 
-    /// Adds the MLP of the normalised rows, with its adapter for masks, to the residual stream.
+    /// Adds the MLP of the normalised rows, with its gated adapter, to the residual stream.
     pub(super) fn add_mlp(
         &mut self,
         backend: &B,
         pass: &Pass<'_, B>,
         [gate_up, down]: &GatedMlp<B>,
-        masks: Option<&MaskAdapter<B>>,
+        adapter: Option<&GatedAdapter<B>>,
     ) -> Result<()> {
         let rows = backend.rows(pass);
-        append(backend, pass, masks.and_then(|masks| masks.mlp[0].as_ref()), &mut self.normed)?;
+        append(
+            backend,
+            pass,
+            adapter.and_then(|adapter| adapter.mlp[0].as_ref()),
+            &mut self.normed,
+        )?;
         backend.linear(gate_up, &self.normed, rows, &mut self.gated)?;
-        append(backend, pass, masks.and_then(|masks| masks.mlp[1].as_ref()), &mut self.gated)?;
+        append(
+            backend,
+            pass,
+            adapter.and_then(|adapter| adapter.mlp[1].as_ref()),
+            &mut self.gated,
+        )?;
         backend.linear_add(down, &self.gated, rows, &mut self.x)
     }
 

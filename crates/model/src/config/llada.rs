@@ -102,7 +102,7 @@ fn geometry(config: &Keys) -> Result<ModelInfo, LoadError> {
         rows: RowInfo {
             attention: Attention::Full,
             logit_shift: LogitShift::None,
-            adapted_masks: false,
+            gate: None,
             drafter: None,
         },
     })

@@ -100,7 +100,7 @@ pub(super) fn geometry(config: &Keys, defaults: &Defaults) -> Result<ModelInfo, 
         rows: RowInfo {
             attention: Attention::Full,
             logit_shift: LogitShift::None,
-            adapted_masks: false,
+            gate: None,
             drafter: None,
         },
     })

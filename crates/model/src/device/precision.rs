@@ -9,8 +9,8 @@ use kernels::device::{PoolSizes, Precision};
 /// # Errors
 /// The reason why the model has no device kernels.
 pub(super) fn precision(info: &ModelInfo) -> Result<Precision, String> {
-    if info.rows.adapted_masks {
-        return Err("an adapter for masks: the device has no operation for it".to_owned());
+    if info.rows.gate.is_some() {
+        return Err("an adapter for some rows: the device has no operation for it".to_owned());
     }
     if info.rows.drafter.is_some() {
         return Err("a DFlash drafter: the device has no operation for it".to_owned());

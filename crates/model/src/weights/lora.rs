@@ -1,5 +1,5 @@
 //! A LoRA adapter (arXiv 2106.09685) in PEFT's files: matrices of low rank that are added to those of the
-//! checkpoint while they are read, or are for the rows of masks alone.
+//! checkpoint while they are read, or are for some rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,17 +41,17 @@ pub(super) struct Lora {
     modules: BTreeMap<String, String>,
     pub(super) rank: usize,
     pub(super) scale: f32,
-    /// The mask, if the adapter is for its rows alone.
-    pub(super) masks: Option<u32>,
+    /// The rows that it changes, if these are not all.
+    pub(super) gate: Option<RowGate>,
 }
 
-/// The rows that an adapter changes.
+/// The rows that an adapter changes; all others are computed as without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AdaptedRows {
-    /// All rows, or those of masks if the adapter's configuration has a `mask_token_id`.
-    AsStated,
+pub enum RowGate {
     /// Those of this mask.
     Masks(u32),
+    /// Those of open blocks ([`step::Row::open`]).
+    OpenBlocks,
 }
 
 impl Lora {
@@ -63,22 +63,23 @@ impl Lora {
     /// checkpoint, a target module without tensors.
     pub(super) fn open<'a>(
         files: &Files,
-        rows: AdaptedRows,
+        gate: Option<RowGate>,
         shape: impl Fn(&str) -> Option<&'a [usize]>,
     ) -> Result<Self, LoadError> {
         let config = Keys::parse(CONFIG, &files.open(CONFIG)?)?;
         let (rank, scale) = rank_and_scale(&config)?;
-        let masks = masks(&config, rows)?;
+        let gate = stated_gate(&config, gate)?;
+        let has_embedding = matches!(gate, Some(RowGate::Masks(_)));
         let shards = Shards::single(files, WEIGHTS)?;
         let mut modules = BTreeMap::new();
-        for name in shards.names().filter(|name| masks.is_none() || *name != EMBEDDING) {
+        for name in shards.names().filter(|name| !has_embedding || *name != EMBEDDING) {
             let module = module_of(name).ok_or_else(|| {
                 let expected = format!("{PREFIX}MODULE{} or {}", ENDS[0], ENDS[1]);
                 refuse(name, expected, "another name".to_owned())
             })?;
             let matrix = format!("{module}.weight");
             let found = match shape(&matrix) {
-                _ if masks.is_some() => None,
+                _ if gate.is_some() => None,
                 Some([_, _]) => None,
                 Some(other) => Some(format!("shape {other:?}")),
                 None => Some("none".to_owned()),
@@ -93,8 +94,8 @@ impl Lora {
             return Err(refuse("tensors", expected, "none".to_owned()));
         }
         check_targets(&config, &modules)?;
-        let lora = Self { shards, modules, rank, scale, masks };
-        for matrix in lora.modules.keys().filter(|_| masks.is_none()) {
+        let lora = Self { shards, modules, rank, scale, gate };
+        for matrix in lora.modules.keys().filter(|_| gate.is_none()) {
             if let Some([rows, columns]) = shape(matrix) {
                 lora.factors(matrix, [*rows, *columns], false)?;
             }
@@ -110,7 +111,7 @@ impl Lora {
         shape: &[usize],
         elements: &mut [f32],
     ) -> Result<(), LoadError> {
-        let merged = self.masks.is_none() && self.modules.contains_key(name);
+        let merged = self.gate.is_none() && self.modules.contains_key(name);
         let (true, &[rows, columns]) = (merged, shape) else {
             return Ok(());
         };
@@ -200,20 +201,21 @@ fn module_of(name: &str) -> Option<&str> {
     ends.filter_map(|end| name.strip_suffix(end)).find(|module| !module.is_empty())
 }
 
-/// The mask of an adapter that is for masks alone.
-fn masks(config: &Keys, rows: AdaptedRows) -> Result<Option<u32>, LoadError> {
+/// The rows that an adapter changes: the given ones, or masks if it has a `mask_token_id`.
+fn stated_gate(config: &Keys, gate: Option<RowGate>) -> Result<Option<RowGate>, LoadError> {
     if config.get("trainable_token_indices").is_some_and(|tokens| !tokens.is_null())
         && config.get("mask_token_id").is_none()
     {
         return Err(config.refuse("trainable_token_indices", "null, or a mask_token_id beside it"));
     }
-    match (rows, config.get("mask_token_id")) {
-        (AdaptedRows::Masks(mask), _) => Ok(Some(mask)),
-        (AdaptedRows::AsStated, None) => Ok(None),
-        (AdaptedRows::AsStated, Some(_)) => {
+    match (gate, config.get("mask_token_id")) {
+        (Some(gate), _) => Ok(Some(gate)),
+        (None, None) => Ok(None),
+        (None, Some(_)) => {
             let mask = config.optional_count("mask_token_id")?;
             let mask = mask.and_then(|mask| u32::try_from(mask).ok());
-            mask.map(Some).ok_or_else(|| config.refuse("mask_token_id", "a token's id"))
+            let gate = mask.map(RowGate::Masks);
+            gate.map(Some).ok_or_else(|| config.refuse("mask_token_id", "a token's id"))
         }
     }
 }

@@ -52,7 +52,8 @@ fn logits_are_the_published_ones() {
         let vocabulary = floats.len() / (block.len() - 1);
         let (count, end) = (tokens.len() as u32, (tokens.len() + block.len()) as u32);
         let context = (0..).zip(&tokens);
-        let context = context.map(|(at, token)| Row { score: Score::None, ..row(*token, at, at + 1) });
+        let context =
+            context.map(|(at, token)| Row { score: Score::None, ..row(*token, at, at + 1) });
         let context: Vec<Row> = context.collect();
         let open = (count..).zip(&block).map(|(at, token)| {
             let score = if at == count { Score::None } else { Score::Candidate };
@@ -82,7 +83,8 @@ fn logits_are_the_published_ones() {
         push(&mut before, context.clone(), &PAGES, Sampling::GREEDY);
         execute(&mut executor, &before);
         // The other sequence's rows are the target's, before and behind those of the drafter.
-        let others: Vec<Row> = (0..9).map(|at| scored(row(7 + at, at, at + 1), vocabulary)).collect();
+        let others: Vec<Row> =
+            (0..9).map(|at| scored(row(7 + at, at, at + 1), vocabulary)).collect();
         let mut beside = Batch::default();
         push(&mut beside, others.clone(), &[4, 5], Sampling::GREEDY);
         push(&mut beside, open.clone(), &PAGES, Sampling::GREEDY);
@@ -186,12 +188,14 @@ fn a_drafter_for_another_target_is_refused() {
     assert_eq!(error, expected);
     let two = json!({"num_hidden_layers": 2, "layer_types": null});
     let error = refusal(changed(target("qwen3"), &two));
-    let expected = "dflash_config: expected a drafter with the tensors of DFlash alone, found layers.2.";
+    let expected =
+        "dflash_config: expected a drafter with the tensors of DFlash alone, found layers.2.";
     assert!(error.starts_with(&format!("{file}{expected}")), "{error}");
     let folder = format!("{FIXTURES}/families/sdar-4");
     let blocks = Checkpoint::open(&Files::folder(folder)).unwrap();
     let error = refusal(changed(blocks, &json!({})));
-    let expected = "dflash_config: expected a causal target that predicts the next token, found sdar";
+    let expected =
+        "dflash_config: expected a causal target that predicts the next token, found sdar";
     assert_eq!(error, format!("{file}{expected}"));
     assert!(changed(target("qwen3"), &json!({})).is_ok());
 }

@@ -1,6 +1,6 @@
 //! LoRA adapters in PEFT's format: merged at load, and refused ones.
 
-use asynclane_model::{AdaptedRows, Files, LoadError, Model};
+use asynclane_model::{Files, LoadError, Model};
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ fn adapter(config: &Value, tensors: &Tensors) -> Files {
 
 fn adapted(base: &Tiny, keys: &Value, tensors: &Tensors) -> Result<Model, LoadError> {
     let adapter = adapter(&config(keys), tensors);
-    Model::load(base.checkpoint().with_lora(&adapter, AdaptedRows::AsStated)?)
+    Model::load(base.checkpoint().with_lora(&adapter, None)?)
 }
 
 /// The checkpoint with merged weights, each sum computed in f64 and rounded once.

@@ -11,6 +11,7 @@ mod chunks;
 mod common;
 mod demo;
 mod dflash;
+mod draft_adapter;
 mod executor;
 mod families;
 mod filter;

@@ -1,6 +1,6 @@
 //! Adapters for the rows of masks: other rows keep their bits, masks are computed as by merged weights.
 
-use asynclane_model::{AdaptedRows, Checkpoint, Files, Host, LoadError, Model, WeightDtype};
+use asynclane_model::{Checkpoint, Files, Host, LoadError, Model, WeightDtype};
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ fn files(tensors: &Tensors, ends: &[&str], masks: Value) -> Files {
 
 fn adapted(base: &Base, ends: &[&str]) -> Checkpoint {
     let adapter = files(&base.tensors(ends), ends, json!(MASK));
-    base.case.checkpoint().with_lora(&adapter, AdaptedRows::AsStated).expect("it opens")
+    base.case.checkpoint().with_lora(&adapter, None).expect("it opens")
 }
 
 /// The checkpoint with the adapter merged into all rows and the mask's embedding replaced.
@@ -192,7 +192,7 @@ fn adapters_for_masks_that_do_not_fit_are_refused() {
     let base = Base::new();
     let load = |case: &Case, tensors: &Tensors, ends: &[&str], masks: Value| {
         let adapter = files(tensors, ends, masks);
-        let opened = case.checkpoint().with_lora(&adapter, AdaptedRows::AsStated);
+        let opened = case.checkpoint().with_lora(&adapter, None);
         refusal(opened.and_then(|checkpoint| Model::load(checkpoint).map(|_| ())))
     };
     let (tensors, vocab) = (base.tensors(&ALL), base.size("vocab_size"));
@@ -227,7 +227,7 @@ fn adapters_for_masks_that_do_not_fit_are_refused() {
         let mut narrow = base.tensors(&ALL);
         narrow.insert(EMBEDDING.to_owned(), (vec![1, 2], vec![0.0; 2]));
         let adapter = files(&narrow, &ALL, json!(MASK));
-        let opened = base.case.checkpoint().with_lora(&adapter, AdaptedRows::AsStated);
+        let opened = base.case.checkpoint().with_lora(&adapter, None);
         opened.and_then(|checkpoint| Model::load(checkpoint).map(|_| ())).expect_err("refused")
     };
     assert!(error.to_string().contains("expected shape [1, 32], found [1, 2]"), "{error}");

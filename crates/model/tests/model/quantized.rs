@@ -3,7 +3,7 @@
 use crate::common::{Named, Noise, execute, load, refusal, row, single, sized};
 use crate::official;
 use crate::survey::automatic;
-use asynclane_model::{AdaptedRows, Checkpoint, Files, Model, WeightDtype};
+use asynclane_model::{Checkpoint, Files, Model, WeightDtype};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::{Value, json};
@@ -420,7 +420,7 @@ fn an_adapter_of_packed_weights_is_refused() {
             serialized(&[(name("A"), tensor([1, 64])), (name("B"), tensor([64, 1]))].into())
         }),
     ]);
-    let error = refusal(quantized("gptq").with_lora(&adapter, AdaptedRows::AsStated));
+    let error = refusal(quantized("gptq").with_lora(&adapter, None));
     assert!(error.ends_with("in the checkpoint, found none"), "{error}");
-    assert!(quantized("deepseek").with_lora(&adapter, AdaptedRows::AsStated).is_ok());
+    assert!(quantized("deepseek").with_lora(&adapter, None).is_ok());
 }

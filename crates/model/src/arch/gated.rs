@@ -1,12 +1,12 @@
-//! Loads adapters for masks.
+//! Loads adapters that change some rows.
 
-use super::block::{GatedMlp, MaskInput, MlpMasks};
+use super::block::{GatedInput, GatedMlp, MlpFactors};
 use super::load::Loader;
 use super::source::SourceNumbers;
 use super::tensors::Stack;
-use crate::LoadError;
 use crate::memory::floats;
-use crate::weights::{MaskFactors, Module, widened};
+use crate::weights::{GatedFactors, Module, widened};
+use crate::{LoadError, RowGate};
 use kernels::{Epilogue, Numbers, Storage, Stored};
 use step::as_index;
 
@@ -25,7 +25,10 @@ impl<S: Storage> Loader<'_, S> {
     }
 
     /// The MLP of a layer without experts, and the adapters of its two matrices.
-    pub(super) fn dense(&mut self, number: usize) -> Result<(GatedMlp<S>, MlpMasks<S>), LoadError> {
+    pub(super) fn dense(
+        &mut self,
+        number: usize,
+    ) -> Result<(GatedMlp<S>, MlpFactors<S>), LoadError> {
         let (info, published) = (&self.spec.info, self.published);
         let (d, width) = (info.width, info.mlp_width);
         let dot = if published.mlp.is_empty() { "" } else { "." };
@@ -38,20 +41,20 @@ impl<S: Storage> Loader<'_, S> {
         let prefix = format!("{}.{number}{dot}{}", self.names.layers, self.names.mlp);
         let [gate_up, down] = self.mlp_matrices(&prefix, width);
         let stack = Stack { k: d, matrices: &gate_up, epilogue: self.spec.gate };
-        let (gate_up, gate_masks) = self.adapted(stack, &first)?;
+        let (gate_up, gate_factors) = self.adapted(stack, &first)?;
         let stack = Stack { k: width, matrices: &down, epilogue: Epilogue::None };
-        let (down, down_masks) = self.adapted(stack, &second)?;
-        Ok(([gate_up, down], [gate_masks, down_masks]))
+        let (down, down_factors) = self.adapted(stack, &second)?;
+        Ok(([gate_up, down], [gate_factors, down_factors]))
     }
 
-    /// Stores a matrix with the columns of an adapter for masks.
+    /// Stores a matrix with the columns of a gated adapter.
     pub(super) fn widened(
         &mut self,
         name: &str,
         source: &SourceNumbers,
         matrix: Stored<'_>,
-        factors: &MaskFactors,
-    ) -> Result<(S::Matrix, Option<MaskInput<S>>), LoadError> {
+        factors: &GatedFactors,
+    ) -> Result<(S::Matrix, Option<GatedInput<S>>), LoadError> {
         let ([rows, k], rank) = (matrix.shape, factors.rank);
         let SourceNumbers::Floats(numbers) = source else {
             let expected = "a dtype other than the blocks of a GGUF file, which an adapter needs";
@@ -66,15 +69,16 @@ impl<S: Storage> Loader<'_, S> {
         let (shape, numbers) = ([rank, k], Numbers::Floats(&factors.inner));
         let inner = Stored { shape, numbers, bias: None, epilogue: Epilogue::None, ..matrix };
         let inner = self.stored(name, inner, extra_bytes)?;
-        Ok((stored, Some(MaskInput { inner, rank })))
+        Ok((stored, Some(GatedInput { inner, rank })))
     }
 
     /// Replaces the mask's embedding in a table by that of the adapter for masks.
     pub(super) fn adapt_mask(&mut self, table: &mut [f32]) -> Result<(), LoadError> {
         let d = self.spec.info.width;
-        let Some((mask, embedding)) =
-            self.weights.adapted_mask().zip(self.weights.mask_embedding(d)?)
-        else {
+        let Some(RowGate::Masks(mask)) = self.weights.gate() else {
+            return Ok(());
+        };
+        let Some(embedding) = self.weights.mask_embedding(d)? else {
             return Ok(());
         };
         // Only counted weights have no numbers.

@@ -1,13 +1,14 @@
-//! An adapter for the rows of masks alone (gated LoRA, arXiv 2507.11851; I-DLM's conditional LoRA,
-//! arXiv 2604.11035): all other rows are computed as without it.
+//! An adapter for some rows (gated LoRA, arXiv 2507.11851): those of masks (I-DLM's conditional LoRA,
+//! arXiv 2604.11035), or those of open blocks (Nemotron-Labs-Diffusion's adapter for drafts). All other
+//! rows are computed as without it.
 
 use super::Weights;
-use super::lora::Lora;
+use super::lora::{Lora, RowGate};
 use crate::LoadError;
 use crate::memory::floats;
 
-/// The factors of stacked matrices `[rows, k]`: to the product of a mask's row `B A x` is added.
-pub(crate) struct MaskFactors {
+/// The factors of stacked matrices `[rows, k]`: to the product of such a row `B A x` is added.
+pub(crate) struct GatedFactors {
     /// A `[rank, k]`, those of the matrices one after another; empty if weights are only counted.
     pub(crate) inner: Vec<f32>,
     /// B `[rows, rank]` with the scale, each matrix over its own columns; empty likewise.
@@ -24,20 +25,20 @@ pub(crate) struct Module {
 }
 
 impl Weights {
-    /// The adapter for masks, if there is one.
-    fn mask_adapter(&self) -> Option<&Lora> {
-        self.lora.as_ref().filter(|lora| lora.masks.is_some())
+    /// The adapter for some rows, if there is one.
+    fn gated_adapter(&self) -> Option<&Lora> {
+        self.lora.as_ref().filter(|lora| lora.gate.is_some())
     }
 
-    /// The token whose rows an adapter changes, if there is one for masks.
-    pub(crate) fn adapted_mask(&self) -> Option<u32> {
-        self.mask_adapter()?.masks
+    /// The rows that an adapter changes, if it is for some alone.
+    pub(crate) fn gate(&self) -> Option<RowGate> {
+        self.gated_adapter()?.gate
     }
 
     /// The adapter's embedding `[d]` of the mask; `None` if the mask keeps that of the checkpoint.
     pub(crate) fn mask_embedding(&mut self, width: usize) -> Result<Option<Vec<f32>>, LoadError> {
         let reads = self.reads;
-        let embedding = self.mask_adapter().map(|lora| lora.embedding(width, reads));
+        let embedding = self.gated_adapter().map(|lora| lora.embedding(width, reads));
         let embedding = embedding.transpose()?.flatten();
         if embedding.is_some() {
             self.received(&[width], floats(width), 0);
@@ -46,13 +47,13 @@ impl Weights {
     }
 
     /// The factors of matrices over one input of width `k`; `None` if the adapter changes none of them.
-    pub(crate) fn mask_factors(
+    pub(crate) fn gated_factors(
         &mut self,
         modules: &[Module],
         k: usize,
-    ) -> Result<Option<MaskFactors>, LoadError> {
+    ) -> Result<Option<GatedFactors>, LoadError> {
         let (reads, group) = (self.reads, self.dtype.group());
-        let Some(lora) = self.mask_adapter() else {
+        let Some(lora) = self.gated_adapter() else {
             return Ok(None);
         };
         let changed = modules.iter().filter(|module| lora.changes(&module.name));
@@ -82,12 +83,12 @@ impl Weights {
         let held = floats(rank.saturating_mul(rows.saturating_add(k)));
         self.used.extend(names);
         self.received(&[own], held, 0);
-        Ok(Some(MaskFactors { inner, outer, rank }))
+        Ok(Some(GatedFactors { inner, outer, rank }))
     }
 }
 
 /// A matrix `[rows, k]` with the columns of factors `[rows, rank]` after its own.
-pub(crate) fn widened(numbers: &[f32], k: usize, factors: &MaskFactors) -> Vec<f32> {
+pub(crate) fn widened(numbers: &[f32], k: usize, factors: &GatedFactors) -> Vec<f32> {
     let mut wide = Vec::with_capacity(numbers.len() + factors.outer.len());
     for (row, more) in numbers.chunks_exact(k).zip(factors.outer.chunks_exact(factors.rank)) {
         wide.extend_from_slice(row);
