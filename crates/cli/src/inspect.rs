@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use engine::decoding::WeightKind;
-use model::{Checkpoint, DeviceModel, DrafterInfo, ExpertInfo, LoadError, ModelInfo, TileSupport, WeightDtype};
+use model::{
+    Checkpoint, DeviceModel, DrafterInfo, ExpertInfo, LoadError, ModelInfo, TileSupport,
+    WeightDtype,
+};
 use safetensors::tensor::{Dtype, TensorView};
 use step::{Attention, LogitShift};
 

@@ -101,7 +101,7 @@ fn variables_have_names_of_things() {
         ("fn f() { for (row, to) in g() { h(|on| on) } }", &[1, 1]),
         ("struct A { on: u8 }\nenum B { C { of: u8 } }\ntrait T { fn f(to: u8); }", &[1, 2, 3]),
         ("fn f() { if let Some(at) = g()\n&& let A { of, .. } = h() {} }", &[1, 2]),
-        ("fn f() { match g() {\nA { row: to } | B(to) => {} } }", &[2, 2]),
+        ("fn f() { match g() {\nA { row: to } | B(to) => {} } }", &[2]),
         ("fn f() { assert!(g(|at|\nat), \"{on}\"); vec![1; 2]; }", &[1]),
         ("fn f() { matches!(g(),\nSome(of) if of) }", &[]),
         ("fn f() { select! {\nrow = g(|at| at) => { let mut of = 1; } } }", &[2, 2]),

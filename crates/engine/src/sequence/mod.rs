@@ -250,7 +250,9 @@ impl Sequence {
         let rows = u64::from(as_count(plan.rows.len()));
         match plan.is_chunk {
             true => self.statistics.count_chunk(rows, report),
-            false if self.drafts.in_layers && plan.is_open() => self.statistics.count_drafting(rows),
+            false if self.drafts.in_layers && plan.is_open() => {
+                self.statistics.count_drafting(rows)
+            }
             false => self.statistics.count_forward(plan.kind, rows, report),
         }
         self.kv.observe_forward(plan);

@@ -132,20 +132,15 @@ impl<B: Backend> Drafter<B> {
     }
 
     /// Writes the keys and values of the target's rows in all layers of the drafter.
-    pub(super) fn write(
-        &self,
-        backend: &B,
-        pass: &Pass<'_, B>,
-        work: &mut Work<B>,
-    ) -> Result<()> {
+    pub(super) fn write(&self, backend: &B, pass: &Pass<'_, B>, work: &mut Work<B>) -> Result<()> {
         let Some(ContextArrays { states, heads }) = &mut work.context else {
             bail!("the target of a drafter has arrays for its states");
         };
         let rows = backend.rows(pass);
         let all = RowSet::First(rows);
         let norm = self.network.norm(&self.context_norm);
-        let from = Selection { of: &*states, rows: &all };
-        backend.norm(from, pass, norm, &mut work.normed)?;
+        let input = Selection { of: &*states, rows: &all };
+        backend.norm(input, pass, norm, &mut work.normed)?;
         for block in &self.network.blocks {
             backend.linear(&block.qkv, &work.normed, rows, &mut heads.qkv)?;
             let attention = self.network.attention(block);

@@ -117,7 +117,8 @@ pub(crate) fn load<S: Storage>(
     let drafter = drafter.transpose()?;
     let published = Family::find(config)?.names;
     let first_kv = 0;
-    let loader = Loader { storage, weights: &mut *weights, spec: &spec, names, published, first_kv };
+    let loader =
+        Loader { storage, weights: &mut *weights, spec: &spec, names, published, first_kv };
     let mut decoder = loader.decoder()?;
     weights.check_adapter()?;
     if let Some((drafts, part)) = drafter {

@@ -62,12 +62,8 @@ impl DrafterSpec {
             Some(_) => own.token("mask_token_id", 0, size)?,
             None => return Err(own.refuse("mask_token_id", format!("a token id below {size}"))),
         };
-        let info = DrafterInfo {
-            layers: layers.info.layers,
-            heads: layers.info.heads,
-            block,
-            mask,
-        };
+        let info =
+            DrafterInfo { layers: layers.info.layers, heads: layers.info.heads, block, mask };
         Ok(Self { taps: taps(&own, target.layers, info.layers)?, layers, info })
     }
 
@@ -149,9 +145,11 @@ mod tests {
 
     #[test]
     fn other_layers_are_refused() {
-        for ids in [json!([]), json!([3, 2]), json!([2, 2]), json!([1, 7]), json!(["1"]), json!(3)] {
+        for ids in [json!([]), json!([3, 2]), json!([2, 2]), json!([1, 7]), json!(["1"]), json!(3)]
+        {
             let error = taps(&of(json!({"target_layer_ids": ids})), 8, 2).unwrap_err();
-            let expected = "config.json: target_layer_ids: expected rising numbers of layers below 7";
+            let expected =
+                "config.json: target_layer_ids: expected rising numbers of layers below 7";
             assert!(error.to_string().starts_with(expected), "{error}");
         }
         assert_eq!(taps(&of(json!({"target_layer_ids": [0, 6]})), 8, 1).unwrap(), [0, 6]);
