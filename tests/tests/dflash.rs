@@ -122,7 +122,7 @@ impl Executor for Noted {
     fn execute(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError> {
         self.executor.execute(batch, output)?;
         if batch.rows.iter().any(|row| row.open) {
-            self.drafts.push(output.candidates.iter().map(|of| of.token).collect());
+            self.drafts.push(output.candidates.iter().map(|candidate| candidate.token).collect());
         }
         Ok(())
     }
@@ -154,7 +154,8 @@ fn drafts_and_texts_are_the_published_ones() {
             assert_eq!(stats.draft_model.forwards, checks);
         }
         let mut executor = noted.executor;
-        let requests = runs.iter().map(|of| drafted(&executor, &of.prompt, of.budget, &of.stops));
+        let requests =
+            runs.iter().map(|run| drafted(&executor, &run.prompt, run.budget, &run.stops));
         let requests = requests.collect();
         for (golden, found) in runs.iter().zip(run(&mut executor, requests)) {
             assert_eq!(found.tokens, golden.text(), "{name}: {:?}", golden.prompt);
@@ -185,9 +186,11 @@ fn texts_are_those_of_the_target_alone() {
         let prompts = prompts(300);
         let budget = |number: usize| 1 + (number as u32 * 7) % 45;
         let numbered = || prompts.iter().enumerate();
-        let plain = numbered().map(|(at, of)| request(of, budget(at), &[4, 9], "autoregressive"));
+        let plain = numbered()
+            .map(|(number, prompt)| request(prompt, budget(number), &[4, 9], "autoregressive"));
         let plain = run(&mut alone, plain.collect());
-        let requests = numbered().map(|(at, of)| drafted(&both, of, budget(at), &[4, 9]));
+        let requests =
+            numbered().map(|(number, prompt)| drafted(&both, prompt, budget(number), &[4, 9]));
         let requests = requests.collect();
         let found = run(&mut both, requests);
         let (mut tokens, mut forwards, mut right, mut all) = (0, 0, 0, 0);
@@ -215,18 +218,19 @@ fn a_text_is_the_targets_in_every_format() {
         ("llama", WeightDtype::Int8, KvDtype::Bf16),
         ("qwen3", WeightDtype::Int8, KvDtype::Int8),
     ] {
-        let stored = |of: Checkpoint| executor(of.with_dtype(dtype).with_kv_dtype(kv));
+        let stored =
+            |checkpoint: Checkpoint| executor(checkpoint.with_dtype(dtype).with_kv_dtype(kv));
         compare(&mut stored(target(name)), &mut stored(pair(name)), dtype.name());
     }
-    let on_candle = |of| on(Candle::default(), of);
+    let on_candle = |checkpoint| on(Candle::default(), checkpoint);
     compare(&mut on_candle(target("llama")), &mut on_candle(pair("llama")), "candle");
 }
 
 fn compare(alone: &mut dyn Executor, both: &mut dyn Executor, what: &str) {
     let prompts = prompts(40);
-    let plain = prompts.iter().map(|of| request(of, 30, &[4], "autoregressive")).collect();
+    let plain = prompts.iter().map(|prompt| request(prompt, 30, &[4], "autoregressive")).collect();
     let plain = run(alone, plain);
-    let requests = prompts.iter().map(|of| drafted(both, of, 30, &[4])).collect();
+    let requests = prompts.iter().map(|prompt| drafted(both, prompt, 30, &[4])).collect();
     let (mut all, mut right) = (0, 0);
     for ((ours, theirs), prompt) in run(both, requests).iter().zip(plain).zip(&prompts) {
         assert_eq!(ours.tokens, theirs.tokens, "{what}: {prompt:?}");
@@ -263,7 +267,8 @@ fn neighbours_chunks_and_cached_pages_change_no_bit() {
             for (ours, alone) in found.iter().zip(&alone) {
                 assert_eq!(ours.tokens, alone.tokens);
                 assert_eq!(ours.logprobs, alone.logprobs);
-                let [ours, alone] = [ours, alone].map(|of| of.finished.expect("it ends").stats);
+                let [ours, alone] =
+                    [ours, alone].map(|outcome| outcome.finished.expect("it ends").stats);
                 assert_eq!(ours.draft_model, alone.draft_model);
                 assert_eq!(ours.forwards(), alone.forwards());
                 let whole_pages = (ours.prompt_tokens - 1) / 6;

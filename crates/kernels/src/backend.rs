@@ -274,7 +274,7 @@ pub trait Backend: Storage {
     /// Overwrites the first rows of `out` with the norms of rows of `x [r, d]`.
     fn norm(
         &self,
-        from: Selection<'_, Self>,
+        input: Selection<'_, Self>,
         pass: &Pass<'_, Self>,
         norm: Norm<'_, Self>,
         out: &mut Self::Array,

@@ -136,10 +136,10 @@ pub trait Driver: Send + Sync {
     fn free(&self, address: u64);
     /// Sets `bytes` bytes from `address` on to `byte`.
     fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<()>;
-    /// Copies in stream order; `from` may be freed when it returns.
-    fn upload(&self, to: u64, from: &[u8]) -> Result<()>;
+    /// Copies in stream order; `bytes` may be freed when it returns.
+    fn upload(&self, address: u64, bytes: &[u8]) -> Result<()>;
     /// Waits for all earlier work, then copies.
-    fn download(&self, to: &mut [u8], from: u64) -> Result<()>;
+    fn download(&self, bytes: &mut [u8], address: u64) -> Result<()>;
     /// Runs a kernel over `grid` blocks.
     ///
     /// # Errors

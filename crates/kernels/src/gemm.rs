@@ -72,8 +72,8 @@ impl Place {
 
     /// The first column of a panel of `width` columns of `out`, and their number.
     fn panel(self, panel: usize, width: usize) -> (usize, usize) {
-        let at = panel * width;
-        (self.first + at, width.min(self.count - at))
+        let offset = panel * width;
+        (self.first + offset, width.min(self.count - offset))
     }
 }
 
@@ -91,15 +91,17 @@ impl Product<'_> {
         };
         let mut covered = 0;
         for product in products {
-            let (weights, of) = (product.weights, product.place);
+            let (weights, columns_of) = (product.weights, product.place);
             let columns = match product.finish.is_gate() {
                 true => weights.columns() / 2,
                 false => weights.columns(),
             };
-            let fits = of.first == covered && of.count <= columns && of.stride == place.stride;
+            let fits = columns_of.first == covered
+                && columns_of.count <= columns
+                && columns_of.stride == place.stride;
             let reads = product.x.len() == m * weights.k();
             assert!(fits && reads, "shapes of a product");
-            covered += of.count;
+            covered += columns_of.count;
         }
         assert_eq!(covered, place.stride, "columns of products");
         // SAFETY: every tile writes its rows and columns, and the tiles of all products cover them.
@@ -224,8 +226,8 @@ impl Block<'_> {
         let waiting = (self.rows.1 - self.rows.0) * 2 * D::S::LANES;
         let passes = steps.div_ceil(span);
         let mut partial = vec![0; if passes > 1 { panels.len() * waiting } else { 0 }];
-        for from in (0..steps).step_by(span) {
-            let span = from..(from + span).min(steps);
+        for start in (0..steps).step_by(span) {
+            let span = start..(start + span).min(steps);
             for (i, panel) in panels.clone().enumerate() {
                 let partial = partial.get_mut(i * waiting..).unwrap_or_default();
                 self.pass(d, panel, span.clone(), partial);
@@ -251,8 +253,8 @@ impl Block<'_> {
     #[inline(always)]
     fn tile<D: Multiply>(&self, d: D, corner: Corner, span: Range<usize>, partial: &mut [u32]) {
         let (width, weights) = (2 * D::S::LANES, self.product.weights);
-        let from = (corner.row - self.rows.0) * width;
-        let waiting = partial.get_mut(from..from + corner.height * width);
+        let first = (corner.row - self.rows.0) * width;
+        let waiting = partial.get_mut(first..first + corner.height * width);
         let mut sums = [const { MaybeUninit::uninit() }; MAX_TILE_ROWS];
         let sums = &mut sums[..corner.height];
         let (start, _) = weights.panel(corner.panel);
@@ -274,23 +276,23 @@ impl Block<'_> {
         if span.end == weights.steps() {
             self.finish(d, sums, corner);
         } else if let Some(waiting) = waiting {
-            for (sums, to) in sums.iter().zip(waiting.chunks_exact_mut(width)) {
-                Self::store(d, *sums, to);
+            for (sums, waiting) in sums.iter().zip(waiting.chunks_exact_mut(width)) {
+                Self::store(d, *sums, waiting);
             }
         }
     }
 
     /// The sums of a row that wait between passes.
     #[inline(always)]
-    fn load<D: Multiply>(d: D, from: &[u32]) -> [D::Sum; 2] {
-        let (low, high) = from[..2 * D::S::LANES].split_at(D::S::LANES);
+    fn load<D: Multiply>(d: D, words: &[u32]) -> [D::Sum; 2] {
+        let (low, high) = words[..2 * D::S::LANES].split_at(D::S::LANES);
         // SAFETY: slices of one vector.
         unsafe { [d.load(low.as_ptr()), d.load(high.as_ptr())] }
     }
 
     #[inline(always)]
-    fn store<D: Multiply>(d: D, sums: [D::Sum; 2], to: &mut [u32]) {
-        let (low, high) = to[..2 * D::S::LANES].split_at_mut(D::S::LANES);
+    fn store<D: Multiply>(d: D, sums: [D::Sum; 2], words: &mut [u32]) {
+        let (low, high) = words[..2 * D::S::LANES].split_at_mut(D::S::LANES);
         // SAFETY: slices of one vector.
         unsafe {
             d.store(low.as_mut_ptr(), sums[0]);
@@ -310,31 +312,34 @@ impl Block<'_> {
             "rows of x"
         );
         // SAFETY: a panel has two vectors for each word of its steps.
-        let from = unsafe { words.add(span.start * D::COLUMN * 2 * D::S::LANES) };
+        let words = unsafe { words.add(span.start * D::COLUMN * 2 * D::S::LANES) };
         Operands {
             height: corner.height,
             steps: span.len(),
             rows: RowPointer { first: x.as_ptr(), stride },
-            columns: self.columns::<D>(from, span.len(), corner.row),
+            columns: self.columns::<D>(words, span.len(), corner.row),
             read: PhantomData,
         }
     }
 
-    /// The span of a panel that starts at `from`. Each tile that uses it prefetches a share of the
+    /// The span of a panel that starts at `words`. Each tile that uses it prefetches a share of the
     /// same span of the next panel. A single row prefetches this panel instead if [`Simd::NEAR`] says
     /// how far ahead.
     #[inline(always)]
-    fn columns<D: Multiply>(&self, from: *const u32, steps: usize, row: usize) -> Columns {
-        let panel = Columns::panel(from, D::S::LANES);
+    fn columns<D: Multiply>(&self, words: *const u32, steps: usize, row: usize) -> Columns {
+        let panel = Columns::panel(words, D::S::LANES);
         let rows = self.rows.1 - self.rows.0;
         if let (1, Some(near)) = (rows, D::S::NEAR) {
-            return Columns { ahead: (from.wrapping_add(near), D::COLUMN * panel.stride), ..panel };
+            return Columns {
+                ahead: (words.wrapping_add(near), D::COLUMN * panel.stride),
+                ..panel
+            };
         }
         let tiles = rows.div_ceil(D::TILE_ROWS);
         let tile = (row - self.rows.0) * tiles / rows;
         let step = (D::COLUMN * panel.stride).div_ceil(tiles);
         let next = self.product.weights.panel_words() + tile * step * steps;
-        Columns { ahead: (from.wrapping_add(next), step), ..panel }
+        Columns { ahead: (words.wrapping_add(next), step), ..panel }
     }
 
     /// Two vectors for the columns of a panel: `numbers`, or `default` if there are none.
@@ -361,16 +366,16 @@ impl Block<'_> {
         let bias = self.product.bias.map(|bias| &bias[panel * wide..]);
         let added = Self::of_columns(s, bias, 0.0);
         for (r, &[low, high]) in tile.iter().enumerate() {
-            let at = (row + r) * n + column;
+            let index = (row + r) * n + column;
             // SAFETY: tasks own disjoint rows or panels.
-            let out = unsafe { self.out.part(at, count) };
+            let out = unsafe { self.out.part(index, count) };
             let scale = self.x.scale(row + r);
             let mut low = d.value(low, scale, scales[0]);
             let mut high = d.value(high, scale, scales[1]);
             if bias.is_some() {
                 (low, high) = (s.add(low, added[0]), s.add(high, added[1]));
             }
-            finish.write(s, at, out, [low, high]);
+            finish.write(s, index, out, [low, high]);
         }
     }
 

@@ -138,7 +138,7 @@ impl<T> Shared<T> {
         self.start
     }
 
-    /// `len` elements from `from` on.
+    /// `len` elements from `first` on.
     ///
     /// # Safety
     /// The shared slice is alive, and no other part in use overlaps this one.

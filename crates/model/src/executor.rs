@@ -203,9 +203,10 @@ impl<B: Host> ModelExecutor<B> {
     fn copy_soft(&mut self, copies: &[PageCopy]) {
         let page = self.bounds.page_size * self.model.info().width;
         for copy in copies {
-            let (from, to) = (copy.source.index() * page, copy.destination.index() * page);
-            if from.max(to) + page <= self.soft.len() {
-                self.soft.copy_within(from..from + page, to);
+            let (source, destination) =
+                (copy.source.index() * page, copy.destination.index() * page);
+            if source.max(destination) + page <= self.soft.len() {
+                self.soft.copy_within(source..source + page, destination);
             }
         }
     }
@@ -213,7 +214,7 @@ impl<B: Host> ModelExecutor<B> {
     /// The mean embeddings of all rows, empty if none has one.
     fn soft_rows(&self, inputs: &Inputs) -> Vec<f32> {
         let width = self.model.info().width;
-        let conditioned = inputs.canvas.as_ref().map(|of| &of.conditioned);
+        let conditioned = inputs.canvas.as_ref().map(|canvas| &canvas.conditioned);
         let conditioned = conditioned.filter(|rows| !rows.is_empty());
         let Some(conditioned) = conditioned.filter(|_| !self.soft.is_empty()) else {
             return Vec::new();
@@ -221,8 +222,8 @@ impl<B: Host> ModelExecutor<B> {
         let mut soft = vec![0.0; inputs.tokens.len() * width];
         for row in conditioned {
             let (row, slot) = (*row as usize, inputs.slots[*row as usize] as usize);
-            let from = &self.soft[slot * width..][..width];
-            soft[row * width..][..width].copy_from_slice(from);
+            let source = &self.soft[slot * width..][..width];
+            soft[row * width..][..width].copy_from_slice(source);
         }
         soft
     }

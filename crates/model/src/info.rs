@@ -190,8 +190,11 @@ impl ModelInfo {
                 .mask
                 .map_or_else(|| "no mask".to_owned(), |mask| format!("mask {mask}")),
             self.vocabulary.end,
-            self.rows.drafter.map_or_else(String::new, |of| {
-                format!("; DFlash drafter of {} layers for blocks of {}", of.layers, of.block)
+            self.rows.drafter.map_or_else(String::new, |drafter| {
+                format!(
+                    "; DFlash drafter of {} layers for blocks of {}",
+                    drafter.layers, drafter.block
+                )
             })
         )
     }

@@ -91,7 +91,7 @@ impl Part {
 
 /// Appends the outputs of the passes over a batch to `output`, in the order of the batch's rows.
 pub(crate) fn merge(batch: &Batch, parts: [BatchOutput; 2], output: &mut BatchOutput) {
-    let mut parts = parts.map(|of| (of.candidates.into_iter(), of.tops.into_iter()));
+    let mut parts = parts.map(|part| (part.candidates.into_iter(), part.tops.into_iter()));
     for row in batch.rows.iter().filter(|row| row.score.is_wanted()) {
         let (candidates, tops) = &mut parts[usize::from(row.open)];
         output.candidates.extend(candidates.next());
@@ -230,16 +230,16 @@ impl Inputs {
         segment: &Segment,
         bounds: &InputBounds,
     ) -> Result<(), String> {
-        let (from, to) = (as_index(segment.rows.start), as_index(segment.rows.end));
-        let Some(rows) = batch.rows.get(from..to) else {
-            return Err(format!("segment of rows {from}..{to} of {}", batch.rows.len()));
+        let (start, end) = (as_index(segment.rows.start), as_index(segment.rows.end));
+        let Some(rows) = batch.rows.get(start..end) else {
+            return Err(format!("segment of rows {start}..{end} of {}", batch.rows.len()));
         };
         let (first, last) = (segment.pages.start as usize, segment.pages.end as usize);
         let Some(table) = batch.pages.get(first..last) else {
             return Err(format!("page table {first}..{last} of {}", batch.pages.len()));
         };
         let (begin, part) = (as_count(self.tokens.len()), self.part);
-        for (row, index) in rows.iter().zip(from..).filter(|(row, _)| part.reads(row)) {
+        for (row, index) in rows.iter().zip(start..).filter(|(row, _)| part.reads(row)) {
             self.push_row(row, table, bounds)
                 .and_then(|()| match row.score.is_wanted() {
                     true => self.push_scorer(batch, row, bounds),
@@ -307,7 +307,7 @@ impl Inputs {
         let first = rows.iter().find(|row| row.denoise.is_some());
         let first = first.map_or(0, |row| row.slot.get());
         for (row, index) in rows.iter().zip(segment.rows.start..) {
-            let at = match row.denoise {
+            let slot = match row.denoise {
                 Some(denoise) => {
                     canvas.denoised.push(index);
                     if denoise.conditioned {
@@ -317,7 +317,7 @@ impl Inputs {
                 }
                 None => row.slot.get(),
             };
-            let visible = seen(at, row.visible_end.get(), window);
+            let visible = seen(slot, row.visible_end.get(), window);
             canvas.windowed.push(visible);
             if row.score.is_wanted() {
                 canvas.scales.push(scale);
@@ -394,7 +394,7 @@ pub(crate) fn alone(tokens: &[u32], attention: Attention) -> Batch {
     }
 }
 
-/// The slots up to `end` that a row at slot `at` sees in layers with a window.
-fn seen(at: u32, end: u32, window: u32) -> Visible {
-    Visible { begin: at.saturating_add(1).saturating_sub(window), ..Visible::prefix(end) }
+/// The slots up to `end` that a row at a slot sees in layers with a window.
+fn seen(slot: u32, end: u32, window: u32) -> Visible {
+    Visible { begin: slot.saturating_add(1).saturating_sub(window), ..Visible::prefix(end) }
 }

@@ -209,9 +209,9 @@ impl Weights {
         &mut self,
         name: &str,
         shape: &[usize],
-        to: &mut Vec<f32>,
+        out: &mut Vec<f32>,
     ) -> Result<(), LoadError> {
-        self.append_as(name, shape, true, to)
+        self.append_as(name, shape, true, out)
     }
 
     fn append_as(
@@ -219,28 +219,28 @@ impl Weights {
         name: &str,
         shape: &[usize],
         is_linear: bool,
-        to: &mut Vec<f32>,
+        out: &mut Vec<f32>,
     ) -> Result<(), LoadError> {
         self.request(name)?;
-        let first = to.len();
+        let first = out.len();
         let mut transient = floats(count(shape));
         let read = match &self.source {
             Source::Random { seed, .. } => {
-                match (self.reads, to.is_empty()) {
+                match (self.reads, out.is_empty()) {
                     (false, _) => {}
-                    (true, true) => *to = random(*seed, name, shape),
-                    (true, false) => to.append(&mut random(*seed, name, shape)),
+                    (true, true) => *out = random(*seed, name, shape),
+                    (true, false) => out.append(&mut random(*seed, name, shape)),
                 }
                 0
             }
-            Source::Gguf(file) => file.append(name, shape, self.reads, to)?,
+            Source::Gguf(file) => file.append(name, shape, self.reads, out)?,
             Source::Shards { shards, quantization } => match quantization
                 .as_ref()
                 .map_or(Ok(None), |found| found.find(shards, name, shape, is_linear))?
             {
                 Some(matrix) => {
                     if self.reads {
-                        matrix.read(name, to)?;
+                        matrix.read(name, out)?;
                     }
                     transient = transient.saturating_add(matrix.extra_bytes());
                     matrix.stored_bytes()
@@ -248,14 +248,14 @@ impl Weights {
                 None => {
                     let tensor = shards.find(name, shape)?;
                     if self.reads {
-                        tensor.read(name, to)?;
+                        tensor.read(name, out)?;
                     }
                     tensor.bytes.len()
                 }
             },
         };
         if let (Some(lora), true) = (&self.lora, self.reads) {
-            lora.merge(name, shape, &mut to[first..])?;
+            lora.merge(name, shape, &mut out[first..])?;
         }
         self.received(shape, transient, read);
         Ok(())

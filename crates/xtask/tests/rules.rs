@@ -5,7 +5,7 @@ use std::path::Path;
 use asynclane_xtask::imports::{circles, imports};
 use asynclane_xtask::rules::dependencies::{Dependency, Graph, check_graph, walls_of};
 use asynclane_xtask::rules::paths::{check_document, known};
-use asynclane_xtask::rules::{budgets, source, verify};
+use asynclane_xtask::rules::{budgets, names, source, verify};
 use asynclane_xtask::syntax::Syntax;
 use asynclane_xtask::{File, Problem};
 
@@ -91,6 +91,26 @@ fn sources_keep_their_rules() {
         ("crates/model/src/map.rs", &twice, &[("unsafe", 3)]),
     ] {
         assert_eq!(in_file(path, text), expected, "{path}: {text}");
+    }
+}
+
+#[test]
+fn variables_have_names_of_things() {
+    for (text, expected) in [
+        ("fn f(at: u8) { let of = 1; }", &[1, 1][..]),
+        ("fn f() { for (row, to) in g() { h(|on| on) } }", &[1, 1]),
+        ("struct A { on: u8 }\nenum B { C { of: u8 } }\ntrait T { fn f(to: u8); }", &[1, 2, 3]),
+        ("fn f() { if let Some(at) = g()\n&& let A { of, .. } = h() {} }", &[1, 2]),
+        ("fn f() { match g() {\nA { row: to } | B(to) => {} } }", &[2]),
+        ("fn f() { assert!(g(|at|\nat), \"{on}\"); vec![1; 2]; }", &[1]),
+        ("fn f() { matches!(g(),\nSome(of) if of) }", &[]),
+        ("fn f() { select! {\nrow = g(|at| at) => { let mut of = 1; } } }", &[2, 2]),
+        ("macro_rules! m { ($a:ty) => {\nfn f(on: $a, to::A: u8) {} } }", &[2]),
+        ("fn at(offset: u8) { x.of.to(1); a::on(); on(); A::to { .. } }", &[]),
+    ] {
+        let problems = names::check(&[File::new("a.rs", text)]);
+        let lines: Vec<usize> = problems.iter().map(|problem| problem.line).collect();
+        assert_eq!(lines, expected, "{text}");
     }
 }
 

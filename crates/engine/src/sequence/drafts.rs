@@ -163,7 +163,7 @@ impl Sequence {
             return self.settle_checked(report);
         }
         let verified = self.effects.iter().filter_map(|effect| match effect {
-            Effect::Commit(of) if of.kind == CommitKind::Draft => Some(of.offset),
+            Effect::Commit(commit) if commit.kind == CommitKind::Draft => Some(commit.offset),
             _ => None,
         });
         let (count, last) =

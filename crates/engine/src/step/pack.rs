@@ -215,40 +215,42 @@ impl Packer<'_> {
         Ok(push_table(self.batch, pages))
     }
 
-    fn push_row(&mut self, sequence: &Sequence, of: PlanRow, scoring: &mut Scoring<'_>) {
-        let offset = sequence.predicted_by(of);
+    fn push_row(&mut self, sequence: &Sequence, planned: PlanRow, scoring: &mut Scoring<'_>) {
+        let offset = sequence.predicted_by(planned);
         let labels = sequence.request.extras.labels.as_ref();
         let scorer = offset.and_then(|offset| match labels {
-            Some(of) => of.offsets.binary_search(&offset).ok().map(|_| Role::Generate),
+            Some(labels) => labels.offsets.binary_search(&offset).ok().map(|_| Role::Generate),
             None => match sequence.token(sequence.layout.place_of(offset), scoring.guesses) {
                 None => self.mask_scorer(offset, scoring),
                 Some(_) => self.token_scorer(sequence, offset, scoring),
             },
         });
         let denoised = scoring.denoised.filter(|(_, canvas)| {
-            let at = sequence.layout.offset_of(of.place);
-            at.is_some_and(|offset| canvas.contains(offset))
+            let known = sequence.layout.offset_of(planned.place);
+            known.is_some_and(|offset| canvas.contains(offset))
         });
-        let token = match of.source {
-            TokenSource::Canvas => sequence.token(of.place, scoring.guesses),
-            TokenSource::Guess => sequence.token(of.place, sequence.decoder.guesses_to_check()),
-            TokenSource::Draft => sequence.draft_at(of.place),
+        let token = match planned.source {
+            TokenSource::Canvas => sequence.token(planned.place, scoring.guesses),
+            TokenSource::Guess => {
+                sequence.token(planned.place, sequence.decoder.guesses_to_check())
+            }
+            TokenSource::Draft => sequence.draft_at(planned.place),
         };
         let token = token.or_else(|| match denoised {
-            Some(_) => Some(self.noised(sequence, of, scoring.sampling)),
+            Some(_) => Some(self.noised(sequence, planned, scoring.sampling)),
             None => self.mask,
         });
         debug_assert!(token.is_some(), "weights without a mask run no masked rows");
         let mut row = Row {
             biases: scoring.plain.clone(),
-            beyond: of.beyond,
-            open: of.open,
+            beyond: planned.beyond,
+            open: planned.open,
             denoise: denoised.map(|(denoise, _)| denoise),
             ..Row::new(
                 token.unwrap_or_default(),
-                sequence.layout.position_of(of.place),
-                of.slot,
-                of.visible_end,
+                sequence.layout.position_of(planned.place),
+                planned.slot,
+                planned.visible_end,
             )
         };
         if let (Some(role), Some(offset)) = (scorer, offset) {

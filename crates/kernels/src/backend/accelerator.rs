@@ -80,8 +80,12 @@ impl DeviceKv {
     }
 
     /// The keys and values of a layer. `windows`: the batch says what rows see in layers with a window.
-    fn layer<B: Backend>(&self, of: &Attention<'_, B>, windows: bool) -> Result<PoolLayer<'_>> {
-        let (layer, windowed) = (of.layer, of.windowed && windows);
+    fn layer<B: Backend>(
+        &self,
+        attention: &Attention<'_, B>,
+        windows: bool,
+    ) -> Result<PoolLayer<'_>> {
+        let (layer, windowed) = (attention.layer, attention.windowed && windows);
         let mut left = layer;
         for pool in &self.pools {
             let layers = pool.sizes().layers;
@@ -95,8 +99,8 @@ impl DeviceKv {
 }
 
 /// Locks a mutex, also a poisoned one.
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl From<DeviceError> for Error {
@@ -129,7 +133,7 @@ impl Accelerator {
 
     /// Allocates keys and values, zeroed, with the scratch memory of layers.
     pub fn kv_with(&self, sizes: &[PoolSizes], scratch: LayerScratch) -> Result<DeviceKv> {
-        let pools = sizes.iter().map(|of| DevicePool::new(&self.device, *of));
+        let pools = sizes.iter().map(|pool_sizes| DevicePool::new(&self.device, *pool_sizes));
         Ok(DeviceKv {
             pools: pools.collect::<std::result::Result<_, _>>()?,
             means: None,
@@ -344,12 +348,12 @@ impl Backend for Accelerator {
 
     fn add_chosen(
         &self,
-        of: Mixture<'_, '_, Self>,
+        mixture: Mixture<'_, '_, Self>,
         x: &Array,
         rows: usize,
         sum: &mut Array,
     ) -> Result<()> {
-        Ok(of.experts.add(x, rows, &lock(&of.pass.kv.experts), sum)?)
+        Ok(mixture.experts.add(x, rows, &lock(&mixture.pass.kv.experts), sum)?)
     }
 
     fn clear(&self, x: &mut Array, rows: usize, _: usize) -> Result<()> {

@@ -25,12 +25,12 @@ macro_rules! tensor_operations {
 
         fn norm(
             &self,
-            from: Selection<'_, Self>,
+            input: Selection<'_, Self>,
             pass: &Pass<'_, Self>,
             norm: Norm<'_, Self>,
             out: &mut Rows,
         ) -> Result<()> {
-            let x = from.of.chosen(from.rows, pass.arrays)?;
+            let x = input.of.chosen(input.rows, pass.arrays)?;
             out.write(|| $norm(&x, norm.weight, norm.eps))
         }
 

@@ -14,7 +14,7 @@ pub(crate) trait KvNumber: TensorNumber + Copy + Default + Send + Sync {
     /// True if bf16 holds the numbers, so that pairs of them can be multiplied.
     const NARROW: bool;
 
-    /// Stores the scale of a slot's numbers in `to`, [`Self::SCALE`] long, and returns its inverse.
+    /// Stores the scale of a slot's numbers in `bytes`, [`Self::SCALE`] long, and returns its inverse.
     fn put_scale(_numbers: &[f32], _to: &mut [Self]) -> f32 {
         1.0
     }

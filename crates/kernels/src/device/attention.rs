@@ -287,11 +287,10 @@ impl AttentionScratch {
     pub fn attend(
         &mut self,
         q: &Array,
-        of: PoolLayer<'_>,
+        PoolLayer { pool, layer, windowed }: PoolLayer<'_>,
         batch: &DeviceBatch,
         out: &Array,
     ) -> Result<()> {
-        let PoolLayer { pool, layer, windowed } = of;
         let [visible, reaches, tiles] = Section::seen(windowed);
         let (shape, sizes) = (batch.shape(), pool.sizes());
         let c = sizes.head_width;

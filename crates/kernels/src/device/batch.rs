@@ -124,7 +124,7 @@ impl BatchSizes {
 /// The range of a section in the uploaded words.
 #[derive(Clone, Copy, Default)]
 struct WordRange {
-    from: usize,
+    start: usize,
     count: usize,
 }
 
@@ -207,7 +207,7 @@ impl DeviceBatch {
         check::check(arrays, limits)?;
         self.words.clear();
         let pad = limits.pad.max(1);
-        let windows = arrays.canvas.map_or(&[][..], |of| of.windowed);
+        let windows = arrays.canvas.map_or(&[][..], |canvas| canvas.windowed);
         let visible = arrays.visible.iter().chain(windows);
         let reach = visible.map(Visible::reach).max().unwrap_or(0);
         let rows = BatchShape::rows(arrays.tokens.len(), pad);
@@ -220,8 +220,8 @@ impl DeviceBatch {
             },
             pad,
             filtered: is_filtered(arrays),
-            denoised: arrays.canvas.is_some_and(|of| !of.denoised.is_empty()),
-            conditioned: arrays.canvas.is_some_and(|of| !of.conditioned.is_empty()),
+            denoised: arrays.canvas.is_some_and(|canvas| !canvas.denoised.is_empty()),
+            conditioned: arrays.canvas.is_some_and(|canvas| !canvas.conditioned.is_empty()),
             ..BatchShape::default()
         };
         for (section, words, padding) in [
@@ -229,9 +229,9 @@ impl DeviceBatch {
             (Section::Positions, arrays.positions, 0),
             (Section::Slots, arrays.slots, NONE),
         ] {
-            self.put(section, |to| {
-                to.extend_from_slice(words);
-                to.extend(std::iter::repeat_n(padding, rows - words.len()));
+            self.put(section, |out| {
+                out.extend_from_slice(words);
+                out.extend(std::iter::repeat_n(padding, rows - words.len()));
             });
         }
         self.put_visible(arrays.visible, false);
@@ -240,15 +240,15 @@ impl DeviceBatch {
         if let Some(canvas) = &arrays.canvas {
             self.put_canvas(arrays, limits, canvas);
         }
-        self.put(Section::Words, |to| {
-            to.extend(arrays.pages.iter().map(|page| page.0));
+        self.put(Section::Words, |out| {
+            out.extend(arrays.pages.iter().map(|page| page.0));
             for bias in arrays.biases {
-                to.extend([bias.token, bias.repetition.to_bits(), bias.amount.to_bits()]);
+                out.extend([bias.token, bias.repetition.to_bits(), bias.amount.to_bits()]);
             }
-            to.extend_from_slice(arrays.allowed);
+            out.extend_from_slice(arrays.allowed);
         });
-        self.put(Section::Copies, |to| {
-            to.extend(arrays.copies.iter().flat_map(|copy| [copy.source.0, copy.destination.0]));
+        self.put(Section::Copies, |out| {
+            out.extend(arrays.copies.iter().flat_map(|copy| [copy.source.0, copy.destination.0]));
         });
         self.send(device)
     }
@@ -260,30 +260,30 @@ impl DeviceBatch {
             visible.iter().copied().chain(idle)
         };
         let [rows, reaches, _] = Section::seen(windowed);
-        self.put(reaches, |to| {
-            to.extend(padded().map(|row| row.reach() as u32));
+        self.put(reaches, |out| {
+            out.extend(padded().map(|row| row.reach() as u32));
         });
-        self.put(rows, |to| {
-            to.extend(padded().flat_map(Visible::words));
+        self.put(rows, |out| {
+            out.extend(padded().flat_map(Visible::words));
         });
     }
 
     fn put_scored(&mut self, arrays: &BatchArrays<'_>, vocab: usize) {
         let padding = self.shape.scored - arrays.scored.len();
-        self.put(Section::Scored, |to| {
-            to.extend_from_slice(arrays.scored);
-            to.extend(std::iter::repeat_n(0, padding));
+        self.put(Section::Scored, |out| {
+            out.extend_from_slice(arrays.scored);
+            out.extend(std::iter::repeat_n(0, padding));
         });
         let biases = arrays.pages.len() as u32;
         let sets = biases + (arrays.biases.len() * BIAS_WORDS) as u32;
         let set = vocab.div_ceil(32) as u32;
         let first_word = |set_number: u32| sets + set_number * set;
         let mut first_top = 0;
-        self.put(Section::Scorers, |to| {
+        self.put(Section::Scorers, |out| {
             for (number, row) in arrays.scorers.iter().enumerate() {
-                let divisor = arrays.canvas.map_or(1.0, |of| of.scales[number]);
+                let divisor = arrays.canvas.map_or(1.0, |canvas| canvas.scales[number]);
                 let draw = arrays.sampling(row);
-                to.extend([
+                out.extend([
                     row.input,
                     row.position,
                     biases + row.biases.start * BIAS_WORDS as u32,
@@ -294,11 +294,11 @@ impl DeviceBatch {
                     (draw.seed >> 32) as u32,
                     draw.clock,
                 ]);
-                to.extend(extras::words(row, draw, first_top));
-                to.extend([divisor.to_bits(), row.among.map_or(NONE, first_word)]);
+                out.extend(extras::words(row, draw, first_top));
+                out.extend([divisor.to_bits(), row.among.map_or(NONE, first_word)]);
                 first_top += row.tops;
             }
-            to.extend(std::iter::repeat_n(IDLE, padding).flatten());
+            out.extend(std::iter::repeat_n(IDLE, padding).flatten());
         });
     }
 
@@ -306,7 +306,7 @@ impl DeviceBatch {
         let start = self.words.len();
         fill(&mut self.words);
         let count = self.words.len() - start;
-        self.sections[section as usize] = WordRange { from: start, count };
+        self.sections[section as usize] = WordRange { start, count };
     }
 
     /// Splits segments into tiles of rows; one block of attention processes one tile.
@@ -319,7 +319,7 @@ impl DeviceBatch {
     ) {
         let (mut tallest, mut tiles, padded) = (0, 0_usize, limits.pad > 1);
         let [.., section] = Section::seen(windowed);
-        self.put(section, |to| {
+        self.put(section, |out| {
             for segment in arrays.segments {
                 let (start, end) = (segment.rows.start as usize, segment.rows.end as usize);
                 for row in (start..end).step_by(limits.tile.max(1)) {
@@ -327,7 +327,7 @@ impl DeviceBatch {
                     let visible = &seen[row..row + rows];
                     let reach = visible.iter().map(Visible::reach).max().unwrap_or(0) as u32;
                     let holes = u32::from(!visible.iter().all(Visible::is_prefix));
-                    to.extend([row as u32, rows as u32, segment.pages.start, reach, holes]);
+                    out.extend([row as u32, rows as u32, segment.pages.start, reach, holes]);
                     tallest = tallest.max(rows);
                     tiles += 1;
                 }
@@ -336,7 +336,7 @@ impl DeviceBatch {
                 let all = BatchShape::tiles(tiles);
                 // Idle tiles start at the end of the rows, so that the rows of tiles are contiguous.
                 let idle = [arrays.tokens.len() as u32, 0, 0, 0, 0];
-                to.extend(std::iter::repeat_n(idle, all - tiles).flatten());
+                out.extend(std::iter::repeat_n(idle, all - tiles).flatten());
                 tiles = all;
                 // One number for each size of attention's tiles.
                 let sizes = [limits.tile / 4, limits.tile / 2];
@@ -375,11 +375,11 @@ impl DeviceBatch {
 
     /// The address of a word of a section.
     pub(super) fn address(&self, section: Section, word: usize) -> Result<u64> {
-        let WordRange { from, count } = self.sections[section as usize];
+        let WordRange { start, count } = self.sections[section as usize];
         let Some(buffer) = self.buffer.as_ref().filter(|_| word <= count) else {
             return refuse("the batch was not uploaded");
         };
-        buffer.range((from + word) * 4, (count - word) * 4)
+        buffer.range((start + word) * 4, (count - word) * 4)
     }
 
     /// The shape of the batch.

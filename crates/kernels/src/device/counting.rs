@@ -56,15 +56,15 @@ impl Driver for Count {
         };
         // Every allocation has another address; none is ever read.
         all.next += 1;
-        let at = all.next;
-        all.bytes.insert(at, bytes);
+        let address = all.next;
+        all.bytes.insert(address, bytes);
         all.used = used;
-        Ok(at)
+        Ok(address)
     }
 
-    fn free(&self, at: u64) {
+    fn free(&self, address: u64) {
         let mut all = self.allocations();
-        all.used -= all.bytes.remove(&at).unwrap_or(0);
+        all.used -= all.bytes.remove(&address).unwrap_or(0);
     }
 
     fn fill(&self, _: u64, _: u8, _: usize) -> Result<()> {
@@ -75,8 +75,8 @@ impl Driver for Count {
         Ok(())
     }
 
-    fn download(&self, to: &mut [u8], _: u64) -> Result<()> {
-        to.fill(0);
+    fn download(&self, bytes: &mut [u8], _: u64) -> Result<()> {
+        bytes.fill(0);
         Ok(())
     }
 

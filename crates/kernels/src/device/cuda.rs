@@ -41,7 +41,7 @@ unsafe impl Sync for Cuda {}
 
 /// Pinned host memory, which the device reads and writes directly.
 struct Pinned {
-    at: *mut u8,
+    start: *mut u8,
     bytes: usize,
 }
 
@@ -102,7 +102,7 @@ impl Cuda {
                 stream: null_mut(),
                 module: null_mut(),
                 functions: HashMap::new(),
-                pinned: Mutex::new(Pinned { at: null_mut(), bytes: 0 }),
+                pinned: Mutex::new(Pinned { start: null_mut(), bytes: 0 }),
                 capture: Mutex::default(),
             };
             opened.current()?;
@@ -147,19 +147,19 @@ impl Cuda {
             let wanted = bytes.next_power_of_two();
             // SAFETY: no copy is in progress; the old memory is freed once.
             unsafe {
-                if !pinned.at.is_null() {
-                    result::free_host(pinned.at.cast()).map_err(failed("pinned memory"))?;
-                    pinned.at = null_mut();
+                if !pinned.start.is_null() {
+                    result::free_host(pinned.start.cast()).map_err(failed("pinned memory"))?;
+                    pinned.start = null_mut();
                     pinned.bytes = 0;
                 }
-                let at = result::malloc_host(wanted, 0).map_err(failed("pinned memory"))?;
-                pinned.at = at.cast();
+                let start = result::malloc_host(wanted, 0).map_err(failed("pinned memory"))?;
+                pinned.start = start.cast();
                 pinned.bytes = wanted;
-                pinned.at.write_bytes(0, wanted);
+                pinned.start.write_bytes(0, wanted);
             }
         }
         // SAFETY: allocated and written above; the lock is held.
-        f(unsafe { std::slice::from_raw_parts_mut(pinned.at, bytes) })
+        f(unsafe { std::slice::from_raw_parts_mut(pinned.start, bytes) })
     }
 }
 
@@ -224,59 +224,61 @@ impl Driver for Cuda {
         let (free, _) = result::mem_get_info().map_err(failed("memory"))?;
         let what = format!("{} MiB of device memory, {} MiB free", bytes >> 20, free >> 20);
         // SAFETY: allocations are at least 16 bytes long.
-        let at = unsafe { result::malloc_sync(bytes) }.map_err(failed(&what))?;
-        match self.fill(at, 0, bytes) {
-            Ok(()) => Ok(at),
+        let address = unsafe { result::malloc_sync(bytes) }.map_err(failed(&what))?;
+        match self.fill(address, 0, bytes) {
+            Ok(()) => Ok(address),
             Err(error) => {
-                self.free(at);
+                self.free(address);
                 Err(error)
             }
         }
     }
 
-    fn free(&self, at: u64) {
+    fn free(&self, address: u64) {
         if let Some(later) = &mut *self.capture() {
-            later.push(at);
+            later.push(address);
             return;
         }
         // Running kernels may use the memory, so wait first. A failure here cannot be handled.
         if self.current().is_ok() && self.wait().is_ok() {
             // SAFETY: `allocate` returned it, and buffers free it once.
-            let _ = unsafe { result::free_sync(at) };
+            let _ = unsafe { result::free_sync(address) };
         }
     }
 
-    fn fill(&self, at: u64, byte: u8, bytes: usize) -> Result<()> {
+    fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<()> {
         self.check_not_capturing()?;
         self.current()?;
         // SAFETY: callers name a range of an allocation.
-        unsafe { result::memset_d8_async(at, byte, bytes, self.stream) }.map_err(failed("memset"))
+        unsafe { result::memset_d8_async(address, byte, bytes, self.stream) }
+            .map_err(failed("memset"))
     }
 
-    fn upload(&self, to: u64, from: &[u8]) -> Result<()> {
-        if from.is_empty() {
+    fn upload(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
             return Ok(());
         }
-        self.pinned(from.len(), |pinned| {
+        self.pinned(bytes.len(), |pinned| {
             // An earlier upload may still read the pinned memory; after a download none does.
             self.wait()?;
-            pinned.copy_from_slice(from);
+            pinned.copy_from_slice(bytes);
             // SAFETY: callers name a range of an allocation; pinned memory stays until the copy is
             // done.
-            unsafe { result::memcpy_htod_async(to, pinned, self.stream) }.map_err(failed("upload"))
+            unsafe { result::memcpy_htod_async(address, pinned, self.stream) }
+                .map_err(failed("upload"))
         })
     }
 
-    fn download(&self, to: &mut [u8], from: u64) -> Result<()> {
-        if to.is_empty() {
+    fn download(&self, bytes: &mut [u8], address: u64) -> Result<()> {
+        if bytes.is_empty() {
             return Ok(());
         }
-        self.pinned(to.len(), |pinned| {
+        self.pinned(bytes.len(), |pinned| {
             // SAFETY: callers name a range of an allocation; the copy is awaited below.
-            unsafe { result::memcpy_dtoh_async(pinned, from, self.stream) }
+            unsafe { result::memcpy_dtoh_async(pinned, address, self.stream) }
                 .map_err(failed("download"))?;
             self.wait()?;
-            to.copy_from_slice(pinned);
+            bytes.copy_from_slice(pinned);
             Ok(())
         })
     }
@@ -311,7 +313,7 @@ impl Driver for Cuda {
         self.current()?;
         // SAFETY: the stream lives as long as this does.
         let graph = unsafe { result::stream::end_capture(self.stream) };
-        freed.into_iter().flatten().for_each(|at| self.free(at));
+        freed.into_iter().flatten().for_each(|address| self.free(address));
         let graph = graph.map_err(failed("capture"))?;
         if graph.is_null() {
             return refuse("CUDA: capture: no graph");
@@ -329,10 +331,11 @@ impl Driver for Cuda {
         }
     }
 
-    fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
+    fn copy(&self, destination: u64, source: u64, bytes: usize) -> Result<()> {
         self.current()?;
         // SAFETY: callers name ranges of allocations.
-        unsafe { result::memcpy_dtod_async(to, from, bytes, self.stream) }.map_err(failed("copy"))
+        unsafe { result::memcpy_dtod_async(destination, source, bytes, self.stream) }
+            .map_err(failed("copy"))
     }
 
     fn marks(&self) -> Result<Box<dyn Marks>> {
@@ -429,7 +432,7 @@ impl Drop for CudaGraph {
 
 impl Drop for Cuda {
     fn drop(&mut self) {
-        let pinned = self.pinned.get_mut().map_or(null_mut(), |pinned| pinned.at);
+        let pinned = self.pinned.get_mut().map_or(null_mut(), |pinned| pinned.start);
         // SAFETY: buffers hold the device, so none is left; each resource is released once. A failure
         // here cannot be handled.
         unsafe {

@@ -111,7 +111,7 @@ impl DeviceExperts {
         let mut addresses = Vec::with_capacity(ADDRESSES * experts.len() * size_of::<u64>());
         for [gate_up, down] in &experts {
             let gated = gate_up.epilogue().is_gated() && down.epilogue() == Epilogue::None;
-            let shapes = [gate_up, down].map(|of| (of.width(), of.k(), of.bias()));
+            let shapes = [gate_up, down].map(|matrix| (matrix.width(), matrix.k(), matrix.bias()));
             let want = [(sizes.inner, sizes.width, Ok(0)), (sizes.width, sizes.inner, Ok(0))];
             let formats = [gate_up, down].map(DeviceMatrix::format);
             let alone = down.is_alone() && gate_up.precision() == down.precision();

@@ -86,7 +86,7 @@ impl RowExtras {
     }
 
     /// Waits for all earlier work and appends the first `count` most probable tokens of a pass.
-    pub(super) fn read(&mut self, count: usize, to: &mut Vec<TopToken>) -> Result<()> {
+    pub(super) fn read(&mut self, count: usize, found: &mut Vec<TopToken>) -> Result<()> {
         if count == 0 {
             return Ok(());
         }
@@ -97,8 +97,8 @@ impl RowExtras {
         tops.download(0, &mut self.bytes)?;
         for top in self.bytes.as_chunks::<TOP_BYTES>().0 {
             let [token, _, low, high] = [0, 4, 8, 12]
-                .map(|at| u32::from_le_bytes([top[at], top[at + 1], top[at + 2], top[at + 3]]));
-            to.push(TopToken {
+                .map(|i| u32::from_le_bytes([top[i], top[i + 1], top[i + 2], top[i + 3]]));
+            found.push(TopToken {
                 token,
                 logprob: f64::from_bits(u64::from(high) << 32 | u64::from(low)) as f32,
             });

@@ -42,14 +42,14 @@ pub(super) fn write_panel<'a>(
         for step in words.chunks_exact(form.column()) {
             let (head, codes) = step.split_at(if form.is_fine() { FINE_HEAD } else { 1 });
             for group in codes.chunks_exact(form.bits()) {
-                let at = number * GROUP;
-                let to = &mut panel[at / STEP * record(form)..][..record(form)];
-                write_group(form, (column, at % STEP), &group_codes(group), to);
+                let first = number * GROUP;
+                let record_bytes = &mut panel[first / STEP * record(form)..][..record(form)];
+                write_group(form, (column, first % STEP), &group_codes(group), record_bytes);
                 let scales = match form.is_fine() {
                     true => [head[0], head[1 + number % form.groups() / 2]],
                     false => [head[0]; 2],
                 };
-                write_scales(form, (column, at % STEP), scales, to);
+                write_scales(form, (column, first % STEP), scales, record_bytes);
                 number += 1;
             }
         }
@@ -90,8 +90,8 @@ fn write_scales(form: Form, (column, first): (usize, usize), words: [u32; 2], re
     match form.is_fine() {
         true => record[start..start + SCALES].copy_from_slice(words.as_flattened()),
         false => {
-            let at = start + first / GROUP * SCALES / 2;
-            record[at..at + SCALES / 2].copy_from_slice(&words[0]);
+            let begin = start + first / GROUP * SCALES / 2;
+            record[begin..begin + SCALES / 2].copy_from_slice(&words[0]);
         }
     }
 }

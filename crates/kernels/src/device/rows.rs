@@ -178,7 +178,7 @@ pub fn split(
     let all = norm.is_some_and(|norm| norm.weight.bytes() >= width * size_of::<f32>());
     let normed = count + if all { 2 * num_kv_heads } else { num_kv_heads };
     let weights = norm.map(|norm| norm.weight.range(0, normed * c * size_of::<f32>()));
-    let factors = rope.query_factors.as_ref().map(|of| of.range(0, rope.positions * 4));
+    let factors = rope.query_factors.as_ref().map(|factors| factors.range(0, rope.positions * 4));
     let args = args::Split {
         pad: 0,
         qkv: qkv.checked(rows, width, Precision::F32)?,

@@ -37,9 +37,9 @@ impl Device {
 
     /// Bytes per second that copies of `bytes` bytes within the device's memory read and write.
     pub fn copy_rate(&self, bytes: usize) -> Result<f64> {
-        let (from, to) = (Buffer::new(self, bytes)?, Buffer::new(self, bytes)?);
-        let [from, to] = [from.range(0, bytes)?, to.range(0, bytes)?];
-        let copy = || self.driver.copy(to, from, bytes);
+        let (source, destination) = (Buffer::new(self, bytes)?, Buffer::new(self, bytes)?);
+        let [source, destination] = [source.range(0, bytes)?, destination.range(0, bytes)?];
+        let copy = || self.driver.copy(destination, source, bytes);
         copy()?;
         let seconds = self.time(|| (0..RUNS).try_for_each(|_| copy()))?;
         Ok((2 * bytes * RUNS) as f64 / seconds)

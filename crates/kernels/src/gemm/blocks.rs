@@ -16,7 +16,7 @@ pub(crate) fn repack(kind: BlockType, bytes: &[u8], words: &mut [u32]) {
     let form = kind.form();
     let steps = words.chunks_exact_mut(form.column());
     for (block, step) in bytes.chunks_exact(kind.bytes()).zip(steps) {
-        let half = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]);
+        let half = |index: usize| f16::from_le_bytes([block[index], block[index + 1]]);
         let scale = half(0);
         let times = |power: f32| f16::from_f32(scale.to_f32() * power);
         match kind {
@@ -86,7 +86,7 @@ fn write_codes(codes: &Codes, words: &mut [u32]) {
 
 /// The codes of a group, of the words that [`write_codes`] wrote.
 pub(crate) fn group_codes(words: &[u32]) -> Codes {
-    let byte = |word: usize, at: usize| words[word].to_le_bytes()[at];
+    let byte = |word: usize, index: usize| words[word].to_le_bytes()[index];
     let bits = words.len();
     if bits == 8 {
         return std::array::from_fn(|i| byte(i / 4, i % 4));
@@ -105,7 +105,7 @@ pub(crate) fn group_codes(words: &[u32]) -> Codes {
 
 /// Packs a block of 256 codes of four or five bits.
 fn repack_fine(kind: BlockType, block: &[u8], step: &mut [u32]) {
-    let half = |at: usize| f16::from_le_bytes([block[at], block[at + 1]]);
+    let half = |index: usize| f16::from_le_bytes([block[index], block[index + 1]]);
     // The file's minimums are subtracted.
     step[0] = pair(half(0), -half(2));
     let packed = &block[4..16];

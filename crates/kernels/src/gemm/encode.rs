@@ -102,17 +102,17 @@ impl<'a> Rows<'a> {
         words[m * stride..].fill(0);
         let mut scales = vec![0.0; if dtype == WeightDtype::Int8 { m } else { 0 }];
         let (shared, shared_scales) = (Shared::new(words), Shared::new(&mut scales));
-        parallel::for_rows(m, x.len(), |Range { start: from, end: to }| {
+        parallel::for_rows(m, x.len(), |Range { start, end }| {
             // SAFETY: tasks own disjoint rows.
             let (words, scales) = unsafe {
                 let scales = match dtype {
-                    WeightDtype::Int8 => shared_scales.part(from, to - from),
+                    WeightDtype::Int8 => shared_scales.part(start, end - start),
                     _ => &mut [],
                 };
-                (shared.part(from * stride, (to - from) * stride), scales)
+                (shared.part(start * stride, (end - start) * stride), scales)
             };
             let encode =
-                Encode { dtype, parts: unit.parts(), x: &x[from * k..to * k], k, words, scales };
+                Encode { dtype, parts: unit.parts(), x: &x[start * k..end * k], k, words, scales };
             dispatch_on(unit.set(), encode);
         });
         Self { words: RowWords::Encoded(scratch), stride, scales }
@@ -257,8 +257,8 @@ fn round_group(x: &[f32], words: &mut [u32]) {
     let (first, last) = bytes.split_at(GROUP / 2);
     let sums = [sum(first), sum(last)];
     facts[SCALE] = scale.to_bits();
-    for (at, sum) in SUMS.into_iter().zip([sums[0] + sums[1], sums[0], sums[1]]) {
-        facts[at] = (scale * sum as f32).to_bits();
+    for (place, sum) in SUMS.into_iter().zip([sums[0] + sums[1], sums[0], sums[1]]) {
+        facts[place] = (scale * sum as f32).to_bits();
     }
 }
 

@@ -34,13 +34,13 @@ impl Finish<'_> {
         matches!(self, Self::Gate(_))
     }
 
-    /// Writes two vectors of one row, or as many lanes as `out` has. `at` is the position of `out`
+    /// Writes two vectors of one row, or as many lanes as `out` has. `first` is the position of `out`
     /// in the result.
     #[inline(always)]
     pub(super) fn write<S: Simd>(
         self,
         s: S,
-        at: usize,
+        first: usize,
         out: &mut [MaybeUninit<f32>],
         vectors: [S::F; 2],
     ) {
@@ -48,7 +48,7 @@ impl Finish<'_> {
         match self {
             Finish::Store => write(s, out, vectors),
             Finish::Add(residual) => {
-                let [a, b] = read(s, &residual[at..at + out.len()]);
+                let [a, b] = read(s, &residual[first..first + out.len()]);
                 write(s, out, [s.add(low, a), s.add(high, b)]);
             }
             Finish::Gate(activation) => {
@@ -66,18 +66,18 @@ impl Finish<'_> {
     }
 }
 
-/// Reads two vectors; lanes beyond the end of `from` are zero.
+/// Reads two vectors; lanes beyond the end of `numbers` are zero.
 #[inline(always)]
-fn read<S: Simd>(s: S, from: &[f32]) -> [S::F; 2] {
+fn read<S: Simd>(s: S, numbers: &[f32]) -> [S::F; 2] {
     let mut lanes = [0.0f32; 2 * MAX_LANES];
-    let from = if from.len() == 2 * S::LANES {
-        from
+    let numbers = if numbers.len() == 2 * S::LANES {
+        numbers
     } else {
-        lanes[..from.len()].copy_from_slice(from);
+        lanes[..numbers.len()].copy_from_slice(numbers);
         &lanes
     };
     // SAFETY: at least two vectors long.
-    unsafe { [s.load(from.as_ptr()), s.load(from[S::LANES..].as_ptr())] }
+    unsafe { [s.load(numbers.as_ptr()), s.load(numbers[S::LANES..].as_ptr())] }
 }
 
 /// Writes the first `out.len()` lanes of two vectors.

@@ -123,8 +123,8 @@ impl Packed {
     pub(super) fn panel(&self, index: usize) -> (*const u32, *const u32) {
         assert!(index < self.panels, "panel {index} of {}", self.panels);
         let (width, start) = (self.unit.panel(), start(self.unit.dtype()));
-        let at = index * self.panel_words();
-        let words = &self.words.as_ref()[at..at + self.panel_words()];
+        let first = index * self.panel_words();
+        let words = &self.words.as_ref()[first..first + self.panel_words()];
         (words.as_ptr(), words[start * width..].as_ptr())
     }
 

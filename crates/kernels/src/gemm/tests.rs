@@ -137,18 +137,18 @@ fn assert_same_bits(
 ) {
     let (x, w) = (noise(5, count * k), noise(6, n * k));
     let weights = pack(unit, &w, n, k);
-    let rows = |from: usize, m: usize| {
-        let x = &x[from * k..(from + m) * k];
+    let rows = |first: usize, m: usize| {
+        let x = &x[first * k..(first + m) * k];
         Product { x, m, weights: &weights, bias: None, finish: Finish::Store, place: Place::all(n) }
             .run()
     };
     let all = rows(0, count);
     for m in some.filter(|&m| m <= count) {
-        for from in [0, 7, count - m] {
-            let from = from.min(count - m);
-            let some = rows(from, m);
-            let same = some.iter().zip(&all[from * n..]).all(|(a, b)| a.to_bits() == b.to_bits());
-            assert!(same, "{unit:?} n {n} k {k}: {m} rows from {from}");
+        for first in [0, 7, count - m] {
+            let first = first.min(count - m);
+            let some = rows(first, m);
+            let same = some.iter().zip(&all[first * n..]).all(|(a, b)| a.to_bits() == b.to_bits());
+            assert!(same, "{unit:?} n {n} k {k}: {m} rows from {first}");
         }
     }
 }
@@ -274,7 +274,7 @@ fn weights_take_the_bytes_of_their_dtype() {
 #[test]
 fn an_earlier_product_leaves_no_trace() {
     for unit in units() {
-        let of = |x: &[f32], k: usize| {
+        let product_of = |x: &[f32], k: usize| {
             let (n, w) = (33, noise(12, 33 * k));
             let weights = pack(unit, &w, n, k);
             let product = Product {
@@ -289,9 +289,9 @@ fn an_earlier_product_leaves_no_trace() {
         };
         for (m, k) in [(1, 1), (2, 19), (18, 67), (33, 130)] {
             let x = noise(13, m * k);
-            let before = of(&x, k);
-            of(&vec![f32::NAN; 40 * 512], 512);
-            assert_eq!(of(&x, k), before, "{unit:?} {m} rows of {k}");
+            let before = product_of(&x, k);
+            product_of(&vec![f32::NAN; 40 * 512], 512);
+            assert_eq!(product_of(&x, k), before, "{unit:?} {m} rows of {k}");
         }
     }
 }

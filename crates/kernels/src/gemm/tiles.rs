@@ -57,31 +57,31 @@ impl TileKernel for Multiply<'_> {
         let waiting = if span < words { (panels.1 - panels.0) * squares } else { 2 };
         let mut sums = vec![[[0; WIDTH]; WIDTH]; waiting.max(2)];
         let mut last: Option<(SquareId, usize)> = None;
-        for from in (0..words).step_by(span) {
-            let part = from..(from + span).min(words);
+        for start in (0..words).step_by(span) {
+            let part = start..(start + span).min(words);
             let ids = (panels.0..panels.1)
                 .flat_map(|panel| (0..squares).map(move |index| SquareId { panel, index }));
             for (number, id) in ids.enumerate() {
-                let at = number % sums.len();
+                let index = number % sums.len();
                 let square = Square::new(self.block, id, part.clone());
                 let is_bytes = self.block.product.weights.unit().dtype() == WeightDtype::Int8;
                 match (is_bytes, square.is_double) {
-                    (true, true) => square.multiply::<U, true, true>(unit, &sums[at]),
-                    (true, false) => square.multiply::<U, true, false>(unit, &sums[at]),
-                    (false, true) => square.multiply::<U, false, true>(unit, &sums[at]),
-                    (false, false) => square.multiply::<U, false, false>(unit, &sums[at]),
+                    (true, true) => square.multiply::<U, true, true>(unit, &sums[index]),
+                    (true, false) => square.multiply::<U, true, false>(unit, &sums[index]),
+                    (false, true) => square.multiply::<U, false, true>(unit, &sums[index]),
+                    (false, false) => square.multiply::<U, false, false>(unit, &sums[index]),
                 }
                 // While the unit still multiplies, the square before is written. A read of sums that were
                 // just stored would wait, also if only the low bits of the addresses are the same.
-                if let Some((id, at)) = last.take() {
-                    self.finish(id, &sums[at]);
+                if let Some((id, index)) = last.take() {
+                    self.finish(id, &sums[index]);
                 }
-                square.store(unit, &mut sums[at]);
-                last = (part.end == words).then_some((id, at));
+                square.store(unit, &mut sums[index]);
+                last = (part.end == words).then_some((id, index));
             }
         }
-        if let Some((id, at)) = last {
-            self.finish(id, &sums[at]);
+        if let Some((id, index)) = last {
+            self.finish(id, &sums[index]);
         }
     }
 }
@@ -244,9 +244,9 @@ impl<'a> Square<'a> {
                     unit.prefetch(ahead);
                     ahead = ahead.wrapping_add(WORDS);
                 }
-                unit.prefetch_to_write(output.at);
-                unit.prefetch_to_write(output.at.wrapping_add(output.last));
-                output.at = output.at.wrapping_add(output.stride);
+                unit.prefetch_to_write(output.next);
+                unit.prefetch_to_write(output.next.wrapping_add(output.last));
+                output.next = output.next.wrapping_add(output.stride);
                 unit.load::<4>(column, WIDTH);
                 unit.load::<6>(row, self.stride);
                 multiply::<U, BYTES, 0, 6, 4>(unit);
@@ -268,7 +268,7 @@ impl<'a> Square<'a> {
 #[derive(Clone, Copy)]
 struct Output {
     /// The next row.
-    at: *const u32,
+    next: *const u32,
     /// Words from one row to the next.
     stride: usize,
     /// Words from the first to the last cache line of a row.
@@ -282,8 +282,8 @@ impl Output {
         let width = if product.finish.is_gate() { WORDS } else { WIDTH };
         let (column, _) = product.place.panel(square.panel, width);
         let (stride, row) = (product.place.stride, square.index * WIDTH);
-        let at = (rows.0 + row) * stride + column;
-        Self { at: block.out.start().wrapping_add(at).cast(), stride, last: width - WORDS }
+        let index = (rows.0 + row) * stride + column;
+        Self { next: block.out.start().wrapping_add(index).cast(), stride, last: width - WORDS }
     }
 }
 
@@ -361,31 +361,31 @@ impl Finished<'_> {
             false => (WIDTH, 2 * S::LANES, S::LANES),
         };
         let (column, count) = product.place.panel(self.panel, width);
-        let at = row * product.place.stride + column;
+        let index = row * product.place.stride + column;
         // SAFETY: tasks own disjoint rows or panels.
-        let out = unsafe { out.part(at, count) };
+        let out = unsafe { out.part(index, count) };
         let bias = product.bias.map(|bias| &bias[self.panel * WIDTH..]);
         let bias = bias.and_then(<[f32]>::first_chunk::<WIDTH>);
         for part in 0..width / step {
-            let from = part * step;
-            if from >= count {
+            let first = part * step;
+            if first >= count {
                 break;
             }
-            let part = &mut out[from..count.min(from + step)];
+            let part = &mut out[first..count.min(first + step)];
             // SAFETY: two vectors within the values.
             let mut vectors = unsafe {
-                let values = values.add(from);
+                let values = values.add(first);
                 [s.load(values), s.load(values.add(other))]
             };
             if let Some(bias) = bias {
                 // SAFETY: as above.
                 let added = unsafe {
-                    let bias = bias.as_ptr().add(from);
+                    let bias = bias.as_ptr().add(first);
                     [s.load(bias), s.load(bias.add(other))]
                 };
                 vectors = [s.add(vectors[0], added[0]), s.add(vectors[1], added[1])];
             }
-            product.finish.write(s, at + from, part, vectors);
+            product.finish.write(s, index + first, part, vectors);
         }
     }
 }

@@ -21,16 +21,16 @@ pub(crate) const WORDS: usize = 16;
 pub(crate) trait TileUnit {
     /// Sets register `T` to zero.
     fn zero<const T: u8>(&mut self);
-    /// Loads register `T`. Its row `i` is at `from + i * stride`, in words.
+    /// Loads register `T`. Its row `i` is at `source + i * stride`, in words.
     ///
     /// # Safety
     /// 16 words of each row of the register are readable.
-    unsafe fn load<const T: u8>(&mut self, from: *const u32, stride: usize);
-    /// Stores register `T`, row `i` at `to + i * stride`, in words.
+    unsafe fn load<const T: u8>(&mut self, source: *const u32, stride: usize);
+    /// Stores register `T`, row `i` at `destination + i * stride`, in words.
     ///
     /// # Safety
     /// 16 words of each row of the register are writable.
-    unsafe fn store<const T: u8>(&mut self, to: *mut u32, stride: usize);
+    unsafe fn store<const T: u8>(&mut self, destination: *mut u32, stride: usize);
     /// Adds the products of rows `A` and columns `B`, pairs of `bf16`, to the `f32` sums `C`. The
     /// products of even and of odd indices are summed apart over the 16 words, then added to each
     /// other and to `C`. Denormal numbers count as zero.

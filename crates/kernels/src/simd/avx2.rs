@@ -55,12 +55,12 @@ impl Simd for Avx2 {
     unsafe fn add_products(
         self,
         row: *const f32,
-        at: usize,
+        index: usize,
         columns: [__m256; 2],
         sums: &mut [__m256; 2],
     ) {
         // SAFETY: `self` proves the instruction set; the rest is the caller's promise.
-        unsafe { add_products(row, at, columns, sums) };
+        unsafe { add_products(row, index, columns, sums) };
     }
     #[inline(always)]
     fn sum(self, x: __m256) -> f32 {
@@ -127,12 +127,12 @@ macro_rules! define_add_products {
         $(#[$doc])*
         ///
         /// # Safety
-        /// Word `at` of `row` is readable.
+        /// Word `index` of `row` is readable.
         #[inline]
         #[target_feature(enable = "avx2,fma")]
         $visible unsafe fn $name(
             row: *const $word,
-            at: usize,
+            index: usize,
             columns: [$vector; 2],
             sums: &mut [$vector; 2],
         ) {
@@ -140,12 +140,12 @@ macro_rules! define_add_products {
             // SAFETY: the caller's promise.
             unsafe {
                 std::arch::asm!(
-                    "vbroadcastss {x}, dword ptr [{row} + 4 * {at}]",
+                    "vbroadcastss {x}, dword ptr [{row} + 4 * {index}]",
                     $($instruction,)+
                     x = out(ymm_reg) _,
                     $($register = out(ymm_reg) _,)*
                     row = in(reg) row,
-                    at = in(reg) at,
+                    index = in(reg) index,
                     first = in(ymm_reg) first,
                     second = in(ymm_reg) second,
                     low = inout(ymm_reg) *low,

@@ -85,7 +85,7 @@ struct Sums<U: Integers, const R: usize> {
 /// A step of two vectors of columns.
 #[derive(Clone, Copy)]
 struct Step<S: Simd> {
-    from: *const u32,
+    start: *const u32,
     /// Words from one word of a column to its next.
     stride: usize,
     head: Affine<S>,
@@ -106,25 +106,30 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
     // Closures over vectors are avoided here and below: one that is not inlined is compiled without
     // the instruction set.
     #[inline(always)]
-    unsafe fn head(self, from: *const u32) -> Affine<U::S> {
-        let (u, lanes, from) = (self.0, U::S::LANES, from.cast::<u16>());
+    unsafe fn head(self, step: *const u32) -> Affine<U::S> {
+        let (u, lanes, halves) = (self.0, U::S::LANES, step.cast::<u16>());
         // SAFETY: a row of words has two halves for each of two vectors.
         unsafe {
-            let low = (u.halves(from), u.halves(from.wrapping_add(lanes)));
-            let high = from.wrapping_add(2 * lanes);
+            let low = (u.halves(halves), u.halves(halves.wrapping_add(lanes)));
+            let high = halves.wrapping_add(2 * lanes);
             let high = (u.halves(high), u.halves(high.wrapping_add(lanes)));
             [[low.0, high.0], [low.1, high.1]]
         }
     }
 
-    /// The factors in byte `at` of the factors of two vectors of columns.
+    /// The factors in byte `index` of the factors of two vectors of columns.
     #[inline(always)]
-    unsafe fn factors(self, step: *const u32, stride: usize, at: usize) -> [<U::S as Simd>::F; 2] {
-        let (u, bits) = (self.0, 8 * (at % 4) as u32);
-        let from = step.wrapping_add((1 + at / 4) * stride);
+    unsafe fn factors(
+        self,
+        step: *const u32,
+        stride: usize,
+        index: usize,
+    ) -> [<U::S as Simd>::F; 2] {
+        let (u, bits) = (self.0, 8 * (index % 4) as u32);
+        let words = step.wrapping_add((1 + index / 4) * stride);
         // SAFETY: the factors follow the first row of words.
         unsafe {
-            let (low, high) = (u.load(from), u.load(from.wrapping_add(U::S::LANES)));
+            let (low, high) = (u.load(words), u.load(words.wrapping_add(U::S::LANES)));
             let low = u.and(u.right(low, bits), 0xFF);
             let high = u.and(u.right(high, bits), 0xFF);
             [u.floats(low), u.floats(high)]
@@ -133,22 +138,22 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
 
     /// Scales and minimums of part `part` of group `group`: of all its codes, or with six bits of 16.
     #[inline(always)]
-    unsafe fn affine(self, of: Step<U::S>, group: usize, part: usize) -> Affine<U::S> {
-        let (s, [scales, minimums]) = (self.0.simd(), of.head);
+    unsafe fn affine(self, step: Step<U::S>, group: usize, part: usize) -> Affine<U::S> {
+        let (s, [scales, minimums]) = (self.0.simd(), step.head);
         if !FINE {
-            return of.head;
+            return step.head;
         }
         // SAFETY: the caller's promise.
         unsafe {
             if BITS == 6 {
-                let [low, high] = self.factors(of.from, of.stride, 2 * group + part);
+                let [low, high] = self.factors(step.start, step.stride, 2 * group + part);
                 let (offset, six) = (s.splat(FACTOR_OFFSET), s.splat(-SIX_OFFSET));
                 let low = s.mul(scales[0], s.sub(low, offset));
                 let high = s.mul(scales[1], s.sub(high, offset));
                 return [[low, high], [s.mul(low, six), s.mul(high, six)]];
             }
-            let scale = self.factors(of.from, of.stride, 2 * group);
-            let minimum = self.factors(of.from, of.stride, 2 * group + 1);
+            let scale = self.factors(step.start, step.stride, 2 * group);
+            let minimum = self.factors(step.start, step.stride, 2 * group + 1);
             [
                 [s.mul(scales[0], scale[0]), s.mul(scales[1], scale[1])],
                 [s.mul(minimums[0], minimum[0]), s.mul(minimums[1], minimum[1])],
@@ -158,30 +163,30 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
 
     /// The codes `4 P .. 4 P + 4` of a group of a vector of columns.
     #[inline(always)]
-    unsafe fn codes<const P: u32>(self, from: *const u32, stride: usize) -> U::I {
+    unsafe fn codes<const P: u32>(self, words: *const u32, stride: usize) -> U::I {
         let (u, part) = (self.0, P as usize);
         if BITS == 8 {
             // SAFETY: the words of a group, by the caller's promise.
-            return unsafe { u.load(from.wrapping_add(part * stride)) };
+            return unsafe { u.load(words.wrapping_add(part * stride)) };
         }
         // SAFETY: as above.
-        let both = unsafe { u.load(from.wrapping_add(part / 2 * stride)) };
+        let both = unsafe { u.load(words.wrapping_add(part / 2 * stride)) };
         let low = match P % 2 {
             0 => both,
             _ => u.right(both, 4),
         };
         let low = u.and(low, 0x0F0F_0F0F);
         // The bits above move to bit 4 of each byte.
-        let (word, at, mask) = match BITS {
+        let (word, shift, mask) = match BITS {
             4 => return low,
             5 => (4, P, 0x1010_1010),
             _ => (4 + part / 4, 2 * (P % 4), 0x3030_3030),
         };
         // SAFETY: as above.
-        let more = unsafe { u.load(from.wrapping_add(word * stride)) };
-        let more = match at {
-            0..4 => u.left(more, 4 - at),
-            _ => u.right(more, at - 4),
+        let more = unsafe { u.load(words.wrapping_add(word * stride)) };
+        let more = match shift {
+            0..4 => u.left(more, 4 - shift),
+            _ => u.right(more, shift - 4),
         };
         u.or(low, u.and(more, mask))
     }
@@ -193,23 +198,23 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
         self,
         Sums { few, sums }: &mut Sums<U, R>,
         rows: &[*const u32; R],
-        (from, stride): (*const u32, usize),
+        (words, stride): (*const u32, usize),
     ) {
         let u = self.0;
         // SAFETY: the caller's promise.
         unsafe {
-            let low = self.codes::<P>(from, stride);
-            let high = self.codes::<P>(from.wrapping_add(U::S::LANES), stride);
-            let at = INTEGERS + P as usize * Self::PARTS;
+            let low = self.codes::<P>(words, stride);
+            let high = self.codes::<P>(words.wrapping_add(U::S::LANES), stride);
+            let index = INTEGERS + P as usize * Self::PARTS;
             // Not `zip`, which is a call in development builds (`lto` in Cargo.toml).
             if BITS == 8 {
                 for r in 0..R {
-                    u.add_byte_products((rows[r], at), [low, high], &mut sums[r]);
+                    u.add_byte_products((rows[r], index), [low, high], &mut sums[r]);
                 }
                 return;
             }
             for r in 0..R {
-                u.add_products((rows[r], at), [low, high], &mut few[r]);
+                u.add_products((rows[r], index), [low, high], &mut few[r]);
             }
         }
         let done = P as usize + 1;
@@ -229,10 +234,10 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
         tile: &mut [[<U::S as Simd>::F; 2]; R],
         sums: &[[U::I; 2]; R],
         rows: &[*const u32; R],
-        of: Share<U::S>,
+        share: Share<U::S>,
     ) {
-        let (u, s, sum) = (self.0, self.0.simd(), of.sum);
-        let [scales, minimums] = of.affine;
+        let (u, s, sum) = (self.0, self.0.simd(), share.sum);
+        let [scales, minimums] = share.affine;
         for r in 0..R {
             // SAFETY: the words of a group of a row.
             let (scale, sum) = unsafe {
@@ -254,12 +259,12 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
         self,
         tile: &mut [[<U::S as Simd>::F; 2]; R],
         rows: &[*const u32; R],
-        of: Step<U::S>,
+        step: Step<U::S>,
         group: usize,
     ) {
         let first = if FINE { FINE_HEAD } else { 1 };
-        let codes = of.from.wrapping_add((first + group * BITS) * of.stride);
-        let codes = (codes, of.stride);
+        let codes = step.start.wrapping_add((first + group * BITS) * step.stride);
+        let codes = (codes, step.stride);
         let zeros = [[self.0.zero(); 2]; R];
         let mut sums = Sums { few: zeros, sums: zeros };
         // SAFETY: the caller's promise.
@@ -269,7 +274,7 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
             self.part::<2, R>(&mut sums, rows, codes);
             self.part::<3, R>(&mut sums, rows, codes);
             if BITS == 6 {
-                let affine = self.affine(of, group, 0);
+                let affine = self.affine(step, group, 0);
                 self.fold(tile, &sums.sums, rows, Share { affine, sum: SUMS[1] });
                 sums.sums = zeros;
             }
@@ -278,7 +283,7 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
             self.part::<6, R>(&mut sums, rows, codes);
             self.part::<7, R>(&mut sums, rows, codes);
             let (part, sum) = if BITS == 6 { (1, SUMS[2]) } else { (0, SUMS[0]) };
-            let affine = self.affine(of, group, part);
+            let affine = self.affine(step, group, part);
             self.fold(tile, &sums.sums, rows, Share { affine, sum });
         }
     }
@@ -329,16 +334,16 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Multiply for Groups<U, BI
             for line in (0..fetched).step_by(16) {
                 prefetch::<U::S, R>(self.simd(), ahead.wrapping_add(step * fetched + line));
             }
-            let from = b.low.wrapping_add(step * Self::COLUMN * b.stride);
+            let start = b.low.wrapping_add(step * Self::COLUMN * b.stride);
             // SAFETY: the words of a step of the columns and of the rows, by the caller's promise.
             unsafe {
-                let head = self.head(from);
+                let head = self.head(start);
                 let stride = b.stride;
                 for group in 0..Self::COUNT {
-                    let at = (step * Self::COUNT + group) * row_words(Self::PARTS);
+                    let first = (step * Self::COUNT + group) * row_words(Self::PARTS);
                     let rows: [*const u32; R] =
-                        std::array::from_fn(|r| a.first.wrapping_add(r * a.stride + at));
-                    self.group(&mut sums, &rows, Step { from, stride, head }, group);
+                        std::array::from_fn(|r| a.first.wrapping_add(r * a.stride + first));
+                    self.group(&mut sums, &rows, Step { start, stride, head }, group);
                 }
             }
         }

@@ -124,9 +124,14 @@ mod x86 {
             safe!(_mm256_add_epi32(sum, _mm256_madd_epi16(row, columns)))
         }
         #[inline(always)]
-        unsafe fn add_products(self, of: RowPart, columns: [__m256i; 2], sums: &mut [__m256i; 2]) {
+        unsafe fn add_products(
+            self,
+            part: RowPart,
+            columns: [__m256i; 2],
+            sums: &mut [__m256i; 2],
+        ) {
             // SAFETY: `self` proves the instruction set; the rest is the caller's promise.
-            unsafe { add_pair_products(of.row, of.at, columns, sums) };
+            unsafe { add_pair_products(part.row, part.word, columns, sums) };
         }
         #[inline(always)]
         fn value(self, sum: __m256i, row: f32, columns: __m256) -> __m256 {

@@ -51,12 +51,12 @@ pub(crate) trait Dot: Copy {
     #[inline(always)]
     unsafe fn add_products(
         self,
-        of: RowPart,
+        x_part: RowPart,
         columns: [Self::Columns; 2],
         sums: &mut [Self::Sum; 2],
     ) {
         // SAFETY: the caller's promise.
-        let x = self.row(unsafe { *of.row.add(of.at) }, of.part);
+        let x = self.row(unsafe { *x_part.row.add(x_part.word) }, x_part.part);
         sums[0] = self.multiply(x, columns[0], sums[0]);
         sums[1] = self.multiply(x, columns[1], sums[1]);
     }
@@ -72,7 +72,7 @@ pub(crate) struct RowPart {
     /// First word of the row.
     pub(crate) row: *const u32,
     /// The word; it counts parts if [`Dot::SPLIT`].
-    pub(crate) at: usize,
+    pub(crate) word: usize,
     /// The part.
     pub(crate) part: usize,
 }
@@ -198,8 +198,13 @@ impl Columns {
     pub(crate) const NOTHING: (*const u32, usize) = (std::ptr::null(), 0);
 
     /// Two contiguous vectors per word.
-    pub(crate) fn panel(from: *const u32, lanes: usize) -> Self {
-        Self { low: from, high: from.wrapping_add(lanes), stride: 2 * lanes, ahead: Self::NOTHING }
+    pub(crate) fn panel(words: *const u32, lanes: usize) -> Self {
+        Self {
+            low: words,
+            high: words.wrapping_add(lanes),
+            stride: 2 * lanes,
+            ahead: Self::NOTHING,
+        }
     }
 }
 
@@ -244,11 +249,11 @@ pub(crate) unsafe fn accumulate<D: Dot, const R: usize, const AHEAD: bool>(
             unsafe {
                 let low = d.columns(b.low.add(p * b.stride), part);
                 let high = d.columns(b.high.add(p * b.stride), part);
-                let at = if D::SPLIT { p * D::PARTS + part } else { p };
+                let word = if D::SPLIT { p * D::PARTS + part } else { p };
                 // Not `zip`, which is a call in development builds (`lto` in Cargo.toml).
                 for r in 0..R {
                     let row = rows[r];
-                    d.add_products(RowPart { row, at, part }, [low, high], &mut sums[r]);
+                    d.add_products(RowPart { row, word, part }, [low, high], &mut sums[r]);
                 }
             }
         }
@@ -300,9 +305,9 @@ impl<S: Simd> Dot for F32<S> {
         self.0.fma(row, columns, sum)
     }
     #[inline(always)]
-    unsafe fn add_products(self, of: RowPart, columns: [S::F; 2], sums: &mut [S::F; 2]) {
+    unsafe fn add_products(self, part: RowPart, columns: [S::F; 2], sums: &mut [S::F; 2]) {
         // SAFETY: the caller's promise.
-        unsafe { self.0.add_products(of.row.cast(), of.at, columns, sums) };
+        unsafe { self.0.add_products(part.row.cast(), part.word, columns, sums) };
     }
     #[inline(always)]
     fn value(self, sum: S::F, _: f32, _: S::F) -> S::F {
@@ -356,9 +361,9 @@ impl<S: Simd> Dot for WidenedBf16<S> {
         self.0.fma(row, columns, sum)
     }
     #[inline(always)]
-    unsafe fn add_products(self, of: RowPart, columns: [S::F; 2], sums: &mut [S::F; 2]) {
+    unsafe fn add_products(self, part: RowPart, columns: [S::F; 2], sums: &mut [S::F; 2]) {
         // SAFETY: the caller's promise.
-        unsafe { self.0.add_products(of.row.cast(), of.at, columns, sums) };
+        unsafe { self.0.add_products(part.row.cast(), part.word, columns, sums) };
     }
     #[inline(always)]
     fn value(self, sum: S::F, _: f32, _: S::F) -> S::F {

@@ -105,7 +105,7 @@ pub(crate) trait Simd: Copy {
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a * b + c`, fused if the instruction set supports it.
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
-    /// Adds the number `at` of `row` times two vectors to two sums. An implementation keeps the order
+    /// Adds the number `index` of `row` times two vectors to two sums. An implementation keeps the order
     /// of calls where a tile needs every register.
     ///
     /// # Safety
@@ -114,12 +114,12 @@ pub(crate) trait Simd: Copy {
     unsafe fn add_products(
         self,
         row: *const f32,
-        at: usize,
+        index: usize,
         columns: [Self::F; 2],
         sums: &mut [Self::F; 2],
     ) {
         // SAFETY: the caller's promise.
-        let x = self.splat(unsafe { *row.add(at) });
+        let x = self.splat(unsafe { *row.add(index) });
         sums[0] = self.fma(x, columns[0], sums[0]);
         sums[1] = self.fma(x, columns[1], sums[1]);
     }

@@ -18,26 +18,26 @@ impl<S: Simd, const R: usize> Tile<S, R> {
 
     /// Reads `R` contiguous rows of `2 * LANES` values.
     #[inline(always)]
-    pub(crate) fn load(&mut self, s: S, from: &[f32]) {
-        assert!(from.len() >= R * 2 * S::LANES, "a slice shorter than a tile");
+    pub(crate) fn load(&mut self, s: S, numbers: &[f32]) {
+        assert!(numbers.len() >= R * 2 * S::LANES, "a slice shorter than a tile");
         for r in 0..R {
             for half in 0..2 {
                 // SAFETY: in bounds, checked above.
                 self.sums[r][half] =
-                    unsafe { s.load(from.as_ptr().add((2 * r + half) * S::LANES)) };
+                    unsafe { s.load(numbers.as_ptr().add((2 * r + half) * S::LANES)) };
             }
         }
     }
 
     /// Writes `R` contiguous rows of `2 * LANES` values.
     #[inline(always)]
-    pub(crate) fn store(&self, s: S, to: &mut [f32]) {
-        assert!(to.len() >= R * 2 * S::LANES, "a slice shorter than a tile");
+    pub(crate) fn store(&self, s: S, numbers: &mut [f32]) {
+        assert!(numbers.len() >= R * 2 * S::LANES, "a slice shorter than a tile");
         for r in 0..R {
             for half in 0..2 {
                 // SAFETY: in bounds, checked above.
                 unsafe {
-                    s.store(to.as_mut_ptr().add((2 * r + half) * S::LANES), self.sums[r][half])
+                    s.store(numbers.as_mut_ptr().add((2 * r + half) * S::LANES), self.sums[r][half])
                 };
             }
         }

@@ -91,8 +91,8 @@ impl<B: Backend> Decoder<B> {
         scores: &mut B::Scores,
     ) -> Result<()> {
         let count = backend.scored(pass);
-        for from in (0..count).step_by(B::CHUNK) {
-            let range = from..(from + B::CHUNK).min(count);
+        for start in (0..count).step_by(B::CHUNK) {
+            let range = start..(start + B::CHUNK).min(count);
             let normed = self.normed(backend, pass, work, &RowSet::Scored(range.clone()))?;
             let rows = ScoredRange { pass, range };
             backend.score(&self.scoring_head(), normed, rows, scores)?;

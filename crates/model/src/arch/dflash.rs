@@ -139,8 +139,8 @@ impl<B: Backend> Drafter<B> {
         let rows = backend.rows(pass);
         let all = RowSet::First(rows);
         let norm = self.network.norm(&self.context_norm);
-        let from = Selection { of: &*states, rows: &all };
-        backend.norm(from, pass, norm, &mut work.normed)?;
+        let input = Selection { of: &*states, rows: &all };
+        backend.norm(input, pass, norm, &mut work.normed)?;
         for block in &self.network.blocks {
             backend.linear(&block.qkv, &work.normed, rows, &mut heads.qkv)?;
             let attention = self.network.attention(block);

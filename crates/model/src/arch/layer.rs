@@ -12,20 +12,20 @@ impl<S: Storage> Loader<'_, S> {
         let (spec, names) = (self.spec, self.names);
         let info = &spec.info;
         let inner = info.heads.num_heads * info.heads.head_width;
-        let of = |tensor: &str| format!("{}.{number}.{tensor}", names.layers);
-        let attention_norm = self.norm(of(names.attention_norm))?;
+        let name = |tensor: &str| format!("{}.{number}.{tensor}", names.layers);
+        let attention_norm = self.norm(name(names.attention_norm))?;
         let matrices = self.qkv(number);
         let stack = Stack { k: info.width, matrices: &matrices, epilogue: Epilogue::None };
         let (qkv, qkv_factors) = self.adapted(stack, &self.qkv_modules(number))?;
-        let out = Matrix { name: of(names.attention_out), rows: info.width, bias: spec.out_bias };
+        let out = Matrix { name: name(names.attention_out), rows: info.width, bias: spec.out_bias };
         let stack = Stack { k: inner, matrices: &[out], epilogue: Epilogue::None };
         let module = self.module(number, self.published.attention_out, info.width);
         let (out, out_factors) = self.adapted(stack, &[module])?;
         let head_norms = match spec.head_norms {
-            true => Some(self.head_norms(names.head_norms.map(of))?),
+            true => Some(self.head_norms(names.head_norms.map(name))?),
             false => None,
         };
-        let mlp_norm = self.norm(of(names.mlp_norm))?;
+        let mlp_norm = self.norm(name(names.mlp_norm))?;
         let mut mlp_factors = [None, None];
         let mlp = match &spec.experts {
             Some(experts) if experts.layers[number] => {

@@ -114,8 +114,8 @@ impl<B: Backend> Work<B> {
         norm: Norm<'_, B>,
         rows: &RowSet,
     ) -> Result<()> {
-        let from = Selection { of: &self.x, rows };
-        backend.norm(from, pass, norm, &mut self.normed)
+        let input = Selection { of: &self.x, rows };
+        backend.norm(input, pass, norm, &mut self.normed)
     }
 
     /// Adds the MLP of the normalised rows, with its gated adapter, to the residual stream.

@@ -52,12 +52,14 @@ fn logits_are_the_published_ones() {
         let vocabulary = floats.len() / (block.len() - 1);
         let (count, end) = (tokens.len() as u32, (tokens.len() + block.len()) as u32);
         let context = (0..).zip(&tokens);
-        let context =
-            context.map(|(at, token)| Row { score: Score::None, ..row(*token, at, at + 1) });
+        let context = context.map(|(position, token)| Row {
+            score: Score::None,
+            ..row(*token, position, position + 1)
+        });
         let context: Vec<Row> = context.collect();
-        let open = (count..).zip(&block).map(|(at, token)| {
-            let score = if at == count { Score::None } else { Score::Candidate };
-            let open = Row { open: true, score, ..row(*token, at, end) };
+        let open = (count..).zip(&block).map(|(position, token)| {
+            let score = if position == count { Score::None } else { Score::Candidate };
+            let open = Row { open: true, score, ..row(*token, position, end) };
             if open.score.is_wanted() { scored(open, vocabulary) } else { open }
         });
         let open: Vec<Row> = open.collect();
@@ -83,8 +85,9 @@ fn logits_are_the_published_ones() {
         push(&mut before, context.clone(), &PAGES, Sampling::GREEDY);
         execute(&mut executor, &before);
         // The other sequence's rows are the target's, before and behind those of the drafter.
-        let others: Vec<Row> =
-            (0..9).map(|at| scored(row(7 + at, at, at + 1), vocabulary)).collect();
+        let others: Vec<Row> = (0..9)
+            .map(|position| scored(row(7 + position, position, position + 1), vocabulary))
+            .collect();
         let mut beside = Batch::default();
         push(&mut beside, others.clone(), &[4, 5], Sampling::GREEDY);
         push(&mut beside, open.clone(), &PAGES, Sampling::GREEDY);
@@ -112,7 +115,7 @@ fn a_pair_is_described_and_its_memory_is_counted() {
         assert_eq!(model.warnings(), &[] as &[String]);
         assert!(survey.memory.weights > alone.memory.weights);
         // Two layers of one head of 12, beside seven of four heads of 6.
-        let bytes = |of: &asynclane_model::ModelInfo| of.kv_bytes_per_position();
+        let bytes = |info: &asynclane_model::ModelInfo| info.kv_bytes_per_position();
         assert_eq!((bytes(&alone.info), bytes(&survey.info)), (1344, 1344 + 192));
         let rows = survey.info.rows;
         let expected = (Attention::OpenBlock(5), LogitShift::None);
@@ -178,8 +181,8 @@ fn a_drafter_for_another_target_is_refused() {
         ),
     ] {
         let error = refusal(changed(target("qwen3"), &keys));
-        let (of, said) = error.split_at(file.len().min(error.len()));
-        assert_eq!(of, file, "{error}");
+        let (name, said) = error.split_at(file.len().min(error.len()));
+        assert_eq!(name, file, "{error}");
         assert!(said.starts_with(expected), "{error}");
     }
     // Fewer taps than the projection has columns for, and a layer more than is read.

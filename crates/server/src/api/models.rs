@@ -87,7 +87,7 @@ fn diffusion(limits: &engine::Limits, decoders: &Decoders) -> JsonValue {
             "summary": schedule.summary,
             "paper": schedule.paper,
             "settings": names(schedule.settings),
-            "caches": registry.caches_of(schedule).iter().map(|of| of.name).collect::<JsonValue>(),
+            "caches": registry.caches_of(schedule).iter().map(|cache| cache.name).collect::<JsonValue>(),
         })
     });
     let commits = registry.commits().iter().map(|rule| {
@@ -98,8 +98,8 @@ fn diffusion(limits: &engine::Limits, decoders: &Decoders) -> JsonValue {
             "summary": rule.summary,
             "paper": rule.paper,
             "settings": names(rule.settings),
-            "schedules": schedules.iter().map(|of| of.name).collect::<JsonValue>(),
-            "caches": caches.iter().map(|of| of.name).collect::<JsonValue>(),
+            "schedules": schedules.iter().map(|schedule| schedule.name).collect::<JsonValue>(),
+            "caches": caches.iter().map(|cache| cache.name).collect::<JsonValue>(),
             "unavailable": lack(limits, rule),
         })
     });

@@ -198,18 +198,18 @@ proptest! {
     /// Loading a truncated or changed file succeeds or returns an error, and never panics.
     #[test]
     fn damaged_files_do_no_harm(
-        at in 0_usize..1_000_000,
+        index in 0_usize..1_000_000,
         byte in any::<u8>(),
         cut in any::<bool>(),
     ) {
         let mut tokenizer = bytes(&metaspace_json(&json!({"type": "Sequence",
             "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"},
             {"type": "Strip", "content": " ", "start": 1, "stop": 0}]})));
-        let at = at % tokenizer.len();
+        let index = index % tokenizer.len();
         if cut {
-            tokenizer.truncate(at);
+            tokenizer.truncate(index);
         } else {
-            tokenizer[at] = byte;
+            tokenizer[index] = byte;
         }
         let files = TokenizerFiles { tokenizer: Some(tokenizer), ..Default::default() };
         if let Ok(tokenizer) = Tokenizer::new(&files) {

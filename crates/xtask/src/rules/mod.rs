@@ -2,6 +2,7 @@
 
 pub mod budgets;
 pub mod dependencies;
+pub mod names;
 pub mod paths;
 pub mod source;
 
@@ -26,6 +27,7 @@ pub fn verify(root: &Path) -> Result<Vec<Problem>> {
         .extend(across.map(|it| Problem::of_file("circles", &it.files[0], it.files.join(", "))));
     problems.extend(budgets::check(files));
     problems.extend(source::check(files));
+    problems.extend(names::check(files));
     problems.extend(paths::check(files));
     Ok(problems)
 }

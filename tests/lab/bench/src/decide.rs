@@ -145,11 +145,11 @@ fn case((number, problem): (u64, &Problem)) -> Option<Case> {
     // The right value has any rank among the four, and any place.
     let (place, rank) = (number % OPTIONS, (number / OPTIONS % OPTIONS).min(right));
     let lowest = right - rank;
-    let values = (0..OPTIONS).map(|at| lowest + (rank + at + OPTIONS - place) % OPTIONS);
-    let choices: Vec<Value> = values.map(|of| json!({"value": of.to_string()})).collect();
+    let values = (0..OPTIONS).map(|index| lowest + (rank + index + OPTIONS - place) % OPTIONS);
+    let choices: Vec<Value> = values.map(|value| json!({"value": value.to_string()})).collect();
     let levels = (0..LEVELS).map(|level| {
-        let from = level * WIDTH;
-        json!({"label": format!("{from} to {}", from + WIDTH - 1)})
+        let lowest = level * WIDTH;
+        json!({"label": format!("{lowest} to {}", lowest + WIDTH - 1)})
     });
     let levels: Vec<Value> = levels.collect();
     Some(Case {
@@ -171,16 +171,16 @@ fn case((number, problem): (u64, &Problem)) -> Option<Case> {
 fn decided(answer: &Value) -> Result<[Decided; 3]> {
     let masses = &answer["usage"]["diffusion"]["option_mass"];
     let one = |kind: usize| -> Result<Decided> {
-        let of = &answer["answers"][kind];
-        let probabilities: Vec<f64> = match of["probability"].as_f64() {
+        let decision = &answer["answers"][kind];
+        let probabilities: Vec<f64> = match decision["probability"].as_f64() {
             Some(truth) => vec![truth, 1.0 - truth],
             None => {
-                let all = of["probabilities"].as_array().context("an answer")?.iter();
-                all.filter_map(|of| of["probability"].as_f64()).collect()
+                let all = decision["probabilities"].as_array().context("an answer")?.iter();
+                all.filter_map(|option| option["probability"].as_f64()).collect()
             }
         };
-        let best = |best: usize, at: usize| {
-            if probabilities[at] > probabilities[best] { at } else { best }
+        let best = |best: usize, index: usize| {
+            if probabilities[index] > probabilities[best] { index } else { best }
         };
         let option = (0..probabilities.len()).fold(0, best);
         let mass = masses[kind].as_f64().context("a mass")?;
@@ -199,12 +199,12 @@ fn entry(
     let percent = |share: f64| (1000.0 * share).round() / 10.0;
     let (mut right, mut mass, mut bins) = (0.0, 0.0, [(0.0, 0.0); BINS]);
     for (case, decided) in cases.iter().zip(all) {
-        let of = decided[kind];
-        let is_right = f64::from(u8::from(of.option == case.right[kind]));
-        let bin = &mut bins[((of.confidence * BINS as f64) as usize).min(BINS - 1)];
-        (bin.0, bin.1) = (bin.0 + of.confidence, bin.1 + is_right);
+        let decision = decided[kind];
+        let is_right = f64::from(u8::from(decision.option == case.right[kind]));
+        let bin = &mut bins[((decision.confidence * BINS as f64) as usize).min(BINS - 1)];
+        (bin.0, bin.1) = (bin.0 + decision.confidence, bin.1 + is_right);
         right += is_right;
-        mass += of.mass;
+        mass += decision.mass;
     }
     let apart: f64 = bins.iter().map(|(confidence, right)| (confidence - right).abs()).sum();
     let same = |other: &Vec<[Decided; 3]>| {
@@ -259,19 +259,19 @@ fn table(report: &DecideReport) -> String {
         "mass",
         "forwards"
     );
-    for of in &report.decisions {
-        let agreement = of.agreement.map_or_else(|| "-".to_owned(), |share| share.to_string());
+    for row in &report.decisions {
+        let agreement = row.agreement.map_or_else(|| "-".to_owned(), |share| share.to_string());
         let _ = writeln!(
             out,
             "{:<6} {:>6} {:<10} {:>9.1} {:>7.1} {:>9} {:>11.2e} {:>8}",
-            of.read,
-            of.orders,
-            of.kind,
-            of.accuracy,
-            of.calibration_error,
+            row.read,
+            row.orders,
+            row.kind,
+            row.accuracy,
+            row.calibration_error,
             agreement,
-            of.option_mass,
-            of.forwards
+            row.option_mass,
+            row.forwards
         );
     }
     out

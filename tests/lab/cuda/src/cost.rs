@@ -123,16 +123,16 @@ fn sectors(bytes: u64) -> u64 {
 }
 
 /// The sectors of `bytes` bytes from address `at` on.
-fn touched(at: u64, bytes: u64) -> std::ops::Range<u64> {
-    at / SECTOR..(at + bytes).div_ceil(SECTOR)
+fn touched(address: u64, bytes: u64) -> std::ops::Range<u64> {
+    address / SECTOR..(address + bytes).div_ceil(SECTOR)
 }
 
 /// The number of sectors of `count` adjacent records of `bytes` bytes from address `at` on, those that
 /// two records share counted twice.
-fn spanned(at: u64, bytes: u64, count: u64) -> u64 {
+fn spanned(address: u64, bytes: u64, count: u64) -> u64 {
     let record = |i: u64| {
-        let of = touched(at + i * bytes, bytes);
-        of.end - of.start
+        let sectors = touched(address + i * bytes, bytes);
+        sectors.end - sectors.start
     };
     (0..count).map(record).sum()
 }
@@ -147,9 +147,9 @@ struct Seen {
 
 impl Seen {
     /// The running block uses these bytes.
-    fn touch(&mut self, at: u64, bytes: u64) {
+    fn touch(&mut self, address: u64, bytes: u64) {
         if bytes > 0 {
-            self.block.extend(touched(at, bytes));
+            self.block.extend(touched(address, bytes));
         }
     }
 

@@ -107,7 +107,7 @@ pub struct Emulation {
 
 /// A launch with a copy of its argument.
 struct Launch {
-    on: Arc<Shared>,
+    shared: Arc<Shared>,
     kernel: Kernel,
     grid: [u32; 3],
     // Words of eight bytes, the alignment of arguments.
@@ -121,15 +121,17 @@ impl Launch {
         let name = CString::new(self.kernel.name).expect("kernel names contain no zero byte");
         let Kernel { threads, shared, .. } = self.kernel;
         let blocks = self.grid.iter().map(|n| u64::from(*n)).product();
-        self.on.clock.fetch_add(blocks, Ordering::Relaxed);
+        self.shared.clock.fetch_add(blocks, Ordering::Relaxed);
         let (grid, args) = (self.grid.as_ptr(), self.args.as_ptr().cast());
         let (mut report, mut ranges) = (None, Vec::new());
-        if self.on.observations.is_some() {
-            ranges.extend(held(&self.on.allocations).iter().map(|(at, bytes)| [*at, *bytes]));
+        if self.shared.observations.is_some() {
+            ranges.extend(
+                held(&self.shared.allocations).iter().map(|(address, bytes)| [*address, *bytes]),
+            );
             report = Some(Box::<Report>::default());
         }
         let options = Options {
-            sums: self.on.sums as u32,
+            sums: self.shared.sums as u32,
             ranges: ranges.as_ptr(),
             count: ranges.len() as u64,
             report: report.as_mut().map_or(std::ptr::null_mut(), |report| &raw mut **report),
@@ -138,7 +140,7 @@ impl Launch {
         if !unsafe { asynclane_emulate(name.as_ptr(), grid, threads, shared, args, &options) } {
             return refuse(format!("no kernel {}", self.kernel.name));
         }
-        if let (Some(observations), Some(report)) = (&self.on.observations, report) {
+        if let (Some(observations), Some(report)) = (&self.shared.observations, report) {
             observations.add(Observation {
                 kernel: self.kernel.name,
                 cost: self.cost(),
@@ -153,15 +155,15 @@ impl Launch {
     /// The work of the launch, from its arguments and the batch in the device's memory.
     fn cost(&self) -> Option<LaunchCost> {
         let bytes: Vec<u8> = self.args.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let allocations = held(&self.on.allocations);
-        let words = |at: u64, count: usize| {
-            let (start, length) = allocations.range(..=at).next_back()?;
-            if at + 4 * count as u64 > start + length {
+        let allocations = held(&self.shared.allocations);
+        let words = |address: u64, count: usize| {
+            let (start, length) = allocations.range(..=address).next_back()?;
+            if address + 4 * count as u64 > start + length {
                 return None;
             }
             let read = |i| {
                 // SAFETY: it is within an allocation.
-                unsafe { (at as *const u32).add(i).read_unaligned() }
+                unsafe { (address as *const u32).add(i).read_unaligned() }
             };
             Some((0..count).map(read).collect())
         };
@@ -256,23 +258,23 @@ impl Driver for Emulation {
         }
         // SAFETY: the layout has a size; the header has room for a length.
         unsafe {
-            let at = layout(bytes).map_or(std::ptr::null_mut(), |layout| alloc_zeroed(layout));
-            if at.is_null() {
+            let start = layout(bytes).map_or(std::ptr::null_mut(), |layout| alloc_zeroed(layout));
+            if start.is_null() {
                 self.used.fetch_sub(bytes as u64, order);
                 return refuse(format!("no memory for {bytes} bytes"));
             }
-            at.cast::<usize>().write(bytes);
-            let at = at.add(HEADER) as u64;
-            held(&self.shared.allocations).insert(at, bytes as u64);
-            Ok(at)
+            start.cast::<usize>().write(bytes);
+            let address = start.add(HEADER) as u64;
+            held(&self.shared.allocations).insert(address, bytes as u64);
+            Ok(address)
         }
     }
 
-    fn free(&self, at: u64) {
-        held(&self.shared.allocations).remove(&at);
+    fn free(&self, address: u64) {
+        held(&self.shared.allocations).remove(&address);
         // SAFETY: `allocate` returned it and wrote the length before it.
         unsafe {
-            let start = (at as *mut u8).sub(HEADER);
+            let start = (address as *mut u8).sub(HEADER);
             let bytes = start.cast::<usize>().read();
             self.used.fetch_sub(bytes as u64, Ordering::Relaxed);
             if let Ok(layout) = layout(bytes) {
@@ -281,24 +283,24 @@ impl Driver for Emulation {
         }
     }
 
-    fn fill(&self, at: u64, byte: u8, bytes: usize) -> Result<()> {
+    fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<()> {
         self.check_not_capturing()?;
         // SAFETY: callers name a range of an allocation.
-        unsafe { (at as *mut u8).write_bytes(byte, bytes) };
+        unsafe { (address as *mut u8).write_bytes(byte, bytes) };
         Ok(())
     }
 
-    fn upload(&self, to: u64, from: &[u8]) -> Result<()> {
+    fn upload(&self, destination: u64, from: &[u8]) -> Result<()> {
         self.check_not_capturing()?;
         // SAFETY: as above; host slices do not overlap device memory.
-        unsafe { (to as *mut u8).copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+        unsafe { (destination as *mut u8).copy_from_nonoverlapping(from.as_ptr(), from.len()) };
         Ok(())
     }
 
-    fn download(&self, to: &mut [u8], from: u64) -> Result<()> {
+    fn download(&self, bytes: &mut [u8], from: u64) -> Result<()> {
         self.check_not_capturing()?;
         // SAFETY: as above.
-        unsafe { to.as_mut_ptr().copy_from_nonoverlapping(from as *const u8, to.len()) };
+        unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(from as *const u8, bytes.len()) };
         Ok(())
     }
 
@@ -309,7 +311,7 @@ impl Driver for Emulation {
             all[..bytes.len()].copy_from_slice(bytes);
             *word = u64::from_ne_bytes(all);
         }
-        let launch = Launch { on: self.shared.clone(), kernel, grid, args: words };
+        let launch = Launch { shared: self.shared.clone(), kernel, grid, args: words };
         if let Some(captured) = &mut *self.captured() {
             captured.push(launch);
             return Ok(());
@@ -330,34 +332,34 @@ impl Driver for Emulation {
         }
     }
 
-    fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
+    fn copy(&self, destination: u64, from: u64, bytes: usize) -> Result<()> {
         self.check_not_capturing()?;
         let time = bytes.div_ceil(1 << 10) as u64;
         self.shared.clock.fetch_add(time, Ordering::Relaxed);
         // SAFETY: callers name ranges of allocations.
-        unsafe { (to as *mut u8).copy_from(from as *const u8, bytes) };
+        unsafe { (destination as *mut u8).copy_from(from as *const u8, bytes) };
         Ok(())
     }
 
     fn marks(&self) -> Result<Box<dyn Marks>> {
-        Ok(Box::new(Points { of: self.shared.clone(), at: Vec::new() }))
+        Ok(Box::new(Points { shared: self.shared.clone(), times: Vec::new() }))
     }
 }
 
 /// Points of the emulated clock.
 struct Points {
-    of: Arc<Shared>,
-    at: Vec<u64>,
+    shared: Arc<Shared>,
+    times: Vec<u64>,
 }
 
 impl Marks for Points {
     fn mark(&mut self) -> Result<()> {
-        self.at.push(self.of.clock.load(Ordering::Relaxed));
+        self.times.push(self.shared.clock.load(Ordering::Relaxed));
         Ok(())
     }
 
     fn seconds(&mut self) -> Result<Vec<f64>> {
-        let pairs = self.at.windows(2);
+        let pairs = self.times.windows(2);
         Ok(pairs.map(|pair| (pair[1] - pair[0]) as f64 * 1e-6).collect())
     }
 }

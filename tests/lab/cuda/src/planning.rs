@@ -79,9 +79,9 @@ struct Memory {
 
 impl Memory {
     /// Words of one upload.
-    fn words(&self, at: u64, count: usize) -> Option<Vec<u32>> {
-        let (start, bytes) = self.contents.range(..=at).next_back()?;
-        let from = usize::try_from(at - start).ok()?;
+    fn words(&self, address: u64, count: usize) -> Option<Vec<u32>> {
+        let (start, bytes) = self.contents.range(..=address).next_back()?;
+        let from = usize::try_from(address - start).ok()?;
         let words = bytes.get(from..from + 4 * count)?.as_chunks::<4>().0;
         Some(words.iter().map(|word| u32::from_le_bytes(*word)).collect())
     }
@@ -139,32 +139,32 @@ impl Driver for Planning {
             return refuse(format!("{bytes} bytes are more than any device has"));
         };
         // Addresses of different allocations are far enough from each other, and none is 0.
-        let at = all.next.max(1 << 10);
-        all.next = (at + bytes).next_multiple_of(1 << 10);
-        all.bytes.insert(at, bytes);
+        let address = all.next.max(1 << 10);
+        all.next = (address + bytes).next_multiple_of(1 << 10);
+        all.bytes.insert(address, bytes);
         all.used = used;
-        Ok(at)
+        Ok(address)
     }
 
-    fn free(&self, at: u64) {
+    fn free(&self, address: u64) {
         let mut all = self.memory();
-        all.used -= all.bytes.remove(&at).unwrap_or(0);
-        all.contents.remove(&at);
+        all.used -= all.bytes.remove(&address).unwrap_or(0);
+        all.contents.remove(&address);
     }
 
     fn fill(&self, _: u64, _: u8, _: usize) -> Result<()> {
         Ok(())
     }
 
-    fn upload(&self, to: u64, from: &[u8]) -> Result<()> {
+    fn upload(&self, address: u64, from: &[u8]) -> Result<()> {
         if from.len() <= MOST_KEPT {
-            self.memory().contents.insert(to, from.to_vec());
+            self.memory().contents.insert(address, from.to_vec());
         }
         Ok(())
     }
 
-    fn download(&self, to: &mut [u8], _: u64) -> Result<()> {
-        to.fill(0);
+    fn download(&self, bytes: &mut [u8], _: u64) -> Result<()> {
+        bytes.fill(0);
         Ok(())
     }
 
@@ -173,7 +173,7 @@ impl Driver for Planning {
         if memory.capturing {
             return Ok(());
         }
-        let cost = cost::cost(kernel, grid, args, &|at, count| memory.words(at, count));
+        let cost = cost::cost(kernel, grid, args, &|address, count| memory.words(address, count));
         let mut listed = self.launches.listed();
         match cost {
             Some(cost) => listed.launches.push(cost),

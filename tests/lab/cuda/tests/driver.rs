@@ -63,8 +63,8 @@ fn norms() -> Result<(), DeviceError> {
     let (x, direct, graphed) = (array()?, array()?, array()?);
     x.write(0, &numbers)?;
     let batch = DeviceBatch::default();
-    let of = RowNorm { weight: &weight, eps: 1e-5 };
-    let into = |out: &Array| norm(&x, &RowSet::First(ROWS), &batch, of, out);
+    let scale = RowNorm { weight: &weight, eps: 1e-5 };
+    let into = |out: &Array| norm(&x, &RowSet::First(ROWS), &batch, scale, out);
     into(&direct)?;
     let graph = device.capture(|| into(&graphed))?;
     assert!(graph.launch()?);
@@ -153,9 +153,9 @@ fn a_fault_of_a_kernel_is_told_by_a_later_call_and_stays() {
         let weight = Buffer::floats(&device, &[1.0; WIDTH]).unwrap();
         let array = || Array::new(&device, Precision::F32, 1, WIDTH).unwrap();
         let (x, out) = (array(), array());
-        let of = RowNorm { weight: &weight, eps: 1e-5 };
+        let scale = RowNorm { weight: &weight, eps: 1e-5 };
         // The launch itself may succeed.
-        let _ = norm(&x, &RowSet::First(1), &DeviceBatch::default(), of, &out);
+        let _ = norm(&x, &RowSet::First(1), &DeviceBatch::default(), scale, &out);
         let error = out.read(1).unwrap_err().0;
         let words = "unspecified launch failure (CUDA_ERROR_LAUNCH_FAILED, 719)";
         assert!(error.starts_with("CUDA: ") && error.ends_with(words), "{error}");

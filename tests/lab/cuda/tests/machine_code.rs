@@ -140,14 +140,14 @@ fn resources() -> BTreeMap<(String, String), String> {
 
 /// The messages of a report by device and kernel.
 fn parse(report: &str) -> BTreeMap<(String, String), String> {
-    let (mut at, mut all) = (None, BTreeMap::<_, String>::new());
+    let (mut place, mut all) = (None, BTreeMap::<_, String>::new());
     for line in report.lines() {
         if let Some((_, rest)) = line.split_once("Compiling entry function '") {
             let (kernel, device) = rest.split_once("' for '").unwrap();
-            at = Some((device.trim_end_matches('\'').to_owned(), kernel.to_owned()));
+            place = Some((device.trim_end_matches('\'').to_owned(), kernel.to_owned()));
         }
-        if let Some(at) = &at {
-            all.entry(at.clone()).or_default().push_str(line);
+        if let Some(place) = &place {
+            all.entry(place.clone()).or_default().push_str(line);
         }
     }
     all

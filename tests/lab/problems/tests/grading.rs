@@ -93,9 +93,9 @@ fn a_sum_with_a_damaged_text_may_end_right_but_is_not_strict() {
         ("\n####", " ####"),
         ("\n#### 16.5", " The answer is 12.5 dollars.\n#### 16.5"),
     ];
-    for (from, to) in damages {
-        assert!(good.contains(from), "{from}");
-        end_only(MONEY, &good.replacen(from, to, 1));
+    for (before, after) in damages {
+        assert!(good.contains(before), "{before}");
+        end_only(MONEY, &good.replacen(before, after, 1));
     }
 }
 
@@ -129,7 +129,7 @@ fn a_loop_needs_names_that_agree() {
                 res.append(u)\n    return sorted(res)";
     right(LOOP, good);
     right(LOOP, &good.replace("res", "out").replace("u = ", "w = ").replace("(u)", "(w)"));
-    for (from, to) in [
+    for (before, after) in [
         ("u = n * n", "u = v * n"),
         ("append(u)", "append(w)"),
         ("sorted(res)", "sorted(out)"),
@@ -142,8 +142,8 @@ fn a_loop_needs_names_that_agree() {
         ("= []", "="),
         ("return sorted(res)", "return sorted(res"),
     ] {
-        assert!(good.contains(from), "{from}");
-        wrong(LOOP, &good.replacen(from, to, 1));
+        assert!(good.contains(before), "{before}");
+        wrong(LOOP, &good.replacen(before, after, 1));
     }
     end_only(LOOP, &good.replace("2 == 1", "2== 1"));
     end_only(LOOP, &format!("{good}\n"));
@@ -260,8 +260,8 @@ fn no_small_damage_stays_strict() {
     for task in Task::EVERY.into_iter() {
         for problem in generate(task, Split::Eval, 21, 60) {
             let answer = &problem.answer;
-            for (at, character) in answer.char_indices() {
-                let (before, after) = answer.split_at(at);
+            for (index, character) in answer.char_indices() {
+                let (before, after) = answer.split_at(index);
                 assert!(!is_strict(&problem, before), "{before:?}");
                 let doubled = format!("{before}{character}{after}");
                 assert!(!is_strict(&problem, &doubled), "{doubled:?}");

@@ -23,7 +23,7 @@ fn schema(number: usize) -> Value {
     let kinds = [
         json!({"type": "string", "maxLength": 10 + number % 190}),
         json!({"type": "integer"}),
-        json!({"enum": (0..20).map(|at| format!("v{number}-{at}").repeat(4)).collect::<Vec<_>>()}),
+        json!({"enum": (0..20).map(|i| format!("v{number}-{i}").repeat(4)).collect::<Vec<_>>()}),
         json!({"type": "array", "items": {"type": "string",
             "pattern": format!("[a-z]{{1,{}}}( [A-Z]+)*", 3 + number % 27)}}),
     ];

@@ -72,7 +72,7 @@ fn open_brackets(text: &str) -> u32 {
     })
 }
 
-/// The tokens and masks of `from..to` as text.
+/// The tokens and masks of `start..end` as text.
 fn known(canvas: &Canvas, start: Offset, end: Offset) -> String {
     let offsets = start.to(end).clip(canvas.end());
     offsets

@@ -114,7 +114,7 @@ struct Outcome {
     right: u32,
 }
 
-/// The model's candidate for `at` on this canvas. Some positions depend on the whole canvas.
+/// The model's candidate for `offset` on this canvas. Some positions depend on the whole canvas.
 fn says(seed: u64, steady: u64, canvas: &[Option<TokenId>], offset: Offset) -> (TokenId, f64) {
     let own = mix(seed, u64::from(offset.get()));
     let known = |hash, (index, token): (usize, &Option<TokenId>)| {

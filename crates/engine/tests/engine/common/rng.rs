@@ -19,7 +19,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number in `from..to`.
+    /// A number in `start..end`.
     pub fn range(&mut self, start: u32, end: u32) -> u32 {
         start + (self.any() % u64::from(end - start)) as u32
     }

@@ -34,12 +34,12 @@ impl DeviceBatch {
         self.put_visible(canvas.windowed, true);
         self.put_tiles(arrays, limits, canvas.windowed, true);
         let rows = self.shape.rows;
-        self.put(Section::Kinds, |to| {
-            let from = to.len();
-            to.resize(from + rows, 0);
+        self.put(Section::Kinds, |out| {
+            let start = out.len();
+            out.resize(start + rows, 0);
             for (listed, kind) in [(canvas.denoised, DENOISED), (canvas.conditioned, CONDITIONED)] {
                 for row in listed {
-                    to[from + *row as usize] |= kind;
+                    out[start + *row as usize] |= kind;
                 }
             }
         });

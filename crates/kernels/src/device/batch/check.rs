@@ -64,12 +64,13 @@ fn check_segments(
     let rows = arrays.tokens.len();
     let mut next = 0;
     for segment in arrays.segments {
-        let (from, end) = (segment.rows.start as usize, segment.rows.end as usize);
+        let (start, end) = (segment.rows.start as usize, segment.rows.end as usize);
         let table = segment.pages.start as usize..segment.pages.end as usize;
-        let (Some(visible), Some(table)) = (visible.get(from..end), arrays.pages.get(table)) else {
+        let (Some(visible), Some(table)) = (visible.get(start..end), arrays.pages.get(table))
+        else {
             return refuse("a segment's rows or pages are out of range");
         };
-        if from != next || visible.iter().any(|row| row.reach() > table.len() * limits.page) {
+        if start != next || visible.iter().any(|row| row.reach() > table.len() * limits.page) {
             return refuse(
                 "segments are not contiguous, or a row sees more slots than its pages have",
             );

@@ -119,7 +119,7 @@ mod tests {
                 }
             }
         }
-        let products: BTreeSet<_> = shapes.iter().map(|at| (at.0, at.1)).collect();
+        let products: BTreeSet<_> = shapes.iter().map(|shape| (shape.0, shape.1)).collect();
         assert_eq!(products.len(), 19);
         assert!(shapes.len() < 260, "{}", shapes.len());
     }

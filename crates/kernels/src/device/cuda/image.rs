@@ -98,7 +98,7 @@ impl Image {
     /// The image for a compute capability.
     pub(super) fn of(capability: (i32, i32)) -> Self {
         let (major, minor) = capability;
-        let fits = |at: (i32, i32)| at.0 == major && at.1 <= minor;
+        let fits = |capability: (i32, i32)| capability.0 == major && capability.1 <= minor;
         let mut newest_first = MACHINE_CODE.iter().rev();
         let best = newest_first.find(|code| fits(code.capability));
         // Drivers load machine code of every release of their major number, but only PTX of their
@@ -187,11 +187,11 @@ mod tests {
         for capability in [(8, 0), (8, 6), (8, 9), (9, 0)] {
             assert_eq!(start(capability), b"\x7FELF", "{capability:?}");
         }
-        let at = |index: usize| MACHINE_CODE[index].bytes.0.as_ptr().cast::<c_void>();
+        let address = |index: usize| MACHINE_CODE[index].bytes.0.as_ptr().cast::<c_void>();
         for capability in [(8, 6), (8, 7)] {
-            assert_eq!(Image::of(capability).address(), at(1));
+            assert_eq!(Image::of(capability).address(), address(1));
         }
-        assert_eq!(Image::of((8, 9)).address(), at(2));
+        assert_eq!(Image::of((8, 9)).address(), address(2));
         for capability in [(10, 0), (12, 0)] {
             assert!(start(capability).starts_with(b"//"), "{capability:?}");
         }

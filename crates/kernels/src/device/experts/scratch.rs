@@ -70,9 +70,10 @@ impl ExpertScratch {
         for (list, words) in self.lists.iter_mut().zip([count, pairs, pairs, tiles]) {
             room(list, words)?;
         }
-        let fits = |of: &Grouped| {
-            of.x.rows() >= pairs
-                && (of.x.width(), of.gated.width(), of.x.precision()) == (width, inner, precision)
+        let fits = |grouped: &Grouped| {
+            grouped.x.rows() >= pairs
+                && (grouped.x.width(), grouped.gated.width(), grouped.x.precision())
+                    == (width, inner, precision)
         };
         if !self.grouped.as_ref().is_some_and(fits) {
             self.grouped = None;
@@ -100,8 +101,8 @@ impl ExpertScratch {
     /// The addresses of counts, pairs by place, places by pair, and tiles.
     pub(super) fn lists(&self, counts: [usize; 4]) -> Result<[u64; 4]> {
         let mut all = [0; 4];
-        for (at, (list, count)) in all.iter_mut().zip(self.lists.iter().zip(counts)) {
-            *at = words(list, count)?;
+        for (address, (list, count)) in all.iter_mut().zip(self.lists.iter().zip(counts)) {
+            *address = words(list, count)?;
         }
         Ok(all)
     }

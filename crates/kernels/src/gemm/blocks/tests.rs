@@ -17,7 +17,7 @@ pub(crate) fn random_blocks(kind: BlockType, seed: u64, count: usize) -> Vec<u8>
             _ => &[1, 3],
         };
         // The exponent of numbers below 1; fine scales have factors.
-        halves.iter().for_each(|&at| block[at] &= 0xB7);
+        halves.iter().for_each(|&index| block[index] &= 0xB7);
     }
     bytes
 }
@@ -33,12 +33,12 @@ pub(crate) fn packed_weights(kind: BlockType, bytes: &[u8]) -> Vec<f64> {
 /// The weights of a column by the description of its words.
 fn widened(form: Form, words: &[u32]) -> Vec<f64> {
     let half = |bits: u32| f64::from(f16::from_bits(bits as u16).to_f32());
-    let byte = |word: u32, at: usize| word.to_le_bytes()[at % 4];
+    let byte = |word: u32, index: usize| word.to_le_bytes()[index % 4];
     let mut all = Vec::new();
     for step in words.chunks_exact(form.column()) {
         let (scale, minimum) = (half(step[0] & 0xFFFF), half(step[0] >> 16));
         let first = form.column() - form.groups() * form.bits();
-        let factor = |at: usize| f64::from(byte(step[1 + at / 4], at));
+        let factor = |index: usize| f64::from(byte(step[1 + index / 4], index));
         for (group, words) in step[first..].chunks_exact(form.bits()).enumerate() {
             for i in 0..GROUP {
                 let low = byte(words[i / 8], i) >> (i / 4 % 2 * 4) & 0x0F;
@@ -69,12 +69,12 @@ fn widened(form: Form, words: &[u32]) -> Vec<f64> {
 fn blocks_with_scales_that_cannot_be_kept_are_found() {
     for kind in BlockType::ALL {
         let mut bytes = random_blocks(kind, 5, 3);
-        let at = 2 * kind.bytes() + if kind == BlockType::Q6_K { 208 } else { 0 };
+        let scale = 2 * kind.bytes() + if kind == BlockType::Q6_K { 208 } else { 0 };
         // The largest finite number of 16 bits fits where no constant multiplies it.
-        bytes[at..at + 2].copy_from_slice(&0x7BFF_u16.to_le_bytes());
+        bytes[scale..scale + 2].copy_from_slice(&0x7BFF_u16.to_le_bytes());
         let multiplied = matches!(kind, BlockType::Q4_0 | BlockType::Q5_0 | BlockType::Q8_0);
         assert_eq!(kind.unfit(&bytes), multiplied.then_some(2), "{kind:?}");
-        bytes[at..at + 2].copy_from_slice(&0xFC00_u16.to_le_bytes());
+        bytes[scale..scale + 2].copy_from_slice(&0xFC00_u16.to_le_bytes());
         assert_eq!(kind.unfit(&bytes), Some(2), "{kind:?}");
     }
 }

@@ -85,16 +85,16 @@ fn assert_same_bits(
 ) {
     let x = noise(5, count * k);
     for case in cases(set, (n, k)) {
-        let rows = |from: usize, m: usize| {
-            let got = product(&case.weights, &x[from * k..][..m * k], n);
+        let rows = |first: usize, m: usize| {
+            let got = product(&case.weights, &x[first * k..][..m * k], n);
             got.into_iter().map(f32::to_bits).collect::<Vec<_>>()
         };
         let all = rows(0, count);
         for m in some.clone().filter(|&m| m <= count) {
-            for from in [0, 7, count - m] {
-                let from = from.min(count - m);
-                let same = rows(from, m) == all[from * n..][..m * n];
-                assert!(same, "{} n {n} k {k}: {m} rows from {from}", case.name);
+            for first in [0, 7, count - m] {
+                let first = first.min(count - m);
+                let same = rows(first, m) == all[first * n..][..m * n];
+                assert!(same, "{} n {n} k {k}: {m} rows from {first}", case.name);
             }
         }
     }
@@ -166,8 +166,8 @@ fn largest_codes_and_rows_do_not_overflow() {
             for kind in BlockType::ALL {
                 let mut bytes = vec![byte; kind.bytes() * k / kind.weights()];
                 for block in bytes.chunks_exact_mut(kind.bytes()) {
-                    let at = if kind == BlockType::Q6_K { 208 } else { 0 };
-                    block[at..at + 2].copy_from_slice(&0x3C00_u16.to_le_bytes());
+                    let scale = if kind == BlockType::Q6_K { 208 } else { 0 };
+                    block[scale..scale + 2].copy_from_slice(&0x3C00_u16.to_le_bytes());
                     if kind.bytes() != 210 {
                         block[2..4].copy_from_slice(&0x3C00_u16.to_le_bytes());
                     }

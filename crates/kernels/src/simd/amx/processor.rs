@@ -88,13 +88,13 @@ impl TileUnit for Processor {
     }
 
     #[inline(always)]
-    unsafe fn load<const T: u8>(&mut self, from: *const u32, stride: usize) {
+    unsafe fn load<const T: u8>(&mut self, source: *const u32, stride: usize) {
         // SAFETY: the registers are configured; the memory is the caller's promise.
         unsafe {
             asm!(
-                "tileloadd tmm{t}, [{from} + {bytes} * 1]",
+                "tileloadd tmm{t}, [{source} + {bytes} * 1]",
                 t = const T,
-                from = in(reg) from,
+                source = in(reg) source,
                 bytes = in(reg) stride * size_of::<u32>(),
                 options(nostack, readonly, preserves_flags),
             );
@@ -102,13 +102,13 @@ impl TileUnit for Processor {
     }
 
     #[inline(always)]
-    unsafe fn store<const T: u8>(&mut self, to: *mut u32, stride: usize) {
+    unsafe fn store<const T: u8>(&mut self, destination: *mut u32, stride: usize) {
         // SAFETY: the registers are configured; the memory is the caller's promise.
         unsafe {
             asm!(
-                "tilestored [{to} + {bytes} * 1], tmm{t}",
+                "tilestored [{destination} + {bytes} * 1], tmm{t}",
                 t = const T,
-                to = in(reg) to,
+                destination = in(reg) destination,
                 bytes = in(reg) stride * size_of::<u32>(),
                 options(nostack, preserves_flags),
             );

@@ -26,26 +26,26 @@ pub(crate) trait Integers: Copy {
     /// True if [`Self::add_products`] has sums of 16 bits: two in a word, which hold the products of
     /// [`parts`] words.
     const NARROW: bool = false;
-    /// Adds the products of two vectors of codes of at most six bits and word `at` of `row` to two sums.
+    /// Adds the products of two vectors of codes of at most six bits and a word of a row to two sums.
     ///
     /// # Safety
     /// The word is readable.
     unsafe fn add_products(
         self,
-        of: (*const u32, usize),
+        word: (*const u32, usize),
         codes: [Self::I; 2],
         sums: &mut [Self::I; 2],
     );
     /// Words of a row for each four integers that are multiplied with codes of eight bits.
     const BYTE_PARTS: usize = 1;
-    /// Adds the products of two vectors of codes of eight bits and the words of a row from `at` on,
+    /// Adds the products of two vectors of codes of eight bits and the words of a row from a word on,
     /// [`Self::BYTE_PARTS`], to two sums of 32 bits.
     ///
     /// # Safety
     /// The words are readable.
     unsafe fn add_byte_products(
         self,
-        of: (*const u32, usize),
+        word: (*const u32, usize),
         codes: [Self::I; 2],
         sums: &mut [Self::I; 2],
     );

@@ -51,17 +51,17 @@ impl Integers for Avx2Integers {
     #[inline(always)]
     unsafe fn add_products(
         self,
-        (row, at): (*const u32, usize),
+        (row, index): (*const u32, usize),
         codes: [__m256i; 2],
         sums: &mut [__m256i; 2],
     ) {
         // SAFETY: `self` proves the instruction set; the rest is the caller's promise.
-        unsafe { add_products(row, at, codes, sums) };
+        unsafe { add_products(row, index, codes, sums) };
     }
     #[inline(always)]
     unsafe fn add_byte_products(
         self,
-        (row, at): (*const u32, usize),
+        (row, index): (*const u32, usize),
         codes: [__m256i; 2],
         sums: &mut [__m256i; 2],
     ) {
@@ -70,8 +70,8 @@ impl Integers for Avx2Integers {
             let ([low, high], byte) = (codes, _mm256_set1_epi16(0xFF));
             let even = [_mm256_and_si256(low, byte), _mm256_and_si256(high, byte)];
             let odd = [_mm256_srli_epi16::<8>(low), _mm256_srli_epi16::<8>(high)];
-            add_pair_products(row, at, even, sums);
-            add_pair_products(row, at + 1, odd, sums);
+            add_pair_products(row, index, even, sums);
+            add_pair_products(row, index + 1, odd, sums);
         }
     }
     #[inline(always)]

@@ -158,10 +158,11 @@ impl<P: Pairs> Multiply for Paired<P> {
         let mut sums = [[self.0.splat(0); REGISTERS]; R];
         for pair in 0..R.div_ceil(2) {
             let (first, last) = (tile[2 * pair], tile[partner(pair, R)]);
-            for at in 0..REGISTERS / 2 {
-                let [low, high] = exchange(s, first[at / 2][at % 2], last[at / 2][at % 2]);
-                sums[pair][2 * at] = low;
-                sums[pair][2 * at + 1] = high;
+            for vector in 0..REGISTERS / 2 {
+                let [low, high] =
+                    exchange(s, first[vector / 2][vector % 2], last[vector / 2][vector % 2]);
+                sums[pair][2 * vector] = low;
+                sums[pair][2 * vector + 1] = high;
             }
         }
         let rows: [*const u32; R] = std::array::from_fn(|r| a.first.wrapping_add(r * a.stride));
@@ -179,21 +180,21 @@ impl<P: Pairs> Multiply for Paired<P> {
                     vcombine_u32(first, vld1_u32(last.wrapping_add(PAIR_WORDS * step)))
                 };
             }
-            let from = b.low.wrapping_add(PAIR_WORDS * step * b.stride);
-            for at in 0..REGISTERS {
+            let words = b.low.wrapping_add(PAIR_WORDS * step * b.stride);
+            for vector in 0..REGISTERS {
                 // SAFETY: two words of each of the columns, by the caller's promise.
-                let columns = unsafe { vld1q_u32(from.wrapping_add(4 * at)) };
+                let columns = unsafe { vld1q_u32(words.wrapping_add(4 * vector)) };
                 for pair in 0..R.div_ceil(2) {
-                    sums[pair][at] = self.0.multiply(x[pair], columns, sums[pair][at]);
+                    sums[pair][vector] = self.0.multiply(x[pair], columns, sums[pair][vector]);
                 }
             }
         }
         for pair in 0..R.div_ceil(2) {
-            for at in 0..REGISTERS / 2 {
-                let [first, last] = exchange(s, sums[pair][2 * at], sums[pair][2 * at + 1]);
+            for vector in 0..REGISTERS / 2 {
+                let [first, last] = exchange(s, sums[pair][2 * vector], sums[pair][2 * vector + 1]);
                 // The partner comes first: it may be the same row.
-                tile[partner(pair, R)][at / 2][at % 2] = last;
-                tile[2 * pair][at / 2][at % 2] = first;
+                tile[partner(pair, R)][vector / 2][vector % 2] = last;
+                tile[2 * pair][vector / 2][vector % 2] = first;
             }
         }
     }

@@ -38,11 +38,11 @@ impl LoadPattern {
 fn poisson(rate: f64, count: usize, seed: u64) -> Vec<Duration> {
     let mut random = StdRng::seed_from_u64(seed);
     let gaps = Exp::new(rate).expect("rates are checked to be positive");
-    let mut at = 0.0;
+    let mut time = 0.0;
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
-        times.push(Duration::from_secs_f64(at));
-        at += gaps.sample(&mut random);
+        times.push(Duration::from_secs_f64(time));
+        time += gaps.sample(&mut random);
     }
     times
 }
@@ -63,12 +63,12 @@ impl Arrivals {
         if self.next == self.count {
             return None;
         }
-        let at = match self.load {
+        let time = match self.load {
             LoadPattern::Closed(most) => (in_flight < most).then_some(now)?,
-            LoadPattern::Open(_) => Some(self.times[self.next]).filter(|at| *at <= now)?,
+            LoadPattern::Open(_) => Some(self.times[self.next]).filter(|time| *time <= now)?,
         };
         self.next += 1;
-        Some((self.next - 1, at))
+        Some((self.next - 1, time))
     }
 
     /// The time of the next arrival; `None` in a closed loop and at the end.

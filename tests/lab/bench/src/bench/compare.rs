@@ -42,12 +42,12 @@ pub fn run(
     for round in 0..rounds {
         for set in &mut sets {
             eprintln!("round {} of {rounds}: {}", round + 1, set.task);
-            let from = (round * size).min(set.problems.len());
-            let to = (from + size).min(set.problems.len());
-            if from == to {
+            let start = (round * size).min(set.problems.len());
+            let end = (start + size).min(set.problems.len());
+            if start == end {
                 continue;
             }
-            let part = &set.problems[from..to];
+            let part = &set.problems[start..end];
             let tallies = turn(fleet, rows, part, (round, args))?;
             for (all, tally) in set.tallies.iter_mut().zip(tallies) {
                 all.push(tally);
@@ -62,8 +62,8 @@ fn warm_up(fleet: &mut Fleet, rows: &[BenchRow], problems: &[Problem]) -> Result
     let Some(problem) = problems.first() else {
         return Ok(());
     };
-    for (at, row) in rows.iter().enumerate() {
-        let seen = rows[..at].iter().any(|other| other.target_key() == row.target_key());
+    for (index, row) in rows.iter().enumerate() {
+        let seen = rows[..index].iter().any(|other| other.target_key() == row.target_key());
         if seen {
             continue;
         }
@@ -82,8 +82,8 @@ fn turn(
 ) -> Result<Vec<Tally>> {
     let mut tallies = vec![Tally::default(); rows.len()];
     let mut answers = vec![Vec::new(); rows.len()];
-    for at in 0..rows.len() {
-        let which = (at + round) % rows.len();
+    for index in 0..rows.len() {
+        let which = (index + round) % rows.len();
         let row = &rows[which];
         eprintln!("  {}", row.name);
         let asks: Vec<Ask<'_>> = part.iter().map(|problem| ask(row, problem)).collect();

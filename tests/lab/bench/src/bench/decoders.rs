@@ -125,9 +125,11 @@ fn candidates() -> Vec<String> {
     names.extend(BOUNDS.iter().map(|bound| {
         format!("{REFERENCE},commit=entropy_bound,entropy_threshold={bound},draft_threshold=0.99,fork=auto")
     }));
-    names.extend(THRESHOLDS.iter().flat_map(|at| {
+    names.extend(THRESHOLDS.iter().flat_map(|threshold| {
         LOOKAHEADS.iter().map(move |seen| {
-            format!("{REFERENCE},threshold={at},draft_threshold={at},lookahead={seen}")
+            format!(
+                "{REFERENCE},threshold={threshold},draft_threshold={threshold},lookahead={seen}"
+            )
         })
     }));
     names.extend(TUNED_PRESETS.iter().map(|name| (*name).to_owned()));
@@ -137,16 +139,16 @@ fn candidates() -> Vec<String> {
 /// Settings for a commit rule on a schedule with the rule's own defaults. A preset with the same
 /// schedule would set its own threshold; if that makes a difference, a preset with another schedule
 /// is the base.
-fn with_defaults(on: &str, commit: &str) -> String {
-    if schedule(REFERENCE) != on {
-        return format!("schedule={on},commit={commit}");
+fn with_defaults(host: &str, commit: &str) -> String {
+    if schedule(REFERENCE) != host {
+        return format!("schedule={host},commit={commit}");
     }
     let short = format!("{REFERENCE},commit={commit}");
-    let foreign = PRESET_NAMES.iter().find(|name| schedule(name) != on);
+    let foreign = PRESET_NAMES.iter().find(|name| schedule(name) != host);
     let Some(foreign) = foreign else {
         return short;
     };
-    let long = format!("{foreign},schedule={on},commit={commit}");
+    let long = format!("{foreign},schedule={host},commit={commit}");
     match (resolve(&short), resolve(&long)) {
         (Ok(with_preset), Ok(alone)) if with_preset != alone => long,
         _ => short,
@@ -193,11 +195,11 @@ mod tests {
             let present = listed.iter().any(|one| one.decoder.decoding == decoding);
             assert!(present, "{preset}");
         }
-        for on in [schedule(REFERENCE), schedule(BASELINE)] {
+        for host in [schedule(REFERENCE), schedule(BASELINE)] {
             let rules = Registry::builtin();
             let rules = rules.commits().iter();
-            for rule in rules.filter(|rule| rule.requires.schedules.admits(&on)) {
-                let start = format!("{on}+{}+", rule.name);
+            for rule in rules.filter(|rule| rule.requires.schedules.admits(&host)) {
+                let start = format!("{host}+{}+", rule.name);
                 let present =
                     listed.iter().any(|one| one.decoder.decoding.label.starts_with(&start));
                 let told = refused.iter().any(|why| why.contains(rule.name));
@@ -216,10 +218,10 @@ mod tests {
         let mut listed = Vec::new();
         let refused = add_all(&mut listed);
         assert!(refused.is_empty(), "{refused:?}");
-        for (at, one) in listed.iter().enumerate() {
+        for (index, one) in listed.iter().enumerate() {
             assert!(one.optional);
             let twin =
-                listed[..at].iter().find(|other| other.decoder.decoding == one.decoder.decoding);
+                listed[..index].iter().find(|other| other.decoder.decoding == one.decoder.decoding);
             assert!(twin.is_none(), "{} = {:?}", one.decoder.name, twin);
         }
     }

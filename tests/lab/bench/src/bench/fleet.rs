@@ -123,8 +123,8 @@ impl Fleet {
     }
 
     fn keep(&mut self, row: &BenchRow, tokenizer: &Arc<Tokenizer>) {
-        let of = self.tokenizers.entry(row.decoder.model.clone());
-        of.or_insert_with(|| Arc::clone(tokenizer));
+        let entry = self.tokenizers.entry(row.decoder.model.clone());
+        entry.or_insert_with(|| Arc::clone(tokenizer));
     }
 
     /// The configuration with the row's model and dtypes.

@@ -139,18 +139,18 @@ fn gap((number, problem): (usize, &Problem)) -> Option<Gap<'_>> {
     let answer = &problem.answer;
     let mut ends: Vec<usize> = answer
         .match_indices(['.', '\n'])
-        .map(|(at, _)| at + 1)
+        .map(|(index, _)| index + 1)
         // A point inside a number ends no sentence.
         .filter(|end| !answer[*end..].starts_with(|next: char| next.is_ascii_digit()))
         .collect();
     ends.dedup();
     let middles = ends.len().checked_sub(2).filter(|count| *count > 0)?;
-    let from = number % middles;
+    let gap = number % middles;
     Some(Gap {
         problem,
-        before: &answer[..ends[from]],
-        hidden: &answer[ends[from]..ends[from + 1]],
-        after: &answer[ends[from + 1]..],
+        before: &answer[..ends[gap]],
+        hidden: &answer[ends[gap]..ends[gap + 1]],
+        after: &answer[ends[gap + 1]..],
     })
 }
 

@@ -70,11 +70,11 @@ mod tests {
 
     #[test]
     fn percentiles_are_values_that_occurred() {
-        let of = |count: u32| percentiles((1..=count).rev().map(f64::from));
-        assert_eq!(of(100), [50.0, 95.0, 99.0]);
-        assert_eq!(of(10), [5.0, 10.0, 10.0]);
-        assert_eq!(of(1), [1.0; 3]);
-        assert_eq!(of(0), [0.0; 3]);
+        let first = |count: u32| percentiles((1..=count).rev().map(f64::from));
+        assert_eq!(first(100), [50.0, 95.0, 99.0]);
+        assert_eq!(first(10), [5.0, 10.0, 10.0]);
+        assert_eq!(first(1), [1.0; 3]);
+        assert_eq!(first(0), [0.0; 3]);
     }
 
     #[test]

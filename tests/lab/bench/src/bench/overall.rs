@@ -80,7 +80,7 @@ pub fn overall(tasks: &[TaskReport]) -> Vec<Overall> {
         .map(|(index, entry)| {
             let all: Vec<&Entry> =
                 tasks.iter().filter_map(|task| task.decoders.get(index)).collect();
-            let mean_of = |of: fn(&Entry) -> f64| mean(all.iter().map(|entry| of(entry)));
+            let mean_of = |figure: fn(&Entry) -> f64| mean(all.iter().map(|entry| figure(entry)));
             let agreement: Option<Vec<f64>> = all.iter().map(|entry| entry.agreement).collect();
             let ratios: Vec<f64> = all.iter().map(|entry| entry.ratio).collect();
             Overall {
@@ -143,15 +143,16 @@ pub fn cost(entry: &Entry, ridge: u32) -> f64 {
 /// The row and cost of `costs` that a preset takes: of the rows that cost up to `nearly` times as much as the
 /// cheapest, the one that loses least on its worst set; of equals the first.
 fn choose(tasks: &[TaskReport], costs: &[(usize, f64)], nearly: f64) -> (usize, f64) {
-    let least = costs.iter().map(|of| of.1).fold(f64::MAX, f64::min);
+    let least = costs.iter().map(|cost| cost.1).fold(f64::MAX, f64::min);
     let worst = |index: usize| {
         let gains = tasks.iter().filter_map(|task| {
             Some(task.decoders.get(index)?.strict - task.decoders.first()?.strict)
         });
         gains.fold(f64::MAX, f64::min)
     };
-    let near = costs.iter().filter(|of| of.1 <= nearly * least);
-    let best = near.reduce(|best, of| if worst(of.0) > worst(best.0) + EQUAL { of } else { best });
+    let near = costs.iter().filter(|cost| cost.1 <= nearly * least);
+    let best =
+        near.reduce(|best, cost| if worst(cost.0) > worst(best.0) + EQUAL { cost } else { best });
     best.copied().unwrap_or((0, 1.0))
 }
 

@@ -170,14 +170,14 @@ pub struct DraftModel {
 impl DraftModel {
     /// Sums counts over `rounds`.
     fn of(rounds: &[Tally], tokens: f64) -> Option<Self> {
-        let sum = |of: fn(&DraftStats) -> u64| {
-            rounds.iter().map(|t| of(&t.draft_model)).sum::<u64>() as f64
+        let sum = |field: fn(&DraftStats) -> u64| {
+            rounds.iter().map(|t| field(&t.draft_model)).sum::<u64>() as f64
         };
-        let drafted = sum(|of| of.drafted.into());
+        let drafted = sum(|stats| stats.drafted.into());
         (drafted > 0.0).then(|| Self {
-            nfe_per_token: round(sum(|of| of.forwards.into()) / tokens.max(1.0), 3),
-            positions_per_token: round(sum(|of| of.positions) / tokens.max(1.0), 1),
-            accepted: round(100.0 * sum(|of| of.verified.into()) / drafted, 1),
+            nfe_per_token: round(sum(|stats| stats.forwards.into()) / tokens.max(1.0), 3),
+            positions_per_token: round(sum(|stats| stats.positions) / tokens.max(1.0), 1),
+            accepted: round(100.0 * sum(|stats| stats.verified.into()) / drafted, 1),
         })
     }
 }
@@ -209,8 +209,8 @@ enum Saved {
 impl Entry {
     /// Sums counts over `rounds` and takes medians of speed; `baseline` has the same rounds.
     pub fn new(row: &BenchRow, rounds: &[Tally], baseline: &[Tally]) -> Self {
-        let total = |of: fn(&Tally) -> u64| rounds.iter().map(of).sum::<u64>();
-        let sum = |of| total(of) as f64;
+        let total = |field: fn(&Tally) -> u64| rounds.iter().map(field).sum::<u64>();
+        let sum = |field| total(field) as f64;
         let discordant = (total(|t| t.won), total(|t| t.lost));
         let (problems, tokens) = (sum(|t| t.problems).max(1.0), sum(|t| t.tokens));
         let percent = |count: f64| round(100.0 * count / problems, 1);
@@ -239,7 +239,8 @@ impl Entry {
             ratio: round(median(ratios.collect()), 2),
             overhead: outside.map(|outside| round(100.0 * outside / wall.max(1e-9), 2)),
             launching: (launching > 0.0).then_some(launching),
-            scheduled_rows_per_second: outside.map(|of| round(sum(|t| t.positions) / of, 0)),
+            scheduled_rows_per_second: outside
+                .map(|seconds| round(sum(|t| t.positions) / seconds, 0)),
             latency: Latency::of(&times),
             resident_mib: rounds.iter().map(|t| mib(t.resident)).collect(),
         }

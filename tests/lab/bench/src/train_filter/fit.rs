@@ -160,17 +160,17 @@ impl Network {
         for example in examples {
             self.hidden(&example.confidences, &mut hidden);
             back.fill(0.0);
-            for (at, right) in example.right.iter().enumerate() {
+            for (index, right) in example.right.iter().enumerate() {
                 let Some(right) = *right else {
                     continue;
                 };
-                let units = at * self.hidden..(at + 1) * self.hidden;
+                let units = index * self.hidden..(index + 1) * self.hidden;
                 let row = &parts.second[units.clone()];
-                let logit = dot(row, &hidden) + parts.second_bias[at];
+                let logit = dot(row, &hidden) + parts.second_bias[index];
                 sum += cross_entropy(logit, right);
                 let slope = (sigmoid(logit) - f32::from(u8::from(right))) / masks as f32;
                 add(&mut into.second[units], slope, &hidden);
-                into.second_bias[at] += slope;
+                into.second_bias[index] += slope;
                 add(&mut back, slope, row);
             }
             for (back, hidden) in back.iter_mut().zip(&hidden) {

@@ -116,8 +116,8 @@ fn examples(args: &TrainFilterArgs, config: &Config, prompts: &[Vec<String>]) ->
     let decoding = reference(args.block_length)?;
     let mut sets = Sets::default();
     for (number, family) in prompts.iter().enumerate() {
-        let (count, of) = (family.len(), prompts.len());
-        eprintln!("answering {count} prompts ({} of {of})", number + 1);
+        let (count, total) = (family.len(), prompts.len());
+        eprintln!("answering {count} prompts ({} of {total})", number + 1);
         let mut requests = Vec::with_capacity(family.len());
         for prompt in family {
             requests.push(runner.ask(prompt, args.max_tokens, &decoding)?);

@@ -76,13 +76,13 @@ impl<'a> Replay<'a> {
                 None => prompt[position],
                 Some(offset) => self.canvas[offset].unwrap_or(mask),
             };
-            let at = as_count(position);
+            let index = as_count(position);
             Row {
                 score: match scored.contains(&position) {
                     true => Score::Candidate,
                     false => Score::None,
                 },
-                ..Row::new(token, Position::new(at), Slot::new(at), Slot::new(as_count(end)))
+                ..Row::new(token, Position::new(index), Slot::new(index), Slot::new(as_count(end)))
             }
         }));
         let pages = (end as u32).div_ceil(page_size);
@@ -101,13 +101,13 @@ impl<'a> Replay<'a> {
             right: vec![None; self.block_length],
         };
         let mut progress = false;
-        for ((at, offset), candidate) in self.block.clone().enumerate().zip(said) {
-            example.confidences[at] = candidate.probability as f32;
+        for ((index, offset), candidate) in self.block.clone().enumerate().zip(said) {
+            example.confidences[index] = candidate.probability as f32;
             if self.canvas[offset].is_some() {
                 continue;
             }
             let right = self.is_right(offset, candidate.token);
-            example.right[at] = Some(right);
+            example.right[index] = Some(right);
             if right {
                 self.canvas[offset] = Some(candidate.token);
                 progress = true;
@@ -140,8 +140,8 @@ impl<'a> Replay<'a> {
     fn advance(&mut self) {
         let is_stop = |cell: &Option<u32>| cell.is_some_and(|id| self.known.stops.contains(&id));
         let stop = self.canvas[self.block.clone()].iter().position(is_stop);
-        if let Some(at) = stop {
-            self.canvas.truncate(self.block.start + at + 1);
+        if let Some(index) = stop {
+            self.canvas.truncate(self.block.start + index + 1);
             self.block.end = self.canvas.len();
         }
         if self.canvas[self.block.clone()].iter().all(Option::is_some) {

@@ -316,8 +316,8 @@ impl Driver {
 
     /// Milliseconds between two events that were reached.
     pub fn elapsed(&self, events: [u64; 2]) -> Result<f32, Code> {
-        let at = |event: u64| self.events.get(&event).ok_or(INVALID_HANDLE);
-        let [start, end] = [at(events[0])?, at(events[1])?];
+        let time = |event: u64| self.events.get(&event).ok_or(INVALID_HANDLE);
+        let [start, end] = [time(events[0])?, time(events[1])?];
         let (start, end) = (start.ok_or(NOT_READY)?, end.ok_or(NOT_READY)?);
         Ok(end.saturating_duration_since(start).as_secs_f32() * 1e3)
     }

@@ -21,12 +21,12 @@ const NAME: &[u8] = b"Fake device\0";
 ///
 /// # Safety
 /// `to` is null, or valid for a write.
-unsafe fn put<T>(to: *mut T, value: T) -> Result<(), Code> {
-    if to.is_null() {
+unsafe fn put<T>(out: *mut T, value: T) -> Result<(), Code> {
+    if out.is_null() {
         return Err(INVALID_VALUE);
     }
     // SAFETY: by the caller's promise.
-    unsafe { to.write(value) };
+    unsafe { out.write(value) };
     Ok(())
 }
 
@@ -54,20 +54,20 @@ macro_rules! export {
 
 export! {
     cuInit(_flags: u32) Nothing |d| { d.init(); Ok(()) };
-    cuDriverGetVersion(to: *mut i32) Nothing |d| put(to, d.plan.version);
-    cuGetErrorName(code: Code, to: *mut *const c_char) Nothing |_d| put_words(code, 0, to);
-    cuGetErrorString(code: Code, to: *mut *const c_char) Nothing |_d| put_words(code, 1, to);
-    cuDeviceGetCount(to: *mut i32) Init |d| put(to, d.plan.devices);
-    cuDeviceGet(to: *mut i32, at: i32) Init |d| { d.check_device(at)?; put(to, at) };
-    cuDeviceGetName(to: *mut c_char, room: i32, at: i32) Init |d| {
-        d.check_device(at)?;
+    cuDriverGetVersion(out: *mut i32) Nothing |d| put(out, d.plan.version);
+    cuGetErrorName(code: Code, out: *mut *const c_char) Nothing |_d| put_words(code, 0, out);
+    cuGetErrorString(code: Code, out: *mut *const c_char) Nothing |_d| put_words(code, 1, out);
+    cuDeviceGetCount(out: *mut i32) Init |d| put(out, d.plan.devices);
+    cuDeviceGet(out: *mut i32, ordinal: i32) Init |d| { d.check_device(ordinal)?; put(out, ordinal) };
+    cuDeviceGetName(out: *mut c_char, room: i32, ordinal: i32) Init |d| {
+        d.check_device(ordinal)?;
         let bytes = NAME.len().min(usize::try_from(room).unwrap_or(0));
-        to.cast::<u8>().copy_from_nonoverlapping(NAME.as_ptr(), bytes);
+        out.cast::<u8>().copy_from_nonoverlapping(NAME.as_ptr(), bytes);
         Ok(())
     };
-    cuDeviceGetAttribute(to: *mut i32, which: u32, at: i32) Init |d| {
-        d.check_device(at)?;
-        put(to, match which {
+    cuDeviceGetAttribute(out: *mut i32, which: u32, ordinal: i32) Init |d| {
+        d.check_device(ordinal)?;
+        put(out, match which {
             MAJOR => d.plan.capability.0,
             MINOR => d.plan.capability.1,
             MULTIPROCESSORS => 4,
@@ -75,11 +75,11 @@ export! {
             _ => return Err(INVALID_VALUE),
         })
     };
-    cuDevicePrimaryCtxRetain(to: *mut u64, at: i32) Init |d| {
-        d.check_device(at)?;
-        put(to, d.retain())
+    cuDevicePrimaryCtxRetain(out: *mut u64, ordinal: i32) Init |d| {
+        d.check_device(ordinal)?;
+        put(out, d.retain())
     };
-    cuDevicePrimaryCtxRelease_v2(at: i32) Init |d| { d.check_device(at)?; d.release() };
+    cuDevicePrimaryCtxRelease_v2(ordinal: i32) Init |d| { d.check_device(ordinal)?; d.release() };
     cuCtxSetCurrent(context: u64) Init |_d| {
         if context != 0 && context != CONTEXT {
             return Err(INVALID_HANDLE);
@@ -91,69 +91,69 @@ export! {
         put(free, d.free_bytes() as usize)?;
         put(total, d.plan.memory as usize)
     };
-    cuMemAlloc_v2(to: *mut u64, bytes: usize) Context |d| {
+    cuMemAlloc_v2(out: *mut u64, bytes: usize) Context |d| {
         d.not_in_capture("cuMemAlloc")?;
-        put(to, d.allocate(bytes)?)
+        put(out, d.allocate(bytes)?)
     };
-    cuMemFree_v2(at: u64) Context |d| { d.not_in_capture("cuMemFree")?; d.device.free(at) };
-    cuMemHostAlloc(to: *mut u64, bytes: usize, _flags: u32) Context |d| {
+    cuMemFree_v2(address: u64) Context |d| { d.not_in_capture("cuMemFree")?; d.device.free(address) };
+    cuMemHostAlloc(out: *mut u64, bytes: usize, _flags: u32) Context |d| {
         d.not_in_capture("cuMemHostAlloc")?;
-        put(to, d.host.allocate(bytes).ok_or(crate::OUT_OF_MEMORY)?)
+        put(out, d.host.allocate(bytes).ok_or(crate::OUT_OF_MEMORY)?)
     };
-    cuMemFreeHost(at: u64) Context |d| { d.not_in_capture("cuMemFreeHost")?; d.host.free(at) };
-    cuMemsetD8Async(to: u64, byte: u8, bytes: usize, stream: u64) Context |d| {
-        if !d.device.holds(to, bytes) {
+    cuMemFreeHost(address: u64) Context |d| { d.not_in_capture("cuMemFreeHost")?; d.host.free(address) };
+    cuMemsetD8Async(destination: u64, byte: u8, bytes: usize, stream: u64) Context |d| {
+        if !d.device.holds(destination, bytes) {
             return Err(INVALID_VALUE);
         }
-        d.add(stream, Work::Fill { to, byte, bytes })
+        d.add(stream, Work::Fill { destination, byte, bytes })
     };
-    cuMemcpyHtoDAsync_v2(to: u64, from: *const u8, bytes: usize, stream: u64) Context |d| {
+    cuMemcpyHtoDAsync_v2(destination: u64, source: *const u8, bytes: usize, stream: u64) Context |d| {
         // Copies from other memory are not asynchronous; nothing here makes one.
-        if !d.device.holds(to, bytes) || !d.host.holds(from as u64, bytes) {
+        if !d.device.holds(destination, bytes) || !d.host.holds(source as u64, bytes) {
             return Err(INVALID_VALUE);
         }
-        let seen = std::slice::from_raw_parts(from, bytes).into();
-        d.add(stream, Work::Upload { to, from: from as u64, seen })
+        let seen = std::slice::from_raw_parts(source, bytes).into();
+        d.add(stream, Work::Upload { destination, source: source as u64, seen })
     };
-    cuMemcpyDtoHAsync_v2(to: *mut u8, from: u64, bytes: usize, stream: u64) Context |d| {
-        if !d.device.holds(from, bytes) || !d.host.holds(to as u64, bytes) {
+    cuMemcpyDtoHAsync_v2(destination: *mut u8, source: u64, bytes: usize, stream: u64) Context |d| {
+        if !d.device.holds(source, bytes) || !d.host.holds(destination as u64, bytes) {
             return Err(INVALID_VALUE);
         }
         // Who reads it too early finds this. Copies that wait may still read it.
         if d.is_idle(stream) {
-            to.write_bytes(0xFF, bytes);
+            destination.write_bytes(0xFF, bytes);
         }
-        d.add(stream, Work::Download { to: to as u64, from, bytes })
+        d.add(stream, Work::Download { destination: destination as u64, source, bytes })
     };
-    cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) Context |d| {
-        if !d.device.holds(from, bytes) || !d.device.holds(to, bytes) {
+    cuMemcpyDtoDAsync_v2(destination: u64, source: u64, bytes: usize, stream: u64) Context |d| {
+        if !d.device.holds(source, bytes) || !d.device.holds(destination, bytes) {
             return Err(INVALID_VALUE);
         }
-        d.add(stream, Work::Copy { to, from, bytes })
+        d.add(stream, Work::Copy { destination, source, bytes })
     };
-    cuEventCreate(to: *mut u64, _flags: u32) Context |d| {
+    cuEventCreate(out: *mut u64, _flags: u32) Context |d| {
         let handle = d.handle();
         d.events.insert(handle, None);
-        put(to, handle)
+        put(out, handle)
     };
     cuEventRecord(event: u64, stream: u64) Context |d| {
         *d.events.get_mut(&event).ok_or(INVALID_HANDLE)? = None;
         d.add(stream, Work::Event(event))
     };
-    cuEventElapsedTime_v2(to: *mut f32, start: u64, end: u64) Context |d| {
-        put(to, d.elapsed([start, end])?)
+    cuEventElapsedTime_v2(out: *mut f32, start: u64, end: u64) Context |d| {
+        put(out, d.elapsed([start, end])?)
     };
     cuEventDestroy_v2(event: u64) Init |d| {
         d.events.remove(&event).map(drop).ok_or(INVALID_HANDLE)
     };
-    cuModuleLoadData(to: *mut u64, image: *const u8) Context |d| {
+    cuModuleLoadData(out: *mut u64, image: *const u8) Context |d| {
         d.not_in_capture("cuModuleLoadData")?;
-        put(to, d.load(image)?)
+        put(out, d.load(image)?)
     };
     cuModuleUnload(module: u64) Context |d| d.unload(module);
-    cuModuleGetFunction(to: *mut u64, module: u64, name: *const c_char) Context |d| {
+    cuModuleGetFunction(out: *mut u64, module: u64, name: *const c_char) Context |d| {
         let name = CStr::from_ptr(name).to_string_lossy();
-        put(to, d.function(module, &name)?)
+        put(out, d.function(module, &name)?)
     };
     cuFuncSetAttribute(function: u64, which: u32, value: i32) Context |d| {
         if which != DYNAMIC_SHARED {
@@ -161,10 +161,10 @@ export! {
         }
         d.set_shared(function, value)
     };
-    cuStreamCreate(to: *mut u64, _flags: u32) Context |d| {
+    cuStreamCreate(out: *mut u64, _flags: u32) Context |d| {
         let handle = d.handle();
         d.streams.insert(handle, Default::default());
-        put(to, handle)
+        put(out, handle)
     };
     cuStreamDestroy_v2(stream: u64) Context |d| {
         d.streams.remove(&stream).map(drop).ok_or(INVALID_HANDLE)
@@ -184,12 +184,12 @@ export! {
         d.launch(function, &blocks, stream, *args)
     };
     cuStreamBeginCapture_v2(stream: u64, _mode: u32) Context |d| d.begin_capture(stream);
-    cuStreamEndCapture(stream: u64, to: *mut u64) Context |d| {
-        put(to, 0)?;
-        put(to, d.end_capture(stream)?)
+    cuStreamEndCapture(stream: u64, out: *mut u64) Context |d| {
+        put(out, 0)?;
+        put(out, d.end_capture(stream)?)
     };
-    cuGraphInstantiateWithFlags(to: *mut u64, graph: u64, _flags: u64) Context |d| {
-        put(to, d.instantiate(graph)?)
+    cuGraphInstantiateWithFlags(out: *mut u64, graph: u64, _flags: u64) Context |d| {
+        put(out, d.instantiate(graph)?)
     };
     cuGraphDestroy(graph: u64) Init |d| d.destroy_graph(graph);
     cuGraphExecDestroy(instance: u64) Init |d| d.destroy_instance(instance);
@@ -198,10 +198,10 @@ export! {
 
 /// # Safety
 /// As [`put`].
-unsafe fn put_words(code: Code, which: usize, to: *mut *const c_char) -> Result<(), Code> {
+unsafe fn put_words(code: Code, which: usize, out: *mut *const c_char) -> Result<(), Code> {
     let words = words(code).ok_or(INVALID_VALUE)?;
     // SAFETY: by the caller's promise.
-    unsafe { put(to, words[which].as_ptr().cast()) }
+    unsafe { put(out, words[which].as_ptr().cast()) }
 }
 
 /// Does all work of a stream; waits while it hangs.

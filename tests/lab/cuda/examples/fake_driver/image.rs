@@ -43,8 +43,8 @@ pub unsafe fn kernels(image: *const u8, plan: &Plan) -> Result<Vec<Kernel>, Code
     ptx(text.to_str().map_err(|_| INVALID_IMAGE)?, plan)
 }
 
-fn number(bytes: &[u8], at: usize, count: usize) -> u64 {
-    let digits = bytes.get(at..at + count).unwrap_or_default().iter().rev();
+fn number(bytes: &[u8], start: usize, count: usize) -> u64 {
+    let digits = bytes.get(start..start + count).unwrap_or_default().iter().rev();
     digits.fold(0, |all, byte| all << 8 | u64::from(*byte))
 }
 
@@ -55,9 +55,9 @@ fn sections(header: &[u8]) -> (usize, usize) {
 
 /// Bytes of a file whose section headers or program headers come last.
 fn whole(header: &[u8]) -> usize {
-    let (at, count) = sections(header);
+    let (start, count) = sections(header);
     let programs = number(header, 32, 8) as usize + 56 * number(header, 56, 2) as usize;
-    programs.max(at + 64 * count)
+    programs.max(start + 64 * count)
 }
 
 fn machine_code(elf: &[u8], plan: &Plan) -> Result<Vec<Kernel>, Code> {
@@ -65,8 +65,8 @@ fn machine_code(elf: &[u8], plan: &Plan) -> Result<Vec<Kernel>, Code> {
     if elf[8] >= NEW_ABI && plan.version < 13_000 {
         return Err(INVALID_IMAGE);
     }
-    let at = i32::from(elf[48]);
-    if at / 10 != major || at % 10 > minor {
+    let capability = i32::from(elf[48]);
+    if capability / 10 != major || capability % 10 > minor {
         return Err(NO_BINARY);
     }
     let (headers, count) = sections(elf);

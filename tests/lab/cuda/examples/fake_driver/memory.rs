@@ -37,60 +37,61 @@ impl Memory {
     pub fn allocate(&mut self, bytes: usize) -> Option<u64> {
         let layout = layout(bytes)?;
         // SAFETY: the layout has a size; guards and content lie in it.
-        let at = unsafe {
+        let address = unsafe {
             let start = alloc(layout);
             if start.is_null() {
                 return None;
             }
             start.write_bytes(GUARDED, layout.size());
-            let at = start.add(GUARD);
-            at.write_bytes(POISON, bytes);
-            at as u64
+            let address = start.add(GUARD);
+            address.write_bytes(POISON, bytes);
+            address as u64
         };
-        self.live.insert(at, bytes);
+        self.live.insert(address, bytes);
         self.used += bytes as u64;
-        Some(at)
+        Some(address)
     }
 
     /// Checks the guards and keeps the memory from being used again for a while.
-    pub fn free(&mut self, at: u64) -> Result<(), Code> {
-        let Some(bytes) = self.live.remove(&at) else {
-            log(&format!("misuse: {at:#x} is freed, which is no {}", self.kind));
+    pub fn free(&mut self, address: u64) -> Result<(), Code> {
+        let Some(bytes) = self.live.remove(&address) else {
+            log(&format!("misuse: {address:#x} is freed, which is no {}", self.kind));
             return Err(INVALID_VALUE);
         };
         self.used -= bytes as u64;
         // SAFETY: allocated with this length and guards, not freed yet.
         let intact = unsafe {
-            let start = (at as *mut u8).sub(GUARD);
+            let start = (address as *mut u8).sub(GUARD);
             let all = std::slice::from_raw_parts(start, bytes + 2 * GUARD);
             let guards = all[..GUARD].iter().chain(&all[GUARD + bytes..]);
             let intact = guards.copied().all(|byte| byte == GUARDED);
-            (at as *mut u8).write_bytes(POISON, bytes);
+            (address as *mut u8).write_bytes(POISON, bytes);
             intact
         };
         if !intact {
             log(&format!("misuse: bytes beside {bytes} bytes of {} were written", self.kind));
         }
-        self.freed.push_back((at, bytes));
+        self.freed.push_back((address, bytes));
         if self.freed.len() > KEPT
-            && let Some((at, bytes)) = self.freed.pop_front()
+            && let Some((address, bytes)) = self.freed.pop_front()
             && let Some(layout) = layout(bytes)
         {
             // SAFETY: allocated with this layout; nothing refers to it any more.
-            unsafe { dealloc((at as *mut u8).sub(GUARD), layout) };
+            unsafe { dealloc((address as *mut u8).sub(GUARD), layout) };
         }
         Ok(())
     }
 
     /// True if a range lies in one allocation.
-    pub fn holds(&self, at: u64, bytes: usize) -> bool {
-        let before = self.live.range(..=at).next_back();
-        before.is_some_and(|(from, have)| at - from + bytes as u64 <= *have as u64)
+    pub fn holds(&self, address: u64, bytes: usize) -> bool {
+        let before = self.live.range(..=address).next_back();
+        before.is_some_and(|(from, have)| address - from + bytes as u64 <= *have as u64)
     }
 
     /// True if an address lies in freed memory.
-    pub fn was_freed(&self, at: u64) -> bool {
-        let inside = |(from, bytes): &(u64, usize)| (*from..from + *bytes as u64).contains(&at);
+    pub fn was_freed(&self, address: u64) -> bool {
+        let inside =
+            |(from, bytes): &(u64, usize)| (*from..from + *bytes as u64).contains(&address);
         self.freed.iter().any(inside)
     }
 

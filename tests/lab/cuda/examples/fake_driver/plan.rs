@@ -75,8 +75,8 @@ impl Plan {
     }
 
     fn take(&mut self, what: &str, rest: &[&str]) -> Option<()> {
-        let number = |at: usize| rest.get(at)?.parse::<u64>().ok();
-        let small = |at: usize| i32::try_from(number(at)?).ok();
+        let number = |index: usize| rest.get(index)?.parse::<u64>().ok();
+        let small = |index: usize| i32::try_from(number(index)?).ok();
         match what {
             "" => {}
             "version" => self.version = small(0)?,

@@ -17,26 +17,26 @@ use std::time::Instant;
 pub enum Work {
     Kernel(Arc<Launch>),
     Fill {
-        to: u64,
+        destination: u64,
         byte: u8,
         bytes: usize,
     },
     /// From pinned memory, which is read when the copy runs. `seen` is its content at the call.
     Upload {
-        to: u64,
-        from: u64,
+        destination: u64,
+        source: u64,
         seen: Arc<[u8]>,
     },
     /// To pinned memory.
     Download {
-        to: u64,
-        from: u64,
+        destination: u64,
+        source: u64,
         bytes: usize,
     },
     /// In device memory.
     Copy {
-        to: u64,
-        from: u64,
+        destination: u64,
+        source: u64,
         bytes: usize,
     },
     /// Takes the time.
@@ -202,42 +202,44 @@ impl Driver {
     fn run(&mut self, work: &Work) -> Result<(), Code> {
         match work {
             Work::Kernel(launch) => self.kernel(launch),
-            Work::Fill { to, byte, bytes } => {
-                self.on_device(*to, *bytes)?;
+            Work::Fill { destination, byte, bytes } => {
+                self.on_device(*destination, *bytes)?;
                 // SAFETY: the range lies in an allocation.
-                unsafe { (*to as *mut u8).write_bytes(*byte, *bytes) };
+                unsafe { (*destination as *mut u8).write_bytes(*byte, *bytes) };
                 Ok(())
             }
-            Work::Upload { to, from, seen } => {
-                self.on_device(*to, seen.len())?;
-                self.pinned(*from, seen.len())?;
+            Work::Upload { destination, source, seen } => {
+                self.on_device(*destination, seen.len())?;
+                self.pinned(*source, seen.len())?;
                 // SAFETY: both ranges lie in allocations.
                 unsafe {
-                    let now = std::slice::from_raw_parts(*from as *const u8, seen.len());
+                    let now = std::slice::from_raw_parts(*source as *const u8, seen.len());
                     if now != &**seen {
                         log("misuse: pinned memory was written before a copy had read it");
                     }
-                    (*to as *mut u8).copy_from_nonoverlapping(now.as_ptr(), now.len());
+                    (*destination as *mut u8).copy_from_nonoverlapping(now.as_ptr(), now.len());
                 }
                 Ok(())
             }
-            Work::Download { to, from, bytes } => {
-                self.on_device(*from, *bytes)?;
-                self.pinned(*to, *bytes)?;
+            Work::Download { destination, source, bytes } => {
+                self.on_device(*source, *bytes)?;
+                self.pinned(*destination, *bytes)?;
                 // SAFETY: both ranges lie in allocations.
-                unsafe { (*to as *mut u8).copy_from_nonoverlapping(*from as *const u8, *bytes) };
+                unsafe {
+                    (*destination as *mut u8).copy_from_nonoverlapping(*source as *const u8, *bytes)
+                };
                 Ok(())
             }
-            Work::Copy { to, from, bytes } => {
-                self.on_device(*from, *bytes)?;
-                self.on_device(*to, *bytes)?;
+            Work::Copy { destination, source, bytes } => {
+                self.on_device(*source, *bytes)?;
+                self.on_device(*destination, *bytes)?;
                 // SAFETY: both ranges lie in allocations.
-                unsafe { (*to as *mut u8).copy_from(*from as *const u8, *bytes) };
+                unsafe { (*destination as *mut u8).copy_from(*source as *const u8, *bytes) };
                 Ok(())
             }
             Work::Event(event) => {
-                if let Some(at) = self.events.get_mut(event) {
-                    *at = Some(Instant::now());
+                if let Some(time) = self.events.get_mut(event) {
+                    *time = Some(Instant::now());
                 }
                 Ok(())
             }
@@ -263,16 +265,16 @@ impl Driver {
         })
     }
 
-    fn on_device(&self, at: u64, bytes: usize) -> Result<(), Code> {
-        if self.device.holds(at, bytes) {
+    fn on_device(&self, address: u64, bytes: usize) -> Result<(), Code> {
+        if self.device.holds(address, bytes) {
             return Ok(());
         }
-        log(&format!("misuse: {bytes} bytes at {at:#x} are no device memory"));
+        log(&format!("misuse: {bytes} bytes at {address:#x} are no device memory"));
         Err(ILLEGAL_ADDRESS)
     }
 
-    fn pinned(&self, at: u64, bytes: usize) -> Result<(), Code> {
-        if self.host.holds(at, bytes) {
+    fn pinned(&self, address: u64, bytes: usize) -> Result<(), Code> {
+        if self.host.holds(address, bytes) {
             return Ok(());
         }
         log("misuse: pinned memory was freed before a copy was done");

@@ -50,7 +50,7 @@ pub(super) fn ahead(kernel: Kernel, width: u32) -> [f64; 2] {
 /// A tile of queries; `Tile` of the kernels.
 struct Tile {
     /// The tile's address.
-    at: u64,
+    address: u64,
     row: u64,
     rows: u64,
     /// The start of its page table.
@@ -122,63 +122,64 @@ impl Attention<'_> {
     /// Blocks of a tile that end at once.
     fn idle(&mut self, tile: &Tile, count: u64) {
         self.cost.idle += count;
-        self.lists.touch(tile.at, TILE_WORDS as u64 * 4);
+        self.lists.touch(tile.address, TILE_WORDS as u64 * 4);
         self.lists.end_all(count);
     }
 
     /// Adds the traffic of blocks on tensor cores.
-    fn blocks(&mut self, tile: &Tile, of: &Blocks) {
+    fn blocks(&mut self, tile: &Tile, blocks: &Blocks) {
         let (heads, c) = (u64::from(self.a.heads.heads), u64::from(self.a.heads.c));
-        let queries = of.queries.end - of.queries.start;
-        let slots = of.slots.end - of.slots.start;
-        self.read.put(c * self.wide, queries * of.count, 0);
-        self.read.put(c * self.wide, 2 * slots * of.count, 0);
-        self.lists(tile, of);
-        self.hold(tile.pages, &of.slots);
-        let rows = of.queries.clone().map(|query| query / of.share);
+        let queries = blocks.queries.end - blocks.queries.start;
+        let slots = blocks.slots.end - blocks.slots.start;
+        self.read.put(c * self.wide, queries * blocks.count, 0);
+        self.read.put(c * self.wide, 2 * slots * blocks.count, 0);
+        self.lists(tile, blocks);
+        self.hold(tile.pages, &blocks.slots);
+        let rows = blocks.queries.clone().map(|query| query / blocks.share);
         let partial = rows.filter(|row| tile.is_long(*row)).count() as u64;
-        let whole = match of.part {
-            0 => (queries - partial) * of.count,
+        let whole = match blocks.part {
+            0 => (queries - partial) * blocks.count,
             _ => 0,
         };
         self.written.put(c * self.wide, whole, whole);
-        let partial = partial * of.count;
+        let partial = partial * blocks.count;
         self.written.put(c * 4, partial, partial);
-        for group in 0..of.count {
+        for group in 0..blocks.count {
             let mut block = BTreeSet::new();
-            for query in of.queries.clone() {
-                let (row, head) = (query / of.share, group * of.share + query % of.share);
+            for query in blocks.queries.clone() {
+                let (row, head) =
+                    (query / blocks.share, group * blocks.share + query % blocks.share);
                 if tile.is_long(row) {
                     let query = (tile.row - self.first + row) * heads + head;
-                    block.insert(sum_sector(query, of.part, self.a.parts.count));
+                    block.insert(sum_sector(query, blocks.part, self.a.parts.count));
                 }
             }
             self.written.put(SECTOR, block.len() as u64, 0);
             self.sums.append(&mut block);
         }
-        self.cost.operations += 4.0 * (queries * of.count * slots * c) as f64;
+        self.cost.operations += 4.0 * (queries * blocks.count * slots * c) as f64;
     }
 
     /// The small numbers that blocks read.
-    fn lists(&mut self, tile: &Tile, of: &Blocks) {
-        let rows = of.queries.start / of.share..of.queries.end.div_ceil(of.share);
+    fn lists(&mut self, tile: &Tile, blocks: &Blocks) {
+        let rows = blocks.queries.start / blocks.share..blocks.queries.end.div_ceil(blocks.share);
         let (row, count) = (tile.row + rows.start, rows.end - rows.start);
         let lists = &mut self.lists;
-        lists.touch(tile.at, TILE_WORDS as u64 * 4);
+        lists.touch(tile.address, TILE_WORDS as u64 * 4);
         // The row of the first tile.
         lists.touch(self.a.rows.tiles, 4);
         lists.touch(self.a.rows.reaches + row * 4, count * 4);
-        if of.looks {
+        if blocks.looks {
             let bytes = VISIBLE_WORDS as u64 * 4;
             lists.touch(self.a.rows.visible + row * bytes, count * bytes);
         }
         let page = u64::from(self.a.heads.page);
-        let pages = of.slots.start / page..of.slots.end.div_ceil(page);
-        if !of.slots.is_empty() {
-            let at = self.a.rows.pages + (tile.pages + pages.start) * 4;
-            lists.touch(at, (pages.end - pages.start) * 4);
+        let pages = blocks.slots.start / page..blocks.slots.end.div_ceil(page);
+        if !blocks.slots.is_empty() {
+            let address = self.a.rows.pages + (tile.pages + pages.start) * 4;
+            lists.touch(address, (pages.end - pages.start) * 4);
         }
-        lists.end_all(of.count);
+        lists.end_all(blocks.count);
     }
 
     /// Remembers slots of a table, from a multiple of [`COUNTED`] on.
@@ -224,7 +225,7 @@ impl Launch {
             let bytes = VISIBLE_WORDS as u64 * 4;
             let visible = words(a.rows.visible + row * bytes, rows as usize * VISIBLE_WORDS)?;
             Some(Tile {
-                at: a.rows.tiles + (number * TILE_WORDS * 4) as u64,
+                address: a.rows.tiles + (number * TILE_WORDS * 4) as u64,
                 row,
                 rows,
                 pages,
@@ -272,7 +273,7 @@ impl Launch {
                 let slots = tile.slots(part);
                 let chunks = (slots.end - slots.start).div_ceil(CHUNK.into()) * groups;
                 chunks_on_tensor_cores(&mut all.cost, chunks, [width, threads].map(u64::from));
-                let of = Blocks {
+                let blocks = Blocks {
                     count: groups,
                     part,
                     queries: 0..tile.rows * share,
@@ -280,7 +281,7 @@ impl Launch {
                     looks: tile.holes && !slots.is_empty(),
                     slots,
                 };
-                all.blocks(tile, &of);
+                all.blocks(tile, &blocks);
             }
             all.idle(tile, (all.grid[2] - parts) * groups);
         }
@@ -322,8 +323,8 @@ impl Launch {
             written.put(c * self.wide, heads, heads);
             for begin in (0..heads).step_by(HEADS) {
                 for head in begin..heads.min(begin + HEADS as u64) {
-                    let at = |part| sum_sector(row * heads + head, part, a.parts.count);
-                    block.extend((0..count).map(at));
+                    let sector = |part| sum_sector(row * heads + head, part, a.parts.count);
+                    block.extend((0..count).map(sector));
                 }
                 read.put(SECTOR, block.len() as u64, 0);
                 sums.append(&mut block);

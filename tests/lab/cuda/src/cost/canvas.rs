@@ -22,11 +22,11 @@ impl Launch {
     }
 
     /// The kinds of all rows, and the number of those with a bit.
-    fn kinds(&self, at: u64, bit: u32, words: Words<'_>) -> Option<(Seen, Vec<bool>)> {
-        let kinds = words(at, self.grid[0] as usize)?;
+    fn kinds(&self, address: u64, bit: u32, words: Words<'_>) -> Option<(Seen, Vec<bool>)> {
+        let kinds = words(address, self.grid[0] as usize)?;
         let mut lists = Seen::default();
         for row in 0..kinds.len() as u64 {
-            lists.touch(at + row * 4, 4);
+            lists.touch(address + row * 4, 4);
             lists.end();
         }
         Some((lists, kinds.iter().map(|kind| kind & bit != 0).collect()))
@@ -117,8 +117,8 @@ impl Launch {
     pub(super) fn softmax(&self, a: &args::Softmax) -> LaunchCost {
         let [rows, bytes] = self.f32_rows(a.vocab);
         let (out, stride) = (u64::from(a.vocab) * self.wide, u64::from(a.stride));
-        let own = |at: u64, stride: u64, bytes: u64| -> u64 {
-            (0..rows).map(|row| spanned(at + row * stride, bytes, 1)).sum()
+        let own = |address: u64, stride: u64, bytes: u64| -> u64 {
+            (0..rows).map(|row| spanned(address + row * stride, bytes, 1)).sum()
         };
         let mut read = Sum::default();
         read.0.by_blocks = own(a.logits, bytes, bytes);

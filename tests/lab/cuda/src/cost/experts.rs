@@ -95,11 +95,11 @@ impl Launch {
         let (mut read, mut written) = (Seen::default(), Seen::default());
         let (mut place, mut first) = (0, 0);
         // Tiles have three words.
-        let tiles = |from: u64, to: u64| (a.tiles + from * 12, (to - from) * 12);
+        let tiles = |from: u64, end: u64| (a.tiles + from * 12, (end - from) * 12);
         for expert in 0..a.count {
             read.touch(a.counts, (u64::from(expert) + 1) * 4);
             read.touch(a.experts, pairs * 4);
-            let own = (0..).zip(&experts).filter(|(_, of)| **of == expert);
+            let own = (0..).zip(&experts).filter(|(_, chosen)| **chosen == expert);
             let own: Vec<u64> = own.map(|(pair, _)| pair).collect();
             let rows = own.len() as u64;
             for pair in own {
@@ -109,8 +109,8 @@ impl Launch {
             let end = if last { pairs } else { place + rows };
             written.touch(a.pairs_at + place * 4, (end - place) * 4);
             let next = first + rows.div_ceil(tile);
-            let (at, bytes) = tiles(first, if last { a.tile_count.into() } else { next });
-            written.touch(at, bytes);
+            let (address, bytes) = tiles(first, if last { a.tile_count.into() } else { next });
+            written.touch(address, bytes);
             (place, first) = (place + rows, next);
             read.end();
             written.end();

@@ -62,7 +62,7 @@ pub(super) struct Case {
 
 pub(super) fn checks(
     random: &mut Random,
-    on: (&Device, Precision),
+    target: (&Device, Precision),
     most: usize,
     tell: &mut Tell<'_>,
 ) {
@@ -82,17 +82,23 @@ pub(super) fn checks(
     ] {
         // Odd lengths, one row, a segment longer than a tile, page boundaries.
         let rows = Rows::new(random, 16, &[(1, 1), (5, 33), (70, 100), (1, 64)]);
-        tell.case("attention", Case::new(random, on, shape, rows).and_then(|case| case.checks()));
+        tell.case(
+            "attention",
+            Case::new(random, target, shape, rows).and_then(|case| case.checks()),
+        );
     }
     for page in [1, 5, 64] {
         // Contexts of several partitions.
         let rows = Rows::new(random, page, &[(3, 511), (2, 1100), (4, 513)]);
-        tell.case("attention", Case::new(random, on, SHAPE, rows).and_then(|case| case.checks()));
+        tell.case(
+            "attention",
+            Case::new(random, target, SHAPE, rows).and_then(|case| case.checks()),
+        );
     }
     let rows = Rows::new(random, 16, &[(most, most + 9)]);
     tell.case(
         "attention",
-        Case::new(random, on, SHAPE, rows).and_then(|mut case| {
+        Case::new(random, target, SHAPE, rows).and_then(|mut case| {
             let mut checks = case.checks()?;
             checks.push(case.alone(0..most.div_ceil(8))?);
             Ok(checks)
@@ -101,12 +107,18 @@ pub(super) fn checks(
     for shape in WIDE {
         // Whole and partial tiles; a context of two partitions.
         let rows = Rows::new(random, 16, &[(1, 1), (9, 40), (3, 530)]);
-        tell.case("attention", Case::new(random, on, shape, rows).and_then(|case| case.checks()));
+        tell.case(
+            "attention",
+            Case::new(random, target, shape, rows).and_then(|case| case.checks()),
+        );
     }
     for shape in [SHAPE, WIDE[0]] {
         let mut rows = Rows::new(random, 16, &[(9, 40), (2, 700)]);
         rows.windowed = true;
-        tell.case("attention", Case::new(random, on, shape, rows).and_then(|case| case.checks()));
+        tell.case(
+            "attention",
+            Case::new(random, target, shape, rows).and_then(|case| case.checks()),
+        );
     }
 }
 
@@ -179,8 +191,8 @@ impl Case {
 
     /// Queries and attention results of all rows; rows are padded to a multiple of `pad`.
     pub(super) fn run(&self, pad: usize) -> Result<[Vec<f32>; 2]> {
-        let on = (self.pool.device(), self.precision());
-        let (device, shape, rows) = (on.0, self.shape, &self.rows);
+        let target = (self.pool.device(), self.precision());
+        let (device, shape, rows) = (target.0, self.shape, &self.rows);
         let inner = shape.heads * shape.c;
         let batch = rows.upload(device, self.pool.tile(shape.heads)?, pad)?;
         let mut qkv = self.qkv[self.first..][..rows.len() * shape.width()].to_vec();
@@ -191,9 +203,9 @@ impl Case {
         let norm = shape.norms.then_some(RowNorm { weight: &weights, eps: EPS });
         let heads = HeadTransform { rope: &table, norm };
         let layer = PoolLayer { pool: &self.pool, layer: 1, windowed: rows.windowed };
-        let q = poisoned(on, (batch.rows(), inner), Ends::Plain)?;
+        let q = poisoned(target, (batch.rows(), inner), Ends::Plain)?;
         split(&qkv, heads, &batch, &q, layer)?;
-        let out = poisoned(on, (batch.rows(), inner), Ends::Padded)?;
+        let out = poisoned(target, (batch.rows(), inner), Ends::Padded)?;
         AttentionScratch::default().attend(&q, layer, &batch, &out)?;
         Ok([q.read(rows.len())?, out.read(rows.len())?])
     }

@@ -74,28 +74,28 @@ impl Rows {
 
 pub(super) fn checks(
     random: &mut Random,
-    on: (&Device, Precision),
+    target: (&Device, Precision),
     most: usize,
     tell: &mut Tell<'_>,
 ) {
     for (rows, d) in [(1, 8), (most.min(PAGE), 300)] {
-        tell.case("rows of a canvas", rowwise(random, on.0, (Rows::new(rows), d)));
+        tell.case("rows of a canvas", rowwise(random, target.0, (Rows::new(rows), d)));
     }
     // The logits of 74 scored rows take several runs in tests.
     for (rows, vocab) in [(2, 9), (110, 300)] {
         let sizes = Sizes { k: 24, d: 40, vocab };
-        let of = (Rows::new(rows), sizes);
-        tell.case("mean embeddings", soft(random, on, of));
+        let numbers = (Rows::new(rows), sizes);
+        tell.case("mean embeddings", soft(random, target, numbers));
     }
 }
 
 /// The same with rows of whole sectors.
 #[cfg(test)]
-pub(super) fn aligned(random: &mut Random, on: (&Device, Precision), tell: &mut Tell<'_>) {
+pub(super) fn aligned(random: &mut Random, target: (&Device, Precision), tell: &mut Tell<'_>) {
     let rows = || Rows::new(40);
     let sizes = Sizes { k: 64, d: 128, vocab: 256 };
-    tell.case("rows of a canvas", rowwise(random, on.0, (rows(), 256)));
-    tell.case("mean embeddings", soft(random, on, (rows(), sizes)));
+    tell.case("rows of a canvas", rowwise(random, target.0, (rows(), 256)));
+    tell.case("mean embeddings", soft(random, target, (rows(), sizes)));
 }
 
 /// Sums with norms, norms of denoised rows, factors, zeros. They are f32 in both precisions.
@@ -106,13 +106,13 @@ fn rowwise(random: &mut Random, device: &Device, (rows, d): (Rows, usize)) -> Re
     let weights = Buffer::floats(device, &weight)?;
     let norm = RowNorm { weight: &weights, eps: EPS };
     let normed = values(&cpu(rms_norm(&tensor(&x, d)?, &weight, EPS))?)?;
-    let on = (device, Precision::F32);
+    let target = (device, Precision::F32);
     let (count, denoised) = (rows.count * d, |i: usize| (i / d) % 3 != 1);
     let check = |what: &str, got: Vec<f32>, want: &dyn Fn(usize) -> f32, tolerance: f64| {
         let want: Vec<f32> = (0..count).map(want).collect();
         Check::new(format!("{what} of {}x{d}", rows.count), &got[..count], &want, tolerance)
     };
-    let given = |numbers: &[f32]| array(on, numbers, d, Ends::Plain);
+    let given = |numbers: &[f32]| array(target, numbers, d, Ends::Plain);
     let added = given(&sum)?;
     norm_add(&given(&x)?, all, norm, &added)?;
     let replaced = given(&x)?;
@@ -177,9 +177,9 @@ impl Numbers {
     }
 }
 
-fn matrix(on: (&Device, Precision), weight: &[f32], k: usize) -> Result<DeviceMatrix> {
+fn matrix(target: (&Device, Precision), weight: &[f32], k: usize) -> Result<DeviceMatrix> {
     let bias = None;
-    DeviceMatrix::new(on.0, on.1, Matrix { weight, k, bias }, Epilogue::None)
+    DeviceMatrix::new(target.0, target.1, Matrix { weight, k, bias }, Epilogue::None)
 }
 
 /// The sizes of a head and its table.
@@ -200,20 +200,20 @@ fn soft(
 ) -> Result<[Check; 3]> {
     let count = rows.denoised.len();
     let mut numbers = |count: usize| kept(device, &random.numbers(count), precision);
-    let of = Numbers {
+    let numbers = Numbers {
         k,
         head: numbers(vocab * k)?,
         table: numbers(d * vocab)?,
         x: numbers(count.next_multiple_of(8) * k)?,
     };
-    let on = (device, precision);
-    let (head, table) = (matrix(on, &of.head, k)?, matrix(on, &of.table, vocab)?);
+    let target = (device, precision);
+    let (head, table) = (matrix(target, &numbers.head, k)?, matrix(target, &numbers.table, vocab)?);
     let means = Means::new(device, [LIMITS.pages, PAGE], d)?;
     let batch = rows.upload(device, 1, &[])?;
     let (mut scores, mut records) = (DeviceScores::default(), Vec::new());
     scores.reserve(&head, batch.scored())?;
     scores.reserve_soft(&table, batch.scored())?;
-    let x = array((device, precision), &of.x, k, Ends::Padded)?;
+    let x = array((device, precision), &numbers.x, k, Ends::Padded)?;
     let head = ScoringHead {
         matrix: &head,
         cap: Some(CAP),
@@ -230,8 +230,9 @@ fn soft(
         means.read(batch, &out)?;
         out.read(rows.count)
     };
-    let (first, want) = of.expected(&rows, vocab);
-    let present = |record: &Option<Candidate>| record.map_or(f32::NAN, |of| of.present as f32);
+    let (first, want) = numbers.expected(&rows, vocab);
+    let present =
+        |record: &Option<Candidate>| record.map_or(f32::NAN, |numbers| numbers.present as f32);
     let got: Vec<f32> = records.iter().map(present).collect();
     let name = |what: &str| format!("{precision:?} {what} of {count} rows of {vocab} tokens");
     // Probabilities are rounded, and exponentials of sums in another order.

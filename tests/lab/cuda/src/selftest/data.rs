@@ -67,12 +67,12 @@ pub(super) fn poisoned(
 
 /// An array with these rows, followed by a poisoned one.
 pub(super) fn array(
-    on: (&Device, Precision),
+    target: (&Device, Precision),
     numbers: &[f32],
     width: usize,
     ends: Ends,
 ) -> Result<Array> {
-    let array = poisoned(on, (numbers.len() / width + 1, width), ends)?;
+    let array = poisoned(target, (numbers.len() / width + 1, width), ends)?;
     array.write(0, numbers)?;
     Ok(array)
 }
@@ -129,8 +129,8 @@ impl Rows {
         for &(rows, slots) in segments {
             let (row, table) = (all.positions.len() as u32, all.pages.len());
             for _ in 0..count(slots) {
-                let at = random.below(free.len());
-                all.pages.push(PageId(free.swap_remove(at)));
+                let index = random.below(free.len());
+                all.pages.push(PageId(free.swap_remove(index)));
             }
             for slot in slots - rows..slots {
                 let page_of = all.pages[table + slot / page].index();
@@ -213,8 +213,8 @@ pub(super) const LIMITS: BatchLimits = BatchLimits {
 };
 
 /// A copy of a page.
-pub(super) fn copy(from: u32, to: u32) -> PageCopy {
-    PageCopy { source: PageId(from), destination: PageId(to) }
+pub(super) fn copy(from: u32, destination: u32) -> PageCopy {
+    PageCopy { source: PageId(from), destination: PageId(destination) }
 }
 
 /// Size of small vocabularies.

@@ -12,14 +12,14 @@ const EPS: f32 = 1e-5;
 
 pub(super) fn checks(
     random: &mut Random,
-    on: (&Device, Precision),
+    target: (&Device, Precision),
     most: usize,
     tell: &mut Tell<'_>,
 ) {
-    tell.case("copies of pages", copies(on).map(Some));
+    tell.case("copies of pages", copies(target).map(Some));
     for (rows, d) in [(1, 1), (6, 37), (most, 300)] {
-        tell.case("embedding", embedding(random, on, (rows, d)).map(Some));
-        tell.case("norm", norms(random, on, (rows, d)));
+        tell.case("embedding", embedding(random, target, (rows, d)).map(Some));
+        tell.case("norm", norms(random, target, (rows, d)));
     }
 }
 
@@ -53,8 +53,8 @@ fn norms(
     let check = |what: &str, row_set: RowSet, x: &[f32]| {
         let count = x.len() / d;
         let out = poisoned((device, precision), (count, d), Ends::Padded)?;
-        let of = RowNorm { weight: &weights, eps: EPS };
-        norm(&from, &row_set, &batch, of, &out)?;
+        let numbers = RowNorm { weight: &weights, eps: EPS };
+        norm(&from, &row_set, &batch, numbers, &out)?;
         let want = values(&cpu(rms_norm(&tensor(x, d)?, &weight, EPS))?)?;
         let name = format!("{precision:?} norm of {what} of {rows}x{d}");
         Ok(Check::new(name, &out.read(count)?, &want, rounding(precision)))

@@ -42,9 +42,9 @@ pub(super) struct Case {
 /// Records and most probable tokens of rows.
 pub(super) type Records = (Vec<Option<Candidate>>, Vec<TopToken>);
 
-pub(super) fn checks(random: &mut Random, on: (&Device, Precision), tell: &mut Tell<'_>) {
+pub(super) fn checks(random: &mut Random, target: (&Device, Precision), tell: &mut Tell<'_>) {
     for (rows, vocab) in [(1, 8), (24, 33), (24, 130), (70, 1000), (24, 5001)] {
-        tell.case("LM head", Case::new(random, vocab, rows).checks(on));
+        tell.case("LM head", Case::new(random, vocab, rows).checks(target));
     }
 }
 
@@ -215,21 +215,21 @@ impl Case {
         (device, format): (&Device, MatrixFormat),
         head: &DeviceMatrix,
     ) -> Result<Records> {
-        let on = (device, format.inputs());
+        let target = (device, format.inputs());
         let (count, k) = (self.count(), inner(format, self.count()));
         let ranges = [0..count / 2, count / 2..count].map(|range| {
             let names = self.names(range.clone(), k);
-            array(on, &names, k, Ends::Padded).map(|x| (range, x))
+            array(target, &names, k, Ends::Padded).map(|x| (range, x))
         });
         let ranges = ranges.into_iter().collect::<Result<Vec<_>>>()?;
         self.records(head, &self.batch(device, 1)?, &ranges)
     }
 
-    pub(super) fn checks(&self, on: (&Device, Precision)) -> Result<[Check; 2]> {
-        let (want, (got, tops)) = (self.on_cpu(on)?, self.run(on)?);
+    pub(super) fn checks(&self, target: (&Device, Precision)) -> Result<[Check; 2]> {
+        let (want, (got, tops)) = (self.on_cpu(target)?, self.run(target)?);
         let name = |what: &str| {
             let (rows, vocab) = (self.count(), self.vocab);
-            format!("{:?} LM head, {rows} rows of {vocab} tokens: {what}", on.1)
+            format!("{:?} LM head, {rows} rows of {vocab} tokens: {what}", target.1)
         };
         let (mut wrong, mut error) = (want.tops.len().abs_diff(tops.len()), 0.0_f64);
         for (got, want) in tops.iter().zip(&want.tops) {

@@ -62,9 +62,9 @@ fn device_memory(bytes: usize) -> Done<u64> {
 fn pinned(bytes: usize) -> &'static mut [u8] {
     // SAFETY: allocated with this length, and written.
     unsafe {
-        let at = result::malloc_host(bytes, 0).unwrap().cast::<u8>();
-        at.write_bytes(0, bytes);
-        std::slice::from_raw_parts_mut(at, bytes)
+        let start = result::malloc_host(bytes, 0).unwrap().cast::<u8>();
+        start.write_bytes(0, bytes);
+        std::slice::from_raw_parts_mut(start, bytes)
     }
 }
 
@@ -75,20 +75,20 @@ fn code<T>(done: Done<T>) -> CUresult {
 #[test]
 fn pinned_memory_is_read_late() {
     isolated("fake::pinned_memory_is_read_late", "seed 5", |_| {
-        let on = Context::new();
-        let at = device_memory(64).unwrap();
+        let context = Context::new();
+        let memory = device_memory(64).unwrap();
         let host = pinned(64);
         // SAFETY: both ranges exist.
         unsafe {
             host.fill(1);
-            result::memcpy_htod_async(at, host, on.stream).unwrap();
+            result::memcpy_htod_async(memory, host, context.stream).unwrap();
             // The copy has not run.
             host.fill(2);
-            on.wait().unwrap();
+            context.wait().unwrap();
             host.fill(0);
-            result::memcpy_dtoh_async(host, at, on.stream).unwrap();
+            result::memcpy_dtoh_async(host, memory, context.stream).unwrap();
             assert_eq!(host[0], 0xFF, "read too early");
-            on.wait().unwrap();
+            context.wait().unwrap();
         }
         assert_eq!(host[0], 2);
     })
@@ -98,11 +98,11 @@ fn pinned_memory_is_read_late() {
 #[test]
 fn what_is_left_is_told() {
     let log = isolated("fake::what_is_left_is_told", "", |_| {
-        let on = Context::new();
+        let context = Context::new();
         device_memory(64).unwrap();
         pinned(32);
-        on.capture().unwrap();
-        on.captured().unwrap();
+        context.capture().unwrap();
+        context.captured().unwrap();
     });
     log.tells("leak: 1 times device memory, 64 bytes\nleak: 1 times pinned memory, 32 bytes\nleak: 1 graphs");
 }
@@ -122,23 +122,23 @@ fn calls_need_a_current_context() {
 #[test]
 fn an_illegal_call_invalidates_a_capture() {
     isolated("fake::an_illegal_call_invalidates_a_capture", "", |_| {
-        let on = Context::new();
-        let at = device_memory(64).unwrap();
+        let context = Context::new();
+        let memory = device_memory(64).unwrap();
         // SAFETY: the memory exists.
-        let fill = || unsafe { result::memset_d8_async(at, 1, 64, on.stream) };
-        assert_eq!(code(on.captured()), CUresult::CUDA_ERROR_ILLEGAL_STATE);
-        on.capture().unwrap();
-        assert_eq!(code(on.capture()), CUresult::CUDA_ERROR_ILLEGAL_STATE);
+        let fill = || unsafe { result::memset_d8_async(memory, 1, 64, context.stream) };
+        assert_eq!(code(context.captured()), CUresult::CUDA_ERROR_ILLEGAL_STATE);
+        context.capture().unwrap();
+        assert_eq!(code(context.capture()), CUresult::CUDA_ERROR_ILLEGAL_STATE);
         fill().unwrap();
-        assert_eq!(code(on.wait()), CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        assert_eq!(code(context.wait()), CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         assert_eq!(code(fill()), CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-        assert_eq!(code(on.captured()), CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-        on.capture().unwrap();
+        assert_eq!(code(context.captured()), CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        context.capture().unwrap();
         let allocated = device_memory(64);
         assert_eq!(code(allocated), CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-        assert_eq!(code(on.captured()), CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        assert_eq!(code(context.captured()), CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
         fill().unwrap();
-        on.wait().unwrap();
+        context.wait().unwrap();
     })
     .tells("misuse: cuStreamSynchronize of a stream that captures");
 }
@@ -147,14 +147,14 @@ fn an_illegal_call_invalidates_a_capture() {
 fn a_graph_runs_after_its_launch_and_not_after_its_end() {
     let name = "fake::a_graph_runs_after_its_launch_and_not_after_its_end";
     isolated(name, "", |plan| {
-        let on = Context::new();
-        let (at, host) = (device_memory(64).unwrap(), pinned(64));
+        let context = Context::new();
+        let (memory, host) = (device_memory(64).unwrap(), pinned(64));
         // SAFETY: memory, stream and graphs exist where the driver does not refuse them.
         unsafe {
-            result::memset_d8_async(at, 7, 64, on.stream).unwrap();
-            on.capture().unwrap();
-            result::memset_d8_async(at, 9, 64, on.stream).unwrap();
-            let graph = on.captured().unwrap();
+            result::memset_d8_async(memory, 7, 64, context.stream).unwrap();
+            context.capture().unwrap();
+            result::memset_d8_async(memory, 9, 64, context.stream).unwrap();
+            let graph = context.captured().unwrap();
             let flags = || sys::CUgraphInstantiate_flags(0);
             plan.write("fail cuGraphInstantiateWithFlags 1 2");
             let refused = result::graph::instantiate(graph, flags());
@@ -164,17 +164,17 @@ fn a_graph_runs_after_its_launch_and_not_after_its_end() {
             assert!(result::mem_get_info().unwrap().0 < before, "a graph takes memory");
             result::graph::destroy(graph).unwrap();
             let mut read = || {
-                result::memcpy_dtoh_async(host, at, on.stream).unwrap();
-                on.wait().unwrap();
+                result::memcpy_dtoh_async(host, memory, context.stream).unwrap();
+                context.wait().unwrap();
                 host[0]
             };
             assert_eq!(read(), 7);
-            result::graph::launch(instance, on.stream).unwrap();
+            result::graph::launch(instance, context.stream).unwrap();
             assert_eq!(read(), 9);
             result::graph::exec_destroy(instance).unwrap();
-            let ended = result::graph::launch(instance, on.stream);
+            let ended = result::graph::launch(instance, context.stream);
             assert_eq!(code(ended), CUresult::CUDA_ERROR_INVALID_HANDLE);
-            result::free_sync(at).unwrap();
+            result::free_sync(memory).unwrap();
             result::free_host(host.as_mut_ptr().cast()).unwrap();
         }
     })
@@ -185,28 +185,29 @@ fn a_graph_runs_after_its_launch_and_not_after_its_end() {
 fn events_are_reached_when_the_work_before_them_is_done() {
     let name = "fake::events_are_reached_when_the_work_before_them_is_done";
     isolated(name, "seed 5", |plan| {
-        let on = Context::new();
-        let (from, to, host) = (device_memory(64).unwrap(), device_memory(64).unwrap(), pinned(64));
+        let context = Context::new();
+        let (from, destination, host) =
+            (device_memory(64).unwrap(), device_memory(64).unwrap(), pinned(64));
         // SAFETY: memory, stream and events exist until they are released at the end.
         unsafe {
             plan.write("hang");
             let event = || result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).unwrap();
             let (start, end) = (event(), event());
-            result::event::record(start, on.stream).unwrap();
-            result::memset_d8_async(from, 6, 64, on.stream).unwrap();
-            result::memcpy_dtod_async(to, from, 64, on.stream).unwrap();
-            result::event::record(end, on.stream).unwrap();
+            result::event::record(start, context.stream).unwrap();
+            result::memset_d8_async(from, 6, 64, context.stream).unwrap();
+            result::memcpy_dtod_async(destination, from, 64, context.stream).unwrap();
+            result::event::record(end, context.stream).unwrap();
             let early = result::event::elapsed(start, end);
             assert_eq!(code(early), CUresult::CUDA_ERROR_NOT_READY);
             plan.write("");
-            result::memcpy_dtoh_async(host, to, on.stream).unwrap();
-            on.wait().unwrap();
+            result::memcpy_dtoh_async(host, destination, context.stream).unwrap();
+            context.wait().unwrap();
             assert!(result::event::elapsed(start, end).unwrap() >= 0.0);
             assert_eq!(host[63], 6);
             result::event::destroy(start).unwrap();
             result::event::destroy(end).unwrap();
             result::free_sync(from).unwrap();
-            result::free_sync(to).unwrap();
+            result::free_sync(destination).unwrap();
             result::free_host(host.as_mut_ptr().cast()).unwrap();
         }
     })
@@ -217,17 +218,17 @@ fn events_are_reached_when_the_work_before_them_is_done() {
 fn freed_memory_and_ranges_beyond_an_allocation_are_refused() {
     let name = "fake::freed_memory_and_ranges_beyond_an_allocation_are_refused";
     isolated(name, "seed 2", |_| {
-        let on = Context::new();
-        let at = device_memory(64).unwrap();
+        let context = Context::new();
+        let memory = device_memory(64).unwrap();
         // SAFETY: the driver refuses what does not exist.
         unsafe {
-            let beyond = result::memset_d8_async(at, 0, 65, on.stream);
+            let beyond = result::memset_d8_async(memory, 0, 65, context.stream);
             assert_eq!(code(beyond), CUresult::CUDA_ERROR_INVALID_VALUE);
-            result::memset_d8_async(at, 0, 64, on.stream).unwrap();
+            result::memset_d8_async(memory, 0, 64, context.stream).unwrap();
             // Work may still wait for this memory.
-            result::free_sync(at).unwrap();
+            result::free_sync(memory).unwrap();
         }
-        assert_eq!(code(on.wait()), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+        assert_eq!(code(context.wait()), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
         let later = device_memory(64);
         assert_eq!(code(later), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, "it stays");
         // SAFETY: an image that is none.

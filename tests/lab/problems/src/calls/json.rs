@@ -13,9 +13,9 @@ const MOST: usize = 8;
 pub(super) fn write(dialogue: &Dialogue) -> Value {
     let mut messages = vec![json!({"role": "user", "content": dialogue.question.text()})];
     let plan = dialogue.plan().unwrap_or_default();
-    for (at, (result, call)) in dialogue.results.iter().zip(&plan).enumerate() {
-        let id = format!("call_{}", at + 1);
-        messages.push(past_call(dialogue, call, (at, &id)));
+    for (number, (result, call)) in dialogue.results.iter().zip(&plan).enumerate() {
+        let id = format!("call_{}", number + 1);
+        messages.push(past_call(dialogue, call, (number, &id)));
         messages.push(json!({"role": "tool", "tool_call_id": id, "content": result}));
     }
     if !dialogue.listed {
@@ -25,9 +25,9 @@ pub(super) fn write(dialogue: &Dialogue) -> Value {
     json!({"tools": tools, "messages": messages})
 }
 
-fn past_call(dialogue: &Dialogue, call: &Call<'_>, (at, id): (usize, &str)) -> Value {
+fn past_call(dialogue: &Dialogue, call: &Call<'_>, (number, id): (usize, &str)) -> Value {
     // The arguments are those of the time of the call.
-    let then = Dialogue { results: dialogue.results[..at].to_vec(), ..dialogue.clone() };
+    let then = Dialogue { results: dialogue.results[..number].to_vec(), ..dialogue.clone() };
     let function = json!({"name": call.function.name, "arguments": then.arguments(call)});
     json!({
         "role": "assistant",

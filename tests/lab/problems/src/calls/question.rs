@@ -128,7 +128,7 @@ impl Question {
     pub(super) fn text(&self) -> String {
         match self {
             Self::Form { form, values, .. } => {
-                let value = |at: usize| values.get(at).map_or("", String::as_str);
+                let value = |index: usize| values.get(index).map_or("", String::as_str);
                 // Values hold no placeholder, so that the order of the replacements is free.
                 form.replace('&', value(1)).replace('@', value(0))
             }
@@ -225,8 +225,8 @@ fn alternatives(deed: Deed, operands: Vec<Operand>) -> Vec<Step> {
 /// One call for each step of a sum; each later one takes the result before.
 fn sum_steps(sum: &Sum) -> Option<Vec<Vec<Step>>> {
     let (first, operations) = sum.operations()?;
-    let step = |(at, (operation, second)): (usize, &(Operation, u32))| {
-        let left = match at {
+    let step = |(number, (operation, second)): (usize, &(Operation, u32))| {
+        let left = match number {
             0 => Operand::Given(first.to_string()),
             _ => Operand::Result,
         };
@@ -246,8 +246,8 @@ fn sum_steps(sum: &Sum) -> Option<Vec<Vec<Step>>> {
 /// The left-hand side and the value of an arithmetic question. `None` for other questions, and
 /// for values that are not whole.
 fn equation(deed: Deed, values: &[String]) -> Option<(String, u32)> {
-    let at = FORMS.iter().position(|(known, _)| *known == deed)?;
-    let (sign, factor) = *SIGNS.get(at)?;
+    let index = FORMS.iter().position(|(known, _)| *known == deed)?;
+    let (sign, factor) = *SIGNS.get(index)?;
     let numbers: Option<Vec<u32>> = values.iter().map(|value| value.parse().ok()).collect();
     let (left, right) = match (numbers?.as_slice(), factor) {
         ([left, right], None) => (*left, *right),
@@ -303,10 +303,10 @@ fn captured(form: &str, text: &str) -> Option<Vec<String>> {
     let mut values = [None, None];
     let mut rest = text;
     let mut form = form;
-    while let Some(at) = form.find(['@', '&']) {
-        rest = rest.strip_prefix(&form[..at])?;
-        let slot = usize::from(form[at..].starts_with('&'));
-        form = &form[at + 1..];
+    while let Some(index) = form.find(['@', '&']) {
+        rest = rest.strip_prefix(&form[..index])?;
+        let slot = usize::from(form[index..].starts_with('&'));
+        form = &form[index + 1..];
         let length = rest.bytes().take_while(u8::is_ascii_alphanumeric).count();
         if !(1..=12).contains(&length) {
             return None;

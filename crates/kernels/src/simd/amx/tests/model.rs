@@ -46,19 +46,19 @@ impl TileUnit for Model {
         self.registers[usize::from(T)] = [[0; WORDS]; ROWS];
     }
 
-    unsafe fn load<const T: u8>(&mut self, from: *const u32, stride: usize) {
+    unsafe fn load<const T: u8>(&mut self, source: *const u32, stride: usize) {
         let rows = self.rows_of(T);
         for (i, row) in self.registers[usize::from(T)][..rows].iter_mut().enumerate() {
             // SAFETY: the caller's promise.
-            *row = unsafe { from.add(i * stride).cast::<Line>().read_unaligned() };
+            *row = unsafe { source.add(i * stride).cast::<Line>().read_unaligned() };
         }
     }
 
-    unsafe fn store<const T: u8>(&mut self, to: *mut u32, stride: usize) {
+    unsafe fn store<const T: u8>(&mut self, destination: *mut u32, stride: usize) {
         let rows = self.rows_of(T);
         for (i, row) in self.registers[usize::from(T)][..rows].iter().enumerate() {
             // SAFETY: the caller's promise.
-            unsafe { to.add(i * stride).cast::<Line>().write_unaligned(*row) };
+            unsafe { destination.add(i * stride).cast::<Line>().write_unaligned(*row) };
         }
     }
 

@@ -102,7 +102,7 @@ impl Runner {
             }
             if turn.flights.is_empty() {
                 match arrivals.next_at() {
-                    Some(at) => std::thread::sleep(at.saturating_sub(turn.started.elapsed())),
+                    Some(time) => std::thread::sleep(time.saturating_sub(turn.started.elapsed())),
                     None => break,
                 }
             }

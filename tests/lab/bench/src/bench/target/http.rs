@@ -230,7 +230,7 @@ async fn ask_all(
                 let _ = sender.send((index, reply)).await;
             });
         }
-        let wait = arrivals.next_at().map(|at| at.saturating_sub(started.elapsed()));
+        let wait = arrivals.next_at().map(|time| time.saturating_sub(started.elapsed()));
         if in_flight == 0 && wait.is_none() {
             return Ok((replies, started.elapsed()));
         }

@@ -31,12 +31,12 @@ fn the_gradient_is_that_of_the_loss() {
     let nudge = 1e-3;
     let mut large = 0;
     for (index, slope) in gradient.iter().enumerate() {
-        let at = |by: f32| {
+        let moved_loss = |by: f32| {
             let mut moved = network.clone();
             moved.values[index] += by;
             moved.loss(&examples)
         };
-        let expected = (at(nudge) - at(-nudge)) / f64::from(2.0 * nudge);
+        let expected = (moved_loss(nudge) - moved_loss(-nudge)) / f64::from(2.0 * nudge);
         let found = f64::from(*slope);
         assert!((found - expected).abs() < 1e-3, "{index}: {found} {expected}");
         large += usize::from(expected.abs() > 1e-2);

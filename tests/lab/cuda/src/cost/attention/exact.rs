@@ -50,7 +50,7 @@ impl Exact<'_> {
             looked |= keys > 0;
             self.all.cost.operations += 4.0 * (heads * (slots.end - slots.start) * c) as f64;
             self.written(tile, row, part);
-            let of = Blocks {
+            let blocks = Blocks {
                 count: heads,
                 part,
                 queries: row..row + 1,
@@ -58,12 +58,12 @@ impl Exact<'_> {
                 looks: tile.holes && !slots.is_empty(),
                 slots,
             };
-            self.all.lists(tile, &of);
+            self.all.lists(tile, &blocks);
         }
         self.queries += heads * u64::from(looked);
         // Blocks of the row after its last part.
         let lists = &mut self.all.lists;
-        lists.touch(tile.at, super::TILE_WORDS as u64 * 4);
+        lists.touch(tile.address, super::TILE_WORDS as u64 * 4);
         lists.touch(self.all.a.rows.reaches + (tile.row + row) * 4, 4);
         lists.end_all(heads * (self.all.grid[2] - parts));
     }
@@ -107,14 +107,14 @@ impl Launch {
         words: Words<'_>,
     ) -> Option<LaunchCost> {
         let (all, tiles) = self.attention(a, words)?;
-        let mut of = Exact { all, tables: BTreeMap::new(), queries: 0 };
+        let mut exact = Exact { all, tables: BTreeMap::new(), queries: 0 };
         let [heads, groups, c] = [a.heads.heads, a.heads.num_kv_heads, a.heads.c].map(u64::from);
         for tile in &tiles {
-            (0..tile.rows).for_each(|row| of.row(tile, row));
-            let [_, rows, parts] = of.all.grid;
-            of.all.idle(tile, (rows - tile.rows * heads) * parts);
+            (0..tile.rows).for_each(|row| exact.row(tile, row));
+            let [_, rows, parts] = exact.all.grid;
+            exact.all.idle(tile, (rows - tile.rows * heads) * parts);
         }
-        let Exact { mut all, tables, queries } = of;
+        let Exact { mut all, tables, queries } = exact;
         let keys = |table: &Table| table.keys.iter().filter(|read| **read).count() as u64;
         let held = tables.values().map(|table| keys(table) + table.values);
         let rows = held.sum::<u64>() * groups;

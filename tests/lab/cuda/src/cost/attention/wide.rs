@@ -65,7 +65,7 @@ impl Launch {
                     let slots = slots(tile, rows.clone(), part);
                     let chunks = (slots.end - slots.start).div_ceil(WIDE_CHUNK.into());
                     compute(&mut all.cost, [groups, chunks], width.into());
-                    let of = Blocks {
+                    let blocks = Blocks {
                         count: groups,
                         part,
                         queries: own.clone(),
@@ -73,7 +73,7 @@ impl Launch {
                         slots,
                         looks: true,
                     };
-                    all.blocks(tile, &of);
+                    all.blocks(tile, &blocks);
                     busy += groups;
                 }
             }

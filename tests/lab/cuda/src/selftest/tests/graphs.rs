@@ -9,9 +9,9 @@ const D: usize = 40;
 fn a_graph_runs_on_the_current_memory_contents() {
     let (device, mut random) = (crate::emulated_small(), Random(21));
     let weight = Buffer::floats(&device, &random.numbers(D)).unwrap();
-    let on = (&device, Precision::F32);
-    let x = array(on, &random.numbers(3 * D), D, Ends::Plain).unwrap();
-    let out = || poisoned(on, (3, D), Ends::Plain).unwrap();
+    let target = (&device, Precision::F32);
+    let x = array(target, &random.numbers(3 * D), D, Ends::Plain).unwrap();
+    let out = || poisoned(target, (3, D), Ends::Plain).unwrap();
     let (once, again) = (out(), out());
     let batch = DeviceBatch::default();
     let row_norm = RowNorm { weight: &weight, eps: 1e-5 };

@@ -54,7 +54,7 @@ fn ties_go_to_the_lower_token_and_bans_leave_nothing() {
 fn a_row_with_non_finite_logits_has_no_record() {
     let device = crate::emulated_small();
     for precision in BOTH {
-        let on = (&device, precision);
+        let target = (&device, precision);
         let mut case = Case::new(&mut Random(14), 100, 4);
         for row in &mut case.rows {
             row.allowed = None;
@@ -67,8 +67,8 @@ fn a_row_with_non_finite_logits_has_no_record() {
         let mut x = case.names(0..4, case.count());
         x[4 + 1] = f32::NAN;
         x[3 * 4 + 3] = 4.0;
-        let x = array(on, &x, 4, Ends::Padded).unwrap();
-        let (head, batch) = (case.head(on).unwrap(), case.batch(&device, 1).unwrap());
+        let x = array(target, &x, 4, Ends::Padded).unwrap();
+        let (head, batch) = (case.head(target).unwrap(), case.batch(&device, 1).unwrap());
         let (records, _) = case.records(&head, &batch, &[(0..4, x)]).unwrap();
         let got: Vec<bool> = records.iter().map(Option::is_some).collect();
         assert_eq!(got, [true, false, true, false], "{precision:?}");
@@ -81,14 +81,14 @@ fn padding_changes_no_record() {
     let device = crate::emulated_small();
     let case = Case::new(&mut Random(16), 700, 9);
     for precision in BOTH {
-        let on = (&device, precision);
-        let (head, batch) = (case.head(on).unwrap(), case.batch(&device, 64).unwrap());
+        let target = (&device, precision);
+        let (head, batch) = (case.head(target).unwrap(), case.batch(&device, 64).unwrap());
         assert_eq!((batch.rows(), batch.scored()), (64, 64));
         let mut x = case.names(0..9, case.count());
         x.resize(64 * 9, 0.5);
-        let x = array(on, &x, 9, Ends::Padded).unwrap();
+        let x = array(target, &x, 9, Ends::Padded).unwrap();
         let records = case.records(&head, &batch, &[(0..64, x)]).unwrap();
-        assert_eq!(records, case.run(on).unwrap(), "{precision:?}");
+        assert_eq!(records, case.run(target).unwrap(), "{precision:?}");
     }
 }
 
@@ -121,8 +121,8 @@ fn filtered_rows_do_not_change_each_other() {
     let device = crate::emulated_small();
     let case = Case::new(&mut Random(19), 600, 30);
     for precision in BOTH {
-        let on = (&device, precision);
-        let (records, tops) = case.run(on).unwrap();
+        let target = (&device, precision);
+        let (records, tops) = case.run(target).unwrap();
         let mut first = 0;
         for (number, row) in case.rows.iter().enumerate() {
             let own = first..first + row.tops as usize;
@@ -132,9 +132,9 @@ fn filtered_rows_do_not_change_each_other() {
             }
             let mut alone = Case::new(&mut Random(19), 600, 30);
             alone.rows = vec![row.clone()];
-            let (head, batch) = (case.head(on).unwrap(), alone.batch(&device, 1).unwrap());
-            let x =
-                array(on, &case.names(number..number + 1, case.count()), 30, Ends::Padded).unwrap();
+            let (head, batch) = (case.head(target).unwrap(), alone.batch(&device, 1).unwrap());
+            let x = array(target, &case.names(number..number + 1, case.count()), 30, Ends::Padded)
+                .unwrap();
             let got = alone.records(&head, &batch, &[(0..1, x)]).unwrap();
             assert_eq!(got, (vec![records[number]], tops[own].to_vec()), "{precision:?}");
         }

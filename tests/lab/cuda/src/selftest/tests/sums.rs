@@ -40,8 +40,8 @@ fn sums_are_those_of_the_reference_model() {
 fn the_tolerance_is_that_of_truncated_sums() {
     let errors = [TensorSums::Ampere, TensorSums::Hopper, TensorSums::Exact].map(|sums| {
         let device = crate::emulated_as(sums);
-        let on = (&device, Precision::Bf16);
-        let checks = checks_of(|tell| checks(&mut Random(1), on, 3, tell));
+        let target = (&device, Precision::Bf16);
+        let checks = checks_of(|tell| checks(&mut Random(1), target, 3, tell));
         assert_all(checks.clone());
         let product = |check: &&Check| check.name.starts_with("Bf16 product of 65x130x70");
         checks.iter().find(product).unwrap().error

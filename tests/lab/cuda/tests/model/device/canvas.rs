@@ -117,8 +117,12 @@ fn copies_of_pages_take_mean_embeddings_along() {
     let copies = PAGES.map(|page| page + 8);
     push(&mut copied, rows, &copies, scaled(0.6));
     let pairs = PAGES.into_iter().zip(copies);
-    copied.copies =
-        pairs.map(|(from, to)| PageCopy { source: PageId(from), destination: PageId(to) }).collect();
+    copied.copies = pairs
+        .map(|(from, destination)| PageCopy {
+            source: PageId(from),
+            destination: PageId(destination),
+        })
+        .collect();
     let got = execute(&mut device, &copied);
     assert_eq!(got, execute(&mut device, &plain));
 }

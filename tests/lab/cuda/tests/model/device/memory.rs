@@ -115,8 +115,8 @@ fn a_fixed_number_of_bytes_is_used_as_configured() {
     let tiny = Tiny::new(1, &shapes()[0]);
     let model = |device: &Device| DeviceModel::load(device, checkpoint(&tiny, WeightDtype::F32));
     let page = 8 * model(&emulated()).unwrap().kv_bytes_per_position() as u64;
-    let of = |bytes| executor((&emulated_with(16 * MIB), &tiny), config(bytes));
-    let pages = |bytes| of(KvMemory::Bytes(bytes)).map(|executor| executor.spec().pages);
+    let fitted = |bytes| executor((&emulated_with(16 * MIB), &tiny), config(bytes));
+    let pages = |bytes| fitted(KvMemory::Bytes(bytes)).map(|executor| executor.spec().pages);
     assert_eq!(pages(20 * page).unwrap(), 20);
     assert_eq!(pages(21 * page - 1).unwrap(), 20);
     let error = pages(6 * page - 1).unwrap_err().to_string();
@@ -143,8 +143,8 @@ fn the_largest_step_allocates_nothing() {
     for lengths in [&[1][..], &[48, 48], &[40, 8, 48]] {
         let mut batch = batch(&mut noise, lengths, Sampling::GREEDY);
         batch.allowed = vec![!0; 3 * step::set_words(executor.spec().vocab_size)];
-        for (row, at) in batch.rows.iter_mut().zip([0, 1, 2].into_iter().cycle()) {
-            row.allowed = Some(at);
+        for (row, index) in batch.rows.iter_mut().zip([0, 1, 2].into_iter().cycle()) {
+            row.allowed = Some(index);
         }
         assert_eq!(execute(&mut executor, &batch).candidates.len(), batch.rows.len());
         assert_eq!(taken(&device), before, "{lengths:?}");

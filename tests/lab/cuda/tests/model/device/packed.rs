@@ -198,9 +198,9 @@ fn demo() -> Tiny {
     let bytes = read("model.safetensors");
     let number = |bytes: &[u8; 2]| bf16::from_le_bytes(*bytes).to_f32();
     let all = SafeTensors::deserialize(&bytes).unwrap().tensors();
-    let tensors = all.into_iter().map(|(name, of)| {
-        let numbers = of.data().as_chunks().0.iter().map(number);
-        (name, (of.shape().to_vec(), numbers.collect()))
+    let tensors = all.into_iter().map(|(name, tensor)| {
+        let numbers = tensor.data().as_chunks().0.iter().map(number);
+        (name, (tensor.shape().to_vec(), numbers.collect()))
     });
     Tiny {
         config: serde_json::from_slice(&read("config.json")).unwrap(),

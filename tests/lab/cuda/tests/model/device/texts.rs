@@ -127,7 +127,7 @@ fn readings_are_those_of_the_cpu() {
             let pins = pins.filter(|(offset, _)| !offsets.contains(offset));
             let mut request = Request::new(prompt.clone(), canvas, weights.reader(canvas));
             request.sampling.seed = seed;
-            request.given.pins = pins.map(|(at, token)| Pin::fixed(at, *token)).collect();
+            request.given.pins = pins.map(|(offset, token)| Pin::fixed(offset, *token)).collect();
             let tokens = Arc::from([5, 9, 17, 30]);
             request.extras.labels = Some(Labels { offsets: offsets.to_vec(), tokens });
             request
@@ -158,14 +158,14 @@ fn texts_equal_those_of_the_official_sampler() {
         let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model/fixtures/canvas");
         let folder = format!("{fixtures}/{name}");
         let text = std::fs::read_to_string(format!("{folder}/samples.json")).unwrap();
-        let of: Value = serde_json::from_str(&text).unwrap();
-        let ends = match &of["origin"]["end_tokens"] {
+        let record: Value = serde_json::from_str(&text).unwrap();
+        let ends = match &record["origin"]["end_tokens"] {
             one @ Value::Number(_) => vec![one.as_u64().unwrap() as u32],
             several => tokens(several),
         };
         let mut executor = on_device(&folder);
         let length = length(&executor);
-        let samples = &of["samples"].as_array().unwrap()[..2];
+        let samples = &record["samples"].as_array().unwrap()[..2];
         let request = |sample| request(sample, &ends, length);
         let together = run(&mut executor, samples.iter().map(request).collect());
         for (sample, Found { text, .. }) in samples.iter().zip(&together) {
