@@ -5,8 +5,8 @@ use crate::config::{DRAFTER, Keys};
 use crate::files::Files;
 use crate::gguf::{Gguf, TokenizerJson};
 use crate::sharing::ExpertSharing;
-use crate::weights::{Quantization, RowGate, Weights};
-use crate::{LoadError, Memory, ModelInfo};
+use crate::weights::{Quantization, Weights};
+use crate::{LoadError, Memory, ModelInfo, RowGate};
 use kernels::{Counting, KvDtype, WeightDtype};
 
 /// The configuration file's name.

@@ -1,6 +1,5 @@
 //! The properties of a model: its geometry, its special tokens, its attention.
 
-use crate::RowGate;
 use kernels::{KvDtype, KvSizes, WeightDtype};
 use step::{Attention, LogitShift, as_index};
 
@@ -66,6 +65,15 @@ pub struct FormatInfo {
     pub matrices: WeightDtype,
     /// Number format of keys and values.
     pub kv: KvDtype,
+}
+
+/// The rows that an adapter changes; all others are computed as without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowGate {
+    /// Those of this mask.
+    Masks(u32),
+    /// Those of open blocks ([`step::Row::open`]).
+    OpenBlocks,
 }
 
 /// The rows that a row sees, and the row of a prediction.

@@ -38,7 +38,8 @@ pub use filter::FilterWeights;
 pub use geometry::Geometry;
 pub use gguf::TokenizerJson;
 pub use info::{
-    CanvasInfo, DrafterInfo, ExpertInfo, FormatInfo, HeadSizes, ModelInfo, RowInfo, VocabularyInfo,
+    CanvasInfo, DrafterInfo, ExpertInfo, FormatInfo, HeadSizes, ModelInfo, RowGate, RowInfo,
+    VocabularyInfo,
 };
 pub use kernels::Accelerator;
 pub use kernels::device::{
@@ -50,4 +51,3 @@ pub use memory::Memory;
 pub use model::Model;
 pub use selftest::{selftest, selftest_of_models, selftest_on_cpu};
 pub use sharing::ExpertSharing;
-pub use weights::RowGate;

@@ -9,14 +9,13 @@ mod rows;
 mod shard;
 
 pub(crate) use gated::{GatedFactors, Module, widened};
-pub use lora::RowGate;
 pub(crate) use quantized::Quantization;
 
-use crate::LoadError;
 use crate::files::Files;
 use crate::gguf::Gguf;
 use crate::memory::{Memory, floats};
 use crate::sharing::ExpertSharing;
+use crate::{LoadError, RowGate};
 use kernels::{BlockType, KvDtype, WeightDtype};
 use lora::Lora;
 use random::random;

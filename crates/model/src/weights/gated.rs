@@ -3,9 +3,9 @@
 //! rows are computed as without it.
 
 use super::Weights;
-use super::lora::{Lora, RowGate};
-use crate::LoadError;
+use super::lora::Lora;
 use crate::memory::floats;
+use crate::{LoadError, RowGate};
 
 /// The factors of stacked matrices `[rows, k]`: to the product of such a row `B A x` is added.
 pub(crate) struct GatedFactors {

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::shard::Shards;
-use crate::LoadError;
 use crate::config::Keys;
 use crate::files::Files;
+use crate::{LoadError, RowGate};
 
 /// The adapter's configuration.
 const CONFIG: &str = "adapter_config.json";
@@ -43,15 +43,6 @@ pub(super) struct Lora {
     pub(super) scale: f32,
     /// The rows that it changes, if these are not all.
     pub(super) gate: Option<RowGate>,
-}
-
-/// The rows that an adapter changes; all others are computed as without it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RowGate {
-    /// Those of this mask.
-    Masks(u32),
-    /// Those of open blocks ([`step::Row::open`]).
-    OpenBlocks,
 }
 
 impl Lora {
