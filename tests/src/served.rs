@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use server::{
-    AppState, Backend, Formats, Metrics, MetricsConfig, Route, SamplingDefaults, ServedModel,
-    Settings,
+    AppState, Backend, DeviceMemory, Formats, Metrics, MetricsConfig, Route, SamplingDefaults,
+    ServedModel, Settings,
 };
 use step::Executor;
 use tokio::net::TcpListener;
@@ -82,7 +82,7 @@ fn backend(executor: Box<dyn Executor>, max_running: u32, row_budget: u32) -> Ba
         pages,
         kv_dtype: "f32".to_owned(),
         row_budget,
-        device_memory: [0; 3],
+        device_memory: DeviceMemory::default(),
         vllm_aliases: true,
     });
     let config =

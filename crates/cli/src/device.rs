@@ -3,6 +3,9 @@
 mod fit;
 pub mod steps;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
 use anyhow::Result;
 use model::{
     Checkpoint, Device, DeviceConfig, DeviceExecutor, DeviceMemory, DeviceModel, LoadError,
@@ -42,6 +45,8 @@ pub struct Hardware {
     pub kv_position: usize,
     /// The memory in use on a CUDA device.
     pub memory: Option<DeviceMemory>,
+    /// Bytes of it that graphs take at present; 0 on the CPU.
+    pub graph_bytes: Arc<AtomicU64>,
     /// Maximum rows of a step.
     pub row_budget: u32,
 }
@@ -174,6 +179,7 @@ pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Re
             kernels: format!("{kernels} of {}", device.name()),
             kv_position,
             memory: Some(executor.memory()),
+            graph_bytes: executor.graph_bytes(),
             row_budget,
         },
         executor: Box::new(executor),

@@ -98,6 +98,7 @@ fn on_host<B: Host + 'static>(
             kernels: format!("{} by {}", info.formats.matrices.name(), executor.instructions()),
             kv_position: info.kv_bytes_per_position(),
             memory: None,
+            graph_bytes: Arc::default(),
             row_budget: config.row_budget(DEFAULT_ROWS),
         },
         executor: Box::new(executor),

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use server::{
-    ApiKeys, AppState, Backend, KeyRing, Metrics, MetricsConfig, RequestLimits, SamplingDefaults,
-    ServedModel, Settings, Timeouts,
+    ApiKeys, AppState, Backend, DeviceMemory, KeyRing, Metrics, MetricsConfig, RequestLimits,
+    SamplingDefaults, ServedModel, Settings, Timeouts,
 };
 use step::Attention;
 use tokio::net::TcpListener;
@@ -231,10 +231,10 @@ pub fn install(
         pages: spec.pages,
         kv_dtype: loaded.info.formats.kv.name().to_owned(),
         row_budget: loaded.hardware.row_budget,
-        device_memory: loaded
-            .hardware
-            .memory
-            .map_or([0; 3], |memory| [memory.weights, memory.step, memory.kv]),
+        device_memory: loaded.hardware.memory.map_or_else(DeviceMemory::default, |memory| {
+            let model::DeviceMemory { weights, step, kv } = memory;
+            DeviceMemory { weights, step, kv, graphs: Arc::clone(&loaded.hardware.graph_bytes) }
+        }),
         vllm_aliases: config.server.vllm_metrics,
     });
     let engine_config = load::engine_config(config, &loaded);

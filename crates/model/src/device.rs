@@ -21,6 +21,8 @@ use graphs::Graphs;
 use kernels::device::{AttentionScratch, Device, DeviceBatch, DeviceError, DeviceScores};
 use kernels::{Accelerator, Backend, DeviceKv, LayerScratch, Pass};
 use largest::{LargestStep, ROWS};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use step::{Batch, BatchOutput, Candidate, ExecuteError, Executor, ExecutorSpec};
 
 /// The arrays of a pass and their number of rows.
@@ -140,8 +142,9 @@ impl DeviceExecutor {
         self.graphs.len()
     }
 
-    /// Bytes of device memory that the captured graphs take, as far as the driver tells.
-    pub fn graph_bytes(&self) -> u64 {
+    /// Bytes of device memory that the captured graphs take, as far as the driver tells; they change with
+    /// every graph.
+    pub fn graph_bytes(&self) -> Arc<AtomicU64> {
         self.graphs.bytes()
     }
 

@@ -2,6 +2,8 @@
 
 use kernels::device::{BatchShape, Device, DeviceError, Graph};
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Maximum rows of a captured pass: with more rows, the kernels take longer than their separate
 /// launches.
@@ -21,9 +23,10 @@ pub(super) struct Graphs {
     changes: u64,
     /// Number of passes until now.
     clock: u64,
-    /// Bytes of device memory that graphs may take, and that they take.
+    /// Bytes of device memory that graphs may take.
     budget: u64,
-    taken: u64,
+    /// Bytes that they take.
+    taken: Arc<AtomicU64>,
     /// The device does not capture launches, or has refused to.
     refused: bool,
 }
@@ -117,12 +120,12 @@ impl Graphs {
     fn count(&mut self, shape: BatchShape, bytes: u64) {
         if let Some(known) = self.by_shape.get_mut(&shape) {
             known.bytes = bytes;
-            self.taken += bytes;
+            self.taken.fetch_add(bytes, Ordering::Relaxed);
         }
         let now = self.clock;
         let others = |known: &Known| known.bytes > 0 && known.used < now;
-        while self.taken > self.budget && self.forget_oldest(others) {}
-        if self.taken > self.budget {
+        while self.is_over() && self.forget_oldest(others) {}
+        if self.is_over() {
             let budget = self.budget;
             self.refuse(&DeviceError(format!(
                 "a graph takes {bytes} bytes of device memory, {budget} are left for graphs"
@@ -146,14 +149,14 @@ impl Graphs {
             return false;
         };
         if let Some(known) = self.by_shape.remove(&shape) {
-            self.taken = self.taken.saturating_sub(known.bytes);
+            self.taken.fetch_sub(known.bytes, Ordering::Relaxed);
         }
         true
     }
 
     fn clear(&mut self) {
         self.by_shape.clear();
-        self.taken = 0;
+        self.taken.store(0, Ordering::Relaxed);
     }
 
     /// From now on launches kernels one by one.
@@ -170,8 +173,13 @@ impl Graphs {
     }
 
     /// Bytes of device memory that the graphs take, as far as the driver tells.
-    pub(super) fn bytes(&self) -> u64 {
-        self.taken
+    pub(super) fn bytes(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.taken)
+    }
+
+    /// Returns true if the graphs take more than they may.
+    fn is_over(&self) -> bool {
+        self.taken.load(Ordering::Relaxed) > self.budget
     }
 }
 
@@ -192,6 +200,10 @@ mod tests {
         });
         ran.unwrap();
         count
+    }
+
+    fn bytes(graphs: &Graphs) -> u64 {
+        graphs.bytes().load(Ordering::Relaxed)
     }
 
     fn new(device: &Device) -> Graphs {
@@ -250,12 +262,12 @@ mod tests {
                 calls(&mut graphs, &device, rows);
             }
             graphs.count(shape(rows), 30);
-            assert_eq!(graphs.bytes(), 30 * (rows as u64 + 1).min(3));
+            assert_eq!(bytes(&graphs), 30 * (rows as u64 + 1).min(3));
         }
         assert_eq!(calls(&mut graphs, &device, 9), 0);
         assert_eq!(calls(&mut graphs, &device, 6), 1, "forgotten");
         graphs.count(shape(6), 101);
-        assert_eq!((graphs.len(), graphs.bytes()), (0, 0));
+        assert_eq!((graphs.len(), bytes(&graphs)), (0, 0));
         assert_eq!(calls(&mut graphs, &device, 9), 1);
         assert_eq!(calls(&mut graphs, &device, 9), 1);
         assert_eq!(graphs.len(), 0);

@@ -12,6 +12,7 @@ mod requests;
 mod spans;
 mod steps;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -32,8 +33,21 @@ use steps::StepMetrics;
 /// The media type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
+/// Bytes of a CUDA device's memory by use; zeros on the CPU.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceMemory {
+    /// Weights.
+    pub weights: u64,
+    /// The arrays of the largest step.
+    pub step: u64,
+    /// Keys and values.
+    pub kv: u64,
+    /// Captured graphs, at present.
+    pub graphs: Arc<AtomicU64>,
+}
+
 /// The values of the constant labels.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct MetricsConfig {
     /// Label `model_name` of every series.
     pub model_name: String,
@@ -47,9 +61,8 @@ pub struct MetricsConfig {
     pub kv_dtype: String,
     /// Maximum rows of a step.
     pub row_budget: u32,
-    /// Bytes of a CUDA device's memory for weights, for the largest step, and for keys and values; 0 on the
-    /// CPU.
-    pub device_memory: [u64; 3],
+    /// The memory of a CUDA device.
+    pub device_memory: DeviceMemory,
     /// True if metrics that vLLM has too are repeated under its names.
     pub vllm_aliases: bool,
 }
@@ -81,6 +94,8 @@ struct Scrape {
     /// KV pages of the pool.
     pages: u32,
     gauges: ScrapeGauges,
+    /// The gauge of the device memory that graphs take, and its value.
+    graphs: (Gauge, Arc<AtomicU64>),
     pools: Pools,
     /// `None` without `/proc`.
     process: Option<Process>,
@@ -108,6 +123,7 @@ impl Metrics {
         let registry = Registry::new();
         let register = Register::new(&registry, &config.model_name);
         constants(&register, config);
+        let graphs = device_memory(&register, &config.device_memory);
         let inner = Inner {
             requests: RequestMetrics::new(&register),
             connections: Connections::new(&register),
@@ -120,6 +136,7 @@ impl Metrics {
                 aliases: config.vllm_aliases,
                 pages: config.pages,
                 gauges: ScrapeGauges::new(&register),
+                graphs: (graphs, Arc::clone(&config.device_memory.graphs)),
                 pools: Pools::new(&register),
                 process: Process::new(&register),
                 registry,
@@ -171,6 +188,8 @@ impl Metrics {
         let rates = self.rates(|rates| rates.per_second(now));
         scrape.gauges.set(load, scrape.pages, rates);
         scrape.gauges.age.set(seconds(pulse.age));
+        let (graphs, bytes) = &scrape.graphs;
+        graphs.set(bytes.load(Ordering::Relaxed) as f64);
         scrape.pools.set(pools);
         if let Some(process) = &scrape.process {
             process.refresh();
@@ -219,11 +238,6 @@ fn constants(register: &Register<'_>, config: &MetricsConfig) {
     register
         .gauge("row_budget", "Largest number of query positions per step")
         .set(config.row_budget.into());
-    let kinds = ["weights", "step", "kv"];
-    let help = "Bytes of the CUDA device's memory by use; 0 on the CPU";
-    let gauges = register.gauges("device_memory_bytes", help, "kind", kinds);
-    let bytes = gauges.iter().zip(config.device_memory);
-    bytes.for_each(|(gauge, bytes)| gauge.set(bytes as f64));
     let geometry = [
         ("block_size", config.page_size.to_string()),
         ("num_gpu_blocks", config.pages.to_string()),
@@ -237,6 +251,17 @@ fn constants(register: &Register<'_>, config: &MetricsConfig) {
     let build =
         [("version", env!("CARGO_PKG_VERSION").to_owned()), ("backend", config.backend.clone())];
     register.info("build_info", "Version and backend; always 1", &build);
+}
+
+/// Registers the gauges of a device's memory; returns the one that changes, that of its graphs.
+fn device_memory(register: &Register<'_>, memory: &DeviceMemory) -> Gauge {
+    let kinds = ["weights", "step", "kv", "graphs"];
+    let help = "Bytes of the CUDA device's memory by use; 0 on the CPU";
+    let [weights, step, kv, graphs] = register.gauges("device_memory_bytes", help, "kind", kinds);
+    weights.set(memory.weights as f64);
+    step.set(memory.step as f64);
+    kv.set(memory.kv as f64);
+    graphs
 }
 
 /// A duration as the unit of every time metric.

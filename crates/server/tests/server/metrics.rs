@@ -1,7 +1,12 @@
 //! Metrics: names, labels, constant series, sums that equal the usage of answers.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use asynclane_server::{DeviceMemory, Metrics};
+use engine::{Load, Pulse};
 
 use crate::common::*;
 
@@ -90,6 +95,24 @@ const DOCUMENTED: &[(&str, &str, &str)] = &rows! {
     "process_", "gauge",
         "max_fds open_fds resident_memory_bytes start_time_seconds threads virtual_memory_bytes";
 };
+
+/// The bytes of graphs are those of the scrape, all others those of the start.
+#[test]
+fn the_memory_of_a_device_is_told_by_use() {
+    let graphs = Arc::new(AtomicU64::new(0));
+    let memory = DeviceMemory { weights: 30, step: 20, kv: 10, graphs: Arc::clone(&graphs) };
+    let metrics = Metrics::new(&metrics_config(memory));
+    let load = Load { running: 0, waiting: 0, pages_used: 0 };
+    let pulse = Pulse { alive: true, age: Duration::ZERO };
+    let told = |kind: &str| {
+        let labels = format!("{{kind=\"{kind}\",model_name=\"{MODEL}\"}}");
+        let text = metrics.render(load, pulse, &[]);
+        series(&text, &format!("asynclane_device_memory_bytes{labels}"))
+    };
+    assert_eq!(["weights", "step", "kv", "graphs"].map(told), [30.0, 20.0, 10.0, 0.0]);
+    graphs.store(7, Ordering::Relaxed);
+    assert_eq!(told("graphs"), 7.0);
+}
 
 #[tokio::test]
 async fn every_documented_name_is_there() {

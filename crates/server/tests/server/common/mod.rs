@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asynclane_server::{
-    AppState, Backend, Formats, Metrics, MetricsConfig, SamplingDefaults, ServedModel, Settings,
+    AppState, Backend, DeviceMemory, Formats, Metrics, MetricsConfig, SamplingDefaults,
+    ServedModel, Settings,
 };
 use axum::Router;
 use engine::{EngineConfig, Handle, Observer, StepReport, spawn};
@@ -114,6 +115,20 @@ pub fn server() -> Server {
     server_with(Options::default())
 }
 
+/// The configuration of the metrics of a device with this memory.
+pub fn metrics_config(device_memory: DeviceMemory) -> MetricsConfig {
+    MetricsConfig {
+        model_name: MODEL.to_owned(),
+        backend: "sim".to_owned(),
+        page_size: 16,
+        pages: 1,
+        kv_dtype: "f32".to_owned(),
+        row_budget: 4096,
+        device_memory,
+        vllm_aliases: true,
+    }
+}
+
 pub fn server_with(options: Options) -> Server {
     let mut tokenizer = tokenizer_with(options.template, options.has_no_merges);
     if options.split_control_tokens {
@@ -121,14 +136,9 @@ pub fn server_with(options: Options) -> Server {
     }
     let tokenizer = Arc::new(tokenizer);
     let metrics = Metrics::new(&MetricsConfig {
-        model_name: MODEL.to_owned(),
-        backend: "sim".to_owned(),
         page_size: options.sim.page_size,
         pages: options.sim.pages,
-        kv_dtype: "f32".to_owned(),
-        row_budget: 4096,
-        device_memory: [3, 2, 1],
-        vllm_aliases: true,
+        ..metrics_config(DeviceMemory::default())
     });
     let (gate, failing) = (options.gate.clone(), options.failing.clone());
     let executor = SimExecutor::new(options.sim).unwrap().with_hook(move |pass, _| {
