@@ -71,6 +71,10 @@ impl Family {
 
     /// The family named in a configuration.
     fn find(config: &Keys) -> Result<Self, LoadError> {
+        if config.get(DRAFTER).is_some() {
+            let expected = "none: a drafter runs behind its target, as model.draft_model";
+            return Err(config.refuse(DRAFTER, expected));
+        }
         let listed = config.get("architectures").and_then(|list| list.get(0));
         let (key, named) = match (listed, config.get("model_type")) {
             (None, Some(named)) => ("model_type", Some(named)),
