@@ -297,7 +297,7 @@ fn an_open_block_is_encoded_from_left_to_right() {
 #[test]
 fn the_open_block_of_a_drafter_only_drafts() {
     let model = SimConfig { attention: Attention::OpenBlock(8), ..sim(100, 4) };
-    let capabilities = Capabilities { drafts: true, ..Capabilities::default() };
+    let capabilities = Capabilities { block_drafts: true, ..Capabilities::default() };
     let config = EngineConfig { capabilities, ..config() };
     let mut lab = Lab::new(&config, SimExecutor::new(model.clone()).expect("a valid model"));
     for (settings, field, expected) in [
