@@ -87,10 +87,10 @@ fn executor(checkpoint: Checkpoint) -> ModelExecutor {
 
 /// An engine that knows of the drafter.
 fn engine_with(executor: &dyn Executor, chunk: u32) -> Engine {
-    let drafts = matches!(executor.spec().attention, step::Attention::OpenBlock(_));
+    let block_drafts = matches!(executor.spec().attention, step::Attention::OpenBlock(_));
     let config = EngineConfig {
         prefill_chunk: chunk,
-        capabilities: Capabilities { drafts, ..Capabilities::default() },
+        capabilities: Capabilities { block_drafts, ..Capabilities::default() },
         ..config(Arc::default())
     };
     Engine::new(&config, executor.spec())
@@ -168,7 +168,7 @@ fn prompts(count: u64) -> Vec<Vec<u32>> {
     let mut random = Random::new(11);
     let common: Vec<u32> = (0..20).map(|_| 3 + random.below(41) as u32).collect();
     let prompts = (0..count).map(|number| {
-        let length = 1 + random.below(40) as usize;
+        let length = 1 + random.below(40);
         let own: Vec<u32> = (0..length).map(|_| 3 + random.below(41) as u32).collect();
         match number % 3 {
             0 => common.iter().copied().chain(own).collect(),
@@ -204,7 +204,7 @@ fn texts_are_those_of_the_target_alone() {
         }
         let rate = f64::from(tokens) / f64::from(forwards);
         println!("{name}: {rate:.2} tokens a forward of the target, {right} of {all} drafts right");
-        assert!(rate > 1.5, "{name}: {rate}");
+        assert!(rate > 2.0, "{name}: {rate}");
         // Drafts are counted once each.
         assert!(right < all && right < tokens, "{name}: {right} of {all}, {tokens} tokens");
     }

@@ -200,8 +200,8 @@ pub struct DecoderArgs {
     /// Default decoder: a preset and `key=value` settings, separated by commas.
     #[arg(long, global = true, env = "ASYNCLANE_DECODER")]
     pub decoder: Option<String>,
-    /// A second model of the same tokenizer that drafts tokens, which --model verifies; --model must be
-    /// a causal one. The same names as for --model.
+    /// A second model of the same tokenizer that drafts tokens, which --model verifies, or a DFlash drafter;
+    /// --model must be a causal one. The same names as for --model.
     #[arg(long, global = true, value_name = "MODEL", env = "ASYNCLANE_DRAFT_MODEL")]
     pub draft_model: Option<String>,
     /// Decoder of the draft model: a preset and `key=value` settings, separated by commas, or auto.

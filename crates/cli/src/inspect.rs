@@ -93,21 +93,7 @@ fn model(args: &InspectArgs) -> Result<()> {
     if let Some(ExpertInfo { count, chosen, .. }) = info.experts {
         tell!("experts          {count} ({chosen} for each row)");
     }
-    match info.rows.drafter {
-        None => {
-            tell!("attention        {}", attention(info.rows.attention));
-            tell!("predictions      {}", logit_shift(info.rows.logit_shift));
-        }
-        Some(DrafterInfo { layers, heads, block, mask }) => {
-            tell!("attention        causal");
-            tell!(
-                "drafter          DFlash: {layers} layers, {} heads of {} for keys and values, blocks of \
-                 {block}, mask token {mask}",
-                heads.num_kv_heads,
-                heads.head_width
-            );
-        }
-    }
+    print_attention(info);
     tell!("vocabulary       {}", info.vocabulary.size);
     tell!("max positions    {}", info.max_positions);
     let mask = info.vocabulary.mask.map_or_else(|| "none".to_owned(), |mask| mask.to_string());
@@ -128,6 +114,25 @@ fn model(args: &InspectArgs) -> Result<()> {
     tell!("presets          {}", presets(weights, &decoder));
     tell!("decoder          {decoder}");
     Ok(())
+}
+
+/// Prints the rows that a row sees, the row of a prediction, and the drafter.
+fn print_attention(info: &ModelInfo) {
+    match info.rows.drafter {
+        None => {
+            tell!("attention        {}", attention(info.rows.attention));
+            tell!("predictions      {}", logit_shift(info.rows.logit_shift));
+        }
+        Some(DrafterInfo { layers, heads, block, mask }) => {
+            tell!("attention        causal");
+            tell!(
+                "drafter          DFlash: {layers} layers, {} heads of {} for keys and values, blocks of \
+                 {block}, mask token {mask}",
+                heads.num_kv_heads,
+                heads.head_width
+            );
+        }
+    }
 }
 
 /// Prints the memory of weights and KV pages.

@@ -318,7 +318,8 @@ pub fn engine_config(config: &Config, loaded: &LoadedModel) -> EngineConfig {
         capabilities: Capabilities {
             filter: loaded.filter.clone(),
             edits: loaded.weights.edits,
-            drafts: loaded.weights.drafts,
+            drafts: loaded.draft.is_some(),
+            block_drafts: loaded.info.rows.drafter.is_some(),
             masks: loaded.weights.masks,
         },
     }

@@ -52,8 +52,10 @@ pub struct Capabilities {
     pub filter: Option<Arc<Filter>>,
     /// The weights were trained to rewrite committed tokens (`edit`).
     pub edits: bool,
-    /// A draft model runs beside the model (`speculative`), or behind its layers (`self_speculation`).
+    /// A draft model runs beside the model (`speculative`).
     pub drafts: bool,
+    /// The model's open blocks only draft: a drafter behind its layers reads them (`self_speculation`).
+    pub block_drafts: bool,
     /// Causal weights that predict the next token read masks too (`introspective`).
     pub masks: bool,
 }

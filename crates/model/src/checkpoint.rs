@@ -5,7 +5,7 @@ use crate::config::{DRAFTER, Keys};
 use crate::files::Files;
 use crate::gguf::{Gguf, TokenizerJson};
 use crate::sharing::ExpertSharing;
-use crate::weights::{Quantization, Weights};
+use crate::weights::{DrafterFiles, Quantization, Weights};
 use crate::{LoadError, Memory, ModelInfo, RowGate};
 use kernels::{Counting, KvDtype, WeightDtype};
 
@@ -17,13 +17,7 @@ pub struct Checkpoint {
     pub(crate) config: Keys,
     pub(crate) weights: Weights,
     /// A drafter that reads its states.
-    pub(crate) drafter: Option<Box<DrafterPart>>,
-}
-
-/// The files of a drafter.
-pub(crate) struct DrafterPart {
-    pub(crate) config: Keys,
-    pub(crate) weights: Weights,
+    pub(crate) drafter: Option<Box<DrafterFiles>>,
 }
 
 /// The result that [`crate::Model::load`] would have, without the weights.
@@ -138,10 +132,7 @@ impl Checkpoint {
     /// A missing or malformed file. Loading refuses a drafter of other layers, width or vocabulary,
     /// and a model that is not causal.
     pub fn with_drafter(mut self, files: &Files) -> Result<Self, LoadError> {
-        let file = format!("{}/{CONFIG}", files.place());
-        let config = Keys::parse(&file, &files.open(CONFIG)?)?;
-        let weights = Weights::open(files, Quantization::read(&config)?)?;
-        self.drafter = Some(Box::new(DrafterPart { config, weights }));
+        self.drafter = Some(Box::new(DrafterFiles::open(files, CONFIG)?));
         Ok(self)
     }
 
@@ -172,13 +163,13 @@ impl Checkpoint {
 
     /// Bytes of all tensors in the files.
     pub fn stored_bytes(&self) -> u64 {
-        let drafter = self.drafter.as_ref().map_or(0, |part| part.weights.stored_bytes());
+        let drafter = self.drafter.as_ref().map_or(0, |files| files.weights.stored_bytes());
         self.weights.stored_bytes().saturating_add(drafter)
     }
 
     /// Number of parameters that were loaded.
     fn parameters(&self) -> usize {
-        let drafter = self.drafter.as_ref().map_or(0, |part| part.weights.elements());
+        let drafter = self.drafter.as_ref().map_or(0, |files| files.weights.elements());
         self.weights.elements().saturating_add(drafter)
     }
 
@@ -189,7 +180,9 @@ impl Checkpoint {
     /// As [`crate::Model::load`], except for numbers that are not finite.
     pub fn survey(&mut self, dtype: WeightDtype) -> Result<Survey, LoadError> {
         self.count(dtype, |checkpoint| {
-            let (_, info) = arch::load(&Counting::default(), checkpoint)?;
+            let Self { config, weights, drafter } = checkpoint;
+            let (_, info) =
+                arch::load(&Counting::default(), config, weights, drafter.as_deref_mut())?;
             let parameters = checkpoint.parameters();
             let info = ModelInfo { parameters, ..info };
             Ok(Survey { info, memory: checkpoint.weights.memory })

@@ -32,7 +32,8 @@ impl<B: Host> Model<B> {
     /// # Errors
     /// As [`Model::load`]; if the backend has no products in the checkpoint's dtype.
     pub fn load_on(backend: B, mut checkpoint: Checkpoint) -> Result<Self, LoadError> {
-        let loaded = arch::load(&backend, &mut checkpoint);
+        let Checkpoint { config, weights, drafter } = &mut checkpoint;
+        let loaded = arch::load(&backend, config, weights, drafter.as_deref_mut());
         let (decoder, info) = loaded?;
         let (info, warnings) = checkpoint.finish(info);
         Ok(Self { backend, decoder, info, memory: checkpoint.weights.memory, warnings })

@@ -1,5 +1,6 @@
 //! Tensors by name: from safetensors or GGUF files, or random for benchmarks.
 
+mod drafter;
 mod gated;
 mod index;
 mod lora;
@@ -8,6 +9,7 @@ mod random;
 mod rows;
 mod shard;
 
+pub(crate) use drafter::DrafterFiles;
 pub(crate) use gated::{GatedFactors, Module, widened};
 pub(crate) use quantized::Quantization;
 
@@ -161,22 +163,6 @@ impl Weights {
             next_tokens: false,
             lora: None,
         }
-    }
-
-    /// Begins to be loaded behind `target`, in its dtype; what a target in blocks stores in bf16.
-    pub(crate) fn follow(&mut self, target: &mut Self) {
-        self.dtype = match target.dtype {
-            WeightDtype::Blocks => WeightDtype::Bf16,
-            dtype => dtype,
-        };
-        self.watch = target.watch.take();
-        self.restart(target.reads);
-    }
-
-    /// Ends to be loaded behind `target`, whose memory counts both from now on.
-    pub(crate) fn lead(&mut self, target: &mut Self) {
-        target.watch = self.watch.take();
-        target.memory.follow(self.memory);
     }
 
     /// Forgets all requests. From now on tensors are read, or only checked if not `reads`.

@@ -128,7 +128,8 @@ pub struct Training {
 pub struct DecoderChoice {
     /// The default decoder.
     pub decoder: String,
-    /// A second model of the same tokenizer whose drafts this one verifies; empty = none. As `path`.
+    /// A second model of the same tokenizer whose drafts this one verifies, or its DFlash drafter; empty =
+    /// none. As `path`.
     pub draft_model: String,
     /// The decoder of the draft model: `auto`, or a preset and settings.
     pub draft_decoder: String,

@@ -15,7 +15,7 @@ pub static INFO: CommitInfo = CommitInfo {
     name: "block_check",
     summary: "the tokens that decoding from left to right commits: one forward pass drafts a block, the \
               next one checks the drafts from the left and corrects the first wrong one",
-    paper: "linear self-speculation, Nemotron-Labs-Diffusion",
+    paper: "linear self-speculation, Nemotron-Labs-Diffusion; DFlash, arXiv 2602.06036",
     differs: "above temperature 0 a position has the same noise in all steps; drafts are made without \
               the published adapter",
     settings: &[],

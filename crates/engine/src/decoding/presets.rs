@@ -178,7 +178,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "self_speculation",
-        summary: "Nemotron-Labs-Diffusion's linear self-speculation: a block of masks drafts, the same weights check the drafts from left to right; the text is that of `autoregressive` at temperature 0",
+        summary: "Nemotron-Labs-Diffusion's linear self-speculation, and DFlash: a block of masks drafts, the weights check the drafts from left to right; the text is that of `autoregressive` at temperature 0",
         settings: "schedule=streaming,commit=block_check,cache=exact,\
                    window=32",
     },

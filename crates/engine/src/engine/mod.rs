@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use decode::{as_count, as_index};
-use step::ExecutorSpec;
+use step::{Attention, ExecutorSpec};
 
 use crate::config::EngineConfig;
 use crate::counts::ByRole;
@@ -100,7 +100,10 @@ impl Engine {
             max_waiting: config.max_waiting,
             filter: filter.as_ref().map(|filter| filter.size()),
             edits: config.capabilities.edits,
-            drafts: config.capabilities.drafts,
+            drafts: match spec.attention {
+                Attention::OpenBlock(_) => config.capabilities.block_drafts,
+                _ => config.capabilities.drafts,
+            },
             masks: config.capabilities.masks && spec.mask.is_some(),
             attention: spec.attention,
             logit_shift: spec.logit_shift,

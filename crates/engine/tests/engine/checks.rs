@@ -1,8 +1,9 @@
 //! Guesses that a forward checks: exact batches, and the same text as without guesses.
 
-use asynclane_engine::Refusal;
+use asynclane_engine::decoding::DecodingSpec;
+use asynclane_engine::{Capabilities, Engine, EngineConfig, Refusal};
 use sim::{SimConfig, SimExecutor};
-use step::{Attention, LogitShift};
+use step::{Attention, Executor, LogitShift};
 
 use crate::common::{
     Lab, Outcome, Rng, Scripted, ShowSeed, config, decoding, random_wishes, reading_masks, request,
@@ -289,6 +290,36 @@ fn an_open_block_is_encoded_from_left_to_right() {
     assert_eq!(scripted.said(&[23]), [block("20 21 22 ?")]);
     assert_eq!(scripted.said(&[24]), ["pages 0 1: 3..7 = 20 21 22 23! see back"]);
     assert_eq!(scripted.said(&[25, 26, 27]), ["pages 0 1 2: 7..11 = 24 ? ? ? see 11"]);
+}
+
+/// Behind the layers of a causal model the open block only drafts: its passes are those of the drafter, and
+/// no other decoder reads it.
+#[test]
+fn the_open_block_of_a_drafter_only_drafts() {
+    let model = SimConfig { attention: Attention::OpenBlock(8), ..sim(100, 4) };
+    let capabilities = Capabilities { block_drafts: true, ..Capabilities::default() };
+    let config = EngineConfig { capabilities, ..config() };
+    let mut lab = Lab::new(&config, SimExecutor::new(model.clone()).expect("a valid model"));
+    for (settings, field, expected) in [
+        (
+            "block_causal",
+            "schedule",
+            "block_wise does not apply, this model's masks only draft: use preset self_speculation",
+        ),
+        ("self_speculation,window=9", "window", "must be at most 8, the drafter's block, got 9"),
+    ] {
+        let refused = lab.submit(request(&[10], 8, settings));
+        let refusal = Refusal::Rule { field, message: expected.to_owned() };
+        assert_eq!(refused, Err(refusal), "{settings}");
+    }
+    let weights = Engine::new(&config, SimExecutor::new(model).expect("a valid model").spec());
+    let decoder = |named: &str| {
+        let spec = DecodingSpec::parse(named).expect(named).suited_to(weights.limits().kind());
+        spec.resolve().expect(named)
+    };
+    assert_eq!(decoder("").window(), Some(8));
+    assert_eq!(decoder("self_speculation,window=4").window(), Some(4));
+    assert_eq!(decoder("autoregressive").window(), Some(1));
 }
 
 /// A window of masks that see only what is before them is no block, and a block without masks drafts

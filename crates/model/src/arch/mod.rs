@@ -7,6 +7,7 @@ mod canvas;
 mod conditioning;
 mod decoder;
 mod dflash;
+mod drafting;
 mod experts;
 mod gated;
 mod gemma;
@@ -29,8 +30,8 @@ pub(crate) use decoder::Decoder;
 pub(crate) use work::Work;
 
 use crate::config::{DRAFTER, DrafterSpec, Keys, Spec};
-use crate::weights::{Quantization, Weights};
-use crate::{Checkpoint, LoadError, ModelInfo, RowGate};
+use crate::weights::{DrafterFiles, Quantization, Weights};
+use crate::{LoadError, ModelInfo, RowGate};
 use kernels::Storage;
 use load::Loader;
 use step::{Attention, LogitShift, as_index};
@@ -71,6 +72,10 @@ impl Family {
 
     /// The family named in a configuration.
     fn find(config: &Keys) -> Result<Self, LoadError> {
+        if config.get(DRAFTER).is_some() {
+            let expected = "none: a drafter runs behind its target, as model.draft_model";
+            return Err(config.refuse(DRAFTER, expected));
+        }
         let listed = config.get("architectures").and_then(|list| list.get(0));
         let (key, named) = match (listed, config.get("model_type")) {
             (None, Some(named)) => ("model_type", Some(named)),
@@ -108,12 +113,12 @@ pub(crate) fn supported(config: &Keys) -> Result<Option<Quantization>, LoadError
 /// Loads the architecture named in the configuration, and its drafter.
 pub(crate) fn load<S: Storage>(
     storage: &S,
-    checkpoint: &mut Checkpoint,
+    config: &Keys,
+    weights: &mut Weights,
+    drafter: Option<&mut DrafterFiles>,
 ) -> Result<(Decoder<S>, ModelInfo), LoadError> {
-    let Checkpoint { config, weights, drafter } = checkpoint;
     let (mut spec, names) = read(config, weights)?;
-    let drafter = drafter.as_deref_mut();
-    let drafter = drafter.map(|part| Ok((DrafterSpec::read(&part.config, &spec.info)?, part)));
+    let drafter = drafter.map(|files| Ok((DrafterSpec::read(&files.config, &spec.info)?, files)));
     let drafter = drafter.transpose()?;
     let published = Family::find(config)?.names;
     let first_kv = 0;
@@ -121,10 +126,10 @@ pub(crate) fn load<S: Storage>(
         Loader { storage, weights: &mut *weights, spec: &spec, names, published, first_kv };
     let mut decoder = loader.decoder()?;
     weights.check_adapter()?;
-    if let Some((drafts, part)) = drafter {
-        part.weights.follow(weights);
-        decoder.drafter = Some(Box::new(dflash::load(storage, &decoder, part, &drafts)?));
-        part.weights.lead(weights);
+    if let Some((drafts, files)) = drafter {
+        files.begin(weights);
+        decoder.drafter = Some(Box::new(dflash::load(storage, &decoder, files, &drafts)?));
+        files.end(weights);
         drafts.join(&mut spec.info);
     }
     Ok((decoder, spec.info))
@@ -137,10 +142,14 @@ const ONLY_FULL: &str = "a model with full attention, which blocks after the pro
 const ONLY_BLOCKS: &str = "a model with block-causal attention, which I-DLM's weights were made of";
 
 /// The properties of the model that a configuration describes, without the number of parameters.
-pub(crate) fn info(checkpoint: &Checkpoint) -> Result<ModelInfo, LoadError> {
-    let mut info = read(&checkpoint.config, &checkpoint.weights)?.0.info;
-    if let Some(part) = &checkpoint.drafter {
-        DrafterSpec::read(&part.config, &info)?.join(&mut info);
+pub(crate) fn info(
+    config: &Keys,
+    weights: &Weights,
+    drafter: Option<&DrafterFiles>,
+) -> Result<ModelInfo, LoadError> {
+    let mut info = read(config, weights)?.0.info;
+    if let Some(files) = drafter {
+        DrafterSpec::read(&files.config, &info)?.join(&mut info);
     }
     Ok(info)
 }

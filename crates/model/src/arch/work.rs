@@ -1,6 +1,7 @@
 //! The arrays of a pass.
 
 use super::block::{GatedAdapter, GatedInput, GatedMlp};
+use super::drafting::ContextArrays;
 use crate::{HeadSizes, ModelInfo};
 use candle_core::{Result, bail};
 use kernels::device::RowSet;
@@ -32,13 +33,6 @@ pub(super) struct Branches<B: Backend> {
     pub(super) one: B::Array,
     /// The sum of two branches.
     pub(super) both: B::Array,
-}
-
-/// Arrays for the keys and values of a drafter.
-pub(super) struct ContextArrays<B: Backend> {
-    /// The projected states of the target's layers `[r, d]`.
-    pub(super) states: B::Array,
-    pub(super) heads: HeadArrays<B>,
 }
 
 /// The arrays of a pass.
@@ -81,13 +75,7 @@ impl<B: Backend> Work<B> {
                 }),
                 None => None,
             },
-            context: match info.rows.drafter {
-                Some(drafter) => Some(ContextArrays {
-                    states: backend.array(ArrayKind::Sums, rows, d)?,
-                    heads: HeadArrays::new(backend, rows, drafter.heads)?,
-                }),
-                None => None,
-            },
+            context: ContextArrays::new(backend, info, rows)?,
         })
     }
 }

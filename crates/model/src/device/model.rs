@@ -49,10 +49,11 @@ impl DeviceModel {
         checkpoint: &mut Checkpoint,
     ) -> Result<Self, LoadError> {
         let free = free(device)?;
-        let info = arch::info(checkpoint)?;
+        let Checkpoint { config, weights, drafter } = &mut *checkpoint;
+        let info = arch::info(config, weights, drafter.as_deref())?;
         precision(&info).map_err(LoadError::Setup)?;
         let backend = Accelerator::new(device, info.formats.matrices);
-        let (decoder, mut info) = arch::load(&backend, checkpoint)?;
+        let (decoder, mut info) = arch::load(&backend, config, weights, drafter.as_deref_mut())?;
         info.formats.kv = backend.precision().kv_dtype();
         let (info, mut warnings) = checkpoint.finish(info);
         warnings.extend(checkpoint.weights.expanded());

@@ -2,7 +2,7 @@
 //! refused.
 
 use crate::common::{execute, push, refusal, row, sized};
-use asynclane_model::{Checkpoint, Device, DeviceModel, Files, LoadError, Model, WeightDtype};
+use asynclane_model::{Checkpoint, DeviceModel, Files, LoadError, Model, WeightDtype};
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use step::{Attention, Batch, Executor, LogitShift, Row, Sampling, Score, TopToken};
@@ -68,8 +68,9 @@ fn logits_are_the_published_ones() {
             for (tops, logits) in tops.chunks(vocabulary - 1).zip(floats.chunks(vocabulary)) {
                 let expected = log_softmax(logits);
                 for top in tops {
-                    let error = f64::from(top.logprob) - expected[top.token as usize];
-                    most = most.max(error.abs());
+                    let expected = expected[top.token as usize];
+                    let error = (f64::from(top.logprob) - expected).abs();
+                    most = most.max(error / expected.abs().max(1.0));
                 }
             }
             assert_eq!(tops.len(), (block.len() - 1) * (vocabulary - 1), "{name}, {what}");
@@ -120,6 +121,8 @@ fn a_pair_is_described_and_its_memory_is_counted() {
         let rows = survey.info.rows;
         let expected = (Attention::OpenBlock(5), LogitShift::None);
         assert_eq!((rows.attention, rows.logit_shift), expected);
+        let unfit = DeviceModel::unfit(&survey.info);
+        assert_eq!(unfit.as_deref(), Some("a DFlash drafter: the device has no operation for it"));
         let words = survey.info.describe();
         assert!(words.ends_with("; DFlash drafter of 2 layers for blocks of 5"), "{words}");
     }

@@ -87,3 +87,51 @@ fn the_first_token_that_differs_is_named() {
         Some(r#"token 2 is "b" and "c""#)
     );
 }
+
+const PAIR: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../model/tests/model/fixtures/dflash/qwen3");
+
+/// The arguments of the tiny pair.
+fn pair(more: &[&str]) -> Config {
+    let [target, drafter] = ["target", "drafter"].map(|part| format!("{PAIR}/{part}"));
+    config(&[&[&*target, "--draft-model", &*drafter], more].concat())
+}
+
+#[test]
+fn a_dflash_drafter_joins_the_layers_of_its_target() {
+    let config = pair(&[]);
+    let place = &config.model.path;
+    let mut checkpoint = load::configured(place, &config).expect("they go together");
+    let info = checkpoint.survey(*config.model.dtype).expect("it loads").info;
+    assert_eq!(info.rows.drafter.map(|drafter| drafter.block), Some(8));
+    let chosen = choose(&config, place, &info).expect("it is no second model");
+    assert!(chosen.is_none());
+    let weights = config.weights(&info);
+    let decoders = config.decoders(weights).expect("the default goes with the weights");
+    let default = decoders.resolve(&decoders.blank()).expect("it resolves");
+    assert_eq!((&*default.label, default.window()), ("streaming+block_check+exact", Some(8)));
+    let presets: Vec<&str> = weights.presets().map(|preset| preset.name).collect();
+    assert_eq!(presets, ["autoregressive", "self_speculation", "prompt_lookup"]);
+    let plain = decoders.default_for(&[decode::Feature::Grammar]).expect("it resolves");
+    assert_eq!((&*plain.label, plain.window()), ("streaming+entropy+exact", Some(1)));
+}
+
+#[test]
+fn a_decoder_for_a_dflash_drafter_is_refused() {
+    let config = pair(&["--draft-decoder", "vanilla"]);
+    let refused = load::configured(&config.model.path, &config).err().expect("it is refused");
+    let expected = "model.draft_decoder: expected auto beside a DFlash drafter, which fills a block in one \
+                    pass, found vanilla";
+    assert_eq!(refused.to_string(), expected);
+}
+
+/// A drafter is no model of its own.
+#[test]
+fn a_dflash_drafter_alone_is_refused() {
+    let config = config(&[&format!("{PAIR}/drafter")]);
+    let mut checkpoint = load::configured(&config.model.path, &config).expect("it opens");
+    let refused = checkpoint.survey(*config.model.dtype).expect_err("it is refused").to_string();
+    let expected = "config.json: dflash_config: expected none: a drafter runs behind its target, as \
+                    model.draft_model, found ";
+    assert!(refused.starts_with(expected), "{refused}");
+}

@@ -78,6 +78,7 @@ pub fn config() -> EngineConfig {
             filter: Some(filter()),
             edits: true,
             drafts: false,
+            block_drafts: false,
             masks: false,
         },
     }

@@ -1,0 +1,77 @@
+//! The forward pass of a drafter, and what it keeps of its target's.
+
+use super::decoder::Decoder;
+use super::dflash::Drafter;
+use super::work::{HeadArrays, Work};
+use crate::ModelInfo;
+use candle_core::{Result, bail};
+use kernels::device::RowSet;
+use kernels::{ArrayKind, Backend, Pass, Selection};
+
+/// Arrays for the keys and values of a drafter.
+pub(super) struct ContextArrays<B: Backend> {
+    /// The projected states of the target's layers `[r, d]`.
+    states: B::Array,
+    heads: HeadArrays<B>,
+}
+
+impl<B: Backend> ContextArrays<B> {
+    /// Arrays of `rows` rows for the drafter of a model, if it has one.
+    pub(super) fn new(backend: &B, info: &ModelInfo, rows: usize) -> Result<Option<Self>> {
+        let Some(drafter) = info.rows.drafter else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            states: backend.array(ArrayKind::Sums, rows, info.width)?,
+            heads: HeadArrays::new(backend, rows, drafter.heads)?,
+        }))
+    }
+}
+
+impl<B: Backend> Decoder<B> {
+    /// The network of the rows of open blocks, and its sizes.
+    pub(crate) fn drafter(&self) -> Option<(&Self, &ModelInfo)> {
+        self.drafter.as_ref().map(|drafter| (&drafter.network, &drafter.info))
+    }
+}
+
+impl<B: Backend> Drafter<B> {
+    /// Adds the projected result of one of the target's layers, if the drafter reads it.
+    pub(super) fn tap(
+        &self,
+        backend: &B,
+        pass: &Pass<'_, B>,
+        layer: usize,
+        work: &mut Work<B>,
+    ) -> Result<()> {
+        let Some(number) = self.taps.iter().position(|tap| tap.layer == layer) else {
+            return Ok(());
+        };
+        let Some(ContextArrays { states, .. }) = &mut work.context else {
+            bail!("the target of a drafter has arrays for its states");
+        };
+        let (rows, matrix) = (backend.rows(pass), &self.taps[number].matrix);
+        match number {
+            0 => backend.linear(matrix, &work.x, rows, states),
+            _ => backend.linear_add(matrix, &work.x, rows, states),
+        }
+    }
+
+    /// Writes the keys and values of the target's rows in all layers of the drafter.
+    pub(super) fn write(&self, backend: &B, pass: &Pass<'_, B>, work: &mut Work<B>) -> Result<()> {
+        let Some(ContextArrays { states, heads }) = &mut work.context else {
+            bail!("the target of a drafter has arrays for its states");
+        };
+        let rows = backend.rows(pass);
+        let all = RowSet::First(rows);
+        let norm = self.network.norm(&self.context_norm);
+        let input = Selection { of: &*states, rows: &all };
+        backend.norm(input, pass, norm, &mut work.normed)?;
+        for block in &self.network.blocks {
+            backend.linear(&block.qkv, &work.normed, rows, &mut heads.qkv)?;
+            let attention = self.network.attention(block);
+            backend.split(&attention, pass, &mut heads.qkv, &mut heads.q)?;
+        }
+        Ok(())
+    }
+}
