@@ -30,7 +30,7 @@ const CHUNK: usize = 128;
 /// tasks read keys and values less often, small tasks use more threads. The queries and results of a
 /// task and a chunk of keys and values fit in the L2 cache.
 const QUERIES: (usize, usize) = (256, 48);
-/// Multiply-adds of the scores below which a single thread is faster.
+/// Multiply-adds of queries and keys below which a single thread is faster.
 const SERIAL_WORK: usize = 1 << 17;
 
 /// Attention of every row to the slots of its segment that it sees. Arguments: `q [r, w]` (query
@@ -45,7 +45,7 @@ pub struct PagedAttention<'a> {
     pub visible: &'a [Visible],
     /// Number of query heads, a multiple of the pool's heads.
     pub heads: usize,
-    /// Scale of the scores, `1 / sqrt(c)`.
+    /// Scale of the products of queries and keys, `1 / sqrt(c)`.
     pub scale: f32,
 }
 
@@ -153,8 +153,8 @@ impl<N: KvNumber> View<'_, N> {
     /// multiplied in pairs.
     fn run(&self, set: InstructionSet, pairs: bool) {
         let PoolShape { num_kv_heads, c, .. } = self.shape;
-        let share = self.op.heads / num_kv_heads;
-        let mut block = (QUERIES.0 / share).max(1);
+        let heads_per_kv_head = self.op.heads / num_kv_heads;
+        let mut block = (QUERIES.0 / heads_per_kv_head).max(1);
         let blocks = |rows: usize, block: usize| rows.div_ceil(block);
         let count = |block: usize| {
             let segments = self.op.segments.iter();
@@ -163,8 +163,8 @@ impl<N: KvNumber> View<'_, N> {
         };
         // The tasks of one segment are of one size; those of several need not be.
         let several = if self.op.segments.len() > 1 { 3 } else { 1 };
-        let wanted = several * parallel::threads();
-        while block * share > QUERIES.1 && block > 1 && count(block) < wanted {
+        let task_count = several * parallel::threads();
+        while block * heads_per_kv_head > QUERIES.1 && block > 1 && count(block) < task_count {
             block /= 2;
         }
         let mut tasks = Vec::new();
@@ -176,7 +176,7 @@ impl<N: KvNumber> View<'_, N> {
                 tasks.extend((0..num_kv_heads).map(|group| (index, start..end, group)));
             }
         }
-        let new_scratch = || Scratch::new(set.panel(), c, block * share);
+        let new_scratch = || Scratch::new(set.panel(), c, block * heads_per_kv_head);
         let run = |scratch: &mut Scratch<N>, (segment, rows, group)| {
             let task = Task { view: self, segment, rows, group, scratch };
             if const { N::NARROW } && pairs {

@@ -173,7 +173,7 @@ impl<N: KvNumber> Write<'_, N> {
             let run = run.take(RUN).take_while(|&(&slot, next)| slot == next);
             let run = run.count();
             // SAFETY: one task per head.
-            let numbers = unsafe { self.pool.part((index * num_kv_heads + group) * block, block) };
+            let numbers = unsafe { self.pool.slice((index * num_kv_heads + group) * block, block) };
             let rows = &self.rows[row * self.width + self.op.column + group * c..];
             self.run(rows, numbers, offset..offset + run);
             row += run;

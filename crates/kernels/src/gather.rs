@@ -47,7 +47,7 @@ impl InplaceOp2 for AddRows<'_> {
         let shared = Shared::new(sums);
         let add = |i: usize| {
             // SAFETY: rows differ, so no two parts overlap.
-            let sum_row = unsafe { shared.part(self.rows[i] as usize * d, d) };
+            let sum_row = unsafe { shared.slice(self.rows[i] as usize * d, d) };
             let row = &added[i * d..(i + 1) * d];
             let weight = self.weights[i];
             sum_row.iter_mut().zip(row).for_each(|(sum, x)| *sum += weight * x);

@@ -130,12 +130,12 @@ impl Product<'_> {
         let height = m.div_ceil(rows).next_multiple_of(2 * amx::ROWS);
         let rows = m.div_ceil(height);
         let panels = weights.panels();
-        let wanted = if m * x.stride * panels * weights.unit().panel() < SERIAL_WORK {
+        let group_count = if m * x.stride * panels * weights.unit().panel() < SERIAL_WORK {
             1
         } else {
             (4 * parallel::threads()).div_ceil(rows).min(panels)
         };
-        let per_task = panels.div_ceil(wanted.max(1));
+        let per_task = panels.div_ceil(group_count.max(1));
         let groups = panels.div_ceil(per_task);
         parallel::for_each(groups * rows, |task| {
             let (group, block) = (task / rows, task % rows);
@@ -368,7 +368,7 @@ impl Block<'_> {
         for (r, &[low, high]) in tile.iter().enumerate() {
             let index = (row + r) * n + column;
             // SAFETY: tasks own disjoint rows or panels.
-            let out = unsafe { self.out.part(index, count) };
+            let out = unsafe { self.out.slice(index, count) };
             let scale = self.x.scale(row + r);
             let mut low = d.value(low, scale, scales[0]);
             let mut high = d.value(high, scale, scales[1]);

@@ -40,7 +40,7 @@ pub use linear::{Epilogue, Linear, Matrix};
 pub use norm::{HeadNorm, rms_norm};
 pub use parallel::Team;
 pub use rope::{Llama3Scaling, QueryGrowth, Rope, RopeScaling, RopeSpec, RopeTable, YarnScaling};
-pub use routing::{RouterScore, Routing};
+pub use routing::{RouterFunction, Routing};
 pub use score::{Scorer, ScorerRow, Scores, score};
 pub use simd::InstructionSet;
 pub use simd::amx::TileSupport;

@@ -32,7 +32,7 @@ impl CustomOp1 for RmsNorm<'_> {
         let fill = |shared: Shared<MaybeUninit<f32>>| {
             parallel::for_rows(rows, rows * d, |Range { start, end }| {
                 // SAFETY: tasks own disjoint rows.
-                let out = unsafe { shared.part(start * d, (end - start) * d) };
+                let out = unsafe { shared.slice(start * d, (end - start) * d) };
                 dispatch(Rows { x: &x[start * d..end * d], weight, eps: self.eps, out });
             });
         };
@@ -126,7 +126,7 @@ impl InplaceOp1 for HeadNorm<'_> {
         let shared = Shared::new(data);
         parallel::for_rows(rows, rows * columns, |Range { start, end }| {
             // SAFETY: tasks own disjoint rows.
-            let data = unsafe { shared.part(start * width, (end - start) * width) };
+            let data = unsafe { shared.slice(start * width, (end - start) * width) };
             dispatch(Heads { norm: self, row: width, data });
         });
         Ok(())

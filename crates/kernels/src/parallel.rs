@@ -141,10 +141,10 @@ impl<T> Shared<T> {
     /// `len` elements from `first` on.
     ///
     /// # Safety
-    /// The shared slice is alive, and no other part in use overlaps this one.
-    #[expect(clippy::mut_from_ref, reason = "parts are disjoint by the caller's promise")]
-    pub(crate) unsafe fn part(&self, first: usize, len: usize) -> &mut [T] {
-        assert!(first + len <= self.len, "part {first}+{len} of {}", self.len);
+    /// The shared slice is alive, and no other slice in use overlaps this one.
+    #[expect(clippy::mut_from_ref, reason = "slices are disjoint by the caller's promise")]
+    pub(crate) unsafe fn slice(&self, first: usize, len: usize) -> &mut [T] {
+        assert!(first + len <= self.len, "slice {first}+{len} of {}", self.len);
         // SAFETY: in bounds; disjoint by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(first), len) }
     }

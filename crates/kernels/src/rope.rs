@@ -272,7 +272,7 @@ impl InplaceOp1 for Rope<'_> {
         let shared = Shared::new(data);
         parallel::for_rows(rows, rows * rotated, |Range { start, end }| {
             // SAFETY: tasks own disjoint rows.
-            let data = unsafe { shared.part(start * width, (end - start) * width) };
+            let data = unsafe { shared.slice(start * width, (end - start) * width) };
             dispatch(Rotate { rope: self, positions: &self.positions[start..end], data });
         });
         Ok(())

@@ -2,7 +2,7 @@
 
 /// The function from the logits of a router to the weights of experts.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum RouterScore {
+pub enum RouterFunction {
     /// Softmax over all experts; the weight of a chosen expert is its probability plus correction.
     Softmax {
         /// True if the weights of a row's experts are divided by their sum.
@@ -13,7 +13,7 @@ pub enum RouterScore {
     Sigmoid {
         /// Number of groups, each of two or more experts.
         groups: usize,
-        /// Number of groups that a row may choose from, by the sum of their two best scores.
+        /// Number of groups that a row may choose from, by the sum of their two best affinities.
         best: usize,
         /// Sum of the weights of all chosen experts, if there are several.
         scale: f32,
@@ -26,8 +26,8 @@ pub struct Routing<'a> {
     /// Experts of a row.
     pub chosen: usize,
     /// The function from its logits to weights.
-    pub score: RouterScore,
-    /// A correction per expert, added to the scores before experts are chosen.
+    pub function: RouterFunction,
+    /// A correction per expert, added to the affinities before experts are chosen.
     pub bias: Option<&'a [f32]>,
     /// A factor of each expert's weight.
     pub scales: Option<&'a [f32]>,

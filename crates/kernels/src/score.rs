@@ -89,8 +89,8 @@ pub fn score(logits: &Tensor, scorer: &Scorer<'_>) -> Result<Scores> {
             gap: gap as f32,
             present,
         });
-        let wanted = scorer.rows[index].tops as usize;
-        let tops = tops.chunks_exact(TOP_FIELDS).take(wanted);
+        let count = scorer.rows[index].tops as usize;
+        let tops = tops.chunks_exact(TOP_FIELDS).take(count);
         scores
             .tops
             .extend(tops.map(|top| TopToken { token: top[0] as u32, logprob: top[1] as f32 }));
@@ -124,7 +124,7 @@ impl CustomOp1 for ScoreRows<'_> {
         parallel::for_each_with(rows.div_ceil(block), Scratch::default, |scratch, task| {
             for row in task * block..((task + 1) * block).min(rows) {
                 // SAFETY: each row is written once.
-                let out = unsafe { shared.part(row * width, width) };
+                let out = unsafe { shared.slice(row * width, width) };
                 let logits = &logits[row * vocab..(row + 1) * vocab];
                 row::reduce(&self.0, &self.0.rows[row], logits, scratch, out);
             }

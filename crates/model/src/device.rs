@@ -15,7 +15,7 @@ pub use model::DeviceModel;
 pub use steps::StepLoad;
 
 use crate::arch::Work;
-use crate::inputs::{InputBounds, Inputs, Part};
+use crate::inputs::{InputBounds, Inputs, PassRows};
 use crate::{ExecutorConfig, LoadError};
 use graphs::Graphs;
 use kernels::device::{AttentionScratch, Device, DeviceBatch, DeviceError, DeviceScores};
@@ -150,7 +150,7 @@ impl DeviceExecutor {
 
     /// Uploads a batch and launches its pass.
     fn launch(&mut self, batch: &Batch) -> Result<(), String> {
-        self.step.inputs.fill(batch, Part::All, &self.bounds)?;
+        self.step.inputs.fill(batch, PassRows::All, &self.bounds)?;
         self.pass(batch).map_err(|error| error.to_string())
     }
 

@@ -2,7 +2,7 @@
 //! time.
 
 use crate::arch::Work;
-use crate::inputs::{self, InputBounds, Inputs, Part};
+use crate::inputs::{self, InputBounds, Inputs, PassRows};
 use crate::{LoadError, Model, ModelInfo};
 use kernels::{Cpu, Host, Pass, Scores, Team};
 use std::num::NonZeroUsize;
@@ -160,11 +160,11 @@ impl<B: Host> Executor for ModelExecutor<B> {
 impl<B: Host> ModelExecutor<B> {
     /// Runs the passes over a batch.
     fn run(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), String> {
-        let parts = Part::of(self.model.info().rows.drafter.is_some());
-        for (pass, part) in self.passes.iter_mut().zip(parts) {
-            pass.inputs.fill(batch, *part, &self.bounds)?;
+        let passes = PassRows::of(self.model.info().rows.drafter.is_some());
+        for (pass, rows) in self.passes.iter_mut().zip(passes) {
+            pass.inputs.fill(batch, *rows, &self.bounds)?;
         }
-        match parts {
+        match passes {
             [_] => self.pass(0, batch, output),
             _ => {
                 let mut outputs = [BatchOutput::default(), BatchOutput::default()];
@@ -249,7 +249,7 @@ impl<B: Host> ModelExecutor<B> {
         soft: &[f32],
     ) -> candle_core::Result<Scores> {
         let Model { backend, decoder, .. } = &self.model;
-        let drafter = decoder.drafter().filter(|_| inputs.part() == Part::Open);
+        let drafter = decoder.drafter().filter(|_| inputs.pass_rows() == PassRows::Open);
         let (network, info) = drafter.unwrap_or((decoder, self.model.info()));
         let mut arrays = inputs.arrays(batch);
         if let Some(canvas) = &mut arrays.canvas {

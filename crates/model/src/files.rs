@@ -126,7 +126,7 @@ impl Files {
         match (safe, found.len()) {
             (true, _) | (_, 0) => Ok(None),
             (_, 1) => Ok(found.pop()),
-            _ if are_parts(&found) => Ok(Some(found.swap_remove(0))),
+            _ if are_shards(&found) => Ok(Some(found.swap_remove(0))),
             _ => Err(LoadError::ManyFiles { place: self.place(), found: found.join(", ") }),
         }
     }
@@ -167,18 +167,18 @@ impl Files {
     }
 }
 
-/// The name of a part of a model (`NAME-00001-of-00003.gguf`) without its number, and the number of
-/// parts; `None` for another name.
-pub(crate) fn part_stem(file: &str) -> Option<(&str, u64)> {
+/// The name of a shard of a model (`NAME-00001-of-00003.gguf`) without its number, and the number of
+/// shards; `None` for another name.
+pub(crate) fn shard_stem(file: &str) -> Option<(&str, u64)> {
     let (rest, count) = file.strip_suffix(".gguf")?.rsplit_once("-of-")?;
     let (stem, number) = rest.rsplit_once('-')?;
     let is_number = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
     (is_number(number) && is_number(count)).then_some((stem, count.parse().ok()?))
 }
 
-/// True if all files are parts of one model.
-fn are_parts(files: &[String]) -> bool {
-    let stems: Option<Vec<_>> = files.iter().map(|file| part_stem(file)).collect();
+/// True if all files are shards of one model.
+fn are_shards(files: &[String]) -> bool {
+    let stems: Option<Vec<_>> = files.iter().map(|file| shard_stem(file)).collect();
     stems.is_some_and(|stems| stems.iter().all(|stem| *stem == stems[0]))
 }
 

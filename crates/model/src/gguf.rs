@@ -10,14 +10,14 @@ mod canvas;
 mod dialect;
 mod frequencies;
 mod header;
-mod part;
+mod location;
 mod tokenizer;
 mod volumes;
 
 use dialect::{Dialect, Facts};
 pub(crate) use frequencies::{DIVISORS, check_divisors};
-use part::Part;
-pub(crate) use part::{EXPERTS, SHARED};
+use location::Location;
+pub(crate) use location::{EXPERTS, SHARED};
 pub use tokenizer::TokenizerJson;
 use volumes::{Fields, Volumes};
 
@@ -34,7 +34,7 @@ const SLAB: usize = 1 << 22;
 
 /// One opened model: a file, or the parts of one that is split.
 pub(crate) struct Gguf {
-    /// The name of the file, or of the first part.
+    /// The name of the file, or of the first shard.
     pub(crate) file: String,
     fields: Fields,
     volumes: Volumes,
@@ -47,7 +47,7 @@ impl Gguf {
     /// configuration.
     ///
     /// # Errors
-    /// If it is not a GGUF file, lacks a part, or has an unsupported architecture.
+    /// If it is not a GGUF file, lacks a shard, or has an unsupported architecture.
     pub(crate) fn open(files: &Files, file: &str) -> Result<(Self, Keys), LoadError> {
         let (fields, volumes) = Volumes::open(files, file)?;
         let facts = Facts { file, fields: &fields, volumes: &volumes };
@@ -62,13 +62,13 @@ impl Gguf {
 
     /// The stored shape of a tensor, `None` if it is not stored.
     pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
-        let part = Part::of(name);
-        part.shape(self.volumes.info(&part.tensor)?.shape.dims())
+        let location = Location::of(name);
+        location.shape(self.volumes.info(&location.tensor)?.shape.dims())
     }
 
     /// The tensor of the file that a tensor lies in.
     pub(crate) fn whole(name: &str) -> String {
-        Part::of(name).tensor
+        Location::of(name).tensor
     }
 
     /// Names of all tensors.
@@ -100,13 +100,13 @@ impl Gguf {
         reads: bool,
         out: &mut Vec<f32>,
     ) -> Result<usize, LoadError> {
-        let (part, info) = self.find(name, shape)?;
+        let (location, info) = self.find(name, shape)?;
         if reads {
             let corrupt = |error: candle_core::Error| LoadError::Corrupt {
                 file: self.file.clone(),
                 reason: format!("{name}: {}", first_line(&error)),
             };
-            let bytes = self.data(name, &part, info)?;
+            let bytes = self.data(name, &location, info)?;
             let first = out.len();
             match self.interleaved.filter(|_| is_rotated(name)) {
                 Some(head) => {
@@ -125,28 +125,33 @@ impl Gguf {
                 });
             }
         }
-        Ok(part.range(info).1)
+        Ok(location.range(info).1)
     }
 
     /// The entry that a tensor of this shape lies in, and where.
-    fn find(&self, name: &str, shape: &[usize]) -> Result<(Part, &TensorInfo), LoadError> {
+    fn find(&self, name: &str, shape: &[usize]) -> Result<(Location, &TensorInfo), LoadError> {
         let (file, tensor) = (self.file.clone(), name.to_owned());
         let expected = shape.to_vec();
-        let part = Part::of(name);
-        let Some(info) = self.volumes.info(&part.tensor) else {
+        let location = Location::of(name);
+        let Some(info) = self.volumes.info(&location.tensor) else {
             return Err(LoadError::MissingTensor { file, tensor, expected });
         };
-        if part.shape(info.shape.dims()) != Some(shape) {
+        if location.shape(info.shape.dims()) != Some(shape) {
             let found = info.shape.dims().to_vec();
             return Err(LoadError::Shape { file, tensor, expected, found });
         }
-        Ok((part, info))
+        Ok((location, info))
     }
 
     /// The bytes of a tensor.
-    fn data(&self, name: &str, part: &Part, info: &TensorInfo) -> Result<FileSlice<'_>, LoadError> {
-        let (before, length) = part.range(info);
-        self.volumes.data(name, &part.tensor, before, length)
+    fn data(
+        &self,
+        name: &str,
+        location: &Location,
+        info: &TensorInfo,
+    ) -> Result<FileSlice<'_>, LoadError> {
+        let (before, length) = location.range(info);
+        self.volumes.data(name, &location.tensor, before, length)
     }
 }
 
@@ -171,11 +176,11 @@ fn expand(
         let last = (first + at_once).min(rows);
         // A copy, because the blocks are read at their alignment.
         let bytes = bytes[first * length..last * length].to_vec();
-        let part = match is_whole {
+        let dims = match is_whole {
             true => vec![last - first, width],
             false => shape.to_vec(),
         };
-        let tensor = qtensor_from_ggml(dtype, &bytes, part, &Device::Cpu)?;
+        let tensor = qtensor_from_ggml(dtype, &bytes, dims, &Device::Cpu)?;
         let tensor = tensor.dequantize(&Device::Cpu)?.flatten_all()?;
         out.extend_from_slice(&tensor.to_vec1::<f32>()?);
     }

@@ -61,7 +61,7 @@ impl InputBounds {
 
 /// The rows of a batch that a pass reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum PassRows {
     /// All rows.
     #[default]
     All,
@@ -71,8 +71,8 @@ pub(crate) enum Part {
     Open,
 }
 
-impl Part {
-    /// The parts of the passes over a batch, in their order, with or without a drafter.
+impl PassRows {
+    /// The rows of each pass over a batch, in their order, with or without a drafter.
     pub(crate) fn of(has_drafter: bool) -> &'static [Self] {
         match has_drafter {
             true => &[Self::Final, Self::Open],
@@ -80,7 +80,7 @@ impl Part {
         }
     }
 
-    fn reads(self, row: &Row) -> bool {
+    fn contains(self, row: &Row) -> bool {
         match self {
             Self::All => true,
             Self::Final => !row.open,
@@ -90,10 +90,10 @@ impl Part {
 }
 
 /// Appends the outputs of the passes over a batch to `output`, in the order of the batch's rows.
-pub(crate) fn merge(batch: &Batch, parts: [BatchOutput; 2], output: &mut BatchOutput) {
-    let mut parts = parts.map(|part| (part.candidates.into_iter(), part.tops.into_iter()));
+pub(crate) fn merge(batch: &Batch, passes: [BatchOutput; 2], output: &mut BatchOutput) {
+    let mut passes = passes.map(|pass| (pass.candidates.into_iter(), pass.tops.into_iter()));
     for row in batch.rows.iter().filter(|row| row.score.is_wanted()) {
-        let (candidates, tops) = &mut parts[usize::from(row.open)];
+        let (candidates, tops) = &mut passes[usize::from(row.open)];
         output.candidates.extend(candidates.next());
         output.tops.extend(tops.take(row.score.tops()));
     }
@@ -102,7 +102,7 @@ pub(crate) fn merge(batch: &Batch, parts: [BatchOutput; 2], output: &mut BatchOu
 /// The arrays of a batch's rows, with one entry per row unless noted otherwise. Reused between steps.
 #[derive(Debug, Default)]
 pub(crate) struct Inputs {
-    part: Part,
+    pass_rows: PassRows,
     /// The segments of these rows.
     segments: Vec<Segment>,
     pub(crate) tokens: Vec<u32>,
@@ -156,11 +156,11 @@ impl Inputs {
     pub(crate) fn fill(
         &mut self,
         batch: &Batch,
-        part: Part,
+        pass_rows: PassRows,
         bounds: &InputBounds,
     ) -> Result<(), String> {
         self.clear();
-        self.part = part;
+        self.pass_rows = pass_rows;
         self.canvas = bounds.window.map(|_| CanvasInputs::default());
         self.mask = bounds.mask;
         let words = set_words(bounds.vocab as u32);
@@ -190,8 +190,8 @@ impl Inputs {
     }
 
     /// The rows of the batch that it was filled with.
-    pub(crate) fn part(&self) -> Part {
-        self.part
+    pub(crate) fn pass_rows(&self) -> PassRows {
+        self.pass_rows
     }
 
     /// The arrays for a backend of the batch that they were filled with, without mean embeddings.
@@ -208,7 +208,7 @@ impl Inputs {
             biases: &batch.biases,
             allowed: &batch.allowed,
             // They are made once, before any row is written.
-            copies: if self.part == Part::Open { &[] } else { &batch.copies },
+            copies: if self.pass_rows == PassRows::Open { &[] } else { &batch.copies },
             canvas: self.canvas.as_ref().map(CanvasInputs::rows),
         }
     }
@@ -238,8 +238,8 @@ impl Inputs {
         let Some(table) = batch.pages.get(first..last) else {
             return Err(format!("page table {first}..{last} of {}", batch.pages.len()));
         };
-        let (begin, part) = (as_count(self.tokens.len()), self.part);
-        for (row, index) in rows.iter().zip(start..).filter(|(row, _)| part.reads(row)) {
+        let (begin, pass_rows) = (as_count(self.tokens.len()), self.pass_rows);
+        for (row, index) in rows.iter().zip(start..).filter(|(row, _)| pass_rows.contains(row)) {
             self.push_row(row, table, bounds)
                 .and_then(|()| match row.score.is_wanted() {
                     true => self.push_scorer(batch, row, bounds),
@@ -249,7 +249,7 @@ impl Inputs {
         }
         let own = begin..as_count(self.tokens.len());
         self.push_canvas(rows, segment, bounds)?;
-        if !own.is_empty() || part == Part::All {
+        if !own.is_empty() || pass_rows == PassRows::All {
             self.segments.push(Segment { rows: own, ..segment.clone() });
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! A loaded model and its info.
 
 use crate::arch::{self, Decoder, Work};
-use crate::inputs::{self, InputBounds, Inputs, Part};
+use crate::inputs::{self, InputBounds, Inputs, PassRows};
 use crate::{Checkpoint, ForwardError, LoadError, Memory, ModelInfo};
 use kernels::device::RowSet;
 use kernels::{ArrayKind, Cpu, Host, Pass};
@@ -83,7 +83,7 @@ impl<B: Host> Model<B> {
         let bounds = InputBounds::of(info, rows, 1);
         let sequence = inputs::alone(tokens, info.rows.attention);
         let mut inputs = Inputs::default();
-        inputs.fill(&sequence, Part::All, &bounds).map_err(candle_core::Error::msg)?;
+        inputs.fill(&sequence, PassRows::All, &bounds).map_err(candle_core::Error::msg)?;
         let arrays = inputs.arrays(&sequence);
         let limits = bounds.limits(1, 1);
         let mut batch = B::Batch::default();

@@ -1,6 +1,6 @@
 //! Routers: which experts of a mixture process a row, and with which weights.
 
-use crate::config::{RouterScore, RouterSpec};
+use crate::config::{RouterFunction, RouterSpec};
 use crate::sharing::{Chosen, ExpertSharing, runs};
 use kernels::device::BatchArrays;
 
@@ -68,16 +68,18 @@ fn chosen_of(
     pool: &[bool],
 ) -> Chosen {
     let total: f32 = own.iter().map(|(_, weight)| weight).sum();
-    let score = match spec.score {
+    let function = match spec.function {
         // The weights are scaled below.
-        RouterScore::Softmax { .. } => RouterScore::Softmax { normalised: false },
+        RouterFunction::Softmax { .. } => RouterFunction::Softmax { normalised: false },
         // The pool replaces the groups.
-        RouterScore::Sigmoid { scale, .. } => RouterScore::Sigmoid { groups: 1, best: 1, scale },
+        RouterFunction::Sigmoid { scale, .. } => {
+            RouterFunction::Sigmoid { groups: 1, best: 1, scale }
+        }
     };
     let closed = |expert: usize| if pool[expert] { 0.0 } else { f32::NEG_INFINITY };
     let bias = (0..logits.len()).map(|expert| closed(expert) + bias.map_or(0.0, |b| b[expert]));
     let bias: Vec<f32> = bias.collect();
-    let mut picked = chosen(logits, Some(&bias), RouterSpec { score, ..spec });
+    let mut picked = chosen(logits, Some(&bias), RouterSpec { function, ..spec });
     picked.retain(|(expert, _)| pool[*expert]);
     let sum: f32 = picked.iter().map(|(_, w)| w).sum();
     for (_, weight) in &mut picked {
@@ -88,16 +90,16 @@ fn chosen_of(
 
 /// The experts of one row and their weights.
 fn chosen(logits: &[f32], bias: Option<&[f32]>, spec: RouterSpec) -> Chosen {
-    let own = match spec.score {
-        RouterScore::Softmax { .. } => softmax(logits),
-        RouterScore::Sigmoid { .. } => logits.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
+    let own = match spec.function {
+        RouterFunction::Softmax { .. } => softmax(logits),
+        RouterFunction::Sigmoid { .. } => logits.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
     };
     let corrected: Vec<f32> = match bias {
-        Some(bias) => own.iter().zip(bias).map(|(score, b)| score + b).collect(),
+        Some(bias) => own.iter().zip(bias).map(|(affinity, b)| affinity + b).collect(),
         None => own.clone(),
     };
-    match spec.score {
-        RouterScore::Softmax { normalised } => {
+    match spec.function {
+        RouterFunction::Softmax { normalised } => {
             let best = largest(&corrected, 0..corrected.len(), spec.chosen);
             let total: f32 = match normalised {
                 true => best.iter().map(|&e| corrected[e]).sum(),
@@ -105,7 +107,7 @@ fn chosen(logits: &[f32], bias: Option<&[f32]>, spec: RouterSpec) -> Chosen {
             };
             best.into_iter().map(|e| (e, corrected[e] / total)).collect()
         }
-        RouterScore::Sigmoid { groups, best, scale } => {
+        RouterFunction::Sigmoid { groups, best, scale } => {
             let size = corrected.len() / groups;
             let experts = |group: usize| group * size..(group + 1) * size;
             let sums: Vec<f32> = (0..groups)
@@ -131,10 +133,10 @@ fn softmax(logits: &[f32]) -> Vec<f32> {
     powers.iter().map(|power| power / total).collect()
 }
 
-/// The `count` indices with the largest scores; of equal scores the lower index.
-fn largest(scores: &[f32], among: impl Iterator<Item = usize>, count: usize) -> Vec<usize> {
+/// The `count` indices with the largest affinities; of equal ones the lower index.
+fn largest(affinities: &[f32], among: impl Iterator<Item = usize>, count: usize) -> Vec<usize> {
     let mut indices: Vec<usize> = among.collect();
-    indices.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]).then(a.cmp(&b)));
+    indices.sort_by(|&a, &b| affinities[b].total_cmp(&affinities[a]).then(a.cmp(&b)));
     indices.truncate(count);
     indices
 }
@@ -143,8 +145,8 @@ fn largest(scores: &[f32], among: impl Iterator<Item = usize>, count: usize) -> 
 mod tests {
     use super::*;
 
-    fn spec(chosen: usize, score: RouterScore) -> RouterSpec {
-        RouterSpec { chosen, score, bias: true, block: None }
+    fn spec(chosen: usize, function: RouterFunction) -> RouterSpec {
+        RouterSpec { chosen, function, bias: true, block: None }
     }
 
     #[test]
@@ -157,23 +159,23 @@ mod tests {
                 assert!((got.1 - want.1).abs() < 1e-6, "{got:?} for {want:?}");
             }
         };
-        let score = |normalised| RouterScore::Softmax { normalised };
-        near(chosen(&logits, None, spec(2, score(false))), &[(2, 0.5), (0, 0.2)]);
-        near(chosen(&logits, None, spec(2, score(true))), &[(2, 0.5 / 0.7), (0, 0.2 / 0.7)]);
-        // The correction affects choice and weight; of equal scores the first is chosen.
+        let softmax = |normalised| RouterFunction::Softmax { normalised };
+        near(chosen(&logits, None, spec(2, softmax(false))), &[(2, 0.5), (0, 0.2)]);
+        near(chosen(&logits, None, spec(2, softmax(true))), &[(2, 0.5 / 0.7), (0, 0.2 / 0.7)]);
+        // The correction affects choice and weight; of equal affinities the first is chosen.
         let bias = [0.0, 0.6, 0.0, 0.0, 0.0];
         near(
-            chosen(&logits, Some(&bias), spec(4, score(false))),
+            chosen(&logits, Some(&bias), spec(4, softmax(false))),
             &[(1, 0.7), (2, 0.5), (0, 0.2), (3, 0.1)],
         );
     }
 
     #[test]
     fn a_sigmoid_router_chooses_inside_the_best_groups() {
-        let score = RouterScore::Sigmoid { groups: 3, best: 1, scale: 2.0 };
-        // The best expert's group has a low second score; the second group has the best pair.
+        let function = RouterFunction::Sigmoid { groups: 3, best: 1, scale: 2.0 };
+        // The best expert's group has a low second affinity; the second group has the best pair.
         let logits = [9.0, -9.0, 1.0, 1.5, 0.0, 0.0];
-        let pair = chosen(&logits, None, spec(2, score));
+        let pair = chosen(&logits, None, spec(2, function));
         let sigmoid = |x: f32| 1.0 / (1.0 + (-x).exp());
         let total = sigmoid(1.5) + sigmoid(1.0);
         let want = [(3, 2.0 * sigmoid(1.5) / total), (2, 2.0 * sigmoid(1.0) / total)];
@@ -182,26 +184,26 @@ mod tests {
             assert!((got.1 - want.1).abs() < 1e-6);
         }
         // A correction affects the choice but not the weight; a single expert's weight is its own
-        // score.
+        // affinity.
         let bias = [0.0, 0.0, 0.0, 0.0, 2.0, 0.0];
-        let one = chosen(&logits, Some(&bias), spec(1, score));
+        let one = chosen(&logits, Some(&bias), spec(1, function));
         assert_eq!(one, [(4, 2.0 * 0.5)]);
     }
 
     #[test]
     fn a_pool_narrows_a_choice_and_keeps_its_weight() {
-        let score = RouterScore::Sigmoid { groups: 3, best: 1, scale: 2.0 };
+        let sigmoid = RouterFunction::Sigmoid { groups: 3, best: 1, scale: 2.0 };
         let logits = [9.0, -9.0, 1.0, 1.5, 0.0, 0.0];
         let pool = [true, false, true, false, true, false];
         let names = |choice: &Chosen| choice.iter().map(|(expert, _)| *expert).collect::<Vec<_>>();
         let total = |choice: &Chosen| choice.iter().map(|(_, weight)| weight).sum::<f32>();
-        for score in [score, RouterScore::Softmax { normalised: false }] {
-            let top_two = spec(2, score);
+        for function in [sigmoid, RouterFunction::Softmax { normalised: false }] {
+            let top_two = spec(2, function);
             let own = chosen(&logits, None, top_two);
             let narrowed = chosen_of(&own, &logits, None, top_two, &pool);
             assert_eq!(names(&narrowed), [0, 2]);
             assert!((total(&narrowed) - total(&own)).abs() < 1e-5);
-            let few = chosen_of(&own, &logits, None, spec(4, score), &pool);
+            let few = chosen_of(&own, &logits, None, spec(4, function), &pool);
             assert_eq!(names(&few), [0, 2, 4], "the pool has three experts");
         }
     }

@@ -184,7 +184,7 @@ impl Bandit {
     fn context(&self, sight: &Sight<'_>) -> usize {
         let run = as_count(sight.run.len());
         let entropies = sight.run.iter().map(|proposal| f64::from(proposal.candidate.entropy));
-        let ratio = |part: u32, whole: u32| f64::from(part) / f64::from(whole.max(1));
+        let ratio = |count: u32, total: u32| f64::from(count) / f64::from(total.max(1));
         let ratios = [
             ratio(run.saturating_sub(1), sight.length.saturating_sub(1)),
             ratio(sight.committed, sight.length),

@@ -77,7 +77,7 @@ impl<N: KvNumber> Task<'_, N> {
     }
 
     /// Prefetches the pages of the logical slots `slots`, first the keys, then the values, which are
-    /// needed after the scores. The pages of a sequence lie apart.
+    /// needed after the products. The pages of a sequence lie apart.
     #[inline(always)]
     pub(super) fn prefetch<S: Simd>(&self, s: S, slots: Range<usize>) {
         let PoolShape { page, block, .. } = self.view.shape;

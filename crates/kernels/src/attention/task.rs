@@ -29,13 +29,13 @@ pub(super) struct Scratch<N> {
     pub(super) v: Vec<N>,
     /// Scales of the keys and of the values of a chunk, in formats that have them.
     pub(super) scales: [[f32; CHUNK]; 2],
-    /// Scores, later weights, of one tile `[TILE_ROWS, CHUNK]`.
+    /// Products of queries and keys, later attention weights, of one tile `[TILE_ROWS, CHUNK]`.
     pub(super) p: Vec<f32>,
     /// Queries and weights as words of two bf16 numbers: `[queries, c / 2]`, `[TILE_ROWS, CHUNK / 2]`.
     pub(super) words: [Vec<u32>; 2],
     /// Unnormalised results `[c / panel, queries, panel]`.
     pub(super) o: Vec<f32>,
-    /// Largest score of the slots before, `[queries]`.
+    /// Largest product of the slots before, `[queries]`.
     pub(super) max: Vec<f32>,
     /// Sum of weights of the slots before, `[queries]`.
     sum: Vec<f32>,
@@ -83,7 +83,7 @@ impl<N: KvNumber> Kernel for Task<'_, N> {
             let Scratch { q, words, .. } = &mut *self.scratch;
             round_to_bf16(q, &mut words[0]);
         }
-        let queries = self.rows.len() * self.share();
+        let queries = self.rows.len() * self.heads_per_kv_head();
         let rows = &self.view.op.visible[self.rows.clone()];
         let end = rows.iter().map(Visible::reach).max().unwrap_or(0);
         for start in (0..end).step_by(CHUNK) {
@@ -105,7 +105,7 @@ impl<N: KvNumber> Kernel for Task<'_, N> {
 
 /// The `i`-th pair of vectors of slots of a chunk.
 #[derive(Clone, Copy)]
-struct Scores<N> {
+struct KeyPair<N> {
     i: usize,
     keys: Vectors<N>,
 }
@@ -130,8 +130,8 @@ fn tile_height<S: Simd, N: KvNumber>(left: usize) -> usize {
 }
 
 impl<N: KvNumber> Task<'_, N> {
-    /// Query heads per key head.
-    fn share(&self) -> usize {
+    /// Query heads per KV head.
+    fn heads_per_kv_head(&self) -> usize {
         self.view.op.heads / self.view.shape.num_kv_heads
     }
 
@@ -145,12 +145,12 @@ impl<N: KvNumber> Task<'_, N> {
 
     /// The slots that a query sees in the chunk that starts at slot `start`.
     fn seen(&self, query: usize, start: usize) -> Seen {
-        let row = self.rows.start + query / self.share();
+        let row = self.rows.start + query / self.heads_per_kv_head();
         Seen::of(self.view.op.visible[row], start)
     }
 
     fn load_queries(&mut self, panel: usize) {
-        let (c, width) = (self.view.shape.c, self.share() * self.view.shape.c);
+        let (c, width) = (self.view.shape.c, self.heads_per_kv_head() * self.view.shape.c);
         for (i, row) in self.rows.clone().enumerate() {
             let start = row * self.view.stride + self.group * width;
             let scaled = self.view.q[start..start + width].iter().map(|x| x * self.view.op.scale);
@@ -178,8 +178,8 @@ impl<N: KvNumber> Task<'_, N> {
         let vectors = slots.len().div_ceil(S::LANES);
         for i in 0..most.div_ceil(2 * S::LANES) {
             let keys = self.keys(S::LANES, i, vectors);
-            let scores = Scores { i, keys };
-            by_height!(queries.len(), self.score::<S, _>(s, queries.start, scores));
+            let keys = KeyPair { i, keys };
+            by_height!(queries.len(), self.multiply_keys::<S, _>(s, queries.start, keys));
         }
         let mut factors = [1.0; MAX_TILE_ROWS];
         for (r, (factor, seen)) in factors.iter_mut().zip(&*seen).enumerate() {
@@ -191,14 +191,14 @@ impl<N: KvNumber> Task<'_, N> {
         }
     }
 
-    /// Writes the scores of `R` queries, from `query` on, for a pair of vectors of slots.
+    /// Writes the products of `R` queries, from `query` on, and the keys of a pair of vectors of slots.
     #[inline(always)]
-    fn score<S: Simd, const R: usize>(&mut self, s: S, query: usize, product: Scores<N>) {
+    fn multiply_keys<S: Simd, const R: usize>(&mut self, s: S, query: usize, pair: KeyPair<N>) {
         // No such tile is asked for: this compiles none.
         if const { !is_compiled::<S, N>(R) } {
             return;
         }
-        let (c, Scores { i, keys }) = (self.view.shape.c, product);
+        let (c, KeyPair { i, keys }) = (self.view.shape.c, pair);
         let mut tile = Tile::<S, R>::zero(s);
         if self.in_pairs::<S>() {
             let words = &self.scratch.words[0][query * c / 2..(query + R) * c / 2];
@@ -211,16 +211,16 @@ impl<N: KvNumber> Task<'_, N> {
             // SAFETY: q has R rows of c values, the vectors c numbers each.
             unsafe { accumulate(s, &mut tile, c, queries, keys) };
         }
-        self.scale_scores(s, &mut tile, i);
+        self.scale_products(s, &mut tile, i);
         for r in 0..R {
             let row = Tile::<S, 1> { sums: [tile.sums[r]] };
             row.store(s, &mut self.scratch.p[r * CHUNK + i * 2 * S::LANES..]);
         }
     }
 
-    /// Multiplies the scores of the `i`-th pair of vectors of slots by the scales of the keys.
+    /// Multiplies the products of the `i`-th pair of vectors of slots by the scales of the keys.
     #[inline(always)]
-    fn scale_scores<S: Simd, const R: usize>(&self, s: S, tile: &mut Tile<S, R>, i: usize) {
+    fn scale_products<S: Simd, const R: usize>(&self, s: S, tile: &mut Tile<S, R>, i: usize) {
         if N::SCALE == 0 {
             return;
         }
@@ -255,7 +255,7 @@ impl<N: KvNumber> Task<'_, N> {
         seen.hide(p, 0.0);
     }
 
-    /// Converts the scores of row `r` of the tile to weights. Returns the factor that rescales the
+    /// Converts the products of row `r` of the tile to attention weights. Returns the factor that rescales the
     /// query's previous result.
     #[inline(always)]
     fn weigh<S: Simd>(&mut self, s: S, r: usize, query: usize, seen: Seen) -> f32 {
@@ -312,14 +312,15 @@ impl<N: KvNumber> Task<'_, N> {
     }
 
     fn write(&mut self, panel: usize) {
-        let (c, share, queries) = (self.view.shape.c, self.share(), self.scratch.max.len());
-        for query in 0..self.rows.len() * share {
+        let (c, heads_per_kv_head, queries) =
+            (self.view.shape.c, self.heads_per_kv_head(), self.scratch.max.len());
+        for query in 0..self.rows.len() * heads_per_kv_head {
             let sum = self.scratch.sum[query];
             let inverse = if sum == 0.0 { 0.0 } else { 1.0 / sum };
-            let row = self.rows.start + query / share;
-            let head = self.group * share + query % share;
+            let row = self.rows.start + query / heads_per_kv_head;
+            let head = self.group * heads_per_kv_head + query % heads_per_kv_head;
             // SAFETY: each task has its own rows and heads.
-            let out = unsafe { self.view.out.part((row * self.view.op.heads + head) * c, c) };
+            let out = unsafe { self.view.out.slice((row * self.view.op.heads + head) * c, c) };
             for (i, out) in out.chunks_mut(panel).enumerate() {
                 let o = &self.scratch.o[(i * queries + query) * panel..];
                 out.iter_mut().zip(o).for_each(|(out, x)| {

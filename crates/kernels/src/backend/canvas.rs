@@ -198,7 +198,7 @@ impl InplaceOp1 for Finish<'_> {
         let shared = Shared::new(data);
         parallel::for_rows(rows, rows * vocab, |range| {
             // SAFETY: tasks own disjoint rows.
-            let data = unsafe { shared.part(range.start * vocab, range.len() * vocab) };
+            let data = unsafe { shared.slice(range.start * vocab, range.len() * vocab) };
             for (row, logits) in range.zip(data.chunks_exact_mut(vocab)) {
                 let scale = self.scales.map_or(1.0, |scales| scales[row]);
                 for x in logits {

@@ -144,7 +144,7 @@ impl Cuda {
         let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
         if pinned.bytes < bytes {
             self.wait()?;
-            let wanted = bytes.next_power_of_two();
+            let capacity = bytes.next_power_of_two();
             // SAFETY: no copy is in progress; the old memory is freed once.
             unsafe {
                 if !pinned.start.is_null() {
@@ -152,10 +152,10 @@ impl Cuda {
                     pinned.start = null_mut();
                     pinned.bytes = 0;
                 }
-                let start = result::malloc_host(wanted, 0).map_err(failed("pinned memory"))?;
+                let start = result::malloc_host(capacity, 0).map_err(failed("pinned memory"))?;
                 pinned.start = start.cast();
-                pinned.bytes = wanted;
-                pinned.start.write_bytes(0, wanted);
+                pinned.bytes = capacity;
+                pinned.start.write_bytes(0, capacity);
             }
         }
         // SAFETY: allocated and written above; the lock is held.

@@ -13,10 +13,10 @@ use super::launch::MatrixFormat;
 use super::matrix::DeviceMatrix;
 use super::{Kernel, Result, args, kernel, refuse};
 use crate::linear::Epilogue;
-use crate::routing::{RouterScore, Routing};
+use crate::routing::{RouterFunction, Routing};
 
 const ROUTE: [Kernel; 2] = [kernel("route_f32", 256, 0), kernel("route_bf16", 256, 0)];
-// Two scores per expert.
+// Two affinities per expert.
 const CHOOSE: Kernel = kernel("choose_experts", 32, 2 * 4 * MOST_EXPERTS as u32);
 pub(super) const KERNELS: &[Kernel] = &[
     ROUTE[0],
@@ -81,7 +81,7 @@ pub struct DeviceExperts {
     addresses: Buffer,
     bias: Option<Buffer>,
     scales: Option<Buffer>,
-    score: RouterScore,
+    function: RouterFunction,
     sizes: ExpertSizes,
 }
 
@@ -107,7 +107,7 @@ impl DeviceExperts {
             inner: gate_up.width(),
             formats: [gate_up.format(), down.format()],
         };
-        check(&sizes, routing.score)?;
+        check(&sizes, routing.function)?;
         let mut addresses = Vec::with_capacity(ADDRESSES * experts.len() * size_of::<u64>());
         for [gate_up, down] in &experts {
             let gated = gate_up.epilogue().is_gated() && down.epilogue() == Epilogue::None;
@@ -142,7 +142,7 @@ impl DeviceExperts {
         Ok(Self {
             bias: floats(routing.bias)?,
             scales: floats(routing.scales)?,
-            score: routing.score,
+            function: routing.function,
             gate,
             experts,
             addresses: table,
@@ -188,9 +188,11 @@ impl DeviceExperts {
             Some(buffer) => buffer.range(0, count * size_of::<f32>()),
             None => Ok(0),
         };
-        let (gating, groups, best, scale) = match self.score {
-            RouterScore::Softmax { normalised } => (u32::from(normalised), 1, 1, 1.0),
-            RouterScore::Sigmoid { groups, best, scale } => (2, groups as u32, best as u32, scale),
+        let (gating, groups, best, scale) = match self.function {
+            RouterFunction::Softmax { normalised } => (u32::from(normalised), 1, 1, 1.0),
+            RouterFunction::Sigmoid { groups, best, scale } => {
+                (2, groups as u32, best as u32, scale)
+            }
         };
         let choose = args::Choose {
             logits: route.logits,
@@ -218,10 +220,10 @@ impl DeviceExperts {
 }
 
 /// Checks that kernels exist for these sizes.
-fn check(sizes: &ExpertSizes, score: RouterScore) -> Result<()> {
-    let groups = match score {
-        RouterScore::Softmax { .. } => 1,
-        RouterScore::Sigmoid { groups, .. } => groups,
+fn check(sizes: &ExpertSizes, function: RouterFunction) -> Result<()> {
+    let groups = match function {
+        RouterFunction::Softmax { .. } => 1,
+        RouterFunction::Sigmoid { groups, .. } => groups,
     };
     let ExpertSizes { count, chosen, .. } = *sizes;
     match count <= MOST_EXPERTS && chosen <= MOST_CHOSEN.min(count) && groups <= 32 {

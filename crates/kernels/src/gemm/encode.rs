@@ -106,10 +106,10 @@ impl<'a> Rows<'a> {
             // SAFETY: tasks own disjoint rows.
             let (words, scales) = unsafe {
                 let scales = match dtype {
-                    WeightDtype::Int8 => shared_scales.part(start, end - start),
+                    WeightDtype::Int8 => shared_scales.slice(start, end - start),
                     _ => &mut [],
                 };
-                (shared.part(start * stride, (end - start) * stride), scales)
+                (shared.slice(start * stride, (end - start) * stride), scales)
             };
             let encode =
                 Encode { dtype, parts: unit.parts(), x: &x[start * k..end * k], k, words, scales };

@@ -50,8 +50,8 @@ impl Packed {
         parallel::for_each(panels, |panel| {
             // SAFETY: one task per panel.
             let (packed, scales) = unsafe {
-                let scales = shared_scales.part(start * panel * width, start * width);
-                (shared.part(panel * per_panel, per_panel), scales)
+                let scales = shared_scales.slice(start * panel * width, start * width);
+                (shared.slice(panel * per_panel, per_panel), scales)
             };
             let mut encoded = vec![0u32; words_of];
             let columns = (0..width).filter_map(|lane| Some((lane, column(panel * width + lane)?)));

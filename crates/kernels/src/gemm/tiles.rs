@@ -58,12 +58,12 @@ impl TileKernel for Multiply<'_> {
         let mut sums = vec![[[0; WIDTH]; WIDTH]; waiting.max(2)];
         let mut last: Option<(SquareId, usize)> = None;
         for start in (0..words).step_by(span) {
-            let part = start..(start + span).min(words);
+            let span = start..(start + span).min(words);
             let ids = (panels.0..panels.1)
                 .flat_map(|panel| (0..squares).map(move |index| SquareId { panel, index }));
             for (number, id) in ids.enumerate() {
                 let index = number % sums.len();
-                let square = Square::new(self.block, id, part.clone());
+                let square = Square::new(self.block, id, span.clone());
                 let is_bytes = self.block.product.weights.unit().dtype() == WeightDtype::Int8;
                 match (is_bytes, square.is_double) {
                     (true, true) => square.multiply::<U, true, true>(unit, &sums[index]),
@@ -77,7 +77,7 @@ impl TileKernel for Multiply<'_> {
                     self.finish(id, &sums[index]);
                 }
                 square.store(unit, &mut sums[index]);
-                last = (part.end == words).then_some((id, index));
+                last = (span.end == words).then_some((id, index));
             }
         }
         if let Some((id, index)) = last {
@@ -132,26 +132,26 @@ struct Square<'a> {
 }
 
 impl<'a> Square<'a> {
-    /// A square of a task, by the words `part` of its panel.
-    fn new(block: &'a Block<'a>, id: SquareId, part: Range<usize>) -> Self {
+    /// A square of a task, by the words of its panel.
+    fn new(block: &'a Block<'a>, id: SquareId, span: Range<usize>) -> Self {
         let SquareId { panel, index } = id;
         let (x, weights) = (block.x, block.product.weights);
-        assert!(part.end <= weights.steps() && part.len().is_multiple_of(WORDS), "tiles of words");
+        assert!(span.end <= weights.steps() && span.len().is_multiple_of(WORDS), "tiles of words");
         let (count, row) = (block.rows.1 - block.rows.0, index * WIDTH);
         let is_double = count - row > ROWS;
         let (start, columns) = weights.panel(panel);
-        let rows = &x.words()[(block.rows.0 + row) * x.stride + part.start..];
+        let rows = &x.words()[(block.rows.0 + row) * x.stride + span.start..];
         // The last tile is filled up, so a register never reads beyond the rows in memory.
         let read = if is_double { 2 * ROWS } else { count.min(ROWS) };
-        assert!(rows.len() >= (read - 1) * x.stride + part.len(), "tiles of rows");
+        assert!(rows.len() >= (read - 1) * x.stride + span.len(), "tiles of rows");
         // SAFETY: within the panel, checked above.
-        let columns = unsafe { columns.add(part.start * WIDTH) };
+        let columns = unsafe { columns.add(span.start * WIDTH) };
         // A tile of words has two cache lines for each word of the panel.
         let lines = (2 * WORDS).div_ceil(count.div_ceil(WIDTH));
-        let share = index * lines * part.len();
-        let next = columns.wrapping_add(weights.panel_words() + share);
+        let distance = index * lines * span.len();
+        let next = columns.wrapping_add(weights.panel_words() + distance);
         let mut output = Output::new(block, id);
-        if part.end < weights.steps() {
+        if span.end < weights.steps() {
             output.stride = 0;
         }
         Self {
@@ -159,8 +159,8 @@ impl<'a> Square<'a> {
             stride: x.stride,
             start,
             columns,
-            words: part.len(),
-            is_first: part.start == 0,
+            words: span.len(),
+            is_first: span.start == 0,
             is_double,
             ahead: (next, lines),
             output,
@@ -363,7 +363,7 @@ impl Finished<'_> {
         let (column, count) = product.place.panel(self.panel, width);
         let index = row * product.place.stride + column;
         // SAFETY: tasks own disjoint rows or panels.
-        let out = unsafe { out.part(index, count) };
+        let out = unsafe { out.slice(index, count) };
         let bias = product.bias.map(|bias| &bias[self.panel * WIDTH..]);
         let bias = bias.and_then(<[f32]>::first_chunk::<WIDTH>);
         for part in 0..width / step {

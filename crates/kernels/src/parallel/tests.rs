@@ -62,7 +62,7 @@ fn writes_of_tasks_are_visible_when_the_region_ends() {
             let shared = Shared::new(&mut sums);
             for_each(64, |task| {
                 // SAFETY: one task per element.
-                let sum = unsafe { shared.part(task, 1) };
+                let sum = unsafe { shared.slice(task, 1) };
                 sum[0] += round;
             });
         }

@@ -28,9 +28,9 @@ pub(crate) fn draw(
     let mut winner = (noise.gumbel(best), best);
     let mut offer = |token: u32, x: f64| {
         if x + GUMBEL_MAX >= winner.0 && token != best {
-            let score = x + noise.gumbel(token);
-            if score > winner.0 || (score == winner.0 && token < winner.1) {
-                winner = (score, token);
+            let perturbed = x + noise.gumbel(token);
+            if perturbed > winner.0 || (perturbed == winner.0 && token < winner.1) {
+                winner = (perturbed, token);
             }
         }
     };
@@ -62,13 +62,13 @@ fn filter(all: impl Iterator<Item = (u32, f64)>, draw: &Sampling, kept: &mut Vec
         kept.truncate(top_k);
     }
     if draw.top_p < 1.0 {
-        let wanted = f64::from(draw.top_p) * kept.iter().map(|&(_, x)| x.exp()).sum::<f64>();
+        let nucleus_mass = f64::from(draw.top_p) * kept.iter().map(|&(_, x)| x.exp()).sum::<f64>();
         kept.retain(|&(_, x)| x >= -NEGLIGIBLE);
         kept.sort_unstable_by(likelier);
         let mut mass = 0.0;
         let enough = kept.iter().position(|&(_, x)| {
             mass += x.exp();
-            mass >= wanted
+            mass >= nucleus_mass
         });
         kept.truncate(enough.map_or(kept.len(), |last| last + 1));
     }

@@ -69,7 +69,7 @@ impl<S: Storage> Loader<'_, S> {
     ) -> Result<Experts<S>, LoadError> {
         let routing = Routing {
             chosen: router.spec.chosen,
-            score: router.spec.score,
+            function: router.spec.function,
             bias: router.bias.as_deref(),
             scales: router.scales.as_deref(),
             shared: router.sharing.is_some(),

@@ -2,7 +2,7 @@
 
 use crate::LoadError;
 use crate::config::transformer::{Defaults, geometry};
-use crate::config::{CanvasSpec, ExpertSpec, Keys, RopeSpec, RouterScore, RouterSpec, Spec};
+use crate::config::{CanvasSpec, ExpertSpec, Keys, RopeSpec, RouterFunction, RouterSpec, Spec};
 use crate::info::{CanvasInfo, ExpertInfo, HeadSizes};
 use kernels::Epilogue;
 use serde_json::{Value, json};
@@ -179,7 +179,7 @@ fn experts(text: &Keys, layers: usize) -> Result<ExpertSpec, LoadError> {
         layers: vec![true; layers],
         router: RouterSpec {
             chosen,
-            score: RouterScore::Softmax { normalised: true },
+            function: RouterFunction::Softmax { normalised: true },
             bias: false,
             block: None,
         },

@@ -21,7 +21,7 @@ pub(crate) use qwen::{a2d, dream, fast_dllm, sdar, stable_diffcoder, wedlm};
 pub(crate) use spec::{CanvasSpec, ExpertSpec, RopeSpec, RouterSpec, Spec};
 
 use crate::LoadError;
-pub(crate) use kernels::RouterScore;
+pub(crate) use kernels::RouterFunction;
 use serde_json::{Map, Value};
 
 /// Maximum number of positions. Bounds the table of rotary angles, which is built before any

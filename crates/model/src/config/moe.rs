@@ -2,7 +2,7 @@
 
 use crate::LoadError;
 use crate::config::transformer::{Defaults, blocks, transformer};
-use crate::config::{ExpertSpec, Keys, MOST, RouterScore, RouterSpec, Spec};
+use crate::config::{ExpertSpec, Keys, MOST, RouterFunction, RouterSpec, Spec};
 use crate::info::ExpertInfo;
 use serde_json::{Value, json};
 
@@ -53,7 +53,7 @@ pub(crate) fn llada2(config: &Keys) -> Result<Spec, LoadError> {
         layers,
         router: RouterSpec {
             chosen,
-            score: RouterScore::Sigmoid { groups, best, scale: scale as f32 },
+            function: RouterFunction::Sigmoid { groups, best, scale: scale as f32 },
             bias: true,
             block: None,
         },
@@ -90,7 +90,7 @@ pub(crate) fn llada_moe(config: &Keys) -> Result<Spec, LoadError> {
         layers,
         router: RouterSpec {
             chosen,
-            score: RouterScore::Softmax { normalised: false },
+            function: RouterFunction::Softmax { normalised: false },
             bias: config.flag("moe_router_enable_expert_bias", false)?,
             block: None,
         },
@@ -111,7 +111,7 @@ pub(super) fn set_qwen3_experts(spec: &mut Spec, config: &Keys) -> Result<(), Lo
         layers,
         router: RouterSpec {
             chosen,
-            score: RouterScore::Softmax { normalised: config.flag("norm_topk_prob", false)? },
+            function: RouterFunction::Softmax { normalised: config.flag("norm_topk_prob", false)? },
             bias: false,
             block: None,
         },

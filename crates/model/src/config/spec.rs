@@ -2,7 +2,7 @@
 
 use crate::config::Keys;
 use crate::{LoadError, ModelInfo};
-use kernels::{Epilogue, QueryGrowth, RopeScaling, RouterScore};
+use kernels::{Epilogue, QueryGrowth, RopeScaling, RouterFunction};
 
 /// The specification of a transformer.
 pub(crate) struct Spec {
@@ -87,8 +87,8 @@ pub(crate) struct ExpertSpec {
 pub(crate) struct RouterSpec {
     /// Number of experts chosen for a row.
     pub(crate) chosen: usize,
-    pub(crate) score: RouterScore,
-    /// True if a correction per expert is added to the scores before experts are chosen.
+    pub(crate) function: RouterFunction,
+    /// True if a correction per expert is added to the affinities before experts are chosen.
     pub(crate) bias: bool,
     /// The model's block length, if its attention is block-causal.
     pub(crate) block: Option<u32>,

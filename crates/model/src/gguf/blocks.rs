@@ -1,6 +1,6 @@
 //! Matrices whose blocks are kept as the file has them.
 
-use super::part::Part;
+use super::location::Location;
 use super::{Gguf, deinterleave, is_rotated};
 use crate::LoadError;
 use candle_core::quantized::GgmlDType;
@@ -21,7 +21,7 @@ impl Gguf {
 
     /// The type of a matrix that can be kept in its blocks.
     pub(crate) fn kind(&self, name: &str) -> Option<BlockType> {
-        kind_of(self.volumes.info(&Part::of(name).tensor)?)
+        kind_of(self.volumes.info(&Location::of(name).tensor)?)
     }
 
     /// The blocks of a matrix in row-major order, nothing unless `reads`, and the number of bytes
@@ -36,8 +36,8 @@ impl Gguf {
         kind: BlockType,
         reads: bool,
     ) -> Result<(Vec<u8>, usize), LoadError> {
-        let (part, info) = self.find(name, shape)?;
-        let length = part.range(info).1;
+        let (location, info) = self.find(name, shape)?;
+        let length = location.range(info).1;
         if !reads {
             return Ok((Vec::new(), length));
         }
@@ -45,7 +45,7 @@ impl Gguf {
             file: self.file.clone(),
             reason: format!("{name}: {reason}"),
         };
-        let slice = self.data(name, &part, info)?;
+        let slice = self.data(name, &location, info)?;
         if let Some(block) = kind.unfit(&slice) {
             let (kind, first) = (kind.name(), block * kind.weights());
             return Err(corrupt(format!(

@@ -55,17 +55,17 @@ pub(super) fn stored_name(name: &str) -> Option<String> {
         table.iter().find(|(published, _)| *published == name).map(|(_, stored)| *stored)
     };
     if let Some(rest) = name.strip_prefix(ENCODER_LAYERS) {
-        let (layer, part) = rest.split_once('.')?;
-        let is_scalar = part == "layer_scalar";
+        let (layer, inside) = rest.split_once('.')?;
+        let is_scalar = inside == "layer_scalar";
         return is_scalar.then(|| format!("blk.{layer}.enc_layer_output_scale.weight"));
     }
     let Some(rest) = name.strip_prefix(LAYERS) else {
         return find(&OUTSIDE, name).map(str::to_owned);
     };
-    let (layer, part) = rest.split_once('.')?;
-    match part {
+    let (layer, inside) = rest.split_once('.')?;
+    match inside {
         "layer_scalar" => Some(format!("blk.{layer}.layer_output_scale.weight")),
-        part => Some(format!("blk.{layer}.{}", find(&INSIDE, part)?)),
+        inside => Some(format!("blk.{layer}.{}", find(&INSIDE, inside)?)),
     }
 }
 

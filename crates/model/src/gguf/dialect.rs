@@ -144,8 +144,8 @@ const LLADA2: Dialect = Dialect {
         facts.only("llada2.expert_weights_norm", &json!(true))?;
         let [rotated, head] = ["rope.dimension_count", "attention.key_length"]
             .map(|key| facts.field(&format!("llada2.{key}")).and_then(|value| value.as_f64()));
-        let part = rotated.zip(head).map(|(rotated, head)| json!(rotated / head));
-        map.extend(part.map(|part| ("partial_rotary_factor".to_owned(), part)));
+        let factor = rotated.zip(head).map(|(rotated, head)| json!(rotated / head));
+        map.extend(factor.map(|factor| ("partial_rotary_factor".to_owned(), factor)));
         map.insert("use_bias".to_owned(), json!(facts.has("blk.0.attn_output.bias")));
         map.insert("use_qk_norm".to_owned(), json!(facts.has("blk.0.attn_q_norm.weight")));
         Ok(())

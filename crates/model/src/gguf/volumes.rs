@@ -1,8 +1,8 @@
-//! The files of a model: one, or several parts (`NAME-00001-of-00003.gguf`).
+//! The files of a model: one, or several shards (`NAME-00001-of-00003.gguf`).
 
 use super::{first_line, header};
 use crate::LoadError;
-use crate::files::{Bytes, FileSlice, Files, part_stem};
+use crate::files::{Bytes, FileSlice, Files, shard_stem};
 use candle_core::quantized::gguf_file::{Content, TensorInfo, Value as Field};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -11,10 +11,10 @@ use std::io::Cursor;
 /// The metadata of a file.
 pub(super) type Fields = HashMap<String, Field>;
 
-/// The number of a part, from 0, and the number of parts.
+/// The number of a shard, from 0, and the number of shards.
 const NUMBER: &str = "split.no";
 const COUNT: &str = "split.count";
-/// The number of tensors of all parts.
+/// The number of tensors of all shards.
 const TENSORS: &str = "split.tensors.count";
 
 /// One file.
@@ -33,7 +33,7 @@ pub(super) struct Volumes {
 }
 
 impl Volumes {
-    /// Opens a file, and the other parts if it is the first one of several. Returns the metadata of the
+    /// Opens a file, and the other shards if it is the first one of several. Returns the metadata of the
     /// file too.
     pub(super) fn open(files: &Files, first: &str) -> Result<(Fields, Self), LoadError> {
         let mut all = Self { files: Vec::new(), tensors: BTreeMap::new() };
@@ -56,7 +56,7 @@ impl Volumes {
             }
         };
         check(first, &fields, NUMBER, 0)?;
-        let stem = part_stem(first).filter(|(_, parts)| *parts == count);
+        let stem = shard_stem(first).filter(|(_, shards)| *shards == count);
         let (stem, _) = stem.ok_or_else(|| LoadError::Key {
             file: first.to_owned(),
             key: COUNT.to_owned(),

@@ -116,11 +116,11 @@ fn sampled(logits: &[f32], order: &[usize], draw: &Sampling, position: u32) -> u
         kept.truncate(draw.top_k as usize);
     }
     if draw.top_p < 1.0 {
-        let wanted = f64::from(draw.top_p) * kept.iter().map(|(_, x)| x.exp()).sum::<f64>();
+        let nucleus_mass = f64::from(draw.top_p) * kept.iter().map(|(_, x)| x.exp()).sum::<f64>();
         let mut mass = 0.0;
         let last = kept.iter().position(|(_, x)| {
             mass += x.exp();
-            mass >= wanted
+            mass >= nucleus_mass
         });
         kept.truncate(last.map_or(kept.len(), |last| last + 1));
     }

@@ -125,7 +125,7 @@ impl Image {
 
     /// Why a driver of a release cannot load it, known before it tries.
     pub(super) fn refusal(self, found: Release) -> Option<DeviceError> {
-        (found < self.needed).then(|| DeviceError(self.wanted(found)))
+        (found < self.needed).then(|| DeviceError(self.requirement(found)))
     }
 
     /// The error of a driver that did not load it.
@@ -140,15 +140,17 @@ impl Image {
                     | CUresult::CUDA_ERROR_JIT_COMPILER_NOT_FOUND
             );
             match unfit {
-                true => {
-                    DeviceError(format!("CUDA: kernels: {}: {}", words(error), self.wanted(found)))
-                }
+                true => DeviceError(format!(
+                    "CUDA: kernels: {}: {}",
+                    words(error),
+                    self.requirement(found)
+                )),
                 false => super::failed("kernels")(error),
             }
         }
     }
 
-    fn wanted(self, found: Release) -> String {
+    fn requirement(self, found: Release) -> String {
         let needed = self.needed;
         let driver = needed
             .driver()

@@ -120,7 +120,7 @@ impl DeviceMatrix {
                     let rows = (first + j) * tall..((first + j + 1) * tall).min(n);
                     // SAFETY: each panel is written once, and both vectors outlive the loop.
                     let (to, scales) = unsafe {
-                        (all.part(j * stride, stride), factors.part(rows.start, rows.len()))
+                        (all.slice(j * stride, stride), factors.slice(rows.start, rows.len()))
                     };
                     matrix.encode(rows.map(|j| row(source(j))), to, scales);
                 }

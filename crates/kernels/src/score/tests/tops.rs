@@ -118,14 +118,14 @@ fn a_set_bans_all_tokens_outside_it() {
             let all = [&biases[..], &bans.iter().map(|&t| add(t, BANNED)).collect::<Vec<_>>()];
             let all = all.concat();
             for draw in [0, 1] {
-                let wanted = ScorerRow {
+                let scored = ScorerRow {
                     tops: (vocab as u32 - 1).min(20),
                     segment: draw,
                     ..row(2, 0..all.len() as u32)
                 };
-                let rows = [wanted.clone()];
+                let rows = [scored.clone()];
                 let banned = Scorer { biases: &all, ..plain(&rows, &draws) };
-                let rows = [ScorerRow { biases: 0..2, allowed: Some(number as u32), ..wanted }];
+                let rows = [ScorerRow { biases: 0..2, allowed: Some(number as u32), ..scored }];
                 let restricted =
                     Scorer { biases: &biases, allowed: &words, ..plain(&rows, &draws) };
                 assert_eq!(
@@ -216,16 +216,16 @@ fn the_tops_of_other_rows_change_no_record() {
     let together = run_all(&logits, vocab, &scorer).unwrap();
     let mut start = 0;
     for (i, logits) in logits.chunks(vocab).enumerate() {
-        let wanted = rows[i].tops as usize;
+        let count = rows[i].tops as usize;
         let alone = Scorer { rows: &rows[i..=i], ..scorer };
         let alone = run_all(logits, vocab, &alone).unwrap();
         assert_eq!(alone.candidates[0], together.candidates[i]);
-        assert_eq!(alone.tops, together.tops[start..start + wanted]);
+        assert_eq!(alone.tops, together.tops[start..start + count]);
         let without = [ScorerRow { tops: 0, ..rows[i].clone() }];
         let without = Scorer { rows: &without, ..scorer };
         let records = run(logits, vocab, &without).unwrap();
         assert_eq!(records[0], together.candidates[i]);
-        start += wanted;
+        start += count;
     }
 }
 

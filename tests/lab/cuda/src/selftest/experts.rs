@@ -10,7 +10,7 @@ use kernels::device::{
 };
 use kernels::{Epilogue, Linear, Matrix};
 use kernels::{Form, row_in_codes, row_to_bytes};
-use kernels::{RouterScore, Routing};
+use kernels::{RouterFunction, Routing};
 
 /// A mixture and rows for it.
 struct Case {
@@ -19,7 +19,7 @@ struct Case {
     chosen: usize,
     width: usize,
     inner: usize,
-    score: RouterScore,
+    score: RouterFunction,
     gate: Epilogue,
 }
 
@@ -40,8 +40,8 @@ pub(super) fn checks(
     most: usize,
     tell: &mut Tell<'_>,
 ) {
-    let sigmoid = |groups, best| RouterScore::Sigmoid { groups, best, scale: 2.5 };
-    let softmax = |normalised| RouterScore::Softmax { normalised };
+    let sigmoid = |groups, best| RouterFunction::Sigmoid { groups, best, scale: 2.5 };
+    let softmax = |normalised| RouterFunction::Softmax { normalised };
     let case = |[rows, count, chosen, width, inner]: [usize; 5], score, gate| Case {
         rows,
         count,
@@ -84,7 +84,7 @@ pub(super) fn aligned(random: &mut Random, on: (&Device, Precision), tell: &mut 
             chosen,
             width: 128,
             inner: 64,
-            score: RouterScore::Softmax { normalised: true },
+            score: RouterFunction::Softmax { normalised: true },
             gate: Epilogue::GeluGate,
         };
         for formats in formats(on.1) {
@@ -140,7 +140,7 @@ impl Case {
     fn routing<'a>(&self, numbers: &'a Numbers) -> Routing<'a> {
         Routing {
             chosen: self.chosen,
-            score: self.score,
+            function: self.score,
             bias: Some(&numbers.bias),
             scales: Some(&numbers.scales),
             shared: false,
@@ -211,18 +211,18 @@ impl Case {
         let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let total: f32 = logits.iter().map(|x| (x - most).exp()).sum();
         let own: Vec<f32> = match self.score {
-            RouterScore::Softmax { .. } => {
+            RouterFunction::Softmax { .. } => {
                 logits.iter().map(|x| (x - most).exp() / total).collect()
             }
-            RouterScore::Sigmoid { .. } => {
+            RouterFunction::Sigmoid { .. } => {
                 logits.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect()
             }
         };
         let scores = own.iter().zip(&numbers.bias).map(|(x, bias)| x + bias);
         let scores: Vec<f32> = scores.collect();
         let (groups, best) = match self.score {
-            RouterScore::Softmax { .. } => (1, 1),
-            RouterScore::Sigmoid { groups, best, .. } => (groups, best),
+            RouterFunction::Softmax { .. } => (1, 1),
+            RouterFunction::Sigmoid { groups, best, .. } => (groups, best),
         };
         let size = self.count / groups;
         let pair = |group: usize| {
@@ -235,10 +235,10 @@ impl Case {
         let mut picked = largest(&scores, among.collect(), self.chosen);
         let sum = |of: &[f32]| picked.iter().map(|e| of[*e]).sum::<f32>();
         let weight = |e: usize| match self.score {
-            RouterScore::Softmax { normalised: false } => scores[e],
-            RouterScore::Softmax { normalised: true } => scores[e] / sum(&scores),
-            RouterScore::Sigmoid { scale, .. } if self.chosen == 1 => own[e] * scale,
-            RouterScore::Sigmoid { scale, .. } => own[e] / sum(&own) * scale,
+            RouterFunction::Softmax { normalised: false } => scores[e],
+            RouterFunction::Softmax { normalised: true } => scores[e] / sum(&scores),
+            RouterFunction::Sigmoid { scale, .. } if self.chosen == 1 => own[e] * scale,
+            RouterFunction::Sigmoid { scale, .. } => own[e] / sum(&own) * scale,
         };
         let weights: Vec<f32> = picked.iter().map(|e| weight(*e) * numbers.scales[*e]).collect();
         let mut pairs: Vec<(usize, f32)> = picked.drain(..).zip(weights).collect();

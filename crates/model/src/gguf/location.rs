@@ -11,14 +11,14 @@ pub(crate) const SHARED: &str = "shexp";
 
 /// A tensor, or one matrix of a tensor that holds one for every expert.
 #[derive(Debug, PartialEq)]
-pub(super) struct Part {
+pub(super) struct Location {
     /// The name in the file.
     pub(super) tensor: String,
     /// The number of the matrix.
     pub(super) number: Option<usize>,
 }
 
-impl Part {
+impl Location {
     /// Where a tensor lies: `blk.0.exps.5.ffn_up.weight` is matrix 5 of `blk.0.ffn_up_exps.weight`, and
     /// `blk.0.shexp.ffn_up.weight` is `blk.0.ffn_up_shexp.weight`.
     pub(super) fn of(name: &str) -> Self {
@@ -68,15 +68,15 @@ mod tests {
 
     #[test]
     fn the_matrices_of_experts_lie_in_one_tensor() {
-        let part = Part::of("blk.3.exps.17.ffn_down.weight");
-        assert_eq!(part.tensor, "blk.3.ffn_down_exps.weight");
-        assert_eq!(part.number, Some(17));
-        assert_eq!(part.shape(&[18, 4, 6]), Some(&[4, 6][..]));
-        assert_eq!(part.shape(&[17, 4, 6]), None);
+        let location = Location::of("blk.3.exps.17.ffn_down.weight");
+        assert_eq!(location.tensor, "blk.3.ffn_down_exps.weight");
+        assert_eq!(location.number, Some(17));
+        assert_eq!(location.shape(&[18, 4, 6]), Some(&[4, 6][..]));
+        assert_eq!(location.shape(&[17, 4, 6]), None);
         for name in ["blk.3.ffn_down.weight", "blk.3.exps.x.ffn_down.weight", "output.weight"] {
-            let part = Part::of(name);
-            assert_eq!((&*part.tensor, part.number), (name, None));
-            assert_eq!(part.shape(&[4, 6]), Some(&[4, 6][..]));
+            let location = Location::of(name);
+            assert_eq!((&*location.tensor, location.number), (name, None));
+            assert_eq!(location.shape(&[4, 6]), Some(&[4, 6][..]));
         }
     }
 }
