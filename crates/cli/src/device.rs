@@ -62,21 +62,21 @@ impl Hardware {
 }
 
 /// The device that a configured model computes on.
-pub enum Choice {
+pub enum ComputeDevice {
     /// The CPU; if `auto` skips a device that exists, the reason.
     Cpu(Option<String>),
     /// A CUDA device.
     Cuda(Device),
 }
 
-/// As [`choice`]; `None` is the CPU. If `auto` skips a device that exists, a warning says why.
+/// As [`compute_device`]; `None` is the CPU. If `auto` skips a device that exists, a warning says why.
 ///
 /// # Errors
-/// As [`choice`].
+/// As [`compute_device`].
 pub fn chosen(config: &Config, checkpoint: &mut Checkpoint) -> Result<Option<Device>> {
-    match choice(config, checkpoint)? {
-        Choice::Cuda(device) => Ok(Some(device)),
-        Choice::Cpu(reason) => {
+    match compute_device(config, checkpoint)? {
+        ComputeDevice::Cuda(device) => Ok(Some(device)),
+        ComputeDevice::Cpu(reason) => {
             if let Some(reason) = reason {
                 say!("warning: using the CPU: {reason}");
             }
@@ -89,27 +89,27 @@ pub fn chosen(config: &Config, checkpoint: &mut Checkpoint) -> Result<Option<Dev
 ///
 /// # Errors
 /// `cuda` without a device or without kernels for the model.
-pub fn choice(config: &Config, checkpoint: &mut Checkpoint) -> Result<Choice> {
+pub fn compute_device(config: &Config, checkpoint: &mut Checkpoint) -> Result<ComputeDevice> {
     let choice = *config.model.device;
     if *config.model.backend == BackendChoice::Candle {
-        return Ok(Choice::Cpu(None));
+        return Ok(ComputeDevice::Cpu(None));
     }
     if choice == DeviceChoice::Cpu || (choice == DeviceChoice::Auto && !Device::BUILT) {
-        return Ok(Choice::Cpu(None));
+        return Ok(ComputeDevice::Cpu(None));
     }
     match Device::open(choice.ordinal()) {
         Err(reason) if matches!(choice, DeviceChoice::Cuda(_)) => {
             let message = format!("--device {choice}: {reason}");
             Err(exit::failure(exit::UNAVAILABLE, message))
         }
-        Err(reason) => Ok(Choice::Cpu(Some(reason.to_string()))),
+        Err(reason) => Ok(ComputeDevice::Cpu(Some(reason.to_string()))),
         Ok(device) => {
             let memory = device.memory();
             let memory = memory.map_err(|error| exit::refused(LoadError::Setup(error.0)))?;
             let found = fit::FreeDevice { name: device.name(), memory };
             match unfit(config, checkpoint, found)? {
-                None => Ok(Choice::Cuda(device)),
-                Some(reason) => Ok(Choice::Cpu(Some(skipped(choice, reason)?))),
+                None => Ok(ComputeDevice::Cuda(device)),
+                Some(reason) => Ok(ComputeDevice::Cpu(Some(skipped(choice, reason)?))),
             }
         }
     }

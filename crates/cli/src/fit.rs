@@ -7,7 +7,7 @@ use anyhow::Result;
 use model::{Checkpoint, Device, WeightDtype};
 
 use crate::config::{BackendChoice, Config, DeviceChoice};
-use crate::device::{self, Choice};
+use crate::device::{self, ComputeDevice};
 use crate::exit;
 use crate::hub::{self, Missing};
 use crate::kv;
@@ -94,7 +94,7 @@ fn check_planned(config: &Config, folder: &str, missing: Missing) -> Result<()> 
         info.parameters as f64 / 1e9,
         to_download(missing)
     );
-    if let Choice::Cuda(device) = device::choice(config, &mut planned)? {
+    if let ComputeDevice::Cuda(device) = device::compute_device(config, &mut planned)? {
         let needed = size(device::least(config, &mut planned, &info)?.sum());
         say!("{facts}, {needed} of {} in {}", device.name(), info.formats.matrices.name());
         return Ok(());

@@ -11,7 +11,7 @@ use crate::memory::size;
 use crate::names::{escaped, without_password};
 use crate::{exit, files};
 use http::{Client, Fault, Timeouts};
-use id::{Id, parts};
+use id::{Id, shards};
 use remote::{Remote, list, shards_of};
 use store::Store;
 
@@ -86,7 +86,7 @@ enum Selection {
     Description,
 }
 
-fn locate(path: &str, wanted: Selection) -> Result<Description<'_>> {
+fn locate(path: &str, selection: Selection) -> Result<Description<'_>> {
     let id = match Id::of_model(path) {
         Some(id) => id,
         None => {
@@ -99,7 +99,7 @@ fn locate(path: &str, wanted: Selection) -> Result<Description<'_>> {
         }
     };
     let hub = Hub::from_env(|name| std::env::var(name).ok())?;
-    let (found, missing) = hub.snapshot(id, wanted)?;
+    let (found, missing) = hub.snapshot(id, selection)?;
     let snapshot = match found.is_dir() {
         true => Some(&*found),
         false => found.parent(),
@@ -203,9 +203,9 @@ impl Hub {
     }
 
     /// The folder with the files of `id`, or its GGUF file, and the files that are not here.
-    fn snapshot(&self, id: Id<'_>, wanted: Selection) -> Result<(PathBuf, Option<Missing>)> {
+    fn snapshot(&self, id: Id<'_>, selection: Selection) -> Result<(PathBuf, Option<Missing>)> {
         if !self.offline {
-            return self.download(id, wanted);
+            return self.download(id, selection);
         }
         let cached = self.cached(id).map(|found| (found, None));
         cached.map_err(|missing| {
@@ -260,7 +260,7 @@ impl Hub {
     }
 
     /// Downloads the files of `id` that the cache lacks.
-    fn download(&self, id: Id<'_>, wanted: Selection) -> Result<(PathBuf, Option<Missing>)> {
+    fn download(&self, id: Id<'_>, selection: Selection) -> Result<(PathBuf, Option<Missing>)> {
         let client = Client::new(&self.endpoint, self.token.clone(), Timeouts::default());
         let listed = match list(&client, id) {
             Ok(listed) => listed,
@@ -289,18 +289,18 @@ impl Hub {
         let others = OPTIONAL_FILES.iter().filter(|name| files.contains(*name));
         others.copied().try_for_each(|name| remote.get(name))?;
         let weights: Vec<String> = match gguf {
-            Some(file) => parts(file, &files).into_iter().map(str::to_owned).collect(),
+            Some(file) => shards(file, &files).into_iter().map(str::to_owned).collect(),
             None => remote.weights()?,
         };
         let missing = remote.missing(&weights, gguf.is_some());
-        if wanted == Selection::All {
+        if selection == Selection::All {
             if let Some(bytes) = missing.and_then(|missing| missing.bytes) {
                 self.check_disk(id, &remote.store, bytes)?;
             }
             weights.iter().try_for_each(|name| remote.get(name))?;
         }
         remote.store.put_commit(id.revision, &remote.listed.sha)?;
-        let missing = missing.filter(|_| wanted == Selection::Description);
+        let missing = missing.filter(|_| selection == Selection::Description);
         let place = match gguf {
             Some(file) if missing.is_none() => remote.folder.join(file),
             _ => remote.folder.clone(),

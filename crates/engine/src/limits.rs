@@ -166,7 +166,7 @@ impl Limits {
             let message = format!("{name} does not go with this model's {weights}");
             return refuse("commit", message);
         }
-        if !self.kind().reads(commit.info()) {
+        if !self.kind().suits(commit.info()) {
             let name = commit.name();
             return refuse("commit", format!("{name} {NEEDS_OWN_ROWS}"));
         }

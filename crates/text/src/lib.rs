@@ -2,7 +2,7 @@
 //! stop strings, grammars.
 //!
 //! The HTTP layer works with text, the engine with token ids. A [`Tokenizer`] is loaded once and
-//! shared. A [`TextStream`] converts the tokens of one choice of one request into the text that
+//! shared. A [`TextStream`] converts the tokens of one answer to a request into the text that
 //! the client receives. [`Grammars`] compiles a schema, a regex or a grammar into a
 //! [`decode::Constraint`] over the tokens of one tokenizer.
 #![deny(missing_docs)]

@@ -195,7 +195,7 @@ impl<'a> Object<'a> {
             _ => return Ok([self.string(key)?.map(made), None]),
         };
         let source = |template: &Value| Some(template.get("template")?.as_str()?.to_owned());
-        let named = |wanted: &str| templates.iter().find(|found| name(found) == Some(wanted));
+        let named = |key: &str| templates.iter().find(|found| name(found) == Some(key));
         let default = match templates.as_slice() {
             [only] => Some(only),
             _ => named("default"),

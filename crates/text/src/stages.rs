@@ -94,9 +94,9 @@ fn stages<'a>(section: &str, list: &str, value: &'a Value) -> Result<Vec<&'a Val
     while let Some((value, level)) = open.pop() {
         at_most(section, "levels of stages", level, MAX_DEPTH)?;
         match value.get(list).and_then(Value::as_array) {
-            Some(parts) => {
-                at_most(section, "stages", parts.len() + open.len() + found.len(), MAX_STAGES)?;
-                open.extend(parts.iter().map(|part| (part, level + 1)));
+            Some(members) => {
+                at_most(section, "stages", members.len() + open.len() + found.len(), MAX_STAGES)?;
+                open.extend(members.iter().map(|member| (member, level + 1)));
             }
             None => found.push(value),
         }

@@ -25,7 +25,7 @@ pub struct StopMatcher {
 /// The result of [`StopMatcher::push`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StopOutput {
-    /// Text that is certain to stay; after a match, the last text of the choice.
+    /// Text that is certain to stay; after a match, the last text of the answer.
     pub text: String,
     /// The match, if this push completed one.
     pub matched: Option<StopMatch>,

@@ -1,11 +1,11 @@
-//! The text of one choice: detokenizer and stop strings combined.
+//! The text of one answer: detokenizer and stop strings combined.
 
 use std::sync::Arc;
 
 use crate::detokenizer::Decoded;
 use crate::{Detokenizer, SpecialTokens, StopMatcher, TokenId, Tokenizer};
 
-/// Options for the text of a choice. The default omits special tokens and has no stop strings.
+/// Options for the text of an answer. The default omits special tokens and has no stop strings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamOptions {
     /// Omit special tokens from the text; the mask token is always omitted.
@@ -32,7 +32,7 @@ impl Default for StreamOptions {
     }
 }
 
-/// The text that a push adds to a choice.
+/// The text that a push adds to an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Piece {
     /// Text to send now, possibly empty.
@@ -51,7 +51,7 @@ impl Piece {
     }
 }
 
-/// Converts the tokens of one choice to text incrementally.
+/// Converts the tokens of one answer to text incrementally.
 ///
 /// The concatenated text of all pieces does not depend on how the tokens were split, nor does
 /// `tokens_used` of the last piece.
@@ -80,7 +80,7 @@ impl TextStream {
         }
     }
 
-    /// Takes the next tokens of the choice; tokens after a stop string are dropped.
+    /// Takes the next tokens of the answer; tokens after a stop string are dropped.
     pub fn push(&mut self, tokens: &[TokenId]) -> Piece {
         let mut text = String::new();
         for &token in tokens {
@@ -94,7 +94,7 @@ impl TextStream {
         self.piece(text)
     }
 
-    /// Ends the choice and returns what was held back, which may still complete a stop string.
+    /// Ends the answer and returns what was held back, which may still complete a stop string.
     pub fn finish(&mut self) -> Piece {
         let mut text = String::new();
         if self.stopped_at.is_none() {

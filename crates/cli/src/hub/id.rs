@@ -9,7 +9,7 @@ use crate::shelf;
 /// The revision of an id without one.
 const MAIN: &str = "main";
 /// In the names of the files of a model that is split: `-00001-of-00003.gguf`.
-const PART_INFIX: &str = "-of-0";
+const SHARD_INFIX: &str = "-of-0";
 
 /// `org/name` or `org/name@revision`, and perhaps `:FILE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,16 +57,16 @@ impl<'a> Id<'a> {
         }
         let all = files.iter().copied().filter(|file| file.ends_with(GGUF));
         let all: Vec<&str> = all.filter(|file| is_word(file)).collect();
-        let wanted = self.file.unwrap_or_default();
-        if let Some(named) = all.iter().find(|file| **file == wanted) {
+        let requested = self.file.unwrap_or_default();
+        if let Some(named) = all.iter().find(|file| **file == requested) {
             return Ok(Some(named));
         }
-        let part = wanted.to_lowercase();
-        let fitting = all.iter().filter(|file| file.to_lowercase().contains(&part));
+        let lower = requested.to_lowercase();
+        let fitting = all.iter().filter(|file| file.to_lowercase().contains(&lower));
         let fitting: Vec<&str> = fitting.copied().collect();
         match fitting.as_slice() {
             [one] => Ok(Some(one)),
-            [one, ..] if parts(one, &fitting).len() == fitting.len() => {
+            [one, ..] if shards(one, &fitting).len() == fitting.len() => {
                 Ok(fitting.iter().min().copied())
             }
             [] if self.file.is_none() => {
@@ -74,8 +74,8 @@ impl<'a> Id<'a> {
                 let found = found.map_or("nothing".to_owned(), |name| shown(name));
                 Err(format!("expected {WEIGHTS}, {INDEX} or a GGUF file, found {found}"))
             }
-            [] if all.is_empty() => Err(format!("no GGUF file {wanted}, nor any other")),
-            [] => Err(format!("no GGUF file {wanted}; there are {}", all.join(", "))),
+            [] if all.is_empty() => Err(format!("no GGUF file {requested}, nor any other")),
+            [] => Err(format!("no GGUF file {requested}; there are {}", all.join(", "))),
             several => {
                 let (name, several) = (self.name, several.join(", "));
                 Err(format!("give one of its GGUF files as {name}:FILE: {several}"))
@@ -84,14 +84,14 @@ impl<'a> Id<'a> {
     }
 }
 
-/// The name of a part without its number, and the number of parts.
-fn stem(part: &str) -> Option<(&str, &str)> {
-    let (rest, count) = part.split_once(PART_INFIX)?;
+/// The name of a shard without its number, and the number of shards.
+fn stem(file: &str) -> Option<(&str, &str)> {
+    let (rest, count) = file.split_once(SHARD_INFIX)?;
     Some((rest.rsplit_once('-')?.0, count))
 }
 
-/// The files of the model that `file` is a part of, or `file` alone.
-pub(super) fn parts<'b>(file: &'b str, files: &[&'b str]) -> Vec<&'b str> {
+/// The files of the model that `file` is a shard of, or `file` alone.
+pub(super) fn shards<'b>(file: &'b str, files: &[&'b str]) -> Vec<&'b str> {
     match stem(file) {
         None => vec![file],
         own => {

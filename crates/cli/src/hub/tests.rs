@@ -48,8 +48,8 @@ fn an_id_may_name_a_gguf_file_or_a_part_of_its_name() {
     let split = ["m-Q8-00002-of-00002.gguf", "m-Q8-00001-of-00002.gguf", "m-Q4.gguf"];
     assert_eq!(named("a/b:Q8", &split), Ok("m-Q8-00001-of-00002.gguf"));
     let hostile = [split[0], split[1], split[2], "m-Q8-/../00003-of-00002.gguf"];
-    assert_eq!(id::parts(split[1], &hostile), split[..2]);
-    assert_eq!(id::parts(split[2], &hostile), split[2..]);
+    assert_eq!(id::shards(split[1], &hostile), split[..2]);
+    assert_eq!(id::shards(split[2], &hostile), split[2..]);
     for (id, files, problem) in [
         ("a/b", &files[..], "give one of its GGUF files as a/b:FILE: m-Q4_K_M.gguf, m-Q8_0.gguf"),
         ("a/b:Q5_0", &files, "no GGUF file Q5_0; there are m-Q4_K_M.gguf, m-Q8_0.gguf"),

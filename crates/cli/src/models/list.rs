@@ -189,15 +189,15 @@ fn print_cache(cache: &Cache) {
 }
 
 fn remove(cache: &Cache, name: &str, yes: bool) -> Result<()> {
-    let wanted = id(name).unwrap_or(name);
-    let Some(model) = cache.find(wanted) else {
+    let repository = id(name).unwrap_or(name);
+    let Some(model) = cache.find(repository) else {
         let mut known: Vec<&str> = cache.models.iter().map(|model| &*model.id).collect();
         names().for_each(|name| known.push(name));
         let message = format!(
             "{}: not in the hub's cache {}{}",
             shown(name),
             cache.folder.display(),
-            did_you_mean(wanted, known)
+            did_you_mean(repository, known)
         );
         return Err(exit::failure(exit::NO_INPUT, message));
     };

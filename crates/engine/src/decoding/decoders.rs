@@ -104,7 +104,7 @@ impl WeightKind {
                     && commit.info().requires.attention.contains(&kind)
                     && decoding.cache.info().attention.contains(&kind)
                     && (edits != Some(Capability::Edits) || self.edits)
-                    && self.reads(commit.info())
+                    && self.suits(commit.info())
                     && (!schedule.needs_draft_model() || self.drafts)
                     && self.fills(&decoding)
             })

@@ -35,7 +35,7 @@ struct Resolver<'a> {
 
 /// A schedule, commit rule and cache policy that go together.
 #[derive(Clone, Copy)]
-struct Choice {
+struct Members {
     schedule: &'static ScheduleInfo,
     commit: &'static CommitInfo,
     cache: &'static CacheInfo,
@@ -46,9 +46,9 @@ type Candidates<I> = Vec<&'static I>;
 
 impl Resolver<'_> {
     fn resolve(self) -> Result<Decoding, SpecError> {
-        let choice = self.choose()?;
-        self.refuse_unread(&choice)?;
-        let Choice { schedule, commit, cache } = choice;
+        let members = self.choose()?;
+        self.refuse_unread(&members)?;
+        let Members { schedule, commit, cache } = members;
         let same_schedule = self.preset.name("schedule") == Some(schedule.name);
         let same_cache = same_schedule && self.preset.name("cache") == Some(cache.name);
         let own_commit = self.spec.name("commit").is_none();
@@ -93,7 +93,7 @@ impl Resolver<'_> {
         let refuse =
             |message: &str| Err(error(MAX_STEPS.name, SpecFault::Combination, message.to_owned()));
         let most = Value::Integer(i64::from(steps));
-        if reads(decoder.commit.info().settings, "max_denoising_steps") {
+        if has_setting(decoder.commit.info().settings, "max_denoising_steps") {
             decoder.commit = decoder.commit.with("max_denoising_steps", most);
             return Ok(decoder);
         }
@@ -114,16 +114,16 @@ impl Resolver<'_> {
     /// The first combination that works: what the caller names, else what the preset names, else
     /// the order of the registry (for cache policies that of the schedule). Where the attention
     /// of the weights is known, a member that the caller and the preset leave open goes with it.
-    fn choose(&self) -> Result<Choice, SpecError> {
+    fn choose(&self) -> Result<Members, SpecError> {
         let known = self.spec.attention();
         let suited = known.and_then(|attention| self.first(Some(attention)));
         match suited.or_else(|| self.first(None)) {
-            Some(choice) => Ok(choice),
+            Some(members) => Ok(members),
             None => Err(self.conflict()),
         }
     }
 
-    fn first(&self, attention: Option<AttentionKind>) -> Option<Choice> {
+    fn first(&self, attention: Option<AttentionKind>) -> Option<Members> {
         let all = self.registry();
         let suits = |kinds: &[AttentionKind]| attention.is_none_or(|kind| kinds.contains(&kind));
         let commits = self.candidates(all.commits(), |info| suits(info.requires.attention));
@@ -138,7 +138,7 @@ impl Resolver<'_> {
             for commit in &commits {
                 let goes = |cache: &&&CacheInfo| all.goes(schedule, commit, cache);
                 if let Some(cache) = caches.iter().find(goes) {
-                    return Some(Choice { schedule, commit, cache });
+                    return Some(Members { schedule, commit, cache });
                 }
             }
         }
@@ -199,12 +199,12 @@ impl Resolver<'_> {
     }
 
     /// Refuses a setting of the caller that no chosen member reads.
-    fn refuse_unread(&self, choice: &Choice) -> Result<(), SpecError> {
-        let Choice { schedule, commit, cache } = choice;
+    fn refuse_unread(&self, members: &Members) -> Result<(), SpecError> {
+        let Members { schedule, commit, cache } = members;
         let chosen = [schedule.settings, commit.settings, cache.settings];
         let all = self.registry();
         for name in self.spec.named() {
-            if chosen.iter().any(|settings| reads(settings, name)) {
+            if chosen.iter().any(|settings| has_setting(settings, name)) {
                 continue;
             }
             let readers = [
@@ -260,13 +260,13 @@ fn combination(fault: Fault) -> SpecError {
     error(fault.setting, SpecFault::Combination, fault.message)
 }
 
-fn reads(settings: &[SettingInfo], name: &str) -> bool {
+fn has_setting(settings: &[SettingInfo], name: &str) -> bool {
     settings.iter().any(|setting| setting.name == name)
 }
 
 /// Kind and names of the members that read the setting `name`.
 fn readers<I: Describe>(members: &[&'static I], name: &str) -> Option<String> {
-    let readers = members.iter().filter(|info| reads(info.settings(), name));
+    let readers = members.iter().filter(|info| has_setting(info.settings(), name));
     let readers: Vec<&str> = readers.map(|info| info.name()).collect();
     (!readers.is_empty()).then(|| format!("{} {}", I::KIND, readers.join(", ")))
 }

@@ -63,7 +63,7 @@ impl WeightKind {
 
     /// Returns true if a rule can read the predictions: guesses are checked at rows of their own masks, or,
     /// under causal attention, at the row before each.
-    pub fn reads(self, rule: &CommitInfo) -> bool {
+    pub fn suits(self, rule: &CommitInfo) -> bool {
         let checks = self.logit_shift == LogitShift::None || self.attention == Attention::Causal;
         !rule.requires.checks || checks
     }

@@ -58,10 +58,10 @@ impl PrefixCache {
         let (mut pages, mut node) = (Vec::new(), Node::default());
         for page in 0.. {
             let places = grid.places(page);
-            let Some(part) = tokens.get(places.start.index()..places.end.index()) else {
+            let Some(page_tokens) = tokens.get(places.start.index()..places.end.index()) else {
                 break;
             };
-            let key = (node, Arc::from(part));
+            let key = (node, Arc::from(page_tokens));
             let Some(entry) = self.entries.get(&key) else {
                 break;
             };

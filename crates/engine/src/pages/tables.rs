@@ -22,7 +22,7 @@ impl PageTable {
     }
 
     /// A table that shares the pages of the slots `[0, end)`.
-    pub fn share(&self, end: Slot, pool: &mut PagePool) -> Self {
+    pub fn prefix(&self, end: Slot, pool: &mut PagePool) -> Self {
         let mut table = Self::default();
         table.take_over(self, end, pool);
         table
@@ -166,7 +166,7 @@ impl Tables {
             if let Effect::Start { lane, parent: Some(parent), .. } = *effect {
                 let end = self.visible_end(lane, decoder);
                 let (_, inherited) = &self.tables[self.index(parent)];
-                let table = inherited.share(end, pool);
+                let table = inherited.prefix(end, pool);
                 self.tables.push((lane, table));
             }
         }
@@ -198,7 +198,7 @@ impl Tables {
         self.tables[last].1.grow(end, pool)?;
         for index in 0..last {
             let end = self.visible_end(self.tables[index].0, decoder);
-            self.tables[index].1 = self.tables[last].1.share(end, pool);
+            self.tables[index].1 = self.tables[last].1.prefix(end, pool);
         }
         Ok(self.tables[last].1.pages())
     }
@@ -222,14 +222,14 @@ impl Tables {
     }
 
     /// A table for the rows of a branch, which write `slots`, ascending; given back with the step. If
-    /// the rows also `read` other slots, the table shares the sequence's pages.
+    /// the rows see older slots too, the table shares the sequence's pages.
     ///
     /// # Errors
     /// If the sequence took more pages than it was promised.
     pub(crate) fn branch(
         &mut self,
         slots: impl DoubleEndedIterator<Item = Slot> + Clone,
-        reads: bool,
+        sees_older: bool,
         pool: &mut PagePool,
         copies: &mut Vec<PageCopy>,
     ) -> Result<&[PageId], OutOfPages> {
@@ -238,7 +238,7 @@ impl Tables {
         }
         let table = &mut self.branches[self.tried];
         self.tried += 1;
-        if reads {
+        if sees_older {
             table.take_over(&self.tables[0].1, Slot::new(u32::MAX), pool);
         }
         let end = slots.clone().next_back().map_or(Slot::ZERO, Slot::next);

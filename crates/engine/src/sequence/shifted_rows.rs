@@ -78,9 +78,9 @@ impl Sequence {
         let is_mask = self.decoder.canvas().get(offset).is_none();
         let mut lanes = self.decoder.lanes();
         let mut is_read = || lanes.any(|lane| lane.committed.contains(offset));
-        let wanted = is_mask || plan.tracked.contains(&offset) || is_read();
+        let is_needed = is_mask || plan.tracked.contains(&offset) || is_read();
         match offset {
-            _ if !wanted => None,
+            _ if !is_needed => None,
             Offset::ZERO => self.layout.last_of_prompt(),
             _ => place.minus(1),
         }

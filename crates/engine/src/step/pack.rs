@@ -190,13 +190,13 @@ impl Packer<'_> {
         Ok(push_table(self.batch, pages))
     }
 
-    /// The page table for rows that write their own slots; `reads`: they see older K/V too.
+    /// The page table for rows that write their own slots; `sees_older`: they see older K/V too.
     fn write(
         &mut self,
         sequence: &mut Sequence,
         segment: &PlanSegment,
         rows: &[PlanRow],
-        reads: bool,
+        sees_older: bool,
     ) -> Result<Range<u32>, OutOfPages> {
         let slots = match rows {
             [] => Span::default(),
@@ -209,7 +209,7 @@ impl Packer<'_> {
             0 => tables.write(segment.table, slots, self.pool, copies)?,
             _ => {
                 let slots = rows.iter().map(|row| row.slot);
-                tables.branch(slots, reads, self.pool, copies)?
+                tables.branch(slots, sees_older, self.pool, copies)?
             }
         };
         Ok(push_table(self.batch, pages))

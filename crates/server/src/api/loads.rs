@@ -34,7 +34,7 @@ async fn loads(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
         _ => state.waiting_tokens().now(),
     };
     let slots = |pages: u32| u64::from(pages) * u64::from(limits.page_size);
-    let share = |part: u32, whole: u32| f64::from(part) / f64::from(whole.max(1));
+    let ratio = |count: u32, total: u32| f64::from(count) / f64::from(total.max(1));
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     Ok(Json(json!({
         "timestamp": rfc3339(now.unwrap_or_default()),
@@ -47,10 +47,10 @@ async fn loads(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
             "num_total_reqs": load.running + load.waiting,
             "num_used_tokens": slots(load.pages_used),
             "max_total_num_tokens": slots(limits.pages),
-            "token_usage": share(load.pages_used, limits.pages),
+            "token_usage": ratio(load.pages_used, limits.pages),
             "gen_throughput": backend.metrics.generated_per_second(),
             "cache_hit_rate": backend.metrics.prefix_hit_rate(),
-            "utilization": share(load.running, limits.max_running),
+            "utilization": ratio(load.running, limits.max_running),
             "max_running_requests": limits.max_running,
             "engine_age_seconds": age.as_secs_f64(),
         }],

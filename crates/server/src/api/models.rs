@@ -127,7 +127,7 @@ fn lack(limits: &engine::Limits, rule: &'static CommitInfo) -> Option<&'static s
     if !rule.requires.attention.contains(&limits.attention.kind()) {
         return Some(OTHER_WEIGHTS);
     }
-    if !limits.kind().reads(rule) {
+    if !limits.kind().suits(rule) {
         return Some(engine::NEEDS_OWN_ROWS);
     }
     let needs = (rule.requires.needs)(&Settings::defaults(rule.settings));

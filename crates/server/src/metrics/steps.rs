@@ -121,7 +121,7 @@ impl Forwards {
             histogram.observe(seconds(time));
         }
         let host = seconds(plan + begin + apply);
-        self.host.set(share(host, seconds(wait)));
+        self.host.set(fraction(host, seconds(wait)));
     }
 }
 
@@ -170,7 +170,7 @@ fn add<const N: usize>(counters: &[IntCounter; N], counts: [u64; N]) {
 }
 
 /// `part / (part + rest)`; 0 if both are 0.
-fn share(part: f64, rest: f64) -> f64 {
+fn fraction(part: f64, rest: f64) -> f64 {
     let all = part + rest;
     if all > 0.0 { part / all } else { 0.0 }
 }

@@ -50,18 +50,21 @@ pub async fn admit<T: Send + 'static>(
         caps.check_sequences(&generation)?;
         Ok((own, generation))
     };
-    let encode = move |generation, wanted: &Interest| encoded(&encoder, caps, generation, wanted);
+    let encode =
+        move |generation, interest: &Interest| encoded(&encoder, caps, generation, interest);
     let (own, admitted, share) = if length > state.settings().limits.inline_encode_bytes {
-        let work = move |wanted: &Interest| {
+        let work = move |interest: &Interest| {
             let (own, generation) = read()?;
-            wanted.check()?;
-            Ok((own, encode(generation, wanted)?, share))
+            interest.check()?;
+            Ok((own, encode(generation, interest)?, share))
         };
         pool.run(origin, work).await?
     } else {
         let (own, generation) = read()?;
         let admitted = match generation.prompts.input {
-            Input::Chat(_) => pool.run(origin, move |wanted| encode(generation, wanted)).await?,
+            Input::Chat(_) => {
+                pool.run(origin, move |interest| encode(generation, interest)).await?
+            }
             _ => encode(generation, &Interest::new().1)?,
         };
         (own, admitted, share)
@@ -76,10 +79,10 @@ fn encoded(
     backend: &Backend,
     caps: Caps,
     mut generation: Generation,
-    wanted: &Interest,
+    interest: &Interest,
 ) -> Result<AdmittedRequest, ApiError> {
     let limits = backend.engine.limits();
-    let prompts = encode::prompts(&backend.tokenizer, &generation, limits, wanted)?;
+    let prompts = encode::prompts(&backend.tokenizer, &generation, limits, interest)?;
     caps.check_tokens(&generation, &prompts)?;
     generation.prompts.input = Input::Texts(Vec::new());
     Ok(AdmittedRequest { generation, prompts, constraint: None, unenforced: Vec::new() })

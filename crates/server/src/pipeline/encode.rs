@@ -51,7 +51,7 @@ impl Prompt {
 
 /// The prompts of `request` as ids, each with the budget of its choices. A text with more bytes
 /// than the longest tokens of a full context have is refused before it is encoded. Ends between two
-/// prompts if the request is not `wanted` any more.
+/// prompts once nobody has an interest in the request.
 ///
 /// # Errors
 /// Prompts without tokens, or that do not fit the context with their budget; faults of the chat
@@ -60,7 +60,7 @@ pub(crate) fn prompts(
     tokenizer: &Tokenizer,
     request: &Generation,
     limits: Limits,
-    wanted: &Interest,
+    interest: &Interest,
 ) -> Result<Vec<Prompt>, ApiError> {
     let room = Room::new(tokenizer, limits);
     let encoder = Encoder {
@@ -76,21 +76,21 @@ pub(crate) fn prompts(
             let special = request.prompts.add_special_tokens;
             let ids = |text: &str| tokenizer.encode(text, special);
             let prompt = |text: &String| {
-                wanted.check()?;
+                interest.check()?;
                 encoder.prompt(encoder.ids(text, ids)?, Some(text.clone()))
             };
             texts.iter().map(prompt).collect()
         }
         Input::Ids(lists) => {
             let prompt = |ids: &Vec<TokenId>| {
-                wanted.check()?;
+                interest.check()?;
                 encoder.prompt(ids.clone(), None)
             };
             lists.iter().map(prompt).collect()
         }
         Input::Chat(chat) => {
             let text = conversation(tokenizer, request, chat)?;
-            wanted.check()?;
+            interest.check()?;
             let ids = encoder.ids(&text, |text| tokenizer.encode_chat(text))?;
             let text = tokenizer.unmarked(&text).into_owned();
             Ok(vec![encoder.prompt(ids, Some(text))?])

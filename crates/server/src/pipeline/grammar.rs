@@ -58,8 +58,8 @@ impl GrammarCache {
             // Only the reason may quote the request.
             let (lead, reason) = line.split_once(": ").unwrap_or((&line, "no reason is known"));
             let rest = format!("is refused: {}: {}", clip(lead), clip(reason));
-            let part = faulty_part(grammars, structured);
-            let param = part.unwrap_or_else(|| field.to_owned());
+            let fault = faulty_field(grammars, structured);
+            let param = fault.unwrap_or_else(|| field.to_owned());
             ApiError::field(ErrorCode::InvalidValue, param, rest)
         })
     }
@@ -100,13 +100,13 @@ fn alone(whole: &ToolGrammar, tool: &Tool) -> ToolGrammar {
 }
 
 /// The request field of the first tool whose schema alone is refused, if that is found soon.
-fn faulty_part(grammars: &Grammars, structured: &Structured) -> Option<String> {
+fn faulty_field(grammars: &Grammars, structured: &Structured) -> Option<String> {
     let GrammarSpec::Tools(whole) = &structured.spec else {
         return None;
     };
     let started = Instant::now();
-    let mut parts = whole.tools.iter().zip(&structured.parts);
-    let faulty = parts.find(|(tool, _)| {
+    let mut tools = whole.tools.iter().zip(&structured.parts);
+    let faulty = tools.find(|(tool, _)| {
         let alone = alone(whole, tool);
         let is_late = started.elapsed() > SEARCH_TIME;
         !is_late && grammars.compile(&GrammarSpec::Tools(alone)).is_err()

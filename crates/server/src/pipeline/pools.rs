@@ -100,8 +100,8 @@ impl Interest {
     /// A request that waits until the first value is dropped.
     pub fn new() -> (Arc<()>, Self) {
         let request = Arc::new(());
-        let wanted = Self(Arc::downgrade(&request));
-        (request, wanted)
+        let interest = Self(Arc::downgrade(&request));
+        (request, interest)
     }
 
     /// Ends a job whose request is gone.
@@ -165,10 +165,10 @@ impl Pool {
         let permit = permit.transpose()?;
         let turn = self.turns.take(origin.client).await?;
         self.check()?;
-        let (request, wanted) = Interest::new();
+        let (request, interest) = Interest::new();
         let (ends, end) = oneshot::channel();
         let job = move || {
-            let done = wanted.check().and_then(|()| work(&wanted));
+            let done = interest.check().and_then(|()| work(&interest));
             // Fails if the job was given up.
             let _ = ends.send(done);
         };

@@ -27,7 +27,7 @@ const JOINING_KEYWORDS: [&str; 5] = ["allOf", "anyOf", "oneOf", "$ref", "if"];
 
 /// Adds `additionalProperties: false` to every object of `schema` that names its members and does
 /// not say whether it has others. Objects that are joined with other schemas stay open, because a
-/// closed part would exclude the members of the others.
+/// closed subschema would exclude the members of the others.
 pub(super) fn close_objects(schema: &mut Value) {
     let kept = kept_open(schema);
     let mut index = 0;
@@ -65,13 +65,13 @@ fn kept_open(schema: &Value) -> HashSet<usize> {
     let mut targets = HashSet::new();
     let mut addresses = Vec::new();
     let mut open = vec![(schema, false)];
-    while let Some((value, is_part)) = open.pop() {
+    while let Some((value, is_joint)) = open.pop() {
         let index = addresses.len();
         addresses.push(std::ptr::from_ref(value));
         let Value::Object(members) = value else {
             continue;
         };
-        let is_joined = is_part || is_joined(members);
+        let is_joined = is_joint || is_joined(members);
         if is_joined {
             kept.insert(index);
             if let Some(Value::String(reference)) = members.get("$ref") {
@@ -83,11 +83,11 @@ fn kept_open(schema: &Value) -> HashSet<usize> {
             let key = key.as_str();
             match value {
                 Value::Object(named) if NAMED.contains(&key) => {
-                    open.extend(named.values().map(|part| (part, false)));
+                    open.extend(named.values().map(|subschema| (subschema, false)));
                 }
                 Value::Array(list) if LISTS.contains(&key) => {
-                    let is_part = key == "allOf" || is_joined && matches!(key, "anyOf" | "oneOf");
-                    open.extend(list.iter().map(|part| (part, is_part)));
+                    let is_joint = key == "allOf" || is_joined && matches!(key, "anyOf" | "oneOf");
+                    open.extend(list.iter().map(|subschema| (subschema, is_joint)));
                 }
                 Value::Object(_) if ONE.contains(&key) => open.push((value, false)),
                 _ => {}

@@ -167,7 +167,7 @@ fn failed(error: &dyn std::fmt::Display) -> ConstraintError {
     if reason == StopReason::NoExtensionBias.to_string() {
         return dead_end();
     }
-    if TOO_COMPLEX.iter().any(|part| reason.contains(part)) {
+    if TOO_COMPLEX.iter().any(|phrase| reason.contains(phrase)) {
         return ConstraintError("the grammar is too complex".to_owned());
     }
     ConstraintError(format!("the grammar cannot be followed: {reason}"))

@@ -50,10 +50,10 @@ impl Writer<'_> {
         if let Some(value) = members.get("const") {
             return self.0.add(&quoted(&written(value)));
         }
-        if let Some(Value::Array(parts)) = members.get("anyOf") {
+        if let Some(Value::Array(subschemas)) = members.get("anyOf") {
             let mut rules = Vec::new();
-            for part in parts {
-                rules.push(self.value(part)?);
+            for subschema in subschemas {
+                rules.push(self.value(subschema)?);
             }
             return self.0.add(&rules.join(" | "));
         }

@@ -110,26 +110,26 @@ impl Normal {
                 self.leave_out(members, key, "is not supported");
             }
         }
-        self.parts(members);
+        self.subschemas(members);
     }
 
-    /// The schemas within a schema.
-    fn parts(&mut self, members: &mut Map<String, Value>) {
+    /// Follows the schemas within a schema.
+    fn subschemas(&mut self, members: &mut Map<String, Value>) {
         for (key, value) in members.iter_mut() {
             let key = key.as_str();
             self.path.push(key.to_owned());
             match value {
                 Value::Object(named) if NAMED.contains(&key) => {
-                    for (name, part) in named.iter_mut() {
+                    for (name, subschema) in named.iter_mut() {
                         self.path.push(name.clone());
-                        self.schema(part);
+                        self.schema(subschema);
                         self.path.pop();
                     }
                 }
                 Value::Array(list) if LISTS.contains(&key) => {
-                    for (index, part) in list.iter_mut().enumerate() {
+                    for (index, subschema) in list.iter_mut().enumerate() {
                         self.path.push(index.to_string());
-                        self.schema(part);
+                        self.schema(subschema);
                         self.path.pop();
                     }
                 }

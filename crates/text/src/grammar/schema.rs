@@ -90,7 +90,7 @@ impl<'a> Patterns<'a> {
     }
 }
 
-/// True if parts of this schema are intersected.
+/// True if subschemas of this schema are intersected.
 fn meets(schema: &Map<String, Value>) -> bool {
     let has = |key: &&str| schema.contains_key(*key);
     has(&"allOf") || ["$ref", "anyOf", "oneOf"].iter().any(has) && JOINT_KEYWORDS.iter().any(has)
@@ -130,26 +130,23 @@ impl<'a> Walk<'a> {
         }
         for key in ["properties", "patternProperties"] {
             if let Some(Value::Object(named)) = members.get(key) {
-                for (name, part) in named {
-                    let part = self.meet(part, &format!("{path}/{name}"))?;
-                    both(&mut met, part);
+                for (name, subschema) in named {
+                    both(&mut met, self.meet(subschema, &format!("{path}/{name}"))?);
                 }
             }
         }
         for key in ["items", "additionalProperties"] {
-            if let Some(part) = members.get(key) {
-                let part = self.meet(part, &format!("{path}/*"))?;
-                both(&mut met, part);
+            if let Some(subschema) = members.get(key) {
+                both(&mut met, self.meet(subschema, &format!("{path}/*"))?);
             }
         }
-        for part in list(members, "allOf") {
-            let part = self.meet(part, path)?;
-            both(&mut met, part);
+        for subschema in list(members, "allOf") {
+            both(&mut met, self.meet(subschema, path)?);
         }
         for key in ["anyOf", "oneOf", "prefixItems"] {
             let mut largest = PathBranches::new();
-            for part in list(members, key) {
-                for (path, branches) in self.meet(part, path)? {
+            for subschema in list(members, key) {
+                for (path, branches) in self.meet(subschema, path)? {
                     let entry = largest.entry(path).or_insert(0);
                     *entry = branches.max(*entry);
                 }
@@ -157,8 +154,7 @@ impl<'a> Walk<'a> {
             both(&mut met, largest);
         }
         if let Some(Value::String(reference)) = members.get("$ref") {
-            let part = self.follow(reference, path)?;
-            both(&mut met, part);
+            both(&mut met, self.follow(reference, path)?);
         }
         Ok(met)
     }
@@ -178,8 +174,8 @@ impl<'a> Walk<'a> {
 }
 
 /// Adds what also holds.
-fn both(met: &mut PathBranches, part: PathBranches) {
-    for (path, branches) in part {
+fn both(met: &mut PathBranches, other: PathBranches) {
+    for (path, branches) in other {
         let entry = met.entry(path).or_insert(1);
         *entry = product(*entry, branches);
     }

@@ -60,7 +60,7 @@ pub(super) fn rules(source: &mut String, name: &str, schema: &Value) -> Result<(
     let properties = members.get("properties").and_then(Value::as_object);
     let required = members.get("required").and_then(Value::as_array);
     let mut writer = Writer { rules: Rules::new(source, name, &TAGS), root: schema };
-    let mut parts = Vec::new();
+    let mut member_rules = Vec::new();
     for (key, value) in properties.unwrap_or(&none) {
         if key.is_empty() || key.contains(['>', '\n']) {
             return Err(TAGS.unsupported("empty names, and names with > or a line break"));
@@ -69,11 +69,11 @@ pub(super) fn rules(source: &mut String, name: &str, schema: &Value) -> Result<(
         let begin = quoted(&format!("{PARAMETER}{key}>\n"));
         let rule = writer.rules.add(&format!("{begin} ({value})"))?;
         let needed = required.is_some_and(|names| names.iter().any(|known| known == key));
-        parts.push(if needed { rule } else { format!("{rule}?") });
+        member_rules.push(if needed { rule } else { format!("{rule}?") });
     }
-    let body = match parts.is_empty() {
+    let body = match member_rules.is_empty() {
         true => "\"\"".to_owned(),
-        false => parts.join(" "),
+        false => member_rules.join(" "),
     };
     writer.rules.line(name, &body);
     Ok(())
@@ -92,27 +92,32 @@ impl Writer<'_> {
         if !kinds.meet(Kinds::TEXT) {
             return self.json(schema.clone());
         }
-        let mut parts = Vec::new();
-        flatten(schema, self.root, &mut parts);
-        let is_free = |part: &Value| {
-            let members = part.as_object();
-            Kinds::of_schema(part, self.root).meet(Kinds::TEXT)
+        let mut subschemas = Vec::new();
+        flatten(schema, self.root, &mut subschemas);
+        let is_free = |subschema: &Value| {
+            let members = subschema.as_object();
+            Kinds::of_schema(subschema, self.root).meet(Kinds::TEXT)
                 && members.is_none_or(|members| TAGS.check(members, &["type"]).is_ok())
         };
-        let has_free = parts.iter().any(is_free);
+        let has_free = subschemas.iter().any(is_free);
         let mut rules = Vec::new();
-        for part in parts {
-            rules.extend(self.part(&part, kinds, has_free)?);
+        for subschema in subschemas {
+            rules.extend(self.subschema(&subschema, kinds, has_free)?);
         }
         Ok(rules.join(" | "))
     }
 
     /// The rules of one of several schemas of a value of the types `all`, of which another one may
     /// allow every text.
-    fn part(&mut self, part: &Value, all: Kinds, free: bool) -> Result<Vec<String>, String> {
-        let kinds = Kinds::of_schema(part, self.root);
+    fn subschema(
+        &mut self,
+        subschema: &Value,
+        all: Kinds,
+        free: bool,
+    ) -> Result<Vec<String>, String> {
+        let kinds = Kinds::of_schema(subschema, self.root);
         let none = Map::new();
-        let members = part.as_object().unwrap_or(&none);
+        let members = subschema.as_object().unwrap_or(&none);
         let constant = members.get("const").map(std::slice::from_ref);
         let listed = members.get("enum").and_then(Value::as_array);
         if let Some(values) = constant.or(listed.map(Vec::as_slice)) {
@@ -134,11 +139,11 @@ impl Writer<'_> {
         match members.get("type") {
             // A list or an object begins as no text does.
             None => rules.push(self.json(json!({"type": ["array", "object"]}))?),
-            Some(_) if kinds.nested() => rules.push(self.json(part.clone())?),
+            Some(_) if kinds.nested() => rules.push(self.json(subschema.clone())?),
             // These texts stand for their values.
             Some(_) if free && TAGS.check(members, &["type"]).is_ok() => {}
             Some(_) if free => return Err(TAGS.unsupported("numbers with bounds beside a text")),
-            Some(_) => rules.push(self.json(part.clone())?),
+            Some(_) => rules.push(self.json(subschema.clone())?),
         }
         Ok(rules)
     }
@@ -183,20 +188,22 @@ impl Writer<'_> {
 
 /// The schemas of which a value has one, each with one type if it names several. Recurses as deeply
 /// as the schema.
-fn flatten(schema: &Value, root: &Value, parts: &mut Vec<Value>) {
+fn flatten(schema: &Value, root: &Value, subschemas: &mut Vec<Value>) {
     let schema = resolved(schema, root);
     for key in ["anyOf", "oneOf"] {
         if let Some(list) = schema.get(key).and_then(Value::as_array) {
-            return list.iter().for_each(|part| flatten(part, root, parts));
+            return list.iter().for_each(|subschema| flatten(subschema, root, subschemas));
         }
     }
     match schema.get("type").and_then(Value::as_array) {
-        Some(names) if schema.get("enum").is_none() => parts.extend(names.iter().map(|name| {
-            let mut part = schema.clone();
-            part["type"] = name.clone();
-            part
-        })),
-        _ => parts.push(schema.clone()),
+        Some(names) if schema.get("enum").is_none() => {
+            subschemas.extend(names.iter().map(|name| {
+                let mut subschema = schema.clone();
+                subschema["type"] = name.clone();
+                subschema
+            }))
+        }
+        _ => subschemas.push(schema.clone()),
     }
 }
 

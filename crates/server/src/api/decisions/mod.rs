@@ -212,7 +212,7 @@ async fn planned<F: Form>(
     let pool = state.pools().for_body(received.bytes.len());
     let origin = Origin { client: received.client, field: None };
     let (state, backend) = (state.clone(), backend.clone());
-    let work = move |wanted: &Interest| {
+    let work = move |interest: &Interest| {
         let body = JsonBody::new(&received.bytes)?;
         let (form, decide) = F::read(&body, &backend)?;
         let rejects = state.settings().reject_unknown_fields;
@@ -225,7 +225,7 @@ async fn planned<F: Form>(
             most: state.settings().limits,
             input: F::INPUT,
         };
-        let plan = plan(planner, &decide, received.client, wanted)?;
+        let plan = plan(planner, &decide, received.client, interest)?;
         Ok((Planned { form, plan, settings: decide.settings, unknown }, received.share))
     };
     let (planned, _share) = pool.run(origin, work).await?;

@@ -81,16 +81,21 @@ impl Chat {
         Self { conversation, tools, ignored: Vec::new() }
     }
 
-    /// Follows the hint `wanted` of the field `field`, if it is given, as far as the template of
+    /// Follows the hint `thinking` of the field `field`, if it is given, as far as the template of
     /// `backend` can. The request's own variables stay as they are.
-    pub fn follow(&mut self, backend: &Backend, field: &'static str, wanted: Option<Thinking<'_>>) {
-        let Some(wanted) = wanted else {
+    pub fn follow(
+        &mut self,
+        backend: &Backend,
+        field: &'static str,
+        thinking: Option<Thinking<'_>>,
+    ) {
+        let Some(thinking) = thinking else {
             return;
         };
         let mut is_followed = false;
         if let Ok(template) = backend.tokenizer.chat_template() {
             let has_tools = !self.conversation.tools.is_empty();
-            for (name, value) in wanted.variables() {
+            for (name, value) in thinking.variables() {
                 if template.reads(name, has_tools) {
                     is_followed |= self.set(template, name, value);
                 }

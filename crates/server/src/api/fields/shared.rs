@@ -145,7 +145,7 @@ impl Draft {
         generation.prompts.canvas = canvas;
         generation.sampling = sampling;
         generation.stops = stops;
-        generation.stops.keeps_eos = xargs.reads;
+        generation.stops.keeps_eos = xargs.reads_only;
         generation.text.stop_string = fields.include_stop_str_in_output.unwrap_or(false);
         generation.text.special_tokens = !fields.skip_special_tokens.unwrap_or(true);
         let priority = fields.priority.map_or(0, Int::get);
@@ -274,10 +274,10 @@ fn invalid(param: &str, rest: impl AsRef<str>) -> ApiError {
     ApiError::field(ErrorCode::InvalidValue, param, rest)
 }
 
-/// The model's format of calls, which must be known if the answer `reads` any.
-fn call_format(backend: &Backend, reads: bool) -> Result<ToolFormat, ApiError> {
+/// The model's format of calls, which must be known if the answer `has_calls`.
+fn call_format(backend: &Backend, has_calls: bool) -> Result<ToolFormat, ApiError> {
     match backend.known_tool_format() {
-        Err(mark) if reads => {
+        Err(mark) if has_calls => {
             let rest = format!(
                 "need a format of calls that this server writes; the model's chat template shows \
                  another one with {mark} (the setting model.tool_parser names one)"

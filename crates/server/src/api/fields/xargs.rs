@@ -38,7 +38,7 @@ pub struct Xargs {
     /// The canvas, if it is seeded.
     pub canvas: Option<Vec<Piece>>,
     /// True if the whole first canvas is the answer.
-    pub reads: bool,
+    pub reads_only: bool,
 }
 
 impl XargsFields {
@@ -66,11 +66,11 @@ impl XargsFields {
             let param = format!("{FIELD}.diffusion_constrained");
             return Err(ApiError::field(ErrorCode::UnsupportedValue, param, "must be false"));
         }
-        let reads = self.diffusion_read_only == Some(true);
+        let reads_only = self.diffusion_read_only == Some(true);
         if let Some(steps) = self.diffusion_max_steps {
             set(spec, "max_denoising_steps", Value::Integer(steps.get()))?;
         }
-        if reads {
+        if reads_only {
             for name in ["t_min", "t_max"] {
                 set(spec, name, Value::Number(1.0))?;
             }
@@ -78,7 +78,7 @@ impl XargsFields {
         let seed = self.diffusion_seed_canvas.map(|List(seed)| seed);
         let pinned = self.diffusion_pinned.map_or(Vec::new(), |List(pinned)| pinned);
         let canvas = canvas(seed, &pinned, (length, limits.vocab_size))?;
-        Ok(Xargs { canvas, reads })
+        Ok(Xargs { canvas, reads_only })
     }
 }
 

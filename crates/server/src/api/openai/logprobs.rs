@@ -12,7 +12,7 @@ const MIN_LOGPROB: f32 = -9999.0;
 
 /// Tokens with their log-probabilities, and the tokenizer for their texts.
 #[derive(Clone, Copy, Debug)]
-pub struct Scores<'a> {
+pub struct AnswerLogprobs<'a> {
     /// The tokens.
     pub scored: &'a [ScoredToken],
     /// For their texts.
@@ -21,23 +21,23 @@ pub struct Scores<'a> {
 
 /// `logprobs` of a completion: parallel lists.
 #[derive(Clone, Copy, Debug)]
-pub struct CompletionLogprobs<'a>(pub Scores<'a>);
+pub struct CompletionLogprobs<'a>(pub AnswerLogprobs<'a>);
 
-impl<'a> From<Scores<'a>> for CompletionLogprobs<'a> {
-    fn from(scores: Scores<'a>) -> Self {
-        Self(scores)
+impl<'a> From<AnswerLogprobs<'a>> for CompletionLogprobs<'a> {
+    fn from(logprobs: AnswerLogprobs<'a>) -> Self {
+        Self(logprobs)
     }
 }
 
-impl<'a> From<Scores<'a>> for ChatLogprobs<'a> {
-    fn from(scores: Scores<'a>) -> Self {
-        Self(scores)
+impl<'a> From<AnswerLogprobs<'a>> for ChatLogprobs<'a> {
+    fn from(logprobs: AnswerLogprobs<'a>) -> Self {
+        Self(logprobs)
     }
 }
 
 impl Serialize for CompletionLogprobs<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Scores { scored, tokenizer } = self.0;
+        let AnswerLogprobs { scored, tokenizer } = self.0;
         let text = |one: &ScoredToken| tokenizer.token_text(one.token);
         let logprob = |one: &ScoredToken| clipped(one.logprob.logprob);
         let lists = Lists {
@@ -52,7 +52,7 @@ impl Serialize for CompletionLogprobs<'_> {
 
 /// `logprobs` of a chat: one object per token.
 #[derive(Clone, Copy, Debug)]
-pub struct ChatLogprobs<'a>(pub Scores<'a>);
+pub struct ChatLogprobs<'a>(pub AnswerLogprobs<'a>);
 
 impl Serialize for ChatLogprobs<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -96,11 +96,11 @@ impl Serialize for Table<'_> {
     }
 }
 
-struct Content<'a>(Scores<'a>);
+struct Content<'a>(AnswerLogprobs<'a>);
 
 impl Serialize for Content<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Scores { scored, tokenizer } = self.0;
+        let AnswerLogprobs { scored, tokenizer } = self.0;
         let mut list = serializer.serialize_seq(Some(scored.len()))?;
         for one in scored {
             let top = |top: TopToken| Entry::new(top.token, top.logprob, tokenizer);

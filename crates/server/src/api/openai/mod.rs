@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use step::TokenId;
 use text::Part;
 
-use self::logprobs::Scores;
+use self::logprobs::AnswerLogprobs;
 use super::fields::shared::AnswerOptions;
 use crate::pipeline::assemble::Delta;
 use crate::pipeline::deliver::{Answer, Delivery};
@@ -31,7 +31,7 @@ pub trait Shape: Send + 'static {
     /// The content of a choice of a chunk.
     type ChunkContent<'a>: Serialize;
     /// The log-probabilities of a choice.
-    type Logprobs<'a>: Serialize + From<Scores<'a>>;
+    type Logprobs<'a>: Serialize + From<AnswerLogprobs<'a>>;
 
     /// The content of a choice of an answer, the join of its deltas.
     fn content(delta: &Delta) -> Self::Content<'_>;
@@ -114,7 +114,7 @@ fn response<'a, S: Shape>(
     let choice = |delta: &'a Delta| Choice {
         index: delta.index,
         content: S::content(delta),
-        logprobs: scores(answer, &delta.scored).map(S::Logprobs::from),
+        logprobs: answer_logprobs(answer, &delta.scored).map(S::Logprobs::from),
         finish_reason: delta.finish_name(),
         token_ids: has_ids.then_some(&delta.token_ids[..]),
         prompt_token_ids: has_ids.then(|| answer.prompt_ids(delta.index)),
@@ -182,6 +182,9 @@ impl Serialize for ChunkUsage {
 }
 
 /// The log-probabilities of `scored`, if the request asked for them.
-fn scores<'a>(answer: &'a Answer, scored: &'a [ScoredToken]) -> Option<Scores<'a>> {
-    answer.logprobs.map(|_| Scores { scored, tokenizer: &answer.tokenizer })
+fn answer_logprobs<'a>(
+    answer: &'a Answer,
+    scored: &'a [ScoredToken],
+) -> Option<AnswerLogprobs<'a>> {
+    answer.logprobs.map(|_| AnswerLogprobs { scored, tokenizer: &answer.tokenizer })
 }

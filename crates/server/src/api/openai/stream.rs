@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use axum::response::Response;
 
-use super::{Choice, Chunk, ChunkKind, ChunkUsage, Shape, scores};
+use super::{Choice, Chunk, ChunkKind, ChunkUsage, Shape, answer_logprobs};
 use crate::api::fields::shared::{AnswerOptions, StreamOptions};
 use crate::api::stream::{self, WriteEvents};
 use crate::error::ApiError;
@@ -107,14 +107,14 @@ impl<S: Shape> ChunkWriter<S> {
             StreamOptions { .. } => ChunkUsage::Absent,
         };
         let has_ids = self.return_token_ids;
-        let scores = match carried.tokens && !delta.scored.is_empty() {
-            true => scores(answer, &delta.scored),
+        let logprobs = match carried.tokens && !delta.scored.is_empty() {
+            true => answer_logprobs(answer, &delta.scored),
             false => None,
         };
         let choice = Choice {
             index: delta.index,
             content: S::chunk(kind),
-            logprobs: scores.map(S::Logprobs::from),
+            logprobs: logprobs.map(S::Logprobs::from),
             finish_reason: match kind {
                 ChunkKind::Finish => delta.finish_name(),
                 ChunkKind::Role | ChunkKind::Text(_) | ChunkKind::Part(_) => None,

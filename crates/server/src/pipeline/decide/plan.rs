@@ -29,7 +29,7 @@ pub struct Plan {
     /// Together or apart.
     pub manner: Manner,
     /// True if the sequences may share the K/V of their prompts.
-    pub shares: bool,
+    pub shares_pages: bool,
 }
 
 /// One sequence.
@@ -78,8 +78,8 @@ pub struct Planner<'a> {
     pub input: &'static str,
 }
 
-/// The sequences of `decide`, which the client `client` sent. Ends between two if it is not `wanted` any
-/// more.
+/// The sequences of `decide`, which the client `client` sent. Ends between two once nobody has an
+/// interest in it.
 ///
 /// # Errors
 /// Questions that do not fit: more options than labels, more tokens than the context or than a request may
@@ -89,7 +89,7 @@ pub(crate) fn plan(
     planner: Planner<'_>,
     decide: &Decide,
     client: ClientId,
-    wanted: &Interest,
+    interest: &Interest,
 ) -> Result<Plan, ApiError> {
     planner.check_labels(&decide.questions)?;
     let head = planner.head(&decide.input)?;
@@ -120,7 +120,7 @@ pub(crate) fn plan(
         options: decide.questions.iter().map(|question| question.options.len()).collect(),
         temperature: decide.settings.temperature,
         manner,
-        shares: !matches!(
+        shares_pages: !matches!(
             planner.limits.attention,
             Attention::Full | Attention::BlocksAfterPrompt(_)
         ),
@@ -128,7 +128,7 @@ pub(crate) fn plan(
     let mut tokens = 0;
     for order in 0..orders as usize {
         for group in &groups {
-            wanted.check()?;
+            interest.check()?;
             let canvas = Canvas { group, order: (order, orders as usize) };
             let mut reading = planner.reading(&head, decide, canvas)?;
             reading.request.sender.client = client;

@@ -36,15 +36,15 @@ pub async fn read(
     let mut running = FuturesUnordered::new();
     let mut next = 0;
     while next < plan.readings.len() || !running.is_empty() {
-        let first_alone = plan.shares && next == 1 && !running.is_empty();
+        let first_alone = plan.shares_pages && next == 1 && !running.is_empty();
         let has_room = running.len() < window && !first_alone;
         if has_room && let Some(reading) = plan.readings.get(next) {
             match start(&backend.engine, reading) {
                 Ok(stream) => {
-                    let share = waiting.enter(reading.tokens());
+                    let place = waiting.enter(reading.tokens());
                     running.push(async move {
                         let read = finished(next, stream).await;
-                        drop(share);
+                        drop(place);
                         read
                     });
                     next += 1;

@@ -55,10 +55,10 @@ async fn a_permit_is_given_back_when_the_work_ends_and_not_when_the_request_does
 
 #[tokio::test]
 async fn work_without_a_request_does_not_begin_and_learns_that_it_may_end() {
-    let (request, wanted) = Interest::new();
-    assert_eq!(wanted.check(), Ok(()));
+    let (request, interest) = Interest::new();
+    assert_eq!(interest.check(), Ok(()));
     drop(request);
-    assert!(wanted.check().is_err());
+    assert!(interest.check().is_err());
 
     let pool = pool(8);
     let (job, starts, release) = held();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use step::{TokenId, TopToken};
 use text::{SpecialTokens, Tokenizer, TokenizerFiles};
 
-use super::{ChatLogprobs, CompletionLogprobs, Scores};
+use super::{AnswerLogprobs, ChatLogprobs, CompletionLogprobs};
 use crate::pipeline::logprobs::{ScoredToken, Scorer};
 
 fn tokenizer() -> Tokenizer {
@@ -27,13 +27,13 @@ fn scored(token: TokenId, logprob: f32, top: &[(TokenId, f32)], offset: usize) -
 }
 
 fn completion(scored: &[ScoredToken], tokenizer: &Tokenizer) -> Value {
-    let scores = Scores { scored, tokenizer };
-    serde_json::to_value(CompletionLogprobs(scores)).expect("keys are strings")
+    let logprobs = AnswerLogprobs { scored, tokenizer };
+    serde_json::to_value(CompletionLogprobs(logprobs)).expect("keys are strings")
 }
 
 fn chat(scored: &[ScoredToken], tokenizer: &Tokenizer) -> Value {
-    let scores = Scores { scored, tokenizer };
-    serde_json::to_value(ChatLogprobs(scores)).expect("keys are strings")
+    let logprobs = AnswerLogprobs { scored, tokenizer };
+    serde_json::to_value(ChatLogprobs(logprobs)).expect("keys are strings")
 }
 
 #[test]
