@@ -133,7 +133,6 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Starts a thread.
     fn start_thread(&self, jobs: &mut Jobs) -> io::Result<()> {
         let (shared, ended) = (Arc::clone(&self.shared), self.sender.clone());
         let number = jobs.next;

@@ -56,7 +56,6 @@ pub(crate) struct Product<'a> {
 /// The columns of `out` that a product computes.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
-    /// The first one.
     pub(crate) first: usize,
     pub(crate) count: usize,
     /// Columns of `out`.

@@ -237,7 +237,6 @@ impl<'a> Distribution<'a> {
         }
     }
 
-    /// The tokens of the tail by id.
     fn tail(&self) -> impl Iterator<Item = TokenId> + '_ {
         let listed = |token: TokenId| self.own.binary_search_by_key(&token, |own| own.0);
         let allowed = self.allowed.iter_from(0);

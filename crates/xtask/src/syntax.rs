@@ -130,7 +130,6 @@ pub fn is_test_item(item: &Item) -> bool {
     attributes(item).iter().any(is_test)
 }
 
-/// The attributes of an item.
 fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(it) => &it.attrs,

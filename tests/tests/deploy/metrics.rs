@@ -27,7 +27,6 @@ fn templated(text: &str) -> Vec<String> {
     labels.map(|word| word.trim_start_matches("$labels.").to_owned()).collect()
 }
 
-/// The queries of panels.
 fn panels() -> Vec<Query> {
     let dashboard = json(DASHBOARD);
     let mut queries = Vec::new();
@@ -176,7 +175,6 @@ fn a_renamed_metric_or_label_is_found_everywhere() {
     }
 }
 
-/// The families of an exposition.
 fn families(exposition: &str) -> Vec<String> {
     let lines = exposition.lines();
     let types = lines.filter_map(|line| line.strip_prefix("# TYPE "));

@@ -90,7 +90,6 @@ struct Sibling {
     size: Option<u64>,
 }
 
-/// The files of `id`.
 pub(super) fn list(client: &Client, id: Id<'_>) -> Result<FileList, Fault> {
     let revision = id.revision.replace('/', "%2F");
     let text = client.list(&format!("/api/models/{}/revision/{revision}?blobs=true", id.name))?;

@@ -21,7 +21,6 @@ fn lane(id: u32) -> Lane {
     }
 }
 
-/// A mask at an offset.
 fn mask(offset: u32, probability: f64) -> Proposal {
     Proposal { offset: at(offset), candidate: candidate(3, probability) }
 }

@@ -57,7 +57,6 @@ impl WaitQueue {
         Self { order, by_arrival: BTreeMap::new(), lines: BTreeMap::new(), rounds: 0 }
     }
 
-    /// The rank of a request.
     pub(crate) fn rank(&self, request: &Request) -> Rank {
         self.order.rank(request)
     }

@@ -32,7 +32,6 @@ pub(crate) struct Planned {
     pub(crate) index: usize,
     /// End of its offsets in [`StepPlan::scored`]; they begin where the last sequence's ended.
     pub(crate) scored_end: u32,
-    /// The kind of its forward.
     pub(crate) kind: ForwardKind,
     /// Its forward is a chunk of its prompt, after which the decoder takes no step.
     pub(crate) is_chunk: bool,

@@ -18,7 +18,6 @@ struct ValuePanel {
 
 /// The values of adjacent slots of the chunk.
 struct Run<N> {
-    /// The slots.
     slots: Range<usize>,
     /// A pair of vectors for each of them.
     values: Vectors<N>,

@@ -373,7 +373,6 @@ impl DeviceBatch {
         self.sections[section as usize].count
     }
 
-    /// The address of a word of a section.
     pub(super) fn address(&self, section: Section, word: usize) -> Result<u64> {
         let WordRange { start, count } = self.sections[section as usize];
         let Some(buffer) = self.buffer.as_ref().filter(|_| word <= count) else {

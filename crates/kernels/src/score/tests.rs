@@ -13,7 +13,6 @@ const GREEDY: Sampling = Sampling::GREEDY;
 /// A segment with temperature 0.
 static PLAIN: [Segment; 1] = [drawn(GREEDY)];
 
-/// A segment with this sampling.
 const fn drawn(sampling: Sampling) -> Segment {
     Segment { rows: 0..0, pages: 0..0, sampling }
 }

@@ -73,7 +73,6 @@ pub(crate) struct RowPart {
     pub(crate) row: *const u32,
     /// The word; it counts parts if [`Dot::SPLIT`].
     pub(crate) word: usize,
-    /// The part.
     pub(crate) part: usize,
 }
 

@@ -129,7 +129,6 @@ pub fn occupancy(executor: &mut ModelExecutor, batch: &Batch) -> Option<Occupanc
     Some(Occupancy { threads: (user + system) / wall, system: 100.0 * system / (user + system) })
 }
 
-/// The median.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]

@@ -92,7 +92,6 @@ pub(super) struct CanvasParts<S: Storage> {
 }
 
 impl<S: Storage> Block<S> {
-    /// Its experts.
     pub(super) fn experts(&self) -> Option<&Experts<S>> {
         match (&self.mlp, &self.sandwich) {
             (Mlp::Experts(experts), _) => Some(experts),

@@ -16,7 +16,6 @@ const CANVAS: usize = 256;
 const PATTERN: usize = 6;
 /// Head width of layers with full attention.
 const FULL_HEAD: usize = 512;
-/// The longest canvas.
 const LONGEST_CANVAS: usize = 1024;
 
 /// DiffusionGemma: the text model in `text_config`, with a causal encoder and a canvas decoder that

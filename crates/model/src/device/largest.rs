@@ -48,7 +48,6 @@ impl LargestStep {
         attention.collect()
     }
 
-    /// The sizes of the batch.
     pub(super) fn batch(&self, info: &ModelInfo) -> BatchSizes {
         let texts = self.positions.min(info.vocabulary.size) + BIASES;
         let sets = info.vocabulary.size.div_ceil(32);

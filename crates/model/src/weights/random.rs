@@ -18,7 +18,6 @@ pub(super) fn random(seed: u64, name: &str, shape: &[usize]) -> Vec<f32> {
     numbers
 }
 
-/// Fills row number `row`.
 fn fill_row(start: u64, row: usize, numbers: &mut [f32]) {
     // splitmix64 gives the row's state, xorshift64 its numbers.
     let mut state = start.wrapping_add((row as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));

@@ -53,7 +53,6 @@ fn files(config: &Value, tensors: &Tensors) -> Named {
     files.map(|(name, bytes)| (name.to_owned(), bytes)).into()
 }
 
-/// The checkpoint of a case.
 fn quantized(case: &str) -> Checkpoint {
     Checkpoint::open(&Files::folder(folder(case))).unwrap()
 }

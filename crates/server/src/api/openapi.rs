@@ -107,7 +107,6 @@ fn security(needs_keys: bool) -> Value {
     optional.into_iter().chain(either).collect()
 }
 
-/// The operation `about` a path.
 fn operation(path: &str, about: &About, schemas: &mut Schemas) -> Value {
     let words = path.split(['/', '{', '}', '.', '-']);
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();

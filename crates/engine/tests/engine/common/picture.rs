@@ -9,7 +9,6 @@ use step::{Attention, Batch, BatchOutput, ExecutorSpec, LogitShift, Row, Score, 
 
 use super::config;
 
-/// The mask token.
 const MASK: TokenId = 0;
 
 /// An engine over 64 pages of 4 slots with one request. The test plays the model.

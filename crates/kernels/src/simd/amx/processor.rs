@@ -12,7 +12,6 @@ const REQUEST: libc::c_long = 0x1023;
 const TILE_DATA: libc::c_long = 18;
 /// The first register that holds columns, and the first that holds rows.
 const COLUMNS: std::ops::Range<usize> = 4..6;
-/// Registers in all.
 const REGISTERS: usize = 8;
 
 /// True if the processor lists the unit.

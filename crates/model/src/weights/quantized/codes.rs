@@ -26,7 +26,6 @@ const fn e4m3() -> [f32; 256] {
     numbers
 }
 
-/// The word of this number.
 pub(super) fn word(bytes: &[u8], number: usize) -> u32 {
     let bytes = bytes.as_chunks().0.get(number);
     bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))

@@ -12,7 +12,6 @@ use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
 use crate::pipeline::written::Piece;
 
-/// The field.
 const FIELD: &str = "vllm_xargs";
 
 /// The members that this server follows; their meaning is vLLM's.

@@ -209,7 +209,6 @@ impl ResponseFields {
         }
     }
 
-    /// The chat.
     fn chat(self, backend: &Backend) -> Result<Chat, ApiError> {
         let tools = tools(self.tools, self.tool_choice)?;
         let tools = tools.parallel(self.parallel_tool_calls);

@@ -73,7 +73,6 @@ impl Tile {
         self.reach.div_ceil(self.span).max(1)
     }
 
-    /// The slots of a part.
     fn slots(&self, part: u64) -> Range<u64> {
         let begin = part * self.span;
         begin..self.reach.clamp(begin, begin + self.span)

@@ -212,7 +212,6 @@ pub(super) const LIMITS: BatchLimits = BatchLimits {
     pad: 1,
 };
 
-/// A copy of a page.
 pub(super) fn copy(from: u32, destination: u32) -> PageCopy {
     PageCopy { source: PageId(from), destination: PageId(destination) }
 }

@@ -22,7 +22,6 @@ impl Model {
         Self { registers: [[[0; WORDS]; ROWS]; 8], rows }
     }
 
-    /// Rows of a register.
     fn rows_of(&self, register: u8) -> usize {
         match register {
             4 | 5 => WORDS,
