@@ -15,8 +15,9 @@ pub use visible::Visible;
 
 use crate::cache::{KvNumber, Pool, PoolShape, by_number};
 use crate::parallel::{self, Shared, filled};
-use crate::simd::{InstructionSet, dispatch_on, dispatch_pairs, has_pairs};
-use crate::storage::{f32s, numbers};
+use crate::simd::unit::has_bf16;
+use crate::simd::{InstructionSet, dispatch_on, dispatch_pairs};
+use crate::storage::numbers;
 use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, bail};
 use half::bf16;
 use std::mem::MaybeUninit;
@@ -92,12 +93,12 @@ impl PagedAttention<'_> {
             );
         }
         self.check(rows, shape.pages, shape.page)?;
-        let q = f32s(self.name(), q.0, q.1)?;
+        let q = numbers(self.name(), q.0, q.1)?;
         let k = numbers::<N>(self.name(), k.0, k.1)?;
         let v = numbers::<N>(self.name(), v.0, v.1)?;
         let fill = |out| {
             let view = View { op: self, q, stride, k, v, shape, out };
-            view.run(InstructionSet::detect(), has_pairs());
+            view.run(InstructionSet::detect(), has_bf16());
         };
         // SAFETY: tasks cover all rows of all segments, which are all rows, and all heads; each
         // writes all of its own.

@@ -14,7 +14,7 @@ pub use dtype::{KvDtype, KvSizes};
 pub(crate) use number::KvNumber;
 
 use crate::parallel::{self, Shared};
-use crate::storage::{f32s, numbers_mut};
+use crate::storage::{numbers, numbers_mut};
 use candle_core::{CpuStorage, Device, InplaceOp1, InplaceOp2, Layout, Result, Tensor, bail};
 use half::bf16;
 use std::ops::Range;
@@ -129,7 +129,7 @@ impl WriteRows<'_> {
         let (count, width) = rows_layout.shape().dims2()?;
         let (columns, slots) = (shape.num_kv_heads * shape.c, shape.pages * shape.page);
         let pool = numbers_mut::<N>(self.name(), pool, pool_layout)?;
-        let rows = f32s(self.name(), rows, rows_layout)?;
+        let rows = numbers(self.name(), rows, rows_layout)?;
         if self.slots.len() != count || self.column + columns > width {
             bail!(
                 "write-rows: {} slots, {columns} columns from {} on for [{count}, {width}]",

@@ -1,7 +1,7 @@
 //! Adds rows of one tensor to selected rows of another, in place.
 
 use crate::parallel::{self, Shared};
-use crate::storage::{f32s, f32s_mut};
+use crate::storage::{numbers, numbers_mut};
 use candle_core::{CpuStorage, InplaceOp2, Layout, Result, bail};
 
 /// Number of elements below which a single thread adds all.
@@ -42,8 +42,8 @@ impl InplaceOp2 for AddRows<'_> {
         if let Some(row) = self.rows.last().filter(|&&row| row as usize >= rows) {
             bail!("add-rows: row {row} of {rows}");
         }
-        let sums = f32s_mut(self.name(), sums, to_layout)?;
-        let added = f32s(self.name(), added, from_layout)?;
+        let sums = numbers_mut::<f32>(self.name(), sums, to_layout)?;
+        let added = numbers::<f32>(self.name(), added, from_layout)?;
         let shared = Shared::new(sums);
         let add = |i: usize| {
             // SAFETY: rows differ, so no two parts overlap.

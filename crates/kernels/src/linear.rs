@@ -4,7 +4,7 @@ use crate::blocks::BlockRows;
 use crate::gemm::{Activation, Column, Finish, Packed, Place, Product};
 use crate::simd::blocks::GROUP;
 use crate::simd::unit::{Unit, WeightDtype};
-use crate::storage::f32s;
+use crate::storage::numbers;
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, Layout, Result, Shape, Tensor, bail};
 
 /// The operation on the product before it is written.
@@ -320,7 +320,7 @@ impl CustomOp1 for Forward<'_> {
     }
 
     fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<CpuOutput> {
-        self.0.run(f32s(self.name(), x, layout)?, layout, None)
+        self.0.run(numbers(self.name(), x, layout)?, layout, None)
     }
 }
 
@@ -339,7 +339,7 @@ impl CustomOp2 for ForwardAdd<'_> {
         residual: &CpuStorage,
         residual_layout: &Layout,
     ) -> Result<CpuOutput> {
-        let residual = f32s(self.name(), residual, residual_layout)?;
-        self.0.run(f32s(self.name(), x, layout)?, layout, Some(residual))
+        let residual = numbers(self.name(), residual, residual_layout)?;
+        self.0.run(numbers(self.name(), x, layout)?, layout, Some(residual))
     }
 }

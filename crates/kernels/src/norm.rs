@@ -2,7 +2,7 @@
 
 use crate::parallel::{self, Shared, filled};
 use crate::simd::{Kernel, MAX_LANES, Simd, dispatch};
-use crate::storage::{f32s, f32s_mut};
+use crate::storage::{numbers, numbers_mut};
 use candle_core::{CpuStorage, CustomOp1, InplaceOp1, Layout, Result, Shape, Tensor, bail};
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -24,7 +24,7 @@ impl CustomOp1 for RmsNorm<'_> {
 
     fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let (rows, d) = layout.shape().dims2()?;
-        let x = f32s(self.name(), x, layout)?;
+        let x = numbers(self.name(), x, layout)?;
         let weight = self.weight;
         if weight.len() != d {
             bail!("rms-norm: {} weights for rows of {d}", weight.len());
@@ -118,7 +118,7 @@ impl InplaceOp1 for HeadNorm<'_> {
 
     fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
         let (rows, width) = layout.shape().dims2()?;
-        let data = f32s_mut(self.name(), storage, layout)?;
+        let data = numbers_mut(self.name(), storage, layout)?;
         let columns = self.weights.len();
         if self.width == 0 || !columns.is_multiple_of(self.width) || columns > width {
             bail!("head-norm: {columns} weights of heads of {}, rows of {width}", { self.width });

@@ -2,7 +2,7 @@
 
 use crate::parallel::{self, Shared};
 use crate::simd::{Kernel, Simd, dispatch};
-use crate::storage::f32s_mut;
+use crate::storage::numbers_mut;
 use candle_core::{CpuStorage, InplaceOp1, Layout, Result, bail};
 use std::ops::Range;
 
@@ -251,7 +251,7 @@ impl InplaceOp1 for Rope<'_> {
 
     fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
         let (rows, width) = layout.shape().dims2()?;
-        let data = f32s_mut(self.name(), storage, layout)?;
+        let data = numbers_mut(self.name(), storage, layout)?;
         let rotated = self.heads * self.width;
         if self.positions.len() != rows
             || self.queries > self.heads

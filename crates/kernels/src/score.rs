@@ -7,7 +7,7 @@ mod sample;
 mod softmax;
 
 use crate::parallel::{self, Shared};
-use crate::storage::f32s;
+use crate::storage::numbers;
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, bail};
 use row::Scratch;
 use std::ops::Range;
@@ -114,7 +114,7 @@ impl CustomOp1 for ScoreRows<'_> {
 
     fn cpu_fwd(&self, logits: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let (rows, vocab) = layout.shape().dims2()?;
-        let logits = f32s(self.name(), logits, layout)?;
+        let logits = numbers(self.name(), logits, layout)?;
         self.check(rows, vocab)?;
         let width = width(&self.0);
         let mut out = vec![0.0f64; rows * width];

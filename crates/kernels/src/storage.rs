@@ -65,20 +65,6 @@ pub(crate) fn numbers_mut<'a, N: TensorNumber>(
     }
 }
 
-/// The elements of a contiguous f32 tensor.
-pub(crate) fn f32s<'a>(op: &str, storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
-    numbers(op, storage, layout)
-}
-
-/// The mutable elements of a contiguous f32 tensor.
-pub(crate) fn f32s_mut<'a>(
-    op: &str,
-    storage: &'a mut CpuStorage,
-    layout: &Layout,
-) -> Result<&'a mut [f32]> {
-    numbers_mut(op, storage, layout)
-}
-
 fn contiguous(op: &str, layout: &Layout) -> Result<(usize, usize)> {
     match layout.contiguous_offsets() {
         Some(offsets) => Ok(offsets),

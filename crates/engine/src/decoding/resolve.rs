@@ -6,7 +6,7 @@ use decode::{
 };
 
 use super::presets;
-use super::registry::{self, EARLY_STOP, LONE_STOPS, MAX_FORWARDS, MAX_STEPS, PRUNE, Registry};
+use super::registry::{self, EARLY_STOP, LONE_STOPS, MAX_FORWARDS, MAX_STEPS, PRUNE};
 use super::resolved::Decoding;
 use super::spec::{DecodingSpec, SpecError, SpecFault, error};
 use crate::cache::CacheInfo;
@@ -124,7 +124,7 @@ impl Resolver<'_> {
     }
 
     fn first(&self, attention: Option<AttentionKind>) -> Option<Members> {
-        let all = self.registry();
+        let all = self.spec.registry();
         let suits = |kinds: &[AttentionKind]| attention.is_none_or(|kind| kinds.contains(&kind));
         let commits = self.candidates(all.commits(), |info| suits(info.requires.attention));
         for schedule in self.candidates(all.schedules(), |info| suits(info.attention)) {
@@ -168,7 +168,7 @@ impl Resolver<'_> {
 
     /// The reason for which no combination works: two members that the caller names do not go together.
     fn conflict(&self) -> SpecError {
-        let all = self.registry();
+        let all = self.spec.registry();
         let refuse = |field: &str, message| error(field, SpecFault::Combination, message);
         let schedule = self.named(all.schedules());
         let (commit, cache) = (self.named(all.commits()), self.named(all.caches()));
@@ -202,7 +202,7 @@ impl Resolver<'_> {
     fn refuse_unread(&self, members: &Members) -> Result<(), SpecError> {
         let Members { schedule, commit, cache } = members;
         let chosen = [schedule.settings, commit.settings, cache.settings];
-        let all = self.registry();
+        let all = self.spec.registry();
         for name in self.spec.named() {
             if chosen.iter().any(|settings| has_setting(settings, name)) {
                 continue;
@@ -244,15 +244,11 @@ impl Resolver<'_> {
     }
 
     fn refuse_filling(&self) -> SpecError {
-        let all = self.registry().schedules().iter();
+        let all = self.spec.registry().schedules().iter();
         let filling = all.filter(|schedule| schedule.shape.fills_canvas);
         let filling: Vec<&str> = filling.map(|schedule| schedule.name).collect();
         let message = format!("false needs schedule {} and prune false", filling.join(" or "));
         error(EARLY_STOP.name, SpecFault::Combination, message)
-    }
-
-    fn registry(&self) -> &Registry {
-        self.spec.registry()
     }
 }
 

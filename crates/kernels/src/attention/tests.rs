@@ -4,7 +4,8 @@ mod case;
 
 use super::{PagedAttention, Visible};
 use crate::cache::{KvDtype, Pool};
-use crate::simd::{InstructionSet, has_pairs};
+use crate::simd::InstructionSet;
+use crate::simd::unit::has_bf16;
 use candle_core::{Device, Tensor};
 use case::{See, Shape, case};
 use std::ops::Range;
@@ -38,7 +39,7 @@ impl Way {
     fn all() -> impl Iterator<Item = Self> {
         let sets = InstructionSet::available().into_iter();
         let ways = sets.map(|set| (set, false));
-        let paired = has_pairs().then(|| (InstructionSet::detect(), true));
+        let paired = has_bf16().then(|| (InstructionSet::detect(), true));
         let all = ways.chain(paired).flat_map(|(set, pairs)| {
             let way = move |dtype| Self { set, pairs, dtype };
             KvDtype::ALL.map(way)

@@ -4,7 +4,7 @@
 use super::rows::Rows;
 use crate::device::{BatchArrays, CanvasRows};
 use crate::parallel::{self, Shared};
-use crate::storage::f32s_mut;
+use crate::storage::numbers_mut;
 use candle_core::{CpuStorage, D, DType, Device, InplaceOp1, Layout, Result, Tensor, bail};
 
 /// The operations that are alike in backends whose arrays are [`Rows`](super::Rows), with this function
@@ -191,7 +191,7 @@ impl InplaceOp1 for Finish<'_> {
 
     fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
         let (rows, vocab) = layout.shape().dims2()?;
-        let data = f32s_mut(self.name(), storage, layout)?;
+        let data = numbers_mut::<f32>(self.name(), storage, layout)?;
         if let Some(scales) = self.scales.filter(|scales| scales.len() != rows) {
             bail!("logits: {} scales for {rows} rows", scales.len());
         }

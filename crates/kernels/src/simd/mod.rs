@@ -354,15 +354,10 @@ pub(crate) fn dispatch_on<K: Kernel>(set: InstructionSet, kernel: K) -> K::Outpu
     kernel.run(Portable)
 }
 
-/// True if this processor multiplies pairs of bf16 numbers.
-pub(crate) fn has_pairs() -> bool {
-    unit::has_bf16()
-}
-
 /// As [`dispatch`], with [`Simd::PAIRS`] if the processor has them.
 pub(crate) fn dispatch_pairs<K: Kernel>(kernel: K) -> K::Output {
     #[cfg(target_arch = "x86_64")]
-    if has_pairs() {
+    if unit::has_bf16() {
         // SAFETY: the processor has AVX-512 F, DQ and BF16.
         return unsafe { run_avx512_pairs(kernel) };
     }
