@@ -175,7 +175,8 @@ pub struct WeightArgs {
     #[arg(long, global = true, env = "ASYNCLANE_EDITS")]
     pub edits: Option<String>,
     /// Data type of the weight matrices: auto (the block types of a GGUF file, bf16 for 512 MiB and
-    /// more of weights stored in it, else f32), f32, bf16 (also bfloat16, float16, half), int8 or int4.
+    /// more of weights stored in it, else f32), f32, bf16 (also bfloat16, float16, half), int8, int4, or
+    /// int8w (int8 with inputs in bf16, on CUDA devices only).
     #[arg(long, global = true, env = "ASYNCLANE_DTYPE")]
     pub dtype: Option<String>,
     /// Device: auto (a CUDA device if the build supports it and the machine has one, else the CPU),
@@ -335,7 +336,7 @@ pub struct InspectArgs {
 /// The time of a step on a GPU.
 #[derive(Clone, Debug, Args)]
 pub struct StepsArgs {
-    /// Print the time to read the weights, keys and values of a step once, in bf16 and int8. On a machine
+    /// Print the time to read the weights, keys and values of a step once, in bf16, int8, int8w and int4. On a machine
     /// with a CUDA device the step runs with random weights, and its measured time stands beside; not
     /// with `--device cpu`.
     #[arg(long)]

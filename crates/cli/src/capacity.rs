@@ -175,7 +175,7 @@ pub fn bytes_per_weight(survey: &Survey) -> f64 {
     match info.formats.matrices {
         WeightDtype::F32 => 4.0,
         WeightDtype::Bf16 => 2.0,
-        WeightDtype::Int8 => 1.0,
+        WeightDtype::Int8 | WeightDtype::Int8w => 1.0,
         WeightDtype::Int4 => 0.625,
         WeightDtype::Blocks => (stored / count).max(0.0),
     }

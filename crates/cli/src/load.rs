@@ -173,6 +173,11 @@ fn placed(
 ) -> Result<PlacedModel> {
     match device::chosen(config, &mut surveyed)? {
         Some(gpu) => device::on_device(&gpu, surveyed.with_vocabulary(tokens), config),
+        None if *config.model.dtype == WeightDtype::Int8w => {
+            let message =
+                "model.dtype: int8w needs a CUDA device, expected int8 or bf16 on the CPU";
+            Err(exit::failure(exit::CONFIG, message))
+        }
         None => {
             let needs = kv::needs(config, &mut surveyed)?;
             fit::check(config, &needs, beside)?;

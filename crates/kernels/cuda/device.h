@@ -39,6 +39,10 @@ DEVICE uint32_t warp_ballot(bool predicate) { return __ballot_sync(0xFFFFFFFFu, 
 // Index of the lowest set bit of a number other than 0.
 DEVICE int lowest(uint32_t bits) { return __ffs(int(bits)) - 1; }
 DEVICE float as_float(uint32_t bits) { return __uint_as_float(bits); }
+DEVICE uint32_t as_bits(float x) { return __float_as_uint(x); }
+// A product and a sum that no fused operation replaces.
+DEVICE float rounded_product(float x, float y) { return __fmul_rn(x, y); }
+DEVICE float rounded_sum(float x, float y) { return __fadd_rn(x, y); }
 
 // The number of 16 bits (IEEE 754) in the lower half of a word.
 DEVICE float half_number(uint32_t word) {
@@ -135,6 +139,15 @@ DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// c [16, 8] += a [16, 32] b [32, 8] of integers with eight bits, exactly. Words hold four where those of
+// bf16 hold two.
+DEVICE void multiply(int32_t (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 

@@ -229,6 +229,9 @@ struct Gather {
     const uint32_t* pairs_at;
     // [pairs, k].
     void* out;
+    // Factors of rows of integers: [r], and [pairs].
+    const float* row_scales;
+    float* out_scales;
     uint32_t chosen, k;
 };
 
@@ -239,13 +242,21 @@ template <class T> DEVICE void gather(const Gather& a) {
     const T* x = static_cast<const T*>(a.x) + size_t(pair / a.chosen) * a.k;
     T* out = static_cast<T*>(a.out) + size_t(block_x()) * a.k;
     for (unsigned i = thread(); i < a.k; i += threads()) out[i] = x[i];
+    if (a.row_scales && thread() == 0) a.out_scales[block_x()] = a.row_scales[pair / a.chosen];
 }
 KERNEL(gather_f32, Gather, 128) { gather<float>(a); }
 KERNEL(gather_bf16, Gather, 128) { gather<bf16>(a); }
+// Four integers at a time.
+KERNEL(gather_int8, Gather, 128) {
+    Gather words = a;
+    words.k /= 4;
+    gather<uint32_t>(words);
+}
 
 struct Grouped {
-    // [pairs, k], ordered by expert.
+    // [pairs, k], ordered by expert; and the factors of rows of integers, or null.
     const void* x;
+    const float* row_scales;
     // The address of each expert's matrix [n, k], every `step`-th number; and of its factors in int8.
     const uint64_t* matrices;
     const uint64_t* scales;
@@ -267,6 +278,7 @@ template <class Tile, class T, class Out, bool SCALED = false> DEVICE void group
     product.of.w = reinterpret_cast<const void*>(a.matrices[tile.expert * a.step]);
     if (SCALED)
         product.of.scales = reinterpret_cast<const float*>(a.scales[tile.expert * a.step]);
+    if (SCALED && a.row_scales) product.of.row_scales = a.row_scales + tile.first;
     product.of.rows = tile.rows;
     product.of.n = a.n, product.of.k = a.k, product.of.segment = a.segment;
     product.of.form = a.form;
@@ -277,7 +289,7 @@ template <class Tile, class T, class Out, bool SCALED = false> DEVICE void group
     Tile sums;
     sums.run(product.of, part);
     sums.each([&](unsigned row, unsigned column, float x, float y) {
-        finish_pair<T>(product, row, part.column * Tile::COLUMNS + column, x, y);
+        finish_pair<Out>(product, row, part.column * Tile::COLUMNS + column, x, y);
     });
 }
 
@@ -288,11 +300,16 @@ KERNEL(gates_bf16_few, Grouped, 128) { grouped<TileFew, bf16, bf16>(a); }
 KERNEL(downs_bf16_few, Grouped, 128) { grouped<TileFew, bf16, float>(a); }
 KERNEL(gates_bf16_many, Grouped, 256) { grouped<TileLow<Bf16Weights>, bf16, bf16>(a); }
 KERNEL(downs_bf16_many, Grouped, 256) { grouped<TileLow<Bf16Weights>, bf16, float>(a); }
-using TileFewInt8 = TileMma<Int8Weights, 16, 64, 1, 2, 64, 5, false>;
-KERNEL(gates_int8_few, Grouped, 64) { grouped<TileFewInt8, bf16, bf16, true>(a); }
-KERNEL(downs_int8_few, Grouped, 64) { grouped<TileFewInt8, bf16, float, true>(a); }
-KERNEL(gates_int8_many, Grouped, 256) { grouped<TileLow<Int8Weights>, bf16, bf16, true>(a); }
-KERNEL(downs_int8_many, Grouped, 256) { grouped<TileLow<Int8Weights>, bf16, float, true>(a); }
+using TileFewInt8 = TileMma<Int8Weights, 16, 64, 1, 4, 128, 5, false>;
+KERNEL(gates_int8_few, Grouped, 128) { grouped<TileFewInt8, int8_t, float, true>(a); }
+KERNEL(downs_int8_few, Grouped, 128) { grouped<TileFewInt8, int8_t, float, true>(a); }
+KERNEL(gates_int8_many, Grouped, 256) { grouped<TileLow<Int8Weights>, int8_t, float, true>(a); }
+KERNEL(downs_int8_many, Grouped, 256) { grouped<TileLow<Int8Weights>, int8_t, float, true>(a); }
+using TileFewInt8w = TileMma<WidenedWeights, 16, 64, 1, 2, 64, 5, false>;
+KERNEL(gates_int8w_few, Grouped, 64) { grouped<TileFewInt8w, bf16, bf16, true>(a); }
+KERNEL(downs_int8w_few, Grouped, 64) { grouped<TileFewInt8w, bf16, float, true>(a); }
+KERNEL(gates_int8w_many, Grouped, 256) { grouped<TileLow<WidenedWeights>, bf16, bf16, true>(a); }
+KERNEL(downs_int8w_many, Grouped, 256) { grouped<TileLow<WidenedWeights>, bf16, float, true>(a); }
 using TileFewPacked = TileMma<PackedWeights, 16, 64, 1, 2, 64, 5, false>;
 KERNEL(gates_packed_few, Grouped, 64) { grouped<TileFewPacked, bf16, bf16>(a); }
 KERNEL(downs_packed_few, Grouped, 64) { grouped<TileFewPacked, bf16, float>(a); }

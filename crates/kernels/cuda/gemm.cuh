@@ -3,7 +3,7 @@
 // The inner dimension is divided into segments, whose length depends on k alone. A segment is summed
 // from zero in ascending order; the segments are added in order. Tiles of every size do so, in one
 // block or in several that each take some of the segments, so a row's result depends neither on the
-// other rows nor on how the product is divided.
+// other rows nor on how the product is divided. Sums of integers are exact.
 #pragma once
 #include "portable.h"
 
@@ -21,14 +21,15 @@ enum Finish : uint32_t {
     GELU_GATE = 3,
 };
 
-// x [r, k] and w [n, k], row-major; k is a multiple of 64.
+// x [r, k] and w [n, k], row-major; k is a multiple of 64, of integers of 128.
 struct Operands {
     const void* x;
     const void* w;
-    // [n], factors of the sums, or null.
+    // [n], factors of the sums, or null; and [r], those of rows of integers.
     const float* scales;
+    const float* row_scales;
     uint32_t rows, n, k;
-    // Inner elements of a segment, a multiple of 64.
+    // Inner elements of a segment, a multiple of 64, of integers of 128.
     uint32_t segment;
     // The form of packed weights.
     Form form;
@@ -64,7 +65,7 @@ struct Gemm {
 struct Part {
     unsigned row, column, first, end;
     // Null for a whole tile. Otherwise room for the sum of the first piece, then for every segment of
-    // the others.
+    // the others, or for that of every piece if sums are exact.
     Four* partials;
     uint32_t* ended;
     unsigned pieces, lead, slots;
@@ -78,7 +79,7 @@ DEVICE Part whole_part(const Operands& of) {
 }
 
 // The part of this block. A tile has `size` times four sums.
-DEVICE Part part_of(const Operands& of, const Share& share, unsigned size) {
+DEVICE Part part_of(const Operands& of, const Share& share, unsigned size, bool exact) {
     unsigned tile = block_x(), all = segments(of);
     Part part{0, 0, 0, all, nullptr, nullptr, 1, 0, 0};
     if (tile >= share.whole) {
@@ -86,7 +87,8 @@ DEVICE Part part_of(const Operands& of, const Share& share, unsigned size) {
         tile = share.whole + number;
         part.first = block % share.pieces * share.lead;
         part.end = part.first + share.lead < all ? part.first + share.lead : all;
-        part.pieces = share.pieces, part.lead = share.lead, part.slots = all - share.lead + 1;
+        part.pieces = share.pieces, part.lead = share.lead;
+        part.slots = exact ? share.pieces : all - share.lead + 1;
         part.partials = share.partials + size_t(number) * part.slots * size;
         part.ended = share.ended + number;
     }
@@ -94,10 +96,31 @@ DEVICE Part part_of(const Operands& of, const Share& share, unsigned size) {
     return part;
 }
 
+// Gives f every partial sum that a thread has of a divided tile, in order, in the block that ends last;
+// `size` is the number of its sums. False in the others, which are done.
+template <int COUNT, class F> DEVICE bool gather_partials(const Part& part, unsigned size, F f) {
+    copies_wait<0>();
+    fence();
+    // All threads have read the operands and written their sums.
+    sync();
+    uint32_t* answer = reinterpret_cast<uint32_t*>(shared_memory());
+    if (thread() == 0) *answer = is_last(part.ended, part.pieces - 1);
+    sync();
+    if (!*answer) return false;
+    fence();
+    for (unsigned slot = 0; slot < part.slots; slot++) {
+        const Four* from = part.partials + size_t(slot) * size;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) f(i, read_across(from + i * (size / COUNT) + thread()));
+    }
+    return true;
+}
+
 // The sums of one thread, COUNT times four: of the current segment, and of the segments before it.
 // Those are in registers, or in shared memory from byte HELD on if that is not 0.
 template <int COUNT, int THREADS, int HELD> struct Sums {
     static constexpr int SIZE = COUNT * THREADS;
+    static constexpr bool EXACT = false;
     float sums[COUNT][4] = {};
     float totals[HELD ? 1 : COUNT][4] = {};
 
@@ -135,30 +158,49 @@ template <int COUNT, int THREADS, int HELD> struct Sums {
         }
     }
 
-    // Adds the partial sums of a divided tile, in order, in the block that ends last. False in the
-    // others, which are done.
+    // Adds the partial sums of a divided tile in the block that ends last. False in the others.
     DEVICE bool gather(const Part& part) {
         if (!part.partials) return true;
-        copies_wait<0>();
-        fence();
-        // All threads have read the operands and written their sums.
-        sync();
-        uint32_t* answer = reinterpret_cast<uint32_t*>(shared_memory());
-        if (thread() == 0) *answer = is_last(part.ended, part.pieces - 1);
-        sync();
-        if (!*answer) return false;
-        fence();
-        for (unsigned slot = 0; slot < part.slots; slot++) {
-            const Four* from = part.partials + size_t(slot) * SIZE;
+        return gather_partials<COUNT>(part, SIZE, [&](int i, const Four& more) {
 #pragma unroll
-            for (int i = 0; i < COUNT; i++) {
-                Four more = read_across(from + spot(i));
-#pragma unroll
-                for (int j = 0; j < 4; j++) sums[i][j] += more.at[j];
-            }
-        }
-        return true;
+            for (int j = 0; j < 4; j++) sums[i][j] += more.at[j];
+        });
     }
+};
+
+// Exact sums of integers, which need no order. Their bits are passed on as those of floats.
+template <int COUNT, int THREADS> struct IntegerSums {
+    static constexpr int SIZE = COUNT * THREADS;
+    static constexpr bool EXACT = true;
+    int32_t sums[COUNT][4] = {};
+
+    DEVICE void close(const Part& part, unsigned segment) {
+        if (!part.partials || segment + 1 < part.end) return;
+        Four* to = part.partials + size_t(part.first / part.lead) * SIZE;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            Four bits;
+#pragma unroll
+            for (int j = 0; j < 4; j++) bits.at[j] = as_float(uint32_t(sums[i][j])), sums[i][j] = 0;
+            to[i * THREADS + thread()] = bits;
+        }
+    }
+
+    DEVICE bool gather(const Part& part) {
+        if (!part.partials) return true;
+        return gather_partials<COUNT>(part, SIZE, [&](int i, const Four& more) {
+#pragma unroll
+            for (int j = 0; j < 4; j++) sums[i][j] += int32_t(as_bits(more.at[j]));
+        });
+    }
+};
+
+// The sums of products of inputs of a type.
+template <class Input, int COUNT, int THREADS, int HELD> struct SumsFor {
+    using Type = Sums<COUNT, THREADS, HELD>;
+};
+template <int COUNT, int THREADS, int HELD> struct SumsFor<int8_t, COUNT, THREADS, HELD> {
+    using Type = IntegerSums<COUNT, THREADS>;
 };
 
 // Copies COUNT rows of BYTES bytes, of which `real` exist, by THREADS threads.
@@ -192,10 +234,11 @@ template <int BYTES, int BN, int BK, int THREADS> struct PlainCopies {
     }
 };
 
-// Weights in bf16. They are loaded for COUNT times eight columns from `column` on, from a tile of BK inner
-// elements, for one step `k` of sixteen at a time.
-struct Bf16Weights {
-    template <int BN, int BK, int THREADS> using Copies = PlainCopies<2, BN, BK, THREADS>;
+// Weights of the type of the inputs, bf16 or int8. They are loaded for COUNT times eight columns from
+// `column` on, from a tile of BK inner elements, for one step `k` of 32 bytes at a time.
+template <class T> struct PlainWeights {
+    using Input = T;
+    template <int BN, int BK, int THREADS> using Copies = PlainCopies<sizeof(T), BN, BK, THREADS>;
 
     template <int BK, int COUNT> struct Loaded {
         const unsigned char* tile;
@@ -206,12 +249,13 @@ struct Bf16Weights {
 
         DEVICE void load(uint32_t (&to)[COUNT][2], unsigned k) const {
             static_assert(COUNT % 2 == 0, "columns are loaded sixteen at a time");
+            constexpr int PIECES = BK * sizeof(T) / 16;
             unsigned lane = thread() % 32;
 #pragma unroll
             for (int j = 0; j < COUNT; j += 2) {
                 unsigned row = column + j * 8 + lane % 8 + lane / 16 * 8;
                 uint32_t of[4];
-                load_matrices(of, tile + swizzle<BK / 8>(row, k * 2 + lane / 8 % 2) * 16);
+                load_matrices(of, tile + swizzle<PIECES>(row, k * 2 + lane / 8 % 2) * 16);
                 to[j][0] = of[0], to[j][1] = of[1], to[j + 1][0] = of[2], to[j + 1][1] = of[3];
             }
         }
@@ -220,7 +264,8 @@ struct Bf16Weights {
 
 // Weights in int8, widened exactly in parts of 64. Of sixteen inner elements, lane l takes 2 l, 2 l + 1,
 // 2 l + 8 and 2 l + 9 (l < 4), which are a word in memory.
-struct Int8Weights {
+struct WidenedWeights {
+    using Input = bf16;
     template <int BN, int BK, int THREADS> using Copies = PlainCopies<1, BN, BK, THREADS>;
 
     template <int BK, int COUNT> struct Loaded {
@@ -248,14 +293,16 @@ struct Int8Weights {
 // buffers. SHARED: sums of earlier segments are in shared memory, because the registers have no room.
 template <class Weights, int BM, int BN, int WM, int WN, int BK, int STAGES, bool SHARED>
 struct TileMma
-    : Sums<BM / WM / 16 * (BN / WN / 8), WM * WN * 32,
-           SHARED ? STAGES * (BM * BK * 2 + Weights::template Copies<BN, BK, WM * WN * 32>::SIZE)
-                  : 0> {
+    : SumsFor<typename Weights::Input, BM / WM / 16 * (BN / WN / 8), WM * WN * 32,
+              SHARED ? STAGES * (BM * BK * int(sizeof(typename Weights::Input)) +
+                                 Weights::template Copies<BN, BK, WM * WN * 32>::SIZE)
+                     : 0>::Type {
     static constexpr int ROWS = BM, COLUMNS = BN, THREADS = WM * WN * 32;
     static constexpr int TM = BM / WM / 16, TN = BN / WN / 8;
     using Copies = typename Weights::template Copies<BN, BK, THREADS>;
-    // Bytes of a row of x of a stage, and of a stage.
-    static constexpr int X_BYTES = BK * 2, X_STAGE = BM * X_BYTES, STAGE = X_STAGE + Copies::SIZE;
+    // Bytes of an input, of a row of x of a stage, and of a stage.
+    static constexpr int INPUT = sizeof(typename Weights::Input), X_BYTES = BK * INPUT;
+    static constexpr int X_STAGE = BM * X_BYTES, STAGE = X_STAGE + Copies::SIZE;
 
     DEVICE static unsigned warp_row() { return thread() / 32 / WN * (TM * 16); }
     DEVICE static unsigned warp_column() { return thread() / 32 % WN * (TN * 8); }
@@ -265,7 +312,7 @@ struct TileMma
         unsigned lane = thread() % 32;
         typename Weights::template Loaded<BK, TN> weights(form, stage + X_STAGE, warp_column());
 #pragma unroll
-        for (int k = 0; k < BK / 16; k++) {
+        for (int k = 0; k < X_BYTES / 32; k++) {
             uint32_t xf[TM][4], wf[TN][2];
 #pragma unroll
             for (int i = 0; i < TM; i++) {
@@ -284,7 +331,7 @@ struct TileMma
     DEVICE void run(const Operands& of, const Part& part) {
         unsigned char* stages = shared_memory();
         unsigned row = part.row * BM, column = part.column * BN;
-        size_t stride = size_t(of.k) * 2;
+        size_t stride = size_t(of.k) * INPUT;
         auto x = static_cast<const unsigned char*>(of.x) + row * stride;
         Copies weights(of, column);
         auto stage = [&](unsigned step, unsigned at) {
@@ -321,9 +368,9 @@ struct TileMma
             for (int j = 0; j < TN; j++) {
                 unsigned row = warp_row() + i * 16 + thread() % 32 / 4;
                 unsigned column = warp_column() + j * 8 + thread() % 4 * 2;
-                const float(&sums)[4] = this->sums[i * TN + j];
-                f(row, column, sums[0], sums[1]);
-                f(row + 8, column, sums[2], sums[3]);
+                const auto& sums = this->sums[i * TN + j];
+                f(row, column, float(sums[0]), float(sums[1]));
+                f(row + 8, column, float(sums[2]), float(sums[3]));
             }
     }
 };
@@ -366,15 +413,21 @@ struct TileF32 : Sums<4, 256, 0> {
     }
 };
 
+// A sum times its factors. Every product is rounded on its own, as on the CPU.
+DEVICE float scaled(const Operands& of, unsigned row, unsigned column, float sum) {
+    if (!of.scales) return sum;
+    float scale = of.scales[column];
+    if (of.row_scales) scale = rounded_product(of.row_scales[row], scale);
+    return rounded_product(sum, scale);
+}
+
 // Writes two adjacent elements of a row of the product; `column` is even.
 template <class T>
 DEVICE void finish_pair(const Gemm& a, unsigned row, unsigned column, float x, float y) {
     if (row >= a.of.rows || column >= a.of.n) return;
     bool both = column + 1 < a.of.n;
-    if (a.of.scales) {
-        x *= a.of.scales[column];
-        if (both) y *= a.of.scales[column + 1];
-    }
+    x = scaled(a.of, row, column, x);
+    if (both) y = scaled(a.of, row, column + 1, y);
     if (a.bias) {
         x += a.bias[column];
         if (both) y += a.bias[column + 1];
@@ -396,7 +449,7 @@ DEVICE void finish_pair(const Gemm& a, unsigned row, unsigned column, float x, f
 
 template <class Tile, class T> DEVICE void gemm(const Gemm& a) {
     Tile tile;
-    Part part = part_of(a.of, a.share, Tile::SIZE);
+    Part part = part_of(a.of, a.share, Tile::SIZE, Tile::EXACT);
     tile.run(a.of, part);
     if (!tile.gather(part)) return;
     unsigned row = part.row * Tile::ROWS, column = part.column * Tile::COLUMNS;
@@ -405,15 +458,25 @@ template <class Tile, class T> DEVICE void gemm(const Gemm& a) {
     });
 }
 
-// The tiles of src/device/launch.rs: few rows; devices with little shared memory; many rows.
-template <class Weights> using TileLow = TileMma<Weights, 64, 128, 2, 4, 64, 4, false>;
-template <class Weights> using TileSquare = TileMma<Weights, 128, 128, 2, 4, 64, 3, false>;
-template <class Weights> using TileWide = TileMma<Weights, 128, 256, 2, 4, 32, 4, true>;
+// The tiles of src/device/launch/tile.rs: few rows; devices with little shared memory; many rows. A stage
+// of inputs in int8 has as many bytes of a row as one in bf16.
+template <class Weights> constexpr int DEEP = 128 / int(sizeof(typename Weights::Input));
+template <class Weights>
+using TileLow = TileMma<Weights, 64, 128, 2, 4, DEEP<Weights>, 4, false>;
+template <class Weights>
+using TileSquare = TileMma<Weights, 128, 128, 2, 4, DEEP<Weights>, 3, false>;
+template <class Weights>
+using TileWide = TileMma<Weights, 128, 256, 2, 4, DEEP<Weights> / 2, 4, true>;
+using Bf16Weights = PlainWeights<bf16>;
+using Int8Weights = PlainWeights<int8_t>;
 
 KERNEL(gemm_bf16_64x128, Gemm, 256) { gemm<TileLow<Bf16Weights>, bf16>(a); }
 KERNEL(gemm_bf16_128x128, Gemm, 256) { gemm<TileSquare<Bf16Weights>, bf16>(a); }
 KERNEL(gemm_bf16_128x256, Gemm, 256) { gemm<TileWide<Bf16Weights>, bf16>(a); }
-KERNEL(gemm_int8_64x128, Gemm, 256) { gemm<TileLow<Int8Weights>, bf16>(a); }
-KERNEL(gemm_int8_128x128, Gemm, 256) { gemm<TileSquare<Int8Weights>, bf16>(a); }
-KERNEL(gemm_int8_128x256, Gemm, 256) { gemm<TileWide<Int8Weights>, bf16>(a); }
+KERNEL(gemm_int8_64x128, Gemm, 256) { gemm<TileLow<Int8Weights>, float>(a); }
+KERNEL(gemm_int8_128x128, Gemm, 256) { gemm<TileSquare<Int8Weights>, float>(a); }
+KERNEL(gemm_int8_128x256, Gemm, 256) { gemm<TileWide<Int8Weights>, float>(a); }
+KERNEL(gemm_int8w_64x128, Gemm, 256) { gemm<TileLow<WidenedWeights>, bf16>(a); }
+KERNEL(gemm_int8w_128x128, Gemm, 256) { gemm<TileSquare<WidenedWeights>, bf16>(a); }
+KERNEL(gemm_int8w_128x256, Gemm, 256) { gemm<TileWide<WidenedWeights>, bf16>(a); }
 KERNEL(gemm_f32, Gemm, 256) { gemm<TileF32, float>(a); }

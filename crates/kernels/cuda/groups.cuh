@@ -1,13 +1,13 @@
-// Matrix products of warpgroups in bf16: four warps that multiply tiles in shared memory, asynchronously.
-// Devices of compute capability 9.0 only. Sums have the bits of gemm.cuh: the same segments, summed in the
-// same order by the same tensor cores.
+// Matrix products of warpgroups in bf16 and int8: four warps that multiply tiles in shared memory,
+// asynchronously. Devices of compute capability 9.0 only. Sums have the bits of gemm.cuh: the same segments,
+// summed in the same order by the same tensor cores.
 #pragma once
 #include "gemm.cuh"
 
 #ifdef WARPGROUPS
 
-// Inner elements of a step, and bytes of a row of a step in bf16.
-constexpr unsigned GROUP_INNER = 64, GROUP_BYTES = 128;
+// Bytes of a row of a step, and its inner elements in bf16.
+constexpr unsigned GROUP_BYTES = 128, GROUP_INNER = GROUP_BYTES / 2;
 
 // The copies of a thread for a step of COUNT rows of BYTES bytes, by THREADS threads.
 template <int COUNT, unsigned BYTES, int THREADS> struct Copies {
@@ -95,23 +95,25 @@ template <int XS, class Weights, int STAGES, int STEPS, int THREADS> struct Stag
 // The sums of one thread, COUNT times four, of products of one segment.
 template <int COUNT, int THREADS> struct SingleSums {
     static constexpr int SIZE = COUNT * THREADS;
+    static constexpr bool EXACT = false;
     float sums[COUNT][4] = {};
 
     DEVICE void close(const Part&, unsigned) {}
     DEVICE bool gather(const Part&) { return true; }
 };
-template <bool SINGLE, int COUNT, int THREADS> struct SumsOf {
-    using Type = Sums<COUNT, THREADS, 0>;
-};
-template <int COUNT, int THREADS> struct SumsOf<true, COUNT, THREADS> {
+// The sums of inputs of a type. SINGLE: of products of one segment, which leaves registers for more sums.
+template <class T, bool SINGLE, int COUNT, int THREADS> struct SumsOf : SumsFor<T, COUNT, THREADS, 0> {};
+template <int COUNT, int THREADS> struct SumsOf<bf16, true, COUNT, THREADS> {
     using Type = SingleSums<COUNT, THREADS>;
 };
 
-// A tile of BM rows and BN columns on two warpgroups, in bf16. With 128 rows each has half of the rows,
-// with 64 half of the columns. SINGLE: for products of one segment, which leaves registers for more sums.
-template <int BM, int BN, int STAGES, bool SINGLE>
-struct TileGroups : SumsOf<SINGLE, BM * BN / 1024, 256>::Type {
+// A tile of BM rows and BN columns on two warpgroups, of inputs and weights in bf16 or int8. With 128 rows
+// each has half of the rows, with 64 half of the columns.
+template <class T, int BM, int BN, int STAGES, bool SINGLE>
+struct TileGroups : SumsOf<T, SINGLE, BM * BN / 1024, 256>::Type {
     static constexpr int ROWS = BM, COLUMNS = BN;
+    // Inner elements of a step.
+    static constexpr unsigned INNER = GROUP_BYTES / sizeof(T);
     // Columns of a warpgroup.
     static constexpr int OWN = BM == 64 ? BN / 2 : BN;
 
@@ -120,9 +122,9 @@ struct TileGroups : SumsOf<SINGLE, BM * BN / 1024, 256>::Type {
 
     DEVICE void run(const Operands& of, const Part& part) {
         unsigned row = part.row * BM, column = part.column * BN;
-        unsigned each = of.segment / GROUP_INNER, all = of.k / GROUP_INNER;
+        unsigned each = of.segment / INNER, all = of.k / INNER;
         unsigned step = part.first * each, end = part.end * each < all ? part.end * each : all;
-        size_t stride = size_t(of.k) * 2, before = size_t(step) * GROUP_BYTES;
+        size_t stride = size_t(of.k) * sizeof(T), before = size_t(step) * GROUP_BYTES;
         auto x = static_cast<const unsigned char*>(of.x) + row * stride + before;
         auto w = static_cast<const unsigned char*>(of.w) + column * stride + before;
         Stages<BM, Copies<BN, GROUP_BYTES, 256>, STAGES, 1, 256> stages{
@@ -135,7 +137,7 @@ struct TileGroups : SumsOf<SINGLE, BM * BN / 1024, 256>::Type {
                 const unsigned char* stage = stages.take();
                 group_begin();
 #pragma unroll
-                for (unsigned k = 0; k < GROUP_INNER / 16; k++)
+                for (unsigned k = 0; k < GROUP_BYTES / 32; k++)
                     group_multiply<OWN>(this->sums, stage + group_row() * GROUP_BYTES,
                                         stage + (BM + group_column()) * GROUP_BYTES, k);
                 group_commit();
@@ -153,24 +155,30 @@ struct TileGroups : SumsOf<SINGLE, BM * BN / 1024, 256>::Type {
         for (int j = 0; j < OWN / 8; j++) {
             unsigned row = group_row() + thread() % 128 / 32 * 16 + thread() % 32 / 4;
             unsigned column = group_column() + j * 8 + thread() % 4 * 2;
-            const float(&sums)[4] = this->sums[j];
-            f(row, column, sums[0], sums[1]);
-            f(row + 8, column, sums[2], sums[3]);
+            const auto& sums = this->sums[j];
+            f(row, column, float(sums[0]), float(sums[1]));
+            f(row + 8, column, float(sums[2]), float(sums[3]));
         }
     }
 };
 
 // The tiles of src/device/launch/tile.rs.
-using Groups64x64 = TileGroups<64, 64, 6, false>;
-using Groups64x128 = TileGroups<64, 128, 6, false>;
-using Groups64x192 = TileGroups<64, 192, 6, true>;
-using Groups128x128 = TileGroups<128, 128, 4, false>;
-using Groups128x192 = TileGroups<128, 192, 5, true>;
-using Groups128x256 = TileGroups<128, 256, 4, true>;
-KERNEL(gemm_bf16_groups_64x64, Gemm, 256) { gemm<Groups64x64, bf16>(a); }
-KERNEL(gemm_bf16_groups_64x128, Gemm, 256) { gemm<Groups64x128, bf16>(a); }
-KERNEL(gemm_bf16_groups_64x192, Gemm, 256) { gemm<Groups64x192, bf16>(a); }
-KERNEL(gemm_bf16_groups_128x128, Gemm, 256) { gemm<Groups128x128, bf16>(a); }
-KERNEL(gemm_bf16_groups_128x192, Gemm, 256) { gemm<Groups128x192, bf16>(a); }
-KERNEL(gemm_bf16_groups_128x256, Gemm, 256) { gemm<Groups128x256, bf16>(a); }
+template <class T> using Groups64x64 = TileGroups<T, 64, 64, 6, false>;
+template <class T> using Groups64x128 = TileGroups<T, 64, 128, 6, false>;
+template <class T> using Groups64x192 = TileGroups<T, 64, 192, 6, true>;
+template <class T> using Groups128x128 = TileGroups<T, 128, 128, 4, false>;
+template <class T> using Groups128x192 = TileGroups<T, 128, 192, 5, true>;
+template <class T> using Groups128x256 = TileGroups<T, 128, 256, 4, true>;
+KERNEL(gemm_bf16_groups_64x64, Gemm, 256) { gemm<Groups64x64<bf16>, bf16>(a); }
+KERNEL(gemm_bf16_groups_64x128, Gemm, 256) { gemm<Groups64x128<bf16>, bf16>(a); }
+KERNEL(gemm_bf16_groups_64x192, Gemm, 256) { gemm<Groups64x192<bf16>, bf16>(a); }
+KERNEL(gemm_bf16_groups_128x128, Gemm, 256) { gemm<Groups128x128<bf16>, bf16>(a); }
+KERNEL(gemm_bf16_groups_128x192, Gemm, 256) { gemm<Groups128x192<bf16>, bf16>(a); }
+KERNEL(gemm_bf16_groups_128x256, Gemm, 256) { gemm<Groups128x256<bf16>, bf16>(a); }
+KERNEL(gemm_int8_groups_64x64, Gemm, 256) { gemm<Groups64x64<int8_t>, float>(a); }
+KERNEL(gemm_int8_groups_64x128, Gemm, 256) { gemm<Groups64x128<int8_t>, float>(a); }
+KERNEL(gemm_int8_groups_64x192, Gemm, 256) { gemm<Groups64x192<int8_t>, float>(a); }
+KERNEL(gemm_int8_groups_128x128, Gemm, 256) { gemm<Groups128x128<int8_t>, float>(a); }
+KERNEL(gemm_int8_groups_128x192, Gemm, 256) { gemm<Groups128x192<int8_t>, float>(a); }
+KERNEL(gemm_int8_groups_128x256, Gemm, 256) { gemm<Groups128x256<int8_t>, float>(a); }
 #endif

@@ -20,10 +20,16 @@ template <int COUNT> DEVICE void group_done(float (&sums)[COUNT][4]) {
 #pragma unroll
         for (int j = 0; j < 4; j++) asm volatile("" : "+f"(sums[i][j])::"memory");
 }
+template <int COUNT> DEVICE void group_done(int32_t (&sums)[COUNT][4]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) asm volatile("" : "+r"(sums[i][j])::"memory");
+}
 // Makes this thread's finished copies visible to products.
 DEVICE void copies_visible() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// Describes step `k` of sixteen inner elements of a tile of swizzled rows with 128 bytes: its address, the
+// Describes step `k` of 32 bytes of a tile of swizzled rows with 128 bytes: its address, the
 // distance of eight rows, both in units of 16 bytes, and the swizzle.
 DEVICE uint64_t group_tile(const unsigned char* tile, unsigned k) {
     return uint64_t(1) << 62 | uint64_t(64) << 32 | uint64_t(1) << 16 |
@@ -49,28 +55,37 @@ DEVICE uint64_t group_tile(const unsigned char* tile, unsigned k) {
     REGISTERS_96 ", " \
     "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
     "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define SUMS_4(i) "+f"(sums[i][0]), "+f"(sums[i][1]), "+f"(sums[i][2]), "+f"(sums[i][3])
-#define SUMS_16(i) SUMS_4(i), SUMS_4(i + 1), SUMS_4(i + 2), SUMS_4(i + 3)
-#define SUMS_32(i) SUMS_16(i), SUMS_16(i + 4)
-#define SUMS_48(i) SUMS_32(i), SUMS_16(i + 8)
-#define SUMS_64(i) SUMS_32(i), SUMS_32(i + 8)
-#define SUMS_96(i) SUMS_64(i), SUMS_32(i + 16)
-#define SUMS_128(i) SUMS_64(i), SUMS_64(i + 16)
+// `kind`: f for floats, r for integers.
+#define SUMS_4(kind, i) \
+    "+" kind(sums[i][0]), "+" kind(sums[i][1]), "+" kind(sums[i][2]), "+" kind(sums[i][3])
+#define SUMS_16(kind, i) \
+    SUMS_4(kind, i), SUMS_4(kind, i + 1), SUMS_4(kind, i + 2), SUMS_4(kind, i + 3)
+#define SUMS_32(kind, i) SUMS_16(kind, i), SUMS_16(kind, i + 4)
+#define SUMS_48(kind, i) SUMS_32(kind, i), SUMS_16(kind, i + 8)
+#define SUMS_64(kind, i) SUMS_32(kind, i), SUMS_32(kind, i + 8)
+#define SUMS_96(kind, i) SUMS_64(kind, i), SUMS_32(kind, i + 16)
+#define SUMS_128(kind, i) SUMS_64(kind, i), SUMS_64(kind, i + 16)
 
 // sums [64, N] += x [64, 16] w [N, 16]', asynchronously; tiles of rows with 128 bytes. Of 64 rows a warp
-// has sixteen, whose sums are those of `multiply` for every eight columns.
+// has sixteen, whose sums are those of `multiply` for every eight columns. Of integers: 32 inner elements.
 template <int N>
 DEVICE void group_multiply(float (&sums)[N / 8][4], const unsigned char* x, const unsigned char* w,
                            unsigned k);
-#define GROUP_MULTIPLY(N, COUNT, AT, NEXT)                                                         \
+template <int N>
+DEVICE void group_multiply(int32_t (&sums)[N / 8][4], const unsigned char* x, const unsigned char* w,
+                           unsigned k);
+#define GROUP_MULTIPLY_AS(Sum, kind, types, ends, N, COUNT, AT, NEXT)                              \
     template <>                                                                                    \
-    DEVICE void group_multiply<N>(float(&sums)[N / 8][4], const unsigned char* x,                  \
+    DEVICE void group_multiply<N>(Sum(&sums)[N / 8][4], const unsigned char* x,                    \
                                   const unsigned char* w, unsigned k) {                            \
-        asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" REGISTERS_##COUNT \
-                     "}, %" #AT ", %" #NEXT ", 1, 1, 1, 0, 0;"                                     \
-                     : SUMS_##COUNT(0)                                                             \
+        asm volatile("wgmma.mma_async.sync.aligned.m64n" #N types " {" REGISTERS_##COUNT           \
+                     "}, %" #AT ", %" #NEXT ends                                                   \
+                     : SUMS_##COUNT(kind, 0)                                                       \
                      : "l"(group_tile(x, k)), "l"(group_tile(w, k)));                              \
     }
+#define GROUP_MULTIPLY(N, COUNT, AT, NEXT)                                                         \
+    GROUP_MULTIPLY_AS(float, "f", "k16.f32.bf16.bf16", ", 1, 1, 1, 0, 0;", N, COUNT, AT, NEXT)     \
+    GROUP_MULTIPLY_AS(int32_t, "r", "k32.s32.s8.s8", ", 1;", N, COUNT, AT, NEXT)
 
 // sums [64, N] += w [64, 16] x [N, 16]', asynchronously: w in registers, x in a tile of rows with 128 bytes.
 // Of 64 rows a warp has sixteen, in the layout of `multiply`.
@@ -83,7 +98,7 @@ DEVICE void group_multiply_left(float (&sums)[N / 8][4], const uint32_t (&w)[4],
                                        const unsigned char* x, unsigned k) {                       \
         asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" REGISTERS_##COUNT \
                      "}, {%" #AT ", %" #B ", %" #C ", %" #D "}, %" #TILE ", 1, 1, 1, 0;"           \
-                     : SUMS_##COUNT(0)                                                             \
+                     : SUMS_##COUNT("f", 0)                                                        \
                      : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "l"(group_tile(x, k)));         \
     }
 GROUP_MULTIPLY(32, 16, 16, 17)

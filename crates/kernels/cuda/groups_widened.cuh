@@ -13,7 +13,7 @@ constexpr unsigned GROUP_PRODUCTS = GROUP_INNER / 16;
 using GroupWeights = uint32_t[GROUP_PRODUCTS][4];
 
 // Weights in int8, a byte for each inner element.
-struct Int8Groups {
+struct WidenedGroups {
     template <int COLUMNS, int THREADS> struct Source : Copies<COLUMNS, GROUP_INNER, THREADS> {
         DEVICE Source(const Operands& of, unsigned column, unsigned step)
             : Copies<COLUMNS, GROUP_INNER, THREADS>(
@@ -56,7 +56,7 @@ struct PackedGroups {
 // A tile of BM rows on GROUPS warpgroups of 64 columns each. STEPS: steps of a stage. SINGLE: for products
 // of one segment.
 template <class Weights, int BM, int GROUPS, int STAGES, int STEPS, bool SINGLE>
-struct TileWidened : SumsOf<SINGLE, BM / 8, GROUPS * 128>::Type {
+struct TileWidened : SumsOf<bf16, SINGLE, BM / 8, GROUPS * 128>::Type {
     static constexpr int ROWS = BM, COLUMNS = GROUPS * 64, THREADS = GROUPS * 128;
 
     // The first of the warp's sixteen columns.
@@ -123,10 +123,10 @@ template <class Weights> using Widened64x128 = TileWidened<Weights, 64, 2, 6, 2,
 template <class Weights> using Widened64x192 = TileWidened<Weights, 64, 3, 5, 2, false>;
 template <class Weights> using Widened128x128 = TileWidened<Weights, 128, 2, 8, 1, false>;
 template <class Weights> using Widened128x192 = TileWidened<Weights, 128, 3, 7, 1, true>;
-KERNEL(gemm_int8_groups_64x128, Gemm, 256) { gemm<Widened64x128<Int8Groups>, bf16>(a); }
-KERNEL(gemm_int8_groups_64x192, Gemm, 384) { gemm<Widened64x192<Int8Groups>, bf16>(a); }
-KERNEL(gemm_int8_groups_128x128, Gemm, 256) { gemm<Widened128x128<Int8Groups>, bf16>(a); }
-KERNEL(gemm_int8_groups_128x192, Gemm, 384) { gemm<Widened128x192<Int8Groups>, bf16>(a); }
+KERNEL(gemm_int8w_groups_64x128, Gemm, 256) { gemm<Widened64x128<WidenedGroups>, bf16>(a); }
+KERNEL(gemm_int8w_groups_64x192, Gemm, 384) { gemm<Widened64x192<WidenedGroups>, bf16>(a); }
+KERNEL(gemm_int8w_groups_128x128, Gemm, 256) { gemm<Widened128x128<WidenedGroups>, bf16>(a); }
+KERNEL(gemm_int8w_groups_128x192, Gemm, 384) { gemm<Widened128x192<WidenedGroups>, bf16>(a); }
 KERNEL(gemm_packed_groups_64x128, Gemm, 256) { gemm<Widened64x128<PackedGroups>, bf16>(a); }
 KERNEL(gemm_packed_groups_64x192, Gemm, 384) { gemm<Widened64x192<PackedGroups>, bf16>(a); }
 KERNEL(gemm_packed_groups_128x128, Gemm, 256) { gemm<Widened128x128<PackedGroups>, bf16>(a); }

@@ -173,6 +173,7 @@ template <int COLUMNS, int THREADS> struct PackedCopies {
 
 // Packed weights for tiles of warps.
 struct PackedWeights {
+    using Input = bf16;
     template <int BN, int BK, int THREADS> struct Copies : PackedCopies<BN, THREADS> {
         static_assert(BK == PACKED_STEP, "a stage has a record of every panel");
 

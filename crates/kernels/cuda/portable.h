@@ -66,4 +66,23 @@ template <class T> DEVICE T block_sum(T x, T* scratch) {
     return x;
 }
 
+// Largest of all numbers of a warp, in every lane.
+DEVICE uint32_t warp_most(uint32_t x) {
+    for (int lanes = 16; lanes > 0; lanes /= 2) {
+        uint32_t other = shuffle_xor(x, lanes);
+        x = other > x ? other : x;
+    }
+    return x;
+}
+
+// Largest of a block of up to 32 warps, as `block_sum`.
+DEVICE uint32_t block_most(uint32_t x, uint32_t* scratch) {
+    x = warp_most(x);
+    if (thread() % 32 == 0) scratch[thread() / 32] = x;
+    sync();
+    for (unsigned warp = 0; warp < threads() / 32; warp++) x = scratch[warp] > x ? scratch[warp] : x;
+    sync();
+    return x;
+}
+
 KERNELS_END

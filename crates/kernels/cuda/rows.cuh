@@ -29,8 +29,9 @@ struct Norm {
     const float* weight;
     // Row of x for row i of the result; null: row i.
     const uint32_t* gather;
-    // Rows of `stride` elements.
+    // Rows of `stride` elements; and their factors in int8.
     void* out;
+    float* scales;
     uint32_t d, stride;
     float eps;
 };
@@ -40,13 +41,62 @@ struct Norm {
 constexpr unsigned HELD = 16;
 
 // Loads x[first], x[first + threads], .. below `d`, and zeros.
-DEVICE void load_held(float (&to)[HELD], const float* x, unsigned first, unsigned d) {
+template <class T>
+DEVICE void load_held(float (&to)[HELD], const T* x, unsigned first, unsigned d) {
 #pragma unroll
     for (unsigned j = 0; j < HELD; j++) {
         unsigned i = first + j * threads();
-        to[j] = i < d ? x[i] : 0.0f;
+        to[j] = i < d ? wide(x[i]) : 0.0f;
     }
 }
+
+// Rounds a row to int8 with a factor, as src/gemm/encode.rs does. `each` gives a function the place and the
+// value of every number of the thread, twice.
+template <class Each> DEVICE void round_row(int8_t* out, float* scale, Each each) {
+    // 1.5 * 2^23: adding it rounds to nearest even and leaves the whole number in the low bits.
+    constexpr float LIMIT = 127.0f, SMALLEST = 1e-30f, ROUND = 12582912.0f;
+    uint32_t most = 0;
+    each([&](unsigned, float x) {
+        // As integers, sizes are in order and NaN is the largest.
+        uint32_t size = as_bits(x) & 0x7FFFFFFFu;
+        most = size > most ? size : most;
+    });
+    float largest = as_float(block_most(most, reinterpret_cast<uint32_t*>(shared_memory())));
+    bool zero = largest < SMALLEST;
+    float inverse = zero ? 0.0f : LIMIT / largest;
+    if (thread() == 0) *scale = zero ? 0.0f : largest / LIMIT;
+    each([&](unsigned i, float x) {
+        out[i] = int8_t(as_bits(rounded_sum(rounded_product(x, inverse), ROUND)));
+    });
+}
+
+struct Round {
+    // [r, d].
+    const void* x;
+    // [r, d], rows of `stride` elements; and their factors.
+    int8_t* out;
+    float* scales;
+    uint32_t d, x_stride, stride;
+};
+
+// One block per row.
+template <class T> DEVICE void round_rows(const Round& a) {
+    const T* x = static_cast<const T*>(a.x) + size_t(block_x()) * a.x_stride;
+    const unsigned span = HELD * threads();
+    float held[HELD];
+    load_held(held, x, thread(), a.d);
+    auto each = [&](auto use) {
+        for (unsigned first = thread(); first < a.d; first += span) {
+            if (a.d > span) load_held(held, x, first, a.d);
+#pragma unroll
+            for (unsigned j = 0; j < HELD; j++)
+                if (first + j * threads() < a.d) use(first + j * threads(), held[j]);
+        }
+    };
+    round_row(a.out + size_t(block_x()) * a.stride, a.scales + block_x(), each);
+}
+KERNEL(round_f32, Round, 1024) { round_rows<float>(a); }
+KERNEL(round_bf16, Round, 1024) { round_rows<bf16>(a); }
 
 // x / sqrt(mean(x^2) + eps) * weight of one row per block.
 template <class T> DEVICE void norm(const Norm& a) {
@@ -60,19 +110,24 @@ template <class T> DEVICE void norm(const Norm& a) {
         for (unsigned j = 0; j < HELD; j++) sum += held[j] * held[j];
     }
     float factor = 1.0f / sqrtf(block_sum(sum, scratch) / float(a.d) + a.eps);
-    T* out = static_cast<T*>(a.out) + size_t(block_x()) * a.stride;
-    for (unsigned first = thread(); first < a.d; first += span) {
-        if (a.d > span) load_held(held, x, first, a.d);
-        load_held(weights, a.weight, first, a.d);
+    auto each = [&](auto use) {
+        for (unsigned first = thread(); first < a.d; first += span) {
+            if (a.d > span) load_held(held, x, first, a.d);
+            load_held(weights, a.weight, first, a.d);
 #pragma unroll
-        for (unsigned j = 0; j < HELD; j++) {
-            unsigned i = first + j * threads();
-            if (i < a.d) out[i] = narrow<T>(held[j] * factor * weights[j]);
+            for (unsigned j = 0; j < HELD; j++) {
+                unsigned i = first + j * threads();
+                if (i < a.d) use(i, held[j] * factor * weights[j]);
+            }
         }
-    }
+    };
+    T* out = static_cast<T*>(a.out) + size_t(block_x()) * a.stride;
+    if constexpr (sizeof(T) == 1) round_row(out, a.scales + block_x(), each);
+    else each([&](unsigned i, float value) { out[i] = narrow<T>(value); });
 }
 KERNEL(norm_f32, Norm, 256) { norm<float>(a); }
 KERNEL(norm_bf16, Norm, 256) { norm<bf16>(a); }
+KERNEL(norm_int8, Norm, 256) { norm<int8_t>(a); }
 
 struct Split {
     // [r, (h + 2 g) c]: query, key and value heads.

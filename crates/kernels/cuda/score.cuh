@@ -247,15 +247,15 @@ template <class Tile, int COLUMNS> DEVICE void head(const Head& a) {
     // All threads have read the operands.
     sync();
     unsigned first_row = part.row * Tile::ROWS, first_column = part.column * Tile::COLUMNS;
-    auto finished = [&](unsigned token, float x) {
-        if (token >= a.of.n) return x;
-        if (a.of.scales) x *= a.of.scales[token];
+    auto finished = [&](unsigned row, unsigned token, float x) {
+        if (first_row + row >= a.of.rows || token >= a.of.n) return x;
+        x = scaled(a.of, first_row + row, token, x);
         return a.bias ? x + a.bias[token] : x;
     };
     tile.each([&](unsigned row, unsigned column, float x, float y) {
         unsigned token = first_column + column;
-        logits[row * PITCH + column] = finished(token, x);
-        logits[row * PITCH + column + 1] = finished(token + 1, y);
+        logits[row * PITCH + column] = finished(row, token, x);
+        logits[row * PITCH + column + 1] = finished(row, token + 1, y);
     });
     sync();
     for (unsigned i = thread() / 32; i < Tile::ROWS * PARTS; i += threads() / 32) {
@@ -293,15 +293,21 @@ KERNEL(head_bf16_128x256, Head, 256) { head<TileWide<Bf16Weights>, 128>(a); }
 KERNEL(head_int8_64x128, Head, 256) { head<TileLow<Int8Weights>, 128>(a); }
 KERNEL(head_int8_128x128, Head, 256) { head<TileSquare<Int8Weights>, 128>(a); }
 KERNEL(head_int8_128x256, Head, 256) { head<TileWide<Int8Weights>, 128>(a); }
+KERNEL(head_int8w_64x128, Head, 256) { head<TileLow<WidenedWeights>, 128>(a); }
+KERNEL(head_int8w_128x128, Head, 256) { head<TileSquare<WidenedWeights>, 128>(a); }
+KERNEL(head_int8w_128x256, Head, 256) { head<TileWide<WidenedWeights>, 128>(a); }
 KERNEL(head_packed_64x128, Head, 256) { head<TileLow<PackedWeights>, 128>(a); }
 KERNEL(head_packed_128x128, Head, 256) { head<TileSquare<PackedWeights>, 128>(a); }
 KERNEL(head_f32, Head, 256) { head<TileF32, 64>(a); }
 #ifdef WARPGROUPS
-KERNEL(head_bf16_groups_64x128, Head, 256) { head<Groups64x128, 128>(a); }
-KERNEL(head_bf16_groups_128x128, Head, 256) { head<Groups128x128, 128>(a); }
-KERNEL(head_bf16_groups_128x256, Head, 256) { head<Groups128x256, 128>(a); }
-KERNEL(head_int8_groups_64x128, Head, 256) { head<Widened64x128<Int8Groups>, 128>(a); }
-KERNEL(head_int8_groups_128x128, Head, 256) { head<Widened128x128<Int8Groups>, 128>(a); }
+KERNEL(head_bf16_groups_64x128, Head, 256) { head<Groups64x128<bf16>, 128>(a); }
+KERNEL(head_bf16_groups_128x128, Head, 256) { head<Groups128x128<bf16>, 128>(a); }
+KERNEL(head_bf16_groups_128x256, Head, 256) { head<Groups128x256<bf16>, 128>(a); }
+KERNEL(head_int8_groups_64x128, Head, 256) { head<Groups64x128<int8_t>, 128>(a); }
+KERNEL(head_int8_groups_128x128, Head, 256) { head<Groups128x128<int8_t>, 128>(a); }
+KERNEL(head_int8_groups_128x256, Head, 256) { head<Groups128x256<int8_t>, 128>(a); }
+KERNEL(head_int8w_groups_64x128, Head, 256) { head<Widened64x128<WidenedGroups>, 128>(a); }
+KERNEL(head_int8w_groups_128x128, Head, 256) { head<Widened128x128<WidenedGroups>, 128>(a); }
 KERNEL(head_packed_groups_64x128, Head, 256) { head<Widened64x128<PackedGroups>, 128>(a); }
 KERNEL(head_packed_groups_128x128, Head, 256) { head<Widened128x128<PackedGroups>, 128>(a); }
 #endif

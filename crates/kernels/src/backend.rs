@@ -129,8 +129,14 @@ pub trait Storage: Send + Sync {
 pub enum ArrayKind {
     /// Sums in f32: the residual stream, results of products.
     Sums,
-    /// Inputs of products.
+    /// Results of a norm, inputs of products.
     Inputs,
+    /// The same, also inputs of a router.
+    Routed,
+    /// Results of attention, inputs of a product.
+    Attended,
+    /// Results of a gated product, inputs of another.
+    Gated,
     /// Queries of attention.
     Queries,
 }

@@ -105,7 +105,14 @@ const fn kernel(name: &'static str, threads: u32, shared: u32) -> Kernel {
 
 /// Every kernel.
 pub fn kernels() -> impl Iterator<Item = Kernel> {
-    let all = [canvas::KERNELS, experts::KERNELS, filters::KERNELS, rows::KERNELS, score::KERNELS];
+    let all = [
+        array::KERNELS,
+        canvas::KERNELS,
+        experts::KERNELS,
+        filters::KERNELS,
+        rows::KERNELS,
+        score::KERNELS,
+    ];
     let all = all.into_iter().flatten().copied();
     all.chain(attention::kernels()).chain(launch::kernels())
 }

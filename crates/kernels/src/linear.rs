@@ -128,7 +128,8 @@ impl Linear {
     /// Packs a matrix. In [`WeightDtype::Blocks`] it is kept in f32.
     ///
     /// # Errors
-    /// If the lengths do not match, `k` is out of range, or 4-bit codes cannot hold the weights.
+    /// If the lengths do not match, `k` is out of range, 4-bit codes cannot hold the weights, or the dtype
+    /// is for devices only.
     pub fn new(matrix: Matrix<'_>, dtype: WeightDtype, epilogue: Epilogue) -> Result<Self> {
         let Matrix { weight, k, bias } = matrix;
         if k == 0 || !weight.len().is_multiple_of(k) {
@@ -136,6 +137,9 @@ impl Linear {
         }
         let rows = weight.len() / k;
         let format = Self::format([rows, k], dtype, epilogue)?;
+        if dtype == WeightDtype::Int8w {
+            bail!("linear: no products in int8w on the CPU, expected int8 or bf16");
+        }
         if bias.is_some_and(|bias| bias.len() != rows) {
             bail!("linear: expected a bias for each of {rows} rows");
         }
@@ -215,7 +219,7 @@ impl Linear {
     /// The format of a matrix `[rows, k]`.
     fn format([rows, k]: [usize; 2], dtype: WeightDtype, epilogue: Epilogue) -> Result<Format> {
         let longest = match dtype {
-            WeightDtype::Int8 | WeightDtype::Int4 => LONGEST,
+            WeightDtype::Int8 | WeightDtype::Int8w | WeightDtype::Int4 => LONGEST,
             WeightDtype::F32 | WeightDtype::Bf16 | WeightDtype::Blocks => LONGEST_FLOATS,
         };
         Self::check([rows, k], longest, epilogue)?;

@@ -29,7 +29,7 @@ fn is_linted() -> bool {
 fn emulation() {
     let build = || {
         let mut build = cc::Build::new();
-        build.cpp(true).std("c++17").opt_level(3);
+        build.cpp(true).std("c++17").opt_level(3).flag_if_supported("-ffp-contract=off");
         build.include("emulation").include(KERNELS);
         build
     };

@@ -197,7 +197,12 @@ fn the_instructions_of_each_dtype_are_printed() {
     let output = run(&["inspect", "model", "--dtype", "fp8"]);
     assert_eq!(output.status.code(), Some(78));
     let message = stderr(&output);
-    let expected = "model.dtype: expected one of auto, f32, bf16, int8, int4";
+    let expected = "model.dtype: expected one of auto, f32, bf16, int8, int4, int8w";
+    assert!(message.contains(expected), "{message}");
+    let output = run(&["run", "--model", "demo", "--device", "cpu", "--dtype", "int8w", "Hello"]);
+    assert_eq!(output.status.code(), Some(78));
+    let message = stderr(&output);
+    let expected = "model.dtype: int8w needs a CUDA device, expected int8 or bf16 on the CPU";
     assert!(message.contains(expected), "{message}");
 }
 
@@ -265,7 +270,7 @@ fn the_floor_of_a_step_is_one_read_of_weights_and_context() {
     let lines = text.lines().map(|line| line.split_whitespace().collect());
     let steps: Vec<Vec<&str>> = lines
         .filter(|words: &Vec<&str>| {
-            words.len() == 4 && ["bf16", "int8", "int4"].contains(&words[0])
+            words.len() == 4 && ["bf16", "int8", "int8w", "int4"].contains(&words[0])
         })
         .collect();
     let want = [
@@ -273,6 +278,8 @@ fn the_floor_of_a_step_is_one_read_of_weights_and_context() {
         ["bf16", "256", "1024", "4.593"],
         ["int8", "64", "1024", "2.041"],
         ["int8", "256", "1024", "2.808"],
+        ["int8w", "64", "1024", "2.041"],
+        ["int8w", "256", "1024", "2.808"],
         ["int4", "64", "1024", "1.371"],
         ["int4", "256", "1024", "2.138"],
     ];

@@ -100,7 +100,8 @@ impl Worded for WeightDtype {
         if let Some((_, dtype)) = OTHER_DTYPES.iter().find(|(name, _)| *name == text) {
             return Ok(*dtype);
         }
-        let names = Self::ALL.map(|dtype| (dtype.name(), dtype));
+        let names = Self::ALL.into_iter().chain([Self::Int8w]);
+        let names = names.map(|dtype| (dtype.name(), dtype));
         one_of([(AUTO, Self::Blocks)].into_iter().chain(names), text)
     }
 }

@@ -20,9 +20,10 @@ const LANE: u32 = 32;
 /// Maximum number of steps of a table.
 const MAX_STEPS: usize = 64;
 /// The dtypes of a table, with the number formats of their matrices.
-const DTYPES: [(WeightDtype, MatrixFormat); 3] = [
+const DTYPES: [(WeightDtype, MatrixFormat); 4] = [
     (WeightDtype::Bf16, MatrixFormat::Bf16),
     (WeightDtype::Int8, MatrixFormat::Int8),
+    (WeightDtype::Int8w, MatrixFormat::Int8w),
     (WeightDtype::Int4, MatrixFormat::Packed(Form::Four)),
 ];
 /// Bytes that are copied to measure the memory.

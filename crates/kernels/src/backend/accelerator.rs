@@ -17,10 +17,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Elements of an embedding table copied at a time.
 const PIECE: usize = 1 << 22;
 
-/// A device, and the number format of the inputs of its products, its keys and values.
+/// A device, and the number format of its matrices.
 pub struct Accelerator {
     device: Device,
-    precision: Precision,
+    format: MatrixFormat,
 }
 
 /// Keys and values on a device, and the scratch memory of layers.
@@ -112,12 +112,20 @@ impl From<DeviceError> for Error {
 impl Accelerator {
     /// A backend on a device.
     pub fn new(device: &Device, dtype: WeightDtype) -> Self {
-        Self { device: device.clone(), precision: Self::precision_of(dtype) }
+        Self { device: device.clone(), format: Self::format_of(dtype) }
     }
 
-    /// The number format of the inputs of products for a dtype: bf16 for every dtype but f32.
+    /// The number format of keys, values and queries for a dtype: bf16 for every dtype but f32.
     pub fn precision_of(dtype: WeightDtype) -> Precision {
-        Self::format_of(dtype).inputs()
+        Self::attention(Self::format_of(dtype))
+    }
+
+    /// The number format of keys, values and queries beside matrices in a format.
+    fn attention(format: MatrixFormat) -> Precision {
+        match format {
+            MatrixFormat::F32 => Precision::F32,
+            _ => Precision::Bf16,
+        }
     }
 
     /// The number format of matrices of numbers for a dtype.
@@ -127,6 +135,7 @@ impl Accelerator {
             // Numbers beside blocks.
             WeightDtype::Bf16 | WeightDtype::Blocks => MatrixFormat::Bf16,
             WeightDtype::Int8 => MatrixFormat::Int8,
+            WeightDtype::Int8w => MatrixFormat::Int8w,
             WeightDtype::Int4 => MatrixFormat::Packed(Form::Four),
         }
     }
@@ -147,9 +156,9 @@ impl Accelerator {
         &self.device
     }
 
-    /// The number format of the inputs of products, of keys and values.
+    /// The number format of keys, values and queries.
     pub fn precision(&self) -> Precision {
-        self.precision
+        Self::attention(self.format)
     }
 }
 
@@ -162,7 +171,7 @@ impl Storage for Accelerator {
 
     fn table(&self, table: Table) -> Result<Array> {
         let Table { rows, width, numbers } = table;
-        let stored = Array::new(&self.device, self.precision, rows, width)?;
+        let stored = Array::new(&self.device, self.precision(), rows, width)?;
         let step = (PIECE / width.max(1)).max(1);
         for (piece, numbers) in numbers.chunks(step * width.max(1)).enumerate() {
             stored.write(piece * step, numbers)?;
@@ -236,16 +245,19 @@ impl Backend for Accelerator {
     const CHUNK: usize = DeviceScores::CHUNK;
 
     fn array(&self, kind: ArrayKind, rows: usize, width: usize) -> Result<Array> {
-        let (device, precision) = (&self.device, self.precision);
+        let (device, read) = (&self.device, self.format.inputs());
+        let inputs = |written| Array::inputs_of(device, [written, read], rows, width);
         Ok(match kind {
             ArrayKind::Sums => Array::new(device, Precision::F32, rows, width)?,
-            ArrayKind::Inputs => Array::padded(device, precision, rows, width)?,
-            ArrayKind::Queries => Array::new(device, precision, rows, width)?,
+            ArrayKind::Queries => Array::new(device, self.precision(), rows, width)?,
+            ArrayKind::Inputs => inputs(read)?,
+            ArrayKind::Routed | ArrayKind::Gated => inputs(self.format.gated())?,
+            ArrayKind::Attended => inputs(self.precision())?,
         })
     }
 
     fn kv(&self, sizes: &[KvSizes]) -> Result<DeviceKv> {
-        let own = self.precision.kv_dtype();
+        let own = self.precision().kv_dtype();
         if let Some(other) = sizes.iter().find(|of| of.dtype != own) {
             bail!(
                 "no CUDA kernels for keys and values in {} beside matrices in {}",
@@ -253,7 +265,7 @@ impl Backend for Accelerator {
                 own.name()
             );
         }
-        let pools = sizes.iter().map(|of| PoolSizes::of(of, self.precision));
+        let pools = sizes.iter().map(|of| PoolSizes::of(of, self.precision()));
         self.kv_with(&pools.collect::<Vec<_>>(), LayerScratch::default())
     }
 
@@ -295,7 +307,8 @@ impl Backend for Accelerator {
         of: Norm<'_, Self>,
         out: &mut Array,
     ) -> Result<()> {
-        Ok(norm(from.of, from.rows, pass.batch, of.row_norm(), out)?)
+        norm(from.of, from.rows, pass.batch, of.row_norm(), out)?;
+        Ok(out.round(from.rows.count())?)
     }
 
     fn linear(&self, matrix: &DeviceMatrix, x: &Array, rows: usize, out: &mut Array) -> Result<()> {
@@ -333,7 +346,8 @@ impl Backend for Accelerator {
         out: &mut Array,
     ) -> Result<()> {
         let layer = pass.kv.layer(attention, pass.arrays.canvas.is_some())?;
-        Ok(lock(&pass.kv.attention).attend(q, layer, pass.batch, out)?)
+        lock(&pass.kv.attention).attend(q, layer, pass.batch, out)?;
+        Ok(out.round(pass.batch.rows())?)
     }
 
     fn choose(

@@ -22,10 +22,16 @@ arguments! {
 
     /// `norm_*`.
     Norm {
-        x weight gather out: u64,
+        x weight gather out scales: u64,
         d stride: u32,
         eps: f32,
         pad: u32,
+    }
+
+    /// `round_*`.
+    Round {
+        x out scales: u64,
+        d x_stride stride pad: u32,
     }
 
     /// Keys and values of a layer.
@@ -56,7 +62,7 @@ arguments! {
 
     /// The operands of a matrix product.
     Operands {
-        x w scales: u64,
+        x w scales row_scales: u64,
         rows n k segment form pad: u32,
     }
 
@@ -153,13 +159,13 @@ arguments! {
 
     /// `gather_*`.
     Gather {
-        x pairs_at out: u64,
+        x pairs_at out row_scales out_scales: u64,
         chosen k: u32,
     }
 
     /// `gates_*`, `downs_*` and `experts_f32`.
     Grouped {
-        x matrices scales tiles out: u64,
+        x row_scales matrices scales tiles out: u64,
         step n k stride segment finish form pad: u32,
     }
 

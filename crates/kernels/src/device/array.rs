@@ -1,23 +1,24 @@
 //! Device memory and arrays of rows in it.
 
-use super::{Device, Kernel, Result, refuse};
+use super::{Device, Kernel, Result, args, kernel, refuse};
 use crate::cache::KvDtype;
+use crate::gemm::row_to_bytes;
 
-/// Rows of a padded array are a multiple of this many elements, which products read at a time.
-const PAD: usize = 64;
+const ROUND: [Kernel; 2] = [kernel("round_f32", 1024, 128), kernel("round_bf16", 1024, 128)];
+pub(super) const KERNELS: &[Kernel] = &ROUND;
+/// Numbers of a row that a thread of these kernels holds; `HELD` of the kernels.
+const HELD: usize = 16;
 
-/// Elements of a padded row of `width` elements.
-pub(super) fn padded(width: usize) -> usize {
-    width.next_multiple_of(PAD)
-}
-
-/// The number format of matrices, keys, values and the inputs of products.
+/// The number format of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
-    /// f32 everywhere, for parity with the CPU; no tensor cores, no TF32.
+    /// f32, with products for parity with the CPU: no tensor cores, no TF32.
     F32,
-    /// bf16 on tensor cores with f32 sums.
+    /// bf16, with products on tensor cores with f32 sums.
     Bf16,
+    /// 8-bit integers with a factor for each row, rounded as on the CPU, with exact products on tensor
+    /// cores. For inputs of products only.
+    Int8,
 }
 
 impl Precision {
@@ -26,6 +27,7 @@ impl Precision {
         match self {
             Self::F32 => 4,
             Self::Bf16 => 2,
+            Self::Int8 => 1,
         }
     }
 
@@ -34,13 +36,27 @@ impl Precision {
         match self {
             Self::F32 => KvDtype::F32,
             Self::Bf16 => KvDtype::Bf16,
+            Self::Int8 => KvDtype::Int8,
         }
     }
 
+    /// Elements of a padded row of `width` elements: a multiple of those that products read at a time.
+    pub(super) fn padded(self, width: usize) -> usize {
+        width.next_multiple_of(match self {
+            Self::F32 | Self::Bf16 => 64,
+            Self::Int8 => 128,
+        })
+    }
+
     /// Writes the numbers in their memory format, rounded to nearest even, and leaves later bytes as
-    /// they are.
-    pub(super) fn encode(self, numbers: &[f32], to: &mut [u8]) {
+    /// they are. Returns the factor of a row of integers, otherwise 1.
+    pub(super) fn encode(self, numbers: &[f32], to: &mut [u8]) -> f32 {
         match self {
+            Self::Int8 => {
+                let (bytes, scale) = row_to_bytes(numbers);
+                to.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte.cast_unsigned());
+                return scale;
+            }
             Self::F32 => {
                 for (to, x) in to.as_chunks_mut().0.iter_mut().zip(numbers) {
                     *to = x.to_le_bytes();
@@ -52,6 +68,7 @@ impl Precision {
                 }
             }
         }
+        1.0
     }
 }
 
@@ -92,9 +109,14 @@ impl Buffer {
 
     /// Overwrites the first bytes by numbers in f32.
     pub(super) fn write(&self, numbers: &[f32]) -> Result<()> {
+        self.write_floats(0, numbers)
+    }
+
+    /// Overwrites numbers in f32 from number `first` on.
+    fn write_floats(&self, first: usize, numbers: &[f32]) -> Result<()> {
         let mut bytes = vec![0; size_of_val(numbers)];
         Precision::F32.encode(numbers, &mut bytes);
-        self.upload(&bytes)
+        self.write_at(first * size_of::<f32>(), &bytes)
     }
 
     /// The device of the memory.
@@ -148,6 +170,10 @@ impl Drop for Buffer {
 /// Rows of numbers. The padding after a row is zero and never written.
 pub struct Array {
     buffer: Buffer,
+    /// The factors of rows of integers.
+    scales: Option<Buffer>,
+    /// The same rows as integers, after [`Self::round`].
+    rounded: Option<Box<Self>>,
     precision: Precision,
     rows: usize,
     width: usize,
@@ -167,8 +193,21 @@ impl Array {
         rows: usize,
         width: usize,
     ) -> Result<Self> {
-        let stride = padded(width);
-        Self::with_stride(device, precision, [rows, width], stride)
+        Self::with_stride(device, precision, [rows, width], precision.padded(width))
+    }
+
+    /// Allocates zeroed rows, with the padding that products require, that an operation writes in one
+    /// precision and products read in another: in the same one, or as integers ([`Self::round`]).
+    pub fn inputs_of(
+        device: &Device,
+        [written, read]: [Precision; 2],
+        rows: usize,
+        width: usize,
+    ) -> Result<Self> {
+        let array = Self::padded(device, written, rows, width)?;
+        let rounded = (read == Precision::Int8 && written != read)
+            .then(|| Self::padded(device, read, rows, width).map(Box::new));
+        Ok(Self { rounded: rounded.transpose()?, ..array })
     }
 
     fn with_stride(
@@ -182,7 +221,12 @@ impl Array {
         let Some(bytes) = bytes.filter(|_| stride <= u32::MAX as usize) else {
             return refuse(format!("an array of {rows} rows of {stride} numbers is too large"));
         };
-        Ok(Self { buffer: Buffer::new(device, bytes)?, precision, rows, width, stride })
+        let scales = match precision {
+            Precision::Int8 => Some(Buffer::new(device, rows.saturating_mul(size_of::<f32>()))?),
+            Precision::F32 | Precision::Bf16 => None,
+        };
+        let buffer = Buffer::new(device, bytes)?;
+        Ok(Self { buffer, scales, rounded: None, precision, rows, width, stride })
     }
 
     /// Overwrites rows from `first` on.
@@ -193,8 +237,10 @@ impl Array {
         let stride = self.stride * self.precision.bytes();
         let mut all = vec![0; numbers.len() / self.width * stride];
         let rows = numbers.chunks_exact(self.width);
-        for (row, to) in rows.zip(all.chunks_exact_mut(stride)) {
-            self.precision.encode(row, to);
+        let encoded = rows.zip(all.chunks_exact_mut(stride));
+        let scales: Vec<f32> = encoded.map(|(row, to)| self.precision.encode(row, to)).collect();
+        if let Some(stored) = &self.scales {
+            stored.write_floats(first, &scales)?;
         }
         self.buffer.write_at(first * stride, &all)
     }
@@ -204,15 +250,68 @@ impl Array {
         let size = self.precision.bytes();
         let mut bytes = vec![0; rows * self.stride * size];
         self.buffer.download(0, &mut bytes)?;
+        let scales = self.read_scales(rows)?;
         let number = |bytes: &[u8]| match self.precision {
             Precision::F32 => f32::from_le_bytes(bytes.try_into().expect("four bytes")),
             Precision::Bf16 => f32::from_bits(
                 u32::from(u16::from_le_bytes(bytes.try_into().expect("two bytes"))) << 16,
             ),
+            Precision::Int8 => f32::from(bytes[0].cast_signed()),
         };
-        let rows = bytes.chunks_exact(self.stride * size);
-        let numbers = rows.flat_map(|row| row[..self.width * size].chunks_exact(size).map(number));
+        let rows = bytes.chunks_exact(self.stride * size).enumerate();
+        let numbers = rows.flat_map(|(i, row)| {
+            let scale = scales.get(i).copied().unwrap_or(1.0);
+            let numbers = row[..self.width * size].chunks_exact(size);
+            numbers.map(move |bytes| scale * number(bytes))
+        });
         Ok(numbers.collect())
+    }
+
+    /// Reads the factors of the first `rows` rows; none of rows that have no factors.
+    fn read_scales(&self, rows: usize) -> Result<Vec<f32>> {
+        let Some(scales) = &self.scales else {
+            return Ok(Vec::new());
+        };
+        let mut bytes = vec![0; rows * size_of::<f32>()];
+        scales.download(0, &mut bytes)?;
+        let numbers = bytes.as_chunks().0.iter();
+        Ok(numbers.map(|bytes| f32::from_le_bytes(*bytes)).collect())
+    }
+
+    /// Rounds the first rows to integers for products in int8, if the array has them.
+    pub fn round(&self, rows: usize) -> Result<()> {
+        let Some(integers) = &self.rounded else {
+            return Ok(());
+        };
+        let args = args::Round {
+            x: self.checked(rows, self.width, self.precision)?,
+            out: integers.checked(rows, self.width, Precision::Int8)?,
+            scales: integers.row_scales(0)?,
+            d: self.width as u32,
+            x_stride: self.stride as u32,
+            stride: integers.stride as u32,
+            pad: 0,
+        };
+        let kernel = select(ROUND, self.precision)?;
+        let threads = self.width.div_ceil(HELD).next_multiple_of(32).clamp(128, 1024);
+        let kernel = Kernel { threads: threads as u32, ..kernel };
+        // SAFETY: the arrays have these sizes.
+        unsafe { self.device().launch(kernel, [rows as u32, 1, 1], &args) }
+    }
+
+    /// The array that has the rows as inputs of products in a precision.
+    pub fn inputs(&self, precision: Precision) -> &Self {
+        match &self.rounded {
+            Some(integers) if precision == Precision::Int8 => integers,
+            _ => self,
+        }
+    }
+
+    /// The address of the factors of rows of integers from a row on, 0 without them.
+    pub(super) fn row_scales(&self, first: usize) -> Result<u64> {
+        let scales = self.scales.as_ref();
+        let scales = scales.map(|scales| scales.range(first * 4, (self.rows - first) * 4));
+        Ok(scales.transpose()?.unwrap_or(0))
     }
 
     /// The device of the memory.
@@ -259,10 +358,14 @@ impl Array {
 }
 
 /// Selects the kernel for a precision.
-pub(super) fn select(kernels: [Kernel; 2], precision: Precision) -> Kernel {
+///
+/// # Errors
+/// For integers.
+pub(super) fn select(kernels: [Kernel; 2], precision: Precision) -> Result<Kernel> {
     match precision {
-        Precision::F32 => kernels[0],
-        Precision::Bf16 => kernels[1],
+        Precision::F32 => Ok(kernels[0]),
+        Precision::Bf16 => Ok(kernels[1]),
+        Precision::Int8 => refuse(format!("{} has no integers", kernels[0].name)),
     }
 }
 

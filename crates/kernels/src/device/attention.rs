@@ -371,6 +371,7 @@ fn run(
             let size = [16, 32].iter().filter(|size| queries > **size).count();
             (ATTEND[width][size], sizes.num_kv_heads)
         }
+        Precision::Int8 => return refuse("no attention over integers"),
     };
     if across > 65_535 || attend.parts.count > 65_535 {
         return refuse(format!(
@@ -401,7 +402,7 @@ fn run(
         device.launch(kernel, grid, &attend)?;
         if attend.parts.count > 1 {
             let grid = [rows, heads.div_ceil(4) as u32, 1];
-            device.launch(select(COMBINE, sizes.precision), grid, &combine)?;
+            device.launch(select(COMBINE, sizes.precision)?, grid, &combine)?;
         }
     }
     Ok(())

@@ -211,7 +211,7 @@ impl SoftArrays {
         };
         let device = self.means.device();
         // SAFETY: the arrays have these sizes.
-        unsafe { device.launch(select(SOFTMAX, precision), [rows as u32, 1, 1], &args) }?;
+        unsafe { device.launch(select(SOFTMAX, precision)?, [rows as u32, 1, 1], &args) }?;
         of.table.product(&self.probabilities, rows, &self.means)?;
         of.means.keep(scored, &self.means)
     }

@@ -26,6 +26,7 @@ pub(super) const KERNELS: &[Kernel] = &[
     group::GROUP,
     group::GATHER[0],
     group::GATHER[1],
+    group::GATHER_INT8,
     group::FEW[0],
     group::FEW[1],
     group::MANY[0],
@@ -34,6 +35,10 @@ pub(super) const KERNELS: &[Kernel] = &[
     group::FEW_INT8[1],
     group::MANY_INT8[0],
     group::MANY_INT8[1],
+    group::FEW_INT8W[0],
+    group::FEW_INT8W[1],
+    group::MANY_INT8W[0],
+    group::MANY_INT8W[1],
     group::FEW_PACKED[0],
     group::FEW_PACKED[1],
     group::MANY_PACKED[0],
@@ -69,6 +74,11 @@ impl ExpertSizes {
     /// The number format of the products' inputs.
     pub(super) fn precision(&self) -> Precision {
         self.formats[0].inputs()
+    }
+
+    /// The number formats in which gated results are written, and read by the second product.
+    fn gated(&self) -> [Precision; 2] {
+        [self.formats[0].gated(), self.formats[1].inputs()]
     }
 }
 
@@ -213,7 +223,7 @@ impl DeviceExperts {
         // numbers of experts were checked.
         unsafe {
             let grid = [rows.div_ceil(ROUTED as u32), across, 1];
-            device.launch(select(ROUTE, x.precision()), grid, &route)?;
+            device.launch(select(ROUTE, x.precision())?, grid, &route)?;
             device.launch(CHOOSE, [rows, 1, 1], &choose)
         }
     }

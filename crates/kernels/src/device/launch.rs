@@ -22,8 +22,6 @@ const SHORTEST: usize = 256;
 const MOST_SEGMENTS: usize = 4;
 /// Rows of a matrix from which on a sum has one segment.
 const ONE_SEGMENT_ROWS: usize = 8192;
-/// Segments have a multiple of this many inner elements.
-const STEP: usize = 64;
 /// Maximum bytes of the partial sums of a launch.
 const MOST_BYTES: usize = 48 << 20;
 /// Rows for whose partial sums every matrix has room, up to [`MOST_BYTES`].
@@ -91,12 +89,9 @@ pub enum Division {
 /// Inner elements of a segment, which is summed from zero; the segments of a sum are added in order.
 /// One for a matrix of many rows, whose tiles keep the multiprocessors busy; otherwise at most four, so
 /// that four blocks can share a tile. Depends on the matrix `[n, k]` alone.
-pub fn segment(n: usize, k: usize) -> usize {
-    if n >= ONE_SEGMENT_ROWS {
-        return k.next_multiple_of(STEP).max(SHORTEST);
-    }
-    let part = k.div_ceil(MOST_SEGMENTS).next_multiple_of(STEP);
-    part.max(SHORTEST)
+pub fn segment(format: MatrixFormat, n: usize, k: usize) -> usize {
+    let parts = if n >= ONE_SEGMENT_ROWS { 1 } else { MOST_SEGMENTS };
+    format.inputs().padded(k.div_ceil(parts)).max(SHORTEST)
 }
 
 /// The launch of a product: its kernel and the work of its blocks.
@@ -142,8 +137,12 @@ impl ProductLaunch {
         // Tiles of warps are never faster.
         let by_groups = limits.warpgroups && all.iter().any(|tile| tile.warpgroups);
         let fits = move |tile: &&'static ProductTile| {
-            let scores = division == Division::Divided || tile.has_head();
-            let sums = !tile.single || segment(sizes.n, sizes.k) >= sizes.k;
+            // Its logits may take more shared memory than its operands.
+            let scores = match division {
+                Division::Divided => true,
+                Division::Whole => tile.head_kernel().is_some_and(|head| head.runs_on(limits)),
+            };
+            let sums = !tile.single || segment(sizes.format, sizes.n, sizes.k) >= sizes.k;
             scores && sums && tile.warpgroups == by_groups && tile.runs_on(limits)
         };
         let tiles = all.iter().filter(fits);
@@ -177,7 +176,7 @@ impl ProductLaunch {
             [from(0), from(even)]
         });
         let fits = move |launch: &Self| {
-            let room = partial_bytes(sizes.n, sizes.k);
+            let room = partial_bytes(sizes.format, sizes.n, sizes.k);
             launch.partial_bytes() <= room && launch.divided() <= MOST_DIVIDED
         };
         std::iter::once(all).chain(divided.filter(fits))
@@ -200,7 +199,8 @@ impl ProductLaunch {
 
     /// Segments of the inner dimension.
     pub fn segments(&self) -> usize {
-        self.sizes.k.div_ceil(segment(self.sizes.n, self.sizes.k))
+        let ProductSizes { n, k, format, .. } = self.sizes;
+        k.div_ceil(segment(format, n, k))
     }
 
     /// Number of divided tiles.
@@ -218,9 +218,13 @@ impl ProductLaunch {
         self.whole.min(self.tiles()) + self.divided() * self.pieces()
     }
 
-    /// Partial sums of a divided tile: one of its first block, and one per segment of the others.
+    /// Partial sums of a divided tile: one of its first block, and one per segment of the others; of
+    /// integers, one of every block.
     pub fn slots(&self) -> usize {
-        self.segments() - self.lead + 1
+        match self.sizes.format {
+            MatrixFormat::Int8 => self.pieces(),
+            _ => self.segments() - self.lead + 1,
+        }
     }
 
     /// Bytes of all partial sums.
@@ -240,8 +244,8 @@ impl ProductLaunch {
 }
 
 /// Bytes for the partial sums of a matrix `[n, k]`, 0 if its products have one segment.
-pub(super) fn partial_bytes(n: usize, k: usize) -> usize {
-    if k <= segment(n, k) {
+pub(super) fn partial_bytes(format: MatrixFormat, n: usize, k: usize) -> usize {
+    if k <= segment(format, n, k) {
         return 0;
     }
     let row = n.next_multiple_of(256).saturating_mul(size_of::<f32>());

@@ -2,23 +2,26 @@
 
 mod fill;
 
-use super::array::{Array, Buffer, Precision, padded};
+use super::array::{Array, Buffer, Precision};
 use super::launch::{Division, MatrixFormat, ProductLaunch, ProductSizes, partial_bytes, segment};
 use super::packed::PANEL;
 use super::scratch::Scratch;
 use super::{Device, Result, args, refuse};
 use crate::linear::Epilogue;
 use crate::simd::blocks::GROUP;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Maximum inner elements: kernels compute offsets within a tile in 32 bits.
 const MOST_INNER: usize = 1 << 23;
+/// Maximum inner elements of products of 8-bit integers, whose sums fit in 32 bits.
+const MOST_INTEGERS: usize = 1 << 17;
 
 /// A matrix `[n, k]` and its bias.
 pub struct DeviceMatrix {
-    /// Rows of `padded(k)` elements, or packed panels of rows; the padding is zero.
+    /// Rows of `format.padded(k)` elements, or packed panels of rows; the padding is zero.
     weights: Buffer,
-    /// Factors of the rows, in int8.
+    /// Factors of the rows of integers.
     scales: Option<Buffer>,
     bias: Option<Buffer>,
     format: MatrixFormat,
@@ -77,20 +80,22 @@ impl DeviceMatrix {
         }
         let floats = || Buffer::new(device, n.saturating_mul(size_of::<f32>()));
         let rows = n.next_multiple_of(panel_rows(format));
-        let numbers = padded(k).checked_mul(rows).filter(|count| *count <= usize::MAX / 32);
-        let fits = n <= i32::MAX as usize && padded(k) <= MOST_INNER;
+        let padded = format.inputs().padded(k);
+        let numbers = padded.checked_mul(rows).filter(|count| *count <= usize::MAX / 32);
+        let most = if format == MatrixFormat::Int8 { MOST_INTEGERS } else { MOST_INNER };
+        let fits = n <= i32::MAX as usize && padded <= most;
         let Some(numbers) = numbers.filter(|_| fits) else {
             return refuse(format!("a matrix of {n} rows of {k} numbers is too large"));
         };
         let weights = Buffer::new(device, format.bytes(numbers))?;
-        let partials = partial_bytes(n, padded(k));
+        let partials = partial_bytes(format, n, padded);
         let scratch = (partials > 0).then(|| device.scratch());
         if let Some(scratch) = &scratch {
             scratch.reserve(device, partials)?;
         }
         Ok(Self {
             weights,
-            scales: (format == MatrixFormat::Int8).then(floats).transpose()?,
+            scales: format.is_scaled().then(floats).transpose()?,
             bias: biased.then(floats).transpose()?,
             format,
             n,
@@ -120,13 +125,14 @@ impl DeviceMatrix {
     }
 
     /// Overwrites `out` with the product of the first `rows` rows of `x`, padded. `out` is f32, or for
-    /// a gated product in the precision of the weights.
+    /// a gated product as [`MatrixFormat::gated`]; it is rounded to integers too, if it has them.
     pub fn product(&self, x: &Array, rows: usize, out: &Array) -> Result<()> {
         match self.epilogue {
             Epilogue::None => self.run(x, rows, out, Store::Overwrite),
             Epilogue::SiluGate => self.run(x, rows, out, Store::Gate),
             Epilogue::GeluGate => self.run(x, rows, out, Store::GeluGate),
-        }
+        }?;
+        out.round(rows)
     }
 
     /// Adds the product to `out`, which is f32.
@@ -157,7 +163,7 @@ impl DeviceMatrix {
 
     /// The sizes of a product with `rows` rows.
     pub(super) fn sizes(&self, rows: usize) -> ProductSizes {
-        ProductSizes { rows, n: self.n, k: padded(self.k), format: self.format }
+        ProductSizes { rows, n: self.n, k: self.stride(), format: self.format }
     }
 
     /// Runs a launch of this matrix, without those beside it.
@@ -183,10 +189,10 @@ impl DeviceMatrix {
         let rows = launch.sizes.rows;
         let written = match store {
             Store::Overwrite | Store::Add => Precision::F32,
-            Store::Gate | Store::GeluGate => self.precision(),
+            Store::Gate | Store::GeluGate => self.format.gated(),
         };
         let args = args::Gemm {
-            of: self.operands(x, rows)?,
+            of: self.operands(x, 0..rows)?,
             share: self.share(launch)?,
             bias: self.bias()?,
             out: out.checked(rows, first + self.width(), written)?
@@ -219,20 +225,22 @@ impl DeviceMatrix {
         })
     }
 
-    /// The operands: the first `rows` rows of `x`, padded, and this matrix.
-    pub(super) fn operands(&self, x: &Array, rows: usize) -> Result<args::Operands> {
-        let stride = padded(self.k);
+    /// The operands: rows of `x`, padded, and this matrix.
+    pub(super) fn operands(&self, x: &Array, rows: Range<usize>) -> Result<args::Operands> {
+        let (x, stride) = (x.inputs(self.precision()), self.stride());
         if x.stride() != stride {
             return refuse(format!("expected rows of {stride}, found {}", x.stride()));
         }
         Ok(args::Operands {
-            x: x.checked(rows, self.k, self.precision())?,
+            x: x.checked(rows.end, self.k, self.precision())?
+                + (rows.start * stride * x.precision().bytes()) as u64,
             w: self.address()?,
             scales: self.factors()?,
-            rows: rows as u32,
+            row_scales: x.row_scales(rows.start)?,
+            rows: rows.len() as u32,
             n: self.n as u32,
             k: stride as u32,
-            segment: segment(self.n, stride) as u32,
+            segment: segment(self.format, self.n, stride) as u32,
             form: form_number(self.format),
             pad: 0,
         })
@@ -274,7 +282,7 @@ impl DeviceMatrix {
 
     /// Columns with padding.
     pub(super) fn stride(&self) -> usize {
-        padded(self.k)
+        self.precision().padded(self.k)
     }
 
     /// The operation after the product.

@@ -9,10 +9,11 @@ use std::ops::Range;
 
 const EMBED: [Kernel; 2] = [kernel("embed_f32", 256, 0), kernel("embed_bf16", 256, 0)];
 const NORM: [Kernel; 2] = [kernel("norm_f32", 256, 128), kernel("norm_bf16", 256, 128)];
+const NORM_INT8: Kernel = kernel("norm_int8", 256, 128);
 const SPLIT: [Kernel; 2] = [kernel("split_f32", 128, 0), kernel("split_bf16", 128, 0)];
 const COPY: Kernel = kernel("copy_pages", 256, 0);
 pub(super) const KERNELS: &[Kernel] =
-    &[EMBED[0], EMBED[1], NORM[0], NORM[1], SPLIT[0], SPLIT[1], COPY];
+    &[EMBED[0], EMBED[1], NORM[0], NORM[1], NORM_INT8, SPLIT[0], SPLIT[1], COPY];
 
 /// Overwrites `out [r, d]`, f32, with the rows of `table` for the batch's tokens.
 pub fn embed(table: &Array, batch: &DeviceBatch, out: &Array) -> Result<()> {
@@ -27,7 +28,7 @@ pub fn embed(table: &Array, batch: &DeviceBatch, out: &Array) -> Result<()> {
         out: out.checked(rows, d, Precision::F32)?,
         d: d as u32,
     };
-    let kernel = select(EMBED, table.precision());
+    let kernel = select(EMBED, table.precision())?;
     // SAFETY: the arrays have these sizes; the batch's tokens were checked against the table.
     unsafe { out.device().launch(kernel, [rows as u32, 1, 1], &args) }
 }
@@ -83,11 +84,15 @@ pub fn norm(
         weight: norm.weight.range(0, d * 4)?,
         gather,
         out: out.checked(rows, d, out.precision())?,
+        scales: out.row_scales(0)?,
         d: d as u32,
         stride: out.stride() as u32,
         eps: norm.eps,
     };
-    let kernel = select(NORM, out.precision());
+    let kernel = match out.precision() {
+        Precision::Int8 => NORM_INT8,
+        precision => select(NORM, precision)?,
+    };
     // SAFETY: the arrays have these sizes; scored rows were checked against the batch's rows.
     unsafe { out.device().launch(kernel, [rows as u32, 1, 1], &args) }
 }
@@ -202,7 +207,7 @@ pub fn split(
     let grid = [rows as u32, (count + 2 * num_kv_heads).div_ceil(4) as u32, 1];
     // SAFETY: the arrays have these sizes; positions and slots of the batch were checked against
     // limits that are the table's and the pool's.
-    unsafe { q.device().launch(select(SPLIT, sizes.precision), grid, &args) }
+    unsafe { q.device().launch(select(SPLIT, sizes.precision)?, grid, &args) }
 }
 
 /// Makes the batch's page copies in every layer, in order.

@@ -187,12 +187,9 @@ impl DeviceScores {
         let count = vocab.div_ceil(columns);
         let record = FIELDS * size_of::<f64>();
         let filtered = batch.shape().filtered;
-        let mut of = lm_head.operands(x, first + rows)?;
-        of.x += (first * x.stride() * x.precision().bytes()) as u64;
-        of.rows = rows as u32;
         let args = args::Head {
             pad: 0,
-            of,
+            of: lm_head.operands(x, first..first + rows)?,
             bias: lm_head.bias()?,
             rows: batch.address(Section::Scorers, range.start * SCORER_WORDS)?,
             words: batch.address(Section::Words, 0)?,

@@ -87,10 +87,12 @@ fn products(
     epilogue: Epilogue,
 ) -> Result<Vec<Check>> {
     let most = ROWS[1];
-    let precision = format.inputs();
     let mut weight = random(1, n * k);
-    let given = Array::padded(device, precision, most, k)?;
+    // Numbers that the device rounds to integers are those of the processor.
+    let written = format.gated();
+    let given = Array::inputs_of(device, [written, format.inputs()], most, k)?;
     given.write(0, &random(2, most * k))?;
+    given.round(most)?;
     // What the device has: rounded numbers.
     let x = given.read(most)?;
     let matrix = Matrix { weight: &weight, k, bias: None };
@@ -98,15 +100,22 @@ fn products(
     for row in weight.chunks_mut(k) {
         round(row, format);
     }
-    let want = on_cpu(&x, &weight, k, epilogue)?;
-    let tolerance = match epilogue {
-        Epilogue::None => sums(k),
-        Epilogue::SiluGate | Epilogue::GeluGate => sums(k).max(4e-3),
+    let dtype = match format {
+        MatrixFormat::Int8 => WeightDtype::Int8,
+        _ => WeightDtype::F32,
+    };
+    let want = on_cpu(&x, Matrix { weight: &weight, k, bias: None }, dtype, epilogue)?;
+    let tolerance = match (format, epilogue) {
+        // Exact sums with the same factors.
+        (MatrixFormat::Int8, Epilogue::None) => 0.0,
+        (MatrixFormat::Int8, _) => 5e-6,
+        (_, Epilogue::None) => sums(k),
+        (_, Epilogue::SiluGate | Epilogue::GeluGate) => sums(k).max(4e-3),
     };
     let check = |rows: usize| {
         let out = match epilogue {
             Epilogue::None => Array::new(device, Precision::F32, rows, n)?,
-            _ => Array::padded(device, precision, rows, n / 2)?,
+            _ => Array::padded(device, written, rows, n / 2)?,
         };
         out.buffer().fill(0xFF)?;
         matrix.product(&given, rows, &out)?;
@@ -127,13 +136,14 @@ fn sums(k: usize) -> f64 {
 /// Rounds a row of weights as a device does.
 fn round(row: &mut [f32], format: MatrixFormat) {
     match format {
-        MatrixFormat::F32 => {}
+        // The processor rounds to the same integers.
+        MatrixFormat::F32 | MatrixFormat::Int8 => {}
         MatrixFormat::Bf16 => to_bf16(row),
         MatrixFormat::Packed(_) => {
             row.copy_from_slice(&row_in_codes(row));
             to_bf16(row);
         }
-        MatrixFormat::Int8 => {
+        MatrixFormat::Int8w => {
             let (bytes, scale) = row_to_bytes(row);
             for (weight, byte) in row.iter_mut().zip(bytes) {
                 *weight = scale * f32::from(byte);
@@ -146,11 +156,15 @@ fn to_bf16(row: &mut [f32]) {
     row.iter_mut().for_each(|x| *x = half::bf16::from_f32(*x).to_f32());
 }
 
-fn on_cpu(x: &[f32], weight: &[f32], k: usize, epilogue: Epilogue) -> Result<Vec<f32>> {
-    let bias = None;
+fn on_cpu(
+    x: &[f32],
+    matrix: Matrix<'_>,
+    dtype: WeightDtype,
+    epilogue: Epilogue,
+) -> Result<Vec<f32>> {
     let product = || {
-        let linear = Linear::new(Matrix { weight, k, bias }, WeightDtype::F32, epilogue)?;
-        let x = Tensor::from_slice(x, (x.len() / k, k), &Cpu::Cpu)?;
+        let linear = Linear::new(matrix, dtype, epilogue)?;
+        let x = Tensor::from_slice(x, (x.len() / matrix.k, matrix.k), &Cpu::Cpu)?;
         linear.forward(&x)?.flatten_all()?.to_vec1()
     };
     product().map_err(|error: candle_core::Error| DeviceError(format!("on the CPU: {error}")))

@@ -29,7 +29,7 @@ pub(super) fn steps(unit: Unit, k: usize) -> usize {
     let words = match unit.dtype() {
         WeightDtype::F32 => k,
         WeightDtype::Bf16 => k.div_ceil(2),
-        WeightDtype::Int8 => k.div_ceil(4),
+        WeightDtype::Int8 | WeightDtype::Int8w => k.div_ceil(4),
         WeightDtype::Int4 | WeightDtype::Blocks => {
             let groups = unit.form().map_or(1, Form::groups);
             return k.div_ceil(groups * GROUP);
@@ -147,7 +147,7 @@ impl Kernel for Encode<'_> {
         let filled = match self.dtype {
             WeightDtype::F32 => self.k,
             WeightDtype::Bf16 => self.k / 2 * self.parts,
-            WeightDtype::Int8 => self.k / 4 * self.parts,
+            WeightDtype::Int8 | WeightDtype::Int8w => self.k / 4 * self.parts,
             WeightDtype::Int4 | WeightDtype::Blocks => self.k / GROUP * row_words(self.parts),
         };
         for (i, (x, words)) in rows.zip(self.words.chunks_exact_mut(stride)).enumerate() {
@@ -159,7 +159,7 @@ impl Kernel for Encode<'_> {
                     .zip(x)
                     .for_each(|(word, &x)| *word = u32::from(to_bf16(x)) << 16),
                 WeightDtype::Bf16 => round_to_bf16(x, words),
-                WeightDtype::Int8 => {
+                WeightDtype::Int8 | WeightDtype::Int8w => {
                     let (scale, inverse) = scale(x);
                     let offset = ROUND.to_bits().wrapping_sub(OFFSET as u32);
                     let bytes = &mut words[..self.k.div_ceil(4)];

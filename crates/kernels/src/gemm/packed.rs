@@ -158,7 +158,7 @@ fn encode_column(unit: Unit, weights: Column<'_>, encoded: &mut [u32]) -> (Optio
             bits.for_each(|(word, x)| *word = x.to_bits());
         }
         (Column::Floats(weights), WeightDtype::Bf16) => encode::round_to_bf16(weights, encoded),
-        (Column::Floats(weights), WeightDtype::Int8) => {
+        (Column::Floats(weights), WeightDtype::Int8 | WeightDtype::Int8w) => {
             let (scale, start) = encode::column_to_bytes(weights, encoded);
             return (Some(start), scale);
         }

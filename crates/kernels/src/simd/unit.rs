@@ -25,6 +25,8 @@ pub enum WeightDtype {
     /// one scale per row, exact sums. Except for epilogues, the bits are the same on every instruction
     /// set.
     Int8,
+    /// Weights as in [`Self::Int8`], inputs of products in bf16; on CUDA devices only.
+    Int8w,
     /// Weights as 4-bit codes with a scale and a minimum for each 32 inputs, inputs of products as
     /// 8-bit integers with one scale per row and 32 inputs. The bits are the same on every instruction
     /// set, except for epilogues.
@@ -34,7 +36,7 @@ pub enum WeightDtype {
 }
 
 impl WeightDtype {
-    /// All dtypes that weights of any file can be stored in, the most exact one first.
+    /// All dtypes of the processor that weights of any file can be stored in, the most exact one first.
     pub const ALL: [Self; 4] = [Self::F32, Self::Bf16, Self::Int8, Self::Int4];
 
     /// The name in settings and labels.
@@ -43,14 +45,15 @@ impl WeightDtype {
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
             Self::Int8 => "int8",
+            Self::Int8w => "int8w",
             Self::Int4 => "int4",
             Self::Blocks => "blocks",
         }
     }
 
-    /// The dtype in [`Self::ALL`] with this name.
+    /// The dtype that weights of any file can be stored in with this name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|dtype| dtype.name() == name)
+        Self::ALL.into_iter().chain([Self::Int8w]).find(|dtype| dtype.name() == name)
     }
 
     /// Rows of matrices in this dtype are a multiple of this number of weights.
@@ -105,6 +108,7 @@ impl Unit {
             WeightDtype::Int8 if has_dotprod() => Self::NeonDotBytes,
             WeightDtype::Int8 if is_neon() => Self::NeonBytes,
             WeightDtype::Int8 => Self::PortableBytes,
+            WeightDtype::Int8w => Self::detect(WeightDtype::Int8),
             WeightDtype::Int4 | WeightDtype::Blocks => Self::detect_for(Form::Four),
         }
     }
@@ -129,7 +133,7 @@ impl Unit {
                 .chain(sets.map(Self::WidenedBf16))
                 .chain(tiles.map(Self::AmxBf16))
                 .collect(),
-            WeightDtype::Int8 => [
+            WeightDtype::Int8 | WeightDtype::Int8w => [
                 has_vnni().then_some(Self::Avx512Bytes),
                 is_avx2().then_some(Self::Avx2Bytes),
                 has_i8mm().then_some(Self::NeonPairBytes),

@@ -32,7 +32,7 @@ impl<S: Storage> Loader<'_, S> {
         }
         // Probabilities have a wide range: 8 bits would not hold them.
         let dtype = match self.weights.dtype {
-            WeightDtype::Int8 | WeightDtype::Int4 => WeightDtype::Bf16,
+            WeightDtype::Int8 | WeightDtype::Int8w | WeightDtype::Int4 => WeightDtype::Bf16,
             dtype => dtype,
         };
         let soft = Stored {

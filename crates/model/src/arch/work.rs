@@ -22,7 +22,7 @@ impl<B: Backend> HeadArrays<B> {
         Ok(Self {
             qkv: backend.array(ArrayKind::Sums, rows, all)?,
             q: backend.array(ArrayKind::Queries, rows, inner)?,
-            attended: backend.array(ArrayKind::Inputs, rows, inner)?,
+            attended: backend.array(ArrayKind::Attended, rows, inner)?,
         })
     }
 }
@@ -57,15 +57,19 @@ impl<B: Backend> Work<B> {
     /// Allocates arrays for passes of up to `rows` rows.
     pub(crate) fn new(backend: &B, info: &ModelInfo, rows: usize) -> Result<Self> {
         let d = info.width;
+        let normed = match info.experts {
+            Some(_) => ArrayKind::Routed,
+            None => ArrayKind::Inputs,
+        };
         let full = info.canvas.map(|canvas| HeadArrays::new(backend, rows, canvas.full_heads));
         Ok(Self {
             x: backend.array(ArrayKind::Sums, rows, d)?,
-            normed: backend.array(ArrayKind::Inputs, rows, d)?,
+            normed: backend.array(normed, rows, d)?,
             heads: HeadArrays::new(backend, rows, info.heads)?,
             full: full.transpose()?,
-            gated: backend.array(ArrayKind::Inputs, rows, info.mlp_width)?,
+            gated: backend.array(ArrayKind::Gated, rows, info.mlp_width)?,
             shared: match info.experts.and_then(|experts| experts.shared_width) {
-                Some(width) => Some(backend.array(ArrayKind::Inputs, rows, width)?),
+                Some(width) => Some(backend.array(ArrayKind::Gated, rows, width)?),
                 None => None,
             },
             branches: match info.canvas {

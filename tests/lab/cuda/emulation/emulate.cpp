@@ -339,6 +339,21 @@ void multiply(float* c, const uint32_t* a, uint32_t b0, uint32_t b1) {
         c[i] = sum(all.sums, of.rows[row + 8 * (i / 2)], of.columns[column + i % 2], c[i]);
 }
 
+void multiply(int32_t* c, const uint32_t* a, uint32_t b0, uint32_t b1) {
+    const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
+    unsigned lane = machine().current % 32, turn = exchange(mine, sizeof mine);
+    // Four lanes have a row's or a column's words, each of the first and of the last sixteen integers.
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned row = lane / 4, column = 2 * (lane % 4) + i % 2;
+        for (unsigned part = 0; part < 8; part++) {
+            uint32_t x = lane_words(4 * row + part % 4, turn)[i / 2 + part / 4 * 2];
+            uint32_t w = lane_words(4 * column + part % 4, turn)[4 + part / 4];
+            for (unsigned byte = 0; byte < 4; byte++)
+                c[i] += int32_t(int8_t(x >> 8 * byte)) * int8_t(w >> 8 * byte);
+        }
+    }
+}
+
 void group_begin() { self().ordered = true; }
 
 void group_product(const GroupProduct& product) {

@@ -30,13 +30,14 @@ bool is_last(uint32_t* count, uint32_t last);
 void read_across(void* to, const void* from);
 void load_matrices(uint32_t* to, const void* row, bool transposed);
 void multiply(float* c, const uint32_t* a, uint32_t b0, uint32_t b1);
+void multiply(int32_t* c, const uint32_t* a, uint32_t b0, uint32_t b1);
 uint16_t round_bits(float x) __attribute__((const, nothrow));
 
 // A product of a warpgroup, as far as a thread takes part. Passed by value, because observe.cpp knows the
 // memory of the thread's stack only.
 struct GroupProduct {
     void (*run)(GroupProduct product);
-    float (*sums)[4];
+    void* sums;
     // Tiles; the left operand may be in four registers instead.
     const unsigned char *left, *right;
     unsigned k;
@@ -100,6 +101,14 @@ DEVICE float as_float(uint32_t bits) {
     memcpy(&x, &bits, 4);
     return x;
 }
+DEVICE uint32_t as_bits(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    return bits;
+}
+// The build lets no compiler fuse them.
+DEVICE float rounded_product(float x, float y) { return x * y; }
+DEVICE float rounded_sum(float x, float y) { return x + y; }
 
 DEVICE float half_number(uint32_t word) {
     uint32_t sign = (word & 0x8000) << 16, size = word & 0x7FFF;
@@ -156,6 +165,9 @@ PRIMITIVE void load_transposed(uint32_t (&to)[4], const void* row) {
 DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     emulate::multiply(c, a, b0, b1);
 }
+DEVICE void multiply(int32_t (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    emulate::multiply(c, a, b0, b1);
+}
 
 // Products of warpgroups, as groups_device.h defines them. A product is computed when it begins, or not
 // before the wait for it.
@@ -164,7 +176,7 @@ DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_
 DEVICE void group_begin() { emulate::group_begin(); }
 DEVICE void group_commit() { emulate::group_commit(); }
 template <int NEWEST> DEVICE void group_wait() { emulate::group_wait(NEWEST); }
-template <int COUNT> DEVICE void group_done(float (&)[COUNT][4]) {}
+template <class T, int COUNT> DEVICE void group_done(T (&)[COUNT][4]) {}
 DEVICE void copies_visible() {}
 
 // Where a piece of sixteen bytes begins in a tile of swizzled rows with 128 bytes.
@@ -173,25 +185,27 @@ DEVICE const unsigned char* group_piece(const unsigned char* tile, unsigned row,
 }
 
 // Adds the products of a warp's sixteen rows of the left operand and all columns of the right one.
-template <int N> DEVICE void add_group(const emulate::GroupProduct& of, const uint32_t (&left)[4]) {
+template <class T, int N>
+DEVICE void add_group(const emulate::GroupProduct& of, const uint32_t (&left)[4]) {
     unsigned lane = thread() % 32;
+    auto sums = static_cast<T(*)[4]>(of.sums);
     uint32_t right[4];
     for (unsigned j = 0; j < N / 8; j += 2) {
         unsigned row = j * 8 + lane % 8 + lane / 16 * 8;
         load_matrices(right, group_piece(of.right, row, of.k * 2 + lane / 8 % 2));
-        multiply(of.sums[j], left, right[0], right[1]);
-        multiply(of.sums[j + 1], left, right[2], right[3]);
+        multiply(sums[j], left, right[0], right[1]);
+        multiply(sums[j + 1], left, right[2], right[3]);
     }
 }
 
-template <int N>
-DEVICE void group_multiply(float (&sums)[N / 8][4], const unsigned char* x, const unsigned char* w,
+template <int N, class T>
+DEVICE void group_multiply(T (&sums)[N / 8][4], const unsigned char* x, const unsigned char* w,
                            unsigned k) {
     auto run = [](emulate::GroupProduct of) {
         unsigned lane = thread() % 32, row = thread() % 128 / 32 * 16 + lane % 16;
         uint32_t left[4];
         load_matrices(left, group_piece(of.left, row, of.k * 2 + lane / 16));
-        add_group<N>(of, left);
+        add_group<T, N>(of, left);
     };
     emulate::group_product({run, sums, x, w, k, nullptr});
 }
@@ -202,7 +216,7 @@ DEVICE void group_multiply_left(float (&sums)[N / 8][4], const uint32_t (&w)[4],
                                 unsigned k) {
     auto run = [](emulate::GroupProduct of) {
         uint32_t left[4] = {of.registers[0], of.registers[1], of.registers[2], of.registers[3]};
-        add_group<N>(of, left);
+        add_group<float, N>(of, left);
     };
     emulate::group_product({run, sums, nullptr, x, k, w});
 }

@@ -70,7 +70,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let load = StepLoad { rows: rows.parse()?, lane: LANE, slots: slots.parse()? };
     let device = Device::open(0).ok();
     let limits = device.as_ref().map(Device::limits).unwrap_or_default();
-    for dtype in [WeightDtype::Bf16, WeightDtype::Int8, WeightDtype::Int4] {
+    for dtype in [WeightDtype::Bf16, WeightDtype::Int8, WeightDtype::Int8w, WeightDtype::Int4] {
         let checkpoint = geometry.checkpoint(5, 1)?.with_dtype(dtype);
         let (launches, unknown) = planned(&load, checkpoint, limits)?;
         let (mut all, mut sums) = (Sum::default(), BTreeMap::<&str, Sum>::new());

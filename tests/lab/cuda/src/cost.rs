@@ -10,7 +10,7 @@ mod filters;
 mod products;
 mod rows;
 
-use crate::layout::{FEW, FEW_INT8, FEW_PACKED};
+use crate::layout::{FEW, FEW_INT8, FEW_INT8W, FEW_PACKED};
 use kernels::device::{Kernel, MatrixFormat, ProductTile};
 use std::collections::BTreeSet;
 
@@ -44,11 +44,13 @@ pub struct LaunchCost {
     /// Sectors of `read` that hold weights, keys, values or mean embeddings of slots: no launch before
     /// it left them in a cache.
     pub fresh: u64,
-    /// Floating-point operations of the products that are asked for.
+    /// Operations of the products that are asked for.
     pub operations: f64,
-    /// Floating-point operations of tensor cores, with those of padding in tiles.
+    /// True if they are of 8-bit integers.
+    pub integers: bool,
+    /// Operations of tensor cores, with those of padding in tiles.
     pub tensor: f64,
-    /// Floating-point operations per second of this tile on an H200's tensor cores; 0: those of the
+    /// Operations per second of this tile on an H200's tensor cores; 0: those of the
     /// [`Card`](crate::Card).
     pub rate: f64,
     /// Passes of warps through shared memory.
@@ -71,11 +73,12 @@ fn tile_of(name: &str) -> Option<&'static ProductTile> {
 
 /// The tile of a product of grouped rows.
 fn group_tile(name: &str) -> &'static ProductTile {
-    let [exact, bf16, int8, packed] =
+    let [exact, bf16, int8, int8w, packed] =
         MatrixFormat::KERNELS.map(|format| &ProductTile::all(format)[0]);
     let (few, many) = match name.split('_').nth(1) {
         Some("f32") => (exact, exact),
         Some("int8") => (&FEW_INT8, int8),
+        Some("int8w") => (&FEW_INT8W, int8w),
         Some("packed") => (&FEW_PACKED, packed),
         _ => (&FEW, bf16),
     };
@@ -98,7 +101,12 @@ pub(crate) fn cost(
     args: &[u8],
     words: Words<'_>,
 ) -> Option<LaunchCost> {
-    let wide = if kernel.name.contains("f32") { 4 } else { 2 };
+    let has = |part: &str| kernel.name.split('_').any(|word| word == part);
+    let wide = match (has("f32"), has("int8")) {
+        (true, _) => 4,
+        (_, true) => 1,
+        _ => 2,
+    };
     let launch = Launch { grid, wide };
     let mut cost = launch.work(kernel, args, words)?;
     cost.kernel = kernel.name;
@@ -211,7 +219,8 @@ struct Launch {
 impl Launch {
     /// The work of a launch, without the parts that all kernels have; `None` for an unknown kernel.
     fn work(&self, kernel: Kernel, args: &[u8], words: Words<'_>) -> Option<LaunchCost> {
-        let plain = kernel.name.trim_end_matches("_f32").trim_end_matches("_bf16");
+        let ends = ["_f32", "_bf16", "_int8"];
+        let plain = ends.iter().fold(kernel.name, |name, end| name.trim_end_matches(end));
         let all = [attention::COSTS, rows::COSTS, experts::COSTS, canvas::COSTS, filters::COSTS];
         match all.into_iter().flatten().find(|(name, _)| *name == plain) {
             Some((_, cost)) => cost(self, args, words),

@@ -49,10 +49,19 @@ pub(crate) const FEW: ProductTile = ProductTile {
 };
 /// `TileFewInt8` of `cuda/experts.cuh`.
 pub(crate) const FEW_INT8: ProductTile = ProductTile {
-    warps: (1, 2),
+    rate: 2.0 * FEW.rate,
+    pipeline: Pipeline { depth: 128, stages: 5 },
     format: MatrixFormat::Int8,
     gemm: "gates_int8_few",
     head: Some("downs_int8_few"),
+    ..FEW
+};
+/// `TileFewInt8w` of `cuda/experts.cuh`.
+pub(crate) const FEW_INT8W: ProductTile = ProductTile {
+    warps: (1, 2),
+    format: MatrixFormat::Int8w,
+    gemm: "gates_int8w_few",
+    head: Some("downs_int8w_few"),
     ..FEW
 };
 /// `TileFewPacked` of `cuda/experts.cuh`.
@@ -60,7 +69,7 @@ pub(crate) const FEW_PACKED: ProductTile = ProductTile {
     format: MatrixFormat::Packed(Form::Eight),
     gemm: "gates_packed_few",
     head: Some("downs_packed_few"),
-    ..FEW_INT8
+    ..FEW_INT8W
 };
 /// Columns of a panel of packed weights; `PANEL` of the kernels.
 pub(crate) const PANEL: u64 = 16;

@@ -207,16 +207,18 @@ mod tests {
         for (dtype, rows, most) in [
             (WeightDtype::Bf16, 64, 1.45),
             (WeightDtype::Bf16, 256, 2.05),
-            (WeightDtype::Int8, 64, 2.35),
-            (WeightDtype::Int8, 256, 2.05),
+            (WeightDtype::Int8, 64, 2.0),
+            (WeightDtype::Int8, 256, 2.5),
             (WeightDtype::Int4, 64, 3.45),
         ] {
             let load = StepLoad { rows, lane: 32, slots: 1024 };
             let checkpoint = geometry.checkpoint(5, 1).unwrap().with_dtype(dtype);
             let (launches, unknown) = planned(&load, checkpoint, DeviceLimits::default()).unwrap();
             assert_eq!(unknown, [""; 0]);
-            // Nine in each of 32 layers; the embedding, the last norm, the head and its reduction.
-            assert_eq!(launches.len(), 292);
+            // Nine in each of 32 layers, and two that round to integers; the embedding, the last norm, the
+            // head and its reduction.
+            let layer = if dtype == WeightDtype::Int8 { 11 } else { 9 };
+            assert_eq!(launches.len(), 32 * layer + 4);
             let products = launches.iter().filter(|launch| !launch.kernel.starts_with("attend"));
             let operations: f64 = products.map(|launch| launch.operations).sum();
             let want = f64::from(rows) * geometry.operations();

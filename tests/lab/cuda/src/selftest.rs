@@ -18,10 +18,11 @@ use kernels::Form;
 use kernels::device::{Check, Device, DeviceError, MatrixFormat, Precision};
 
 /// Every number format of matrices.
-const FORMATS: [MatrixFormat; 9] = [
+const FORMATS: [MatrixFormat; 10] = [
     MatrixFormat::F32,
     MatrixFormat::Bf16,
     MatrixFormat::Int8,
+    MatrixFormat::Int8w,
     MatrixFormat::Packed(Form::Four),
     MatrixFormat::Packed(Form::Five),
     MatrixFormat::Packed(Form::Eight),
@@ -30,11 +31,16 @@ const FORMATS: [MatrixFormat; 9] = [
     MatrixFormat::Packed(Form::FineSix),
 ];
 
+/// The formats of large products.
+const LARGE: [MatrixFormat; 4] =
+    [MatrixFormat::Bf16, MatrixFormat::Int8, MatrixFormat::Int8w, MatrixFormat::Packed(Form::Four)];
+
 /// The relative error of one rounding, and of sums in another order.
 fn rounding(precision: Precision) -> f64 {
     match precision {
         Precision::F32 => 5e-6,
-        Precision::Bf16 => 4e-3,
+        // A sum in another order may round an input of the next product to the next integer.
+        Precision::Bf16 | Precision::Int8 => 4e-3,
     }
 }
 
@@ -66,7 +72,7 @@ pub struct SelftestSizes {
     pub columns: usize,
 }
 
-/// Compares every kernel in f32 and bf16 with the CPU, and gives each check to `tell` when it is made.
+/// Compares every kernel in f32, bf16 and int8 with the CPU, and gives each check to `tell` when it is made.
 pub fn selftest(device: &Device, sizes: SelftestSizes, tell: &mut dyn FnMut(Check)) {
     let (mut random, rows) = (Random(1), sizes.rows.max(1));
     let mut tell = Tell(tell);
@@ -79,7 +85,12 @@ pub fn selftest(device: &Device, sizes: SelftestSizes, tell: &mut dyn FnMut(Chec
         experts::checks(&mut random, on, rows, &mut tell);
         canvas::checks(&mut random, on, rows, &mut tell);
     }
-    for format in [MatrixFormat::Bf16, MatrixFormat::Int8, MatrixFormat::Packed(Form::Four)] {
+    let on = (device, Precision::Int8);
+    rows::integers(&mut random, device, rows, &mut tell);
+    products::checks(&mut random, on, rows, &mut tell);
+    score::checks(&mut random, on, &mut tell);
+    experts::checks(&mut random, on, rows, &mut tell);
+    for format in LARGE {
         large::checks(&mut random, (device, format), sizes.columns, &mut tell);
     }
 }

@@ -17,7 +17,8 @@ const ISSUED: f64 = 4.0;
 pub struct Card {
     /// Memory, caches and multiprocessors.
     pub rates: Roofline,
-    /// Multiplications and additions per second in bf16, of the best products.
+    /// Multiplications and additions per second in bf16, of the best products. Of 8-bit integers there are
+    /// twice as many.
     pub peak: f64,
     /// Multiplications and additions per second of attention.
     pub tensor: f64,
@@ -84,8 +85,11 @@ impl LaunchCost {
 #[must_use]
 pub fn floor(launches: &[LaunchCost], on: &Card) -> f64 {
     let read: u64 = launches.iter().map(|launch| launch.fresh).sum();
-    let operations: f64 = launches.iter().map(|launch| launch.operations).sum();
-    ((read * SECTOR) as f64 / on.rates.memory).max(operations / on.peak)
+    let products = launches.iter().map(|launch| match launch.integers {
+        true => launch.operations / (2.0 * on.peak),
+        false => launch.operations / on.peak,
+    });
+    ((read * SECTOR) as f64 / on.rates.memory).max(products.sum())
 }
 
 #[cfg(test)]
@@ -144,5 +148,7 @@ mod tests {
         assert_eq!(floor(&all, &on), (32 << 20) as f64 / on.rates.memory);
         let all = [launch(1, 1e15)];
         assert_eq!(floor(&all, &on), 1e15 / on.peak);
+        let integers = LaunchCost { integers: true, ..launch(1, 1e15) };
+        assert_eq!(floor(&[integers], &on), 0.5e15 / on.peak);
     }
 }

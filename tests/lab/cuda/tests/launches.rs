@@ -15,14 +15,14 @@ fn the_chosen_launches_are_nearly_the_fastest_measured() {
     let number = |of: &Value, key: &str| of[key].as_u64().unwrap() as usize;
     let mut products: BTreeMap<_, Vec<&Value>> = BTreeMap::new();
     for one in found["launches"].as_array().unwrap() {
-        let is_int8 = one["kernel"].as_str().unwrap().contains("int8");
+        let is_int8w = one["kernel"].as_str().unwrap().contains("int8w");
         let [rows, n, k] = ["rows", "n", "k"].map(|key| number(one, key));
-        products.entry((is_int8, rows, n, k)).or_default().push(one);
+        products.entry((is_int8w, rows, n, k)).or_default().push(one);
     }
     assert_eq!(products.len(), 48);
     let (mut chosen, mut least, mut unmeasured) = (0.0, 0.0, 0);
-    for ((is_int8, rows, n, k), all) in products {
-        let format = if is_int8 { MatrixFormat::Int8 } else { MatrixFormat::Bf16 };
+    for ((is_int8w, rows, n, k), all) in products {
+        let format = if is_int8w { MatrixFormat::Int8w } else { MatrixFormat::Bf16 };
         let sizes = ProductSizes { rows, n, k, format };
         let launch = ProductLaunch::choose(sizes, DeviceLimits::default(), Division::Divided);
         let (kernel, whole) = (launch.tile.gemm, launch.whole.min(launch.tiles()));

@@ -25,7 +25,7 @@ const UNIT: u32 = 256;
 /// The blocks of a kernel that must fit onto a multiprocessor of [`DEVICES`], so that one loads while
 /// another computes. Tiles on tensor cores fill the shared memory; with 0 a device has too little for
 /// one, or no warpgroups, and the kernel is not loaded there.
-const WANTED: [(&str, [u32; 4]); 93] = [
+const WANTED: [(&str, [u32; 4]); 116] = [
     ("attend_bf16_128x16", [2, 1, 1, 3]),
     ("attend_bf16_128x32", [2, 1, 1, 3]),
     ("attend_bf16_128x64", [2, 1, 1, 2]),
@@ -47,8 +47,10 @@ const WANTED: [(&str, [u32; 4]); 93] = [
     ("count_experts", [8, 6, 6, 8]),
     ("downs_bf16_few", [3, 1, 1, 4]),
     ("downs_bf16_many", [1, 1, 1, 2]),
-    ("downs_int8_few", [5, 3, 3, 7]),
-    ("downs_int8_many", [2, 1, 1, 2]),
+    ("downs_int8_few", [3, 1, 1, 4]),
+    ("downs_int8_many", [1, 1, 1, 2]),
+    ("downs_int8w_few", [5, 3, 3, 7]),
+    ("downs_int8w_many", [2, 1, 1, 2]),
     ("downs_packed_few", [4, 2, 2, 6]),
     ("downs_packed_many", [2, 1, 1, 2]),
     ("embed_bf16", [8, 6, 6, 8]),
@@ -58,12 +60,15 @@ const WANTED: [(&str, [u32; 4]); 93] = [
     ("fold_partials", [12, 12, 12, 12]),
     ("gates_bf16_few", [3, 1, 1, 4]),
     ("gates_bf16_many", [1, 1, 1, 2]),
-    ("gates_int8_few", [5, 3, 3, 7]),
-    ("gates_int8_many", [2, 1, 1, 2]),
+    ("gates_int8_few", [3, 1, 1, 4]),
+    ("gates_int8_many", [1, 1, 1, 2]),
+    ("gates_int8w_few", [5, 3, 3, 7]),
+    ("gates_int8w_many", [2, 1, 1, 2]),
     ("gates_packed_few", [4, 2, 2, 6]),
     ("gates_packed_many", [2, 1, 1, 2]),
     ("gather_bf16", [16, 12, 12, 16]),
     ("gather_f32", [16, 12, 12, 16]),
+    ("gather_int8", [16, 12, 12, 16]),
     ("gemm_bf16_128x128", [1, 1, 1, 1]),
     ("gemm_bf16_128x256", [0, 0, 0, 1]),
     ("gemm_bf16_64x128", [1, 1, 1, 2]),
@@ -74,13 +79,22 @@ const WANTED: [(&str, [u32; 4]); 93] = [
     ("gemm_bf16_groups_64x192", [0, 0, 0, 1]),
     ("gemm_bf16_groups_64x64", [0, 0, 0, 2]),
     ("gemm_f32", [3, 3, 3, 3]),
-    ("gemm_int8_128x128", [1, 1, 1, 1]),
-    ("gemm_int8_128x256", [0, 0, 0, 1]),
-    ("gemm_int8_64x128", [2, 1, 1, 2]),
+    ("gemm_int8_128x128", [1, 1, 1, 2]),
+    ("gemm_int8_128x256", [1, 1, 1, 1]),
+    ("gemm_int8_64x128", [1, 1, 1, 2]),
     ("gemm_int8_groups_128x128", [0, 0, 0, 1]),
     ("gemm_int8_groups_128x192", [0, 0, 0, 1]),
+    ("gemm_int8_groups_128x256", [0, 0, 0, 1]),
     ("gemm_int8_groups_64x128", [0, 0, 0, 1]),
     ("gemm_int8_groups_64x192", [0, 0, 0, 1]),
+    ("gemm_int8_groups_64x64", [0, 0, 0, 2]),
+    ("gemm_int8w_128x128", [1, 1, 1, 1]),
+    ("gemm_int8w_128x256", [0, 0, 0, 1]),
+    ("gemm_int8w_64x128", [2, 1, 1, 2]),
+    ("gemm_int8w_groups_128x128", [0, 0, 0, 1]),
+    ("gemm_int8w_groups_128x192", [0, 0, 0, 1]),
+    ("gemm_int8w_groups_64x128", [0, 0, 0, 1]),
+    ("gemm_int8w_groups_64x192", [0, 0, 0, 1]),
     ("gemm_packed_128x128", [1, 1, 1, 1]),
     ("gemm_packed_64x128", [1, 1, 1, 1]),
     ("gemm_packed_groups_128x128", [0, 0, 0, 1]),
@@ -95,11 +109,17 @@ const WANTED: [(&str, [u32; 4]); 93] = [
     ("head_bf16_groups_128x256", [0, 0, 0, 1]),
     ("head_bf16_groups_64x128", [0, 0, 0, 1]),
     ("head_f32", [4, 4, 4, 4]),
-    ("head_int8_128x128", [1, 1, 1, 1]),
-    ("head_int8_128x256", [0, 0, 0, 1]),
-    ("head_int8_64x128", [2, 1, 1, 2]),
+    ("head_int8_128x128", [1, 1, 1, 2]),
+    ("head_int8_128x256", [1, 0, 0, 1]),
+    ("head_int8_64x128", [1, 1, 1, 2]),
     ("head_int8_groups_128x128", [0, 0, 0, 1]),
+    ("head_int8_groups_128x256", [0, 0, 0, 1]),
     ("head_int8_groups_64x128", [0, 0, 0, 1]),
+    ("head_int8w_128x128", [1, 1, 1, 1]),
+    ("head_int8w_128x256", [0, 0, 0, 1]),
+    ("head_int8w_64x128", [2, 1, 1, 2]),
+    ("head_int8w_groups_128x128", [0, 0, 0, 1]),
+    ("head_int8w_groups_64x128", [0, 0, 0, 1]),
     ("head_packed_128x128", [1, 1, 1, 1]),
     ("head_packed_64x128", [2, 1, 1, 2]),
     ("head_packed_groups_128x128", [0, 0, 0, 1]),
@@ -111,7 +131,10 @@ const WANTED: [(&str, [u32; 4]); 93] = [
     ("norm_bf16", [4, 4, 4, 4]),
     ("norm_denoised", [8, 6, 6, 8]),
     ("norm_f32", [4, 4, 4, 4]),
+    ("norm_int8", [4, 4, 4, 4]),
     ("read_means", [8, 6, 6, 8]),
+    ("round_bf16", [1, 1, 1, 1]),
+    ("round_f32", [1, 1, 1, 1]),
     ("route_bf16", [6, 6, 6, 6]),
     ("route_f32", [6, 6, 6, 6]),
     ("scale_rows", [8, 6, 6, 8]),
@@ -260,8 +283,8 @@ fn attention_and_products_use_tensor_cores() {
     for width in [32, 64, 128] {
         want.extend([16, 32, 64].map(|queries| format!("attend_bf16_{width}x{queries}")));
     }
-    let large = ["bf16", "int8"].map(|dtype| (dtype, "128x256"));
-    let others = ["bf16", "int8", "packed"]
+    let large = ["bf16", "int8", "int8w"].map(|dtype| (dtype, "128x256"));
+    let others = ["bf16", "int8", "int8w", "packed"]
         .into_iter()
         .flat_map(|dtype| ["64x128", "128x128"].map(|tile| (dtype, tile)));
     for (dtype, tile) in large.into_iter().chain(others) {
@@ -269,12 +292,14 @@ fn attention_and_products_use_tensor_cores() {
     }
     want.extend([256, 512].map(|width| format!("attend_bf16_{width}")));
     for rows in ["few", "many"] {
-        for dtype in ["bf16", "int8", "packed"] {
+        for dtype in ["bf16", "int8", "int8w", "packed"] {
             want.extend(["gates", "downs"].map(|kernel| format!("{kernel}_{dtype}_{rows}")));
         }
     }
-    let sums = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32";
-    assert_eq!(with(sums), want);
     assert_eq!(with("cp.async.cg.shared.global"), want);
+    let (integers, floats): (BTreeSet<String>, _) =
+        want.into_iter().partition(|name| name.split('_').any(|part| part == "int8"));
+    assert_eq!(with("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"), integers);
+    assert_eq!(with("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"), floats);
     assert_eq!(with("tf32"), BTreeSet::new());
 }

@@ -82,6 +82,7 @@ impl Candle {
             WeightDtype::Bf16 => GgmlDType::BF16,
             WeightDtype::Int8 => GgmlDType::Q8_0,
             WeightDtype::Int4 => GgmlDType::Q4_1,
+            WeightDtype::Int8w => bail!("candle: no products in int8w, expected int8 or bf16"),
         };
         let size = blocks.block_size();
         if !k.is_multiple_of(size) {

@@ -13,6 +13,7 @@ pub(super) const COUNT: Kernel = kernel("count_experts", 256, 128);
 pub(super) const GROUP: Kernel = kernel("group_rows", 256, 128);
 pub(super) const GATHER: [Kernel; 2] =
     [kernel("gather_f32", 128, 0), kernel("gather_bf16", 128, 0)];
+pub(super) const GATHER_INT8: Kernel = kernel("gather_int8", 128, 0);
 const LOW_BYTES: u32 = 5 * (16 + 64) * 64 * 2;
 const TALL_BYTES: u32 = 4 * (64 + 128) * 64 * 2;
 /// Gates and downs for few rows of each expert, and for many.
@@ -20,14 +21,21 @@ pub(super) const FEW: [Kernel; 2] =
     [kernel("gates_bf16_few", 128, LOW_BYTES), kernel("downs_bf16_few", 128, LOW_BYTES)];
 pub(super) const MANY: [Kernel; 2] =
     [kernel("gates_bf16_many", 256, TALL_BYTES), kernel("downs_bf16_many", 256, TALL_BYTES)];
-const LOW_INT8_BYTES: u32 = 5 * (16 * 2 + 64) * 64;
-const TALL_INT8_BYTES: u32 = 4 * (64 * 2 + 128) * 64;
-/// The same for weights in int8.
+/// The same in int8, with steps of as many bytes.
 pub(super) const FEW_INT8: [Kernel; 2] =
-    [kernel("gates_int8_few", 64, LOW_INT8_BYTES), kernel("downs_int8_few", 64, LOW_INT8_BYTES)];
-pub(super) const MANY_INT8: [Kernel; 2] = [
-    kernel("gates_int8_many", 256, TALL_INT8_BYTES),
-    kernel("downs_int8_many", 256, TALL_INT8_BYTES),
+    [kernel("gates_int8_few", 128, LOW_BYTES), kernel("downs_int8_few", 128, LOW_BYTES)];
+pub(super) const MANY_INT8: [Kernel; 2] =
+    [kernel("gates_int8_many", 256, TALL_BYTES), kernel("downs_int8_many", 256, TALL_BYTES)];
+const LOW_INT8W_BYTES: u32 = 5 * (16 * 2 + 64) * 64;
+const TALL_INT8W_BYTES: u32 = 4 * (64 * 2 + 128) * 64;
+/// The same for weights in int8 alone.
+pub(super) const FEW_INT8W: [Kernel; 2] = [
+    kernel("gates_int8w_few", 64, LOW_INT8W_BYTES),
+    kernel("downs_int8w_few", 64, LOW_INT8W_BYTES),
+];
+pub(super) const MANY_INT8W: [Kernel; 2] = [
+    kernel("gates_int8w_many", 256, TALL_INT8W_BYTES),
+    kernel("downs_int8w_many", 256, TALL_INT8W_BYTES),
 ];
 const LOW_PACKED_BYTES: u32 = 5 * (16 * 16 + 64 * 9) * 64 / 8;
 const TALL_PACKED_BYTES: u32 = 4 * (64 * 16 + 128 * 9) * 64 / 8;
@@ -59,14 +67,15 @@ impl ExpertSizes {
                 MatrixFormat::F32 => [[EXACT; 2]; 2],
                 MatrixFormat::Bf16 => [FEW, MANY],
                 MatrixFormat::Int8 => [FEW_INT8, MANY_INT8],
+                MatrixFormat::Int8w => [FEW_INT8W, MANY_INT8W],
                 MatrixFormat::Packed(_) => [FEW_PACKED, MANY_PACKED],
             };
             if is_few { few[number] } else { many[number] }
         };
         let (tall, broad) = match (self.precision(), is_few) {
             (Precision::F32, _) => (64, 64),
-            (Precision::Bf16, true) => (LOW, 64),
-            (Precision::Bf16, false) => (64, 128),
+            (Precision::Bf16 | Precision::Int8, true) => (LOW, 64),
+            (Precision::Bf16 | Precision::Int8, false) => (64, 128),
         };
         Tiles { kernels: [kernel(0), kernel(1)], tall, broad }
     }
@@ -77,13 +86,15 @@ impl DeviceExperts {
     /// of `sum`, f32. A row's terms are added in the order of the experts' numbers.
     pub fn add(&self, x: &Array, rows: usize, scratch: &ExpertScratch, sum: &Array) -> Result<()> {
         let sizes = &self.sizes;
-        let x = (x.checked(rows, sizes.width, sizes.precision())?, x.stride());
+        let x = x.inputs(sizes.precision());
+        let from = x.checked(rows, sizes.width, sizes.precision())?;
         let sum = sum.checked(rows, sizes.width, Precision::F32)?;
         let Some(grouped) = &scratch.grouped else {
             return refuse("no memory was reserved for experts");
         };
-        if x.1 != grouped.x.stride() {
-            return refuse(format!("expected rows of {}, found {}", grouped.x.stride(), x.1));
+        if x.stride() != grouped.x.stride() {
+            let (expected, found) = (grouped.x.stride(), x.stride());
+            return refuse(format!("expected rows of {expected}, found {found}"));
         }
         let (chosen, weights) =
             (scratch.chosen(rows * sizes.chosen)?, scratch.weights(rows * sizes.chosen)?);
@@ -93,7 +104,8 @@ impl DeviceExperts {
             let skip = |width: usize, bytes: usize| (first * width * bytes) as u64;
             let part = Part {
                 rows: count,
-                x: x.0 + skip(x.1, sizes.precision().bytes()),
+                x: from + skip(x.stride(), sizes.precision().bytes()),
+                row_scales: x.row_scales(first)?,
                 sum: sum + skip(sizes.width, 4),
                 chosen: chosen + skip(sizes.chosen, 4),
                 weights: weights + skip(sizes.chosen, 4),
@@ -126,6 +138,8 @@ impl DeviceExperts {
             x: part.x,
             pairs_at,
             out: grouped.x.checked(pairs, sizes.width, sizes.precision())?,
+            row_scales: part.row_scales,
+            out_scales: grouped.x.row_scales(0)?,
             chosen: sizes.chosen as u32,
             k: grouped.x.stride() as u32,
         };
@@ -145,21 +159,24 @@ impl DeviceExperts {
             let experts = [sizes.count as u32, 1, 1];
             device.launch(COUNT, experts, &group)?;
             device.launch(GROUP, experts, &group)?;
-            let gathering = select(GATHER, sizes.precision());
+            let gathering = match sizes.precision() {
+                Precision::Int8 => GATHER_INT8,
+                precision => select(GATHER, precision)?,
+            };
             device.launch(gathering, [pairs as u32, 1, 1], &gather)?;
-            self.products(&tiles, tile_count, tiles_at, grouped)?;
+            self.products(&tiles, [pairs, tile_count], tiles_at, grouped)?;
             device.launch(MIX, [part.rows as u32, 1, 1], &mix)
         }
     }
 
-    /// Both products of every tile.
+    /// Both products of every tile of some pairs of rows and experts.
     ///
     /// # Safety
     /// The tiles are those of the grouped rows.
     unsafe fn products(
         &self,
         tiles: &Tiles,
-        count: usize,
+        [pairs, count]: [usize; 2],
         tiles_at: u64,
         grouped: &Grouped,
     ) -> Result<()> {
@@ -170,14 +187,16 @@ impl DeviceExperts {
             Some(Epilogue::GeluGate) => Store::GeluGate,
             _ => Store::Gate,
         };
-        let pairs = [(&grouped.x, &grouped.gated), (&grouped.gated, &grouped.results)];
+        let arrays = [(&grouped.x, &grouped.gated), (&grouped.gated, &grouped.results)];
         let widths = [2 * sizes.inner, sizes.width];
-        for (number, ((x, out), n)) in pairs.into_iter().zip(widths).enumerate() {
+        for (number, ((x, out), n)) in arrays.into_iter().zip(widths).enumerate() {
+            let x = x.inputs(sizes.precision());
             let args = args::Grouped {
-                x: x.checked(0, x.width(), x.precision())?,
+                x: x.checked(0, x.width(), sizes.precision())?,
+                row_scales: x.row_scales(0)?,
                 matrices: addresses + number as u64 * 8,
                 scales: match sizes.formats[number] {
-                    MatrixFormat::Int8 => addresses + (2 + number as u64) * 8,
+                    format if format.is_scaled() => addresses + (2 + number as u64) * 8,
                     _ => 0,
                 },
                 tiles: tiles_at,
@@ -186,7 +205,7 @@ impl DeviceExperts {
                 n: n as u32,
                 k: x.stride() as u32,
                 stride: out.stride() as u32,
-                segment: segment(n, x.stride()) as u32,
+                segment: segment(sizes.formats[number], n, x.stride()) as u32,
                 finish: [gate, Store::Overwrite][number] as u32,
                 form: form_number(sizes.formats[number]),
                 pad: 0,
@@ -197,6 +216,7 @@ impl DeviceExperts {
             }
             // SAFETY: by the caller's promise; the matrices have these sizes.
             unsafe { device.launch(tiles.kernels[number], [count as u32, across, 1], &args)? };
+            out.round(pairs)?;
         }
         Ok(())
     }
@@ -206,6 +226,8 @@ impl DeviceExperts {
 struct Part {
     rows: usize,
     x: u64,
+    /// The factors of rows of integers, or 0.
+    row_scales: u64,
     sum: u64,
     chosen: u64,
     weights: u64,

@@ -16,9 +16,10 @@ pub(super) const LOW: usize = 16;
 impl ExpertSizes {
     /// Rows that are grouped at a time.
     pub(super) fn step(&self, limits: DeviceLimits) -> usize {
-        let bytes = self.precision().bytes();
-        let row = self.width * (size_of::<f32>() + bytes);
-        let row = self.chosen * (row + self.inner * bytes);
+        let (read, [written, _]) = (self.precision().bytes(), self.gated().map(Precision::bytes));
+        let gated = if self.gated()[0] == self.precision() { read } else { written + read };
+        let row = self.width * (size_of::<f32>() + read);
+        let row = self.chosen * (row + self.inner * gated);
         (limits.expert_bytes / row.max(1) / STEP).max(1) * STEP
     }
 
@@ -79,7 +80,7 @@ impl ExpertScratch {
             self.grouped = None;
             self.grouped = Some(Grouped {
                 x: Array::padded(device, precision, pairs, width)?,
-                gated: Array::padded(device, precision, pairs, inner)?,
+                gated: Array::inputs_of(device, sizes.gated(), pairs, inner)?,
                 results: Array::new(device, Precision::F32, pairs, width)?,
             });
         }

@@ -5,8 +5,8 @@ use super::super::array::Precision;
 use super::DeviceLimits;
 use crate::simd::blocks::Form;
 
-/// Inner elements of a step of warpgroups; `GROUP_INNER` of the kernels.
-const GROUP_INNER: usize = 64;
+/// Bytes of a row of inputs in a step of warpgroups; `GROUP_BYTES` of the kernels.
+const GROUP_BYTES: usize = 128;
 
 /// The number format of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,9 +15,10 @@ pub enum MatrixFormat {
     F32,
     /// bf16.
     Bf16,
-    /// int8 with a scale per row, rounded as on the CPU and widened exactly to bf16 for products with
-    /// inputs in bf16.
+    /// int8 with a factor per row and products with inputs in int8, as on the CPU.
     Int8,
+    /// The same weights, widened exactly to bf16 for products with inputs in bf16.
+    Int8w,
     /// Codes in groups, as on the CPU, widened to bf16 for products with inputs in bf16
     /// (`cuda/packed.cuh`).
     Packed(Form),
@@ -28,29 +29,54 @@ impl From<Precision> for MatrixFormat {
         match precision {
             Precision::F32 => Self::F32,
             Precision::Bf16 => Self::Bf16,
+            Precision::Int8 => Self::Int8,
         }
     }
 }
 
 impl MatrixFormat {
     /// A format of each kind that has kernels of its own.
-    pub const KERNELS: [Self; 4] = [Self::F32, Self::Bf16, Self::Int8, Self::Packed(Form::Eight)];
+    pub const KERNELS: [Self; 5] =
+        [Self::F32, Self::Bf16, Self::Int8, Self::Int8w, Self::Packed(Form::Eight)];
 
     /// The number format of a product's inputs.
     pub fn inputs(self) -> Precision {
         match self {
             Self::F32 => Precision::F32,
-            Self::Bf16 | Self::Int8 | Self::Packed(_) => Precision::Bf16,
+            Self::Int8 => Precision::Int8,
+            Self::Bf16 | Self::Int8w | Self::Packed(_) => Precision::Bf16,
         }
     }
 
-    /// Bits per element, without the factors of rows in int8. Packed codes have a scale and a minimum,
+    /// The number format of the results of gated products. Integers are rounded from f32, as on the CPU.
+    pub fn gated(self) -> Precision {
+        match self {
+            Self::F32 | Self::Int8 => Precision::F32,
+            Self::Bf16 | Self::Int8w | Self::Packed(_) => Precision::Bf16,
+        }
+    }
+
+    /// Bytes of an input of a product.
+    const fn input_bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Int8 => 1,
+            Self::Bf16 | Self::Int8w | Self::Packed(_) => 2,
+        }
+    }
+
+    /// True if rows of the matrix have factors.
+    pub const fn is_scaled(self) -> bool {
+        matches!(self, Self::Int8 | Self::Int8w)
+    }
+
+    /// Bits per element, without the factors of rows of integers. Packed codes have a scale and a minimum,
     /// or factors of them, of 32 bits for each 32.
     pub const fn bits(self) -> usize {
         match self {
             Self::F32 => 32,
             Self::Bf16 => 16,
-            Self::Int8 => 8,
+            Self::Int8 | Self::Int8w => 8,
             Self::Packed(form) => form.bits() + 1,
         }
     }
@@ -85,7 +111,7 @@ pub struct ProductTile {
     /// True if it is for products of one segment only.
     pub single: bool,
     /// Multiplications and additions per second on an H200 for which the choice of launches is nearly
-    /// the fastest of those measured (`tests/lab/records/h200/launches.json`); of f32 and of
+    /// the fastest of those measured (`tests/lab/records/h200/launches.json`); of f32, of int8 and of
     /// grouped rows, which are not in that file, assumed.
     pub rate: f64,
     /// Its stages in shared memory.
@@ -119,6 +145,7 @@ impl ProductTile {
             MatrixFormat::F32 => &EXACT,
             MatrixFormat::Bf16 => &BF16,
             MatrixFormat::Int8 => &INT8,
+            MatrixFormat::Int8w => &INT8W,
             MatrixFormat::Packed(_) => &PACKED,
         }
     }
@@ -137,10 +164,11 @@ impl ProductTile {
             MatrixFormat::F32 => (rows + columns + 8) * depth * 4,
             // Each step of warpgroups begins at a multiple of 1024.
             _ if self.warpgroups => {
-                let step = (rows * 16 + columns * format.bits()) * GROUP_INNER / 8;
-                step.next_multiple_of(1024) * (depth / GROUP_INNER)
+                let inner = GROUP_BYTES / format.input_bytes();
+                let step = rows * GROUP_BYTES + columns * format.bits() * inner / 8;
+                step.next_multiple_of(1024) * (depth / inner)
             }
-            _ => (rows * 16 + columns * format.bits()) * depth / 8,
+            _ => (rows * 8 * format.input_bytes() + columns * format.bits()) * depth / 8,
         }
     }
 
@@ -151,11 +179,13 @@ impl ProductTile {
         match self.format {
             MatrixFormat::F32 => 0,
             // A product with 64 columns in registers reads all rows.
-            MatrixFormat::Int8 | MatrixFormat::Packed(_) if self.warpgroups => {
+            MatrixFormat::Int8w | MatrixFormat::Packed(_) if self.warpgroups => {
                 self.rows * self.columns / 64 * 2 + self.columns * self.format.bits() / 8
             }
             // Every warp reads its rows and its columns.
-            format => self.rows * across * 2 + self.columns * down * format.bits() / 8,
+            format => {
+                self.rows * across * format.input_bytes() + self.columns * down * format.bits() / 8
+            }
         }
     }
 
@@ -185,11 +215,6 @@ impl ProductTile {
             shared: if logits > shared { logits } else { shared } as u32,
             warpgroups: self.warpgroups,
         })
-    }
-
-    /// True if the LM head has a kernel with this tile.
-    pub(super) const fn has_head(&self) -> bool {
-        self.head.is_some()
     }
 
     /// True if a device has what the tile needs.
@@ -274,7 +299,7 @@ const fn of_groups(
     }
 }
 
-/// A tile whose weights, in int8 or packed, are widened in registers (`cuda/groups_widened.cuh`).
+/// A tile whose weights, in int8w or packed, are widened in registers (`cuda/groups_widened.cuh`).
 const fn widened(
     [rows, columns]: [usize; 2],
     rate: f64,
@@ -284,7 +309,7 @@ const fn widened(
     ProductTile {
         warps: if columns == 192 { (1, 3) } else { (1, 2) },
         pipeline: Pipeline { depth: if rows == 64 { 128 } else { 64 }, stages },
-        format: MatrixFormat::Int8,
+        format: MatrixFormat::Int8w,
         ..of_groups([rows, columns], rate, stages, gemm)
     }
 }
@@ -310,45 +335,78 @@ const BF16: [ProductTile; 9] = [
         ..of_groups([128, 256], 630.0, 4, "gemm_bf16_groups_128x256")
     },
 ];
-const INT8: [ProductTile; 7] = [
+/// The tiles of bf16. A step has as many bytes of a row, so twice the inner elements, and is assumed to
+/// take as long. Sums are exact, so that no tile needs products of one segment or holds earlier sums.
+const INT8: [ProductTile; 9] = [
+    integers(BF16[0], "gemm_int8_64x128", Some("head_int8_64x128")),
+    integers(BF16[1], "gemm_int8_128x128", Some("head_int8_128x128")),
+    integers(BF16[2], "gemm_int8_128x256", Some("head_int8_128x256")),
+    integers(BF16[3], "gemm_int8_groups_64x64", None),
+    integers(BF16[4], "gemm_int8_groups_64x128", Some("head_int8_groups_64x128")),
+    integers(BF16[5], "gemm_int8_groups_64x192", None),
+    integers(BF16[6], "gemm_int8_groups_128x128", Some("head_int8_groups_128x128")),
+    integers(BF16[7], "gemm_int8_groups_128x192", None),
+    integers(BF16[8], "gemm_int8_groups_128x256", Some("head_int8_groups_128x256")),
+];
+
+/// A tile of bf16 with inputs and weights in int8.
+const fn integers(
+    tile: ProductTile,
+    gemm: &'static str,
+    head: Option<&'static str>,
+) -> ProductTile {
+    let Pipeline { depth, stages } = tile.pipeline;
     ProductTile {
+        single: false,
+        rate: 2.0 * tile.rate,
+        pipeline: Pipeline { depth: 2 * depth, stages },
+        held: false,
         format: MatrixFormat::Int8,
-        gemm: "gemm_int8_64x128",
-        head: Some("head_int8_64x128"),
+        gemm,
+        head,
+        ..tile
+    }
+}
+
+const INT8W: [ProductTile; 7] = [
+    ProductTile {
+        format: MatrixFormat::Int8w,
+        gemm: "gemm_int8w_64x128",
+        head: Some("head_int8w_64x128"),
         ..LOW
     },
     ProductTile {
-        format: MatrixFormat::Int8,
-        gemm: "gemm_int8_128x128",
-        head: Some("head_int8_128x128"),
+        format: MatrixFormat::Int8w,
+        gemm: "gemm_int8w_128x128",
+        head: Some("head_int8w_128x128"),
         ..SQUARE
     },
     ProductTile {
-        format: MatrixFormat::Int8,
-        gemm: "gemm_int8_128x256",
-        head: Some("head_int8_128x256"),
+        format: MatrixFormat::Int8w,
+        gemm: "gemm_int8w_128x256",
+        head: Some("head_int8w_128x256"),
         ..WIDE
     },
     ProductTile {
-        head: Some("head_int8_groups_64x128"),
-        ..widened([64, 128], 350.0, 6, "gemm_int8_groups_64x128")
+        head: Some("head_int8w_groups_64x128"),
+        ..widened([64, 128], 350.0, 6, "gemm_int8w_groups_64x128")
     },
-    widened([64, 192], 375.0, 5, "gemm_int8_groups_64x192"),
+    widened([64, 192], 375.0, 5, "gemm_int8w_groups_64x192"),
     ProductTile {
-        head: Some("head_int8_groups_128x128"),
-        ..widened([128, 128], 550.0, 8, "gemm_int8_groups_128x128")
+        head: Some("head_int8w_groups_128x128"),
+        ..widened([128, 128], 550.0, 8, "gemm_int8w_groups_128x128")
     },
-    ProductTile { single: true, ..widened([128, 192], 580.0, 7, "gemm_int8_groups_128x192") },
+    ProductTile { single: true, ..widened([128, 192], 580.0, 7, "gemm_int8w_groups_128x192") },
 ];
-/// The same tiles as in int8, without the one that needs the most shared memory. A stage has room for the
+/// The same tiles as in int8w, without the one that needs the most shared memory. A stage has room for the
 /// largest records.
 const PACKED: [ProductTile; 6] = [
     packed(ProductTile { resident: 1, ..LOW }, ["gemm_packed_64x128", "head_packed_64x128"]),
     packed(SQUARE, ["gemm_packed_128x128", "head_packed_128x128"]),
-    packed(INT8[3], ["gemm_packed_groups_64x128", "head_packed_groups_64x128"]),
-    ProductTile { head: None, ..packed(INT8[4], ["gemm_packed_groups_64x192", ""]) },
-    packed(INT8[5], ["gemm_packed_groups_128x128", "head_packed_groups_128x128"]),
-    ProductTile { head: None, ..packed(INT8[6], ["gemm_packed_groups_128x192", ""]) },
+    packed(INT8W[3], ["gemm_packed_groups_64x128", "head_packed_groups_64x128"]),
+    ProductTile { head: None, ..packed(INT8W[4], ["gemm_packed_groups_64x192", ""]) },
+    packed(INT8W[5], ["gemm_packed_groups_128x128", "head_packed_groups_128x128"]),
+    ProductTile { head: None, ..packed(INT8W[6], ["gemm_packed_groups_128x192", ""]) },
 ];
 
 /// A tile with packed weights.

@@ -1,6 +1,5 @@
 //! Copies matrices to a device.
 
-use super::super::array::padded;
 use super::super::launch::MatrixFormat;
 use super::super::packed::write_panel;
 use super::super::{Device, DeviceError, Result, refuse};
@@ -17,7 +16,7 @@ const PIECE: usize = 1 << 22;
 /// Inner elements of a step of tensor cores.
 const STEP: usize = 16;
 
-/// Kernels widen weights in int8 in parts of this (`widen` of `cuda/device.h`), so that widening takes few
+/// Kernels widen integers in parts of this (`widen` of `cuda/device.h`), so that widening takes few
 /// instructions; the factors of the rows make up for it.
 const PARTS: f32 = 64.0;
 
@@ -108,7 +107,7 @@ impl DeviceMatrix {
             Epilogue::SiluGate | Epilogue::GeluGate => j / 2 + j % 2 * (n / 2),
         };
         let tall = panel_rows(format);
-        let (panels, stride) = (n.div_ceil(tall), format.bytes(tall * padded(k)));
+        let (panels, stride) = (n.div_ceil(tall), format.bytes(tall * format.inputs().padded(k)));
         let step = (PIECE / (tall * k)).clamp(1, panels.max(1));
         // The padding of rows stays zero.
         let (mut bytes, mut scales) = (vec![0; step * stride], vec![0.0; n]);
@@ -150,8 +149,8 @@ impl DeviceMatrix {
         }
         for (row, scale) in rows.zip(scales) {
             match (row, self.format) {
-                (Column::Floats(row), MatrixFormat::Int8) => *scale = encode_bytes(row, to),
-                (Column::Floats(row), format) => format.inputs().encode(row, to),
+                (Column::Floats(row), MatrixFormat::Int8w) => *scale = encode_bytes(row, to),
+                (Column::Floats(row), format) => *scale = format.inputs().encode(row, to),
                 // Blocks are packed.
                 (Column::Blocks(..), _) => {}
             }
@@ -159,7 +158,7 @@ impl DeviceMatrix {
     }
 }
 
-/// Writes a row in int8 in the order of `Int8Weights` in `cuda/gemm.cuh`; returns its scale.
+/// Writes a row in int8 in the order of `WidenedWeights` in `cuda/gemm.cuh`; returns its scale.
 fn encode_bytes(row: &[f32], to: &mut [u8]) -> f32 {
     let (mut numbers, scale) = row_to_bytes(row);
     numbers.resize(row.len().next_multiple_of(STEP), 0);

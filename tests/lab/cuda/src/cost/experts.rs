@@ -130,12 +130,15 @@ impl Launch {
         rows.retain(|pair| *pair != NONE);
         let (some, row) = (rows.len() as u64, u64::from(a.k) * self.wide);
         let different = distinct(rows.iter().map(|pair| pair / a.chosen).collect());
-        let read = Sum::default().add(row, some, different).add(SECTOR, pairs, sectors(pairs * 4));
-        Some(LaunchCost {
-            read: read.0,
-            written: Sum::default().add(row, some, some).0,
-            ..LaunchCost::default()
-        })
+        let mut read =
+            Sum::default().add(row, some, different).add(SECTOR, pairs, sectors(pairs * 4));
+        let mut written = Sum::default().add(row, some, some);
+        if a.row_scales != 0 {
+            let factors = distinct(rows.iter().map(|pair| pair / a.chosen / 8).collect());
+            read = read.add(SECTOR, some, factors);
+            written = written.add(SECTOR, some, sectors(some * 4));
+        }
+        Some(LaunchCost { read: read.0, written: written.0, ..LaunchCost::default() })
     }
 
     pub(super) fn mix(&self, a: &args::Mix, words: Words<'_>) -> Option<LaunchCost> {

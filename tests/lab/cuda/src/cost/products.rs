@@ -51,6 +51,11 @@ fn stored(tile: &ProductTile, form: u32, [n, k]: [u64; 2]) -> [u64; 2] {
     }
 }
 
+/// Bytes of a result of a gated product.
+fn gate_bytes(tile: &ProductTile) -> u64 {
+    tile.format.gated().bytes() as u64
+}
+
 impl Launch {
     /// The operands of a product in `tall` by `broad` tiles, and what the tiles compute.
     fn product(
@@ -66,6 +71,9 @@ impl Launch {
         if of.scales != 0 {
             read = read.add(n * 4, tall, 1);
         }
+        if of.row_scales != 0 {
+            read = read.add(rows * 4, broad, 1);
+        }
         let mut cost = LaunchCost {
             fresh: sectors(weight) * count,
             operations: 2.0 * (rows * n * k) as f64,
@@ -79,7 +87,8 @@ impl Launch {
     fn compute(&self, cost: &mut LaunchCost, tile: &ProductTile, inner: f64) {
         let outputs = (tile.rows * tile.columns) as f64;
         cost.ahead = [(tile.ahead() * tile.stage()) as f64, tile.resident as f64];
-        if self.wide == 2 {
+        cost.integers = tile.format == MatrixFormat::Int8;
+        if self.wide < 4 {
             cost.rate = tile.rate;
             cost.tensor = 2.0 * inner * outputs;
             let steps = inner / tile.pipeline.depth as f64;
@@ -87,12 +96,12 @@ impl Launch {
             let loaded = (tile.read() * tile.pipeline.depth) as f64;
             cost.passes = steps * (copied + loaded) / PASS as f64;
             // Copies of 16 bytes per lane; of warps also loads of four matrices, and products of
-            // 16 x 8 x 16.
-            let products = cost.tensor / (2 * 16 * 8 * 16) as f64;
+            // 16 x 8 and 32 bytes.
+            let products = cost.tensor / (2 * 16 * 8 * 32 / self.wide) as f64;
             let weights = (tile.columns * tile.pipeline.depth) as f64;
             cost.instructions = match (tile.warpgroups, tile.format) {
                 // Weights are loaded once, and four take five instructions to widen, packed ones 18.
-                (true, MatrixFormat::Int8) => steps * (copied + weights + 20.0 * weights) / 512.0,
+                (true, MatrixFormat::Int8w) => steps * (copied + weights + 20.0 * weights) / 512.0,
                 (true, MatrixFormat::Packed(_)) => {
                     steps * (copied + weights + 72.0 * weights) / 512.0
                 }
@@ -117,13 +126,17 @@ impl Launch {
         if added {
             read = read.add(n * 4, rows, rows);
         }
-        let width = if gated { n / 2 * self.wide } else { n * 4 };
+        let width = if gated { n / 2 * gate_bytes(tile) } else { n * 4 };
         let mut written = Sum::default().add(width, rows, rows);
         // The sums of divided tiles, which the last block of a tile reads again.
         let divided = tall * broad - u64::from(a.share.whole);
         if divided > 0 {
             let segments = a.of.k.div_ceil(a.of.segment);
-            let sums = divided * u64::from(segments - a.share.lead + 1);
+            let sums = divided
+                * u64::from(match tile.format {
+                    MatrixFormat::Int8 => a.share.pieces,
+                    _ => segments - a.share.lead + 1,
+                });
             let bytes = (tile.rows * tile.columns * size_of::<f32>()) as u64;
             (read, written) = (read.add(bytes, sums, sums), written.add(bytes, sums, sums));
         }
@@ -192,8 +205,11 @@ impl Launch {
         let (mut lists, mut experts) = (Seen::default(), BTreeSet::new());
         let (mut read, mut written) = (Sum::default(), Sum::default());
         let (mut rows, mut groups) = (0, 0);
-        for (number, [expert, _, some]) in (0..).zip(tiles.as_chunks::<GROUP_WORDS>().0) {
+        let mut factors = Seen::default();
+        for (number, [expert, first, some]) in (0..).zip(tiles.as_chunks::<GROUP_WORDS>().0) {
             let (some, matrix) = (u64::from(*some), u64::from(expert * a.step) * 8);
+            factors.touch(a.row_scales + u64::from(*first) * 4, some * 4);
+            factors.end_all(broad);
             for _ in 0..broad {
                 lists.touch(a.tiles + number * GROUP_WORDS as u64 * 4, GROUP_WORDS as u64 * 4);
                 if some > 0 {
@@ -217,7 +233,10 @@ impl Launch {
         if a.scales != 0 {
             read = read.add(n * 4, groups, experts.len() as u64);
         }
-        let width = if gated { n / 2 * self.wide } else { n * 4 };
+        if a.row_scales != 0 {
+            read = read.seen(&factors);
+        }
+        let width = if gated { n / 2 * gate_bytes(tile) } else { n * 4 };
         written = written.add(width, rows, rows);
         let mut cost = LaunchCost {
             read: read.0,

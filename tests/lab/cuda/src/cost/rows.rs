@@ -8,6 +8,7 @@ use kernels::device::args;
 pub(super) const COSTS: &[(&str, Cost)] = &[
     ("embed", |launch, args, words| launch.embed(&view(args), words)),
     ("norm", |launch, args, _| Some(launch.norm(&view(args)))),
+    ("round", |launch, args, _| Some(launch.round(&view(args)))),
     ("split", |launch, args, words| launch.split(&view(args), words)),
     ("copy_pages", |launch, args, _| Some(launch.copies(&view(args)))),
 ];
@@ -33,9 +34,19 @@ impl Launch {
             rows * gathered,
             sectors(rows * 4) * gathered,
         );
+        let mut written = Sum::default().add(d * self.wide, rows, rows);
+        if a.scales != 0 {
+            written = written.add(SECTOR, rows, sectors(rows * 4));
+        }
+        LaunchCost { read: read.0, written: written.0, ..LaunchCost::default() }
+    }
+
+    pub(super) fn round(&self, a: &args::Round) -> LaunchCost {
+        let [rows, d] = [self.grid[0], a.d].map(u64::from);
+        let written = Sum::default().add(d, rows, rows).add(SECTOR, rows, sectors(rows * 4));
         LaunchCost {
-            read: read.0,
-            written: Sum::default().add(d * self.wide, rows, rows).0,
+            read: Sum::default().add(d * self.wide, rows, rows).0,
+            written: written.0,
             ..LaunchCost::default()
         }
     }

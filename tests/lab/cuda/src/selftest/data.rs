@@ -44,8 +44,11 @@ pub(super) enum Ends {
     Padded,
 }
 
-/// Numbers rounded to a precision.
+/// Numbers rounded to a precision. Integers have a factor for each row of an array, so their numbers stay.
 pub(super) fn kept(device: &Device, numbers: &[f32], precision: Precision) -> Result<Vec<f32>> {
+    if precision == Precision::Int8 {
+        return Ok(numbers.to_vec());
+    }
     let array = Array::new(device, precision, 1, numbers.len())?;
     array.write(0, numbers)?;
     array.read(1)

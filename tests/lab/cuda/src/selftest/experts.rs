@@ -67,10 +67,11 @@ pub(super) fn checks(
 
 /// The formats of both matrices of experts with inputs in a precision.
 fn formats(precision: Precision) -> Vec<[MatrixFormat; 2]> {
-    let (int8, int4) = (MatrixFormat::Int8, MatrixFormat::Packed(Form::Four));
+    let (int8w, int4) = (MatrixFormat::Int8w, MatrixFormat::Packed(Form::Four));
     match precision {
         Precision::F32 => vec![[MatrixFormat::F32; 2]],
-        Precision::Bf16 => vec![[MatrixFormat::Bf16; 2], [int8; 2], [int4; 2], [int4, int8]],
+        Precision::Bf16 => vec![[MatrixFormat::Bf16; 2], [int8w; 2], [int4; 2], [int4, int8w]],
+        Precision::Int8 => vec![[MatrixFormat::Int8; 2]],
     }
 }
 
@@ -97,7 +98,7 @@ pub(super) fn aligned(random: &mut Random, on: (&Device, Precision), tell: &mut 
 fn round(weight: &mut [f32], k: usize, device: &Device, format: MatrixFormat) -> Result<()> {
     for row in weight.chunks_mut(k) {
         match format {
-            MatrixFormat::Int8 => {
+            MatrixFormat::Int8w => {
                 let (bytes, scale) = row_to_bytes(row);
                 for (weight, byte) in row.iter_mut().zip(bytes) {
                     *weight = f32::from(byte) * scale;
@@ -106,7 +107,8 @@ fn round(weight: &mut [f32], k: usize, device: &Device, format: MatrixFormat) ->
             MatrixFormat::Packed(_) => {
                 row.copy_from_slice(&kept(device, &row_in_codes(row), Precision::Bf16)?);
             }
-            MatrixFormat::F32 | MatrixFormat::Bf16 => {}
+            // The CPU rounds to the same integers.
+            MatrixFormat::F32 | MatrixFormat::Bf16 | MatrixFormat::Int8 => {}
         }
     }
     Ok(())
@@ -168,7 +170,9 @@ impl Case {
         });
         let experts = experts.collect::<Result<_>>()?;
         let mixture = DeviceExperts::new(gate, experts, self.routing(&numbers))?;
-        let x = array(on, &numbers.x, d, Ends::Padded)?;
+        let x = Array::inputs_of(device, [formats[0].gated(), precision], rows, d)?;
+        x.write(0, &numbers.x)?;
+        x.round(rows)?;
         let sum: Array = array((device, Precision::F32), &numbers.before, d, Ends::Plain)?;
         let mut scratch = ExpertScratch::default();
         mixture.choose(&x, rows, &plain(device, &vec![0; rows], &[], &[])?, &mut scratch)?;
@@ -179,13 +183,17 @@ impl Case {
             round(gate_up, d, device, formats[0])?;
             round(down, self.inner, device, formats[1])?;
         }
-        let want = self.on_cpu(&numbers)?;
+        let dtype = match precision {
+            Precision::Int8 => WeightDtype::Int8,
+            Precision::F32 | Precision::Bf16 => WeightDtype::F32,
+        };
+        let want = self.on_cpu(&numbers, dtype)?;
         // The gated products are rounded too.
         let tolerance = 4.0 * rounding(precision);
         Ok(Check::new(name, &sum.read(rows)?, &want, tolerance))
     }
 
-    fn on_cpu(&self, numbers: &Numbers) -> Result<Vec<f32>> {
+    fn on_cpu(&self, numbers: &Numbers, dtype: WeightDtype) -> Result<Vec<f32>> {
         let (d, mut all) = (self.width, numbers.before.clone());
         let rows = numbers.x.chunks(d).zip(all.chunks_mut(d));
         for (x, sum) in rows {
@@ -194,8 +202,7 @@ impl Case {
                 let [gate_up, down] = &numbers.experts[expert];
                 let product = |weight: &[f32], k, epilogue, x: &_| {
                     let bias = None;
-                    let linear =
-                        Linear::new(Matrix { weight, k, bias }, WeightDtype::F32, epilogue);
+                    let linear = Linear::new(Matrix { weight, k, bias }, dtype, epilogue);
                     cpu(linear.and_then(|linear| linear.forward(x)))
                 };
                 let gated = product(gate_up, d, self.gate, &tensor(x, d)?)?;

@@ -39,8 +39,9 @@ pub(super) fn checks(
         tell.case("large product", product(random, on, sizes, epilogue));
     }
     let head = score::Case::new(random, VOCAB.min(most.saturating_mul(8)), 4);
-    let format = on.1.inputs();
-    tell.case("large LM head", head.checks((on.0, format)));
+    tell.case("large LM head", head.checks((on.0, on.1.inputs())));
+    // Keys and values are not in integers.
+    let precision = Precision::Bf16;
     let heads = if most < VOCAB { 2 } else { 32 };
     let slots = |many: usize| many.min(most);
     let segments = [(32.min(slots(1024)), slots(1024)), (40.min(slots(2048)), slots(2048))];
@@ -53,7 +54,7 @@ pub(super) fn checks(
         values: false,
     };
     let rows = Rows::new(random, 16, &segments);
-    let case = attention::Case::new(random, (on.0, format), shape, rows);
+    let case = attention::Case::new(random, (on.0, precision), shape, rows);
     tell.case("large attention", case.and_then(|case| case.checks()));
 }
 
@@ -72,7 +73,7 @@ fn product(
     let x = layer.rows(on, 0..r)?;
     let run = |rows: usize| {
         let out: Array = match epilogue.is_gated() {
-            true => poisoned(on, (rows, n / 2), Ends::Padded)?,
+            true => poisoned((device, format.gated()), (rows, n / 2), Ends::Padded)?,
             false => poisoned((device, Precision::F32), (rows, n), Ends::Plain)?,
         };
         matrix.product(&x, rows, &out)?;
@@ -81,18 +82,18 @@ fn product(
     let (few, all) = (run(FEW)?, run(r)?);
     drop((matrix, x));
     let layer = match format {
-        MatrixFormat::Int8 => layer.in_bytes(),
+        MatrixFormat::Int8w => layer.in_bytes(),
         MatrixFormat::Packed(form) => layer.unpacked(device, form)?,
-        MatrixFormat::F32 | MatrixFormat::Bf16 => layer,
+        MatrixFormat::F32 | MatrixFormat::Bf16 | MatrixFormat::Int8 => layer,
     };
     let name = |what: &str| format!("{format:?} {what} of {r}x{k}x{n}");
     let (mut tolerance, mut kind) = (sums(k, precision), "product");
     if epilogue.is_gated() {
-        (tolerance, kind) = (tolerance.max(rounding(precision)), "gated product");
+        (tolerance, kind) = (tolerance.max(rounding(format.gated())), "gated product");
     }
     let differ = few.iter().zip(&all).filter(|(few, all)| few != all).count();
     Ok([
-        Check::new(name(kind), &all, &layer.on_cpu(epilogue)?, tolerance),
+        Check::new(name(kind), &all, &layer.on_cpu(precision, epilogue)?, tolerance),
         Check {
             name: name("numbers that differ among fewer rows"),
             error: differ as f64,

@@ -4,9 +4,10 @@ use super::data::{Ends, Random, TOKENS, array, copy, kept, plain, poisoned, tens
 use super::{Check, Tell, cpu, rounding};
 use crate::Result;
 use kernels::device::{
-    Buffer, Device, DevicePool, PoolSizes, Precision, RowNorm, RowSet, copy_pages, embed, norm,
+    Array, Buffer, Device, DevicePool, PoolSizes, Precision, RowNorm, RowSet, copy_pages, embed,
+    norm,
 };
-use kernels::rms_norm;
+use kernels::{rms_norm, row_to_bytes};
 
 const EPS: f32 = 1e-5;
 
@@ -63,6 +64,59 @@ fn norms(
         check("all rows", RowSet::First(rows), &x)?,
         check("a scored row", RowSet::Scored(1..2), &x[x.len() - d..])?,
     ])
+}
+
+/// Checks that rows are rounded to the integers and factors of the CPU, after a norm and on their own. One
+/// row is zero and one is so small that it counts as zero.
+pub(super) fn integers(random: &mut Random, device: &Device, most: usize, tell: &mut Tell<'_>) {
+    for (rows, d) in [(1, 1), (6, 37), (most, 300), (2, 5000)] {
+        let mut x = random.numbers(rows * d);
+        if rows > 4 {
+            x[d..2 * d].fill(0.0);
+            x[2 * d..3 * d].iter_mut().for_each(|x| *x *= 1e-31);
+        }
+        for written in [Precision::F32, Precision::Bf16] {
+            tell.case("integers", rounded((device, written), &x, d).map(Some));
+        }
+        tell.case("integers of a norm", normed(device, &x, d).map(Some));
+    }
+}
+
+fn rounded((device, written): (&Device, Precision), x: &[f32], d: usize) -> Result<Check> {
+    let rows = x.len() / d;
+    let array = Array::inputs_of(device, [written, Precision::Int8], rows, d)?;
+    array.write(0, x)?;
+    array.round(rows)?;
+    integers_of(&format!("{written:?} rows"), &array, &array.read(rows)?)
+}
+
+fn normed(device: &Device, x: &[f32], d: usize) -> Result<Check> {
+    let (rows, weights) = (x.len() / d, Buffer::floats(device, &vec![1.5; d])?);
+    let from = array((device, Precision::F32), x, d, Ends::Plain)?;
+    let batch = plain(device, &vec![0; rows], &[], &[])?;
+    let of = RowNorm { weight: &weights, eps: EPS };
+    let run = |precision| {
+        let out = poisoned((device, precision), (rows, d), Ends::Padded)?;
+        norm(&from, &RowSet::First(rows), &batch, of, &out)?;
+        Ok(out)
+    };
+    integers_of("a norm", &run(Precision::Int8)?, &run(Precision::F32)?.read(rows)?)
+}
+
+/// Compares the integers of an array with those that the CPU makes of its numbers.
+fn integers_of(what: &str, of: &Array, numbers: &[f32]) -> Result<Check> {
+    let d = of.width();
+    let want = numbers.chunks_exact(d).flat_map(|row| {
+        let (bytes, scale) = row_to_bytes(row);
+        bytes.into_iter().map(move |byte| scale * f32::from(byte))
+    });
+    let got = of.inputs(Precision::Int8).read(numbers.len() / d)?;
+    let differ = got.iter().zip(want).filter(|(got, want)| got.to_bits() != want.to_bits());
+    Ok(Check {
+        name: format!("integers of {what} of {d} that differ"),
+        error: differ.count() as f64,
+        tolerance: 0.0,
+    })
 }
 
 /// Checks that page copies are made in order in every layer.

@@ -1,6 +1,6 @@
 //! The LM head and its reduction.
 
-use super::data::{Ends, LIMITS, NOTHING, Random, array, kept, tensor};
+use super::data::{Ends, LIMITS, NOTHING, Random, array, kept, tensor, values};
 use super::products::inner;
 use super::{Check, Tell, cpu};
 use crate::Result;
@@ -10,7 +10,7 @@ use kernels::device::{
     Array, BatchArrays, BatchLimits, Device, DeviceBatch, DeviceMatrix, DeviceScores, MatrixFormat,
     Precision, ScoredRows, ScoringHead,
 };
-use kernels::{Epilogue, Matrix};
+use kernels::{Epilogue, Linear, Matrix, WeightDtype};
 use kernels::{Scorer, ScorerRow, Scores, score};
 use std::ops::Range;
 use step::{Bias, Candidate, PageId, Sampling, Segment, TopToken};
@@ -19,10 +19,11 @@ pub(super) const MASK: u32 = 5;
 
 /// A format of each kind that LM heads have kernels for.
 #[cfg(test)]
-pub(super) const HEADS: [MatrixFormat; 4] = [
+pub(super) const HEADS: [MatrixFormat; 5] = [
     MatrixFormat::F32,
     MatrixFormat::Bf16,
     MatrixFormat::Int8,
+    MatrixFormat::Int8w,
     MatrixFormat::Packed(kernels::Form::Four),
 ];
 
@@ -123,8 +124,19 @@ impl Case {
             segments: &self.segments(),
             mask: MASK,
         };
-        let logits = kept(device, &self.logits, precision)?;
+        let logits = match precision {
+            Precision::Int8 => self.in_integers()?,
+            Precision::F32 | Precision::Bf16 => kept(device, &self.logits, precision)?,
+        };
         cpu(score(&tensor(&logits, self.vocab)?, &scorer))
+    }
+
+    /// The logits of a head in int8 on the CPU.
+    fn in_integers(&self) -> Result<Vec<f32>> {
+        let k = self.count();
+        let matrix = Matrix { weight: &self.weight(k), k, bias: None };
+        let head = cpu(Linear::new(matrix, WeightDtype::Int8, Epilogue::None))?;
+        values(&cpu(head.forward(&tensor(&self.names(0..k, k), k)?))?)
     }
 
     /// An LM head that produces these logits from one-hot hidden states.

@@ -31,10 +31,12 @@ fn the_emulation_matches_the_cpu() {
     let sizes = SelftestSizes { rows: 75, columns: 128 };
     let mut checks = Vec::new();
     selftest(&crate::emulated_small(), sizes, &mut |check| checks.push(check));
-    // Rows, products, attention, LM head, experts; products in int8 and packed, experts of three more
-    // kinds; large shapes in bf16, int8 and int4.
+    // Rows, products, attention, LM head, experts; products in int8w and packed, experts of three more
+    // kinds; integers with products, head and experts of them; large shapes in four formats.
     let large = 5 * 2 + 2 + 5;
-    assert_eq!(checks.len(), 2 * (10 + 16 + 66 + 10 + 4 + 14) + 6 + 54 + 3 * 4 + 3 * large);
+    let int8 = 4 * 3 + 16 + 10 + 4;
+    let others = 6 + 54 + 3 * 4 + int8;
+    assert_eq!(checks.len(), 2 * (10 + 16 + 66 + 10 + 4 + 14) + others + 4 * large);
     for what in [
         "embedding",
         "norm",

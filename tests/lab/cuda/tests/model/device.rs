@@ -1,12 +1,13 @@
 //! The device executor with emulated kernels, compared with the CPU executor.
 
 mod canvas;
+mod integers;
 mod memory;
 mod packed;
 mod texts;
 
 use crate::backends::{PAGES, batch, shapes};
-use crate::common::{Noise, Store, Tiny, execute, push, row, with};
+use crate::common::{Noise, Store, Tiny, execute, push, row, sized, with};
 use crate::families::rows;
 use crate::official::Case;
 use asynclane_cuda_lab::emulated;
@@ -77,20 +78,27 @@ fn near(got: &[Candidate], want: &[Candidate], tolerance: f64, what: &str) {
 
 #[test]
 fn candidates_match_the_cpu() {
-    for (dtype, tolerance) in
-        [(WeightDtype::F32, 1e-5), (WeightDtype::Bf16, 8e-2), (WeightDtype::Int8, 8e-2)]
-    {
+    for (dtype, tolerance) in [
+        (WeightDtype::F32, 1e-5),
+        (WeightDtype::Bf16, 8e-2),
+        (WeightDtype::Int8w, 8e-2),
+        (WeightDtype::Int8, 0.4),
+    ] {
         for (seed, shape) in shapes().iter().enumerate() {
             let tiny = Tiny::new(seed as u64 + 1, shape);
-            // The CPU computes in f32 with the weights that the device has.
+            // The CPU computes in f32 with the weights that the device has, or in int8 as the device.
             let tiny = match dtype {
                 WeightDtype::Bf16 => tiny.rounded(Store::Bf16),
-                WeightDtype::Int8 => rounded_to_bytes(tiny),
+                WeightDtype::Int8w => rounded_to_bytes(tiny),
                 _ => tiny,
             };
             let mut noise = Noise(7);
             let batch = batch(&mut noise, &[5, 1, 40, 23], Sampling::GREEDY);
-            let want = execute(&mut tiny.executor(PAGES, 1), &batch).candidates;
+            let mut cpu = match dtype {
+                WeightDtype::Int8 => sized(tiny.model_as(dtype), PAGES, 1),
+                _ => tiny.executor(PAGES, 1),
+            };
+            let want = execute(&mut cpu, &batch).candidates;
             let mut executor = on_device(&tiny, dtype);
             assert_eq!(executor.spec(), tiny.executor(PAGES, 1).spec());
             let got = execute(&mut executor, &batch).candidates;
@@ -173,7 +181,7 @@ fn sampling_filters_tops_and_biases_match_the_cpu() {
 fn neighbours_change_no_bit() {
     let shape = with(shapes()[1].clone(), &json!({"mlp_hidden_size": 96}));
     let tiny = Tiny::new(5, &shape);
-    for dtype in WeightDtype::ALL {
+    for dtype in WeightDtype::ALL.into_iter().chain([WeightDtype::Int8w]) {
         let mut device = on_device(&tiny, dtype);
         let alone = batch(&mut Noise(10), &[6], Sampling::GREEDY);
         let want = execute(&mut device, &alone).candidates;
@@ -279,7 +287,8 @@ fn models_without_kernels_are_refused() {
     };
     let experts = ExpertInfo { count: 8, chosen: 2, parameters: 0, shared_width: None };
     assert_eq!(with(&|info| info.experts = Some(experts)), None);
-    for dtype in WeightDtype::ALL.into_iter().chain([WeightDtype::Blocks]) {
+    let others = [WeightDtype::Int8w, WeightDtype::Blocks];
+    for dtype in WeightDtype::ALL.into_iter().chain(others) {
         assert_eq!(with(&|info| info.formats.matrices = dtype), None);
     }
     assert_eq!(with(&|info| info.heads.head_width = 512), None);
@@ -301,6 +310,7 @@ fn experts_change_no_bit_among_neighbours_and_in_graphs() {
         ("llada-moe", WeightDtype::F32),
         ("llada2-mini", WeightDtype::Bf16),
         ("llada2-mini", WeightDtype::Int8),
+        ("llada2-mini", WeightDtype::Int8w),
         ("llada21-bf16", WeightDtype::Bf16),
     ] {
         let load = || {

@@ -96,7 +96,8 @@ fn products(device: &Device) {
                 }
             }
             for epilogue in [Epilogue::SiluGate, Epilogue::GeluGate] {
-                let out = poisoned(on, (r, n / 2), Ends::Padded).unwrap();
+                let out = (device, format.gated());
+                let out = poisoned(out, (r, n / 2), Ends::Padded).unwrap();
                 let matrix = layer.on((device, format), epilogue).unwrap();
                 matrix.product(&x, r, &out).unwrap();
             }
@@ -159,6 +160,9 @@ fn kernels_have_no_races_and_no_bank_conflicts() {
         assert_all(checks_of(|tell| experts::checks(&mut random, on, 40, tell)));
         assert_all(checks_of(|tell| canvas::checks(&mut random, on, 40, tell)));
     }
+    assert_all(checks_of(|tell| rows::integers(&mut random, &device, 3, tell)));
+    let on = (&device, Precision::Int8);
+    assert_all(checks_of(|tell| experts::checks(&mut random, on, 40, tell)));
     let all = observations.take();
     let seen: BTreeSet<&str> = all.iter().map(Observation::kernel).collect();
     let kernels: BTreeSet<&str> = kernels().map(|kernel| kernel.name).collect();

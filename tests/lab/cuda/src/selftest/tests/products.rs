@@ -4,10 +4,10 @@ use super::super::FORMATS;
 use super::super::data::{Ends, Random, array, poisoned};
 use super::super::products::{Layer, Sizes, inner};
 use crate::TensorSums;
-use kernels::Epilogue;
 use kernels::device::Store;
-use kernels::device::{DeviceMatrix, MatrixSizes, Precision};
+use kernels::device::{Array, DeviceMatrix, MatrixSizes, Precision};
 use kernels::device::{Division, MatrixFormat, ProductLaunch, ProductTile, segment};
+use kernels::{Epilogue, row_to_bytes};
 use model::Geometry;
 
 unsafe extern "C" {
@@ -73,7 +73,7 @@ fn launches_change_no_bit() {
 #[test]
 fn tiles_of_one_segment_change_no_bit() {
     let (mut random, device) = (Random(6), crate::emulated_small());
-    for format in FORMATS.into_iter().filter(|format| format.inputs() == Precision::Bf16) {
+    for format in FORMATS.into_iter().filter(|format| *format != MatrixFormat::F32) {
         let (on, n, most) = ((&device, format.inputs()), 200, 130);
         let size = Sizes { r: most, k: inner(format, 190), n };
         let layer = Layer::new(&mut random, on, size).unwrap();
@@ -119,11 +119,14 @@ fn arrays_of_another_shape_are_refused() {
 #[test]
 fn a_matrix_too_wide_for_offsets_within_a_tile_is_refused() {
     let device = crate::emulated_small();
-    let sizes = MatrixSizes { rows: 1, k: (1 << 23) + 1, biased: false, epilogue: Epilogue::None };
-    let refused = DeviceMatrix::reserve(&device, MatrixFormat::Int8, sizes).err();
-    assert!(refused.is_some_and(|error| error.0.contains("too large")));
-    let fits = MatrixSizes { k: 1 << 23, ..sizes };
-    assert!(DeviceMatrix::reserve(&device, MatrixFormat::Int8, fits).is_ok());
+    // Sums of integers fit in 32 bits.
+    for (format, most) in [(MatrixFormat::Int8w, 1 << 23), (MatrixFormat::Int8, 1 << 17)] {
+        let sizes = MatrixSizes { rows: 1, k: most + 1, biased: false, epilogue: Epilogue::None };
+        let refused = DeviceMatrix::reserve(&device, format, sizes).err();
+        assert!(refused.is_some_and(|error| error.0.contains("too large")));
+        let fits = MatrixSizes { k: most, ..sizes };
+        assert!(DeviceMatrix::reserve(&device, format, fits).is_ok());
+    }
 }
 
 /// The bits of bf16 numbers.
@@ -152,18 +155,59 @@ fn plain_loop(x: &[u16], weights: &[u16], segment: usize) -> f32 {
     segments.fold(0.0, |total, sum| total + sum)
 }
 
-/// Products with packed weights of the matrices of every geometry, of large ones the first columns, and of
-/// a matrix whose sums have one segment.
+/// The sizes of the matrices of every geometry, of large ones the first columns, and of a matrix whose sums
+/// have one segment.
+fn shapes() -> impl Iterator<Item = (usize, usize)> {
+    let geometries = Geometry::ALL.into_iter().flat_map(|geometry| {
+        geometry.matrices().map(|(n, k)| (if k < 512 { n } else { n.min(24) }, k))
+    });
+    geometries.chain([(8200, 256)])
+}
+
+/// Products of integers, from rows that the device rounds, have the bits of a plain loop over integers and
+/// those of the CPU.
+#[test]
+fn products_of_integers_have_the_bits_of_a_plain_loop_and_of_the_cpu() {
+    let (mut random, device) = (Random(9), crate::emulated_small());
+    for (n, k) in shapes() {
+        let most = if n > 8000 { 3 } else { 67 };
+        let on = (&device, Precision::Int8);
+        let layer = Layer::new(&mut random, on, Sizes { r: most, k, n }).unwrap();
+        let matrix = layer.on(on, Epilogue::None).unwrap();
+        let on_cpu = layer.on_cpu(Precision::Int8, Epilogue::None).unwrap();
+        let columns: Vec<_> = layer.weights().chunks(k).map(row_to_bytes).collect();
+        for rows in [1, 7, most].into_iter().filter(|rows| *rows <= most) {
+            let given = [Precision::F32, Precision::Int8];
+            let given = Array::inputs_of(&device, given, rows, k).unwrap();
+            given.write(0, &layer.inputs()[..rows * k]).unwrap();
+            given.round(rows).unwrap();
+            let out = poisoned((&device, Precision::F32), (rows, n), Ends::Plain).unwrap();
+            matrix.product(&given, rows, &out).unwrap();
+            let got = out.read(rows).unwrap();
+            for (row, x) in layer.inputs().chunks(k).take(rows).enumerate() {
+                let (x, factor) = row_to_bytes(x);
+                for (column, (weights, scale)) in columns.iter().enumerate() {
+                    let products =
+                        x.iter().zip(weights).map(|(x, w)| i32::from(*x) * i32::from(*w));
+                    let sum: i32 = products.sum();
+                    let want = sum as f32 * (factor * scale) + layer.bias()[column];
+                    let at = row * n + column;
+                    assert_eq!(got[at].to_bits(), want.to_bits(), "{n}x{k}");
+                    assert_eq!(got[at].to_bits(), on_cpu[at].to_bits(), "{n}x{k} on the CPU");
+                }
+            }
+        }
+    }
+}
+
+/// Products with packed weights.
 #[test]
 fn packed_products_have_the_bits_of_a_plain_loop() {
     let (mut random, device) = (Random(8), crate::emulated_small());
     let on = (&device, Precision::Bf16);
     let packed = FORMATS.into_iter().filter(|format| matches!(format, MatrixFormat::Packed(_)));
     let mut packed = packed.cycle();
-    let geometries = Geometry::ALL.into_iter().flat_map(|geometry| {
-        geometry.matrices().map(|(n, k)| (if k < 512 { n } else { n.min(24) }, k))
-    });
-    for (n, k) in geometries.chain([(8200, 256)]) {
+    for (n, k) in shapes() {
         // Formats of fewer weights a block where a row is no number of large ones.
         let format = packed.find(|format| inner(*format, k) == k).unwrap();
         let MatrixFormat::Packed(form) = format else { continue };
@@ -179,7 +223,7 @@ fn packed_products_have_the_bits_of_a_plain_loop() {
             let got = out.read(rows).unwrap();
             for (row, x) in x.chunks(k).take(rows).enumerate() {
                 for (column, weights) in weights.chunks(k).enumerate() {
-                    let sum = plain_loop(x, weights, segment(n, k.next_multiple_of(64)));
+                    let sum = plain_loop(x, weights, segment(format, n, k.next_multiple_of(64)));
                     let want = sum + plain.bias()[column];
                     assert_eq!(got[row * n + column].to_bits(), want.to_bits(), "{form:?} {n}x{k}");
                 }

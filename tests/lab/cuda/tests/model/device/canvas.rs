@@ -11,8 +11,12 @@ use step::{Batch, BatchOutput, Executor, PageCopy, PageId};
 
 /// Dtypes with kernels, and the least correlation of the log-probabilities with those of f32 weights on
 /// the CPU.
-const BOUNDS: [(WeightDtype, f64); 3] =
-    [(WeightDtype::F32, 0.999_999), (WeightDtype::Bf16, 0.99), (WeightDtype::Int8, 0.98)];
+const BOUNDS: [(WeightDtype, f64); 4] = [
+    (WeightDtype::F32, 0.999_999),
+    (WeightDtype::Bf16, 0.99),
+    (WeightDtype::Int8, 0.98),
+    (WeightDtype::Int8w, 0.98),
+];
 
 fn on_device(device: &Device, checkpoint: Checkpoint) -> DeviceExecutor {
     let model = DeviceModel::load(device, checkpoint).unwrap();

@@ -13,7 +13,8 @@ use asynclane_model::{
 use step::{Executor, Sampling};
 
 const MIB: u64 = 1 << 20;
-const DTYPES: [WeightDtype; 3] = [WeightDtype::F32, WeightDtype::Bf16, WeightDtype::Int8];
+const DTYPES: [WeightDtype; 4] =
+    [WeightDtype::F32, WeightDtype::Bf16, WeightDtype::Int8, WeightDtype::Int8w];
 
 fn config(kv: KvMemory) -> DeviceConfig {
     DeviceConfig { page_size: 8, rows: 100, positions: 48, sequences: 3, kv }
@@ -65,13 +66,13 @@ fn computed_bytes_equal_allocated_bytes() {
     }
     assert!(seen >= 13, "{seen}");
     let open = || canvas_dtypes::checkpoint(WeightDtype::F32);
-    assert_eq!(check(&open, config(KvMemory::Bytes(MIB + 13)), "canvas"), 3);
+    assert_eq!(check(&open, config(KvMemory::Bytes(MIB + 13)), "canvas"), 4);
     for (seed, shape) in shapes().iter().enumerate() {
         let tiny = Tiny::new(seed as u64, shape);
         // A context of three tiles, and a row budget below its length.
         let long = DeviceConfig { rows: 7, positions: 1100, ..config(KvMemory::Bytes(8 * MIB)) };
         let open = || checkpoint(&tiny, WeightDtype::F32);
-        assert_eq!(check(&open, long, &format!("{shape}")), 3);
+        assert_eq!(check(&open, long, &format!("{shape}")), 4);
     }
 }
 
