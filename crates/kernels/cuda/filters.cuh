@@ -138,7 +138,7 @@ DEVICE uint32_t draw_filtered(const Tokens& tokens, const Scored& row, uint32_t 
     tokens.each(kept, [&](uint32_t token, uint64_t) {
         double x = tempered(token);
         if (!(x >= least)) return;
-        Ranked<double> one{x + gumbel(key, token), token};
+        Ranked<double> one{x + gumbel(noise_bits(key, token)), token};
         if (before(one, winner)) winner = one;
     });
     best_two(winner, other, static_cast<Ranked<double>*>(scratch));

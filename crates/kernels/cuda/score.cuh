@@ -76,12 +76,34 @@ DEVICE uint64_t mix(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-// A standard Gumbel variate of a token with a row's key.
-DEVICE double gumbel(uint64_t key, uint32_t token) {
-    uint64_t bits = mix(key ^ mix(token));
+// The largest variate; src/score/sample.rs has the same.
+constexpr double GUMBEL_MAX = 37.0;
+
+// The random bits of a token with a row's key.
+DEVICE uint64_t noise_bits(uint64_t key, uint32_t token) { return mix(key ^ mix(token)); }
+
+// The standard Gumbel variate of random bits.
+DEVICE double gumbel(uint64_t bits) {
     double uniform = (double(bits >> 11) + 0.5) / 9007199254740992.0;
-    return -log(-log(uniform));
+    return fmin(-log(-log(uniform)), GUMBEL_MAX);
 }
+
+// A variate in single precision, and how far it may be from that in double precision: most devices have
+// few units for the latter.
+struct Rough {
+    float variate, error;
+
+    DEVICE explicit Rough(uint64_t bits) {
+        // Near 1 the distance from 1 is known better than the number.
+        bool upper = bits >> 63;
+        uint64_t tail = (upper ? ~bits : bits) >> 11;
+        float uniform = (float(tail) + 0.5f) / 9007199254740992.0f;
+        float exponential = upper ? -log1pf(-uniform) : -logf(uniform);
+        variate = fminf(-logf(exponential), float(GUMBEL_MAX));
+        // There the number in double precision is rounded to a neighbour.
+        error = 1e-5f * (fabsf(variate) + 1.0f) + (upper && tail < 1u << 20 ? 1.0f : 0.0f);
+    }
+};
 
 DEVICE uint64_t noise_key(const Scored& row) {
     uint64_t seed = uint64_t(row.seed_high) << 32 | row.seed_low;
@@ -129,7 +151,8 @@ struct Head {
 
 // The logit of a product.
 DEVICE float logit(float x, float cap, float divisor) {
-    return (cap > 0.0f ? cap * tanhf(x / cap) : x) / divisor;
+    if (cap > 0.0f) x = cap * tanhf(x / cap);
+    return divisor == 1.0f ? x : x / divisor;
 }
 
 // One row of a tile, held by one warp: a lane has the columns lane, lane + 32, ..
@@ -217,12 +240,25 @@ template <int COLUMNS> struct Reduced {
         if (row.extras & FILTERED) return;
         uint64_t key = noise_key(row);
         double sharpness = 1.0 / double(row.temperature);
+        // What a token has at most, and what the best one has at least.
+        float bound[EACH], least = -INFINITY;
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            bound[j] = -INFINITY;
+            if (token(j) == mask || !(x[j] > -INFINITY)) continue;
+            Rough rough(noise_bits(key, token(j)));
+            float below = (x[j] - partial.first.by) * float(sharpness);
+            float by = below + rough.variate, error = rough.error + 1e-5f * fabsf(below);
+            bound[j] = by + error, least = fmaxf(least, by - error);
+        }
+        for (int lanes = 16; lanes > 0; lanes /= 2)
+            least = fmaxf(least, shuffle_xor(least, lanes));
         Ranked<double> best{-INFINITY, NONE};
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
-            if (token(j) == mask || !(x[j] > -INFINITY)) continue;
-            double by = (double(x[j]) - partial.first.by) * sharpness + gumbel(key, token(j));
-            Ranked<double> one{by, token(j)};
+            if (bound[j] < least || token(j) == mask || !(x[j] > -INFINITY)) continue;
+            double noise = gumbel(noise_bits(key, token(j)));
+            Ranked<double> one{(double(x[j]) - partial.first.by) * sharpness + noise, token(j)};
             if (before(one, best)) best = one;
         }
         for (int lanes = 16; lanes > 0; lanes /= 2) {
@@ -230,7 +266,7 @@ template <int COLUMNS> struct Reduced {
             if (before(other, best)) best = other;
         }
         partial.drawn = best.token, partial.logit = logit(best.token);
-        partial.noise = gumbel(key, best.token);
+        partial.noise = gumbel(noise_bits(key, best.token));
     }
 };
 

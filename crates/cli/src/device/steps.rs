@@ -18,7 +18,7 @@ use crate::names::unknown;
 /// Rows of a sequence.
 const LANE: u32 = 32;
 /// Maximum number of steps of a table.
-const MAX_STEPS: usize = 64;
+const MAX_STEPS: usize = 96;
 /// The dtypes of a table, with the number formats of their matrices.
 const DTYPES: [(WeightDtype, MatrixFormat); 4] = [
     (WeightDtype::Bf16, MatrixFormat::Bf16),

@@ -3,8 +3,10 @@
 use std::cmp::Ordering;
 use step::Sampling;
 
-/// Upper bound of Gumbel variates computed from 53 bits.
-const GUMBEL_MAX: f64 = 37.5;
+/// The variate of the last of the intervals from which variates are computed; that before it gives 36.7.
+const GUMBEL_MAX: f64 = 37.0;
+/// More than the natural logarithm of 2, by far more than a variate's rounding.
+const LN_2: f64 = 0.6932;
 /// Tempered logits this far below the best have negligible mass for `top_p`.
 const NEGLIGIBLE: f64 = 30.0;
 
@@ -25,10 +27,11 @@ pub(crate) fn draw(
     // Relative to the best logit, so that a tiny temperature cannot overflow.
     let tempered = |x: f32| (f64::from(x) - top) * inverse;
     let noise = Noise::new(draw, position);
-    let mut winner = (noise.gumbel(best), best);
+    let mut winner = (gumbel(noise.bits(best)), best);
     let mut offer = |token: u32, x: f64| {
-        if x + GUMBEL_MAX >= winner.0 && token != best {
-            let perturbed = x + noise.gumbel(token);
+        let bits = noise.bits(token);
+        if x + most(bits) >= winner.0 && token != best {
+            let perturbed = x + gumbel(bits);
             if perturbed > winner.0 || (perturbed == winner.0 && token < winner.1) {
                 winner = (perturbed, token);
             }
@@ -83,13 +86,23 @@ impl Noise {
         Self(mix(mix(draw.seed).wrapping_add(mix(key ^ 0xA5A5_A5A5_5A5A_5A5A))))
     }
 
-    /// A standard Gumbel variate.
-    fn gumbel(&self, token: u32) -> f64 {
-        let bits = mix(self.0 ^ mix(u64::from(token)));
-        // The middle of one of 2^53 equal intervals of (0, 1), so never 0 or 1.
-        let uniform = ((bits >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
-        -(-uniform.ln()).ln()
+    /// The random bits of a token.
+    fn bits(&self, token: u32) -> u64 {
+        mix(self.0 ^ mix(u64::from(token)))
     }
+}
+
+/// The standard Gumbel variate of random bits, at most [`GUMBEL_MAX`].
+fn gumbel(bits: u64) -> f64 {
+    // The middle of one of 2^53 equal intervals of (0, 1); that of the last one is rounded to 1.
+    let uniform = ((bits >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+    (-(-uniform.ln()).ln()).min(GUMBEL_MAX)
+}
+
+/// An upper bound of the variate that needs no logarithm: behind k ones the uniform number lies more than
+/// 2^-(k + 1) below 1, and -ln u > 1 - u.
+fn most(bits: u64) -> f64 {
+    f64::from(bits.leading_ones().min(53) + 1) * LN_2
 }
 
 /// The finaliser of the splitmix64 generator after one increment.
@@ -102,7 +115,7 @@ fn mix(x: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::draw;
+    use super::{draw, gumbel, most};
     use step::Sampling;
 
     const PLAIN: Sampling = Sampling { temperature: 1.0, seed: 1, ..Sampling::GREEDY };
@@ -117,6 +130,15 @@ mod tests {
             counts[draw(logits, best, &settings, position, &mut Vec::new()) as usize] += 1;
         }
         counts
+    }
+
+    #[test]
+    fn no_variate_exceeds_its_bound() {
+        let ones = (0..64).map(|count| !(u64::MAX >> 1 >> count));
+        for bits in ones.flat_map(|bits| [bits, bits | 0x7FF, bits.saturating_sub(1), !bits]) {
+            assert!(gumbel(bits) < most(bits), "{bits:x}");
+        }
+        assert_eq!(gumbel(u64::MAX), super::GUMBEL_MAX);
     }
 
     #[test]
