@@ -158,7 +158,7 @@ pub struct Pass<'a, B: Backend + ?Sized> {
 /// Rows of an array.
 pub struct Selection<'a, B: Backend + ?Sized> {
     /// The array.
-    pub of: &'a B::Array,
+    pub array: &'a B::Array,
     /// Which of its rows.
     pub rows: &'a RowSet,
 }

@@ -1,4 +1,4 @@
-//! The walls between crates and the budgets of size, checked by the tests of this crate.
+//! The walls between crates, the names of variables and the budgets of size, checked by the tests of this crate.
 //!
 //! A rule reads the repository and writes nothing. It returns one [`Problem`] per violation, so one
 //! run reports all of them.

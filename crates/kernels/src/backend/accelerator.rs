@@ -258,14 +258,14 @@ impl Backend for Accelerator {
 
     fn kv(&self, sizes: &[KvSizes]) -> Result<DeviceKv> {
         let own = self.precision().kv_dtype();
-        if let Some(other) = sizes.iter().find(|of| of.dtype != own) {
+        if let Some(other) = sizes.iter().find(|pool_sizes| pool_sizes.dtype != own) {
             bail!(
                 "no CUDA kernels for keys and values in {} beside matrices in {}",
                 other.dtype.name(),
                 own.name()
             );
         }
-        let pools = sizes.iter().map(|of| PoolSizes::of(of, self.precision()));
+        let pools = sizes.iter().map(|pool_sizes| PoolSizes::of(pool_sizes, self.precision()));
         self.kv_with(&pools.collect::<Vec<_>>(), LayerScratch::default())
     }
 
@@ -302,13 +302,13 @@ impl Backend for Accelerator {
 
     fn norm(
         &self,
-        from: Selection<'_, Self>,
+        input: Selection<'_, Self>,
         pass: &Pass<'_, Self>,
-        of: Norm<'_, Self>,
+        scale: Norm<'_, Self>,
         out: &mut Array,
     ) -> Result<()> {
-        norm(from.of, from.rows, pass.batch, of.row_norm(), out)?;
-        Ok(out.round(from.rows.count())?)
+        norm(input.array, input.rows, pass.batch, scale.row_norm(), out)?;
+        Ok(out.round(input.rows.count())?)
     }
 
     fn linear(&self, matrix: &DeviceMatrix, x: &Array, rows: usize, out: &mut Array) -> Result<()> {

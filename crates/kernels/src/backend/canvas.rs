@@ -30,7 +30,7 @@ macro_rules! tensor_operations {
             norm: Norm<'_, Self>,
             out: &mut Rows,
         ) -> Result<()> {
-            let x = input.of.chosen(input.rows, pass.arrays)?;
+            let x = input.array.chosen(input.rows, pass.arrays)?;
             out.write(|| $norm(&x, norm.weight, norm.eps))
         }
 

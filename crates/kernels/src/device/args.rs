@@ -74,7 +74,7 @@ arguments! {
 
     /// `gemm_*`.
     Gemm {
-        of: Operands,
+        operands: Operands,
         share: Share,
         bias out: u64,
         stride finish: u32,
@@ -119,7 +119,7 @@ arguments! {
 
     /// `head_*`.
     Head {
-        of: Operands,
+        operands: Operands,
         bias rows words partials present logits plain: u64,
         mask count: u32,
         cap: f32,

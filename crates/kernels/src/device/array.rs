@@ -50,21 +50,21 @@ impl Precision {
 
     /// Writes the numbers in their memory format, rounded to nearest even, and leaves later bytes as
     /// they are. Returns the factor of a row of integers, otherwise 1.
-    pub(super) fn encode(self, numbers: &[f32], to: &mut [u8]) -> f32 {
+    pub(super) fn encode(self, numbers: &[f32], out: &mut [u8]) -> f32 {
         match self {
             Self::Int8 => {
                 let (bytes, scale) = row_to_bytes(numbers);
-                to.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte.cast_unsigned());
+                out.iter_mut().zip(bytes).for_each(|(out, byte)| *out = byte.cast_unsigned());
                 return scale;
             }
             Self::F32 => {
-                for (to, x) in to.as_chunks_mut().0.iter_mut().zip(numbers) {
-                    *to = x.to_le_bytes();
+                for (word, x) in out.as_chunks_mut().0.iter_mut().zip(numbers) {
+                    *word = x.to_le_bytes();
                 }
             }
             Self::Bf16 => {
-                for (to, x) in to.as_chunks_mut().0.iter_mut().zip(numbers) {
-                    *to = bf16(*x).to_le_bytes();
+                for (word, x) in out.as_chunks_mut().0.iter_mut().zip(numbers) {
+                    *word = bf16(*x).to_le_bytes();
                 }
             }
         }
@@ -81,7 +81,7 @@ fn bf16(x: f32) -> u16 {
 /// An allocation on a device.
 pub struct Buffer {
     device: Device,
-    at: u64,
+    address: u64,
     bytes: usize,
 }
 
@@ -91,7 +91,7 @@ impl Buffer {
         // Kernels also take the addresses of empty arrays.
         let bytes = bytes.max(16);
         Ok(Self {
-            at: {
+            address: {
                 device.changed();
                 device.driver.allocate(bytes)?
             },
@@ -130,32 +130,32 @@ impl Buffer {
     }
 
     /// Overwrites the first bytes.
-    pub fn upload(&self, from: &[u8]) -> Result<()> {
-        self.write_at(0, from)
+    pub fn upload(&self, bytes: &[u8]) -> Result<()> {
+        self.write_at(0, bytes)
     }
 
     /// Overwrites bytes from byte `first` on.
-    pub(super) fn write_at(&self, first: usize, from: &[u8]) -> Result<()> {
-        let at = self.range(first, from.len())?;
-        self.device.driver.upload(at, from)
+    pub(super) fn write_at(&self, first: usize, bytes: &[u8]) -> Result<()> {
+        let address = self.range(first, bytes.len())?;
+        self.device.driver.upload(address, bytes)
     }
 
-    /// Waits for all earlier work and reads `to.len()` bytes from byte `from` on.
-    pub fn download(&self, from: usize, to: &mut [u8]) -> Result<()> {
-        let at = self.range(from, to.len())?;
-        self.device.driver.download(to, at)
+    /// Waits for all earlier work and reads `bytes.len()` bytes from byte `first` on.
+    pub fn download(&self, first: usize, bytes: &mut [u8]) -> Result<()> {
+        let address = self.range(first, bytes.len())?;
+        self.device.driver.download(bytes, address)
     }
 
     /// Sets every byte to `byte`.
     pub fn fill(&self, byte: u8) -> Result<()> {
-        self.device.driver.fill(self.at, byte, self.bytes)
+        self.device.driver.fill(self.address, byte, self.bytes)
     }
 
-    /// The address of `bytes` bytes from `from` on.
-    pub fn range(&self, from: usize, bytes: usize) -> Result<u64> {
-        match from.checked_add(bytes) {
-            Some(end) if end <= self.bytes => Ok(self.at + from as u64),
-            _ => refuse(format!("{bytes} bytes from {from} on of {}", self.bytes)),
+    /// The address of `bytes` bytes from `first` on.
+    pub fn range(&self, first: usize, bytes: usize) -> Result<u64> {
+        match first.checked_add(bytes) {
+            Some(end) if end <= self.bytes => Ok(self.address + first as u64),
+            _ => refuse(format!("{bytes} bytes from {first} on of {}", self.bytes)),
         }
     }
 }
@@ -163,7 +163,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         self.device.changed();
-        self.device.driver.free(self.at);
+        self.device.driver.free(self.address);
     }
 }
 
@@ -238,7 +238,8 @@ impl Array {
         let mut all = vec![0; numbers.len() / self.width * stride];
         let rows = numbers.chunks_exact(self.width);
         let encoded = rows.zip(all.chunks_exact_mut(stride));
-        let scales: Vec<f32> = encoded.map(|(row, to)| self.precision.encode(row, to)).collect();
+        let scales: Vec<f32> =
+            encoded.map(|(row, line)| self.precision.encode(row, line)).collect();
         if let Some(stored) = &self.scales {
             stored.write_floats(first, &scales)?;
         }
@@ -353,7 +354,7 @@ impl Array {
                 self.rows, self.width, self.precision
             ));
         }
-        Ok(self.buffer.at)
+        Ok(self.buffer.address)
     }
 }
 

@@ -46,12 +46,12 @@ fn kinds(batch: &DeviceBatch) -> Result<u64> {
 
 /// Adds the norms of the first rows of `x [r, d]`, f32, to those of `sum`.
 pub fn norm_add(x: &Array, rows: usize, norm: RowNorm<'_>, sum: &Array) -> Result<()> {
-    let of = rowwise(sum, rows)?;
+    let rowwise = rowwise(sum, rows)?;
     let args = args::Rowwise {
         x: x.checked(rows, sum.width(), Precision::F32)?,
         weight: norm.weight.range(0, sum.width() * size_of::<f32>())?,
         eps: norm.eps,
-        ..of
+        ..rowwise
     };
     // SAFETY: the arrays have these sizes.
     unsafe { sum.device().launch(NORM_ADD, [rows as u32, 1, 1], &args) }
@@ -60,13 +60,13 @@ pub fn norm_add(x: &Array, rows: usize, norm: RowNorm<'_>, sum: &Array) -> Resul
 /// Replaces the batch's denoised rows of `x [r, d]`, f32, by their norms.
 pub fn norm_denoised(batch: &DeviceBatch, norm: RowNorm<'_>, x: &Array) -> Result<()> {
     let rows = batch.rows();
-    let of = rowwise(x, rows)?;
+    let rowwise = rowwise(x, rows)?;
     let args = args::Rowwise {
-        x: of.out,
+        x: rowwise.out,
         weight: norm.weight.range(0, x.width() * size_of::<f32>())?,
         kinds: kinds(batch)?,
         eps: norm.eps,
-        ..of
+        ..rowwise
     };
     // SAFETY: the array and the batch have these sizes.
     unsafe { x.device().launch(NORM_DENOISED, [rows as u32, 1, 1], &args) }
@@ -76,8 +76,8 @@ pub fn norm_denoised(batch: &DeviceBatch, norm: RowNorm<'_>, x: &Array) -> Resul
 /// the second.
 pub fn scale_rows(batch: &DeviceBatch, [encoded, denoised]: [f32; 2], x: &Array) -> Result<()> {
     let rows = batch.rows();
-    let of = rowwise(x, rows)?;
-    let args = args::Rowwise { kinds: kinds(batch)?, encoded, denoised, ..of };
+    let rowwise = rowwise(x, rows)?;
+    let args = args::Rowwise { kinds: kinds(batch)?, encoded, denoised, ..rowwise };
     // SAFETY: the array and the batch have these sizes.
     unsafe { x.device().launch(SCALE, [rows as u32, 1, 1], &args) }
 }
@@ -119,7 +119,7 @@ impl Means {
     /// The arguments of an operation on an array `[r, d]`, f32.
     fn args(&self, batch: &DeviceBatch, x: &Array, rows: usize) -> Result<args::Means> {
         let slots = self.pages * self.page;
-        let of = rowwise(x, rows)?;
+        let rowwise = rowwise(x, rows)?;
         if x.width() != self.width {
             return refuse(format!("embeddings of {} numbers", self.width));
         }
@@ -130,8 +130,8 @@ impl Means {
             kinds: kinds(batch)?,
             scored: 0,
             rows: 0,
-            x: of.out,
-            d: of.d,
+            x: rowwise.out,
+            d: rowwise.d,
         })
     }
 
@@ -200,7 +200,7 @@ impl SoftArrays {
     }
 
     /// Keeps the mean embeddings of a range of scored rows, whose logits are the first ones.
-    pub(super) fn keep(&self, of: SoftHead<'_>, scored: ScoredRows<'_>) -> Result<()> {
+    pub(super) fn keep(&self, head: SoftHead<'_>, scored: ScoredRows<'_>) -> Result<()> {
         let (rows, vocab) = (scored.range.len(), self.probabilities.width());
         let precision = self.probabilities.precision();
         let args = args::Softmax {
@@ -212,7 +212,7 @@ impl SoftArrays {
         let device = self.means.device();
         // SAFETY: the arrays have these sizes.
         unsafe { device.launch(select(SOFTMAX, precision)?, [rows as u32, 1, 1], &args) }?;
-        of.table.product(&self.probabilities, rows, &self.means)?;
-        of.means.keep(scored, &self.means)
+        head.table.product(&self.probabilities, rows, &self.means)?;
+        head.means.keep(scored, &self.means)
     }
 }

@@ -172,8 +172,8 @@ impl ProductLaunch {
         let rounds = all.tiles() / limits.multiprocessors.max(1);
         let even = rounds * limits.multiprocessors;
         let divided = (1..most).flat_map(move |lead| {
-            let from = |whole| Self { whole, lead, ..all };
-            [from(0), from(even)]
+            let candidate = |whole| Self { whole, lead, ..all };
+            [candidate(0), candidate(even)]
         });
         let fits = move |launch: &Self| {
             let room = partial_bytes(sizes.format, sizes.n, sizes.k);

@@ -192,7 +192,7 @@ impl DeviceMatrix {
             Store::Gate | Store::GeluGate => self.format.gated(),
         };
         let args = args::Gemm {
-            of: self.operands(x, 0..rows)?,
+            operands: self.operands(x, 0..rows)?,
             share: self.share(launch)?,
             bias: self.bias()?,
             out: out.checked(rows, first + self.width(), written)?

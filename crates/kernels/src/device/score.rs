@@ -96,13 +96,13 @@ impl DeviceScores {
 
     /// Waits for all earlier work and appends the first `count` most probable tokens of the scored
     /// rows, in row order.
-    pub fn read_tops(&mut self, count: usize, to: &mut Vec<TopToken>) -> Result<()> {
-        self.extras.read(count, to)
+    pub fn read_tops(&mut self, count: usize, tops: &mut Vec<TopToken>) -> Result<()> {
+        self.extras.read(count, tops)
     }
 
     /// Waits for all earlier work and reads the first `rows` records. The record of a row with a NaN
     /// or infinite logit is `None`.
-    pub fn read(&mut self, rows: usize, to: &mut Vec<Option<Candidate>>) -> Result<()> {
+    pub fn read(&mut self, rows: usize, candidates: &mut Vec<Option<Candidate>>) -> Result<()> {
         let Some(records) = &self.records else {
             return refuse("no memory was reserved for records");
         };
@@ -113,7 +113,7 @@ impl DeviceScores {
             let [token, probability, runner_up, runner_up_probability, entropy, gap, present, _] =
                 record.map(f64::from_le_bytes);
             let odd = token.is_nan() || probability.is_nan() || entropy.is_nan();
-            to.push((!odd).then_some(Candidate {
+            candidates.push((!odd).then_some(Candidate {
                 token: token as u32,
                 probability,
                 runner_up: runner_up as u32,
@@ -151,8 +151,8 @@ impl DeviceScores {
             false => rows,
         };
         for first in (0..rows).step_by(step.max(1)) {
-            let (from, end) = (range.start + first, range.start + rows.min(first + step));
-            let part = ScoredRows { batch, range: from..end };
+            let (begin, end) = (range.start + first, range.start + rows.min(first + step));
+            let part = ScoredRows { batch, range: begin..end };
             self.part(head, Inputs { x, first }, part, mask)?;
         }
         Ok(())
@@ -189,7 +189,7 @@ impl DeviceScores {
         let filtered = batch.shape().filtered;
         let args = args::Head {
             pad: 0,
-            of: lm_head.operands(x, first..first + rows)?,
+            operands: lm_head.operands(x, first..first + rows)?,
             bias: lm_head.bias()?,
             rows: batch.address(Section::Scorers, range.start * SCORER_WORDS)?,
             words: batch.address(Section::Words, 0)?,

@@ -29,7 +29,7 @@ impl<B: Backend> Decoder<B> {
             };
             backend.soft(pass, &mut branches.one, self.width)?;
             let all = RowSet::First(rows);
-            let branch = Selection { of: &branches.one, rows: &all };
+            let branch = Selection { array: &branches.one, rows: &all };
             // Rows without a mean embedding are zero, and stay so through norm and MLP.
             backend.norm(branch, pass, self.norm(&parts.pre_norm), &mut work.normed)?;
             work.add_mlp(backend, pass, &parts.mlp, None)?;
@@ -61,7 +61,7 @@ impl<B: Backend> Decoder<B> {
         };
         backend.linear(gate_up, &work.normed, rows, &mut work.gated)?;
         backend.linear(down, &work.gated, rows, &mut one)?;
-        let dense = Selection { of: &one, rows: &all };
+        let dense = Selection { array: &one, rows: &all };
         backend.norm(dense, pass, self.norm(&sandwich.dense), &mut both)?;
         work.norm(backend, pass, self.norm(&sandwich.router), &all)?;
         let chosen = sandwich.experts.choose(backend, pass, &work.normed, rows)?;

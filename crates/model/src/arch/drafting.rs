@@ -65,7 +65,7 @@ impl<B: Backend> Drafter<B> {
         let rows = backend.rows(pass);
         let all = RowSet::First(rows);
         let norm = self.network.norm(&self.context_norm);
-        let input = Selection { of: &*states, rows: &all };
+        let input = Selection { array: &*states, rows: &all };
         backend.norm(input, pass, norm, &mut work.normed)?;
         for block in &self.network.blocks {
             backend.linear(&block.qkv, &work.normed, rows, &mut heads.qkv)?;

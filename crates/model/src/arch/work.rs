@@ -35,17 +35,16 @@ pub(super) struct Branches<B: Backend> {
     pub(super) both: B::Array,
 }
 
-/// The arrays of a pass.
 pub(crate) struct Work<B: Backend> {
     /// The residual stream `[r, d]`.
     pub(super) x: B::Array,
     pub(super) normed: B::Array,
-    /// The table of layers with a window, and of all layers of models without windows.
+    /// Arrays of layers with a window, and of all layers of models without windows.
     pub(super) heads: HeadArrays<B>,
-    /// The additional parts of a canvas model's layers.
+    /// Arrays of a canvas model's layers with full attention.
     pub(super) full: Option<HeadArrays<B>>,
     pub(super) gated: B::Array,
-    /// The same for the expert that processes every row.
+    /// As `gated`, for the expert that processes every row.
     pub(super) shared: Option<B::Array>,
     /// Additional arrays of canvas models.
     pub(super) branches: Option<Branches<B>>,
@@ -106,7 +105,7 @@ impl<B: Backend> Work<B> {
         norm: Norm<'_, B>,
         rows: &RowSet,
     ) -> Result<()> {
-        let input = Selection { of: &self.x, rows };
+        let input = Selection { array: &self.x, rows };
         backend.norm(input, pass, norm, &mut self.normed)
     }
 

@@ -130,12 +130,12 @@ fn sectors(bytes: u64) -> u64 {
     bytes.div_ceil(SECTOR)
 }
 
-/// The sectors of `bytes` bytes from address `at` on.
+/// The sectors of `bytes` bytes from `address` on.
 fn touched(address: u64, bytes: u64) -> std::ops::Range<u64> {
     address / SECTOR..(address + bytes).div_ceil(SECTOR)
 }
 
-/// The number of sectors of `count` adjacent records of `bytes` bytes from address `at` on, those that
+/// The number of sectors of `count` adjacent records of `bytes` bytes from `address` on, those that
 /// two records share counted twice.
 fn spanned(address: u64, bytes: u64, count: u64) -> u64 {
     let record = |i: u64| {

@@ -290,17 +290,17 @@ impl Driver for Emulation {
         Ok(())
     }
 
-    fn upload(&self, destination: u64, from: &[u8]) -> Result<()> {
+    fn upload(&self, destination: u64, bytes: &[u8]) -> Result<()> {
         self.check_not_capturing()?;
         // SAFETY: as above; host slices do not overlap device memory.
-        unsafe { (destination as *mut u8).copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+        unsafe { (destination as *mut u8).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
     }
 
-    fn download(&self, bytes: &mut [u8], from: u64) -> Result<()> {
+    fn download(&self, bytes: &mut [u8], source: u64) -> Result<()> {
         self.check_not_capturing()?;
         // SAFETY: as above.
-        unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(from as *const u8, bytes.len()) };
+        unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(source as *const u8, bytes.len()) };
         Ok(())
     }
 
@@ -332,12 +332,12 @@ impl Driver for Emulation {
         }
     }
 
-    fn copy(&self, destination: u64, from: u64, bytes: usize) -> Result<()> {
+    fn copy(&self, destination: u64, source: u64, bytes: usize) -> Result<()> {
         self.check_not_capturing()?;
         let time = bytes.div_ceil(1 << 10) as u64;
         self.shared.clock.fetch_add(time, Ordering::Relaxed);
         // SAFETY: callers name ranges of allocations.
-        unsafe { (destination as *mut u8).copy_from(from as *const u8, bytes) };
+        unsafe { (destination as *mut u8).copy_from(source as *const u8, bytes) };
         Ok(())
     }
 

@@ -81,8 +81,8 @@ impl Memory {
     /// Words of one upload.
     fn words(&self, address: u64, count: usize) -> Option<Vec<u32>> {
         let (start, bytes) = self.contents.range(..=address).next_back()?;
-        let from = usize::try_from(address - start).ok()?;
-        let words = bytes.get(from..from + 4 * count)?.as_chunks::<4>().0;
+        let offset = usize::try_from(address - start).ok()?;
+        let words = bytes.get(offset..offset + 4 * count)?.as_chunks::<4>().0;
         Some(words.iter().map(|word| u32::from_le_bytes(*word)).collect())
     }
 }
@@ -156,9 +156,9 @@ impl Driver for Planning {
         Ok(())
     }
 
-    fn upload(&self, address: u64, from: &[u8]) -> Result<()> {
-        if from.len() <= MOST_KEPT {
-            self.memory().contents.insert(address, from.to_vec());
+    fn upload(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        if bytes.len() <= MOST_KEPT {
+            self.memory().contents.insert(address, bytes.to_vec());
         }
         Ok(())
     }

@@ -77,19 +77,19 @@ pub fn selftest(device: &Device, sizes: SelftestSizes, tell: &mut dyn FnMut(Chec
     let (mut random, rows) = (Random(1), sizes.rows.max(1));
     let mut tell = Tell(tell);
     for precision in [Precision::F32, Precision::Bf16] {
-        let on = (device, precision);
-        rows::checks(&mut random, on, rows, &mut tell);
-        products::checks(&mut random, on, rows, &mut tell);
-        attention::checks(&mut random, on, rows, &mut tell);
-        score::checks(&mut random, on, &mut tell);
-        experts::checks(&mut random, on, rows, &mut tell);
-        canvas::checks(&mut random, on, rows, &mut tell);
+        let target = (device, precision);
+        rows::checks(&mut random, target, rows, &mut tell);
+        products::checks(&mut random, target, rows, &mut tell);
+        attention::checks(&mut random, target, rows, &mut tell);
+        score::checks(&mut random, target, &mut tell);
+        experts::checks(&mut random, target, rows, &mut tell);
+        canvas::checks(&mut random, target, rows, &mut tell);
     }
-    let on = (device, Precision::Int8);
+    let target = (device, Precision::Int8);
     rows::integers(&mut random, device, rows, &mut tell);
-    products::checks(&mut random, on, rows, &mut tell);
-    score::checks(&mut random, on, &mut tell);
-    experts::checks(&mut random, on, rows, &mut tell);
+    products::checks(&mut random, target, rows, &mut tell);
+    score::checks(&mut random, target, &mut tell);
+    experts::checks(&mut random, target, rows, &mut tell);
     for format in LARGE {
         large::checks(&mut random, (device, format), sizes.columns, &mut tell);
     }

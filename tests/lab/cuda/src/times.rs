@@ -50,46 +50,46 @@ impl LaunchCost {
     /// limited by the one with the most blocks; requests to memory by the blocks that fit at a time, and
     /// the last ones take as long as the others.
     #[must_use]
-    pub fn seconds(&self, on: &Card) -> f64 {
+    pub fn seconds(&self, card: &Card) -> f64 {
         let blocks = self.blocks.saturating_sub(self.idle).max(1) as f64;
-        let (busy, clock) = (blocks.min(on.rates.multiprocessors), on.rates.shared / PASS);
-        let most = (blocks / on.rates.multiprocessors).ceil() / blocks;
+        let (busy, clock) = (blocks.min(card.rates.multiprocessors), card.rates.shared / PASS);
+        let most = (blocks / card.rates.multiprocessors).ceil() / blocks;
         let [ahead, resident] = self.ahead;
-        let room = on.rates.multiprocessors * resident;
+        let room = card.rates.multiprocessors * resident;
         let flight = blocks.min(room) * ahead;
         let (filled, rounds) = match flight > 0.0 {
             true => (
-                (flight / (on.rates.memory * on.rates.latency)).min(1.0),
+                (flight / (card.rates.memory * card.rates.latency)).min(1.0),
                 (blocks / room).ceil() * room / blocks.max(room),
             ),
             false => (1.0, 1.0),
         };
         let tensor = match self.rate > 0.0 {
             true => self.rate / Card::H200.rates.multiprocessors,
-            false => on.tensor / on.rates.multiprocessors,
+            false => card.tensor / card.rates.multiprocessors,
         };
         let times = [
-            self.memory_bytes() / (on.rates.memory * filled) * rounds,
-            self.cache_bytes() / on.rates.cache,
-            self.cache_bytes() / (busy * on.rates.port),
+            self.memory_bytes() / (card.rates.memory * filled) * rounds,
+            self.cache_bytes() / card.rates.cache,
+            self.cache_bytes() / (busy * card.rates.port),
             self.tensor * most / tensor,
             self.passes * most / clock,
             self.instructions * most / (ISSUED * clock),
         ];
-        times.into_iter().fold(0.0, f64::max) + on.rates.latency + GAP
+        times.into_iter().fold(0.0, f64::max) + card.rates.latency + GAP
     }
 }
 
 /// The least time of a step in seconds: weights, keys and values once from DRAM, or the products at the
 /// peak.
 #[must_use]
-pub fn floor(launches: &[LaunchCost], on: &Card) -> f64 {
+pub fn floor(launches: &[LaunchCost], card: &Card) -> f64 {
     let read: u64 = launches.iter().map(|launch| launch.fresh).sum();
     let products = launches.iter().map(|launch| match launch.integers {
-        true => launch.operations / (2.0 * on.peak),
-        false => launch.operations / on.peak,
+        true => launch.operations / (2.0 * card.peak),
+        false => launch.operations / card.peak,
     });
-    ((read * SECTOR) as f64 / on.rates.memory).max(products.sum())
+    ((read * SECTOR) as f64 / card.rates.memory).max(products.sum())
 }
 
 #[cfg(test)]
@@ -100,32 +100,32 @@ mod tests {
     /// Each limit in turn is the time of a launch.
     #[test]
     fn the_longest_part_is_the_time() {
-        let on = Card::H200;
+        let card = Card::H200;
         let sectors = |count| Moved { by_blocks: count, distinct: count };
         let launch = LaunchCost { blocks: 264, ..LaunchCost::default() };
-        let start = on.rates.latency + GAP;
-        let near = |of: &LaunchCost, want: f64| {
-            let seconds = of.seconds(&on) - start;
+        let start = card.rates.latency + GAP;
+        let near = |cost: &LaunchCost, want: f64| {
+            let seconds = cost.seconds(&card) - start;
             assert!((seconds / want - 1.0).abs() < 1e-9, "{seconds}, expected {want}");
         };
         let memory = LaunchCost { read: sectors(1 << 20), fresh: 1 << 20, ..launch.clone() };
-        near(&memory, (32 << 20) as f64 / on.rates.memory);
+        near(&memory, (32 << 20) as f64 / card.rates.memory);
         // Activations beyond the L2 cache come from DRAM too.
         let more = LaunchCost { written: sectors(1 << 21), ..memory.clone() };
-        near(&more, (96 << 20) as f64 / on.rates.memory);
+        near(&more, (96 << 20) as f64 / card.rates.memory);
         // Half of the bytes that fill the memory's pipe are requested at a time.
         let half = LaunchCost {
-            ahead: [on.rates.memory * on.rates.latency / 2.0 / 264.0, 2.0],
+            ahead: [card.rates.memory * card.rates.latency / 2.0 / 264.0, 2.0],
             ..memory.clone()
         };
-        near(&half, (64 << 20) as f64 / on.rates.memory);
+        near(&half, (64 << 20) as f64 / card.rates.memory);
         // Of 396 blocks 265 are at work, and 264 fit at a time.
         let idle = LaunchCost { blocks: 396, idle: 131, ahead: [1e6, 2.0], ..memory.clone() };
-        near(&idle, 2.0 * 264.0 / 265.0 * (32 << 20) as f64 / on.rates.memory);
-        let tensor = LaunchCost { tensor: on.tensor, ..launch.clone() };
+        near(&idle, 2.0 * 264.0 / 265.0 * (32 << 20) as f64 / card.rates.memory);
+        let tensor = LaunchCost { tensor: card.tensor, ..launch.clone() };
         near(&tensor, 1.0);
         // A tile of half that speed.
-        let slow = LaunchCost { rate: on.tensor / 2.0, ..tensor.clone() };
+        let slow = LaunchCost { rate: card.tensor / 2.0, ..tensor.clone() };
         near(&slow, 2.0);
         // 265 blocks take three rounds.
         let odd = LaunchCost { blocks: 265, ..tensor };
@@ -142,13 +142,13 @@ mod tests {
             operations,
             ..LaunchCost::default()
         };
-        let on = Card::H200;
+        let card = Card::H200;
         // Norms read what is in the cache.
         let all = [launch(1 << 20, 1.0), launch(0, 0.0)];
-        assert_eq!(floor(&all, &on), (32 << 20) as f64 / on.rates.memory);
+        assert_eq!(floor(&all, &card), (32 << 20) as f64 / card.rates.memory);
         let all = [launch(1, 1e15)];
-        assert_eq!(floor(&all, &on), 1e15 / on.peak);
+        assert_eq!(floor(&all, &card), 1e15 / card.peak);
         let integers = LaunchCost { integers: true, ..launch(1, 1e15) };
-        assert_eq!(floor(&[integers], &on), 0.5e15 / on.peak);
+        assert_eq!(floor(&[integers], &card), 0.5e15 / card.peak);
     }
 }

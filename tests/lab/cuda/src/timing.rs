@@ -86,12 +86,12 @@ impl Driver for TimingDriver {
         self.0.driver.fill(address, byte, bytes)
     }
 
-    fn upload(&self, destination: u64, from: &[u8]) -> Result<()> {
-        self.0.driver.upload(destination, from)
+    fn upload(&self, destination: u64, bytes: &[u8]) -> Result<()> {
+        self.0.driver.upload(destination, bytes)
     }
 
-    fn download(&self, bytes: &mut [u8], from: u64) -> Result<()> {
-        self.0.driver.download(bytes, from)
+    fn download(&self, bytes: &mut [u8], source: u64) -> Result<()> {
+        self.0.driver.download(bytes, source)
     }
 
     unsafe fn launch(&self, kernel: Kernel, grid: [u32; 3], args: &[u8]) -> Result<()> {

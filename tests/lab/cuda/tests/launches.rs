@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 fn the_chosen_launches_are_nearly_the_fastest_measured() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../records/h200/launches.json");
     let found: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
-    let number = |of: &Value, key: &str| of[key].as_u64().unwrap() as usize;
+    let number = |value: &Value, key: &str| value[key].as_u64().unwrap() as usize;
     let mut products: BTreeMap<_, Vec<&Value>> = BTreeMap::new();
     for one in found["launches"].as_array().unwrap() {
         let is_int8w = one["kernel"].as_str().unwrap().contains("int8w");

@@ -87,7 +87,7 @@ impl DeviceExperts {
     pub fn add(&self, x: &Array, rows: usize, scratch: &ExpertScratch, sum: &Array) -> Result<()> {
         let sizes = &self.sizes;
         let x = x.inputs(sizes.precision());
-        let from = x.checked(rows, sizes.width, sizes.precision())?;
+        let input = x.checked(rows, sizes.width, sizes.precision())?;
         let sum = sum.checked(rows, sizes.width, Precision::F32)?;
         let Some(grouped) = &scratch.grouped else {
             return refuse("no memory was reserved for experts");
@@ -104,7 +104,7 @@ impl DeviceExperts {
             let skip = |width: usize, bytes: usize| (first * width * bytes) as u64;
             let part = Part {
                 rows: count,
-                x: from + skip(x.stride(), sizes.precision().bytes()),
+                x: input + skip(x.stride(), sizes.precision().bytes()),
                 row_scales: x.row_scales(first)?,
                 sum: sum + skip(sizes.width, 4),
                 chosen: chosen + skip(sizes.chosen, 4),

@@ -66,7 +66,7 @@ impl DeviceMatrix {
         let [n, k] = shape;
         let (mut first, mut beside) = (n, None);
         for run in blocks.chunk_by(|a, b| a.kind == b.kind).rev() {
-            let (kind, count) = (run[0].kind, run.iter().map(|of| of.rows).sum());
+            let (kind, count) = (run[0].kind, run.iter().map(|block| block.rows).sum());
             first -= count;
             let format = MatrixFormat::Packed(kind.form());
             let sizes = MatrixSizes { rows: count, k, biased: bias.is_some(), epilogue };
@@ -74,7 +74,7 @@ impl DeviceMatrix {
                 Self::reserve(device, format, sizes)?
             } else {
                 let length = kind.row_bytes(k).unwrap_or(0);
-                let rows = run.iter().flat_map(|of| of.bytes.chunks_exact(length.max(1)));
+                let rows = run.iter().flat_map(|block| block.bytes.chunks_exact(length.max(1)));
                 let rows: Vec<&[u8]> = rows.collect();
                 let bias = bias.and_then(|bias| bias.get(first..first + count));
                 if rows.len() != count || bias.is_some() != sizes.biased {
@@ -118,10 +118,10 @@ impl DeviceMatrix {
                 for j in range {
                     let rows = (first + j) * tall..((first + j + 1) * tall).min(n);
                     // SAFETY: each panel is written once, and both vectors outlive the loop.
-                    let (to, scales) = unsafe {
+                    let (out, scales) = unsafe {
                         (all.slice(j * stride, stride), factors.slice(rows.start, rows.len()))
                     };
-                    matrix.encode(rows.map(|j| row(source(j))), to, scales);
+                    matrix.encode(rows.map(|j| row(source(j))), out, scales);
                 }
             });
             matrix.weights.write_at(first * stride, &bytes[..count * stride])?;
@@ -140,17 +140,17 @@ impl DeviceMatrix {
     fn encode<'a>(
         &self,
         rows: impl Iterator<Item = Column<'a>>,
-        to: &mut [u8],
+        out: &mut [u8],
         scales: &mut [f32],
     ) {
         if let MatrixFormat::Packed(form) = self.format {
-            to.fill(0);
-            return write_panel(form, rows, to);
+            out.fill(0);
+            return write_panel(form, rows, out);
         }
         for (row, scale) in rows.zip(scales) {
             match (row, self.format) {
-                (Column::Floats(row), MatrixFormat::Int8w) => *scale = encode_bytes(row, to),
-                (Column::Floats(row), format) => *scale = format.inputs().encode(row, to),
+                (Column::Floats(row), MatrixFormat::Int8w) => *scale = encode_bytes(row, out),
+                (Column::Floats(row), format) => *scale = format.inputs().encode(row, out),
                 // Blocks are packed.
                 (Column::Blocks(..), _) => {}
             }
@@ -159,12 +159,12 @@ impl DeviceMatrix {
 }
 
 /// Writes a row in int8 in the order of `WidenedWeights` in `cuda/gemm.cuh`; returns its scale.
-fn encode_bytes(row: &[f32], to: &mut [u8]) -> f32 {
+fn encode_bytes(row: &[f32], out: &mut [u8]) -> f32 {
     let (mut numbers, scale) = row_to_bytes(row);
     numbers.resize(row.len().next_multiple_of(STEP), 0);
     let steps = numbers.as_chunks::<STEP>().0.iter();
-    for (step, to) in steps.zip(to.as_chunks_mut::<STEP>().0) {
-        for (lane, word) in to.as_chunks_mut().0.iter_mut().enumerate() {
+    for (step, step_bytes) in steps.zip(out.as_chunks_mut::<STEP>().0) {
+        for (lane, word) in step_bytes.as_chunks_mut().0.iter_mut().enumerate() {
             *word = word_of([0, 1, 8, 9].map(|i| step[2 * lane + i]));
         }
     }

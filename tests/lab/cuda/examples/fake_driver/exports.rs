@@ -20,7 +20,7 @@ const NAME: &[u8] = b"Fake device\0";
 /// Writes a result.
 ///
 /// # Safety
-/// `to` is null, or valid for a write.
+/// `out` is null, or valid for a write.
 unsafe fn put<T>(out: *mut T, value: T) -> Result<(), Code> {
     if out.is_null() {
         return Err(INVALID_VALUE);

@@ -72,8 +72,8 @@ fn machine_code(elf: &[u8], plan: &Plan) -> Result<Vec<Kernel>, Code> {
     let (headers, count) = sections(elf);
     let section = |number: usize| &elf[headers + 64 * number..][..64];
     let content = |header: &[u8]| {
-        let from = number(header, 24, 8) as usize;
-        from..from + number(header, 32, 8) as usize
+        let start = number(header, 24, 8) as usize;
+        start..start + number(header, 32, 8) as usize
     };
     let names = &elf[content(section(number(elf, 62, 2) as usize))];
     let mut all = Vec::new();

@@ -85,13 +85,13 @@ impl Memory {
     /// True if a range lies in one allocation.
     pub fn holds(&self, address: u64, bytes: usize) -> bool {
         let before = self.live.range(..=address).next_back();
-        before.is_some_and(|(from, have)| address - from + bytes as u64 <= *have as u64)
+        before.is_some_and(|(start, have)| address - start + bytes as u64 <= *have as u64)
     }
 
     /// True if an address lies in freed memory.
     pub fn was_freed(&self, address: u64) -> bool {
         let inside =
-            |(from, bytes): &(u64, usize)| (*from..from + *bytes as u64).contains(&address);
+            |(start, bytes): &(u64, usize)| (*start..start + *bytes as u64).contains(&address);
         self.freed.iter().any(inside)
     }
 

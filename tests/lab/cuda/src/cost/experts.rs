@@ -95,7 +95,7 @@ impl Launch {
         let (mut read, mut written) = (Seen::default(), Seen::default());
         let (mut place, mut first) = (0, 0);
         // Tiles have three words.
-        let tiles = |from: u64, end: u64| (a.tiles + from * 12, (end - from) * 12);
+        let tiles = |start: u64, end: u64| (a.tiles + start * 12, (end - start) * 12);
         for expert in 0..a.count {
             read.touch(a.counts, (u64::from(expert) + 1) * 4);
             read.touch(a.experts, pairs * 4);

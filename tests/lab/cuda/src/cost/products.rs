@@ -19,13 +19,13 @@ const EXTRAS: usize = 9;
 /// The biases and sets of allowed tokens that the blocks of the head read.
 fn limits(a: &args::Head, tile: &ProductTile, settings: &[[u32; SCORER_WORDS]]) -> Seen {
     let mut seen = Seen::default();
-    let word = |at: u64| a.words + at * 4;
+    let word = |index: u64| a.words + index * 4;
     if settings.iter().all(|row| row[BIAS_COUNT] == 0 && row[ALLOWED] == NONE) {
         return seen;
     }
     for rows in settings.chunks(tile.rows) {
-        for first in (0..u64::from(a.of.n)).step_by(tile.columns) {
-            let columns = (u64::from(a.of.n) - first).min(tile.columns as u64);
+        for first in (0..u64::from(a.operands.n)).step_by(tile.columns) {
+            let columns = (u64::from(a.operands.n) - first).min(tile.columns as u64);
             for row in rows {
                 // Three words each.
                 seen.touch(word(row[BIASES].into()), u64::from(row[BIAS_COUNT]) * 12);
@@ -60,18 +60,18 @@ impl Launch {
     /// The operands of a product in `tall` by `broad` tiles, and what the tiles compute.
     fn product(
         &self,
-        of: &args::Operands,
+        operands: &args::Operands,
         tile: &ProductTile,
         [tall, broad]: [u64; 2],
     ) -> (Sum, LaunchCost) {
-        let [rows, n, k] = [of.rows, of.n, of.k].map(u64::from);
-        let [weight, count] = stored(tile, of.form, [n, k]);
+        let [rows, n, k] = [operands.rows, operands.n, operands.k].map(u64::from);
+        let [weight, count] = stored(tile, operands.form, [n, k]);
         let mut read = Sum::default().add(k * self.wide, rows * broad, rows);
         read = read.add(weight, count * tall, count);
-        if of.scales != 0 {
+        if operands.scales != 0 {
             read = read.add(n * 4, tall, 1);
         }
-        if of.row_scales != 0 {
+        if operands.row_scales != 0 {
             read = read.add(rows * 4, broad, 1);
         }
         let mut cost = LaunchCost {
@@ -115,9 +115,9 @@ impl Launch {
 
     pub(super) fn gemm(&self, a: &args::Gemm, tile: &ProductTile) -> LaunchCost {
         let tall = u64::from(a.share.tall);
-        let broad = u64::from(a.of.n).div_ceil(tile.columns as u64);
-        let (mut read, mut cost) = self.product(&a.of, tile, [tall, broad]);
-        let [rows, n] = [a.of.rows, a.of.n].map(u64::from);
+        let broad = u64::from(a.operands.n).div_ceil(tile.columns as u64);
+        let (mut read, mut cost) = self.product(&a.operands, tile, [tall, broad]);
+        let [rows, n] = [a.operands.rows, a.operands.n].map(u64::from);
         if a.bias != 0 {
             read = read.add(n * 4, tall, 1);
         }
@@ -131,7 +131,7 @@ impl Launch {
         // The sums of divided tiles, which the last block of a tile reads again.
         let divided = tall * broad - u64::from(a.share.whole);
         if divided > 0 {
-            let segments = a.of.k.div_ceil(a.of.segment);
+            let segments = a.operands.k.div_ceil(a.operands.segment);
             let sums = divided
                 * u64::from(match tile.format {
                     MatrixFormat::Int8 => a.share.pieces,
@@ -152,8 +152,8 @@ impl Launch {
         words: Words<'_>,
     ) -> Option<LaunchCost> {
         let [tall, broad] = [self.grid[0], self.grid[1]].map(u64::from);
-        let (mut read, mut cost) = self.product(&a.of, tile, [tall, broad]);
-        let [rows, n] = [a.of.rows, a.of.n].map(u64::from);
+        let (mut read, mut cost) = self.product(&a.operands, tile, [tall, broad]);
+        let [rows, n] = [a.operands.rows, a.operands.n].map(u64::from);
         if a.bias != 0 {
             read = read.add(n * 4, tall, 1);
         }
@@ -177,11 +177,11 @@ impl Launch {
         let kept = settings.iter().filter(|row| row[EXTRAS] != 0).count() as u64;
         if kept > 0 {
             let columns = tile.columns as u64;
-            let parts = (0..n).step_by(tile.columns).map(|from| {
-                let to = n.min(from + columns);
+            let parts = (0..n).step_by(tile.columns).map(|first| {
+                let end = n.min(first + columns);
                 (0..rows)
                     .filter(|row| settings[*row as usize][EXTRAS] != 0)
-                    .map(|row| spanned(a.logits + (row * n + from) * 4, (to - from) * 4, 1))
+                    .map(|row| spanned(a.logits + (row * n + first) * 4, (end - first) * 4, 1))
                     .sum::<u64>()
             });
             written = written.add(SECTOR, parts.sum(), 0).add(n * 4, 0, kept);

@@ -221,8 +221,8 @@ impl Case {
             [a, b, c, d] => f32::from_le_bytes([a, b, c, d]),
             _ => f32::from_bits(u32::from(bytes[0]) << 16 | u32::from(bytes[1]) << 24),
         };
-        let half = |from: usize| -> Vec<f32> {
-            let part = &bytes[from * count * size..(from + 1) * count * size];
+        let half = |index: usize| -> Vec<f32> {
+            let part = &bytes[index * count * size..(index + 1) * count * size];
             part.chunks_exact(size).map(number).collect()
         };
         Ok([half(2), half(3)])

@@ -84,8 +84,8 @@ pub(super) fn checks(
     // The logits of 74 scored rows take several runs in tests.
     for (rows, vocab) in [(2, 9), (110, 300)] {
         let sizes = Sizes { k: 24, d: 40, vocab };
-        let numbers = (Rows::new(rows), sizes);
-        tell.case("mean embeddings", soft(random, target, numbers));
+        let case = (Rows::new(rows), sizes);
+        tell.case("mean embeddings", soft(random, target, case));
     }
 }
 
@@ -232,7 +232,7 @@ fn soft(
     };
     let (first, want) = numbers.expected(&rows, vocab);
     let present =
-        |record: &Option<Candidate>| record.map_or(f32::NAN, |numbers| numbers.present as f32);
+        |record: &Option<Candidate>| record.map_or(f32::NAN, |candidate| candidate.present as f32);
     let got: Vec<f32> = records.iter().map(present).collect();
     let name = |what: &str| format!("{precision:?} {what} of {count} rows of {vocab} tokens");
     // Probabilities are rounded, and exponentials of sums in another order.

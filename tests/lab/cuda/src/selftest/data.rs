@@ -215,8 +215,8 @@ pub(super) const LIMITS: BatchLimits = BatchLimits {
     pad: 1,
 };
 
-pub(super) fn copy(from: u32, destination: u32) -> PageCopy {
-    PageCopy { source: PageId(from), destination: PageId(destination) }
+pub(super) fn copy(source: u32, destination: u32) -> PageCopy {
+    PageCopy { source: PageId(source), destination: PageId(destination) }
 }
 
 /// Size of small vocabularies.

@@ -36,7 +36,7 @@ struct Numbers {
 
 pub(super) fn checks(
     random: &mut Random,
-    on: (&Device, Precision),
+    target: (&Device, Precision),
     most: usize,
     tell: &mut Tell<'_>,
 ) {
@@ -58,8 +58,8 @@ pub(super) fn checks(
         case([9, 40, 5, 24, 16], sigmoid(1, 1), Epilogue::SiluGate),
     ];
     for case in cases {
-        for formats in formats(on.1) {
-            let check = case.in_groups(formats).check(random, (on.0, formats));
+        for formats in formats(target.1) {
+            let check = case.in_groups(formats).check(random, (target.0, formats));
             tell.case("experts", check.map(Some));
         }
     }
@@ -77,7 +77,7 @@ fn formats(precision: Precision) -> Vec<[MatrixFormat; 2]> {
 
 /// Mixtures whose rows begin and end at sectors, with few and with many rows of every expert.
 #[cfg(test)]
-pub(super) fn aligned(random: &mut Random, on: (&Device, Precision), tell: &mut Tell<'_>) {
+pub(super) fn aligned(random: &mut Random, target: (&Device, Precision), tell: &mut Tell<'_>) {
     for (rows, count, chosen) in [(40, 32, 4), (60, 4, 2)] {
         let case = Case {
             rows,
@@ -88,8 +88,8 @@ pub(super) fn aligned(random: &mut Random, on: (&Device, Precision), tell: &mut 
             score: RouterFunction::Softmax { normalised: true },
             gate: Epilogue::GeluGate,
         };
-        for formats in formats(on.1) {
-            tell.case("experts", case.check(random, (on.0, formats)).map(Some));
+        for formats in formats(target.1) {
+            tell.case("experts", case.check(random, (target.0, formats)).map(Some));
         }
     }
 }
@@ -155,8 +155,8 @@ impl Case {
         (device, formats): (&Device, [MatrixFormat; 2]),
     ) -> Result<Check> {
         let precision = formats[0].inputs();
-        let on = (device, precision);
-        let (rows, d, mut numbers) = (self.rows, self.width, self.numbers(random, on)?);
+        let target = (device, precision);
+        let (rows, d, mut numbers) = (self.rows, self.width, self.numbers(random, target)?);
         let matrix = |weight: &[f32], k, format, epilogue| {
             let bias = None;
             DeviceMatrix::new(device, format, Matrix { weight, k, bias }, epilogue)
@@ -233,14 +233,14 @@ impl Case {
         };
         let size = self.count / groups;
         let pair = |group: usize| {
-            let of = largest(&scores, (group * size..(group + 1) * size).collect(), 2);
-            of.iter().map(|e| scores[*e]).sum::<f32>()
+            let largest_two = largest(&scores, (group * size..(group + 1) * size).collect(), 2);
+            largest_two.iter().map(|e| scores[*e]).sum::<f32>()
         };
         let sums: Vec<f32> = (0..groups).map(pair).collect();
         let open = largest(&sums, (0..groups).collect(), best);
         let among = open.into_iter().flat_map(|group| group * size..(group + 1) * size);
         let mut picked = largest(&scores, among.collect(), self.chosen);
-        let sum = |of: &[f32]| picked.iter().map(|e| of[*e]).sum::<f32>();
+        let sum = |values: &[f32]| picked.iter().map(|e| values[*e]).sum::<f32>();
         let weight = |e: usize| match self.score {
             RouterFunction::Softmax { normalised: false } => scores[e],
             RouterFunction::Softmax { normalised: true } => scores[e] / sum(&scores),

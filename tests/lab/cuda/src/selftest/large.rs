@@ -21,7 +21,7 @@ const MANY: usize = 200;
 /// Compares products, the LM head and attention of these shapes, cut to `most` columns and slots.
 pub(super) fn checks(
     random: &mut Random,
-    on: (&Device, MatrixFormat),
+    target: (&Device, MatrixFormat),
     most: usize,
     tell: &mut Tell<'_>,
 ) {
@@ -36,10 +36,10 @@ pub(super) fn checks(
             false => FEW + 1,
         };
         let sizes = Sizes { r: rows, k, n };
-        tell.case("large product", product(random, on, sizes, epilogue));
+        tell.case("large product", product(random, target, sizes, epilogue));
     }
     let head = score::Case::new(random, VOCAB.min(most.saturating_mul(8)), 4);
-    tell.case("large LM head", head.checks((on.0, on.1.inputs())));
+    tell.case("large LM head", head.checks((target.0, target.1.inputs())));
     // Keys and values are not in integers.
     let precision = Precision::Bf16;
     let heads = if most < VOCAB { 2 } else { 32 };
@@ -54,7 +54,7 @@ pub(super) fn checks(
         values: false,
     };
     let rows = Rows::new(random, 16, &segments);
-    let case = attention::Case::new(random, (on.0, precision), shape, rows);
+    let case = attention::Case::new(random, (target.0, precision), shape, rows);
     tell.case("large attention", case.and_then(|case| case.checks()));
 }
 
@@ -67,10 +67,10 @@ fn product(
     epilogue: Epilogue,
 ) -> Result<[Check; 2]> {
     let precision = format.inputs();
-    let on = (device, precision);
-    let layer = Layer::new(random, on, Sizes { r, k, n })?;
+    let target = (device, precision);
+    let layer = Layer::new(random, target, Sizes { r, k, n })?;
     let matrix = layer.on((device, format), epilogue)?;
-    let x = layer.rows(on, 0..r)?;
+    let x = layer.rows(target, 0..r)?;
     let run = |rows: usize| {
         let out: Array = match epilogue.is_gated() {
             true => poisoned((device, format.gated()), (rows, n / 2), Ends::Padded)?,

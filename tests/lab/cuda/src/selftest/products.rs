@@ -128,11 +128,11 @@ impl Layer {
     /// Some of the rows with zero padding.
     pub(super) fn rows(
         &self,
-        on: (&Device, Precision),
+        target: (&Device, Precision),
         range: std::ops::Range<usize>,
     ) -> Result<Array> {
         let x = &self.x[range.start * self.k..range.end * self.k];
-        array(on, x, self.k, Ends::Padded)
+        array(target, x, self.k, Ends::Padded)
     }
 
     /// The first `n` rows of the weights.
@@ -155,24 +155,24 @@ impl Layer {
 
 pub(super) fn checks(
     random: &mut Random,
-    on: (&Device, Precision),
+    target: (&Device, Precision),
     most: usize,
     tell: &mut Tell<'_>,
 ) {
     let sizes = |[r, k, n]: [usize; 3]| Sizes { r, k, n };
     for sizes in [[1, 5, 3], [7, 72, 33], [65, 130, 70], [130, 64, 129], [most, 130, 70]].map(sizes)
     {
-        let layer = Layer::new(random, on, sizes);
-        tell.case("product", layer.and_then(|layer| plain(random, on, &layer, sizes)));
+        let layer = Layer::new(random, target, sizes);
+        tell.case("product", layer.and_then(|layer| plain(random, target, &layer, sizes)));
     }
     for sizes in [[1, 8, 6], [9, 64, 70], [140, 80, 132]].map(sizes) {
-        let layer = Layer::new(random, on, sizes);
-        tell.case("gated product", layer.and_then(|layer| gated(on, &layer, sizes)));
+        let layer = Layer::new(random, target, sizes);
+        tell.case("gated product", layer.and_then(|layer| gated(target, &layer, sizes)));
     }
-    if on.1 == Precision::Bf16 {
+    if target.1 == Precision::Bf16 {
         for sizes in [[1, 5, 3], [66, 300, 70], [most, 130, 140]].map(sizes) {
-            let layer = Layer::new(random, on, sizes);
-            tell.case("Int8w product", layer.and_then(|layer| bytes(on, layer, sizes)));
+            let layer = Layer::new(random, target, sizes);
+            tell.case("Int8w product", layer.and_then(|layer| bytes(target, layer, sizes)));
         }
         let forms = FORMATS.into_iter().filter_map(|format| match format {
             MatrixFormat::Packed(form) => Some(form),
@@ -181,8 +181,11 @@ pub(super) fn checks(
         for form in forms {
             let k = inner(MatrixFormat::Packed(form), 96);
             for sizes in [[1, k, 6], [66, 3 * k, 70], [most, k, 140]].map(sizes) {
-                let layer = Layer::new(random, on, sizes);
-                tell.case("packed product", layer.and_then(|layer| packed(on, layer, form, sizes)));
+                let layer = Layer::new(random, target, sizes);
+                tell.case(
+                    "packed product",
+                    layer.and_then(|layer| packed(target, layer, form, sizes)),
+                );
             }
         }
     }
@@ -201,17 +204,17 @@ pub(super) fn inner(format: MatrixFormat, k: usize) -> usize {
 
 /// Checks that products with packed weights have the bits of products with the same weights in bf16.
 fn packed(
-    on: (&Device, Precision),
+    target: (&Device, Precision),
     layer: Layer,
     form: Form,
     Sizes { r, k, n }: Sizes,
 ) -> Result<[Check; 3]> {
-    let x = layer.rows(on, 0..r)?;
+    let x = layer.rows(target, 0..r)?;
     let epilogues = [Epilogue::None, Epilogue::SiluGate, Epilogue::GeluGate];
     let run = |matrix: DeviceMatrix, gated: bool| {
         let out = match gated {
-            false => poisoned((on.0, Precision::F32), (r, n), Ends::Plain)?,
-            true => poisoned(on, (r, n / 2), Ends::Padded)?,
+            false => poisoned((target.0, Precision::F32), (r, n), Ends::Plain)?,
+            true => poisoned(target, (r, n / 2), Ends::Padded)?,
         };
         matrix.product(&x, r, &out)?;
         out.read(r)
@@ -219,11 +222,11 @@ fn packed(
     let each = |layer: &Layer, format: MatrixFormat| -> Result<Vec<Vec<f32>>> {
         let all = epilogues
             .iter()
-            .map(|epilogue| run(layer.on((on.0, format), *epilogue)?, epilogue.is_gated()));
+            .map(|epilogue| run(layer.on((target.0, format), *epilogue)?, epilogue.is_gated()));
         all.collect()
     };
     let got = each(&layer, MatrixFormat::Packed(form))?;
-    let want = each(&layer.unpacked(on.0, form)?, MatrixFormat::Bf16)?;
+    let want = each(&layer.unpacked(target.0, form)?, MatrixFormat::Bf16)?;
     Ok(std::array::from_fn(|i| {
         let differ = got[i].iter().zip(&want[i]).filter(|(a, b)| a.to_bits() != b.to_bits());
         Check {
@@ -235,22 +238,26 @@ fn packed(
 }
 
 /// Checks products with weights in int8w, compared with exact products of the rounded weights.
-fn bytes(on: (&Device, Precision), layer: Layer, Sizes { r, k, n }: Sizes) -> Result<[Check; 2]> {
-    let (x, n) = (layer.rows(on, 0..r)?, n / 2 * 2);
+fn bytes(
+    target: (&Device, Precision),
+    layer: Layer,
+    Sizes { r, k, n }: Sizes,
+) -> Result<[Check; 2]> {
+    let (x, n) = (layer.rows(target, 0..r)?, n / 2 * 2);
     let layer = layer.cut(n);
     let matrices = [Epilogue::None, Epilogue::SiluGate]
-        .map(|epilogue| layer.on((on.0, MatrixFormat::Int8w), epilogue));
+        .map(|epilogue| layer.on((target.0, MatrixFormat::Int8w), epilogue));
     let [plain, gated] = matrices;
     let (plain, gated, layer) = (plain?, gated?, layer.in_bytes());
-    let out = poisoned((on.0, Precision::F32), (r, n), Ends::Plain)?;
+    let out = poisoned((target.0, Precision::F32), (r, n), Ends::Plain)?;
     plain.product(&x, r, &out)?;
     let name = |what: &str| format!("Int8w {what} of {r}x{k}x{n}");
-    let want = layer.on_cpu(on.1, Epilogue::None)?;
-    let stored = Check::new(name("product"), &out.read(r)?, &want, sums(k, on.1));
-    let out = poisoned(on, (r, n / 2), Ends::Padded)?;
+    let want = layer.on_cpu(target.1, Epilogue::None)?;
+    let stored = Check::new(name("product"), &out.read(r)?, &want, sums(k, target.1));
+    let out = poisoned(target, (r, n / 2), Ends::Padded)?;
     gated.product(&x, r, &out)?;
-    let want = layer.on_cpu(on.1, Epilogue::SiluGate)?;
-    let tolerance = sums(k, on.1).max(rounding(on.1));
+    let want = layer.on_cpu(target.1, Epilogue::SiluGate)?;
+    let tolerance = sums(k, target.1).max(rounding(target.1));
     let name = name("gated product");
     Ok([stored, Check::new(name, &out.read(r)?, &want, tolerance)])
 }
@@ -263,9 +270,9 @@ fn plain(
     Sizes { r, k, n }: Sizes,
 ) -> Result<[Check; 2]> {
     let name = |what: &str| format!("{precision:?} {what} of {r}x{k}x{n}");
-    let (on, tolerance) = ((device, precision), sums(k, precision));
+    let (target, tolerance) = ((device, precision), sums(k, precision));
     let want = layer.on_cpu(precision, Epilogue::None)?;
-    let (x, matrix) = (layer.rows(on, 0..r)?, layer.on(on, Epilogue::None)?);
+    let (x, matrix) = (layer.rows(target, 0..r)?, layer.on(target, Epilogue::None)?);
     let out = poisoned((device, Precision::F32), (r, n), Ends::Plain)?;
     matrix.product(&x, r, &out)?;
     let stored = Check::new(name("product"), &out.read(r)?, &want, tolerance);
@@ -283,13 +290,13 @@ fn gated(
     layer: &Layer,
     Sizes { r, k, n }: Sizes,
 ) -> Result<[Check; 2]> {
-    let on = (device, precision);
+    let target = (device, precision);
     let check = |epilogue| {
         let want = layer.on_cpu(precision, epilogue)?;
         let written = MatrixFormat::from(precision).gated();
         let out = poisoned((device, written), (r, n / 2), Ends::Padded)?;
-        let matrix = layer.on(on, epilogue)?;
-        matrix.product(&layer.rows(on, 0..r)?, r, &out)?;
+        let matrix = layer.on(target, epilogue)?;
+        matrix.product(&layer.rows(target, 0..r)?, r, &out)?;
         let name = format!("{precision:?} {epilogue:?} product of {r}x{k}x{n}");
         let tolerance = sums(k, precision).max(rounding(written));
         Ok(Check::new(name, &out.read(r)?, &want, tolerance))

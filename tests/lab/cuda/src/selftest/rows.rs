@@ -32,8 +32,8 @@ fn embedding(
     let table = kept(device, &random.numbers(TOKENS * d), precision)?;
     let tokens: Vec<u32> = (0..rows).map(|_| random.below(TOKENS) as u32).collect();
     let out = poisoned((device, Precision::F32), (rows, d), Ends::Plain)?;
-    let from = array((device, precision), &table, d, Ends::Plain)?;
-    embed(&from, &plain(device, &tokens, &[], &[])?, &out)?;
+    let stored = array((device, precision), &table, d, Ends::Plain)?;
+    embed(&stored, &plain(device, &tokens, &[], &[])?, &out)?;
     let row = |token: &u32| &table[*token as usize * d..(*token as usize + 1) * d];
     let want: Vec<f32> = tokens.iter().flat_map(row).copied().collect();
     let name = format!("{precision:?} embedding of {rows}x{d}");
@@ -50,12 +50,12 @@ fn norms(
     let weights = Buffer::floats(device, &weight)?;
     let last = rows as u32 - 1;
     let batch = plain(device, &vec![0; rows], &[0, last], &[])?;
-    let from = array((device, Precision::F32), &x, d, Ends::Plain)?;
+    let x_rows = array((device, Precision::F32), &x, d, Ends::Plain)?;
     let check = |what: &str, row_set: RowSet, x: &[f32]| {
         let count = x.len() / d;
         let out = poisoned((device, precision), (count, d), Ends::Padded)?;
-        let numbers = RowNorm { weight: &weights, eps: EPS };
-        norm(&from, &row_set, &batch, numbers, &out)?;
+        let scale = RowNorm { weight: &weights, eps: EPS };
+        norm(&x_rows, &row_set, &batch, scale, &out)?;
         let want = values(&cpu(rms_norm(&tensor(x, d)?, &weight, EPS))?)?;
         let name = format!("{precision:?} norm of {what} of {rows}x{d}");
         Ok(Check::new(name, &out.read(count)?, &want, rounding(precision)))
@@ -92,25 +92,25 @@ fn rounded((device, written): (&Device, Precision), x: &[f32], d: usize) -> Resu
 
 fn normed(device: &Device, x: &[f32], d: usize) -> Result<Check> {
     let (rows, weights) = (x.len() / d, Buffer::floats(device, &vec![1.5; d])?);
-    let from = array((device, Precision::F32), x, d, Ends::Plain)?;
+    let stored = array((device, Precision::F32), x, d, Ends::Plain)?;
     let batch = plain(device, &vec![0; rows], &[], &[])?;
-    let of = RowNorm { weight: &weights, eps: EPS };
+    let scale = RowNorm { weight: &weights, eps: EPS };
     let run = |precision| {
         let out = poisoned((device, precision), (rows, d), Ends::Padded)?;
-        norm(&from, &RowSet::First(rows), &batch, of, &out)?;
+        norm(&stored, &RowSet::First(rows), &batch, scale, &out)?;
         Ok(out)
     };
     integers_of("a norm", &run(Precision::Int8)?, &run(Precision::F32)?.read(rows)?)
 }
 
 /// Compares the integers of an array with those that the CPU makes of its numbers.
-fn integers_of(what: &str, of: &Array, numbers: &[f32]) -> Result<Check> {
-    let d = of.width();
+fn integers_of(what: &str, array: &Array, numbers: &[f32]) -> Result<Check> {
+    let d = array.width();
     let want = numbers.chunks_exact(d).flat_map(|row| {
         let (bytes, scale) = row_to_bytes(row);
         bytes.into_iter().map(move |byte| scale * f32::from(byte))
     });
-    let got = of.inputs(Precision::Int8).read(numbers.len() / d)?;
+    let got = array.inputs(Precision::Int8).read(numbers.len() / d)?;
     let differ = got.iter().zip(want).filter(|(got, want)| got.to_bits() != want.to_bits());
     Ok(Check {
         name: format!("integers of {what} of {d} that differ"),
@@ -131,8 +131,8 @@ fn copies((device, precision): (&Device, Precision)) -> Result<Check> {
     copy_pages(&pool, &plain(device, &[0], &[], &copies)?)?;
     for part in bytes.chunks_exact_mut(5 * page) {
         for copy in copies {
-            let from = copy.source.index() * page;
-            part.copy_within(from..from + page, copy.destination.index() * page);
+            let source = copy.source.index() * page;
+            part.copy_within(source..source + page, copy.destination.index() * page);
         }
     }
     let mut got = vec![0; bytes.len()];

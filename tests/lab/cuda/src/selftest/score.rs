@@ -71,7 +71,7 @@ impl Case {
         let words = vocab.div_ceil(32);
         let mut biases = Vec::new();
         let mut describe = |row: usize| {
-            let from = biases.len() as u32;
+            let first = biases.len() as u32;
             for _ in 0..random.below(4) {
                 biases.push(Bias {
                     token: random.below(vocab) as u32,
@@ -85,7 +85,7 @@ impl Case {
             ScorerRow {
                 input: random.below(vocab + 2) as u32,
                 position: row as u32,
-                biases: from..biases.len() as u32,
+                biases: first..biases.len() as u32,
                 allowed: [None, Some(0), Some(1)][random.below(3)],
                 tops: [0, 0, 1, 5, 300][random.below(5)].min(vocab as u32 - 1).min(256),
                 among: [None, None, Some(0), Some(1)][random.below(4)],

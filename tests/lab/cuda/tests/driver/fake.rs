@@ -186,7 +186,7 @@ fn events_are_reached_when_the_work_before_them_is_done() {
     let name = "fake::events_are_reached_when_the_work_before_them_is_done";
     isolated(name, "seed 5", |plan| {
         let context = Context::new();
-        let (from, destination, host) =
+        let (source, destination, host) =
             (device_memory(64).unwrap(), device_memory(64).unwrap(), pinned(64));
         // SAFETY: memory, stream and events exist until they are released at the end.
         unsafe {
@@ -194,8 +194,8 @@ fn events_are_reached_when_the_work_before_them_is_done() {
             let event = || result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).unwrap();
             let (start, end) = (event(), event());
             result::event::record(start, context.stream).unwrap();
-            result::memset_d8_async(from, 6, 64, context.stream).unwrap();
-            result::memcpy_dtod_async(destination, from, 64, context.stream).unwrap();
+            result::memset_d8_async(source, 6, 64, context.stream).unwrap();
+            result::memcpy_dtod_async(destination, source, 64, context.stream).unwrap();
             result::event::record(end, context.stream).unwrap();
             let early = result::event::elapsed(start, end);
             assert_eq!(code(early), CUresult::CUDA_ERROR_NOT_READY);
@@ -206,7 +206,7 @@ fn events_are_reached_when_the_work_before_them_is_done() {
             assert_eq!(host[63], 6);
             result::event::destroy(start).unwrap();
             result::event::destroy(end).unwrap();
-            result::free_sync(from).unwrap();
+            result::free_sync(source).unwrap();
             result::free_sync(destination).unwrap();
             result::free_host(host.as_mut_ptr().cast()).unwrap();
         }

@@ -59,15 +59,19 @@ fn assert_formulas(all: &[Observation], kernels: &[&str]) {
         for (what, formula, observed) in
             [("reads", read, one.read()), ("writes", written, one.written())]
         {
-            let of = Moved { by_blocks: observed.by_blocks, distinct: observed.distinct };
+            let moved = Moved { by_blocks: observed.by_blocks, distinct: observed.distinct };
             // A filter that chooses the best token writes nothing.
             if (one.kernel(), what) == ("filter_rows", "writes") {
-                assert!(of.by_blocks <= formula.by_blocks);
+                assert!(moved.by_blocks <= formula.by_blocks);
                 continue;
             }
-            if !agree(formula.by_blocks, of.by_blocks) || !agree(formula.distinct, of.distinct) {
-                wrong
-                    .push(format!("{} {what}: formula {formula:?}, observed {of:?}", one.kernel()));
+            if !agree(formula.by_blocks, moved.by_blocks)
+                || !agree(formula.distinct, moved.distinct)
+            {
+                wrong.push(format!(
+                    "{} {what}: formula {formula:?}, observed {moved:?}",
+                    one.kernel()
+                ));
             }
         }
     }
@@ -80,11 +84,11 @@ fn assert_formulas(all: &[Observation], kernels: &[&str]) {
 fn products_move_what_their_formulas_say() {
     let (mut random, (device, observations)) = (Random(31), crate::observed());
     for format in FORMATS {
-        let on = (&device, format.inputs());
+        let target = (&device, format.inputs());
         for r in [24, 130] {
             let sizes = Sizes { r, k: inner(format, 128), n: 264 };
-            let layer = Layer::new(&mut random, on, sizes).unwrap();
-            let x = layer.rows(on, 0..r).unwrap();
+            let layer = Layer::new(&mut random, target, sizes).unwrap();
+            let x = layer.rows(target, 0..r).unwrap();
             let matrix = layer.on((&device, format), Epilogue::None).unwrap();
             let out = poisoned((&device, Precision::F32), (r, 264), Ends::Plain).unwrap();
             for tile in ProductTile::all(format) {
@@ -108,9 +112,9 @@ fn products_move_what_their_formulas_say() {
     assert!(whole.iter().any(again));
     // Two segments: divided tiles.
     for format in FORMATS {
-        let on = (&device, format.inputs());
+        let target = (&device, format.inputs());
         let [r, k, n] = [24, 512, 136];
-        let layer = Layer::new(&mut random, on, Sizes { r, k, n }).unwrap();
+        let layer = Layer::new(&mut random, target, Sizes { r, k, n }).unwrap();
         let matrix = layer.on((&device, format), Epilogue::None).unwrap();
         let out = poisoned((&device, Precision::F32), (r, n), Ends::Plain).unwrap();
         let sizes = matrix.launch(r, Division::Whole).sizes;
@@ -119,7 +123,7 @@ fn products_move_what_their_formulas_say() {
             lead: 1,
             ..ProductLaunch::undivided(&ProductTile::all(format)[0], sizes)
         };
-        let x = layer.rows(on, 0..r).unwrap();
+        let x = layer.rows(target, 0..r).unwrap();
         matrix.run_as(&launch, &x, &out, Store::Overwrite).unwrap();
     }
     let divided = observations.take();
@@ -139,8 +143,8 @@ fn products_move_what_their_formulas_say() {
 }
 
 /// Attention with this shape, over rows at the end of their slots.
-fn attend(random: &mut Random, on: (&Device, Precision), shape: Shape, rows: Rows) {
-    Case::new(random, on, shape, rows).unwrap().run(1).unwrap();
+fn attend(random: &mut Random, target: (&Device, Precision), shape: Shape, rows: Rows) {
+    Case::new(random, target, shape, rows).unwrap().run(1).unwrap();
 }
 
 /// Attention with every size of a tile of narrow heads.
@@ -158,7 +162,7 @@ fn narrow_tiles(random: &mut Random, device: &Device) {
 fn attention_moves_what_its_formulas_say() {
     let (mut random, (device, observations)) = (Random(32), crate::observed());
     for precision in BOTH {
-        let on = (&device, precision);
+        let target = (&device, precision);
         let grouped =
             Shape { heads: 8, num_kv_heads: 2, c: 64, rotated: 64, norms: true, values: false };
         for (shape, segments) in [
@@ -170,11 +174,11 @@ fn attention_moves_what_its_formulas_say() {
             let mut rows = Rows::new(&mut random, 16, &segments);
             // Windows, rows that see nothing, and slots between.
             rows.windowed = true;
-            attend(&mut random, on, shape, rows.clone());
+            attend(&mut random, target, shape, rows.clone());
             rows.windowed = false;
             let slots = segments.iter().flat_map(|(rows, slots)| vec![*slots as u32; *rows]);
             rows.visible = slots.map(Visible::prefix).collect();
-            let case = Case::new(&mut random, on, shape, rows).unwrap();
+            let case = Case::new(&mut random, target, shape, rows).unwrap();
             case.run(1).unwrap();
             // With padding rows and idle tiles.
             case.run(32).unwrap();
@@ -200,17 +204,17 @@ fn rows_move_what_their_formulas_say() {
     let (mut random, (device, observations)) = (Random(33), crate::observed());
     let weight = Buffer::floats(&device, &random.numbers(512)).unwrap();
     for precision in BOTH {
-        let on = (&device, precision);
-        let from = array(on, &random.numbers(9 * 512), 512, Ends::Plain).unwrap();
+        let target = (&device, precision);
+        let input = array(target, &random.numbers(9 * 512), 512, Ends::Plain).unwrap();
         let tokens: Vec<u32> = (0..9).collect();
         let batch = plain(&device, &tokens, &[3, 8], &[copy(0, 1), copy(1, 2)]).unwrap();
         let out = poisoned((&device, Precision::F32), (9, 512), Ends::Plain).unwrap();
-        embed(&from, &batch, &out).unwrap();
-        let of = RowNorm { weight: &weight, eps: 1e-5 };
+        embed(&input, &batch, &out).unwrap();
+        let scale = RowNorm { weight: &weight, eps: 1e-5 };
         for written in [precision, Precision::Int8] {
             let normed = poisoned((&device, written), (9, 512), Ends::Padded).unwrap();
-            norm(&out, &RowSet::First(9), &batch, of, &normed).unwrap();
-            norm(&out, &RowSet::Scored(0..2), &batch, of, &normed).unwrap();
+            norm(&out, &RowSet::First(9), &batch, scale, &normed).unwrap();
+            norm(&out, &RowSet::Scored(0..2), &batch, scale, &normed).unwrap();
         }
         let rounded = Array::inputs_of(&device, [precision, Precision::Int8], 9, 512).unwrap();
         rounded.write(0, &random.numbers(9 * 512)).unwrap();
@@ -258,8 +262,8 @@ fn heads_move_what_their_formulas_say() {
 fn experts_move_what_their_formulas_say() {
     let (mut random, (device, observations)) = (Random(39), crate::observed());
     for precision in [Precision::F32, Precision::Bf16, Precision::Int8] {
-        let on = (&device, precision);
-        assert_all(checks_of(|tell| experts::aligned(&mut random, on, tell)));
+        let target = (&device, precision);
+        assert_all(checks_of(|tell| experts::aligned(&mut random, target, tell)));
     }
     let mut all = observations.take();
     // The integers of gated rows have a test of their own.
@@ -271,8 +275,8 @@ fn experts_move_what_their_formulas_say() {
 fn canvases_move_what_their_formulas_say() {
     let (mut random, (device, observations)) = (Random(40), crate::observed());
     for precision in BOTH {
-        let on = (&device, precision);
-        assert_all(checks_of(|tell| canvas::aligned(&mut random, on, tell)));
+        let target = (&device, precision);
+        assert_all(checks_of(|tell| canvas::aligned(&mut random, target, tell)));
     }
     let mut all = observations.take();
     // The products and records of mean embeddings have tests of their own.

@@ -77,11 +77,11 @@ fn bank_conflicts_and_scattered_reads_are_counted() {
 fn products(device: &Device) {
     let mut random = Random(34);
     for format in FORMATS {
-        let on = (device, format.inputs());
+        let target = (device, format.inputs());
         for ([r, k, n], whole) in [([7, 72, 34], true), ([65, 600, 20], false)] {
             let k = inner(format, k);
-            let layer = Layer::new(&mut random, on, Sizes { r, k, n }).unwrap();
-            let x = layer.rows(on, 0..r).unwrap();
+            let layer = Layer::new(&mut random, target, Sizes { r, k, n }).unwrap();
+            let x = layer.rows(target, 0..r).unwrap();
             let out = poisoned((device, Precision::F32), (r, n), Ends::Plain).unwrap();
             let matrix = layer.on((device, format), Epilogue::None).unwrap();
             let fits = |tile: &&ProductTile| whole || !tile.single;
@@ -109,11 +109,11 @@ fn products(device: &Device) {
 fn attention(device: &Device) {
     let mut random = Random(36);
     for precision in BOTH {
-        let on = (device, precision);
+        let target = (device, precision);
         let mut run = |[heads, num_kv_heads, c]: [usize; 3], segments: &[(usize, usize)]| {
             let shape = Shape { heads, num_kv_heads, c, rotated: c, ..SHAPE };
             let rows = Rows::new(&mut random, 16, segments);
-            let case = Case::new(&mut random, on, shape, rows).unwrap();
+            let case = Case::new(&mut random, target, shape, rows).unwrap();
             case.run(1).unwrap();
         };
         for c in [24, 64, 128] {
@@ -126,7 +126,7 @@ fn attention(device: &Device) {
         run([4, 2, 128], &[(30, 700)]);
         for shape in WIDE {
             let rows = Rows::new(&mut random, 8, &[(9, 40), (3, 530)]);
-            let case = Case::new(&mut random, on, shape, rows).unwrap();
+            let case = Case::new(&mut random, target, shape, rows).unwrap();
             case.run(1).unwrap();
         }
     }
@@ -155,14 +155,14 @@ fn kernels_have_no_races_and_no_bank_conflicts() {
     attention(&device);
     heads(&device);
     for precision in BOTH {
-        let on = (&device, precision);
-        assert_all(checks_of(|tell| rows::checks(&mut random, on, 3, tell)));
-        assert_all(checks_of(|tell| experts::checks(&mut random, on, 40, tell)));
-        assert_all(checks_of(|tell| canvas::checks(&mut random, on, 40, tell)));
+        let target = (&device, precision);
+        assert_all(checks_of(|tell| rows::checks(&mut random, target, 3, tell)));
+        assert_all(checks_of(|tell| experts::checks(&mut random, target, 40, tell)));
+        assert_all(checks_of(|tell| canvas::checks(&mut random, target, 40, tell)));
     }
     assert_all(checks_of(|tell| rows::integers(&mut random, &device, 3, tell)));
-    let on = (&device, Precision::Int8);
-    assert_all(checks_of(|tell| experts::checks(&mut random, on, 40, tell)));
+    let target = (&device, Precision::Int8);
+    assert_all(checks_of(|tell| experts::checks(&mut random, target, 40, tell)));
     let all = observations.take();
     let seen: BTreeSet<&str> = all.iter().map(Observation::kernel).collect();
     let kernels: BTreeSet<&str> = kernels().map(|kernel| kernel.name).collect();

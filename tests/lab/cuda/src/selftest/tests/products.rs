@@ -19,13 +19,13 @@ unsafe extern "C" {
 fn a_row_is_the_same_among_any_others() {
     let (mut random, device) = (Random(3), crate::emulated_small());
     for format in FORMATS {
-        let (on, n) = ((&device, format.inputs()), 40);
+        let (target, n) = ((&device, format.inputs()), 40);
         let sizes = Sizes { r: 131, k: inner(format, 300), n };
-        let layer = Layer::new(&mut random, on, sizes).unwrap();
+        let layer = Layer::new(&mut random, target, sizes).unwrap();
         let matrix = layer.on((&device, format), Epilogue::None).unwrap();
         let run = |rows: std::ops::Range<usize>| {
             let out = poisoned((&device, Precision::F32), (rows.len(), n), Ends::Plain).unwrap();
-            let x = layer.rows(on, rows.clone()).unwrap();
+            let x = layer.rows(target, rows.clone()).unwrap();
             matrix.product(&x, rows.len(), &out).unwrap();
             out.read(rows.len()).unwrap()
         };
@@ -42,14 +42,14 @@ fn a_row_is_the_same_among_any_others() {
 fn launches_change_no_bit() {
     let (mut random, device) = (Random(5), crate::emulated_small());
     for format in FORMATS {
-        let (on, n, most) = ((&device, format.inputs()), 260, 130);
+        let (target, n, most) = ((&device, format.inputs()), 260, 130);
         let size = Sizes { r: most, k: inner(format, 560), n };
-        let layer = Layer::new(&mut random, on, size).unwrap();
+        let layer = Layer::new(&mut random, target, size).unwrap();
         let matrix = layer.on((&device, format), Epilogue::None).unwrap();
         let mut want: Vec<f32> = Vec::new();
         let tiles = ProductTile::all(format).iter().filter(|tile| !tile.single);
         for (tile, rows) in tiles.zip([most, 3].into_iter().cycle()) {
-            let x = layer.rows(on, 0..rows).unwrap();
+            let x = layer.rows(target, 0..rows).unwrap();
             let sizes = matrix.launch(rows, Division::Whole).sizes;
             let whole = ProductLaunch::undivided(tile, sizes);
             assert_eq!(whole.segments(), 3);
@@ -74,13 +74,13 @@ fn launches_change_no_bit() {
 fn tiles_of_one_segment_change_no_bit() {
     let (mut random, device) = (Random(6), crate::emulated_small());
     for format in FORMATS.into_iter().filter(|format| *format != MatrixFormat::F32) {
-        let (on, n, most) = ((&device, format.inputs()), 200, 130);
+        let (target, n, most) = ((&device, format.inputs()), 200, 130);
         let size = Sizes { r: most, k: inner(format, 190), n };
-        let layer = Layer::new(&mut random, on, size).unwrap();
+        let layer = Layer::new(&mut random, target, size).unwrap();
         let matrix = layer.on((&device, format), Epilogue::None).unwrap();
         let mut want: Vec<f32> = Vec::new();
         for tile in ProductTile::all(format) {
-            let x = layer.rows(on, 0..most).unwrap();
+            let x = layer.rows(target, 0..most).unwrap();
             let sizes = matrix.launch(most, Division::Whole).sizes;
             let launch = ProductLaunch::undivided(tile, sizes);
             assert_eq!(launch.segments(), 1);
@@ -98,19 +98,19 @@ fn tiles_of_one_segment_change_no_bit() {
 #[test]
 fn arrays_of_another_shape_are_refused() {
     let (mut random, device) = (Random(4), crate::emulated_small());
-    let on = (&device, Precision::Bf16);
-    let layer = Layer::new(&mut random, on, Sizes { r: 4, k: 16, n: 8 }).unwrap();
-    let matrix = layer.on(on, Epilogue::None).unwrap();
-    let x = poisoned(on, (4, 16), Ends::Padded).unwrap();
+    let target = (&device, Precision::Bf16);
+    let layer = Layer::new(&mut random, target, Sizes { r: 4, k: 16, n: 8 }).unwrap();
+    let matrix = layer.on(target, Epilogue::None).unwrap();
+    let x = poisoned(target, (4, 16), Ends::Padded).unwrap();
     let f32s = (&device, Precision::F32);
     let out = |rows, width| poisoned(f32s, (rows, width), Ends::Plain).unwrap();
     assert!(matrix.product(&x, 4, &out(4, 8)).is_ok());
     assert!(matrix.product(&x, 5, &out(5, 8)).is_err());
     assert!(matrix.product(&x, 4, &out(3, 8)).is_err());
     assert!(matrix.product(&x, 4, &out(4, 9)).is_err());
-    let short = poisoned(on, (4, 8), Ends::Plain).unwrap();
+    let short = poisoned(target, (4, 8), Ends::Plain).unwrap();
     assert!(matrix.product(&x, 4, &short).is_err());
-    let unpadded = poisoned(on, (4, 16), Ends::Plain).unwrap();
+    let unpadded = poisoned(target, (4, 16), Ends::Plain).unwrap();
     assert!(matrix.product(&unpadded, 4, &out(4, 8)).is_err());
     let wide = poisoned(f32s, (4, 16), Ends::Padded).unwrap();
     assert!(matrix.product(&wide, 4, &out(4, 8)).is_err());
@@ -136,11 +136,11 @@ fn bits(numbers: &[f32]) -> Vec<u16> {
 
 /// The sums of a row and a column in one loop over each segment, as tensor cores sum.
 fn plain_loop(x: &[u16], weights: &[u16], segment: usize) -> f32 {
-    let sum = |sum: f32, at: usize| {
+    let sum = |sum: f32, start: usize| {
         let [x, weights] = [x, weights].map(|all| {
             let mut step = [0; 16];
-            let end = all.len().min(at + 16);
-            step[..end - at].copy_from_slice(&all[at..end]);
+            let end = all.len().min(start + 16);
+            step[..end - start].copy_from_slice(&all[start..end]);
             step
         });
         // SAFETY: sixteen numbers each.
@@ -171,9 +171,9 @@ fn products_of_integers_have_the_bits_of_a_plain_loop_and_of_the_cpu() {
     let (mut random, device) = (Random(9), crate::emulated_small());
     for (n, k) in shapes() {
         let most = if n > 8000 { 3 } else { 67 };
-        let on = (&device, Precision::Int8);
-        let layer = Layer::new(&mut random, on, Sizes { r: most, k, n }).unwrap();
-        let matrix = layer.on(on, Epilogue::None).unwrap();
+        let target = (&device, Precision::Int8);
+        let layer = Layer::new(&mut random, target, Sizes { r: most, k, n }).unwrap();
+        let matrix = layer.on(target, Epilogue::None).unwrap();
         let on_cpu = layer.on_cpu(Precision::Int8, Epilogue::None).unwrap();
         let columns: Vec<_> = layer.weights().chunks(k).map(row_to_bytes).collect();
         for rows in [1, 7, most].into_iter().filter(|rows| *rows <= most) {
@@ -191,9 +191,9 @@ fn products_of_integers_have_the_bits_of_a_plain_loop_and_of_the_cpu() {
                         x.iter().zip(weights).map(|(x, w)| i32::from(*x) * i32::from(*w));
                     let sum: i32 = products.sum();
                     let want = sum as f32 * (factor * scale) + layer.bias()[column];
-                    let at = row * n + column;
-                    assert_eq!(got[at].to_bits(), want.to_bits(), "{n}x{k}");
-                    assert_eq!(got[at].to_bits(), on_cpu[at].to_bits(), "{n}x{k} on the CPU");
+                    let start = row * n + column;
+                    assert_eq!(got[start].to_bits(), want.to_bits(), "{n}x{k}");
+                    assert_eq!(got[start].to_bits(), on_cpu[start].to_bits(), "{n}x{k} on the CPU");
                 }
             }
         }
@@ -204,7 +204,7 @@ fn products_of_integers_have_the_bits_of_a_plain_loop_and_of_the_cpu() {
 #[test]
 fn packed_products_have_the_bits_of_a_plain_loop() {
     let (mut random, device) = (Random(8), crate::emulated_small());
-    let on = (&device, Precision::Bf16);
+    let target = (&device, Precision::Bf16);
     let packed = FORMATS.into_iter().filter(|format| matches!(format, MatrixFormat::Packed(_)));
     let mut packed = packed.cycle();
     for (n, k) in shapes() {
@@ -212,13 +212,13 @@ fn packed_products_have_the_bits_of_a_plain_loop() {
         let format = packed.find(|format| inner(*format, k) == k).unwrap();
         let MatrixFormat::Packed(form) = format else { continue };
         let most = if n > 8000 { 3 } else { 67 };
-        let layer = Layer::new(&mut random, on, Sizes { r: most, k, n }).unwrap();
+        let layer = Layer::new(&mut random, target, Sizes { r: most, k, n }).unwrap();
         let matrix = layer.on((&device, format), Epilogue::None).unwrap();
         let plain = layer.unpacked(&device, form).unwrap();
         let [weights, x] = [bits(plain.weights()), bits(plain.inputs())];
         for rows in [1, 7, most].into_iter().filter(|rows| *rows <= most) {
             let out = poisoned((&device, Precision::F32), (rows, n), Ends::Plain).unwrap();
-            let given = plain.rows(on, 0..rows).unwrap();
+            let given = plain.rows(target, 0..rows).unwrap();
             matrix.product(&given, rows, &out).unwrap();
             let got = out.read(rows).unwrap();
             for (row, x) in x.chunks(k).take(rows).enumerate() {

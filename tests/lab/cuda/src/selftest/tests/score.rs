@@ -21,7 +21,7 @@ fn many_biases_are_applied_in_their_order() {
     let mut case = Case::new(&mut random, 300, 6);
     case.biases.clear();
     for row in 0..6 {
-        let from = case.biases.len() as u32;
+        let first = case.biases.len() as u32;
         for i in 0..90 {
             case.biases.push(Bias {
                 token: random.below(40) as u32 * 7,
@@ -29,7 +29,7 @@ fn many_biases_are_applied_in_their_order() {
                 amount: random.next(),
             });
         }
-        case.rows[row].biases = from..case.biases.len() as u32;
+        case.rows[row].biases = first..case.biases.len() as u32;
     }
     compare(&case);
 }

@@ -17,7 +17,8 @@ fn sums_are_those_of_the_reference_model() {
     for line in include_str!("tensor_sums.txt").lines() {
         let words: Vec<u32> =
             line.split(' ').map(|word| u32::from_str_radix(word, 16).unwrap()).collect();
-        let [a, b] = [0, 16].map(|from| words[from..from + 16].iter().map(|x| *x as u16).collect());
+        let [a, b] =
+            [0, 16].map(|first| words[first..first + 16].iter().map(|x| *x as u16).collect());
         let (a, b): (Vec<u16>, Vec<u16>) = (a, b);
         let sum = |sums: TensorSums| {
             // SAFETY: sixteen numbers each.

@@ -122,8 +122,8 @@ fn copies_of_pages_take_mean_embeddings_along() {
     push(&mut copied, rows, &copies, scaled(0.6));
     let pairs = PAGES.into_iter().zip(copies);
     copied.copies = pairs
-        .map(|(from, destination)| PageCopy {
-            source: PageId(from),
+        .map(|(source, destination)| PageCopy {
+            source: PageId(source),
             destination: PageId(destination),
         })
         .collect();
