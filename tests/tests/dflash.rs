@@ -277,3 +277,15 @@ fn neighbours_chunks_and_cached_pages_change_no_bit() {
         }
     }
 }
+
+/// The last blocks of a text that fills the context are cut at its end.
+#[test]
+fn a_text_may_fill_the_context() {
+    let (mut alone, mut both) = (executor(target("qwen3")), executor(pair("qwen3")));
+    let prompt: Vec<u32> = (0..130).map(|number| 3 + (number * number + 5 * number) % 41).collect();
+    let plain = run(&mut alone, vec![request(&prompt, 30, &[], "autoregressive")]);
+    let requests = vec![drafted(&both, &prompt, 30, &[])];
+    let found = run(&mut both, requests);
+    assert_eq!(found[0].tokens, plain[0].tokens);
+    assert_eq!(found[0].tokens.len(), 30);
+}

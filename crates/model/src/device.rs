@@ -7,6 +7,7 @@ mod graphs;
 mod largest;
 mod memory;
 mod model;
+mod pass;
 mod precision;
 mod steps;
 
@@ -14,22 +15,16 @@ pub use memory::{DeviceConfig, DeviceMemory, KvMemory};
 pub use model::DeviceModel;
 pub use steps::StepLoad;
 
-use crate::arch::Work;
-use crate::inputs::{InputBounds, Inputs, PassRows};
+use crate::inputs::{self, InputBounds, PassRows};
 use crate::{ExecutorConfig, LoadError};
 use graphs::Graphs;
-use kernels::device::{AttentionScratch, Device, DeviceBatch, DeviceError, DeviceScores};
-use kernels::{Accelerator, Backend, DeviceKv, LayerScratch, Pass};
-use largest::{LargestStep, ROWS};
+use kernels::device::{AttentionScratch, Device, DeviceError};
+use kernels::{DeviceKv, LayerScratch};
+use largest::LargestStep;
+use pass::{DevicePass, Shared};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use step::{Batch, BatchOutput, Candidate, ExecuteError, Executor, ExecutorSpec};
-
-/// The arrays of a pass and their number of rows.
-struct Workspace {
-    work: Work<Accelerator>,
-    rows: usize,
-}
+use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec};
 
 /// Runs forward passes of one model on a device.
 pub struct DeviceExecutor {
@@ -38,21 +33,12 @@ pub struct DeviceExecutor {
     spec: ExecutorSpec,
     bounds: InputBounds,
     tile: usize,
-    step: StepArrays,
-    workspace: Option<Workspace>,
+    /// A pass over all rows, or one over the rows of the target and one over those of its drafter.
+    passes: Vec<DevicePass>,
     graphs: Graphs,
     /// True if a pass was launched and its output was not read.
     begun: bool,
     memory: DeviceMemory,
-}
-
-/// The arrays of a step, reused between steps.
-#[derive(Default)]
-struct StepArrays {
-    inputs: Inputs,
-    batch: DeviceBatch,
-    scores: DeviceScores,
-    candidates: Vec<Option<Candidate>>,
 }
 
 impl DeviceExecutor {
@@ -63,6 +49,7 @@ impl DeviceExecutor {
     /// of memory.
     pub fn new(mut model: DeviceModel, config: DeviceConfig) -> Result<Self, LoadError> {
         let setup = |error: candle_core::Error| LoadError::Setup(error.to_string());
+        let pass_rows = PassRows::of(model.info.rows.drafter.is_some());
         let (mut graphs, refusal) = Graphs::new(model.backend.device());
         let warning =
             |error| format!("CUDA graphs unavailable, kernels launch one by one: {error}");
@@ -71,7 +58,11 @@ impl DeviceExecutor {
         let device = backend.device();
         let loaded = model::free(device)?;
         let step = LargestStep::new(info, &config);
-        let work = Work::new(backend, info, step.rows).map_err(setup)?;
+        let passes = pass_rows.iter().map(|rows| {
+            let step = if *rows == PassRows::Open { step.drafting(&config) } else { step };
+            DevicePass::new(&model, *rows, &step)
+        });
+        let passes = passes.collect::<Result<Vec<_>, _>>()?;
         let mut scratch = LayerScratch {
             attention: AttentionScratch::new(device, &step.attention(info)).map_err(failed)?,
             ..LayerScratch::default()
@@ -80,15 +71,6 @@ impl DeviceExecutor {
             let reserved = scratch.experts.reserve(device, &experts.sizes(), step.rows);
             reserved.map_err(failed)?;
         }
-        let mut scores = DeviceScores::default();
-        let reserved = scores.reserve(model.decoder.head(), step.rows);
-        reserved.map_err(failed)?;
-        if let Some(table) = model.decoder.soft() {
-            scores.reserve_soft(table, step.rows).map_err(failed)?;
-        }
-        let mut batch = DeviceBatch::default();
-        let reserved = batch.reserve(device, &step.batch(info));
-        reserved.map_err(failed)?;
         let reserved = model::free(device)?;
         let sizes = ExecutorConfig {
             page_size: config.page_size,
@@ -108,18 +90,7 @@ impl DeviceExecutor {
             step: loaded.saturating_sub(reserved),
             kv: kv.bytes() as u64,
         };
-        Ok(Self {
-            model,
-            kv,
-            spec,
-            bounds,
-            tile,
-            step: StepArrays { batch, scores, ..StepArrays::default() },
-            workspace: Some(Workspace { work, rows: step.rows }),
-            graphs,
-            begun: false,
-            memory,
-        })
+        Ok(Self { model, kv, spec, bounds, tile, passes, graphs, begun: false, memory })
     }
 
     /// The device memory that it allocated.
@@ -148,69 +119,24 @@ impl DeviceExecutor {
         self.graphs.bytes()
     }
 
-    /// Uploads a batch and launches its pass.
+    /// Uploads a batch and launches its passes.
     fn launch(&mut self, batch: &Batch) -> Result<(), String> {
-        self.step.inputs.fill(batch, PassRows::All, &self.bounds)?;
-        self.pass(batch).map_err(|error| error.to_string())
+        let Self { model, kv, bounds, tile, passes, graphs, .. } = self;
+        let shared = Shared { model, kv, bounds, tile: *tile };
+        // The target's rows write what rows of the drafter read.
+        passes.iter_mut().try_for_each(|pass| pass.launch(shared, graphs, batch))
     }
 
-    fn pass(&mut self, batch: &Batch) -> candle_core::Result<()> {
-        let DeviceModel { backend, decoder, info, .. } = &self.model;
-        let arrays = self.step.inputs.arrays(batch);
-        let limits = self.bounds.limits(self.tile, ROWS);
-        backend.upload(&arrays, &limits, &mut self.step.batch)?;
-        let rows = self.step.batch.rows();
-        let fits = |workspace: &Workspace| workspace.rows >= rows;
-        if !self.workspace.as_ref().is_some_and(fits) {
-            self.workspace = None;
-            let rows = rows.next_power_of_two().max(ROWS);
-            let work = Work::new(backend, info, rows)?;
-            self.workspace = Some(Workspace { work, rows });
-        }
-        let Some(Workspace { work, .. }) = &mut self.workspace else {
-            return Ok(());
+    /// Waits for the launched passes and reads their output.
+    fn collect(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), String> {
+        let [target, drafter] = self.passes.as_mut_slice() else {
+            return self.passes.iter_mut().try_for_each(|pass| pass.collect(output));
         };
-        self.step.scores.reserve(decoder.head(), self.step.batch.scored())?;
-        if let Some(table) = decoder.soft() {
-            self.step.scores.reserve_soft(table, self.step.batch.scored())?;
+        let mut outputs = [BatchOutput::default(), BatchOutput::default()];
+        for (pass, output) in [target, drafter].into_iter().zip(&mut outputs) {
+            pass.collect(output)?;
         }
-        let pass = Pass {
-            arrays: &arrays,
-            batch: &self.step.batch,
-            kv: &self.kv,
-            mask: self.step.inputs.mask,
-            adapted: &[],
-        };
-        backend.copy_pages(&pass)?;
-        let scores = &mut self.step.scores;
-        let ran = self.graphs.run(backend.device(), pass.batch.shape(), || {
-            let hidden = decoder.hidden(backend, &pass, work);
-            hidden
-                .and_then(|()| decoder.score(backend, &pass, work, scores))
-                .map_err(|error| DeviceError(error.to_string()))
-        });
-        Ok(ran?)
-    }
-
-    /// Waits for the launched pass and reads its output.
-    fn collect(&mut self, output: &mut BatchOutput) -> Result<(), String> {
-        self.step.candidates.clear();
-        let scored = &self.step.inputs.scorers;
-        if !self.step.inputs.tokens.is_empty() {
-            // A pass without scored rows is awaited by a read as well, so that a failure is its own.
-            let read = self.step.scores.read(scored.len().max(1), &mut self.step.candidates);
-            read.map_err(|error| error.to_string())?;
-            self.step.candidates.truncate(scored.len());
-            let tops = scored.iter().map(|row| row.tops as usize).sum();
-            let read = self.step.scores.read_tops(tops, &mut output.tops);
-            read.map_err(|error| error.to_string())?;
-        }
-        for (number, record) in self.step.candidates.iter().enumerate() {
-            match record {
-                Some(candidate) => output.candidates.push(*candidate),
-                None => return Err(format!("the logits of scored row {number} are not finite")),
-            }
-        }
+        inputs::merge(batch, outputs, output);
         Ok(())
     }
 }
@@ -234,7 +160,7 @@ impl Executor for DeviceExecutor {
             self.begin(batch)?;
         }
         self.begun = false;
-        self.collect(output).map_err(ExecuteError)
+        self.collect(batch, output).map_err(ExecuteError)
     }
 
     fn lost(&self) -> Option<String> {

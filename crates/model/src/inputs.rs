@@ -60,7 +60,7 @@ impl InputBounds {
 }
 
 /// The rows of a batch that a pass reads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum PassRows {
     /// All rows.
     #[default]

@@ -10,13 +10,18 @@ use crate::config::{DRAFTER, DrafterSpec};
 use crate::memory::floats;
 use crate::weights::DrafterFiles;
 use crate::{LoadError, ModelInfo};
-use kernels::{Epilogue, Numbers, Storage, Stored};
+use kernels::{Epilogue, Numbers, Storage, Stored, StoredVector};
 use std::sync::Arc;
 
 const NAMES: Names = Names { layers: "layers", norm: "norm", ..qwen::NAMES };
 /// The projection of the target's states, and the norm of the projected ones.
 const PROJECTION: &str = "fc.weight";
 const CONTEXT_NORM: &str = "hidden_norm";
+
+/// An eps beside which no mean of squares counts: with its root as the weights, a norm leaves rows as they
+/// are, in the number format of the inputs of products.
+pub(super) const VAST: f32 = ROOT * ROOT;
+const ROOT: f32 = (1_u64 << 50) as f32;
 
 /// A drafter.
 pub(crate) struct Drafter<S: Storage> {
@@ -25,6 +30,8 @@ pub(crate) struct Drafter<S: Storage> {
     pub(super) info: ModelInfo,
     pub(super) taps: Vec<Tap<S>>,
     pub(super) context_norm: S::Vector,
+    /// The root of [`VAST`], for each number of a state.
+    pub(super) root: S::Vector,
 }
 
 /// The part `[d, d]` of the projection that reads the results of one of the target's layers.
@@ -50,6 +57,8 @@ pub(super) fn load<S: Storage>(
     };
     let taps = loader.taps(&spec.taps)?;
     let context_norm = loader.norm(CONTEXT_NORM.to_owned())?;
+    let numbers = vec![ROOT; target.width];
+    let root = loader.vector(StoredVector { count: target.width, numbers: &numbers })?;
     let blocks = (0..spec.info.layers).map(|number| loader.block(number));
     let blocks = blocks.collect::<Result<_, _>>()?;
     let network = Decoder {
@@ -65,7 +74,7 @@ pub(super) fn load<S: Storage>(
     };
     // Weights that are not read would make other drafts.
     match files.weights.unused().into_iter().next() {
-        None => Ok(Drafter { network, info: spec.layers.info.clone(), taps, context_norm }),
+        None => Ok(Drafter { network, info: spec.layers.info.clone(), taps, context_norm, root }),
         Some(tensor) => Err(LoadError::Key {
             file: files.config.file().to_owned(),
             key: DRAFTER.to_owned(),

@@ -1,12 +1,12 @@
 //! The forward pass of a drafter, and what it keeps of its target's.
 
 use super::decoder::Decoder;
-use super::dflash::Drafter;
+use super::dflash::{Drafter, VAST};
 use super::work::{HeadArrays, Work};
 use crate::ModelInfo;
 use candle_core::{Result, bail};
 use kernels::device::RowSet;
-use kernels::{ArrayKind, Backend, Pass, Selection};
+use kernels::{ArrayKind, Backend, Norm, Pass, Selection};
 
 /// Arrays for the keys and values of a drafter.
 pub(super) struct ContextArrays<B: Backend> {
@@ -51,9 +51,13 @@ impl<B: Backend> Drafter<B> {
             bail!("the target of a drafter has arrays for its states");
         };
         let (rows, matrix) = (backend.rows(pass), &self.taps[number].matrix);
+        let all = RowSet::First(rows);
+        let from = Selection { of: &work.x, rows: &all };
+        let unchanged = Norm { weight: &self.root, eps: VAST };
+        backend.norm(from, pass, unchanged, &mut work.normed)?;
         match number {
-            0 => backend.linear(matrix, &work.x, rows, states),
-            _ => backend.linear_add(matrix, &work.x, rows, states),
+            0 => backend.linear(matrix, &work.normed, rows, states),
+            _ => backend.linear_add(matrix, &work.normed, rows, states),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Graphs: the launches of complete passes, captured once per batch shape.
 
+use crate::inputs::PassRows;
 use kernels::device::{BatchShape, Device, DeviceError, Graph};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,10 +16,17 @@ const MOST_BYTES: u64 = 256 << 20;
 /// Graphs take one part in this of the memory that is free beside weights, arrays and KV pages.
 const PARTS: u64 = 4;
 
+/// The network of a pass and the shape of its batch, which decide its launches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct PassShape {
+    pub(super) pass_rows: PassRows,
+    pub(super) batch: BatchShape,
+}
+
 /// The graphs of a model's passes.
 #[derive(Default)]
 pub(super) struct Graphs {
-    by_shape: HashMap<BatchShape, Known>,
+    by_shape: HashMap<PassShape, Known>,
     /// The value of [`Device::changes`] for which the graphs are valid.
     changes: u64,
     /// Number of passes until now.
@@ -61,10 +69,10 @@ impl Graphs {
     pub(super) fn run(
         &mut self,
         device: &Device,
-        shape: BatchShape,
+        shape: PassShape,
         mut pass: impl FnMut() -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        if shape.rows > MOST_ROWS || self.refused {
+        if shape.batch.rows > MOST_ROWS || self.refused {
             return pass();
         }
         if self.changes != device.changes() {
@@ -101,7 +109,7 @@ impl Graphs {
     fn capture(
         &mut self,
         device: &Device,
-        shape: BatchShape,
+        shape: PassShape,
         pass: &mut impl FnMut() -> Result<(), DeviceError>,
     ) -> Result<bool, DeviceError> {
         let before = device.memory()?.0;
@@ -117,7 +125,7 @@ impl Graphs {
 
     /// Counts the bytes of a new graph, and makes room for them. If one graph alone takes too many,
     /// there are no graphs from now on.
-    fn count(&mut self, shape: BatchShape, bytes: u64) {
+    fn count(&mut self, shape: PassShape, bytes: u64) {
         if let Some(known) = self.by_shape.get_mut(&shape) {
             known.bytes = bytes;
             self.taken.fetch_add(bytes, Ordering::Relaxed);
@@ -134,7 +142,7 @@ impl Graphs {
     }
 
     /// Makes room for a shape.
-    fn remember(&mut self, device: &Device, shape: BatchShape) {
+    fn remember(&mut self, device: &Device, shape: PassShape) {
         while self.by_shape.len() >= MOST_SHAPES && self.forget_oldest(|_| true) {}
         let known = Known { graph: None, used: self.clock, bytes: 0 };
         self.by_shape.insert(shape, known);
@@ -187,8 +195,8 @@ impl Graphs {
 mod tests {
     use super::*;
 
-    fn shape(rows: usize) -> BatchShape {
-        BatchShape { rows, ..BatchShape::default() }
+    fn shape(rows: usize) -> PassShape {
+        PassShape { batch: BatchShape { rows, ..BatchShape::default() }, ..PassShape::default() }
     }
 
     /// The number of calls of a pass of this shape: 0 where a graph is launched.

@@ -35,6 +35,12 @@ impl LargestStep {
         }
     }
 
+    /// The largest step's rows of open blocks, none of which has more than [`ROWS`] rows.
+    pub(super) fn drafting(self, config: &DeviceConfig) -> Self {
+        let rows = BatchShape::rows(config.rows as usize, ROWS).max(ROWS);
+        Self { rows: rows.min(self.rows), ..self }
+    }
+
     /// The sizes of attention's scratch memory, of the layers of each size.
     pub(super) fn attention(&self, info: &ModelInfo) -> Vec<AttentionSizes> {
         let sizes = info.kv_sizes(info.formats.kv, 1, 1);

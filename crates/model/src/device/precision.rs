@@ -12,8 +12,8 @@ pub(super) fn precision(info: &ModelInfo) -> Result<Precision, String> {
     if info.rows.gate.is_some() {
         return Err("an adapter for some rows: the device has no operation for it".to_owned());
     }
-    if info.rows.drafter.is_some() {
-        return Err("a DFlash drafter: the device has no operation for it".to_owned());
+    if info.rows.drafter.is_some_and(|drafter| drafter.heads != info.heads) {
+        return Err("a DFlash drafter with other heads than its target's".to_owned());
     }
     let precision = Accelerator::precision_of(info.formats.matrices);
     for sizes in info.kv_sizes(precision.kv_dtype(), 1, 1) {

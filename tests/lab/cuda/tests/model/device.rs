@@ -1,6 +1,7 @@
 //! The device executor with emulated kernels, compared with the CPU executor.
 
 mod canvas;
+mod dflash;
 mod integers;
 mod memory;
 mod packed;

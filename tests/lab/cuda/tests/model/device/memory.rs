@@ -1,6 +1,6 @@
 //! The device memory of an executor, counted by the emulation.
 
-use super::checkpoint;
+use super::{checkpoint, dflash};
 use crate::backends::{batch, shapes};
 use crate::canvas_dtypes;
 use crate::common::{Noise, Store, Tiny, execute};
@@ -67,6 +67,8 @@ fn computed_bytes_equal_allocated_bytes() {
     assert!(seen >= 13, "{seen}");
     let open = || canvas_dtypes::checkpoint(WeightDtype::F32);
     assert_eq!(check(&open, config(KvMemory::Bytes(MIB + 13)), "canvas"), 4);
+    let open = || dflash::pair(WeightDtype::F32);
+    assert_eq!(check(&open, config(KvMemory::Bytes(MIB + 13)), "DFlash"), 4);
     for (seed, shape) in shapes().iter().enumerate() {
         let tiny = Tiny::new(seed as u64, shape);
         // A context of three tiles, and a row budget below its length.

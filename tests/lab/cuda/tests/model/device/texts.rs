@@ -22,7 +22,7 @@ pub(super) struct Found {
     labels: Vec<TopToken>,
 }
 
-fn engine(executor: &dyn Executor) -> Engine {
+fn engine(capabilities: &Capabilities, executor: &dyn Executor) -> Engine {
     let config = EngineConfig {
         max_running: 256,
         max_waiting: 1024,
@@ -34,14 +34,23 @@ fn engine(executor: &dyn Executor) -> Engine {
         max_model_len: None,
         classes: Arc::default(),
         wait_order: Arc::new(ByPriority),
-        capabilities: Capabilities::default(),
+        capabilities: capabilities.clone(),
     };
     Engine::new(&config, executor.spec())
 }
 
 /// The results of requests that run together.
 pub(super) fn run(executor: &mut dyn Executor, requests: Vec<Request>) -> Vec<Found> {
-    let mut engine = engine(executor);
+    run_with(&Capabilities::default(), executor, requests)
+}
+
+/// As [`run`], of a model with these capabilities.
+pub(super) fn run_with(
+    capabilities: &Capabilities,
+    executor: &mut dyn Executor,
+    requests: Vec<Request>,
+) -> Vec<Found> {
+    let mut engine = engine(capabilities, executor);
     let ids: Vec<_> = requests.into_iter().map(|request| engine.submit(request).unwrap()).collect();
     let (mut all, mut output) = (HashMap::new(), BatchOutput::default());
     while !engine.is_idle() {
@@ -120,7 +129,7 @@ fn readings_are_those_of_the_cpu() {
         let (prompt, written) = (case.tokens("prompt"), case.tokens("canvas_a"));
         let canvas = written.len() as u32;
         assert_eq!(canvas, length(&device));
-        let weights = engine(&device).limits().kind();
+        let weights = engine(&Capabilities::default(), &device).limits().kind();
         let reading = |seed: u64| {
             let offsets = [1, canvas - 2].map(Offset::new);
             let pins = (0..canvas).map(Offset::new).zip(&written);
