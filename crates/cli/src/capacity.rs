@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use model::{ModelInfo, Survey, WeightDtype};
+use model::{ModelInfo, WeightDtype};
 
 use crate::args::CapacityArgs;
 use crate::exit;
@@ -36,8 +36,15 @@ pub struct Device {
     bandwidth: f64,
     /// Operations per second on dense bf16 matrices, if known.
     flops: Option<f64>,
-    /// Bytes per number in K/V, if the device decides it.
-    kv: Option<f64>,
+    /// Bytes of a weight and of a number in K/V, if the device decides them.
+    own: Option<OwnBytes>,
+}
+
+/// Bytes of numbers in the formats of a device.
+#[derive(Clone, Copy, Debug)]
+struct OwnBytes {
+    weight: f64,
+    kv: f64,
 }
 
 impl Device {
@@ -48,14 +55,14 @@ impl Device {
             reserved: OVERHEAD_BYTES,
             bandwidth: per_second * 1e9,
             flops: Some(tera * 1e12),
-            kv: None,
+            own: None,
         }
     }
 }
 
-/// The processor of this machine for a model, with its free memory and the bandwidth at which all
-/// threads together read. `None` if the system does not report its memory.
-pub fn measure(info: &ModelInfo) -> Option<Device> {
+/// The processor of this machine for a model with matrices of `weight` bytes a weight, with its free memory
+/// and the bandwidth at which all threads together read. `None` if the system does not report its memory.
+pub fn measure(info: &ModelInfo, weight: f64) -> Option<Device> {
     let free = memory::free()?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let numbers = READ_NUMBERS.min(usize::try_from(free / 64).unwrap_or(READ_NUMBERS));
@@ -65,7 +72,7 @@ pub fn measure(info: &ModelInfo) -> Option<Device> {
         reserved: 0.0,
         bandwidth: read_bandwidth(numbers.max(threads), threads),
         flops: None,
-        kv: Some(number_bytes(info)),
+        own: Some(OwnBytes { weight, kv: number_bytes(info) }),
     })
 }
 
@@ -165,12 +172,11 @@ impl Sizes {
     }
 }
 
-/// Bytes of a weight of a matrix: of blocks the mean of all.
-pub fn bytes_per_weight(survey: &Survey) -> f64 {
-    let Survey { info, memory } = survey;
-    // The embedding table is f32.
+/// Bytes of a weight of a matrix: of blocks the mean of all, where all weights take `weights` bytes and the
+/// embedding table `number` bytes a number.
+pub fn bytes_per_weight(info: &ModelInfo, weights: u64, number: usize) -> f64 {
     let table = (info.vocabulary.embedding_size * info.width) as f64;
-    let stored = memory.weights as f64 - table * size_of::<f32>() as f64;
+    let stored = weights as f64 - table * number as f64;
     let count = info.parameters as f64 - if info.vocabulary.tied { 0.0 } else { table };
     match info.formats.matrices {
         WeightDtype::F32 => 4.0,
@@ -181,7 +187,7 @@ pub fn bytes_per_weight(survey: &Survey) -> f64 {
     }
 }
 
-/// The tables for one model with matrices of `bytes` bytes a weight, the device `here` first.
+/// The tables for one model with matrices of `bytes` bytes a weight on cards, the device `here` first.
 ///
 /// # Errors
 /// `--on` with a number that is not positive.
@@ -211,7 +217,10 @@ pub fn report(
     }
     let kv = f64::from(args.kv_bytes);
     for touched in touched {
-        let sizes = |device: &Device| Sizes::new(info, bytes, device.kv.unwrap_or(kv), touched);
+        let sizes = |device: &Device| {
+            let OwnBytes { weight, kv } = device.own.unwrap_or(OwnBytes { weight: bytes, kv });
+            Sizes::new(info, weight, kv, touched)
+        };
         if let Some(experts) = info.experts {
             writeln!(out, "\nsteps that touch {touched} of {} experts", experts.count)?;
         }
@@ -407,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_comes_first_with_its_own_kv() {
+    fn this_machine_comes_first_with_bytes_of_its_own() {
         let info = model([32, 4096, 32, 32, 12_288, 126_464], None, 0);
         let args =
             CapacityArgs { config_json: None, context: 1536, kv_bytes: 2, device: Vec::new() };
@@ -417,9 +426,9 @@ mod tests {
             reserved: 0.0,
             bandwidth: 20e9,
             flops: None,
-            kv: Some(number_bytes(&info)),
+            own: Some(OwnBytes { weight: 2.0, kv: number_bytes(&info) }),
         };
-        let text = report(&info, 2.0, &args, Some(here)).unwrap();
+        let text = report(&info, 1.0, &args, Some(here)).unwrap();
         let rows: Vec<Vec<&str>> = text
             .lines()
             .skip_while(|line| !line.starts_with("device"))
@@ -428,13 +437,14 @@ mod tests {
         // 90 GB less the weights, in positions of 1 MiB; the weights at 20 GB/s.
         let expected = ["this", "CPU", "100", "70543", "45", "749.7", "-"];
         assert_eq!(rows[1], expected, "{text}");
-        assert_eq!(rows[2][..2], ["RTX", "4090"]);
+        // A card has weights of one byte, at 1,008 GB/s.
+        assert_eq!((&rows[2][..2], rows[2][5]), (&["RTX", "4090"][..], "7.4"));
     }
 
     #[test]
     fn this_machine_is_measured() {
         let info = model([32, 4096, 32, 32, 12_288, 126_464], None, 0);
-        let here = measure(&info).expect("Linux reports its memory");
+        let here = measure(&info, 2.0).expect("Linux reports its memory");
         assert!(here.memory > 0.0 && here.bandwidth > 1e6, "{here:?}");
     }
 }

@@ -201,11 +201,21 @@ fn capacity(args: &InspectArgs, options: &CapacityArgs) -> Result<()> {
     };
     let mut checkpoint = kv::with_format(checkpoint, &config);
     let survey = checkpoint.survey(*config.model.dtype).map_err(exit::refused)?;
-    let here = capacity::measure(&survey.info);
-    let bytes = capacity::bytes_per_weight(&survey);
-    let report = capacity::report(&survey.info, bytes, options, here)?;
+    let info = &survey.info;
+    let on_cpu = capacity::bytes_per_weight(info, survey.memory.weights, size_of::<f32>());
+    // Blocks have records of their own on a card, beside a table in bf16.
+    let is_own = info.formats.matrices == WeightDtype::Blocks && DeviceModel::unfit(info).is_none();
+    let on_card = match is_own {
+        true => {
+            let needed = device::least(&config, &mut checkpoint, info)?;
+            capacity::bytes_per_weight(info, needed.weights, size_of::<u16>())
+        }
+        false => on_cpu,
+    };
+    let here = capacity::measure(info, on_cpu);
+    let report = capacity::report(info, on_card, options, here)?;
     tell!("{}", report.trim_end());
-    dtypes(&mut checkpoint, &survey.info)
+    dtypes(&mut checkpoint, info)
 }
 
 /// The place of a model, and the model by its headers, or by its configuration alone if its weights are not

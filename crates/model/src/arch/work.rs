@@ -56,10 +56,7 @@ impl<B: Backend> Work<B> {
     /// Allocates arrays for passes of up to `rows` rows.
     pub(crate) fn new(backend: &B, info: &ModelInfo, rows: usize) -> Result<Self> {
         let d = info.width;
-        let normed = match info.experts {
-            Some(_) => ArrayKind::Routed,
-            None => ArrayKind::Inputs,
-        };
+        let normed = info.experts.map_or(ArrayKind::Inputs, |_| ArrayKind::Routed);
         let full = info.canvas.map(|canvas| HeadArrays::new(backend, rows, canvas.full_heads));
         Ok(Self {
             x: backend.array(ArrayKind::Sums, rows, d)?,
