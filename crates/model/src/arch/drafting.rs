@@ -52,7 +52,7 @@ impl<B: Backend> Drafter<B> {
         };
         let (rows, matrix) = (backend.rows(pass), &self.taps[number].matrix);
         let all = RowSet::First(rows);
-        let from = Selection { of: &work.x, rows: &all };
+        let from = Selection { array: &work.x, rows: &all };
         let unchanged = Norm { weight: &self.root, eps: VAST };
         backend.norm(from, pass, unchanged, &mut work.normed)?;
         match number {
