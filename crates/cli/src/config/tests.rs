@@ -95,7 +95,7 @@ fn every_problem_of_every_file_is_named_with_its_place() {
         "all-3.toml:1:7: ",
         "all-0.toml:2:15 engine.max_running: expected at least 1, found 0",
         "all-0.toml:3:16 engine.long_quantum: expected at most engine.row_budget (5), found 7",
-        "all-2.toml:2:9 model.dtype: expected one of auto, f32, bf16, int8, int4, found \"fp8\"",
+        "all-2.toml:2:9 model.dtype: expected one of auto, f32, bf16, int8, int4, int8w, found \"fp8\"",
         "all-2.toml:3:18 model.expert_sharing: expected vote=SHARE",
         "all-2.toml:4:11 model.decoder: treshold is not known (did you mean \"threshold\"?)",
         "all-1.toml:6:7 telemetry.log: expected directives",
