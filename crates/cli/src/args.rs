@@ -413,7 +413,7 @@ pub struct CapacityArgs {
     /// Your device as `MEMORY,BANDWIDTH,FLOPS`: memory in GB, bandwidth in GB/s, dense bf16 arithmetic
     /// in TFLOP/s. Default: six common GPUs.
     #[arg(long = "on", value_name = "NUMBERS", value_delimiter = ',')]
-    pub device: Vec<f64>,
+    pub machine: Vec<f64>,
 }
 
 #[derive(Args, Debug)]

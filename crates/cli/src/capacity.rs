@@ -232,15 +232,16 @@ pub fn report(
 }
 
 fn devices(args: &CapacityArgs) -> Result<Vec<Device>> {
-    match *args.device {
+    match *args.machine {
         [] => Ok(CARDS.to_vec()),
         [memory, bandwidth, flops]
-            if args.device.iter().all(|value| value.is_finite() && *value > 0.0) =>
+            if args.machine.iter().all(|value| value.is_finite() && *value > 0.0) =>
         {
             Ok(vec![Device::new("yours", memory, bandwidth, flops)])
         }
         _ => {
-            let message = format!("--on: expected three positive numbers, found {:?}", args.device);
+            let message =
+                format!("--on: expected three positive numbers, found {:?}", args.machine);
             Err(exit::failure(exit::USAGE, message))
         }
     }
@@ -380,7 +381,7 @@ mod tests {
     fn weights_of_any_size_can_be_read() {
         let line = |sizes| {
             let args =
-                CapacityArgs { config_json: None, context: 1536, kv_bytes: 2, device: Vec::new() };
+                CapacityArgs { config_json: None, context: 1536, kv_bytes: 2, machine: Vec::new() };
             let text = report(&model(sizes, None, 0), 2.0, &args, None).unwrap();
             text.lines().nth(1).unwrap().to_owned()
         };
@@ -399,7 +400,7 @@ mod tests {
             config_json: None,
             context: 1536,
             kv_bytes: 4,
-            device: device.to_vec(),
+            machine: device.to_vec(),
         };
         let text = report(&info, 2.0, &args(&[48.0, 20.0, 0.19]), None).unwrap();
         assert!(text.contains("\nyours "), "{text}");
@@ -419,7 +420,7 @@ mod tests {
     fn this_machine_comes_first_with_bytes_of_its_own() {
         let info = model([32, 4096, 32, 32, 12_288, 126_464], None, 0);
         let args =
-            CapacityArgs { config_json: None, context: 1536, kv_bytes: 2, device: Vec::new() };
+            CapacityArgs { config_json: None, context: 1536, kv_bytes: 2, machine: Vec::new() };
         let here = Device {
             name: "this CPU",
             memory: 100e9,

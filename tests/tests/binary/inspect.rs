@@ -297,7 +297,7 @@ fn steps_that_cannot_be_listed_are_refused_in_one_message() {
         (["--rows", "0"], value("rows <ROWS>': 0 is not in 1..=4096", "0")),
         (["--rows", "64,many"], value("rows <ROWS>'", "many")),
         (["--slots", "16"], value("slots <SLOTS>': 16 is not in 32..=4096", "16")),
-        (["--rows", &many], "expected at most 64 steps in 3 dtypes, found 99".to_owned()),
+        (["--rows", &many], "expected at most 96 steps in 4 dtypes, found 132".to_owned()),
     ] {
         let output = steps(&arguments);
         let said = stderr(&output);
