@@ -155,7 +155,7 @@ pub struct WeightArgs {
     #[arg(long, global = true, value_name = "FILE", env = "ASYNCLANE_FILTER")]
     pub filter: Option<String>,
     /// Folder of a LoRA adapter of PEFT (`adapter_config.json`, `adapter_model.safetensors`), which is merged
-    /// into the weights at load, or is for the rows of masks alone.
+    /// into the weights at load, or is for the rows of masks or drafts alone.
     #[arg(long, global = true, value_name = "FOLDER", env = "ASYNCLANE_LORA")]
     pub lora: Option<String>,
     /// The mask's token, for an adapter that is for the rows of masks alone, as I-DLM's (151669); 0 = as the

@@ -30,7 +30,9 @@
 //! # Bounds
 //!
 //! L is the number of tokens of the longest sequence, M the number of rows of the longest forward. Steps
-//! count while a sequence is ready: it waits neither for its grammar nor for drafts.
+//! count while a sequence is ready: it waits neither for its grammar nor for drafts. While clients share
+//! the engine, a 32nd of `row_budget` stands for it below, and a forward of r rows that goes before counts
+//! as 32 r / `row_budget` steps more.
 //!
 //! - *Start.* Before a sequence that has T tokens, with those before it in its line, another
 //!   client starts at most T + L tokens: the turns are counted in tokens, and only the other client's
@@ -42,9 +44,9 @@
 //! - *A decode forward* of d rows behind O forwards of R rows runs within O steps, and within
 //!   R / min(`row_budget` - d + 1, `max_running`) steps if d fits the budget: a step that passes over
 //!   it is filled by forwards before it, and whoever has run goes behind all that wait.
-//! - *Another client's forwards* before one of client c have at most D + R + M rows, where D are the rows
-//!   that c has had more when the wait begins, and R those of c before it: beyond that, c has had fewer
-//!   rows and goes first.
+//! - *Another client's forwards* of the same kind before one of client c have at most D + R + M rows,
+//!   where D are the rows that c has had more when the wait begins, and R those of c before it: beyond
+//!   that, c has had fewer rows and goes first.
 //! - *A long forward* of r rows is covered after r / `long_quantum` steps; then only decode forwards
 //!   before it, each once, can delay it. n steps in a row hold fewer than n times `long_quantum` rows
 //!   of long forwards and one such forward more. So a prompt of any length makes a step longer by less

@@ -3,7 +3,8 @@
 use std::cmp::Ordering;
 use step::Sampling;
 
-/// The variate of the last of the intervals from which variates are computed; that before it gives 36.7.
+/// The largest variate. The last of the 2^53 intervals is rounded to 1, which would give infinity; the
+/// largest other variate is 36.04.
 const GUMBEL_MAX: f64 = 37.0;
 /// More than the natural logarithm of 2, by far more than a variate's rounding.
 const LN_2: f64 = 0.6932;

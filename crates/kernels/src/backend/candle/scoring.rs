@@ -139,7 +139,8 @@ fn gumbel(draw: &Sampling, position: u32, token: u32) -> f64 {
     let bits = mix(row ^ mix(u64::from(token)));
     // The middle of one of 2^53 equal intervals of (0, 1).
     let uniform = ((bits >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
-    -(-uniform.ln()).ln()
+    // The last uniform number is rounded to 1.
+    (-(-uniform.ln()).ln()).min(37.0)
 }
 
 /// One step of the splitmix64 generator.
