@@ -9,8 +9,9 @@ use serde::Serialize;
 
 use crate::exit;
 use geometries::{
-    DIFFUSION_GEMMA, DREAM_7B, FAST_DLLM_1_5B, FAST_DLLM_7B, LLADA_8B, LLADA2_MINI, SDAR_1_7B,
-    SDAR_4B, SDAR_8B, SMOLLM2_135M, WEDLM_8B,
+    DIFFUSION_GEMMA, DREAM_7B, FAST_DLLM_1_5B, FAST_DLLM_7B, I_DLM_8B, LLADA_8B, LLADA2_MINI,
+    NEMOTRON_3B, NEMOTRON_8B, NEMOTRON_14B, SDAR_1_7B, SDAR_4B, SDAR_8B, SMOLLM2_135M,
+    STABLE_DIFFCODER, WEDLM_8B,
 };
 
 /// A model with a short name.
@@ -65,7 +66,7 @@ const SMOLLM2: Evidence = Evidence {
 };
 
 /// Every model with a short name.
-pub const ALL: [Entry; 19] = [
+pub const ALL: [Entry; 24] = [
     embedded(DEMO),
     embedded(WEDLM),
     embedded(BLOCK_CAUSAL),
@@ -78,14 +79,19 @@ pub const ALL: [Entry; 19] = [
     hub("llada-1.5", "GSAI-ML/LLaDA-1.5", LLADA_8B),
     hub("dream-7b", "Dream-org/Dream-v0-Instruct-7B", DREAM_7B),
     hub("dream-coder-7b", "Dream-org/Dream-Coder-v0-Instruct-7B", DREAM_7B),
+    hub("diffucoder-7b", "apple/DiffuCoder-7B-cpGRPO", DREAM_7B),
     hub("sdar-1.7b", "JetLM/SDAR-1.7B-Chat", SDAR_1_7B),
     hub("sdar-4b", "JetLM/SDAR-4B-Chat", SDAR_4B),
     hub("sdar-8b", "JetLM/SDAR-8B-Chat", SDAR_8B),
-    hub("i-dlm-8b", "yifanyu/I-DLM-8B", SDAR_8B),
+    hub("i-dlm-8b", "yifanyu/I-DLM-8B", I_DLM_8B),
     hub("trado-4b", "Gen-Verse/TraDo-4B-Instruct", SDAR_4B),
     hub("wedlm-8b", "tencent/WeDLM-8B-Instruct", WEDLM_8B),
     hub("fast-dllm-1.5b", "Efficient-Large-Model/Fast_dLLM_v2_1.5B", FAST_DLLM_1_5B),
     hub("fast-dllm-7b", "Efficient-Large-Model/Fast_dLLM_v2_7B", FAST_DLLM_7B),
+    hub("nemotron-3b", "nvidia/Nemotron-Labs-Diffusion-3B", NEMOTRON_3B),
+    hub("nemotron-8b", "nvidia/Nemotron-Labs-Diffusion-8B", NEMOTRON_8B),
+    hub("nemotron-14b", "nvidia/Nemotron-Labs-Diffusion-14B", NEMOTRON_14B),
+    hub("diffcoder-8b", "ByteDance-Seed/Stable-DiffCoder-8B-Instruct", STABLE_DIFFCODER),
     hub("llada2.0-mini", "inclusionAI/LLaDA2.0-mini", LLADA2_MINI),
     hub("llada2.1-mini", "inclusionAI/LLaDA2.1-mini", LLADA2_MINI),
     hub("diffusiongemma", "google/diffusiongemma-26B-A4B-it", DIFFUSION_GEMMA),

@@ -25,6 +25,12 @@ pub(super) const SDAR_8B: &str = r#"{"architectures": ["SDARForCausalLM"], "torc
     "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "num_hidden_layers": 36,
     "intermediate_size": 12288, "vocab_size": 151936, "max_position_embeddings": 32768}"#;
 
+/// I-DLM-8B, of Qwen3-8B, strictly causal.
+pub(super) const I_DLM_8B: &str = r#"{"architectures": ["SDARForCausalLM"], "torch_dtype": "bfloat16",
+    "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "num_hidden_layers": 36,
+    "intermediate_size": 12288, "vocab_size": 151936, "max_position_embeddings": 32768,
+    "use_regular_causal": true}"#;
+
 /// WeDLM-8B, of Qwen3-8B.
 pub(super) const WEDLM_8B: &str = r#"{"architectures": ["WeDLMForCausalLM"], "torch_dtype": "bfloat16",
     "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "num_hidden_layers": 36,
@@ -42,6 +48,33 @@ pub(super) const FAST_DLLM_7B: &str = r#"{"architectures": ["Fast_dLLM_QwenForCa
     "torch_dtype": "bfloat16", "hidden_size": 3584, "num_attention_heads": 28,
     "num_key_value_heads": 4, "num_hidden_layers": 28, "intermediate_size": 18944,
     "vocab_size": 152064, "max_position_embeddings": 32768}"#;
+
+/// Nemotron-Labs-Diffusion-3B.
+pub(super) const NEMOTRON_3B: &str = r#"{"architectures": ["NemotronLabsDiffusionModel"],
+    "torch_dtype": "bfloat16", "hidden_size": 3072, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "head_dim": 128, "num_hidden_layers": 26, "intermediate_size": 9216,
+    "vocab_size": 131072, "max_position_embeddings": 262144,
+    "rope_parameters": {"rope_theta": 1000000}}"#;
+
+/// Nemotron-Labs-Diffusion-8B.
+pub(super) const NEMOTRON_8B: &str = r#"{"architectures": ["NemotronLabsDiffusionModel"],
+    "torch_dtype": "bfloat16", "hidden_size": 4096, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "head_dim": 128, "num_hidden_layers": 34, "intermediate_size": 14336,
+    "vocab_size": 131072, "max_position_embeddings": 262144,
+    "rope_parameters": {"rope_theta": 1000000}}"#;
+
+/// Nemotron-Labs-Diffusion-14B.
+pub(super) const NEMOTRON_14B: &str = r#"{"architectures": ["NemotronLabsDiffusionModel"],
+    "torch_dtype": "bfloat16", "hidden_size": 5120, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "head_dim": 128, "num_hidden_layers": 40, "intermediate_size": 16384,
+    "vocab_size": 131072, "max_position_embeddings": 262144,
+    "rope_parameters": {"rope_theta": 1000000000}}"#;
+
+/// Stable-DiffCoder-8B, of Seed-Coder-8B.
+pub(super) const STABLE_DIFFCODER: &str = r#"{"architectures": ["StableDiffcoderForCausalLM"],
+    "torch_dtype": "bfloat16", "hidden_size": 4096, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "num_hidden_layers": 32, "intermediate_size": 14336,
+    "vocab_size": 155136, "max_position_embeddings": 8192}"#;
 
 /// LLaDA2.0-mini and LLaDA2.1-mini.
 pub(super) const LLADA2_MINI: &str = r#"{"architectures": ["LLaDA2MoeModelLM"], "torch_dtype": "bfloat16",
