@@ -2,8 +2,11 @@
 //! refused.
 
 use crate::common::{execute, push, refusal, row, sized};
+use crate::gguf_files;
 use asynclane_model::{Checkpoint, DeviceModel, Files, LoadError, Model, WeightDtype};
+use candle_core::quantized::GgmlDType;
 use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::{Value, json};
 use step::{Attention, Batch, Executor, LogitShift, Row, Sampling, Score, TopToken};
 
@@ -130,6 +133,61 @@ fn a_pair_is_described_and_its_memory_is_counted() {
     // The target's own distribution: no token is banned as the mask.
     assert_eq!((executor.spec().mask, executor.model().info().vocabulary.mask), (Some(45), None));
     assert_eq!(executor.spec().vocab_size, 47);
+}
+
+/// Log-probabilities of a text of the target, and of the open block behind it.
+fn rows_of_both(checkpoint: Checkpoint) -> Vec<TopToken> {
+    let text = (0..9).map(|position| scored(row(7 + 3 * position, position, position + 1), 47));
+    let open = (9..14).map(|position| {
+        let token = if position == 9 { 7 } else { 45 };
+        let open = Row { open: true, ..row(token, position, 14) };
+        if position == 9 { Row { score: Score::None, ..open } } else { scored(open, 47) }
+    });
+    let mut executor = sized(Model::load(checkpoint).unwrap(), 16, 1);
+    let mut batch = Batch::default();
+    push(&mut batch, text.chain(open).collect(), &PAGES, Sampling::GREEDY);
+    execute(&mut executor, &batch).tops
+}
+
+#[test]
+fn a_target_may_be_a_gguf_file_and_have_an_adapter() {
+    let drafter = Files::folder(format!("{FIXTURES}/dflash/qwen3/drafter"));
+    let folder = format!("{FIXTURES}/dflash/qwen3/target");
+    let config: Value = serde_json::from_slice(&read("dflash/qwen3/target/config.json")).unwrap();
+    let tensors = gguf_files::tensors(folder.as_ref());
+    let metadata = gguf_files::metadata("qwen3", &config);
+    let file = gguf_files::File::write("dflash", &metadata, &tensors, GgmlDType::F32);
+    let gguf = file.checkpoint().unwrap().with_dtype(WeightDtype::F32);
+    let plain = rows_of_both(pair("qwen3").with_dtype(WeightDtype::F32));
+    assert_eq!(rows_of_both(gguf.with_drafter(&drafter).unwrap()), plain);
+
+    let adapted = || target("qwen3").with_lora(&adapter(), None).unwrap();
+    let both = rows_of_both(adapted().with_drafter(&drafter).unwrap());
+    let executor = &mut sized(Model::load(adapted()).unwrap(), 4, 1);
+    let mut batch = Batch::default();
+    let text = (0..9).map(|position| scored(row(7 + 3 * position, position, position + 1), 47));
+    push(&mut batch, text.collect(), &[0, 1], Sampling::GREEDY);
+    let alone = execute(executor, &batch).tops;
+    assert_eq!(both[..alone.len()], alone);
+    assert_ne!(plain[..alone.len()], alone);
+    assert_ne!(plain[alone.len()..], both[alone.len()..]);
+}
+
+/// An adapter of rank 1 for a matrix of the target `qwen3`.
+fn adapter() -> Files {
+    let config =
+        json!({"peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": ["q_proj"]});
+    let ones = |count: usize| 0.3_f32.to_le_bytes().repeat(count).leak();
+    let name =
+        |end: &str| format!("base_model.model.model.layers.1.self_attn.q_proj.lora_{end}.weight");
+    let factors = [
+        (name("A"), TensorView::new(Dtype::F32, vec![1, 24], ones(24)).unwrap()),
+        (name("B"), TensorView::new(Dtype::F32, vec![32, 1], ones(32)).unwrap()),
+    ];
+    Files::memory([
+        ("adapter_config.json", config.to_string().into_bytes()),
+        ("adapter_model.safetensors", serialize(factors, None).unwrap()),
+    ])
 }
 
 /// The drafter `qwen3` with other keys, for a target.

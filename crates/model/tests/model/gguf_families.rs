@@ -297,7 +297,8 @@ fn diffusion_gemma(case: &Path) -> (Fields, Tensors) {
     let text = &config["text_config"];
     let layers = text["layer_types"].as_array().unwrap();
     let sliding: Vec<bool> = layers.iter().map(|kind| kind == "sliding_attention").collect();
-    let full = &text["per_layer_config"]["2"];
+    let first = sliding.iter().position(|sliding| !sliding).unwrap();
+    let full = &text["per_layer_config"][first.to_string()];
     let heads = |sliding: &bool| match sliding {
         true => text["num_key_value_heads"].clone(),
         false => full["num_key_value_heads"].clone(),

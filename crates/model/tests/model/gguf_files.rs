@@ -4,7 +4,8 @@ use asynclane_model::{Checkpoint, Files, LoadError, Model, WeightDtype};
 use candle_core::quantized::gguf_file::{self, Value as Field};
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
-use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,12 +39,21 @@ pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 pub fn tensors(folder: &Path) -> Tensors {
     let bytes = std::fs::read(folder.join("model.safetensors")).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
-    let values = |data: &[u8]| {
-        let words = data.as_chunks().0.iter();
-        words.map(|word| f32::from_le_bytes(*word)).collect()
+    let values = |tensor: &TensorView<'_>| -> Vec<f32> {
+        let data = tensor.data();
+        match tensor.dtype() {
+            Dtype::F32 => data.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)).collect(),
+            Dtype::BF16 => {
+                let halves = data.as_chunks().0.iter();
+                halves
+                    .map(|half| f32::from_bits(u32::from(u16::from_le_bytes(*half)) << 16))
+                    .collect()
+            }
+            other => panic!("{other:?}"),
+        }
     };
     let all = file.tensors().into_iter();
-    all.map(|(name, tensor)| (name, (tensor.shape().to_vec(), values(tensor.data())))).collect()
+    all.map(|(name, tensor)| (name, (tensor.shape().to_vec(), values(&tensor)))).collect()
 }
 
 fn renamed(name: &str) -> String {
