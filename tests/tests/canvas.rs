@@ -4,6 +4,7 @@
 //! `crates/model/tests/model/fixtures/canvas.py` generates checkpoints and samples.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use std::time::Duration;
 
@@ -305,7 +306,13 @@ fn a_seeded_canvas_is_read_as_the_official_decoder_reads_it() {
         let (length, vocab) = (seed.len(), logits.len() / seed.len());
         let inner = executor(model::Cpu::default(), &folder);
         let mut executor = Recorder { inner, canvases: Vec::new() };
-        for (steps, is_pinned) in [(1, false), (1, true), (4, true)] {
+        // All tokens, some of them listed, and no others written.
+        let some: Arc<[u32]> = (0..vocab as u32).filter(|token| token % 3 != 1).collect();
+        let reads = [(1, false), (1, true), (4, true)].map(|(steps, is_pinned)| {
+            [(None, false), (Some(&some), false), (Some(&some), true)]
+                .map(|(listed, alone)| (steps, is_pinned, listed, alone))
+        });
+        for (steps, is_pinned, listed, alone) in reads.into_iter().flatten() {
             let held = |offset: usize| is_pinned && offset.is_multiple_of(2);
             let settings = format!(
                 "canvas,block_length={length},max_denoising_steps={steps},t_min=1,t_max=1,\
@@ -318,7 +325,9 @@ fn a_seeded_canvas_is_read_as_the_official_decoder_reads_it() {
                 editable: !held(offset as usize),
             });
             read.given.pins = pins.collect();
-            read.extras.logprobs = Some((vocab - 1) as u8);
+            read.extras.logprobs = Some(listed.map_or(vocab - 1, |listed| listed.len()) as u8);
+            read.extras.listed = listed.cloned();
+            read.logits.only = listed.filter(|_| alone).cloned();
             executor.canvases.clear();
             let outcome = run(&mut executor, vec![read]).remove(0);
             let name = format!("{}, {steps} steps", folder.display());
@@ -336,12 +345,20 @@ fn a_seeded_canvas_is_read_as_the_official_decoder_reads_it() {
                     assert_eq!(read.logprob, 0.0, "{name}");
                     continue;
                 }
+                let possible = |token: usize| !alone || some.contains(&(token as u32));
+                assert!(possible(outcome.tokens[offset] as usize), "{name}");
+                let total = read.top.iter().map(|top| f64::from(top.logprob).exp()).sum::<f64>();
+                assert!(!alone || (total - 1.0).abs() < 1e-5, "{name}: {total}");
                 if steps > 1 {
                     continue;
                 }
                 let row = &logits[offset * vocab..(offset + 1) * vocab];
-                let sum = row.iter().map(|logit| logit.exp()).sum::<f64>().ln();
-                assert!(read.top.len() >= vocab - 1, "{name}");
+                let known = (0..vocab).filter(|token| possible(*token));
+                let sum = known.map(|token| row[token].exp()).sum::<f64>().ln();
+                match listed {
+                    Some(listed) => assert_eq!(read.top.len(), listed.len(), "{name}"),
+                    None => assert!(read.top.len() >= vocab - 1, "{name}"),
+                }
                 for top in &read.top {
                     let want = row[top.token as usize] - sum;
                     let error = (f64::from(top.logprob) - want).abs();

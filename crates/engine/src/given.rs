@@ -6,7 +6,7 @@ use step::Attention;
 use crate::limits::Limits;
 use crate::request::{Labels, Refusal, Request};
 
-/// Most tokens of [`Labels`].
+/// Most tokens of [`Labels`] and of [`crate::Extras::listed`].
 const MAX_LABELS: usize = 255;
 
 impl Limits {
@@ -19,6 +19,18 @@ impl Limits {
             let message = message.to_owned();
             Err(Refusal::Field { field, message })
         };
+        let named = [("listed", &request.extras.listed), ("only", &request.logits.only)];
+        for (field, tokens) in named {
+            let Some(tokens) = tokens else {
+                continue;
+            };
+            if !(1..=MAX_LABELS).contains(&tokens.len()) || !self.are_possible(tokens) {
+                return refuse(field, "must be 1 to 255 tokens of the vocabulary");
+            }
+            if request.constraint.is_some() {
+                return refuse(field, "does not go with a grammar");
+            }
+        }
         let pins = &request.given.pins;
         let is_causal = matches!(self.attention, Attention::Causal | Attention::OpenBlock(_));
         if !pins.is_empty() && is_causal {

@@ -61,14 +61,18 @@ pub struct LogitChanges {
     pub biases: Vec<Bias>,
     /// Penalties of tokens that occur already.
     pub penalties: Penalties,
+    /// The only tokens that may be written; `None` = all. Not with a constraint.
+    pub only: Option<Arc<[TokenId]>>,
 }
 
 /// Output of a sequence in addition to its tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extras {
-    /// Number of most probable tokens to report with the log-probability of every emitted token;
-    /// `None` = no log-probabilities.
+    /// Number of tokens to report with the log-probability of every emitted token, the most probable
+    /// ones if none are `listed`; `None` = no log-probabilities.
     pub logprobs: Option<u8>,
+    /// The tokens to report, as many as `logprobs` says. Not with a constraint.
+    pub listed: Option<Arc<[TokenId]>>,
     /// True if [`crate::Event::Step`] events are wanted.
     pub trace: bool,
     /// Offsets that are read and not generated: the sequence ends after one forward, with an

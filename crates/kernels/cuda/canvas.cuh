@@ -94,27 +94,35 @@ KERNEL(keep_means, Means, 256) {
 struct Softmax {
     // [r, vocab].
     const float* logits;
+    const Scored* rows;
+    // Sets of allowed tokens.
+    const uint32_t* words;
     // Rows of `stride` elements.
     void* out;
     uint32_t vocab, stride;
 };
 
-// The probabilities of every row; one block per row.
+// The probabilities of every row among its allowed tokens; one block per row.
 template <class T> DEVICE void softmax(const Softmax& a) {
     float* scratch = reinterpret_cast<float*>(shared_memory());
-    const float* x = a.logits + size_t(block_x()) * a.vocab;
+    const float* logits = a.logits + size_t(block_x()) * a.vocab;
+    const uint32_t first = a.rows[block_x()].allowed;
+    auto logit = [&](unsigned i) {
+        bool allowed = first == NONE || (a.words[first + i / 32] >> (i % 32) & 1);
+        return allowed ? logits[i] : -INFINITY;
+    };
     float most = -INFINITY, sum = 0.0f;
-    for (unsigned i = thread(); i < a.vocab; i += threads()) most = fmaxf(most, x[i]);
+    for (unsigned i = thread(); i < a.vocab; i += threads()) most = fmaxf(most, logit(i));
     for (int lanes = 16; lanes > 0; lanes /= 2) most = fmaxf(most, shuffle_xor(most, lanes));
     if (thread() % 32 == 0) scratch[thread() / 32] = most;
     sync();
     for (unsigned warp = 0; warp < threads() / 32; warp++) most = fmaxf(most, scratch[warp]);
     sync();
-    for (unsigned i = thread(); i < a.vocab; i += threads()) sum += expf(x[i] - most);
+    for (unsigned i = thread(); i < a.vocab; i += threads()) sum += expf(logit(i) - most);
     sum = block_sum(sum, scratch);
     T* out = static_cast<T*>(a.out) + size_t(block_x()) * a.stride;
     for (unsigned i = thread(); i < a.vocab; i += threads())
-        out[i] = narrow<T>(expf(x[i] - most) / sum);
+        out[i] = narrow<T>(expf(logit(i) - most) / sum);
 }
 KERNEL(softmax_f32, Softmax, 256) { softmax<float>(a); }
 KERNEL(softmax_bf16, Softmax, 256) { softmax<bf16>(a); }

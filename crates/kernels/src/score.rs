@@ -53,6 +53,16 @@ pub struct Scorer<'a> {
     pub mask: u32,
 }
 
+impl Scorer<'_> {
+    /// Bans the tokens of `logits [v]` outside of a row's set of allowed tokens, if it has one.
+    pub(crate) fn restrict(&self, row: &ScorerRow, logits: &mut [f32]) {
+        let words = logits.len().div_ceil(32);
+        if let Some(set) = row.allowed {
+            adjust::restrict(logits, &self.allowed[set as usize * words..][..words]);
+        }
+    }
+}
+
 /// The scores of rows of logits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores {

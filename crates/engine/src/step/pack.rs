@@ -10,7 +10,6 @@ use step::{Batch, Bias, Denoise, PageId, Row, Sampling, Score, Segment, noise_to
 
 use crate::cache::{ForwardPlan, PlanRow, PlanSegment, TokenSource};
 use crate::pages::{OutOfPages, PagePool};
-use crate::request::Labels;
 use crate::sequence::Sequence;
 
 /// The batch of a step, and what packing a sequence into it needs.
@@ -64,6 +63,8 @@ struct Scoring<'a> {
     unstopped: Range<u32>,
     /// The offset that the grammar constrains, and the number of its set in the batch.
     allowed: Option<(Offset, u32)>,
+    /// The number of the set of the only tokens that may be written.
+    written: Option<u32>,
     /// The draw of candidates.
     sampling: Sampling,
     /// The way the open offsets of a canvas are read, and these offsets; for weights trained on noise.
@@ -131,12 +132,22 @@ impl Packer<'_> {
         let unstopped = start..as_count(biases.len());
         let frontier = sequence.decoder.canvas().frontier();
         let allowed = sequence.decoder.allowed();
+        let (extras, only) = (&sequence.request.extras, sequence.request.logits.only.as_deref());
+        let written = only.map(|tokens| self.push_tokens(tokens));
+        let listed = extras.labels.as_ref().map(|labels| &labels.tokens).or(extras.listed.as_ref());
         Scoring {
-            score: match (&sequence.request.extras.labels, sequence.request.extras.logprobs) {
-                (Some(labels), _) => self.push_labels(labels),
+            score: match (listed, extras.logprobs) {
+                (Some(tokens), _) => Score::Among {
+                    set: match written.filter(|_| only == Some(tokens)) {
+                        Some(set) => set,
+                        None => self.push_tokens(tokens),
+                    },
+                    count: u8::try_from(tokens.len()).unwrap_or(u8::MAX),
+                },
                 (None, None | Some(0)) => Score::Candidate,
                 (None, Some(count)) => Score::Top(count),
             },
+            written,
             plain,
             unstopped,
             allowed: allowed.map(|set| (frontier, self.push_set(set))),
@@ -150,16 +161,15 @@ impl Packer<'_> {
         }
     }
 
-    /// Appends the set of the labels of a sequence that is read.
-    fn push_labels(&mut self, labels: &Labels) -> Score {
+    /// Appends a set of these tokens; returns its number.
+    fn push_tokens(&mut self, tokens: &[TokenId]) -> u32 {
         let number = self.push_set(&[]);
         let words = step::set_words(self.vocab_size);
         let set = &mut self.batch.allowed[as_index(number) * words..];
-        for token in labels.tokens.iter() {
+        for token in tokens {
             set[as_index(token / u32::BITS)] |= 1 << (token % u32::BITS);
         }
-        let count = u8::try_from(labels.tokens.len()).unwrap_or(u8::MAX);
-        Score::Among { set: number, count }
+        number
     }
 
     /// The way the next forward reads the open offsets of the canvas, and the canvas.
@@ -255,7 +265,7 @@ impl Packer<'_> {
         };
         if let (Some(role), Some(offset)) = (scorer, offset) {
             let allowed = scoring.allowed.filter(|(frontier, _)| *frontier == offset);
-            row.allowed = allowed.map(|(_, set)| set);
+            row.allowed = allowed.map(|(_, set)| set).or(scoring.written);
             row.score = scoring.score;
             // Under a grammar, the grammar decides where a text may end.
             let least = sequence.decoder.canvas().pins_end().get();

@@ -25,7 +25,7 @@ fn penalties_follow_what_is_committed() {
     assert_eq!(biases(&mut Scripted::new(plain.clone())), []);
     let penalties = Penalties { frequency: 0.5, presence: 0.25, repetition: 1.0 };
     let asked = Request {
-        logits: LogitChanges { penalties, biases: vec![Bias::add(30, 1.0)] },
+        logits: LogitChanges { penalties, biases: vec![Bias::add(30, 1.0)], only: None },
         ..plain.clone()
     };
     let expected = [Bias::add(20, -1.25), Bias::add(21, -0.75), Bias::add(30, 1.0)];
@@ -33,7 +33,7 @@ fn penalties_follow_what_is_committed() {
     // The repetition penalty counts prompt and suffix too.
     let penalties = Penalties { repetition: 1.5, ..Penalties::default() };
     let asked = Request {
-        logits: LogitChanges { penalties, biases: Vec::new() },
+        logits: LogitChanges { penalties, ..LogitChanges::default() },
         given: Given { suffix: vec![11], ..Given::default() },
         ..plain
     };

@@ -8,6 +8,7 @@
 mod scoring;
 mod storage;
 
+use super::canvas::Restrict;
 use super::counting::Bytes;
 use super::rows::Rows;
 use super::{
@@ -329,6 +330,8 @@ impl Backend for Candle {
         }
         scoring::score(logits.to_vec2::<f32>()?, &rows.scorer(), scores)?;
         if let Some(table) = head.soft {
+            let logits = logits.copy()?;
+            logits.inplace_op1(&Restrict(&rows.scorer()))?;
             let soft = table.forward(&softmax_last_dim(&logits)?)?;
             scores.soft.extend(soft.flatten_all()?.to_vec1::<f32>()?);
         }

@@ -4,6 +4,7 @@
 use super::rows::Rows;
 use crate::device::{BatchArrays, CanvasRows};
 use crate::parallel::{self, Shared};
+use crate::score::Scorer;
 use crate::storage::numbers_mut;
 use candle_core::{CpuStorage, D, DType, Device, InplaceOp1, Layout, Result, Tensor, bail};
 
@@ -176,6 +177,24 @@ pub(super) fn probabilities(logits: &Tensor) -> Result<Tensor> {
     let largest = logits.max_keepdim(D::Minus1)?;
     let weights = logits.broadcast_sub(&largest)?.exp()?;
     weights.broadcast_div(&weights.sum_keepdim(D::Minus1)?)
+}
+
+/// Bans the tokens of logits `[r, v]` outside of their rows' sets of allowed tokens, in place.
+pub(super) struct Restrict<'a>(pub(super) &'a Scorer<'a>);
+
+impl InplaceOp1 for Restrict<'_> {
+    fn name(&self) -> &'static str {
+        "restrict"
+    }
+
+    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
+        let (_, vocab) = layout.shape().dims2()?;
+        let data = numbers_mut::<f32>(self.name(), storage, layout)?;
+        for (row, logits) in self.0.rows.iter().zip(data.chunks_exact_mut(vocab)) {
+            self.0.restrict(row, logits);
+        }
+        Ok(())
+    }
 }
 
 /// Turns a product into logits in place.

@@ -204,6 +204,7 @@ impl Backend for Cpu {
         scores.candidates.extend(scored.candidates);
         scores.tops.extend(scored.tops);
         if let Some(table) = head.soft {
+            logits.inplace_op1(&canvas::Restrict(&rows.scorer()))?;
             let soft = table.forward(&canvas::probabilities(&logits)?)?;
             scores.soft.extend(soft.flatten_all()?.to_vec1::<f32>()?);
         }

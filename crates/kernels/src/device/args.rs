@@ -190,7 +190,7 @@ arguments! {
 
     /// `softmax_*`.
     Softmax {
-        logits out: u64,
+        logits rows words out: u64,
         vocab stride: u32,
     }
 }

@@ -205,6 +205,8 @@ impl SoftArrays {
         let precision = self.probabilities.precision();
         let args = args::Softmax {
             logits: self.logits(rows)?,
+            rows: scored.batch.address(Section::Scorers, scored.range.start * SCORER_WORDS)?,
+            words: scored.batch.address(Section::Words, 0)?,
             out: self.probabilities.checked(rows, vocab, precision)?,
             vocab: vocab as u32,
             stride: self.probabilities.stride() as u32,

@@ -29,9 +29,7 @@ pub(super) fn reduce(
     adjust::bias(x, &scorer.biases[biases]);
     let words = x.len().div_ceil(32);
     let set = |set: u32| &scorer.allowed[set as usize * words..][..words];
-    if let Some(allowed) = row.allowed {
-        adjust::restrict(x, set(allowed));
-    }
+    scorer.restrict(row, x);
     let mask = scorer.mask as usize;
     let mask_logit = replace(x, mask, f32::NEG_INFINITY);
     let (maxima, tops) = (&mut scratch.maxima, &mut scratch.tops);

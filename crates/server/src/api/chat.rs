@@ -10,6 +10,7 @@ use text::{Message, Part};
 use super::endpoint::Endpoint;
 use super::fields::body::JsonBody;
 use super::fields::conversation::{Chat, EffortField, Thinking};
+use super::fields::logprobs::ListedTokens;
 use super::fields::messages::{self, Messages, TextType, Texts};
 use super::fields::numbers::{Count, Int};
 use super::fields::schema::named;
@@ -75,25 +76,28 @@ impl Endpoint for ChatCompletions {
     });
 
     fn fields() -> Fields {
-        Fields::new::<ToolFields>().and::<EffortField>().and_all(&Draft::fields::<ChatFields>())
+        Fields::new::<ToolFields>()
+            .and::<EffortField>()
+            .and::<ListedTokens>()
+            .and_all(&Draft::fields::<ChatFields>())
     }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
         let fields: ChatFields = body.read()?;
         let mut draft = Draft::read(body, backend)?;
-        let logprobs = fields.logprobs()?;
+        let tops = fields.tops()?;
         let chat = conversation(fields.messages.0, body, backend)?;
         let is_continued = fields.continue_final_message.unwrap_or(false);
         check_continuation(is_continued, &chat.conversation.messages)?;
         let tools = draft.chat("messages", chat);
         let generation = &mut draft.generation;
         generation.prompts.is_continued = is_continued;
-        generation.logprobs = logprobs.map(Tops::byte);
         if fields.max_completion_tokens.is_some() {
             generation.names.max_tokens = "max_completion_tokens";
         }
         let budget = fields.max_completion_tokens.or(fields.max_tokens);
         generation.stops.max_tokens = budget.map(Int::count);
+        body.read::<ListedTokens>()?.list(tops, &mut draft, backend)?;
         let prediction = fields.prediction.map(|Object(prediction)| prediction.content.0.0);
         let (options, mut generation) = draft.finish(Some(tools), backend)?;
         if let Some(prediction) = prediction {
@@ -108,7 +112,7 @@ impl Endpoint for ChatCompletions {
 }
 
 impl ChatFields {
-    fn logprobs(&self) -> Result<Option<Tops>, ApiError> {
+    fn tops(&self) -> Result<Option<Tops>, ApiError> {
         match (self.logprobs.unwrap_or(false), self.top_logprobs) {
             (true, tops) => Ok(Some(tops.unwrap_or_default())),
             (false, None) => Ok(None),

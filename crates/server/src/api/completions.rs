@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::endpoint::Endpoint;
 use super::fields::body::JsonBody;
+use super::fields::logprobs::ListedTokens;
 use super::fields::numbers::{Count, Int};
 use super::fields::prompt::Prompt;
 use super::fields::shared::{AnswerOptions, ChoiceCount, Draft, Tops};
@@ -66,7 +67,7 @@ impl Endpoint for Completions {
     });
 
     fn fields() -> Fields {
-        Draft::fields::<CompletionFields>()
+        Fields::new::<ListedTokens>().and_all(&Draft::fields::<CompletionFields>())
     }
 
     fn read(body: &JsonBody<'_>, backend: &Backend) -> Result<(Self, Generation), ApiError> {
@@ -81,10 +82,10 @@ impl Endpoint for Completions {
         prompts.add_special_tokens = fields.add_special_tokens.unwrap_or(true);
         generation.text.echo = fields.echo.unwrap_or(false);
         generation.stops.max_tokens = Some(fields.max_tokens.map_or(DEFAULT_TOKENS, Int::count));
-        generation.logprobs = fields.logprobs.map(Tops::byte);
         if let Some(best_of) = fields.best_of {
             generation.choices.best_of = best_of.count();
         }
+        body.read::<ListedTokens>()?.list(fields.logprobs, &mut draft, backend)?;
         let (options, generation) = draft.finish(None, backend)?;
         Ok((Self(options), generation))
     }

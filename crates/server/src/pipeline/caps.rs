@@ -75,7 +75,7 @@ impl Caps {
         generation: &Generation,
         prompts: &[Prompt],
     ) -> Result<(), ApiError> {
-        let each = 1 + u64::from(generation.logprobs.unwrap_or(0));
+        let each = 1 + u64::from(generation.logprobs.as_ref().map_or(0, |given| given.count));
         let tokens = |prompt: &Prompt| prompt.tokens() + each * u64::from(prompt.max_tokens);
         let total: u64 = prompts.iter().map(tokens).sum();
         let total = total.saturating_mul(u64::from(generation.choices.best_of));

@@ -12,6 +12,7 @@ use crate::error::{ApiError, ErrorCode};
 use crate::pipeline::assemble::{Delta, Failure};
 use crate::pipeline::best_of;
 use crate::pipeline::choice::Choice;
+use crate::pipeline::generation::LogprobFields;
 use crate::pipeline::lanes::Lanes;
 use crate::pipeline::record::Record;
 use crate::pipeline::usage::{Usage, UsageSum};
@@ -27,8 +28,8 @@ pub struct Answer {
     pub model: String,
     /// `system_fingerprint`.
     pub fingerprint: String,
-    /// True if choices carry log-probabilities, with this many of the most probable tokens.
-    pub logprobs: Option<u8>,
+    /// The log-probabilities that choices carry.
+    pub logprobs: Option<LogprobFields>,
     /// Ids of every prompt.
     pub prompts: Vec<Arc<[TokenId]>>,
     /// Choices per prompt.

@@ -1,5 +1,7 @@
 //! A generation request, independent of its endpoint.
 
+use std::sync::Arc;
+
 use crate::pipeline::written::Piece;
 use engine::Penalties;
 use engine::decoding::Decoding;
@@ -21,8 +23,8 @@ pub struct Generation {
     pub format: AnswerFormat,
     /// Optional parts of a choice's text.
     pub text: TextFields,
-    /// Delivers log-probabilities, with this many of the most probable tokens per position.
-    pub logprobs: Option<u8>,
+    /// The log-probabilities that are delivered.
+    pub logprobs: Option<LogprobFields>,
     /// Waiting sequences with lower values start first.
     pub priority: i32,
     /// Delivers every step of the sequences.
@@ -151,6 +153,26 @@ pub struct Sampling {
     pub biases: Vec<Bias>,
     /// Penalties of tokens that occur already.
     pub penalties: Penalties,
+    /// The only tokens of an answer.
+    pub only: Option<Arc<[TokenId]>>,
+}
+
+/// The log-probabilities of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogprobFields {
+    /// Number of tokens named at each position.
+    pub count: u8,
+    /// These tokens; `None` = the most probable ones.
+    pub listed: Option<Arc<[TokenId]>>,
+    /// True if tokens are named by their ids.
+    pub by_id: bool,
+}
+
+impl LogprobFields {
+    /// The `count` most probable tokens at each position, by their texts.
+    pub fn of_most_probable(count: u8) -> Self {
+        Self { count, listed: None, by_id: false }
+    }
 }
 
 /// The format of the answers: their grammar, and the parts that are read from them.

@@ -67,7 +67,7 @@ pub fn submit(
         created: now.map_or(0, |now| now.as_secs()),
         model: backend.model.id.clone(),
         fingerprint: backend.model.fingerprint.clone(),
-        logprobs: generation.logprobs,
+        logprobs: generation.logprobs.clone(),
         n: generation.choices.n as usize,
         best_of: generation.choices.best_of as usize,
         has_parts: generation.format.has_parts(),
@@ -171,7 +171,7 @@ fn parts(state: &AppState, format: &AnswerFormat, prompt: &Prompt) -> Option<Par
 /// request's sequences.
 fn logprobs(generation: &Generation) -> Option<u8> {
     let ranked = (generation.choices.best_of > generation.choices.n).then_some(0);
-    generation.logprobs.or(ranked)
+    generation.logprobs.as_ref().map(|given| given.count).or(ranked)
 }
 
 fn sequence(
@@ -217,9 +217,10 @@ fn sequence(
         stop_tokens,
         min_tokens: stops.min_tokens.min(prompt.max_tokens),
         given: prompt.written.given.clone(),
-        logits: LogitChanges { biases, penalties: fields.penalties },
+        logits: LogitChanges { biases, penalties: fields.penalties, only: fields.only.clone() },
         extras: Extras {
             logprobs: logprobs(generation),
+            listed: generation.logprobs.as_ref().and_then(|given| given.listed.clone()),
             trace: generation.trace,
             ..Extras::default()
         },

@@ -241,7 +241,13 @@ async fn the_fields_of_vllm_seed_and_pin_a_canvas() {
         (json!({"diffusion_pinned": [1]}), "invalid_value", "diffusion_pinned"),
         (xargs(json!({"diffusion_pinned": [64]})), "invalid_value", "diffusion_pinned[0]"),
         (json!({"diffusion_max_steps": 0}), "invalid_value", "diffusion_max_steps"),
-        (json!({"diffusion_constrained": true}), "unsupported_value", "diffusion_constrained"),
+        (json!({"diffusion_constrained": true}), "invalid_value", "diffusion_constrained"),
+        (json!({"diffusion_canvas_length": 65}), "invalid_value", "diffusion_canvas_length"),
+        (
+            json!({"diffusion_canvas_length": 8, "diffusion_seed_canvas": [1, 2]}),
+            "invalid_value",
+            "diffusion_seed_canvas",
+        ),
         (json!({"other": 1}), "invalid_value", "other"),
     ] {
         let fields = json!({"vllm_xargs": fields});
@@ -250,4 +256,58 @@ async fn the_fields_of_vllm_seed_and_pin_a_canvas() {
     let steps = json!({"vllm_xargs": {"diffusion_max_steps": 2}});
     self::server().refused(CHAT, &steps, "unsupported_parameter", "vllm_xargs").await;
     self::server().ask(CHAT, json!({"vllm_xargs": {}})).await;
+}
+
+/// A read of listed tokens names each of them at every position, by its id; a constrained one writes them
+/// alone, and their probabilities sum to one.
+#[tokio::test]
+async fn a_read_lists_tokens_and_may_write_them_alone() {
+    let server = noise();
+    let listed = [700, 31, 205, 31];
+    for constrained in [false, true] {
+        let fields = json!({"logprob_token_ids": listed, "return_tokens_as_token_ids": true,
+            "return_token_ids": true, "seed": 3, "vllm_xargs": {
+            "diffusion_seed_canvas": [9, 10, 11, 12, 13, 14, 15, 16], "diffusion_canvas_length": 8,
+            "diffusion_pinned": [0, 5], "diffusion_max_steps": 2, "diffusion_read_only": true,
+            "diffusion_constrained": constrained}});
+        let chat = merge(fields.clone(), json!({"logprobs": true, "top_logprobs": 1}));
+        let answer = server.ask(CHAT, chat).await;
+        let found = token_ids(&answer);
+        assert_eq!((found.len(), found[0], found[5]), (8, 9, 14), "{answer}");
+        for (offset, entry) in
+            items(&answer["choices"][0]["logprobs"]["content"]).iter().enumerate()
+        {
+            assert_eq!(entry["token"], format!("token_id:{}", found[offset]));
+            let top = items(&entry["top_logprobs"]);
+            if [0, 5].contains(&offset) {
+                assert_eq!((top.len(), &entry["logprob"]), (1, &json!(0.0)));
+                continue;
+            }
+            let mut names: Vec<&str> =
+                top.iter().map(|one| one["token"].as_str().unwrap()).collect();
+            names.sort_unstable();
+            assert_eq!(names, ["token_id:205", "token_id:31", "token_id:700"]);
+            let sum: f64 = top.iter().map(|one| one["logprob"].as_f64().unwrap().exp()).sum();
+            assert_eq!((sum - 1.0).abs() < 1e-5, constrained, "{sum}");
+            assert!(!constrained || listed.contains(&found[offset]), "{found:?}");
+        }
+        let answer = server.ask(COMPLETIONS, merge(fields, json!({"logprobs": 0}))).await;
+        let lists = &answer["choices"][0]["logprobs"];
+        assert_eq!(lists["tokens"][0], "token_id:9");
+        // The chosen token too, if it is no listed one.
+        let table = lists["top_logprobs"][1].as_object().unwrap();
+        assert!(
+            ["31", "205", "700"].iter().all(|id| table.contains_key(&format!("token_id:{id}")))
+        );
+    }
+    let refused = async |fields: Value, param: &str| {
+        server.refused(CHAT, &fields, "invalid_value", param).await;
+    };
+    refused(json!({"logprob_token_ids": [1]}), "logprob_token_ids").await;
+    let listed = |ids: Vec<u32>| json!({"logprobs": true, "logprob_token_ids": ids});
+    refused(listed(vec![]), "logprob_token_ids").await;
+    refused(listed((0..129).collect()), "logprob_token_ids").await;
+    refused(listed(vec![1, 900_000]), "logprob_token_ids[1]").await;
+    let grammar = json!({"response_format": {"type": "json_object"}});
+    refused(merge(listed(vec![1]), grammar), "logprob_token_ids").await;
 }

@@ -125,8 +125,14 @@ async fn values_that_ask_for_nothing_are_accepted_however_they_are_written() {
 async fn unsupported_fields_are_refused_unless_they_ask_for_nothing() {
     let server = server();
     for (field, neutral) in UNSUPPORTED {
-        // Chats support these.
-        if ["logprobs", "prediction", "top_logprobs"].contains(&field) {
+        let on_chats = [
+            "logprob_token_ids",
+            "logprobs",
+            "prediction",
+            "return_tokens_as_token_ids",
+            "top_logprobs",
+        ];
+        if on_chats.contains(&field) {
             continue;
         }
         let asked = json!({field: "asked"});

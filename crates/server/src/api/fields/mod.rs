@@ -4,6 +4,7 @@ pub mod body;
 pub(super) mod canvas;
 pub(super) mod conversation;
 pub(super) mod diffusion;
+pub(super) mod logprobs;
 pub(super) mod messages;
 pub mod numbers;
 pub mod promises;

@@ -36,7 +36,7 @@ pub const HINTS: [&str; 4] = ["inference_geo", "reasoning_effort", "speed", "ver
 
 /// Fields that OpenAI, Anthropic, vLLM, SGLang or llama.cpp would obey and this server does not:
 /// refused, except with these neutral values, as JSON.
-pub const UNSUPPORTED: [(&str, &[&str]); 52] = [
+pub const UNSUPPORTED: [(&str, &[&str]); 53] = [
     ("add_generation_prompt", &["true"]),
     ("allowed_token_ids", &["[]"]),
     ("audio", &[]),
@@ -60,6 +60,7 @@ pub const UNSUPPORTED: [(&str, &[&str]); 52] = [
     ("kv_transfer_params", &[]),
     ("length_penalty", &["1"]),
     ("logits_processors", &["[]"]),
+    ("logprob_token_ids", &[]),
     ("logprobs", &["false"]),
     ("lora", &["[]"]),
     ("lora_path", &[]),

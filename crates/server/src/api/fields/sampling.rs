@@ -55,6 +55,7 @@ impl SamplingFields {
                 presence: penalty(self.presence_penalty),
                 repetition: self.repetition_penalty.map_or(1.0, |given| given.0 as f32),
             },
+            only: None,
         })
     }
 }

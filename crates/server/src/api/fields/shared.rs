@@ -82,6 +82,8 @@ pub struct Draft {
     model: String,
     grammars: Grammars,
     spec: DecodingSpec,
+    /// True if the answer has the listed tokens of its log-probabilities alone.
+    writes_listed: bool,
 }
 
 /// The shape of an answer.
@@ -146,11 +148,13 @@ impl Draft {
         generation.sampling = sampling;
         generation.stops = stops;
         generation.stops.keeps_eos = xargs.reads_only;
+        let writes_listed = xargs.writes_listed;
         generation.text.stop_string = fields.include_stop_str_in_output.unwrap_or(false);
         generation.text.special_tokens = !fields.skip_special_tokens.unwrap_or(true);
         let priority = fields.priority.map_or(0, Int::get);
         generation.priority = i32::try_from(priority).expect("its range is that of 32 bits");
-        Ok(Self { generation, options, unsupported: None, model: fields.model.0, grammars, spec })
+        let (model, unsupported) = (fields.model.0, None);
+        Ok(Self { generation, options, unsupported, model, grammars, spec, writes_listed })
     }
 
     /// Refuses several choices, and a canvas, where an answer is one text.
@@ -218,6 +222,19 @@ impl Draft {
         if let Some(error) = self.unsupported {
             return Err(error);
         }
+        let listed = generation.logprobs.as_ref().and_then(|fields| fields.listed.clone());
+        match (&listed, &generation.format.structured) {
+            (Some(_), Some(given)) => {
+                let rest = format!("does not go with {}", given.field);
+                return Err(invalid("logprob_token_ids", rest));
+            }
+            (None, _) if self.writes_listed => {
+                let rest = "needs logprob_token_ids, the tokens that may be written";
+                return Err(invalid("vllm_xargs.diffusion_constrained", rest));
+            }
+            _ => {}
+        }
+        generation.sampling.only = listed.filter(|_| self.writes_listed);
         let penalties = generation.sampling.penalties;
         let asked = [
             (Feature::Grammar, generation.format.structured.is_some()),

@@ -27,8 +27,10 @@ pub struct XargsFields {
     diffusion_max_steps: Option<Int<1, 1024>>,
     /// Ends with the most probable tokens of the first canvas, read at temperature 1.
     diffusion_read_only: Option<bool>,
-    /// Only false is supported.
+    /// Writes and reads the tokens of `logprob_token_ids` alone.
     diffusion_constrained: Option<bool>,
+    /// Positions of the canvas; the model's number by default.
+    diffusion_canvas_length: Option<Int<1, 1024>>,
 }
 
 /// The effects of the field.
@@ -38,6 +40,8 @@ pub struct Xargs {
     pub canvas: Option<Vec<Piece>>,
     /// True if the whole first canvas is the answer.
     pub reads_only: bool,
+    /// True if an answer has listed tokens alone.
+    pub writes_listed: bool,
 }
 
 impl XargsFields {
@@ -45,7 +49,8 @@ impl XargsFields {
     pub fn is_empty(&self) -> bool {
         let asks = self.diffusion_seed_canvas.is_some()
             || self.diffusion_pinned.is_some()
-            || self.diffusion_max_steps.is_some();
+            || self.diffusion_max_steps.is_some()
+            || self.diffusion_canvas_length.is_some();
         let is_set = |flag: Option<bool>| flag == Some(true);
         !asks && !is_set(self.diffusion_read_only) && !is_set(self.diffusion_constrained)
     }
@@ -54,17 +59,25 @@ impl XargsFields {
     ///
     /// # Errors
     /// Weights without canvases of noise; a seed of another length than the canvas; a pinned position
-    /// outside of it or without a seed; `diffusion_constrained`.
+    /// outside of it or without a seed; a canvas longer than the model's.
     pub fn xargs(self, spec: &mut DecodingSpec, backend: &Backend) -> Result<Xargs, ApiError> {
         let limits = backend.engine.limits();
         let Attention::Canvas(length) = limits.attention else {
             let rest = "is for models with canvases of noise (DiffusionGemma)";
             return Err(ApiError::field(ErrorCode::UnsupportedParameter, FIELD, rest));
         };
-        if self.diffusion_constrained == Some(true) {
-            let param = format!("{FIELD}.diffusion_constrained");
-            return Err(ApiError::field(ErrorCode::UnsupportedValue, param, "must be false"));
-        }
+        let length = match self.diffusion_canvas_length.map(Int::count) {
+            Some(shorter) if shorter > length => {
+                let rest = format!("must be at most {length}, the model's, got {shorter}");
+                let param = format!("{FIELD}.diffusion_canvas_length");
+                return Err(ApiError::field(ErrorCode::InvalidValue, param, rest));
+            }
+            Some(shorter) => {
+                set(spec, "block_length", Value::Integer(shorter.into()))?;
+                shorter
+            }
+            None => length,
+        };
         let reads_only = self.diffusion_read_only == Some(true);
         if let Some(steps) = self.diffusion_max_steps {
             set(spec, "max_denoising_steps", Value::Integer(steps.get()))?;
@@ -77,7 +90,7 @@ impl XargsFields {
         let seed = self.diffusion_seed_canvas.map(|List(seed)| seed);
         let pinned = self.diffusion_pinned.map_or(Vec::new(), |List(pinned)| pinned);
         let canvas = canvas(seed, &pinned, (length, limits.vocab_size))?;
-        Ok(Xargs { canvas, reads_only })
+        Ok(Xargs { canvas, reads_only, writes_listed: self.diffusion_constrained == Some(true) })
     }
 }
 

@@ -17,6 +17,25 @@ pub struct AnswerLogprobs<'a> {
     pub scored: &'a [ScoredToken],
     /// For their texts.
     pub tokenizer: &'a Tokenizer,
+    /// True if tokens are named by their ids, as `token_id:42`.
+    pub by_id: bool,
+}
+
+impl AnswerLogprobs<'_> {
+    fn name(&self, token: TokenId) -> String {
+        match self.by_id {
+            true => format!("token_id:{token}"),
+            false => self.tokenizer.token_text(token),
+        }
+    }
+
+    fn entry(&self, token: TokenId, logprob: f32) -> Entry {
+        Entry {
+            token: self.name(token),
+            logprob: clipped(logprob),
+            bytes: self.tokenizer.token_bytes(token),
+        }
+    }
 }
 
 /// `logprobs` of a completion: parallel lists.
@@ -37,13 +56,13 @@ impl<'a> From<AnswerLogprobs<'a>> for ChatLogprobs<'a> {
 
 impl Serialize for CompletionLogprobs<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let AnswerLogprobs { scored, tokenizer } = self.0;
-        let text = |one: &ScoredToken| tokenizer.token_text(one.token);
+        let scored = self.0.scored;
+        let text = |one: &ScoredToken| self.0.name(one.token);
         let logprob = |one: &ScoredToken| clipped(one.logprob.logprob);
         let lists = Lists {
             tokens: scored.iter().map(text).collect(),
             token_logprobs: scored.iter().map(logprob).collect(),
-            top_logprobs: scored.iter().map(|one| Table(one, tokenizer)).collect(),
+            top_logprobs: scored.iter().map(|one| Table(one, self.0)).collect(),
             text_offset: scored.iter().map(|one| one.offset).collect(),
         };
         lists.serialize(serializer)
@@ -72,16 +91,16 @@ struct Lists<'a> {
 
 /// The chosen token and the most probable ones by their texts. Of several with one text the
 /// chosen counts, else the most probable.
-struct Table<'a>(&'a ScoredToken, &'a Tokenizer);
+struct Table<'a>(&'a ScoredToken, AnswerLogprobs<'a>);
 
 impl Serialize for Table<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(scored, tokenizer) = *self;
+        let Self(scored, answer) = *self;
         let mut entries: Vec<(String, f32)> = Vec::new();
-        let chosen = tokenizer.token_text(scored.token);
+        let chosen = answer.name(scored.token);
         entries.push((chosen, scored.logprob.logprob));
         for top in possible(scored) {
-            let text = tokenizer.token_text(top.token);
+            let text = answer.name(top.token);
             if entries.iter().all(|(known, _)| *known != text) {
                 entries.push((text, top.logprob));
             }
@@ -100,12 +119,11 @@ struct Content<'a>(AnswerLogprobs<'a>);
 
 impl Serialize for Content<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let AnswerLogprobs { scored, tokenizer } = self.0;
-        let mut list = serializer.serialize_seq(Some(scored.len()))?;
-        for one in scored {
-            let top = |top: TopToken| Entry::new(top.token, top.logprob, tokenizer);
+        let mut list = serializer.serialize_seq(Some(self.0.scored.len()))?;
+        for one in self.0.scored {
+            let top = |top: TopToken| self.0.entry(top.token, top.logprob);
             list.serialize_element(&Token {
-                entry: Entry::new(one.token, one.logprob.logprob, tokenizer),
+                entry: self.0.entry(one.token, one.logprob.logprob),
                 top_logprobs: possible(one).map(top).collect(),
             })?;
         }
@@ -126,16 +144,6 @@ struct Entry {
     logprob: f32,
     /// Null for an id that the tokenizer has no token for.
     bytes: Option<Vec<u8>>,
-}
-
-impl Entry {
-    fn new(token: TokenId, logprob: f32, tokenizer: &Tokenizer) -> Self {
-        Self {
-            token: tokenizer.token_text(token),
-            logprob: clipped(logprob),
-            bytes: tokenizer.token_bytes(token),
-        }
-    }
 }
 
 /// The most probable tokens that can occur at all.

@@ -186,5 +186,6 @@ fn answer_logprobs<'a>(
     answer: &'a Answer,
     scored: &'a [ScoredToken],
 ) -> Option<AnswerLogprobs<'a>> {
-    answer.logprobs.map(|_| AnswerLogprobs { scored, tokenizer: &answer.tokenizer })
+    let fields = answer.logprobs.as_ref()?;
+    Some(AnswerLogprobs { scored, tokenizer: &answer.tokenizer, by_id: fields.by_id })
 }

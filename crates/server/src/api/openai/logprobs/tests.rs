@@ -27,12 +27,12 @@ fn scored(token: TokenId, logprob: f32, top: &[(TokenId, f32)], offset: usize) -
 }
 
 fn completion(scored: &[ScoredToken], tokenizer: &Tokenizer) -> Value {
-    let logprobs = AnswerLogprobs { scored, tokenizer };
+    let logprobs = AnswerLogprobs { scored, tokenizer, by_id: false };
     serde_json::to_value(CompletionLogprobs(logprobs)).expect("keys are strings")
 }
 
 fn chat(scored: &[ScoredToken], tokenizer: &Tokenizer) -> Value {
-    let logprobs = AnswerLogprobs { scored, tokenizer };
+    let logprobs = AnswerLogprobs { scored, tokenizer, by_id: false };
     serde_json::to_value(ChatLogprobs(logprobs)).expect("keys are strings")
 }
 
