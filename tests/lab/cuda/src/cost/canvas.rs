@@ -12,8 +12,11 @@ pub(super) const COSTS: &[(&str, Cost)] = &[
     ("clear_rows", |launch, args, _| Some(launch.clear(&view(args)))),
     ("read_means", |launch, args, words| launch.read_means(&view(args), words)),
     ("keep_means", |launch, args, words| launch.keep_means(&view(args), words)),
-    ("softmax", |launch, args, _| Some(launch.softmax(&view(args)))),
+    ("softmax", |launch, args, words| launch.softmax(&view(args), words)),
 ];
+
+/// Word of a scored row's settings that names its set of allowed tokens; `Scored` of the kernels.
+pub(super) const ALLOWED: u64 = 4;
 
 impl Launch {
     /// Rows of `d` numbers of f32.
@@ -114,24 +117,36 @@ impl Launch {
         })
     }
 
-    pub(super) fn softmax(&self, a: &args::Softmax) -> LaunchCost {
+    pub(super) fn softmax(&self, a: &args::Softmax, words: Words<'_>) -> Option<LaunchCost> {
         let [rows, bytes] = self.f32_rows(a.vocab);
         let (out, stride) = (u64::from(a.vocab) * self.wide, u64::from(a.stride));
         let own = |address: u64, stride: u64, bytes: u64| -> u64 {
             (0..rows).map(|row| spanned(address + row * stride, bytes, 1)).sum()
         };
+        // The sets of allowed tokens.
+        let mut sets = Seen::default();
+        for row in 0..rows {
+            let allowed = a.rows + (row * SCORER_WORDS as u64 + ALLOWED) * 4;
+            sets.touch(allowed, 4);
+            let first = *words(allowed, 1)?.first()?;
+            if first != NONE {
+                sets.touch(a.words + u64::from(first) * 4, u64::from(a.vocab.div_ceil(32)) * 4);
+            }
+            sets.end();
+        }
         let mut read = Sum::default();
         read.0.by_blocks = own(a.logits, bytes, bytes);
         read.0.distinct = sectors(rows * bytes);
+        let read = read.seen(&sets);
         let mut written = Sum::default();
         written.0.by_blocks = own(a.out, stride * self.wide, out);
         written.0.distinct = written.0.by_blocks;
-        LaunchCost {
+        Some(LaunchCost {
             read: read.0,
             written: written.0,
             // Three passes over the logits, two of them with an exponential.
             instructions: (rows * u64::from(a.vocab)) as f64 / 32.0 * 30.0,
             ..LaunchCost::default()
-        }
+        })
     }
 }
