@@ -14,6 +14,7 @@ mod counting;
 mod cpu;
 mod experts;
 mod rows;
+mod table;
 
 pub use accelerator::{Accelerator, DeviceKv, LayerScratch};
 pub use candle::Candle;
@@ -21,6 +22,7 @@ pub use counting::Counting;
 pub use cpu::Cpu;
 pub use experts::Experts;
 pub use rows::Rows;
+pub use table::{StoredTable, Table, TableNumbers};
 
 use crate::attention::Visible;
 use crate::blocks::BlockRows;
@@ -33,16 +35,6 @@ use crate::score::{Scorer, Scores};
 use crate::simd::unit::WeightDtype;
 use candle_core::{Result, bail};
 use std::ops::Range;
-
-/// A table of numbers to be stored.
-pub struct Table {
-    /// Number of rows.
-    pub rows: usize,
-    /// Numbers per row.
-    pub width: usize,
-    /// Row-major; empty if weights are only counted.
-    pub numbers: Vec<f32>,
-}
 
 /// The numbers of a matrix.
 #[derive(Clone, Copy, Debug)]

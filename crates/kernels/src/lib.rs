@@ -30,7 +30,7 @@ pub use attention::{PagedAttention, Visible};
 pub use backend::{
     Accelerator, ArrayKind, Attention, Backend, Candle, Counting, Cpu, DeviceKv, ExpertRows,
     Experts, Head, Host, LayerScratch, Mixture, Norm, Numbers, Pass, Rows, ScoredRange, Selection,
-    Storage, Stored, StoredVector, Table,
+    Storage, Stored, StoredTable, StoredVector, Table, TableNumbers,
 };
 pub use blocks::{BlockRows, BlockType};
 pub use cache::{CopyPages, KvDtype, KvSizes, Pool, WriteRows};

@@ -307,6 +307,20 @@ impl Weights {
         }
     }
 
+    /// True if the numbers of a tensor are those of bf16 in its file.
+    pub(crate) fn is_bf16(&self, name: &str) -> bool {
+        match &self.source {
+            Source::Shards { shards, .. } => shards.dtype(name) == Some(Dtype::BF16),
+            Source::Gguf(file) => file.is_bf16(name),
+            Source::Random { stored: [_, bf16], .. } => *bf16 > 0,
+        }
+    }
+
+    /// True if an adapter changes weights, or some of their rows.
+    pub(crate) fn is_adapted(&self) -> bool {
+        self.lora.is_some()
+    }
+
     /// The dtype of a checkpoint that is loaded in `dtype`. [`WeightDtype::Blocks`] without blocks
     /// in the file is bf16 where most of the file is bf16, or quantized by its publisher, and large; else f32.
     pub(crate) fn resolved(&self, dtype: WeightDtype) -> WeightDtype {

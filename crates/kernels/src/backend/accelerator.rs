@@ -170,7 +170,8 @@ impl Storage for Accelerator {
     type Grouped = DeviceExperts;
 
     fn table(&self, table: Table) -> Result<Array> {
-        let Table { rows, width, numbers } = table;
+        let (rows, width) = (table.rows, table.width);
+        let numbers = table.floats()?;
         let stored = Array::new(&self.device, self.precision(), rows, width)?;
         let step = (PIECE / width.max(1)).max(1);
         for (piece, numbers) in numbers.chunks(step * width.max(1)).enumerate() {

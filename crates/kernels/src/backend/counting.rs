@@ -40,7 +40,7 @@ impl Storage for Counting {
     type Grouped = ();
 
     fn table(&self, table: Table) -> Result<()> {
-        self.bytes.add_floats(table.rows.saturating_mul(table.width));
+        self.bytes.add(table.bytes());
         Ok(())
     }
 
@@ -72,7 +72,8 @@ impl Storage for Counting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Cpu;
+    use crate::backend::{Cpu, TableNumbers};
+    use crate::blocks::BlockType;
     use crate::linear::Epilogue;
     use crate::simd::unit::WeightDtype;
 
@@ -92,8 +93,15 @@ mod tests {
             };
             assert!(storage.matrix(matrix).is_ok());
         }
-        let table = Table { rows, width, numbers };
-        assert!(storage.table(table).is_ok());
+        let blocks = vec![0; if reads { rows * 36 } else { 0 }];
+        let halves = numbers.iter().map(|x| half::bf16::from_f32(*x)).collect();
+        for numbers in [
+            TableNumbers::Floats(numbers.clone()),
+            TableNumbers::Halves(halves),
+            TableNumbers::Blocks(BlockType::Q4_0, blocks),
+        ] {
+            assert!(storage.table(Table { rows, width, numbers, factor: 1.0 }).is_ok());
+        }
         let vector = StoredVector { count: 9, numbers: &numbers_of(9) };
         assert!(storage.vector(vector).is_ok());
         let spec = RopeSpec::plain(1e4, 8, 33);

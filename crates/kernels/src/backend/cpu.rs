@@ -5,7 +5,7 @@ use super::counting::Bytes;
 use super::rows::Rows;
 use super::{
     ArrayKind, Attention, Backend, ExpertRows, Head, Host, Norm, Numbers, Pass, RopeSpec,
-    ScoredRange, Selection, Storage, Stored, StoredVector, Table,
+    ScoredRange, Selection, Storage, Stored, StoredTable, StoredVector, Table,
 };
 use crate::attention::PagedAttention;
 use crate::cache::{CopyPages, KvSizes, Pool, WriteRows};
@@ -16,7 +16,7 @@ use crate::norm::{HeadNorm, rms_norm};
 use crate::rope::{Rope, RopeTable};
 use crate::score::{Scores, score};
 use crate::simd::unit::WeightDtype;
-use candle_core::{Device, Result, Tensor, bail};
+use candle_core::{Result, Tensor, bail};
 
 /// The processor.
 #[derive(Debug, Default)]
@@ -37,15 +37,15 @@ impl PagedTensors {
 }
 
 impl Storage for Cpu {
-    type Table = Tensor;
+    type Table = StoredTable;
     type Vector = Vec<f32>;
     type Matrix = Linear;
     type RopeTable = RopeTable;
     type Grouped = ();
 
-    fn table(&self, table: Table) -> Result<Tensor> {
-        self.bytes.add_floats(table.numbers.len());
-        Tensor::from_vec(table.numbers, (table.rows, table.width), &Device::Cpu)
+    fn table(&self, table: Table) -> Result<StoredTable> {
+        self.bytes.add(table.bytes());
+        StoredTable::new(table)
     }
 
     fn vector(&self, vector: StoredVector<'_>) -> Result<Vec<f32>> {
@@ -117,10 +117,8 @@ impl Backend for Cpu {
         })
     }
 
-    fn embed(&self, table: &Tensor, pass: &Pass<'_, Self>, out: &mut Rows) -> Result<()> {
-        let tokens = pass.arrays.tokens;
-        let ids = Tensor::from_slice(tokens, tokens.len(), table.device())?;
-        out.write(|| table.index_select(&ids, 0))
+    fn embed(&self, table: &StoredTable, pass: &Pass<'_, Self>, out: &mut Rows) -> Result<()> {
+        out.write(|| table.rows(pass.arrays.tokens))
     }
 
     fn linear_add(&self, matrix: &Linear, x: &Rows, _: usize, sum: &mut Rows) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Loads what conditions a canvas on its last step.
 
 use super::block::CanvasParts;
+use super::embedding::SourceTable;
 use super::load::Loader;
 use crate::LoadError;
 use crate::config::CanvasSpec;
@@ -9,12 +10,12 @@ use crate::memory::floats;
 use kernels::{Epilogue, Numbers, RopeSpec, Storage, Stored, StoredVector, WeightDtype};
 
 impl<S: Storage> Loader<'_, S> {
-    /// The parts of a canvas model outside of its layers; `table` is the embedding table.
+    /// The parts of a canvas model outside of its layers.
     pub(super) fn canvas_parts(
         &mut self,
         spec: &CanvasSpec,
         info: &CanvasInfo,
-        table: &[f32],
+        table: &SourceTable,
     ) -> Result<CanvasParts<S>, LoadError> {
         let (d, vocab) = (self.spec.info.width, self.spec.info.vocabulary.size);
         let (width, positions) = (info.full_heads.head_width, self.spec.info.max_positions);
@@ -24,10 +25,11 @@ impl<S: Storage> Loader<'_, S> {
         let pre_norm = self.norm(format!("{prefix}.pre_norm"))?;
         let mlp = self.gated_at(prefix, self.spec.info.mlp_width)?;
         let ones = self.ones(d)?;
-        let mut transposed = vec![0.0; table.len().min(vocab.saturating_mul(d))];
-        for (token, row) in table.chunks_exact(d.max(1)).take(vocab).enumerate() {
+        let numbers = &table.numbers;
+        let mut transposed = vec![0.0; numbers.len().min(vocab.saturating_mul(d))];
+        for (token, row) in numbers.chunks_exact(d.max(1)).take(vocab).enumerate() {
             for (column, x) in row.iter().enumerate() {
-                transposed[column * vocab + token] = *x;
+                transposed[column * vocab + token] = *x * table.factor;
             }
         }
         // Probabilities have a wide range: 8 bits would not hold them.
@@ -42,7 +44,8 @@ impl<S: Storage> Loader<'_, S> {
             dtype,
             epilogue: Epilogue::None,
         };
-        let extra_bytes = floats(2 * d.saturating_mul(vocab));
+        let rows = self.spec.info.vocabulary.embedding_size;
+        let extra_bytes = floats(d.saturating_mul(vocab)).saturating_add(table.bytes(rows, d));
         let soft = self.stored(self.names.embedding, soft, extra_bytes)?;
         Ok(CanvasParts { rope_table, pre_norm, mlp, ones, soft, cap: spec.cap })
     }

@@ -1,20 +1,20 @@
 //! Loads the LM head.
 
+use super::embedding::SourceTable;
 use super::load::Loader;
 use super::source::Matrix;
 use super::source::{Rows, SourceNumbers};
 use crate::LoadError;
-use crate::memory::floats;
 use kernels::{Epilogue, Numbers, Storage, Stored};
 
 impl<S: Storage> Loader<'_, S> {
     /// The LM head in the embedding table. Rows beyond the vocabulary are padding and have no logit.
-    pub(super) fn tied_head(&mut self, table: &[f32]) -> Result<S::Matrix, LoadError> {
+    pub(super) fn tied_head(&mut self, table: &SourceTable) -> Result<S::Matrix, LoadError> {
         let info = &self.spec.info;
         let (rows, d, vocab) = (info.vocabulary.embedding_size, info.width, info.vocabulary.size);
         let name = format!("{}.weight", self.names.embedding);
         // Only counted weights have no numbers.
-        let kept = table.len().min(vocab.saturating_mul(d));
+        let kept = table.numbers.len().min(vocab.saturating_mul(d));
         let mut blocks = match self.weights.kind(&name) {
             Some(kind) => {
                 let bytes = self.weights.blocks_again(&name, &[rows, d], kind)?;
@@ -23,11 +23,12 @@ impl<S: Storage> Loader<'_, S> {
             None => SourceNumbers::Floats(Vec::new()),
         };
         blocks.truncate(vocab, d);
-        let (blocks_of, more) = (blocks.rows(), floats(rows.saturating_mul(d)));
-        let (numbers, extra_bytes) = match blocks_of.is_empty() {
-            true => (Numbers::Floats(&table[..kept]), more),
-            false => (Numbers::Blocks(&blocks_of), more.saturating_add(blocks.bytes(rows, d))),
+        let blocks_of = blocks.rows();
+        let (numbers, more) = match blocks_of.is_empty() {
+            true => (Numbers::Floats(&table.numbers[..kept]), 0),
+            false => (Numbers::Blocks(&blocks_of), blocks.bytes(rows, d)),
         };
+        let extra_bytes = table.bytes(rows, d).saturating_add(more);
         let matrix = Stored {
             shape: [vocab, d],
             numbers,

@@ -6,7 +6,7 @@ use crate::LoadError;
 use crate::config::{MAX_ROPE_ANGLES, Spec};
 use crate::gguf::{DIVISORS, check_divisors};
 use crate::weights::Weights;
-use kernels::{RopeSpec, Storage, Table};
+use kernels::{RopeSpec, Storage};
 use std::sync::Arc;
 
 /// Loads one transformer.
@@ -27,29 +27,21 @@ impl<S: Storage> Loader<'_, S> {
         let info = &self.spec.info;
         let d = info.width;
         let rope_table = self.rope_table()?;
-        let name = format!("{}.weight", self.names.embedding);
-        let mut numbers = self.weights.tensor(&name, &[info.vocabulary.embedding_size, d])?;
+        let canvas = self.spec.canvas.as_ref().zip(info.canvas.as_ref());
+        let source = self.embedding(canvas.is_some())?;
         let tied = match info.vocabulary.tied {
             true => {
                 // Some exports store the tied head too.
                 self.weights.ignore(&format!("{}.weight", self.names.head));
-                Some(self.tied_head(&numbers)?)
+                Some(self.tied_head(&source)?)
             }
             false => None,
         };
-        let canvas = self.spec.canvas.as_ref().zip(info.canvas.as_ref());
         let parts = match canvas {
-            Some((spec, canvas)) => {
-                let root = (d as f32).sqrt();
-                numbers.iter_mut().for_each(|x| *x *= root);
-                Some(self.canvas_parts(spec, canvas, &numbers)?)
-            }
+            Some((spec, canvas)) => Some(self.canvas_parts(spec, canvas, &source)?),
             None => None,
         };
-        self.adapt_mask(&mut numbers)?;
-        let table = Table { rows: info.vocabulary.embedding_size, width: d, numbers };
-        let embedding = self.storage.table(table).map_err(failed)?;
-        self.count(0);
+        let embedding = self.table(source)?;
         let blocks = (0..info.layers).map(|number| match (canvas, &self.spec.experts) {
             (Some((spec, canvas)), Some(experts)) => {
                 self.canvas_block(number, spec, canvas, experts)

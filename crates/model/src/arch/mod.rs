@@ -8,6 +8,7 @@ mod conditioning;
 mod decoder;
 mod dflash;
 mod drafting;
+mod embedding;
 mod experts;
 mod gated;
 mod gemma;

@@ -19,6 +19,12 @@ impl Gguf {
         self.volumes.infos().filter_map(expanded).collect()
     }
 
+    /// True if a tensor is stored in bf16.
+    pub(crate) fn is_bf16(&self, name: &str) -> bool {
+        let info = self.volumes.info(&Location::of(name).tensor);
+        info.is_some_and(|info| info.ggml_dtype == GgmlDType::BF16)
+    }
+
     /// The type of a matrix that can be kept in its blocks.
     pub(crate) fn kind(&self, name: &str) -> Option<BlockType> {
         kind_of(self.volumes.info(&Location::of(name).tensor)?)

@@ -1,10 +1,10 @@
 //! Weights as candle holds them.
 
 use super::{Candle, PlainMatrix, PlainRope};
+use crate::backend::table::widened;
 use crate::backend::{Numbers, RopeSpec, Storage, Stored, StoredVector, Table};
-use crate::blocks::{BlockRows, BlockType};
+use crate::blocks::BlockRows;
 use crate::simd::unit::WeightDtype;
-use candle_core::quantized::ggml_file::qtensor_from_ggml;
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Result, Tensor, bail};
 use candle_transformers::models::with_tracing::Embedding;
@@ -19,9 +19,10 @@ impl Storage for Candle {
     type Grouped = ();
 
     fn table(&self, table: Table) -> Result<Embedding> {
-        self.bytes.add_floats(table.numbers.len());
         let shape = (table.rows, table.width);
-        Embedding::from_weights(Tensor::from_vec(table.numbers, shape, &self.device)?)
+        let numbers = table.floats()?;
+        self.bytes.add_floats(numbers.len());
+        Embedding::from_weights(Tensor::from_vec(numbers, shape, &self.device)?)
     }
 
     fn vector(&self, vector: StoredVector<'_>) -> Result<Tensor> {
@@ -110,27 +111,12 @@ impl Candle {
             }
             // Candle casts the bytes to blocks, which need an even address.
             let copy = bytes.to_vec();
-            let read = qtensor_from_ggml(ggml(*kind), &copy, shape, &self.device)?;
-            all.push(read.dequantize(&self.device)?);
+            all.push(widened(*kind, &copy, [*rows, k], &self.device)?);
         }
         let whole = Tensor::cat(&all, 0)?;
         if whole.dims() != [rows, k] {
             bail!("candle: {:?} of blocks, expected {rows} rows of {k}", whole.dims());
         }
         QTensor::quantize(&whole, GgmlDType::F32)
-    }
-}
-
-/// Candle's name of a block type.
-fn ggml(kind: BlockType) -> GgmlDType {
-    match kind {
-        BlockType::Q4_0 => GgmlDType::Q4_0,
-        BlockType::Q4_1 => GgmlDType::Q4_1,
-        BlockType::Q5_0 => GgmlDType::Q5_0,
-        BlockType::Q5_1 => GgmlDType::Q5_1,
-        BlockType::Q8_0 => GgmlDType::Q8_0,
-        BlockType::Q4_K => GgmlDType::Q4K,
-        BlockType::Q5_K => GgmlDType::Q5K,
-        BlockType::Q6_K => GgmlDType::Q6K,
     }
 }

@@ -1,0 +1,71 @@
+//! Loads the embedding table.
+
+use super::load::{Loader, failed};
+use crate::LoadError;
+use crate::memory::floats;
+use half::bf16;
+use kernels::{BlockType, Storage, Table, TableNumbers};
+
+/// An embedding table as its file has it.
+pub(super) struct SourceTable {
+    /// Row-major in f32; empty if only its blocks are wanted, or weights are only counted.
+    pub(super) numbers: Vec<f32>,
+    /// The factor of the table's numbers.
+    pub(super) factor: f32,
+    blocks: Option<(BlockType, Vec<u8>)>,
+    /// True if the numbers are read in f32.
+    is_widened: bool,
+}
+
+impl SourceTable {
+    /// Bytes of its numbers in f32 and of its blocks, of `rows` rows of `d`.
+    pub(super) fn bytes(&self, rows: usize, d: usize) -> usize {
+        let numbers = if self.is_widened { floats(rows.saturating_mul(d)) } else { 0 };
+        let blocks = self.blocks.as_ref().and_then(|(kind, _)| kind.row_bytes(d));
+        numbers.saturating_add(blocks.unwrap_or(0).saturating_mul(rows))
+    }
+}
+
+impl<S: Storage> Loader<'_, S> {
+    /// Reads the table. A canvas model's is multiplied by the root of the width.
+    pub(super) fn embedding(&mut self, is_canvas: bool) -> Result<SourceTable, LoadError> {
+        let (rows, d) = (self.spec.info.vocabulary.embedding_size, self.spec.info.width);
+        let (name, shape) = (format!("{}.weight", self.names.embedding), [rows, d]);
+        let factor = if is_canvas { (d as f32).sqrt() } else { 1.0 };
+        // An adapter may change the table.
+        let kind = self.weights.kind(&name).filter(|_| !self.weights.is_adapted());
+        if let (Some(kind), false) = (kind, is_canvas) {
+            let bytes = self.weights.blocks(&name, &shape, kind)?;
+            let (numbers, blocks) = (Vec::new(), Some((kind, bytes)));
+            return Ok(SourceTable { numbers, factor, blocks, is_widened: false });
+        }
+        let numbers = self.weights.tensor(&name, &shape)?;
+        let blocks = match kind {
+            Some(kind) => Some((kind, self.weights.blocks_again(&name, &shape, kind)?)),
+            None => None,
+        };
+        Ok(SourceTable { numbers, factor, blocks, is_widened: true })
+    }
+
+    /// Stores the table in the number format of its file, where rows are widened exactly.
+    pub(super) fn table(&mut self, source: SourceTable) -> Result<S::Table, LoadError> {
+        let (rows, width) = (self.spec.info.vocabulary.embedding_size, self.spec.info.width);
+        let freed = if source.is_widened { floats(rows.saturating_mul(width)) } else { 0 };
+        let SourceTable { mut numbers, factor, blocks, .. } = source;
+        let name = format!("{}.weight", self.names.embedding);
+        let numbers = match blocks {
+            Some((kind, bytes)) => TableNumbers::Blocks(kind, bytes),
+            None if self.weights.is_bf16(&name) && !self.weights.is_adapted() => {
+                TableNumbers::Halves(numbers.into_iter().map(bf16::from_f32).collect())
+            }
+            None => {
+                self.adapt_mask(&mut numbers)?;
+                TableNumbers::Floats(numbers)
+            }
+        };
+        let table = Table { rows, width, numbers, factor };
+        let stored = self.storage.table(table).map_err(failed)?;
+        self.count(freed);
+        Ok(stored)
+    }
+}
