@@ -11,8 +11,8 @@ mod tests;
 mod tile;
 
 pub use roofline::Roofline;
+pub(super) use tile::kernels;
 pub use tile::{MatrixFormat, Pipeline, ProductTile};
-pub(super) use tile::{kernels, partial_columns};
 
 use std::cmp::Ordering;
 
