@@ -163,7 +163,7 @@ pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Re
     let info = model.info().clone();
     let kv_position = model.kv_bytes_per_position();
     let limits = device.limits();
-    let enough = Roofline::of(limits.multiprocessors).enough_rows(limits, MatrixFormat::Bf16);
+    let enough = Roofline::of(limits).enough_rows(limits, MatrixFormat::Bf16);
     let row_budget = config.row_budget(enough);
     let sizes = DeviceConfig { rows: row_budget, ..fit::sizes(config, &info)? };
     let executor = DeviceExecutor::new(model, sizes).map_err(refused)?;

@@ -313,8 +313,8 @@ KERNEL(downs_int8w_many, Grouped, 256) { grouped<TileLow<WidenedWeights>, bf16, 
 using TileFewPacked = TileMma<PackedWeights, 16, 64, 1, 2, 64, 5, false>;
 KERNEL(gates_packed_few, Grouped, 64) { grouped<TileFewPacked, bf16, bf16>(a); }
 KERNEL(downs_packed_few, Grouped, 64) { grouped<TileFewPacked, bf16, float>(a); }
-KERNEL(gates_packed_many, Grouped, 256) { grouped<TileLow<PackedWeights>, bf16, bf16>(a); }
-KERNEL(downs_packed_many, Grouped, 256) { grouped<TileLow<PackedWeights>, bf16, float>(a); }
+KERNEL(gates_packed_many, Grouped, 256) { grouped<PackedLow, bf16, bf16>(a); }
+KERNEL(downs_packed_many, Grouped, 256) { grouped<PackedLow, bf16, float>(a); }
 KERNEL(experts_f32, Grouped, 256) { grouped<TileF32, float, float>(a); }
 
 struct Mix {

@@ -134,15 +134,14 @@ DEVICE uint32_t draw_filtered(const Tokens& tokens, const Scored& row, uint32_t 
     uint64_t first = tokens.rank(best);
     kept = kept < first ? kept : first;
     uint64_t key = noise_key(row);
-    Ranked<double> winner{-INFINITY, NONE}, other = winner;
+    Best<double> winner;
     tokens.each(kept, [&](uint32_t token, uint64_t) {
         double x = tempered(token);
         if (!(x >= least)) return;
-        Ranked<double> one{x + gumbel(noise_bits(key, token)), token};
-        if (before(one, winner)) winner = one;
+        winner.enter({x + gumbel(noise_bits(key, token)), token});
     });
-    best_two(winner, other, static_cast<Ranked<double>*>(scratch));
-    return winner.token;
+    join_block(winner, scratch);
+    return winner.first.token;
 }
 
 // Lists the most probable tokens of a row.

@@ -303,7 +303,13 @@ struct TileMma
     // Bytes of an input, of a row of x of a stage, and of a stage.
     static constexpr int INPUT = sizeof(typename Weights::Input), X_BYTES = BK * INPUT;
     static constexpr int X_STAGE = BM * X_BYTES, STAGE = X_STAGE + Copies::SIZE;
+    // Strips of eight rows and 64 columns that a warp has, for the LM head: `each_strip` of score.cuh.
+    static constexpr unsigned STRIPS = TN % 8 == 0 ? TM * TN / 4 : 0;
 
+    DEVICE static unsigned strip_row(unsigned s) {
+        return warp_row() + s / (TN / 4) * 16 + s % 2 * 8;
+    }
+    DEVICE static unsigned strip_column(unsigned s) { return warp_column() + s / 2 % (TN / 8) * 64; }
     DEVICE static unsigned warp_row() { return thread() / 32 / WN * (TM * 16); }
     DEVICE static unsigned warp_column() { return thread() / 32 % WN * (TN * 8); }
 
@@ -378,6 +384,7 @@ struct TileMma
 // The same in f32, for parity with the CPU: tiles of 64 by 64, four by four elements per thread.
 struct TileF32 : Sums<4, 256, 0> {
     static constexpr int ROWS = 64, COLUMNS = 64, BK = 16, PITCH = ROWS + 4;
+    static constexpr unsigned STRIPS = 0;
 
     DEVICE void run(const Operands& of, const Part& part) {
         float* xs = reinterpret_cast<float*>(shared_memory());
@@ -462,9 +469,9 @@ template <class Tile, class T> DEVICE void gemm(const Gemm& a) {
 // of inputs in int8 has as many bytes of a row as one in bf16.
 template <class Weights> constexpr int DEEP = 128 / int(sizeof(typename Weights::Input));
 template <class Weights>
-using TileLow = TileMma<Weights, 64, 128, 2, 4, DEEP<Weights>, 4, false>;
+using TileLow = TileMma<Weights, 64, 128, 4, 2, DEEP<Weights>, 4, false>;
 template <class Weights>
-using TileSquare = TileMma<Weights, 128, 128, 2, 4, DEEP<Weights>, 3, false>;
+using TileSquare = TileMma<Weights, 128, 128, 4, 2, DEEP<Weights>, 3, false>;
 template <class Weights>
 using TileWide = TileMma<Weights, 128, 256, 2, 4, DEEP<Weights> / 2, 4, true>;
 using Bf16Weights = PlainWeights<bf16>;

@@ -117,6 +117,13 @@ struct TileGroups : SumsOf<T, SINGLE, BM * BN / 1024, 256>::Type {
     // Columns of a warpgroup.
     static constexpr int OWN = BM == 64 ? BN / 2 : BN;
 
+    // Of eight rows and 64 columns, for the LM head: `each_strip` of score.cuh.
+    static constexpr unsigned STRIPS = OWN % 64 == 0 ? OWN / 32 : 0;
+
+    DEVICE static unsigned strip_row(unsigned s) {
+        return group_row() + thread() % 128 / 32 * 16 + s % 2 * 8;
+    }
+    DEVICE static unsigned strip_column(unsigned s) { return group_column() + s / 2 * 64; }
     DEVICE static unsigned group_row() { return BM == 64 ? 0 : thread() / 128 * 64; }
     DEVICE static unsigned group_column() { return BM == 64 ? thread() / 128 * OWN : 0; }
 

@@ -202,5 +202,8 @@ struct PackedWeights {
     };
 };
 
-KERNEL(gemm_packed_64x128, Gemm, 256) { gemm<TileLow<PackedWeights>, bf16>(a); }
-KERNEL(gemm_packed_128x128, Gemm, 256) { gemm<TileSquare<PackedWeights>, bf16>(a); }
+// A warp has few columns, because it holds the weights of all in registers.
+using PackedLow = TileMma<PackedWeights, 64, 128, 2, 4, PACKED_STEP, 4, false>;
+using PackedSquare = TileMma<PackedWeights, 128, 128, 2, 4, PACKED_STEP, 3, false>;
+KERNEL(gemm_packed_64x128, Gemm, 256) { gemm<PackedLow, bf16>(a); }
+KERNEL(gemm_packed_128x128, Gemm, 256) { gemm<PackedSquare, bf16>(a); }

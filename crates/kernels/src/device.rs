@@ -46,8 +46,8 @@ pub use batch::{
 pub use canvas::*;
 pub use experts::{DeviceExperts, ExpertScratch, ExpertSizes};
 pub use launch::{
-    DeviceLimits, Division, MatrixFormat, Pipeline, ProductLaunch, ProductSizes, ProductTile,
-    Roofline, segment,
+    AttentionWork, DeviceLimits, Division, MatrixFormat, Pipeline, ProductLaunch, ProductSizes,
+    ProductTile, Roofline, segment,
 };
 pub use matrix::{DeviceMatrix, MatrixSizes, Store};
 pub use rows::*;
@@ -182,6 +182,7 @@ pub trait Captured: Send {
 #[derive(Clone)]
 pub struct Device {
     driver: Arc<dyn Driver>,
+    limits: DeviceLimits,
     /// Number of allocations and frees until now.
     changes: Arc<AtomicU64>,
     scratch: Arc<Mutex<Weak<Scratch>>>,
@@ -214,10 +215,12 @@ impl Device {
     /// (`CUDA_VISIBLE_DEVICES`).
     ///
     /// # Errors
-    /// If there is no driver or no such device, or the device is too old.
+    /// If there is no driver or no such device, the device is too old, or fails.
     #[cfg(feature = "cuda")]
     pub fn open(ordinal: u32) -> Result<Self> {
-        Ok(Self::new(cuda::Cuda::open(ordinal)?))
+        let mut device = Self::new(cuda::Cuda::open(ordinal)?);
+        device.measure_memory()?;
+        Ok(device)
     }
 
     /// Opens a CUDA device; not available in this build.
@@ -242,7 +245,12 @@ impl Device {
 
     /// A device with this driver.
     pub fn new(driver: impl Driver + 'static) -> Self {
-        Self { driver: Arc::new(driver), changes: Arc::default(), scratch: Arc::default() }
+        Self {
+            limits: driver.limits(),
+            driver: Arc::new(driver),
+            changes: Arc::default(),
+            scratch: Arc::default(),
+        }
     }
 
     /// The driver, for one that wraps it.
@@ -267,7 +275,7 @@ impl Device {
 
     /// The device's resources for launches.
     pub fn limits(&self) -> DeviceLimits {
-        self.driver.limits()
+        self.limits
     }
 
     /// The memory that divided products share.

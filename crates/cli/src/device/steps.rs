@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use model::{
-    Device, DeviceModel, Form, Geometry, LaunchTime, LoadError, MatrixFormat, Roofline, StepLoad,
-    WeightDtype,
+    Device, DeviceLimits, DeviceModel, Form, Geometry, LaunchTime, LoadError, MatrixFormat,
+    Roofline, StepLoad, WeightDtype,
 };
 use serde_json::{Value, json};
 
@@ -91,7 +91,7 @@ pub fn run(args: &StepsArgs, choice: DeviceChoice) -> Result<()> {
     let device = opened(choice)?;
     let memory = match &device {
         Some(device) => device.copy_rate(COPIED_BYTES).map_err(failed)?,
-        None => Roofline::of(132).memory,
+        None => Roofline::of(DeviceLimits::H200).memory,
     };
     tell!("{}", assumptions(geometry, memory, device.is_some()));
     tell!("\n{}", head(device.is_some()));

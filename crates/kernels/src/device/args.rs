@@ -120,7 +120,7 @@ arguments! {
     /// `head_*`.
     Head {
         operands: Operands,
-        bias rows words partials present logits plain: u64,
+        bias rows words partials apart logits plain: u64,
         mask count: u32,
         cap: f32,
         pad: u32,
@@ -128,8 +128,8 @@ arguments! {
 
     /// `fold_partials`.
     Fold {
-        partials present rows out: u64,
-        count columns vocab pad: u32,
+        partials apart rows out: u64,
+        count vocab mask pad: u32,
     }
 
     /// `filter_rows`.

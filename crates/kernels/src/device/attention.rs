@@ -2,6 +2,7 @@
 
 use super::array::{Array, Buffer, Precision, select};
 use super::batch::{DeviceBatch, Section, TILE_WORDS};
+use super::launch::{AttentionWork, Roofline};
 use super::{Device, DeviceLimits, Kernel, Result, args, kernel, refuse};
 use crate::cache::KvSizes;
 use std::ops::Range;
@@ -10,6 +11,8 @@ use std::ops::Range;
 const PARTITION: usize = 512;
 /// Slots of a segment of a partition; `SEGMENT` of the kernels.
 const SEGMENT: usize = 128;
+/// Partitions of more blocks are not divided: they keep the memory busy.
+const MOST_DIVIDED: usize = 128;
 /// Queries of the largest tile: rows with the same page table times query heads of one key head.
 const QUERIES: usize = 64;
 /// Maximum head width.
@@ -224,15 +227,38 @@ impl AttentionSizes {
         self.heads.saturating_mul(parts)
     }
 
-    /// Slots of a part, of which a block has one: a segment if there are few tiles on tensor cores,
-    /// otherwise a partition. The speed depends on it and no bit.
+    /// Slots of a part, of which a block has one: a partition, or on tensor cores a segment where that is
+    /// estimated to be faster. The speed depends on it and no bit.
     fn span(&self, limits: DeviceLimits, precision: Precision, tiles: usize) -> usize {
-        let partitions = self.reach.div_ceil(PARTITION).max(1);
-        let blocks = tiles.saturating_mul(self.num_kv_heads).saturating_mul(partitions);
+        let blocks = self.blocks(PARTITION, tiles);
+        let few = blocks <= MOST_DIVIDED.min(limits.multiprocessors);
         let divided = precision == Precision::Bf16 && self.head_width <= NARROW;
-        match divided && blocks <= limits.few_blocks {
+        let roofline = Roofline::of(limits);
+        let seconds = |span| roofline.attention_seconds(&self.work(span, tiles));
+        match divided && few && seconds(SEGMENT) < seconds(PARTITION) {
             true => SEGMENT,
             false => PARTITION,
+        }
+    }
+
+    /// Number of blocks for parts of `span` slots.
+    fn blocks(&self, span: usize, tiles: usize) -> usize {
+        let parts = self.reach.div_ceil(span).max(1);
+        tiles.saturating_mul(self.num_kv_heads).saturating_mul(parts)
+    }
+
+    /// The work of parts of `span` slots in bf16.
+    fn work(&self, span: usize, tiles: usize) -> AttentionWork {
+        let (blocks, width) = (self.blocks(span, tiles), self.head_width);
+        let results = self.rows.saturating_mul(self.row(span));
+        AttentionWork {
+            blocks,
+            chunks: self.reach.min(span).div_ceil(CHUNK as usize),
+            chunk_bytes: 2 * CHUNK as usize * width * Precision::Bf16.bytes(),
+            partial_bytes: match self.reach > span {
+                true => results.saturating_mul((width + 2) * size_of::<f32>()),
+                false => 0,
+            },
         }
     }
 
@@ -256,7 +282,7 @@ impl AttentionSizes {
         let one = self.row(PARTITION).saturating_mul(self.tile());
         let results = |span| self.rows.saturating_mul(self.row(span));
         let whole = results(PARTITION).min(one.max(self.most(limits)));
-        let divided = results(SEGMENT).min(limits.few_blocks * QUERIES * (PARTITION / SEGMENT));
+        let divided = results(SEGMENT).min(MOST_DIVIDED * QUERIES * (PARTITION / SEGMENT));
         let results = whole.max(divided);
         [self.head_width, 2].map(|width| results.saturating_mul(width * size_of::<f32>()))
     }
@@ -426,15 +452,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// So small that batches have blocks of both kinds and take several runs.
-    const LIMITS: DeviceLimits = DeviceLimits {
-        multiprocessors: 132,
-        shared: 227 << 10,
-        warpgroups: true,
-        few_blocks: 4,
-        attention_bytes: 16 << 10,
-        logit_bytes: 32 << 10,
-        expert_bytes: 64 << 10,
-    };
+    const LIMITS: DeviceLimits =
+        DeviceLimits { attention_bytes: 16 << 10, ..DeviceLimits::unmeasured(4) };
 
     #[test]
     fn scratch_memory_grows_with_rows_and_contexts_up_to_its_limit() {
@@ -452,12 +471,33 @@ mod tests {
             assert!(sum(few) <= sum(many) && last <= sum(many), "{reach}");
             let result = 130 * 4;
             let one = many.row(PARTITION) * many.tile() * result;
-            let divided = LIMITS.few_blocks * QUERIES * (PARTITION / SEGMENT) * result;
+            let divided = MOST_DIVIDED * QUERIES * (PARTITION / SEGMENT) * result;
             assert!(sum(many) <= one.max(LIMITS.attention_bytes).max(divided), "{reach}");
             // The tiles processed at a time fit.
             assert!(many.tiles(LIMITS, PARTITION) * one <= sum(many).max(one), "{reach}");
             last = sum(many);
         }
+    }
+
+    /// On an H200 only contexts of few blocks are worth more parts; on a device with slow memory none is.
+    #[test]
+    fn contexts_are_divided_where_it_is_faster() {
+        let span = |limits, rows: usize, reach| {
+            let sizes =
+                AttentionSizes { rows, heads: 32, num_kv_heads: 32, head_width: 128, reach };
+            sizes.span(limits, Precision::Bf16, rows.div_ceil(32))
+        };
+        let h200 = DeviceLimits::H200;
+        assert_eq!(
+            [32, 64, 128].map(|rows| span(h200, rows, 1024)),
+            [SEGMENT, PARTITION, PARTITION]
+        );
+        assert_eq!(
+            [64, 128, 4096].map(|reach| span(h200, 32, reach)),
+            [PARTITION, PARTITION, PARTITION]
+        );
+        let slow = DeviceLimits { memory_rate: 500, ..h200 };
+        assert_eq!(span(slow, 32, 1024), PARTITION);
     }
 
     /// The results of a run's tiles fit, whether their blocks have segments or partitions.

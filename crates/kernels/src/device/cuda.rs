@@ -84,12 +84,12 @@ impl Cuda {
         let (image, found) = (Image::of(version), driver_release()?);
         image.refusal(found).map_or(Ok(()), Err)?;
         let limits = DeviceLimits {
-            multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?
-                as usize,
             shared: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
                 as usize,
             warpgroups: image.has_warpgroups(),
-            ..DeviceLimits::default()
+            ..DeviceLimits::unmeasured(attribute(
+                Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+            )? as usize)
         };
         // SAFETY: the device exists; `drop` releases what is created here, also after an error.
         unsafe {

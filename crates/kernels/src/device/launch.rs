@@ -10,9 +10,9 @@ mod roofline;
 mod tests;
 mod tile;
 
-pub use roofline::Roofline;
+pub use roofline::{AttentionWork, Roofline};
+pub(super) use tile::kernels;
 pub use tile::{MatrixFormat, Pipeline, ProductTile};
-pub(super) use tile::{kernels, partial_columns};
 
 use std::cmp::Ordering;
 
@@ -38,9 +38,8 @@ pub struct DeviceLimits {
     pub shared: usize,
     /// True if warpgroups multiply tiles in shared memory: on compute capability 9.0.
     pub warpgroups: bool,
-    /// Attention of at most this many blocks divides contexts into more parts, because so few keep only
-    /// half of an H200's multiprocessors busy.
-    pub few_blocks: usize,
+    /// Gigabytes per second that copies within the memory read and write.
+    pub memory_rate: u32,
     /// Maximum bytes of attention's partial results at a time, unless one tile has more.
     pub attention_bytes: usize,
     /// Maximum bytes of stored logits at a time, unless 64 rows have more.
@@ -49,18 +48,28 @@ pub struct DeviceLimits {
     pub expert_bytes: usize,
 }
 
+impl DeviceLimits {
+    /// An H200, whose memory was measured.
+    pub const H200: Self = Self {
+        multiprocessors: 132,
+        shared: 227 << 10,
+        warpgroups: true,
+        memory_rate: 4200,
+        attention_bytes: 512 << 20,
+        logit_bytes: 128 << 20,
+        expert_bytes: 256 << 20,
+    };
+
+    /// A device whose memory was not measured: as fast as an H200's for each multiprocessor.
+    pub const fn unmeasured(multiprocessors: usize) -> Self {
+        let rate = Self::H200.memory_rate as usize * multiprocessors / Self::H200.multiprocessors;
+        Self { multiprocessors, memory_rate: rate as u32, ..Self::H200 }
+    }
+}
+
 impl Default for DeviceLimits {
-    /// An H100 or H200.
     fn default() -> Self {
-        Self {
-            multiprocessors: 132,
-            shared: 227 << 10,
-            warpgroups: true,
-            few_blocks: 64,
-            attention_bytes: 512 << 20,
-            logit_bytes: 128 << 20,
-            expert_bytes: 256 << 20,
-        }
+        Self::H200
     }
 }
 
@@ -114,7 +123,7 @@ pub struct ProductLaunch {
 impl ProductLaunch {
     /// The launch with the least estimated time.
     pub fn choose(sizes: ProductSizes, limits: DeviceLimits, division: Division) -> Self {
-        let roofline = Roofline::of(limits.multiprocessors);
+        let roofline = Roofline::of(limits);
         let timed =
             Self::all(sizes, limits, division).map(|launch| (roofline.seconds(&launch), launch));
         // Of equals, the first.

@@ -5,7 +5,7 @@ use super::array::{Array, Buffer, grow};
 use super::batch::{SCORER_WORDS, ScoredRows, Section};
 use super::canvas::{SoftArrays, SoftHead};
 use super::filters::RowExtras;
-use super::launch::{Division, MatrixFormat, ProductLaunch, ProductTile, partial_columns};
+use super::launch::{Division, ProductLaunch, ProductTile};
 use super::matrix::DeviceMatrix;
 use super::{Kernel, Result, args, kernel, refuse};
 use crate::linear::Epilogue;
@@ -14,8 +14,10 @@ use step::{Candidate, TopToken};
 const FOLD: Kernel = kernel("fold_partials", 128, 2 * 128 * 16);
 pub(super) const KERNELS: &[Kernel] = &[FOLD];
 
-/// Bytes of a partial record: one row and one tile of the vocabulary; `Partial` of the kernels.
-pub(super) const PARTIAL_BYTES: usize = 48;
+/// Bytes of a partial record, of one row and one strip of the vocabulary; `Partial` of the kernels.
+pub(super) const PARTIAL_BYTES: usize = 32;
+/// Columns of a strip; `STRIP` of the kernels.
+const STRIP: usize = 64;
 /// Numbers of a record; `RECORD` of the kernels.
 pub(super) const FIELDS: usize = 8;
 
@@ -24,7 +26,7 @@ pub(super) const FIELDS: usize = 8;
 pub struct DeviceScores {
     records: Option<Buffer>,
     partials: Option<Buffer>,
-    present: Option<Buffer>,
+    apart: Option<Buffer>,
     extras: RowExtras,
     soft: Option<SoftArrays>,
     bytes: Vec<u8>,
@@ -61,11 +63,11 @@ impl DeviceScores {
 
     /// Allocates memory for `rows` records with this LM head.
     pub fn reserve(&mut self, head: &DeviceMatrix, rows: usize) -> Result<()> {
-        let [records, present, partials] = Self::bytes(head.format(), head.width(), rows);
+        let [records, apart, partials] = Self::bytes(head.width(), rows);
         let device = head.device();
         self.extras.reserve(device, head.width(), rows, Self::CHUNK)?;
         grow(&mut self.records, device, records)?;
-        grow(&mut self.present, device, present)?;
+        grow(&mut self.apart, device, apart)?;
         grow(&mut self.partials, device, partials)
     }
 
@@ -80,16 +82,16 @@ impl DeviceScores {
         Ok(())
     }
 
-    /// Bytes that [`Self::reserve`] allocates for `rows` rows of `vocab` logits: records, logits of
-    /// input tokens, partial records.
-    pub fn bytes(format: MatrixFormat, vocab: usize, rows: usize) -> [usize; 3] {
+    /// Bytes that [`Self::reserve`] allocates for `rows` rows of `vocab` logits: records, logits of the
+    /// input and the mask token, partial records.
+    pub fn bytes(vocab: usize, rows: usize) -> [usize; 3] {
         let chunk = rows.min(Self::CHUNK);
-        let tiles = vocab.div_ceil(partial_columns(format));
+        let strips = vocab.div_ceil(STRIP);
         let record = FIELDS * size_of::<f64>();
         [
             rows.saturating_mul(record),
-            chunk * size_of::<f32>(),
-            chunk.saturating_mul(tiles).saturating_mul(PARTIAL_BYTES),
+            chunk * 2 * size_of::<f32>(),
+            chunk.saturating_mul(strips).saturating_mul(PARTIAL_BYTES),
         ]
         .map(|bytes| bytes.checked_next_power_of_two().unwrap_or(usize::MAX))
     }
@@ -177,14 +179,13 @@ impl DeviceScores {
     ) -> Result<()> {
         let lm_head = head.matrix;
         let (rows, vocab, device) = (range.len(), lm_head.width(), x.device());
-        let (Some(records), Some(partials), Some(present)) =
-            (&self.records, &self.partials, &self.present)
+        let (Some(records), Some(partials), Some(apart)) =
+            (&self.records, &self.partials, &self.apart)
         else {
             return refuse("no memory was reserved for records");
         };
         let launch = self.launch(lm_head, rows);
-        let columns = partial_columns(lm_head.format());
-        let count = vocab.div_ceil(columns);
+        let count = vocab.div_ceil(STRIP);
         let record = FIELDS * size_of::<f64>();
         let filtered = batch.shape().filtered;
         let args = args::Head {
@@ -194,7 +195,7 @@ impl DeviceScores {
             rows: batch.address(Section::Scorers, range.start * SCORER_WORDS)?,
             words: batch.address(Section::Words, 0)?,
             partials: partials.range(0, rows * count * PARTIAL_BYTES)?,
-            present: present.range(0, rows * size_of::<f32>())?,
+            apart: apart.range(0, rows * 2 * size_of::<f32>())?,
             logits: match filtered {
                 true => self.extras.logits(rows, vocab)?,
                 false => 0,
@@ -207,12 +208,12 @@ impl DeviceScores {
         let fold = args::Fold {
             pad: 0,
             partials: args.partials,
-            present: args.present,
+            apart: args.apart,
             rows: args.rows,
             out: records.range(range.start * record, rows * record)?,
             count: count as u32,
-            columns: columns as u32,
             vocab: vocab as u32,
+            mask,
         };
         let across = launch.wide();
         if across > 65_535 {

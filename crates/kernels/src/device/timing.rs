@@ -16,6 +16,10 @@ pub trait Marks: Send {
 
 /// Runs of a kernel whose time is taken.
 const RUNS: usize = 8;
+/// Bytes of a copy that no L2 cache holds.
+#[cfg(feature = "cuda")]
+const COPIED: usize = 128 << 20;
+
 /// A launch of a product and its time.
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchTime {
@@ -33,6 +37,19 @@ impl Device {
         f()?;
         marks.mark()?;
         Ok(marks.seconds()?.iter().sum())
+    }
+
+    /// Measures the rate of the memory for the choice of launches. The limits stay as they are if too little
+    /// memory is free or the driver has no clock.
+    #[cfg(feature = "cuda")]
+    pub(super) fn measure_memory(&mut self) -> Result<()> {
+        let (free, _) = self.memory()?;
+        if free < 4 * COPIED as u64 || self.driver.marks().is_err() {
+            return Ok(());
+        }
+        let rate = self.copy_rate(COPIED)? / 1e9;
+        self.limits.memory_rate = (rate.round() as u32).max(1);
+        Ok(())
     }
 
     /// Bytes per second that copies of `bytes` bytes within the device's memory read and write.

@@ -1,13 +1,14 @@
 //! Graphs: the launches of complete passes, captured once per batch shape.
 
+use super::largest::ROWS;
 use crate::inputs::PassRows;
 use kernels::device::{BatchShape, Device, DeviceError, Graph};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Maximum rows of a captured pass: with more rows, the kernels take longer than their separate
-/// launches.
+/// Maximum rows of a captured pass, with padding: with more rows, the kernels take longer than their
+/// separate launches.
 const MOST_ROWS: usize = 512;
 /// Maximum number of shapes that are remembered, with a graph or without.
 const MOST_SHAPES: usize = 128;
@@ -21,6 +22,15 @@ const PARTS: u64 = 4;
 pub(super) struct PassShape {
     pub(super) pass_rows: PassRows,
     pub(super) batch: BatchShape,
+}
+
+/// Rows of a batch are padded to a multiple of this. A pass that is never captured has no padding, because
+/// no other one needs its shape.
+pub(super) fn padding(rows: usize) -> usize {
+    match BatchShape::rows(rows, ROWS) <= MOST_ROWS {
+        true => ROWS,
+        false => 1,
+    }
 }
 
 /// The graphs of a model's passes.
@@ -219,6 +229,13 @@ mod tests {
         assert_eq!(refusal, None);
         graphs.reserve(device.memory().unwrap().0);
         graphs
+    }
+
+    #[test]
+    fn rows_that_no_graph_can_have_are_not_padded() {
+        for (rows, pad) in [(1, ROWS), (449, ROWS), (512, ROWS), (513, 1), (4000, 1)] {
+            assert_eq!(padding(rows), pad, "{rows}");
+        }
     }
 
     #[test]

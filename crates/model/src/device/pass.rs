@@ -1,6 +1,6 @@
 //! A pass of a step on a device: over all rows of a batch, or over those of a target or of its drafter.
 
-use super::graphs::{Graphs, PassShape};
+use super::graphs::{Graphs, PassShape, padding};
 use super::largest::{LargestStep, ROWS};
 use super::{DeviceModel, failed};
 use crate::arch::{Decoder, Work};
@@ -94,7 +94,8 @@ impl DevicePass {
         let backend = &model.backend;
         let (network, info) = network(model, self.pass_rows);
         let arrays = self.inputs.arrays(batch);
-        backend.upload(&arrays, &bounds.limits(tile, ROWS), &mut self.batch)?;
+        let pad = padding(arrays.tokens.len());
+        backend.upload(&arrays, &bounds.limits(tile, pad), &mut self.batch)?;
         let mask = self.inputs.mask;
         if self.is_idle() {
             let pass = Pass { arrays: &arrays, batch: &self.batch, kv, mask, adapted: &[] };

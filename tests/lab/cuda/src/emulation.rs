@@ -65,13 +65,10 @@ pub fn emulated_as(sums: TensorSums) -> Device {
 pub(crate) const TOTAL: u64 = 1 << 40;
 /// Limits of a device on which small batches take several runs and have blocks of both kinds.
 pub(crate) const SMALL: DeviceLimits = DeviceLimits {
-    multiprocessors: 132,
-    shared: 227 << 10,
-    warpgroups: true,
-    few_blocks: 4,
     attention_bytes: 16 << 10,
     logit_bytes: 32 << 10,
     expert_bytes: 64 << 10,
+    ..DeviceLimits::unmeasured(4)
 };
 
 /// The options of a run; `Options` of `emulate.cpp`.

@@ -20,17 +20,11 @@ pub(crate) const NONE: u32 = u32::MAX;
 pub(crate) const DENOISED: u32 = 1;
 pub(crate) const CONDITIONED: u32 = 2;
 /// Bytes of a partial record of the LM head; `Partial` of the kernels.
-pub(crate) const PARTIAL_BYTES: usize = 48;
+pub(crate) const PARTIAL_BYTES: usize = 32;
+/// Columns of a partial record; `STRIP` of the kernels.
+pub(crate) const STRIP: usize = 64;
 /// Numbers of a record; `RECORD` of the kernels.
 pub(crate) const FIELDS: usize = 8;
-
-/// Columns of a partial record of the LM head, the same for every tile.
-pub(crate) fn partial_columns(format: MatrixFormat) -> usize {
-    match format {
-        MatrixFormat::F32 => 64,
-        _ => 128,
-    }
-}
 
 /// For few rows of every expert; `TileFew` of `cuda/experts.cuh`.
 pub(crate) const FEW: ProductTile = ProductTile {

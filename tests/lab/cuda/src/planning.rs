@@ -199,6 +199,18 @@ mod tests {
     use crate::{Card, floor};
     use model::{Geometry, WeightDtype};
 
+    #[test]
+    fn rows_are_padded_where_a_graph_may_be_captured() {
+        let geometry = Geometry::named("demo").unwrap();
+        for (rows, padded) in [(60, 64), (500, 512), (513, 513), (700, 700)] {
+            let load = StepLoad { rows, lane: 32, slots: 64 };
+            let checkpoint = geometry.checkpoint(5, 1).unwrap().with_dtype(WeightDtype::Bf16);
+            let (launches, _) = planned(&load, checkpoint, DeviceLimits::default()).unwrap();
+            let embed = launches.iter().find(|launch| launch.kernel == "embed_bf16");
+            assert_eq!(embed.unwrap().blocks, padded);
+        }
+    }
+
     /// The steps of LLaDA-8B in the README: bounds on the ratio of the estimate to the floor.
     #[test]
     fn steps_of_llada_8b_read_their_weights_once_and_are_near_their_floor() {

@@ -1,7 +1,7 @@
 //! Estimated times of launches, from what they move and compute.
 
 use crate::{LaunchCost, SECTOR};
-use kernels::device::Roofline;
+use kernels::device::{DeviceLimits, Roofline};
 
 /// Seconds from the end of a kernel to the start of the next; assumed.
 pub const GAP: f64 = 2e-6;
@@ -26,7 +26,8 @@ pub struct Card {
 
 impl Card {
     /// An H200. Memory and tensor cores were measured.
-    pub const H200: Self = Self { rates: Roofline::of(132), peak: 790e12, tensor: 270e12 };
+    pub const H200: Self =
+        Self { rates: Roofline::of(DeviceLimits::H200), peak: 790e12, tensor: 270e12 };
 }
 
 impl LaunchCost {

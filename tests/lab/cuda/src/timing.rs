@@ -52,10 +52,10 @@ impl KernelTimes {
 #[must_use]
 pub fn timed(device: &Device) -> (Device, KernelTimes) {
     let times = KernelTimes { driver: device.driver(), all: Arc::default() };
-    (Device::new(TimingDriver(times.clone())), times)
+    (Device::new(TimingDriver(times.clone(), device.limits())), times)
 }
 
-struct TimingDriver(KernelTimes);
+struct TimingDriver(KernelTimes, DeviceLimits);
 
 impl Driver for TimingDriver {
     fn name(&self) -> &str {
@@ -67,7 +67,7 @@ impl Driver for TimingDriver {
     }
 
     fn limits(&self) -> DeviceLimits {
-        self.0.driver.limits()
+        self.1
     }
 
     fn lost(&self) -> Option<&str> {

@@ -10,7 +10,7 @@ mod isolated;
 
 use asynclane_cuda_lab::{SelftestSizes, selftest};
 use asynclane_kernels::device::{
-    Array, Buffer, Device, DeviceBatch, DeviceError, Precision, RowNorm, RowSet, norm,
+    Array, Buffer, Device, DeviceBatch, DeviceError, DeviceLimits, Precision, RowNorm, RowSet, norm,
 };
 use isolated::isolated;
 
@@ -163,6 +163,22 @@ fn a_fault_of_a_kernel_is_told_by_a_later_call_and_stays() {
         assert!(Buffer::new(&device, 64).is_err());
         assert!(device.memory().is_err());
     });
+}
+
+/// The fake device copies at the rate of this machine's memory, far below that of its multiprocessors.
+#[test]
+fn the_memory_is_measured_if_there_is_room() {
+    let name = "the_memory_is_measured_if_there_is_room";
+    isolated(name, "", |plan| {
+        let rate = || Device::open(0).unwrap().limits().memory_rate;
+        let unmeasured = rate();
+        assert_eq!(unmeasured, DeviceLimits::unmeasured(4).memory_rate);
+        plan.write("memory 1073741824");
+        let measured = rate();
+        assert!(0 < measured && measured < unmeasured, "{measured}");
+        norms().unwrap();
+    })
+    .clean();
 }
 
 #[test]

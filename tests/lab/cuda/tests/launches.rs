@@ -1,17 +1,22 @@
 //! The choice of launches, compared with times measured on a card.
 
 use asynclane_kernels::device::{
-    DeviceLimits, Division, MatrixFormat, ProductLaunch, ProductSizes,
+    AttentionWork, DeviceLimits, Division, MatrixFormat, ProductLaunch, ProductSizes, Roofline,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
+
+/// The times measured on an H200.
+fn found() -> Value {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../records/h200/launches.json");
+    serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
+}
 
 /// The times measured on an H200 by kernel, division and sizes: of all launches, the chosen ones
 /// are nearly the fastest.
 #[test]
 fn the_chosen_launches_are_nearly_the_fastest_measured() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../records/h200/launches.json");
-    let found: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let found = found();
     let number = |value: &Value, key: &str| value[key].as_u64().unwrap() as usize;
     let mut products: BTreeMap<_, Vec<&Value>> = BTreeMap::new();
     for one in found["launches"].as_array().unwrap() {
@@ -41,4 +46,34 @@ fn the_chosen_launches_are_nearly_the_fastest_measured() {
     }
     assert_eq!(unmeasured, 0);
     assert!(chosen < 1.03 * least, "{chosen} of {least} us");
+}
+
+/// Attention and the combination of its parts take the measured times, within a fifth. Sequences of 32 rows
+/// see 1,024 slots; contexts of the least step were divided into segments, the others into partitions.
+#[test]
+fn attention_takes_the_measured_times() {
+    let roofline = Roofline::of(DeviceLimits::H200);
+    let found = found();
+    let steps = found["steps"].as_array().unwrap();
+    assert_eq!(steps.len(), 12);
+    for step in steps {
+        let rows = step["rows"].as_u64().unwrap() as usize;
+        let (heads, width, layers) = (32, 128, 32);
+        let (parts, chunks) = if rows == 32 { (8, 2) } else { (2, 8) };
+        let work = AttentionWork {
+            blocks: rows / 32 * heads * parts,
+            chunks,
+            chunk_bytes: 2 * 64 * width * 2,
+            partial_bytes: rows * heads * parts * (width + 2) * 4,
+        };
+        let kernels = step["kernels"].as_array().unwrap().iter();
+        let ours = kernels.filter(|one| {
+            let name = one["kernel"].as_str().unwrap();
+            name.starts_with("attend") || name.starts_with("combine")
+        });
+        let measured: f64 = ours.map(|one| one["measured_ms"].as_f64().unwrap()).sum();
+        let estimate = layers as f64 * roofline.attention_seconds(&work) * 1e3;
+        let ratio = estimate / measured;
+        assert!((0.8..1.2).contains(&ratio), "{rows} rows: {estimate} of {measured} ms");
+    }
 }

@@ -3,10 +3,23 @@
 use super::{DeviceLimits, Division, MatrixFormat, ProductLaunch, ProductSizes};
 
 /// Multiprocessors of an H200, the device that the numbers are of.
-const MULTIPROCESSORS: f64 = 132.0;
+const MULTIPROCESSORS: f64 = DeviceLimits::H200.multiprocessors as f64;
 
 /// Rows and columns of the matrices of a layer of LLaDA-8B.
 const LAYER: [[usize; 2]; 4] = [[12_288, 4_096], [4_096, 4_096], [24_576, 4_096], [4_096, 12_288]];
+
+/// What the blocks of attention read and write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttentionWork {
+    /// Number of blocks.
+    pub blocks: usize,
+    /// Chunks of slots of a block, which it reads one after the other.
+    pub chunks: usize,
+    /// Bytes of a chunk's keys and values.
+    pub chunk_bytes: usize,
+    /// Bytes of the results of parts, 0 if every context has one part.
+    pub partial_bytes: usize,
+}
 
 /// The rates of a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,17 +41,16 @@ pub struct Roofline {
 }
 
 impl Roofline {
-    /// A device with the rates of an H200 per multiprocessor. The memory was measured; the cache, the
-    /// latency and the time of a division are those with which the choice of launches is nearly the
-    /// fastest of those measured (`tests/lab/records/h200/launches.json`).
-    pub const fn of(multiprocessors: usize) -> Self {
-        let multiprocessors = multiprocessors as f64;
-        let share = multiprocessors / MULTIPROCESSORS;
+    /// A device with the memory of these limits and otherwise the rates of an H200 per multiprocessor. The
+    /// cache, the latency and the time of a division are those with which the choice of launches is nearly
+    /// the fastest of those measured (`tests/lab/records/h200/launches.json`).
+    pub const fn of(limits: DeviceLimits) -> Self {
+        let multiprocessors = limits.multiprocessors as f64;
         let clock = 1.755e9;
         Self {
             multiprocessors,
-            memory: 4.2e12 * share,
-            cache: 8e12 * share,
+            memory: limits.memory_rate as f64 * 1e9,
+            cache: 8e12 * multiprocessors / MULTIPROCESSORS,
             port: 64.0 * clock,
             shared: 128.0 * clock,
             latency: 2e-6,
@@ -71,6 +83,19 @@ impl Roofline {
             _ => sums / self.port + self.gather,
         };
         work.into_iter().fold(0.0, f64::max) + self.latency + end
+    }
+
+    /// The estimated seconds of attention and of the combination of its parts, with the numbers that are
+    /// nearest to the times of both in the same file: keys and values at a part of the memory's rate, or the
+    /// chunks of a block one after the other; then the parts through the L2 cache.
+    pub fn attention_seconds(&self, work: &AttentionWork) -> f64 {
+        let read = (work.blocks * work.chunks * work.chunk_bytes) as f64;
+        let longest = (read / (0.78 * self.memory)).max(work.chunks as f64 * 1.7e-6);
+        let combination = match work.partial_bytes {
+            0 => 0.0,
+            bytes => 5.2e-6 + bytes as f64 / (0.19 * self.cache),
+        };
+        8.6e-6 + longest + combination
     }
 
     /// Rows of a step beyond which more rows take hardly less time each: the fewest, a power of two from 64

@@ -204,8 +204,8 @@ impl ProductTile {
         }
     }
 
-    /// The kernel of the LM head, if there is one. Its logits replace the operands in shared memory, in
-    /// rows padded by four.
+    /// The kernel of the LM head, if there is one. Where sums lie otherwise than those of tensor cores, they
+    /// replace the operands in shared memory, in rows padded by four.
     pub(in super::super) fn head_kernel(&'static self) -> Option<Kernel> {
         let logits = self.rows * (self.columns + 4) * 4;
         let shared = self.shared();
@@ -223,20 +223,12 @@ impl ProductTile {
     }
 }
 
-/// Columns of a partial record of the LM head, the same for every tile.
-pub(in super::super) fn partial_columns(format: MatrixFormat) -> usize {
-    match format {
-        MatrixFormat::F32 => 64,
-        _ => 128,
-    }
-}
-
 /// A tile that warps compute.
 const fn of_warps(rows: usize, columns: usize, kernels: [&'static str; 2]) -> ProductTile {
     ProductTile {
         rows,
         columns,
-        warps: (2, 4),
+        warps: (4, 2),
         warpgroups: false,
         single: false,
         rate: 235e12,
@@ -250,7 +242,6 @@ const fn of_warps(rows: usize, columns: usize, kernels: [&'static str; 2]) -> Pr
 }
 
 const EXACT: [ProductTile; 1] = [ProductTile {
-    warps: (4, 2),
     rate: 30e12,
     pipeline: Pipeline { depth: 16, stages: 1 },
     resident: 2,
@@ -269,6 +260,7 @@ const SQUARE: ProductTile = ProductTile {
 };
 /// For many rows.
 const WIDE: ProductTile = ProductTile {
+    warps: (2, 4),
     rate: 260e12,
     pipeline: Pipeline { depth: 32, stages: 4 },
     held: true,
@@ -401,8 +393,11 @@ const INT8W: [ProductTile; 7] = [
 /// The same tiles as in int8w, without the one that needs the most shared memory. A stage has room for the
 /// largest records.
 const PACKED: [ProductTile; 6] = [
-    packed(ProductTile { resident: 1, ..LOW }, ["gemm_packed_64x128", "head_packed_64x128"]),
-    packed(SQUARE, ["gemm_packed_128x128", "head_packed_128x128"]),
+    packed(
+        ProductTile { warps: (2, 4), resident: 1, ..LOW },
+        ["gemm_packed_64x128", "head_packed_64x128"],
+    ),
+    packed(ProductTile { warps: (2, 4), ..SQUARE }, ["gemm_packed_128x128", "head_packed_128x128"]),
     packed(INT8W[3], ["gemm_packed_groups_64x128", "head_packed_groups_64x128"]),
     ProductTile { head: None, ..packed(INT8W[4], ["gemm_packed_groups_64x192", ""]) },
     packed(INT8W[5], ["gemm_packed_groups_128x128", "head_packed_groups_128x128"]),

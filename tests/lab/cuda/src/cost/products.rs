@@ -1,7 +1,7 @@
 //! Matrix products, the LM head and its reduction.
 
 use super::{Launch, LaunchCost, PASS, SECTOR, Seen, Sum, Words, sectors, spanned};
-use crate::layout::{FIELDS, PANEL, PARTIAL_BYTES, partial_columns};
+use crate::layout::{FIELDS, PANEL, PARTIAL_BYTES, STRIP};
 use crate::layout::{NONE, SCORER_WORDS};
 use kernels::Form;
 use kernels::device::args;
@@ -161,7 +161,7 @@ impl Launch {
         read = read.add(SECTOR, scorers * broad, scorers);
         // A block has one record of a row, or several that are adjacent.
         let (record, count) = (PARTIAL_BYTES as u64, u64::from(a.count));
-        let each = (tile.columns / partial_columns(tile.format)) as u64;
+        let each = (tile.columns / STRIP) as u64;
         let firsts = (0..rows).flat_map(|row| {
             let blocks = (0..count).step_by(each as usize);
             blocks.map(move |first| (row * count + first, each.min(count - first)))
@@ -170,7 +170,7 @@ impl Launch {
             firsts.map(|(first, some)| spanned(a.partials + first * record, some * record, 1));
         let mut written = Sum::default()
             .add(SECTOR, by_blocks.sum(), sectors(rows * count * record))
-            .add(SECTOR, sectors(rows * 4), sectors(rows * 4));
+            .add(SECTOR, sectors(rows * 8), sectors(rows * 8));
         let settings = words(a.rows, rows as usize * SCORER_WORDS)?;
         let settings = settings.as_chunks::<SCORER_WORDS>().0;
         read = read.seen(&limits(a, tile, settings));
@@ -256,7 +256,7 @@ impl Launch {
         let scorers = spanned(a.rows, scorer, rows);
         let read = Sum::default()
             .add(SECTOR, spanned(a.partials, partials, rows), sectors(partials * rows))
-            .add(SECTOR, scorers + rows, sectors(rows * scorer) + sectors(rows * 4));
+            .add(SECTOR, scorers + rows, sectors(rows * scorer) + sectors(rows * 8));
         let written = spanned(a.out, record, rows);
         LaunchCost {
             read: read.0,

@@ -61,7 +61,10 @@ fn draws(random: &mut Random) -> Vec<Sampling> {
         Sampling { top_p: 0.0, ..hot },
         Sampling { top_k: 1000, top_p: 0.999_999, ..draw(0.3, 12) },
     ];
-    [draw(0.0, 1), draw(0.7, 1 << 40 | 3), draw(1e-30, 2)].into_iter().chain(filtered).collect()
+    // Too cold for single precision.
+    let cold = draw(1e-40, 13);
+    let all = [draw(0.0, 1), draw(0.7, 1 << 40 | 3), draw(1e-30, 2)];
+    all.into_iter().chain(filtered).chain([cold]).collect()
 }
 
 impl Case {
@@ -89,7 +92,7 @@ impl Case {
                 allowed: [None, Some(0), Some(1)][random.below(3)],
                 tops: [0, 0, 1, 5, 300][random.below(5)].min(vocab as u32 - 1).min(256),
                 among: [None, None, Some(0), Some(1)][random.below(4)],
-                segment: random.below(9) as u32,
+                segment: random.below(10) as u32,
             }
         };
         let rows: Vec<_> = (0..rows).map(&mut describe).collect();
@@ -124,11 +127,16 @@ impl Case {
             segments: &self.segments(),
             mask: MASK,
         };
-        let logits = match precision {
-            Precision::Int8 => self.in_integers()?,
-            Precision::F32 | Precision::Bf16 => kept(device, &self.logits, precision)?,
-        };
+        let logits = self.rounded((device, precision))?;
         cpu(score(&tensor(&logits, self.vocab)?, &scorer))
+    }
+
+    /// The logits that a head in this precision has.
+    pub(super) fn rounded(&self, (device, precision): (&Device, Precision)) -> Result<Vec<f32>> {
+        match precision {
+            Precision::Int8 => self.in_integers(),
+            Precision::F32 | Precision::Bf16 => kept(device, &self.logits, precision),
+        }
     }
 
     /// The logits of a head in int8 on the CPU.

@@ -199,6 +199,34 @@ fn neighbours_change_no_bit() {
     }
 }
 
+/// Steps with more rows than graphs have are not padded, and have the bits of smaller ones.
+#[test]
+fn steps_beyond_graphs_change_no_bit() {
+    let tiny = Tiny::new(5, &shapes()[1]);
+    for dtype in [WeightDtype::F32, WeightDtype::Bf16, WeightDtype::Int8] {
+        let model = DeviceModel::load(&emulated(), checkpoint(&tiny, dtype)).unwrap();
+        let slots = 8 * 72 * model.kv_bytes_per_position() as u64;
+        let config =
+            DeviceConfig { rows: 560, sequences: 8, kv: KvMemory::Bytes(slots), ..sizes(&model) };
+        let mut device = DeviceExecutor::new(model, config).unwrap();
+        let (mut noise, mut many, mut want) = (Noise(20), Batch::default(), Vec::new());
+        for number in 0..8 {
+            let token = |noise: &mut Noise| noise.below(61) as u32;
+            let rows: Vec<_> = (0..70).map(|i| row(token(&mut noise), i, 70)).collect();
+            let pages: Vec<u32> = (9 * number..9 * number + 9).collect();
+            let mut alone = Batch::default();
+            push(&mut alone, rows.clone(), &pages, Sampling::GREEDY);
+            push(&mut many, rows, &pages, Sampling::GREEDY);
+            want.extend(execute(&mut device, &alone).candidates);
+        }
+        let graphs = device.graphs();
+        for _ in 0..3 {
+            assert_eq!(execute(&mut device, &many).candidates, want, "{dtype:?}");
+        }
+        assert_eq!((many.rows.len(), device.graphs()), (560, graphs));
+    }
+}
+
 /// Passes without scored rows are awaited, and leave the keys and values of a whole prompt.
 #[test]
 fn chunks_have_the_bits_of_a_whole_prompt() {

@@ -2,7 +2,7 @@
 
 use super::super::data::{Ends, Random, array};
 use super::super::products::inner;
-use super::super::score::Case;
+use super::super::score::{Case, HEADS, MASK};
 use super::{BOTH, assert_all};
 use kernels::device::{DeviceMatrix, MatrixFormat, ProductTile};
 use kernels::{Epilogue, Form, Matrix, row_in_codes};
@@ -155,5 +155,108 @@ fn packed_heads_have_the_bits_of_their_weights_in_bf16() {
     for tile in tiles {
         case.tile = Some(tile);
         assert_eq!(case.run_in((&device, format)).unwrap(), want, "{}", tile.gemm);
+    }
+}
+
+/// Sums of a record, of w = exp(x - base) and of (x - base) w, or of a strip with its largest logit as base.
+#[derive(Clone, Copy, Default)]
+struct Sums<T> {
+    plain: T,
+    weighted: T,
+}
+
+/// The largest logit of a strip and its sums, in the order of `cuda/strips.cuh`: each lane of a quad adds its
+/// columns, then the lanes are added in pairs.
+fn strip(logits: &[f32]) -> (f32, Sums<f32>) {
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let lane = |lane: usize| {
+        let mut sums = Sums::default();
+        for (_, x) in logits.iter().enumerate().filter(|(column, _)| column % 8 / 2 == lane) {
+            let below = x - most;
+            let power = below.exp();
+            sums.plain += power;
+            let finite = if below > f32::NEG_INFINITY { below } else { 0.0 };
+            sums.weighted = finite.mul_add(power, sums.weighted);
+        }
+        sums
+    };
+    let add = |a: Sums<f32>, b: Sums<f32>| Sums {
+        plain: a.plain + b.plain,
+        weighted: a.weighted + b.weighted,
+    };
+    (most, add(add(lane(0), lane(1)), add(lane(2), lane(3))))
+}
+
+/// The sum over 128 threads: over the lanes of each of four warps in pairs, then over the warps.
+fn block_sum(numbers: &[f64; 128]) -> f64 {
+    let warps = numbers.chunks(32).map(|warp| {
+        let mut lanes = warp.to_vec();
+        while lanes.len() > 1 {
+            let (low, high) = lanes.split_at(lanes.len() / 2);
+            lanes = low.iter().zip(high).map(|(a, b)| a + b).collect();
+        }
+        lanes[0]
+    });
+    warps.fold(0.0, |sum, warp| sum + warp)
+}
+
+/// The probability of the largest logit without the mask token's, and the entropy.
+fn plain_record(logits: &[f32]) -> (f64, f32) {
+    let mut others = logits.to_vec();
+    others[MASK as usize] = f32::NEG_INFINITY;
+    let masked = (logits[MASK as usize], Sums { plain: 1.0, weighted: 0.0 });
+    let strips: Vec<(f32, Sums<f32>)> = others.chunks(64).map(strip).collect();
+    let top = others.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let base = f64::from(top.max(masked.0));
+    let mut threads = [Sums { plain: 0.0, weighted: 0.0 }; 128];
+    let all = std::iter::once((0, masked)).chain(strips.into_iter().enumerate());
+    for (number, (most, sums)) in all {
+        let below = f64::from(most) - base;
+        let power = below.exp();
+        let thread = &mut threads[number % 128];
+        thread.plain += power * f64::from(sums.plain);
+        thread.weighted += power * (f64::from(sums.weighted) + below * f64::from(sums.plain));
+    }
+    let total = block_sum(&threads.map(|thread| thread.plain));
+    let weighted = block_sum(&threads.map(|thread| thread.weighted));
+    let entropy = total.ln() - weighted / total;
+    ((f64::from(top) - base).exp() / total, entropy.max(0.0) as f32)
+}
+
+/// Every tile gives the records of a plain loop over strips.
+#[test]
+fn records_have_the_bits_of_a_plain_loop_in_every_tile() {
+    let device = crate::emulated_small();
+    for (vocab, rows) in [(8300, 3), (300, 70)] {
+        let mut case = Case::new(&mut Random(47), vocab, rows);
+        case.biases.clear();
+        for (number, row) in case.rows.iter_mut().enumerate() {
+            (row.biases, row.allowed, row.tops) = (0..0, None, 0);
+            row.segment = number as u32 % 2;
+        }
+        for format in HEADS {
+            let mut want = None;
+            let tiles = ProductTile::all(format).iter().filter(|tile| tile.head.is_some());
+            for tile in tiles {
+                case.tile = Some(tile);
+                let got = case.run_in((&device, format)).unwrap();
+                assert_eq!(got, *want.get_or_insert_with(|| got.clone()), "{}", tile.gemm);
+            }
+            let (records, _) = want.unwrap();
+            // Of weights alone in fewer bits the tests of products tell.
+            if matches!(format, MatrixFormat::Int8w | MatrixFormat::Packed(_)) {
+                continue;
+            }
+            let logits = case.rounded((&device, format.inputs())).unwrap();
+            for (number, logits) in logits.chunks(vocab).enumerate().step_by(2) {
+                let record = records[number].unwrap();
+                let (probability, entropy) = plain_record(logits);
+                assert_eq!(
+                    (record.probability, record.entropy),
+                    (probability, entropy),
+                    "{number}"
+                );
+            }
+        }
     }
 }
