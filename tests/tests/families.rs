@@ -393,7 +393,7 @@ fn the_readme_lists_every_family_with_its_attention_and_devices() {
         };
         let mut in_f32 = info.clone();
         in_f32.formats.matrices = WeightDtype::F32;
-        let devices = match DeviceModel::unfit(&in_f32) {
+        let devices = match DeviceModel::unfit(&in_f32, None) {
             Some(_) => "CPU",
             None => "CPU, CUDA",
         };

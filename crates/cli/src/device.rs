@@ -124,15 +124,9 @@ fn unfit(
 ) -> Result<Option<String>> {
     let dtype = *config.model.dtype;
     let info = checkpoint.survey(dtype).map_err(exit::refused)?.info;
-    let other = config.engine.kv_dtype.filter(|kv| DeviceModel::kv_dtype(&info) != Some(*kv));
-    match (DeviceModel::unfit(&info), other) {
-        (None, Some(kv)) => Ok(Some(format!(
-            "no CUDA kernels for engine.kv_dtype {} beside matrices in {}",
-            kv.name(),
-            info.formats.matrices.name()
-        ))),
-        (None, None) => fit::refusal(config, checkpoint, &info, found),
-        (reason, _) => Ok(reason),
+    match DeviceModel::unfit(&info, *config.engine.kv_dtype) {
+        None => fit::refusal(config, checkpoint, &info, found),
+        reason => Ok(reason),
     }
 }
 

@@ -148,7 +148,7 @@ fn print_memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) 
         });
         tell!("on this CPU      {verdict}");
     }
-    if DeviceModel::unfit(info).is_none() {
+    if DeviceModel::unfit(info, *config.engine.kv_dtype).is_none() {
         let needed = device::least(config, checkpoint, info)?;
         tell!(
             "on a device      {} of weights, {} for the largest step, {} of KV pages at least",
@@ -204,7 +204,9 @@ fn capacity(args: &InspectArgs, options: &CapacityArgs) -> Result<()> {
     let info = &survey.info;
     let on_cpu = capacity::bytes_per_weight(info, survey.memory.weights, size_of::<f32>());
     // Blocks have records of their own on a card, beside a table in bf16.
-    let is_own = info.formats.matrices == WeightDtype::Blocks && DeviceModel::unfit(info).is_none();
+    let kv = *config.engine.kv_dtype;
+    let is_own = info.formats.matrices == WeightDtype::Blocks;
+    let is_own = is_own && DeviceModel::unfit(info, kv).is_none();
     let on_card = match is_own {
         true => {
             let needed = device::least(&config, &mut checkpoint, info)?;

@@ -73,9 +73,12 @@ pub fn needs(config: &Config, checkpoint: &mut Checkpoint) -> Result<Needs> {
     Needs::survey(checkpoint, dtype, kv)
 }
 
-/// A checkpoint with the configured number format of keys and values on the CPU.
+/// A checkpoint with the configured number format of keys and values, if any.
 pub fn with_format(checkpoint: Checkpoint, config: &Config) -> Checkpoint {
-    checkpoint.with_kv_dtype(config.engine.kv_dtype.unwrap_or_default())
+    match *config.engine.kv_dtype {
+        Some(dtype) => checkpoint.with_kv_dtype(dtype),
+        None => checkpoint,
+    }
 }
 
 /// The error of a KV memory that is smaller than the `needed` bytes of one sequence.

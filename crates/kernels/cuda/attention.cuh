@@ -7,7 +7,7 @@
 // where few rows leave multiprocessors idle, a segment: its part. So a row's operations depend only on
 // its own query and the slots that it sees. Every slot below the last of them holds finite numbers.
 #pragma once
-#include "portable.h"
+#include "pages.cuh"
 
 constexpr unsigned PARTITION = 512, SEGMENT = 128, CHUNK = 64;
 
@@ -36,7 +36,7 @@ DEVICE bool visible(const Visible& row, unsigned slot) {
 struct Attend {
     // [r, h c].
     const void* q;
-    // [pages, g, p, c].
+    // In pages; see pages.cuh.
     const void* keys;
     const void* values;
     // Results of parts, not yet divided by their sums: [r, h, parts, c], starting with the first
@@ -59,10 +59,18 @@ struct Attend {
     void* out;
 };
 
-// Offset of a slot of a key head in either pool.
+// Offset of a slot of a key head in either pool of numbers N.
+template <class N>
 DEVICE size_t slot_at(const Attend& a, const Tile& tile, unsigned group, unsigned slot) {
-    size_t page = a.pages[tile.pages + slot / a.page];
-    return ((page * a.groups + group) * a.page + slot % a.page) * a.c;
+    return numbers_at<N>(a, a.pages[tile.pages + slot / a.page], group, slot % a.page);
+}
+// The scale of a slot of a key head in a pool; 1 where numbers have none.
+template <class N>
+DEVICE float slot_scale(const Attend& a, const void* pool, const Tile& tile, unsigned group,
+                        unsigned slot) {
+    if constexpr (sizeof(N) > 1) return 1.0f;
+    size_t at = scale_at(a, a.pages[tile.pages + slot / a.page], group, slot % a.page);
+    return *reinterpret_cast<const float*>(static_cast<const int8_t*>(pool) + at);
 }
 
 // Offset of a 16-byte piece of a row in a shared-memory tile with rows of C elements.
@@ -98,8 +106,33 @@ struct alignas(8) Two {
     float at[2];
 };
 
+// A piece of sixteen numbers of a chunk.
+struct BytePlace {
+    unsigned row, piece;
+};
+
+// The place of piece `i` of a chunk with PIECES in a row. Four of a row come before four of the next, so that
+// eight threads widen theirs without bank conflicts.
+template <unsigned PIECES> DEVICE BytePlace byte_place(unsigned i) {
+    constexpr unsigned SIDE = PIECES < 4 ? PIECES : 4, ACROSS = PIECES / SIDE;
+    unsigned block = i / (2 * SIDE);
+    return {block / ACROSS * 2 + i / SIDE % 2, block % ACROSS * SIDE + i % SIDE};
+}
+
+// Writes sixteen numbers in int8 to a tile of bf16 with rows of C.
+template <int C> DEVICE void widen_piece(bf16* tile, BytePlace at, const FourWords& numbers) {
+#pragma unroll
+    for (unsigned i = 0; i < 2; i++) {
+        uint32_t low[2], high[2];
+        widen_bytes(low, numbers.at[2 * i]);
+        widen_bytes(high, numbers.at[2 * i + 1]);
+        bf16* to = tile + spot<C>(at.row, 2 * at.piece + i);
+        *reinterpret_cast<FourWords*>(to) = {low[0], low[1], high[0], high[1]};
+    }
+}
+
 // Attention in f32 for parity with the CPU: one warp per query, head width up to 32 OWN.
-template <unsigned OWN> DEVICE void attend_exact(const Attend& a) {
+template <class N, unsigned OWN> DEVICE void attend_exact(const Attend& a) {
     const Tile tile = a.tiles[block_x()];
     unsigned share = a.heads / a.groups, part = block_z(), lane = thread();
     unsigned begin = part * PARTITION;
@@ -111,15 +144,16 @@ template <unsigned OWN> DEVICE void attend_exact(const Attend& a) {
     if (begin >= end && part > 0) return;
     size_t query = size_t(tile.row + row) * a.heads + head;
     const float* q = static_cast<const float*>(a.q) + query * a.c;
-    const float* keys = static_cast<const float*>(a.keys);
-    const float* values = static_cast<const float*>(a.values);
+    const N* keys = static_cast<const N*>(a.keys);
+    const N* values = static_cast<const N*>(a.values);
     float most = -INFINITY, sum = 0.0f, out[OWN] = {};
     for (unsigned first = begin; first < end; first += 32) {
         bool sees = first + lane < end;
         if (sees && tile.holes) sees = visible(a.visible[tile.row + row], first + lane);
-        size_t at = sees ? slot_at(a, tile, group, first + lane) : 0;
+        size_t at = sees ? slot_at<N>(a, tile, group, first + lane) : 0;
         float score = 0.0f;
-        for (unsigned i = 0; sees && i < a.c; i++) score += q[i] * keys[at + i];
+        for (unsigned i = 0; sees && i < a.c; i++) score += q[i] * wide(keys[at + i]);
+        if (sees) score *= slot_scale<N>(a, keys, tile, group, first + lane);
         score = sees ? score * a.scale : -INFINITY;
         float highest = score;
         for (int lanes = 16; lanes > 0; lanes /= 2)
@@ -130,12 +164,13 @@ template <unsigned OWN> DEVICE void attend_exact(const Attend& a) {
         float fade = power2(most - base), weight = power2(score - base);
         most = highest;
         sum = sum * fade + warp_sum(weight);
+        if (sees) weight *= slot_scale<N>(a, values, tile, group, first + lane);
         for (unsigned i = 0; i < OWN; i++) out[i] *= fade;
         for (unsigned j = 0; j < 32 && first + j < end; j++) {
             float w = shuffle(weight, j);
-            size_t from = slot_at(a, tile, group, first + j);
+            size_t from = slot_at<N>(a, tile, group, first + j);
             for (unsigned i = 0; i < OWN; i++)
-                if (lane + 32 * i < a.c) out[i] += w * values[from + lane + 32 * i];
+                if (lane + 32 * i < a.c) out[i] += w * wide(values[from + lane + 32 * i]);
         }
     }
     if (reach <= PARTITION) {
@@ -153,8 +188,10 @@ template <unsigned OWN> DEVICE void attend_exact(const Attend& a) {
         a.sums[(query * a.parts + part) * 2 + 1] = sum;
     }
 }
-KERNEL(attend_f32, Attend, 32) { attend_exact<4>(a); }
-KERNEL(attend_f32_wide, Attend, 32) { attend_exact<16>(a); }
+KERNEL(attend_f32, Attend, 32) { attend_exact<float, 4>(a); }
+KERNEL(attend_f32_wide, Attend, 32) { attend_exact<float, 16>(a); }
+KERNEL(attend_int8_f32, Attend, 32) { attend_exact<int8_t, 4>(a); }
+KERNEL(attend_int8_f32_wide, Attend, 32) { attend_exact<int8_t, 16>(a); }
 
 struct Combine {
     // As written by [`Attend`].

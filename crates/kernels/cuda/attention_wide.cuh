@@ -15,8 +15,10 @@ template <int C> struct WideFolded {
     float sum[2] = {};
     float out[OWN / 8][4] = {};
 
-    // The scores of the warp's eight slots, times the scale, to `to` [WIDE_QUERIES, WIDE_CHUNK].
-    DEVICE static void score(const bf16* q, const bf16* keys, float scale, float* to) {
+    // The scores of the warp's eight slots, times the scale and those of the keys if they have any, to `to`
+    // [WIDE_QUERIES, WIDE_CHUNK].
+    DEVICE static void score(const bf16* q, const bf16* keys, float scale, const float* scales,
+                             float* to) {
         unsigned lane = thread() % 32, warp = thread() / 32;
         float s[4] = {};
 #pragma unroll 4
@@ -32,9 +34,11 @@ template <int C> struct WideFolded {
 #pragma unroll
         for (unsigned half = 0; half < 2; half++)
 #pragma unroll
-            for (unsigned i = 0; i < 2; i++)
-                to[(lane / 4 + 8 * half) * WIDE_CHUNK + warp * 8 + lane % 4 * 2 + i] =
-                    s[2 * half + i] * scale;
+            for (unsigned i = 0; i < 2; i++) {
+                unsigned slot = warp * 8 + lane % 4 * 2 + i;
+                float own = scales ? s[2 * half + i] * scales[slot] : s[2 * half + i];
+                to[(lane / 4 + 8 * half) * WIDE_CHUNK + slot] = own * scale;
+            }
     }
 
     // Turns the scores of a row into weights; `sees(half, slot)` tells whether it sees a slot.
@@ -70,12 +74,18 @@ template <int C> struct WideFolded {
             }
     }
 
-    // Adds the weighted values of a chunk.
-    template <class F> DEVICE void add(const float* scores, const bf16* values, F sees) {
+    // Adds the weighted values of a chunk; `scales` are theirs if they have any.
+    template <class F>
+    DEVICE void add(const float* scores, const bf16* values, const float* scales, F sees) {
         unsigned lane = thread() % 32, warp = thread() / 32;
         float s[WIDE_CHUNK / 8][4];
         weigh(s, scores, 0, sees);
         weigh(s, scores, 1, sees);
+        if (scales)
+#pragma unroll
+            for (unsigned j = 0; j < WIDE_CHUNK / 8; j++)
+#pragma unroll
+                for (unsigned i = 0; i < 4; i++) s[j][i] *= scales[j * 8 + lane % 4 * 2 + i % 2];
 #pragma unroll
         for (unsigned kk = 0; kk < WIDE_CHUNK / 16; kk++) {
             const float(&low)[4] = s[2 * kk];
@@ -144,8 +154,64 @@ DEVICE void finish_wide(const Attend& a, const WideFolded<C>& folded, const unsi
     }
 }
 
-// As attend_bf16, for WIDE_QUERIES of the tile's queries; the blocks of a key head are adjacent.
-template <int C> DEVICE void attend_wide(const Attend& a) {
+// Where a block finds the keys and values of a chunk.
+struct WideSlots {
+    const Attend& a;
+    const Tile& tile;
+    unsigned group, end;
+};
+
+// Copies the keys and values of a chunk. Slots after the last visible one may contain anything, so zeros are
+// copied instead.
+template <int C>
+DEVICE void fetch_wide(const WideSlots& slots, unsigned first, bf16* ks, bf16* vs) {
+    constexpr unsigned PIECES = C / 8;
+    const Attend& a = slots.a;
+    for (unsigned i = thread(); i < WIDE_CHUNK * PIECES; i += 128) {
+        unsigned row = i / PIECES, piece = i % PIECES;
+        bool real = first + row < slots.end && piece * 8 < a.c;
+        size_t at = 0;
+        if (real) at = slot_at<bf16>(a, slots.tile, slots.group, first + row) + piece * 8;
+        copy16(ks + spot<C>(row, piece), static_cast<const bf16*>(a.keys) + at, real);
+        copy16(vs + spot<C>(row, piece), static_cast<const bf16*>(a.values) + at, real);
+    }
+}
+
+// Reads the same in int8 and widens them; `scales` [keys and values, WIDE_CHUNK] get theirs.
+template <int C>
+DEVICE void widen_wide(const WideSlots& slots, unsigned first, bf16* ks, bf16* vs, float* scales) {
+    constexpr unsigned PIECES = C / 16, BATCH = 4;
+    const Attend& a = slots.a;
+    auto read = [&](const void* pool, size_t at, bool real) {
+        auto from = reinterpret_cast<const FourWords*>(static_cast<const int8_t*>(pool) + at);
+        return real ? *from : FourWords{};
+    };
+    for (unsigned i = thread(); i < WIDE_CHUNK * PIECES; i += 128 * BATCH) {
+        FourWords keys[BATCH], values[BATCH];
+#pragma unroll
+        for (unsigned j = 0; j < BATCH; j++) {
+            BytePlace place = byte_place<PIECES>(i + j * 128);
+            bool real = first + place.row < slots.end && place.piece * 16 < a.c;
+            size_t at = 0;
+            if (real)
+                at = slot_at<int8_t>(a, slots.tile, slots.group, first + place.row) + place.piece * 16;
+            keys[j] = read(a.keys, at, real), values[j] = read(a.values, at, real);
+        }
+#pragma unroll
+        for (unsigned j = 0; j < BATCH; j++) {
+            widen_piece<C>(ks, byte_place<PIECES>(i + j * 128), keys[j]);
+            widen_piece<C>(vs, byte_place<PIECES>(i + j * 128), values[j]);
+        }
+    }
+    if (thread() >= 2 * WIDE_CHUNK) return;
+    unsigned slot = first + thread() % WIDE_CHUNK;
+    const void* pool = thread() < WIDE_CHUNK ? a.keys : a.values;
+    bool real = slot < slots.end;
+    scales[thread()] = real ? slot_scale<int8_t>(a, pool, slots.tile, slots.group, slot) : 0.0f;
+}
+
+// As attend_tile, for WIDE_QUERIES of the tile's queries; the blocks of a key head are adjacent.
+template <class N, int C> DEVICE void attend_wide(const Attend& a) {
     constexpr unsigned PIECES = C / 8;
     const Tile tile = a.tiles[block_x()];
     unsigned parts = blocks_y() / a.groups, group = block_y() / parts, begin = block_z() * PARTITION;
@@ -158,6 +224,9 @@ template <int C> DEVICE void attend_wide(const Attend& a) {
     bf16* ks = qs + WIDE_QUERIES * C;
     bf16* vs = ks + WIDE_CHUNK * C;
     float* scores = reinterpret_cast<float*>(vs + WIDE_CHUNK * C);
+    constexpr bool BYTES = sizeof(N) == 1;
+    float* scales = BYTES ? scores + WIDE_QUERIES * WIDE_CHUNK : nullptr;
+    const WideSlots slots = {a, tile, group, end};
     auto number = [&](unsigned query) {
         return size_t(tile.row + query / share) * a.heads + group * share + query % share;
     };
@@ -188,20 +257,14 @@ template <int C> DEVICE void attend_wide(const Attend& a) {
     unsigned from = least > begin ? begin + (least - begin) / WIDE_CHUNK * WIDE_CHUNK : begin;
     WideFolded<C> folded;
     for (unsigned first = from; first < end; first += WIDE_CHUNK) {
-        for (unsigned i = thread(); i < WIDE_CHUNK * PIECES; i += 128) {
-            unsigned row = i / PIECES, piece = i % PIECES;
-            // Slots after the last visible one may contain anything, so zeros are copied instead.
-            bool real = first + row < end && piece * 8 < a.c;
-            size_t at = real ? slot_at(a, tile, group, first + row) + piece * 8 : 0;
-            copy16(ks + spot<C>(row, piece), static_cast<const bf16*>(a.keys) + at, real);
-            copy16(vs + spot<C>(row, piece), static_cast<const bf16*>(a.values) + at, real);
-        }
+        if constexpr (BYTES) widen_wide<C>(slots, first, ks, vs, scales);
+        else fetch_wide<C>(slots, first, ks, vs);
         copies_commit();
         copies_wait<0>();
         sync();
-        folded.score(qs, ks, a.scale, scores);
+        folded.score(qs, ks, a.scale, scales, scores);
         sync();
-        folded.add(scores, vs, [&](unsigned half, unsigned slot) {
+        folded.add(scores, vs, BYTES ? scales + WIDE_CHUNK : nullptr, [&](unsigned half, unsigned slot) {
             return first + slot < seen[half] && visible(rows[half], first + slot);
         });
         sync();
@@ -209,5 +272,7 @@ template <int C> DEVICE void attend_wide(const Attend& a) {
     copies_wait<0>();
     finish_wide<C>(a, folded, mine, seen, number);
 }
-KERNEL(attend_bf16_256, Attend, 128) { attend_wide<256>(a); }
-KERNEL(attend_bf16_512, Attend, 128) { attend_wide<512>(a); }
+KERNEL(attend_bf16_256, Attend, 128) { attend_wide<bf16, 256>(a); }
+KERNEL(attend_bf16_512, Attend, 128) { attend_wide<bf16, 512>(a); }
+KERNEL(attend_int8_256, Attend, 128) { attend_wide<int8_t, 256>(a); }
+KERNEL(attend_int8_512, Attend, 128) { attend_wide<int8_t, 512>(a); }

@@ -118,6 +118,17 @@ DEVICE void widen(uint32_t (&to)[2], uint32_t word) {
             : "r"(pairs[i]), "r"(0x7F007F00u), "r"(0x80008000u));
 }
 
+// Widens four signed bytes exactly to bf16, in order: the first two to to[0], the others to to[1].
+DEVICE void widen_bytes(uint32_t (&to)[2], uint32_t word) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        uint32_t pair = __byte_perm(word, 0, i ? 0x4342 : 0x4140);
+        // 128 plus the lower seven bits, minus 128 or, of a negative byte, 256.
+        uint32_t sum = 0x43004300u | (pair & 0x007F007Fu), less = 0xC300C300u | (pair & 0x00800080u);
+        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(to[i]) : "r"(sum), "r"(0x3F803F80u), "r"(less));
+    }
+}
+
 // Loads four 8x8 matrices of bf16. Lane l passes the address of row l % 8 of matrix l / 8. Of matrix
 // i, lane l gets elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4 in to[i].
 DEVICE void load_matrices(uint32_t (&to)[4], const void* row) {

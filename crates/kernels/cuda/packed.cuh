@@ -37,9 +37,6 @@ DEVICE unsigned record_bytes(Form form) { return bits_of(form) * BIT_BYTES + SCA
 struct alignas(8) TwoWords {
     uint32_t at[2];
 };
-struct alignas(16) FourWords {
-    uint32_t at[4];
-};
 template <class T> DEVICE T read_words(const unsigned char* from) {
     return *reinterpret_cast<const T*>(from);
 }

@@ -16,6 +16,11 @@ struct alignas(16) Four {
     float at[4];
 };
 
+// The same of words.
+struct alignas(16) FourWords {
+    uint32_t at[4];
+};
+
 #ifdef __CUDACC__
 #include "device.h"
 #else

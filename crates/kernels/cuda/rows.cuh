@@ -1,6 +1,6 @@
 // Row-wise operations between the matrix products.
 #pragma once
-#include "portable.h"
+#include "pages.cuh"
 
 struct Embed {
     // [tokens, d].
@@ -50,24 +50,39 @@ DEVICE void load_held(float (&to)[HELD], const T* x, unsigned first, unsigned d)
     }
 }
 
-// Rounds a row to int8 with a factor, as src/gemm/encode.rs does. `each` gives a function the place and the
-// value of every number of the thread, twice.
-template <class Each> DEVICE void round_row(int8_t* out, float* scale, Each each) {
+// The factor of numbers that are rounded to int8, as src/gemm/encode.rs has it, and its inverse.
+struct Factor {
+    float scale, inverse;
+};
+
+// The factor of numbers with this largest size.
+DEVICE Factor factor_of(uint32_t most) {
+    constexpr float LIMIT = 127.0f, SMALLEST = 1e-30f;
+    float largest = as_float(most);
+    bool zero = largest < SMALLEST;
+    return {zero ? 0.0f : largest / LIMIT, zero ? 0.0f : LIMIT / largest};
+}
+
+// The size of a number. As integers, sizes are in order and NaN is the largest.
+DEVICE uint32_t size_of(float x) { return as_bits(x) & 0x7FFFFFFFu; }
+
+DEVICE int8_t rounded(float x, float inverse) {
     // 1.5 * 2^23: adding it rounds to nearest even and leaves the whole number in the low bits.
-    constexpr float LIMIT = 127.0f, SMALLEST = 1e-30f, ROUND = 12582912.0f;
+    constexpr float ROUND = 12582912.0f;
+    return int8_t(as_bits(rounded_sum(rounded_product(x, inverse), ROUND)));
+}
+
+// Rounds a row to int8 with a factor. `each` gives a function the place and the value of every number of the
+// thread, twice.
+template <class Each> DEVICE void round_row(int8_t* out, float* scale, Each each) {
     uint32_t most = 0;
     each([&](unsigned, float x) {
-        // As integers, sizes are in order and NaN is the largest.
-        uint32_t size = as_bits(x) & 0x7FFFFFFFu;
+        uint32_t size = size_of(x);
         most = size > most ? size : most;
     });
-    float largest = as_float(block_most(most, reinterpret_cast<uint32_t*>(shared_memory())));
-    bool zero = largest < SMALLEST;
-    float inverse = zero ? 0.0f : LIMIT / largest;
-    if (thread() == 0) *scale = zero ? 0.0f : largest / LIMIT;
-    each([&](unsigned i, float x) {
-        out[i] = int8_t(as_bits(rounded_sum(rounded_product(x, inverse), ROUND)));
-    });
+    Factor by = factor_of(block_most(most, reinterpret_cast<uint32_t*>(shared_memory())));
+    if (thread() == 0) *scale = by.scale;
+    each([&](unsigned i, float x) { out[i] = rounded(x, by.inverse); });
 }
 
 struct Round {
@@ -144,22 +159,21 @@ struct Split {
     const uint32_t* slots;
     // [r, h c].
     void* q;
-    // [pages, g, p, c].
+    // In pages.
     void* keys;
     void* values;
     uint32_t heads, groups, c, page, half, normed;
     float eps;
 };
 
-// One warp per head of a row: norm, rotation, and the write to its destination.
-template <class T> DEVICE void split(const Split& a) {
-    unsigned all = a.heads + 2 * a.groups, row = block_x(), lane = thread() % 32;
-    unsigned head = block_y() * (threads() / 32) + thread() / 32;
-    if (head >= all) return;
+// Widest head of a warp that rounds it.
+constexpr unsigned WIDEST = 512;
+
+// Calls use(i, x) for the lane's numbers of a head of a row after its norm and its rotation.
+template <class Use>
+DEVICE void transform(const Split& a, unsigned row, unsigned head, Use use) {
+    unsigned lane = thread() % 32, all = a.heads + 2 * a.groups;
     const float* x = a.qkv + (size_t(row) * all + head) * a.c;
-    unsigned slot = a.slots[row], group = (head - a.heads) % a.groups;
-    if (slot == NONE && head >= a.heads) return;
-    size_t at = ((size_t(slot / a.page) * a.groups + group) * a.page + slot % a.page) * a.c;
     float factor = 1.0f;
     const float* weight = nullptr;
     if (head < a.normed) {
@@ -169,27 +183,57 @@ template <class T> DEVICE void split(const Split& a) {
         weight = a.head_norms + size_t(head) * a.c;
     }
     if (head >= a.heads + a.groups) {
-        T* to = static_cast<T*>(a.values) + at;
-        for (unsigned i = lane; i < a.c; i += 32)
-            to[i] = narrow<T>(weight ? x[i] * factor * weight[i] : x[i]);
+        for (unsigned i = lane; i < a.c; i += 32) use(i, weight ? x[i] * factor * weight[i] : x[i]);
         return;
     }
-    T* to = head < a.heads ? static_cast<T*>(a.q) + (size_t(row) * a.heads + head) * a.c
-                           : static_cast<T*>(a.keys) + at;
     const float* cosines = a.angles + size_t(a.positions[row]) * 2 * a.half;
     const float* sines = cosines + a.half;
     float growth = a.query_factors && head < a.heads ? a.query_factors[a.positions[row]] : 1.0f;
     for (unsigned i = lane; i < a.half; i += 32) {
         float low = x[i], high = x[i + a.half];
         if (weight) low *= factor * weight[i], high *= factor * weight[i + a.half];
-        to[i] = narrow<T>((low * cosines[i] - high * sines[i]) * growth);
-        to[i + a.half] = narrow<T>((high * cosines[i] + low * sines[i]) * growth);
+        use(i, (low * cosines[i] - high * sines[i]) * growth);
+        use(i + a.half, (high * cosines[i] + low * sines[i]) * growth);
     }
     for (unsigned i = 2 * a.half + lane; i < a.c; i += 32)
-        to[i] = narrow<T>((weight ? x[i] * factor * weight[i] : x[i]) * growth);
+        use(i, (weight ? x[i] * factor * weight[i] : x[i]) * growth);
 }
-KERNEL(split_f32, Split, 128) { split<float>(a); }
-KERNEL(split_bf16, Split, 128) { split<bf16>(a); }
+
+// One warp per head of a row: norm, rotation, and the write to its destination, of queries in T and of keys
+// and values in N.
+template <class T, class N> DEVICE void split(const Split& a) {
+    unsigned row = block_x(), lane = thread() % 32, warp = thread() / 32;
+    unsigned head = block_y() * (threads() / 32) + warp;
+    if (head >= a.heads + 2 * a.groups) return;
+    if (head < a.heads) {
+        T* to = static_cast<T*>(a.q) + (size_t(row) * a.heads + head) * a.c;
+        transform(a, row, head, [&](unsigned i, float x) { to[i] = narrow<T>(x); });
+        return;
+    }
+    unsigned slot = a.slots[row], group = (head - a.heads) % a.groups;
+    if (slot == NONE) return;
+    void* pool = head < a.heads + a.groups ? a.keys : a.values;
+    N* to = static_cast<N*>(pool) + numbers_at<N>(a, slot / a.page, group, slot % a.page);
+    if constexpr (sizeof(N) > 1) {
+        transform(a, row, head, [&](unsigned i, float x) { to[i] = narrow<N>(x); });
+    } else {
+        float* held = reinterpret_cast<float*>(shared_memory()) + warp * WIDEST;
+        uint32_t most = 0;
+        transform(a, row, head, [&](unsigned i, float x) {
+            held[i] = x;
+            most = size_of(x) > most ? size_of(x) : most;
+        });
+        Factor by = factor_of(warp_most(most));
+        size_t at = scale_at(a, slot / a.page, group, slot % a.page);
+        if (lane == 0) *reinterpret_cast<float*>(static_cast<int8_t*>(pool) + at) = by.scale;
+        sync_warp();
+        for (unsigned i = lane; i < a.c; i += 32) to[i] = rounded(held[i], by.inverse);
+    }
+}
+KERNEL(split_f32, Split, 128) { split<float, float>(a); }
+KERNEL(split_bf16, Split, 128) { split<bf16, bf16>(a); }
+KERNEL(split_int8_f32, Split, 128) { split<float, int8_t>(a); }
+KERNEL(split_int8_bf16, Split, 128) { split<bf16, int8_t>(a); }
 
 struct CopyPages {
     // [layers * 2, pages, words].

@@ -80,11 +80,11 @@ impl Checkpoint {
         self
     }
 
-    /// Sets the number format of keys and values; default f32. A device ignores it and stores them like
-    /// its matrices.
+    /// Sets the number format of keys and values; default f32, on a device that of queries, which has these
+    /// two formats and int8.
     #[must_use]
     pub fn with_kv_dtype(mut self, dtype: KvDtype) -> Self {
-        self.weights.kv_dtype = dtype;
+        self.weights.kv_dtype = Some(dtype);
         self
     }
 

@@ -55,8 +55,8 @@ pub(crate) struct Weights {
     pub(crate) watch: Option<Watch>,
     /// Dtype in which matrices are stored.
     pub(crate) dtype: WeightDtype,
-    /// Number format of keys and values.
-    pub(crate) kv_dtype: KvDtype,
+    /// Number format of keys and values, if it is not the backend's.
+    pub(crate) kv_dtype: Option<KvDtype>,
     /// The pool of experts that the rows of a block share.
     pub(crate) sharing: Option<ExpertSharing>,
     /// Tokens of the tokenizer; rows of the LM head after them are padding.
@@ -156,7 +156,7 @@ impl Weights {
             memory: Memory::default(),
             watch: None,
             dtype: WeightDtype::F32,
-            kv_dtype: KvDtype::F32,
+            kv_dtype: None,
             sharing: None,
             vocabulary: None,
             prompt_blocks: None,

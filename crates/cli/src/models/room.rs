@@ -89,7 +89,7 @@ pub fn rooms(entry: &Entry, checkpoint: &mut Checkpoint, machine: &Machine) -> R
             true => needs.most(memory),
             false => {
                 let info = checkpoint.survey(dtype).map_err(crate::exit::refused)?.info;
-                if DeviceModel::unfit(&info).is_some() {
+                if DeviceModel::unfit(&info, None).is_some() {
                     continue;
                 }
                 device::least(&config, checkpoint, &info)?.sum()

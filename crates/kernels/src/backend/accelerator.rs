@@ -59,7 +59,7 @@ impl DeviceKv {
     pub fn with_means(mut self, width: usize) -> Result<Self> {
         if let Some(pool) = self.pools.first() {
             let sizes = pool.sizes();
-            let pages = [sizes.pages, sizes.page];
+            let pages = [sizes.kv.pages, sizes.kv.page];
             self.means = Some(Means::new(pool.device(), pages, width)?);
         }
         Ok(self)
@@ -88,7 +88,7 @@ impl DeviceKv {
         let (layer, windowed) = (attention.layer, attention.windowed && windows);
         let mut left = layer;
         for pool in &self.pools {
-            let layers = pool.sizes().layers;
+            let layers = pool.sizes().kv.layers;
             if left < layers {
                 return Ok(PoolLayer { pool, layer: left, windowed });
             }
@@ -115,12 +115,13 @@ impl Accelerator {
         Self { device: device.clone(), format: Self::format_of(dtype) }
     }
 
-    /// The number format of keys, values and queries for a dtype: bf16 for every dtype but f32.
+    /// The number format of queries for a dtype, and of keys and values unless they are in int8: bf16 for every
+    /// dtype but f32.
     pub fn precision_of(dtype: WeightDtype) -> Precision {
         Self::attention(Self::format_of(dtype))
     }
 
-    /// The number format of keys, values and queries beside matrices in a format.
+    /// The number format of queries beside matrices in a format.
     fn attention(format: MatrixFormat) -> Precision {
         match format {
             MatrixFormat::F32 => Precision::F32,
@@ -141,8 +142,15 @@ impl Accelerator {
     }
 
     /// Allocates keys and values, zeroed, with the scratch memory of layers.
-    pub fn kv_with(&self, sizes: &[PoolSizes], scratch: LayerScratch) -> Result<DeviceKv> {
-        let pools = sizes.iter().map(|pool_sizes| DevicePool::new(&self.device, *pool_sizes));
+    ///
+    /// # Errors
+    /// As [`Backend::kv`].
+    pub fn kv_with(&self, sizes: &[KvSizes], scratch: LayerScratch) -> Result<DeviceKv> {
+        let precision = self.precision();
+        let pools = sizes.iter().map(|kv| {
+            let sizes = PoolSizes { precision, kv: *kv };
+            DevicePool::new(&self.device, sizes)
+        });
         Ok(DeviceKv {
             pools: pools.collect::<std::result::Result<_, _>>()?,
             means: None,
@@ -156,7 +164,7 @@ impl Accelerator {
         &self.device
     }
 
-    /// The number format of keys, values and queries.
+    /// The number format of queries.
     pub fn precision(&self) -> Precision {
         Self::attention(self.format)
     }
@@ -258,16 +266,7 @@ impl Backend for Accelerator {
     }
 
     fn kv(&self, sizes: &[KvSizes]) -> Result<DeviceKv> {
-        let own = self.precision().kv_dtype();
-        if let Some(other) = sizes.iter().find(|pool_sizes| pool_sizes.dtype != own) {
-            bail!(
-                "no CUDA kernels for keys and values in {} beside matrices in {}",
-                other.dtype.name(),
-                own.name()
-            );
-        }
-        let pools = sizes.iter().map(|pool_sizes| PoolSizes::of(pool_sizes, self.precision()));
-        self.kv_with(&pools.collect::<Vec<_>>(), LayerScratch::default())
+        self.kv_with(sizes, LayerScratch::default())
     }
 
     fn upload(

@@ -31,7 +31,7 @@ impl Precision {
         }
     }
 
-    /// The number format of keys and values.
+    /// The number format of keys and values beside queries in this one.
     pub fn kv_dtype(self) -> KvDtype {
         match self {
             Self::F32 => KvDtype::F32,

@@ -4,7 +4,7 @@ use super::array::{Array, Buffer, Precision, select};
 use super::batch::{DeviceBatch, Section, TILE_WORDS};
 use super::launch::{AttentionWork, Roofline};
 use super::{Device, DeviceLimits, Kernel, Result, args, kernel, refuse};
-use crate::cache::KvSizes;
+use crate::cache::{KvDtype, KvSizes};
 use std::ops::Range;
 
 /// Slots of a partition of a context; `PARTITION` of the kernels.
@@ -26,6 +26,8 @@ pub(super) const WIDE_CHUNK: u32 = 32;
 
 /// Slots of a chunk; `CHUNK` of the kernels.
 pub(super) const CHUNK: u32 = 64;
+/// Scales of adjacent slots that are copied at once.
+const SCALES: usize = 4;
 
 /// A kernel for heads of `width` elements and tiles of `queries` queries. Its shared memory holds
 /// queries, two chunks of keys and values, and offsets of their slots.
@@ -33,11 +35,23 @@ const fn tile(name: &'static str, width: u32, queries: u32) -> Kernel {
     kernel(name, 2 * queries, (queries + 4 * CHUNK) * width * 2 + 2 * CHUNK * 8)
 }
 
+/// The same with keys and values in int8: two chunks of bytes and one of bf16 take as much, and there are
+/// offsets of four scales and two chunks of scales.
+const fn byte_tile(name: &'static str, width: u32, queries: u32) -> Kernel {
+    let Kernel { threads, shared, .. } = tile(name, width, queries);
+    kernel(name, threads, shared + CHUNK / 2 * 8 + 4 * CHUNK * 4)
+}
+
 /// A kernel for heads of `width` elements. Its shared memory holds queries, a chunk of keys and values,
 /// and its scores.
 const fn wide(name: &'static str, width: u32) -> Kernel {
     let queries = WIDE_QUERIES as u32;
     kernel(name, 128, (queries + 2 * WIDE_CHUNK) * width * 2 + queries * WIDE_CHUNK * 4)
+}
+
+/// The same with keys and values in int8, whose scales it holds too.
+const fn wide_bytes(name: &'static str, width: u32) -> Kernel {
+    kernel(name, 128, wide(name, width).shared + 2 * WIDE_CHUNK * 4)
 }
 
 /// Head widths of the kernels whose warps have whole queries, but for the last one.
@@ -60,76 +74,105 @@ const ATTEND: [[Kernel; 3]; 3] = [
         tile("attend_bf16_128x64", 128, 64),
     ],
 ];
-/// By head width: 256, 512.
-const WIDE: [Kernel; 2] = [wide("attend_bf16_256", 256), wide("attend_bf16_512", 512)];
-/// By head width: up to [`NARROW`], and wider.
-const EXACT: [Kernel; 2] = [kernel("attend_f32", 32, 0), kernel("attend_f32_wide", 32, 0)];
+/// The same with keys and values in int8.
+const ATTEND_BYTES: [[Kernel; 3]; 3] = [
+    [
+        byte_tile("attend_int8_32x16", 32, 16),
+        byte_tile("attend_int8_32x32", 32, 32),
+        byte_tile("attend_int8_32x64", 32, 64),
+    ],
+    [
+        byte_tile("attend_int8_64x16", 64, 16),
+        byte_tile("attend_int8_64x32", 64, 32),
+        byte_tile("attend_int8_64x64", 64, 64),
+    ],
+    [
+        byte_tile("attend_int8_128x16", 128, 16),
+        byte_tile("attend_int8_128x32", 128, 32),
+        byte_tile("attend_int8_128x64", 128, 64),
+    ],
+];
+/// With keys and values in bf16 or int8, by head width: 256, 512.
+const WIDE: [[Kernel; 2]; 2] = [
+    [wide("attend_bf16_256", 256), wide("attend_bf16_512", 512)],
+    [wide_bytes("attend_int8_256", 256), wide_bytes("attend_int8_512", 512)],
+];
+/// With keys and values in f32 or int8, by head width: up to [`NARROW`], and wider.
+const EXACT: [[Kernel; 2]; 2] = [
+    [kernel("attend_f32", 32, 0), kernel("attend_f32_wide", 32, 0)],
+    [kernel("attend_int8_f32", 32, 0), kernel("attend_int8_f32_wide", 32, 0)],
+];
 const COMBINE: [Kernel; 2] = [kernel("combine_f32", 128, 0), kernel("combine_bf16", 128, 0)];
 
 /// Every kernel of attention.
 pub(super) fn kernels() -> impl Iterator<Item = Kernel> {
-    let others = WIDE.into_iter().chain(EXACT).chain(COMBINE);
-    ATTEND.into_iter().flatten().chain(others)
+    let tiles = ATTEND.into_iter().chain(ATTEND_BYTES).flatten();
+    let others = WIDE.into_iter().chain(EXACT).flatten();
+    tiles.chain(others).chain(COMBINE)
 }
 
-/// The sizes of a pool.
+/// The sizes of a pool, and the number format of the queries and results of its attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolSizes {
-    /// The number format of keys and values.
+    /// The number format of queries and results.
     pub precision: Precision,
-    /// Number of layers.
-    pub layers: usize,
-    /// Key/value heads `g`.
-    pub num_kv_heads: usize,
-    /// Head width `c`.
-    pub head_width: usize,
-    /// Slots per page.
-    pub page: usize,
-    /// Number of pages.
-    pub pages: usize,
+    /// The sizes and the number format of keys and values: that of queries, or int8.
+    pub kv: KvSizes,
 }
 
 impl PoolSizes {
-    /// The sizes of a pool on a device, which stores keys and values in its own number format.
-    pub fn of(sizes: &KvSizes, precision: Precision) -> Self {
-        Self {
-            precision,
-            layers: sizes.layers,
-            num_kv_heads: sizes.num_kv_heads,
-            head_width: sizes.head_width,
-            page: sizes.page,
-            pages: sizes.pages,
-        }
+    /// Bytes of the keys, or of the values, of a page of one layer.
+    pub(super) fn page_bytes(&self) -> usize {
+        let slot = self.kv.num_kv_heads * self.kv.dtype.head_bytes(self.kv.head_width);
+        slot.saturating_mul(self.kv.page)
     }
 
     /// Bytes of the keys, or of the values, of one layer.
     fn half(&self) -> usize {
-        let page = self.num_kv_heads * self.page * self.head_width * self.precision.bytes();
-        page.saturating_mul(self.pages)
+        self.page_bytes().saturating_mul(self.kv.pages)
     }
 
-    /// Bytes of a slot, all layers together.
-    pub fn slot_bytes(&self) -> usize {
-        2 * self.layers * self.num_kv_heads * self.head_width * self.precision.bytes()
+    /// True if keys and values are in int8.
+    pub(super) fn in_bytes(&self) -> bool {
+        self.kv.dtype == KvDtype::Int8
     }
 
-    /// Checks that kernels exist for the head width and precision.
+    /// Checks that kernels exist for the head width, the number formats and the slots of a page.
     ///
     /// # Errors
-    /// Names the accepted head widths.
+    /// Names what is accepted.
     pub fn check(&self) -> Result<()> {
-        let c = self.head_width;
-        let aligned = self.precision == Precision::F32 || c.is_multiple_of(8);
-        match (1..=WIDEST).contains(&c) && aligned {
-            true => Ok(()),
-            false => refuse(format!(
-                "head width: expected at most {WIDEST}, in bf16 a multiple of 8, found {c}"
+        let KvSizes { dtype, head_width: c, page, .. } = self.kv;
+        let own = self.precision.kv_dtype();
+        if dtype != own && dtype != KvDtype::Int8 {
+            return refuse(format!(
+                "no CUDA kernels for keys and values in {} beside queries in {}",
+                dtype.name(),
+                own.name()
+            ));
+        }
+        let (multiple, format) = match (self.precision, dtype) {
+            (Precision::F32, _) => (1, "f32"),
+            (_, KvDtype::Int8) => (16, "int8"),
+            _ => (8, "bf16"),
+        };
+        if !(1..=WIDEST).contains(&c) || !c.is_multiple_of(multiple) {
+            return refuse(format!(
+                "head width: expected at most {WIDEST}, with keys and values in {format} a multiple of \
+                 {multiple}, found {c}"
+            ));
+        }
+        match self.in_bytes() && !page.is_multiple_of(SCALES) {
+            true => refuse(format!(
+                "page size: expected a multiple of {SCALES} with keys and values in int8, found {page}"
             )),
+            false => Ok(()),
         }
     }
 }
 
-/// Keys and values of all layers, `[layers, 2, pages, g, p, c]`.
+/// Keys and values of all layers, `[layers, 2, pages, g, p, c]`; in int8 a page of a head has the scales of
+/// its slots after its numbers, as the CPU has them.
 pub struct DevicePool {
     buffer: Buffer,
     sizes: PoolSizes,
@@ -150,10 +193,10 @@ impl DevicePool {
     /// Allocates a zeroed pool.
     ///
     /// # Errors
-    /// If the device is out of memory, or the head width has no kernels.
+    /// If the device is out of memory, or there are no kernels ([`PoolSizes::check`]).
     pub fn new(device: &Device, sizes: PoolSizes) -> Result<Self> {
         sizes.check()?;
-        let bytes = sizes.half().saturating_mul(2 * sizes.layers);
+        let bytes = sizes.half().saturating_mul(2 * sizes.kv.layers);
         Ok(Self { buffer: Buffer::new(device, bytes)?, sizes })
     }
 
@@ -186,7 +229,7 @@ impl DevicePool {
     /// # Errors
     /// If the query heads of one key head exceed a block, or do not divide evenly.
     pub fn tile(&self, heads: usize) -> Result<usize> {
-        let num_kv_heads = self.sizes.num_kv_heads;
+        let num_kv_heads = self.sizes.kv.num_kv_heads;
         if num_kv_heads == 0
             || !heads.is_multiple_of(num_kv_heads)
             || heads / num_kv_heads > QUERIES
@@ -319,13 +362,13 @@ impl AttentionScratch {
     ) -> Result<()> {
         let [visible, reaches, tiles] = Section::seen(windowed);
         let (shape, sizes) = (batch.shape(), pool.sizes());
-        let c = sizes.head_width;
+        let KvSizes { num_kv_heads, head_width: c, page, .. } = sizes.kv;
         let heads = q.width() / c;
         pool.tile(heads)?;
         let needed = AttentionSizes {
             rows: shape.rows,
             heads,
-            num_kv_heads: sizes.num_kv_heads,
+            num_kv_heads,
             head_width: c,
             reach: shape.reach,
         };
@@ -347,9 +390,9 @@ impl AttentionScratch {
             },
             heads: args::Heads {
                 heads: heads as u32,
-                num_kv_heads: sizes.num_kv_heads as u32,
+                num_kv_heads: num_kv_heads as u32,
                 c: c as u32,
-                page: sizes.page as u32,
+                page: page as u32,
             },
             parts: args::Parts {
                 count: shape.reach.div_ceil(span).max(1) as u32,
@@ -381,23 +424,23 @@ fn run(
     let last = tiles.end == shape.tiles;
     let mut attend = *attend;
     attend.rows.tiles += skipped;
+    let KvSizes { num_kv_heads, head_width, .. } = sizes.kv;
+    let bytes = usize::from(sizes.in_bytes());
+    let queries = shape.tallest * heads / num_kv_heads.max(1);
     let (kernel, across) = match sizes.precision {
         Precision::F32 => {
-            let wide = usize::from(sizes.head_width > NARROW);
-            (EXACT[wide], shape.tallest * heads)
+            (EXACT[bytes][usize::from(head_width > NARROW)], shape.tallest * heads)
         }
-        Precision::Bf16 if sizes.head_width > NARROW => {
-            let wide = usize::from(sizes.head_width > 256);
-            let queries = shape.tallest * heads / sizes.num_kv_heads.max(1);
-            (WIDE[wide], sizes.num_kv_heads * queries.div_ceil(WIDE_QUERIES))
+        Precision::Bf16 if head_width > NARROW => {
+            let kernel = WIDE[bytes][usize::from(head_width > 256)];
+            (kernel, num_kv_heads * queries.div_ceil(WIDE_QUERIES))
         }
         Precision::Bf16 => {
-            let width = WIDTHS.iter().filter(|c| sizes.head_width > **c).count();
-            let queries = shape.tallest * heads / sizes.num_kv_heads.max(1);
+            let width = WIDTHS.iter().filter(|c| head_width > **c).count();
             let size = [16, 32].iter().filter(|size| queries > **size).count();
-            (ATTEND[width][size], sizes.num_kv_heads)
+            ([ATTEND, ATTEND_BYTES][bytes][width][size], num_kv_heads)
         }
-        Precision::Int8 => return refuse("no attention over integers"),
+        Precision::Int8 => return refuse("no queries in int8"),
     };
     if across > 65_535 || attend.parts.count > 65_535 {
         return refuse(format!(

@@ -4,6 +4,7 @@ use super::array::{Array, Buffer, Precision, select};
 use super::attention::{DevicePool, PoolLayer};
 use super::batch::{DeviceBatch, Section};
 use super::{Device, Kernel, Result, args, kernel, refuse};
+use crate::cache::KvSizes;
 use crate::rope::{RopeSpec, RopeTable};
 use std::ops::Range;
 
@@ -11,9 +12,22 @@ const EMBED: [Kernel; 2] = [kernel("embed_f32", 256, 0), kernel("embed_bf16", 25
 const NORM: [Kernel; 2] = [kernel("norm_f32", 256, 128), kernel("norm_bf16", 256, 128)];
 const NORM_INT8: Kernel = kernel("norm_int8", 256, 128);
 const SPLIT: [Kernel; 2] = [kernel("split_f32", 128, 0), kernel("split_bf16", 128, 0)];
+/// The same with keys and values in int8; the shared memory holds four heads of 512 numbers.
+const SPLIT_BYTES: [Kernel; 2] =
+    [kernel("split_int8_f32", 128, 8 << 10), kernel("split_int8_bf16", 128, 8 << 10)];
 const COPY: Kernel = kernel("copy_pages", 256, 0);
-pub(super) const KERNELS: &[Kernel] =
-    &[EMBED[0], EMBED[1], NORM[0], NORM[1], NORM_INT8, SPLIT[0], SPLIT[1], COPY];
+pub(super) const KERNELS: &[Kernel] = &[
+    EMBED[0],
+    EMBED[1],
+    NORM[0],
+    NORM[1],
+    NORM_INT8,
+    SPLIT[0],
+    SPLIT[1],
+    SPLIT_BYTES[0],
+    SPLIT_BYTES[1],
+    COPY,
+];
 
 /// Overwrites `out [r, d]`, f32, with the rows of `table` for the batch's tokens.
 pub fn embed(table: &Array, batch: &DeviceBatch, out: &Array) -> Result<()> {
@@ -171,7 +185,7 @@ pub fn split(
     PoolLayer { pool, layer, .. }: PoolLayer<'_>,
 ) -> Result<()> {
     let (rows, sizes) = (batch.rows(), pool.sizes());
-    let (num_kv_heads, c) = (sizes.num_kv_heads, sizes.head_width);
+    let KvSizes { num_kv_heads, head_width: c, page, .. } = sizes.kv;
     if c == 0 || !q.width().is_multiple_of(c) || 2 * rope.half > c || q.stride() != q.width() {
         return refuse(format!("heads of {c} in rows of {}", q.width()));
     }
@@ -198,23 +212,24 @@ pub fn split(
             heads: count as u32,
             num_kv_heads: num_kv_heads as u32,
             c: c as u32,
-            page: sizes.page as u32,
+            page: page as u32,
         },
         half: rope.half as u32,
         normed: norm.map_or(0, |_| normed as u32),
         eps: norm.map_or(0.0, |norm| norm.eps),
     };
     let grid = [rows as u32, (count + 2 * num_kv_heads).div_ceil(4) as u32, 1];
+    let kernels = if sizes.in_bytes() { SPLIT_BYTES } else { SPLIT };
+    let kernel = select(kernels, sizes.precision)?;
     // SAFETY: the arrays have these sizes; positions and slots of the batch were checked against
     // limits that are the table's and the pool's.
-    unsafe { q.device().launch(select(SPLIT, sizes.precision)?, grid, &args) }
+    unsafe { q.device().launch(kernel, grid, &args) }
 }
 
 /// Makes the batch's page copies in every layer, in order.
 pub fn copy_pages(pool: &DevicePool, batch: &DeviceBatch) -> Result<()> {
     let sizes = pool.sizes();
-    let page = sizes.num_kv_heads * sizes.page * sizes.head_width * sizes.precision.bytes();
-    copy_in(pool.buffer(), [2 * sizes.layers, sizes.pages, page], batch)
+    copy_in(pool.buffer(), [2 * sizes.kv.layers, sizes.kv.pages, sizes.page_bytes()], batch)
 }
 
 /// Makes the batch's page copies in a buffer `[layers, pages]` of pages of `bytes` bytes.

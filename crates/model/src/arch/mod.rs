@@ -196,7 +196,7 @@ fn read(config: &Keys, weights: &Weights) -> Result<(Spec, &'static names::Names
     };
     spec.check_divisors(config)?;
     spec.info.formats.matrices = weights.dtype;
-    spec.info.formats.kv = weights.kv_dtype;
+    spec.info.formats.kv = weights.kv_dtype.unwrap_or_default();
     if let Some(length) = weights.prompt_blocks {
         spec.info.rows.attention = match spec.info.rows.attention {
             Attention::Full => Attention::BlocksAfterPrompt(length),

@@ -1,11 +1,11 @@
 //! A model on a device.
 
 use super::failed;
-use super::precision::precision;
+use super::precision::kv_dtype;
 use crate::arch::{self, Decoder};
 use crate::{Checkpoint, LoadError, ModelInfo};
-use kernels::device::{Device, PoolSizes, Precision};
-use kernels::{Accelerator, KvDtype};
+use kernels::device::Device;
+use kernels::{Accelerator, KvDtype, KvSizes};
 
 /// A model on a device.
 pub struct DeviceModel {
@@ -18,14 +18,10 @@ pub struct DeviceModel {
 }
 
 impl DeviceModel {
-    /// The reason why a model has no device kernels, `None` if it has.
-    pub fn unfit(info: &ModelInfo) -> Option<String> {
-        precision(info).err()
-    }
-
-    /// The number format of keys and values on a device, `None` for a model without device kernels.
-    pub fn kv_dtype(info: &ModelInfo) -> Option<KvDtype> {
-        precision(info).ok().map(Precision::kv_dtype)
+    /// The reason why a model with keys and values in a format, `None` for that of its queries, has no device
+    /// kernels; `None` if it has.
+    pub fn unfit(info: &ModelInfo, kv: Option<KvDtype>) -> Option<String> {
+        kv_dtype(info, kv).err()
     }
 
     /// Copies the weights to the device, tensor by tensor. Blocks of a GGUF file stay packed; other matrices
@@ -51,10 +47,10 @@ impl DeviceModel {
         let free = free(device)?;
         let Checkpoint { config, weights, drafter } = &mut *checkpoint;
         let info = arch::info(config, weights, drafter.as_deref())?;
-        precision(&info).map_err(LoadError::Setup)?;
+        let kv = kv_dtype(&info, weights.kv_dtype).map_err(LoadError::Setup)?;
         let backend = Accelerator::new(device, info.formats.matrices);
         let (decoder, mut info) = arch::load(&backend, config, weights, drafter.as_deref_mut())?;
-        info.formats.kv = backend.precision().kv_dtype();
+        info.formats.kv = kv;
         let (info, mut warnings) = checkpoint.finish(info);
         warnings.extend(checkpoint.weights.expanded());
         Ok(Self { free, backend, decoder, info, warnings })
@@ -70,20 +66,14 @@ impl DeviceModel {
         &self.warnings
     }
 
-    /// Bytes of keys and values per position in the dtype of the matrices, all layers together, and of
-    /// a canvas model's mean embedding.
+    /// Bytes of keys and values per position, all layers together with scales, and of a canvas model's mean
+    /// embedding.
     pub fn kv_bytes_per_position(&self) -> usize {
-        let sizes = self.kv_sizes(1, 1);
-        let kept: usize = sizes.iter().map(PoolSizes::slot_bytes).sum();
-        let width = self.info.canvas.map_or(0, |_| self.info.width);
-        kept + width * size_of::<f32>()
+        self.info.kv_bytes_per_position()
     }
 
-    pub(super) fn kv_sizes(&self, page: usize, pages: usize) -> Vec<PoolSizes> {
-        let precision = self.backend.precision();
-        let sizes = self.info.kv_sizes(self.info.formats.kv, page, pages);
-        let sizes = sizes.iter().map(|layer| PoolSizes::of(layer, precision));
-        sizes.collect()
+    pub(super) fn kv_sizes(&self, page: usize, pages: usize) -> Vec<KvSizes> {
+        self.info.kv_sizes(self.info.formats.kv, page, pages)
     }
 }
 

@@ -124,7 +124,7 @@ fn a_pair_is_described_and_its_memory_is_counted() {
         let rows = survey.info.rows;
         let expected = (Attention::OpenBlock(5), LogitShift::None);
         assert_eq!((rows.attention, rows.logit_shift), expected);
-        let unfit = DeviceModel::unfit(&survey.info);
+        let unfit = DeviceModel::unfit(&survey.info, None);
         assert_eq!(unfit.as_deref(), Some("a DFlash drafter with other heads than its target's"));
         let words = survey.info.describe();
         assert!(words.ends_with("; DFlash drafter of 2 layers for blocks of 5"), "{words}");

@@ -155,6 +155,12 @@ DEVICE void widen(uint32_t (&to)[2], uint32_t word) {
     to[0] = pack(all[0], all[1]), to[1] = pack(all[2], all[3]);
 }
 
+DEVICE void widen_bytes(uint32_t (&to)[2], uint32_t word) {
+    float all[4];
+    for (int i = 0; i < 4; i++) all[i] = int8_t(word >> 8 * i);
+    to[0] = pack(all[0], all[1]), to[1] = pack(all[2], all[3]);
+}
+
 PRIMITIVE void load_matrices(uint32_t (&to)[4], const void* row) {
     emulate::load_matrices(to, row, false);
 }

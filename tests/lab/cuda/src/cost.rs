@@ -87,7 +87,7 @@ fn group_tile(name: &str) -> &'static ProductTile {
 
 /// The head width of a kernel of attention on tensor cores.
 fn width_of(name: &str) -> u32 {
-    let digits = name.trim_start_matches("attend_bf16_").split('x').next();
+    let digits = name.split('_').nth(2).and_then(|size| size.split('x').next());
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
@@ -102,12 +102,14 @@ pub(crate) fn cost(
     words: Words<'_>,
 ) -> Option<LaunchCost> {
     let has = |part: &str| kernel.name.split('_').any(|word| word == part);
-    let wide = match (has("f32"), has("int8")) {
+    // Of attention, keys and values alone are integers.
+    let attends = has("attend") || has("split");
+    let wide = match (has("f32"), has("int8") && !attends) {
         (true, _) => 4,
         (_, true) => 1,
         _ => 2,
     };
-    let launch = Launch { grid, wide };
+    let launch = Launch { grid, wide, held: if has("int8") { 1 } else { wide } };
     let mut cost = launch.work(kernel, args, words)?;
     cost.kernel = kernel.name;
     cost.blocks = grid.iter().map(|n| u64::from(*n)).product();
@@ -214,6 +216,8 @@ struct Launch {
     grid: [u32; 3],
     /// Bytes of an element of the kernel's precision.
     wide: u64,
+    /// Bytes of a number of keys and values; one has a scale for each slot.
+    held: u64,
 }
 
 impl Launch {
@@ -240,7 +244,7 @@ impl Launch {
             "attend" if name.contains('x') => {
                 let width = width_of(name);
                 Some(LaunchCost {
-                    ahead: attention::ahead(kernel, width),
+                    ahead: attention::ahead(kernel, width, self.held),
                     ..self.attend(&view(args), [width, kernel.threads], words)?
                 })
             }

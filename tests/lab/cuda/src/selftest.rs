@@ -13,6 +13,7 @@ mod score;
 mod tests;
 
 use crate::Result;
+use attention::Formats;
 use data::Random;
 use kernels::Form;
 use kernels::device::{Check, Device, DeviceError, MatrixFormat, Precision};
@@ -80,10 +81,12 @@ pub fn selftest(device: &Device, sizes: SelftestSizes, tell: &mut dyn FnMut(Chec
         let target = (device, precision);
         rows::checks(&mut random, target, rows, &mut tell);
         products::checks(&mut random, target, rows, &mut tell);
-        attention::checks(&mut random, target, rows, &mut tell);
         score::checks(&mut random, target, &mut tell);
         experts::checks(&mut random, target, rows, &mut tell);
         canvas::checks(&mut random, target, rows, &mut tell);
+    }
+    for formats in Formats::ALL {
+        attention::checks(&mut random, (device, formats), rows, &mut tell);
     }
     let target = (device, Precision::Int8);
     rows::integers(&mut random, device, rows, &mut tell);

@@ -14,6 +14,10 @@ use std::ops::Range;
 const HEADS: usize = 4;
 /// Slots by which keys and values are counted; a divisor of every chunk.
 const COUNTED: u64 = 32;
+/// Slots whose scales are a sector.
+const SCALES: u64 = SECTOR / 4;
+/// Estimated instructions of a lane for an integer that becomes bf16.
+const WIDENING: f64 = 2.0;
 /// Words of what a row sees; `Visible` of the kernels.
 const VISIBLE_WORDS: usize = 4;
 
@@ -22,27 +26,44 @@ fn sum_sector(query: u64, part: u64, parts: u32) -> u64 {
     (query * u64::from(parts) + part) * 8 / SECTOR
 }
 
+/// The number of sectors of the scales of some slots.
+fn scale_sectors(slots: &Range<u64>) -> u64 {
+    match slots.is_empty() {
+        true => 0,
+        false => slots.end.div_ceil(SCALES) - slots.start / SCALES,
+    }
+}
+
 /// Adds what tensor cores compute for chunks of slots with all queries of a block of `threads`
-/// threads, in a kernel for heads of `width` elements.
-fn chunks_on_tensor_cores(cost: &mut LaunchCost, chunks: u64, [width, threads]: [u64; 2]) {
+/// threads, in a kernel for heads of `width` elements, with keys and values of `held` bytes.
+fn chunks_on_tensor_cores(
+    cost: &mut LaunchCost,
+    chunks: u64,
+    [width, threads, held]: [u64; 3],
+) {
     // A warp has sixteen queries.
     let (warps, chunk) = (threads / 32, u64::from(CHUNK));
     let weights = (chunks * chunk * warps * 16) as f64;
     let tensor = 4.0 * weights * width as f64;
-    // Keys and values are copied and loaded by every warp; queries are loaded once.
-    let rows = (chunks * (2 * chunk * (1 + warps) + warps * 16)) as f64;
+    // Keys and values are copied and loaded by every warp; queries are loaded once. Integers are copied, read
+    // and written in bf16.
+    let copied = if held == 1 { 2 } else { 1 };
+    let rows = (chunks * (2 * chunk * (copied + warps) + warps * 16)) as f64;
     let moved = rows * (width * 2) as f64;
     cost.tensor += tensor;
     cost.passes += moved / PASS as f64;
     // Products, copies and loads, and about ten operations for a weight of a lane.
     cost.instructions += tensor / 4096.0 + moved / 512.0 + 10.0 * weights / 32.0;
+    if held == 1 {
+        cost.instructions += WIDENING * (chunks * 2 * chunk * width) as f64 / 32.0;
+    }
 }
 
 /// Bytes that a block requests ahead: a chunk of keys and values. How many blocks a multiprocessor of an
 /// H200 has at a time: its shared memory allows so many, of which a block takes a KiB more than it asks
 /// for.
-pub(super) fn ahead(kernel: Kernel, width: u32) -> [f64; 2] {
-    let chunk = 2 * CHUNK * width * 2;
+pub(super) fn ahead(kernel: Kernel, width: u32, held: u64) -> [f64; 2] {
+    let chunk = 2 * CHUNK * width * held as u32;
     let blocks = (228 << 10) / (kernel.shared + (1 << 10));
     [chunk, blocks].map(f64::from)
 }
@@ -102,8 +123,9 @@ struct Blocks {
 struct Attention<'a> {
     a: &'a args::Attend,
     grid: [u64; 3],
-    /// Bytes of an element.
+    /// Bytes of an element of queries and results, and of keys and values.
     wide: u64,
+    kv: u64,
     /// The row of the first tile.
     first: u64,
     cost: LaunchCost,
@@ -131,7 +153,8 @@ impl Attention<'_> {
         let queries = blocks.queries.end - blocks.queries.start;
         let slots = blocks.slots.end - blocks.slots.start;
         self.read.put(c * self.wide, queries * blocks.count, 0);
-        self.read.put(c * self.wide, 2 * slots * blocks.count, 0);
+        self.read.put(c * self.kv, 2 * slots * blocks.count, 0);
+        self.read.put(SECTOR, self.scaled(2 * scale_sectors(&blocks.slots) * blocks.count), 0);
         self.lists(tile, blocks);
         self.hold(tile.pages, &blocks.slots);
         let rows = blocks.queries.clone().map(|query| query / blocks.share);
@@ -157,6 +180,11 @@ impl Attention<'_> {
             self.sums.append(&mut block);
         }
         self.cost.operations += 4.0 * (queries * blocks.count * slots * c) as f64;
+    }
+
+    /// A number of sectors of scales; none if numbers have no scales.
+    fn scaled(&self, sectors: u64) -> u64 {
+        if self.kv == 1 { sectors } else { 0 }
     }
 
     /// The small numbers that blocks read.
@@ -195,9 +223,12 @@ impl Attention<'_> {
             [self.a.heads.heads, self.a.heads.num_kv_heads, self.a.heads.c].map(u64::from);
         let slots: u64 = self.held.values().sum();
         self.read.put(c * self.wide, 0, rows * heads);
-        self.read.put(c * self.wide, 0, 2 * slots * groups);
+        let scales: u64 = self.held.values().map(|slots| slots.div_ceil(SCALES)).sum();
+        let scales = self.scaled(2 * scales * groups);
+        self.read.put(c * self.kv, 0, 2 * slots * groups);
+        self.read.put(SECTOR, 0, scales);
         self.cost.read = self.read.seen(&self.lists).0;
-        self.cost.fresh = sectors(c * self.wide) * 2 * slots * groups;
+        self.cost.fresh = sectors(c * self.kv) * 2 * slots * groups + scales;
         self.written.put(SECTOR, 0, self.sums.len() as u64);
         self.cost.written = self.written.0;
         self.cost
@@ -208,6 +239,7 @@ impl Attention<'_> {
 pub(super) const COSTS: &[(&str, Cost)] = &[
     ("attend", |launch, args, words| launch.attend_exact(&view(args), words)),
     ("attend_f32_wide", |launch, args, words| launch.attend_exact(&view(args), words)),
+    ("attend_int8_f32_wide", |launch, args, words| launch.attend_exact(&view(args), words)),
     ("combine", |launch, args, words| launch.combine(&view(args), words)),
 ];
 
@@ -241,6 +273,7 @@ impl Launch {
             a,
             grid: self.grid.map(u64::from),
             wide: self.wide,
+            kv: self.held,
             first: tiles.first()?.row,
             cost: LaunchCost::default(),
             read: Sum::default(),
@@ -271,7 +304,8 @@ impl Launch {
             for part in 0..parts {
                 let slots = tile.slots(part);
                 let chunks = (slots.end - slots.start).div_ceil(CHUNK.into()) * groups;
-                chunks_on_tensor_cores(&mut all.cost, chunks, [width, threads].map(u64::from));
+                let [width, threads] = [width, threads].map(u64::from);
+                chunks_on_tensor_cores(&mut all.cost, chunks, [width, threads, all.kv]);
                 let blocks = Blocks {
                     count: groups,
                     part,

@@ -4,6 +4,9 @@ use super::{Cost, Launch, LaunchCost, SECTOR, Sum, Words, distinct, sectors, spa
 use crate::layout::NONE;
 use kernels::device::args;
 
+/// Slots whose scales are a sector.
+const SCALES: u32 = SECTOR as u32 / 4;
+
 /// The kernels of this file.
 pub(super) const COSTS: &[(&str, Cost)] = &[
     ("embed", |launch, args, words| launch.embed(&view(args), words)),
@@ -63,16 +66,21 @@ impl Launch {
         let all = sum(heads + 2 * groups, heads);
         // Blocks of four heads; the last ones may have only values, which are not rotated.
         let turning = sum((heads + groups).div_ceil(4), heads.div_ceil(4));
+        // Blocks of queries alone need no slot.
+        let placing = rows * (blocks - heads / 4);
         let read = Sum::default()
             .add(c * 4, all, all)
-            .add(SECTOR, rows * blocks + turning, 2 * sectors(rows * 4))
+            .add(SECTOR, placing + turning, 2 * sectors(rows * 4))
             .add(2 * half * 4, turning, positions)
             .add(c * 4, sum(normed, normed.min(heads)), normed);
-        Some(LaunchCost {
-            read: read.0,
-            written: Sum::default().add(c * self.wide, all, all).0,
-            ..LaunchCost::default()
-        })
+        let (kept, queries) = ((rows - idle) * 2 * groups, rows * heads);
+        let mut written =
+            Sum::default().add(c * self.wide, queries, queries).add(c * self.held, kept, kept);
+        if self.held == 1 {
+            let sectors = slots.iter().filter(|slot| **slot != NONE).map(|slot| slot / SCALES);
+            written.put(SECTOR, kept, distinct(sectors.collect()) * 2 * groups);
+        }
+        Some(LaunchCost { read: read.0, written: written.0, ..LaunchCost::default() })
     }
 
     pub(super) fn copies(&self, a: &args::CopyPages) -> LaunchCost {

@@ -1,10 +1,15 @@
 //! Splitting, rotation, pool writes and attention.
 
+mod formats;
+
+pub(super) use formats::Formats;
+
 use super::data::{Ends, POSITIONS, Random, Rows, array, poisoned, tensor, values};
 use super::{Check, Tell, cpu, rounding};
 use crate::Result;
 use candle_core::{Device as Cpu, Tensor};
 use kernels::HeadNorm;
+use kernels::KvSizes;
 use kernels::PagedAttention;
 use kernels::device::{
     AttentionScratch, Buffer, Device, DevicePool, DeviceRope, HeadTransform, PoolLayer, PoolSizes,
@@ -58,11 +63,12 @@ pub(super) struct Case {
     pub(super) first: usize,
     norms: Vec<f32>,
     pub(super) pool: DevicePool,
+    formats: Formats,
 }
 
 pub(super) fn checks(
     random: &mut Random,
-    target: (&Device, Precision),
+    target: (&Device, Formats),
     most: usize,
     tell: &mut Tell<'_>,
 ) {
@@ -89,7 +95,7 @@ pub(super) fn checks(
     }
     for page in [1, 5, 64] {
         // Contexts of several partitions.
-        let rows = Rows::new(random, page, &[(3, 511), (2, 1100), (4, 513)]);
+        let rows = Rows::new(random, target.1.page(page), &[(3, 511), (2, 1100), (4, 513)]);
         tell.case(
             "attention",
             Case::new(random, target, SHAPE, rows).and_then(|case| case.checks()),
@@ -125,26 +131,22 @@ pub(super) fn checks(
 impl Case {
     pub(super) fn new(
         random: &mut Random,
-        (device, precision): (&Device, Precision),
+        (device, formats): (&Device, Formats),
         shape: Shape,
         rows: Rows,
     ) -> Result<Self> {
-        let sizes = PoolSizes {
-            precision,
+        let shape = formats.fitting(shape);
+        let kv = KvSizes {
+            dtype: formats.kv,
             layers: 2,
             num_kv_heads: shape.num_kv_heads,
             head_width: shape.c,
             page: rows.page,
             pages: rows.pool,
         };
+        let sizes = PoolSizes { precision: formats.precision, kv };
         let pool = DevicePool::new(device, sizes)?;
-        // Contents from earlier batches.
-        let slots = rows.pool * rows.page;
-        let numbers = random.numbers(4 * slots * shape.num_kv_heads * shape.c);
-        let old = array((device, precision), &numbers, numbers.len(), Ends::Plain)?;
-        let mut bytes = vec![0; numbers.len() * precision.bytes()];
-        old.buffer().download(0, &mut bytes)?;
-        pool.buffer().upload(&bytes)?;
+        pool.buffer().upload(&formats.contents(random, device, sizes)?)?;
         Ok(Self {
             qkv: random.numbers(rows.len() * shape.width()),
             first: 0,
@@ -155,11 +157,12 @@ impl Case {
             shape,
             rows,
             pool,
+            formats,
         })
     }
 
     fn precision(&self) -> Precision {
-        self.pool.sizes().precision
+        self.formats.precision
     }
 
     /// Keeps some rows of the first segment of `all`.
@@ -210,22 +213,82 @@ impl Case {
         Ok([q.read(rows.len())?, out.read(rows.len())?])
     }
 
+    /// Bytes of the keys, and of the values, of layer 1.
+    pub(super) fn bytes(&self) -> Result<[Vec<u8>; 2]> {
+        let sizes = self.pool.sizes();
+        let half = sizes.kv.slot_bytes() * sizes.kv.page * sizes.kv.pages / 4;
+        let read = |part: usize| {
+            let mut bytes = vec![0; half];
+            self.pool.buffer().download(part * half, &mut bytes)?;
+            Ok(bytes)
+        };
+        Ok([read(2)?, read(3)?])
+    }
+
+    /// Makes some heads so small that they count as zero, and one zero.
+    #[cfg(test)]
+    pub(super) fn shrink(&mut self) {
+        for (number, head) in self.qkv.chunks_exact_mut(self.shape.c).enumerate() {
+            let factor = [1.0, 1e-31, 1.0, 1.0, 0.0, 1e-3, 1e20][number % 7];
+            head.iter_mut().for_each(|x| *x *= factor);
+        }
+    }
+
+    /// Makes NaN of the scales of some slots of a segment in layer 1.
+    #[cfg(test)]
+    pub(super) fn poison(&self, segment: usize, slots: Range<usize>) {
+        let kv = self.pool.sizes().kv;
+        let head = kv.page * kv.dtype.head_bytes(kv.head_width);
+        let mut all = vec![0; kv.slot_bytes() * kv.page * kv.pages];
+        self.pool.buffer().download(0, &mut all).unwrap();
+        let layer = all.len() / 2;
+        let table = &self.rows.pages[self.rows.segments[segment].pages.start as usize..];
+        for (half, part) in all[layer..].chunks_exact_mut(layer / 2).enumerate() {
+            for slot in slots.clone() {
+                let page = table[slot / kv.page].index();
+                for group in 0..kv.num_kv_heads {
+                    let first = (page * kv.num_kv_heads + group) * head + kv.page * kv.head_width;
+                    let scale = &mut part[first + slot % kv.page * 4..][..4];
+                    scale.copy_from_slice(&f32::NAN.to_le_bytes());
+                }
+            }
+            assert!(half < 2);
+        }
+        self.pool.buffer().upload(&all).unwrap();
+    }
+
+    /// The bytes of keys and of values, `before` with the rows that the CPU writes to its own pools in int8.
+    #[cfg(test)]
+    pub(super) fn on_cpu_in_bytes(&self, before: [Vec<u8>; 2]) -> Result<[Vec<u8>; 2]> {
+        let Shape { heads, num_kv_heads, c, .. } = self.shape;
+        let (rows, page) = (&self.rows, self.rows.page);
+        let dims = [rows.pool, num_kv_heads, page, c + 4];
+        let rotated = self.rotated()?;
+        // The CPU has the numbers of keys by element; scales are alike.
+        let turned = |bytes: &mut [u8], from: usize, to: usize| {
+            for head in bytes.chunks_exact_mut(page * (c + 4)) {
+                let numbers = head[..page * c].to_vec();
+                for (i, number) in numbers.into_iter().enumerate() {
+                    head[i % from * to + i / from] = number;
+                }
+            }
+        };
+        let [mut keys, others] = before;
+        turned(&mut keys, c, page);
+        let write = |pool: Pool, bytes: Vec<u8>, column: usize| {
+            let tensor = cpu(Tensor::from_vec(bytes, pool.shape(dims[0], dims[1], c + 4, page).as_slice(), &Cpu::Cpu))?;
+            let write = WriteRows { pool, slots: &rows.slots, column };
+            cpu(tensor.inplace_op2(&rotated, &write))?;
+            cpu(tensor.flatten_all().and_then(|all| all.to_vec1::<u8>()))
+        };
+        let mut keys = write(Pool::Keys, keys, heads * c)?;
+        turned(&mut keys, page, c);
+        Ok([keys, write(Pool::Values, others, (heads + num_kv_heads) * c)?])
+    }
+
     /// Keys and values of layer 1, `[pages, g, p, c]`.
     pub(super) fn held(&self) -> Result<[Vec<f32>; 2]> {
-        let sizes = self.pool.sizes();
-        let count = sizes.pages * sizes.num_kv_heads * sizes.page * sizes.head_width;
-        let size = sizes.precision.bytes();
-        let mut bytes = vec![0; count * size * 4];
-        self.pool.buffer().download(0, &mut bytes)?;
-        let number = |bytes: &[u8]| match *bytes {
-            [a, b, c, d] => f32::from_le_bytes([a, b, c, d]),
-            _ => f32::from_bits(u32::from(bytes[0]) << 16 | u32::from(bytes[1]) << 24),
-        };
-        let half = |index: usize| -> Vec<f32> {
-            let part = &bytes[index * count * size..(index + 1) * count * size];
-            part.chunks_exact(size).map(number).collect()
-        };
-        Ok([half(2), half(3)])
+        Ok(self.bytes()?.map(|bytes| self.formats.numbers(&bytes, self.pool.sizes())))
     }
 
     /// A CPU pool with the device's numbers.
@@ -255,6 +318,15 @@ impl Case {
         };
         cpu(rotated.inplace_op1(&rope))?;
         Ok(rotated)
+    }
+
+    /// The same with keys and values as they are kept.
+    fn kept(&self, rotated: &Tensor) -> Result<Tensor> {
+        let (mut numbers, width) = (values(rotated)?, self.shape.width());
+        for row in numbers.chunks_exact_mut(width) {
+            self.formats.kept(&mut row[self.shape.heads * self.shape.c..], self.shape.c);
+        }
+        tensor(&numbers, width)
     }
 
     /// The contents of the CPU pools after the rows are written.
@@ -297,8 +369,9 @@ impl Case {
             let (count, page) = (rows.len(), rows.page);
             let windows = if rows.windowed { " with windows" } else { "" };
             format!(
-                "{precision:?} {what}: {heads}/{num_kv_heads} heads of {c}, {count} rows{windows}, pages of \
-                 {page}"
+                "{precision:?} {what} with {}: {heads}/{num_kv_heads} heads of {c}, {count} rows{windows}, \
+                 pages of {page}",
+                self.formats.kv.name()
             )
         };
         let before = self.held()?;
@@ -306,16 +379,17 @@ impl Case {
         let after = self.held()?;
         // Padding rows change no bit of the results or of the pool.
         let idle = self.run(32)? == [q.clone(), out.clone()] && self.held()? == after;
-        let rotated = self.rotated()?;
+        let mut rotated = self.rotated()?;
         let queries = rotated.narrow(1, 0, heads * c).and_then(|t| t.contiguous());
         let queries = values(&cpu(queries)?)?;
+        rotated = self.kept(&rotated)?;
         let [keys, others] = self.written(&rotated, &before)?;
         let attended = self.attended(&q, &after)?;
         let share = rounding(precision);
         Ok(vec![
             Check::new(name("queries"), &q, &queries, share),
-            Check::new(name("keys"), &after[0], &keys, share),
-            Check::new(name("values"), &after[1], &others, share),
+            Check::new(name("keys"), &after[0], &keys, self.formats.rounding()),
+            Check::new(name("values"), &after[1], &others, self.formats.rounding()),
             // Attention weights are rounded too.
             Check::new(name("attention"), &out, &attended, 2.0 * share),
             Check { name: name("padding"), error: f64::from(u8::from(!idle)), tolerance: 0.0 },

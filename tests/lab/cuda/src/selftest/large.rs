@@ -1,6 +1,6 @@
 //! The shapes of LLaDA-8B: width 4,096, MLP 12,288, 32 heads of 128, 126,464 tokens.
 
-use super::attention;
+use super::attention::{self, Formats};
 use super::data::{Ends, Random, Rows, poisoned};
 use super::products::{Layer, Sizes, sums};
 use super::{Check, Tell, rounding, score};
@@ -40,8 +40,10 @@ pub(super) fn checks(
     }
     let head = score::Case::new(random, VOCAB.min(most.saturating_mul(8)), 4);
     tell.case("large LM head", head.checks((target.0, target.1.inputs())));
-    // Keys and values are not in integers.
-    let precision = Precision::Bf16;
+    let formats = match target.1 {
+        MatrixFormat::Int8 => Formats::in_bytes(Precision::Bf16),
+        _ => Formats::of(Precision::Bf16),
+    };
     let heads = if most < VOCAB { 2 } else { 32 };
     let slots = |many: usize| many.min(most);
     let segments = [(32.min(slots(1024)), slots(1024)), (40.min(slots(2048)), slots(2048))];
@@ -54,7 +56,7 @@ pub(super) fn checks(
         values: false,
     };
     let rows = Rows::new(random, 16, &segments);
-    let case = attention::Case::new(random, (target.0, precision), shape, rows);
+    let case = attention::Case::new(random, (target.0, formats), shape, rows);
     tell.case("large attention", case.and_then(|case| case.checks()));
 }
 

@@ -1,13 +1,14 @@
 //! Embedding, norms, page copies.
 
 use super::data::{Ends, Random, TOKENS, array, copy, kept, plain, poisoned, tensor, values};
+use super::attention::Formats;
 use super::{Check, Tell, cpu, rounding};
 use crate::Result;
 use kernels::device::{
     Array, Buffer, Device, DevicePool, PoolSizes, Precision, RowNorm, RowSet, copy_pages, embed,
     norm,
 };
-use kernels::{rms_norm, row_to_bytes};
+use kernels::{KvDtype, KvSizes, rms_norm, row_to_bytes};
 
 const EPS: f32 = 1e-5;
 
@@ -17,7 +18,9 @@ pub(super) fn checks(
     most: usize,
     tell: &mut Tell<'_>,
 ) {
-    tell.case("copies of pages", copies(target).map(Some));
+    for formats in [Formats::of(target.1), Formats::in_bytes(target.1)] {
+        tell.case("copies of pages", copies((target.0, formats)).map(Some));
+    }
     for (rows, d) in [(1, 1), (6, 37), (most, 300)] {
         tell.case("embedding", embedding(random, target, (rows, d)).map(Some));
         tell.case("norm", norms(random, target, (rows, d)));
@@ -120,11 +123,12 @@ fn integers_of(what: &str, array: &Array, numbers: &[f32]) -> Result<Check> {
 }
 
 /// Checks that page copies are made in order in every layer.
-fn copies((device, precision): (&Device, Precision)) -> Result<Check> {
-    let sizes =
-        PoolSizes { precision, layers: 3, num_kv_heads: 2, head_width: 24, page: 7, pages: 5 };
-    let pool = DevicePool::new(device, sizes)?;
-    let page = 2 * 24 * 7 * precision.bytes();
+fn copies((device, formats): (&Device, Formats)) -> Result<Check> {
+    let Formats { precision, kv: dtype } = formats;
+    let (c, slots) = if dtype == KvDtype::Int8 { (48, 12) } else { (24, 7) };
+    let kv = KvSizes { dtype, layers: 3, num_kv_heads: 2, head_width: c, page: slots, pages: 5 };
+    let pool = DevicePool::new(device, PoolSizes { precision, kv })?;
+    let page = 2 * slots * dtype.head_bytes(c);
     let mut bytes: Vec<u8> = (0..6 * 5 * page).map(|i| (i * 31 + i / page) as u8).collect();
     pool.buffer().upload(&bytes)?;
     let copies = [copy(0, 1), copy(1, 3), copy(4, 0)];
@@ -139,7 +143,7 @@ fn copies((device, precision): (&Device, Precision)) -> Result<Check> {
     pool.buffer().download(0, &mut got)?;
     let wrong = got.iter().zip(&bytes).filter(|(got, want)| got != want);
     Ok(Check {
-        name: format!("{precision:?} copies of pages: bytes"),
+        name: format!("{formats:?} copies of pages: bytes"),
         error: wrong.count() as f64,
         tolerance: 0.0,
     })

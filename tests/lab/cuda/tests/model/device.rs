@@ -116,7 +116,7 @@ fn every_family_matches_the_cpu() {
         let files = Files::folder(&case.folder);
         let checkpoint = Checkpoint::open(&files).unwrap();
         let cpu = case.model(WeightDtype::F32);
-        let fit = DeviceModel::unfit(cpu.info());
+        let fit = DeviceModel::unfit(cpu.info(), None);
         let model = DeviceModel::load(&emulated(), checkpoint);
         assert_eq!(fit.is_none(), model.is_ok(), "{}", case.name);
         let Ok(model) = model else { continue };
@@ -308,11 +308,11 @@ fn bad_batches_are_errors_and_the_next_one_works() {
 fn models_without_kernels_are_refused() {
     let tiny = Tiny::new(7, &shapes()[0]);
     let info = tiny.model().info().clone();
-    assert_eq!(DeviceModel::unfit(&info), None);
+    assert_eq!(DeviceModel::unfit(&info, None), None);
     let with = |change: &dyn Fn(&mut ModelInfo)| {
         let mut info = info.clone();
         change(&mut info);
-        DeviceModel::unfit(&info)
+        DeviceModel::unfit(&info, None)
     };
     let experts = ExpertInfo { count: 8, chosen: 2, parameters: 0, shared_width: None };
     assert_eq!(with(&|info| info.experts = Some(experts)), None);

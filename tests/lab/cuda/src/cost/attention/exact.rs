@@ -2,7 +2,7 @@
 //! its reach.
 
 use super::super::{Launch, LaunchCost, SECTOR, Words, sectors};
-use super::{Attention, Blocks, Tile, VISIBLE_WORDS, sum_sector};
+use super::{Attention, Blocks, SCALES, Tile, VISIBLE_WORDS, sum_sector};
 use kernels::device::args;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,6 +12,22 @@ fn sees([begin, end, low, high]: [u32; VISIBLE_WORDS], slot: u64) -> bool {
     match slot.checked_sub(end.into()) {
         None => slot >= u64::from(begin),
         Some(bit) => bit < 64 && (u64::from(high) << 32 | u64::from(low)) >> bit & 1 == 1,
+    }
+}
+
+/// Slots that are seen, and sectors of their scales.
+struct Sight {
+    keys: u64,
+    scales: u64,
+}
+
+impl Sight {
+    fn of(seen: &[bool]) -> Self {
+        let some = |slots: &&[bool]| slots.contains(&true);
+        Self {
+            keys: seen.iter().filter(|seen| **seen).count() as u64,
+            scales: seen.chunks(SCALES as usize).filter(some).count() as u64,
+        }
     }
 }
 
@@ -42,11 +58,13 @@ impl Exact<'_> {
         for part in 0..parts {
             let begin = part * span;
             let slots = begin..reach.min(begin + span);
-            let keys = self.slots(tile, row, &slots);
+            let Sight { keys, scales } = self.slots(tile, row, &slots);
+            let (kv, scales) = (self.all.kv, self.all.scaled(2 * heads * scales));
             let read = &mut self.all.read;
             // A block whose query sees none of the slots does not read it.
             read.put(c * 4, heads * u64::from(keys > 0), 0);
-            read.put(c * 4, heads * (keys + slots.end - slots.start), 0);
+            read.put(c * kv, heads * (keys + slots.end - slots.start), 0);
+            read.put(SECTOR, scales, 0);
             looked |= keys > 0;
             self.all.cost.operations += 4.0 * (heads * (slots.end - slots.start) * c) as f64;
             self.written(tile, row, part);
@@ -68,21 +86,21 @@ impl Exact<'_> {
         lists.end_all(heads * (self.all.grid[2] - parts));
     }
 
-    /// The number of keys of these slots that a row reads.
-    fn slots(&mut self, tile: &Tile, row: u64, slots: &Range<u64>) -> u64 {
+    /// What a row reads of these slots.
+    fn slots(&mut self, tile: &Tile, row: u64, slots: &Range<u64>) -> Sight {
         let table = self.tables.entry(tile.pages).or_default();
         table.values = table.values.max(slots.end);
         let least = table.keys.len().max(slots.end as usize);
         table.keys.resize(least, false);
         let visible = tile.visible[row as usize];
-        let mut count = 0;
+        let mut seen = vec![false; slots.end as usize];
         for slot in slots.clone() {
             if !tile.holes || sees(visible, slot) {
                 table.keys[slot as usize] = true;
-                count += 1;
+                seen[slot as usize] = true;
             }
         }
-        count
+        Sight::of(&seen)
     }
 
     /// The results of a row.
@@ -115,12 +133,16 @@ impl Launch {
             exact.all.idle(tile, (rows - tile.rows * heads) * parts);
         }
         let Exact { mut all, tables, queries } = exact;
-        let keys = |table: &Table| table.keys.iter().filter(|read| **read).count() as u64;
-        let held = tables.values().map(|table| keys(table) + table.values);
+        let seen = |table: &Table| Sight::of(&table.keys);
+        let held = tables.values().map(|table| seen(table).keys + table.values);
         let rows = held.sum::<u64>() * groups;
-        all.read.put(c * 4, 0, queries + rows);
+        let scales: u64 = tables.values().map(|table| seen(table).scales).sum();
+        let (kv, scales) = (all.kv, all.scaled(2 * scales * groups));
+        all.read.put(c * 4, 0, queries);
+        all.read.put(c * kv, 0, rows);
+        all.read.put(SECTOR, 0, scales);
         let mut cost = all.end(0);
-        cost.fresh = sectors(c * 4) * rows;
+        cost.fresh = sectors(c * kv) * rows + scales;
         Some(cost)
     }
 }

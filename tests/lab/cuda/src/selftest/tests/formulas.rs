@@ -1,7 +1,7 @@
 //! The formulas of a launch's traffic against what the emulation observes.
 
 use super::super::FORMATS;
-use super::super::attention::{Case, SHAPE, Shape, WIDE};
+use super::super::attention::{Case, Formats, SHAPE, Shape, WIDE};
 use super::super::data::{Ends, Random, Rows, array, copy, plain, poisoned};
 use super::super::products::{Layer, Sizes, inner};
 use super::super::{canvas, experts, score};
@@ -9,6 +9,7 @@ use super::{BOTH, assert_all, checks_of};
 use crate::{LaunchCost, Moved, Observation, SECTOR};
 use kernels::Epilogue;
 use kernels::Visible;
+use kernels::{KvDtype, KvSizes};
 use kernels::device::Store;
 use kernels::device::{
     Array, Buffer, Device, DevicePool, PoolSizes, Precision, ProductTile, RowNorm, RowSet,
@@ -143,7 +144,7 @@ fn products_move_what_their_formulas_say() {
 }
 
 /// Attention with this shape, over rows at the end of their slots.
-fn attend(random: &mut Random, target: (&Device, Precision), shape: Shape, rows: Rows) {
+fn attend(random: &mut Random, target: (&Device, Formats), shape: Shape, rows: Rows) {
     Case::new(random, target, shape, rows).unwrap().run(1).unwrap();
 }
 
@@ -153,7 +154,9 @@ fn narrow_tiles(random: &mut Random, device: &Device) {
         for rows in [9, 30, 60] {
             let shape = Shape { heads: 1, num_kv_heads: 1, c, rotated: c, ..SHAPE };
             let rows = Rows::new(random, 16, &[(rows, 70)]);
-            attend(random, (device, Precision::Bf16), shape, rows);
+            for formats in [Formats::of(Precision::Bf16), Formats::in_bytes(Precision::Bf16)] {
+                attend(random, (device, formats), shape, rows.clone());
+            }
         }
     }
 }
@@ -161,8 +164,8 @@ fn narrow_tiles(random: &mut Random, device: &Device) {
 #[test]
 fn attention_moves_what_its_formulas_say() {
     let (mut random, (device, observations)) = (Random(32), crate::observed());
-    for precision in BOTH {
-        let target = (&device, precision);
+    for formats in Formats::ALL {
+        let target = (&device, formats);
         let grouped =
             Shape { heads: 8, num_kv_heads: 2, c: 64, rotated: 64, norms: true, values: false };
         for (shape, segments) in [
@@ -187,7 +190,9 @@ fn attention_moves_what_its_formulas_say() {
     narrow_tiles(&mut random, &device);
     // Blocks with a segment each.
     let rows = Rows::new(&mut random, 16, &[(9, 640)]);
-    attend(&mut random, (&device, Precision::Bf16), SHAPE, rows);
+    for formats in Formats::ALL {
+        attend(&mut random, (&device, formats), SHAPE, rows.clone());
+    }
     let all = observations.take();
     assert_formulas(&all, &names(ATTENTION));
     // Wide heads have no idle warps, so that their passes of shared memory are known too.
@@ -221,9 +226,11 @@ fn rows_move_what_their_formulas_say() {
         rounded.round(9).unwrap();
         // Pools of two sizes.
         for (layers, num_kv_heads, head_width) in [(3, 2, 64), (1, 4, 128)] {
-            let sizes =
-                PoolSizes { precision, layers, num_kv_heads, head_width, page: 16, pages: 5 };
-            copy_pages(&DevicePool::new(&device, sizes).unwrap(), &batch).unwrap();
+            for dtype in [precision.kv_dtype(), KvDtype::Int8] {
+                let kv = KvSizes { dtype, layers, num_kv_heads, head_width, page: 16, pages: 5 };
+                let pool = DevicePool::new(&device, PoolSizes { precision, kv }).unwrap();
+                copy_pages(&pool, &batch).unwrap();
+            }
         }
     }
     assert_formulas(&observations.take(), &names(ROWS));

@@ -1,7 +1,7 @@
 //! The kernels' accesses to memory, as the emulation observes them.
 
 use super::super::FORMATS;
-use super::super::attention::{Case, SHAPE, Shape, WIDE};
+use super::super::attention::{Case, Formats, SHAPE, Shape, WIDE};
 use super::super::data::{Ends, Random, Rows, poisoned};
 use super::super::products::{Layer, Sizes, inner};
 use super::super::score::HEADS;
@@ -108,8 +108,8 @@ fn products(device: &Device) {
 /// Observes attention with every head width and height of tiles, with windows, holes and partitions.
 fn attention(device: &Device) {
     let mut random = Random(36);
-    for precision in BOTH {
-        let target = (device, precision);
+    for formats in Formats::ALL {
+        let target = (device, formats);
         let mut run = |[heads, num_kv_heads, c]: [usize; 3], segments: &[(usize, usize)]| {
             let shape = Shape { heads, num_kv_heads, c, rotated: c, ..SHAPE };
             let rows = Rows::new(&mut random, 16, segments);

@@ -136,9 +136,9 @@ fn copies_of_pages_take_mean_embeddings_along() {
 fn heads_without_kernels_are_refused_by_their_width() {
     let mut checkpoint = canvas_dtypes::checkpoint(WeightDtype::Bf16);
     let mut info = checkpoint.survey(WeightDtype::Bf16).unwrap().info;
-    assert_eq!(DeviceModel::unfit(&info), None);
+    assert_eq!(DeviceModel::unfit(&info, None), None);
     let canvas = info.canvas.as_mut().unwrap();
     canvas.full_heads.head_width = 1024;
-    let refusal = DeviceModel::unfit(&info).unwrap();
+    let refusal = DeviceModel::unfit(&info, None).unwrap();
     assert!(refusal.contains("head width") && refusal.contains("1024"), "{refusal}");
 }

@@ -38,7 +38,7 @@ fn executor(
 fn check(open: &dyn Fn() -> Checkpoint, config: DeviceConfig, what: &str) -> usize {
     let fits = |dtype: &WeightDtype| {
         let info = open().survey(*dtype).unwrap().info;
-        DeviceModel::unfit(&info).is_none()
+        DeviceModel::unfit(&info, None).is_none()
     };
     let mut seen = 0;
     for dtype in DTYPES.into_iter().filter(fits) {
