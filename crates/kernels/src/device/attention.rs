@@ -428,9 +428,7 @@ fn run(
     let bytes = usize::from(sizes.in_bytes());
     let queries = shape.tallest * heads / num_kv_heads.max(1);
     let (kernel, across) = match sizes.precision {
-        Precision::F32 => {
-            (EXACT[bytes][usize::from(head_width > NARROW)], shape.tallest * heads)
-        }
+        Precision::F32 => (EXACT[bytes][usize::from(head_width > NARROW)], shape.tallest * heads),
         Precision::Bf16 if head_width > NARROW => {
             let kernel = WIDE[bytes][usize::from(head_width > 256)];
             (kernel, num_kv_heads * queries.div_ceil(WIDE_QUERIES))

@@ -3,7 +3,11 @@
 //! `simd::blocks` describes the words of a column. A file's codes, scales and minimums are kept
 //! exactly: types without a minimum get one, the product of the scale and a power of two.
 
-use super::encode::ROUND;
+mod round;
+
+pub(crate) use round::round_to_codes;
+pub use round::row_in_codes;
+
 use crate::blocks::BlockType;
 use crate::simd::blocks::{FINE_HEAD, GROUP};
 use half::f16;
@@ -151,101 +155,6 @@ fn repack_six(block: &[u8], step: &mut [u32]) {
             low | (high[32 * part + i] >> (2 * quarter) & 3) << 4
         });
         write_codes(&codes, words);
-    }
-}
-
-/// The largest code of four bits.
-const LARGEST: f32 = 15.0;
-/// Shares of a group's range that are tried: a smaller one rounds most weights less and cuts the
-/// outermost.
-const SHARES: [f32; 6] = [1.0, 0.95, 0.9, 0.85, 0.8, 0.7];
-
-/// Rounds a column to codes of four bits. Of several ranges of a group, the one with the smallest
-/// squared error is taken.
-pub(crate) fn round_to_codes(x: &[f32], words: &mut [u32]) {
-    for (x, step) in x.chunks_exact(GROUP).zip(words.chunks_exact_mut(5)) {
-        let Ok(x) = x.try_into() else { continue };
-        let (low, high) = range(x);
-        let tried = SHARES.map(|share| {
-            let cut = 0.5 * (1.0 - share) * (high - low);
-            let first = Affine::new((high - low - 2.0 * cut) / LARGEST, low + cut);
-            first.refined(x)
-        });
-        let best = tried.into_iter().min_by(|a, b| a.1.total_cmp(&b.1));
-        let Some((best, _)) = best else { continue };
-        put(&best.codes(x), [best.scale, best.minimum], step);
-    }
-}
-
-/// The numbers that a row of a matrix becomes in int4; its length is a multiple of 32.
-pub fn row_in_codes(x: &[f32]) -> Vec<f32> {
-    let mut words = vec![0; x.len() / GROUP * 5];
-    round_to_codes(x, &mut words);
-    let groups = words.chunks_exact(5).flat_map(|step| {
-        let half = |bits: u32| f16::from_bits(bits as u16).to_f32();
-        let (scale, minimum) = (half(step[0] & 0xFFFF), half(step[0] >> 16));
-        group_codes(&step[1..]).map(|code| scale * f32::from(code) + minimum)
-    });
-    groups.collect()
-}
-
-fn range(x: &[f32; GROUP]) -> (f32, f32) {
-    let low = x.iter().fold(f32::INFINITY, |low, x| low.min(*x));
-    let high = x.iter().fold(f32::NEG_INFINITY, |high, x| high.max(*x));
-    (low, high)
-}
-
-/// A scale and a minimum.
-#[derive(Clone, Copy)]
-struct Affine {
-    scale: f16,
-    minimum: f16,
-}
-
-impl Affine {
-    fn new(scale: f32, minimum: f32) -> Self {
-        Self { scale: f16::from_f32(scale), minimum: f16::from_f32(minimum) }
-    }
-
-    /// The nearest codes, as numbers.
-    fn rounded(self, x: &[f32; GROUP]) -> [f32; GROUP] {
-        let (scale, minimum) = (self.scale.to_f32(), self.minimum.to_f32());
-        let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-        x.map(|x| ((x - minimum) * inverse).clamp(0.0, LARGEST) + ROUND - ROUND)
-    }
-
-    fn codes(self, x: &[f32; GROUP]) -> Codes {
-        self.rounded(x).map(|code| code as u8)
-    }
-
-    /// The sum of the squared errors.
-    fn error(self, x: &[f32; GROUP]) -> f32 {
-        let (scale, minimum) = (self.scale.to_f32(), self.minimum.to_f32());
-        let codes = self.rounded(x);
-        let errors = x.iter().zip(codes).map(|(x, code)| x - (scale * code + minimum));
-        errors.map(|error| error * error).sum()
-    }
-
-    /// This, or the scale and the minimum with the least squared error for the codes of this, with
-    /// the error.
-    fn refined(self, x: &[f32; GROUP]) -> (Self, f32) {
-        let (codes, count) = (self.rounded(x), GROUP as f32);
-        let (mean_x, mean) = (x.iter().sum::<f32>() / count, codes.iter().sum::<f32>() / count);
-        let pairs = || x.iter().zip(&codes);
-        let common: f32 = pairs().map(|(x, code)| (x - mean_x) * (code - mean)).sum();
-        let spread: f32 = codes.iter().map(|code| (code - mean) * (code - mean)).sum();
-        let error = self.error(x);
-        if spread == 0.0 || common <= 0.0 {
-            return (self, error);
-        }
-        let scale = common / spread;
-        let fitted = Self::new(scale, mean_x - scale * mean);
-        let is_finite = fitted.scale.is_finite() && fitted.minimum.is_finite();
-        let smaller = fitted.error(x);
-        match is_finite && smaller < error {
-            true => (fitted, smaller),
-            false => (self, error),
-        }
     }
 }
 

@@ -56,7 +56,7 @@ impl<S: Storage> Loader<'_, S> {
         let numbers = match blocks {
             Some((kind, bytes)) => TableNumbers::Blocks(kind, bytes),
             None if self.weights.is_bf16(&name) && !self.weights.is_adapted() => {
-                TableNumbers::Halves(numbers.into_iter().map(bf16::from_f32).collect())
+                TableNumbers::Halves(numbers.into_iter().map(upper).collect())
             }
             None => {
                 self.adapt_mask(&mut numbers)?;
@@ -68,4 +68,9 @@ impl<S: Storage> Loader<'_, S> {
         self.count(freed);
         Ok(stored)
     }
+}
+
+/// A number of bf16 that was widened.
+fn upper(x: f32) -> bf16 {
+    bf16::from_bits((x.to_bits() >> 16) as u16)
 }

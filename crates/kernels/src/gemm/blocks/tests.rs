@@ -96,7 +96,8 @@ fn codes_of_four_bits_are_at_least_as_near_as_those_of_the_whole_range() {
     };
     let (mut plain, mut smaller) = (0.0, 0);
     for (group, x) in x.chunks_exact(GROUP).enumerate() {
-        let (low, high) = range(x.try_into().unwrap());
+        let low = x.iter().copied().fold(f32::INFINITY, f32::min);
+        let high = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let (low, step) = (f64::from(low), f64::from(high - low) / 15.0);
         let nearest = |x: &f32| low + step * ((f64::from(*x) - low) / step).round();
         let whole: Vec<f64> = x.iter().map(nearest).collect();
