@@ -9,6 +9,7 @@
 //! width, `d` model width, `v` vocabulary, `p` slots of a KV page.
 #![deny(missing_docs)]
 
+mod append;
 mod attention;
 mod backend;
 mod blocks;
@@ -26,6 +27,7 @@ mod simd;
 mod storage;
 mod sync;
 
+pub use append::append;
 pub use attention::{PagedAttention, Visible};
 pub use backend::{
     Accelerator, ArrayKind, Attention, Backend, Candle, Counting, Cpu, DeviceKv, ExpertRows,

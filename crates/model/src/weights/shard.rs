@@ -3,6 +3,8 @@
 use super::index::Index;
 use crate::LoadError;
 use crate::files::{Bytes, FileSlice, Files};
+use half::f16;
+use kernels::append;
 use safetensors::tensor::{Dtype, Metadata, SafeTensors};
 use std::collections::BTreeMap;
 
@@ -158,13 +160,23 @@ impl Stored<'_> {
     /// Appends the elements, which are finite numbers.
     pub(super) fn read(&self, name: &str, out: &mut Vec<f32>) -> Result<(), LoadError> {
         let bytes = &*self.slice()?;
-        let first = out.len();
-        match self.dtype {
-            Dtype::F32 => out.extend(bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b))),
-            Dtype::BF16 => out.extend(halves(bytes).map(|b| half::bf16::from_bits(b).to_f32())),
-            _ => out.extend(halves(bytes).map(|b| half::f16::from_bits(b).to_f32())),
-        }
-        self.check_finite(name, &out[first..])
+        let (first, halves) = (out.len(), bytes.as_chunks().0);
+        let word = |bytes: &[u8; 2]| u16::from_le_bytes(*bytes);
+        let finite = match self.dtype {
+            Dtype::F32 => {
+                let words = bytes.as_chunks().0;
+                append(out, words.len(), |range| {
+                    words[range].iter().map(|word| f32::from_le_bytes(*word))
+                })
+            }
+            Dtype::BF16 => append(out, halves.len(), |range| {
+                halves[range].iter().map(|half| f32::from_bits(u32::from(word(half)) << 16))
+            }),
+            _ => append(out, halves.len(), |range| {
+                halves[range].iter().map(|half| f16::from_bits(word(half)).to_f32())
+            }),
+        };
+        if finite { Ok(()) } else { self.check_finite(name, &out[first..]) }
     }
 
     /// Refuses numbers of this file that are not finite.
@@ -179,10 +191,6 @@ impl Stored<'_> {
             None => Ok(()),
         }
     }
-}
-
-fn halves(bytes: &[u8]) -> impl Iterator<Item = u16> {
-    bytes.as_chunks().0.iter().map(|&b| u16::from_le_bytes(b))
 }
 
 /// Describes a truncated safetensors file: its last tensor, the expected and the actual length.
