@@ -42,6 +42,15 @@ fn needs(arguments: &[&str]) -> model::DeviceMemory {
 }
 
 #[test]
+fn int8_takes_twice_the_rows_to_reach_the_rate_of_a_card() {
+    let rows = WeightDtype::ALL.map(|dtype| (dtype, enough_rows(DeviceLimits::H200, dtype)));
+    for (dtype, rows) in rows {
+        let expected = if dtype == WeightDtype::Int8 { 1024 } else { 512 };
+        assert_eq!(rows, expected, "{dtype:?}");
+    }
+}
+
+#[test]
 fn what_fits_is_not_refused() {
     let needs = needs(&[]).sum();
     assert_eq!(refusal(&[], (needs * 2, needs * 2)), None);

@@ -151,6 +151,15 @@ impl Buffer {
         self.device.driver.fill(self.address, byte, self.bytes)
     }
 
+    /// Overwrites all bytes by those of a buffer, over and over.
+    pub(super) fn repeat(&self, part: &Self) -> Result<()> {
+        for first in (0..self.bytes).step_by(part.bytes) {
+            let bytes = part.bytes.min(self.bytes - first);
+            self.device.driver.copy(self.address + first as u64, part.address, bytes)?;
+        }
+        Ok(())
+    }
+
     /// The address of `bytes` bytes from `first` on.
     pub fn range(&self, first: usize, bytes: usize) -> Result<u64> {
         match first.checked_add(bytes) {

@@ -106,9 +106,13 @@ impl DeviceMatrix {
         })
     }
 
-    /// Sets every byte of the weights.
-    pub(super) fn fill(&self, byte: u8) -> Result<()> {
-        self.weights.fill(byte)
+    /// Overwrites all rows by those of a matrix with as many columns, over and over.
+    pub(super) fn repeat(&self, part: &Self) -> Result<()> {
+        self.weights.repeat(&part.weights)?;
+        match (&self.scales, &part.scales) {
+            (Some(scales), Some(part)) => scales.repeat(part),
+            _ => Ok(()),
+        }
     }
 
     /// The width of the result.

@@ -171,7 +171,7 @@ fn on_cpu(
 }
 
 /// Deterministic numbers in -1..1.
-fn random(seed: u64, count: usize) -> Vec<f32> {
+pub(super) fn random(seed: u64, count: usize) -> Vec<f32> {
     let mut state = seed;
     let next = |_| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -3,8 +3,9 @@
 use super::array::{Array, Precision};
 use super::launch::{Division, MatrixFormat, ProductLaunch};
 use super::matrix::{DeviceMatrix, MatrixSizes, Store};
+use super::selftest::random;
 use super::{Buffer, Device, Result};
-use crate::linear::Epilogue;
+use crate::linear::{Epilogue, Matrix};
 
 /// Points in the work of a device.
 pub trait Marks: Send {
@@ -16,6 +17,8 @@ pub trait Marks: Send {
 
 /// Runs of a kernel whose time is taken.
 const RUNS: usize = 8;
+/// Rows of random numbers, after which a timed matrix has the same again.
+const RANDOM_ROWS: usize = 1024;
 /// Bytes of a copy that no L2 cache holds.
 #[cfg(feature = "cuda")]
 const COPIED: usize = 128 << 20;
@@ -63,7 +66,8 @@ impl Device {
     }
 
     /// The times of all launches of a product `[rows, k] x [n, k]'` that this device can run. They use
-    /// matrices of `rotated` bytes in turn; with more than the L2 cache has, none is in it.
+    /// matrices of `rotated` bytes in turn; with more than the L2 cache has, none is in it. All numbers are
+    /// random: a card multiplies constant ones faster, because they take less power.
     pub fn launch_times(
         &self,
         format: MatrixFormat,
@@ -73,14 +77,17 @@ impl Device {
         let [rows, n, k] = sizes;
         let sizes = MatrixSizes { rows: n, k, biased: false, epilogue: Epilogue::None };
         let count = rotated.div_ceil(format.bytes(n * k)).max(2);
+        let numbers = random(1, n.min(RANDOM_ROWS) * k);
+        let part = Matrix { weight: &numbers, k, bias: None };
+        let part = DeviceMatrix::new(self, format, part, Epilogue::None)?;
         let matrices = (0..count).map(|_| {
             let matrix = DeviceMatrix::reserve(self, format, sizes)?;
-            matrix.fill(0x3C)?;
+            matrix.repeat(&part)?;
             Ok(matrix)
         });
         let matrices: Vec<DeviceMatrix> = matrices.collect::<Result<_>>()?;
         let x = Array::padded(self, format.inputs(), rows, k)?;
-        x.buffer().fill(0x3C)?;
+        x.write(0, &random(2, rows * k))?;
         let out = Array::new(self, Precision::F32, rows, n)?;
         let launches =
             ProductLaunch::all(matrices[0].sizes(rows), self.limits(), Division::Divided);

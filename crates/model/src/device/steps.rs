@@ -3,12 +3,15 @@
 use super::{DeviceConfig, DeviceExecutor, DeviceModel, KvMemory};
 use crate::LoadError;
 use kernels::device::DeviceError;
+use std::ops::Range;
 use step::{Batch, BatchOutput, Executor, PageId, Position, Row, Sampling, Score, Segment, Slot};
 
 /// Slots per KV page.
 const PAGE: u32 = 16;
 /// Steps whose time is taken.
 const RUNS: usize = 9;
+/// Tokens of the rows, fewer than any geometry has.
+const TOKENS: u32 = 1000;
 
 /// A step that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +46,22 @@ impl StepLoad {
         DeviceExecutor::new(model, config)
     }
 
+    /// Computes the keys and values of the slots before the step's rows, because steps over zeros take less
+    /// time.
+    ///
+    /// # Errors
+    /// If the step does not fit into the executor, or the device fails.
+    pub fn prefill(&self, executor: &mut DeviceExecutor) -> Result<(), LoadError> {
+        let lane = self.lane.clamp(1, self.slots.max(1));
+        for first in (0..self.slots - lane).step_by(lane as usize) {
+            let mut batch = self.batch_of(first..(first + lane).min(self.slots - lane));
+            batch.rows.iter_mut().for_each(|row| row.score = Score::None);
+            let done = executor.execute(&batch, &mut BatchOutput::default());
+            done.map_err(|error| LoadError::Setup(error.0))?;
+        }
+        Ok(())
+    }
+
     /// Runs this step several times on a device: upload, launches, download. Returns the median of the
     /// seconds.
     ///
@@ -55,6 +74,7 @@ impl StepLoad {
             let done = executor.execute(&batch, &mut output);
             done.map_err(|error| DeviceError(error.0))
         };
+        self.prefill(executor)?;
         let failed = |error: DeviceError| LoadError::Setup(error.0);
         // The first pass may allocate memory, the second one is captured.
         run(executor).map_err(failed)?;
@@ -69,15 +89,24 @@ impl StepLoad {
 
     /// The batch of the step.
     pub fn batch(&self) -> Batch {
+        self.batch_of(self.slots.saturating_sub(self.lane)..self.slots)
+    }
+
+    /// A batch of these slots of every sequence, of which the last one may have only the last rows.
+    fn batch_of(&self, slots: Range<u32>) -> Batch {
         let (mut batch, count) = (Batch::default(), self.slots.div_ceil(PAGE));
         for number in 0..self.sequences() {
             let (row, table) = (batch.rows.len() as u32, batch.pages.len() as u32);
-            let rows = self.lane.min(self.rows - row).min(self.slots);
+            let rows = self.lane.min(self.rows - number * self.lane).min(slots.len() as u32);
             let pages = number * count..(number + 1) * count;
             batch.pages.extend(pages.map(PageId));
-            batch.rows.extend((self.slots - rows..self.slots).map(|slot| Row {
-                score: Score::Candidate,
-                ..Row::new(0, Position::new(slot), Slot::new(slot), Slot::new(self.slots))
+            batch.rows.extend((slots.end - rows..slots.end).map(|slot| {
+                let token = (number * 7919 + slot * 104_729) % TOKENS;
+                let position = Position::new(slot);
+                Row {
+                    score: Score::Candidate,
+                    ..Row::new(token, position, Slot::new(slot), Slot::new(slots.end))
+                }
             }));
             batch.segments.push(Segment {
                 rows: row..row + rows,

@@ -53,6 +53,7 @@ fn measured(
     let (device, times) = timed(device);
     let checkpoint = geometry.checkpoint(5, 1)?.with_dtype(dtype);
     let mut executor = load.executor(DeviceModel::load(&device, checkpoint)?)?;
+    load.prefill(&mut executor)?;
     let failed = |error: String| LoadError::Setup(error);
     let mut run = || executor.execute(&load.batch(), &mut BatchOutput::default());
     run().map_err(|error| failed(error.0))?;

@@ -1,4 +1,5 @@
 //! The choice of launches, compared with times measured on a card.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use asynclane_kernels::device::{
     AttentionWork, DeviceLimits, Division, MatrixFormat, ProductLaunch, ProductSizes, Roofline,
