@@ -3,6 +3,7 @@
 
 KERNELS_BEGIN
 #include "attention.cuh"
+#include "attention_bytes.cuh"
 #include "attention_tiles.cuh"
 #include "attention_wide.cuh"
 #include "canvas.cuh"

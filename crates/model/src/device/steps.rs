@@ -3,12 +3,17 @@
 use super::{DeviceConfig, DeviceExecutor, DeviceModel, KvMemory};
 use crate::LoadError;
 use kernels::device::DeviceError;
-use step::{Batch, BatchOutput, Executor, PageId, Position, Row, Sampling, Score, Segment, Slot};
+use step::{
+    Attention, Batch, BatchOutput, Denoise, Executor, ExecutorSpec, PageId, Position, Row,
+    Sampling, Score, Segment, Slot,
+};
 
 /// Slots per KV page.
 const PAGE: u32 = 16;
 /// Steps whose time is taken.
 const RUNS: usize = 9;
+/// Spreads the tokens of rows over the vocabulary.
+const SPREAD: u32 = 2_654_435_761;
 
 /// A step that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +54,7 @@ impl StepLoad {
     /// # Errors
     /// If the step does not fit into the executor, or the device fails or has no clock.
     pub fn time(&self, executor: &mut DeviceExecutor) -> Result<f64, LoadError> {
-        let (batch, device) = (self.batch(), executor.device().clone());
+        let (batch, device) = (self.batch(executor.spec()), executor.device().clone());
         let mut output = BatchOutput::default();
         let mut run = |executor: &mut DeviceExecutor| {
             let done = executor.execute(&batch, &mut output);
@@ -67,17 +72,25 @@ impl StepLoad {
         Ok(steps[RUNS / 2])
     }
 
-    /// The batch of the step.
-    pub fn batch(&self) -> Batch {
+    /// The batch of the step of a model. Rows have different tokens, so that they choose different experts;
+    /// those of a canvas model are denoised.
+    pub fn batch(&self, spec: ExecutorSpec) -> Batch {
         let (mut batch, count) = (Batch::default(), self.slots.div_ceil(PAGE));
+        let denoise = matches!(spec.attention, Attention::Canvas(_));
+        let denoise = denoise.then_some(Denoise { conditioned: false });
         for number in 0..self.sequences() {
             let (row, table) = (batch.rows.len() as u32, batch.pages.len() as u32);
             let rows = self.lane.min(self.rows - row).min(self.slots);
             let pages = number * count..(number + 1) * count;
             batch.pages.extend(pages.map(PageId));
-            batch.rows.extend((self.slots - rows..self.slots).map(|slot| Row {
-                score: Score::Candidate,
-                ..Row::new(0, Position::new(slot), Slot::new(slot), Slot::new(self.slots))
+            batch.rows.extend((self.slots - rows..self.slots).zip(row..).map(|(slot, row)| {
+                let token = (row.wrapping_mul(SPREAD) >> 8) % spec.vocab_size.max(1);
+                let end = Slot::new(self.slots);
+                Row {
+                    score: Score::Candidate,
+                    denoise,
+                    ..Row::new(token, Position::new(slot), Slot::new(slot), end)
+                }
             }));
             batch.segments.push(Segment {
                 rows: row..row + rows,

@@ -54,7 +54,8 @@ fn measured(
     let checkpoint = geometry.checkpoint(5, 1)?.with_dtype(dtype);
     let mut executor = load.executor(DeviceModel::load(&device, checkpoint)?)?;
     let failed = |error: String| LoadError::Setup(error);
-    let mut run = || executor.execute(&load.batch(), &mut BatchOutput::default());
+    let batch = load.batch(executor.spec());
+    let mut run = || executor.execute(&batch, &mut BatchOutput::default());
     run().map_err(|error| failed(error.0))?;
     times.start().map_err(|error| failed(error.0))?;
     run().map_err(|error| failed(error.0))?;

@@ -122,7 +122,7 @@ pub(crate) fn cost(
 }
 
 /// The argument of a kernel.
-fn view<A>(bytes: &[u8]) -> A {
+pub(crate) fn view<A>(bytes: &[u8]) -> A {
     assert!(bytes.len() >= size_of::<A>(), "the argument of a kernel");
     // SAFETY: arguments are plain numbers, and all bits are valid.
     unsafe { bytes.as_ptr().cast::<A>().read_unaligned() }

@@ -9,13 +9,13 @@ use super::{BOTH, assert_all, checks_of};
 use crate::{LaunchCost, Moved, Observation, SECTOR};
 use kernels::Epilogue;
 use kernels::Visible;
-use kernels::{KvDtype, KvSizes};
 use kernels::device::Store;
 use kernels::device::{
     Array, Buffer, Device, DevicePool, PoolSizes, Precision, ProductTile, RowNorm, RowSet,
     copy_pages, embed, kernels, norm,
 };
 use kernels::device::{Division, ProductLaunch};
+use kernels::{KvDtype, KvSizes};
 
 /// The first words of the kernels of a test below. [`CANVAS`] has all that no other test has.
 const PRODUCTS: &[&str] = &["gemm"];

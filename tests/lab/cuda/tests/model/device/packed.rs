@@ -80,13 +80,13 @@ fn in_dtype(file: &File, dtype: WeightDtype) -> DeviceExecutor {
 }
 
 /// Rotated heads in groups, a padded vocabulary.
-fn tiny(tied: bool) -> Tiny {
+pub(super) fn tiny(tied: bool) -> Tiny {
     let sizes = json!({"d_model": 256, "n_heads": 4, "n_kv_heads": 2, "mlp_hidden_size": 512,
         "embedding_size": 64, "vocab_size": 61, "weight_tying": tied});
     Tiny::new(7, &common::with(sizes, &json!({})))
 }
 
-fn file(name: &str, tiny: &Tiny, dtype: impl Fn(&str) -> GgmlDType) -> File {
+pub(super) fn file(name: &str, tiny: &Tiny, dtype: impl Fn(&str) -> GgmlDType) -> File {
     let metadata = metadata("llada", &tiny.config);
     File::write_as(&format!("packed-{name}"), &metadata, &tiny.tensors, dtype)
 }
