@@ -8,6 +8,7 @@ KERNELS_BEGIN
 #include "attention_wide.cuh"
 #include "canvas.cuh"
 #include "experts.cuh"
+#include "experts_groups.cuh"
 #include "filters.cuh"
 #include "gemm.cuh"
 #include "groups.cuh"
