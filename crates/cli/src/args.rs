@@ -341,9 +341,12 @@ pub struct StepsArgs {
     /// with `--device cpu`.
     #[arg(long)]
     pub steps: bool,
-    /// Sizes of the model: demo, llada-300m or llada-8b.
+    /// Sizes of the model: demo, llada-300m, llada-8b, llada2-mini, diffusion-gemma or qwen3-30b-a3b.
     #[arg(long, default_value = "llada-8b", requires = "steps")]
     pub geometry: String,
+    /// Dtypes of the steps, separated by commas: bf16, int8, int8w, int4 (default all).
+    #[arg(long, value_delimiter = ',', requires = "steps")]
+    pub dtypes: Vec<String>,
     /// Rows of the steps, separated by commas, in sequences of 32.
     #[arg(long, value_delimiter = ',', default_value = "32,64,128,256,512,1024", requires = "steps",
         value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -407,9 +410,9 @@ pub struct CapacityArgs {
     /// Positions of a sequence, prompt and canvas, halfway through its answer.
     #[arg(long, default_value_t = 1536, value_parser = clap::value_parser!(u32).range(1..))]
     pub context: u32,
-    /// Bytes per number in K/V: 4 for f32 (this server on a CPU), 2 for bf16 (on a GPU).
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=4))]
-    pub kv_bytes: u8,
+    /// Bytes per number in K/V; default: those of `--kv-dtype` with scales, or 2 for bf16.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=4))]
+    pub kv_bytes: Option<u8>,
     /// Your device as `MEMORY,BANDWIDTH,FLOPS`: memory in GB, bandwidth in GB/s, dense bf16 arithmetic
     /// in TFLOP/s. Default: six common GPUs.
     #[arg(long = "on", value_name = "NUMBERS", value_delimiter = ',')]

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use model::{ModelInfo, WeightDtype};
+use model::{KvDtype, ModelInfo, WeightDtype};
 
 use crate::args::CapacityArgs;
 use crate::exit;
@@ -76,7 +76,7 @@ pub fn measure(info: &ModelInfo, weight: f64) -> Option<Device> {
     })
 }
 
-/// Mean bytes of a number in K/V on the CPU, with scales.
+/// Mean bytes of a number in K/V in the surveyed format, with scales.
 fn number_bytes(info: &ModelInfo) -> f64 {
     info.kv_bytes_per_position() as f64 / info.kv_numbers_per_position().max(1) as f64
 }
@@ -127,19 +127,17 @@ struct Sizes {
 impl Sizes {
     /// Sizes if a step uses `touched` experts per layer.
     fn new(info: &ModelInfo, weight: f64, kv: f64, touched: usize) -> Self {
-        let table = (info.vocabulary.embedding_size * info.width) as f64;
-        let all = info.parameters as f64;
-        let streamed = if info.vocabulary.tied { all } else { all - table };
-        let experts = info.experts.map_or((0.0, 0.0), |experts| {
-            let untouched = |count: usize| (experts.count - count.min(experts.count)) as f64;
-            let one = experts.parameters as f64;
-            (untouched(touched) * one, untouched(experts.chosen) * one)
-        });
+        let [all, chosen] = match info.experts {
+            None => [0; 2],
+            Some(experts) => [experts.count, experts.chosen],
+        };
+        let [read, active, own] =
+            [all, chosen, touched].map(|experts| info.read_parameters(experts as f64));
         Self {
-            weights: all * weight,
-            read: streamed * weight,
-            idle: experts.0 * weight,
-            active: streamed - experts.1,
+            weights: info.parameters as f64 * weight,
+            read: read * weight,
+            idle: (read - own) * weight,
+            active,
             kv: info.kv_numbers_per_position() as f64 * kv,
         }
     }
@@ -187,13 +185,23 @@ pub fn bytes_per_weight(info: &ModelInfo, weights: u64, number: usize) -> f64 {
     }
 }
 
-/// The tables for one model with matrices of `bytes` bytes a weight on cards, the device `here` first.
+/// Mean bytes of a number in K/V on cards, with scales, where `asked` is the configured format.
+pub fn kv_bytes(info: &ModelInfo, args: &CapacityArgs, asked: Option<KvDtype>) -> f64 {
+    match (args.kv_bytes, asked) {
+        (Some(bytes), _) => f64::from(bytes),
+        (None, Some(_)) => number_bytes(info),
+        (None, None) => 2.0,
+    }
+}
+
+/// The tables for one model with matrices of `bytes` bytes a weight and K/V of `kv` bytes a number on cards,
+/// the device `here` first.
 ///
 /// # Errors
 /// `--on` with a number that is not positive.
 pub fn report(
     info: &ModelInfo,
-    bytes: f64,
+    [bytes, kv]: [f64; 2],
     args: &CapacityArgs,
     here: Option<Device>,
 ) -> Result<String> {
@@ -205,7 +213,7 @@ pub fn report(
     let mut out = format!(
         "estimate: weights in {}, K/V of {} bytes a number, {} positions a sequence\n",
         info.formats.matrices.name(),
-        args.kv_bytes,
+        (kv * 1e3).round() / 1e3,
         args.context
     );
     if here.is_some() {
@@ -215,7 +223,6 @@ pub fn report(
             info.formats.kv.name()
         )?;
     }
-    let kv = f64::from(args.kv_bytes);
     for touched in touched {
         let sizes = |device: &Device| {
             let OwnBytes { weight, kv } = device.own.unwrap_or(OwnBytes { weight: bytes, kv });
@@ -290,7 +297,7 @@ fn table(out: &mut String, sizes: &Sizes, rows: &[(&Device, Sizes)], context: f6
 
 #[cfg(test)]
 mod tests {
-    use model::{ExpertInfo, FormatInfo, HeadSizes, KvDtype, RowInfo, VocabularyInfo};
+    use model::{ExpertInfo, FormatInfo, HeadSizes, RowInfo, VocabularyInfo};
     use step::{Attention, LogitShift};
 
     use super::*;
@@ -380,9 +387,13 @@ mod tests {
     #[test]
     fn weights_of_any_size_can_be_read() {
         let line = |sizes| {
-            let args =
-                CapacityArgs { config_json: None, context: 1536, kv_bytes: 2, machine: Vec::new() };
-            let text = report(&model(sizes, None, 0), 2.0, &args, None).unwrap();
+            let args = CapacityArgs {
+                config_json: None,
+                context: 1536,
+                kv_bytes: None,
+                machine: Vec::new(),
+            };
+            let text = report(&model(sizes, None, 0), [2.0; 2], &args, None).unwrap();
             text.lines().nth(1).unwrap().to_owned()
         };
         let large = line([32, 4096, 32, 32, 12_288, 126_464]);
@@ -399,12 +410,12 @@ mod tests {
         let args = |device: &[f64]| CapacityArgs {
             config_json: None,
             context: 1536,
-            kv_bytes: 4,
+            kv_bytes: Some(4),
             machine: device.to_vec(),
         };
-        let text = report(&info, 2.0, &args(&[48.0, 20.0, 0.19]), None).unwrap();
+        let text = report(&info, [2.0, 4.0], &args(&[48.0, 20.0, 0.19]), None).unwrap();
         assert!(text.contains("\nyours "), "{text}");
-        let text = report(&info, 2.0, &args(&[]), None).unwrap();
+        let text = report(&info, [2.0, 4.0], &args(&[]), None).unwrap();
         let memory = text.lines().skip(3).map(|line| {
             let words: Vec<_> = line.split_whitespace().take(2).collect();
             words.join(" ")
@@ -412,7 +423,7 @@ mod tests {
         assert!(memory.skip(2).eq(["A100 80", "H100 80", "H200 141", "B200 180"]), "{text}");
         assert_eq!(text.lines().count(), 9, "{text}");
         for wrong in [[0.0, 1.0, 1.0], [1.0, f64::NAN, 1.0], [1.0, 1.0, -1.0]] {
-            assert!(report(&info, 2.0, &args(&wrong), None).is_err());
+            assert!(report(&info, [2.0, 4.0], &args(&wrong), None).is_err());
         }
     }
 
@@ -420,7 +431,7 @@ mod tests {
     fn this_machine_comes_first_with_bytes_of_its_own() {
         let info = model([32, 4096, 32, 32, 12_288, 126_464], None, 0);
         let args =
-            CapacityArgs { config_json: None, context: 1536, kv_bytes: 2, machine: Vec::new() };
+            CapacityArgs { config_json: None, context: 1536, kv_bytes: None, machine: Vec::new() };
         let here = Device {
             name: "this CPU",
             memory: 100e9,
@@ -429,7 +440,7 @@ mod tests {
             flops: None,
             own: Some(OwnBytes { weight: 2.0, kv: number_bytes(&info) }),
         };
-        let text = report(&info, 1.0, &args, Some(here)).unwrap();
+        let text = report(&info, [1.0, 2.0], &args, Some(here)).unwrap();
         let rows: Vec<Vec<&str>> = text
             .lines()
             .skip_while(|line| !line.starts_with("device"))
@@ -440,6 +451,27 @@ mod tests {
         assert_eq!(rows[1], expected, "{text}");
         // A card has weights of one byte, at 1,008 GB/s.
         assert_eq!((&rows[2][..2], rows[2][5]), (&["RTX", "4090"][..], "7.4"));
+    }
+
+    /// The configured format counts with its scales, unless a number of bytes is given.
+    #[test]
+    fn keys_and_values_of_cards_have_the_bytes_of_their_format() {
+        let mut info = model([32, 4096, 32, 32, 12_288, 126_464], None, 0);
+        info.formats.kv = KvDtype::Int8;
+        let args = |kv_bytes| CapacityArgs {
+            config_json: None,
+            context: 1536,
+            kv_bytes,
+            machine: Vec::new(),
+        };
+        let asked = Some(KvDtype::Int8);
+        assert_eq!(kv_bytes(&info, &args(None), None), 2.0);
+        assert_eq!(kv_bytes(&info, &args(Some(4)), asked), 4.0);
+        let bytes = kv_bytes(&info, &args(None), asked);
+        assert_eq!(bytes, 1.0 + 4.0 / 128.0);
+        let text = report(&info, [2.0, bytes], &args(None), None).unwrap();
+        assert!(text.contains("K/V of 1.031 bytes a number"), "{text}");
+        assert!(text.contains("; K/V 264 KiB a position"), "{text}");
     }
 
     #[test]

@@ -215,7 +215,8 @@ fn capacity(args: &InspectArgs, options: &CapacityArgs) -> Result<()> {
         false => on_cpu,
     };
     let here = capacity::measure(info, on_cpu);
-    let report = capacity::report(info, on_card, options, here)?;
+    let kv = capacity::kv_bytes(info, options, kv);
+    let report = capacity::report(info, [on_card, kv], options, here)?;
     tell!("{}", report.trim_end());
     dtypes(&mut checkpoint, info)
 }

@@ -106,31 +106,6 @@ struct alignas(8) Two {
     float at[2];
 };
 
-// A piece of sixteen numbers of a chunk.
-struct BytePlace {
-    unsigned row, piece;
-};
-
-// The place of piece `i` of a chunk with PIECES in a row. Four of a row come before four of the next, so that
-// eight threads widen theirs without bank conflicts.
-template <unsigned PIECES> DEVICE BytePlace byte_place(unsigned i) {
-    constexpr unsigned SIDE = PIECES < 4 ? PIECES : 4, ACROSS = PIECES / SIDE;
-    unsigned block = i / (2 * SIDE);
-    return {block / ACROSS * 2 + i / SIDE % 2, block % ACROSS * SIDE + i % SIDE};
-}
-
-// Writes sixteen numbers in int8 to a tile of bf16 with rows of C.
-template <int C> DEVICE void widen_piece(bf16* tile, BytePlace at, const FourWords& numbers) {
-#pragma unroll
-    for (unsigned i = 0; i < 2; i++) {
-        uint32_t low[2], high[2];
-        widen_bytes(low, numbers.at[2 * i]);
-        widen_bytes(high, numbers.at[2 * i + 1]);
-        bf16* to = tile + spot<C>(at.row, 2 * at.piece + i);
-        *reinterpret_cast<FourWords*>(to) = {low[0], low[1], high[0], high[1]};
-    }
-}
-
 // Attention in f32 for parity with the CPU: one warp per query, head width up to 32 OWN.
 template <class N, unsigned OWN> DEVICE void attend_exact(const Attend& a) {
     const Tile tile = a.tiles[block_x()];

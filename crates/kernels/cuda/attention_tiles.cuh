@@ -1,6 +1,6 @@
 // Attention on tensor cores with heads of up to 128: a warp has whole queries.
 #pragma once
-#include "attention.cuh"
+#include "attention_bytes.cuh"
 
 // The state of one warp's sixteen queries. Lane l holds the largest score, the sum and the result of
 // rows l / 4 and l / 4 + 8.
@@ -130,8 +130,12 @@ DEVICE void add(Folded<C>& f, const float (&s)[CHUNK / 8][4], const bf16* values
     }
 }
 
-// Finds the slots of a part's chunks in pools of numbers N, by a block of THREADS threads.
-template <class N, unsigned THREADS> struct Slots {
+// Copies chunks of a part's keys and values into two stages, by a block of THREADS threads.
+template <int C, unsigned THREADS> struct Chunks {
+    static constexpr unsigned PIECES = C / 8;
+    // A thread copies the same piece of every ROWS-th row, and spots repeat after eight rows.
+    static constexpr unsigned ROWS = THREADS / PIECES, COPIES = CHUNK / ROWS;
+    static constexpr unsigned TURNS = ROWS < 8 ? 8 / ROWS : 1, BATCH = COPIES < 8 ? COPIES : 8;
     // Slots of a chunk that a thread locates.
     static constexpr unsigned LOCATED = THREADS < CHUNK ? CHUNK / THREADS : 1;
 
@@ -142,10 +146,11 @@ template <class N, unsigned THREADS> struct Slots {
     const Attend& a;
     const Tile& tile;
     unsigned group, begin, end;
+    // [2, CHUNK, C] each.
+    bf16* keys;
+    bf16* values;
     // Offsets of the slots of two chunks in the pool, so that a page is looked up once per slot.
     size_t* offsets;
-    // The same of the scales of four adjacent slots, of integers.
-    size_t* scales;
 
     // True if the part has a chunk of this number.
     DEVICE bool has(unsigned step) const { return begin + step * CHUNK < end; }
@@ -170,35 +175,19 @@ template <class N, unsigned THREADS> struct Slots {
         if (!has(step) || thread() >= CHUNK) return;
 #pragma unroll
         for (unsigned i = 0; i < LOCATED; i++) {
-            unsigned to = step % 2 * CHUNK + thread() + i * THREADS, at = slot(step, i) % a.page;
-            offsets[to] = numbers_at<N>(a, found.pages[i], group, at);
-            if (sizeof(N) == 1 && thread() % 4 == 0)
-                scales[to / 4] = scale_at(a, found.pages[i], group, at / 4 * 4);
+            unsigned to = step % 2 * CHUNK + thread() + i * THREADS;
+            offsets[to] = numbers_at<bf16>(a, found.pages[i], group, slot(step, i) % a.page);
         }
     }
-};
-
-// Copies chunks of a part's keys and values into two stages.
-template <int C, unsigned THREADS> struct Chunks {
-    static constexpr unsigned PIECES = C / 8;
-    // A thread copies the same piece of every ROWS-th row, and spots repeat after eight rows.
-    static constexpr unsigned ROWS = THREADS / PIECES, COPIES = CHUNK / ROWS;
-    static constexpr unsigned TURNS = ROWS < 8 ? 8 / ROWS : 1, BATCH = COPIES < 8 ? COPIES : 8;
-
-    const Slots<bf16, THREADS>& slots;
-    // [2, CHUNK, C] each.
-    bf16* keys;
-    bf16* values;
 
     // Starts the copies of a chunk that was located, as a group of copies.
     DEVICE void fetch(unsigned step) const {
-        const Attend& a = slots.a;
         unsigned piece = thread() % PIECES, top = thread() / PIECES, stage = step % 2 * CHUNK * C;
         bool real = piece * 8 < a.c;
         const bf16* k = static_cast<const bf16*>(a.keys) + (real ? piece * 8 : 0);
         const bf16* v = static_cast<const bf16*>(a.values) + (real ? piece * 8 : 0);
-        const size_t* from = slots.offsets + step % 2 * CHUNK + top;
-        if (slots.has(step))
+        const size_t* from = offsets + step % 2 * CHUNK + top;
+        if (has(step))
 #pragma unroll
             for (unsigned first = 0; first < COPIES; first += BATCH) {
                 size_t at[BATCH];
@@ -217,79 +206,6 @@ template <int C, unsigned THREADS> struct Chunks {
     }
     DEVICE const bf16* keys_of(unsigned step) const { return keys + step % 2 * CHUNK * C; }
     DEVICE const bf16* values_of(unsigned step) const { return values + step % 2 * CHUNK * C; }
-};
-
-// The same of integers: copies bytes and scales into two stages, and widens the bytes of one at a time.
-template <int C, unsigned THREADS> struct ByteChunks {
-    static constexpr unsigned PIECES = C / 16, COPIES = CHUNK * PIECES / THREADS, BYTES = CHUNK * C;
-
-    const Slots<int8_t, THREADS>& slots;
-    // [CHUNK, C] each.
-    bf16* keys;
-    bf16* values;
-    // [2, keys and values, CHUNK, C]: a thread's pieces stand where it alone reads them.
-    int8_t* bytes;
-    // [2, keys and values, CHUNK].
-    float* scales;
-
-    // Starts the copies of a chunk that was located, as a group of copies.
-    DEVICE void fetch(unsigned step) const {
-        const Attend& a = slots.a;
-        unsigned stage = step % 2;
-        if (slots.has(step)) {
-#pragma unroll
-            for (unsigned i = 0; i < COPIES; i++) {
-                BytePlace at = byte_place<PIECES>(i * THREADS + thread());
-                bool real = at.piece * 16 < a.c;
-                size_t from = slots.offsets[stage * CHUNK + at.row] + (real ? at.piece * 16 : 0);
-                int8_t* to = bytes + stage * 2 * BYTES + (i * THREADS + thread()) * 16;
-                copy16(to, static_cast<const int8_t*>(a.keys) + from, real);
-                copy16(to + BYTES, static_cast<const int8_t*>(a.values) + from, real);
-            }
-            for (unsigned i = thread(); i < CHUNK / 2; i += THREADS) {
-                const void* pool = i < CHUNK / 4 ? a.keys : a.values;
-                size_t from = slots.scales[stage * (CHUNK / 4) + i % (CHUNK / 4)];
-                copy16(scales + stage * 2 * CHUNK + i * 4, static_cast<const int8_t*>(pool) + from, true);
-            }
-        }
-        copies_commit();
-    }
-
-    // Widens the pieces that this thread copied.
-    DEVICE void widen(unsigned step) const {
-#pragma unroll
-        for (unsigned i = 0; i < COPIES; i++) {
-            BytePlace at = byte_place<PIECES>(i * THREADS + thread());
-            const int8_t* from = bytes + step % 2 * 2 * BYTES + (i * THREADS + thread()) * 16;
-            widen_piece<C>(keys, at, *reinterpret_cast<const FourWords*>(from));
-            widen_piece<C>(values, at, *reinterpret_cast<const FourWords*>(from + BYTES));
-        }
-    }
-    DEVICE const bf16* keys_of(unsigned) const { return keys; }
-    DEVICE const bf16* values_of(unsigned) const { return values; }
-
-    // Multiplies the scores of a chunk's slots by the scales of its keys.
-    DEVICE void scale_scores(float (&s)[CHUNK / 8][4], unsigned step) const {
-        each(s, step % 2 * 2, [](float score, float scale) { return score * scale; });
-    }
-    // Multiplies the weights of a chunk's slots by the scales of its values. A slot after the last visible
-    // one, whose weight is 0, may have any scale.
-    DEVICE void scale_weights(float (&s)[CHUNK / 8][4], unsigned step) const {
-        each(s, step % 2 * 2 + 1,
-             [](float weight, float scale) { return weight > 0.0f ? weight * scale : 0.0f; });
-    }
-
-  private:
-    template <class F>
-    DEVICE void each(float (&s)[CHUNK / 8][4], unsigned row, F scaled) const {
-        const float* from = scales + row * CHUNK + thread() % 4 * 2;
-#pragma unroll
-        for (unsigned j = 0; j < CHUNK / 8; j++) {
-            const Two by = *reinterpret_cast<const Two*>(from + j * 8);
-#pragma unroll
-            for (unsigned i = 0; i < 4; i++) s[j][i] = scaled(s[j][i], by.at[i % 2]);
-        }
-    }
 };
 
 // Writes the results of the lane's two queries; `sees` are their ends, `number` their indices.
@@ -342,17 +258,15 @@ template <class N, int C, int QUERIES> DEVICE void attend_tile(const Attend& a) 
     unsigned share = a.heads / a.groups, queries = tile.rows * share;
     bf16* qs = reinterpret_cast<bf16*>(shared_memory());
     bf16* ks = qs + QUERIES * C;
-    // Two stages of bf16 take the bytes of one stage of it and two of integers.
-    size_t* offsets = reinterpret_cast<size_t*>(ks + 4 * CHUNK * C);
-    const Slots<N, THREADS> slots = {a, tile, group, begin, end, offsets, offsets + 2 * CHUNK};
-    const auto chunks = [&] {
-        if constexpr (BYTES) {
-            int8_t* bytes = reinterpret_cast<int8_t*>(ks + 2 * CHUNK * C);
-            float* scales = reinterpret_cast<float*>(offsets + 2 * CHUNK + CHUNK / 2);
-            return ByteChunks<C, THREADS>{slots, ks, ks + CHUNK * C, bytes, scales};
-        } else return Chunks<C, THREADS>{slots, ks, ks + 2 * CHUNK * C};
+    auto chunks = [&] {
+        if constexpr (BYTES) return ByteChunks<C, THREADS>{a, tile, group, begin, end, ks, {}};
+        else {
+            bf16* vs = ks + 2 * CHUNK * C;
+            size_t* offsets = reinterpret_cast<size_t*>(vs + 2 * CHUNK * C);
+            return Chunks<C, THREADS>{a, tile, group, begin, end, ks, vs, offsets};
+        }
     }();
-    auto found = slots.find(0), next = slots.find(1);
+    auto found = chunks.find(0), next = chunks.find(1);
     // Index of a query of the tile among all rows and heads.
     auto number = [&](unsigned query) {
         return size_t(tile.row + query / share) * a.heads + group * share + query % share;
@@ -363,10 +277,10 @@ template <class N, int C, int QUERIES> DEVICE void attend_tile(const Attend& a) 
         bool real = query < queries && piece * 8 < a.c;
         copy16(qs + spot<C>(query, piece), real ? q + number(query) * a.c + piece * 8 : q, real);
     }
-    slots.locate(0, found);
-    slots.locate(1, next);
-    sync();
-    chunks.fetch(0);
+    chunks.locate(0, found);
+    if constexpr (BYTES) chunks.fetch(0);
+    chunks.locate(1, next);
+    if constexpr (!BYTES) sync(), chunks.fetch(0);
     Sight sight;
 #pragma unroll
     for (unsigned half = 0; half < 2; half++) {
@@ -381,7 +295,7 @@ template <class N, int C, int QUERIES> DEVICE void attend_tile(const Attend& a) 
         Folded<C> segment;
         for (unsigned slot = from; slot < end && slot < from + SEGMENT; slot += CHUNK) {
             unsigned step = (slot - begin) / CHUNK;
-            found = slots.find(step + 2);
+            found = chunks.find(step + 2);
             chunks.fetch(step + 1);
             copies_wait<1>();
             if constexpr (BYTES) chunks.widen(step);
@@ -394,7 +308,7 @@ template <class N, int C, int QUERIES> DEVICE void attend_tile(const Attend& a) 
                 if constexpr (BYTES) chunks.scale_weights(s, step);
                 add(segment, s, chunks.values_of(step));
             }
-            slots.locate(step + 2, found);
+            chunks.locate(step + 2, found);
             sync();
         }
         all.merge_segment(segment);

@@ -2,7 +2,7 @@
 // share sixteen queries. A warp has the scores of a quarter of a chunk's slots, and a quarter of the
 // columns of the results.
 #pragma once
-#include "attention.cuh"
+#include "attention_bytes.cuh"
 
 // Slots of a chunk, and queries of a block.
 constexpr unsigned WIDE_CHUNK = 32, WIDE_QUERIES = 16;

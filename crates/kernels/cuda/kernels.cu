@@ -3,10 +3,12 @@
 
 KERNELS_BEGIN
 #include "attention.cuh"
+#include "attention_bytes.cuh"
 #include "attention_tiles.cuh"
 #include "attention_wide.cuh"
 #include "canvas.cuh"
 #include "experts.cuh"
+#include "experts_groups.cuh"
 #include "filters.cuh"
 #include "gemm.cuh"
 #include "groups.cuh"

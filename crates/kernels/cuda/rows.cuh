@@ -205,17 +205,15 @@ template <class T, class N> DEVICE void split(const Split& a) {
     unsigned row = block_x(), lane = thread() % 32, warp = thread() / 32;
     unsigned head = block_y() * (threads() / 32) + warp;
     if (head >= a.heads + 2 * a.groups) return;
-    if (head < a.heads) {
-        T* to = static_cast<T*>(a.q) + (size_t(row) * a.heads + head) * a.c;
-        transform(a, row, head, [&](unsigned i, float x) { to[i] = narrow<T>(x); });
-        return;
-    }
-    unsigned slot = a.slots[row], group = (head - a.heads) % a.groups;
+    bool asks = head < a.heads;
+    unsigned slot = asks ? 0 : a.slots[row], group = (head - a.heads) % a.groups;
     if (slot == NONE) return;
     void* pool = head < a.heads + a.groups ? a.keys : a.values;
-    N* to = static_cast<N*>(pool) + numbers_at<N>(a, slot / a.page, group, slot % a.page);
+    T* q = static_cast<T*>(a.q) + (size_t(row) * a.heads + head) * a.c;
+    N* kept = static_cast<N*>(pool) + numbers_at<N>(a, slot / a.page, group, slot % a.page);
     if constexpr (sizeof(N) > 1) {
-        transform(a, row, head, [&](unsigned i, float x) { to[i] = narrow<N>(x); });
+        T* to = asks ? q : kept;
+        transform(a, row, head, [&](unsigned i, float x) { to[i] = narrow<T>(x); });
     } else {
         float* held = reinterpret_cast<float*>(shared_memory()) + warp * WIDEST;
         uint32_t most = 0;
@@ -223,11 +221,15 @@ template <class T, class N> DEVICE void split(const Split& a) {
             held[i] = x;
             most = size_of(x) > most ? size_of(x) : most;
         });
+        sync_warp();
+        if (asks) {
+            for (unsigned i = lane; i < a.c; i += 32) q[i] = narrow<T>(held[i]);
+            return;
+        }
         Factor by = factor_of(warp_most(most));
         size_t at = scale_at(a, slot / a.page, group, slot % a.page);
         if (lane == 0) *reinterpret_cast<float*>(static_cast<int8_t*>(pool) + at) = by.scale;
-        sync_warp();
-        for (unsigned i = lane; i < a.c; i += 32) to[i] = rounded(held[i], by.inverse);
+        for (unsigned i = lane; i < a.c; i += 32) kept[i] = rounded(held[i], by.inverse);
     }
 }
 KERNEL(split_f32, Split, 128) { split<float, float>(a); }

@@ -138,6 +138,8 @@ fn memory_and_presets_of_a_model_are_printed() {
     assert_eq!(said(&text_int8, bytes), "2592 bytes (int8)");
     assert!(said(&text_int8, full).starts_with("0.6 MiB for one sequence"));
     assert_eq!(said(&text_int8, pages), "25890 of 16 slots per GiB");
+    let device = said(&text_int8, "on a device");
+    assert!(device.ends_with(", 0.6 MiB of KV pages at least"), "{device}");
     let presets = said(&text, "presets");
     let first = presets.starts_with("balanced (default), fast, low_latency, asynclane");
     assert!(first && !presets.contains("wedlm"), "{presets}");

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use model::{
     Device, DeviceLimits, DeviceModel, Form, Geometry, LaunchTime, LoadError, MatrixFormat,
-    Roofline, StepLoad, WeightDtype,
+    ModelInfo, Roofline, StepLoad, WeightDtype,
 };
 use serde_json::{Value, json};
 
@@ -81,22 +81,27 @@ pub fn run(args: &StepsArgs, choice: DeviceChoice) -> Result<()> {
         let names = Geometry::ALL.map(|geometry| geometry.name);
         return Err(refused(&format!("--geometry: {}", unknown(&names, &args.geometry))));
     };
-    let count = DTYPES.len() * args.rows.len() * args.slots.len();
+    let dtypes = dtypes(args)?;
+    let count = dtypes.len() * args.rows.len() * args.slots.len();
     if count > MAX_STEPS {
         return Err(refused(&format!(
             "--rows and --slots: expected at most {MAX_STEPS} steps in {} dtypes, found {count}",
-            DTYPES.len()
+            dtypes.len()
         )));
     }
+    let info = geometry.info().map_err(exit::refused)?;
     let device = opened(choice)?;
     let memory = match &device {
         Some(device) => device.copy_rate(COPIED_BYTES).map_err(failed)?,
         None => Roofline::of(DeviceLimits::H200).memory,
     };
     tell!("{}", assumptions(geometry, memory, device.is_some()));
+    if let Some(line) = touched(&info, &args.rows) {
+        tell!("{line}");
+    }
     tell!("\n{}", head(device.is_some()));
     let mut steps = Vec::new();
-    for (dtype, format) in DTYPES {
+    for &(dtype, format) in &dtypes {
         let loads = args.slots.iter().flat_map(|&slots| {
             let lane = LANE;
             args.rows.iter().map(move |&rows| StepLoad { rows, lane, slots })
@@ -109,7 +114,7 @@ pub fn run(args: &StepsArgs, choice: DeviceChoice) -> Result<()> {
         times.reverse();
         for load in loads {
             let positions = u64::from(load.sequences()) * u64::from(load.slots);
-            let bytes = geometry.read_bytes(format.bits(), positions);
+            let bytes = info.read_bytes(format.bits(), load.rows, positions);
             let step = Step { load, dtype, floor: bytes as f64 / memory, measured: times.pop() };
             tell!("{}", step.line());
             steps.push(step);
@@ -119,7 +124,7 @@ pub fn run(args: &StepsArgs, choice: DeviceChoice) -> Result<()> {
         return Ok(());
     };
     let launches = match (&device, args.launches) {
-        (Some(device), true) => launches(device, geometry, &args.rows)?,
+        (Some(device), true) => launches(device, &info.matrices(), (&dtypes, &args.rows))?,
         _ => Vec::new(),
     };
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -177,12 +182,40 @@ fn measured(
     loads.iter().map(|load| load.time(&mut executor)).collect()
 }
 
-/// The times of every launch of every product.
-fn launches(device: &Device, geometry: Geometry, rows: &[u32]) -> Result<Vec<Value>> {
+/// The chosen dtypes, all by default.
+fn dtypes(args: &StepsArgs) -> Result<Vec<(WeightDtype, MatrixFormat)>> {
+    if args.dtypes.is_empty() {
+        return Ok(DTYPES.to_vec());
+    }
+    let named = |name: &String| {
+        let found = DTYPES.into_iter().find(|(dtype, _)| dtype.name() == name);
+        let names = DTYPES.map(|(dtype, _)| dtype.name());
+        found.ok_or_else(|| refused(&format!("--dtypes: {}", unknown(&names, name))))
+    };
+    args.dtypes.iter().map(named).collect()
+}
+
+/// The number of experts that the floor of every number of rows counts.
+fn touched(info: &ModelInfo, rows: &[u32]) -> Option<String> {
+    let count = info.experts?.count;
+    let each = rows.iter().map(|&rows| format!("{rows} rows {:.0}", info.touched_experts(rows)));
+    let each: Vec<String> = each.collect();
+    Some(format!(
+        "Experts of {count} that a layer's rows touch, chosen at random: {}",
+        each.join(", ")
+    ))
+}
+
+/// The times of every launch of the products with these matrices.
+fn launches(
+    device: &Device,
+    matrices: &[(usize, usize)],
+    (dtypes, rows): (&[(WeightDtype, MatrixFormat)], &[u32]),
+) -> Result<Vec<Value>> {
     let mut all = Vec::new();
     for &rows in rows {
-        for (_, format) in DTYPES {
-            for (n, k) in geometry.matrices() {
+        for &(_, format) in dtypes {
+            for &(n, k) in matrices {
                 let sizes = [rows as usize, n, k];
                 let times = device.launch_times(format, sizes, ROTATED_BYTES);
                 all.extend(times.map_err(failed)?.iter().map(launch));

@@ -36,7 +36,8 @@ fn refusal(arguments: &[&str], memory: (u64, u64)) -> Option<String> {
 
 /// Bytes that weights, step and the fewest pages of the demo model take.
 fn needs(arguments: &[&str]) -> model::DeviceMemory {
-    let (config, mut checkpoint) = demo(arguments);
+    let (config, checkpoint) = demo(arguments);
+    let mut checkpoint = crate::kv::with_format(checkpoint, &config);
     let info = checkpoint.survey(*config.model.dtype).unwrap().info;
     least(&config, &mut checkpoint, &info).unwrap()
 }
@@ -61,14 +62,19 @@ fn what_fits_is_not_refused() {
 }
 
 #[test]
-fn keys_and_values_have_the_dtype_of_the_matrices() {
+fn keys_and_values_are_as_queries_or_in_int8() {
     let memory = (1 << 40, 1 << 40);
-    let line = refusal(&["--kv-dtype", "int8"], memory).unwrap();
-    assert_eq!(line, "no CUDA kernels for engine.kv_dtype int8 beside matrices in f32");
-    assert!(refusal(&["--kv-dtype", "f32", "--dtype", "bf16"], memory).is_some());
+    for dtype in ["f32", "bf16", "int8"] {
+        assert_eq!(refusal(&["--kv-dtype", "int8", "--dtype", dtype], memory), None);
+    }
+    let line = refusal(&["--kv-dtype", "f32", "--dtype", "bf16"], memory).unwrap();
+    assert_eq!(line, "no CUDA kernels for keys and values in f32 beside queries in bf16");
     for dtype in ["bf16", "int8"] {
         assert_eq!(refusal(&["--kv-dtype", "bf16", "--dtype", dtype], memory), None);
     }
+    // The least pages take a little more than half the bytes of bf16.
+    let least = |kv| needs(&["--dtype", "bf16", "--kv-dtype", kv]).kv as f64;
+    assert_eq!(least("int8") / least("bf16"), (32.0 + 4.0) / 64.0);
 }
 
 #[test]

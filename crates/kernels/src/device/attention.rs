@@ -30,16 +30,10 @@ pub(super) const CHUNK: u32 = 64;
 const SCALES: usize = 4;
 
 /// A kernel for heads of `width` elements and tiles of `queries` queries. Its shared memory holds
-/// queries, two chunks of keys and values, and offsets of their slots.
+/// queries, two chunks of keys and values, and offsets of their slots; or in int8 two chunks and their scales,
+/// and one in bf16.
 const fn tile(name: &'static str, width: u32, queries: u32) -> Kernel {
     kernel(name, 2 * queries, (queries + 4 * CHUNK) * width * 2 + 2 * CHUNK * 8)
-}
-
-/// The same with keys and values in int8: two chunks of bytes and one of bf16 take as much, and there are
-/// offsets of four scales and two chunks of scales.
-const fn byte_tile(name: &'static str, width: u32, queries: u32) -> Kernel {
-    let Kernel { threads, shared, .. } = tile(name, width, queries);
-    kernel(name, threads, shared + CHUNK / 2 * 8 + 4 * CHUNK * 4)
 }
 
 /// A kernel for heads of `width` elements. Its shared memory holds queries, a chunk of keys and values,
@@ -77,19 +71,19 @@ const ATTEND: [[Kernel; 3]; 3] = [
 /// The same with keys and values in int8.
 const ATTEND_BYTES: [[Kernel; 3]; 3] = [
     [
-        byte_tile("attend_int8_32x16", 32, 16),
-        byte_tile("attend_int8_32x32", 32, 32),
-        byte_tile("attend_int8_32x64", 32, 64),
+        tile("attend_int8_32x16", 32, 16),
+        tile("attend_int8_32x32", 32, 32),
+        tile("attend_int8_32x64", 32, 64),
     ],
     [
-        byte_tile("attend_int8_64x16", 64, 16),
-        byte_tile("attend_int8_64x32", 64, 32),
-        byte_tile("attend_int8_64x64", 64, 64),
+        tile("attend_int8_64x16", 64, 16),
+        tile("attend_int8_64x32", 64, 32),
+        tile("attend_int8_64x64", 64, 64),
     ],
     [
-        byte_tile("attend_int8_128x16", 128, 16),
-        byte_tile("attend_int8_128x32", 128, 32),
-        byte_tile("attend_int8_128x64", 128, 64),
+        tile("attend_int8_128x16", 128, 16),
+        tile("attend_int8_128x32", 128, 32),
+        tile("attend_int8_128x64", 128, 64),
     ],
 ];
 /// With keys and values in bf16 or int8, by head width: 256, 512.

@@ -33,7 +33,7 @@ pub fn contexts(options: &Options) -> Result<Value, Box<dyn Error>> {
         println!("{}; keys and values in {}", of_machine, kv.name());
         for &slots in &options.slots {
             for &rows in options.rows.as_deref().unwrap_or(ROWS) {
-                steps.push(step(&mut executor, options, Step { kv, slots, rows }));
+                steps.push(step(&mut executor, Step { kv, slots, rows }));
             }
         }
     }
@@ -82,14 +82,15 @@ fn batch(slots: u32, rows: u32) -> Batch {
 }
 
 /// Measures one step.
-fn step(executor: &mut ModelExecutor, options: &Options, step: Step) -> Value {
+fn step(executor: &mut ModelExecutor, step: Step) -> Value {
     let Step { kv, slots, rows } = step;
     let info = executor.model().info();
     // The embedding table is only indexed.
     let table = (info.vocabulary.embedding_size * info.width * size_of::<f32>()) as u64;
     let weights = executor.model().memory().weights - table;
     let read = info.kv_bytes_per_position() as u64 * u64::from(slots);
-    let measured = measure(executor, &batch(slots, rows), options.geometry.operations());
+    let operations = info.operations();
+    let measured = measure(executor, &batch(slots, rows), operations);
     let mut rates: Vec<f64> = (0..READINGS).map(|_| bandwidth(executor.threads())).collect();
     rates.sort_by(f64::total_cmp);
     let bandwidth = rates[READINGS / 2];

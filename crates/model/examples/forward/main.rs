@@ -154,7 +154,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Measures passes of short contexts.
 fn passes(options: &Options) -> Result<Value, Box<dyn Error>> {
     let mut executor = executor(options)?;
-    let (machine, operations) = (machine(&executor, options.dtype), options.geometry.operations());
+    let (machine, operations) =
+        (machine(&executor, options.dtype), executor.model().info().operations());
     println!(
         "{}, {:.1} M parameters; {machine}",
         options.geometry.name,

@@ -4,14 +4,17 @@ use super::{DeviceConfig, DeviceExecutor, DeviceModel, KvMemory};
 use crate::LoadError;
 use kernels::device::DeviceError;
 use std::ops::Range;
-use step::{Batch, BatchOutput, Executor, PageId, Position, Row, Sampling, Score, Segment, Slot};
+use step::{
+    Attention, Batch, BatchOutput, Denoise, Executor, ExecutorSpec, PageId, Position, Row,
+    Sampling, Score, Segment, Slot,
+};
 
 /// Slots per KV page.
 const PAGE: u32 = 16;
 /// Steps whose time is taken.
 const RUNS: usize = 9;
-/// Tokens of the rows, fewer than any geometry has.
-const TOKENS: u32 = 1000;
+/// Spreads the tokens of rows over the vocabulary.
+const SPREAD: u32 = 2_654_435_761;
 
 /// A step that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +57,8 @@ impl StepLoad {
     pub fn prefill(&self, executor: &mut DeviceExecutor) -> Result<(), LoadError> {
         let lane = self.lane.clamp(1, self.slots.max(1));
         for first in (0..self.slots - lane).step_by(lane as usize) {
-            let mut batch = self.batch_of(first..(first + lane).min(self.slots - lane));
+            let mut batch =
+                self.batch_of(executor.spec(), first..(first + lane).min(self.slots - lane));
             batch.rows.iter_mut().for_each(|row| row.score = Score::None);
             let done = executor.execute(&batch, &mut BatchOutput::default());
             done.map_err(|error| LoadError::Setup(error.0))?;
@@ -68,7 +72,7 @@ impl StepLoad {
     /// # Errors
     /// If the step does not fit into the executor, or the device fails or has no clock.
     pub fn time(&self, executor: &mut DeviceExecutor) -> Result<f64, LoadError> {
-        let (batch, device) = (self.batch(), executor.device().clone());
+        let (batch, device) = (self.batch(executor.spec()), executor.device().clone());
         let mut output = BatchOutput::default();
         let mut run = |executor: &mut DeviceExecutor| {
             let done = executor.execute(&batch, &mut output);
@@ -87,21 +91,27 @@ impl StepLoad {
         Ok(steps[RUNS / 2])
     }
 
-    /// The batch of the step.
-    pub fn batch(&self) -> Batch {
-        self.batch_of(self.slots.saturating_sub(self.lane)..self.slots)
+    /// The batch of the step of a model. Rows have different tokens, so that they choose different experts;
+    /// those of a canvas model are denoised.
+    pub fn batch(&self, spec: ExecutorSpec) -> Batch {
+        let denoise = matches!(spec.attention, Attention::Canvas(_));
+        let denoise = denoise.then_some(Denoise { conditioned: false });
+        let mut batch = self.batch_of(spec, self.slots.saturating_sub(self.lane)..self.slots);
+        batch.rows.iter_mut().for_each(|row| row.denoise = denoise);
+        batch
     }
 
     /// A batch of these slots of every sequence, of which the last one may have only the last rows.
-    fn batch_of(&self, slots: Range<u32>) -> Batch {
+    fn batch_of(&self, spec: ExecutorSpec, slots: Range<u32>) -> Batch {
         let (mut batch, count) = (Batch::default(), self.slots.div_ceil(PAGE));
         for number in 0..self.sequences() {
             let (row, table) = (batch.rows.len() as u32, batch.pages.len() as u32);
             let rows = self.lane.min(self.rows - number * self.lane).min(slots.len() as u32);
             let pages = number * count..(number + 1) * count;
             batch.pages.extend(pages.map(PageId));
-            batch.rows.extend((slots.end - rows..slots.end).map(|slot| {
-                let token = (number * 7919 + slot * 104_729) % TOKENS;
+            batch.rows.extend((slots.end - rows..slots.end).zip(row..).map(|(slot, row)| {
+                let number = slot.wrapping_mul(104_729).wrapping_add(row).wrapping_mul(SPREAD);
+                let token = (number >> 8) % spec.vocab_size.max(1);
                 let position = Position::new(slot);
                 Row {
                     score: Score::Candidate,

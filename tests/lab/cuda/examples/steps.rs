@@ -55,7 +55,8 @@ fn measured(
     let mut executor = load.executor(DeviceModel::load(&device, checkpoint)?)?;
     load.prefill(&mut executor)?;
     let failed = |error: String| LoadError::Setup(error);
-    let mut run = || executor.execute(&load.batch(), &mut BatchOutput::default());
+    let batch = load.batch(executor.spec());
+    let mut run = || executor.execute(&batch, &mut BatchOutput::default());
     run().map_err(|error| failed(error.0))?;
     times.start().map_err(|error| failed(error.0))?;
     run().map_err(|error| failed(error.0))?;

@@ -73,6 +73,10 @@ fn tile_of(name: &str) -> Option<&'static ProductTile> {
 
 /// The tile of a product of grouped rows.
 fn group_tile(name: &str) -> &'static ProductTile {
+    if let Some((_, groups)) = name.split_once('_').filter(|(_, rest)| rest.contains("_groups_")) {
+        let dense = tile_of(&format!("gemm_{groups}"));
+        return dense.unwrap_or(&FEW);
+    }
     let [exact, bf16, int8, int8w, packed] =
         MatrixFormat::KERNELS.map(|format| &ProductTile::all(format)[0]);
     let (few, many) = match name.split('_').nth(1) {
@@ -122,7 +126,7 @@ pub(crate) fn cost(
 }
 
 /// The argument of a kernel.
-fn view<A>(bytes: &[u8]) -> A {
+pub(crate) fn view<A>(bytes: &[u8]) -> A {
     assert!(bytes.len() >= size_of::<A>(), "the argument of a kernel");
     // SAFETY: arguments are plain numbers, and all bits are valid.
     unsafe { bytes.as_ptr().cast::<A>().read_unaligned() }

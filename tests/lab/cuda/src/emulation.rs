@@ -55,6 +55,13 @@ pub fn emulated_small() -> Device {
     emulated_as(TensorSums::default())
 }
 
+/// As [`emulated_small`], without warpgroups.
+#[cfg(test)]
+pub(crate) fn emulated_warps() -> Device {
+    let limits = DeviceLimits { warpgroups: false, ..SMALL };
+    Device::new(Emulation::new(TOTAL, limits, TensorSums::default()))
+}
+
 /// As [`emulated_small`], with the sums of these tensor cores.
 #[must_use]
 pub fn emulated_as(sums: TensorSums) -> Device {

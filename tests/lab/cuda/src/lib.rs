@@ -15,7 +15,11 @@ mod times;
 mod timing;
 
 pub use cost::{LaunchCost, Moved, SECTOR};
+#[cfg(test)]
+pub(crate) use emulation::emulated_warps;
 pub use emulation::{Emulation, TensorSums, emulated, emulated_as, emulated_small, emulated_with};
+#[cfg(test)]
+pub(crate) use observe::observed_warps;
 pub use observe::{Accesses, Observation, Observations, Traffic, observed};
 pub use planning::{Launches, planned, planning};
 pub use selftest::{SelftestSizes, selftest};

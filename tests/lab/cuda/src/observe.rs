@@ -2,7 +2,7 @@
 
 use crate::cost::LaunchCost;
 use crate::emulation::{Emulation, SMALL, TOTAL, TensorSums};
-use kernels::device::Device;
+use kernels::device::{Device, DeviceLimits};
 use std::sync::{Arc, Mutex};
 
 /// Sectors of 32 bytes, the unit of the caches, of one direction in global memory.
@@ -129,7 +129,17 @@ impl Observations {
 /// As [`crate::emulated_small`]; what every launch does with memory is recorded.
 #[must_use]
 pub fn observed() -> (Device, Observations) {
+    observed_on(SMALL)
+}
+
+/// The same of a device without warpgroups.
+#[cfg(test)]
+pub(crate) fn observed_warps() -> (Device, Observations) {
+    observed_on(DeviceLimits { warpgroups: false, ..SMALL })
+}
+
+fn observed_on(limits: DeviceLimits) -> (Device, Observations) {
     let observations = Observations::default();
-    let driver = Emulation::new(TOTAL, SMALL, TensorSums::default());
+    let driver = Emulation::new(TOTAL, limits, TensorSums::default());
     (Device::new(driver.observed(observations.clone())), observations)
 }

@@ -142,7 +142,7 @@ mod tests {
         assert!(times.take().is_err(), "nothing was started");
         times.start().unwrap();
         let mut output = BatchOutput::default();
-        executor.execute(&LOAD.batch(), &mut output).unwrap();
+        executor.execute(&LOAD.batch(executor.spec()), &mut output).unwrap();
         let kernels = times.take().unwrap();
         let want = listed.iter().map(|launch| (launch.kernel, launch.blocks as f64));
         let got = kernels.iter().map(|(name, seconds)| (*name, (seconds * 1e6).round()));

@@ -25,7 +25,7 @@ const UNIT: u32 = 256;
 /// The blocks of a kernel that must fit onto a multiprocessor of [`DEVICES`], so that one loads while
 /// another computes. Tiles on tensor cores fill the shared memory; with 0 a device has too little for
 /// one, or no warpgroups, and the kernel is not loaded there.
-const WANTED: [(&str, [u32; 4]); 116] = [
+const WANTED: [(&str, [u32; 4]); 143] = [
     ("attend_bf16_128x16", [2, 1, 1, 3]),
     ("attend_bf16_128x32", [2, 1, 1, 3]),
     ("attend_bf16_128x64", [2, 1, 1, 2]),
@@ -39,6 +39,19 @@ const WANTED: [(&str, [u32; 4]); 116] = [
     ("attend_bf16_64x64", [3, 2, 2, 3]),
     ("attend_f32", [32, 16, 24, 32]),
     ("attend_f32_wide", [32, 16, 24, 24]),
+    ("attend_int8_128x16", [2, 1, 1, 3]),
+    ("attend_int8_128x32", [2, 1, 1, 3]),
+    ("attend_int8_128x64", [2, 1, 1, 2]),
+    ("attend_int8_256", [3, 2, 2, 4]),
+    ("attend_int8_32x16", [8, 5, 5, 12]),
+    ("attend_int8_32x32", [8, 5, 5, 8]),
+    ("attend_int8_32x64", [4, 4, 4, 4]),
+    ("attend_int8_512", [1, 1, 1, 2]),
+    ("attend_int8_64x16", [4, 2, 2, 6]),
+    ("attend_int8_64x32", [4, 2, 2, 6]),
+    ("attend_int8_64x64", [3, 2, 2, 3]),
+    ("attend_int8_f32", [32, 16, 24, 32]),
+    ("attend_int8_f32_wide", [32, 16, 24, 23]),
     ("choose_experts", [18, 11, 11, 25]),
     ("clear_rows", [8, 6, 6, 8]),
     ("combine_bf16", [10, 10, 10, 9]),
@@ -46,12 +59,18 @@ const WANTED: [(&str, [u32; 4]); 116] = [
     ("copy_pages", [8, 6, 6, 8]),
     ("count_experts", [8, 6, 6, 8]),
     ("downs_bf16_few", [3, 1, 1, 4]),
+    ("downs_bf16_groups_64x128", [0, 0, 0, 1]),
+    ("downs_bf16_groups_64x64", [0, 0, 0, 2]),
     ("downs_bf16_many", [1, 1, 1, 2]),
     ("downs_int8_few", [3, 1, 1, 4]),
+    ("downs_int8_groups_64x128", [0, 0, 0, 1]),
+    ("downs_int8_groups_64x64", [0, 0, 0, 2]),
     ("downs_int8_many", [1, 1, 1, 2]),
     ("downs_int8w_few", [5, 3, 3, 7]),
+    ("downs_int8w_groups_64x128", [0, 0, 0, 1]),
     ("downs_int8w_many", [2, 1, 1, 2]),
     ("downs_packed_few", [4, 2, 2, 6]),
+    ("downs_packed_groups_64x128", [0, 0, 0, 1]),
     ("downs_packed_many", [2, 1, 1, 2]),
     ("embed_bf16", [8, 6, 6, 8]),
     ("embed_f32", [8, 6, 6, 8]),
@@ -59,12 +78,18 @@ const WANTED: [(&str, [u32; 4]); 116] = [
     ("filter_rows", [3, 3, 3, 3]),
     ("fold_partials", [9, 9, 9, 9]),
     ("gates_bf16_few", [3, 1, 1, 4]),
+    ("gates_bf16_groups_64x128", [0, 0, 0, 1]),
+    ("gates_bf16_groups_64x64", [0, 0, 0, 2]),
     ("gates_bf16_many", [1, 1, 1, 2]),
     ("gates_int8_few", [3, 1, 1, 4]),
+    ("gates_int8_groups_64x128", [0, 0, 0, 1]),
+    ("gates_int8_groups_64x64", [0, 0, 0, 2]),
     ("gates_int8_many", [1, 1, 1, 2]),
     ("gates_int8w_few", [5, 3, 3, 7]),
+    ("gates_int8w_groups_64x128", [0, 0, 0, 1]),
     ("gates_int8w_many", [2, 1, 1, 2]),
     ("gates_packed_few", [4, 2, 2, 6]),
+    ("gates_packed_groups_64x128", [0, 0, 0, 1]),
     ("gates_packed_many", [2, 1, 1, 2]),
     ("gather_bf16", [16, 12, 12, 16]),
     ("gather_f32", [16, 12, 12, 16]),
@@ -142,6 +167,8 @@ const WANTED: [(&str, [u32; 4]); 116] = [
     ("softmax_f32", [8, 6, 6, 8]),
     ("split_bf16", [16, 12, 12, 16]),
     ("split_f32", [16, 12, 12, 16]),
+    ("split_int8_bf16", [12, 11, 11, 12]),
+    ("split_int8_f32", [12, 11, 11, 12]),
 ];
 
 /// True if a kernel is in the machine code for compute capability 9.0 only.
@@ -280,8 +307,11 @@ fn attention_and_products_use_tensor_cores() {
         kernels.map(|(name, _)| name).collect()
     };
     let mut want = BTreeSet::new();
-    for width in [32, 64, 128] {
-        want.extend([16, 32, 64].map(|queries| format!("attend_bf16_{width}x{queries}")));
+    for kv in ["bf16", "int8"] {
+        for width in [32, 64, 128] {
+            want.extend([16, 32, 64].map(|queries| format!("attend_{kv}_{width}x{queries}")));
+        }
+        want.extend([256, 512].map(|width| format!("attend_{kv}_{width}")));
     }
     let large = ["bf16", "int8", "int8w"].map(|dtype| (dtype, "128x256"));
     let others = ["bf16", "int8", "int8w", "packed"]
@@ -290,15 +320,15 @@ fn attention_and_products_use_tensor_cores() {
     for (dtype, tile) in large.into_iter().chain(others) {
         want.extend(["gemm", "head"].map(|kernel| format!("{kernel}_{dtype}_{tile}")));
     }
-    want.extend([256, 512].map(|width| format!("attend_bf16_{width}")));
     for rows in ["few", "many"] {
         for dtype in ["bf16", "int8", "int8w", "packed"] {
             want.extend(["gates", "downs"].map(|kernel| format!("{kernel}_{dtype}_{rows}")));
         }
     }
     assert_eq!(with("cp.async.cg.shared.global"), want);
-    let (integers, floats): (BTreeSet<String>, _) =
-        want.into_iter().partition(|name| name.split('_').any(|part| part == "int8"));
+    // Keys and values in int8 are multiplied in bf16.
+    let in_bytes = |name: &String| !name.starts_with("attend") && name.contains("_int8_");
+    let (integers, floats): (BTreeSet<String>, _) = want.into_iter().partition(in_bytes);
     assert_eq!(with("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"), integers);
     assert_eq!(with("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"), floats);
     assert_eq!(with("tf32"), BTreeSet::new());

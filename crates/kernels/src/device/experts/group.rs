@@ -4,7 +4,7 @@ use super::super::array::select;
 use super::super::array::{Array, Precision};
 use super::super::launch::{MatrixFormat, segment};
 use super::super::matrix::{Store, form_number};
-use super::super::{Kernel, Result, args, refuse};
+use super::super::{DeviceLimits, Kernel, Result, args, refuse};
 use super::scratch::{Grouped, LOW, TILE_WORDS};
 use super::{ADDRESSES, DeviceExperts, ExpertScratch, ExpertSizes, kernel};
 use crate::linear::Epilogue;
@@ -48,20 +48,55 @@ pub(super) const MANY_PACKED: [Kernel; 2] = [
     kernel("gates_packed_many", 256, TALL_PACKED_BYTES),
     kernel("downs_packed_many", 256, TALL_PACKED_BYTES),
 ];
+/// A kernel of warpgroups.
+const fn of_groups(name: &'static str, shared: u32) -> Kernel {
+    Kernel { name, threads: 256, shared, warpgroups: true }
+}
+const NARROW_GROUPS: u32 = 6 * (64 + 64) * 128;
+const GROUPS: u32 = 6 * (64 + 128) * 128;
+/// Gates and downs on warpgroups, in the tiles of dense products with 64 rows: for few rows of each expert 64
+/// columns where there is such a tile, otherwise 128.
+pub(super) const GROUPS_BF16: [[Kernel; 2]; 2] = [
+    [
+        of_groups("gates_bf16_groups_64x64", NARROW_GROUPS),
+        of_groups("downs_bf16_groups_64x64", NARROW_GROUPS),
+    ],
+    [of_groups("gates_bf16_groups_64x128", GROUPS), of_groups("downs_bf16_groups_64x128", GROUPS)],
+];
+pub(super) const GROUPS_INT8: [[Kernel; 2]; 2] = [
+    [
+        of_groups("gates_int8_groups_64x64", NARROW_GROUPS),
+        of_groups("downs_int8_groups_64x64", NARROW_GROUPS),
+    ],
+    [of_groups("gates_int8_groups_64x128", GROUPS), of_groups("downs_int8_groups_64x128", GROUPS)],
+];
+const GROUPS_INT8W_BYTES: u32 = 12 * (64 * 2 + 128) * 64;
+pub(super) const GROUPS_INT8W: [Kernel; 2] = [
+    of_groups("gates_int8w_groups_64x128", GROUPS_INT8W_BYTES),
+    of_groups("downs_int8w_groups_64x128", GROUPS_INT8W_BYTES),
+];
+const GROUPS_PACKED_BYTES: u32 = 12 * (64 * 16 + 128 * 9) * 64 / 8;
+pub(super) const GROUPS_PACKED: [Kernel; 2] = [
+    of_groups("gates_packed_groups_64x128", GROUPS_PACKED_BYTES),
+    of_groups("downs_packed_groups_64x128", GROUPS_PACKED_BYTES),
+];
 pub(super) const EXACT: Kernel = kernel("experts_f32", 256, 2 * 16 * 68 * 4);
 pub(super) const MIX: Kernel = kernel("mix_experts", 256, 0);
 
-/// The kernels of both products, and the rows and columns of their tiles.
+/// The kernels of both products, and the rows and the columns of their tiles.
 struct Tiles {
     kernels: [Kernel; 2],
     tall: usize,
-    broad: usize,
+    broad: [usize; 2],
 }
 
 impl ExpertSizes {
-    fn tiles_for(&self, pairs: usize) -> Tiles {
-        // A row's sums are the same in tiles for few rows and for many.
+    /// A row's sums are the same in all tiles of a device.
+    fn tiles_for(&self, pairs: usize, limits: DeviceLimits) -> Tiles {
         let is_few = pairs <= LOW * self.count;
+        if self.precision() != Precision::F32 && limits.warpgroups {
+            return self.groups_for(is_few);
+        }
         let kernel = |number: usize| {
             let [few, many] = match self.formats[number] {
                 MatrixFormat::F32 => [[EXACT; 2]; 2],
@@ -77,7 +112,24 @@ impl ExpertSizes {
             (Precision::Bf16 | Precision::Int8, true) => (LOW, 64),
             (Precision::Bf16 | Precision::Int8, false) => (64, 128),
         };
-        Tiles { kernels: [kernel(0), kernel(1)], tall, broad }
+        Tiles { kernels: [kernel(0), kernel(1)], tall, broad: [broad; 2] }
+    }
+
+    /// The tiles of warpgroups.
+    fn groups_for(&self, is_few: bool) -> Tiles {
+        let tile = |number: usize| {
+            let (kernels, broad) = match (self.formats[number], is_few) {
+                (MatrixFormat::Int8, true) => (GROUPS_INT8[0], 64),
+                (MatrixFormat::Int8, false) => (GROUPS_INT8[1], 128),
+                (MatrixFormat::Int8w, _) => (GROUPS_INT8W, 128),
+                (MatrixFormat::Packed(_), _) => (GROUPS_PACKED, 128),
+                (MatrixFormat::F32 | MatrixFormat::Bf16, true) => (GROUPS_BF16[0], 64),
+                (MatrixFormat::F32 | MatrixFormat::Bf16, false) => (GROUPS_BF16[1], 128),
+            };
+            (kernels[number], broad)
+        };
+        let [(gates, own), (downs, others)] = [0, 1].map(tile);
+        Tiles { kernels: [gates, downs], tall: 64, broad: [own, others] }
     }
 }
 
@@ -119,7 +171,7 @@ impl DeviceExperts {
     fn part(&self, part: &Part, scratch: &ExpertScratch, grouped: &Grouped) -> Result<()> {
         let sizes = &self.sizes;
         let pairs = part.rows * sizes.chosen;
-        let tiles = sizes.tiles_for(pairs);
+        let tiles = sizes.tiles_for(pairs, self.gate.device().limits());
         let tile_count = sizes.tiles(pairs, tiles.tall);
         let lists = [sizes.count, pairs, pairs, tile_count * TILE_WORDS];
         let [counts, pairs_at, places, tiles_at] = scratch.lists(lists)?;
@@ -210,7 +262,7 @@ impl DeviceExperts {
                 form: form_number(sizes.formats[number]),
                 pad: 0,
             };
-            let across = n.div_ceil(tiles.broad) as u32;
+            let across = n.div_ceil(tiles.broad[number]) as u32;
             if across > 65_535 {
                 return refuse(format!("experts of {n} rows are too large"));
             }

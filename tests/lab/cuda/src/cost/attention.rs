@@ -36,11 +36,7 @@ fn scale_sectors(slots: &Range<u64>) -> u64 {
 
 /// Adds what tensor cores compute for chunks of slots with all queries of a block of `threads`
 /// threads, in a kernel for heads of `width` elements, with keys and values of `held` bytes.
-fn chunks_on_tensor_cores(
-    cost: &mut LaunchCost,
-    chunks: u64,
-    [width, threads, held]: [u64; 3],
-) {
+fn chunks_on_tensor_cores(cost: &mut LaunchCost, chunks: u64, [width, threads, held]: [u64; 3]) {
     // A warp has sixteen queries.
     let (warps, chunk) = (threads / 32, u64::from(CHUNK));
     let weights = (chunks * chunk * warps * 16) as f64;

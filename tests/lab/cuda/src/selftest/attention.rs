@@ -243,7 +243,7 @@ impl Case {
         self.pool.buffer().download(0, &mut all).unwrap();
         let layer = all.len() / 2;
         let table = &self.rows.pages[self.rows.segments[segment].pages.start as usize..];
-        for (half, part) in all[layer..].chunks_exact_mut(layer / 2).enumerate() {
+        for part in all[layer..].chunks_exact_mut(layer / 2) {
             for slot in slots.clone() {
                 let page = table[slot / kv.page].index();
                 for group in 0..kv.num_kv_heads {
@@ -252,7 +252,6 @@ impl Case {
                     scale.copy_from_slice(&f32::NAN.to_le_bytes());
                 }
             }
-            assert!(half < 2);
         }
         self.pool.buffer().upload(&all).unwrap();
     }
@@ -262,27 +261,28 @@ impl Case {
     pub(super) fn on_cpu_in_bytes(&self, before: [Vec<u8>; 2]) -> Result<[Vec<u8>; 2]> {
         let Shape { heads, num_kv_heads, c, .. } = self.shape;
         let (rows, page) = (&self.rows, self.rows.page);
-        let dims = [rows.pool, num_kv_heads, page, c + 4];
         let rotated = self.rotated()?;
         // The CPU has the numbers of keys by element; scales are alike.
-        let turned = |bytes: &mut [u8], from: usize, to: usize| {
+        let turned = |bytes: &mut [u8], columns: usize| {
+            let rows = page * c / columns;
             for head in bytes.chunks_exact_mut(page * (c + 4)) {
                 let numbers = head[..page * c].to_vec();
                 for (i, number) in numbers.into_iter().enumerate() {
-                    head[i % from * to + i / from] = number;
+                    head[i % columns * rows + i / columns] = number;
                 }
             }
         };
-        let [mut keys, others] = before;
-        turned(&mut keys, c, page);
         let write = |pool: Pool, bytes: Vec<u8>, column: usize| {
-            let tensor = cpu(Tensor::from_vec(bytes, pool.shape(dims[0], dims[1], c + 4, page).as_slice(), &Cpu::Cpu))?;
+            let shape = pool.shape(rows.pool, num_kv_heads, c + 4, page);
+            let tensor = cpu(Tensor::from_vec(bytes, shape.as_slice(), &Cpu::Cpu))?;
             let write = WriteRows { pool, slots: &rows.slots, column };
             cpu(tensor.inplace_op2(&rotated, &write))?;
             cpu(tensor.flatten_all().and_then(|all| all.to_vec1::<u8>()))
         };
+        let [mut keys, others] = before;
+        turned(&mut keys, c);
         let mut keys = write(Pool::Keys, keys, heads * c)?;
-        turned(&mut keys, page, c);
+        turned(&mut keys, page);
         Ok([keys, write(Pool::Values, others, (heads + num_kv_heads) * c)?])
     }
 

@@ -94,6 +94,28 @@ pub(super) fn aligned(random: &mut Random, target: (&Device, Precision), tell: &
     }
 }
 
+/// Sums on two devices, with few and with many rows of every expert.
+#[cfg(test)]
+pub(super) fn pairs(
+    random: &mut Random,
+    devices: [&Device; 2],
+    precision: Precision,
+) -> Result<Vec<[Vec<f32>; 2]>> {
+    let mut all = Vec::new();
+    for ([rows, count, chosen], inner) in [([40, 32, 4], 96), ([150, 4, 2], 320)] {
+        let score = RouterFunction::Softmax { normalised: true };
+        let gate = Epilogue::SiluGate;
+        let case = Case { rows, count, chosen, width: 320, inner, score, gate };
+        for formats in formats(precision) {
+            let case = case.in_groups(formats);
+            let numbers = case.numbers(random, (devices[0], precision))?;
+            let run = |device| case.run(&numbers, (device, formats));
+            all.push([run(devices[0])?, run(devices[1])?]);
+        }
+    }
+    Ok(all)
+}
+
 /// Rounds rows of `k` weights to a format, as on the CPU.
 fn round(weight: &mut [f32], k: usize, device: &Device, format: MatrixFormat) -> Result<()> {
     for row in weight.chunks_mut(k) {
@@ -149,14 +171,14 @@ impl Case {
         }
     }
 
-    fn check(
+    /// Rows of sums with the experts that a device adds.
+    fn run(
         &self,
-        random: &mut Random,
+        numbers: &Numbers,
         (device, formats): (&Device, [MatrixFormat; 2]),
-    ) -> Result<Check> {
+    ) -> Result<Vec<f32>> {
         let precision = formats[0].inputs();
-        let target = (device, precision);
-        let (rows, d, mut numbers) = (self.rows, self.width, self.numbers(random, target)?);
+        let (rows, d) = (self.rows, self.width);
         let matrix = |weight: &[f32], k, format, epilogue| {
             let bias = None;
             DeviceMatrix::new(device, format, Matrix { weight, k, bias }, epilogue)
@@ -169,7 +191,7 @@ impl Case {
             ])
         });
         let experts = experts.collect::<Result<_>>()?;
-        let mixture = DeviceExperts::new(gate, experts, self.routing(&numbers))?;
+        let mixture = DeviceExperts::new(gate, experts, self.routing(numbers))?;
         let x = Array::inputs_of(device, [formats[0].gated(), precision], rows, d)?;
         x.write(0, &numbers.x)?;
         x.round(rows)?;
@@ -177,6 +199,18 @@ impl Case {
         let mut scratch = ExpertScratch::default();
         mixture.choose(&x, rows, &plain(device, &vec![0; rows], &[], &[])?, &mut scratch)?;
         mixture.add(&x, rows, &scratch, &sum)?;
+        sum.read(rows)
+    }
+
+    fn check(
+        &self,
+        random: &mut Random,
+        (device, formats): (&Device, [MatrixFormat; 2]),
+    ) -> Result<Check> {
+        let precision = formats[0].inputs();
+        let (rows, d) = (self.rows, self.width);
+        let mut numbers = self.numbers(random, (device, precision))?;
+        let got = self.run(&numbers, (device, formats))?;
         let name =
             format!("{formats:?} experts: {} of {}, {rows} rows of {d}", self.chosen, self.count);
         for [gate_up, down] in &mut numbers.experts {
@@ -190,7 +224,7 @@ impl Case {
         let want = self.on_cpu(&numbers, dtype)?;
         // The gated products are rounded too.
         let tolerance = 4.0 * rounding(precision);
-        Ok(Check::new(name, &sum.read(rows)?, &want, tolerance))
+        Ok(Check::new(name, &got, &want, tolerance))
     }
 
     fn on_cpu(&self, numbers: &Numbers, dtype: WeightDtype) -> Result<Vec<f32>> {

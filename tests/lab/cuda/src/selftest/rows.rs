@@ -1,7 +1,7 @@
 //! Embedding, norms, page copies.
 
-use super::data::{Ends, Random, TOKENS, array, copy, kept, plain, poisoned, tensor, values};
 use super::attention::Formats;
+use super::data::{Ends, Random, TOKENS, array, copy, kept, plain, poisoned, tensor, values};
 use super::{Check, Tell, cpu, rounding};
 use crate::Result;
 use kernels::device::{

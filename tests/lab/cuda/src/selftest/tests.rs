@@ -1,6 +1,7 @@
 //! The self-test on the emulation, and error cases that a correct device does not show.
 
 mod attention;
+mod experts;
 mod formulas;
 mod graphs;
 mod observed;

@@ -3,12 +3,13 @@
 mod canvas;
 mod dflash;
 mod integers;
+mod kv;
 mod memory;
 mod packed;
 mod texts;
 
 use crate::backends::{PAGES, batch, shapes};
-use crate::common::{Noise, Store, Tiny, execute, push, row, sized, with};
+use crate::common::{Noise, Store, Tiny, execute, push, row, sized};
 use crate::families::rows;
 use crate::official::Case;
 use asynclane_cuda_lab::emulated;
@@ -16,7 +17,6 @@ use asynclane_model::{
     Checkpoint, DeviceConfig, DeviceExecutor, DeviceModel, ExecutorConfig, ExpertInfo,
     ExpertSharing, Files, KvMemory, ModelExecutor, ModelInfo, WeightDtype, selftest_of_models,
 };
-use serde_json::json;
 use step::{Batch, BatchOutput, Bias, Candidate, Executor, PageCopy, PageId, Sampling, Score};
 
 fn checkpoint(tiny: &Tiny, dtype: WeightDtype) -> Checkpoint {
@@ -38,7 +38,11 @@ fn rounded_to_bytes(mut tiny: Tiny) -> Tiny {
 }
 
 fn on_device(tiny: &Tiny, dtype: WeightDtype) -> DeviceExecutor {
-    let model = DeviceModel::load(&emulated(), checkpoint(tiny, dtype)).unwrap();
+    loaded(checkpoint(tiny, dtype))
+}
+
+fn loaded(checkpoint: Checkpoint) -> DeviceExecutor {
+    let model = DeviceModel::load(&emulated(), checkpoint).unwrap();
     let config = sizes(&model);
     DeviceExecutor::new(model, config).unwrap()
 }
@@ -174,28 +178,6 @@ fn sampling_filters_tops_and_biases_match_the_cpu() {
             assert_eq!(got.token, want.token);
             assert!((got.logprob - want.logprob).abs() < 1e-4);
         }
-    }
-}
-
-/// The number of rows changes the tiles but no bit of a result.
-#[test]
-fn neighbours_change_no_bit() {
-    let shape = with(shapes()[1].clone(), &json!({"mlp_hidden_size": 96}));
-    let tiny = Tiny::new(5, &shape);
-    for dtype in WeightDtype::ALL.into_iter().chain([WeightDtype::Int8w]) {
-        let mut device = on_device(&tiny, dtype);
-        let alone = batch(&mut Noise(10), &[6], Sampling::GREEDY);
-        let want = execute(&mut device, &alone).candidates;
-        let mut many = alone.clone();
-        let others = batch(&mut Noise(11), &[6, 70, 64], Sampling::GREEDY);
-        for segment in &others.segments[1..] {
-            let rows = segment.rows.start as usize..segment.rows.end as usize;
-            let pages = segment.pages.start as usize..segment.pages.end as usize;
-            let pages: Vec<u32> = others.pages[pages].iter().map(|page| page.0).collect();
-            push(&mut many, others.rows[rows].to_vec(), &pages, Sampling::GREEDY);
-        }
-        let got = execute(&mut device, &many).candidates;
-        assert_eq!(got[..6], want, "{dtype:?}");
     }
 }
 

@@ -57,17 +57,14 @@ fn with_geometry(loaded: LoadedModel, geometry: Geometry, config: &Config) -> Re
     // Free the first model before the second one is allocated.
     drop(loaded.executor);
     let dtype = *config.model.dtype;
+    let mask = loaded.info.vocabulary.mask.unwrap_or_default();
     let checkpoint = || {
-        geometry
-            .checkpoint(loaded.info.vocabulary.mask.unwrap_or_default(), end)
-            .map_err(exit::refused)
+        let random = geometry.checkpoint(mask, end).map_err(exit::refused);
+        random.map(|random| cli::kv::with_format(random, config))
     };
     let placed = match device::chosen(config, &mut checkpoint()?)? {
         Some(gpu) => device::on_device(&gpu, checkpoint()?, config)?,
-        None => {
-            let checkpoint = cli::kv::with_format(checkpoint()?.with_dtype(dtype), config);
-            load::on_cpu(checkpoint, config)?
-        }
+        None => load::on_cpu(checkpoint()?.with_dtype(dtype), config)?,
     };
     Ok(LoadedModel {
         executor: placed.executor,

@@ -74,7 +74,8 @@ fn heads_without_kernels_are_refused() {
     assert!(sizes(520, half, KvDtype::Bf16).is_err());
     assert_eq!(sizes(40, half, KvDtype::Bf16), Ok(()));
     let DeviceError(line) = sizes(40, half, KvDtype::Int8).unwrap_err();
-    let want = "head width: expected at most 512, with keys and values in int8 a multiple of 16, found 40";
+    let want =
+        "head width: expected at most 512, with keys and values in int8 a multiple of 16, found 40";
     assert_eq!(line, want);
     let DeviceError(line) = sizes(32, half, KvDtype::F32).unwrap_err();
     assert_eq!(line, "no CUDA kernels for keys and values in f32 beside queries in bf16");

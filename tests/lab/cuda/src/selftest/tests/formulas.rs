@@ -9,13 +9,13 @@ use super::{BOTH, assert_all, checks_of};
 use crate::{LaunchCost, Moved, Observation, SECTOR};
 use kernels::Epilogue;
 use kernels::Visible;
-use kernels::{KvDtype, KvSizes};
 use kernels::device::Store;
 use kernels::device::{
     Array, Buffer, Device, DevicePool, PoolSizes, Precision, ProductTile, RowNorm, RowSet,
     copy_pages, embed, kernels, norm,
 };
 use kernels::device::{Division, ProductLaunch};
+use kernels::{KvDtype, KvSizes};
 
 /// The first words of the kernels of a test below. [`CANVAS`] has all that no other test has.
 const PRODUCTS: &[&str] = &["gemm"];
@@ -268,11 +268,15 @@ fn heads_move_what_their_formulas_say() {
 #[test]
 fn experts_move_what_their_formulas_say() {
     let (mut random, (device, observations)) = (Random(39), crate::observed());
+    let (warps, of_warps) = crate::observed_warps();
     for precision in [Precision::F32, Precision::Bf16, Precision::Int8] {
-        let target = (&device, precision);
-        assert_all(checks_of(|tell| experts::aligned(&mut random, target, tell)));
+        for device in [&device, &warps] {
+            let target = (device, precision);
+            assert_all(checks_of(|tell| experts::aligned(&mut random, target, tell)));
+        }
     }
     let mut all = observations.take();
+    all.extend(of_warps.take());
     // The integers of gated rows have a test of their own.
     all.retain(|one| !one.kernel().starts_with("round"));
     assert_formulas(&all, &names(EXPERTS));

@@ -163,7 +163,13 @@ fn kernels_have_no_races_and_no_bank_conflicts() {
     assert_all(checks_of(|tell| rows::integers(&mut random, &device, 3, tell)));
     let target = (&device, Precision::Int8);
     assert_all(checks_of(|tell| experts::checks(&mut random, target, 40, tell)));
-    let all = observations.take();
+    let (warps, of_warps) = crate::observed_warps();
+    for precision in [Precision::Bf16, Precision::Int8] {
+        let target = (&warps, precision);
+        assert_all(checks_of(|tell| experts::checks(&mut random, target, 40, tell)));
+    }
+    let mut all = observations.take();
+    all.extend(of_warps.take());
     let seen: BTreeSet<&str> = all.iter().map(Observation::kernel).collect();
     let kernels: BTreeSet<&str> = kernels().map(|kernel| kernel.name).collect();
     assert_eq!(seen, kernels);

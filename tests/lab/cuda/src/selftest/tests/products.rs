@@ -159,7 +159,8 @@ fn plain_loop(x: &[u16], weights: &[u16], segment: usize) -> f32 {
 /// have one segment.
 fn shapes() -> impl Iterator<Item = (usize, usize)> {
     let geometries = Geometry::ALL.into_iter().flat_map(|geometry| {
-        geometry.matrices().map(|(n, k)| (if k < 512 { n } else { n.min(24) }, k))
+        let matrices = geometry.info().unwrap().matrices().into_iter();
+        matrices.map(|(n, k)| (if k < 512 { n } else { n.min(24) }, k))
     });
     geometries.chain([(8200, 256)])
 }

@@ -6,7 +6,8 @@ use crate::backends::PAGES;
 use crate::common::{execute, push, row, sized};
 use asynclane_cuda_lab::emulated;
 use asynclane_model::{
-    Checkpoint, DeviceConfig, DeviceExecutor, DeviceModel, Files, KvMemory, Model, WeightDtype,
+    Checkpoint, DeviceConfig, DeviceExecutor, DeviceModel, Files, KvDtype, KvMemory, Model,
+    WeightDtype,
 };
 use engine::decoding::DecodingSpec;
 use engine::{Capabilities, Request};
@@ -15,11 +16,17 @@ use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec, Row, Sampli
 const FOLDER: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../../crates/model/tests/model/fixtures/dflash/qwen3");
 
+fn folder(part: &str) -> Files {
+    Files::folder(format!("{FOLDER}/{part}"))
+}
+
+fn target(dtype: WeightDtype) -> Checkpoint {
+    Checkpoint::open(&folder("target")).unwrap().with_dtype(dtype)
+}
+
 /// A target with its drafter.
 pub(super) fn pair(dtype: WeightDtype) -> Checkpoint {
-    let folder = |part: &str| Files::folder(format!("{FOLDER}/{part}"));
-    let target = Checkpoint::open(&folder("target")).unwrap();
-    target.with_drafter(&folder("drafter")).unwrap().with_dtype(dtype)
+    target(dtype).with_drafter(&folder("drafter")).unwrap().with_dtype(dtype)
 }
 
 fn on_device(dtype: WeightDtype) -> DeviceExecutor {
@@ -45,8 +52,11 @@ fn mixed() -> Batch {
 
 #[test]
 fn candidates_match_the_cpu() {
-    for (dtype, tolerance) in [(WeightDtype::F32, 1e-5), (WeightDtype::Bf16, 8e-2)] {
-        let mut cpu = sized(Model::load(pair(WeightDtype::F32)).unwrap(), PAGES, 1);
+    for (dtype, tolerance) in
+        [(WeightDtype::F32, 1e-5), (WeightDtype::Bf16, 8e-2), (WeightDtype::Int8, 0.4)]
+    {
+        let own = if dtype == WeightDtype::Int8 { dtype } else { WeightDtype::F32 };
+        let mut cpu = sized(Model::load(pair(own)).unwrap(), PAGES, 1);
         let mut device = on_device(dtype);
         assert_eq!(device.spec(), cpu.spec());
         let want = execute(&mut cpu, &mixed()).candidates;
@@ -78,35 +88,74 @@ impl<E: Executor> Executor for Noted<E> {
     }
 }
 
-#[test]
-fn drafts_and_texts_match_the_cpu() {
-    let spec = DecodingSpec::parse("self_speculation,window=8").unwrap();
-    let requests = || {
-        let prompt =
-            |length: u32| (0..3 * length).map(move |number| 3 + (7 * number + length) % 41);
-        let prompts = (1..9).map(prompt);
-        let requests = prompts.zip(9..).map(|(prompt, budget)| {
-            Request::new(prompt.collect(), budget, spec.resolve().unwrap())
-        });
-        requests.collect()
-    };
-    let block_drafts = Capabilities { block_drafts: true, ..Capabilities::default() };
-    let cpu = sized(Model::load(pair(WeightDtype::F32)).unwrap(), 200, 1);
-    let mut cpu = Noted { executor: cpu, drafts: Vec::new() };
-    let want = run_with(&block_drafts, &mut cpu, requests());
-    let model = DeviceModel::load(&emulated(), pair(WeightDtype::F32)).unwrap();
+/// Requests with a decoder.
+fn requests(spec: &str) -> Vec<Request> {
+    let spec = DecodingSpec::parse(spec).unwrap();
+    let prompt = |length: u32| (0..3 * length).map(move |number| 3 + (7 * number + length) % 41);
+    let prompts = (1..9).map(prompt);
+    let requests = prompts
+        .zip(9..)
+        .map(|(prompt, budget)| Request::new(prompt.collect(), budget, spec.resolve().unwrap()));
+    requests.collect()
+}
+
+const DRAFTED: &str = "self_speculation,window=8";
+
+fn drafting() -> Capabilities {
+    Capabilities { block_drafts: true, ..Capabilities::default() }
+}
+
+/// An executor with room for the texts of all requests.
+fn for_texts(checkpoint: Checkpoint) -> DeviceExecutor {
+    let model = DeviceModel::load(&emulated(), checkpoint).unwrap();
     let slots = 8 * 200;
     let config = DeviceConfig {
         sequences: 8,
         kv: KvMemory::Bytes(slots * model.kv_bytes_per_position() as u64),
         ..sizes(&model)
     };
-    let executor = DeviceExecutor::new(model, config).unwrap();
+    DeviceExecutor::new(model, config).unwrap()
+}
+
+#[test]
+fn drafts_and_texts_match_the_cpu() {
+    let cpu = sized(Model::load(pair(WeightDtype::F32)).unwrap(), 200, 1);
+    let mut cpu = Noted { executor: cpu, drafts: Vec::new() };
+    let want = run_with(&drafting(), &mut cpu, requests(DRAFTED));
+    let executor = for_texts(pair(WeightDtype::F32));
     let mut device = Noted { executor, drafts: Vec::new() };
-    let found = run_with(&block_drafts, &mut device, requests());
+    let found = run_with(&drafting(), &mut device, requests(DRAFTED));
     for (found, want) in found.iter().zip(&want) {
         assert_eq!(found.text, want.text);
     }
     assert_eq!(device.drafts, cpu.drafts);
     assert!(device.drafts.iter().any(|drafts| !drafts.is_empty()));
+}
+
+/// In int8, and with keys and values of both networks in int8: texts are those of the target without its
+/// drafter, together and alone.
+#[test]
+fn texts_in_int8_are_those_of_the_target_alone() {
+    let open = |dtype, kv: Option<KvDtype>, both: bool| {
+        let opened = if both { pair(dtype) } else { target(dtype) };
+        match kv {
+            Some(kv) => opened.with_kv_dtype(kv),
+            None => opened,
+        }
+    };
+    for (dtype, kv) in [(WeightDtype::Int8, None), (WeightDtype::F32, Some(KvDtype::Int8))] {
+        let mut alone = for_texts(open(dtype, kv, false));
+        let plain = Capabilities::default();
+        let want = run_with(&plain, &mut alone, requests("autoregressive"));
+        let executor = for_texts(open(dtype, kv, true));
+        let mut both = Noted { executor, drafts: Vec::new() };
+        let found = run_with(&drafting(), &mut both, requests(DRAFTED));
+        for (found, want) in found.iter().zip(&want) {
+            assert_eq!(found.text, want.text, "{dtype:?} {kv:?}");
+        }
+        assert!(both.drafts.iter().any(|drafts| !drafts.is_empty()));
+        let one = requests(DRAFTED).remove(4);
+        let single = run_with(&drafting(), &mut both, vec![one]);
+        assert_eq!(single[0].text, found[4].text, "{dtype:?} {kv:?}");
+    }
 }

@@ -13,9 +13,12 @@ use engine::Request;
 use engine::decoding::DecodingSpec;
 use step::Executor;
 
-/// The embedded models, and a preset of each.
-const DEMOS: [(&str, &str); 3] =
-    [("checkpoint", "fast"), ("checkpoint-sdar", "block_causal"), ("checkpoint-wedlm", "wedlm")];
+/// The embedded models, a preset of each, and the format of keys and values.
+const DEMOS: [(&str, &str, KvDtype); 3] = [
+    ("checkpoint", "fast", KvDtype::Int8),
+    ("checkpoint-sdar", "block_causal", KvDtype::Int8),
+    ("checkpoint-wedlm", "wedlm", KvDtype::Bf16),
+];
 /// Questions in the models' chat template: eggs of Zoe, pens of Ana.
 const PROMPTS: [&[u32]; 2] = [
     &[
@@ -31,10 +34,10 @@ const PROMPTS: [&[u32]; 2] = [
 ];
 const LENGTH: u32 = 32;
 
-fn checkpoint(name: &str) -> Checkpoint {
+fn checkpoint(name: &str, kv: KvDtype) -> Checkpoint {
     let folder = format!("{}/../../../crates/demo/{name}", env!("CARGO_MANIFEST_DIR"));
     let checkpoint = Checkpoint::open(&Files::folder(&folder)).unwrap();
-    checkpoint.with_dtype(WeightDtype::Int8).with_kv_dtype(KvDtype::Bf16)
+    checkpoint.with_dtype(WeightDtype::Int8).with_kv_dtype(kv)
 }
 
 /// The texts of some prompts that run together.
@@ -45,8 +48,8 @@ fn texts(executor: &mut dyn Executor, preset: &str, prompts: &[&[u32]]) -> Vec<V
     found.into_iter().map(|found| found.text).collect()
 }
 
-fn on_device(name: &str) -> DeviceExecutor {
-    let model = DeviceModel::load(&emulated(), checkpoint(name)).unwrap();
+fn on_device(name: &str, kv: KvDtype) -> DeviceExecutor {
+    let model = DeviceModel::load(&emulated(), checkpoint(name, kv)).unwrap();
     let bytes = 512 * model.kv_bytes_per_position() as u64;
     let config = DeviceConfig { positions: 160, kv: KvMemory::Bytes(bytes), ..sizes(&model) };
     DeviceExecutor::new(model, config).unwrap()
@@ -60,9 +63,9 @@ fn common(a: &[u32], b: &[u32]) -> usize {
 #[test]
 fn texts_of_the_embedded_models_begin_as_those_of_the_cpu_and_neighbours_change_none() {
     let mut shared = 0;
-    for (name, preset) in DEMOS {
-        let mut device = on_device(name);
-        let mut cpu = sized(Model::load(checkpoint(name)).unwrap(), 64, 0);
+    for (name, preset, kv) in DEMOS {
+        let mut device = on_device(name, kv);
+        let mut cpu = sized(Model::load(checkpoint(name, kv)).unwrap(), 64, 0);
         let found = texts(&mut device, preset, &PROMPTS);
         let want = texts(&mut cpu, preset, &PROMPTS);
         assert!(found.iter().all(|text| text.len() == LENGTH as usize), "{name}: {found:?}");

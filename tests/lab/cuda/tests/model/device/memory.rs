@@ -7,8 +7,8 @@ use crate::common::{Noise, Store, Tiny, execute};
 use crate::official::Case;
 use asynclane_cuda_lab::{emulated, emulated_with};
 use asynclane_model::{
-    Checkpoint, Device, DeviceConfig, DeviceExecutor, DeviceMemory, DeviceModel, Files, KvMemory,
-    LoadError, Model, WeightDtype,
+    Checkpoint, Device, DeviceConfig, DeviceExecutor, DeviceMemory, DeviceModel, Files, KvDtype,
+    KvMemory, LoadError, Model, WeightDtype,
 };
 use step::{Executor, Sampling};
 
@@ -34,11 +34,21 @@ fn executor(
 }
 
 /// Checks that the computed bytes equal the allocated bytes, in every dtype with kernels. Returns
-/// the number of dtypes.
-fn check(open: &dyn Fn() -> Checkpoint, config: DeviceConfig, what: &str) -> usize {
+/// the numbers of dtypes, with keys and values as queries and in int8.
+fn check(open: &dyn Fn() -> Checkpoint, config: DeviceConfig, what: &str) -> [usize; 2] {
+    let integers = || open().with_kv_dtype(KvDtype::Int8);
+    [check_kv(open, None, config, what), check_kv(&integers, Some(KvDtype::Int8), config, what)]
+}
+
+fn check_kv(
+    open: &dyn Fn() -> Checkpoint,
+    kv: Option<KvDtype>,
+    config: DeviceConfig,
+    what: &str,
+) -> usize {
     let fits = |dtype: &WeightDtype| {
         let info = open().survey(*dtype).unwrap().info;
-        DeviceModel::unfit(&info, None).is_none()
+        DeviceModel::unfit(&info, kv).is_none()
     };
     let mut seen = 0;
     for dtype in DTYPES.into_iter().filter(fits) {
@@ -58,23 +68,26 @@ fn check(open: &dyn Fn() -> Checkpoint, config: DeviceConfig, what: &str) -> usi
 
 #[test]
 fn computed_bytes_equal_allocated_bytes() {
-    let mut seen = 0;
+    let (mut seen, mut narrow) = (0, 0);
     for case in Case::all() {
         let open = || Checkpoint::open(&Files::folder(&case.folder)).unwrap();
         let kv = KvMemory::Bytes(MIB + 13);
-        seen += check(&open, config(kv), &case.name);
+        let [own, integers] = check(&open, config(kv), &case.name);
+        (seen, narrow) = (seen + own, narrow + integers);
     }
-    assert!(seen >= 13, "{seen}");
+    assert!(seen >= 13 && narrow >= 13, "{seen}, {narrow}");
     let open = || canvas_dtypes::checkpoint(WeightDtype::F32);
-    assert_eq!(check(&open, config(KvMemory::Bytes(MIB + 13)), "canvas"), 4);
+    assert_eq!(check(&open, config(KvMemory::Bytes(MIB + 13)), "canvas"), [4; 2]);
     let open = || dflash::pair(WeightDtype::F32);
-    assert_eq!(check(&open, config(KvMemory::Bytes(MIB + 13)), "DFlash"), 4);
+    assert_eq!(check(&open, config(KvMemory::Bytes(MIB + 13)), "DFlash"), [4, 1]);
     for (seed, shape) in shapes().iter().enumerate() {
         let tiny = Tiny::new(seed as u64, shape);
         // A context of three tiles, and a row budget below its length.
         let long = DeviceConfig { rows: 7, positions: 1100, ..config(KvMemory::Bytes(8 * MIB)) };
         let open = || checkpoint(&tiny, WeightDtype::F32);
-        assert_eq!(check(&open, long, &format!("{shape}")), 4);
+        let [own, integers] = check(&open, long, &format!("{shape}"));
+        // Of one shape heads are a multiple of 16 numbers.
+        assert_eq!((own, integers), (4, if seed == 0 { 4 } else { 1 }));
     }
 }
 

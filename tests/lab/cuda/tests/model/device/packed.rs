@@ -5,13 +5,14 @@ use super::texts::run;
 use super::{checkpoint, near, on_device, sizes};
 use crate::backends::{batch, shapes};
 use crate::common::{self, Noise, Tiny, execute};
-use crate::gguf_files::{File, metadata};
+use crate::gguf_files::{File, Tensors, metadata};
 use asynclane_cuda_lab::emulated;
 use asynclane_kernels::row_in_codes;
 use asynclane_model::{
     DeviceConfig, DeviceExecutor, DeviceMemory, DeviceModel, KvMemory, LoadError, WeightDtype,
 };
 use candle_core::quantized::GgmlDType;
+use candle_core::quantized::gguf_file::Value;
 use engine::Request;
 use engine::decoding::DecodingSpec;
 use half::bf16;
@@ -80,13 +81,13 @@ fn in_dtype(file: &File, dtype: WeightDtype) -> DeviceExecutor {
 }
 
 /// Rotated heads in groups, a padded vocabulary.
-fn tiny(tied: bool) -> Tiny {
+pub(super) fn tiny(tied: bool) -> Tiny {
     let sizes = json!({"d_model": 256, "n_heads": 4, "n_kv_heads": 2, "mlp_hidden_size": 512,
         "embedding_size": 64, "vocab_size": 61, "weight_tying": tied});
     Tiny::new(7, &common::with(sizes, &json!({})))
 }
 
-fn file(name: &str, tiny: &Tiny, dtype: impl Fn(&str) -> GgmlDType) -> File {
+pub(super) fn file(name: &str, tiny: &Tiny, dtype: impl Fn(&str) -> GgmlDType) -> File {
     let metadata = metadata("llada", &tiny.config);
     File::write_as(&format!("packed-{name}"), &metadata, &tiny.tensors, dtype)
 }
@@ -168,6 +169,88 @@ fn blocks_take_their_bits() {
         let model = DeviceModel::load(&device, checkpoint).unwrap();
         assert_eq!(before - device.memory().unwrap().0, packed.weights, "{kind:?}");
         drop(model);
+    }
+}
+
+/// A file of a mixture: a row's experts have the bits of their weights in bf16, whichever rows are beside it.
+#[test]
+fn experts_in_blocks_have_the_bits_of_their_weights_in_bf16() {
+    let config = json!({"hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "num_hidden_layers": 2, "intermediate_size": 512, "max_position_embeddings": 128,
+        "rms_norm_eps": 1e-6, "rope_theta": 1e4, "vocab_size": 64, "head_dim": 64,
+        "eos_token_id": 1, "num_local_experts": 6, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 256});
+    let mut metadata = metadata("qwen3moe", &config);
+    for (key, count) in [
+        ("qwen3moe.expert_count", 6),
+        ("qwen3moe.expert_used_count", 2),
+        ("qwen3moe.expert_feed_forward_length", 256),
+    ] {
+        metadata.push((key, Value::U32(count)));
+    }
+    for kind in [GgmlDType::Q4K, GgmlDType::Q8_0] {
+        let name = format!("packed-experts-{kind:?}");
+        let file = File::write_as(&name, &metadata, &mixture(), |_| kind);
+        let mut kept = in_dtype(&file, WeightDtype::Blocks);
+        assert_eq!(kept.model().info().experts.map(|experts| experts.count), Some(6));
+        let got = candidates(&mut kept);
+        assert_eq!(got, candidates(&mut in_dtype(&file, WeightDtype::Bf16)), "{kind:?}");
+        let alone = batch(&mut Noise(7), &[5], Sampling::GREEDY);
+        assert_eq!(execute(&mut kept, &alone).candidates, got[..5], "{kind:?}");
+    }
+}
+
+/// The tensors of two layers with six experts.
+fn mixture() -> Tensors {
+    let mut noise = Noise(9);
+    let mut all = Tensors::new();
+    let mut add = |name: String, shape: &[usize]| {
+        let number = |_| if shape.len() == 1 { 1.0 } else { 0.2 * noise.next() };
+        let values = (0..shape.iter().product()).map(number).collect();
+        all.insert(name, (shape.to_vec(), values));
+    };
+    for name in ["model.embed_tokens", "lm_head"] {
+        add(format!("{name}.weight"), &[64, 256]);
+    }
+    add("model.norm.weight".to_owned(), &[256]);
+    for layer in 0..2 {
+        for (name, shape) in [
+            ("input_layernorm", &[256][..]),
+            ("post_attention_layernorm", &[256]),
+            ("self_attn.q_proj", &[256, 256]),
+            ("self_attn.k_proj", &[128, 256]),
+            ("self_attn.v_proj", &[128, 256]),
+            ("self_attn.o_proj", &[256, 256]),
+            ("self_attn.q_norm", &[64]),
+            ("self_attn.k_norm", &[64]),
+            ("mlp.gate", &[6, 256]),
+            ("mlp.gate_exps", &[6, 256, 256]),
+            ("mlp.up_exps", &[6, 256, 256]),
+            ("mlp.down_exps", &[6, 256, 256]),
+        ] {
+            add(format!("model.layers.{layer}.{name}.weight"), shape);
+        }
+    }
+    all
+}
+
+/// Whole texts of files in blocks, of the demo model where its widths are whole blocks.
+#[test]
+fn texts_of_blocks_are_those_of_their_weights_in_bf16() {
+    for (kind, tiny) in [(GgmlDType::Q8_0, demo()), (GgmlDType::Q4K, tiny(false))] {
+        let file = file(&format!("texts-{kind:?}"), &tiny, |_| kind);
+        let text = |dtype| {
+            let decoding = DecodingSpec::parse("fast").and_then(|spec| spec.resolve()).unwrap();
+            let requests = (0..2).map(|number| {
+                let prompt = (3..11).map(|token| token * 5 + number).collect();
+                Request::new(prompt, 16, decoding.clone())
+            });
+            let found = run(&mut in_dtype(&file, dtype), requests.collect());
+            found.into_iter().map(|found| found.text).collect::<Vec<_>>()
+        };
+        let got = text(WeightDtype::Blocks);
+        assert!(got.iter().all(|text| text.len() == 16), "{got:?}");
+        assert_eq!(got, text(WeightDtype::Bf16), "{kind:?}");
     }
 }
 
