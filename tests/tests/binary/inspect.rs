@@ -291,8 +291,8 @@ fn the_floor_of_a_step_is_one_read_of_weights_and_context() {
 #[test]
 fn steps_that_cannot_be_listed_are_refused_in_one_message() {
     let many = ["64"; 33].join(",");
-    let geometries = "--geometry: expected one of demo, llada-300m, llada-8b, found \"llada-8\" (did you \
-                      mean \"llada-8b\"?)";
+    let geometries = "--geometry: expected one of demo, llada-300m, llada-8b, llada2-mini, \
+                      diffusion-gemma, qwen3-30b-a3b, found \"llada-8\" (did you mean \"llada-8b\"?)";
     let value = |flag: &str, value: &str| format!("invalid value '{value}' for '--{flag}");
     for (arguments, expected) in [
         (["--geometry", "llada-8"], geometries.to_owned()),

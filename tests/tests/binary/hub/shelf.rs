@@ -44,14 +44,15 @@ fn the_memory_of_the_list_is_that_of_inspect() {
         "max_sequence_length": 4096, "mlp_hidden_size": 12288, "mlp_ratio": 4, "model_type": "llada",
         "n_heads": 32, "n_kv_heads": 32, "n_layers": 32, "pad_token_id": 126081,
         "rms_norm_eps": 1e-5, "rope": true, "rope_theta": 500000.0, "vocab_size": 126464,
-        "weight_tying": false
+        "torch_dtype": "bfloat16", "weight_tying": false
     });
     let wedlm = json!({
         "architectures": ["WeDLMForCausalLM"], "attention_bias": false, "head_dim": 128,
         "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 12288,
         "max_position_embeddings": 16384, "model_type": "wedlm", "num_attention_heads": 32,
         "num_hidden_layers": 36, "num_key_value_heads": 8, "qk_norm": true, "rms_norm_eps": 1e-6,
-        "rope_theta": 1000000.0, "tie_word_embeddings": false, "vocab_size": 151936
+        "rope_theta": 1000000.0, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+        "vocab_size": 151936
     });
     let written = [("llada-8b", llada), ("llada-1.5", json!(null)), ("wedlm-8b", wedlm)];
     let mut configs =
