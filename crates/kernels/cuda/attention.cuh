@@ -4,7 +4,8 @@
 // A row's context is split into partitions of PARTITION slots, always counted from slot 0, and these
 // into segments of SEGMENT slots. A segment is processed from nothing in chunks of CHUNK slots. The
 // segments of a partition are merged in order, and then the partitions. A block has a partition or,
-// where few rows leave multiprocessors idle, a segment: its part. So a row's operations depend only on
+// where few rows leave multiprocessors idle, a segment: its part. The block of a tile that ends last combines
+// the parts. So a row's operations depend only on
 // its own query and the slots that it sees. Every slot below the last of them holds finite numbers.
 #pragma once
 #include "pages.cuh"
@@ -39,10 +40,12 @@ struct Attend {
     // In pages; see pages.cuh.
     const void* keys;
     const void* values;
-    // Results of parts, not yet divided by their sums: [r, h, parts, c], starting with the first
-    // tile's first row. [r, h, parts, 2]: largest score (times log2 e) and sum of weights.
+    // Results of parts, not yet divided by their sums: [r, h, parts, `part_stride`], starting with the
+    // first tile's first row.
     float* partial;
-    float* sums;
+    // [r, h]: blocks with a part of these queries that have ended, at the first query of a block; zeros
+    // before and after the launch.
+    uint32_t* ended;
     const Tile* tiles;
     const uint32_t* pages;
     // [r]: the first slot after all that a row sees.
@@ -106,6 +109,76 @@ struct alignas(8) Two {
     float at[2];
 };
 
+// Elements of the result of a part: its columns, then the largest score (times log2 e) and the sum of weights
+// in a sector of their own.
+DEVICE unsigned part_stride(const Attend& a) { return (a.c + 7) / 8 * 8 + 8; }
+// The result of a part of a query, by its number among all rows and heads.
+DEVICE float* part_result(const Attend& a, size_t query, unsigned part) {
+    query -= size_t(a.tiles[0].row) * a.heads;
+    return a.partial + (query * a.parts + part) * part_stride(a);
+}
+DEVICE float* part_seen(const Attend& a, size_t query, unsigned part) {
+    return part_result(a, query, part) + part_stride(a) - 8;
+}
+
+// Writes the first `real` of four numbers; in bf16 all or none are real.
+DEVICE void write_four(float* to, unsigned real, const float (&x)[4]) {
+#pragma unroll
+    for (unsigned j = 0; j < 4; j++)
+        if (j < real) to[j] = x[j];
+}
+DEVICE void write_four(bf16* to, unsigned real, const float (&x)[4]) {
+    if (real) *reinterpret_cast<TwoWords*>(to) = {pack(x[0], x[1]), pack(x[2], x[3])};
+}
+
+// Combines the parts of a query whose context ends at `reach`, by LANES lanes, each with four of every 4
+// LANES columns. Parts are merged in their order.
+template <class T, unsigned C, unsigned LANES>
+DEVICE void combine(const Attend& a, size_t query, unsigned reach) {
+    constexpr unsigned PIECES = C / (4 * LANES);
+    unsigned count = (reach + a.span - 1) / a.span, step = PARTITION / a.span;
+    unsigned column = thread() % LANES * 4, stride = part_stride(a);
+    const float* results = part_result(a, query, 0);
+    auto four = [&](unsigned part, unsigned at) {
+        return read_across(reinterpret_cast<const Four*>(results + part * stride + at));
+    };
+    float most = -INFINITY;
+#pragma unroll 4
+    for (unsigned p = 0; p < count; p++) most = fmaxf(most, four(p, stride - 8).at[0]);
+    if (most == -INFINITY) count = 0;
+    // Minus zero plus any number has its bits.
+    float total = 0.0f, out[PIECES][4], x[PIECES][4];
+#pragma unroll
+    for (unsigned i = 0; i < 4 * PIECES; i++) out[i / 4][i % 4] = -0.0f;
+    for (unsigned first = 0; first < count; first += step) {
+        Seen all = {-INFINITY, 0.0f};
+#pragma unroll
+        for (unsigned i = 0; i < 4 * PIECES; i++) x[i / 4][i % 4] = 0.0f;
+        for (unsigned p = first; p < count && p < first + step; p++) {
+            Four seen = four(p, stride - 8), some[PIECES];
+#pragma unroll
+            for (unsigned i = 0; i < PIECES; i++)
+                some[i] = column + i * 4 * LANES < a.c ? four(p, column + i * 4 * LANES) : Four{};
+            Factors by = merge(all, {seen.at[0], seen.at[1]});
+#pragma unroll
+            for (unsigned i = 0; i < 4 * PIECES; i++)
+                x[i / 4][i % 4] = merged(x[i / 4][i % 4], some[i / 4].at[i % 4], by);
+        }
+        float scale = power2(all.most - most);
+        total += all.sum * scale;
+#pragma unroll
+        for (unsigned i = 0; i < 4 * PIECES; i++) out[i / 4][i % 4] += x[i / 4][i % 4] * scale;
+    }
+    T* to = static_cast<T*>(a.out) + query / a.heads * a.stride + query % a.heads * a.c;
+#pragma unroll
+    for (unsigned i = 0; i < PIECES; i++) {
+        unsigned at = column + i * 4 * LANES;
+#pragma unroll
+        for (unsigned j = 0; j < 4; j++) out[i][j] = count ? out[i][j] / total : 0.0f;
+        write_four(to + at, a.c - (at < a.c ? at : a.c), out[i]);
+    }
+}
+
 // Attention in f32 for parity with the CPU: one warp per query, head width up to 32 OWN.
 template <class N, unsigned OWN> DEVICE void attend_exact(const Attend& a) {
     const Tile tile = a.tiles[block_x()];
@@ -154,84 +227,14 @@ template <class N, unsigned OWN> DEVICE void attend_exact(const Attend& a) {
             if (lane + 32 * i < a.c) to[lane + 32 * i] = most == -INFINITY ? 0.0f : out[i] / sum;
         return;
     }
-    query -= size_t(a.tiles[0].row) * a.heads;
+    float* result = part_result(a, query, part);
     for (unsigned i = 0; i < OWN; i++)
-        if (lane + 32 * i < a.c)
-            a.partial[(query * a.parts + part) * a.c + lane + 32 * i] = out[i];
-    if (lane == 0) {
-        a.sums[(query * a.parts + part) * 2] = most;
-        a.sums[(query * a.parts + part) * 2 + 1] = sum;
-    }
+        if (lane + 32 * i < a.c) result[lane + 32 * i] = out[i];
+    if (lane < 2) part_seen(a, query, part)[lane] = lane == 0 ? most : sum;
+    if (block_ends_last(a.ended + query, (reach + PARTITION - 1) / PARTITION))
+        combine<float, 32 * OWN, 32>(a, query, reach);
 }
 KERNEL(attend_f32, Attend, 32) { attend_exact<float, 4>(a); }
 KERNEL(attend_f32_wide, Attend, 32) { attend_exact<float, 16>(a); }
 KERNEL(attend_int8_f32, Attend, 32) { attend_exact<int8_t, 4>(a); }
 KERNEL(attend_int8_f32_wide, Attend, 32) { attend_exact<int8_t, 16>(a); }
-
-struct Combine {
-    // As written by [`Attend`].
-    const float* partial;
-    const float* sums;
-    const uint32_t* reaches;
-    // [r], rows of `stride` elements.
-    void* out;
-    // The tiles, whose rows are consecutive. `rows` is the number of rows of the batch if these are
-    // the last tiles, otherwise 0.
-    const Tile* tiles;
-    uint32_t count, rows;
-    uint32_t heads, c, parts, span, stride;
-};
-
-// Columns of a lane at a time.
-constexpr unsigned COLUMNS = 4;
-
-// The result of a partition of a query, of which `parts` parts start at `sums` and `partial`, in the
-// columns `column` + 32 i.
-DEVICE Seen partition(const Combine& a, const float* sums, const float* partial, unsigned parts,
-                      unsigned column, float (&out)[COLUMNS]) {
-    Seen all = {-INFINITY, 0.0f};
-#pragma unroll 4
-    for (unsigned p = 0; p < parts; p++) {
-        Factors by = merge(all, {sums[2 * p], sums[2 * p + 1]});
-#pragma unroll
-        for (unsigned i = 0; i < COLUMNS; i++)
-            if (column + 32 * i < a.c)
-                out[i] = merged(out[i], partial[p * a.c + column + 32 * i], by);
-    }
-    return all;
-}
-
-// Combines the parts of one query per warp. Rows with one part have their results.
-template <class T> DEVICE void combine(const Combine& a) {
-    unsigned lane = thread() % 32, head = block_y() * (threads() / 32) + thread() / 32;
-    unsigned row = a.tiles[0].row + block_x(), end = a.rows ? a.rows : a.tiles[a.count].row;
-    if (head >= a.heads || row >= end) return;
-    unsigned count = (a.reaches[row] + a.span - 1) / a.span, step = PARTITION / a.span;
-    if (count <= 1) return;
-    size_t query = size_t(block_x()) * a.heads + head;
-    const float* sums = a.sums + query * a.parts * 2;
-    const float* partial = a.partial + query * a.parts * a.c;
-    float most = -INFINITY;
-    for (unsigned p = 0; p < count; p++) most = fmaxf(most, sums[2 * p]);
-    if (most == -INFINITY) count = 0;
-    for (unsigned column = lane; column < a.c; column += 32 * COLUMNS) {
-        // Minus zero plus any number has its bits.
-        float total = 0.0f, out[COLUMNS] = {-0.0f, -0.0f, -0.0f, -0.0f};
-        for (unsigned p = 0; p < count; p += step) {
-            unsigned parts = p + step < count ? step : count - p;
-            float x[COLUMNS] = {};
-            Seen all = partition(a, sums + 2 * p, partial + size_t(p) * a.c, parts, column, x);
-            float scale = power2(all.most - most);
-            total += all.sum * scale;
-#pragma unroll
-            for (unsigned i = 0; i < COLUMNS; i++) out[i] += x[i] * scale;
-        }
-        T* to = static_cast<T*>(a.out) + size_t(row) * a.stride + head * a.c;
-#pragma unroll
-        for (unsigned i = 0; i < COLUMNS; i++)
-            if (column + 32 * i < a.c)
-                to[column + 32 * i] = narrow<T>(count ? out[i] / total : 0.0f);
-    }
-}
-KERNEL(combine_f32, Combine, 128) { combine<float>(a); }
-KERNEL(combine_bf16, Combine, 128) { combine<bf16>(a); }

@@ -213,7 +213,6 @@ template <int C, class F>
 DEVICE void finish_tile(const Attend& a, const Folded<C>& folded, const unsigned (&sees)[2],
                         unsigned queries, F number) {
     unsigned lane = thread() % 32, part = block_z(), column = lane % 4 * 2;
-    size_t first = size_t(a.tiles[0].row) * a.heads;
 #pragma unroll
     for (unsigned half = 0; half < 2; half++) {
         unsigned mine = thread() / 32 * 16 + lane / 4 + 8 * half;
@@ -231,15 +230,15 @@ DEVICE void finish_tile(const Attend& a, const Folded<C>& folded, const unsigned
                         pack(folded.out[j][2 * half] / sum, folded.out[j][2 * half + 1] / sum);
             continue;
         }
-        size_t at = (query - first) * a.parts + part;
-        float* to = a.partial + at * a.c + column;
+        float* to = part_result(a, query, part) + column;
 #pragma unroll
         for (unsigned j = 0; j < C / 8; j++)
             if (j * 8 < a.c)
                 *reinterpret_cast<Two*>(to + j * 8) = {folded.out[j][2 * half],
                                                        folded.out[j][2 * half + 1]};
         if (lane % 4 == 0)
-            *reinterpret_cast<Two*>(a.sums + at * 2) = {folded.most[half], folded.sum[half]};
+            *reinterpret_cast<Two*>(part_seen(a, query, part)) = {folded.most[half],
+                                                                  folded.sum[half]};
     }
 }
 
@@ -315,6 +314,13 @@ template <class N, int C, int QUERIES> DEVICE void attend_tile(const Attend& a) 
     }
     copies_wait<0>();
     finish_tile(a, all, sight.seen, queries, number);
+    unsigned parts = (tile.reach + a.span - 1) / a.span;
+    if (parts <= 1 || !block_ends_last(a.ended + number(0), parts)) return;
+#pragma unroll 1
+    for (unsigned query = thread() / 4; query < queries; query += THREADS / 4) {
+        unsigned reach = a.reaches[tile.row + query / share];
+        if (reach > a.span) combine<bf16, C, 4>(a, number(query), reach);
+    }
 }
 KERNEL(attend_bf16_32x16, Attend, 32) { attend_tile<bf16, 32, 16>(a); }
 KERNEL(attend_bf16_32x32, Attend, 64) { attend_tile<bf16, 32, 32>(a); }

@@ -106,7 +106,7 @@ template <int C> struct WideFolded {
 
 // Writes two elements of a query's partial result.
 DEVICE void put(const Attend& a, size_t query, unsigned part, unsigned column, float x, float y) {
-    float* to = a.partial + (query * a.parts + part) * a.c;
+    float* to = part_result(a, query, part);
     if (column < a.c) to[column] = x;
     if (column + 1 < a.c) to[column + 1] = y;
 }
@@ -124,7 +124,6 @@ DEVICE void finish_wide(const Attend& a, const WideFolded<C>& folded, const unsi
                         const unsigned (&seen)[2], F number) {
     unsigned lane = thread() % 32, part = block_z();
     unsigned column = thread() / 32 * WideFolded<C>::OWN + lane % 4 * 2;
-    size_t first = size_t(a.tiles[0].row) * a.heads;
 #pragma unroll
     for (unsigned half = 0; half < 2; half++) {
         float sum = folded.sum[half];
@@ -141,13 +140,12 @@ DEVICE void finish_wide(const Attend& a, const WideFolded<C>& folded, const unsi
                        none ? 0.0f : folded.out[j][2 * half + 1] / sum);
             continue;
         }
-        query -= first;
 #pragma unroll
         for (unsigned j = 0; j < WideFolded<C>::OWN / 8; j++)
             put(a, query, part, column + j * 8, folded.out[j][2 * half],
                 folded.out[j][2 * half + 1]);
         if (thread() < 32 && lane % 4 == 0) {
-            float* to = a.sums + (query * a.parts + part) * 2;
+            float* to = part_seen(a, query, part);
             to[0] = folded.most[half];
             to[1] = sum;
         }
@@ -271,6 +269,10 @@ template <class N, int C> DEVICE void attend_wide(const Attend& a) {
     }
     copies_wait<0>();
     finish_wide<C>(a, folded, mine, seen, number);
+    unsigned count = (tile.reach + PARTITION - 1) / PARTITION, query = base + thread() / 8;
+    if (count <= 1 || !block_ends_last(a.ended + number(base), count) || query >= queries) return;
+    unsigned reach = a.reaches[tile.row + query / share];
+    if (reach > PARTITION) combine<bf16, C, 8>(a, number(query), reach);
 }
 KERNEL(attend_bf16_256, Attend, 128) { attend_wide<bf16, 256>(a); }
 KERNEL(attend_bf16_512, Attend, 128) { attend_wide<bf16, 512>(a); }

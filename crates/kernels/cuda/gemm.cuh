@@ -100,14 +100,7 @@ DEVICE Part part_of(const Operands& of, const Share& share, unsigned size, bool 
 // `size` is the number of its sums. False in the others, which are done.
 template <int COUNT, class F> DEVICE bool gather_partials(const Part& part, unsigned size, F f) {
     copies_wait<0>();
-    fence();
-    // All threads have read the operands and written their sums.
-    sync();
-    uint32_t* answer = reinterpret_cast<uint32_t*>(shared_memory());
-    if (thread() == 0) *answer = is_last(part.ended, part.pieces - 1);
-    sync();
-    if (!*answer) return false;
-    fence();
+    if (!block_ends_last(part.ended, part.pieces)) return false;
     for (unsigned slot = 0; slot < part.slots; slot++) {
         const Four* from = part.partials + size_t(slot) * size;
 #pragma unroll

@@ -34,9 +34,6 @@ DEVICE unsigned bits_of(Form form) {
 DEVICE unsigned record_bytes(Form form) { return bits_of(form) * BIT_BYTES + SCALE_BYTES; }
 
 // Words that are read at once.
-struct alignas(8) TwoWords {
-    uint32_t at[2];
-};
 template <class T> DEVICE T read_words(const unsigned char* from) {
     return *reinterpret_cast<const T*>(from);
 }

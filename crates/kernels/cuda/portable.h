@@ -17,6 +17,9 @@ struct alignas(16) Four {
 };
 
 // The same of words.
+struct alignas(8) TwoWords {
+    uint32_t at[2];
+};
 struct alignas(16) FourWords {
     uint32_t at[4];
 };
@@ -69,6 +72,19 @@ template <class T> DEVICE T block_sum(T x, T* scratch) {
     for (unsigned warp = 0; warp < threads() / 32; warp++) x += scratch[warp];
     sync();
     return x;
+}
+
+// True in the block that ends last of `count` blocks, after what all have written to global memory. All threads
+// have read what they need of shared memory, whose first bytes are overwritten.
+DEVICE bool block_ends_last(uint32_t* ended, uint32_t count) {
+    fence();
+    sync();
+    uint32_t* answer = reinterpret_cast<uint32_t*>(shared_memory());
+    if (thread() == 0) *answer = is_last(ended, count - 1);
+    sync();
+    if (!*answer) return false;
+    fence();
+    return true;
 }
 
 // Largest of all numbers of a warp, in every lane.

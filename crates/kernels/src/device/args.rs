@@ -80,9 +80,9 @@ arguments! {
         stride finish: u32,
     }
 
-    /// Results of the parts of contexts, and their sums.
+    /// Results of the parts of contexts, and the numbers of blocks that have ended.
     Partial {
-        results sums: u64,
+        results ended: u64,
     }
 
     /// The tiles of a batch, and what their rows see.
@@ -106,15 +106,6 @@ arguments! {
         scale: f32,
         stride: u32,
         out: u64,
-    }
-
-    /// `combine_*`.
-    Combine {
-        partial: Partial,
-        reaches out tiles: u64,
-        count rows heads c: u32,
-        parts: Parts,
-        stride pad: u32,
     }
 
     /// `head_*`.

@@ -1,6 +1,6 @@
 //! Keys and values on a device, and attention over them.
 
-use super::array::{Array, Buffer, Precision, select};
+use super::array::{Array, Buffer, Precision};
 use super::batch::{DeviceBatch, Section, TILE_WORDS};
 use super::launch::{AttentionWork, Roofline};
 use super::{Device, DeviceLimits, Kernel, Result, args, kernel, refuse};
@@ -91,18 +91,18 @@ const WIDE: [[Kernel; 2]; 2] = [
     [wide("attend_bf16_256", 256), wide("attend_bf16_512", 512)],
     [wide_bytes("attend_int8_256", 256), wide_bytes("attend_int8_512", 512)],
 ];
-/// With keys and values in f32 or int8, by head width: up to [`NARROW`], and wider.
+/// With keys and values in f32 or int8, by head width: up to [`NARROW`], and wider. Their shared memory holds
+/// an answer.
 const EXACT: [[Kernel; 2]; 2] = [
-    [kernel("attend_f32", 32, 0), kernel("attend_f32_wide", 32, 0)],
-    [kernel("attend_int8_f32", 32, 0), kernel("attend_int8_f32_wide", 32, 0)],
+    [kernel("attend_f32", 32, 4), kernel("attend_f32_wide", 32, 4)],
+    [kernel("attend_int8_f32", 32, 4), kernel("attend_int8_f32_wide", 32, 4)],
 ];
-const COMBINE: [Kernel; 2] = [kernel("combine_f32", 128, 0), kernel("combine_bf16", 128, 0)];
 
 /// Every kernel of attention.
 pub(super) fn kernels() -> impl Iterator<Item = Kernel> {
     let tiles = ATTEND.into_iter().chain(ATTEND_BYTES).flatten();
     let others = WIDE.into_iter().chain(EXACT).flatten();
-    tiles.chain(others).chain(COMBINE)
+    tiles.chain(others)
 }
 
 /// The sizes of a pool, and the number format of the queries and results of its attention.
@@ -266,12 +266,13 @@ impl AttentionSizes {
 
     /// Slots of a part, of which a block has one: a partition, or on tensor cores a segment where that is
     /// estimated to be faster. The speed depends on it and no bit.
-    fn span(&self, limits: DeviceLimits, precision: Precision, tiles: usize) -> usize {
+    fn span(&self, limits: DeviceLimits, pool: PoolSizes, tiles: usize) -> usize {
         let blocks = self.blocks(PARTITION, tiles);
         let few = blocks <= MOST_DIVIDED.min(limits.multiprocessors);
-        let divided = precision == Precision::Bf16 && self.head_width <= NARROW;
+        let divided = pool.precision == Precision::Bf16 && self.head_width <= NARROW;
+        let number = if pool.in_bytes() { 1 } else { Precision::Bf16.bytes() };
         let roofline = Roofline::of(limits);
-        let seconds = |span| roofline.attention_seconds(&self.work(span, tiles));
+        let seconds = |span| roofline.attention_seconds(&self.work(span, tiles, number));
         match divided && few && seconds(SEGMENT) < seconds(PARTITION) {
             true => SEGMENT,
             false => PARTITION,
@@ -284,24 +285,27 @@ impl AttentionSizes {
         tiles.saturating_mul(self.num_kv_heads).saturating_mul(parts)
     }
 
-    /// The work of parts of `span` slots in bf16.
-    fn work(&self, span: usize, tiles: usize) -> AttentionWork {
-        let (blocks, width) = (self.blocks(span, tiles), self.head_width);
-        let results = self.rows.saturating_mul(self.row(span));
+    /// The work of parts of `span` slots, of keys and values of `number` bytes each.
+    fn work(&self, span: usize, tiles: usize, number: usize) -> AttentionWork {
+        let parts = self.reach.div_ceil(span).max(1);
+        let results = if parts > 1 { self.rows.saturating_mul(self.row(span)) } else { 0 };
         AttentionWork {
-            blocks,
+            blocks: self.blocks(span, tiles),
             chunks: self.reach.min(span).div_ceil(CHUNK as usize),
-            chunk_bytes: 2 * CHUNK as usize * width * Precision::Bf16.bytes(),
-            partial_bytes: match self.reach > span {
-                true => results.saturating_mul((width + 2) * size_of::<f32>()),
-                false => 0,
-            },
+            chunk_bytes: 2 * CHUNK as usize * self.head_width * number,
+            parts,
+            partial_bytes: results.saturating_mul(self.result_bytes()),
         }
+    }
+
+    /// Bytes of the result of a part; `part_stride` of the kernels.
+    fn result_bytes(&self) -> usize {
+        (self.head_width.next_multiple_of(8) + 8) * size_of::<f32>()
     }
 
     /// Maximum number of partial results at a time.
     fn most(&self, limits: DeviceLimits) -> usize {
-        limits.attention_bytes / ((self.head_width + 2) * size_of::<f32>())
+        limits.attention_bytes / self.result_bytes()
     }
 
     /// Number of tiles processed at a time so that their partial results fit; at least one. Those of
@@ -313,23 +317,25 @@ impl AttentionSizes {
         }
     }
 
-    /// Bytes of the partial results and of their sums, for all rows or for the rows processed at a
-    /// time. Monotonic in the number of rows and slots.
+    /// Bytes of the partial results, for all rows or for the rows processed at a time, and of the counters of
+    /// blocks. Monotonic in the number of rows and slots.
     pub fn bytes(&self, limits: DeviceLimits) -> [usize; 2] {
         let one = self.row(PARTITION).saturating_mul(self.tile());
         let results = |span| self.rows.saturating_mul(self.row(span));
         let whole = results(PARTITION).min(one.max(self.most(limits)));
         let divided = results(SEGMENT).min(MOST_DIVIDED * QUERIES * (PARTITION / SEGMENT));
         let results = whole.max(divided);
-        [self.head_width, 2].map(|width| results.saturating_mul(width * size_of::<f32>()))
+        let counters = self.rows.saturating_mul(self.heads);
+        [results.saturating_mul(self.result_bytes()), counters.saturating_mul(size_of::<u32>())]
     }
 }
 
-/// Memory for the partial results of parts, reused between passes.
+/// Memory for the partial results of parts, reused between passes, and for the numbers of blocks that have
+/// ended, which are zeros between launches.
 #[derive(Default)]
 pub struct AttentionScratch {
     partial: Option<Buffer>,
-    sums: Option<Buffer>,
+    ended: Option<Buffer>,
 }
 
 impl AttentionScratch {
@@ -337,10 +343,10 @@ impl AttentionScratch {
     pub fn new(device: &Device, sizes: &[AttentionSizes]) -> Result<Self> {
         let most = |[a, b]: [usize; 2], [c, d]: [usize; 2]| [a.max(c), b.max(d)];
         let all = sizes.iter().map(|sizes| sizes.bytes(device.limits()));
-        let [partial, sums] = all.fold([0; 2], most);
+        let [partial, ended] = all.fold([0; 2], most);
         Ok(Self {
             partial: Some(Buffer::new(device, partial)?),
-            sums: Some(Buffer::new(device, sums)?),
+            ended: Some(Buffer::new(device, ended)?),
         })
     }
 
@@ -368,14 +374,14 @@ impl AttentionScratch {
         };
         let device = pool.device();
         let limits = device.limits();
-        let [partial, sums] = needed.bytes(limits);
-        let partial = grown(&mut self.partial, device, partial)?;
-        let sums = grown(&mut self.sums, device, sums)?;
-        let span = needed.span(limits, sizes.precision, shape.tiles);
+        let [partial, ended] = needed.bytes(limits);
+        let results = grown(&mut self.partial, device, partial)?;
+        let ended = grown(&mut self.ended, device, ended)?;
+        let span = needed.span(limits, sizes, shape.tiles);
         let attend = args::Attend {
             q: q.checked(shape.rows, heads * c, sizes.precision)?,
             layer: pool.layer(layer)?,
-            partial: args::Partial { results: partial, sums },
+            partial: args::Partial { results, ended },
             rows: args::TileList {
                 tiles: batch.address(tiles, 0)?,
                 pages: batch.address(Section::Words, 0)?,
@@ -405,7 +411,7 @@ impl AttentionScratch {
     }
 }
 
-/// Computes the attention of the rows of some tiles and combines their parts.
+/// Computes the attention of the rows of some tiles.
 fn run(
     pool: &DevicePool,
     batch: &DeviceBatch,
@@ -415,7 +421,6 @@ fn run(
     let (device, sizes) = (pool.device(), pool.sizes());
     let (shape, heads) = (batch.shape(), attend.heads.heads as usize);
     let skipped = (tiles.start * TILE_WORDS * size_of::<u32>()) as u64;
-    let last = tiles.end == shape.tiles;
     let mut attend = *attend;
     attend.rows.tiles += skipped;
     let KvSizes { num_kv_heads, head_width, .. } = sizes.kv;
@@ -440,33 +445,10 @@ fn run(
             attend.parts.count
         ));
     }
-    // The padding rows of the batch come after the last tile.
-    let most = tiles.len() * shape.tallest + if last { shape.pad } else { 0 };
-    let rows = most.min(shape.rows) as u32;
-    let combine = args::Combine {
-        partial: attend.partial,
-        reaches: attend.rows.reaches,
-        out: attend.out,
-        tiles: attend.rows.tiles,
-        count: tiles.len() as u32,
-        rows: if last { shape.rows as u32 } else { 0 },
-        heads: attend.heads.heads,
-        c: attend.heads.c,
-        parts: attend.parts,
-        stride: attend.stride,
-        pad: 0,
-    };
+    let grid = [tiles.len() as u32, across as u32, attend.parts.count];
     // SAFETY: the arrays have these sizes; the batch was checked against the pool's pages, and its
     // tiles have at most `tile` rows.
-    unsafe {
-        let grid = [tiles.len() as u32, across as u32, attend.parts.count];
-        device.launch(kernel, grid, &attend)?;
-        if attend.parts.count > 1 {
-            let grid = [rows, heads.div_ceil(4) as u32, 1];
-            device.launch(select(COMBINE, sizes.precision)?, grid, &combine)?;
-        }
-    }
-    Ok(())
+    unsafe { device.launch(kernel, grid, &attend) }
 }
 
 /// The address of a buffer of at least `bytes` bytes; grows the buffer if needed.
@@ -490,6 +472,19 @@ mod tests {
     const LIMITS: DeviceLimits =
         DeviceLimits { attention_bytes: 16 << 10, ..DeviceLimits::unmeasured(4) };
 
+    /// Keys and values in the format of queries.
+    fn pool(precision: Precision) -> PoolSizes {
+        let kv = KvSizes {
+            dtype: precision.kv_dtype(),
+            layers: 1,
+            num_kv_heads: 1,
+            head_width: 128,
+            page: 16,
+            pages: 1,
+        };
+        PoolSizes { precision, kv }
+    }
+
     #[test]
     fn scratch_memory_grows_with_rows_and_contexts_up_to_its_limit() {
         let sizes = |rows, reach| AttentionSizes {
@@ -499,12 +494,12 @@ mod tests {
             head_width: 128,
             reach,
         };
-        let sum = |sizes: AttentionSizes| sizes.bytes(LIMITS).iter().sum::<usize>();
+        let sum = |sizes: AttentionSizes| sizes.bytes(LIMITS)[0];
         let mut last = 0;
         for reach in (0..20).map(|i| 512 << i) {
             let (few, many) = (sizes(64, reach), sizes(1 << 20, reach));
             assert!(sum(few) <= sum(many) && last <= sum(many), "{reach}");
-            let result = 130 * 4;
+            let result = 136 * 4;
             let one = many.row(PARTITION) * many.tile() * result;
             let divided = MOST_DIVIDED * QUERIES * (PARTITION / SEGMENT) * result;
             assert!(sum(many) <= one.max(LIMITS.attention_bytes).max(divided), "{reach}");
@@ -520,7 +515,7 @@ mod tests {
         let span = |limits, rows: usize, reach| {
             let sizes =
                 AttentionSizes { rows, heads: 32, num_kv_heads: 32, head_width: 128, reach };
-            sizes.span(limits, Precision::Bf16, rows.div_ceil(32))
+            sizes.span(limits, pool(Precision::Bf16), rows.div_ceil(32))
         };
         let h200 = DeviceLimits::H200;
         assert_eq!(
@@ -544,12 +539,12 @@ mod tests {
                 for rows in [1, 2, 8, 64, 500] {
                     let sizes =
                         AttentionSizes { rows, heads, num_kv_heads, head_width: 128, reach };
-                    let span = sizes.span(LIMITS, Precision::Bf16, rows.div_ceil(sizes.tile()));
+                    let span =
+                        sizes.span(LIMITS, pool(Precision::Bf16), rows.div_ceil(sizes.tile()));
                     let rows = rows.min(sizes.tiles(LIMITS, span).saturating_mul(sizes.tile()));
                     let results = rows * sizes.row(span);
-                    let width = (sizes.head_width + 2) * size_of::<f32>();
-                    let held: usize = sizes.bytes(LIMITS).iter().sum();
-                    assert!(results * width <= held, "{sizes:?}, {span} slots");
+                    let [held, _] = sizes.bytes(LIMITS);
+                    assert!(results * sizes.result_bytes() <= held, "{sizes:?}, {span} slots");
                     spans.insert(span);
                 }
             }

@@ -85,7 +85,7 @@ mod tests {
             };
             sizes.bytes(DeviceLimits::default()).iter().sum::<usize>() >> 20
         };
-        assert_eq!(keys(2048), 130);
-        assert_eq!([4096, 40_960].map(keys), [511; 2]);
+        assert_eq!(keys(2048), 136);
+        assert_eq!([4096, 40_960].map(keys), [512, 516]);
     }
 }

@@ -49,8 +49,8 @@ fn the_chosen_launches_are_nearly_the_fastest_measured() {
     assert!(chosen < 1.03 * least, "{chosen} of {least} us");
 }
 
-/// Attention and the combination of its parts take the measured times, within a fifth. Sequences of 32 rows
-/// see 1,024 slots; contexts of the least step were divided into segments, the others into partitions.
+/// Attention, without the combination of its parts, takes the measured times within a fifth. Sequences of 32
+/// rows see 1,024 slots; contexts of the least step were divided into segments, the others into partitions.
 #[test]
 fn attention_takes_the_measured_times() {
     let roofline = Roofline::of(DeviceLimits::H200);
@@ -65,13 +65,11 @@ fn attention_takes_the_measured_times() {
             blocks: rows / 32 * heads * parts,
             chunks,
             chunk_bytes: 2 * 64 * width * 2,
-            partial_bytes: rows * heads * parts * (width + 2) * 4,
+            parts: 1,
+            partial_bytes: 0,
         };
         let kernels = step["kernels"].as_array().unwrap().iter();
-        let ours = kernels.filter(|one| {
-            let name = one["kernel"].as_str().unwrap();
-            name.starts_with("attend") || name.starts_with("combine")
-        });
+        let ours = kernels.filter(|one| one["kernel"].as_str().unwrap().starts_with("attend"));
         let measured: f64 = ours.map(|one| one["measured_ms"].as_f64().unwrap()).sum();
         let estimate = layers as f64 * roofline.attention_seconds(&work) * 1e3;
         let ratio = estimate / measured;

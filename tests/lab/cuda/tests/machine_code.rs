@@ -25,7 +25,7 @@ const UNIT: u32 = 256;
 /// The blocks of a kernel that must fit onto a multiprocessor of [`DEVICES`], so that one loads while
 /// another computes. Tiles on tensor cores fill the shared memory; with 0 a device has too little for
 /// one, or no warpgroups, and the kernel is not loaded there.
-const WANTED: [(&str, [u32; 4]); 143] = [
+const WANTED: [(&str, [u32; 4]); 141] = [
     ("attend_bf16_128x16", [2, 1, 1, 3]),
     ("attend_bf16_128x32", [2, 1, 1, 3]),
     ("attend_bf16_128x64", [2, 1, 1, 2]),
@@ -54,8 +54,6 @@ const WANTED: [(&str, [u32; 4]); 143] = [
     ("attend_int8_f32_wide", [32, 16, 24, 23]),
     ("choose_experts", [18, 11, 11, 25]),
     ("clear_rows", [8, 6, 6, 8]),
-    ("combine_bf16", [10, 10, 10, 9]),
-    ("combine_f32", [10, 10, 10, 9]),
     ("copy_pages", [8, 6, 6, 8]),
     ("count_experts", [8, 6, 6, 8]),
     ("downs_bf16_few", [3, 1, 1, 4]),

@@ -17,7 +17,9 @@ pub struct AttentionWork {
     pub chunks: usize,
     /// Bytes of a chunk's keys and values.
     pub chunk_bytes: usize,
-    /// Bytes of the results of parts, 0 if every context has one part.
+    /// Parts of a context.
+    pub parts: usize,
+    /// Bytes of the results of parts.
     pub partial_bytes: usize,
 }
 
@@ -85,15 +87,15 @@ impl Roofline {
         work.into_iter().fold(0.0, f64::max) + self.latency + end
     }
 
-    /// The estimated seconds of attention and of the combination of its parts, with the numbers that are
-    /// nearest to the times of both in the same file: keys and values at a part of the memory's rate, or the
-    /// chunks of a block one after the other; then the parts through the L2 cache.
+    /// The estimated seconds of attention, with the numbers that are nearest to its times in the same file:
+    /// keys and values at a part of the memory's rate, or the chunks of a block one after the other. Then, as
+    /// assumed, parts go through the L2 cache, and the last block of a tile reads them in turn.
     pub fn attention_seconds(&self, work: &AttentionWork) -> f64 {
         let read = (work.blocks * work.chunks * work.chunk_bytes) as f64;
         let longest = (read / (0.78 * self.memory)).max(work.chunks as f64 * 1.7e-6);
-        let combination = match work.partial_bytes {
-            0 => 0.0,
-            bytes => 5.2e-6 + bytes as f64 / (0.19 * self.cache),
+        let combination = match work.parts {
+            0 | 1 => 0.0,
+            parts => parts as f64 * 0.7e-6 + 2.0 * work.partial_bytes as f64 / self.cache,
         };
         8.6e-6 + longest + combination
     }

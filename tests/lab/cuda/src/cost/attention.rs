@@ -7,11 +7,9 @@ use super::{Cost, Launch, LaunchCost, PASS, SECTOR, Seen, Sum, Words, sectors, v
 use crate::layout::{CHUNK, TILE_WORDS};
 use kernels::device::Kernel;
 use kernels::device::args;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Heads of a block that combines parts.
-const HEADS: usize = 4;
 /// Slots by which keys and values are counted; a divisor of every chunk.
 const COUNTED: u64 = 32;
 /// Slots whose scales are a sector.
@@ -20,11 +18,6 @@ const SCALES: u64 = SECTOR / 4;
 const WIDENING: f64 = 2.0;
 /// Words of what a row sees; `Visible` of the kernels.
 const VISIBLE_WORDS: usize = 4;
-
-/// The sector of the two sums of a query and part, `[queries, parts, 2]`.
-fn sum_sector(query: u64, part: u64, parts: u32) -> u64 {
-    (query * u64::from(parts) + part) * 8 / SECTOR
-}
 
 /// The number of sectors of the scales of some slots.
 fn scale_sectors(slots: &Range<u64>) -> u64 {
@@ -122,15 +115,11 @@ struct Attention<'a> {
     /// Bytes of an element of queries and results, and of keys and values.
     wide: u64,
     kv: u64,
-    /// The row of the first tile.
-    first: u64,
     cost: LaunchCost,
     read: Sum,
     written: Sum,
     /// Tiles, page tables, and what rows see.
     lists: Seen,
-    /// Sectors of the sums of parts.
-    sums: BTreeSet<u64>,
     /// The number of different slots by their table and [`COUNTED`] slots.
     held: BTreeMap<(u64, u64), u64>,
 }
@@ -145,7 +134,7 @@ impl Attention<'_> {
 
     /// Adds the traffic of blocks on tensor cores.
     fn blocks(&mut self, tile: &Tile, blocks: &Blocks) {
-        let (heads, c) = (u64::from(self.a.heads.heads), u64::from(self.a.heads.c));
+        let c = u64::from(self.a.heads.c);
         let queries = blocks.queries.end - blocks.queries.start;
         let slots = blocks.slots.end - blocks.slots.start;
         self.read.put(c * self.wide, queries * blocks.count, 0);
@@ -160,22 +149,27 @@ impl Attention<'_> {
             _ => 0,
         };
         self.written.put(c * self.wide, whole, whole);
-        let partial = partial * blocks.count;
-        self.written.put(c * 4, partial, partial);
-        for group in 0..blocks.count {
-            let mut block = BTreeSet::new();
-            for query in blocks.queries.clone() {
-                let (row, head) =
-                    (query / blocks.share, group * blocks.share + query % blocks.share);
-                if tile.is_long(row) {
-                    let query = (tile.row - self.first + row) * heads + head;
-                    block.insert(sum_sector(query, blocks.part, self.a.parts.count));
-                }
-            }
-            self.written.put(SECTOR, block.len() as u64, 0);
-            self.sums.append(&mut block);
-        }
+        self.parts(tile, blocks, blocks.part + 1 == tile.parts());
         self.cost.operations += 4.0 * (queries * blocks.count * slots * c) as f64;
+    }
+
+    /// The results of the blocks' part, and after the last part their combination.
+    fn parts(&mut self, tile: &Tile, blocks: &Blocks, last: bool) {
+        let c = u64::from(self.a.heads.c);
+        for query in blocks.queries.clone() {
+            let (row, count) = (query / blocks.share, blocks.count);
+            if !tile.is_long(row) {
+                continue;
+            }
+            self.written.put(c * 4, count, count);
+            self.written.put(SECTOR, count, count);
+            if last {
+                let parts = u64::from(tile.reaches[row as usize]).div_ceil(tile.span) * count;
+                self.read.put(c * 4, parts, parts);
+                self.read.put(SECTOR, parts, parts);
+                self.written.put(c * self.wide, count, count);
+            }
+        }
     }
 
     /// A number of sectors of scales; none if numbers have no scales.
@@ -225,7 +219,6 @@ impl Attention<'_> {
         self.read.put(SECTOR, 0, scales);
         self.cost.read = self.read.seen(&self.lists).0;
         self.cost.fresh = sectors(c * self.kv) * 2 * slots * groups + scales;
-        self.written.put(SECTOR, 0, self.sums.len() as u64);
         self.cost.written = self.written.0;
         self.cost
     }
@@ -236,7 +229,6 @@ pub(super) const COSTS: &[(&str, Cost)] = &[
     ("attend", |launch, args, words| launch.attend_exact(&view(args), words)),
     ("attend_f32_wide", |launch, args, words| launch.attend_exact(&view(args), words)),
     ("attend_int8_f32_wide", |launch, args, words| launch.attend_exact(&view(args), words)),
-    ("combine", |launch, args, words| launch.combine(&view(args), words)),
 ];
 
 impl Launch {
@@ -270,12 +262,10 @@ impl Launch {
             grid: self.grid.map(u64::from),
             wide: self.wide,
             kv: self.held,
-            first: tiles.first()?.row,
             cost: LaunchCost::default(),
             read: Sum::default(),
             written: Sum::default(),
             lists: Seen::default(),
-            sums: BTreeSet::new(),
             held: BTreeMap::new(),
         };
         Some((all, tiles))
@@ -315,51 +305,5 @@ impl Launch {
             all.idle(tile, (all.grid[2] - parts) * groups);
         }
         Some(all.end(tiles.iter().map(|tile| tile.rows).sum()))
-    }
-
-    pub(super) fn combine(&self, a: &args::Combine, words: Words<'_>) -> Option<LaunchCost> {
-        let tiles = words(a.tiles, TILE_WORDS)?;
-        let end = match a.rows {
-            0 => *words(a.tiles + u64::from(a.count) * TILE_WORDS as u64 * 4, 1)?.first()?,
-            rows => rows,
-        };
-        let first = *tiles.first()?;
-        let reaches = words(a.reaches, end as usize)?;
-        let [heads, c] = [a.heads, a.c].map(u64::from);
-        let (mut read, mut written) = (Sum::default(), Sum::default());
-        let (mut sums, mut block) = (BTreeSet::new(), BTreeSet::new());
-        let mut lists = Seen::default();
-        let [most, across] = [self.grid[0], self.grid[1]].map(u64::from);
-        let rows = u64::from(end - first);
-        // The grid has as many rows as the tiles may have.
-        for row in 0..most {
-            lists.touch(a.tiles, 4);
-            if a.rows == 0 {
-                lists.touch(a.tiles + u64::from(a.count) * TILE_WORDS as u64 * 4, 4);
-            }
-            if row < rows {
-                lists.touch(a.reaches + (u64::from(first) + row) * 4, 4);
-            }
-            lists.end_all(across);
-        }
-        for (row, reach) in (0..).zip(&reaches[first as usize..]) {
-            // Rows with one part have their results.
-            let count = match u64::from(*reach).div_ceil(a.parts.span.into()) {
-                0 | 1 => continue,
-                count => count,
-            };
-            read.put(c * 4, count * heads, count * heads);
-            written.put(c * self.wide, heads, heads);
-            for begin in (0..heads).step_by(HEADS) {
-                for head in begin..heads.min(begin + HEADS as u64) {
-                    let sector = |part| sum_sector(row * heads + head, part, a.parts.count);
-                    block.extend((0..count).map(sector));
-                }
-                read.put(SECTOR, block.len() as u64, 0);
-                sums.append(&mut block);
-            }
-        }
-        read.put(SECTOR, 0, sums.len() as u64);
-        Some(LaunchCost { read: read.seen(&lists).0, written: written.0, ..LaunchCost::default() })
     }
 }

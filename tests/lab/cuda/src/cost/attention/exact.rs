@@ -2,7 +2,7 @@
 //! its reach.
 
 use super::super::{Launch, LaunchCost, SECTOR, Words, sectors};
-use super::{Attention, Blocks, SCALES, Tile, VISIBLE_WORDS, sum_sector};
+use super::{Attention, Blocks, SCALES, Tile, VISIBLE_WORDS};
 use kernels::device::args;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -67,7 +67,6 @@ impl Exact<'_> {
             read.put(SECTOR, scales, 0);
             looked |= keys > 0;
             self.all.cost.operations += 4.0 * (heads * (slots.end - slots.start) * c) as f64;
-            self.written(tile, row, part);
             let blocks = Blocks {
                 count: heads,
                 part,
@@ -77,6 +76,10 @@ impl Exact<'_> {
                 slots,
             };
             self.all.lists(tile, &blocks);
+            match tile.is_long(row) {
+                true => self.all.parts(tile, &blocks, part + 1 == parts),
+                false => self.all.written.put(c * 4, heads, heads),
+            }
         }
         self.queries += heads * u64::from(looked);
         // Blocks of the row after its last part.
@@ -101,19 +104,6 @@ impl Exact<'_> {
             }
         }
         Sight::of(&seen)
-    }
-
-    /// The results of a row.
-    fn written(&mut self, tile: &Tile, row: u64, part: u64) {
-        let [heads, c] = [self.all.a.heads.heads, self.all.a.heads.c].map(u64::from);
-        self.all.written.put(c * 4, heads, heads);
-        if tile.is_long(row) {
-            self.all.written.put(SECTOR, heads, 0);
-            let first = (tile.row - self.all.first + row) * heads;
-            let parts = self.all.a.parts.count;
-            let sums = (first..first + heads).map(|query| sum_sector(query, part, parts));
-            self.all.sums.extend(sums);
-        }
     }
 }
 

@@ -19,7 +19,7 @@ use kernels::{KvDtype, KvSizes};
 
 /// The first words of the kernels of a test below. [`CANVAS`] has all that no other test has.
 const PRODUCTS: &[&str] = &["gemm"];
-const ATTENTION: &[&str] = &["attend", "combine", "split"];
+const ATTENTION: &[&str] = &["attend", "split"];
 const ROWS: &[&str] = &["copy_pages", "embed", "norm_bf16", "norm_f32", "norm_int8", "round"];
 const HEADS: &[&str] = &["filter_rows", "fold_partials", "head", "list_tops"];
 const EXPERTS: &[&str] =
