@@ -36,8 +36,8 @@ DEVICE uint64_t group_tile(const unsigned char* tile, unsigned k) {
            ((shared_address(tile) & 0x3FFFF) >> 4) + 2 * k;
 }
 
-#define REGISTERS_16 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define REGISTERS_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define REGISTERS_16 REGISTERS_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define REGISTERS_32 \
     REGISTERS_16 ", " \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -58,8 +58,8 @@ DEVICE uint64_t group_tile(const unsigned char* tile, unsigned k) {
 // `kind`: f for floats, r for integers.
 #define SUMS_4(kind, i) \
     "+" kind(sums[i][0]), "+" kind(sums[i][1]), "+" kind(sums[i][2]), "+" kind(sums[i][3])
-#define SUMS_16(kind, i) \
-    SUMS_4(kind, i), SUMS_4(kind, i + 1), SUMS_4(kind, i + 2), SUMS_4(kind, i + 3)
+#define SUMS_8(kind, i) SUMS_4(kind, i), SUMS_4(kind, i + 1)
+#define SUMS_16(kind, i) SUMS_8(kind, i), SUMS_8(kind, i + 2)
 #define SUMS_32(kind, i) SUMS_16(kind, i), SUMS_16(kind, i + 4)
 #define SUMS_48(kind, i) SUMS_32(kind, i), SUMS_16(kind, i + 8)
 #define SUMS_64(kind, i) SUMS_32(kind, i), SUMS_32(kind, i + 8)
@@ -107,6 +107,7 @@ GROUP_MULTIPLY(96, 48, 48, 49)
 GROUP_MULTIPLY(128, 64, 64, 65)
 GROUP_MULTIPLY(192, 96, 96, 97)
 GROUP_MULTIPLY(256, 128, 128, 129)
+GROUP_MULTIPLY_LEFT(16, 8, 8, 9, 10, 11, 12)
 GROUP_MULTIPLY_LEFT(64, 32, 32, 33, 34, 35, 36)
 GROUP_MULTIPLY_LEFT(128, 64, 64, 65, 66, 67, 68)
 #endif

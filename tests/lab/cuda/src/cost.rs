@@ -10,7 +10,7 @@ mod filters;
 mod products;
 mod rows;
 
-use crate::layout::{FEW, FEW_INT8, FEW_INT8W, FEW_PACKED};
+use crate::layout::{FEW, FEW_GROUPS_INT8W, FEW_GROUPS_PACKED, FEW_INT8, FEW_INT8W, FEW_PACKED};
 use kernels::device::{Kernel, MatrixFormat, ProductTile};
 use std::collections::BTreeSet;
 
@@ -74,8 +74,11 @@ fn tile_of(name: &str) -> Option<&'static ProductTile> {
 /// The tile of a product of grouped rows.
 fn group_tile(name: &str) -> &'static ProductTile {
     if let Some((_, groups)) = name.split_once('_').filter(|(_, rest)| rest.contains("_groups_")) {
-        let dense = tile_of(&format!("gemm_{groups}"));
-        return dense.unwrap_or(&FEW);
+        let few = match groups.starts_with("packed") {
+            true => &FEW_GROUPS_PACKED,
+            false => &FEW_GROUPS_INT8W,
+        };
+        return tile_of(&format!("gemm_{groups}")).unwrap_or(few);
     }
     let [exact, bf16, int8, int8w, packed] =
         MatrixFormat::KERNELS.map(|format| &ProductTile::all(format)[0]);

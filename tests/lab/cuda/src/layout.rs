@@ -65,5 +65,22 @@ pub(crate) const FEW_PACKED: ProductTile = ProductTile {
     head: Some("downs_packed_few"),
     ..FEW_INT8W
 };
+/// For few rows of every expert on warpgroups; `Widened16x128` of `cuda/experts_groups.cuh`.
+pub(crate) const FEW_GROUPS_INT8W: ProductTile = ProductTile {
+    columns: 128,
+    warps: (1, 2),
+    warpgroups: true,
+    pipeline: Pipeline { depth: 128, stages: 5 },
+    resident: 2,
+    gemm: "gates_int8w_groups_16x128",
+    head: Some("downs_int8w_groups_16x128"),
+    ..FEW_INT8W
+};
+pub(crate) const FEW_GROUPS_PACKED: ProductTile = ProductTile {
+    format: MatrixFormat::Packed(Form::Eight),
+    gemm: "gates_packed_groups_16x128",
+    head: Some("downs_packed_groups_16x128"),
+    ..FEW_GROUPS_INT8W
+};
 /// Columns of a panel of packed weights; `PANEL` of the kernels.
 pub(crate) const PANEL: u64 = 16;

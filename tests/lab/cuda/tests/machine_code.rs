@@ -25,7 +25,7 @@ const UNIT: u32 = 256;
 /// The blocks of a kernel that must fit onto a multiprocessor of [`DEVICES`], so that one loads while
 /// another computes. Tiles on tensor cores fill the shared memory; with 0 a device has too little for
 /// one, or no warpgroups, and the kernel is not loaded there.
-const WANTED: [(&str, [u32; 4]); 141] = [
+const WANTED: [(&str, [u32; 4]); 145] = [
     ("attend_bf16_128x16", [2, 1, 1, 3]),
     ("attend_bf16_128x32", [2, 1, 1, 3]),
     ("attend_bf16_128x64", [2, 1, 1, 2]),
@@ -65,9 +65,11 @@ const WANTED: [(&str, [u32; 4]); 141] = [
     ("downs_int8_groups_64x64", [0, 0, 0, 2]),
     ("downs_int8_many", [1, 1, 1, 2]),
     ("downs_int8w_few", [5, 3, 3, 7]),
+    ("downs_int8w_groups_16x128", [0, 0, 0, 2]),
     ("downs_int8w_groups_64x128", [0, 0, 0, 1]),
     ("downs_int8w_many", [2, 1, 1, 2]),
     ("downs_packed_few", [4, 2, 2, 6]),
+    ("downs_packed_groups_16x128", [0, 0, 0, 2]),
     ("downs_packed_groups_64x128", [0, 0, 0, 1]),
     ("downs_packed_many", [2, 1, 1, 2]),
     ("embed_bf16", [8, 6, 6, 8]),
@@ -84,9 +86,11 @@ const WANTED: [(&str, [u32; 4]); 141] = [
     ("gates_int8_groups_64x64", [0, 0, 0, 2]),
     ("gates_int8_many", [1, 1, 1, 2]),
     ("gates_int8w_few", [5, 3, 3, 7]),
+    ("gates_int8w_groups_16x128", [0, 0, 0, 2]),
     ("gates_int8w_groups_64x128", [0, 0, 0, 1]),
     ("gates_int8w_many", [2, 1, 1, 2]),
     ("gates_packed_few", [4, 2, 2, 6]),
+    ("gates_packed_groups_16x128", [0, 0, 0, 2]),
     ("gates_packed_groups_64x128", [0, 0, 0, 1]),
     ("gates_packed_many", [2, 1, 1, 2]),
     ("gather_bf16", [16, 12, 12, 16]),

@@ -54,8 +54,8 @@ const fn of_groups(name: &'static str, shared: u32) -> Kernel {
 }
 const NARROW_GROUPS: u32 = 6 * (64 + 64) * 128;
 const GROUPS: u32 = 6 * (64 + 128) * 128;
-/// Gates and downs on warpgroups, in the tiles of dense products with 64 rows: for few rows of each expert 64
-/// columns where there is such a tile, otherwise 128.
+/// Gates and downs on warpgroups, in the tiles of dense products with 64 rows: of 64 columns for few rows of
+/// each expert, of 128 for many.
 pub(super) const GROUPS_BF16: [[Kernel; 2]; 2] = [
     [
         of_groups("gates_bf16_groups_64x64", NARROW_GROUPS),
@@ -70,15 +70,30 @@ pub(super) const GROUPS_INT8: [[Kernel; 2]; 2] = [
     ],
     [of_groups("gates_int8_groups_64x128", GROUPS), of_groups("downs_int8_groups_64x128", GROUPS)],
 ];
-const GROUPS_INT8W_BYTES: u32 = 12 * (64 * 2 + 128) * 64;
-pub(super) const GROUPS_INT8W: [Kernel; 2] = [
-    of_groups("gates_int8w_groups_64x128", GROUPS_INT8W_BYTES),
-    of_groups("downs_int8w_groups_64x128", GROUPS_INT8W_BYTES),
+/// Bytes of stages with two steps of 64 inner elements and weights of `bits` bits.
+const fn widened_bytes(stages: u32, rows: u32, bits: u32) -> u32 {
+    2 * stages * (rows * 128 + 128 * 64 * bits / 8)
+}
+/// The same with weights that are widened: tiles of 128 columns, for few rows of 16 rows.
+pub(super) const GROUPS_INT8W: [[Kernel; 2]; 2] = [
+    [
+        of_groups("gates_int8w_groups_16x128", widened_bytes(5, 16, 8)),
+        of_groups("downs_int8w_groups_16x128", widened_bytes(5, 16, 8)),
+    ],
+    [
+        of_groups("gates_int8w_groups_64x128", widened_bytes(6, 64, 8)),
+        of_groups("downs_int8w_groups_64x128", widened_bytes(6, 64, 8)),
+    ],
 ];
-const GROUPS_PACKED_BYTES: u32 = 12 * (64 * 16 + 128 * 9) * 64 / 8;
-pub(super) const GROUPS_PACKED: [Kernel; 2] = [
-    of_groups("gates_packed_groups_64x128", GROUPS_PACKED_BYTES),
-    of_groups("downs_packed_groups_64x128", GROUPS_PACKED_BYTES),
+pub(super) const GROUPS_PACKED: [[Kernel; 2]; 2] = [
+    [
+        of_groups("gates_packed_groups_16x128", widened_bytes(5, 16, 9)),
+        of_groups("downs_packed_groups_16x128", widened_bytes(5, 16, 9)),
+    ],
+    [
+        of_groups("gates_packed_groups_64x128", widened_bytes(6, 64, 9)),
+        of_groups("downs_packed_groups_64x128", widened_bytes(6, 64, 9)),
+    ],
 ];
 pub(super) const EXACT: Kernel = kernel("experts_f32", 256, 2 * 16 * 68 * 4);
 pub(super) const MIX: Kernel = kernel("mix_experts", 256, 0);
@@ -115,21 +130,20 @@ impl ExpertSizes {
         Tiles { kernels: [kernel(0), kernel(1)], tall, broad: [broad; 2] }
     }
 
-    /// The tiles of warpgroups.
+    /// The tiles of warpgroups; both products have tiles of as many rows.
     fn groups_for(&self, is_few: bool) -> Tiles {
-        let tile = |number: usize| {
-            let (kernels, broad) = match (self.formats[number], is_few) {
-                (MatrixFormat::Int8, true) => (GROUPS_INT8[0], 64),
-                (MatrixFormat::Int8, false) => (GROUPS_INT8[1], 128),
-                (MatrixFormat::Int8w, _) => (GROUPS_INT8W, 128),
-                (MatrixFormat::Packed(_), _) => (GROUPS_PACKED, 128),
-                (MatrixFormat::F32 | MatrixFormat::Bf16, true) => (GROUPS_BF16[0], 64),
-                (MatrixFormat::F32 | MatrixFormat::Bf16, false) => (GROUPS_BF16[1], 128),
-            };
-            (kernels[number], broad)
+        let widens = |format| matches!(format, MatrixFormat::Int8w | MatrixFormat::Packed(_));
+        let is_low = is_few && self.formats.into_iter().all(widens);
+        let (size, height) = (usize::from(!is_few), usize::from(!is_low));
+        let tile = |number: usize| match self.formats[number] {
+            MatrixFormat::F32 | MatrixFormat::Bf16 => (GROUPS_BF16[size][number], 64 << size),
+            MatrixFormat::Int8 => (GROUPS_INT8[size][number], 64 << size),
+            MatrixFormat::Int8w => (GROUPS_INT8W[height][number], 128),
+            MatrixFormat::Packed(_) => (GROUPS_PACKED[height][number], 128),
         };
-        let [(gates, own), (downs, others)] = [0, 1].map(tile);
-        Tiles { kernels: [gates, downs], tall: 64, broad: [own, others] }
+        let [(gates, broad), (downs, other)] = [0, 1].map(tile);
+        let tall = if is_low { LOW } else { 64 };
+        Tiles { kernels: [gates, downs], tall, broad: [broad, other] }
     }
 }
 

@@ -106,7 +106,9 @@ pub(super) fn pairs(
         let score = RouterFunction::Softmax { normalised: true };
         let gate = Epilogue::SiluGate;
         let case = Case { rows, count, chosen, width: 320, inner, score, gate };
-        for formats in formats(precision) {
+        let mixed = (precision == Precision::Bf16)
+            .then_some([MatrixFormat::Bf16, MatrixFormat::Packed(Form::Four)]);
+        for formats in formats(precision).into_iter().chain(mixed) {
             let case = case.in_groups(formats);
             let numbers = case.numbers(random, (devices[0], precision))?;
             let run = |device| case.run(&numbers, (device, formats));
