@@ -171,11 +171,12 @@ impl Sizes {
 }
 
 /// Bytes of a weight of a matrix: of blocks the mean of all, where all weights take `weights` bytes and the
-/// embedding table `number` bytes a number.
-pub fn bytes_per_weight(info: &ModelInfo, weights: u64, number: usize) -> f64 {
+/// embedding table `number` bytes a number, or as many as a matrix.
+pub fn bytes_per_weight(info: &ModelInfo, weights: u64, number: Option<usize>) -> f64 {
     let table = (info.vocabulary.embedding_size * info.width) as f64;
-    let stored = weights as f64 - table * number as f64;
-    let count = info.parameters as f64 - if info.vocabulary.tied { 0.0 } else { table };
+    let stored = weights as f64 - table * number.unwrap_or(0) as f64;
+    let matrices = info.parameters as f64 - if info.vocabulary.tied { 0.0 } else { table };
+    let count = matrices + if number.is_some() { 0.0 } else { table };
     match info.formats.matrices {
         WeightDtype::F32 => 4.0,
         WeightDtype::Bf16 => 2.0,

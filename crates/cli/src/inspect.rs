@@ -202,7 +202,7 @@ fn capacity(args: &InspectArgs, options: &CapacityArgs) -> Result<()> {
     let mut checkpoint = kv::with_format(checkpoint, &config);
     let survey = checkpoint.survey(*config.model.dtype).map_err(exit::refused)?;
     let info = &survey.info;
-    let on_cpu = capacity::bytes_per_weight(info, survey.memory.weights, size_of::<f32>());
+    let on_cpu = capacity::bytes_per_weight(info, survey.memory.weights, None);
     // Blocks have records of their own on a card, beside a table in bf16.
     let kv = *config.engine.kv_dtype;
     let is_own = info.formats.matrices == WeightDtype::Blocks;
@@ -210,7 +210,7 @@ fn capacity(args: &InspectArgs, options: &CapacityArgs) -> Result<()> {
     let on_card = match is_own {
         true => {
             let needed = device::least(&config, &mut checkpoint, info)?;
-            capacity::bytes_per_weight(info, needed.weights, size_of::<u16>())
+            capacity::bytes_per_weight(info, needed.weights, Some(size_of::<u16>()))
         }
         false => on_cpu,
     };
