@@ -58,7 +58,7 @@ struct Attend {
     // Scale of the scores, times log2 e.
     float scale;
     uint32_t stride;
-    // [r], rows of `stride` elements: results of rows that see slots of the first part only.
+    // [r], rows of `stride` elements.
     void* out;
 };
 
@@ -131,13 +131,13 @@ DEVICE void write_four(bf16* to, unsigned real, const float (&x)[4]) {
     if (real) *reinterpret_cast<TwoWords*>(to) = {pack(x[0], x[1]), pack(x[2], x[3])};
 }
 
-// Combines the parts of a query whose context ends at `reach`, by LANES lanes, each with four of every 4
-// LANES columns. Parts are merged in their order.
+// Combines C columns from `first` on of the parts of a query whose context ends at `reach`, by LANES lanes, each
+// with four of every 4 LANES columns. Parts are merged in their order.
 template <class T, unsigned C, unsigned LANES>
-DEVICE void combine(const Attend& a, size_t query, unsigned reach) {
+DEVICE void combine(const Attend& a, size_t query, unsigned reach, unsigned first) {
     constexpr unsigned PIECES = C / (4 * LANES);
     unsigned count = (reach + a.span - 1) / a.span, step = PARTITION / a.span;
-    unsigned column = thread() % LANES * 4, stride = part_stride(a);
+    unsigned column = first + thread() % LANES * 4, stride = part_stride(a);
     const float* results = part_result(a, query, 0);
     auto four = [&](unsigned part, unsigned at) {
         return read_across(reinterpret_cast<const Four*>(results + part * stride + at));
@@ -150,11 +150,11 @@ DEVICE void combine(const Attend& a, size_t query, unsigned reach) {
     float total = 0.0f, out[PIECES][4], x[PIECES][4];
 #pragma unroll
     for (unsigned i = 0; i < 4 * PIECES; i++) out[i / 4][i % 4] = -0.0f;
-    for (unsigned first = 0; first < count; first += step) {
+    for (unsigned begin = 0; begin < count; begin += step) {
         Seen all = {-INFINITY, 0.0f};
 #pragma unroll
         for (unsigned i = 0; i < 4 * PIECES; i++) x[i / 4][i % 4] = 0.0f;
-        for (unsigned p = first; p < count && p < first + step; p++) {
+        for (unsigned p = begin; p < count && p < begin + step; p++) {
             Four seen = four(p, stride - 8), some[PIECES];
 #pragma unroll
             for (unsigned i = 0; i < PIECES; i++)
@@ -232,7 +232,7 @@ template <class N, unsigned OWN> DEVICE void attend_exact(const Attend& a) {
         if (lane + 32 * i < a.c) result[lane + 32 * i] = out[i];
     if (lane < 2) part_seen(a, query, part)[lane] = lane == 0 ? most : sum;
     if (block_ends_last(a.ended + query, (reach + PARTITION - 1) / PARTITION))
-        combine<float, 32 * OWN, 32>(a, query, reach);
+        combine<float, 32 * OWN, 32>(a, query, reach, 0);
 }
 KERNEL(attend_f32, Attend, 32) { attend_exact<float, 4>(a); }
 KERNEL(attend_f32_wide, Attend, 32) { attend_exact<float, 16>(a); }

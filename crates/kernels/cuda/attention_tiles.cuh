@@ -319,7 +319,7 @@ template <class N, int C, int QUERIES> DEVICE void attend_tile(const Attend& a) 
 #pragma unroll 1
     for (unsigned query = thread() / 4; query < queries; query += THREADS / 4) {
         unsigned reach = a.reaches[tile.row + query / share];
-        if (reach > a.span) combine<bf16, C, 4>(a, number(query), reach);
+        if (reach > a.span) combine<bf16, C, 4>(a, number(query), reach, 0);
     }
 }
 KERNEL(attend_bf16_32x16, Attend, 32) { attend_tile<bf16, 32, 16>(a); }

@@ -272,7 +272,10 @@ template <class N, int C> DEVICE void attend_wide(const Attend& a) {
     unsigned count = (tile.reach + PARTITION - 1) / PARTITION, query = base + thread() / 8;
     if (count <= 1 || !block_ends_last(a.ended + number(base), count) || query >= queries) return;
     unsigned reach = a.reaches[tile.row + query / share];
-    if (reach > PARTITION) combine<bf16, C, 8>(a, number(query), reach);
+    if (reach <= PARTITION) return;
+#pragma unroll 1
+    for (unsigned first = 0; first < a.c; first += 128)
+        combine<bf16, 128, 8>(a, number(query), reach, first);
 }
 KERNEL(attend_bf16_256, Attend, 128) { attend_wide<bf16, 256>(a); }
 KERNEL(attend_bf16_512, Attend, 128) { attend_wide<bf16, 512>(a); }

@@ -52,12 +52,15 @@ DEVICE void reduce_strip(const Head& a, unsigned first_row, unsigned column,
     float divisor = settings.divisor;
 #pragma unroll
     for (int i = 0; i < OWN_COLUMNS; i++) strip.x[i] = sums[i];
-    strip.each_four([&](int i, float sum) {
-        unsigned token = strip.token(i);
-        if (token >= a.of.n) return -INFINITY;
-        float x = scaled(a.of, row, token, sum);
-        return logit(a.bias ? x + a.bias[token] : x, a.cap, divisor);
-    });
+    // Most sums are logits as they are.
+    if (column + STRIP > a.of.n || a.of.scales || a.bias || a.cap > 0.0f ||
+        warp_ballot(divisor != 1.0f))
+        strip.each_four([&](int i, float sum) {
+            unsigned token = strip.token(i);
+            if (token >= a.of.n) return -INFINITY;
+            float x = scaled(a.of, row, token, sum);
+            return logit(a.bias ? x + a.bias[token] : x, a.cap, divisor);
+        });
     if (a.plain && exists) strip.keep(a.plain + size_t(row) * a.of.n);
     strip.bias(settings, a.words);
     if (settings.allowed != NONE) strip.allow(a.words + settings.allowed);

@@ -57,6 +57,8 @@ pub struct LaunchCost {
     pub passes: f64,
     /// Estimated instructions of warps.
     pub instructions: f64,
+    /// Estimated instructions of warps after the products of a tile, which hide none of them.
+    pub after: f64,
     /// Bytes that a block requests ahead of their use, and blocks of a multiprocessor of an H200 at a
     /// time; 0 and 0 if the number of requests does not limit the kernel.
     pub ahead: [f64; 2],

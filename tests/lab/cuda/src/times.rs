@@ -11,6 +11,8 @@ const CACHE: u64 = (50 << 20) / SECTOR;
 const PASS: f64 = 128.0;
 /// Instructions that a multiprocessor issues in a cycle.
 const ISSUED: f64 = 4.0;
+/// The same of the eight warps of a tile, each of which waits for its own; assumed.
+const ISSUED_OF_EIGHT: f64 = 2.0;
 
 /// The rates of a card.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,7 +49,7 @@ impl LaunchCost {
     }
 
     /// The estimated time in seconds: the longest of the times of DRAM, L2 cache, tensor cores, shared
-    /// memory and instructions, the first answer of the memory, and [`GAP`]. What multiprocessors do is
+    /// memory and instructions, those after the products, the first answer of the memory, and [`GAP`]. What multiprocessors do is
     /// limited by the one with the most blocks; requests to memory by the blocks that fit at a time, and
     /// the last ones take as long as the others.
     #[must_use]
@@ -77,7 +79,8 @@ impl LaunchCost {
             self.passes * most / clock,
             self.instructions * most / (ISSUED * clock),
         ];
-        times.into_iter().fold(0.0, f64::max) + card.rates.latency + GAP
+        let after = self.after * most / (ISSUED_OF_EIGHT * clock);
+        times.into_iter().fold(0.0, f64::max) + after + card.rates.latency + GAP
     }
 }
 

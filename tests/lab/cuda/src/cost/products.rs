@@ -10,6 +10,8 @@ use std::collections::BTreeSet;
 
 /// Words of a tile of grouped rows; `GroupTile` of the kernels: expert, first row, rows.
 const GROUP_WORDS: usize = 3;
+/// Instructions of a warp that reduces a strip without biases, filters and noise, counted in the PTX.
+const STRIP_INSTRUCTIONS: f64 = 700.0;
 /// Words of a scored row's settings; `Scored` of the kernels.
 const BIASES: usize = 2;
 const BIAS_COUNT: usize = 3;
@@ -187,6 +189,7 @@ impl Launch {
             written = written.add(SECTOR, parts.sum(), 0).add(n * 4, 0, kept);
         }
         (cost.read, cost.written) = (read.0, written.0);
+        cost.after = (rows.div_ceil(8) * count) as f64 * STRIP_INSTRUCTIONS;
         Some(cost)
     }
 
