@@ -227,7 +227,7 @@ fn plain_record(logits: &[f32]) -> (f64, f32) {
 #[test]
 fn records_have_the_bits_of_a_plain_loop_in_every_tile() {
     let device = crate::emulated_small();
-    for (vocab, rows) in [(8300, 3), (300, 70)] {
+    for (vocab, rows) in [(8300, 3), (300, 70), (130, 260)] {
         let mut case = Case::new(&mut Random(47), vocab, rows);
         case.biases.clear();
         for (number, row) in case.rows.iter_mut().enumerate() {
