@@ -19,17 +19,8 @@ impl Limits {
             let message = message.to_owned();
             Err(Refusal::Field { field, message })
         };
-        let named = [("listed", &request.extras.listed), ("only", &request.logits.only)];
-        for (field, tokens) in named {
-            let Some(tokens) = tokens else {
-                continue;
-            };
-            if !(1..=MAX_LABELS).contains(&tokens.len()) || !self.are_possible(tokens) {
-                return refuse(field, "must be 1 to 255 tokens of the vocabulary");
-            }
-            if request.constraint.is_some() {
-                return refuse(field, "does not go with a grammar");
-            }
+        if let Some((field, message)) = self.fault_of_named(request) {
+            return refuse(field, message);
         }
         let pins = &request.given.pins;
         let is_causal = matches!(self.attention, Attention::Causal | Attention::OpenBlock(_));
@@ -82,6 +73,25 @@ impl Limits {
             true => Ok(()),
             false => refuse("labels", "must be 1 to 255 tokens of the vocabulary"),
         }
+    }
+
+    /// The fault of the tokens that a request lists, or writes alone, with the field.
+    fn fault_of_named(&self, request: &Request) -> Option<(&'static str, &'static str)> {
+        let listed = &request.extras.listed;
+        for (field, tokens) in [("listed", listed), ("only", &request.logits.only)] {
+            let Some(tokens) = tokens else {
+                continue;
+            };
+            if !(1..=MAX_LABELS).contains(&tokens.len()) || !self.are_possible(tokens) {
+                return Some((field, "must be 1 to 255 tokens of the vocabulary"));
+            }
+            if request.constraint.is_some() {
+                return Some((field, "does not go with a grammar"));
+            }
+        }
+        let count = listed.as_ref().map(|tokens| tokens.len());
+        let other = count.is_some() && count != request.extras.logprobs.map(usize::from);
+        other.then_some(("listed", "must be as many tokens as logprobs says"))
     }
 
     fn are_possible(&self, tokens: &[TokenId]) -> bool {

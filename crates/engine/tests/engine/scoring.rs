@@ -1,6 +1,8 @@
 //! Scores of rows: penalties, grammars, most probable tokens.
 
-use asynclane_engine::{Event, Extras, Given, LogitChanges, Penalties, Request, TokenLogprob};
+use asynclane_engine::{
+    Event, Extras, Given, LogitChanges, Penalties, Refusal, Request, TokenLogprob,
+};
 use step::{Bias, Score, TopToken};
 
 use crate::common::{Automaton, STOP, Scripted, request};
@@ -161,4 +163,41 @@ fn a_forced_token_is_certain() {
 /// Log-probabilities with this number of most probable tokens.
 fn logprobs_of(tops: u8) -> Extras {
     Extras { logprobs: Some(tops), ..Extras::default() }
+}
+
+/// Listed tokens that alone may be written are one set, of every scored row.
+#[test]
+fn rows_name_the_tokens_that_are_listed_and_written() {
+    let tokens = || Some(std::sync::Arc::from([3, 40]));
+    let asked = |only: bool| Request {
+        extras: Extras { listed: tokens(), ..logprobs_of(2) },
+        logits: LogitChanges { only: tokens().filter(|_| only), ..LogitChanges::default() },
+        ..request(&[10], 8, BLOCKS)
+    };
+    for only in [false, true] {
+        let mut scripted = Scripted::new(asked(only));
+        let batch = scripted.plan();
+        assert_eq!(batch.allowed, [1 << 3, 1 << (40 - 32)]);
+        let scored = batch.rows.iter().filter(|row| row.score.is_wanted());
+        let scored: Vec<_> = scored.map(|row| (row.score, row.allowed)).collect();
+        let listed = (Score::Among { set: 0, count: 2 }, only.then_some(0));
+        assert!(!scored.is_empty() && scored.iter().all(|row| *row == listed), "{scored:?}");
+    }
+    let mut other = Scripted::new(request(&[10], 8, BLOCKS));
+    let mut refused = |request: Request| match other.engine.submit(request) {
+        Err(Refusal::Field { field, message }) => format!("{field} {message}"),
+        other => panic!("{other:?}"),
+    };
+    let vocabulary = "must be 1 to 255 tokens of the vocabulary";
+    let many = LogitChanges { only: Some([64].into()), ..LogitChanges::default() };
+    let found = refused(Request { logits: many, ..asked(true) });
+    assert_eq!(found, format!("only {vocabulary}"));
+    let none = Extras { listed: Some([].into()), ..logprobs_of(0) };
+    assert_eq!(refused(Request { extras: none, ..asked(false) }), format!("listed {vocabulary}"));
+    let fewer = Extras { listed: tokens(), ..logprobs_of(1) };
+    let found = refused(Request { extras: fewer, ..asked(false) });
+    assert_eq!(found, "listed must be as many tokens as logprobs says");
+    let grammar = Some(Box::new(Automaton::new(3)) as Box<dyn decode::Constraint>);
+    let found = refused(Request { constraint: grammar, ..asked(false) });
+    assert_eq!(found, "listed does not go with a grammar");
 }
