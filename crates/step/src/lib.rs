@@ -87,7 +87,8 @@ pub struct Row {
     pub score: Score,
     /// Range of [`Batch::biases`] that apply to this row's logits, in order; rows may share a range.
     pub biases: Range<u32>,
-    /// Number of a set of [`Batch::allowed`]; tokens outside it are banned. `None` allows all.
+    /// Number of a set of [`Batch::allowed`]; tokens outside it are banned, and left out of the mean embedding
+    /// of a denoised row. `None` allows all.
     pub allowed: Option<u32>,
     /// For a canvas model ([`Attention::Canvas`]): the row belongs to a canvas that is denoised; `None`
     /// is a final token that is encoded. Other models read all rows alike.

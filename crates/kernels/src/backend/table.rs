@@ -1,7 +1,6 @@
 //! Embedding tables, in the number formats of files.
 
 use crate::blocks::BlockType;
-use candle_core::quantized::GgmlDType;
 use candle_core::quantized::ggml_file::qtensor_from_ggml;
 use candle_core::{DType, Device, Result, Tensor, bail};
 use half::bf16;
@@ -125,21 +124,7 @@ pub(super) fn widened(
     shape: [usize; 2],
     device: &Device,
 ) -> Result<Tensor> {
-    qtensor_from_ggml(ggml(kind), bytes, shape.to_vec(), device)?.dequantize(device)
-}
-
-/// Candle's name of a block type.
-fn ggml(kind: BlockType) -> GgmlDType {
-    match kind {
-        BlockType::Q4_0 => GgmlDType::Q4_0,
-        BlockType::Q4_1 => GgmlDType::Q4_1,
-        BlockType::Q5_0 => GgmlDType::Q5_0,
-        BlockType::Q5_1 => GgmlDType::Q5_1,
-        BlockType::Q8_0 => GgmlDType::Q8_0,
-        BlockType::Q4_K => GgmlDType::Q4K,
-        BlockType::Q5_K => GgmlDType::Q5K,
-        BlockType::Q6_K => GgmlDType::Q6K,
-    }
+    qtensor_from_ggml(kind.ggml(), bytes, shape.to_vec(), device)?.dequantize(device)
 }
 
 #[cfg(test)]

@@ -2,23 +2,13 @@
 
 use super::{packed_weights, random_blocks};
 use crate::blocks::BlockType;
-use candle_core::quantized::{GgmlDType, ggml_file::qtensor_from_ggml};
+use candle_core::quantized::ggml_file::qtensor_from_ggml;
 use candle_core::{Device, Result};
 
 /// The weights of blocks, as candle reads them.
 fn by_candle(kind: BlockType, bytes: &[u8]) -> Result<Vec<f32>> {
-    let dtype = match kind {
-        BlockType::Q4_0 => GgmlDType::Q4_0,
-        BlockType::Q4_1 => GgmlDType::Q4_1,
-        BlockType::Q5_0 => GgmlDType::Q5_0,
-        BlockType::Q5_1 => GgmlDType::Q5_1,
-        BlockType::Q8_0 => GgmlDType::Q8_0,
-        BlockType::Q4_K => GgmlDType::Q4K,
-        BlockType::Q5_K => GgmlDType::Q5K,
-        BlockType::Q6_K => GgmlDType::Q6K,
-    };
     let shape = vec![1, bytes.len() / kind.bytes() * kind.weights()];
-    let tensor = qtensor_from_ggml(dtype, bytes, shape, &Device::Cpu)?;
+    let tensor = qtensor_from_ggml(kind.ggml(), bytes, shape, &Device::Cpu)?;
     tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1()
 }
 
