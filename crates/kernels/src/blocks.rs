@@ -1,7 +1,6 @@
 //! Types of quantized blocks in GGUF files.
 
 use crate::simd::blocks::Form;
-use candle_core::quantized::GgmlDType;
 
 /// A type of blocks. A block has codes of a few bits for consecutive weights of a row, with scales.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,20 +48,6 @@ impl BlockType {
             Self::Q4_K => "Q4_K",
             Self::Q5_K => "Q5_K",
             Self::Q6_K => "Q6_K",
-        }
-    }
-
-    /// Candle's name.
-    pub(crate) fn ggml(self) -> GgmlDType {
-        match self {
-            Self::Q4_0 => GgmlDType::Q4_0,
-            Self::Q4_1 => GgmlDType::Q4_1,
-            Self::Q5_0 => GgmlDType::Q5_0,
-            Self::Q5_1 => GgmlDType::Q5_1,
-            Self::Q8_0 => GgmlDType::Q8_0,
-            Self::Q4_K => GgmlDType::Q4K,
-            Self::Q5_K => GgmlDType::Q5K,
-            Self::Q6_K => GgmlDType::Q6K,
         }
     }
 

@@ -17,6 +17,7 @@ mod cache;
 pub mod device;
 mod gather;
 mod gemm;
+mod ggml;
 mod linear;
 mod norm;
 mod parallel;

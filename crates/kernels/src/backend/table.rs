@@ -1,7 +1,7 @@
 //! Embedding tables, in the number formats of files.
 
 use crate::blocks::BlockType;
-use candle_core::quantized::ggml_file::qtensor_from_ggml;
+use crate::ggml::widened;
 use candle_core::{DType, Device, Result, Tensor, bail};
 use half::bf16;
 
@@ -115,16 +115,6 @@ impl StoredTable {
             factor => rows.broadcast_mul(&Tensor::new(&[factor], &device)?),
         }
     }
-}
-
-/// Rows of blocks in f32. The bytes need an even address, because candle casts them to blocks.
-pub(super) fn widened(
-    kind: BlockType,
-    bytes: &[u8],
-    shape: [usize; 2],
-    device: &Device,
-) -> Result<Tensor> {
-    qtensor_from_ggml(kind.ggml(), bytes, shape.to_vec(), device)?.dequantize(device)
 }
 
 #[cfg(test)]

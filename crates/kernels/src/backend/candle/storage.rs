@@ -1,9 +1,9 @@
 //! Weights as candle holds them.
 
 use super::{Candle, PlainMatrix, PlainRope};
-use crate::backend::table::widened;
 use crate::backend::{Numbers, RopeSpec, Storage, Stored, StoredVector, Table};
 use crate::blocks::BlockRows;
+use crate::ggml::widened;
 use crate::simd::unit::WeightDtype;
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Result, Tensor, bail};

@@ -2,14 +2,13 @@
 
 use super::{packed_weights, random_blocks};
 use crate::blocks::BlockType;
-use candle_core::quantized::ggml_file::qtensor_from_ggml;
+use crate::ggml::widened;
 use candle_core::{Device, Result};
 
 /// The weights of blocks, as candle reads them.
 fn by_candle(kind: BlockType, bytes: &[u8]) -> Result<Vec<f32>> {
-    let shape = vec![1, bytes.len() / kind.bytes() * kind.weights()];
-    let tensor = qtensor_from_ggml(kind.ggml(), bytes, shape, &Device::Cpu)?;
-    tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1()
+    let shape = [1, bytes.len() / kind.bytes() * kind.weights()];
+    widened(kind, bytes, shape, &Device::Cpu)?.flatten_all()?.to_vec1()
 }
 
 #[test]
