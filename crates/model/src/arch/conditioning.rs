@@ -32,9 +32,10 @@ impl<S: Storage> Loader<'_, S> {
                 transposed[column * vocab + token] = *x * table.factor;
             }
         }
-        // Probabilities have a wide range: 8 bits would not hold them.
+        // Probabilities have a wide range: 8 bits would not hold them. Blocks of rows are none of columns.
         let dtype = match self.weights.dtype {
             WeightDtype::Int8 | WeightDtype::Int8w | WeightDtype::Int4 => WeightDtype::Bf16,
+            WeightDtype::Blocks if table.is_in_blocks() => WeightDtype::Bf16,
             dtype => dtype,
         };
         let soft = Stored {

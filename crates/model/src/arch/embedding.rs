@@ -18,6 +18,11 @@ pub(super) struct SourceTable {
 }
 
 impl SourceTable {
+    /// True if the file has the numbers in blocks.
+    pub(super) fn is_in_blocks(&self) -> bool {
+        self.blocks.is_some()
+    }
+
     /// Bytes of its numbers in f32 and of its blocks, of `rows` rows of `d`.
     pub(super) fn bytes(&self, rows: usize, d: usize) -> usize {
         let numbers = if self.is_widened { floats(rows.saturating_mul(d)) } else { 0 };
