@@ -104,11 +104,6 @@ DEVICE float merged(float before, float after, const Factors& by) {
     return fmaf(after, by.after, before * by.before);
 }
 
-// Two numbers that are written at once.
-struct alignas(8) Two {
-    float at[2];
-};
-
 // Elements of the result of a part: its columns, then the largest score (times log2 e) and the sum of weights
 // in a sector of their own.
 DEVICE unsigned part_stride(const Attend& a) { return (a.c + 7) / 8 * 8 + 8; }

@@ -55,6 +55,15 @@ DEVICE float byte_above(uint32_t word, unsigned i) {
     return __uint_as_float(__byte_perm(word, 0x4B000000u, 0x7440u | i));
 }
 
+// Reads numbers that no block of the launch writes.
+DEVICE float read_only(const float* from) { return __ldg(from); }
+DEVICE uint32_t read_only(const uint32_t* from) { return __ldg(from); }
+DEVICE Numbers<1> read_only(const Numbers<1>* from) { return {__ldg(from->at)}; }
+DEVICE Two read_only(const Two* from) {
+    float2 two = __ldg(reinterpret_cast<const float2*>(from));
+    return {two.x, two.y};
+}
+
 DEVICE float wide(bf16 x) { return __uint_as_float(uint32_t(x.bits) << 16); }
 
 // Two numbers rounded to nearest even, the first in the lower half.

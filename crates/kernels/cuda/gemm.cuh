@@ -292,6 +292,8 @@ struct TileMma
                      : 0>::Type {
     static constexpr int ROWS = BM, COLUMNS = BN, THREADS = WM * WN * 32;
     static constexpr int TM = BM / WM / 16, TN = BN / WN / 8;
+    // Numbers between rows that `spread` writes, so that they are in different banks.
+    static constexpr int BETWEEN = 8;
     using Copies = typename Weights::template Copies<BN, BK, THREADS>;
     // Bytes of an input, of a row of x of a stage, and of a stage.
     static constexpr int INPUT = sizeof(typename Weights::Input), X_BYTES = BK * INPUT;
@@ -376,7 +378,7 @@ struct TileMma
 
 // The same in f32, for parity with the CPU: tiles of 64 by 64, four by four elements per thread.
 struct TileF32 : Sums<4, 256, 0> {
-    static constexpr int ROWS = 64, COLUMNS = 64, BK = 16, PITCH = ROWS + 4;
+    static constexpr int ROWS = 64, COLUMNS = 64, BETWEEN = 4, BK = 16, PITCH = ROWS + 4;
     static constexpr unsigned STRIPS = 0;
 
     DEVICE void run(const Operands& of, const Part& part) {
@@ -421,17 +423,33 @@ DEVICE float scaled(const Operands& of, unsigned row, unsigned column, float sum
     return rounded_product(sum, scale);
 }
 
+// The same plus its bias.
+DEVICE float biased(const Operands& of, const float* bias, unsigned row, unsigned column, float sum) {
+    float x = scaled(of, row, column, sum);
+    return bias ? x + bias[column] : x;
+}
+
+// Writes the sums of a tile to shared memory, in rows of COLUMNS + BETWEEN numbers.
+template <class Tile> DEVICE float* spread(Tile& tile) {
+    float* all = reinterpret_cast<float*>(shared_memory());
+    copies_wait<0>();
+    // All threads have read the operands.
+    sync();
+    tile.each([&](unsigned row, unsigned column, float x, float y) {
+        unsigned place = row * (Tile::COLUMNS + Tile::BETWEEN) + column;
+        *reinterpret_cast<Two*>(all + place) = Two{{x, y}};
+    });
+    sync();
+    return all;
+}
+
 // Writes two adjacent elements of a row of the product; `column` is even.
 template <class T>
 DEVICE void finish_pair(const Gemm& a, unsigned row, unsigned column, float x, float y) {
     if (row >= a.of.rows || column >= a.of.n) return;
     bool both = column + 1 < a.of.n;
-    x = scaled(a.of, row, column, x);
-    if (both) y = scaled(a.of, row, column + 1, y);
-    if (a.bias) {
-        x += a.bias[column];
-        if (both) y += a.bias[column + 1];
-    }
+    x = biased(a.of, a.bias, row, column, x);
+    if (both) y = biased(a.of, a.bias, row, column + 1, y);
     size_t at = size_t(row) * a.stride;
     if (a.finish == GATE || a.finish == GELU_GATE) {
         float gate = a.finish == GATE ? silu(x) : gelu(x);

@@ -111,7 +111,7 @@ template <int COUNT, int THREADS> struct SumsOf<bf16, true, COUNT, THREADS> {
 // each has half of the rows, with 64 half of the columns.
 template <class T, int BM, int BN, int STAGES, bool SINGLE>
 struct TileGroups : SumsOf<T, SINGLE, BM * BN / 1024, 256>::Type {
-    static constexpr int ROWS = BM, COLUMNS = BN;
+    static constexpr int ROWS = BM, COLUMNS = BN, BETWEEN = 8;
     // Inner elements of a step.
     static constexpr unsigned INNER = GROUP_BYTES / sizeof(T);
     // Columns of a warpgroup.

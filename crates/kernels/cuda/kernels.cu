@@ -14,6 +14,7 @@ KERNELS_BEGIN
 #include "groups.cuh"
 #include "groups_widened.cuh"
 #include "packed.cuh"
+#include "qkv.cuh"
 #include "rows.cuh"
 #include "score.cuh"
 KERNELS_END

@@ -11,10 +11,12 @@ struct bf16 {
 // Marks an absent number.
 constexpr uint32_t NONE = 0xFFFFFFFF;
 
-// Four numbers that are read and written at once.
-struct alignas(16) Four {
-    float at[4];
+// Numbers that are read and written at once.
+template <unsigned W> struct alignas(4 * W) Numbers {
+    float at[W];
 };
+using Two = Numbers<2>;
+using Four = Numbers<4>;
 
 // The same of words.
 struct alignas(8) TwoWords {

@@ -1,6 +1,6 @@
 // Row-wise operations between the matrix products.
 #pragma once
-#include "pages.cuh"
+#include "portable.h"
 
 struct Embed {
     // [tokens, d].
@@ -143,99 +143,6 @@ template <class T> DEVICE void norm(const Norm& a) {
 KERNEL(norm_f32, Norm, 256) { norm<float>(a); }
 KERNEL(norm_bf16, Norm, 256) { norm<bf16>(a); }
 KERNEL(norm_int8, Norm, 256) { norm<int8_t>(a); }
-
-struct Split {
-    // [r, (h + 2 g) c]: query, key and value heads.
-    const float* qkv;
-    // [normed, c]: norms of the first heads before rotation.
-    const float* head_norms;
-    // [positions, 2, half]: cosines, then sines.
-    const float* angles;
-    // [positions]: factors of queries; null for 1.
-    const float* query_factors;
-    // [r].
-    const uint32_t* positions;
-    // NONE: keys and values are not written.
-    const uint32_t* slots;
-    // [r, h c].
-    void* q;
-    // In pages.
-    void* keys;
-    void* values;
-    uint32_t heads, groups, c, page, half, normed;
-    float eps;
-};
-
-// Widest head of a warp that rounds it.
-constexpr unsigned WIDEST = 512;
-
-// Calls use(i, x) for the lane's numbers of a head of a row after its norm and its rotation.
-template <class Use>
-DEVICE void transform(const Split& a, unsigned row, unsigned head, Use use) {
-    unsigned lane = thread() % 32, all = a.heads + 2 * a.groups;
-    const float* x = a.qkv + (size_t(row) * all + head) * a.c;
-    float factor = 1.0f;
-    const float* weight = nullptr;
-    if (head < a.normed) {
-        float sum = 0.0f;
-        for (unsigned i = lane; i < a.c; i += 32) sum += x[i] * x[i];
-        factor = 1.0f / sqrtf(warp_sum(sum) / float(a.c) + a.eps);
-        weight = a.head_norms + size_t(head) * a.c;
-    }
-    if (head >= a.heads + a.groups) {
-        for (unsigned i = lane; i < a.c; i += 32) use(i, weight ? x[i] * factor * weight[i] : x[i]);
-        return;
-    }
-    const float* cosines = a.angles + size_t(a.positions[row]) * 2 * a.half;
-    const float* sines = cosines + a.half;
-    float growth = a.query_factors && head < a.heads ? a.query_factors[a.positions[row]] : 1.0f;
-    for (unsigned i = lane; i < a.half; i += 32) {
-        float low = x[i], high = x[i + a.half];
-        if (weight) low *= factor * weight[i], high *= factor * weight[i + a.half];
-        use(i, (low * cosines[i] - high * sines[i]) * growth);
-        use(i + a.half, (high * cosines[i] + low * sines[i]) * growth);
-    }
-    for (unsigned i = 2 * a.half + lane; i < a.c; i += 32)
-        use(i, (weight ? x[i] * factor * weight[i] : x[i]) * growth);
-}
-
-// One warp per head of a row: norm, rotation, and the write to its destination, of queries in T and of keys
-// and values in N.
-template <class T, class N> DEVICE void split(const Split& a) {
-    unsigned row = block_x(), lane = thread() % 32, warp = thread() / 32;
-    unsigned head = block_y() * (threads() / 32) + warp;
-    if (head >= a.heads + 2 * a.groups) return;
-    bool asks = head < a.heads;
-    unsigned slot = asks ? 0 : a.slots[row], group = (head - a.heads) % a.groups;
-    if (slot == NONE) return;
-    void* pool = head < a.heads + a.groups ? a.keys : a.values;
-    T* q = static_cast<T*>(a.q) + (size_t(row) * a.heads + head) * a.c;
-    N* kept = static_cast<N*>(pool) + numbers_at<N>(a, slot / a.page, group, slot % a.page);
-    if constexpr (sizeof(N) > 1) {
-        T* to = asks ? q : kept;
-        transform(a, row, head, [&](unsigned i, float x) { to[i] = narrow<T>(x); });
-    } else {
-        float* held = reinterpret_cast<float*>(shared_memory()) + warp * WIDEST;
-        uint32_t most = 0;
-        transform(a, row, head, [&](unsigned i, float x) {
-            held[i] = x;
-            most = size_of(x) > most ? size_of(x) : most;
-        });
-        sync_warp();
-        if (asks) {
-            for (unsigned i = lane; i < a.c; i += 32) q[i] = narrow<T>(held[i]);
-            return;
-        }
-        Factor by = factor_of(warp_most(most));
-        size_t at = scale_at(a, slot / a.page, group, slot % a.page);
-        if (lane == 0) *reinterpret_cast<float*>(static_cast<int8_t*>(pool) + at) = by.scale;
-        for (unsigned i = lane; i < a.c; i += 32) kept[i] = rounded(held[i], by.inverse);
-    }
-}
-KERNEL(split_f32, Split, 128) { split<float, float>(a); }
-KERNEL(split_bf16, Split, 128) { split<bf16, bf16>(a); }
-KERNEL(split_int8_f32, Split, 128) { split<float, int8_t>(a); }
-KERNEL(split_int8_bf16, Split, 128) { split<bf16, int8_t>(a); }
 
 struct CopyPages {
     // [layers * 2, pages, words].

@@ -58,8 +58,7 @@ DEVICE void reduce_strip(const Head& a, unsigned first_row, unsigned column,
         strip.each_four([&](int i, float sum) {
             unsigned token = strip.token(i);
             if (token >= a.of.n) return -INFINITY;
-            float x = scaled(a.of, row, token, sum);
-            return logit(a.bias ? x + a.bias[token] : x, a.cap, divisor);
+            return logit(biased(a.of, a.bias, row, token, sum), a.cap, divisor);
         });
     if (a.plain && exists) strip.keep(a.plain + size_t(row) * a.of.n);
     strip.bias(settings, a.words);
@@ -91,16 +90,9 @@ template <class Tile, class F> DEVICE void each_strip(Tile& tile, F f) {
         }
         return;
     }
-    // The sums of these tiles lie otherwise. Rows start in different banks.
-    constexpr unsigned PITCH = Tile::COLUMNS + 4, TALL = Tile::ROWS / 8;
-    float* all = reinterpret_cast<float*>(shared_memory());
-    copies_wait<0>();
-    // All threads have read the operands.
-    sync();
-    tile.each([&](unsigned row, unsigned column, float x, float y) {
-        all[row * PITCH + column] = x, all[row * PITCH + column + 1] = y;
-    });
-    sync();
+    // The sums of these tiles lie otherwise.
+    constexpr unsigned PITCH = Tile::COLUMNS + Tile::BETWEEN, TALL = Tile::ROWS / 8;
+    const float* all = spread(tile);
     for (unsigned s = thread() / 32; s < TALL * (Tile::COLUMNS / STRIP); s += threads() / 32) {
         unsigned row = s % TALL * 8, column = s / TALL * STRIP;
         const float* from = all + (row + thread() % 32 / 4) * PITCH + column + thread() % 4 * 2;

@@ -155,6 +155,16 @@ pub struct Selection<'a, B: Backend + ?Sized> {
     pub rows: &'a RowSet,
 }
 
+/// A product whose results are the heads of attention.
+pub struct Projection<'a, B: Backend + ?Sized> {
+    /// The matrix `[(h + 2 g) c, k]`.
+    pub matrix: &'a B::Matrix,
+    /// The inputs `[r, k]`.
+    pub x: &'a B::Array,
+    /// The heads.
+    pub attention: &'a Attention<'a, B>,
+}
+
 /// A range of a batch's scored rows.
 pub struct ScoredRange<'a, B: Backend + ?Sized> {
     /// The batch.
@@ -318,6 +328,18 @@ pub trait Backend: Storage {
         qkv: &mut Self::Array,
         q: &mut Self::Array,
     ) -> Result<()>;
+
+    /// Splits a product as [`Self::split`]. The contents of `qkv` are undefined afterwards.
+    fn project(
+        &self,
+        pass: &Pass<'_, Self>,
+        Projection { matrix, x, attention }: Projection<'_, Self>,
+        qkv: &mut Self::Array,
+        q: &mut Self::Array,
+    ) -> Result<()> {
+        self.linear(matrix, x, self.rows(pass), qkv)?;
+        self.split(attention, pass, qkv, q)
+    }
 
     /// Overwrites `out [r, h c]` with the attention of every query to the slots that its row sees.
     /// The contents of `q` are undefined afterwards.

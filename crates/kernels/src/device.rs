@@ -29,6 +29,7 @@ mod counting;
 mod cuda;
 mod experts;
 mod filters;
+mod heads;
 mod launch;
 mod matrix;
 mod packed;
@@ -45,14 +46,15 @@ pub use batch::{
 };
 pub use canvas::*;
 pub use experts::{DeviceExperts, ExpertScratch, ExpertSizes};
+pub use heads::{DeviceRope, HeadRows, HeadTransform, project, split};
 pub use launch::{
     AttentionWork, DeviceLimits, Division, MatrixFormat, Pipeline, ProductLaunch, ProductSizes,
-    ProductTile, Roofline, segment,
+    ProductTile, Roofline, TileNames, head_instructions, segment,
 };
 pub use matrix::{DeviceMatrix, MatrixSizes, Store};
 pub use rows::*;
 pub use score::{DeviceScores, ScoringHead};
-pub use selftest::{Check, selftest};
+pub use selftest::{Check, HeadCase, selftest};
 pub use timing::{LaunchTime, Marks};
 
 use scratch::Scratch;
@@ -110,6 +112,7 @@ pub fn kernels() -> impl Iterator<Item = Kernel> {
         canvas::KERNELS,
         experts::KERNELS,
         filters::KERNELS,
+        heads::KERNELS,
         rows::KERNELS,
         score::KERNELS,
     ];
@@ -276,6 +279,13 @@ impl Device {
     /// The device's resources for launches.
     pub fn limits(&self) -> DeviceLimits {
         self.limits
+    }
+
+    /// The same device, on which a kernel may or may not do the work of several.
+    #[must_use]
+    pub fn with_fused(mut self, fused: bool) -> Self {
+        self.limits.fused = fused;
+        self
     }
 
     /// The memory that divided products share.

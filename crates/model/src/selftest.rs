@@ -77,6 +77,7 @@ pub fn selftest_on_cpu(rows: u32, tell: &mut dyn FnMut(Check)) {
 /// processor's, then whole models ([`selftest_of_models`]). Gives each check to `tell` when it is made; a
 /// failure is a check that does not hold.
 pub fn selftest(device: &Device, rows: u32, columns: usize, tell: &mut dyn FnMut(Check)) {
+    let device = &device.clone().with_fused(true);
     device::selftest(device, columns, tell);
     selftest_of_models(device, rows, tell);
 }

@@ -227,7 +227,7 @@ fn launches(
 
 fn launch(LaunchTime { launch, seconds }: &LaunchTime) -> Value {
     json!({
-        "kernel": launch.tile.gemm,
+        "kernel": launch.tile.names.gemm,
         "rows": launch.sizes.rows,
         "n": launch.sizes.n,
         "k": launch.sizes.k,

@@ -1,8 +1,8 @@
 //! The kernels of [`crate::device`] as a backend.
 
 use super::{
-    ArrayKind, Attention, Backend, Experts, Head, Mixture, Norm, Numbers, Pass, RopeSpec,
-    ScoredRange, Selection, Storage, Stored, StoredVector, Table,
+    ArrayKind, Attention, Backend, Experts, Head, Mixture, Norm, Numbers, Pass, Projection,
+    RopeSpec, ScoredRange, Selection, Storage, Stored, StoredVector, Table,
 };
 use crate::cache::KvSizes;
 use crate::device::*;
@@ -245,6 +245,21 @@ impl<'a> Norm<'a, Accelerator> {
     }
 }
 
+/// Where the heads of a layer go.
+fn head_rows<'a>(
+    attention: &Attention<'a, Accelerator>,
+    pass: &Pass<'a, Accelerator>,
+) -> Result<HeadRows<'a>> {
+    Ok(HeadRows {
+        transform: HeadTransform {
+            rope: attention.rope_table,
+            norm: attention.norm.map(Norm::row_norm),
+        },
+        batch: pass.batch,
+        layer: pass.kv.layer(attention, pass.arrays.canvas.is_some())?,
+    })
+}
+
 impl Backend for Accelerator {
     type Array = Array;
     type Batch = DeviceBatch;
@@ -332,10 +347,17 @@ impl Backend for Accelerator {
         qkv: &mut Array,
         q: &mut Array,
     ) -> Result<()> {
-        let heads =
-            HeadTransform { rope: attention.rope_table, norm: attention.norm.map(Norm::row_norm) };
-        let layer = pass.kv.layer(attention, pass.arrays.canvas.is_some())?;
-        Ok(split(qkv, heads, pass.batch, q, layer)?)
+        Ok(split(qkv, head_rows(attention, pass)?, q)?)
+    }
+
+    fn project(
+        &self,
+        pass: &Pass<'_, Self>,
+        Projection { matrix, x, attention }: Projection<'_, Self>,
+        qkv: &mut Array,
+        q: &mut Array,
+    ) -> Result<()> {
+        Ok(project(matrix, x, head_rows(attention, pass)?, qkv, q)?)
     }
 
     fn attend(

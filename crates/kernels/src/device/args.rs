@@ -44,14 +44,20 @@ arguments! {
         heads num_kv_heads c page: u32,
     }
 
-    /// `split_*`.
-    Split {
-        qkv head_norms angles query_factors positions slots q: u64,
+    /// The destinations of the heads of rows.
+    HeadSplit {
+        head_norms angles query_factors positions slots q: u64,
         layer: KeysValues,
         heads: Heads,
         half normed: u32,
         eps: f32,
-        pad: u32,
+        in_bytes: u32,
+    }
+
+    /// `split_*`.
+    Split {
+        qkv: u64,
+        heads: HeadSplit,
     }
 
     /// `copy_pages`.
@@ -78,6 +84,14 @@ arguments! {
         share: Share,
         bias out: u64,
         stride finish: u32,
+    }
+
+    /// `qkv_*`.
+    Qkv {
+        operands: Operands,
+        share: Share,
+        bias: u64,
+        heads: HeadSplit,
     }
 
     /// Results of the parts of contexts, and the numbers of blocks that have ended.

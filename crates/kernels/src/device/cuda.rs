@@ -7,6 +7,7 @@
 mod errors;
 mod image;
 
+use super::launch::FUSED;
 use super::timing::Marks;
 use super::{Captured, DeviceLimits, Driver, Kernel, Result, kernels, refuse};
 use cudarc::driver::{result, sys};
@@ -87,6 +88,7 @@ impl Cuda {
             shared: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
                 as usize,
             warpgroups: image.has_warpgroups(),
+            fused: FUSED.contains(&version),
             ..DeviceLimits::unmeasured(attribute(
                 Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
             )? as usize)

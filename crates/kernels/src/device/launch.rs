@@ -10,10 +10,11 @@ mod roofline;
 mod tests;
 mod tile;
 
-pub use roofline::{AttentionWork, Roofline};
+pub use roofline::{AttentionWork, Roofline, head_instructions};
 pub(super) use tile::kernels;
-pub use tile::{MatrixFormat, Pipeline, ProductTile};
+pub use tile::{MatrixFormat, Pipeline, ProductTile, TileNames};
 
+use super::{Result, refuse};
 use std::cmp::Ordering;
 
 /// Inner elements of the shortest segment.
@@ -29,6 +30,11 @@ const ROWS: usize = 1024;
 /// Maximum number of divided tiles of a launch.
 pub(super) const MOST_DIVIDED: usize = 4096;
 
+/// Compute capabilities of cards on which the long self-test showed that fused kernels have the bits of the
+/// separate ones; on other cards the separate ones run ([`DeviceLimits::fused`]).
+#[cfg(feature = "cuda")]
+pub(super) const FUSED: [(i32, i32); 0] = [];
+
 /// The resources of a device for launches, and the memory that operations use at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceLimits {
@@ -38,6 +44,8 @@ pub struct DeviceLimits {
     pub shared: usize,
     /// True if warpgroups multiply tiles in shared memory: on compute capability 9.0.
     pub warpgroups: bool,
+    /// True if a kernel may do the work of several: the product of queries, keys and values that of their split.
+    pub fused: bool,
     /// Gigabytes per second that copies within the memory read and write.
     pub memory_rate: u32,
     /// Maximum bytes of attention's partial results at a time, unless one tile has more.
@@ -54,6 +62,7 @@ impl DeviceLimits {
         multiprocessors: 132,
         shared: 227 << 10,
         warpgroups: true,
+        fused: true,
         memory_rate: 4200,
         attention_bytes: 512 << 20,
         logit_bytes: 128 << 20,
@@ -93,6 +102,8 @@ pub enum Division {
     Whole,
     /// Every tile may be.
     Divided,
+    /// Every tile may be, if its columns are whole heads of this width.
+    Heads(usize),
 }
 
 /// Inner elements of a segment, which is summed from zero; the segments of a sum are added in order.
@@ -123,17 +134,43 @@ pub struct ProductLaunch {
 impl ProductLaunch {
     /// The launch with the least estimated time.
     pub fn choose(sizes: ProductSizes, limits: DeviceLimits, division: Division) -> Self {
-        let roofline = Roofline::of(limits);
-        let timed =
-            Self::all(sizes, limits, division).map(|launch| (roofline.seconds(&launch), launch));
-        // Of equals, the first.
-        let best = timed.reduce(|best, next| match next.0.total_cmp(&best.0) {
-            Ordering::Less => next,
-            _ => best,
-        });
+        let best = Self::fastest(sizes, limits, division);
         // Every device has what the first tile needs.
         let first = || Self::undivided(&ProductTile::all(sizes.format)[0], sizes);
         best.map_or_else(first, |(_, launch)| launch)
+    }
+
+    /// The launch of a product whose results are heads of a width, if one is estimated to take less time than
+    /// the product and the split of its results.
+    pub fn fused(sizes: ProductSizes, limits: DeviceLimits, width: usize) -> Option<Self> {
+        if !limits.fused {
+            return None;
+        }
+        let (seconds, launch) = Self::fastest(sizes, limits, Division::Heads(width))?;
+        let (separate, _) = Self::fastest(sizes, limits, Division::Divided)?;
+        let split = Roofline::of(limits).split_seconds(sizes);
+        (seconds <= separate + split).then_some(launch)
+    }
+
+    /// The launch with the least estimated time, and its seconds.
+    fn fastest(
+        sizes: ProductSizes,
+        limits: DeviceLimits,
+        division: Division,
+    ) -> Option<(f64, Self)> {
+        let roofline = Roofline::of(limits);
+        let seconds = |launch: &Self| match division {
+            Division::Heads(width) => {
+                roofline.seconds(launch) + roofline.heads_seconds(launch, width)
+            }
+            _ => roofline.seconds(launch),
+        };
+        let timed = Self::all(sizes, limits, division).map(|launch| (seconds(&launch), launch));
+        // Of equals, the first.
+        timed.reduce(|best, next| match next.0.total_cmp(&best.0) {
+            Ordering::Less => next,
+            _ => best,
+        })
     }
 
     /// All launches that are considered.
@@ -150,6 +187,10 @@ impl ProductLaunch {
             let scores = match division {
                 Division::Divided => true,
                 Division::Whole => tile.head_kernel().is_some_and(|head| head.runs_on(limits)),
+                Division::Heads(width) => {
+                    let fits = width > 0 && tile.columns.is_multiple_of(width);
+                    fits && tile.qkv_kernel().is_some_and(|qkv| qkv.runs_on(limits))
+                }
             };
             let sums = !tile.single || segment(sizes.format, sizes.n, sizes.k) >= sizes.k;
             scores && sums && tile.warpgroups == by_groups && tile.runs_on(limits)
@@ -176,7 +217,7 @@ impl ProductLaunch {
         let all = Self::undivided(tile, sizes);
         let most = match division {
             Division::Whole => 1,
-            Division::Divided => all.segments(),
+            Division::Divided | Division::Heads(_) => all.segments(),
         };
         let rounds = all.tiles() / limits.multiprocessors.max(1);
         let even = rounds * limits.multiprocessors;
@@ -225,6 +266,14 @@ impl ProductLaunch {
     /// Number of blocks.
     pub fn blocks(&self) -> usize {
         self.whole.min(self.tiles()) + self.divided() * self.pieces()
+    }
+
+    /// The blocks of a grid.
+    pub(super) fn grid(&self) -> Result<u32> {
+        match i32::try_from(self.blocks()) {
+            Ok(blocks) => Ok(blocks.cast_unsigned()),
+            Err(_) => refuse(format!("a product of {} blocks is too large", self.blocks())),
+        }
     }
 
     /// Partial sums of a divided tile: one of its first block, and one per segment of the others; of

@@ -165,6 +165,14 @@ impl DeviceMatrix {
         ProductLaunch::choose(self.sizes(rows), self.device().limits(), division)
     }
 
+    /// The launch that also splits a product with `rows` rows into heads of a width, if there is one and it is
+    /// the faster way.
+    pub fn fused(&self, rows: usize, width: usize) -> Option<ProductLaunch> {
+        let plain = self.is_alone() && matches!(self.epilogue, Epilogue::None);
+        let launch = || ProductLaunch::fused(self.sizes(rows), self.device().limits(), width);
+        plain.then(launch).flatten()
+    }
+
     /// The sizes of a product with `rows` rows.
     pub(super) fn sizes(&self, rows: usize) -> ProductSizes {
         ProductSizes { rows, n: self.n, k: self.stride(), format: self.format }
@@ -204,16 +212,13 @@ impl DeviceMatrix {
             stride: out.stride() as u32,
             finish: store as u32,
         };
-        let Ok(blocks) = i32::try_from(launch.blocks()) else {
-            return refuse(format!("a product of {} blocks is too large", launch.blocks()));
-        };
-        let grid = [blocks.cast_unsigned(), 1, 1];
+        let grid = [launch.grid()?, 1, 1];
         // SAFETY: the arrays have these sizes, which were checked, and of the partial sums.
         unsafe { x.device().launch(launch.tile.gemm_kernel(), grid, &args) }
     }
 
     /// The division of a launch's tiles, with room for the partial sums.
-    fn share(&self, launch: &ProductLaunch) -> Result<args::Share> {
+    pub(super) fn share(&self, launch: &ProductLaunch) -> Result<args::Share> {
         let [partials, ended] = match (&self.scratch, launch.divided()) {
             (_, 0) => [0; 2],
             (Some(scratch), _) => scratch.at(launch.partial_bytes())?,

@@ -248,7 +248,7 @@ impl DeviceScores {
 fn kernel_of(launch: &ProductLaunch) -> Result<Kernel> {
     match launch.tile.head_kernel() {
         Some(kernel) => Ok(kernel),
-        None => refuse(format!("{} has no LM head", launch.tile.gemm)),
+        None => refuse(format!("{} has no LM head", launch.tile.names.gemm)),
     }
 }
 

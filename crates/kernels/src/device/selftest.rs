@@ -1,7 +1,12 @@
 //! Checks of a device's kernels: large products against the processor's. Small models with every other
 //! operation are compared where models are loaded.
 
+mod heads;
+
+pub use heads::HeadCase;
+
 use super::{Array, Device, DeviceError, DeviceMatrix, MatrixFormat, Precision, Result};
+use crate::cache::KvDtype;
 use crate::gemm::{row_in_codes, row_to_bytes};
 use crate::linear::{Epilogue, Linear, Matrix};
 use crate::simd::blocks::Form;
@@ -61,8 +66,10 @@ const GATED: usize = 24_576;
 const ROWS: [usize; 2] = [64, 200];
 
 /// Compares products with matrices of LLaDA-8B's sizes, of at most `columns` columns each, in bf16,
-/// int8 and int4 with those of the processor, and gives each check to `tell` when it is made.
+/// int8 and int4 with those of the processor, and fused kernels with the separate ones, and gives each check
+/// to `tell` when it is made.
 pub fn selftest(device: &Device, columns: usize, tell: &mut dyn FnMut(Check)) {
+    fused(device, tell);
     let int4 = MatrixFormat::Packed(Form::Four);
     for format in [MatrixFormat::Bf16, MatrixFormat::Int8, int4] {
         for (k, rows) in MATRICES {
@@ -74,6 +81,27 @@ pub fn selftest(device: &Device, columns: usize, tell: &mut dyn FnMut(Check)) {
             match products(device, format, [k, n], epilogue) {
                 Ok(checks) => checks.into_iter().for_each(&mut *tell),
                 Err(reason) => tell(Check::failed("large product", reason)),
+            }
+        }
+    }
+}
+
+/// Compares kernels that do the work of several with the separate ones, whose bits they have, for heads as
+/// in LLaDA-8B and others.
+fn fused(device: &Device, tell: &mut dyn FnMut(Check)) {
+    let (int4, int8) = (MatrixFormat::Packed(Form::Four), KvDtype::Int8);
+    for format in [MatrixFormat::Bf16, MatrixFormat::Int8, MatrixFormat::Int8w, int4] {
+        for (heads, widths, normed, kv) in [
+            ([3, 3], [128, 128], [false, false], KvDtype::Bf16),
+            ([6, 2], [64, 32], [true, false], int8),
+            ([4, 2], [256, 64], [true, true], KvDtype::Bf16),
+        ] {
+            for rows in ROWS {
+                let case = HeadCase { format, kv, heads, widths, normed, rows, k: 640 };
+                match case.checks(device) {
+                    Ok(checks) => checks.into_iter().for_each(&mut *tell),
+                    Err(reason) => tell(Check::failed("split of a product", reason)),
+                }
             }
         }
     }

@@ -4,7 +4,7 @@ use super::block::Block;
 use super::decoder::Decoder;
 use super::work::{HeadArrays, Work, append};
 use candle_core::Result;
-use kernels::{Attention, Backend, Pass};
+use kernels::{Attention, Backend, Pass, Projection};
 
 impl<B: Backend> Work<B> {
     /// The arrays of a layer's attention.
@@ -25,16 +25,15 @@ impl<B: Backend> Decoder<B> {
         block: &Block<B>,
         work: &mut Work<B>,
     ) -> Result<()> {
-        let rows = backend.rows(pass);
         let adapter = block.adapter.as_deref();
         append(backend, pass, adapter.and_then(|adapter| adapter.qkv.as_ref()), &mut work.normed)?;
         let HeadArrays { qkv, q, attended } = match &mut work.full {
             Some(full) if block.full => full,
             _ => &mut work.heads,
         };
-        backend.linear(&block.qkv, &work.normed, rows, qkv)?;
         let attention = self.attention(block);
-        backend.split(&attention, pass, qkv, q)?;
+        let projection = Projection { matrix: &block.qkv, x: &work.normed, attention: &attention };
+        backend.project(pass, projection, qkv, q)?;
         backend.attend(&attention, pass, q, attended)?;
         append(backend, pass, adapter.and_then(|adapter| adapter.out.as_ref()), attended)
     }

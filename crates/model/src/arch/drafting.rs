@@ -6,7 +6,7 @@ use super::work::{HeadArrays, Work};
 use crate::ModelInfo;
 use candle_core::{Result, bail};
 use kernels::device::RowSet;
-use kernels::{ArrayKind, Backend, Norm, Pass, Selection};
+use kernels::{ArrayKind, Backend, Norm, Pass, Projection, Selection};
 
 /// Arrays for the keys and values of a drafter.
 pub(super) struct ContextArrays<B: Backend> {
@@ -72,9 +72,10 @@ impl<B: Backend> Drafter<B> {
         let input = Selection { array: &*states, rows: &all };
         backend.norm(input, pass, norm, &mut work.normed)?;
         for block in &self.network.blocks {
-            backend.linear(&block.qkv, &work.normed, rows, &mut heads.qkv)?;
             let attention = self.network.attention(block);
-            backend.split(&attention, pass, &mut heads.qkv, &mut heads.q)?;
+            let projection =
+                Projection { matrix: &block.qkv, x: &work.normed, attention: &attention };
+            backend.project(pass, projection, &mut heads.qkv, &mut heads.q)?;
         }
         Ok(())
     }

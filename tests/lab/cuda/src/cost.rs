@@ -7,11 +7,12 @@ mod attention;
 mod canvas;
 mod experts;
 mod filters;
+mod heads;
 mod products;
 mod rows;
 
 use crate::layout::{FEW, FEW_GROUPS_INT8W, FEW_GROUPS_PACKED, FEW_INT8, FEW_INT8W, FEW_PACKED};
-use kernels::device::{Kernel, MatrixFormat, ProductTile};
+use kernels::device::{Kernel, MatrixFormat, ProductTile, TileNames};
 use std::collections::BTreeSet;
 
 /// Bytes of a sector, the unit of the caches.
@@ -70,7 +71,10 @@ pub(crate) type Words<'a> = &'a dyn Fn(u64, usize) -> Option<Vec<u32>>;
 /// The tile of a kernel of products or of the LM head.
 fn tile_of(name: &str) -> Option<&'static ProductTile> {
     let mut tiles = MatrixFormat::KERNELS.into_iter().flat_map(ProductTile::all);
-    tiles.find(|tile| tile.gemm == name || tile.head == Some(name))
+    tiles.find(|tile| {
+        let TileNames { gemm, head, qkv } = tile.names;
+        gemm == name || [head, qkv].contains(&Some(name))
+    })
 }
 
 /// The tile of a product of grouped rows.
@@ -112,7 +116,7 @@ pub(crate) fn cost(
 ) -> Option<LaunchCost> {
     let has = |part: &str| kernel.name.split('_').any(|word| word == part);
     // Of attention, keys and values alone are integers.
-    let attends = has("attend") || has("split");
+    let attends = has("attend");
     let wide = match (has("f32"), has("int8") && !attends) {
         (true, _) => 4,
         (_, true) => 1,
@@ -210,6 +214,13 @@ impl Sum {
         self.0.distinct += sectors(bytes) * distinct;
     }
 
+    /// Adds those of another sum.
+    fn with(mut self, other: &Self) -> Self {
+        self.0.by_blocks += other.0.by_blocks;
+        self.0.distinct += other.0.distinct;
+        self
+    }
+
     fn seen(mut self, seen: &Seen) -> Self {
         self.0.by_blocks += seen.by_blocks;
         self.0.distinct += seen.all.len() as u64;
@@ -234,7 +245,14 @@ impl Launch {
     fn work(&self, kernel: Kernel, args: &[u8], words: Words<'_>) -> Option<LaunchCost> {
         let ends = ["_f32", "_bf16", "_int8"];
         let plain = ends.iter().fold(kernel.name, |name, end| name.trim_end_matches(end));
-        let all = [attention::COSTS, rows::COSTS, experts::COSTS, canvas::COSTS, filters::COSTS];
+        let all = [
+            attention::COSTS,
+            heads::COSTS,
+            rows::COSTS,
+            experts::COSTS,
+            canvas::COSTS,
+            filters::COSTS,
+        ];
         match all.into_iter().flatten().find(|(name, _)| *name == plain) {
             Some((_, cost)) => cost(self, args, words),
             None if plain == "faulty" => Some(LaunchCost::default()),
@@ -248,6 +266,7 @@ impl Launch {
         let (start, _) = name.split_once('_')?;
         match start {
             "gemm" => Some(self.gemm(&view(args), tile_of(name)?)),
+            "qkv" => self.qkv(&view(args), tile_of(name)?, words),
             "head" => self.head(&view(args), tile_of(name)?, words),
             "gates" | "downs" | "experts" => self.grouped(&view(args), group_tile(name), words),
             "attend" if name.contains('x') => {

@@ -2,7 +2,7 @@
 //! traffic fails if one of them differs.
 
 use kernels::Form;
-use kernels::device::{MatrixFormat, Pipeline, ProductTile};
+use kernels::device::{MatrixFormat, Pipeline, ProductTile, TileNames};
 
 /// Slots of a chunk; `CHUNK` of the kernels.
 pub(crate) const CHUNK: u32 = 64;
@@ -38,33 +38,21 @@ pub(crate) const FEW: ProductTile = ProductTile {
     held: false,
     resident: 4,
     format: MatrixFormat::Bf16,
-    gemm: "gates_bf16_few",
-    head: Some("downs_bf16_few"),
+    names: TileNames { gemm: "", head: None, qkv: None },
 };
 /// `TileFewInt8` of `cuda/experts.cuh`.
 pub(crate) const FEW_INT8: ProductTile = ProductTile {
     rate: 2.0 * FEW.rate,
     pipeline: Pipeline { depth: 128, stages: 5 },
     format: MatrixFormat::Int8,
-    gemm: "gates_int8_few",
-    head: Some("downs_int8_few"),
     ..FEW
 };
 /// `TileFewInt8w` of `cuda/experts.cuh`.
-pub(crate) const FEW_INT8W: ProductTile = ProductTile {
-    warps: (1, 2),
-    format: MatrixFormat::Int8w,
-    gemm: "gates_int8w_few",
-    head: Some("downs_int8w_few"),
-    ..FEW
-};
+pub(crate) const FEW_INT8W: ProductTile =
+    ProductTile { warps: (1, 2), format: MatrixFormat::Int8w, ..FEW };
 /// `TileFewPacked` of `cuda/experts.cuh`.
-pub(crate) const FEW_PACKED: ProductTile = ProductTile {
-    format: MatrixFormat::Packed(Form::Eight),
-    gemm: "gates_packed_few",
-    head: Some("downs_packed_few"),
-    ..FEW_INT8W
-};
+pub(crate) const FEW_PACKED: ProductTile =
+    ProductTile { format: MatrixFormat::Packed(Form::Eight), ..FEW_INT8W };
 /// For few rows of every expert on warpgroups; `Widened16x128` of `cuda/experts_groups.cuh`.
 pub(crate) const FEW_GROUPS_INT8W: ProductTile = ProductTile {
     columns: 128,
@@ -72,15 +60,9 @@ pub(crate) const FEW_GROUPS_INT8W: ProductTile = ProductTile {
     warpgroups: true,
     pipeline: Pipeline { depth: 128, stages: 5 },
     resident: 2,
-    gemm: "gates_int8w_groups_16x128",
-    head: Some("downs_int8w_groups_16x128"),
     ..FEW_INT8W
 };
-pub(crate) const FEW_GROUPS_PACKED: ProductTile = ProductTile {
-    format: MatrixFormat::Packed(Form::Eight),
-    gemm: "gates_packed_groups_16x128",
-    head: Some("downs_packed_groups_16x128"),
-    ..FEW_GROUPS_INT8W
-};
+pub(crate) const FEW_GROUPS_PACKED: ProductTile =
+    ProductTile { format: MatrixFormat::Packed(Form::Eight), ..FEW_GROUPS_INT8W };
 /// Columns of a panel of packed weights; `PANEL` of the kernels.
 pub(crate) const PANEL: u64 = 16;

@@ -225,21 +225,23 @@ mod tests {
     fn steps_of_llada_8b_read_their_weights_once_and_are_near_their_floor() {
         let geometry = Geometry::named("llada-8b").unwrap();
         let readme = include_str!("../README.md");
-        for (dtype, rows, most) in [
-            (WeightDtype::Bf16, 64, 1.45),
-            (WeightDtype::Bf16, 256, 2.05),
-            (WeightDtype::Int8, 64, 2.0),
-            (WeightDtype::Int8, 256, 2.5),
-            (WeightDtype::Int4, 64, 3.45),
+        let mut missing = Vec::new();
+        // Launches of a layer: two of an int8 layer round to integers, and where the fastest tile has no whole
+        // heads they are split alone.
+        for (dtype, rows, layer, most) in [
+            (WeightDtype::Bf16, 64, 7, 1.45),
+            (WeightDtype::Bf16, 256, 8, 2.05),
+            (WeightDtype::Int8, 64, 9, 2.0),
+            (WeightDtype::Int8, 256, 10, 2.5),
+            (WeightDtype::Int4, 64, 7, 3.45),
         ] {
             let load = StepLoad { rows, lane: 32, slots: 1024 };
             let checkpoint = geometry.checkpoint(5, 1).unwrap().with_dtype(dtype);
             let (launches, unknown) = planned(&load, checkpoint, DeviceLimits::default()).unwrap();
             assert_eq!(unknown, [""; 0]);
-            // Eight in each of 32 layers, and two that round to integers; the embedding, the last norm, the
-            // head and its reduction.
-            let layer = if dtype == WeightDtype::Int8 { 10 } else { 8 };
-            assert_eq!(launches.len(), 32 * layer + 4);
+            // The embedding, the last norm, the head and its reduction.
+            let count = 32 * layer + 4;
+            assert_eq!(launches.len(), count, "{dtype:?}, {rows} rows");
             let products = launches.iter().filter(|launch| !launch.kernel.starts_with("attend"));
             let operations: f64 = products.map(|launch| launch.operations).sum();
             let want = f64::from(rows) * geometry.info().unwrap().operations();
@@ -254,16 +256,18 @@ mod tests {
                 1e3 * least,
                 1e3 * seconds
             );
-            assert!(readme.contains(&row), "README.md: expected {row}");
+            missing.extend((!readme.contains(&row)).then_some(row));
         }
+        assert!(missing.is_empty(), "README.md: expected {missing:#?}");
     }
 
-    /// A layer has 14 launches with experts, two more with a shared one, eight without. A canvas model reads its
+    /// A layer has seven launches without experts and 13 with them, 14 if its heads are split alone, and two more
+    /// with a shared one. A canvas model reads its
     /// table for logits and for mean embeddings, of some rows at a time.
     #[test]
     fn steps_of_mixtures_read_the_experts_that_rows_touch_once() {
         for (name, launches, most) in [
-            ("llada2-mini", 8 + 19 * 16 + 4, [0.01; 2]),
+            ("llada2-mini", 7 + 19 * 15 + 4, [0.01; 2]),
             ("qwen3-30b-a3b", 48 * 14 + 4, [0.01; 2]),
             ("diffusion-gemma", 30 * 24 + 8, [0.04, 0.09]),
         ] {

@@ -31,7 +31,7 @@ fn the_chosen_launches_are_nearly_the_fastest_measured() {
         let format = if is_int8w { MatrixFormat::Int8w } else { MatrixFormat::Bf16 };
         let sizes = ProductSizes { rows, n, k, format };
         let launch = ProductLaunch::choose(sizes, DeviceLimits::default(), Division::Divided);
-        let (kernel, whole) = (launch.tile.gemm, launch.whole.min(launch.tiles()));
+        let (kernel, whole) = (launch.tile.names.gemm, launch.whole.min(launch.tiles()));
         let same = |one: &&&Value| {
             one["kernel"] == kernel
                 && number(one, "whole") == whole

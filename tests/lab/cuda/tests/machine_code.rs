@@ -25,7 +25,7 @@ const UNIT: u32 = 256;
 /// The blocks of a kernel that must fit onto a multiprocessor of [`DEVICES`], so that one loads while
 /// another computes. Tiles on tensor cores fill the shared memory; with 0 a device has too little for
 /// one, or no warpgroups, and the kernel is not loaded there.
-const WANTED: [(&str, [u32; 4]); 145] = [
+const WANTED: [(&str, [u32; 4]); 164] = [
     ("attend_bf16_128x16", [2, 1, 1, 3]),
     ("attend_bf16_128x32", [2, 1, 1, 3]),
     ("attend_bf16_128x64", [2, 1, 1, 2]),
@@ -159,6 +159,27 @@ const WANTED: [(&str, [u32; 4]); 145] = [
     ("norm_denoised", [8, 6, 6, 8]),
     ("norm_f32", [4, 4, 4, 4]),
     ("norm_int8", [4, 4, 4, 4]),
+    ("qkv_bf16_128x128", [1, 1, 1, 1]),
+    ("qkv_bf16_128x256", [0, 0, 0, 1]),
+    ("qkv_bf16_64x128", [1, 1, 1, 2]),
+    ("qkv_bf16_groups_128x128", [0, 0, 0, 1]),
+    ("qkv_bf16_groups_128x256", [0, 0, 0, 1]),
+    ("qkv_bf16_groups_64x128", [0, 0, 0, 1]),
+    ("qkv_int8_128x128", [1, 1, 1, 1]),
+    ("qkv_int8_128x256", [1, 0, 0, 1]),
+    ("qkv_int8_64x128", [1, 1, 1, 2]),
+    ("qkv_int8_groups_128x128", [0, 0, 0, 1]),
+    ("qkv_int8_groups_128x256", [0, 0, 0, 1]),
+    ("qkv_int8_groups_64x128", [0, 0, 0, 1]),
+    ("qkv_int8w_128x128", [1, 1, 1, 1]),
+    ("qkv_int8w_128x256", [0, 0, 0, 1]),
+    ("qkv_int8w_64x128", [2, 1, 1, 2]),
+    ("qkv_int8w_groups_128x128", [0, 0, 0, 1]),
+    ("qkv_int8w_groups_64x128", [0, 0, 0, 1]),
+    ("qkv_packed_128x128", [1, 1, 1, 1]),
+    ("qkv_packed_64x128", [1, 1, 1, 1]),
+    ("qkv_packed_groups_128x128", [0, 0, 0, 1]),
+    ("qkv_packed_groups_64x128", [0, 0, 0, 1]),
     ("read_means", [8, 6, 6, 8]),
     ("round_bf16", [1, 1, 1, 1]),
     ("round_f32", [1, 1, 1, 1]),
@@ -167,10 +188,8 @@ const WANTED: [(&str, [u32; 4]); 145] = [
     ("scale_rows", [8, 6, 6, 8]),
     ("softmax_bf16", [8, 6, 6, 8]),
     ("softmax_f32", [8, 6, 6, 8]),
-    ("split_bf16", [16, 12, 12, 16]),
-    ("split_f32", [16, 12, 12, 16]),
-    ("split_int8_bf16", [12, 11, 11, 12]),
-    ("split_int8_f32", [12, 11, 11, 12]),
+    ("split_bf16", [12, 11, 11, 12]),
+    ("split_f32", [12, 11, 11, 12]),
 ];
 
 /// True if a kernel is in the machine code for compute capability 9.0 only.
@@ -269,8 +288,8 @@ fn tiles_are_resident_as_the_choice_of_launches_assumes() {
     let wanted = BTreeMap::from(WANTED);
     for format in MatrixFormat::KERNELS {
         for tile in ProductTile::all(format) {
-            let fit = wanted[tile.gemm][3];
-            assert!(fit as usize >= tile.resident, "{}: {fit}", tile.gemm);
+            let fit = wanted[tile.names.gemm][3];
+            assert!(fit as usize >= tile.resident, "{}: {fit}", tile.names.gemm);
         }
     }
 }
@@ -320,7 +339,7 @@ fn attention_and_products_use_tensor_cores() {
         .into_iter()
         .flat_map(|dtype| ["64x128", "128x128"].map(|tile| (dtype, tile)));
     for (dtype, tile) in large.into_iter().chain(others) {
-        want.extend(["gemm", "head"].map(|kernel| format!("{kernel}_{dtype}_{tile}")));
+        want.extend(["gemm", "head", "qkv"].map(|kernel| format!("{kernel}_{dtype}_{tile}")));
     }
     for rows in ["few", "many"] {
         for dtype in ["bf16", "int8", "int8w", "packed"] {

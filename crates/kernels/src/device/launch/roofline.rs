@@ -8,6 +8,14 @@ const MULTIPROCESSORS: f64 = DeviceLimits::H200.multiprocessors as f64;
 /// Rows and columns of the matrices of a layer of LLaDA-8B.
 const LAYER: [[usize; 2]; 4] = [[12_288, 4_096], [4_096, 4_096], [24_576, 4_096], [4_096, 12_288]];
 
+/// Instructions of eight warps that a multiprocessor issues in a cycle; assumed.
+const HEADS_ISSUED: f64 = 2.0;
+
+/// Instructions of a warp that rotates and writes a head of a width, counted in the PTX.
+pub const fn head_instructions(width: usize) -> f64 {
+    60.0 + width.div_ceil(32) as f64 * 20.0
+}
+
 /// What the blocks of attention read and write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttentionWork {
@@ -85,6 +93,22 @@ impl Roofline {
             _ => sums / self.port + self.gather,
         };
         work.into_iter().fold(0.0, f64::max) + self.latency + end
+    }
+
+    /// The estimated seconds of the split of a product's results, with the numbers that are nearest to the
+    /// times of norms and splits in `tests/lab/records/h200/steps.json`: f32 sums are read, bf16 heads written,
+    /// and the product writes two bytes more for each than if it wrote heads.
+    pub fn split_seconds(&self, sizes: ProductSizes) -> f64 {
+        3.1e-6 + (8 * sizes.rows * sizes.n) as f64 / (0.8 * self.memory)
+    }
+
+    /// The estimated seconds in which the blocks of a launch norm, rotate and write heads of a width: a warp
+    /// has a head at a time.
+    pub fn heads_seconds(&self, launch: &ProductLaunch, width: usize) -> f64 {
+        let tile = launch.tile;
+        let heads = tile.rows.min(launch.sizes.rows) * tile.columns / width.max(1);
+        let instructions = heads as f64 * head_instructions(width);
+        self.longest(launch).ceil() * instructions / (HEADS_ISSUED * self.shared / 128.0)
     }
 
     /// The estimated seconds of attention, with the numbers that are nearest to its times in the same file:

@@ -122,10 +122,33 @@ pub struct ProductTile {
     pub resident: usize,
     /// The number format of the matrix.
     pub format: MatrixFormat,
-    /// The kernel of a product.
+    /// The names of its kernels.
+    pub names: TileNames,
+}
+
+/// The names of a tile's kernels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TileNames {
+    /// A product.
     pub gemm: &'static str,
-    /// The kernel of the LM head, if there is one with this tile.
+    /// The LM head, if there is one with this tile.
     pub head: Option<&'static str>,
+    /// The product whose results are the heads of attention (`cuda/qkv.cuh`), if there is one with this tile.
+    pub qkv: Option<&'static str>,
+}
+
+/// The names of kernels with a tile: of the product alone, or of all.
+macro_rules! names {
+    ($tile:literal) => {
+        TileNames { gemm: concat!("gemm_", $tile), head: None, qkv: None }
+    };
+    (all $tile:literal) => {
+        TileNames {
+            head: Some(concat!("head_", $tile)),
+            qkv: Some(concat!("qkv_", $tile)),
+            ..names!($tile)
+        }
+    };
 }
 
 impl ProductTile {
@@ -196,25 +219,27 @@ impl ProductTile {
     }
 
     pub(in super::super) fn gemm_kernel(&'static self) -> Kernel {
-        Kernel {
-            name: self.gemm,
-            threads: self.threads() as u32,
-            shared: self.shared() as u32,
-            warpgroups: self.warpgroups,
-        }
+        self.kernel(self.names.gemm, self.shared())
     }
 
-    /// The kernel of the LM head, if there is one. Where sums lie otherwise than those of tensor cores, they
-    /// replace the operands in shared memory, in rows padded by four.
+    /// The kernel of the LM head, if there is one.
     pub(in super::super) fn head_kernel(&'static self) -> Option<Kernel> {
-        let logits = self.rows * (self.columns + 4) * 4;
-        let shared = self.shared();
-        self.head.map(|name| Kernel {
-            name,
-            threads: self.threads() as u32,
-            shared: if logits > shared { logits } else { shared } as u32,
-            warpgroups: self.warpgroups,
-        })
+        self.names.head.map(|name| self.kernel(name, self.spread()))
+    }
+
+    /// The kernel of the product whose results are the heads of attention, if there is one.
+    pub(in super::super) fn qkv_kernel(&'static self) -> Option<Kernel> {
+        self.names.qkv.map(|name| self.kernel(name, self.spread()))
+    }
+
+    fn kernel(&self, name: &'static str, shared: usize) -> Kernel {
+        let (threads, shared) = (self.threads() as u32, shared as u32);
+        Kernel { name, threads, shared, warpgroups: self.warpgroups }
+    }
+
+    /// Bytes of shared memory of a block whose sums replace the operands; `spread` of the kernels.
+    fn spread(&self) -> usize {
+        self.shared().max(self.rows * (self.columns + 8) * 4)
     }
 
     /// True if a device has what the tile needs.
@@ -224,7 +249,7 @@ impl ProductTile {
 }
 
 /// A tile that warps compute.
-const fn of_warps(rows: usize, columns: usize, kernels: [&'static str; 2]) -> ProductTile {
+const fn of_warps(rows: usize, columns: usize, names: TileNames) -> ProductTile {
     ProductTile {
         rows,
         columns,
@@ -236,8 +261,7 @@ const fn of_warps(rows: usize, columns: usize, kernels: [&'static str; 2]) -> Pr
         held: false,
         resident: 1,
         format: MatrixFormat::Bf16,
-        gemm: kernels[0],
-        head: Some(kernels[1]),
+        names,
     }
 }
 
@@ -246,17 +270,17 @@ const EXACT: [ProductTile; 1] = [ProductTile {
     pipeline: Pipeline { depth: 16, stages: 1 },
     resident: 2,
     format: MatrixFormat::F32,
-    ..of_warps(64, 64, ["gemm_f32", "head_f32"])
+    ..of_warps(64, 64, TileNames { qkv: None, ..names!(all "f32") })
 }];
 
 /// For few rows.
 const LOW: ProductTile =
-    ProductTile { resident: 2, ..of_warps(64, 128, ["gemm_bf16_64x128", "head_bf16_64x128"]) };
+    ProductTile { resident: 2, ..of_warps(64, 128, names!(all "bf16_64x128")) };
 /// For many rows on devices with little shared memory.
 const SQUARE: ProductTile = ProductTile {
     rate: 270e12,
     pipeline: Pipeline { depth: 64, stages: 3 },
-    ..of_warps(128, 128, ["gemm_bf16_128x128", "head_bf16_128x128"])
+    ..of_warps(128, 128, names!(all "bf16_128x128"))
 };
 /// For many rows.
 const WIDE: ProductTile = ProductTile {
@@ -264,16 +288,16 @@ const WIDE: ProductTile = ProductTile {
     rate: 260e12,
     pipeline: Pipeline { depth: 32, stages: 4 },
     held: true,
-    ..of_warps(128, 256, ["gemm_bf16_128x256", "head_bf16_128x256"])
+    ..of_warps(128, 256, names!(all "bf16_128x256"))
 };
 
 /// A tile that warpgroups compute: its rows and columns, its rate in 10^12 operations per second, the
-/// stages in shared memory, and its kernel.
+/// stages in shared memory, and its kernels.
 const fn of_groups(
     [rows, columns]: [usize; 2],
     rate: f64,
     stages: usize,
-    gemm: &'static str,
+    names: TileNames,
 ) -> ProductTile {
     ProductTile {
         rows,
@@ -286,8 +310,7 @@ const fn of_groups(
         held: false,
         resident: 1,
         format: MatrixFormat::Bf16,
-        gemm,
-        head: None,
+        names,
     }
 }
 
@@ -296,121 +319,90 @@ const fn widened(
     [rows, columns]: [usize; 2],
     rate: f64,
     stages: usize,
-    gemm: &'static str,
+    names: TileNames,
 ) -> ProductTile {
     ProductTile {
         warps: if columns == 192 { (1, 3) } else { (1, 2) },
         pipeline: Pipeline { depth: if rows == 64 { 128 } else { 64 }, stages },
-        format: MatrixFormat::Int8w,
-        ..of_groups([rows, columns], rate, stages, gemm)
+        ..named(MatrixFormat::Int8w, of_groups([rows, columns], rate, stages, names), names)
     }
+}
+
+/// A tile with weights in another format.
+const fn named(format: MatrixFormat, tile: ProductTile, names: TileNames) -> ProductTile {
+    ProductTile { format, names, ..tile }
 }
 
 const BF16: [ProductTile; 9] = [
     LOW,
     SQUARE,
     WIDE,
-    ProductTile { resident: 2, ..of_groups([64, 64], 265.0, 6, "gemm_bf16_groups_64x64") },
-    ProductTile {
-        head: Some("head_bf16_groups_64x128"),
-        ..of_groups([64, 128], 350.0, 6, "gemm_bf16_groups_64x128")
-    },
-    ProductTile { single: true, ..of_groups([64, 192], 415.0, 6, "gemm_bf16_groups_64x192") },
-    ProductTile {
-        head: Some("head_bf16_groups_128x128"),
-        ..of_groups([128, 128], 525.0, 4, "gemm_bf16_groups_128x128")
-    },
-    ProductTile { single: true, ..of_groups([128, 192], 700.0, 5, "gemm_bf16_groups_128x192") },
+    ProductTile { resident: 2, ..of_groups([64, 64], 265.0, 6, names!("bf16_groups_64x64")) },
+    of_groups([64, 128], 350.0, 6, names!(all "bf16_groups_64x128")),
+    ProductTile { single: true, ..of_groups([64, 192], 415.0, 6, names!("bf16_groups_64x192")) },
+    of_groups([128, 128], 525.0, 4, names!(all "bf16_groups_128x128")),
+    ProductTile { single: true, ..of_groups([128, 192], 700.0, 5, names!("bf16_groups_128x192")) },
     ProductTile {
         single: true,
-        head: Some("head_bf16_groups_128x256"),
-        ..of_groups([128, 256], 630.0, 4, "gemm_bf16_groups_128x256")
+        ..of_groups([128, 256], 630.0, 4, names!(all "bf16_groups_128x256"))
     },
 ];
 /// The tiles of bf16. A step has as many bytes of a row, so twice the inner elements, and is assumed to
 /// take as long. Sums are exact, so that no tile needs products of one segment or holds earlier sums.
 const INT8: [ProductTile; 9] = [
-    integers(BF16[0], "gemm_int8_64x128", Some("head_int8_64x128")),
-    integers(BF16[1], "gemm_int8_128x128", Some("head_int8_128x128")),
-    integers(BF16[2], "gemm_int8_128x256", Some("head_int8_128x256")),
-    integers(BF16[3], "gemm_int8_groups_64x64", None),
-    integers(BF16[4], "gemm_int8_groups_64x128", Some("head_int8_groups_64x128")),
-    integers(BF16[5], "gemm_int8_groups_64x192", None),
-    integers(BF16[6], "gemm_int8_groups_128x128", Some("head_int8_groups_128x128")),
-    integers(BF16[7], "gemm_int8_groups_128x192", None),
-    integers(BF16[8], "gemm_int8_groups_128x256", Some("head_int8_groups_128x256")),
+    integers(BF16[0], names!(all "int8_64x128")),
+    integers(BF16[1], names!(all "int8_128x128")),
+    integers(BF16[2], names!(all "int8_128x256")),
+    integers(BF16[3], names!("int8_groups_64x64")),
+    integers(BF16[4], names!(all "int8_groups_64x128")),
+    integers(BF16[5], names!("int8_groups_64x192")),
+    integers(BF16[6], names!(all "int8_groups_128x128")),
+    integers(BF16[7], names!("int8_groups_128x192")),
+    integers(BF16[8], names!(all "int8_groups_128x256")),
 ];
 
 /// A tile of bf16 with inputs and weights in int8.
-const fn integers(
-    tile: ProductTile,
-    gemm: &'static str,
-    head: Option<&'static str>,
-) -> ProductTile {
+const fn integers(tile: ProductTile, names: TileNames) -> ProductTile {
     let Pipeline { depth, stages } = tile.pipeline;
     ProductTile {
         single: false,
         rate: 2.0 * tile.rate,
         pipeline: Pipeline { depth: 2 * depth, stages },
         held: false,
-        format: MatrixFormat::Int8,
-        gemm,
-        head,
-        ..tile
+        ..named(MatrixFormat::Int8, tile, names)
     }
 }
 
 const INT8W: [ProductTile; 7] = [
-    ProductTile {
-        format: MatrixFormat::Int8w,
-        gemm: "gemm_int8w_64x128",
-        head: Some("head_int8w_64x128"),
-        ..LOW
-    },
-    ProductTile {
-        format: MatrixFormat::Int8w,
-        gemm: "gemm_int8w_128x128",
-        head: Some("head_int8w_128x128"),
-        ..SQUARE
-    },
-    ProductTile {
-        format: MatrixFormat::Int8w,
-        gemm: "gemm_int8w_128x256",
-        head: Some("head_int8w_128x256"),
-        ..WIDE
-    },
-    ProductTile {
-        head: Some("head_int8w_groups_64x128"),
-        ..widened([64, 128], 350.0, 6, "gemm_int8w_groups_64x128")
-    },
-    widened([64, 192], 375.0, 5, "gemm_int8w_groups_64x192"),
-    ProductTile {
-        head: Some("head_int8w_groups_128x128"),
-        ..widened([128, 128], 550.0, 8, "gemm_int8w_groups_128x128")
-    },
-    ProductTile { single: true, ..widened([128, 192], 580.0, 7, "gemm_int8w_groups_128x192") },
+    named(MatrixFormat::Int8w, LOW, names!(all "int8w_64x128")),
+    named(MatrixFormat::Int8w, SQUARE, names!(all "int8w_128x128")),
+    named(MatrixFormat::Int8w, WIDE, names!(all "int8w_128x256")),
+    widened([64, 128], 350.0, 6, names!(all "int8w_groups_64x128")),
+    widened([64, 192], 375.0, 5, names!("int8w_groups_64x192")),
+    widened([128, 128], 550.0, 8, names!(all "int8w_groups_128x128")),
+    ProductTile { single: true, ..widened([128, 192], 580.0, 7, names!("int8w_groups_128x192")) },
 ];
+const PACKED_WEIGHTS: MatrixFormat = MatrixFormat::Packed(Form::Eight);
 /// The same tiles as in int8w, without the one that needs the most shared memory. A stage has room for the
 /// largest records.
 const PACKED: [ProductTile; 6] = [
-    packed(
+    named(
+        PACKED_WEIGHTS,
         ProductTile { warps: (2, 4), resident: 1, ..LOW },
-        ["gemm_packed_64x128", "head_packed_64x128"],
+        names!(all "packed_64x128"),
     ),
-    packed(ProductTile { warps: (2, 4), ..SQUARE }, ["gemm_packed_128x128", "head_packed_128x128"]),
-    packed(INT8W[3], ["gemm_packed_groups_64x128", "head_packed_groups_64x128"]),
-    ProductTile { head: None, ..packed(INT8W[4], ["gemm_packed_groups_64x192", ""]) },
-    packed(INT8W[5], ["gemm_packed_groups_128x128", "head_packed_groups_128x128"]),
-    ProductTile { head: None, ..packed(INT8W[6], ["gemm_packed_groups_128x192", ""]) },
+    named(PACKED_WEIGHTS, ProductTile { warps: (2, 4), ..SQUARE }, names!(all "packed_128x128")),
+    named(PACKED_WEIGHTS, INT8W[3], names!(all "packed_groups_64x128")),
+    named(PACKED_WEIGHTS, INT8W[4], names!("packed_groups_64x192")),
+    named(PACKED_WEIGHTS, INT8W[5], names!(all "packed_groups_128x128")),
+    named(PACKED_WEIGHTS, INT8W[6], names!("packed_groups_128x192")),
 ];
 
-/// A tile with packed weights.
-const fn packed(tile: ProductTile, [gemm, head]: [&'static str; 2]) -> ProductTile {
-    ProductTile { format: MatrixFormat::Packed(Form::Eight), gemm, head: Some(head), ..tile }
-}
-
-/// All kernels of products and of the LM head.
+/// All kernels with a tile.
 pub(in super::super) fn kernels() -> impl Iterator<Item = Kernel> {
     let tiles = MatrixFormat::KERNELS.into_iter().flat_map(ProductTile::all);
-    tiles.flat_map(|tile| std::iter::once(tile.gemm_kernel()).chain(tile.head_kernel()))
+    tiles.flat_map(|tile| {
+        let others = tile.head_kernel().into_iter().chain(tile.qkv_kernel());
+        std::iter::once(tile.gemm_kernel()).chain(others)
+    })
 }

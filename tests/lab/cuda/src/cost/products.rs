@@ -1,11 +1,12 @@
 //! Matrix products, the LM head and its reduction.
 
+use super::heads::HeadBlocks;
 use super::{Launch, LaunchCost, PASS, SECTOR, Seen, Sum, Words, sectors, spanned};
 use crate::layout::{FIELDS, PANEL, PARTIAL_BYTES, STRIP};
 use crate::layout::{NONE, SCORER_WORDS};
 use kernels::Form;
 use kernels::device::args;
-use kernels::device::{MatrixFormat, ProductTile};
+use kernels::device::{MatrixFormat, ProductTile, head_instructions};
 use std::collections::BTreeSet;
 
 /// Words of a tile of grouped rows; `GroupTile` of the kernels: expert, first row, rows.
@@ -51,6 +52,19 @@ fn stored(tile: &ProductTile, form: u32, [n, k]: [u64; 2]) -> [u64; 2] {
         }
         format => [k * format.bits() as u64 / 8, n],
     }
+}
+
+/// The sums of the divided tiles of a product, which their blocks write and the last one of a tile reads again.
+fn divided(operands: &args::Operands, share: &args::Share, tile: &ProductTile, tiles: u64) -> Sum {
+    let divided = tiles - u64::from(share.whole).min(tiles);
+    let segments = operands.k.div_ceil(operands.segment);
+    let slots = match tile.format {
+        MatrixFormat::Int8 => share.pieces,
+        _ if divided == 0 => 0,
+        _ => segments - share.lead + 1,
+    };
+    let sums = divided * u64::from(slots);
+    Sum::default().add((tile.rows * tile.columns * size_of::<f32>()) as u64, sums, sums)
 }
 
 /// Bytes of a result of a gated product.
@@ -129,21 +143,34 @@ impl Launch {
             read = read.add(n * 4, rows, rows);
         }
         let width = if gated { n / 2 * gate_bytes(tile) } else { n * 4 };
-        let mut written = Sum::default().add(width, rows, rows);
-        // The sums of divided tiles, which the last block of a tile reads again.
-        let divided = tall * broad - u64::from(a.share.whole);
-        if divided > 0 {
-            let segments = a.operands.k.div_ceil(a.operands.segment);
-            let sums = divided
-                * u64::from(match tile.format {
-                    MatrixFormat::Int8 => a.share.pieces,
-                    _ => segments - a.share.lead + 1,
-                });
-            let bytes = (tile.rows * tile.columns * size_of::<f32>()) as u64;
-            (read, written) = (read.add(bytes, sums, sums), written.add(bytes, sums, sums));
-        }
-        (cost.read, cost.written) = (read.0, written.0);
+        let written = Sum::default().add(width, rows, rows);
+        let sums = divided(&a.operands, &a.share, tile, tall * broad);
+        (cost.read, cost.written) = (read.with(&sums).0, written.with(&sums).0);
         cost
+    }
+
+    /// A product whose tiles are split into heads.
+    pub(super) fn qkv(
+        &self,
+        a: &args::Qkv,
+        tile: &ProductTile,
+        words: Words<'_>,
+    ) -> Option<LaunchCost> {
+        let tall = u64::from(a.share.tall);
+        let broad = u64::from(a.operands.n).div_ceil(tile.columns as u64);
+        let (mut read, mut cost) = self.product(&a.operands, tile, [tall, broad]);
+        if a.bias != 0 {
+            read = read.add(u64::from(a.operands.n) * 4, tall, 1);
+        }
+        let across = tile.columns as u32 / a.heads.heads.c;
+        let blocks = HeadBlocks { rows: tile.rows, across };
+        let heads = self.split_heads(&a.heads, [a.operands.rows, 2], blocks, words)?;
+        let sums = divided(&a.operands, &a.share, tile, tall * broad);
+        cost.read = read.with(&sums).with(&heads.read).0;
+        cost.written = heads.written.with(&sums).0;
+        let heads = f64::from(a.operands.rows) * f64::from(a.operands.n / a.heads.heads.c);
+        cost.after = heads * head_instructions(a.heads.heads.c as usize);
+        Some(cost)
     }
 
     /// The LM head.

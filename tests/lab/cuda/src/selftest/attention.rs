@@ -12,8 +12,8 @@ use kernels::HeadNorm;
 use kernels::KvSizes;
 use kernels::PagedAttention;
 use kernels::device::{
-    AttentionScratch, Buffer, Device, DevicePool, DeviceRope, HeadTransform, PoolLayer, PoolSizes,
-    Precision, RowNorm, split,
+    AttentionScratch, Buffer, Device, DevicePool, DeviceRope, HeadRows, HeadTransform, PoolLayer,
+    PoolSizes, Precision, RowNorm, split,
 };
 use kernels::{Pool, WriteRows};
 use kernels::{QueryGrowth, Rope, RopeSpec, RopeTable};
@@ -204,10 +204,10 @@ impl Case {
         let table = DeviceRope::new(device, &rope_table(shape.rotated))?;
         let weights = Buffer::floats(device, &self.norms)?;
         let norm = shape.norms.then_some(RowNorm { weight: &weights, eps: EPS });
-        let heads = HeadTransform { rope: &table, norm };
         let layer = PoolLayer { pool: &self.pool, layer: 1, windowed: rows.windowed };
         let q = poisoned(target, (batch.rows(), inner), Ends::Plain)?;
-        split(&qkv, heads, &batch, &q, layer)?;
+        let transform = HeadTransform { rope: &table, norm };
+        split(&qkv, HeadRows { transform, batch: &batch, layer }, &q)?;
         let out = poisoned(target, (batch.rows(), inner), Ends::Padded)?;
         AttentionScratch::default().attend(&q, layer, &batch, &out)?;
         Ok([q.read(rows.len())?, out.read(rows.len())?])

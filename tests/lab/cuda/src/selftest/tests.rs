@@ -4,6 +4,7 @@ mod attention;
 mod experts;
 mod formulas;
 mod graphs;
+mod heads;
 mod observed;
 mod products;
 mod rows;

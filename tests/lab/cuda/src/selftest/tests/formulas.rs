@@ -7,19 +7,20 @@ use super::super::products::{Layer, Sizes, inner};
 use super::super::{canvas, experts, score};
 use super::{BOTH, assert_all, checks_of};
 use crate::{LaunchCost, Moved, Observation, SECTOR};
-use kernels::Epilogue;
 use kernels::Visible;
 use kernels::device::Store;
 use kernels::device::{
-    Array, Buffer, Device, DevicePool, PoolSizes, Precision, ProductTile, RowNorm, RowSet,
-    copy_pages, embed, kernels, norm,
+    Array, Buffer, Device, DevicePool, HeadCase, MatrixFormat, PoolSizes, Precision, ProductTile,
+    RowNorm, RowSet, copy_pages, embed, kernels, norm,
 };
 use kernels::device::{Division, ProductLaunch};
+use kernels::{Epilogue, Form};
 use kernels::{KvDtype, KvSizes};
 
 /// The first words of the kernels of a test below. [`CANVAS`] has all that no other test has.
 const PRODUCTS: &[&str] = &["gemm"];
 const ATTENTION: &[&str] = &["attend", "split"];
+const QKV: &[&str] = &["qkv"];
 const ROWS: &[&str] = &["copy_pages", "embed", "norm_bf16", "norm_f32", "norm_int8", "round"];
 const HEADS: &[&str] = &["filter_rows", "fold_partials", "head", "list_tops"];
 const EXPERTS: &[&str] =
@@ -29,7 +30,7 @@ const CANVAS: &[&str] = &[];
 /// The names of a test's kernels, in order.
 fn names(words: &[&str]) -> Vec<&'static str> {
     let starts = |name: &str, words: &[&str]| words.iter().any(|word| name.starts_with(word));
-    let others = [PRODUCTS, ATTENTION, ROWS, HEADS, EXPERTS].concat();
+    let others = [PRODUCTS, ATTENTION, QKV, ROWS, HEADS, EXPERTS].concat();
     let wanted = |name: &&str| match words.is_empty() {
         true => !starts(name, &others),
         false => starts(name, words),
@@ -38,6 +39,8 @@ fn names(words: &[&str]) -> Vec<&'static str> {
     names.sort_unstable();
     names
 }
+
+const INT4: MatrixFormat = MatrixFormat::Packed(Form::Four);
 
 /// Attention on tensor cores whose warps share queries.
 const WIDE_KERNELS: [&str; 2] = ["attend_bf16_256", "attend_bf16_512"];
@@ -205,6 +208,25 @@ fn attention_moves_what_its_formulas_say() {
 }
 
 #[test]
+fn splits_of_products_move_what_their_formulas_say() {
+    let (device, observations) = crate::observed();
+    let formats = [MatrixFormat::Bf16, MatrixFormat::Int8, MatrixFormat::Int8w, INT4];
+    for (heads, widths, normed) in
+        [([4, 2], [64, 64], [true, false]), ([2, 1], [256, 64], [true, true])]
+    {
+        for format in formats {
+            for (kv, rows, k) in [(KvDtype::Bf16, 20, 256), (KvDtype::Int8, 128, 384)] {
+                let case = HeadCase { format, kv, heads, widths, normed, rows, k };
+                assert_all(case.checks(&device).unwrap());
+            }
+        }
+    }
+    let mut all = observations.take();
+    all.retain(|one| one.kernel().starts_with("qkv"));
+    assert_formulas(&all, &names(QKV));
+}
+
+#[test]
 fn rows_move_what_their_formulas_say() {
     let (mut random, (device, observations)) = (Random(33), crate::observed());
     let weight = Buffer::floats(&device, &random.numbers(512)).unwrap();
@@ -257,7 +279,7 @@ fn heads_move_what_their_formulas_say() {
     for format in score::HEADS {
         case.run_in((&device, format)).unwrap();
         let tiles = ProductTile::all(format).iter();
-        for tile in tiles.filter(|tile| tile.head.is_some()) {
+        for tile in tiles.filter(|tile| tile.names.head.is_some()) {
             plain.tile = Some(tile);
             plain.run_in((&device, format)).unwrap();
         }

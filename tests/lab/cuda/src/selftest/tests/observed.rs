@@ -8,10 +8,12 @@ use super::super::score::HEADS;
 use super::super::{canvas, experts, rows, score};
 use super::{BOTH, assert_all, checks_of};
 use crate::Observation;
-use kernels::Epilogue;
 use kernels::device::Store;
-use kernels::device::{Buffer, Device, Kernel, Precision, ProductTile, kernels};
+use kernels::device::{
+    Buffer, Device, HeadCase, Kernel, MatrixFormat, Precision, ProductTile, kernels,
+};
 use kernels::device::{Division, ProductLaunch};
+use kernels::{Epilogue, Form, KvDtype};
 use std::collections::BTreeSet;
 
 /// The kernel of `faulty.cu`.
@@ -138,9 +140,27 @@ fn heads(device: &Device) {
     for format in HEADS {
         let mut case = score::Case::new(&mut random, 300, 10);
         let tiles = ProductTile::all(format).iter();
-        for tile in tiles.filter(|tile| tile.head.is_some()) {
+        for tile in tiles.filter(|tile| tile.names.head.is_some()) {
             case.tile = Some(tile);
             case.run_in((device, format)).unwrap();
+        }
+    }
+}
+
+/// Observes products that split their results into heads, in every tile, whole and divided.
+fn splits(device: &Device) {
+    for format in FORMATS.into_iter().filter(|format| *format != MatrixFormat::F32) {
+        if matches!(format, MatrixFormat::Packed(form) if form != Form::Four) {
+            continue;
+        }
+        for (heads, widths, normed, kv) in [
+            ([3, 1], [64, 24], [true, false], KvDtype::Int8),
+            ([2, 1], [128, 128], [false, false], KvDtype::Bf16),
+        ] {
+            for k in [128, 576] {
+                let case = HeadCase { format, kv, heads, widths, normed, rows: 37, k };
+                assert_all(case.checks(device).unwrap());
+            }
         }
     }
 }
@@ -154,6 +174,7 @@ fn kernels_have_no_races_and_no_bank_conflicts() {
     products(&device);
     attention(&device);
     heads(&device);
+    splits(&device);
     for precision in BOTH {
         let target = (&device, precision);
         assert_all(checks_of(|tell| rows::checks(&mut random, target, 3, tell)));
@@ -173,7 +194,7 @@ fn kernels_have_no_races_and_no_bank_conflicts() {
     let seen: BTreeSet<&str> = all.iter().map(Observation::kernel).collect();
     let kernels: BTreeSet<&str> = kernels().map(|kernel| kernel.name).collect();
     assert_eq!(seen, kernels);
-    let starts = ["gemm", "attend", "head", "gates", "downs"];
+    let starts = ["gemm", "attend", "head", "gates", "downs", "qkv"];
     let tensor =
         |name: &str| !name.contains("f32") && starts.iter().any(|start| name.starts_with(start));
     let mut loads = BTreeSet::new();

@@ -151,10 +151,10 @@ fn packed_heads_have_the_bits_of_their_weights_in_bf16() {
     let matrix = Matrix { weight: &weight, k, bias: None };
     let plain = DeviceMatrix::new(&device, MatrixFormat::Bf16, matrix, Epilogue::None).unwrap();
     let want = case.run_with((&device, format), &plain).unwrap();
-    let tiles = ProductTile::all(format).iter().filter(|tile| tile.head.is_some());
+    let tiles = ProductTile::all(format).iter().filter(|tile| tile.names.head.is_some());
     for tile in tiles {
         case.tile = Some(tile);
-        assert_eq!(case.run_in((&device, format)).unwrap(), want, "{}", tile.gemm);
+        assert_eq!(case.run_in((&device, format)).unwrap(), want, "{}", tile.names.gemm);
     }
 }
 
@@ -236,11 +236,11 @@ fn records_have_the_bits_of_a_plain_loop_in_every_tile() {
         }
         for format in HEADS {
             let mut want = None;
-            let tiles = ProductTile::all(format).iter().filter(|tile| tile.head.is_some());
+            let tiles = ProductTile::all(format).iter().filter(|tile| tile.names.head.is_some());
             for tile in tiles {
                 case.tile = Some(tile);
                 let got = case.run_in((&device, format)).unwrap();
-                assert_eq!(got, *want.get_or_insert_with(|| got.clone()), "{}", tile.gemm);
+                assert_eq!(got, *want.get_or_insert_with(|| got.clone()), "{}", tile.names.gemm);
             }
             let (records, _) = want.unwrap();
             // Of weights alone in fewer bits the tests of products tell.
