@@ -63,6 +63,10 @@ DEVICE Two read_only(const Two* from) {
     float2 two = __ldg(reinterpret_cast<const float2*>(from));
     return {two.x, two.y};
 }
+DEVICE Four read_only(const Four* from) {
+    float4 four = __ldg(reinterpret_cast<const float4*>(from));
+    return {four.x, four.y, four.z, four.w};
+}
 
 DEVICE float wide(bf16 x) { return __uint_as_float(uint32_t(x.bits) << 16); }
 

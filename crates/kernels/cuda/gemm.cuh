@@ -28,11 +28,19 @@ struct Operands {
     // [n], factors of the sums, or null; and [r], those of rows of integers.
     const float* scales;
     const float* row_scales;
+    // [r, parts]: sums of the squares of 64 numbers each of the rows that x has without the factor of their
+    // norm; null if x has all.
+    const float* squares;
     uint32_t rows, n, k;
     // Inner elements of a segment, a multiple of 64, of integers of 128.
     uint32_t segment;
     // The form of packed weights.
     Form form;
+    uint32_t parts;
+    // Of the norm.
+    float eps;
+    // Byte of shared memory from which on the factors of rows are.
+    uint32_t factors;
 };
 
 // How the tiles of a product are divided among blocks. Tiles are numbered column by column. The first
@@ -415,6 +423,29 @@ struct TileF32 : Sums<4, 256, 0> {
     }
 };
 
+// Columns whose squares are summed at once, rows of the tallest tile.
+constexpr unsigned SQUARED = 64, TALLEST = 128;
+
+// The factor of the norm of a row of the tile.
+DEVICE float& row_factor(const Operands& of, unsigned row) {
+    return reinterpret_cast<float*>(shared_memory() + of.factors)[row % TALLEST];
+}
+
+// Computes the factors of the rows of a tile, which all threads may read after the next barrier.
+template <unsigned ROWS> DEVICE void find_factors(const Operands& of, unsigned first) {
+    if (!of.squares) return;
+#pragma unroll 4
+    for (unsigned i = thread() / 32; i < ROWS; i += threads() / 32) {
+        unsigned row = first + i < of.rows ? first + i : of.rows - 1;
+        const float* squares = of.squares + size_t(row) * of.parts;
+        float sum = 0.0f;
+        for (unsigned j = thread() % 32; j < of.parts; j += 32)
+            sum = rounded_sum(sum, read_only(squares + j));
+        sum = warp_sum(sum) / float(of.parts * SQUARED);
+        if (thread() % 32 == 0) row_factor(of, first + i) = 1.0f / sqrtf(sum + of.eps);
+    }
+}
+
 // A sum times its factors. Every product is rounded on its own, as on the CPU.
 DEVICE float scaled(const Operands& of, unsigned row, unsigned column, float sum) {
     if (!of.scales) return sum;
@@ -448,6 +479,11 @@ template <class T>
 DEVICE void finish_pair(const Gemm& a, unsigned row, unsigned column, float x, float y) {
     if (row >= a.of.rows || column >= a.of.n) return;
     bool both = column + 1 < a.of.n;
+    // Inputs are in bf16 where gates are.
+    if (sizeof(T) == 2 && a.of.squares) {
+        float factor = row_factor(a.of, row);
+        x = rounded_product(x, factor), y = rounded_product(y, factor);
+    }
     x = biased(a.of, a.bias, row, column, x);
     if (both) y = biased(a.of, a.bias, row, column + 1, y);
     size_t at = size_t(row) * a.stride;
@@ -468,6 +504,7 @@ DEVICE void finish_pair(const Gemm& a, unsigned row, unsigned column, float x, f
 template <class Tile, class T> DEVICE void gemm(const Gemm& a) {
     Tile tile;
     Part part = part_of(a.of, a.share, Tile::SIZE, Tile::EXACT);
+    if (sizeof(T) == 2) find_factors<Tile::ROWS>(a.of, part.row * Tile::ROWS);
     tile.run(a.of, part);
     if (!tile.gather(part)) return;
     unsigned row = part.row * Tile::ROWS, column = part.column * Tile::COLUMNS;

@@ -15,6 +15,7 @@ KERNELS_BEGIN
 #include "groups_widened.cuh"
 #include "packed.cuh"
 #include "qkv.cuh"
+#include "residual.cuh"
 #include "rows.cuh"
 #include "score.cuh"
 KERNELS_END

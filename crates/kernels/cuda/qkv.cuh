@@ -170,19 +170,24 @@ struct Qkv {
 template <class Tile> DEVICE void qkv(const Qkv& a) {
     Tile tile;
     Part part = part_of(a.of, a.share, Tile::SIZE, Tile::EXACT);
+    if (!Tile::EXACT) find_factors<Tile::ROWS>(a.of, part.row * Tile::ROWS);
     tile.run(a.of, part);
     if (!tile.gather(part)) return;
     float* all = spread(tile);
     unsigned first_row = part.row * Tile::ROWS, first_head = part.column * Tile::COLUMNS / a.to.c;
     unsigned left = a.of.rows - first_row, rows = left < Tile::ROWS ? left : Tile::ROWS;
-    bool bare = !a.of.scales && !a.bias;
+    bool bare = !a.of.squares && !a.of.scales && !a.bias;
     for (unsigned across = 0; across < Tile::COLUMNS / a.to.c; across++) {
         unsigned head = first_head + across;
         if (head >= a.to.heads + 2 * a.to.groups) break;
         for (unsigned i = thread() / 32; i < rows; i += threads() / 32) {
             float* x = all + i * (Tile::COLUMNS + Tile::BETWEEN) + across * a.to.c;
-            for (unsigned j = thread() % 32; j < a.to.c && !bare; j += 32)
-                x[j] = biased(a.of, a.bias, first_row + i, head * a.to.c + j, x[j]);
+            bool lacks = !Tile::EXACT && a.of.squares;
+            float factor = lacks ? row_factor(a.of, first_row + i) : 1.0f;
+            for (unsigned j = thread() % 32; j < a.to.c && !bare; j += 32) {
+                float sum = lacks ? rounded_product(x[j], factor) : x[j];
+                x[j] = biased(a.of, a.bias, first_row + i, head * a.to.c + j, sum);
+            }
             sync_warp();
             split_head<bf16, 2>(a.to, x, x, first_row + i, head);
         }

@@ -13,6 +13,7 @@ mod canvas;
 mod counting;
 mod cpu;
 mod experts;
+mod products;
 mod rows;
 mod table;
 
@@ -21,6 +22,7 @@ pub use candle::Candle;
 pub use counting::Counting;
 pub use cpu::Cpu;
 pub use experts::Experts;
+pub use products::{Projection, Residual};
 pub use rows::Rows;
 pub use table::{StoredTable, Table, TableNumbers};
 
@@ -153,16 +155,6 @@ pub struct Selection<'a, B: Backend + ?Sized> {
     pub array: &'a B::Array,
     /// Which of its rows.
     pub rows: &'a RowSet,
-}
-
-/// A product whose results are the heads of attention.
-pub struct Projection<'a, B: Backend + ?Sized> {
-    /// The matrix `[(h + 2 g) c, k]`.
-    pub matrix: &'a B::Matrix,
-    /// The inputs `[r, k]`.
-    pub x: &'a B::Array,
-    /// The heads.
-    pub attention: &'a Attention<'a, B>,
 }
 
 /// A range of a batch's scored rows.
@@ -305,6 +297,21 @@ pub trait Backend: Storage {
         rows: usize,
         sum: &mut Self::Array,
     ) -> Result<()>;
+
+    /// Adds a product to `sum`, then overwrites `out` with the norms of all its rows, which products alone may
+    /// read.
+    fn add_norm(
+        &self,
+        pass: &Pass<'_, Self>,
+        Residual { matrix, x, norm }: Residual<'_, Self>,
+        sum: &mut Self::Array,
+        out: &mut Self::Array,
+    ) -> Result<()> {
+        let rows = self.rows(pass);
+        self.linear_add(matrix, x, rows, sum)?;
+        let input = Selection { array: &*sum, rows: &RowSet::First(rows) };
+        self.norm(input, pass, norm, out)
+    }
 
     /// Appends `rank` columns to `x [r, k]`: the product with `inner [rank, k]` in the rows that an adapter
     /// changes, zeros in others.

@@ -33,6 +33,7 @@ mod heads;
 mod launch;
 mod matrix;
 mod packed;
+mod residual;
 mod rows;
 mod score;
 mod scratch;
@@ -52,9 +53,10 @@ pub use launch::{
     ProductTile, Roofline, TileNames, head_instructions, segment,
 };
 pub use matrix::{DeviceMatrix, MatrixSizes, Store};
+pub use residual::{NormedSum, add_normed};
 pub use rows::*;
 pub use score::{DeviceScores, ScoringHead};
-pub use selftest::{Check, HeadCase, selftest};
+pub use selftest::{Check, HeadCase, NormCase, selftest};
 pub use timing::{LaunchTime, Marks};
 
 use scratch::Scratch;
@@ -97,6 +99,13 @@ impl Kernel {
     /// True if a device has what the kernel needs.
     pub fn runs_on(&self, limits: DeviceLimits) -> bool {
         self.shared as usize <= limits.shared && (!self.warpgroups || limits.warpgroups)
+    }
+}
+
+impl Kernel {
+    /// The byte of shared memory from which on factors of rows are, at its end.
+    fn factors(&self) -> Option<usize> {
+        (self.shared as usize).checked_sub(launch::FACTORS)
     }
 }
 

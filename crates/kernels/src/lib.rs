@@ -32,8 +32,8 @@ pub use append::append;
 pub use attention::{PagedAttention, Visible};
 pub use backend::{
     Accelerator, ArrayKind, Attention, Backend, Candle, Counting, Cpu, DeviceKv, ExpertRows,
-    Experts, Head, Host, LayerScratch, Mixture, Norm, Numbers, Pass, Projection, Rows, ScoredRange,
-    Selection, Storage, Stored, StoredTable, StoredVector, Table, TableNumbers,
+    Experts, Head, Host, LayerScratch, Mixture, Norm, Numbers, Pass, Projection, Residual, Rows,
+    ScoredRange, Selection, Storage, Stored, StoredTable, StoredVector, Table, TableNumbers,
 };
 pub use blocks::{BlockRows, BlockType};
 pub use cache::{CopyPages, KvDtype, KvSizes, Pool, WriteRows};

@@ -2,7 +2,7 @@
 
 use super::{
     ArrayKind, Attention, Backend, Experts, Head, Mixture, Norm, Numbers, Pass, Projection,
-    RopeSpec, ScoredRange, Selection, Storage, Stored, StoredVector, Table,
+    Residual, RopeSpec, ScoredRange, Selection, Storage, Stored, StoredVector, Table,
 };
 use crate::cache::KvSizes;
 use crate::device::*;
@@ -274,7 +274,7 @@ impl Backend for Accelerator {
         Ok(match kind {
             ArrayKind::Sums => Array::new(device, Precision::F32, rows, width)?,
             ArrayKind::Queries => Array::new(device, self.precision(), rows, width)?,
-            ArrayKind::Inputs => inputs(read)?,
+            ArrayKind::Inputs => inputs(read)?.with_squares()?,
             ArrayKind::Routed | ArrayKind::Gated => inputs(self.format.gated())?,
             ArrayKind::Attended => inputs(self.precision())?,
         })
@@ -322,6 +322,7 @@ impl Backend for Accelerator {
         scale: Norm<'_, Self>,
         out: &mut Array,
     ) -> Result<()> {
+        out.set_lacking(None);
         norm(input.array, input.rows, pass.batch, scale.row_norm(), out)?;
         Ok(out.round(input.rows.count())?)
     }
@@ -338,6 +339,23 @@ impl Backend for Accelerator {
         sum: &mut Array,
     ) -> Result<()> {
         Ok(matrix.add_product(x, rows, sum)?)
+    }
+
+    fn add_norm(
+        &self,
+        pass: &Pass<'_, Self>,
+        Residual { matrix, x, norm }: Residual<'_, Self>,
+        sum: &mut Array,
+        out: &mut Array,
+    ) -> Result<()> {
+        let rows = pass.batch.rows();
+        let stream = NormedSum { sum, norm: norm.row_norm() };
+        if add_normed(matrix, x, rows, stream, out)? {
+            return Ok(());
+        }
+        self.linear_add(matrix, x, rows, sum)?;
+        let input = Selection { array: &*sum, rows: &RowSet::First(rows) };
+        self.norm(input, pass, norm, out)
     }
 
     fn split(

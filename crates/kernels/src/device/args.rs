@@ -68,8 +68,10 @@ arguments! {
 
     /// The operands of a matrix product.
     Operands {
-        x w scales row_scales: u64,
-        rows n k segment form pad: u32,
+        x w scales row_scales squares: u64,
+        rows n k segment form parts: u32,
+        eps: f32,
+        factors: u32,
     }
 
     /// The division of a product's tiles among blocks.
@@ -92,6 +94,13 @@ arguments! {
         share: Share,
         bias: u64,
         heads: HeadSplit,
+    }
+
+    /// `residual_*`.
+    Residual {
+        operands: Operands,
+        share: Share,
+        bias sum weight next squares: u64,
     }
 
     /// Results of the parts of contexts, and the numbers of blocks that have ended.

@@ -183,13 +183,74 @@ pub struct Array {
     scales: Option<Buffer>,
     /// The same rows as integers, after [`Self::round`].
     rounded: Option<Box<Self>>,
+    /// Memory for rows without the factor of their norm.
+    squares: Option<Squares>,
     precision: Precision,
     rows: usize,
     width: usize,
     stride: usize,
 }
 
+/// Sums of the squares of rows, from which products that read the rows compute the factors of their norm.
+struct Squares {
+    /// `[rows, parts]`: of [`SQUARED`] numbers each.
+    sums: Buffer,
+    parts: usize,
+    /// Added to the mean of the squares; `None` if the rows have their factors.
+    eps: Option<f32>,
+}
+
+/// Columns whose squares are summed at once; of the same name in the kernels.
+pub(super) const SQUARED: usize = 64;
+
+/// What a product reads to compute the factors of rows.
+#[derive(Clone, Copy, Default)]
+pub(super) struct RowFactors {
+    /// The address of the sums, 0 if rows have their factors.
+    pub(super) squares: u64,
+    /// Sums of a row.
+    pub(super) parts: u32,
+    /// Added to the mean of the squares.
+    pub(super) eps: f32,
+}
+
 impl Array {
+    /// The same with memory for rows without the factor of their norm, if kernels exist for such rows.
+    pub fn with_squares(self) -> Result<Self> {
+        if self.precision != Precision::Bf16 || !self.width.is_multiple_of(SQUARED) {
+            return Ok(self);
+        }
+        let parts = self.width / SQUARED;
+        let bytes = self.rows.saturating_mul(parts * size_of::<f32>());
+        let sums = Buffer::new(self.device(), bytes)?;
+        Ok(Self { squares: Some(Squares { sums, parts, eps: None }), ..self })
+    }
+
+    /// The address of the sums of squares of rows, if the array has memory for them.
+    pub(super) fn squares(&self) -> Result<Option<u64>> {
+        let squares = self.squares.as_ref();
+        squares.map(|one| one.sums.range(0, self.rows * one.parts * 4)).transpose()
+    }
+
+    /// Declares that rows lack the factor of a norm with this `eps`, or that they have it.
+    pub(crate) fn set_lacking(&mut self, eps: Option<f32>) {
+        if let Some(squares) = &mut self.squares {
+            squares.eps = eps;
+        }
+    }
+
+    /// What products need to compute the factors that rows lack.
+    pub(super) fn row_factors(&self) -> Result<RowFactors> {
+        match &self.squares {
+            Some(Squares { sums, parts, eps: Some(eps) }) => Ok(RowFactors {
+                squares: sums.range(0, self.rows * parts * 4)?,
+                parts: *parts as u32,
+                eps: *eps,
+            }),
+            _ => Ok(RowFactors::default()),
+        }
+    }
+
     /// Allocates zeroed rows without padding.
     pub fn new(device: &Device, precision: Precision, rows: usize, width: usize) -> Result<Self> {
         Self::with_stride(device, precision, [rows, width], width)
@@ -235,7 +296,7 @@ impl Array {
             Precision::F32 | Precision::Bf16 => None,
         };
         let buffer = Buffer::new(device, bytes)?;
-        Ok(Self { buffer, scales, rounded: None, precision, rows, width, stride })
+        Ok(Self { buffer, scales, rounded: None, squares: None, precision, rows, width, stride })
     }
 
     /// Overwrites rows from `first` on.

@@ -181,7 +181,7 @@ impl DeviceMatrix {
             return refuse(format!("expected {rows} rows of {width}, found {:?}", launch.sizes));
         }
         let args = args::Qkv {
-            operands: self.operands(x, 0..rows)?,
+            operands: self.operands(x, 0..rows, kernel.factors())?,
             share: self.share(launch)?,
             bias: self.bias()?,
             heads,

@@ -11,7 +11,7 @@ mod tests;
 mod tile;
 
 pub use roofline::{AttentionWork, Roofline, head_instructions};
-pub(super) use tile::kernels;
+pub(super) use tile::{FACTORS, kernels};
 pub use tile::{MatrixFormat, Pipeline, ProductTile, TileNames};
 
 use super::{Result, refuse};
@@ -30,8 +30,8 @@ const ROWS: usize = 1024;
 /// Maximum number of divided tiles of a launch.
 pub(super) const MOST_DIVIDED: usize = 4096;
 
-/// Compute capabilities of cards on which the long self-test showed that fused kernels have the bits of the
-/// separate ones; on other cards the separate ones run ([`DeviceLimits::fused`]).
+/// Compute capabilities of cards on which the self-test of fused kernels held: splits have the bits of separate
+/// ones, norms are as exact. On other cards the separate ones run ([`DeviceLimits::fused`]).
 #[cfg(feature = "cuda")]
 pub(super) const FUSED: [(i32, i32); 0] = [];
 
@@ -44,7 +44,8 @@ pub struct DeviceLimits {
     pub shared: usize,
     /// True if warpgroups multiply tiles in shared memory: on compute capability 9.0.
     pub warpgroups: bool,
-    /// True if a kernel may do the work of several: the product of queries, keys and values that of their split.
+    /// True if a kernel may do the work of several: the product of queries, keys and values that of their split,
+    /// the products around a norm that of the norm.
     pub fused: bool,
     /// Gigabytes per second that copies within the memory read and write.
     pub memory_rate: u32,
@@ -104,6 +105,8 @@ pub enum Division {
     Divided,
     /// Every tile may be, if its columns are whole heads of this width.
     Heads(usize),
+    /// Every tile may be, if it has a kernel that adds to the residual stream before a norm.
+    Residual,
 }
 
 /// Inner elements of a segment, which is summed from zero; the segments of a sum are added in order.
@@ -191,6 +194,9 @@ impl ProductLaunch {
                     let fits = width > 0 && tile.columns.is_multiple_of(width);
                     fits && tile.qkv_kernel().is_some_and(|qkv| qkv.runs_on(limits))
                 }
+                Division::Residual => {
+                    tile.residual_kernel().is_some_and(|kernel| kernel.runs_on(limits))
+                }
             };
             let sums = !tile.single || segment(sizes.format, sizes.n, sizes.k) >= sizes.k;
             scores && sums && tile.warpgroups == by_groups && tile.runs_on(limits)
@@ -217,7 +223,7 @@ impl ProductLaunch {
         let all = Self::undivided(tile, sizes);
         let most = match division {
             Division::Whole => 1,
-            Division::Divided | Division::Heads(_) => all.segments(),
+            Division::Divided | Division::Heads(_) | Division::Residual => all.segments(),
         };
         let rounds = all.tiles() / limits.multiprocessors.max(1);
         let even = rounds * limits.multiprocessors;

@@ -2,7 +2,7 @@
 
 mod fill;
 
-use super::array::{Array, Buffer, Precision};
+use super::array::{Array, Buffer, Precision, RowFactors};
 use super::launch::{Division, MatrixFormat, ProductLaunch, ProductSizes, partial_bytes, segment};
 use super::packed::PANEL;
 use super::scratch::Scratch;
@@ -203,8 +203,9 @@ impl DeviceMatrix {
             Store::Overwrite | Store::Add => Precision::F32,
             Store::Gate | Store::GeluGate => self.format.gated(),
         };
+        let kernel = launch.tile.gemm_kernel();
         let args = args::Gemm {
-            operands: self.operands(x, 0..rows)?,
+            operands: self.operands(x, 0..rows, kernel.factors())?,
             share: self.share(launch)?,
             bias: self.bias()?,
             out: out.checked(rows, first + self.width(), written)?
@@ -214,7 +215,7 @@ impl DeviceMatrix {
         };
         let grid = [launch.grid()?, 1, 1];
         // SAFETY: the arrays have these sizes, which were checked, and of the partial sums.
-        unsafe { x.device().launch(launch.tile.gemm_kernel(), grid, &args) }
+        unsafe { x.device().launch(kernel, grid, &args) }
     }
 
     /// The division of a launch's tiles, with room for the partial sums.
@@ -235,8 +236,21 @@ impl DeviceMatrix {
     }
 
     /// The operands: rows of `x`, padded, and this matrix.
-    pub(super) fn operands(&self, x: &Array, rows: Range<usize>) -> Result<args::Operands> {
+    ///
+    /// # Errors
+    /// If sizes differ, or rows lack the factor of their norm and there is no room for factors from byte
+    /// `factors` of shared memory on.
+    pub(super) fn operands(
+        &self,
+        x: &Array,
+        rows: Range<usize>,
+        factors: Option<usize>,
+    ) -> Result<args::Operands> {
         let (x, stride) = (x.inputs(self.precision()), self.stride());
+        let RowFactors { squares, parts, eps } = x.row_factors()?;
+        if squares != 0 && (factors.is_none() || rows.start > 0) {
+            return refuse("rows without the factor of their norm");
+        }
         if x.stride() != stride {
             return refuse(format!("expected rows of {stride}, found {}", x.stride()));
         }
@@ -251,7 +265,10 @@ impl DeviceMatrix {
             k: stride as u32,
             segment: segment(self.format, self.n, stride) as u32,
             form: form_number(self.format),
-            pad: 0,
+            squares,
+            parts,
+            eps,
+            factors: factors.unwrap_or(0) as u32,
         })
     }
 

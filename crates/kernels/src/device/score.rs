@@ -190,7 +190,7 @@ impl DeviceScores {
         let filtered = batch.shape().filtered;
         let args = args::Head {
             pad: 0,
-            operands: lm_head.operands(x, first..first + rows)?,
+            operands: lm_head.operands(x, first..first + rows, None)?,
             bias: lm_head.bias()?,
             rows: batch.address(Section::Scorers, range.start * SCORER_WORDS)?,
             words: batch.address(Section::Words, 0)?,

@@ -2,8 +2,10 @@
 //! operation are compared where models are loaded.
 
 mod heads;
+mod norms;
 
 pub use heads::HeadCase;
+pub use norms::NormCase;
 
 use super::{Array, Device, DeviceError, DeviceMatrix, MatrixFormat, Precision, Result};
 use crate::cache::KvDtype;
@@ -70,6 +72,7 @@ const ROWS: [usize; 2] = [64, 200];
 /// to `tell` when it is made.
 pub fn selftest(device: &Device, columns: usize, tell: &mut dyn FnMut(Check)) {
     fused(device, tell);
+    normed(device, tell);
     let int4 = MatrixFormat::Packed(Form::Four);
     for format in [MatrixFormat::Bf16, MatrixFormat::Int8, int4] {
         for (k, rows) in MATRICES {
@@ -102,6 +105,19 @@ fn fused(device: &Device, tell: &mut dyn FnMut(Check)) {
                     Ok(checks) => checks.into_iter().for_each(&mut *tell),
                     Err(reason) => tell(Check::failed("split of a product", reason)),
                 }
+            }
+        }
+    }
+}
+
+/// Compares products that leave a norm to the next product with separate kernels.
+fn normed(device: &Device, tell: &mut dyn FnMut(Check)) {
+    for format in [MatrixFormat::Bf16, MatrixFormat::Int8w, MatrixFormat::Packed(Form::Four)] {
+        for rows in ROWS {
+            let case = NormCase { format, rows, d: 512, k: 640, n: 264 };
+            match case.checks(device) {
+                Ok(checks) => checks.into_iter().for_each(&mut *tell),
+                Err(reason) => tell(Check::failed("norm in products", reason)),
             }
         }
     }

@@ -1,10 +1,10 @@
 //! The attention of a layer, and its arrays.
 
-use super::block::Block;
+use super::block::{Block, Mlp};
 use super::decoder::Decoder;
 use super::work::{HeadArrays, Work, append};
 use candle_core::Result;
-use kernels::{Attention, Backend, Pass, Projection};
+use kernels::{Attention, Backend, Norm, Pass, Projection};
 
 impl<B: Backend> Work<B> {
     /// The arrays of a layer's attention.
@@ -49,5 +49,14 @@ impl<B: Backend> Decoder<B> {
             norm: block.head_norms.as_ref().map(|weight| self.norm(weight)),
             windowed: !block.full,
         }
+    }
+
+    /// The norm of the next layer, if the product that ends a layer leaves it: nothing between reads or
+    /// overwrites the normalised rows.
+    pub(super) fn next_norm(&self, number: usize) -> Option<Norm<'_, B>> {
+        let block = &self.blocks[number];
+        let ends = matches!(block.mlp, Mlp::Dense(_)) && block.sandwich.is_none();
+        let next = self.blocks.get(number + 1).filter(|_| ends && self.drafter.is_none());
+        next.map(|block| self.norm(&block.attention_norm))
     }
 }

@@ -32,7 +32,9 @@ impl<B: Backend> Decoder<B> {
             let branch = Selection { array: &branches.one, rows: &all };
             // Rows without a mean embedding are zero, and stay so through norm and MLP.
             backend.norm(branch, pass, self.norm(&parts.pre_norm), &mut work.normed)?;
-            work.add_mlp(backend, pass, &parts.mlp, None)?;
+            let [gate_up, down] = &parts.mlp;
+            work.gate(backend, pass, gate_up, None)?;
+            backend.linear_add(down, &work.gated, rows, &mut work.x)?;
         }
         backend.norm_denoised(pass, self.norm(&parts.ones), &mut work.x)
     }

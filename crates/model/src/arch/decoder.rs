@@ -5,7 +5,7 @@ use super::dflash::Drafter;
 use super::work::Work;
 use candle_core::Result;
 use kernels::device::RowSet;
-use kernels::{Backend, Experts, Head, Norm, Pass, ScoredRange, Storage};
+use kernels::{Backend, Experts, Head, Norm, Pass, Residual, ScoredRange, Storage};
 use std::sync::Arc;
 
 /// The stored weights of a transformer: embedding, layers, final norm, LM head.
@@ -45,8 +45,8 @@ impl<B: Backend> Decoder<B> {
         }
         backend.embed(&self.embedding, pass, &mut work.x)?;
         self.condition(backend, pass, work)?;
-        for (number, block) in self.blocks.iter().enumerate() {
-            self.layer(backend, pass, block, work)?;
+        for number in 0..self.blocks.len() {
+            self.layer(backend, pass, number, work)?;
             if let Some(drafter) = &self.drafter {
                 drafter.tap(backend, pass, number, work)?;
             }
@@ -57,27 +57,37 @@ impl<B: Backend> Decoder<B> {
         }
     }
 
-    /// Adds a layer's results to the residual stream.
+    /// Adds a layer's results to the residual stream. The layer before a dense one leaves its norm.
     fn layer(
         &self,
         backend: &B,
         pass: &Pass<'_, B>,
-        block: &Block<B>,
+        number: usize,
         work: &mut Work<B>,
     ) -> Result<()> {
-        let rows = backend.rows(pass);
-        let all = RowSet::First(rows);
-        let norm = self.norm(&block.attention_norm);
-        work.norm(backend, pass, norm, &all)?;
+        let (rows, block) = (backend.rows(pass), &self.blocks[number]);
+        if number == 0 || self.next_norm(number - 1).is_none() {
+            let norm = self.norm(&block.attention_norm);
+            work.norm(backend, pass, norm, &RowSet::First(rows))?;
+        }
         self.attend(backend, pass, block, work)?;
         if block.sandwich.is_some() {
             return self.add_branches(backend, pass, block, work);
         }
-        backend.linear_add(&block.out, &work.heads.attended, rows, &mut work.x)?;
         let norm = self.norm(&block.mlp_norm);
-        work.norm(backend, pass, norm, &all)?;
+        let out = Residual { matrix: &block.out, x: &work.heads.attended, norm };
+        backend.add_norm(pass, out, &mut work.x, &mut work.normed)?;
         match &block.mlp {
-            Mlp::Dense(mlp) => work.add_mlp(backend, pass, mlp, block.adapter.as_deref()),
+            Mlp::Dense([gate_up, down]) => {
+                work.gate(backend, pass, gate_up, block.adapter.as_deref())?;
+                match self.next_norm(number) {
+                    Some(norm) => {
+                        let down = Residual { matrix: down, x: &work.gated, norm };
+                        backend.add_norm(pass, down, &mut work.x, &mut work.normed)
+                    }
+                    None => backend.linear_add(down, &work.gated, rows, &mut work.x),
+                }
+            }
             Mlp::Experts(experts) => experts.add(backend, pass, work, rows),
         }
     }

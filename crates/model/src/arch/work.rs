@@ -106,12 +106,13 @@ impl<B: Backend> Work<B> {
         backend.norm(input, pass, norm, &mut self.normed)
     }
 
-    /// Adds the MLP of the normalised rows, with its gated adapter, to the residual stream.
-    pub(super) fn add_mlp(
+    /// Overwrites `gated` with the inputs of the last product of an MLP of the normalised rows, with its gated
+    /// adapter.
+    pub(super) fn gate(
         &mut self,
         backend: &B,
         pass: &Pass<'_, B>,
-        [gate_up, down]: &GatedMlp<B>,
+        gate_up: &B::Matrix,
         adapter: Option<&GatedAdapter<B>>,
     ) -> Result<()> {
         let rows = backend.rows(pass);
@@ -122,13 +123,7 @@ impl<B: Backend> Work<B> {
             &mut self.normed,
         )?;
         backend.linear(gate_up, &self.normed, rows, &mut self.gated)?;
-        append(
-            backend,
-            pass,
-            adapter.and_then(|adapter| adapter.mlp[1].as_ref()),
-            &mut self.gated,
-        )?;
-        backend.linear_add(down, &self.gated, rows, &mut self.x)
+        append(backend, pass, adapter.and_then(|adapter| adapter.mlp[1].as_ref()), &mut self.gated)
     }
 
     /// Adds the expert that processes every row.

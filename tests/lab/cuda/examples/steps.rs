@@ -1,8 +1,8 @@
 //! The work of every kernel of a step, an estimate of its time, and on a machine with a CUDA device (feature
-//! `cuda`) its measured time: `cargo run --release --example steps -- llada-8b 64 1024`.
+//! `cuda`) its measured time: `cargo run --release --example steps -- llada-8b 32,64 1024`.
 
 use asynclane_cuda_lab::{Card, LaunchCost, floor, planned, timed};
-use asynclane_kernels::device::Device;
+use asynclane_kernels::device::{Device, DeviceLimits};
 use asynclane_model::{DeviceModel, Geometry, LoadError, StepLoad, WeightDtype};
 use std::collections::BTreeMap;
 use step::{BatchOutput, Executor};
@@ -32,7 +32,7 @@ impl Sum {
 
     fn print(&self, name: &str) {
         println!(
-            "{name:<24} {:>8} {:>9.1} {:>9.1} {:>9.1} {:>9.3} {:>9.3}",
+            "{name:<28} {:>8} {:>9.1} {:>9.1} {:>9.1} {:>9.3} {:>9.3}",
             self.launches,
             self.dram / 1e6,
             self.l2 / 1e6,
@@ -50,7 +50,8 @@ fn measured(
     geometry: Geometry,
     dtype: WeightDtype,
 ) -> Result<Vec<(&'static str, f64)>, LoadError> {
-    let (device, times) = timed(device);
+    let (timed, times) = timed(device);
+    let device = timed.with_fused(device.limits().fused);
     let checkpoint = geometry.checkpoint(5, 1)?.with_dtype(dtype);
     let mut executor = load.executor(DeviceModel::load(&device, checkpoint)?)?;
     load.prefill(&mut executor)?;
@@ -69,40 +70,61 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("expected a geometry, rows and slots".into());
     };
     let geometry = Geometry::named(geometry).ok_or("an unknown geometry")?;
-    let load = StepLoad { rows: rows.parse()?, lane: LANE, slots: slots.parse()? };
+    let slots = slots.parse()?;
     let device = Device::open(0).ok();
-    let limits = device.as_ref().map(Device::limits).unwrap_or_default();
-    for dtype in [WeightDtype::Bf16, WeightDtype::Int8, WeightDtype::Int8w, WeightDtype::Int4] {
-        let checkpoint = geometry.checkpoint(5, 1)?.with_dtype(dtype);
-        let (launches, unknown) = planned(&load, checkpoint, limits)?;
-        let (mut all, mut sums) = (Sum::default(), BTreeMap::<&str, Sum>::new());
-        for launch in &launches {
-            all.add(launch);
-            sums.entry(launch.kernel).or_default().add(launch);
-        }
-        if let Some(device) = &device {
-            for (name, seconds) in measured(device, &load, geometry, dtype)? {
-                sums.entry(name).or_default().measured += seconds;
-                all.measured += seconds;
+    for rows in rows.split(',') {
+        let load = StepLoad { rows: rows.parse()?, lane: LANE, slots };
+        for dtype in [WeightDtype::Bf16, WeightDtype::Int8, WeightDtype::Int8w, WeightDtype::Int4] {
+            for fused in [false, true] {
+                let device = device.clone().map(|device| device.with_fused(fused));
+                step(&load, geometry, dtype, (device.as_ref(), fused))?;
             }
         }
-        println!(
-            "\n{}, {rows} rows, {slots} slots, floor {:.3} ms\n{:<24} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9}",
-            dtype.name(),
-            floor(&launches, &Card::H200) * 1e3,
-            "kernel",
-            "launches",
-            "DRAM MB",
-            "L2 MB",
-            "GFLOP",
-            "est. ms",
-            "ms",
-        );
-        sums.iter().for_each(|(name, sum)| sum.print(name));
-        all.print("all");
-        if !unknown.is_empty() {
-            println!("not counted: {}", unknown.join(", "));
+    }
+    Ok(())
+}
+
+/// Prints the kernels of a step, separate or fused.
+fn step(
+    load: &StepLoad,
+    geometry: Geometry,
+    dtype: WeightDtype,
+    (device, fused): (Option<&Device>, bool),
+) -> Result<(), Box<dyn std::error::Error>> {
+    let limits = device.map(Device::limits).unwrap_or_default();
+    let checkpoint = geometry.checkpoint(5, 1)?.with_dtype(dtype);
+    let limits = DeviceLimits { fused, ..limits };
+    let (launches, unknown) = planned(load, checkpoint, limits)?;
+    let (mut all, mut sums) = (Sum::default(), BTreeMap::<&str, Sum>::new());
+    for launch in &launches {
+        all.add(launch);
+        sums.entry(launch.kernel).or_default().add(launch);
+    }
+    if let Some(device) = device {
+        for (name, seconds) in measured(device, load, geometry, dtype)? {
+            sums.entry(name).or_default().measured += seconds;
+            all.measured += seconds;
         }
+    }
+    println!(
+        "\n{}, {} rows, {} slots, {} kernels, floor {:.3} ms\n{:<28} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        dtype.name(),
+        load.rows,
+        load.slots,
+        if fused { "fused" } else { "separate" },
+        floor(&launches, &Card::H200) * 1e3,
+        "kernel",
+        "launches",
+        "DRAM MB",
+        "L2 MB",
+        "GFLOP",
+        "est. ms",
+        "ms",
+    );
+    sums.iter().for_each(|(name, sum)| sum.print(name));
+    all.print("all");
+    if !unknown.is_empty() {
+        println!("not counted: {}", unknown.join(", "));
     }
     Ok(())
 }

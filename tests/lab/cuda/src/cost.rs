@@ -72,8 +72,8 @@ pub(crate) type Words<'a> = &'a dyn Fn(u64, usize) -> Option<Vec<u32>>;
 fn tile_of(name: &str) -> Option<&'static ProductTile> {
     let mut tiles = MatrixFormat::KERNELS.into_iter().flat_map(ProductTile::all);
     tiles.find(|tile| {
-        let TileNames { gemm, head, qkv } = tile.names;
-        gemm == name || [head, qkv].contains(&Some(name))
+        let TileNames { gemm, head, qkv, residual } = tile.names;
+        gemm == name || [head, qkv, residual].contains(&Some(name))
     })
 }
 
@@ -267,6 +267,7 @@ impl Launch {
         match start {
             "gemm" => Some(self.gemm(&view(args), tile_of(name)?)),
             "qkv" => self.qkv(&view(args), tile_of(name)?, words),
+            "residual" => Some(self.residual(&view(args), tile_of(name)?)),
             "head" => self.head(&view(args), tile_of(name)?, words),
             "gates" | "downs" | "experts" => self.grouped(&view(args), group_tile(name), words),
             "attend" if name.contains('x') => {

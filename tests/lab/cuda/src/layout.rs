@@ -38,7 +38,7 @@ pub(crate) const FEW: ProductTile = ProductTile {
     held: false,
     resident: 4,
     format: MatrixFormat::Bf16,
-    names: TileNames { gemm: "", head: None, qkv: None },
+    names: TileNames { gemm: "", head: None, qkv: None, residual: None },
 };
 /// `TileFewInt8` of `cuda/experts.cuh`.
 pub(crate) const FEW_INT8: ProductTile = ProductTile {

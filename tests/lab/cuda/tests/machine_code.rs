@@ -25,7 +25,7 @@ const UNIT: u32 = 256;
 /// The blocks of a kernel that must fit onto a multiprocessor of [`DEVICES`], so that one loads while
 /// another computes. Tiles on tensor cores fill the shared memory; with 0 a device has too little for
 /// one, or no warpgroups, and the kernel is not loaded there.
-const WANTED: [(&str, [u32; 4]); 164] = [
+const WANTED: [(&str, [u32; 4]); 181] = [
     ("attend_bf16_128x16", [2, 1, 1, 3]),
     ("attend_bf16_128x32", [2, 1, 1, 3]),
     ("attend_bf16_128x64", [2, 1, 1, 2]),
@@ -181,6 +181,23 @@ const WANTED: [(&str, [u32; 4]); 164] = [
     ("qkv_packed_groups_128x128", [0, 0, 0, 1]),
     ("qkv_packed_groups_64x128", [0, 0, 0, 1]),
     ("read_means", [8, 6, 6, 8]),
+    ("residual_bf16_128x128", [1, 1, 1, 1]),
+    ("residual_bf16_128x256", [0, 0, 0, 1]),
+    ("residual_bf16_64x128", [1, 1, 1, 2]),
+    ("residual_bf16_groups_128x128", [0, 0, 0, 1]),
+    ("residual_bf16_groups_64x128", [0, 0, 0, 1]),
+    ("residual_bf16_groups_64x64", [0, 0, 0, 2]),
+    ("residual_int8w_128x128", [1, 1, 1, 1]),
+    ("residual_int8w_128x256", [0, 0, 0, 1]),
+    ("residual_int8w_64x128", [2, 1, 1, 2]),
+    ("residual_int8w_groups_128x128", [0, 0, 0, 1]),
+    ("residual_int8w_groups_64x128", [0, 0, 0, 1]),
+    ("residual_int8w_groups_64x192", [0, 0, 0, 1]),
+    ("residual_packed_128x128", [1, 1, 1, 1]),
+    ("residual_packed_64x128", [1, 1, 1, 1]),
+    ("residual_packed_groups_128x128", [0, 0, 0, 1]),
+    ("residual_packed_groups_64x128", [0, 0, 0, 1]),
+    ("residual_packed_groups_64x192", [0, 0, 0, 1]),
     ("round_bf16", [1, 1, 1, 1]),
     ("round_f32", [1, 1, 1, 1]),
     ("route_bf16", [6, 6, 6, 6]),
@@ -321,6 +338,12 @@ fn later_devices_accept_the_ptx() {
     }
 }
 
+/// The kinds of kernels with tiles of a number format.
+fn kinds(dtype: &str) -> impl Iterator<Item = &'static str> {
+    let others = (dtype != "int8").then_some("residual");
+    ["gemm", "head", "qkv"].into_iter().chain(others)
+}
+
 #[test]
 fn attention_and_products_use_tensor_cores() {
     let with = |what: &str| -> BTreeSet<String> {
@@ -339,7 +362,7 @@ fn attention_and_products_use_tensor_cores() {
         .into_iter()
         .flat_map(|dtype| ["64x128", "128x128"].map(|tile| (dtype, tile)));
     for (dtype, tile) in large.into_iter().chain(others) {
-        want.extend(["gemm", "head", "qkv"].map(|kernel| format!("{kernel}_{dtype}_{tile}")));
+        want.extend(kinds(dtype).map(|kernel| format!("{kernel}_{dtype}_{tile}")));
     }
     for rows in ["few", "many"] {
         for dtype in ["bf16", "int8", "int8w", "packed"] {

@@ -96,10 +96,9 @@ impl Roofline {
     }
 
     /// The estimated seconds of the split of a product's results, with the numbers that are nearest to the
-    /// times of norms and splits in `tests/lab/records/h200/steps.json`: f32 sums are read, bf16 heads written,
-    /// and the product writes two bytes more for each than if it wrote heads.
+    /// times of norms and splits in `tests/lab/records/h200/steps.json`: f32 sums are read, bf16 heads written.
     pub fn split_seconds(&self, sizes: ProductSizes) -> f64 {
-        3.1e-6 + (8 * sizes.rows * sizes.n) as f64 / (0.8 * self.memory)
+        3.1e-6 + (6 * sizes.rows * sizes.n) as f64 / (0.8 * self.memory)
     }
 
     /// The estimated seconds in which the blocks of a launch norm, rotate and write heads of a width: a warp

@@ -135,19 +135,32 @@ pub struct TileNames {
     pub head: Option<&'static str>,
     /// The product whose results are the heads of attention (`cuda/qkv.cuh`), if there is one with this tile.
     pub qkv: Option<&'static str>,
+    /// The product that is added to the residual stream before a norm (`cuda/residual.cuh`), if there is one
+    /// with this tile.
+    pub residual: Option<&'static str>,
 }
 
-/// The names of kernels with a tile: of the product alone, or of all.
+/// Bytes of the factors of a tile's rows; `TALLEST` of the kernels.
+pub(in super::super) const FACTORS: usize = 128 * 4;
+
+/// The names of kernels with a tile: of the product alone, of it and what is added to the residual stream, of
+/// others, or of all.
 macro_rules! names {
     ($tile:literal) => {
-        TileNames { gemm: concat!("gemm_", $tile), head: None, qkv: None }
+        TileNames { gemm: concat!("gemm_", $tile), head: None, qkv: None, residual: None }
     };
-    (all $tile:literal) => {
+    (added $tile:literal) => {
+        TileNames { residual: Some(concat!("residual_", $tile)), ..names!($tile) }
+    };
+    (others $tile:literal) => {
         TileNames {
             head: Some(concat!("head_", $tile)),
             qkv: Some(concat!("qkv_", $tile)),
             ..names!($tile)
         }
+    };
+    (all $tile:literal) => {
+        TileNames { residual: Some(concat!("residual_", $tile)), ..names!(others $tile) }
     };
 }
 
@@ -219,7 +232,7 @@ impl ProductTile {
     }
 
     pub(in super::super) fn gemm_kernel(&'static self) -> Kernel {
-        self.kernel(self.names.gemm, self.shared())
+        self.kernel(self.names.gemm, self.shared() + self.factors())
     }
 
     /// The kernel of the LM head, if there is one.
@@ -229,7 +242,17 @@ impl ProductTile {
 
     /// The kernel of the product whose results are the heads of attention, if there is one.
     pub(in super::super) fn qkv_kernel(&'static self) -> Option<Kernel> {
-        self.names.qkv.map(|name| self.kernel(name, self.spread()))
+        self.names.qkv.map(|name| self.kernel(name, self.spread() + self.factors()))
+    }
+
+    /// The kernel of the product that is added to the residual stream before a norm, if there is one.
+    pub(in super::super) fn residual_kernel(&'static self) -> Option<Kernel> {
+        self.names.residual.map(|name| self.kernel(name, self.spread()))
+    }
+
+    /// Bytes for the factors of rows in bf16.
+    fn factors(&self) -> usize {
+        if self.format.inputs() == Precision::Bf16 { FACTORS } else { 0 }
     }
 
     fn kernel(&self, name: &'static str, shared: usize) -> Kernel {
@@ -270,7 +293,7 @@ const EXACT: [ProductTile; 1] = [ProductTile {
     pipeline: Pipeline { depth: 16, stages: 1 },
     resident: 2,
     format: MatrixFormat::F32,
-    ..of_warps(64, 64, TileNames { qkv: None, ..names!(all "f32") })
+    ..of_warps(64, 64, TileNames { qkv: None, ..names!(others "f32") })
 }];
 
 /// For few rows.
@@ -337,28 +360,28 @@ const BF16: [ProductTile; 9] = [
     LOW,
     SQUARE,
     WIDE,
-    ProductTile { resident: 2, ..of_groups([64, 64], 265.0, 6, names!("bf16_groups_64x64")) },
+    ProductTile { resident: 2, ..of_groups([64, 64], 265.0, 6, names!(added "bf16_groups_64x64")) },
     of_groups([64, 128], 350.0, 6, names!(all "bf16_groups_64x128")),
     ProductTile { single: true, ..of_groups([64, 192], 415.0, 6, names!("bf16_groups_64x192")) },
     of_groups([128, 128], 525.0, 4, names!(all "bf16_groups_128x128")),
     ProductTile { single: true, ..of_groups([128, 192], 700.0, 5, names!("bf16_groups_128x192")) },
     ProductTile {
         single: true,
-        ..of_groups([128, 256], 630.0, 4, names!(all "bf16_groups_128x256"))
+        ..of_groups([128, 256], 630.0, 4, names!(others "bf16_groups_128x256"))
     },
 ];
 /// The tiles of bf16. A step has as many bytes of a row, so twice the inner elements, and is assumed to
 /// take as long. Sums are exact, so that no tile needs products of one segment or holds earlier sums.
 const INT8: [ProductTile; 9] = [
-    integers(BF16[0], names!(all "int8_64x128")),
-    integers(BF16[1], names!(all "int8_128x128")),
-    integers(BF16[2], names!(all "int8_128x256")),
+    integers(BF16[0], names!(others "int8_64x128")),
+    integers(BF16[1], names!(others "int8_128x128")),
+    integers(BF16[2], names!(others "int8_128x256")),
     integers(BF16[3], names!("int8_groups_64x64")),
-    integers(BF16[4], names!(all "int8_groups_64x128")),
+    integers(BF16[4], names!(others "int8_groups_64x128")),
     integers(BF16[5], names!("int8_groups_64x192")),
-    integers(BF16[6], names!(all "int8_groups_128x128")),
+    integers(BF16[6], names!(others "int8_groups_128x128")),
     integers(BF16[7], names!("int8_groups_128x192")),
-    integers(BF16[8], names!(all "int8_groups_128x256")),
+    integers(BF16[8], names!(others "int8_groups_128x256")),
 ];
 
 /// A tile of bf16 with inputs and weights in int8.
@@ -378,7 +401,7 @@ const INT8W: [ProductTile; 7] = [
     named(MatrixFormat::Int8w, SQUARE, names!(all "int8w_128x128")),
     named(MatrixFormat::Int8w, WIDE, names!(all "int8w_128x256")),
     widened([64, 128], 350.0, 6, names!(all "int8w_groups_64x128")),
-    widened([64, 192], 375.0, 5, names!("int8w_groups_64x192")),
+    widened([64, 192], 375.0, 5, names!(added "int8w_groups_64x192")),
     widened([128, 128], 550.0, 8, names!(all "int8w_groups_128x128")),
     ProductTile { single: true, ..widened([128, 192], 580.0, 7, names!("int8w_groups_128x192")) },
 ];
@@ -393,7 +416,7 @@ const PACKED: [ProductTile; 6] = [
     ),
     named(PACKED_WEIGHTS, ProductTile { warps: (2, 4), ..SQUARE }, names!(all "packed_128x128")),
     named(PACKED_WEIGHTS, INT8W[3], names!(all "packed_groups_64x128")),
-    named(PACKED_WEIGHTS, INT8W[4], names!("packed_groups_64x192")),
+    named(PACKED_WEIGHTS, INT8W[4], names!(added "packed_groups_64x192")),
     named(PACKED_WEIGHTS, INT8W[5], names!(all "packed_groups_128x128")),
     named(PACKED_WEIGHTS, INT8W[6], names!("packed_groups_128x192")),
 ];
@@ -402,7 +425,7 @@ const PACKED: [ProductTile; 6] = [
 pub(in super::super) fn kernels() -> impl Iterator<Item = Kernel> {
     let tiles = MatrixFormat::KERNELS.into_iter().flat_map(ProductTile::all);
     tiles.flat_map(|tile| {
-        let others = tile.head_kernel().into_iter().chain(tile.qkv_kernel());
-        std::iter::once(tile.gemm_kernel()).chain(others)
+        let others = [tile.head_kernel(), tile.qkv_kernel(), tile.residual_kernel()];
+        std::iter::once(tile.gemm_kernel()).chain(others.into_iter().flatten())
     })
 }

@@ -18,6 +18,24 @@ use step::{PageId, Sampling, Segment};
 const POSITIONS: usize = 64;
 const PAGE: usize = 16;
 
+/// A batch without rows, and limits for one token.
+pub(super) const EMPTY: BatchArrays<'_> = BatchArrays {
+    tokens: &[],
+    positions: &[],
+    slots: &[],
+    visible: &[],
+    segments: &[],
+    pages: &[],
+    scored: &[],
+    scorers: &[],
+    biases: &[],
+    allowed: &[],
+    copies: &[],
+    canvas: None,
+};
+pub(super) const LIMITS: BatchLimits =
+    BatchLimits { tokens: 1, positions: 1, vocab: 1, pages: 1, page: 1, tile: 16, pad: 1 };
+
 /// The heads of a layer and the batch that they are computed for.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadCase {
@@ -190,22 +208,9 @@ fn batch(device: &Device, rows: usize, pages: usize) -> Result<DeviceBatch> {
         visible: &vec![Visible::default(); rows],
         segments: &[segment],
         pages: &tables,
-        scored: &[],
-        scorers: &[],
-        biases: &[],
-        allowed: &[],
-        copies: &[],
-        canvas: None,
+        ..EMPTY
     };
-    let limits = BatchLimits {
-        tokens: 1,
-        positions: POSITIONS,
-        vocab: 1,
-        pages,
-        page: PAGE,
-        tile: 16,
-        pad: 32,
-    };
+    let limits = BatchLimits { positions: POSITIONS, pages, page: PAGE, pad: 32, ..LIMITS };
     let mut batch = DeviceBatch::default();
     batch.upload(device, &arrays, &limits)?;
     Ok(batch)

@@ -13,6 +13,9 @@ use std::collections::BTreeSet;
 const GROUP_WORDS: usize = 3;
 /// Instructions of a warp that reduces a strip without biases, filters and noise, counted in the PTX.
 const STRIP_INSTRUCTIONS: f64 = 700.0;
+/// Instructions of a warp for a row and 64 columns that are added to the residual stream before a norm, counted
+/// in the PTX.
+const ADDED_INSTRUCTIONS: f64 = 48.0;
 /// Words of a scored row's settings; `Scored` of the kernels.
 const BIASES: usize = 2;
 const BIAS_COUNT: usize = 3;
@@ -90,6 +93,14 @@ impl Launch {
         if operands.row_scales != 0 {
             read = read.add(rows * 4, broad, 1);
         }
+        if operands.squares != 0 {
+            let tile_rows = (0..rows).step_by(tile.rows).map(|first| {
+                let rows = (rows - first).min(tile.rows as u64);
+                sectors(rows * u64::from(operands.parts) * 4)
+            });
+            let by_blocks = tile_rows.sum::<u64>() * broad;
+            read = read.add(SECTOR, by_blocks, sectors(rows * u64::from(operands.parts) * 4));
+        }
         let mut cost = LaunchCost {
             fresh: sectors(weight) * count,
             operations: 2.0 * (rows * n * k) as f64,
@@ -146,6 +157,35 @@ impl Launch {
         let written = Sum::default().add(width, rows, rows);
         let sums = divided(&a.operands, &a.share, tile, tall * broad);
         (cost.read, cost.written) = (read.with(&sums).0, written.with(&sums).0);
+        cost
+    }
+
+    /// A product that is added to the residual stream before a norm.
+    pub(super) fn residual(&self, a: &args::Residual, tile: &ProductTile) -> LaunchCost {
+        let tall = u64::from(a.share.tall);
+        let broad = u64::from(a.operands.n).div_ceil(tile.columns as u64);
+        let (mut read, mut cost) = self.product(&a.operands, tile, [tall, broad]);
+        let [rows, n] = [a.operands.rows, a.operands.n].map(u64::from);
+        if a.bias != 0 {
+            read = read.add(n * 4, tall, 1);
+        }
+        read = read.add(n * 4, tall, 1).add(n * 4, rows, rows);
+        // Squares of 64 columns each.
+        let parts = n / STRIP as u64;
+        let each = (tile.columns / STRIP) as u64;
+        let firsts = (0..rows * parts).filter(|part| (part % parts).is_multiple_of(each));
+        let by_blocks = firsts.map(|part| {
+            let some = each.min(parts - part % parts);
+            spanned(a.squares + part * 4, some * 4, 1)
+        });
+        let written = Sum::default().add(n * 4, rows, rows).add(n * 2, rows, rows).add(
+            SECTOR,
+            by_blocks.sum(),
+            sectors(rows * parts * 4),
+        );
+        let sums = divided(&a.operands, &a.share, tile, tall * broad);
+        (cost.read, cost.written) = (read.with(&sums).0, written.with(&sums).0);
+        cost.after = (rows * parts) as f64 * ADDED_INSTRUCTIONS;
         cost
     }
 

@@ -5,6 +5,7 @@ mod experts;
 mod formulas;
 mod graphs;
 mod heads;
+mod norms;
 mod observed;
 mod products;
 mod rows;

@@ -10,17 +10,19 @@ use crate::{LaunchCost, Moved, Observation, SECTOR};
 use kernels::Visible;
 use kernels::device::Store;
 use kernels::device::{
-    Array, Buffer, Device, DevicePool, HeadCase, MatrixFormat, PoolSizes, Precision, ProductTile,
-    RowNorm, RowSet, copy_pages, embed, kernels, norm,
+    Array, Buffer, Device, DevicePool, HeadCase, MatrixFormat, NormCase, PoolSizes, Precision,
+    ProductTile, RowNorm, RowSet, copy_pages, embed, kernels, norm,
 };
 use kernels::device::{Division, ProductLaunch};
 use kernels::{Epilogue, Form};
 use kernels::{KvDtype, KvSizes};
+use std::collections::BTreeSet;
 
 /// The first words of the kernels of a test below. [`CANVAS`] has all that no other test has.
 const PRODUCTS: &[&str] = &["gemm"];
 const ATTENTION: &[&str] = &["attend", "split"];
 const QKV: &[&str] = &["qkv"];
+const RESIDUAL: &[&str] = &["residual"];
 const ROWS: &[&str] = &["copy_pages", "embed", "norm_bf16", "norm_f32", "norm_int8", "round"];
 const HEADS: &[&str] = &["filter_rows", "fold_partials", "head", "list_tops"];
 const EXPERTS: &[&str] =
@@ -30,7 +32,7 @@ const CANVAS: &[&str] = &[];
 /// The names of a test's kernels, in order.
 fn names(words: &[&str]) -> Vec<&'static str> {
     let starts = |name: &str, words: &[&str]| words.iter().any(|word| name.starts_with(word));
-    let others = [PRODUCTS, ATTENTION, QKV, ROWS, HEADS, EXPERTS].concat();
+    let others = [PRODUCTS, ATTENTION, QKV, RESIDUAL, ROWS, HEADS, EXPERTS].concat();
     let wanted = |name: &&str| match words.is_empty() {
         true => !starts(name, &others),
         false => starts(name, words),
@@ -224,6 +226,25 @@ fn splits_of_products_move_what_their_formulas_say() {
     let mut all = observations.take();
     all.retain(|one| one.kernel().starts_with("qkv"));
     assert_formulas(&all, &names(QKV));
+}
+
+#[test]
+fn products_around_norms_move_what_their_formulas_say() {
+    let (device, observations) = crate::observed();
+    for format in [MatrixFormat::Bf16, MatrixFormat::Int8w, INT4] {
+        for (rows, k) in [(20, 128), (130, 320)] {
+            let case = NormCase { format, rows, d: 512, k, n: 264 };
+            assert_all(case.checks(&device).unwrap());
+        }
+    }
+    let all = observations.take();
+    let (residual, others): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|one| one.kernel().starts_with("residual"));
+    assert_formulas(&residual, &names(RESIDUAL));
+    let products: Vec<_> =
+        others.into_iter().filter(|one| one.kernel().starts_with("gemm")).collect();
+    let kernels: BTreeSet<&str> = products.iter().map(Observation::kernel).collect();
+    assert_formulas(&products, &kernels.into_iter().collect::<Vec<_>>());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::{BOTH, assert_all, checks_of};
 use crate::Observation;
 use kernels::device::Store;
 use kernels::device::{
-    Buffer, Device, HeadCase, Kernel, MatrixFormat, Precision, ProductTile, kernels,
+    Buffer, Device, HeadCase, Kernel, MatrixFormat, NormCase, Precision, ProductTile, kernels,
 };
 use kernels::device::{Division, ProductLaunch};
 use kernels::{Epilogue, Form, KvDtype};
@@ -165,6 +165,16 @@ fn splits(device: &Device) {
     }
 }
 
+/// Observes products that leave a norm to the next product, in every tile, whole and divided.
+fn norms(device: &Device) {
+    for format in [MatrixFormat::Bf16, MatrixFormat::Int8w, MatrixFormat::Packed(Form::Four)] {
+        for k in [96, 576] {
+            let case = NormCase { format, rows: 37, d: 192, k, n: 38 };
+            assert_all(case.checks(device).unwrap());
+        }
+    }
+}
+
 /// Every kernel with odd sizes: no race, no access out of bounds, no bank conflict of a copy or of a
 /// matrix load.
 #[test]
@@ -175,6 +185,7 @@ fn kernels_have_no_races_and_no_bank_conflicts() {
     attention(&device);
     heads(&device);
     splits(&device);
+    norms(&device);
     for precision in BOTH {
         let target = (&device, precision);
         assert_all(checks_of(|tell| rows::checks(&mut random, target, 3, tell)));
@@ -194,7 +205,7 @@ fn kernels_have_no_races_and_no_bank_conflicts() {
     let seen: BTreeSet<&str> = all.iter().map(Observation::kernel).collect();
     let kernels: BTreeSet<&str> = kernels().map(|kernel| kernel.name).collect();
     assert_eq!(seen, kernels);
-    let starts = ["gemm", "attend", "head", "gates", "downs", "qkv"];
+    let starts = ["gemm", "attend", "head", "gates", "downs", "qkv", "residual"];
     let tensor =
         |name: &str| !name.contains("f32") && starts.iter().any(|start| name.starts_with(start));
     let mut loads = BTreeSet::new();
