@@ -40,9 +40,11 @@ fn expect(document: &str, text: &str) {
 
 #[test]
 fn presets_have_their_measured_accuracy_and_cost() {
-    let report = result("epyc-2-threads/presets.json");
+    // The presets were derived with the weights before they learnt greetings.
+    let derived = result("epyc-2-threads/presets.json");
+    let report = result("epyc-2-threads/greetings.json");
     for preset in ["balanced", "fast", "low_latency", "fast_dllm_dual", "vanilla"] {
-        let name = decoder(&report, preset);
+        let name = decoder(&derived, preset);
         let overall = row(&report["overall"], name);
         let [strict, forwards, rows] =
             ["strict", "nfe_per_token", "positions_per_token"].map(|field| number(overall, field));
@@ -50,7 +52,7 @@ fn presets_have_their_measured_accuracy_and_cost() {
         expect("docs/benchmarks.md", &line);
     }
     let [balanced, vanilla] =
-        ["balanced", "vanilla"].map(|preset| row(&report["overall"], decoder(&report, preset)));
+        ["balanced", "vanilla"].map(|preset| row(&report["overall"], decoder(&derived, preset)));
     let line = format!(
         "**{:.2}** forward passes per token against {:.2} of LLaDA's own sampler, at {:.1} % against {:.1} %",
         number(balanced, "nfe_per_token"),

@@ -58,19 +58,28 @@ def material(tokenizer, options):
     return groups
 
 
-def train_step(net, batches, bf16=True):
-    """Computes the gradients of one batch. Returns the losses of next tokens and of masks, which is
-    0 without masks."""
-    length, rows = batches.next()
+def tensors(length, rows):
+    """Tokens, positions, blocks, targets, and the weights of next tokens and of masks, each [B, N]."""
 
     def grid(name, fill, dtype):
         lines = [getattr(row, name) for row in rows]
         return torch.tensor([line + [fill] * (length - len(line)) for line in lines], dtype=dtype)
 
-    tokens, targets = grid("tokens", END, torch.long), grid("targets", END, torch.long)
-    # Padding is a separate block that no other row sees.
-    positions, blocks = grid("positions", 0, torch.long), grid("blocks", 1 << 20, torch.long)
-    ahead, masked = grid("ahead", 0.0, torch.float32), grid("masked", 0.0, torch.float32)
+    return (
+        grid("tokens", END, torch.long),
+        grid("positions", 0, torch.long),
+        # Padding is a separate block that no other row sees.
+        grid("blocks", 1 << 20, torch.long),
+        grid("targets", END, torch.long),
+        grid("ahead", 0.0, torch.float32),
+        grid("masked", 0.0, torch.float32),
+    )
+
+
+def train_step(net, batches, bf16=True):
+    """Computes the gradients of one batch. Returns the losses of next tokens and of masks, which is
+    0 without masks."""
+    tokens, positions, blocks, targets, ahead, masked = tensors(*batches.next())
     scored = (ahead + masked) > 0
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
         logits = net(tokens, positions, visible(positions, blocks), scored)

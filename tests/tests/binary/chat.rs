@@ -83,6 +83,14 @@ fn a_piped_prompt_is_answered_once_and_an_empty_one_is_refused() {
 }
 
 #[test]
+fn a_greeting_is_answered_with_what_the_model_can_do() {
+    for text in ["hi", "Hello! Who are you?", "What is the capital of France?"] {
+        let answer = stdout(&run(&["run", "demo", text]));
+        assert!(answer.starts_with("Hi. I am a small demo. I can do sums"), "{text}: {answer}");
+    }
+}
+
+#[test]
 fn a_chat_answers_and_obeys_commands() {
     typed(
         "demo",

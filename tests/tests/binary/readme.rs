@@ -168,7 +168,7 @@ fn the_structured_command_answers_in_the_schema() {
     let text = choice["message"]["content"].as_str().expect("a text");
     assert!(documents().contains(text), "a document shows {text}");
     let value: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
-    assert_eq!(value["result"], 15, "9 + 6");
+    assert_eq!(value["sum"], 15, "9 + 6");
     assert_eq!(choice["finish_reason"], "stop");
 }
 

@@ -134,7 +134,7 @@ impl<'a> Chat<'a> {
         if self.session.is_demo {
             tell!(
                 "This is a small test model. It answers a few kinds of questions in fixed wordings, each \
-                 alone, and nothing else. Try:\n  {}",
+                 alone. Try:\n  {}",
                 demo::EXAMPLES[0]
             );
         }

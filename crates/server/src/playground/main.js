@@ -13,7 +13,7 @@ const AGAIN = 1000;
 const BUDGET = 256;
 /** Longest replay of a race, and of one of its steps, in milliseconds. */
 const REPLAY = { all: 6000, step: 220 };
-const TOY = "A small test model: it answers questions in the wording of the examples, and nothing else.";
+const TOY = "A small test model: it answers questions in the wording of the examples.";
 const UNTRAINED = "A small test model that was not trained to decide: its probabilities are near chance.";
 /** Prompts in the wording of the demo model's training data. */
 const DEMO = {
