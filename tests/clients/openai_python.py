@@ -175,7 +175,7 @@ class Plain(unittest.TestCase):
         choice = answer.choices[0]
         logprobs = choice.logprobs
         self.assertEqual("".join(logprobs.tokens), choice.text)
-        self.assertEqual(len(logprobs.tokens), 8)
+        self.assertEqual(len(logprobs.tokens), answer.usage.completion_tokens)
         ends = zip(logprobs.text_offset, logprobs.tokens)
         self.assertEqual([choice.text[at : at + len(token)] for at, token in ends], logprobs.tokens)
         pairs = zip(logprobs.tokens, logprobs.token_logprobs, logprobs.top_logprobs)
