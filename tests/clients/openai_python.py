@@ -240,14 +240,16 @@ class Streamed(unittest.TestCase):
         self.assertEqual([chunk for chunk in chunks if chunk.usage or not chunk.choices], [])
 
     def test_continuous_usage_grows(self):
+        plain = self.client.chat.completions.create(**CHAT)
         stream = self.client.chat.completions.create(
             **CHAT,
             stream=True,
             stream_options={"include_usage": True, "continuous_usage_stats": True},
         )
         counts = [chunk.usage.completion_tokens for chunk in stream]
+        # A busy machine may send the whole text in one chunk.
         self.assertEqual(counts, sorted(counts))
-        self.assertGreater(counts[-1], counts[0])
+        self.assertEqual(counts[-1], plain.usage.completion_tokens)
 
     def test_completion_equals_plain_per_choice(self):
         request = {
