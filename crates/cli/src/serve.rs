@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use server::{
-    ApiKeys, AppState, Backend, DeviceMemory, KeyRing, Metrics, MetricsConfig, RequestLimits,
+    ApiKeys, AppState, Backend, DeviceBytes, KeyRing, Metrics, MetricsConfig, RequestLimits,
     SamplingDefaults, ServedModel, Settings, Timeouts,
 };
 use step::Attention;
@@ -231,9 +231,9 @@ pub fn install(
         pages: spec.pages,
         kv_dtype: loaded.info.formats.kv.name().to_owned(),
         row_budget: loaded.hardware.row_budget,
-        device_memory: loaded.hardware.memory.map_or_else(DeviceMemory::default, |memory| {
+        device_memory: loaded.hardware.memory.map_or_else(DeviceBytes::default, |memory| {
             let model::DeviceMemory { weights, step, kv } = memory;
-            DeviceMemory { weights, step, kv, graphs: Arc::clone(&loaded.hardware.graph_bytes) }
+            DeviceBytes { weights, step, kv, graphs: Arc::clone(&loaded.hardware.graph_bytes) }
         }),
         vllm_aliases: config.server.vllm_metrics,
     });

@@ -35,7 +35,7 @@ pub use error::{ApiError, ErrorCode};
 pub use http::keys::{ApiKeys, KeyRing, KeysError};
 pub use http::settings::{RequestLimits, Settings, Timeouts};
 pub use http::shutdown::{Phase, Shutdown};
-pub use metrics::{DeviceMemory, Metrics, MetricsConfig, SpanCounters};
+pub use metrics::{DeviceBytes, Metrics, MetricsConfig, SpanCounters};
 pub use pipeline::code::is_code_shaped;
 pub use pipeline::deliver::Delivery;
 pub use pipeline::generation::{Generation, Input};

@@ -35,7 +35,7 @@ pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
 /// Bytes of a CUDA device's memory by use; zeros on the CPU.
 #[derive(Clone, Debug, Default)]
-pub struct DeviceMemory {
+pub struct DeviceBytes {
     /// Weights.
     pub weights: u64,
     /// The arrays of the largest step.
@@ -62,7 +62,7 @@ pub struct MetricsConfig {
     /// Maximum rows of a step.
     pub row_budget: u32,
     /// The memory of a CUDA device.
-    pub device_memory: DeviceMemory,
+    pub device_memory: DeviceBytes,
     /// True if metrics that vLLM has too are repeated under its names.
     pub vllm_aliases: bool,
 }
@@ -254,7 +254,7 @@ fn constants(register: &Register<'_>, config: &MetricsConfig) {
 }
 
 /// Registers the gauges of a device's memory; returns the one that changes, that of its graphs.
-fn device_memory(register: &Register<'_>, memory: &DeviceMemory) -> Gauge {
+fn device_memory(register: &Register<'_>, memory: &DeviceBytes) -> Gauge {
     let kinds = ["weights", "step", "kv", "graphs"];
     let help = "Bytes of the CUDA device's memory by use; 0 on the CPU";
     let [weights, step, kv, graphs] = register.gauges("device_memory_bytes", help, "kind", kinds);

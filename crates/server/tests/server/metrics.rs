@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use asynclane_server::{DeviceMemory, Metrics};
+use asynclane_server::{DeviceBytes, Metrics};
 use engine::{Load, Pulse};
 
 use crate::common::*;
@@ -100,7 +100,7 @@ const DOCUMENTED: &[(&str, &str, &str)] = &rows! {
 #[test]
 fn the_memory_of_a_device_is_told_by_use() {
     let graphs = Arc::new(AtomicU64::new(0));
-    let memory = DeviceMemory { weights: 30, step: 20, kv: 10, graphs: Arc::clone(&graphs) };
+    let memory = DeviceBytes { weights: 30, step: 20, kv: 10, graphs: Arc::clone(&graphs) };
     let metrics = Metrics::new(&metrics_config(memory));
     let load = Load { running: 0, waiting: 0, pages_used: 0 };
     let pulse = Pulse { alive: true, age: Duration::ZERO };

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asynclane_server::{
-    AppState, Backend, DeviceMemory, Formats, Metrics, MetricsConfig, SamplingDefaults,
-    ServedModel, Settings,
+    AppState, Backend, DeviceBytes, Formats, Metrics, MetricsConfig, SamplingDefaults, ServedModel,
+    Settings,
 };
 use axum::Router;
 use engine::{EngineConfig, Handle, Observer, StepReport, spawn};
@@ -116,7 +116,7 @@ pub fn server() -> Server {
 }
 
 /// The configuration of the metrics of a device with this memory.
-pub fn metrics_config(device_memory: DeviceMemory) -> MetricsConfig {
+pub fn metrics_config(device_memory: DeviceBytes) -> MetricsConfig {
     MetricsConfig {
         model_name: MODEL.to_owned(),
         backend: "sim".to_owned(),
@@ -138,7 +138,7 @@ pub fn server_with(options: Options) -> Server {
     let metrics = Metrics::new(&MetricsConfig {
         page_size: options.sim.page_size,
         pages: options.sim.pages,
-        ..metrics_config(DeviceMemory::default())
+        ..metrics_config(DeviceBytes::default())
     });
     let (gate, failing) = (options.gate.clone(), options.failing.clone());
     let executor = SimExecutor::new(options.sim).unwrap().with_hook(move |pass, _| {
