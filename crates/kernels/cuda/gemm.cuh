@@ -300,6 +300,7 @@ struct TileMma
                      : 0>::Type {
     static constexpr int ROWS = BM, COLUMNS = BN, THREADS = WM * WN * 32;
     static constexpr int TM = BM / WM / 16, TN = BN / WN / 8;
+    static constexpr bool CUT = false;
     // Numbers between rows that `spread` writes, so that they are in different banks.
     static constexpr int BETWEEN = 8;
     using Copies = typename Weights::template Copies<BN, BK, THREADS>;
@@ -422,6 +423,17 @@ struct TileF32 : Sums<4, 256, 0> {
                 f(thread() / 16 * 4 + i, thread() % 16 * 4 + j, sums[i][j], sums[i][j + 1]);
     }
 };
+
+// Heads that two tiles share, of the columns of both: every tile has one, and a quarter of its columns on
+// each side of the middle of the one between them, so that columns which are rotated together are together.
+constexpr unsigned CUT_HEAD = 128, CUT_COLUMNS = 3 * CUT_HEAD / 2;
+
+// Columns between column `i` of a tile and the same one of the first tile of the pair, if they share heads.
+DEVICE unsigned cut_offset(bool second, unsigned i) {
+    constexpr unsigned QUARTER = CUT_HEAD / 4;
+    if (second) return i < QUARTER ? CUT_HEAD + QUARTER : CUT_COLUMNS;
+    return i < CUT_HEAD + QUARTER ? 0 : QUARTER;
+}
 
 // Columns whose squares are summed at once, rows of the tallest tile.
 constexpr unsigned SQUARED = 64, TALLEST = 128;

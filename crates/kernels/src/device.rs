@@ -49,8 +49,8 @@ pub use canvas::*;
 pub use experts::{DeviceExperts, ExpertScratch, ExpertSizes};
 pub use heads::{DeviceRope, HeadRows, HeadTransform, project, split};
 pub use launch::{
-    AttentionWork, DeviceLimits, Division, MatrixFormat, Pipeline, ProductLaunch, ProductSizes,
-    ProductTile, Roofline, TileNames, head_instructions, segment,
+    AttentionWork, DeviceLimits, Division, HeadColumns, MatrixFormat, Pipeline, ProductLaunch,
+    ProductSizes, ProductTile, Roofline, TileNames, row_instructions, segment,
 };
 pub use matrix::{DeviceMatrix, MatrixSizes, Store};
 pub use residual::{NormedSum, add_normed};

@@ -10,7 +10,7 @@ mod roofline;
 mod tests;
 mod tile;
 
-pub use roofline::{AttentionWork, Roofline, head_instructions};
+pub use roofline::{AttentionWork, Roofline, row_instructions};
 pub(super) use tile::{FACTORS, kernels};
 pub use tile::{MatrixFormat, Pipeline, ProductTile, TileNames};
 
@@ -103,10 +103,20 @@ pub enum Division {
     Whole,
     /// Every tile may be.
     Divided,
-    /// Every tile may be, if its columns are whole heads of this width.
-    Heads(usize),
+    /// Every tile may be, if it has kernels for these heads.
+    Heads(HeadColumns),
     /// Every tile may be, if it has a kernel that adds to the residual stream before a norm.
     Residual,
+}
+
+/// The heads that the columns of a product are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HeadColumns {
+    /// Columns of a head.
+    pub width: usize,
+    /// True if two tiles may share a head: all its columns are rotated, it has no norm, and keys and values
+    /// have no factor.
+    pub cut: bool,
 }
 
 /// Inner elements of a segment, which is summed from zero; the segments of a sum are added in order.
@@ -143,13 +153,13 @@ impl ProductLaunch {
         best.map_or_else(first, |(_, launch)| launch)
     }
 
-    /// The launch of a product whose results are heads of a width, if one is estimated to take less time than
-    /// the product and the split of its results.
-    pub fn fused(sizes: ProductSizes, limits: DeviceLimits, width: usize) -> Option<Self> {
+    /// The launch of a product whose results are heads, if one is estimated to take no more time than the product
+    /// and the split of its results.
+    pub fn fused(sizes: ProductSizes, limits: DeviceLimits, heads: HeadColumns) -> Option<Self> {
         if !limits.fused {
             return None;
         }
-        let (seconds, launch) = Self::fastest(sizes, limits, Division::Heads(width))?;
+        let (seconds, launch) = Self::fastest(sizes, limits, Division::Heads(heads))?;
         let (separate, _) = Self::fastest(sizes, limits, Division::Divided)?;
         let split = Roofline::of(limits).split_seconds(sizes);
         (seconds <= separate + split).then_some(launch)
@@ -163,7 +173,7 @@ impl ProductLaunch {
     ) -> Option<(f64, Self)> {
         let roofline = Roofline::of(limits);
         let seconds = |launch: &Self| match division {
-            Division::Heads(width) => {
+            Division::Heads(HeadColumns { width, .. }) => {
                 roofline.seconds(launch) + roofline.heads_seconds(launch, width)
             }
             _ => roofline.seconds(launch),
@@ -190,9 +200,8 @@ impl ProductLaunch {
             let scores = match division {
                 Division::Divided => true,
                 Division::Whole => tile.head_kernel().is_some_and(|head| head.runs_on(limits)),
-                Division::Heads(width) => {
-                    let fits = width > 0 && tile.columns.is_multiple_of(width);
-                    fits && tile.qkv_kernel().is_some_and(|qkv| qkv.runs_on(limits))
+                Division::Heads(heads) => {
+                    tile.splits(heads) && tile.qkv_kernel().is_some_and(|qkv| qkv.runs_on(limits))
                 }
                 Division::Residual => {
                     tile.residual_kernel().is_some_and(|kernel| kernel.runs_on(limits))

@@ -3,7 +3,9 @@
 mod fill;
 
 use super::array::{Array, Buffer, Precision, RowFactors};
-use super::launch::{Division, MatrixFormat, ProductLaunch, ProductSizes, partial_bytes, segment};
+use super::launch::{
+    Division, HeadColumns, MatrixFormat, ProductLaunch, ProductSizes, partial_bytes, segment,
+};
 use super::packed::PANEL;
 use super::scratch::Scratch;
 use super::{Device, Result, args, refuse};
@@ -165,11 +167,11 @@ impl DeviceMatrix {
         ProductLaunch::choose(self.sizes(rows), self.device().limits(), division)
     }
 
-    /// The launch that also splits a product with `rows` rows into heads of a width, if there is one and it is
-    /// the faster way.
-    pub fn fused(&self, rows: usize, width: usize) -> Option<ProductLaunch> {
+    /// The launch that also splits a product with `rows` rows into heads, if there is one and it is not the
+    /// slower way.
+    pub fn fused(&self, rows: usize, heads: HeadColumns) -> Option<ProductLaunch> {
         let plain = self.is_alone() && matches!(self.epilogue, Epilogue::None);
-        let launch = || ProductLaunch::fused(self.sizes(rows), self.device().limits(), width);
+        let launch = || ProductLaunch::fused(self.sizes(rows), self.device().limits(), heads);
         plain.then(launch).flatten()
     }
 

@@ -2,11 +2,14 @@
 
 use super::super::Kernel;
 use super::super::array::Precision;
-use super::DeviceLimits;
+use super::{DeviceLimits, HeadColumns};
 use crate::simd::blocks::Form;
 
 /// Bytes of a row of inputs in a step of warpgroups; `GROUP_BYTES` of the kernels.
 const GROUP_BYTES: usize = 128;
+
+/// Columns of heads that tiles of one and a half heads share; `CUT_HEAD` of the kernels.
+const CUT_HEAD: usize = 128;
 
 /// The number format of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -152,12 +155,11 @@ macro_rules! names {
     (added $tile:literal) => {
         TileNames { residual: Some(concat!("residual_", $tile)), ..names!($tile) }
     };
+    (split $tile:literal) => {
+        TileNames { qkv: Some(concat!("qkv_", $tile)), ..names!($tile) }
+    };
     (others $tile:literal) => {
-        TileNames {
-            head: Some(concat!("head_", $tile)),
-            qkv: Some(concat!("qkv_", $tile)),
-            ..names!($tile)
-        }
+        TileNames { head: Some(concat!("head_", $tile)), ..names!(split $tile) }
     };
     (all $tile:literal) => {
         TileNames { residual: Some(concat!("residual_", $tile)), ..names!(others $tile) }
@@ -243,6 +245,19 @@ impl ProductTile {
     /// The kernel of the product whose results are the heads of attention, if there is one.
     pub(in super::super) fn qkv_kernel(&'static self) -> Option<Kernel> {
         self.names.qkv.map(|name| self.kernel(name, self.spread() + self.factors()))
+    }
+
+    /// True if two tiles have three heads.
+    pub const fn cuts_heads(&self) -> bool {
+        2 * self.columns == 3 * CUT_HEAD
+    }
+
+    /// True if that kernel splits these heads.
+    pub(in super::super) fn splits(&self, heads: HeadColumns) -> bool {
+        match self.cuts_heads() {
+            true => heads.cut && heads.width == CUT_HEAD,
+            false => heads.width > 0 && self.columns.is_multiple_of(heads.width),
+        }
     }
 
     /// The kernel of the product that is added to the residual stream before a norm, if there is one.
@@ -364,7 +379,10 @@ const BF16: [ProductTile; 9] = [
     of_groups([64, 128], 350.0, 6, names!(all "bf16_groups_64x128")),
     ProductTile { single: true, ..of_groups([64, 192], 415.0, 6, names!("bf16_groups_64x192")) },
     of_groups([128, 128], 525.0, 4, names!(all "bf16_groups_128x128")),
-    ProductTile { single: true, ..of_groups([128, 192], 700.0, 5, names!("bf16_groups_128x192")) },
+    ProductTile {
+        single: true,
+        ..of_groups([128, 192], 700.0, 5, names!(split "bf16_groups_128x192"))
+    },
     ProductTile {
         single: true,
         ..of_groups([128, 256], 630.0, 4, names!(others "bf16_groups_128x256"))

@@ -6,7 +6,7 @@ use crate::layout::{FIELDS, PANEL, PARTIAL_BYTES, STRIP};
 use crate::layout::{NONE, SCORER_WORDS};
 use kernels::Form;
 use kernels::device::args;
-use kernels::device::{MatrixFormat, ProductTile, head_instructions};
+use kernels::device::{MatrixFormat, ProductTile, row_instructions};
 use std::collections::BTreeSet;
 
 /// Words of a tile of grouped rows; `GroupTile` of the kernels: expert, first row, rows.
@@ -68,6 +68,18 @@ fn divided(operands: &args::Operands, share: &args::Share, tile: &ProductTile, t
     };
     let sums = divided * u64::from(slots);
     Sum::default().add((tile.rows * tile.columns * size_of::<f32>()) as u64, sums, sums)
+}
+
+/// The heads of the blocks of a tile.
+fn head_blocks(tile: &ProductTile, width: u32, count: u32) -> HeadBlocks {
+    let columns = tile.columns as u32;
+    if !tile.cuts_heads() {
+        return HeadBlocks::new(tile.rows, columns / width, count);
+    }
+    // Two tiles share the head between theirs.
+    let firsts = (0..count).filter(|head| head % 3 < 2);
+    let heads = firsts.map(|first| first..(first + 2).min(count)).collect();
+    HeadBlocks { rows: tile.rows, heads }
 }
 
 /// Bytes of a result of a gated product.
@@ -202,14 +214,14 @@ impl Launch {
         if a.bias != 0 {
             read = read.add(u64::from(a.operands.n) * 4, tall, 1);
         }
-        let across = tile.columns as u32 / a.heads.heads.c;
-        let blocks = HeadBlocks { rows: tile.rows, across };
-        let heads = self.split_heads(&a.heads, [a.operands.rows, 2], blocks, words)?;
+        let width = a.heads.heads.c;
+        let blocks = head_blocks(tile, width, a.operands.n / width);
+        let heads = self.split_heads(&a.heads, [a.operands.rows, 2], &blocks, words)?;
         let sums = divided(&a.operands, &a.share, tile, tall * broad);
         cost.read = read.with(&sums).with(&heads.read).0;
         cost.written = heads.written.with(&sums).0;
-        let heads = f64::from(a.operands.rows) * f64::from(a.operands.n / a.heads.heads.c);
-        cost.after = heads * head_instructions(a.heads.heads.c as usize);
+        cost.after =
+            (u64::from(a.operands.rows) * broad) as f64 * row_instructions(tile, width as usize);
         Some(cost)
     }
 
