@@ -98,14 +98,12 @@ template <int XS, class Weights, int STAGES, int STEPS, int THREADS> struct Stag
     }
 };
 
-// The sums of one thread, COUNT times four, of products of one segment.
-template <int COUNT, int THREADS> struct SingleSums {
-    static constexpr int SIZE = COUNT * THREADS;
-    static constexpr bool EXACT = false;
-    float sums[COUNT][4] = {};
-
-    DEVICE void close(const Part&, unsigned) {}
-    DEVICE bool gather(const Part&) { return true; }
+// The sums of one thread, COUNT times four, of parts of one segment, which need no registers for earlier ones.
+template <int COUNT, int THREADS> struct SingleSums : Sums<COUNT, THREADS, 0> {
+    // Ends the segment of a part of a divided tile.
+    DEVICE void close(const Part& part, unsigned segment) {
+        if (part.partials) this->keep(part.partials + size_t(segment) * this->SIZE);
+    }
 };
 // The sums of inputs of a type. SINGLE: of products of one segment, which leaves registers for more sums.
 template <class T, bool SINGLE, int COUNT, int THREADS> struct SumsOf : SumsFor<T, COUNT, THREADS, 0> {};

@@ -203,9 +203,15 @@ DEVICE void finish_head(const Qkv& a, const HeadSplit& to, float* x, unsigned ro
     split_head<bf16, W>(to, x, x, row, at, part);
 }
 
-// Splits the heads of a row of a tile, of which `x` has the columns.
+// Some of the columns of a tile, whole heads: the first one, and how many.
+struct Window {
+    unsigned first, count;
+};
+
+// Splits the heads of a row of a tile, of which `x` has the columns of a window, or all if heads are cut.
 template <class Tile>
-DEVICE void finish_row(const Qkv& a, float* x, unsigned tile, unsigned row, const Place& at, float factor) {
+DEVICE void finish_row(const Qkv& a, float* x, unsigned tile, Window window, unsigned row,
+                       const Place& at, float factor) {
     constexpr unsigned QUARTER = CUT_HEAD / 4;
     if constexpr (Tile::CUT) {
         HeadSplit to = a.to;
@@ -222,9 +228,9 @@ DEVICE void finish_row(const Qkv& a, float* x, unsigned tile, unsigned row, cons
         finish_head<1>(a, to, x + cut, row, at, {head + 1, second ? QUARTER : 0, QUARTER}, factor,
                        from(cut));
     } else {
-        unsigned across = Tile::COLUMNS / a.to.c;
-        for (unsigned i = 0; i < across; i++) {
-            unsigned head = tile * across + i;
+        unsigned first = (tile * Tile::COLUMNS + window.first) / a.to.c;
+        for (unsigned i = 0; i < window.count / a.to.c; i++) {
+            unsigned head = first + i;
             finish_head<2>(a, a.to, x + i * a.to.c, row, at, {head, 0, a.to.half}, factor,
                            [=](unsigned j) { return head * a.to.c + j; });
         }
@@ -248,8 +254,8 @@ template <class Tile> DEVICE void qkv(const Qkv& a) {
     for (unsigned i = warp, lane = 0; i < rows; i += warps, lane++) {
         unsigned row = first + i;
         float factor = !Tile::EXACT && a.of.squares ? row_factor(a.of, row) : 1.0f;
-        finish_row<Tile>(a, all + i * (Tile::COLUMNS + Tile::BETWEEN), part.column, row,
-                         shuffle(mine, int(lane)), factor);
+        finish_row<Tile>(a, all + i * (Tile::COLUMNS + Tile::BETWEEN), part.column, {0, Tile::COLUMNS},
+                         row, shuffle(mine, int(lane)), factor);
     }
 }
 KERNEL(qkv_bf16_64x128, Qkv, 256) { qkv<TileLow<Bf16Weights>>(a); }

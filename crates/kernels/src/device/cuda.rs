@@ -4,10 +4,12 @@
 //! does not start without them. This module uses cudarc directly, which opens the driver's library
 //! at run time.
 
+mod bulk;
 mod errors;
 mod image;
 
-use super::launch::FUSED;
+use super::launch::{FUSED, RINGS};
+use super::tensor_map::{MapRows, TensorMap};
 use super::timing::Marks;
 use super::{Captured, DeviceLimits, Driver, Kernel, Result, kernels, refuse};
 use cudarc::driver::{result, sys};
@@ -30,6 +32,8 @@ pub(super) struct Cuda {
     stream: sys::CUstream,
     module: sys::CUmodule,
     functions: HashMap<&'static str, sys::CUfunction>,
+    /// Why kernels with bulk copies do not run.
+    refusal: Option<String>,
     pinned: Mutex<Pinned>,
     /// Memory to free after the capture in progress, if there is one.
     capture: Mutex<Option<Vec<u64>>>,
@@ -88,6 +92,8 @@ impl Cuda {
             shared: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
                 as usize,
             warpgroups: image.has_warpgroups(),
+            bulk: image.has_warpgroups(),
+            ring: RINGS.contains(&version),
             fused: FUSED.contains(&version),
             ..DeviceLimits::unmeasured(attribute(
                 Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
@@ -104,6 +110,7 @@ impl Cuda {
                 stream: null_mut(),
                 module: null_mut(),
                 functions: HashMap::new(),
+                refusal: None,
                 pinned: Mutex::new(Pinned { start: null_mut(), bytes: 0 }),
                 capture: Mutex::default(),
             };
@@ -113,6 +120,9 @@ impl Cuda {
             let module = result::module::load_data(image.address());
             opened.module = module.map_err(image.failed(found))?;
             opened.functions = functions(opened.module, limits)?;
+            if limits.bulk {
+                opened.add_rings(attribute(Attribute::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH));
+            }
             Ok(opened)
         }
     }
@@ -182,23 +192,30 @@ unsafe fn functions(
     module: sys::CUmodule,
     limits: DeviceLimits,
 ) -> Result<HashMap<&'static str, sys::CUfunction>> {
-    let mut all = HashMap::new();
-    for kernel in kernels().filter(|kernel| kernel.runs_on(limits)) {
-        let name = CString::new(kernel.name).expect("kernel names contain no zero byte");
-        // SAFETY: by the caller's promise.
-        unsafe {
-            let function = result::module::get_function(module, name);
-            let function = function.map_err(failed(kernel.name))?;
-            if kernel.shared > PLAIN_SHARED {
-                use sys::CUfunction_attribute_enum as Attribute;
-                let most = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-                result::function::set_function_attribute(function, most, kernel.shared as i32)
-                    .map_err(failed(kernel.name))?;
-            }
-            all.insert(kernel.name, function);
+    // Those of bulk copies are added by `add_rings`.
+    let all = kernels().filter(|kernel| kernel.runs_on(limits) && !kernel.bulk);
+    // SAFETY: by the caller's promise.
+    all.map(|kernel| Ok((kernel.name, unsafe { function(module, kernel) }?))).collect()
+}
+
+/// A kernel of a module, with its limit set.
+///
+/// # Safety
+/// The module is loaded.
+unsafe fn function(module: sys::CUmodule, kernel: Kernel) -> Result<sys::CUfunction> {
+    let name = CString::new(kernel.name).expect("kernel names contain no zero byte");
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let function = result::module::get_function(module, name);
+        let function = function.map_err(failed(kernel.name))?;
+        if kernel.shared > PLAIN_SHARED {
+            use sys::CUfunction_attribute_enum as Attribute;
+            let most = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            result::function::set_function_attribute(function, most, kernel.shared as i32)
+                .map_err(failed(kernel.name))?;
         }
+        Ok(function)
     }
-    Ok(all)
 }
 
 impl Driver for Cuda {
@@ -331,6 +348,14 @@ impl Driver for Cuda {
                 stream: self.stream,
             }))
         }
+    }
+
+    fn tensor_map(&self, rows: MapRows) -> Result<TensorMap> {
+        bulk::encode(rows)
+    }
+
+    fn bulk_refusal(&self) -> Option<String> {
+        self.refusal.clone()
     }
 
     fn copy(&self, destination: u64, source: u64, bytes: usize) -> Result<()> {

@@ -4,7 +4,9 @@ mod routing;
 
 use crate::cost::{self, LaunchCost};
 use crate::{Result, refuse};
-use kernels::device::{Captured, Device, DeviceLimits, Driver, Kernel};
+use kernels::device::{
+    Captured, Device, DeviceLimits, Driver, Kernel, MapRows, TensorMap, host_map,
+};
 use model::{Checkpoint, DeviceModel, LoadError, StepLoad};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -170,6 +172,10 @@ impl Driver for Planning {
     fn download(&self, bytes: &mut [u8], _: u64) -> Result<()> {
         bytes.fill(0);
         Ok(())
+    }
+
+    fn tensor_map(&self, rows: MapRows) -> Result<TensorMap> {
+        Ok(host_map(rows))
     }
 
     unsafe fn launch(&self, kernel: Kernel, grid: [u32; 3], args: &[u8]) -> Result<()> {

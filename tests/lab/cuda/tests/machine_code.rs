@@ -25,7 +25,7 @@ const UNIT: u32 = 256;
 /// The blocks of a kernel that must fit onto a multiprocessor of [`DEVICES`], so that one loads while
 /// another computes. Tiles on tensor cores fill the shared memory; with 0 a device has too little for
 /// one, or no warpgroups, and the kernel is not loaded there.
-const WANTED: [(&str, [u32; 4]); 182] = [
+const WANTED: [(&str, [u32; 4]); 193] = [
     ("attend_bf16_128x16", [2, 1, 1, 3]),
     ("attend_bf16_128x32", [2, 1, 1, 3]),
     ("attend_bf16_128x64", [2, 1, 1, 2]),
@@ -105,6 +105,10 @@ const WANTED: [(&str, [u32; 4]); 182] = [
     ("gemm_bf16_groups_64x128", [0, 0, 0, 1]),
     ("gemm_bf16_groups_64x192", [0, 0, 0, 1]),
     ("gemm_bf16_groups_64x64", [0, 0, 0, 2]),
+    ("gemm_bf16_pair_128x128", [0, 0, 0, 1]),
+    ("gemm_bf16_pair_128x192", [0, 0, 0, 1]),
+    ("gemm_bf16_pair_128x256", [0, 0, 0, 1]),
+    ("gemm_bf16_ring_128x128", [0, 0, 0, 1]),
     ("gemm_f32", [3, 3, 3, 3]),
     ("gemm_int8_128x128", [1, 1, 1, 2]),
     ("gemm_int8_128x256", [1, 1, 1, 1]),
@@ -166,6 +170,10 @@ const WANTED: [(&str, [u32; 4]); 182] = [
     ("qkv_bf16_groups_128x192", [0, 0, 0, 1]),
     ("qkv_bf16_groups_128x256", [0, 0, 0, 1]),
     ("qkv_bf16_groups_64x128", [0, 0, 0, 1]),
+    ("qkv_bf16_pair_128x128", [0, 0, 0, 1]),
+    ("qkv_bf16_pair_128x192", [0, 0, 0, 1]),
+    ("qkv_bf16_pair_128x256", [0, 0, 0, 1]),
+    ("qkv_bf16_ring_128x128", [0, 0, 0, 1]),
     ("qkv_int8_128x128", [1, 1, 1, 1]),
     ("qkv_int8_128x256", [1, 0, 0, 1]),
     ("qkv_int8_64x128", [1, 1, 1, 2]),
@@ -188,6 +196,9 @@ const WANTED: [(&str, [u32; 4]); 182] = [
     ("residual_bf16_groups_128x128", [0, 0, 0, 1]),
     ("residual_bf16_groups_64x128", [0, 0, 0, 1]),
     ("residual_bf16_groups_64x64", [0, 0, 0, 2]),
+    ("residual_bf16_pair_128x128", [0, 0, 0, 1]),
+    ("residual_bf16_pair_128x256", [0, 0, 0, 1]),
+    ("residual_bf16_ring_128x128", [0, 0, 0, 1]),
     ("residual_int8w_128x128", [1, 1, 1, 1]),
     ("residual_int8w_128x256", [0, 0, 0, 1]),
     ("residual_int8w_64x128", [2, 1, 1, 2]),
@@ -212,7 +223,12 @@ const WANTED: [(&str, [u32; 4]); 182] = [
 
 /// True if a kernel is in the machine code for compute capability 9.0 only.
 fn is_of_warpgroups(name: &str) -> bool {
-    name.contains("_groups_")
+    name.contains("_groups_") || is_of_ring(name)
+}
+
+/// True if bulk copies load a kernel's operands.
+fn is_of_ring(name: &str) -> bool {
+    name.contains("_pair_") || name.contains("_ring_")
 }
 
 /// The number before `unit` in a message of ptxas; 0 without one.

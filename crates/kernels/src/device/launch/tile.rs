@@ -5,6 +5,8 @@ use super::super::array::Precision;
 use super::{DeviceLimits, HeadColumns};
 use crate::simd::blocks::Form;
 
+/// Bytes after the stages of a ring; of the same name in the kernels.
+const RING_CONTROL: usize = 256;
 /// Bytes of a row of inputs in a step of warpgroups; `GROUP_BYTES` of the kernels.
 const GROUP_BYTES: usize = 128;
 
@@ -119,6 +121,9 @@ pub struct ProductTile {
     pub rate: f64,
     /// Its stages in shared memory.
     pub pipeline: Pipeline,
+    /// Blocks of a cluster, which have tiles one below the other and share loaded columns, of kernels whose
+    /// operands bulk copies load (`cuda/ring.cuh`); 0 of others.
+    pub cluster: usize,
     /// True if the sums of earlier segments are in shared memory instead of registers.
     pub held: bool,
     /// Blocks of a multiprocessor of an H200 at a time, which registers and shared memory allow.
@@ -154,6 +159,9 @@ macro_rules! names {
     };
     (added $tile:literal) => {
         TileNames { residual: Some(concat!("residual_", $tile)), ..names!($tile) }
+    };
+    (heads $tile:literal) => {
+        TileNames { qkv: Some(concat!("qkv_", $tile)), ..names!(added $tile) }
     };
     (split $tile:literal) => {
         TileNames { qkv: Some(concat!("qkv_", $tile)), ..names!($tile) }
@@ -191,7 +199,13 @@ impl ProductTile {
     /// Threads of a block.
     pub const fn threads(&self) -> usize {
         let unit = if self.warpgroups { 128 } else { 32 };
-        self.warps.0 * self.warps.1 * unit
+        let loading = if self.cluster > 0 { 128 } else { 0 };
+        self.warps.0 * self.warps.1 * unit + loading
+    }
+
+    /// Blocks with adjacent tiles.
+    pub(in super::super) const fn blocks(&self) -> usize {
+        if self.cluster > 1 { self.cluster } else { 1 }
     }
 
     /// Bytes of a stage.
@@ -230,7 +244,8 @@ impl ProductTile {
     /// Bytes of shared memory of a block.
     pub const fn shared(&self) -> usize {
         let sums = if self.held { self.rows * self.columns * 4 } else { 0 };
-        self.pipeline.stages * self.stage() + sums
+        let control = if self.cluster > 0 { RING_CONTROL } else { 0 };
+        self.pipeline.stages * self.stage() + sums + control
     }
 
     pub(in super::super) fn gemm_kernel(&'static self) -> Kernel {
@@ -256,12 +271,13 @@ impl ProductTile {
     pub(in super::super) fn splits(&self, heads: HeadColumns) -> bool {
         match self.cuts_heads() {
             true => heads.cut && heads.width == CUT_HEAD,
-            false => heads.width > 0 && self.columns.is_multiple_of(heads.width),
+            false => heads.width > 0 && self.window().is_multiple_of(heads.width),
         }
     }
 
     /// The kernel of the product that is added to the residual stream before a norm, if there is one.
     pub(in super::super) fn residual_kernel(&'static self) -> Option<Kernel> {
+        // The kernels of rings have room for factors, which these products do not need.
         self.names.residual.map(|name| self.kernel(name, self.spread()))
     }
 
@@ -272,11 +288,20 @@ impl ProductTile {
 
     fn kernel(&self, name: &'static str, shared: usize) -> Kernel {
         let (threads, shared) = (self.threads() as u32, shared as u32);
-        Kernel { name, threads, shared, warpgroups: self.warpgroups }
+        Kernel { name, threads, shared, warpgroups: self.warpgroups, bulk: self.cluster > 0 }
     }
 
-    /// Bytes of shared memory of a block whose sums replace the operands; `spread` of the kernels.
+    /// Columns whose sums are in shared memory at a time, after the product; `WINDOW` of `cuda/ring.cuh`.
+    const fn window(&self) -> usize {
+        if self.cluster > 0 && self.columns == 256 { 128 } else { self.columns }
+    }
+
+    /// Bytes of shared memory of a block whose sums replace the operands; `spread` of the kernels. Those of a
+    /// ring are beside them, some at a time.
     fn spread(&self) -> usize {
+        if self.cluster > 0 {
+            return self.shared() + self.rows / 2 * (self.window() + 8) * 4;
+        }
         self.shared().max(self.rows * (self.columns + 8) * 4)
     }
 
@@ -296,6 +321,7 @@ const fn of_warps(rows: usize, columns: usize, names: TileNames) -> ProductTile 
         single: false,
         rate: 235e12,
         pipeline: Pipeline { depth: 64, stages: 4 },
+        cluster: 0,
         held: false,
         resident: 1,
         format: MatrixFormat::Bf16,
@@ -345,11 +371,23 @@ const fn of_groups(
         single: false,
         rate: rate * 1e12,
         pipeline: Pipeline { depth: 64, stages },
+        cluster: 0,
         held: false,
         resident: 1,
         format: MatrixFormat::Bf16,
         names,
     }
+}
+
+/// A tile whose operands bulk copies load, in clusters of so many blocks. Its rate is assumed.
+const fn of_ring(
+    [rows, columns]: [usize; 2],
+    cluster: usize,
+    rate: f64,
+    stages: usize,
+    names: TileNames,
+) -> ProductTile {
+    ProductTile { cluster, ..of_groups([rows, columns], rate, stages, names) }
 }
 
 /// A tile whose weights, in int8w or packed, are widened in registers (`cuda/groups_widened.cuh`).
@@ -371,7 +409,7 @@ const fn named(format: MatrixFormat, tile: ProductTile, names: TileNames) -> Pro
     ProductTile { format, names, ..tile }
 }
 
-const BF16: [ProductTile; 9] = [
+const BF16: [ProductTile; 13] = [
     LOW,
     SQUARE,
     WIDE,
@@ -386,6 +424,16 @@ const BF16: [ProductTile; 9] = [
     ProductTile {
         single: true,
         ..of_groups([128, 256], 630.0, 4, names!(others "bf16_groups_128x256"))
+    },
+    of_ring([128, 128], 1, 600.0, 5, names!(heads "bf16_ring_128x128")),
+    of_ring([128, 128], 2, 640.0, 5, names!(heads "bf16_pair_128x128")),
+    ProductTile {
+        single: true,
+        ..of_ring([128, 192], 2, 730.0, 4, names!(split "bf16_pair_128x192"))
+    },
+    ProductTile {
+        single: true,
+        ..of_ring([128, 256], 2, 760.0, 4, names!(heads "bf16_pair_128x256"))
     },
 ];
 /// The tiles of bf16. A step has as many bytes of a row, so twice the inner elements, and is assumed to

@@ -167,13 +167,7 @@ fn launches(
         let runs = tile.qkv_kernel().is_some_and(|kernel| kernel.runs_on(limits));
         runs && tile.splits(heads)
     });
-    tiles.flat_map(move |tile| {
-        let whole = ProductLaunch::undivided(tile, sizes);
-        let divided = ProductLaunch { whole: 0, lead: 1, ..whole };
-        let one = whole.segments() == 1;
-        let whole = (one || !tile.single).then_some(whole);
-        whole.into_iter().chain((!one && !tile.single).then_some(divided))
-    })
+    tiles.flat_map(move |tile| ProductLaunch::ways(tile, sizes))
 }
 
 /// A matrix of random numbers; in blocks where a format has no others.

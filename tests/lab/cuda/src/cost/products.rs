@@ -6,7 +6,7 @@ use crate::layout::{FIELDS, PANEL, PARTIAL_BYTES, STRIP};
 use crate::layout::{NONE, SCORER_WORDS};
 use kernels::Form;
 use kernels::device::args;
-use kernels::device::{MatrixFormat, ProductTile, row_instructions};
+use kernels::device::{BOX_ROWS, MatrixFormat, ProductTile, row_instructions};
 use std::collections::BTreeSet;
 
 /// Words of a tile of grouped rows; `GroupTile` of the kernels: expert, first row, rows.
@@ -70,6 +70,11 @@ fn divided(operands: &args::Operands, share: &args::Share, tile: &ProductTile, t
     Sum::default().add((tile.rows * tile.columns * size_of::<f32>()) as u64, sums, sums)
 }
 
+/// Tiles of a column that have rows.
+fn with_rows(rows: u64, tile: &ProductTile) -> u64 {
+    rows.div_ceil(tile.rows as u64)
+}
+
 /// The heads of the blocks of a tile.
 fn head_blocks(tile: &ProductTile, width: u32, count: u32) -> HeadBlocks {
     let columns = tile.columns as u32;
@@ -97,8 +102,16 @@ impl Launch {
     ) -> (Sum, LaunchCost) {
         let [rows, n, k] = [operands.rows, operands.n, operands.k].map(u64::from);
         let [weight, count] = stored(tile, operands.form, [n, k]);
-        let mut read = Sum::default().add(k * self.wide, rows * broad, rows);
-        read = read.add(weight, count * tall, count);
+        let blocks = tile.cluster.max(1) as u64;
+        let mut read = match tile.cluster {
+            0 => Sum::default().add(k * self.wide, rows * broad, rows),
+            // Whole copies: rows of other steps too, which change nothing.
+            _ => {
+                let copied = rows.next_multiple_of(BOX_ROWS as u64).min(self.x_rows);
+                Sum::default().add(k * self.wide, copied * broad, copied)
+            }
+        };
+        read = read.add(weight, count * tall / blocks, count);
         if operands.scales != 0 {
             read = read.add(n * 4, tall, 1);
         }
@@ -144,6 +157,8 @@ impl Launch {
                 (true, MatrixFormat::Packed(_)) => {
                     steps * (copied + weights + 72.0 * weights) / 512.0
                 }
+                // One lane asks for whole rows.
+                (true, _) if tile.cluster > 0 => steps * 50.0,
                 (true, _) => steps * copied / 512.0,
                 (false, _) => steps * (copied + loaded) / 512.0 + products,
             };
@@ -158,7 +173,7 @@ impl Launch {
         let (mut read, mut cost) = self.product(&a.operands, tile, [tall, broad]);
         let [rows, n] = [a.operands.rows, a.operands.n].map(u64::from);
         if a.bias != 0 {
-            read = read.add(n * 4, tall, 1);
+            read = read.add(n * 4, with_rows(rows, tile), 1);
         }
         // As `Store` of products.
         let (added, gated) = (a.finish == 1, a.finish >= 2);
@@ -178,10 +193,11 @@ impl Launch {
         let broad = u64::from(a.operands.n).div_ceil(tile.columns as u64);
         let (mut read, mut cost) = self.product(&a.operands, tile, [tall, broad]);
         let [rows, n] = [a.operands.rows, a.operands.n].map(u64::from);
+        let real = with_rows(rows, tile);
         if a.bias != 0 {
-            read = read.add(n * 4, tall, 1);
+            read = read.add(n * 4, real, 1);
         }
-        read = read.add(n * 4, tall, 1).add(n * 4, rows, rows);
+        read = read.add(n * 4, real, 1).add(n * 4, rows, rows);
         // Squares of 64 columns each.
         let parts = n / STRIP as u64;
         let each = (tile.columns / STRIP) as u64;
@@ -212,7 +228,8 @@ impl Launch {
         let broad = u64::from(a.operands.n).div_ceil(tile.columns as u64);
         let (mut read, mut cost) = self.product(&a.operands, tile, [tall, broad]);
         if a.bias != 0 {
-            read = read.add(u64::from(a.operands.n) * 4, tall, 1);
+            let real = with_rows(a.operands.rows.into(), tile);
+            read = read.add(u64::from(a.operands.n) * 4, real, 1);
         }
         let width = a.heads.heads.c;
         let blocks = head_blocks(tile, width, a.operands.n / width);
