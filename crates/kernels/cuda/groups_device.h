@@ -15,7 +15,7 @@ struct alignas(128) TensorMap {
     uint64_t words[16];
 };
 
-// Tells the emulation that a warp goes on with other tiles.
+// Tells the emulation that a thread goes on with other tiles.
 DEVICE void begin_part(unsigned) {}
 
 // The number of this block in its cluster of C blocks.

@@ -208,15 +208,21 @@ struct Window {
     unsigned first, count;
 };
 
-// Splits the heads of a row of a tile, of which `x` has the columns of a window, or all if heads are cut.
-template <class Tile>
+// True if heads have CUT_HEAD columns, all rotated, and no norms, and keys and values are not in int8.
+DEVICE bool is_plain(const HeadSplit& a) {
+    return a.c == CUT_HEAD && a.half == CUT_HEAD / 2 && a.normed == 0 && a.in_bytes == 0;
+}
+
+// Splits the heads of a row of a tile, of which `x` has the columns of a window, or all if heads are cut. PLAIN:
+// heads are, which saves instructions.
+template <class Tile, bool PLAIN = Tile::CUT>
 DEVICE void finish_row(const Qkv& a, float* x, unsigned tile, Window window, unsigned row,
                        const Place& at, float factor) {
     constexpr unsigned QUARTER = CUT_HEAD / 4;
+    HeadSplit to = a.to;
+    // Known to the compiler.
+    if (PLAIN) to.c = CUT_HEAD, to.half = CUT_HEAD / 2, to.normed = 0, to.in_bytes = 0;
     if constexpr (Tile::CUT) {
-        HeadSplit to = a.to;
-        // Known to the compiler.
-        to.c = CUT_HEAD, to.half = CUT_HEAD / 2, to.normed = 0, to.in_bytes = 0;
         bool second = tile % 2;
         unsigned head = tile / 2 * 3, base = (tile - second) * Tile::COLUMNS;
         auto from = [&](unsigned place) {
@@ -228,17 +234,16 @@ DEVICE void finish_row(const Qkv& a, float* x, unsigned tile, Window window, uns
         finish_head<1>(a, to, x + cut, row, at, {head + 1, second ? QUARTER : 0, QUARTER}, factor,
                        from(cut));
     } else {
-        unsigned first = (tile * Tile::COLUMNS + window.first) / a.to.c;
-        for (unsigned i = 0; i < window.count / a.to.c; i++) {
+        unsigned first = (tile * Tile::COLUMNS + window.first) / to.c;
+        for (unsigned i = 0; i < window.count / to.c; i++) {
             unsigned head = first + i;
-            finish_head<2>(a, a.to, x + i * a.to.c, row, at, {head, 0, a.to.half}, factor,
-                           [=](unsigned j) { return head * a.to.c + j; });
+            finish_head<2>(a, to, x + i * to.c, row, at, {head, 0, to.half}, factor,
+                           [=](unsigned j) { return head * to.c + j; });
         }
     }
 }
 
-// The tile's columns are whole heads, and both c and half are even. If heads are cut, they have CUT_HEAD
-// columns, all rotated, and no norms, and keys and values are not in int8.
+// The tile's columns are whole heads, and both c and half are even. If heads are cut, they are plain.
 template <class Tile> DEVICE void qkv(const Qkv& a) {
     Tile tile;
     Part part = part_of(a.of, a.share, Tile::SIZE, Tile::EXACT);

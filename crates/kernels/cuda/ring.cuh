@@ -254,6 +254,7 @@ template <class Tile> DEVICE void ring_residual(const Ring<Residual>& a) {
 }
 
 template <class Tile> DEVICE void ring_qkv(const Ring<Qkv>& a) {
+    bool plain = Tile::CUT || is_plain(a.a.to);
     ring<Tile>(a, [&](Tile& tile, const Part& part) {
         tile.each_rows([&](float* x, unsigned row, unsigned window) {
             unsigned first = part.row * Tile::ROWS + row, own = first + thread() % Tile::OWN_ROWS;
@@ -261,8 +262,11 @@ template <class Tile> DEVICE void ring_qkv(const Ring<Qkv>& a) {
             Place mine = place_of(a.a.to, own < a.a.of.rows ? own : 0);
             for (unsigned i = 0; i < Tile::OWN_ROWS && first + i < a.a.of.rows; i++) {
                 float factor = a.a.of.squares ? Tile::factor(a.a.of, row + i) : 1.0f;
-                finish_row<Tile>(a.a, x + i * Tile::PITCH, part.column, {window, Tile::WINDOW}, first + i,
-                                 shuffle(mine, int(i)), factor);
+                Place at = shuffle(mine, int(i));
+                Window columns{window, Tile::WINDOW};
+                float* sums = x + i * Tile::PITCH;
+                if (plain) finish_row<Tile, true>(a.a, sums, part.column, columns, first + i, at, factor);
+                else finish_row<Tile, false>(a.a, sums, part.column, columns, first + i, at, factor);
             }
         });
     });

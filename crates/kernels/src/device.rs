@@ -57,7 +57,7 @@ pub use matrix::{DeviceMatrix, MatrixSizes, Store};
 pub use residual::{NormedSum, add_normed};
 pub use rows::*;
 pub use score::{DeviceScores, ScoringHead};
-pub use selftest::{Check, HeadCase, NormCase, selftest};
+pub use selftest::{Check, HeadCase, NormCase, RingCase, selftest};
 pub use tensor_map::{BOX_ROWS, MapRows, TensorMap, host_map};
 pub use timing::{LaunchTime, Marks};
 

@@ -177,7 +177,9 @@ impl DeviceMatrix {
     /// The resources of the device for launches of this matrix.
     fn limits(&self) -> DeviceLimits {
         let limits = self.device().limits();
-        DeviceLimits { ring: limits.ring && self.map.is_some(), ..limits }
+        // One refusal is enough: inputs need maps too.
+        let ring = limits.ring && self.map.is_some() && self.device().bulk_refusal().is_none();
+        DeviceLimits { ring, ..limits }
     }
 
     /// The launch that also splits a product with `rows` rows into heads, if there is one and it is not the

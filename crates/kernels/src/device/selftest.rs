@@ -3,14 +3,13 @@
 
 mod heads;
 mod norms;
+mod rings;
 
 pub use heads::HeadCase;
 pub use norms::NormCase;
+pub use rings::RingCase;
 
-use super::{
-    Array, Device, DeviceError, DeviceLimits, DeviceMatrix, Division, MatrixFormat, Precision,
-    ProductLaunch, ProductTile, Result, Store,
-};
+use super::{Array, Device, DeviceError, DeviceMatrix, MatrixFormat, Precision, Result};
 use crate::cache::KvDtype;
 use crate::gemm::{row_in_codes, row_to_bytes};
 use crate::linear::{Epilogue, Linear, Matrix};
@@ -129,47 +128,15 @@ fn normed(device: &Device, tell: &mut dyn FnMut(Check)) {
 
 /// Compares products whose operands bulk copies load with the others, whose bits they have.
 fn rings(device: &Device, columns: usize, tell: &mut dyn FnMut(Check)) {
-    for (k, rows) in MATRICES {
-        let sizes = [k, rows.min(columns)];
-        match ring(device, sizes) {
-            Ok(checks) => checks.into_iter().for_each(&mut *tell),
-            Err(reason) => tell(Check::failed("product of bulk copies", reason)),
-        }
-    }
-}
-
-fn ring(device: &Device, [k, n]: [usize; 2]) -> Result<Vec<Check>> {
-    let (most, weight) = (ROWS[1], random(1, n * k));
-    let x = Array::padded(device, Precision::Bf16, most, k)?;
-    x.write(0, &random(2, most * k))?;
-    let matrix = Matrix { weight: &weight, k, bias: None };
-    let matrix = DeviceMatrix::new(device, MatrixFormat::Bf16, matrix, Epilogue::None)?;
-    let run = |launch: &ProductLaunch| {
-        let out = Array::new(device, Precision::F32, launch.sizes.rows, n)?;
-        out.buffer().fill(0xFF)?;
-        matrix.run_as(launch, &x, &out, Store::Overwrite)?;
-        out.read(launch.sizes.rows)
-    };
-    let limits = device.limits();
-    let tiles = ProductTile::all(MatrixFormat::Bf16).iter();
-    let tiles = tiles.filter(|tile| tile.cluster > 0 && tile.gemm_kernel().runs_on(limits));
-    let mut checks = Vec::new();
-    for tile in tiles {
+    for (k, n) in MATRICES {
         for rows in ROWS {
-            let plain = DeviceLimits { ring: false, ..limits };
-            let sizes = matrix.sizes(rows);
-            let want = run(&ProductLaunch::choose(sizes, plain, Division::Divided))?;
-            for launch in ProductLaunch::ways(tile, sizes) {
-                let got = run(&launch)?;
-                let pairs = got.iter().zip(&want);
-                let differ = pairs.filter(|(got, want)| got.to_bits() != want.to_bits()).count();
-                let name = launch.tile.names.gemm;
-                let name = format!("{name} of {rows}x{k}x{n}, {} segments: bits", launch.lead);
-                checks.push(Check { name, error: differ as f64, tolerance: 0.0 });
+            let case = RingCase { rows, k, n: n.min(columns) };
+            match case.checks(device) {
+                Ok(checks) => checks.into_iter().for_each(&mut *tell),
+                Err(reason) => tell(Check::failed("product of bulk copies", reason)),
             }
         }
     }
-    Ok(checks)
 }
 
 /// The products of [`ROWS`] rows with one matrix.

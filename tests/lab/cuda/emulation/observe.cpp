@@ -31,7 +31,7 @@ void Observer::begin_cluster(const unsigned (&at)[3], unsigned count, unsigned t
     cells.assign(count * shared.bytes, Cell());
     std::fill(orders, orders + 32 * WARPS, 1);
     std::fill(clocks, clocks + WARPS, Clock());
-    std::fill(parts, parts + WARPS, NO_PART);
+    std::fill(parts, parts + 32 * WARPS, NO_PART);
     stations.clear();
     number += blocks, blocks = count, per_block = threads;
 }

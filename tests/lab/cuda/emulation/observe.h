@@ -121,8 +121,8 @@ class Observer {
     void enter(unsigned thread, const char* stack, size_t bytes);
     // All threads of a warp stopped.
     void stop();
-    // The warp of a thread goes on with a part of the launch, which is counted as a block of its own.
-    void part(unsigned thread, unsigned number) { parts[thread / 32] = number; }
+    // A thread goes on with a part of the launch, which is counted as a block of its own.
+    void part(unsigned thread, unsigned number) { parts[thread] = number; }
     // The threads `from..to` reached a barrier.
     void barrier(unsigned from, unsigned to);
     // The running thread left a barrier of its warp.
@@ -185,7 +185,7 @@ class Observer {
     }
     // The running block, counted from 1, or one for each part of its cluster.
     uint32_t block_number() const {
-        unsigned rank = thread / per_block, part = parts[thread / 32];
+        unsigned rank = thread / per_block, part = parts[thread];
         return part == NO_PART ? number + rank : PARTS + part * MOST_BLOCKS + rank;
     }
     void use(const Access& one);
@@ -208,8 +208,8 @@ class Observer {
     std::vector<Cell> cells;
     unsigned block[3] = {}, thread = 0, per_block = 1;
     static constexpr uint32_t NO_PART = 0xFFFFFFFF, PARTS = 1u << 30;
-    // By warp.
-    uint32_t parts[WARPS] = {};
+    // By thread.
+    uint32_t parts[32 * WARPS] = {};
     // Of the first block of the cluster, counted from 1.
     uint32_t number = 1, blocks = 0;
     // Barriers of each thread, from 1 on.

@@ -394,3 +394,54 @@ fn attention_and_products_use_tensor_cores() {
     assert_eq!(with("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"), floats);
     assert_eq!(with("tf32"), BTreeSet::new());
 }
+
+/// The lowest bits of instructions for compute capability 9.0, as NVIDIA's disassembler shows them: products of
+/// warpgroups, bulk copies to one block and to all of a cluster, and changes of the number of registers.
+const HGMMA: u64 = 0x9F0;
+const UTMALDG: u64 = 0x5B4;
+const UTMALDG_MULTICAST: u64 = 0x3B4;
+const USETMAXREG: u64 = 0x9C8;
+const OPCODE: u64 = 0xFFF;
+
+/// The instructions of every kernel in the machine code for compute capability 9.0, by their lowest bits.
+fn opcodes() -> BTreeMap<String, BTreeSet<u64>> {
+    let code = PathBuf::from(env!("ASYNCLANE_CUDA_PTX")).with_file_name("kernels_90a.cubin");
+    let elf = std::fs::read(code).unwrap();
+    let number = |start: usize, bytes: usize| {
+        let digits = elf[start..start + bytes].iter().rev();
+        digits.fold(0, |all, byte| all << 8 | u64::from(*byte))
+    };
+    let (headers, count) = (number(40, 8) as usize, number(60, 2) as usize);
+    let section = |index: usize| {
+        let header = headers + 64 * index;
+        let start = number(header + 24, 8) as usize;
+        (number(header, 4) as usize, start, start + number(header + 32, 8) as usize)
+    };
+    let (_, names, _) = section(number(62, 2) as usize);
+    let mut all = BTreeMap::new();
+    for (name, start, end) in (0..count).map(section) {
+        let name = elf[names + name..].split(|byte| *byte == 0).next().unwrap();
+        let name = String::from_utf8_lossy(name);
+        let Some(kernel) = name.strip_prefix(".text.") else { continue };
+        let instructions = (start..end).step_by(16);
+        all.insert(kernel.to_owned(), instructions.map(|at| number(at, 8) & OPCODE).collect());
+    }
+    all
+}
+
+#[test]
+fn products_of_rings_use_bulk_copies_and_products_of_warpgroups() {
+    let all = opcodes();
+    assert_eq!(all.len(), WANTED.len());
+    for (name, found) in all {
+        let has = |opcode| found.contains(&opcode);
+        let products = ["gemm", "qkv", "residual", "head", "gates", "downs"];
+        // Those of other formats have other names.
+        if name.contains("_bf16_") && products.iter().any(|one| name.starts_with(one)) {
+            assert_eq!(has(HGMMA), is_of_warpgroups(&name), "{name}");
+        }
+        assert_eq!(has(UTMALDG), is_of_ring(&name), "{name}");
+        assert_eq!(has(USETMAXREG), is_of_ring(&name), "{name}");
+        assert_eq!(has(UTMALDG_MULTICAST), name.contains("_pair_"), "{name}");
+    }
+}

@@ -18,11 +18,13 @@ const fn head_instructions(width: usize) -> f64 {
 
 /// Instructions of warps that rotate and write the heads of a row of a tile, of which each has so many columns.
 pub fn row_instructions(tile: &ProductTile, width: usize) -> f64 {
-    // Counted in the machine code, where all sizes are known.
-    const CUT: f64 = 160.0;
-    match tile.cuts_heads() {
-        true => CUT,
-        false => (tile.columns / width.max(1)) as f64 * head_instructions(width),
+    // Counted in the machine code, where all sizes are known: of a row, and of a head or a part of one.
+    const ROW: f64 = 24.0;
+    const PART: f64 = 68.0;
+    match (tile.cuts_heads(), tile.columns / width.max(1)) {
+        (true, _) => ROW + 2.0 * PART,
+        (false, heads) if tile.cluster > 0 && width == 128 => ROW + heads as f64 * PART,
+        (false, heads) => heads as f64 * head_instructions(width),
     }
 }
 

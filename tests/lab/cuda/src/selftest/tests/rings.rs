@@ -2,14 +2,17 @@
 
 use super::super::data::{Ends, Random, poisoned};
 use super::super::products::{Layer, Sizes};
+use super::assert_all;
 use super::products::{bits, plain_loop, shapes};
-use crate::{Card, LaunchCost, planned};
+use crate::{Card, LaunchCost, Result, planned};
 use kernels::Epilogue;
 use kernels::device::{
-    Device, DeviceLimits, Division, HeadColumns, MatrixFormat, Precision, ProductLaunch,
-    ProductSizes, ProductTile, Store, segment,
+    Captured, Check, Device, DeviceLimits, Division, Driver, HeadColumns, Kernel, MatrixFormat,
+    Precision, ProductLaunch, ProductSizes, ProductTile, RingCase, Store, segment,
 };
 use model::{Geometry, StepLoad, WeightDtype};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// The tiles of rings.
 fn tiles() -> impl Iterator<Item = &'static ProductTile> + Clone {
@@ -135,14 +138,87 @@ fn steps_of_rings_have_as_few_launches_and_are_estimated_faster() {
     }
 }
 
-/// A device that refuses tensor maps or has none runs the others.
+/// The self-test of a card, with small sizes.
+#[test]
+fn the_selftest_of_cards_compares_every_tile() {
+    let device = crate::emulated_small();
+    let mut names = BTreeSet::new();
+    for case in [RingCase { rows: 1, k: 700, n: 130 }, RingCase { rows: 130, k: 200, n: 520 }] {
+        let checks = case.checks(&device).unwrap();
+        let names_of = |check: &Check| check.name.split(',').next().map(str::to_owned);
+        names.extend(checks.iter().filter_map(names_of));
+        assert_all(checks);
+    }
+    assert_eq!(names, tiles().map(|tile| tile.names.gemm.to_owned()).collect());
+}
+
+/// A driver that refuses tensor maps.
+struct Refusing(Arc<dyn Driver>);
+
+impl Driver for Refusing {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn memory(&self) -> Result<(u64, u64)> {
+        self.0.memory()
+    }
+
+    fn limits(&self) -> DeviceLimits {
+        DeviceLimits { ring: true, ..self.0.limits() }
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<u64> {
+        self.0.allocate(bytes)
+    }
+
+    fn free(&self, address: u64) {
+        self.0.free(address);
+    }
+
+    fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<()> {
+        self.0.fill(address, byte, bytes)
+    }
+
+    fn upload(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        self.0.upload(address, bytes)
+    }
+
+    fn download(&self, bytes: &mut [u8], address: u64) -> Result<()> {
+        self.0.download(bytes, address)
+    }
+
+    unsafe fn launch(&self, kernel: Kernel, grid: [u32; 3], args: &[u8]) -> Result<()> {
+        // SAFETY: by the caller's promise.
+        unsafe { self.0.launch(kernel, grid, args) }
+    }
+
+    fn begin_capture(&self) -> Result<()> {
+        self.0.begin_capture()
+    }
+
+    fn end_capture(&self) -> Result<Box<dyn Captured>> {
+        self.0.end_capture()
+    }
+}
+
+/// A driver that refuses tensor maps, and a device that has no bulk copies, run the others; the first says why.
 #[test]
 fn a_device_without_them_runs_the_others() {
+    let device = Device::new(Refusing(crate::emulated_small().driver()));
+    let mut random = Random(14);
+    let target = (&device, Precision::Bf16);
+    let sizes = Sizes { r: 300, k: 64, n: 40 };
+    let layer = Layer::new(&mut random, target, sizes).unwrap();
+    let matrix = layer.on(target, Epilogue::None).unwrap();
+    let out = poisoned((&device, Precision::F32), (300, 40), Ends::Plain).unwrap();
+    matrix.product(&layer.rows(target, 0..300).unwrap(), 300, &out).unwrap();
+    assert_eq!(device.bulk_refusal().as_deref(), Some("this device has no tensor maps"));
+    assert_eq!(crate::emulated_small().bulk_refusal(), None);
     let limits = DeviceLimits { ring: true, bulk: false, ..DeviceLimits::H200 };
     let sizes = ProductSizes { rows: 1024, n: 12_288, k: 4096, format: MatrixFormat::Bf16 };
     let chosen = ProductLaunch::choose(sizes, limits, Division::Divided);
     assert_eq!(chosen.tile.cluster, 0);
     let heads = HeadColumns { width: 128, cut: true };
     assert!(ProductLaunch::fused(sizes, limits, heads).is_some_and(|one| one.tile.cluster == 0));
-    assert!(!Device::counting().with_ring(false).limits().ring);
 }
