@@ -57,18 +57,7 @@ impl Cuda {
             return refuse("no NVIDIA driver (libcuda.so.1) was found");
         }
         result::init().map_err(failed("no device"))?;
-        let count = result::device::get_count().map_err(failed("no device"))?;
-        let number = i32::try_from(ordinal).ok().filter(|number| *number < count);
-        let Some(number) = number else {
-            return refuse(match count {
-                0 => "the NVIDIA driver found no device".to_owned(),
-                1 => "the NVIDIA driver found one device, cuda:0".to_owned(),
-                _ => format!(
-                    "the NVIDIA driver found {count} devices, the last is cuda:{}",
-                    count - 1
-                ),
-            });
-        };
+        let number = number_of(ordinal)?;
         let device = result::device::get(number).map_err(failed("device"))?;
         let name = result::device::get_name(device).map_err(failed("device"))?;
         let attribute = |which| {
@@ -121,7 +110,7 @@ impl Cuda {
             opened.module = module.map_err(image.failed(found))?;
             opened.functions = functions(opened.module, limits)?;
             if limits.bulk {
-                opened.add_rings(attribute(Attribute::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH));
+                opened.add_rings();
             }
             Ok(opened)
         }
@@ -173,6 +162,20 @@ impl Cuda {
         // SAFETY: allocated and written above; the lock is held.
         f(unsafe { std::slice::from_raw_parts_mut(pinned.start, bytes) })
     }
+}
+
+/// The driver's number of a device.
+fn number_of(ordinal: u32) -> Result<i32> {
+    let count = result::device::get_count().map_err(failed("no device"))?;
+    let number = i32::try_from(ordinal).ok().filter(|number| *number < count);
+    let Some(number) = number else {
+        return refuse(match count {
+            0 => "the NVIDIA driver found no device".to_owned(),
+            1 => "the NVIDIA driver found one device, cuda:0".to_owned(),
+            _ => format!("the NVIDIA driver found {count} devices, the last is cuda:{}", count - 1),
+        });
+    };
+    Ok(number)
 }
 
 /// The newest release of CUDA that the driver supports.

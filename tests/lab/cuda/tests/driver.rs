@@ -119,7 +119,7 @@ fn a_refusal_of_bulk_copies_is_told_and_other_kernels_run() {
             ("fail cuOccupancyMaxActiveClusters 1 1", "_pair_"),
             (attributes.as_str(), "_ring_"),
             ("fail cuTensorMapEncodeTiled 1 1", "tensor map"),
-            ("fail cuDeviceGetAttribute 5 1", "device"),
+            ("fail cuDeviceGetAttribute 5 1", "clusters"),
         ] {
             plan.write(text);
             let device = Device::open(0).unwrap().with_ring(true);

@@ -424,7 +424,10 @@ fn opcodes() -> BTreeMap<String, BTreeSet<u64>> {
         let name = String::from_utf8_lossy(name);
         let Some(kernel) = name.strip_prefix(".text.") else { continue };
         let instructions = (start..end).step_by(16);
-        all.insert(kernel.to_owned(), instructions.map(|at| number(at, 8) & OPCODE).collect());
+        all.insert(
+            kernel.to_owned(),
+            instructions.map(|start| number(start, 8) & OPCODE).collect(),
+        );
     }
     all
 }

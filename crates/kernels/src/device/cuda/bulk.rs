@@ -5,18 +5,17 @@ use super::super::tensor_map::{BOX_INNER, BOX_ROWS, MapRows, TensorMap};
 use super::super::{DeviceError, Kernel, Result, kernels, refuse};
 use super::errors::failed;
 use super::{Cuda, function};
-use cudarc::driver::sys;
+use cudarc::driver::{result, sys};
 use std::ffi::c_void;
 
 impl Cuda {
-    /// Adds the kernels, or the reason why they do not run. `clusters` is the answer to whether blocks may run in
-    /// clusters.
+    /// Adds the kernels, or the reason why they do not run.
     ///
     /// # Safety
     /// The module is loaded, and the context is current.
-    pub(super) unsafe fn add_rings(&mut self, clusters: Result<i32>) {
+    pub(super) unsafe fn add_rings(&mut self) {
         // SAFETY: by the caller's promise.
-        if let Err(DeviceError(reason)) = unsafe { self.try_rings(clusters) } {
+        if let Err(DeviceError(reason)) = unsafe { self.try_rings() } {
             let is_ring = |name: &str| kernels().any(|kernel| kernel.bulk && kernel.name == name);
             self.functions.retain(|name, _| !is_ring(name));
             (self.limits.bulk, self.limits.ring) = (false, false);
@@ -24,8 +23,11 @@ impl Cuda {
         }
     }
 
-    unsafe fn try_rings(&mut self, clusters: Result<i32>) -> Result<()> {
-        if clusters? == 0 {
+    unsafe fn try_rings(&mut self) -> Result<()> {
+        let clusters = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH;
+        // SAFETY: the device exists.
+        let clusters = unsafe { result::device::get_attribute(self.device, clusters) };
+        if clusters.map_err(failed("clusters"))? == 0 {
             return refuse("the device has no clusters");
         }
         for kernel in kernels().filter(|kernel| kernel.bulk) {
