@@ -60,7 +60,8 @@ DEVICE void barrier_expect(uint64_t& barrier, unsigned bytes) {
                  "r"(bytes)
                  : "memory");
 }
-// Arrives at the same barrier of a block of the cluster of C.
+// Arrives at the same barrier of a block of the cluster of C. It orders what products have read, which is
+// complete, and nothing that this thread wrote: barriers of the cluster's scope would wait for its memory.
 template <int C> DEVICE void barrier_arrive(uint64_t& barrier, unsigned rank) {
     uint32_t to = shared_address(&barrier);
     if (C == 1) {
@@ -68,24 +69,17 @@ template <int C> DEVICE void barrier_arrive(uint64_t& barrier, unsigned rank) {
         return;
     }
     asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(to) : "r"(rank));
-    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(to) : "memory");
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(to) : "memory");
 }
-// Waits until the phase of this parity is complete, at which threads of C blocks arrive.
-template <int C> DEVICE void barrier_wait(uint64_t& barrier, unsigned parity) {
+// Waits until the phase of this parity is complete.
+DEVICE void barrier_wait(uint64_t& barrier, unsigned parity) {
     uint32_t from = shared_address(&barrier), done;
     do {
-        if (C == 1)
-            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
-                         "selp.u32 %0, 1, 0, p; }"
-                         : "=r"(done)
-                         : "r"(from), "r"(parity)
-                         : "memory");
-        else
-            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, "
-                         "[%1], %2; selp.u32 %0, 1, 0, p; }"
-                         : "=r"(done)
-                         : "r"(from), "r"(parity)
-                         : "memory");
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
+                     "selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(from), "r"(parity)
+                     : "memory");
     } while (!done);
 }
 // Copies rows of 128 bytes from a row and an inner element on to a swizzled tile of this block, or to the same

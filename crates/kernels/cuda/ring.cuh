@@ -44,13 +44,13 @@ template <int STAGES> struct Turn {
     }
 };
 
-// A tile on two warpgroups, as in groups.cuh. PAIR: blocks of a cluster.
-template <int BM, int BN, int STAGES, int PAIR, bool SINGLE, bool HEADS_CUT = false>
+// A tile on two warpgroups, as in groups.cuh. PAIR: blocks of a cluster. RESIDENT: blocks of a multiprocessor.
+template <int BM, int BN, int STAGES, int PAIR, bool SINGLE, bool HEADS_CUT = false, int RESIDENT = 1>
 struct TileRing : TileGroups<bf16, BM, BN, STAGES, SINGLE, HEADS_CUT> {
     using Base = TileGroups<bf16, BM, BN, STAGES, SINGLE, HEADS_CUT>;
     static constexpr int CLUSTER = PAIR;
-    // Registers of a thread that loads, and of one that multiplies, with one block on a multiprocessor or two.
-    static constexpr int FEWER = BM == 64 ? 24 : 40, MORE = BM == 64 ? 104 : 232;
+    // Registers of a thread that loads, and of one that multiplies.
+    static constexpr int FEWER = RESIDENT == 2 ? 24 : 40, MORE = RESIDENT == 2 ? 104 : 232;
     static constexpr unsigned STAGE = (BM + BN) * GROUP_BYTES;
     // Columns of whose sums there is room at a time, and numbers from one row of them to the next.
     static constexpr unsigned WINDOW = BN == 256 ? 128 : BN, PITCH = WINDOW + Base::BETWEEN;
@@ -89,7 +89,7 @@ struct TileRing : TileGroups<bf16, BM, BN, STAGES, SINGLE, HEADS_CUT> {
         unsigned column = (part.column - second) * BN;
         for (unsigned step = begin(of, part); step < end(of, part); step++, turn.next()) {
             auto& stations = TileRing::stations();
-            barrier_wait<PAIR>(stations.empty[turn.at], turn.parity ^ 1);
+            barrier_wait(stations.empty[turn.at], turn.parity ^ 1);
             if (thread() % 32 == 0) {
                 unsigned char* to = shared_memory() + turn.at * STAGE;
                 uint64_t& full = stations.full[turn.at];
@@ -122,7 +122,7 @@ struct TileRing : TileGroups<bf16, BM, BN, STAGES, SINGLE, HEADS_CUT> {
         while (step < end) {
             unsigned start = step, stop = step + each < end ? step + each : end, before = 0;
             for (; step < stop; step++, turn.next()) {
-                barrier_wait<1>(stations().full[turn.at], turn.parity);
+                barrier_wait(stations().full[turn.at], turn.parity);
                 const unsigned char* stage = shared_memory() + turn.at * STAGE;
                 group_begin();
 #pragma unroll
@@ -278,6 +278,9 @@ using Pair128x192 = TileRing<128, 192, 4, 2, true>;
 using PairCut = TileRing<128, 192, 4, 2, true, true>;
 using Pair128x128 = TileRing<128, 128, 5, 2, false>;
 using Ring128x128 = TileRing<128, 128, 5, 1, false>;
+using Ring64x128 = TileRing<64, 128, 4, 1, false, false, 2>;
+using RingHeads64x128 = TileRing<64, 128, 4, 1, false>;
+using Ring64x64 = TileRing<64, 64, 6, 1, false, false, 2>;
 #define RING(name, blocks, cluster, Args) CLUSTER_KERNEL(name, Ring<Args>, RING_THREADS, blocks, cluster)
 RING(gemm_bf16_pair_128x256, 1, 2, Gemm) { ring_gemm<Pair128x256>(a); }
 RING(qkv_bf16_pair_128x256, 1, 2, Qkv) { ring_qkv<Pair128x256>(a); }
@@ -290,4 +293,9 @@ RING(residual_bf16_pair_128x128, 1, 2, Residual) { ring_residual<Pair128x128>(a)
 RING(gemm_bf16_ring_128x128, 1, 1, Gemm) { ring_gemm<Ring128x128>(a); }
 RING(qkv_bf16_ring_128x128, 1, 1, Qkv) { ring_qkv<Ring128x128>(a); }
 RING(residual_bf16_ring_128x128, 1, 1, Residual) { ring_residual<Ring128x128>(a); }
+RING(gemm_bf16_ring_64x128, 2, 1, Gemm) { ring_gemm<Ring64x128>(a); }
+RING(qkv_bf16_ring_64x128, 1, 1, Qkv) { ring_qkv<RingHeads64x128>(a); }
+RING(residual_bf16_ring_64x128, 1, 1, Residual) { ring_residual<RingHeads64x128>(a); }
+RING(gemm_bf16_ring_64x64, 2, 1, Gemm) { ring_gemm<Ring64x64>(a); }
+RING(residual_bf16_ring_64x64, 2, 1, Residual) { ring_residual<Ring64x64>(a); }
 #endif

@@ -5,14 +5,16 @@
 //! dimension in the same order (`cuda/gemm.cuh`). Of all launches, the one with the least time on a
 //! [`Roofline`] is taken. Its numbers are fitted to times measured on an H200.
 
+mod format;
 mod roofline;
 #[cfg(test)]
 mod tests;
 mod tile;
 
+pub use format::MatrixFormat;
 pub use roofline::{AttentionWork, Roofline, row_instructions};
 pub(super) use tile::{FACTORS, kernels};
-pub use tile::{MatrixFormat, Pipeline, ProductTile, TileNames};
+pub use tile::{Pipeline, ProductTile, TileNames};
 
 use super::{Result, refuse};
 use std::cmp::Ordering;

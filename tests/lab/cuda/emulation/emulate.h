@@ -220,7 +220,7 @@ DEVICE void barrier_expect(uint64_t& barrier, unsigned bytes) {
 template <int C> DEVICE void barrier_arrive(uint64_t& barrier, unsigned rank) {
     emulate::barrier_arrive(&barrier, C == 1 ? emulate::cluster_rank() : rank);
 }
-template <int C> DEVICE void barrier_wait(uint64_t& barrier, unsigned parity) {
+DEVICE void barrier_wait(uint64_t& barrier, unsigned parity) {
     emulate::barrier_wait(&barrier, parity);
 }
 template <int C>

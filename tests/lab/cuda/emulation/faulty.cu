@@ -109,7 +109,7 @@ CLUSTER_KERNEL(faulty_ring, FaultyRing, 96, 1, 2) {
             if (lane < 2) barrier_arrive<2>(empty[at], lane);
         };
         if (warp == 2) {
-            barrier_wait<2>(empty[at], parity ^ 1);
+            barrier_wait(empty[at], parity ^ 1);
             // More bytes than ever arrive.
             unsigned more = a.fault == 5 && step == 3 ? 16 : 0;
             if (lane == 0) barrier_expect(full[at], FAULTY_BYTES + more);
@@ -118,7 +118,7 @@ CLUSTER_KERNEL(faulty_ring, FaultyRing, 96, 1, 2) {
             continue;
         }
         // A warp reads without a wait.
-        if (a.fault != 3 || warp == 0) barrier_wait<1>(full[at], parity);
+        if (a.fault != 3 || warp == 0) barrier_wait(full[at], parity);
         // A stage is given back before it is read.
         if (a.fault == 4) release();
         for (unsigned i = 0; i < 4; i++)

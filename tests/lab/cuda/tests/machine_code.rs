@@ -25,7 +25,7 @@ const UNIT: u32 = 256;
 /// The blocks of a kernel that must fit onto a multiprocessor of [`DEVICES`], so that one loads while
 /// another computes. Tiles on tensor cores fill the shared memory; with 0 a device has too little for
 /// one, or no warpgroups, and the kernel is not loaded there.
-const WANTED: [(&str, [u32; 4]); 193] = [
+const WANTED: [(&str, [u32; 4]); 198] = [
     ("attend_bf16_128x16", [2, 1, 1, 3]),
     ("attend_bf16_128x32", [2, 1, 1, 3]),
     ("attend_bf16_128x64", [2, 1, 1, 2]),
@@ -109,6 +109,8 @@ const WANTED: [(&str, [u32; 4]); 193] = [
     ("gemm_bf16_pair_128x192", [0, 0, 0, 1]),
     ("gemm_bf16_pair_128x256", [0, 0, 0, 1]),
     ("gemm_bf16_ring_128x128", [0, 0, 0, 1]),
+    ("gemm_bf16_ring_64x128", [0, 0, 0, 2]),
+    ("gemm_bf16_ring_64x64", [0, 0, 0, 2]),
     ("gemm_f32", [3, 3, 3, 3]),
     ("gemm_int8_128x128", [1, 1, 1, 2]),
     ("gemm_int8_128x256", [1, 1, 1, 1]),
@@ -174,6 +176,7 @@ const WANTED: [(&str, [u32; 4]); 193] = [
     ("qkv_bf16_pair_128x192", [0, 0, 0, 1]),
     ("qkv_bf16_pair_128x256", [0, 0, 0, 1]),
     ("qkv_bf16_ring_128x128", [0, 0, 0, 1]),
+    ("qkv_bf16_ring_64x128", [0, 0, 0, 1]),
     ("qkv_int8_128x128", [1, 1, 1, 1]),
     ("qkv_int8_128x256", [1, 0, 0, 1]),
     ("qkv_int8_64x128", [1, 1, 1, 2]),
@@ -199,6 +202,8 @@ const WANTED: [(&str, [u32; 4]); 193] = [
     ("residual_bf16_pair_128x128", [0, 0, 0, 1]),
     ("residual_bf16_pair_128x256", [0, 0, 0, 1]),
     ("residual_bf16_ring_128x128", [0, 0, 0, 1]),
+    ("residual_bf16_ring_64x128", [0, 0, 0, 1]),
+    ("residual_bf16_ring_64x64", [0, 0, 0, 2]),
     ("residual_int8w_128x128", [1, 1, 1, 1]),
     ("residual_int8w_128x256", [0, 0, 0, 1]),
     ("residual_int8w_64x128", [2, 1, 1, 2]),
@@ -401,10 +406,12 @@ const HGMMA: u64 = 0x9F0;
 const UTMALDG: u64 = 0x5B4;
 const UTMALDG_MULTICAST: u64 = 0x3B4;
 const USETMAXREG: u64 = 0x9C8;
+/// Waits for all memory accesses of a thread.
+const MEMBAR: u64 = 0x992;
 const OPCODE: u64 = 0xFFF;
 
 /// The instructions of every kernel in the machine code for compute capability 9.0, by their lowest bits.
-fn opcodes() -> BTreeMap<String, BTreeSet<u64>> {
+fn opcodes() -> BTreeMap<String, Vec<u64>> {
     let code = PathBuf::from(env!("ASYNCLANE_CUDA_PTX")).with_file_name("kernels_90a.cubin");
     let elf = std::fs::read(code).unwrap();
     let number = |start: usize, bytes: usize| {
@@ -439,6 +446,13 @@ fn products_of_rings_use_bulk_copies_and_products_of_warpgroups() {
     for (name, found) in all {
         let has = |opcode| found.contains(&opcode);
         let products = ["gemm", "qkv", "residual", "head", "gates", "downs"];
+        // The loop over stages waits for no memory but that of the copies.
+        if is_of_ring(&name) {
+            let product = |opcode: &u64| *opcode == HGMMA;
+            let first = found.iter().position(product).unwrap();
+            let last = found.iter().rposition(product).unwrap();
+            assert!(!found[first..last].contains(&MEMBAR), "{name}");
+        }
         // Those of other formats have other names.
         if name.contains("_bf16_") && products.iter().any(|one| name.starts_with(one)) {
             assert_eq!(has(HGMMA), is_of_warpgroups(&name), "{name}");

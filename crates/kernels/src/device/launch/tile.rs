@@ -1,8 +1,8 @@
-//! The tiles that kernels exist for, and the number formats of matrices.
+//! The tiles that kernels exist for.
 
 use super::super::Kernel;
 use super::super::array::Precision;
-use super::{DeviceLimits, HeadColumns};
+use super::{DeviceLimits, HeadColumns, MatrixFormat};
 use crate::simd::blocks::Form;
 
 /// Bytes after the stages of a ring; of the same name in the kernels.
@@ -12,85 +12,6 @@ const GROUP_BYTES: usize = 128;
 
 /// Columns of heads that tiles of one and a half heads share; `CUT_HEAD` of the kernels.
 const CUT_HEAD: usize = 128;
-
-/// The number format of a matrix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum MatrixFormat {
-    /// f32, for parity with the CPU; no tensor cores, no TF32.
-    F32,
-    /// bf16.
-    Bf16,
-    /// int8 with a factor per row and products with inputs in int8, as on the CPU.
-    Int8,
-    /// The same weights, widened exactly to bf16 for products with inputs in bf16.
-    Int8w,
-    /// Codes in groups, as on the CPU, widened to bf16 for products with inputs in bf16
-    /// (`cuda/packed.cuh`).
-    Packed(Form),
-}
-
-impl From<Precision> for MatrixFormat {
-    fn from(precision: Precision) -> Self {
-        match precision {
-            Precision::F32 => Self::F32,
-            Precision::Bf16 => Self::Bf16,
-            Precision::Int8 => Self::Int8,
-        }
-    }
-}
-
-impl MatrixFormat {
-    /// A format of each kind that has kernels of its own.
-    pub const KERNELS: [Self; 5] =
-        [Self::F32, Self::Bf16, Self::Int8, Self::Int8w, Self::Packed(Form::Eight)];
-
-    /// The number format of a product's inputs.
-    pub fn inputs(self) -> Precision {
-        match self {
-            Self::F32 => Precision::F32,
-            Self::Int8 => Precision::Int8,
-            Self::Bf16 | Self::Int8w | Self::Packed(_) => Precision::Bf16,
-        }
-    }
-
-    /// The number format of the results of gated products. Integers are rounded from f32, as on the CPU.
-    pub fn gated(self) -> Precision {
-        match self {
-            Self::F32 | Self::Int8 => Precision::F32,
-            Self::Bf16 | Self::Int8w | Self::Packed(_) => Precision::Bf16,
-        }
-    }
-
-    /// Bytes of an input of a product.
-    const fn input_bytes(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::Int8 => 1,
-            Self::Bf16 | Self::Int8w | Self::Packed(_) => 2,
-        }
-    }
-
-    /// True if rows of the matrix have factors.
-    pub const fn is_scaled(self) -> bool {
-        matches!(self, Self::Int8 | Self::Int8w)
-    }
-
-    /// Bits per element, without the factors of rows of integers. Packed codes have a scale and a minimum,
-    /// or factors of them, of 32 bits for each 32.
-    pub const fn bits(self) -> usize {
-        match self {
-            Self::F32 => 32,
-            Self::Bf16 => 16,
-            Self::Int8 | Self::Int8w => 8,
-            Self::Packed(form) => form.bits() + 1,
-        }
-    }
-
-    /// Bytes of `count` elements, a multiple of 8.
-    pub const fn bytes(self, count: usize) -> usize {
-        count / 8 * self.bits()
-    }
-}
 
 /// The stages of a tile in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -409,7 +330,7 @@ const fn named(format: MatrixFormat, tile: ProductTile, names: TileNames) -> Pro
     ProductTile { format, names, ..tile }
 }
 
-const BF16: [ProductTile; 13] = [
+const BF16: [ProductTile; 15] = [
     LOW,
     SQUARE,
     WIDE,
@@ -424,6 +345,11 @@ const BF16: [ProductTile; 13] = [
     ProductTile {
         single: true,
         ..of_groups([128, 256], 630.0, 4, names!(others "bf16_groups_128x256"))
+    },
+    ProductTile { resident: 2, ..of_ring([64, 64], 1, 265.0, 6, names!(added "bf16_ring_64x64")) },
+    ProductTile {
+        resident: 2,
+        ..of_ring([64, 128], 1, 350.0, 4, names!(heads "bf16_ring_64x128"))
     },
     of_ring([128, 128], 1, 600.0, 5, names!(heads "bf16_ring_128x128")),
     of_ring([128, 128], 2, 640.0, 5, names!(heads "bf16_pair_128x128")),
