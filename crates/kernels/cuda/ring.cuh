@@ -6,6 +6,7 @@
 #include "groups.cuh"
 #include "qkv.cuh"
 #include "residual.cuh"
+#include "score.cuh"
 
 #ifdef WARPGROUPS
 
@@ -21,8 +22,8 @@ constexpr unsigned RING_CONTROL = 256;
 // The arguments of a product, and the maps of its operands.
 template <class Args> struct Ring {
     TensorMap x, w;
-    // Of the blocks, or of the clusters.
-    uint64_t parts;
+    // Of the blocks, or of the clusters; and the first row of the inputs.
+    uint32_t parts, first;
     Args a;
 };
 
@@ -97,7 +98,7 @@ struct TileRing : TileGroups<bf16, BM, BN, STAGES, SINGLE, HEADS_CUT> {
                 for (unsigned i = 0; i < BM / BOX; i++) {
                     unsigned from = row + i * BOX;
                     bulk_copy<1>(to + i * BOX_BYTES, a.x, step * GROUP_INNER,
-                                 from < of.rows ? from : NO_ROW, full);
+                                 from < of.rows ? a.first + from : NO_ROW, full);
                 }
                 for (unsigned i = rank * SHARE; i < (rank + 1) * SHARE; i++) {
                     unsigned from = Base::CUT ? i * BOX + cut_offset(second, i * BOX) : i * BOX;
@@ -192,6 +193,15 @@ struct TileRing : TileGroups<bf16, BM, BN, STAGES, SINGLE, HEADS_CUT> {
     }
 };
 
+// The division of tiles among parts.
+template <class Tile, class Args> DEVICE Share share_of(const Args& a) { return a.share; }
+// Those of the LM head are whole.
+template <class Tile> DEVICE Share share_of(const Head& a) {
+    unsigned tall = (a.of.rows + Tile::ROWS - 1) / Tile::ROWS;
+    tall = (tall + Tile::CLUSTER - 1) / Tile::CLUSTER * Tile::CLUSTER;
+    return {nullptr, nullptr, tall, 0xFFFFFFFF / Tile::CLUSTER * Tile::CLUSTER, 1, 1};
+}
+
 // Loads and multiplies the parts of a block, and gives each tile with its part to `finish`.
 template <class Tile, class Args, class Finish> DEVICE void ring(const Ring<Args>& a, Finish finish) {
     constexpr int CLUSTER = Tile::CLUSTER;
@@ -209,7 +219,7 @@ template <class Tile, class Args, class Finish> DEVICE void ring(const Ring<Args
     auto each_part = [&](auto use) {
         for (unsigned number = block_x() / CLUSTER; number < a.parts; number += blocks_x() / CLUSTER) {
             begin_part(number);
-            use(part_of(a.a.of, a.a.share, Tile::SIZE, false,
+            use(part_of(a.a.of, share_of<Tile>(a.a), Tile::SIZE, false,
                         {number, cluster_rank<CLUSTER>(), CLUSTER}));
         }
     };
@@ -236,6 +246,14 @@ template <class Tile> DEVICE void ring_gemm(const Ring<Gemm>& a) {
         bool lacks = a.a.of.squares;
         tile.each([&](unsigned r, unsigned c, float x, float y) {
             finish_pair<bf16>(a.a, row + r, column + c, x, y, lacks ? Tile::factor(a.a.of, r) : 1.0f);
+        });
+    });
+}
+
+template <class Tile> DEVICE void ring_head(const Ring<Head>& a) {
+    ring<Tile>(a, [&](Tile& tile, const Part& part) {
+        each_strip(tile, [&](unsigned row, unsigned column, const float(&sums)[OWN_COLUMNS]) {
+            reduce_strip(a.a, part.row * Tile::ROWS + row, part.column * Tile::COLUMNS + column, sums);
         });
     });
 }
@@ -284,6 +302,8 @@ using Ring64x64 = TileRing<64, 64, 6, 1, false, false, 2>;
 #define RING(name, blocks, cluster, Args) CLUSTER_KERNEL(name, Ring<Args>, RING_THREADS, blocks, cluster)
 RING(gemm_bf16_pair_128x256, 1, 2, Gemm) { ring_gemm<Pair128x256>(a); }
 RING(qkv_bf16_pair_128x256, 1, 2, Qkv) { ring_qkv<Pair128x256>(a); }
+RING(head_bf16_pair_128x256, 1, 2, Head) { ring_head<Pair128x256>(a); }
+RING(head_bf16_pair_128x128, 1, 2, Head) { ring_head<Pair128x128>(a); }
 RING(residual_bf16_pair_128x256, 1, 2, Residual) { ring_residual<Pair128x256>(a); }
 RING(gemm_bf16_pair_128x192, 1, 2, Gemm) { ring_gemm<Pair128x192>(a); }
 RING(qkv_bf16_pair_128x192, 1, 2, Qkv) { ring_qkv<PairCut>(a); }

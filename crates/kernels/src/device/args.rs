@@ -23,19 +23,21 @@ pub struct Ring {
     /// Of the inputs, and of the weights.
     pub maps: [TensorMap; 2],
     /// Parts that the blocks compute, or the clusters.
-    pub parts: u64,
+    pub parts: u32,
+    /// The first row of the inputs.
+    pub first: u32,
     /// The arguments of the product, followed by zeros.
     pub product: [u64; 31],
 }
 
 impl Ring {
     /// The arguments of a product with these maps.
-    pub fn new<A: Copy>(maps: [TensorMap; 2], parts: usize, args: &A) -> Self {
+    pub fn new<A: Copy>(maps: [TensorMap; 2], [parts, first]: [usize; 2], args: &A) -> Self {
         const { assert!(size_of::<A>() <= size_of::<[u64; 31]>() && align_of::<A>() <= 8) };
         let mut product = [0; 31];
         // SAFETY: the words have room; arguments are plain numbers without padding.
         unsafe { product.as_mut_ptr().cast::<A>().write(*args) };
-        Self { maps, parts: parts as u64, product }
+        Self { maps, parts: parts as u32, first: first as u32, product }
     }
 }
 

@@ -195,8 +195,9 @@ impl DeviceMatrix {
             bias: self.bias()?,
             heads,
         };
+        let grid = [launch.grid(x.device().limits())?, 1, 1];
         // SAFETY: the arrays have these sizes, which were checked, and of the partial sums; positions and
         // slots of the batch were checked against limits that are the table's and the pool's.
-        unsafe { self.launch_product(launch, kernel, x, &args) }
+        unsafe { self.launch_product(launch, (kernel, grid), (x, 0), &args) }
     }
 }

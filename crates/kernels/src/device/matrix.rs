@@ -230,11 +230,12 @@ impl DeviceMatrix {
             stride: out.stride() as u32,
             finish: store as u32,
         };
+        let grid = [launch.grid(x.device().limits())?, 1, 1];
         // SAFETY: the arrays have these sizes, which were checked, and of the partial sums.
-        unsafe { self.launch_product(launch, kernel, x, &args) }
+        unsafe { self.launch_product(launch, (kernel, grid), (x, 0), &args) }
     }
 
-    /// Launches a product.
+    /// Launches a kernel of a product of the rows of `x` from a row on.
     ///
     /// # Safety
     /// As [`Driver::launch`](super::Driver::launch).
@@ -244,12 +245,11 @@ impl DeviceMatrix {
     pub(super) unsafe fn launch_product<A: Copy>(
         &self,
         launch: &ProductLaunch,
-        kernel: Kernel,
-        x: &Array,
+        (kernel, grid): (Kernel, [u32; 3]),
+        (x, first): (&Array, usize),
         args: &A,
     ) -> Result<()> {
         let device = x.device();
-        let grid = [launch.grid(device.limits())?, 1, 1];
         if !kernel.bulk {
             // SAFETY: by the caller's promise.
             return unsafe { device.launch(kernel, grid, args) };
@@ -258,7 +258,7 @@ impl DeviceMatrix {
             return refuse(format!("{}: an operand without a tensor map", kernel.name));
         };
         let parts = launch.blocks() / launch.tile.blocks();
-        let args = args::Ring::new([inputs, weights], parts, args);
+        let args = args::Ring::new([inputs, weights], [parts, first], args);
         // SAFETY: by the caller's promise; the maps are of the operands.
         unsafe { device.launch(kernel, grid, &args) }
     }

@@ -67,11 +67,11 @@ fn measured(
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let ([geometry, rows, slots], ring) = (match &words[..] {
+    let ([geometry, rows, slots], ring) = match &words[..] {
         [geometry, rows, slots] => ([geometry, rows, slots], false),
         [geometry, rows, slots, ring] if ring == "ring" => ([geometry, rows, slots], true),
         _ => return Err("expected a geometry, rows, slots and `ring` or nothing".into()),
-    });
+    };
     let geometry = Geometry::named(geometry).ok_or("an unknown geometry")?;
     let slots = slots.parse()?;
     let device = Device::open(0).ok();

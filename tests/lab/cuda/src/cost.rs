@@ -127,12 +127,12 @@ pub(crate) fn cost(
     let mut launch = Launch { grid, wide, held, x_rows: 0 };
     let ring = kernel.bulk.then(|| view::<args::Ring>(args));
     let args = if ring.is_some() { &args[offset_of!(args::Ring, product)..] } else { args };
-    launch.x_rows = ring.map_or(0, |ring| mapped_rows(&ring.maps[0]));
+    launch.x_rows = ring.map_or(0, |ring| mapped_rows(&ring.maps[0]) - u64::from(ring.first));
     let mut cost = launch.work(kernel, args, words)?;
     cost.kernel = kernel.name;
     cost.blocks = match ring {
         // Parts that blocks compute one after the other.
-        Some(ring) => ring.parts * tile_of(kernel.name)?.cluster as u64,
+        Some(ring) => u64::from(ring.parts) * tile_of(kernel.name)?.cluster as u64,
         None => grid.iter().map(|n| u64::from(*n)).product(),
     };
     if cost.instructions == 0.0 {

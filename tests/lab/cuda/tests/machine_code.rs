@@ -25,7 +25,7 @@ const UNIT: u32 = 256;
 /// The blocks of a kernel that must fit onto a multiprocessor of [`DEVICES`], so that one loads while
 /// another computes. Tiles on tensor cores fill the shared memory; with 0 a device has too little for
 /// one, or no warpgroups, and the kernel is not loaded there.
-const WANTED: [(&str, [u32; 4]); 198] = [
+const WANTED: [(&str, [u32; 4]); 200] = [
     ("attend_bf16_128x16", [2, 1, 1, 3]),
     ("attend_bf16_128x32", [2, 1, 1, 3]),
     ("attend_bf16_128x64", [2, 1, 1, 2]),
@@ -141,6 +141,8 @@ const WANTED: [(&str, [u32; 4]); 198] = [
     ("head_bf16_groups_128x128", [0, 0, 0, 1]),
     ("head_bf16_groups_128x256", [0, 0, 0, 1]),
     ("head_bf16_groups_64x128", [0, 0, 0, 1]),
+    ("head_bf16_pair_128x128", [0, 0, 0, 1]),
+    ("head_bf16_pair_128x256", [0, 0, 0, 1]),
     ("head_f32", [4, 3, 3, 4]),
     ("head_int8_128x128", [1, 1, 1, 1]),
     ("head_int8_128x256", [1, 0, 0, 1]),

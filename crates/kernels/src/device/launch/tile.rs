@@ -175,7 +175,8 @@ impl ProductTile {
 
     /// The kernel of the LM head, if there is one.
     pub(in super::super) fn head_kernel(&'static self) -> Option<Kernel> {
-        self.names.head.map(|name| self.kernel(name, self.spread()))
+        let shared = if self.cluster > 0 { self.shared() } else { self.spread() };
+        self.names.head.map(|name| self.kernel(name, shared))
     }
 
     /// The kernel of the product whose results are the heads of attention, if there is one.
@@ -352,14 +353,14 @@ const BF16: [ProductTile; 15] = [
         ..of_ring([64, 128], 1, 350.0, 4, names!(heads "bf16_ring_64x128"))
     },
     of_ring([128, 128], 1, 600.0, 5, names!(heads "bf16_ring_128x128")),
-    of_ring([128, 128], 2, 640.0, 5, names!(heads "bf16_pair_128x128")),
+    of_ring([128, 128], 2, 640.0, 5, names!(all "bf16_pair_128x128")),
     ProductTile {
         single: true,
         ..of_ring([128, 192], 2, 730.0, 4, names!(split "bf16_pair_128x192"))
     },
     ProductTile {
         single: true,
-        ..of_ring([128, 256], 2, 760.0, 4, names!(heads "bf16_pair_128x256"))
+        ..of_ring([128, 256], 2, 760.0, 4, names!(all "bf16_pair_128x256"))
     },
 ];
 /// The tiles of bf16. A step has as many bytes of a row, so twice the inner elements, and is assumed to

@@ -249,11 +249,13 @@ impl Launch {
         tile: &ProductTile,
         words: Words<'_>,
     ) -> Option<LaunchCost> {
-        let [tall, broad] = [self.grid[0], self.grid[1]].map(u64::from);
-        let (mut read, mut cost) = self.product(&a.operands, tile, [tall, broad]);
         let [rows, n] = [a.operands.rows, a.operands.n].map(u64::from);
+        let real = with_rows(rows, tile);
+        let tall = real.next_multiple_of(tile.cluster.max(1) as u64);
+        let broad = n.div_ceil(tile.columns as u64);
+        let (mut read, mut cost) = self.product(&a.operands, tile, [tall, broad]);
         if a.bias != 0 {
-            read = read.add(n * 4, tall, 1);
+            read = read.add(n * 4, real, 1);
         }
         let scorers = sectors(rows * SCORER_WORDS as u64 * 4);
         read = read.add(SECTOR, scorers * broad, scorers);
