@@ -70,8 +70,8 @@ const GATED: usize = 24_576;
 const ROWS: [usize; 2] = [64, 200];
 
 /// Compares products with matrices of LLaDA-8B's sizes, of at most `columns` columns each, in bf16,
-/// int8 and int4 with those of the processor, and fused kernels with the separate ones, and gives each check
-/// to `tell` when it is made.
+/// int8 and int4 with those of the processor, fused kernels with the separate ones, products whose operands bulk
+/// copies load with the others, and gives each check to `tell` when it is made.
 pub fn selftest(device: &Device, columns: usize, tell: &mut dyn FnMut(Check)) {
     fused(device, tell);
     normed(device, tell);

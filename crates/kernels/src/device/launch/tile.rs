@@ -34,7 +34,8 @@ pub struct ProductTile {
     /// True if warpgroups multiply (`cuda/groups.cuh`, `cuda/groups_widened.cuh`), which devices of
     /// compute capability 9.0 can.
     pub warpgroups: bool,
-    /// True if it is for products of one segment only.
+    /// True if it has no registers for earlier segments: it is for products of one segment, or of a ring also for
+    /// parts of one.
     pub single: bool,
     /// Multiplications and additions per second on an H200 for which the choice of launches is nearly
     /// the fastest of those measured (`tests/lab/records/h200/launches.json`); of f32, of int8 and of

@@ -140,6 +140,18 @@ fn steps_of_rings_have_as_few_launches_and_are_estimated_faster() {
     }
 }
 
+/// Whatever order bulk copies and warps have: launches take turns, and as many as these have all.
+#[test]
+fn the_order_of_copies_changes_no_bit() {
+    let device = crate::emulated_small();
+    let case = RingCase { rows: 130, k: 320, n: 264 };
+    let turns = (0..6).map(|_| case.checks(&device).unwrap());
+    let turns: Vec<_> = turns.collect();
+    // One launch of the others beside them.
+    assert_eq!(turns[0].len() % 6, 0);
+    assert_all(turns.into_iter().flatten());
+}
+
 /// The self-test of a card, with small sizes.
 #[test]
 fn the_selftest_of_cards_compares_every_tile() {
