@@ -19,6 +19,7 @@ DEVICE unsigned threads() { return blockDim.x; }
 DEVICE unsigned block_x() { return blockIdx.x; }
 DEVICE unsigned block_y() { return blockIdx.y; }
 DEVICE unsigned block_z() { return blockIdx.z; }
+DEVICE unsigned blocks_x() { return gridDim.x; }
 DEVICE unsigned blocks_y() { return gridDim.y; }
 DEVICE void sync() { __syncthreads(); }
 // Orders the memory accesses of a warp's lanes. Exchanges of registers do not.

@@ -289,7 +289,7 @@ template <class Tile, class T, class Out, bool SCALED = false> DEVICE void group
     Tile sums;
     sums.run(product.of, part);
     sums.each([&](unsigned row, unsigned column, float x, float y) {
-        finish_pair<Out>(product, row, part.column * Tile::COLUMNS + column, x, y);
+        finish_pair<Out>(product, row, part.column * Tile::COLUMNS + column, x, y, 1.0f);
     });
 }
 

@@ -86,12 +86,19 @@ DEVICE Part whole_part(const Operands& of) {
     return {block_x(), block_y(), 0, segments(of), nullptr, nullptr, 1, 0, 0};
 }
 
-// The part of this block. A tile has `size` times four sums.
-DEVICE Part part_of(const Operands& of, const Share& share, unsigned size, bool exact) {
-    unsigned tile = block_x(), all = segments(of);
+// The number of a part, and the block of `cluster` adjacent ones that have this part of adjacent tiles.
+struct PartNumber {
+    unsigned part, rank, cluster;
+};
+
+// A part. A tile has `size` times four sums.
+DEVICE Part part_of(const Operands& of, const Share& share, unsigned size, bool exact, PartNumber number_of) {
+    unsigned all = segments(of), whole = share.whole / number_of.cluster;
+    unsigned tile = number_of.part * number_of.cluster + number_of.rank;
     Part part{0, 0, 0, all, nullptr, nullptr, 1, 0, 0};
-    if (tile >= share.whole) {
-        unsigned block = tile - share.whole, number = block / share.pieces;
+    if (number_of.part >= whole) {
+        unsigned block = number_of.part - whole;
+        unsigned number = block / share.pieces * number_of.cluster + number_of.rank;
         tile = share.whole + number;
         part.first = block % share.pieces * share.lead;
         part.end = part.first + share.lead < all ? part.first + share.lead : all;
@@ -104,11 +111,24 @@ DEVICE Part part_of(const Operands& of, const Share& share, unsigned size, bool 
     return part;
 }
 
+// The part of this block.
+DEVICE Part part_of(const Operands& of, const Share& share, unsigned size, bool exact) {
+    return part_of(of, share, size, exact, {block_x(), 0, 1});
+}
+
+// True in the block that ends last of those of a divided tile.
+struct EndsLast {
+    DEVICE bool operator()(const Part& part) const {
+        copies_wait<0>();
+        return block_ends_last(part.ended, part.pieces);
+    }
+};
+
 // Gives f every partial sum that a thread has of a divided tile, in order, in the block that ends last;
 // `size` is the number of its sums. False in the others, which are done.
-template <int COUNT, class F> DEVICE bool gather_partials(const Part& part, unsigned size, F f) {
-    copies_wait<0>();
-    if (!block_ends_last(part.ended, part.pieces)) return false;
+template <int COUNT, class F, class Ends>
+DEVICE bool gather_partials(const Part& part, unsigned size, F f, Ends ends_last) {
+    if (!ends_last(part)) return false;
     for (unsigned slot = 0; slot < part.slots; slot++) {
         const Four* from = part.partials + size_t(slot) * size;
 #pragma unroll
@@ -133,7 +153,11 @@ template <int COUNT, int THREADS, int HELD> struct Sums {
         if (part.first == 0) fold(segment == 0, last);
         if (!part.partials || (part.first == 0 && !last)) return;
         unsigned slot = part.first == 0 ? 0 : segment - part.lead + 1;
-        Four* to = part.partials + size_t(slot) * SIZE;
+        keep(part.partials + size_t(slot) * SIZE);
+    }
+
+    // Writes the sums, and begins anew.
+    DEVICE void keep(Four* to) {
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
             to[spot(i)] = Four{{sums[i][0], sums[i][1], sums[i][2], sums[i][3]}};
@@ -160,12 +184,13 @@ template <int COUNT, int THREADS, int HELD> struct Sums {
     }
 
     // Adds the partial sums of a divided tile in the block that ends last. False in the others.
-    DEVICE bool gather(const Part& part) {
+    template <class Ends = EndsLast> DEVICE bool gather(const Part& part, Ends ends_last = {}) {
         if (!part.partials) return true;
-        return gather_partials<COUNT>(part, SIZE, [&](int i, const Four& more) {
+        auto add = [&](int i, const Four& more) {
 #pragma unroll
             for (int j = 0; j < 4; j++) sums[i][j] += more.at[j];
-        });
+        };
+        return gather_partials<COUNT>(part, SIZE, add, ends_last);
     }
 };
 
@@ -189,10 +214,11 @@ template <int COUNT, int THREADS> struct IntegerSums {
 
     DEVICE bool gather(const Part& part) {
         if (!part.partials) return true;
-        return gather_partials<COUNT>(part, SIZE, [&](int i, const Four& more) {
+        auto add = [&](int i, const Four& more) {
 #pragma unroll
             for (int j = 0; j < 4; j++) sums[i][j] += int32_t(as_bits(more.at[j]));
-        });
+        };
+        return gather_partials<COUNT>(part, SIZE, add, EndsLast());
     }
 };
 
@@ -300,6 +326,7 @@ struct TileMma
                      : 0>::Type {
     static constexpr int ROWS = BM, COLUMNS = BN, THREADS = WM * WN * 32;
     static constexpr int TM = BM / WM / 16, TN = BN / WN / 8;
+    static constexpr bool CUT = false;
     // Numbers between rows that `spread` writes, so that they are in different banks.
     static constexpr int BETWEEN = 8;
     using Copies = typename Weights::template Copies<BN, BK, THREADS>;
@@ -423,12 +450,34 @@ struct TileF32 : Sums<4, 256, 0> {
     }
 };
 
+// Heads that two tiles share, of the columns of both: every tile has one, and a quarter of its columns on
+// each side of the middle of the one between them, so that columns which are rotated together are together.
+constexpr unsigned CUT_HEAD = 128, CUT_COLUMNS = 3 * CUT_HEAD / 2;
+
+// Columns between column `i` of a tile and the same one of the first tile of the pair, if they share heads.
+DEVICE unsigned cut_offset(bool second, unsigned i) {
+    constexpr unsigned QUARTER = CUT_HEAD / 4;
+    if (second) return i < QUARTER ? CUT_HEAD + QUARTER : CUT_COLUMNS;
+    return i < CUT_HEAD + QUARTER ? 0 : QUARTER;
+}
+
 // Columns whose squares are summed at once, rows of the tallest tile.
 constexpr unsigned SQUARED = 64, TALLEST = 128;
 
-// The factor of the norm of a row of the tile.
-DEVICE float& row_factor(const Operands& of, unsigned row) {
-    return reinterpret_cast<float*>(shared_memory() + of.factors)[row % TALLEST];
+// The factors of the norms of a tile's rows.
+DEVICE float* factors(const Operands& of) {
+    return reinterpret_cast<float*>(shared_memory() + of.factors);
+}
+// That of a row.
+DEVICE float& row_factor(const Operands& of, unsigned row) { return factors(of)[row % TALLEST]; }
+
+// Computes the factor of a row, or of the last one if there are fewer. A warp calls it.
+DEVICE float norm_factor(const Operands& of, unsigned row) {
+    const float* squares = of.squares + size_t(row < of.rows ? row : of.rows - 1) * of.parts;
+    float sum = 0.0f;
+    for (unsigned j = thread() % 32; j < of.parts; j += 32)
+        sum = rounded_sum(sum, read_only(squares + j));
+    return 1.0f / sqrtf(warp_sum(sum) / float(of.parts * SQUARED) + of.eps);
 }
 
 // Computes the factors of the rows of a tile, which all threads may read after the next barrier.
@@ -436,13 +485,8 @@ template <unsigned ROWS> DEVICE void find_factors(const Operands& of, unsigned f
     if (!of.squares) return;
 #pragma unroll 4
     for (unsigned i = thread() / 32; i < ROWS; i += threads() / 32) {
-        unsigned row = first + i < of.rows ? first + i : of.rows - 1;
-        const float* squares = of.squares + size_t(row) * of.parts;
-        float sum = 0.0f;
-        for (unsigned j = thread() % 32; j < of.parts; j += 32)
-            sum = rounded_sum(sum, read_only(squares + j));
-        sum = warp_sum(sum) / float(of.parts * SQUARED);
-        if (thread() % 32 == 0) row_factor(of, first + i) = 1.0f / sqrtf(sum + of.eps);
+        float factor = norm_factor(of, first + i);
+        if (thread() % 32 == 0) row_factor(of, first + i) = factor;
     }
 }
 
@@ -474,16 +518,14 @@ template <class Tile> DEVICE float* spread(Tile& tile) {
     return all;
 }
 
-// Writes two adjacent elements of a row of the product; `column` is even.
+// Writes two adjacent elements of a row of the product; `column` is even. `factor`: of the row's norm.
 template <class T>
-DEVICE void finish_pair(const Gemm& a, unsigned row, unsigned column, float x, float y) {
+DEVICE void finish_pair(const Gemm& a, unsigned row, unsigned column, float x, float y, float factor) {
     if (row >= a.of.rows || column >= a.of.n) return;
     bool both = column + 1 < a.of.n;
     // Inputs are in bf16 where gates are.
-    if (sizeof(T) == 2 && a.of.squares) {
-        float factor = row_factor(a.of, row);
+    if (sizeof(T) == 2 && a.of.squares)
         x = rounded_product(x, factor), y = rounded_product(y, factor);
-    }
     x = biased(a.of, a.bias, row, column, x);
     if (both) y = biased(a.of, a.bias, row, column + 1, y);
     size_t at = size_t(row) * a.stride;
@@ -508,8 +550,9 @@ template <class Tile, class T> DEVICE void gemm(const Gemm& a) {
     tile.run(a.of, part);
     if (!tile.gather(part)) return;
     unsigned row = part.row * Tile::ROWS, column = part.column * Tile::COLUMNS;
+    bool lacks = sizeof(T) == 2 && a.of.squares;
     tile.each([&](unsigned r, unsigned c, float x, float y) {
-        finish_pair<T>(a, row + r, column + c, x, y);
+        finish_pair<T>(a, row + r, column + c, x, y, lacks ? row_factor(a.of, row + r) : 1.0f);
     });
 }
 

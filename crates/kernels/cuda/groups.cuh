@@ -24,13 +24,19 @@ template <int COUNT, unsigned BYTES, int THREADS> struct Copies {
     // Bit i: the row of copy i exists.
     uint32_t real = 0;
 
-    DEVICE Copies(const unsigned char* rows, unsigned exist, size_t stride) : from(rows) {
+    DEVICE Copies(const unsigned char* rows, unsigned exist, size_t stride)
+        : Copies(rows, exist, stride, [](unsigned row) { return row; }) {}
+
+    // The source of a row of the step is row `map(row)`.
+    template <class Map>
+    DEVICE Copies(const unsigned char* rows, unsigned exist, size_t stride, Map map) : from(rows) {
         unsigned row = thread() / PIECES, piece = thread() % PIECES;
 #pragma unroll
         for (unsigned i = 0; i < EACH; i++) {
-            bool is_real = row + i * STEP < exist;
+            unsigned source = map(row + i * STEP);
+            bool is_real = source < exist;
             real |= is_real << i;
-            sources[i] = is_real ? (row + i * STEP) * uint32_t(stride) + piece * 16 : 0;
+            sources[i] = is_real ? source * uint32_t(stride) + piece * 16 : 0;
         }
         to = swizzle<PIECES>(row, piece) * 16;
     }
@@ -92,14 +98,12 @@ template <int XS, class Weights, int STAGES, int STEPS, int THREADS> struct Stag
     }
 };
 
-// The sums of one thread, COUNT times four, of products of one segment.
-template <int COUNT, int THREADS> struct SingleSums {
-    static constexpr int SIZE = COUNT * THREADS;
-    static constexpr bool EXACT = false;
-    float sums[COUNT][4] = {};
-
-    DEVICE void close(const Part&, unsigned) {}
-    DEVICE bool gather(const Part&) { return true; }
+// The sums of one thread, COUNT times four, of parts of one segment, which need no registers for earlier ones.
+template <int COUNT, int THREADS> struct SingleSums : Sums<COUNT, THREADS, 0> {
+    // Ends the segment of a part of a divided tile.
+    DEVICE void close(const Part& part, unsigned segment) {
+        if (part.partials) this->keep(part.partials + size_t(segment) * this->SIZE);
+    }
 };
 // The sums of inputs of a type. SINGLE: of products of one segment, which leaves registers for more sums.
 template <class T, bool SINGLE, int COUNT, int THREADS> struct SumsOf : SumsFor<T, COUNT, THREADS, 0> {};
@@ -108,10 +112,12 @@ template <int COUNT, int THREADS> struct SumsOf<bf16, true, COUNT, THREADS> {
 };
 
 // A tile of BM rows and BN columns on two warpgroups, of inputs and weights in bf16 or int8. With 128 rows
-// each has half of the rows, with 64 half of the columns.
-template <class T, int BM, int BN, int STAGES, bool SINGLE>
+// each has half of the rows, with 64 half of the columns. HEADS_CUT: two tiles share three heads.
+template <class T, int BM, int BN, int STAGES, bool SINGLE, bool HEADS_CUT = false>
 struct TileGroups : SumsOf<T, SINGLE, BM * BN / 1024, 256>::Type {
+    static_assert(!HEADS_CUT || BN == CUT_COLUMNS, "columns of one and a half heads");
     static constexpr int ROWS = BM, COLUMNS = BN, BETWEEN = 8;
+    static constexpr bool CUT = HEADS_CUT;
     // Inner elements of a step.
     static constexpr unsigned INNER = GROUP_BYTES / sizeof(T);
     // Columns of a warpgroup.
@@ -133,9 +139,13 @@ struct TileGroups : SumsOf<T, SINGLE, BM * BN / 1024, 256>::Type {
         unsigned step = part.first * each, end = part.end * each < all ? part.end * each : all;
         size_t stride = size_t(of.k) * sizeof(T), before = size_t(step) * GROUP_BYTES;
         auto x = static_cast<const unsigned char*>(of.x) + row * stride + before;
+        // Columns are counted from the first of those that tiles share.
+        bool second = CUT && part.column % 2;
+        if (second) column -= BN;
         auto w = static_cast<const unsigned char*>(of.w) + column * stride + before;
+        auto map = [&](unsigned i) { return CUT ? i + cut_offset(second, i) : i; };
         Stages<BM, Copies<BN, GROUP_BYTES, 256>, STAGES, 1, 256> stages{
-            {x, of.rows - row, stride}, {w, of.n - column, stride}, step, end};
+            {x, of.rows - row, stride}, {w, of.n - column, stride, map}, step, end};
         stages.begin();
         unsigned segment = part.first;
         while (step < end) {
@@ -175,6 +185,7 @@ template <class T> using Groups64x128 = TileGroups<T, 64, 128, 6, false>;
 template <class T> using Groups64x192 = TileGroups<T, 64, 192, 6, true>;
 template <class T> using Groups128x128 = TileGroups<T, 128, 128, 4, false>;
 template <class T> using Groups128x192 = TileGroups<T, 128, 192, 5, true>;
+template <class T> using GroupsCut = TileGroups<T, 128, 192, 5, true, true>;
 template <class T> using Groups128x256 = TileGroups<T, 128, 256, 4, true>;
 KERNEL(gemm_bf16_groups_64x64, Gemm, 256) { gemm<Groups64x64<bf16>, bf16>(a); }
 KERNEL(gemm_bf16_groups_64x128, Gemm, 256) { gemm<Groups64x128<bf16>, bf16>(a); }

@@ -5,6 +5,101 @@
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define WARPGROUPS
 
+// Kernels whose blocks run in clusters, with so many blocks on a multiprocessor.
+#define CLUSTER_KERNEL(name, Args, count, blocks, cluster)                                         \
+    extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(count, blocks)    \
+        name(const __grid_constant__ Args a)
+
+// The driver's description of rows for bulk copies.
+struct alignas(128) TensorMap {
+    uint64_t words[16];
+};
+
+// Tells the emulation that a thread goes on with other tiles.
+DEVICE void begin_part(unsigned) {}
+
+// The number of this block in its cluster of C blocks.
+template <int C> DEVICE unsigned cluster_rank() {
+    unsigned rank = 0;
+    if (C > 1) asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+// Waits for all threads of the cluster.
+template <int C> DEVICE void sync_cluster() {
+    if (C == 1) return __syncthreads();
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// Waits for the first COUNT threads of the block.
+template <int COUNT> DEVICE void sync_first() {
+    asm volatile("bar.sync 1, %0;" ::"n"(COUNT) : "memory");
+}
+
+// Gives registers of a thread back, for all warps of a warpgroup, or takes as many.
+template <int COUNT> DEVICE void fewer_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+template <int COUNT> DEVICE void more_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+// A barrier whose phases complete after `count` arrivals, and when all bytes are there that were expected.
+DEVICE void barrier_init(uint64_t& barrier, unsigned count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(count)
+                 : "memory");
+}
+// Makes the barriers that this thread has initialised visible to copies, and after the next barrier of the
+// cluster to its blocks.
+DEVICE void barriers_ready() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+// Arrives, and expects so many bytes more in this phase.
+DEVICE void barrier_expect(uint64_t& barrier, unsigned bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)),
+                 "r"(bytes)
+                 : "memory");
+}
+// Arrives at the same barrier of a block of the cluster of C. It orders what products have read, which is
+// complete, and nothing that this thread wrote: barriers of the cluster's scope would wait for its memory.
+template <int C> DEVICE void barrier_arrive(uint64_t& barrier, unsigned rank) {
+    uint32_t to = shared_address(&barrier);
+    if (C == 1) {
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(to) : "memory");
+        return;
+    }
+    asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(to) : "r"(rank));
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(to) : "memory");
+}
+// Waits until the phase of this parity is complete.
+DEVICE void barrier_wait(uint64_t& barrier, unsigned parity) {
+    uint32_t from = shared_address(&barrier), done;
+    do {
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
+                     "selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(from), "r"(parity)
+                     : "memory");
+    } while (!done);
+}
+// Copies rows of 128 bytes from a row and an inner element on to a swizzled tile of this block, or to the same
+// one of all C blocks of the cluster. Zeros are beyond the rows. Their bytes arrive at `barrier` of each block.
+template <int C>
+DEVICE void bulk_copy(unsigned char* to, const TensorMap& map, unsigned inner, unsigned row,
+                      uint64_t& barrier) {
+    if (C == 1)
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                     "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(to)),
+                     "l"(&map), "r"(inner), "r"(row), "r"(shared_address(&barrier))
+                     : "memory");
+    else
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                     ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(to)),
+                     "l"(&map), "r"(inner), "r"(row), "r"(shared_address(&barrier)),
+                     "h"(uint16_t((1 << C) - 1))
+                     : "memory");
+}
+
 // Orders a warpgroup's accesses to registers before its products.
 DEVICE void group_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 // Ends a group of products.

@@ -58,6 +58,7 @@ struct PackedGroups {
 template <class Weights, int BM, int GROUPS, int STAGES, int STEPS, bool SINGLE>
 struct TileWidened : SumsOf<bf16, SINGLE, BM / 8, GROUPS * 128>::Type {
     static constexpr int ROWS = BM, COLUMNS = GROUPS * 64, THREADS = GROUPS * 128, BETWEEN = 4;
+    static constexpr bool CUT = false;
     static constexpr unsigned STRIPS = 0;
 
     // The first of the warp's sixteen columns.

@@ -16,6 +16,7 @@ KERNELS_BEGIN
 #include "packed.cuh"
 #include "qkv.cuh"
 #include "residual.cuh"
+#include "ring.cuh"
 #include "rows.cuh"
 #include "score.cuh"
 KERNELS_END

@@ -76,17 +76,22 @@ template <class T> DEVICE T block_sum(T x, T* scratch) {
     return x;
 }
 
-// True in the block that ends last of `count` blocks, after what all have written to global memory. All threads
-// have read what they need of shared memory, whose first bytes are overwritten.
-DEVICE bool block_ends_last(uint32_t* ended, uint32_t count) {
+// True in the block that ends last of `count` blocks, after what all have written to global memory. `answer` is
+// in shared memory; `wait` waits for the threads that call this.
+template <class Wait>
+DEVICE bool block_ends_last(uint32_t* ended, uint32_t count, uint32_t* answer, Wait wait) {
     fence();
-    sync();
-    uint32_t* answer = reinterpret_cast<uint32_t*>(shared_memory());
+    wait();
     if (thread() == 0) *answer = is_last(ended, count - 1);
-    sync();
+    wait();
     if (!*answer) return false;
     fence();
     return true;
+}
+
+// The same of all threads, which have read what they need of shared memory: its first bytes are overwritten.
+DEVICE bool block_ends_last(uint32_t* ended, uint32_t count) {
+    return block_ends_last(ended, count, reinterpret_cast<uint32_t*>(shared_memory()), [] { sync(); });
 }
 
 // Largest of all numbers of a warp, in every lane.

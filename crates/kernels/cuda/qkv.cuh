@@ -39,20 +39,40 @@ DEVICE float pair_sum(float a, float b, float c, float d) {
     return rounded_sum(rounded_product(a, b), rounded_product(c, d));
 }
 
+// Where a row's heads go, computed once for all of them.
+struct Place {
+    // NONE as `page`: its keys and values are not written.
+    uint32_t position, page, in_page;
+};
+
+DEVICE Place place_of(const HeadSplit& a, unsigned row) {
+    uint32_t slot = read_only(a.slots + row);
+    if (slot == NONE) return {read_only(a.positions + row), NONE, 0};
+    return {read_only(a.positions + row), slot / a.page, slot % a.page};
+}
+DEVICE Place shuffle(const Place& x, int lane) {
+    return {shuffle(x.position, lane), shuffle(x.page, lane), shuffle(x.in_page, lane)};
+}
+
+// A head, or a part of one: `count` columns from `first` on, and as many `half` columns above them.
+struct HeadPart {
+    unsigned head, first, count;
+};
+
 // Calls use(i, numbers) for the W adjacent numbers from i on that the lane has of a head of a row, after norm
 // and rotation. All lanes have read what they need of `x` before the first call, but for the numbers that
 // the lane uses later.
 template <unsigned W, class Use>
-DEVICE void transform(const HeadSplit& a, const float* x, unsigned row, unsigned head, Use use) {
+DEVICE void transform(const HeadSplit& a, const float* x, uint32_t position, HeadPart part, Use use) {
     using Some = Numbers<W>;
-    unsigned lane = thread() % 32;
+    unsigned lane = thread() % 32, count = part.count;
     float factor = 1.0f;
     const float* weight = nullptr;
-    if (head < a.normed) {
+    if (part.head < a.normed) {
         float sum = 0.0f;
         for (unsigned i = lane; i < a.c; i += 32) sum = rounded_sum(sum, rounded_product(x[i], x[i]));
         factor = 1.0f / sqrtf(warp_sum(sum) / float(a.c) + a.eps);
-        weight = a.head_norms + size_t(head) * a.c;
+        weight = a.head_norms + size_t(part.head) * a.c;
         sync_warp();
     }
     auto normed = [&](unsigned i) {
@@ -64,27 +84,27 @@ DEVICE void transform(const HeadSplit& a, const float* x, unsigned row, unsigned
             some.at[j] = rounded_product(rounded_product(some.at[j], factor), by.at[j]);
         return some;
     };
-    if (head >= a.heads + a.groups) {
-        for (unsigned i = lane * W; i < a.c; i += 32 * W) use(i, normed(i));
-        return;
-    }
-    uint32_t position = read_only(a.positions + row);
-    const float* cosines = a.angles + size_t(position) * 2 * a.half;
+    bool turns = part.head < a.heads + a.groups;
+    const float* cosines = a.angles + size_t(position) * 2 * a.half + part.first;
     float growth =
-        a.query_factors && head < a.heads ? read_only(a.query_factors + position) : 1.0f;
-    for (unsigned i = lane * W; i < a.half; i += 32 * W) {
-        Some low = normed(i), high = normed(i + a.half);
-        Some cosine = read_only(reinterpret_cast<const Some*>(cosines + i));
-        Some sine = read_only(reinterpret_cast<const Some*>(cosines + a.half + i));
+        a.query_factors && part.head < a.heads ? read_only(a.query_factors + position) : 1.0f;
+    for (unsigned i = lane * W; i < count; i += 32 * W) {
+        Some low = normed(i), high = normed(i + count);
+        if (turns) {
+            Some cosine = read_only(reinterpret_cast<const Some*>(cosines + i));
+            Some sine = read_only(reinterpret_cast<const Some*>(cosines + a.half + i));
 #pragma unroll
-        for (unsigned j = 0; j < W; j++) {
-            float x = low.at[j], y = high.at[j], c = cosine.at[j], s = sine.at[j];
-            low.at[j] = rounded_product(pair_sum(x, c, -y, s), growth);
-            high.at[j] = rounded_product(pair_sum(y, c, x, s), growth);
+            for (unsigned j = 0; j < W; j++) {
+                float x = low.at[j], y = high.at[j], c = cosine.at[j], s = sine.at[j];
+                low.at[j] = rounded_product(pair_sum(x, c, -y, s), growth);
+                high.at[j] = rounded_product(pair_sum(y, c, x, s), growth);
+            }
         }
-        use(i, low);
-        use(i + a.half, high);
+        use(part.first + i, low);
+        use(part.first + i + a.half, high);
     }
+    // Columns that are not rotated.
+    if (count < a.half) return;
     for (unsigned i = 2 * a.half + lane * W; i < a.c; i += 32 * W) {
         Some some = normed(i);
 #pragma unroll
@@ -102,29 +122,29 @@ DEVICE void put(bf16* to, const Two& two) {
 }
 DEVICE void put(bf16* to, const Numbers<1>& one) { *to = narrow<bf16>(one.at[0]); }
 
-// Writes a head of a row, queries, keys and values in T, or keys and values in int8. A warp calls it, with
-// room for a head in shared memory, which may be `x`. W divides c and half.
+// Writes a head of a row, queries, keys and values in T, or keys and values in int8; in T also a part of one.
+// A warp calls it, with room for a head in shared memory, which may be `x`. W divides c, half and the part.
 template <class T, unsigned W>
-DEVICE void split_head(const HeadSplit& a, const float* x, float* room, unsigned row, unsigned head) {
-    unsigned lane = thread() % 32;
+DEVICE void split_head(const HeadSplit& a, const float* x, float* room, unsigned row, const Place& at,
+                       HeadPart part) {
+    unsigned lane = thread() % 32, head = part.head;
     if (head < a.heads) {
         T* q = static_cast<T*>(a.q) + (size_t(row) * a.heads + head) * a.c;
-        transform<W>(a, x, row, head, [&](unsigned i, const auto& some) { put(q + i, some); });
+        transform<W>(a, x, at.position, part, [&](unsigned i, const auto& some) { put(q + i, some); });
         return;
     }
-    unsigned slot = read_only(a.slots + row);
-    if (slot == NONE) return;
+    if (at.page == NONE) return;
     bool is_key = head < a.heads + a.groups;
     unsigned group = head - a.heads - (is_key ? 0 : a.groups);
-    unsigned page = slot / a.page, in_page = slot % a.page;
     void* pool = is_key ? a.keys : a.values;
     if (!a.in_bytes) {
-        T* kept = static_cast<T*>(pool) + numbers_at<T>(a, page, group, in_page);
-        transform<W>(a, x, row, head, [&](unsigned i, const auto& some) { put(kept + i, some); });
+        T* kept = static_cast<T*>(pool) + numbers_at<T>(a, at.page, group, at.in_page);
+        transform<W>(a, x, at.position, part,
+                     [&](unsigned i, const auto& some) { put(kept + i, some); });
         return;
     }
     uint32_t most = 0;
-    transform<W>(a, x, row, head, [&](unsigned i, const auto& some) {
+    transform<W>(a, x, at.position, part, [&](unsigned i, const auto& some) {
         put(room + i, some);
 #pragma unroll
         for (unsigned j = 0; j < W; j++)
@@ -133,8 +153,9 @@ DEVICE void split_head(const HeadSplit& a, const float* x, float* room, unsigned
     sync_warp();
     Factor by = factor_of(warp_most(most));
     int8_t* bytes = static_cast<int8_t*>(pool);
-    if (lane == 0) *reinterpret_cast<float*>(bytes + scale_at(a, page, group, in_page)) = by.scale;
-    bytes += numbers_at<int8_t>(a, page, group, in_page);
+    if (lane == 0)
+        *reinterpret_cast<float*>(bytes + scale_at(a, at.page, group, at.in_page)) = by.scale;
+    bytes += numbers_at<int8_t>(a, at.page, group, at.in_page);
     for (unsigned i = lane; i < a.c; i += 32) bytes[i] = rounded(room[i], by.inverse);
 }
 
@@ -151,8 +172,10 @@ template <class T> DEVICE void split(const Split& a) {
     if (head >= all) return;
     const float* x = a.qkv + (size_t(row) * all + head) * a.of.c;
     float* room = reinterpret_cast<float*>(shared_memory()) + warp * WIDEST;
-    if (a.of.c % 2 == 0 && a.of.half % 2 == 0) split_head<T, 2>(a.of, x, room, row, head);
-    else split_head<T, 1>(a.of, x, room, row, head);
+    Place at = place_of(a.of, row);
+    HeadPart part{head, 0, a.of.half};
+    if (a.of.c % 2 == 0 && a.of.half % 2 == 0) split_head<T, 2>(a.of, x, room, row, at, part);
+    else split_head<T, 1>(a.of, x, room, row, at, part);
 }
 KERNEL(split_f32, Split, 128) { split<float>(a); }
 KERNEL(split_bf16, Split, 128) { split<bf16>(a); }
@@ -166,7 +189,61 @@ struct Qkv {
     HeadSplit to;
 };
 
-// The tile's columns are whole heads, and both c and half are even.
+// Splits a head, or a part of one, of a row of the product. `column` is the matrix column of x[i], which are
+// whole heads unless they are cut.
+template <unsigned W, class Column>
+DEVICE void finish_head(const Qkv& a, const HeadSplit& to, float* x, unsigned row, const Place& at,
+                        HeadPart part, float factor, Column column) {
+    if (part.head >= to.heads + 2 * to.groups) return;
+    bool whole = part.count == to.half, bare = !a.of.squares && !a.of.scales && !a.bias;
+    unsigned width = whole ? to.c : 2 * part.count;
+    for (unsigned j = thread() % 32; j < width && !bare; j += 32)
+        x[j] = biased(a.of, a.bias, row, column(j), a.of.squares ? rounded_product(x[j], factor) : x[j]);
+    sync_warp();
+    split_head<bf16, W>(to, x, x, row, at, part);
+}
+
+// Some of the columns of a tile, whole heads: the first one, and how many.
+struct Window {
+    unsigned first, count;
+};
+
+// True if heads have CUT_HEAD columns, all rotated, and no norms, and keys and values are not in int8.
+DEVICE bool is_plain(const HeadSplit& a) {
+    return a.c == CUT_HEAD && a.half == CUT_HEAD / 2 && a.normed == 0 && a.in_bytes == 0;
+}
+
+// Splits the heads of a row of a tile, of which `x` has the columns of a window, or all if heads are cut. PLAIN:
+// heads are, which saves instructions.
+template <class Tile, bool PLAIN = Tile::CUT>
+DEVICE void finish_row(const Qkv& a, float* x, unsigned tile, Window window, unsigned row,
+                       const Place& at, float factor) {
+    constexpr unsigned QUARTER = CUT_HEAD / 4;
+    HeadSplit to = a.to;
+    // Known to the compiler.
+    if (PLAIN) to.c = CUT_HEAD, to.half = CUT_HEAD / 2, to.normed = 0, to.in_bytes = 0;
+    if constexpr (Tile::CUT) {
+        bool second = tile % 2;
+        unsigned head = tile / 2 * 3, base = (tile - second) * Tile::COLUMNS;
+        auto from = [&](unsigned place) {
+            return [=](unsigned j) { return base + place + j + cut_offset(second, place + j); };
+        };
+        unsigned whole = second ? 2 * QUARTER : 0, cut = second ? 0 : CUT_HEAD;
+        finish_head<2>(a, to, x + whole, row, at, {second ? head + 2 : head, 0, to.half}, factor,
+                       from(whole));
+        finish_head<1>(a, to, x + cut, row, at, {head + 1, second ? QUARTER : 0, QUARTER}, factor,
+                       from(cut));
+    } else {
+        unsigned first = (tile * Tile::COLUMNS + window.first) / to.c;
+        for (unsigned i = 0; i < window.count / to.c; i++) {
+            unsigned head = first + i;
+            finish_head<2>(a, to, x + i * to.c, row, at, {head, 0, to.half}, factor,
+                           [=](unsigned j) { return head * to.c + j; });
+        }
+    }
+}
+
+// The tile's columns are whole heads, and both c and half are even. If heads are cut, they are plain.
 template <class Tile> DEVICE void qkv(const Qkv& a) {
     Tile tile;
     Part part = part_of(a.of, a.share, Tile::SIZE, Tile::EXACT);
@@ -174,29 +251,22 @@ template <class Tile> DEVICE void qkv(const Qkv& a) {
     tile.run(a.of, part);
     if (!tile.gather(part)) return;
     float* all = spread(tile);
-    unsigned first_row = part.row * Tile::ROWS, first_head = part.column * Tile::COLUMNS / a.to.c;
-    unsigned left = a.of.rows - first_row, rows = left < Tile::ROWS ? left : Tile::ROWS;
-    bool bare = !a.of.squares && !a.of.scales && !a.bias;
-    for (unsigned across = 0; across < Tile::COLUMNS / a.to.c; across++) {
-        unsigned head = first_head + across;
-        if (head >= a.to.heads + 2 * a.to.groups) break;
-        for (unsigned i = thread() / 32; i < rows; i += threads() / 32) {
-            float* x = all + i * (Tile::COLUMNS + Tile::BETWEEN) + across * a.to.c;
-            bool lacks = !Tile::EXACT && a.of.squares;
-            float factor = lacks ? row_factor(a.of, first_row + i) : 1.0f;
-            for (unsigned j = thread() % 32; j < a.to.c && !bare; j += 32) {
-                float sum = lacks ? rounded_product(x[j], factor) : x[j];
-                x[j] = biased(a.of, a.bias, first_row + i, head * a.to.c + j, sum);
-            }
-            sync_warp();
-            split_head<bf16, 2>(a.to, x, x, first_row + i, head);
-        }
+    unsigned first = part.row * Tile::ROWS, left = a.of.rows - first, warps = threads() / 32;
+    unsigned rows = left < Tile::ROWS ? left : Tile::ROWS, warp = thread() / 32;
+    // A lane has the places of one of the warp's rows, up to 32.
+    unsigned own = warp + thread() % 32 * warps;
+    Place mine = place_of(a.to, first + (own < rows ? own : 0));
+    for (unsigned i = warp, lane = 0; i < rows; i += warps, lane++) {
+        unsigned row = first + i;
+        float factor = !Tile::EXACT && a.of.squares ? row_factor(a.of, row) : 1.0f;
+        finish_row<Tile>(a, all + i * (Tile::COLUMNS + Tile::BETWEEN), part.column, {0, Tile::COLUMNS},
+                         row, shuffle(mine, int(lane)), factor);
     }
 }
 KERNEL(qkv_bf16_64x128, Qkv, 256) { qkv<TileLow<Bf16Weights>>(a); }
 KERNEL(qkv_bf16_128x128, Qkv, 256) { qkv<TileSquare<Bf16Weights>>(a); }
 KERNEL(qkv_bf16_128x256, Qkv, 256) { qkv<TileWide<Bf16Weights>>(a); }
-KERNEL(qkv_int8_64x128, Qkv, 256) { qkv<TileLow<Int8Weights>>(a); }
+ROOMY_KERNEL(qkv_int8_64x128, Qkv, 256) { qkv<TileLow<Int8Weights>>(a); }
 ROOMY_KERNEL(qkv_int8_128x128, Qkv, 256) { qkv<TileSquare<Int8Weights>>(a); }
 KERNEL(qkv_int8_128x256, Qkv, 256) { qkv<TileWide<Int8Weights>>(a); }
 KERNEL(qkv_int8w_64x128, Qkv, 256) { qkv<TileLow<WidenedWeights>>(a); }
@@ -207,6 +277,7 @@ KERNEL(qkv_packed_128x128, Qkv, 256) { qkv<PackedSquare>(a); }
 #ifdef WARPGROUPS
 KERNEL(qkv_bf16_groups_64x128, Qkv, 256) { qkv<Groups64x128<bf16>>(a); }
 KERNEL(qkv_bf16_groups_128x128, Qkv, 256) { qkv<Groups128x128<bf16>>(a); }
+KERNEL(qkv_bf16_groups_128x192, Qkv, 256) { qkv<GroupsCut<bf16>>(a); }
 KERNEL(qkv_bf16_groups_128x256, Qkv, 256) { qkv<Groups128x256<bf16>>(a); }
 KERNEL(qkv_int8_groups_64x128, Qkv, 256) { qkv<Groups64x128<int8_t>>(a); }
 KERNEL(qkv_int8_groups_128x128, Qkv, 256) { qkv<Groups128x128<int8_t>>(a); }

@@ -38,6 +38,7 @@ mod rows;
 mod score;
 mod scratch;
 mod selftest;
+mod tensor_map;
 mod timing;
 
 pub use array::{Array, Buffer, Precision};
@@ -49,19 +50,21 @@ pub use canvas::*;
 pub use experts::{DeviceExperts, ExpertScratch, ExpertSizes};
 pub use heads::{DeviceRope, HeadRows, HeadTransform, project, split};
 pub use launch::{
-    AttentionWork, DeviceLimits, Division, MatrixFormat, Pipeline, ProductLaunch, ProductSizes,
-    ProductTile, Roofline, TileNames, head_instructions, segment,
+    AttentionWork, DeviceLimits, Division, HeadColumns, MatrixFormat, Pipeline, ProductLaunch,
+    ProductSizes, ProductTile, Roofline, TileNames, row_instructions, segment,
 };
 pub use matrix::{DeviceMatrix, MatrixSizes, Store};
 pub use residual::{NormedSum, add_normed};
 pub use rows::*;
 pub use score::{DeviceScores, ScoringHead};
-pub use selftest::{Check, HeadCase, NormCase, selftest};
+pub use selftest::{Check, HeadCase, NormCase, RingCase, selftest};
+pub use tensor_map::{BOX_ROWS, MapRows, TensorMap, host_map};
 pub use timing::{LaunchTime, Marks};
 
 use scratch::Scratch;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tensor_map::Refusal;
 
 /// The error of a device operation, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,12 +96,15 @@ pub struct Kernel {
     pub shared: u32,
     /// True if warpgroups multiply, which devices of compute capability 9.0 can.
     pub warpgroups: bool,
+    /// True if bulk copies load its operands, and its blocks may run in clusters.
+    pub bulk: bool,
 }
 
 impl Kernel {
     /// True if a device has what the kernel needs.
     pub fn runs_on(&self, limits: DeviceLimits) -> bool {
-        self.shared as usize <= limits.shared && (!self.warpgroups || limits.warpgroups)
+        let bulk = !self.bulk || limits.bulk;
+        self.shared as usize <= limits.shared && (!self.warpgroups || limits.warpgroups) && bulk
     }
 }
 
@@ -111,7 +117,7 @@ impl Kernel {
 
 /// A kernel without products of warpgroups.
 const fn kernel(name: &'static str, threads: u32, shared: u32) -> Kernel {
-    Kernel { name, threads, shared, warpgroups: false }
+    Kernel { name, threads, shared, warpgroups: false, bulk: false }
 }
 
 /// Every kernel.
@@ -171,6 +177,14 @@ pub trait Driver: Send + Sync {
     fn begin_capture(&self) -> Result<()>;
     /// Ends the capture and returns the captured launches.
     fn end_capture(&self) -> Result<Box<dyn Captured>>;
+    /// A description of rows for bulk copies, valid as long as their memory.
+    fn tensor_map(&self, _rows: MapRows) -> Result<TensorMap> {
+        refuse("this device has no tensor maps")
+    }
+    /// Why kernels with bulk copies do not run, if the device should be able to run them.
+    fn bulk_refusal(&self) -> Option<String> {
+        None
+    }
     /// Copies within the device's memory, in stream order.
     fn copy(&self, _to: u64, _from: u64, _bytes: usize) -> Result<()> {
         refuse("this device copies nothing")
@@ -198,6 +212,7 @@ pub struct Device {
     /// Number of allocations and frees until now.
     changes: Arc<AtomicU64>,
     scratch: Arc<Mutex<Weak<Scratch>>>,
+    refusal: Arc<Refusal>,
 }
 
 /// Captured launches that run as one, on the current contents of the memory they refer to.
@@ -262,6 +277,7 @@ impl Device {
             driver: Arc::new(driver),
             changes: Arc::default(),
             scratch: Arc::default(),
+            refusal: Arc::default(),
         }
     }
 
@@ -288,6 +304,13 @@ impl Device {
     /// The device's resources for launches.
     pub fn limits(&self) -> DeviceLimits {
         self.limits
+    }
+
+    /// The same device, on which bulk copies may or may not load the operands of products.
+    #[must_use]
+    pub fn with_ring(mut self, ring: bool) -> Self {
+        self.limits.ring = ring && self.limits.bulk;
+        self
     }
 
     /// The same device, on which a kernel may or may not do the work of several.

@@ -1,6 +1,8 @@
 //! The arguments of kernels, with the layouts of `cuda/*.cuh`. Addresses are device addresses. `pad` is 0
 //! and completes the last eight bytes, which are read as bytes like the others.
 
+use super::tensor_map::TensorMap;
+
 /// Declares structures of public fields, those of one type together.
 macro_rules! arguments {
     ($($(#[$doc:meta])* $name:ident { $($($field:ident)+: $kind:ty,)+ })+) => {$(
@@ -11,6 +13,32 @@ macro_rules! arguments {
             $($(pub $field: $kind,)+)+
         }
     )+};
+}
+
+/// The arguments of kernels whose operands bulk copies load: the maps of both, the number of parts, and those of
+/// the product.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Ring {
+    /// Of the inputs, and of the weights.
+    pub maps: [TensorMap; 2],
+    /// Parts that the blocks compute, or the clusters.
+    pub parts: u32,
+    /// The first row of the inputs.
+    pub first: u32,
+    /// The arguments of the product, followed by zeros.
+    pub product: [u64; 31],
+}
+
+impl Ring {
+    /// The arguments of a product with these maps.
+    pub fn new<A: Copy>(maps: [TensorMap; 2], [parts, first]: [usize; 2], args: &A) -> Self {
+        const { assert!(size_of::<A>() <= size_of::<[u64; 31]>() && align_of::<A>() <= 8) };
+        let mut product = [0; 31];
+        // SAFETY: the words have room; arguments are plain numbers without padding.
+        unsafe { product.as_mut_ptr().cast::<A>().write(*args) };
+        Self { maps, parts: parts as u32, first: first as u32, product }
+    }
 }
 
 arguments! {

@@ -1,5 +1,6 @@
 //! Device memory and arrays of rows in it.
 
+use super::tensor_map::{MapRows, TensorMap};
 use super::{Device, Kernel, Result, args, kernel, refuse};
 use crate::cache::KvDtype;
 use crate::gemm::row_to_bytes;
@@ -185,6 +186,8 @@ pub struct Array {
     rounded: Option<Box<Self>>,
     /// Memory for rows without the factor of their norm.
     squares: Option<Squares>,
+    /// For bulk copies of rows in bf16.
+    map: Option<TensorMap>,
     precision: Precision,
     rows: usize,
     width: usize,
@@ -296,7 +299,10 @@ impl Array {
             Precision::F32 | Precision::Bf16 => None,
         };
         let buffer = Buffer::new(device, bytes)?;
-        Ok(Self { buffer, scales, rounded: None, squares: None, precision, rows, width, stride })
+        let described = MapRows { address: buffer.address, rows, inner: stride };
+        let map = (precision == Precision::Bf16).then(|| device.tensor_map(described)).flatten();
+        let (rounded, squares) = (None, None);
+        Ok(Self { buffer, scales, rounded, squares, map, precision, rows, width, stride })
     }
 
     /// Overwrites rows from `first` on.
@@ -388,6 +394,11 @@ impl Array {
     /// The device of the memory.
     pub fn device(&self) -> &Device {
         &self.buffer.device
+    }
+
+    /// The description of the rows for bulk copies.
+    pub(super) fn map(&self) -> Option<TensorMap> {
+        self.map
     }
 
     /// The memory.

@@ -4,10 +4,12 @@
 //! does not start without them. This module uses cudarc directly, which opens the driver's library
 //! at run time.
 
+mod bulk;
 mod errors;
 mod image;
 
-use super::launch::FUSED;
+use super::launch::{FUSED, RINGS};
+use super::tensor_map::{MapRows, TensorMap};
 use super::timing::Marks;
 use super::{Captured, DeviceLimits, Driver, Kernel, Result, kernels, refuse};
 use cudarc::driver::{result, sys};
@@ -30,6 +32,8 @@ pub(super) struct Cuda {
     stream: sys::CUstream,
     module: sys::CUmodule,
     functions: HashMap<&'static str, sys::CUfunction>,
+    /// Why kernels with bulk copies do not run.
+    refusal: Option<String>,
     pinned: Mutex<Pinned>,
     /// Memory to free after the capture in progress, if there is one.
     capture: Mutex<Option<Vec<u64>>>,
@@ -53,18 +57,7 @@ impl Cuda {
             return refuse("no NVIDIA driver (libcuda.so.1) was found");
         }
         result::init().map_err(failed("no device"))?;
-        let count = result::device::get_count().map_err(failed("no device"))?;
-        let number = i32::try_from(ordinal).ok().filter(|number| *number < count);
-        let Some(number) = number else {
-            return refuse(match count {
-                0 => "the NVIDIA driver found no device".to_owned(),
-                1 => "the NVIDIA driver found one device, cuda:0".to_owned(),
-                _ => format!(
-                    "the NVIDIA driver found {count} devices, the last is cuda:{}",
-                    count - 1
-                ),
-            });
-        };
+        let number = number_of(ordinal)?;
         let device = result::device::get(number).map_err(failed("device"))?;
         let name = result::device::get_name(device).map_err(failed("device"))?;
         let attribute = |which| {
@@ -88,6 +81,8 @@ impl Cuda {
             shared: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
                 as usize,
             warpgroups: image.has_warpgroups(),
+            bulk: image.has_warpgroups(),
+            ring: RINGS.contains(&version),
             fused: FUSED.contains(&version),
             ..DeviceLimits::unmeasured(attribute(
                 Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
@@ -104,6 +99,7 @@ impl Cuda {
                 stream: null_mut(),
                 module: null_mut(),
                 functions: HashMap::new(),
+                refusal: None,
                 pinned: Mutex::new(Pinned { start: null_mut(), bytes: 0 }),
                 capture: Mutex::default(),
             };
@@ -113,6 +109,9 @@ impl Cuda {
             let module = result::module::load_data(image.address());
             opened.module = module.map_err(image.failed(found))?;
             opened.functions = functions(opened.module, limits)?;
+            if limits.bulk {
+                opened.add_rings();
+            }
             Ok(opened)
         }
     }
@@ -165,6 +164,20 @@ impl Cuda {
     }
 }
 
+/// The driver's number of a device.
+fn number_of(ordinal: u32) -> Result<i32> {
+    let count = result::device::get_count().map_err(failed("no device"))?;
+    let number = i32::try_from(ordinal).ok().filter(|number| *number < count);
+    let Some(number) = number else {
+        return refuse(match count {
+            0 => "the NVIDIA driver found no device".to_owned(),
+            1 => "the NVIDIA driver found one device, cuda:0".to_owned(),
+            _ => format!("the NVIDIA driver found {count} devices, the last is cuda:{}", count - 1),
+        });
+    };
+    Ok(number)
+}
+
 /// The newest release of CUDA that the driver supports.
 fn driver_release() -> Result<Release> {
     let mut version = 0;
@@ -182,23 +195,30 @@ unsafe fn functions(
     module: sys::CUmodule,
     limits: DeviceLimits,
 ) -> Result<HashMap<&'static str, sys::CUfunction>> {
-    let mut all = HashMap::new();
-    for kernel in kernels().filter(|kernel| kernel.runs_on(limits)) {
-        let name = CString::new(kernel.name).expect("kernel names contain no zero byte");
-        // SAFETY: by the caller's promise.
-        unsafe {
-            let function = result::module::get_function(module, name);
-            let function = function.map_err(failed(kernel.name))?;
-            if kernel.shared > PLAIN_SHARED {
-                use sys::CUfunction_attribute_enum as Attribute;
-                let most = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-                result::function::set_function_attribute(function, most, kernel.shared as i32)
-                    .map_err(failed(kernel.name))?;
-            }
-            all.insert(kernel.name, function);
+    // Those of bulk copies are added by `add_rings`.
+    let all = kernels().filter(|kernel| kernel.runs_on(limits) && !kernel.bulk);
+    // SAFETY: by the caller's promise.
+    all.map(|kernel| Ok((kernel.name, unsafe { function(module, kernel) }?))).collect()
+}
+
+/// A kernel of a module, with its limit set.
+///
+/// # Safety
+/// The module is loaded.
+unsafe fn function(module: sys::CUmodule, kernel: Kernel) -> Result<sys::CUfunction> {
+    let name = CString::new(kernel.name).expect("kernel names contain no zero byte");
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let function = result::module::get_function(module, name);
+        let function = function.map_err(failed(kernel.name))?;
+        if kernel.shared > PLAIN_SHARED {
+            use sys::CUfunction_attribute_enum as Attribute;
+            let most = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            result::function::set_function_attribute(function, most, kernel.shared as i32)
+                .map_err(failed(kernel.name))?;
         }
+        Ok(function)
     }
-    Ok(all)
 }
 
 impl Driver for Cuda {
@@ -331,6 +351,14 @@ impl Driver for Cuda {
                 stream: self.stream,
             }))
         }
+    }
+
+    fn tensor_map(&self, rows: MapRows) -> Result<TensorMap> {
+        bulk::encode(rows)
+    }
+
+    fn bulk_refusal(&self) -> Option<String> {
+        self.refusal.clone()
     }
 
     fn copy(&self, destination: u64, source: u64, bytes: usize) -> Result<()> {

@@ -4,7 +4,7 @@
 use super::array::{Array, Buffer, Precision, select};
 use super::attention::PoolLayer;
 use super::batch::{DeviceBatch, Section};
-use super::launch::ProductLaunch;
+use super::launch::{HeadColumns, ProductLaunch};
 use super::matrix::DeviceMatrix;
 use super::rows::RowNorm;
 use super::{Device, Kernel, Result, args, kernel, refuse};
@@ -82,6 +82,14 @@ pub struct HeadRows<'a> {
 }
 
 impl HeadRows<'_> {
+    /// The columns of the product that has the heads.
+    fn columns(&self) -> HeadColumns {
+        let sizes = self.layer.pool.sizes();
+        let width = sizes.kv.head_width;
+        let rotated = 2 * self.transform.rope.half == width;
+        HeadColumns { width, cut: rotated && self.transform.norm.is_none() && !sizes.in_bytes() }
+    }
+
     /// The arguments of kernels that write queries to `q`, and the numbers of a row.
     fn args(&self, q: &Array) -> Result<(args::HeadSplit, usize)> {
         let Self { transform: HeadTransform { rope, norm }, batch, layer } = *self;
@@ -146,9 +154,9 @@ pub fn project(
     qkv: &Array,
     q: &Array,
 ) -> Result<()> {
-    let (rows, width) = (heads.batch.rows(), heads.layer.pool.sizes().kv.head_width);
+    let (rows, columns) = (heads.batch.rows(), heads.columns());
     let even = heads.transform.rope.half.is_multiple_of(2);
-    match matrix.fused(rows, width).filter(|_| even) {
+    match matrix.fused(rows, columns).filter(|_| even) {
         Some(launch) => matrix.project_as(&launch, x, heads, q),
         None => {
             matrix.product(x, rows, qkv)?;
@@ -170,8 +178,9 @@ impl DeviceMatrix {
         q: &Array,
     ) -> Result<()> {
         let (rows, sizes) = (heads.batch.rows(), heads.layer.pool.sizes());
+        let columns = heads.columns();
         let (heads, width) = heads.args(q)?;
-        let whole = launch.tile.columns.is_multiple_of(sizes.kv.head_width);
+        let whole = launch.tile.splits(columns);
         let fits = whole && heads.half.is_multiple_of(2) && sizes.precision == Precision::Bf16;
         let kernel = launch.tile.qkv_kernel().filter(|_| fits);
         let Some(kernel) = kernel else {
@@ -186,9 +195,9 @@ impl DeviceMatrix {
             bias: self.bias()?,
             heads,
         };
-        let grid = [launch.grid()?, 1, 1];
+        let grid = [launch.grid(x.device().limits())?, 1, 1];
         // SAFETY: the arrays have these sizes, which were checked, and of the partial sums; positions and
         // slots of the batch were checked against limits that are the table's and the pool's.
-        unsafe { x.device().launch(kernel, grid, &args) }
+        unsafe { self.launch_product(launch, (kernel, grid), (x, 0), &args) }
     }
 }

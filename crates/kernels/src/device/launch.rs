@@ -5,14 +5,16 @@
 //! dimension in the same order (`cuda/gemm.cuh`). Of all launches, the one with the least time on a
 //! [`Roofline`] is taken. Its numbers are fitted to times measured on an H200.
 
+mod format;
 mod roofline;
 #[cfg(test)]
 mod tests;
 mod tile;
 
-pub use roofline::{AttentionWork, Roofline, head_instructions};
+pub use format::MatrixFormat;
+pub use roofline::{AttentionWork, Roofline, row_instructions};
 pub(super) use tile::{FACTORS, kernels};
-pub use tile::{MatrixFormat, Pipeline, ProductTile, TileNames};
+pub use tile::{Pipeline, ProductTile, TileNames};
 
 use super::{Result, refuse};
 use std::cmp::Ordering;
@@ -24,7 +26,7 @@ const MOST_SEGMENTS: usize = 4;
 /// Rows of a matrix from which on a sum has one segment.
 const ONE_SEGMENT_ROWS: usize = 8192;
 /// Maximum bytes of the partial sums of a launch.
-const MOST_BYTES: usize = 48 << 20;
+const MOST_BYTES: usize = 64 << 20;
 /// Rows for whose partial sums every matrix has room, up to [`MOST_BYTES`].
 const ROWS: usize = 1024;
 /// Maximum number of divided tiles of a launch.
@@ -35,6 +37,11 @@ pub(super) const MOST_DIVIDED: usize = 4096;
 #[cfg(feature = "cuda")]
 pub(super) const FUSED: [(i32, i32); 0] = [];
 
+/// Compute capabilities of cards on which the self-test of products held whose operands bulk copies load: they
+/// have the bits of the others. On other cards the others run ([`DeviceLimits::ring`]).
+#[cfg(feature = "cuda")]
+pub(super) const RINGS: [(i32, i32); 0] = [];
+
 /// The resources of a device for launches, and the memory that operations use at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceLimits {
@@ -44,6 +51,12 @@ pub struct DeviceLimits {
     pub shared: usize,
     /// True if warpgroups multiply tiles in shared memory: on compute capability 9.0.
     pub warpgroups: bool,
+    /// True if kernels run whose operands bulk copies load (`cuda/ring.cuh`).
+    pub bulk: bool,
+    /// Clusters of two blocks that run at a time, each block alone on its multiprocessor.
+    pub pairs: usize,
+    /// True if such kernels may be chosen.
+    pub ring: bool,
     /// True if a kernel may do the work of several: the product of queries, keys and values that of their split,
     /// the products around a norm that of the norm.
     pub fused: bool,
@@ -63,6 +76,9 @@ impl DeviceLimits {
         multiprocessors: 132,
         shared: 227 << 10,
         warpgroups: true,
+        bulk: true,
+        pairs: 66,
+        ring: false,
         fused: true,
         memory_rate: 4200,
         attention_bytes: 512 << 20,
@@ -73,7 +89,7 @@ impl DeviceLimits {
     /// A device whose memory was not measured: as fast as an H200's for each multiprocessor.
     pub const fn unmeasured(multiprocessors: usize) -> Self {
         let rate = Self::H200.memory_rate as usize * multiprocessors / Self::H200.multiprocessors;
-        Self { multiprocessors, memory_rate: rate as u32, ..Self::H200 }
+        Self { multiprocessors, memory_rate: rate as u32, pairs: multiprocessors / 2, ..Self::H200 }
     }
 }
 
@@ -103,10 +119,20 @@ pub enum Division {
     Whole,
     /// Every tile may be.
     Divided,
-    /// Every tile may be, if its columns are whole heads of this width.
-    Heads(usize),
+    /// Every tile may be, if it has kernels for these heads.
+    Heads(HeadColumns),
     /// Every tile may be, if it has a kernel that adds to the residual stream before a norm.
     Residual,
+}
+
+/// The heads that the columns of a product are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HeadColumns {
+    /// Columns of a head.
+    pub width: usize,
+    /// True if two tiles may share a head: all its columns are rotated, it has no norm, and keys and values
+    /// have no factor.
+    pub cut: bool,
 }
 
 /// Inner elements of a segment, which is summed from zero; the segments of a sum are added in order.
@@ -143,13 +169,13 @@ impl ProductLaunch {
         best.map_or_else(first, |(_, launch)| launch)
     }
 
-    /// The launch of a product whose results are heads of a width, if one is estimated to take less time than
-    /// the product and the split of its results.
-    pub fn fused(sizes: ProductSizes, limits: DeviceLimits, width: usize) -> Option<Self> {
+    /// The launch of a product whose results are heads, if one is estimated to take no more time than the product
+    /// and the split of its results.
+    pub fn fused(sizes: ProductSizes, limits: DeviceLimits, heads: HeadColumns) -> Option<Self> {
         if !limits.fused {
             return None;
         }
-        let (seconds, launch) = Self::fastest(sizes, limits, Division::Heads(width))?;
+        let (seconds, launch) = Self::fastest(sizes, limits, Division::Heads(heads))?;
         let (separate, _) = Self::fastest(sizes, limits, Division::Divided)?;
         let split = Roofline::of(limits).split_seconds(sizes);
         (seconds <= separate + split).then_some(launch)
@@ -163,7 +189,7 @@ impl ProductLaunch {
     ) -> Option<(f64, Self)> {
         let roofline = Roofline::of(limits);
         let seconds = |launch: &Self| match division {
-            Division::Heads(width) => {
+            Division::Heads(HeadColumns { width, .. }) => {
                 roofline.seconds(launch) + roofline.heads_seconds(launch, width)
             }
             _ => roofline.seconds(launch),
@@ -183,23 +209,24 @@ impl ProductLaunch {
         division: Division,
     ) -> impl Iterator<Item = Self> {
         let all = ProductTile::all(sizes.format);
-        // Tiles of warps are never faster.
+        // Tiles of warps are never faster. Those of rings are, if only a little.
         let by_groups = limits.warpgroups && all.iter().any(|tile| tile.warpgroups);
         let fits = move |tile: &&'static ProductTile| {
             // Its logits may take more shared memory than its operands.
             let scores = match division {
                 Division::Divided => true,
                 Division::Whole => tile.head_kernel().is_some_and(|head| head.runs_on(limits)),
-                Division::Heads(width) => {
-                    let fits = width > 0 && tile.columns.is_multiple_of(width);
-                    fits && tile.qkv_kernel().is_some_and(|qkv| qkv.runs_on(limits))
+                Division::Heads(heads) => {
+                    tile.splits(heads) && tile.qkv_kernel().is_some_and(|qkv| qkv.runs_on(limits))
                 }
                 Division::Residual => {
                     tile.residual_kernel().is_some_and(|kernel| kernel.runs_on(limits))
                 }
             };
-            let sums = !tile.single || segment(sizes.format, sizes.n, sizes.k) >= sizes.k;
-            scores && sums && tile.warpgroups == by_groups && tile.runs_on(limits)
+            let one = segment(sizes.format, sizes.n, sizes.k) >= sizes.k;
+            let sums = !tile.single || one || (tile.cluster > 0 && division != Division::Whole);
+            let chosen = tile.cluster == 0 || limits.ring;
+            scores && sums && chosen && tile.warpgroups == by_groups && tile.runs_on(limits)
         };
         let tiles = all.iter().filter(fits);
         tiles.flat_map(move |tile| Self::candidates(tile, sizes, limits, division))
@@ -210,6 +237,17 @@ impl ProductLaunch {
         let launch = Self { tile, sizes, whole: usize::MAX, lead: 1 };
         let (whole, lead) = (launch.tiles(), launch.segments());
         Self { whole, lead, ..launch }
+    }
+
+    /// The launch with a block for every tile, and one with a block for every segment of a tile, without those for
+    /// which the tile has no registers.
+    pub fn ways(tile: &'static ProductTile, sizes: ProductSizes) -> impl Iterator<Item = Self> {
+        let all = Self::undivided(tile, sizes);
+        let one = all.segments() == 1;
+        let whole = (one || !tile.single).then_some(all);
+        let parted = !one && (!tile.single || tile.cluster > 0);
+        let parted = parted.then_some(Self { whole: 0, lead: 1, ..all });
+        whole.into_iter().chain(parted)
     }
 
     /// All launches with a tile whose partial sums fit: no tile is divided, all are, or those of the
@@ -226,21 +264,25 @@ impl ProductLaunch {
             Division::Divided | Division::Heads(_) | Division::Residual => all.segments(),
         };
         let rounds = all.tiles() / limits.multiprocessors.max(1);
-        let even = rounds * limits.multiprocessors;
-        let divided = (1..most).flat_map(move |lead| {
+        let even = rounds * limits.multiprocessors / tile.blocks() * tile.blocks();
+        // A part of a tile without registers for earlier segments is one segment.
+        let one = tile.single && most > 1;
+        let divided = (1..if one { 2 } else { most }).flat_map(move |lead| {
             let candidate = |whole| Self { whole, lead, ..all };
-            [candidate(0), candidate(even)]
+            let some = (!one).then(|| candidate(even));
+            std::iter::once(candidate(0)).chain(some)
         });
         let fits = move |launch: &Self| {
             let room = partial_bytes(sizes.format, sizes.n, sizes.k);
             launch.partial_bytes() <= room && launch.divided() <= MOST_DIVIDED
         };
-        std::iter::once(all).chain(divided.filter(fits))
+        (!one).then_some(all).into_iter().chain(divided.filter(fits))
     }
 
-    /// Tiles of a column: those with the same columns of the result.
+    /// Tiles of a column: those with the same columns of the result, and one without rows if a cluster would have
+    /// fewer than its blocks.
     pub fn tall(&self) -> usize {
-        self.sizes.rows.div_ceil(self.tile.rows)
+        self.sizes.rows.div_ceil(self.tile.rows).next_multiple_of(self.tile.blocks())
     }
 
     /// Tiles of a row.
@@ -269,14 +311,19 @@ impl ProductLaunch {
         self.segments().div_ceil(self.lead)
     }
 
-    /// Number of blocks.
+    /// Number of blocks, or of parts that a block or one of a cluster computes one after the other.
     pub fn blocks(&self) -> usize {
         self.whole.min(self.tiles()) + self.divided() * self.pieces()
     }
 
     /// The blocks of a grid.
-    pub(super) fn grid(&self) -> Result<u32> {
-        match i32::try_from(self.blocks()) {
+    pub(super) fn grid(&self, limits: DeviceLimits) -> Result<u32> {
+        let most = match self.tile.cluster {
+            0 => usize::MAX,
+            1 => limits.multiprocessors * self.tile.resident,
+            _ => 2 * limits.pairs.max(1),
+        };
+        match i32::try_from(self.blocks().min(most)) {
             Ok(blocks) => Ok(blocks.cast_unsigned()),
             Err(_) => refuse(format!("a product of {} blocks is too large", self.blocks())),
         }
@@ -301,7 +348,7 @@ impl ProductLaunch {
     /// column of tiles, `x` once per row of tiles, the partial sums twice.
     pub fn cache_bytes(&self) -> usize {
         let ProductSizes { rows, n, k, format } = self.sizes;
-        let weights = format.bytes(n * k) * self.tall();
+        let weights = format.bytes(n * k) * self.tall() / self.tile.blocks();
         let inputs = rows * k * format.inputs().bytes() * self.wide();
         weights + inputs + 2 * self.partial_bytes()
     }

@@ -3,10 +3,14 @@
 mod fill;
 
 use super::array::{Array, Buffer, Precision, RowFactors};
-use super::launch::{Division, MatrixFormat, ProductLaunch, ProductSizes, partial_bytes, segment};
+use super::launch::{
+    DeviceLimits, Division, HeadColumns, MatrixFormat, ProductLaunch, ProductSizes, partial_bytes,
+    segment,
+};
 use super::packed::PANEL;
 use super::scratch::Scratch;
-use super::{Device, Result, args, refuse};
+use super::tensor_map::{MapRows, TensorMap};
+use super::{Device, Kernel, Result, args, refuse};
 use crate::linear::Epilogue;
 use crate::simd::blocks::GROUP;
 use std::ops::Range;
@@ -24,6 +28,8 @@ pub struct DeviceMatrix {
     /// Factors of the rows of integers.
     scales: Option<Buffer>,
     bias: Option<Buffer>,
+    /// For bulk copies of rows in bf16.
+    map: Option<TensorMap>,
     format: MatrixFormat,
     n: usize,
     k: usize,
@@ -93,8 +99,11 @@ impl DeviceMatrix {
         if let Some(scratch) = &scratch {
             scratch.reserve(device, partials)?;
         }
+        let described = MapRows { address: weights.range(0, 0)?, rows: n, inner: padded };
+        let map = (format == MatrixFormat::Bf16).then(|| device.tensor_map(described)).flatten();
         Ok(Self {
             weights,
+            map,
             scales: format.is_scaled().then(floats).transpose()?,
             bias: biased.then(floats).transpose()?,
             format,
@@ -162,14 +171,22 @@ impl DeviceMatrix {
 
     /// The launch of a product with `rows` rows.
     pub fn launch(&self, rows: usize, division: Division) -> ProductLaunch {
-        ProductLaunch::choose(self.sizes(rows), self.device().limits(), division)
+        ProductLaunch::choose(self.sizes(rows), self.limits(), division)
     }
 
-    /// The launch that also splits a product with `rows` rows into heads of a width, if there is one and it is
-    /// the faster way.
-    pub fn fused(&self, rows: usize, width: usize) -> Option<ProductLaunch> {
+    /// The resources of the device for launches of this matrix.
+    fn limits(&self) -> DeviceLimits {
+        let limits = self.device().limits();
+        // One refusal is enough: inputs need maps too.
+        let ring = limits.ring && self.map.is_some() && self.device().bulk_refusal().is_none();
+        DeviceLimits { ring, ..limits }
+    }
+
+    /// The launch that also splits a product with `rows` rows into heads, if there is one and it is not the
+    /// slower way.
+    pub fn fused(&self, rows: usize, heads: HeadColumns) -> Option<ProductLaunch> {
         let plain = self.is_alone() && matches!(self.epilogue, Epilogue::None);
-        let launch = || ProductLaunch::fused(self.sizes(rows), self.device().limits(), width);
+        let launch = || ProductLaunch::fused(self.sizes(rows), self.limits(), heads);
         plain.then(launch).flatten()
     }
 
@@ -213,9 +230,37 @@ impl DeviceMatrix {
             stride: out.stride() as u32,
             finish: store as u32,
         };
-        let grid = [launch.grid()?, 1, 1];
+        let grid = [launch.grid(x.device().limits())?, 1, 1];
         // SAFETY: the arrays have these sizes, which were checked, and of the partial sums.
-        unsafe { x.device().launch(kernel, grid, &args) }
+        unsafe { self.launch_product(launch, (kernel, grid), (x, 0), &args) }
+    }
+
+    /// Launches a kernel of a product of the rows of `x` from a row on.
+    ///
+    /// # Safety
+    /// As [`Driver::launch`](super::Driver::launch).
+    ///
+    /// # Errors
+    /// If bulk copies load the operands and one has no map.
+    pub(super) unsafe fn launch_product<A: Copy>(
+        &self,
+        launch: &ProductLaunch,
+        (kernel, grid): (Kernel, [u32; 3]),
+        (x, first): (&Array, usize),
+        args: &A,
+    ) -> Result<()> {
+        let device = x.device();
+        if !kernel.bulk {
+            // SAFETY: by the caller's promise.
+            return unsafe { device.launch(kernel, grid, args) };
+        }
+        let (Some(inputs), Some(weights)) = (x.inputs(self.precision()).map(), self.map) else {
+            return refuse(format!("{}: an operand without a tensor map", kernel.name));
+        };
+        let parts = launch.blocks() / launch.tile.blocks();
+        let args = args::Ring::new([inputs, weights], [parts, first], args);
+        // SAFETY: by the caller's promise; the maps are of the operands.
+        unsafe { device.launch(kernel, grid, &args) }
     }
 
     /// The division of a launch's tiles, with room for the partial sums.

@@ -71,9 +71,9 @@ impl DeviceMatrix {
             next: out.checked(rows, n, Precision::Bf16)?,
             squares,
         };
-        let grid = [launch.grid()?, 1, 1];
+        let grid = [launch.grid(x.device().limits())?, 1, 1];
         // SAFETY: the arrays have these sizes, which were checked, and of the partial sums.
-        unsafe { x.device().launch(kernel, grid, &args) }?;
+        unsafe { self.launch_product(launch, (kernel, grid), (x, 0), &args) }?;
         out.set_lacking(Some(norm.eps));
         Ok(())
     }

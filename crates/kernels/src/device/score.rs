@@ -219,11 +219,15 @@ impl DeviceScores {
         if across > 65_535 {
             return refuse(format!("an LM head of {vocab} tokens is too large"));
         }
-        let grid = [launch.tall() as u32, across as u32, 1];
+        let kernel = kernel_of(&launch)?;
+        let grid = match kernel.bulk {
+            true => [launch.grid(device.limits())?, 1, 1],
+            false => [launch.tall() as u32, across as u32, 1],
+        };
         // SAFETY: the arrays have these sizes; biases and sets of the batch were checked against a
         // vocabulary that is the head's.
         unsafe {
-            device.launch(kernel_of(&launch)?, grid, &args)?;
+            lm_head.launch_product(&launch, (kernel, grid), (x, first), &args)?;
             device.launch(FOLD, [rows as u32, 1, 1], &fold)?;
         }
         let scored = ScoredRows { batch, range };

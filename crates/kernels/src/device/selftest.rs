@@ -3,9 +3,11 @@
 
 mod heads;
 mod norms;
+mod rings;
 
 pub use heads::HeadCase;
 pub use norms::NormCase;
+pub use rings::RingCase;
 
 use super::{Array, Device, DeviceError, DeviceMatrix, MatrixFormat, Precision, Result};
 use crate::cache::KvDtype;
@@ -68,11 +70,12 @@ const GATED: usize = 24_576;
 const ROWS: [usize; 2] = [64, 200];
 
 /// Compares products with matrices of LLaDA-8B's sizes, of at most `columns` columns each, in bf16,
-/// int8 and int4 with those of the processor, and fused kernels with the separate ones, and gives each check
-/// to `tell` when it is made.
+/// int8 and int4 with those of the processor, fused kernels with the separate ones, products whose operands bulk
+/// copies load with the others, and gives each check to `tell` when it is made.
 pub fn selftest(device: &Device, columns: usize, tell: &mut dyn FnMut(Check)) {
     fused(device, tell);
     normed(device, tell);
+    rings(device, columns, tell);
     let int4 = MatrixFormat::Packed(Form::Four);
     for format in [MatrixFormat::Bf16, MatrixFormat::Int8, int4] {
         for (k, rows) in MATRICES {
@@ -118,6 +121,19 @@ fn normed(device: &Device, tell: &mut dyn FnMut(Check)) {
             match case.checks(device) {
                 Ok(checks) => checks.into_iter().for_each(&mut *tell),
                 Err(reason) => tell(Check::failed("norm in products", reason)),
+            }
+        }
+    }
+}
+
+/// Compares products whose operands bulk copies load with the others, whose bits they have.
+fn rings(device: &Device, columns: usize, tell: &mut dyn FnMut(Check)) {
+    for (k, n) in MATRICES {
+        for rows in ROWS {
+            let case = RingCase { rows, k, n: n.min(columns) };
+            match case.checks(device) {
+                Ok(checks) => checks.into_iter().for_each(&mut *tell),
+                Err(reason) => tell(Check::failed("product of bulk copies", reason)),
             }
         }
     }

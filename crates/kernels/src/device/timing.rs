@@ -1,7 +1,7 @@
 //! Times of launches by the device's own clock.
 
 use super::array::{Array, Precision};
-use super::launch::{Division, MatrixFormat, ProductLaunch};
+use super::launch::{DeviceLimits, Division, MatrixFormat, ProductLaunch};
 use super::matrix::{DeviceMatrix, MatrixSizes, Store};
 use super::selftest::random;
 use super::{Buffer, Device, Result};
@@ -89,8 +89,9 @@ impl Device {
         let x = Array::padded(self, format.inputs(), rows, k)?;
         x.write(0, &random(2, rows * k))?;
         let out = Array::new(self, Precision::F32, rows, n)?;
-        let launches =
-            ProductLaunch::all(matrices[0].sizes(rows), self.limits(), Division::Divided);
+        // Those of bulk copies too, if none is chosen yet.
+        let limits = DeviceLimits { ring: self.bulk_refusal().is_none(), ..self.limits() };
+        let launches = ProductLaunch::all(matrices[0].sizes(rows), limits, Division::Divided);
         let timed = launches.map(|launch| {
             let run = |matrix: &DeviceMatrix| matrix.run_as(&launch, &x, &out, Store::Overwrite);
             matrices.iter().try_for_each(run)?;

@@ -53,6 +53,9 @@ impl DeviceModel {
         info.formats.kv = kv;
         let (info, mut warnings) = checkpoint.finish(info);
         warnings.extend(checkpoint.weights.expanded());
+        let refused = device.bulk_refusal();
+        warnings
+            .extend(refused.map(|reason| format!("products load without bulk copies: {reason}")));
         Ok(Self { free, backend, decoder, info, warnings })
     }
 

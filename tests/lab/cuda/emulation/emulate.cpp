@@ -3,10 +3,13 @@
 // Unspecified behaviour of a GPU is emulated in its extremes: shared memory is poisoned before a
 // block; a warp runs to the next barrier before another warp starts, beginning with the first or the
 // last warp, and blocks likewise; asynchronous copies complete immediately in some launches, and not
-// before the wait in others, and products of warpgroups likewise. A barrier that not all threads reach,
-// or an unaligned address, ends the process.
+// before the wait in others, and products of warpgroups likewise. The blocks of a cluster run together. Bulk
+// copies complete immediately, or when all threads wait, in their order or in another. A wait that can never
+// end is a failure of an observed launch; it ends the process otherwise, as does a barrier that not all
+// threads reach, or an unaligned address.
 #include "portable.h"
 #include "observe.h"
+#include "clusters.h"
 #include "sums.h"
 #include <algorithm>
 #include <deque>
@@ -21,7 +24,8 @@ namespace emulate {
 
 constexpr unsigned MOST_THREADS = 1024;
 constexpr size_t STACK = 64 << 10;
-constexpr size_t SHARED = 228 << 10;
+using observe::SHARED;
+constexpr unsigned MOST_BLOCKS = observe::MOST_BLOCKS;
 
 // A point in a fiber to go back to. The jumps of libc take longer than most steps between two barriers;
 // those of the compiler save three registers.
@@ -35,7 +39,7 @@ using Point = jmp_buf;
 #define RESUME(point) _longjmp(point, 1)
 #endif
 
-enum class State { Ready, AtWarp, AtBlock, Done };
+enum class State { Ready, AtWarp, AtBlock, AtFirst, AtCluster, Waiting, Done };
 
 struct Copy {
     void* to;
@@ -61,6 +65,9 @@ struct Fiber {
     std::vector<GroupProduct> begun_products;
     // Whether products may begin.
     bool ordered = false;
+    // The barrier that it waits for, and the parity of the phase.
+    const Barrier* barrier = nullptr;
+    unsigned parity = 0;
     std::vector<char> stack;
     uint32_t words[2][12];
 };
@@ -73,12 +80,14 @@ struct Operands {
 struct Machine {
     void (*body)(const void*) = nullptr;
     const void* args = nullptr;
-    unsigned count = 0, block[3] = {}, grid[3] = {}, current = 0, launches = 0;
+    // `count`: threads of a block; fibers of the blocks of a cluster follow each other.
+    unsigned count = 0, cluster = 1, first = 0, block[3] = {}, grid[3] = {}, current = 0, launches = 0;
     Point home;
     std::vector<Fiber> fibers{MOST_THREADS};
     // Two of each warp, in turn.
     std::vector<Operands> operands{2 * MOST_THREADS / 32};
-    unsigned char* shared = static_cast<unsigned char*>(aligned_alloc(1024, SHARED));
+    unsigned char* shared = static_cast<unsigned char*>(aligned_alloc(1024, MOST_BLOCKS * SHARED));
+    BulkCopies copies;
     Sums sums = HOPPER;
     // Not null: the launch is observed.
     observe::Observer* observer = nullptr;
@@ -156,9 +165,61 @@ static void run_warp(unsigned from, bool backwards) {
     } while (release(State::AtWarp, from, from + 32));
 }
 
-static void run_block() {
+// Lets the threads go on that wait for a phase that is complete.
+static bool wake() {
     Machine& all = machine();
-    for (unsigned i = 0; i < all.count; i++) {
+    bool some = false;
+    for (unsigned i = 0; i < all.count * all.cluster; i++) {
+        Fiber& fiber = all.fibers[i];
+        if (fiber.state != State::Waiting || fiber.barrier->parity() == fiber.parity) continue;
+        fiber.state = State::Ready;
+        some = true;
+    }
+    return some;
+}
+
+// Releases the threads `from..to` that all wait in `state`, which orders their accesses.
+static bool release_all(State state, unsigned from, unsigned to) {
+    if (!release(state, from, to)) return false;
+    if (machine().observer) machine().observer->barrier(from, to);
+    return true;
+}
+
+// Lets threads go on, if all wait; completes a bulk copy if no other can.
+static bool go_on() {
+    Machine& all = machine();
+    unsigned threads = all.count * all.cluster;
+    bool some = release_all(State::AtCluster, 0, threads);
+    for (unsigned from = 0; from < threads; from += all.count) {
+        some |= release_all(State::AtBlock, from, from + all.count);
+        some |= all.first && release_all(State::AtFirst, from, from + all.first);
+    }
+    some |= wake();
+    while (!some && all.copies.complete(all.observer)) some = wake();
+    return some;
+}
+
+// Ends a launch whose threads wait forever, others perhaps for them.
+static void give_up() {
+    Machine& all = machine();
+    auto first = all.fibers.begin(), last = first + all.count * all.cluster;
+    auto waits = [](const Fiber& fiber) { return fiber.state == State::Waiting; };
+    bool waiting = std::any_of(first, last, waits);
+    for (auto fiber = first; fiber != last; ++fiber) {
+        if (fiber->state == State::Done) continue;
+        if (!waiting) fail("a barrier that not all threads reach");
+        if (!all.observer) fail("a wait that can never end");
+        if (waits(*fiber)) all.observer->stuck(unsigned(fiber - first), fiber->barrier);
+        // The fiber begins anew.
+        fiber->begun = false;
+    }
+}
+
+static void run_cluster() {
+    Machine& all = machine();
+    unsigned threads = all.count * all.cluster;
+    all.copies.begin(all.launches);
+    for (unsigned i = 0; i < threads; i++) {
         Fiber& fiber = all.fibers[i];
         fiber.state = State::Ready;
         fiber.turn = 0;
@@ -169,20 +230,17 @@ static void run_block() {
         fiber.ordered = false;
     }
     bool backwards = all.launches % 2 == 1, going = true;
-    for (unsigned warps = all.count / 32; going; going = release(State::AtBlock, 0, all.count)) {
+    for (unsigned warps = threads / 32; going; going = go_on())
         for (unsigned w = 0; w < warps; w++)
             run_warp((backwards ? warps - 1 - w : w) * 32, backwards);
-        if (all.observer) all.observer->barrier();
-    }
-    for (unsigned i = 0; i < all.count; i++)
-        if (all.fibers[i].state != State::Done) fail("a barrier that not all threads reach");
+    give_up();
 }
 
 struct Entry {
     const char* name;
     void (*body)(const void*);
     size_t bytes;
-    unsigned most;
+    unsigned most, cluster;
     // Compiled with instrumentation.
     bool observed;
 };
@@ -193,35 +251,49 @@ static std::vector<Entry>& entries() {
 }
 
 Registered::Registered(const char* name, void (*body)(const void*), size_t bytes, unsigned most,
-                       bool observed) {
-    entries().push_back({name, body, bytes, most, observed});
+                       unsigned cluster, bool observed) {
+    entries().push_back({name, body, bytes, most, cluster, observed});
 }
 
 static void run(const Entry& entry, const uint32_t* grid, uint32_t count, uint32_t shared) {
     Machine& all = machine();
-    if (count > entry.most || count % 32 != 0 || shared > SHARED) fail("a launch out of bounds");
+    if (count > entry.most || count % 32 != 0 || shared > SHARED || grid[0] % entry.cluster)
+        fail("a launch out of bounds");
     all.body = entry.body;
     all.count = count;
+    all.cluster = entry.cluster;
+    all.first = 0;
     all.launches++;
     for (int i = 0; i < 3; i++) all.grid[i] = grid[i];
     for (unsigned z = 0; z < grid[2]; z++)
         for (unsigned y = 0; y < grid[1]; y++)
-            for (unsigned i = 0; i < grid[0]; i++) {
-                unsigned x = all.launches % 2 ? grid[0] - 1 - i : i;
-                memset(all.shared, 0xFF, shared);
+            for (unsigned i = 0; i < grid[0]; i += all.cluster) {
+                unsigned x = all.launches % 2 ? grid[0] - all.cluster - i : i;
+                for (unsigned b = 0; b < all.cluster; b++) memset(all.shared + b * SHARED, 0xFF, shared);
                 all.block[0] = x, all.block[1] = y, all.block[2] = z;
-                if (all.observer) all.observer->begin_block(all.block);
-                run_block();
+                if (all.observer) all.observer->begin_cluster(all.block, all.cluster, count);
+                run_cluster();
             }
 }
 
-unsigned thread() { return machine().current; }
+unsigned thread() { return machine().current % machine().count; }
 unsigned threads() { return machine().count; }
-unsigned block(unsigned axis) { return machine().block[axis]; }
+unsigned cluster_rank() { return machine().current / machine().count; }
+unsigned block(unsigned axis) { return machine().block[axis] + (axis == 0 ? cluster_rank() : 0); }
 unsigned blocks(unsigned axis) { return machine().grid[axis]; }
-unsigned char* shared_memory() { return machine().shared; }
+unsigned char* shared_memory() { return machine().shared + cluster_rank() * SHARED; }
+
+void begin_part(unsigned number) {
+    Machine& all = machine();
+    if (all.observer) all.observer->part(all.current, number);
+}
 
 void sync() { leave(State::AtBlock); }
+void sync_cluster() { leave(State::AtCluster); }
+void sync_first(unsigned count) {
+    machine().first = count;
+    leave(State::AtFirst);
+}
 void sync_warp() {
     leave(State::AtWarp);
     if (machine().observer) machine().observer->order_warp(machine().current);
@@ -354,6 +426,62 @@ void multiply(int32_t* c, const uint32_t* a, uint32_t b0, uint32_t b1) {
     }
 }
 
+// The same place in the shared memory of a block of the cluster.
+static unsigned char* in_block(void* at, unsigned rank) {
+    ptrdiff_t blocks = ptrdiff_t(rank) - ptrdiff_t(cluster_rank());
+    return static_cast<unsigned char*>(at) + blocks * ptrdiff_t(SHARED);
+}
+
+// The same barrier of a block of the cluster.
+static Barrier* barrier_of(uint64_t* barrier, unsigned rank) {
+    Machine& all = machine();
+    if (rank >= all.cluster) fail("a block that the cluster has not");
+    auto to = reinterpret_cast<Barrier*>(in_block(barrier, rank));
+    if (!to->is_initialised()) fail("a barrier that was not initialised");
+    auto ended = [&](const Fiber& fiber) { return fiber.state == State::Done; };
+    auto first = all.fibers.begin() + rank * all.count;
+    if (std::all_of(first, first + all.count, ended)) {
+        if (!all.observer) fail("a barrier of a block that has ended");
+        all.observer->ended(rank);
+    }
+    return to;
+}
+
+void barrier_init(uint64_t* barrier, unsigned count) { *reinterpret_cast<Barrier*>(barrier) = Barrier(count); }
+void barrier_expect(uint64_t* barrier, unsigned bytes) {
+    barrier_of(barrier, cluster_rank())->expect(bytes);
+    barrier_arrive(barrier, cluster_rank());
+}
+void barrier_arrive(uint64_t* barrier, unsigned rank) {
+    Machine& all = machine();
+    Barrier* to = barrier_of(barrier, rank);
+    if (all.observer) all.observer->arrive(to, all.current);
+    if (to->arrive() && all.observer) all.observer->complete(to);
+}
+void barrier_wait(uint64_t* barrier, unsigned parity) {
+    Machine& all = machine();
+    Fiber& me = self();
+    me.barrier = barrier_of(barrier, cluster_rank());
+    me.parity = parity;
+    while (me.barrier->parity() == parity) leave(State::Waiting);
+    if (all.observer) all.observer->waited(me.barrier, all.current);
+}
+
+void bulk_copy(void* to, const void* map, unsigned inner, unsigned row, uint64_t* barrier, unsigned blocks) {
+    Machine& all = machine();
+    if (uintptr_t(to) % 1024) fail("a bulk copy not aligned");
+    BulkCopy copy{static_cast<unsigned char*>(to), nullptr, static_cast<const Map*>(map), inner, row};
+    if (!copy.map->is_one()) fail("a bulk copy without a map");
+    if (all.observer) copy.observe(*all.observer, __builtin_return_address(0));
+    for (unsigned rank = 0; rank < all.cluster; rank++) {
+        if (!(blocks >> rank & 1)) continue;
+        copy.to = in_block(to, rank);
+        copy.barrier = barrier_of(barrier, rank);
+        if (all.observer) all.observer->bulk(copy.to, copy.bytes(), copy.barrier);
+        all.copies.add(copy, all.observer);
+    }
+}
+
 void group_begin() { self().ordered = true; }
 
 void group_product(const GroupProduct& product) {
@@ -411,7 +539,7 @@ extern "C" bool asynclane_emulate(const char* name, const uint32_t* grid, uint32
         std::unique_ptr<observe::Observer> observer;
         if (observed)
             observer = std::make_unique<observe::Observer>(
-                name, observe::Span{all.shared, shared}, observe::Span{args, entry.bytes},
+                name, observe::Shared{all.shared, shared}, observe::Span{args, entry.bytes},
                 *options->report,
                 std::vector<observe::Range>(options->ranges, options->ranges + options->count));
         all.observer = observer.get();

@@ -48,10 +48,24 @@ void group_product(const GroupProduct& product);
 void group_commit();
 void group_wait(unsigned newest);
 
-// A kernel with its name, the bytes of its argument, and the most threads of its blocks.
+// Clusters, barriers in shared memory and bulk copies of groups_device.h.
+unsigned cluster_rank() __attribute__((const, nothrow));
+void begin_part(unsigned number);
+void sync_cluster();
+void sync_first(unsigned count);
+void barrier_init(uint64_t* barrier, unsigned count);
+void barrier_expect(uint64_t* barrier, unsigned bytes);
+void barrier_arrive(uint64_t* barrier, unsigned rank);
+void barrier_wait(uint64_t* barrier, unsigned parity);
+// `blocks`: bit b for block b of the cluster.
+void bulk_copy(void* to, const void* map, unsigned inner, unsigned row, uint64_t* barrier,
+               unsigned blocks);
+
+// A kernel with its name, the bytes of its argument, the most threads of its blocks and the blocks of a
+// cluster.
 struct Registered {
     Registered(const char* name, void (*body)(const void*), size_t bytes, unsigned most,
-               bool observed);
+               unsigned cluster, bool observed);
 };
 
 } // namespace emulate
@@ -67,12 +81,13 @@ constexpr bool OBSERVED = false;
 #endif
 #define KERNELS_END }
 
-#define KERNEL(name, Args, count)                                                                  \
+#define CLUSTER_KERNEL(name, Args, count, blocks, cluster)                                         \
     static void name(const Args& a);                                                               \
     static const emulate::Registered name##_entry(                                                 \
         #name, [](const void* args) { name(*static_cast<const Args*>(args)); }, sizeof(Args),      \
-        count, OBSERVED);                                                                          \
+        count, cluster, OBSERVED);                                                                 \
     static void name(const Args& a)
+#define KERNEL(name, Args, count) CLUSTER_KERNEL(name, Args, count, 1, 1)
 #define ROOMY_KERNEL(name, Args, count) KERNEL(name, Args, count)
 
 KERNELS_BEGIN
@@ -82,6 +97,7 @@ DEVICE unsigned threads() { return emulate::threads(); }
 DEVICE unsigned block_x() { return emulate::block(0); }
 DEVICE unsigned block_y() { return emulate::block(1); }
 DEVICE unsigned block_z() { return emulate::block(2); }
+DEVICE unsigned blocks_x() { return emulate::blocks(0); }
 DEVICE unsigned blocks_y() { return emulate::blocks(1); }
 DEVICE void sync() { emulate::sync(); }
 DEVICE void sync_warp() { emulate::sync_warp(); }
@@ -185,6 +201,34 @@ DEVICE void group_begin() { emulate::group_begin(); }
 DEVICE void group_commit() { emulate::group_commit(); }
 template <int NEWEST> DEVICE void group_wait() { emulate::group_wait(NEWEST); }
 template <class T, int COUNT> DEVICE void group_done(T (&)[COUNT][4]) {}
+
+// `Map` of emulate.cpp.
+struct TensorMap {
+    uint64_t words[16];
+};
+DEVICE void begin_part(unsigned number) { emulate::begin_part(number); }
+template <int C> DEVICE unsigned cluster_rank() { return C == 1 ? 0 : emulate::cluster_rank(); }
+template <int C> DEVICE void sync_cluster() { emulate::sync_cluster(); }
+template <int COUNT> DEVICE void sync_first() { emulate::sync_first(COUNT); }
+template <int COUNT> DEVICE void fewer_registers() {}
+template <int COUNT> DEVICE void more_registers() {}
+DEVICE void barriers_ready() {}
+DEVICE void barrier_init(uint64_t& barrier, unsigned count) { emulate::barrier_init(&barrier, count); }
+DEVICE void barrier_expect(uint64_t& barrier, unsigned bytes) {
+    emulate::barrier_expect(&barrier, bytes);
+}
+template <int C> DEVICE void barrier_arrive(uint64_t& barrier, unsigned rank) {
+    emulate::barrier_arrive(&barrier, C == 1 ? emulate::cluster_rank() : rank);
+}
+DEVICE void barrier_wait(uint64_t& barrier, unsigned parity) {
+    emulate::barrier_wait(&barrier, parity);
+}
+template <int C>
+DEVICE void bulk_copy(unsigned char* to, const TensorMap& map, unsigned inner, unsigned row,
+                      uint64_t& barrier) {
+    unsigned blocks = C == 1 ? 1u << emulate::cluster_rank() : (1u << C) - 1;
+    emulate::bulk_copy(to, &map, inner, row, &barrier, blocks);
+}
 DEVICE void copies_visible() {}
 
 // Where a piece of sixteen bytes begins in a tile of swizzled rows with 128 bytes.

@@ -74,3 +74,58 @@ KERNEL(faulty, Faulty, 64) {
         break;
     }
 }
+
+struct FaultyRing {
+    // [192, 64].
+    TensorMap x;
+    // [64] per block.
+    float* out;
+    uint32_t fault;
+};
+
+constexpr unsigned FAULTY_STEPS = 6, FAULTY_STAGES = 2, FAULTY_BYTES = 4096;
+
+// Two blocks of a cluster of 96 threads, with 9 KiB of shared memory. In turn their last warps load rows for
+// both blocks, whose other two warps add them up.
+CLUSTER_KERNEL(faulty_ring, FaultyRing, 96, 1, 2) {
+    auto full = reinterpret_cast<uint64_t*>(shared_memory() + FAULTY_STAGES * FAULTY_BYTES);
+    uint64_t* empty = full + FAULTY_STAGES;
+    unsigned warp = thread() / 32, lane = thread() % 32, rank = cluster_rank<2>();
+    // The use of a stage by the second warp, or by the other block, is not waited for.
+    bool alone = a.fault == 1, apart = a.fault == 2;
+    if (thread() == 0)
+        for (unsigned i = 0; i < FAULTY_STAGES; i++) {
+            barrier_init(full[i], 1);
+            barrier_init(empty[i], (alone ? 1 : 2) * (apart ? 1 : 2));
+        }
+    sync_cluster<2>();
+    float sum = 0.0f;
+    for (unsigned step = 0; step < FAULTY_STEPS; step++) {
+        unsigned at = step % FAULTY_STAGES, parity = step / FAULTY_STAGES % 2;
+        unsigned char* stage = shared_memory() + at * FAULTY_BYTES;
+        auto release = [&] {
+            sync_warp();
+            if ((alone && warp == 1) || (apart ? lane != rank : lane > 1)) return;
+            if (lane < 2) barrier_arrive<2>(empty[at], lane);
+        };
+        if (warp == 2) {
+            barrier_wait(empty[at], parity ^ 1);
+            // More bytes than ever arrive.
+            unsigned more = a.fault == 5 && step == 3 ? 16 : 0;
+            if (lane == 0) barrier_expect(full[at], FAULTY_BYTES + more);
+            if (lane == 0 && step % 2 == rank) bulk_copy<2>(stage, a.x, 0, step * 32, full[at]);
+            sync_warp();
+            continue;
+        }
+        // A warp reads without a wait.
+        if (a.fault != 3 || warp == 0) barrier_wait(full[at], parity);
+        // A stage is given back before it is read.
+        if (a.fault == 4) release();
+        for (unsigned i = 0; i < 4; i++)
+            sum += reinterpret_cast<float*>(stage)[(warp * 4 + i) * 32 + lane];
+        if (a.fault != 4) release();
+    }
+    if (warp < 2) a.out[block_x() * 64 + thread()] = sum;
+    // A block ends while the other uses its barriers.
+    if (a.fault != 6) sync_cluster<2>();
+}

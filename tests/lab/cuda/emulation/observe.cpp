@@ -15,16 +15,99 @@ constexpr uint64_t TOLD = 8;
 
 __thread Observer* current = nullptr;
 
-Observer::Observer(const char* kernel, Span shared, Span args, Report& report,
+void Clock::join(const Clock& other) {
+    for (unsigned i = 0; i < WARPS; i++) warps[i] = std::max(warps[i], other.warps[i]);
+    for (unsigned i = 0; i < BARRIERS; i++) phases[i] = std::max(phases[i], other.phases[i]);
+}
+
+Observer::Observer(const char* kernel, Shared shared, Span args, Report& report,
                    std::vector<Range> ranges)
-    : kernel(kernel), shared(shared), args(args), report(report), cells(shared.bytes) {
+    : kernel(kernel), shared(shared), args(args), report(report) {
     for (const Range& range : ranges) allocations.push_back({range, {}, {}, {}});
 }
 
-void Observer::begin_block(const unsigned (&at)[3]) {
+void Observer::begin_cluster(const unsigned (&at)[3], unsigned count, unsigned threads) {
     std::copy(at, at + 3, block);
-    std::fill(cells.begin(), cells.end(), Cell());
-    number++, epoch++;
+    cells.assign(count * shared.bytes, Cell());
+    std::fill(orders, orders + 32 * WARPS, 1);
+    std::fill(clocks, clocks + WARPS, Clock());
+    std::fill(parts, parts + 32 * WARPS, NO_PART);
+    stations.clear();
+    number += blocks, blocks = count, per_block = threads;
+}
+
+void Observer::barrier(unsigned from, unsigned to) {
+    Clock joint;
+    for (unsigned i = from; i < to; i++) {
+        if (i % 32 == 0) joint.join(clocks[i / 32]);
+        joint.warps[i / 32] = std::max(joint.warps[i / 32], orders[i]++);
+    }
+    for (unsigned warp = from / 32; warp < to / 32; warp++) clocks[warp] = joint;
+}
+
+Observer::Station& Observer::station(const void* barrier) {
+    auto found = stations.find(barrier);
+    if (found != stations.end()) return found->second;
+    Station& one = stations[barrier];
+    one.number = unsigned(stations.size() - 1) % BARRIERS;
+    return one;
+}
+
+void Observer::arrive(const void* barrier, unsigned by) {
+    Station& to = station(barrier);
+    to.arrived.join(clocks[by / 32]);
+    // What the lanes of the warp did before they were ordered with this one.
+    uint32_t& own = to.arrived.warps[by / 32];
+    own = std::max(own, orders[by] - 1);
+}
+
+void Observer::complete(const void* barrier) {
+    Station& of = station(barrier);
+    of.phases++;
+    of.seen = of.arrived;
+}
+
+void Observer::waited(const void* barrier, unsigned by) {
+    const Station& of = station(barrier);
+    Clock& mine = clocks[by / 32];
+    mine.join(of.seen);
+    mine.phases[of.number] = std::max(mine.phases[of.number], of.phases);
+}
+
+void Observer::stuck(unsigned by, const void* barrier) {
+    thread = by;
+    fail("waits forever for the barrier at shared byte %zu", shared.offset(barrier) % SHARED);
+}
+
+void Observer::ended(unsigned rank) { fail("uses a barrier of block %u, which has ended", rank); }
+
+void Observer::bulk_read(const void* from, unsigned bytes, const void* code) {
+    uint64_t before = report.read.by_blocks;
+    use({from, bytes, false, code, COPY});
+    // No cache of a multiprocessor has what it asks for again, and no warp takes part.
+    uint64_t sectors = (uintptr_t(from) % SECTOR + bytes + SECTOR - 1) / SECTOR;
+    report.read.by_blocks = before + sectors;
+    report.read.by_warps += sectors;
+}
+
+void Observer::bulk(const void* to, unsigned bytes, const void*) {
+    size_t first = cell_of(to);
+    if (!shared.holds(to, bytes)) return fail("copies to more shared memory than it has");
+    uint64_t failures = report.failures;
+    for (size_t at = first; at < first + bytes; at++) {
+        if (failures == report.failures) write_cell(cells[at], at);
+        cells[at].pending = uint16_t(thread + 1);
+    }
+    report.passes[COPY] += bytes / (BANKS * WORD);
+}
+
+void Observer::bulk_done(const void* to, unsigned bytes, const void* barrier) {
+    const Station& of = station(barrier);
+    size_t first = cell_of(to);
+    for (size_t at = first; at < first + bytes && at < cells.size(); at++) {
+        cells[at].pending = 0;
+        cells[at].writer = {of.phases + 1, uint16_t(Cell::COPIED | of.number)};
+    }
 }
 
 void Observer::enter(unsigned running, const char* from, size_t bytes) {
@@ -39,8 +122,8 @@ void Observer::fail(const char* format, ...) {
         used = std::min(used + std::max(length, 0), sizeof report.text - 1);
         room = sizeof report.text - used;
     };
-    put(snprintf(report.text + used, room, "%s, block (%u, %u, %u): thread %u ", kernel, block[0],
-                 block[1], block[2], thread));
+    put(snprintf(report.text + used, room, "%s, block (%u, %u, %u): thread %u ", kernel,
+                 block[0] + thread / per_block, block[1], block[2], thread % per_block));
     va_list list;
     va_start(list, format);
     put(vsnprintf(report.text + used, room, format, list));
@@ -50,8 +133,12 @@ void Observer::fail(const char* format, ...) {
 
 // Whether an earlier use of a cell is ordered before the running thread's.
 bool Observer::ordered(const Cell::Use& before) const {
-    return before.epoch < epoch || before.thread == thread ||
-           (before.thread / 32 == thread / 32 && before.order < orders[thread]);
+    const Clock& mine = clocks[thread / 32];
+    if (before.thread & Cell::COPIED)
+        return before.order <= mine.phases[before.thread & ~Cell::COPIED];
+    if (before.thread == thread || before.order == 0) return true;
+    unsigned warp = before.thread / 32;
+    return warp == thread / 32 ? before.order < orders[thread] : before.order <= mine.warps[warp];
 }
 
 void Observer::read_cell(Cell& cell, size_t at) {
@@ -60,24 +147,22 @@ void Observer::read_cell(Cell& cell, size_t at) {
                     cell.pending - 1);
     if (!cell.written) return fail("reads shared byte %zu, which nothing was written to", at);
     if (!ordered(cell.writer))
-        return fail("reads shared byte %zu, which thread %u wrote, without a barrier", at,
-                    cell.writer.thread);
+        return fail("reads shared byte %zu, which %s %u wrote, without a barrier", at, writer(cell),
+                    cell.writer.thread % per_block);
     for (const Cell::Use& reader : cell.readers)
-        if (reader.epoch == epoch && reader.thread == thread && reader.order == orders[thread])
-            return;
-    // A later write is unordered with one of these readers if it is with any: readers of two warps,
-    // and of one warp the latest of two threads, are enough.
-    Cell::Use *to = nullptr, mine{epoch, orders[thread], uint16_t(thread)};
+        if (reader.order == orders[thread] && reader.thread == thread) return;
+    // A later write is unordered with one of these readers if it is with any: those that are ordered before
+    // this one, and of a warp all but the latest, are not needed. Of more warps than there is room for, some
+    // are enough, because barriers of the whole block order them.
+    Cell::Use* to = nullptr;
     for (Cell::Use& reader : cell.readers)
-        if (reader.epoch < epoch || reader.thread == thread) to = &reader;
-    for (Cell::Use& reader : cell.readers)
-        if (!to && reader.thread / 32 == thread / 32 && reader.order < orders[thread]) to = &reader;
+        if (!to && (reader.order == 0 || ordered(reader))) to = &reader;
     if (!to) {
         unsigned same = 0;
         for (const Cell::Use& reader : cell.readers) same += reader.thread / 32 == thread / 32;
         if (same == 0) to = &cell.readers[Cell::READERS - 1];
     }
-    if (to) *to = mine;
+    if (to) *to = {orders[thread], uint16_t(thread)};
 }
 
 void Observer::write_cell(Cell& cell, size_t at) {
@@ -85,13 +170,13 @@ void Observer::write_cell(Cell& cell, size_t at) {
         return fail("writes shared byte %zu before the copy of thread %u is complete", at,
                     cell.pending - 1);
     if (cell.written && !ordered(cell.writer))
-        return fail("writes shared byte %zu, which thread %u wrote, without a barrier", at,
-                    cell.writer.thread);
+        return fail("writes shared byte %zu, which %s %u wrote, without a barrier", at, writer(cell),
+                    cell.writer.thread % per_block);
     for (const Cell::Use& reader : cell.readers)
-        if (reader.epoch && !ordered(reader))
-            return fail("writes shared byte %zu, which thread %u read, without a barrier", at,
-                        reader.thread);
-    cell.writer = {epoch, orders[thread], uint16_t(thread)};
+        if (!ordered(reader))
+            return fail("writes shared byte %zu, which thread %u of block %u read, without a barrier", at,
+                        reader.thread % per_block, reader.thread / per_block);
+    cell.writer = {orders[thread], uint16_t(thread)};
     cell.written = true;
 }
 
@@ -117,8 +202,8 @@ bool Observer::moved(Allocation& of, const Access& one) {
     Traffic& traffic = one.write ? report.written : report.read;
     for (size_t at = first / SECTOR; at <= (first + one.bytes - 1) / SECTOR; at++) {
         uint32_t& seen = of.sectors[one.write][at];
-        traffic.distinct += seen == 0, traffic.by_blocks += seen != number;
-        seen = number;
+        traffic.distinct += seen == 0, traffic.by_blocks += seen != block_number();
+        seen = block_number();
     }
     return true;
 }
@@ -129,17 +214,17 @@ void Observer::global(Allocation& of, const Access& one) {
     for (size_t at = first; at < first + one.bytes; at++) {
         uint32_t& seen = one.write ? of.writers[at] : of.readers[at];
         uint32_t other = (one.write ? of.readers[at] : 0) | of.writers[at];
-        if (other && other != number)
+        if (other && other != block_number())
             return fail("%s byte %zu of an allocation, which another block %s",
                         one.write ? "writes" : "reads", at, one.write ? "uses" : "writes");
-        seen = number | (seen && seen != number ? SEVERAL : 0);
+        seen = block_number() | (seen && seen != block_number() ? SEVERAL : 0);
     }
 }
 
 void Observer::use(const Access& one) {
     if (shared.holds(one.at)) {
-        size_t first = shared.offset(one.at);
-        if (first + one.bytes > shared.bytes) return fail("accesses more shared memory than it has");
+        size_t first = cell_of(one.at);
+        if (!shared.holds(one.at, one.bytes)) return fail("accesses more shared memory than it has");
         // One failure for each access.
         uint64_t failures = report.failures;
         for (size_t at = first; at < first + one.bytes && failures == report.failures; at++)
@@ -161,16 +246,17 @@ void Observer::access(const Access& one) {
 void Observer::copy(const void* to, const void* from, const void* code) {
     if (from) access({from, 16, false, code, COPY});
     access({to, 16, true, code, COPY});
-    size_t first = shared.offset(to);
-    for (size_t at = first; at < first + 16 && at < cells.size(); at++)
-        cells[at].pending = uint16_t(thread + 1);
+    if (!shared.holds(to, 16)) return;
+    size_t first = cell_of(to);
+    for (size_t at = first; at < first + 16; at++) cells[at].pending = uint16_t(thread + 1);
 }
 
 void Observer::copied(const void* to) {
-    size_t first = shared.offset(to);
-    for (size_t at = first; at < first + 16 && at < cells.size(); at++) {
+    if (!shared.holds(to, 16)) return;
+    size_t first = cell_of(to);
+    for (size_t at = first; at < first + 16; at++) {
         cells[at].pending = 0;
-        cells[at].writer = {epoch, orders[thread], uint16_t(thread)};
+        cells[at].writer = {orders[thread], uint16_t(thread)};
     }
 }
 

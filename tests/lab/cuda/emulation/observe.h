@@ -3,7 +3,12 @@
 // For observed launches kernels.cu is compiled with the instrumentation of ThreadSanitizer but without
 // its runtime: observe.cpp defines the functions that the compiler calls at every load and store.
 // Collective operations (copies, loads of matrices) report what they do themselves.
+//
+// An access to shared memory is ordered after another if barriers say so. Every warp has a clock of what of each
+// warp is before its next access (a vector clock); barriers join clocks. What a bulk copy writes is ordered
+// before those who saw the phase of the barrier complete at which its bytes arrive.
 #pragma once
+#include <map>
 #include <stddef.h>
 #include <stdint.h>
 #include <unordered_map>
@@ -18,6 +23,23 @@ struct Span {
 
     size_t offset(const void* at) const { return uintptr_t(at) - uintptr_t(start); }
     bool holds(const void* at) const { return offset(at) < bytes; }
+};
+
+// Most bytes of shared memory of a block, and blocks of a cluster.
+constexpr size_t SHARED = 228 << 10;
+constexpr unsigned MOST_BLOCKS = 2;
+
+// The shared memory of the blocks of a cluster, SHARED bytes from one to the next, of which each has `bytes`.
+struct Shared {
+    const void* start;
+    size_t bytes;
+
+    size_t offset(const void* at) const { return uintptr_t(at) - uintptr_t(start); }
+    bool holds(const void* at) const {
+        return offset(at) < MOST_BLOCKS * SHARED && offset(at) % SHARED < bytes;
+    }
+    // True if all bytes are of one block.
+    bool holds(const void* at, size_t count) const { return offset(at) % SHARED + count <= bytes; }
 };
 
 // An allocation of the device.
@@ -60,13 +82,28 @@ struct Access {
     Kind kind;
 };
 
+// Warps of a cluster, and barriers in its shared memory that copies use.
+constexpr unsigned WARPS = 32, BARRIERS = 64;
+
+// What is ordered before something: of each warp, the number of its barriers; of each barrier, that of its
+// phases.
+struct Clock {
+    uint32_t warps[WARPS] = {}, phases[BARRIERS] = {};
+
+    void join(const Clock& other);
+};
+
 // What happened to a byte of shared memory.
 struct Cell {
+    // By a thread, after so many barriers of it; or by a copy, in a phase of a barrier.
     struct Use {
-        uint32_t epoch = 0, order = 0;
+        uint32_t order = 0;
         uint16_t thread = 0;
     };
-    static constexpr int READERS = 4;
+    // Marks a copy in `thread`, beside the number of the barrier.
+    static constexpr uint16_t COPIED = 0x8000;
+    // More than the warps of a block that share a stage.
+    static constexpr int READERS = 10;
     Use writer, readers[READERS];
     // Not 0: an asynchronous copy is on its way, issued by thread `pending` - 1.
     uint16_t pending = 0;
@@ -76,15 +113,18 @@ struct Cell {
 // Observes one launch. Threads run one after the other.
 class Observer {
   public:
-    Observer(const char* kernel, Span shared, Span args, Report& report,
+    Observer(const char* kernel, Shared shared, Span args, Report& report,
              std::vector<Range> ranges);
-    void begin_block(const unsigned (&number)[3]);
-    // A thread starts or goes on, on this stack.
+    // The first block of a cluster, blocks of the cluster, and threads of a block.
+    void begin_cluster(const unsigned (&number)[3], unsigned blocks, unsigned threads);
+    // A thread starts or goes on, on this stack; threads of a cluster are numbered.
     void enter(unsigned thread, const char* stack, size_t bytes);
     // All threads of a warp stopped.
     void stop();
-    // All threads of the block reached a barrier.
-    void barrier() { epoch++; }
+    // A thread goes on with a part of the launch, which is counted as a block of its own.
+    void part(unsigned thread, unsigned number) { parts[thread] = number; }
+    // The threads `from..to` reached a barrier.
+    void barrier(unsigned from, unsigned to);
     // The running thread left a barrier of its warp.
     void order_warp(unsigned thread) { orders[thread]++; }
     // A load or store of the running thread.
@@ -96,6 +136,19 @@ class Observer {
     void across(const void* from, const void* code);
     // A copy of the running thread is complete.
     void copied(const void* to);
+    // A thread arrives at a barrier in shared memory; its phase is complete; a thread saw that; a thread waits
+    // for it forever.
+    void arrive(const void* barrier, unsigned thread);
+    void complete(const void* barrier);
+    void waited(const void* barrier, unsigned thread);
+    void stuck(unsigned thread, const void* barrier);
+    // The running thread uses a barrier of a block of the cluster that has ended.
+    void ended(unsigned rank);
+    // The running thread reads `bytes` bytes of global memory for a bulk copy; it starts to copy to shared
+    // memory; such a copy is complete, and its bytes arrive at a barrier.
+    void bulk_read(const void* from, unsigned bytes, const void* code);
+    void bulk(const void* to, unsigned bytes, const void* barrier);
+    void bulk_done(const void* to, unsigned bytes, const void* barrier);
     // The running thread passes a row of a matrix.
     void matrix(const void* row, const void* code);
 
@@ -114,6 +167,27 @@ class Observer {
         Access access;
     };
 
+    // A barrier in shared memory: its number, its complete phases, what is before its arrivals, and what was
+    // when the last phase was complete.
+    struct Station {
+        unsigned number = 0;
+        uint32_t phases = 0;
+        Clock arrived, seen;
+    };
+
+    Station& station(const void* barrier);
+    // The cell of a byte of shared memory.
+    size_t cell_of(const void* at) const {
+        return shared.offset(at) / SHARED * shared.bytes + shared.offset(at) % SHARED;
+    }
+    static const char* writer(const Cell& cell) {
+        return cell.writer.thread & Cell::COPIED ? "a copy at barrier" : "thread";
+    }
+    // The running block, counted from 1, or one for each part of its cluster.
+    uint32_t block_number() const {
+        unsigned rank = thread / per_block, part = parts[thread];
+        return part == NO_PART ? number + rank : PARTS + part * MOST_BLOCKS + rank;
+    }
     void use(const Access& one);
     bool moved(Allocation& of, const Access& one);
     void global(Allocation& of, const Access& one);
@@ -127,13 +201,21 @@ class Observer {
     bool count_together();
 
     const char* kernel;
-    Span shared, args, stack{nullptr, 0};
+    Shared shared;
+    Span args, stack{nullptr, 0};
     Report& report;
     std::vector<Allocation> allocations;
     std::vector<Cell> cells;
-    unsigned block[3] = {}, thread = 0;
-    uint32_t number = 0, epoch = 0;
-    uint32_t orders[1024] = {};
+    unsigned block[3] = {}, thread = 0, per_block = 1;
+    static constexpr uint32_t NO_PART = 0xFFFFFFFF, PARTS = 1u << 30;
+    // By thread.
+    uint32_t parts[32 * WARPS] = {};
+    // Of the first block of the cluster, counted from 1.
+    uint32_t number = 1, blocks = 0;
+    // Barriers of each thread, from 1 on.
+    uint32_t orders[32 * WARPS] = {};
+    Clock clocks[WARPS];
+    std::map<const void*, Station> stations;
     // Accesses of the running warp since it started, by lane.
     std::vector<Access> log[32];
 };

@@ -1,5 +1,6 @@
 //! The work of every kernel of a step, an estimate of its time, and on a machine with a CUDA device (feature
-//! `cuda`) its measured time: `cargo run --release --example steps -- llada-8b 32,64 1024`.
+//! `cuda`) its measured time: `cargo run --release --example steps -- llada-8b 32,64 1024`. With `ring` as a
+//! fourth word bulk copies may load the operands of products.
 
 use asynclane_cuda_lab::{Card, LaunchCost, floor, planned, timed};
 use asynclane_kernels::device::{Device, DeviceLimits};
@@ -51,7 +52,7 @@ fn measured(
     dtype: WeightDtype,
 ) -> Result<Vec<(&'static str, f64)>, LoadError> {
     let (timed, times) = timed(device);
-    let device = timed.with_fused(device.limits().fused);
+    let device = timed.with_fused(device.limits().fused).with_ring(device.limits().ring);
     let checkpoint = geometry.checkpoint(5, 1)?.with_dtype(dtype);
     let mut executor = load.executor(DeviceModel::load(&device, checkpoint)?)?;
     load.prefill(&mut executor)?;
@@ -66,8 +67,10 @@ fn measured(
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [geometry, rows, slots] = &words[..] else {
-        return Err("expected a geometry, rows and slots".into());
+    let ([geometry, rows, slots], ring) = match &words[..] {
+        [geometry, rows, slots] => ([geometry, rows, slots], false),
+        [geometry, rows, slots, ring] if ring == "ring" => ([geometry, rows, slots], true),
+        _ => return Err("expected a geometry, rows, slots and `ring` or nothing".into()),
     };
     let geometry = Geometry::named(geometry).ok_or("an unknown geometry")?;
     let slots = slots.parse()?;
@@ -76,8 +79,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let load = StepLoad { rows: rows.parse()?, lane: LANE, slots };
         for dtype in [WeightDtype::Bf16, WeightDtype::Int8, WeightDtype::Int8w, WeightDtype::Int4] {
             for fused in [false, true] {
-                let device = device.clone().map(|device| device.with_fused(fused));
-                step(&load, geometry, dtype, (device.as_ref(), fused))?;
+                let with = |device: Device| device.with_fused(fused).with_ring(ring);
+                let device = device.clone().map(with);
+                step(&load, geometry, dtype, (device.as_ref(), [fused, ring]))?;
             }
         }
     }
@@ -89,11 +93,11 @@ fn step(
     load: &StepLoad,
     geometry: Geometry,
     dtype: WeightDtype,
-    (device, fused): (Option<&Device>, bool),
+    (device, [fused, ring]): (Option<&Device>, [bool; 2]),
 ) -> Result<(), Box<dyn std::error::Error>> {
     let limits = device.map(Device::limits).unwrap_or_default();
     let checkpoint = geometry.checkpoint(5, 1)?.with_dtype(dtype);
-    let limits = DeviceLimits { fused, ..limits };
+    let limits = DeviceLimits { fused, ring, ..limits };
     let (launches, unknown) = planned(load, checkpoint, limits)?;
     let (mut all, mut sums) = (Sum::default(), BTreeMap::<&str, Sum>::new());
     for launch in &launches {

@@ -12,8 +12,9 @@ mod products;
 mod rows;
 
 use crate::layout::{FEW, FEW_GROUPS_INT8W, FEW_GROUPS_PACKED, FEW_INT8, FEW_INT8W, FEW_PACKED};
-use kernels::device::{Kernel, MatrixFormat, ProductTile, TileNames};
+use kernels::device::{Kernel, MatrixFormat, ProductTile, TensorMap, TileNames, args};
 use std::collections::BTreeSet;
+use std::mem::offset_of;
 
 /// Bytes of a sector, the unit of the caches.
 pub const SECTOR: u64 = 32;
@@ -122,10 +123,18 @@ pub(crate) fn cost(
         (_, true) => 1,
         _ => 2,
     };
-    let launch = Launch { grid, wide, held: if has("int8") { 1 } else { wide } };
+    let held = if has("int8") { 1 } else { wide };
+    let mut launch = Launch { grid, wide, held, x_rows: 0 };
+    let ring = kernel.bulk.then(|| view::<args::Ring>(args));
+    let args = if ring.is_some() { &args[offset_of!(args::Ring, product)..] } else { args };
+    launch.x_rows = ring.map_or(0, |ring| mapped_rows(&ring.maps[0]) - u64::from(ring.first));
     let mut cost = launch.work(kernel, args, words)?;
     cost.kernel = kernel.name;
-    cost.blocks = grid.iter().map(|n| u64::from(*n)).product();
+    cost.blocks = match ring {
+        // Parts that blocks compute one after the other.
+        Some(ring) => u64::from(ring.parts) * tile_of(kernel.name)?.cluster as u64,
+        None => grid.iter().map(|n| u64::from(*n)).product(),
+    };
     if cost.instructions == 0.0 {
         // A load or store for every four bytes of a lane, and as many operations.
         let moved = (cost.read.by_blocks + cost.written.by_blocks) * SECTOR;
@@ -139,6 +148,11 @@ pub(crate) fn view<A>(bytes: &[u8]) -> A {
     assert!(bytes.len() >= size_of::<A>(), "the argument of a kernel");
     // SAFETY: arguments are plain numbers, and all bits are valid.
     unsafe { bytes.as_ptr().cast::<A>().read_unaligned() }
+}
+
+/// The rows of a map that `host_map` made.
+fn mapped_rows(map: &TensorMap) -> u64 {
+    map.0[2]
 }
 
 fn sectors(bytes: u64) -> u64 {
@@ -238,6 +252,8 @@ struct Launch {
     wide: u64,
     /// Bytes of a number of keys and values; one has a scale for each slot.
     held: u64,
+    /// Rows of the inputs that bulk copies may read.
+    x_rows: u64,
 }
 
 impl Launch {
@@ -255,7 +271,7 @@ impl Launch {
         ];
         match all.into_iter().flatten().find(|(name, _)| *name == plain) {
             Some((_, cost)) => cost(self, args, words),
-            None if plain == "faulty" => Some(LaunchCost::default()),
+            None if plain.starts_with("faulty") => Some(LaunchCost::default()),
             None => self.tiled(kernel, args, words),
         }
     }

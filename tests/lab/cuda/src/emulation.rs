@@ -3,7 +3,9 @@
 use crate::cost::{self, LaunchCost};
 use crate::observe::{Observation, Observations, Report};
 use crate::{Result, refuse};
-use kernels::device::{Captured, Device, DeviceLimits, Driver, Kernel, Marks};
+use kernels::device::{
+    Captured, Device, DeviceLimits, Driver, Kernel, MapRows, Marks, TensorMap, host_map,
+};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
@@ -306,6 +308,13 @@ impl Driver for Emulation {
         // SAFETY: as above.
         unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(source as *const u8, bytes.len()) };
         Ok(())
+    }
+
+    fn tensor_map(&self, rows: MapRows) -> Result<TensorMap> {
+        match rows.address.is_multiple_of(16) {
+            true => Ok(host_map(rows)),
+            false => refuse("rows that are not aligned have no tensor map"),
+        }
     }
 
     unsafe fn launch(&self, kernel: Kernel, grid: [u32; 3], args: &[u8]) -> Result<()> {

@@ -35,6 +35,7 @@ pub(crate) const FEW: ProductTile = ProductTile {
     single: false,
     rate: 150e12,
     pipeline: Pipeline { depth: 64, stages: 5 },
+    cluster: 0,
     held: false,
     resident: 4,
     format: MatrixFormat::Bf16,

@@ -1,7 +1,7 @@
 //! A driver that takes the time of every launch.
 
 use crate::{Result, refuse};
-use kernels::device::{Captured, Device, DeviceLimits, Driver, Kernel, Marks};
+use kernels::device::{Captured, Device, DeviceLimits, Driver, Kernel, MapRows, Marks, TensorMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The kernels of a timed device since the last [`Self::take`], and points between them.
@@ -92,6 +92,14 @@ impl Driver for TimingDriver {
 
     fn download(&self, bytes: &mut [u8], source: u64) -> Result<()> {
         self.0.driver.download(bytes, source)
+    }
+
+    fn tensor_map(&self, rows: MapRows) -> Result<TensorMap> {
+        self.0.driver.tensor_map(rows)
+    }
+
+    fn bulk_refusal(&self) -> Option<String> {
+        self.0.driver.bulk_refusal()
     }
 
     unsafe fn launch(&self, kernel: Kernel, grid: [u32; 3], args: &[u8]) -> Result<()> {

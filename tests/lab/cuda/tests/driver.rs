@@ -10,8 +10,10 @@ mod isolated;
 
 use asynclane_cuda_lab::{SelftestSizes, selftest};
 use asynclane_kernels::device::{
-    Array, Buffer, Device, DeviceBatch, DeviceError, DeviceLimits, Precision, RowNorm, RowSet, norm,
+    Array, Buffer, Check, Device, DeviceBatch, DeviceError, DeviceLimits, DeviceMatrix,
+    MatrixFormat, Precision, RingCase, RowNorm, RowSet, kernels, norm,
 };
+use asynclane_kernels::{Epilogue, Matrix};
 use isolated::isolated;
 
 const WIDTH: usize = 40;
@@ -83,6 +85,48 @@ fn kernels_match_the_cpu() {
         selftest(&device, sizes, &mut |check| {
             assert!(check.holds(), "{check:?}");
         });
+    })
+    .clean();
+}
+
+/// The product of 300 rows in bf16 where bulk copies may be chosen.
+fn product(device: &Device) -> Vec<f32> {
+    let numbers: Vec<f32> = (0..300 * 64).map(|i| (i % 251) as f32 - 125.0).collect();
+    let matrix = Matrix { weight: &numbers[..40 * 64], k: 64, bias: None };
+    let matrix = DeviceMatrix::new(device, MatrixFormat::Bf16, matrix, Epilogue::None).unwrap();
+    let x = Array::padded(device, Precision::Bf16, 300, 64).unwrap();
+    x.write(0, &numbers).unwrap();
+    let out = Array::new(device, Precision::F32, 300, 40).unwrap();
+    matrix.product(&x, 300, &out).unwrap();
+    out.read(300).unwrap()
+}
+
+/// Bulk copies give the same numbers. A driver that refuses clusters, shared memory or tensor maps runs the other
+/// kernels and says why.
+#[test]
+fn a_refusal_of_bulk_copies_is_told_and_other_kernels_run() {
+    isolated("a_refusal_of_bulk_copies_is_told_and_other_kernels_run", "", |plan| {
+        let case = RingCase { rows: 130, k: 320, n: 264 };
+        let device = Device::open(0).unwrap().with_ring(true);
+        assert!(device.limits().ring && device.bulk_refusal().is_none());
+        let checks = case.checks(&device).unwrap();
+        assert!(!checks.is_empty() && checks.iter().all(Check::holds), "{checks:?}");
+        let want = product(&device);
+        drop(device);
+        let functions = kernels().filter(|kernel| !kernel.bulk && kernel.shared > 48 << 10);
+        let attributes = format!("fail cuFuncSetAttribute {} 1", functions.count() + 1);
+        for (text, reason) in [
+            ("fail cuOccupancyMaxActiveClusters 1 1", "_pair_"),
+            (attributes.as_str(), "_ring_"),
+            ("fail cuTensorMapEncodeTiled 1 1", "tensor map"),
+            ("fail cuDeviceGetAttribute 5 1", "clusters"),
+        ] {
+            plan.write(text);
+            let device = Device::open(0).unwrap().with_ring(true);
+            assert_eq!(product(&device), want, "{text}");
+            let said = device.bulk_refusal().unwrap();
+            assert!(said.contains(reason) && said.lines().count() == 1, "{text}: {said}");
+        }
     })
     .clean();
 }

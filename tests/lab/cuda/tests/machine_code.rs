@@ -25,7 +25,7 @@ const UNIT: u32 = 256;
 /// The blocks of a kernel that must fit onto a multiprocessor of [`DEVICES`], so that one loads while
 /// another computes. Tiles on tensor cores fill the shared memory; with 0 a device has too little for
 /// one, or no warpgroups, and the kernel is not loaded there.
-const WANTED: [(&str, [u32; 4]); 181] = [
+const WANTED: [(&str, [u32; 4]); 200] = [
     ("attend_bf16_128x16", [2, 1, 1, 3]),
     ("attend_bf16_128x32", [2, 1, 1, 3]),
     ("attend_bf16_128x64", [2, 1, 1, 2]),
@@ -105,6 +105,12 @@ const WANTED: [(&str, [u32; 4]); 181] = [
     ("gemm_bf16_groups_64x128", [0, 0, 0, 1]),
     ("gemm_bf16_groups_64x192", [0, 0, 0, 1]),
     ("gemm_bf16_groups_64x64", [0, 0, 0, 2]),
+    ("gemm_bf16_pair_128x128", [0, 0, 0, 1]),
+    ("gemm_bf16_pair_128x192", [0, 0, 0, 1]),
+    ("gemm_bf16_pair_128x256", [0, 0, 0, 1]),
+    ("gemm_bf16_ring_128x128", [0, 0, 0, 1]),
+    ("gemm_bf16_ring_64x128", [0, 0, 0, 2]),
+    ("gemm_bf16_ring_64x64", [0, 0, 0, 2]),
     ("gemm_f32", [3, 3, 3, 3]),
     ("gemm_int8_128x128", [1, 1, 1, 2]),
     ("gemm_int8_128x256", [1, 1, 1, 1]),
@@ -135,6 +141,8 @@ const WANTED: [(&str, [u32; 4]); 181] = [
     ("head_bf16_groups_128x128", [0, 0, 0, 1]),
     ("head_bf16_groups_128x256", [0, 0, 0, 1]),
     ("head_bf16_groups_64x128", [0, 0, 0, 1]),
+    ("head_bf16_pair_128x128", [0, 0, 0, 1]),
+    ("head_bf16_pair_128x256", [0, 0, 0, 1]),
     ("head_f32", [4, 3, 3, 4]),
     ("head_int8_128x128", [1, 1, 1, 1]),
     ("head_int8_128x256", [1, 0, 0, 1]),
@@ -163,8 +171,14 @@ const WANTED: [(&str, [u32; 4]); 181] = [
     ("qkv_bf16_128x256", [0, 0, 0, 1]),
     ("qkv_bf16_64x128", [1, 1, 1, 2]),
     ("qkv_bf16_groups_128x128", [0, 0, 0, 1]),
+    ("qkv_bf16_groups_128x192", [0, 0, 0, 1]),
     ("qkv_bf16_groups_128x256", [0, 0, 0, 1]),
     ("qkv_bf16_groups_64x128", [0, 0, 0, 1]),
+    ("qkv_bf16_pair_128x128", [0, 0, 0, 1]),
+    ("qkv_bf16_pair_128x192", [0, 0, 0, 1]),
+    ("qkv_bf16_pair_128x256", [0, 0, 0, 1]),
+    ("qkv_bf16_ring_128x128", [0, 0, 0, 1]),
+    ("qkv_bf16_ring_64x128", [0, 0, 0, 1]),
     ("qkv_int8_128x128", [1, 1, 1, 1]),
     ("qkv_int8_128x256", [1, 0, 0, 1]),
     ("qkv_int8_64x128", [1, 1, 1, 2]),
@@ -187,6 +201,11 @@ const WANTED: [(&str, [u32; 4]); 181] = [
     ("residual_bf16_groups_128x128", [0, 0, 0, 1]),
     ("residual_bf16_groups_64x128", [0, 0, 0, 1]),
     ("residual_bf16_groups_64x64", [0, 0, 0, 2]),
+    ("residual_bf16_pair_128x128", [0, 0, 0, 1]),
+    ("residual_bf16_pair_128x256", [0, 0, 0, 1]),
+    ("residual_bf16_ring_128x128", [0, 0, 0, 1]),
+    ("residual_bf16_ring_64x128", [0, 0, 0, 1]),
+    ("residual_bf16_ring_64x64", [0, 0, 0, 2]),
     ("residual_int8w_128x128", [1, 1, 1, 1]),
     ("residual_int8w_128x256", [0, 0, 0, 1]),
     ("residual_int8w_64x128", [2, 1, 1, 2]),
@@ -211,7 +230,12 @@ const WANTED: [(&str, [u32; 4]); 181] = [
 
 /// True if a kernel is in the machine code for compute capability 9.0 only.
 fn is_of_warpgroups(name: &str) -> bool {
-    name.contains("_groups_")
+    name.contains("_groups_") || is_of_ring(name)
+}
+
+/// True if bulk copies load a kernel's operands.
+fn is_of_ring(name: &str) -> bool {
+    name.contains("_pair_") || name.contains("_ring_")
 }
 
 /// The number before `unit` in a message of ptxas; 0 without one.
@@ -376,4 +400,67 @@ fn attention_and_products_use_tensor_cores() {
     assert_eq!(with("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"), integers);
     assert_eq!(with("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"), floats);
     assert_eq!(with("tf32"), BTreeSet::new());
+}
+
+/// The lowest bits of instructions for compute capability 9.0, as NVIDIA's disassembler shows them: products of
+/// warpgroups, bulk copies to one block and to all of a cluster, and changes of the number of registers.
+const HGMMA: u64 = 0x9F0;
+const UTMALDG: u64 = 0x5B4;
+const UTMALDG_MULTICAST: u64 = 0x3B4;
+const USETMAXREG: u64 = 0x9C8;
+/// Waits for all memory accesses of a thread.
+const MEMBAR: u64 = 0x992;
+const OPCODE: u64 = 0xFFF;
+
+/// The instructions of every kernel in the machine code for compute capability 9.0, by their lowest bits.
+fn opcodes() -> BTreeMap<String, Vec<u64>> {
+    let code = PathBuf::from(env!("ASYNCLANE_CUDA_PTX")).with_file_name("kernels_90a.cubin");
+    let elf = std::fs::read(code).unwrap();
+    let number = |start: usize, bytes: usize| {
+        let digits = elf[start..start + bytes].iter().rev();
+        digits.fold(0, |all, byte| all << 8 | u64::from(*byte))
+    };
+    let (headers, count) = (number(40, 8) as usize, number(60, 2) as usize);
+    let section = |index: usize| {
+        let header = headers + 64 * index;
+        let start = number(header + 24, 8) as usize;
+        (number(header, 4) as usize, start, start + number(header + 32, 8) as usize)
+    };
+    let (_, names, _) = section(number(62, 2) as usize);
+    let mut all = BTreeMap::new();
+    for (name, start, end) in (0..count).map(section) {
+        let name = elf[names + name..].split(|byte| *byte == 0).next().unwrap();
+        let name = String::from_utf8_lossy(name);
+        let Some(kernel) = name.strip_prefix(".text.") else { continue };
+        let instructions = (start..end).step_by(16);
+        all.insert(
+            kernel.to_owned(),
+            instructions.map(|start| number(start, 8) & OPCODE).collect(),
+        );
+    }
+    all
+}
+
+#[test]
+fn products_of_rings_use_bulk_copies_and_products_of_warpgroups() {
+    let all = opcodes();
+    assert_eq!(all.len(), WANTED.len());
+    for (name, found) in all {
+        let has = |opcode| found.contains(&opcode);
+        let products = ["gemm", "qkv", "residual", "head", "gates", "downs"];
+        // The loop over stages waits for no memory but that of the copies.
+        if is_of_ring(&name) {
+            let product = |opcode: &u64| *opcode == HGMMA;
+            let first = found.iter().position(product).unwrap();
+            let last = found.iter().rposition(product).unwrap();
+            assert!(!found[first..last].contains(&MEMBAR), "{name}");
+        }
+        // Those of other formats have other names.
+        if name.contains("_bf16_") && products.iter().any(|one| name.starts_with(one)) {
+            assert_eq!(has(HGMMA), is_of_warpgroups(&name), "{name}");
+        }
+        assert_eq!(has(UTMALDG), is_of_ring(&name), "{name}");
+        assert_eq!(has(USETMAXREG), is_of_ring(&name), "{name}");
+        assert_eq!(has(UTMALDG_MULTICAST), name.contains("_pair_"), "{name}");
+    }
 }

@@ -50,7 +50,7 @@ pub(super) const MANY_PACKED: [Kernel; 2] = [
 ];
 /// A kernel of warpgroups.
 const fn of_groups(name: &'static str, shared: u32) -> Kernel {
-    Kernel { name, threads: 256, shared, warpgroups: true }
+    Kernel { name, threads: 256, shared, warpgroups: true, bulk: false }
 }
 const NARROW_GROUPS: u32 = 6 * (64 + 64) * 128;
 const GROUPS: u32 = 6 * (64 + 128) * 128;

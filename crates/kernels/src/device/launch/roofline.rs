@@ -1,6 +1,6 @@
 //! Estimated times of launches of products.
 
-use super::{DeviceLimits, Division, MatrixFormat, ProductLaunch, ProductSizes};
+use super::{DeviceLimits, Division, MatrixFormat, ProductLaunch, ProductSizes, ProductTile};
 
 /// Multiprocessors of an H200, the device that the numbers are of.
 const MULTIPROCESSORS: f64 = DeviceLimits::H200.multiprocessors as f64;
@@ -12,8 +12,20 @@ const LAYER: [[usize; 2]; 4] = [[12_288, 4_096], [4_096, 4_096], [24_576, 4_096]
 const HEADS_ISSUED: f64 = 2.0;
 
 /// Instructions of a warp that rotates and writes a head of a width, counted in the PTX.
-pub const fn head_instructions(width: usize) -> f64 {
+const fn head_instructions(width: usize) -> f64 {
     60.0 + width.div_ceil(32) as f64 * 20.0
+}
+
+/// Instructions of warps that rotate and write the heads of a row of a tile, of which each has so many columns.
+pub fn row_instructions(tile: &ProductTile, width: usize) -> f64 {
+    // Counted in the machine code, where all sizes are known: of a row, and of a head or a part of one.
+    const ROW: f64 = 24.0;
+    const PART: f64 = 68.0;
+    match (tile.cuts_heads(), tile.columns / width.max(1)) {
+        (true, _) => ROW + 2.0 * PART,
+        (false, heads) if tile.cluster > 0 && width == 128 => ROW + heads as f64 * PART,
+        (false, heads) => heads as f64 * head_instructions(width),
+    }
 }
 
 /// What the blocks of attention read and write.
@@ -105,8 +117,8 @@ impl Roofline {
     /// has a head at a time.
     pub fn heads_seconds(&self, launch: &ProductLaunch, width: usize) -> f64 {
         let tile = launch.tile;
-        let heads = tile.rows.min(launch.sizes.rows) * tile.columns / width.max(1);
-        let instructions = heads as f64 * head_instructions(width);
+        let rows = tile.rows.min(launch.sizes.rows) as f64;
+        let instructions = rows * row_instructions(tile, width);
         self.longest(launch).ceil() * instructions / (HEADS_ISSUED * self.shared / 128.0)
     }
 

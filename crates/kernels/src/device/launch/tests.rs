@@ -73,14 +73,16 @@ fn blocks_cover_every_segment_once() {
             for launch in ProductLaunch::candidates(tile, sizes, LIMITS, Division::Divided) {
                 let (all, tiles) = (launch.segments(), launch.tiles());
                 let mut seen = vec![0; all * tiles];
-                for block in 0..launch.blocks() {
-                    let part = block.checked_sub(launch.whole);
-                    let pieces = launch.pieces();
-                    let (tile, segments) = part.map_or((block, 0..all), |part| {
+                let (pieces, cluster) = (launch.pieces(), tile.blocks());
+                // Blocks of a cluster have the same parts of adjacent tiles.
+                for (number, rank) in (0..launch.blocks()).map(|i| (i / cluster, i % cluster)) {
+                    let part = number.checked_sub(launch.whole / cluster);
+                    let (tile, segments) = part.map_or((number, 0..all), |part| {
                         let first = part % pieces * launch.lead;
                         let end = (first + launch.lead).min(all);
-                        (launch.whole + part / pieces, first..end)
+                        (launch.whole / cluster + part / pieces, first..end)
                     });
+                    let tile = tile * cluster + rank;
                     segments.for_each(|segment| seen[tile * all + segment] += 1);
                 }
                 assert!(seen.iter().all(|count| *count == 1), "{launch:?}");

@@ -1,91 +1,17 @@
-//! The tiles that kernels exist for, and the number formats of matrices.
+//! The tiles that kernels exist for.
 
 use super::super::Kernel;
 use super::super::array::Precision;
-use super::DeviceLimits;
+use super::{DeviceLimits, HeadColumns, MatrixFormat};
 use crate::simd::blocks::Form;
 
+/// Bytes after the stages of a ring; of the same name in the kernels.
+const RING_CONTROL: usize = 256;
 /// Bytes of a row of inputs in a step of warpgroups; `GROUP_BYTES` of the kernels.
 const GROUP_BYTES: usize = 128;
 
-/// The number format of a matrix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum MatrixFormat {
-    /// f32, for parity with the CPU; no tensor cores, no TF32.
-    F32,
-    /// bf16.
-    Bf16,
-    /// int8 with a factor per row and products with inputs in int8, as on the CPU.
-    Int8,
-    /// The same weights, widened exactly to bf16 for products with inputs in bf16.
-    Int8w,
-    /// Codes in groups, as on the CPU, widened to bf16 for products with inputs in bf16
-    /// (`cuda/packed.cuh`).
-    Packed(Form),
-}
-
-impl From<Precision> for MatrixFormat {
-    fn from(precision: Precision) -> Self {
-        match precision {
-            Precision::F32 => Self::F32,
-            Precision::Bf16 => Self::Bf16,
-            Precision::Int8 => Self::Int8,
-        }
-    }
-}
-
-impl MatrixFormat {
-    /// A format of each kind that has kernels of its own.
-    pub const KERNELS: [Self; 5] =
-        [Self::F32, Self::Bf16, Self::Int8, Self::Int8w, Self::Packed(Form::Eight)];
-
-    /// The number format of a product's inputs.
-    pub fn inputs(self) -> Precision {
-        match self {
-            Self::F32 => Precision::F32,
-            Self::Int8 => Precision::Int8,
-            Self::Bf16 | Self::Int8w | Self::Packed(_) => Precision::Bf16,
-        }
-    }
-
-    /// The number format of the results of gated products. Integers are rounded from f32, as on the CPU.
-    pub fn gated(self) -> Precision {
-        match self {
-            Self::F32 | Self::Int8 => Precision::F32,
-            Self::Bf16 | Self::Int8w | Self::Packed(_) => Precision::Bf16,
-        }
-    }
-
-    /// Bytes of an input of a product.
-    const fn input_bytes(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::Int8 => 1,
-            Self::Bf16 | Self::Int8w | Self::Packed(_) => 2,
-        }
-    }
-
-    /// True if rows of the matrix have factors.
-    pub const fn is_scaled(self) -> bool {
-        matches!(self, Self::Int8 | Self::Int8w)
-    }
-
-    /// Bits per element, without the factors of rows of integers. Packed codes have a scale and a minimum,
-    /// or factors of them, of 32 bits for each 32.
-    pub const fn bits(self) -> usize {
-        match self {
-            Self::F32 => 32,
-            Self::Bf16 => 16,
-            Self::Int8 | Self::Int8w => 8,
-            Self::Packed(form) => form.bits() + 1,
-        }
-    }
-
-    /// Bytes of `count` elements, a multiple of 8.
-    pub const fn bytes(self, count: usize) -> usize {
-        count / 8 * self.bits()
-    }
-}
+/// Columns of heads that tiles of one and a half heads share; `CUT_HEAD` of the kernels.
+const CUT_HEAD: usize = 128;
 
 /// The stages of a tile in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -108,7 +34,8 @@ pub struct ProductTile {
     /// True if warpgroups multiply (`cuda/groups.cuh`, `cuda/groups_widened.cuh`), which devices of
     /// compute capability 9.0 can.
     pub warpgroups: bool,
-    /// True if it is for products of one segment only.
+    /// True if it has no registers for earlier segments: it is for products of one segment, or of a ring also for
+    /// parts of one.
     pub single: bool,
     /// Multiplications and additions per second on an H200 for which the choice of launches is nearly
     /// the fastest of those measured (`tests/lab/records/h200/launches.json`); of f32, of int8 and of
@@ -116,6 +43,9 @@ pub struct ProductTile {
     pub rate: f64,
     /// Its stages in shared memory.
     pub pipeline: Pipeline,
+    /// Blocks of a cluster, which have tiles one below the other and share loaded columns, of kernels whose
+    /// operands bulk copies load (`cuda/ring.cuh`); 0 of others.
+    pub cluster: usize,
     /// True if the sums of earlier segments are in shared memory instead of registers.
     pub held: bool,
     /// Blocks of a multiprocessor of an H200 at a time, which registers and shared memory allow.
@@ -152,12 +82,14 @@ macro_rules! names {
     (added $tile:literal) => {
         TileNames { residual: Some(concat!("residual_", $tile)), ..names!($tile) }
     };
+    (heads $tile:literal) => {
+        TileNames { qkv: Some(concat!("qkv_", $tile)), ..names!(added $tile) }
+    };
+    (split $tile:literal) => {
+        TileNames { qkv: Some(concat!("qkv_", $tile)), ..names!($tile) }
+    };
     (others $tile:literal) => {
-        TileNames {
-            head: Some(concat!("head_", $tile)),
-            qkv: Some(concat!("qkv_", $tile)),
-            ..names!($tile)
-        }
+        TileNames { head: Some(concat!("head_", $tile)), ..names!(split $tile) }
     };
     (all $tile:literal) => {
         TileNames { residual: Some(concat!("residual_", $tile)), ..names!(others $tile) }
@@ -189,7 +121,13 @@ impl ProductTile {
     /// Threads of a block.
     pub const fn threads(&self) -> usize {
         let unit = if self.warpgroups { 128 } else { 32 };
-        self.warps.0 * self.warps.1 * unit
+        let loading = if self.cluster > 0 { 128 } else { 0 };
+        self.warps.0 * self.warps.1 * unit + loading
+    }
+
+    /// Blocks with adjacent tiles.
+    pub(in super::super) const fn blocks(&self) -> usize {
+        if self.cluster > 1 { self.cluster } else { 1 }
     }
 
     /// Bytes of a stage.
@@ -228,7 +166,8 @@ impl ProductTile {
     /// Bytes of shared memory of a block.
     pub const fn shared(&self) -> usize {
         let sums = if self.held { self.rows * self.columns * 4 } else { 0 };
-        self.pipeline.stages * self.stage() + sums
+        let control = if self.cluster > 0 { RING_CONTROL } else { 0 };
+        self.pipeline.stages * self.stage() + sums + control
     }
 
     pub(in super::super) fn gemm_kernel(&'static self) -> Kernel {
@@ -237,7 +176,8 @@ impl ProductTile {
 
     /// The kernel of the LM head, if there is one.
     pub(in super::super) fn head_kernel(&'static self) -> Option<Kernel> {
-        self.names.head.map(|name| self.kernel(name, self.spread()))
+        let shared = if self.cluster > 0 { self.shared() } else { self.spread() };
+        self.names.head.map(|name| self.kernel(name, shared))
     }
 
     /// The kernel of the product whose results are the heads of attention, if there is one.
@@ -245,8 +185,22 @@ impl ProductTile {
         self.names.qkv.map(|name| self.kernel(name, self.spread() + self.factors()))
     }
 
+    /// True if two tiles have three heads.
+    pub const fn cuts_heads(&self) -> bool {
+        2 * self.columns == 3 * CUT_HEAD
+    }
+
+    /// True if that kernel splits these heads.
+    pub(in super::super) fn splits(&self, heads: HeadColumns) -> bool {
+        match self.cuts_heads() {
+            true => heads.cut && heads.width == CUT_HEAD,
+            false => heads.width > 0 && self.window().is_multiple_of(heads.width),
+        }
+    }
+
     /// The kernel of the product that is added to the residual stream before a norm, if there is one.
     pub(in super::super) fn residual_kernel(&'static self) -> Option<Kernel> {
+        // The kernels of rings have room for factors, which these products do not need.
         self.names.residual.map(|name| self.kernel(name, self.spread()))
     }
 
@@ -257,11 +211,20 @@ impl ProductTile {
 
     fn kernel(&self, name: &'static str, shared: usize) -> Kernel {
         let (threads, shared) = (self.threads() as u32, shared as u32);
-        Kernel { name, threads, shared, warpgroups: self.warpgroups }
+        Kernel { name, threads, shared, warpgroups: self.warpgroups, bulk: self.cluster > 0 }
     }
 
-    /// Bytes of shared memory of a block whose sums replace the operands; `spread` of the kernels.
+    /// Columns whose sums are in shared memory at a time, after the product; `WINDOW` of `cuda/ring.cuh`.
+    const fn window(&self) -> usize {
+        if self.cluster > 0 && self.columns == 256 { 128 } else { self.columns }
+    }
+
+    /// Bytes of shared memory of a block whose sums replace the operands; `spread` of the kernels. Those of a
+    /// ring are beside them, some at a time.
     fn spread(&self) -> usize {
+        if self.cluster > 0 {
+            return self.shared() + self.rows / 2 * (self.window() + 8) * 4;
+        }
         self.shared().max(self.rows * (self.columns + 8) * 4)
     }
 
@@ -281,6 +244,7 @@ const fn of_warps(rows: usize, columns: usize, names: TileNames) -> ProductTile 
         single: false,
         rate: 235e12,
         pipeline: Pipeline { depth: 64, stages: 4 },
+        cluster: 0,
         held: false,
         resident: 1,
         format: MatrixFormat::Bf16,
@@ -330,11 +294,23 @@ const fn of_groups(
         single: false,
         rate: rate * 1e12,
         pipeline: Pipeline { depth: 64, stages },
+        cluster: 0,
         held: false,
         resident: 1,
         format: MatrixFormat::Bf16,
         names,
     }
+}
+
+/// A tile whose operands bulk copies load, in clusters of so many blocks. Its rate is assumed.
+const fn of_ring(
+    [rows, columns]: [usize; 2],
+    cluster: usize,
+    rate: f64,
+    stages: usize,
+    names: TileNames,
+) -> ProductTile {
+    ProductTile { cluster, ..of_groups([rows, columns], rate, stages, names) }
 }
 
 /// A tile whose weights, in int8w or packed, are widened in registers (`cuda/groups_widened.cuh`).
@@ -356,7 +332,7 @@ const fn named(format: MatrixFormat, tile: ProductTile, names: TileNames) -> Pro
     ProductTile { format, names, ..tile }
 }
 
-const BF16: [ProductTile; 9] = [
+const BF16: [ProductTile; 15] = [
     LOW,
     SQUARE,
     WIDE,
@@ -364,10 +340,28 @@ const BF16: [ProductTile; 9] = [
     of_groups([64, 128], 350.0, 6, names!(all "bf16_groups_64x128")),
     ProductTile { single: true, ..of_groups([64, 192], 415.0, 6, names!("bf16_groups_64x192")) },
     of_groups([128, 128], 525.0, 4, names!(all "bf16_groups_128x128")),
-    ProductTile { single: true, ..of_groups([128, 192], 700.0, 5, names!("bf16_groups_128x192")) },
+    ProductTile {
+        single: true,
+        ..of_groups([128, 192], 700.0, 5, names!(split "bf16_groups_128x192"))
+    },
     ProductTile {
         single: true,
         ..of_groups([128, 256], 630.0, 4, names!(others "bf16_groups_128x256"))
+    },
+    ProductTile { resident: 2, ..of_ring([64, 64], 1, 265.0, 6, names!(added "bf16_ring_64x64")) },
+    ProductTile {
+        resident: 2,
+        ..of_ring([64, 128], 1, 350.0, 4, names!(heads "bf16_ring_64x128"))
+    },
+    of_ring([128, 128], 1, 600.0, 5, names!(heads "bf16_ring_128x128")),
+    of_ring([128, 128], 2, 640.0, 5, names!(all "bf16_pair_128x128")),
+    ProductTile {
+        single: true,
+        ..of_ring([128, 192], 2, 730.0, 4, names!(split "bf16_pair_128x192"))
+    },
+    ProductTile {
+        single: true,
+        ..of_ring([128, 256], 2, 760.0, 4, names!(all "bf16_pair_128x256"))
     },
 ];
 /// The tiles of bf16. A step has as many bytes of a row, so twice the inner elements, and is assumed to

@@ -2,8 +2,8 @@
 
 use super::super::{
     Array, BatchArrays, BatchLimits, Buffer, Device, DeviceBatch, DeviceMatrix, DevicePool,
-    DeviceRope, Division, HeadRows, HeadTransform, MatrixFormat, PoolLayer, PoolSizes, Precision,
-    ProductLaunch, ProductSizes, ProductTile, Result, RowNorm, split,
+    DeviceRope, Division, HeadColumns, HeadRows, HeadTransform, MatrixFormat, PoolLayer, PoolSizes,
+    Precision, ProductLaunch, ProductSizes, ProductTile, Result, RowNorm, split,
 };
 use super::{Check, random};
 use crate::attention::Visible;
@@ -64,6 +64,7 @@ struct Arrays {
     rope: DeviceRope,
     weights: Buffer,
     normed: bool,
+    columns: HeadColumns,
     q: Array,
 }
 
@@ -85,7 +86,7 @@ impl HeadCase {
         })?;
         let sizes = arrays.matrix.launch(rows, Division::Divided).sizes;
         let mut checks = Vec::new();
-        for launch in launches(sizes, device, self.widths[0]) {
+        for launch in launches(sizes, device, arrays.columns) {
             let got = arrays.written(|a, heads| a.matrix.project_as(&launch, &a.x, heads, &a.q))?;
             let differ = got.iter().zip(&want).filter(|(got, want)| got != want).count();
             let (tile, parts) = (launch.tile.names.qkv.unwrap_or_default(), launch.lead);
@@ -123,6 +124,10 @@ impl HeadCase {
             rope: DeviceRope::new(device, &RopeTable::new(&spec))?,
             weights: Buffer::floats(device, &random(3, count * c))?,
             normed: self.normed[0],
+            columns: HeadColumns {
+                width: c,
+                cut: 2 * (rotated / 2) == c && !self.normed[0] && self.kv != KvDtype::Int8,
+            },
             q: Array::new(device, precision, batch.rows(), heads * c)?,
             batch,
         })
@@ -155,20 +160,14 @@ impl Arrays {
 fn launches(
     sizes: ProductSizes,
     device: &Device,
-    width: usize,
+    heads: HeadColumns,
 ) -> impl Iterator<Item = ProductLaunch> {
     let limits = device.limits();
     let tiles = ProductTile::all(sizes.format).iter().filter(move |tile| {
         let runs = tile.qkv_kernel().is_some_and(|kernel| kernel.runs_on(limits));
-        runs && tile.columns.is_multiple_of(width)
+        runs && tile.splits(heads)
     });
-    tiles.flat_map(move |tile| {
-        let whole = ProductLaunch::undivided(tile, sizes);
-        let divided = ProductLaunch { whole: 0, lead: 1, ..whole };
-        let one = whole.segments() == 1;
-        let whole = (one || !tile.single).then_some(whole);
-        whole.into_iter().chain((!one && !tile.single).then_some(divided))
-    })
+    tiles.flat_map(move |tile| ProductLaunch::ways(tile, sizes))
 }
 
 /// A matrix of random numbers; in blocks where a format has no others.

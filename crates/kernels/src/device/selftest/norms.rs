@@ -124,13 +124,8 @@ impl NormCase {
             };
             kernel.is_some_and(|kernel| kernel.runs_on(limits))
         };
-        let all = ProductTile::all(self.format).iter().filter(runs).flat_map(|tile| {
-            let whole = ProductLaunch::undivided(tile, sizes);
-            let one = whole.segments() == 1;
-            let divided = (!one).then_some(ProductLaunch { whole: 0, lead: 1, ..whole });
-            (one || !tile.single).then_some([Some(whole), divided]).into_iter().flatten()
-        });
-        all.flatten().collect()
+        let all = ProductTile::all(self.format).iter().filter(runs);
+        all.flat_map(|tile| ProductLaunch::ways(tile, sizes)).collect()
     }
 
     /// The product of the norm in f32.

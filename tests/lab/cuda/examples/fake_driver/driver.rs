@@ -253,6 +253,11 @@ impl Driver {
         Ok(())
     }
 
+    /// Clusters of two blocks of a kernel that run at a time.
+    pub fn pairs(&self, function: u64) -> Result<i32, Code> {
+        self.functions.get(&function).map(|_| 2).ok_or(INVALID_HANDLE)
+    }
+
     /// Adds a launch to a stream.
     ///
     /// # Safety
@@ -268,7 +273,8 @@ impl Driver {
         let function = self.functions.get(&function).ok_or(INVALID_HANDLE)?;
         let threads = block[0].saturating_mul(block[1]).saturating_mul(block[2]);
         let beyond = grid[1] > MOST_BLOCKS || grid[2] > MOST_BLOCKS || grid[0] > i32::MAX as u32;
-        if grid.contains(&0) || threads == 0 || beyond || shared > function.shared {
+        let pairs = function.name.contains("_pair_") && !grid[0].is_multiple_of(2);
+        if grid.contains(&0) || threads == 0 || beyond || pairs || shared > function.shared {
             log(&format!("misuse: {} with {grid:?} blocks", function.name));
             return Err(INVALID_VALUE);
         }

@@ -1,8 +1,10 @@
 //! The exported functions, with the names and arguments of the driver's.
 
 use crate::driver::{Blocks, CONTEXT, CURRENT, Driver, Needs, call};
+use crate::plan::log;
 use crate::stream::Work;
 use crate::{Code, INVALID_HANDLE, INVALID_VALUE, words};
+use asynclane_kernels::device::{BOX_ROWS, MapRows, TensorMap, host_map};
 use std::ffi::{CStr, c_char, c_void};
 use std::time::Duration;
 
@@ -11,6 +13,10 @@ const SHARED_PER_BLOCK: u32 = 97;
 const MULTIPROCESSORS: u32 = 16;
 const MAJOR: u32 = 75;
 const MINOR: u32 = 76;
+const CLUSTERS: u32 = 120;
+/// `CU_TENSOR_MAP_DATA_TYPE_BFLOAT16`, and the swizzle of rows of 128 bytes.
+const BF16: u32 = 9;
+const SWIZZLED: u32 = 3;
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 const DYNAMIC_SHARED: u32 = 8;
 /// Time between two looks at work that hangs.
@@ -72,6 +78,7 @@ export! {
             MINOR => d.plan.capability.1,
             MULTIPROCESSORS => 4,
             SHARED_PER_BLOCK => 227 << 10,
+            CLUSTERS => i32::from(d.plan.capability >= (9, 0)),
             _ => return Err(INVALID_VALUE),
         })
     };
@@ -160,6 +167,29 @@ export! {
             return Err(INVALID_VALUE);
         }
         d.set_shared(function, value)
+    };
+    cuOccupancyMaxActiveClusters(out: *mut i32, function: u64, _config: *const c_void) Context |d| {
+        put(out, d.pairs(function)?)
+    };
+    cuTensorMapEncodeTiled(
+        out: *mut TensorMap, kind: u32, rank: u32, address: u64, sizes: *const u64, strides: *const u64,
+        copied: *const u32, steps: *const u32, interleave: u32, swizzle: u32, _promotion: u32, fill: u32
+    ) Context |d| {
+        let [inner, rows] = sizes.cast::<[u64; 2]>().read();
+        let (stride, copied) = (strides.read(), copied.cast::<[u32; 2]>().read());
+        // Of what a driver takes, what the kernels are made for.
+        let known = (kind, rank, interleave, swizzle, fill) == (BF16, 2, 0, SWIZZLED, 0);
+        let whole = copied == [64, BOX_ROWS as u32] && steps.cast::<[u32; 2]>().read() == [1; 2];
+        let aligned = address.is_multiple_of(16) && stride.is_multiple_of(16) && (out as u64).is_multiple_of(64);
+        if !known || !whole || !aligned || rows == 0 || stride != 2 * inner {
+            return Err(INVALID_VALUE);
+        }
+        if !d.device.holds(address, (rows * stride) as usize) {
+            log("misuse: a tensor map of no device memory");
+            return Err(INVALID_VALUE);
+        }
+        let rows = MapRows { address, rows: rows as usize, inner: inner as usize };
+        put(out, host_map(rows))
     };
     cuStreamCreate(out: *mut u64, _flags: u32) Context |d| {
         let handle = d.handle();

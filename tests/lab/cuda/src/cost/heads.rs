@@ -3,6 +3,7 @@
 use super::{Cost, Launch, LaunchCost, SECTOR, Seen, Sum, Words, distinct, view};
 use crate::layout::NONE;
 use kernels::device::args;
+use std::ops::Range;
 
 /// Slots whose scales are a sector.
 const SCALES: u32 = SECTOR as u32 / 4;
@@ -11,11 +12,19 @@ const SCALES: u32 = SECTOR as u32 / 4;
 pub(super) const COSTS: &[(&str, Cost)] =
     &[("split", |launch, args, words| launch.split(&view(args), words))];
 
-/// What a block splits: rows, and adjacent heads.
-#[derive(Clone, Copy)]
+/// What blocks split: rows, and the heads of each block of these rows.
 pub(super) struct HeadBlocks {
     pub(super) rows: usize,
-    pub(super) across: u32,
+    pub(super) heads: Vec<Range<u32>>,
+}
+
+impl HeadBlocks {
+    /// Blocks of `rows` rows and `across` of `count` heads each.
+    pub(super) fn new(rows: usize, across: u32, count: u32) -> Self {
+        let firsts = (0..count).step_by(across.max(1) as usize);
+        let heads = firsts.map(|first| first..(first + across).min(count)).collect();
+        Self { rows, heads }
+    }
 }
 
 /// What the split of a step's heads moves.
@@ -27,10 +36,10 @@ pub(super) struct SplitWork {
 impl Launch {
     fn split(&self, a: &args::Split, words: Words<'_>) -> Option<LaunchCost> {
         let rows = self.grid[0];
-        let blocks = HeadBlocks { rows: 1, across: 4 };
-        let SplitWork { read, written } =
-            self.split_heads(&a.heads, [rows, self.wide as u32], blocks, words)?;
         let args::Heads { heads, num_kv_heads, c, .. } = a.heads.heads;
+        let blocks = HeadBlocks::new(1, 4, heads + 2 * num_kv_heads);
+        let SplitWork { read, written } =
+            self.split_heads(&a.heads, [rows, self.wide as u32], &blocks, words)?;
         let slots = words(a.heads.slots, rows as usize)?;
         let kept = slots.iter().filter(|slot| **slot != NONE).count() as u64;
         let all = u64::from(rows * heads) + kept * u64::from(2 * num_kv_heads);
@@ -43,32 +52,38 @@ impl Launch {
         &self,
         a: &args::HeadSplit,
         [rows, wide]: [u32; 2],
-        HeadBlocks { rows: tall, across }: HeadBlocks,
+        HeadBlocks { rows: tall, heads: all }: &HeadBlocks,
         words: Words<'_>,
     ) -> Option<SplitWork> {
         let positions = words(a.positions, rows as usize)?;
         let slots = words(a.slots, rows as usize)?;
         let args::Heads { heads, num_kv_heads: groups, c, .. } = a.heads;
-        // Blocks with queries, with keys and no queries, and with keys or values.
-        let asking = heads.div_ceil(across);
-        let turning = (heads + groups).div_ceil(across).saturating_sub(asking);
-        let placing = (heads + 2 * groups).div_ceil(across) - heads / across;
+        // Blocks with queries, with keys and no queries, and with values alone.
+        let before = |end: u32| all.iter().filter(|heads| heads.start < end).count() as u64;
+        let asking = before(heads);
+        let turning = before(heads + groups) - asking;
+        let others = all.len() as u64 - turning - asking;
         let (mut seen, mut scales) = (Seen::default(), Seen::default());
         let angles = u64::from(a.half) * 8;
-        let turn = |seen: &mut Seen, row: usize| {
+        let placed_at = |seen: &mut Seen, row: usize| {
             seen.touch(a.positions + row as u64 * 4, 4);
+            seen.touch(a.slots + row as u64 * 4, 4);
+        };
+        let turn = |seen: &mut Seen, row: usize| {
+            placed_at(seen, row);
             seen.touch(a.angles + u64::from(positions[row]) * angles, angles);
         };
         let mut normed = (0, 0);
-        for first in (0..rows as usize).step_by(tall) {
+        for first in (0..rows as usize).step_by(*tall) {
             let range = first..(first + tall).min(rows as usize);
             let placed = || range.clone().filter(|row| slots[*row] != NONE);
             range.clone().for_each(|row| turn(&mut seen, row));
-            seen.end_all(asking.into());
+            seen.end_all(asking);
+            range.clone().for_each(|row| placed_at(&mut seen, row));
             placed().for_each(|row| turn(&mut seen, row));
-            seen.end_all(turning.into());
-            range.clone().for_each(|row| seen.touch(a.slots + row as u64 * 4, 4));
-            seen.end_all(placing.into());
+            seen.end_all(turning);
+            range.clone().for_each(|row| placed_at(&mut seen, row));
+            seen.end_all(others);
             let list: Vec<u32> = placed().map(|row| slots[row] / SCALES).collect();
             scales.by_blocks += distinct(list) * u64::from(2 * groups);
             let own = a.normed.min(if placed().next().is_some() { u32::MAX } else { heads });

@@ -6,7 +6,7 @@ use crate::layout::{FIELDS, PANEL, PARTIAL_BYTES, STRIP};
 use crate::layout::{NONE, SCORER_WORDS};
 use kernels::Form;
 use kernels::device::args;
-use kernels::device::{MatrixFormat, ProductTile, head_instructions};
+use kernels::device::{BOX_ROWS, MatrixFormat, ProductTile, row_instructions};
 use std::collections::BTreeSet;
 
 /// Words of a tile of grouped rows; `GroupTile` of the kernels: expert, first row, rows.
@@ -70,6 +70,23 @@ fn divided(operands: &args::Operands, share: &args::Share, tile: &ProductTile, t
     Sum::default().add((tile.rows * tile.columns * size_of::<f32>()) as u64, sums, sums)
 }
 
+/// Tiles of a column that have rows.
+fn with_rows(rows: u64, tile: &ProductTile) -> u64 {
+    rows.div_ceil(tile.rows as u64)
+}
+
+/// The heads of the blocks of a tile.
+fn head_blocks(tile: &ProductTile, width: u32, count: u32) -> HeadBlocks {
+    let columns = tile.columns as u32;
+    if !tile.cuts_heads() {
+        return HeadBlocks::new(tile.rows, columns / width, count);
+    }
+    // Two tiles share the head between theirs.
+    let firsts = (0..count).filter(|head| head % 3 < 2);
+    let heads = firsts.map(|first| first..(first + 2).min(count)).collect();
+    HeadBlocks { rows: tile.rows, heads }
+}
+
 /// Bytes of a result of a gated product.
 fn gate_bytes(tile: &ProductTile) -> u64 {
     tile.format.gated().bytes() as u64
@@ -85,8 +102,16 @@ impl Launch {
     ) -> (Sum, LaunchCost) {
         let [rows, n, k] = [operands.rows, operands.n, operands.k].map(u64::from);
         let [weight, count] = stored(tile, operands.form, [n, k]);
-        let mut read = Sum::default().add(k * self.wide, rows * broad, rows);
-        read = read.add(weight, count * tall, count);
+        let blocks = tile.cluster.max(1) as u64;
+        let mut read = match tile.cluster {
+            0 => Sum::default().add(k * self.wide, rows * broad, rows),
+            // Whole copies: rows of other steps too, which change nothing.
+            _ => {
+                let copied = rows.next_multiple_of(BOX_ROWS as u64).min(self.x_rows);
+                Sum::default().add(k * self.wide, copied * broad, copied)
+            }
+        };
+        read = read.add(weight, count * tall / blocks, count);
         if operands.scales != 0 {
             read = read.add(n * 4, tall, 1);
         }
@@ -132,6 +157,8 @@ impl Launch {
                 (true, MatrixFormat::Packed(_)) => {
                     steps * (copied + weights + 72.0 * weights) / 512.0
                 }
+                // One lane asks for whole rows.
+                (true, _) if tile.cluster > 0 => steps * 50.0,
                 (true, _) => steps * copied / 512.0,
                 (false, _) => steps * (copied + loaded) / 512.0 + products,
             };
@@ -146,7 +173,7 @@ impl Launch {
         let (mut read, mut cost) = self.product(&a.operands, tile, [tall, broad]);
         let [rows, n] = [a.operands.rows, a.operands.n].map(u64::from);
         if a.bias != 0 {
-            read = read.add(n * 4, tall, 1);
+            read = read.add(n * 4, with_rows(rows, tile), 1);
         }
         // As `Store` of products.
         let (added, gated) = (a.finish == 1, a.finish >= 2);
@@ -166,10 +193,11 @@ impl Launch {
         let broad = u64::from(a.operands.n).div_ceil(tile.columns as u64);
         let (mut read, mut cost) = self.product(&a.operands, tile, [tall, broad]);
         let [rows, n] = [a.operands.rows, a.operands.n].map(u64::from);
+        let real = with_rows(rows, tile);
         if a.bias != 0 {
-            read = read.add(n * 4, tall, 1);
+            read = read.add(n * 4, real, 1);
         }
-        read = read.add(n * 4, tall, 1).add(n * 4, rows, rows);
+        read = read.add(n * 4, real, 1).add(n * 4, rows, rows);
         // Squares of 64 columns each.
         let parts = n / STRIP as u64;
         let each = (tile.columns / STRIP) as u64;
@@ -200,16 +228,17 @@ impl Launch {
         let broad = u64::from(a.operands.n).div_ceil(tile.columns as u64);
         let (mut read, mut cost) = self.product(&a.operands, tile, [tall, broad]);
         if a.bias != 0 {
-            read = read.add(u64::from(a.operands.n) * 4, tall, 1);
+            let real = with_rows(a.operands.rows.into(), tile);
+            read = read.add(u64::from(a.operands.n) * 4, real, 1);
         }
-        let across = tile.columns as u32 / a.heads.heads.c;
-        let blocks = HeadBlocks { rows: tile.rows, across };
-        let heads = self.split_heads(&a.heads, [a.operands.rows, 2], blocks, words)?;
+        let width = a.heads.heads.c;
+        let blocks = head_blocks(tile, width, a.operands.n / width);
+        let heads = self.split_heads(&a.heads, [a.operands.rows, 2], &blocks, words)?;
         let sums = divided(&a.operands, &a.share, tile, tall * broad);
         cost.read = read.with(&sums).with(&heads.read).0;
         cost.written = heads.written.with(&sums).0;
-        let heads = f64::from(a.operands.rows) * f64::from(a.operands.n / a.heads.heads.c);
-        cost.after = heads * head_instructions(a.heads.heads.c as usize);
+        cost.after =
+            (u64::from(a.operands.rows) * broad) as f64 * row_instructions(tile, width as usize);
         Some(cost)
     }
 
@@ -220,11 +249,13 @@ impl Launch {
         tile: &ProductTile,
         words: Words<'_>,
     ) -> Option<LaunchCost> {
-        let [tall, broad] = [self.grid[0], self.grid[1]].map(u64::from);
-        let (mut read, mut cost) = self.product(&a.operands, tile, [tall, broad]);
         let [rows, n] = [a.operands.rows, a.operands.n].map(u64::from);
+        let real = with_rows(rows, tile);
+        let tall = real.next_multiple_of(tile.cluster.max(1) as u64);
+        let broad = n.div_ceil(tile.columns as u64);
+        let (mut read, mut cost) = self.product(&a.operands, tile, [tall, broad]);
         if a.bias != 0 {
-            read = read.add(n * 4, tall, 1);
+            read = read.add(n * 4, real, 1);
         }
         let scorers = sectors(rows * SCORER_WORDS as u64 * 4);
         read = read.add(SECTOR, scorers * broad, scorers);

@@ -8,6 +8,7 @@ mod heads;
 mod norms;
 mod observed;
 mod products;
+mod rings;
 mod rows;
 mod score;
 mod sums;

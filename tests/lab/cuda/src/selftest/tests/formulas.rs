@@ -213,9 +213,11 @@ fn attention_moves_what_its_formulas_say() {
 fn splits_of_products_move_what_their_formulas_say() {
     let (device, observations) = crate::observed();
     let formats = [MatrixFormat::Bf16, MatrixFormat::Int8, MatrixFormat::Int8w, INT4];
-    for (heads, widths, normed) in
-        [([4, 2], [64, 64], [true, false]), ([2, 1], [256, 64], [true, true])]
-    {
+    for (heads, widths, normed) in [
+        ([4, 2], [64, 64], [true, false]),
+        ([2, 1], [256, 64], [true, true]),
+        ([3, 3], [128, 128], [false, false]),
+    ] {
         for format in formats {
             for (kv, rows, k) in [(KvDtype::Bf16, 20, 256), (KvDtype::Int8, 128, 384)] {
                 let case = HeadCase { format, kv, heads, widths, normed, rows, k };

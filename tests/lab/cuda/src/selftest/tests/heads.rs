@@ -3,7 +3,9 @@
 use super::super::FORMATS;
 use super::assert_all;
 use kernels::KvDtype;
-use kernels::device::{Device, DeviceLimits, HeadCase, MatrixFormat, ProductLaunch, ProductSizes};
+use kernels::device::{
+    Device, DeviceLimits, HeadCase, HeadColumns, MatrixFormat, ProductLaunch, ProductSizes,
+};
 use model::{Geometry, HeadSizes};
 use std::collections::BTreeSet;
 
@@ -69,12 +71,13 @@ fn heads_of_a_product_have_the_bits_of_those_split_alone() {
 fn heads_that_do_not_fit_a_tile_are_split_alone() {
     let sizes = |format| ProductSizes { rows: 64, n: 12_288, k: 4096, format };
     let limits = DeviceLimits::H200;
-    let launch = |format, width| ProductLaunch::fused(sizes(format), limits, width);
+    let heads = |width| HeadColumns { width, cut: false };
+    let launch = |format, width| ProductLaunch::fused(sizes(format), limits, heads(width));
     assert!(launch(MatrixFormat::Bf16, 128).is_some());
     assert!(launch(MatrixFormat::Bf16, 96).is_none());
     assert!(launch(MatrixFormat::Bf16, 512).is_none());
     assert!(launch(MatrixFormat::F32, 128).is_none());
     let separate = DeviceLimits { fused: false, ..limits };
-    assert!(ProductLaunch::fused(sizes(MatrixFormat::Bf16), separate, 128).is_none());
+    assert!(ProductLaunch::fused(sizes(MatrixFormat::Bf16), separate, heads(128)).is_none());
     assert!(!Device::counting().with_fused(false).limits().fused);
 }

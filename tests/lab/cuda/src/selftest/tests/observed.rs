@@ -10,14 +10,16 @@ use super::{BOTH, assert_all, checks_of};
 use crate::Observation;
 use kernels::device::Store;
 use kernels::device::{
-    Buffer, Device, HeadCase, Kernel, MatrixFormat, NormCase, Precision, ProductTile, kernels,
+    Buffer, Device, HeadCase, Kernel, MapRows, MatrixFormat, NormCase, Precision, ProductTile,
+    TensorMap, host_map, kernels,
 };
 use kernels::device::{Division, ProductLaunch};
 use kernels::{Epilogue, Form, KvDtype};
 use std::collections::BTreeSet;
 
 /// The kernel of `faulty.cu`.
-const FAULTY: Kernel = Kernel { name: "faulty", threads: 64, shared: 8 << 10, warpgroups: false };
+const FAULTY: Kernel =
+    Kernel { name: "faulty", threads: 64, shared: 8 << 10, warpgroups: false, bulk: false };
 
 #[repr(C)]
 struct Faulty {
@@ -64,6 +66,53 @@ fn every_fault_is_found_and_named() {
     }
 }
 
+#[repr(C)]
+struct FaultyRing {
+    x: TensorMap,
+    out: u64,
+    fault: u32,
+    pad: u32,
+}
+
+/// Runs a fault of a cluster as often as there are orders of bulk copies and of warps, and gives what is found.
+fn faulty_ring(fault: u32) -> Vec<(u64, String)> {
+    let (device, observations) = crate::observed();
+    let numbers = vec![1.0; 192 * 32];
+    let [x, out] = [&numbers[..], &[0.0; 128]].map(|some| Buffer::floats(&device, some).unwrap());
+    let [address, out] = [&x, &out].map(|buffer| buffer.range(0, 16).unwrap());
+    let x = host_map(MapRows { address, rows: 192, inner: 64 });
+    let args = FaultyRing { x, out, fault, pad: 0 };
+    // SAFETY: plain numbers without padding.
+    let bytes: [u8; size_of::<FaultyRing>()] = unsafe { std::mem::transmute(args) };
+    let kernel = Kernel { name: "faulty_ring", threads: 96, shared: 9 << 10, ..FAULTY };
+    for _ in 0..12 {
+        // SAFETY: the faults stay within memory of the host.
+        unsafe { device.driver().launch(kernel, [2, 1, 1], &bytes) }.unwrap();
+    }
+    observations.take().iter().map(Observation::failures).collect()
+}
+
+#[test]
+fn every_fault_of_a_ring_is_found_whenever_copies_complete() {
+    assert!(faulty_ring(0).iter().all(|found| *found == (0, String::new())));
+    let waits = "waits forever for the barrier at shared byte ";
+    for (fault, parts) in [
+        // A stage is overwritten before two warps, or two blocks, have used it up.
+        (1, &[" shared byte "][..]),
+        (2, &[" shared byte "]),
+        (3, &["reads shared byte "]),
+        (4, &[" shared byte "]),
+        (5, &[waits]),
+        (6, &["uses a barrier of block ", "which has ended"]),
+    ] {
+        for (count, text) in faulty_ring(fault) {
+            assert!(count > 0, "{fault}");
+            assert!(text.starts_with("faulty_ring, block ("), "{text}");
+            assert!(parts.iter().all(|part| text.contains(part)), "{fault}: {text}");
+        }
+    }
+}
+
 #[test]
 fn bank_conflicts_and_scattered_reads_are_counted() {
     let slow = faulty(11);
@@ -86,7 +135,7 @@ fn products(device: &Device) {
             let x = layer.rows(target, 0..r).unwrap();
             let out = poisoned((device, Precision::F32), (r, n), Ends::Plain).unwrap();
             let matrix = layer.on((device, format), Epilogue::None).unwrap();
-            let fits = |tile: &&ProductTile| whole || !tile.single;
+            let fits = |tile: &&ProductTile| whole || !tile.single || tile.cluster > 0;
             for tile in ProductTile::all(format).iter().filter(fits) {
                 let all = ProductLaunch::undivided(tile, matrix.launch(r, Division::Whole).sizes);
                 let launch = match whole {
