@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use server::{
-    AppState, Backend, DeviceMemory, Formats, Metrics, MetricsConfig, Route, SamplingDefaults,
+    AppState, Backend, DeviceBytes, Formats, Metrics, MetricsConfig, Route, SamplingDefaults,
     ServedModel, Settings,
 };
 use step::Executor;
@@ -82,7 +82,7 @@ fn backend(executor: Box<dyn Executor>, max_running: u32, row_budget: u32) -> Ba
         pages,
         kv_dtype: "f32".to_owned(),
         row_budget,
-        device_memory: DeviceMemory::default(),
+        device_memory: DeviceBytes::default(),
         vllm_aliases: true,
     });
     let config =
