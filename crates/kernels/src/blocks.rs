@@ -1,6 +1,7 @@
 //! Types of quantized blocks in GGUF files.
 
 use crate::simd::blocks::Form;
+use half::f16;
 
 /// A type of blocks. A block has codes of a few bits for consecutive weights of a row, with scales.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,9 +89,9 @@ impl BlockType {
         }
     }
 
-    /// The first block in `bytes` whose scale or minimum cannot be kept: it is not finite, or its
-    /// product with a constant of the type has no 16 bits.
-    pub fn unfit(self, bytes: &[u8]) -> Option<usize> {
+    /// True if a scale or minimum can be kept: it is finite, and its product with a constant of the type
+    /// has 16 bits.
+    pub fn holds(self, scale: f16) -> bool {
         // The largest finite number of 16 bits, divided by the constant.
         let most = match self {
             Self::Q4_0 => 0x6FFF,
@@ -98,10 +99,14 @@ impl BlockType {
             Self::Q8_0 => 0x5FFF,
             _ => 0x7BFF,
         };
+        scale.to_bits() & 0x7FFF <= most
+    }
+
+    /// The first block in `bytes` with a scale or minimum that it does not hold.
+    pub fn unfit(self, bytes: &[u8]) -> Option<usize> {
         bytes.chunks_exact(self.bytes()).position(|block| {
-            let mut halves = self.halves().iter();
-            halves
-                .any(|&index| u16::from_le_bytes([block[index], block[index + 1]]) & 0x7FFF > most)
+            let half = |index: usize| f16::from_le_bytes([block[index], block[index + 1]]);
+            self.halves().iter().any(|&index| !self.holds(half(index)))
         })
     }
 

@@ -72,8 +72,9 @@ impl Checkpoint {
 
     /// Sets the dtype in which matrices are stored and multiplied after loading; default f32.
     /// Embedding table, norms and biases stay f32. [`WeightDtype::Blocks`] keeps matrices in the block
-    /// types of a GGUF file. For a checkpoint without such types it is bf16 where most bytes are bf16,
-    /// 512 MiB or more, and else f32.
+    /// types of a GGUF file, and a publisher's integers in those that have exactly their products with scales.
+    /// For a checkpoint without both it is bf16 where most bytes are bf16, or 8-bit floats, 512 MiB or more,
+    /// and else f32.
     #[must_use]
     pub fn with_dtype(mut self, dtype: WeightDtype) -> Self {
         self.weights.dtype = self.weights.resolved(dtype);
@@ -221,17 +222,18 @@ impl Checkpoint {
 
     /// A checkpoint of which only this `config.json` is here, to be surveyed. The weights count as stored
     /// in the dtype that the configuration names (`dtype` or `torch_dtype`), f32 without one; quantized ones
-    /// count as bf16.
+    /// that are not kept in blocks count as bf16.
     ///
     /// # Errors
     /// As [`Self::survey`].
     pub fn planned(config: &str) -> Result<Self, LoadError> {
         let mut planned = Self::synthetic(config, 0)?;
         let dtype = planned.config.get("dtype").or_else(|| planned.config.get("torch_dtype"));
-        let is_bf16 = Quantization::read(&planned.config)?.is_some()
-            || dtype.and_then(|dtype| dtype.as_str()) == Some("bfloat16");
+        let mut is_bf16 = dtype.and_then(|dtype| dtype.as_str()) == Some("bfloat16");
+        let quantization = Quantization::read(&planned.config)?;
+        is_bf16 |= quantization.as_ref().is_some_and(|found| !found.is_kept());
         let parameters = planned.survey(WeightDtype::F32)?.info.parameters as u64;
-        planned.weights.suppose(parameters, is_bf16);
+        planned.weights.suppose(parameters, is_bf16, quantization);
         Ok(planned)
     }
 

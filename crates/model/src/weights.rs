@@ -1,5 +1,6 @@
 //! Tensors by name: from safetensors or GGUF files, or random for benchmarks.
 
+mod blocks;
 mod drafter;
 mod gated;
 mod index;
@@ -18,7 +19,7 @@ use crate::gguf::Gguf;
 use crate::memory::{Memory, floats};
 use crate::sharing::ExpertSharing;
 use crate::{LoadError, RowGate};
-use kernels::{BlockType, KvDtype, WeightDtype};
+use kernels::{KvDtype, WeightDtype};
 use lora::Lora;
 use random::random;
 use safetensors::tensor::Dtype;
@@ -83,6 +84,8 @@ enum Source {
         seed: u64,
         /// Bytes of the files that they stand for, and those of them in bf16.
         stored: [u64; 2],
+        /// The publisher's quantization of these files.
+        quantization: Option<Quantization>,
     },
 }
 
@@ -134,16 +137,18 @@ impl Weights {
     /// Random weights of any shape: matrices with variance 1 / columns, vectors of ones. The values
     /// depend only on the seed, the name and the shape.
     pub(crate) fn random(seed: u64) -> Self {
-        Self::new(Source::Random { seed, stored: [0; 2] })
+        Self::new(Source::Random { seed, stored: [0; 2], quantization: None })
     }
 
-    /// Says that random weights stand for files with this many numbers, in bf16 or else in f32.
-    pub(crate) fn suppose(&mut self, numbers: u64, is_bf16: bool) {
-        if let Source::Random { stored, .. } = &mut self.source {
+    /// Says that random weights stand for files with this many numbers, in bf16 or else in f32, of which some are
+    /// quantized.
+    pub(crate) fn suppose(&mut self, numbers: u64, is_bf16: bool, quantized: Option<Quantization>) {
+        if let Source::Random { stored, quantization, .. } = &mut self.source {
             *stored = match is_bf16 {
                 true => [2 * numbers; 2],
                 false => [4 * numbers, 0],
             };
+            *quantization = quantized;
         }
     }
 
@@ -263,50 +268,6 @@ impl Weights {
         unused.map_or(Ok(()), Err)
     }
 
-    /// The blocks of a matrix in row-major order, empty if tensors are not read.
-    pub(crate) fn blocks(
-        &mut self,
-        name: &str,
-        shape: &[usize],
-        kind: BlockType,
-    ) -> Result<Vec<u8>, LoadError> {
-        self.request(name)?;
-        let (bytes, read) = self.peek(name, shape, kind)?;
-        self.received(shape, read, read);
-        Ok(bytes)
-    }
-
-    /// As [`Self::blocks`], of a tensor that was requested before.
-    pub(crate) fn blocks_again(
-        &self,
-        name: &str,
-        shape: &[usize],
-        kind: BlockType,
-    ) -> Result<Vec<u8>, LoadError> {
-        Ok(self.peek(name, shape, kind)?.0)
-    }
-
-    /// The blocks of a matrix and the number of their bytes.
-    fn peek(
-        &self,
-        name: &str,
-        shape: &[usize],
-        kind: BlockType,
-    ) -> Result<(Vec<u8>, usize), LoadError> {
-        match &self.source {
-            Source::Gguf(file) => file.blocks(name, shape, kind, self.reads),
-            _ => Err(LoadError::Setup(format!("{name}: expected a GGUF file"))),
-        }
-    }
-
-    /// The type of a matrix that is kept in the blocks of its file.
-    pub(crate) fn kind(&self, name: &str) -> Option<BlockType> {
-        match &self.source {
-            Source::Gguf(file) if self.dtype == WeightDtype::Blocks => file.kind(name),
-            _ => None,
-        }
-    }
-
     /// True if the numbers of a tensor are those of bf16 in its file.
     pub(crate) fn is_bf16(&self, name: &str) -> bool {
         match &self.source {
@@ -321,11 +282,18 @@ impl Weights {
         self.lora.is_some()
     }
 
-    /// The dtype of a checkpoint that is loaded in `dtype`. [`WeightDtype::Blocks`] without blocks
+    /// The dtype of a checkpoint that is loaded in `dtype`. [`WeightDtype::Blocks`] without blocks or integers
     /// in the file is bf16 where most of the file is bf16, or quantized by its publisher, and large; else f32.
     pub(crate) fn resolved(&self, dtype: WeightDtype) -> WeightDtype {
-        // A matrix in blocks has no columns for an adapter.
-        let has_blocks = self.as_gguf().is_some_and(Gguf::has_blocks) && self.gate().is_none();
+        let has_blocks = match &self.source {
+            // A matrix in blocks has no columns for an adapter.
+            Source::Gguf(file) => file.has_blocks() && self.gate().is_none(),
+            Source::Shards { quantization: Some(quantization), .. }
+            | Source::Random { quantization: Some(quantization), .. } => {
+                quantization.is_kept() && self.lora.is_none()
+            }
+            _ => false,
+        };
         match dtype {
             WeightDtype::Blocks if !has_blocks => match &self.source {
                 Source::Shards { shards, quantization: Some(quantization) } => {

@@ -89,8 +89,8 @@ impl<S: Storage> Loader<'_, S> {
     ) -> Result<SourceNumbers, LoadError> {
         let weights = &mut *self.weights;
         let name = |m: &Matrix| format!("{}.weight", m.name);
-        let kinds = matrices.iter().map(|m| weights.kind(&name(m)));
-        let kinds = kinds.collect::<Option<Vec<BlockType>>>();
+        let kinds = matrices.iter().map(|m| weights.kind(&name(m), &[m.rows, k], true));
+        let kinds = kinds.collect::<Result<Option<Vec<BlockType>>, LoadError>>()?;
         let is_even = |kinds: &Vec<BlockType>| {
             epilogue == Epilogue::None || kinds.iter().all(|kind| *kind == kinds[0])
         };

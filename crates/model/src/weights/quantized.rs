@@ -7,6 +7,7 @@
 //! (`dequantize_gemm`) and, for FP8 in blocks, transformers (`Fp8Dequantize`).
 
 mod codes;
+mod kept;
 mod matrix;
 mod modules;
 mod scheme;
@@ -60,6 +61,11 @@ impl Quantization {
             Some(_) => scheme::read(&config.nested(KEY)?).map(Some),
             None => Ok(None),
         }
+    }
+
+    /// True if matrices may be kept in blocks.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.groups.iter().any(|group| group.scheme.as_ref().is_some_and(Scheme::is_kept))
     }
 
     /// The number of weights in tensors of these types and bytes.

@@ -7,10 +7,10 @@ use std::thread;
 const SERIAL: usize = 1 << 20;
 
 /// Calls `fill` with the number and the elements of every row of a row-major matrix.
-pub(super) fn each_row(
-    numbers: &mut [f32],
+pub(super) fn each_row<T: Send>(
+    numbers: &mut [T],
     columns: usize,
-    fill: impl Fn(usize, &mut [f32]) + Sync,
+    fill: impl Fn(usize, &mut [T]) + Sync,
 ) {
     let threads = match numbers.len() < SERIAL {
         true => 1,

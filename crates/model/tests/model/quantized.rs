@@ -3,7 +3,7 @@
 use crate::common::{Named, Noise, execute, load, refusal, row, single, sized};
 use crate::official;
 use crate::survey::automatic;
-use asynclane_model::{Checkpoint, Files, Model, WeightDtype};
+use asynclane_model::{Candle, Checkpoint, Files, Model, WeightDtype};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::{Value, json};
@@ -104,12 +104,37 @@ fn a_generation_is_that_of_the_expanded_checkpoint() {
 }
 
 #[test]
-fn large_weights_are_expanded_to_bf16_by_themselves() {
+fn integers_are_kept_by_themselves_and_floats_expanded() {
     let (config, all) = parts("gptq");
     let dtype = |bytes| automatic(&config, &serialized(&all), "I32", bytes);
+    assert_eq!(dtype(1 << 20), WeightDtype::Blocks);
+    let (config, all) = parts("deepseek");
+    let dtype = |bytes| automatic(&config, &serialized(&all), "F8_E4M3", bytes);
     // 512 MiB in bf16.
-    assert_eq!(dtype(128 << 20), WeightDtype::Bf16);
-    assert_eq!(dtype(127 << 20), WeightDtype::F32);
+    assert_eq!(dtype(256 << 20), WeightDtype::Bf16);
+    assert_eq!(dtype(255 << 20), WeightDtype::F32);
+}
+
+#[test]
+fn kept_integers_have_the_logits_of_the_expanded_numbers() {
+    let tokens = [3, 14, 15, 9, 2, 6, 5, 5, 5, 5];
+    for case in ["awq", "gptq", "gptq-8-symmetric", "int8", "packed-4", "packed-4-zeros"] {
+        let load =
+            |checkpoint: Checkpoint, dtype| Model::load(checkpoint.with_dtype(dtype)).unwrap();
+        let kept = load(quantized(case), WeightDtype::Blocks);
+        assert_eq!(kept.info().formats.matrices, WeightDtype::Blocks, "{case}");
+        let expanded = load(plain(case), WeightDtype::F32);
+        let vocab = kept.info().vocabulary.size;
+        let (got, want) = (kept.logits(&tokens).unwrap(), expanded.logits(&tokens).unwrap());
+        let off = official::error(&got, &want, vocab);
+        // Activations are rounded to 8 bits in groups of 32.
+        assert!(off > 1e-5 && off < 0.2, "{case}: {off:.1e}");
+        let checkpoint = quantized(case).with_dtype(WeightDtype::Blocks);
+        let candle = Model::load_on(Candle::default(), checkpoint).unwrap();
+        let off = official::error(&candle.logits(&tokens).unwrap(), &want, vocab);
+        // Products of scales and integers are not rounded to the scales' type.
+        assert!(off < 0.03, "{case} on candle: {off:.1e}");
+    }
 }
 
 #[test]
@@ -117,6 +142,9 @@ fn a_survey_knows_the_memory_and_the_callback_counts_every_byte() {
     for case in ["int8", "packed-4-zeros", "deepseek", "gptq-ordered", "awq"] {
         let read = std::sync::Arc::new(std::sync::Mutex::new(0));
         let seen = read.clone();
+        let kept = Model::load(quantized(case).with_dtype(WeightDtype::Blocks)).unwrap();
+        let survey = quantized(case).survey(WeightDtype::Blocks).unwrap();
+        assert_eq!(kept.memory(), survey.memory, "{case}");
         let checkpoint = quantized(case).with_watch(move |bytes| *seen.lock().unwrap() += bytes);
         let mut checkpoint = checkpoint.with_dtype(WeightDtype::Int8);
         let survey = checkpoint.survey(WeightDtype::Int8).unwrap();
@@ -154,7 +182,12 @@ fn the_format_is_described() {
     let config = official::config(&folder("gptq")).to_string();
     let mut planned = Checkpoint::planned(&config).unwrap();
     assert_eq!(planned.quantization().as_deref(), Some("gptq, 4 bits, groups of 32"));
-    assert!(planned.survey(WeightDtype::Blocks).is_ok());
+    // By the settings alone, zero points may differ.
+    let planned = planned.survey(WeightDtype::Blocks).unwrap();
+    let read = quantized("gptq").survey(WeightDtype::Blocks).unwrap();
+    assert_eq!(planned.info.formats.matrices, WeightDtype::Blocks);
+    let weights = [planned.memory.weights, read.memory.weights];
+    assert!(weights[0] >= weights[1], "{weights:?}");
 }
 
 /// Case, pointer into the configuration, value, and the end of the error.
@@ -406,20 +439,39 @@ fn experts_are_expanded_and_routers_need_not_be_listed() {
     assert_eq!(got.logits(&case.tokens).unwrap(), want.logits(&case.tokens).unwrap());
 }
 
-#[test]
-fn an_adapter_of_packed_weights_is_refused() {
-    let adapter = Files::memory([
+/// An adapter that multiplies inputs by ones, and the sum by `factor`.
+fn adapter(factor: f32) -> Files {
+    Files::memory([
         (
             "adapter_config.json",
             br#"{"peft_type":"LORA","r":1,"lora_alpha":1,"target_modules":["q_proj"]}"#.to_vec(),
         ),
         ("adapter_model.safetensors", {
             let name = |end: &str| format!("base_model.model.{Q}.lora_{end}.weight");
-            let tensor = |shape: [usize; 2]| (Dtype::F32, shape.to_vec(), vec![0; 4 * 64]);
-            serialized(&[(name("A"), tensor([1, 64])), (name("B"), tensor([64, 1]))].into())
+            let tensor = |shape: [usize; 2], x: f32| {
+                (Dtype::F32, shape.to_vec(), x.to_le_bytes().repeat(64))
+            };
+            serialized(
+                &[(name("A"), tensor([1, 64], 1.0)), (name("B"), tensor([64, 1], factor))].into(),
+            )
         }),
-    ]);
-    let error = refusal(quantized("gptq").with_lora(&adapter, None));
+    ])
+}
+
+#[test]
+fn an_adapter_of_packed_weights_is_refused() {
+    let error = refusal(quantized("gptq").with_lora(&adapter(0.0), None));
     assert!(error.ends_with("in the checkpoint, found none"), "{error}");
-    assert!(quantized("deepseek").with_lora(&adapter, None).is_ok());
+    assert!(quantized("deepseek").with_lora(&adapter(0.0), None).is_ok());
+}
+
+#[test]
+fn integers_with_an_adapter_are_expanded() {
+    let tokens = [3, 14, 15, 9, 5, 5];
+    let adapted = |checkpoint: Checkpoint| checkpoint.with_lora(&adapter(0.01), None).unwrap();
+    let logits = |checkpoint| Model::load(checkpoint).unwrap().logits(&tokens).unwrap();
+    let want = logits(adapted(plain("int8")));
+    assert_ne!(want, logits(plain("int8")));
+    assert_eq!(logits(adapted(quantized("int8")).with_dtype(WeightDtype::Blocks)), want);
+    assert_eq!(logits(adapted(quantized("int8").with_dtype(WeightDtype::Blocks))), want);
 }

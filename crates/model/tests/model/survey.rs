@@ -47,7 +47,11 @@ pub fn automatic(config: &Value, file: &[u8], dtype: &str, bytes: u64) -> Weight
     let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
     let (header, data) = file[8..].split_at(length);
     let mut header: Value = serde_json::from_slice(header).unwrap();
-    let width = if dtype.ends_with("32") { 4 } else { 2 };
+    let width = match dtype {
+        "F8_E4M3" => 1,
+        "F32" | "I32" => 4,
+        _ => 2,
+    };
     let offsets = [data.len() as u64, data.len() as u64 + bytes];
     header["more"] = json!({"dtype": dtype, "shape": [bytes / width], "data_offsets": offsets});
     let header = header.to_string().into_bytes();

@@ -12,30 +12,30 @@ use crate::memory::floats;
 
 /// The checked tensors of a quantized matrix `[rows, columns]`.
 pub(in crate::weights) struct QuantizedMatrix<'a> {
-    scheme: &'a Scheme,
-    rows: usize,
-    columns: usize,
-    codes: Stored<'a>,
-    scales: Tensor<'a>,
+    pub(super) scheme: &'a Scheme,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) codes: Stored<'a>,
+    pub(super) scales: Tensor<'a>,
     zeros: Option<Tensor<'a>>,
     /// The group of each input.
     order: Option<Tensor<'a>>,
-    cells: Cells,
+    pub(super) cells: Cells,
 }
 
 /// A stored tensor and its name.
-struct Tensor<'a> {
-    name: String,
-    stored: Stored<'a>,
+pub(super) struct Tensor<'a> {
+    pub(super) name: String,
+    pub(super) stored: Stored<'a>,
 }
 
 /// The place of the scale of a weight.
 #[derive(Clone, Copy)]
-struct Cells {
+pub(super) struct Cells {
     /// Rows and columns that share a scale.
-    size: [usize; 2],
+    pub(super) size: [usize; 2],
     /// Distance of the scales of two cells that follow each other down and to the right.
-    strides: [usize; 2],
+    pub(super) strides: [usize; 2],
     /// Number of scales, down and to the right.
     counts: [usize; 2],
 }
@@ -187,7 +187,7 @@ impl<'a> QuantizedMatrix<'a> {
     }
 
     /// The zero point of codes without stored ones.
-    fn zero(&self) -> f32 {
+    pub(super) fn zero(&self) -> f32 {
         match self.scheme.codes {
             Codes::Packed(bits) => (1 << (bits - 1)) as f32,
             _ => 0.0,
@@ -195,7 +195,7 @@ impl<'a> QuantizedMatrix<'a> {
     }
 
     /// The zero points in the order of the scales, empty if none are stored.
-    fn read_zeros(&self) -> Result<Vec<f32>, LoadError> {
+    pub(super) fn read_zeros(&self) -> Result<Vec<f32>, LoadError> {
         let Some(zeros) = &self.zeros else {
             return Ok(Vec::new());
         };
@@ -227,7 +227,7 @@ impl<'a> QuantizedMatrix<'a> {
     }
 
     /// The group of each input, if it is stored.
-    fn read_order(&self) -> Result<Option<Vec<usize>>, LoadError> {
+    pub(super) fn read_order(&self) -> Result<Option<Vec<usize>>, LoadError> {
         let Some(order) = &self.order else {
             return Ok(None);
         };

@@ -1,5 +1,11 @@
 //! Weights equal those that each format's own library expands the files to.
 
+use candle_core::Device;
+use candle_core::quantized::GgmlDType;
+use candle_core::quantized::ggml_file::qtensor_from_ggml;
+use half::{bf16, f16};
+use kernels::{BlockType, WeightDtype};
+
 use crate::weights::Weights;
 use crate::{Checkpoint, Files};
 
@@ -27,4 +33,83 @@ fn weights_are_those_of_the_formats_libraries() {
         cases += 1;
     }
     assert_eq!(cases, 20);
+}
+
+/// Cases whose matrices are kept, by type.
+const KEPT: [(&str, &str); 11] = [
+    ("awq", "Q5_0"),
+    ("awq-64", "Q5_0"),
+    ("gptq", "Q5_0"),
+    ("gptq-8-symmetric", "Q8_0"),
+    ("gptq-ordered", "Q5_0"),
+    ("gptq-rows", "Q4_0"),
+    ("int8", "Q8_0"),
+    ("int8-mlp", "Q8_0"),
+    ("packed-4", "Q4_0"),
+    ("packed-4-zeros", "Q5_0"),
+    ("packed-8", "Q8_0"),
+];
+
+#[test]
+fn kept_integers_round_to_the_numbers_of_the_formats_libraries() {
+    let mut found = Vec::new();
+    let mut folders: Vec<_> =
+        std::fs::read_dir(CASES).unwrap().map(|entry| entry.unwrap().path()).collect();
+    folders.sort();
+    for folder in folders {
+        let files = Files::folder(folder.clone());
+        let case = folder.file_name().unwrap().to_str().unwrap();
+        let mut expanded = Weights::open_single(&files, "expanded.safetensors").unwrap();
+        let mut weights = Checkpoint::open(&files).unwrap().weights;
+        weights.dtype = WeightDtype::Blocks;
+        for name in expanded.unused() {
+            let shape = expanded.shape(&name).unwrap().to_vec();
+            let want = expanded.tensor(&name, &shape).unwrap();
+            let Some(kind) = weights.kind(&name, &shape, true).unwrap() else {
+                continue;
+            };
+            let bytes = weights.blocks(&name, &shape, kind).unwrap();
+            let dtype = match kind {
+                BlockType::Q4_0 => GgmlDType::Q4_0,
+                BlockType::Q5_0 => GgmlDType::Q5_0,
+                _ => GgmlDType::Q8_0,
+            };
+            let tensor = qtensor_from_ggml(dtype, &bytes, shape, &Device::Cpu).unwrap();
+            let kept = tensor.dequantize(&Device::Cpu).unwrap().flatten_all().unwrap();
+            let rounded = |x: f32| match expanded.is_bf16(&name) {
+                true => bf16::from_f32(x).to_f32(),
+                false => f16::from_f32(x).to_f32(),
+            };
+            let kept: Vec<f32> = kept.to_vec1().unwrap().into_iter().map(rounded).collect();
+            assert_eq!(kept, want, "{case}: {name}");
+            found.push((case.to_owned(), kind.name()));
+        }
+    }
+    found.dedup();
+    let found: Vec<_> = found.iter().map(|(case, kind)| (&**case, *kind)).collect();
+    assert_eq!(found, KEPT);
+}
+
+#[test]
+fn integers_whose_scales_have_not_16_bits_are_expanded() {
+    let folder = std::path::Path::new(CASES).join("packed-4");
+    let file = std::fs::read(folder.join("model.safetensors")).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&file).unwrap();
+    let name = tensors.names().into_iter().find(|name| name.ends_with(".weight_scale")).unwrap();
+    let matrix = format!("{}.weight", name.strip_suffix(".weight_scale").unwrap());
+    let rows = tensors.tensor(name).unwrap().shape()[0];
+    let shape = [rows, 32 * tensors.tensor(name).unwrap().shape()[1]];
+    let start = tensors.tensor(name).unwrap().data().as_ptr() as usize - file.as_ptr() as usize;
+    // In bf16: a scale below the numbers of 16 bits, and one whose product with 8 is too large.
+    for (scale, is_kept) in [(0x3C81_u16, true), (0x3381, false), (0x4681, false)] {
+        let mut file = file.clone();
+        file[start..start + 2].copy_from_slice(&scale.to_le_bytes());
+        let config = std::fs::read(folder.join("config.json")).unwrap();
+        let files = [("config.json", config), ("model.safetensors", file)];
+        let files = Files::memory(files);
+        let mut weights = Checkpoint::open(&files).unwrap().weights;
+        weights.dtype = WeightDtype::Blocks;
+        let kind = weights.kind(&matrix, &shape, true).unwrap();
+        assert_eq!(kind.is_some(), is_kept, "{scale:#x}");
+    }
 }

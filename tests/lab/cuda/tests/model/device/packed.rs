@@ -9,7 +9,8 @@ use crate::gguf_files::{File, Tensors, metadata};
 use asynclane_cuda_lab::emulated;
 use asynclane_kernels::row_in_codes;
 use asynclane_model::{
-    DeviceConfig, DeviceExecutor, DeviceMemory, DeviceModel, KvMemory, LoadError, WeightDtype,
+    Checkpoint, DeviceConfig, DeviceExecutor, DeviceMemory, DeviceModel, Files, KvMemory,
+    LoadError, WeightDtype,
 };
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::Value;
@@ -100,6 +101,26 @@ fn blocks_have_the_bits_of_their_weights_in_bf16() {
         assert_eq!(kept.model().info().formats.matrices, WeightDtype::Blocks);
         let want = candidates(&mut in_dtype(&file, WeightDtype::Bf16));
         assert_eq!(candidates(&mut kept), want, "{kind:?}");
+    }
+}
+
+/// A publisher's integers with scales in bf16.
+#[test]
+fn kept_integers_have_the_bits_of_their_products_in_bf16() {
+    for case in ["packed-4", "int8"] {
+        let folder =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../../crates/model/tests/model/fixtures");
+        let folder = Path::new(folder).join("quantized").join(case);
+        let load = |dtype| {
+            let checkpoint = Checkpoint::open(&Files::folder(folder.clone())).unwrap();
+            let model = DeviceModel::load(&emulated(), checkpoint.with_dtype(dtype)).unwrap();
+            assert_eq!(model.info().formats.matrices, dtype, "{case}");
+            let config = sizes(&model);
+            DeviceExecutor::new(model, config).unwrap()
+        };
+        let (mut kept, mut plain) = (load(WeightDtype::Blocks), load(WeightDtype::Bf16));
+        let batch = batch(&mut Noise(5), &[7, 3], Sampling::GREEDY);
+        assert_eq!(execute(&mut kept, &batch), execute(&mut plain, &batch), "{case}");
     }
 }
 

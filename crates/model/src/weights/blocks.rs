@@ -1,0 +1,92 @@
+//! Matrices that are kept in blocks: those of a GGUF file, or a publisher's integers.
+
+use kernels::{BlockType, WeightDtype};
+
+use super::{Source, Weights};
+use crate::LoadError;
+
+impl Weights {
+    /// The blocks of a matrix in row-major order, empty if tensors are not read.
+    pub(crate) fn blocks(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        kind: BlockType,
+    ) -> Result<Vec<u8>, LoadError> {
+        self.request(name)?;
+        let (bytes, transient, read) = self.peek(name, shape, kind)?;
+        self.received(shape, transient, read);
+        Ok(bytes)
+    }
+
+    /// As [`Self::blocks`], of a tensor that was requested before.
+    pub(crate) fn blocks_again(
+        &self,
+        name: &str,
+        shape: &[usize],
+        kind: BlockType,
+    ) -> Result<Vec<u8>, LoadError> {
+        Ok(self.peek(name, shape, kind)?.0)
+    }
+
+    /// The blocks of a matrix, the bytes of memory that reading takes, and those of the file.
+    fn peek(
+        &self,
+        name: &str,
+        shape: &[usize],
+        kind: BlockType,
+    ) -> Result<(Vec<u8>, usize, usize), LoadError> {
+        match &self.source {
+            Source::Gguf(file) => {
+                let (blocks, read) = file.blocks(name, shape, kind, self.reads)?;
+                Ok((blocks, read, read))
+            }
+            Source::Shards { shards, quantization: Some(quantization) } => {
+                let matrix = quantization.find(shards, name, shape, true)?.ok_or_else(|| {
+                    LoadError::Setup(format!("{name}: expected a quantized matrix"))
+                })?;
+                let blocks = if self.reads { matrix.blocks(kind)? } else { Vec::new() };
+                let transient = kept_bytes(shape, kind).saturating_add(matrix.extra_bytes());
+                Ok((blocks, transient, matrix.stored_bytes()))
+            }
+            Source::Random { .. } if !self.reads => Ok((Vec::new(), kept_bytes(shape, kind), 0)),
+            _ => Err(LoadError::Setup(format!("{name}: expected a quantized file"))),
+        }
+    }
+
+    /// The type of a matrix `[n, k]` that is kept in blocks: those of its file, or of its publisher's codes.
+    ///
+    /// # Errors
+    /// Quantized tensors that are not as the configuration says.
+    pub(crate) fn kind(
+        &self,
+        name: &str,
+        shape: &[usize],
+        is_linear: bool,
+    ) -> Result<Option<BlockType>, LoadError> {
+        match &self.source {
+            Source::Gguf(file) if self.dtype == WeightDtype::Blocks => Ok(file.kind(name)),
+            // An adapter changes numbers, not codes.
+            Source::Shards { shards, quantization: Some(quantization) }
+                if self.dtype == WeightDtype::Blocks && self.lora.is_none() =>
+            {
+                let matrix = quantization.find(shards, name, shape, is_linear)?;
+                matrix.map_or(Ok(None), |matrix| matrix.kept())
+            }
+            Source::Random { quantization: Some(quantization), .. }
+                if self.dtype == WeightDtype::Blocks && is_linear =>
+            {
+                Ok(quantization.supposed(name, shape))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Bytes of a matrix in blocks.
+fn kept_bytes(shape: &[usize], kind: BlockType) -> usize {
+    match shape {
+        [rows, columns] => kind.row_bytes(*columns).unwrap_or(0).saturating_mul(*rows),
+        _ => 0,
+    }
+}

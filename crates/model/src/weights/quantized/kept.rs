@@ -1,0 +1,146 @@
+//! Quantized matrices whose codes are kept: their integers are those of a block type of GGUF files.
+
+use half::f16;
+use kernels::BlockType;
+
+use super::matrix::QuantizedMatrix;
+use super::scheme::{Codes, Grid, Scheme};
+use super::{Quantization, is_in_layer};
+use crate::LoadError;
+use crate::weights::rows::each_row;
+
+/// Weights of a block of every type that is used.
+const BLOCK: usize = 32;
+/// Bytes of a scale.
+const SCALE: usize = 2;
+
+impl Scheme {
+    /// True if matrices may be kept: integers, whose scales are those of whole blocks.
+    pub(super) fn is_kept(&self) -> bool {
+        let is_whole = match self.grid {
+            Grid::Matrix | Grid::Rows => true,
+            Grid::Groups(size) | Grid::Blocks([_, size]) => size.is_multiple_of(BLOCK),
+        };
+        is_whole && !matches!(self.codes, Codes::Floats)
+    }
+}
+
+impl Quantization {
+    /// The largest block type that the matrix of a linear layer in a file with these settings may be kept in.
+    pub(in crate::weights) fn supposed(&self, name: &str, shape: &[usize]) -> Option<BlockType> {
+        let module = name.strip_suffix(".weight").filter(|module| is_in_layer(module))?;
+        let scheme = self.scheme(module, true).filter(|scheme| scheme.is_kept())?;
+        let kind = match (scheme.bits(), scheme.zeros) {
+            (8, _) => BlockType::Q8_0,
+            (_, true) => BlockType::Q5_0,
+            (_, false) => BlockType::Q4_0,
+        };
+        kind.row_bytes(*shape.last()?).map(|_| kind)
+    }
+}
+
+impl QuantizedMatrix<'_> {
+    /// The block type that has exactly the products of the matrix's scales and integers, which are codes
+    /// minus zero points. `None` if none has: 8-bit codes with zero points, inputs in another order than
+    /// that of their groups, or a scale that 16 bits do not hold.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub(in crate::weights) fn kept(&self) -> Result<Option<BlockType>, LoadError> {
+        if !self.scheme.is_kept() || !self.columns.is_multiple_of(BLOCK) || !self.is_in_order()? {
+            return Ok(None);
+        }
+        let zeros = self.read_zeros()?;
+        let middle = self.middle();
+        let is_even = match zeros.is_empty() {
+            true => self.zero() == middle,
+            false => zeros.iter().all(|zero| *zero == middle),
+        };
+        let kind = match (self.bits(), is_even) {
+            (4, true) => BlockType::Q4_0,
+            // Differences of two codes of four bits.
+            (4, false) => BlockType::Q5_0,
+            (8, true) => BlockType::Q8_0,
+            _ => return Ok(None),
+        };
+        let mut scales = Vec::new();
+        self.scales.stored.read(&self.scales.name, &mut scales)?;
+        let halves: Vec<f16> = scales.iter().map(|scale| f16::from_f32(*scale)).collect();
+        let is_exact = halves.iter().zip(&scales).all(|(half, scale)| half.to_f32() == *scale);
+        let fits = || halves.iter().all(|half| kind.holds(*half));
+        Ok((is_exact && fits()).then_some(kind))
+    }
+
+    /// The blocks of a matrix that is kept as `kind`, in row-major order.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub(in crate::weights) fn blocks(&self, kind: BlockType) -> Result<Vec<u8>, LoadError> {
+        let mut scales = Vec::new();
+        self.scales.stored.read(&self.scales.name, &mut scales)?;
+        let (zeros, codes) = (self.read_zeros()?, self.codes.slice()?);
+        let row_bytes = self.columns / BLOCK * kind.bytes();
+        let mut out = vec![0; self.rows * row_bytes];
+        let (cells, form) = (&self.cells, self.scheme.codes);
+        each_row(&mut out, row_bytes, |row, bytes| {
+            let mut numbers = vec![0.0; self.columns];
+            form.read_row(&codes, self.rows, row, &mut numbers);
+            let blocks = bytes.chunks_exact_mut(kind.bytes()).zip(numbers.as_chunks().0);
+            for (number, (block, numbers)) in blocks.enumerate() {
+                let cell = number * BLOCK / cells.size[1];
+                let index = row / cells.size[0] * cells.strides[0] + cell * cells.strides[1];
+                let zero = zeros.get(index).copied().unwrap_or(self.zero());
+                write_block(kind, scales[index], &numbers.map(|code| code - zero), block);
+            }
+        });
+        Ok(out)
+    }
+
+    /// The zero point of integers from `-2^(bits - 1)` on.
+    fn middle(&self) -> f32 {
+        match self.scheme.codes {
+            Codes::Integers(_) => 0.0,
+            _ => (1 << (self.bits() - 1)) as f32,
+        }
+    }
+
+    /// Bits of an integer.
+    fn bits(&self) -> u32 {
+        match self.scheme.codes {
+            Codes::Integers(bits) => bits,
+            _ => self.scheme.bits(),
+        }
+    }
+
+    /// True if every input is in the group of its place.
+    fn is_in_order(&self) -> Result<bool, LoadError> {
+        let order = self.read_order()?;
+        let is_own = |(input, group): (usize, &usize)| input / self.cells.size[1] == *group;
+        Ok(order.is_none_or(|order| order.iter().enumerate().all(is_own)))
+    }
+}
+
+/// Writes a block of integers.
+fn write_block(kind: BlockType, scale: f32, integers: &[f32; BLOCK], block: &mut [u8]) {
+    block[..SCALE].copy_from_slice(&f16::from_f32(scale).to_le_bytes());
+    let offset = match kind {
+        BlockType::Q4_0 => 8.0,
+        BlockType::Q5_0 => 16.0,
+        _ => 0.0,
+    };
+    let code = |index: usize| (integers[index] + offset) as i8 as u8;
+    if kind == BlockType::Q8_0 {
+        for (index, byte) in block[SCALE..].iter_mut().enumerate() {
+            *byte = code(index);
+        }
+        return;
+    }
+    let (high, low) = block[SCALE..].split_at_mut(kind.bytes() - SCALE - BLOCK / 2);
+    for (index, byte) in low.iter_mut().enumerate() {
+        *byte = code(index) & 0x0F | code(index + BLOCK / 2) << 4;
+    }
+    // The fifth bits, if the type has them.
+    for (index, byte) in high.iter_mut().enumerate() {
+        *byte = (0..8).fold(0, |bits, place| bits | (code(8 * index + place) >> 4 & 1) << place);
+    }
+}
