@@ -71,7 +71,11 @@ fn model(args: &InspectArgs) -> Result<()> {
     tell!("layers           {}", info.layers);
     tell!("width            {}", info.width);
     if let Some(found) = checkpoint.quantization() {
-        tell!("quantized        {found}; expanded when loaded");
+        let how = match info.formats.matrices {
+            WeightDtype::Blocks => "integers are kept",
+            _ => "expanded when loaded",
+        };
+        tell!("quantized        {found}; {how}");
     }
     tell!("matrices         {}", load::kernels(info.formats.matrices));
     tell!(

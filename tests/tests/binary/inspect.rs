@@ -66,10 +66,16 @@ fn a_quantized_model_is_described_with_the_memory_that_it_takes() {
             std::fs::write(folder.join(file), content).unwrap();
         }
     }
-    let lines = stdout(&run(&["inspect", "--model", utf8(&folder), "--dtype", "int8"]));
-    let quantized = "quantized        gptq, 4 bits, groups of 32; expanded when loaded\n";
-    for expected in [quantized, "\nmatrices         int8 by ", "\nweights in int8 "] {
-        assert!(lines.contains(expected), "{expected} in {lines}");
+    for (dtype, how) in [("auto", "integers are kept"), ("int8", "expanded when loaded")] {
+        let lines = stdout(&run(&["inspect", "--model", utf8(&folder), "--dtype", dtype]));
+        let stored = if dtype == "auto" { "blocks" } else { dtype };
+        for expected in [
+            format!("quantized        gptq, 4 bits, groups of 32; {how}\n"),
+            format!("\nmatrices         {stored} by "),
+            format!("\nweights in {stored} "),
+        ] {
+            assert!(lines.contains(&expected), "{expected} in {lines}");
+        }
     }
     assert!(!stdout(&run(&["inspect"])).contains("\nquantized"));
 }
