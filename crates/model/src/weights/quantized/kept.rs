@@ -56,7 +56,7 @@ impl QuantizedMatrix<'_> {
             true => self.zero() == middle,
             false => zeros.iter().all(|zero| *zero == middle),
         };
-        let kind = match (self.bits(), is_even) {
+        let kind = match (self.scheme.bits(), is_even) {
             (4, true) => BlockType::Q4_0,
             // Differences of two codes of four bits.
             (4, false) => BlockType::Q5_0,
@@ -100,15 +100,7 @@ impl QuantizedMatrix<'_> {
     fn middle(&self) -> f32 {
         match self.scheme.codes {
             Codes::Integers(_) => 0.0,
-            _ => (1 << (self.bits() - 1)) as f32,
-        }
-    }
-
-    /// Bits of an integer.
-    fn bits(&self) -> u32 {
-        match self.scheme.codes {
-            Codes::Integers(bits) => bits,
-            _ => self.scheme.bits(),
+            _ => (1 << (self.scheme.bits() - 1)) as f32,
         }
     }
 
