@@ -407,7 +407,8 @@ fn integers(bytes: &[u8], rows: usize) -> [Tensor; 3] {
     let columns = numbers.len() / rows;
     let (mut codes, mut scales, mut expanded) = (Vec::new(), Vec::new(), Vec::new());
     for row in numbers.chunks(columns) {
-        let scale = row.iter().fold(f32::MIN_POSITIVE, |most, x| most.max(x.abs())) / 127.0;
+        let scale = row.iter().fold(0.01f32, |most, x| most.max(x.abs())) / 126.9;
+        let scale = half::f16::from_f32(scale).to_f32();
         scales.extend(scale.to_le_bytes());
         for code in row.iter().map(|x| (x / scale).round() as i8) {
             codes.push(code.cast_unsigned());
@@ -440,6 +441,56 @@ fn experts_are_expanded_and_routers_need_not_be_listed() {
     assert_eq!(got.info(), want.info());
     assert!(got.info().experts.is_some());
     assert_eq!(got.logits(&case.tokens).unwrap(), want.logits(&case.tokens).unwrap());
+}
+
+#[test]
+fn integers_of_experts_are_kept() {
+    let case = official::Case::named("qwen3-moe");
+    let mut config = case.config();
+    // Sizes that blocks divide, in place of the case's.
+    for (key, size) in [
+        ("hidden_size", 32),
+        ("intermediate_size", 64),
+        ("moe_intermediate_size", 32),
+        ("head_dim", 8),
+    ] {
+        config[key] = json!(size);
+    }
+    let wider = |size: usize| match size {
+        24 | 9 | 40 => 32,
+        34 => 64,
+        20 => 16,
+        10 => 8,
+        size => size,
+    };
+    let mut noise = Noise(8);
+    let mut stored = Tensors::new();
+    for (name, (dtype, shape, _)) in
+        tensors(&std::fs::read(case.folder.join("model.safetensors")).unwrap())
+    {
+        let shape: Vec<usize> = shape.into_iter().map(wider).collect();
+        let number = |_| if shape.len() == 1 { 1.0 } else { 0.2 * noise.next() };
+        let numbers: Vec<f32> = (0..shape.iter().product()).map(number).collect();
+        let bytes = numbers.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>();
+        if name.ends_with("_proj.weight") {
+            let [codes, scales, _] = integers(&bytes, shape[0]);
+            stored.extend([(format!("{name}_scale"), scales), (name, codes)]);
+        } else {
+            stored.insert(name, (dtype, shape, bytes));
+        }
+    }
+    config["quantization_config"] =
+        official::config(&folder("int8"))["quantization_config"].clone();
+    let load = |dtype| {
+        let checkpoint = Checkpoint::open(&Files::memory(files(&config, &stored))).unwrap();
+        Model::load(checkpoint.with_dtype(dtype)).unwrap()
+    };
+    let (kept, expanded) = (load(WeightDtype::Blocks), load(WeightDtype::F32));
+    assert!(kept.memory().weights < expanded.memory().weights);
+    let vocab = kept.info().vocabulary.size;
+    let logits = |model: &Model| model.logits(&case.tokens).unwrap();
+    let off = official::error(&logits(&kept), &logits(&expanded), vocab);
+    assert!(off > 1e-5 && off < 0.2, "{off:.1e}");
 }
 
 /// An adapter that multiplies inputs by ones, and the sum by `factor`.
