@@ -1,4 +1,4 @@
-//! Loads experts whose matrices are stored in one tensor for all.
+//! Loads DiffusionGemma's experts, whose matrices are stored in one tensor for all, or one by one.
 
 use super::block::{Experts, GatedMlp};
 use super::load::Loader;
@@ -21,7 +21,7 @@ impl<S: Storage> Loader<'_, S> {
         self.vector(StoredVector { count: d, numbers: &scale })
     }
 
-    /// Experts whose matrices are stored in one tensor each for all gates and ups, and all downs.
+    /// Experts whose matrices are stored in one tensor each for all gates and ups, and all downs, or one by one.
     pub(super) fn stacked_experts(
         &mut self,
         number: usize,
@@ -35,6 +35,10 @@ impl<S: Storage> Loader<'_, S> {
         let scales = self.weights.tensor(&scales, &[count])?;
         let experts = match self.weights.is_gguf() {
             true => (0..count).map(|i| self.packed(number, i, width)).collect::<Result<_, _>>()?,
+            false if let Some(experts) = self.separate(&prefix) => {
+                let expert = |i| self.gated_at(&format!("{experts}.{i}"), width);
+                (0..count).map(expert).collect::<Result<_, _>>()?
+            }
             false => {
                 let both = format!("{prefix}.experts.gate_up_proj");
                 let gate_ups = self.stacked(&both, [count, 2 * width, d], Epilogue::GeluGate)?;
@@ -51,6 +55,17 @@ impl<S: Storage> Loader<'_, S> {
             sharing: self.weights.sharing,
         };
         self.mixture(router, gate, experts, None)
+    }
+
+    /// The prefix of numbered experts, as quantized checkpoints have them, if they are stored.
+    fn separate(&self, prefix: &str) -> Option<String> {
+        let mut names =
+            ["experts", "moe.experts"].map(|name| format!("{prefix}.{name}")).into_iter();
+        names.find(|name| {
+            let parts =
+                ["weight", "weight_packed"].map(|part| format!("{name}.0.gate_proj.{part}"));
+            parts.iter().any(|part| self.weights.shape(part).is_some())
+        })
     }
 
     /// One expert of a GGUF file, whose blocks may be kept.

@@ -4,7 +4,8 @@
 //! Every format stores codes, scales and, unless codes are symmetric, zero points. A weight is
 //! `(code - zero) * scale`: the difference is exact, and the product is rounded to the scales' type. This
 //! is the arithmetic of `compressed_tensors` (`_dequantize`), GPTQModel (`TorchLinear`), AutoAWQ
-//! (`dequantize_gemm`) and, for FP8 in blocks, transformers (`Fp8Dequantize`).
+//! (`dequantize_gemm`), Model Optimizer (`NVFP4QTensor`) and, for FP8 in blocks, transformers
+//! (`Fp8Dequantize`).
 
 mod codes;
 mod kept;
@@ -23,7 +24,7 @@ use scheme::{Group, Scheme};
 /// The configuration's key.
 const KEY: &str = "quantization_config";
 /// Tensors of a module beside its codes.
-const COMPANIONS: [&str; 13] = [
+const COMPANIONS: [&str; 18] = [
     "qweight",
     "qzeros",
     "scales",
@@ -33,6 +34,11 @@ const COMPANIONS: [&str; 13] = [
     "weight_scale_inv",
     "weight_shape",
     "weight_zero_point",
+    "weight_scale_2",
+    "weight_global_scale",
+    "input_global_scale",
+    "k_scale",
+    "v_scale",
     "input_scale",
     "activation_scale",
     "input_zero_point",
@@ -47,6 +53,9 @@ pub(crate) struct Quantization {
     /// True if the modules are listed completely; otherwise a matrix outside of the layers, such as the LM
     /// head, may be quantized or not.
     is_complete: bool,
+    /// True if the stored type says whether a matrix is quantized, and how: the groups are those of 4-bit floats,
+    /// and of 8-bit ones with a scale per matrix and per row.
+    by_type: bool,
     /// The format in words: method, bits, and the weights that share a scale.
     pub(crate) about: String,
 }
@@ -76,6 +85,7 @@ impl Quantization {
             Dtype::I32 => bytes * 8 / bits,
             Dtype::F32 => bytes / 4,
             Dtype::BF16 | Dtype::F16 => bytes / 2,
+            Dtype::U8 => bytes * 2,
             _ => bytes,
         });
         numbers.sum()
@@ -96,7 +106,11 @@ impl Quantization {
         let (&[rows, columns], Some(module)) = (shape, name.strip_suffix(".weight")) else {
             return Ok(None);
         };
-        let Some(scheme) = self.scheme(module, is_linear) else {
+        let scheme = match self.by_type {
+            true => self.stored_scheme(shards, module),
+            false => self.scheme(module, is_linear),
+        };
+        let Some(scheme) = scheme else {
             return Ok(None);
         };
         let codes = shards.dtype(&format!("{module}.{}", scheme.tensor()));
@@ -121,6 +135,19 @@ impl Quantization {
             .or_else(|| first(&|targets| targets.matches(module)))
             .or_else(|| first(&|targets| targets.covers(is_linear)));
         group?.scheme.as_ref()
+    }
+
+    /// The scheme of a module by the type of its codes.
+    fn stored_scheme(&self, shards: &Shards, module: &str) -> Option<&Scheme> {
+        let scales = shards.shape(&format!("{module}.weight_scale"));
+        let is_whole = scales.is_some_and(|shape| shape.is_empty() || shape == [1]);
+        let number = match shards.dtype(&format!("{module}.weight"))? {
+            Dtype::U8 => 0,
+            Dtype::F8_E4M3 if is_whole => 1,
+            Dtype::F8_E4M3 => 2,
+            _ => return None,
+        };
+        self.groups.get(number)?.scheme.as_ref()
     }
 
     /// The matrix that a tensor is stored beside, such as a scale; `None` for other tensors.

@@ -1,5 +1,6 @@
 //! Checkpoints that their publishers quantized. `fixtures/quantized.py` generates them.
 
+use crate::canvas;
 use crate::common::{Named, Noise, execute, load, refusal, row, single, sized};
 use crate::official;
 use crate::survey::automatic;
@@ -139,7 +140,7 @@ fn kept_integers_have_the_logits_of_the_expanded_numbers() {
 
 #[test]
 fn a_survey_knows_the_memory_and_the_callback_counts_every_byte() {
-    for case in ["int8", "packed-4-zeros", "deepseek", "gptq-ordered", "awq"] {
+    for case in ["int8", "packed-4-zeros", "deepseek", "gptq-ordered", "awq", "nvfp4", "modelopt"] {
         let read = std::sync::Arc::new(std::sync::Mutex::new(0));
         let seen = read.clone();
         let kept = Model::load(quantized(case).with_dtype(WeightDtype::Blocks)).unwrap();
@@ -169,6 +170,8 @@ packed-4 | compressed-tensors, pack-quantized, 4 bits, groups of 32
 deepseek | fp8, FP8 E4M3, blocks of 32 x 32; inputs are not rounded (FP8, dynamic)
 gptq-rows | gptq, 4 bits, a scale per row
 awq-64 | awq, 4 bits, groups of 64
+nvfp4 | compressed-tensors, nvfp4-pack-quantized, NVFP4, groups of 16; inputs are not rounded (float of 4 bits, dynamic per tensor_group)
+modelopt | modelopt, NVFP4; inputs are not rounded
 ";
 
 #[test]
@@ -192,9 +195,9 @@ fn the_format_is_described() {
 
 /// Case, pointer into the configuration, value, and the end of the error.
 const SETTINGS: &str = r#"
-gptq | - | {"bits":4} | quant_method: expected one of compressed-tensors, fp8, gptq, awq, found nothing
+gptq | - | {"bits":4} | quant_method: expected one of compressed-tensors, fp8, gptq, awq, modelopt, found nothing
 gptq | - | 4 | expected an object, found 4
-gptq | quant_method | "bitsandbytes" | quant_method: expected one of compressed-tensors, fp8, gptq, awq, found "bitsandbytes"
+gptq | quant_method | "bitsandbytes" | quant_method: expected one of compressed-tensors, fp8, gptq, awq, modelopt, found "bitsandbytes"
 gptq | bits | 3 | bits: expected 4 or 8, found 3
 gptq | group_size | 48 | group_size: expected 32, 64, 128 or -1, found 48
 gptq | checkpoint_format | "marlin" | checkpoint_format: expected "gptq" or "gptq_v2", found "marlin"
@@ -210,7 +213,10 @@ int8 | config_groups | {} | config_groups: expected 1 to 16 groups, found {}
 int8 | config_groups | {"W8A8":["Linear"]} | config_groups: W8A8: expected an object, found ["Linear"]
 int8 | ignore | ["re:(?!x)"] | ignore: expected a pattern without look-around and back-references (look-around, including look-ahead and look-behind, is not supported), found ["re:(?!x)"]
 int8 | ignore | "lm_head" | ignore: expected a list of names, found "lm_head"
-packed-4 | config_groups/group_0/format | "nvfp4-pack-quantized" | config_groups: group_0: format: expected int-quantized, float-quantized, naive-quantized, pack-quantized, found "nvfp4-pack-quantized"
+packed-4 | config_groups/group_0/format | "mxfp4-pack-quantized" | config_groups: group_0: format: expected int-quantized, float-quantized, naive-quantized, pack-quantized, nvfp4-pack-quantized, found "mxfp4-pack-quantized"
+nvfp4 | config_groups/group_0/weights/group_size | 32 | config_groups: group_0: weights: group_size: expected 16, found 32
+nvfp4 | config_groups/group_0/weights/num_bits | 8 | config_groups: group_0: weights: num_bits: expected 4, found 8
+modelopt | quant_algo | "NVFP4_AWQ" | quant_algo: expected NVFP4, W4A16_NVFP4, FP8, FP8_PER_CHANNEL_PER_TOKEN, MIXED_PRECISION, found "NVFP4_AWQ"
 packed-4 | config_groups/group_0/weights/num_bits | 3 | config_groups: group_0: weights: num_bits: expected 4 or 8, found 3
 packed-4 | config_groups/group_0/weights/type | "float" | config_groups: group_0: weights: type: expected "int", found "float"
 packed-4 | config_groups/group_0/weights/group_size | 16 | config_groups: group_0: weights: group_size: expected 32, 64, 128 or -1, found 16
@@ -266,7 +272,7 @@ const BYTES: &[u8] = b"0123456789[]{},:\"-. \0~x";
 #[test]
 fn damaged_files_are_refused_or_read() {
     let mut noise = Noise(3);
-    for case in ["int8", "packed-4-zeros", "deepseek", "gptq-ordered", "awq"] {
+    for case in ["int8", "packed-4-zeros", "deepseek", "gptq-ordered", "awq", "nvfp4", "modelopt"] {
         let (config, all) = parts(case);
         let whole = files(&config, &all);
         let mut refused = 0;
@@ -360,6 +366,8 @@ fn tensors_with_unfit_numbers_are_named() {
     assert_eq!(shape, "Q.weight_shape: expected the numbers [64, 64], found [63, 64]");
     let nan = change("deepseek", "weight", &[0, 0x7F]);
     assert_eq!(nan, "Q.weight: expected finite numbers, found NaN at element 1");
+    let nan = change("nvfp4", "weight_scale", &[0x7F]);
+    assert_eq!(nan, "Q.weight_scale: expected finite numbers, found NaN at element 0");
     let scale = change("int8", "weight_scale", &[0x80, 0x7F]);
     assert_eq!(scale, "Q.weight_scale: expected finite numbers, found inf at element 0");
 }
@@ -441,6 +449,55 @@ fn experts_are_expanded_and_routers_need_not_be_listed() {
     assert_eq!(got.info(), want.info());
     assert!(got.info().experts.is_some());
     assert_eq!(got.logits(&case.tokens).unwrap(), want.logits(&case.tokens).unwrap());
+}
+
+/// Quantized checkpoints of DiffusionGemma have a matrix for each expert, the published one a tensor for all.
+#[test]
+fn experts_of_diffusion_gemma_may_be_stored_one_by_one() {
+    let [case, _] = canvas::Case::all();
+    let mut config = official::config(case.folder());
+    let stacked = tensors(&std::fs::read(case.folder().join("model.safetensors")).unwrap());
+    let tokens = [3, 14, 15, 9, 2, 6];
+    for layout in ["experts", "moe.experts"] {
+        let mut separate = Tensors::new();
+        for (name, (dtype, shape, bytes)) in stacked.clone() {
+            let Some((layer, part)) = name.split_once(".experts.") else {
+                separate.insert(name, (dtype, shape, bytes));
+                continue;
+            };
+            let names: &[&str] =
+                if part == "down_proj" { &["down_proj"] } else { &["gate_proj", "up_proj"] };
+            let shape = vec![shape[1] / names.len(), shape[2]];
+            let size = shape.iter().product::<usize>() * dtype.bitsize() / 8;
+            for (index, bytes) in bytes.chunks(size).enumerate() {
+                let (expert, matrix) = (index / names.len(), names[index % names.len()]);
+                let name = format!("{layer}.{layout}.{expert}.{matrix}.weight");
+                separate.insert(name, (dtype, shape.clone(), bytes.to_vec()));
+            }
+        }
+        assert!(separate.len() > stacked.len());
+        let want = Model::load(Checkpoint::open(&Files::memory(files(&config, &stacked))).unwrap());
+        let (got, want) = (load(files(&config, &separate)).unwrap(), want.unwrap());
+        assert_eq!(got.warnings(), want.warnings());
+        assert_eq!(got.info(), want.info());
+        let logits = |model: &Model| model.logits(&tokens).unwrap();
+        assert_eq!(logits(&got), logits(&want), "{layout}");
+
+        let names = separate.keys().filter(|name| name.contains(layout)).cloned();
+        for name in names.collect::<Vec<_>>() {
+            let (_, shape, bytes) = separate.remove(&name).unwrap();
+            let [codes, scales, _] = integers(&bytes, shape[0]);
+            separate.extend([(format!("{name}_scale"), scales), (name, codes)]);
+        }
+        config["quantization_config"] =
+            official::config(&folder("int8-mlp"))["quantization_config"].clone();
+        let targets = &mut config["quantization_config"]["config_groups"]["group_0"]["targets"];
+        *targets = json!([r"re:.*experts\..*"]);
+        let rounded = load(files(&config, &separate)).unwrap();
+        let off = official::error(&logits(&rounded), &logits(&want), got.info().vocabulary.size);
+        assert!(off > 1e-5 && off < 0.2, "{off:.1e}");
+        config.as_object_mut().unwrap().remove("quantization_config");
+    }
 }
 
 #[test]

@@ -7,8 +7,11 @@ const AWQ_ORDER: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
 /// Bits of a word.
 pub(super) const WORD: u32 = 32;
 
+/// The 4-bit floats with 2 bits of exponent and 1 of mantissa (OCP MX, E2M1) without their sign.
+const E2M1: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+
 /// The 8-bit floats with 4 bits of exponent and 3 of mantissa (OCP FP8, E4M3).
-static E4M3: [f32; 256] = e4m3();
+pub(super) static E4M3: [f32; 256] = e4m3();
 
 const fn e4m3() -> [f32; 256] {
     let mut numbers = [0.0; 256];
@@ -55,6 +58,15 @@ impl Codes {
                 match self {
                     Self::Floats => codes.for_each(|(code, x)| *x = E4M3[usize::from(*code)]),
                     _ => codes.for_each(|(code, x)| *x = f32::from(code.cast_signed())),
+                }
+            }
+            Self::Fours => {
+                let row = &bytes[row * columns / 2..];
+                for (pair, byte) in out.chunks_mut(2).zip(row) {
+                    for (x, code) in pair.iter_mut().zip([byte & 0x0F, byte >> 4]) {
+                        let size = E2M1[usize::from(code & 7)];
+                        *x = if code < 8 { size } else { -size };
+                    }
                 }
             }
             Self::Packed(bits) => {

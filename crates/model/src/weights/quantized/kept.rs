@@ -21,7 +21,7 @@ impl Scheme {
             Grid::Matrix | Grid::Rows => true,
             Grid::Groups(size) | Grid::Blocks([_, size]) => size.is_multiple_of(BLOCK),
         };
-        is_whole && !matches!(self.codes, Codes::Floats)
+        is_whole && !matches!(self.codes, Codes::Floats | Codes::Fours)
     }
 }
 
@@ -63,8 +63,7 @@ impl QuantizedMatrix<'_> {
             (8, true) => BlockType::Q8_0,
             _ => return Ok(None),
         };
-        let mut scales = Vec::new();
-        self.scales.stored.read(&self.scales.name, &mut scales)?;
+        let scales = self.read_scales()?;
         let halves: Vec<f16> = scales.iter().map(|scale| f16::from_f32(*scale)).collect();
         let is_exact = halves.iter().zip(&scales).all(|(half, scale)| half.to_f32() == *scale);
         let fits = || halves.iter().all(|half| kind.holds(*half));
@@ -76,8 +75,7 @@ impl QuantizedMatrix<'_> {
     /// # Errors
     /// A file that cannot be read.
     pub(in crate::weights) fn blocks(&self, kind: BlockType) -> Result<Vec<u8>, LoadError> {
-        let mut scales = Vec::new();
-        self.scales.stored.read(&self.scales.name, &mut scales)?;
+        let scales = self.read_scales()?;
         let (zeros, codes) = (self.read_zeros()?, self.codes.slice()?);
         let row_bytes = self.columns / BLOCK * kind.bytes();
         let mut out = vec![0; self.rows * row_bytes];

@@ -5,8 +5,8 @@ use safetensors::tensor::Dtype;
 
 use super::super::rows::each_row;
 use super::super::shard::{FLOATS, Shards, Stored};
-use super::codes::{WORD, code, place, word};
-use super::scheme::{Codes, Gptq, Grid, Scheme};
+use super::codes::{E4M3, WORD, code, place, word};
+use super::scheme::{Codes, Gptq, Grid, MODELOPT, Scheme};
 use crate::LoadError;
 use crate::memory::floats;
 
@@ -17,6 +17,8 @@ pub(in crate::weights) struct QuantizedMatrix<'a> {
     pub(super) columns: usize,
     pub(super) codes: Stored<'a>,
     pub(super) scales: Tensor<'a>,
+    /// The factor of all scales, or what divides them.
+    factor: Option<Tensor<'a>>,
     zeros: Option<Tensor<'a>>,
     /// The group of each input.
     order: Option<Tensor<'a>>,
@@ -85,6 +87,7 @@ impl<'a> QuantizedMatrix<'a> {
         let (shape, dtype) = match scheme.codes {
             Codes::Integers(_) => ([rows, columns], Dtype::I8),
             Codes::Floats => ([rows, columns], Dtype::F8_E4M3),
+            Codes::Fours => ([rows, columns.div_ceil(2)], Dtype::U8),
             Codes::Packed(_) => ([rows, columns.div_ceil(in_word)], Dtype::I32),
             Codes::Gptq(_) => ([columns.div_ceil(in_word), rows], Dtype::I32),
             Codes::Awq => ([columns, rows / in_word], Dtype::I32),
@@ -103,7 +106,15 @@ impl<'a> QuantizedMatrix<'a> {
         let shapes = cells.shapes(scheme);
         let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
         let scale = scale_name(scheme, shards, module);
-        let scales = find(scale, &shapes, &FLOATS)?;
+        let is_fours = scheme.codes == Codes::Fours;
+        let scales = match is_fours {
+            true => find(scale, &shapes, &[Dtype::F8_E4M3])?,
+            false => find(scale, &shapes, &FLOATS)?,
+        };
+        let factor = match is_fours {
+            true => Some(find(factor_name(scheme), &[&[], &[1]], &[Dtype::F32])?),
+            false => None,
+        };
         let [down, right] = cells.counts;
         let zeros = match (scheme.zeros, scheme.codes) {
             (false, _) => None,
@@ -128,12 +139,14 @@ impl<'a> QuantizedMatrix<'a> {
             let stated = find("weight_shape", &[&[2]], &[Dtype::I64, Dtype::I32])?;
             check_shape(&stated, [rows, columns])?;
         }
-        Ok(Self { scheme, rows, columns, codes: codes.stored, scales, zeros, order, cells })
+        let codes = codes.stored;
+        Ok(Self { scheme, rows, columns, codes, scales, factor, zeros, order, cells })
     }
 
     /// Bytes of the tensors in the file.
     pub(in crate::weights) fn stored_bytes(&self) -> usize {
-        let others = [Some(&self.scales), self.zeros.as_ref(), self.order.as_ref()];
+        let others =
+            [Some(&self.scales), self.factor.as_ref(), self.zeros.as_ref(), self.order.as_ref()];
         let others = others.into_iter().flatten().map(|tensor| tensor.stored.bytes.len());
         self.codes.bytes.len() + others.sum::<usize>()
     }
@@ -152,8 +165,7 @@ impl<'a> QuantizedMatrix<'a> {
     /// # Errors
     /// A file that cannot be read, a group that does not exist, a number that is not finite.
     pub(in crate::weights) fn read(&self, name: &str, out: &mut Vec<f32>) -> Result<(), LoadError> {
-        let mut scales = Vec::new();
-        self.scales.stored.read(&self.scales.name, &mut scales)?;
+        let scales = self.read_scales()?;
         let zeros = self.read_zeros()?;
         let order = self.read_order()?;
         let codes = self.codes.slice()?;
@@ -178,12 +190,34 @@ impl<'a> QuantizedMatrix<'a> {
                 }
             }
             match self.scales.stored.dtype {
-                Dtype::BF16 => row_values.iter_mut().for_each(|x| *x = bf16::from_f32(*x).to_f32()),
+                // The type of models in NVFP4.
+                Dtype::BF16 | Dtype::F8_E4M3 => {
+                    row_values.iter_mut().for_each(|x| *x = bf16::from_f32(*x).to_f32())
+                }
                 Dtype::F16 => row_values.iter_mut().for_each(|x| *x = f16::from_f32(*x).to_f32()),
                 _ => {}
             }
         });
         self.codes.check_finite(name, &out[first..])
+    }
+
+    /// The scales in the file's order.
+    pub(super) fn read_scales(&self) -> Result<Vec<f32>, LoadError> {
+        let (scales, mut all) = (&self.scales, Vec::new());
+        let Some(factor) = &self.factor else {
+            scales.stored.read(&scales.name, &mut all)?;
+            return Ok(all);
+        };
+        factor.stored.read(&factor.name, &mut all)?;
+        let factor = all.first().copied().unwrap_or(1.0);
+        let bytes = scales.stored.slice()?;
+        let numbers = bytes.iter().map(|byte| E4M3[usize::from(*byte)]);
+        all = match self.scheme.method {
+            MODELOPT => numbers.map(|scale| scale * factor).collect(),
+            _ => numbers.map(|scale| scale / factor).collect(),
+        };
+        scales.stored.check_finite(&scales.name, &all)?;
+        Ok(all)
     }
 
     /// The zero point of codes without stored ones.
@@ -246,6 +280,14 @@ impl<'a> QuantizedMatrix<'a> {
             }
         });
         all.collect::<Result<_, _>>().map(Some)
+    }
+}
+
+/// The name of the factor of 4-bit floats' scales.
+fn factor_name(scheme: &Scheme) -> &'static str {
+    match scheme.method {
+        MODELOPT => "weight_scale_2",
+        _ => "weight_global_scale",
     }
 }
 

@@ -11,6 +11,15 @@ use crate::config::Keys;
 const NAIVE: [&str; 3] = ["int-quantized", "float-quantized", "naive-quantized"];
 /// The format of compressed-tensors with a tensor `weight_packed`.
 const PACKED: &str = "pack-quantized";
+/// The format of compressed-tensors with 4-bit floats.
+const FOURS: &str = "nvfp4-pack-quantized";
+/// The method of NVIDIA's Model Optimizer.
+pub(super) const MODELOPT: &str = "modelopt";
+/// Its algorithms whose weights are codes and scales alone.
+const ALGORITHMS: [&str; 5] =
+    ["NVFP4", "W4A16_NVFP4", "FP8", "FP8_PER_CHANNEL_PER_TOKEN", "MIXED_PRECISION"];
+/// Weights of a scale of NVFP4.
+const SIXTEEN: usize = 16;
 /// Sizes of groups.
 const GROUPS: [usize; 3] = [32, 64, 128];
 /// Maximum number of groups of modules.
@@ -41,6 +50,9 @@ pub(super) enum Codes {
     Integers(u32),
     /// 8-bit floats `[n, k]` with 4 bits of exponent, without infinities.
     Floats,
+    /// Bytes of two 4-bit floats with 2 bits of exponent, `[n, k / 2]`, the first in the low bits (NVFP4). Scales
+    /// are 8-bit floats, and all have one factor.
+    Fours,
     /// Words along the inputs, `[n, k / codes in a word]`.
     Packed(u32),
     /// Words along the inputs, transposed: `[k / codes in a word, n]`.
@@ -78,7 +90,7 @@ impl Scheme {
         match self.codes {
             Codes::Integers(_) | Codes::Floats => 8,
             Codes::Packed(bits) | Codes::Gptq(Gptq { bits, .. }) => bits,
-            Codes::Awq => 4,
+            Codes::Awq | Codes::Fours => 4,
         }
     }
 
@@ -86,7 +98,8 @@ impl Scheme {
     pub(super) fn tensor(&self) -> &'static str {
         match self.codes {
             Codes::Integers(_) | Codes::Floats => "weight",
-            Codes::Packed(_) => "weight_packed",
+            Codes::Fours if self.method == MODELOPT => "weight",
+            Codes::Packed(_) | Codes::Fours => "weight_packed",
             Codes::Gptq(_) | Codes::Awq => "qweight",
         }
     }
@@ -100,6 +113,7 @@ impl Scheme {
     fn about(&self) -> String {
         let codes = match self.codes {
             Codes::Floats => "FP8 E4M3".to_owned(),
+            Codes::Fours => "NVFP4".to_owned(),
             Codes::Integers(bits) => format!("{bits} bits"),
             _ => format!("{} bits", self.bits()),
         };
@@ -123,7 +137,11 @@ pub(super) fn read(config: &Keys) -> Result<Quantization, LoadError> {
         Some("fp8") => fp8(config),
         Some("gptq") => gptq(config),
         Some("awq") => awq(config),
-        _ => Err(config.refuse("quant_method", "one of compressed-tensors, fp8, gptq, awq")),
+        Some(MODELOPT) => modelopt(config),
+        _ => {
+            Err(config
+                .refuse("quant_method", "one of compressed-tensors, fp8, gptq, awq, modelopt"))
+        }
     }
 }
 
@@ -134,6 +152,7 @@ fn uniform(scheme: Scheme, targets: Modules, excluded: Modules) -> Quantization 
         groups: vec![Group { targets, scheme: Some(scheme) }],
         excluded,
         is_complete: false,
+        by_type: false,
     }
 }
 
@@ -232,6 +251,36 @@ fn fp8(config: &Keys) -> Result<Quantization, LoadError> {
     Ok(quantization)
 }
 
+/// NVFP4 and FP8 as Model Optimizer exports them. Its lists of excluded modules have patterns of several kinds; a
+/// matrix is quantized if it is stored so.
+fn modelopt(config: &Keys) -> Result<Quantization, LoadError> {
+    let is_known = |value: Option<&Value>| {
+        value.and_then(Value::as_str).filter(|name| ALGORITHMS.contains(name)).is_some()
+    };
+    let layers = config.get("quantized_layers").and_then(Value::as_object);
+    let layers = layers.into_iter().flat_map(serde_json::Map::values);
+    let all = layers.map(|layer| layer.get("quant_algo")).chain([config.get("quant_algo")]);
+    if !all.into_iter().all(is_known) {
+        return Err(config.refuse("quant_algo", ALGORITHMS.join(", ")));
+    }
+    let scheme = |codes, grid| Group {
+        targets: Modules::default(),
+        scheme: Some(Scheme { codes, grid, zeros: false, method: MODELOPT }),
+    };
+    let name = config.get("quant_algo").and_then(Value::as_str).unwrap_or_default();
+    Ok(Quantization {
+        groups: vec![
+            scheme(Codes::Fours, Grid::Groups(SIXTEEN)),
+            scheme(Codes::Floats, Grid::Matrix),
+            scheme(Codes::Floats, Grid::Rows),
+        ],
+        excluded: Modules::default(),
+        is_complete: false,
+        by_type: true,
+        about: format!("{MODELOPT}, {name}; inputs are not rounded"),
+    })
+}
+
 /// The format of the library `compressed-tensors`.
 fn compressed_tensors(config: &Keys) -> Result<Quantization, LoadError> {
     for key in ["transform_config", "sparsity_config"] {
@@ -253,10 +302,14 @@ fn compressed_tensors(config: &Keys) -> Result<Quantization, LoadError> {
         let group = all.nested(name)?;
         let holder = if group.get("format").is_some() { &group } else { config };
         let format = match holder.get("format").and_then(Value::as_str) {
-            Some(format) if format == PACKED || NAIVE.contains(&format) => format,
-            _ => return Err(holder.refuse("format", format!("{}, {PACKED}", NAIVE.join(", ")))),
+            Some(format) if [PACKED, FOURS].contains(&format) || NAIVE.contains(&format) => format,
+            _ => {
+                let formats = format!("{}, {PACKED}, {FOURS}", NAIVE.join(", "));
+                return Err(holder.refuse("format", formats));
+            }
         };
         let scheme = match group.get("weights") {
+            Some(_) if format == FOURS => Some(fours(&group.nested("weights")?)?),
             Some(_) => Some(weights(&group.nested("weights")?, format == PACKED)?),
             None => None,
         };
@@ -271,8 +324,19 @@ fn compressed_tensors(config: &Keys) -> Result<Quantization, LoadError> {
         groups,
         excluded: Modules::of_names(config, "ignore")?,
         is_complete: true,
+        by_type: false,
         about: format!("compressed-tensors, {}", about.join("; ")),
     })
+}
+
+/// The scheme of the arguments `weights` of 4-bit floats.
+fn fours(args: &Keys) -> Result<Scheme, LoadError> {
+    args.only("type", &json!("float"))?;
+    bits(args, "num_bits", &[4])?;
+    args.only("symmetric", &json!(true))?;
+    args.only("group_size", &json!(SIXTEEN))?;
+    let (codes, grid) = (Codes::Fours, Grid::Groups(SIXTEEN));
+    Ok(Scheme { codes, grid, zeros: false, method: "compressed-tensors" })
 }
 
 /// The scheme of the arguments `weights` of compressed-tensors.
