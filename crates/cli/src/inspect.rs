@@ -72,7 +72,7 @@ fn model(args: &InspectArgs) -> Result<()> {
     tell!("width            {}", info.width);
     if let Some(found) = checkpoint.quantization() {
         let how = match info.formats.matrices {
-            WeightDtype::Blocks => "integers are kept",
+            WeightDtype::Blocks => "codes are kept",
             _ => "expanded when loaded",
         };
         tell!("quantized        {found}; {how}");

@@ -12,7 +12,8 @@
 //
 // Eight bytes for each column end the record: a scale and a minimum in 16 bits for each 32 elements. In
 // fine forms a scale and a minimum, and a factor of each for each 32 elements; with six bits, a scale and
-// four factors plus 128, of sixteen elements each, and a code stands for its value minus 32.
+// four factors plus 128, of sixteen elements each, and a code stands for its value minus 32. Of 4-bit floats, a
+// scale for each sixteen elements in an 8-bit float, and a factor of all in f32.
 #pragma once
 #include "gemm.cuh"
 
@@ -24,6 +25,7 @@ constexpr unsigned BIT_BYTES = PANEL * PACKED_STEP / 8, MOST_RECORD = 8 * BIT_BY
 DEVICE unsigned bits_of(Form form) {
     switch (form) {
     case FOUR:
+    case FOURS:
     case FINE_FOUR: return 4;
     case FIVE:
     case FINE_FIVE: return 5;
@@ -48,12 +50,27 @@ DEVICE float byte_at(uint32_t word, unsigned i, float less) {
     return byte_above(word, i) - (8388608.0f + less);
 }
 
+// The 8-bit float with four bits of exponent (E4M3) in the low byte of a word. Bits of f32 whose exponent is 120
+// less are exact; so is the product.
+DEVICE float small_float(uint32_t word) {
+    float size = as_float((word & 0x7Fu) << 20) * as_float(247u << 23);
+    return word & 0x80u ? -size : size;
+}
+
+// The 4-bit float with two bits of exponent (E2M1) in the low bits of byte i of a word.
+DEVICE float tiny_float(uint32_t word, unsigned i) {
+    uint32_t code = word >> 8 * i;
+    float size = as_float((code & 7u) << 22) * as_float(253u << 23);
+    return code & 8u ? -size : size;
+}
+
 // The scale and the minimum of a column's codes for the step `k` of sixteen inner elements.
 template <Form FORM> DEVICE Affine affine(const TwoWords& of, unsigned k) {
     if (FORM == FOUR || FORM == FIVE || FORM == EIGHT) {
         uint32_t word = of.at[k / 2];
         return {half_number(word), half_number(word >> 16)};
     }
+    if (FORM == FOURS) return {small_float(of.at[0] >> 8 * k) * as_float(of.at[1]), 0.0f};
     float scale = half_number(of.at[0]);
     if (FORM == FINE_SIX) return {scale * byte_at(of.at[1], k, 128.0f), 0.0f};
     float minimum = half_number(of.at[0] >> 16);
@@ -103,7 +120,8 @@ DEVICE void widen_record(uint32_t (&to)[PACKED_STEP / 16][4], const unsigned cha
             float x[4];
 #pragma unroll
             for (unsigned b = 0; b < 4; b++)
-                x[b] = byte_at(codes, b, less) * by.scale + by.minimum;
+                x[b] = FORM == FOURS ? tiny_float(codes, b) * by.scale
+                                     : byte_at(codes, b, less) * by.scale + by.minimum;
             to[k][i] = pack(x[0], x[1]), to[k][i + 2] = pack(x[2], x[3]);
         }
     }
@@ -118,6 +136,7 @@ DEVICE void widen_record(Form form, uint32_t (&to)[PACKED_STEP / 16][4],
     case FINE_FOUR: return widen_record<FINE_FOUR>(to, record);
     case FINE_FIVE: return widen_record<FINE_FIVE>(to, record);
     case FINE_SIX: return widen_record<FINE_SIX>(to, record);
+    case FOURS: return widen_record<FOURS>(to, record);
     }
 }
 

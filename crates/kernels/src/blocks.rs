@@ -1,4 +1,4 @@
-//! Types of quantized blocks in GGUF files.
+//! Types of quantized blocks, in GGUF files and of a published format.
 
 use crate::simd::blocks::Form;
 use half::f16;
@@ -23,10 +23,24 @@ pub enum BlockType {
     Q5_K,
     /// 256 codes of 6 bits, a scale for each 16.
     Q6_K,
+    /// 32 floats of 4 bits (E2M1), the first of two in the low bits, behind a factor in f32, which all blocks of a
+    /// row have, and two scales of 8 bits (E4M3) for 16 each; no type of GGUF files.
+    NVFP4,
+}
+
+/// The 8-bit float with 4 bits of exponent and 3 of mantissa (OCP FP8, E4M3) of a byte.
+pub const fn float8(byte: u8) -> f32 {
+    let (exponent, mantissa) = (byte as u32 >> 3 & 15, byte as u32 & 7);
+    let size = match (exponent, mantissa) {
+        (15, 7) => f32::NAN,
+        (0, _) => mantissa as f32 / 512.0,
+        _ => f32::from_bits((exponent + 120) << 23 | mantissa << 20),
+    };
+    if byte < 128 { size } else { -size }
 }
 
 impl BlockType {
-    /// All types.
+    /// All types of GGUF files.
     pub const ALL: [Self; 8] = [
         Self::Q4_0,
         Self::Q4_1,
@@ -49,13 +63,14 @@ impl BlockType {
             Self::Q4_K => "Q4_K",
             Self::Q5_K => "Q5_K",
             Self::Q6_K => "Q6_K",
+            Self::NVFP4 => "NVFP4",
         }
     }
 
     /// Weights of a block.
     pub fn weights(self) -> usize {
         match self {
-            Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 => 32,
+            Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 | Self::NVFP4 => 32,
             Self::Q4_K | Self::Q5_K | Self::Q6_K => 256,
         }
     }
@@ -65,7 +80,7 @@ impl BlockType {
         match self {
             Self::Q4_0 => 18,
             Self::Q4_1 => 20,
-            Self::Q5_0 => 22,
+            Self::Q5_0 | Self::NVFP4 => 22,
             Self::Q5_1 => 24,
             Self::Q8_0 => 34,
             Self::Q4_K => 144,
@@ -86,6 +101,15 @@ impl BlockType {
             Self::Q4_0 | Self::Q5_0 | Self::Q8_0 => &[0],
             Self::Q4_1 | Self::Q5_1 | Self::Q4_K | Self::Q5_K => &[0, 2],
             Self::Q6_K => &[208],
+            Self::NVFP4 => &[],
+        }
+    }
+
+    /// The factor of a row's weights, 1 if the type has none.
+    pub(crate) fn factor(self, row: &[u8]) -> f32 {
+        match (self, row.first_chunk()) {
+            (Self::NVFP4, Some(bytes)) => f32::from_le_bytes(*bytes),
+            _ => 1.0,
         }
     }
 
@@ -119,6 +143,7 @@ impl BlockType {
             Self::Q4_K => Form::FineFour,
             Self::Q5_K => Form::FineFive,
             Self::Q6_K => Form::FineSix,
+            Self::NVFP4 => Form::Fours,
         }
     }
 }

@@ -277,6 +277,21 @@ impl Weights {
         }
     }
 
+    /// True if random weights stand for files that their publisher quantized.
+    pub(crate) fn is_supposed_quantized(&self) -> bool {
+        matches!(&self.source, Source::Random { quantization: Some(_), .. })
+    }
+
+    /// True if a tensor of a safetensors file has bf16, or codes.
+    pub(crate) fn is_short(&self, name: &str) -> bool {
+        match &self.source {
+            Source::Shards { shards, .. } => {
+                !matches!(shards.dtype(name), Some(Dtype::F32 | Dtype::F16))
+            }
+            _ => self.is_bf16(name),
+        }
+    }
+
     /// True if an adapter changes weights, or some of their rows.
     pub(crate) fn is_adapted(&self) -> bool {
         self.lora.is_some()
@@ -288,10 +303,10 @@ impl Weights {
         let has_blocks = match &self.source {
             // A matrix in blocks has no columns for an adapter.
             Source::Gguf(file) => file.has_blocks() && self.gate().is_none(),
-            Source::Shards { quantization: Some(quantization), .. }
-            | Source::Random { quantization: Some(quantization), .. } => {
-                quantization.is_kept() && self.lora.is_none()
+            Source::Shards { shards, quantization: Some(quantization) } => {
+                quantization.is_kept_in(shards.sizes()) && self.lora.is_none()
             }
+            Source::Random { quantization: Some(quantization), .. } => quantization.is_kept(),
             _ => false,
         };
         match dtype {

@@ -66,7 +66,7 @@ fn a_quantized_model_is_described_with_the_memory_that_it_takes() {
             std::fs::write(folder.join(file), content).unwrap();
         }
     }
-    for (dtype, how) in [("auto", "integers are kept"), ("int8", "expanded when loaded")] {
+    for (dtype, how) in [("auto", "codes are kept"), ("int8", "expanded when loaded")] {
         let lines = stdout(&run(&["inspect", "--model", utf8(&folder), "--dtype", dtype]));
         let stored = if dtype == "auto" { "blocks" } else { dtype };
         for expected in [

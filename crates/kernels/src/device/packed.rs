@@ -39,6 +39,10 @@ pub(super) fn write_panel<'a>(
             }
         }
         let mut number = 0;
+        let floats = match weights {
+            Column::Blocks(kind, bytes) if form == Form::Fours => Some((kind, bytes)),
+            _ => None,
+        };
         for step in words.chunks_exact(form.column()) {
             let (head, codes) = step.split_at(if form.is_fine() { FINE_HEAD } else { 1 });
             for group in codes.chunks_exact(form.bits()) {
@@ -49,7 +53,18 @@ pub(super) fn write_panel<'a>(
                     true => [head[0], head[1 + number % form.groups() / 2]],
                     false => [head[0]; 2],
                 };
-                write_scales(form, (column, first % STEP), scales, record_bytes);
+                match floats {
+                    Some((kind, bytes)) => {
+                        let block = &bytes[number * kind.bytes()..];
+                        write_floats(
+                            (column, first % STEP),
+                            kind.factor(block),
+                            block,
+                            record_bytes,
+                        );
+                    }
+                    None => write_scales(form, (column, first % STEP), scales, record_bytes),
+                }
                 number += 1;
             }
         }
@@ -81,6 +96,16 @@ fn write_group(
             _ => {}
         }
     }
+}
+
+/// Writes the scales of a column's group of 4-bit floats, two bytes of its block, and the factor behind those of
+/// the record.
+fn write_floats((column, first): (usize, usize), factor: f32, block: &[u8], record: &mut [u8]) {
+    let start = record.len() - PANEL * SCALES + column * SCALES;
+    let scales = &mut record[start..start + SCALES];
+    let begin = first / GROUP * 2;
+    scales[begin..begin + 2].copy_from_slice(&block[4..6]);
+    scales[4..].copy_from_slice(&factor.to_le_bytes());
 }
 
 /// Writes the scales of a column's group: one word of two, or in fine forms both.

@@ -8,7 +8,7 @@ mod round;
 pub(crate) use round::round_to_codes;
 pub use round::row_in_codes;
 
-use crate::blocks::BlockType;
+use crate::blocks::{BlockType, float8};
 use crate::simd::blocks::{FINE_HEAD, GROUP};
 use half::f16;
 
@@ -43,6 +43,10 @@ pub(crate) fn repack(kind: BlockType, bytes: &[u8], words: &mut [u32]) {
             }
             BlockType::Q4_K | BlockType::Q5_K => repack_fine(kind, block, step),
             BlockType::Q6_K => repack_six(block, step),
+            BlockType::NVFP4 => {
+                let scales = [block[4], block[5]].map(|scale| f16::from_f32(float8(scale)));
+                put(&std::array::from_fn(|i| block[6 + i / 2] >> (i % 2 * 4) & 0x0F), scales, step);
+            }
         }
     }
 }

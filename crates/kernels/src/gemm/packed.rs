@@ -4,6 +4,7 @@ use super::words::Words;
 use super::{blocks, encode};
 use crate::blocks::BlockType;
 use crate::parallel::{self, Shared};
+use crate::simd::blocks::Form;
 use crate::simd::dot::PAIR_WORDS;
 use crate::simd::unit::{Unit, WeightDtype};
 
@@ -45,20 +46,24 @@ impl Packed {
         let (start, words_of) = (start(dtype), length * column_words(unit));
         let per_panel = (start + words_of) * width;
         let mut words = Words::zeros(panels * per_panel);
-        let mut scales = vec![0.0; start * panels * width];
+        let scaled = if is_scaled(unit) { width } else { 0 };
+        let mut scales = vec![0.0; scaled * panels];
         let (shared, shared_scales) = (Shared::new(words.as_mut()), Shared::new(&mut scales));
         parallel::for_each(panels, |panel| {
             // SAFETY: one task per panel.
             let (packed, scales) = unsafe {
-                let scales = shared_scales.slice(start * panel * width, start * width);
+                let scales = shared_scales.slice(panel * scaled, scaled);
                 (shared.slice(panel * per_panel, per_panel), scales)
             };
             let mut encoded = vec![0u32; words_of];
             let columns = (0..width).filter_map(|lane| Some((lane, column(panel * width + lane)?)));
             for (lane, weights) in columns {
-                if let (Some(first), scale) = encode_column(unit, weights, &mut encoded) {
-                    scales[lane] = scale;
+                let (first, scale) = encode_column(unit, weights, &mut encoded);
+                if let Some(first) = first {
                     packed[lane] = first;
+                }
+                if let Some(stored) = scales.get_mut(lane) {
+                    *stored = scale;
                 }
                 let rows = packed[start * width..].chunks_exact_mut(width);
                 rows.zip(&encoded).for_each(|(row, &word)| row[lane] = word);
@@ -80,7 +85,7 @@ impl Packed {
         let (width, dtype) = (unit.panel(), unit.dtype());
         let (panels, start) = (columns.div_ceil(width), start(dtype));
         let words = panels * (start + encode::steps(unit, k) * column_words(unit)) * width;
-        Words::bytes(words) + start * panels * width * size_of::<f32>()
+        Words::bytes(words) + usize::from(is_scaled(unit)) * panels * width * size_of::<f32>()
     }
 
     /// Inner dimension.
@@ -135,6 +140,11 @@ impl Packed {
     }
 }
 
+/// True if columns have scales.
+fn is_scaled(unit: Unit) -> bool {
+    unit.dtype() == WeightDtype::Int8 || unit.form() == Some(Form::Fours)
+}
+
 /// Number of rows of start values at the beginning of a panel.
 fn start(dtype: WeightDtype) -> usize {
     usize::from(dtype == WeightDtype::Int8)
@@ -152,7 +162,12 @@ fn column_words(unit: Unit) -> usize {
 /// Encodes a column. Returns the start value of its sums, if the dtype has one, and its scale.
 fn encode_column(unit: Unit, weights: Column<'_>, encoded: &mut [u32]) -> (Option<u32>, f32) {
     match (weights, unit.dtype()) {
-        (Column::Blocks(kind, bytes), _) => blocks::repack(kind, bytes, encoded),
+        (Column::Blocks(kind, bytes), _) => {
+            blocks::repack(kind, bytes, encoded);
+            // Codes stand for twice the number.
+            let half = if kind.form() == Form::Fours { 0.5 } else { 1.0 };
+            return (None, half * kind.factor(bytes));
+        }
         (Column::Floats(weights), WeightDtype::F32) => {
             let bits = encoded.iter_mut().zip(weights);
             bits.for_each(|(word, x)| *word = x.to_bits());

@@ -10,6 +10,9 @@
 //! integers. The integers are 8 words of four bytes, or where [`row_parts`] is 2, 16 words: for each
 //! four integers two words of 16 bits each, integers 0 and 2, then integers 1 and 3.
 //!
+//! Of 4-bit floats, codes are looked up: twice the number, plus 12. A word has the scales of the first and of the
+//! last 16 codes in place of a scale and a minimum, and products are multiplied by the column's factor.
+//!
 //! A step of a column is a group or, in fine forms, eight of them. It begins with a scale and a
 //! minimum, numbers of 16 bits. In fine forms, four words with 16 factors follow: two for each group,
 //! of the scale and of the minimum, or with six bits one for each 16 codes, plus 128. A group has
@@ -58,10 +61,14 @@ pub(crate) const FINE_HEAD: usize = 5;
 pub(crate) const FACTOR_OFFSET: f32 = 128.0;
 /// A code of six bits stands for its value minus this number.
 pub(crate) const SIX_OFFSET: f32 = 32.0;
+/// Twice a 4-bit float is its number in [`FOURS`] minus this.
+pub(crate) const FOURS_OFFSET: f32 = 12.0;
+/// Twice each of the 4-bit floats, plus 12.
+const FOURS: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
 
-/// The multiplier of a form: codes of `BITS` bits, with factors if `FINE`.
+/// The multiplier of a form: codes of `BITS` bits, with factors if `FINE`, that are floats if `FLOATS`.
 #[derive(Clone, Copy)]
-struct Groups<U, const BITS: usize, const FINE: bool>(U);
+struct Groups<U, const BITS: usize, const FINE: bool, const FLOATS: bool>(U);
 
 /// The scales and the minimums of two vectors of columns.
 type Affine<S> = [[<S as Simd>::F; 2]; 2];
@@ -91,14 +98,18 @@ struct Step<S: Simd> {
     head: Affine<S>,
 }
 
-impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
+impl<U: Integers, const BITS: usize, const FINE: bool, const FLOATS: bool>
+    Groups<U, BITS, FINE, FLOATS>
+{
+    /// True if 16 codes have a scale.
+    const SPLIT: bool = BITS == 6 || FLOATS;
     /// Groups of a step.
     const COUNT: usize = if FINE { FINE_GROUPS } else { 1 };
     /// Words of a row for each four integers.
     const PARTS: usize = if BITS == 8 { U::BYTE_PARTS } else { 1 };
     /// Parts of a group that are summed at once: at most the parts of a scale.
-    const SUMMED: usize = match (BITS, integers::parts::<U>(BITS)) {
-        (6, 5..) => 4,
+    const SUMMED: usize = match (Self::SPLIT, integers::parts::<U>(BITS)) {
+        (true, 5..) => 4,
         (_, parts) => parts,
     };
 
@@ -136,10 +147,14 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
         }
     }
 
-    /// Scales and minimums of part `part` of group `group`: of all its codes, or with six bits of 16.
+    /// Scales and minimums of part `part` of group `group`: of all its codes, or of 16.
     #[inline(always)]
     unsafe fn affine(self, step: Step<U::S>, group: usize, part: usize) -> Affine<U::S> {
         let (s, [scales, minimums]) = (self.0.simd(), step.head);
+        if FLOATS {
+            let ([low, high], offset) = (step.head[part], s.splat(-FOURS_OFFSET));
+            return [[low, high], [s.mul(low, offset), s.mul(high, offset)]];
+        }
         if !FINE {
             return step.head;
         }
@@ -178,6 +193,7 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
         let low = u.and(low, 0x0F0F_0F0F);
         // The bits above move to bit 4 of each byte.
         let (word, shift, mask) = match BITS {
+            4 if FLOATS => return u.bytes(&FOURS, low),
             4 => return low,
             5 => (4, P, 0x1010_1010),
             _ => (4 + part / 4, 2 * (P % 4), 0x3030_3030),
@@ -273,7 +289,7 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
             self.part::<1, R>(&mut sums, rows, codes);
             self.part::<2, R>(&mut sums, rows, codes);
             self.part::<3, R>(&mut sums, rows, codes);
-            if BITS == 6 {
+            if Self::SPLIT {
                 let affine = self.affine(step, group, 0);
                 self.fold(tile, &sums.sums, rows, Share { affine, sum: SUMS[1] });
                 sums.sums = zeros;
@@ -282,14 +298,16 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Groups<U, BITS, FINE> {
             self.part::<5, R>(&mut sums, rows, codes);
             self.part::<6, R>(&mut sums, rows, codes);
             self.part::<7, R>(&mut sums, rows, codes);
-            let (part, sum) = if BITS == 6 { (1, SUMS[2]) } else { (0, SUMS[0]) };
+            let (part, sum) = if Self::SPLIT { (1, SUMS[2]) } else { (0, SUMS[0]) };
             let affine = self.affine(step, group, part);
             self.fold(tile, &sums.sums, rows, Share { affine, sum });
         }
     }
 }
 
-impl<U: Integers, const BITS: usize, const FINE: bool> Multiply for Groups<U, BITS, FINE> {
+impl<U: Integers, const BITS: usize, const FINE: bool, const FLOATS: bool> Multiply
+    for Groups<U, BITS, FINE, FLOATS>
+{
     type S = U::S;
     type Sum = <U::S as Simd>::F;
     const TILE_ROWS: usize = U::TILE_ROWS;
@@ -316,8 +334,8 @@ impl<U: Integers, const BITS: usize, const FINE: bool> Multiply for Groups<U, BI
         unsafe { self.simd().store(p.cast(), sum) }
     }
     #[inline(always)]
-    fn value(self, sum: Self::Sum, _: f32, _: Self::Sum) -> Self::Sum {
-        sum
+    fn value(self, sum: Self::Sum, _: f32, columns: Self::Sum) -> Self::Sum {
+        if FLOATS { self.simd().mul(sum, columns) } else { sum }
     }
 
     #[inline(always)]
@@ -356,64 +374,70 @@ pub(crate) fn dispatch_blocks<K: MultiplyKernel>(set: ByteSet, form: Form, kerne
     let has = ByteSet::available().any(|other| other == set);
     assert!(has, "this processor does not support {set:?}");
     match form {
-        Form::Four => on_set::<K, 4, false>(set, kernel),
-        Form::Five => on_set::<K, 5, false>(set, kernel),
-        Form::Eight => on_set::<K, 8, false>(set, kernel),
-        Form::FineFour => on_set::<K, 4, true>(set, kernel),
-        Form::FineFive => on_set::<K, 5, true>(set, kernel),
-        Form::FineSix => on_set::<K, 6, true>(set, kernel),
+        Form::Four => on_set::<K, 4, false, false>(set, kernel),
+        Form::Five => on_set::<K, 5, false, false>(set, kernel),
+        Form::Eight => on_set::<K, 8, false, false>(set, kernel),
+        Form::FineFour => on_set::<K, 4, true, false>(set, kernel),
+        Form::FineFive => on_set::<K, 5, true, false>(set, kernel),
+        Form::FineSix => on_set::<K, 6, true, false>(set, kernel),
+        Form::Fours => on_set::<K, 4, false, true>(set, kernel),
     }
 }
 
-fn on_set<K: MultiplyKernel, const BITS: usize, const FINE: bool>(set: ByteSet, kernel: K) {
+fn on_set<K: MultiplyKernel, const BITS: usize, const FINE: bool, const FLOATS: bool>(
+    set: ByteSet,
+    kernel: K,
+) {
     #[cfg(target_arch = "x86_64")]
     match set {
         // SAFETY: the processor has the instructions, checked before.
-        ByteSet::Avx512 => return unsafe { on_avx512::<K, BITS, FINE>(kernel) },
+        ByteSet::Avx512 => return unsafe { on_avx512::<K, BITS, FINE, FLOATS>(kernel) },
         // SAFETY: as above.
-        ByteSet::Avx2 => return unsafe { on_avx2::<K, BITS, FINE>(kernel) },
+        ByteSet::Avx2 => return unsafe { on_avx2::<K, BITS, FINE, FLOATS>(kernel) },
         _ => {}
     }
     #[cfg(target_arch = "aarch64")]
     match set {
         // SAFETY: the processor has the instructions, checked before.
-        ByteSet::NeonMixed => return unsafe { on_mixed::<K, BITS, FINE>(kernel) },
+        ByteSet::NeonMixed => return unsafe { on_mixed::<K, BITS, FINE, FLOATS>(kernel) },
         // SAFETY: as above.
-        ByteSet::NeonDot => return unsafe { on_dot::<K, BITS, FINE>(kernel) },
+        ByteSet::NeonDot => return unsafe { on_dot::<K, BITS, FINE, FLOATS>(kernel) },
         // SAFETY: as above.
-        ByteSet::Neon => return unsafe { on_neon::<K, BITS, FINE>(kernel) },
+        ByteSet::Neon => return unsafe { on_neon::<K, BITS, FINE, FLOATS>(kernel) },
         _ => {}
     }
     debug_assert_eq!(set, ByteSet::Portable);
-    kernel.run(Groups::<_, BITS, FINE>(PortableIntegers));
+    kernel.run(Groups::<_, BITS, FINE, FLOATS>(PortableIntegers));
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512dq,avx512vnni,avx2,fma")]
-fn on_avx512<K: MultiplyKernel, const BITS: usize, const FINE: bool>(kernel: K) {
-    kernel.run(Groups::<_, BITS, FINE>(Avx512Integers::here()));
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vnni,avx2,fma")]
+fn on_avx512<K: MultiplyKernel, const BITS: usize, const FINE: bool, const FLOATS: bool>(
+    kernel: K,
+) {
+    kernel.run(Groups::<_, BITS, FINE, FLOATS>(Avx512Integers::here()));
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn on_avx2<K: MultiplyKernel, const BITS: usize, const FINE: bool>(kernel: K) {
-    kernel.run(Groups::<_, BITS, FINE>(Avx2Integers::here()));
+fn on_avx2<K: MultiplyKernel, const BITS: usize, const FINE: bool, const FLOATS: bool>(kernel: K) {
+    kernel.run(Groups::<_, BITS, FINE, FLOATS>(Avx2Integers::here()));
 }
 
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "neon,dotprod,i8mm")]
-fn on_mixed<K: MultiplyKernel, const BITS: usize, const FINE: bool>(kernel: K) {
-    kernel.run(Groups::<_, BITS, FINE>(NeonIntegers::mixed()));
+fn on_mixed<K: MultiplyKernel, const BITS: usize, const FINE: bool, const FLOATS: bool>(kernel: K) {
+    kernel.run(Groups::<_, BITS, FINE, FLOATS>(NeonIntegers::mixed()));
 }
 
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "neon,dotprod")]
-fn on_dot<K: MultiplyKernel, const BITS: usize, const FINE: bool>(kernel: K) {
-    kernel.run(Groups::<_, BITS, FINE>(NeonIntegers::signed()));
+fn on_dot<K: MultiplyKernel, const BITS: usize, const FINE: bool, const FLOATS: bool>(kernel: K) {
+    kernel.run(Groups::<_, BITS, FINE, FLOATS>(NeonIntegers::signed()));
 }
 
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "neon")]
-fn on_neon<K: MultiplyKernel, const BITS: usize, const FINE: bool>(kernel: K) {
-    kernel.run(Groups::<_, BITS, FINE>(NeonIntegers::widened()));
+fn on_neon<K: MultiplyKernel, const BITS: usize, const FINE: bool, const FLOATS: bool>(kernel: K) {
+    kernel.run(Groups::<_, BITS, FINE, FLOATS>(NeonIntegers::widened()));
 }

@@ -283,7 +283,9 @@ fn is_avx512() -> bool {
 /// True if the processor has the extension VNNI of AVX-512.
 fn has_vnni() -> bool {
     #[cfg(target_arch = "x86_64")]
-    return is_avx512() && is_x86_feature_detected!("avx512vnni");
+    return is_avx512()
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vnni");
     #[cfg(not(target_arch = "x86_64"))]
     false
 }

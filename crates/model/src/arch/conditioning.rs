@@ -3,6 +3,7 @@
 use super::block::CanvasParts;
 use super::embedding::SourceTable;
 use super::load::Loader;
+use super::source::Matrix;
 use crate::LoadError;
 use crate::config::CanvasSpec;
 use crate::info::CanvasInfo;
@@ -36,7 +37,11 @@ impl<S: Storage> Loader<'_, S> {
         let dtype = match self.weights.dtype {
             WeightDtype::Int8 | WeightDtype::Int8w | WeightDtype::Int4 => WeightDtype::Bf16,
             WeightDtype::Blocks if table.is_in_blocks() => WeightDtype::Bf16,
-            dtype => dtype,
+            _ => self.dtype_of(&[Matrix {
+                name: self.names.embedding.to_owned(),
+                rows: vocab,
+                bias: false,
+            }]),
         };
         let soft = Stored {
             shape: [d, vocab],

@@ -33,7 +33,11 @@ impl<S: Storage> Loader<'_, S> {
             shape: [vocab, d],
             numbers,
             bias: None,
-            dtype: self.weights.dtype,
+            dtype: self.dtype_of(&[Matrix {
+                name: self.names.embedding.to_owned(),
+                rows,
+                bias: false,
+            }]),
             epilogue: Epilogue::None,
         };
         self.stored(&name, matrix, extra_bytes)
@@ -59,7 +63,7 @@ impl<S: Storage> Loader<'_, S> {
             shape: [vocab, d],
             numbers: Numbers::Floats(&[]),
             bias: bias.as_deref(),
-            dtype: self.weights.dtype,
+            dtype: self.dtype_of(std::slice::from_ref(&head)),
             epilogue: Epilogue::None,
         };
         self.whole(&head.name, &source, matrix, extra_bytes)

@@ -42,7 +42,7 @@ impl<S: Storage> Loader<'_, S> {
             shape: [rows, d],
             numbers: Numbers::Floats(&[]),
             bias: None,
-            dtype: self.weights.dtype,
+            dtype: self.dtype_of(&parts),
             epilogue: Epilogue::None,
         };
         self.whole(parts.first().map_or("", |query| &query.name), &source, matrix, extra_bytes)

@@ -3,7 +3,7 @@
 use super::load::Loader;
 use crate::LoadError;
 use crate::memory::floats;
-use kernels::{BlockRows, BlockType, Epilogue, Storage};
+use kernels::{BlockRows, BlockType, Epilogue, Storage, WeightDtype};
 
 /// A stored matrix `[rows, k]`; the name is without `.weight`.
 pub(super) struct Matrix {
@@ -79,6 +79,18 @@ impl SourceNumbers {
 }
 
 impl<S: Storage> Loader<'_, S> {
+    /// The dtype of matrices that are stored in one. Beside a publisher's codes that are kept, others are in bf16,
+    /// unless their numbers have more bits in the file.
+    pub(super) fn dtype_of(&self, matrices: &[Matrix]) -> WeightDtype {
+        let weights = &self.weights;
+        let is_short = |m: &Matrix| weights.is_short(&format!("{}.weight", m.name));
+        let keeps = weights.dtype == WeightDtype::Blocks && !weights.is_gguf();
+        match keeps && !weights.is_adapted() && matrices.iter().all(is_short) {
+            true => WeightDtype::Bf16,
+            false => weights.dtype,
+        }
+    }
+
     /// Reads matrices over the same input of width `k`: their blocks if all of them are kept so, and
     /// if a gate has the type of what it gates, otherwise their numbers.
     pub(super) fn source_numbers(

@@ -61,6 +61,9 @@ impl<S: Storage> Loader<'_, S> {
     fn separate(&self, prefix: &str) -> Option<String> {
         let mut names =
             ["experts", "moe.experts"].map(|name| format!("{prefix}.{name}")).into_iter();
+        if self.weights.is_supposed_quantized() {
+            return names.next();
+        }
         names.find(|name| {
             let parts =
                 ["weight", "weight_packed"].map(|part| format!("{name}.0.gate_proj.{part}"));

@@ -50,7 +50,7 @@ impl<S: Storage> Loader<'_, S> {
             shape: [rows, k],
             numbers: Numbers::Floats(&[]),
             bias,
-            dtype: self.weights.dtype,
+            dtype: self.dtype_of(matrices),
             epilogue,
         };
         match self.weights.gated_factors(modules, k)? {

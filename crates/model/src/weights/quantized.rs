@@ -72,9 +72,20 @@ impl Quantization {
         }
     }
 
-    /// True if matrices may be kept in blocks.
+    /// True if matrices may be kept in blocks, by the settings.
     pub(crate) fn is_kept(&self) -> bool {
-        self.groups.iter().any(|group| group.scheme.as_ref().is_some_and(Scheme::is_kept))
+        let is_kept = |group: &Group| group.scheme.as_ref().is_some_and(Scheme::is_kept);
+        self.groups
+            .iter()
+            .any(|group| is_kept(group) && (!self.by_type || !group.targets.is_empty()))
+    }
+
+    /// True if matrices of a file with tensors of these types may be kept in blocks.
+    pub(super) fn is_kept_in(&self, mut sizes: impl Iterator<Item = (Dtype, u64)>) -> bool {
+        match self.by_type {
+            true => sizes.any(|(dtype, _)| dtype == Dtype::U8),
+            false => self.is_kept(),
+        }
     }
 
     /// The number of weights in tensors of these types and bytes.

@@ -105,7 +105,7 @@ fn a_generation_is_that_of_the_expanded_checkpoint() {
 }
 
 #[test]
-fn integers_are_kept_by_themselves_and_floats_expanded() {
+fn codes_are_kept_by_themselves_and_bytes_of_floats_expanded() {
     let (config, all) = parts("gptq");
     let dtype = |bytes| automatic(&config, &serialized(&all), "I32", bytes);
     assert_eq!(dtype(1 << 20), WeightDtype::Blocks);
@@ -117,9 +117,10 @@ fn integers_are_kept_by_themselves_and_floats_expanded() {
 }
 
 #[test]
-fn kept_integers_have_the_logits_of_the_expanded_numbers() {
+fn kept_codes_have_the_logits_of_the_expanded_numbers() {
     let tokens = [3, 14, 15, 9, 2, 6, 5, 5, 5, 5];
-    for case in ["awq", "gptq", "gptq-8-symmetric", "int8", "packed-4", "packed-4-zeros"] {
+    let cases = ["awq", "gptq", "gptq-8-symmetric", "int8", "packed-4", "packed-4-zeros"];
+    for case in cases.into_iter().chain(["nvfp4", "modelopt", "modelopt-mixed"]) {
         let load =
             |checkpoint: Checkpoint, dtype| Model::load(checkpoint.with_dtype(dtype)).unwrap();
         let kept = load(quantized(case), WeightDtype::Blocks);
@@ -133,7 +134,7 @@ fn kept_integers_have_the_logits_of_the_expanded_numbers() {
         let checkpoint = quantized(case).with_dtype(WeightDtype::Blocks);
         let candle = Model::load_on(Candle::default(), checkpoint).unwrap();
         let off = official::error(&candle.logits(&tokens).unwrap(), &want, vocab);
-        // Products of scales and integers are not rounded to the scales' type.
+        // Products of scales and codes are not rounded to the scales' type.
         assert!(off < 0.03, "{case} on candle: {off:.1e}");
     }
 }
@@ -181,16 +182,17 @@ fn the_format_is_described() {
         assert_eq!(quantized(case).quantization().as_deref(), Some(about));
     }
     assert_eq!(plain("int8").quantization(), None);
-    // By the configuration alone.
-    let config = official::config(&folder("gptq")).to_string();
-    let mut planned = Checkpoint::planned(&config).unwrap();
-    assert_eq!(planned.quantization().as_deref(), Some("gptq, 4 bits, groups of 32"));
-    // By the settings alone, zero points may differ.
-    let planned = planned.survey(WeightDtype::Blocks).unwrap();
-    let read = quantized("gptq").survey(WeightDtype::Blocks).unwrap();
-    assert_eq!(planned.info.formats.matrices, WeightDtype::Blocks);
-    let weights = [planned.memory.weights, read.memory.weights];
-    assert!(weights[0] >= weights[1], "{weights:?}");
+    // By the configuration alone, where zero points may differ.
+    for case in ["gptq", "nvfp4", "modelopt"] {
+        let config = official::config(&folder(case)).to_string();
+        let mut planned = Checkpoint::planned(&config).unwrap();
+        assert_eq!(planned.quantization(), quantized(case).quantization());
+        let planned = planned.survey(WeightDtype::Blocks).unwrap();
+        let read = quantized(case).survey(WeightDtype::Blocks).unwrap();
+        assert_eq!(planned.info.formats.matrices, WeightDtype::Blocks);
+        let weights = [planned.memory.weights, read.memory.weights];
+        assert!(weights[0] >= weights[1] && weights[0] < weights[1] * 5 / 4, "{case}: {weights:?}");
+    }
 }
 
 /// Case, pointer into the configuration, value, and the end of the error.

@@ -19,7 +19,7 @@ use kernels::Form;
 use kernels::device::{Check, Device, DeviceError, MatrixFormat, Precision};
 
 /// Every number format of matrices.
-const FORMATS: [MatrixFormat; 10] = [
+const FORMATS: [MatrixFormat; 11] = [
     MatrixFormat::F32,
     MatrixFormat::Bf16,
     MatrixFormat::Int8,
@@ -30,6 +30,7 @@ const FORMATS: [MatrixFormat; 10] = [
     MatrixFormat::Packed(Form::FineFour),
     MatrixFormat::Packed(Form::FineFive),
     MatrixFormat::Packed(Form::FineSix),
+    MatrixFormat::Packed(Form::Fours),
 ];
 
 /// The formats of large products.

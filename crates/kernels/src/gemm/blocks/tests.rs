@@ -6,6 +6,11 @@ use super::*;
 use crate::gemm::tests::noise;
 use crate::simd::blocks::{FACTOR_OFFSET, Form, SIX_OFFSET};
 
+/// The types of GGUF files, and that of 4-bit floats.
+pub(crate) fn all_types() -> Vec<BlockType> {
+    BlockType::ALL.into_iter().chain([BlockType::NVFP4]).collect()
+}
+
 /// Blocks of random codes whose scales and minimums are below 1.
 pub(crate) fn random_blocks(kind: BlockType, seed: u64, count: usize) -> Vec<u8> {
     let random = noise(seed, count * kind.bytes());
@@ -14,6 +19,12 @@ pub(crate) fn random_blocks(kind: BlockType, seed: u64, count: usize) -> Vec<u8>
         let halves: &[usize] = match kind {
             BlockType::Q6_K => &[209],
             BlockType::Q4_0 | BlockType::Q5_0 | BlockType::Q8_0 => &[1],
+            BlockType::NVFP4 => {
+                block[..4].copy_from_slice(&(0.3f32 + seed as f32 / 64.0).to_le_bytes());
+                // Positive and below 2.
+                block[4..6].iter_mut().for_each(|scale| *scale &= 0x3F);
+                &[]
+            }
             _ => &[1, 3],
         };
         // The exponent of numbers below 1; fine scales have factors.
@@ -27,7 +38,8 @@ pub(crate) fn packed_weights(kind: BlockType, bytes: &[u8]) -> Vec<f64> {
     let (form, k) = (kind.form(), bytes.len() / kind.bytes() * kind.weights());
     let mut words = vec![0; k / (GROUP * form.groups()) * form.column()];
     repack(kind, bytes, &mut words);
-    widened(form, &words)
+    let factor = f64::from(kind.factor(bytes));
+    widened(form, &words).into_iter().map(|x| x * factor).collect()
 }
 
 /// The weights of a column by the description of its words.
@@ -48,6 +60,12 @@ fn widened(form: Form, words: &[u32]) -> Vec<f64> {
                     6 => low | (byte(words[4 + i / 16], i) >> (i / 4 % 4 * 2) & 3) << 4,
                     _ => low,
                 };
+                if form == Form::Fours {
+                    let size = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0][usize::from(code & 7)];
+                    let sign = if code < 8 { 1.0 } else { -1.0 };
+                    all.push(sign * size * if i < 16 { scale } else { minimum });
+                    continue;
+                }
                 let (scale, minimum) = match form {
                     Form::FineSix => {
                         let factor = factor(2 * group + i / 16) - f64::from(FACTOR_OFFSET);

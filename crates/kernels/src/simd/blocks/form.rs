@@ -18,17 +18,26 @@ pub enum Form {
     FineFive,
     /// Six bits, with factors for each 16 codes.
     FineSix,
+    /// Four bits that are 4-bit floats, with a scale for each 16 and a factor of the column.
+    Fours,
 }
 
 impl Form {
     /// All forms.
-    pub const ALL: [Self; 6] =
-        [Self::Four, Self::Five, Self::Eight, Self::FineFour, Self::FineFive, Self::FineSix];
+    pub const ALL: [Self; 7] = [
+        Self::Four,
+        Self::Five,
+        Self::Eight,
+        Self::FineFour,
+        Self::FineFive,
+        Self::FineSix,
+        Self::Fours,
+    ];
 
     /// Bits of a code.
     pub const fn bits(self) -> usize {
         match self {
-            Self::Four | Self::FineFour => 4,
+            Self::Four | Self::FineFour | Self::Fours => 4,
             Self::Five | Self::FineFive => 5,
             Self::FineSix => 6,
             Self::Eight => 8,

@@ -19,6 +19,8 @@ pub(crate) trait Integers: Copy {
     unsafe fn load(self, p: *const u32) -> Self::I;
     fn and(self, x: Self::I, mask: u32) -> Self::I;
     fn or(self, x: Self::I, y: Self::I) -> Self::I;
+    /// The numbers of a table in place of bytes below 16.
+    fn bytes(self, table: &[u8; 16], x: Self::I) -> Self::I;
     /// Shifts each word left by fewer than 32 bits.
     fn left(self, x: Self::I, bits: u32) -> Self::I;
     /// Shifts each word right by fewer than 32 bits; zeros come in.

@@ -163,6 +163,13 @@ impl<P: Products> Integers for NeonIntegers<P> {
         })
     }
     #[inline(always)]
+    fn bytes(self, table: &[u8; 16], x: Words) -> Words {
+        safe!({
+            let table = vld1q_u8(table.as_ptr());
+            x.map(|x| vreinterpretq_u32_u8(vqtbl1q_u8(table, vreinterpretq_u8_u32(x))))
+        })
+    }
+    #[inline(always)]
     fn left(self, x: Words, bits: u32) -> Words {
         safe!({
             let bits = vdupq_n_s32(bits.cast_signed());

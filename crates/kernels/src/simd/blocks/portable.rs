@@ -39,6 +39,10 @@ impl Integers for PortableIntegers {
         std::array::from_fn(|i| x[i] | y[i])
     }
     #[inline(always)]
+    fn bytes(self, table: &[u8; 16], x: Self::I) -> Self::I {
+        x.map(|x| u32::from_le_bytes(x.to_le_bytes().map(|byte| table[usize::from(byte)])))
+    }
+    #[inline(always)]
     fn left(self, x: Self::I, bits: u32) -> Self::I {
         x.map(|x| x << bits)
     }

@@ -36,6 +36,11 @@ impl Integers for Avx2Integers {
         and(x: __m256i, mask: u32) -> __m256i =>
             _mm256_and_si256(x, _mm256_set1_epi32(mask.cast_signed()));
         or(x: __m256i, y: __m256i) -> __m256i => _mm256_or_si256(x, y);
+        bytes(table: &[u8; 16], x: __m256i) -> __m256i =>
+            _mm256_shuffle_epi8(
+                _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())),
+                x,
+            );
         left(x: __m256i, bits: u32) -> __m256i =>
             _mm256_sllv_epi32(x, _mm256_set1_epi32(bits.cast_signed()));
         right(x: __m256i, bits: u32) -> __m256i =>
@@ -100,7 +105,7 @@ pub(super) struct Avx512Integers(Avx512);
 
 impl Avx512Integers {
     /// The token; only callable where the instructions are enabled.
-    #[target_feature(enable = "avx512f,avx512dq,avx512vnni")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vnni")]
     pub(super) fn here() -> Self {
         Self(Avx512::here())
     }
@@ -121,6 +126,8 @@ impl Integers for Avx512Integers {
         and(x: __m512i, mask: u32) -> __m512i =>
             _mm512_and_si512(x, _mm512_set1_epi32(mask.cast_signed()));
         or(x: __m512i, y: __m512i) -> __m512i => _mm512_or_si512(x, y);
+        bytes(table: &[u8; 16], x: __m512i) -> __m512i =>
+            _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), x);
         left(x: __m512i, bits: u32) -> __m512i =>
             _mm512_sllv_epi32(x, _mm512_set1_epi32(bits.cast_signed()));
         right(x: __m512i, bits: u32) -> __m512i =>

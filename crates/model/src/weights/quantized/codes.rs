@@ -1,5 +1,7 @@
 //! The codes of a quantized matrix, read row by row.
 
+use kernels::float8;
+
 use super::scheme::{Codes, Gptq};
 
 /// The place in a word of AWQ of each of eight outputs.
@@ -10,24 +12,16 @@ pub(super) const WORD: u32 = 32;
 /// The 4-bit floats with 2 bits of exponent and 1 of mantissa (OCP MX, E2M1) without their sign.
 const E2M1: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
 
-/// The 8-bit floats with 4 bits of exponent and 3 of mantissa (OCP FP8, E4M3).
-pub(super) static E4M3: [f32; 256] = e4m3();
-
-const fn e4m3() -> [f32; 256] {
+/// The 8-bit floats of bytes.
+pub(super) static E4M3: [f32; 256] = {
     let mut numbers = [0.0; 256];
     let mut code = 0;
     while code < 256 {
-        let (exponent, mantissa) = (code as u32 >> 3 & 15, code as u32 & 7);
-        let size = match (exponent, mantissa) {
-            (15, 7) => f32::NAN,
-            (0, _) => mantissa as f32 / 512.0,
-            _ => f32::from_bits((exponent + 120) << 23 | mantissa << 20),
-        };
-        numbers[code] = if code < 128 { size } else { -size };
+        numbers[code] = float8(code as u8);
         code += 1;
     }
     numbers
-}
+};
 
 pub(super) fn word(bytes: &[u8], number: usize) -> u32 {
     let bytes = bytes.as_chunks().0.get(number);

@@ -15,13 +15,13 @@ const BLOCK: usize = 32;
 const SCALE: usize = 2;
 
 impl Scheme {
-    /// True if matrices may be kept: integers, whose scales are those of whole blocks.
+    /// True if matrices may be kept: 4-bit floats, or integers whose scales are those of whole blocks.
     pub(super) fn is_kept(&self) -> bool {
         let is_whole = match self.grid {
             Grid::Matrix | Grid::Rows => true,
             Grid::Groups(size) | Grid::Blocks([_, size]) => size.is_multiple_of(BLOCK),
         };
-        is_whole && !matches!(self.codes, Codes::Floats | Codes::Fours)
+        (is_whole || self.codes == Codes::Fours) && self.codes != Codes::Floats
     }
 }
 
@@ -31,6 +31,7 @@ impl Quantization {
         let module = name.strip_suffix(".weight").filter(|module| is_in_layer(module))?;
         let scheme = self.scheme(module, true).filter(|scheme| scheme.is_kept())?;
         let kind = match (scheme.bits(), scheme.zeros) {
+            _ if scheme.codes == Codes::Fours => BlockType::NVFP4,
             (8, _) => BlockType::Q8_0,
             (_, true) => BlockType::Q5_0,
             (_, false) => BlockType::Q4_0,
@@ -49,6 +50,9 @@ impl QuantizedMatrix<'_> {
     pub(in crate::weights) fn kept(&self) -> Result<Option<BlockType>, LoadError> {
         if !self.scheme.is_kept() || !self.columns.is_multiple_of(BLOCK) || !self.is_in_order()? {
             return Ok(None);
+        }
+        if self.scheme.codes == Codes::Fours {
+            return Ok(Some(BlockType::NVFP4));
         }
         let zeros = self.read_zeros()?;
         let middle = self.middle();
@@ -75,6 +79,9 @@ impl QuantizedMatrix<'_> {
     /// # Errors
     /// A file that cannot be read.
     pub(in crate::weights) fn blocks(&self, kind: BlockType) -> Result<Vec<u8>, LoadError> {
+        if kind == BlockType::NVFP4 {
+            return self.fours();
+        }
         let scales = self.read_scales()?;
         let (zeros, codes) = (self.read_zeros()?, self.codes.slice()?);
         let row_bytes = self.columns / BLOCK * kind.bytes();
@@ -89,6 +96,26 @@ impl QuantizedMatrix<'_> {
                 let index = row / cells.size[0] * cells.strides[0] + cell * cells.strides[1];
                 let zero = zeros.get(index).copied().unwrap_or(self.zero());
                 write_block(kind, scales[index], &numbers.map(|code| code - zero), block);
+            }
+        });
+        Ok(out)
+    }
+
+    /// The blocks of 4-bit floats.
+    fn fours(&self) -> Result<Vec<u8>, LoadError> {
+        // Refuses scales that are not finite.
+        self.read_scales()?;
+        let factor = self.read_factor()?.to_le_bytes();
+        let (codes, scales) = (self.codes.slice()?, self.scales.stored.slice()?);
+        let kind = BlockType::NVFP4;
+        let row_bytes = self.columns / BLOCK * kind.bytes();
+        let mut out = vec![0; self.rows * row_bytes];
+        each_row(&mut out, row_bytes, |row, bytes| {
+            let first = row * self.columns / BLOCK;
+            for (number, block) in (first..).zip(bytes.chunks_exact_mut(kind.bytes())) {
+                block[..4].copy_from_slice(&factor);
+                block[4..6].copy_from_slice(&scales[2 * number..][..2]);
+                block[6..].copy_from_slice(&codes[number * BLOCK / 2..][..BLOCK / 2]);
             }
         });
         Ok(out)

@@ -204,12 +204,11 @@ impl<'a> QuantizedMatrix<'a> {
     /// The scales in the file's order.
     pub(super) fn read_scales(&self) -> Result<Vec<f32>, LoadError> {
         let (scales, mut all) = (&self.scales, Vec::new());
-        let Some(factor) = &self.factor else {
+        if self.factor.is_none() {
             scales.stored.read(&scales.name, &mut all)?;
             return Ok(all);
-        };
-        factor.stored.read(&factor.name, &mut all)?;
-        let factor = all.first().copied().unwrap_or(1.0);
+        }
+        let factor = self.stated_factor()?;
         let bytes = scales.stored.slice()?;
         let numbers = bytes.iter().map(|byte| E4M3[usize::from(*byte)]);
         all = match self.scheme.method {
@@ -218,6 +217,21 @@ impl<'a> QuantizedMatrix<'a> {
         };
         scales.stored.check_finite(&scales.name, &all)?;
         Ok(all)
+    }
+
+    /// What multiplies all scales.
+    pub(super) fn read_factor(&self) -> Result<f32, LoadError> {
+        let factor = self.stated_factor()?;
+        Ok(if self.scheme.method == MODELOPT { factor } else { 1.0 / factor })
+    }
+
+    /// The stored factor, 1 without one.
+    fn stated_factor(&self) -> Result<f32, LoadError> {
+        let mut all = vec![1.0];
+        if let Some(factor) = &self.factor {
+            factor.stored.read(&factor.name, &mut all)?;
+        }
+        Ok(all.last().copied().unwrap_or(1.0))
     }
 
     /// The zero point of codes without stored ones.

@@ -63,6 +63,23 @@ impl Modules {
         Ok(modules)
     }
 
+    /// The list `key` of Model Optimizer: names, or parts of names around `*`. Of many patterns the first count.
+    ///
+    /// # Errors
+    /// No list of texts.
+    pub(super) fn of_wildcards(config: &Keys, key: &str) -> Result<Self, LoadError> {
+        let mut modules = Self::default();
+        for entry in texts(config, key)? {
+            if !entry.contains('*') {
+                modules.names.insert(entry.to_owned());
+            } else if modules.patterns.len() < MOST_PATTERNS {
+                let parts: Vec<String> = entry.split('*').map(regex::escape).collect();
+                modules.add_pattern(config, key, &format!("{}$", parts.join(".*")))?;
+            }
+        }
+        Ok(modules)
+    }
+
     /// Every linear layer.
     pub(super) fn linear() -> Self {
         Self { names: [LINEAR.to_owned()].into(), ..Self::default() }

@@ -251,8 +251,8 @@ fn fp8(config: &Keys) -> Result<Quantization, LoadError> {
     Ok(quantization)
 }
 
-/// NVFP4 and FP8 as Model Optimizer exports them. Its lists of excluded modules have patterns of several kinds; a
-/// matrix is quantized if it is stored so.
+/// NVFP4 and FP8 as Model Optimizer exports them. A matrix is quantized if it is stored so; the list of excluded
+/// modules serves the estimate of a model whose weights are not here.
 fn modelopt(config: &Keys) -> Result<Quantization, LoadError> {
     let is_known = |value: Option<&Value>| {
         value.and_then(Value::as_str).filter(|name| ALGORITHMS.contains(name)).is_some()
@@ -263,18 +263,23 @@ fn modelopt(config: &Keys) -> Result<Quantization, LoadError> {
     if !all.into_iter().all(is_known) {
         return Err(config.refuse("quant_algo", ALGORITHMS.join(", ")));
     }
-    let scheme = |codes, grid| Group {
-        targets: Modules::default(),
-        scheme: Some(Scheme { codes, grid, zeros: false, method: MODELOPT }),
-    };
     let name = config.get("quant_algo").and_then(Value::as_str).unwrap_or_default();
+    let scheme = |codes, grid, targets| {
+        let scheme = Scheme { codes, grid, zeros: false, method: MODELOPT };
+        Group { targets, scheme: Some(scheme) }
+    };
+    // What a model takes before its download.
+    let supposed = match name {
+        "NVFP4" | "W4A16_NVFP4" => Modules::linear(),
+        _ => Modules::default(),
+    };
     Ok(Quantization {
         groups: vec![
-            scheme(Codes::Fours, Grid::Groups(SIXTEEN)),
-            scheme(Codes::Floats, Grid::Matrix),
-            scheme(Codes::Floats, Grid::Rows),
+            scheme(Codes::Fours, Grid::Groups(SIXTEEN), supposed),
+            scheme(Codes::Floats, Grid::Matrix, Modules::default()),
+            scheme(Codes::Floats, Grid::Rows, Modules::default()),
         ],
-        excluded: Modules::default(),
+        excluded: Modules::of_wildcards(config, "ignore")?,
         is_complete: false,
         by_type: true,
         about: format!("{MODELOPT}, {name}; inputs are not rounded"),

@@ -4,7 +4,7 @@ use candle_core::Device;
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::ggml_file::qtensor_from_ggml;
 use half::{bf16, f16};
-use kernels::{BlockType, WeightDtype};
+use kernels::{BlockType, WeightDtype, float8};
 
 use crate::weights::Weights;
 use crate::{Checkpoint, Files};
@@ -37,7 +37,7 @@ fn weights_are_those_of_the_formats_libraries() {
 }
 
 /// Cases whose matrices are kept, by type.
-const KEPT: [(&str, &str); 11] = [
+const KEPT: [(&str, &str); 14] = [
     ("awq", "Q5_0"),
     ("awq-64", "Q5_0"),
     ("gptq", "Q5_0"),
@@ -46,13 +46,16 @@ const KEPT: [(&str, &str); 11] = [
     ("gptq-rows", "Q4_0"),
     ("int8", "Q8_0"),
     ("int8-mlp", "Q8_0"),
+    ("modelopt", "NVFP4"),
+    ("modelopt-mixed", "NVFP4"),
+    ("nvfp4", "NVFP4"),
     ("packed-4", "Q4_0"),
     ("packed-4-zeros", "Q5_0"),
     ("packed-8", "Q8_0"),
 ];
 
 #[test]
-fn kept_integers_round_to_the_numbers_of_the_formats_libraries() {
+fn kept_codes_round_to_the_numbers_of_the_formats_libraries() {
     let mut found = Vec::new();
     let mut folders: Vec<_> =
         std::fs::read_dir(CASES).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -70,18 +73,17 @@ fn kept_integers_round_to_the_numbers_of_the_formats_libraries() {
                 continue;
             };
             let bytes = weights.blocks(&name, &shape, kind).unwrap();
-            let dtype = match kind {
-                BlockType::Q4_0 => GgmlDType::Q4_0,
-                BlockType::Q5_0 => GgmlDType::Q5_0,
-                _ => GgmlDType::Q8_0,
+            let kept = match kind {
+                BlockType::Q4_0 => by_candle(GgmlDType::Q4_0, &bytes, shape),
+                BlockType::Q5_0 => by_candle(GgmlDType::Q5_0, &bytes, shape),
+                BlockType::Q8_0 => by_candle(GgmlDType::Q8_0, &bytes, shape),
+                _ => bytes.chunks_exact(kind.bytes()).flat_map(fours).collect(),
             };
-            let tensor = qtensor_from_ggml(dtype, &bytes, shape, &Device::Cpu).unwrap();
-            let kept = tensor.dequantize(&Device::Cpu).unwrap().flatten_all().unwrap();
             let rounded = |x: f32| match expanded.is_bf16(&name) {
                 true => bf16::from_f32(x).to_f32(),
                 false => f16::from_f32(x).to_f32(),
             };
-            let kept: Vec<f32> = kept.to_vec1().unwrap().into_iter().map(rounded).collect();
+            let kept: Vec<f32> = kept.into_iter().map(rounded).collect();
             assert_eq!(kept, want, "{case}: {name}");
             found.push((case.to_owned(), kind.name()));
         }
@@ -89,6 +91,23 @@ fn kept_integers_round_to_the_numbers_of_the_formats_libraries() {
     found.dedup();
     let found: Vec<_> = found.iter().map(|(case, kind)| (&**case, *kind)).collect();
     assert_eq!(found, KEPT);
+}
+
+fn by_candle(dtype: GgmlDType, bytes: &[u8], shape: Vec<usize>) -> Vec<f32> {
+    let tensor = qtensor_from_ggml(dtype, bytes, shape, &Device::Cpu).unwrap();
+    tensor.dequantize(&Device::Cpu).unwrap().flatten_all().unwrap().to_vec1().unwrap()
+}
+
+/// The 4-bit floats of a block.
+fn fours(block: &[u8]) -> Vec<f32> {
+    let factor = f32::from_le_bytes(block[..4].try_into().unwrap());
+    let size = |code: u8| [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0][usize::from(code & 7)];
+    let codes = block[6..].iter().flat_map(|byte| [byte & 0x0F, byte >> 4]);
+    let numbers = codes.enumerate().map(|(i, code)| {
+        let scale = float8(block[4 + i / 16]) * factor;
+        if code < 8 { size(code) * scale } else { -size(code) * scale }
+    });
+    numbers.collect()
 }
 
 #[test]

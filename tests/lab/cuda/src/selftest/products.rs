@@ -7,7 +7,7 @@ use candle_core::Device as Cpu;
 use candle_core::quantized::{GgmlDType, QTensor};
 use kernels::device::{Array, Device, DeviceMatrix, MatrixFormat, Precision};
 use kernels::{BlockRows, BlockType, Epilogue, Form, Linear, Matrix, WeightDtype};
-use kernels::{row_in_codes, row_to_bytes};
+use kernels::{float8, row_in_codes, row_to_bytes};
 
 /// The relative error of sums of `k` products, relative to the largest result. In f32 every addition
 /// rounds. A tensor core cuts off what is below the last fraction bit of the largest term, always
@@ -67,16 +67,16 @@ impl Layer {
         let MatrixFormat::Packed(form) = format else {
             return DeviceMatrix::new(device, format, self.matrix(), epilogue);
         };
-        let Some((kind, quantized)) = self.quantized(form)? else {
+        let Some(quantized @ Quantized { kind, .. }) = self.quantized(form)? else {
             return DeviceMatrix::new(device, format, self.matrix(), epilogue);
         };
         let rows = self.weight.len() / self.k;
-        let blocks = [BlockRows { kind, rows, bytes: &cpu(quantized.data())? }];
+        let blocks = [BlockRows { kind, rows, bytes: &quantized.bytes }];
         DeviceMatrix::of_blocks(device, [rows, self.k], &blocks, Some(&self.bias), epilogue)
     }
 
     /// The weights in the blocks of a form; `None` if numbers are packed in it without blocks.
-    fn quantized(&self, form: Form) -> Result<Option<(BlockType, QTensor)>> {
+    fn quantized(&self, form: Form) -> Result<Option<Quantized>> {
         let (kind, dtype) = match form {
             Form::Four => return Ok(None),
             Form::Five => (BlockType::Q5_0, GgmlDType::Q5_0),
@@ -84,15 +84,18 @@ impl Layer {
             Form::FineFour => (BlockType::Q4_K, GgmlDType::Q4K),
             Form::FineFive => (BlockType::Q5_K, GgmlDType::Q5K),
             Form::FineSix => (BlockType::Q6_K, GgmlDType::Q6K),
+            Form::Fours => return Ok(Some(Quantized::fours(&self.weight))),
         };
-        let quantized = QTensor::quantize(&tensor(&self.weight, self.k)?, dtype);
-        Ok(Some((kind, cpu(quantized)?)))
+        let quantized = cpu(QTensor::quantize(&tensor(&self.weight, self.k)?, dtype))?;
+        let bytes = cpu(quantized.data())?.into_owned();
+        let numbers = values(&cpu(quantized.dequantize(&Cpu::Cpu))?)?;
+        Ok(Some(Quantized { kind, bytes, numbers }))
     }
 
     /// The layer with the weights that a form stands for, rounded to bf16.
     pub(super) fn unpacked(mut self, device: &Device, form: Form) -> Result<Self> {
         let weight = match self.quantized(form)? {
-            Some((_, quantized)) => values(&cpu(quantized.dequantize(&Cpu::Cpu))?)?,
+            Some(quantized) => quantized.numbers,
             None => self.weight.chunks(self.k).flat_map(row_in_codes).collect(),
         };
         self.weight = kept(device, &weight, Precision::Bf16)?;
@@ -150,6 +153,40 @@ impl Layer {
         };
         let linear = cpu(Linear::new(self.matrix(), dtype, epilogue))?;
         values(&cpu(linear.forward(&tensor(&self.x, self.k)?))?)
+    }
+}
+
+/// Weights in blocks, and the numbers that they stand for.
+struct Quantized {
+    kind: BlockType,
+    bytes: Vec<u8>,
+    numbers: Vec<f32>,
+}
+
+impl Quantized {
+    /// 4-bit floats near numbers, a multiple of 32.
+    fn fours(weights: &[f32]) -> Self {
+        const SIZES: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+        let (kind, factor) = (BlockType::NVFP4, 0.003_7f32);
+        let (mut bytes, mut numbers) = (Vec::new(), Vec::new());
+        for block in weights.chunks_exact(kind.weights()) {
+            let scales = [0, 16].map(|first| {
+                let most = block[first..][..16].iter().fold(0.0f32, |most, x| most.max(x.abs()));
+                (1..=126).find(|byte| 6.0 * factor * float8(*byte) >= most).unwrap_or(126)
+            });
+            let mut codes = Vec::new();
+            for (index, x) in block.iter().enumerate() {
+                let scale = float8(scales[index / 16]) * factor;
+                let size = (0u8..8).find(|code| SIZES[usize::from(*code)] * scale >= x.abs());
+                let code = size.unwrap_or(7);
+                codes.push(code | u8::from(*x < 0.0) << 3);
+                numbers.push((SIZES[usize::from(code)] * scale).copysign(*x));
+            }
+            bytes.extend(factor.to_le_bytes());
+            bytes.extend(scales);
+            bytes.extend(codes.chunks(2).map(|pair| pair[0] | pair[1] << 4));
+        }
+        Self { kind, bytes, numbers }
     }
 }
 
