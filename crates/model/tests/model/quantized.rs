@@ -165,14 +165,14 @@ fn a_survey_knows_the_memory_and_the_callback_counts_every_byte() {
 
 /// Case and description.
 const ABOUT: &str = "
-int8 | compressed-tensors, int-quantized, 8 bits, a scale per row; inputs are not rounded (int of 8 bits, dynamic per token)
-fp8-tensor | compressed-tensors, float-quantized, FP8 E4M3, a scale per matrix; inputs are not rounded (float of 8 bits, static per tensor)
+int8 | compressed-tensors, int-quantized, 8 bits, a scale per row; its rounding of inputs is left out (int of 8 bits, dynamic per token)
+fp8-tensor | compressed-tensors, float-quantized, FP8 E4M3, a scale per matrix; its rounding of inputs is left out (float of 8 bits, static per tensor)
 packed-4 | compressed-tensors, pack-quantized, 4 bits, groups of 32
-deepseek | fp8, FP8 E4M3, blocks of 32 x 32; inputs are not rounded (FP8, dynamic)
+deepseek | fp8, FP8 E4M3, blocks of 32 x 32; its rounding of inputs is left out (FP8, dynamic)
 gptq-rows | gptq, 4 bits, a scale per row
 awq-64 | awq, 4 bits, groups of 64
-nvfp4 | compressed-tensors, nvfp4-pack-quantized, NVFP4, groups of 16; inputs are not rounded (float of 4 bits, dynamic per tensor_group)
-modelopt | modelopt, NVFP4; inputs are not rounded
+nvfp4 | compressed-tensors, nvfp4-pack-quantized, NVFP4, groups of 16; its rounding of inputs is left out (float of 4 bits, dynamic per tensor_group)
+modelopt | modelopt, NVFP4; its rounding of inputs is left out
 ";
 
 #[test]

@@ -242,7 +242,7 @@ fn fp8(config: &Keys) -> Result<Quantization, LoadError> {
     let inputs = match config.get("activation_scheme") {
         None => String::new(),
         Some(Value::String(scheme)) if matches!(&**scheme, "static" | "dynamic") => {
-            format!("; inputs are not rounded (FP8, {scheme})")
+            format!("; its rounding of inputs is left out (FP8, {scheme})")
         }
         Some(_) => return Err(config.refuse("activation_scheme", r#""static" or "dynamic""#)),
     };
@@ -282,7 +282,7 @@ fn modelopt(config: &Keys) -> Result<Quantization, LoadError> {
         excluded: Modules::of_wildcards(config, "ignore")?,
         is_complete: false,
         by_type: true,
-        about: format!("{MODELOPT}, {name}; inputs are not rounded"),
+        about: format!("{MODELOPT}, {name}; its rounding of inputs is left out"),
     })
 }
 
@@ -399,7 +399,7 @@ fn inputs(group: &Keys) -> Result<Option<String>, LoadError> {
         Some(_) => "dynamic",
     };
     Ok(Some(format!(
-        "inputs are not rounded ({} of {bits} bits, {time} per {})",
+        "its rounding of inputs is left out ({} of {bits} bits, {time} per {})",
         word("type"),
         word("strategy")
     )))
