@@ -30,7 +30,7 @@ pub enum Command {
     /// Grade JSON lines `{"prompt", "output"}` from standard input; print one
     /// `{"task", "end", "strict"}` per line.
     Grade,
-    /// Ask a server for decisions about held-out problems: accuracy, calibration, agreement of the manners.
+    /// Ask a server for decisions about held-out sums: accuracy, calibration, agreement of the manners.
     Decide(DecideArgs),
 }
 

@@ -1,7 +1,5 @@
 //! Decisions about held-out problems: accuracy, calibration, and agreement of the manners of reading.
 
-mod cases;
-
 use std::fmt::Write;
 
 use anyhow::{Context, Result, ensure};
@@ -11,19 +9,23 @@ use hyper::{Request, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use problems::{Problem, Split, Task, generate};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::args::DecideArgs;
-use cases::{Case, Text};
 
 /// Bins of the expected calibration error.
 const BINS: usize = 10;
+/// Options of a choice, and levels of a score.
+const OPTIONS: u64 = 4;
+const LEVELS: u64 = 10;
+/// Numbers of a level.
+const WIDTH: u64 = 5;
+
 /// The result of one manner of reading.
 #[derive(Debug, Serialize)]
 pub struct DecideEntry {
-    /// `answered`: a sum and its answer; `list`; `sum`.
-    pub text: &'static str,
     /// `joint` or `apart`.
     pub read: String,
     /// Orders of the options.
@@ -38,7 +40,7 @@ pub struct DecideEntry {
     pub agreement: Option<f64>,
     /// Mean probability of the labels among all tokens.
     pub option_mass: f64,
-    /// Forward passes over all texts of the kind.
+    /// Forward passes over all problems, of all kinds.
     pub forwards: u64,
 }
 
@@ -47,16 +49,23 @@ pub struct DecideEntry {
 pub struct DecideReport {
     /// The served model.
     pub model: String,
-    /// Held-out texts of each kind, with a question of each kind.
+    /// Held-out sums, with a question of each kind.
     pub problems: usize,
     /// Seed of the problem generator.
     pub seed: u64,
-    /// One entry per kind of text, manner, number of orders and kind of question.
+    /// One entry per manner, number of orders and kind.
     pub decisions: Vec<DecideEntry>,
 }
 
 /// The kinds of questions.
 const KINDS: [&str; 3] = ["predicate", "choice", "score"];
+
+/// A sum's text, its questions and the right options.
+struct Case {
+    input: String,
+    questions: Value,
+    right: [usize; 3],
+}
 
 /// One answer: its option, its confidence, and the mass of its labels.
 #[derive(Clone, Copy)]
@@ -83,58 +92,79 @@ pub fn run(args: &DecideArgs) -> Result<()> {
 
 async fn measure(args: &DecideArgs) -> Result<DecideReport> {
     let client = Client::builder(TokioExecutor::new()).build_http();
+    // Some prompts ask in other words than a last sentence.
+    let problems = generate(Task::Sums, Split::Eval, args.seed, 2 * args.problems);
+    let cases = (0..).zip(&problems).filter_map(case).take(args.problems);
+    let cases: Vec<Case> = cases.collect();
     let models = send(&client, &args.url, "/v1/models", None).await?;
     let model = models["data"][0]["id"].as_str().context("a served model")?.to_owned();
     let mut decisions = Vec::new();
-    for text in Text::ALL {
-        let cases = cases::cases(text, args.seed, args.problems);
-        for &orders in &args.orders {
-            let mut found = Vec::new();
-            for read in ["joint", "apart"] {
-                let asked = Asked { client: &client, url: &args.url, model: &model, read, orders };
-                if let Some((all, forwards)) = asked.all(&cases).await? {
-                    found.push((read, all, forwards));
+    for &orders in &args.orders {
+        let mut found = Vec::new();
+        for read in ["joint", "apart"] {
+            let (mut all, mut forwards) = (Vec::with_capacity(cases.len()), 0);
+            for case in &cases {
+                let body = json!({"model": model, "input": case.input, "questions": case.questions,
+                    "diffusion": {"read": read, "orders": orders}});
+                let answer = send(&client, &args.url, "/v1/decisions", Some(&body)).await?;
+                if answer["error"]["param"] == "diffusion.read" {
+                    break;
                 }
+                forwards += answer["usage"]["diffusion"]["forwards"].as_u64().unwrap_or(0);
+                all.push(decided(&answer)?);
             }
-            for (index, (read, all, forwards)) in found.iter().enumerate() {
-                let other = found.get(1 - index).map(|(_, all, _)| all);
-                for (kind, name) in KINDS.into_iter().enumerate() {
-                    let mut entry = entry(text, &cases, all, other, kind);
-                    (entry.read, entry.orders) = ((*read).to_owned(), orders);
-                    (entry.kind, entry.forwards) = (name, *forwards);
-                    decisions.push(entry);
-                }
+            if all.len() == cases.len() {
+                found.push((read, all, forwards));
+            }
+        }
+        for (index, (read, all, forwards)) in found.iter().enumerate() {
+            let other = found.get(1 - index).map(|(_, all, _)| all);
+            for (kind, name) in KINDS.into_iter().enumerate() {
+                let mut entry = entry(&cases, all, other, kind);
+                (entry.read, entry.orders) = ((*read).to_owned(), orders);
+                (entry.kind, entry.forwards) = (name, *forwards);
+                decisions.push(entry);
             }
         }
     }
-    Ok(DecideReport { model, problems: args.problems, seed: args.seed, decisions })
+    Ok(DecideReport { model, problems: cases.len(), seed: args.seed, decisions })
 }
 
-/// A server and a manner of reading.
-struct Asked<'a> {
-    client: &'a Client<HttpConnector, Full<Bytes>>,
-    url: &'a str,
-    model: &'a str,
-    read: &'a str,
-    orders: u32,
-}
-
-impl Asked<'_> {
-    /// The answers and their forward passes; `None` if the model cannot be read so.
-    async fn all(&self, cases: &[Case]) -> Result<Option<(Vec<[Decided; 3]>, u64)>> {
-        let (mut all, mut forwards) = (Vec::with_capacity(cases.len()), 0);
-        for case in cases {
-            let body = json!({"model": self.model, "input": case.input, "questions": case.questions,
-                "diffusion": {"read": self.read, "orders": self.orders}});
-            let answer = send(self.client, self.url, "/v1/decisions", Some(&body)).await?;
-            if answer["error"]["param"] == "diffusion.read" {
-                return Ok(None);
-            }
-            forwards += answer["usage"]["diffusion"]["forwards"].as_u64().unwrap_or(0);
-            all.push(decided(&answer)?);
-        }
-        Ok(Some((all, forwards)))
-    }
+/// The questions about a sum; its number decides what is asked.
+fn case((number, problem): (u64, &Problem)) -> Option<Case> {
+    let right: u64 = problem.answer.rsplit("#### ").next()?.trim().parse().ok()?;
+    let (input, question) = problem.prompt.rsplit_once(". ")?;
+    let is_true = number.is_multiple_of(2);
+    // Too high and too low alike, so that only the sum tells.
+    let miss = 1 + number % 5;
+    let said = match (is_true, number / 2 % 2) {
+        (true, _) => right,
+        (false, 0) if right >= miss => right - miss,
+        (false, _) => right + miss,
+    };
+    // The right value has any rank among the four, and any place.
+    let (place, rank) = (number % OPTIONS, (number / OPTIONS % OPTIONS).min(right));
+    let lowest = right - rank;
+    let values = (0..OPTIONS).map(|index| lowest + (rank + index + OPTIONS - place) % OPTIONS);
+    let choices: Vec<Value> = values.map(|value| json!({"value": value.to_string()})).collect();
+    let levels = (0..LEVELS).map(|level| {
+        let lowest = level * WIDTH;
+        json!({"label": format!("{lowest} to {}", lowest + WIDTH - 1)})
+    });
+    let levels: Vec<Value> = levels.collect();
+    Some(Case {
+        input: format!("{input}."),
+        questions: json!([
+            {"type": "predicate", "instructions": format!("{question} It is {said}.")},
+            {"type": "choice", "instructions": question, "choices": choices},
+            {"type": "score", "instructions": question, "levels": levels},
+        ]),
+        right: [
+            usize::from(!is_true),
+            usize::try_from(place).ok()?,
+            usize::try_from((right / WIDTH).min(LEVELS - 1)).ok()?,
+        ],
+    })
 }
 
 /// The answers to the three questions.
@@ -160,7 +190,6 @@ fn decided(answer: &Value) -> Result<[Decided; 3]> {
 }
 
 fn entry(
-    text: Text,
     cases: &[Case],
     all: &[[Decided; 3]],
     other: Option<&Vec<[Decided; 3]>>,
@@ -184,7 +213,6 @@ fn entry(
         percent(same as f64 / count)
     };
     DecideEntry {
-        text: text.name(),
         read: String::new(),
         orders: 0,
         kind: "",
@@ -219,10 +247,9 @@ async fn send(
 
 fn table(report: &DecideReport) -> String {
     let mut out = format!(
-        "{}, {} held-out texts of each kind\n{:<8} {:<6} {:>6} {:<10} {:>9} {:>7} {:>9} {:>11} {:>8}\n",
+        "{}, {} held-out sums\n{:<6} {:>6} {:<10} {:>9} {:>7} {:>9} {:>11} {:>8}\n",
         report.model,
         report.problems,
-        "text",
         "read",
         "orders",
         "kind",
@@ -236,8 +263,7 @@ fn table(report: &DecideReport) -> String {
         let agreement = row.agreement.map_or_else(|| "-".to_owned(), |share| share.to_string());
         let _ = writeln!(
             out,
-            "{:<8} {:<6} {:>6} {:<10} {:>9.1} {:>7.1} {:>9} {:>11.2e} {:>8}",
-            row.text,
+            "{:<6} {:>6} {:<10} {:>9.1} {:>7.1} {:>9} {:>11.2e} {:>8}",
             row.read,
             row.orders,
             row.kind,
