@@ -294,7 +294,7 @@ template <class Tile, class T, class Out, bool SCALED = false> DEVICE void group
     Part part = whole_part(product.of);
     part.row = 0;
     Tile sums;
-    sums.run(product.of, part);
+    sums.run(product.of, part, Waited());
     sums.each([&](unsigned row, unsigned column, float x, float y) {
         finish_pair<Out>(product, row, part.column * Tile::COLUMNS + column, x, y, 1.0f);
     });

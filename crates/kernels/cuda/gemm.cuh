@@ -322,6 +322,10 @@ struct WidenedWeights {
 struct Nothing {
     DEVICE void operator()() const {}
 };
+// The same, where the launches before have been waited for.
+struct Waited : Nothing {};
+template <class Begun> DEVICE void launches_follow(const Begun&) { launches_follow(); }
+DEVICE void launches_follow(const Waited&) {}
 
 // A tile of BM rows and BN columns on WM by WN warps, in steps of BK inner elements with STAGES
 // buffers. SHARED: sums of earlier segments are in shared memory, because the registers have no room.
@@ -371,10 +375,10 @@ struct TileMma
         }
     }
 
-    // Calls `begun` when the first stages are on their way.
+    // Waits for the launches before, and calls `begun` when the first stages are on their way.
     template <class Begun = Nothing>
     DEVICE void run(const Operands& of, const Part& part, Begun begun = {}) {
-        launches_follow();
+        launches_follow(begun);
         unsigned char* stages = shared_memory();
         unsigned row = part.row * BM, column = part.column * BN;
         size_t stride = size_t(of.k) * INPUT;
@@ -427,8 +431,9 @@ struct TileF32 : Sums<4, 256, 0> {
     static constexpr int ROWS = 64, COLUMNS = 64, BETWEEN = 4, BK = 16, PITCH = ROWS + 4;
     static constexpr unsigned STRIPS = 0;
 
-    DEVICE void run(const Operands& of, const Part& part, Nothing = {}) {
-        launches_follow();
+    template <class Begun = Nothing>
+    DEVICE void run(const Operands& of, const Part& part, Begun begun = {}) {
+        launches_follow(begun);
         float* xs = reinterpret_cast<float*>(shared_memory());
         float* ws = xs + BK * PITCH;
         const float* x = static_cast<const float*>(of.x);

@@ -82,14 +82,15 @@ template <int XS, class Weights, int STAGES, int STEPS, int THREADS> struct Stag
 
     // Fetches the first stages, and waits for the launches before. `early`: weights are fetched before that wait.
     // Otherwise they are not, because copies are complete in their order: the first stage would be with the last.
-    DEVICE void begin(bool early) {
+    template <class Begun> DEVICE void begin(bool early, Begun begun) {
         if (early)
 #pragma unroll
             for (unsigned i = 0; i < FIRST * STEPS; i++)
                 if (step + i < end) w.fetch(shared_memory() + i * SIZE + X_BYTES);
-        launches_follow();
+        launches_follow(begun);
 #pragma unroll
         for (int i = 0; i < FIRST; i++) next(!early);
+        begun();
     }
 
     // The next step. At the beginning of a stage, waits for it, and starts the copies of one that all
@@ -157,8 +158,7 @@ struct TileGroups : SumsOf<T, SINGLE, BM * BN / 1024, 256>::Type {
         auto map = [&](unsigned i) { return CUT ? i + cut_offset(second, i) : i; };
         Stages<BM, Copies<BN, GROUP_BYTES, 256>, STAGES, 1, 256> stages{
             {x, of.rows - row, stride}, {w, of.n - column, stride, map}, step, end};
-        stages.begin(of.early);
-        begun();
+        stages.begin(of.early, begun);
         unsigned segment = part.first;
         while (step < end) {
             unsigned stop = step + each < end ? step + each : end;

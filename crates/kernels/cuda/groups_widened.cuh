@@ -89,8 +89,7 @@ struct TileWidened : SumsOf<bf16, SINGLE, BM / 8, GROUPS * 128>::Type {
         using Source = typename Weights::template Source<COLUMNS, THREADS>;
         Stages<BM, Source, STAGES, STEPS, THREADS> stages{
             {x, of.rows - row, stride}, {of, column, step}, step, end};
-        stages.begin(of.early);
-        begun();
+        stages.begin(of.early, begun);
         unsigned segment = part.first;
         GroupWeights even, odd;
         while (step < end) {

@@ -81,6 +81,8 @@ KERNEL(faulty, Faulty, 64) {
     case 13: a.x[at] = early + 1.0f; break;
     // Reads as a constant what a launch writes.
     case 15: a.x[at] = read_only(a.x + at); break;
+    // No fault.
+    case 16: a.x[at] += 1.0f; break;
     }
 }
 
