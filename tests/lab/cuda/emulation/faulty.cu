@@ -80,7 +80,7 @@ KERNEL(faulty, Faulty, 64) {
         break;
     case 13: a.x[at] = early + 1.0f; break;
     // Reads as a constant what a launch writes.
-    case 15: a.x[at] = read_only(a.x + at); break;
+    case 15: a.x[at] = read_only(a.x + at) + 1.0f; break;
     // No fault.
     case 16: a.x[at] += 1.0f; break;
     }
