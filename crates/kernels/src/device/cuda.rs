@@ -6,6 +6,7 @@
 
 mod bulk;
 mod errors;
+mod graph;
 mod image;
 mod overlap;
 
@@ -15,6 +16,7 @@ use super::timing::Marks;
 use super::{Captured, DeviceLimits, Driver, Kernel, Result, kernels, refuse};
 use cudarc::driver::{result, sys};
 use errors::failed;
+use graph::CudaGraph;
 use image::{Image, OLDEST, Release};
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -449,40 +451,6 @@ impl Drop for Events {
             for event in self.all.drain(..) {
                 let _ = result::event::destroy(event);
             }
-        }
-    }
-}
-
-/// An instantiated graph. Its owner also holds the device and drops it later.
-struct CudaGraph {
-    launches: sys::CUgraphExec,
-    context: sys::CUcontext,
-    stream: sys::CUstream,
-    /// As the device's.
-    launched: Arc<AtomicBool>,
-}
-
-// SAFETY: as the device: every call makes the context current.
-unsafe impl Send for CudaGraph {}
-
-impl Captured for CudaGraph {
-    unsafe fn launch(&self) -> Result<()> {
-        self.launched.store(false, Ordering::Relaxed);
-        // SAFETY: context and stream live as long as the device, which the owner holds.
-        unsafe {
-            result::ctx::set_current(self.context).map_err(failed("context"))?;
-            result::graph::launch(self.launches, self.stream).map_err(failed("graph"))
-        }
-    }
-}
-
-impl Drop for CudaGraph {
-    fn drop(&mut self) {
-        // SAFETY: as above; the graph may still run, so wait first. A failure here cannot be handled.
-        unsafe {
-            let _ = result::ctx::set_current(self.context);
-            let _ = result::stream::synchronize(self.stream);
-            let _ = result::graph::exec_destroy(self.launches);
         }
     }
 }

@@ -43,8 +43,8 @@ using Point = jmp_buf;
 
 // AtLaunch: at the wait for launches before.
 enum class State { Ready, AtWarp, AtBlock, AtFirst, AtCluster, AtLaunch, Waiting, Done };
-// Most threads of a launch that begin before the launch before has ended.
-constexpr unsigned MOST_EARLY = 1 << 14;
+// Most clusters of a launch that begin before the launch before has ended: those that fit onto a small device.
+constexpr unsigned MOST_EARLY = 24;
 
 struct Copy {
     void* to;
@@ -325,8 +325,7 @@ static std::unique_ptr<Cluster> begin_cluster(const Launch& launch, unsigned num
 // Does what the first clusters do before their wait.
 static void begin_early(Launch& launch) {
     choose(launch, true);
-    unsigned fit = MOST_EARLY / (launch.count * launch.entry->cluster);
-    for (unsigned i = 0; i < std::min(clusters(launch), fit); i++) {
+    for (unsigned i = 0; i < std::min(clusters(launch), MOST_EARLY); i++) {
         launch.early.push_back(begin_cluster(launch, i));
         proceed();
     }
