@@ -66,6 +66,17 @@ fn measured(
     times.take().map_err(|error| failed(error.0))
 }
 
+/// The seconds of a whole step on a device, from its graph if it has one.
+fn whole(
+    device: &Device,
+    load: &StepLoad,
+    geometry: Geometry,
+    dtype: WeightDtype,
+) -> Result<f64, LoadError> {
+    let checkpoint = geometry.checkpoint(5, 1)?.with_dtype(dtype);
+    load.time(&mut load.executor(DeviceModel::load(device, checkpoint)?)?)
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [geometry, rows, slots, ways @ ..] = &words[..] else {
@@ -82,7 +93,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let load = StepLoad { rows: rows.parse()?, lane: LANE, slots };
         for dtype in [WeightDtype::Bf16, WeightDtype::Int8, WeightDtype::Int8w, WeightDtype::Int4] {
             for fused in [false, true] {
-                let with = |device: Device| device.with_fused(fused).with_ring(ring);
+                let with =
+                    |device: Device| device.with_fused(fused).with_ring(ring).with_overlap(overlap);
                 let device = device.clone().map(with);
                 step(&load, geometry, dtype, (device.as_ref(), [fused, ring, overlap]))?;
             }
@@ -136,6 +148,9 @@ fn step(
     );
     sums.iter().for_each(|(name, sum)| sum.print(name));
     all.print("all");
+    if let Some(device) = device {
+        println!("the whole step: {:.3} ms", whole(device, load, geometry, dtype)? * 1e3);
+    }
     if !unknown.is_empty() {
         println!("not counted: {}", unknown.join(", "));
     }
