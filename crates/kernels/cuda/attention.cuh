@@ -176,6 +176,7 @@ DEVICE void combine(const Attend& a, size_t query, unsigned reach, unsigned firs
 
 // Attention in f32 for parity with the CPU: one warp per query, head width up to 32 OWN.
 template <class N, unsigned OWN> DEVICE void attend_exact(const Attend& a) {
+    launches_follow();
     const Tile tile = a.tiles[block_x()];
     unsigned share = a.heads / a.groups, part = block_z(), lane = thread();
     unsigned begin = part * PARTITION;

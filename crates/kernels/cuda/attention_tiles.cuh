@@ -252,7 +252,7 @@ template <class N, int C, int QUERIES> DEVICE void attend_tile(const Attend& a) 
     const Tile tile = a.tiles[block_x()];
     unsigned group = block_y(), begin = block_z() * a.span;
     // A row that sees nothing has a result too.
-    if (tile.rows == 0 || (begin >= tile.reach && block_z() > 0)) return;
+    if (tile.rows == 0 || (begin >= tile.reach && block_z() > 0)) return launches_follow();
     unsigned end = begin + a.span < tile.reach ? begin + a.span : tile.reach;
     unsigned share = a.heads / a.groups, queries = tile.rows * share;
     bf16* qs = reinterpret_cast<bf16*>(shared_memory());
@@ -265,7 +265,9 @@ template <class N, int C, int QUERIES> DEVICE void attend_tile(const Attend& a) 
             return Chunks<C, THREADS>{a, tile, group, begin, end, ks, vs, offsets};
         }
     }();
+    // No launch writes the pages' numbers.
     auto found = chunks.find(0), next = chunks.find(1);
+    launches_follow();
     // Index of a query of the tile among all rows and heads.
     auto number = [&](unsigned query) {
         return size_t(tile.row + query / share) * a.heads + group * share + query % share;

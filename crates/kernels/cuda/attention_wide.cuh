@@ -210,6 +210,7 @@ DEVICE void widen_wide(const WideSlots& slots, unsigned first, bf16* ks, bf16* v
 
 // As attend_tile, for WIDE_QUERIES of the tile's queries; the blocks of a key head are adjacent.
 template <class N, int C> DEVICE void attend_wide(const Attend& a) {
+    launches_follow();
     constexpr unsigned PIECES = C / 8;
     const Tile tile = a.tiles[block_x()];
     unsigned parts = blocks_y() / a.groups, group = block_y() / parts, begin = block_z() * PARTITION;

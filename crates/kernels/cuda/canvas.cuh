@@ -35,6 +35,7 @@ DEVICE float norm_factor(const float* x, uint32_t d, float eps) {
 
 // Adds the norm of every row; one block per row.
 KERNEL(norm_add, Rowwise, 256) {
+    launches_follow();
     const float* x = a.x + size_t(block_x()) * a.d;
     float* out = a.out + size_t(block_x()) * a.d;
     float factor = norm_factor(x, a.d, a.eps);
@@ -43,6 +44,7 @@ KERNEL(norm_add, Rowwise, 256) {
 
 // Replaces denoised rows by their norms.
 KERNEL(norm_denoised, Rowwise, 256) {
+    launches_follow();
     if (!(a.kinds[block_x()] & DENOISED)) return;
     float* x = a.out + size_t(block_x()) * a.d;
     float factor = norm_factor(x, a.d, a.eps);
@@ -51,6 +53,7 @@ KERNEL(norm_denoised, Rowwise, 256) {
 
 // Multiplies every row by the factor of its kind.
 KERNEL(scale_rows, Rowwise, 256) {
+    launches_follow();
     float factor = a.kinds[block_x()] & DENOISED ? a.denoised : a.encoded;
     float* x = a.out + size_t(block_x()) * a.d;
     for (unsigned i = thread(); i < a.d; i += threads()) x[i] *= factor;
@@ -58,6 +61,7 @@ KERNEL(scale_rows, Rowwise, 256) {
 
 // Makes every row zero.
 KERNEL(clear_rows, Rowwise, 256) {
+    launches_follow();
     float* x = a.out + size_t(block_x()) * a.d;
     for (unsigned i = thread(); i < a.d; i += threads()) x[i] = 0.0f;
 }
@@ -77,6 +81,7 @@ struct Means {
 
 // Reads the mean embeddings of all rows that have one; zeros for the others.
 KERNEL(read_means, Means, 256) {
+    launches_follow();
     float* x = a.x + size_t(block_x()) * a.d;
     bool has = a.kinds[block_x()] & CONDITIONED;
     const float* kept = a.kept + (has ? size_t(a.slots[block_x()]) * a.d : 0);
@@ -85,6 +90,7 @@ KERNEL(read_means, Means, 256) {
 
 // Keeps the mean embeddings of a range of the scored rows; padding rows ask for no token.
 KERNEL(keep_means, Means, 256) {
+    launches_follow();
     if (a.rows[block_x()].input == NONE) return;
     const float* x = a.x + size_t(block_x()) * a.d;
     float* kept = a.kept + size_t(a.slots[a.scored[block_x()]]) * a.d;
@@ -104,6 +110,7 @@ struct Softmax {
 
 // The probabilities of every row among its allowed tokens; one block per row.
 template <class T> DEVICE void softmax(const Softmax& a) {
+    launches_follow();
     float* scratch = reinterpret_cast<float*>(shared_memory());
     const float* logits = a.logits + size_t(block_x()) * a.vocab;
     const uint32_t first = a.rows[block_x()].allowed;

@@ -56,7 +56,7 @@ DEVICE float byte_above(uint32_t word, unsigned i) {
     return __uint_as_float(__byte_perm(word, 0x4B000000u, 0x7440u | i));
 }
 
-// Reads numbers that no block of the launch writes.
+// Reads numbers that no launch of a step writes: not even the wait for launches orders these reads.
 DEVICE float read_only(const float* from) { return __ldg(from); }
 DEVICE uint32_t read_only(const uint32_t* from) { return __ldg(from); }
 DEVICE Numbers<1> read_only(const Numbers<1>* from) { return {__ldg(from->at)}; }
@@ -102,6 +102,21 @@ DEVICE void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"
 // Waits for this thread's copies, except those of the last NEWEST groups.
 template <int NEWEST> DEVICE void copies_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(NEWEST) : "memory");
+}
+
+// Waits for the launches before this one, and sees what they wrote. A launch may begin while the one before it runs:
+// before this every thread reads only what no launch of a step writes, and it writes nothing to global memory.
+// Every thread calls it, also one that has nothing to do: the launch after next relies on this one's wait.
+DEVICE void launches_wait() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// Permits the next launch to begin once every block has called this or ended.
+DEVICE void launches_permit() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 // Makes this thread's writes visible to other blocks before its later ones.

@@ -24,6 +24,7 @@ struct Route {
 // The product of rows and the router's matrix in f32. A warp has one expert and ROUTED rows; its lanes
 // sum over every 32nd number.
 template <class T> DEVICE void route(const Route& a) {
+    launches_follow();
     unsigned lane = thread() % 32, first = block_x() * ROUTED;
     unsigned expert = block_y() * (threads() / 32) + thread() / 32;
     if (expert >= a.experts) return;
@@ -103,6 +104,7 @@ DEVICE void close_groups(const Choose& a, float* scores) {
 
 // One warp per row.
 KERNEL(choose_experts, Choose, 32) {
+    launches_follow();
     unsigned row = block_x(), lane = thread();
     uint32_t* to = a.experts + size_t(row) * a.chosen;
     if (a.slots[row] == NONE) {
@@ -176,6 +178,7 @@ struct Group {
 
 // One block per expert.
 KERNEL(count_experts, Group, 256) {
+    launches_follow();
     uint32_t* scratch = reinterpret_cast<uint32_t*>(shared_memory());
     uint32_t mine = 0;
     for (unsigned i = thread(); i < a.pairs; i += threads()) mine += a.experts[i] == block_x();
@@ -185,6 +188,7 @@ KERNEL(count_experts, Group, 256) {
 
 // One block per expert.
 KERNEL(group_rows, Group, 256) {
+    launches_follow();
     uint32_t* scratch = reinterpret_cast<uint32_t*>(shared_memory());
     unsigned expert = block_x(), lane = thread() % 32, warp = thread() / 32;
     uint32_t place = 0, tile = 0;
@@ -237,6 +241,7 @@ struct Gather {
 
 // One block per place.
 template <class T> DEVICE void gather(const Gather& a) {
+    launches_follow();
     uint32_t pair = a.pairs_at[block_x()];
     if (pair == NONE) return;
     const T* x = static_cast<const T*>(a.x) + size_t(pair / a.chosen) * a.k;
@@ -271,6 +276,8 @@ struct Grouped {
 
 // A product of gemm.cuh for every tile of rows, by one block.
 template <class Tile, class T, class Out, bool SCALED = false> DEVICE void grouped(const Grouped& a) {
+    // Which weights it needs, a launch of the step writes.
+    launches_follow();
     const GroupTile tile = a.tiles[block_x()];
     if (tile.rows == 0) return;
     Gemm product{};
@@ -287,7 +294,7 @@ template <class Tile, class T, class Out, bool SCALED = false> DEVICE void group
     Part part = whole_part(product.of);
     part.row = 0;
     Tile sums;
-    sums.run(product.of, part);
+    sums.run(product.of, part, Waited());
     sums.each([&](unsigned row, unsigned column, float x, float y) {
         finish_pair<Out>(product, row, part.column * Tile::COLUMNS + column, x, y, 1.0f);
     });
@@ -331,6 +338,7 @@ struct Mix {
 
 // One block per row.
 KERNEL(mix_experts, Mix, 256) {
+    launches_follow();
     size_t first = size_t(block_x()) * a.chosen;
     float* sum = a.sum + size_t(block_x()) * a.d;
     for (unsigned i = thread(); i < a.d; i += threads()) {

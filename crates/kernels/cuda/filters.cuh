@@ -184,6 +184,7 @@ DEVICE Tokens tokens_of(const Filters& a) {
 
 // One block per row; rows that list no tokens are left as they are.
 ROOMY_KERNEL(list_tops, Filters, 256) {
+    launches_follow();
     const Scored row = a.rows[block_x()];
     const double* record = a.out + size_t(block_x()) * RECORD;
     // NaN: a logit is not finite.
@@ -195,6 +196,7 @@ ROOMY_KERNEL(list_tops, Filters, 256) {
 
 // One block per row; rows without filters are left as they are. The record is that of the best token.
 ROOMY_KERNEL(filter_rows, Filters, 256) {
+    launches_follow();
     const Scored row = a.rows[block_x()];
     double* out = a.out + size_t(block_x()) * RECORD;
     double chosen = out[0];

@@ -41,6 +41,8 @@ struct Operands {
     float eps;
     // Byte of shared memory from which on the factors of rows are.
     uint32_t factors;
+    // Not 0: launches may overlap, so that weights are fetched before the wait for those before.
+    uint32_t early;
 };
 
 // How the tiles of a product are divided among blocks. Tiles are numbered column by column. The first
@@ -316,6 +318,15 @@ struct WidenedWeights {
     };
 };
 
+// What is done when the first stages of a product are on their way.
+struct Nothing {
+    DEVICE void operator()() const {}
+};
+// The same, where the launches before have been waited for.
+struct Waited : Nothing {};
+template <class Begun> DEVICE void launches_follow(const Begun&) { launches_follow(); }
+DEVICE void launches_follow(const Waited&) {}
+
 // A tile of BM rows and BN columns on WM by WN warps, in steps of BK inner elements with STAGES
 // buffers. SHARED: sums of earlier segments are in shared memory, because the registers have no room.
 template <class Weights, int BM, int BN, int WM, int WN, int BK, int STAGES, bool SHARED>
@@ -364,7 +375,10 @@ struct TileMma
         }
     }
 
-    DEVICE void run(const Operands& of, const Part& part) {
+    // Waits for the launches before, and calls `begun` when the first stages are on their way.
+    template <class Begun = Nothing>
+    DEVICE void run(const Operands& of, const Part& part, Begun begun = {}) {
+        launches_follow(begun);
         unsigned char* stages = shared_memory();
         unsigned row = part.row * BM, column = part.column * BN;
         size_t stride = size_t(of.k) * INPUT;
@@ -381,6 +395,7 @@ struct TileMma
             if (step + s < end) stage(step + s, s);
             copies_commit();
         }
+        begun();
         unsigned at = 0, segment = part.first;
         for (; step < end; step++) {
             copies_wait<STAGES - 2>();
@@ -416,7 +431,9 @@ struct TileF32 : Sums<4, 256, 0> {
     static constexpr int ROWS = 64, COLUMNS = 64, BETWEEN = 4, BK = 16, PITCH = ROWS + 4;
     static constexpr unsigned STRIPS = 0;
 
-    DEVICE void run(const Operands& of, const Part& part) {
+    template <class Begun = Nothing>
+    DEVICE void run(const Operands& of, const Part& part, Begun begun = {}) {
+        launches_follow(begun);
         float* xs = reinterpret_cast<float*>(shared_memory());
         float* ws = xs + BK * PITCH;
         const float* x = static_cast<const float*>(of.x);
@@ -476,7 +493,7 @@ DEVICE float norm_factor(const Operands& of, unsigned row) {
     const float* squares = of.squares + size_t(row < of.rows ? row : of.rows - 1) * of.parts;
     float sum = 0.0f;
     for (unsigned j = thread() % 32; j < of.parts; j += 32)
-        sum = rounded_sum(sum, read_only(squares + j));
+        sum = rounded_sum(sum, squares[j]);
     return 1.0f / sqrtf(warp_sum(sum) / float(of.parts * SQUARED) + of.eps);
 }
 
@@ -546,8 +563,9 @@ DEVICE void finish_pair(const Gemm& a, unsigned row, unsigned column, float x, f
 template <class Tile, class T> DEVICE void gemm(const Gemm& a) {
     Tile tile;
     Part part = part_of(a.of, a.share, Tile::SIZE, Tile::EXACT);
-    if (sizeof(T) == 2) find_factors<Tile::ROWS>(a.of, part.row * Tile::ROWS);
-    tile.run(a.of, part);
+    if constexpr (sizeof(T) == 2)
+        tile.run(a.of, part, [&] { find_factors<Tile::ROWS>(a.of, part.row * Tile::ROWS); });
+    else tile.run(a.of, part);
     if (!tile.gather(part)) return;
     unsigned row = part.row * Tile::ROWS, column = part.column * Tile::COLUMNS;
     bool lacks = sizeof(T) == 2 && a.of.squares;

@@ -66,21 +66,31 @@ template <int XS, class Weights, int STAGES, int STEPS, int THREADS> struct Stag
     // Buffers, in steps, to fetch to and to take from.
     unsigned put = 0, at = 0;
 
-    DEVICE void next() {
+    // Fetches the next stage; `weights`: also those.
+    DEVICE void next(bool weights = true) {
 #pragma unroll
         for (unsigned i = 0; i < STEPS; i++) {
             if (step + i >= end) break;
             unsigned char* to = shared_memory() + (put + i) * SIZE;
-            x.fetch(to), w.fetch(to + X_BYTES);
+            x.fetch(to);
+            if (weights) w.fetch(to + X_BYTES);
         }
         copies_commit();
         step += STEPS;
         put = put + STEPS == STAGES * STEPS ? 0 : put + STEPS;
     }
 
-    DEVICE void begin() {
+    // Fetches the first stages, and waits for the launches before. `early`: weights are fetched before that wait.
+    // Otherwise they are not, because copies are complete in their order: the first stage would be with the last.
+    template <class Begun> DEVICE void begin(bool early, Begun begun) {
+        if (early)
 #pragma unroll
-        for (int i = 0; i < FIRST; i++) next();
+            for (unsigned i = 0; i < FIRST * STEPS; i++)
+                if (step + i < end) w.fetch(shared_memory() + i * SIZE + X_BYTES);
+        launches_follow(begun);
+#pragma unroll
+        for (int i = 0; i < FIRST; i++) next(!early);
+        begun();
     }
 
     // The next step. At the beginning of a stage, waits for it, and starts the copies of one that all
@@ -133,7 +143,9 @@ struct TileGroups : SumsOf<T, SINGLE, BM * BN / 1024, 256>::Type {
     DEVICE static unsigned group_row() { return BM == 64 ? 0 : thread() / 128 * 64; }
     DEVICE static unsigned group_column() { return BM == 64 ? thread() / 128 * OWN : 0; }
 
-    DEVICE void run(const Operands& of, const Part& part) {
+    // As that of gemm.cuh.
+    template <class Begun = Nothing>
+    DEVICE void run(const Operands& of, const Part& part, Begun begun = {}) {
         unsigned row = part.row * BM, column = part.column * BN;
         unsigned each = of.segment / INNER, all = of.k / INNER;
         unsigned step = part.first * each, end = part.end * each < all ? part.end * each : all;
@@ -146,7 +158,7 @@ struct TileGroups : SumsOf<T, SINGLE, BM * BN / 1024, 256>::Type {
         auto map = [&](unsigned i) { return CUT ? i + cut_offset(second, i) : i; };
         Stages<BM, Copies<BN, GROUP_BYTES, 256>, STAGES, 1, 256> stages{
             {x, of.rows - row, stride}, {w, of.n - column, stride, map}, step, end};
-        stages.begin();
+        stages.begin(of.early, begun);
         unsigned segment = part.first;
         while (step < end) {
             unsigned stop = step + each < end ? step + each : end;

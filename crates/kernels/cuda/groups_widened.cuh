@@ -78,7 +78,9 @@ struct TileWidened : SumsOf<bf16, SINGLE, BM / 8, GROUPS * 128>::Type {
         group_wait<1>();
     }
 
-    DEVICE void run(const Operands& of, const Part& part) {
+    // As that of gemm.cuh.
+    template <class Begun = Nothing>
+    DEVICE void run(const Operands& of, const Part& part, Begun begun = {}) {
         unsigned row = part.row * BM, column = part.column * COLUMNS;
         unsigned each = of.segment / GROUP_INNER, all = of.k / GROUP_INNER;
         unsigned step = part.first * each, end = part.end * each < all ? part.end * each : all;
@@ -87,7 +89,7 @@ struct TileWidened : SumsOf<bf16, SINGLE, BM / 8, GROUPS * 128>::Type {
         using Source = typename Weights::template Source<COLUMNS, THREADS>;
         Stages<BM, Source, STAGES, STEPS, THREADS> stages{
             {x, of.rows - row, stride}, {of, column, step}, step, end};
-        stages.begin();
+        stages.begin(of.early, begun);
         unsigned segment = part.first;
         GroupWeights even, odd;
         while (step < end) {

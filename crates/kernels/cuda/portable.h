@@ -36,6 +36,14 @@ KERNELS_BEGIN
 
 DEVICE float wide(float x) { return x; }
 
+// Waits for the launches before this one and permits the next. Its blocks begin when all of this launch have, so
+// they take no room from them; and at most two launches share a device, because those before have ended. What they
+// fetch before their own wait would be read from memory anyway, and when they wait they issue nothing.
+DEVICE void launches_follow() {
+    launches_wait();
+    launches_permit();
+}
+
 // Converts a number to the type that a kernel stores.
 template <class T> DEVICE T narrow(float x);
 template <> DEVICE float narrow<float>(float x) { return x; }

@@ -167,6 +167,7 @@ struct Split {
 
 // One warp per head of a row.
 template <class T> DEVICE void split(const Split& a) {
+    launches_follow();
     unsigned row = block_x(), warp = thread() / 32, all = a.of.heads + 2 * a.of.groups;
     unsigned head = block_y() * (threads() / 32) + warp;
     if (head >= all) return;
@@ -247,8 +248,9 @@ DEVICE void finish_row(const Qkv& a, float* x, unsigned tile, Window window, uns
 template <class Tile> DEVICE void qkv(const Qkv& a) {
     Tile tile;
     Part part = part_of(a.of, a.share, Tile::SIZE, Tile::EXACT);
-    if (!Tile::EXACT) find_factors<Tile::ROWS>(a.of, part.row * Tile::ROWS);
-    tile.run(a.of, part);
+    tile.run(a.of, part, [&] {
+        if (!Tile::EXACT) find_factors<Tile::ROWS>(a.of, part.row * Tile::ROWS);
+    });
     if (!tile.gather(part)) return;
     float* all = spread(tile);
     unsigned first = part.row * Tile::ROWS, left = a.of.rows - first, warps = threads() / 32;

@@ -80,30 +80,43 @@ struct TileRing : TileGroups<bf16, BM, BN, STAGES, SINGLE, HEADS_CUT> {
         return end < all ? end : all;
     }
 
-    // Loads the stages of a part, once their warps in all blocks of the cluster have used them up.
+    // Loads this block's share of the weights of a step to the stage `at`, whose barrier then expects all bytes of
+    // the step.
     template <class Args>
-    DEVICE static void load(const Ring<Args>& a, const Part& part, Turn<STAGES>& turn) {
-        const Operands& of = a.a.of;
+    DEVICE static void load_weights(const Ring<Args>& a, const Part& part, unsigned step, unsigned at) {
         constexpr unsigned SHARE = BN / BOX / PAIR;
-        unsigned row = part.row * BM, rank = cluster_rank<PAIR>();
         bool second = Base::CUT && part.column % 2;
-        unsigned column = (part.column - second) * BN;
-        for (unsigned step = begin(of, part); step < end(of, part); step++, turn.next()) {
-            auto& stations = TileRing::stations();
-            barrier_wait(stations.empty[turn.at], turn.parity ^ 1);
+        unsigned column = (part.column - second) * BN, rank = cluster_rank<PAIR>();
+        uint64_t& full = stations().full[at];
+        barrier_expect(full, STAGE);
+        for (unsigned i = rank * SHARE; i < (rank + 1) * SHARE; i++) {
+            unsigned from = Base::CUT ? i * BOX + cut_offset(second, i * BOX) : i * BOX;
+            bulk_copy<PAIR>(shared_memory() + at * STAGE + BM * GROUP_BYTES + i * BOX_BYTES, a.w,
+                            step * GROUP_INNER, column + from, full);
+        }
+    }
+
+    // Loads the stages of a part, once their warps in all blocks of the cluster have used them up. `first`: the
+    // ring is empty, and the weights of its stages are loaded before the wait for the launches before.
+    template <class Args>
+    DEVICE static void load(const Ring<Args>& a, const Part& part, Turn<STAGES>& turn, bool first) {
+        const Operands& of = a.a.of;
+        unsigned row = part.row * BM, step = begin(of, part), end = TileRing::end(of, part), loaded = step;
+        if (first) {
+            loaded = step + STAGES < end ? step + STAGES : end;
+            if (thread() % 32 == 0)
+                for (unsigned i = step; i < loaded; i++) load_weights(a, part, i, i - step);
+            sync_warp();
+            launches_follow();
+        }
+        for (; step < end; step++, turn.next()) {
+            if (step >= loaded) barrier_wait(stations().empty[turn.at], turn.parity ^ 1);
             if (thread() % 32 == 0) {
-                unsigned char* to = shared_memory() + turn.at * STAGE;
-                uint64_t& full = stations.full[turn.at];
-                barrier_expect(full, STAGE);
+                if (step >= loaded) load_weights(a, part, step, turn.at);
                 for (unsigned i = 0; i < BM / BOX; i++) {
                     unsigned from = row + i * BOX;
-                    bulk_copy<1>(to + i * BOX_BYTES, a.x, step * GROUP_INNER,
-                                 from < of.rows ? a.first + from : NO_ROW, full);
-                }
-                for (unsigned i = rank * SHARE; i < (rank + 1) * SHARE; i++) {
-                    unsigned from = Base::CUT ? i * BOX + cut_offset(second, i * BOX) : i * BOX;
-                    bulk_copy<PAIR>(to + BM * GROUP_BYTES + i * BOX_BYTES, a.w, step * GROUP_INNER,
-                                    column + from, full);
+                    bulk_copy<1>(shared_memory() + turn.at * STAGE + i * BOX_BYTES, a.x, step * GROUP_INNER,
+                                 from < of.rows ? a.first + from : NO_ROW, stations().full[turn.at]);
                 }
             }
             sync_warp();
@@ -225,10 +238,16 @@ template <class Tile, class Args, class Finish> DEVICE void ring(const Ring<Args
     };
     if (thread() >= CONSUMERS) {
         fewer_registers<Tile::FEWER>();
+        bool first = true;
         if (thread() / 32 == CONSUMERS / 32)
-            each_part([&](const Part& part) { Tile::load(a, part, turn); });
+            each_part([&](const Part& part) {
+                Tile::load(a, part, turn, first);
+                first = false;
+            });
+        if (first) launches_follow();
     } else {
         more_registers<Tile::MORE>();
+        launches_follow();
         each_part([&](const Part& part) {
             Tile::find_own_factors(a.a.of, part.row * Tile::ROWS);
             Tile tile;

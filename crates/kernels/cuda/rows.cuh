@@ -14,6 +14,7 @@ struct Embed {
 
 // One block per row.
 template <class T> DEVICE void embed(const Embed& a) {
+    launches_follow();
     const T* from = static_cast<const T*>(a.table) + size_t(a.tokens[block_x()]) * a.d;
     float* to = a.out + size_t(block_x()) * a.d;
 #pragma unroll 4
@@ -96,6 +97,7 @@ struct Round {
 
 // One block per row.
 template <class T> DEVICE void round_rows(const Round& a) {
+    launches_follow();
     const T* x = static_cast<const T*>(a.x) + size_t(block_x()) * a.x_stride;
     const unsigned span = HELD * threads();
     float held[HELD];
@@ -115,6 +117,7 @@ KERNEL(round_bf16, Round, 1024) { round_rows<bf16>(a); }
 
 // x / sqrt(mean(x^2) + eps) * weight of one row per block.
 template <class T> DEVICE void norm(const Norm& a) {
+    launches_follow();
     float* scratch = reinterpret_cast<float*>(shared_memory());
     const float* x = a.x + size_t(a.gather ? a.gather[block_x()] : block_x()) * a.d;
     const unsigned span = HELD * threads();
@@ -154,6 +157,7 @@ struct CopyPages {
 
 // Each thread makes all copies of one word, in order.
 KERNEL(copy_pages, CopyPages, 256) {
+    launches_follow();
     uint32_t* pool = a.pool + size_t(block_y()) * a.pages * a.words;
     unsigned word = block_x() * threads() + thread();
     if (word >= a.words) return;

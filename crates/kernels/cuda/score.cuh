@@ -182,6 +182,7 @@ DEVICE uint32_t lowest_without(uint32_t a, uint32_t b) {
 
 // One block per row.
 ROOMY_KERNEL(fold_partials, Fold, 128) {
+    launches_follow();
     const Scored row = a.rows[block_x()];
     const Partial* partials = a.partials + size_t(block_x()) * a.count;
     const float* apart = a.apart + 2 * block_x();

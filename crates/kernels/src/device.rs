@@ -173,6 +173,24 @@ pub trait Driver: Send + Sync {
     /// # Safety
     /// `args` is the kernel's argument, and what it points to is as large as the kernel assumes.
     unsafe fn launch(&self, kernel: Kernel, grid: [u32; 3], args: &[u8]) -> Result<()>;
+    /// Tries launches that begin while the one before runs, captured and not.
+    ///
+    /// # Errors
+    /// If the device has none, or refuses them.
+    fn try_overlap(&self) -> Result<()> {
+        refuse("its launches run one after the other")
+    }
+    /// As [`Self::launch`], but if the call before was a launch too, the kernel may begin while that one runs.
+    ///
+    /// # Errors
+    /// As [`Self::launch`].
+    ///
+    /// # Safety
+    /// As [`Self::launch`]; and the kernel waits for the launches before where it must.
+    unsafe fn launch_over(&self, kernel: Kernel, grid: [u32; 3], args: &[u8]) -> Result<()> {
+        // SAFETY: by the caller's promise.
+        unsafe { self.launch(kernel, grid, args) }
+    }
     /// Starts to capture this thread's launches instead of running them.
     fn begin_capture(&self) -> Result<()>;
     /// Ends the capture and returns the captured launches.
@@ -213,6 +231,7 @@ pub struct Device {
     changes: Arc<AtomicU64>,
     scratch: Arc<Mutex<Weak<Scratch>>>,
     refusal: Arc<Refusal>,
+    overlap_refusal: Option<Arc<str>>,
 }
 
 /// Captured launches that run as one, on the current contents of the memory they refer to.
@@ -247,7 +266,8 @@ impl Device {
     pub fn open(ordinal: u32) -> Result<Self> {
         let mut device = Self::new(cuda::Cuda::open(ordinal)?);
         device.measure_memory()?;
-        Ok(device)
+        let overlap = device.limits.overlap;
+        Ok(device.with_overlap(overlap))
     }
 
     /// Opens a CUDA device; not available in this build.
@@ -278,6 +298,7 @@ impl Device {
             changes: Arc::default(),
             scratch: Arc::default(),
             refusal: Arc::default(),
+            overlap_refusal: None,
         }
     }
 
@@ -311,6 +332,21 @@ impl Device {
     pub fn with_ring(mut self, ring: bool) -> Self {
         self.limits.ring = ring && self.limits.bulk;
         self
+    }
+
+    /// The same device, whose launches may or may not overlap; they do not if the driver refuses that
+    /// ([`Self::overlap_refusal`]).
+    #[must_use]
+    pub fn with_overlap(mut self, overlap: bool) -> Self {
+        let refusal = overlap.then(|| self.driver.try_overlap().err()).flatten();
+        self.limits.overlap = overlap && refusal.is_none();
+        self.overlap_refusal = refusal.map(|DeviceError(reason)| reason.into());
+        self
+    }
+
+    /// Why launches do not overlap, if they were to.
+    pub fn overlap_refusal(&self) -> Option<&str> {
+        self.overlap_refusal.as_deref()
     }
 
     /// The same device, on which a kernel may or may not do the work of several.
@@ -371,7 +407,10 @@ impl Device {
         // caller's promise.
         unsafe {
             let bytes = std::slice::from_raw_parts(std::ptr::from_ref(args).cast(), size_of::<A>());
-            self.driver.launch(kernel, grid, bytes)
+            match self.limits.overlap {
+                true => self.driver.launch_over(kernel, grid, bytes),
+                false => self.driver.launch(kernel, grid, bytes),
+            }
         }
     }
 }

@@ -49,5 +49,5 @@ pub use kernels::device::{
 pub use kernels::{Candle, Cpu, Form, Host, KvDtype, TileSupport, WeightDtype};
 pub use memory::Memory;
 pub use model::Model;
-pub use selftest::{selftest, selftest_of_models, selftest_on_cpu};
+pub use selftest::{selftest, selftest_of_models, selftest_of_overlap, selftest_on_cpu};
 pub use sharing::ExpertSharing;

@@ -12,6 +12,9 @@ use step::{Batch, BatchOutput, Candidate, Executor, Sampling};
 
 const VOCAB: u32 = 1003;
 const PAGE: u32 = 16;
+/// Runs of a pass whose launches overlap, and the width of a model whose launches take longer than those of the others.
+const RUNS: u32 = 50;
+const WIDE: usize = 2048;
 const SAMPLED: Sampling = Sampling { temperature: 0.7, seed: 11, clock: 5, ..Sampling::GREEDY };
 
 /// Forward passes in a dtype, and the accepted difference of log-probabilities.
@@ -80,6 +83,62 @@ pub fn selftest(device: &Device, rows: u32, columns: usize, tell: &mut dyn FnMut
     let device = &device.clone().with_fused(true);
     device::selftest(device, columns, tell);
     selftest_of_models(device, rows, tell);
+    selftest_of_overlap(device, rows, RUNS, tell);
+    let wide = Format { mlp: 3 * WIDE, ..Format::ALL[1] };
+    overlapped(device, (Network::full(16, 16, WIDE), wide), (rows, RUNS), tell);
+}
+
+/// Compares passes whose launches overlap, with batches of up to `rows` rows, with those whose launches run one after
+/// the other: all bits of `runs` runs in a row, the first launched directly, the others from a graph unless they have
+/// too many rows. Compares nothing on a device whose launches do not overlap.
+pub fn selftest_of_overlap(device: &Device, rows: u32, runs: u32, tell: &mut dyn FnMut(Check)) {
+    for format in Format::ALL {
+        for network in Network::ALL {
+            overlapped(device, (network, format), (rows, runs), tell);
+        }
+    }
+}
+
+/// The comparisons of one model, also of products whose operands bulk copies load if the device has them.
+fn overlapped(
+    device: &Device,
+    (network, format): (Network, Format),
+    (rows, runs): (u32, u32),
+    tell: &mut dyn FnMut(Check),
+) {
+    let over = device.clone().with_overlap(true);
+    if !over.limits().overlap {
+        return;
+    }
+    let name = format!("overlap, {} {}", format.dtype.name(), network.name());
+    // Of other formats, none is loaded so.
+    let rings: &[bool] = if format.dtype == WeightDtype::Bf16 { &[false, true] } else { &[false] };
+    for &ring in rings {
+        let devices = [device, &over].map(|device| device.clone().with_ring(ring));
+        if devices[1].limits().ring != ring {
+            continue;
+        }
+        let name = if ring { format!("{name}, bulk copies") } else { name.clone() };
+        let compare = || {
+            let [alone, over] = devices.map(|device| on_device(&device, (network, format), rows));
+            let (mut alone, mut over) = (alone?, over?);
+            for lengths in [&[1][..], &[32], &[33, 31], &[rows]] {
+                let passes = network.passes(lengths);
+                let want = run(&mut alone, &passes)?;
+                let mut differ = 0;
+                for _ in 0..runs {
+                    differ += u32::from(run(&mut over, &passes)? != want);
+                }
+                let name = format!("{name}: passes of {lengths:?} rows that differ");
+                tell(Check { name, error: differ.into(), tolerance: 0.0 });
+            }
+            Ok(())
+        };
+        let done: Result<(), LoadError> = compare();
+        if let Err(reason) = done {
+            tell(Check::failed(&name, reason));
+        }
+    }
 }
 
 /// Compares the log-probabilities of complete forward passes on a device, launched directly and from a
@@ -87,21 +146,30 @@ pub fn selftest(device: &Device, rows: u32, columns: usize, tell: &mut dyn FnMut
 /// bits alone and beside other sequences.
 pub fn selftest_of_models(device: &Device, rows: u32, tell: &mut dyn FnMut(Check)) {
     let tested = |network: Network, format: Format| {
-        let checkpoint = network.checkpoint(format.dtype, format.mlp, rows)?;
-        let model = DeviceModel::load(device, checkpoint)?;
-        let sizes = sizes(rows);
-        let slots = u64::from(sizes.pages) * u64::from(sizes.page_size);
-        let on_device = DeviceConfig {
-            page_size: sizes.page_size,
-            rows,
-            positions: rows,
-            sequences: 4,
-            kv: KvMemory::Bytes(slots * model.kv_bytes_per_position() as u64),
-        };
-        let executor = DeviceExecutor::new(model, on_device)?;
+        let executor = on_device(device, (network, format), rows)?;
         Ok(Box::new(executor) as Box<dyn Executor>)
     };
     compared("device", &Format::ALL, rows, tested, tell);
+}
+
+/// An executor on a device for batches of up to `rows` rows.
+fn on_device(
+    device: &Device,
+    (network, format): (Network, Format),
+    rows: u32,
+) -> Result<DeviceExecutor, LoadError> {
+    let checkpoint = network.checkpoint(format.dtype, format.mlp, rows)?;
+    let model = DeviceModel::load(device, checkpoint)?;
+    let sizes = sizes(rows);
+    let slots = u64::from(sizes.pages) * u64::from(sizes.page_size);
+    let config = DeviceConfig {
+        page_size: sizes.page_size,
+        rows: rows.max(64),
+        positions: rows.max(64),
+        sequences: 4,
+        kv: KvMemory::Bytes(slots * model.kv_bytes_per_position() as u64),
+    };
+    DeviceExecutor::new(model, config)
 }
 
 /// Compares the executors that `tested` makes with candle.

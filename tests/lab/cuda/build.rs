@@ -52,7 +52,7 @@ fn emulation() {
     }
     observed.files([&source, "emulation/faulty.cu"]);
     let mut plain = kernels("plain");
-    plain.file(&source);
+    plain.files([&source, "emulation/faulty.cu"]);
     // Kernels register themselves; nothing refers to their object files.
     build()
         .link_lib_modifier("+whole-archive")

@@ -99,7 +99,7 @@ arguments! {
         x w scales row_scales squares: u64,
         rows n k segment form parts: u32,
         eps: f32,
-        factors: u32,
+        factors early pad: u32,
     }
 
     /// The division of a product's tiles among blocks.

@@ -6,19 +6,23 @@
 
 mod bulk;
 mod errors;
+mod graph;
 mod image;
+mod overlap;
 
-use super::launch::{FUSED, RINGS};
+use super::launch::{FUSED, OVERLAPS, RINGS};
 use super::tensor_map::{MapRows, TensorMap};
 use super::timing::Marks;
 use super::{Captured, DeviceLimits, Driver, Kernel, Result, kernels, refuse};
 use cudarc::driver::{result, sys};
 use errors::failed;
+use graph::CudaGraph;
 use image::{Image, OLDEST, Release};
 use std::collections::HashMap;
-use std::ffi::{CString, c_void};
+use std::ffi::CString;
 use std::ptr::null_mut;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Dynamic shared memory that a kernel may use without setting an attribute.
 const PLAIN_SHARED: u32 = 48 << 10;
@@ -37,6 +41,8 @@ pub(super) struct Cuda {
     pinned: Mutex<Pinned>,
     /// Memory to free after the capture in progress, if there is one.
     capture: Mutex<Option<Vec<u64>>>,
+    /// True if the last call that gave the stream work was a launch.
+    launched: Arc<AtomicBool>,
 }
 
 // SAFETY: a context may be used by every thread that makes it current, which every call does.
@@ -65,10 +71,8 @@ impl Cuda {
             unsafe { result::device::get_attribute(device, which) }.map_err(failed("device"))
         };
         use sys::CUdevice_attribute as Attribute;
-        let version = (
-            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
-            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
-        );
+        let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let version = (major(device)?, minor);
         if version < OLDEST {
             let (major, minor) = version;
             return refuse(format!(
@@ -83,6 +87,7 @@ impl Cuda {
             warpgroups: image.has_warpgroups(),
             bulk: image.has_warpgroups(),
             ring: RINGS.contains(&version),
+            overlap: OVERLAPS.contains(&version),
             fused: FUSED.contains(&version),
             ..DeviceLimits::unmeasured(attribute(
                 Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
@@ -102,6 +107,7 @@ impl Cuda {
                 refusal: None,
                 pinned: Mutex::new(Pinned { start: null_mut(), bytes: 0 }),
                 capture: Mutex::default(),
+                launched: Arc::default(),
             };
             opened.current()?;
             let kind = result::stream::StreamKind::NonBlocking;
@@ -128,7 +134,9 @@ impl Cuda {
         }
     }
 
+    /// Makes the context current. What follows is no launch, unless [`Self::launched`] is set again.
     fn current(&self) -> Result<()> {
+        self.launched.store(false, Ordering::Relaxed);
         // SAFETY: the context lives as long as this does.
         unsafe { result::ctx::set_current(self.context) }.map_err(failed("context"))
     }
@@ -176,6 +184,13 @@ fn number_of(ordinal: u32) -> Result<i32> {
         });
     };
     Ok(number)
+}
+
+/// The major number of a device's compute capability.
+fn major(device: sys::CUdevice) -> Result<i32> {
+    let major = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR;
+    // SAFETY: the device exists.
+    unsafe { result::device::get_attribute(device, major) }.map_err(failed("device"))
 }
 
 /// The newest release of CUDA that the driver supports.
@@ -306,17 +321,18 @@ impl Driver for Cuda {
     }
 
     unsafe fn launch(&self, kernel: Kernel, grid: [u32; 3], args: &[u8]) -> Result<()> {
-        self.current()?;
-        let Some(&function) = self.functions.get(kernel.name) else {
-            return refuse(format!("no kernel {}", kernel.name));
-        };
-        let mut params = [args.as_ptr().cast_mut().cast::<c_void>()];
-        let (grid, threads) = ((grid[0], grid[1], grid[2]), (kernel.threads, 1, 1));
-        // SAFETY: by the caller's promise; the driver copies the argument before it returns.
-        unsafe {
-            result::launch_kernel(function, grid, threads, kernel.shared, self.stream, &mut params)
-        }
-        .map_err(failed(kernel.name))
+        // SAFETY: by the caller's promise.
+        unsafe { self.launch_as((kernel, false), grid, args) }
+    }
+
+    fn try_overlap(&self) -> Result<()> {
+        self.overlapping()
+    }
+
+    unsafe fn launch_over(&self, kernel: Kernel, grid: [u32; 3], args: &[u8]) -> Result<()> {
+        let over = self.launched.load(Ordering::Relaxed);
+        // SAFETY: by the caller's promise.
+        unsafe { self.launch_as((kernel, over), grid, args) }
     }
 
     fn begin_capture(&self) -> Result<()> {
@@ -349,6 +365,7 @@ impl Driver for Cuda {
                 launches: launches?,
                 context: self.context,
                 stream: self.stream,
+                launched: Arc::clone(&self.launched),
             }))
         }
     }
@@ -376,7 +393,13 @@ impl Driver for Cuda {
                  CUDA {found}"
             ));
         }
-        Ok(Box::new(Events { context: self.context, stream: self.stream, all: Vec::new() }))
+        let launched = Arc::clone(&self.launched);
+        Ok(Box::new(Events {
+            context: self.context,
+            stream: self.stream,
+            launched,
+            all: Vec::new(),
+        }))
     }
 }
 
@@ -384,6 +407,8 @@ impl Driver for Cuda {
 struct Events {
     context: sys::CUcontext,
     stream: sys::CUstream,
+    /// As the device's.
+    launched: Arc<AtomicBool>,
     all: Vec<sys::CUevent>,
 }
 
@@ -392,6 +417,7 @@ unsafe impl Send for Events {}
 
 impl Marks for Events {
     fn mark(&mut self) -> Result<()> {
+        self.launched.store(false, Ordering::Relaxed);
         // SAFETY: context and stream live as long as the device; the event was just created.
         unsafe {
             result::ctx::set_current(self.context).map_err(failed("context"))?;
@@ -425,37 +451,6 @@ impl Drop for Events {
             for event in self.all.drain(..) {
                 let _ = result::event::destroy(event);
             }
-        }
-    }
-}
-
-/// An instantiated graph. Its owner also holds the device and drops it later.
-struct CudaGraph {
-    launches: sys::CUgraphExec,
-    context: sys::CUcontext,
-    stream: sys::CUstream,
-}
-
-// SAFETY: as the device: every call makes the context current.
-unsafe impl Send for CudaGraph {}
-
-impl Captured for CudaGraph {
-    unsafe fn launch(&self) -> Result<()> {
-        // SAFETY: context and stream live as long as the device, which the owner holds.
-        unsafe {
-            result::ctx::set_current(self.context).map_err(failed("context"))?;
-            result::graph::launch(self.launches, self.stream).map_err(failed("graph"))
-        }
-    }
-}
-
-impl Drop for CudaGraph {
-    fn drop(&mut self) {
-        // SAFETY: as above; the graph may still run, so wait first. A failure here cannot be handled.
-        unsafe {
-            let _ = result::ctx::set_current(self.context);
-            let _ = result::stream::synchronize(self.stream);
-            let _ = result::graph::exec_destroy(self.launches);
         }
     }
 }

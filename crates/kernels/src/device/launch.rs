@@ -42,6 +42,11 @@ pub(super) const FUSED: [(i32, i32); 0] = [];
 #[cfg(feature = "cuda")]
 pub(super) const RINGS: [(i32, i32); 0] = [];
 
+/// Compute capabilities of cards on which the self-test of overlapping launches held: steps have the bits of those
+/// whose launches run one after the other. On other cards they do ([`DeviceLimits::overlap`]).
+#[cfg(feature = "cuda")]
+pub(super) const OVERLAPS: [(i32, i32); 0] = [];
+
 /// The resources of a device for launches, and the memory that operations use at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceLimits {
@@ -57,6 +62,9 @@ pub struct DeviceLimits {
     pub pairs: usize,
     /// True if such kernels may be chosen.
     pub ring: bool,
+    /// True if a launch may begin while the one before it runs: products fetch their first weights, and every kernel
+    /// waits before it reads what a launch of a step writes (`launches_wait` of the kernels).
+    pub overlap: bool,
     /// True if a kernel may do the work of several: the product of queries, keys and values that of their split,
     /// the products around a norm that of the norm.
     pub fused: bool,
@@ -79,6 +87,7 @@ impl DeviceLimits {
         bulk: true,
         pairs: 66,
         ring: false,
+        overlap: false,
         fused: true,
         memory_rate: 4200,
         attention_bytes: 512 << 20,

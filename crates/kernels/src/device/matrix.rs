@@ -314,6 +314,8 @@ impl DeviceMatrix {
             parts,
             eps,
             factors: factors.unwrap_or(0) as u32,
+            early: self.device().limits().overlap.into(),
+            pad: 0,
         })
     }
 

@@ -67,36 +67,37 @@ impl Device {
 
     /// The times of all launches of a product `[rows, k] x [n, k]'` that this device can run. They use
     /// matrices of `rotated` bytes in turn; with more than the L2 cache has, none is in it. All numbers are
-    /// random: a card multiplies constant ones faster, because they take less power.
+    /// random: a card multiplies constant ones faster, because they take less power. No launch overlaps another.
     pub fn launch_times(
         &self,
         format: MatrixFormat,
         sizes: [usize; 3],
         rotated: usize,
     ) -> Result<Vec<LaunchTime>> {
+        let device = &self.clone().with_overlap(false);
         let [rows, n, k] = sizes;
         let sizes = MatrixSizes { rows: n, k, biased: false, epilogue: Epilogue::None };
         let count = rotated.div_ceil(format.bytes(n * k)).max(2);
         let numbers = random(1, n.min(RANDOM_ROWS) * k);
         let part = Matrix { weight: &numbers, k, bias: None };
-        let part = DeviceMatrix::new(self, format, part, Epilogue::None)?;
+        let part = DeviceMatrix::new(device, format, part, Epilogue::None)?;
         let matrices = (0..count).map(|_| {
-            let matrix = DeviceMatrix::reserve(self, format, sizes)?;
+            let matrix = DeviceMatrix::reserve(device, format, sizes)?;
             matrix.repeat(&part)?;
             Ok(matrix)
         });
         let matrices: Vec<DeviceMatrix> = matrices.collect::<Result<_>>()?;
-        let x = Array::padded(self, format.inputs(), rows, k)?;
+        let x = Array::padded(device, format.inputs(), rows, k)?;
         x.write(0, &random(2, rows * k))?;
-        let out = Array::new(self, Precision::F32, rows, n)?;
+        let out = Array::new(device, Precision::F32, rows, n)?;
         // Those of bulk copies too, if none is chosen yet.
-        let limits = DeviceLimits { ring: self.bulk_refusal().is_none(), ..self.limits() };
+        let limits = DeviceLimits { ring: device.bulk_refusal().is_none(), ..device.limits() };
         let launches = ProductLaunch::all(matrices[0].sizes(rows), limits, Division::Divided);
         let timed = launches.map(|launch| {
             let run = |matrix: &DeviceMatrix| matrix.run_as(&launch, &x, &out, Store::Overwrite);
             matrices.iter().try_for_each(run)?;
             let all = matrices.iter().cycle().take(count * RUNS);
-            let seconds = self.time(|| all.clone().try_for_each(run))?;
+            let seconds = device.time(|| all.clone().try_for_each(run))?;
             let seconds = seconds / (count * RUNS) as f64;
             Ok(LaunchTime { launch, seconds })
         });

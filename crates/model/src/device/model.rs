@@ -56,6 +56,8 @@ impl DeviceModel {
         let refused = device.bulk_refusal();
         warnings
             .extend(refused.map(|reason| format!("products load without bulk copies: {reason}")));
+        let refused = device.overlap_refusal();
+        warnings.extend(refused.map(|reason| format!("launches do not overlap: {reason}")));
         Ok(Self { free, backend, decoder, info, warnings })
     }
 

@@ -31,7 +31,7 @@ impl Network {
     pub(super) const ALL: [Self; 4] =
         [Self::full(6, 3, 192), Self::full(4, 1, 256), Self::full(3, 3, 384), Self::Canvas];
 
-    const fn full(heads: usize, num_kv_heads: usize, width: usize) -> Self {
+    pub(super) const fn full(heads: usize, num_kv_heads: usize, width: usize) -> Self {
         Self::Full { heads, num_kv_heads, width }
     }
 

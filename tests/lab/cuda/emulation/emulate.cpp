@@ -6,7 +6,9 @@
 // before the wait in others, and products of warpgroups likewise. The blocks of a cluster run together. Bulk
 // copies complete immediately, or when all threads wait, in their order or in another. A wait that can never
 // end is a failure of an observed launch; it ends the process otherwise, as does a barrier that not all
-// threads reach, or an unaligned address.
+// threads reach, an unaligned address, or a thread that ends without its wait for the launches before.
+//
+// Where launches overlap, what a block does before that wait is done before the launch before begins.
 #include "portable.h"
 #include "observe.h"
 #include "clusters.h"
@@ -39,12 +41,15 @@ using Point = jmp_buf;
 #define RESUME(point) _longjmp(point, 1)
 #endif
 
-enum class State { Ready, AtWarp, AtBlock, AtFirst, AtCluster, Waiting, Done };
+// AtLaunch: at the wait for launches before.
+enum class State { Ready, AtWarp, AtBlock, AtFirst, AtCluster, AtLaunch, Waiting, Done };
+// Most clusters of a launch that begin before the launch before has ended: those that fit onto a small device.
+constexpr unsigned MOST_EARLY = 24;
 
 struct Copy {
     void* to;
     const void* from;
-    bool real;
+    bool real, made;
 
     void make() const {
         if (real) memcpy(to, from, 16);
@@ -56,6 +61,8 @@ struct Fiber {
     Point at;
     State state = State::Done;
     bool begun = false;
+    // Whether it has waited for the launches before.
+    bool waited = false;
     // Index of the exchange area that the next exchange of the warp uses.
     unsigned turn = 0;
     std::deque<std::vector<Copy>> groups;
@@ -68,8 +75,42 @@ struct Fiber {
     // The barrier that it waits for, and the parity of the phase.
     const Barrier* barrier = nullptr;
     unsigned parity = 0;
-    std::vector<char> stack;
+    std::unique_ptr<char[]> stack;
     uint32_t words[2][12];
+};
+
+// The blocks of a cluster that run together.
+struct Cluster {
+    // Those of a block follow those of the block before.
+    std::vector<Fiber> fibers;
+    unsigned char* shared = static_cast<unsigned char*>(aligned_alloc(1024, MOST_BLOCKS * SHARED));
+    BulkCopies copies;
+    // The first block, and the threads of `sync_first`.
+    unsigned block[3] = {}, first = 0;
+
+    ~Cluster() { free(shared); }
+};
+
+struct Entry {
+    const char* name;
+    void (*body)(const void*);
+    size_t bytes;
+    unsigned most, cluster;
+    // Compiled with instrumentation.
+    bool observed;
+};
+
+// A launch that has not ended. `number`: of the thread's launches.
+struct Launch {
+    const Entry* entry;
+    const void* args;
+    // Threads of a block, and its bytes of shared memory.
+    unsigned count, shared, grid[3], number;
+    Sums sums;
+    // Not null: it is observed.
+    std::unique_ptr<observe::Observer> observer;
+    // The first clusters, which have done what they do before their wait.
+    std::vector<std::unique_ptr<Cluster>> early;
 };
 
 // The matrices that the lanes of a warp multiply.
@@ -78,21 +119,21 @@ struct Operands {
 };
 
 struct Machine {
+    // Of the launch that runs; `count`: threads of a block.
     void (*body)(const void*) = nullptr;
     const void* args = nullptr;
-    // `count`: threads of a block; fibers of the blocks of a cluster follow each other.
-    unsigned count = 0, cluster = 1, first = 0, block[3] = {}, grid[3] = {}, current = 0, launches = 0;
+    unsigned count = 0, cluster = 1, grid[3] = {}, number = 0;
+    Sums sums = HOPPER;
+    observe::Observer* observer = nullptr;
+    // Whether the launch before has not ended.
+    bool early = false;
+    Cluster* on = nullptr;
+    unsigned current = 0, launches = 0;
     Point home;
-    std::vector<Fiber> fibers{MOST_THREADS};
     // Two of each warp, in turn.
     std::vector<Operands> operands{2 * MOST_THREADS / 32};
-    unsigned char* shared = static_cast<unsigned char*>(aligned_alloc(1024, MOST_BLOCKS * SHARED));
-    BulkCopies copies;
-    Sums sums = HOPPER;
-    // Not null: the launch is observed.
-    observe::Observer* observer = nullptr;
-
-    ~Machine() { free(shared); }
+    // Clusters that no launch uses.
+    std::vector<std::unique_ptr<Cluster>> idle;
 };
 
 static Machine& machine() {
@@ -105,7 +146,7 @@ static Machine& machine() {
     abort();
 }
 
-static Fiber& self() { return machine().fibers[machine().current]; }
+static Fiber& self() { return machine().on->fibers[machine().current]; }
 
 // Leaves the current fiber until the scheduler resumes it.
 static void leave(State state) {
@@ -117,22 +158,26 @@ static void leave(State state) {
 static void fiber_main() {
     for (;;) {
         machine().body(machine().args);
+        if (!self().waited) {
+            if (!machine().observer) fail("a thread ends without a wait for the launches before");
+            machine().observer->never_waited();
+        }
         leave(State::Done);
     }
 }
 
 static void enter(unsigned number) {
     Machine& all = machine();
-    Fiber& fiber = all.fibers[number];
+    Fiber& fiber = all.on->fibers[number];
     all.current = number;
-    if (fiber.stack.empty()) fiber.stack.resize(STACK);
-    if (all.observer) all.observer->enter(number, fiber.stack.data(), STACK);
+    if (!fiber.stack) fiber.stack.reset(new char[STACK]);
+    if (all.observer) all.observer->enter(number, fiber.stack.get(), STACK);
     if (SAVE(all.home)) return;
     if (fiber.begun) RESUME(fiber.at);
     fiber.begun = true;
     ucontext_t context;
     getcontext(&context);
-    context.uc_stack.ss_sp = fiber.stack.data();
+    context.uc_stack.ss_sp = fiber.stack.get();
     context.uc_stack.ss_size = STACK;
     context.uc_link = nullptr;
     makecontext(&context, fiber_main, 0);
@@ -141,7 +186,7 @@ static void enter(unsigned number) {
 
 // Releases the threads `from..to` if all that are not done wait in `state`.
 static bool release(State state, unsigned from, unsigned to) {
-    auto& fibers = machine().fibers;
+    auto& fibers = machine().on->fibers;
     bool some = false;
     for (unsigned i = from; i < to; i++) {
         if (fibers[i].state == State::Done) continue;
@@ -159,7 +204,7 @@ static void run_warp(unsigned from, bool backwards) {
     do {
         for (unsigned i = 0; i < 32; i++) {
             unsigned number = from + (backwards ? 31 - i : i);
-            if (all.fibers[number].state == State::Ready) enter(number);
+            if (all.on->fibers[number].state == State::Ready) enter(number);
         }
         if (all.observer) all.observer->stop();
     } while (release(State::AtWarp, from, from + 32));
@@ -170,7 +215,7 @@ static bool wake() {
     Machine& all = machine();
     bool some = false;
     for (unsigned i = 0; i < all.count * all.cluster; i++) {
-        Fiber& fiber = all.fibers[i];
+        Fiber& fiber = all.on->fibers[i];
         if (fiber.state != State::Waiting || fiber.barrier->parity() == fiber.parity) continue;
         fiber.state = State::Ready;
         some = true;
@@ -192,17 +237,17 @@ static bool go_on() {
     bool some = release_all(State::AtCluster, 0, threads);
     for (unsigned from = 0; from < threads; from += all.count) {
         some |= release_all(State::AtBlock, from, from + all.count);
-        some |= all.first && release_all(State::AtFirst, from, from + all.first);
+        some |= all.on->first && release_all(State::AtFirst, from, from + all.on->first);
     }
     some |= wake();
-    while (!some && all.copies.complete(all.observer)) some = wake();
+    while (!some && all.on->copies.complete(all.observer)) some = wake();
     return some;
 }
 
 // Ends a launch whose threads wait forever, others perhaps for them.
 static void give_up() {
     Machine& all = machine();
-    auto first = all.fibers.begin(), last = first + all.count * all.cluster;
+    auto first = all.on->fibers.begin(), last = first + all.count * all.cluster;
     auto waits = [](const Fiber& fiber) { return fiber.state == State::Waiting; };
     bool waiting = std::any_of(first, last, waits);
     for (auto fiber = first; fiber != last; ++fiber) {
@@ -215,35 +260,14 @@ static void give_up() {
     }
 }
 
-static void run_cluster() {
+// Runs the cluster until all threads have ended or wait for what only others can do.
+static void proceed() {
     Machine& all = machine();
-    unsigned threads = all.count * all.cluster;
-    all.copies.begin(all.launches);
-    for (unsigned i = 0; i < threads; i++) {
-        Fiber& fiber = all.fibers[i];
-        fiber.state = State::Ready;
-        fiber.turn = 0;
-        fiber.groups.clear();
-        fiber.open.clear();
-        fiber.products.clear();
-        fiber.begun_products.clear();
-        fiber.ordered = false;
-    }
-    bool backwards = all.launches % 2 == 1, going = true;
-    for (unsigned warps = threads / 32; going; going = go_on())
+    bool backwards = all.number % 2 == 1, going = true;
+    for (unsigned warps = all.count * all.cluster / 32; going; going = go_on())
         for (unsigned w = 0; w < warps; w++)
             run_warp((backwards ? warps - 1 - w : w) * 32, backwards);
-    give_up();
 }
-
-struct Entry {
-    const char* name;
-    void (*body)(const void*);
-    size_t bytes;
-    unsigned most, cluster;
-    // Compiled with instrumentation.
-    bool observed;
-};
 
 static std::vector<Entry>& entries() {
     static std::vector<Entry> all;
@@ -255,33 +279,91 @@ Registered::Registered(const char* name, void (*body)(const void*), size_t bytes
     entries().push_back({name, body, bytes, most, cluster, observed});
 }
 
-static void run(const Entry& entry, const uint32_t* grid, uint32_t count, uint32_t shared) {
+// Makes a launch the one that runs. `early`: until its threads wait for the launches before.
+static void choose(const Launch& launch, bool early) {
     Machine& all = machine();
-    if (count > entry.most || count % 32 != 0 || shared > SHARED || grid[0] % entry.cluster)
-        fail("a launch out of bounds");
-    all.body = entry.body;
-    all.count = count;
-    all.cluster = entry.cluster;
-    all.first = 0;
-    all.launches++;
-    for (int i = 0; i < 3; i++) all.grid[i] = grid[i];
-    for (unsigned z = 0; z < grid[2]; z++)
-        for (unsigned y = 0; y < grid[1]; y++)
-            for (unsigned i = 0; i < grid[0]; i += all.cluster) {
-                unsigned x = all.launches % 2 ? grid[0] - all.cluster - i : i;
-                for (unsigned b = 0; b < all.cluster; b++) memset(all.shared + b * SHARED, 0xFF, shared);
-                all.block[0] = x, all.block[1] = y, all.block[2] = z;
-                if (all.observer) all.observer->begin_cluster(all.block, all.cluster, count);
-                run_cluster();
-            }
+    all.body = launch.entry->body, all.args = launch.args;
+    all.count = launch.count, all.cluster = launch.entry->cluster;
+    for (int i = 0; i < 3; i++) all.grid[i] = launch.grid[i];
+    all.number = launch.number, all.sums = launch.sums, all.early = early;
+    all.observer = observe::current = launch.observer.get();
+}
+
+static unsigned clusters(const Launch& launch) {
+    return launch.grid[0] / launch.entry->cluster * launch.grid[1] * launch.grid[2];
+}
+
+// Begins a cluster of the launch that runs.
+static std::unique_ptr<Cluster> begin_cluster(const Launch& launch, unsigned number) {
+    Machine& all = machine();
+    if (all.idle.empty()) all.idle.push_back(std::make_unique<Cluster>());
+    std::unique_ptr<Cluster> cluster = std::move(all.idle.back());
+    all.idle.pop_back();
+    unsigned across = all.grid[0] / all.cluster, x = number % across, threads = all.count * all.cluster;
+    cluster->block[0] = (all.number % 2 ? across - 1 - x : x) * all.cluster;
+    cluster->block[1] = number / across % all.grid[1], cluster->block[2] = number / across / all.grid[1];
+    cluster->first = 0;
+    cluster->copies.begin(all.number);
+    for (unsigned b = 0; b < all.cluster; b++) memset(cluster->shared + b * SHARED, 0xFF, launch.shared);
+    if (cluster->fibers.size() < threads) cluster->fibers.resize(threads);
+    for (unsigned i = 0; i < threads; i++) {
+        Fiber& fiber = cluster->fibers[i];
+        fiber.state = State::Ready;
+        fiber.turn = 0;
+        fiber.groups.clear();
+        fiber.open.clear();
+        fiber.products.clear();
+        fiber.begun_products.clear();
+        fiber.ordered = fiber.waited = false;
+    }
+    if (all.observer) 
+        all.observer->begin_cluster(cluster->block, all.cluster, all.count, cluster->shared);
+    all.on = cluster.get();
+    return cluster;
+}
+
+// Does what the first clusters do before their wait.
+static void begin_early(Launch& launch) {
+    choose(launch, true);
+    for (unsigned i = 0; i < std::min(clusters(launch), MOST_EARLY); i++) {
+        launch.early.push_back(begin_cluster(launch, i));
+        proceed();
+    }
+}
+
+// Runs a launch to its end.
+static void finish(Launch& launch) {
+    Machine& all = machine();
+    choose(launch, false);
+    for (unsigned i = 0; i < clusters(launch); i++) {
+        std::unique_ptr<Cluster> cluster;
+        if (i < launch.early.size()) {
+            cluster = std::move(launch.early[i]);
+            all.on = cluster.get();
+            for (Fiber& fiber : cluster->fibers)
+                if (fiber.state == State::AtLaunch) fiber.state = State::Ready;
+        } else cluster = begin_cluster(launch, i);
+        proceed();
+        give_up();
+        all.idle.push_back(std::move(cluster));
+    }
+    all.observer = observe::current = nullptr;
 }
 
 unsigned thread() { return machine().current % machine().count; }
 unsigned threads() { return machine().count; }
 unsigned cluster_rank() { return machine().current / machine().count; }
-unsigned block(unsigned axis) { return machine().block[axis] + (axis == 0 ? cluster_rank() : 0); }
+unsigned block(unsigned axis) { return machine().on->block[axis] + (axis == 0 ? cluster_rank() : 0); }
 unsigned blocks(unsigned axis) { return machine().grid[axis]; }
-unsigned char* shared_memory() { return machine().shared + cluster_rank() * SHARED; }
+void launches_wait() {
+    if (machine().early && !self().waited) leave(State::AtLaunch);
+    self().waited = true;
+    if (machine().observer) machine().observer->launches_waited(machine().current);
+}
+void constant(const void* from, unsigned bytes) {
+    if (machine().observer) machine().observer->constant(from, bytes);
+}
+unsigned char* shared_memory() { return machine().on->shared + cluster_rank() * SHARED; }
 
 void begin_part(unsigned number) {
     Machine& all = machine();
@@ -291,7 +373,7 @@ void begin_part(unsigned number) {
 void sync() { leave(State::AtBlock); }
 void sync_cluster() { leave(State::AtCluster); }
 void sync_first(unsigned count) {
-    machine().first = count;
+    machine().on->first = count;
     leave(State::AtFirst);
 }
 void sync_warp() {
@@ -309,7 +391,7 @@ static unsigned exchange(const void* words, unsigned bytes) {
 }
 
 static const uint32_t* lane_words(unsigned lane, unsigned turn) {
-    return machine().fibers[machine().current / 32 * 32 + lane].words[turn];
+    return machine().on->fibers[machine().current / 32 * 32 + lane].words[turn];
 }
 
 void shuffle(void* words, unsigned bytes, unsigned lane) {
@@ -335,8 +417,9 @@ void copy16(void* to, const void* from, bool real) {
     if (uintptr_t(to) % 16 || (real && uintptr_t(from) % 16)) fail("a copy not aligned");
     Machine& all = machine();
     if (all.observer) all.observer->copy(to, real ? from : nullptr, __builtin_return_address(0));
-    Copy copy{to, from, real};
-    if (all.launches / 2 % 2) copy.make();
+    // Of all moments the earliest one shows what is read too early.
+    Copy copy{to, from, real, all.early || all.number / 2 % 2};
+    if (copy.made) copy.make();
     self().open.push_back(copy);
 }
 
@@ -351,12 +434,13 @@ void copies_wait(unsigned newest) {
     Fiber& me = self();
     for (; me.groups.size() > newest; me.groups.pop_front())
         for (const Copy& copy : me.groups.front()) {
-            if (all.launches / 2 % 2 == 0) copy.make();
+            if (!copy.made) copy.make();
             if (all.observer) all.observer->copied(copy.to);
         }
 }
 
 bool is_last(uint32_t* count, uint32_t last) {
+    if (machine().observer) machine().observer->counted(count);
     uint32_t old = *count;
     *count = old >= last ? 0 : old + 1;
     return old == last;
@@ -439,7 +523,7 @@ static Barrier* barrier_of(uint64_t* barrier, unsigned rank) {
     auto to = reinterpret_cast<Barrier*>(in_block(barrier, rank));
     if (!to->is_initialised()) fail("a barrier that was not initialised");
     auto ended = [&](const Fiber& fiber) { return fiber.state == State::Done; };
-    auto first = all.fibers.begin() + rank * all.count;
+    auto first = all.on->fibers.begin() + rank * all.count;
     if (std::all_of(first, first + all.count, ended)) {
         if (!all.observer) fail("a barrier of a block that has ended");
         all.observer->ended(rank);
@@ -478,7 +562,7 @@ void bulk_copy(void* to, const void* map, unsigned inner, unsigned row, uint64_t
         copy.to = in_block(to, rank);
         copy.barrier = barrier_of(barrier, rank);
         if (all.observer) all.observer->bulk(copy.to, copy.bytes(), copy.barrier);
-        all.copies.add(copy, all.observer);
+        all.on->copies.add(copy, all.observer);
     }
 }
 
@@ -492,7 +576,7 @@ void group_product(const GroupProduct& product) {
     for (const unsigned char* tile : {product.left, product.right})
         if (uintptr_t(tile) % 1024) fail("a tile of a product not aligned");
     // Every second pair of launches: immediately.
-    if (all.launches / 2 % 2) product.run(product);
+    if (all.number / 2 % 2) product.run(product);
     me.begun_products.push_back(product);
 }
 
@@ -508,7 +592,7 @@ void group_wait(unsigned newest) {
     while (me.products.size() > newest) {
         std::vector<GroupProduct> group = std::move(me.products.front());
         me.products.pop_front();
-        if (machine().launches / 2 % 2 == 0)
+        if (machine().number / 2 % 2 == 0)
             for (const GroupProduct& product : group) product.run(product);
     }
 }
@@ -524,31 +608,45 @@ struct Options {
     uint64_t count;
     // Null: the launch is not observed.
     observe::Report* report;
+    // What the launches before did, of an observed one.
+    observe::Step* step;
 };
 
-// Runs a kernel on the calling thread; false if no kernel has this name.
-extern "C" bool asynclane_emulate(const char* name, const uint32_t* grid, uint32_t threads,
-                                  uint32_t shared, const void* args, const Options* options) {
+// Begins a launch on the calling thread; null if no kernel has this name. `early`: its blocks do what they do before
+// they wait for the launches before. The arguments and options live until it has ended.
+extern "C" void* asynclane_begin(const char* name, const uint32_t* grid, uint32_t threads, uint32_t shared,
+                                 const void* args, const Options* options, bool early) {
     using namespace emulate;
     bool observed = options->report;
     for (const Entry& entry : entries()) {
         if (entry.observed != observed || strcmp(entry.name, name) != 0) continue;
-        Machine& all = machine();
-        all.args = args;
-        all.sums = Sums(options->sums);
-        std::unique_ptr<observe::Observer> observer;
+        if (threads > entry.most || threads % 32 != 0 || shared > SHARED || grid[0] % entry.cluster)
+            fail("a launch out of bounds");
+        unsigned number = ++machine().launches;
+        auto launch = new Launch{&entry, args, threads, shared, {grid[0], grid[1], grid[2]}, number,
+                                 Sums(options->sums), nullptr, {}};
         if (observed)
-            observer = std::make_unique<observe::Observer>(
-                name, observe::Shared{all.shared, shared}, observe::Span{args, entry.bytes},
-                *options->report,
+            launch->observer = std::make_unique<observe::Observer>(
+                name, shared, observe::Span{args, entry.bytes}, *options->report, *options->step,
                 std::vector<observe::Range>(options->ranges, options->ranges + options->count));
-        all.observer = observer.get();
-        observe::current = observer.get();
-        run(entry, grid, threads, shared);
-        all.observer = observe::current = nullptr;
-        return true;
+        if (early) begin_early(*launch);
+        return launch;
     }
-    return false;
+    return nullptr;
+}
+
+// Runs a launch to its end.
+extern "C" void asynclane_finish(void* launch) {
+    std::unique_ptr<emulate::Launch> owned(static_cast<emulate::Launch*>(launch));
+    emulate::finish(*owned);
+}
+
+// What the launches of a device did, for their observers.
+extern "C" void* asynclane_step() { return new observe::Step; }
+extern "C" void asynclane_end_step(void* step) { delete static_cast<observe::Step*>(step); }
+// Forgets what was done with memory.
+extern "C" void asynclane_forget(void* step, uint64_t start, uint64_t bytes) {
+    static_cast<observe::Step*>(step)->forget({start, bytes});
 }
 
 // The sum of c and the products of 16 pairs of bf16, as a tensor core makes it.

@@ -25,6 +25,10 @@ uint32_t ballot(bool predicate);
 void copy16(void* to, const void* from, bool real);
 void copies_commit();
 void copies_wait(unsigned newest);
+// The wait for the launches before this one.
+void launches_wait();
+// An observed read of memory that no launch of a step writes.
+void constant(const void* from, unsigned bytes);
 bool is_last(uint32_t* count, uint32_t last);
 // Copies 16 bytes that another block of the launch may have written.
 void read_across(void* to, const void* from);
@@ -139,7 +143,10 @@ DEVICE float byte_above(uint32_t word, unsigned i) {
     return as_float(0x4B000000u | (word >> 8 * i & 0xFFu));
 }
 
-template <class T> PRIMITIVE T read_only(const T* from) { return *from; }
+template <class T> PRIMITIVE T read_only(const T* from) {
+    if (OBSERVED) emulate::constant(from, sizeof *from);
+    return *from;
+}
 
 DEVICE float wide(bf16 x) { return as_float(uint32_t(x.bits) << 16); }
 DEVICE float power2(float x) { return x < -126.0f ? 0.0f : exp2f(x); }
@@ -153,6 +160,9 @@ template <> DEVICE bf16 narrow<bf16>(float x) { return bf16{emulate::round_bits(
 PRIMITIVE void copy16(void* to, const void* from, bool real) { emulate::copy16(to, from, real); }
 DEVICE void copies_commit() { emulate::copies_commit(); }
 template <int NEWEST> DEVICE void copies_wait() { emulate::copies_wait(NEWEST); }
+
+DEVICE void launches_wait() { emulate::launches_wait(); }
+DEVICE void launches_permit() {}
 
 DEVICE void fence() {}
 // In emulate.cpp, which is not instrumented: blocks share the counter and the numbers on purpose.

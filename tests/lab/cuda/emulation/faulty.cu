@@ -11,6 +11,12 @@ struct Faulty {
 KERNEL(faulty, Faulty, 64) {
     float* words = reinterpret_cast<float*>(shared_memory());
     unsigned me = thread(), other = (me + 32) % 64, at = block_x() * threads() + me;
+    // A block ends without a wait for the launches before.
+    if (a.fault == 12 && block_x() == 1) return;
+    // Reads what a launch writes, or writes, before that wait.
+    float early = a.fault == 13 ? a.x[at] : 0.0f;
+    if (a.fault == 14) a.x[at] = 1.0f;
+    launches_follow();
     switch (a.fault) {
     // No fault: barriers of the block, then of the warp.
     case 0:
@@ -72,6 +78,11 @@ KERNEL(faulty, Faulty, 64) {
     case 11:
         words[me * 32] = a.x[me * 8 % 64];
         break;
+    case 13: a.x[at] = early + 1.0f; break;
+    // Reads as a constant what a launch writes.
+    case 15: a.x[at] = read_only(a.x + at) + 1.0f; break;
+    // No fault.
+    case 16: a.x[at] += 1.0f; break;
     }
 }
 
@@ -91,6 +102,7 @@ CLUSTER_KERNEL(faulty_ring, FaultyRing, 96, 1, 2) {
     auto full = reinterpret_cast<uint64_t*>(shared_memory() + FAULTY_STAGES * FAULTY_BYTES);
     uint64_t* empty = full + FAULTY_STAGES;
     unsigned warp = thread() / 32, lane = thread() % 32, rank = cluster_rank<2>();
+    launches_follow();
     // The use of a stage by the second warp, or by the other block, is not waited for.
     bool alone = a.fault == 1, apart = a.fault == 2;
     if (thread() == 0)

@@ -20,14 +20,21 @@ void Clock::join(const Clock& other) {
     for (unsigned i = 0; i < BARRIERS; i++) phases[i] = std::max(phases[i], other.phases[i]);
 }
 
-Observer::Observer(const char* kernel, Shared shared, Span args, Report& report,
+void Step::forget(Range range) {
+    if (all.empty()) return;
+    for (uint64_t at = range.start / SECTOR; at <= (range.start + range.bytes - 1) / SECTOR; at++) all.erase(at);
+}
+
+Observer::Observer(const char* kernel, size_t shared, Span args, Report& report, Step& step,
                    std::vector<Range> ranges)
-    : kernel(kernel), shared(shared), args(args), report(report) {
+    : kernel(kernel), shared{nullptr, shared}, args(args), report(report), step(step) {
     for (const Range& range : ranges) allocations.push_back({range, {}, {}, {}});
 }
 
-void Observer::begin_cluster(const unsigned (&at)[3], unsigned count, unsigned threads) {
+void Observer::begin_cluster(const unsigned (&at)[3], unsigned count, unsigned threads, const void* memory) {
     std::copy(at, at + 3, block);
+    shared.start = memory;
+    std::fill(waits, waits + 32 * WARPS, false);
     cells.assign(count * shared.bytes, Cell());
     std::fill(orders, orders + 32 * WARPS, 1);
     std::fill(clocks, clocks + WARPS, Clock());
@@ -77,6 +84,44 @@ void Observer::waited(const void* barrier, unsigned by) {
 void Observer::stuck(unsigned by, const void* barrier) {
     thread = by;
     fail("waits forever for the barrier at shared byte %zu", shared.offset(barrier) % SHARED);
+}
+
+void Observer::never_waited() { fail("ends without a wait for the launches before"); }
+
+// What the order of launches demands of an access to a sector: no launch writes what any reads before its wait, or as
+// a constant; and none writes before its wait.
+void Observer::ordered_by_launches(const Allocation& of, const Access& one, size_t sector) {
+    size_t byte = uintptr_t(one.at) - of.range.start;
+    Step::Use& use = step.at(of.range.start / SECTOR + sector);
+    if (!waits[thread] && one.write)
+        return fail("writes byte %zu of an allocation before its wait for the launches before", byte);
+    if (!waits[thread]) {
+        report.early += use.early != kernel;
+        use.early = kernel;
+        if (use.writer) fail("reads byte %zu of an allocation before its wait, which %s writes", byte, use.writer);
+    } else if (one.write) {
+        use.writer = kernel;
+        const char* reader = use.early ? use.early : use.constant;
+        if (reader)
+            fail("writes byte %zu of an allocation, which %s reads %s", byte, reader,
+                 use.early ? "before its wait" : "as a constant");
+    }
+}
+
+void Observer::constant(const void* from, unsigned bytes) {
+    Allocation* of = find(from);
+    if (!of) return;
+    size_t first = uintptr_t(from) - of->range.start;
+    for (size_t at = first / SECTOR; at <= (first + bytes - 1) / SECTOR; at++) {
+        Step::Use& use = step.at(of->range.start / SECTOR + at);
+        use.constant = kernel;
+        if (use.writer) return fail("reads byte %zu as a constant, which %s writes", first, use.writer);
+    }
+}
+
+void Observer::counted(const void* count) {
+    if (Allocation* of = find(count))
+        ordered_by_launches(*of, {count, 4, true, nullptr, PLAIN}, (uintptr_t(count) - of->range.start) / SECTOR);
 }
 
 void Observer::ended(unsigned rank) { fail("uses a barrier of block %u, which has ended", rank); }
@@ -202,6 +247,7 @@ bool Observer::moved(Allocation& of, const Access& one) {
     Traffic& traffic = one.write ? report.written : report.read;
     for (size_t at = first / SECTOR; at <= (first + one.bytes - 1) / SECTOR; at++) {
         uint32_t& seen = of.sectors[one.write][at];
+        if (!waits[thread] || (one.write && seen != block_number())) ordered_by_launches(of, one, at);
         traffic.distinct += seen == 0, traffic.by_blocks += seen != block_number();
         seen = block_number();
     }

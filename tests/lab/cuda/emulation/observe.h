@@ -67,9 +67,25 @@ struct Report {
     // Accesses of warps to shared memory by kind: passes at one per phase, and extra passes because
     // several words are in one bank.
     uint64_t passes[KINDS], conflicts[KINDS];
+    // Sectors that threads read before their wait for the launches before.
+    uint64_t early;
     uint64_t failures;
     // The first failures, one per line, zero-terminated.
     char text[2048];
+};
+
+// What the launches of a device did with its memory: kernels that write a sector, that read it before their wait for
+// the launches before, or that read it as one that no launch writes.
+class Step {
+  public:
+    struct Use {
+        const char *writer = nullptr, *early = nullptr, *constant = nullptr;
+    };
+    Use& at(uint64_t sector) { return all[sector]; }
+    void forget(Range range);
+
+  private:
+    std::unordered_map<uint64_t, Use> all;
 };
 
 // One access of a thread.
@@ -113,10 +129,11 @@ struct Cell {
 // Observes one launch. Threads run one after the other.
 class Observer {
   public:
-    Observer(const char* kernel, Shared shared, Span args, Report& report,
+    // `shared`: bytes of shared memory of a block.
+    Observer(const char* kernel, size_t shared, Span args, Report& report, Step& step,
              std::vector<Range> ranges);
     // The first block of a cluster, blocks of the cluster, and threads of a block.
-    void begin_cluster(const unsigned (&number)[3], unsigned blocks, unsigned threads);
+    void begin_cluster(const unsigned (&number)[3], unsigned blocks, unsigned threads, const void* memory);
     // A thread starts or goes on, on this stack; threads of a cluster are numbered.
     void enter(unsigned thread, const char* stack, size_t bytes);
     // All threads of a warp stopped.
@@ -134,6 +151,12 @@ class Observer {
     // The running thread reads 16 bytes of global memory that another block may have written before.
     // Nothing orders blocks here, so it is counted and not checked for races.
     void across(const void* from, const void* code);
+    // A thread has waited for the launches before; the running one ends and has not.
+    void launches_waited(unsigned thread) { waits[thread] = true; }
+    void never_waited();
+    // The running thread reads memory that no launch may write; it counts in global memory.
+    void constant(const void* from, unsigned bytes);
+    void counted(const void* count);
     // A copy of the running thread is complete.
     void copied(const void* to);
     // A thread arrives at a barrier in shared memory; its phase is complete; a thread saw that; a thread waits
@@ -189,6 +212,8 @@ class Observer {
         return part == NO_PART ? number + rank : PARTS + part * MOST_BLOCKS + rank;
     }
     void use(const Access& one);
+    void early(const Allocation& of, const Access& one);
+    void ordered_by_launches(const Allocation& of, const Access& one, size_t sector);
     bool moved(Allocation& of, const Access& one);
     void global(Allocation& of, const Access& one);
     void fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
@@ -204,6 +229,7 @@ class Observer {
     Shared shared;
     Span args, stack{nullptr, 0};
     Report& report;
+    Step& step;
     std::vector<Allocation> allocations;
     std::vector<Cell> cells;
     unsigned block[3] = {}, thread = 0, per_block = 1;
@@ -212,6 +238,7 @@ class Observer {
     uint32_t parts[32 * WARPS] = {};
     // Of the first block of the cluster, counted from 1.
     uint32_t number = 1, blocks = 0;
+    bool waits[32 * WARPS] = {};
     // Barriers of each thread, from 1 on.
     uint32_t orders[32 * WARPS] = {};
     Clock clocks[WARPS];

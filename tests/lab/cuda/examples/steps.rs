@@ -1,6 +1,6 @@
 //! The work of every kernel of a step, an estimate of its time, and on a machine with a CUDA device (feature
 //! `cuda`) its measured time: `cargo run --release --example steps -- llada-8b 32,64 1024`. With `ring` as a
-//! fourth word bulk copies may load the operands of products.
+//! further word bulk copies may load the operands of products, with `overlap` launches overlap.
 
 use asynclane_cuda_lab::{Card, LaunchCost, floor, planned, timed};
 use asynclane_kernels::device::{Device, DeviceLimits};
@@ -23,12 +23,12 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, launch: &LaunchCost) {
+    fn add(&mut self, launch: &LaunchCost, seconds: f64) {
         self.launches += 1;
         self.dram += launch.memory_bytes();
         self.l2 += launch.cache_bytes();
         self.operations += launch.operations;
-        self.estimated += launch.seconds(&Card::H200);
+        self.estimated += seconds;
     }
 
     fn print(&self, name: &str) {
@@ -52,6 +52,7 @@ fn measured(
     dtype: WeightDtype,
 ) -> Result<Vec<(&'static str, f64)>, LoadError> {
     let (timed, times) = timed(device);
+    // Times of launches one by one have no overlap.
     let device = timed.with_fused(device.limits().fused).with_ring(device.limits().ring);
     let checkpoint = geometry.checkpoint(5, 1)?.with_dtype(dtype);
     let mut executor = load.executor(DeviceModel::load(&device, checkpoint)?)?;
@@ -65,13 +66,26 @@ fn measured(
     times.take().map_err(|error| failed(error.0))
 }
 
+/// The seconds of a whole step on a device, from its graph if it has one.
+fn whole(
+    device: &Device,
+    load: &StepLoad,
+    geometry: Geometry,
+    dtype: WeightDtype,
+) -> Result<f64, LoadError> {
+    let checkpoint = geometry.checkpoint(5, 1)?.with_dtype(dtype);
+    load.time(&mut load.executor(DeviceModel::load(device, checkpoint)?)?)
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let ([geometry, rows, slots], ring) = match &words[..] {
-        [geometry, rows, slots] => ([geometry, rows, slots], false),
-        [geometry, rows, slots, ring] if ring == "ring" => ([geometry, rows, slots], true),
-        _ => return Err("expected a geometry, rows, slots and `ring` or nothing".into()),
+    let [geometry, rows, slots, ways @ ..] = &words[..] else {
+        return Err("expected a geometry, rows and slots".into());
     };
+    if ways.iter().any(|way| !["ring", "overlap"].contains(&way.as_str())) {
+        return Err("expected `ring`, `overlap` or both after the slots".into());
+    }
+    let [ring, overlap] = ["ring", "overlap"].map(|way| ways.iter().any(|word| word == way));
     let geometry = Geometry::named(geometry).ok_or("an unknown geometry")?;
     let slots = slots.parse()?;
     let device = Device::open(0).ok();
@@ -79,9 +93,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let load = StepLoad { rows: rows.parse()?, lane: LANE, slots };
         for dtype in [WeightDtype::Bf16, WeightDtype::Int8, WeightDtype::Int8w, WeightDtype::Int4] {
             for fused in [false, true] {
-                let with = |device: Device| device.with_fused(fused).with_ring(ring);
+                let with =
+                    |device: Device| device.with_fused(fused).with_ring(ring).with_overlap(overlap);
                 let device = device.clone().map(with);
-                step(&load, geometry, dtype, (device.as_ref(), [fused, ring]))?;
+                step(&load, geometry, dtype, (device.as_ref(), [fused, ring, overlap]))?;
             }
         }
     }
@@ -93,16 +108,22 @@ fn step(
     load: &StepLoad,
     geometry: Geometry,
     dtype: WeightDtype,
-    (device, [fused, ring]): (Option<&Device>, [bool; 2]),
+    (device, [fused, ring, overlap]): (Option<&Device>, [bool; 3]),
 ) -> Result<(), Box<dyn std::error::Error>> {
     let limits = device.map(Device::limits).unwrap_or_default();
     let checkpoint = geometry.checkpoint(5, 1)?.with_dtype(dtype);
-    let limits = DeviceLimits { fused, ring, ..limits };
+    let limits = DeviceLimits { fused, ring, overlap, ..limits };
     let (launches, unknown) = planned(load, checkpoint, limits)?;
     let (mut all, mut sums) = (Sum::default(), BTreeMap::<&str, Sum>::new());
+    let mut before = None;
     for launch in &launches {
-        all.add(launch);
-        sums.entry(launch.kernel).or_default().add(launch);
+        let seconds = match overlap {
+            true => launch.seconds_over(before, &Card::H200),
+            false => launch.seconds(&Card::H200),
+        };
+        all.add(launch, seconds);
+        sums.entry(launch.kernel).or_default().add(launch, seconds);
+        before = Some(launch);
     }
     if let Some(device) = device {
         for (name, seconds) in measured(device, load, geometry, dtype)? {
@@ -127,6 +148,9 @@ fn step(
     );
     sums.iter().for_each(|(name, sum)| sum.print(name));
     all.print("all");
+    if let Some(device) = device {
+        println!("the whole step: {:.3} ms", whole(device, load, geometry, dtype)? * 1e3);
+    }
     if !unknown.is_empty() {
         println!("not counted: {}", unknown.join(", "));
     }

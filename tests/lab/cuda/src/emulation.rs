@@ -8,22 +8,24 @@ use kernels::device::{
 };
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
-use std::ffi::{CString, c_char};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ffi::{CString, c_char, c_void};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Bytes before an allocation; they hold its length.
 const HEADER: usize = 256;
 
 unsafe extern "C" {
-    fn asynclane_emulate(
+    fn asynclane_begin(
         name: *const c_char,
         grid: *const u32,
         threads: u32,
         shared: u32,
         args: *const u8,
         options: *const Options,
-    ) -> bool;
+        early: bool,
+    ) -> *mut c_void;
+    fn asynclane_finish(launch: *mut c_void);
 }
 
 /// The order and precision in which the emulation sums the products of a tensor core; `Sums` of `sums.h`.
@@ -88,6 +90,8 @@ struct Options {
     ranges: *const [u64; 2],
     count: u64,
     report: *mut Report,
+    /// What launches before did with the device's memory, of observed ones.
+    step: *mut c_void,
 }
 
 /// The state of a device that its launches use.
@@ -99,6 +103,33 @@ struct Shared {
     observations: Option<Observations>,
     /// Microseconds: one for a block, one for a copied KiB.
     clock: AtomicU64,
+    /// Some launches overlap: each ends when the next has begun, or when other work needs it.
+    overlaps: AtomicBool,
+    running: Mutex<Option<Running>>,
+}
+
+impl Shared {
+    /// Ends the launch that runs.
+    fn finish(&self) {
+        drop(held(&self.running).take());
+    }
+}
+
+/// A launch that has begun, and ends when this is dropped.
+struct Running {
+    begun: *mut c_void,
+    /// Its arguments.
+    _args: Vec<u64>,
+}
+
+// SAFETY: one thread at a time uses it.
+unsafe impl Send for Running {}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // SAFETY: it was begun, and ends once; its arguments live.
+        unsafe { asynclane_finish(self.begun) };
+    }
 }
 
 /// An emulated device; device addresses are host addresses.
@@ -118,6 +149,8 @@ struct Launch {
     grid: [u32; 3],
     // Words of eight bytes, the alignment of arguments.
     args: Vec<u64>,
+    /// It may begin while the launch before runs.
+    over: bool,
 }
 
 impl Launch {
@@ -128,23 +161,45 @@ impl Launch {
         let Kernel { threads, shared, .. } = self.kernel;
         let blocks = self.grid.iter().map(|n| u64::from(*n)).product();
         self.shared.clock.fetch_add(blocks, Ordering::Relaxed);
-        let (grid, args) = (self.grid.as_ptr(), self.args.as_ptr().cast());
-        let (mut report, mut ranges) = (None, Vec::new());
-        if self.shared.observations.is_some() {
-            ranges.extend(
-                held(&self.shared.allocations).iter().map(|(address, bytes)| [*address, *bytes]),
-            );
+        let mut report = None;
+        let (mut ranges, mut step) = (Vec::new(), std::ptr::null_mut());
+        if let Some(observations) = &self.shared.observations {
+            let allocations = held(&self.shared.allocations);
+            ranges.extend(allocations.iter().map(|(address, bytes)| [*address, *bytes]));
             report = Some(Box::<Report>::default());
+            step = observations.step();
         }
         let options = Options {
             sums: self.shared.sums as u32,
             ranges: ranges.as_ptr(),
             count: ranges.len() as u64,
             report: report.as_mut().map_or(std::ptr::null_mut(), |report| &raw mut **report),
+            step,
         };
-        // SAFETY: by the caller's promise; the options live until it returns.
-        if !unsafe { asynclane_emulate(name.as_ptr(), grid, threads, shared, args, &options) } {
+        let (args, grid) = (self.args.clone(), self.grid.as_ptr());
+        if !self.over {
+            self.shared.finish();
+        }
+        // SAFETY: by the caller's promise; arguments and options live until the launch has ended.
+        let begun = unsafe {
+            let args = args.as_ptr().cast();
+            asynclane_begin(
+                name.as_ptr(),
+                grid,
+                threads,
+                shared,
+                args,
+                &raw const options,
+                self.over,
+            )
+        };
+        if begun.is_null() {
             return refuse(format!("no kernel {}", self.kernel.name));
+        }
+        self.shared.finish();
+        *held(&self.shared.running) = Some(Running { begun, _args: args });
+        if !self.shared.overlaps.load(Ordering::Relaxed) {
+            self.shared.finish();
         }
         if let (Some(observations), Some(report)) = (&self.shared.observations, report) {
             observations.add(Observation {
@@ -182,6 +237,9 @@ struct Recording(Vec<Launch>);
 
 impl Captured for Recording {
     unsafe fn launch(&self) -> Result<()> {
+        if let Some(first) = self.0.first() {
+            first.shared.finish();
+        }
         // SAFETY: by the caller's promise.
         self.0.iter().try_for_each(|launch| unsafe { launch.run() })
     }
@@ -218,12 +276,46 @@ impl Emulation {
         held(&self.captured)
     }
 
-    /// Refuses operations that a GPU's driver refuses during a capture.
+    /// Ends the launch that may overlap the next one.
+    pub fn finish(&self) {
+        self.shared.finish();
+    }
+
+    /// Refuses operations that a GPU's driver refuses during a capture, and ends the launches before them.
     fn check_not_capturing(&self) -> Result<()> {
-        match *self.captured() {
-            Some(_) => refuse("a capture is in progress"),
-            None => Ok(()),
+        if self.captured().is_some() {
+            return refuse("a capture is in progress");
         }
+        self.finish();
+        Ok(())
+    }
+
+    /// Runs or captures a launch. `over`: it may begin while the launch before runs.
+    ///
+    /// # Safety
+    /// As [`Driver::launch`] and [`Driver::launch_over`].
+    unsafe fn launch_as(
+        &self,
+        kernel: Kernel,
+        grid: [u32; 3],
+        args: &[u8],
+        over: bool,
+    ) -> Result<()> {
+        let mut words = vec![0; args.len().div_ceil(8)];
+        for (word, bytes) in words.iter_mut().zip(args.chunks(8)) {
+            let mut all = [0; 8];
+            all[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_ne_bytes(all);
+        }
+        // What is observed runs alone.
+        let over = over && self.shared.observations.is_none();
+        let launch = Launch { shared: self.shared.clone(), kernel, grid, args: words, over };
+        if let Some(captured) = &mut *self.captured() {
+            captured.push(launch);
+            return Ok(());
+        }
+        // SAFETY: by the caller's promise.
+        unsafe { launch.run() }
     }
 }
 
@@ -277,7 +369,11 @@ impl Driver for Emulation {
     }
 
     fn free(&self, address: u64) {
-        held(&self.shared.allocations).remove(&address);
+        self.finish();
+        let bytes = held(&self.shared.allocations).remove(&address);
+        if let (Some(observations), Some(bytes)) = (&self.shared.observations, bytes) {
+            observations.forget(address, bytes);
+        }
         // SAFETY: `allocate` returned it and wrote the length before it.
         unsafe {
             let start = (address as *mut u8).sub(HEADER);
@@ -318,19 +414,18 @@ impl Driver for Emulation {
     }
 
     unsafe fn launch(&self, kernel: Kernel, grid: [u32; 3], args: &[u8]) -> Result<()> {
-        let mut words = vec![0; args.len().div_ceil(8)];
-        for (word, bytes) in words.iter_mut().zip(args.chunks(8)) {
-            let mut all = [0; 8];
-            all[..bytes.len()].copy_from_slice(bytes);
-            *word = u64::from_ne_bytes(all);
-        }
-        let launch = Launch { shared: self.shared.clone(), kernel, grid, args: words };
-        if let Some(captured) = &mut *self.captured() {
-            captured.push(launch);
-            return Ok(());
-        }
         // SAFETY: by the caller's promise.
-        unsafe { launch.run() }
+        unsafe { self.launch_as(kernel, grid, args, false) }
+    }
+
+    fn try_overlap(&self) -> Result<()> {
+        self.shared.overlaps.store(self.shared.observations.is_none(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    unsafe fn launch_over(&self, kernel: Kernel, grid: [u32; 3], args: &[u8]) -> Result<()> {
+        // SAFETY: by the caller's promise.
+        unsafe { self.launch_as(kernel, grid, args, true) }
     }
 
     fn begin_capture(&self) -> Result<()> {

@@ -23,7 +23,7 @@ pub(crate) use observe::observed_warps;
 pub use observe::{Accesses, Observation, Observations, Traffic, observed};
 pub use planning::{Launches, planned, planning};
 pub use selftest::{SelftestSizes, selftest};
-pub use times::{Card, GAP, floor};
+pub use times::{Card, GAP, floor, step_seconds};
 pub use timing::{KernelTimes, timed};
 
 use kernels::device::DeviceError;

@@ -3,6 +3,7 @@
 use crate::cost::LaunchCost;
 use crate::emulation::{Emulation, SMALL, TOTAL, TensorSums};
 use kernels::device::{Device, DeviceLimits};
+use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 
 /// Sectors of 32 bytes, the unit of the caches, of one direction in global memory.
@@ -39,6 +40,7 @@ pub(crate) struct Report {
     written: Traffic,
     passes: Accesses,
     conflicts: Accesses,
+    early: u64,
     failures: u64,
     text: [u8; TEXT],
 }
@@ -50,6 +52,7 @@ impl Default for Report {
             written: Traffic::default(),
             passes: Accesses::default(),
             conflicts: Accesses::default(),
+            early: 0,
             failures: 0,
             text: [0; TEXT],
         }
@@ -101,7 +104,14 @@ impl Observation {
         self.report.conflicts
     }
 
-    /// Races and accesses out of bounds: their number, and a line for each of the first.
+    /// Sectors read before the wait for the launches before, of those that the kernel did not read so already.
+    #[must_use]
+    pub fn early(&self) -> u64 {
+        self.report.early
+    }
+
+    /// Races, accesses out of bounds or before a wait for other launches: their number, and a line for each of the
+    /// first.
     #[must_use]
     pub fn failures(&self) -> (u64, String) {
         let text = self.report.text.split(|byte| *byte == 0).next();
@@ -110,13 +120,52 @@ impl Observation {
     }
 }
 
+unsafe extern "C" {
+    fn asynclane_step() -> *mut c_void;
+    fn asynclane_end_step(step: *mut c_void);
+    fn asynclane_forget(step: *mut c_void, start: u64, bytes: u64);
+}
+
+/// What the launches of a device did with its memory.
+struct Step(*mut c_void);
+
+// SAFETY: launches of a device are observed one after the other.
+unsafe impl Send for Step {}
+// SAFETY: as above.
+unsafe impl Sync for Step {}
+
+impl Default for Step {
+    fn default() -> Self {
+        // SAFETY: it has no condition.
+        Self(unsafe { asynclane_step() })
+    }
+}
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        // SAFETY: it was made once.
+        unsafe { asynclane_end_step(self.0) };
+    }
+}
+
 /// The launches of a device in their order.
 #[derive(Clone, Default)]
-pub struct Observations(Arc<Mutex<Vec<Observation>>>);
+pub struct Observations(Arc<Mutex<Vec<Observation>>>, Arc<Step>);
 
 impl Observations {
     pub(crate) fn add(&self, one: Observation) {
         self.0.lock().unwrap_or_else(|broken| broken.into_inner()).push(one);
+    }
+
+    /// What the launches before did, for the observer of the next.
+    pub(crate) fn step(&self) -> *mut c_void {
+        self.1.0
+    }
+
+    /// Forgets what launches did with an allocation, which is freed.
+    pub(crate) fn forget(&self, start: u64, bytes: u64) {
+        // SAFETY: no launch runs.
+        unsafe { asynclane_forget(self.1.0, start, bytes) };
     }
 
     /// Takes the launches since the last call.

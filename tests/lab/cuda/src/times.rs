@@ -5,6 +5,10 @@ use kernels::device::{DeviceLimits, Roofline};
 
 /// Seconds from the end of a kernel to the start of the next; assumed.
 pub const GAP: f64 = 2e-6;
+/// Seconds from the end of a launch until the next, which waits for it, goes on; and those until its first rows come
+/// from the L2 cache. Assumed.
+const RELEASE: f64 = 0.5e-6;
+const ANSWER: f64 = 0.5e-6;
 /// Sectors of an H200's L2 cache.
 const CACHE: u64 = (50 << 20) / SECTOR;
 /// Bytes of a pass through shared memory, which takes a cycle.
@@ -54,6 +58,32 @@ impl LaunchCost {
     /// the last ones take as long as the others.
     #[must_use]
     pub fn seconds(&self, card: &Card) -> f64 {
+        self.work_seconds(card) + card.rates.latency + GAP
+    }
+
+    /// The same of a launch that begins while the one before runs. Its blocks are there when that one ends, so
+    /// instead of [`GAP`] it takes what releases them. A product has fetched its first weights too, if blocks of both
+    /// fit onto a multiprocessor; otherwise blocks begin as others end, and the memory's first answer is waited for.
+    /// What is fetched early shortens the work, which is not counted.
+    #[must_use]
+    pub fn seconds_over(&self, before: Option<&Self>, card: &Card) -> f64 {
+        let Some(before) = before else {
+            return self.seconds(card);
+        };
+        let product = ["gemm_", "qkv_", "residual_", "head_"];
+        let early = product.iter().any(|start| self.kernel.starts_with(start))
+            && ["_groups_", "_ring_", "_pair_"].iter().any(|kind| self.kernel.contains(kind));
+        // Of launches without a number, blocks are small.
+        let small = |one: &Self| one.ahead[1] != 1.0;
+        let first = match early && small(self) && small(before) {
+            true => ANSWER,
+            false => card.rates.latency,
+        };
+        self.work_seconds(card) + RELEASE + first
+    }
+
+    /// The seconds of the work, and of what follows products.
+    fn work_seconds(&self, card: &Card) -> f64 {
         let blocks = self.blocks.saturating_sub(self.idle).max(1) as f64;
         let (busy, clock) = (blocks.min(card.rates.multiprocessors), card.rates.shared / PASS);
         let most = (blocks / card.rates.multiprocessors).ceil() / blocks;
@@ -80,8 +110,19 @@ impl LaunchCost {
             self.instructions * most / (ISSUED * clock),
         ];
         let after = self.after * most / (ISSUED_OF_EIGHT * clock);
-        times.into_iter().fold(0.0, f64::max) + after + card.rates.latency + GAP
+        times.into_iter().fold(0.0, f64::max) + after
     }
+}
+
+/// The estimated seconds of the launches of a step, one after the other or overlapping.
+#[must_use]
+pub fn step_seconds(launches: &[LaunchCost], overlap: bool, card: &Card) -> f64 {
+    let before = std::iter::once(None).chain(launches.iter().map(Some));
+    let seconds = |(one, before): (&LaunchCost, Option<&LaunchCost>)| match overlap {
+        true => one.seconds_over(before, card),
+        false => one.seconds(card),
+    };
+    launches.iter().zip(before).map(seconds).sum()
 }
 
 /// The least time of a step in seconds: weights, keys and values once from DRAM, or the products at the
@@ -136,6 +177,26 @@ mod tests {
         near(&odd, 3.0 * 132.0 / 265.0);
         let passes = LaunchCost { passes: 264.0 * 1.755e9, ..launch };
         near(&passes, 2.0);
+    }
+
+    /// Only what is fixed in a launch is hidden, and more of it for products whose blocks fit beside others.
+    #[test]
+    fn overlapping_launches_hide_what_is_fixed() {
+        let card = Card::H200;
+        let one = |kernel, resident| LaunchCost {
+            kernel,
+            blocks: 132,
+            fresh: 1 << 20,
+            read: Moved { by_blocks: 1 << 20, distinct: 1 << 20 },
+            ahead: [1e6, resident],
+            ..LaunchCost::default()
+        };
+        let norm = LaunchCost { kernel: "norm_bf16", ..LaunchCost::default() };
+        let all = [norm, one("gemm_bf16_groups_64x64", 2.0), one("gemm_bf16_groups_64x128", 1.0)];
+        let hidden = step_seconds(&all, false, &card) - step_seconds(&all, true, &card);
+        let (fixed, latency) = (card.rates.latency + GAP, card.rates.latency);
+        let want = 2.0 * fixed - (RELEASE + ANSWER) - (RELEASE + latency);
+        assert!((hidden / want - 1.0).abs() < 1e-9, "{hidden}, expected {want}");
     }
 
     #[test]

@@ -48,11 +48,12 @@ impl KernelTimes {
 }
 
 /// A device that takes the time of every launch of another. It captures nothing, so that kernels launch one
-/// by one.
+/// by one, and none overlaps another.
 #[must_use]
 pub fn timed(device: &Device) -> (Device, KernelTimes) {
     let times = KernelTimes { driver: device.driver(), all: Arc::default() };
-    (Device::new(TimingDriver(times.clone(), device.limits())), times)
+    let alone = DeviceLimits { overlap: false, ..device.limits() };
+    (Device::new(TimingDriver(times.clone(), alone)), times)
 }
 
 struct TimingDriver(KernelTimes, DeviceLimits);

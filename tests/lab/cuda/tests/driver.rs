@@ -131,6 +131,55 @@ fn a_refusal_of_bulk_copies_is_told_and_other_kernels_run() {
     .clean();
 }
 
+/// Two products in a row, directly and from a graph.
+fn products(device: &Device) -> Vec<f32> {
+    let numbers: Vec<f32> = (0..64 * 64).map(|i| (i % 13) as f32 - 6.0).collect();
+    let matrix = Matrix { weight: &numbers, k: 64, bias: None };
+    let matrix = DeviceMatrix::new(device, MatrixFormat::F32, matrix, Epilogue::None).unwrap();
+    let arrays = [(); 3].map(|()| Array::new(device, Precision::F32, ROWS, 64).unwrap());
+    arrays[0].write(0, &numbers[..ROWS * 64]).unwrap();
+    let run = || {
+        matrix.product(&arrays[0], ROWS, &arrays[1])?;
+        matrix.product(&arrays[1], ROWS, &arrays[2])
+    };
+    run().unwrap();
+    let direct = arrays[2].read(ROWS).unwrap();
+    let graph = device.capture(run).unwrap();
+    assert_eq!(graph.launch(), Ok(true));
+    assert_eq!(arrays[2].read(ROWS).unwrap(), direct);
+    direct
+}
+
+/// Launches that overlap give the same numbers. A driver that refuses the attribute, directly or in a graph, or a card
+/// without such launches, runs them one after the other and says why.
+#[test]
+fn a_refusal_of_overlap_is_told_and_launches_run_alone() {
+    let log = isolated("a_refusal_of_overlap_is_told_and_launches_run_alone", "", |plan| {
+        let device = Device::open(0).unwrap();
+        let want = products(&device);
+        let device = device.with_overlap(true);
+        assert!(device.limits().overlap && device.overlap_refusal().is_none());
+        assert_eq!(products(&device), want);
+        drop(device);
+        for (text, reason) in [
+            ("fail cuLaunchKernelEx 1 801", "operation not supported"),
+            ("fail cuLaunchKernelEx 2 801", "operation not supported"),
+            ("fail cuGraphInstantiateWithFlags 1 801", "operation not supported"),
+            ("fail cuGraphLaunch 1 801", "operation not supported"),
+            ("capability 8 9", "expected compute capability 9.0 or later"),
+        ] {
+            plan.write(text);
+            let device = Device::open(0).unwrap().with_overlap(true);
+            assert!(!device.limits().overlap, "{text}");
+            let said = device.overlap_refusal().unwrap();
+            assert!(said.contains(reason) && said.lines().count() == 1, "{text}: {said}");
+            assert_eq!(products(&device), want, "{text}");
+        }
+    });
+    log.clean();
+    log.tells("calls: cuLaunchKernelEx");
+}
+
 #[test]
 fn every_moment_of_execution_gives_the_same_numbers() {
     isolated("every_moment_of_execution_gives_the_same_numbers", "", |plan| {

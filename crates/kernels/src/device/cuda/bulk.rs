@@ -61,18 +61,8 @@ unsafe fn pairs(
     cluster.value.clusterDim.x = 2;
     cluster.value.clusterDim.y = 1;
     cluster.value.clusterDim.z = 1;
-    let config = sys::CUlaunchConfig {
-        gridDimX: (multiprocessors / 2 * 2).max(2) as u32,
-        gridDimY: 1,
-        gridDimZ: 1,
-        blockDimX: kernel.threads,
-        blockDimY: 1,
-        blockDimZ: 1,
-        sharedMemBytes: kernel.shared,
-        hStream: std::ptr::null_mut(),
-        attrs: &raw mut cluster,
-        numAttrs: 1,
-    };
+    let grid = [(multiprocessors / 2 * 2).max(2) as u32, 1, 1];
+    let config = config(kernel, grid, std::ptr::null_mut(), &mut cluster);
     let mut count = 0;
     // SAFETY: by the caller's promise; the driver reads the configuration and writes one number.
     let asked = unsafe {
@@ -85,8 +75,29 @@ unsafe fn pairs(
     }
 }
 
+/// The configuration of a launch with one attribute, which must live as long.
+pub(super) fn config(
+    kernel: Kernel,
+    grid: [u32; 3],
+    stream: sys::CUstream,
+    attribute: &mut sys::CUlaunchAttribute,
+) -> sys::CUlaunchConfig {
+    sys::CUlaunchConfig {
+        gridDimX: grid[0],
+        gridDimY: grid[1],
+        gridDimZ: grid[2],
+        blockDimX: kernel.threads,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: kernel.shared,
+        hStream: stream,
+        attrs: attribute,
+        numAttrs: 1,
+    }
+}
+
 /// A structure of the driver without values.
-fn zeroed() -> sys::CUlaunchAttribute {
+pub(super) fn zeroed() -> sys::CUlaunchAttribute {
     // SAFETY: it has numbers and addresses only, for which zeros are values.
     unsafe { std::mem::zeroed() }
 }

@@ -53,6 +53,8 @@ pub struct Blocks {
     pub grid: [u32; 3],
     pub threads: [u32; 3],
     pub shared: u32,
+    /// They may begin while a launch runs.
+    pub over: bool,
 }
 
 pub struct Driver {
@@ -253,9 +255,14 @@ impl Driver {
         Ok(())
     }
 
+    /// Checks that a function was looked up.
+    pub fn known(&self, function: u64) -> Result<(), Code> {
+        self.functions.get(&function).map(|_| ()).ok_or(INVALID_HANDLE)
+    }
+
     /// Clusters of two blocks of a kernel that run at a time.
     pub fn pairs(&self, function: u64) -> Result<i32, Code> {
-        self.functions.get(&function).map(|_| 2).ok_or(INVALID_HANDLE)
+        self.known(function).map(|()| 2)
     }
 
     /// Adds a launch to a stream.
@@ -269,7 +276,7 @@ impl Driver {
         stream: u64,
         args: *const u8,
     ) -> Result<(), Code> {
-        let &Blocks { grid, threads: block, shared } = blocks;
+        let &Blocks { grid, threads: block, shared, over } = blocks;
         let function = self.functions.get(&function).ok_or(INVALID_HANDLE)?;
         let threads = block[0].saturating_mul(block[1]).saturating_mul(block[2]);
         let beyond = grid[1] > MOST_BLOCKS || grid[2] > MOST_BLOCKS || grid[0] > i32::MAX as u32;
@@ -289,7 +296,7 @@ impl Driver {
         let known = kernels().find(|kernel| kernel.name == function.name);
         let kernel =
             asynclane_kernels::device::Kernel { threads, shared, ..known.ok_or(NOT_FOUND)? };
-        let launch = Launch { kernel, grid, args: words, bytes };
+        let launch = Launch { kernel, grid, args: words, bytes, over };
         self.add(stream, Work::Kernel(Arc::new(launch)))
     }
 

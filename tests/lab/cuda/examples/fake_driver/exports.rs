@@ -17,11 +17,33 @@ const CLUSTERS: u32 = 120;
 /// `CU_TENSOR_MAP_DATA_TYPE_BFLOAT16`, and the swizzle of rows of 128 bytes.
 const BF16: u32 = 9;
 const SWIZZLED: u32 = 3;
-/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
+/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`, and `_PREFERRED_SHARED_MEMORY_CARVEOUT`.
 const DYNAMIC_SHARED: u32 = 8;
+const CARVEOUT: u32 = 9;
+/// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`.
+const SERIALIZATION: u32 = 6;
 /// Time between two looks at work that hangs.
 const LOOK: Duration = Duration::from_millis(5);
 const NAME: &[u8] = b"Fake device\0";
+
+/// `CUlaunchConfig`.
+#[repr(C)]
+struct Config {
+    grid: [u32; 3],
+    threads: [u32; 3],
+    shared: u32,
+    stream: u64,
+    attributes: *const Attribute,
+    count: u32,
+}
+
+/// `CUlaunchAttribute`, whose value is a number.
+#[repr(C, align(8))]
+struct Attribute {
+    id: u32,
+    pad: u32,
+    value: [u32; 16],
+}
 
 /// Writes a result.
 ///
@@ -163,10 +185,11 @@ export! {
         put(out, d.function(module, &name)?)
     };
     cuFuncSetAttribute(function: u64, which: u32, value: i32) Context |d| {
-        if which != DYNAMIC_SHARED {
-            return Err(INVALID_VALUE);
+        match which {
+            DYNAMIC_SHARED => d.set_shared(function, value),
+            CARVEOUT if (-1..=100).contains(&value) => d.known(function),
+            _ => Err(INVALID_VALUE),
         }
-        d.set_shared(function, value)
     };
     cuOccupancyMaxActiveClusters(out: *mut i32, function: u64, _config: *const c_void) Context |d| {
         put(out, d.pairs(function)?)
@@ -210,7 +233,19 @@ export! {
             grid: [grid_x, grid_y, grid_z],
             threads: [block_x, block_y, block_z],
             shared,
+            over: false,
         };
+        d.launch(function, &blocks, stream, *args)
+    };
+    cuLaunchKernelEx(
+        config: *const Config, function: u64, args: *const *const u8, _extra: *const c_void
+    ) Context |d| {
+        let Config { grid, threads, shared, stream, .. } = *config;
+        let attributes = std::slice::from_raw_parts((*config).attributes, (*config).count as usize);
+        let [Attribute { id: SERIALIZATION, value: [over, ..], .. }] = attributes else {
+            return Err(INVALID_VALUE);
+        };
+        let blocks = Blocks { grid, threads, shared, over: *over != 0 };
         d.launch(function, &blocks, stream, *args)
     };
     cuStreamBeginCapture_v2(stream: u64, _mode: u32) Context |d| d.begin_capture(stream);

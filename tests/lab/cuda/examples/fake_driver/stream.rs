@@ -51,6 +51,8 @@ pub struct Launch {
     /// Words of eight bytes, the alignment of arguments.
     pub args: Vec<u64>,
     pub bytes: usize,
+    /// It may begin while a launch runs that comes just before.
+    pub over: bool,
 }
 
 /// The capture of a stream.
@@ -168,6 +170,7 @@ impl Driver {
         }
         if !self.plan.hangs {
             self.advance(handle, usize::MAX);
+            self.emulated.finish();
         }
         self.alive()?;
         Ok(self.stream(handle)?.is_idle())
@@ -200,6 +203,9 @@ impl Driver {
     }
 
     fn run(&mut self, work: &Work) -> Result<(), Code> {
+        if !matches!(work, Work::Kernel(_)) {
+            self.emulated.finish();
+        }
         match work {
             Work::Kernel(launch) => self.kernel(launch),
             Work::Fill { destination, byte, bytes } => {
@@ -254,11 +260,16 @@ impl Driver {
             log(&format!("misuse: {} has the address of freed memory", launch.kernel.name));
             return Err(ILLEGAL_ADDRESS);
         }
-        let Launch { kernel, grid, args, bytes } = launch;
+        let Launch { kernel, grid, args, bytes, over } = launch;
         // SAFETY: as many bytes as the words have.
         let args = unsafe { std::slice::from_raw_parts(args.as_ptr().cast::<u8>(), *bytes) };
         // SAFETY: the caller of the driver has promised it.
-        let ran = unsafe { self.emulated.launch(*kernel, *grid, args) };
+        let ran = unsafe {
+            match over {
+                true => self.emulated.launch_over(*kernel, *grid, args),
+                false => self.emulated.launch(*kernel, *grid, args),
+            }
+        };
         ran.map_err(|error| {
             log(&format!("misuse: {error}"));
             ILLEGAL_ADDRESS

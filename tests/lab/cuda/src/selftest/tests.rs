@@ -7,6 +7,7 @@ mod graphs;
 mod heads;
 mod norms;
 mod observed;
+mod overlap;
 mod products;
 mod rings;
 mod rows;

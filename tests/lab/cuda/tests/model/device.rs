@@ -5,6 +5,7 @@ mod dflash;
 mod integers;
 mod kv;
 mod memory;
+mod overlap;
 mod packed;
 mod texts;
 

@@ -18,7 +18,7 @@ use kernels::{Epilogue, Form, KvDtype};
 use std::collections::BTreeSet;
 
 /// The kernel of `faulty.cu`.
-const FAULTY: Kernel =
+pub(super) const FAULTY: Kernel =
     Kernel { name: "faulty", threads: 64, shared: 8 << 10, warpgroups: false, bulk: false };
 
 #[repr(C)]
@@ -27,14 +27,19 @@ struct Faulty {
     fault: u32,
 }
 
+/// The arguments of a fault with `x` [128].
+pub(super) fn faulty_args(x: &Buffer, fault: u32) -> [u8; size_of::<Faulty>()] {
+    let mut args = [0; size_of::<Faulty>()];
+    args[..8].copy_from_slice(&x.range(0, 4 * 128).unwrap().to_ne_bytes());
+    args[8..12].copy_from_slice(&fault.to_ne_bytes());
+    args
+}
+
 /// Runs a fault on two blocks.
 fn faulty(fault: u32) -> Observation {
     let (device, observations) = crate::observed();
     let x = Buffer::floats(&device, &[1.0; 128]).unwrap();
-    let x = x.range(0, 4 * 128).unwrap();
-    let mut args = [0; size_of::<Faulty>()];
-    args[..8].copy_from_slice(&x.to_ne_bytes());
-    args[8..12].copy_from_slice(&fault.to_ne_bytes());
+    let args = faulty_args(&x, fault);
     // SAFETY: the faults stay within memory of the host.
     unsafe { device.driver().launch(FAULTY, [2, 1, 1], &args) }.unwrap();
     observations.take().remove(0)
@@ -63,6 +68,21 @@ fn every_fault_is_found_and_named() {
         for part in parts {
             assert!(text.contains(part), "{fault}: {text}");
         }
+    }
+}
+
+/// What a launch does too early is found, whichever access comes first.
+#[test]
+fn every_fault_beside_the_launches_before_is_found_and_named() {
+    for (fault, what) in [
+        (12, "ends without a wait for the launches before"),
+        (13, " of an allocation before its wait, which faulty writes"),
+        (14, " of an allocation before its wait for the launches before"),
+        (15, " of an allocation, which faulty reads as a constant"),
+    ] {
+        let (count, text) = faulty(fault).failures();
+        assert!(count > 0 && text.starts_with("faulty, block ("), "{fault}: {text}");
+        assert!(text.contains(what), "{fault}: {text}");
     }
 }
 

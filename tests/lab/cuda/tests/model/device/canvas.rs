@@ -18,7 +18,7 @@ const BOUNDS: [(WeightDtype, f64); 4] = [
     (WeightDtype::Int8w, 0.98),
 ];
 
-fn on_device(device: &Device, checkpoint: Checkpoint) -> DeviceExecutor {
+pub(super) fn on_device(device: &Device, checkpoint: Checkpoint) -> DeviceExecutor {
     let model = DeviceModel::load(device, checkpoint).unwrap();
     let config = DeviceConfig {
         page_size: 8,

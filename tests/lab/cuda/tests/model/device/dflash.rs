@@ -36,7 +36,7 @@ fn on_device(dtype: WeightDtype) -> DeviceExecutor {
 }
 
 /// Rows of the target and of its drafter in one pass, for two sequences.
-fn mixed() -> Batch {
+pub(super) fn mixed() -> Batch {
     let mut batch = Batch::default();
     for (first, count, pages) in [(3, 17, [5, 2, 0, 3]), (20, 9, [7, 4, 1, 6])] {
         let end = count + 8;
