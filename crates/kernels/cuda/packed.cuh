@@ -50,18 +50,15 @@ DEVICE float byte_at(uint32_t word, unsigned i, float less) {
     return byte_above(word, i) - (8388608.0f + less);
 }
 
-// The 8-bit float with four bits of exponent (E4M3) in the low byte of a word. Bits of f32 whose exponent is 120
-// less are exact; so is the product.
+// The 8-bit float with four bits of exponent (E4M3) in the low byte of a word. Its bits as those of f32 have an
+// exponent that is 120 less; the product is exact.
 DEVICE float small_float(uint32_t word) {
-    float size = as_float((word & 0x7Fu) << 20) * as_float(247u << 23);
-    return word & 0x80u ? -size : size;
+    return as_float((word & 0x7Fu) << 20 | (word & 0x80u) << 24) * as_float(247u << 23);
 }
 
-// The 4-bit float with two bits of exponent (E2M1) in the low bits of byte i of a word.
-DEVICE float tiny_float(uint32_t word, unsigned i) {
-    uint32_t code = word >> 8 * i;
-    float size = as_float((code & 7u) << 22) * as_float(253u << 23);
-    return code & 8u ? -size : size;
+// The 4-bit float with two bits of exponent (E2M1) in the low bits of a byte: 126 less.
+DEVICE float tiny_float(uint32_t word) {
+    return as_float((word & 7u) << 22 | (word & 8u) << 28) * as_float(253u << 23);
 }
 
 // The scale and the minimum of a column's codes for the step `k` of sixteen inner elements.
@@ -120,7 +117,7 @@ DEVICE void widen_record(uint32_t (&to)[PACKED_STEP / 16][4], const unsigned cha
             float x[4];
 #pragma unroll
             for (unsigned b = 0; b < 4; b++)
-                x[b] = FORM == FOURS ? tiny_float(codes, b) * by.scale
+                x[b] = FORM == FOURS ? tiny_float(codes >> 8 * b) * by.scale
                                      : byte_at(codes, b, less) * by.scale + by.minimum;
             to[k][i] = pack(x[0], x[1]), to[k][i + 2] = pack(x[2], x[3]);
         }
