@@ -25,7 +25,7 @@ constexpr unsigned BIT_BYTES = PANEL * PACKED_STEP / 8, MOST_RECORD = 8 * BIT_BY
 DEVICE unsigned bits_of(Form form) {
     switch (form) {
     case FOUR:
-    case FOURS:
+    case NVFP4:
     case FINE_FOUR: return 4;
     case FIVE:
     case FINE_FIVE: return 5;
@@ -67,7 +67,7 @@ template <Form FORM> DEVICE Affine affine(const TwoWords& of, unsigned k) {
         uint32_t word = of.at[k / 2];
         return {half_number(word), half_number(word >> 16)};
     }
-    if (FORM == FOURS) return {small_float(of.at[0] >> 8 * k) * as_float(of.at[1]), 0.0f};
+    if (FORM == NVFP4) return {small_float(of.at[0] >> 8 * k) * as_float(of.at[1]), 0.0f};
     float scale = half_number(of.at[0]);
     if (FORM == FINE_SIX) return {scale * byte_at(of.at[1], k, 128.0f), 0.0f};
     float minimum = half_number(of.at[0] >> 16);
@@ -117,7 +117,7 @@ DEVICE void widen_record(uint32_t (&to)[PACKED_STEP / 16][4], const unsigned cha
             float x[4];
 #pragma unroll
             for (unsigned b = 0; b < 4; b++)
-                x[b] = FORM == FOURS ? tiny_float(codes >> 8 * b) * by.scale
+                x[b] = FORM == NVFP4 ? tiny_float(codes >> 8 * b) * by.scale
                                      : byte_at(codes, b, less) * by.scale + by.minimum;
             to[k][i] = pack(x[0], x[1]), to[k][i + 2] = pack(x[2], x[3]);
         }
@@ -133,7 +133,7 @@ DEVICE void widen_record(Form form, uint32_t (&to)[PACKED_STEP / 16][4],
     case FINE_FOUR: return widen_record<FINE_FOUR>(to, record);
     case FINE_FIVE: return widen_record<FINE_FIVE>(to, record);
     case FINE_SIX: return widen_record<FINE_SIX>(to, record);
-    case FOURS: return widen_record<FOURS>(to, record);
+    case NVFP4: return widen_record<NVFP4>(to, record);
     }
 }
 

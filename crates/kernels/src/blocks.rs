@@ -28,6 +28,12 @@ pub enum BlockType {
     NVFP4,
 }
 
+/// The 4-bit float with 2 bits of exponent and 1 of mantissa (OCP MX, E2M1) in the low bits of a byte.
+pub const fn float4(code: u8) -> f32 {
+    let size = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0][code as usize & 7];
+    if code & 8 == 0 { size } else { -size }
+}
+
 /// The 8-bit float with 4 bits of exponent and 3 of mantissa (OCP FP8, E4M3) of a byte.
 pub const fn float8(byte: u8) -> f32 {
     let (exponent, mantissa) = (byte as u32 >> 3 & 15, byte as u32 & 7);
@@ -143,7 +149,7 @@ impl BlockType {
             Self::Q4_K => Form::FineFour,
             Self::Q5_K => Form::FineFive,
             Self::Q6_K => Form::FineSix,
-            Self::NVFP4 => Form::Fours,
+            Self::NVFP4 => Form::Nvfp4,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Blocks as plain numbers; those of GGUF files as candle reads them.
 
-use crate::blocks::{BlockType, float8};
+use crate::blocks::{BlockType, float4, float8};
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::ggml_file::qtensor_from_ggml;
 use candle_core::{Device, Result, Tensor};
@@ -31,11 +31,9 @@ pub(crate) fn widened(
 
 /// The weights of a block of 4-bit floats.
 fn fours(block: &[u8]) -> impl Iterator<Item = f32> {
-    const SIZES: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
     let factor = BlockType::NVFP4.factor(block);
     (0..BlockType::NVFP4.weights()).map(move |i| {
         let code = block[6 + i / 2] >> (i % 2 * 4) & 0x0F;
-        let size = SIZES[usize::from(code & 7)] * (float8(block[4 + i / 16]) * factor);
-        if code < 8 { size } else { -size }
+        float4(code) * (float8(block[4 + i / 16]) * factor)
     })
 }

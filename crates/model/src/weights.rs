@@ -283,7 +283,7 @@ impl Weights {
     }
 
     /// True if a tensor of a safetensors file has bf16, or codes.
-    pub(crate) fn is_short(&self, name: &str) -> bool {
+    pub(crate) fn has_short_numbers(&self, name: &str) -> bool {
         match &self.source {
             Source::Shards { shards, .. } => {
                 !matches!(shards.dtype(name), Some(Dtype::F32 | Dtype::F16))

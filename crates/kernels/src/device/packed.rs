@@ -40,7 +40,7 @@ pub(super) fn write_panel<'a>(
         }
         let mut number = 0;
         let floats = match weights {
-            Column::Blocks(kind, bytes) if form == Form::Fours => Some((kind, bytes)),
+            Column::Blocks(kind, bytes) if form == Form::Nvfp4 => Some((kind, bytes)),
             _ => None,
         };
         for step in words.chunks_exact(form.column()) {

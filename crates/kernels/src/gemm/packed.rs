@@ -142,7 +142,7 @@ impl Packed {
 
 /// True if columns have scales.
 fn is_scaled(unit: Unit) -> bool {
-    unit.dtype() == WeightDtype::Int8 || unit.form() == Some(Form::Fours)
+    unit.dtype() == WeightDtype::Int8 || unit.form() == Some(Form::Nvfp4)
 }
 
 /// Number of rows of start values at the beginning of a panel.
@@ -165,7 +165,7 @@ fn encode_column(unit: Unit, weights: Column<'_>, encoded: &mut [u32]) -> (Optio
         (Column::Blocks(kind, bytes), _) => {
             blocks::repack(kind, bytes, encoded);
             // Codes stand for twice the number.
-            let half = if kind.form() == Form::Fours { 0.5 } else { 1.0 };
+            let half = if kind.form() == Form::Nvfp4 { 0.5 } else { 1.0 };
             return (None, half * kind.factor(bytes));
         }
         (Column::Floats(weights), WeightDtype::F32) => {

@@ -61,10 +61,10 @@ pub(crate) const FINE_HEAD: usize = 5;
 pub(crate) const FACTOR_OFFSET: f32 = 128.0;
 /// A code of six bits stands for its value minus this number.
 pub(crate) const SIX_OFFSET: f32 = 32.0;
-/// Twice a 4-bit float is its number in [`FOURS`] minus this.
-pub(crate) const FOURS_OFFSET: f32 = 12.0;
+/// Twice a 4-bit float is its number in [`E2M1`] minus this.
+pub(crate) const E2M1_OFFSET: f32 = 12.0;
 /// Twice each of the 4-bit floats, plus 12.
-const FOURS: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
+const E2M1: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
 
 /// The multiplier of a form: codes of `BITS` bits, with factors if `FINE`, that are floats if `FLOATS`.
 #[derive(Clone, Copy)]
@@ -152,7 +152,7 @@ impl<U: Integers, const BITS: usize, const FINE: bool, const FLOATS: bool>
     unsafe fn affine(self, step: Step<U::S>, group: usize, part: usize) -> Affine<U::S> {
         let (s, [scales, minimums]) = (self.0.simd(), step.head);
         if FLOATS {
-            let ([low, high], offset) = (step.head[part], s.splat(-FOURS_OFFSET));
+            let ([low, high], offset) = (step.head[part], s.splat(-E2M1_OFFSET));
             return [[low, high], [s.mul(low, offset), s.mul(high, offset)]];
         }
         if !FINE {
@@ -193,7 +193,7 @@ impl<U: Integers, const BITS: usize, const FINE: bool, const FLOATS: bool>
         let low = u.and(low, 0x0F0F_0F0F);
         // The bits above move to bit 4 of each byte.
         let (word, shift, mask) = match BITS {
-            4 if FLOATS => return u.bytes(&FOURS, low),
+            4 if FLOATS => return u.bytes(&E2M1, low),
             4 => return low,
             5 => (4, P, 0x1010_1010),
             _ => (4 + part / 4, 2 * (P % 4), 0x3030_3030),
@@ -380,7 +380,7 @@ pub(crate) fn dispatch_blocks<K: MultiplyKernel>(set: ByteSet, form: Form, kerne
         Form::FineFour => on_set::<K, 4, true, false>(set, kernel),
         Form::FineFive => on_set::<K, 5, true, false>(set, kernel),
         Form::FineSix => on_set::<K, 6, true, false>(set, kernel),
-        Form::Fours => on_set::<K, 4, false, true>(set, kernel),
+        Form::Nvfp4 => on_set::<K, 4, false, true>(set, kernel),
     }
 }
 

@@ -83,9 +83,10 @@ impl<S: Storage> Loader<'_, S> {
     /// unless their numbers have more bits in the file.
     pub(super) fn dtype_of(&self, matrices: &[Matrix]) -> WeightDtype {
         let weights = &self.weights;
-        let is_short = |m: &Matrix| weights.is_short(&format!("{}.weight", m.name));
+        let has_short_numbers =
+            |m: &Matrix| weights.has_short_numbers(&format!("{}.weight", m.name));
         let keeps = weights.dtype == WeightDtype::Blocks && !weights.is_gguf();
-        match keeps && !weights.is_adapted() && matrices.iter().all(is_short) {
+        match keeps && !weights.is_adapted() && matrices.iter().all(has_short_numbers) {
             true => WeightDtype::Bf16,
             false => weights.dtype,
         }

@@ -30,7 +30,7 @@ const FORMATS: [MatrixFormat; 11] = [
     MatrixFormat::Packed(Form::FineFour),
     MatrixFormat::Packed(Form::FineFive),
     MatrixFormat::Packed(Form::FineSix),
-    MatrixFormat::Packed(Form::Fours),
+    MatrixFormat::Packed(Form::Nvfp4),
 ];
 
 /// The formats of large products.

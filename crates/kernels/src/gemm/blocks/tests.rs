@@ -60,7 +60,7 @@ fn widened(form: Form, words: &[u32]) -> Vec<f64> {
                     6 => low | (byte(words[4 + i / 16], i) >> (i / 4 % 4 * 2) & 3) << 4,
                     _ => low,
                 };
-                if form == Form::Fours {
+                if form == Form::Nvfp4 {
                     let size = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0][usize::from(code & 7)];
                     let sign = if code < 8 { 1.0 } else { -1.0 };
                     all.push(sign * size * if i < 16 { scale } else { minimum });

@@ -19,7 +19,7 @@ pub enum Form {
     /// Six bits, with factors for each 16 codes.
     FineSix,
     /// Four bits that are 4-bit floats, with a scale for each 16 and a factor of the column.
-    Fours,
+    Nvfp4,
 }
 
 impl Form {
@@ -31,13 +31,13 @@ impl Form {
         Self::FineFour,
         Self::FineFive,
         Self::FineSix,
-        Self::Fours,
+        Self::Nvfp4,
     ];
 
     /// Bits of a code.
     pub const fn bits(self) -> usize {
         match self {
-            Self::Four | Self::FineFour | Self::Fours => 4,
+            Self::Four | Self::FineFour | Self::Nvfp4 => 4,
             Self::Five | Self::FineFive => 5,
             Self::FineSix => 6,
             Self::Eight => 8,

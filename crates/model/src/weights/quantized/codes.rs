@@ -1,6 +1,6 @@
 //! The codes of a quantized matrix, read row by row.
 
-use kernels::float8;
+use kernels::{float4, float8};
 
 use super::scheme::{Codes, Gptq};
 
@@ -8,9 +8,6 @@ use super::scheme::{Codes, Gptq};
 const AWQ_ORDER: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
 /// Bits of a word.
 pub(super) const WORD: u32 = 32;
-
-/// The 4-bit floats with 2 bits of exponent and 1 of mantissa (OCP MX, E2M1) without their sign.
-const E2M1: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
 
 /// The 8-bit floats of bytes.
 pub(super) static E4M3: [f32; 256] = {
@@ -54,12 +51,11 @@ impl Codes {
                     _ => codes.for_each(|(code, x)| *x = f32::from(code.cast_signed())),
                 }
             }
-            Self::Fours => {
+            Self::Nvfp4 => {
                 let row = &bytes[row * columns / 2..];
                 for (pair, byte) in out.chunks_mut(2).zip(row) {
                     for (x, code) in pair.iter_mut().zip([byte & 0x0F, byte >> 4]) {
-                        let size = E2M1[usize::from(code & 7)];
-                        *x = if code < 8 { size } else { -size };
+                        *x = float4(code);
                     }
                 }
             }

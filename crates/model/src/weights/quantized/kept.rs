@@ -21,7 +21,7 @@ impl Scheme {
             Grid::Matrix | Grid::Rows => true,
             Grid::Groups(size) | Grid::Blocks([_, size]) => size.is_multiple_of(BLOCK),
         };
-        (is_whole || self.codes == Codes::Fours) && self.codes != Codes::Floats
+        (is_whole || self.codes == Codes::Nvfp4) && self.codes != Codes::Floats
     }
 }
 
@@ -31,7 +31,7 @@ impl Quantization {
         let module = name.strip_suffix(".weight").filter(|module| is_in_layer(module))?;
         let scheme = self.scheme(module, true).filter(|scheme| scheme.is_kept())?;
         let kind = match (scheme.bits(), scheme.zeros) {
-            _ if scheme.codes == Codes::Fours => BlockType::NVFP4,
+            _ if scheme.codes == Codes::Nvfp4 => BlockType::NVFP4,
             (8, _) => BlockType::Q8_0,
             (_, true) => BlockType::Q5_0,
             (_, false) => BlockType::Q4_0,
@@ -51,7 +51,7 @@ impl QuantizedMatrix<'_> {
         if !self.scheme.is_kept() || !self.columns.is_multiple_of(BLOCK) || !self.is_in_order()? {
             return Ok(None);
         }
-        if self.scheme.codes == Codes::Fours {
+        if self.scheme.codes == Codes::Nvfp4 {
             return Ok(Some(BlockType::NVFP4));
         }
         let zeros = self.read_zeros()?;

@@ -87,7 +87,7 @@ impl<'a> QuantizedMatrix<'a> {
         let (shape, dtype) = match scheme.codes {
             Codes::Integers(_) => ([rows, columns], Dtype::I8),
             Codes::Floats => ([rows, columns], Dtype::F8_E4M3),
-            Codes::Fours => ([rows, columns.div_ceil(2)], Dtype::U8),
+            Codes::Nvfp4 => ([rows, columns.div_ceil(2)], Dtype::U8),
             Codes::Packed(_) => ([rows, columns.div_ceil(in_word)], Dtype::I32),
             Codes::Gptq(_) => ([columns.div_ceil(in_word), rows], Dtype::I32),
             Codes::Awq => ([columns, rows / in_word], Dtype::I32),
@@ -106,7 +106,7 @@ impl<'a> QuantizedMatrix<'a> {
         let shapes = cells.shapes(scheme);
         let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
         let scale = scale_name(scheme, shards, module);
-        let is_fours = scheme.codes == Codes::Fours;
+        let is_fours = scheme.codes == Codes::Nvfp4;
         let scales = match is_fours {
             true => find(scale, &shapes, &[Dtype::F8_E4M3])?,
             false => find(scale, &shapes, &FLOATS)?,

@@ -12,14 +12,14 @@ const NAIVE: [&str; 3] = ["int-quantized", "float-quantized", "naive-quantized"]
 /// The format of compressed-tensors with a tensor `weight_packed`.
 const PACKED: &str = "pack-quantized";
 /// The format of compressed-tensors with 4-bit floats.
-const FOURS: &str = "nvfp4-pack-quantized";
+const NVFP4: &str = "nvfp4-pack-quantized";
 /// The method of NVIDIA's Model Optimizer.
 pub(super) const MODELOPT: &str = "modelopt";
 /// Its algorithms whose weights are codes and scales alone.
 const ALGORITHMS: [&str; 5] =
     ["NVFP4", "W4A16_NVFP4", "FP8", "FP8_PER_CHANNEL_PER_TOKEN", "MIXED_PRECISION"];
 /// Weights of a scale of NVFP4.
-const SIXTEEN: usize = 16;
+const NVFP4_GROUP: usize = 16;
 /// Sizes of groups.
 const GROUPS: [usize; 3] = [32, 64, 128];
 /// Maximum number of groups of modules.
@@ -52,7 +52,7 @@ pub(super) enum Codes {
     Floats,
     /// Bytes of two 4-bit floats with 2 bits of exponent, `[n, k / 2]`, the first in the low bits (NVFP4). Scales
     /// are 8-bit floats, and all have one factor.
-    Fours,
+    Nvfp4,
     /// Words along the inputs, `[n, k / codes in a word]`.
     Packed(u32),
     /// Words along the inputs, transposed: `[k / codes in a word, n]`.
@@ -90,7 +90,7 @@ impl Scheme {
         match self.codes {
             Codes::Integers(_) | Codes::Floats => 8,
             Codes::Packed(bits) | Codes::Gptq(Gptq { bits, .. }) => bits,
-            Codes::Awq | Codes::Fours => 4,
+            Codes::Awq | Codes::Nvfp4 => 4,
         }
     }
 
@@ -98,8 +98,8 @@ impl Scheme {
     pub(super) fn tensor(&self) -> &'static str {
         match self.codes {
             Codes::Integers(_) | Codes::Floats => "weight",
-            Codes::Fours if self.method == MODELOPT => "weight",
-            Codes::Packed(_) | Codes::Fours => "weight_packed",
+            Codes::Nvfp4 if self.method == MODELOPT => "weight",
+            Codes::Packed(_) | Codes::Nvfp4 => "weight_packed",
             Codes::Gptq(_) | Codes::Awq => "qweight",
         }
     }
@@ -113,7 +113,7 @@ impl Scheme {
     fn about(&self) -> String {
         let codes = match self.codes {
             Codes::Floats => "FP8 E4M3".to_owned(),
-            Codes::Fours => "NVFP4".to_owned(),
+            Codes::Nvfp4 => "NVFP4".to_owned(),
             Codes::Integers(bits) => format!("{bits} bits"),
             _ => format!("{} bits", self.bits()),
         };
@@ -275,14 +275,17 @@ fn modelopt(config: &Keys) -> Result<Quantization, LoadError> {
     };
     Ok(Quantization {
         groups: vec![
-            scheme(Codes::Fours, Grid::Groups(SIXTEEN), supposed),
+            scheme(Codes::Nvfp4, Grid::Groups(NVFP4_GROUP), supposed),
             scheme(Codes::Floats, Grid::Matrix, Modules::default()),
             scheme(Codes::Floats, Grid::Rows, Modules::default()),
         ],
         excluded: Modules::of_wildcards(config, "ignore")?,
         is_complete: false,
         by_type: true,
-        about: format!("{MODELOPT}, {name}; its rounding of inputs is left out"),
+        about: match name {
+            "W4A16_NVFP4" => format!("{MODELOPT}, {name}"),
+            _ => format!("{MODELOPT}, {name}; its rounding of inputs is left out"),
+        },
     })
 }
 
@@ -307,14 +310,14 @@ fn compressed_tensors(config: &Keys) -> Result<Quantization, LoadError> {
         let group = all.nested(name)?;
         let holder = if group.get("format").is_some() { &group } else { config };
         let format = match holder.get("format").and_then(Value::as_str) {
-            Some(format) if [PACKED, FOURS].contains(&format) || NAIVE.contains(&format) => format,
+            Some(format) if [PACKED, NVFP4].contains(&format) || NAIVE.contains(&format) => format,
             _ => {
-                let formats = format!("{}, {PACKED}, {FOURS}", NAIVE.join(", "));
+                let formats = format!("{}, {PACKED}, {NVFP4}", NAIVE.join(", "));
                 return Err(holder.refuse("format", formats));
             }
         };
         let scheme = match group.get("weights") {
-            Some(_) if format == FOURS => Some(fours(&group.nested("weights")?)?),
+            Some(_) if format == NVFP4 => Some(fours(&group.nested("weights")?)?),
             Some(_) => Some(weights(&group.nested("weights")?, format == PACKED)?),
             None => None,
         };
@@ -339,8 +342,8 @@ fn fours(args: &Keys) -> Result<Scheme, LoadError> {
     args.only("type", &json!("float"))?;
     bits(args, "num_bits", &[4])?;
     args.only("symmetric", &json!(true))?;
-    args.only("group_size", &json!(SIXTEEN))?;
-    let (codes, grid) = (Codes::Fours, Grid::Groups(SIXTEEN));
+    args.only("group_size", &json!(NVFP4_GROUP))?;
+    let (codes, grid) = (Codes::Nvfp4, Grid::Groups(NVFP4_GROUP));
     Ok(Scheme { codes, grid, zeros: false, method: "compressed-tensors" })
 }
 

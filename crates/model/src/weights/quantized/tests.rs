@@ -110,6 +110,28 @@ fn fours(block: &[u8]) -> Vec<f32> {
     numbers.collect()
 }
 
+/// Inputs in another order than their groups.
+#[test]
+fn ordered_integers_are_expanded() {
+    let folder = std::path::Path::new(CASES).join("gptq");
+    let mut file = std::fs::read(folder.join("model.safetensors")).unwrap();
+    let name = "model.layers.0.self_attn.q_proj";
+    let start = {
+        let tensors = safetensors::SafeTensors::deserialize(&file).unwrap();
+        let order = tensors.tensor(&format!("{name}.g_idx")).unwrap();
+        order.data().as_ptr() as usize - file.as_ptr() as usize
+    };
+    for (group, is_kept) in [(0u32, true), (1, false)] {
+        file[start..start + 4].copy_from_slice(&group.to_le_bytes());
+        let config = std::fs::read(folder.join("config.json")).unwrap();
+        let files = [("config.json", config), ("model.safetensors", file.clone())];
+        let mut weights = Checkpoint::open(&Files::memory(files)).unwrap().weights;
+        weights.dtype = WeightDtype::Blocks;
+        let kind = weights.kind(&format!("{name}.weight"), &[64, 64], true).unwrap();
+        assert_eq!(kind.is_some(), is_kept, "group {group}");
+    }
+}
+
 #[test]
 fn integers_whose_scales_have_not_16_bits_are_expanded() {
     let folder = std::path::Path::new(CASES).join("packed-4");

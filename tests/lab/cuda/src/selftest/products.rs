@@ -84,7 +84,7 @@ impl Layer {
             Form::FineFour => (BlockType::Q4_K, GgmlDType::Q4K),
             Form::FineFive => (BlockType::Q5_K, GgmlDType::Q5K),
             Form::FineSix => (BlockType::Q6_K, GgmlDType::Q6K),
-            Form::Fours => return Ok(Some(Quantized::fours(&self.weight))),
+            Form::Nvfp4 => return Ok(Some(Quantized::fours(&self.weight))),
         };
         let quantized = cpu(QTensor::quantize(&tensor(&self.weight, self.k)?, dtype))?;
         let bytes = cpu(quantized.data())?.into_owned();
