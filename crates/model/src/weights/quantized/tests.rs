@@ -37,9 +37,14 @@ fn weights_are_those_of_the_formats_libraries() {
 }
 
 /// Cases whose matrices are kept, by type.
-const KEPT: [(&str, &str); 14] = [
+const KEPT: [(&str, &str); 20] = [
+    ("autofp8", "FP8"),
     ("awq", "Q5_0"),
     ("awq-64", "Q5_0"),
+    ("deepseek", "FP8"),
+    ("deepseek-matrix", "FP8"),
+    ("fp8-channel", "FP8"),
+    ("fp8-tensor", "FP8"),
     ("gptq", "Q5_0"),
     ("gptq-8-symmetric", "Q8_0"),
     ("gptq-ordered", "Q5_0"),
@@ -47,6 +52,7 @@ const KEPT: [(&str, &str); 14] = [
     ("int8", "Q8_0"),
     ("int8-mlp", "Q8_0"),
     ("modelopt", "NVFP4"),
+    ("modelopt-mixed", "FP8"),
     ("modelopt-mixed", "NVFP4"),
     ("nvfp4", "NVFP4"),
     ("packed-4", "Q4_0"),
@@ -77,17 +83,20 @@ fn kept_codes_round_to_the_numbers_of_the_formats_libraries() {
                 BlockType::Q4_0 => by_candle(GgmlDType::Q4_0, &bytes, shape),
                 BlockType::Q5_0 => by_candle(GgmlDType::Q5_0, &bytes, shape),
                 BlockType::Q8_0 => by_candle(GgmlDType::Q8_0, &bytes, shape),
+                BlockType::FP8 => bytes.chunks_exact(kind.bytes()).flat_map(eights).collect(),
                 _ => bytes.chunks_exact(kind.bytes()).flat_map(fours).collect(),
             };
-            let rounded = |x: f32| match expanded.is_bf16(&name) {
+            // Weights of 8-bit floats are multiplied in bf16.
+            let rounded = |x: f32| match expanded.is_bf16(&name) || kind == BlockType::FP8 {
                 true => bf16::from_f32(x).to_f32(),
                 false => f16::from_f32(x).to_f32(),
             };
-            let kept: Vec<f32> = kept.into_iter().map(rounded).collect();
-            assert_eq!(kept, want, "{case}: {name}");
+            let all = |numbers: Vec<f32>| numbers.into_iter().map(rounded).collect::<Vec<_>>();
+            assert!(all(kept) == all(want), "{case}: {name}");
             found.push((case.to_owned(), kind.name()));
         }
     }
+    found.sort();
     found.dedup();
     let found: Vec<_> = found.iter().map(|(case, kind)| (&**case, *kind)).collect();
     assert_eq!(found, KEPT);
@@ -108,6 +117,12 @@ fn fours(block: &[u8]) -> Vec<f32> {
         if code < 8 { size(code) * scale } else { -size(code) * scale }
     });
     numbers.collect()
+}
+
+/// The 8-bit floats of a block.
+fn eights(block: &[u8]) -> Vec<f32> {
+    let scale = f32::from_le_bytes(block[..4].try_into().unwrap());
+    block[4..].iter().map(|code| float8(*code) * scale).collect()
 }
 
 /// Inputs in another order than their groups.
