@@ -26,10 +26,13 @@ pub enum BlockType {
     /// 32 floats of 4 bits (E2M1), the first of two in the low bits, behind a factor in f32, which all blocks of a
     /// row have, and two scales of 8 bits (E4M3) for 16 each; no type of GGUF files.
     NVFP4,
-    /// 32 floats of 8 bits (E4M3) behind a scale in f32; a weight is their product, rounded to bf16. No type of GGUF
-    /// files.
+    /// 32 floats of 8 bits (E4M3), no NaN, behind a scale in f32 below [`FP8_SCALES`]; a weight is their product,
+    /// rounded to bf16. No type of GGUF files.
     FP8,
 }
+
+/// Scales of [`BlockType::FP8`] are below this magnitude.
+pub const FP8_SCALES: f32 = 128.0;
 
 /// The 4-bit float with 2 bits of exponent and 1 of mantissa (OCP MX, E2M1) in the low bits of a byte.
 pub const fn float4(code: u8) -> f32 {

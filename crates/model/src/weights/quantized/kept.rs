@@ -1,7 +1,7 @@
 //! Quantized matrices whose codes are kept: integers as those of a block type of GGUF files, and floats.
 
-use half::{bf16, f16};
-use kernels::BlockType;
+use half::f16;
+use kernels::{BlockType, FP8_SCALES};
 use safetensors::tensor::Dtype;
 
 use super::matrix::QuantizedMatrix;
@@ -56,9 +56,10 @@ impl QuantizedMatrix<'_> {
         match self.scheme.codes {
             Codes::Nvfp4 => return Ok(Some(BlockType::NVFP4)),
             // A product with a scale in F16 is rounded to it before bf16.
+            Codes::Floats if self.scales.stored.dtype == Dtype::F16 => return Ok(None),
             Codes::Floats => {
-                let is_once = self.scales.stored.dtype != Dtype::F16;
-                return Ok(is_once.then_some(BlockType::FP8));
+                let fits = self.read_scales()?.iter().all(|scale| scale.abs() < FP8_SCALES);
+                return Ok(fits.then_some(BlockType::FP8));
             }
             _ => {}
         }
@@ -139,10 +140,8 @@ impl QuantizedMatrix<'_> {
     /// The blocks of 8-bit floats.
     fn eights(&self, name: &str) -> Result<Vec<u8>, LoadError> {
         let (scales, codes) = (self.read_scales()?, self.codes.slice()?);
-        // The largest code is 448.
-        let is_finite = scales.iter().all(|scale| bf16::from_f32(448.0 * scale).is_finite())
-            && codes.iter().all(|code| code & 0x7F != 0x7F);
-        if !is_finite {
+        if codes.iter().any(|code| code & 0x7F == 0x7F) {
+            // Fails by the number that is none.
             self.read(name, &mut Vec::new())?;
         }
         let (kind, cells) = (BlockType::FP8, &self.cells);

@@ -170,3 +170,26 @@ fn integers_whose_scales_have_not_16_bits_are_expanded() {
         assert_eq!(kind.is_some(), is_kept, "{scale:#x}");
     }
 }
+
+#[test]
+fn floats_with_large_scales_are_expanded() {
+    let folder = std::path::Path::new(CASES).join("fp8-channel");
+    let file = std::fs::read(folder.join("model.safetensors")).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&file).unwrap();
+    let name = tensors.names().into_iter().find(|name| name.ends_with(".weight_scale")).unwrap();
+    let module = name.strip_suffix("_scale").unwrap();
+    let shape = tensors.tensor(module).unwrap().shape().to_vec();
+    let scales = tensors.tensor(name).unwrap();
+    assert_eq!(scales.dtype(), safetensors::Dtype::BF16);
+    let start = scales.data().as_ptr() as usize - file.as_ptr() as usize;
+    // 127.5 and -128 in bf16.
+    for (scale, is_kept) in [(0x42FF_u16, true), (0xC300, false)] {
+        let mut file = file.clone();
+        file[start..start + 2].copy_from_slice(&scale.to_le_bytes());
+        let config = std::fs::read(folder.join("config.json")).unwrap();
+        let files = [("config.json", config), ("model.safetensors", file)];
+        let mut weights = Checkpoint::open(&Files::memory(files)).unwrap().weights;
+        weights.dtype = WeightDtype::Blocks;
+        assert_eq!(weights.kind(module, &shape, true).unwrap().is_some(), is_kept, "{scale:#x}");
+    }
+}
