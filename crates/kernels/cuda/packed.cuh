@@ -13,7 +13,8 @@
 // Eight bytes for each column end the record: a scale and a minimum in 16 bits for each 32 elements. In
 // fine forms a scale and a minimum, and a factor of each for each 32 elements; with six bits, a scale and
 // four factors plus 128, of sixteen elements each, and a code stands for its value minus 32. Of 4-bit floats, a
-// scale for each sixteen elements in an 8-bit float, and a factor of all in f32.
+// scale for each sixteen elements in an 8-bit float, and a factor of all in f32. Of 8-bit floats, a scale in f32
+// for each 32.
 #pragma once
 #include "gemm.cuh"
 
@@ -67,6 +68,7 @@ template <Form FORM> DEVICE Affine affine(const TwoWords& of, unsigned k) {
         uint32_t word = of.at[k / 2];
         return {half_number(word), half_number(word >> 16)};
     }
+    if (FORM == FP8) return {as_float(of.at[k / 2]), 0.0f};
     if (FORM == NVFP4) return {small_float(of.at[0] >> 8 * k) * as_float(of.at[1]), 0.0f};
     float scale = half_number(of.at[0]);
     if (FORM == FINE_SIX) return {scale * byte_at(of.at[1], k, 128.0f), 0.0f};
@@ -79,7 +81,7 @@ template <Form FORM> DEVICE Affine affine(const TwoWords& of, unsigned k) {
 // 2 (l % 4) and + 1 of columns l / 4 and l / 4 + 8, and elements + 8 and + 9 of both.
 template <Form FORM>
 DEVICE void widen_record(uint32_t (&to)[PACKED_STEP / 16][4], const unsigned char* record) {
-    constexpr unsigned BITS = FORM == EIGHT                        ? 8
+    constexpr unsigned BITS = FORM == EIGHT || FORM == FP8        ? 8
                               : FORM == FINE_SIX                   ? 6
                               : FORM == FIVE || FORM == FINE_FIVE  ? 5
                                                                    : 4;
@@ -118,6 +120,7 @@ DEVICE void widen_record(uint32_t (&to)[PACKED_STEP / 16][4], const unsigned cha
 #pragma unroll
             for (unsigned b = 0; b < 4; b++)
                 x[b] = FORM == NVFP4 ? tiny_float(codes >> 8 * b) * by.scale
+                       : FORM == FP8 ? small_float(codes >> 8 * b) * by.scale
                                      : byte_at(codes, b, less) * by.scale + by.minimum;
             to[k][i] = pack(x[0], x[1]), to[k][i + 2] = pack(x[2], x[3]);
         }
@@ -134,6 +137,7 @@ DEVICE void widen_record(Form form, uint32_t (&to)[PACKED_STEP / 16][4],
     case FINE_FIVE: return widen_record<FINE_FIVE>(to, record);
     case FINE_SIX: return widen_record<FINE_SIX>(to, record);
     case NVFP4: return widen_record<NVFP4>(to, record);
+    case FP8: return widen_record<FP8>(to, record);
     }
 }
 

@@ -117,7 +117,7 @@ fn formats() -> Result<()> {
         let layers = (0..LAYERS).map(|_| dense(dtype));
         all.push((dtype.name(), layers.collect::<Result<_>>()?));
     }
-    for kind in BlockType::ALL {
+    for kind in BlockType::ALL.into_iter().chain([BlockType::NVFP4, BlockType::FP8]) {
         let layers = (0..LAYERS).map(|_| packed(kind));
         all.push((kind.name(), layers.collect::<Result<_>>()?));
     }

@@ -1,4 +1,4 @@
-//! Types of quantized blocks, in GGUF files and of a published format.
+//! Types of quantized blocks, in GGUF files and of published formats.
 
 use crate::simd::blocks::Form;
 use half::f16;
@@ -26,7 +26,13 @@ pub enum BlockType {
     /// 32 floats of 4 bits (E2M1), the first of two in the low bits, behind a factor in f32, which all blocks of a
     /// row have, and two scales of 8 bits (E4M3) for 16 each; no type of GGUF files.
     NVFP4,
+    /// 32 floats of 8 bits (E4M3), no NaN, behind a scale in f32 below [`FP8_SCALES`]; a weight is their product,
+    /// rounded to bf16. No type of GGUF files.
+    FP8,
 }
+
+/// Scales of [`BlockType::FP8`] are below this magnitude.
+pub const FP8_SCALES: f32 = 128.0;
 
 /// The 4-bit float with 2 bits of exponent and 1 of mantissa (OCP MX, E2M1) in the low bits of a byte.
 pub const fn float4(code: u8) -> f32 {
@@ -70,13 +76,20 @@ impl BlockType {
             Self::Q5_K => "Q5_K",
             Self::Q6_K => "Q6_K",
             Self::NVFP4 => "NVFP4",
+            Self::FP8 => "FP8",
         }
     }
 
     /// Weights of a block.
     pub fn weights(self) -> usize {
         match self {
-            Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 | Self::NVFP4 => 32,
+            Self::Q4_0
+            | Self::Q4_1
+            | Self::Q5_0
+            | Self::Q5_1
+            | Self::Q8_0
+            | Self::NVFP4
+            | Self::FP8 => 32,
             Self::Q4_K | Self::Q5_K | Self::Q6_K => 256,
         }
     }
@@ -89,6 +102,7 @@ impl BlockType {
             Self::Q5_0 | Self::NVFP4 => 22,
             Self::Q5_1 => 24,
             Self::Q8_0 => 34,
+            Self::FP8 => 36,
             Self::Q4_K => 144,
             Self::Q5_K => 176,
             Self::Q6_K => 210,
@@ -107,7 +121,7 @@ impl BlockType {
             Self::Q4_0 | Self::Q5_0 | Self::Q8_0 => &[0],
             Self::Q4_1 | Self::Q5_1 | Self::Q4_K | Self::Q5_K => &[0, 2],
             Self::Q6_K => &[208],
-            Self::NVFP4 => &[],
+            Self::NVFP4 | Self::FP8 => &[],
         }
     }
 
@@ -150,6 +164,7 @@ impl BlockType {
             Self::Q5_K => Form::FineFive,
             Self::Q6_K => Form::FineSix,
             Self::NVFP4 => Form::Nvfp4,
+            Self::FP8 => Form::Fp8,
         }
     }
 }

@@ -7,7 +7,7 @@
 //! measured row count (`examples/kernels.rs`).
 //!
 //! Codes of four to eight bits are multiplied in groups (`crate::simd::blocks`): a step of the inner
-//! dimension is one or several groups then. It is two words where an instruction multiplies two rows and
+//! dimension is one or several groups then. 8-bit floats become bf16 first (`widen`). It is two words where an instruction multiplies two rows and
 //! two columns (`crate::simd::neon`), and a word otherwise.
 
 mod blocks;
@@ -15,6 +15,7 @@ mod encode;
 mod finish;
 mod packed;
 mod tiles;
+mod widen;
 mod words;
 
 use crate::parallel::{self, Shared, filled};
@@ -29,7 +30,7 @@ use encode::Rows;
 pub use encode::row_to_bytes;
 pub(crate) use encode::{round_to_bf16, scale as row_scale};
 pub(crate) use finish::{Activation, Finish};
-pub(crate) use packed::{Column, Packed};
+pub(crate) use packed::{Column, Packed, Packing};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -106,8 +107,12 @@ impl Product<'_> {
         // SAFETY: every tile writes its rows and columns, and the tiles of all products cover them.
         unsafe {
             filled(m * place.stride, |out| {
-                let parts = |product: &Self| product.weights.unit().parts();
-                for products in products.chunk_by(|a, b| parts(a) == parts(b)) {
+                // The encodings of rows for multipliers of one dtype differ by their parts alone.
+                let rows = |product: &Self| {
+                    let unit = product.weights.unit();
+                    (unit.dtype(), unit.parts())
+                };
+                for products in products.chunk_by(|a, b| rows(a) == rows(b)) {
                     let weights = products[0].weights;
                     let encoded = Rows::new(weights.unit(), x, weights.k());
                     products.iter().for_each(|product| product.fill(&encoded, out));
@@ -138,22 +143,36 @@ impl Product<'_> {
         let groups = panels.div_ceil(per_task);
         parallel::for_each(groups * rows, |task| {
             let (group, block) = (task / rows, task % rows);
-            let kernel = Block {
-                product: self,
-                x,
-                rows: (block * height, ((block + 1) * height).min(m)),
-                panels: (group * per_task, ((group + 1) * per_task).min(panels)),
-                out,
-            };
-            match weights.unit() {
-                Unit::Blocks(set, form) => dispatch_blocks(set, form, kernel),
-                unit if unit.is_paired() => dispatch_paired(unit, kernel),
-                unit => match unit.tiles() {
-                    Some(tiles) => tiles::run(tiles, &kernel),
-                    None => dispatch_unit(unit, kernel),
-                },
+            let rows = (block * height, ((block + 1) * height).min(m));
+            let panels = (group * per_task, ((group + 1) * per_task).min(panels));
+            match weights.is_fp8() {
+                true => self.run_widened(x, rows, panels, out),
+                false => Block { product: self, x, rows, panels, out }.run_task(),
             }
         });
+    }
+
+    /// Computes a task whose panels are widened, one after another.
+    fn run_widened(
+        &self,
+        x: &Rows<'_>,
+        rows: (usize, usize),
+        panels: (usize, usize),
+        out: Shared<MaybeUninit<f32>>,
+    ) {
+        let width = self.weights.unit().panel();
+        let columns = if self.finish.is_gate() { width / 2 } else { width };
+        let mut wide = widen::Panel::new(self.weights);
+        for panel in panels.0..panels.1 {
+            let (first, count) = self.place.panel(panel, columns);
+            let product = Product {
+                weights: wide.widen(self.weights, panel),
+                bias: self.bias.map(|bias| &bias[panel * width..]),
+                place: Place { first, count, ..self.place },
+                ..*self
+            };
+            Block { product: &product, x, rows, panels: (0, 1), out }.run_task();
+        }
     }
 }
 
@@ -164,6 +183,20 @@ struct Block<'a> {
     rows: (usize, usize),
     panels: (usize, usize),
     out: Shared<MaybeUninit<f32>>,
+}
+
+impl Block<'_> {
+    /// Computes the task with the multiplier of its weights.
+    fn run_task(self) {
+        match self.product.weights.unit() {
+            Unit::Blocks(set, form) => dispatch_blocks(set, form, self),
+            unit if unit.is_paired() => dispatch_paired(unit, self),
+            unit => match unit.tiles() {
+                Some(tiles) => tiles::run(tiles, &self),
+                None => dispatch_unit(unit, self),
+            },
+        }
+    }
 }
 
 impl DotKernel for Block<'_> {

@@ -35,7 +35,7 @@ pub use backend::{
     Experts, Head, Host, LayerScratch, Mixture, Norm, Numbers, Pass, Projection, Residual, Rows,
     ScoredRange, Selection, Storage, Stored, StoredTable, StoredVector, Table, TableNumbers,
 };
-pub use blocks::{BlockRows, BlockType, float4, float8};
+pub use blocks::{BlockRows, BlockType, FP8_SCALES, float4, float8};
 pub use cache::{CopyPages, KvDtype, KvSizes, Pool, WriteRows};
 pub use gather::AddRows;
 pub use gemm::{row_in_codes, row_to_bytes};

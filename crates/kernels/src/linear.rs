@@ -1,7 +1,7 @@
 //! A linear layer with packed weights.
 
 use crate::blocks::BlockRows;
-use crate::gemm::{Activation, Column, Finish, Packed, Place, Product};
+use crate::gemm::{Activation, Column, Finish, Packed, Packing, Place, Product};
 use crate::simd::blocks::GROUP;
 use crate::simd::unit::{Unit, WeightDtype};
 use crate::storage::numbers;
@@ -65,10 +65,10 @@ struct Part {
     n: usize,
 }
 
-/// The sizes of a matrix to be packed, and the multiplier for it.
+/// The sizes of a matrix to be packed, and its packing.
 #[derive(Clone, Copy)]
 struct Format {
-    unit: Unit,
+    packing: Packing,
     rows: usize,
     k: usize,
     epilogue: Epilogue,
@@ -77,7 +77,7 @@ struct Format {
 impl Format {
     /// Number of packed columns, including padding.
     fn columns(self) -> usize {
-        let width = self.unit.panel();
+        let width = self.packing.unit.panel();
         match self.epilogue {
             Epilogue::None => self.rows.next_multiple_of(width),
             Epilogue::SiluGate | Epilogue::GeluGate => {
@@ -96,7 +96,7 @@ impl Format {
 
     /// The weight row of packed column `j`; a gated panel is half gate, half up.
     fn row(self, j: usize) -> Option<usize> {
-        let (width, n) = (self.unit.panel(), self.n());
+        let (width, n) = (self.packing.unit.panel(), self.n());
         match self.epilogue {
             Epilogue::None => (j < n).then_some(j),
             Epilogue::SiluGate | Epilogue::GeluGate => {
@@ -109,13 +109,13 @@ impl Format {
     }
 
     fn bytes(self) -> usize {
-        Packed::bytes_of(self.unit, self.k, self.columns())
+        Packed::bytes_of(self.packing, self.k, self.columns())
     }
 
     /// Packs the rows that `row` returns.
     fn pack<'a>(self, row: impl Fn(usize) -> Column<'a> + Sync, bias: Option<&[f32]>) -> Part {
         let of_column = |j| self.row(j).map(&row);
-        let weights = Packed::new(self.unit, self.k, self.columns(), of_column);
+        let weights = Packed::new(self.packing, self.k, self.columns(), of_column);
         let bias = bias.map(|bias| {
             let columns = 0..self.columns();
             columns.map(|j| self.row(j).map_or(0.0, |row| bias[row])).collect()
@@ -205,8 +205,8 @@ impl Linear {
                     "linear: expected rows of a multiple of {size} weights for {name}, found {k}"
                 );
             }
-            let unit = Unit::detect_for(kind.form());
-            let format = Format { unit, rows, k, epilogue };
+            let packing = Packing::detect_for(kind.form());
+            let format = Format { packing, rows, k, epilogue };
             Ok((run, format))
         });
         let runs: Vec<_> = runs.collect::<Result<_>>()?;
@@ -230,7 +230,7 @@ impl Linear {
             WeightDtype::Blocks => Unit::detect(WeightDtype::F32),
             dtype => Unit::detect(dtype),
         };
-        Ok(Format { unit, rows, k, epilogue })
+        Ok(Format { packing: unit.into(), rows, k, epilogue })
     }
 
     /// Checks that a matrix `[rows, k]` can be packed.

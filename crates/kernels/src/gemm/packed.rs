@@ -4,7 +4,7 @@ use super::words::Words;
 use super::{blocks, encode};
 use crate::blocks::BlockType;
 use crate::parallel::{self, Shared};
-use crate::simd::blocks::Form;
+use crate::simd::blocks::{Form, GROUP};
 use crate::simd::dot::PAIR_WORDS;
 use crate::simd::unit::{Unit, WeightDtype};
 
@@ -13,14 +13,46 @@ use crate::simd::unit::{Unit, WeightDtype};
 /// zeros. If sums do not start at zero, their start values come first in a panel. Codes in groups are
 /// packed as `simd::blocks` describes, pairs of words as `simd::neon::pairs` does.
 pub(crate) struct Packed {
-    words: Words,
+    pub(super) words: Words,
     /// One per packed column; empty if the dtype has no scales.
     scales: Vec<f32>,
-    unit: Unit,
+    packing: Packing,
     k: usize,
     /// Steps of a column.
     length: usize,
     panels: usize,
+}
+
+/// The multiplier of weights, and how they are stored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packing {
+    pub(crate) unit: Unit,
+    /// True for 8-bit floats, which `super::widen` makes weights of, for a multiplier of bf16.
+    pub(crate) is_fp8: bool,
+}
+
+impl From<Unit> for Packing {
+    fn from(unit: Unit) -> Self {
+        Self { unit, is_fp8: false }
+    }
+}
+
+impl Packing {
+    /// That of codes of a form, with the fastest multiplier of this processor.
+    pub(crate) fn detect_for(form: Form) -> Self {
+        match form {
+            Form::Fp8 => Self { unit: Unit::detect(WeightDtype::Bf16), is_fp8: true },
+            form => Unit::detect_for(form).into(),
+        }
+    }
+
+    /// Words of a column of length `k` behind its start value.
+    fn words(self, k: usize) -> usize {
+        match self.is_fp8 {
+            true => k / GROUP * Form::Fp8.column(),
+            false => encode::steps(self.unit, k) * column_words(self.unit),
+        }
+    }
 }
 
 /// One column to be packed.
@@ -36,14 +68,16 @@ impl Packed {
     /// Packs `columns` columns, including padding. `column(j)` is the weight row (length `k`) of
     /// packed column `j`, `None` for padding. Only codes in groups are packed from blocks.
     pub(crate) fn new<'a>(
-        unit: Unit,
+        packing: impl Into<Packing>,
         k: usize,
         columns: usize,
         column: impl Fn(usize) -> Option<Column<'a>> + Sync,
     ) -> Self {
-        let (width, dtype) = (unit.panel(), unit.dtype());
+        let packing = packing.into();
+        let Packing { unit, is_fp8 } = packing;
+        let width = unit.panel();
         let (panels, length) = (columns.div_ceil(width), encode::steps(unit, k));
-        let (start, words_of) = (start(dtype), length * column_words(unit));
+        let (start, words_of) = (start(unit.dtype()), packing.words(k));
         let per_panel = (start + words_of) * width;
         let mut words = Words::zeros(panels * per_panel);
         let scaled = if is_scaled(unit) { width } else { 0 };
@@ -72,19 +106,27 @@ impl Packed {
                 let steps = packed.chunks_exact_mut(column_words(unit) * width);
                 steps.for_each(|step| split_halves(&mut step[..width]));
             }
-            if unit.is_paired() {
+            if unit.is_paired() && !is_fp8 {
                 let steps = packed[start * width..].chunks_exact_mut(PAIR_WORDS * width);
                 steps.for_each(join_pairs);
             }
         });
-        Self { words, scales, unit, k, length, panels }
+        Self { words, scales, packing, k, length, panels }
+    }
+
+    /// As `of`, a panel of it whose weights are in `words`.
+    pub(super) fn panel_in(words: Words, of: &Self) -> Self {
+        let (packing, scales) = (of.packing.unit.into(), Vec::new());
+        Self { words, scales, packing, k: of.k, length: of.length, panels: 1 }
     }
 
     /// Bytes of `columns` packed columns of length `k`.
-    pub(crate) fn bytes_of(unit: Unit, k: usize, columns: usize) -> usize {
-        let (width, dtype) = (unit.panel(), unit.dtype());
-        let (panels, start) = (columns.div_ceil(width), start(dtype));
-        let words = panels * (start + encode::steps(unit, k) * column_words(unit)) * width;
+    pub(crate) fn bytes_of(packing: impl Into<Packing>, k: usize, columns: usize) -> usize {
+        let packing = packing.into();
+        let unit = packing.unit;
+        let (width, start) = (unit.panel(), start(unit.dtype()));
+        let panels = columns.div_ceil(width);
+        let words = panels * (start + packing.words(k)) * width;
         Words::bytes(words) + usize::from(is_scaled(unit)) * panels * width * size_of::<f32>()
     }
 
@@ -95,7 +137,12 @@ impl Packed {
 
     /// The multiplier for these weights.
     pub(crate) fn unit(&self) -> Unit {
-        self.unit
+        self.packing.unit
+    }
+
+    /// True for 8-bit floats.
+    pub(super) fn is_fp8(&self) -> bool {
+        self.packing.is_fp8
     }
 
     /// Bytes of the packed weights.
@@ -105,7 +152,7 @@ impl Packed {
 
     /// Number of packed columns, including padding.
     pub(super) fn columns(&self) -> usize {
-        self.panels * self.unit.panel()
+        self.panels * self.packing.unit.panel()
     }
 
     pub(super) fn panels(&self) -> usize {
@@ -119,23 +166,28 @@ impl Packed {
 
     /// Words of a panel.
     pub(super) fn panel_words(&self) -> usize {
-        let column = self.length * column_words(self.unit);
-        (start(self.unit.dtype()) + column) * self.unit.panel()
+        let unit = self.packing.unit;
+        (start(unit.dtype()) + self.packing.words(self.k)) * unit.panel()
+    }
+
+    /// The words of a panel.
+    pub(super) fn panel_slice(&self, index: usize) -> &[u32] {
+        assert!(index < self.panels, "panel {index} of {}", self.panels);
+        &self.words.as_ref()[index * self.panel_words()..][..self.panel_words()]
     }
 
     /// Pointers to the start values of a panel's sums (if the dtype has them) and to the panel's
     /// words.
     pub(super) fn panel(&self, index: usize) -> (*const u32, *const u32) {
-        assert!(index < self.panels, "panel {index} of {}", self.panels);
-        let (width, start) = (self.unit.panel(), start(self.unit.dtype()));
-        let first = index * self.panel_words();
-        let words = &self.words.as_ref()[first..first + self.panel_words()];
+        let unit = self.packing.unit;
+        let (width, start) = (unit.panel(), start(unit.dtype()));
+        let words = self.panel_slice(index);
         (words.as_ptr(), words[start * width..].as_ptr())
     }
 
     /// Scales of a panel's columns; `None` if the dtype has no scales.
     pub(super) fn scales(&self, panel: usize) -> Option<&[f32]> {
-        let width = self.unit.panel();
+        let width = self.packing.unit.panel();
         self.scales.get(panel * width..(panel + 1) * width)
     }
 }

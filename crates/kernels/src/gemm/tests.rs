@@ -1,6 +1,7 @@
 //! The packed product compared with plain loops, and bitwise batch invariance.
 
 mod blocks;
+mod widen;
 
 use super::{Column, Finish, K_BLOCK, Packed, Place, Product};
 use crate::simd::unit::{Unit, WeightDtype};

@@ -90,17 +90,33 @@ impl AsMut<[u32]> for Words {
 pub(super) struct Scratch(Option<Words>);
 
 thread_local! {
-    static SPARE: Cell<Option<Words>> = const { Cell::new(None) };
+    /// Those that were used first are last.
+    static SPARE: Cell<Vec<Words>> = const { Cell::new(Vec::new()) };
+}
+
+impl Words {
+    /// At least `count` words for a while, with whatever the use before has left in them.
+    pub(super) fn borrow(count: usize) -> Self {
+        let mut spare = SPARE.take();
+        let fits = spare.pop().filter(|words| words.as_ref().len() >= count);
+        SPARE.set(spare);
+        // Whole huge pages, so that slightly more words fit later.
+        let new = || Self::zeros(count.next_multiple_of(HUGE / size_of::<u32>()));
+        fits.unwrap_or_else(new)
+    }
+
+    /// Ends a use that [`Self::borrow`] began.
+    pub(super) fn give_back(self) {
+        let mut spare = SPARE.take();
+        spare.push(self);
+        SPARE.set(spare);
+    }
 }
 
 impl Scratch {
     /// At least `count` words.
     pub(super) fn new(count: usize) -> Self {
-        let spare = SPARE.take();
-        let fits = spare.filter(|words| words.as_ref().len() >= count);
-        // Whole huge pages, so that slightly more words fit later.
-        let new = || Words::zeros(count.next_multiple_of(HUGE / size_of::<u32>()));
-        Self(Some(fits.unwrap_or_else(new)))
+        Self(Some(Words::borrow(count)))
     }
 }
 
@@ -118,6 +134,8 @@ impl AsMut<[u32]> for Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        SPARE.set(self.0.take());
+        if let Some(words) = self.0.take() {
+            words.give_back();
+        }
     }
 }

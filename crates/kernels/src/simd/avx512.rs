@@ -3,13 +3,13 @@
 use super::Simd;
 use std::arch::x86_64::*;
 
-/// Proof that the processor has AVX-512 F and DQ, and BF16 if `PAIRS`.
+/// Proof that the processor has AVX-512 F and DQ, and BW and BF16 if `PAIRS`.
 #[derive(Clone, Copy)]
 pub(super) struct Avx512Of<const PAIRS: bool>(());
 
 /// AVX-512 F and DQ.
 pub(super) type Avx512 = Avx512Of<false>;
-/// AVX-512 F, DQ and BF16.
+/// AVX-512 F, BW, DQ and BF16.
 pub(super) type Avx512Pairs = Avx512Of<true>;
 
 impl Avx512 {
@@ -22,7 +22,7 @@ impl Avx512 {
 
 impl Avx512Pairs {
     /// The token; only callable where the instructions are enabled.
-    #[target_feature(enable = "avx512f,avx512dq,avx512bf16")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512bf16")]
     pub(super) fn here() -> Self {
         Self(())
     }
@@ -107,6 +107,29 @@ impl<const PAIRS: bool> Simd for Avx512Of<PAIRS> {
             let high = _mm512_and_si512(high, _mm512_set1_epi32(!0xFFFF));
             _mm512_castsi512_ps(_mm512_or_si512(low, high))
         })
+    }
+    #[inline(always)]
+    fn pair(self, low: __m512, high: __m512) -> __m512 {
+        if const { !PAIRS } {
+            return low;
+        }
+        // The numbers of `low` come first in the result of the rounding.
+        const ORDER: [u16; 32] = {
+            let mut order = [0; 32];
+            let mut lane = 0;
+            while lane < 16 {
+                order[2 * lane] = lane as u16;
+                order[2 * lane + 1] = lane as u16 + 16;
+                lane += 1;
+            }
+            order
+        };
+        // SAFETY: `self` proves the instruction set; all types are 512 bits.
+        unsafe {
+            let rounded = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(high, low));
+            let order = _mm512_loadu_si512(ORDER.as_ptr().cast());
+            _mm512_castsi512_ps(_mm512_permutexvar_epi16(order, rounded))
+        }
     }
     #[inline(always)]
     fn multiply_pairs(self, word: u32, pairs: __m512, sum: __m512) -> __m512 {

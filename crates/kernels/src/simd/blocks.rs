@@ -19,7 +19,8 @@
 //! four words with the low four bits of its codes (byte `b` of word `i` has codes `8 i + b` and
 //! `8 i + 4 + b`), then a word for each further bit of a code (with one bit more, bit `p` of byte
 //! `b` belongs to code `4 p + b`; with two, they are the bits `2 (p % 4)` and above of word `p / 4`).
-//! Codes of eight bits are eight words.
+//! Codes of eight bits are eight words. Before the codes of 8-bit floats, the word is a scale in f32;
+//! `gemm::widen` makes bf16 of them.
 
 mod form;
 mod integers;
@@ -381,6 +382,7 @@ pub(crate) fn dispatch_blocks<K: MultiplyKernel>(set: ByteSet, form: Form, kerne
         Form::FineFive => on_set::<K, 5, true, false>(set, kernel),
         Form::FineSix => on_set::<K, 6, true, false>(set, kernel),
         Form::Nvfp4 => on_set::<K, 4, false, true>(set, kernel),
+        Form::Fp8 => unreachable!("8-bit floats are widened before they are multiplied"),
     }
 }
 

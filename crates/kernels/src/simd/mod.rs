@@ -175,6 +175,12 @@ pub(crate) trait Simd: Copy {
     fn multiply_pairs(self, _word: u32, _pairs: Self::F, sum: Self::F) -> Self::F {
         sum
     }
+    /// Rounds numbers to `bf16` (to nearest even, denormal ones to zero) and pairs them: each lane holds the bits of
+    /// two, those of `low` in the lower half. Only if [`Self::PAIRS`].
+    #[inline(always)]
+    fn pair(self, _low: Self::F, _high: Self::F) -> Self::F {
+        self.splat(0.0)
+    }
     /// The vector of `number(0..LANES)`.
     #[inline(always)]
     fn widen(self, number: impl Fn(usize) -> f32) -> Self::F {
@@ -360,14 +366,14 @@ pub(crate) fn dispatch_on<K: Kernel>(set: InstructionSet, kernel: K) -> K::Outpu
 pub(crate) fn dispatch_pairs<K: Kernel>(kernel: K) -> K::Output {
     #[cfg(target_arch = "x86_64")]
     if unit::has_bf16() {
-        // SAFETY: the processor has AVX-512 F, DQ and BF16.
+        // SAFETY: the processor has AVX-512 F, BW, DQ and BF16.
         return unsafe { run_avx512_pairs(kernel) };
     }
     dispatch(kernel)
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512dq,avx512bf16,avx2,fma")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512bf16,avx2,fma")]
 fn run_avx512_pairs<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Avx512Pairs::here())
 }

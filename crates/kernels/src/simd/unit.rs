@@ -252,7 +252,9 @@ impl Unit {
 /// True if this processor multiplies pairs of bf16 numbers.
 pub(crate) fn has_bf16() -> bool {
     #[cfg(target_arch = "x86_64")]
-    return super::is_avx512() && is_x86_feature_detected!("avx512bf16");
+    return super::is_avx512()
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512bf16");
     #[cfg(not(target_arch = "x86_64"))]
     false
 }

@@ -45,7 +45,7 @@ impl Weights {
                 let matrix = quantization.find(shards, name, shape, true)?.ok_or_else(|| {
                     LoadError::Setup(format!("{name}: expected a quantized matrix"))
                 })?;
-                let blocks = if self.reads { matrix.blocks(kind)? } else { Vec::new() };
+                let blocks = if self.reads { matrix.blocks(name, kind)? } else { Vec::new() };
                 let transient = kept_bytes(shape, kind).saturating_add(matrix.extra_bytes());
                 Ok((blocks, transient, matrix.stored_bytes()))
             }

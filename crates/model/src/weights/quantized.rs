@@ -83,7 +83,7 @@ impl Quantization {
     /// True if matrices of a file with tensors of these types may be kept in blocks.
     pub(super) fn is_kept_in(&self, mut sizes: impl Iterator<Item = (Dtype, u64)>) -> bool {
         match self.by_type {
-            true => sizes.any(|(dtype, _)| dtype == Dtype::U8),
+            true => sizes.any(|(dtype, _)| [Dtype::U8, Dtype::F8_E4M3].contains(&dtype)),
             false => self.is_kept(),
         }
     }

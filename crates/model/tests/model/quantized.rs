@@ -105,11 +105,14 @@ fn a_generation_is_that_of_the_expanded_checkpoint() {
 }
 
 #[test]
-fn codes_are_kept_by_themselves_and_bytes_of_floats_expanded() {
-    let (config, all) = parts("gptq");
-    let dtype = |bytes| automatic(&config, &serialized(&all), "I32", bytes);
-    assert_eq!(dtype(1 << 20), WeightDtype::Blocks);
-    let (config, all) = parts("deepseek");
+fn codes_are_kept_by_themselves() {
+    for (case, dtype) in [("gptq", "I32"), ("deepseek", "F8_E4M3")] {
+        let (config, all) = parts(case);
+        let dtype = automatic(&config, &serialized(&all), dtype, 1 << 20);
+        assert_eq!(dtype, WeightDtype::Blocks, "{case}");
+    }
+    // Blocks of 40 columns are not whole ones of 32.
+    let (config, all) = parts("fp8-blocks");
     let dtype = |bytes| automatic(&config, &serialized(&all), "F8_E4M3", bytes);
     // 512 MiB in bf16.
     assert_eq!(dtype(256 << 20), WeightDtype::Bf16);
@@ -137,6 +140,37 @@ fn kept_codes_have_the_logits_of_the_expanded_numbers() {
         // Products of scales and codes are not rounded to the scales' type.
         assert!(off < 0.03, "{case} on candle: {off:.1e}");
     }
+}
+
+#[test]
+fn kept_8_bit_floats_have_the_bits_of_the_expanded_numbers_in_bf16() {
+    let tokens = [3, 14, 15, 9, 2, 6, 5, 5, 5, 5];
+    for case in ["autofp8", "fp8-channel", "fp8-tensor"] {
+        let logits = |checkpoint: Checkpoint, dtype| {
+            let model = Model::load(checkpoint.with_dtype(dtype)).unwrap();
+            let logits = model.logits(&tokens).unwrap();
+            (
+                model.info().formats.matrices,
+                logits.into_iter().map(f32::to_bits).collect::<Vec<_>>(),
+            )
+        };
+        let (dtype, kept) = logits(quantized(case), WeightDtype::Blocks);
+        assert_eq!(dtype, WeightDtype::Blocks, "{case}");
+        assert!(kept == logits(plain(case), WeightDtype::Bf16).1, "{case}");
+    }
+}
+
+#[test]
+fn kept_8_bit_floats_are_finite() {
+    let (config, mut all) = parts("deepseek");
+    let load = |all: &Tensors| {
+        let checkpoint = Checkpoint::open(&Files::memory(files(&config, all))).unwrap();
+        Model::load(checkpoint.with_dtype(WeightDtype::Blocks)).map(drop)
+    };
+    load(&all).unwrap();
+    all.get_mut(&format!("{Q}.weight")).unwrap().2[1] = 0x7F;
+    let error = load(&all).unwrap_err().to_string();
+    assert!(error.ends_with("expected finite numbers, found NaN at element 1"), "{error}");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use kernels::Form;
 use kernels::device::{Check, Device, DeviceError, MatrixFormat, Precision};
 
 /// Every number format of matrices.
-const FORMATS: [MatrixFormat; 11] = [
+const FORMATS: [MatrixFormat; 12] = [
     MatrixFormat::F32,
     MatrixFormat::Bf16,
     MatrixFormat::Int8,
@@ -31,6 +31,7 @@ const FORMATS: [MatrixFormat; 11] = [
     MatrixFormat::Packed(Form::FineFive),
     MatrixFormat::Packed(Form::FineSix),
     MatrixFormat::Packed(Form::Nvfp4),
+    MatrixFormat::Packed(Form::Fp8),
 ];
 
 /// The formats of large products.

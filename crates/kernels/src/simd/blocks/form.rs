@@ -20,11 +20,13 @@ pub enum Form {
     FineSix,
     /// Four bits that are 4-bit floats, with a scale for each 16 and a factor of the column.
     Nvfp4,
+    /// Eight bits that are 8-bit floats, with a scale in f32.
+    Fp8,
 }
 
 impl Form {
     /// All forms.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Four,
         Self::Five,
         Self::Eight,
@@ -32,6 +34,7 @@ impl Form {
         Self::FineFive,
         Self::FineSix,
         Self::Nvfp4,
+        Self::Fp8,
     ];
 
     /// Bits of a code.
@@ -40,7 +43,7 @@ impl Form {
             Self::Four | Self::FineFour | Self::Nvfp4 => 4,
             Self::Five | Self::FineFive => 5,
             Self::FineSix => 6,
-            Self::Eight => 8,
+            Self::Eight | Self::Fp8 => 8,
         }
     }
 

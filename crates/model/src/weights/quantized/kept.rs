@@ -1,7 +1,8 @@
-//! Quantized matrices whose codes are kept: their integers are those of a block type of GGUF files.
+//! Quantized matrices whose codes are kept: integers as those of a block type of GGUF files, and floats.
 
 use half::f16;
-use kernels::BlockType;
+use kernels::{BlockType, FP8_SCALES};
+use safetensors::tensor::Dtype;
 
 use super::matrix::QuantizedMatrix;
 use super::scheme::{Codes, Grid, Scheme};
@@ -15,13 +16,13 @@ const BLOCK: usize = 32;
 const SCALE: usize = 2;
 
 impl Scheme {
-    /// True if matrices may be kept: 4-bit floats, or integers whose scales are those of whole blocks.
+    /// True if matrices may be kept: 4-bit floats, or codes whose scales are those of whole blocks.
     pub(super) fn is_kept(&self) -> bool {
         let is_whole = match self.grid {
             Grid::Matrix | Grid::Rows => true,
             Grid::Groups(size) | Grid::Blocks([_, size]) => size.is_multiple_of(BLOCK),
         };
-        (is_whole || self.codes == Codes::Nvfp4) && self.codes != Codes::Floats
+        is_whole || self.codes == Codes::Nvfp4
     }
 }
 
@@ -32,6 +33,7 @@ impl Quantization {
         let scheme = self.scheme(module, true).filter(|scheme| scheme.is_kept())?;
         let kind = match (scheme.bits(), scheme.zeros) {
             _ if scheme.codes == Codes::Nvfp4 => BlockType::NVFP4,
+            _ if scheme.codes == Codes::Floats => BlockType::FP8,
             (8, _) => BlockType::Q8_0,
             (_, true) => BlockType::Q5_0,
             (_, false) => BlockType::Q4_0,
@@ -42,8 +44,8 @@ impl Quantization {
 
 impl QuantizedMatrix<'_> {
     /// The block type that has exactly the products of the matrix's scales and integers, which are codes
-    /// minus zero points. `None` if none has: 8-bit codes with zero points, inputs in another order than
-    /// that of their groups, or a scale that 16 bits do not hold.
+    /// minus zero points, or its floats. `None` if none has: 8-bit codes with zero points, inputs in another order
+    /// than that of their groups, or a scale that 16 bits do not hold.
     ///
     /// # Errors
     /// A file that cannot be read.
@@ -51,8 +53,15 @@ impl QuantizedMatrix<'_> {
         if !self.scheme.is_kept() || !self.columns.is_multiple_of(BLOCK) || !self.is_in_order()? {
             return Ok(None);
         }
-        if self.scheme.codes == Codes::Nvfp4 {
-            return Ok(Some(BlockType::NVFP4));
+        match self.scheme.codes {
+            Codes::Nvfp4 => return Ok(Some(BlockType::NVFP4)),
+            // A product with a scale in F16 is rounded to it before bf16.
+            Codes::Floats if self.scales.stored.dtype == Dtype::F16 => return Ok(None),
+            Codes::Floats => {
+                let fits = self.read_scales()?.iter().all(|scale| scale.abs() < FP8_SCALES);
+                return Ok(fits.then_some(BlockType::FP8));
+            }
+            _ => {}
         }
         let zeros = self.read_zeros()?;
         let middle = self.middle();
@@ -78,9 +87,16 @@ impl QuantizedMatrix<'_> {
     ///
     /// # Errors
     /// A file that cannot be read.
-    pub(in crate::weights) fn blocks(&self, kind: BlockType) -> Result<Vec<u8>, LoadError> {
+    pub(in crate::weights) fn blocks(
+        &self,
+        name: &str,
+        kind: BlockType,
+    ) -> Result<Vec<u8>, LoadError> {
         if kind == BlockType::NVFP4 {
             return self.fours();
+        }
+        if kind == BlockType::FP8 {
+            return self.eights(name);
         }
         let scales = self.read_scales()?;
         let (zeros, codes) = (self.read_zeros()?, self.codes.slice()?);
@@ -116,6 +132,31 @@ impl QuantizedMatrix<'_> {
                 block[..4].copy_from_slice(&factor);
                 block[4..6].copy_from_slice(&scales[2 * number..][..2]);
                 block[6..].copy_from_slice(&codes[number * BLOCK / 2..][..BLOCK / 2]);
+            }
+        });
+        Ok(out)
+    }
+
+    /// The blocks of 8-bit floats.
+    fn eights(&self, name: &str) -> Result<Vec<u8>, LoadError> {
+        let (scales, codes) = (self.read_scales()?, self.codes.slice()?);
+        if codes.iter().any(|code| code & 0x7F == 0x7F) {
+            // Fails by the number that is none.
+            self.read(name, &mut Vec::new())?;
+        }
+        let (kind, cells) = (BlockType::FP8, &self.cells);
+        let row_bytes = self.columns / BLOCK * kind.bytes();
+        let mut out = vec![0; self.rows * row_bytes];
+        each_row(&mut out, row_bytes, |row, bytes| {
+            let codes = codes[row * self.columns..].chunks_exact(BLOCK);
+            for (number, (block, codes)) in
+                bytes.chunks_exact_mut(kind.bytes()).zip(codes).enumerate()
+            {
+                let cell = number * BLOCK / cells.size[1];
+                let index = row / cells.size[0] * cells.strides[0] + cell * cells.strides[1];
+                let (scale, numbers) = block.split_at_mut(size_of::<f32>());
+                scale.copy_from_slice(&scales[index].to_le_bytes());
+                numbers.copy_from_slice(codes);
             }
         });
         Ok(out)

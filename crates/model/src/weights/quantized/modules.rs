@@ -80,6 +80,11 @@ impl Modules {
         Ok(modules)
     }
 
+    /// Modules with these names.
+    pub(super) fn named<'a>(names: impl Iterator<Item = &'a String>) -> Self {
+        Self { names: names.cloned().collect(), ..Self::default() }
+    }
+
     /// Every linear layer.
     pub(super) fn linear() -> Self {
         Self { names: [LINEAR.to_owned()].into(), ..Self::default() }

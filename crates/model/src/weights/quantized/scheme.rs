@@ -258,26 +258,33 @@ fn modelopt(config: &Keys) -> Result<Quantization, LoadError> {
         value.and_then(Value::as_str).filter(|name| ALGORITHMS.contains(name)).is_some()
     };
     let layers = config.get("quantized_layers").and_then(Value::as_object);
-    let layers = layers.into_iter().flat_map(serde_json::Map::values);
-    let all = layers.map(|layer| layer.get("quant_algo")).chain([config.get("quant_algo")]);
+    let algorithms =
+        layers.into_iter().flatten().map(|(name, layer)| (name, layer.get("quant_algo")));
+    let all = algorithms.clone().map(|(_, algorithm)| algorithm).chain([config.get("quant_algo")]);
     if !all.into_iter().all(is_known) {
         return Err(config.refuse("quant_algo", ALGORITHMS.join(", ")));
     }
     let name = config.get("quant_algo").and_then(Value::as_str).unwrap_or_default();
-    let scheme = |codes, grid, targets| {
+    let scheme = |codes, grid, names: &[&str]| {
+        // What a model takes before its download.
+        let is_one = |found: Option<&Value>| {
+            found.and_then(Value::as_str).is_some_and(|found| names.contains(&found))
+        };
+        let targets = match layers {
+            Some(_) => Modules::named(
+                algorithms.clone().filter(|(_, found)| is_one(*found)).map(|(name, _)| name),
+            ),
+            None if names.contains(&name) => Modules::linear(),
+            None => Modules::default(),
+        };
         let scheme = Scheme { codes, grid, zeros: false, method: MODELOPT };
         Group { targets, scheme: Some(scheme) }
     };
-    // What a model takes before its download.
-    let supposed = match name {
-        "NVFP4" | "W4A16_NVFP4" => Modules::linear(),
-        _ => Modules::default(),
-    };
     Ok(Quantization {
         groups: vec![
-            scheme(Codes::Nvfp4, Grid::Groups(NVFP4_GROUP), supposed),
-            scheme(Codes::Floats, Grid::Matrix, Modules::default()),
-            scheme(Codes::Floats, Grid::Rows, Modules::default()),
+            scheme(Codes::Nvfp4, Grid::Groups(NVFP4_GROUP), &["NVFP4", "W4A16_NVFP4"]),
+            scheme(Codes::Floats, Grid::Matrix, &["FP8"]),
+            scheme(Codes::Floats, Grid::Rows, &["FP8_PER_CHANNEL_PER_TOKEN"]),
         ],
         excluded: Modules::of_wildcards(config, "ignore")?,
         is_complete: false,

@@ -37,9 +37,14 @@ fn weights_are_those_of_the_formats_libraries() {
 }
 
 /// Cases whose matrices are kept, by type.
-const KEPT: [(&str, &str); 14] = [
+const KEPT: [(&str, &str); 20] = [
+    ("autofp8", "FP8"),
     ("awq", "Q5_0"),
     ("awq-64", "Q5_0"),
+    ("deepseek", "FP8"),
+    ("deepseek-matrix", "FP8"),
+    ("fp8-channel", "FP8"),
+    ("fp8-tensor", "FP8"),
     ("gptq", "Q5_0"),
     ("gptq-8-symmetric", "Q8_0"),
     ("gptq-ordered", "Q5_0"),
@@ -47,6 +52,7 @@ const KEPT: [(&str, &str); 14] = [
     ("int8", "Q8_0"),
     ("int8-mlp", "Q8_0"),
     ("modelopt", "NVFP4"),
+    ("modelopt-mixed", "FP8"),
     ("modelopt-mixed", "NVFP4"),
     ("nvfp4", "NVFP4"),
     ("packed-4", "Q4_0"),
@@ -77,17 +83,20 @@ fn kept_codes_round_to_the_numbers_of_the_formats_libraries() {
                 BlockType::Q4_0 => by_candle(GgmlDType::Q4_0, &bytes, shape),
                 BlockType::Q5_0 => by_candle(GgmlDType::Q5_0, &bytes, shape),
                 BlockType::Q8_0 => by_candle(GgmlDType::Q8_0, &bytes, shape),
+                BlockType::FP8 => bytes.chunks_exact(kind.bytes()).flat_map(eights).collect(),
                 _ => bytes.chunks_exact(kind.bytes()).flat_map(fours).collect(),
             };
-            let rounded = |x: f32| match expanded.is_bf16(&name) {
+            // Weights of 8-bit floats are multiplied in bf16.
+            let rounded = |x: f32| match expanded.is_bf16(&name) || kind == BlockType::FP8 {
                 true => bf16::from_f32(x).to_f32(),
                 false => f16::from_f32(x).to_f32(),
             };
-            let kept: Vec<f32> = kept.into_iter().map(rounded).collect();
-            assert_eq!(kept, want, "{case}: {name}");
+            let all = |numbers: Vec<f32>| numbers.into_iter().map(rounded).collect::<Vec<_>>();
+            assert!(all(kept) == all(want), "{case}: {name}");
             found.push((case.to_owned(), kind.name()));
         }
     }
+    found.sort();
     found.dedup();
     let found: Vec<_> = found.iter().map(|(case, kind)| (&**case, *kind)).collect();
     assert_eq!(found, KEPT);
@@ -108,6 +117,12 @@ fn fours(block: &[u8]) -> Vec<f32> {
         if code < 8 { size(code) * scale } else { -size(code) * scale }
     });
     numbers.collect()
+}
+
+/// The 8-bit floats of a block.
+fn eights(block: &[u8]) -> Vec<f32> {
+    let scale = f32::from_le_bytes(block[..4].try_into().unwrap());
+    block[4..].iter().map(|code| float8(*code) * scale).collect()
 }
 
 /// Inputs in another order than their groups.
@@ -153,5 +168,28 @@ fn integers_whose_scales_have_not_16_bits_are_expanded() {
         weights.dtype = WeightDtype::Blocks;
         let kind = weights.kind(&matrix, &shape, true).unwrap();
         assert_eq!(kind.is_some(), is_kept, "{scale:#x}");
+    }
+}
+
+#[test]
+fn floats_with_large_scales_are_expanded() {
+    let folder = std::path::Path::new(CASES).join("fp8-channel");
+    let file = std::fs::read(folder.join("model.safetensors")).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&file).unwrap();
+    let name = tensors.names().into_iter().find(|name| name.ends_with(".weight_scale")).unwrap();
+    let module = name.strip_suffix("_scale").unwrap();
+    let shape = tensors.tensor(module).unwrap().shape().to_vec();
+    let scales = tensors.tensor(name).unwrap();
+    assert_eq!(scales.dtype(), safetensors::Dtype::BF16);
+    let start = scales.data().as_ptr() as usize - file.as_ptr() as usize;
+    // 127.5 and -128 in bf16.
+    for (scale, is_kept) in [(0x42FF_u16, true), (0xC300, false)] {
+        let mut file = file.clone();
+        file[start..start + 2].copy_from_slice(&scale.to_le_bytes());
+        let config = std::fs::read(folder.join("config.json")).unwrap();
+        let files = [("config.json", config), ("model.safetensors", file)];
+        let mut weights = Checkpoint::open(&Files::memory(files)).unwrap().weights;
+        weights.dtype = WeightDtype::Blocks;
+        assert_eq!(weights.kind(module, &shape, true).unwrap().is_some(), is_kept, "{scale:#x}");
     }
 }

@@ -85,6 +85,7 @@ impl Layer {
             Form::FineFive => (BlockType::Q5_K, GgmlDType::Q5K),
             Form::FineSix => (BlockType::Q6_K, GgmlDType::Q6K),
             Form::Nvfp4 => return Ok(Some(Quantized::fours(&self.weight))),
+            Form::Fp8 => return Ok(Some(Quantized::eights(&self.weight))),
         };
         let quantized = cpu(QTensor::quantize(&tensor(&self.weight, self.k)?, dtype))?;
         let bytes = cpu(quantized.data())?.into_owned();
@@ -185,6 +186,23 @@ impl Quantized {
             bytes.extend(factor.to_le_bytes());
             bytes.extend(scales);
             bytes.extend(codes.chunks(2).map(|pair| pair[0] | pair[1] << 4));
+        }
+        Self { kind, bytes, numbers }
+    }
+
+    /// 8-bit floats near numbers, a multiple of 32.
+    fn eights(weights: &[f32]) -> Self {
+        let kind = BlockType::FP8;
+        let (mut bytes, mut numbers) = (Vec::new(), Vec::new());
+        for block in weights.chunks_exact(kind.weights()) {
+            let most = block.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+            let scale = most / 448.0;
+            bytes.extend(scale.to_le_bytes());
+            for x in block {
+                let size = (0u8..126).find(|code| float8(*code) * scale >= x.abs()).unwrap_or(126);
+                bytes.push(size | u8::from(*x < 0.0) << 7);
+                numbers.push((float8(size) * scale).copysign(*x));
+            }
         }
         Self { kind, bytes, numbers }
     }
