@@ -104,10 +104,10 @@ fn blocks_have_the_bits_of_their_weights_in_bf16() {
     }
 }
 
-/// A publisher's integers with scales in bf16.
+/// Codes of a publisher with scales in bf16.
 #[test]
-fn kept_integers_have_the_bits_of_their_products_in_bf16() {
-    for case in ["packed-4", "int8"] {
+fn kept_codes_have_the_bits_of_their_products_in_bf16() {
+    for case in ["packed-4", "int8", "fp8-channel", "autofp8"] {
         let folder =
             concat!(env!("CARGO_MANIFEST_DIR"), "/../../../crates/model/tests/model/fixtures");
         let folder = Path::new(folder).join("quantized").join(case);
