@@ -2,7 +2,6 @@
 
 use super::{noise, units};
 use crate::blocks::{BlockType, float8};
-use crate::gemm::blocks::tests::random_blocks;
 use crate::gemm::{Activation, Column, Finish, Packed, Packing, Place, Product};
 use crate::simd::blocks::Form;
 use crate::simd::unit::{Unit, WeightDtype};
@@ -66,7 +65,12 @@ fn products_have_the_bits_of_weights_in_bf16() {
 fn rows_are_encoded_for_the_weights_of_each_product() {
     let (m, n, k) = (5, 24, 512);
     let (x, (bytes, _)) = (noise(1, m * k), random(n, k));
-    let codes = random_blocks(BlockType::Q8_0, 9, n * k / 32);
+    let block = |i: usize| {
+        let codes = (0..32).map(move |j| (37 * i + 11 * j) as u8);
+        // The scale is 1/16.
+        [0, 0x2C].into_iter().chain(codes)
+    };
+    let codes: Vec<u8> = (0..n * k / 32).flat_map(block).collect();
     let packed = |kind: BlockType, bytes: &[u8]| {
         let row = kind.row_bytes(k).expect("whole blocks");
         let column = |j: usize| Column::Blocks(kind, &bytes[j * row..][..row]);
