@@ -114,10 +114,10 @@ impl Packed {
         Self { words, scales, packing, k, length, panels }
     }
 
-    /// As `of`, a panel of it whose weights are in `words`.
-    pub(super) fn panel_in(words: Words, of: &Self) -> Self {
-        let (packing, scales) = (of.packing.unit.into(), Vec::new());
-        Self { words, scales, packing, k: of.k, length: of.length, panels: 1 }
+    /// Memory for a panel of these weights in the format of their multiplier, in `words`.
+    pub(super) fn panel_in(&self, words: Words) -> Self {
+        let (packing, scales) = (self.packing.unit.into(), Vec::new());
+        Self { words, scales, packing, k: self.k, length: self.length, panels: 1 }
     }
 
     /// Bytes of `columns` packed columns of length `k`.

@@ -21,7 +21,7 @@ impl Panel {
     /// Memory for a panel of `narrow`.
     pub(super) fn new(narrow: &Packed) -> Self {
         let words = Words::borrow(narrow.k() / 2 * narrow.unit().panel());
-        Self(Packed::panel_in(words, narrow))
+        Self(narrow.panel_in(words))
     }
 
     /// The weights of panel `index` of `narrow`.
