@@ -1,4 +1,4 @@
-//! Types of quantized blocks, in GGUF files and of a published format.
+//! Types of quantized blocks, in GGUF files and of published formats.
 
 use crate::simd::blocks::Form;
 use half::f16;
@@ -26,6 +26,8 @@ pub enum BlockType {
     /// 32 floats of 4 bits (E2M1), the first of two in the low bits, behind a factor in f32, which all blocks of a
     /// row have, and two scales of 8 bits (E4M3) for 16 each; no type of GGUF files.
     NVFP4,
+    /// 32 codes of 8 bits without a sign, behind a scale and a minimum of 16 bits each; no type of GGUF files.
+    AFFINE8,
 }
 
 /// The 4-bit float with 2 bits of exponent and 1 of mantissa (OCP MX, E2M1) in the low bits of a byte.
@@ -70,14 +72,15 @@ impl BlockType {
             Self::Q5_K => "Q5_K",
             Self::Q6_K => "Q6_K",
             Self::NVFP4 => "NVFP4",
+            Self::AFFINE8 => "AFFINE8",
         }
     }
 
     /// Weights of a block.
     pub fn weights(self) -> usize {
         match self {
-            Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 | Self::NVFP4 => 32,
             Self::Q4_K | Self::Q5_K | Self::Q6_K => 256,
+            _ => 32,
         }
     }
 
@@ -89,6 +92,7 @@ impl BlockType {
             Self::Q5_0 | Self::NVFP4 => 22,
             Self::Q5_1 => 24,
             Self::Q8_0 => 34,
+            Self::AFFINE8 => 36,
             Self::Q4_K => 144,
             Self::Q5_K => 176,
             Self::Q6_K => 210,
@@ -105,7 +109,7 @@ impl BlockType {
     fn halves(self) -> &'static [usize] {
         match self {
             Self::Q4_0 | Self::Q5_0 | Self::Q8_0 => &[0],
-            Self::Q4_1 | Self::Q5_1 | Self::Q4_K | Self::Q5_K => &[0, 2],
+            Self::Q4_1 | Self::Q5_1 | Self::Q4_K | Self::Q5_K | Self::AFFINE8 => &[0, 2],
             Self::Q6_K => &[208],
             Self::NVFP4 => &[],
         }
@@ -145,7 +149,7 @@ impl BlockType {
         match self {
             Self::Q4_0 | Self::Q4_1 => Form::Four,
             Self::Q5_0 | Self::Q5_1 => Form::Five,
-            Self::Q8_0 => Form::Eight,
+            Self::Q8_0 | Self::AFFINE8 => Form::Eight,
             Self::Q4_K => Form::FineFour,
             Self::Q5_K => Form::FineFive,
             Self::Q6_K => Form::FineSix,

@@ -61,7 +61,7 @@ fn quantized(case: &str) -> Checkpoint {
 /// The same with the plain weights that the format's library expands it to.
 fn plain(case: &str) -> Checkpoint {
     let (mut config, mut all) = parts(case);
-    config.as_object_mut().unwrap().remove("quantization_config");
+    config.as_object_mut().unwrap().retain(|key, _| !key.starts_with("quantization"));
     let expanded = std::fs::read(folder(case).join("expanded.safetensors")).unwrap();
     all.extend(tensors(&expanded));
     Checkpoint::open(&Files::memory(files(&config, &all))).unwrap()

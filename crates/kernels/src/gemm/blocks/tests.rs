@@ -6,9 +6,9 @@ use super::*;
 use crate::gemm::tests::noise;
 use crate::simd::blocks::{FACTOR_OFFSET, Form, SIX_OFFSET};
 
-/// The types of GGUF files, and that of 4-bit floats.
+/// The types of GGUF files, and those of other formats.
 pub(crate) fn all_types() -> Vec<BlockType> {
-    BlockType::ALL.into_iter().chain([BlockType::NVFP4]).collect()
+    BlockType::ALL.into_iter().chain([BlockType::NVFP4, BlockType::AFFINE8]).collect()
 }
 
 /// Blocks of random codes whose scales and minimums are below 1.

@@ -4,13 +4,14 @@ use half::f16;
 use kernels::BlockType;
 
 use super::matrix::QuantizedMatrix;
+use super::mlx::MLX;
 use super::scheme::{Codes, Grid, Scheme};
 use super::{Quantization, is_in_layer};
 use crate::LoadError;
 use crate::weights::rows::each_row;
 
 /// Weights of a block of every type that is used.
-const BLOCK: usize = 32;
+pub(super) const BLOCK: usize = 32;
 /// Bytes of a scale.
 const SCALE: usize = 2;
 
@@ -26,17 +27,29 @@ impl Scheme {
 }
 
 impl Quantization {
-    /// The largest block type that the matrix of a linear layer in a file with these settings may be kept in.
-    pub(in crate::weights) fn supposed(&self, name: &str, shape: &[usize]) -> Option<BlockType> {
-        let module = name.strip_suffix(".weight").filter(|module| is_in_layer(module))?;
-        let scheme = self.scheme(module, true).filter(|scheme| scheme.is_kept())?;
+    /// The largest block type that a matrix in a file with these settings may be kept in.
+    pub(in crate::weights) fn supposed(
+        &self,
+        name: &str,
+        shape: &[usize],
+        is_linear: bool,
+    ) -> Option<BlockType> {
+        let columns = shape.last()?;
+        let module = name.strip_suffix(".weight")?;
+        let scheme = self.scheme(module, is_linear).filter(|scheme| scheme.is_kept())?;
+        if scheme.method == MLX {
+            return scheme.block_type().filter(|kind| kind.row_bytes(*columns).is_some());
+        }
+        if !is_linear || !is_in_layer(module) {
+            return None;
+        }
         let kind = match (scheme.bits(), scheme.zeros) {
             _ if scheme.codes == Codes::Nvfp4 => BlockType::NVFP4,
             (8, _) => BlockType::Q8_0,
             (_, true) => BlockType::Q5_0,
             (_, false) => BlockType::Q4_0,
         };
-        kind.row_bytes(*shape.last()?).map(|_| kind)
+        kind.row_bytes(*columns).map(|_| kind)
     }
 }
 
@@ -51,8 +64,10 @@ impl QuantizedMatrix<'_> {
         if !self.scheme.is_kept() || !self.columns.is_multiple_of(BLOCK) || !self.is_in_order()? {
             return Ok(None);
         }
-        if self.scheme.codes == Codes::Nvfp4 {
-            return Ok(Some(BlockType::NVFP4));
+        match self.scheme.codes {
+            Codes::Nvfp4 => return Ok(Some(BlockType::NVFP4)),
+            _ if self.scheme.method == MLX => return self.mlx_kind(),
+            _ => {}
         }
         let zeros = self.read_zeros()?;
         let middle = self.middle();
@@ -79,8 +94,10 @@ impl QuantizedMatrix<'_> {
     /// # Errors
     /// A file that cannot be read.
     pub(in crate::weights) fn blocks(&self, kind: BlockType) -> Result<Vec<u8>, LoadError> {
-        if kind == BlockType::NVFP4 {
-            return self.fours();
+        match self.scheme.codes {
+            Codes::Nvfp4 => return self.fours(),
+            _ if self.scheme.method == MLX => return self.mlx_blocks(kind),
+            _ => {}
         }
         let scales = self.read_scales()?;
         let (zeros, codes) = (self.read_zeros()?, self.codes.slice()?);
@@ -146,13 +163,16 @@ fn write_block(kind: BlockType, scale: f32, integers: &[f32; BLOCK], block: &mut
         _ => 0.0,
     };
     let code = |index: usize| (integers[index] + offset) as i8 as u8;
-    if kind == BlockType::Q8_0 {
-        for (index, byte) in block[SCALE..].iter_mut().enumerate() {
-            *byte = code(index);
-        }
+    write_codes(&code, &mut block[SCALE..]);
+}
+
+/// Writes the 32 codes of a block: bytes, or four bits of each behind the fifth bits, if the block has room for them.
+pub(super) fn write_codes(code: &impl Fn(usize) -> u8, bytes: &mut [u8]) {
+    if bytes.len() == BLOCK {
+        bytes.iter_mut().enumerate().for_each(|(index, byte)| *byte = code(index));
         return;
     }
-    let (high, low) = block[SCALE..].split_at_mut(kind.bytes() - SCALE - BLOCK / 2);
+    let (high, low) = bytes.split_at_mut(bytes.len() - BLOCK / 2);
     for (index, byte) in low.iter_mut().enumerate() {
         *byte = code(index) & 0x0F | code(index + BLOCK / 2) << 4;
     }
