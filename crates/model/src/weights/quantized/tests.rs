@@ -90,12 +90,12 @@ fn kept_codes_round_to_the_numbers_of_the_formats_libraries() {
             };
             let bytes = weights.blocks(&name, &shape, kind).unwrap();
             let kept = match kind {
-                BlockType::Q4_0 => by_candle(GgmlDType::Q4_0, &bytes, shape),
-                BlockType::Q4_1 => by_candle(GgmlDType::Q4_1, &bytes, shape),
-                BlockType::Q5_1 => by_candle(GgmlDType::Q5_1, &bytes, shape),
+                BlockType::Q4_0 => by_candle(GgmlDType::Q4_0, &bytes, &shape),
+                BlockType::Q4_1 => by_candle(GgmlDType::Q4_1, &bytes, &shape),
+                BlockType::Q5_1 => by_candle(GgmlDType::Q5_1, &bytes, &shape),
                 BlockType::AFFINE8 => bytes.chunks_exact(kind.bytes()).flat_map(eights).collect(),
-                BlockType::Q5_0 => by_candle(GgmlDType::Q5_0, &bytes, shape),
-                BlockType::Q8_0 => by_candle(GgmlDType::Q8_0, &bytes, shape),
+                BlockType::Q5_0 => by_candle(GgmlDType::Q5_0, &bytes, &shape),
+                BlockType::Q8_0 => by_candle(GgmlDType::Q8_0, &bytes, &shape),
                 _ => bytes.chunks_exact(kind.bytes()).flat_map(fours).collect(),
             };
             let rounded = |x: f32| match expanded.is_bf16(&name) {
@@ -120,8 +120,8 @@ fn kept_codes_round_to_the_numbers_of_the_formats_libraries() {
     assert_eq!(found, KEPT);
 }
 
-fn by_candle(dtype: GgmlDType, bytes: &[u8], shape: Vec<usize>) -> Vec<f32> {
-    let tensor = qtensor_from_ggml(dtype, bytes, shape, &Device::Cpu).unwrap();
+fn by_candle(dtype: GgmlDType, bytes: &[u8], shape: &[usize]) -> Vec<f32> {
+    let tensor = qtensor_from_ggml(dtype, bytes, shape.to_vec(), &Device::Cpu).unwrap();
     tensor.dequantize(&Device::Cpu).unwrap().flatten_all().unwrap().to_vec1().unwrap()
 }
 
