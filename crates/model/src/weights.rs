@@ -391,6 +391,14 @@ impl Weights {
         }
     }
 
+    /// True if a tensor is stored, or as a share of another.
+    pub(crate) fn stores(&self, name: &str) -> bool {
+        match &self.source {
+            Source::Shards { shards, .. } => shards.dtype(name).is_some(),
+            _ => self.shape(name).is_some(),
+        }
+    }
+
     /// True if reading a linear layer's matrix of this shape succeeds, except for its values.
     pub(crate) fn has(&self, name: &str, shape: &[usize]) -> bool {
         match &self.source {

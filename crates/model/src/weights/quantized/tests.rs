@@ -211,3 +211,43 @@ fn integers_whose_scales_have_not_16_bits_are_expanded() {
         assert_eq!(kind.is_some(), is_kept, "{scale:#x}");
     }
 }
+
+#[test]
+fn scales_of_mlx_that_blocks_do_not_hold_are_expanded() {
+    const GATE: &str = "model.layers.0.mlp.gate_proj";
+    // Part, element, and bytes that are written there. Row 3, a group of it, has zeros.
+    let row = 3;
+    let cases: [(&str, &[(&str, usize, &[u8])], bool); 9] = [
+        ("mlx", &[], true),
+        // 2^-25 in bf16 for codes that are zero, and for others.
+        ("mlx", &[("scales", row, &[0, 0x33])], true),
+        ("mlx", &[("scales", row, &[0, 0x33]), ("weight", 8 * row + 3, &[0, 0, 0, 0x10])], false),
+        ("mlx", &[("scales", 0, &[0, 0x33])], false),
+        ("mlx", &[("biases", row, &[0, 0x33])], false),
+        // 65536 in bf16.
+        ("mlx", &[("biases", row, &[0x80, 0x47])], false),
+        // The largest is 2^0, and 8-bit floats have 18 powers of two.
+        ("mlx-mxfp4", &[("scales", 0, &[127 - 17])], true),
+        ("mlx-mxfp4", &[("scales", 0, &[127 - 18])], false),
+        ("mlx-mxfp4", &[("scales", row, &[0])], true),
+    ];
+    for (case, changes, is_kept) in cases {
+        let folder = std::path::Path::new(CASES).join(case);
+        let mut file = std::fs::read(folder.join("model.safetensors")).unwrap();
+        let mut columns = 0;
+        for (part, element, bytes) in changes.iter().copied().chain([("scales", 0, &[][..])]) {
+            let tensors = SafeTensors::deserialize(&file).unwrap();
+            let tensor = tensors.tensor(&format!("{GATE}.{part}")).unwrap();
+            columns = tensor.shape()[1] * if case == "mlx" { 64 } else { 32 };
+            let start = tensor.data().as_ptr() as usize - file.as_ptr() as usize;
+            let start = start + element * tensor.dtype().bitsize() / 8;
+            file[start..start + bytes.len()].copy_from_slice(bytes);
+        }
+        let config = std::fs::read(folder.join("config.json")).unwrap();
+        let files = Files::memory([("config.json", config), ("model.safetensors", file)]);
+        let mut weights = Checkpoint::open(&files).unwrap().weights;
+        weights.dtype = WeightDtype::Blocks;
+        let kind = weights.kind(&format!("{GATE}.weight"), &[2 * columns, columns], true).unwrap();
+        assert_eq!(kind.is_some(), is_kept, "{case}: {changes:?}");
+    }
+}
