@@ -3,6 +3,8 @@
 
 /// The prefix of all names in files of mlx-vlm for a model that reads text alone.
 const PREFIX: &str = "language_model.";
+/// A module of Nemotron-Labs-Diffusion, and its name behind the prefix.
+const RENAMED: [&str; 2] = ["encoder.", "model."];
 /// The module of numbered experts, and of stacked ones.
 const EXPERTS: [&str; 2] = ["experts", "switch_mlp"];
 /// Matrices that are one, first and second.
@@ -48,7 +50,7 @@ impl Share {
 
     /// The share of the bytes of a tensor of this shape.
     pub(super) fn bytes(self, whole: &[usize], [start, end]: [usize; 2]) -> [usize; 2] {
-        let count = whole.first().copied().unwrap_or(1).max(1) * self.parts;
+        let count = whole.first().copied().unwrap_or(1).max(1).saturating_mul(self.parts);
         let size = (end - start) / count;
         let start = start + (self.matrix * self.parts + self.part) * size;
         [start, start + size]
@@ -61,8 +63,13 @@ pub(super) fn places(name: &str) -> impl Iterator<Item = Place> {
     let others = move || {
         let stacked = stacked(name);
         let all = std::iter::once(own()).chain(stacked.iter().cloned());
-        let prefixed =
-            all.map(|Place { name, share }| Place { name: PREFIX.to_owned() + &name, share });
+        let prefixed = all.map(|Place { name, share }| {
+            let name = match name.strip_prefix(RENAMED[0]) {
+                Some(rest) => format!("{PREFIX}{}{rest}", RENAMED[1]),
+                None => format!("{PREFIX}{name}"),
+            };
+            Place { name, share }
+        });
         let prefixed: Vec<Place> = prefixed.collect();
         stacked.into_iter().chain(prefixed)
     };
@@ -108,6 +115,9 @@ mod tests {
     fn names_have_places() {
         let plain = [("model.norm.weight", None), ("language_model.model.norm.weight", None)];
         assert_eq!(found("model.norm.weight"), plain.map(|(name, share)| (name.to_owned(), share)));
+        let renamed = [("encoder.norm.weight", None), ("language_model.model.norm.weight", None)];
+        let renamed = renamed.map(|(name, share)| (name.to_owned(), share));
+        assert_eq!(found("encoder.norm.weight"), renamed);
         let name = "model.layers.1.mlp.experts.7.up_proj.scales";
         let all = found(name);
         let want = [

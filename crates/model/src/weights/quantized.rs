@@ -13,6 +13,7 @@ mod matrix;
 mod mlx;
 mod modules;
 mod scheme;
+mod stored;
 
 use super::places::places;
 use super::shard::{FLOATS, Shards};

@@ -5,9 +5,10 @@ use safetensors::tensor::Dtype;
 
 use super::super::rows::each_row;
 use super::super::shard::{FLOATS, Shards, Stored};
-use super::codes::{E4M3, E8M0, WORD, code, place, word};
+use super::codes::{WORD, code, place, word};
 use super::mlx::{self, MLX, refuse_factors};
 use super::scheme::{Codes, Gptq, Grid, MODELOPT, Scheme};
+use super::stored::{factor_name, scale_name};
 use crate::LoadError;
 use crate::memory::floats;
 
@@ -87,17 +88,7 @@ impl<'a> QuantizedMatrix<'a> {
     ) -> Result<Self, LoadError> {
         let bits = scheme.bits();
         let in_word = (WORD / bits) as usize;
-        let (shape, dtype) = match scheme.codes {
-            Codes::Integers(_) => ([rows, columns], Dtype::I8),
-            _ if scheme.method == MLX => {
-                ([rows, columns.saturating_mul(bits as usize) / WORD as usize], Dtype::U32)
-            }
-            Codes::Floats => ([rows, columns], Dtype::F8_E4M3),
-            Codes::Nvfp4 | Codes::Mxfp4 => ([rows, columns.div_ceil(2)], Dtype::U8),
-            Codes::Packed(_) | Codes::Stream(_) => ([rows, columns.div_ceil(in_word)], Dtype::I32),
-            Codes::Gptq(_) => ([columns.div_ceil(in_word), rows], Dtype::I32),
-            Codes::Awq => ([columns, rows / in_word], Dtype::I32),
-        };
+        let (shape, dtype) = scheme.stored_codes([rows, columns]);
         let find = |part: &str, shapes: &[&[usize]], types: &[Dtype]| {
             let name = format!("{module}.{part}");
             let stored = shards.find_any(&name, shapes)?;
@@ -324,38 +315,6 @@ impl<'a> QuantizedMatrix<'a> {
             }
         });
         all.collect::<Result<_, _>>().map(Some)
-    }
-}
-
-impl Scheme {
-    /// The numbers of scales of 8 bits, `None` if scales are plain numbers.
-    pub(super) fn scale_numbers(&self) -> Option<&'static [f32; 256]> {
-        match self.codes {
-            Codes::Nvfp4 => Some(&E4M3),
-            Codes::Mxfp4 => Some(&E8M0),
-            Codes::Floats if self.method == MLX => Some(&E8M0),
-            _ => None,
-        }
-    }
-}
-
-/// The name of the factor of 4-bit floats' scales.
-fn factor_name(scheme: &Scheme) -> &'static str {
-    match scheme.method {
-        MODELOPT => "weight_scale_2",
-        _ => "weight_global_scale",
-    }
-}
-
-/// The name of a module's scales.
-fn scale_name(scheme: &Scheme, shards: &Shards, module: &str) -> &'static str {
-    match (scheme.is_transposed(), scheme.method) {
-        (true, _) | (_, MLX) => "scales",
-        // AutoFP8's name; DeepSeek's scales are named after the inverse of what a weight is divided by.
-        (false, "fp8") if shards.dtype(&format!("{module}.weight_scale")).is_none() => {
-            "weight_scale_inv"
-        }
-        _ => "weight_scale",
     }
 }
 

@@ -212,12 +212,15 @@ fn integers_whose_scales_have_not_16_bits_are_expanded() {
     }
 }
 
+/// Part of a matrix, element, and bytes that are written there.
+type Change = (&'static str, usize, &'static [u8]);
+
 #[test]
 fn scales_of_mlx_that_blocks_do_not_hold_are_expanded() {
     const GATE: &str = "model.layers.0.mlp.gate_proj";
-    // Part, element, and bytes that are written there. Row 3, a group of it, has zeros.
+    // A row of zeros.
     let row = 3;
-    let cases: [(&str, &[(&str, usize, &[u8])], bool); 9] = [
+    let cases: [(&str, &[Change], bool); 9] = [
         ("mlx", &[], true),
         // 2^-25 in bf16 for codes that are zero, and for others.
         ("mlx", &[("scales", row, &[0, 0x33])], true),
