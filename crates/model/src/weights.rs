@@ -385,7 +385,10 @@ impl Weights {
     /// The stored shape of a tensor, `None` if it is not stored.
     pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
         match &self.source {
-            Source::Shards { shards, .. } => shards.shape(name),
+            // Words of codes have another shape than their matrix.
+            Source::Shards { shards, .. } => {
+                shards.shape(name).filter(|_| shards.dtype(name) != Some(Dtype::U32))
+            }
             Source::Gguf(file) => file.shape(name),
             Source::Random { .. } => None,
         }

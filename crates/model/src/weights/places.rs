@@ -83,18 +83,18 @@ pub(super) fn places(name: &str) -> impl Iterator<Item = Place> {
 fn stacked(name: &str) -> Vec<Place> {
     let [numbered, switch] = EXPERTS;
     let parts: Vec<&str> = name.split('.').collect();
-    let Some(at) = parts.iter().position(|part| *part == numbered) else {
+    let Some(index) = parts.iter().position(|part| *part == numbered) else {
         return Vec::new();
     };
-    let (before, [number, matrix, rest @ ..]) = (&parts[..at], &parts[at + 1..]) else {
+    let (before, [number, matrix, rest @ ..]) = (&parts[..index], &parts[index + 1..]) else {
         return Vec::new();
     };
-    let Ok(index) = number.parse() else {
+    let Ok(expert) = number.parse() else {
         return Vec::new();
     };
     let place = |module: &str, matrix: &str, part, parts| Place {
         name: [before, &[module, matrix], rest].concat().join("."),
-        share: Some(Share { matrix: index, part, parts }),
+        share: Some(Share { matrix: expert, part, parts }),
     };
     let own = [switch, numbered].map(|module| place(module, matrix, 0, 1));
     let part = BOTH.iter().position(|both| both == matrix);

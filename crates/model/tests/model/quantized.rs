@@ -618,8 +618,10 @@ fn adapter(factor: f32) -> Files {
 
 #[test]
 fn an_adapter_of_packed_weights_is_refused() {
-    let error = refusal(quantized("gptq").with_lora(&adapter(0.0), None));
-    assert!(error.ends_with("in the checkpoint, found none"), "{error}");
+    for case in ["gptq", "mlx"] {
+        let error = refusal(quantized(case).with_lora(&adapter(0.0), None));
+        assert!(error.ends_with("in the checkpoint, found none"), "{error}");
+    }
     assert!(quantized("deepseek").with_lora(&adapter(0.0), None).is_ok());
 }
 

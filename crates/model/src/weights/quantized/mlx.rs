@@ -92,20 +92,21 @@ pub(super) fn read(config: &Keys) -> Result<Quantization, LoadError> {
 /// The settings of the file or of a module.
 fn scheme(config: &Keys) -> Result<Scheme, LoadError> {
     config.only("global_scale", &json!(false))?;
-    let of = |codes, size| Scheme { codes, grid: Grid::Groups(size), zeros: false, method: MLX };
+    let grouped =
+        |codes, size| Scheme { codes, grid: Grid::Groups(size), zeros: false, method: MLX };
     match config.get("mode").map_or(Some("affine"), Value::as_str) {
         Some("affine") => {
             let bits = config.get("bits").map_or(Ok(4), |_| bits(config, "bits", &BITS))?;
             let size = config.optional_count("group_size")?.unwrap_or(64);
             match GROUPS.contains(&size) {
-                true => Ok(of(Codes::Stream(bits), size)),
+                true => Ok(grouped(Codes::Stream(bits), size)),
                 false => Err(config.refuse("group_size", "32, 64 or 128")),
             }
         }
         Some(mode) if let Some(known) = MODES.iter().find(|(name, ..)| *name == mode) => {
             config.only("bits", &json!(known.2))?;
             config.only("group_size", &json!(known.3))?;
-            Ok(of(known.1, known.3))
+            Ok(grouped(known.1, known.3))
         }
         _ => {
             let modes = MODES.map(|(name, ..)| name).join(", ");
