@@ -5,7 +5,7 @@
 //! `(code - zero) * scale`: the difference is exact, and the product is rounded to the scales' type. This
 //! is the arithmetic of `compressed_tensors` (`_dequantize`), GPTQModel (`TorchLinear`), AutoAWQ
 //! (`dequantize_gemm`), Model Optimizer (`NVFP4QTensor`) and, for FP8 in blocks, transformers
-//! (`Fp8Dequantize`).
+//! (`Fp8Dequantize`). The files of MLX have minimums in place of zero points (`mlx`).
 
 mod codes;
 mod kept;
