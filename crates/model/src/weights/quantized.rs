@@ -145,10 +145,12 @@ impl Quantization {
 
     /// The scheme of a module. Names precede patterns, and both precede classes.
     fn scheme(&self, module: &str, is_linear: bool) -> Option<&Scheme> {
-        let is_named = |targets: &Modules| match self.is_mlx() {
-            true => places(module).any(|place| targets.names(&place.name)),
-            false => targets.names(module),
+        // MLX names modules as their tensors are named.
+        let names: Vec<String> = match self.is_mlx() {
+            true => places(module).map(|place| place.name).collect(),
+            false => vec![module.to_owned()],
         };
+        let is_named = |targets: &Modules| names.iter().any(|name| targets.names(name));
         if self.excluded.contains(module, is_linear) || is_named(&self.excluded) {
             return None;
         }

@@ -247,6 +247,36 @@ fn modules_may_have_their_own_settings() {
     assert_eq!(generated(model), want);
 }
 
+/// A module may be named as its tensors are, or without the prefix of a model that reads text alone.
+#[test]
+fn settings_belong_to_modules_under_every_name() {
+    for (module, stored) in [
+        ("language_model.model.layers.0.attention.dense", "model.layers.0.attention.dense"),
+        ("model.layers.0.attention.dense", "model.layers.0.attention.dense"),
+        (
+            "language_model.model.layers.1.mlp.switch_mlp.up_proj",
+            "model.layers.1.mlp.switch_mlp.up_proj",
+        ),
+        ("model.layers.1.mlp.switch_mlp.up_proj", "model.layers.1.mlp.switch_mlp.up_proj"),
+    ] {
+        let error = stacked_refusal("mlx-llada2", |config, _| {
+            config["quantization"][module] = json!({"bits": 3, "group_size": 32});
+        });
+        assert!(
+            error.contains(&format!("language_model.{stored}.weight: expected shape")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_method_of_transformers_precedes() {
+    let (mut config, all) = parts("gptq");
+    config["quantization"] = json!({"bits": 3, "group_size": 64});
+    let model = load(files(&config, &all)).unwrap();
+    assert_eq!(generated(model), generated(Model::load(plain("gptq")).unwrap()));
+}
+
 /// Pointer into `quantization`, value, and the end of the error.
 const SETTINGS: &str = r#"
 bits | 1 | bits: expected 2 or 3 or 4 or 5 or 6 or 8, found 1
