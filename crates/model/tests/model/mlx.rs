@@ -2,7 +2,9 @@
 
 use crate::common::{load, refusal};
 use crate::official;
-use crate::quantized::{Tensors, files, generated, parts, plain, refused, tensors};
+use crate::quantized::{
+    Tensors, files, generated, parts, plain, refused, refused_of_damaged, tensors,
+};
 use asynclane_model::{Checkpoint, Files, Model, WeightDtype};
 use safetensors::tensor::Dtype;
 use serde_json::{Value, json};
@@ -106,6 +108,15 @@ fn a_plan_knows_the_memory_of_stacked_experts() {
             weights[0] * 10 > weights[1] * 9 && weights[0] * 9 < weights[1] * 10,
             "{weights:?}"
         );
+    }
+}
+
+#[test]
+fn damaged_files_of_stacked_experts_are_refused_or_read() {
+    for case in CONVERTED {
+        let (config, stored, _) = both(case);
+        let refused = refused_of_damaged(&files(&config, &stored));
+        assert!(refused > 50, "{case}: {refused}");
     }
 }
 

@@ -308,7 +308,6 @@ const BYTES: &[u8] = b"0123456789[]{},:\"-. \0~x";
 
 #[test]
 fn damaged_files_are_refused_or_read() {
-    let mut noise = Noise(3);
     for case in [
         "int8",
         "packed-4-zeros",
@@ -321,24 +320,28 @@ fn damaged_files_are_refused_or_read() {
         "mlx-mixed",
     ] {
         let (config, all) = parts(case);
-        let whole = files(&config, &all);
-        let mut refused = 0;
-        for round in 0..200 {
-            let mut damaged = whole.clone();
-            let name = if round % 2 == 0 { "config.json" } else { "model.safetensors" };
-            let file = damaged.get_mut(name).unwrap();
-            // The configuration, or the header of the tensors.
-            let length = file.len().min(6000);
-            for _ in 0..=noise.below(3) {
-                file[noise.below(length)] = BYTES[noise.below(BYTES.len())];
-            }
-            let dtype = [WeightDtype::F32, WeightDtype::Blocks][round / 2 % 2];
-            let checkpoint = Checkpoint::open(&Files::memory(damaged));
-            let loaded = checkpoint.and_then(|found| Model::load(found.with_dtype(dtype)));
-            refused += usize::from(loaded.is_err());
-        }
+        let refused = refused_of_damaged(&files(&config, &all));
         assert!(refused > 50, "{case}: {refused}");
     }
+}
+
+/// Damages a checkpoint in 200 ways, each of which is refused or read, and returns how many are refused.
+pub fn refused_of_damaged(whole: &Named) -> usize {
+    let mut noise = Noise(3);
+    let refused = (0..200).filter(|round| {
+        let mut damaged = whole.clone();
+        let name = if round % 2 == 0 { "config.json" } else { "model.safetensors" };
+        let file = damaged.get_mut(name).unwrap();
+        // The configuration, or the header of the tensors.
+        let length = file.len().min(6000);
+        for _ in 0..=noise.below(3) {
+            file[noise.below(length)] = BYTES[noise.below(BYTES.len())];
+        }
+        let dtype = [WeightDtype::F32, WeightDtype::Blocks][round / 2 % 2];
+        let checkpoint = Checkpoint::open(&Files::memory(damaged));
+        checkpoint.and_then(|found| Model::load(found.with_dtype(dtype))).is_err()
+    });
+    refused.count()
 }
 
 /// A change of one tensor, or of the configuration, that the tensors contradict.
