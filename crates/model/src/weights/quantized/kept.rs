@@ -38,7 +38,13 @@ impl Quantization {
         let module = name.strip_suffix(".weight")?;
         let scheme = self.scheme(module, is_linear).filter(|scheme| scheme.is_kept())?;
         if scheme.method == MLX {
-            return scheme.block_type().filter(|kind| kind.row_bytes(*columns).is_some());
+            // MLX leaves matrices plain that groups do not divide.
+            let is_divided = match scheme.grid {
+                Grid::Groups(size) => columns.is_multiple_of(size),
+                _ => true,
+            };
+            let kind = scheme.block_type().filter(|_| is_divided)?;
+            return kind.row_bytes(*columns).map(|_| kind);
         }
         if !is_linear || !is_in_layer(module) {
             return None;
