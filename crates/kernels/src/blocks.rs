@@ -29,6 +29,8 @@ pub enum BlockType {
     /// 32 floats of 8 bits (E4M3), no NaN, behind a scale in f32 below [`FP8_SCALES`]; a weight is their product,
     /// rounded to bf16. No type of GGUF files.
     FP8,
+    /// 32 codes of 8 bits without a sign, behind a scale and a minimum of 16 bits each; no type of GGUF files.
+    AFFINE8,
 }
 
 /// Scales of [`BlockType::FP8`] are below this magnitude.
@@ -77,20 +79,15 @@ impl BlockType {
             Self::Q6_K => "Q6_K",
             Self::NVFP4 => "NVFP4",
             Self::FP8 => "FP8",
+            Self::AFFINE8 => "AFFINE8",
         }
     }
 
     /// Weights of a block.
     pub fn weights(self) -> usize {
         match self {
-            Self::Q4_0
-            | Self::Q4_1
-            | Self::Q5_0
-            | Self::Q5_1
-            | Self::Q8_0
-            | Self::NVFP4
-            | Self::FP8 => 32,
             Self::Q4_K | Self::Q5_K | Self::Q6_K => 256,
+            _ => 32,
         }
     }
 
@@ -102,7 +99,7 @@ impl BlockType {
             Self::Q5_0 | Self::NVFP4 => 22,
             Self::Q5_1 => 24,
             Self::Q8_0 => 34,
-            Self::FP8 => 36,
+            Self::FP8 | Self::AFFINE8 => 36,
             Self::Q4_K => 144,
             Self::Q5_K => 176,
             Self::Q6_K => 210,
@@ -119,7 +116,7 @@ impl BlockType {
     fn halves(self) -> &'static [usize] {
         match self {
             Self::Q4_0 | Self::Q5_0 | Self::Q8_0 => &[0],
-            Self::Q4_1 | Self::Q5_1 | Self::Q4_K | Self::Q5_K => &[0, 2],
+            Self::Q4_1 | Self::Q5_1 | Self::Q4_K | Self::Q5_K | Self::AFFINE8 => &[0, 2],
             Self::Q6_K => &[208],
             Self::NVFP4 | Self::FP8 => &[],
         }
@@ -159,7 +156,7 @@ impl BlockType {
         match self {
             Self::Q4_0 | Self::Q4_1 => Form::Four,
             Self::Q5_0 | Self::Q5_1 => Form::Five,
-            Self::Q8_0 => Form::Eight,
+            Self::Q8_0 | Self::AFFINE8 => Form::Eight,
             Self::Q4_K => Form::FineFour,
             Self::Q5_K => Form::FineFive,
             Self::Q6_K => Form::FineSix,

@@ -4,7 +4,7 @@ use crate::blocks::{BlockType, float4, float8};
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::ggml_file::qtensor_from_ggml;
 use candle_core::{Device, Result, Tensor};
-use half::bf16;
+use half::{bf16, f16};
 
 /// Rows of blocks in f32. The bytes need an even address, because candle casts them to blocks.
 pub(crate) fn widened(
@@ -30,6 +30,10 @@ pub(crate) fn widened(
             let numbers: Vec<f32> = bytes.chunks_exact(kind.bytes()).flat_map(eights).collect();
             return Tensor::from_vec(numbers, &shape, device);
         }
+        BlockType::AFFINE8 => {
+            let numbers: Vec<f32> = bytes.chunks_exact(kind.bytes()).flat_map(affine).collect();
+            return Tensor::from_vec(numbers, &shape, device);
+        }
     };
     qtensor_from_ggml(dtype, bytes, shape.to_vec(), device)?.dequantize(device)
 }
@@ -48,4 +52,11 @@ fn eights(block: &[u8]) -> impl Iterator<Item = f32> {
     let (scale, codes) = block.split_first_chunk().unwrap_or((&[0; 4], &[]));
     let scale = f32::from_le_bytes(*scale);
     codes.iter().map(move |code| bf16::from_f32(float8(*code) * scale).to_f32())
+}
+
+/// The weights of a block of 8-bit codes with a scale and a minimum.
+fn affine(block: &[u8]) -> impl Iterator<Item = f32> {
+    let half = |index: usize| f16::from_le_bytes([block[index], block[index + 1]]).to_f32();
+    let (scale, minimum) = (half(0), half(2));
+    block[4..].iter().map(move |code| scale * f32::from(*code) + minimum)
 }

@@ -5,6 +5,7 @@ mod drafter;
 mod gated;
 mod index;
 mod lora;
+mod places;
 mod quantized;
 mod random;
 mod rows;
@@ -271,7 +272,11 @@ impl Weights {
     /// True if the numbers of a tensor are those of bf16 in its file.
     pub(crate) fn is_bf16(&self, name: &str) -> bool {
         match &self.source {
-            Source::Shards { shards, .. } => shards.dtype(name) == Some(Dtype::BF16),
+            Source::Shards { shards, quantization } => {
+                let is_coded = |found: &Quantization| found.is_bf16(shards, name);
+                shards.dtype(name) == Some(Dtype::BF16)
+                    || quantization.as_ref().is_some_and(is_coded)
+            }
             Source::Gguf(file) => file.is_bf16(name),
             Source::Random { stored: [_, bf16], .. } => *bf16 > 0,
         }
@@ -349,11 +354,22 @@ impl Weights {
                 reason: format!("expected a model of at most {MOST_TENSORS} tensors, found more"),
             });
         }
-        self.used.insert(match self.is_gguf() {
-            true => Gguf::whole(name),
-            false => name.to_owned(),
-        });
+        self.mark(name);
         Ok(())
+    }
+
+    /// Marks a tensor as used, and the tensor of its files that it is a part of.
+    fn mark(&mut self, name: &str) {
+        let own = match &self.source {
+            Source::Gguf(_) => Gguf::whole(name),
+            Source::Shards { shards, .. } => {
+                let stored = shards.stored_name(name).filter(|stored| *stored != name);
+                self.used.extend(stored.map(str::to_owned));
+                name.to_owned()
+            }
+            Source::Random { .. } => name.to_owned(),
+        };
+        self.used.insert(own);
     }
 
     /// Counts a tensor that takes `transient` bytes of memory until it is stored, and `read` bytes of the
@@ -369,9 +385,20 @@ impl Weights {
     /// The stored shape of a tensor, `None` if it is not stored.
     pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
         match &self.source {
-            Source::Shards { shards, .. } => shards.shape(name),
+            // Words of codes have another shape than their matrix.
+            Source::Shards { shards, .. } => {
+                shards.shape(name).filter(|_| shards.dtype(name) != Some(Dtype::U32))
+            }
             Source::Gguf(file) => file.shape(name),
             Source::Random { .. } => None,
+        }
+    }
+
+    /// True if a tensor is stored, or as a share of another.
+    pub(crate) fn stores(&self, name: &str) -> bool {
+        match &self.source {
+            Source::Shards { shards, .. } => shards.dtype(name).is_some(),
+            _ => self.shape(name).is_some(),
         }
     }
 
@@ -384,7 +411,7 @@ impl Weights {
                 let quantization = quantization.as_ref();
                 let matrix = quantization.map(|found| found.find(shards, name, shape, true));
                 match matrix {
-                    None | Some(Ok(None)) => shards.shape(name) == Some(shape),
+                    None | Some(Ok(None)) => shards.find_any(name, &[shape]).is_ok(),
                     Some(matrix) => matrix.is_ok(),
                 }
             }
@@ -397,7 +424,7 @@ impl Weights {
         if self.lora.as_ref().is_some_and(|lora| lora.changes(name)) {
             return;
         }
-        self.used.insert(name.to_owned());
+        self.mark(name);
     }
 
     /// Number of elements that were requested.

@@ -127,7 +127,8 @@ mod tests {
         let (rows, width) = (7, 256);
         let numbers: Vec<f32> = (0..rows * width).map(|i| (i as f32 * 0.37).sin()).collect();
         let halves = numbers.iter().map(|x| bf16::from_f32(*x)).collect();
-        let blocks = BlockType::ALL.map(|kind| {
+        let kinds = BlockType::ALL.into_iter().chain([BlockType::AFFINE8]);
+        let blocks = kinds.map(|kind| {
             let count = rows * kind.row_bytes(width).unwrap_or_default();
             // Every number of 16 bits is finite.
             let bytes = (0..count).map(|i| (i * 37 % 61) as u8).collect();

@@ -41,6 +41,9 @@ pub(crate) fn repack(kind: BlockType, bytes: &[u8], words: &mut [u32]) {
                 pairs.for_each(|(code, byte)| *code = byte ^ 0x80);
                 put(&codes, [scale, times(-128.0)], step);
             }
+            BlockType::AFFINE8 => {
+                put(&std::array::from_fn(|i| block[4 + i]), [scale, half(2)], step);
+            }
             BlockType::Q4_K | BlockType::Q5_K => repack_fine(kind, block, step),
             BlockType::Q6_K => repack_six(block, step),
             BlockType::NVFP4 => {

@@ -67,7 +67,7 @@ impl<S: Storage> Loader<'_, S> {
         names.find(|name| {
             let parts =
                 ["weight", "weight_packed"].map(|part| format!("{name}.0.gate_proj.{part}"));
-            parts.iter().any(|part| self.weights.shape(part).is_some())
+            parts.iter().any(|part| self.weights.stores(part))
         })
     }
 

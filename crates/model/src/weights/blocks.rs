@@ -74,9 +74,9 @@ impl Weights {
                 matrix.map_or(Ok(None), |matrix| matrix.kept())
             }
             Source::Random { quantization: Some(quantization), .. }
-                if self.dtype == WeightDtype::Blocks && is_linear =>
+                if self.dtype == WeightDtype::Blocks =>
             {
-                Ok(quantization.supposed(name, shape))
+                Ok(quantization.supposed(name, shape, is_linear))
             }
             _ => Ok(None),
         }

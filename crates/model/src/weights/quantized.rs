@@ -5,18 +5,22 @@
 //! `(code - zero) * scale`: the difference is exact, and the product is rounded to the scales' type. This
 //! is the arithmetic of `compressed_tensors` (`_dequantize`), GPTQModel (`TorchLinear`), AutoAWQ
 //! (`dequantize_gemm`), Model Optimizer (`NVFP4QTensor`) and, for FP8 in blocks, transformers
-//! (`Fp8Dequantize`).
+//! (`Fp8Dequantize`). The files of MLX have minimums in place of zero points (`mlx`).
 
 mod codes;
 mod kept;
 mod matrix;
+mod mlx;
 mod modules;
 mod scheme;
+mod stored;
 
+use super::places::places;
 use super::shard::{FLOATS, Shards};
 use crate::LoadError;
 use crate::config::Keys;
 use matrix::QuantizedMatrix;
+use mlx::MLX;
 use modules::Modules;
 use safetensors::tensor::Dtype;
 use scheme::{Group, Scheme};
@@ -24,10 +28,11 @@ use scheme::{Group, Scheme};
 /// The configuration's key.
 const KEY: &str = "quantization_config";
 /// Tensors of a module beside its codes.
-const COMPANIONS: [&str; 18] = [
+const COMPANIONS: [&str; 19] = [
     "qweight",
     "qzeros",
     "scales",
+    "biases",
     "g_idx",
     "weight_packed",
     "weight_scale",
@@ -67,6 +72,7 @@ impl Quantization {
     /// An unknown method, or a setting that is not supported.
     pub(crate) fn read(config: &Keys) -> Result<Option<Self>, LoadError> {
         match config.get(KEY) {
+            _ if mlx::is_stated(config) => mlx::read(&config.nested(mlx::KEY)?).map(Some),
             Some(_) => scheme::read(&config.nested(KEY)?).map(Some),
             None => Ok(None),
         }
@@ -93,7 +99,7 @@ impl Quantization {
         let bits = self.groups.iter().find_map(|group| group.scheme.as_ref().map(Scheme::bits));
         let bits = u64::from(bits.unwrap_or(8));
         let numbers = sizes.map(|(dtype, bytes)| match dtype {
-            Dtype::I32 => bytes * 8 / bits,
+            Dtype::I32 | Dtype::U32 => bytes * 8 / bits,
             Dtype::F32 => bytes / 4,
             Dtype::BF16 | Dtype::F16 => bytes / 2,
             Dtype::U8 => bytes * 2,
@@ -127,7 +133,9 @@ impl Quantization {
         let codes = shards.dtype(&format!("{module}.{}", scheme.tensor()));
         if codes.is_none_or(|dtype| FLOATS.contains(&dtype)) {
             let is_plain = shards.dtype(name).is_some_and(|dtype| FLOATS.contains(&dtype));
-            let is_required = is_linear && (self.is_complete || is_in_layer(module));
+            // MLX leaves matrices plain that groups do not divide.
+            let is_listed = self.is_complete || is_in_layer(module) && scheme.method != MLX;
+            let is_required = is_linear && is_listed;
             if !is_required && (is_plain || !is_linear) {
                 return Ok(None);
             }
@@ -137,12 +145,18 @@ impl Quantization {
 
     /// The scheme of a module. Names precede patterns, and both precede classes.
     fn scheme(&self, module: &str, is_linear: bool) -> Option<&Scheme> {
-        if self.excluded.contains(module, is_linear) {
+        // MLX names modules as their tensors are named.
+        let names: Vec<String> = match self.is_mlx() {
+            true => places(module).map(|place| place.name).collect(),
+            false => vec![module.to_owned()],
+        };
+        let is_named = |targets: &Modules| names.iter().any(|name| targets.names(name));
+        if self.excluded.contains(module, is_linear) || is_named(&self.excluded) {
             return None;
         }
         let first =
             |test: &dyn Fn(&Modules) -> bool| self.groups.iter().find(|group| test(&group.targets));
-        let group = first(&|targets| targets.names(module))
+        let group = first(&is_named)
             .or_else(|| first(&|targets| targets.matches(module)))
             .or_else(|| first(&|targets| targets.covers(is_linear)));
         group?.scheme.as_ref()

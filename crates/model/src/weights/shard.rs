@@ -1,11 +1,12 @@
 //! Tensors in safetensors files.
 
 use super::index::Index;
+use super::places::{Place, Share, places};
 use crate::LoadError;
 use crate::files::{Bytes, FileSlice, Files};
 use half::f16;
 use kernels::append;
-use safetensors::tensor::{Dtype, Metadata, SafeTensors};
+use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo};
 use std::collections::BTreeMap;
 
 /// Bytes of the length field before a safetensors header.
@@ -76,14 +77,42 @@ impl Shards {
         self.homes.keys()
     }
 
-    /// The stored shape of a tensor, `None` if it is not stored.
+    /// The stored shape of a tensor, `None` if it is not stored, or as a share of another.
     pub(super) fn shape(&self, name: &str) -> Option<&[usize]> {
-        Some(&self.shards[*self.homes.get(name)?].metadata.info(name)?.shape)
+        let found = self.locate(name)?;
+        found.share.is_none().then_some(&*found.info.shape)
     }
 
     /// The stored type of a tensor, `None` if it is not stored.
     pub(super) fn dtype(&self, name: &str) -> Option<Dtype> {
-        Some(self.shards[*self.homes.get(name)?].metadata.info(name)?.dtype)
+        Some(self.locate(name)?.info.dtype)
+    }
+
+    /// The name in the files of a tensor, or of the one that it is a share of.
+    pub(super) fn stored_name(&self, name: &str) -> Option<&str> {
+        Some(self.locate(name)?.name)
+    }
+
+    /// File and name of the first tensor that is stored where a tensor may be, whatever its shape.
+    pub(super) fn first_place(&self, name: &str) -> Option<(&str, &str)> {
+        places(name).find_map(|place| {
+            let (name, home) = self.homes.get_key_value(&place.name)?;
+            Some((&*self.shards[*home].name, &**name))
+        })
+    }
+
+    /// Where a tensor is stored.
+    fn locate(&self, name: &str) -> Option<Located<'_>> {
+        places(name).find_map(|Place { name, share }| {
+            let (name, home) = self.homes.get_key_value(&name)?;
+            let shard = &self.shards[*home];
+            let info = shard.metadata.info(name)?;
+            let shape = match share {
+                Some(share) => share.shape(&info.shape)?,
+                None => info.shape.clone(),
+            };
+            Some(Located { name, shard, info, share, shape })
+        })
     }
 
     /// A tensor of numbers in 16 or 32 bits.
@@ -109,25 +138,52 @@ impl Shards {
         shapes: &[&[usize]],
     ) -> Result<Stored<'_>, LoadError> {
         let expected = || shapes.first().map(|shape| shape.to_vec()).unwrap_or_default();
-        let missing = |file: &str| LoadError::MissingTensor {
-            file: file.to_owned(),
-            tensor: name.to_owned(),
-            expected: expected(),
+        let Some(Located { name, shard, info, share, shape }) = self.locate(name) else {
+            return Err(self.missing(name, expected()));
         };
-        let Some(&home) = self.homes.get(name) else {
-            let only = self.shards.first().filter(|_| self.shards.len() == 1);
-            return Err(missing(only.map_or(super::INDEX, |shard| &shard.name)));
-        };
-        let shard = &self.shards[home];
-        let info = shard.metadata.info(name).ok_or_else(|| missing(&shard.name))?;
-        if !shapes.contains(&&*info.shape) {
+        if !shapes.contains(&&*shape) {
             let (file, tensor) = (shard.name.clone(), name.to_owned());
             let found = info.shape.clone();
-            return Err(LoadError::Shape { file, tensor, expected: expected(), found });
+            let expected = share.map_or(expected(), |share| share.whole(&expected(), &found));
+            return Err(LoadError::Shape { file, tensor, expected, found });
         }
         let (start, end) = info.data_offsets;
+        let [start, end] = match share {
+            Some(share) => share.bytes(&info.shape, [start, end]),
+            None => [start, end],
+        };
         Ok(Stored { shard, bytes: shard.start + start..shard.start + end, dtype: info.dtype })
     }
+}
+
+impl Shards {
+    /// The error for a tensor that is not stored, which is named as the codes of its matrix are.
+    fn missing(&self, name: &str, expected: Vec<usize>) -> LoadError {
+        let only = self.shards.first().filter(|_| self.shards.len() == 1);
+        let home = self.homes.get(name).map(|home| &self.shards[*home]).or(only);
+        let file = home.map_or(super::INDEX, |shard| &shard.name).to_owned();
+        let beside = name.rsplit_once('.').and_then(|(module, part)| {
+            let found = self.locate(&format!("{module}.weight"))?;
+            let share = found.share?;
+            let module = found.name.strip_suffix("weight")?;
+            Some((format!("{module}{part}"), share.whole(&expected, &found.info.shape)))
+        });
+        let (tensor, expected) = beside.unwrap_or((name.to_owned(), expected));
+        LoadError::MissingTensor { file, tensor, expected }
+    }
+}
+
+/// A tensor in its file.
+struct Located<'a> {
+    /// The name in the file.
+    name: &'a str,
+    shard: &'a Shard,
+    /// What the file has under this name.
+    info: &'a TensorInfo,
+    /// The tensor's share of that.
+    share: Option<Share>,
+    /// The tensor's shape.
+    shape: Vec<usize>,
 }
 
 /// Types of numbers that are read as they are.

@@ -23,6 +23,7 @@ mod invariance;
 mod kv_dtypes;
 mod lora;
 mod masks;
+mod mlx;
 mod official;
 mod padding;
 mod parity;

@@ -15,16 +15,16 @@ const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/model/fixtures/q
 const MASK: u32 = 5;
 
 /// Type, shape and bytes.
-type Tensor = (Dtype, Vec<usize>, Vec<u8>);
+pub type Tensor = (Dtype, Vec<usize>, Vec<u8>);
 
 /// Tensors by name.
-type Tensors = BTreeMap<String, Tensor>;
+pub type Tensors = BTreeMap<String, Tensor>;
 
-fn folder(case: &str) -> PathBuf {
+pub fn folder(case: &str) -> PathBuf {
     Path::new(CASES).join(case)
 }
 
-fn tensors(file: &[u8]) -> Tensors {
+pub fn tensors(file: &[u8]) -> Tensors {
     let file = SafeTensors::deserialize(file).unwrap();
     let all = file.iter().map(|(name, tensor)| {
         let parts = (tensor.dtype(), tensor.shape().to_vec(), tensor.data().to_vec());
@@ -33,7 +33,7 @@ fn tensors(file: &[u8]) -> Tensors {
     all.collect()
 }
 
-fn serialized(tensors: &Tensors) -> Vec<u8> {
+pub fn serialized(tensors: &Tensors) -> Vec<u8> {
     let views = tensors.iter().map(|(name, (dtype, shape, bytes))| {
         (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap())
     });
@@ -41,12 +41,12 @@ fn serialized(tensors: &Tensors) -> Vec<u8> {
 }
 
 /// The configuration and the tensors of a case.
-fn parts(case: &str) -> (Value, Tensors) {
+pub fn parts(case: &str) -> (Value, Tensors) {
     let folder = folder(case);
     (official::config(&folder), tensors(&std::fs::read(folder.join("model.safetensors")).unwrap()))
 }
 
-fn files(config: &Value, tensors: &Tensors) -> Named {
+pub fn files(config: &Value, tensors: &Tensors) -> Named {
     let files = [
         ("config.json", config.to_string().into_bytes()),
         ("model.safetensors", serialized(tensors)),
@@ -54,22 +54,35 @@ fn files(config: &Value, tensors: &Tensors) -> Named {
     files.map(|(name, bytes)| (name.to_owned(), bytes)).into()
 }
 
-fn quantized(case: &str) -> Checkpoint {
+pub fn quantized(case: &str) -> Checkpoint {
     Checkpoint::open(&Files::folder(folder(case))).unwrap()
 }
 
 /// The same with the plain weights that the format's library expands it to.
-fn plain(case: &str) -> Checkpoint {
+pub fn plain(case: &str) -> Checkpoint {
     let (mut config, mut all) = parts(case);
-    config.as_object_mut().unwrap().remove("quantization_config");
+    config.as_object_mut().unwrap().retain(|key, _| !key.starts_with("quantization"));
     let expanded = std::fs::read(folder(case).join("expanded.safetensors")).unwrap();
     all.extend(tensors(&expanded));
     Checkpoint::open(&Files::memory(files(&config, &all))).unwrap()
 }
 
+/// The same with scales and minimums of bf16 in f32.
+fn with_scales_in_f32(case: &str) -> Checkpoint {
+    let (config, mut all) = parts(case);
+    for (name, (dtype, _, bytes)) in &mut all {
+        if [".scales", ".biases"].iter().any(|end| name.ends_with(end)) && *dtype == Dtype::BF16 {
+            *dtype = Dtype::F32;
+            *bytes =
+                bytes.as_chunks().0.iter().flat_map(|[low, high]| [0, 0, *low, *high]).collect();
+        }
+    }
+    Checkpoint::open(&Files::memory(files(&config, &all))).unwrap()
+}
+
 /// Commits eight masks after a prompt, the most probable one first, and returns the tokens and the bits of
 /// all probabilities.
-fn generated(model: Model) -> (Vec<u32>, Vec<u64>) {
+pub fn generated(model: Model) -> (Vec<u32>, Vec<u64>) {
     let mut executor = sized(model, 4, 1);
     let mut tokens = [vec![3, 14, 15, 9, 2, 6], vec![MASK; 8]].concat();
     let end = tokens.len() as u32;
@@ -119,16 +132,23 @@ fn codes_are_kept_by_themselves() {
     assert_eq!(dtype(255 << 20), WeightDtype::F32);
 }
 
+/// Cases of MLX whose matrices are kept.
+const MLX: [&str; 6] = ["mlx", "mlx-2", "mlx-5", "mlx-6", "mlx-8", "mlx-mxfp4"];
+
 #[test]
 fn kept_codes_have_the_logits_of_the_expanded_numbers() {
     let tokens = [3, 14, 15, 9, 2, 6, 5, 5, 5, 5];
     let cases = ["awq", "gptq", "gptq-8-symmetric", "int8", "packed-4", "packed-4-zeros"];
-    for case in cases.into_iter().chain(["nvfp4", "modelopt", "modelopt-mixed"]) {
+    for case in cases.into_iter().chain(["nvfp4", "modelopt", "modelopt-mixed"]).chain(MLX) {
         let load =
             |checkpoint: Checkpoint, dtype| Model::load(checkpoint.with_dtype(dtype)).unwrap();
         let kept = load(quantized(case), WeightDtype::Blocks);
         assert_eq!(kept.info().formats.matrices, WeightDtype::Blocks, "{case}");
-        let expanded = load(plain(case), WeightDtype::F32);
+        // MLX also rounds the products of codes and scales, which kept ones are not.
+        let expanded = match case.starts_with("mlx") {
+            true => load(with_scales_in_f32(case), WeightDtype::F32),
+            false => load(plain(case), WeightDtype::F32),
+        };
         let vocab = kept.info().vocabulary.size;
         let (got, want) = (kept.logits(&tokens).unwrap(), expanded.logits(&tokens).unwrap());
         let off = official::error(&got, &want, vocab);
@@ -175,7 +195,17 @@ fn kept_8_bit_floats_are_finite() {
 
 #[test]
 fn a_survey_knows_the_memory_and_the_callback_counts_every_byte() {
-    for case in ["int8", "packed-4-zeros", "deepseek", "gptq-ordered", "awq", "nvfp4", "modelopt"] {
+    for case in [
+        "int8",
+        "packed-4-zeros",
+        "deepseek",
+        "gptq-ordered",
+        "awq",
+        "nvfp4",
+        "modelopt",
+        "mlx",
+        "mlx-mixed",
+    ] {
         let read = std::sync::Arc::new(std::sync::Mutex::new(0));
         let seen = read.clone();
         let kept = Model::load(quantized(case).with_dtype(WeightDtype::Blocks)).unwrap();
@@ -207,6 +237,11 @@ gptq-rows | gptq, 4 bits, a scale per row
 awq-64 | awq, 4 bits, groups of 64
 nvfp4 | compressed-tensors, nvfp4-pack-quantized, NVFP4, groups of 16; its rounding of inputs is left out (float of 4 bits, dynamic per tensor_group)
 modelopt | modelopt, NVFP4; its rounding of inputs is left out
+mlx | mlx, 4 bits, groups of 64
+mlx-mixed | mlx, 6 bits, groups of 64; some modules otherwise
+mlx-mxfp4 | mlx, MXFP4, groups of 32
+mlx-mxfp8 | mlx, MXFP8, groups of 32
+mlx-nvfp4 | mlx, NVFP4, groups of 16
 ";
 
 #[test]
@@ -217,7 +252,7 @@ fn the_format_is_described() {
     }
     assert_eq!(plain("int8").quantization(), None);
     // By the configuration alone, where zero points may differ.
-    for case in ["gptq", "nvfp4", "modelopt"] {
+    for case in ["gptq", "nvfp4", "modelopt", "mlx"] {
         let config = official::config(&folder(case)).to_string();
         let mut planned = Checkpoint::planned(&config).unwrap();
         assert_eq!(planned.quantization(), quantized(case).quantization());
@@ -307,31 +342,44 @@ const BYTES: &[u8] = b"0123456789[]{},:\"-. \0~x";
 
 #[test]
 fn damaged_files_are_refused_or_read() {
-    let mut noise = Noise(3);
-    for case in ["int8", "packed-4-zeros", "deepseek", "gptq-ordered", "awq", "nvfp4", "modelopt"] {
+    for case in [
+        "int8",
+        "packed-4-zeros",
+        "deepseek",
+        "gptq-ordered",
+        "awq",
+        "nvfp4",
+        "modelopt",
+        "mlx-5",
+        "mlx-mixed",
+    ] {
         let (config, all) = parts(case);
-        let whole = files(&config, &all);
-        let mut refused = 0;
-        for round in 0..200 {
-            let mut damaged = whole.clone();
-            let name = if round % 2 == 0 { "config.json" } else { "model.safetensors" };
-            let file = damaged.get_mut(name).unwrap();
-            // The configuration, or the header of the tensors.
-            let length = file.len().min(6000);
-            for _ in 0..=noise.below(3) {
-                file[noise.below(length)] = BYTES[noise.below(BYTES.len())];
-            }
-            let dtype = [WeightDtype::F32, WeightDtype::Blocks][round / 2 % 2];
-            let checkpoint = Checkpoint::open(&Files::memory(damaged));
-            let loaded = checkpoint.and_then(|found| Model::load(found.with_dtype(dtype)));
-            refused += usize::from(loaded.is_err());
-        }
+        let refused = refused_of_damaged(&files(&config, &all));
         assert!(refused > 50, "{case}: {refused}");
     }
 }
 
+/// Damages a checkpoint in 200 ways, each of which is refused or read, and returns how many are refused.
+pub fn refused_of_damaged(whole: &Named) -> usize {
+    let mut noise = Noise(3);
+    let refused = (0..200).filter(|round| {
+        let mut damaged = whole.clone();
+        let name = if round % 2 == 0 { "config.json" } else { "model.safetensors" };
+        let file = damaged.get_mut(name).unwrap();
+        // The configuration, or the header of the tensors.
+        let length = file.len().min(6000);
+        for _ in 0..=noise.below(3) {
+            file[noise.below(length)] = BYTES[noise.below(BYTES.len())];
+        }
+        let dtype = [WeightDtype::F32, WeightDtype::Blocks][round / 2 % 2];
+        let checkpoint = Checkpoint::open(&Files::memory(damaged));
+        checkpoint.and_then(|found| Model::load(found.with_dtype(dtype))).is_err()
+    });
+    refused.count()
+}
+
 /// A change of one tensor, or of the configuration, that the tensors contradict.
-fn refused(case: &str, change: impl FnOnce(&mut Value, &mut Tensors)) -> String {
+pub fn refused(case: &str, change: impl FnOnce(&mut Value, &mut Tensors)) -> String {
     let (mut config, mut all) = parts(case);
     change(&mut config, &mut all);
     let error = refusal(load(files(&config, &all)));
@@ -341,7 +389,7 @@ fn refused(case: &str, change: impl FnOnce(&mut Value, &mut Tensors)) -> String 
     rest
 }
 
-const Q: &str = "model.layers.0.self_attn.q_proj";
+pub const Q: &str = "model.layers.0.self_attn.q_proj";
 
 #[test]
 fn tensors_that_contradict_the_configuration_are_named() {
@@ -607,8 +655,10 @@ fn adapter(factor: f32) -> Files {
 
 #[test]
 fn an_adapter_of_packed_weights_is_refused() {
-    let error = refusal(quantized("gptq").with_lora(&adapter(0.0), None));
-    assert!(error.ends_with("in the checkpoint, found none"), "{error}");
+    for case in ["gptq", "mlx"] {
+        let error = refusal(quantized(case).with_lora(&adapter(0.0), None));
+        assert!(error.ends_with("in the checkpoint, found none"), "{error}");
+    }
     assert!(quantized("deepseek").with_lora(&adapter(0.0), None).is_ok());
 }
 

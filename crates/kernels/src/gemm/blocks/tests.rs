@@ -6,9 +6,9 @@ use super::*;
 use crate::gemm::tests::noise;
 use crate::simd::blocks::{FACTOR_OFFSET, Form, SIX_OFFSET};
 
-/// The types of GGUF files, and that of 4-bit floats.
+/// The types of GGUF files, and those of other formats.
 pub(crate) fn all_types() -> Vec<BlockType> {
-    BlockType::ALL.into_iter().chain([BlockType::NVFP4]).collect()
+    BlockType::ALL.into_iter().chain([BlockType::NVFP4, BlockType::AFFINE8]).collect()
 }
 
 /// Blocks of random codes whose scales and minimums are below 1.
@@ -85,7 +85,7 @@ fn widened(form: Form, words: &[u32]) -> Vec<f64> {
 
 #[test]
 fn blocks_with_scales_that_cannot_be_kept_are_found() {
-    for kind in BlockType::ALL {
+    for kind in BlockType::ALL.into_iter().chain([BlockType::AFFINE8]) {
         let mut bytes = random_blocks(kind, 5, 3);
         let scale = 2 * kind.bytes() + if kind == BlockType::Q6_K { 208 } else { 0 };
         // The largest finite number of 16 bits fits where no constant multiplies it.

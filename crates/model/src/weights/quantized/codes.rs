@@ -20,6 +20,18 @@ pub(super) static E4M3: [f32; 256] = {
     numbers
 };
 
+/// The powers of two of bytes with a bias of 127 (OCP MX, E8M0). The last is no number.
+pub(super) static E8M0: [f32; 256] = {
+    let mut numbers = [f32::NAN; 256];
+    numbers[0] = f32::from_bits(1 << 22);
+    let mut code = 1;
+    while code < 255 {
+        numbers[code] = f32::from_bits((code as u32) << 23);
+        code += 1;
+    }
+    numbers
+};
+
 pub(super) fn word(bytes: &[u8], number: usize) -> u32 {
     let bytes = bytes.as_chunks().0.get(number);
     bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
@@ -51,7 +63,11 @@ impl Codes {
                     _ => codes.for_each(|(code, x)| *x = f32::from(code.cast_signed())),
                 }
             }
-            Self::Nvfp4 => {
+            Self::Stream(bits) => {
+                let first = row * columns * bits as usize / 8;
+                read_stream(bits, &bytes[first..], out);
+            }
+            Self::Nvfp4 | Self::Mxfp4 => {
                 let row = &bytes[row * columns / 2..];
                 for (pair, byte) in out.chunks_mut(2).zip(row) {
                     for (x, code) in pair.iter_mut().zip([byte & 0x0F, byte >> 4]) {
@@ -84,5 +100,16 @@ fn read_words(bits: u32, out: &mut [f32], word: impl Fn(usize) -> u32) {
         for (place, x) in codes.iter_mut().enumerate() {
             *x = code(word, bits, place);
         }
+    }
+}
+
+/// Writes codes of at most eight bits that follow each other in the bytes.
+fn read_stream(bits: u32, bytes: &[u8], out: &mut [f32]) {
+    let bits = bits as usize;
+    for (place, x) in out.iter_mut().enumerate() {
+        let (byte, shift) = (place * bits / 8, place * bits % 8);
+        let next = bytes.get(byte + 1).copied().unwrap_or(0);
+        let both = u16::from_le_bytes([bytes[byte], next]);
+        *x = f32::from(both >> shift & ((1 << bits) - 1));
     }
 }

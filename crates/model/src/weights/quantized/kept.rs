@@ -5,13 +5,14 @@ use kernels::{BlockType, FP8_SCALES};
 use safetensors::tensor::Dtype;
 
 use super::matrix::QuantizedMatrix;
+use super::mlx::MLX;
 use super::scheme::{Codes, Grid, Scheme};
 use super::{Quantization, is_in_layer};
 use crate::LoadError;
 use crate::weights::rows::each_row;
 
 /// Weights of a block of every type that is used.
-const BLOCK: usize = 32;
+pub(super) const BLOCK: usize = 32;
 /// Bytes of a scale.
 const SCALE: usize = 2;
 
@@ -27,10 +28,28 @@ impl Scheme {
 }
 
 impl Quantization {
-    /// The largest block type that the matrix of a linear layer in a file with these settings may be kept in.
-    pub(in crate::weights) fn supposed(&self, name: &str, shape: &[usize]) -> Option<BlockType> {
-        let module = name.strip_suffix(".weight").filter(|module| is_in_layer(module))?;
-        let scheme = self.scheme(module, true).filter(|scheme| scheme.is_kept())?;
+    /// The largest block type that a matrix in a file with these settings may be kept in.
+    pub(in crate::weights) fn supposed(
+        &self,
+        name: &str,
+        shape: &[usize],
+        is_linear: bool,
+    ) -> Option<BlockType> {
+        let columns = shape.last()?;
+        let module = name.strip_suffix(".weight")?;
+        let scheme = self.scheme(module, is_linear).filter(|scheme| scheme.is_kept())?;
+        if scheme.method == MLX {
+            // MLX leaves matrices plain that groups do not divide.
+            let is_divided = match scheme.grid {
+                Grid::Groups(size) => columns.is_multiple_of(size),
+                _ => true,
+            };
+            let kind = scheme.block_type().filter(|_| is_divided)?;
+            return kind.row_bytes(*columns).map(|_| kind);
+        }
+        if !is_linear || !is_in_layer(module) {
+            return None;
+        }
         let kind = match (scheme.bits(), scheme.zeros) {
             _ if scheme.codes == Codes::Nvfp4 => BlockType::NVFP4,
             _ if scheme.codes == Codes::Floats => BlockType::FP8,
@@ -38,7 +57,7 @@ impl Quantization {
             (_, true) => BlockType::Q5_0,
             (_, false) => BlockType::Q4_0,
         };
-        kind.row_bytes(*shape.last()?).map(|_| kind)
+        kind.row_bytes(*columns).map(|_| kind)
     }
 }
 
@@ -61,6 +80,7 @@ impl QuantizedMatrix<'_> {
                 let fits = self.read_scales()?.iter().all(|scale| scale.abs() < FP8_SCALES);
                 return Ok(fits.then_some(BlockType::FP8));
             }
+            _ if self.scheme.method == MLX => return self.mlx_kind(),
             _ => {}
         }
         let zeros = self.read_zeros()?;
@@ -92,11 +112,11 @@ impl QuantizedMatrix<'_> {
         name: &str,
         kind: BlockType,
     ) -> Result<Vec<u8>, LoadError> {
-        if kind == BlockType::NVFP4 {
-            return self.fours();
-        }
-        if kind == BlockType::FP8 {
-            return self.eights(name);
+        match self.scheme.codes {
+            Codes::Nvfp4 => return self.fours(),
+            Codes::Floats => return self.eights(name),
+            _ if self.scheme.method == MLX => return self.mlx_blocks(kind),
+            _ => {}
         }
         let scales = self.read_scales()?;
         let (zeros, codes) = (self.read_zeros()?, self.codes.slice()?);
@@ -187,13 +207,16 @@ fn write_block(kind: BlockType, scale: f32, integers: &[f32; BLOCK], block: &mut
         _ => 0.0,
     };
     let code = |index: usize| (integers[index] + offset) as i8 as u8;
-    if kind == BlockType::Q8_0 {
-        for (index, byte) in block[SCALE..].iter_mut().enumerate() {
-            *byte = code(index);
-        }
+    write_codes(&code, &mut block[SCALE..]);
+}
+
+/// Writes the 32 codes of a block: bytes, or four bits of each behind the fifth bits, if the block has room for them.
+pub(super) fn write_codes(code: &impl Fn(usize) -> u8, bytes: &mut [u8]) {
+    if bytes.len() == BLOCK {
+        bytes.iter_mut().enumerate().for_each(|(index, byte)| *byte = code(index));
         return;
     }
-    let (high, low) = block[SCALE..].split_at_mut(kind.bytes() - SCALE - BLOCK / 2);
+    let (high, low) = bytes.split_at_mut(bytes.len() - BLOCK / 2);
     for (index, byte) in low.iter_mut().enumerate() {
         *byte = code(index) & 0x0F | code(index + BLOCK / 2) << 4;
     }

@@ -5,8 +5,10 @@ use safetensors::tensor::Dtype;
 
 use super::super::rows::each_row;
 use super::super::shard::{FLOATS, Shards, Stored};
-use super::codes::{E4M3, WORD, code, place, word};
+use super::codes::{WORD, code, place, word};
+use super::mlx::{self, MLX, refuse_factors};
 use super::scheme::{Codes, Gptq, Grid, MODELOPT, Scheme};
+use super::stored::{factor_name, scale_name};
 use crate::LoadError;
 use crate::memory::floats;
 
@@ -20,6 +22,8 @@ pub(in crate::weights) struct QuantizedMatrix<'a> {
     /// The factor of all scales, or what divides them.
     factor: Option<Tensor<'a>>,
     zeros: Option<Tensor<'a>>,
+    /// What is added to products of codes and scales.
+    minimums: Option<Tensor<'a>>,
     /// The group of each input.
     order: Option<Tensor<'a>>,
     pub(super) cells: Cells,
@@ -84,20 +88,13 @@ impl<'a> QuantizedMatrix<'a> {
     ) -> Result<Self, LoadError> {
         let bits = scheme.bits();
         let in_word = (WORD / bits) as usize;
-        let (shape, dtype) = match scheme.codes {
-            Codes::Integers(_) => ([rows, columns], Dtype::I8),
-            Codes::Floats => ([rows, columns], Dtype::F8_E4M3),
-            Codes::Nvfp4 => ([rows, columns.div_ceil(2)], Dtype::U8),
-            Codes::Packed(_) => ([rows, columns.div_ceil(in_word)], Dtype::I32),
-            Codes::Gptq(_) => ([columns.div_ceil(in_word), rows], Dtype::I32),
-            Codes::Awq => ([columns, rows / in_word], Dtype::I32),
-        };
+        let (shape, dtype) = scheme.stored_codes([rows, columns]);
         let find = |part: &str, shapes: &[&[usize]], types: &[Dtype]| {
             let name = format!("{module}.{part}");
             let stored = shards.find_any(&name, shapes)?;
             match types.contains(&stored.dtype) {
                 true => Ok(Tensor { name, stored }),
-                false => Err(other_type(&name, &stored, types)),
+                false => Err(other_type(scheme, &name, &stored, types)),
             }
         };
         let codes = find(scheme.tensor(), &[&shape], &[dtype])?;
@@ -106,14 +103,23 @@ impl<'a> QuantizedMatrix<'a> {
         let shapes = cells.shapes(scheme);
         let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
         let scale = scale_name(scheme, shards, module);
-        let is_fours = scheme.codes == Codes::Nvfp4;
-        let scales = match is_fours {
-            true => find(scale, &shapes, &[Dtype::F8_E4M3])?,
-            false => find(scale, &shapes, &FLOATS)?,
+        let scales = match scheme.scale_numbers() {
+            Some(_) if scheme.method == MLX => find(scale, &shapes, &[Dtype::U8])?,
+            Some(_) => find(scale, &shapes, &[Dtype::F8_E4M3])?,
+            None => find(scale, &shapes, &FLOATS)?,
         };
-        let factor = match is_fours {
-            true => Some(find(factor_name(scheme), &[&[], &[1]], &[Dtype::F32])?),
-            false => None,
+        let factor = match scheme.codes {
+            Codes::Nvfp4 if scheme.method != MLX => {
+                Some(find(factor_name(scheme), &[&[], &[1]], &[Dtype::F32])?)
+            }
+            _ => None,
+        };
+        if scheme.codes == Codes::Nvfp4 && scheme.method == MLX {
+            refuse_factors(shards, module)?;
+        }
+        let minimums = match scheme.codes {
+            Codes::Stream(_) => Some(find("biases", &shapes, &[scales.stored.dtype])?),
+            _ => None,
         };
         let [down, right] = cells.counts;
         let zeros = match (scheme.zeros, scheme.codes) {
@@ -140,21 +146,21 @@ impl<'a> QuantizedMatrix<'a> {
             check_shape(&stated, [rows, columns])?;
         }
         let codes = codes.stored;
-        Ok(Self { scheme, rows, columns, codes, scales, factor, zeros, order, cells })
+        Ok(Self { scheme, rows, columns, codes, scales, factor, zeros, minimums, order, cells })
     }
 
     /// Bytes of the tensors in the file.
     pub(in crate::weights) fn stored_bytes(&self) -> usize {
-        let others =
-            [Some(&self.scales), self.factor.as_ref(), self.zeros.as_ref(), self.order.as_ref()];
-        let others = others.into_iter().flatten().map(|tensor| tensor.stored.bytes.len());
+        let others = [&self.factor, &self.zeros, &self.minimums, &self.order];
+        let others = others.into_iter().flatten().chain([&self.scales]);
+        let others = others.map(|tensor| tensor.stored.bytes.len());
         self.codes.bytes.len() + others.sum::<usize>()
     }
 
     /// Bytes of scales, zero points and groups while the matrix is read.
     pub(in crate::weights) fn extra_bytes(&self) -> usize {
         let scales = self.cells.counts[0].saturating_mul(self.cells.counts[1]);
-        let zeros = self.zeros.as_ref().map_or(0, |_| scales);
+        let zeros = self.zeros.as_ref().or(self.minimums.as_ref()).map_or(0, |_| scales);
         let order = self.order.as_ref().map_or(0, |_| self.columns);
         floats(scales.saturating_add(zeros))
             .saturating_add(order.saturating_mul(size_of::<usize>()))
@@ -167,8 +173,10 @@ impl<'a> QuantizedMatrix<'a> {
     pub(in crate::weights) fn read(&self, name: &str, out: &mut Vec<f32>) -> Result<(), LoadError> {
         let scales = self.read_scales()?;
         let zeros = self.read_zeros()?;
+        let minimums = self.read_minimums()?;
         let order = self.read_order()?;
         let codes = self.codes.slice()?;
+        let rounded = self.rounding();
         let first = out.len();
         out.resize(first + self.rows * self.columns, 0.0);
         let (cells, kind) = (&self.cells, self.scheme.codes);
@@ -177,7 +185,8 @@ impl<'a> QuantizedMatrix<'a> {
             let start = row / cells.size[0] * cells.strides[0];
             let scale = |cell: usize, x: f32| {
                 let index = start + cell * cells.strides[1];
-                (x - zeros.get(index).copied().unwrap_or(self.zero())) * scales[index]
+                let x = (x - zeros.get(index).copied().unwrap_or(self.zero())) * scales[index];
+                minimums.get(index).map_or(x, |minimum| rounded(x) + minimum)
             };
             match &order {
                 Some(order) => {
@@ -189,28 +198,40 @@ impl<'a> QuantizedMatrix<'a> {
                     }
                 }
             }
-            match self.scales.stored.dtype {
-                // The type of models in NVFP4.
-                Dtype::BF16 | Dtype::F8_E4M3 => {
-                    row_values.iter_mut().for_each(|x| *x = bf16::from_f32(*x).to_f32())
-                }
-                Dtype::F16 => row_values.iter_mut().for_each(|x| *x = f16::from_f32(*x).to_f32()),
-                _ => {}
-            }
+            row_values.iter_mut().for_each(|x| *x = rounded(*x));
         });
         self.codes.check_finite(name, &out[first..])
+    }
+
+    /// The type in which the format's library computes.
+    fn rounding(&self) -> fn(f32) -> f32 {
+        match self.scales.stored.dtype {
+            Dtype::F32 => |x| x,
+            Dtype::F16 => |x| f16::from_f32(x).to_f32(),
+            // Also the type of models whose scales have 8 bits.
+            _ => |x| bf16::from_f32(x).to_f32(),
+        }
+    }
+
+    /// The minimums in the order of the scales, empty if none are stored.
+    pub(super) fn read_minimums(&self) -> Result<Vec<f32>, LoadError> {
+        let mut all = Vec::new();
+        if let Some(minimums) = &self.minimums {
+            minimums.stored.read(&minimums.name, &mut all)?;
+        }
+        Ok(all)
     }
 
     /// The scales in the file's order.
     pub(super) fn read_scales(&self) -> Result<Vec<f32>, LoadError> {
         let (scales, mut all) = (&self.scales, Vec::new());
-        if self.factor.is_none() {
+        let Some(numbers) = self.scheme.scale_numbers() else {
             scales.stored.read(&scales.name, &mut all)?;
             return Ok(all);
-        }
+        };
         let factor = self.stated_factor()?;
         let bytes = scales.stored.slice()?;
-        let numbers = bytes.iter().map(|byte| E4M3[usize::from(*byte)]);
+        let numbers = bytes.iter().map(|byte| numbers[usize::from(*byte)]);
         all = match self.scheme.method {
             MODELOPT => numbers.map(|scale| scale * factor).collect(),
             _ => numbers.map(|scale| scale / factor).collect(),
@@ -297,26 +318,6 @@ impl<'a> QuantizedMatrix<'a> {
     }
 }
 
-/// The name of the factor of 4-bit floats' scales.
-fn factor_name(scheme: &Scheme) -> &'static str {
-    match scheme.method {
-        MODELOPT => "weight_scale_2",
-        _ => "weight_global_scale",
-    }
-}
-
-/// The name of a module's scales.
-fn scale_name(scheme: &Scheme, shards: &Shards, module: &str) -> &'static str {
-    match (scheme.is_transposed(), scheme.method) {
-        (true, _) => "scales",
-        // AutoFP8's name; DeepSeek's scales are named after the inverse of what a weight is divided by.
-        (false, "fp8") if shards.dtype(&format!("{module}.weight_scale")).is_none() => {
-            "weight_scale_inv"
-        }
-        _ => "weight_scale",
-    }
-}
-
 /// Refuses a matrix that groups or words do not divide.
 fn check_division(
     scheme: &Scheme,
@@ -356,12 +357,13 @@ fn check_shape(stated: &Tensor<'_>, shape: [usize; 2]) -> Result<(), LoadError> 
 }
 
 /// The error for a tensor of another type than the scheme implies.
-fn other_type(name: &str, stored: &Stored<'_>, types: &[Dtype]) -> LoadError {
+fn other_type(scheme: &Scheme, name: &str, stored: &Stored<'_>, types: &[Dtype]) -> LoadError {
     let types: Vec<String> = types.iter().map(|dtype| format!("{dtype:?}")).collect();
+    let key = if scheme.method == MLX { mlx::KEY } else { super::KEY };
     LoadError::TensorType {
         file: stored.file().to_owned(),
         tensor: name.to_owned(),
-        expected: format!("{} by quantization_config", types.join(", ")),
+        expected: format!("{} by {key}", types.join(", ")),
         found: format!("{:?}", stored.dtype),
     }
 }

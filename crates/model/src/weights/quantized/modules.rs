@@ -24,6 +24,8 @@ pub(super) struct Modules {
     patterns: Vec<Regex>,
     /// True if a name also stands for the modules inside and for the ends of longer names.
     is_partial: bool,
+    /// True if it has every module.
+    is_all: bool,
 }
 
 impl Modules {
@@ -90,6 +92,16 @@ impl Modules {
         Self { names: [LINEAR.to_owned()].into(), ..Self::default() }
     }
 
+    /// Every linear layer, and embeddings.
+    pub(super) fn all() -> Self {
+        Self { is_all: true, ..Self::default() }
+    }
+
+    /// Adds a module by its name.
+    pub(super) fn add(&mut self, name: &str) {
+        self.names.insert(name.to_owned());
+    }
+
     /// Adds a pattern that matches from the start of a name.
     ///
     /// # Errors
@@ -142,14 +154,14 @@ impl Modules {
         self.patterns.iter().any(|pattern| pattern.is_match(module.as_bytes()))
     }
 
-    /// True if the list has the class of linear layers, and the module is one.
+    /// True if the list has every module, or the class of linear layers, and the module is one.
     pub(super) fn covers(&self, is_linear: bool) -> bool {
-        is_linear && self.names.contains(LINEAR)
+        self.is_all || is_linear && self.names.contains(LINEAR)
     }
 
     /// True if the list is empty.
     pub(super) fn is_empty(&self) -> bool {
-        self.names.is_empty() && self.patterns.is_empty()
+        self.names.is_empty() && self.patterns.is_empty() && !self.is_all
     }
 }
 

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Quantization;
+use super::mlx::MLX;
 use super::modules::Modules;
 use crate::LoadError;
 use crate::config::Keys;
@@ -21,9 +22,9 @@ const ALGORITHMS: [&str; 5] =
 /// Weights of a scale of NVFP4.
 const NVFP4_GROUP: usize = 16;
 /// Sizes of groups.
-const GROUPS: [usize; 3] = [32, 64, 128];
+pub(super) const GROUPS: [usize; 3] = [32, 64, 128];
 /// Maximum number of groups of modules.
-const MOST_SCHEMES: usize = 16;
+pub(super) const MOST_SCHEMES: usize = 16;
 
 /// Modules that are quantized alike.
 pub(super) struct Group {
@@ -53,6 +54,11 @@ pub(super) enum Codes {
     /// Bytes of two 4-bit floats with 2 bits of exponent, `[n, k / 2]`, the first in the low bits (NVFP4). Scales
     /// are 8-bit floats, and all have one factor.
     Nvfp4,
+    /// Bytes of two 4-bit floats, as those of NVFP4, with scales that are powers of two (OCP MX).
+    Mxfp4,
+    /// Codes of this number of bits `[n, k * bits / 32]` that follow each other from the low bits of a word on, also
+    /// from one word into the next. Each group has a scale and a minimum.
+    Stream(u32),
     /// Words along the inputs, `[n, k / codes in a word]`.
     Packed(u32),
     /// Words along the inputs, transposed: `[k / codes in a word, n]`.
@@ -89,16 +95,16 @@ impl Scheme {
     pub(super) fn bits(&self) -> u32 {
         match self.codes {
             Codes::Integers(_) | Codes::Floats => 8,
-            Codes::Packed(bits) | Codes::Gptq(Gptq { bits, .. }) => bits,
-            Codes::Awq | Codes::Nvfp4 => 4,
+            Codes::Packed(bits) | Codes::Stream(bits) | Codes::Gptq(Gptq { bits, .. }) => bits,
+            Codes::Awq | Codes::Nvfp4 | Codes::Mxfp4 => 4,
         }
     }
 
     /// The last part of the name of the tensor with the codes.
     pub(super) fn tensor(&self) -> &'static str {
         match self.codes {
-            Codes::Integers(_) | Codes::Floats => "weight",
-            Codes::Nvfp4 if self.method == MODELOPT => "weight",
+            Codes::Integers(_) | Codes::Floats | Codes::Stream(_) | Codes::Mxfp4 => "weight",
+            Codes::Nvfp4 if [MODELOPT, MLX].contains(&self.method) => "weight",
             Codes::Packed(_) | Codes::Nvfp4 => "weight_packed",
             Codes::Gptq(_) | Codes::Awq => "qweight",
         }
@@ -110,10 +116,12 @@ impl Scheme {
     }
 
     /// Bits and grid in words.
-    fn about(&self) -> String {
+    pub(super) fn about(&self) -> String {
         let codes = match self.codes {
+            Codes::Floats if self.method == MLX => "MXFP8".to_owned(),
             Codes::Floats => "FP8 E4M3".to_owned(),
             Codes::Nvfp4 => "NVFP4".to_owned(),
+            Codes::Mxfp4 => "MXFP4".to_owned(),
             Codes::Integers(bits) => format!("{bits} bits"),
             _ => format!("{} bits", self.bits()),
         };
@@ -416,7 +424,7 @@ fn inputs(group: &Keys) -> Result<Option<String>, LoadError> {
 }
 
 /// One of these numbers of bits.
-fn bits(config: &Keys, key: &str, supported: &[u32]) -> Result<u32, LoadError> {
+pub(super) fn bits(config: &Keys, key: &str, supported: &[u32]) -> Result<u32, LoadError> {
     let found = config.get(key).and_then(Value::as_u64);
     supported.iter().copied().find(|bits| found == Some(u64::from(*bits))).ok_or_else(|| {
         let supported: Vec<String> = supported.iter().map(u32::to_string).collect();

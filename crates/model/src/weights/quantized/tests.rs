@@ -5,6 +5,8 @@ use candle_core::quantized::GgmlDType;
 use candle_core::quantized::ggml_file::qtensor_from_ggml;
 use half::{bf16, f16};
 use kernels::{BlockType, WeightDtype, float8};
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView};
 
 use crate::weights::Weights;
 use crate::{Checkpoint, Files};
@@ -33,11 +35,11 @@ fn weights_are_those_of_the_formats_libraries() {
         }
         cases += 1;
     }
-    assert_eq!(cases, 23);
+    assert_eq!(cases, 33);
 }
 
 /// Cases whose matrices are kept, by type.
-const KEPT: [(&str, &str); 20] = [
+const KEPT: [(&str, &str); 31] = [
     ("autofp8", "FP8"),
     ("awq", "Q5_0"),
     ("awq-64", "Q5_0"),
@@ -51,6 +53,17 @@ const KEPT: [(&str, &str); 20] = [
     ("gptq-rows", "Q4_0"),
     ("int8", "Q8_0"),
     ("int8-mlp", "Q8_0"),
+    ("mlx", "Q4_1"),
+    ("mlx-2", "Q4_1"),
+    ("mlx-5", "Q5_1"),
+    ("mlx-6", "AFFINE8"),
+    ("mlx-8", "AFFINE8"),
+    ("mlx-mixed", "AFFINE8"),
+    ("mlx-mixed", "NVFP4"),
+    ("mlx-mixed", "Q4_1"),
+    ("mlx-mxfp4", "NVFP4"),
+    ("mlx-mxfp8", "FP8"),
+    ("mlx-nvfp4", "NVFP4"),
     ("modelopt", "NVFP4"),
     ("modelopt-mixed", "FP8"),
     ("modelopt-mixed", "NVFP4"),
@@ -71,19 +84,23 @@ fn kept_codes_round_to_the_numbers_of_the_formats_libraries() {
         let case = folder.file_name().unwrap().to_str().unwrap();
         let mut expanded = Weights::open_single(&files, "expanded.safetensors").unwrap();
         let mut weights = Checkpoint::open(&files).unwrap().weights;
+        let mut exact = Checkpoint::open(&with_f32(&folder)).unwrap().weights;
         weights.dtype = WeightDtype::Blocks;
         for name in expanded.unused() {
             let shape = expanded.shape(&name).unwrap().to_vec();
-            let want = expanded.tensor(&name, &shape).unwrap();
+            let mut want = expanded.tensor(&name, &shape).unwrap();
             let Some(kind) = weights.kind(&name, &shape, true).unwrap() else {
                 continue;
             };
             let bytes = weights.blocks(&name, &shape, kind).unwrap();
             let kept = match kind {
-                BlockType::Q4_0 => by_candle(GgmlDType::Q4_0, &bytes, shape),
-                BlockType::Q5_0 => by_candle(GgmlDType::Q5_0, &bytes, shape),
-                BlockType::Q8_0 => by_candle(GgmlDType::Q8_0, &bytes, shape),
+                BlockType::Q4_0 => by_candle(GgmlDType::Q4_0, &bytes, &shape),
+                BlockType::Q4_1 => by_candle(GgmlDType::Q4_1, &bytes, &shape),
+                BlockType::Q5_1 => by_candle(GgmlDType::Q5_1, &bytes, &shape),
                 BlockType::FP8 => bytes.chunks_exact(kind.bytes()).flat_map(eights).collect(),
+                BlockType::AFFINE8 => bytes.chunks_exact(kind.bytes()).flat_map(affine).collect(),
+                BlockType::Q5_0 => by_candle(GgmlDType::Q5_0, &bytes, &shape),
+                BlockType::Q8_0 => by_candle(GgmlDType::Q8_0, &bytes, &shape),
                 _ => bytes.chunks_exact(kind.bytes()).flat_map(fours).collect(),
             };
             // Weights of 8-bit floats are multiplied in bf16.
@@ -91,8 +108,19 @@ fn kept_codes_round_to_the_numbers_of_the_formats_libraries() {
                 true => bf16::from_f32(x).to_f32(),
                 false => f16::from_f32(x).to_f32(),
             };
-            let all = |numbers: Vec<f32>| numbers.into_iter().map(rounded).collect::<Vec<_>>();
-            assert!(all(kept) == all(want), "{case}: {name}");
+            let kept: Vec<f32> = match kind {
+                // MLX also rounds the product of a code and a scale, unless these are in f32.
+                BlockType::Q4_1 | BlockType::Q5_1 | BlockType::AFFINE8 => {
+                    want.clear();
+                    exact.append(&name, &shape, &mut want).unwrap();
+                    kept
+                }
+                _ => {
+                    want.iter_mut().for_each(|x| *x = rounded(*x));
+                    kept.into_iter().map(rounded).collect()
+                }
+            };
+            assert!(kept == want, "{case}: {name}");
             found.push((case.to_owned(), kind.name()));
         }
     }
@@ -102,9 +130,38 @@ fn kept_codes_round_to_the_numbers_of_the_formats_libraries() {
     assert_eq!(found, KEPT);
 }
 
-fn by_candle(dtype: GgmlDType, bytes: &[u8], shape: Vec<usize>) -> Vec<f32> {
-    let tensor = qtensor_from_ggml(dtype, bytes, shape, &Device::Cpu).unwrap();
+fn by_candle(dtype: GgmlDType, bytes: &[u8], shape: &[usize]) -> Vec<f32> {
+    let tensor = qtensor_from_ggml(dtype, bytes, shape.to_vec(), &Device::Cpu).unwrap();
     tensor.dequantize(&Device::Cpu).unwrap().flatten_all().unwrap().to_vec1().unwrap()
+}
+
+/// A checkpoint with its numbers of 16 bits in f32.
+fn with_f32(folder: &std::path::Path) -> Files {
+    let file = std::fs::read(folder.join("model.safetensors")).unwrap();
+    let tensors = SafeTensors::deserialize(&file).unwrap();
+    let wide = tensors.iter().map(|(name, tensor)| {
+        let halves = tensor.data().as_chunks().0.iter().map(|half| u16::from_le_bytes(*half));
+        let bytes = |number: fn(u16) -> f32| halves.flat_map(|x| number(x).to_le_bytes()).collect();
+        let (dtype, bytes) = match tensor.dtype() {
+            Dtype::BF16 => (Dtype::F32, bytes(|half| bf16::from_bits(half).to_f32())),
+            Dtype::F16 => (Dtype::F32, bytes(|half| f16::from_bits(half).to_f32())),
+            other => (other, tensor.data().to_vec()),
+        };
+        (name, dtype, tensor.shape().to_vec(), bytes)
+    });
+    let wide: Vec<(_, _, _, Vec<u8>)> = wide.collect();
+    let views = wide.iter().map(|(name, dtype, shape, bytes)| {
+        (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+    });
+    let config = std::fs::read(folder.join("config.json")).unwrap();
+    let file = safetensors::serialize(views, None).unwrap();
+    Files::memory([("config.json", config), ("model.safetensors", file)])
+}
+
+/// The codes of a block with a scale and a minimum.
+fn affine(block: &[u8]) -> Vec<f32> {
+    let half = |index: usize| f16::from_le_bytes([block[index], block[index + 1]]).to_f32();
+    block[4..].iter().map(|code| f32::from(*code) * half(0) + half(2)).collect()
 }
 
 /// The 4-bit floats of a block.
@@ -132,7 +189,7 @@ fn ordered_integers_are_expanded() {
     let mut file = std::fs::read(folder.join("model.safetensors")).unwrap();
     let name = "model.layers.0.self_attn.q_proj";
     let start = {
-        let tensors = safetensors::SafeTensors::deserialize(&file).unwrap();
+        let tensors = SafeTensors::deserialize(&file).unwrap();
         let order = tensors.tensor(&format!("{name}.g_idx")).unwrap();
         order.data().as_ptr() as usize - file.as_ptr() as usize
     };
@@ -151,7 +208,7 @@ fn ordered_integers_are_expanded() {
 fn integers_whose_scales_have_not_16_bits_are_expanded() {
     let folder = std::path::Path::new(CASES).join("packed-4");
     let file = std::fs::read(folder.join("model.safetensors")).unwrap();
-    let tensors = safetensors::SafeTensors::deserialize(&file).unwrap();
+    let tensors = SafeTensors::deserialize(&file).unwrap();
     let name = tensors.names().into_iter().find(|name| name.ends_with(".weight_scale")).unwrap();
     let matrix = format!("{}.weight", name.strip_suffix(".weight_scale").unwrap());
     let rows = tensors.tensor(name).unwrap().shape()[0];
@@ -191,5 +248,48 @@ fn floats_with_large_scales_are_expanded() {
         let mut weights = Checkpoint::open(&Files::memory(files)).unwrap().weights;
         weights.dtype = WeightDtype::Blocks;
         assert_eq!(weights.kind(module, &shape, true).unwrap().is_some(), is_kept, "{scale:#x}");
+    }
+}
+
+/// Part of a matrix, element, and bytes that are written there.
+type Change = (&'static str, usize, &'static [u8]);
+
+#[test]
+fn scales_of_mlx_that_blocks_do_not_hold_are_expanded() {
+    const GATE: &str = "model.layers.0.mlp.gate_proj";
+    // A row of zeros.
+    let row = 3;
+    let cases: [(&str, &[Change], bool); 9] = [
+        ("mlx", &[], true),
+        // 2^-25 in bf16 for codes that are zero, and for others.
+        ("mlx", &[("scales", row, &[0, 0x33])], true),
+        ("mlx", &[("scales", row, &[0, 0x33]), ("weight", 8 * row + 3, &[0, 0, 0, 0x10])], false),
+        ("mlx", &[("scales", 0, &[0, 0x33])], false),
+        ("mlx", &[("biases", row, &[0, 0x33])], false),
+        // 65536 in bf16.
+        ("mlx", &[("biases", row, &[0x80, 0x47])], false),
+        // The largest is 2^0, and 8-bit floats have 18 powers of two.
+        ("mlx-mxfp4", &[("scales", 0, &[127 - 17])], true),
+        ("mlx-mxfp4", &[("scales", 0, &[127 - 18])], false),
+        ("mlx-mxfp4", &[("scales", row, &[0])], true),
+    ];
+    for (case, changes, is_kept) in cases {
+        let folder = std::path::Path::new(CASES).join(case);
+        let mut file = std::fs::read(folder.join("model.safetensors")).unwrap();
+        let mut columns = 0;
+        for (part, element, bytes) in changes.iter().copied().chain([("scales", 0, &[][..])]) {
+            let tensors = SafeTensors::deserialize(&file).unwrap();
+            let tensor = tensors.tensor(&format!("{GATE}.{part}")).unwrap();
+            columns = tensor.shape()[1] * if case == "mlx" { 64 } else { 32 };
+            let start = tensor.data().as_ptr() as usize - file.as_ptr() as usize;
+            let start = start + element * tensor.dtype().bitsize() / 8;
+            file[start..start + bytes.len()].copy_from_slice(bytes);
+        }
+        let config = std::fs::read(folder.join("config.json")).unwrap();
+        let files = Files::memory([("config.json", config), ("model.safetensors", file)]);
+        let mut weights = Checkpoint::open(&files).unwrap().weights;
+        weights.dtype = WeightDtype::Blocks;
+        let kind = weights.kind(&format!("{GATE}.weight"), &[2 * columns, columns], true).unwrap();
+        assert_eq!(kind.is_some(), is_kept, "{case}: {changes:?}");
     }
 }

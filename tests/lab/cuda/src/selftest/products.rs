@@ -5,6 +5,7 @@ use super::{Check, FORMATS, Tell, cpu, rounding};
 use crate::Result;
 use candle_core::Device as Cpu;
 use candle_core::quantized::{GgmlDType, QTensor};
+use half::f16;
 use kernels::device::{Array, Device, DeviceMatrix, MatrixFormat, Precision};
 use kernels::{BlockRows, BlockType, Epilogue, Form, Linear, Matrix, WeightDtype};
 use kernels::{float8, row_in_codes, row_to_bytes};
@@ -80,7 +81,7 @@ impl Layer {
         let (kind, dtype) = match form {
             Form::Four => return Ok(None),
             Form::Five => (BlockType::Q5_0, GgmlDType::Q5_0),
-            Form::Eight => (BlockType::Q8_0, GgmlDType::Q8_0),
+            Form::Eight => return Ok(Some(Quantized::eights(&self.weight))),
             Form::FineFour => (BlockType::Q4_K, GgmlDType::Q4K),
             Form::FineFive => (BlockType::Q5_K, GgmlDType::Q5K),
             Form::FineSix => (BlockType::Q6_K, GgmlDType::Q6K),
@@ -165,6 +166,25 @@ struct Quantized {
 }
 
 impl Quantized {
+    /// Codes of 8 bits with a scale and a minimum near numbers, a multiple of 32.
+    fn eights(weights: &[f32]) -> Self {
+        let kind = BlockType::AFFINE8;
+        let (mut bytes, mut numbers) = (Vec::new(), Vec::new());
+        for block in weights.chunks_exact(kind.weights()) {
+            let least = block.iter().copied().fold(f32::INFINITY, f32::min);
+            let most = block.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let halves = [(most - least) / 255.0, least].map(f16::from_f32);
+            let [scale, minimum] = halves.map(f16::to_f32);
+            bytes.extend(halves.into_iter().flat_map(f16::to_le_bytes));
+            for x in block {
+                let code = ((x - minimum) / scale).round() as u8;
+                bytes.push(code);
+                numbers.push(scale * f32::from(code) + minimum);
+            }
+        }
+        Self { kind, bytes, numbers }
+    }
+
     /// 4-bit floats near numbers, a multiple of 32.
     fn fours(weights: &[f32]) -> Self {
         const SIZES: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];

@@ -13,7 +13,7 @@ fn by_candle(kind: BlockType, bytes: &[u8]) -> Result<Vec<f32>> {
 
 #[test]
 fn every_weight_of_a_block_keeps_its_value() -> Result<()> {
-    for kind in BlockType::ALL {
+    for kind in BlockType::ALL.into_iter().chain([BlockType::AFFINE8]) {
         let k = 4 * 256;
         let count = k / kind.weights();
         let bytes = random_blocks(kind, 3, count);
