@@ -81,7 +81,7 @@ impl Layer {
         let (kind, dtype) = match form {
             Form::Four => return Ok(None),
             Form::Five => (BlockType::Q5_0, GgmlDType::Q5_0),
-            Form::Eight => return Ok(Some(Quantized::eights(&self.weight))),
+            Form::Eight => return Ok(Some(Quantized::affine(&self.weight))),
             Form::FineFour => (BlockType::Q4_K, GgmlDType::Q4K),
             Form::FineFive => (BlockType::Q5_K, GgmlDType::Q5K),
             Form::FineSix => (BlockType::Q6_K, GgmlDType::Q6K),
@@ -167,7 +167,7 @@ struct Quantized {
 
 impl Quantized {
     /// Codes of 8 bits with a scale and a minimum near numbers, a multiple of 32.
-    fn eights(weights: &[f32]) -> Self {
+    fn affine(weights: &[f32]) -> Self {
         let kind = BlockType::AFFINE8;
         let (mut bytes, mut numbers) = (Vec::new(), Vec::new());
         for block in weights.chunks_exact(kind.weights()) {
