@@ -15,6 +15,7 @@ use step::Executor;
 
 use crate::config::{BackendChoice, Config, DeviceChoice};
 use crate::exit;
+use crate::kv;
 use crate::memory;
 use crate::progress;
 
@@ -30,6 +31,8 @@ pub struct PlacedModel {
     pub warnings: Vec<String>,
     /// The device and its kernels.
     pub hardware: Hardware,
+    /// Maximum positions of a sequence.
+    pub max_model_len: u32,
 }
 
 /// A device with a model on it.
@@ -65,22 +68,23 @@ impl Hardware {
 pub enum ComputeDevice {
     /// The CPU; if `auto` skips a device that exists, the reason.
     Cpu(Option<String>),
-    /// A CUDA device.
-    Cuda(Device),
+    /// A CUDA device, and the configuration with the longest sequences that fit.
+    Cuda(Device, Box<Config>),
 }
 
-/// As [`compute_device`]; `None` is the CPU. If `auto` skips a device that exists, a warning says why.
+/// As [`compute_device`], `None` is the CPU; with the configuration whose sequences are the longest that fit. If
+/// `auto` skips a device that exists, a warning says why.
 ///
 /// # Errors
 /// As [`compute_device`].
-pub fn chosen(config: &Config, checkpoint: &mut Checkpoint) -> Result<Option<Device>> {
+pub fn chosen(config: &Config, checkpoint: &mut Checkpoint) -> Result<(Option<Device>, Config)> {
     match compute_device(config, checkpoint)? {
-        ComputeDevice::Cuda(device) => Ok(Some(device)),
+        ComputeDevice::Cuda(device, fitted) => Ok((Some(device), *fitted)),
         ComputeDevice::Cpu(reason) => {
             if let Some(reason) = reason {
                 say!("warning: using the CPU: {reason}");
             }
-            Ok(None)
+            Ok((None, kv::fitted(config, checkpoint, 0)?))
         }
     }
 }
@@ -107,8 +111,9 @@ pub fn compute_device(config: &Config, checkpoint: &mut Checkpoint) -> Result<Co
             let memory = device.memory();
             let memory = memory.map_err(|error| exit::refused(LoadError::Setup(error.0)))?;
             let found = fit::FreeDevice { name: device.name(), memory };
-            match unfit(config, checkpoint, found)? {
-                None => Ok(ComputeDevice::Cuda(device)),
+            let fitted = fit::fitted(config, checkpoint, memory)?;
+            match unfit(&fitted, checkpoint, found)? {
+                None => Ok(ComputeDevice::Cuda(device, Box::new(fitted))),
                 Some(reason) => Ok(ComputeDevice::Cpu(Some(skipped(choice, reason)?))),
             }
         }
@@ -175,6 +180,7 @@ pub fn on_device(device: &Device, checkpoint: Checkpoint, config: &Config) -> Re
             row_budget,
         },
         executor: Box::new(executor),
+        max_model_len: config.max_model_len(&info),
         info,
     })
 }

@@ -94,12 +94,12 @@ fn check_planned(config: &Config, folder: &str, missing: Missing) -> Result<()> 
         info.parameters as f64 / 1e9,
         to_download(missing)
     );
-    if let ComputeDevice::Cuda(device) = device::compute_device(config, &mut planned)? {
-        let needed = size(device::least(config, &mut planned, &info)?.sum());
+    if let ComputeDevice::Cuda(device, config) = device::compute_device(config, &mut planned)? {
+        let needed = size(device::least(&config, &mut planned, &info)?.sum());
         say!("{facts}, {needed} of {} in {}", device.name(), info.formats.matrices.name());
         return Ok(());
     }
-    let needs = kv::needs(config, &mut planned)?;
+    let needs = kv::needs(&kv::fitted(config, &mut planned, 0)?, &mut planned)?;
     let refusal = memory::free().and_then(|free| needs.refusal(free));
     if let Some(refusal) = refusal {
         return refuse(config, &format!("{facts}: {refusal}"));

@@ -145,10 +145,15 @@ fn print_memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) 
     let kv = info.kv_bytes_per_position() as u64 * u64::from(longest);
     tell!("KV at full length {} for one sequence of {longest} positions", size(kv));
     dtypes(checkpoint, info)?;
-    if let (Ok(needs), Some(free)) = (kv::needs(config, checkpoint), memory::free()) {
+    let fitted = kv::fitted(config, checkpoint, 0)?;
+    if let (Ok(needs), Some(free)) = (kv::needs(&fitted, checkpoint), memory::free()) {
+        let shorter = match fitted.max_model_len(info) {
+            length if length < longest => format!(" with {length} positions"),
+            _ => String::new(),
+        };
         let verdict = needs.refusal(free).unwrap_or_else(|| {
             let (needed, dtype) = (size(needs.bytes()), needs.dtype.name());
-            format!("needs {needed} in {dtype}, {} free", size(free))
+            format!("needs {needed} in {dtype}{shorter}, {} free", size(free))
         });
         tell!("on this CPU      {verdict}");
     }

@@ -1,5 +1,7 @@
 //! The length of sequences, and the KV pages on the CPU with the memory that they leave.
 
+use std::iter::successors;
+
 use anyhow::Result;
 use model::{Checkpoint, ExecutorConfig, ModelInfo, WeightDtype};
 
@@ -12,6 +14,58 @@ use crate::memory::{self, Needs};
 const DEFAULT_CPU_KV_BYTES: u64 = 512 << 20;
 /// Maximum bytes for KV pages on the CPU that nobody has asked for.
 const MAX_CPU_KV_BYTES: u64 = 8 << 30;
+
+/// Fewest positions of a sequence that are chosen for a small memory.
+const LEAST_POSITIONS: u32 = 1024;
+
+/// The configuration with the longest sequences that fit: of the configured length, or of the model's context or
+/// its half, quarter and so on. If none fit, that with the shortest, which is refused for a reason of its own.
+pub fn longest(config: &Config, info: &ModelInfo, mut fits: impl FnMut(&Config) -> bool) -> Config {
+    let is_auto = config.model.max_model_len == 0;
+    let half = |length: &u32| Some(length / 2).filter(|half| is_auto && *half >= LEAST_POSITIONS);
+    let mut chosen = config.clone();
+    for length in successors(Some(config.max_model_len(info)), half) {
+        chosen.model.max_model_len = length;
+        if fits(&chosen) {
+            break;
+        }
+    }
+    chosen
+}
+
+/// The configuration with the longest sequences whose keys and values fit into the memory of the CPU beside
+/// `drafts` bytes of a draft model.
+///
+/// # Errors
+/// A checkpoint that cannot be loaded.
+pub fn fitted(config: &Config, checkpoint: &mut Checkpoint, drafts: u64) -> Result<Config> {
+    let dtype = read_as(config);
+    let info = checkpoint.survey(dtype).map_err(exit::refused)?.info;
+    let weights = Needs::survey(checkpoint, dtype, 0)?;
+    // A tenth is left for everything else.
+    let free = memory::free().map(|free| free.saturating_sub(drafts) / 10 * 9);
+    Ok(longest(config, &info, |config| {
+        let fits = |sizes| {
+            let needs = weights.with_kv(pool_bytes(&sizes, &info));
+            free.is_none_or(|free| needs.refusal(free).is_none())
+        };
+        sizes(config, &info).is_ok_and(fits)
+    }))
+}
+
+/// A line about sequences that are shorter than the model's context because more does not fit.
+pub fn shortened(config: &Config, info: &ModelInfo, length: u32) -> Option<String> {
+    let built = config.max_model_len(info);
+    let line = || {
+        let bytes = info.kv_bytes_per_position() as u64 * u64::from(built);
+        format!(
+            "sequences have up to {length} of the model's {built} positions, whose keys and values would take \
+             {} (model.max_model_len)",
+            memory::size(bytes)
+        )
+    };
+    (length < built).then(line)
+}
 
 /// Refuses a configured length that the model was not built for.
 ///
@@ -59,18 +113,27 @@ pub fn sizes(config: &Config, info: &ModelInfo) -> Result<ExecutorConfig> {
 /// # Errors
 /// A checkpoint that cannot be loaded; too little memory for the pages of one sequence.
 pub fn needs(config: &Config, checkpoint: &mut Checkpoint) -> Result<Needs> {
-    let dtype = match (*config.model.dtype, *config.model.backend) {
+    let dtype = read_as(config);
+    let info = checkpoint.survey(dtype).map_err(exit::refused)?.info;
+    let sizes = sizes(config, &info)?;
+    Needs::survey(checkpoint, dtype, pool_bytes(&sizes, &info))
+}
+
+/// The dtype that weights are read as on the CPU.
+fn read_as(config: &Config) -> WeightDtype {
+    match (*config.model.dtype, *config.model.backend) {
         // Candle widens all but int8 to f32.
         (WeightDtype::Bf16 | WeightDtype::Int4 | WeightDtype::Blocks, BackendChoice::Candle) => {
             WeightDtype::F32
         }
         (dtype, _) => dtype,
-    };
-    let info = checkpoint.survey(dtype).map_err(exit::refused)?.info;
-    let sizes = sizes(config, &info)?;
+    }
+}
+
+/// Bytes of all KV pages.
+fn pool_bytes(sizes: &ExecutorConfig, info: &ModelInfo) -> u64 {
     let slots = u64::from(sizes.pages) * u64::from(sizes.page_size);
-    let kv = slots.saturating_mul(info.kv_bytes_per_position() as u64);
-    Needs::survey(checkpoint, dtype, kv)
+    slots.saturating_mul(info.kv_bytes_per_position() as u64)
 }
 
 /// A checkpoint with the configured number format of keys and values, if any.
@@ -101,6 +164,33 @@ pub fn too_little(config: &Config, info: &ModelInfo, needed: u64) -> anyhow::Err
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sequences_are_as_long_as_fits() {
+        let text = include_str!("shelf/diffusiongemma-26b.json");
+        let mut checkpoint = Checkpoint::planned(text).unwrap();
+        let info = checkpoint.survey(WeightDtype::Int4).unwrap().info;
+        let chosen = |length, most: u32| {
+            let mut config = Config::default();
+            config.model.max_model_len = length;
+            let chosen = longest(&config, &info, |config| config.model.max_model_len <= most);
+            chosen.max_model_len(&info)
+        };
+        let built = info.max_positions as u32;
+        assert_eq!(built, 1 << 18);
+        for (most, expected) in [(u32::MAX, built), (built - 1, built / 2), (9000, 8192), (1, 1024)]
+        {
+            assert_eq!(chosen(0, most), expected);
+        }
+        // A configured length stays.
+        assert_eq!(chosen(5000, 1), 5000);
+        let said = shortened(&Config::default(), &info, 8192).unwrap();
+        assert!(
+            said.starts_with("sequences have up to 8192 of the model's 262144 positions"),
+            "{said}"
+        );
+        assert_eq!(shortened(&Config::default(), &info, built), None);
+    }
 
     #[test]
     fn by_default_a_sequence_of_full_length_fits() {

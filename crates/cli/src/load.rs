@@ -11,7 +11,7 @@ use decode::{Filter, Weights};
 use engine::decoding::WeightKind;
 use engine::{ByPriority, Capabilities, EngineConfig, did_you_mean};
 use model::{
-    Candle, Checkpoint, Cpu, Files, FilterWeights, Host, LoadError, Model, ModelExecutor,
+    Candle, Checkpoint, Cpu, Device, Files, FilterWeights, Host, LoadError, Model, ModelExecutor,
     ModelInfo, RowGate, TileSupport, WeightDtype,
 };
 use step::Executor;
@@ -55,13 +55,8 @@ pub struct LoadedModel {
     pub is_demo: bool,
     /// The device and its kernels.
     pub hardware: Hardware,
-}
-
-impl LoadedModel {
     /// Maximum positions of a sequence.
-    pub fn max_model_len(&self, config: &Config) -> u32 {
-        config.max_model_len(&self.info)
-    }
+    pub max_model_len: u32,
 }
 
 /// Loads a checkpoint on the CPU with the configured backend.
@@ -102,6 +97,7 @@ fn on_host<B: Host + 'static>(
             row_budget: config.row_budget(DEFAULT_ROWS),
         },
         executor: Box::new(executor),
+        max_model_len: config.max_model_len(&info),
         info,
     })
 }
@@ -118,16 +114,24 @@ pub fn load(config: &Config) -> Result<LoadedModel> {
     let survey = surveyed.survey(*config.model.dtype).map_err(exit::refused)?;
     kv::check_length(config, &survey.info)?;
     let weights = config.weights(&survey.info);
-    let draft = draft::choose(config, path, &survey.info)?;
+    let (gpu, mut fitted) = device::chosen(config, &mut surveyed)?;
+    let draft = draft::choose(&fitted, path, &survey.info)?;
     let beside = draft.as_ref().map_or(0, |draft| draft.bytes);
+    if gpu.is_none() && beside > 0 {
+        fitted = kv::fitted(config, &mut surveyed, beside)?;
+    }
     let words = self::tokenizer(path)?;
     let tokens = words.vocab_size();
-    let placed = placed(config, surveyed, tokens, beside)?;
+    let placed = placed((gpu, &fitted), surveyed, tokens, beside)?;
+    let shortened = kv::shortened(config, &placed.info, placed.max_model_len);
     let draft = draft.map(draft::DraftCheckpoint::load).transpose()?;
     let info = placed.info;
     let tokenizer = Arc::new(prepare(words, &info, config)?);
     for warning in &placed.warnings {
         say!("warning: {}", escaped(&warning.to_string(), ""));
+    }
+    if let Some(shortened) = shortened {
+        say!("warning: {shortened}");
     }
     let is_demo = Embedded::named(&config.model.path).is_some();
     let folder = hub::served_name(&config.model.path);
@@ -140,6 +144,7 @@ pub fn load(config: &Config) -> Result<LoadedModel> {
         stop_tokens: stop_tokens(&tokenizer, &info),
         hardware: placed.hardware,
         executor: placed.executor,
+        max_model_len: placed.max_model_len,
         tokenizer,
         info,
         weights,
@@ -160,18 +165,18 @@ fn advised(path: &str, error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// Loads a checkpoint of the configured model, whose tokenizer has `tokens` tokens, onto its device,
-/// beside a draft model that needs `beside` bytes, and allocates its KV pages.
+/// Loads a checkpoint of the configured model, whose tokenizer has `tokens` tokens, onto the device chosen for
+/// it, beside a draft model that needs `beside` bytes, and allocates its KV pages.
 ///
 /// # Errors
 /// As [`load`].
 fn placed(
-    config: &Config,
+    (gpu, config): (Option<Device>, &Config),
     mut surveyed: Checkpoint,
     tokens: usize,
     beside: u64,
 ) -> Result<PlacedModel> {
-    match device::chosen(config, &mut surveyed)? {
+    match gpu {
         Some(gpu) => device::on_device(&gpu, surveyed.with_vocabulary(tokens), config),
         None if *config.model.dtype == WeightDtype::Int8w => {
             let message =
@@ -317,7 +322,7 @@ pub fn engine_config(config: &Config, loaded: &LoadedModel) -> EngineConfig {
         prefill_chunk: config.engine.prefill_chunk,
         grammar_timeout: config.grammar_timeout(),
         prefix_cache: config.engine.prefix_cache,
-        max_model_len: Some(loaded.max_model_len(config)),
+        max_model_len: Some(loaded.max_model_len),
         classes: loaded.tokenizer.classes(),
         wait_order: Arc::new(ByPriority),
         capabilities: Capabilities {

@@ -32,6 +32,12 @@ impl Needs {
         Ok(Self { dtype: survey.info.formats.matrices, memory: survey.memory, others, kv })
     }
 
+    /// The same with other KV pages.
+    pub fn with_kv(mut self, kv: u64) -> Self {
+        self.kv = kv;
+        self
+    }
+
     /// Peak bytes in the dtype that the weights are read as.
     pub fn bytes(&self) -> u64 {
         self.most(self.memory)

@@ -45,7 +45,7 @@ impl Session {
     pub fn start(config: &Config) -> Result<Self> {
         let loaded = load::load(config)?;
         let engine_config = load::engine_config(config, &loaded);
-        let context = loaded.max_model_len(config);
+        let context = loaded.max_model_len;
         let decoders = config.decoders(loaded.weights)?;
         let LoadedModel { executor, tokenizer, weights, draft, stop_tokens, name, is_demo, .. } =
             loaded;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use asynclane_tests::process::{refusal, run, stderr, utf8};
+use asynclane_tests::process::{Server, refusal, run, stderr, utf8};
 use serde_json::{Value, json};
 
 use crate::folder;
@@ -20,6 +20,24 @@ fn checkpoint(name: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
     change(&mut config);
     std::fs::write(&path, config.to_string()).unwrap();
     folder
+}
+
+/// A memory for keys and values may be smaller than the model's context.
+#[test]
+fn sequences_are_as_long_as_fits() {
+    let model = checkpoint("long", |config| config["max_sequence_length"] = json!(8192));
+    let arguments = ["--model", utf8(&model), "--kv-memory", "16MiB"];
+    let server = Server::start(&arguments);
+    let models = server.client().get("/v1/models").json();
+    assert_eq!(models["data"][0]["max_model_len"], 1024, "{models}");
+    let log = server.stop();
+    let said = "warning: sequences have up to 1024 of the model's 8192 positions, whose keys and values would take \
+                72.0 MiB (model.max_model_len)";
+    assert!(log.lines().any(|line| line == said), "{log}");
+    let asked = run(&[&SERVE[..], &arguments, &["--max-model-len", "8192"]].concat());
+    let expected =
+        "engine.kv_memory: expected at least 73728 KiB for one sequence of 8192 positions";
+    names(&refusal(&asked, 78), &[expected, "(model.max_model_len), found 16MiB"]);
 }
 
 /// The one-line error of `asynclane serve` for a model folder.

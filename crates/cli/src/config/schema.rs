@@ -80,7 +80,7 @@ pub struct Model {
     /// Formats of calls and reasoning in answers.
     #[serde(flatten)]
     pub formats: AnswerFormats,
-    /// Maximum positions of a sequence; 0 = the model's own maximum.
+    /// Maximum positions of a sequence; 0 = the model's own maximum, or what fits of it.
     pub max_model_len: u32,
 }
 

@@ -70,6 +70,24 @@ fn needed(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) -> Res
     }
 }
 
+/// The configuration with the longest sequences that fit onto a device with this memory, free and in all.
+///
+/// # Errors
+/// A checkpoint that cannot be loaded.
+pub fn fitted(
+    config: &Config,
+    checkpoint: &mut Checkpoint,
+    (free, total): (u64, u64),
+) -> Result<Config> {
+    let info = checkpoint.survey(*config.model.dtype).map_err(exit::refused)?.info;
+    Ok(kv::longest(config, &info, |config| {
+        let fits = |needed: DeviceMemory| {
+            sizes(config, &info).is_ok_and(|sizes| needed.sum() <= sizes.allowance(free, total))
+        };
+        needed(config, checkpoint, &info).is_ok_and(fits)
+    }))
+}
+
 /// A device that was found.
 #[derive(Clone, Copy)]
 pub struct FreeDevice<'a> {

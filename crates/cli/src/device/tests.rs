@@ -62,6 +62,30 @@ fn what_fits_is_not_refused() {
 }
 
 #[test]
+fn sequences_are_as_long_as_fits_onto_a_card() {
+    let (config, _) = demo(&["--dtype", "int4"]);
+    let text = include_str!("../shelf/diffusiongemma-26b.json");
+    let mut checkpoint = Checkpoint::planned(text).unwrap();
+    let info = checkpoint.survey(*config.model.dtype).unwrap().info;
+    let mut needed = |length: u32| {
+        let mut config = config.clone();
+        config.model.max_model_len = length;
+        least(&config, &mut checkpoint, &info).unwrap().sum()
+    };
+    let (short, long, all) = (needed(8192), needed(1 << 14), needed(1 << 18));
+    let mut length = |bytes| {
+        let memory = (bytes, bytes * 10 / 9 + 10);
+        let fitted = fit::fitted(&config, &mut checkpoint, memory).unwrap();
+        let fits = unfit(&fitted, &mut checkpoint, card(memory)).unwrap().is_none();
+        (fitted.max_model_len(&info), fits)
+    };
+    assert_eq!(length(short), (8192, true));
+    assert_eq!(length(long - 1), (8192, true));
+    assert_eq!(length(all), (1 << 18, true));
+    assert_eq!(length(MIB), (1024, false));
+}
+
+#[test]
 fn keys_and_values_are_as_queries_or_in_int8() {
     let memory = (1 << 40, 1 << 40);
     for dtype in ["f32", "bf16", "int8"] {

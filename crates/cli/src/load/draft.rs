@@ -9,6 +9,7 @@ use step::Executor;
 use text::Tokenizer;
 
 use crate::config::{AUTO, Config};
+use crate::device;
 use crate::exit;
 use crate::fit;
 use crate::hub;
@@ -127,7 +128,9 @@ impl DraftCheckpoint {
     /// # Errors
     /// As [`load::load`].
     pub fn load(self) -> Result<DraftModel> {
-        let placed = load::placed(&self.config, self.checkpoint, self.tokens, 0)?;
+        let mut checkpoint = self.checkpoint;
+        let (gpu, config) = device::chosen(&self.config, &mut checkpoint)?;
+        let placed = load::placed((gpu, &config), checkpoint, self.tokens, 0)?;
         for warning in &placed.warnings {
             say!("warning: {}", escaped(&warning.to_string(), ""));
         }

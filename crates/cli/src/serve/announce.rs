@@ -22,7 +22,7 @@ fn log(loaded: &LoadedModel, config: &Config, address: SocketAddr, keys: usize) 
         device = loaded.hardware.device,
         kernels = loaded.hardware.kernels,
         threads = loaded.hardware.threads,
-        context = loaded.max_model_len(config),
+        context = loaded.max_model_len,
         kv = loaded.info.formats.kv.name(),
         kv_bytes,
         decoder = served_decoder(config, loaded),
@@ -72,7 +72,7 @@ pub(super) fn announce(loaded: &LoadedModel, config: &Config, address: SocketAdd
         let (weights, step) = (size(memory.weights), size(memory.step));
         say!("  memory     {weights} of weights, {step} for the largest step");
     }
-    say!("  context    {} positions", loaded.max_model_len(config));
+    say!("  context    {} positions", loaded.max_model_len);
     say!(
         "  KV cache   {pages} pages of {page_size} slots in {}, {}",
         info.formats.kv.name(),

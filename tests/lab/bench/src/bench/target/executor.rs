@@ -62,9 +62,10 @@ fn with_geometry(loaded: LoadedModel, geometry: Geometry, config: &Config) -> Re
         let random = geometry.checkpoint(mask, end).map_err(exit::refused);
         random.map(|random| cli::kv::with_format(random, config))
     };
-    let placed = match device::chosen(config, &mut checkpoint()?)? {
-        Some(gpu) => device::on_device(&gpu, checkpoint()?, config)?,
-        None => load::on_cpu(checkpoint()?.with_dtype(dtype), config)?,
+    let (gpu, config) = device::chosen(config, &mut checkpoint()?)?;
+    let placed = match gpu {
+        Some(gpu) => device::on_device(&gpu, checkpoint()?, &config)?,
+        None => load::on_cpu(checkpoint()?.with_dtype(dtype), &config)?,
     };
     Ok(LoadedModel {
         executor: placed.executor,
@@ -73,6 +74,7 @@ fn with_geometry(loaded: LoadedModel, geometry: Geometry, config: &Config) -> Re
             memory: placed.hardware.memory,
             ..loaded.hardware
         },
+        max_model_len: placed.max_model_len,
         info: placed.info,
         filter: None,
         name: geometry.name.to_owned(),
