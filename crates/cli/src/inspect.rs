@@ -28,6 +28,7 @@ use crate::hub;
 use crate::kv;
 use crate::load;
 use crate::memory::{self, size};
+use crate::models::room::POSITIONS;
 
 /// Timeout of a health probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -145,12 +146,13 @@ fn print_memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) 
     let kv = info.kv_bytes_per_position() as u64 * u64::from(longest);
     tell!("KV at full length {} for one sequence of {longest} positions", size(kv));
     dtypes(checkpoint, info)?;
+    let with = |length: u32| match length < longest {
+        true => format!(" with {length} positions"),
+        false => String::new(),
+    };
     let fitted = kv::fitted(config, checkpoint, 0)?;
     if let (Ok(needs), Some(free)) = (kv::needs(&fitted, checkpoint), memory::free()) {
-        let shorter = match fitted.max_model_len(info) {
-            length if length < longest => format!(" with {length} positions"),
-            _ => String::new(),
-        };
+        let shorter = with(fitted.max_model_len(info));
         let verdict = needs.refusal(free).unwrap_or_else(|| {
             let (needed, dtype) = (size(needs.bytes()), needs.dtype.name());
             format!("needs {needed} in {dtype}{shorter}, {} free", size(free))
@@ -158,12 +160,18 @@ fn print_memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) 
         tell!("on this CPU      {verdict}");
     }
     if DeviceModel::unfit(info, *config.engine.kv_dtype).is_none() {
-        let needed = device::least(config, checkpoint, info)?;
+        // A sequence of the whole context may be longer than any that is sent.
+        let mut usual = config.clone();
+        if config.model.max_model_len == 0 {
+            usual.model.max_model_len = POSITIONS;
+        }
+        let needed = device::least(&usual, checkpoint, info)?;
         tell!(
-            "on a device      {} of weights, {} for the largest step, {} of KV pages at least",
+            "on a device      {} of weights, {} for the largest step, {} of KV pages at least{}",
             size(needed.weights),
             size(needed.step),
             size(needed.kv),
+            with(usual.max_model_len(info)),
         );
     }
     Ok(())

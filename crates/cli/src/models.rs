@@ -2,7 +2,7 @@
 
 mod list;
 mod pull;
-mod room;
+pub mod room;
 
 pub use list::run;
 pub use pull::run as pull;

@@ -10,6 +10,7 @@ use model::{Files, Model};
 use super::*;
 use crate::args::{Cli, Command};
 use crate::load;
+use crate::shelf;
 
 const MIB: u64 = 1 << 20;
 
@@ -183,4 +184,31 @@ fn memory_is_spoken_of_before_weights() {
     assert!(line.unwrap().starts_with("demo: needs "));
     let error = Model::load(checkpoint).err().unwrap();
     assert!(matches!(error, LoadError::NotFinite { .. }), "{error}");
+}
+
+/// A model that the list of models says fits starts without a further setting.
+#[test]
+fn models_that_fit_start_as_they_are() {
+    for entry in shelf::ALL {
+        let mut checkpoint = entry.checkpoint().unwrap();
+        for (dtype, gib) in [("bf16", 24), ("int8", 16), ("int4", 24)] {
+            let (mut config, _) = demo(&["--dtype", dtype]);
+            config.model.path = entry.name.to_owned();
+            let info = checkpoint.survey(*config.model.dtype).unwrap().info;
+            let usual = info.max_positions.min(4096) as u32;
+            let memory = ((gib << 30) - (1 << 29), gib << 30);
+            let mut listed = config.clone();
+            listed.model.max_model_len = usual;
+            let fits = |config: &Config, checkpoint: &mut Checkpoint| {
+                unfit(config, checkpoint, card(memory)).unwrap().is_none()
+            };
+            if !fits(&listed, &mut checkpoint) {
+                continue;
+            }
+            let fitted = fit::fitted(&config, &mut checkpoint, memory).unwrap();
+            assert!(fits(&fitted, &mut checkpoint), "{} in {dtype}", entry.name);
+            let length = fitted.max_model_len(&info);
+            assert!(length >= usual, "{} in {dtype}: {length}", entry.name);
+        }
+    }
 }

@@ -1,7 +1,8 @@
 //! Refusals of a model that does not fit, and what a system says is free.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use super::linux::available;
 use super::*;
 
 const GIB: u64 = 1 << 30;
