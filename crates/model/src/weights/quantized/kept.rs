@@ -128,8 +128,7 @@ impl QuantizedMatrix<'_> {
             form.read_row(&codes, self.rows, row, &mut numbers);
             let blocks = bytes.chunks_exact_mut(kind.bytes()).zip(numbers.as_chunks().0);
             for (number, (block, numbers)) in blocks.enumerate() {
-                let cell = number * BLOCK / cells.size[1];
-                let index = row / cells.size[0] * cells.strides[0] + cell * cells.strides[1];
+                let index = cells.index(row, number * BLOCK);
                 let zero = zeros.get(index).copied().unwrap_or(self.zero());
                 write_block(kind, scales[index], &numbers.map(|code| code - zero), block);
             }
@@ -172,8 +171,7 @@ impl QuantizedMatrix<'_> {
             for (number, (block, codes)) in
                 bytes.chunks_exact_mut(kind.bytes()).zip(codes).enumerate()
             {
-                let cell = number * BLOCK / cells.size[1];
-                let index = row / cells.size[0] * cells.strides[0] + cell * cells.strides[1];
+                let index = cells.index(row, number * BLOCK);
                 let (scale, numbers) = block.split_at_mut(size_of::<f32>());
                 scale.copy_from_slice(&scales[index].to_le_bytes());
                 numbers.copy_from_slice(codes);

@@ -63,6 +63,11 @@ impl Cells {
         Self { size, strides, counts }
     }
 
+    /// The index of the scale of a weight.
+    pub(super) fn index(&self, row: usize, column: usize) -> usize {
+        row / self.size[0] * self.strides[0] + column / self.size[1] * self.strides[1]
+    }
+
     /// The shapes that scales may have.
     fn shapes(&self, scheme: &Scheme) -> Vec<Vec<usize>> {
         let [down, right] = self.counts;

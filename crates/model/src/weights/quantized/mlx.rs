@@ -207,18 +207,13 @@ impl QuantizedMatrix<'_> {
             form.read_row(&codes, self.rows, row, &mut numbers);
             let blocks = bytes.chunks_exact_mut(kind.bytes()).zip(numbers.as_chunks::<BLOCK>().0);
             for (number, (block, numbers)) in blocks.enumerate() {
-                let [scale, minimum] = halves[self.cell(row, number * BLOCK)];
+                let [scale, minimum] = halves[self.cells.index(row, number * BLOCK)];
                 block[..2].copy_from_slice(&scale.to_le_bytes());
                 block[2..HEAD].copy_from_slice(&minimum.to_le_bytes());
                 write_codes(&|index| numbers[index] as u8, &mut block[HEAD..]);
             }
         });
         Ok(out)
-    }
-
-    /// The place of the scale of a weight.
-    fn cell(&self, row: usize, column: usize) -> usize {
-        row * self.cells.strides[0] + column / self.cells.size[1]
     }
 
     /// Scales and minimums in 16 bits, `None` if one of them is another number there. The scale of a group whose
