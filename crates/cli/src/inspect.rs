@@ -160,7 +160,7 @@ fn print_memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) 
         tell!("on this CPU      {verdict}");
     }
     if DeviceModel::unfit(info, *config.engine.kv_dtype).is_none() {
-        // A sequence of the whole context may be longer than any that is sent.
+        // As in the list of models.
         let mut usual = config.clone();
         if config.model.max_model_len == 0 {
             usual.model.max_model_len = POSITIONS;

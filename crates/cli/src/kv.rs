@@ -19,7 +19,7 @@ const MAX_CPU_KV_BYTES: u64 = 8 << 30;
 const LEAST_POSITIONS: u32 = 1024;
 
 /// The configuration with the longest sequences that fit: of the configured length, or of the model's context or
-/// its half, quarter and so on. If none fit, that with the shortest, which is refused for a reason of its own.
+/// its half, quarter and so on. If none fits, the shortest, so that a refusal names what else is too large.
 pub fn longest(config: &Config, info: &ModelInfo, mut fits: impl FnMut(&Config) -> bool) -> Config {
     let is_auto = config.model.max_model_len == 0;
     let half = |length: &u32| Some(length / 2).filter(|half| is_auto && *half >= LEAST_POSITIONS);
@@ -59,8 +59,8 @@ pub fn shortened(config: &Config, info: &ModelInfo, length: u32) -> Option<Strin
     let line = || {
         let bytes = info.kv_bytes_per_position() as u64 * u64::from(built);
         format!(
-            "sequences have up to {length} of the model's {built} positions, whose keys and values would take \
-             {} (model.max_model_len)",
+            "sequences are limited to {length} positions: keys and values for the model's {built} would take {} \
+             (model.max_model_len)",
             memory::size(bytes)
         )
     };
@@ -186,7 +186,9 @@ mod tests {
         assert_eq!(chosen(5000, 1), 5000);
         let said = shortened(&Config::default(), &info, 8192).unwrap();
         assert!(
-            said.starts_with("sequences have up to 8192 of the model's 262144 positions"),
+            said.starts_with(
+                "sequences are limited to 8192 positions: keys and values for the model's 262144"
+            ),
             "{said}"
         );
         assert_eq!(shortened(&Config::default(), &info, built), None);

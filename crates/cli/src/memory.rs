@@ -33,7 +33,7 @@ impl Needs {
         Ok(Self { dtype: survey.info.formats.matrices, memory: survey.memory, others, kv })
     }
 
-    /// The same with other KV pages.
+    /// The same with this many bytes of KV pages.
     pub fn with_kv(mut self, kv: u64) -> Self {
         self.kv = kv;
         self

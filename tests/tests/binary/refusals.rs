@@ -31,7 +31,7 @@ fn sequences_are_as_long_as_fits() {
     let models = server.client().get("/v1/models").json();
     assert_eq!(models["data"][0]["max_model_len"], 1024, "{models}");
     let log = server.stop();
-    let said = "warning: sequences have up to 1024 of the model's 8192 positions, whose keys and values would take \
+    let said = "warning: sequences are limited to 1024 positions: keys and values for the model's 8192 would take \
                 72.0 MiB (model.max_model_len)";
     assert!(log.lines().any(|line| line == said), "{log}");
     let asked = run(&[&SERVE[..], &arguments, &["--max-model-len", "8192"]].concat());

@@ -160,7 +160,7 @@ impl QuantizedMatrix<'_> {
     fn eights(&self, name: &str) -> Result<Vec<u8>, LoadError> {
         let (scales, codes) = (self.read_scales()?, self.codes.slice()?);
         if codes.iter().any(|code| code & 0x7F == 0x7F) {
-            // Fails by the number that is none.
+            // The error of reading names the NaN.
             self.read(name, &mut Vec::new())?;
         }
         let (kind, cells) = (BlockType::FP8, &self.cells);
