@@ -39,6 +39,7 @@ pub fn longest(config: &Config, info: &ModelInfo, mut fits: impl FnMut(&Config) 
 /// # Errors
 /// A checkpoint that cannot be loaded.
 pub fn fitted(config: &Config, checkpoint: &mut Checkpoint, drafts: u64) -> Result<Config> {
+    limit(config, checkpoint);
     let dtype = read_as(config);
     let info = checkpoint.survey(dtype).map_err(exit::refused)?.info;
     let weights = Needs::survey(checkpoint, dtype, 0)?;
@@ -65,6 +66,12 @@ pub fn shortened(config: &Config, info: &ModelInfo, length: u32) -> Option<Strin
         )
     };
     (length < built).then(line)
+}
+
+/// Limits a checkpoint to the configured length.
+pub fn limit(config: &Config, checkpoint: &mut Checkpoint) {
+    let positions = Some(config.model.max_model_len as usize);
+    checkpoint.limit(positions.filter(|positions| *positions > 0));
 }
 
 /// Refuses a configured length that the model was not built for.
@@ -113,6 +120,7 @@ pub fn sizes(config: &Config, info: &ModelInfo) -> Result<ExecutorConfig> {
 /// # Errors
 /// A checkpoint that cannot be loaded; too little memory for the pages of one sequence.
 pub fn needs(config: &Config, checkpoint: &mut Checkpoint) -> Result<Needs> {
+    limit(config, checkpoint);
     let dtype = read_as(config);
     let info = checkpoint.survey(dtype).map_err(exit::refused)?.info;
     let sizes = sizes(config, &info)?;

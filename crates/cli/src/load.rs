@@ -123,7 +123,7 @@ pub fn load(config: &Config) -> Result<LoadedModel> {
     let words = self::tokenizer(path)?;
     let tokens = words.vocab_size();
     let placed = placed((gpu, &fitted), surveyed, tokens, beside)?;
-    let shortened = kv::shortened(config, &placed.info, placed.max_model_len);
+    let shortened = kv::shortened(config, &survey.info, placed.max_model_len);
     let draft = draft.map(draft::DraftCheckpoint::load).transpose()?;
     let info = placed.info;
     let tokenizer = Arc::new(prepare(words, &info, config)?);
@@ -176,6 +176,7 @@ fn placed(
     tokens: usize,
     beside: u64,
 ) -> Result<PlacedModel> {
+    kv::limit(config, &mut surveyed);
     match gpu {
         Some(gpu) => device::on_device(&gpu, surveyed.with_vocabulary(tokens), config),
         None if *config.model.dtype == WeightDtype::Int8w => {

@@ -12,11 +12,11 @@ use crate::exit;
 use crate::load::{self, LoadedModel};
 use crate::names::escaped;
 
-/// Maximum steps of the trial: one and the parts of its prompt.
+/// Maximum steps of the trial: the parts of its prompt, and one that scores tokens.
 const MAX_STEPS: usize = 8;
 const TEXT: &str = "Hello";
 
-/// Runs a forward pass over a chat, or over a text if the template cannot hold this chat.
+/// Runs a forward pass over a chat, or over a text if the template cannot hold this chat, until tokens are scored.
 ///
 /// # Errors
 /// The forward pass fails: its logits are not finite, or the device does not work.
@@ -53,6 +53,10 @@ fn forward(
         let begun = executor.begin(step.batch());
         let ran = begun.and_then(|()| executor.execute(step.batch(), &mut output));
         ran.map_err(|error| error.to_string())?;
+        // One more pass over a canvas of a large model takes seconds.
+        if !output.candidates.is_empty() {
+            break;
+        }
         engine.apply(step, &output, Duration::ZERO);
         while engine.poll_event().is_some() {}
     }

@@ -106,6 +106,11 @@ impl Checkpoint {
         self
     }
 
+    /// Limits sequences to this many positions, to which rotary tables are computed; `None` = the model's context.
+    pub fn limit(&mut self, positions: Option<usize>) {
+        self.weights.positions = positions;
+    }
+
     /// Adds a LoRA adapter of PEFT, `adapter_config.json` and `adapter_model.safetensors`: while they are
     /// read, matrices become `W + s B A`, computed in f32 before they are stored in their dtype; s is
     /// alpha / r, or alpha / √r with `use_rslora`. With a `gate`, or a `mask_token_id` in its

@@ -14,18 +14,19 @@ mod shard;
 pub(crate) use drafter::DrafterFiles;
 pub(crate) use gated::{GatedFactors, Module, widened};
 pub(crate) use quantized::Quantization;
+pub(crate) use rows::each_row;
 
 use crate::files::Files;
 use crate::gguf::Gguf;
 use crate::memory::{Memory, floats};
 use crate::sharing::ExpertSharing;
 use crate::{LoadError, RowGate};
-use kernels::{KvDtype, WeightDtype};
+use kernels::{BlockType, KvDtype, WeightDtype};
 use lora::Lora;
 use random::random;
 use safetensors::tensor::Dtype;
 use shard::Shards;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The weights file of an unsharded checkpoint.
 const SINGLE: &str = "model.safetensors";
@@ -63,12 +64,16 @@ pub(crate) struct Weights {
     pub(crate) sharing: Option<ExpertSharing>,
     /// Tokens of the tokenizer; rows of the LM head after them are padding.
     pub(crate) vocabulary: Option<usize>,
+    /// Maximum positions of a sequence, if fewer than the model's context.
+    pub(crate) positions: Option<usize>,
     /// Length of the blocks after the prompt that weights with full attention were fine-tuned for.
     pub(crate) prompt_blocks: Option<u32>,
     /// True if block-causal weights were fine-tuned for strictly causal rows that predict the next token.
     pub(crate) next_tokens: bool,
     /// An adapter whose products are added to matrices.
     lora: Option<Lora>,
+    /// The block types that quantized matrices are kept in, for other uses and for those of a linear layer.
+    kinds: BTreeMap<String, [Option<Option<BlockType>>; 2]>,
 }
 
 /// A callback for bytes read.
@@ -165,9 +170,11 @@ impl Weights {
             kv_dtype: None,
             sharing: None,
             vocabulary: None,
+            positions: None,
             prompt_blocks: None,
             next_tokens: false,
             lora: None,
+            kinds: BTreeMap::new(),
         }
     }
 

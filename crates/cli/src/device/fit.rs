@@ -79,6 +79,7 @@ pub fn fitted(
     checkpoint: &mut Checkpoint,
     (free, total): (u64, u64),
 ) -> Result<Config> {
+    kv::limit(config, checkpoint);
     let info = checkpoint.survey(*config.model.dtype).map_err(exit::refused)?.info;
     Ok(kv::longest(config, &info, |config| {
         let fits = |needed: DeviceMemory| {

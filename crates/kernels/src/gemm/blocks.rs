@@ -12,6 +12,9 @@ use crate::blocks::{BlockType, float8};
 use crate::simd::blocks::{FINE_HEAD, GROUP};
 use half::f16;
 
+/// The low four bits of four codes.
+const LOW_BITS: u32 = 0x0F0F_0F0F;
+
 /// The codes of a group.
 pub(crate) type Codes = [u8; GROUP];
 
@@ -61,11 +64,16 @@ pub(crate) fn repack(kind: BlockType, bytes: &[u8], words: &mut [u32]) {
 
 /// 32 codes of four bits, the first half in the low bits, and a fifth bit of each.
 fn plain(low: &[u8], high: Option<&[u8]>) -> Codes {
-    std::array::from_fn(|i| {
-        let bits = low[i % 16] >> (4 * (i / 16)) & 0x0F;
-        let fifth = high.map_or(0, |high| high[i / 8] >> (i % 8) & 1);
-        bits | fifth << 4
-    })
+    let mut codes = [0; GROUP];
+    let (first, last) = codes.split_at_mut(GROUP / 2);
+    for ((first, last), byte) in first.iter_mut().zip(last).zip(low) {
+        (*first, *last) = (byte & 0x0F, byte >> 4);
+    }
+    for (codes, fifths) in codes.as_chunks_mut::<8>().0.iter_mut().zip(high.into_iter().flatten()) {
+        let bits = codes.iter_mut().enumerate();
+        bits.for_each(|(place, code)| *code |= (fifths >> place & 1) << 4);
+    }
+    codes
 }
 
 /// Writes a step of one group.
@@ -80,23 +88,24 @@ fn pair(scale: f16, minimum: f16) -> u32 {
 
 /// Writes the codes of a group; the number of words is their number of bits.
 fn write_codes(codes: &Codes, words: &mut [u32]) {
-    let bytes = |byte: &dyn Fn(usize) -> u8| u32::from_le_bytes(std::array::from_fn(byte));
+    // Four codes each: bits of all four move at once.
+    let fours: [u32; GROUP / 4] = std::array::from_fn(|i| {
+        u32::from_le_bytes([codes[4 * i], codes[4 * i + 1], codes[4 * i + 2], codes[4 * i + 3]])
+    });
     let bits = words.len();
     if bits == 8 {
-        for (i, word) in words.iter_mut().enumerate() {
-            *word = bytes(&|b| codes[4 * i + b]);
-        }
+        words.copy_from_slice(&fours);
         return;
     }
     let (low, high) = words.split_at_mut(4);
-    for (i, word) in low.iter_mut().enumerate() {
-        *word = bytes(&|b| codes[8 * i + b] & 0x0F | codes[8 * i + 4 + b] << 4);
+    for (word, [first, last]) in low.iter_mut().zip(fours.as_chunks().0) {
+        *word = first & LOW_BITS | (last & LOW_BITS) << 4;
     }
     let more = bits - 4;
-    for (i, word) in high.iter_mut().enumerate() {
-        let parts = 8 / more;
-        let part = |b: usize, p: usize| codes[4 * (i * parts + p) + b] >> 4 << (more * p);
-        *word = bytes(&|b| (0..parts).fold(0, |byte, p| byte | part(b, p)));
+    let mask = ((1 << more) - 1) * 0x0101_0101;
+    for (word, fours) in high.iter_mut().zip(fours.chunks_exact(8 / more.max(1))) {
+        let parts = fours.iter().enumerate();
+        *word = parts.fold(0, |word, (part, four)| word | (four >> 4 & mask) << (more * part));
     }
 }
 

@@ -26,13 +26,7 @@ impl<S: Storage> Loader<'_, S> {
         let pre_norm = self.norm(format!("{prefix}.pre_norm"))?;
         let mlp = self.gated_at(prefix, self.spec.info.mlp_width)?;
         let ones = self.ones(d)?;
-        let numbers = &table.numbers;
-        let mut transposed = vec![0.0; numbers.len().min(vocab.saturating_mul(d))];
-        for (token, row) in numbers.chunks_exact(d.max(1)).take(vocab).enumerate() {
-            for (column, x) in row.iter().enumerate() {
-                transposed[column * vocab + token] = *x * table.factor;
-            }
-        }
+        let transposed = table.transposed(vocab, d);
         // Probabilities have a wide range: 8 bits would not hold them. Blocks of rows are none of columns.
         let dtype = match self.weights.dtype {
             WeightDtype::Int8 | WeightDtype::Int8w | WeightDtype::Int4 => WeightDtype::Bf16,

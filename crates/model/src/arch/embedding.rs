@@ -3,8 +3,12 @@
 use super::load::{Loader, failed};
 use crate::LoadError;
 use crate::memory::floats;
+use crate::weights::each_row;
 use half::bf16;
 use kernels::{BlockType, Storage, Table, TableNumbers};
+
+/// Numbers in f32 of a line of the processor's cache.
+const LINE: usize = 16;
 
 /// An embedding table as its file has it.
 pub(super) struct SourceTable {
@@ -21,6 +25,20 @@ impl SourceTable {
     /// True if the file has the numbers in blocks.
     pub(super) fn is_in_blocks(&self) -> bool {
         self.blocks.is_some()
+    }
+
+    /// The numbers of the first `rows` rows of `d`, times the factor, as rows of columns.
+    pub(super) fn transposed(&self, rows: usize, d: usize) -> Vec<f32> {
+        let mut out = vec![0.0; self.numbers.len().min(rows.saturating_mul(d))];
+        each_row(&mut out, LINE * rows, |line, columns| {
+            for (row, numbers) in self.numbers.chunks_exact(d.max(1)).take(rows).enumerate() {
+                let numbers = &numbers[LINE * line..];
+                for (column, x) in columns.chunks_exact_mut(rows).zip(numbers) {
+                    column[row] = *x * self.factor;
+                }
+            }
+        });
+        out
     }
 
     /// Bytes of its numbers in f32 and of its blocks, of `rows` rows of `d`.

@@ -195,6 +195,7 @@ fn read(config: &Keys, weights: &Weights) -> Result<(Spec, &'static names::Names
         false => family.names,
     };
     spec.check_divisors(config)?;
+    spec.info.max_positions = weights.positions.unwrap_or(usize::MAX).min(spec.info.max_positions);
     spec.info.formats.matrices = weights.dtype;
     spec.info.formats.kv = weights.kv_dtype.unwrap_or_default();
     if let Some(length) = weights.prompt_blocks {

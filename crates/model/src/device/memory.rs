@@ -69,7 +69,7 @@ impl DeviceMemory {
     /// The bytes that loading a checkpoint with matrices in `dtype` and [`DeviceExecutor::new`]
     /// allocate, counted by doing both on a device that only counts. `kv` is the configured number of
     /// bytes, rounded down to pages; with [`KvMemory::Share`] it is the minimum, one sequence of
-    /// maximum length.
+    /// maximum length. The checkpoint is limited to the configured positions.
     ///
     /// # Errors
     /// If the configuration is invalid, or the model has no device kernels.
@@ -79,6 +79,7 @@ impl DeviceMemory {
         config: &DeviceConfig,
     ) -> Result<Self, LoadError> {
         let device = Device::counting();
+        checkpoint.limit(Some(config.positions as usize));
         let model =
             checkpoint.count(dtype, |checkpoint| DeviceModel::load_from(&device, checkpoint))?;
         let page = page_bytes(&model, config);

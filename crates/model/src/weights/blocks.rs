@@ -59,7 +59,7 @@ impl Weights {
     /// # Errors
     /// Quantized tensors that are not as the configuration says.
     pub(crate) fn kind(
-        &self,
+        &mut self,
         name: &str,
         shape: &[usize],
         is_linear: bool,
@@ -70,8 +70,14 @@ impl Weights {
             Source::Shards { shards, quantization: Some(quantization) }
                 if self.dtype == WeightDtype::Blocks && self.lora.is_none() =>
             {
-                let matrix = quantization.find(shards, name, shape, is_linear)?;
-                matrix.map_or(Ok(None), |matrix| matrix.kept())
+                // All scales are read once, however often the checkpoint is surveyed.
+                let known = self.kinds.entry(name.to_owned()).or_default();
+                let known = &mut known[usize::from(is_linear)];
+                if known.is_none() {
+                    let matrix = quantization.find(shards, name, shape, is_linear)?;
+                    *known = Some(matrix.map_or(Ok(None), |matrix| matrix.kept())?);
+                }
+                Ok(known.flatten())
             }
             Source::Random { quantization: Some(quantization), .. }
                 if self.dtype == WeightDtype::Blocks =>

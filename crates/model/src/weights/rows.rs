@@ -7,7 +7,7 @@ use std::thread;
 const SERIAL: usize = 1 << 20;
 
 /// Calls `fill` with the number and the elements of every row of a row-major matrix.
-pub(super) fn each_row<T: Send>(
+pub(crate) fn each_row<T: Send>(
     numbers: &mut [T],
     columns: usize,
     fill: impl Fn(usize, &mut [T]) + Sync,

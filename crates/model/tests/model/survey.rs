@@ -105,6 +105,25 @@ fn shorter_numbers_take_less_memory() {
 }
 
 #[test]
+fn shorter_sequences_take_less_memory_and_have_the_same_logits() {
+    let limit = 8;
+    let tokens: Vec<u32> = (0..=limit as u32).collect();
+    for (name, mut whole) in checkpoints() {
+        let mut short = checkpoints().into_iter().find(|(other, _)| *other == name).unwrap().1;
+        short.limit(Some(limit));
+        let memory = [&mut whole, &mut short].map(|c| c.survey(WeightDtype::F32).unwrap().memory);
+        assert!(memory[1].weights < memory[0].weights, "{name}");
+        let [whole, short] = [whole, short].map(|checkpoint| Model::load(checkpoint).unwrap());
+        assert_eq!(short.memory(), memory[1], "{name}");
+        assert_eq!(short.info().max_positions, limit, "{name}");
+        let logits = |model: &Model| model.logits(&tokens[..limit]).unwrap();
+        assert_eq!(logits(&short), logits(&whole), "{name}");
+        let error = short.logits(&tokens).unwrap_err().to_string();
+        assert!(error.contains("9 tokens, expected 1..=8"), "{name}: {error}");
+    }
+}
+
+#[test]
 fn a_survey_reports_the_errors_of_loading() {
     let mut tiny = Tiny::new(1, &json!({}));
     tiny.config["mlp_hidden_size"] = json!(500);

@@ -104,12 +104,23 @@ fn read_words(bits: u32, out: &mut [f32], word: impl Fn(usize) -> u32) {
 }
 
 /// Writes codes of at most eight bits that follow each other in the bytes.
-fn read_stream(bits: u32, bytes: &[u8], out: &mut [f32]) {
-    let bits = bits as usize;
-    for (place, x) in out.iter_mut().enumerate() {
-        let (byte, shift) = (place * bits / 8, place * bits % 8);
-        let next = bytes.get(byte + 1).copied().unwrap_or(0);
-        let both = u16::from_le_bytes([bytes[byte], next]);
-        *x = f32::from(both >> shift & ((1 << bits) - 1));
+pub(super) fn read_stream<T: From<u8>>(bits: u32, bytes: &[u8], out: &mut [T]) {
+    match bits {
+        4 => {
+            // Groups have an even number of codes.
+            for (pair, byte) in out.as_chunks_mut().0.iter_mut().zip(bytes) {
+                *pair = [(byte & 0x0F).into(), (byte >> 4).into()];
+            }
+        }
+        8 => out.iter_mut().zip(bytes).for_each(|(x, code)| *x = (*code).into()),
+        _ => {
+            let bits = bits as usize;
+            for (place, x) in out.iter_mut().enumerate() {
+                let (byte, shift) = (place * bits / 8, place * bits % 8);
+                let next = bytes.get(byte + 1).copied().unwrap_or(0);
+                let both = u16::from_le_bytes([bytes[byte], next]);
+                *x = ((both >> shift) as u8 & ((1 << bits) - 1)).into();
+            }
+        }
     }
 }

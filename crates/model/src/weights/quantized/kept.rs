@@ -15,6 +15,10 @@ use crate::weights::rows::each_row;
 pub(super) const BLOCK: usize = 32;
 /// Bytes of a scale.
 const SCALE: usize = 2;
+/// What the exponents of 32 bits exceed those of 16 bits by.
+const EXPONENT_OFFSET: u32 = (127 - 15) << 23;
+/// The smallest normal number of 16 bits, in 32.
+const SMALLEST_NORMAL: u32 = (127 - 14) << 23;
 
 impl Scheme {
     /// True if matrices may be kept: 4-bit floats, or codes whose scales are those of whole blocks.
@@ -96,11 +100,8 @@ impl QuantizedMatrix<'_> {
             (8, true) => BlockType::Q8_0,
             _ => return Ok(None),
         };
-        let scales = self.read_scales()?;
-        let halves: Vec<f16> = scales.iter().map(|scale| f16::from_f32(*scale)).collect();
-        let is_exact = halves.iter().zip(&scales).all(|(half, scale)| half.to_f32() == *scale);
-        let fits = || halves.iter().all(|half| kind.holds(*half));
-        Ok((is_exact && fits()).then_some(kind))
+        let fits = self.read_scales()?.iter().all(|scale| half(kind, *scale).is_some());
+        Ok(fits.then_some(kind))
     }
 
     /// The blocks of a matrix that is kept as `kind`, in row-major order.
@@ -196,6 +197,18 @@ impl QuantizedMatrix<'_> {
     }
 }
 
+/// A scale or minimum in 16 bits, `None` if it is another number there, or one that `kind` does not hold.
+pub(super) fn half(kind: BlockType, x: f32) -> Option<f16> {
+    let (bits, magnitude) = (x.to_bits(), x.abs().to_bits());
+    // Nearly all are normal numbers of 16 bits, which `half` converts ten times slower.
+    let is_normal = SMALLEST_NORMAL <= magnitude && magnitude <= f16::MAX.to_f32().to_bits();
+    let half = match is_normal && bits & 0x1FFF == 0 {
+        true => f16::from_bits((bits >> 16 & 0x8000 | (magnitude - EXPONENT_OFFSET) >> 13) as u16),
+        false => Some(f16::from_f32(x)).filter(|half| half.to_f32() == x)?,
+    };
+    kind.holds(half).then_some(half)
+}
+
 /// Writes a block of integers.
 fn write_block(kind: BlockType, scale: f32, integers: &[f32; BLOCK], block: &mut [u8]) {
     block[..SCALE].copy_from_slice(&f16::from_f32(scale).to_le_bytes());
@@ -204,22 +217,22 @@ fn write_block(kind: BlockType, scale: f32, integers: &[f32; BLOCK], block: &mut
         BlockType::Q5_0 => 16.0,
         _ => 0.0,
     };
-    let code = |index: usize| (integers[index] + offset) as i8 as u8;
-    write_codes(&code, &mut block[SCALE..]);
+    write_codes(&integers.map(|integer| (integer + offset) as i8 as u8), &mut block[SCALE..]);
 }
 
-/// Writes the 32 codes of a block: bytes, or four bits of each behind the fifth bits, if the block has room for them.
-pub(super) fn write_codes(code: &impl Fn(usize) -> u8, bytes: &mut [u8]) {
+/// Writes the codes of a block: bytes, or four bits of each behind the fifth bits, if the block has room for them.
+pub(super) fn write_codes(codes: &[u8; BLOCK], bytes: &mut [u8]) {
     if bytes.len() == BLOCK {
-        bytes.iter_mut().enumerate().for_each(|(index, byte)| *byte = code(index));
+        bytes.copy_from_slice(codes);
         return;
     }
     let (high, low) = bytes.split_at_mut(bytes.len() - BLOCK / 2);
-    for (index, byte) in low.iter_mut().enumerate() {
-        *byte = code(index) & 0x0F | code(index + BLOCK / 2) << 4;
+    let (first, last) = codes.split_at(BLOCK / 2);
+    for (byte, (first, last)) in low.iter_mut().zip(first.iter().zip(last)) {
+        *byte = first & 0x0F | last << 4;
     }
     // The fifth bits, if the type has them.
-    for (index, byte) in high.iter_mut().enumerate() {
-        *byte = (0..8).fold(0, |bits, place| bits | (code(8 * index + place) >> 4 & 1) << place);
+    for (byte, codes) in high.iter_mut().zip(codes.as_chunks::<8>().0) {
+        *byte = codes.iter().rev().fold(0, |bits, code| bits << 1 | code >> 4 & 1);
     }
 }

@@ -12,14 +12,15 @@ use kernels::BlockType;
 use safetensors::tensor::Dtype;
 use serde_json::{Value, json};
 
-use super::codes::E8M0;
-use super::kept::{BLOCK, write_codes};
+use super::codes::{E8M0, read_stream};
+use super::kept::{BLOCK, half, write_codes};
 use super::matrix::QuantizedMatrix;
 use super::modules::Modules;
 use super::scheme::{Codes, GROUPS, Grid, Group, MOST_SCHEMES, Scheme, bits};
 use super::{Quantization, Shards};
 use crate::LoadError;
 use crate::config::Keys;
+use crate::files::FileSlice;
 use crate::weights::rows::each_row;
 
 /// The key of the configuration.
@@ -174,7 +175,7 @@ impl QuantizedMatrix<'_> {
         };
         let fits = match kind {
             BlockType::NVFP4 => self.powers()?.is_some(),
-            _ => self.halves(kind)?.is_some(),
+            _ => self.halves(kind)?.fits(),
         };
         Ok(fits.then_some(kind))
     }
@@ -188,7 +189,7 @@ impl QuantizedMatrix<'_> {
         let codes = self.codes.slice()?;
         let row_bytes = self.columns / BLOCK * kind.bytes();
         let mut out = vec![0; self.rows * row_bytes];
-        let (form, columns) = (self.scheme.codes, self.columns);
+        let columns = self.columns;
         if kind == BlockType::NVFP4 {
             let (factor, scales) = self.powers()?.ok_or_else(lost)?;
             each_row(&mut out, row_bytes, |row, bytes| {
@@ -201,39 +202,34 @@ impl QuantizedMatrix<'_> {
             });
             return Ok(out);
         }
-        let halves = self.halves(kind)?.ok_or_else(lost)?;
+        let halves = self.halves(kind)?;
+        if !halves.fits() {
+            return Err(lost());
+        }
+        let bits = self.scheme.bits();
         each_row(&mut out, row_bytes, |row, bytes| {
-            let mut numbers = vec![0.0; columns];
-            form.read_row(&codes, self.rows, row, &mut numbers);
-            let blocks = bytes.chunks_exact_mut(kind.bytes()).zip(numbers.as_chunks::<BLOCK>().0);
-            for (number, (block, numbers)) in blocks.enumerate() {
-                let [scale, minimum] = halves[self.cells.index(row, number * BLOCK)];
+            let mut integers = vec![0_u8; columns];
+            read_stream(bits, &codes[row * columns * bits as usize / 8..], &mut integers);
+            let blocks = bytes.chunks_exact_mut(kind.bytes()).zip(integers.as_chunks().0);
+            for (number, (block, integers)) in blocks.enumerate() {
+                let cell = self.cells.index(row, number * BLOCK);
+                let [scale, minimum] = halves.pair(cell).unwrap_or_default();
                 block[..2].copy_from_slice(&scale.to_le_bytes());
                 block[2..HEAD].copy_from_slice(&minimum.to_le_bytes());
-                write_codes(&|index| numbers[index] as u8, &mut block[HEAD..]);
+                write_codes(integers, &mut block[HEAD..]);
             }
         });
         Ok(out)
     }
 
-    /// Scales and minimums in 16 bits, `None` if one of them is another number there. The scale of a group whose
-    /// codes are all zero does not count; MLX writes one of 1e-7.
-    fn halves(&self, kind: BlockType) -> Result<Option<Vec<[f16; 2]>>, LoadError> {
-        let (scales, minimums) = (self.read_scales()?, self.read_minimums()?);
-        let half = |x: f32| {
-            let half = f16::from_f32(x);
-            (half.to_f32() == x && kind.holds(half)).then_some(half)
-        };
-        let codes = self.codes.slice()?;
-        let size = self.cells.size[1];
-        let group_bytes = size * self.scheme.bits() as usize / 8;
-        let both = scales.iter().zip(&minimums).enumerate().map(|(cell, (scale, minimum))| {
-            let is_zero =
-                || codes[cell * group_bytes..][..group_bytes].iter().all(|byte| *byte == 0);
-            let scale = half(*scale).or_else(|| is_zero().then_some(f16::ZERO))?;
-            Some([scale, half(*minimum)?])
-        });
-        Ok(both.collect())
+    fn halves(&self, kind: BlockType) -> Result<Halves<'_>, LoadError> {
+        Ok(Halves {
+            kind,
+            scales: self.read_scales()?,
+            minimums: self.read_minimums()?,
+            codes: self.codes.slice()?,
+            cell_bytes: self.cells.size[1] * self.scheme.bits() as usize / 8,
+        })
     }
 
     /// The factor and the scales in 8-bit floats that are the powers of two of a matrix's scales, `None` if these
@@ -260,5 +256,33 @@ impl QuantizedMatrix<'_> {
         });
         let all: Option<Vec<u8>> = all.collect();
         Ok(all.map(|scales| (factor, scales)))
+    }
+}
+
+/// Scales and minimums in 16 bits. The scale of a group whose codes are all zero does not count; MLX writes one of
+/// 1e-7.
+struct Halves<'a> {
+    kind: BlockType,
+    scales: Vec<f32>,
+    minimums: Vec<f32>,
+    codes: FileSlice<'a>,
+    /// Bytes of the codes of a scale.
+    cell_bytes: usize,
+}
+
+impl Halves<'_> {
+    /// The scale and the minimum of a cell, `None` if one of them is another number in 16 bits.
+    fn pair(&self, cell: usize) -> Option<[f16; 2]> {
+        let is_zero = || {
+            let codes = &self.codes[cell * self.cell_bytes..][..self.cell_bytes];
+            codes.iter().all(|byte| *byte == 0)
+        };
+        let scale = half(self.kind, self.scales[cell]);
+        let scale = scale.or_else(|| is_zero().then_some(f16::ZERO))?;
+        Some([scale, half(self.kind, self.minimums[cell])?])
+    }
+
+    fn fits(&self) -> bool {
+        (0..self.scales.len()).all(|cell| self.pair(cell).is_some())
     }
 }

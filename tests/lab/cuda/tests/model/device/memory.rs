@@ -29,8 +29,9 @@ fn executor(
     (device, tiny): (&Device, &Tiny),
     config: DeviceConfig,
 ) -> Result<DeviceExecutor, LoadError> {
-    let model = DeviceModel::load(device, checkpoint(tiny, WeightDtype::F32))?;
-    DeviceExecutor::new(model, config)
+    let mut checkpoint = checkpoint(tiny, WeightDtype::F32);
+    checkpoint.limit(Some(config.positions as usize));
+    DeviceExecutor::new(DeviceModel::load(device, checkpoint)?, config)
 }
 
 /// Checks that the computed bytes equal the allocated bytes, in every dtype with kernels. Returns
@@ -53,9 +54,10 @@ fn check_kv(
     let mut seen = 0;
     for dtype in DTYPES.into_iter().filter(fits) {
         seen += 1;
-        let needed = DeviceMemory::needed(&mut open(), dtype, &config).unwrap();
+        let mut checkpoint = open();
+        let needed = DeviceMemory::needed(&mut checkpoint, dtype, &config).unwrap();
         let device = emulated_with(needed.sum());
-        let model = DeviceModel::load(&device, open().with_dtype(dtype)).unwrap();
+        let model = DeviceModel::load(&device, checkpoint.with_dtype(dtype)).unwrap();
         assert_eq!(taken(&device), needed.weights, "{what}");
         let executor = DeviceExecutor::new(model, config).unwrap();
         assert_eq!(executor.memory(), needed, "{what}");

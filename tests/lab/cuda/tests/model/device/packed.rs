@@ -179,14 +179,15 @@ fn blocks_take_their_bits() {
         };
         let needed = |dtype| {
             let mut checkpoint = file.checkpoint().unwrap().with_dtype(dtype);
-            DeviceMemory::needed(&mut checkpoint, dtype, &config).unwrap()
+            let needed = DeviceMemory::needed(&mut checkpoint, dtype, &config).unwrap();
+            (needed, checkpoint)
         };
-        let (packed, plain) = (needed(WeightDtype::Blocks), needed(WeightDtype::Bf16));
+        let ((packed, checkpoint), (plain, _)) =
+            (needed(WeightDtype::Blocks), needed(WeightDtype::Bf16));
         let saved = plain.weights - packed.weights;
         assert_eq!(saved, 2 * numbers(61) - bits * numbers(64) / 8, "{kind:?}");
         let device = emulated();
         let before = device.memory().unwrap().0;
-        let checkpoint = file.checkpoint().unwrap().with_dtype(WeightDtype::Blocks);
         let model = DeviceModel::load(&device, checkpoint).unwrap();
         assert_eq!(before - device.memory().unwrap().0, packed.weights, "{kind:?}");
         drop(model);
