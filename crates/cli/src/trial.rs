@@ -1,13 +1,13 @@
 //! One trial of a model that was just loaded, so that one that can never answer is found before the first
-//! request.
+//! request, and the rows of a step suit the CPU.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use engine::{Engine, Request};
 use step::{BatchOutput, Executor};
 
-use crate::config::Config;
+use crate::config::{Config, DEFAULT_ROWS};
 use crate::exit;
 use crate::load::{self, LoadedModel};
 use crate::names::escaped;
@@ -15,8 +15,12 @@ use crate::names::escaped;
 /// Maximum steps of the trial: the parts of its prompt, and one that scores tokens.
 const MAX_STEPS: usize = 8;
 const TEXT: &str = "Hello";
+/// Fewest rows of a step that the trial chooses: with fewer, each expert of a mixture has few rows.
+const FEWEST_ROWS: u32 = 256;
 
 /// Runs a forward pass over a chat, or over a text if the template cannot hold this chat, until tokens are scored.
+/// On a CPU without a configured number, steps get the rows of about a second, so that nobody waits longer for
+/// those of others.
 ///
 /// # Errors
 /// The forward pass fails: its logits are not finite, or the device does not work.
@@ -30,29 +34,43 @@ pub fn run(loaded: &mut LoadedModel, config: &Config) -> Result<()> {
     let request =
         Request { stop_tokens: loaded.stop_tokens.clone(), ..Request::new(prompt, 1, decoding) };
     let engine = Engine::new(&load::engine_config(config, loaded), loaded.executor.spec());
-    forward(engine, loaded.executor.as_mut(), request).map_err(|reason| {
+    let timed = forward(engine, loaded.executor.as_mut(), request).map_err(|reason| {
         let name = escaped(&loaded.name, "");
         exit::failure(exit::CHECKPOINT, format!("{name}: the model cannot answer: {reason}"))
-    })
+    })?;
+    if loaded.hardware.is_cpu() && config.engine.row_budget == 0 {
+        loaded.hardware.row_budget = timed.map_or(DEFAULT_ROWS, rows_of_a_second);
+    }
+    Ok(())
 }
 
-/// Runs `request`, which is not answered. One that `engine` does not admit proves nothing.
+/// The rows of about a second, from a pass that had this many in this time.
+fn rows_of_a_second((rows, time): (usize, Duration)) -> u32 {
+    let in_second = rows as f64 / time.as_secs_f64().max(f64::EPSILON);
+    (in_second as u32).clamp(FEWEST_ROWS, DEFAULT_ROWS)
+}
+
+/// Runs `request`, which is not answered, and returns rows and time of its last pass. One that `engine` does not
+/// admit proves nothing.
 fn forward(
     mut engine: Engine,
     executor: &mut dyn Executor,
     request: Request,
-) -> Result<(), String> {
+) -> Result<Option<(usize, Duration)>, String> {
+    let mut timed = None;
     if engine.submit(request).is_err() {
-        return Ok(());
+        return Ok(timed);
     }
     let mut output = BatchOutput::default();
     for _ in 0..MAX_STEPS {
         let Some(step) = engine.plan() else {
             break;
         };
+        let (rows, start) = (step.batch().rows.len(), Instant::now());
         let begun = executor.begin(step.batch());
         let ran = begun.and_then(|()| executor.execute(step.batch(), &mut output));
         ran.map_err(|error| error.to_string())?;
+        timed = Some((rows, start.elapsed()));
         // One more pass over a canvas of a large model takes seconds.
         if !output.candidates.is_empty() {
             break;
@@ -60,7 +78,7 @@ fn forward(
         engine.apply(step, &output, Duration::ZERO);
         while engine.poll_event().is_some() {}
     }
-    Ok(())
+    Ok(timed)
 }
 
 #[cfg(test)]
@@ -82,6 +100,13 @@ mod tests {
             let reason = "the logits of scored row 0 are not finite";
             Err(ExecuteError(reason.to_owned()))
         }
+    }
+
+    #[test]
+    fn steps_have_the_rows_of_a_second() {
+        let rows = |rows, milliseconds| rows_of_a_second((rows, Duration::from_millis(milliseconds)));
+        assert_eq!([rows(30, 500), rows(30, 40), rows(30, 1)], [256, 750, 2048]);
+        assert_eq!(rows(30, 0), 2048);
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub use values::AUTO;
 use values::listen_address;
 pub use values::{LogFormat, Text, UnknownFields, Worded};
 
-/// Maximum rows of a step by default: on the CPU, and the most that a CUDA device is estimated with.
+/// Maximum rows of a step by default: on a fast CPU, and the most that a CUDA device is estimated with.
 pub const DEFAULT_ROWS: u32 = 2_048;
 /// Maximum number of drafts of a step, by the range of `draft_length`.
 const MAX_DRAFTS: u32 = 32;

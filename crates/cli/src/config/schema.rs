@@ -170,8 +170,8 @@ pub struct TextReading {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Engine {
-    /// Maximum rows of a step; 0 = the number at which a CUDA device reaches its full rate of rows, 2048 on
-    /// the CPU.
+    /// Maximum rows of a step; 0 = the number at which a CUDA device reaches its full rate of rows, those of about
+    /// a second on the CPU (256 to 2048).
     pub row_budget: u32,
     /// Average rows per step for prefills and refreshes while other sequences decode; 0 = half of the
     /// row budget.
