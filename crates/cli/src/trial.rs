@@ -104,7 +104,8 @@ mod tests {
 
     #[test]
     fn steps_have_the_rows_of_a_second() {
-        let rows = |rows, milliseconds| rows_of_a_second((rows, Duration::from_millis(milliseconds)));
+        let rows =
+            |rows, milliseconds| rows_of_a_second((rows, Duration::from_millis(milliseconds)));
         assert_eq!([rows(30, 500), rows(30, 40), rows(30, 1)], [256, 750, 2048]);
         assert_eq!(rows(30, 0), 2048);
     }

@@ -31,7 +31,8 @@ pub enum WeightDtype {
     /// 8-bit integers with one scale per row and 32 inputs. The bits are the same on every instruction
     /// set, except for epilogues.
     Int4,
-    /// Matrices in the block types of a GGUF file, multiplied as [`Self::Int4`]; other matrices in f32.
+    /// Matrices in the block types of a GGUF file or of a publisher's codes, multiplied as [`Self::Int4`], 8-bit
+    /// floats as [`Self::Bf16`]; other matrices in f32, or bf16 beside a publisher's codes.
     Blocks,
 }
 

@@ -2,9 +2,8 @@
 
 use crate::common::{load, refusal};
 use crate::official;
-use crate::quantized::{
-    Tensors, files, generated, parts, plain, refused, refused_of_damaged, tensors,
-};
+use crate::quantized::refusals::{refused, refused_of_damaged};
+use crate::quantized::{Tensors, files, generated, parts, plain, tensors};
 use asynclane_model::{Checkpoint, Files, Model, WeightDtype};
 use safetensors::tensor::Dtype;
 use serde_json::{Value, json};
