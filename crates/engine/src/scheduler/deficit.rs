@@ -58,7 +58,7 @@ impl Deficit {
 
     /// The step is planned.
     pub(crate) fn end(&mut self) {
-        if !self.closed || !self.decoding {
+        if !self.closed {
             self.credit = 0;
         }
     }

@@ -12,8 +12,9 @@
 //! the engine, half as many more may run, for clients below an even share. A client that runs
 //! something leaves one eighth of the pages to others.
 //!
-//! **Step.** Of the running sequences of a client, the one that has waited longest goes first. Of
-//! the clients, the one that has had the fewest rows goes first, counted for decode forwards and for
+//! **Step.** Of the running sequences of a client, the one that has waited longest goes first: for a decode
+//! forward since its last forward, for a long one since its last long one, so that a sequence that is being
+//! answered refreshes before prompts that came after it. Of the clients, the one that has had the fewest rows goes first, counted for decode forwards and for
 //! long ones (prefills and refreshes) apart. A client that was served completely in the last step
 //! counts as the one that has had the most: it saves nothing up. Forwards are added while the step has
 //! at most `row_budget` rows; the first one runs whatever its rows.
@@ -47,8 +48,9 @@
 //! - *Another client's forwards* of the same kind before one of client c have at most D + R + M rows,
 //!   where D are the rows that c has had more when the wait begins, and R those of c before it: beyond
 //!   that, c has had fewer rows and goes first.
-//! - *A long forward* of r rows is covered after r / `long_quantum` steps; then only decode forwards
-//!   before it, each once, can delay it. n steps in a row hold fewer than n times `long_quantum` rows
+//! - *A long forward* of r rows that is the first of the long ones is covered after r / `long_quantum` steps; then
+//!   only decode forwards before it, each once, can delay it. Before it is the first, each other sequence has at
+//!   most one long forward. n steps in a row hold fewer than n times `long_quantum` rows
 //!   of long forwards and one such forward more. So a prompt of any length makes a step longer by less
 //!   than `long_quantum` + M rows, and delays no decode forward that fits beside them.
 
@@ -107,6 +109,8 @@ struct Running {
     rank: Rank,
     /// Step of its last forward; before the first one, the step before it started.
     since: u64,
+    /// The same of its last long forward.
+    long_since: u64,
     /// Rows of its next forward, once they are known.
     next_rows: Option<usize>,
 }
@@ -159,7 +163,8 @@ impl Scheduler {
     pub(crate) fn start(&mut self, Waiting { sequence, rank, .. }: Waiting) {
         let client = sequence.request.sender.client;
         self.clients.start(client, sequence.kv.promised);
-        self.running.push(Running { sequence, rank, since: self.steps, next_rows: None });
+        let since = self.steps;
+        self.running.push(Running { sequence, rank, since, long_since: since, next_rows: None });
     }
 
     /// Drops a waiting sequence; false if it does not wait.
@@ -175,18 +180,24 @@ impl Scheduler {
         let turns = &mut self.step.turns;
         let running = self.running.iter().enumerate();
         let ready = running.filter(|(_, running)| running.sequence.is_ready());
-        turns.extend(ready.map(|(index, running)| Turn {
-            since: running.since,
-            class: match running.sequence.kind() {
-                ForwardKind::Decode => ForwardClass::Decode,
-                ForwardKind::Prefill | ForwardKind::Refresh => ForwardClass::Long,
-            },
-            rank: running.rank,
-            id: running.sequence.id,
-            client: running.sequence.request.sender.client,
-            index,
+        turns.extend(ready.map(|(index, running)| {
+            let (class, line_since) = match running.sequence.kind() {
+                ForwardKind::Decode => (ForwardClass::Decode, running.since),
+                ForwardKind::Prefill | ForwardKind::Refresh => {
+                    (ForwardClass::Long, running.long_since)
+                }
+            };
+            Turn {
+                since: running.since,
+                line_since,
+                class,
+                rank: running.rank,
+                id: running.sequence.id,
+                client: running.sequence.request.sender.client,
+                index,
+            }
         }));
-        turns.sort_unstable_by_key(|turn| (turn.client, turn.class, turn.key()));
+        turns.sort_unstable_by_key(|turn| (turn.client, turn.class, turn.line_key()));
         let mut end = 0;
         for group in turns.chunk_by(|a, b| (a.client, a.class) == (b.client, b.class)) {
             let (next, Turn { client, class, .. }) = (end, group[0]);
@@ -252,6 +263,9 @@ impl Scheduler {
         }
         running.next_rows = None;
         running.since = self.steps;
+        if is_long {
+            running.long_since = self.steps;
+        }
         self.step.forwards += 1;
         self.step.rows += rows;
         Some(rows)
@@ -279,7 +293,8 @@ impl Scheduler {
 
     /// Puts a sequence whose job is back, or whose drafts are there, behind all that wait.
     pub(crate) fn wait_anew(&mut self, index: usize) {
-        self.running[index].since = self.steps;
+        let running = &mut self.running[index];
+        (running.since, running.long_since) = (self.steps, self.steps);
     }
 
     /// Takes a sequence out of the batch. The last one gets its index.

@@ -35,7 +35,7 @@ impl Progress {
         let first_of = |class: ForwardClass| {
             let groups = self.groups.iter().enumerate();
             let open = groups.filter(|(_, group)| group.class == class && group.next < group.end);
-            open.min_by_key(|(_, group)| (group.had, self.turns[group.next].key()))
+            open.min_by_key(|(_, group)| (group.had, self.turns[group.next].line_key()))
         };
         let firsts = [ForwardClass::Decode, ForwardClass::Long].into_iter().filter_map(first_of);
         let (index, group) = firsts.min_by_key(|(_, group)| self.turns[group.next].key())?;
@@ -67,7 +67,10 @@ impl ForwardClass {
 /// A running sequence in the order of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
+    /// Step of its last forward.
     pub(super) since: u64,
+    /// Step of its last forward of this class.
+    pub(super) line_since: u64,
     pub(super) class: ForwardClass,
     pub(super) rank: Rank,
     pub(super) id: SequenceId,
@@ -90,7 +93,13 @@ pub(super) struct Group {
 }
 
 impl Turn {
-    /// Lower goes first: the longest wait, then decode forwards, then the lower rank, then the
+    /// Lower goes first among the forwards of a class: the longest wait, then the lower rank, then the earlier
+    /// submission.
+    pub(super) fn line_key(&self) -> (u64, Rank, SequenceId) {
+        (self.line_since, self.rank, self.id)
+    }
+
+    /// Lower goes first of two classes: the longest wait, then decode forwards, then the lower rank, then the
     /// earlier submission.
     pub(super) fn key(&self) -> (u64, ForwardClass, Rank, SequenceId) {
         (self.since, self.class, self.rank, self.id)

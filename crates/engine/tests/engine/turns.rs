@@ -104,10 +104,26 @@ fn decode_forwards_do_not_starve_a_prefill() {
     lab.finish();
 }
 
+/// A sequence that is being answered refreshes before prompts that came after it.
+#[test]
+fn a_refresh_goes_before_later_prompts() {
+    let mut lab = lab(40, 20);
+    submit(&mut lab, &[36]);
+    for _ in 0..15 {
+        step(&mut lab);
+    }
+    submit(&mut lab, &[40, 40, 40]);
+    let steps: Vec<String> = (0..6).map(|_| step(&mut lab)).collect();
+    assert_eq!(steps, ["A16", "A36", "A16", "B40", "A16 B16", "C40"]);
+    lab.finish();
+}
+
 /// A forward: the step since which its sequence waited for it, and the step that it ran in.
 #[derive(Clone, Copy, Debug)]
 struct Forward {
     since: u64,
+    /// The step of its sequence's last forward of this class.
+    line_since: u64,
     long: bool,
     priority: i32,
     id: SequenceId,
@@ -122,7 +138,13 @@ impl Forward {
 
     /// True if `self` waited already when `other` began to, and goes before it.
     fn goes_before(&self, other: &Self) -> bool {
-        let key = |sequence: &Self| (sequence.since, sequence.long, sequence.priority, sequence.id);
+        let key = |forward: &Self| {
+            let since = match self.long == other.long {
+                true => forward.line_since,
+                false => forward.since,
+            };
+            (since, forward.long, forward.priority, forward.id)
+        };
         key(self) < key(other) && self.ran > other.since
     }
 }
@@ -130,7 +152,8 @@ impl Forward {
 /// Submits requests between steps. Returns every forward, in order of steps.
 fn live(lab: &mut Lab, requests: &[Request], rng: &mut Rng) -> Vec<Forward> {
     let mut forwards = Vec::new();
-    let mut since: BTreeMap<SequenceId, u64> = BTreeMap::new();
+    // Of any forward, and of a long one.
+    let mut since: BTreeMap<SequenceId, [u64; 2]> = BTreeMap::new();
     let mut next = requests.iter();
     for ran in 1.. {
         while rng.chance(if ran == 1 { 80 } else { 35 }) {
@@ -149,13 +172,17 @@ fn live(lab: &mut Lab, requests: &[Request], rng: &mut Rng) -> Vec<Forward> {
         lab.step();
         for (id, log) in &lab.logs {
             if log.started {
-                since.entry(*id).or_insert(ran - 1);
+                since.entry(*id).or_insert([ran - 1; 2]);
             }
             for trace in &log.steps[before[id]..] {
-                let since = since.insert(*id, ran).expect("it has started");
+                let lines = since.get_mut(id).expect("it has started");
+                let long = trace.kind != ForwardKind::Decode;
+                let [since, line_since] = [lines[0], lines[usize::from(long)]];
+                lines[..=usize::from(long)].fill(ran);
                 forwards.push(Forward {
                     since,
-                    long: trace.kind != ForwardKind::Decode,
+                    line_since,
+                    long,
                     priority: requests[id.0 as usize].sender.priority,
                     id: *id,
                     ran,
@@ -182,12 +209,20 @@ impl Seen {
         let (budget, quantum) = (u64::from(config.row_budget), u64::from(config.long_quantum));
         for forward in forwards.iter().filter(|forward| forward.waited() > 0) {
             let before = || forwards.iter().filter(|other| other.goes_before(forward));
-            let decodes = before().filter(|other| !other.long).count() as u64;
-            assert!(before().count() < config.max_running as usize, "{forward:?}");
+            for long in [false, true] {
+                let of_class = before().filter(|other| other.long == long);
+                assert!(of_class.count() < config.max_running as usize, "{forward:?}");
+            }
             if forward.long {
                 self.long_waits += 1;
-                let long = before().filter(|other| other.long).chain([forward]);
-                let quanta: u64 = long.map(|other| other.rows.div_ceil(quantum)).sum();
+                let line: Vec<_> = before().filter(|other| other.long).chain([forward]).collect();
+                let quanta: u64 = line.iter().map(|other| other.rows.div_ceil(quantum)).sum();
+                let delays = |other: &&Forward| {
+                    !other.long
+                        && other.ran > forward.since
+                        && line.iter().any(|long| other.goes_before(long))
+                };
+                let decodes = forwards.iter().filter(delays).count() as u64;
                 assert!(forward.waited() < quanta + decodes, "{forward:?}");
             } else {
                 self.decode_waits += 1;
