@@ -145,6 +145,8 @@ fn print_memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) 
     let longest = config.max_model_len(info);
     let kv = info.kv_bytes_per_position() as u64 * u64::from(longest);
     tell!("KV at full length {} for one sequence of {longest} positions", size(kv));
+    let usual = usual(config);
+    kv::limit(&usual, checkpoint);
     dtypes(checkpoint, info)?;
     let with = |length: u32| match length < longest {
         true => format!(" with {length} positions"),
@@ -160,11 +162,6 @@ fn print_memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) 
         tell!("on this CPU      {verdict}");
     }
     if DeviceModel::unfit(info, *config.engine.kv_dtype).is_none() {
-        // As in the list of models.
-        let mut usual = config.clone();
-        if config.model.max_model_len == 0 {
-            usual.model.max_model_len = POSITIONS;
-        }
         let needed = device::least(&usual, checkpoint, info)?;
         tell!(
             "on a device      {} of weights, {} for the largest step, {} of KV pages at least{}",
@@ -175,6 +172,15 @@ fn print_memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) 
         );
     }
     Ok(())
+}
+
+/// The configuration with sequences as long as in the list of models, unless a length is configured.
+fn usual(config: &Config) -> Config {
+    let mut usual = config.clone();
+    if config.model.max_model_len == 0 {
+        usual.model.max_model_len = POSITIONS;
+    }
+    usual
 }
 
 /// The presets that suit the weights; the one of the default `decoder` is marked.
@@ -235,6 +241,7 @@ fn capacity(args: &InspectArgs, options: &CapacityArgs) -> Result<()> {
     let kv = capacity::kv_bytes(info, options, kv);
     let report = capacity::report(info, [on_card, kv], options, here)?;
     tell!("{}", report.trim_end());
+    kv::limit(&usual(&config), &mut checkpoint);
     dtypes(&mut checkpoint, info)
 }
 

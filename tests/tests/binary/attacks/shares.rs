@@ -14,7 +14,7 @@ use super::COMPLETIONS;
 const REQUESTS: usize = 40;
 const TOGETHER: usize = 8;
 /// Times that the measurement is repeated if other work on the machine disturbs it.
-const REPEATS: usize = 2;
+const REPEATS: usize = 5;
 /// Sequences of the flood, which are all that the server takes of one client.
 const FLOOD: usize = 1024;
 /// The least number that runs during the measurement.
