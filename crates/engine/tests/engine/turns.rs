@@ -114,7 +114,7 @@ fn a_refresh_goes_before_later_prompts() {
     }
     submit(&mut lab, &[40, 40, 40]);
     let steps: Vec<String> = (0..6).map(|_| step(&mut lab)).collect();
-    assert_eq!(steps, ["A16", "A36", "A16", "B40", "A16 B16", "C40"]);
+    assert_eq!(steps, ["A16", "A36", "B40", "A16 B16", "C40", "A16 B16"]);
     lab.finish();
 }
 
