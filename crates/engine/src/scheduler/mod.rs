@@ -13,11 +13,11 @@
 //! something leaves one eighth of the pages to others.
 //!
 //! **Step.** Of the running sequences of a client, the one that has waited longest goes first: for a decode
-//! forward since its last forward, for a long one since its last long one, so that a sequence that is being
-//! answered refreshes before prompts that came after it. Of the clients, the one that has had the fewest rows goes first, counted for decode forwards and for
-//! long ones (prefills and refreshes) apart. A client that was served completely in the last step
-//! counts as the one that has had the most: it saves nothing up. Forwards are added while the step has
-//! at most `row_budget` rows; the first one runs whatever its rows.
+//! forward since its last forward, for a long one (a prefill or refresh) since its last long one, so that a
+//! sequence that is being answered refreshes before prompts that came after it. Of the clients, the one that
+//! has had the fewest rows goes first, counted for decode forwards and for long ones apart. A client that was
+//! served completely in the last step counts as the one that has had the most: it saves nothing up. Forwards
+//! are added while the step has at most `row_budget` rows; the first one runs whatever its rows.
 //!
 //! **Long forwards.** Beside decode forwards, the first waiting long forward gains `long_quantum` rows
 //! of credit a step and runs once they cover it (see [`Deficit`]). A prompt is split into chunks of
@@ -48,11 +48,11 @@
 //! - *Another client's forwards* of the same kind before one of client c have at most D + R + M rows,
 //!   where D are the rows that c has had more when the wait begins, and R those of c before it: beyond
 //!   that, c has had fewer rows and goes first.
-//! - *A long forward* of r rows that is the first of the long ones is covered after r / `long_quantum` steps; then
-//!   only decode forwards before it, each once, can delay it. Before it is the first, each other sequence has at
-//!   most one long forward. n steps in a row hold fewer than n times `long_quantum` rows
-//!   of long forwards and one such forward more. So a prompt of any length makes a step longer by less
-//!   than `long_quantum` + M rows, and delays no decode forward that fits beside them.
+//! - *A long forward* of r rows that is the first of the long ones is covered after r / `long_quantum` steps;
+//!   then only decode forwards before it, each once, can delay it. Before it is the first, each other sequence
+//!   has at most one long forward. n steps in a row hold fewer than n times `long_quantum` rows of long forwards
+//!   and one such forward more. So a prompt of any length makes a step longer by less than `long_quantum` + M
+//!   rows, and delays no decode forward that fits beside them.
 
 mod clients;
 mod deficit;

@@ -8,6 +8,7 @@ use kernels::{BlockType, WeightDtype, float8};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
 
+use super::kept::half;
 use crate::weights::Weights;
 use crate::{Checkpoint, Files};
 
@@ -292,4 +293,18 @@ fn scales_of_mlx_that_blocks_do_not_hold_are_expanded() {
         let kind = weights.kind(&format!("{GATE}.weight"), &[2 * columns, columns], true).unwrap();
         assert_eq!(kind.is_some(), is_kept, "{case}: {changes:?}");
     }
+}
+
+#[test]
+fn scales_of_16_bits_are_those_of_f16() {
+    for bits in 0..=u16::MAX {
+        let number = f16::from_bits(bits);
+        let found = half(BlockType::Q4_1, number.to_f32()).map(f16::to_bits);
+        assert_eq!(found, number.is_finite().then_some(bits), "{bits:#x}");
+        // The next number of 32 bits has no such scale.
+        let next = f32::from_bits(number.to_f32().to_bits() + 1);
+        assert_eq!(half(BlockType::Q4_1, next), None, "{bits:#x}");
+    }
+    assert_eq!(half(BlockType::Q8_0, 2f32.powi(9)), None);
+    assert_eq!(half(BlockType::Q4_1, 2f32.powi(16)), None);
 }
