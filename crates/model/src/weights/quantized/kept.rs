@@ -19,6 +19,8 @@ const SCALE: usize = 2;
 const EXPONENT_OFFSET: u32 = (127 - 15) << 23;
 /// The smallest normal number of 16 bits, in 32.
 const SMALLEST_NORMAL: u32 = (127 - 14) << 23;
+/// The largest number of 16 bits, in 32.
+const LARGEST: u32 = 65_504f32.to_bits();
 
 impl Scheme {
     /// True if matrices may be kept: 4-bit floats, or codes whose scales are those of whole blocks.
@@ -198,10 +200,11 @@ impl QuantizedMatrix<'_> {
 }
 
 /// A scale or minimum in 16 bits, `None` if it is another number there, or one that `kind` does not hold.
+#[inline]
 pub(super) fn half(kind: BlockType, x: f32) -> Option<f16> {
     let (bits, magnitude) = (x.to_bits(), x.abs().to_bits());
     // Nearly all are normal numbers of 16 bits, which `half` converts ten times slower.
-    let is_normal = SMALLEST_NORMAL <= magnitude && magnitude <= f16::MAX.to_f32().to_bits();
+    let is_normal = (SMALLEST_NORMAL..=LARGEST).contains(&magnitude);
     let half = match is_normal && bits & 0x1FFF == 0 {
         true => f16::from_bits((bits >> 16 & 0x8000 | (magnitude - EXPONENT_OFFSET) >> 13) as u16),
         false => Some(f16::from_f32(x)).filter(|half| half.to_f32() == x)?,
