@@ -13,7 +13,7 @@ const MIN_BAR_BYTES: u64 = 64 << 20;
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Shows the loading of `checkpoint`: by a bar if standard error is a terminal, which clears itself when dropped,
-/// else by lines of the log, where a server that starts would be silent for minutes.
+/// else by lines of the log, so that a starting server is not silent for minutes.
 pub fn shown(checkpoint: Checkpoint) -> (Checkpoint, ProgressGuard) {
     let total = checkpoint.stored_bytes();
     let is_terminal = std::io::stderr().is_terminal();

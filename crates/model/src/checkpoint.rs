@@ -106,7 +106,7 @@ impl Checkpoint {
         self
     }
 
-    /// Limits sequences to this many positions, to which rotary tables are computed; `None` = the model's context.
+    /// Limits sequences to this many positions, and rotary tables with them; `None` = the model's context.
     pub fn limit(&mut self, positions: Option<usize>) {
         self.weights.positions = positions;
     }
