@@ -309,7 +309,7 @@ async fn types_and_ranges_are_those_of_the_server() {
 async fn decoders_and_calls_are_described() {
     let document = document(&server()).await;
     let form = &forms(&document, CHAT)[0];
-    assert_eq!(form["required"], json!(["messages", "model"]));
+    assert_eq!(form["required"], json!(["messages"]));
     let settings = &form["properties"]["diffusion"]["properties"];
     let presets = items(&settings["preset"]["enum"]);
     assert!(presets.contains(&json!("balanced")), "{presets:?}");
@@ -317,7 +317,7 @@ async fn decoders_and_calls_are_described() {
     assert!(settings["threshold"]["description"].is_string());
     let trace = forms(&document, TRACE);
     let required: Vec<&Value> = trace.iter().map(|form| &form["required"]).collect();
-    let (chat, completion) = (json!(["messages", "model"]), json!(["prompt", "model"]));
+    let (chat, completion) = (json!(["messages"]), json!(["prompt"]));
     assert_eq!(required, [&chat, &completion]);
     let tools = &form["properties"]["tools"]["items"]["$ref"];
     let tool = referred(&document, tools.as_str().unwrap());

@@ -1,5 +1,7 @@
 //! Optional fields: biases, truncation, continuation.
 
+use serde_json::Value;
+
 use crate::common::*;
 
 #[tokio::test]
@@ -21,6 +23,19 @@ async fn a_bias_bans_or_forces_a_token() {
     let endless = ask!(server, COMPLETIONS {"max_tokens": 60, "ignore_eos": true,
         "logit_bias": {"1": 100, "4": 100}});
     has!(endless, {"usage": {"completion_tokens": 60}, "choices": [{"finish_reason": "length"}]});
+}
+
+#[tokio::test]
+async fn a_request_may_leave_its_model_out() {
+    let server = server();
+    for path in [COMPLETIONS, CHAT, RESPONSES, MESSAGES, COUNT] {
+        let named = server.ask(path, json!({})).await;
+        let unnamed = server.ask(path, json!({"model": null})).await;
+        assert_eq!(unnamed["model"], named["model"], "{path}");
+        let keys =
+            |answer: &Value| -> Vec<_> { answer.as_object().unwrap().keys().cloned().collect() };
+        assert_eq!(keys(&unnamed), keys(&named), "{path}");
+    }
 }
 
 #[tokio::test]

@@ -29,7 +29,7 @@ pub struct Decisions(Vec<Asked>);
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 struct DecisionFields {
     /// The served model's name.
-    model: Required<String>,
+    model: Option<String>,
     /// A text, or a chat with calls and their outputs.
     input: Required<Input>,
     /// Questions about the input, 1 to 400.
@@ -235,7 +235,7 @@ impl Form for Decisions {
         let read: Result<Vec<_>, _> = given.into_iter().enumerate().map(read).collect();
         let (asked, questions) = read?.into_iter().unzip();
         let input = chat(fields.input.0.messages()?, backend);
-        check_model(Some(&fields.model.0), backend)?;
+        check_model(fields.model.as_deref(), backend)?;
         let settings = SettingsFields::settings(fields.diffusion);
         Ok((Self(asked), Decide { input, questions, settings }))
     }

@@ -25,7 +25,7 @@ pub struct SystemOne(Vec<Asked>);
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 struct SystemOneFields {
     /// The served model's name.
-    model: Required<String>,
+    model: Option<String>,
     /// The content that all questions refer to.
     state: Required<JsonText>,
     /// Questions by name, 1 to 400.
@@ -208,7 +208,7 @@ impl Form for SystemOne {
         let (asked, questions) = read.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
         let Required(JsonText(state)) = fields.state;
         let input = chat(vec![Message::new("user", &state)], backend);
-        check_model(Some(&fields.model.0), backend)?;
+        check_model(fields.model.as_deref(), backend)?;
         let settings = SettingsFields::settings(fields.diffusion);
         Ok((Self(asked), Decide { input, questions, settings }))
     }

@@ -18,7 +18,7 @@ use super::stops::{self, StopFields};
 use super::structured::{Grammars, StructuredFields};
 use super::table::Fields;
 use super::tools::Tools;
-use super::types::{Object, Required};
+use super::types::Object;
 use super::xargs::XargsFields;
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
@@ -34,7 +34,7 @@ pub type Tops = Int<0, 20>;
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 struct SharedFields {
     /// The served model's name.
-    model: Required<String>,
+    model: Option<String>,
     /// The number of choices per prompt; 1 where an answer has one.
     n: Option<ChoiceCount>,
     /// Answers as server-sent events.
@@ -79,7 +79,7 @@ pub struct Draft {
     pub options: AnswerOptions,
     /// The fault of a field that the endpoint does not support; faults of supported fields come first.
     pub unsupported: Option<ApiError>,
-    model: String,
+    model: Option<String>,
     grammars: Grammars,
     spec: DecodingSpec,
     /// True if the answer has the listed tokens of its log-probabilities alone.
@@ -153,7 +153,7 @@ impl Draft {
         generation.text.special_tokens = !fields.skip_special_tokens.unwrap_or(true);
         let priority = fields.priority.map_or(0, Int::get);
         generation.priority = i32::try_from(priority).expect("its range is that of 32 bits");
-        let (model, unsupported) = (fields.model.0, None);
+        let (model, unsupported) = (fields.model, None);
         Ok(Self { generation, options, unsupported, model, grammars, spec, writes_listed })
     }
 
@@ -243,7 +243,7 @@ impl Draft {
         let asked = asked.into_iter().filter(|(_, asked)| *asked);
         let features: Vec<Feature> = asked.map(|(feature, _)| feature).collect();
         generation.decoding = diffusion::resolve(&self.spec, backend, &features)?;
-        check_model(Some(&self.model), backend)?;
+        check_model(self.model.as_deref(), backend)?;
         Ok((self.options, generation))
     }
 }
@@ -273,6 +273,23 @@ impl SharedFields {
                 Err(invalid("stream_options", "is only allowed when stream is true"))
             }
         }
+    }
+}
+
+/// `model` of a count.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct ModelField {
+    /// The served model's name.
+    model: Option<String>,
+}
+
+impl ModelField {
+    /// Refuses a model that is not the served one.
+    ///
+    /// # Errors
+    /// `model_not_found`.
+    pub fn check(&self, backend: &Backend) -> Result<(), ApiError> {
+        check_model(self.model.as_deref(), backend)
     }
 }
 

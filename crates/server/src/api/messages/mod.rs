@@ -23,7 +23,7 @@ use super::fields::conversation::{Chat, Thinking};
 use super::fields::messages::AnyTexts;
 use super::fields::numbers::Count;
 use super::fields::schema::named;
-use super::fields::shared::{AnswerOptions, Draft, check_model};
+use super::fields::shared::{AnswerOptions, Draft, ModelField};
 use super::fields::stops;
 use super::fields::structured::json_schema;
 use super::fields::table::Fields;
@@ -291,13 +291,6 @@ impl Endpoint for Messages {
     }
 }
 
-/// `model` of a count.
-#[derive(Debug, Deserialize, JsonSchema)]
-struct ModelField {
-    /// The served model's name.
-    model: Required<String>,
-}
-
 /// The route of counts. Fields of a generation are ignored there.
 pub fn count_route() -> Route {
     let fields = Fields::new::<PromptFields>().and::<ModelField>();
@@ -315,8 +308,7 @@ async fn count_tokens(
 ) -> Result<Json<Value>, ApiError> {
     counted(&state, COUNT_PATH, request, |backend, body| {
         let (chat, _) = body.read::<PromptFields>()?.chat(backend)?;
-        let ModelField { model } = body.read()?;
-        check_model(Some(&model.0), backend)?;
+        body.read::<ModelField>()?.check(backend)?;
         let (tokenizer, limits) = (&backend.tokenizer, backend.engine.limits());
         let chat = ChatPrompt {
             chat: &chat.conversation,

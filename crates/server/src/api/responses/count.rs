@@ -4,10 +4,10 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::routing::post;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::ResponseFields;
-use crate::api::fields::shared::check_model;
+use crate::api::fields::shared::ModelField;
 use crate::api::fields::table::Fields;
 use crate::api::route::{About, Route};
 use crate::api::tokens::counted;
@@ -18,13 +18,6 @@ use crate::state::AppState;
 
 /// The path.
 pub const COUNT_PATH: &str = "/v1/responses/input_tokens";
-
-/// `model` of a count.
-#[derive(Debug, Deserialize, JsonSchema)]
-struct ModelField {
-    /// The served model's name.
-    model: Option<String>,
-}
 
 /// The answer.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -52,8 +45,7 @@ async fn count(
         let fields: ResponseFields = body.read()?;
         fields.support()?;
         let chat = fields.chat(backend)?;
-        let ModelField { model } = body.read()?;
-        check_model(model.as_deref(), backend)?;
+        body.read::<ModelField>()?.check(backend)?;
         let prompt = ChatPrompt {
             chat: &chat.conversation,
             calls: backend.tool_format(),
