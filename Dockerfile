@@ -54,8 +54,8 @@ LABEL org.opencontainers.image.title="asynclane" \
 COPY LICENSE /LICENSE
 USER 65532
 EXPOSE 8000
-# `/health` also answers while the model is loading; `/ready` reports readiness.
-HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
+# Unhealthy only 30 minutes after the start: until then the model may be loading.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=30m --retries=3 \
     CMD ["/asynclane", "inspect", "health"]
 ENTRYPOINT ["/asynclane"]
 

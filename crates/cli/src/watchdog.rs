@@ -122,7 +122,7 @@ impl fmt::Display for Fault {
             Self::Dead => f.write_str("the engine thread has ended"),
             Self::Stuck { age, limit } => write!(
                 f,
-                "the engine has been in one step for {} s, longer than engine.step_timeout ({} s)",
+                "the engine has made no progress for {} s, longer than engine.step_timeout ({} s)",
                 age.as_secs(),
                 limit.as_secs()
             ),
@@ -203,7 +203,7 @@ mod tests {
     fn a_fault_is_one_line() {
         let stuck = Fault::Stuck { age: Duration::from_secs(301), limit: LIMIT };
         let text =
-            "the engine has been in one step for 301 s, longer than engine.step_timeout (300 s)";
+            "the engine has made no progress for 301 s, longer than engine.step_timeout (300 s)";
         assert_eq!(stuck.to_string(), text);
         assert!(!Fault::Dead.to_string().contains('\n'));
         let lost = "the device failed: CUDA: step: an illegal memory access was encountered";

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use step::{BatchOutput, Executor};
+use step::{BatchOutput, Executor, Progress};
 
 use crate::config::{Capabilities, EngineConfig};
 use crate::decoding::Decoding;
@@ -50,6 +50,11 @@ impl Drafter {
             open: HashMap::new(),
             done: VecDeque::new(),
         }
+    }
+
+    /// As [`Executor::report_to`].
+    pub(crate) fn report_to(&mut self, progress: Progress) {
+        self.executor.report_to(progress);
     }
 
     /// The limits of a text.

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use step::{BatchOutput, Executor};
+use step::{BatchOutput, Executor, Progress};
 use tokio::sync::mpsc;
 
 use crate::config::EngineConfig;
@@ -41,8 +41,8 @@ pub fn spawn(
 /// As [`spawn`].
 pub fn spawn_with_drafter(
     config: &EngineConfig,
-    executor: Box<dyn Executor>,
-    drafter: Option<Drafter>,
+    mut executor: Box<dyn Executor>,
+    mut drafter: Option<Drafter>,
     observer: Box<dyn Observer>,
 ) -> std::io::Result<(Handle, JoinHandle<()>)> {
     let mut engine = Engine::new(config, executor.spec());
@@ -52,6 +52,12 @@ pub fn spawn_with_drafter(
     }
     let pool = Pool::new(config.grammar_timeout)?;
     let (handle, inbox, shared) = Handle::new(engine.limits(), pool.monitor());
+    let heartbeat = Arc::clone(&shared.heartbeat);
+    let progress: Progress = Arc::new(move || heartbeat.beat());
+    if let Some(drafter) = &mut drafter {
+        drafter.report_to(Arc::clone(&progress));
+    }
+    executor.report_to(progress);
     let driver = Driver {
         engine,
         executor,

@@ -11,9 +11,9 @@ const IDLE: u64 = 0;
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
     epoch: Instant,
-    /// Milliseconds after `epoch`, plus 1, at which the present step began; [`IDLE`] without work.
+    /// Milliseconds after `epoch`, plus 1, of the last beat; [`IDLE`] without work.
     since: AtomicU64,
-    /// Milliseconds in which the process did not run: in all, and before the present step.
+    /// Milliseconds in which the process did not run: in all, and before the last beat.
     paused: AtomicU64,
     paused_before: AtomicU64,
     ended: AtomicBool,
@@ -34,7 +34,7 @@ impl Default for Heartbeat {
 }
 
 impl Heartbeat {
-    /// A step begins.
+    /// A step begins, or its pass makes progress.
     pub(crate) fn beat(&self) {
         let paused = self.paused.load(Ordering::Relaxed);
         self.paused_before.store(paused, Ordering::Relaxed);
@@ -79,8 +79,8 @@ impl Heartbeat {
 pub struct Pulse {
     /// True if the thread runs.
     pub alive: bool,
-    /// Time since the present step began, in whole milliseconds; 0 while the engine waits for a
-    /// request. Grows on after the thread has died in a step.
+    /// Time since the present step began or its pass last made progress ([`step::Progress`]), in whole
+    /// milliseconds; 0 while the engine waits for a request. Grows on after the thread has died in a step.
     pub age: Duration,
 }
 
@@ -94,7 +94,7 @@ impl Monitor {
         self.0.pulse()
     }
 
-    /// Tells that the process did not run for `time` (SIGSTOP, a paused container). The present step is
+    /// Tells that the process did not run for `time` (SIGSTOP, a paused container). The last beat is
     /// as much younger.
     pub fn pause(&self, time: Duration) {
         let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);

@@ -6,7 +6,8 @@ use crate::inputs::{self, InputBounds, Inputs, PassRows};
 use crate::{LoadError, Model, ModelInfo};
 use kernels::{Cpu, Host, Pass, Scores, Team};
 use std::num::NonZeroUsize;
-use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec, PageCopy};
+use std::sync::Arc;
+use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec, PageCopy, Progress};
 
 /// Sizes of an executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,7 @@ pub struct ModelExecutor<B: Host = Cpu> {
     bounds: InputBounds,
     /// The mean embeddings of a canvas model's rows, by slot.
     soft: Vec<f32>,
+    progress: Progress,
 }
 
 /// The rows of a pass.
@@ -67,6 +69,7 @@ impl<B: Host> ModelExecutor<B> {
             spec,
             bounds,
             soft: Vec::new(),
+            progress: Arc::new(|| ()),
         })
     }
 
@@ -148,6 +151,10 @@ fn keep_freed_memory() {
 impl<B: Host> Executor for ModelExecutor<B> {
     fn spec(&self) -> ExecutorSpec {
         self.spec
+    }
+
+    fn report_to(&mut self, progress: Progress) {
+        self.progress = progress;
     }
 
     fn execute(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError> {
@@ -270,7 +277,7 @@ impl<B: Host> ModelExecutor<B> {
         }
         let mut work = Work::new(backend, info, rows)?;
         let mut scores = Scores::default();
-        network.hidden(backend, &pass, &mut work)?;
+        network.hidden(backend, &pass, &mut work, &*self.progress)?;
         network.score(backend, &pass, &mut work, &mut scores)?;
         Ok(scores)
     }

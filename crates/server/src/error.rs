@@ -59,7 +59,7 @@ pub enum ErrorCode {
     ShuttingDown,
     /// The engine thread has ended.
     EngineStopped,
-    /// The engine has been in one step for too long.
+    /// The engine has made no progress for too long.
     EngineStalled,
     /// Too many threads of a pool do work that does not end.
     ThreadsStuck,
@@ -178,9 +178,9 @@ impl ApiError {
         Self::new(ErrorCode::EngineStopped, "the engine has stopped")
     }
 
-    /// The engine has been in one step for `age`.
+    /// The engine has made no progress for `age`.
     pub fn engine_stalled(age: Duration) -> Self {
-        let message = format!("the engine has been in one step for {} s", age.as_secs());
+        let message = format!("the engine has made no progress for {} s", age.as_secs());
         Self { retry_after: Some(5), ..Self::new(ErrorCode::EngineStalled, message) }
     }
 

@@ -157,15 +157,12 @@ impl AppState {
         own.into_iter().chain(engine).collect()
     }
 
-    /// Time since the engine's present step began; 0 while it waits or the model is loading.
+    /// Time since the engine's step began or last made progress; 0 while it waits.
     ///
     /// # Errors
-    /// The engine thread has ended, or its step takes longer than `stall_after`.
+    /// `loading`; the engine thread has ended, or its step makes no progress for longer than `stall_after`.
     pub fn engine_age(&self) -> Result<Duration, ApiError> {
-        let Some(backend) = self.inner.backend.get() else {
-            return Ok(Duration::ZERO);
-        };
-        let Pulse { alive, age } = backend.engine.pulse();
+        let Pulse { alive, age } = self.backend()?.engine.pulse();
         let limit = self.settings().timeouts.stall_after;
         match alive {
             false => Err(ApiError::engine_stopped()),

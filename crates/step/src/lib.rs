@@ -7,6 +7,7 @@
 #![deny(missing_docs)]
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use decode::{AttentionKind, mix};
 
@@ -390,10 +391,19 @@ pub struct ExecutorSpec {
 #[error("forward pass failed: {0}")]
 pub struct ExecuteError(pub String);
 
+/// Called by a pass that makes progress.
+pub type Progress = Arc<dyn Fn() + Send + Sync>;
+
 /// Runs forward passes. The engine thread owns it.
 pub trait Executor: Send {
     /// Its sizes and properties; they never change.
     fn spec(&self) -> ExecutorSpec;
+
+    /// Gives what to call between the layers of a pass, so that a long pass is told from one that hangs.
+    /// Executors whose passes are short ignore it.
+    fn report_to(&mut self, progress: Progress) {
+        let _ = progress;
+    }
 
     /// Starts the pass of `batch` if the device runs it asynchronously, so that the caller can do
     /// other work before [`Self::execute`] waits for it. Other executors do nothing.

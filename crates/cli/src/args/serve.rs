@@ -75,10 +75,10 @@ pub struct LimitArgs {
     /// Maximum open connections; lowered to what the limit of open files allows.
     #[arg(long, env = "ASYNCLANE_MAX_CONNECTIONS")]
     pub max_connections: Option<u64>,
-    /// Seconds of one step after which probes answer 503; 0 = never.
+    /// Seconds of a step without progress after which probes answer 503; 0 = never.
     #[arg(long, value_name = "SECONDS", env = "ASYNCLANE_STALL_AFTER")]
     pub stall_after: Option<u64>,
-    /// Seconds of one step after which the process ends with status 70; 0 = never.
+    /// Seconds of a step without progress after which the process ends with status 70; 0 = never.
     #[arg(long, value_name = "SECONDS", env = "ASYNCLANE_STEP_TIMEOUT")]
     pub step_timeout: Option<u64>,
     /// Seconds after SIGTERM during which requests are still accepted while `/ready` answers 503.

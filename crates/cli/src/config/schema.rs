@@ -184,9 +184,9 @@ pub struct Engine {
     pub max_running: u32,
     /// Maximum waiting sequences.
     pub max_waiting: u32,
-    /// Seconds of one step after which `/health`, `/ready` and `/v1/loads` answer 503; 0 = never.
+    /// Seconds of a step without progress after which `/health`, `/ready` and `/v1/loads` answer 503; 0 = never.
     pub stall_after: u64,
-    /// Seconds of one step after which the process ends with status 70; 0 = never.
+    /// Seconds of a step without progress after which the process ends with status 70; 0 = never.
     pub step_timeout: u64,
     /// Slots per KV page.
     pub page_size: u32,

@@ -43,6 +43,8 @@ mod plans_snapshot;
 #[cfg(test)]
 mod prefixes;
 #[cfg(test)]
+mod progress;
+#[cfg(test)]
 mod prompt_lookup;
 #[cfg(test)]
 mod readings;

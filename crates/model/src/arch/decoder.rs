@@ -37,8 +37,14 @@ impl<S: Storage> Decoder<S> {
 
 impl<B: Backend> Decoder<B> {
     /// Runs all layers on a batch and writes its keys and values. Leaves the hidden states before the
-    /// final norm in `work`.
-    pub(crate) fn hidden(&self, backend: &B, pass: &Pass<'_, B>, work: &mut Work<B>) -> Result<()> {
+    /// final norm in `work`. Calls `progress` after each layer.
+    pub(crate) fn hidden(
+        &self,
+        backend: &B,
+        pass: &Pass<'_, B>,
+        work: &mut Work<B>,
+        progress: &dyn Fn(),
+    ) -> Result<()> {
         let rows = backend.rows(pass);
         if rows == 0 {
             return Ok(());
@@ -50,6 +56,7 @@ impl<B: Backend> Decoder<B> {
             if let Some(drafter) = &self.drafter {
                 drafter.tap(backend, pass, number, work)?;
             }
+            progress();
         }
         match &self.drafter {
             Some(drafter) => drafter.write(backend, pass, work),

@@ -3,6 +3,8 @@
 use crate::common::{Tiny, execute, push, row, single};
 use asynclane_model::{ExecutorConfig, ModelExecutor};
 use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use step::{
     Batch, BatchOutput, Bias, Candidate, Executor, PageCopy, PageId, Position, Row, Sampling,
     Score, Slot, TopToken,
@@ -36,6 +38,19 @@ fn an_empty_batch_has_no_output() {
     assert_eq!(output.candidates.len(), 1);
     executor.execute(&Batch::default(), &mut output).unwrap();
     assert_eq!(output.candidates, []);
+}
+
+#[test]
+fn every_layer_of_a_pass_is_progress() {
+    let mut executor = tiny().executor(2, 1);
+    let layers = executor.model().info().layers;
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    executor.report_to(Arc::new(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+    }));
+    execute(&mut executor, &single(vec![row(1, 0, 1)], &[0]));
+    assert_eq!(count.load(Ordering::Relaxed), layers);
 }
 
 /// A change of a batch with one row, for each line of [`FAULTS`].

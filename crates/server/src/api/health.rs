@@ -12,7 +12,7 @@ use crate::state::AppState;
 
 /// The routes.
 pub fn routes() -> [Route; 5] {
-    let alive = About::get("200 while the process works, also while it loads.");
+    let alive = About::get("200 while the engine works; 503 while the model loads.");
     let taking = About::get("200 while requests are taken.");
     let named = About::get("The server's version.");
     let in_flight = About::get("Generation requests in flight.");
@@ -25,8 +25,8 @@ pub fn routes() -> [Route; 5] {
     ]
 }
 
-/// 200 while the model is loading or the engine works; 503 once its thread has ended or a step takes
-/// too long. The status is `degraded` while a pool of threads takes no work, because too many of its
+/// 200 while the engine works; 503 while the model loads, and once the engine's thread has ended or its step
+/// has made no progress for too long. The status is `degraded` while a pool of threads takes no work, because too many of its
 /// threads are stuck: what needs that pool gets 503, all else is served.
 async fn health(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
     let age = state.engine_age()?.as_secs_f64();
@@ -49,7 +49,6 @@ async fn health(State(state): State<AppState>) -> Result<Json<Value>, ApiError> 
 
 /// 200 while requests are accepted, the engine works and no shutdown has begun.
 async fn ready(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
-    state.backend()?;
     let age = state.engine_age()?.as_secs_f64();
     if state.shutdown().phase() != Phase::Serving {
         return Err(ApiError::shutting_down());

@@ -58,8 +58,8 @@ pub struct Timeouts {
     pub drain_delay: Duration,
     /// For accepted requests to finish after new ones are refused.
     pub drain_timeout: Duration,
-    /// A step of the engine longer than this makes `/health`, `/ready` and `/v1/loads` answer 503;
-    /// zero = never.
+    /// A step of the engine without progress for longer than this makes `/health`, `/ready` and
+    /// `/v1/loads` answer 503; zero = never.
     pub stall_after: Duration,
     /// For the compilation of a grammar; then its request gets 400 and the thread is replaced. Zero = no
     /// limit.

@@ -113,7 +113,7 @@ metrics! {
         committed: Gauge = register.gauge("committed_tokens_per_second",
             "Tokens committed per second, over the last 10 seconds"),
         age: Gauge = register.gauge("engine_age_seconds",
-            "Time since the engine's present step began, 0 while it waits for requests"),
+            "Time since the engine's step began or last made progress, 0 while it waits for requests"),
     }
 }
 

@@ -294,8 +294,9 @@ async fn a_failed_step_is_an_internal_error() {
 async fn a_loading_server_says_so() {
     let router = loading_router();
     for (path, method, status) in rows! {
-        "/health", "GET", 200; "/version", "GET", 200; "/", "GET", 200; "/openapi.json", "GET", 200;
-        "/ready", "GET", 503; COMPLETIONS, "POST", 503; "/v1/models", "GET", 503;
+        "/version", "GET", 200; "/", "GET", 200; "/openapi.json", "GET", 200;
+        "/health", "GET", 503; "/ping", "GET", 503; "/ready", "GET", 503; COMPLETIONS, "POST", 503;
+        "/v1/models", "GET", 503;
     } {
         let reply = call(&router, request(method, path, &[], "")).await;
         assert_eq!(reply.status, status, "{path}");
