@@ -8,6 +8,7 @@ mod shelf;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde::Serialize;
@@ -72,6 +73,11 @@ impl Cli {
     /// # Errors
     /// A report of clap, which may be an answer (`--help`).
     pub fn read() -> Result<Self, clap::Error> {
+        if let Some(option) = foreign::joined(std::env::args_os()) {
+            let mut error = clap::Error::new(ErrorKind::UnknownArgument);
+            error.insert(ContextKind::InvalidArg, ContextValue::String(option));
+            return Err(error);
+        }
         let matches = Self::command().try_get_matches()?;
         let mut cli = Self::from_arg_matches(&matches)?;
         if let Some(model) = cli.command.model_mut() {
@@ -162,6 +168,9 @@ pub struct WeightArgs {
     /// adapter's configuration says.
     #[arg(long, global = true, value_name = "TOKEN", env = "ASYNCLANE_LORA_MASK")]
     pub lora_mask: Option<u32>,
+    /// File with a chat template (Jinja) in place of the model's own.
+    #[arg(long, global = true, value_name = "FILE", env = "ASYNCLANE_CHAT_TEMPLATE")]
+    pub chat_template: Option<String>,
     /// Strictly causal rows that predict the next token, for which weights of SDAR's architecture such as
     /// I-DLM's were trained: auto (by the model's name), on or off.
     #[arg(long, global = true, env = "ASYNCLANE_INTROSPECTIVE")]

@@ -63,7 +63,7 @@ fn model(args: &InspectArgs) -> Result<()> {
     let config = Config::resolve(&args.model.named(args.name.as_deref()), None)?;
     let (path, checkpoint) = described(&config)?;
     let mut checkpoint = kv::with_format(checkpoint, &config);
-    let tokenizer = load::tokenizer(&path)?;
+    let tokenizer = load::configured_tokenizer(&path, &config)?;
     let survey = checkpoint.survey(*config.model.dtype).map_err(exit::refused)?;
     let info = &survey.info;
     kv::check_length(&config, info)?;

@@ -30,7 +30,7 @@ use crate::progress;
 use crate::shelf;
 
 pub use draft::DraftModel;
-pub use tokenizer::{chat_ids, conversation_ids, tokenizer};
+pub use tokenizer::{chat_ids, configured_tokenizer, conversation_ids, tokenizer};
 use tokenizer::{prepare, stop_tokens};
 
 /// A model ready to run.
@@ -120,7 +120,7 @@ pub fn load(config: &Config) -> Result<LoadedModel> {
     if gpu.is_none() && beside > 0 {
         fitted = kv::fitted(config, &mut surveyed, beside)?;
     }
-    let words = self::tokenizer(path)?;
+    let words = configured_tokenizer(path, config)?;
     let tokens = words.vocab_size();
     let placed = placed((gpu, &fitted), surveyed, tokens, beside)?;
     let shortened = kv::shortened(config, &survey.info, placed.max_model_len);

@@ -14,6 +14,8 @@ pub struct TokenizerFiles {
     pub config: Option<Vec<u8>>,
     /// `chat_template.jinja`; takes precedence over the template in `config`.
     pub chat_template: Option<Vec<u8>>,
+    /// The name of `chat_template` in errors; `None`: `chat_template.jinja`.
+    pub template_name: Option<String>,
     /// `additional_chat_templates/tool_use.jinja`, the template of chats with tools beside
     /// `chat_template`.
     pub tool_template: Option<Vec<u8>>,
@@ -46,6 +48,20 @@ fn read_regular(path: &Path) -> std::io::Result<Vec<u8>> {
 }
 
 impl TokenizerFiles {
+    /// The same files with the chat template in `path`, for chats with tools too.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn with_chat_template(self, path: &Path) -> Result<Self, TextError> {
+        let bytes = read_regular(path).map_err(|error| TextError::io(path, &error))?;
+        Ok(Self {
+            chat_template: Some(bytes),
+            template_name: Some(path.display().to_string()),
+            tool_template: None,
+            ..self
+        })
+    }
+
     /// Reads the files of `folder`; missing files stay `None`.
     ///
     /// # Errors
@@ -64,6 +80,7 @@ impl TokenizerFiles {
         Ok(Self {
             config: read("tokenizer_config.json")?,
             chat_template: read("chat_template.jinja")?,
+            template_name: None,
             tool_template: read("additional_chat_templates/tool_use.jinja")?,
             special_tokens_map: read("special_tokens_map.json")?,
             generation_config: read("generation_config.json")?,

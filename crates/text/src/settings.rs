@@ -56,7 +56,8 @@ impl Settings {
             settings.pad_ids = object.ids("pad_token_id")?;
         }
         if let Some(bytes) = &files.chat_template {
-            settings.template = Some(TemplateSource::read("chat_template.jinja", bytes)?);
+            let file = files.template_name.as_deref().unwrap_or("chat_template.jinja");
+            settings.template = Some(TemplateSource::read(file, bytes)?);
             // As transformers does: the folder's files replace the list in tokenizer_config.json.
             let file = "additional_chat_templates/tool_use.jinja";
             let tools = files.tool_template.as_ref();
@@ -189,7 +190,7 @@ impl<'a> Object<'a> {
     fn templates(&self) -> Result<[Option<TemplateSource>; 2], TextError> {
         let key = "chat_template";
         let file = "tokenizer_config.json: chat_template";
-        let made = |source: String| TemplateSource { file, source };
+        let made = |source: String| TemplateSource { file: file.to_owned(), source };
         let templates = match self.get(key) {
             Some(Value::Array(templates)) => templates,
             _ => return Ok([self.string(key)?.map(made), None]),
@@ -220,14 +221,14 @@ impl<'a> Object<'a> {
 #[derive(Debug)]
 pub(crate) struct TemplateSource {
     /// The file, for error messages.
-    pub(crate) file: &'static str,
+    pub(crate) file: String,
     pub(crate) source: String,
 }
 
 impl TemplateSource {
-    fn read(file: &'static str, bytes: &[u8]) -> Result<Self, TextError> {
+    fn read(file: &str, bytes: &[u8]) -> Result<Self, TextError> {
         let source = std::str::from_utf8(bytes).map_err(|e| TextError::malformed(file, e))?;
-        Ok(Self { file, source: source.to_owned() })
+        Ok(Self { file: file.to_owned(), source: source.to_owned() })
     }
 }
 

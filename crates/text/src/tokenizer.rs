@@ -66,7 +66,7 @@ impl Tokenizer {
         let prepend = bos.filter(|id| added.get_ids().first() != Some(id));
         let append = eos.filter(|id| added.get_ids().last() != Some(id));
         let compiled =
-            |found: TemplateSource| ChatTemplate::new(found.file, found.source, &settings.roles);
+            |found: TemplateSource| ChatTemplate::new(&found.file, found.source, &settings.roles);
         let chat = settings.template.map(compiled).transpose()?;
         let chat = match (chat, settings.tool_template) {
             (Some(chat), Some(tools)) => Some(chat.with_tools(compiled(tools)?)),

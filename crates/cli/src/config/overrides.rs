@@ -196,7 +196,7 @@ mod tests {
             assert!(layers.default_of(&key).is_some(), "{key}");
             keys += 1;
         }
-        assert_eq!(keys, 38);
+        assert_eq!(keys, 39);
     }
 
     #[test]

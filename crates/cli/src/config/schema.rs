@@ -77,7 +77,7 @@ pub struct Model {
     /// The default decoder and the draft model.
     #[serde(flatten)]
     pub decoding: DecoderChoice,
-    /// Formats of calls and reasoning in answers.
+    /// The chat template, and the formats of calls and reasoning.
     #[serde(flatten)]
     pub formats: AnswerFormats,
     /// Maximum positions of a sequence; 0 = the model's own maximum, or what fits of it.
@@ -135,10 +135,12 @@ pub struct DecoderChoice {
     pub draft_decoder: String,
 }
 
-/// Formats of calls and reasoning in answers.
+/// The chat template, and the formats of calls and reasoning.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 pub struct AnswerFormats {
+    /// File with the chat template; empty = the model's own.
+    pub chat_template: String,
     /// The format of function calls: `auto`, as the chat template shows them, or `hermes`,
     /// `llama3_json`, `llada2`, `gemma`, `json`, `qwen3_coder`.
     pub tool_parser: Text<Option<ToolFormat>>,
@@ -267,7 +269,11 @@ impl Default for DecoderChoice {
 
 impl Default for AnswerFormats {
     fn default() -> Self {
-        Self { tool_parser: Text::literal(AUTO), reasoning_parser: Text::literal("none") }
+        Self {
+            chat_template: String::new(),
+            tool_parser: Text::literal(AUTO),
+            reasoning_parser: Text::literal("none"),
+        }
     }
 }
 

@@ -21,8 +21,27 @@ const TURN_ENDS: &[&str] = &["<|eot_id|>", "<|im_end|>"];
 /// # Errors
 /// As [`load`](super::load).
 pub fn tokenizer(path: &str) -> Result<Tokenizer> {
+    parsed(&files(path)?)
+}
+
+/// As [`tokenizer`], with the configured chat template.
+///
+/// # Errors
+/// As [`load`](super::load).
+pub fn configured_tokenizer(path: &str, config: &Config) -> Result<Tokenizer> {
+    match config.model.formats.chat_template.as_str() {
+        "" => tokenizer(path),
+        template => {
+            let files = files(path)?.with_chat_template(Path::new(template));
+            let refused = |error| format!("model.chat_template: {error}");
+            parsed(&files.map_err(|error| exit::failure(exit::NO_INPUT, refused(error)))?)
+        }
+    }
+}
+
+fn files(path: &str) -> Result<TokenizerFiles> {
     if let Some(embedded) = Embedded::named(path) {
-        return parsed(&embedded_files(embedded));
+        return Ok(embedded_files(embedded));
     }
     let folder = match hub::is_gguf(path) {
         true => Path::new(path).parent().unwrap_or(Path::new("")),
@@ -34,7 +53,7 @@ pub fn tokenizer(path: &str) -> Result<Tokenizer> {
         true => None,
         false => stored(path)?,
     };
-    parsed(&match found {
+    Ok(match found {
         None => files,
         Some(stored) => TokenizerFiles {
             tokenizer: Some(stored.tokenizer),

@@ -121,6 +121,33 @@ fn the_time_of_a_template_is_the_local_one_unless_a_chat_fixes_it() {
 }
 
 #[test]
+fn a_file_takes_the_place_of_every_template() {
+    let file = std::env::temp_dir().join(format!("asynclane-{}.jinja", std::process::id()));
+    let tokenizer = |template: &str| {
+        std::fs::write(&file, template).unwrap();
+        let own = TokenizerFiles {
+            chat_template: Some(b"{% if %}".to_vec()),
+            tool_template: Some(b"tools".to_vec()),
+            ..demo_files(&json!({"chat_template": "{{ own"}))
+        };
+        Tokenizer::new(&own.with_chat_template(&file).unwrap())
+    };
+    let own = tokenizer("mine").unwrap();
+    let mut chat = Conversation::new(vec![Message::new("user", "a")]);
+    for tools in [vec![], vec![json!(5)]] {
+        chat.tools = tools;
+        let template = own.chat_template().unwrap();
+        assert_eq!(template.render_conversation(&chat, true).unwrap(), "mine");
+    }
+    let error = tokenizer("{% if %}").unwrap_err().to_string();
+    let expected = format!("{}: line 1: syntax error: ", file.display());
+    assert!(error.starts_with(&expected), "{error}");
+    std::fs::remove_file(&file).unwrap();
+    let missing = TokenizerFiles::default().with_chat_template(&file).unwrap_err().to_string();
+    assert!(missing.contains(&file.display().to_string()), "{missing}");
+}
+
+#[test]
 fn chats_with_tools_have_the_template_of_that_name() {
     let named = |name: &str, text: &str| json!({"name": name, "template": text});
     let tool_use = "{{ tools[0] }}";
