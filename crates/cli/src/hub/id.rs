@@ -11,6 +11,9 @@ const MAIN: &str = "main";
 /// In the names of the files of a model that is split: `-00001-of-00003.gguf`.
 const SHARD_INFIX: &str = "-of-0";
 
+/// The addresses of the hub that ids are copied with.
+const SITES: [&str; 3] = ["https://huggingface.co/", "huggingface.co/", "hf.co/"];
+
 /// `org/name` or `org/name@revision`, and perhaps `:FILE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Id<'a> {
@@ -32,6 +35,7 @@ impl<'a> Id<'a> {
 
     /// Parses `text`; `None` if it does not have the form of an id.
     pub fn parse(text: &'a str) -> Option<Self> {
+        let text = SITES.iter().find_map(|site| text.strip_prefix(site)).unwrap_or(text);
         let (text, file) = match text.split_once(':') {
             Some((text, file)) => (text, Some(file)),
             None => (text, None),
@@ -56,7 +60,9 @@ impl<'a> Id<'a> {
             return Ok(None);
         }
         let all = files.iter().copied().filter(|file| file.ends_with(GGUF));
-        let all: Vec<&str> = all.filter(|file| is_word(file)).collect();
+        // A projector of images is no model.
+        let all = all.filter(|file| is_word(file) && !file.starts_with("mmproj"));
+        let all: Vec<&str> = all.collect();
         let requested = self.file.unwrap_or_default();
         if let Some(named) = all.iter().find(|file| **file == requested) {
             return Ok(Some(named));

@@ -9,12 +9,17 @@ fn an_id_has_an_organisation_a_name_and_perhaps_a_revision() {
     let id = |name, revision| Some(Id { name, revision, file: None });
     assert_eq!(Id::parse("GSAI-ML/LLaDA-8B-Instruct"), id("GSAI-ML/LLaDA-8B-Instruct", "main"));
     assert_eq!(Id::parse("a/b.c_d@refs/pr/1"), id("a/b.c_d", "refs/pr/1"));
+    for site in ["hf.co", "huggingface.co", "https://huggingface.co"] {
+        assert_eq!(Id::parse(&format!("{site}/a/b")), id("a/b", "main"));
+        assert_eq!(Id::parse(&format!("{site}/a")), None);
+    }
     for path in [
         "demo",
         "/models/x",
         "./x",
         "../x",
         "a/b/c",
+        "example.com/a/b",
         "a/",
         "/a",
         "a/..",
@@ -45,6 +50,9 @@ fn an_id_may_name_a_gguf_file_or_a_part_of_its_name() {
     assert_eq!(named("a/b", &files[..2]), Ok("m-Q4_K_M.gguf"));
     assert_eq!(named("a/b", &[WEIGHTS, "m.gguf"]), Ok("safetensors"));
     assert_eq!(named("a/b:m", &[WEIGHTS, "m.gguf"]), Ok("m.gguf"));
+    let projector = ["mmproj-Q8_0.gguf", "m-Q8_0.gguf"];
+    assert_eq!(named("a/b", &projector), Ok("m-Q8_0.gguf"));
+    assert_eq!(named("a/b:Q8_0", &projector), Ok("m-Q8_0.gguf"));
     let split = ["m-Q8-00002-of-00002.gguf", "m-Q8-00001-of-00002.gguf", "m-Q4.gguf"];
     assert_eq!(named("a/b:Q8", &split), Ok("m-Q8-00001-of-00002.gguf"));
     let hostile = [split[0], split[1], split[2], "m-Q8-/../00003-of-00002.gguf"];
