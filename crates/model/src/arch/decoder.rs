@@ -4,8 +4,7 @@ use super::block::{Block, CanvasParts, Mlp};
 use super::dflash::Drafter;
 use super::work::Work;
 use candle_core::Result;
-use kernels::device::RowSet;
-use kernels::{Backend, Experts, Head, Norm, Pass, Residual, ScoredRange, Storage};
+use kernels::{Backend, Experts, Head, Norm, Pass, Residual, ScoredRange, Storage, device::RowSet};
 use std::sync::Arc;
 
 /// The stored weights of a transformer: embedding, layers, final norm, LM head.
@@ -45,8 +44,7 @@ impl<B: Backend> Decoder<B> {
         work: &mut Work<B>,
         progress: &dyn Fn(),
     ) -> Result<()> {
-        let rows = backend.rows(pass);
-        if rows == 0 {
+        if backend.rows(pass) == 0 {
             return Ok(());
         }
         backend.embed(&self.embedding, pass, &mut work.x)?;
@@ -58,10 +56,7 @@ impl<B: Backend> Decoder<B> {
             }
             progress();
         }
-        match &self.drafter {
-            Some(drafter) => drafter.write(backend, pass, work),
-            None => Ok(()),
-        }
+        self.drafter.as_ref().map_or(Ok(()), |drafter| drafter.write(backend, pass, work))
     }
 
     /// Adds a layer's results to the residual stream. The layer before a dense one leaves its norm.

@@ -5,9 +5,9 @@
         --tokenizer SmolLM2-135M-Instruct.Q4_1.gguf --json result.json
 
 The file has LLaDA's architecture, the sizes of llada-300m, random weights, and the tokenizer of another
-GGUF file. llama.cpp computes the whole canvas of --length tokens in every one of --steps steps. Of ours,
-`vanilla` does the same; the other decoders commit as many tokens in a step over a cache. Nothing is
-graded: the weights are random. README.md in this folder says how to install llama.cpp.
+GGUF file; --file decodes a file of yours instead. llama.cpp computes the whole canvas of --length tokens
+in every one of --steps steps. Of ours, `vanilla` does the same; the other decoders commit as many tokens
+in a step over a cache. Nothing is graded. README.md in this folder says how to install llama.cpp.
 """
 
 import argparse
@@ -51,6 +51,9 @@ def with_tokenizer(path):
 
 
 def files(options, folder):
+    if options.file:
+        yield options.file.stem, options.file
+        return
     exact = folder / "llada-f32.gguf"
     if not exact.exists():
         write_model(exact, "llada", *with_tokenizer(options.tokenizer))
@@ -122,9 +125,10 @@ def measure(form, path, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--llama-diffusion", type=Path, required=True)
-    parser.add_argument("--llama-quantize", type=Path, required=True)
+    parser.add_argument("--llama-quantize", type=Path)
     parser.add_argument("--asynclane", type=Path, required=True)
-    parser.add_argument("--tokenizer", type=Path, required=True, help="a GGUF file with a tokenizer")
+    parser.add_argument("--tokenizer", type=Path, help="a GGUF file with a tokenizer")
+    parser.add_argument("--file", type=Path, help="a GGUF file to decode instead of files of --formats")
     parser.add_argument("--formats", nargs="+", default=["BF16", "Q8_0", "Q4_K_M"])
     parser.add_argument("--length", type=int, default=256, help="tokens of prompt and answer")
     parser.add_argument("--steps", type=int, default=64)
@@ -134,6 +138,8 @@ def main():
     parser.add_argument("--log", type=Path, default=Path("."), help="folder of our server's log")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    if not options.file and not (options.llama_quantize and options.tokenizer):
+        parser.error("--llama-quantize and --tokenizer, or --file")
     table = []
     with tempfile.TemporaryDirectory() as scratch:
         for form, path in files(options, options.folder or Path(scratch)):
@@ -153,7 +159,7 @@ def main():
         setup = {
             "command": "python " + " ".join(["diffusion.py", *sys.argv[1:]]),
             "machine": f"{processor()}, {options.threads} threads",
-            "geometry": "llada-300m", "length": options.length,
+            "geometry": options.file.stem if options.file else "llada-300m", "length": options.length,
         }
         options.json.write_text(json.dumps(setup | {"diffusion": table}, indent=2) + "\n")
 
