@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use step::{BatchOutput, Executor, Progress};
+use step::{BatchOutput, ExecuteError, Executor};
 use tokio::sync::mpsc;
 
 use crate::config::EngineConfig;
@@ -20,6 +20,7 @@ use crate::permits::QueuePermit;
 use crate::pool::{GivenUp, Pool, PoolLoad};
 use crate::report::Observer;
 use crate::sequence::SequenceId;
+use crate::step::StepPlan;
 
 /// Starts the engine thread. It ends once every clone of the handle is gone and its last
 /// sequence is done.
@@ -41,8 +42,8 @@ pub fn spawn(
 /// As [`spawn`].
 pub fn spawn_with_drafter(
     config: &EngineConfig,
-    mut executor: Box<dyn Executor>,
-    mut drafter: Option<Drafter>,
+    executor: Box<dyn Executor>,
+    drafter: Option<Drafter>,
     observer: Box<dyn Observer>,
 ) -> std::io::Result<(Handle, JoinHandle<()>)> {
     let mut engine = Engine::new(config, executor.spec());
@@ -52,12 +53,6 @@ pub fn spawn_with_drafter(
     }
     let pool = Pool::new(config.grammar_timeout)?;
     let (handle, inbox, shared) = Handle::new(engine.limits(), pool.monitor());
-    let heartbeat = Arc::clone(&shared.heartbeat);
-    let progress: Progress = Arc::new(move || heartbeat.beat());
-    if let Some(drafter) = &mut drafter {
-        drafter.report_to(Arc::clone(&progress));
-    }
-    executor.report_to(progress);
     let driver = Driver {
         engine,
         executor,
@@ -283,7 +278,12 @@ impl Driver {
     /// under way.
     fn step(&mut self) -> bool {
         if let Some(drafter) = &mut self.drafter {
-            drafter.advance(&mut self.engine, self.times.started.elapsed());
+            let heartbeat = &self.shared.heartbeat;
+            let goes_on = || {
+                heartbeat.beat();
+                true
+            };
+            drafter.advance(&mut self.engine, self.times.started.elapsed(), &goes_on);
         }
         let verified = self.run_step();
         let drafts = self.drafter.as_ref().is_some_and(Drafter::is_busy);
@@ -313,13 +313,15 @@ impl Driver {
             std::thread::yield_now();
         }
         let executing = Instant::now();
-        let (executor, output) = (&mut self.executor, &mut self.output);
-        let result = begun.and_then(|()| guarded(|| executor.execute(step.batch(), output)));
+        let result = begun.and_then(|()| self.execute(&step));
         let applying = Instant::now();
         match result {
             Ok(()) => self.engine.apply(step, &self.output, self.times.started.elapsed()),
             Err(error) => {
-                self.engine.fail(step, &error.to_string());
+                match is_awaited(&self.engine, &self.clients, &step) {
+                    true => self.engine.fail(step, &error.to_string()),
+                    false => self.engine.give_up(step),
+                }
                 self.lost = self.executor.lost();
             }
         }
@@ -331,6 +333,17 @@ impl Driver {
         times.wait = applying - executing;
         times.apply = applying.elapsed();
         true
+    }
+
+    /// Runs the pass of a step. A long one ends with an error once nobody waits for any of its sequences.
+    fn execute(&mut self, step: &StepPlan) -> Result<(), ExecuteError> {
+        let (engine, clients, heartbeat) = (&self.engine, &self.clients, &self.shared.heartbeat);
+        let (executor, output) = (&mut self.executor, &mut self.output);
+        let goes_on = || {
+            heartbeat.beat();
+            is_awaited(engine, clients, step)
+        };
+        guarded(|| executor.execute_while(step.batch(), output, &goes_on))
     }
 
     /// Hands events to their streams; false if there were none. Never blocks: a stream has room for
@@ -367,6 +380,12 @@ impl Driver {
         self.shared.waiting.store(gauges.waiting, Ordering::Relaxed);
         self.shared.pages_used.store(gauges.pages_used, Ordering::Relaxed);
     }
+}
+
+/// True if a client waits for a sequence of the step.
+fn is_awaited(engine: &Engine, clients: &HashMap<SequenceId, Client>, step: &StepPlan) -> bool {
+    let waits = |id| clients.get(&id).is_some_and(|client| !client.events.is_closed());
+    engine.members(step).any(waits)
 }
 
 /// Wakes the engine thread.

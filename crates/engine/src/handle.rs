@@ -150,7 +150,8 @@ impl Handle {
     }
 }
 
-/// The events of one sequence. Dropping it cancels the sequence at the next step boundary.
+/// The events of one sequence. Dropping it cancels the sequence at the next step boundary,
+/// and ends the present pass of an executor that can be interrupted if nobody waits for its other sequences.
 #[derive(Debug)]
 pub struct EventStream {
     events: mpsc::Receiver<Event>,

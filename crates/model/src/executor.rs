@@ -6,8 +6,7 @@ use crate::inputs::{self, InputBounds, Inputs, PassRows};
 use crate::{LoadError, Model, ModelInfo};
 use kernels::{Cpu, Host, Pass, Scores, Team};
 use std::num::NonZeroUsize;
-use std::sync::Arc;
-use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec, PageCopy, Progress};
+use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec, PageCopy};
 
 /// Sizes of an executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +32,10 @@ pub struct ModelExecutor<B: Host = Cpu> {
     bounds: InputBounds,
     /// The mean embeddings of a canvas model's rows, by slot.
     soft: Vec<f32>,
-    progress: Progress,
 }
+
+/// Called between layers; an error ends the pass.
+type GoesOn<'a> = dyn Fn() -> candle_core::Result<()> + 'a;
 
 /// The rows of a pass.
 struct HostPass<B: Host> {
@@ -69,7 +70,6 @@ impl<B: Host> ModelExecutor<B> {
             spec,
             bounds,
             soft: Vec::new(),
-            progress: Arc::new(|| ()),
         })
     }
 
@@ -153,31 +153,45 @@ impl<B: Host> Executor for ModelExecutor<B> {
         self.spec
     }
 
-    fn report_to(&mut self, progress: Progress) {
-        self.progress = progress;
+    fn execute(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError> {
+        self.execute_while(batch, output, &|| true)
     }
 
-    fn execute(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError> {
+    fn execute_while(
+        &mut self,
+        batch: &Batch,
+        output: &mut BatchOutput,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<(), ExecuteError> {
         output.candidates.clear();
         output.tops.clear();
-        self.run(batch, output).map_err(ExecuteError)
+        let goes_on = || match goes_on() {
+            true => Ok(()),
+            false => Err(candle_core::Error::Msg("given up".to_owned())),
+        };
+        self.run(batch, output, &goes_on).map_err(ExecuteError)
     }
 }
 
 impl<B: Host> ModelExecutor<B> {
     /// Runs the passes over a batch.
-    fn run(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), String> {
+    fn run(
+        &mut self,
+        batch: &Batch,
+        output: &mut BatchOutput,
+        goes_on: &GoesOn<'_>,
+    ) -> Result<(), String> {
         let passes = PassRows::of(self.model.info().rows.drafter.is_some());
         for (pass, rows) in self.passes.iter_mut().zip(passes) {
             pass.inputs.fill(batch, *rows, &self.bounds)?;
         }
         match passes {
-            [_] => self.pass(0, batch, output),
+            [_] => self.pass(0, batch, output, goes_on),
             _ => {
                 let mut outputs = [BatchOutput::default(), BatchOutput::default()];
                 // The target's rows write what rows of the drafter read.
                 for (number, output) in outputs.iter_mut().enumerate() {
-                    self.pass(number, batch, output)?;
+                    self.pass(number, batch, output, goes_on)?;
                 }
                 inputs::merge(batch, outputs, output);
                 Ok(())
@@ -191,11 +205,12 @@ impl<B: Host> ModelExecutor<B> {
         number: usize,
         batch: &Batch,
         output: &mut BatchOutput,
+        goes_on: &GoesOn<'_>,
     ) -> Result<(), String> {
         let mut pass = std::mem::take(&mut self.passes[number]);
         self.copy_soft(&batch.copies);
         let soft = self.soft_rows(&pass.inputs);
-        let done = self.within(|| self.forward(batch, &mut pass, &soft));
+        let done = self.within(|| self.forward(batch, &mut pass, &soft, goes_on));
         if let Ok(scores) = &done {
             self.keep_soft(&pass.inputs, &scores.soft);
         }
@@ -254,6 +269,7 @@ impl<B: Host> ModelExecutor<B> {
         batch: &Batch,
         HostPass { inputs, batch: uploaded }: &mut HostPass<B>,
         soft: &[f32],
+        goes_on: &GoesOn<'_>,
     ) -> candle_core::Result<Scores> {
         let Model { backend, decoder, .. } = &self.model;
         let drafter = decoder.drafter().filter(|_| inputs.pass_rows() == PassRows::Open);
@@ -277,7 +293,7 @@ impl<B: Host> ModelExecutor<B> {
         }
         let mut work = Work::new(backend, info, rows)?;
         let mut scores = Scores::default();
-        network.hidden(backend, &pass, &mut work, &*self.progress)?;
+        network.hidden(backend, &pass, &mut work, goes_on)?;
         network.score(backend, &pass, &mut work, &mut scores)?;
         Ok(scores)
     }

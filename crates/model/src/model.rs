@@ -97,7 +97,7 @@ impl<B: Host> Model<B> {
         };
         let mut work = Work::new(backend, info, rows)?;
         let mut logits = backend.array(ArrayKind::Sums, rows, info.vocabulary.size)?;
-        self.decoder.hidden(backend, &pass, &mut work, &|| ())?;
+        self.decoder.hidden(backend, &pass, &mut work, &|| Ok(()))?;
         let all = RowSet::First(rows);
         let normed = self.decoder.normed(backend, &pass, &mut work, &all)?;
         backend.linear(self.decoder.head(), normed, rows, &mut logits)?;

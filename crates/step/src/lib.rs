@@ -7,7 +7,6 @@
 #![deny(missing_docs)]
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use decode::{AttentionKind, mix};
 
@@ -391,19 +390,10 @@ pub struct ExecutorSpec {
 #[error("forward pass failed: {0}")]
 pub struct ExecuteError(pub String);
 
-/// Called by a pass that makes progress.
-pub type Progress = Arc<dyn Fn() + Send + Sync>;
-
 /// Runs forward passes. The engine thread owns it.
 pub trait Executor: Send {
     /// Its sizes and properties; they never change.
     fn spec(&self) -> ExecutorSpec;
-
-    /// Gives what to call between the layers of a pass, so that a long pass is told from one that hangs.
-    /// Executors whose passes are short ignore it.
-    fn report_to(&mut self, progress: Progress) {
-        let _ = progress;
-    }
 
     /// Starts the pass of `batch` if the device runs it asynchronously, so that the caller can do
     /// other work before [`Self::execute`] waits for it. Other executors do nothing.
@@ -421,6 +411,21 @@ pub trait Executor: Send {
     /// # Errors
     /// If the pass failed. The sequences of the batch cannot continue; others can.
     fn execute(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError>;
+
+    /// As [`Self::execute`], by an executor whose passes may take long: it calls `goes_on` between the
+    /// layers, so that a long pass is told from one that hangs. Other executors never call it.
+    ///
+    /// # Errors
+    /// As [`Self::execute`], or `goes_on` returned false.
+    fn execute_while(
+        &mut self,
+        batch: &Batch,
+        output: &mut BatchOutput,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<(), ExecuteError> {
+        let _ = goes_on;
+        self.execute(batch, output)
+    }
 
     /// The reason for which no later pass can succeed in this process, if a failed pass has made its
     /// device unusable.

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use decode::{Effect, Proposal, as_index};
+use decode::{Effect, Proposal, as_count, as_index};
 use step::BatchOutput;
 
 use crate::event::{Event, StepTrace, TokenChunk};
-use crate::sequence::{End, ForwardOutput, ModelOutput, Sequence};
+use crate::sequence::{End, ForwardOutput, ModelOutput, Sequence, SequenceId};
 use crate::step::StepPlan;
 
 use super::Engine;
@@ -78,16 +78,35 @@ impl Engine {
 
     /// Ends the sequences of the step that [`Self::plan`] returned last, which was not executed.
     /// Each gets [`Event::Failed`] with `message`; other sequences go on.
-    pub fn fail(&mut self, mut step: StepPlan, message: &str) {
+    pub fn fail(&mut self, step: StepPlan, message: &str) {
         self.report.failed = true;
+        let failed = self.members(&step).map(|id| {
+            let message = message.to_owned();
+            (id, Event::Failed { message })
+        });
+        let failed: Vec<_> = failed.collect();
+        self.outbox.events.extend(failed);
+        self.retire_all(step);
+    }
+
+    /// Ends the sequences of the step that [`Self::plan`] returned last, which was not executed, because
+    /// all are cancelled.
+    pub fn give_up(&mut self, step: StepPlan) {
+        self.report.cancelled += as_count(step.planned.len());
+        self.retire_all(step);
+    }
+
+    fn retire_all(&mut self, mut step: StepPlan) {
         last_first(&mut step);
         for planned in &step.planned {
-            let id = self.scheduler.sequence(planned.index).id;
             self.retire(planned.index);
-            let message = message.to_owned();
-            self.outbox.events.push_back((id, Event::Failed { message }));
         }
         self.buffers.end(step);
+    }
+
+    /// The sequences of a step.
+    pub(crate) fn members(&self, step: &StepPlan) -> impl Iterator<Item = SequenceId> {
+        step.planned.iter().map(|planned| self.scheduler.sequence(planned.index).id)
     }
 
     fn retire_finished(&mut self, step: &mut StepPlan) {

@@ -14,7 +14,7 @@ use pack::{Packer, ScoredLane};
 
 /// A planned step. The caller runs its batch and hands it back.
 #[derive(Debug, Default)]
-#[must_use = "hand a planned step back with `Engine::apply` or `Engine::fail`"]
+#[must_use = "hand a planned step back with `Engine::apply`, `Engine::fail` or `Engine::give_up`"]
 pub struct StepPlan {
     pub(crate) batch: Batch,
     /// The sequences of the step, in the order of their rows.

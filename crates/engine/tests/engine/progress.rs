@@ -1,18 +1,17 @@
-//! Progress within a pass is a sign of life.
+//! Progress within a pass is a sign of life, and the moment to give up a pass that nobody waits for.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use asynclane_engine::{Event, Observer, StepReport, spawn};
+use asynclane_engine::{Event, Handle, Observer, StepReport, spawn};
 use sim::SimExecutor;
-use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec, Progress};
+use step::{Batch, BatchOutput, ExecuteError, Executor, ExecutorSpec};
 
 use crate::common::{config, read, request_of, sim};
 
 /// Makes progress once for every permit, and ends its pass when none can come.
 struct Slow {
     sim: SimExecutor,
-    progress: Option<Progress>,
     arrive: Sender<()>,
     permit: Receiver<()>,
 }
@@ -22,33 +21,59 @@ impl Executor for Slow {
         self.sim.spec()
     }
 
-    fn report_to(&mut self, progress: Progress) {
-        self.progress = Some(progress);
+    fn execute(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError> {
+        self.sim.execute(batch, output)
     }
 
-    fn execute(&mut self, batch: &Batch, output: &mut BatchOutput) -> Result<(), ExecuteError> {
+    fn execute_while(
+        &mut self,
+        batch: &Batch,
+        output: &mut BatchOutput,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<(), ExecuteError> {
         let _ = self.arrive.send(());
         while self.permit.recv().is_ok() {
-            self.progress.as_ref().expect("the engine gave it")();
+            if !goes_on() {
+                return Err(ExecuteError("given up".to_owned()));
+            }
             let _ = self.arrive.send(());
         }
-        self.sim.execute(batch, output)
+        self.execute(batch, output)
     }
 }
 
-struct Silent;
+/// Hands on whether a step failed, its cancelled sequences and the pages in use after it.
+struct Reports(Sender<(bool, u32, u32)>);
 
-impl Observer for Silent {
-    fn on_step(&mut self, _report: &StepReport) {}
+impl Observer for Reports {
+    fn on_step(&mut self, report: &StepReport) {
+        let _ = self.0.send((report.failed, report.cancelled, report.gauges.pages_used));
+    }
+}
+
+/// An engine over a slow executor.
+struct Rig {
+    handle: Handle,
+    arrivals: Receiver<()>,
+    permits: Sender<()>,
+    reports: Receiver<(bool, u32, u32)>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let (arrive, arrivals) = channel();
+        let (permits, permit) = channel();
+        let (report, reports) = channel();
+        let sim = SimExecutor::new(sim(500, 4)).expect("a valid model");
+        let executor = Box::new(Slow { sim, arrive, permit });
+        let (handle, _) = spawn(&config(), executor, Box::new(Reports(report))).expect("a thread");
+        Self { handle, arrivals, permits, reports }
+    }
 }
 
 #[test]
 fn a_pass_that_makes_progress_is_young() {
-    let (arrive, arrivals) = channel();
-    let (permits, permit) = channel();
-    let sim = SimExecutor::new(sim(500, 4)).expect("a valid model");
-    let executor = Slow { sim, progress: None, arrive, permit };
-    let (handle, _) = spawn(&config(), Box::new(executor), Box::new(Silent)).expect("a thread");
+    let Rig { handle, arrivals, permits, .. } = Rig::new();
     let mut streams = handle.submit(vec![request_of(0)]).expect("there is room");
     arrivals.recv().expect("a pass");
     let long = Duration::from_millis(20);
@@ -63,4 +88,25 @@ fn a_pass_that_makes_progress_is_young() {
     drop(permits);
     let (_, last) = read(&mut streams[0]);
     assert!(matches!(last, Some(Event::Finished(_))), "{last:?}");
+}
+
+#[test]
+fn a_pass_that_nobody_waits_for_is_given_up() {
+    let Rig { handle, arrivals, permits, reports } = Rig::new();
+    let mut streams = handle.submit(vec![request_of(0), request_of(1)]).expect("there is room");
+    arrivals.recv().expect("a pass of both");
+    drop(streams.pop());
+    permits.send(()).expect("the engine lives");
+    arrivals.recv().expect("progress, as one is awaited");
+    drop(streams);
+    permits.send(()).expect("the engine lives");
+    assert_eq!(reports.recv(), Ok((false, 2, 0)));
+
+    let mut streams = handle.submit(vec![request_of(2)]).expect("there is room");
+    arrivals.recv().expect("a pass");
+    drop(permits);
+    let (_, last) = read(&mut streams[0]);
+    assert!(matches!(last, Some(Event::Finished(_))), "{last:?}");
+    drop(handle);
+    assert!(reports.iter().all(|(failed, cancelled, _)| !failed && cancelled == 0));
 }

@@ -36,13 +36,13 @@ impl<S: Storage> Decoder<S> {
 
 impl<B: Backend> Decoder<B> {
     /// Runs all layers on a batch and writes its keys and values. Leaves the hidden states before the
-    /// final norm in `work`. Calls `progress` after each layer.
+    /// final norm in `work`. Calls `goes_on` after each layer.
     pub(crate) fn hidden(
         &self,
         backend: &B,
         pass: &Pass<'_, B>,
         work: &mut Work<B>,
-        progress: &dyn Fn(),
+        goes_on: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
         if backend.rows(pass) == 0 {
             return Ok(());
@@ -54,7 +54,7 @@ impl<B: Backend> Decoder<B> {
             if let Some(drafter) = &self.drafter {
                 drafter.tap(backend, pass, number, work)?;
             }
-            progress();
+            goes_on()?;
         }
         self.drafter.as_ref().map_or(Ok(()), |drafter| drafter.write(backend, pass, work))
     }

@@ -121,7 +121,7 @@ impl DevicePass {
         let scores = &mut self.scores;
         let shape = PassShape { pass_rows: self.pass_rows, batch: pass.batch.shape() };
         let ran = graphs.run(backend.device(), shape, || {
-            let hidden = network.hidden(backend, &pass, work, &|| ());
+            let hidden = network.hidden(backend, &pass, work, &|| Ok(()));
             hidden
                 .and_then(|()| network.score(backend, &pass, work, scores))
                 .map_err(|error| DeviceError(error.to_string()))

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::rows::each_row;
 use super::shard::Shards;
 use crate::config::Keys;
 use crate::files::Files;
@@ -107,28 +108,27 @@ impl Lora {
             return Ok(());
         };
         let (a, b) = self.factors(name, [rows, columns], true)?;
-        let mut sum = vec![0.0; columns];
-        let rows = elements.chunks_exact_mut(columns).zip(b.chunks_exact(self.rank));
-        for (number, (row, weights)) in rows.enumerate() {
-            sum.fill(0.0);
+        each_row(elements, columns, |number, row| {
+            let weights = &b[number * self.rank..][..self.rank];
+            let mut sum = vec![0.0; columns];
             for (weight, factor) in weights.iter().zip(a.chunks_exact(columns)) {
                 for (sum, factor) in sum.iter_mut().zip(factor) {
                     *sum += weight * factor;
                 }
             }
-            for (column, (element, sum)) in row.iter_mut().zip(&sum).enumerate() {
+            for (element, sum) in row.iter_mut().zip(&sum) {
                 *element += self.scale * sum;
-                if !element.is_finite() {
-                    return Err(LoadError::NotFinite {
-                        file: WEIGHTS.to_owned(),
-                        tensor: name.to_owned(),
-                        found: *element,
-                        index: number * columns + column,
-                    });
-                }
             }
+        });
+        match elements.iter().position(|element| !element.is_finite()) {
+            None => Ok(()),
+            Some(index) => Err(LoadError::NotFinite {
+                file: WEIGHTS.to_owned(),
+                tensor: name.to_owned(),
+                found: elements[index],
+                index,
+            }),
         }
-        Ok(())
     }
 
     /// True if the adapter has factors of a matrix.

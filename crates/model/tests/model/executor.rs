@@ -3,8 +3,7 @@
 use crate::common::{Tiny, execute, push, row, single};
 use asynclane_model::{ExecutorConfig, ModelExecutor};
 use serde_json::json;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::cell::Cell;
 use step::{
     Batch, BatchOutput, Bias, Candidate, Executor, PageCopy, PageId, Position, Row, Sampling,
     Score, Slot, TopToken,
@@ -44,13 +43,20 @@ fn an_empty_batch_has_no_output() {
 fn every_layer_of_a_pass_is_progress() {
     let mut executor = tiny().executor(2, 1);
     let layers = executor.model().info().layers;
-    let count = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&count);
-    executor.report_to(Arc::new(move || {
-        counted.fetch_add(1, Ordering::Relaxed);
-    }));
-    execute(&mut executor, &single(vec![row(1, 0, 1)], &[0]));
-    assert_eq!(count.load(Ordering::Relaxed), layers);
+    let batch = single(vec![row(1, 0, 1)], &[0]);
+    let mut output = BatchOutput::default();
+    let count = Cell::new(0);
+    let goes_on = || {
+        count.set(count.get() + 1);
+        true
+    };
+    executor.execute_while(&batch, &mut output, &goes_on).unwrap();
+    assert_eq!(count.get(), layers);
+    let whole = output.candidates.clone();
+    let error = executor.execute_while(&batch, &mut output, &|| false).unwrap_err();
+    assert_eq!(error.to_string(), "forward pass failed: given up");
+    executor.execute(&batch, &mut output).unwrap();
+    assert_eq!(output.candidates, whole);
 }
 
 /// A change of a batch with one row, for each line of [`FAULTS`].
