@@ -1,5 +1,6 @@
 //! The one thread that owns the engine and the executor.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -313,15 +314,14 @@ impl Driver {
             std::thread::yield_now();
         }
         let executing = Instant::now();
-        let result = begun.and_then(|()| self.execute(&step));
+        let given_up = Cell::new(false);
+        let result = begun.and_then(|()| self.execute(&step, &given_up));
         let applying = Instant::now();
         match result {
             Ok(()) => self.engine.apply(step, &self.output, self.times.started.elapsed()),
+            Err(_) if given_up.get() => self.engine.give_up(step),
             Err(error) => {
-                match is_awaited(&self.engine, &self.clients, &step) {
-                    true => self.engine.fail(step, &error.to_string()),
-                    false => self.engine.give_up(step),
-                }
+                self.engine.fail(step, &error.to_string());
                 self.lost = self.executor.lost();
             }
         }
@@ -335,13 +335,16 @@ impl Driver {
         true
     }
 
-    /// Runs the pass of a step. A long one ends with an error once nobody waits for any of its sequences.
-    fn execute(&mut self, step: &StepPlan) -> Result<(), ExecuteError> {
+    /// Runs the pass of a step. A long one is `given_up` with an error once nobody waits for any of its
+    /// sequences.
+    fn execute(&mut self, step: &StepPlan, given_up: &Cell<bool>) -> Result<(), ExecuteError> {
         let (engine, clients, heartbeat) = (&self.engine, &self.clients, &self.shared.heartbeat);
         let (executor, output) = (&mut self.executor, &mut self.output);
+        let waits = |id| clients.get(&id).is_some_and(|client| !client.events.is_closed());
         let goes_on = || {
             heartbeat.beat();
-            is_awaited(engine, clients, step)
+            given_up.set(!engine.members(step).any(waits));
+            !given_up.get()
         };
         guarded(|| executor.execute_while(step.batch(), output, &goes_on))
     }
@@ -380,12 +383,6 @@ impl Driver {
         self.shared.waiting.store(gauges.waiting, Ordering::Relaxed);
         self.shared.pages_used.store(gauges.pages_used, Ordering::Relaxed);
     }
-}
-
-/// True if a client waits for a sequence of the step.
-fn is_awaited(engine: &Engine, clients: &HashMap<SequenceId, Client>, step: &StepPlan) -> bool {
-    let waits = |id| clients.get(&id).is_some_and(|client| !client.events.is_closed());
-    engine.members(step).any(waits)
 }
 
 /// Wakes the engine thread.
