@@ -78,12 +78,12 @@ impl Drafter {
 
     /// Takes the texts of `engine` that want drafts, runs a forward pass of the draft model if there is
     /// one to run, and gives the drafts that are done to their sequences. Call it between two steps of
-    /// the engine; `now` as for [`Engine::apply`], `goes_on` as for [`Executor::execute_while`].
-    pub fn advance(&mut self, engine: &mut Engine, now: Duration, goes_on: &dyn Fn() -> bool) {
+    /// the engine; `now` as for [`Engine::apply`].
+    pub fn advance(&mut self, engine: &mut Engine, now: Duration) {
         while let Some(job) = engine.take_draft_job() {
             self.accept(job);
         }
-        self.step(now, goes_on);
+        self.step(now);
         while let Some(drafts) = self.take() {
             engine.settle_drafts(&drafts);
         }
@@ -91,7 +91,7 @@ impl Drafter {
 
     /// Runs the next forward pass of the draft model; false if there is nothing to run. `now` as for
     /// [`Engine::apply`]. A pass that fails or panics leaves its texts without drafts.
-    pub fn step(&mut self, now: Duration, goes_on: &dyn Fn() -> bool) -> bool {
+    pub fn step(&mut self, now: Duration) -> bool {
         let planned = self.engine.plan();
         let ran = planned.is_some();
         if let Some(step) = planned {
@@ -99,7 +99,7 @@ impl Drafter {
             let batch = step.batch();
             let run = guarded(|| {
                 executor.begin(batch)?;
-                executor.execute_while(batch, output, goes_on)
+                executor.execute(batch, output)
             });
             match run {
                 Ok(()) => self.engine.apply(step, &self.output, now),

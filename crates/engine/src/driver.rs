@@ -279,12 +279,8 @@ impl Driver {
     /// under way.
     fn step(&mut self) -> bool {
         if let Some(drafter) = &mut self.drafter {
-            let heartbeat = &self.shared.heartbeat;
-            let goes_on = || {
-                heartbeat.beat();
-                true
-            };
-            drafter.advance(&mut self.engine, self.times.started.elapsed(), &goes_on);
+            drafter.advance(&mut self.engine, self.times.started.elapsed());
+            self.shared.heartbeat.beat();
         }
         let verified = self.run_step();
         let drafts = self.drafter.as_ref().is_some_and(Drafter::is_busy);

@@ -105,7 +105,7 @@ impl Pair {
     }
 
     fn round(&mut self) {
-        self.drafter.advance(&mut self.engine, Duration::ZERO, &|| true);
+        self.drafter.advance(&mut self.engine, Duration::ZERO);
         let mut output = BatchOutput::default();
         if let Some(step) = self.engine.plan() {
             let ran = self.executor.execute(step.batch(), &mut output);
@@ -358,7 +358,7 @@ fn a_sequence_that_waits_for_drafts_can_be_cancelled() {
     let job = pair.engine.take_draft_job().expect("they were asked for");
     assert_eq!(job.sequence, second);
     pair.drafter.accept(job);
-    pair.drafter.step(Duration::ZERO, &|| true);
+    pair.drafter.step(Duration::ZERO);
     assert!(pair.engine.cancel(second));
     let drafts = pair.drafter.take().expect("they are done");
     pair.engine.settle_drafts(&drafts);
