@@ -79,8 +79,9 @@ impl Heartbeat {
 pub struct Pulse {
     /// True if the thread runs.
     pub alive: bool,
-    /// Time since the present step began or its pass last made progress ([`step::Executor::execute_while`]), in whole
-    /// milliseconds; 0 while the engine waits for a request. Grows on after the thread has died in a step.
+    /// Time since the present step began or its pass last made progress
+    /// ([`step::Executor::execute_while`]), in whole milliseconds; 0 while the engine waits for a
+    /// request. Grows on after the thread has died in a step.
     pub age: Duration,
 }
 

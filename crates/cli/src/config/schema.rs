@@ -79,7 +79,7 @@ pub struct Model {
     pub decoding: DecoderChoice,
     /// The chat template, and the formats of calls and reasoning.
     #[serde(flatten)]
-    pub formats: AnswerFormats,
+    pub formats: ChatFormats,
     /// Maximum positions of a sequence; 0 = the model's own maximum, or what fits of it.
     pub max_model_len: u32,
 }
@@ -138,7 +138,7 @@ pub struct DecoderChoice {
 /// The chat template, and the formats of calls and reasoning.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
-pub struct AnswerFormats {
+pub struct ChatFormats {
     /// File with the chat template; empty = the model's own.
     pub chat_template: String,
     /// The format of function calls: `auto`, as the chat template shows them, or `hermes`,
@@ -267,7 +267,7 @@ impl Default for DecoderChoice {
     }
 }
 
-impl Default for AnswerFormats {
+impl Default for ChatFormats {
     fn default() -> Self {
         Self {
             chat_template: String::new(),
@@ -280,7 +280,7 @@ impl Default for AnswerFormats {
 impl Default for Model {
     fn default() -> Self {
         Self {
-            formats: AnswerFormats::default(),
+            formats: ChatFormats::default(),
             decoding: DecoderChoice::default(),
             training: Training::default(),
             path: "demo".to_owned(),

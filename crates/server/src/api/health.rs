@@ -25,9 +25,9 @@ pub fn routes() -> [Route; 5] {
     ]
 }
 
-/// 200 while the engine works; 503 while the model loads, and once the engine's thread has ended or its step
-/// has made no progress for too long. The status is `degraded` while a pool of threads takes no work, because too many of its
-/// threads are stuck: what needs that pool gets 503, all else is served.
+/// 200 while the engine works; 503 while the model loads, and once the engine's thread has ended or its
+/// step has made no progress for too long. The status is `degraded` while a pool of threads takes no
+/// work, because too many of its threads are stuck: what needs that pool gets 503, all else is served.
 async fn health(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
     let age = state.engine_age()?.as_secs_f64();
     let all = state.pool_loads();

@@ -343,6 +343,7 @@ async fn faulty_requests_name_their_fault() {
         json!({"diffusion": {"read": "apart"}}),
     );
     server.refused(DECISIONS, &body, "context_length_exceeded", "questions[1]").await;
+    check(&decide(&server, &decision(questions(), json!({"model": null}))).await);
     let (status, answer) =
         server.post(DECISIONS, &decision(questions(), json!({"model": "other"}))).await;
     assert_eq!((status.as_u16(), &answer["error"]["code"]), (404, &json!("model_not_found")));
@@ -438,6 +439,8 @@ async fn system_one_is_a_translation() {
     }, "usage": {"output_tokens": 0, "diffusion": {"read": "joint", "forwards": 1}}});
     let noul = answer["answers"]["refund"]["noul"].as_f64().unwrap();
     assert!((0.0..=1.0).contains(&noul));
+    let (_, unnamed) = server.post(SYSTEM_ONE, &merge(body.clone(), json!({"model": null}))).await;
+    assert_eq!(unnamed, answer);
     let names: Vec<&String> = answer["answers"].as_object().unwrap().keys().collect();
     assert_eq!(names, ["refund", "tone", "urgency"]);
     let total =
