@@ -113,11 +113,12 @@ fn packed(kind: BlockType) -> Result<Layer> {
 /// Prints the milliseconds of a layer's products by format and rows. The formats take turns.
 fn formats() -> Result<()> {
     let mut all: Vec<(&str, Vec<Layer>)> = Vec::new();
-    for dtype in [WeightDtype::Bf16, WeightDtype::Int8, WeightDtype::Int4] {
+    for dtype in [WeightDtype::F32, WeightDtype::Bf16, WeightDtype::Int8, WeightDtype::Int4] {
         let layers = (0..LAYERS).map(|_| dense(dtype));
         all.push((dtype.name(), layers.collect::<Result<_>>()?));
     }
-    for kind in BlockType::ALL.into_iter().chain([BlockType::NVFP4, BlockType::FP8]) {
+    for kind in BlockType::ALL.into_iter().chain([BlockType::NVFP4, BlockType::FP8, BlockType::F16])
+    {
         let layers = (0..LAYERS).map(|_| packed(kind));
         all.push((kind.name(), layers.collect::<Result<_>>()?));
     }

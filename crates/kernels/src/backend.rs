@@ -27,7 +27,7 @@ pub use rows::Rows;
 pub use table::{StoredTable, Table, TableNumbers};
 
 use crate::attention::Visible;
-use crate::blocks::BlockRows;
+use crate::blocks::{BlockRows, BlockType};
 use crate::cache::KvSizes;
 use crate::device::{BatchArrays, BatchLimits, RowSet};
 use crate::linear::Epilogue;
@@ -84,6 +84,11 @@ pub trait Storage: Send + Sync {
     type RopeTable: Send + Sync;
     /// The experts of a layer that are run at once; `()` if the backend runs them one by one.
     type Grouped: Send + Sync;
+
+    /// True if matrices are stored in blocks of this type; otherwise they are given in numbers.
+    fn keeps(&self, _: BlockType) -> bool {
+        true
+    }
 
     /// Stores an embedding table.
     fn table(&self, table: Table) -> Result<Self::Table>;

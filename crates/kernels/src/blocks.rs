@@ -31,6 +31,8 @@ pub enum BlockType {
     FP8,
     /// 32 codes of 8 bits without a sign, behind a scale and a minimum of 16 bits each; no type of GGUF files.
     AFFINE8,
+    /// 32 finite numbers of 16 bits (IEEE 754, binary16), which are multiplied as those of f32.
+    F16,
 }
 
 /// Scales of [`BlockType::FP8`] are below this magnitude.
@@ -54,7 +56,7 @@ pub const fn float8(byte: u8) -> f32 {
 }
 
 impl BlockType {
-    /// All types of GGUF files.
+    /// All types of GGUF files with codes.
     pub const ALL: [Self; 8] = [
         Self::Q4_0,
         Self::Q4_1,
@@ -80,6 +82,7 @@ impl BlockType {
             Self::NVFP4 => "NVFP4",
             Self::FP8 => "FP8",
             Self::AFFINE8 => "AFFINE8",
+            Self::F16 => "F16",
         }
     }
 
@@ -100,6 +103,7 @@ impl BlockType {
             Self::Q5_1 => 24,
             Self::Q8_0 => 34,
             Self::FP8 | Self::AFFINE8 => 36,
+            Self::F16 => 64,
             Self::Q4_K => 144,
             Self::Q5_K => 176,
             Self::Q6_K => 210,
@@ -112,9 +116,19 @@ impl BlockType {
         is_whole.then(|| k / self.weights() * self.bytes())
     }
 
-    /// The offsets of a block's scale and minimum, numbers of 16 bits.
+    /// The offsets of a block's scale and minimum, or of all its numbers, of 16 bits each.
     fn halves(self) -> &'static [usize] {
+        const ALL: [usize; 32] = {
+            let mut offsets = [0; 32];
+            let mut index = 0;
+            while index < 32 {
+                offsets[index] = 2 * index;
+                index += 1;
+            }
+            offsets
+        };
         match self {
+            Self::F16 => &ALL,
             Self::Q4_0 | Self::Q5_0 | Self::Q8_0 => &[0],
             Self::Q4_1 | Self::Q5_1 | Self::Q4_K | Self::Q5_K | Self::AFFINE8 => &[0, 2],
             Self::Q6_K => &[208],
@@ -130,7 +144,7 @@ impl BlockType {
         }
     }
 
-    /// True if a scale or minimum can be kept: it is finite, and its product with a constant of the type
+    /// True if a number of 16 bits can be kept: it is finite, and its product with a constant of the type
     /// has 16 bits.
     pub fn holds(self, scale: f16) -> bool {
         // The largest finite number of 16 bits, divided by the constant.
@@ -143,7 +157,7 @@ impl BlockType {
         scale.to_bits() & 0x7FFF <= most
     }
 
-    /// The first block in `bytes` with a scale or minimum that it does not hold.
+    /// The first block in `bytes` with a number of 16 bits that it does not hold.
     pub fn unfit(self, bytes: &[u8]) -> Option<usize> {
         bytes.chunks_exact(self.bytes()).position(|block| {
             let half = |index: usize| f16::from_le_bytes([block[index], block[index + 1]]);
@@ -162,6 +176,7 @@ impl BlockType {
             Self::Q6_K => Form::FineSix,
             Self::NVFP4 => Form::Nvfp4,
             Self::FP8 => Form::Fp8,
+            Self::F16 => Form::F16,
         }
     }
 }

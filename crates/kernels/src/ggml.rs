@@ -34,6 +34,10 @@ pub(crate) fn widened(
             let numbers: Vec<f32> = bytes.chunks_exact(kind.bytes()).flat_map(affine).collect();
             return Tensor::from_vec(numbers, &shape, device);
         }
+        BlockType::F16 => {
+            let halves = bytes.as_chunks().0.iter().map(|half| f16::from_le_bytes(*half).to_f32());
+            return Tensor::from_vec(halves.collect(), &shape, device);
+        }
     };
     qtensor_from_ggml(dtype, bytes, shape.to_vec(), device)?.dequantize(device)
 }

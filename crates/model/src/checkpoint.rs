@@ -8,6 +8,7 @@ use crate::sharing::ExpertSharing;
 use crate::weights::{DrafterFiles, Quantization, Weights};
 use crate::{LoadError, Memory, ModelInfo, RowGate};
 use kernels::{Counting, KvDtype, WeightDtype};
+use safetensors::tensor::Dtype;
 
 /// The configuration file's name.
 const CONFIG: &str = "config.json";
@@ -74,7 +75,7 @@ impl Checkpoint {
     /// Embedding table, norms and biases stay f32. [`WeightDtype::Blocks`] keeps matrices in the block
     /// types of a GGUF file, and a publisher's codes in those that have exactly their products with scales. For
     /// a checkpoint without both it is bf16 where most bytes are bf16, or 8-bit floats, 512 MiB or more, and
-    /// else f32.
+    /// else f32. On the CPU, what is multiplied in f32 and stored in F16 stays in 16 bits.
     #[must_use]
     pub fn with_dtype(mut self, dtype: WeightDtype) -> Self {
         self.weights.dtype = self.weights.resolved(dtype);
@@ -234,11 +235,16 @@ impl Checkpoint {
     pub fn planned(config: &str) -> Result<Self, LoadError> {
         let mut planned = Self::synthetic(config, 0)?;
         let dtype = planned.config.get("dtype").or_else(|| planned.config.get("torch_dtype"));
-        let mut is_bf16 = dtype.and_then(|dtype| dtype.as_str()) == Some("bfloat16");
         let quantization = Quantization::read(&planned.config)?;
-        is_bf16 |= quantization.as_ref().is_some_and(|found| !found.is_kept());
+        let is_expanded = quantization.as_ref().is_some_and(|found| !found.is_kept());
+        let dtype = match dtype.and_then(|dtype| dtype.as_str()) {
+            _ if is_expanded => Dtype::BF16,
+            Some("bfloat16") => Dtype::BF16,
+            Some("float16") => Dtype::F16,
+            _ => Dtype::F32,
+        };
         let parameters = planned.survey(WeightDtype::F32)?.info.parameters as u64;
-        planned.weights.suppose(parameters, is_bf16, quantization);
+        planned.weights.suppose(parameters, dtype, quantization);
         Ok(planned)
     }
 

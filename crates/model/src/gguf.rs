@@ -8,13 +8,15 @@
 mod blocks;
 mod canvas;
 mod dialect;
+mod facts;
 mod frequencies;
 mod header;
 mod location;
 mod tokenizer;
 mod volumes;
 
-use dialect::{Dialect, Facts};
+use dialect::Dialect;
+use facts::Facts;
 pub(crate) use frequencies::{DIVISORS, check_divisors};
 use location::Location;
 pub(crate) use location::{EXPERTS, SHARED};

@@ -88,8 +88,10 @@ enum Source {
     Gguf(Gguf),
     Random {
         seed: u64,
-        /// Bytes of the files that they stand for, and those of them in bf16.
-        stored: [u64; 2],
+        /// The number of weights in the files that they stand for.
+        numbers: u64,
+        /// Their type there.
+        stored: Dtype,
         /// The publisher's quantization of these files.
         quantization: Option<Quantization>,
     },
@@ -143,18 +145,13 @@ impl Weights {
     /// Random weights of any shape: matrices with variance 1 / columns, vectors of ones. The values
     /// depend only on the seed, the name and the shape.
     pub(crate) fn random(seed: u64) -> Self {
-        Self::new(Source::Random { seed, stored: [0; 2], quantization: None })
+        Self::new(Source::Random { seed, numbers: 0, stored: Dtype::F32, quantization: None })
     }
 
-    /// Says that random weights stand for files with this many numbers, in bf16 or else in f32, of which some are
-    /// quantized.
-    pub(crate) fn suppose(&mut self, numbers: u64, is_bf16: bool, quantized: Option<Quantization>) {
-        if let Source::Random { stored, quantization, .. } = &mut self.source {
-            *stored = match is_bf16 {
-                true => [2 * numbers; 2],
-                false => [4 * numbers, 0],
-            };
-            *quantization = quantized;
+    /// Says that random weights stand for files with `count` weights in a type, of which some are quantized.
+    pub(crate) fn suppose(&mut self, count: u64, dtype: Dtype, quantized: Option<Quantization>) {
+        if let Source::Random { numbers, stored, quantization, .. } = &mut self.source {
+            (*numbers, *stored, *quantization) = (count, dtype, quantized);
         }
     }
 
@@ -191,7 +188,7 @@ impl Weights {
         match &self.source {
             Source::Shards { shards, .. } => shards.stored_bytes(),
             Source::Gguf(file) => file.stored_bytes(),
-            Source::Random { stored: [all, _], .. } => *all,
+            Source::Random { numbers, stored, .. } => numbers * stored.bitsize() as u64 / 8,
         }
     }
 
@@ -285,7 +282,7 @@ impl Weights {
                     || quantization.as_ref().is_some_and(is_coded)
             }
             Source::Gguf(file) => file.is_bf16(name),
-            Source::Random { stored: [_, bf16], .. } => *bf16 > 0,
+            Source::Random { numbers, stored, .. } => *numbers > 0 && *stored == Dtype::BF16,
         }
     }
 
@@ -349,7 +346,8 @@ impl Weights {
                 bf16.map(|(_, bytes)| bytes).sum()
             }
             Source::Gguf(file) => file.bf16_bytes(),
-            Source::Random { stored: [_, bf16], .. } => *bf16,
+            Source::Random { stored: Dtype::BF16, .. } => self.stored_bytes(),
+            Source::Random { .. } => 0,
         }
     }
 

@@ -4,6 +4,7 @@ use super::{
     ArrayKind, Attention, Backend, Experts, Head, Mixture, Norm, Numbers, Pass, Projection,
     Residual, RopeSpec, ScoredRange, Selection, Storage, Stored, StoredVector, Table,
 };
+use crate::blocks::BlockType;
 use crate::cache::KvSizes;
 use crate::device::*;
 use crate::linear::Matrix;
@@ -176,6 +177,11 @@ impl Storage for Accelerator {
     type Matrix = DeviceMatrix;
     type RopeTable = DeviceRope;
     type Grouped = DeviceExperts;
+
+    fn keeps(&self, kind: BlockType) -> bool {
+        // No kernels multiply numbers of 16 bits with those of f32.
+        kind != BlockType::F16
+    }
 
     fn table(&self, table: Table) -> Result<Array> {
         let (rows, width) = (table.rows, table.width);

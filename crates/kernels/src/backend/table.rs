@@ -127,7 +127,7 @@ mod tests {
         let (rows, width) = (7, 256);
         let numbers: Vec<f32> = (0..rows * width).map(|i| (i as f32 * 0.37).sin()).collect();
         let halves = numbers.iter().map(|x| bf16::from_f32(*x)).collect();
-        let kinds = BlockType::ALL.into_iter().chain([BlockType::AFFINE8]);
+        let kinds = BlockType::ALL.into_iter().chain([BlockType::AFFINE8, BlockType::F16]);
         let blocks = kinds.map(|kind| {
             let count = rows * kind.row_bytes(width).unwrap_or_default();
             // Every number of 16 bits is finite.

@@ -53,7 +53,7 @@ pub(crate) fn repack(kind: BlockType, bytes: &[u8], words: &mut [u32]) {
                 let scales = [block[4], block[5]].map(|scale| f16::from_f32(float8(scale)));
                 put(&std::array::from_fn(|i| block[6 + i / 2] >> (i % 2 * 4) & 0x0F), scales, step);
             }
-            BlockType::FP8 => {
+            BlockType::FP8 | BlockType::F16 => {
                 for (word, bytes) in step.iter_mut().zip(block.as_chunks().0) {
                     *word = u32::from_le_bytes(*bytes);
                 }

@@ -27,7 +27,7 @@ const CLASHING: usize = 512;
 /// whole tiles, filled up with zeros.
 pub(super) fn steps(unit: Unit, k: usize) -> usize {
     let words = match unit.dtype() {
-        WeightDtype::F32 => k,
+        WeightDtype::F32 => k.div_ceil(unit.parts()),
         WeightDtype::Bf16 => k.div_ceil(2),
         WeightDtype::Int8 | WeightDtype::Int8w => k.div_ceil(4),
         WeightDtype::Int4 | WeightDtype::Blocks => {

@@ -106,6 +106,9 @@ impl Packed {
                 let steps = packed.chunks_exact_mut(column_words(unit) * width);
                 steps.for_each(|step| split_halves(&mut step[..width]));
             }
+            if let Unit::WidenedF16(_) = unit {
+                packed.chunks_exact_mut(width).for_each(split_halves);
+            }
             if unit.is_paired() && !is_fp8 {
                 let steps = packed[start * width..].chunks_exact_mut(PAIR_WORDS * width);
                 steps.for_each(join_pairs);
@@ -236,8 +239,8 @@ fn encode_column(unit: Unit, weights: Column<'_>, encoded: &mut [u32]) -> (Optio
     (None, 1.0)
 }
 
-/// Reorders a row of words, each a scale and a minimum: all scales of the first half of the columns,
-/// their minimums, and the same for the second half.
+/// Reorders the halves of a row of words, such as scales and minimums: all low ones of the first half of the
+/// columns, their high ones, and the same for the second half.
 fn split_halves(row: &mut [u32]) {
     let lanes = row.len() / 2;
     for vector in row.chunks_exact_mut(lanes) {

@@ -46,6 +46,7 @@ impl Simd for Avx2 {
     unsafe_intrinsics! {
         load(p: *const f32) -> __m256 => _mm256_loadu_ps(p);
         store(p: *mut f32, x: __m256) => _mm256_storeu_ps(p, x);
+        load_f16(p: *const u16) -> __m256 => _mm256_cvtph_ps(_mm_loadu_si128(p.cast()));
         load_bytes(p: *const i8) -> __m256 =>
             _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())));
         load_widen(p: *const f32) -> __m256d => _mm256_cvtps_pd(_mm_loadu_ps(p));

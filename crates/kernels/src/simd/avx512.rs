@@ -56,6 +56,7 @@ impl<const PAIRS: bool> Simd for Avx512Of<PAIRS> {
         fma_d(a: __m512d, b: __m512d, c: __m512d) -> __m512d => _mm512_fmadd_pd(a, b, c);
     }
     unsafe_intrinsics! {
+        load_f16(p: *const u16) -> __m512 => _mm512_cvtph_ps(_mm256_loadu_si256(p.cast()));
         load(p: *const f32) -> __m512 => _mm512_loadu_ps(p);
         store(p: *mut f32, x: __m512) => _mm512_storeu_ps(p, x);
         load_bytes(p: *const i8) -> __m512 =>

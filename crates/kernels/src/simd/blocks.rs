@@ -119,12 +119,12 @@ impl<U: Integers, const BITS: usize, const FINE: bool, const FLOATS: bool>
     // the instruction set.
     #[inline(always)]
     unsafe fn head(self, step: *const u32) -> Affine<U::S> {
-        let (u, lanes, halves) = (self.0, U::S::LANES, step.cast::<u16>());
+        let (s, lanes, halves) = (self.0.simd(), U::S::LANES, step.cast::<u16>());
         // SAFETY: a row of words has two halves for each of two vectors.
         unsafe {
-            let low = (u.halves(halves), u.halves(halves.wrapping_add(lanes)));
+            let low = (s.load_f16(halves), s.load_f16(halves.wrapping_add(lanes)));
             let high = halves.wrapping_add(2 * lanes);
-            let high = (u.halves(high), u.halves(high.wrapping_add(lanes)));
+            let high = (s.load_f16(high), s.load_f16(high.wrapping_add(lanes)));
             [[low.0, high.0], [low.1, high.1]]
         }
     }
@@ -382,7 +382,7 @@ pub(crate) fn dispatch_blocks<K: MultiplyKernel>(set: ByteSet, form: Form, kerne
         Form::FineFive => on_set::<K, 5, true, false>(set, kernel),
         Form::FineSix => on_set::<K, 6, true, false>(set, kernel),
         Form::Nvfp4 => on_set::<K, 4, false, true>(set, kernel),
-        Form::Fp8 => unreachable!("8-bit floats are widened before they are multiplied"),
+        Form::Fp8 | Form::F16 => unreachable!("{form:?} has another multiplier"),
     }
 }
 

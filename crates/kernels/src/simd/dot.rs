@@ -1,6 +1,6 @@
 //! Dot products of packed words, for each dtype.
 //!
-//! A word is 32 bits of one row or one column: one `f32`, two `bf16` or four bytes. The lowest inner
+//! A word is 32 bits of one row or one column: one `f32`, two numbers of 16 bits or four bytes. The lowest inner
 //! index is in the lowest bits.
 
 use super::Simd;
@@ -260,71 +260,70 @@ pub(crate) unsafe fn accumulate<D: Dot, const R: usize, const AHEAD: bool>(
     *tile = sums;
 }
 
-/// `f32`: one fused multiply-add per inner index.
+/// The numbers of columns that are multiplied in f32, as they are stored.
+pub(crate) trait Number: Copy {
+    /// Numbers in a word of a column.
+    const PARTS: usize;
+
+    /// Number `part` of each of `LANES` words.
+    ///
+    /// # Safety
+    /// `LANES` words from `p` on are readable.
+    unsafe fn load<S: Simd>(simd: S, p: *const u32, part: usize) -> S::F;
+}
+
+/// A word each.
 #[derive(Clone, Copy)]
-pub(crate) struct F32<S>(pub(crate) S);
+pub(crate) struct F32;
 
-impl<S: Simd> Dot for F32<S> {
-    type S = S;
-    type Sum = S::F;
-    type Row = S::F;
-    type Columns = S::F;
+impl Number for F32 {
     const PARTS: usize = 1;
-    const TILE_ROWS: usize = tile_rows::<S>();
 
     #[inline(always)]
-    fn simd(self) -> S {
-        self.0
-    }
-    #[inline(always)]
-    fn zero(self) -> S::F {
-        self.0.splat(0.0)
-    }
-    #[inline(always)]
-    unsafe fn load(self, p: *const u32) -> S::F {
+    unsafe fn load<S: Simd>(simd: S, p: *const u32, _: usize) -> S::F {
         // SAFETY: the caller's promise.
-        unsafe { self.0.load(p.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn store(self, p: *mut u32, sum: S::F) {
-        // SAFETY: the caller's promise.
-        unsafe { self.0.store(p.cast(), sum) }
-    }
-    #[inline(always)]
-    fn row(self, word: u32, _: usize) -> S::F {
-        self.0.splat(f32::from_bits(word))
-    }
-    #[inline(always)]
-    unsafe fn columns(self, p: *const u32, _: usize) -> S::F {
-        // SAFETY: the caller's promise.
-        unsafe { self.0.load(p.cast()) }
-    }
-    #[inline(always)]
-    fn multiply(self, row: S::F, columns: S::F, sum: S::F) -> S::F {
-        self.0.fma(row, columns, sum)
-    }
-    #[inline(always)]
-    unsafe fn add_products(self, part: RowPart, columns: [S::F; 2], sums: &mut [S::F; 2]) {
-        // SAFETY: the caller's promise.
-        unsafe { self.0.add_products(part.row.cast(), part.word, columns, sums) };
-    }
-    #[inline(always)]
-    fn value(self, sum: S::F, _: f32, _: S::F) -> S::F {
-        sum
+        unsafe { simd.load(p.cast()) }
     }
 }
 
-/// `bf16` without a multiply instruction: widened exactly to f32, then multiplied like [`F32`]. Rows
-/// are widened once, columns in every tile.
+/// Two `bf16` in a word.
 #[derive(Clone, Copy)]
-pub(crate) struct WidenedBf16<S>(pub(crate) S);
+pub(crate) struct Bf16;
 
-impl<S: Simd> Dot for WidenedBf16<S> {
+impl Number for Bf16 {
+    const PARTS: usize = 2;
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(simd: S, p: *const u32, part: usize) -> S::F {
+        // SAFETY: the caller's promise.
+        unsafe { simd.load_bf16(p, part == 1) }
+    }
+}
+
+/// Two numbers of 16 bits (IEEE 754) in a word. Of a vector of words, the low halves come first, then the high ones.
+#[derive(Clone, Copy)]
+pub(crate) struct F16;
+
+impl Number for F16 {
+    const PARTS: usize = 2;
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(simd: S, p: *const u32, part: usize) -> S::F {
+        // SAFETY: the caller's promise.
+        unsafe { simd.load_f16(p.cast::<u16>().add(part * S::LANES)) }
+    }
+}
+
+/// One fused multiply-add per inner index. Columns are widened exactly to f32 in every tile, rows are in f32.
+#[derive(Clone, Copy)]
+pub(crate) struct Floats<S, N>(pub(crate) S, pub(crate) N);
+
+impl<S: Simd, N: Number> Dot for Floats<S, N> {
     type S = S;
     type Sum = S::F;
     type Row = S::F;
     type Columns = S::F;
-    const PARTS: usize = 2;
+    const PARTS: usize = N::PARTS;
     const SPLIT: bool = true;
     const TILE_ROWS: usize = tile_rows::<S>();
 
@@ -353,7 +352,7 @@ impl<S: Simd> Dot for WidenedBf16<S> {
     #[inline(always)]
     unsafe fn columns(self, p: *const u32, part: usize) -> S::F {
         // SAFETY: the caller's promise.
-        unsafe { self.0.load_bf16(p, part == 1) }
+        unsafe { N::load(self.0, p, part) }
     }
     #[inline(always)]
     fn multiply(self, row: S::F, columns: S::F, sum: S::F) -> S::F {

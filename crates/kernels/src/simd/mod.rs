@@ -143,6 +143,11 @@ pub(crate) trait Simd: Copy {
         // SAFETY: the caller's promise; the lanes after the first `LANES` are not read.
         unsafe { self.widen(|i| f32::from_bits(u32::from(p.add(i).read()) << 16)) }
     }
+    /// Reads `LANES` adjacent finite numbers of 16 bits (IEEE 754) and widens them.
+    ///
+    /// # Safety
+    /// `LANES` halves from `p` on are readable.
+    unsafe fn load_f16(self, p: *const u16) -> Self::F;
     /// Reads `LANES` adjacent signed bytes and converts them.
     ///
     /// # Safety

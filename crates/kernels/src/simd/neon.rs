@@ -103,6 +103,14 @@ impl Simd for Neon {
     }
 
     #[inline(always)]
+    unsafe fn load_f16(self, p: *const u16) -> Self::F {
+        safe!({
+            let (low, high) = (vld1_u16(p), vld1_u16(p.add(4)));
+            [vcvt_f32_f16(vreinterpret_f16_u16(low)), vcvt_f32_f16(vreinterpret_f16_u16(high))]
+        })
+    }
+
+    #[inline(always)]
     unsafe fn load_bf16(self, p: *const u32, upper: bool) -> Self::F {
         safe!({
             let (low, high) = (vld1q_u32(p), vld1q_u32(p.add(4)));

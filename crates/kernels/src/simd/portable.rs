@@ -79,6 +79,12 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    unsafe fn load_f16(self, p: *const u16) -> Self::F {
+        // SAFETY: the caller's promise; an array of halves needs their alignment.
+        let halves: [u16; N] = unsafe { *p.cast() };
+        halves.map(half)
+    }
+    #[inline(always)]
     unsafe fn load_bf16(self, p: *const u32, upper: bool) -> Self::F {
         // SAFETY: the caller promises N readable words.
         let words: [u32; N] = unsafe { *p.cast() };
@@ -123,5 +129,31 @@ impl Simd for Portable {
     #[inline(always)]
     fn exp2_biased_d(self, biased: Self::D) -> Self::D {
         biased.map(|x| f64::from_bits(x.to_bits().wrapping_add(1023) << 52))
+    }
+}
+
+/// The value of a finite number of 16 bits.
+pub(crate) fn half(bits: u16) -> f32 {
+    // The exponent has 15 less than in 16 bits; the product with a power of two is exact, also of
+    // denormal numbers.
+    let magnitude = f32::from_bits(u32::from(bits & 0x7FFF) << 13) * f32::from_bits(EXPAND);
+    f32::from_bits(magnitude.to_bits() | u32::from(bits & 0x8000) << 16)
+}
+
+/// The bits of 2^112.
+const EXPAND: u32 = 0x7780_0000;
+
+#[cfg(test)]
+mod tests {
+    use super::half;
+
+    #[test]
+    fn numbers_of_16_bits_are_widened_exactly() {
+        for bits in 0..=u16::MAX {
+            let want = half::f16::from_bits(bits);
+            if want.is_finite() {
+                assert_eq!(half(bits).to_bits(), want.to_f32().to_bits(), "{bits:#x}");
+            }
+        }
     }
 }

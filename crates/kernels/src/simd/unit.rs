@@ -8,7 +8,7 @@ mod x86;
 use super::amx::{self, TileSupport, Tiles};
 use super::blocks::{ByteSet, Form, GROUP};
 use super::bytes::PortableBytes;
-use super::dot::{Dot, F32, MultiplyKernel, WidenedBf16};
+use super::dot::{Bf16, Dot, F16, F32, Floats, MultiplyKernel};
 use super::portable::Portable;
 use super::{InstructionSet, has_dotprod, has_i8mm, has_vnni, is_avx2, is_neon};
 
@@ -16,7 +16,7 @@ use super::{InstructionSet, has_dotprod, has_i8mm, has_vnni, is_avx2, is_neon};
 /// attention and the embedding table are always f32; sums always have 32 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WeightDtype {
-    /// f32 everywhere.
+    /// f32 everywhere. Matrices of 16-bit numbers (IEEE 754) are widened when they are multiplied.
     #[default]
     F32,
     /// Weights and inputs of products rounded to bf16 (to nearest even), sums in f32.
@@ -76,6 +76,8 @@ impl WeightDtype {
 pub(crate) enum Unit {
     F32(InstructionSet),
     WidenedBf16(InstructionSet),
+    /// Numbers of 16 bits (IEEE 754), for rows in f32.
+    WidenedF16(InstructionSet),
     Avx512Bf16,
     AmxBf16(Tiles),
     AmxBytes(Tiles),
@@ -114,9 +116,12 @@ impl Unit {
         }
     }
 
-    /// The fastest multiplier of this processor for codes of a form.
+    /// The fastest multiplier of this processor for a form of codes or numbers.
     pub(crate) fn detect_for(form: Form) -> Self {
-        Self::Blocks(ByteSet::detect(), form)
+        match form {
+            Form::F16 => Self::WidenedF16(InstructionSet::detect()),
+            form => Self::Blocks(ByteSet::detect(), form),
+        }
     }
 
     /// All multipliers of this processor, and the software model of the tile unit.
@@ -154,7 +159,7 @@ impl Unit {
 
     pub(crate) fn dtype(self) -> WeightDtype {
         match self {
-            Self::F32(_) => WeightDtype::F32,
+            Self::F32(_) | Self::WidenedF16(_) => WeightDtype::F32,
             Self::WidenedBf16(_) | Self::Avx512Bf16 | Self::AmxBf16(_) | Self::NeonBf16 => {
                 WeightDtype::Bf16
             }
@@ -177,7 +182,7 @@ impl Unit {
     /// The name of the instructions in logs and benchmark labels.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::F32(set) | Self::WidenedBf16(set) => set.name(),
+            Self::F32(set) | Self::WidenedBf16(set) | Self::WidenedF16(set) => set.name(),
             Self::Avx512Bf16 => "avx512-bf16",
             Self::AmxBf16(_) => "amx-bf16",
             Self::AmxBytes(_) => "amx-int8",
@@ -195,7 +200,7 @@ impl Unit {
     /// The instruction set of all operations other than products.
     pub(crate) fn set(self) -> InstructionSet {
         match self {
-            Self::F32(set) | Self::WidenedBf16(set) => set,
+            Self::F32(set) | Self::WidenedBf16(set) | Self::WidenedF16(set) => set,
             Self::Avx512Bf16 | Self::Avx512Bytes => InstructionSet::Avx512,
             Self::Avx2Bytes => InstructionSet::Avx2,
             Self::NeonBf16 | Self::NeonPairBytes | Self::NeonDotBytes | Self::NeonBytes => {
@@ -224,7 +229,8 @@ impl Unit {
     /// own (`Dot::SPLIT`). With codes, words for each four integers (`Integers::BYTE_PARTS`).
     pub(crate) fn parts(self) -> usize {
         match self {
-            Self::WidenedBf16(_) | Self::Avx2Bytes | Self::Blocks(ByteSet::Avx2, Form::Eight) => 2,
+            Self::WidenedBf16(_) | Self::WidenedF16(_) | Self::Avx2Bytes => 2,
+            Self::Blocks(ByteSet::Avx2, Form::Eight) => 2,
             _ => 1,
         }
     }
@@ -298,9 +304,10 @@ pub(crate) fn dispatch_unit<K: DotKernel>(unit: Unit, kernel: K) -> K::Output {
         Ok(done) => return done,
         Err(kernel) => kernel,
     };
-    match unit.dtype() {
-        WeightDtype::F32 => kernel.run(F32(Portable)),
-        WeightDtype::Bf16 => kernel.run(WidenedBf16(Portable)),
+    match unit {
+        Unit::F32(_) => kernel.run(Floats(Portable, F32)),
+        Unit::WidenedF16(_) => kernel.run(Floats(Portable, F16)),
+        Unit::WidenedBf16(_) => kernel.run(Floats(Portable, Bf16)),
         _ => kernel.run(PortableBytes),
     }
 }

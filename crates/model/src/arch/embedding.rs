@@ -56,7 +56,7 @@ impl<S: Storage> Loader<'_, S> {
         let (name, shape) = (format!("{}.weight", self.names.embedding), [rows, d]);
         let factor = if is_canvas { (d as f32).sqrt() } else { 1.0 };
         // An adapter may change the table.
-        let kind = self.weights.kind(&name, &shape, false)?.filter(|_| !self.weights.is_adapted());
+        let kind = self.kind(&name, &shape, false)?.filter(|_| !self.weights.is_adapted());
         if let (Some(kind), false) = (kind, is_canvas) {
             let bytes = self.weights.blocks(&name, &shape, kind)?;
             let (numbers, blocks) = (Vec::new(), Some((kind, bytes)));

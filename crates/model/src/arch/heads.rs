@@ -15,7 +15,7 @@ impl<S: Storage> Loader<'_, S> {
         let name = format!("{}.weight", self.names.embedding);
         // Only counted weights have no numbers.
         let kept = table.numbers.len().min(vocab.saturating_mul(d));
-        let mut blocks = match self.weights.kind(&name, &[rows, d], false)? {
+        let mut blocks = match self.kind(&name, &[rows, d], false)? {
             Some(kind) => {
                 let bytes = self.weights.blocks_again(&name, &[rows, d], kind)?;
                 SourceNumbers::Blocks(vec![Rows { kind, rows, bytes }])

@@ -92,6 +92,17 @@ impl<S: Storage> Loader<'_, S> {
         }
     }
 
+    /// The block type that a matrix is stored in, `None` for numbers.
+    pub(super) fn kind(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        is_linear: bool,
+    ) -> Result<Option<BlockType>, LoadError> {
+        let kind = self.weights.kind(name, shape, is_linear)?;
+        Ok(kind.filter(|kind| self.storage.keeps(*kind)))
+    }
+
     /// Reads matrices over the same input of width `k`: their blocks if all of them are kept so, and
     /// if a gate has the type of what it gates, otherwise their numbers.
     pub(super) fn source_numbers(
@@ -100,13 +111,13 @@ impl<S: Storage> Loader<'_, S> {
         matrices: &[Matrix],
         epilogue: Epilogue,
     ) -> Result<SourceNumbers, LoadError> {
-        let weights = &mut *self.weights;
         let name = |m: &Matrix| format!("{}.weight", m.name);
-        let kinds = matrices.iter().map(|m| weights.kind(&name(m), &[m.rows, k], true));
+        let kinds = matrices.iter().map(|m| self.kind(&name(m), &[m.rows, k], true));
         let kinds = kinds.collect::<Result<Option<Vec<BlockType>>, LoadError>>()?;
         let is_even = |kinds: &Vec<BlockType>| {
             epilogue == Epilogue::None || kinds.iter().all(|kind| *kind == kinds[0])
         };
+        let weights = &mut *self.weights;
         if let Some(kinds) = kinds.filter(is_even) {
             let all = matrices.iter().zip(kinds).map(|(m, kind)| {
                 let bytes = weights.blocks(&name(m), &[m.rows, k], kind)?;

@@ -25,6 +25,12 @@ impl Gguf {
         info.is_some_and(|info| info.ggml_dtype == GgmlDType::BF16)
     }
 
+    /// True if a tensor is stored in numbers of 16 bits (IEEE 754).
+    pub(crate) fn is_f16(&self, name: &str) -> bool {
+        let info = self.volumes.info(&Location::of(name).tensor);
+        info.is_some_and(|info| info.ggml_dtype == GgmlDType::F16)
+    }
+
     /// The type of a matrix that can be kept in its blocks.
     pub(crate) fn kind(&self, name: &str) -> Option<BlockType> {
         kind_of(self.volumes.info(&Location::of(name).tensor)?)
@@ -55,7 +61,7 @@ impl Gguf {
         if let Some(block) = kind.unfit(&slice) {
             let (kind, first) = (kind.name(), block * kind.weights());
             return Err(corrupt(format!(
-                "the {kind} block of the numbers from {first} on has a scale that is not finite or \
+                "the {kind} block of the numbers from {first} on has a scale or number that is not finite or \
                  too large"
             )));
         }

@@ -1,7 +1,7 @@
 //! DiffusionGemma in a GGUF file: its configuration, and its tensors by the names of the published
 //! checkpoints.
 
-use super::dialect::Facts;
+use super::facts::Facts;
 use crate::LoadError;
 use candle_core::quantized::GgmlDType;
 use serde_json::{Map, Value, json};

@@ -1,10 +1,10 @@
 //! The architectures of GGUF files, and their metadata as configurations.
 
-use super::volumes::{Fields, Volumes, plain};
+use super::facts::Facts;
+use super::volumes::plain;
 use super::{canvas, frequencies};
 use crate::LoadError;
 use crate::config::Keys;
-use candle_core::quantized::gguf_file::Value as Field;
 use serde_json::{Map, Value, json};
 
 /// The map from the GGUF metadata of one architecture to the keys of its `config.json`.
@@ -19,13 +19,6 @@ pub(super) struct Dialect {
     pub(super) interleaved: bool,
     /// Adds the keys that follow from more than one field, or from the tensors.
     complete: fn(&Facts<'_>, &mut Map<String, Value>) -> Result<(), LoadError>,
-}
-
-/// Metadata and tensors of a file.
-pub(super) struct Facts<'a> {
-    pub(super) file: &'a str,
-    pub(super) fields: &'a Fields,
-    pub(super) volumes: &'a Volumes,
 }
 
 /// The keys of a Hugging Face decoder: `$width` of its feed-forward layer, which is required, those of
@@ -182,67 +175,6 @@ const ALL: [Dialect; 9] =
 /// The first `NEEDED` keys of a dialect are required.
 const NEEDED: usize = 6;
 const TABLE: &str = "token_embd.weight";
-
-impl Facts<'_> {
-    /// A number or a flag of the metadata.
-    pub(super) fn field(&self, key: &str) -> Option<Value> {
-        match self.fields.get(key)? {
-            Field::Bool(flag) => Some(json!(flag)),
-            field => plain(field),
-        }
-    }
-
-    /// A list of numbers or flags of the metadata; one number counts as `count` equal ones.
-    pub(super) fn list(&self, key: &str, count: usize) -> Option<Vec<Value>> {
-        match self.fields.get(key)? {
-            Field::Array(list) => list
-                .iter()
-                .map(|field| match field {
-                    Field::Bool(flag) => Some(json!(flag)),
-                    field => plain(field),
-                })
-                .collect(),
-            field => plain(field).map(|one| vec![one; count]),
-        }
-    }
-
-    /// True if the file has a tensor.
-    pub(super) fn has(&self, tensor: &str) -> bool {
-        self.volumes.info(tensor).is_some()
-    }
-
-    /// The number of layers. A layer has tensors, so there are no more layers than these.
-    pub(super) fn layers(&self, key: &str, map: &Map<String, Value>) -> Result<usize, LoadError> {
-        let layers = map.get("num_hidden_layers").and_then(Value::as_u64);
-        let most = self.volumes.names().count();
-        let layers = layers.and_then(|layers| usize::try_from(layers).ok());
-        layers
-            .filter(|layers| *layers <= most)
-            .ok_or_else(|| self.refuse(key, format!("at most {most}, the number of tensors")))
-    }
-
-    pub(super) fn refuse(&self, key: &str, expected: impl Into<String>) -> LoadError {
-        let found = match self.fields.get(key) {
-            None => "nothing".to_owned(),
-            Some(Field::String(text)) => format!("{text:?}"),
-            Some(_) => self.field(key).map_or("a list".to_owned(), |value| value.to_string()),
-        };
-        LoadError::Key {
-            file: self.file.to_owned(),
-            key: key.to_owned(),
-            expected: expected.into(),
-            found,
-        }
-    }
-
-    /// Refuses a field that is present with another value.
-    fn only(&self, key: &str, supported: &Value) -> Result<(), LoadError> {
-        match self.field(key) {
-            Some(value) if value != *supported => Err(self.refuse(key, supported.to_string())),
-            _ => Ok(()),
-        }
-    }
-}
 
 impl Dialect {
     /// The dialect that a file names.

@@ -1,6 +1,7 @@
-//! Matrices that are kept in blocks: those of a GGUF file, or a publisher's integers.
+//! Matrices that are kept in blocks: those of a GGUF file, a publisher's integers, or numbers of 16 bits.
 
 use kernels::{BlockType, WeightDtype};
+use safetensors::tensor::Dtype;
 
 use super::{Source, Weights};
 use crate::LoadError;
@@ -41,6 +42,16 @@ impl Weights {
                 let (blocks, read) = file.blocks(name, shape, kind, self.reads)?;
                 Ok((blocks, read, read))
             }
+            Source::Shards { shards, .. } if kind == BlockType::F16 => {
+                let tensor = shards.find(name, shape)?;
+                let size = tensor.bytes.len();
+                let blocks = if self.reads { tensor.slice()?.to_vec() } else { Vec::new() };
+                if kind.unfit(&blocks).is_some() {
+                    // The error of reading names the number.
+                    tensor.read(name, &mut Vec::new())?;
+                }
+                Ok((blocks, size, size))
+            }
             Source::Shards { shards, quantization: Some(quantization) } => {
                 let matrix = quantization.find(shards, name, shape, true)?.ok_or_else(|| {
                     LoadError::Setup(format!("{name}: expected a quantized matrix"))
@@ -54,11 +65,35 @@ impl Weights {
         }
     }
 
-    /// The type of a matrix `[n, k]` that is kept in blocks: those of its file, or of its publisher's codes.
+    /// The type of a matrix `[n, k]` that is kept in blocks: those of its file, of its publisher's codes, or of
+    /// numbers of 16 bits, which have the products of f32.
     ///
     /// # Errors
     /// Quantized tensors that are not as the configuration says.
     pub(crate) fn kind(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+        is_linear: bool,
+    ) -> Result<Option<BlockType>, LoadError> {
+        Ok(self.coded(name, shape, is_linear)?.or_else(|| self.halves(name, shape)))
+    }
+
+    /// [`BlockType::F16`] if a matrix that is multiplied in f32 is stored so.
+    fn halves(&self, name: &str, shape: &[usize]) -> Option<BlockType> {
+        let is_stored = match &self.source {
+            Source::Gguf(file) => file.is_f16(name),
+            Source::Shards { shards, .. } => shards.dtype(name) == Some(Dtype::F16),
+            Source::Random { stored, .. } => !self.reads && *stored == Dtype::F16,
+        };
+        let is_f32 = matches!(self.dtype, WeightDtype::F32 | WeightDtype::Blocks);
+        let kind = BlockType::F16;
+        let is_whole = kind.row_bytes(*shape.last()?).is_some();
+        (is_stored && is_f32 && is_whole && self.lora.is_none()).then_some(kind)
+    }
+
+    /// The type of a matrix that is kept in its file's blocks or in its publisher's codes.
+    fn coded(
         &mut self,
         name: &str,
         shape: &[usize],

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use candle_core::{Device, Tensor};
 use serde_json::Value;
 
-use super::rows::each_row;
 use super::shard::Shards;
 use crate::config::Keys;
 use crate::files::Files;
@@ -21,6 +21,8 @@ const PREFIX: &str = "base_model.model.";
 const ENDS: [&str; 2] = [".lora_A.weight", ".lora_B.weight"];
 /// The embedding of a token that was trained with the adapter.
 const EMBEDDING: &str = "base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta";
+/// Rows of a matrix to which a product is added at once, so that it needs little memory.
+const STRIP: usize = 512;
 /// Highest rank.
 const MOST_RANK: usize = 4_096;
 /// Keys whose presence with another value asks for something else than `W + s B A`.
@@ -95,8 +97,8 @@ impl Lora {
         Ok(lora)
     }
 
-    /// Adds `scale B A` to the elements of a matrix `[rows, columns]`, sums of products in f32 in the order
-    /// of the rows of A. Other tensors stay as they are.
+    /// Adds `scale B A`, a product in f32, to the elements of a matrix `[rows, columns]`. Other tensors stay as
+    /// they are.
     pub(super) fn merge(
         &self,
         name: &str,
@@ -108,18 +110,8 @@ impl Lora {
             return Ok(());
         };
         let (a, b) = self.factors(name, [rows, columns], true)?;
-        each_row(elements, columns, |number, row| {
-            let weights = &b[number * self.rank..][..self.rank];
-            let mut sum = vec![0.0; columns];
-            for (weight, factor) in weights.iter().zip(a.chunks_exact(columns)) {
-                for (sum, factor) in sum.iter_mut().zip(factor) {
-                    *sum += weight * factor;
-                }
-            }
-            for (element, sum) in row.iter_mut().zip(&sum) {
-                *element += self.scale * sum;
-            }
-        });
+        self.add_product([&a, &b], columns, elements)
+            .map_err(|error| LoadError::Setup(error.to_string()))?;
         match elements.iter().position(|element| !element.is_finite()) {
             None => Ok(()),
             Some(index) => Err(LoadError::NotFinite {
@@ -129,6 +121,25 @@ impl Lora {
                 index,
             }),
         }
+    }
+
+    /// Adds `scale B A` to the elements of a matrix with rows of `columns`, some rows at a time.
+    fn add_product(
+        &self,
+        [a, b]: [&[f32]; 2],
+        columns: usize,
+        elements: &mut [f32],
+    ) -> candle_core::Result<()> {
+        let a = Tensor::from_slice(a, (self.rank, columns), &Device::Cpu)?;
+        let parts = elements.chunks_mut(STRIP * columns.max(1)).zip(b.chunks(STRIP * self.rank));
+        for (elements, b) in parts {
+            let b = Tensor::from_slice(b, (b.len() / self.rank, self.rank), &Device::Cpu)?;
+            let product = b.matmul(&a)?.flatten_all()?.to_vec1::<f32>()?;
+            for (element, product) in elements.iter_mut().zip(product) {
+                *element += self.scale * product;
+            }
+        }
+        Ok(())
     }
 
     /// True if the adapter has factors of a matrix.

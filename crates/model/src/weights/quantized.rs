@@ -10,6 +10,7 @@
 mod codes;
 mod kept;
 mod matrix;
+mod methods;
 mod mlx;
 mod modules;
 mod scheme;
@@ -20,13 +21,14 @@ use super::shard::{FLOATS, Shards};
 use crate::LoadError;
 use crate::config::Keys;
 use matrix::QuantizedMatrix;
-use mlx::MLX;
 use modules::Modules;
 use safetensors::tensor::Dtype;
-use scheme::{Group, Scheme};
+use scheme::{MLX, Scheme};
 
 /// The configuration's key.
 const KEY: &str = "quantization_config";
+/// The key of MLX.
+const MLX_KEY: &str = "quantization";
 /// Tensors of a module beside its codes.
 const COMPANIONS: [&str; 19] = [
     "qweight",
@@ -65,6 +67,13 @@ pub(crate) struct Quantization {
     pub(crate) about: String,
 }
 
+/// Modules that are quantized alike.
+struct Group {
+    targets: Modules,
+    /// `None` if their weights are plain numbers.
+    scheme: Option<Scheme>,
+}
+
 impl Quantization {
     /// The quantization in a configuration, `None` without one.
     ///
@@ -72,8 +81,8 @@ impl Quantization {
     /// An unknown method, or a setting that is not supported.
     pub(crate) fn read(config: &Keys) -> Result<Option<Self>, LoadError> {
         match config.get(KEY) {
-            _ if mlx::is_stated(config) => mlx::read(&config.nested(mlx::KEY)?).map(Some),
-            Some(_) => scheme::read(&config.nested(KEY)?).map(Some),
+            _ if mlx::is_stated(config) => mlx::read(&config.nested(MLX_KEY)?).map(Some),
+            Some(_) => methods::read(&config.nested(KEY)?).map(Some),
             None => Ok(None),
         }
     }

@@ -13,6 +13,7 @@ mod demo;
 mod dflash;
 mod draft_adapter;
 mod executor;
+mod f16;
 mod families;
 mod filter;
 mod frequencies;

@@ -1,13 +1,22 @@
-//! Products with 8-bit floats.
+//! Products with floats that are widened.
 
-use super::{noise, units};
+use super::noise;
 use crate::blocks::{BlockType, float8};
 use crate::gemm::{Activation, Column, Finish, Packed, Packing, Place, Product};
+use crate::simd::InstructionSet;
 use crate::simd::blocks::Form;
 use crate::simd::unit::{Unit, WeightDtype};
-use half::bf16;
+use half::{bf16, f16};
 
 const KIND: BlockType = BlockType::FP8;
+
+/// Rows of random finite numbers of 16 bits of every size, and the same in f32.
+fn halves(n: usize, k: usize) -> (Vec<u8>, Vec<f32>) {
+    let finite = noise(21, n * k).into_iter().map(|x| f16::from_bits(x.to_bits() as u16));
+    let finite = finite.map(|x| if x.is_finite() { x } else { f16::MAX });
+    let all: Vec<f16> = finite.collect();
+    (all.iter().flat_map(|x| x.to_le_bytes()).collect(), all.iter().map(|x| x.to_f32()).collect())
+}
 
 /// Rows of blocks with random codes and scales, and their weights in f32.
 fn random(n: usize, k: usize) -> (Vec<u8>, Vec<f32>) {
@@ -29,18 +38,20 @@ fn random(n: usize, k: usize) -> (Vec<u8>, Vec<f32>) {
 }
 
 #[test]
-fn products_have_the_bits_of_weights_in_bf16() {
-    let of_bf16 = |unit: &Unit| unit.dtype() == WeightDtype::Bf16;
-    for unit in units().into_iter().filter(of_bf16) {
+fn products_have_the_bits_of_wide_weights() {
+    let eights = Unit::available(WeightDtype::Bf16).into_iter().map(|unit| (KIND, unit, unit));
+    let halves_on = |set| (BlockType::F16, Unit::WidenedF16(set), Unit::F32(set));
+    let sets = InstructionSet::available().into_iter().map(halves_on);
+    for (kind, unit, wide_unit) in eights.chain(sets) {
         for (m, n, k) in [(1, 40, 256), (13, 33, 96), (5, 70, 8448), (250, 17, 64)] {
-            let (bytes, weights) = random(n, k);
-            let (row, width) = (KIND.row_bytes(k).expect("whole blocks"), unit.panel());
+            let (bytes, weights) = if kind == KIND { random(n, k) } else { halves(n, k) };
+            let (row, width) = (kind.row_bytes(k).expect("whole blocks"), unit.panel());
             // In both packings the last panel is filled up.
-            let narrow = |j: usize| Column::Blocks(KIND, &bytes[j * row..][..row]);
+            let narrow = |j: usize| Column::Blocks(kind, &bytes[j * row..][..row]);
             let wide = |j: usize| Column::Floats(&weights[j * k..][..k]);
-            let packing = Packing { unit, is_fp8: true };
+            let packing = Packing { unit, is_fp8: kind == KIND };
             let narrow = Packed::new(packing, k, n, |j| (j < n).then(|| narrow(j)));
-            let wide = Packed::new(unit, k, n, |j| (j < n).then(|| wide(j)));
+            let wide = Packed::new(wide_unit, k, n, |j| (j < n).then(|| wide(j)));
             assert_eq!(narrow.bytes(), Packed::bytes_of(packing, k, n));
             let (x, bias) = (noise(1, m * k), noise(3, n.next_multiple_of(width)));
             for gated in [false, true] {
@@ -93,7 +104,9 @@ fn rows_are_encoded_for_the_weights_of_each_product() {
 }
 
 #[test]
-fn a_weight_takes_nine_bits() {
-    let bytes = Packed::bytes_of(Packing::detect_for(Form::Fp8), 1024, 64);
-    assert_eq!(bytes * 8, 9 * 1024 * 64);
+fn weights_take_nine_and_sixteen_bits() {
+    for (form, bits) in [(Form::Fp8, 9), (Form::F16, 16)] {
+        let bytes = Packed::bytes_of(Packing::detect_for(form), 1024, 64);
+        assert_eq!(bytes * 8, bits * 1024 * 64);
+    }
 }

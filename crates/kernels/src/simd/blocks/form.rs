@@ -22,10 +22,12 @@ pub enum Form {
     Nvfp4,
     /// Eight bits that are 8-bit floats, with a scale in f32.
     Fp8,
+    /// Numbers of 16 bits without scales; of products on the CPU.
+    F16,
 }
 
 impl Form {
-    /// All forms.
+    /// All forms of codes.
     pub const ALL: [Self; 8] = [
         Self::Four,
         Self::Five,
@@ -44,6 +46,7 @@ impl Form {
             Self::Five | Self::FineFive => 5,
             Self::FineSix => 6,
             Self::Eight | Self::Fp8 => 8,
+            Self::F16 => 16,
         }
     }
 
@@ -59,9 +62,10 @@ impl Form {
 
     /// Words of a column in a step.
     pub(crate) const fn column(self) -> usize {
-        match self.is_fine() {
-            true => FINE_HEAD + FINE_GROUPS * self.bits(),
-            false => 1 + self.bits(),
+        match self {
+            Self::F16 => self.bits(),
+            _ if self.is_fine() => FINE_HEAD + FINE_GROUPS * self.bits(),
+            _ => 1 + self.bits(),
         }
     }
 }

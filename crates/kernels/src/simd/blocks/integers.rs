@@ -55,11 +55,6 @@ pub(crate) trait Integers: Copy {
     fn add_sums(self, few: Self::I, sum: Self::I) -> Self::I;
     /// The signed words as f32.
     fn floats(self, x: Self::I) -> <Self::S as Simd>::F;
-    /// Reads `LANES` finite numbers of 16 bits.
-    ///
-    /// # Safety
-    /// `LANES` halves from `p` on are readable.
-    unsafe fn halves(self, p: *const u16) -> <Self::S as Simd>::F;
     /// `a * b + c`, rounded once.
     fn fused(
         self,
@@ -120,31 +115,5 @@ pub(super) const fn parts<U: Integers>(bits: usize) -> usize {
         8.. => 8,
         4.. => 4,
         _ => 2,
-    }
-}
-
-/// The value of a finite number of 16 bits.
-pub(crate) fn half(bits: u16) -> f32 {
-    // The exponent has 15 less than in 16 bits; the product with a power of two is exact, also of
-    // denormal numbers.
-    let magnitude = f32::from_bits(u32::from(bits & 0x7FFF) << 13) * f32::from_bits(EXPAND);
-    f32::from_bits(magnitude.to_bits() | u32::from(bits & 0x8000) << 16)
-}
-
-/// The bits of 2^112.
-const EXPAND: u32 = 0x7780_0000;
-
-#[cfg(test)]
-mod tests {
-    use super::half;
-
-    #[test]
-    fn numbers_of_16_bits_are_widened_exactly() {
-        for bits in 0..=u16::MAX {
-            let want = half::f16::from_bits(bits);
-            if want.is_finite() {
-                assert_eq!(half(bits).to_bits(), want.to_f32().to_bits(), "{bits:#x}");
-            }
-        }
     }
 }

@@ -191,13 +191,6 @@ impl<P: Products> Integers for NeonIntegers<P> {
         safe!([vcvtq_f32_s32(low), vcvtq_f32_s32(high)])
     }
     #[inline(always)]
-    unsafe fn halves(self, p: *const u16) -> [float32x4_t; 2] {
-        safe!({
-            let (low, high) = (vld1_u16(p), vld1_u16(p.add(4)));
-            [vcvt_f32_f16(vreinterpret_f16_u16(low)), vcvt_f32_f16(vreinterpret_f16_u16(high))]
-        })
-    }
-    #[inline(always)]
     fn fused(
         self,
         a: [float32x4_t; 2],

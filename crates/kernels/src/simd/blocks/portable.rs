@@ -1,6 +1,6 @@
 //! The target's baseline instructions.
 
-use super::integers::{Broadcast, Integers, half, products_by_broadcast};
+use super::integers::{Broadcast, Integers, products_by_broadcast};
 use crate::simd::Simd;
 use crate::simd::portable::Portable;
 
@@ -58,12 +58,6 @@ impl Integers for PortableIntegers {
     #[inline(always)]
     fn floats(self, x: Self::I) -> [f32; N] {
         x.map(|x| x.cast_signed() as f32)
-    }
-    #[inline(always)]
-    unsafe fn halves(self, p: *const u16) -> [f32; N] {
-        // SAFETY: the caller's promise; an array of halves needs their alignment.
-        let halves: [u16; N] = unsafe { *p.cast() };
-        halves.map(half)
     }
     #[inline(always)]
     fn fused(self, a: [f32; N], b: [f32; N], c: [f32; N]) -> [f32; N] {

@@ -51,7 +51,6 @@ impl Integers for Avx2Integers {
     }
     unsafe_intrinsics! {
         load(p: *const u32) -> __m256i => _mm256_loadu_si256(p.cast());
-        halves(p: *const u16) -> __m256 => _mm256_cvtph_ps(_mm_loadu_si128(p.cast()));
     }
     #[inline(always)]
     unsafe fn add_products(
@@ -137,7 +136,6 @@ impl Integers for Avx512Integers {
     }
     unsafe_intrinsics! {
         load(p: *const u32) -> __m512i => _mm512_loadu_si512(p.cast());
-        halves(p: *const u16) -> __m512 => _mm512_cvtph_ps(_mm256_loadu_si256(p.cast()));
     }
     products_by_broadcast!();
     #[inline(always)]

@@ -2,7 +2,7 @@
 
 use super::{DotKernel, Unit};
 use crate::simd::InstructionSet;
-use crate::simd::dot::{F32, MultiplyKernel, WidenedBf16};
+use crate::simd::dot::{Bf16, F16, F32, Floats, MultiplyKernel, Number};
 use crate::simd::neon::{Bf16Pairs, BytePairs, DotBytes, Neon, NeonBytes, Paired, Pairs};
 
 /// Runs `kernel` with a unit of this architecture, or gives it back.
@@ -14,8 +14,9 @@ pub(super) unsafe fn run<K: DotKernel>(unit: Unit, kernel: K) -> Result<K::Outpu
     // SAFETY: the caller's promise.
     unsafe {
         match unit {
-            Unit::F32(set) if set == neon => Ok(of_floats(kernel)),
-            Unit::WidenedBf16(set) if set == neon => Ok(of_widened(kernel)),
+            Unit::F32(set) if set == neon => Ok(of_floats(kernel, F32)),
+            Unit::WidenedBf16(set) if set == neon => Ok(of_floats(kernel, Bf16)),
+            Unit::WidenedF16(set) if set == neon => Ok(of_floats(kernel, F16)),
             Unit::NeonDotBytes => Ok(of_dots(kernel)),
             Unit::NeonBytes => Ok(of_bytes(kernel)),
             _ => Err(kernel),
@@ -55,13 +56,8 @@ impl<K: MultiplyKernel> PairKernel for OfPanels<K> {
 }
 
 #[target_feature(enable = "neon")]
-fn of_floats<K: DotKernel>(kernel: K) -> K::Output {
-    kernel.run(F32(Neon::here()))
-}
-
-#[target_feature(enable = "neon")]
-fn of_widened<K: DotKernel>(kernel: K) -> K::Output {
-    kernel.run(WidenedBf16(Neon::here()))
+fn of_floats<K: DotKernel, N: Number>(kernel: K, numbers: N) -> K::Output {
+    kernel.run(Floats(Neon::here(), numbers))
 }
 
 #[target_feature(enable = "neon,dotprod")]

@@ -5,8 +5,7 @@ use kernels::{BlockType, FP8_SCALES};
 use safetensors::tensor::Dtype;
 
 use super::matrix::QuantizedMatrix;
-use super::mlx::MLX;
-use super::scheme::{Codes, Grid, Scheme};
+use super::scheme::{Codes, Grid, MLX, Scheme};
 use super::{Quantization, is_in_layer};
 use crate::LoadError;
 use crate::weights::rows::each_row;

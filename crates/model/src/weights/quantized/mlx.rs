@@ -15,18 +15,15 @@ use serde_json::{Value, json};
 use super::codes::{E8M0, read_stream};
 use super::kept::{BLOCK, half, write_codes};
 use super::matrix::QuantizedMatrix;
+use super::methods::bits;
 use super::modules::Modules;
-use super::scheme::{Codes, GROUPS, Grid, Group, MOST_SCHEMES, Scheme, bits};
-use super::{Quantization, Shards};
+use super::scheme::{Codes, GROUPS, Grid, MLX, MOST_SCHEMES, Scheme};
+use super::{Group, KEY, MLX_KEY, Quantization, Shards};
 use crate::LoadError;
 use crate::config::Keys;
 use crate::files::FileSlice;
 use crate::weights::rows::each_row;
 
-/// The key of the configuration.
-pub(super) const KEY: &str = "quantization";
-/// The name in messages.
-pub(super) const MLX: &str = "mlx";
 /// Bits of the mode `affine`.
 const BITS: [u32; 6] = [2, 3, 4, 5, 6, 8];
 /// Mode, codes, bits and group of those that are not `affine`.
@@ -35,8 +32,6 @@ const MODES: [(&str, Codes, u32, usize); 3] = [
     ("mxfp8", Codes::Floats, 8, 32),
     ("nvfp4", Codes::Nvfp4, 4, 16),
 ];
-/// Tensors that multiply all scales of a matrix or of an expert.
-const FACTORS: [&str; 3] = ["global_scale", "weight_scale_2", "weight_global_scale"];
 /// Bytes of a block before its codes: a scale and a minimum.
 const HEAD: usize = 4;
 /// The inverse of the largest power of two among 8-bit floats (E4M3).
@@ -44,8 +39,8 @@ const INVERSE_POWER: f32 = 1.0 / 256.0;
 
 /// True if MLX wrote the configuration. One with a method of transformers is read as that.
 pub(super) fn is_stated(config: &Keys) -> bool {
-    let method = config.get(super::KEY).and_then(|stated| stated.get("quant_method"));
-    config.get(KEY).is_some_and(Value::is_object) && method.is_none_or(Value::is_null)
+    let method = config.get(KEY).and_then(|stated| stated.get("quant_method"));
+    config.get(MLX_KEY).is_some_and(Value::is_object) && method.is_none_or(Value::is_null)
 }
 
 /// Reads the object `quantization`.
@@ -114,25 +109,6 @@ fn scheme(config: &Keys) -> Result<Scheme, LoadError> {
             Err(config.refuse("mode", format!("one of affine, {modes}")))
         }
     }
-}
-
-/// Refuses a factor of the scales of 4-bit floats, without which their weights would be others.
-///
-/// # Errors
-/// A factor that is stored beside the codes.
-pub(super) fn refuse_factors(shards: &Shards, module: &str) -> Result<(), LoadError> {
-    for part in FACTORS {
-        let name = format!("{module}.{part}");
-        if let Some((file, tensor)) = shards.first_place(&name) {
-            return Err(LoadError::Tensor {
-                file: file.to_owned(),
-                tensor: tensor.to_owned(),
-                expected: "scales without a factor".to_owned(),
-                found: "a factor".to_owned(),
-            });
-        }
-    }
-    Ok(())
 }
 
 impl Quantization {

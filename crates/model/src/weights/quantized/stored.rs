@@ -4,8 +4,11 @@ use safetensors::tensor::Dtype;
 
 use super::super::shard::Shards;
 use super::codes::{E4M3, E8M0, WORD};
-use super::mlx::MLX;
-use super::scheme::{Codes, MODELOPT, Scheme};
+use super::scheme::{Codes, MLX, MODELOPT, Scheme};
+use crate::LoadError;
+
+/// Tensors that multiply all scales of a matrix or of an expert.
+const FACTORS: [&str; 3] = ["global_scale", "weight_scale_2", "weight_global_scale"];
 
 impl Scheme {
     /// The shape and the type of the codes of a matrix `[rows, columns]`.
@@ -53,4 +56,23 @@ pub(super) fn scale_name(scheme: &Scheme, shards: &Shards, module: &str) -> &'st
         }
         _ => "weight_scale",
     }
+}
+
+/// Refuses a factor of the scales of 4-bit floats, without which their weights would be others.
+///
+/// # Errors
+/// A factor that is stored beside the codes.
+pub(super) fn refuse_factors(shards: &Shards, module: &str) -> Result<(), LoadError> {
+    for part in FACTORS {
+        let name = format!("{module}.{part}");
+        if let Some((file, tensor)) = shards.first_place(&name) {
+            return Err(LoadError::Tensor {
+                file: file.to_owned(),
+                tensor: tensor.to_owned(),
+                expected: "scales without a factor".to_owned(),
+                found: "a factor".to_owned(),
+            });
+        }
+    }
+    Ok(())
 }

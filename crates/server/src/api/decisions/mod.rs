@@ -6,6 +6,7 @@ mod input;
 mod openai;
 mod output;
 mod systemone;
+mod value;
 
 use axum::Json;
 use axum::extract::{Request, State};

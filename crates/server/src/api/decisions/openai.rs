@@ -1,10 +1,7 @@
 //! `/v1/decisions` in the types of openai-python.
 
-use std::fmt;
-
-use schemars::{JsonSchema, json_schema};
-use serde::de::Visitor;
-use serde::{Deserialize, Deserializer, Serialize};
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use super::content::Content;
 use super::input::Input;
@@ -12,9 +9,10 @@ use super::output::{
     Answer, ChoiceProbability, Decision, DecisionUsage, LevelProbability, best, confidence,
     expected,
 };
+use super::value::OptionValue;
 use super::{CHOICES, Facts, Form, LEVELS, SettingsFields, chat, check_count, invalid, sized};
 use crate::api::fields::body::{JsonBody, required};
-use crate::api::fields::schema::{named, schema};
+use crate::api::fields::schema::named;
 use crate::api::fields::shared::check_model;
 use crate::api::fields::table::Fields;
 use crate::api::fields::types::{List, Object, Required};
@@ -85,51 +83,6 @@ struct LevelField {
     label: Required<String>,
     /// A description, for the model.
     description: Option<String>,
-}
-
-/// The value of an option.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(untagged)]
-pub enum OptionValue {
-    /// A text.
-    Text(String),
-    /// A boolean.
-    Flag(bool),
-}
-
-impl fmt::Display for OptionValue {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text(text) => formatter.write_str(text),
-            Self::Flag(flag) => flag.fmt(formatter),
-        }
-    }
-}
-
-schema!(OptionValue, _ => json_schema!({"type": ["string", "boolean"]}));
-
-impl<'de> Deserialize<'de> for OptionValue {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ValueVisitor)
-    }
-}
-
-struct ValueVisitor;
-
-impl Visitor<'_> for ValueVisitor {
-    type Value = OptionValue;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a string or a boolean")
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<OptionValue, E> {
-        Ok(OptionValue::Flag(value))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<OptionValue, E> {
-        Ok(OptionValue::Text(value.to_owned()))
-    }
 }
 
 /// A question as its answer needs it.

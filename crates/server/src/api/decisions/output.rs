@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::openai::OptionValue;
+use super::value::OptionValue;
 use crate::pipeline::decide::{Manner, ReadSettings};
 use crate::pipeline::usage::Usage;
 

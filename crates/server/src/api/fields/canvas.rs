@@ -2,9 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::body::read_value;
-use super::diffusion::Diffusion;
 use super::numbers::{Count, Int, TokenNumber};
 use super::prompt::token_ids;
 use super::types::{List, Object};
@@ -31,8 +31,8 @@ pub struct PieceFields {
 /// # Errors
 /// A piece without a member or with several; no open or editable piece; two editable pieces side by side;
 /// a token outside the vocabulary.
-pub fn pieces(given: Option<&Diffusion>, vocab_size: u32) -> Result<Option<Vec<Piece>>, ApiError> {
-    let Some(canvas) = given.and_then(|given| given.raw("canvas")) else {
+pub fn pieces(given: Option<&RawValue>, vocab_size: u32) -> Result<Option<Vec<Piece>>, ApiError> {
+    let Some(canvas) = given else {
         return Ok(None);
     };
     let value = serde_json::from_str(canvas.get()).unwrap_or_default();

@@ -1,9 +1,10 @@
 //! Numbers in request fields: each type knows its range.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use schemars::json_schema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -44,6 +45,27 @@ impl<'de, const MIN: i64, const MAX: i64> Deserialize<'de> for Int<MIN, MAX> {
     }
 }
 
+impl<const MIN: i64, const MAX: i64> JsonSchema for Int<MIN, MAX> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("Int_{MIN}_{MAX}").into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let mut schema = json_schema!({"type": "integer"});
+        if MIN > i64::MIN {
+            schema.insert("minimum".to_owned(), MIN.into());
+        }
+        if MAX < MAX_COUNT {
+            schema.insert("maximum".to_owned(), MAX.into());
+        }
+        schema
+    }
+}
+
 impl<const MAX: i64> Default for Int<0, MAX> {
     fn default() -> Self {
         Self(0)
@@ -53,6 +75,8 @@ impl<const MAX: i64> Default for Int<0, MAX> {
 /// A number where a token id belongs; the vocabulary is checked later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenNumber(pub i64);
+
+schema!(TokenNumber, _ => json_schema!({"type": "integer", "minimum": 0}));
 
 impl TokenNumber {
     const VISITOR: IntVisitor =

@@ -5,7 +5,6 @@ use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use super::numbers::{Int, MAX_COUNT, TokenNumber};
 use super::types::{List, Members, NonEmpty, Object, Required};
 
 /// States the schema of a type that parses by itself.
@@ -109,26 +108,4 @@ impl<T: JsonSchema> JsonSchema for Members<T> {
     }
 }
 
-impl<const MIN: i64, const MAX: i64> JsonSchema for Int<MIN, MAX> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        format!("Int_{MIN}_{MAX}").into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let mut schema = json_schema!({"type": "integer"});
-        if MIN > i64::MIN {
-            schema.insert("minimum".to_owned(), MIN.into());
-        }
-        if MAX < MAX_COUNT {
-            schema.insert("maximum".to_owned(), MAX.into());
-        }
-        schema
-    }
-}
-
-schema!(TokenNumber, _ => json_schema!({"type": "integer", "minimum": 0}));
 schema!(NonEmpty, _ => json_schema!({"type": "string", "minLength": 1}));

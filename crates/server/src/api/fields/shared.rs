@@ -134,7 +134,8 @@ impl Draft {
         let xargs = xargs.map(|Object(given)| given.xargs(&mut spec, backend)).transpose()?;
         let xargs = xargs.unwrap_or_default();
         let decoding = diffusion::resolve(&spec, backend, &[])?;
-        let canvas = canvas::pieces(fields.diffusion.as_ref(), vocab_size)?;
+        let canvas = fields.diffusion.as_ref().and_then(|fields| fields.raw("canvas"));
+        let canvas = canvas::pieces(canvas, vocab_size)?;
         if canvas.is_some() {
             refuse_budget(body)?;
         }

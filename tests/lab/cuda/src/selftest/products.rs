@@ -79,7 +79,7 @@ impl Layer {
     /// The weights in the blocks of a form; `None` if numbers are packed in it without blocks.
     fn quantized(&self, form: Form) -> Result<Option<Quantized>> {
         let (kind, dtype) = match form {
-            Form::Four => return Ok(None),
+            Form::Four | Form::F16 => return Ok(None),
             Form::Five => (BlockType::Q5_0, GgmlDType::Q5_0),
             Form::Eight => return Ok(Some(Quantized::affine(&self.weight))),
             Form::FineFour => (BlockType::Q4_K, GgmlDType::Q4K),
