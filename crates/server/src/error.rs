@@ -8,6 +8,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::Serialize;
+use text::TextError;
 
 /// Maximum characters of a message.
 const MAX_MESSAGE_CHARS: usize = 500;
@@ -171,6 +172,32 @@ impl ApiError {
     /// An internal error; only the log has the details.
     pub fn internal() -> Self {
         Self::new(ErrorCode::InternalError, "the server failed to process the request")
+    }
+
+    /// The error of a text in `field` that cannot be encoded.
+    pub fn from_text(error: TextError, field: &str) -> Self {
+        match error {
+            TextError::NoChatTemplate => {
+                let rest = "needs a chat template, which this model does not have";
+                Self::field(ErrorCode::UnsupportedParameter, field, rest)
+            }
+            TextError::Refused(why) => {
+                let rest = format!("was refused by the chat template: {why}");
+                Self::field(ErrorCode::InvalidValue, field, rest)
+            }
+            TextError::Encode(_) => {
+                Self::field(ErrorCode::InvalidValue, field, "cannot be encoded by this model")
+            }
+            TextError::Render(why) => {
+                tracing::warn!(reason = %why, "the chat template failed");
+                let rest = format!("cannot be put into the chat template: {why}");
+                Self::field(ErrorCode::InvalidValue, field, rest)
+            }
+            TextError::Io { .. } | TextError::Malformed { .. } | TextError::Value { .. } => {
+                tracing::error!(%error, "the tokenizer is unusable");
+                Self::internal()
+            }
+        }
     }
 
     /// The engine thread has ended; the server must be restarted.

@@ -13,7 +13,6 @@ use crate::http::keys::KeyRing;
 use crate::http::settings::Settings;
 use crate::http::shutdown::Shutdown;
 use crate::pipeline::decide::Labels;
-use crate::pipeline::encode::encode_fault;
 use crate::pipeline::grammar::GrammarCache;
 use crate::pipeline::ids::Ids;
 use crate::pipeline::pools::Pools;
@@ -141,7 +140,7 @@ impl AppState {
             return Ok(labels);
         }
         let labels = Labels::new(&self.backend()?.tokenizer);
-        let labels = labels.map_err(|error| encode_fault(error, "questions"))?;
+        let labels = labels.map_err(|error| ApiError::from_text(error, "questions"))?;
         Ok(self.inner.labels.get_or_init(|| labels))
     }
 

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 use syn::{Item, ItemMod};
 
-pub use circles::{Circle, circles};
+pub use circles::{Circle, circles, siblings};
 use modules::{Modules, flatten};
 
 use crate::repository::File;

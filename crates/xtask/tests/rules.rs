@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use asynclane_xtask::imports::{circles, imports};
+use asynclane_xtask::imports::{circles, imports, siblings};
 use asynclane_xtask::rules::dependencies::{Dependency, Graph, check_graph, walls_of};
 use asynclane_xtask::rules::paths::{check_document, known};
 use asynclane_xtask::rules::{budgets, names, source, verify};
@@ -256,4 +256,12 @@ fn circles_among_files_are_found() {
     across[4].1 = "pub struct D(crate::A);";
     let all = "crates/x/src/a.rs crates/x/src/b/c.rs crates/x/src/b/d.rs";
     assert_eq!(found(&across.map(file)), [(all.to_owned(), false)]);
+    // A module and its part import each other.
+    let mut parent = files;
+    parent[2].1 = "pub mod c; pub mod d; use c::C; pub use std::sync::Arc; pub struct B;";
+    parent[3].1 = "use super::B; pub struct C;";
+    parent[4].1 = "pub struct D;";
+    let imports = imports(&parent.map(file));
+    assert_eq!(circles(&imports).len(), 1);
+    assert_eq!(circles(&siblings(&imports)), []);
 }

@@ -1,8 +1,9 @@
 //! The attention of a layer, and its arrays.
 
+use super::arrays::HeadArrays;
 use super::block::{Block, Mlp};
-use super::decoder::Decoder;
-use super::work::{HeadArrays, Work, append};
+use super::network::Decoder;
+use super::work::{Work, append};
 use candle_core::Result;
 use kernels::{Attention, Backend, Norm, Pass, Projection};
 

@@ -1,8 +1,9 @@
 //! The parts of the network that only a canvas model (DiffusionGemma) has.
 
+use super::arrays::Branches;
 use super::block::{Block, Mlp};
-use super::decoder::Decoder;
-use super::work::{Branches, Work};
+use super::network::Decoder;
+use super::work::Work;
 use candle_core::{Result, bail};
 use kernels::device::RowSet;
 use kernels::{Backend, Pass, Selection};

@@ -1,27 +1,10 @@
 //! The pre-norm transformer that all families share, on any backend.
 
-use super::block::{Block, CanvasParts, Mlp};
-use super::dflash::Drafter;
+use super::block::{Block, Mlp};
+use super::network::Decoder;
 use super::work::Work;
 use candle_core::Result;
 use kernels::{Backend, Experts, Head, Norm, Pass, Residual, ScoredRange, Storage, device::RowSet};
-use std::sync::Arc;
-
-/// The stored weights of a transformer: embedding, layers, final norm, LM head.
-pub(crate) struct Decoder<S: Storage> {
-    /// Model width `d`.
-    pub(super) width: usize,
-    pub(super) eps: f32,
-    pub(super) embedding: Arc<S::Table>,
-    pub(super) rope_table: S::RopeTable,
-    pub(super) blocks: Vec<Block<S>>,
-    pub(super) norm: S::Vector,
-    pub(super) head: Arc<S::Matrix>,
-    /// The additional properties of a canvas model.
-    pub(super) canvas: Option<CanvasParts<S>>,
-    /// A drafter, which reads the rows of open blocks.
-    pub(super) drafter: Option<Box<Drafter<S>>>,
-}
 
 impl<S: Storage> Decoder<S> {
     /// The experts of all layers that are run at once.

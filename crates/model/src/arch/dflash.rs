@@ -2,14 +2,14 @@
 //! come from the results of some of the target's layers and lie in the same pages; their rows are the
 //! last final token and masks, under the target's embedding and LM head.
 
-use super::decoder::Decoder;
 use super::load::Loader;
 use super::names::Names;
+use super::network::{Decoder, Drafter, Tap};
 use super::qwen;
+use crate::LoadError;
 use crate::config::{DRAFTER, DrafterSpec};
 use crate::memory::floats;
 use crate::weights::DrafterFiles;
-use crate::{LoadError, ModelInfo};
 use kernels::{Epilogue, Numbers, Storage, Stored, StoredVector};
 use std::sync::Arc;
 
@@ -22,23 +22,6 @@ const CONTEXT_NORM: &str = "hidden_norm";
 /// are, in the number format of the inputs of products.
 pub(super) const VAST: f32 = ROOT * ROOT;
 const ROOT: f32 = (1_u64 << 50) as f32;
-
-/// A drafter.
-pub(crate) struct Drafter<S: Storage> {
-    /// Its layers between the target's embedding and LM head.
-    pub(super) network: Decoder<S>,
-    pub(super) info: ModelInfo,
-    pub(super) taps: Vec<Tap<S>>,
-    pub(super) context_norm: S::Vector,
-    /// The root of [`VAST`], for each number of a state.
-    pub(super) root: S::Vector,
-}
-
-/// The part `[d, d]` of the projection that reads the results of one of the target's layers.
-pub(super) struct Tap<S: Storage> {
-    pub(super) layer: usize,
-    pub(super) matrix: S::Matrix,
-}
 
 /// Loads a drafter behind the layers of `target`.
 pub(super) fn load<S: Storage>(

@@ -1,32 +1,13 @@
 //! The forward pass of a drafter, and what it keeps of its target's.
 
-use super::decoder::Decoder;
-use super::dflash::{Drafter, VAST};
-use super::work::{HeadArrays, Work};
+use super::arrays::ContextArrays;
+use super::dflash::VAST;
+use super::network::{Decoder, Drafter};
+use super::work::Work;
 use crate::ModelInfo;
 use candle_core::{Result, bail};
 use kernels::device::RowSet;
-use kernels::{ArrayKind, Backend, Norm, Pass, Projection, Selection};
-
-/// Arrays for the keys and values of a drafter.
-pub(super) struct ContextArrays<B: Backend> {
-    /// The projected states of the target's layers `[r, d]`.
-    states: B::Array,
-    heads: HeadArrays<B>,
-}
-
-impl<B: Backend> ContextArrays<B> {
-    /// Arrays of `rows` rows for the drafter of a model, if it has one.
-    pub(super) fn new(backend: &B, info: &ModelInfo, rows: usize) -> Result<Option<Self>> {
-        let Some(drafter) = info.rows.drafter else {
-            return Ok(None);
-        };
-        Ok(Some(Self {
-            states: backend.array(ArrayKind::Sums, rows, info.width)?,
-            heads: HeadArrays::new(backend, rows, drafter.heads)?,
-        }))
-    }
-}
+use kernels::{Backend, Norm, Pass, Projection, Selection};
 
 impl<B: Backend> Decoder<B> {
     /// The network of the rows of open blocks, and its sizes.

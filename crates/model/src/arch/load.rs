@@ -1,7 +1,7 @@
 //! Loads a transformer of any family into any storage.
 
-use super::decoder::Decoder;
 use super::names::Names;
+use super::network::Decoder;
 use crate::LoadError;
 use crate::config::{MAX_ROPE_ANGLES, Spec};
 use crate::gguf::{DIVISORS, check_divisors};

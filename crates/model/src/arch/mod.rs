@@ -1,5 +1,6 @@
 //! The architectures, chosen by `config.json`.
 
+mod arrays;
 mod attention;
 mod autoregressive;
 mod block;
@@ -20,6 +21,7 @@ mod mixture;
 mod moe;
 mod names;
 mod nemotron;
+mod network;
 mod qwen;
 mod shared_heads;
 mod source;
@@ -27,7 +29,7 @@ mod stacked;
 mod tensors;
 mod work;
 
-pub(crate) use decoder::Decoder;
+pub(crate) use network::Decoder;
 pub(crate) use work::Work;
 
 use crate::config::{DRAFTER, DrafterSpec, Keys, Spec};

@@ -1,40 +1,13 @@
 //! The arrays of a pass.
 
+use super::arrays::{Branches, ContextArrays, HeadArrays};
 use super::block::{GatedAdapter, GatedInput, GatedMlp};
-use super::drafting::ContextArrays;
-use crate::{HeadSizes, ModelInfo};
+use crate::ModelInfo;
 use candle_core::{Result, bail};
 use kernels::device::RowSet;
 use kernels::{ArrayKind, Backend, Norm, Pass, Selection};
 
-/// The arrays of attention, of the layers of one size.
-pub(super) struct HeadArrays<B: Backend> {
-    pub(super) qkv: B::Array,
-    pub(super) q: B::Array,
-    pub(super) attended: B::Array,
-}
-
-impl<B: Backend> HeadArrays<B> {
-    /// Arrays of `rows` rows.
-    pub(super) fn new(backend: &B, rows: usize, heads: HeadSizes) -> Result<Self> {
-        let inner = heads.num_heads * heads.head_width;
-        let all = inner + 2 * heads.num_kv_heads * heads.head_width;
-        Ok(Self {
-            qkv: backend.array(ArrayKind::Sums, rows, all)?,
-            q: backend.array(ArrayKind::Queries, rows, inner)?,
-            attended: backend.array(ArrayKind::Attended, rows, inner)?,
-        })
-    }
-}
-
-/// Arrays of a canvas model's passes.
-pub(super) struct Branches<B: Backend> {
-    /// A branch before its norm.
-    pub(super) one: B::Array,
-    /// The sum of two branches.
-    pub(super) both: B::Array,
-}
-
+/// All arrays.
 pub(crate) struct Work<B: Backend> {
     /// The residual stream `[r, d]`.
     pub(super) x: B::Array,

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use candle_core::{Device, Tensor};
+use kernels::{Epilogue, Linear, Matrix, WeightDtype};
 use serde_json::Value;
 
 use super::shard::Shards;
@@ -21,8 +22,8 @@ const PREFIX: &str = "base_model.model.";
 const ENDS: [&str; 2] = [".lora_A.weight", ".lora_B.weight"];
 /// The embedding of a token that was trained with the adapter.
 const EMBEDDING: &str = "base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta";
-/// Rows of a matrix to which a product is added at once, so that it needs little memory.
-const STRIP: usize = 512;
+/// Rows of a matrix to which a product is added at once, so that they stay in the cache.
+const STRIP: usize = 64;
 /// Highest rank.
 const MOST_RANK: usize = 4_096;
 /// Keys whose presence with another value asks for something else than `W + s B A`.
@@ -105,7 +106,7 @@ impl Lora {
         shape: &[usize],
         elements: &mut [f32],
     ) -> Result<(), LoadError> {
-        let merged = self.gate.is_none() && self.modules.contains_key(name);
+        let merged = self.gate.is_none() && self.modules.contains_key(name) && !elements.is_empty();
         let (true, &[rows, columns]) = (merged, shape) else {
             return Ok(());
         };
@@ -123,21 +124,24 @@ impl Lora {
         }
     }
 
-    /// Adds `scale B A` to the elements of a matrix with rows of `columns`, some rows at a time.
+    /// Adds `B (scale A)` to the elements of a matrix with rows of `columns`, some rows at a time.
     fn add_product(
         &self,
         [a, b]: [&[f32]; 2],
         columns: usize,
         elements: &mut [f32],
     ) -> candle_core::Result<()> {
-        let a = Tensor::from_slice(a, (self.rank, columns), &Device::Cpu)?;
-        let parts = elements.chunks_mut(STRIP * columns.max(1)).zip(b.chunks(STRIP * self.rank));
-        for (elements, b) in parts {
-            let b = Tensor::from_slice(b, (b.len() / self.rank, self.rank), &Device::Cpu)?;
-            let product = b.matmul(&a)?.flatten_all()?.to_vec1::<f32>()?;
-            for (element, product) in elements.iter_mut().zip(product) {
-                *element += self.scale * product;
-            }
+        let (rank, device) = (self.rank, &Device::Cpu);
+        let scaled = |i: usize| self.scale * a[i % rank * columns + i / rank];
+        let weight: Vec<f32> = (0..a.len()).map(scaled).collect();
+        let matrix = Matrix { weight: &weight, k: rank, bias: None };
+        let matrix = Linear::new(matrix, WeightDtype::F32, Epilogue::None)?;
+        for (elements, b) in elements.chunks_mut(STRIP * columns).zip(b.chunks(STRIP * rank)) {
+            let rows = b.len() / rank;
+            let b = Tensor::from_slice(b, (rows, rank), device)?;
+            let sums = Tensor::from_slice(elements, (rows, columns), device)?;
+            let sums = matrix.forward_add(&b, &sums)?.flatten_all()?.to_vec1()?;
+            elements.copy_from_slice(&sums);
         }
         Ok(())
     }

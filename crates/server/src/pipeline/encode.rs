@@ -118,7 +118,7 @@ impl Encoder<'_> {
         let field = self.request.names.prompt;
         let is_cut = self.request.prompts.truncate.is_some();
         self.room.check(text, field, is_cut)?;
-        encode(text).map_err(|error| encode_fault(error, field))
+        encode(text).map_err(|error| ApiError::from_text(error, field))
     }
 
     /// The prompt of `ids`, and of `text` where they have one.
@@ -162,7 +162,7 @@ fn conversation(
         false => Ending::Answer,
     };
     let text = chat_text(tokenizer, chat, request.format.calls, ending);
-    text.map_err(|error| encode_fault(error, request.names.prompt))
+    text.map_err(|error| ApiError::from_text(error, request.names.prompt))
 }
 
 /// The ids in and after the generation. A suffix is a canvas whose only given piece is its last.
@@ -180,7 +180,7 @@ fn written_of(
     if let Some(text) = &request.prompts.prediction {
         room.check(text, "prediction", false)?;
         let prediction = tokenizer.encode(text, false);
-        let prediction = prediction.map_err(|error| encode_fault(error, "prediction"))?;
+        let prediction = prediction.map_err(|error| ApiError::from_text(error, "prediction"))?;
         return Ok(Written { given: Given { prediction, ..Given::default() }, length: None });
     }
     let Some(suffix) = &request.prompts.suffix else {
@@ -188,7 +188,7 @@ fn written_of(
     };
     room.check(suffix, "suffix", false)?;
     let suffix = tokenizer.encode(suffix, false);
-    let suffix = suffix.map_err(|error| encode_fault(error, "suffix"))?;
+    let suffix = suffix.map_err(|error| ApiError::from_text(error, "suffix"))?;
     Ok(Written { given: Given { suffix, ..Given::default() }, length: None })
 }
 
@@ -204,7 +204,7 @@ pub fn text(
 ) -> Result<Vec<TokenId>, ApiError> {
     Room::new(tokenizer, limits).check(text, "prompt", true)?;
     let ids = tokenizer.encode(text, add_special_tokens);
-    ids.map_err(|error| encode_fault(error, "prompt"))
+    ids.map_err(|error| ApiError::from_text(error, "prompt"))
 }
 
 /// A chat to encode.
@@ -227,7 +227,7 @@ impl ChatPrompt<'_> {
     /// Faults of the chat template.
     pub fn text(&self, tokenizer: &Tokenizer) -> Result<String, ApiError> {
         let text = chat_text(tokenizer, self.chat, self.calls, self.ending);
-        text.map_err(|error| encode_fault(error, self.field))
+        text.map_err(|error| ApiError::from_text(error, self.field))
     }
 
     /// Its ids.
@@ -250,7 +250,7 @@ pub fn chat_ids(
     field: &str,
 ) -> Result<Vec<TokenId>, ApiError> {
     Room::new(tokenizer, limits).check(text, field, true)?;
-    tokenizer.encode_chat(text).map_err(|error| encode_fault(error, field))
+    tokenizer.encode_chat(text).map_err(|error| ApiError::from_text(error, field))
 }
 
 /// A text of a client for [`chat_ids`], behind the template: names of control tokens in it are plain text
@@ -352,31 +352,5 @@ fn budget(
             field,
             format!("has {prompt} tokens, this model's maximum context length is {context} tokens"),
         )),
-    }
-}
-
-/// The error of a text in `field` that cannot be encoded.
-pub fn encode_fault(error: TextError, field: &str) -> ApiError {
-    match error {
-        TextError::NoChatTemplate => {
-            let rest = "needs a chat template, which this model does not have";
-            ApiError::field(ErrorCode::UnsupportedParameter, field, rest)
-        }
-        TextError::Refused(why) => {
-            let rest = format!("was refused by the chat template: {why}");
-            ApiError::field(ErrorCode::InvalidValue, field, rest)
-        }
-        TextError::Encode(_) => {
-            ApiError::field(ErrorCode::InvalidValue, field, "cannot be encoded by this model")
-        }
-        TextError::Render(why) => {
-            tracing::warn!(reason = %why, "the chat template failed");
-            let rest = format!("cannot be put into the chat template: {why}");
-            ApiError::field(ErrorCode::InvalidValue, field, rest)
-        }
-        TextError::Io { .. } | TextError::Malformed { .. } | TextError::Value { .. } => {
-            tracing::error!(%error, "the tokenizer is unusable");
-            ApiError::internal()
-        }
     }
 }

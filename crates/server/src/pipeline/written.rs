@@ -6,7 +6,6 @@ use step::{Attention, TokenId};
 use text::Tokenizer;
 
 use crate::error::{ApiError, ErrorCode};
-use crate::pipeline::encode::encode_fault;
 
 /// The request field of a canvas.
 pub const FIELD: &str = "diffusion.canvas";
@@ -73,7 +72,7 @@ pub fn written(
         let param = |member: &str| format!("{FIELD}[{index}].{member}");
         let encode = |text: &str, member: &str| {
             let ids = tokenizer.encode(text, false);
-            ids.map_err(|error| encode_fault(error, &param(member)))
+            ids.map_err(|error| ApiError::from_text(error, &param(member)))
         };
         let (tokens, member) = match piece {
             Piece::Open(count) => {

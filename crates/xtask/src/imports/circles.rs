@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Imports;
 
 /// Files that all reach each other.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Circle {
     /// Sorted paths, at least two.
     pub files: Vec<String>,
@@ -35,6 +35,16 @@ fn module(file: &str) -> Vec<&str> {
         "lib" | "main" => Vec::new(),
         name => name.split('/').collect(),
     }
+}
+
+/// The imports among files of which neither holds the other: those of a module and of its parts are left out.
+pub fn siblings(imports: &Imports) -> Imports {
+    let holds = |a: &str, b: &str| module(b).starts_with(&module(a));
+    let apart = |(file, others): (&String, &BTreeSet<String>)| {
+        let others = others.iter().filter(|other| !holds(file, other) && !holds(other, file));
+        (file.clone(), others.cloned().collect())
+    };
+    imports.iter().map(apart).collect()
 }
 
 /// All circles, the longest first.

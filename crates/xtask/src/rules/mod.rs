@@ -6,11 +6,12 @@ pub mod names;
 pub mod paths;
 pub mod source;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Result;
 
-use crate::imports::{circles, imports};
+use crate::imports::{circles, imports, siblings};
 use crate::repository::{Problem, Repository};
 
 /// Applies all rules to the repository at `root`.
@@ -20,11 +21,14 @@ use crate::repository::{Problem, Repository};
 pub fn verify(root: &Path) -> Result<Vec<Problem>> {
     let repository = Repository::load(root)?;
     let files = &repository.files;
-    let circles = circles(&imports(files));
-    let across = circles.iter().filter(|circle| !circle.is_within_a_folder());
+    let imports = imports(files);
+    // A module and its parts may import each other.
+    let across = circles(&imports).into_iter().filter(|circle| !circle.is_within_a_folder());
+    let circles: BTreeSet<_> = across.chain(circles(&siblings(&imports))).collect();
     let mut problems = dependencies::check(&repository)?;
+    let circles = circles.iter();
     problems
-        .extend(across.map(|it| Problem::of_file("circles", &it.files[0], it.files.join(", "))));
+        .extend(circles.map(|it| Problem::of_file("circles", &it.files[0], it.files.join(", "))));
     problems.extend(budgets::check(files));
     problems.extend(source::check(files));
     problems.extend(names::check(files));

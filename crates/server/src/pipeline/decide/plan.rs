@@ -13,7 +13,7 @@ use super::{Decide, Manner, Question, ReadSettings};
 use crate::error::{ApiError, ErrorCode};
 use crate::http::settings::RequestLimits;
 use crate::pipeline::chat_text::Ending;
-use crate::pipeline::encode::{ChatPrompt, chat_ids, client_text, encode_fault};
+use crate::pipeline::encode::{ChatPrompt, chat_ids, client_text};
 use crate::pipeline::ids::choice_seed;
 use crate::pipeline::pools::Interest;
 
@@ -255,7 +255,7 @@ impl Planner<'_> {
 
     fn line(&self, number: usize) -> Result<Line, ApiError> {
         let line = self.labels.line(self.tokenizer, number);
-        line.map_err(|error| encode_fault(error, "questions"))?.ok_or_else(|| {
+        line.map_err(|error| ApiError::from_text(error, "questions"))?.ok_or_else(|| {
             let rest = format!("cannot be read: question {number} has no labels of one token");
             ApiError::field(ErrorCode::UnsupportedValue, "questions", rest)
         })
