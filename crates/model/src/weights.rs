@@ -282,7 +282,7 @@ impl Weights {
                     || quantization.as_ref().is_some_and(is_coded)
             }
             Source::Gguf(file) => file.is_bf16(name),
-            Source::Random { numbers, stored, .. } => *numbers > 0 && *stored == Dtype::BF16,
+            Source::Random { stored, .. } => *stored == Dtype::BF16,
         }
     }
 
