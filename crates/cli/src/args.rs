@@ -285,7 +285,8 @@ fn field<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 // Length and sampling of an answer, with the ranges of the API's fields.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct SamplingArgs {
-    /// Generation budget in tokens; default: the rest of the context, at most 256.
+    /// Generation budget in tokens; default: the rest of the context, at most 1,024, or 256 if
+    /// the decoder reads a canvas of that length as a whole.
     #[arg(long, value_parser = field::<Count<1>>)]
     pub max_tokens: Option<Count<1>>,
     /// Seed of the sampling noise, a 64-bit integer.

@@ -30,12 +30,13 @@ pub fn run(args: &GenerateArgs) -> Result<()> {
         true => session.tokenizer.encode(&prompt, true)?,
         false => load::chat_ids(prompt.trim(), &session.tokenizer)?,
     };
-    let budget = session.budget(&args.sampling, tokens.len())?;
     let decoding = session.decoders.resolve(&session.decoders.blank())?;
+    let budget = session.budget(&args.sampling, &decoding, tokens.len())?;
     let is_code = server::is_code_shaped(&prompt);
     let stream = session.submit(Prompt { tokens, budget, is_code }, decoding, &args.sampling)?;
     let answer = Answer::new(&session.tokenizer, budget, args.trace);
     let answered = answer.follow(stream, &AtomicBool::new(false))?;
+    answered.tell_end();
     if args.stats || args.trace {
         say!("{}", answered.cost);
     }

@@ -15,9 +15,6 @@ use crate::config::Config;
 use crate::exit;
 use crate::load::{self, LoadedModel};
 
-/// Maximum tokens of an answer without `--max-tokens`.
-const DEFAULT_MAX_TOKENS: u32 = 256;
-
 /// A loaded model and its engine.
 pub struct Session {
     /// The model's tokenizer.
@@ -55,11 +52,16 @@ impl Session {
         Ok(Self { tokenizer, decoders, weights, name, is_demo, context, stop_tokens, engine })
     }
 
-    /// The budget that a prompt of `tokens` tokens leaves.
+    /// The budget of an answer to a prompt of `tokens` tokens.
     ///
     /// # Errors
     /// A prompt without tokens or without room for an answer, a budget beyond the context.
-    pub fn budget(&self, sampling: &SamplingArgs, tokens: usize) -> Result<u32> {
+    pub fn budget(
+        &self,
+        sampling: &SamplingArgs,
+        decoding: &Decoding,
+        tokens: usize,
+    ) -> Result<u32> {
         let context = self.context;
         let room = u32::try_from(tokens).map_or(0, |tokens| context.saturating_sub(tokens));
         let refused = |message: String| Err(exit::failure(exit::USAGE, message));
@@ -72,7 +74,7 @@ impl Session {
                 "--max-tokens must be at most {room}, got {budget}: the prompt has {tokens} \
                  tokens, the context {context}"
             )),
-            budget => Ok(budget.unwrap_or(room.min(DEFAULT_MAX_TOKENS))),
+            budget => Ok(budget.unwrap_or(room.min(decoding.default_budget()))),
         }
     }
 

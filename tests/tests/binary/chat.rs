@@ -65,6 +65,13 @@ fn a_prompt_behind_the_model_is_answered_once() {
 }
 
 #[test]
+fn a_cut_answer_is_told() {
+    let output = run(&["run", "demo", LIST, "--max-tokens", "5"]);
+    let told = "(cut after 5 tokens, the most that --max-tokens or the context allows)\n";
+    assert_eq!(stderr(&output), told);
+}
+
+#[test]
 fn a_piped_prompt_is_answered_once_and_an_empty_one_is_refused() {
     let piped = |text: &str| {
         let mut child = command(&["run"]);

@@ -16,7 +16,6 @@ const CHAT: &str = "/v1/chat/completions";
 const BUDGETS: [usize; 8] = [8, 200, 17, 64, 33, 128, 48, 100];
 
 /// Presets, and every schedule, commit rule and cache policy with other settings.
-/// Presets, and every schedule, commit rule and cache policy with other settings.
 fn decoders() -> Vec<Value> {
     let presets = "fast quality asynclane_paper vanilla fast_dllm fast_dllm_prefix fast_dllm_dual \
                    fast_dllm_dual_published";

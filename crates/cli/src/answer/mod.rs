@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use engine::{Event, EventStream, SequenceStats, StepTrace};
+use engine::{Event, EventStream, FinishReason, SequenceStats, StepTrace};
 use text::{StreamOptions, TextStream, Tokenizer};
 
 use crate::exit;
@@ -38,8 +38,19 @@ pub struct WholeAnswer {
     pub text: String,
     /// The cost.
     pub cost: Cost,
-    /// False if the user ended it before it was complete.
-    pub complete: bool,
+    /// Its end.
+    pub end: End,
+}
+
+/// Why an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The model ended it.
+    Stop,
+    /// Its budget was used up.
+    Length,
+    /// The user ended it with Ctrl-C.
+    Interrupted,
 }
 
 /// The cost of an answer.
@@ -85,13 +96,19 @@ impl<'a> Answer<'a> {
                     self.write(&piece.text)?;
                 }
                 Event::Step(step) => self.step(&step)?,
-                Event::Finished(finished) => return self.finish(finished.stats, true),
+                Event::Finished(finished) => {
+                    let end = match finished.reason {
+                        FinishReason::Stop => End::Stop,
+                        FinishReason::Length => End::Length,
+                    };
+                    return self.finish(finished.stats, end);
+                }
                 Event::Refused { message } | Event::Failed { message } => {
                     return Err(exit::failure(exit::ENGINE, message));
                 }
             }
             if interrupted.load(Ordering::Relaxed) {
-                return self.finish(stats, false);
+                return self.finish(stats, End::Interrupted);
             }
         }
         Err(exit::failure(exit::ENGINE, "the engine stopped before the answer was complete"))
@@ -118,7 +135,7 @@ impl<'a> Answer<'a> {
         Ok(())
     }
 
-    fn finish(mut self, stats: SequenceStats, complete: bool) -> Result<WholeAnswer> {
+    fn finish(mut self, stats: SequenceStats, end: End) -> Result<WholeAnswer> {
         let time = self.begun.elapsed();
         let rest = self.stream.finish();
         self.write(&rest.text)?;
@@ -133,7 +150,21 @@ impl<'a> Answer<'a> {
         if self.trace {
             write!(std::io::stderr().lock(), "\n{}", self.lanes.draw(&self.canvas))?;
         }
-        Ok(WholeAnswer { text: self.text, cost: Cost { stats, time }, complete })
+        Ok(WholeAnswer { text: self.text, cost: Cost { stats, time }, end })
+    }
+}
+
+impl WholeAnswer {
+    /// Tells the user, on standard error, why the answer ended, if the model did not end it.
+    pub fn tell_end(&self) {
+        match self.end {
+            End::Stop => {}
+            End::Length => say!(
+                "(cut after {} tokens, the most that --max-tokens or the context allows)",
+                self.cost.stats.emitted_tokens
+            ),
+            End::Interrupted => say!("(ended by Ctrl-C)"),
+        }
     }
 }
 

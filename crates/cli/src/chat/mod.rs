@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use decode::TokenId;
-use engine::decoding::{DecodingSpec, Preset, TUNED_PRESETS};
+use engine::decoding::{Decoding, DecodingSpec, Preset, TUNED_PRESETS};
 use text::Message;
 
 use crate::answer::{Answer, Cost, WholeAnswer};
@@ -171,20 +171,18 @@ impl<'a> Chat<'a> {
             self.turns.clear();
         }
         self.turns.push(Message::new("user", text));
-        let answered = self.prompt().and_then(|prompt| self.write(prompt, &self.decoder));
+        let answered = self.answered(&self.decoder.clone());
         let answered = answered.inspect_err(|_| {
             self.turns.pop();
         })?;
         self.answers.note(&answered.cost);
-        if !answered.complete {
-            tell!("(ended by Ctrl-C)");
-        }
+        answered.tell_end();
         self.turns.push(Message::new("assistant", &answered.text));
         Ok(())
     }
 
-    /// The conversation up to the next answer. Drops its oldest turns until the answer has room.
-    fn prompt(&mut self) -> Result<Prompt> {
+    /// Writes the next answer with a decoder. Drops the oldest turns until the answer has room.
+    fn answered(&mut self, decoder: &DecodingSpec) -> Result<WholeAnswer> {
         let least = LEAST_ROOM.min(self.session.context / 4);
         let mut tokens = self.tokens()?;
         let is_full = |tokens: &[TokenId]| {
@@ -199,9 +197,10 @@ impl<'a> Chat<'a> {
         if dropped > 0 {
             tell!("(the context is full: the oldest {dropped} turns were dropped)");
         }
-        let budget = self.session.budget(&self.sampling, tokens.len())?;
+        let decoding = self.session.decoders.resolve(decoder)?;
+        let budget = self.session.budget(&self.sampling, &decoding, tokens.len())?;
         let last = self.turns.last().map_or("", |turn| &turn.content);
-        Ok(Prompt { tokens, budget, is_code: server::is_code_shaped(last) })
+        self.write(Prompt { tokens, budget, is_code: server::is_code_shaped(last) }, decoding)
     }
 
     fn tokens(&self) -> Result<Vec<TokenId>> {
@@ -211,9 +210,8 @@ impl<'a> Chat<'a> {
     }
 
     /// Writes an answer with a decoder.
-    fn write(&self, prompt: Prompt, decoder: &DecodingSpec) -> Result<WholeAnswer> {
+    fn write(&self, prompt: Prompt, decoding: Decoding) -> Result<WholeAnswer> {
         self.interrupted.store(false, Ordering::Relaxed);
-        let decoding = self.session.decoders.resolve(decoder)?;
         let answer = Answer::new(&self.session.tokenizer, prompt.budget, false);
         let stream = self.session.submit(prompt, decoding, &self.sampling)?;
         let answered = answer.follow(stream, &self.interrupted);

@@ -4,7 +4,7 @@ use anyhow::Result;
 use engine::decoding::DecodingSpec;
 
 use super::Chat;
-use crate::answer::WholeAnswer;
+use crate::answer::{End, WholeAnswer};
 use crate::exit;
 
 /// A complete answer in a race.
@@ -53,11 +53,10 @@ impl Chat<'_> {
         for decoder in runners {
             let name = self.session.decoders.spec(decoder).to_string();
             tell!("\n{name}");
-            let prompt = self.prompt()?;
-            let answer = self.write(prompt, decoder)?;
+            let answer = self.answered(decoder)?;
             tell!("{} in {:.2} s", answer.cost.forwards(), answer.cost.time.as_secs_f64());
-            if !answer.complete {
-                tell!("(ended by Ctrl-C)");
+            answer.tell_end();
+            if answer.end == End::Interrupted {
                 break;
             }
             ran.push(Run { name, answer });

@@ -11,7 +11,13 @@ pub static INFO: CacheInfo = CacheInfo {
     paper: "Fast-dLLM, arXiv 2505.22618",
     settings: &[],
     schedules: NameFilter::Only(&["block_wise", "adaptive_block", "multi_block", "window"]),
-    forwards: Forwards { rows: Rows::Lane, branches: true, from_block: true, ..Forwards::OPEN },
+    forwards: Forwards {
+        rows: Rows::Lane,
+        branches: true,
+        from_block: true,
+        whole: true,
+        ..Forwards::OPEN
+    },
     attention: &[AttentionKind::Full],
     check: |_, _| Ok(()),
     pages: |footprint| footprint.shared_table(footprint.schedule.longest_lane(footprint.budget)),

@@ -46,12 +46,14 @@ pub struct Forwards {
     pub checks: bool,
     /// True if rows left of a block are computed by the forward that begins the block and by no other.
     pub from_block: bool,
+    /// True if forwards read all masks up to the budget, which is then the length of the canvas.
+    pub whole: bool,
 }
 
 impl Forwards {
     /// Forwards over open positions, without guesses.
     pub const OPEN: Self =
-        Self { rows: Rows::Open, branches: false, checks: false, from_block: false };
+        Self { rows: Rows::Open, branches: false, checks: false, from_block: false, whole: false };
 }
 
 /// The inputs of a policy other than its settings.

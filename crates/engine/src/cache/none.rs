@@ -11,7 +11,7 @@ pub static INFO: CacheInfo = CacheInfo {
     paper: "LLaDA, arXiv 2502.09992",
     settings: &[],
     schedules: NameFilter::Only(&["block_wise", "adaptive_block", "multi_block", "window"]),
-    forwards: Forwards { rows: Rows::Canvas, branches: true, ..Forwards::OPEN },
+    forwards: Forwards { rows: Rows::Canvas, branches: true, whole: true, ..Forwards::OPEN },
     attention: &[AttentionKind::Full],
     check: |_, _| Ok(()),
     // A guessed canvas has a version of everything.

@@ -5,6 +5,12 @@ use decode::{CommitInput, DecoderConfig, Guesses, Reads};
 use super::registry::MAX_FORWARDS;
 use crate::cache::CacheConfig;
 
+/// Budget of an answer whose request sets none.
+const BUDGET: u32 = 1024;
+/// The same if it is the length of a canvas that is read as a whole: Fast-dLLM's, and the longest that
+/// the published samplers of such decoders are measured with.
+const CANVAS: u32 = 256;
+
 /// Guessed canvases beside the real one while a text is expected.
 const EXPECTED: u32 = 8;
 
@@ -23,6 +29,14 @@ pub struct Decoding {
 }
 
 impl Decoding {
+    /// The budget in tokens of a chat's answer whose request sets none.
+    pub fn default_budget(&self) -> u32 {
+        match self.cache.info().forwards.whole {
+            true => CANVAS,
+            false => BUDGET,
+        }
+    }
+
     /// Most steps of a sequence of `max_tokens` tokens.
     pub fn most_steps(&self, max_tokens: u32) -> u32 {
         let longest = self.decoder.schedule.longest_lane(max_tokens).max(1);

@@ -14,9 +14,6 @@ use crate::pipeline::generation::{Generation, Input};
 use crate::pipeline::pools::Interest;
 use crate::pipeline::written::{self, Written, written};
 
-/// Maximum tokens of a chat answer whose request sets no limit.
-pub const MAX_DEFAULT_TOKENS: u32 = 1024;
-
 /// Text of at most this many bytes is always encoded where the number of its tokens is not limited
 /// by the context: by `/tokenize`, and if the request asks for truncation. (Cutting it before it is
 /// encoded could change its tokens.)
@@ -329,7 +326,7 @@ fn budget(
     }
     match (rest, request.stops.max_tokens) {
         (Some(rest), Some(max_tokens)) if max_tokens <= rest => Ok(max_tokens),
-        (Some(rest), None) if rest > 0 => Ok(rest.min(MAX_DEFAULT_TOKENS)),
+        (Some(rest), None) if rest > 0 => Ok(rest.min(request.decoding.default_budget())),
         (Some(rest), Some(_)) => {
             let takes = match behind {
                 0 => "the prompt takes",

@@ -22,7 +22,6 @@ use super::types::Object;
 use super::xargs::XargsFields;
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
-use crate::pipeline::encode::MAX_DEFAULT_TOKENS;
 use crate::pipeline::generation::{Generation, Input, Structured};
 use crate::pipeline::written::FIELD;
 
@@ -205,7 +204,7 @@ impl Draft {
             generation.stops.max_tokens = None;
         }
         let stops = &generation.stops;
-        let budget = stops.max_tokens.unwrap_or(MAX_DEFAULT_TOKENS);
+        let budget = stops.max_tokens.unwrap_or(generation.decoding.default_budget());
         if stops.min_tokens > budget {
             let found = stops.min_tokens;
             let rest = format!("must be in 0..max_tokens ({budget}), got {found}");
