@@ -13,7 +13,7 @@ use model::{
 };
 use step::Executor;
 
-use crate::config::{BackendChoice, Config, DeviceChoice};
+use crate::config::{BackendChoice, Config, DeviceChoice, Text};
 use crate::exit;
 use crate::kv;
 use crate::memory;
@@ -79,7 +79,14 @@ pub enum ComputeDevice {
 /// As [`compute_device`].
 pub fn chosen(config: &Config, checkpoint: &mut Checkpoint) -> Result<(Option<Device>, Config)> {
     match compute_device(config, checkpoint)? {
-        ComputeDevice::Cuda(device, fitted) => Ok((Some(device), *fitted)),
+        ComputeDevice::Cuda(device, fitted) => {
+            if *fitted.model.dtype != *config.model.dtype {
+                say!(
+                    "warning: a card multiplies matrices in F16 as bf16; --dtype f32 keeps them exactly"
+                );
+            }
+            Ok((Some(device), *fitted))
+        }
         ComputeDevice::Cpu(reason) => {
             if let Some(reason) = reason {
                 say!("warning: using the CPU: {reason}");
@@ -111,6 +118,7 @@ pub fn compute_device(config: &Config, checkpoint: &mut Checkpoint) -> Result<Co
             let memory = device.memory();
             let memory = memory.map_err(|error| exit::refused(LoadError::Setup(error.0)))?;
             let found = fit::FreeDevice { name: device.name(), memory };
+            let config = &for_device(config, checkpoint);
             let fitted = fit::fitted(config, checkpoint, memory)?;
             match unfit(&fitted, checkpoint, found)? {
                 None => Ok(ComputeDevice::Cuda(device, Box::new(fitted))),
@@ -118,6 +126,16 @@ pub fn compute_device(config: &Config, checkpoint: &mut Checkpoint) -> Result<Co
             }
         }
     }
+}
+
+/// The configuration with the dtype that `auto` means on a device.
+pub fn for_device(config: &Config, checkpoint: &Checkpoint) -> Config {
+    let mut config = config.clone();
+    let dtype = checkpoint.dtype_on_device(*config.model.dtype);
+    if dtype != *config.model.dtype {
+        config.model.dtype = Text::literal(dtype.name());
+    }
+    config
 }
 
 /// The reason why a device cannot compute the configured model: no kernels, or too little memory. Reads no

@@ -161,6 +161,8 @@ fn print_memory(config: &Config, checkpoint: &mut Checkpoint, info: &ModelInfo) 
         });
         tell!("on this CPU      {verdict}");
     }
+    let usual = device::for_device(&usual, checkpoint);
+    let info = &checkpoint.survey(*usual.model.dtype).map_err(exit::refused)?.info;
     if DeviceModel::unfit(info, *config.engine.kv_dtype).is_none() {
         let needed = device::least(&usual, checkpoint, info)?;
         tell!(

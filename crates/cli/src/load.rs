@@ -187,10 +187,13 @@ fn placed(
         None => {
             let needs = kv::needs(config, &mut surveyed)?;
             fit::check(config, &needs, beside)?;
-            let checkpoint = surveyed
-                .with_dtype(*config.model.dtype)
-                .with_expert_sharing(*config.model.expert_sharing);
-            on_cpu(checkpoint.with_vocabulary(tokens), config)
+            let dtype = *config.model.dtype;
+            let halves = wide_halves(dtype, &surveyed);
+            let checkpoint =
+                surveyed.with_dtype(dtype).with_expert_sharing(*config.model.expert_sharing);
+            let mut placed = on_cpu(checkpoint.with_vocabulary(tokens), config)?;
+            placed.warnings.extend(halves);
+            Ok(placed)
         }
     }
 }
@@ -310,6 +313,17 @@ fn refused_tiles(dtype: WeightDtype, support: TileSupport) -> Option<String> {
              multiplied as {}",
             kernels(dtype)
         )
+    })
+}
+
+/// A warning if large matrices in F16 are multiplied in f32 on a processor that has products of bf16.
+fn wide_halves(dtype: WeightDtype, checkpoint: &Checkpoint) -> Option<String> {
+    let is_wide = checkpoint.dtype_on_device(dtype) != dtype;
+    let has_products = WeightDtype::Bf16.instructions() != WeightDtype::F32.instructions();
+    (is_wide && has_products).then(|| {
+        "matrices in F16 are multiplied exactly, in f32; --dtype bf16 rounds them and is about twice \
+         as fast"
+            .to_owned()
     })
 }
 

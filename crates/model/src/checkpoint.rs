@@ -82,6 +82,16 @@ impl Checkpoint {
         self
     }
 
+    /// The dtype to load with on a device for one that is asked for. It differs for
+    /// [`WeightDtype::Blocks`] where f32 would stand for large matrices in F16, for which devices have no
+    /// products: they are bf16.
+    pub fn dtype_on_device(&self, dtype: WeightDtype) -> WeightDtype {
+        match self.weights.resolved_on_device(dtype) == self.weights.resolved(dtype) {
+            true => dtype,
+            false => WeightDtype::Bf16,
+        }
+    }
+
     /// Sets the number format of keys and values; default f32, on a device that of queries, which has these
     /// two formats and int8.
     #[must_use]

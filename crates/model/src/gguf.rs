@@ -30,6 +30,7 @@ use candle_core::Device;
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::ggml_file::qtensor_from_ggml;
 use candle_core::quantized::gguf_file::TensorInfo;
+use safetensors::tensor::Dtype;
 
 /// Numbers that are expanded at a time.
 const SLAB: usize = 1 << 22;
@@ -83,10 +84,11 @@ impl Gguf {
         self.volumes.infos().map(|info| stored(info) as u64).sum()
     }
 
-    /// Bytes of the tensors in bf16.
-    pub(crate) fn bf16_bytes(&self) -> u64 {
-        let bf16 = self.volumes.infos().filter(|info| info.ggml_dtype == GgmlDType::BF16);
-        bf16.map(|info| stored(info) as u64).sum()
+    /// Bytes of the tensors in a format of 16 bits.
+    pub(crate) fn bytes_in(&self, half: Dtype) -> u64 {
+        let half = if half == Dtype::F16 { GgmlDType::F16 } else { GgmlDType::BF16 };
+        let some = self.volumes.infos().filter(|info| info.ggml_dtype == half);
+        some.map(|info| stored(info) as u64).sum()
     }
 
     /// Appends the elements of a tensor in row-major order if `reads`. Returns the number of bytes

@@ -324,9 +324,20 @@ impl Weights {
                     let expanded = 2 * quantization.numbers(shards.sizes());
                     of_stored(expanded, expanded)
                 }
-                _ => of_stored(self.bf16_bytes(), self.stored_bytes()),
+                _ => of_stored(self.bytes_in(Dtype::BF16), self.stored_bytes()),
             },
             dtype => dtype,
+        }
+    }
+
+    /// As [`Self::resolved`] on a device, whose kernels have no F16: what would be f32 is bf16 where most of
+    /// the file is F16 and large.
+    pub(crate) fn resolved_on_device(&self, dtype: WeightDtype) -> WeightDtype {
+        match (dtype, self.resolved(dtype)) {
+            (WeightDtype::Blocks, WeightDtype::F32) => {
+                of_stored(self.bytes_in(Dtype::F16), self.stored_bytes())
+            }
+            (_, resolved) => resolved,
         }
     }
 
@@ -338,15 +349,15 @@ impl Weights {
         (!types.is_empty()).then(line)
     }
 
-    /// Bytes of the tensors in bf16.
-    fn bf16_bytes(&self) -> u64 {
+    /// Bytes of the tensors in a format of 16 bits.
+    fn bytes_in(&self, half: Dtype) -> u64 {
         match &self.source {
             Source::Shards { shards, .. } => {
-                let bf16 = shards.sizes().filter(|(dtype, _)| *dtype == Dtype::BF16);
-                bf16.map(|(_, bytes)| bytes).sum()
+                let some = shards.sizes().filter(|(dtype, _)| *dtype == half);
+                some.map(|(_, bytes)| bytes).sum()
             }
-            Source::Gguf(file) => file.bf16_bytes(),
-            Source::Random { stored: Dtype::BF16, .. } => self.stored_bytes(),
+            Source::Gguf(file) => file.bytes_in(half),
+            Source::Random { stored, .. } if *stored == half => self.stored_bytes(),
             Source::Random { .. } => 0,
         }
     }
@@ -459,9 +470,9 @@ impl Weights {
     }
 }
 
-/// The dtype of weights of which `bf16` of `all` stored bytes are bf16.
-fn of_stored(bf16: u64, all: u64) -> WeightDtype {
-    match bf16 >= LARGE && bf16 > all / 2 {
+/// The dtype of weights of which `half` of `all` stored bytes are numbers of 16 bits.
+fn of_stored(half: u64, all: u64) -> WeightDtype {
+    match half >= LARGE && half > all / 2 {
         true => WeightDtype::Bf16,
         false => WeightDtype::F32,
     }

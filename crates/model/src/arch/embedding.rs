@@ -4,7 +4,7 @@ use super::load::{Loader, failed};
 use crate::LoadError;
 use crate::memory::floats;
 use crate::weights::each_row;
-use half::bf16;
+use half::{bf16, f16};
 use kernels::{BlockType, Storage, Table, TableNumbers};
 
 /// Numbers in f32 of a line of the processor's cache.
@@ -76,10 +76,17 @@ impl<S: Storage> Loader<'_, S> {
         let freed = if source.is_widened { floats(rows.saturating_mul(width)) } else { 0 };
         let SourceTable { mut numbers, factor, blocks, .. } = source;
         let name = format!("{}.weight", self.names.embedding);
+        let halves = BlockType::F16;
+        let keeps_halves = || self.storage.keeps(halves) && halves.row_bytes(width).is_some();
+        let is_adapted = self.weights.is_adapted();
         let numbers = match blocks {
             Some((kind, bytes)) => TableNumbers::Blocks(kind, bytes),
-            None if self.weights.is_bf16(&name) && !self.weights.is_adapted() => {
+            None if self.weights.is_bf16(&name) && !is_adapted => {
                 TableNumbers::Halves(numbers.into_iter().map(upper).collect())
+            }
+            None if self.weights.is_f16(&name) && !is_adapted && keeps_halves() => {
+                let bytes = numbers.into_iter().flat_map(|x| f16::from_f32(x).to_le_bytes());
+                TableNumbers::Blocks(halves, bytes.collect())
             }
             None => {
                 self.adapt_mask(&mut numbers)?;

@@ -81,15 +81,19 @@ impl Weights {
 
     /// [`BlockType::F16`] if a matrix that is multiplied in f32 is stored so.
     fn halves(&self, name: &str, shape: &[usize]) -> Option<BlockType> {
-        let is_stored = match &self.source {
-            Source::Gguf(file) => file.is_f16(name),
-            Source::Shards { shards, .. } => shards.dtype(name) == Some(Dtype::F16),
-            Source::Random { stored, .. } => !self.reads && *stored == Dtype::F16,
-        };
         let is_f32 = matches!(self.dtype, WeightDtype::F32 | WeightDtype::Blocks);
         let kind = BlockType::F16;
         let is_whole = kind.row_bytes(*shape.last()?).is_some();
-        (is_stored && is_f32 && is_whole && self.lora.is_none()).then_some(kind)
+        (self.is_f16(name) && is_f32 && is_whole && self.lora.is_none()).then_some(kind)
+    }
+
+    /// True if a tensor has F16 in its file.
+    pub(crate) fn is_f16(&self, name: &str) -> bool {
+        match &self.source {
+            Source::Gguf(file) => file.is_f16(name),
+            Source::Shards { shards, .. } => shards.dtype(name) == Some(Dtype::F16),
+            Source::Random { stored, .. } => !self.reads && *stored == Dtype::F16,
+        }
     }
 
     /// The type of a matrix that is kept in its file's blocks or in its publisher's codes.

@@ -40,6 +40,9 @@ fn matrices_take_half_the_memory_and_have_the_bits_of_f32() {
                 .map(|store| Model::load(open(store).with_dtype(dtype)).unwrap());
             assert_eq!(survey.memory, halves.memory(), "{}", dtype.name());
             assert_eq!(logits(&halves), logits(&floats), "{}", dtype.name());
+            // The table keeps its 16 bits beside matrices in any dtype.
+            let saved = floats.memory().weights - halves.memory().weights;
+            assert!(saved >= 2 * 320 * 128, "{}: {saved}", dtype.name());
         }
     }
 }

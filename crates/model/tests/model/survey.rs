@@ -85,6 +85,24 @@ fn only_large_weights_in_bf16_stay_so_by_themselves() {
 }
 
 #[test]
+fn large_weights_in_f16_are_bf16_on_a_device() {
+    let on_device = |width: usize, stored: &str, asked| {
+        let mut config: Value = serde_json::from_str(LARGE).unwrap();
+        config["d_model"] = json!(width);
+        config["vocab_size"] = json!(100_000);
+        config["torch_dtype"] = json!(stored);
+        Checkpoint::planned(&config.to_string()).unwrap().dtype_on_device(asked)
+    };
+    let auto = WeightDtype::Blocks;
+    assert_eq!(on_device(2048, "float16", auto), WeightDtype::Bf16);
+    assert_eq!(on_device(2048, "float16", WeightDtype::F32), WeightDtype::F32);
+    // These are exact on every device.
+    for (width, stored) in [(256, "float16"), (2048, "bfloat16"), (2048, "float32")] {
+        assert_eq!(on_device(width, stored, auto), auto, "{width} {stored}");
+    }
+}
+
+#[test]
 fn shorter_numbers_take_less_memory() {
     let mut checkpoint = Checkpoint::synthetic(LARGE, 1).unwrap();
     let mut bytes = |dtype| checkpoint.survey(dtype).unwrap().memory.weights;

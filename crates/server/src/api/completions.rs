@@ -100,8 +100,7 @@ impl CompletionFields {
     fn check(&self, draft: &Draft) -> Result<(), ApiError> {
         let refused = |code, param: &str, rest: &str| Err(ApiError::field(code, param, rest));
         if self.echo == Some(true) && self.logprobs.is_some() {
-            let rest =
-                "is not supported with logprobs: this model gives prompts no exact likelihood";
+            let rest = "is not supported with logprobs: prompts have no log-probabilities";
             return refused(ErrorCode::UnsupportedValue, "echo", rest);
         }
         let n = draft.generation.choices.n;
