@@ -12,6 +12,7 @@ mod facts;
 mod frequencies;
 mod header;
 mod location;
+mod three;
 mod tokenizer;
 mod volumes;
 

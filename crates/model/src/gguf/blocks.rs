@@ -1,11 +1,12 @@
-//! Matrices whose blocks are kept as the file has them.
+//! Matrices whose blocks are kept as the file has them, those in Q3_K as Q6_K.
 
 use super::location::Location;
-use super::{Gguf, deinterleave, is_rotated};
+use super::{Gguf, deinterleave, is_rotated, three};
 use crate::LoadError;
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::TensorInfo;
 use kernels::BlockType;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 impl Gguf {
@@ -58,6 +59,10 @@ impl Gguf {
             reason: format!("{name}: {reason}"),
         };
         let slice = self.data(name, &location, info)?;
+        let slice: Cow<'_, [u8]> = match info.ggml_dtype {
+            GgmlDType::Q3K => three::in_six_bits(&slice).into(),
+            _ => (&*slice).into(),
+        };
         if let Some(block) = kind.unfit(&slice) {
             let (kind, first) = (kind.name(), block * kind.weights());
             return Err(corrupt(format!(
@@ -72,7 +77,7 @@ impl Gguf {
                 deinterleave(&slice, head, rows, &mut bytes);
                 bytes
             }
-            None => slice.to_vec(),
+            None => slice.into_owned(),
         };
         Ok((bytes, length))
     }
@@ -83,7 +88,6 @@ fn expanded(info: &TensorInfo) -> Option<&'static str> {
     match info.ggml_dtype {
         GgmlDType::Q8_1 => Some("Q8_1"),
         GgmlDType::Q2K => Some("Q2_K"),
-        GgmlDType::Q3K => Some("Q3_K"),
         GgmlDType::Q8K => Some("Q8_K"),
         _ => None,
     }
@@ -99,7 +103,7 @@ fn kind_of(info: &TensorInfo) -> Option<BlockType> {
         GgmlDType::Q8_0 => BlockType::Q8_0,
         GgmlDType::Q4K => BlockType::Q4_K,
         GgmlDType::Q5K => BlockType::Q5_K,
-        GgmlDType::Q6K => BlockType::Q6_K,
+        GgmlDType::Q6K | GgmlDType::Q3K => BlockType::Q6_K,
         _ => return None,
     };
     let (&[_, columns] | &[_, _, columns]) = info.shape.dims() else {

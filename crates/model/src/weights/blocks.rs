@@ -40,7 +40,7 @@ impl Weights {
         match &self.source {
             Source::Gguf(file) => {
                 let (blocks, read) = file.blocks(name, shape, kind, self.reads)?;
-                Ok((blocks, read, read))
+                Ok((blocks, kept_bytes(shape, kind), read))
             }
             Source::Shards { shards, .. } if kind == BlockType::F16 => {
                 let tensor = shards.find(name, shape)?;

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use step::{Batch, Candidate, Executor, Sampling};
 
 /// The types that are kept, with their bits per weight in the file and the most in memory.
-const KINDS: [(GgmlDType, f64, f64); 8] = [
+const KINDS: [(GgmlDType, f64, f64); 9] = [
+    (GgmlDType::Q3K, 3.4375, 6.625),
     (GgmlDType::Q4_0, 4.5, 5.0),
     (GgmlDType::Q4_1, 5.0, 5.0),
     (GgmlDType::Q5_0, 5.5, 6.0),
