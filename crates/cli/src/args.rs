@@ -227,8 +227,7 @@ pub struct EngineArgs {
     /// and the largest step.
     #[arg(long, global = true, env = "ASYNCLANE_KV_MEMORY")]
     pub kv_memory: Option<String>,
-    /// Number format of keys and values in KV pages: auto (f32 on the CPU; on a CUDA device f32 with matrices
-    /// in f32, otherwise bf16), f32, bf16 or int8.
+    /// Number format of keys and values in KV pages: auto (f32 with matrices in f32, otherwise bf16), f32, bf16 or int8.
     #[arg(long, global = true, env = "ASYNCLANE_KV_DTYPE")]
     pub kv_dtype: Option<String>,
     /// Share of a CUDA device's memory to use if `--kv-memory` is auto, above 0 and at most 1 (default

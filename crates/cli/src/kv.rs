@@ -3,11 +3,11 @@
 use std::iter::successors;
 
 use anyhow::Result;
-use model::{Checkpoint, ExecutorConfig, ModelInfo, WeightDtype};
+use model::{Checkpoint, ExecutorConfig, ModelInfo, Survey, WeightDtype};
 
 use crate::config::{BackendChoice, Config};
 use crate::exit;
-use crate::memory::{self, Needs};
+use crate::memory::{self, Need, Needs};
 
 /// Default bytes for KV pages on the CPU where a sequence of full length needs no more, or more than
 /// [`MAX_CPU_KV_BYTES`].
@@ -41,14 +41,13 @@ pub fn longest(config: &Config, info: &ModelInfo, mut fits: impl FnMut(&Config) 
 pub fn fitted(config: &Config, checkpoint: &mut Checkpoint, drafts: u64) -> Result<Config> {
     limit(config, checkpoint);
     let dtype = read_as(config);
-    let info = checkpoint.survey(dtype).map_err(exit::refused)?.info;
-    let weights = Needs::survey(checkpoint, dtype, 0)?;
+    let Survey { info, memory } = checkpoint.survey(dtype).map_err(exit::refused)?;
     // A tenth is left for everything else.
     let free = memory::free().map(|free| free.saturating_sub(drafts) / 10 * 9);
     Ok(longest(config, &info, |config| {
         let fits = |sizes| {
-            let needs = weights.with_kv(pool_bytes(&sizes, &info));
-            free.is_none_or(|free| needs.refusal(free).is_none())
+            let need = Need { memory, kv: pool_bytes(&sizes, &info) };
+            free.is_none_or(|free| need.most() <= free)
         };
         sizes(config, &info).is_ok_and(fits)
     }))
@@ -121,10 +120,8 @@ pub fn sizes(config: &Config, info: &ModelInfo) -> Result<ExecutorConfig> {
 /// A checkpoint that cannot be loaded; too little memory for the pages of one sequence.
 pub fn needs(config: &Config, checkpoint: &mut Checkpoint) -> Result<Needs> {
     limit(config, checkpoint);
-    let dtype = read_as(config);
-    let info = checkpoint.survey(dtype).map_err(exit::refused)?.info;
-    let sizes = sizes(config, &info)?;
-    Needs::survey(checkpoint, dtype, pool_bytes(&sizes, &info))
+    let pool = |info: &ModelInfo| Ok(pool_bytes(&sizes(config, info)?, info));
+    Needs::survey(checkpoint, read_as(config), pool)
 }
 
 /// The dtype that weights are read as on the CPU.
@@ -144,11 +141,13 @@ fn pool_bytes(sizes: &ExecutorConfig, info: &ModelInfo) -> u64 {
     slots.saturating_mul(info.kv_bytes_per_position() as u64)
 }
 
-/// A checkpoint with the configured number format of keys and values, if any.
+/// A checkpoint with the configured number format of keys and values. `auto` is f32 where products are, and
+/// bf16 beside shorter weights.
 pub fn with_format(checkpoint: Checkpoint, config: &Config) -> Checkpoint {
     match *config.engine.kv_dtype {
         Some(dtype) => checkpoint.with_kv_dtype(dtype),
-        None => checkpoint,
+        None if *config.model.backend == BackendChoice::Candle => checkpoint,
+        None => checkpoint.with_kv_of_matrices(),
     }
 }
 
@@ -172,6 +171,8 @@ pub fn too_little(config: &Config, info: &ModelInfo, needed: u64) -> anyhow::Err
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Text;
+    use model::KvDtype;
 
     #[test]
     fn sequences_are_as_long_as_fits() {
@@ -200,6 +201,28 @@ mod tests {
             "{said}"
         );
         assert_eq!(shortened(&Config::default(), &info, built), None);
+    }
+
+    #[test]
+    fn keys_and_values_are_as_precise_as_products() {
+        let format = |dtype: WeightDtype, more: fn(&mut Config)| {
+            let mut config = Config::default();
+            more(&mut config);
+            let text = include_str!("shelf/diffusiongemma-26b.json");
+            let mut checkpoint = with_format(Checkpoint::planned(text).unwrap(), &config);
+            checkpoint.survey(dtype).unwrap().info.formats.kv
+        };
+        for dtype in WeightDtype::ALL {
+            let expected = match dtype {
+                WeightDtype::F32 => KvDtype::F32,
+                _ => KvDtype::Bf16,
+            };
+            assert_eq!(format(dtype, |_| ()), expected, "{}", dtype.name());
+            let asked = format(dtype, |config| config.engine.kv_dtype = Text::literal("int8"));
+            assert_eq!(asked, KvDtype::Int8);
+            let candle = format(dtype, |config| config.model.backend = Text::literal("candle"));
+            assert_eq!(candle, KvDtype::F32);
+        }
     }
 
     #[test]

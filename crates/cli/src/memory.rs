@@ -4,74 +4,86 @@
 mod linux;
 
 use anyhow::Result;
-use model::{Checkpoint, WeightDtype};
+use model::{Checkpoint, ModelInfo, WeightDtype};
 
 pub use model::Memory;
+
+/// The memory that a model needs in one dtype.
+#[derive(Clone, Copy, Debug)]
+pub struct Need {
+    /// Memory of the weights.
+    pub memory: Memory,
+    /// Bytes of all KV pages.
+    pub kv: u64,
+}
+
+impl Need {
+    /// Peak bytes; KV pages are allocated after the weights are loaded.
+    pub fn most(&self) -> u64 {
+        self.memory.loading.max(self.memory.weights.saturating_add(self.kv))
+    }
+}
 
 /// The memory that a model needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
     /// The dtype that the weights are read as.
     pub dtype: WeightDtype,
-    /// Memory of the weights in that dtype.
-    pub memory: Memory,
-    /// Memory of the weights by dtype, in the order of [`WeightDtype::ALL`]; `None` where the dtype
-    /// does not suit the model.
-    pub others: [Option<Memory>; WeightDtype::ALL.len()],
-    /// Bytes of all KV pages.
-    pub kv: u64,
+    /// What it needs in that dtype.
+    pub own: Need,
+    /// What it needs by dtype, in the order of [`WeightDtype::ALL`]; `None` where the dtype does not
+    /// suit the model.
+    pub others: [Option<Need>; WeightDtype::ALL.len()],
 }
 
 impl Needs {
-    /// The needs of `checkpoint` with `kv` bytes of KV pages.
+    /// The needs of `checkpoint` with KV pages of as many bytes as `kv` says.
     ///
     /// # Errors
-    /// A checkpoint that cannot be loaded.
-    pub fn survey(checkpoint: &mut Checkpoint, dtype: WeightDtype, kv: u64) -> Result<Self> {
-        let survey = checkpoint.survey(dtype).map_err(crate::exit::refused)?;
-        let others = WeightDtype::ALL.map(|dtype| Some(checkpoint.survey(dtype).ok()?.memory));
-        Ok(Self { dtype: survey.info.formats.matrices, memory: survey.memory, others, kv })
-    }
-
-    /// The same with this many bytes of KV pages.
-    pub fn with_kv(mut self, kv: u64) -> Self {
-        self.kv = kv;
-        self
+    /// A checkpoint that cannot be loaded; an error of `kv`.
+    pub fn survey(
+        checkpoint: &mut Checkpoint,
+        dtype: WeightDtype,
+        kv: impl Fn(&ModelInfo) -> Result<u64>,
+    ) -> Result<Self> {
+        let mut need = |dtype| -> Result<_> {
+            let survey = checkpoint.survey(dtype).map_err(crate::exit::refused)?;
+            let need = Need { memory: survey.memory, kv: kv(&survey.info)? };
+            Ok((survey.info.formats.matrices, need))
+        };
+        let (dtype, own) = need(dtype)?;
+        let others = WeightDtype::ALL.map(|dtype| Some(need(dtype).ok()?.1));
+        Ok(Self { dtype, own, others })
     }
 
     /// Peak bytes in the dtype that the weights are read as.
     pub fn bytes(&self) -> u64 {
-        self.most(self.memory)
+        self.own.most()
     }
 
-    /// The dtypes that suit the model, from the most exact one, with the memory of the weights.
-    pub fn by_dtype(&self) -> impl Iterator<Item = (WeightDtype, Memory)> {
+    /// The dtypes that suit the model, from the most exact one, with what they need.
+    pub fn by_dtype(&self) -> impl Iterator<Item = (WeightDtype, Need)> {
         let all = WeightDtype::ALL.into_iter().zip(self.others);
-        all.filter_map(|(dtype, memory)| Some((dtype, memory?)))
-    }
-
-    /// Peak bytes; KV pages are allocated after the weights are loaded.
-    pub fn most(&self, memory: Memory) -> u64 {
-        memory.loading.max(memory.weights.saturating_add(self.kv))
+        all.filter_map(|(dtype, need)| Some((dtype, need?)))
     }
 
     /// The reason why the model does not fit into `free` bytes, and a choice that fits.
     pub fn refusal(&self, free: u64) -> Option<String> {
-        let (memory, needed) = (self.memory, self.most(self.memory));
+        let (memory, needed) = (self.own.memory, self.bytes());
         if needed <= free {
             return None;
         }
         let parts = if memory.loading == needed {
             format!("to load it in {}", self.dtype.name())
         } else {
-            let (weights, kv) = (size(memory.weights), size(self.kv));
+            let (weights, kv) = (size(memory.weights), size(self.own.kv));
             format!("{weights} of weights in {}, {kv} of KV pages", self.dtype.name())
         };
-        let instead = self.by_dtype().find(|(_, memory)| self.most(*memory) <= free);
+        let instead = self.by_dtype().find(|(_, need)| need.most() <= free);
         let left = free.saturating_sub(memory.weights) >> 20;
         let advice = match instead {
-            Some((dtype, memory)) => {
-                format!("try --dtype {}, which needs {}", dtype.name(), size(self.most(memory)))
+            Some((dtype, need)) => {
+                format!("try --dtype {}, which needs {}", dtype.name(), size(need.most()))
             }
             None if memory.loading <= free && left > 0 => format!("try --kv-memory {left}MiB"),
             None => "no dtype fits".to_owned(),

@@ -100,6 +100,14 @@ impl Checkpoint {
         self
     }
 
+    /// Without [`Self::with_kv_dtype`], gives keys and values on the CPU bf16 beside matrices that are not
+    /// f32, as on a device.
+    #[must_use]
+    pub fn with_kv_of_matrices(mut self) -> Self {
+        self.weights.kv_of_matrices = true;
+        self
+    }
+
     /// Sets expert sharing: the rows of one block of positions of a sequence choose from a common
     /// pool of experts. The pool of one sequence does not affect other sequences.
     #[must_use]

@@ -60,6 +60,8 @@ pub(crate) struct Weights {
     pub(crate) dtype: WeightDtype,
     /// Number format of keys and values, if it is not the backend's.
     pub(crate) kv_dtype: Option<KvDtype>,
+    /// On the CPU it is else bf16 beside matrices that are not f32, and not always f32.
+    pub(crate) kv_of_matrices: bool,
     /// The pool of experts that the rows of a block share.
     pub(crate) sharing: Option<ExpertSharing>,
     /// Tokens of the tokenizer; rows of the LM head after them are padding.
@@ -165,6 +167,7 @@ impl Weights {
             watch: None,
             dtype: WeightDtype::F32,
             kv_dtype: None,
+            kv_of_matrices: false,
             sharing: None,
             vocabulary: None,
             positions: None,

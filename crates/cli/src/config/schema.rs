@@ -195,8 +195,8 @@ pub struct Engine {
     /// Memory for KV pages; `auto` = 512 MiB on the CPU, or what a sequence of full length needs, up to
     /// 8 GiB; the rest of the share on a device.
     pub kv_memory: Text<Option<u64>>,
-    /// Number format of keys and values in pages: `auto` (f32 on the CPU; on a device f32 with matrices in
-    /// f32, otherwise bf16), `f32`, `bf16` or `int8`.
+    /// Number format of keys and values in pages: `auto` (f32 with matrices in f32, otherwise bf16),
+    /// `f32`, `bf16` or `int8`.
     pub kv_dtype: Text<Option<KvDtype>>,
     /// Share of a device's memory for weights, steps and KV pages together, in 0..=1; without effect on
     /// the CPU and if `kv_memory` is a size.

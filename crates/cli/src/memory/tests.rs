@@ -10,14 +10,16 @@ const GIB: u64 = 1 << 30;
 /// 32, 16, 9 and 5 GiB of weights by dtype, 2 GiB more while they are packed; a model whose rows do
 /// not suit int4 without the last.
 fn needs(dtype: WeightDtype, kv: u64) -> Needs {
-    let memory = |gib: u64| Memory { weights: gib * GIB, loading: (gib + 2) * GIB };
+    let need = |gib: u64| {
+        let memory = Memory { weights: gib * GIB, loading: (gib + 2) * GIB };
+        Need { memory, kv }
+    };
     let sizes = WeightDtype::ALL.into_iter().zip([32, 16, 9, 5]);
     let own = sizes.clone().find(|(other, _)| *other == dtype);
     Needs {
         dtype,
-        memory: memory(own.map_or(6, |(_, gib)| gib)),
-        others: [32, 16, 9, 5].map(|gib| Some(memory(gib))),
-        kv,
+        own: need(own.map_or(6, |(_, gib)| gib)),
+        others: [32, 16, 9, 5].map(|gib| Some(need(gib))),
     }
 }
 

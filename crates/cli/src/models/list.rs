@@ -11,6 +11,7 @@ use super::room::{self, Machine, Room};
 use crate::args::{ModelsArgs, ModelsCommand};
 use crate::exit;
 use crate::hub::{self, Cache, CachedModel};
+use crate::kv;
 use crate::names::shown;
 use crate::shelf::{ALL, Entry, Evidence, Origin, id, names};
 
@@ -73,7 +74,7 @@ pub fn run(args: &ModelsArgs) -> Result<()> {
 /// A model that cannot be surveyed.
 fn row(entry: &Entry, machine: &Machine, cache: &Cache) -> Result<Row> {
     let config = room::config(entry);
-    let mut checkpoint = entry.checkpoint()?;
+    let mut checkpoint = kv::with_format(entry.checkpoint()?, &config);
     let memory = room::rooms(entry, &mut checkpoint, machine)?;
     let info = checkpoint.survey(*config.model.dtype).map_err(exit::refused)?.info;
     let (bytes, is_here) = match entry.origin {

@@ -84,9 +84,9 @@ pub fn rooms(entry: &Entry, checkpoint: &mut Checkpoint, machine: &Machine) -> R
     let config = config(entry);
     let needs = kv::needs(&config, checkpoint)?;
     let mut rooms = Vec::new();
-    for (dtype, memory) in needs.by_dtype() {
+    for (dtype, need) in needs.by_dtype() {
         let needed = match machine.is_cpu {
-            true => needs.most(memory),
+            true => need.most(),
             false => {
                 let info = checkpoint.survey(dtype).map_err(crate::exit::refused)?.info;
                 if DeviceModel::unfit(&info, None).is_some() {
@@ -95,7 +95,7 @@ pub fn rooms(entry: &Entry, checkpoint: &mut Checkpoint, machine: &Machine) -> R
                 device::least(&config, checkpoint, &info)?.sum()
             }
         };
-        rooms.push(Room::new(dtype, memory, needed, machine.free));
+        rooms.push(Room::new(dtype, need.memory, needed, machine.free));
     }
     Ok(rooms)
 }

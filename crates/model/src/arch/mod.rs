@@ -35,7 +35,7 @@ pub(crate) use work::Work;
 use crate::config::{DRAFTER, DrafterSpec, Keys, Spec};
 use crate::weights::{DrafterFiles, Quantization, Weights};
 use crate::{LoadError, ModelInfo, RowGate};
-use kernels::Storage;
+use kernels::{KvDtype, Storage, WeightDtype};
 use load::Loader;
 use step::{Attention, LogitShift, as_index};
 
@@ -199,7 +199,9 @@ fn read(config: &Keys, weights: &Weights) -> Result<(Spec, &'static names::Names
     spec.check_divisors(config)?;
     spec.info.max_positions = weights.positions.unwrap_or(usize::MAX).min(spec.info.max_positions);
     spec.info.formats.matrices = weights.dtype;
-    spec.info.formats.kv = weights.kv_dtype.unwrap_or_default();
+    let is_short = weights.kv_of_matrices && weights.dtype != WeightDtype::F32;
+    let kv = if is_short { KvDtype::Bf16 } else { KvDtype::F32 };
+    spec.info.formats.kv = weights.kv_dtype.unwrap_or(kv);
     if let Some(length) = weights.prompt_blocks {
         spec.info.rows.attention = match spec.info.rows.attention {
             Attention::Full => Attention::BlocksAfterPrompt(length),
