@@ -22,7 +22,7 @@ pub(super) struct Loader<'a, S: Storage> {
 }
 
 impl<S: Storage> Loader<'_, S> {
-    /// Loads all tensors, layer by layer.
+    /// Loads all tensors, the layers last.
     pub(super) fn decoder(mut self) -> Result<Decoder<S>, LoadError> {
         let info = &self.spec.info;
         let d = info.width;
@@ -42,6 +42,11 @@ impl<S: Storage> Loader<'_, S> {
             None => None,
         };
         let embedding = self.table(source)?;
+        // Before the layers: while this largest matrix is read, it is there in f32 too.
+        let head = match tied {
+            Some(head) => head,
+            None => self.own_head()?,
+        };
         let blocks = (0..info.layers).map(|number| match (canvas, &self.spec.experts) {
             (Some((spec, canvas)), Some(experts)) => {
                 self.canvas_block(number, spec, canvas, experts)
@@ -50,10 +55,6 @@ impl<S: Storage> Loader<'_, S> {
         });
         let blocks = blocks.collect::<Result<_, _>>()?;
         let norm = self.norm(self.names.norm.to_owned())?;
-        let head = match tied {
-            Some(head) => head,
-            None => self.own_head()?,
-        };
         Ok(Decoder {
             width: d,
             eps: self.spec.norm_eps,
