@@ -36,7 +36,7 @@ pub fn run(args: &GenerateArgs) -> Result<()> {
     let stream = session.submit(Prompt { tokens, budget, is_code }, decoding, &args.sampling)?;
     let answer = Answer::new(&session.tokenizer, budget, args.trace);
     let answered = answer.follow(stream, &AtomicBool::new(false))?;
-    answered.tell_end();
+    answered.tell_end(&args.sampling);
     if args.stats || args.trace {
         say!("{}", answered.cost);
     }

@@ -13,6 +13,7 @@ use anyhow::Result;
 use engine::{Event, EventStream, FinishReason, SequenceStats, StepTrace};
 use text::{StreamOptions, TextStream, Tokenizer};
 
+use crate::args::SamplingArgs;
 use crate::exit;
 use canvas::Canvas;
 use lanes::Lanes;
@@ -155,15 +156,16 @@ impl<'a> Answer<'a> {
 }
 
 impl WholeAnswer {
-    /// Tells the user, on standard error, why the answer ended, if the model did not end it.
-    pub fn tell_end(&self) {
+    /// Tells the user, on standard error, why the answer ended, if neither the model ended it nor a budget that
+    /// the user set.
+    pub fn tell_end(&self, sampling: &SamplingArgs) {
         match self.end {
-            End::Stop => {}
-            End::Length => say!(
-                "(cut after {} tokens, the most that --max-tokens or the context allows)",
-                self.cost.stats.emitted_tokens
-            ),
+            End::Length if sampling.max_tokens.is_none() => {
+                let tokens = self.cost.stats.emitted_tokens;
+                say!("(cut after {tokens} tokens, the budget without --max-tokens)");
+            }
             End::Interrupted => say!("(ended by Ctrl-C)"),
+            End::Stop | End::Length => {}
         }
     }
 }

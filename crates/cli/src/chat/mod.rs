@@ -176,7 +176,7 @@ impl<'a> Chat<'a> {
             self.turns.pop();
         })?;
         self.answers.note(&answered.cost);
-        answered.tell_end();
+        answered.tell_end(&self.sampling);
         self.turns.push(Message::new("assistant", &answered.text));
         Ok(())
     }

@@ -55,7 +55,7 @@ impl Chat<'_> {
             tell!("\n{name}");
             let answer = self.answered(decoder)?;
             tell!("{} in {:.2} s", answer.cost.forwards(), answer.cost.time.as_secs_f64());
-            answer.tell_end();
+            answer.tell_end(&self.sampling);
             if answer.end == End::Interrupted {
                 break;
             }

@@ -40,11 +40,15 @@ impl<S: Storage> Loader<'_, S> {
                 (0..count).map(expert).collect::<Result<_, _>>()?
             }
             false => {
-                let both = format!("{prefix}.experts.gate_up_proj");
-                let gate_ups = self.stacked(&both, [count, 2 * width, d], Epilogue::GeluGate)?;
-                let down = format!("{prefix}.experts.down_proj");
-                let downs = self.stacked(&down, [count, d, width], Epilogue::None)?;
-                gate_ups.into_iter().zip(downs).map(|(gate_up, down)| [gate_up, down]).collect()
+                // Places in the tensors of all experts.
+                let expert = |i: usize| {
+                    let name = |matrix: &str| format!("{prefix}.experts.{i}.{matrix}");
+                    let gate_up = [2 * width, d];
+                    let gate_up = self.part(&name("gate_up_proj"), gate_up, Epilogue::GeluGate)?;
+                    let down = self.part(&name("down_proj"), [d, width], Epilogue::None)?;
+                    Ok([gate_up, down])
+                };
+                (0..count).map(expert).collect::<Result<_, _>>()?
             }
         };
         let router = Router {
@@ -89,28 +93,21 @@ impl<S: Storage> Loader<'_, S> {
         Ok([gate_up, down])
     }
 
-    /// The matrices `[rows, k]` of a tensor `[count, rows, k]`.
-    fn stacked(
+    /// A matrix of one expert.
+    fn part(
         &mut self,
         name: &str,
-        shape: [usize; 3],
+        shape: [usize; 2],
         epilogue: Epilogue,
-    ) -> Result<Vec<S::Matrix>, LoadError> {
-        let [count, rows, k] = shape;
+    ) -> Result<S::Matrix, LoadError> {
         let numbers = self.weights.tensor(name, &shape)?;
-        let size = rows.saturating_mul(k);
-        let matrices = (0..count).map(|index| {
-            let start = index.saturating_mul(size).min(numbers.len());
-            let range = start..start.saturating_add(size).min(numbers.len());
-            let matrix = Stored {
-                shape: [rows, k],
-                numbers: Numbers::Floats(&numbers[range]),
-                bias: None,
-                dtype: self.weights.dtype,
-                epilogue,
-            };
-            self.stored(name, matrix, floats(size.saturating_mul(count)))
-        });
-        matrices.collect()
+        let matrix = Stored {
+            shape,
+            numbers: Numbers::Floats(&numbers),
+            bias: None,
+            dtype: self.weights.dtype,
+            epilogue,
+        };
+        self.stored(name, matrix, floats(shape[0].saturating_mul(shape[1])))
     }
 }

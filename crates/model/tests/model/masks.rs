@@ -96,8 +96,6 @@ fn adapted(base: &Base, ends: &[&str]) -> Checkpoint {
 
 /// The checkpoint with the adapter merged into all rows and the mask's embedding replaced.
 fn merged(base: &Base, tensors: &Tensors) -> Model {
-    let folder = std::env::temp_dir().join(format!("asynclane-masks-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
     let bytes = std::fs::read(base.case.folder.join("model.safetensors")).expect("weights");
     let stored = safetensors::SafeTensors::deserialize(&bytes).expect("a file");
     let mut new = Tensors::new();
