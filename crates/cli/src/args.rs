@@ -235,7 +235,7 @@ pub struct EngineArgs {
     #[arg(long, global = true, value_name = "SHARE", env = "ASYNCLANE_DEVICE_MEMORY")]
     pub device_memory: Option<f64>,
     /// Maximum rows of a step; 0 = the number at which a CUDA device reaches its full rate of rows, those of about
-    /// a second on the CPU (256 to 2048).
+    /// a second on the CPU (64 to 2048).
     #[arg(long, global = true, env = "ASYNCLANE_ROW_BUDGET")]
     pub row_budget: Option<u32>,
     /// Average rows per step for prefills and refreshes while other sequences decode; 0 = half of the

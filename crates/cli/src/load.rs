@@ -334,7 +334,8 @@ pub fn engine_config(config: &Config, loaded: &LoadedModel) -> EngineConfig {
         max_waiting: config.engine.max_waiting,
         row_budget: loaded.hardware.row_budget,
         long_quantum: config.long_quantum(loaded.hardware.row_budget),
-        prefill_chunk: config.engine.prefill_chunk,
+        // So that no part of a prompt makes a step longer than its rows say.
+        prefill_chunk: config.engine.prefill_chunk.min(loaded.hardware.row_budget),
         grammar_timeout: config.grammar_timeout(),
         prefix_cache: config.engine.prefix_cache,
         max_model_len: Some(loaded.max_model_len),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use engine::{Engine, Request};
-use step::{BatchOutput, Executor};
+use step::{Attention, BatchOutput, Executor};
 
 use crate::config::{Config, DEFAULT_ROWS};
 use crate::exit;
@@ -15,8 +15,12 @@ use crate::names::escaped;
 /// Maximum steps of the trial: the parts of its prompt, and one that scores tokens.
 const MAX_STEPS: usize = 8;
 const TEXT: &str = "Hello";
-/// Fewest rows of a step that the trial chooses: with fewer, each expert of a mixture has few rows.
+/// Fewest rows of a step that the trial chooses: with fewer, each expert of a mixture has few rows, and whole
+/// prompts wait for more steps.
 const FEWEST_ROWS: u32 = 256;
+/// The same of matrices that every row is multiplied with, which reach their rate with fewer, where prompts are
+/// split.
+const FEWEST_DENSE_ROWS: u32 = 64;
 
 /// Runs a forward pass over a chat, or over a text if the template cannot hold this chat, until tokens are scored.
 /// On a CPU without a configured number, steps get the rows of about a second, so that nobody waits longer for
@@ -39,15 +43,21 @@ pub fn run(loaded: &mut LoadedModel, config: &Config) -> Result<()> {
         exit::failure(exit::CHECKPOINT, format!("{name}: the model cannot answer: {reason}"))
     })?;
     if loaded.hardware.is_cpu() && config.engine.row_budget == 0 {
-        loaded.hardware.row_budget = timed.map_or(DEFAULT_ROWS, rows_of_a_second);
+        let is_dense = loaded.info.experts.is_none();
+        let fewest = match is_dense && loaded.info.rows.attention != Attention::Full {
+            true => FEWEST_DENSE_ROWS,
+            false => FEWEST_ROWS,
+        };
+        let rows = timed.map_or(DEFAULT_ROWS, |timed| rows_of_a_second(timed, fewest));
+        loaded.hardware.row_budget = rows;
     }
     Ok(())
 }
 
-/// The rows of about a second, from a pass that had this many in this time.
-fn rows_of_a_second((rows, time): (usize, Duration)) -> u32 {
+/// The rows of about a second, at least `fewest`, from a pass that had this many in this time.
+fn rows_of_a_second((rows, time): (usize, Duration), fewest: u32) -> u32 {
     let in_second = rows as f64 / time.as_secs_f64().max(f64::EPSILON);
-    (in_second as u32).clamp(FEWEST_ROWS, DEFAULT_ROWS)
+    (in_second as u32).clamp(fewest, DEFAULT_ROWS)
 }
 
 /// Runs `request`, which is not answered, and returns rows and time of its last pass. One that `engine` does not
@@ -104,10 +114,12 @@ mod tests {
 
     #[test]
     fn steps_have_the_rows_of_a_second() {
-        let rows =
-            |rows, milliseconds| rows_of_a_second((rows, Duration::from_millis(milliseconds)));
-        assert_eq!([rows(30, 500), rows(30, 40), rows(30, 1)], [256, 750, 2048]);
-        assert_eq!(rows(30, 0), 2048);
+        let rows = |rows, milliseconds, fewest| {
+            rows_of_a_second((rows, Duration::from_millis(milliseconds)), fewest)
+        };
+        assert_eq!([rows(30, 500, 256), rows(30, 40, 256), rows(30, 1, 256)], [256, 750, 2048]);
+        assert_eq!([rows(30, 500, 64), rows(30, 400, 64), rows(30, 200, 64)], [64, 75, 150]);
+        assert_eq!(rows(30, 0, 64), 2048);
     }
 
     #[test]

@@ -173,7 +173,7 @@ pub struct TextReading {
 #[serde(deny_unknown_fields, default)]
 pub struct Engine {
     /// Maximum rows of a step; 0 = the number at which a CUDA device reaches its full rate of rows, those of about
-    /// a second on the CPU (256 to 2048).
+    /// a second on the CPU (64 to 2048; at least 256 with experts or full attention).
     pub row_budget: u32,
     /// Average rows per step for prefills and refreshes while other sequences decode; 0 = half of the
     /// row budget.
