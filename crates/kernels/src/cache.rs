@@ -15,8 +15,11 @@ pub(crate) use number::KvNumber;
 
 use crate::parallel::{self, Shared};
 use crate::storage::{numbers, numbers_mut};
-use candle_core::{CpuStorage, Device, InplaceOp1, InplaceOp2, Layout, Result, Tensor, bail};
+use candle_core::{
+    CpuStorage, DType, Device, InplaceOp1, InplaceOp2, Layout, Result, Tensor, bail,
+};
 use half::bf16;
+use half::vec::HalfBitsVecExt;
 use std::ops::Range;
 use step::PageCopy;
 
@@ -43,11 +46,18 @@ impl Pool {
         }
     }
 
-    /// A zeroed pool of one layer.
+    /// A zeroed pool of one layer, whose memory the system gives when pages are first written.
     pub fn zeros(self, sizes: &KvSizes) -> Result<Tensor> {
         let (dtype, columns) = sizes.dtype.stored(sizes.head_width);
         let shape = self.shape(sizes.pages, sizes.num_kv_heads, columns, sizes.page);
-        Tensor::zeros(shape.as_slice(), dtype, &Device::Cpu)
+        match dtype {
+            // candle writes zeros of this type.
+            DType::BF16 => {
+                let zeros: Vec<bf16> = vec![0_u16; shape.iter().product()].reinterpret_into();
+                Tensor::from_vec(zeros, shape.as_slice(), &Device::Cpu)
+            }
+            dtype => Tensor::zeros(shape.as_slice(), dtype, &Device::Cpu),
+        }
     }
 
     /// The sizes of a tensor of this kind with numbers `N`.

@@ -97,4 +97,32 @@ mod tests {
         });
         assert_eq!(bytes, [12 * 64 * 4, 12 * 64 * 2, 12 * 68]);
     }
+
+    /// Bytes of memory that this process has.
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    fn resident() -> usize {
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        4096 * pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap()
+    }
+
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[test]
+    fn pools_take_memory_when_they_are_written() {
+        use crate::cache::Pool;
+        for dtype in KvDtype::ALL {
+            let sizes = KvSizes {
+                dtype,
+                layers: 1,
+                num_kv_heads: 8,
+                head_width: 128,
+                page: 16,
+                pages: 1 << 16,
+            };
+            let (before, pool) = (resident(), Pool::Keys.zeros(&sizes).unwrap());
+            // Other tests take some of it.
+            let (bytes, taken) = (sizes.slot_bytes() << 19, resident().saturating_sub(before));
+            assert!(taken < bytes / 2, "{}: {taken} of {bytes}", dtype.name());
+            assert_eq!(pool.dims()[0], sizes.pages);
+        }
+    }
 }
