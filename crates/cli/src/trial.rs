@@ -18,8 +18,7 @@ const TEXT: &str = "Hello";
 /// Fewest rows of a step that the trial chooses: with fewer, each expert of a mixture has few rows, and whole
 /// prompts wait for more steps.
 const FEWEST_ROWS: u32 = 256;
-/// The same of matrices that every row is multiplied with, which reach their rate with fewer, where prompts are
-/// split.
+/// The same for models without experts whose prompts are split: their products are as fast with fewer rows.
 const FEWEST_DENSE_ROWS: u32 = 64;
 
 /// Runs a forward pass over a chat, or over a text if the template cannot hold this chat, until tokens are scored.

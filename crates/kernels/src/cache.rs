@@ -51,7 +51,7 @@ impl Pool {
         let (dtype, columns) = sizes.dtype.stored(sizes.head_width);
         let shape = self.shape(sizes.pages, sizes.num_kv_heads, columns, sizes.page);
         match dtype {
-            // candle writes zeros of this type.
+            // candle writes the zeros of this type itself, which takes the memory at once.
             DType::BF16 => {
                 let zeros: Vec<bf16> = vec![0_u16; shape.iter().product()].reinterpret_into();
                 Tensor::from_vec(zeros, shape.as_slice(), &Device::Cpu)

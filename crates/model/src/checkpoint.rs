@@ -72,7 +72,7 @@ impl Checkpoint {
     }
 
     /// Sets the dtype in which matrices are stored and multiplied after loading; default f32.
-    /// Embedding table, norms and biases stay f32. [`WeightDtype::Blocks`] keeps matrices in the block
+    /// Norms and biases stay f32, on the CPU the embedding table as its file has it. [`WeightDtype::Blocks`] keeps matrices in the block
     /// types of a GGUF file, and a publisher's codes in those that have exactly their products with scales. For
     /// a checkpoint without both it is bf16 where most bytes are bf16, or 8-bit floats, 512 MiB or more, and
     /// else f32. On the CPU, matrices of F16 that are multiplied in f32 keep their 16 bits.
@@ -82,9 +82,9 @@ impl Checkpoint {
         self
     }
 
-    /// The dtype to load with on a device for one that is asked for. It differs for
-    /// [`WeightDtype::Blocks`] where f32 would stand for large matrices in F16, for which devices have no
-    /// products: they are bf16.
+    /// The dtype to load with on a device if `dtype` is asked for. It is another one in a single case: large
+    /// matrices in F16, which [`WeightDtype::Blocks`] would make f32, are bf16, because devices multiply f32
+    /// without tensor cores.
     pub fn dtype_on_device(&self, dtype: WeightDtype) -> WeightDtype {
         match self.weights.resolved_on_device(dtype) == self.weights.resolved(dtype) {
             true => dtype,
@@ -100,8 +100,8 @@ impl Checkpoint {
         self
     }
 
-    /// Without [`Self::with_kv_dtype`], gives keys and values on the CPU bf16 beside matrices that are not
-    /// f32, as on a device.
+    /// Without [`Self::with_kv_dtype`], stores keys and values on the CPU in bf16 beside matrices that are not
+    /// f32, as a device does.
     #[must_use]
     pub fn with_kv_of_matrices(mut self) -> Self {
         self.weights.kv_of_matrices = true;

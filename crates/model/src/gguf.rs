@@ -12,7 +12,7 @@ mod facts;
 mod frequencies;
 mod header;
 mod location;
-mod three;
+mod q3_k;
 mod tokenizer;
 mod volumes;
 

@@ -60,7 +60,8 @@ pub(crate) struct Weights {
     pub(crate) dtype: WeightDtype,
     /// Number format of keys and values, if it is not the backend's.
     pub(crate) kv_dtype: Option<KvDtype>,
-    /// On the CPU it is else bf16 beside matrices that are not f32, and not always f32.
+    /// True if keys and values on the CPU are bf16 beside matrices that are not f32, unless `kv_dtype` says
+    /// otherwise; false if they are f32 then.
     pub(crate) kv_of_matrices: bool,
     /// The pool of experts that the rows of a block share.
     pub(crate) sharing: Option<ExpertSharing>,

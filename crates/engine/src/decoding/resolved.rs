@@ -7,8 +7,8 @@ use crate::cache::CacheConfig;
 
 /// Budget of an answer whose request sets none.
 const BUDGET: u32 = 1024;
-/// The same if it is the length of a canvas that is read as a whole: Fast-dLLM's, and the longest that
-/// the published samplers of such decoders are measured with.
+/// The same if the budget is the length of a canvas that is read as a whole: every mask costs a row, and
+/// changes the text. Fast-dLLM's evaluation has this length.
 const CANVAS: u32 = 256;
 
 /// Guessed canvases beside the real one while a text is expected.

@@ -22,7 +22,7 @@ pub(super) struct Loader<'a, S: Storage> {
 }
 
 impl<S: Storage> Loader<'_, S> {
-    /// Loads all tensors, the layers last.
+    /// Loads all tensors: embedding and head, then layer by layer.
     pub(super) fn decoder(mut self) -> Result<Decoder<S>, LoadError> {
         let info = &self.spec.info;
         let d = info.width;
@@ -42,7 +42,7 @@ impl<S: Storage> Loader<'_, S> {
             None => None,
         };
         let embedding = self.table(source)?;
-        // Before the layers: while this largest matrix is read, it is there in f32 too.
+        // Before the layers, because this largest matrix needs memory in f32 while it is packed.
         let head = match tied {
             Some(head) => head,
             None => self.own_head()?,

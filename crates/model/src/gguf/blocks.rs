@@ -1,7 +1,7 @@
 //! Matrices whose blocks are kept as the file has them, those in Q3_K as Q6_K.
 
 use super::location::Location;
-use super::{Gguf, deinterleave, is_rotated, three};
+use super::{Gguf, deinterleave, is_rotated, q3_k};
 use crate::LoadError;
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::TensorInfo;
@@ -60,7 +60,7 @@ impl Gguf {
         };
         let slice = self.data(name, &location, info)?;
         let slice: Cow<'_, [u8]> = match info.ggml_dtype {
-            GgmlDType::Q3K => three::in_six_bits(&slice).into(),
+            GgmlDType::Q3K => q3_k::as_q6_k(&slice).into(),
             _ => (&*slice).into(),
         };
         if let Some(block) = kind.unfit(&slice) {
