@@ -117,8 +117,8 @@ fn formats() -> Result<()> {
         let layers = (0..LAYERS).map(|_| dense(dtype));
         all.push((dtype.name(), layers.collect::<Result<_>>()?));
     }
-    for kind in BlockType::ALL.into_iter().chain([BlockType::NVFP4, BlockType::FP8, BlockType::F16])
-    {
+    let more = [BlockType::IQ4, BlockType::NVFP4, BlockType::FP8, BlockType::F16];
+    for kind in BlockType::ALL.into_iter().chain(more) {
         let layers = (0..LAYERS).map(|_| packed(kind));
         all.push((kind.name(), layers.collect::<Result<_>>()?));
     }

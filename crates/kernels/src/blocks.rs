@@ -17,6 +17,8 @@ pub enum BlockType {
     Q5_1,
     /// 32 codes of 8 bits, a scale.
     Q8_0,
+    /// 256 codes of 2 bits, a scale and a minimum for each 16.
+    Q2_K,
     /// 256 codes of 4 bits, a scale and a minimum for each 32.
     Q4_K,
     /// 256 codes of 5 bits, a scale and a minimum for each 32.
@@ -31,6 +33,16 @@ pub enum BlockType {
     FP8,
     /// 32 codes of 8 bits without a sign, behind a scale and a minimum of 16 bits each; no type of GGUF files.
     AFFINE8,
+    /// 256 codes of 4 bits that stand for the numbers of a list, the first of two in the low bits, behind two numbers
+    /// of 16 bits and a signed factor of 8 bits for each 16 codes; a weight is the product of all four. The list
+    /// is that of IQ4_NL and IQ4_XS. No type of GGUF files, as those below.
+    IQ4,
+    /// With the list of IQ3_S.
+    IQ3_S,
+    /// With the list of IQ3_XXS.
+    IQ3_XXS,
+    /// With the list of IQ2_XXS, IQ2_XS and IQ2_S, of IQ1_S and IQ1_M (in eighths), and of TQ1_0 and TQ2_0.
+    IQ2,
     /// 32 finite numbers of 16 bits (IEEE 754, binary16), which are multiplied as those of f32.
     F16,
 }
@@ -57,16 +69,20 @@ pub const fn float8(byte: u8) -> f32 {
 
 impl BlockType {
     /// All types of GGUF files with codes.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Q4_0,
         Self::Q4_1,
         Self::Q5_0,
         Self::Q5_1,
         Self::Q8_0,
+        Self::Q2_K,
         Self::Q4_K,
         Self::Q5_K,
         Self::Q6_K,
     ];
+
+    /// Those with lists.
+    pub const LISTED: [Self; 4] = [Self::IQ4, Self::IQ3_S, Self::IQ3_XXS, Self::IQ2];
 
     /// The name in files and messages.
     pub fn name(self) -> &'static str {
@@ -76,22 +92,24 @@ impl BlockType {
             Self::Q5_0 => "Q5_0",
             Self::Q5_1 => "Q5_1",
             Self::Q8_0 => "Q8_0",
+            Self::Q2_K => "Q2_K",
             Self::Q4_K => "Q4_K",
             Self::Q5_K => "Q5_K",
             Self::Q6_K => "Q6_K",
             Self::NVFP4 => "NVFP4",
             Self::FP8 => "FP8",
             Self::AFFINE8 => "AFFINE8",
+            Self::IQ4 => "IQ4",
+            Self::IQ3_S => "IQ3_S",
+            Self::IQ3_XXS => "IQ3_XXS",
+            Self::IQ2 => "IQ2",
             Self::F16 => "F16",
         }
     }
 
     /// Weights of a block.
     pub fn weights(self) -> usize {
-        match self {
-            Self::Q4_K | Self::Q5_K | Self::Q6_K => 256,
-            _ => 32,
-        }
+        if self.form().is_fine() { 256 } else { 32 }
     }
 
     /// Bytes of a block.
@@ -104,7 +122,9 @@ impl BlockType {
             Self::Q8_0 => 34,
             Self::FP8 | Self::AFFINE8 => 36,
             Self::F16 => 64,
+            Self::Q2_K => 84,
             Self::Q4_K => 144,
+            Self::IQ4 | Self::IQ3_S | Self::IQ3_XXS | Self::IQ2 => 148,
             Self::Q5_K => 176,
             Self::Q6_K => 210,
         }
@@ -130,9 +150,10 @@ impl BlockType {
         match self {
             Self::F16 => &ALL,
             Self::Q4_0 | Self::Q5_0 | Self::Q8_0 => &[0],
-            Self::Q4_1 | Self::Q5_1 | Self::Q4_K | Self::Q5_K | Self::AFFINE8 => &[0, 2],
+            Self::Q2_K => &[80, 82],
             Self::Q6_K => &[208],
             Self::NVFP4 | Self::FP8 => &[],
+            _ => &[0, 2],
         }
     }
 
@@ -174,6 +195,11 @@ impl BlockType {
             Self::Q4_K => Form::FineFour,
             Self::Q5_K => Form::FineFive,
             Self::Q6_K => Form::FineSix,
+            Self::Q2_K => Form::FineTwo,
+            Self::IQ4 => Form::Iq4,
+            Self::IQ3_S => Form::Iq3S,
+            Self::IQ3_XXS => Form::Iq3Xxs,
+            Self::IQ2 => Form::Iq2,
             Self::NVFP4 => Form::Nvfp4,
             Self::FP8 => Form::Fp8,
             Self::F16 => Form::F16,

@@ -19,6 +19,7 @@ pub(crate) fn widened(
         BlockType::Q5_0 => GgmlDType::Q5_0,
         BlockType::Q5_1 => GgmlDType::Q5_1,
         BlockType::Q8_0 => GgmlDType::Q8_0,
+        BlockType::Q2_K => GgmlDType::Q2K,
         BlockType::Q4_K => GgmlDType::Q4K,
         BlockType::Q5_K => GgmlDType::Q5K,
         BlockType::Q6_K => GgmlDType::Q6K,
@@ -32,6 +33,11 @@ pub(crate) fn widened(
         }
         BlockType::AFFINE8 => {
             let numbers: Vec<f32> = bytes.chunks_exact(kind.bytes()).flat_map(affine).collect();
+            return Tensor::from_vec(numbers, &shape, device);
+        }
+        BlockType::IQ4 | BlockType::IQ3_S | BlockType::IQ3_XXS | BlockType::IQ2 => {
+            let blocks = bytes.chunks_exact(kind.bytes());
+            let numbers: Vec<f32> = blocks.flat_map(|block| listed(kind, block)).collect();
             return Tensor::from_vec(numbers, &shape, device);
         }
         BlockType::F16 => {
@@ -63,4 +69,16 @@ fn affine(block: &[u8]) -> impl Iterator<Item = f32> {
     let half = |index: usize| f16::from_le_bytes([block[index], block[index + 1]]).to_f32();
     let (scale, minimum) = (half(0), half(2));
     block[4..].iter().map(move |code| scale * f32::from(*code) + minimum)
+}
+
+/// The weights of a block with a list.
+fn listed(kind: BlockType, block: &[u8]) -> impl Iterator<Item = f32> {
+    let half = |index: usize| f16::from_le_bytes([block[index], block[index + 1]]).to_f32();
+    let (scale, form) = (half(0) * half(2), kind.form());
+    (0..kind.weights()).map(move |i| {
+        let code = block[20 + i / 2] >> (i % 2 * 4) & 0x0F;
+        let byte = form.list().map_or(0, |list| list[usize::from(code)]);
+        let factor = f32::from(block[4 + i / 16].cast_signed());
+        (f32::from(byte) - form.offset()) * (scale * factor)
+    })
 }

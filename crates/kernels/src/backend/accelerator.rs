@@ -179,8 +179,7 @@ impl Storage for Accelerator {
     type Grouped = DeviceExperts;
 
     fn keeps(&self, kind: BlockType) -> bool {
-        // No kernels multiply numbers of 16 bits with those of f32.
-        kind != BlockType::F16
+        kind.form().is_on_devices()
     }
 
     fn table(&self, table: Table) -> Result<Array> {

@@ -49,15 +49,15 @@ pub(crate) fn repack(kind: BlockType, bytes: &[u8], words: &mut [u32]) {
             }
             BlockType::Q4_K | BlockType::Q5_K => repack_fine(kind, block, step),
             BlockType::Q6_K => repack_six(block, step),
+            BlockType::Q2_K => repack_two(block, step),
+            BlockType::IQ4 | BlockType::IQ3_S | BlockType::IQ3_XXS | BlockType::IQ2 => {
+                repack_listed(block, step);
+            }
             BlockType::NVFP4 => {
                 let scales = [block[4], block[5]].map(|scale| f16::from_f32(float8(scale)));
                 put(&std::array::from_fn(|i| block[6 + i / 2] >> (i % 2 * 4) & 0x0F), scales, step);
             }
-            BlockType::FP8 | BlockType::F16 => {
-                for (word, bytes) in step.iter_mut().zip(block.as_chunks().0) {
-                    *word = u32::from_le_bytes(*bytes);
-                }
-            }
+            BlockType::FP8 | BlockType::F16 => copy(block, step),
         }
     }
 }
@@ -126,6 +126,36 @@ pub(crate) fn group_codes(words: &[u32]) -> Codes {
         let high = byte(4 + part / parts, i % 4) >> (more * (part % parts));
         low | (high & ((1 << more) - 1)) << 4
     })
+}
+
+/// Packs a block of 256 codes of two bits.
+fn repack_two(block: &[u8], step: &mut [u32]) {
+    let half = |index: usize| f16::from_le_bytes([block[index], block[index + 1]]);
+    let (factors, codes) = block[..80].split_at(16);
+    // The file's minimums are subtracted.
+    step[0] = pair(half(80), -half(82));
+    copy(factors, &mut step[1..FINE_HEAD]);
+    for (group, words) in step[FINE_HEAD..].chunks_exact_mut(4).enumerate() {
+        let bytes = &codes[group / 4 * GROUP..][..GROUP];
+        write_codes(&std::array::from_fn(|i| bytes[i] >> (group % 4 * 2) & 3), words);
+    }
+}
+
+/// Packs a block of 256 codes with a list.
+fn repack_listed(block: &[u8], step: &mut [u32]) {
+    copy(&block[..20], &mut step[..FINE_HEAD]);
+    // Signed, plus 128.
+    step[1..FINE_HEAD].iter_mut().for_each(|factors| *factors ^= 0x8080_8080);
+    let groups = block[20..].chunks_exact(GROUP / 2);
+    for (bytes, words) in groups.zip(step[FINE_HEAD..].chunks_exact_mut(4)) {
+        write_codes(&std::array::from_fn(|i| bytes[i / 2] >> (i % 2 * 4) & 0x0F), words);
+    }
+}
+
+fn copy(bytes: &[u8], words: &mut [u32]) {
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+        *word = u32::from_le_bytes(*bytes);
+    }
 }
 
 /// Packs a block of 256 codes of four or five bits.

@@ -13,9 +13,13 @@
 //! Of 4-bit floats, codes are looked up: twice the number, plus 12. A word has the scales of the first and of the
 //! last 16 codes in place of a scale and a minimum, and products are multiplied by the column's factor.
 //!
+//! Of listed forms, codes are looked up: the number plus 128. Scales are the products of both numbers of the word
+//! and of a factor for each 16 codes.
+//!
 //! A step of a column is a group or, in fine forms, eight of them. It begins with a scale and a
 //! minimum, numbers of 16 bits. In fine forms, four words with 16 factors follow: two for each group,
-//! of the scale and of the minimum, or with six bits one for each 16 codes, plus 128. A group has
+//! of the scale and of the minimum, or with six bits one for each 16 codes, plus 128. With two bits, a factor
+//! has four bits for the scale of 16 codes and above them four for the minimum. A group has
 //! four words with the low four bits of its codes (byte `b` of word `i` has codes `8 i + b` and
 //! `8 i + 4 + b`), then a word for each further bit of a code (with one bit more, bit `p` of byte
 //! `b` belongs to code `4 p + b`; with two, they are the bits `2 (p % 4)` and above of word `p / 4`).
@@ -60,16 +64,10 @@ const FINE_GROUPS: usize = 8;
 pub(crate) const FINE_HEAD: usize = 5;
 /// A factor of a scale of 16 codes is stored plus this number.
 pub(crate) const FACTOR_OFFSET: f32 = 128.0;
-/// A code of six bits stands for its value minus this number.
-pub(crate) const SIX_OFFSET: f32 = 32.0;
-/// Twice a 4-bit float is its number in [`E2M1`] minus this.
-pub(crate) const E2M1_OFFSET: f32 = 12.0;
-/// Twice each of the 4-bit floats, plus 12.
-const E2M1: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
 
-/// The multiplier of a form: codes of `BITS` bits, with factors if `FINE`, that are floats if `FLOATS`.
+/// The multiplier of the form with number `FORM`, and the list of its codes. Listed forms have one multiplier.
 #[derive(Clone, Copy)]
-struct Groups<U, const BITS: usize, const FINE: bool, const FLOATS: bool>(U);
+struct Groups<U, const FORM: usize>(U, &'static [u8; 16]);
 
 /// The scales and the minimums of two vectors of columns.
 type Affine<S> = [[<S as Simd>::F; 2]; 2];
@@ -99,17 +97,14 @@ struct Step<S: Simd> {
     head: Affine<S>,
 }
 
-impl<U: Integers, const BITS: usize, const FINE: bool, const FLOATS: bool>
-    Groups<U, BITS, FINE, FLOATS>
-{
-    /// True if 16 codes have a scale.
-    const SPLIT: bool = BITS == 6 || FLOATS;
-    /// Groups of a step.
-    const COUNT: usize = if FINE { FINE_GROUPS } else { 1 };
+impl<U: Integers, const FORM: usize> Groups<U, FORM> {
+    const F: Form = Form::ALL[FORM];
+    const BITS: usize = Self::F.bits();
+    const FINE: bool = Self::F.is_fine();
     /// Words of a row for each four integers.
-    const PARTS: usize = if BITS == 8 { U::BYTE_PARTS } else { 1 };
+    const PARTS: usize = if Self::F.is_wide() { U::BYTE_PARTS } else { 1 };
     /// Parts of a group that are summed at once: at most the parts of a scale.
-    const SUMMED: usize = match (Self::SPLIT, integers::parts::<U>(BITS)) {
+    const SUMMED: usize = match (Self::F.is_split(), integers::parts::<U>(Self::BITS)) {
         (true, 5..) => 4,
         (_, parts) => parts,
     };
@@ -125,25 +120,28 @@ impl<U: Integers, const BITS: usize, const FINE: bool, const FLOATS: bool>
             let low = (s.load_f16(halves), s.load_f16(halves.wrapping_add(lanes)));
             let high = halves.wrapping_add(2 * lanes);
             let high = (s.load_f16(high), s.load_f16(high.wrapping_add(lanes)));
+            if Self::F.is_listed() {
+                return [[s.mul(low.0, low.1), s.mul(high.0, high.1)]; 2];
+            }
             [[low.0, high.0], [low.1, high.1]]
         }
     }
 
-    /// The factors in byte `index` of the factors of two vectors of columns.
+    /// The factors in the `bits` bits from `first` on of the factors of two vectors of columns.
     #[inline(always)]
     unsafe fn factors(
         self,
-        step: *const u32,
-        stride: usize,
-        index: usize,
+        step: Step<U::S>,
+        first: usize,
+        bits: u32,
     ) -> [<U::S as Simd>::F; 2] {
-        let (u, bits) = (self.0, 8 * (index % 4) as u32);
-        let words = step.wrapping_add((1 + index / 4) * stride);
+        let (u, shift, mask) = (self.0, (first % 32) as u32, (1 << bits) - 1);
+        let words = step.start.wrapping_add((1 + first / 32) * step.stride);
         // SAFETY: the factors follow the first row of words.
         unsafe {
             let (low, high) = (u.load(words), u.load(words.wrapping_add(U::S::LANES)));
-            let low = u.and(u.right(low, bits), 0xFF);
-            let high = u.and(u.right(high, bits), 0xFF);
+            let low = u.and(u.right(low, shift), mask);
+            let high = u.and(u.right(high, shift), mask);
             [u.floats(low), u.floats(high)]
         }
     }
@@ -152,24 +150,28 @@ impl<U: Integers, const BITS: usize, const FINE: bool, const FLOATS: bool>
     #[inline(always)]
     unsafe fn affine(self, step: Step<U::S>, group: usize, part: usize) -> Affine<U::S> {
         let (s, [scales, minimums]) = (self.0.simd(), step.head);
-        if FLOATS {
-            let ([low, high], offset) = (step.head[part], s.splat(-E2M1_OFFSET));
+        let offset = s.splat(-Self::F.offset());
+        if Self::F == Form::Nvfp4 {
+            let [low, high] = step.head[part];
             return [[low, high], [s.mul(low, offset), s.mul(high, offset)]];
         }
-        if !FINE {
+        if !Self::FINE {
             return step.head;
         }
+        // The first bit of the factors.
+        let first = 16 * group + 8 * part;
         // SAFETY: the caller's promise.
         unsafe {
-            if BITS == 6 {
-                let [low, high] = self.factors(step.start, step.stride, 2 * group + part);
-                let (offset, six) = (s.splat(FACTOR_OFFSET), s.splat(-SIX_OFFSET));
-                let low = s.mul(scales[0], s.sub(low, offset));
-                let high = s.mul(scales[1], s.sub(high, offset));
-                return [[low, high], [s.mul(low, six), s.mul(high, six)]];
+            if Self::F.is_listed() || Self::F == Form::FineSix {
+                let [low, high] = self.factors(step, first, 8);
+                let more = s.splat(FACTOR_OFFSET);
+                let low = s.mul(scales[0], s.sub(low, more));
+                let high = s.mul(scales[1], s.sub(high, more));
+                return [[low, high], [s.mul(low, offset), s.mul(high, offset)]];
             }
-            let scale = self.factors(step.start, step.stride, 2 * group);
-            let minimum = self.factors(step.start, step.stride, 2 * group + 1);
+            let bits = if Self::F.is_split() { 4 } else { 8 };
+            let scale = self.factors(step, first, bits);
+            let minimum = self.factors(step, first + bits as usize, bits);
             [
                 [s.mul(scales[0], scale[0]), s.mul(scales[1], scale[1])],
                 [s.mul(minimums[0], minimum[0]), s.mul(minimums[1], minimum[1])],
@@ -181,7 +183,7 @@ impl<U: Integers, const BITS: usize, const FINE: bool, const FLOATS: bool>
     #[inline(always)]
     unsafe fn codes<const P: u32>(self, words: *const u32, stride: usize) -> U::I {
         let (u, part) = (self.0, P as usize);
-        if BITS == 8 {
+        if Self::BITS == 8 {
             // SAFETY: the words of a group, by the caller's promise.
             return unsafe { u.load(words.wrapping_add(part * stride)) };
         }
@@ -193,8 +195,8 @@ impl<U: Integers, const BITS: usize, const FINE: bool, const FLOATS: bool>
         };
         let low = u.and(low, 0x0F0F_0F0F);
         // The bits above move to bit 4 of each byte.
-        let (word, shift, mask) = match BITS {
-            4 if FLOATS => return u.bytes(&E2M1, low),
+        let (word, shift, mask) = match Self::BITS {
+            4 if Self::F.list().is_some() => return u.bytes(self.1, low),
             4 => return low,
             5 => (4, P, 0x1010_1010),
             _ => (4 + part / 4, 2 * (P % 4), 0x3030_3030),
@@ -224,7 +226,7 @@ impl<U: Integers, const BITS: usize, const FINE: bool, const FLOATS: bool>
             let high = self.codes::<P>(words.wrapping_add(U::S::LANES), stride);
             let index = INTEGERS + P as usize * Self::PARTS;
             // Not `zip`, which is a call in development builds (`lto` in Cargo.toml).
-            if BITS == 8 {
+            if Self::F.is_wide() {
                 for r in 0..R {
                     u.add_byte_products((rows[r], index), [low, high], &mut sums[r]);
                 }
@@ -279,8 +281,8 @@ impl<U: Integers, const BITS: usize, const FINE: bool, const FLOATS: bool>
         step: Step<U::S>,
         group: usize,
     ) {
-        let first = if FINE { FINE_HEAD } else { 1 };
-        let codes = step.start.wrapping_add((first + group * BITS) * step.stride);
+        let first = if Self::FINE { FINE_HEAD } else { 1 };
+        let codes = step.start.wrapping_add((first + group * Self::BITS) * step.stride);
         let codes = (codes, step.stride);
         let zeros = [[self.0.zero(); 2]; R];
         let mut sums = Sums { few: zeros, sums: zeros };
@@ -290,7 +292,7 @@ impl<U: Integers, const BITS: usize, const FINE: bool, const FLOATS: bool>
             self.part::<1, R>(&mut sums, rows, codes);
             self.part::<2, R>(&mut sums, rows, codes);
             self.part::<3, R>(&mut sums, rows, codes);
-            if Self::SPLIT {
+            if Self::F.is_split() {
                 let affine = self.affine(step, group, 0);
                 self.fold(tile, &sums.sums, rows, Share { affine, sum: SUMS[1] });
                 sums.sums = zeros;
@@ -299,22 +301,20 @@ impl<U: Integers, const BITS: usize, const FINE: bool, const FLOATS: bool>
             self.part::<5, R>(&mut sums, rows, codes);
             self.part::<6, R>(&mut sums, rows, codes);
             self.part::<7, R>(&mut sums, rows, codes);
-            let (part, sum) = if Self::SPLIT { (1, SUMS[2]) } else { (0, SUMS[0]) };
+            let (part, sum) = if Self::F.is_split() { (1, SUMS[2]) } else { (0, SUMS[0]) };
             let affine = self.affine(step, group, part);
             self.fold(tile, &sums.sums, rows, Share { affine, sum });
         }
     }
 }
 
-impl<U: Integers, const BITS: usize, const FINE: bool, const FLOATS: bool> Multiply
-    for Groups<U, BITS, FINE, FLOATS>
-{
+impl<U: Integers, const FORM: usize> Multiply for Groups<U, FORM> {
     type S = U::S;
     type Sum = <U::S as Simd>::F;
     const TILE_ROWS: usize = U::TILE_ROWS;
     const STARTS: bool = false;
-    const ROW: usize = Self::COUNT * row_words(Self::PARTS);
-    const COLUMN: usize = if FINE { FINE_HEAD + FINE_GROUPS * BITS } else { 1 + BITS };
+    const ROW: usize = Self::F.groups() * row_words(Self::PARTS);
+    const COLUMN: usize = Self::F.column();
 
     #[inline(always)]
     fn simd(self) -> U::S {
@@ -336,7 +336,7 @@ impl<U: Integers, const BITS: usize, const FINE: bool, const FLOATS: bool> Multi
     }
     #[inline(always)]
     fn value(self, sum: Self::Sum, _: f32, columns: Self::Sum) -> Self::Sum {
-        if FLOATS { self.simd().mul(sum, columns) } else { sum }
+        if Self::F == Form::Nvfp4 { self.simd().mul(sum, columns) } else { sum }
     }
 
     #[inline(always)]
@@ -358,8 +358,8 @@ impl<U: Integers, const BITS: usize, const FINE: bool, const FLOATS: bool> Multi
             unsafe {
                 let head = self.head(start);
                 let stride = b.stride;
-                for group in 0..Self::COUNT {
-                    let first = (step * Self::COUNT + group) * row_words(Self::PARTS);
+                for group in 0..Self::F.groups() {
+                    let first = (step * Self::F.groups() + group) * row_words(Self::PARTS);
                     let rows: [*const u32; R] =
                         std::array::from_fn(|r| a.first.wrapping_add(r * a.stride + first));
                     self.group(&mut sums, &rows, Step { start, stride, head }, group);
@@ -375,71 +375,71 @@ pub(crate) fn dispatch_blocks<K: MultiplyKernel>(set: ByteSet, form: Form, kerne
     let has = ByteSet::available().any(|other| other == set);
     assert!(has, "this processor does not support {set:?}");
     match form {
-        Form::Four => on_set::<K, 4, false, false>(set, kernel),
-        Form::Five => on_set::<K, 5, false, false>(set, kernel),
-        Form::Eight => on_set::<K, 8, false, false>(set, kernel),
-        Form::FineFour => on_set::<K, 4, true, false>(set, kernel),
-        Form::FineFive => on_set::<K, 5, true, false>(set, kernel),
-        Form::FineSix => on_set::<K, 6, true, false>(set, kernel),
-        Form::Nvfp4 => on_set::<K, 4, false, true>(set, kernel),
+        Form::Four => on_set::<K, { Form::Four as usize }>(set, form, kernel),
+        Form::Five => on_set::<K, { Form::Five as usize }>(set, form, kernel),
+        Form::Eight => on_set::<K, { Form::Eight as usize }>(set, form, kernel),
+        Form::FineFour => on_set::<K, { Form::FineFour as usize }>(set, form, kernel),
+        Form::FineFive => on_set::<K, { Form::FineFive as usize }>(set, form, kernel),
+        Form::FineSix => on_set::<K, { Form::FineSix as usize }>(set, form, kernel),
+        Form::FineTwo => on_set::<K, { Form::FineTwo as usize }>(set, form, kernel),
+        Form::Nvfp4 => on_set::<K, { Form::Nvfp4 as usize }>(set, form, kernel),
+        Form::Iq4 | Form::Iq3S | Form::Iq3Xxs | Form::Iq2 => {
+            on_set::<K, { Form::Iq4 as usize }>(set, form, kernel);
+        }
         Form::Fp8 | Form::F16 => unreachable!("{form:?} has another multiplier"),
     }
 }
 
-fn on_set<K: MultiplyKernel, const BITS: usize, const FINE: bool, const FLOATS: bool>(
-    set: ByteSet,
-    kernel: K,
-) {
+fn on_set<K: MultiplyKernel, const FORM: usize>(set: ByteSet, form: Form, kernel: K) {
+    let list = form.list().unwrap_or(&[0; 16]);
     #[cfg(target_arch = "x86_64")]
     match set {
         // SAFETY: the processor has the instructions, checked before.
-        ByteSet::Avx512 => return unsafe { on_avx512::<K, BITS, FINE, FLOATS>(kernel) },
+        ByteSet::Avx512 => return unsafe { on_avx512::<K, FORM>(list, kernel) },
         // SAFETY: as above.
-        ByteSet::Avx2 => return unsafe { on_avx2::<K, BITS, FINE, FLOATS>(kernel) },
+        ByteSet::Avx2 => return unsafe { on_avx2::<K, FORM>(list, kernel) },
         _ => {}
     }
     #[cfg(target_arch = "aarch64")]
     match set {
         // SAFETY: the processor has the instructions, checked before.
-        ByteSet::NeonMixed => return unsafe { on_mixed::<K, BITS, FINE, FLOATS>(kernel) },
+        ByteSet::NeonMixed => return unsafe { on_mixed::<K, FORM>(list, kernel) },
         // SAFETY: as above.
-        ByteSet::NeonDot => return unsafe { on_dot::<K, BITS, FINE, FLOATS>(kernel) },
+        ByteSet::NeonDot => return unsafe { on_dot::<K, FORM>(list, kernel) },
         // SAFETY: as above.
-        ByteSet::Neon => return unsafe { on_neon::<K, BITS, FINE, FLOATS>(kernel) },
+        ByteSet::Neon => return unsafe { on_neon::<K, FORM>(list, kernel) },
         _ => {}
     }
     debug_assert_eq!(set, ByteSet::Portable);
-    kernel.run(Groups::<_, BITS, FINE, FLOATS>(PortableIntegers));
+    kernel.run(Groups::<_, FORM>(PortableIntegers, list));
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vnni,avx2,fma")]
-fn on_avx512<K: MultiplyKernel, const BITS: usize, const FINE: bool, const FLOATS: bool>(
-    kernel: K,
-) {
-    kernel.run(Groups::<_, BITS, FINE, FLOATS>(Avx512Integers::here()));
+fn on_avx512<K: MultiplyKernel, const FORM: usize>(list: &'static [u8; 16], kernel: K) {
+    kernel.run(Groups::<_, FORM>(Avx512Integers::here(), list));
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn on_avx2<K: MultiplyKernel, const BITS: usize, const FINE: bool, const FLOATS: bool>(kernel: K) {
-    kernel.run(Groups::<_, BITS, FINE, FLOATS>(Avx2Integers::here()));
+fn on_avx2<K: MultiplyKernel, const FORM: usize>(list: &'static [u8; 16], kernel: K) {
+    kernel.run(Groups::<_, FORM>(Avx2Integers::here(), list));
 }
 
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "neon,dotprod,i8mm")]
-fn on_mixed<K: MultiplyKernel, const BITS: usize, const FINE: bool, const FLOATS: bool>(kernel: K) {
-    kernel.run(Groups::<_, BITS, FINE, FLOATS>(NeonIntegers::mixed()));
+fn on_mixed<K: MultiplyKernel, const FORM: usize>(list: &'static [u8; 16], kernel: K) {
+    kernel.run(Groups::<_, FORM>(NeonIntegers::mixed(), list));
 }
 
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "neon,dotprod")]
-fn on_dot<K: MultiplyKernel, const BITS: usize, const FINE: bool, const FLOATS: bool>(kernel: K) {
-    kernel.run(Groups::<_, BITS, FINE, FLOATS>(NeonIntegers::signed()));
+fn on_dot<K: MultiplyKernel, const FORM: usize>(list: &'static [u8; 16], kernel: K) {
+    kernel.run(Groups::<_, FORM>(NeonIntegers::signed(), list));
 }
 
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "neon")]
-fn on_neon<K: MultiplyKernel, const BITS: usize, const FINE: bool, const FLOATS: bool>(kernel: K) {
-    kernel.run(Groups::<_, BITS, FINE, FLOATS>(NeonIntegers::widened()));
+fn on_neon<K: MultiplyKernel, const FORM: usize>(list: &'static [u8; 16], kernel: K) {
+    kernel.run(Groups::<_, FORM>(NeonIntegers::widened(), list));
 }

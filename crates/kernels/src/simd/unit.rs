@@ -230,7 +230,7 @@ impl Unit {
     pub(crate) fn parts(self) -> usize {
         match self {
             Self::WidenedBf16(_) | Self::WidenedF16(_) | Self::Avx2Bytes => 2,
-            Self::Blocks(ByteSet::Avx2, Form::Eight) => 2,
+            Self::Blocks(ByteSet::Avx2, form) if form.is_wide() => 2,
             _ => 1,
         }
     }

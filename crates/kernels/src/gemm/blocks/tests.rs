@@ -4,11 +4,12 @@ mod candle;
 
 use super::*;
 use crate::gemm::tests::noise;
-use crate::simd::blocks::{FACTOR_OFFSET, Form, SIX_OFFSET};
+use crate::simd::blocks::{FACTOR_OFFSET, Form};
 
 /// The types of GGUF files, and those of other formats.
 pub(crate) fn all_types() -> Vec<BlockType> {
-    BlockType::ALL.into_iter().chain([BlockType::NVFP4, BlockType::AFFINE8]).collect()
+    let more = [BlockType::NVFP4, BlockType::AFFINE8].into_iter().chain(BlockType::LISTED);
+    BlockType::ALL.into_iter().chain(more).collect()
 }
 
 /// Blocks of random codes whose scales and minimums are below 1.
@@ -18,12 +19,18 @@ pub(crate) fn random_blocks(kind: BlockType, seed: u64, count: usize) -> Vec<u8>
     for block in bytes.chunks_exact_mut(kind.bytes()) {
         let halves: &[usize] = match kind {
             BlockType::Q6_K => &[209],
+            BlockType::Q2_K => &[81, 83],
             BlockType::Q4_0 | BlockType::Q5_0 | BlockType::Q8_0 => &[1],
             BlockType::NVFP4 => {
                 block[..4].copy_from_slice(&(0.3f32 + seed as f32 / 64.0).to_le_bytes());
                 // Positive and below 2.
                 block[4..6].iter_mut().for_each(|scale| *scale &= 0x3F);
                 &[]
+            }
+            _ if kind.form().is_listed() => {
+                // A power of two, as in files.
+                block[2..4].copy_from_slice(&f16::from_f32(0.125).to_le_bytes());
+                &[1]
             }
             _ => &[1, 3],
         };
@@ -66,10 +73,20 @@ fn widened(form: Form, words: &[u32]) -> Vec<f64> {
                     all.push(sign * size * if i < 16 { scale } else { minimum });
                     continue;
                 }
+                let fine = || factor(2 * group + i / 16);
+                if let Some(list) = form.list() {
+                    let number = f64::from(list[usize::from(code)]) - 128.0;
+                    all.push(scale * minimum * (fine() - f64::from(FACTOR_OFFSET)) * number);
+                    continue;
+                }
                 let (scale, minimum) = match form {
                     Form::FineSix => {
-                        let factor = factor(2 * group + i / 16) - f64::from(FACTOR_OFFSET);
-                        (scale * factor, -scale * factor * f64::from(SIX_OFFSET))
+                        let factor = fine() - f64::from(FACTOR_OFFSET);
+                        (scale * factor, -scale * factor * 32.0)
+                    }
+                    Form::FineTwo => {
+                        let (both, sixteen) = (fine(), 16.0);
+                        (scale * (both % sixteen), minimum * (both / sixteen).floor())
                     }
                     _ if form.is_fine() => {
                         (scale * factor(2 * group), minimum * factor(2 * group + 1))
@@ -85,9 +102,14 @@ fn widened(form: Form, words: &[u32]) -> Vec<f64> {
 
 #[test]
 fn blocks_with_scales_that_cannot_be_kept_are_found() {
-    for kind in BlockType::ALL.into_iter().chain([BlockType::AFFINE8]) {
+    for kind in all_types().into_iter().filter(|kind| *kind != BlockType::NVFP4) {
         let mut bytes = random_blocks(kind, 5, 3);
-        let scale = 2 * kind.bytes() + if kind == BlockType::Q6_K { 208 } else { 0 };
+        let within = match kind {
+            BlockType::Q6_K => 208,
+            BlockType::Q2_K => 80,
+            _ => 0,
+        };
+        let scale = 2 * kind.bytes() + within;
         // The largest finite number of 16 bits fits where no constant multiplies it.
         bytes[scale..scale + 2].copy_from_slice(&0x7BFF_u16.to_le_bytes());
         let multiplied = matches!(kind, BlockType::Q4_0 | BlockType::Q5_0 | BlockType::Q8_0);

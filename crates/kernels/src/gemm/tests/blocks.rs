@@ -170,10 +170,13 @@ fn largest_codes_and_rows_do_not_overflow() {
                         block[..6].copy_from_slice(&[0, 0, 0x80, 0x3F, 0x38, 0x38]);
                         continue;
                     }
-                    let scale = if kind == BlockType::Q6_K { 208 } else { 0 };
-                    block[scale..scale + 2].copy_from_slice(&0x3C00_u16.to_le_bytes());
-                    if kind.bytes() != 210 {
-                        block[2..4].copy_from_slice(&0x3C00_u16.to_le_bytes());
+                    let ones: &[usize] = match kind {
+                        BlockType::Q6_K => &[208],
+                        BlockType::Q2_K => &[80, 82],
+                        _ => &[0, 2],
+                    };
+                    for &index in ones {
+                        block[index..index + 2].copy_from_slice(&0x3C00_u16.to_le_bytes());
                     }
                 }
                 let column = |j: usize| (j == 0).then_some(Column::Blocks(kind, &bytes));
@@ -211,16 +214,19 @@ fn codes_take_the_bytes_that_the_documents_state() {
         let bytes = Packed::bytes_of(Unit::detect_for(form), k, n);
         8.0 * bytes as f64 / (n * k) as f64
     };
-    let all = BlockType::ALL.map(|kind| (kind.name(), bits(kind.form())));
+    let kinds = BlockType::ALL.into_iter().chain([BlockType::IQ4]);
+    let all: Vec<_> = kinds.map(|kind| (kind.name(), bits(kind.form()))).collect();
     let want = [
         ("Q4_0", 5.0),
         ("Q4_1", 5.0),
         ("Q5_0", 6.0),
         ("Q5_1", 6.0),
         ("Q8_0", 9.0),
+        ("Q2_K", 4.625),
         ("Q4_K", 4.625),
         ("Q5_K", 5.625),
         ("Q6_K", 6.625),
+        ("IQ4", 4.625),
     ];
     assert_eq!(all, want);
 }

@@ -3,6 +3,26 @@
 use super::{FINE_GROUPS, FINE_HEAD};
 use crate::simd::{InstructionSet, has_dotprod, has_i8mm, has_vnni, is_avx2, is_neon};
 
+/// Twice each of the 4-bit floats, plus 12.
+const E2M1: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
+/// The numbers of ggml's types plus 128.
+const IQ4: [u8; 16] = [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241];
+const IQ3_S: [u8; 16] = odd([1, 3, 5, 7, 9, 11, 13, 15]);
+const IQ3_XXS: [u8; 16] = odd([4, 12, 20, 28, 36, 44, 52, 62]);
+/// Those of IQ1 are eighths; the last two are those of TQ, with 1.
+const IQ2: [u8; 16] = odd([8, 25, 43, 7, 9, 1, 0, 0]);
+
+/// Numbers and then the same numbers with a sign, plus 128.
+const fn odd(sizes: [u8; 8]) -> [u8; 16] {
+    let (mut all, mut i) = ([0; 16], 0);
+    while i < 8 {
+        all[i] = 128 + sizes[i];
+        all[8 + i] = 128 - sizes[i];
+        i += 1;
+    }
+    all
+}
+
 /// The form in which codes and scales are stored; `Form` of the CUDA kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
@@ -22,13 +42,24 @@ pub enum Form {
     Nvfp4,
     /// Eight bits that are 8-bit floats, with a scale in f32.
     Fp8,
-    /// Numbers of 16 bits without scales; of products on the CPU.
+    /// Two bits, stored in four, with factors of four bits for each 16 codes; of products on the CPU, as those
+    /// below.
+    FineTwo,
+    /// Four bits that stand for the numbers of IQ4_NL and IQ4_XS, with factors for each 16 codes.
+    Iq4,
+    /// The numbers of IQ3_S.
+    Iq3S,
+    /// The numbers of IQ3_XXS.
+    Iq3Xxs,
+    /// The numbers of IQ2_XXS, IQ2_XS, IQ2_S, IQ1_S, IQ1_M, TQ1_0 and TQ2_0.
+    Iq2,
+    /// Numbers of 16 bits without scales.
     F16,
 }
 
 impl Form {
     /// All forms of codes.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 13] = [
         Self::Four,
         Self::Five,
         Self::Eight,
@@ -37,22 +68,70 @@ impl Form {
         Self::FineSix,
         Self::Nvfp4,
         Self::Fp8,
+        Self::FineTwo,
+        Self::Iq4,
+        Self::Iq3S,
+        Self::Iq3Xxs,
+        Self::Iq2,
     ];
 
-    /// Bits of a code.
+    /// Bits of a code in memory.
     pub const fn bits(self) -> usize {
         match self {
-            Self::Four | Self::FineFour | Self::Nvfp4 => 4,
             Self::Five | Self::FineFive => 5,
             Self::FineSix => 6,
             Self::Eight | Self::Fp8 => 8,
             Self::F16 => 16,
+            _ => 4,
         }
+    }
+
+    /// True if CUDA kernels multiply it.
+    pub const fn is_on_devices(self) -> bool {
+        !matches!(self, Self::FineTwo | Self::F16) && !self.is_listed()
     }
 
     /// True if scales are products with factors.
     pub(crate) const fn is_fine(self) -> bool {
-        matches!(self, Self::FineFour | Self::FineFive | Self::FineSix)
+        matches!(self, Self::FineFour | Self::FineFive | Self::FineSix | Self::FineTwo)
+            || self.is_listed()
+    }
+
+    /// True if 16 codes have a scale.
+    pub(super) const fn is_split(self) -> bool {
+        matches!(self, Self::FineSix | Self::FineTwo | Self::Nvfp4) || self.is_listed()
+    }
+
+    /// True if codes stand for the numbers of a list of bytes.
+    pub(crate) const fn is_listed(self) -> bool {
+        matches!(self, Self::Iq4 | Self::Iq3S | Self::Iq3Xxs | Self::Iq2)
+    }
+
+    /// True if products take unsigned bytes instead of codes of at most six bits.
+    pub(crate) const fn is_wide(self) -> bool {
+        self.bits() == 8 || self.is_listed()
+    }
+
+    /// The numbers that codes stand for, if they are listed; each is that of a byte minus [`Self::offset`].
+    pub(crate) const fn list(self) -> Option<&'static [u8; 16]> {
+        match self {
+            Self::Nvfp4 => Some(&E2M1),
+            Self::Iq4 => Some(&IQ4),
+            Self::Iq3S => Some(&IQ3_S),
+            Self::Iq3Xxs => Some(&IQ3_XXS),
+            Self::Iq2 => Some(&IQ2),
+            _ => None,
+        }
+    }
+
+    /// What is subtracted from a code, or from the byte of the list in its place, where no minimum is stored.
+    pub(crate) const fn offset(self) -> f32 {
+        match self {
+            Self::Nvfp4 => 12.0,
+            Self::FineSix => 32.0,
+            _ if self.is_listed() => 128.0,
+            _ => 0.0,
+        }
     }
 
     /// Groups of a step.
