@@ -85,7 +85,7 @@ impl BlockType {
     pub const LISTED: [Self; 4] = [Self::IQ4, Self::IQ3_S, Self::IQ3_XXS, Self::IQ2];
 
     /// The name in files and messages.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Q4_0 => "Q4_0",
             Self::Q4_1 => "Q4_1",
@@ -108,12 +108,12 @@ impl BlockType {
     }
 
     /// Weights of a block.
-    pub fn weights(self) -> usize {
+    pub const fn weights(self) -> usize {
         if self.form().is_fine() { 256 } else { 32 }
     }
 
     /// Bytes of a block.
-    pub fn bytes(self) -> usize {
+    pub const fn bytes(self) -> usize {
         match self {
             Self::Q4_0 => 18,
             Self::Q4_1 => 20,
@@ -186,8 +186,18 @@ impl BlockType {
         })
     }
 
+    /// The bytes of the numbers of its list, each plus 128 ([`Self::LISTED`]).
+    pub const fn list(self) -> Option<&'static [u8; 16]> {
+        self.form().list()
+    }
+
+    /// True if CUDA kernels multiply it.
+    pub const fn is_on_devices(self) -> bool {
+        self.form().is_on_devices()
+    }
+
     /// The form in which packed products store it.
-    pub fn form(self) -> Form {
+    pub const fn form(self) -> Form {
         match self {
             Self::Q4_0 | Self::Q4_1 => Form::Four,
             Self::Q5_0 | Self::Q5_1 => Form::Five,

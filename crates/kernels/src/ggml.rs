@@ -1,6 +1,6 @@
 //! Blocks as plain numbers; those of GGUF files as candle reads them.
 
-use crate::blocks::{BlockType, float4, float8};
+use crate::blocks::{BlockRows, BlockType, float4, float8};
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::ggml_file::qtensor_from_ggml;
 use candle_core::{Device, Result, Tensor};
@@ -46,6 +46,19 @@ pub(crate) fn widened(
         }
     };
     qtensor_from_ggml(dtype, bytes, shape.to_vec(), device)?.dequantize(device)
+}
+
+impl BlockRows<'_> {
+    /// The weights in f32, row-major.
+    ///
+    /// # Errors
+    /// If the bytes are not those of rows of whole blocks.
+    pub fn numbers(&self) -> Result<Vec<f32>> {
+        let BlockRows { kind, rows, bytes } = *self;
+        let count = bytes.len() / kind.bytes() * kind.weights();
+        let shape = [rows, count / rows.max(1)];
+        widened(kind, bytes, shape, &Device::Cpu)?.flatten_all()?.to_vec1()
+    }
 }
 
 /// The weights of a block of 4-bit floats.

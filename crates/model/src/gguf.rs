@@ -1,9 +1,8 @@
 //! GGUF files as written by llama.cpp's converter, and by those of its open requests for LLaDA2 and
 //! DiffusionGemma.
 //!
-//! Matrices of the types of [`kernels::BlockType`] are kept in their blocks if the checkpoint is loaded
-//! so. All others are converted to f32 when they are read (by candle) and stored in the dtype that
-//! the checkpoint is loaded with.
+//! Matrices of most types are kept in blocks ([`kernels::BlockType`]) if the checkpoint is loaded so. All others are
+//! converted to f32 when they are read and stored in the dtype that the checkpoint is loaded with.
 
 mod blocks;
 mod canvas;
@@ -11,9 +10,11 @@ mod dialect;
 mod facts;
 mod frequencies;
 mod header;
+mod listed;
 mod location;
 mod q3_k;
 mod tokenizer;
+mod types;
 mod volumes;
 
 use dialect::Dialect;
@@ -22,15 +23,15 @@ pub(crate) use frequencies::{DIVISORS, check_divisors};
 use location::Location;
 pub(crate) use location::{EXPERTS, SHARED};
 pub use tokenizer::TokenizerJson;
-use volumes::{Fields, Volumes};
+use types::{Read, TensorType};
+use volumes::{Fields, TensorInfo, Volumes};
 
 use crate::LoadError;
 use crate::config::Keys;
 use crate::files::{FileSlice, Files};
 use candle_core::Device;
-use candle_core::quantized::GgmlDType;
 use candle_core::quantized::ggml_file::qtensor_from_ggml;
-use candle_core::quantized::gguf_file::TensorInfo;
+use kernels::BlockRows;
 use safetensors::tensor::Dtype;
 
 /// Numbers that are expanded at a time.
@@ -67,7 +68,7 @@ impl Gguf {
     /// The stored shape of a tensor, `None` if it is not stored.
     pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
         let location = Location::of(name);
-        location.shape(self.volumes.info(&location.tensor)?.shape.dims())
+        location.shape(&self.volumes.info(&location.tensor)?.dims)
     }
 
     /// The tensor of the file that a tensor lies in.
@@ -82,14 +83,14 @@ impl Gguf {
 
     /// Bytes of all tensors.
     pub(crate) fn stored_bytes(&self) -> u64 {
-        self.volumes.infos().map(|info| stored(info) as u64).sum()
+        self.volumes.infos().map(|info| info.bytes() as u64).sum()
     }
 
     /// Bytes of the tensors in a format of 16 bits.
     pub(crate) fn bytes_in(&self, half: Dtype) -> u64 {
-        let half = if half == Dtype::F16 { GgmlDType::F16 } else { GgmlDType::BF16 };
-        let some = self.volumes.infos().filter(|info| info.ggml_dtype == half);
-        some.map(|info| stored(info) as u64).sum()
+        let half = if half == Dtype::F16 { "F16" } else { "BF16" };
+        let some = self.volumes.infos().filter(|info| info.kind.name == half);
+        some.map(|info| info.bytes() as u64).sum()
     }
 
     /// Appends the elements of a tensor in row-major order if `reads`. Returns the number of bytes
@@ -107,19 +108,19 @@ impl Gguf {
     ) -> Result<usize, LoadError> {
         let (location, info) = self.find(name, shape)?;
         if reads {
-            let corrupt = |error: candle_core::Error| LoadError::Corrupt {
+            let corrupt = |reason: String| LoadError::Corrupt {
                 file: self.file.clone(),
-                reason: format!("{name}: {}", first_line(&error)),
+                reason: format!("{name}: {reason}"),
             };
             let bytes = self.data(name, &location, info)?;
             let first = out.len();
             match self.interleaved.filter(|_| is_rotated(name)) {
                 Some(head) => {
                     let mut values = Vec::new();
-                    expand(&bytes, info.ggml_dtype, shape, SLAB, &mut values).map_err(corrupt)?;
+                    expand(&bytes, info.kind, shape, SLAB, &mut values).map_err(corrupt)?;
                     deinterleave(&values, head, shape.first().copied().unwrap_or(0), out);
                 }
-                None => expand(&bytes, info.ggml_dtype, shape, SLAB, out).map_err(corrupt)?,
+                None => expand(&bytes, info.kind, shape, SLAB, out).map_err(corrupt)?,
             }
             if let Some(index) = out[first..].iter().position(|x| !x.is_finite()) {
                 return Err(LoadError::NotFinite {
@@ -141,8 +142,8 @@ impl Gguf {
         let Some(info) = self.volumes.info(&location.tensor) else {
             return Err(LoadError::MissingTensor { file, tensor, expected });
         };
-        if location.shape(info.shape.dims()) != Some(shape) {
-            let found = info.shape.dims().to_vec();
+        if location.shape(&info.dims) != Some(shape) {
+            let found = info.dims.clone();
             return Err(LoadError::Shape { file, tensor, expected, found });
         }
         Ok((location, info))
@@ -160,42 +161,42 @@ impl Gguf {
     }
 }
 
-/// Appends the numbers of a tensor of this shape, about `slab` of them at a time: candle's copies are
-/// then small beside the tensor.
+/// Appends the numbers of a tensor of this shape, about `slab` of them at a time: copies are then small beside
+/// the tensor.
 fn expand(
     bytes: &[u8],
-    dtype: GgmlDType,
+    kind: &TensorType,
     shape: &[usize],
     slab: usize,
     out: &mut Vec<f32>,
-) -> candle_core::Result<()> {
-    let count = shape.iter().product::<usize>();
-    let rows = shape.first().copied().unwrap_or(1).max(1);
-    let (width, length) = (count / rows, bytes.len() / rows);
-    out.reserve(count);
-    let at_once = (slab / width.max(1)).max(1);
-    // Rows that are not whole blocks are refused with the shape of the tensor.
-    let is_whole = width.is_multiple_of(dtype.block_size());
-    let at_once = if is_whole { at_once } else { rows };
-    for first in (0..rows).step_by(at_once) {
-        let last = (first + at_once).min(rows);
-        // A copy, because the blocks are read at their alignment.
-        let bytes = bytes[first * length..last * length].to_vec();
-        let dims = match is_whole {
-            true => vec![last - first, width],
-            false => shape.to_vec(),
+) -> Result<(), String> {
+    let width = shape.last().copied().unwrap_or(1);
+    if !width.is_multiple_of(kind.numbers) {
+        let (name, expected) = (kind.name, kind.numbers);
+        return Err(format!(
+            "expected rows of a multiple of {expected} numbers in {name}, found {shape:?}"
+        ));
+    }
+    out.reserve(shape.iter().product());
+    let length = (width / kind.numbers * kind.bytes).max(1);
+    let at_once = (slab / width.max(1)).clamp(1, bytes.len().max(1));
+    for bytes in bytes.chunks(at_once * length) {
+        let rows = bytes.len() / length;
+        let numbers = match kind.read {
+            Read::Numbers(dtype) | Read::Same(_, dtype) => {
+                // A copy, because the blocks are read at their alignment.
+                let (bytes, dims) = (bytes.to_vec(), vec![rows, width]);
+                let tensor = qtensor_from_ggml(dtype, &bytes, dims, &Device::Cpu);
+                tensor.and_then(|tensor| tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1())
+            }
+            Read::As(kind, convert) => {
+                let bytes = convert(bytes).map_err(|_| "a scale that cannot be kept".to_owned())?;
+                BlockRows { kind, rows, bytes: &bytes }.numbers()
+            }
         };
-        let tensor = qtensor_from_ggml(dtype, &bytes, dims, &Device::Cpu)?;
-        let tensor = tensor.dequantize(&Device::Cpu)?.flatten_all()?;
-        out.extend_from_slice(&tensor.to_vec1::<f32>()?);
+        out.extend(numbers.map_err(|error: candle_core::Error| first_line(&error))?);
     }
     Ok(())
-}
-
-/// Bytes of a tensor in the file.
-fn stored(info: &TensorInfo) -> usize {
-    let blocks = info.shape.elem_count() / info.ggml_dtype.block_size();
-    blocks * info.ggml_dtype.type_size()
 }
 
 /// True if the tensor projects to queries or keys, which are rotated.
@@ -239,7 +240,8 @@ mod tests {
             .collect();
         let numbers = |slab| {
             let mut out = vec![0.5];
-            expand(&bytes, GgmlDType::Q8_0, &shape, slab, &mut out).unwrap();
+            let kind = TensorType::of(8).unwrap();
+            expand(&bytes, kind, &shape, slab, &mut out).unwrap();
             out
         };
         let whole = numbers(usize::MAX);

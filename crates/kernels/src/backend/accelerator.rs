@@ -179,7 +179,7 @@ impl Storage for Accelerator {
     type Grouped = DeviceExperts;
 
     fn keeps(&self, kind: BlockType) -> bool {
-        kind.form().is_on_devices()
+        kind.is_on_devices()
     }
 
     fn table(&self, table: Table) -> Result<Array> {

@@ -129,12 +129,7 @@ impl<U: Integers, const FORM: usize> Groups<U, FORM> {
 
     /// The factors in the `bits` bits from `first` on of the factors of two vectors of columns.
     #[inline(always)]
-    unsafe fn factors(
-        self,
-        step: Step<U::S>,
-        first: usize,
-        bits: u32,
-    ) -> [<U::S as Simd>::F; 2] {
+    unsafe fn factors(self, step: Step<U::S>, first: usize, bits: u32) -> [<U::S as Simd>::F; 2] {
         let (u, shift, mask) = (self.0, (first % 32) as u32, (1 << bits) - 1);
         let words = step.start.wrapping_add((1 + first / 32) * step.stride);
         // SAFETY: the factors follow the first row of words.

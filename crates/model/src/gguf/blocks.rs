@@ -1,10 +1,10 @@
-//! Matrices whose blocks are kept as the file has them, those in Q3_K as Q6_K.
+//! Matrices whose blocks are kept as the file has them, or as others with exactly their weights.
 
 use super::location::Location;
-use super::{Gguf, deinterleave, is_rotated, q3_k};
+use super::types::Read;
+use super::volumes::TensorInfo;
+use super::{Gguf, deinterleave, is_rotated};
 use crate::LoadError;
-use candle_core::quantized::GgmlDType;
-use candle_core::quantized::gguf_file::TensorInfo;
 use kernels::BlockType;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -12,24 +12,26 @@ use std::collections::BTreeSet;
 impl Gguf {
     /// True if matrices are stored in blocks.
     pub(crate) fn has_blocks(&self) -> bool {
-        self.volumes.infos().any(|info| kind_of(info).is_some() || expanded(info).is_some())
+        self.volumes.infos().any(|info| info.kind.is_coded())
     }
 
-    /// The types of blocks that are not kept: their matrices are expanded to numbers.
+    /// The types of blocks that no CUDA kernel multiplies: their matrices are expanded to numbers.
     pub(crate) fn expanded(&self) -> BTreeSet<&'static str> {
-        self.volumes.infos().filter_map(expanded).collect()
+        let kinds = self.volumes.infos().map(|info| info.kind).filter(|kind| kind.is_coded());
+        let some = kinds.filter(|kind| !kind.kept().is_some_and(BlockType::is_on_devices));
+        some.map(|kind| kind.name).collect()
     }
 
     /// True if a tensor is stored in bf16.
     pub(crate) fn is_bf16(&self, name: &str) -> bool {
         let info = self.volumes.info(&Location::of(name).tensor);
-        info.is_some_and(|info| info.ggml_dtype == GgmlDType::BF16)
+        info.is_some_and(|info| info.kind.name == "BF16")
     }
 
     /// True if a tensor is stored in numbers of 16 bits (IEEE 754).
     pub(crate) fn is_f16(&self, name: &str) -> bool {
         let info = self.volumes.info(&Location::of(name).tensor);
-        info.is_some_and(|info| info.ggml_dtype == GgmlDType::F16)
+        info.is_some_and(|info| info.kind.name == "F16")
     }
 
     /// The type of a matrix that can be kept in its blocks.
@@ -59,17 +61,18 @@ impl Gguf {
             reason: format!("{name}: {reason}"),
         };
         let slice = self.data(name, &location, info)?;
-        let slice: Cow<'_, [u8]> = match info.ggml_dtype {
-            GgmlDType::Q3K => q3_k::as_q6_k(&slice).into(),
-            _ => (&*slice).into(),
+        let slice: Result<Cow<'_, [u8]>, usize> = match info.kind.read {
+            Read::As(_, convert) => convert(&slice).map(Cow::from),
+            _ => Ok((&*slice).into()),
         };
-        if let Some(block) = kind.unfit(&slice) {
-            let (kind, first) = (kind.name(), block * kind.weights());
-            return Err(corrupt(format!(
-                "the {kind} block of the numbers from {first} on has a scale or number that is not finite or \
-                 too large"
-            )));
-        }
+        let slice = slice.and_then(|slice| kind.unfit(&slice).map_or(Ok(slice), Err));
+        let slice = slice.map_err(|block| {
+            let (kind, first) = (info.kind.name, block * kind.weights());
+            corrupt(format!(
+                "the {kind} block of the numbers from {first} on has a scale or number that is not finite, too \
+                 large or too small"
+            ))
+        })?;
         let bytes = match self.interleaved.filter(|_| is_rotated(name)) {
             Some(head) => {
                 let mut bytes = Vec::with_capacity(slice.len());
@@ -83,30 +86,10 @@ impl Gguf {
     }
 }
 
-/// The type of blocks that are not kept.
-fn expanded(info: &TensorInfo) -> Option<&'static str> {
-    match info.ggml_dtype {
-        GgmlDType::Q8_1 => Some("Q8_1"),
-        GgmlDType::Q2K => Some("Q2_K"),
-        GgmlDType::Q8K => Some("Q8_K"),
-        _ => None,
-    }
-}
-
 /// The block type of a matrix with whole blocks in every row, or of several such matrices.
 fn kind_of(info: &TensorInfo) -> Option<BlockType> {
-    let kind = match info.ggml_dtype {
-        GgmlDType::Q4_0 => BlockType::Q4_0,
-        GgmlDType::Q4_1 => BlockType::Q4_1,
-        GgmlDType::Q5_0 => BlockType::Q5_0,
-        GgmlDType::Q5_1 => BlockType::Q5_1,
-        GgmlDType::Q8_0 => BlockType::Q8_0,
-        GgmlDType::Q4K => BlockType::Q4_K,
-        GgmlDType::Q5K => BlockType::Q5_K,
-        GgmlDType::Q6K | GgmlDType::Q3K => BlockType::Q6_K,
-        _ => return None,
-    };
-    let (&[_, columns] | &[_, _, columns]) = info.shape.dims() else {
+    let kind = info.kind.kept()?;
+    let (&[_, columns] | &[_, _, columns]) = &info.dims[..] else {
         return None;
     };
     kind.row_bytes(columns).map(|_| kind)

@@ -3,7 +3,6 @@
 
 use super::facts::Facts;
 use crate::LoadError;
-use candle_core::quantized::GgmlDType;
 use serde_json::{Map, Value, json};
 
 /// The architecture's name.
@@ -127,10 +126,10 @@ fn turning(facts: &Facts<'_>) -> Result<f64, LoadError> {
     let Some(info) = facts.volumes.info(DIVISORS) else {
         return Ok(1.0);
     };
-    if info.ggml_dtype != GgmlDType::F32 {
-        return Err(refuse(format!("{:?}", info.ggml_dtype)));
+    if info.kind.name != "F32" {
+        return Err(refuse(info.kind.name.to_owned()));
     }
-    let count = info.shape.elem_count();
+    let count = info.count();
     let bytes = facts.volumes.data(DIVISORS, DIVISORS, 0, 4 * count)?;
     let words = bytes.as_chunks::<4>().0.iter();
     let divisors: Vec<f32> = words.map(|word| f32::from_le_bytes(*word)).collect();

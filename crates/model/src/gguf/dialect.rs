@@ -217,7 +217,7 @@ impl Dialect {
             let value = facts.field(&format!("tokenizer.ggml.{id}"));
             map.extend(value.map(|value| (id.to_owned(), value)));
         }
-        let rows = facts.volumes.info(TABLE).and_then(|info| info.shape.dims().first());
+        let rows = facts.volumes.info(TABLE).and_then(|info| info.dims.first());
         let rows = *rows.ok_or_else(|| LoadError::MissingTensor {
             file: file.to_owned(),
             tensor: TABLE.to_owned(),

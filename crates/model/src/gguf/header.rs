@@ -1,7 +1,8 @@
-//! Checks the metadata of a GGUF file before it is parsed: the parser keeps every value, about
-//! thirty bytes for one of the file, divides by the alignment, and does not name a tensor whose type
-//! it does not know.
+//! Reads the entries of a GGUF file's tensors, and checks its metadata before it is parsed: the parser keeps every
+//! value, about thirty bytes for one of the file, and divides by the alignment.
 
+use super::types::{OTHER, TYPES, TensorType};
+use super::volumes::TensorInfo;
 use crate::LoadError;
 
 /// Maximum number of metadata values, elements of lists included.
@@ -10,48 +11,11 @@ const VALUES: u64 = 1 << 22;
 const STRING: u64 = 1 << 24;
 /// Maximum nesting of lists.
 const DEPTH: usize = 8;
+/// Where a file states no other, tensors begin at multiples of this.
+const ALIGNMENT: u64 = 32;
 /// Types of values by their number in the file.
 const STRING_TYPE: u32 = 8;
 const LIST_TYPE: u32 = 9;
-
-/// The types of tensors that are read, by their numbers in the file.
-const READ: [(u32, &str); 15] = [
-    (0, "F32"),
-    (1, "F16"),
-    (30, "BF16"),
-    (2, "Q4_0"),
-    (3, "Q4_1"),
-    (6, "Q5_0"),
-    (7, "Q5_1"),
-    (8, "Q8_0"),
-    (9, "Q8_1"),
-    (10, "Q2_K"),
-    (11, "Q3_K"),
-    (12, "Q4_K"),
-    (13, "Q5_K"),
-    (14, "Q6_K"),
-    (15, "Q8_K"),
-];
-/// The names of other types by their numbers.
-const OTHER: [(u32, &str); 17] = [
-    (16, "IQ2_XXS"),
-    (17, "IQ2_XS"),
-    (18, "IQ3_XXS"),
-    (19, "IQ1_S"),
-    (20, "IQ4_NL"),
-    (21, "IQ3_S"),
-    (22, "IQ2_S"),
-    (23, "IQ4_XS"),
-    (24, "I8"),
-    (25, "I16"),
-    (26, "I32"),
-    (27, "I64"),
-    (28, "F64"),
-    (29, "IQ1_M"),
-    (34, "TQ1_0"),
-    (35, "TQ2_0"),
-    (39, "MXFP4"),
-];
 
 /// The fault of a file.
 #[derive(Debug, PartialEq)]
@@ -78,7 +42,8 @@ impl Fault {
                     Some((_, name)) => (*name).to_owned(),
                     None => format!("type {number}"),
                 };
-                let expected = READ.map(|(_, name)| name).join(", ");
+                let names: Vec<&str> = TYPES.iter().map(|kind| kind.name).collect();
+                let expected = names.join(", ");
                 LoadError::TensorType { file, tensor, expected, found }
             }
         }
@@ -94,40 +59,47 @@ struct Reader<'a> {
     values: u64,
 }
 
-/// Checks the metadata of `file`. A file of another format or version passes: the parser names it.
-pub(super) fn check(file: &[u8]) -> Result<(), Fault> {
+/// What a file begins with.
+pub(super) struct Header {
+    /// The same metadata without tensors.
+    pub(super) metadata: Vec<u8>,
+    /// Names and entries of the tensors.
+    pub(super) tensors: Vec<(String, TensorInfo)>,
+    /// The first byte of the tensors.
+    pub(super) start: u64,
+}
+
+/// Reads the header of `file`. One of another format or version has no tensors: the parser names it.
+pub(super) fn read(file: &[u8]) -> Result<Header, Fault> {
     let mut reader = Reader { rest: file, length: 4, values: 0 };
     let (magic, version) = (reader.number(4)?, reader.number(4)?);
     if !magic_is_known(magic) || !(1..=3).contains(&version) {
-        return Ok(());
+        let metadata = file[..file.len().min(64)].to_vec();
+        return Ok(Header { metadata, tensors: Vec::new(), start: 0 });
     }
     reader.length = if version == 1 { 4 } else { 8 };
-    let tensors = reader.number(reader.length)?;
-    let count = reader.number(reader.length)?;
+    let length = reader.length;
+    let tensors = reader.number(length)?;
+    let count = reader.number(length)?;
+    let mut alignment = ALIGNMENT;
     for _ in 0..count {
         let name = reader.string()?;
         let kind = reader.kind()?;
         let value = reader.value(kind, 0)?;
-        let alignment =
-            value.filter(|value| name == b"general.alignment" && !value.is_power_of_two());
-        if let Some(found) = alignment {
+        let Some(found) = value.filter(|_| name == b"general.alignment") else {
+            continue;
+        };
+        if !found.is_power_of_two() {
             let expected = "a power of two";
             return Err(Fault::Key("general.alignment", expected, found.to_string()));
         }
+        alignment = found;
     }
-    for _ in 0..tensors {
-        let name = reader.string()?;
-        for _ in 0..reader.number(4)? {
-            reader.number(reader.length)?;
-        }
-        let kind = reader.kind()?;
-        reader.number(8)?;
-        if READ.iter().all(|(number, _)| *number != kind) {
-            let name = String::from_utf8_lossy(name).into_owned();
-            return Err(Fault::Type(name, kind));
-        }
-    }
-    Ok(())
+    let mut metadata = file[..file.len() - reader.rest.len()].to_vec();
+    metadata[8..][..length].fill(0);
+    let tensors = (0..tensors).map(|_| reader.entry()).collect::<Result<_, _>>()?;
+    let end = (file.len() - reader.rest.len()) as u64;
+    Ok(Header { metadata, tensors, start: end.next_multiple_of(alignment) })
 }
 
 fn magic_is_known(magic: u64) -> bool {
@@ -149,6 +121,24 @@ impl<'a> Reader<'a> {
     fn number(&mut self, bytes: usize) -> Result<u64, Fault> {
         let taken = self.take(bytes as u64)?;
         Ok(taken.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
+
+    /// The entry of a tensor.
+    fn entry(&mut self) -> Result<(String, TensorInfo), Fault> {
+        let name = self.string()?;
+        // Strings of some files end with zeros.
+        let name = String::from_utf8_lossy(name).trim_end_matches('\0').to_owned();
+        let mut dims = Vec::new();
+        for _ in 0..self.number(4)? {
+            dims.push(usize::try_from(self.number(self.length)?).unwrap_or(usize::MAX));
+        }
+        dims.reverse();
+        let number = self.kind()?;
+        let offset = self.number(8)?;
+        match TensorType::of(number) {
+            Some(kind) => Ok((name, TensorInfo { dims, kind, offset })),
+            None => Err(Fault::Type(name, number)),
+        }
     }
 
     fn kind(&mut self) -> Result<u32, Fault> {
@@ -200,6 +190,10 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
 
+    fn check(file: &[u8]) -> Result<(), Fault> {
+        read(file).map(|_| ())
+    }
+
     fn header(entries: &[(&str, u32, &[u8])]) -> Vec<u8> {
         let mut file = b"GGUF\x03\0\0\0".to_vec();
         file.extend(0_u64.to_le_bytes());
@@ -230,13 +224,14 @@ mod tests {
             file.extend(0_u64.to_le_bytes());
             file
         };
-        for (kind, _) in READ {
-            assert_eq!(check(&tensor(kind)), Ok(()));
+        for kind in &TYPES {
+            assert_eq!(check(&tensor(kind.number)), Ok(()));
         }
         let said = |kind| check(&tensor(kind)).unwrap_err().in_file("m.gguf").to_string();
         let start = "m.gguf: a.bc: expected the type F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, \
-                     Q8_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_K, found ";
-        assert_eq!(said(20), format!("{start}IQ4_NL"));
+                     Q8_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_K, IQ2_XXS, IQ2_XS, IQ3_XXS, IQ1_S, \
+                     IQ4_NL, IQ3_S, IQ2_S, IQ4_XS, IQ1_M, TQ1_0, TQ2_0, MXFP4, found ";
+        assert_eq!(said(40), format!("{start}NVFP4"));
         assert_eq!(said(77), format!("{start}type 77"));
         let whole = tensor(0);
         assert!(check(&whole[..whole.len() - 1]).is_err());

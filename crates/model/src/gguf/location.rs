@@ -1,7 +1,7 @@
 //! Tensors of which a file stores several as one: the matrices of all experts of a layer.
 
-use super::{canvas, stored};
-use candle_core::quantized::gguf_file::TensorInfo;
+use super::canvas;
+use super::volumes::TensorInfo;
 
 /// Between the prefix of a layer and the number of an expert in a tensor's name.
 pub(crate) const EXPERTS: &str = "exps";
@@ -51,8 +51,8 @@ impl Location {
 
     /// Its first byte and its bytes in the data of the tensor, which it is a whole share of.
     pub(super) fn range(&self, info: &TensorInfo) -> (u64, usize) {
-        let all = stored(info);
-        match (self.number, info.shape.dims().first()) {
+        let all = info.bytes();
+        match (self.number, info.dims.first()) {
             (Some(number), Some(count)) => {
                 let size = all / count.max(&1);
                 (size as u64 * number as u64, size)

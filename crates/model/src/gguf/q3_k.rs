@@ -13,7 +13,7 @@ const SCALES: usize = 96;
 const FACTOR: usize = 108;
 
 /// The blocks in Q6_K of whole blocks in Q3_K.
-pub(super) fn as_q6_k(blocks: &[u8]) -> Vec<u8> {
+pub(super) fn as_q6_k(blocks: &[u8]) -> Result<Vec<u8>, usize> {
     let mut out = vec![0; blocks.len() / BYTES * BlockType::Q6_K.bytes()];
     let written = out.chunks_exact_mut(BlockType::Q6_K.bytes());
     for (block, written) in blocks.as_chunks::<BYTES>().0.iter().zip(written) {
@@ -38,7 +38,7 @@ pub(super) fn as_q6_k(blocks: &[u8]) -> Vec<u8> {
         }
         factor.copy_from_slice(&block[FACTOR..]);
     }
-    out
+    Ok(out)
 }
 
 /// The codes of half a block, from 0 to 63 for -32 to 31; in the file they are from -4 to 3.
@@ -79,7 +79,7 @@ mod tests {
             let tensor = tensor.unwrap().dequantize(&Device::Cpu).unwrap();
             tensor.flatten_all().unwrap().to_vec1::<f32>().unwrap()
         };
-        let (six, three) = (as_q6_k(&blocks), numbers(GgmlDType::Q3K, &blocks));
+        let (six, three) = (as_q6_k(&blocks).unwrap(), numbers(GgmlDType::Q3K, &blocks));
         assert_eq!(numbers(GgmlDType::Q6K, &six), three);
         assert!(three.iter().any(|x| *x != 0.0));
     }

@@ -1,9 +1,10 @@
 //! The files of a model: one, or several shards (`NAME-00001-of-00003.gguf`).
 
+use super::types::TensorType;
 use super::{first_line, header};
 use crate::LoadError;
 use crate::files::{Bytes, FileSlice, Files, shard_stem};
-use candle_core::quantized::gguf_file::{Content, TensorInfo, Value as Field};
+use candle_core::quantized::gguf_file::{Content, Value as Field};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::io::Cursor;
@@ -16,6 +17,27 @@ const NUMBER: &str = "split.no";
 const COUNT: &str = "split.count";
 /// The number of tensors of all shards.
 const TENSORS: &str = "split.tensors.count";
+
+/// The entry of a tensor.
+pub(super) struct TensorInfo {
+    /// The sizes of its dimensions, that of a row's numbers last.
+    pub(super) dims: Vec<usize>,
+    pub(super) kind: &'static TensorType,
+    /// Its first byte behind that of all tensors.
+    pub(super) offset: u64,
+}
+
+impl TensorInfo {
+    /// Numbers.
+    pub(super) fn count(&self) -> usize {
+        self.dims.iter().product()
+    }
+
+    /// Bytes in the file.
+    pub(super) fn bytes(&self) -> usize {
+        self.count() / self.kind.numbers * self.kind.bytes
+    }
+}
 
 /// One file.
 struct Volume {
@@ -78,19 +100,19 @@ impl Volumes {
     /// Adds the tensors of a file and returns its metadata.
     fn add(&mut self, files: &Files, file: &str) -> Result<Fields, LoadError> {
         let bytes = files.open(file)?;
-        header::check(&bytes).map_err(|fault| fault.in_file(file))?;
+        let header = header::read(&bytes).map_err(|fault| fault.in_file(file))?;
         let corrupt = |reason: String| LoadError::Corrupt { file: file.to_owned(), reason };
-        let content = Content::read(&mut Cursor::new(&*bytes));
+        let content = Content::read(&mut Cursor::new(header.metadata));
         let content = content.map_err(|error| corrupt(first_line(&error)))?;
-        check_sizes(file, &content)?;
-        for (name, info) in content.tensor_infos {
-            let twice = corrupt(format!("{name}: stored in two parts"));
+        check_sizes(file, &header.tensors)?;
+        for (name, info) in header.tensors {
+            let twice = corrupt(format!("{name}: stored twice"));
             if self.tensors.insert(name, (self.files.len(), info)).is_some() {
                 return Err(twice);
             }
         }
         let file = file.to_owned();
-        self.files.push(Volume { file, bytes, start: content.tensor_data_offset });
+        self.files.push(Volume { file, bytes, start: header.start });
         Ok(content.metadata)
     }
 
@@ -156,11 +178,10 @@ pub(super) fn plain(field: &Field) -> Option<Value> {
 }
 
 /// Checks that the size of every tensor is a number of bytes.
-fn check_sizes(file: &str, content: &Content) -> Result<(), LoadError> {
-    for (name, info) in &content.tensor_infos {
-        let dims = info.shape.dims();
+fn check_sizes(file: &str, tensors: &[(String, TensorInfo)]) -> Result<(), LoadError> {
+    for (name, TensorInfo { dims, kind, .. }) in tensors {
         let elements = dims.iter().try_fold(1, |count: usize, size| count.checked_mul(*size));
-        let bytes = elements.and_then(|count| count.checked_mul(info.ggml_dtype.type_size()));
+        let bytes = elements.and_then(|count| count.checked_mul(kind.bytes));
         if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
             return Err(LoadError::Corrupt {
                 file: file.to_owned(),

@@ -4,12 +4,13 @@ use crate::common::{self, Tiny, execute, push, row, sized};
 use crate::gguf_files::{File, metadata};
 use crate::official;
 use asynclane_model::{Candle, LoadError, Model, ModelExecutor, WeightDtype};
-use candle_core::quantized::GgmlDType;
+use candle_core::quantized::{GgmlDType, gguf_file};
 use serde_json::{Value, json};
 use step::{Batch, Candidate, Executor, Sampling};
 
 /// The types that are kept, with their bits per weight in the file and the most in memory.
-const KINDS: [(GgmlDType, f64, f64); 9] = [
+const KINDS: [(GgmlDType, f64, f64); 10] = [
+    (GgmlDType::Q2K, 2.625, 4.625),
     (GgmlDType::Q3K, 3.4375, 6.625),
     (GgmlDType::Q4_0, 4.5, 5.0),
     (GgmlDType::Q4_1, 5.0, 5.0),
@@ -64,6 +65,51 @@ fn logits_are_near_those_of_the_widened_matrices() {
         let candle = Model::load_on(Candle::default(), checkpoint).unwrap();
         let off = error(&candle, &widened);
         assert!(off < 1e-4, "{kind:?} on candle: {off:.1e}");
+    }
+}
+
+/// Gives the matrices of a file another type with blocks as long, whose number is `to`.
+fn retype(file: &File, to: u32, block: usize, change: impl Fn(&mut [u8])) {
+    let path = file.folder.join("model.gguf");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let content = gguf_file::Content::read(&mut std::io::Cursor::new(&bytes)).unwrap();
+    for (name, info) in &content.tensor_infos {
+        let dims = info.shape.dims();
+        if dims.len() < 2 {
+            continue;
+        }
+        let length = info.shape.elem_count() / info.ggml_dtype.block_size() * block;
+        assert_eq!(info.ggml_dtype.type_size(), block);
+        let start = (content.tensor_data_offset + info.offset) as usize;
+        bytes[start..start + length].chunks_exact_mut(block).for_each(&change);
+        let found = bytes.windows(name.len()).position(|window| window == name.as_bytes());
+        // Number of dimensions, dimensions, type.
+        let kind = found.unwrap() + name.len() + 4 + 8 * dims.len();
+        bytes[kind..kind + 4].copy_from_slice(&to.to_le_bytes());
+    }
+    std::fs::write(&path, bytes).unwrap();
+}
+
+#[test]
+fn types_with_lists_are_kept_in_other_blocks() {
+    let tiny = tiny(json!({}));
+    // IQ4_NL in blocks of Q4_0 with the scale 2^-9, and IQ3_S in those of Q3_K with 2^-13.
+    let cases = [(GgmlDType::Q4_0, 20, 18, 0x1800_u16), (GgmlDType::Q3K, 21, 110, 0x0800)];
+    for (kind, number, block, scale) in cases {
+        let file = file(&format!("listed-{number}"), &tiny, |_| kind);
+        retype(&file, number, block, |block| block[..2].copy_from_slice(&scale.to_le_bytes()));
+        let mut checkpoint = file.checkpoint().unwrap();
+        let survey = checkpoint.survey(WeightDtype::Blocks).unwrap();
+        let kept = Model::load(checkpoint.with_dtype(WeightDtype::Blocks)).unwrap();
+        assert_eq!(survey.memory, kept.memory());
+        let widened = load(&file, WeightDtype::F32).unwrap();
+        assert!(4 * kept.memory().weights < 3 * widened.memory().weights);
+        let off = error(&kept, &widened);
+        assert!(off > 1e-5 && off < 0.1, "{number}: {off:.1e}");
+        let checkpoint = file.checkpoint().unwrap().with_dtype(WeightDtype::Blocks);
+        let candle = Model::load_on(Candle::default(), checkpoint).unwrap();
+        let off = error(&candle, &widened);
+        assert!(off < 1e-4, "{number} on candle: {off:.1e}");
     }
 }
 
@@ -164,11 +210,11 @@ fn unsupported_types_and_scales_are_refused_by_tensor() {
     // Number of dimensions, two dimensions, type, offset.
     let kind = found.unwrap() + name.len() + 4 + 16;
     let mut bytes = good.clone();
-    bytes[kind..kind + 4].copy_from_slice(&20_u32.to_le_bytes());
+    bytes[kind..kind + 4].copy_from_slice(&40_u32.to_le_bytes());
     std::fs::write(&path, &bytes).unwrap();
     let message = common::refusal(file.checkpoint());
     let start = "model.gguf: blk.1.ffn_up.weight: expected the type F32, F16,";
-    let named = message.starts_with(start) && message.ends_with("found IQ4_NL");
+    let named = message.starts_with(start) && message.ends_with("found NVFP4");
     assert!(named, "{message}");
     let offset = u64::from_le_bytes(good[kind + 4..kind + 12].try_into().unwrap());
     // The tensors' data ends with the file.

@@ -67,7 +67,7 @@ impl DeviceMatrix {
         let (mut first, mut beside) = (n, None);
         for run in blocks.chunk_by(|a, b| a.kind == b.kind).rev() {
             let (kind, count) = (run[0].kind, run.iter().map(|block| block.rows).sum());
-            if !kind.form().is_on_devices() {
+            if !kind.is_on_devices() {
                 return refuse(format!("no kernels multiply blocks of {}", kind.name()));
             }
             first -= count;

@@ -9,8 +9,8 @@ const E2M1: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 
 const IQ4: [u8; 16] = [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241];
 const IQ3_S: [u8; 16] = odd([1, 3, 5, 7, 9, 11, 13, 15]);
 const IQ3_XXS: [u8; 16] = odd([4, 12, 20, 28, 36, 44, 52, 62]);
-/// Those of IQ1 are eighths; the last two are those of TQ, with 1.
-const IQ2: [u8; 16] = odd([8, 25, 43, 7, 9, 1, 0, 0]);
+/// Those of IQ1 are eighths; the last three are those of TQ.
+const IQ2: [u8; 16] = odd([8, 25, 43, 7, 9, 1, 0, 2]);
 
 /// Numbers and then the same numbers with a sign, plus 128.
 const fn odd(sizes: [u8; 8]) -> [u8; 16] {
