@@ -56,6 +56,11 @@ DEVICE float byte_above(uint32_t word, unsigned i) {
     return __uint_as_float(__byte_perm(word, 0x4B000000u, 0x7440u | i));
 }
 
+// Byte b is byte `places >> 4 b & 7` of two words.
+DEVICE uint32_t pick_bytes(uint32_t low, uint32_t high, uint32_t places) {
+    return __byte_perm(low, high, places);
+}
+
 // Reads numbers that no launch of a step writes: not even the wait for launches orders these reads.
 DEVICE float read_only(const float* from) { return __ldg(from); }
 DEVICE uint32_t read_only(const uint32_t* from) { return __ldg(from); }

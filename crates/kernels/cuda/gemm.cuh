@@ -8,7 +8,21 @@
 #include "portable.h"
 
 // Forms of packed weights; `Form` of src/simd/blocks/form.rs. packed.cuh describes them.
-enum Form : uint32_t { FOUR, FIVE, EIGHT, FINE_FOUR, FINE_FIVE, FINE_SIX, NVFP4, FP8 };
+enum Form : uint32_t {
+    FOUR,
+    FIVE,
+    EIGHT,
+    FINE_FOUR,
+    FINE_FIVE,
+    FINE_SIX,
+    NVFP4,
+    FP8,
+    FINE_TWO,
+    IQ4,
+    IQ3_S,
+    IQ3_XXS,
+    IQ2
+};
 
 enum Finish : uint32_t {
     // Store as f32.

@@ -191,11 +191,6 @@ impl BlockType {
         self.form().list()
     }
 
-    /// True if CUDA kernels multiply it.
-    pub const fn is_on_devices(self) -> bool {
-        self.form().is_on_devices()
-    }
-
     /// The form in which packed products store it.
     pub const fn form(self) -> Form {
         match self {

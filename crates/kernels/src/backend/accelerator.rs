@@ -179,7 +179,8 @@ impl Storage for Accelerator {
     type Grouped = DeviceExperts;
 
     fn keeps(&self, kind: BlockType) -> bool {
-        kind.is_on_devices()
+        // No kernels multiply numbers of 16 bits with those of f32.
+        kind != BlockType::F16
     }
 
     fn table(&self, table: Table) -> Result<Array> {

@@ -15,10 +15,10 @@ impl Gguf {
         self.volumes.infos().any(|info| info.kind.is_coded())
     }
 
-    /// The types of blocks that no CUDA kernel multiplies: their matrices are expanded to numbers.
+    /// The types of blocks that are not kept: their matrices are expanded to numbers.
     pub(crate) fn expanded(&self) -> BTreeSet<&'static str> {
-        let kinds = self.volumes.infos().map(|info| info.kind).filter(|kind| kind.is_coded());
-        let some = kinds.filter(|kind| !kind.kept().is_some_and(BlockType::is_on_devices));
+        let kinds = self.volumes.infos().map(|info| info.kind);
+        let some = kinds.filter(|kind| kind.is_coded() && kind.kept().is_none());
         some.map(|kind| kind.name).collect()
     }
 

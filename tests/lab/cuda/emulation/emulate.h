@@ -142,6 +142,13 @@ DEVICE float half_number(uint32_t word) {
 DEVICE float byte_above(uint32_t word, unsigned i) {
     return as_float(0x4B000000u | (word >> 8 * i & 0xFFu));
 }
+DEVICE uint32_t pick_bytes(uint32_t low, uint32_t high, uint32_t places) {
+    uint64_t both = uint64_t(high) << 32 | low;
+    uint32_t picked = 0;
+    for (unsigned b = 0; b < 4; b++)
+        picked |= uint32_t(both >> 8 * (places >> 4 * b & 7) & 0xFF) << 8 * b;
+    return picked;
+}
 
 template <class T> PRIMITIVE T read_only(const T* from) {
     if (OBSERVED) emulate::constant(from, sizeof *from);

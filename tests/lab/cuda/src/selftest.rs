@@ -19,7 +19,7 @@ use kernels::Form;
 use kernels::device::{Check, Device, DeviceError, MatrixFormat, Precision};
 
 /// Every number format of matrices.
-const FORMATS: [MatrixFormat; 12] = [
+const FORMATS: [MatrixFormat; 14] = [
     MatrixFormat::F32,
     MatrixFormat::Bf16,
     MatrixFormat::Int8,
@@ -32,6 +32,8 @@ const FORMATS: [MatrixFormat; 12] = [
     MatrixFormat::Packed(Form::FineSix),
     MatrixFormat::Packed(Form::Nvfp4),
     MatrixFormat::Packed(Form::Fp8),
+    MatrixFormat::Packed(Form::FineTwo),
+    MatrixFormat::Packed(Form::Iq4),
 ];
 
 /// The formats of large products.

@@ -4,7 +4,7 @@ use super::super::launch::MatrixFormat;
 use super::super::packed::write_panel;
 use super::super::{Device, DeviceError, Result, refuse};
 use super::{DeviceMatrix, MatrixSizes, panel_rows};
-use crate::blocks::BlockRows;
+use crate::blocks::{BlockRows, BlockType};
 use crate::gemm::{Column, row_to_bytes};
 use crate::linear::{Epilogue, Linear, Matrix, check_codes};
 use crate::parallel::{Shared, for_rows};
@@ -67,8 +67,8 @@ impl DeviceMatrix {
         let (mut first, mut beside) = (n, None);
         for run in blocks.chunk_by(|a, b| a.kind == b.kind).rev() {
             let (kind, count) = (run[0].kind, run.iter().map(|block| block.rows).sum());
-            if !kind.is_on_devices() {
-                return refuse(format!("no kernels multiply blocks of {}", kind.name()));
+            if kind == BlockType::F16 {
+                return refuse("expected codes or numbers, found blocks of F16");
             }
             first -= count;
             let format = MatrixFormat::Packed(kind.form());

@@ -42,8 +42,7 @@ pub enum Form {
     Nvfp4,
     /// Eight bits that are 8-bit floats, with a scale in f32.
     Fp8,
-    /// Two bits, stored in four, with factors of four bits for each 16 codes; of products on the CPU, as those
-    /// below.
+    /// Two bits, stored in four, with factors of four bits for each 16 codes.
     FineTwo,
     /// Four bits that stand for the numbers of IQ4_NL and IQ4_XS, with factors for each 16 codes.
     Iq4,
@@ -53,7 +52,7 @@ pub enum Form {
     Iq3Xxs,
     /// The numbers of IQ2_XXS, IQ2_XS, IQ2_S, IQ1_S, IQ1_M, TQ1_0 and TQ2_0.
     Iq2,
-    /// Numbers of 16 bits without scales.
+    /// Numbers of 16 bits without scales; of products on the CPU.
     F16,
 }
 
@@ -86,13 +85,8 @@ impl Form {
         }
     }
 
-    /// True if CUDA kernels multiply it.
-    pub const fn is_on_devices(self) -> bool {
-        !matches!(self, Self::FineTwo | Self::F16) && !self.is_listed()
-    }
-
     /// True if scales are products with factors.
-    pub(crate) const fn is_fine(self) -> bool {
+    pub const fn is_fine(self) -> bool {
         matches!(self, Self::FineFour | Self::FineFive | Self::FineSix | Self::FineTwo)
             || self.is_listed()
     }

@@ -87,6 +87,11 @@ impl Layer {
             Form::FineSix => (BlockType::Q6_K, GgmlDType::Q6K),
             Form::Nvfp4 => return Ok(Some(Quantized::fours(&self.weight))),
             Form::Fp8 => return Ok(Some(Quantized::eights(&self.weight))),
+            Form::FineTwo => (BlockType::Q2_K, GgmlDType::Q2K),
+            Form::Iq4 => return Ok(Quantized::listed(&self.weight, BlockType::IQ4)),
+            Form::Iq3S => return Ok(Quantized::listed(&self.weight, BlockType::IQ3_S)),
+            Form::Iq3Xxs => return Ok(Quantized::listed(&self.weight, BlockType::IQ3_XXS)),
+            Form::Iq2 => return Ok(Quantized::listed(&self.weight, BlockType::IQ2)),
         };
         let quantized = cpu(QTensor::quantize(&tensor(&self.weight, self.k)?, dtype))?;
         let bytes = cpu(quantized.data())?.into_owned();
@@ -210,6 +215,34 @@ impl Quantized {
         Self { kind, bytes, numbers }
     }
 
+    /// Numbers of a list near numbers, a multiple of 256.
+    fn listed(weights: &[f32], kind: BlockType) -> Option<Self> {
+        let list = kind.list()?.map(|byte| f32::from(byte) - 128.0);
+        let most_of = |x: &[f32]| x.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+        let (largest, power) = (most_of(&list), 0.125f32);
+        let (mut bytes, mut numbers) = (Vec::new(), Vec::new());
+        for block in weights.chunks_exact(kind.weights()) {
+            let scale = f16::from_f32(most_of(block) / (largest * 100.0 * power));
+            bytes.extend([scale, f16::from_f32(power)].into_iter().flat_map(f16::to_le_bytes));
+            let scale = scale.to_f32() * power;
+            // Factors with both signs.
+            let factors: Vec<i8> = (block.chunks(16).enumerate())
+                .map(|(i, part)| (most_of(part) / (largest * scale)).ceil() as i8 * [1, -1][i % 2])
+                .collect();
+            bytes.extend(factors.iter().map(|factor| factor.cast_unsigned()));
+            let codes = block.iter().enumerate().map(|(i, x)| {
+                let scale = scale * f32::from(factors[i / 16]);
+                let far = |code: &u8| (list[usize::from(*code)] * scale - x).abs();
+                let code = (0..16).min_by(|a, b| far(a).total_cmp(&far(b))).unwrap_or(0);
+                numbers.push(list[usize::from(code)] * scale);
+                code
+            });
+            let codes: Vec<u8> = codes.collect();
+            bytes.extend(codes.chunks(2).map(|pair| pair[0] | pair[1] << 4));
+        }
+        Some(Self { kind, bytes, numbers })
+    }
+
     /// 8-bit floats near numbers, a multiple of 32.
     fn eights(weights: &[f32]) -> Self {
         let kind = BlockType::FP8;
@@ -253,7 +286,8 @@ pub(super) fn checks(
             MatrixFormat::Packed(form) => Some(form),
             _ => None,
         });
-        for form in forms {
+        let lists = BlockType::LISTED[1..].iter().map(|kind| kind.form());
+        for form in forms.chain(lists) {
             let k = inner(MatrixFormat::Packed(form), 96);
             for sizes in [[1, k, 6], [66, 3 * k, 70], [most, k, 140]].map(sizes) {
                 let layer = Layer::new(random, target, sizes);
@@ -269,9 +303,7 @@ pub(super) fn checks(
 /// Columns of a matrix in a format, `k` or more.
 pub(super) fn inner(format: MatrixFormat, k: usize) -> usize {
     match format {
-        MatrixFormat::Packed(Form::FineFour | Form::FineFive | Form::FineSix) => {
-            k.next_multiple_of(256)
-        }
+        MatrixFormat::Packed(form) if form.is_fine() => k.next_multiple_of(256),
         MatrixFormat::Packed(_) => k.next_multiple_of(32),
         _ => k,
     }
