@@ -341,12 +341,14 @@ fn every_family_decodes_as_its_official_sampler_does() {
 const VARIANTS: [&str; 2] = ["I-DLM", "Qwen3, Llama with a DFlash drafter"];
 
 /// The README's names of a family, and of a family with experts where they differ.
-const TITLES: [(&str, &str); 16] = [
+const TITLES: [(&str, &str); 18] = [
     ("sdar with experts", "SDAR-MoE"),
     ("llada", "LLaDA"),
     ("dream", "Dream"),
     ("llada-moe", "LLaDA-MoE"),
     ("a2d", "Tiny-A2D"),
+    ("coda", "CoDA"),
+    ("rnd1", "RND1"),
     ("wedlm", "WeDLM"),
     ("sdar", "SDAR, TraDo"),
     ("fast-dllm-v2", "Fast-dLLM v2"),

@@ -63,23 +63,24 @@ DEVICE float tiny_float(uint32_t word) {
     return as_float((word & 7u) << 22 | (word & 8u) << 28) * as_float(253u << 23);
 }
 
-// The 16 numbers of a form, each plus 128.
-DEVICE FourWords list_of(Form form) {
-    switch (form) {
-    case IQ4: return {{0x3F2D1801, 0x766A5D4F, 0xA6998D81, 0xF1D9C5B5}};
-    case IQ3_S: return {{0x87858381, 0x8F8D8B89, 0x797B7D7F, 0x71737577}};
-    case IQ3_XXS: return {{0x9C948C84, 0xBEB4ACA4, 0x646C747C, 0x424C545C}};
-    default: return {{0x87AB9988, 0x82808189, 0x79556778, 0x7E807F77}};
-    }
+// Four of the 16 numbers of a form, each plus 128.
+constexpr uint32_t list_of(Form form, int word) {
+    constexpr uint32_t LISTS[4][4] = {{0x3F2D1801, 0x766A5D4F, 0xA6998D81, 0xF1D9C5B5},
+                                      {0x87858381, 0x8F8D8B89, 0x797B7D7F, 0x71737577},
+                                      {0x9C948C84, 0xBEB4ACA4, 0x646C747C, 0x424C545C},
+                                      {0x87AB9988, 0x82808189, 0x79556778, 0x7E807F77}};
+    return LISTS[form - IQ4][word];
 }
 
 // The bytes of a list in place of the codes of a word.
-DEVICE uint32_t listed(const FourWords& list, uint32_t codes) {
+template <Form FORM> DEVICE uint32_t listed(uint32_t codes) {
+    constexpr Form LIST = FORM < IQ4 ? IQ4 : FORM;
+    constexpr uint32_t A = list_of(LIST, 0), B = list_of(LIST, 1);
+    constexpr uint32_t C = list_of(LIST, 2), D = list_of(LIST, 3);
     uint32_t low = codes & 0x07070707u, pairs = low | low >> 4;
     uint32_t places = (pairs & 0xFFu) | (pairs >> 8 & 0xFF00u);
     uint32_t last = (codes >> 3 & 0x01010101u) * 0xFFu;
-    return (pick_bytes(list.at[0], list.at[1], places) & ~last) |
-           (pick_bytes(list.at[2], list.at[3], places) & last);
+    return (pick_bytes(A, B, places) & ~last) | (pick_bytes(C, D, places) & last);
 }
 
 // The scale and the minimum of a column's codes for the step `k` of sixteen inner elements.
@@ -93,7 +94,7 @@ template <Form FORM> DEVICE Affine affine(const TwoWords& of, unsigned k) {
     float scale = half_number(of.at[0]);
     if (FORM == FINE_SIX) return {scale * byte_at(of.at[1], k, 128.0f), 0.0f};
     float minimum = half_number(of.at[0] >> 16);
-    if (FORM == IQ4) return {scale * minimum * byte_at(of.at[1], k, 128.0f), 0.0f};
+    if (FORM >= IQ4) return {scale * minimum * byte_at(of.at[1], k, 128.0f), 0.0f};
     if (FORM == FINE_TWO)
         return {scale * byte_at(of.at[1] & 0x0F0F0F0Fu, k, 0.0f),
                 minimum * byte_at(of.at[1] >> 4 & 0x0F0F0F0Fu, k, 0.0f)};
@@ -102,17 +103,15 @@ template <Form FORM> DEVICE Affine affine(const TwoWords& of, unsigned k) {
 }
 
 // Widens the weights of a record that a lane multiplies: for each sixteen inner elements, elements
-// 2 (l % 4) and + 1 of columns l / 4 and l / 4 + 8, and elements + 8 and + 9 of both. IQ4 is any form with
-// a list.
+// 2 (l % 4) and + 1 of columns l / 4 and l / 4 + 8, and elements + 8 and + 9 of both.
 template <Form FORM>
-DEVICE void widen_record(uint32_t (&to)[PACKED_STEP / 16][4], const unsigned char* record,
-                         const FourWords& list = {}) {
+DEVICE void widen_record(uint32_t (&to)[PACKED_STEP / 16][4], const unsigned char* record) {
     constexpr unsigned BITS = FORM == EIGHT || FORM == FP8        ? 8
                               : FORM == FINE_SIX                   ? 6
                               : FORM == FIVE || FORM == FINE_FIVE  ? 5
                                                                    : 4;
     constexpr unsigned MORE = 4 * BIT_BYTES;
-    const float less = FORM == FINE_SIX ? 32.0f : FORM == IQ4 ? 128.0f : 0.0f;
+    const float less = FORM == FINE_SIX ? 32.0f : FORM >= IQ4 ? 128.0f : 0.0f;
     unsigned lane = thread() % 32;
     uint32_t low[2][4], high[2] = {};
     FourWords words = read_words<FourWords>(record + lane * 16);
@@ -141,7 +140,7 @@ DEVICE void widen_record(uint32_t (&to)[PACKED_STEP / 16][4], const unsigned cha
             uint32_t codes = low[i][k];
             if (BITS == 5) codes |= (high[0] >> (4 * i + k) & 0x01010101u) << 4;
             if (BITS == 6) codes |= (high[i] >> 2 * k & 0x03030303u) << 4;
-            if (FORM == IQ4) codes = listed(list, codes);
+            if (FORM >= IQ4) codes = listed<FORM>(codes);
             Affine by = affine<FORM>(of, k);
             float x[4];
 #pragma unroll
@@ -166,7 +165,10 @@ DEVICE void widen_record(Form form, uint32_t (&to)[PACKED_STEP / 16][4],
     case NVFP4: return widen_record<NVFP4>(to, record);
     case FP8: return widen_record<FP8>(to, record);
     case FINE_TWO: return widen_record<FINE_TWO>(to, record);
-    default: return widen_record<IQ4>(to, record, list_of(form));
+    case IQ4: return widen_record<IQ4>(to, record);
+    case IQ3_S: return widen_record<IQ3_S>(to, record);
+    case IQ3_XXS: return widen_record<IQ3_XXS>(to, record);
+    case IQ2: return widen_record<IQ2>(to, record);
     }
 }
 

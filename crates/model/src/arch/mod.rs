@@ -55,13 +55,15 @@ pub struct Family {
 
 impl Family {
     /// Every family.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         llada::LLADA,
         qwen::DREAM,
         qwen::WEDLM,
         qwen::SDAR,
         qwen::FAST_DLLM_V2,
         qwen::A2D,
+        qwen::CODA,
+        qwen::RND1,
         qwen::STABLE_DIFFCODER,
         nemotron::NEMOTRON,
         moe::LLADA2,
@@ -196,6 +198,11 @@ fn read(config: &Keys, weights: &Weights) -> Result<(Spec, &'static names::Names
         true => &names::GGUF,
         false => family.names,
     };
+    if spec.info.family == "coda" {
+        // Its class has a head of its own, whatever its configuration says.
+        let head = format!("{}.weight", family.names.head);
+        spec.info.vocabulary.tied = !weights.stores(&head);
+    }
     spec.check_divisors(config)?;
     spec.info.max_positions = weights.positions.unwrap_or(usize::MAX).min(spec.info.max_positions);
     spec.info.formats.matrices = weights.dtype;

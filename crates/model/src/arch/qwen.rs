@@ -44,6 +44,26 @@ pub(super) const A2D: Family = Family {
     names: &NAMES,
 };
 
+/// Full attention; the prediction of a row is read from the row to its left.
+pub(super) const CODA: Family = Family {
+    name: "coda",
+    about: "CoDA-v0-Base, -Instruct",
+    architectures: &["CoDALanguageModel"],
+    model_types: &["CoDA"],
+    read: config::coda,
+    names: &NAMES,
+};
+
+/// Experts, full attention; the prediction of a row is read from the row to its left.
+pub(super) const RND1: Family = Family {
+    name: "rnd1",
+    about: "RND1-Base-0910",
+    architectures: &["RND1LM"],
+    model_types: &["rnd1"],
+    read: config::rnd1,
+    names: &NAMES,
+};
+
 /// Llama with block-causal attention. Its published configuration has the type `llama`.
 pub(super) const STABLE_DIFFCODER: Family = Family {
     name: "stable-diffcoder",

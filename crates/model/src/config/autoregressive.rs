@@ -56,6 +56,6 @@ pub(crate) fn qwen3_moe(config: &Keys) -> Result<Spec, LoadError> {
     let mut spec = transformer(config, &qwen3_defaults("qwen3-moe"))?;
     spec.set_attention_bias(config)?;
     spec.head_norms = true;
-    set_qwen3_experts(&mut spec, config)?;
+    set_qwen3_experts(&mut spec, config, false)?;
     Ok(autoregressive(spec))
 }

@@ -17,7 +17,7 @@ pub(crate) use gemma::diffusion_gemma;
 pub(crate) use llada::llada;
 pub(crate) use moe::{llada_moe, llada2};
 pub(crate) use nemotron::nemotron;
-pub(crate) use qwen::{a2d, dream, fast_dllm, sdar, stable_diffcoder, wedlm};
+pub(crate) use qwen::{a2d, coda, dream, fast_dllm, rnd1, sdar, stable_diffcoder, wedlm};
 pub(crate) use spec::{CanvasSpec, ExpertSpec, RopeSpec, RouterSpec, Spec};
 
 use crate::LoadError;

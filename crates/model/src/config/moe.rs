@@ -99,11 +99,17 @@ pub(crate) fn llada_moe(config: &Keys) -> Result<Spec, LoadError> {
     Ok(spec)
 }
 
-/// The experts of Qwen3-MoE: in every layer of a given stride, except in listed ones.
-pub(super) fn set_qwen3_experts(spec: &mut Spec, config: &Keys) -> Result<(), LoadError> {
+/// The experts of Qwen3-MoE: in every layer of a given stride, except in listed ones. `normalised` is the default
+/// of `norm_topk_prob`.
+pub(super) fn set_qwen3_experts(
+    spec: &mut Spec,
+    config: &Keys,
+    normalised: bool,
+) -> Result<(), LoadError> {
     let (count, chosen) = experts(config)?;
     let width = config.count("moe_intermediate_size")?;
     let layers = sparse_layers(config, spec.info.layers)?;
+    let normalised = config.flag("norm_topk_prob", normalised)?;
     let experts = ExpertSpec {
         count,
         width,
@@ -111,7 +117,7 @@ pub(super) fn set_qwen3_experts(spec: &mut Spec, config: &Keys) -> Result<(), Lo
         layers,
         router: RouterSpec {
             chosen,
-            function: RouterFunction::Softmax { normalised: config.flag("norm_topk_prob", false)? },
+            function: RouterFunction::Softmax { normalised },
             bias: false,
             block: None,
         },

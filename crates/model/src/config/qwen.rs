@@ -56,7 +56,7 @@ pub(crate) fn sdar(config: &Keys) -> Result<Spec, LoadError> {
     let defaults = Defaults { head_width: Some(128), ..defaults("sdar", 151_669, END_OF_TEXT) };
     let mut spec = transformer(config, &defaults)?;
     match config.get("num_experts_per_tok") {
-        Some(_) => set_qwen3_experts(&mut spec, config)?,
+        Some(_) => set_qwen3_experts(&mut spec, config, false)?,
         None => spec.info.mlp_width = config.count("intermediate_size")?,
     }
     spec.set_attention_bias(config)?;
@@ -67,6 +67,27 @@ pub(crate) fn sdar(config: &Keys) -> Result<Spec, LoadError> {
         spec.info.rows.attention = Attention::Causal;
         spec.info.rows.logit_shift = LogitShift::One;
     }
+    Ok(spec)
+}
+
+/// CoDA: Qwen3 with full attention.
+pub(crate) fn coda(config: &Keys) -> Result<Spec, LoadError> {
+    let defaults = Defaults { head_width: Some(128), ..defaults("coda", 151_669, END_OF_TURN) };
+    let mut spec = dense(config, &defaults)?;
+    spec.set_attention_bias(config)?;
+    spec.head_norms = true;
+    spec.info.rows.logit_shift = LogitShift::One;
+    Ok(spec)
+}
+
+/// RND1: Qwen3-MoE with full attention.
+pub(crate) fn rnd1(config: &Keys) -> Result<Spec, LoadError> {
+    let defaults = Defaults { head_width: Some(128), ..defaults("rnd1", 151_669, END_OF_TURN) };
+    let mut spec = transformer(config, &defaults)?;
+    set_qwen3_experts(&mut spec, config, true)?;
+    spec.set_attention_bias(config)?;
+    spec.head_norms = true;
+    spec.info.rows.logit_shift = LogitShift::One;
     Ok(spec)
 }
 

@@ -18,7 +18,8 @@ pub(super) fn rope(config: &Keys) -> Result<RopeSpec, LoadError> {
     let mut theta = config.optional_number("rope_theta")?;
     let mut scaling = None;
     for key in OBJECTS {
-        let Some(value) = config.get(key) else {
+        // RND1 is published with `false`.
+        let Some(value) = config.get(key).filter(|value| **value != Value::Bool(false)) else {
             continue;
         };
         let kind = value.get("rope_type").or_else(|| value.get("type"));

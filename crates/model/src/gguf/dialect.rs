@@ -92,6 +92,8 @@ const QWEN3_MOE: Dialect = Dialect {
     ..DREAM
 };
 
+const RND1: Dialect = Dialect { name: "rnd1", architecture: "RND1LM", ..QWEN3_MOE };
+
 const LLAMA: Dialect =
     Dialect { name: "llama", architecture: "LlamaForCausalLM", interleaved: true, ..DREAM };
 
@@ -169,8 +171,8 @@ const DIFFUSION_GEMMA: Dialect = Dialect {
     ..DREAM
 };
 
-const ALL: [Dialect; 9] =
-    [LLADA, DREAM, QWEN2, QWEN3, QWEN3_MOE, LLAMA, LLADA_MOE, LLADA2, DIFFUSION_GEMMA];
+const ALL: [Dialect; 10] =
+    [LLADA, DREAM, QWEN2, QWEN3, QWEN3_MOE, RND1, LLAMA, LLADA_MOE, LLADA2, DIFFUSION_GEMMA];
 
 /// The first `NEEDED` keys of a dialect are required.
 const NEEDED: usize = 6;

@@ -187,7 +187,7 @@ fn other_number_types_are_refused() {
 fn unknown_architectures_name_what_is_supported() {
     let expected = "expected one of LLaDAModelLM, DreamModel, WeDLMForCausalLM, SDARForCausalLM, \
                     SDARMoeForCausalLM, Fast_dLLM_QwenForCausalLM, A2DQwen3LMHeadModel, \
-                    StableDiffcoderForCausalLM, NemotronLabsDiffusionModel, \
+                    CoDALanguageModel, RND1LM, StableDiffcoderForCausalLM, NemotronLabsDiffusionModel, \
                     MinistralDiffEncoderModel, \
                     LLaDA2MoeModelLM, LLaDAMoEModelLM, LLaDAMoEModel, \
                     Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, LlamaForCausalLM, \
@@ -201,7 +201,7 @@ fn unknown_architectures_name_what_is_supported() {
     assert!(loaded.is_ok(), "the model type is enough");
     tiny.config["model_type"] = json!("gpt2");
     let error = refusal("model-type", tiny.files(Store::F32));
-    let types = "expected one of llada, Dream, wedlm, sdar, sdar_moe, Fast_dLLM_Qwen, a2d-qwen3, stable_diffcoder, nemotron_labs_diffusion, \
+    let types = "expected one of llada, Dream, wedlm, sdar, sdar_moe, Fast_dLLM_Qwen, a2d-qwen3, CoDA, rnd1, stable_diffcoder, nemotron_labs_diffusion, \
                  llada2_moe, lladamoe, qwen2, qwen3, qwen3_moe, llama, diffusion_gemma";
     let message = format!("config.json: model_type: {types}, found \"gpt2\"");
     assert_eq!(error, message);

@@ -200,6 +200,8 @@ const FACTS: &str = r#"
 {"model_type": "sdar", "block_length": 16} | sdar Blocks(16) None 151669 [151643]
 {"architectures": ["Fast_dLLM_QwenForCausalLM"], "eos_token_id": [7, 9]} | fast-dllm-v2 Blocks(32) One 151665 [7, 9]
 {"architectures": ["A2DQwen3LMHeadModel"]} | a2d Full None 151669 [151645]
+{"model_type": "CoDA"} | coda Full One 151669 [151645]
+{"model_type": "rnd1", "rope_scaling": false, "sliding_window": false} | rnd1 Full One 151669 [151645]
 {"architectures": ["StableDiffcoderForCausalLM"], "model_type": "llama"} | stable-diffcoder Blocks(4) None 5 [2]
 {"architectures": ["MinistralDiffEncoderModel"], "rope_parameters": {"rope_theta": 1000}} | nemotron-labs OpenBlock(32) None 100 [11]
 {"architectures": ["LLaDA2MoeModelLM"]} | llada2 Blocks(32) None 156895 [156892]

@@ -119,22 +119,28 @@ fn stacked(tensors: &Tensors) -> Tensors {
 }
 
 /// As [`metadata`], with what a file says of experts.
-fn metadata_of_experts(config: &Value) -> Vec<(&'static str, Field)> {
-    let mut all = metadata("qwen3moe", config);
-    let number = |key: &str| Field::U32(config[key].as_u64().unwrap() as u32);
-    let width = number("moe_intermediate_size");
-    all.extend([
-        ("qwen3moe.expert_count", number("num_local_experts")),
-        ("qwen3moe.expert_used_count", number("num_experts_per_tok")),
-        ("qwen3moe.expert_feed_forward_length", width),
-    ]);
+fn metadata_of_experts(arch: &str, config: &Value) -> Vec<(&'static str, Field)> {
+    let mut all = metadata(arch, config);
+    let number = |value: &Value| Field::U32(value.as_u64().unwrap() as u32);
+    let count = config.get("num_local_experts").unwrap_or(&config["num_experts"]);
+    for (key, value) in [
+        ("expert_count", count),
+        ("expert_used_count", &config["num_experts_per_tok"]),
+        ("expert_feed_forward_length", &config["moe_intermediate_size"]),
+    ] {
+        all.push((&*String::leak(format!("{arch}.{key}")), number(value)));
+    }
     all
 }
 
 #[test]
 fn experts_stored_as_one_tensor_match_the_safetensors() {
+    let case = Case::named("rnd1");
+    let metadata = metadata_of_experts("rnd1", &case.config());
+    let experts = stacked(&tensors(&case.folder));
+    assert_same(&File::write("rnd1", &metadata, &experts, GgmlDType::F32), &case);
     let case = Case::named("qwen3-moe");
-    let metadata = metadata_of_experts(&case.config());
+    let metadata = metadata_of_experts("qwen3moe", &case.config());
     let stacked = stacked(&tensors(&case.folder));
     assert_same(&File::write("qwen3-moe", &metadata, &stacked, GgmlDType::F32), &case);
     // One expert less than the metadata says.
@@ -187,7 +193,7 @@ fn experts_keep_their_blocks() {
     }
     for dtype in [GgmlDType::Q8_0, GgmlDType::Q4_0] {
         let name = format!("experts-{dtype:?}");
-        let file = File::write(&name, &metadata_of_experts(&config), &tensors, dtype);
+        let file = File::write(&name, &metadata_of_experts("qwen3moe", &config), &tensors, dtype);
         let tokens: Vec<u32> = (0..24).map(|i| i * 7 % 40).collect();
         let logits = |dtype| {
             let checkpoint = file.checkpoint().unwrap().with_dtype(dtype);
@@ -236,7 +242,7 @@ fn unsupported_and_corrupt_files_are_refused() {
     for ((key, value), expected) in [
         (
             ("general.architecture", Some(mamba)),
-            "general.architecture: expected one of llada, dream, qwen2, qwen3, qwen3moe, llama, \
+            "general.architecture: expected one of llada, dream, qwen2, qwen3, qwen3moe, rnd1, llama, \
              llada-moe, llada2, diffusion-gemma, found \"mamba\"",
         ),
         (
