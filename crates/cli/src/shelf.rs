@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use crate::exit;
 use geometries::{
-    DIFFUSION_GEMMA, DREAM_7B, FAST_DLLM_1_5B, FAST_DLLM_7B, I_DLM_8B, LLADA_8B, LLADA2_MINI,
-    NEMOTRON_3B, NEMOTRON_8B, NEMOTRON_14B, SDAR_1_7B, SDAR_4B, SDAR_8B, SMOLLM2_135M,
-    STABLE_DIFFCODER, WEDLM_8B,
+    CODA_1_7B, DIFFUSION_GEMMA, DREAM_7B, FAST_DLLM_1_5B, FAST_DLLM_7B, I_DLM_8B, LLADA_8B,
+    LLADA2_MINI, NEMOTRON_3B, NEMOTRON_8B, NEMOTRON_14B, RND1_30B, SDAR_1_7B, SDAR_4B, SDAR_8B,
+    SMOLLM2_135M, STABLE_DIFFCODER, WEDLM_8B,
 };
 
 /// A model with a short name.
@@ -66,7 +66,7 @@ const SMOLLM2: Evidence = Evidence {
 };
 
 /// Every model with a short name.
-pub const ALL: [Entry; 24] = [
+pub const ALL: [Entry; 26] = [
     embedded(DEMO),
     embedded(WEDLM),
     embedded(BLOCK_CAUSAL),
@@ -80,6 +80,7 @@ pub const ALL: [Entry; 24] = [
     hub("dream-7b", "Dream-org/Dream-v0-Instruct-7B", DREAM_7B),
     hub("dream-coder-7b", "Dream-org/Dream-Coder-v0-Instruct-7B", DREAM_7B),
     hub("diffucoder-7b", "apple/DiffuCoder-7B-cpGRPO", DREAM_7B),
+    hub("coda-1.7b", "Salesforce/CoDA-v0-Instruct", CODA_1_7B),
     hub("sdar-1.7b", "JetLM/SDAR-1.7B-Chat", SDAR_1_7B),
     hub("sdar-4b", "JetLM/SDAR-4B-Chat", SDAR_4B),
     hub("sdar-8b", "JetLM/SDAR-8B-Chat", SDAR_8B),
@@ -94,6 +95,7 @@ pub const ALL: [Entry; 24] = [
     hub("diffcoder-8b", "ByteDance-Seed/Stable-DiffCoder-8B-Instruct", STABLE_DIFFCODER),
     hub("llada2.0-mini", "inclusionAI/LLaDA2.0-mini", LLADA2_MINI),
     hub("llada2.1-mini", "inclusionAI/LLaDA2.1-mini", LLADA2_MINI),
+    hub("rnd1-30b", "radicalnumerics/RND1-Base-0910", RND1_30B),
     hub("diffusiongemma", "google/diffusiongemma-26B-A4B-it", DIFFUSION_GEMMA),
 ];
 

@@ -60,6 +60,8 @@ DEVICE float byte_above(uint32_t word, unsigned i) {
 DEVICE uint32_t pick_bytes(uint32_t low, uint32_t high, uint32_t places) {
     return __byte_perm(low, high, places);
 }
+// Bytes of ones in place of those whose highest bit is set, of zeros in place of the others.
+DEVICE uint32_t high_bits(uint32_t word) { return __byte_perm(word, 0, 0xBA98); }
 
 // Reads numbers that no launch of a step writes: not even the wait for launches orders these reads.
 DEVICE float read_only(const float* from) { return __ldg(from); }

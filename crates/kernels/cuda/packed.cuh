@@ -63,24 +63,26 @@ DEVICE float tiny_float(uint32_t word) {
     return as_float((word & 7u) << 22 | (word & 8u) << 28) * as_float(253u << 23);
 }
 
-// Four of the 16 numbers of a form, each plus 128.
-constexpr uint32_t list_of(Form form, int word) {
-    constexpr uint32_t LISTS[4][4] = {{0x3F2D1801, 0x766A5D4F, 0xA6998D81, 0xF1D9C5B5},
-                                      {0x87858381, 0x8F8D8B89, 0x797B7D7F, 0x71737577},
-                                      {0x9C948C84, 0xBEB4ACA4, 0x646C747C, 0x424C545C},
-                                      {0x87AB9988, 0x82808189, 0x79556778, 0x7E807F77}};
-    return LISTS[form - IQ4][word];
-}
+// The 16 numbers of a form, each plus 128.
+template <Form FORM> struct List {
+    static constexpr uint32_t A = 0x3F2D1801, B = 0x766A5D4F, C = 0xA6998D81, D = 0xF1D9C5B5;
+};
+template <> struct List<IQ3_S> {
+    static constexpr uint32_t A = 0x87858381, B = 0x8F8D8B89, C = 0x797B7D7F, D = 0x71737577;
+};
+template <> struct List<IQ3_XXS> {
+    static constexpr uint32_t A = 0x9C948C84, B = 0xBEB4ACA4, C = 0x646C747C, D = 0x424C545C;
+};
+template <> struct List<IQ2> {
+    static constexpr uint32_t A = 0x87AB9988, B = 0x82808189, C = 0x79556778, D = 0x7E807F77;
+};
 
 // The bytes of a list in place of the codes of a word.
-template <Form FORM> DEVICE uint32_t listed(uint32_t codes) {
-    constexpr Form LIST = FORM < IQ4 ? IQ4 : FORM;
-    constexpr uint32_t A = list_of(LIST, 0), B = list_of(LIST, 1);
-    constexpr uint32_t C = list_of(LIST, 2), D = list_of(LIST, 3);
+template <class Of> DEVICE uint32_t listed(uint32_t codes) {
     uint32_t low = codes & 0x07070707u, pairs = low | low >> 4;
     uint32_t places = (pairs & 0xFFu) | (pairs >> 8 & 0xFF00u);
-    uint32_t last = (codes >> 3 & 0x01010101u) * 0xFFu;
-    return (pick_bytes(A, B, places) & ~last) | (pick_bytes(C, D, places) & last);
+    uint32_t last = high_bits(codes << 4);
+    return (pick_bytes(Of::A, Of::B, places) & ~last) | (pick_bytes(Of::C, Of::D, places) & last);
 }
 
 // The scale and the minimum of a column's codes for the step `k` of sixteen inner elements.
@@ -140,7 +142,7 @@ DEVICE void widen_record(uint32_t (&to)[PACKED_STEP / 16][4], const unsigned cha
             uint32_t codes = low[i][k];
             if (BITS == 5) codes |= (high[0] >> (4 * i + k) & 0x01010101u) << 4;
             if (BITS == 6) codes |= (high[i] >> 2 * k & 0x03030303u) << 4;
-            if (FORM >= IQ4) codes = listed<FORM>(codes);
+            if (FORM >= IQ4) codes = listed<List<FORM>>(codes);
             Affine by = affine<FORM>(of, k);
             float x[4];
 #pragma unroll

@@ -10,6 +10,19 @@ pub(super) const DREAM_7B: &str = r#"{"architectures": ["DreamModel"], "torch_dt
     "hidden_size": 3584, "num_attention_heads": 28, "num_key_value_heads": 4, "num_hidden_layers": 28,
     "intermediate_size": 18944, "vocab_size": 152064, "max_position_embeddings": 131072}"#;
 
+/// CoDA-v0, of Qwen3-1.7B, counted with an LM head of its own.
+pub(super) const CODA_1_7B: &str = r#"{"architectures": ["CoDALanguageModel"], "torch_dtype": "bfloat16",
+    "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 8, "num_hidden_layers": 28,
+    "intermediate_size": 6144, "vocab_size": 151936, "max_position_embeddings": 40960,
+    "rope_theta": 1000000}"#;
+
+/// RND1-Base-0910, of Qwen3-30B-A3B.
+pub(super) const RND1_30B: &str = r#"{"architectures": ["RND1LM"], "torch_dtype": "bfloat16",
+    "hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 4, "num_hidden_layers": 48,
+    "head_dim": 128, "intermediate_size": 6144, "moe_intermediate_size": 768, "num_experts": 128,
+    "num_experts_per_tok": 8, "vocab_size": 151936, "max_position_embeddings": 40960,
+    "rope_theta": 1000000}"#;
+
 /// SDAR-1.7B, of Qwen3-1.7B with an LM head of its own.
 pub(super) const SDAR_1_7B: &str = r#"{"architectures": ["SDARForCausalLM"], "torch_dtype": "bfloat16",
     "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 8, "num_hidden_layers": 28,

@@ -200,8 +200,10 @@ fn read(config: &Keys, weights: &Weights) -> Result<(Spec, &'static names::Names
     };
     if spec.info.family == "coda" {
         // Its class has a head of its own, whatever its configuration says.
-        let head = format!("{}.weight", family.names.head);
-        spec.info.vocabulary.tied = !weights.stores(&head);
+        let (head, vocabulary) =
+            (format!("{}.weight", family.names.head), &mut spec.info.vocabulary);
+        let shape = [vocabulary.embedding_size, spec.info.width];
+        vocabulary.tied = !weights.has(&head, &shape);
     }
     spec.check_divisors(config)?;
     spec.info.max_positions = weights.positions.unwrap_or(usize::MAX).min(spec.info.max_positions);

@@ -9,6 +9,9 @@ use crate::LoadError;
 const VALUES: u64 = 1 << 22;
 /// Maximum bytes of one string.
 const STRING: u64 = 1 << 24;
+/// Maximum number of tensors, and of a tensor's dimensions.
+const TENSORS: u64 = 1 << 20;
+const DIMENSIONS: u64 = 4;
 /// Maximum nesting of lists.
 const DEPTH: usize = 8;
 /// Where a file states no other, tensors begin at multiples of this.
@@ -80,6 +83,10 @@ pub(super) fn read(file: &[u8]) -> Result<Header, Fault> {
     reader.length = if version == 1 { 4 } else { 8 };
     let length = reader.length;
     let tensors = reader.number(length)?;
+    if tensors > TENSORS {
+        let reason = format!("expected at most {TENSORS} tensors, found {tensors}");
+        return Err(Fault::Corrupt(reason));
+    }
     let count = reader.number(length)?;
     let mut alignment = ALIGNMENT;
     for _ in 0..count {
@@ -129,7 +136,12 @@ impl<'a> Reader<'a> {
         // Strings of some files end with zeros.
         let name = String::from_utf8_lossy(name).trim_end_matches('\0').to_owned();
         let mut dims = Vec::new();
-        for _ in 0..self.number(4)? {
+        let count = self.number(4)?;
+        if count > DIMENSIONS {
+            let reason = format!("{name}: expected at most {DIMENSIONS} dimensions, found {count}");
+            return Err(Fault::Corrupt(reason));
+        }
+        for _ in 0..count {
             dims.push(usize::try_from(self.number(self.length)?).unwrap_or(usize::MAX));
         }
         dims.reverse();
@@ -235,6 +247,12 @@ mod tests {
         assert_eq!(said(77), format!("{start}type 77"));
         let whole = tensor(0);
         assert!(check(&whole[..whole.len() - 1]).is_err());
+        // The number of tensors, and of the dimensions of the first.
+        for (at, number) in [(8, u32::MAX), (8 + 16 + 8 + 4, 5)] {
+            let mut file = whole.clone();
+            file[at..at + 4].copy_from_slice(&number.to_le_bytes());
+            assert!(matches!(check(&file), Err(Fault::Corrupt(_))), "{at}");
+        }
     }
 
     #[test]

@@ -149,6 +149,7 @@ DEVICE uint32_t pick_bytes(uint32_t low, uint32_t high, uint32_t places) {
         picked |= uint32_t(both >> 8 * (places >> 4 * b & 7) & 0xFF) << 8 * b;
     return picked;
 }
+DEVICE uint32_t high_bits(uint32_t word) { return (word >> 7 & 0x01010101u) * 0xFFu; }
 
 template <class T> PRIMITIVE T read_only(const T* from) {
     if (OBSERVED) emulate::constant(from, sizeof *from);

@@ -111,6 +111,8 @@ fn every_row_says_what_was_verified_and_what_fits() {
     for (name, parameters, decoder) in [
         ("llada-8b", 8_015_581_184_u64, "balanced"),
         ("dream-7b", 7_615_616_512, "balanced"),
+        ("coda-1.7b", 2_031_739_904, "balanced"),
+        ("rnd1-30b", 30_532_122_624, "balanced"),
         ("sdar-8b", 8_190_735_360, "block_causal"),
         ("fast-dllm-1.5b", 1_543_714_304, "block_causal"),
         ("smollm2", 134_515_008, "autoregressive"),

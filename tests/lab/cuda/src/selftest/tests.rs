@@ -40,7 +40,7 @@ fn the_emulation_matches_the_cpu() {
     // kinds; integers with products, head and experts of them; large shapes in four formats.
     let large = 5 * 2 + 2 + 5;
     let int8 = 4 * 3 + 16 + 10 + 4;
-    let others = 6 + 72 + 3 * 4 + int8;
+    let others = 6 + 117 + 3 * 4 + int8;
     assert_eq!(checks.len(), 2 * (11 + 16 + 2 * 66 + 10 + 4 + 14) + others + 4 * large);
     for what in [
         "embedding",
