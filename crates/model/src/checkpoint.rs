@@ -48,9 +48,13 @@ impl Checkpoint {
         Ok(Self { config, weights, drafter: None })
     }
 
-    /// The quantization by the publisher, in words: method, bits, and the weights that share a scale. Matrices
-    /// are expanded, and then stored in their dtype.
+    /// The quantization by the publisher, in words: method, bits, and the weights that share a scale, or the
+    /// types of blocks in a GGUF file.
     pub fn quantization(&self) -> Option<String> {
+        if let Some(file) = self.weights.as_gguf() {
+            let types: Vec<&str> = file.block_types().into_iter().collect();
+            return (!types.is_empty()).then(|| format!("GGUF, {}", types.join(", ")));
+        }
         Quantization::read(&self.config).ok().flatten().map(|found| found.about)
     }
 

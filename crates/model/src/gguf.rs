@@ -23,8 +23,8 @@ pub(crate) use frequencies::{DIVISORS, check_divisors};
 use location::Location;
 pub(crate) use location::{EXPERTS, SHARED};
 pub use tokenizer::TokenizerJson;
-use types::{Read, TensorType};
-use volumes::{Fields, TensorInfo, Volumes};
+use types::{Read, TensorInfo, TensorType};
+use volumes::{Fields, Volumes};
 
 use crate::LoadError;
 use crate::config::Keys;

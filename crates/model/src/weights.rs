@@ -315,7 +315,7 @@ impl Weights {
     pub(crate) fn resolved(&self, dtype: WeightDtype) -> WeightDtype {
         let has_blocks = match &self.source {
             // A matrix in blocks has no columns for an adapter.
-            Source::Gguf(file) => file.has_blocks() && self.gate().is_none(),
+            Source::Gguf(file) => !file.block_types().is_empty() && self.gate().is_none(),
             Source::Shards { shards, quantization: Some(quantization) } => {
                 quantization.is_kept_in(shards.sizes()) && self.lora.is_none()
             }
@@ -343,14 +343,6 @@ impl Weights {
             }
             (_, resolved) => resolved,
         }
-    }
-
-    /// A line about blocks that a device stores in bf16, because it has no kernels for them.
-    pub(crate) fn expanded(&self) -> Option<String> {
-        let gguf = self.as_gguf().filter(|_| self.dtype == WeightDtype::Blocks)?;
-        let types: Vec<&str> = gguf.expanded().into_iter().collect();
-        let line = || format!("{}: blocks in {} are stored in bf16", gguf.file, types.join(", "));
-        (!types.is_empty()).then(line)
     }
 
     /// Bytes of the tensors in a format of 16 bits.

@@ -52,7 +52,6 @@ impl DeviceModel {
         let (decoder, mut info) = arch::load(&backend, config, weights, drafter.as_deref_mut())?;
         info.formats.kv = kv;
         let (info, mut warnings) = checkpoint.finish(info);
-        warnings.extend(checkpoint.weights.expanded());
         let refused = device.bulk_refusal();
         warnings
             .extend(refused.map(|reason| format!("products load without bulk copies: {reason}")));

@@ -1,8 +1,7 @@
 //! Matrices whose blocks are kept as the file has them, or as others with exactly their weights.
 
 use super::location::Location;
-use super::types::Read;
-use super::volumes::TensorInfo;
+use super::types::{Read, TensorInfo};
 use super::{Gguf, deinterleave, is_rotated};
 use crate::LoadError;
 use kernels::BlockType;
@@ -10,16 +9,10 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 impl Gguf {
-    /// True if matrices are stored in blocks.
-    pub(crate) fn has_blocks(&self) -> bool {
-        self.volumes.infos().any(|info| info.kind.is_coded())
-    }
-
-    /// The types of blocks that are not kept: their matrices are expanded to numbers.
-    pub(crate) fn expanded(&self) -> BTreeSet<&'static str> {
+    /// The names of the types of blocks.
+    pub(crate) fn block_types(&self) -> BTreeSet<&'static str> {
         let kinds = self.volumes.infos().map(|info| info.kind);
-        let some = kinds.filter(|kind| kind.is_coded() && kind.kept().is_none());
-        some.map(|kind| kind.name).collect()
+        kinds.filter(|kind| kind.kept().is_some()).map(|kind| kind.name).collect()
     }
 
     /// True if a tensor is stored in bf16.

@@ -1,8 +1,7 @@
 //! Reads the entries of a GGUF file's tensors, and checks its metadata before it is parsed: the parser keeps every
 //! value, about thirty bytes for one of the file, and divides by the alignment.
 
-use super::types::{OTHER, TYPES, TensorType};
-use super::volumes::TensorInfo;
+use super::types::{OTHER, TYPES, TensorInfo, TensorType};
 use crate::LoadError;
 
 /// Maximum number of metadata values, elements of lists included.
@@ -241,17 +240,17 @@ mod tests {
         }
         let said = |kind| check(&tensor(kind)).unwrap_err().in_file("m.gguf").to_string();
         let start = "m.gguf: a.bc: expected the type F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, \
-                     Q8_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_K, IQ2_XXS, IQ2_XS, IQ3_XXS, IQ1_S, \
-                     IQ4_NL, IQ3_S, IQ2_S, IQ4_XS, IQ1_M, TQ1_0, TQ2_0, MXFP4, found ";
+                     Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ2_XXS, IQ2_XS, IQ3_XXS, IQ1_S, IQ4_NL, \
+                     IQ3_S, IQ2_S, IQ4_XS, IQ1_M, TQ1_0, TQ2_0, MXFP4, found ";
         assert_eq!(said(40), format!("{start}NVFP4"));
         assert_eq!(said(77), format!("{start}type 77"));
         let whole = tensor(0);
         assert!(check(&whole[..whole.len() - 1]).is_err());
         // The number of tensors, and of the dimensions of the first.
-        for (at, number) in [(8, u32::MAX), (8 + 16 + 8 + 4, 5)] {
+        for (start, number) in [(8, u32::MAX), (8 + 16 + 8 + 4, 5)] {
             let mut file = whole.clone();
-            file[at..at + 4].copy_from_slice(&number.to_le_bytes());
-            assert!(matches!(check(&file), Err(Fault::Corrupt(_))), "{at}");
+            file[start..start + 4].copy_from_slice(&number.to_le_bytes());
+            assert!(matches!(check(&file), Err(Fault::Corrupt(_))), "{start}");
         }
     }
 

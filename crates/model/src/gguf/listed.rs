@@ -49,8 +49,8 @@ fn convert(blocks: &[u8], bytes: usize, read: impl Fn(&[u8]) -> Listed) -> Resul
     Ok(out)
 }
 
-fn scale(block: &[u8], at: usize) -> [u8; 2] {
-    [block[at], block[at + 1]]
+fn scale(block: &[u8], start: usize) -> [u8; 2] {
+    [block[start], block[start + 1]]
 }
 
 /// The number of 16 bits with index `i`.

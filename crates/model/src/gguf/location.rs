@@ -1,7 +1,7 @@
 //! Tensors of which a file stores several as one: the matrices of all experts of a layer.
 
 use super::canvas;
-use super::volumes::TensorInfo;
+use super::types::TensorInfo;
 
 /// Between the prefix of a layer and the number of an expert in a tensor's name.
 pub(crate) const EXPERTS: &str = "exps";

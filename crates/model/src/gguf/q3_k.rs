@@ -52,35 +52,3 @@ fn codes(block: &[u8; BYTES], half: usize) -> [u8; WEIGHTS / 2] {
     }
     codes
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use candle_core::Device;
-    use candle_core::quantized::GgmlDType;
-    use candle_core::quantized::ggml_file::qtensor_from_ggml;
-
-    #[test]
-    fn weights_are_exactly_those_of_the_file() {
-        const BLOCKS: usize = 9;
-        let mut state = 7_u64;
-        let mut blocks: Vec<u8> = std::iter::repeat_with(|| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
-            (state >> 40) as u8
-        })
-        .take(BLOCKS * BYTES)
-        .collect();
-        for block in blocks.as_chunks_mut::<BYTES>().0 {
-            // A finite factor.
-            block[FACTOR + 1] &= 0xBB;
-        }
-        let numbers = |dtype, bytes: &[u8]| {
-            let tensor = qtensor_from_ggml(dtype, bytes, vec![BLOCKS, WEIGHTS], &Device::Cpu);
-            let tensor = tensor.unwrap().dequantize(&Device::Cpu).unwrap();
-            tensor.flatten_all().unwrap().to_vec1::<f32>().unwrap()
-        };
-        let (six, three) = (as_q6_k(&blocks).unwrap(), numbers(GgmlDType::Q3K, &blocks));
-        assert_eq!(numbers(GgmlDType::Q6K, &six), three);
-        assert!(three.iter().any(|x| *x != 0.0));
-    }
-}

@@ -16,6 +16,27 @@ pub(super) struct TensorType {
     pub(super) read: Read,
 }
 
+/// The entry of a tensor.
+pub(super) struct TensorInfo {
+    /// The sizes of its dimensions, that of a row's numbers last.
+    pub(super) dims: Vec<usize>,
+    pub(super) kind: &'static TensorType,
+    /// Its first byte behind that of all tensors.
+    pub(super) offset: u64,
+}
+
+impl TensorInfo {
+    /// Numbers.
+    pub(super) fn count(&self) -> usize {
+        self.dims.iter().product()
+    }
+
+    /// Bytes in the file.
+    pub(super) fn bytes(&self) -> usize {
+        self.count() / self.kind.numbers * self.kind.bytes
+    }
+}
+
 /// How a type is read.
 pub(super) enum Read {
     /// As numbers by candle.
@@ -30,13 +51,8 @@ pub(super) enum Read {
 type Convert = fn(&[u8]) -> Result<Vec<u8>, usize>;
 
 impl TensorType {
-    const fn numbers(
-        number: u32,
-        name: &'static str,
-        dtype: GgmlDType,
-        sizes: (usize, usize),
-    ) -> Self {
-        Self { number, name, numbers: sizes.0, bytes: sizes.1, read: Read::Numbers(dtype) }
+    const fn numbers(number: u32, name: &'static str, dtype: GgmlDType, bytes: usize) -> Self {
+        Self { number, name, numbers: 1, bytes, read: Read::Numbers(dtype) }
     }
 
     const fn same(number: u32, kind: BlockType, dtype: GgmlDType) -> Self {
@@ -66,11 +82,6 @@ impl TensorType {
             Read::Same(kind, _) | Read::As(kind, _) => Some(kind),
         }
     }
-
-    /// True for codes with scales, false for numbers.
-    pub(super) fn is_coded(&self) -> bool {
-        self.numbers > 1
-    }
 }
 
 impl std::fmt::Debug for TensorType {
@@ -86,22 +97,20 @@ impl PartialEq for TensorType {
 }
 
 /// The types that are read.
-pub(super) const TYPES: [TensorType; 27] = [
-    TensorType::numbers(0, "F32", GgmlDType::F32, (1, 4)),
-    TensorType::numbers(1, "F16", GgmlDType::F16, (1, 2)),
-    TensorType::numbers(30, "BF16", GgmlDType::BF16, (1, 2)),
+pub(super) const TYPES: [TensorType; 25] = [
+    TensorType::numbers(0, "F32", GgmlDType::F32, 4),
+    TensorType::numbers(1, "F16", GgmlDType::F16, 2),
+    TensorType::numbers(30, "BF16", GgmlDType::BF16, 2),
     TensorType::same(2, BlockType::Q4_0, GgmlDType::Q4_0),
     TensorType::same(3, BlockType::Q4_1, GgmlDType::Q4_1),
     TensorType::same(6, BlockType::Q5_0, GgmlDType::Q5_0),
     TensorType::same(7, BlockType::Q5_1, GgmlDType::Q5_1),
     TensorType::same(8, BlockType::Q8_0, GgmlDType::Q8_0),
-    TensorType::numbers(9, "Q8_1", GgmlDType::Q8_1, (32, 36)),
     TensorType::same(10, BlockType::Q2_K, GgmlDType::Q2K),
     TensorType::read_as(11, "Q3_K", (256, 110), BlockType::Q6_K, q3_k::as_q6_k),
     TensorType::same(12, BlockType::Q4_K, GgmlDType::Q4K),
     TensorType::same(13, BlockType::Q5_K, GgmlDType::Q5K),
     TensorType::same(14, BlockType::Q6_K, GgmlDType::Q6K),
-    TensorType::numbers(15, "Q8_K", GgmlDType::Q8K, (256, 292)),
     TensorType::read_as(16, "IQ2_XXS", (256, 66), BlockType::IQ2, listed::iq2_xxs),
     TensorType::read_as(17, "IQ2_XS", (256, 74), BlockType::IQ2, listed::iq2_xs),
     TensorType::read_as(18, "IQ3_XXS", (256, 98), BlockType::IQ3_XXS, listed::iq3_xxs),
@@ -117,8 +126,16 @@ pub(super) const TYPES: [TensorType; 27] = [
 ];
 
 /// The names of other types by their numbers.
-pub(super) const OTHER: [(u32, &str); 6] =
-    [(24, "I8"), (25, "I16"), (26, "I32"), (27, "I64"), (28, "F64"), (40, "NVFP4")];
+pub(super) const OTHER: [(u32, &str); 8] = [
+    (9, "Q8_1"),
+    (15, "Q8_K"),
+    (24, "I8"),
+    (25, "I16"),
+    (26, "I32"),
+    (27, "I64"),
+    (28, "F64"),
+    (40, "NVFP4"),
+];
 
 #[cfg(test)]
 mod tests {

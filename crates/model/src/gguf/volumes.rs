@@ -1,6 +1,6 @@
 //! The files of a model: one, or several shards (`NAME-00001-of-00003.gguf`).
 
-use super::types::TensorType;
+use super::types::TensorInfo;
 use super::{first_line, header};
 use crate::LoadError;
 use crate::files::{Bytes, FileSlice, Files, shard_stem};
@@ -17,27 +17,6 @@ const NUMBER: &str = "split.no";
 const COUNT: &str = "split.count";
 /// The number of tensors of all shards.
 const TENSORS: &str = "split.tensors.count";
-
-/// The entry of a tensor.
-pub(super) struct TensorInfo {
-    /// The sizes of its dimensions, that of a row's numbers last.
-    pub(super) dims: Vec<usize>,
-    pub(super) kind: &'static TensorType,
-    /// Its first byte behind that of all tensors.
-    pub(super) offset: u64,
-}
-
-impl TensorInfo {
-    /// Numbers.
-    pub(super) fn count(&self) -> usize {
-        self.dims.iter().product()
-    }
-
-    /// Bytes in the file.
-    pub(super) fn bytes(&self) -> usize {
-        self.count() / self.kind.numbers * self.kind.bytes
-    }
-}
 
 /// One file.
 struct Volume {

@@ -68,8 +68,8 @@ fn logits_are_near_those_of_the_widened_matrices() {
     }
 }
 
-/// Gives the matrices of a file another type with blocks as long, whose number is `to`.
-fn retype(file: &File, to: u32, block: usize, change: impl Fn(&mut [u8])) {
+/// Gives the matrices of a file another type with blocks as long, of this number.
+fn retype(file: &File, number: u32, block: usize, change: impl Fn(&mut [u8])) {
     let path = file.folder.join("model.gguf");
     let mut bytes = std::fs::read(&path).unwrap();
     let content = gguf_file::Content::read(&mut std::io::Cursor::new(&bytes)).unwrap();
@@ -82,10 +82,11 @@ fn retype(file: &File, to: u32, block: usize, change: impl Fn(&mut [u8])) {
         assert_eq!(info.ggml_dtype.type_size(), block);
         let start = (content.tensor_data_offset + info.offset) as usize;
         bytes[start..start + length].chunks_exact_mut(block).for_each(&change);
-        let found = bytes.windows(name.len()).position(|window| window == name.as_bytes());
+        let entry = [&(name.len() as u64).to_le_bytes(), name.as_bytes()].concat();
+        let found = bytes.windows(entry.len()).position(|window| window == entry);
         // Number of dimensions, dimensions, type.
-        let kind = found.unwrap() + name.len() + 4 + 8 * dims.len();
-        bytes[kind..kind + 4].copy_from_slice(&to.to_le_bytes());
+        let kind = found.unwrap() + entry.len() + 4 + 8 * dims.len();
+        bytes[kind..kind + 4].copy_from_slice(&number.to_le_bytes());
     }
     std::fs::write(&path, bytes).unwrap();
 }
@@ -94,11 +95,15 @@ fn retype(file: &File, to: u32, block: usize, change: impl Fn(&mut [u8])) {
 fn types_with_lists_are_kept_in_other_blocks() {
     let tiny = tiny(json!({}));
     // IQ4_NL in blocks of Q4_0 with the scale 2^-9, and IQ3_S in those of Q3_K with 2^-13.
-    let cases = [(GgmlDType::Q4_0, 20, 18, 0x1800_u16), (GgmlDType::Q3K, 21, 110, 0x0800)];
-    for (kind, number, block, scale) in cases {
+    let cases = [
+        (GgmlDType::Q4_0, "IQ4_NL", 20, 18, 0x1800_u16),
+        (GgmlDType::Q3K, "IQ3_S", 21, 110, 0x0800),
+    ];
+    for (kind, name, number, block, scale) in cases {
         let file = file(&format!("listed-{number}"), &tiny, |_| kind);
         retype(&file, number, block, |block| block[..2].copy_from_slice(&scale.to_le_bytes()));
         let mut checkpoint = file.checkpoint().unwrap();
+        assert_eq!(checkpoint.quantization(), Some(format!("GGUF, {name}")));
         let survey = checkpoint.survey(WeightDtype::Blocks).unwrap();
         let kept = Model::load(checkpoint.with_dtype(WeightDtype::Blocks)).unwrap();
         assert_eq!(survey.memory, kept.memory());

@@ -143,23 +143,6 @@ fn matrices_of_two_types_are_near_their_weights_in_bf16() {
     assert_eq!(execute(&mut kept, &alone).candidates, got[..5]);
 }
 
-/// Of other types the device has the numbers in bf16, and says so.
-#[test]
-fn blocks_without_kernels_are_stored_in_bf16() {
-    let file = file("expanded", &tiny(false), |_| GgmlDType::Q8K);
-    let load = |dtype| {
-        let checkpoint = file.checkpoint().unwrap().with_dtype(dtype);
-        let model = DeviceModel::load(&emulated(), checkpoint).unwrap();
-        let config = sizes(&model);
-        DeviceExecutor::new(model, config).unwrap()
-    };
-    let (mut kept, mut plain) = (load(WeightDtype::Blocks), load(WeightDtype::Bf16));
-    let line = "model.gguf: blocks in Q8_K are stored in bf16";
-    assert_eq!(kept.model().warnings(), [line]);
-    assert_eq!(plain.model().warnings(), [""; 0]);
-    assert_eq!(candidates(&mut kept), candidates(&mut plain));
-}
-
 /// The bytes of the weights are those of the packed codes, for an estimate too.
 #[test]
 fn blocks_take_their_bits() {
