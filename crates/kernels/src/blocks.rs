@@ -35,13 +35,14 @@ pub enum BlockType {
     AFFINE8,
     /// 256 codes of 4 bits that stand for the numbers of a list, the first of two in the low bits, behind two numbers
     /// of 16 bits and a signed factor of 8 bits for each 16 codes; a weight is the product of all four. The list
-    /// is that of IQ4_NL and IQ4_XS. No type of GGUF files, as those below.
+    /// is that of IQ4_NL and IQ4_XS; no file has these blocks.
     IQ4,
-    /// With the list of IQ3_S.
+    /// As [`Self::IQ4`], with the list of IQ3_S.
     IQ3_S,
-    /// With the list of IQ3_XXS.
+    /// As [`Self::IQ4`], with the list of IQ3_XXS.
     IQ3_XXS,
-    /// With the list of IQ2_XXS, IQ2_XS and IQ2_S, of IQ1_S and IQ1_M (in eighths), and of TQ1_0 and TQ2_0.
+    /// As [`Self::IQ4`], with the list of IQ2_XXS, IQ2_XS and IQ2_S, of IQ1_S and IQ1_M (in eighths), and of TQ1_0
+    /// and TQ2_0.
     IQ2,
     /// 32 finite numbers of 16 bits (IEEE 754, binary16), which are multiplied as those of f32.
     F16,
@@ -68,7 +69,7 @@ pub const fn float8(byte: u8) -> f32 {
 }
 
 impl BlockType {
-    /// All types of GGUF files with codes.
+    /// The types of GGUF files whose blocks are kept as they are.
     pub const ALL: [Self; 9] = [
         Self::Q4_0,
         Self::Q4_1,
@@ -81,7 +82,7 @@ impl BlockType {
         Self::Q6_K,
     ];
 
-    /// Those with lists.
+    /// The types whose codes stand for the numbers of a list.
     pub const LISTED: [Self; 4] = [Self::IQ4, Self::IQ3_S, Self::IQ3_XXS, Self::IQ2];
 
     /// The name in files and messages.

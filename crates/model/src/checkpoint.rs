@@ -76,10 +76,11 @@ impl Checkpoint {
     }
 
     /// Sets the dtype in which matrices are stored and multiplied after loading; default f32.
-    /// Norms and biases stay f32, on the CPU the embedding table as its file has it. [`WeightDtype::Blocks`] keeps matrices in the block
-    /// types of a GGUF file, and a publisher's codes in those that have exactly their products with scales. For
-    /// a checkpoint without both it is bf16 where most bytes are bf16, or 8-bit floats, 512 MiB or more, and
-    /// else f32. On the CPU, matrices of F16 that are multiplied in f32 keep their 16 bits.
+    /// Norms and biases stay f32, on the CPU the embedding table as its file has it. [`WeightDtype::Blocks`]
+    /// keeps matrices in the block types of a GGUF file, and a publisher's codes in those that have exactly
+    /// their products with scales. For a checkpoint without both it is bf16 where most bytes are bf16, or 8-bit
+    /// floats, 512 MiB or more, and else f32. On the CPU, matrices of F16 that are multiplied in f32 keep their
+    /// 16 bits.
     #[must_use]
     pub fn with_dtype(mut self, dtype: WeightDtype) -> Self {
         self.weights.dtype = self.weights.resolved(dtype);

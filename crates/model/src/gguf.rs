@@ -182,12 +182,16 @@ fn expand(
     let at_once = (slab / width.max(1)).clamp(1, bytes.len().max(1));
     for bytes in bytes.chunks(at_once * length) {
         let rows = bytes.len() / length;
+        // Copies, because candle reads numbers and blocks at their alignment.
         let numbers = match kind.read {
-            Read::Numbers(dtype) | Read::Same(_, dtype) => {
-                // A copy, because the blocks are read at their alignment.
+            Read::Numbers(dtype) => {
                 let (bytes, dims) = (bytes.to_vec(), vec![rows, width]);
                 let tensor = qtensor_from_ggml(dtype, &bytes, dims, &Device::Cpu);
                 tensor.and_then(|tensor| tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1())
+            }
+            Read::Same(kind) => {
+                let bytes = bytes.to_vec();
+                BlockRows { kind, rows, bytes: &bytes }.numbers()
             }
             Read::As(kind, convert) => {
                 let bytes = convert(bytes).map_err(|_| "a scale that cannot be kept".to_owned())?;

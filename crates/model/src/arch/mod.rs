@@ -198,12 +198,9 @@ fn read(config: &Keys, weights: &Weights) -> Result<(Spec, &'static names::Names
         true => &names::GGUF,
         false => family.names,
     };
-    if spec.info.family == "coda" {
-        // Its class has a head of its own, whatever its configuration says.
-        let (head, vocabulary) =
-            (format!("{}.weight", family.names.head), &mut spec.info.vocabulary);
-        let shape = [vocabulary.embedding_size, spec.info.width];
-        vocabulary.tied = !weights.has(&head, &shape);
+    if spec.head_if_stored {
+        let shape = [spec.info.vocabulary.embedding_size, spec.info.width];
+        spec.info.vocabulary.tied = !weights.has(&format!("{}.weight", names.head), &shape);
     }
     spec.check_divisors(config)?;
     spec.info.max_positions = weights.positions.unwrap_or(usize::MAX).min(spec.info.max_positions);

@@ -68,6 +68,7 @@ pub(crate) fn diffusion_gemma(config: &Keys) -> Result<Spec, LoadError> {
         out_bias: false,
         bias: false,
         head_norms: true,
+        head_if_stored: false,
         gate: Epilogue::GeluGate,
         experts: Some(experts),
         canvas: Some(CanvasSpec {

@@ -27,6 +27,7 @@ pub(crate) fn llada(config: &Keys) -> Result<Spec, LoadError> {
         out_bias: bias,
         bias,
         head_norms: false,
+        head_if_stored: false,
         gate: Epilogue::SiluGate,
         experts: None,
         canvas: None,

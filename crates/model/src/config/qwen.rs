@@ -70,12 +70,13 @@ pub(crate) fn sdar(config: &Keys) -> Result<Spec, LoadError> {
     Ok(spec)
 }
 
-/// CoDA: Qwen3 with full attention.
+/// CoDA: Qwen3 with full attention. Its class has a head of its own, and its configuration does not say so.
 pub(crate) fn coda(config: &Keys) -> Result<Spec, LoadError> {
     let defaults = Defaults { head_width: Some(128), ..defaults("coda", 151_669, END_OF_TURN) };
     let mut spec = dense(config, &defaults)?;
     spec.set_attention_bias(config)?;
     spec.head_norms = true;
+    spec.head_if_stored = true;
     spec.info.rows.logit_shift = LogitShift::One;
     Ok(spec)
 }

@@ -20,6 +20,8 @@ pub(crate) struct Spec {
     pub(crate) bias: bool,
     /// Norms of every query and key head before rotation.
     pub(crate) head_norms: bool,
+    /// The LM head is the embedding only where no head is stored; `info` says it after the weights are known.
+    pub(crate) head_if_stored: bool,
     /// The activation of MLPs and experts.
     pub(crate) gate: Epilogue,
     /// The experts, if some layers have them.

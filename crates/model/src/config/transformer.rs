@@ -41,6 +41,7 @@ pub(crate) fn transformer(config: &Keys, defaults: &Defaults) -> Result<Spec, Lo
         out_bias: false,
         bias: false,
         head_norms: false,
+        head_if_stored: false,
         gate: Epilogue::SiluGate,
         experts: None,
         canvas: None,

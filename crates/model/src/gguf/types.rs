@@ -41,8 +41,8 @@ impl TensorInfo {
 pub(super) enum Read {
     /// As numbers by candle.
     Numbers(GgmlDType),
-    /// As blocks of the same bytes, or as numbers by candle.
-    Same(BlockType, GgmlDType),
+    /// As blocks of the same bytes.
+    Same(BlockType),
     /// As blocks that have exactly its numbers.
     As(BlockType, Convert),
 }
@@ -55,9 +55,9 @@ impl TensorType {
         Self { number, name, numbers: 1, bytes, read: Read::Numbers(dtype) }
     }
 
-    const fn same(number: u32, kind: BlockType, dtype: GgmlDType) -> Self {
+    const fn same(number: u32, kind: BlockType) -> Self {
         let (numbers, bytes) = (kind.weights(), kind.bytes());
-        Self { number, name: kind.name(), numbers, bytes, read: Read::Same(kind, dtype) }
+        Self { number, name: kind.name(), numbers, bytes, read: Read::Same(kind) }
     }
 
     const fn read_as(
@@ -79,7 +79,7 @@ impl TensorType {
     pub(super) fn kept(&self) -> Option<BlockType> {
         match self.read {
             Read::Numbers(_) => None,
-            Read::Same(kind, _) | Read::As(kind, _) => Some(kind),
+            Read::Same(kind) | Read::As(kind, _) => Some(kind),
         }
     }
 }
@@ -90,27 +90,21 @@ impl std::fmt::Debug for TensorType {
     }
 }
 
-impl PartialEq for TensorType {
-    fn eq(&self, other: &Self) -> bool {
-        self.number == other.number
-    }
-}
-
 /// The types that are read.
 pub(super) const TYPES: [TensorType; 25] = [
     TensorType::numbers(0, "F32", GgmlDType::F32, 4),
     TensorType::numbers(1, "F16", GgmlDType::F16, 2),
     TensorType::numbers(30, "BF16", GgmlDType::BF16, 2),
-    TensorType::same(2, BlockType::Q4_0, GgmlDType::Q4_0),
-    TensorType::same(3, BlockType::Q4_1, GgmlDType::Q4_1),
-    TensorType::same(6, BlockType::Q5_0, GgmlDType::Q5_0),
-    TensorType::same(7, BlockType::Q5_1, GgmlDType::Q5_1),
-    TensorType::same(8, BlockType::Q8_0, GgmlDType::Q8_0),
-    TensorType::same(10, BlockType::Q2_K, GgmlDType::Q2K),
+    TensorType::same(2, BlockType::Q4_0),
+    TensorType::same(3, BlockType::Q4_1),
+    TensorType::same(6, BlockType::Q5_0),
+    TensorType::same(7, BlockType::Q5_1),
+    TensorType::same(8, BlockType::Q8_0),
+    TensorType::same(10, BlockType::Q2_K),
     TensorType::read_as(11, "Q3_K", (256, 110), BlockType::Q6_K, q3_k::as_q6_k),
-    TensorType::same(12, BlockType::Q4_K, GgmlDType::Q4K),
-    TensorType::same(13, BlockType::Q5_K, GgmlDType::Q5K),
-    TensorType::same(14, BlockType::Q6_K, GgmlDType::Q6K),
+    TensorType::same(12, BlockType::Q4_K),
+    TensorType::same(13, BlockType::Q5_K),
+    TensorType::same(14, BlockType::Q6_K),
     TensorType::read_as(16, "IQ2_XXS", (256, 66), BlockType::IQ2, listed::iq2_xxs),
     TensorType::read_as(17, "IQ2_XS", (256, 74), BlockType::IQ2, listed::iq2_xs),
     TensorType::read_as(18, "IQ3_XXS", (256, 98), BlockType::IQ3_XXS, listed::iq3_xxs),

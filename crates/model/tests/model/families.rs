@@ -2,7 +2,10 @@
 
 use crate::common::{assert_candidate, execute, push, row, single, sized, with};
 use crate::official::Case;
-use asynclane_model::{Checkpoint, ExpertSharing, Family, Model, ModelExecutor, WeightDtype};
+use asynclane_model::{
+    Checkpoint, ExpertSharing, Family, Files, Model, ModelExecutor, WeightDtype,
+};
+use safetensors::{SafeTensors, serialize};
 use serde_json::{Value, json};
 use step::{Attention, Batch, Candidate, Executor, Row, Sampling, Slot};
 
@@ -164,6 +167,25 @@ fn rows_of_an_open_block_see_it_whole() {
         let want: Vec<f64> = want.iter().map(|&x| f64::from(x)).collect();
         assert_candidate(candidate, &want, row.token);
     }
+}
+
+/// CoDA's configuration names no head: a stored one is used, and without one the embedding.
+#[test]
+fn a_head_is_the_embedding_only_where_none_is_stored() {
+    let case = Case::named("coda");
+    let bytes = std::fs::read(case.folder.join("model.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let info = |weights: Vec<u8>| {
+        let config = case.config().to_string().into_bytes();
+        let files = Files::memory([("config.json", config), ("model.safetensors", weights)]);
+        Model::load(Checkpoint::open(&files).unwrap()).unwrap().info().clone()
+    };
+    let (whole, less) = (info(bytes.clone()), {
+        let tensors = file.tensors().into_iter();
+        info(serialize(tensors.filter(|(name, _)| name != "lm_head.weight"), None).unwrap())
+    });
+    assert!(!whole.vocabulary.tied && less.vocabulary.tied);
+    assert_eq!(whole.parameters - less.parameters, 47 * 24);
 }
 
 #[test]

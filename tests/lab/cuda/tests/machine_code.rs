@@ -336,7 +336,7 @@ fn tiles_are_resident_as_the_choice_of_launches_assumes() {
 }
 
 /// Devices without machine code of their own compile the PTX when the kernels are loaded, and spill
-/// nothing but a few bytes of attention, of packed weights and of experts in f32.
+/// nothing but a few bytes of attention, of one product with packed weights and of experts in f32.
 #[test]
 fn later_devices_accept_the_ptx() {
     let home = std::env::var_os("CUDA_HOME").map(PathBuf::from);
@@ -357,7 +357,7 @@ fn later_devices_accept_the_ptx() {
         for ((_, kernel), said) in spills {
             // A register or two, where the assembler for later devices needs more.
             let few = kernel.starts_with("attend_")
-                || kernel.contains("_packed_")
+                || kernel == "residual_packed_64x128"
                 || kernel == "experts_f32";
             let few = few && used(said, "bytes spill stores") <= 16;
             assert!(few, "{device}: {said}");

@@ -7,13 +7,13 @@ use crate::simd::{InstructionSet, has_dotprod, has_i8mm, has_vnni, is_avx2, is_n
 const E2M1: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
 /// The numbers of ggml's types plus 128.
 const IQ4: [u8; 16] = [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241];
-const IQ3_S: [u8; 16] = odd([1, 3, 5, 7, 9, 11, 13, 15]);
-const IQ3_XXS: [u8; 16] = odd([4, 12, 20, 28, 36, 44, 52, 62]);
+const IQ3_S: [u8; 16] = signed([1, 3, 5, 7, 9, 11, 13, 15]);
+const IQ3_XXS: [u8; 16] = signed([4, 12, 20, 28, 36, 44, 52, 62]);
 /// Those of IQ1 are eighths; the last three are those of TQ.
-const IQ2: [u8; 16] = odd([8, 25, 43, 7, 9, 1, 0, 2]);
+const IQ2: [u8; 16] = signed([8, 25, 43, 7, 9, 1, 0, 2]);
 
-/// Numbers and then the same numbers with a sign, plus 128.
-const fn odd(sizes: [u8; 8]) -> [u8; 16] {
+/// Numbers and then their negatives, plus 128.
+const fn signed(sizes: [u8; 8]) -> [u8; 16] {
     let (mut all, mut i) = ([0; 16], 0);
     while i < 8 {
         all[i] = 128 + sizes[i];
