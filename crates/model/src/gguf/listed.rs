@@ -68,12 +68,12 @@ fn bit(bytes: &[u8], i: usize) -> u8 {
     bytes[i / 8] >> (i % 8) & 1
 }
 
-/// `2 x + 1`; the scales of most types are a half more than a number, or twice that.
+/// `2 x + 1`: a stored scale `x` stands for `x + 0.5`, of which the power holds a half, or for `2 x + 1`.
 fn odd(x: u8) -> i8 {
     (2 * x + 1).cast_signed()
 }
 
-/// The sign of number `i` of eight, whose signs are seven bits: that of the last makes their number even.
+/// The sign of number `i` of eight. Seven are stored; the last makes the count of negative numbers even.
 fn sign(seven: usize, i: usize) -> u8 {
     match i {
         7 => (seven & 127).count_ones() as u8 & 1,
@@ -235,7 +235,7 @@ fn ternary(digit: u8) -> u8 {
 }
 
 pub(super) fn tq1_0(blocks: &[u8]) -> Result<Vec<u8>, usize> {
-    // The high bits of a byte's third are its first digit, and those of three times the byte its second.
+    // A byte is a fraction of 256 in base 3: three times the fraction has the next digit before the point.
     let digit = |byte: u8, place: u32| {
         let byte = byte.wrapping_mul(3_u8.wrapping_pow(place));
         ((u16::from(byte) * 3) >> 8) as u8
