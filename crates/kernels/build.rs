@@ -38,19 +38,80 @@ fn linted() -> bool {
 }
 
 /// Builds machine code for each capability, PTX of the last one, and the assembler's report of
-/// registers and spills.
+/// registers and spills, or takes them from the folder `ASYNCLANE_CUDA_CACHE`.
 ///
 /// The assembler is `ptxas-12` beside nvcc if it is there (`cuda/toolkit` unpacks one), because drivers
 /// load machine code of their own major version and later ones.
 #[cfg(feature = "cuda")]
 fn gpu() {
     println!("cargo::rerun-if-env-changed=CUDA_HOME");
+    println!("cargo::rerun-if-env-changed=ASYNCLANE_CUDA_CACHE");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let older = tool("ptxas-12");
     let lowered = older.exists();
     let ptxas = if lowered { older } else { tool("ptxas") };
+    let cache = env::var_os("ASYNCLANE_CUDA_CACHE").filter(|_| !linted());
+    match cache.map(PathBuf::from) {
+        Some(cache)
+            if std::fs::read_to_string(cache.join(KEY)).is_ok_and(|found| found == key()) =>
+        {
+            copy(&cache, &out);
+        }
+        cache => {
+            assemble((&ptxas, lowered), &out);
+            if let Some(cache) = cache {
+                let _ = std::fs::remove_dir_all(&cache);
+                copy(&out, &cache);
+                std::fs::write(cache.join(KEY), key()).expect("the cache can be written");
+            }
+        }
+    }
+    let (last, _) = CAPABILITIES[CAPABILITIES.len() - 1];
+    let (ptx, path) = (out.join(format!("kernels_{last}.ptx")), out.join("resources.txt"));
+    let report = run(&ptxas, &["--version".to_owned()]);
+    let release = report.split("release ").nth(1).and_then(|rest| rest.split(',').next());
+    let release = release.unwrap_or_default();
+    println!("cargo::rustc-env=ASYNCLANE_CUDA_ASSEMBLER={release}");
+    println!("cargo::metadata=RESOURCES={}", path.display());
+    println!("cargo::metadata=PTX={}", ptx.display());
+}
+
+/// The file of a cache that says what it is of. Workspaces that share a cache compile the kernels once.
+#[cfg(feature = "cuda")]
+const KEY: &str = "key.txt";
+
+/// The hash of sources and tools.
+#[cfg(feature = "cuda")]
+fn key() -> String {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let files = std::fs::read_dir("cuda").expect("the folder of the kernels");
+    let mut files: Vec<_> = files.map(|file| file.expect("an entry of it").path()).collect();
+    files.sort();
+    files.push("build.rs".into());
+    let mut hasher = DefaultHasher::new();
+    env::var_os("CUDA_HOME").hash(&mut hasher);
+    for file in files {
+        std::fs::read(file).expect("it can be read").hash(&mut hasher);
+    }
+    format!("{:016x}", hasher.finish())
+}
+
+/// Copies the files of a folder into another.
+#[cfg(feature = "cuda")]
+fn copy(from: &Path, target: &Path) {
+    let copied = std::fs::create_dir_all(target).and_then(|()| {
+        std::fs::read_dir(from)?.try_for_each(|file| {
+            let file = file?;
+            std::fs::copy(file.path(), target.join(file.file_name())).map(drop)
+        })
+    });
+    copied.unwrap_or_else(|error| panic!("{} to {}: {error}", from.display(), target.display()));
+}
+
+/// Writes the machine code, the PTX and the report.
+#[cfg(feature = "cuda")]
+fn assemble((ptxas, lowered): (&Path, bool), out: &Path) {
     let reports = std::thread::scope(|scope| {
-        let (ptxas, out) = (&ptxas, &out);
         CAPABILITIES
             .map(|(generation, all)| {
                 scope.spawn(move || compile((generation, all), (ptxas, lowered), out))
@@ -58,19 +119,12 @@ fn gpu() {
             .map(|one| one.join().expect("the assembler's thread ends"))
     });
     let (last, _) = CAPABILITIES[CAPABILITIES.len() - 1];
-    let ptx = out.join(format!("kernels_{last}.ptx"));
     // The driver takes PTX as text that ends with a zero byte.
-    let mut text = std::fs::read(&ptx).expect("nvcc wrote it");
+    let mut text = std::fs::read(out.join(format!("kernels_{last}.ptx"))).expect("nvcc wrote it");
     text.push(0);
     let text = std::fs::write(out.join("kernels.ptx.0"), text);
-    let path = out.join("resources.txt");
-    text.and_then(|()| std::fs::write(&path, reports.concat())).expect("OUT_DIR can be written");
-    let report = run(&ptxas, &["--version".to_owned()]);
-    let release = report.split("release ").nth(1).and_then(|rest| rest.split(',').next());
-    let release = release.unwrap_or_default();
-    println!("cargo::rustc-env=ASYNCLANE_CUDA_ASSEMBLER={release}");
-    println!("cargo::metadata=RESOURCES={}", path.display());
-    println!("cargo::metadata=PTX={}", ptx.display());
+    text.and_then(|()| std::fs::write(out.join("resources.txt"), reports.concat()))
+        .expect("OUT_DIR can be written");
 }
 
 /// Compiles the kernels for one capability and assembles them for `all`. Returns the assembler's

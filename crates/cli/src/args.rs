@@ -196,6 +196,10 @@ pub struct WeightArgs {
     /// slow reference of the selftest).
     #[arg(long, global = true, env = "ASYNCLANE_BACKEND")]
     pub backend: Option<String>,
+    /// Also use the kernels for CUDA devices that no card has run yet (fused products, bulk copies, overlapping
+    /// launches); `asynclane inspect device --selftest` compares them with the others first.
+    #[arg(long, global = true, env = "ASYNCLANE_UNTESTED_KERNELS")]
+    pub untested_kernels: bool,
     /// Dynamic expert sharing (DES) for models with experts: `vote=0.15` or `seq=2`.
     #[arg(long, global = true, value_name = "HOW", env = "ASYNCLANE_EXPERT_SHARING")]
     pub expert_sharing: Option<String>,

@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicU64;
 
 use anyhow::Result;
 use model::{
-    Checkpoint, Device, DeviceConfig, DeviceExecutor, DeviceLimits, DeviceMemory, DeviceModel,
-    LoadError, MatrixFormat, ModelInfo, Roofline, WeightDtype,
+    Checkpoint, Device, DeviceConfig, DeviceError, DeviceExecutor, DeviceLimits, DeviceMemory,
+    DeviceModel, LoadError, MatrixFormat, ModelInfo, Roofline, WeightDtype,
 };
 use step::Executor;
 
@@ -108,7 +108,7 @@ pub fn compute_device(config: &Config, checkpoint: &mut Checkpoint) -> Result<Co
     if choice == DeviceChoice::Cpu || (choice == DeviceChoice::Auto && !Device::BUILT) {
         return Ok(ComputeDevice::Cpu(None));
     }
-    match Device::open(choice.ordinal()) {
+    match opened(config) {
         Err(reason) if matches!(choice, DeviceChoice::Cuda(_)) => {
             let message = format!("--device {choice}: {reason}");
             Err(exit::failure(exit::UNAVAILABLE, message))
@@ -126,6 +126,15 @@ pub fn compute_device(config: &Config, checkpoint: &mut Checkpoint) -> Result<Co
             }
         }
     }
+}
+
+/// Opens the configured CUDA device with its kernels.
+///
+/// # Errors
+/// As [`Device::open`].
+pub fn opened(config: &Config) -> std::result::Result<Device, DeviceError> {
+    let device = Device::open(config.model.device.ordinal())?;
+    Ok(if config.model.untested_kernels { device.with_untested() } else { device })
 }
 
 /// The configuration with the dtype that `auto` means on a device.

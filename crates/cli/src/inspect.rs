@@ -45,7 +45,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
             machine_and_device();
             if steps.steps {
                 let config = Config::resolve(&args.model.named(args.name.as_deref()), None)?;
-                device::steps::run(steps, *config.model.device)?;
+                device::steps::run(steps, &config)?;
             }
             if *selftest { crate::selftest::run() } else { Ok(()) }
         }

@@ -228,13 +228,13 @@ template <int COUNT, int THREADS> struct IntegerSums {
         }
     }
 
-    DEVICE bool gather(const Part& part) {
+    template <class Ends = EndsLast> DEVICE bool gather(const Part& part, Ends ends_last = {}) {
         if (!part.partials) return true;
         auto add = [&](int i, const Four& more) {
 #pragma unroll
             for (int j = 0; j < 4; j++) sums[i][j] += int32_t(as_bits(more.at[j]));
         };
-        return gather_partials<COUNT>(part, SIZE, add, EndsLast());
+        return gather_partials<COUNT>(part, SIZE, add, ends_last);
     }
 };
 

@@ -1,7 +1,8 @@
 // Matrix products of warpgroups whose operands a warp loads by bulk tensor copies into a ring of stages:
 // devices of compute capability 9.0 only. A block computes one tile after the other, and the stages of the next
 // are loaded while the sums of one are finished. The two blocks of a cluster have tiles one below the other;
-// each loads half of the columns that both need for both. Sums have the bits of gemm.cuh.
+// each loads half of the columns that both need for both. Sums have the bits of gemm.cuh. Copies count the inner
+// elements of bf16; those of int8 are half as long.
 #pragma once
 #include "groups.cuh"
 #include "qkv.cuh"
@@ -46,9 +47,9 @@ template <int STAGES> struct Turn {
 };
 
 // A tile on two warpgroups, as in groups.cuh. PAIR: blocks of a cluster. RESIDENT: blocks of a multiprocessor.
-template <int BM, int BN, int STAGES, int PAIR, bool SINGLE, bool HEADS_CUT = false, int RESIDENT = 1>
-struct TileRing : TileGroups<bf16, BM, BN, STAGES, SINGLE, HEADS_CUT> {
-    using Base = TileGroups<bf16, BM, BN, STAGES, SINGLE, HEADS_CUT>;
+template <class T, int BM, int BN, int STAGES, int PAIR, bool SINGLE, bool HEADS_CUT = false, int RESIDENT = 1>
+struct TileRing : TileGroups<T, BM, BN, STAGES, SINGLE, HEADS_CUT> {
+    using Base = TileGroups<T, BM, BN, STAGES, SINGLE, HEADS_CUT>;
     static constexpr int CLUSTER = PAIR;
     // Registers of a thread that loads, and of one that multiplies.
     static constexpr int FEWER = RESIDENT == 2 ? 24 : 40, MORE = RESIDENT == 2 ? 104 : 232;
@@ -73,10 +74,10 @@ struct TileRing : TileGroups<bf16, BM, BN, STAGES, SINGLE, HEADS_CUT> {
 
     // Steps of a part.
     DEVICE static unsigned begin(const Operands& of, const Part& part) {
-        return part.first * (of.segment / GROUP_INNER);
+        return part.first * (of.segment / Base::INNER);
     }
     DEVICE static unsigned end(const Operands& of, const Part& part) {
-        unsigned end = part.end * (of.segment / GROUP_INNER), all = of.k / GROUP_INNER;
+        unsigned end = part.end * (of.segment / Base::INNER), all = of.k / Base::INNER;
         return end < all ? end : all;
     }
 
@@ -131,7 +132,7 @@ struct TileRing : TileGroups<bf16, BM, BN, STAGES, SINGLE, HEADS_CUT> {
 
     // Computes the sums of a part.
     DEVICE void multiply_part(const Operands& of, const Part& part, Turn<STAGES>& turn) {
-        unsigned each = of.segment / GROUP_INNER, step = begin(of, part), end = TileRing::end(of, part);
+        unsigned each = of.segment / Base::INNER, step = begin(of, part), end = TileRing::end(of, part);
         unsigned segment = part.first;
         while (step < end) {
             unsigned start = step, stop = step + each < end ? step + each : end, before = 0;
@@ -197,7 +198,7 @@ struct TileRing : TileGroups<bf16, BM, BN, STAGES, SINGLE, HEADS_CUT> {
                 if (BN != WINDOW && column / WINDOW * WINDOW != window) continue;
                 const auto& sums = this->sums[j];
                 *reinterpret_cast<Two*>(room() + (own + lane / 4) * PITCH + column % WINDOW) =
-                    Two{{upper ? sums[2] : sums[0], upper ? sums[3] : sums[1]}};
+                    Two{{float(upper ? sums[2] : sums[0]), float(upper ? sums[3] : sums[1])}};
             }
             sync_room();
             f(room() + (own + left) * PITCH, Base::group_row() + quarter * 16 + upper * 8 + left, window);
@@ -232,7 +233,7 @@ template <class Tile, class Args, class Finish> DEVICE void ring(const Ring<Args
     auto each_part = [&](auto use) {
         for (unsigned number = block_x() / CLUSTER; number < a.parts; number += blocks_x() / CLUSTER) {
             begin_part(number);
-            use(part_of(a.a.of, share_of<Tile>(a.a), Tile::SIZE, false,
+            use(part_of(a.a.of, share_of<Tile>(a.a), Tile::SIZE, Tile::EXACT,
                         {number, cluster_rank<CLUSTER>(), CLUSTER}));
         }
     };
@@ -249,7 +250,7 @@ template <class Tile, class Args, class Finish> DEVICE void ring(const Ring<Args
         more_registers<Tile::MORE>();
         launches_follow();
         each_part([&](const Part& part) {
-            Tile::find_own_factors(a.a.of, part.row * Tile::ROWS);
+            if (!Tile::EXACT) Tile::find_own_factors(a.a.of, part.row * Tile::ROWS);
             Tile tile;
             tile.multiply_part(a.a.of, part, turn);
             if (tile.ends_last(part)) finish(tile, part);
@@ -259,12 +260,12 @@ template <class Tile, class Args, class Finish> DEVICE void ring(const Ring<Args
     sync_cluster<CLUSTER>();
 }
 
-template <class Tile> DEVICE void ring_gemm(const Ring<Gemm>& a) {
+template <class Tile, class Out> DEVICE void ring_gemm(const Ring<Gemm>& a) {
     ring<Tile>(a, [&](Tile& tile, const Part& part) {
         unsigned row = part.row * Tile::ROWS, column = part.column * Tile::COLUMNS;
-        bool lacks = a.a.of.squares;
+        bool lacks = !Tile::EXACT && a.a.of.squares;
         tile.each([&](unsigned r, unsigned c, float x, float y) {
-            finish_pair<bf16>(a.a, row + r, column + c, x, y, lacks ? Tile::factor(a.a.of, r) : 1.0f);
+            finish_pair<Out>(a.a, row + r, column + c, x, y, lacks ? Tile::factor(a.a.of, r) : 1.0f);
         });
     });
 }
@@ -298,7 +299,7 @@ template <class Tile> DEVICE void ring_qkv(const Ring<Qkv>& a) {
             // A lane has the place of one of the rows.
             Place mine = place_of(a.a.to, own < a.a.of.rows ? own : 0);
             for (unsigned i = 0; i < Tile::OWN_ROWS && first + i < a.a.of.rows; i++) {
-                float factor = a.a.of.squares ? Tile::factor(a.a.of, row + i) : 1.0f;
+                float factor = !Tile::EXACT && a.a.of.squares ? Tile::factor(a.a.of, row + i) : 1.0f;
                 Place at = shuffle(mine, int(i));
                 Window columns{window, Tile::WINDOW};
                 float* sums = x + i * Tile::PITCH;
@@ -310,31 +311,43 @@ template <class Tile> DEVICE void ring_qkv(const Ring<Qkv>& a) {
 }
 
 // The tiles of src/device/launch/tile.rs: in pairs of blocks for many rows, alone for few.
-using Pair128x256 = TileRing<128, 256, 4, 2, true>;
-using Pair128x192 = TileRing<128, 192, 4, 2, true>;
-using PairCut = TileRing<128, 192, 4, 2, true, true>;
-using Pair128x128 = TileRing<128, 128, 5, 2, false>;
-using Ring128x128 = TileRing<128, 128, 5, 1, false>;
-using Ring64x128 = TileRing<64, 128, 4, 1, false, false, 2>;
-using RingHeads64x128 = TileRing<64, 128, 4, 1, false>;
-using Ring64x64 = TileRing<64, 64, 6, 1, false, false, 2>;
+template <class T> using Pair128x256 = TileRing<T, 128, 256, 4, 2, true>;
+template <class T> using Pair128x192 = TileRing<T, 128, 192, 4, 2, true>;
+template <class T> using PairCut = TileRing<T, 128, 192, 4, 2, true, true>;
+template <class T> using Pair128x128 = TileRing<T, 128, 128, 5, 2, false>;
+template <class T> using Ring128x128 = TileRing<T, 128, 128, 5, 1, false>;
+template <class T> using Ring64x128 = TileRing<T, 64, 128, 4, 1, false, false, 2>;
+template <class T> using RingHeads64x128 = TileRing<T, 64, 128, 4, 1, false>;
+template <class T> using Ring64x64 = TileRing<T, 64, 64, 6, 1, false, false, 2>;
 #define RING(name, blocks, cluster, Args) CLUSTER_KERNEL(name, Ring<Args>, RING_THREADS, blocks, cluster)
-RING(gemm_bf16_pair_128x256, 1, 2, Gemm) { ring_gemm<Pair128x256>(a); }
-RING(qkv_bf16_pair_128x256, 1, 2, Qkv) { ring_qkv<Pair128x256>(a); }
-RING(head_bf16_pair_128x256, 1, 2, Head) { ring_head<Pair128x256>(a); }
-RING(head_bf16_pair_128x128, 1, 2, Head) { ring_head<Pair128x128>(a); }
-RING(residual_bf16_pair_128x256, 1, 2, Residual) { ring_residual<Pair128x256>(a); }
-RING(gemm_bf16_pair_128x192, 1, 2, Gemm) { ring_gemm<Pair128x192>(a); }
-RING(qkv_bf16_pair_128x192, 1, 2, Qkv) { ring_qkv<PairCut>(a); }
-RING(gemm_bf16_pair_128x128, 1, 2, Gemm) { ring_gemm<Pair128x128>(a); }
-RING(qkv_bf16_pair_128x128, 1, 2, Qkv) { ring_qkv<Pair128x128>(a); }
-RING(residual_bf16_pair_128x128, 1, 2, Residual) { ring_residual<Pair128x128>(a); }
-RING(gemm_bf16_ring_128x128, 1, 1, Gemm) { ring_gemm<Ring128x128>(a); }
-RING(qkv_bf16_ring_128x128, 1, 1, Qkv) { ring_qkv<Ring128x128>(a); }
-RING(residual_bf16_ring_128x128, 1, 1, Residual) { ring_residual<Ring128x128>(a); }
-RING(gemm_bf16_ring_64x128, 2, 1, Gemm) { ring_gemm<Ring64x128>(a); }
-RING(qkv_bf16_ring_64x128, 1, 1, Qkv) { ring_qkv<RingHeads64x128>(a); }
-RING(residual_bf16_ring_64x128, 1, 1, Residual) { ring_residual<RingHeads64x128>(a); }
-RING(gemm_bf16_ring_64x64, 2, 1, Gemm) { ring_gemm<Ring64x64>(a); }
-RING(residual_bf16_ring_64x64, 2, 1, Residual) { ring_residual<Ring64x64>(a); }
+RING(gemm_bf16_pair_128x256, 1, 2, Gemm) { ring_gemm<Pair128x256<bf16>, bf16>(a); }
+RING(qkv_bf16_pair_128x256, 1, 2, Qkv) { ring_qkv<Pair128x256<bf16>>(a); }
+RING(head_bf16_pair_128x256, 1, 2, Head) { ring_head<Pair128x256<bf16>>(a); }
+RING(residual_bf16_pair_128x256, 1, 2, Residual) { ring_residual<Pair128x256<bf16>>(a); }
+RING(gemm_bf16_pair_128x192, 1, 2, Gemm) { ring_gemm<Pair128x192<bf16>, bf16>(a); }
+RING(qkv_bf16_pair_128x192, 1, 2, Qkv) { ring_qkv<PairCut<bf16>>(a); }
+RING(gemm_bf16_pair_128x128, 1, 2, Gemm) { ring_gemm<Pair128x128<bf16>, bf16>(a); }
+RING(qkv_bf16_pair_128x128, 1, 2, Qkv) { ring_qkv<Pair128x128<bf16>>(a); }
+RING(head_bf16_pair_128x128, 1, 2, Head) { ring_head<Pair128x128<bf16>>(a); }
+RING(residual_bf16_pair_128x128, 1, 2, Residual) { ring_residual<Pair128x128<bf16>>(a); }
+RING(gemm_bf16_ring_128x128, 1, 1, Gemm) { ring_gemm<Ring128x128<bf16>, bf16>(a); }
+RING(qkv_bf16_ring_128x128, 1, 1, Qkv) { ring_qkv<Ring128x128<bf16>>(a); }
+RING(residual_bf16_ring_128x128, 1, 1, Residual) { ring_residual<Ring128x128<bf16>>(a); }
+RING(gemm_bf16_ring_64x128, 2, 1, Gemm) { ring_gemm<Ring64x128<bf16>, bf16>(a); }
+RING(qkv_bf16_ring_64x128, 1, 1, Qkv) { ring_qkv<RingHeads64x128<bf16>>(a); }
+RING(residual_bf16_ring_64x128, 1, 1, Residual) { ring_residual<RingHeads64x128<bf16>>(a); }
+RING(gemm_bf16_ring_64x64, 2, 1, Gemm) { ring_gemm<Ring64x64<bf16>, bf16>(a); }
+RING(residual_bf16_ring_64x64, 2, 1, Residual) { ring_residual<Ring64x64<bf16>>(a); }
+RING(gemm_int8_pair_128x256, 1, 2, Gemm) { ring_gemm<Pair128x256<int8_t>, float>(a); }
+RING(qkv_int8_pair_128x256, 1, 2, Qkv) { ring_qkv<Pair128x256<int8_t>>(a); }
+RING(head_int8_pair_128x256, 1, 2, Head) { ring_head<Pair128x256<int8_t>>(a); }
+RING(gemm_int8_pair_128x192, 1, 2, Gemm) { ring_gemm<Pair128x192<int8_t>, float>(a); }
+RING(gemm_int8_pair_128x128, 1, 2, Gemm) { ring_gemm<Pair128x128<int8_t>, float>(a); }
+RING(qkv_int8_pair_128x128, 1, 2, Qkv) { ring_qkv<Pair128x128<int8_t>>(a); }
+RING(head_int8_pair_128x128, 1, 2, Head) { ring_head<Pair128x128<int8_t>>(a); }
+RING(gemm_int8_ring_128x128, 1, 1, Gemm) { ring_gemm<Ring128x128<int8_t>, float>(a); }
+RING(qkv_int8_ring_128x128, 1, 1, Qkv) { ring_qkv<Ring128x128<int8_t>>(a); }
+RING(gemm_int8_ring_64x128, 2, 1, Gemm) { ring_gemm<Ring64x128<int8_t>, float>(a); }
+RING(qkv_int8_ring_64x128, 1, 1, Qkv) { ring_qkv<RingHeads64x128<int8_t>>(a); }
+RING(gemm_int8_ring_64x64, 2, 1, Gemm) { ring_gemm<Ring64x64<int8_t>, float>(a); }
 #endif

@@ -356,6 +356,13 @@ impl Device {
         self
     }
 
+    /// The same device, with all kernels that it can run: also fused ones, bulk copies and overlapping launches,
+    /// which no card has run.
+    #[must_use]
+    pub fn with_untested(self) -> Self {
+        self.with_fused(true).with_ring(true).with_overlap(true)
+    }
+
     /// The memory that divided products share.
     fn scratch(&self) -> Arc<Scratch> {
         let mut held = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);

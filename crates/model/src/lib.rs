@@ -43,8 +43,8 @@ pub use info::{
 };
 pub use kernels::Accelerator;
 pub use kernels::device::{
-    Check, Device, DeviceLimits, Division, LaunchTime, MatrixFormat, ProductLaunch, ProductSizes,
-    Roofline,
+    Check, Device, DeviceError, DeviceLimits, Division, LaunchTime, MatrixFormat, ProductLaunch,
+    ProductSizes, Roofline,
 };
 pub use kernels::{Candle, Cpu, Form, Host, KvDtype, TileSupport, WeightDtype};
 pub use memory::Memory;

@@ -53,11 +53,17 @@ fn emulation() {
     observed.files([&source, "emulation/faulty.cu"]);
     let mut plain = kernels("plain");
     plain.files([&source, "emulation/faulty.cu"]);
+    // Either takes a processor more than half a minute.
+    let [observed, plain] = std::thread::scope(|scope| {
+        [observed, plain]
+            .map(|one| scope.spawn(move || one.compile_intermediates()))
+            .map(|objects| objects.join().expect("the compiler's thread ends"))
+    });
     // Kernels register themselves; nothing refers to their object files.
     build()
         .link_lib_modifier("+whole-archive")
-        .objects(observed.compile_intermediates())
-        .objects(plain.compile_intermediates())
+        .objects(observed)
+        .objects(plain)
         .files(["emulation/emulate.cpp", "emulation/observe.cpp"])
         .compile("asynclane_emulation");
 }

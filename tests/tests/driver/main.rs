@@ -73,6 +73,27 @@ fn texts_are_those_of_the_cpu_and_graphs_are_used() {
     fake.assert_clean();
 }
 
+/// Kernels that no card has run give the same text, and are used where they are asked for.
+#[test]
+fn untested_kernels_change_no_text() {
+    for dtype in ["bf16", "int8"] {
+        let fake = Fake::new("untested", "seed 11");
+        let ask = |more: &[&str]| {
+            let asked = [&text_by("asynclane"), &SMALL[..], &["--dtype", dtype], more].concat();
+            let output = run_command(fake.command(&asked));
+            assert_eq!(stderr(&output), "", "{dtype}");
+            stdout(&output)
+        };
+        // Launches that overlap have attributes.
+        let overlaps = || fake.log().contains("calls: cuLaunchKernelEx ");
+        let text = ask(&[]);
+        assert!(!overlaps(), "{}", fake.log());
+        assert_eq!(ask(&["--untested-kernels"]), text, "{dtype}");
+        assert!(overlaps(), "{}", fake.log());
+        fake.assert_clean();
+    }
+}
+
 /// One of the models has canvases of noise.
 #[test]
 fn texts_of_models_with_experts_are_those_of_the_cpu() {

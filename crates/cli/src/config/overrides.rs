@@ -110,8 +110,7 @@ fn values(args: &impl Serialize) -> Vec<Argument> {
     let value = |(id, value): (String, Json)| {
         let value = match value {
             Json::String(text) => Value::String(text),
-            // The only switch is one that turns something off.
-            Json::Bool(true) => Value::Boolean(false),
+            Json::Bool(true) => Value::Boolean(!id.starts_with("no_")),
             Json::Number(number) if number.is_f64() => Value::Float(number.as_f64()?),
             // TOML's integers are signed; a larger value fits no key.
             Json::Number(number) => Value::Integer(number.as_i64().unwrap_or(i64::MAX)),
@@ -196,7 +195,7 @@ mod tests {
             assert!(layers.default_of(&key).is_some(), "{key}");
             keys += 1;
         }
-        assert_eq!(keys, 39);
+        assert_eq!(keys, 40);
     }
 
     #[test]

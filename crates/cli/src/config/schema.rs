@@ -68,6 +68,8 @@ pub struct Model {
     pub device: Text<DeviceChoice>,
     /// The implementation on the CPU: `cpu` or `candle`.
     pub backend: Text<BackendChoice>,
+    /// Uses the kernels for CUDA devices that no card has run yet.
+    pub untested_kernels: bool,
     /// Sharing of experts among the rows of a block: empty = none, `vote=0.15` (a share of all experts)
     /// or `seq=2` (the first experts of each row).
     pub expert_sharing: Text<Option<ExpertSharing>>,
@@ -288,6 +290,7 @@ impl Default for Model {
             dtype: Text::literal(AUTO),
             device: Text::literal(AUTO),
             backend: Text::literal("cpu"),
+            untested_kernels: false,
             expert_sharing: Text::literal(""),
             max_model_len: 0,
         }

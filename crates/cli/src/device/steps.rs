@@ -11,7 +11,7 @@ use model::{
 use serde_json::{Value, json};
 
 use crate::args::StepsArgs;
-use crate::config::DeviceChoice;
+use crate::config::{Config, DeviceChoice};
 use crate::exit;
 use crate::names::unknown;
 
@@ -76,7 +76,7 @@ impl Step {
 ///
 /// # Errors
 /// An unknown geometry, too many steps, a step that does not fit; `cuda` without a device.
-pub fn run(args: &StepsArgs, choice: DeviceChoice) -> Result<()> {
+pub fn run(args: &StepsArgs, config: &Config) -> Result<()> {
     let Some(geometry) = Geometry::named(&args.geometry) else {
         let names = Geometry::ALL.map(|geometry| geometry.name);
         return Err(refused(&format!("--geometry: {}", unknown(&names, &args.geometry))));
@@ -90,7 +90,7 @@ pub fn run(args: &StepsArgs, choice: DeviceChoice) -> Result<()> {
         )));
     }
     let info = geometry.info().map_err(exit::refused)?;
-    let device = opened(choice)?;
+    let device = opened(config)?;
     let memory = match &device {
         Some(device) => device.copy_rate(COPIED_BYTES).map_err(failed)?,
         None => Roofline::of(DeviceLimits::H200).memory,
@@ -153,8 +153,9 @@ fn write(file: &Path, found: &Value) -> Result<()> {
 }
 
 /// The device on which steps are measured.
-fn opened(choice: DeviceChoice) -> Result<Option<Device>> {
-    match (choice, Device::open(choice.ordinal())) {
+fn opened(config: &Config) -> Result<Option<Device>> {
+    let choice = *config.model.device;
+    match (choice, super::opened(config)) {
         (DeviceChoice::Cpu, _) | (DeviceChoice::Auto, Err(_)) => Ok(None),
         (_, Ok(device)) => Ok(Some(device)),
         (DeviceChoice::Cuda(_), Err(reason)) => {

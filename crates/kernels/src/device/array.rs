@@ -49,6 +49,12 @@ impl Precision {
         })
     }
 
+    /// Rows of `stride` numbers for bulk copies; `None` of numbers that none loads.
+    pub(super) fn map_rows(self, address: u64, rows: usize, stride: usize) -> Option<MapRows> {
+        let copied = matches!(self, Self::Bf16 | Self::Int8);
+        copied.then_some(MapRows { address, rows, inner: stride * self.bytes() / 2 })
+    }
+
     /// Writes the numbers in their memory format, rounded to nearest even, and leaves later bytes as
     /// they are. Returns the factor of a row of integers, otherwise 1.
     pub(super) fn encode(self, numbers: &[f32], out: &mut [u8]) -> f32 {
@@ -186,7 +192,7 @@ pub struct Array {
     rounded: Option<Box<Self>>,
     /// Memory for rows without the factor of their norm.
     squares: Option<Squares>,
-    /// For bulk copies of rows in bf16.
+    /// For bulk copies of rows in bf16 or int8.
     map: Option<TensorMap>,
     precision: Precision,
     rows: usize,
@@ -299,8 +305,8 @@ impl Array {
             Precision::F32 | Precision::Bf16 => None,
         };
         let buffer = Buffer::new(device, bytes)?;
-        let described = MapRows { address: buffer.address, rows, inner: stride };
-        let map = (precision == Precision::Bf16).then(|| device.tensor_map(described)).flatten();
+        let described = precision.map_rows(buffer.address, rows, stride);
+        let map = described.and_then(|rows| device.tensor_map(rows));
         let (rounded, squares) = (None, None);
         Ok(Self { buffer, scales, rounded, squares, map, precision, rows, width, stride })
     }

@@ -9,7 +9,7 @@ use super::launch::{
 };
 use super::packed::PANEL;
 use super::scratch::Scratch;
-use super::tensor_map::{MapRows, TensorMap};
+use super::tensor_map::TensorMap;
 use super::{Device, Kernel, Result, args, refuse};
 use crate::linear::Epilogue;
 use crate::simd::blocks::GROUP;
@@ -28,7 +28,7 @@ pub struct DeviceMatrix {
     /// Factors of the rows of integers.
     scales: Option<Buffer>,
     bias: Option<Buffer>,
-    /// For bulk copies of rows in bf16.
+    /// For bulk copies of rows in bf16 or int8.
     map: Option<TensorMap>,
     format: MatrixFormat,
     n: usize,
@@ -99,8 +99,10 @@ impl DeviceMatrix {
         if let Some(scratch) = &scratch {
             scratch.reserve(device, partials)?;
         }
-        let described = MapRows { address: weights.range(0, 0)?, rows: n, inner: padded };
-        let map = (format == MatrixFormat::Bf16).then(|| device.tensor_map(described)).flatten();
+        // Other weights have another format than their inputs.
+        let plain = matches!(format, MatrixFormat::Bf16 | MatrixFormat::Int8);
+        let described = format.inputs().map_rows(weights.range(0, 0)?, n, padded);
+        let map = described.filter(|_| plain).and_then(|rows| device.tensor_map(rows));
         Ok(Self {
             weights,
             map,

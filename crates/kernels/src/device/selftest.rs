@@ -128,13 +128,14 @@ fn normed(device: &Device, tell: &mut dyn FnMut(Check)) {
 
 /// Compares products whose operands bulk copies load with the others, whose bits they have.
 fn rings(device: &Device, columns: usize, tell: &mut dyn FnMut(Check)) {
-    for (k, n) in MATRICES {
-        for rows in ROWS {
-            let case = RingCase { rows, k, n: n.min(columns) };
-            match case.checks(device) {
-                Ok(checks) => checks.into_iter().for_each(&mut *tell),
-                Err(reason) => tell(Check::failed("product of bulk copies", reason)),
-            }
+    let cases = [MatrixFormat::Bf16, MatrixFormat::Int8].into_iter().flat_map(|format| {
+        let products = MATRICES.into_iter().flat_map(|matrix| ROWS.map(|rows| (matrix, rows)));
+        products.map(move |((k, n), rows)| RingCase { format, rows, k, n: n.min(columns) })
+    });
+    for case in cases {
+        match case.checks(device) {
+            Ok(checks) => checks.into_iter().for_each(&mut *tell),
+            Err(reason) => tell(Check::failed("product of bulk copies", reason)),
         }
     }
 }

@@ -13,14 +13,14 @@ pub(super) const BOX_INNER: usize = 64;
 #[repr(C)]
 pub struct TensorMap(pub [u64; 16]);
 
-/// Rows of bf16 in a device's memory.
+/// Rows in a device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapRows {
     /// The address of the first one.
     pub address: u64,
     /// Number of rows.
     pub rows: usize,
-    /// Elements of a row.
+    /// Elements of two bytes of a row: one number in bf16, or two in int8.
     pub inner: usize,
 }
 

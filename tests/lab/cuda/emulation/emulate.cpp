@@ -42,7 +42,7 @@ using Point = jmp_buf;
 #endif
 
 // AtLaunch: at the wait for launches before.
-enum class State { Ready, AtWarp, AtBlock, AtFirst, AtCluster, AtLaunch, Waiting, Done };
+enum class State : uint8_t { Ready, AtWarp, AtBlock, AtFirst, AtCluster, AtLaunch, Waiting, Done };
 // Most clusters of a launch that begin before the launch before has ended: those that fit onto a small device.
 constexpr unsigned MOST_EARLY = 24;
 
@@ -59,7 +59,6 @@ struct Copy {
 
 struct Fiber {
     Point at;
-    State state = State::Done;
     bool begun = false;
     // Whether it has waited for the launches before.
     bool waited = false;
@@ -81,8 +80,9 @@ struct Fiber {
 
 // The blocks of a cluster that run together.
 struct Cluster {
-    // Those of a block follow those of the block before.
+    // Those of a block follow those of the block before. Their states are together, because they are read often.
     std::vector<Fiber> fibers;
+    std::vector<State> states;
     unsigned char* shared = static_cast<unsigned char*>(aligned_alloc(1024, MOST_BLOCKS * SHARED));
     BulkCopies copies;
     // The first block, and the threads of `sync_first`.
@@ -113,9 +113,10 @@ struct Launch {
     std::vector<std::unique_ptr<Cluster>> early;
 };
 
-// The matrices that the lanes of a warp multiply.
+// The matrices that the lanes of a warp multiply, in bf16 or in int8.
 struct Operands {
     Numbers rows[16], columns[8];
+    int8_t integer_rows[16][32], integer_columns[8][32];
 };
 
 struct Machine {
@@ -148,11 +149,26 @@ static Machine& machine() {
 
 static Fiber& self() { return machine().on->fibers[machine().current]; }
 
-// Leaves the current fiber until the scheduler resumes it.
+// Goes on with the next lane of the warp that can, without a way through the scheduler; with that if none can.
+[[noreturn]] static void pass_on() {
+    Machine& all = machine();
+    unsigned lane = all.current % 32, lanes = all.number % 2 ? lane : 31 - lane;
+    for (unsigned i = 0, to = all.current; i < lanes; i++) {
+        to = all.number % 2 ? to - 1 : to + 1;
+        if (all.on->states[to] != State::Ready) continue;
+        Fiber& fiber = all.on->fibers[to];
+        if (!fiber.begun) break;
+        all.current = to;
+        if (all.observer) all.observer->enter(to, fiber.stack.get(), STACK);
+        RESUME(fiber.at);
+    }
+    RESUME(all.home);
+}
+
+// Leaves the current fiber until it is resumed.
 static void leave(State state) {
-    Fiber& me = self();
-    me.state = state;
-    if (!SAVE(me.at)) RESUME(machine().home);
+    machine().on->states[machine().current] = state;
+    if (!SAVE(self().at)) pass_on();
 }
 
 static void fiber_main() {
@@ -186,16 +202,11 @@ static void enter(unsigned number) {
 
 // Releases the threads `from..to` if all that are not done wait in `state`.
 static bool release(State state, unsigned from, unsigned to) {
-    auto& fibers = machine().on->fibers;
-    bool some = false;
-    for (unsigned i = from; i < to; i++) {
-        if (fibers[i].state == State::Done) continue;
-        if (fibers[i].state != state) return false;
-        some = true;
-    }
-    for (unsigned i = from; some && i < to; i++)
-        if (fibers[i].state == state) fibers[i].state = State::Ready;
-    return some;
+    auto first = machine().on->states.begin() + from, last = machine().on->states.begin() + to;
+    if (std::any_of(first, last, [=](State one) { return one != state && one != State::Done; })) return false;
+    if (std::find(first, last, state) == last) return false;
+    std::replace(first, last, state, State::Ready);
+    return true;
 }
 
 // Runs a warp until it waits at a block barrier.
@@ -204,7 +215,7 @@ static void run_warp(unsigned from, bool backwards) {
     do {
         for (unsigned i = 0; i < 32; i++) {
             unsigned number = from + (backwards ? 31 - i : i);
-            if (all.on->fibers[number].state == State::Ready) enter(number);
+            if (all.on->states[number] == State::Ready) enter(number);
         }
         if (all.observer) all.observer->stop();
     } while (release(State::AtWarp, from, from + 32));
@@ -216,8 +227,8 @@ static bool wake() {
     bool some = false;
     for (unsigned i = 0; i < all.count * all.cluster; i++) {
         Fiber& fiber = all.on->fibers[i];
-        if (fiber.state != State::Waiting || fiber.barrier->parity() == fiber.parity) continue;
-        fiber.state = State::Ready;
+        if (all.on->states[i] != State::Waiting || fiber.barrier->parity() == fiber.parity) continue;
+        all.on->states[i] = State::Ready;
         some = true;
     }
     return some;
@@ -247,16 +258,17 @@ static bool go_on() {
 // Ends a launch whose threads wait forever, others perhaps for them.
 static void give_up() {
     Machine& all = machine();
-    auto first = all.on->fibers.begin(), last = first + all.count * all.cluster;
-    auto waits = [](const Fiber& fiber) { return fiber.state == State::Waiting; };
-    bool waiting = std::any_of(first, last, waits);
-    for (auto fiber = first; fiber != last; ++fiber) {
-        if (fiber->state == State::Done) continue;
+    const auto& states = all.on->states;
+    unsigned threads = all.count * all.cluster;
+    bool waiting = std::count(states.begin(), states.begin() + threads, State::Waiting) > 0;
+    for (unsigned i = 0; i < threads; i++) {
+        if (states[i] == State::Done) continue;
         if (!waiting) fail("a barrier that not all threads reach");
         if (!all.observer) fail("a wait that can never end");
-        if (waits(*fiber)) all.observer->stuck(unsigned(fiber - first), fiber->barrier);
+        Fiber& fiber = all.on->fibers[i];
+        if (states[i] == State::Waiting) all.observer->stuck(i, fiber.barrier);
         // The fiber begins anew.
-        fiber->begun = false;
+        fiber.begun = false;
     }
 }
 
@@ -306,9 +318,9 @@ static std::unique_ptr<Cluster> begin_cluster(const Launch& launch, unsigned num
     cluster->copies.begin(all.number);
     for (unsigned b = 0; b < all.cluster; b++) memset(cluster->shared + b * SHARED, 0xFF, launch.shared);
     if (cluster->fibers.size() < threads) cluster->fibers.resize(threads);
+    cluster->states.assign(cluster->fibers.size(), State::Ready);
     for (unsigned i = 0; i < threads; i++) {
         Fiber& fiber = cluster->fibers[i];
-        fiber.state = State::Ready;
         fiber.turn = 0;
         fiber.groups.clear();
         fiber.open.clear();
@@ -340,8 +352,7 @@ static void finish(Launch& launch) {
         if (i < launch.early.size()) {
             cluster = std::move(launch.early[i]);
             all.on = cluster.get();
-            for (Fiber& fiber : cluster->fibers)
-                if (fiber.state == State::AtLaunch) fiber.state = State::Ready;
+            std::replace(cluster->states.begin(), cluster->states.end(), State::AtLaunch, State::Ready);
         } else cluster = begin_cluster(launch, i);
         proceed();
         give_up();
@@ -479,8 +490,8 @@ void multiply(float* c, const uint32_t* a, uint32_t b0, uint32_t b1) {
     Operands& of = all.operands[2 * (all.current / 32) + me.turn++ % 2];
     // Two numbers of each word, the lower bits first.
     auto put = [&](Numbers& numbers, unsigned k, uint32_t word) {
-        numbers.put(k, Number(word & 0xFFFF));
-        numbers.put(k + 1, Number(word >> 16));
+        numbers.put(k, word & 0xFFFF);
+        numbers.put(k + 1, word >> 16);
     };
     // Layout of A: four lanes per row; the lower and upper eight rows and the lower and upper eight
     // inner indices are in separate registers. Layout of B: four lanes per column.
@@ -495,19 +506,27 @@ void multiply(float* c, const uint32_t* a, uint32_t b0, uint32_t b1) {
         c[i] = sum(all.sums, of.rows[row + 8 * (i / 2)], of.columns[column + i % 2], c[i]);
 }
 
+// The sum of 32 products.
+CLONED static int32_t sum_of(const int8_t* x, const int8_t* w) {
+    int32_t sum = 0;
+    for (int k = 0; k < 32; k++) sum += x[k] * w[k];
+    return sum;
+}
+
 void multiply(int32_t* c, const uint32_t* a, uint32_t b0, uint32_t b1) {
-    const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
-    unsigned lane = machine().current % 32, turn = exchange(mine, sizeof mine);
+    Machine& all = machine();
+    unsigned lane = all.current % 32, row = lane / 4, column = 2 * (lane % 4);
+    Operands& of = all.operands[2 * (all.current / 32) + self().turn++ % 2];
     // Four lanes have a row's or a column's words, each of the first and of the last sixteen integers.
-    for (unsigned i = 0; i < 4; i++) {
-        unsigned row = lane / 4, column = 2 * (lane % 4) + i % 2;
-        for (unsigned part = 0; part < 8; part++) {
-            uint32_t x = lane_words(4 * row + part % 4, turn)[i / 2 + part / 4 * 2];
-            uint32_t w = lane_words(4 * column + part % 4, turn)[4 + part / 4];
-            for (unsigned byte = 0; byte < 4; byte++)
-                c[i] += int32_t(int8_t(x >> 8 * byte)) * int8_t(w >> 8 * byte);
-        }
+    for (unsigned last = 0; last < 2; last++) {
+        unsigned k = 16 * last + 4 * (lane % 4);
+        memcpy(of.integer_rows[row] + k, a + 2 * last, 4);
+        memcpy(of.integer_rows[row + 8] + k, a + 2 * last + 1, 4);
+        memcpy(of.integer_columns[row] + k, last ? &b1 : &b0, 4);
     }
+    leave(State::AtWarp);
+    for (unsigned i = 0; i < 4; i++)
+        c[i] += sum_of(of.integer_rows[row + 8 * (i / 2)], of.integer_columns[column + i % 2]);
 }
 
 // The same place in the shared memory of a block of the cluster.
@@ -522,8 +541,8 @@ static Barrier* barrier_of(uint64_t* barrier, unsigned rank) {
     if (rank >= all.cluster) fail("a block that the cluster has not");
     auto to = reinterpret_cast<Barrier*>(in_block(barrier, rank));
     if (!to->is_initialised()) fail("a barrier that was not initialised");
-    auto ended = [&](const Fiber& fiber) { return fiber.state == State::Done; };
-    auto first = all.on->fibers.begin() + rank * all.count;
+    auto ended = [](State state) { return state == State::Done; };
+    auto first = all.on->states.begin() + rank * all.count;
     if (std::all_of(first, first + all.count, ended)) {
         if (!all.observer) fail("a barrier of a block that has ended");
         all.observer->ended(rank);
@@ -652,6 +671,6 @@ extern "C" void asynclane_forget(void* step, uint64_t start, uint64_t bytes) {
 // The sum of c and the products of 16 pairs of bf16, as a tensor core makes it.
 extern "C" float asynclane_tensor_sum(uint32_t sums, const uint16_t* a, const uint16_t* b, float c) {
     emulate::Numbers x, y;
-    for (int k = 0; k < 16; k++) x.put(k, emulate::Number(a[k])), y.put(k, emulate::Number(b[k]));
+    for (int k = 0; k < 16; k++) x.put(k, a[k]), y.put(k, b[k]);
     return emulate::sum(emulate::Sums(sums), x, y, c);
 }

@@ -8,7 +8,7 @@
 
 namespace observe {
 
-constexpr unsigned BANKS = 32, WORD = 4, SECTOR = 32;
+constexpr unsigned BANKS = 32, SECTOR = 32;
 constexpr uint32_t SEVERAL = 1u << 31;
 // Failures with a text.
 constexpr uint64_t TOLD = 8;
@@ -35,7 +35,8 @@ void Observer::begin_cluster(const unsigned (&at)[3], unsigned count, unsigned t
     std::copy(at, at + 3, block);
     shared.start = memory;
     std::fill(waits, waits + 32 * WARPS, false);
-    cells.assign(count * shared.bytes, Cell());
+    words.assign(count * words_of_block(), Cell());
+    bytes.clear();
     std::fill(orders, orders + 32 * WARPS, 1);
     std::fill(clocks, clocks + WARPS, Clock());
     std::fill(parts, parts + 32 * WARPS, NO_PART);
@@ -136,23 +137,22 @@ void Observer::bulk_read(const void* from, unsigned bytes, const void* code) {
 }
 
 void Observer::bulk(const void* to, unsigned bytes, const void*) {
-    size_t first = cell_of(to);
     if (!shared.holds(to, bytes)) return fail("copies to more shared memory than it has");
     uint64_t failures = report.failures;
-    for (size_t at = first; at < first + bytes; at++) {
-        if (failures == report.failures) write_cell(cells[at], at);
-        cells[at].pending = uint16_t(thread + 1);
-    }
+    each_cell(to, bytes, true, [&](Cell& cell, size_t at) {
+        if (failures == report.failures) write_cell(cell, at);
+        cell.pending = uint16_t(thread + 1);
+    });
     report.passes[COPY] += bytes / (BANKS * WORD);
 }
 
 void Observer::bulk_done(const void* to, unsigned bytes, const void* barrier) {
     const Station& of = station(barrier);
-    size_t first = cell_of(to);
-    for (size_t at = first; at < first + bytes && at < cells.size(); at++) {
-        cells[at].pending = 0;
-        cells[at].writer = {of.phases + 1, uint16_t(Cell::COPIED | of.number)};
-    }
+    if (!shared.holds(to, bytes)) return;
+    each_cell(to, bytes, true, [&](Cell& cell, size_t) {
+        cell.pending = 0;
+        cell.writer = {of.phases + 1, uint16_t(Cell::COPIED | of.number)};
+    });
 }
 
 void Observer::enter(unsigned running, const char* from, size_t bytes) {
@@ -194,14 +194,15 @@ void Observer::read_cell(Cell& cell, size_t at) {
     if (!ordered(cell.writer))
         return fail("reads shared byte %zu, which %s %u wrote, without a barrier", at, writer(cell),
                     cell.writer.thread % per_block);
-    for (const Cell::Use& reader : cell.readers)
-        if (reader.order == orders[thread] && reader.thread == thread) return;
     // A later write is unordered with one of these readers if it is with any: those that are ordered before
     // this one, and of a warp all but the latest, are not needed. Of more warps than there is room for, some
     // are enough, because barriers of the whole block order them.
     Cell::Use* to = nullptr;
-    for (Cell::Use& reader : cell.readers)
+    for (Cell::Use& reader : cell.readers) {
+        if (reader.order == orders[thread] && reader.thread == thread) return;
         if (!to && (reader.order == 0 || ordered(reader))) to = &reader;
+        if (reader.order == 0) break;
+    }
     if (!to) {
         unsigned same = 0;
         for (const Cell::Use& reader : cell.readers) same += reader.thread / 32 == thread / 32;
@@ -221,8 +222,32 @@ void Observer::write_cell(Cell& cell, size_t at) {
         if (!ordered(reader))
             return fail("writes shared byte %zu, which thread %u of block %u read, without a barrier", at,
                         reader.thread % per_block, reader.thread / per_block);
+    // What is ordered after this is ordered after its readers too.
+    cell = Cell();
     cell.writer = {orders[thread], uint16_t(thread)};
     cell.written = true;
+}
+
+template <class F> void Observer::each_cell(const void* from, size_t count, bool alike, F f) {
+    size_t rank = shared.offset(from) / SHARED, at = shared.offset(from) % SHARED, end = at + count;
+    while (at < end) {
+        size_t number = rank * words_of_block() + at / WORD, stop = std::min(end, (at / WORD + 1) * WORD);
+        bool whole = stop - at == WORD;
+        Cell& word = words[number];
+        if (whole && !word.apart) {
+            f(word, at);
+            at = stop;
+            continue;
+        }
+        auto& own = bytes[number];
+        if (!word.apart) own.fill(word);
+        word.apart = true;
+        for (; at < stop; at++) f(own[at % WORD], at);
+        if (whole && alike) {
+            word = own[0];
+            bytes.erase(number);
+        }
+    }
 }
 
 Observer::Allocation* Observer::find(const void* at) {
@@ -269,12 +294,12 @@ void Observer::global(Allocation& of, const Access& one) {
 
 void Observer::use(const Access& one) {
     if (shared.holds(one.at)) {
-        size_t first = cell_of(one.at);
         if (!shared.holds(one.at, one.bytes)) return fail("accesses more shared memory than it has");
         // One failure for each access.
         uint64_t failures = report.failures;
-        for (size_t at = first; at < first + one.bytes && failures == report.failures; at++)
-            one.write ? write_cell(cells[at], at) : read_cell(cells[at], at);
+        each_cell(one.at, one.bytes, one.write, [&](Cell& cell, size_t at) {
+            if (failures == report.failures) one.write ? write_cell(cell, at) : read_cell(cell, at);
+        });
     } else if (Allocation* of = find(one.at)) {
         global(*of, one);
     } else {
@@ -293,17 +318,15 @@ void Observer::copy(const void* to, const void* from, const void* code) {
     if (from) access({from, 16, false, code, COPY});
     access({to, 16, true, code, COPY});
     if (!shared.holds(to, 16)) return;
-    size_t first = cell_of(to);
-    for (size_t at = first; at < first + 16; at++) cells[at].pending = uint16_t(thread + 1);
+    each_cell(to, 16, true, [&](Cell& cell, size_t) { cell.pending = uint16_t(thread + 1); });
 }
 
 void Observer::copied(const void* to) {
     if (!shared.holds(to, 16)) return;
-    size_t first = cell_of(to);
-    for (size_t at = first; at < first + 16; at++) {
-        cells[at].pending = 0;
-        cells[at].writer = {orders[thread], uint16_t(thread)};
-    }
+    each_cell(to, 16, true, [&](Cell& cell, size_t) {
+        cell.pending = 0;
+        cell.writer = {orders[thread], uint16_t(thread)};
+    });
 }
 
 void Observer::across(const void* from, const void* code) {

@@ -8,6 +8,7 @@
 // warp is before its next access (a vector clock); barriers join clocks. What a bulk copy writes is ordered
 // before those who saw the phase of the barrier complete at which its bytes arrive.
 #pragma once
+#include <array>
 #include <map>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,6 +29,8 @@ struct Span {
 // Most bytes of shared memory of a block, and blocks of a cluster.
 constexpr size_t SHARED = 228 << 10;
 constexpr unsigned MOST_BLOCKS = 2;
+// Bytes of a word.
+constexpr size_t WORD = 4;
 
 // The shared memory of the blocks of a cluster, SHARED bytes from one to the next, of which each has `bytes`.
 struct Shared {
@@ -109,7 +112,7 @@ struct Clock {
     void join(const Clock& other);
 };
 
-// What happened to a byte of shared memory.
+// What happened to a byte of shared memory, or to the bytes of a word that were used alike.
 struct Cell {
     // By a thread, after so many barriers of it; or by a copy, in a phase of a barrier.
     struct Use {
@@ -120,10 +123,12 @@ struct Cell {
     static constexpr uint16_t COPIED = 0x8000;
     // More than the warps of a block that share a stage.
     static constexpr int READERS = 10;
+    // The readers since, those that there are first.
     Use writer, readers[READERS];
     // Not 0: an asynchronous copy is on its way, issued by thread `pending` - 1.
     uint16_t pending = 0;
-    bool written = false;
+    // Of a word, whether its bytes have cells of their own.
+    bool written = false, apart = false;
 };
 
 // Observes one launch. Threads run one after the other.
@@ -199,10 +204,9 @@ class Observer {
     };
 
     Station& station(const void* barrier);
-    // The cell of a byte of shared memory.
-    size_t cell_of(const void* at) const {
-        return shared.offset(at) / SHARED * shared.bytes + shared.offset(at) % SHARED;
-    }
+    size_t words_of_block() const { return (shared.bytes + WORD - 1) / WORD; }
+    // Calls f(cell, byte) for the cells of bytes of shared memory. `alike`: it leaves all in one state.
+    template <class F> void each_cell(const void* from, size_t bytes, bool alike, F f);
     static const char* writer(const Cell& cell) {
         return cell.writer.thread & Cell::COPIED ? "a copy at barrier" : "thread";
     }
@@ -231,7 +235,9 @@ class Observer {
     Report& report;
     Step& step;
     std::vector<Allocation> allocations;
-    std::vector<Cell> cells;
+    // By word of the cluster's shared memory; and by byte of the words whose bytes were not used alike.
+    std::vector<Cell> words;
+    std::unordered_map<size_t, std::array<Cell, WORD>> bytes;
     unsigned block[3] = {}, thread = 0, per_block = 1;
     static constexpr uint32_t NO_PART = 0xFFFFFFFF, PARTS = 1u << 30;
     // By thread.

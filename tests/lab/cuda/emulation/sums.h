@@ -21,39 +21,23 @@ enum Sums : uint32_t {
     EXACT = 2,
 };
 
-// A bf16: significand * 2^(exponent - 7). Not finite with the exponent 128.
-struct Number {
-    int16_t significand, exponent;
-
-    explicit Number(uint32_t bits) {
-        int biased = bits >> 7 & 0xFF, fraction = bits & 0x7F;
-        int size = biased ? fraction | 0x80 : fraction;
-        significand = bits & 0x8000 ? -size : size;
-        // A zero is never the term with the largest exponent.
-        exponent = size ? (biased ? biased : 1) - 127 : -1000;
-    }
-};
-
-// Sixteen bf16.
+// Sixteen bf16: their values, and their exponents before normalisation, 128 if one is not finite. A zero is never the
+// term with the largest exponent.
 struct Numbers {
-    int32_t significands[16], exponents[16];
+    float values[16];
+    int32_t exponents[16];
 
-    void put(int at, Number number) {
-        significands[at] = number.significand;
-        exponents[at] = number.exponent;
+    void put(int at, uint32_t bits) {
+        uint32_t word = bits << 16;
+        memcpy(values + at, &word, 4);
+        int biased = bits >> 7 & 0xFF;
+        exponents[at] = bits & 0x7FFF ? (biased ? biased : 1) - 127 : -1000;
     }
 
     bool finite() const {
         int32_t most = 0;
         for (int32_t exponent : exponents) most = exponent > most ? exponent : most;
         return most < 128;
-    }
-
-    // Also of numbers that are not finite.
-    double value(int at) const {
-        if (exponents[at] < 128) return ldexp(significands[at], exponents[at] - 7);
-        int size = significands[at] < 0 ? -significands[at] : significands[at];
-        return size & 0x7F ? NAN : significands[at] < 0 ? -INFINITY : INFINITY;
     }
 };
 
@@ -67,8 +51,26 @@ inline double power(int exponent) {
 
 inline float toward_zero(double x) {
     if (fabs(x) >= 0x1p128) return x < 0 ? -INFINITY : INFINITY;
+    if (fabs(x) >= 0x1p-126) {
+        // f32 has 29 fraction bits less.
+        uint64_t bits;
+        memcpy(&bits, &x, 8);
+        bits &= ~0ull << 29;
+        memcpy(&x, &bits, 8);
+        return float(x);
+    }
     float rounded = float(x);
     return fabs(double(rounded)) > fabs(x) ? nextafterf(rounded, 0.0f) : rounded + 0.0f;
+}
+
+// The sum of COUNT products, in units of `unit`, each cut off at a unit. Products are exact in T, and so are they in
+// units.
+template <int COUNT, class T, class Integer>
+__attribute__((always_inline)) inline Integer units(const Numbers& x, const Numbers& y, int first, T unit) {
+    Integer sum = 0;
+    T by = 1 / unit;
+    for (int k = first; k < first + COUNT; k++) sum += Integer(T(x.values[k]) * T(y.values[k]) * by);
+    return sum;
 }
 
 // One fused sum of COUNT products from `first` on and c, with BITS fraction bits.
@@ -78,26 +80,23 @@ __attribute__((always_inline)) inline float fused(const Numbers& x, const Number
     if (!isfinite(c)) return c;
     uint32_t word;
     memcpy(&word, &c, 4);
-    int biased = word >> 23 & 0xFF, exponents[COUNT];
+    int biased = word >> 23 & 0xFF;
     int64_t last = (word & 0x7FFFFF) | (biased ? 0x800000 : 0);
     int exponent = (biased ? biased : 1) - 127, most = -132 - (BITS - 24);
     if (last && exponent > most) most = exponent;
-    for (int k = 0; k < COUNT; k++) {
-        exponents[k] = x.exponents[first + k] + y.exponents[first + k];
-        most = exponents[k] > most ? exponents[k] : most;
+    for (int k = first; k < first + COUNT; k++) {
+        int product = x.exponents[k] + y.exponents[k];
+        most = product > most ? product : most;
     }
     int below = most - exponent < 63 ? most - exponent : 63;
     last = last << (BITS - 23) >> below;
-    // At most 16 * 255 * 255 * 2^11, which is below 2^31.
-    int32_t products = 0;
-    for (int k = 0; k < COUNT; k++) {
-        int32_t product = x.significands[first + k] * y.significands[first + k];
-        int32_t size = (product < 0 ? -product : product) << (BITS - 14);
-        int away = most - exponents[k] < 31 ? most - exponents[k] : 31;
-        products += product < 0 ? -(size >> away) : size >> away;
-    }
+    // At most 16 * 4 * 2^25 units, below 2^31. A product that f32 does not hold exactly is less than a unit, or not
+    // within these exponents.
+    double unit = power(most - BITS);
+    int64_t products = most > -90 && most < 120 ? units<COUNT, float, int32_t>(x, y, first, float(unit))
+                                                : units<COUNT, double, int64_t>(x, y, first, unit);
     int64_t total = products + (word >> 31 ? -last : last);
-    return toward_zero(double(total) * power(most - BITS));
+    return toward_zero(double(total) * unit);
 }
 
 // Compiled for AVX2 too, which has shifts of eight numbers by different counts.
@@ -111,7 +110,7 @@ __attribute__((always_inline)) inline float fused(const Numbers& x, const Number
 CLONED inline float sum(Sums sums, const Numbers& x, const Numbers& y, float c) {
     if (sums == EXACT || !x.finite() || !y.finite() || !isfinite(c)) {
         double total = c;
-        for (int k = 0; k < 16; k++) total += x.value(k) * y.value(k);
+        for (int k = 0; k < 16; k++) total += double(x.values[k]) * y.values[k];
         return float(total);
     }
     if (sums == HOPPER) return fused<16, 25>(x, y, 0, c);

@@ -16,6 +16,8 @@ use crate::Result;
 use attention::Formats;
 use data::Random;
 use kernels::Form;
+#[cfg(test)]
+use kernels::device::ProductTile;
 use kernels::device::{Check, Device, DeviceError, MatrixFormat, Precision};
 
 /// Every number format of matrices.
@@ -35,6 +37,18 @@ const FORMATS: [MatrixFormat; 14] = [
     MatrixFormat::Packed(Form::FineTwo),
     MatrixFormat::Packed(Form::Iq4),
 ];
+
+/// The tiles that tests run of a format: all; of packed ones but the first, which differ in how codes are widened,
+/// the first of warps and the first of warpgroups.
+#[cfg(test)]
+fn tiles_of(format: MatrixFormat) -> impl Iterator<Item = &'static ProductTile> {
+    let all = ProductTile::all(format);
+    let first = |groups| all.iter().position(|tile| tile.warpgroups == groups);
+    let some = [first(false), first(true)];
+    let few = matches!(format, MatrixFormat::Packed(form) if form != Form::Four);
+    let tested = move |number| !few || some.contains(&Some(number));
+    all.iter().enumerate().filter(move |(number, _)| tested(*number)).map(|(_, tile)| tile)
+}
 
 /// The formats of large products.
 const LARGE: [MatrixFormat; 4] =

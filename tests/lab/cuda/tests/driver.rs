@@ -106,7 +106,7 @@ fn product(device: &Device) -> Vec<f32> {
 #[test]
 fn a_refusal_of_bulk_copies_is_told_and_other_kernels_run() {
     isolated("a_refusal_of_bulk_copies_is_told_and_other_kernels_run", "", |plan| {
-        let case = RingCase { rows: 130, k: 320, n: 264 };
+        let case = RingCase { format: MatrixFormat::Bf16, rows: 130, k: 320, n: 264 };
         let device = Device::open(0).unwrap().with_ring(true);
         assert!(device.limits().ring && device.bulk_refusal().is_none());
         let checks = case.checks(&device).unwrap();

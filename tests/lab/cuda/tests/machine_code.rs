@@ -25,7 +25,7 @@ const UNIT: u32 = 256;
 /// The blocks of a kernel that must fit onto a multiprocessor of [`DEVICES`], so that one loads while
 /// another computes. Tiles on tensor cores fill the shared memory; with 0 a device has too little for
 /// one, or no warpgroups, and the kernel is not loaded there.
-const WANTED: [(&str, [u32; 4]); 200] = [
+const WANTED: [(&str, [u32; 4]); 212] = [
     ("attend_bf16_128x16", [2, 1, 1, 3]),
     ("attend_bf16_128x32", [2, 1, 1, 3]),
     ("attend_bf16_128x64", [2, 1, 1, 2]),
@@ -121,6 +121,12 @@ const WANTED: [(&str, [u32; 4]); 200] = [
     ("gemm_int8_groups_64x128", [0, 0, 0, 1]),
     ("gemm_int8_groups_64x192", [0, 0, 0, 1]),
     ("gemm_int8_groups_64x64", [0, 0, 0, 2]),
+    ("gemm_int8_pair_128x128", [0, 0, 0, 1]),
+    ("gemm_int8_pair_128x192", [0, 0, 0, 1]),
+    ("gemm_int8_pair_128x256", [0, 0, 0, 1]),
+    ("gemm_int8_ring_128x128", [0, 0, 0, 1]),
+    ("gemm_int8_ring_64x128", [0, 0, 0, 2]),
+    ("gemm_int8_ring_64x64", [0, 0, 0, 2]),
     ("gemm_int8w_128x128", [1, 1, 1, 1]),
     ("gemm_int8w_128x256", [0, 0, 0, 1]),
     ("gemm_int8w_64x128", [2, 1, 1, 2]),
@@ -150,6 +156,8 @@ const WANTED: [(&str, [u32; 4]); 200] = [
     ("head_int8_groups_128x128", [0, 0, 0, 1]),
     ("head_int8_groups_128x256", [0, 0, 0, 1]),
     ("head_int8_groups_64x128", [0, 0, 0, 1]),
+    ("head_int8_pair_128x128", [0, 0, 0, 1]),
+    ("head_int8_pair_128x256", [0, 0, 0, 1]),
     ("head_int8w_128x128", [1, 1, 1, 1]),
     ("head_int8w_128x256", [0, 0, 0, 1]),
     ("head_int8w_64x128", [2, 1, 1, 2]),
@@ -185,6 +193,10 @@ const WANTED: [(&str, [u32; 4]); 200] = [
     ("qkv_int8_groups_128x128", [0, 0, 0, 1]),
     ("qkv_int8_groups_128x256", [0, 0, 0, 1]),
     ("qkv_int8_groups_64x128", [0, 0, 0, 1]),
+    ("qkv_int8_pair_128x128", [0, 0, 0, 1]),
+    ("qkv_int8_pair_128x256", [0, 0, 0, 1]),
+    ("qkv_int8_ring_128x128", [0, 0, 0, 1]),
+    ("qkv_int8_ring_64x128", [0, 0, 0, 1]),
     ("qkv_int8w_128x128", [1, 1, 1, 1]),
     ("qkv_int8w_128x256", [0, 0, 0, 1]),
     ("qkv_int8w_64x128", [2, 1, 1, 2]),
@@ -406,8 +418,10 @@ fn attention_and_products_use_tensor_cores() {
 }
 
 /// The lowest bits of instructions for compute capability 9.0, as NVIDIA's disassembler shows them: products of
-/// warpgroups, bulk copies to one block and to all of a cluster, and changes of the number of registers.
+/// warpgroups in bf16 and int8, bulk copies to one block and to all of a cluster, and changes of the number of
+/// registers.
 const HGMMA: u64 = 0x9F0;
+const IGMMA: u64 = 0x9F1;
 const UTMALDG: u64 = 0x5B4;
 const UTMALDG_MULTICAST: u64 = 0x3B4;
 const USETMAXREG: u64 = 0x9C8;
@@ -480,14 +494,16 @@ fn products_of_rings_use_bulk_copies_and_products_of_warpgroups() {
         let products = ["gemm", "qkv", "residual", "head", "gates", "downs"];
         // The loop over stages waits for no memory but that of the copies.
         if is_of_ring(&name) {
-            let product = |opcode: &u64| *opcode == HGMMA;
+            let product = |opcode: &u64| [HGMMA, IGMMA].contains(opcode);
             let first = found.iter().position(product).unwrap();
             let last = found.iter().rposition(product).unwrap();
             assert!(!found[first..last].contains(&MEMBAR), "{name}");
         }
         // Those of other formats have other names.
-        if name.contains("_bf16_") && products.iter().any(|one| name.starts_with(one)) {
-            assert_eq!(has(HGMMA), is_of_warpgroups(&name), "{name}");
+        for (dtype, product) in [("_bf16_", HGMMA), ("_int8_", IGMMA)] {
+            if name.contains(dtype) && products.iter().any(|one| name.starts_with(one)) {
+                assert_eq!(has(product), is_of_warpgroups(&name), "{name}");
+            }
         }
         assert_eq!(has(UTMALDG), is_of_ring(&name), "{name}");
         assert_eq!(has(USETMAXREG), is_of_ring(&name), "{name}");

@@ -366,7 +366,7 @@ const BF16: [ProductTile; 15] = [
 ];
 /// The tiles of bf16. A step has as many bytes of a row, so twice the inner elements, and is assumed to
 /// take as long. Sums are exact, so that no tile needs products of one segment or holds earlier sums.
-const INT8: [ProductTile; 9] = [
+const INT8: [ProductTile; 15] = [
     integers(BF16[0], names!(others "int8_64x128")),
     integers(BF16[1], names!(others "int8_128x128")),
     integers(BF16[2], names!(others "int8_128x256")),
@@ -376,6 +376,12 @@ const INT8: [ProductTile; 9] = [
     integers(BF16[6], names!(others "int8_groups_128x128")),
     integers(BF16[7], names!("int8_groups_128x192")),
     integers(BF16[8], names!(others "int8_groups_128x256")),
+    integers(BF16[9], names!("int8_ring_64x64")),
+    integers(BF16[10], names!(split "int8_ring_64x128")),
+    integers(BF16[11], names!(split "int8_ring_128x128")),
+    integers(BF16[12], names!(others "int8_pair_128x128")),
+    integers(BF16[13], names!("int8_pair_128x192")),
+    integers(BF16[14], names!(others "int8_pair_128x256")),
 ];
 
 /// A tile of bf16 with inputs and weights in int8.

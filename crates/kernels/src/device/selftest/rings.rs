@@ -7,9 +7,11 @@ use super::super::{
 use super::{Check, random};
 use crate::linear::{Epilogue, Matrix};
 
-/// A product in bf16.
+/// A product in bf16 or int8.
 #[derive(Clone, Copy, Debug)]
 pub struct RingCase {
+    /// The number format of inputs and weights.
+    pub format: MatrixFormat,
     /// Rows.
     pub rows: usize,
     /// Inner elements.
@@ -22,12 +24,12 @@ impl RingCase {
     /// A check for every tile that the device can run, whole and divided: the number of results whose bits differ
     /// from those of the launch that is chosen without them.
     pub fn checks(&self, device: &Device) -> Result<Vec<Check>> {
-        let Self { rows, k, n } = *self;
+        let Self { format, rows, k, n } = *self;
         let (weight, bias) = (random(1, n * k), random(3, n));
-        let x = Array::padded(device, Precision::Bf16, rows, k)?;
+        let x = Array::padded(device, format.inputs(), rows, k)?;
         x.write(0, &random(2, rows * k))?;
         let matrix = Matrix { weight: &weight, k, bias: Some(&bias) };
-        let matrix = DeviceMatrix::new(device, MatrixFormat::Bf16, matrix, Epilogue::None)?;
+        let matrix = DeviceMatrix::new(device, format, matrix, Epilogue::None)?;
         let run = |launch: &ProductLaunch| {
             let out = Array::new(device, Precision::F32, rows, n)?;
             out.buffer().fill(0xFF)?;
@@ -37,7 +39,7 @@ impl RingCase {
         let limits = DeviceLimits { ring: false, ..device.limits() };
         let sizes = matrix.sizes(rows);
         let want = run(&ProductLaunch::choose(sizes, limits, Division::Divided))?;
-        let tiles = ProductTile::all(MatrixFormat::Bf16).iter();
+        let tiles = ProductTile::all(format).iter();
         let rings = tiles.filter(|tile| tile.cluster > 0 && tile.gemm_kernel().runs_on(limits));
         let mut checks = Vec::new();
         for launch in rings.flat_map(|tile| ProductLaunch::ways(tile, sizes)) {

@@ -113,7 +113,7 @@ impl Launch {
         };
         read = read.add(weight, count * tall / blocks, count);
         if operands.scales != 0 {
-            read = read.add(n * 4, tall, 1);
+            read = read.add(n * 4, with_rows(rows, tile), 1);
         }
         if operands.row_scales != 0 {
             read = read.add(rows * 4, broad, 1);

@@ -41,6 +41,12 @@ pub(super) struct Sizes {
     pub(super) n: usize,
 }
 
+impl Sizes {
+    fn of([r, k, n]: [usize; 3]) -> Self {
+        Self { r, k, n }
+    }
+}
+
 impl Layer {
     pub(super) fn new(
         random: &mut Random,
@@ -261,27 +267,40 @@ impl Quantized {
     }
 }
 
+/// The checks of products of weights in the precision of the inputs, and in int8w.
+pub(super) fn unpacked(
+    random: &mut Random,
+    target: (&Device, Precision),
+    most: usize,
+    tell: &mut Tell<'_>,
+) {
+    for sizes in
+        [[1, 5, 3], [7, 72, 33], [65, 130, 70], [130, 64, 129], [most, 130, 70]].map(Sizes::of)
+    {
+        let layer = Layer::new(random, target, sizes);
+        tell.case("product", layer.and_then(|layer| plain(random, target, &layer, sizes)));
+    }
+    for sizes in [[1, 8, 6], [9, 64, 70], [140, 80, 132]].map(Sizes::of) {
+        let layer = Layer::new(random, target, sizes);
+        tell.case("gated product", layer.and_then(|layer| gated(target, &layer, sizes)));
+    }
+    if target.1 == Precision::Bf16 {
+        for sizes in [[1, 5, 3], [66, 300, 70], [most, 130, 140]].map(Sizes::of) {
+            let layer = Layer::new(random, target, sizes);
+            tell.case("Int8w product", layer.and_then(|layer| bytes(target, layer, sizes)));
+        }
+    }
+}
+
+/// The checks of all products.
 pub(super) fn checks(
     random: &mut Random,
     target: (&Device, Precision),
     most: usize,
     tell: &mut Tell<'_>,
 ) {
-    let sizes = |[r, k, n]: [usize; 3]| Sizes { r, k, n };
-    for sizes in [[1, 5, 3], [7, 72, 33], [65, 130, 70], [130, 64, 129], [most, 130, 70]].map(sizes)
-    {
-        let layer = Layer::new(random, target, sizes);
-        tell.case("product", layer.and_then(|layer| plain(random, target, &layer, sizes)));
-    }
-    for sizes in [[1, 8, 6], [9, 64, 70], [140, 80, 132]].map(sizes) {
-        let layer = Layer::new(random, target, sizes);
-        tell.case("gated product", layer.and_then(|layer| gated(target, &layer, sizes)));
-    }
+    unpacked(random, target, most, tell);
     if target.1 == Precision::Bf16 {
-        for sizes in [[1, 5, 3], [66, 300, 70], [most, 130, 140]].map(sizes) {
-            let layer = Layer::new(random, target, sizes);
-            tell.case("Int8w product", layer.and_then(|layer| bytes(target, layer, sizes)));
-        }
         let forms = FORMATS.into_iter().filter_map(|format| match format {
             MatrixFormat::Packed(form) => Some(form),
             _ => None,
@@ -289,7 +308,7 @@ pub(super) fn checks(
         let lists = BlockType::LISTED[1..].iter().map(|kind| kind.form());
         for form in forms.chain(lists) {
             let k = inner(MatrixFormat::Packed(form), 96);
-            for sizes in [[1, k, 6], [66, 3 * k, 70], [most, k, 140]].map(sizes) {
+            for sizes in [[1, k, 6], [66, 3 * k, 70], [most, k, 140]].map(Sizes::of) {
                 let layer = Layer::new(random, target, sizes);
                 tell.case(
                     "packed product",

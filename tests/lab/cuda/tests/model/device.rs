@@ -265,7 +265,7 @@ fn an_abandoned_pass_does_not_affect_the_next_one() {
 #[test]
 fn the_selftest_of_models_holds() {
     let mut checks = Vec::new();
-    selftest_of_models(&emulated(), 40, &mut |check| checks.push(check));
+    selftest_of_models(&emulated(), 16, &mut |check| checks.push(check));
     assert_eq!(checks.len(), 4 * 4 * 7);
     for check in checks {
         println!("{}: {:.1e} of {:.0e}", check.name, check.error, check.tolerance);

@@ -20,12 +20,18 @@ fn cases() -> Vec<HeadCase> {
         for HeadSizes { num_heads, num_kv_heads, head_width, .. } in
             [info.heads].into_iter().chain(full)
         {
-            let heads = [num_heads, num_kv_heads];
             let width = (num_heads + 2 * num_kv_heads) * head_width;
-            let rows: &[usize] = if width < 1000 { &[1, 65, 127, 130, 1024] } else { &[1, 33, 70] };
+            // Of many heads, as many as some tiles have.
+            let most = if width < 1000 { num_heads } else { 6 };
+            let heads = [num_heads, num_kv_heads].map(|heads| heads.min(most));
+            let mut rows = if width < 1000 { vec![1, 65, 127, 130] } else { vec![1, 33, 70] };
+            // The most rows of a step, of the first narrow heads.
+            let first = cases.iter().all(|case: &HeadCase| case.rows < 1024);
+            rows.extend((width < 1000 && first).then_some(1024));
             for (number, rows) in rows.iter().enumerate() {
                 let all = [KvDtype::Bf16, KvDtype::Int8];
-                let some = if width < 1000 { &all[..] } else { &all[number % 2..][..1] };
+                let both = width < 1000 && *rows < 1024;
+                let some = if both { &all[..] } else { &all[number % 2..][..1] };
                 for kv in some {
                     cases.push(HeadCase {
                         format: formats.next().unwrap(),

@@ -1,11 +1,10 @@
 //! The kernels' accesses to memory, as the emulation observes them.
 
-use super::super::FORMATS;
 use super::super::attention::{Case, Formats, SHAPE, Shape, WIDE};
 use super::super::data::{Ends, Random, Rows, poisoned};
 use super::super::products::{Layer, Sizes, inner};
 use super::super::score::HEADS;
-use super::super::{canvas, experts, rows, score};
+use super::super::{FORMATS, canvas, experts, rows, score, tiles_of};
 use super::{BOTH, assert_all, checks_of};
 use crate::Observation;
 use kernels::device::Store;
@@ -156,7 +155,7 @@ fn products(device: &Device) {
             let out = poisoned((device, Precision::F32), (r, n), Ends::Plain).unwrap();
             let matrix = layer.on((device, format), Epilogue::None).unwrap();
             let fits = |tile: &&ProductTile| whole || !tile.single || tile.cluster > 0;
-            for tile in ProductTile::all(format).iter().filter(fits) {
+            for tile in tiles_of(format).filter(fits) {
                 let all = ProductLaunch::undivided(tile, matrix.launch(r, Division::Whole).sizes);
                 let launch = match whole {
                     true => all,

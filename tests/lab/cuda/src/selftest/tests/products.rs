@@ -1,12 +1,12 @@
 //! Products: batch invariance, refused arrays.
 
-use super::super::FORMATS;
 use super::super::data::{Ends, Random, array, poisoned};
 use super::super::products::{Layer, Sizes, inner};
+use super::super::{FORMATS, tiles_of};
 use crate::TensorSums;
 use kernels::device::Store;
 use kernels::device::{Array, DeviceMatrix, MatrixSizes, Precision};
-use kernels::device::{Division, MatrixFormat, ProductLaunch, ProductTile, segment};
+use kernels::device::{Division, MatrixFormat, ProductLaunch, segment};
 use kernels::{Epilogue, row_to_bytes};
 use model::Geometry;
 
@@ -47,8 +47,7 @@ fn launches_change_no_bit() {
         let layer = Layer::new(&mut random, target, size).unwrap();
         let matrix = layer.on((&device, format), Epilogue::None).unwrap();
         let mut want: Vec<f32> = Vec::new();
-        let tiles = ProductTile::all(format).iter();
-        let tiles = tiles.filter(|tile| !tile.single || tile.cluster > 0);
+        let tiles = tiles_of(format).filter(|tile| !tile.single || tile.cluster > 0);
         for (tile, rows) in tiles.zip([most, 3].into_iter().cycle()) {
             let x = layer.rows(target, 0..rows).unwrap();
             let sizes = matrix.launch(rows, Division::Whole).sizes;
@@ -85,7 +84,7 @@ fn tiles_of_one_segment_change_no_bit() {
         let layer = Layer::new(&mut random, target, size).unwrap();
         let matrix = layer.on((&device, format), Epilogue::None).unwrap();
         let mut want: Vec<f32> = Vec::new();
-        for tile in ProductTile::all(format) {
+        for tile in tiles_of(format) {
             let x = layer.rows(target, 0..most).unwrap();
             let sizes = matrix.launch(most, Division::Whole).sizes;
             let launch = ProductLaunch::undivided(tile, sizes);

@@ -14,19 +14,23 @@ use model::{Geometry, StepLoad, WeightDtype};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// The formats of weights that bulk copies load.
+const FORMATS: [MatrixFormat; 2] = [MatrixFormat::Bf16, MatrixFormat::Int8];
+
 /// The tiles of rings.
-fn tiles() -> impl Iterator<Item = &'static ProductTile> + Clone {
-    ProductTile::all(MatrixFormat::Bf16).iter().filter(|tile| tile.cluster > 0)
+fn tiles(format: MatrixFormat) -> impl Iterator<Item = &'static ProductTile> + Clone {
+    ProductTile::all(format).iter().filter(|tile| tile.cluster > 0)
 }
 
 /// Every shape of the geometries with tiles and rows in turn, whole and divided.
 #[test]
 fn they_have_the_bits_of_a_plain_loop_and_of_the_others() {
     let (mut random, device) = (Random(12), crate::emulated_small());
-    let target = (&device, Precision::Bf16);
-    let mut turns = tiles().cycle().zip([1, 7, 33, 67].into_iter().cycle());
+    let all = FORMATS.into_iter().flat_map(|format| tiles(format).map(move |tile| (format, tile)));
+    let mut turns = all.cycle().zip([1, 7, 33, 67].into_iter().cycle());
     for (n, k) in shapes() {
-        let (tile, most) = turns.next().unwrap();
+        let ((format, tile), most) = turns.next().unwrap();
+        let target = (&device, format.inputs());
         let rows = if n > 8000 || k > 8000 { 3 } else { most };
         let layer = Layer::new(&mut random, target, Sizes { r: rows, k, n }).unwrap();
         let matrix = layer.on(target, Epilogue::None).unwrap();
@@ -43,11 +47,13 @@ fn they_have_the_bits_of_a_plain_loop_and_of_the_others() {
         for launch in ProductLaunch::ways(tile, present.sizes) {
             let got = run(&launch);
             assert!(got == others, "{launch:?}");
-            for (row, x) in x.chunks(k).enumerate() {
+            // Sums of integers are exact, and the others have those of a plain loop.
+            let sums = x.chunks(k).enumerate().filter(|_| format == MatrixFormat::Bf16);
+            for (row, x) in sums {
                 // Of many columns the last ones.
                 for column in n.saturating_sub(40)..n {
                     let weights = &weights[column * k..][..k];
-                    let segment = segment(MatrixFormat::Bf16, n, k.next_multiple_of(64));
+                    let segment = segment(format, n, k.next_multiple_of(64));
                     let want = plain_loop(x, weights, segment) + layer.bias()[column];
                     assert_eq!(got[row * n + column].to_bits(), want.to_bits(), "{n}x{k}");
                 }
@@ -59,42 +65,46 @@ fn they_have_the_bits_of_a_plain_loop_and_of_the_others() {
 /// Many rows, on a device with fewer multiprocessors than there are tiles, with every store.
 #[test]
 fn many_rows_have_the_bits_of_the_others() {
-    let (mut random, device) = (Random(13), crate::emulated_small());
-    let target = (&device, Precision::Bf16);
     let sizes = [(300, 128), (300, 320), (513, 576), (640, 640), (1024, 128), (770, 320)];
-    assert_eq!(tiles().count(), sizes.len());
-    for (tile, (rows, k)) in tiles().zip(sizes) {
-        let n = 392;
-        let layer = Layer::new(&mut random, target, Sizes { r: rows, k, n }).unwrap();
-        let given = layer.rows(target, 0..rows).unwrap();
-        for (epilogue, store) in [
-            (Epilogue::None, Store::Overwrite),
-            (Epilogue::None, Store::Add),
-            (Epilogue::SiluGate, Store::Gate),
-            (Epilogue::GeluGate, Store::GeluGate),
-        ] {
-            let matrix = layer.on(target, epilogue).unwrap();
-            let run = |launch: &ProductLaunch| {
-                let (written, width) = match epilogue {
-                    Epilogue::None => (Precision::F32, n),
-                    _ => (Precision::Bf16, n / 2),
-                };
-                let ends = if written == Precision::F32 { Ends::Plain } else { Ends::Padded };
-                let out = poisoned((&device, written), (rows, width), ends).unwrap();
-                if matches!(store, Store::Add) {
-                    out.write(
-                        0,
-                        &layer.inputs().iter().cycle().take(rows * n).copied().collect::<Vec<_>>(),
-                    )
-                    .unwrap();
-                }
-                matrix.run_as(launch, &given, &out, store).unwrap();
-                out.read(rows).unwrap()
+    for format in FORMATS {
+        assert_eq!(tiles(format).count(), sizes.len());
+        for (tile, (rows, k)) in tiles(format).zip(sizes) {
+            // A step of integers has twice the inner elements.
+            let k = if format == MatrixFormat::Int8 { 2 * k } else { k };
+            many_rows((format, tile), [rows, k]);
+        }
+    }
+}
+
+fn many_rows((format, tile): (MatrixFormat, &'static ProductTile), [rows, k]: [usize; 2]) {
+    let (mut random, device) = (Random(13), crate::emulated_small());
+    let (target, n) = ((&device, format.inputs()), 392);
+    let layer = Layer::new(&mut random, target, Sizes { r: rows, k, n }).unwrap();
+    let given = layer.rows(target, 0..rows).unwrap();
+    for (epilogue, store) in [
+        (Epilogue::None, Store::Overwrite),
+        (Epilogue::None, Store::Add),
+        (Epilogue::SiluGate, Store::Gate),
+        (Epilogue::GeluGate, Store::GeluGate),
+    ] {
+        let matrix = layer.on(target, epilogue).unwrap();
+        let run = |launch: &ProductLaunch| {
+            let (written, width) = match epilogue {
+                Epilogue::None => (Precision::F32, n),
+                _ => (format.gated(), n / 2),
             };
-            let want = run(&matrix.launch(rows, Division::Divided));
-            for launch in ProductLaunch::ways(tile, matrix.launch(rows, Division::Divided).sizes) {
-                assert!(run(&launch) == want, "{launch:?}");
+            let ends = if written == Precision::F32 { Ends::Plain } else { Ends::Padded };
+            let out = poisoned((&device, written), (rows, width), ends).unwrap();
+            if matches!(store, Store::Add) {
+                let before = layer.inputs().iter().cycle().take(rows * n).copied();
+                out.write(0, &before.collect::<Vec<_>>()).unwrap();
             }
+            matrix.run_as(launch, &given, &out, store).unwrap();
+            out.read(rows).unwrap()
+        };
+        let want = run(&matrix.launch(rows, Division::Divided));
+        for launch in ProductLaunch::ways(tile, matrix.launch(rows, Division::Divided).sizes) {
+            assert!(run(&launch) == want, "{launch:?}");
         }
     }
 }
@@ -125,20 +135,24 @@ fn pairs_read_less_from_the_cache() {
 #[test]
 fn steps_of_rings_have_as_few_launches_and_are_estimated_faster() {
     let geometry = Geometry::named("llada-8b").unwrap();
-    for rows in [32, 64, 128, 256, 512, 1024] {
+    let dtypes = [(WeightDtype::Bf16, 168), (WeightDtype::Int8, 326)];
+    for ((dtype, most), rows) in
+        dtypes.into_iter().flat_map(|dtype| [32, 64, 128, 256, 512, 1024].map(|rows| (dtype, rows)))
+    {
         let load = StepLoad { rows, lane: 32, slots: 1024 };
         let step = |ring| {
-            let checkpoint = geometry.checkpoint(5, 1).unwrap().with_dtype(WeightDtype::Bf16);
+            let checkpoint = geometry.checkpoint(5, 1).unwrap().with_dtype(dtype);
             let limits = DeviceLimits { ring, ..DeviceLimits::H200 };
             planned(&load, checkpoint, limits).unwrap().0
         };
         let [plain, ring] = [step(false), step(true)];
         let time = |all: &[LaunchCost]| all.iter().map(|one| one.seconds(&Card::H200)).sum::<f64>();
-        assert!(ring.len() <= 168, "{rows} rows: {} launches", ring.len());
-        assert!(time(&ring) <= time(&plain), "{rows} rows: {} {}", time(&ring), time(&plain));
+        let what = format!("{dtype:?}, {rows} rows");
+        assert!(ring.len() <= most, "{what}: {} launches", ring.len());
+        assert!(time(&ring) <= time(&plain), "{what}: {} {}", time(&ring), time(&plain));
         let least = floor(&plain, &Card::H200);
         let ratios = [&plain, &ring].map(|all| time(all) / least);
-        println!("{rows} rows: floor {:.2} ms, of it {ratios:.2?}", least * 1e3);
+        println!("{what}: floor {:.2} ms, of it {ratios:.2?}", least * 1e3);
     }
 }
 
@@ -146,26 +160,30 @@ fn steps_of_rings_have_as_few_launches_and_are_estimated_faster() {
 #[test]
 fn the_order_of_copies_changes_no_bit() {
     let device = crate::emulated_small();
-    let case = RingCase { rows: 130, k: 320, n: 264 };
-    let turns = (0..6).map(|_| case.checks(&device).unwrap());
-    let turns: Vec<_> = turns.collect();
-    // With the launch of the others beside them, every launch has another turn each time.
-    assert!(matches!((turns[0].len() + 1) % 6, 1 | 5));
-    assert_all(turns.into_iter().flatten());
+    for format in FORMATS {
+        let case = RingCase { format, rows: 130, k: 320, n: 264 };
+        let turns = (0..6).map(|_| case.checks(&device).unwrap());
+        let turns: Vec<_> = turns.collect();
+        // With the launch of the others beside them, every launch has another turn each time.
+        assert!(matches!((turns[0].len() + 1) % 6, 1 | 5), "{}", turns[0].len());
+        assert_all(turns.into_iter().flatten());
+    }
 }
 
 /// The self-test of a card, with small sizes.
 #[test]
 fn the_selftest_of_cards_compares_every_tile() {
     let device = crate::emulated_small();
-    let mut names = BTreeSet::new();
-    for case in [RingCase { rows: 1, k: 700, n: 130 }, RingCase { rows: 130, k: 200, n: 520 }] {
-        let checks = case.checks(&device).unwrap();
-        let names_of = |check: &Check| check.name.split(',').next().map(str::to_owned);
-        names.extend(checks.iter().filter_map(names_of));
-        assert_all(checks);
+    for format in FORMATS {
+        let mut names = BTreeSet::new();
+        for [rows, k, n] in [[1, 700, 130], [130, 200, 520]] {
+            let checks = RingCase { format, rows, k, n }.checks(&device).unwrap();
+            let names_of = |check: &Check| check.name.split(',').next().map(str::to_owned);
+            names.extend(checks.iter().filter_map(names_of));
+            assert_all(checks);
+        }
+        assert_eq!(names, tiles(format).map(|tile| tile.names.gemm.to_owned()).collect());
     }
-    assert_eq!(names, tiles().map(|tile| tile.names.gemm.to_owned()).collect());
 }
 
 /// A driver that refuses tensor maps.

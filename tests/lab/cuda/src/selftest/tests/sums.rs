@@ -1,7 +1,7 @@
 //! The sums of tensor cores.
 
 use super::super::data::Random;
-use super::super::products::checks;
+use super::super::products::unpacked;
 use super::{Check, assert_all, checks_of};
 use crate::TensorSums;
 use kernels::device::Precision;
@@ -42,7 +42,7 @@ fn the_tolerance_is_that_of_truncated_sums() {
     let errors = [TensorSums::Ampere, TensorSums::Hopper, TensorSums::Exact].map(|sums| {
         let device = crate::emulated_as(sums);
         let target = (&device, Precision::Bf16);
-        let checks = checks_of(|tell| checks(&mut Random(1), target, 3, tell));
+        let checks = checks_of(|tell| unpacked(&mut Random(1), target, 3, tell));
         assert_all(checks.clone());
         let product = |check: &&Check| check.name.starts_with("Bf16 product of 65x130x70");
         checks.iter().find(product).unwrap().error
