@@ -38,19 +38,19 @@ fn linted() -> bool {
 }
 
 /// Builds machine code for each capability, PTX of the last one, and the assembler's report of
-/// registers and spills, or takes them from the folder `ASYNCLANE_CUDA_CACHE`.
+/// registers and spills, or takes them from the folder `CUDA_KERNELS_CACHE`.
 ///
 /// The assembler is `ptxas-12` beside nvcc if it is there (`cuda/toolkit` unpacks one), because drivers
 /// load machine code of their own major version and later ones.
 #[cfg(feature = "cuda")]
 fn gpu() {
     println!("cargo::rerun-if-env-changed=CUDA_HOME");
-    println!("cargo::rerun-if-env-changed=ASYNCLANE_CUDA_CACHE");
+    println!("cargo::rerun-if-env-changed=CUDA_KERNELS_CACHE");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let older = tool("ptxas-12");
     let lowered = older.exists();
     let ptxas = if lowered { older } else { tool("ptxas") };
-    let cache = env::var_os("ASYNCLANE_CUDA_CACHE").filter(|_| !linted());
+    let cache = env::var_os("CUDA_KERNELS_CACHE").filter(|_| !linted());
     match cache.map(PathBuf::from) {
         Some(cache)
             if std::fs::read_to_string(cache.join(KEY)).is_ok_and(|found| found == key()) =>
