@@ -50,25 +50,23 @@ fn gpu() {
     let older = tool("ptxas-12");
     let lowered = older.exists();
     let ptxas = if lowered { older } else { tool("ptxas") };
-    let cache = env::var_os("CUDA_KERNELS_CACHE").filter(|_| !linted());
-    match cache.map(PathBuf::from) {
-        Some(cache)
-            if std::fs::read_to_string(cache.join(KEY)).is_ok_and(|found| found == key()) =>
-        {
-            copy(&cache, &out);
-        }
-        cache => {
-            assemble((&ptxas, lowered), &out);
-            if let Some(cache) = cache {
-                let _ = std::fs::remove_dir_all(&cache);
-                copy(&out, &cache);
-                std::fs::write(cache.join(KEY), key()).expect("the cache can be written");
-            }
+    let report = run(&ptxas, &["--version".to_owned()]);
+    let cache = env::var_os("CUDA_KERNELS_CACHE").filter(|_| !linted()).map(PathBuf::from);
+    let key = key(&report);
+    let is_ours =
+        |cache: &PathBuf| std::fs::read_to_string(cache.join(KEY)).is_ok_and(|it| it == key);
+    if let Some(cache) = cache.as_ref().filter(|cache| is_ours(cache)) {
+        copy(cache, &out);
+    } else {
+        assemble((&ptxas, lowered), &out);
+        if let Some(cache) = cache {
+            let _ = std::fs::remove_dir_all(&cache);
+            copy(&out, &cache);
+            std::fs::write(cache.join(KEY), key).expect("the cache can be written");
         }
     }
     let (last, _) = CAPABILITIES[CAPABILITIES.len() - 1];
     let (ptx, path) = (out.join(format!("kernels_{last}.ptx")), out.join("resources.txt"));
-    let report = run(&ptxas, &["--version".to_owned()]);
     let release = report.split("release ").nth(1).and_then(|rest| rest.split(',').next());
     let release = release.unwrap_or_default();
     println!("cargo::rustc-env=ASYNCLANE_CUDA_ASSEMBLER={release}");
@@ -80,16 +78,16 @@ fn gpu() {
 #[cfg(feature = "cuda")]
 const KEY: &str = "key.txt";
 
-/// The hash of sources and tools.
+/// The hash of the sources, this file and the assembler's version.
 #[cfg(feature = "cuda")]
-fn key() -> String {
+fn key(version: &str) -> String {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let files = std::fs::read_dir("cuda").expect("the folder of the kernels");
     let mut files: Vec<_> = files.map(|file| file.expect("an entry of it").path()).collect();
     files.sort();
     files.push("build.rs".into());
     let mut hasher = DefaultHasher::new();
-    env::var_os("CUDA_HOME").hash(&mut hasher);
+    version.hash(&mut hasher);
     for file in files {
         std::fs::read(file).expect("it can be read").hash(&mut hasher);
     }

@@ -1,8 +1,8 @@
 // Matrix products of warpgroups whose operands a warp loads by bulk tensor copies into a ring of stages:
 // devices of compute capability 9.0 only. A block computes one tile after the other, and the stages of the next
 // are loaded while the sums of one are finished. The two blocks of a cluster have tiles one below the other;
-// each loads half of the columns that both need for both. Sums have the bits of gemm.cuh. Copies count the inner
-// elements of bf16; those of int8 are half as long.
+// each loads half of the columns that both need for both. Sums have the bits of gemm.cuh. The
+// coordinates of copies count elements of two bytes: one number in bf16, two in int8.
 #pragma once
 #include "groups.cuh"
 #include "qkv.cuh"

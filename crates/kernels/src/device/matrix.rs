@@ -99,7 +99,7 @@ impl DeviceMatrix {
         if let Some(scratch) = &scratch {
             scratch.reserve(device, partials)?;
         }
-        // Other weights have another format than their inputs.
+        // Bulk copies load weights that have the format of their inputs.
         let plain = matches!(format, MatrixFormat::Bf16 | MatrixFormat::Int8);
         let described = format.inputs().map_rows(weights.range(0, 0)?, n, padded);
         let map = described.filter(|_| plain).and_then(|rows| device.tensor_map(rows));

@@ -149,7 +149,7 @@ static Machine& machine() {
 
 static Fiber& self() { return machine().on->fibers[machine().current]; }
 
-// Goes on with the next lane of the warp that can, without a way through the scheduler; with that if none can.
+// Switches to the next lane of the warp that is ready, or to the scheduler if there is none.
 [[noreturn]] static void pass_on() {
     Machine& all = machine();
     unsigned lane = all.current % 32, lanes = all.number % 2 ? lane : 31 - lane;

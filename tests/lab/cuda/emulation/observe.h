@@ -112,7 +112,7 @@ struct Clock {
     void join(const Clock& other);
 };
 
-// What happened to a byte of shared memory, or to the bytes of a word that were used alike.
+// What happened to a byte of shared memory, or to all bytes of a word if it was always used as a whole.
 struct Cell {
     // By a thread, after so many barriers of it; or by a copy, in a phase of a barrier.
     struct Use {
@@ -205,7 +205,7 @@ class Observer {
 
     Station& station(const void* barrier);
     size_t words_of_block() const { return (shared.bytes + WORD - 1) / WORD; }
-    // Calls f(cell, byte) for the cells of bytes of shared memory. `alike`: it leaves all in one state.
+    // Calls f(cell, byte) for the cells of bytes of shared memory. `alike`: f leaves the bytes of a word in the same state.
     template <class F> void each_cell(const void* from, size_t bytes, bool alike, F f);
     static const char* writer(const Cell& cell) {
         return cell.writer.thread & Cell::COPIED ? "a copy at barrier" : "thread";
@@ -235,7 +235,7 @@ class Observer {
     Report& report;
     Step& step;
     std::vector<Allocation> allocations;
-    // By word of the cluster's shared memory; and by byte of the words whose bytes were not used alike.
+    // By word of the cluster's shared memory; and by byte, of the words that were used in parts.
     std::vector<Cell> words;
     std::unordered_map<size_t, std::array<Cell, WORD>> bytes;
     unsigned block[3] = {}, thread = 0, per_block = 1;

@@ -63,8 +63,8 @@ inline float toward_zero(double x) {
     return fabs(double(rounded)) > fabs(x) ? nextafterf(rounded, 0.0f) : rounded + 0.0f;
 }
 
-// The sum of COUNT products, in units of `unit`, each cut off at a unit. Products are exact in T, and so are they in
-// units.
+// The sum of COUNT products in multiples of `unit`, a power of two; what is less than a unit is cut off from each
+// product. T holds the products exactly.
 template <int COUNT, class T, class Integer>
 __attribute__((always_inline)) inline Integer units(const Numbers& x, const Numbers& y, int first, T unit) {
     Integer sum = 0;
@@ -99,7 +99,7 @@ __attribute__((always_inline)) inline float fused(const Numbers& x, const Number
     return toward_zero(double(total) * unit);
 }
 
-// Compiled for AVX2 too, which has shifts of eight numbers by different counts.
+// Compiled for AVX2 too, whose vectors have eight numbers.
 #if defined(__x86_64__) && defined(__GLIBC__)
 #define CLONED __attribute__((target_clones("avx2", "default")))
 #else

@@ -38,8 +38,8 @@ const FORMATS: [MatrixFormat; 14] = [
     MatrixFormat::Packed(Form::Iq4),
 ];
 
-/// The tiles that tests run of a format: all; of packed ones but the first, which differ in how codes are widened,
-/// the first of warps and the first of warpgroups.
+/// The tiles of a format that tests run. Packed formats differ only in how they widen codes: [`Form::Four`] runs in
+/// all tiles, the others in the first tile of warps and the first of warpgroups.
 #[cfg(test)]
 fn tiles_of(format: MatrixFormat) -> impl Iterator<Item = &'static ProductTile> {
     let all = ProductTile::all(format);

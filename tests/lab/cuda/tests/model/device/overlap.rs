@@ -119,7 +119,7 @@ fn the_selftest_of_overlap_holds() {
     let mut checks = Vec::new();
     selftest_of_overlap(&emulated(), 16, 1, &mut |check| checks.push(check));
     // In bf16 and int8 with bulk copies too.
-    assert_eq!(checks.len(), (4 + 2) * 4 * 3);
+    assert_eq!(checks.len(), (4 + 2) * 4 * 4);
     for check in checks {
         assert!(check.holds(), "{check:?}");
     }
