@@ -62,7 +62,7 @@ struct Fiber {
     bool begun = false;
     // Whether it has waited for the launches before.
     bool waited = false;
-    // Index of the exchange area that the next exchange of the warp uses.
+    // Number of the next exchange of the warp.
     unsigned turn = 0;
     std::deque<std::vector<Copy>> groups;
     std::vector<Copy> open;
@@ -75,7 +75,6 @@ struct Fiber {
     const Barrier* barrier = nullptr;
     unsigned parity = 0;
     std::unique_ptr<char[]> stack;
-    uint32_t words[2][12];
 };
 
 // The blocks of a cluster that run together.
@@ -113,9 +112,12 @@ struct Launch {
     std::vector<std::unique_ptr<Cluster>> early;
 };
 
-// The matrices that the lanes of a warp multiply, in bf16 or in int8.
-struct Operands {
-    Numbers rows[16], columns[8];
+// What the lanes of a warp exchange: words, or the matrices that they multiply, in bf16 or in int8.
+struct Exchange {
+    uint32_t words[32][12];
+    Product product;
+    // Whether the product has been added.
+    bool added;
     int8_t integer_rows[16][32], integer_columns[8][32];
 };
 
@@ -132,7 +134,7 @@ struct Machine {
     unsigned current = 0, launches = 0;
     Point home;
     // Two of each warp, in turn.
-    std::vector<Operands> operands{2 * MOST_THREADS / 32};
+    std::vector<Exchange> exchanges{2 * MOST_THREADS / 32};
     // Clusters that no launch uses.
     std::vector<std::unique_ptr<Cluster>> idle;
 };
@@ -147,6 +149,9 @@ static Machine& machine() {
     abort();
 }
 
+// Bytes of a fiber's stack. Those of a warp differ, so that what its lanes use lies in different sets of the caches.
+static size_t stack_of(unsigned number) { return STACK + number % 32 * 1088; }
+
 static Fiber& self() { return machine().on->fibers[machine().current]; }
 
 // Switches to the next lane of the warp that is ready, or to the scheduler if there is none.
@@ -159,7 +164,7 @@ static Fiber& self() { return machine().on->fibers[machine().current]; }
         Fiber& fiber = all.on->fibers[to];
         if (!fiber.begun) break;
         all.current = to;
-        if (all.observer) all.observer->enter(to, fiber.stack.get(), STACK);
+        if (all.observer) all.observer->enter(to, fiber.stack.get(), stack_of(to));
         RESUME(fiber.at);
     }
     RESUME(all.home);
@@ -186,15 +191,15 @@ static void enter(unsigned number) {
     Machine& all = machine();
     Fiber& fiber = all.on->fibers[number];
     all.current = number;
-    if (!fiber.stack) fiber.stack.reset(new char[STACK]);
-    if (all.observer) all.observer->enter(number, fiber.stack.get(), STACK);
+    if (!fiber.stack) fiber.stack.reset(new char[stack_of(number)]);
+    if (all.observer) all.observer->enter(number, fiber.stack.get(), stack_of(number));
     if (SAVE(all.home)) return;
     if (fiber.begun) RESUME(fiber.at);
     fiber.begun = true;
     ucontext_t context;
     getcontext(&context);
     context.uc_stack.ss_sp = fiber.stack.get();
-    context.uc_stack.ss_size = STACK;
+    context.uc_stack.ss_size = stack_of(number);
     context.uc_link = nullptr;
     makecontext(&context, fiber_main, 0);
     setcontext(&context);
@@ -392,28 +397,32 @@ void sync_warp() {
     if (machine().observer) machine().observer->order_warp(machine().current);
 }
 
-// Passes `bytes` bytes to the warp's other lanes.
-static unsigned exchange(const void* words, unsigned bytes) {
-    Fiber& me = self();
-    unsigned turn = me.turn++ % 2;
-    memcpy(me.words[turn], words, bytes);
-    leave(State::AtWarp);
-    return turn;
+// The next exchange of the running lane's warp. Lanes that have not gone on yet use the one before.
+static Exchange& next_exchange() {
+    Machine& all = machine();
+    return all.exchanges[2 * (all.current / 32) + self().turn++ % 2];
 }
 
-static const uint32_t* lane_words(unsigned lane, unsigned turn) {
-    return machine().on->fibers[machine().current / 32 * 32 + lane].words[turn];
+// Passes words to the warp's other lanes.
+template <class T> static const Exchange& pass(const T& words) {
+    Exchange& exchange = next_exchange();
+    memcpy(exchange.words[machine().current % 32], &words, sizeof words);
+    leave(State::AtWarp);
+    return exchange;
 }
 
 void shuffle(void* words, unsigned bytes, unsigned lane) {
-    unsigned turn = exchange(words, bytes);
-    memcpy(words, lane_words(lane, turn), bytes);
+    Exchange& exchange = next_exchange();
+    memcpy(exchange.words[machine().current % 32], words, bytes);
+    leave(State::AtWarp);
+    memcpy(words, exchange.words[lane], bytes);
 }
+uint32_t shuffle_word(uint32_t word, unsigned lane) { return pass(word).words[lane][0]; }
 
 uint32_t ballot(bool predicate) {
     uint32_t mine = predicate, bits = 0;
-    unsigned turn = exchange(&mine, sizeof mine);
-    for (unsigned lane = 0; lane < 32; lane++) bits |= *lane_words(lane, turn) << lane;
+    const Exchange& exchange = pass(mine);
+    for (unsigned lane = 0; lane < 32; lane++) bits |= exchange.words[lane][0] << lane;
     return bits;
 }
 
@@ -465,10 +474,11 @@ void read_across(void* to, const void* from) {
 void load_matrices(uint32_t* to, const void* row, bool transposed) {
     if (uintptr_t(row) % 16) fail("a row of a matrix not aligned");
     if (machine().observer) machine().observer->matrix(row, __builtin_return_address(0));
-    unsigned lane = machine().current % 32, turn = exchange(&row, sizeof row);
+    unsigned lane = machine().current % 32;
+    const Exchange& exchange = pass(row);
     auto from = [&](unsigned number) {
         const unsigned char* at;
-        memcpy(&at, lane_words(number, turn), sizeof at);
+        memcpy(&at, exchange.words[number], sizeof at);
         return at;
     };
     for (unsigned i = 0; i < 4; i++) {
@@ -485,25 +495,25 @@ void load_matrices(uint32_t* to, const void* row, bool transposed) {
 
 void multiply(float* c, const uint32_t* a, uint32_t b0, uint32_t b1) {
     Machine& all = machine();
-    Fiber& me = self();
     unsigned lane = all.current % 32, row = lane / 4, column = 2 * (lane % 4);
-    Operands& of = all.operands[2 * (all.current / 32) + me.turn++ % 2];
-    // Two numbers of each word, the lower bits first.
-    auto put = [&](Numbers& numbers, unsigned k, uint32_t word) {
-        numbers.put(k, word & 0xFFFF);
-        numbers.put(k + 1, word >> 16);
-    };
+    Exchange& of = next_exchange();
+    Product& product = of.product;
     // Layout of A: four lanes per row; the lower and upper eight rows and the lower and upper eight
-    // inner indices are in separate registers. Layout of B: four lanes per column.
-    for (unsigned upper = 0; upper < 2; upper++) {
-        unsigned k = 8 * upper + 2 * (lane % 4);
-        put(of.rows[row], k, a[2 * upper]);
-        put(of.rows[row + 8], k, a[2 * upper + 1]);
-        put(of.columns[row], k, upper ? b1 : b0);
+    // inner indices are in separate registers, two numbers of each word, the lower bits first. Layout of B: four
+    // lanes per column.
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned k = 8 * (i / 2) + 2 * (lane % 4) + i % 2, shift = 16 * (i % 2);
+        product.put_row(row, k, a[i / 2 * 2] >> shift & 0xFFFF);
+        product.put_row(row + 8, k, a[i / 2 * 2 + 1] >> shift & 0xFFFF);
+        product.put_column(row, k, (i / 2 ? b1 : b0) >> shift & 0xFFFF);
     }
+    for (unsigned i = 0; i < 4; i++) product.sums[row + 8 * (i / 2)][column + i % 2] = c[i];
+    of.added = false;
     leave(State::AtWarp);
-    for (unsigned i = 0; i < 4; i++)
-        c[i] = sum(all.sums, of.rows[row + 8 * (i / 2)], of.columns[column + i % 2], c[i]);
+    // The first lane that goes on adds for all.
+    if (!of.added) add_product(all.sums, product);
+    of.added = true;
+    for (unsigned i = 0; i < 4; i++) c[i] = product.sums[row + 8 * (i / 2)][column + i % 2];
 }
 
 // The sum of 32 products.
@@ -516,7 +526,7 @@ CLONED static int32_t sum_of(const int8_t* x, const int8_t* w) {
 void multiply(int32_t* c, const uint32_t* a, uint32_t b0, uint32_t b1) {
     Machine& all = machine();
     unsigned lane = all.current % 32, row = lane / 4, column = 2 * (lane % 4);
-    Operands& of = all.operands[2 * (all.current / 32) + self().turn++ % 2];
+    Exchange& of = next_exchange();
     // Four lanes have a row's or a column's words, each of the first and of the last sixteen integers.
     for (unsigned last = 0; last < 2; last++) {
         unsigned k = 16 * last + 4 * (lane % 4);
@@ -585,6 +595,86 @@ void bulk_copy(void* to, const void* map, unsigned inner, unsigned row, uint64_t
     }
 }
 
+// Where a piece of sixteen bytes begins in a tile of swizzled rows with 128 bytes.
+static const unsigned char* piece_of(const unsigned char* tile, unsigned row, unsigned piece) {
+    return tile + (row * 8 + (piece ^ row % 8)) * 16;
+}
+
+// The k-th bf16 of those of a row that a product reads.
+static uint32_t number_of(const unsigned char* tile, unsigned row, unsigned first, unsigned k) {
+    uint16_t bits;
+    memcpy(&bits, piece_of(tile, row, first * 2 + k / 8) + k % 8 * 2, 2);
+    return bits;
+}
+
+// The products that the lanes of a warp take part in.
+using Lanes = const GroupProduct* [32];
+
+// Adds the products of sixteen rows from `top` on of the left operand and all columns of the right one.
+static void add_numbers(Product& of, const Lanes& lanes, unsigned top) {
+    const GroupProduct& first = *lanes[0];
+    for (unsigned row = 0; row < ROWS; row++)
+        for (unsigned k = 0; k < INNER; k++) {
+            // As the left operand of `multiply`.
+            const GroupProduct& lane = *lanes[row % 8 * 4 + k % 8 / 2];
+            of.put_row(row, k, first.left ? number_of(first.left, top + row, first.k, k)
+                                          : lane.registers[k / 8 * 2 + row / 8] >> 16 * (k % 2) & 0xFFFF);
+        }
+    for (unsigned j = 0; j < first.columns / COLUMNS; j++) {
+        for (unsigned column = 0; column < COLUMNS; column++)
+            for (unsigned k = 0; k < INNER; k++)
+                of.put_column(column, k, number_of(first.right, j * COLUMNS + column, first.k, k));
+        auto each = [&](auto f) {
+            for (unsigned lane = 0; lane < 32; lane++)
+                for (unsigned i = 0; i < 4; i++)
+                    f(static_cast<float(*)[4]>(lanes[lane]->sums)[j][i], lane / 4 + 8 * (i / 2), 2 * (lane % 4) + i % 2);
+        };
+        each([&](float& sum, unsigned row, unsigned column) { of.sums[row][column] = sum; });
+        add_product(machine().sums, of);
+        each([&](float& sum, unsigned row, unsigned column) { sum = of.sums[row][column]; });
+    }
+}
+
+static void add_integers(const Lanes& lanes, unsigned top) {
+    const GroupProduct& first = *lanes[0];
+    auto row_of = [&](const unsigned char* tile, unsigned row, int8_t (&to)[32]) {
+        for (unsigned i = 0; i < 2; i++) memcpy(to + 16 * i, piece_of(tile, row, first.k * 2 + i), 16);
+    };
+    int8_t rows[16][32], column[32];
+    for (unsigned row = 0; row < 16; row++) row_of(first.left, top + row, rows[row]);
+    for (unsigned j = 0; j < first.columns; j++) {
+        row_of(first.right, j, column);
+        for (unsigned row = 0; row < 16; row++) {
+            auto sums = static_cast<int32_t(*)[4]>(lanes[row % 8 * 4 + j % 8 / 2]->sums);
+            sums[j / 8][row / 8 * 2 + j % 2] += sum_of(rows[row], column);
+        }
+    }
+}
+
+static void run(const GroupProduct& product) {
+    Machine& all = machine();
+    unsigned lane = all.current % 32, top = thread() % 128 / 32 * 16;
+    if (all.observer) {
+        // Rows of eight pieces, as in `load_matrices`.
+        static const char LEFT = 0, RIGHT = 0;
+        if (product.left)
+            all.observer->matrix(piece_of(product.left, top + lane % 16, product.k * 2 + lane / 16), &LEFT);
+        for (unsigned row = lane % 8 + lane / 16 * 8; row < product.columns; row += 16)
+            all.observer->matrix(piece_of(product.right, row, product.k * 2 + lane / 8 % 2), &RIGHT);
+    }
+    const GroupProduct* mine = &product;
+    Exchange& of = next_exchange();
+    memcpy(of.words[lane], &mine, sizeof mine);
+    of.added = false;
+    leave(State::AtWarp);
+    // The first lane that goes on adds for all.
+    if (of.added) return;
+    of.added = true;
+    Lanes lanes;
+    for (unsigned i = 0; i < 32; i++) memcpy(&lanes[i], of.words[i], sizeof mine);
+    product.integers ? add_integers(lanes, top) : add_numbers(of.product, lanes, top);
+}
+
 void group_begin() { self().ordered = true; }
 
 void group_product(const GroupProduct& product) {
@@ -595,7 +685,7 @@ void group_product(const GroupProduct& product) {
     for (const unsigned char* tile : {product.left, product.right})
         if (uintptr_t(tile) % 1024) fail("a tile of a product not aligned");
     // Every second pair of launches: immediately.
-    if (all.number / 2 % 2) product.run(product);
+    if (all.number / 2 % 2) run(product);
     me.begun_products.push_back(product);
 }
 
@@ -612,7 +702,7 @@ void group_wait(unsigned newest) {
         std::vector<GroupProduct> group = std::move(me.products.front());
         me.products.pop_front();
         if (machine().number / 2 % 2 == 0)
-            for (const GroupProduct& product : group) product.run(product);
+            for (const GroupProduct& product : group) run(product);
     }
 }
 
@@ -670,7 +760,12 @@ extern "C" void asynclane_forget(void* step, uint64_t start, uint64_t bytes) {
 
 // The sum of c and the products of 16 pairs of bf16, as a tensor core makes it.
 extern "C" float asynclane_tensor_sum(uint32_t sums, const uint16_t* a, const uint16_t* b, float c) {
-    emulate::Numbers x, y;
-    for (int k = 0; k < 16; k++) x.put(k, a[k]), y.put(k, b[k]);
-    return emulate::sum(emulate::Sums(sums), x, y, c);
+    emulate::Product of = {};
+    for (int k = 0; k < emulate::INNER; k++) {
+        of.put_row(0, k, a[k]);
+        for (int column = 0; column < emulate::COLUMNS; column++) of.put_column(column, k, b[k]);
+    }
+    of.sums[0] = emulate::Floats{} + c;
+    emulate::add_product(emulate::Sums(sums), of);
+    return of.sums[0][0];
 }

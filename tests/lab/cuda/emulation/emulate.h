@@ -21,6 +21,7 @@ void sync();
 void sync_warp();
 // Passes `bytes` <= 48 bytes to the lanes of the warp, and copies those of `lane`.
 void shuffle(void* words, unsigned bytes, unsigned lane);
+uint32_t shuffle_word(uint32_t word, unsigned lane);
 uint32_t ballot(bool predicate);
 void copy16(void* to, const void* from, bool real);
 void copies_commit();
@@ -40,9 +41,11 @@ uint16_t round_bits(float x) __attribute__((const, nothrow));
 // A product of a warpgroup, as far as a thread takes part. Passed by value, because observe.cpp knows the
 // memory of the thread's stack only.
 struct GroupProduct {
-    void (*run)(GroupProduct product);
+    // [columns / 8][4], in f32 or in integers.
     void* sums;
-    // Tiles; the left operand may be in four registers instead.
+    bool integers;
+    unsigned columns;
+    // Tiles; the left operand may be in four registers instead, which are read when the product is computed.
     const unsigned char *left, *right;
     unsigned k;
     const uint32_t* registers;
@@ -108,7 +111,12 @@ DEVICE void sync_warp() { emulate::sync_warp(); }
 DEVICE unsigned char* shared_memory() { return emulate::shared_memory(); }
 
 template <class T> DEVICE T shuffle(T x, int lane) {
-    emulate::shuffle(&x, sizeof x, unsigned(lane) % 32);
+    if constexpr (sizeof x == 4) {
+        uint32_t word;
+        memcpy(&word, &x, 4);
+        word = emulate::shuffle_word(word, unsigned(lane) % 32);
+        memcpy(&x, &word, 4);
+    } else emulate::shuffle(&x, sizeof x, unsigned(lane) % 32);
     return x;
 }
 template <class T> DEVICE T shuffle_xor(T x, int lanes) {
@@ -249,46 +257,15 @@ DEVICE void bulk_copy(unsigned char* to, const TensorMap& map, unsigned inner, u
 }
 DEVICE void copies_visible() {}
 
-// Where a piece of sixteen bytes begins in a tile of swizzled rows with 128 bytes.
-DEVICE const unsigned char* group_piece(const unsigned char* tile, unsigned row, unsigned piece) {
-    return tile + (row * 8 + (piece ^ row % 8)) * 16;
-}
-
-// Adds the products of a warp's sixteen rows of the left operand and all columns of the right one.
-template <class T, int N>
-DEVICE void add_group(const emulate::GroupProduct& of, const uint32_t (&left)[4]) {
-    unsigned lane = thread() % 32;
-    auto sums = static_cast<T(*)[4]>(of.sums);
-    uint32_t right[4];
-    for (unsigned j = 0; j < N / 8; j += 2) {
-        unsigned row = j * 8 + lane % 8 + lane / 16 * 8;
-        load_matrices(right, group_piece(of.right, row, of.k * 2 + lane / 8 % 2));
-        multiply(sums[j], left, right[0], right[1]);
-        multiply(sums[j + 1], left, right[2], right[3]);
-    }
-}
-
 template <int N, class T>
 DEVICE void group_multiply(T (&sums)[N / 8][4], const unsigned char* x, const unsigned char* w,
                            unsigned k) {
-    auto run = [](emulate::GroupProduct of) {
-        unsigned lane = thread() % 32, row = thread() % 128 / 32 * 16 + lane % 16;
-        uint32_t left[4];
-        load_matrices(left, group_piece(of.left, row, of.k * 2 + lane / 16));
-        add_group<T, N>(of, left);
-    };
-    emulate::group_product({run, sums, x, w, k, nullptr});
+    emulate::group_product({sums, __is_same(T, int32_t), N, x, w, k, nullptr});
 }
-
-// Reads the registers when the product is computed.
 template <int N>
 DEVICE void group_multiply_left(float (&sums)[N / 8][4], const uint32_t (&w)[4], const unsigned char* x,
                                 unsigned k) {
-    auto run = [](emulate::GroupProduct of) {
-        uint32_t left[4] = {of.registers[0], of.registers[1], of.registers[2], of.registers[3]};
-        add_group<float, N>(of, left);
-    };
-    emulate::group_product({run, sums, nullptr, x, k, w});
+    emulate::group_product({sums, false, N, nullptr, x, k, w});
 }
 
 KERNELS_END

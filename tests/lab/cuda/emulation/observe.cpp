@@ -252,12 +252,13 @@ template <class F> void Observer::each_cell(const void* from, size_t count, bool
 
 Observer::Allocation* Observer::find(const void* at) {
     uint64_t address = uintptr_t(at);
+    if (last && address - last->range.start < last->range.bytes) return last;
     auto after = std::upper_bound(
         allocations.begin(), allocations.end(), address,
         [](uint64_t address, const Allocation& one) { return address < one.range.start; });
     if (after == allocations.begin()) return nullptr;
     Allocation& one = *(after - 1);
-    return address - one.range.start < one.range.bytes ? &one : nullptr;
+    return address - one.range.start < one.range.bytes ? last = &one : nullptr;
 }
 
 // Counts sectors of global memory; false if the access is not within the allocation.
@@ -282,14 +283,22 @@ bool Observer::moved(Allocation& of, const Access& one) {
 void Observer::global(Allocation& of, const Access& one) {
     if (!moved(of, one)) return;
     size_t first = uintptr_t(one.at) - of.range.start;
-    for (size_t at = first; at < first + one.bytes; at++) {
-        uint32_t& seen = one.write ? of.writers[at] : of.readers[at];
-        uint32_t other = (one.write ? of.readers[at] : 0) | of.writers[at];
-        if (other && other != block_number())
+    uint32_t mine = block_number(), others = 0;
+    const uint32_t *readers = of.readers.data() + first, *writers = of.writers.data() + first;
+    // Not 0: another block used the byte.
+    auto other = [&](unsigned i) {
+        uint32_t used = (one.write ? readers[i] : 0) | writers[i];
+        return used ? used ^ mine : 0;
+    };
+    // Loops without a branch, which the compiler vectorizes.
+    for (unsigned i = 0; i < one.bytes; i++) others |= other(i);
+    for (unsigned i = 0; others && i < one.bytes; i++)
+        if (other(i))
             return fail("%s byte %zu of an allocation, which another block %s",
-                        one.write ? "writes" : "reads", at, one.write ? "uses" : "writes");
-        seen = block_number() | (seen && seen != block_number() ? SEVERAL : 0);
-    }
+                        one.write ? "writes" : "reads", first + i, one.write ? "uses" : "writes");
+    uint32_t* seen = (one.write ? of.writers : of.readers).data() + first;
+    for (unsigned i = 0; i < one.bytes; i++)
+        seen[i] = mine | (seen[i] && seen[i] != mine ? SEVERAL : 0);
 }
 
 void Observer::use(const Access& one) {
@@ -369,7 +378,7 @@ void Observer::count_shared(const std::vector<Lane>& lanes) {
 void Observer::count(const std::vector<Lane>& lanes) {
     const Access& one = lanes.front().access;
     if (shared.holds(one.at)) return count_shared(lanes);
-    std::vector<uintptr_t> sectors;
+    sectors.clear();
     for (const Lane& lane : lanes) {
         uintptr_t from = uintptr_t(lane.access.at);
         for (uintptr_t at = from / SECTOR; at <= (from + lane.access.bytes - 1) / SECTOR; at++)
@@ -391,7 +400,7 @@ bool Observer::count_together() {
                 return false;
         }
     }
-    std::vector<Lane> lanes(32);
+    lanes.resize(32);
     for (size_t i = 0; i < log[0].size(); i++) {
         for (unsigned lane = 0; lane < 32; lane++) lanes[lane] = {lane, log[lane][i]};
         count(lanes);

@@ -235,6 +235,8 @@ class Observer {
     Report& report;
     Step& step;
     std::vector<Allocation> allocations;
+    // The one that was used last.
+    Allocation* last = nullptr;
     // By word of the cluster's shared memory; and by byte, of the words that were used in parts.
     std::vector<Cell> words;
     std::unordered_map<size_t, std::array<Cell, WORD>> bytes;
@@ -251,6 +253,9 @@ class Observer {
     std::map<const void*, Station> stations;
     // Accesses of the running warp since it started, by lane.
     std::vector<Access> log[32];
+    // Of the access that is counted.
+    std::vector<Lane> lanes;
+    std::vector<uintptr_t> sectors;
 };
 
 // The observer of the launch on this thread, or null.

@@ -21,23 +21,40 @@ enum Sums : uint32_t {
     EXACT = 2,
 };
 
-// Sixteen bf16: their values, and their exponents before normalisation, 128 if one is not finite. A zero is never the
-// term with the largest exponent.
-struct Numbers {
-    float values[16];
-    int32_t exponents[16];
+// Exponents of zeros, which are never the largest, and of what is not finite, which are always.
+constexpr int32_t ZERO = -1000, NOT_FINITE = 10000;
+constexpr int ROWS = 16, COLUMNS = 8, INNER = 16;
 
-    void put(int at, uint32_t bits) {
+// Eight numbers, one of each column, at any address of a number.
+typedef float Floats __attribute__((vector_size(32), aligned(4)));
+typedef int32_t Integers __attribute__((vector_size(32), aligned(4)));
+typedef double Doubles __attribute__((vector_size(64), aligned(8)));
+typedef int64_t Longs __attribute__((vector_size(64), aligned(8)));
+
+// The operands of a product of 16 x 8 x 16 in bf16, as values and their exponents before normalisation, and the sums.
+struct Product {
+    float row_values[ROWS][INNER];
+    int32_t row_exponents[ROWS][INNER];
+    Floats column_values[INNER];
+    Integers column_exponents[INNER];
+    Floats sums[ROWS];
+
+    static float value(uint32_t bits) {
         uint32_t word = bits << 16;
-        memcpy(values + at, &word, 4);
-        int biased = bits >> 7 & 0xFF;
-        exponents[at] = bits & 0x7FFF ? (biased ? biased : 1) - 127 : -1000;
+        float x;
+        memcpy(&x, &word, 4);
+        return x;
     }
-
-    bool finite() const {
-        int32_t most = 0;
-        for (int32_t exponent : exponents) most = exponent > most ? exponent : most;
-        return most < 128;
+    static int32_t exponent(uint32_t bits) {
+        int biased = bits >> 7 & 0xFF;
+        int exponent = biased == 0xFF ? NOT_FINITE : (biased ? biased : 1) - 127;
+        return bits & 0x7FFF ? exponent : ZERO;
+    }
+    void put_row(unsigned row, unsigned k, uint32_t bits) {
+        row_values[row][k] = value(bits), row_exponents[row][k] = exponent(bits);
+    }
+    void put_column(unsigned column, unsigned k, uint32_t bits) {
+        column_values[k][column] = value(bits), column_exponents[k][column] = exponent(bits);
     }
 };
 
@@ -63,21 +80,17 @@ inline float toward_zero(double x) {
     return fabs(double(rounded)) > fabs(x) ? nextafterf(rounded, 0.0f) : rounded + 0.0f;
 }
 
-// The sum of COUNT products in multiples of `unit`, a power of two; what is less than a unit is cut off from each
-// product. T holds the products exactly.
-template <int COUNT, class T, class Integer>
-__attribute__((always_inline)) inline Integer units(const Numbers& x, const Numbers& y, int first, T unit) {
-    Integer sum = 0;
-    T by = 1 / unit;
-    for (int k = first; k < first + COUNT; k++) sum += Integer(T(x.values[k]) * T(y.values[k]) * by);
-    return sum;
+// c plus COUNT products of a row and a column from `first` on, in double precision: of terms that are not finite too.
+template <int COUNT> inline float exact_sum(const Product& of, int row, int column, int first, float c) {
+    double total = c;
+    for (int k = first; k < first + COUNT; k++)
+        total += double(of.row_values[row][k]) * double(of.column_values[k][column]);
+    return float(total);
 }
 
-// One fused sum of COUNT products from `first` on and c, with BITS fraction bits.
+// One fused sum of COUNT products from `first` on and c, with BITS fraction bits, of any exponents.
 template <int COUNT, int BITS>
-__attribute__((always_inline)) inline float fused(const Numbers& x, const Numbers& y, int first, float c) {
-    // The sum before may have overflowed.
-    if (!isfinite(c)) return c;
+inline float fused_sum(const Product& of, int row, int column, int first, float c) {
     uint32_t word;
     memcpy(&word, &c, 4);
     int biased = word >> 23 & 0xFF;
@@ -85,18 +98,54 @@ __attribute__((always_inline)) inline float fused(const Numbers& x, const Number
     int exponent = (biased ? biased : 1) - 127, most = -132 - (BITS - 24);
     if (last && exponent > most) most = exponent;
     for (int k = first; k < first + COUNT; k++) {
-        int product = x.exponents[k] + y.exponents[k];
+        int product = of.row_exponents[row][k] + of.column_exponents[k][column];
         most = product > most ? product : most;
     }
+    if (most > NOT_FINITE / 2 || !isfinite(c)) return exact_sum<COUNT>(of, row, column, first, c);
     int below = most - exponent < 63 ? most - exponent : 63;
     last = last << (BITS - 23) >> below;
-    // At most 16 * 4 * 2^25 units, below 2^31. A product that f32 does not hold exactly is less than a unit, or not
-    // within these exponents.
-    double unit = power(most - BITS);
-    int64_t products = most > -90 && most < 120 ? units<COUNT, float, int32_t>(x, y, first, float(unit))
-                                                : units<COUNT, double, int64_t>(x, y, first, unit);
-    int64_t total = products + (word >> 31 ? -last : last);
+    double unit = power(most - BITS), by = 1 / unit;
+    int64_t total = word >> 31 ? -last : last;
+    for (int k = first; k < first + COUNT; k++)
+        total += int64_t(double(of.row_values[row][k]) * double(of.column_values[k][column]) * by);
     return toward_zero(double(total) * unit);
+}
+
+// The same of all columns of a row, whose products are in multiples of a unit, a power of two; what is less than a
+// unit is cut off from each.
+template <int COUNT, int BITS>
+__attribute__((always_inline)) inline void fused_row(const Product& of, int row, int first, Floats& c) {
+    Integers words = (Integers)c, biased = words >> 23 & 0xFF;
+    Integers last = (words & 0x7FFFFF) | (biased ? Integers{} + 0x800000 : Integers{});
+    Integers exponent = (biased ? biased : Integers{} + 1) - 127, most = last ? exponent : Integers{} + ZERO;
+    for (int k = first; k < first + COUNT; k++) {
+        Integers product = of.row_exponents[row][k] + of.column_exponents[k];
+        most = product > most ? product : most;
+    }
+    // With these exponents f32 holds a unit, a sum, and exactly each product that is not less than a unit. Of zeros
+    // any unit is right.
+    Integers zeros = most < ZERO / 2, ordinary = ((most > -90) & (most < 120)) | zeros;
+    most = zeros ? Integers{} : most;
+    bool all = true;
+    for (int column = 0; column < COLUMNS; column++) all &= ordinary[column] != 0;
+    if (!all) {
+        for (int column = 0; column < COLUMNS; column++)
+            c[column] = fused_sum<COUNT, BITS>(of, row, column, first, c[column]);
+        return;
+    }
+    Integers below = most - exponent;
+    last = last << (BITS - 23) >> (below < 31 ? below : Integers{} + 31);
+    Integers last_bit = most - BITS;
+    Floats unit = (Floats)((127 + last_bit) << 23), by = (Floats)((127 - last_bit) << 23);
+    // At most 16 * 4 * 2^25 units, below 2^31.
+    Integers products = {};
+    for (int k = first; k < first + COUNT; k++)
+        products += __builtin_convertvector(of.row_values[row][k] * of.column_values[k] * by, Integers);
+    Doubles total = __builtin_convertvector(products, Doubles) +
+                    __builtin_convertvector(words < 0 ? -last : last, Doubles);
+    total *= __builtin_convertvector(unit, Doubles);
+    // f32 has 29 fraction bits less.
+    c = __builtin_convertvector((Doubles)((Longs)total & -(1ll << 29)), Floats);
 }
 
 // Compiled for AVX2 too, whose vectors have eight numbers.
@@ -106,15 +155,21 @@ __attribute__((always_inline)) inline float fused(const Numbers& x, const Number
 #define CLONED
 #endif
 
-// c plus the sum of sixteen products.
-CLONED inline float sum(Sums sums, const Numbers& x, const Numbers& y, float c) {
-    if (sums == EXACT || !x.finite() || !y.finite() || !isfinite(c)) {
-        double total = c;
-        for (int k = 0; k < 16; k++) total += double(x.values[k]) * y.values[k];
-        return float(total);
+// Adds the product of the operands to the sums.
+CLONED inline void add_product(Sums sums, Product& of) {
+    for (int row = 0; row < ROWS; row++) {
+        Floats& c = of.sums[row];
+        switch (sums) {
+        case HOPPER: fused_row<16, 25>(of, row, 0, c); break;
+        case AMPERE:
+            fused_row<8, 24>(of, row, 0, c);
+            fused_row<8, 24>(of, row, 8, c);
+            break;
+        case EXACT:
+            for (int column = 0; column < COLUMNS; column++)
+                c[column] = exact_sum<INNER>(of, row, column, 0, c[column]);
+        }
     }
-    if (sums == HOPPER) return fused<16, 25>(x, y, 0, c);
-    return fused<8, 24>(x, y, 8, fused<8, 24>(x, y, 0, c));
 }
 
 } // namespace emulate
