@@ -33,32 +33,44 @@ pub(super) fn close_objects(schema: &mut Value) {
     let mut index = 0;
     let mut open = vec![schema];
     while let Some(value) = open.pop() {
-        let stays = kept.contains(&index);
-        index += 1;
         let Value::Object(members) = value else {
             continue;
         };
         let says = MEMBER_KEYWORDS.iter().any(|key| members.contains_key(*key));
-        if !stays && !says && matches!(members.get("properties"), Some(Value::Object(_))) {
-            members.insert("additionalProperties".to_owned(), Value::Bool(false));
+        if !kept.contains(&index) && !says {
+            close(members);
         }
-        for (key, value) in members.iter_mut() {
-            if value.is_object() && ONE.contains(&key.as_str()) {
-                open.push(value);
-                continue;
-            }
-            match value {
-                Value::Object(named) if NAMED.contains(&key.as_str()) => {
-                    open.extend(named.values_mut());
-                }
-                Value::Array(list) if LISTS.contains(&key.as_str()) => open.extend(list),
-                _ => {}
-            }
-        }
+        index += 1;
+        open.extend(subschemas(members));
     }
 }
 
-/// The schemas that stay open, by their numbers in the order of [`close_objects`].
+/// Closes an object that names its members. Those that it only requires are named too, with any value.
+fn close(members: &mut Map<String, Value>) {
+    let required = members.get("required").and_then(Value::as_array).cloned();
+    let Some(Value::Object(named)) = members.get_mut("properties") else {
+        return;
+    };
+    for name in required.iter().flatten().filter_map(Value::as_str) {
+        named.entry(name).or_insert(Value::Bool(true));
+    }
+    members.insert("additionalProperties".to_owned(), Value::Bool(false));
+}
+
+/// The schemas in a schema.
+fn subschemas(members: &mut Map<String, Value>) -> impl Iterator<Item = &mut Value> {
+    members.iter_mut().flat_map(|(key, value)| -> Box<dyn Iterator<Item = &mut Value>> {
+        let key = key.as_str();
+        match value {
+            Value::Object(_) if ONE.contains(&key) => Box::new(std::iter::once(value)),
+            Value::Object(named) if NAMED.contains(&key) => Box::new(named.values_mut()),
+            Value::Array(list) if LISTS.contains(&key) => Box::new(list.iter_mut()),
+            _ => Box::new(std::iter::empty()),
+        }
+    })
+}
+
+/// The objects that stay open, by their numbers in the order of [`close_objects`].
 fn kept_open(schema: &Value) -> HashSet<usize> {
     let mut kept = HashSet::new();
     // The schemas that references join with others, by their addresses.
@@ -66,11 +78,11 @@ fn kept_open(schema: &Value) -> HashSet<usize> {
     let mut addresses = Vec::new();
     let mut open = vec![(schema, false)];
     while let Some((value, is_joint)) = open.pop() {
-        let index = addresses.len();
-        addresses.push(std::ptr::from_ref(value));
         let Value::Object(members) = value else {
             continue;
         };
+        let index = addresses.len();
+        addresses.push(std::ptr::from_ref(value));
         let is_joined = is_joint || is_joined(members);
         if is_joined {
             kept.insert(index);
@@ -129,6 +141,15 @@ mod tests {
         let is_closed = |path: &str| schema.pointer(path).unwrap()["additionalProperties"] == false;
         assert!(is_closed("") && is_closed("/properties/properties") && is_closed("/$defs/inner"));
         assert!(!is_closed("/properties/any") && !is_closed("/properties/said"));
+    }
+
+    #[test]
+    fn required_members_are_named() {
+        let schema =
+            json!({"items": {"properties": {"a": {"type": "null"}}, "required": ["a", "b"]}});
+        let items = &closed(schema)["items"];
+        assert_eq!(items["properties"], json!({"a": {"type": "null"}, "b": true}));
+        assert_eq!(items["additionalProperties"], false);
     }
 
     #[test]

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use decode::{Constraint, ConstraintError, as_count};
+use decode::{Constraint, ConstraintError};
 use llguidance::Matcher;
 use llguidance::api::StopReason;
 
 use super::names::Names;
 use super::one_line;
-use super::table::{TokenTable, contains};
+use super::table::{TokenTable, contains, members, remove};
+use super::unused::UnusedNames;
 use crate::TokenId;
 
 /// The state of a grammar after its accepted tokens.
@@ -68,22 +69,48 @@ impl GrammarConstraint {
         Ok(set)
     }
 
-    /// Removes the tokens that would end a name which its object has already.
+    /// Removes the tokens that would end a name which its object has already, and where names are limited those
+    /// after which only such a name could come.
     fn forbid_repeated_names(&self, set: &mut [u32]) {
         let Some(names) = self.names.as_ref().filter(|names| names.may_repeat()) else {
             return;
         };
-        for (index, word) in set.iter_mut().enumerate() {
-            let mut open = *word & self.table.quotes()[index];
-            while open != 0 {
-                let bit = open.trailing_zeros();
-                open &= open - 1;
-                let token = as_count(index) * 32 + bit;
-                if !names.clone().read(self.table.bytes(token)) {
-                    *word &= !(1 << bit);
-                }
+        let after = |token| {
+            let mut names = names.clone();
+            names.read(self.table.bytes(token)).then_some(names)
+        };
+        if !names.is_limited() {
+            let ends: Vec<_> = members(set, self.table.quotes()).collect();
+            ends.into_iter().filter(|end| after(*end).is_none()).for_each(|end| remove(set, end));
+            return;
+        }
+        let begun = names.doubtful().filter(|name| name.has_begun);
+        let endings: Vec<_> = begun.into_iter().flat_map(|name| names.endings(name)).collect();
+        let leads = |token: &TokenId| {
+            let bytes = self.table.bytes(*token);
+            contains(self.table.separators(), *token)
+                || endings.iter().any(|ending| ending.starts_with(bytes))
+        };
+        let tokens: Vec<_> = members(set, self.table.usable(false)).filter(leads).collect();
+        let mut unused = None;
+        for token in tokens {
+            let is_possible = after(token).is_some_and(|names| {
+                names.doubtful().is_none()
+                    || unused
+                        .get_or_insert_with(|| {
+                            UnusedNames::new(self.matcher.deep_clone(), &self.table)
+                        })
+                        .follow(token, &names)
+            });
+            if !is_possible {
+                remove(set, token);
             }
         }
+    }
+
+    /// True if an object may come to a name that it has already, and then have no other.
+    fn may_repeat_limited_names(&self) -> bool {
+        self.names.as_ref().is_some_and(|names| names.is_limited() && names.may_repeat())
     }
 
     /// True if the text is complete and no token can follow.
@@ -110,6 +137,9 @@ impl Constraint for GrammarConstraint {
     }
 
     fn accept(&mut self, token: TokenId) -> Result<bool, ConstraintError> {
+        if self.may_repeat_limited_names() {
+            self.allowed_here()?;
+        }
         let candidates = match &self.allowed {
             Some(allowed) => allowed,
             None => self.table.usable(self.last.is_none()),
@@ -133,7 +163,8 @@ impl Constraint for GrammarConstraint {
 
     fn forced(&mut self, tokens: &mut Vec<TokenId>) {
         tokens.clear();
-        if self.is_complete() {
+        // The grammar may force a name that is there already.
+        if self.is_complete() || self.may_repeat_limited_names() {
             return;
         }
         let bytes = self.matcher.compute_ff_bytes();

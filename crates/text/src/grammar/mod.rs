@@ -15,6 +15,7 @@ mod source;
 mod table;
 mod tags;
 mod tools;
+mod unused;
 mod work;
 
 use std::sync::Arc;

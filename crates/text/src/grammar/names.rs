@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::{GrammarSpec, ToolUse};
 use crate::ToolFormat;
 
@@ -16,6 +18,19 @@ pub(super) struct Names {
     matched: usize,
     levels: Vec<Arc<Level>>,
     string: Option<Literal>,
+    /// The schema restricts names that it does not list, so an object may come to have all of them.
+    is_limited: bool,
+}
+
+/// A name that comes next or has begun, and that its object may have already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Doubtful<'a> {
+    /// Number of open objects and lists.
+    pub(super) depth: usize,
+    /// True if its quote is there.
+    pub(super) has_begun: bool,
+    /// Its bytes, as the text spells them.
+    pub(super) written: &'a [u8],
 }
 
 /// A list, or an object with the names of its members.
@@ -51,7 +66,44 @@ impl Names {
             },
             GrammarSpec::Regex(_) | GrammarSpec::Lark(_) | GrammarSpec::Choice(_) => return None,
         };
-        Some(Self { mark, matched: 0, levels: Vec::new(), string: None })
+        let is_limited = match spec {
+            GrammarSpec::JsonSchema(schema) | GrammarSpec::ClosedJsonSchema(schema) => {
+                limits_names(schema)
+            }
+            GrammarSpec::Tools(tools) => {
+                let answer = tools.answer.as_ref();
+                tools.tools.iter().map(|tool| &tool.parameters).chain(answer).any(limits_names)
+            }
+            _ => false,
+        };
+        Some(Self { mark, matched: 0, levels: Vec::new(), string: None, is_limited })
+    }
+
+    /// True if an object may come to have all names that its schema permits.
+    pub(super) fn is_limited(&self) -> bool {
+        self.is_limited
+    }
+
+    /// The name that comes next or is being written, if its object has one that begins with the same bytes.
+    pub(super) fn doubtful(&self) -> Option<Doubtful<'_>> {
+        let level = self.levels.last()?;
+        let (has_begun, written) = match &self.string {
+            Some(name) if name.is_name => (true, name.bytes.get(1..)?),
+            None if level.expects_name => (false, &[][..]),
+            _ => return None,
+        };
+        let doubtful = Doubtful { depth: self.levels.len(), has_begun, written };
+        self.endings(doubtful).next().map(|_| doubtful)
+    }
+
+    /// What would make a doubtful name one which its object has.
+    pub(super) fn endings(&self, doubtful: Doubtful<'_>) -> impl Iterator<Item = Vec<u8>> {
+        let names = self.levels.last().into_iter().flat_map(|level| &level.names);
+        names.filter_map(move |name| {
+            let spelled = serde_json::to_vec(std::str::from_utf8(name).ok()?).ok()?;
+            let inner = spelled.get(1..spelled.len() - 1)?;
+            inner.strip_prefix(doubtful.written).map(<[u8]>::to_vec)
+        })
     }
 
     /// True if what comes next may end a name that is there already.
@@ -130,5 +182,17 @@ impl Names {
         let name = serde_json::from_slice::<String>(&bytes).map_or(bytes, String::into_bytes);
         let level = self.levels.last_mut().map(Arc::make_mut);
         level.is_none_or(|level| level.names.insert(name))
+    }
+}
+
+/// True if a schema may restrict the names of members that it does not list.
+fn limits_names(schema: &Value) -> bool {
+    match schema {
+        Value::Object(members) => {
+            ["patternProperties", "propertyNames"].iter().any(|key| members.contains_key(*key))
+                || members.values().any(limits_names)
+        }
+        Value::Array(list) => list.iter().any(limits_names),
+        _ => false,
     }
 }

@@ -29,8 +29,9 @@ pub(super) struct TokenTable {
     /// `t / 32`.
     usable: Vec<u32>,
     opening: Vec<u32>,
-    /// Tokens with a quote, which may end a name.
+    /// Tokens with a quote, which may end a name, and those with a quote or a comma, after which one may come.
     quotes: Vec<u32>,
+    separators: Vec<u32>,
 }
 
 impl TokenTable {
@@ -53,13 +54,16 @@ impl TokenTable {
         }
         let words = as_index(vocab_size.div_ceil(32));
         let (mut usable, mut opening) = (vec![0; words], vec![0; words]);
-        let mut quotes = vec![0; words];
+        let (mut quotes, mut separators) = (vec![0; words], vec![0; words]);
         let bytes = |id| usable_bytes(&tokenizer, id, shown).unwrap_or_default();
         let mut tokens: Vec<Vec<u8>> = (0..vocab_size).map(bytes).collect();
         for (id, bytes) in (0..).zip(&tokens).filter(|(_, bytes)| !bytes.is_empty()) {
             insert(&mut usable, id);
             if bytes.contains(&b'"') {
                 insert(&mut quotes, id);
+            }
+            if bytes.iter().any(|byte| matches!(byte, b'"' | b',')) {
+                insert(&mut separators, id);
             }
             if tokenizer.vocabulary().same_at_start(id) {
                 insert(&mut opening, id);
@@ -78,6 +82,7 @@ impl TokenTable {
             usable,
             opening,
             quotes,
+            separators,
         })
     }
 
@@ -93,6 +98,11 @@ impl TokenTable {
     /// The tokens with a quote.
     pub(super) fn quotes(&self) -> &[u32] {
         &self.quotes
+    }
+
+    /// The tokens with a quote or a comma.
+    pub(super) fn separators(&self) -> &[u32] {
+        &self.separators
     }
 
     /// The bytes of a usable token.
@@ -192,6 +202,21 @@ impl TokenizerEnv for Env {
 /// Adds `id` to a set.
 fn insert(set: &mut [u32], id: TokenId) {
     set[as_index(id / 32)] |= 1 << (id % 32);
+}
+
+/// Removes `id` from a set.
+pub(super) fn remove(set: &mut [u32], id: TokenId) {
+    if let Some(word) = set.get_mut(as_index(id / 32)) {
+        *word &= !(1 << (id % 32));
+    }
+}
+
+/// The ids that are in both sets, in ascending order.
+pub(super) fn members(one: &[u32], other: &[u32]) -> impl Iterator<Item = TokenId> {
+    let words = (0..).zip(one.iter().zip(other)).map(|(index, (one, other))| (index, one & other));
+    words.flat_map(|(index, word): (u32, u32)| {
+        (0..32).filter(move |bit| word >> bit & 1 == 1).map(move |bit| index * 32 + bit)
+    })
 }
 
 /// True if `id` is in a set.

@@ -94,26 +94,35 @@ impl Writer<'_> {
         }
         let mut subschemas = Vec::new();
         flatten(schema, self.root, &mut subschemas);
-        let is_free = |subschema: &Value| {
-            let members = subschema.as_object();
-            Kinds::of_schema(subschema, self.root).meet(Kinds::TEXT)
-                && members.is_none_or(|members| TAGS.check(members, &["type"]).is_ok())
-        };
-        let has_free = subschemas.iter().any(is_free);
+        let texts = subschemas.iter().map(|subschema| self.texts(subschema)).max();
+        let texts = texts.unwrap_or(Texts::Listed);
         let mut rules = Vec::new();
         for subschema in subschemas {
-            rules.extend(self.subschema(&subschema, kinds, has_free)?);
+            rules.extend(self.subschema(&subschema, kinds, texts)?);
         }
         Ok(rules.join(" | "))
     }
 
-    /// The rules of one of several schemas of a value of the types `all`, of which another one may
-    /// allow every text.
+    /// The texts that a schema without alternatives allows.
+    fn texts(&self, subschema: &Value) -> Texts {
+        let members = subschema.as_object();
+        let has = |key| members.is_some_and(|members| members.contains_key(key));
+        match Kinds::of_schema(subschema, self.root).meet(Kinds::TEXT) {
+            true if has("const") || has("enum") => Texts::Listed,
+            true if members.is_none_or(|members| TAGS.check(members, &["type"]).is_ok()) => {
+                Texts::All
+            }
+            true => Texts::Limited,
+            false => Texts::Listed,
+        }
+    }
+
+    /// The rules of one of several schemas of a value of the types `all`, which together allow these texts.
     fn subschema(
         &mut self,
         subschema: &Value,
         all: Kinds,
-        free: bool,
+        texts: Texts,
     ) -> Result<Vec<String>, String> {
         let kinds = Kinds::of_schema(subschema, self.root);
         let none = Map::new();
@@ -140,9 +149,11 @@ impl Writer<'_> {
             // A list or an object begins as no text does.
             None => rules.push(self.json(json!({"type": ["array", "object"]}))?),
             Some(_) if kinds.nested() => rules.push(self.json(subschema.clone())?),
-            // These texts stand for their values.
-            Some(_) if free && TAGS.check(members, &["type"]).is_ok() => {}
-            Some(_) if free => return Err(TAGS.unsupported("numbers with bounds beside a text")),
+            // A text that is a number stands for it, whatever the bounds are.
+            Some(_) if texts > Texts::Listed && TAGS.check(members, &["type"]).is_err() => {
+                return Err(TAGS.unsupported("numbers with bounds beside a text"));
+            }
+            Some(_) if texts == Texts::All => {}
             Some(_) => rules.push(self.json(subschema.clone())?),
         }
         Ok(rules)
@@ -184,6 +195,16 @@ impl Writer<'_> {
         self.rules.line(&rule, &terminal);
         Ok(name)
     }
+}
+
+/// Texts among the values that schemas allow.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Texts {
+    /// Those of a list, or none.
+    Listed,
+    /// Those of a pattern or some lengths.
+    Limited,
+    All,
 }
 
 /// The schemas of which a value has one, each with one type if it names several. Recurses as deeply

@@ -3,7 +3,7 @@
 use asynclane_text::{Follow, GrammarSpec, Tool, ToolFormat, ToolGrammar, ToolUse};
 use serde_json::{Map, Value, json};
 
-use crate::setup::DEMO;
+use crate::setup::{BYTES, DEMO, SPACED, walk, walks};
 use crate::tools::{calls, tool};
 
 /// Schemas that pydantic 2 and zod 4 write for models with one field each.
@@ -201,4 +201,44 @@ fn no_object_has_a_name_twice() {
     }
     // Free text is no JSON.
     DEMO.check(&*start(ToolUse::Auto), &[refused], &[]);
+}
+
+/// Objects that can have all names which their schema permits end, or take another one, before a name repeats.
+#[test]
+fn limited_names_lead_to_no_dead_end() {
+    let digit = json!({"type": "integer", "minimum": 0, "maximum": 9});
+    let named = |pattern: &str| json!({"type": "object", "patternProperties": {pattern: digit}, "additionalProperties": false});
+    let days = json!({"type": "object", "propertyNames": {"pattern": "^(mon|tue|wed|m\"n)$"},
+        "additionalProperties": digit, "minProperties": 2});
+    let schemas = [
+        named("^[ab]$"),
+        named("^a[A-C]?$"),
+        named("^[A-B]{2}$"),
+        json!({"type": "array", "items": named("^(x|xy|xyz)$"), "minItems": 2, "maxItems": 3}),
+        json!({"type": "object", "properties": {"in": named("^[ab]$"), "m": digit}, "required": ["in", "m"]}),
+        days,
+    ];
+    for given in schemas {
+        for setup in [&*DEMO, &*BYTES, &*SPACED] {
+            let start = setup.compile(&schema(given.clone()));
+            let mut most = 0;
+            for how in walks(60) {
+                let text = setup.text(&walk(setup, &*start, how));
+                let value: Value = serde_json::from_str(&text).unwrap();
+                let valid = jsonschema::validate(&given, &value);
+                valid.unwrap_or_else(|error| panic!("{text}: {error}"));
+                assert_eq!(count_names(&value), text.matches("\":").count(), "{text}");
+                most = most.max(count_names(&value));
+            }
+            assert!(most > 1, "{given}");
+        }
+    }
+}
+
+fn count_names(value: &Value) -> usize {
+    match value {
+        Value::Object(members) => members.len() + members.values().map(count_names).sum::<usize>(),
+        Value::Array(items) => items.iter().map(count_names).sum(),
+        _ => 0,
+    }
 }

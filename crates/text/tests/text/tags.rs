@@ -135,6 +135,7 @@ const REFUSED: &str = r#"
 {"properties": {"a": {"type": "string", "pattern": "^a|b$"}}} : patterns with |
 {"properties": {"a": {"enum": ["1", 1]}}} : the text "1" beside other types
 {"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 3}]}}} : numbers with bounds beside a text
+{"properties": {"a": {"anyOf": [{"type": "string", "maxLength": 3}, {"type": "integer", "multipleOf": 7}]}}} : numbers with bounds beside a text
 {"properties": {"a>": {}}} : names with >
 {"type": "object", "additionalProperties": true} : additionalProperties
 {"anyOf": []} : anyOf
