@@ -38,8 +38,7 @@ void multiply(float* c, const uint32_t* a, uint32_t b0, uint32_t b1);
 void multiply(int32_t* c, const uint32_t* a, uint32_t b0, uint32_t b1);
 uint16_t round_bits(float x) __attribute__((const, nothrow));
 
-// A product of a warpgroup, as far as a thread takes part. Passed by value, because observe.cpp knows the
-// memory of the thread's stack only.
+// A product of a warpgroup, as far as a thread takes part.
 struct GroupProduct {
     // [columns / 8][4], in f32 or in integers.
     void* sums;
