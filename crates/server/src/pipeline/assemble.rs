@@ -19,6 +19,8 @@ pub struct Delta {
     pub stop_string: Option<usize>,
     /// True if the choice called a function; known with the finish reason.
     pub called: bool,
+    /// True if the choice ended inside a call; known with the finish reason.
+    pub cut_call: bool,
     /// Ids of the tokens delivered.
     pub token_ids: Vec<TokenId>,
     /// The same tokens with their log-probabilities, if requested.
@@ -41,6 +43,7 @@ impl Delta {
             self.parts.get_or_insert_default().extend(parts);
         }
         self.called |= next.called;
+        self.cut_call |= next.cut_call;
         self.stop_string = self.stop_string.or(next.stop_string);
         self.token_ids.extend(next.token_ids);
         self.scored.extend(next.scored);
@@ -68,9 +71,14 @@ impl Delta {
     /// The API's name of its finish reason.
     pub fn finish_name(&self) -> Option<&'static str> {
         self.finish.map(|reason| match reason {
-            FinishReason::Stop if self.called => "tool_calls",
+            FinishReason::Stop if self.has_called() => "tool_calls",
             reason => reason_name(reason),
         })
+    }
+
+    /// True if it ends a choice whose calls are complete.
+    pub fn has_called(&self) -> bool {
+        self.called && !self.cut_call
     }
 
     /// True if it has anything that a reader or the record needs now.
@@ -272,6 +280,8 @@ impl ChoiceAssembler {
 
     fn end(&mut self, reason: FinishReason, delta: &mut Delta) {
         delta.text.push_str(&std::mem::take(&mut self.echo));
+        // What is held back is text without a call.
+        delta.cut_call = self.parts.as_ref().is_some_and(PartStream::is_inside_call);
         self.split_text("", true, delta);
         self.release(delta);
         delta.finish = Some(reason);

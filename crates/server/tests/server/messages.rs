@@ -40,6 +40,21 @@ async fn a_stop_sequence_is_named() {
 }
 
 #[tokio::test]
+async fn a_call_that_was_cut_is_no_call() {
+    let server = wide_server();
+    let fields = json!({"tools": [tool()], "tool_choice": {"type": "any"},
+        "stop_sequences": ["}"], "max_tokens": 300});
+    let answer = server.ask(MESSAGES, fields.clone()).await;
+    let end = json!({"stop_reason": "stop_sequence", "stop_sequence": "}"});
+    assert_has(&answer, &end);
+    assert_eq!(answer["content"], json!([]));
+    let events = named_events(&server.stream(MESSAGES, fields).await);
+    assert_has(&events[events.len() - 2].1["delta"], &end);
+    let names: Vec<&str> = events.iter().map(|(name, _)| &**name).collect();
+    assert!(names.contains(&"content_block_delta") && names.contains(&"content_block_stop"));
+}
+
+#[tokio::test]
 async fn a_loop_of_calls_goes_through() {
     let server = wide_server();
     for kind in ["any", "tool"] {

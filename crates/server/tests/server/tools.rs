@@ -164,6 +164,39 @@ async fn a_budget_that_ends_inside_a_call_gives_its_beginning() {
 }
 
 #[tokio::test]
+async fn a_stop_inside_a_call_cuts_it() {
+    let server = wide_server();
+    let fields = json!({"tools": [add()], "tool_choice": "required", "max_tokens": 200,
+        "parallel_tool_calls": false, "return_token_ids": true});
+    let whole = server.chat(fields.clone()).await["choices"][0].clone();
+    let arguments = |choice: &Value| {
+        let call = &choice["message"]["tool_calls"][0];
+        call["function"]["arguments"].as_str().unwrap_or_default().to_owned()
+    };
+    let expected = arguments(&whole);
+    let brace = server.tokenizer.encode("}", false).unwrap();
+    for stop in [json!({"stop": "}"}), json!({"stop": "add\""}), json!({"stop_token_ids": brace})] {
+        let fields = merge(fields.clone(), stop.clone());
+        let choice = server.chat(fields.clone()).await["choices"][0].clone();
+        let found = arguments(&choice);
+        assert!(found.len() < expected.len() && expected.starts_with(&found), "{stop}: {choice}");
+        assert_eq!(choice["finish_reason"], "stop", "{stop}");
+        let last = events(&server.stream(CHAT, fields).await).pop().unwrap();
+        assert_eq!(last["choices"][0]["finish_reason"], "stop", "{stop}");
+    }
+    // The call is complete before these.
+    for stop in rows! {
+        json!({"stop": "</tool_call>"}); json!({"stop": "}", "include_stop_str_in_output": true});
+    } {
+        let choice = server.chat(merge(fields.clone(), stop)).await["choices"][0].clone();
+        assert_eq!(
+            (arguments(&choice), &choice["finish_reason"]),
+            (expected.clone(), &json!("tool_calls"))
+        );
+    }
+}
+
+#[tokio::test]
 async fn none_and_an_empty_list_change_nothing() {
     let server = wide_server();
     let plain = server.chat(json!({})).await;
