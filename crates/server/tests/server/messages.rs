@@ -126,6 +126,23 @@ async fn tokens_are_counted_as_they_are_used() {
 }
 
 #[tokio::test]
+async fn a_prefill_is_continued() {
+    let server = wide_server();
+    let messages = json!([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Mia"}]);
+    let chat = json!({"messages": messages, "continue_final_message": true, "max_tokens": 60});
+    let chat = server.chat(chat).await;
+    let blocks = json!([messages[0], {"role": "assistant",
+        "content": [{"type": "text", "text": "Mi"}, {"type": "text", "text": "a"}]}]);
+    for messages in [messages, blocks] {
+        let answer = ask!(server, MESSAGES {"messages": messages});
+        assert_eq!(text(&answer), text(&chat));
+        assert_eq!(prompt_tokens(&answer), prompt_tokens(&chat));
+        let count = ask!(server, COUNT {"messages": messages});
+        assert_eq!(count["input_tokens"], prompt_tokens(&chat));
+    }
+}
+
+#[tokio::test]
 async fn errors_have_anthropics_shape() {
     let server = server_where(|options| options.settings.keys = one_key("secret"));
     let good = body(MESSAGES, json!({"max_tokens": 2}));

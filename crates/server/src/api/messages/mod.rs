@@ -264,7 +264,9 @@ impl Endpoint for Messages {
         for (name, format) in formats {
             draft.structure(name, format);
         }
+        let is_continued = has_prefill(&chat);
         let tools = draft.chat("messages", chat);
+        draft.generation.prompts.is_continued = is_continued;
         draft.generation.stops.max_tokens = Some(fields.max_tokens.0.count());
         let (options, generation) = draft.finish(Some(tools), backend)?;
         let stops = generation.stops.strings.clone();
@@ -310,16 +312,26 @@ async fn count_tokens(
         let (chat, _) = body.read::<PromptFields>()?.chat(backend)?;
         body.read::<ModelField>()?.check(backend)?;
         let (tokenizer, limits) = (&backend.tokenizer, backend.engine.limits());
+        let ending = match has_prefill(&chat) {
+            true => Ending::Continued,
+            false => Ending::Answer,
+        };
         let chat = ChatPrompt {
             chat: &chat.conversation,
             calls: backend.tool_format(),
-            ending: Ending::Answer,
+            ending,
             field: "messages",
         };
         let tokens = chat.ids(tokenizer, limits)?;
         Ok(Json(json!({ "input_tokens": tokens.len() })))
     })
     .await
+}
+
+/// True if the answer continues the last message: a text of the assistant.
+fn has_prefill(chat: &Chat) -> bool {
+    let last = chat.conversation.messages.last();
+    last.is_some_and(|message| message.role == "assistant" && message.calls.is_empty())
 }
 
 /// An error of the field `param`.
