@@ -170,7 +170,7 @@ async fn the_context_is_a_limit() {
     let server = server();
     let ids = |count: u32| vec![9; count as usize];
     let cases = refusals! {
-        {"prompt": ids(CONTEXT + 1)} => context_length_exceeded "prompt";
+        {"prompt": ids(CONTEXT + 1)}, {"prompt": ids(CONTEXT)} => context_length_exceeded "prompt";
         {"prompt": ids(CONTEXT), "max_tokens": 1}, {"max_tokens": CONTEXT},
         {"max_tokens": 10_000_000_000_u64} => context_length_exceeded "max_tokens";
     };
@@ -184,6 +184,9 @@ async fn the_context_is_a_limit() {
     server.refuses(CHAT, &cases).await;
     let full = ask!(server, COMPLETIONS {"prompt": ids(CONTEXT), "max_tokens": 0});
     assert_eq!(full["usage"]["prompt_tokens"], CONTEXT);
+    // The default is what is left.
+    let short = ask!(server, COMPLETIONS {"prompt": ids(CONTEXT - 9), "stop": "never said"});
+    assert!(short["usage"]["completion_tokens"].as_u64() <= Some(9), "{short}");
 }
 
 #[tokio::test]
