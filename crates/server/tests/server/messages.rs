@@ -128,7 +128,8 @@ async fn tokens_are_counted_as_they_are_used() {
 #[tokio::test]
 async fn a_prefill_is_continued() {
     let server = wide_server();
-    let messages = json!([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Mia"}]);
+    let messages =
+        json!([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Mia"}]);
     let chat = json!({"messages": messages, "continue_final_message": true, "max_tokens": 60});
     let chat = server.chat(chat).await;
     let blocks = json!([messages[0], {"role": "assistant",

@@ -293,7 +293,7 @@ impl Endpoint for Messages {
     }
 }
 
-/// The route of counts. Fields of a generation are ignored there.
+/// The route of counts. Fields of a generation are accepted there, without effect.
 pub fn count_route() -> Route {
     let fields = Fields::new::<PromptFields>().and::<ModelField>();
     let about = About::post("Counts the tokens of a chat.", fields);
@@ -307,8 +307,8 @@ pub fn count_route() -> Route {
 async fn count_tokens(
     State(state): State<AppState>,
     request: Request,
-) -> Result<Json<Value>, ApiError> {
-    counted(&state, COUNT_PATH, request, |backend, body| {
+) -> Result<Response, ApiError> {
+    counted(&state, COUNT_PATH, request, Messages::fields(), |backend, body| {
         let (chat, _) = body.read::<PromptFields>()?.chat(backend)?;
         body.read::<ModelField>()?.check(backend)?;
         let (tokenizer, limits) = (&backend.tokenizer, backend.engine.limits());
@@ -316,14 +316,14 @@ async fn count_tokens(
             true => Ending::Continued,
             false => Ending::Answer,
         };
-        let chat = ChatPrompt {
+        let prompt = ChatPrompt {
             chat: &chat.conversation,
             calls: backend.tool_format(),
             ending,
             field: "messages",
         };
-        let tokens = chat.ids(tokenizer, limits)?;
-        Ok(Json(json!({ "input_tokens": tokens.len() })))
+        let tokens = prompt.ids(tokenizer, limits)?;
+        Ok((json!({ "input_tokens": tokens.len() }), chat.ignored))
     })
     .await
 }
