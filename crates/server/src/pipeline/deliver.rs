@@ -117,6 +117,7 @@ impl Delivery {
             }
         };
         self.usage.add_tokens(delta.token_ids.len());
+        self.usage.add_reasoning(delta.reasoning_tokens);
         if let Some(stats) = &delta.stats {
             self.usage.add_sequence(stats);
         }

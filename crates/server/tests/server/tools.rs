@@ -261,10 +261,27 @@ async fn reasoning_is_told_apart_where_a_parser_is_set() {
     let server = wide_server_where(|options| options.formats.reasoning = think);
     let answer = server.chat(grammar.clone()).await;
     has!(answer["choices"][0]["message"], {"reasoning_content": "Long.", "content": "Short."});
+    let ids = ids(
+        &ask!(server, CHAT {"grammar": grammar["grammar"], "return_token_ids": true})["choices"][0]
+            ["token_ids"],
+    );
+    let is_closed =
+        |count: &usize| server.tokenizer.decode(&ids[..*count], false).contains("</think>");
+    let thought = (0..=ids.len()).find(is_closed).unwrap();
+    let details = json!({"completion_tokens_details": {"reasoning_tokens": thought}});
+    assert_has(&answer["usage"], &details);
+    let response = server.ask(RESPONSES, grammar.clone()).await;
+    let details_there = json!({"output_tokens_details": {"reasoning_tokens": thought}});
+    assert_has(&response["usage"], &details_there);
+    let plain = server.chat(json!({"grammar": "start: \"Short.\""})).await;
+    has!(plain["usage"], {"completion_tokens_details": null});
     let message = server.ask(MESSAGES, grammar.clone()).await;
     has!(message, {"content": [{"thinking": "Long."}, {"text": "Short."}]});
     let (mut reasoning, mut content) = (String::new(), String::new());
-    for event in events(&server.stream(CHAT, grammar).await) {
+    let streamed = merge(grammar, json!({"stream_options": {"include_usage": true}}));
+    let events = events(&server.stream(CHAT, streamed).await);
+    assert_has(&events.last().unwrap()["usage"], &details);
+    for event in events {
         let delta = &event["choices"][0]["delta"];
         reasoning += delta["reasoning_content"].as_str().unwrap_or_default();
         content += delta["content"].as_str().unwrap_or_default();

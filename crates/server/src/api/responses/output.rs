@@ -108,6 +108,8 @@ impl Facts {
 /// `usage` under the names of this endpoint.
 fn usage_of(usage: &Usage) -> Value {
     let cached = usage.prompt_tokens_details.as_ref();
+    let details = usage.completion_tokens_details.as_ref();
+    let reasoning = details.map_or(0, |details| details.reasoning_tokens);
     json!({
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {
@@ -115,7 +117,7 @@ fn usage_of(usage: &Usage) -> Value {
             "cache_write_tokens": 0,
         },
         "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": reasoning},
         "total_tokens": usage.total_tokens,
         "diffusion": usage.diffusion,
     })
