@@ -22,6 +22,8 @@ use crate::pipeline::usage::{Usage, UsageSum};
 pub struct Answer {
     /// Unique id with the endpoint's prefix.
     pub id: String,
+    /// The request's id.
+    pub request_id: String,
     /// Unix time in seconds.
     pub created: u64,
     /// The model's name.

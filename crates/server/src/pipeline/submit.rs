@@ -67,6 +67,7 @@ pub fn submit(
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let answer = Answer {
         id: format!("{id_prefix}-{:016x}", state.ids().next()),
+        request_id: record.request_id().to_owned(),
         created: now.map_or(0, |now| now.as_secs()),
         model: backend.model.id.clone(),
         fingerprint: backend.model.fingerprint.clone(),

@@ -177,6 +177,16 @@ async fn errors_have_anthropics_shape() {
 }
 
 #[tokio::test]
+async fn an_error_inside_a_stream_has_the_id_of_its_request() {
+    let server = server_where(|options| options.failing = vec![1]);
+    let body = body(MESSAGES, json!({"stream": true})).to_string();
+    let reply = server.send("POST", MESSAGES, &[("x-request-id", "mine")], body).await;
+    let (name, error) = named_events(&reply.text()).pop().unwrap();
+    assert_eq!(name, "error");
+    has!(error, {"type": "error", "error": {"type": "api_error"}, "request_id": "mine"});
+}
+
+#[tokio::test]
 async fn faults_name_the_field() {
     let server = wide_server();
     let user = |block: Value| json!({"messages": [{"role": "user", "content": [block]}]});

@@ -11,6 +11,8 @@ use crate::pipeline::usage::Usage;
 /// The facts of an answer that do not change.
 #[derive(Clone, Debug)]
 pub struct Facts {
+    /// The request's id.
+    pub request_id: String,
     id: String,
     model: String,
     stops: Vec<String>,
@@ -28,7 +30,8 @@ pub struct End {
 impl Facts {
     /// The facts of `answer` with these stop strings.
     pub fn new(answer: &Answer, stops: Vec<String>) -> Self {
-        Self { id: answer.id.clone(), model: answer.model.clone(), stops }
+        let request_id = answer.request_id.clone();
+        Self { request_id, id: answer.id.clone(), model: answer.model.clone(), stops }
     }
 
     /// The end of the choice of `delta`, if it ended.
