@@ -152,7 +152,7 @@ pub struct Sampling {
     pub top_p: Option<f64>,
     /// 0..1.
     pub min_p: Option<f64>,
-    /// -1 and 0 = off.
+    /// -1, 0 and more than 32 bits = off.
     pub top_k: Option<i64>,
     /// `None` = random.
     pub seed: Option<i64>,

@@ -89,7 +89,7 @@ async fn values_are_in_range() {
         {"temperature": -1}, {"temperature": 2.01} => invalid_value "temperature";
         {"top_p": 1.1} => invalid_value "top_p";
         {"min_p": -0.1} => invalid_value "min_p";
-        {"top_k": -2} => invalid_value "top_k";
+        {"top_k": -2}, {"top_k": 1e19} => invalid_value "top_k";
         {"priority": 1_i64 << 31} => invalid_value "priority";
         {"n": 0}, {"n": 129} => invalid_value "n";
         {"seed": 1e300} => invalid_value "seed";
@@ -140,6 +140,19 @@ async fn values_are_in_range() {
         {"suffix": "x"} => unsupported_parameter "suffix";
     };
     server.refuses(CHAT, &cases).await;
+}
+
+#[tokio::test]
+async fn every_token_is_among_more_than_the_vocabulary() {
+    let server = server();
+    let sampled = async |top_k: i64| {
+        let fields = json!({"top_k": top_k, "temperature": 1, "seed": 5, "max_tokens": 9});
+        server.complete(fields).await["choices"].clone()
+    };
+    let all = sampled(-1).await;
+    for top_k in [842, i64::from(u32::MAX), 1 << 32, i64::MAX] {
+        assert_eq!(sampled(top_k).await, all, "{top_k}");
+    }
 }
 
 #[tokio::test]
