@@ -78,6 +78,7 @@ async fn names_that_nearly_exist_get_a_suggestion() {
         json!({"diffusion": {"preset": "balnced"}}), "balanced";
         json!({"diffusion": {"commit": "treshold"}}), "threshold";
         json!({"diffusion": {"refresh": "nevr"}}), "never";
+        json!({"diffusion": {"canvas": [{"opne": 1}]}}), "open";
         json!({"structured_outputs": {"regexp": "a"}}), "regex";
         json!({"response_format": {"type": "json-schema"}}), "json_schema";
         json!({"tool_choice": "requierd"}), "required";
