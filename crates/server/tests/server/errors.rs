@@ -67,6 +67,10 @@ async fn required_fields_are_missed_and_types_are_strict() {
             => missing_required_parameter "messages[0].content";
         (user(json!([{"type": "text"}])))
             => missing_required_parameter "messages[0].content[0].text";
+        {"messages": [{"role": "assistant", "content": [{"type": "refusal", "text": "x"}]}]}
+            => missing_required_parameter "messages[0].content[0].refusal";
+        (user(json!([{"type": "refusal", "refusal": "x"}])))
+            => invalid_value "messages[0].content[0].type";
         {"messages": "x"} => invalid_type "messages";
         {"messages": ["x"]} => invalid_type "messages[0]";
         {"messages": [{"role": 1}]} => invalid_type "messages[0].role";
