@@ -14,6 +14,8 @@ use text::TextError;
 const MAX_MESSAGE_CHARS: usize = 500;
 /// Maximum characters that a message quotes from the request.
 const MAX_QUOTE_CHARS: usize = 64;
+/// Maximum characters of a sentence of which only parts are quoted.
+const MAX_REASON_CHARS: usize = 400;
 
 /// The kinds of error; each is one row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -124,8 +126,9 @@ impl ApiError {
     /// An error without a field.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         let mut message = message.into();
-        if let Some((end, _)) = message.char_indices().nth(MAX_MESSAGE_CHARS) {
-            message.truncate(end);
+        if message.chars().count() > MAX_MESSAGE_CHARS {
+            message = message.chars().take(MAX_MESSAGE_CHARS - 3).collect();
+            message.push_str("...");
         }
         Self { code, message, param: None, retry_after: None, allow: None }
     }
@@ -265,6 +268,17 @@ impl IntoResponse for ApiError {
         }
         response
     }
+}
+
+/// The words of a sentence that may quote the request: the first 64 characters of each, the first 400
+/// of all.
+pub fn clip_words(sentence: &str) -> String {
+    let cut = |text: &str, most: usize| match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    };
+    let words = sentence.split(' ').map(|word| cut(word, MAX_QUOTE_CHARS));
+    cut(&words.collect::<Vec<_>>().join(" "), MAX_REASON_CHARS)
 }
 
 /// The first 64 characters of `text`, for a message.

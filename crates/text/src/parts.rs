@@ -37,4 +37,9 @@ impl PartStream {
         }
         parts
     }
+
+    /// True if an answer that ends here ends inside a call. Call it before the last push.
+    pub fn is_inside_call(&self) -> bool {
+        self.calls.as_ref().is_some_and(CallStream::is_inside)
+    }
 }

@@ -68,6 +68,11 @@ impl ReasoningStream {
         }
     }
 
+    /// True after the opening mark and before the closing one.
+    pub fn is_inside(&self) -> bool {
+        matches!(self.state, State::Opened | State::Inside)
+    }
+
     /// Takes more text.
     pub fn push(&mut self, text: &str) -> Vec<Part> {
         let mut parts = Vec::new();

@@ -24,7 +24,7 @@ use crate::pipeline::assemble::Delta;
 use crate::pipeline::deliver::Delivery;
 use crate::pipeline::generation::Generation;
 
-/// Budget of a completion that names none.
+/// Budget of a completion that names none, where the context has room for it.
 const DEFAULT_TOKENS: u32 = 16;
 
 /// The endpoint, with the shape of one answer.
@@ -42,7 +42,7 @@ struct CompletionFields {
     echo: Option<bool>,
     /// Adds the tokens that the tokenizer puts around a text; true by default.
     add_special_tokens: Option<bool>,
-    /// The budget in tokens; 16 by default.
+    /// The budget in tokens; by default the rest of the context, at most 16.
     max_tokens: Option<Count<0>>,
     /// Adds the log-probabilities of the tokens to the answer, with this number of most probable tokens
     /// at each position.
@@ -81,7 +81,8 @@ impl Endpoint for Completions {
         prompts.suffix = fields.suffix.filter(|suffix| !suffix.is_empty());
         prompts.add_special_tokens = fields.add_special_tokens.unwrap_or(true);
         generation.text.echo = fields.echo.unwrap_or(false);
-        generation.stops.max_tokens = Some(fields.max_tokens.map_or(DEFAULT_TOKENS, Int::count));
+        generation.stops.max_tokens = fields.max_tokens.map(Int::count);
+        generation.stops.default_tokens = Some(DEFAULT_TOKENS);
         if let Some(best_of) = fields.best_of {
             generation.choices.best_of = best_of.count();
         }

@@ -2,17 +2,21 @@
 
 use axum::Json;
 use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use step::TokenId;
 
-use super::chat::{check_continuation, conversation};
+use super::chat::{ChatCompletions, check_continuation, conversation};
+use super::completions::Completions;
+use super::endpoint::{Endpoint, name_ignored};
 use super::fields::body::JsonBody;
 use super::fields::conversation::EffortField;
 use super::fields::messages::Messages;
 use super::fields::numbers::TokenNumber;
+use super::fields::promises;
 use super::fields::prompt::{PromptKind, token_ids};
 use super::fields::shared::check_model;
 use super::fields::table::Fields;
@@ -34,6 +38,9 @@ pub struct Tokenized {
     count: usize,
     max_model_len: u32,
     tokens: Vec<TokenId>,
+    /// The tokens as the vocabulary writes them, if they are asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_strs: Option<Vec<String>>,
 }
 
 /// The fields of `/tokenize` without its prompt.
@@ -43,6 +50,8 @@ struct TokenizeFields {
     model: Option<String>,
     /// Adds the tokens that the tokenizer puts around a text; true by default.
     add_special_tokens: Option<bool>,
+    /// Adds the tokens as the vocabulary writes them.
+    return_token_strs: Option<bool>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -70,14 +79,19 @@ struct DetokenizeFields {
     tokens: Required<List<TokenNumber>>,
 }
 
-/// The routes.
-pub fn routes() -> [Route; 3] {
+/// The fields of `/tokenize`.
+fn tokenize_fields() -> Fields {
     let chat = Fields::new::<MessagesField>()
         .and::<ToolFields>()
         .and::<EffortField>()
         .and::<TokenizeFields>();
-    let either = Fields::new::<PromptField>().and::<TokenizeFields>().or(chat);
-    let encoding = About::post("The token ids of a text or chat.", either).answer::<Tokenized>();
+    Fields::new::<PromptField>().and::<TokenizeFields>().or(chat)
+}
+
+/// The routes. Fields of a generation are accepted by `/tokenize`, without effect.
+pub fn routes() -> [Route; 3] {
+    let fields = tokenize_fields();
+    let encoding = About::post("The token ids of a text or chat.", fields).answer::<Tokenized>();
     let tokens = Fields::new::<DetokenizeFields>();
     let decoding = About::post("The text of token ids.", tokens);
     let about = About::get("Special tokens and chat template of the tokenizer.");
@@ -89,19 +103,21 @@ pub fn routes() -> [Route; 3] {
 }
 
 /// The ids of a text or chat, the same as in a generation.
-async fn tokenize(
-    State(state): State<AppState>,
-    request: Request,
-) -> Result<Json<Tokenized>, ApiError> {
-    with_body(&state, request, |backend, body| {
+async fn tokenize(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
+    let generating = ChatCompletions::fields().or(Completions::fields());
+    let known = tokenize_fields().or(generating);
+    with_body(&state, request, known, |backend, body| {
         let kind = PromptKind::find(body)?;
         let fields: TokenizeFields = body.read()?;
         let (model, tokenizer) = (fields.model.as_deref(), &backend.tokenizer);
         let limits = backend.engine.limits();
+        let mut ignored = Vec::new();
         let tokens = match kind {
             PromptKind::Messages => {
                 let given: MessagesField = body.read()?;
-                let chat = conversation(given.messages.0, body, backend)?.conversation;
+                let chat = conversation(given.messages.0, body, backend)?;
+                ignored = chat.ignored;
+                let chat = chat.conversation;
                 let continued = given.continue_final_message.unwrap_or(false);
                 check_continuation(continued, &chat.messages)?;
                 check_model(model, backend)?;
@@ -121,23 +137,24 @@ async fn tokenize(
                 encode::text(tokenizer, limits, &prompt.0, add_special_tokens)?
             }
         };
-        Ok(Json(Tokenized { count: tokens.len(), max_model_len: limits.max_model_len, tokens }))
+        let text = |token: &TokenId| tokenizer.id_to_token(*token).unwrap_or_default();
+        let asks = fields.return_token_strs == Some(true);
+        let token_strs = asks.then(|| tokens.iter().map(text).collect());
+        let (count, max_model_len) = (tokens.len(), limits.max_model_len);
+        Ok((Tokenized { count, max_model_len, tokens, token_strs }, ignored))
     })
     .await
 }
 
 /// The text of ids, special tokens included.
-async fn detokenize(
-    State(state): State<AppState>,
-    request: Request,
-) -> Result<Json<Value>, ApiError> {
-    with_body(&state, request, |backend, body| {
+async fn detokenize(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
+    with_body(&state, request, Fields::new::<DetokenizeFields>(), |backend, body| {
         let fields: DetokenizeFields = body.read()?;
         let vocab_size = backend.engine.limits().vocab_size;
         let tokens = token_ids(&fields.tokens.0.0, vocab_size, "tokens")?;
         check_model(fields.model.as_deref(), backend)?;
         let text = backend.tokenizer.decode(&tokens, false);
-        Ok(Json(json!({ "prompt": text })))
+        Ok((json!({ "prompt": text }), Vec::new()))
     })
     .await
 }
@@ -154,31 +171,45 @@ async fn info(State(state): State<AppState>) -> Result<Json<Value>, ApiError> {
     })))
 }
 
+/// An answer, and the hints of its request that have no effect.
+pub(super) type Counted<T> = (T, Vec<&'static str>);
+
 /// As [`with_body`], for a request to `path` that is counted.
-pub(super) async fn counted<T: Send + 'static>(
+pub(super) async fn counted<T: Serialize + Send + 'static>(
     state: &AppState,
     path: &'static str,
     request: Request,
-    work: impl FnOnce(&Backend, &JsonBody<'_>) -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
+    known: Fields,
+    work: impl FnOnce(&Backend, &JsonBody<'_>) -> Result<Counted<T>, ApiError> + Send + 'static,
+) -> Result<Response, ApiError> {
     let followed = PathRequest::new(state.backend()?.metrics.clone(), path);
-    let answer = with_body(state, request, work).await;
+    let answer = with_body(state, request, known, work).await;
     followed.end(&answer);
     answer
 }
 
-/// Reads the body and runs `work` on it, off the async threads.
-async fn with_body<T: Send + 'static>(
+/// Reads the body and answers what `work` makes of it, off the async threads. Fields that are not
+/// `known` are named or refused.
+async fn with_body<T: Serialize + Send + 'static>(
     state: &AppState,
     request: Request,
-    work: impl FnOnce(&Backend, &JsonBody<'_>) -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
+    known: Fields,
+    work: impl FnOnce(&Backend, &JsonBody<'_>) -> Result<Counted<T>, ApiError> + Send + 'static,
+) -> Result<Response, ApiError> {
     let backend = state.backend()?.clone();
     let in_flight = state.shutdown().enter().ok_or_else(ApiError::shutting_down)?;
     let body = body::read(request, state).await?;
-    off_thread(state, body, move |body| {
+    let rejects = state.settings().reject_unknown_fields;
+    let work = move |body: &[u8]| {
         let _in_flight = in_flight;
-        work(&backend, &JsonBody::new(body)?)
-    })
-    .await
+        let body = JsonBody::new(body)?;
+        let (answer, ignored) = work(&backend, &body)?;
+        let mut unknown = promises::unknown(&body, &known.names(), rejects)?;
+        unknown.extend(ignored.into_iter().map(str::to_owned));
+        Ok((answer, unknown))
+    };
+    let (answer, unknown) = off_thread(state, body, work).await?;
+    let mut response = Json(answer).into_response();
+    name_ignored(&unknown, &mut response);
+    Ok(response)
 }

@@ -37,7 +37,10 @@ pub async fn check(State(state): State<AppState>, mut request: Request, next: Ne
             next.run(request).await
         }
         None => {
-            let message = "an API key is required: authorization: Bearer KEY";
+            let message = match key {
+                Some(_) => "the API key is wrong: it is none of this server's",
+                None => "an API key is required: authorization: Bearer KEY",
+            };
             let error = ApiError::new(ErrorCode::InvalidApiKey, message);
             refuse(&state, &request, error, "no valid API key")
         }

@@ -5,6 +5,7 @@ use step::TokenId;
 use text::{Part, PartStream, TextStream};
 
 use crate::pipeline::logprobs::{ScoredToken, Scorer};
+use crate::pipeline::thought::ThoughtCount;
 
 /// The additions of some events to a choice. The joined deltas of a choice are its whole answer.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,6 +20,10 @@ pub struct Delta {
     pub stop_string: Option<usize>,
     /// True if the choice called a function; known with the finish reason.
     pub called: bool,
+    /// True if the choice ended inside a call; known with the finish reason.
+    pub cut_call: bool,
+    /// Tokens of the reasoning; known with the finish reason.
+    pub reasoning_tokens: usize,
     /// Ids of the tokens delivered.
     pub token_ids: Vec<TokenId>,
     /// The same tokens with their log-probabilities, if requested.
@@ -41,7 +46,9 @@ impl Delta {
             self.parts.get_or_insert_default().extend(parts);
         }
         self.called |= next.called;
+        self.cut_call |= next.cut_call;
         self.stop_string = self.stop_string.or(next.stop_string);
+        self.reasoning_tokens += next.reasoning_tokens;
         self.token_ids.extend(next.token_ids);
         self.scored.extend(next.scored);
         self.finish = self.finish.or(next.finish);
@@ -68,9 +75,14 @@ impl Delta {
     /// The API's name of its finish reason.
     pub fn finish_name(&self) -> Option<&'static str> {
         self.finish.map(|reason| match reason {
-            FinishReason::Stop if self.called => "tool_calls",
+            FinishReason::Stop if self.has_called() => "tool_calls",
             reason => reason_name(reason),
         })
+    }
+
+    /// True if it ends a choice whose calls are complete.
+    pub fn has_called(&self) -> bool {
+        self.called && !self.cut_call
     }
 
     /// True if it has anything that a reader or the record needs now.
@@ -111,6 +123,8 @@ pub struct ChoiceAssembler {
     scorer: Option<Scorer>,
     /// Present where answers have parts.
     parts: Option<PartStream>,
+    /// Present where answers have reasoning.
+    thought: Option<ThoughtCount>,
     /// Given tokens that end the answer.
     tail: Vec<TokenId>,
     /// True if the choice called a function.
@@ -134,6 +148,7 @@ impl ChoiceAssembler {
             held_scored: Vec::new(),
             scorer: None,
             parts: None,
+            thought: None,
             tail: Vec::new(),
             called: false,
             used: 0,
@@ -165,6 +180,12 @@ impl ChoiceAssembler {
     #[must_use]
     pub fn split(self, parts: Option<PartStream>) -> Self {
         Self { parts, ..self }
+    }
+
+    /// Counts the tokens of the reasoning with `thought`, if answers have reasoning.
+    #[must_use]
+    pub fn thinking(self, thought: Option<ThoughtCount>) -> Self {
+        Self { thought, ..self }
     }
 
     /// An empty delta of this choice.
@@ -219,6 +240,9 @@ impl ChoiceAssembler {
         let fresh = piece.tokens_used - self.used;
         self.used = piece.tokens_used;
         self.held.extend_from_slice(&tokens[..fresh]);
+        if let Some(thought) = &mut self.thought {
+            thought.push(&tokens[..fresh]);
+        }
         if let Some(scorer) = &mut self.scorer {
             self.held_scored.extend(scorer.push(&tokens[..fresh], logprobs));
         }
@@ -272,10 +296,14 @@ impl ChoiceAssembler {
 
     fn end(&mut self, reason: FinishReason, delta: &mut Delta) {
         delta.text.push_str(&std::mem::take(&mut self.echo));
+        // What is held back is text without a call.
+        delta.cut_call = self.parts.as_ref().is_some_and(PartStream::is_inside_call);
         self.split_text("", true, delta);
         self.release(delta);
         delta.finish = Some(reason);
         delta.called = self.called;
+        let thought = self.thought.as_ref().map_or(0, ThoughtCount::count);
+        delta.reasoning_tokens = thought.min(self.used);
         self.ended = true;
     }
 }

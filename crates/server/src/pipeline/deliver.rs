@@ -22,6 +22,8 @@ use crate::pipeline::usage::{Usage, UsageSum};
 pub struct Answer {
     /// Unique id with the endpoint's prefix.
     pub id: String,
+    /// The request's id.
+    pub request_id: String,
     /// Unix time in seconds.
     pub created: u64,
     /// The model's name.
@@ -117,6 +119,7 @@ impl Delivery {
             }
         };
         self.usage.add_tokens(delta.token_ids.len());
+        self.usage.add_reasoning(delta.reasoning_tokens);
         if let Some(stats) = &delta.stats {
             self.usage.add_sequence(stats);
         }

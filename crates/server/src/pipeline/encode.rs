@@ -326,7 +326,7 @@ fn budget(
     }
     match (rest, request.stops.max_tokens) {
         (Some(rest), Some(max_tokens)) if max_tokens <= rest => Ok(max_tokens),
-        (Some(rest), None) if rest > 0 => Ok(rest.min(request.decoding.default_budget())),
+        (Some(rest), None) if rest > 0 => Ok(rest.min(request.default_budget())),
         (Some(rest), Some(_)) => {
             let takes = match behind {
                 0 => "the prompt takes",
@@ -338,11 +338,11 @@ fn budget(
             );
             Err(exceeded(request.names.max_tokens, rest))
         }
-        (None, _) if prompt <= context => Err(exceeded(
+        _ if behind > 0 && prompt <= context => Err(exceeded(
             "suffix",
             format!(
-                "has {behind} tokens, which with the prompt's {prompt} exceed this model's maximum \
-                 context length of {context} tokens"
+                "has {behind} tokens, which with the prompt's {prompt} leave no room in this model's \
+                 maximum context length of {context} tokens"
             ),
         )),
         _ => Err(exceeded(

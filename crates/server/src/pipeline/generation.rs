@@ -77,6 +77,13 @@ impl Generation {
     }
 }
 
+impl Generation {
+    /// Budget of a choice where the request names none and the context has room for it.
+    pub fn default_budget(&self) -> u32 {
+        self.stops.default_tokens.unwrap_or(self.decoding.default_budget())
+    }
+}
+
 /// The prompts, at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
@@ -145,7 +152,7 @@ pub struct Sampling {
     pub top_p: Option<f64>,
     /// 0..1.
     pub min_p: Option<f64>,
-    /// -1 and 0 = off.
+    /// -1, 0 and more than 32 bits = off.
     pub top_k: Option<i64>,
     /// `None` = random.
     pub seed: Option<i64>,
@@ -198,8 +205,10 @@ impl AnswerFormat {
 /// Ends of a choice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stops {
-    /// Budget of a choice in tokens; `None` = the rest of the context, at most 1,024.
+    /// Budget of a choice in tokens; `None` = the rest of the context, at most the default.
     pub max_tokens: Option<u32>,
+    /// The default; `None` = the decoder's, at most 1,024.
+    pub default_tokens: Option<u32>,
     /// Stop strings, none empty.
     pub strings: Vec<String>,
     /// Stop ids in addition to the model's.

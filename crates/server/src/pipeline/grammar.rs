@@ -7,7 +7,7 @@ use decode::Constraint;
 use text::{Follow, GrammarSpec, Grammars, TextError, Tool, ToolGrammar};
 
 use crate::backend::Backend;
-use crate::error::{ApiError, ErrorCode, clip};
+use crate::error::{ApiError, ErrorCode, clip, clip_words};
 use crate::pipeline::generation::Structured;
 
 /// Time after which no further tool is searched for a fault.
@@ -57,7 +57,7 @@ impl GrammarCache {
             let line = error.to_string();
             // Only the reason may quote the request.
             let (lead, reason) = line.split_once(": ").unwrap_or((&line, "no reason is known"));
-            let rest = format!("is refused: {}: {}", clip(lead), clip(reason));
+            let rest = format!("is refused: {}: {}", clip(lead), clip_words(reason));
             let fault = faulty_field(grammars, structured);
             let param = fault.unwrap_or_else(|| field.to_owned());
             ApiError::field(ErrorCode::InvalidValue, param, rest)

@@ -19,6 +19,7 @@ pub(crate) mod pools;
 pub(crate) mod record;
 pub(crate) mod spans;
 pub mod submit;
+pub(crate) mod thought;
 pub mod usage;
 pub(crate) mod waiting;
 pub mod written;

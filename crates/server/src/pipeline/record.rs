@@ -17,6 +17,7 @@ pub struct Record {
     metrics: Metrics,
     labels: Labels,
     path: &'static str,
+    request_id: String,
     client: ClientId,
     spans: Spans,
     arrival: Instant,
@@ -53,6 +54,7 @@ impl Record {
             metrics,
             labels: Labels::new(caller.operation, caller.model),
             path: caller.path,
+            request_id: caller.request_id.to_owned(),
             client: caller.client,
             spans: Spans::new(caller),
             arrival: Instant::now(),
@@ -63,6 +65,11 @@ impl Record {
             outcome: None,
             in_flight: None,
         }
+    }
+
+    /// The request's id.
+    pub fn request_id(&self) -> &str {
+        &self.request_id
     }
 
     /// The client that sent the request.

@@ -5,7 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::{EventStream, Extras, LogitChanges, Refusal, Sender, SubmitError};
 use step::{Bias, Sampling, TokenId};
-use text::{CallStream, GrammarSpec, PartStream, ReasoningStream, StreamOptions, TextStream};
+use text::{
+    CallStream, GrammarSpec, PartStream, ReasoningStream, SpecialTokens, StreamOptions, TextStream,
+};
 
 use crate::backend::Backend;
 use crate::error::{ApiError, ErrorCode};
@@ -20,6 +22,7 @@ use crate::pipeline::ids::choice_seed;
 use crate::pipeline::lanes::Lanes;
 use crate::pipeline::logprobs::Scorer;
 use crate::pipeline::record::Record;
+use crate::pipeline::thought::ThoughtCount;
 use crate::pipeline::usage::UsageSum;
 use crate::pipeline::written;
 use crate::state::AppState;
@@ -64,6 +67,7 @@ pub fn submit(
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let answer = Answer {
         id: format!("{id_prefix}-{:016x}", state.ids().next()),
+        request_id: record.request_id().to_owned(),
         created: now.map_or(0, |now| now.as_secs()),
         model: backend.model.id.clone(),
         fingerprint: backend.model.fingerprint.clone(),
@@ -130,6 +134,7 @@ fn choices(
             .traced(generation.trace)
             .scored(scorer.clone())
             .before(prompt.written.tail())
+            .thinking(thought(backend, &options, parts.as_ref()))
             .split(parts);
         let waiting = state.waiting_tokens().enter(prompt.tokens());
         Choice::new(events, assembler, waiting)
@@ -165,6 +170,17 @@ fn parts(state: &AppState, format: &AnswerFormat, prompt: &Prompt) -> Option<Par
         reasoning: reasoning.map(|_| ReasoningStream::new(prompt.reasoning)),
         calls: format.reads_calls.then(calls),
     })
+}
+
+/// The count of the reasoning that `parts` splits off, in a text with these `options`.
+fn thought(
+    backend: &Backend,
+    options: &StreamOptions,
+    parts: Option<&PartStream>,
+) -> Option<ThoughtCount> {
+    let stream = parts?.reasoning.clone()?;
+    let detokenizer = backend.tokenizer.detokenizer(SpecialTokens::Skip);
+    Some(ThoughtCount::new(detokenizer.showing(Arc::clone(&options.shown)), stream))
 }
 
 /// The log-probabilities that the engine computes: the requested ones, and the ones that rank the

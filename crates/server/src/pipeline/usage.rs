@@ -9,6 +9,7 @@ use serde::Serialize;
 pub struct UsageSum {
     prompt_tokens: u64,
     completion_tokens: u64,
+    reasoning_tokens: u64,
     cached_tokens: u64,
     /// True if the request predicts its answer.
     predicts: bool,
@@ -27,7 +28,7 @@ pub struct Usage {
     /// Only in a final usage, if the prefix cache had K/V of the prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_tokens_details: Option<PromptDetails>,
-    /// Only in a final usage of a request with a `prediction`.
+    /// Only in a final usage, if the request has a `prediction` or the answer has reasoning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_tokens_details: Option<CompletionDetails>,
     /// Only in a final usage.
@@ -49,6 +50,8 @@ pub struct CompletionDetails {
     pub accepted_prediction_tokens: u64,
     /// Predicted tokens that were verified and were not the model's.
     pub rejected_prediction_tokens: u64,
+    /// Tokens up to the end of the reasoning, its marks included.
+    pub reasoning_tokens: u64,
 }
 
 /// `usage.diffusion`: the cost in forward passes.
@@ -127,6 +130,7 @@ impl UsageSum {
         Self {
             prompt_tokens,
             completion_tokens: 0,
+            reasoning_tokens: 0,
             cached_tokens: 0,
             predicts: false,
             diffusion: DiffusionUsage { decoder, seed, ..DiffusionUsage::default() },
@@ -142,6 +146,11 @@ impl UsageSum {
     /// Adds delivered tokens.
     pub fn add_tokens(&mut self, tokens: usize) {
         self.completion_tokens += tokens as u64;
+    }
+
+    /// Adds tokens of the reasoning, which are among the delivered ones.
+    pub fn add_reasoning(&mut self, tokens: usize) {
+        self.reasoning_tokens += tokens as u64;
     }
 
     /// Sets the number of delivered tokens.
@@ -196,9 +205,11 @@ impl UsageSum {
         let details = CompletionDetails {
             accepted_prediction_tokens: drafts.accepted_tokens,
             rejected_prediction_tokens: drafts.drafted_tokens - drafts.accepted_tokens,
+            reasoning_tokens: self.reasoning_tokens,
         };
+        let has_details = self.predicts || self.reasoning_tokens > 0;
         Usage {
-            completion_tokens_details: self.predicts.then_some(details),
+            completion_tokens_details: has_details.then_some(details),
             prompt_tokens_details: (cached_tokens > 0).then_some(PromptDetails { cached_tokens }),
             diffusion: Some(diffusion),
             ..self.running()

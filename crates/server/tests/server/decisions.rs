@@ -327,7 +327,7 @@ async fn faulty_requests_name_their_fault() {
         {"diffusion": {"read": "both"}} => invalid_value "diffusion.read";
         {"diffusion": {"orders": 9}} => invalid_value "diffusion.orders";
         {"diffusion": {"temperature": 0}} => invalid_value "diffusion.temperature";
-        {"diffusion": {"preset": "fast"}} => invalid_value "diffusion.preset";
+        {"diffusion": {"preset": "fast"}} => unknown_parameter "diffusion.preset";
         {"stream": true} => invalid_value "stream";
     };
     for (fields, code, param) in cases.into_iter().filter(|(_, _, param)| *param != "stream") {

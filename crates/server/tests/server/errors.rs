@@ -67,6 +67,10 @@ async fn required_fields_are_missed_and_types_are_strict() {
             => missing_required_parameter "messages[0].content";
         (user(json!([{"type": "text"}])))
             => missing_required_parameter "messages[0].content[0].text";
+        {"messages": [{"role": "assistant", "content": [{"type": "refusal", "text": "x"}]}]}
+            => missing_required_parameter "messages[0].content[0].refusal";
+        (user(json!([{"type": "refusal", "refusal": "x"}])))
+            => invalid_value "messages[0].content[0].type";
         {"messages": "x"} => invalid_type "messages";
         {"messages": ["x"]} => invalid_type "messages[0]";
         {"messages": [{"role": 1}]} => invalid_type "messages[0].role";
@@ -89,7 +93,7 @@ async fn values_are_in_range() {
         {"temperature": -1}, {"temperature": 2.01} => invalid_value "temperature";
         {"top_p": 1.1} => invalid_value "top_p";
         {"min_p": -0.1} => invalid_value "min_p";
-        {"top_k": -2} => invalid_value "top_k";
+        {"top_k": -2}, {"top_k": 1e19} => invalid_value "top_k";
         {"priority": 1_i64 << 31} => invalid_value "priority";
         {"n": 0}, {"n": 129} => invalid_value "n";
         {"seed": 1e300} => invalid_value "seed";
@@ -143,6 +147,19 @@ async fn values_are_in_range() {
 }
 
 #[tokio::test]
+async fn every_token_is_among_more_than_the_vocabulary() {
+    let server = server();
+    let sampled = async |top_k: i64| {
+        let fields = json!({"top_k": top_k, "temperature": 1, "seed": 5, "max_tokens": 9});
+        server.complete(fields).await["choices"].clone()
+    };
+    let all = sampled(-1).await;
+    for top_k in [842, i64::from(u32::MAX), 1 << 32, i64::MAX] {
+        assert_eq!(sampled(top_k).await, all, "{top_k}");
+    }
+}
+
+#[tokio::test]
 async fn checks_come_in_order() {
     let server = server();
     let mut fields = json!({"temperature": 9, "min_tokens": 99, "tools": [{}]});
@@ -170,7 +187,7 @@ async fn the_context_is_a_limit() {
     let server = server();
     let ids = |count: u32| vec![9; count as usize];
     let cases = refusals! {
-        {"prompt": ids(CONTEXT + 1)} => context_length_exceeded "prompt";
+        {"prompt": ids(CONTEXT + 1)}, {"prompt": ids(CONTEXT)} => context_length_exceeded "prompt";
         {"prompt": ids(CONTEXT), "max_tokens": 1}, {"max_tokens": CONTEXT},
         {"max_tokens": 10_000_000_000_u64} => context_length_exceeded "max_tokens";
     };
@@ -184,6 +201,9 @@ async fn the_context_is_a_limit() {
     server.refuses(CHAT, &cases).await;
     let full = ask!(server, COMPLETIONS {"prompt": ids(CONTEXT), "max_tokens": 0});
     assert_eq!(full["usage"]["prompt_tokens"], CONTEXT);
+    // The default is what is left.
+    let short = ask!(server, COMPLETIONS {"prompt": ids(CONTEXT - 9), "stop": "never said"});
+    assert!(short["usage"]["completion_tokens"].as_u64() <= Some(9), "{short}");
 }
 
 #[tokio::test]

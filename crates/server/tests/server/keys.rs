@@ -77,6 +77,12 @@ async fn the_scheme_has_no_case_and_the_key_does() {
     } {
         let reply = ask_with(&server, "GET", "/v1/models", &header, "").await;
         assert_eq!(reply.status, status, "{header}");
+        let message = reply.json()["error"]["message"].as_str().unwrap_or_default().to_owned();
+        let has_key =
+            header.to_lowercase().strip_prefix("bearer ").is_some_and(|key| !key.is_empty());
+        if status == 401 {
+            assert_eq!(message.starts_with("the API key is wrong"), has_key, "{header}: {message}");
+        }
     }
     let key = format!("Bearer {CANARY}");
     let twice = [("authorization", &*key), ("authorization", "Bearer other")];

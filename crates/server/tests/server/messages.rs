@@ -40,6 +40,21 @@ async fn a_stop_sequence_is_named() {
 }
 
 #[tokio::test]
+async fn a_call_that_was_cut_is_no_call() {
+    let server = wide_server();
+    let fields = json!({"tools": [tool()], "tool_choice": {"type": "any"},
+        "stop_sequences": ["}"], "max_tokens": 300});
+    let answer = server.ask(MESSAGES, fields.clone()).await;
+    let end = json!({"stop_reason": "stop_sequence", "stop_sequence": "}"});
+    assert_has(&answer, &end);
+    assert_eq!(answer["content"], json!([]));
+    let events = named_events(&server.stream(MESSAGES, fields).await);
+    assert_has(&events[events.len() - 2].1["delta"], &end);
+    let names: Vec<&str> = events.iter().map(|(name, _)| &**name).collect();
+    assert!(names.contains(&"content_block_delta") && names.contains(&"content_block_stop"));
+}
+
+#[tokio::test]
 async fn a_loop_of_calls_goes_through() {
     let server = wide_server();
     for kind in ["any", "tool"] {
@@ -111,6 +126,24 @@ async fn tokens_are_counted_as_they_are_used() {
 }
 
 #[tokio::test]
+async fn a_prefill_is_continued() {
+    let server = wide_server();
+    let messages =
+        json!([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Mia"}]);
+    let chat = json!({"messages": messages, "continue_final_message": true, "max_tokens": 60});
+    let chat = server.chat(chat).await;
+    let blocks = json!([messages[0], {"role": "assistant",
+        "content": [{"type": "text", "text": "Mi"}, {"type": "text", "text": "a"}]}]);
+    for messages in [messages, blocks] {
+        let answer = ask!(server, MESSAGES {"messages": messages});
+        assert_eq!(text(&answer), text(&chat));
+        assert_eq!(prompt_tokens(&answer), prompt_tokens(&chat));
+        let count = ask!(server, COUNT {"messages": messages});
+        assert_eq!(count["input_tokens"], prompt_tokens(&chat));
+    }
+}
+
+#[tokio::test]
 async fn errors_have_anthropics_shape() {
     let server = server_where(|options| options.settings.keys = one_key("secret"));
     let good = body(MESSAGES, json!({"max_tokens": 2}));
@@ -141,6 +174,16 @@ async fn errors_have_anthropics_shape() {
         let allowed = (status == 405).then_some("POST, OPTIONS");
         assert_eq!(reply.header("allow"), allowed);
     }
+}
+
+#[tokio::test]
+async fn an_error_inside_a_stream_has_the_id_of_its_request() {
+    let server = server_where(|options| options.failing = vec![1]);
+    let body = body(MESSAGES, json!({"stream": true})).to_string();
+    let reply = server.send("POST", MESSAGES, &[("x-request-id", "mine")], body).await;
+    let (name, error) = named_events(&reply.text()).pop().unwrap();
+    assert_eq!(name, "error");
+    has!(error, {"type": "error", "error": {"type": "api_error"}, "request_id": "mine"});
 }
 
 #[tokio::test]

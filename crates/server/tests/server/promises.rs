@@ -18,6 +18,17 @@ fn strict() -> Server {
     server_where(|options| options.settings.reject_unknown_fields = true)
 }
 
+/// The endpoints that generate nothing, with a body of each.
+fn paths_of_counts() -> [(&'static str, Value); 5] {
+    rows! {
+        "/tokenize", json!({"prompt": "Hi", "echo": true, "temperature": 1});
+        "/tokenize", chat(json!({"max_tokens": 4, "top_k": 3}));
+        "/detokenize", json!({"tokens": [7]});
+        COUNT, json!({"max_tokens": 4, "stop_sequences": ["a"], "top_k": 3});
+        INPUT_TOKENS, body(RESPONSES, json!({"temperature": 1, "stream": true}));
+    }
+}
+
 #[tokio::test]
 async fn unknown_fields_are_named_on_every_endpoint() {
     let server = server();
@@ -27,6 +38,13 @@ async fn unknown_fields_are_named_on_every_endpoint() {
         assert_eq!(ask(&server, path, known).await.0, None, "{path}");
         let (named, _) = ask(&server, path, unknown.clone()).await;
         assert_eq!(named.as_deref(), Some("foo, bar.baz"), "{path}");
+    }
+    for (path, known) in paths_of_counts() {
+        let (_, named) = server.ask_named(path, merge(known.clone(), unknown.clone())).await;
+        assert_eq!(named.as_deref(), Some("foo, bar.baz"), "{path}");
+        // Fields of the generation that is counted are known.
+        let known = merge(known, json!({"user": "u", "metadata": {}}));
+        assert_eq!(server.ask_named(path, known).await.1, None, "{path}");
     }
     // A stream names them too.
     let (named, _) = ask(&server, CHAT, json!({"stream": true, "foo": 1})).await;
@@ -44,6 +62,10 @@ async fn unknown_fields_may_be_refused() {
         let start = format!("{near} does not exist (did you mean \"{meant}\"?)");
         assert!(message.starts_with(&start), "{message}");
     }
+    for (path, known) in paths_of_counts() {
+        let code = if path == COUNT { "invalid_request_error" } else { code };
+        server.refused(path, &merge(known, json!({"foo": 1})), code, "foo").await;
+    }
     let known = json!({"foo": null, "metadata": {}, "top_k": 1});
     ask(&server, CHAT, known).await;
 }
@@ -56,6 +78,7 @@ async fn names_that_nearly_exist_get_a_suggestion() {
         json!({"diffusion": {"preset": "balnced"}}), "balanced";
         json!({"diffusion": {"commit": "treshold"}}), "threshold";
         json!({"diffusion": {"refresh": "nevr"}}), "never";
+        json!({"diffusion": {"canvas": [{"opne": 1}]}}), "open";
         json!({"structured_outputs": {"regexp": "a"}}), "regex";
         json!({"response_format": {"type": "json-schema"}}), "json_schema";
         json!({"tool_choice": "requierd"}), "required";

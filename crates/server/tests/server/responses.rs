@@ -43,6 +43,20 @@ async fn a_budget_that_ends_is_incomplete() {
 }
 
 #[tokio::test]
+async fn a_stop_inside_a_call_is_incomplete() {
+    let server = wide_server();
+    let fields = json!({"tools": [tool()], "tool_choice": "required", "stop": "}"});
+    let answer = server.ask(RESPONSES, fields.clone()).await;
+    let cut = json!({"status": "incomplete", "incomplete_details": {"reason": null},
+        "output": [{"type": "function_call", "status": "incomplete"}]});
+    assert_has(&answer, &cut);
+    assert!(answer["incomplete_details"].is_object(), "{answer}");
+    let (name, last) = named_events(&server.stream(RESPONSES, fields).await).pop().unwrap();
+    assert_eq!(name, "response.incomplete");
+    assert_has(&last["response"], &cut);
+}
+
+#[tokio::test]
 async fn a_loop_of_calls_goes_through() {
     let server = wide_server();
     let tools = json!([tool()]);

@@ -66,6 +66,21 @@ async fn chats_accept_parts_roles_and_null_content() {
     assert_eq!(plain["choices"], parts["choices"]);
     let prompt = &plain["usage"]["prompt_tokens"];
     assert_eq!(parts["usage"]["prompt_tokens"], *prompt);
+    // A refusal is what the assistant said.
+    let prompt = async |said: Value| {
+        let said = merge(json!({"role": "assistant"}), said);
+        let answer = ask!(server, CHAT {"messages": [{"role": "user", "content": "Hi"}, said],
+            "max_tokens": 1, "return_token_ids": true});
+        server.prompt(&answer)
+    };
+    let expected = prompt(json!({"content": "No way.", "refusal": null})).await;
+    for said in [
+        json!({"content": [{"type": "refusal", "refusal": "No way."}]}),
+        json!({"content": [{"type": "text", "text": "No"}, {"type": "refusal", "refusal": " way."}]}),
+        json!({"content": null, "refusal": "No way."}),
+    ] {
+        assert_eq!(prompt(said.clone()).await, expected, "{said}");
+    }
 }
 
 #[tokio::test]

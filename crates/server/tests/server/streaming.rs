@@ -106,6 +106,7 @@ async fn a_chat_streams_role_text_and_end() {
         let reason = if is_last { json!("length") } else { json!(null) };
         assert_eq!(choice["finish_reason"], reason);
         assert!(chunk.get("usage").is_none());
+        assert_eq!(chunk["system_fingerprint"], "0.1.0-sim");
         for key in ["id", "created", "model"] {
             assert_eq!(chunk[key], first[key]);
         }

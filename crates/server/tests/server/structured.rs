@@ -212,6 +212,17 @@ async fn grammars_that_cannot_be_followed_name_the_field() {
         assert!(message.starts_with(param), "{message}");
         assert!(!message.contains(&"x".repeat(65)), "{message}");
     }
+    // A reason is a whole sentence.
+    let either = json!({"oneOf": [{"type": "integer"}, {"type": "number"}]});
+    for (schema, end) in rows! {
+        either, "oneOf whose branches can both match is not supported; use anyOf";
+        json!({"type": "x".repeat(400)}), "...";
+    } {
+        let fields = json!({"structured_outputs": {"json": schema}});
+        let param = "structured_outputs.json";
+        let message = server.refused(COMPLETIONS, &fields, "invalid_value", param).await;
+        assert!(message.ends_with(end), "{message}");
+    }
     // The next good request works.
     assert_eq!(text(&ask!(server, COMPLETIONS {"regex": "ok"})), "ok");
 }

@@ -24,7 +24,11 @@ async fn the_count_is_the_prompt_of_a_generation() {
     } {
         let answer = server.ask(TOKENIZE, fields.clone()).await;
         let tokens = ids(&answer["tokens"]);
-        has!(answer, {"max_model_len": CONTEXT, "count": tokens.len()});
+        has!(answer, {"max_model_len": CONTEXT, "count": tokens.len(), "token_strs": null});
+        let asked = merge(fields.clone(), json!({"return_token_strs": true}));
+        let texts = server.ask(TOKENIZE, asked).await["token_strs"].clone();
+        let expected = tokens.iter().map(|id| server.tokenizer.id_to_token(*id));
+        assert_eq!(texts, json!(expected.collect::<Vec<_>>()));
         let generation = merge(fields, json!({"return_token_ids": true}));
         let generation = server.ask(path, generation).await;
         assert_eq!(generation["usage"]["prompt_tokens"], tokens.len());

@@ -164,6 +164,39 @@ async fn a_budget_that_ends_inside_a_call_gives_its_beginning() {
 }
 
 #[tokio::test]
+async fn a_stop_inside_a_call_cuts_it() {
+    let server = wide_server();
+    let fields = json!({"tools": [add()], "tool_choice": "required", "max_tokens": 200,
+        "parallel_tool_calls": false, "return_token_ids": true});
+    let whole = server.chat(fields.clone()).await["choices"][0].clone();
+    let arguments = |choice: &Value| {
+        let call = &choice["message"]["tool_calls"][0];
+        call["function"]["arguments"].as_str().unwrap_or_default().to_owned()
+    };
+    let expected = arguments(&whole);
+    let brace = server.tokenizer.encode("}", false).unwrap();
+    for stop in [json!({"stop": "}"}), json!({"stop": "add\""}), json!({"stop_token_ids": brace})] {
+        let fields = merge(fields.clone(), stop.clone());
+        let choice = server.chat(fields.clone()).await["choices"][0].clone();
+        let found = arguments(&choice);
+        assert!(found.len() < expected.len() && expected.starts_with(&found), "{stop}: {choice}");
+        assert_eq!(choice["finish_reason"], "stop", "{stop}");
+        let last = events(&server.stream(CHAT, fields).await).pop().unwrap();
+        assert_eq!(last["choices"][0]["finish_reason"], "stop", "{stop}");
+    }
+    // The call is complete before these.
+    for stop in rows! {
+        json!({"stop": "</tool_call>"}); json!({"stop": "}", "include_stop_str_in_output": true});
+    } {
+        let choice = server.chat(merge(fields.clone(), stop)).await["choices"][0].clone();
+        assert_eq!(
+            (arguments(&choice), &choice["finish_reason"]),
+            (expected.clone(), &json!("tool_calls"))
+        );
+    }
+}
+
+#[tokio::test]
 async fn none_and_an_empty_list_change_nothing() {
     let server = wide_server();
     let plain = server.chat(json!({})).await;
@@ -228,10 +261,27 @@ async fn reasoning_is_told_apart_where_a_parser_is_set() {
     let server = wide_server_where(|options| options.formats.reasoning = think);
     let answer = server.chat(grammar.clone()).await;
     has!(answer["choices"][0]["message"], {"reasoning_content": "Long.", "content": "Short."});
+    let ids = ids(
+        &ask!(server, CHAT {"grammar": grammar["grammar"], "return_token_ids": true})["choices"][0]
+            ["token_ids"],
+    );
+    let is_closed =
+        |count: &usize| server.tokenizer.decode(&ids[..*count], false).contains("</think>");
+    let thought = (0..=ids.len()).find(is_closed).unwrap();
+    let details = json!({"completion_tokens_details": {"reasoning_tokens": thought}});
+    assert_has(&answer["usage"], &details);
+    let response = server.ask(RESPONSES, grammar.clone()).await;
+    let details_there = json!({"output_tokens_details": {"reasoning_tokens": thought}});
+    assert_has(&response["usage"], &details_there);
+    let plain = server.chat(json!({"grammar": "start: \"Short.\""})).await;
+    has!(plain["usage"], {"completion_tokens_details": null});
     let message = server.ask(MESSAGES, grammar.clone()).await;
     has!(message, {"content": [{"thinking": "Long."}, {"text": "Short."}]});
     let (mut reasoning, mut content) = (String::new(), String::new());
-    for event in events(&server.stream(CHAT, grammar).await) {
+    let streamed = merge(grammar, json!({"stream_options": {"include_usage": true}}));
+    let events = events(&server.stream(CHAT, streamed).await);
+    assert_has(&events.last().unwrap()["usage"], &details);
+    for event in events {
         let delta = &event["choices"][0]["delta"];
         reasoning += delta["reasoning_content"].as_str().unwrap_or_default();
         content += delta["content"].as_str().unwrap_or_default();

@@ -206,5 +206,10 @@ fn one_line(error: &dyn std::fmt::Display) -> String {
     if line.starts_with("panic: ") {
         return "the grammar compiler failed".to_owned();
     }
+    // The library's hint names an option that no request has.
+    if line.starts_with("oneOf constraints") {
+        let rest = "whose branches can both match is not supported; use anyOf";
+        return format!("oneOf {rest}");
+    }
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -123,17 +123,24 @@ impl CallStream {
     /// Ends the answer: what was held back. A call whose name is not complete is left out.
     pub fn finish(&mut self) -> Vec<Part> {
         let mut parts = Vec::new();
+        let is_inside = self.is_inside();
         let held = std::mem::take(&mut self.held);
-        let marks = self.format.marks();
         match self.state {
-            State::Text | State::Rest => deliver(held, &mut parts),
-            // A text that only began like a call without a mark.
-            State::Head if marks.open.is_none() && !held.trim_start().starts_with("{\"name\"") => {
-                deliver(held, &mut parts);
-            }
+            // A head without a call is a text that only began like one without a mark.
+            State::Text | State::Rest | State::Head if !is_inside => deliver(held, &mut parts),
             _ => {}
         }
         parts
+    }
+
+    /// True if a call has begun whose arguments are not complete. Call it before [`Self::finish`].
+    pub fn is_inside(&self) -> bool {
+        let has_mark = self.format.marks().open.is_some();
+        match self.state {
+            State::Arguments(_) => true,
+            State::Head => has_mark || self.held.trim_start().starts_with("{\"name\""),
+            State::Text | State::Tail | State::Between | State::Rest => false,
+        }
     }
 
     /// Decides about some of the held text; false if that needs more of it.

@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
+use engine::did_you_mean;
 use serde::de::value::MapDeserializer;
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor,
@@ -149,6 +150,9 @@ fn fault(prefix: &str, error: &serde_path_to_error::Error<serde_json::Error>) ->
     if text == REQUIRED {
         return required(&param);
     }
+    if let Some(rest) = unknown_key(error.path(), text) {
+        return ApiError::field(ErrorCode::UnknownParameter, param, rest);
+    }
     let wrong_type = text.strip_prefix("invalid type: ");
     match wrong_type.and_then(|rest| rest.rsplit_once(", expected ")) {
         Some((found, expected)) => {
@@ -157,6 +161,17 @@ fn fault(prefix: &str, error: &serde_path_to_error::Error<serde_json::Error>) ->
         }
         None => ApiError::field(ErrorCode::InvalidValue, param, text),
     }
+}
+
+/// The fault of a key at `path` that an object of known keys lacks, if serde's `text` tells one.
+fn unknown_key(path: &Path, text: &str) -> Option<String> {
+    let (_, known) = text.strip_prefix("unknown field `")?.rsplit_once("`, expected ")?;
+    let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
+    let hint = match path.iter().next_back() {
+        Some(Segment::Map { key }) => did_you_mean(key, known.iter().copied()),
+        _ => String::new(),
+    };
+    Some(format!("is not known{hint}; known are {}", known.join(", ")))
 }
 
 /// `missing_required_parameter` of the field `param`.

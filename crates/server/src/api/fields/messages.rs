@@ -11,10 +11,13 @@ use serde_json::{Map, Value};
 use text::{Message, PastCall};
 
 use super::body::{MAX_VALUES, required};
-use super::schema::named;
+use super::schema::{named, schema};
 use super::tool_choice::FunctionType;
 use super::types::{List, Object, Required, text_or_list};
 use crate::error::{ApiError, ErrorCode, clip};
+
+/// The forms of a text, for errors.
+const TEXTS: &str = "a string or a list of text parts";
 
 /// `messages`.
 pub type Messages = List<Object<MessageFields>>;
@@ -25,7 +28,9 @@ pub type Messages = List<Object<MessageFields>>;
 pub struct MessageFields {
     role: Required<Role>,
     /// Required but for the assistant.
-    content: Option<Texts<TextType>>,
+    content: Option<Content>,
+    /// The assistant's refusal, its text where it has no content.
+    refusal: Option<String>,
     /// The name of the speaker, for templates that show it.
     name: Option<String>,
     /// The assistant's reasoning, for templates that show it.
@@ -34,6 +39,81 @@ pub struct MessageFields {
     tool_calls: Option<List<Object<CallFields>>>,
     /// The call that a message of the role `tool` answers.
     tool_call_id: Option<String>,
+}
+
+/// `content`: a string, or parts.
+#[derive(Clone, Debug)]
+enum Content {
+    Text(String),
+    Parts(Vec<Object<PartFields>>),
+}
+
+/// One part. Its type names the field that it needs.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "ChatPart")]
+struct PartFields {
+    #[serde(rename = "type")]
+    kind: Required<PartKind>,
+    /// The text of a `text` part.
+    text: Option<String>,
+    /// The text of a `refusal` part, which only the assistant has.
+    refusal: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum PartKind {
+    Text,
+    Refusal,
+}
+
+named!(PartKind { "text" => Self::Text, "refusal" => Self::Refusal });
+
+schema!(Content, generator => {
+    let part = generator.subschema_for::<PartFields>();
+    json_schema!({"anyOf": [
+        {"type": "string"},
+        {"type": "array", "items": part, "minItems": 1},
+    ]})
+});
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = |text| Ok(ContentParts(Self::Text(text)));
+        text_or_list(deserializer, TEXTS, text).map(|content| content.0)
+    }
+}
+
+/// The list form of a content.
+struct ContentParts(Content);
+
+impl<'de> Deserialize<'de> for ContentParts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let parts = filled(Vec::deserialize(deserializer)?)?;
+        Ok(Self(Content::Parts(parts)))
+    }
+}
+
+impl Content {
+    /// The joined text in a message of `role`, the request field `param`.
+    fn text(self, role: Role, param: &str) -> Result<String, ApiError> {
+        let parts = match self {
+            Self::Text(text) => return Ok(text),
+            Self::Parts(parts) => parts,
+        };
+        let text = |(index, Object(part)): (usize, Object<PartFields>)| {
+            let (field, text) = match part.kind.0 {
+                PartKind::Text => ("text", part.text),
+                PartKind::Refusal if role == Role::Assistant => ("refusal", part.refusal),
+                PartKind::Refusal => {
+                    let param = format!("{param}[{index}].type");
+                    let rest = "must be text in a message of this role, got \"refusal\"";
+                    return Err(ApiError::field(ErrorCode::InvalidValue, param, rest));
+                }
+            };
+            text.ok_or_else(|| required(&format!("{param}[{index}].{field}")))
+        };
+        parts.into_iter().enumerate().map(text).collect()
+    }
 }
 
 /// A call in the history.
@@ -95,8 +175,8 @@ impl History {
     fn message(&mut self, fields: MessageFields, param: &str) -> Result<Message, ApiError> {
         let Required(role) = fields.role;
         let content = match (fields.content, role) {
-            (Some(texts), _) => texts.0,
-            (None, Role::Assistant) => String::new(),
+            (Some(content), _) => content.text(role, &format!("{param}.content"))?,
+            (None, Role::Assistant) => fields.refusal.unwrap_or_default(),
             (None, _) => return Err(required(&format!("{param}.content"))),
         };
         let mut message =
@@ -203,9 +283,8 @@ pub struct Texts<T>(pub String, PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Texts<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let expected = "a string or a list of text parts";
         let text = |text| Ok(JoinedText(text, PhantomData));
-        let joined: JoinedText<T> = text_or_list(deserializer, expected, text)?;
+        let joined: JoinedText<T> = text_or_list(deserializer, TEXTS, text)?;
         Ok(Self(joined.0, PhantomData))
     }
 }
@@ -215,14 +294,17 @@ struct JoinedText<T>(String, PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for JoinedText<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let parts = Vec::<Object<TextPart<T>>>::deserialize(deserializer)?;
-        match parts.is_empty() {
-            true => Err(D::Error::custom("must not be an empty list")),
-            false => {
-                let texts = parts.into_iter().map(|Object(part)| part.text.0);
-                Ok(Self(texts.collect(), PhantomData))
-            }
-        }
+        let parts: Vec<Object<TextPart<T>>> = filled(Vec::deserialize(deserializer)?)?;
+        let texts = parts.into_iter().map(|Object(part)| part.text.0);
+        Ok(Self(texts.collect(), PhantomData))
+    }
+}
+
+/// `parts`, at least one.
+fn filled<T, E: Error>(parts: Vec<T>) -> Result<Vec<T>, E> {
+    match parts.is_empty() {
+        true => Err(E::custom("must not be an empty list")),
+        false => Ok(parts),
     }
 }
 

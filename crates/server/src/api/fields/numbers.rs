@@ -112,6 +112,18 @@ struct IntVisitor {
     words: Option<&'static str>,
 }
 
+impl IntVisitor {
+    /// The fault of an integer above the range, whose end it names.
+    fn above<E: Error>(&self, found: &dyn fmt::Display) -> E {
+        match (self.words, self.min) {
+            (None, min) if min > i64::MIN => {
+                outside(&format_args!("an integer in {min}..{}", self.max), found)
+            }
+            _ => outside(&Expected(self), found),
+        }
+    }
+}
+
 impl<'de> Visitor<'de> for IntVisitor {
     type Value = i64;
 
@@ -129,6 +141,7 @@ impl<'de> Visitor<'de> for IntVisitor {
     fn visit_i64<E: Error>(self, value: i64) -> Result<i64, E> {
         match (self.min..=self.max).contains(&value) {
             true => Ok(value),
+            false if value > self.max => Err(self.above(&value)),
             false => Err(outside(&Expected(&self), &value)),
         }
     }
@@ -136,7 +149,7 @@ impl<'de> Visitor<'de> for IntVisitor {
     fn visit_u64<E: Error>(self, value: u64) -> Result<i64, E> {
         match i64::try_from(value) {
             Ok(value) => self.visit_i64(value),
-            Err(_) => Err(outside(&Expected(&self), &value)),
+            Err(_) => Err(self.above(&value)),
         }
     }
 
@@ -144,7 +157,8 @@ impl<'de> Visitor<'de> for IntVisitor {
     fn visit_f64<E: Error>(self, value: f64) -> Result<i64, E> {
         match integer(value) {
             Some(value) => self.visit_i64(value),
-            None if value.abs() >= 2f64.powi(63) => Err(outside(&Expected(&self), &value)),
+            None if value >= 2f64.powi(63) => Err(self.above(&value)),
+            None if value <= -2f64.powi(63) => Err(outside(&Expected(&self), &value)),
             None => Err(E::invalid_type(Unexpected::Float(value), &self)),
         }
     }

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use step::{Bias, TokenId};
 
-use super::numbers::{BiasAmount, Int, MAX_COUNT, Penalty, RepetitionPenalty, Share, Temperature};
+use super::numbers::{BiasAmount, Count, Int, Penalty, RepetitionPenalty, Share, Temperature};
 use super::types::Members;
 use crate::error::{ApiError, ErrorCode, clip};
 use crate::pipeline::generation::Sampling;
@@ -19,8 +19,8 @@ pub struct SamplingFields {
     top_p: Option<Share>,
     /// Samples from the tokens at least this share as probable as the most probable one.
     min_p: Option<Share>,
-    /// Samples from this number of most probable tokens; -1 and 0 mean all.
-    top_k: Option<Int<-1, MAX_COUNT>>,
+    /// Samples from this number of most probable tokens; -1, 0 and more than the vocabulary mean all.
+    top_k: Option<Count<-1>>,
     /// The seed of the sampling noise; random without it.
     seed: Option<Int<{ i64::MIN }, { i64::MAX }>>,
     /// Amounts added to the logits of tokens, by token id.

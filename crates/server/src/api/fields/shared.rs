@@ -204,7 +204,7 @@ impl Draft {
             generation.stops.max_tokens = None;
         }
         let stops = &generation.stops;
-        let budget = stops.max_tokens.unwrap_or(generation.decoding.default_budget());
+        let budget = stops.max_tokens.unwrap_or(generation.default_budget());
         if stops.min_tokens > budget {
             let found = stops.min_tokens;
             let rest = format!("must be in 0..max_tokens ({budget}), got {found}");

@@ -43,6 +43,7 @@ impl StopFields {
         Ok(Stops {
             keeps_eos: false,
             max_tokens: None,
+            default_tokens: None,
             strings: self.stop.map(|StopStrings(stops)| stops).unwrap_or_default(),
             tokens: token_ids(&tokens, vocab_size, "stop_token_ids")?,
             ignore_eos: self.ignore_eos.unwrap_or(false),

@@ -59,7 +59,7 @@ impl WriteEvents for Writer {
     }
 
     fn fail(&mut self, error: &ApiError, frame: &mut String) {
-        sse::event("error", &envelope::body(error, None), frame);
+        sse::event("error", &envelope::body(error, Some(&self.facts.request_id)), frame);
     }
 }
 

@@ -264,7 +264,9 @@ impl Endpoint for Messages {
         for (name, format) in formats {
             draft.structure(name, format);
         }
+        let is_continued = has_prefill(&chat);
         let tools = draft.chat("messages", chat);
+        draft.generation.prompts.is_continued = is_continued;
         draft.generation.stops.max_tokens = Some(fields.max_tokens.0.count());
         let (options, generation) = draft.finish(Some(tools), backend)?;
         let stops = generation.stops.strings.clone();
@@ -291,7 +293,7 @@ impl Endpoint for Messages {
     }
 }
 
-/// The route of counts. Fields of a generation are ignored there.
+/// The route of counts. Fields of a generation are accepted there, without effect.
 pub fn count_route() -> Route {
     let fields = Fields::new::<PromptFields>().and::<ModelField>();
     let about = About::post("Counts the tokens of a chat.", fields);
@@ -305,21 +307,31 @@ pub fn count_route() -> Route {
 async fn count_tokens(
     State(state): State<AppState>,
     request: Request,
-) -> Result<Json<Value>, ApiError> {
-    counted(&state, COUNT_PATH, request, |backend, body| {
+) -> Result<Response, ApiError> {
+    counted(&state, COUNT_PATH, request, Messages::fields(), |backend, body| {
         let (chat, _) = body.read::<PromptFields>()?.chat(backend)?;
         body.read::<ModelField>()?.check(backend)?;
         let (tokenizer, limits) = (&backend.tokenizer, backend.engine.limits());
-        let chat = ChatPrompt {
+        let ending = match has_prefill(&chat) {
+            true => Ending::Continued,
+            false => Ending::Answer,
+        };
+        let prompt = ChatPrompt {
             chat: &chat.conversation,
             calls: backend.tool_format(),
-            ending: Ending::Answer,
+            ending,
             field: "messages",
         };
-        let tokens = chat.ids(tokenizer, limits)?;
-        Ok(Json(json!({ "input_tokens": tokens.len() })))
+        let tokens = prompt.ids(tokenizer, limits)?;
+        Ok((json!({ "input_tokens": tokens.len() }), chat.ignored))
     })
     .await
+}
+
+/// True if the answer continues the last message: a text of the assistant.
+fn has_prefill(chat: &Chat) -> bool {
+    let last = chat.conversation.messages.last();
+    last.is_some_and(|message| message.role == "assistant" && message.calls.is_empty())
 }
 
 /// An error of the field `param`.

@@ -11,6 +11,8 @@ use crate::pipeline::usage::Usage;
 /// The facts of an answer that do not change.
 #[derive(Clone, Debug)]
 pub struct Facts {
+    /// The request's id.
+    pub request_id: String,
     id: String,
     model: String,
     stops: Vec<String>,
@@ -28,7 +30,8 @@ pub struct End {
 impl Facts {
     /// The facts of `answer` with these stop strings.
     pub fn new(answer: &Answer, stops: Vec<String>) -> Self {
-        Self { id: answer.id.clone(), model: answer.model.clone(), stops }
+        let request_id = answer.request_id.clone();
+        Self { request_id, id: answer.id.clone(), model: answer.model.clone(), stops }
     }
 
     /// The end of the choice of `delta`, if it ended.
@@ -36,7 +39,7 @@ impl Facts {
         let stop = delta.stop_string.and_then(|stop| self.stops.get(stop));
         let reason = match delta.finish? {
             FinishReason::Length => "max_tokens",
-            FinishReason::Stop if delta.called => "tool_use",
+            FinishReason::Stop if delta.has_called() => "tool_use",
             FinishReason::Stop if stop.is_some() => "stop_sequence",
             FinishReason::Stop => "end_turn",
         };
@@ -81,7 +84,8 @@ pub struct Blocks;
 impl Form for Blocks {
     fn begin(&self, open: &Open, events: &mut Vec<Event>) {
         let name = "content_block_start";
-        let event = json!({"type": name, "index": open.index, "content_block": block(open)});
+        let event =
+            json!({"type": name, "index": open.index, "content_block": block(open, json!({}))});
         events.push((name, event));
     }
 
@@ -95,22 +99,26 @@ impl Form for Blocks {
         events.push((name, json!({"type": name, "index": open.index, "delta": delta})));
     }
 
-    fn close(&self, open: &Open, _: bool, events: &mut Vec<Event>) -> Value {
+    /// A call that was cut has no JSON: the message leaves it out, so that no client runs it.
+    fn close(&self, open: &Open, _: bool, events: &mut Vec<Event>) -> Option<Value> {
         let name = "content_block_stop";
         events.push((name, json!({"type": name, "index": open.index})));
-        block(open)
+        let input = match open.kind {
+            Kind::Call { .. } => serde_json::from_str(&open.text).ok()?,
+            Kind::Text | Kind::Reasoning => Value::Null,
+        };
+        Some(block(open, input))
     }
 }
 
-/// The block. An input that the budget cut has no JSON and is left empty.
-fn block(open: &Open) -> Value {
+/// The block; `input` is that of a call.
+fn block(open: &Open, input: Value) -> Value {
     let text = &open.text;
     match &open.kind {
         Kind::Text => json!({"type": "text", "text": text}),
         Kind::Reasoning => json!({"type": "thinking", "thinking": text, "signature": ""}),
         Kind::Call { id, name } => {
             let id = id.replacen("call_", "toolu_", 1);
-            let input: Value = serde_json::from_str(text).unwrap_or_else(|_| json!({}));
             json!({"type": "tool_use", "id": id, "name": name, "input": input})
         }
     }

@@ -137,6 +137,7 @@ struct Chunk<'a, C> {
     object: &'static str,
     created: u64,
     model: &'a str,
+    system_fingerprint: &'a str,
     choices: Vec<C>,
     #[serde(skip_serializing_if = "ChunkUsage::is_absent")]
     usage: ChunkUsage,
@@ -149,6 +150,7 @@ impl<'a, C> Chunk<'a, C> {
             object: S::CHUNK_OBJECT,
             created: answer.created,
             model: &answer.model,
+            system_fingerprint: &answer.fingerprint,
             choices,
             usage,
         }

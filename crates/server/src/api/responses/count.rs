@@ -1,12 +1,13 @@
 //! `POST /v1/responses/input_tokens`: the tokens of the input of a response.
 
-use axum::Json;
 use axum::extract::{Request, State};
+use axum::response::Response;
 use axum::routing::post;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::ResponseFields;
+use super::{ResponseFields, Responses};
+use crate::api::endpoint::Endpoint;
 use crate::api::fields::shared::ModelField;
 use crate::api::fields::table::Fields;
 use crate::api::route::{About, Route};
@@ -26,7 +27,7 @@ pub struct InputTokens {
     input_tokens: usize,
 }
 
-/// The route. Fields of a generation are ignored there.
+/// The route. Fields of a generation are accepted there, without effect.
 pub fn count_route() -> Route {
     let fields = Fields::new::<ResponseFields>().and::<ModelField>();
     let about = About::post("Counts the tokens of the input of a response.", fields);
@@ -37,11 +38,8 @@ pub fn count_route() -> Route {
 ///
 /// # Errors
 /// Faults of the fields; `model_not_found`.
-async fn count(
-    State(state): State<AppState>,
-    request: Request,
-) -> Result<Json<InputTokens>, ApiError> {
-    counted(&state, COUNT_PATH, request, |backend, body| {
+async fn count(State(state): State<AppState>, request: Request) -> Result<Response, ApiError> {
+    counted(&state, COUNT_PATH, request, Responses::fields(), |backend, body| {
         let fields: ResponseFields = body.read()?;
         fields.support()?;
         let chat = fields.chat(backend)?;
@@ -53,7 +51,8 @@ async fn count(
             field: "input",
         };
         let ids = prompt.ids(&backend.tokenizer, backend.engine.limits())?;
-        Ok(Json(InputTokens { object: "response.input_tokens", input_tokens: ids.len() }))
+        let answer = InputTokens { object: "response.input_tokens", input_tokens: ids.len() };
+        Ok((answer, chat.ignored))
     })
     .await
 }

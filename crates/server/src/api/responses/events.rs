@@ -1,9 +1,8 @@
 //! The typed events of a streamed answer, numbered from 0.
 
-use engine::FinishReason;
 use serde_json::{Map, Value, json};
 
-use super::output::{Facts, OutputItems};
+use super::output::{Cut, Facts, OutputItems};
 use crate::api::items::{Event, Items};
 use crate::api::stream::WriteEvents;
 use crate::error::ApiError;
@@ -19,17 +18,17 @@ pub struct Writer {
     items: Items<OutputItems>,
     /// The next number.
     number: u64,
-    reason: Option<FinishReason>,
+    cut: Option<Cut>,
 }
 
 impl Writer {
     /// The writer of an answer with `facts`.
     pub fn new(facts: Facts) -> Self {
-        Self { items: Items::new(OutputItems::new(&facts.id)), facts, number: 0, reason: None }
+        Self { items: Items::new(OutputItems::new(&facts.id)), facts, number: 0, cut: None }
     }
 
     fn response(&mut self, name: &'static str, usage: Option<&Usage>, frame: &mut String) {
-        let response = self.facts.response(&self.items.done, self.reason, usage);
+        let response = self.facts.response(&self.items.done, self.cut, usage);
         self.events(vec![(name, json!({"response": response}))], frame);
     }
 
@@ -55,19 +54,19 @@ impl WriteEvents for Writer {
     }
 
     fn delta(&mut self, delta: &Delta, _: &Delivery, frame: &mut String) {
-        self.reason = self.reason.or(delta.finish);
+        self.cut = self.cut.or(Cut::of(delta));
         self.items.add(delta.parts());
         let events = self.items.take_events();
         self.events(events, frame);
     }
 
     fn finish(&mut self, usage: Usage, _: &Delivery, frame: &mut String) {
-        self.items.end(self.reason == Some(FinishReason::Length));
+        self.items.end(self.cut.is_some());
         let events = self.items.take_events();
         self.events(events, frame);
-        let name = match self.reason {
-            Some(FinishReason::Length) => "response.incomplete",
-            _ => "response.completed",
+        let name = match self.cut {
+            Some(_) => "response.incomplete",
+            None => "response.completed",
         };
         self.response(name, Some(&usage), frame);
     }

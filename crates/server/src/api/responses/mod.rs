@@ -7,7 +7,6 @@ mod output;
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use engine::FinishReason;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -16,7 +15,7 @@ use text::Message;
 pub use self::count::{COUNT_PATH, count_route};
 use self::events::Writer;
 use self::input::Input;
-use self::output::{Echo, Facts, OutputItems};
+use self::output::{Cut, Echo, Facts, OutputItems};
 use super::endpoint::Endpoint;
 use super::fields::body::{JsonBody, required};
 use super::fields::conversation::{Chat, Thinking};
@@ -176,9 +175,9 @@ impl Endpoint for Responses {
                 for choice in &choices {
                     items.add(choice.parts());
                 }
-                let reason = choices.iter().find_map(|choice| choice.finish);
-                items.end(reason == Some(FinishReason::Length));
-                Json(facts.response(&items.done, reason, Some(&usage))).into_response()
+                let cut = choices.iter().find_map(Cut::of);
+                items.end(cut.is_some());
+                Json(facts.response(&items.done, cut, Some(&usage))).into_response()
             }
             Err(error) => error.into_response(),
         }

@@ -6,8 +6,28 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api::items::{Event, Form, Kind, Open};
+use crate::pipeline::assemble::Delta;
 use crate::pipeline::deliver::Answer;
 use crate::pipeline::usage::Usage;
+
+/// The cause of an incomplete answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// The budget.
+    Budget,
+    /// A stop inside a call.
+    Stop,
+}
+
+impl Cut {
+    /// The cause if `delta` ends a choice that is not complete.
+    pub fn of(delta: &Delta) -> Option<Self> {
+        match delta.finish? {
+            FinishReason::Length => Some(Self::Budget),
+            FinishReason::Stop => delta.cut_call.then_some(Self::Stop),
+        }
+    }
+}
 
 /// Request fields that the answer repeats.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -43,19 +63,17 @@ impl Facts {
     }
 
     /// The object `response`: in progress without a `usage`, then completed or incomplete.
-    pub fn response(
-        &self,
-        items: &[Value],
-        reason: Option<FinishReason>,
-        usage: Option<&Usage>,
-    ) -> Value {
-        let is_cut = reason == Some(FinishReason::Length);
+    pub fn response(&self, items: &[Value], cut: Option<Cut>, usage: Option<&Usage>) -> Value {
         let status = match usage {
             None => "in_progress",
-            Some(_) if is_cut => "incomplete",
+            Some(_) if cut.is_some() => "incomplete",
             Some(_) => "completed",
         };
-        let details = (usage.is_some() && is_cut).then(|| json!({"reason": "max_output_tokens"}));
+        let details = cut.filter(|_| usage.is_some()).map(|cut| match cut {
+            Cut::Budget => json!({"reason": "max_output_tokens"}),
+            // OpenAI has no name of this reason, which it may leave out.
+            Cut::Stop => json!({}),
+        });
         let echo = &self.echo;
         json!({
             "id": self.id,
@@ -90,6 +108,8 @@ impl Facts {
 /// `usage` under the names of this endpoint.
 fn usage_of(usage: &Usage) -> Value {
     let cached = usage.prompt_tokens_details.as_ref();
+    let details = usage.completion_tokens_details.as_ref();
+    let reasoning = details.map_or(0, |details| details.reasoning_tokens);
     json!({
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {
@@ -97,7 +117,7 @@ fn usage_of(usage: &Usage) -> Value {
             "cache_write_tokens": 0,
         },
         "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": reasoning},
         "total_tokens": usage.total_tokens,
         "diffusion": usage.diffusion,
     })
@@ -178,7 +198,7 @@ impl Form for OutputItems {
         events.push((name, event));
     }
 
-    fn close(&self, open: &Open, is_cut: bool, events: &mut Vec<Event>) -> Value {
+    fn close(&self, open: &Open, is_cut: bool, events: &mut Vec<Event>) -> Option<Value> {
         let mut event = json!({"output_index": open.index, "item_id": self.id(open)});
         if let Kind::Call { name, .. } = &open.kind {
             event["name"] = json!(name);
@@ -203,7 +223,7 @@ impl Form for OutputItems {
         let item = self.item(open, status, true);
         let done = json!({"output_index": open.index, "item": item});
         events.push(("response.output_item.done", done));
-        item
+        Some(item)
     }
 }
 

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{JsonBody, read_value};
-use crate::api::fields::numbers::{Int, Share};
+use crate::api::fields::numbers::{Count, Int, Share};
 use crate::api::fields::types::{List, Members, Object, Required};
 use crate::error::{ApiError, ErrorCode};
 
@@ -16,6 +16,8 @@ struct Fields {
     _count: Option<Int<1, 128>>,
     #[serde(rename = "seed")]
     _seed: Option<Int<{ i64::MIN }, { i64::MAX }>>,
+    #[serde(rename = "budget")]
+    _budget: Option<Count<1>>,
     #[serde(rename = "share")]
     _share: Option<Share>,
     #[serde(rename = "flag")]
@@ -95,6 +97,12 @@ const FAULTS: &[(&str, ErrorCode, &str)] = &[
         ErrorCode::InvalidValue,
         "count must be an integer in 1..128, got 18446744073709551615",
     ),
+    (
+        r#""budget": 10000000000000000000"#,
+        ErrorCode::InvalidValue,
+        "budget must be an integer in 1..9223372036854775807, got 10000000000000000000",
+    ),
+    (r#""budget": 0"#, ErrorCode::InvalidValue, "budget must be an integer of at least 1, got 0"),
     (r#""seed": 1.5"#, ErrorCode::InvalidType, "seed must be a 64-bit integer, got a number"),
     (r#""share": 2"#, ErrorCode::InvalidValue, "share must be in 0..1, got 2"),
     (r#""share": [1]"#, ErrorCode::InvalidType, "share must be a number, got a list"),
