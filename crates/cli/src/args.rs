@@ -408,11 +408,18 @@ pub enum InspectCommand {
     /// Compare answers to the same requests alone and among random ones, of any server with OpenAI's API.
     Determinism(DeterminismArgs),
     /// Ask a running server for its health (exit code 0 or 69).
-    Health {
-        /// Address of the server.
-        #[arg(long, env = "ASYNCLANE_LISTEN", default_value = "127.0.0.1:8000")]
-        address: String,
-    },
+    Health(HealthArgs),
+}
+
+#[derive(Args, Clone, Debug, Default)]
+pub struct HealthArgs {
+    /// Address of the server: `HOST:PORT`, a port, or an `http://` URL; default: where `serve` listens with
+    /// the same configuration.
+    #[arg(long)]
+    pub address: Option<String>,
+    // As `serve` has it, for the variable.
+    #[arg(long, hide = true, env = "ASYNCLANE_LISTEN")]
+    pub listen: Option<String>,
 }
 
 #[derive(Args, Clone, Debug)]
