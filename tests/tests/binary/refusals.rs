@@ -241,3 +241,27 @@ fn a_template_that_can_never_answer() {
     let place = "chat_template.jinja: line 1: ";
     names(&message, &[place, "non-existing template 'x'"]);
 }
+
+/// Which chats a template refuses is its own decision, so the operator is warned of one that refuses all.
+#[test]
+fn a_template_that_refuses_every_chat() {
+    let folder = checkpoint("raise", |_| {});
+    let file = folder.join("chat_template.jinja");
+    let warned =
+        "warning: the chat template refuses a user's message, also after a system message: ";
+    let needs_system =
+        "{% if messages[0].role != 'system' %}{{ raise_exception('no system') }}{% endif %}a";
+    for (template, expected) in
+        [("{{ raise_exception('not today') }}", true), (needs_system, false)]
+    {
+        std::fs::write(&file, template).unwrap();
+        let server = Server::start(&["--model", utf8(&folder)]);
+        let body = json!({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1});
+        let answer = server.client().post("/v1/chat/completions", &body);
+        assert_eq!(answer.status, 400, "{template}");
+        let log = server.stop();
+        let warning = log.lines().find(|line| line.starts_with(warned));
+        assert_eq!(warning.is_some(), expected, "{log}");
+        assert!(!expected || log.contains("not today"), "{log}");
+    }
+}
