@@ -427,9 +427,10 @@ pub struct CapacityArgs {
     /// A `config.json` in place of the configured model: the estimate needs no weights.
     #[arg(long, value_name = "FILE")]
     pub config_json: Option<PathBuf>,
-    /// Positions of a sequence, prompt and canvas, halfway through its answer.
-    #[arg(long, default_value_t = 1536, value_parser = clap::value_parser!(u32).range(1..))]
-    pub context: u32,
+    /// Positions of a sequence, prompt and canvas, halfway through its answer; default: 1536, or the model's
+    /// context if it is shorter.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub context: Option<u32>,
     /// Bytes per number in K/V; default: those of `--kv-dtype` with scales, or 2 for bf16.
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=4))]
     pub kv_bytes: Option<u8>,

@@ -222,6 +222,7 @@ fn capacity(args: &InspectArgs, options: &CapacityArgs) -> Result<()> {
     let mut checkpoint = kv::with_format(checkpoint, &config);
     let survey = checkpoint.survey(*config.model.dtype).map_err(exit::refused)?;
     let info = &survey.info;
+    let context = capacity::context(options.context, config.max_model_len(info))?;
     let on_cpu = capacity::bytes_per_weight(info, survey.memory.weights, None);
     // Blocks have records of their own on a card, beside a table in bf16.
     let kv = *config.engine.kv_dtype;
@@ -235,8 +236,8 @@ fn capacity(args: &InspectArgs, options: &CapacityArgs) -> Result<()> {
         false => on_cpu,
     };
     let here = capacity::measure(info, on_cpu);
-    let kv = capacity::kv_bytes(info, options, kv);
-    let report = capacity::report(info, [on_card, kv], options, here)?;
+    let kv = capacity::kv_bytes(info, options.kv_bytes, kv);
+    let report = capacity::report(info, [on_card, kv], context, &options.machine, here)?;
     tell!("{}", report.trim_end());
     kv::limit(&usual(&config), &mut checkpoint);
     dtypes(&mut checkpoint, info)

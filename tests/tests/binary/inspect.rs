@@ -176,6 +176,9 @@ fn the_capacity_of_this_machine_comes_first() {
     let expected =
         ["this CPU", "RTX 4090", "L40S    ", "A100    ", "H100    ", "H200    ", "B200    "];
     assert_eq!(names, expected);
+    assert!(text.contains(", 1024 positions a sequence\n") && !text.contains(" 0.0 "), "{text}");
+    let message = refusal(&run(&["inspect", "capacity", "--context", "100000"]), 64);
+    assert!(message.contains("--context: expected at most 1024, the model's context"), "{message}");
 }
 
 #[test]
