@@ -203,8 +203,14 @@ pub struct WeightArgs {
     /// Dynamic expert sharing (DES) for models with experts: `vote=0.15` or `seq=2`.
     #[arg(long, global = true, value_name = "HOW", env = "ASYNCLANE_EXPERT_SHARING")]
     pub expert_sharing: Option<String>,
-    /// Maximum positions of a sequence, prompt plus budget.
-    #[arg(long, global = true, env = "ASYNCLANE_MAX_MODEL_LEN")]
+    /// Maximum positions of a sequence, prompt plus budget; -1 = the model's own length, or what fits of it.
+    #[arg(
+        long,
+        global = true,
+        env = "ASYNCLANE_MAX_MODEL_LEN",
+        value_parser = length,
+        allow_negative_numbers = true
+    )]
     pub max_model_len: Option<u32>,
 }
 
@@ -267,6 +273,16 @@ impl ModelArgs {
             named.environment.remove("model");
         }
         named
+    }
+}
+
+/// A length in positions; 0 for -1, which is the model's own in vLLM.
+fn length(text: &str) -> Result<u32, String> {
+    match text {
+        "-1" => Ok(0),
+        _ => text.parse().map_err(|_| {
+            format!("expected a number of positions up to {}, or -1 for the model's own", u32::MAX)
+        }),
     }
 }
 
