@@ -80,7 +80,7 @@ fn a_missing_folder() {
 
 #[test]
 fn a_length_beyond_the_context() {
-    for command in [&SERVE[..], &["inspect"], &["generate"]] {
+    for command in [&SERVE[..], &["inspect"], &["generate", "Hi"]] {
         let message = refusal(&run(&[command, &["--max-model-len", "70000"]].concat()), 78);
         let parts = ["model.max_model_len: expected at most ", " found 70000"];
         names(&message, &parts);
