@@ -244,7 +244,15 @@ fn adapted(checkpoint: Checkpoint, training: &Training) -> Result<Checkpoint> {
         0 => is_for_drafts.then_some(RowGate::OpenBlocks),
         mask => Some(RowGate::Masks(mask)),
     };
-    checkpoint.with_lora(&files, gate).map_err(exit::refused)
+    checkpoint.with_lora(&files, gate).map_err(missing_or_refused)
+}
+
+/// The error of a file that the operator named beside the model.
+fn missing_or_refused(error: LoadError) -> anyhow::Error {
+    match error {
+        LoadError::MissingFile { .. } => exit::failure(exit::NO_INPUT, error.to_string()),
+        _ => exit::refused(error),
+    }
 }
 
 /// Logits of one full forward pass on the CPU, row-major, and the number of tokens with a logit.
@@ -361,11 +369,7 @@ fn filter(config: &Config) -> Result<Option<Arc<Filter>>> {
         "" => return Ok(None),
         path => FilterWeights::read(Path::new(path)),
     };
-    let file = file.map_err(|error| match error {
-        LoadError::MissingFile { .. } => exit::failure(exit::NO_INPUT, error.to_string()),
-        _ => exit::refused(error),
-    })?;
-    Ok(Some(Arc::new(network(file)?)))
+    Ok(Some(Arc::new(network(file.map_err(missing_or_refused)?)?)))
 }
 
 /// The filter network with these weights.

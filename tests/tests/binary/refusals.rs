@@ -79,6 +79,12 @@ fn a_missing_folder() {
 }
 
 #[test]
+fn a_missing_adapter() {
+    let message = refusal(&run(&[&SERVE[..], &["--lora", "nosuch"]].concat()), 66);
+    names(&message, &["adapter_config.json: not found in nosuch"]);
+}
+
+#[test]
 fn a_length_beyond_the_context() {
     for command in [&SERVE[..], &["inspect"], &["generate", "Hi"]] {
         let message = refusal(&run(&[command, &["--max-model-len", "70000"]].concat()), 78);
