@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use decode::{Filter, Weights};
-use engine::decoding::WeightKind;
-use engine::{ByPriority, Capabilities, EngineConfig, did_you_mean};
+use engine::decoding::{Decoding, WeightKind};
+use engine::{ByPriority, Capabilities, EngineConfig, Limits, did_you_mean};
 use model::{
     Candle, Checkpoint, Cpu, Device, Files, FilterWeights, Host, LoadError, Model, ModelExecutor,
     ModelInfo, RowGate, TileSupport, WeightDtype,
@@ -357,6 +357,15 @@ pub fn engine_config(config: &Config, loaded: &LoadedModel) -> EngineConfig {
             masks: loaded.weights.masks,
         },
     }
+}
+
+/// Refuses a default decoder that does not go with the model.
+///
+/// # Errors
+/// The reason why not.
+pub fn check_decoder(limits: &Limits, decoding: &Decoding) -> Result<()> {
+    let refused = |error| exit::failure(exit::CONFIG, format!("model.decoder: {error}"));
+    limits.admit_decoder(decoding).map_err(refused)
 }
 
 /// The configured filter; the demo model has an embedded one.
