@@ -183,9 +183,9 @@ pub struct WeightArgs {
     /// the model's name), on or off.
     #[arg(long, global = true, env = "ASYNCLANE_EDITS")]
     pub edits: Option<String>,
-    /// Data type of the weight matrices: auto (the block types of a GGUF file, bf16 for 512 MiB and
-    /// more of weights stored in it, else f32), f32, bf16 (also bfloat16, float16, half), int8, int4, or
-    /// int8w (int8 with inputs in bf16, on CUDA devices only).
+    /// Data type of the weight matrices: auto (the block types of a GGUF file, the codes of quantized files,
+    /// bf16 for 512 MiB and more of weights stored in it, else f32), f32, bf16 (also bfloat16, float16,
+    /// half), int8, int4, or int8w (int8 with inputs in bf16, on CUDA devices only).
     #[arg(long, global = true, env = "ASYNCLANE_DTYPE")]
     pub dtype: Option<String>,
     /// Device: auto (a CUDA device if the build supports it and the machine has one, else the CPU),
