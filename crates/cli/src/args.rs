@@ -183,9 +183,9 @@ pub struct WeightArgs {
     /// the model's name), on or off.
     #[arg(long, global = true, env = "ASYNCLANE_EDITS")]
     pub edits: Option<String>,
-    /// Data type of the weight matrices: auto (the block types of a GGUF file, bf16 for 512 MiB and
-    /// more of weights stored in it, else f32), f32, bf16 (also bfloat16, float16, half), int8, int4, or
-    /// int8w (int8 with inputs in bf16, on CUDA devices only).
+    /// Data type of the weight matrices: auto (the block types of a GGUF file, the codes of quantized files,
+    /// bf16 for 512 MiB and more of weights stored in it, else f32), f32, bf16 (also bfloat16, float16,
+    /// half), int8, int4, or int8w (int8 with inputs in bf16, on CUDA devices only).
     #[arg(long, global = true, env = "ASYNCLANE_DTYPE")]
     pub dtype: Option<String>,
     /// Device: auto (a CUDA device if the build supports it and the machine has one, else the CPU),
@@ -203,8 +203,14 @@ pub struct WeightArgs {
     /// Dynamic expert sharing (DES) for models with experts: `vote=0.15` or `seq=2`.
     #[arg(long, global = true, value_name = "HOW", env = "ASYNCLANE_EXPERT_SHARING")]
     pub expert_sharing: Option<String>,
-    /// Maximum positions of a sequence, prompt plus budget.
-    #[arg(long, global = true, env = "ASYNCLANE_MAX_MODEL_LEN")]
+    /// Maximum positions of a sequence, prompt plus budget; -1 = the model's own length, or what fits of it.
+    #[arg(
+        long,
+        global = true,
+        env = "ASYNCLANE_MAX_MODEL_LEN",
+        value_parser = length,
+        allow_negative_numbers = true
+    )]
     pub max_model_len: Option<u32>,
 }
 
@@ -267,6 +273,16 @@ impl ModelArgs {
             named.environment.remove("model");
         }
         named
+    }
+}
+
+/// A length in positions; 0 for -1, which is the model's own in vLLM.
+fn length(text: &str) -> Result<u32, String> {
+    match text {
+        "-1" => Ok(0),
+        _ => text.parse().map_err(|_| {
+            format!("expected a number of positions up to {}, or -1 for the model's own", u32::MAX)
+        }),
     }
 }
 
@@ -408,11 +424,18 @@ pub enum InspectCommand {
     /// Compare answers to the same requests alone and among random ones, of any server with OpenAI's API.
     Determinism(DeterminismArgs),
     /// Ask a running server for its health (exit code 0 or 69).
-    Health {
-        /// Address of the server.
-        #[arg(long, env = "ASYNCLANE_LISTEN", default_value = "127.0.0.1:8000")]
-        address: String,
-    },
+    Health(HealthArgs),
+}
+
+#[derive(Args, Clone, Debug, Default)]
+pub struct HealthArgs {
+    /// Address of the server: `HOST:PORT`, a port, or an `http://` URL; default: where `serve` listens with
+    /// the same configuration.
+    #[arg(long)]
+    pub address: Option<String>,
+    // As `serve` has it, for the variable.
+    #[arg(long, hide = true, env = "ASYNCLANE_LISTEN")]
+    pub listen: Option<String>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -420,9 +443,10 @@ pub struct CapacityArgs {
     /// A `config.json` in place of the configured model: the estimate needs no weights.
     #[arg(long, value_name = "FILE")]
     pub config_json: Option<PathBuf>,
-    /// Positions of a sequence, prompt and canvas, halfway through its answer.
-    #[arg(long, default_value_t = 1536, value_parser = clap::value_parser!(u32).range(1..))]
-    pub context: u32,
+    /// Positions of a sequence, prompt and canvas, halfway through its answer; default: 1536, or the model's
+    /// context if it is shorter.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub context: Option<u32>,
     /// Bytes per number in K/V; default: those of `--kv-dtype` with scales, or 2 for bf16.
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=4))]
     pub kv_bytes: Option<u8>,

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use model::{KvDtype, ModelInfo, WeightDtype};
 
-use crate::args::CapacityArgs;
 use crate::exit;
 use crate::memory;
 
@@ -19,6 +18,8 @@ use crate::memory;
 const USED_SHARE: f64 = 0.9;
 /// Bytes reserved for the context, the kernels and the activations of a step on a GPU.
 const OVERHEAD_BYTES: f64 = 1.5e9;
+/// Positions of a sequence, if the model has as many.
+const USUAL_CONTEXT: u32 = 1536;
 /// Numbers of 8 bytes that [`measure`] reads at most: more than processors cache.
 const READ_NUMBERS: usize = 32 << 20;
 /// Time for which [`measure`] reads.
@@ -186,27 +187,45 @@ pub fn bytes_per_weight(info: &ModelInfo, weights: u64, number: Option<usize>) -
     }
 }
 
-/// Mean bytes of a number in K/V on cards, with scales, where `asked` is the configured format.
-pub fn kv_bytes(info: &ModelInfo, args: &CapacityArgs, asked: Option<KvDtype>) -> f64 {
-    match (args.kv_bytes, asked) {
+/// Mean bytes of a number in K/V on cards, with scales: the `given` ones, or those of the format that is
+/// configured.
+pub fn kv_bytes(info: &ModelInfo, given: Option<u8>, configured: Option<KvDtype>) -> f64 {
+    match (given, configured) {
         (Some(bytes), _) => f64::from(bytes),
         (None, Some(_)) => number_bytes(info),
         (None, None) => 2.0,
     }
 }
 
+/// Positions of a sequence: the `given` ones, or a usual number, where the model's longest one has `longest`.
+///
+/// # Errors
+/// More than the longest sequence has.
+pub fn context(given: Option<u32>, longest: u32) -> Result<u32> {
+    match given {
+        Some(found) if found > longest => {
+            let message = format!(
+                "--context: expected at most {longest}, the model's context, found {found}"
+            );
+            Err(exit::failure(exit::USAGE, message))
+        }
+        given => Ok(given.unwrap_or(USUAL_CONTEXT.min(longest))),
+    }
+}
+
 /// The tables for one model with matrices of `bytes` bytes a weight and K/V of `kv` bytes a number on cards,
-/// the device `here` first.
+/// the device `here` first. `numbers` describe the only card; by default there are several.
 ///
 /// # Errors
 /// `--on` with a number that is not positive.
 pub fn report(
     info: &ModelInfo,
     [bytes, kv]: [f64; 2],
-    args: &CapacityArgs,
+    context: u32,
+    numbers: &[f64],
     here: Option<Device>,
 ) -> Result<String> {
-    let devices: Vec<Device> = here.into_iter().chain(devices(args)?).collect();
+    let devices: Vec<Device> = here.into_iter().chain(devices(numbers)?).collect();
     let touched = match info.experts {
         None => vec![0],
         Some(experts) => vec![experts.chosen, experts.count],
@@ -215,7 +234,7 @@ pub fn report(
         "estimate: weights in {}, K/V of {} bytes a number, {} positions a sequence\n",
         info.formats.matrices.name(),
         (kv * 1e3).round() / 1e3,
-        args.context
+        context
     );
     if here.is_some() {
         writeln!(
@@ -234,22 +253,21 @@ pub fn report(
         }
         let rows: Vec<_> = devices.iter().map(|device| (device, sizes(device))).collect();
         let sizes = Sizes::new(info, bytes, kv, touched);
-        table(&mut out, &sizes, &rows, f64::from(args.context))?;
+        table(&mut out, &sizes, &rows, f64::from(context))?;
     }
     Ok(out)
 }
 
-fn devices(args: &CapacityArgs) -> Result<Vec<Device>> {
-    match *args.machine {
+fn devices(numbers: &[f64]) -> Result<Vec<Device>> {
+    match *numbers {
         [] => Ok(CARDS.to_vec()),
         [memory, bandwidth, flops]
-            if args.machine.iter().all(|value| value.is_finite() && *value > 0.0) =>
+            if numbers.iter().all(|value| value.is_finite() && *value > 0.0) =>
         {
             Ok(vec![Device::new("yours", memory, bandwidth, flops)])
         }
         _ => {
-            let message =
-                format!("--on: expected three positive numbers, found {:?}", args.machine);
+            let message = format!("--on: expected three positive numbers, found {numbers:?}");
             Err(exit::failure(exit::USAGE, message))
         }
     }
@@ -261,6 +279,13 @@ fn size(bytes: f64) -> String {
         1e9.. => format!("{:.1} GB", bytes / 1e9),
         _ => format!("{:.1} MB", bytes / 1e6),
     }
+}
+
+/// Milliseconds with three digits that count, and one behind the point at least.
+fn milliseconds(seconds: f64) -> String {
+    let time = 1e3 * seconds;
+    let whole = time.max(1e-6).log10().floor() as i32;
+    format!("{time:.*}", (2 - whole).max(1) as usize)
 }
 
 /// The head for a model of these `sizes`, and a row per device with the sizes that it has there.
@@ -285,12 +310,12 @@ fn table(out: &mut String, sizes: &Sizes, rows: &[(&Device, Sizes)], context: f6
         let ridge = ridge.map_or("-".to_owned(), |rows| format!("{rows:.0}"));
         writeln!(
             out,
-            "{:<8} {:>9.0} {:>11.0} {:>11.0} {:>14.1} {ridge:>12}",
+            "{:<8} {:>9.0} {:>11.0} {:>11.0} {:>14} {ridge:>12}",
             device.name,
             device.memory / 1e9,
             positions,
             (positions / context).floor(),
-            1e3 * sizes.floor(device),
+            milliseconds(sizes.floor(device)),
         )?;
     }
     Ok(())
@@ -388,13 +413,7 @@ mod tests {
     #[test]
     fn weights_of_any_size_can_be_read() {
         let line = |sizes| {
-            let args = CapacityArgs {
-                config_json: None,
-                context: 1536,
-                kv_bytes: None,
-                machine: Vec::new(),
-            };
-            let text = report(&model(sizes, None, 0), [2.0; 2], &args, None).unwrap();
+            let text = report(&model(sizes, None, 0), [2.0; 2], 1536, &[], None).unwrap();
             text.lines().nth(1).unwrap().to_owned()
         };
         let large = line([32, 4096, 32, 32, 12_288, 126_464]);
@@ -408,15 +427,10 @@ mod tests {
     #[test]
     fn a_device_of_ones_own_has_positive_numbers() {
         let info = model([32, 4096, 32, 32, 12_288, 126_464], None, 0);
-        let args = |device: &[f64]| CapacityArgs {
-            config_json: None,
-            context: 1536,
-            kv_bytes: Some(4),
-            machine: device.to_vec(),
-        };
-        let text = report(&info, [2.0, 4.0], &args(&[48.0, 20.0, 0.19]), None).unwrap();
+        let report = |numbers: &[f64]| report(&info, [2.0, 4.0], 1536, numbers, None);
+        let text = report(&[48.0, 20.0, 0.19]).unwrap();
         assert!(text.contains("\nyours "), "{text}");
-        let text = report(&info, [2.0, 4.0], &args(&[]), None).unwrap();
+        let text = report(&[]).unwrap();
         let memory = text.lines().skip(3).map(|line| {
             let words: Vec<_> = line.split_whitespace().take(2).collect();
             words.join(" ")
@@ -424,15 +438,13 @@ mod tests {
         assert!(memory.skip(2).eq(["A100 80", "H100 80", "H200 141", "B200 180"]), "{text}");
         assert_eq!(text.lines().count(), 9, "{text}");
         for wrong in [[0.0, 1.0, 1.0], [1.0, f64::NAN, 1.0], [1.0, 1.0, -1.0]] {
-            assert!(report(&info, [2.0, 4.0], &args(&wrong), None).is_err());
+            assert!(report(&wrong).is_err());
         }
     }
 
     #[test]
     fn this_machine_comes_first_with_bytes_of_its_own() {
         let info = model([32, 4096, 32, 32, 12_288, 126_464], None, 0);
-        let args =
-            CapacityArgs { config_json: None, context: 1536, kv_bytes: None, machine: Vec::new() };
         let here = Device {
             name: "this CPU",
             memory: 100e9,
@@ -441,7 +453,7 @@ mod tests {
             flops: None,
             own: Some(OwnBytes { weight: 2.0, kv: number_bytes(&info) }),
         };
-        let text = report(&info, [1.0, 2.0], &args, Some(here)).unwrap();
+        let text = report(&info, [1.0, 2.0], 1536, &[], Some(here)).unwrap();
         let rows: Vec<Vec<&str>> = text
             .lines()
             .skip_while(|line| !line.starts_with("device"))
@@ -451,7 +463,24 @@ mod tests {
         let expected = ["this", "CPU", "100", "70543", "45", "749.7", "-"];
         assert_eq!(rows[1], expected, "{text}");
         // A card has weights of one byte, at 1,008 GB/s.
-        assert_eq!((&rows[2][..2], rows[2][5]), (&["RTX", "4090"][..], "7.4"));
+        assert_eq!((&rows[2][..2], rows[2][5]), (&["RTX", "4090"][..], "7.44"));
+    }
+
+    #[test]
+    fn short_steps_have_three_digits() {
+        let cases = [(0.7497, "749.7"), (0.0744, "74.4"), (1e-3, "1.00"), (4.56e-6, "0.00456")];
+        for (seconds, expected) in cases {
+            assert_eq!(milliseconds(seconds), expected);
+        }
+    }
+
+    #[test]
+    fn sequences_are_no_longer_than_the_context() {
+        assert_eq!(context(None, 4096).unwrap(), 1536);
+        assert_eq!(context(None, 1024).unwrap(), 1024);
+        assert_eq!(context(Some(1024), 1024).unwrap(), 1024);
+        let refusal = context(Some(1025), 1024).unwrap_err().to_string();
+        assert_eq!(refusal, "--context: expected at most 1024, the model's context, found 1025");
     }
 
     /// The configured format counts with its scales, unless a number of bytes is given.
@@ -459,18 +488,12 @@ mod tests {
     fn keys_and_values_of_cards_have_the_bytes_of_their_format() {
         let mut info = model([32, 4096, 32, 32, 12_288, 126_464], None, 0);
         info.formats.kv = KvDtype::Int8;
-        let args = |kv_bytes| CapacityArgs {
-            config_json: None,
-            context: 1536,
-            kv_bytes,
-            machine: Vec::new(),
-        };
         let asked = Some(KvDtype::Int8);
-        assert_eq!(kv_bytes(&info, &args(None), None), 2.0);
-        assert_eq!(kv_bytes(&info, &args(Some(4)), asked), 4.0);
-        let bytes = kv_bytes(&info, &args(None), asked);
+        assert_eq!(kv_bytes(&info, None, None), 2.0);
+        assert_eq!(kv_bytes(&info, Some(4), asked), 4.0);
+        let bytes = kv_bytes(&info, None, asked);
         assert_eq!(bytes, 1.0 + 4.0 / 128.0);
-        let text = report(&info, [2.0, bytes], &args(None), None).unwrap();
+        let text = report(&info, [2.0, bytes], 1536, &[], None).unwrap();
         assert!(text.contains("K/V of 1.031 bytes a number"), "{text}");
         assert!(text.contains("; K/V 264 KiB a position"), "{text}");
     }

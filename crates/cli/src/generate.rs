@@ -1,6 +1,5 @@
 //! `asynclane generate`: answers one prompt, prints tokens as they are committed, and the lane tree.
 
-use std::io::Read;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
@@ -9,22 +8,23 @@ use crate::answer::Answer;
 use crate::args::GenerateArgs;
 use crate::config::Config;
 use crate::load;
-use crate::session::{Prompt, Session};
+use crate::session::{Prompt, Session, refuse_blanks};
 
 /// Writes the answer to standard output and everything else to standard error.
 ///
 /// # Errors
-/// A model that does not load, a prompt that does not fit, a failed step.
+/// A model that does not load, no prompt, a prompt that does not fit, a failed step.
 pub fn run(args: &GenerateArgs) -> Result<()> {
     let config = Config::resolve(&args.model, None)?;
     let prompt = match &args.prompt {
         Some(prompt) => prompt.clone(),
-        None => {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text)?;
-            text
-        }
+        None => std::io::read_to_string(std::io::stdin())?,
     };
+    if !args.raw {
+        let advice = "write it behind the command (asynclane generate \"Hello\"), or pipe it (echo Hello | \
+                      asynclane generate)";
+        refuse_blanks(&prompt, advice)?;
+    }
     let session = Session::start(&config)?;
     let tokens = match args.raw {
         true => session.tokenizer.encode(&prompt, true)?,

@@ -1,12 +1,10 @@
 //! `asynclane inspect`: contents of a checkpoint, raw logits, this machine, a server's health.
 
 mod decoders;
+mod health;
 
 use std::borrow::Cow;
-use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use engine::decoding::WeightKind;
@@ -30,9 +28,6 @@ use crate::load;
 use crate::memory::{self, size};
 use crate::models::room::POSITIONS;
 
-/// Timeout of a health probe.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
-
 /// Runs an inspection.
 ///
 /// # Errors
@@ -55,7 +50,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
             let named = args.model.named(args.name.as_deref());
             determinism::run(options, || Config::resolve(&named, None))
         }
-        Some(InspectCommand::Health { address }) => health(address),
+        Some(InspectCommand::Health(options)) => health::run(options, &args.model),
     }
 }
 
@@ -227,6 +222,7 @@ fn capacity(args: &InspectArgs, options: &CapacityArgs) -> Result<()> {
     let mut checkpoint = kv::with_format(checkpoint, &config);
     let survey = checkpoint.survey(*config.model.dtype).map_err(exit::refused)?;
     let info = &survey.info;
+    let context = capacity::context(options.context, config.max_model_len(info))?;
     let on_cpu = capacity::bytes_per_weight(info, survey.memory.weights, None);
     // Blocks have records of their own on a card, beside a table in bf16.
     let kv = *config.engine.kv_dtype;
@@ -240,8 +236,8 @@ fn capacity(args: &InspectArgs, options: &CapacityArgs) -> Result<()> {
         false => on_cpu,
     };
     let here = capacity::measure(info, on_cpu);
-    let kv = capacity::kv_bytes(info, options, kv);
-    let report = capacity::report(info, [on_card, kv], options, here)?;
+    let kv = capacity::kv_bytes(info, options.kv_bytes, kv);
+    let report = capacity::report(info, [on_card, kv], context, &options.machine, here)?;
     tell!("{}", report.trim_end());
     kv::limit(&usual(&config), &mut checkpoint);
     dtypes(&mut checkpoint, info)
@@ -307,30 +303,4 @@ fn logits(args: &InspectArgs, tokens: &[u32], out: &Path) -> Result<()> {
     let view = TensorView::new(Dtype::F32, shape, &bytes)?;
     let file = safetensors::serialize([("logits", view)], None)?;
     std::fs::write(out, file).with_context(|| out.display().to_string())
-}
-
-/// Asks a server's `/health`; containers use it as their health check.
-fn health(address: &str) -> Result<()> {
-    let unreachable =
-        |reason: String| exit::failure(exit::UNAVAILABLE, format!("{address}: {reason}"));
-    // A wildcard address is not a destination: ask on loopback.
-    let address = address.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:");
-    let mut found = address.to_socket_addrs().map_err(|error| unreachable(error.to_string()))?;
-    let socket = found.next().ok_or_else(|| unreachable("no such address".to_owned()))?;
-    let answer = probe(&socket, &address).map_err(|error| unreachable(error.to_string()))?;
-    let status = answer.lines().next().unwrap_or_default();
-    if status.split(' ').nth(1) == Some("200") {
-        return Ok(());
-    }
-    Err(unreachable(format!("expected status 200, found {status:?}")))
-}
-
-fn probe(socket: &std::net::SocketAddr, host: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(socket, PROBE_TIMEOUT)?;
-    stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
-    stream.set_write_timeout(Some(PROBE_TIMEOUT))?;
-    write!(stream, "GET /health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.take(64 << 10).read_to_string(&mut answer)?;
-    Ok(answer)
 }

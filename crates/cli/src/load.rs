@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use decode::{Filter, Weights};
-use engine::decoding::WeightKind;
-use engine::{ByPriority, Capabilities, EngineConfig, did_you_mean};
+use engine::decoding::{Decoding, WeightKind};
+use engine::{ByPriority, Capabilities, EngineConfig, Limits, did_you_mean};
 use model::{
     Candle, Checkpoint, Cpu, Device, Files, FilterWeights, Host, LoadError, Model, ModelExecutor,
     ModelInfo, RowGate, TileSupport, WeightDtype,
@@ -244,7 +244,15 @@ fn adapted(checkpoint: Checkpoint, training: &Training) -> Result<Checkpoint> {
         0 => is_for_drafts.then_some(RowGate::OpenBlocks),
         mask => Some(RowGate::Masks(mask)),
     };
-    checkpoint.with_lora(&files, gate).map_err(exit::refused)
+    checkpoint.with_lora(&files, gate).map_err(missing_or_refused)
+}
+
+/// The error of a file that the operator named beside the model.
+fn missing_or_refused(error: LoadError) -> anyhow::Error {
+    match error {
+        LoadError::MissingFile { .. } => exit::failure(exit::NO_INPUT, error.to_string()),
+        _ => exit::refused(error),
+    }
 }
 
 /// Logits of one full forward pass on the CPU, row-major, and the number of tokens with a logit.
@@ -351,6 +359,15 @@ pub fn engine_config(config: &Config, loaded: &LoadedModel) -> EngineConfig {
     }
 }
 
+/// Refuses a default decoder that does not go with the model.
+///
+/// # Errors
+/// The reason why not.
+pub fn check_decoder(limits: &Limits, decoding: &Decoding) -> Result<()> {
+    let refused = |error| exit::failure(exit::CONFIG, format!("model.decoder: {error}"));
+    limits.admit_decoder(decoding).map_err(refused)
+}
+
 /// The configured filter; the demo model has an embedded one.
 fn filter(config: &Config) -> Result<Option<Arc<Filter>>> {
     let file = match config.model.training.filter.as_str() {
@@ -361,11 +378,7 @@ fn filter(config: &Config) -> Result<Option<Arc<Filter>>> {
         "" => return Ok(None),
         path => FilterWeights::read(Path::new(path)),
     };
-    let file = file.map_err(|error| match error {
-        LoadError::MissingFile { .. } => exit::failure(exit::NO_INPUT, error.to_string()),
-        _ => exit::refused(error),
-    })?;
-    Ok(Some(Arc::new(network(file)?)))
+    Ok(Some(Arc::new(network(file.map_err(missing_or_refused)?)?)))
 }
 
 /// The filter network with these weights.

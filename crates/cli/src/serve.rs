@@ -243,9 +243,8 @@ pub fn install(
     let observer = metrics.observer();
     let (engine, thread) =
         engine::spawn_with_drafter(&engine_config, loaded.executor, drafter, observer)?;
-    let refused = |error| exit::failure(exit::CONFIG, format!("model.decoder: {error}"));
     let decoding = model.decoders.resolve(&model.decoders.blank())?;
-    engine.limits().admit_decoder(&decoding).map_err(refused)?;
+    load::check_decoder(&engine.limits(), &decoding)?;
     let backend = Backend { engine, tokenizer: loaded.tokenizer, model: Arc::new(model), metrics };
     let installed = state.install(backend);
     installed.map_err(|_| exit::failure(exit::ENGINE, "a model is served already"))?;

@@ -116,6 +116,17 @@ impl Drop for Session {
     }
 }
 
+/// Refuses a prompt of blanks; `advice` tells where to write one.
+///
+/// # Errors
+/// The prompt has blanks alone.
+pub fn refuse_blanks(prompt: &str, advice: &str) -> Result<()> {
+    match prompt.trim().is_empty() {
+        true => Err(exit::failure(exit::USAGE, format!("no prompt: {advice}"))),
+        false => Ok(()),
+    }
+}
+
 /// An encoded prompt with the budget of its answer.
 pub struct Prompt {
     /// The tokens.

@@ -112,6 +112,26 @@ fn serve_takes_a_model_a_host_and_a_port() {
     }
 }
 
+/// As vLLM's `--max-model-len -1`.
+#[test]
+fn a_length_of_minus_one_is_the_models_own() {
+    let parsed = |length| {
+        let arguments = ["asynclane", "serve", "--max-model-len", length];
+        match Cli::try_parse_from(arguments).map(|cli| cli.command) {
+            Ok(Command::Serve(args)) => Ok(args.model.weights.max_model_len),
+            Ok(_) => panic!("not serve"),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    assert_eq!(parsed("-1"), Ok(Some(0)));
+    assert_eq!(parsed("512"), Ok(Some(512)));
+    for wrong in ["-2", "4k"] {
+        let said = parsed(wrong).unwrap_err();
+        let expected = format!("invalid value '{wrong}' for '--max-model-len");
+        assert!(said.contains(&expected) && said.contains("or -1 for the model's own"), "{said}");
+    }
+}
+
 #[test]
 fn the_program_parses_the_command_of_the_pod() {
     let container = container();

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use engine::{Engine, Request};
 use step::{Attention, BatchOutput, Executor};
+use text::{Message, Tokenizer};
 
 use crate::config::{Config, DEFAULT_ROWS};
 use crate::exit;
@@ -21,22 +22,21 @@ const FEWEST_ROWS: u32 = 256;
 /// The same for models without experts whose prompts are split: their products are as fast with fewer rows.
 const FEWEST_DENSE_ROWS: u32 = 64;
 
-/// Runs a forward pass over a chat, or over a text if the template cannot hold this chat, until tokens are scored.
+/// Runs a forward pass over a chat, or over a text if there is no template for chats, until tokens are scored.
 /// On a CPU without a configured number, steps get the rows of about a second, so that nobody waits longer for
 /// those of others.
 ///
 /// # Errors
-/// The forward pass fails: its logits are not finite, or the device does not work.
+/// The default decoder does not go with the model. The forward pass fails: its logits are not finite, or the
+/// device does not work.
 pub fn run(loaded: &mut LoadedModel, config: &Config) -> Result<()> {
-    let prompt = match load::chat_ids(TEXT, &loaded.tokenizer) {
-        Ok(ids) => ids,
-        Err(_) => loaded.tokenizer.encode(TEXT, true)?,
-    };
+    let prompt = prompt(&loaded.tokenizer)?;
     let decoders = config.decoders(loaded.weights)?;
     let decoding = decoders.resolve(&decoders.blank())?;
+    let engine = Engine::new(&load::engine_config(config, loaded), loaded.executor.spec());
+    load::check_decoder(&engine.limits(), &decoding)?;
     let request =
         Request { stop_tokens: loaded.stop_tokens.clone(), ..Request::new(prompt, 1, decoding) };
-    let engine = Engine::new(&load::engine_config(config, loaded), loaded.executor.spec());
     let timed = forward(engine, loaded.executor.as_mut(), request).map_err(|reason| {
         let name = escaped(&loaded.name, "");
         exit::failure(exit::CHECKPOINT, format!("{name}: the model cannot answer: {reason}"))
@@ -51,6 +51,27 @@ pub fn run(loaded: &mut LoadedModel, config: &Config) -> Result<()> {
         loaded.hardware.row_budget = rows;
     }
     Ok(())
+}
+
+/// The ids of a user's message, with a system message before it if the template asks for one. If the template
+/// refuses both, the operator is warned, and the ids are those of a text: completions need no template.
+fn prompt(tokenizer: &Tokenizer) -> Result<Vec<u32>> {
+    let user = Message::new("user", TEXT);
+    let chats = [vec![user.clone()], vec![Message::new("system", TEXT), user]];
+    let mut refusal = None;
+    for chat in chats.into_iter().filter(|_| tokenizer.chat_template().is_ok()) {
+        match load::conversation_ids(chat, tokenizer) {
+            Ok(ids) => return Ok(ids),
+            Err(reason) => refusal = refusal.or(Some(reason)),
+        }
+    }
+    if let Some(reason) = refusal {
+        let reason = escaped(&reason.to_string(), "");
+        say!(
+            "warning: the chat template refuses a user's message, also after a system message: {reason}"
+        );
+    }
+    Ok(tokenizer.encode(TEXT, true)?)
 }
 
 /// The rows of about a second, at least `fewest`, from a pass that had this many in this time.

@@ -263,12 +263,20 @@ impl Weights {
     /// Adds the products of an adapter to the matrices that are read from now on, or keeps them for some
     /// rows.
     pub(crate) fn adapt(&mut self, files: &Files, gate: Option<RowGate>) -> Result<(), LoadError> {
-        let lora = Lora::open(files, gate, |name| self.shape(name))?;
+        let lora = Lora::open(files, gate, |name| self.base(name))?;
         if !matches!(self.source, Source::Shards { .. }) && lora.gate.is_none() {
             return Err(LoadError::AdapterBase);
         }
         self.lora = Some(lora);
         Ok(())
+    }
+
+    /// The shape of a matrix that an adapter may change, or what is found in its place.
+    fn base(&self, name: &str) -> Result<&[usize], &'static str> {
+        let stores = |name: &str| self.stores(name);
+        let is_packed = stores(name) || Quantization::packed(name).iter().any(|name| stores(name));
+        let found = if is_packed { "packed codes, which take no adapter" } else { "none" };
+        self.shape(name).ok_or(found)
     }
 
     /// Refuses an adapter for a matrix that was not requested.
@@ -397,9 +405,10 @@ impl Weights {
     /// The stored shape of a tensor, `None` if it is not stored.
     pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
         match &self.source {
-            // Words of codes have another shape than their matrix.
+            // Packed codes have another shape than their matrix.
             Source::Shards { shards, .. } => {
-                shards.shape(name).filter(|_| shards.dtype(name) != Some(Dtype::U32))
+                let is_packed = matches!(shards.dtype(name), Some(Dtype::U32 | Dtype::U8));
+                shards.shape(name).filter(|_| !is_packed)
             }
             Source::Gguf(file) => file.shape(name),
             Source::Random { .. } => None,

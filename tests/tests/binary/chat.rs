@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use asynclane_tests::process::{binary, command, run, stderr, stdout};
+use asynclane_tests::process::{binary, command, refusal, run, stderr, stdout};
 
 use crate::sum;
 
@@ -89,6 +89,15 @@ fn a_piped_prompt_is_answered_once_and_an_empty_one_is_refused() {
     let line = String::from_utf8(refused.stderr).unwrap();
     assert!(line.starts_with("asynclane: no prompt: write it behind the model"), "{line}");
     assert_eq!(line.lines().count(), 1, "{line}");
+    for (arguments, said) in [
+        (&["run", "demo", ""][..], "no prompt: write it behind the model"),
+        (&["run", "nosuch"], "no prompt: \"nosuch\" was read as the model's name; write"),
+        (&["generate", ""], "no prompt: write it behind the command"),
+        (&["generate"], "no prompt: write it behind the command"),
+    ] {
+        let line = refusal(&run(arguments), 64);
+        assert!(line.contains(said), "{line}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 
-use asynclane_tests::process::{Server, refusal, run, stderr, stdout, utf8};
+use asynclane_tests::process::{Server, command, refusal, run, run_command, stderr, stdout, utf8};
 use engine::decoding::{PRESETS, Registry};
 use safetensors::{Dtype, SafeTensors};
 
@@ -176,6 +176,9 @@ fn the_capacity_of_this_machine_comes_first() {
     let expected =
         ["this CPU", "RTX 4090", "L40S    ", "A100    ", "H100    ", "H200    ", "B200    "];
     assert_eq!(names, expected);
+    assert!(text.contains(", 1024 positions a sequence\n") && !text.contains(" 0.0 "), "{text}");
+    let message = refusal(&run(&["inspect", "capacity", "--context", "100000"]), 64);
+    assert!(message.contains("--context: expected at most 1024, the model's context"), "{message}");
 }
 
 #[test]
@@ -228,7 +231,26 @@ fn health_tells_a_server_from_a_closed_port() {
     let server = Server::start(&[]);
     let address = server.client().address().to_string();
     let health = |address: &str| run(&["inspect", "health", "--address", address]);
-    assert_eq!(stdout(&health(&address)), "");
+    let port = address.rsplit_once(':').unwrap().1;
+    let (url, wildcard) = (format!("http://{address}"), format!("0.0.0.0:{port}"));
+    for given in [&*address, port, &url, &format!("{url}/"), &wildcard] {
+        assert_eq!(stdout(&health(given)), "", "{given}");
+    }
+    for wrong in [&*format!("https://{address}"), &format!("{url}/v1"), "localhost"] {
+        let message = refusal(&health(wrong), 64);
+        assert!(message.contains("expected HOST:PORT, a port or http://HOST:PORT"), "{message}");
+    }
+
+    // The address of the same configuration.
+    let file = folder("health").join("server.toml");
+    std::fs::write(&file, format!("[server]\nlisten = \"{wildcard}\"\n")).unwrap();
+    let set = format!("server.listen={port}");
+    for given in [["--config", utf8(&file)], ["--set", &set]] {
+        assert_eq!(stdout(&run(&[&["inspect", "health"], &given[..]].concat())), "", "{given:?}");
+    }
+    let mut by_environment = command(&["inspect", "health"]);
+    by_environment.env("ASYNCLANE_LISTEN", port);
+    assert_eq!(stdout(&run_command(by_environment)), "");
 
     // Bound and released: a free port without a listener.
     let closed = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -79,8 +79,14 @@ fn a_missing_folder() {
 }
 
 #[test]
+fn a_missing_adapter() {
+    let message = refusal(&run(&[&SERVE[..], &["--lora", "nosuch"]].concat()), 66);
+    names(&message, &["adapter_config.json: not found in nosuch"]);
+}
+
+#[test]
 fn a_length_beyond_the_context() {
-    for command in [&SERVE[..], &["inspect"], &["generate"]] {
+    for command in [&SERVE[..], &["inspect"], &["generate", "Hi"]] {
         let message = refusal(&run(&[command, &["--max-model-len", "70000"]].concat()), 78);
         let parts = ["model.max_model_len: expected at most ", " found 70000"];
         names(&message, &parts);
@@ -182,7 +188,7 @@ fn a_decoder_that_the_weights_do_not_support() {
         assert_eq!(output.status.code(), Some(78), "{message}");
         let last = message.lines().last().unwrap_or_default();
         names(last, &["model.decoder", instead]);
-        assert!(!message.contains("ready"), "{message}");
+        assert!(!message.contains("ready") && !message.contains("model loaded"), "{message}");
     }
 }
 
@@ -240,4 +246,28 @@ fn a_template_that_can_never_answer() {
     assert_eq!(output.status.code(), Some(65), "{message}");
     let place = "chat_template.jinja: line 1: ";
     names(&message, &[place, "non-existing template 'x'"]);
+}
+
+/// Which chats a template refuses is its own decision, so the operator is warned of one that refuses all.
+#[test]
+fn a_template_that_refuses_every_chat() {
+    let folder = checkpoint("raise", |_| {});
+    let file = folder.join("chat_template.jinja");
+    let warned =
+        "warning: the chat template refuses a user's message, also after a system message: ";
+    let needs_system =
+        "{% if messages[0].role != 'system' %}{{ raise_exception('no system') }}{% endif %}a";
+    for (template, expected) in
+        [("{{ raise_exception('not today') }}", true), (needs_system, false)]
+    {
+        std::fs::write(&file, template).unwrap();
+        let server = Server::start(&["--model", utf8(&folder)]);
+        let body = json!({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1});
+        let answer = server.client().post("/v1/chat/completions", &body);
+        assert_eq!(answer.status, 400, "{template}");
+        let log = server.stop();
+        let warning = log.lines().find(|line| line.starts_with(warned));
+        assert_eq!(warning.is_some(), expected, "{log}");
+        assert!(!expected || log.contains("not today"), "{log}");
+    }
 }

@@ -4,7 +4,7 @@ mod command;
 mod input;
 mod race;
 
-use std::io::{IsTerminal, Read};
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,7 +18,7 @@ use crate::args::{ModelArgs, RunArgs, SamplingArgs};
 use crate::config::Config;
 use crate::exit;
 use crate::load;
-use crate::session::{Prompt, Session};
+use crate::session::{Prompt, Session, refuse_blanks};
 
 use command::{HELP, Line};
 use input::Lines;
@@ -35,10 +35,9 @@ pub fn run(args: &RunArgs) -> Result<()> {
     let (model, prompt) = named(args)?;
     let chats =
         prompt.is_none() && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    let prompt = match (prompt, chats) {
-        (Some(prompt), _) => prompt,
-        (None, true) => String::new(),
-        (None, false) => piped()?,
+    let prompt = match chats {
+        true => String::new(),
+        false => asked(prompt, args.name.as_deref())?,
     };
     let config = Config::resolve(&model, None)?;
     let session = Session::start(&config)?;
@@ -78,17 +77,20 @@ fn named(args: &RunArgs) -> Result<(ModelArgs, Option<String>)> {
     }
 }
 
-/// The prompt on standard input.
-fn piped() -> Result<String> {
-    let mut text = String::new();
-    if !std::io::stdin().is_terminal() {
-        std::io::stdin().read_to_string(&mut text)?;
-    }
-    if text.trim().is_empty() {
-        let message = "no prompt: write it behind the model (asynclane run demo \"Hello\"), or pipe \
-                       it (echo Hello | asynclane run)";
-        return Err(exit::failure(exit::USAGE, message));
-    }
+/// The prompt that was `given`, or that on standard input, where `name` is the model's.
+fn asked(given: Option<String>, name: Option<&str>) -> Result<String> {
+    let read = match (&given, name) {
+        (None, Some(name)) => format!("{name:?} was read as the model's name; "),
+        _ => String::new(),
+    };
+    let text = match given {
+        Some(text) => text,
+        None if std::io::stdin().is_terminal() => String::new(),
+        None => std::io::read_to_string(std::io::stdin())?,
+    };
+    let advice = "write it behind the model (asynclane run demo \"Hello\"), or pipe it (echo Hello | \
+                  asynclane run)";
+    refuse_blanks(&text, &format!("{read}{advice}"))?;
     Ok(text)
 }
 

@@ -36,8 +36,7 @@ pub use schema::Config;
 use schema::Model;
 pub use schema::Training;
 pub use values::AUTO;
-use values::listen_address;
-pub use values::{LogFormat, Text, UnknownFields, Worded};
+pub use values::{LogFormat, Text, UnknownFields, Worded, listen_address};
 
 /// Maximum rows of a step by default: on a fast CPU, and the most that a CUDA device is estimated with.
 pub const DEFAULT_ROWS: u32 = 2_048;

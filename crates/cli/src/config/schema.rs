@@ -61,8 +61,9 @@ pub struct Model {
     pub path: String,
     /// Model name in requests; empty = the id or the folder's name.
     pub served_name: String,
-    /// Data type of the weight matrices: `auto` (the block types of a GGUF file, else `f32`), `f32`,
-    /// `bf16`, `int8`, `int4`, or on CUDA devices `int8w`.
+    /// Data type of the weight matrices: `auto` (the block types of a GGUF file, the codes of quantized
+    /// files, `bf16` for 512 MiB and more of weights stored in it, else `f32`), `f32`, `bf16`, `int8`, `int4`,
+    /// or on CUDA devices `int8w`.
     pub dtype: Text<WeightDtype>,
     /// Device: `auto`, `cpu`, `cuda` or `cuda:N`.
     pub device: Text<DeviceChoice>,

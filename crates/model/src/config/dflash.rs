@@ -75,7 +75,7 @@ impl DrafterSpec {
     }
 }
 
-/// Refuses a target that is no ordinary language model with a dense MLP in every layer.
+/// Refuses a target that is no ordinary language model: causal, without a mask, predicting the next token.
 fn check_target(config: &Keys, target: &ModelInfo) -> Result<(), LoadError> {
     let is_causal = (target.rows.attention, target.rows.logit_shift)
         == (Attention::Causal, LogitShift::One)

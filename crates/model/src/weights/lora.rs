@@ -51,7 +51,7 @@ pub(super) struct Lora {
 
 impl Lora {
     /// Opens `adapter_config.json` and `adapter_model.safetensors`. `shape` tells the shape of a matrix of
-    /// the checkpoint, if there is such a tensor. An adapter for masks is checked when the model is loaded.
+    /// the checkpoint, or what is found in its place. An adapter for masks is checked when the model is loaded.
     ///
     /// # Errors
     /// A missing or malformed file, another kind of adapter, a tensor that is no factor of a matrix of the
@@ -59,7 +59,7 @@ impl Lora {
     pub(super) fn open<'a>(
         files: &Files,
         gate: Option<RowGate>,
-        shape: impl Fn(&str) -> Option<&'a [usize]>,
+        shape: impl Fn(&str) -> Result<&'a [usize], &'static str>,
     ) -> Result<Self, LoadError> {
         let config = Keys::parse(CONFIG, &files.open(CONFIG)?)?;
         let (rank, scale) = rank_and_scale(&config)?;
@@ -75,9 +75,9 @@ impl Lora {
             let matrix = format!("{module}.weight");
             let found = match shape(&matrix) {
                 _ if gate.is_some() => None,
-                Some([_, _]) => None,
-                Some(other) => Some(format!("shape {other:?}")),
-                None => Some("none".to_owned()),
+                Ok([_, _]) => None,
+                Ok(other) => Some(format!("shape {other:?}")),
+                Err(found) => Some(found.to_owned()),
             };
             if let Some(found) = found {
                 return Err(refuse(name, format!("the matrix {matrix} in the checkpoint"), found));
@@ -91,7 +91,7 @@ impl Lora {
         check_targets(&config, &modules)?;
         let lora = Self { shards, modules, rank, scale, gate };
         for matrix in lora.modules.keys().filter(|_| gate.is_none()) {
-            if let Some([rows, columns]) = shape(matrix) {
+            if let Ok([rows, columns]) = shape(matrix) {
                 lora.factors(matrix, [*rows, *columns], false)?;
             }
         }

@@ -184,6 +184,12 @@ impl Quantization {
         self.groups.get(number)?.scheme.as_ref()
     }
 
+    /// The names that packed codes of a matrix have, if not its own.
+    pub(super) fn packed(matrix: &str) -> [String; 2] {
+        let module = matrix.strip_suffix("weight").unwrap_or(matrix);
+        ["qweight", "weight_packed"].map(|part| format!("{module}{part}"))
+    }
+
     /// The matrix that a tensor is stored beside, such as a scale; `None` for other tensors.
     pub(super) fn matrix(tensor: &str) -> Option<String> {
         let (module, part) = tensor.rsplit_once('.')?;

@@ -1,6 +1,6 @@
 //! LoRA adapters in PEFT's format: merged at load, and refused ones.
 
-use asynclane_model::{Files, LoadError, Model};
+use asynclane_model::{Checkpoint, Files, LoadError, Model};
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -182,6 +182,30 @@ fn an_adapter_of_a_matrix_that_is_not_used_is_refused() {
         name("lora_A")
     );
     assert_eq!(refused, expected);
+}
+
+/// A product cannot be added to codes of a few bits that are stored together.
+#[test]
+fn an_adapter_of_packed_codes_is_refused() {
+    let module = "model.layers.0.mlp.gate_proj";
+    let values = |shape: [usize; 2]| (shape.to_vec(), vec![0.1; shape[0] * shape[1]]);
+    let tensors = Tensors::from([
+        (format!("base_model.model.{module}.lora_A.weight"), values([RANK, 64])),
+        (format!("base_model.model.{module}.lora_B.weight"), values([128, RANK])),
+    ]);
+    let adapter = adapter(&config(&json!({"target_modules": ["gate_proj"]})), &tensors);
+    let adapted = |case: &str| {
+        let files = Files::folder(crate::quantized::folder(case));
+        Checkpoint::open(&files).expect(case).with_lora(&adapter, None)
+    };
+    for case in ["modelopt", "nvfp4", "gptq", "awq", "packed-4", "mlx"] {
+        let expected = format!(
+            "adapter_model.safetensors: base_model.model.{module}.lora_A.weight: expected the matrix \
+             {module}.weight in the checkpoint, found packed codes, which take no adapter"
+        );
+        assert_eq!(refusal(adapted(case)), expected, "{case}");
+    }
+    assert!(adapted("deepseek").is_ok(), "each number has a code of its own");
 }
 
 #[test]

@@ -288,15 +288,6 @@ fn adapter(factor: f32) -> Files {
 }
 
 #[test]
-fn an_adapter_of_packed_weights_is_refused() {
-    for case in ["gptq", "mlx"] {
-        let error = refusal(quantized(case).with_lora(&adapter(0.0), None));
-        assert!(error.ends_with("in the checkpoint, found none"), "{error}");
-    }
-    assert!(quantized("deepseek").with_lora(&adapter(0.0), None).is_ok());
-}
-
-#[test]
 fn integers_with_an_adapter_are_expanded() {
     let tokens = [3, 14, 15, 9, 5, 5];
     let adapted = |checkpoint: Checkpoint| checkpoint.with_lora(&adapter(0.01), None).unwrap();

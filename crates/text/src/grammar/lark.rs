@@ -13,9 +13,11 @@ pub(super) fn check(source: &str) -> Result<(), String> {
     while let Some(rest) = source.get(position..).filter(|rest| !rest.is_empty()) {
         if rest.starts_with("::") {
             let (line, column) = place(source, position);
-            return Err(format!(
-                "rules with parameters (`::`) are not supported, line {line} column {column}"
-            ));
+            let fault = match rest.starts_with("::=") {
+                true => "expected a Lark grammar (rule: ...), found GBNF or EBNF (::=)",
+                false => "rules with parameters (`::`) are not supported",
+            };
+            return Err(format!("{fault}, line {line} column {column}"));
         }
         position += match token(rest) {
             Some(length) => length,
@@ -92,6 +94,13 @@ mod tests {
             let reason = check(source).expect_err(source);
             assert!(reason.ends_with(place), "{source}: {reason}");
         }
+    }
+
+    #[test]
+    fn a_grammar_of_llama_cpp_is_named() {
+        let expected =
+            "expected a Lark grammar (rule: ...), found GBNF or EBNF (::=), line 2 column 6";
+        assert_eq!(check("# a\nroot ::= \"a\""), Err(expected.to_owned()));
     }
 
     #[test]
