@@ -213,7 +213,7 @@ def messages(client, asked):
              for answer in [plain, last]]
     assert pieces == "".join(block.text for block in plain.content if block.type == "text")
     is_cut = plain.stop_reason == "max_tokens"
-    if is_cut and plain.content[-1].type == "tool_use":
+    if plain.stop_reason != "tool_use" and plain.content and plain.content[-1].type == "tool_use":
         # A plain answer leaves a cut input empty; a stream has its beginning.
         for side in sides:
             side[0][-1]["input"] = {}

@@ -41,8 +41,8 @@ pub trait Form {
     /// Adds the event of more `text` of an item.
     fn append(&self, open: &Open, text: &str, events: &mut Vec<Event>);
 
-    /// Adds the events of an item that ends, cut or complete; returns its object, if it has one.
-    fn close(&self, open: &Open, is_cut: bool, events: &mut Vec<Event>) -> Option<Value>;
+    /// Adds the events of an item that ends, cut or complete; returns its object.
+    fn close(&self, open: &Open, is_cut: bool, events: &mut Vec<Event>) -> Value;
 }
 
 /// The items of one answer.
@@ -110,7 +110,8 @@ impl<F: Form> Items<F> {
 
     fn close(&mut self, is_cut: bool) {
         if let Some(open) = self.open.take() {
-            self.done.extend(self.form.close(&open, is_cut, &mut self.events));
+            let item = self.form.close(&open, is_cut, &mut self.events);
+            self.done.push(item);
         }
     }
 }

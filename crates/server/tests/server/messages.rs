@@ -40,14 +40,16 @@ async fn a_stop_sequence_is_named() {
 }
 
 #[tokio::test]
-async fn a_call_that_was_cut_is_no_call() {
+async fn a_call_that_a_stop_cut_is_told_by_the_stop_reason() {
     let server = wide_server();
     let fields = json!({"tools": [tool()], "tool_choice": {"type": "any"},
         "stop_sequences": ["}"], "max_tokens": 300});
     let answer = server.ask(MESSAGES, fields.clone()).await;
     let end = json!({"stop_reason": "stop_sequence", "stop_sequence": "}"});
     assert_has(&answer, &end);
-    assert_eq!(answer["content"], json!([]));
+    let content = answer["content"].as_array().unwrap();
+    assert_eq!(content.len(), 1);
+    assert_has(&content[0], &json!({"type": "tool_use", "name": "add", "input": {}}));
     let events = named_events(&server.stream(MESSAGES, fields).await);
     assert_has(&events[events.len() - 2].1["delta"], &end);
     let names: Vec<&str> = events.iter().map(|(name, _)| &**name).collect();

@@ -84,8 +84,7 @@ pub struct Blocks;
 impl Form for Blocks {
     fn begin(&self, open: &Open, events: &mut Vec<Event>) {
         let name = "content_block_start";
-        let event =
-            json!({"type": name, "index": open.index, "content_block": block(open, json!({}))});
+        let event = json!({"type": name, "index": open.index, "content_block": block(open)});
         events.push((name, event));
     }
 
@@ -99,26 +98,22 @@ impl Form for Blocks {
         events.push((name, json!({"type": name, "index": open.index, "delta": delta})));
     }
 
-    /// A call that was cut has no JSON: the message leaves it out, so that no client runs it.
-    fn close(&self, open: &Open, _: bool, events: &mut Vec<Event>) -> Option<Value> {
+    fn close(&self, open: &Open, _: bool, events: &mut Vec<Event>) -> Value {
         let name = "content_block_stop";
         events.push((name, json!({"type": name, "index": open.index})));
-        let input = match open.kind {
-            Kind::Call { .. } => serde_json::from_str(&open.text).ok()?,
-            Kind::Text | Kind::Reasoning => Value::Null,
-        };
-        Some(block(open, input))
+        block(open)
     }
 }
 
-/// The block; `input` is that of a call.
-fn block(open: &Open, input: Value) -> Value {
+/// The block. The input of a call that was cut has no JSON and is left empty; the message's stop reason tells it.
+fn block(open: &Open) -> Value {
     let text = &open.text;
     match &open.kind {
         Kind::Text => json!({"type": "text", "text": text}),
         Kind::Reasoning => json!({"type": "thinking", "thinking": text, "signature": ""}),
         Kind::Call { id, name } => {
             let id = id.replacen("call_", "toolu_", 1);
+            let input: Value = serde_json::from_str(text).unwrap_or_else(|_| json!({}));
             json!({"type": "tool_use", "id": id, "name": name, "input": input})
         }
     }

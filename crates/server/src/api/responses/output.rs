@@ -198,7 +198,7 @@ impl Form for OutputItems {
         events.push((name, event));
     }
 
-    fn close(&self, open: &Open, is_cut: bool, events: &mut Vec<Event>) -> Option<Value> {
+    fn close(&self, open: &Open, is_cut: bool, events: &mut Vec<Event>) -> Value {
         let mut event = json!({"output_index": open.index, "item_id": self.id(open)});
         if let Kind::Call { name, .. } = &open.kind {
             event["name"] = json!(name);
@@ -223,7 +223,7 @@ impl Form for OutputItems {
         let item = self.item(open, status, true);
         let done = json!({"output_index": open.index, "item": item});
         events.push(("response.output_item.done", done));
-        Some(item)
+        item
     }
 }
 
