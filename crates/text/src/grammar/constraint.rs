@@ -84,7 +84,7 @@ impl GrammarConstraint {
             ends.into_iter().filter(|end| after(*end).is_none()).for_each(|end| remove(set, end));
             return;
         }
-        let begun = names.doubtful().filter(|name| name.has_begun);
+        let begun = names.pending_name().filter(|name| name.has_begun);
         let endings: Vec<_> = begun.into_iter().flat_map(|name| names.endings(name)).collect();
         let leads = |token: &TokenId| {
             let bytes = self.table.bytes(*token);
@@ -95,7 +95,7 @@ impl GrammarConstraint {
         let mut unused = None;
         for token in tokens {
             let is_possible = after(token).is_some_and(|names| {
-                names.doubtful().is_none()
+                names.pending_name().is_none()
                     || unused
                         .get_or_insert_with(|| {
                             UnusedNames::new(self.matcher.deep_clone(), &self.table)

@@ -24,7 +24,7 @@ pub(super) struct Names {
 
 /// A name that comes next or has begun, and that its object may have already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Doubtful<'a> {
+pub(super) struct PendingName<'a> {
     /// Number of open objects and lists.
     pub(super) depth: usize,
     /// True if its quote is there.
@@ -85,24 +85,24 @@ impl Names {
     }
 
     /// The name that comes next or is being written, if its object has one that begins with the same bytes.
-    pub(super) fn doubtful(&self) -> Option<Doubtful<'_>> {
+    pub(super) fn pending_name(&self) -> Option<PendingName<'_>> {
         let level = self.levels.last()?;
         let (has_begun, written) = match &self.string {
             Some(name) if name.is_name => (true, name.bytes.get(1..)?),
             None if level.expects_name => (false, &[][..]),
             _ => return None,
         };
-        let doubtful = Doubtful { depth: self.levels.len(), has_begun, written };
-        self.endings(doubtful).next().map(|_| doubtful)
+        let name = PendingName { depth: self.levels.len(), has_begun, written };
+        self.endings(name).next().map(|_| name)
     }
 
-    /// What would make a doubtful name one which its object has.
-    pub(super) fn endings(&self, doubtful: Doubtful<'_>) -> impl Iterator<Item = Vec<u8>> {
+    /// The bytes that would make a pending name one which its object has.
+    pub(super) fn endings(&self, name: PendingName<'_>) -> impl Iterator<Item = Vec<u8>> {
         let names = self.levels.last().into_iter().flat_map(|level| &level.names);
-        names.filter_map(move |name| {
-            let spelled = serde_json::to_vec(std::str::from_utf8(name).ok()?).ok()?;
+        names.filter_map(move |taken| {
+            let spelled = serde_json::to_vec(std::str::from_utf8(taken).ok()?).ok()?;
             let inner = spelled.get(1..spelled.len() - 1)?;
-            inner.strip_prefix(doubtful.written).map(<[u8]>::to_vec)
+            inner.strip_prefix(name.written).map(<[u8]>::to_vec)
         })
     }
 

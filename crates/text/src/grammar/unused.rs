@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use llguidance::Matcher;
 
-use super::names::{Doubtful, Names};
+use super::names::{Names, PendingName};
 use super::table::{TokenTable, members};
 use crate::TokenId;
 
@@ -29,10 +29,10 @@ impl<'a> UnusedNames<'a> {
     /// True if after `token` the text can go on without the name of a member that its object has. `names` are those
     /// behind the token.
     pub(super) fn follow(&mut self, token: TokenId, names: &Names) -> bool {
-        let Some(doubtful) = names.doubtful() else {
+        let Some(name) = names.pending_name() else {
             return true;
         };
-        let Doubtful { depth, has_begun, written } = doubtful;
+        let PendingName { depth, has_begun, written } = name;
         let key = has_begun.then(|| (depth, written.to_vec()));
         if let Some(known) = key.as_ref().and_then(|key| self.known.get(key)) {
             return *known;
@@ -66,7 +66,7 @@ impl<'a> UnusedNames<'a> {
             if !next.read(self.table.bytes(token)) {
                 continue;
             }
-            if next.doubtful().is_none() {
+            if next.pending_name().is_none() {
                 return true;
             }
             ways.push((token, next));
