@@ -108,6 +108,8 @@ pub enum FinishReason {
 pub struct Finished {
     /// The reason.
     pub reason: FinishReason,
+    /// The stop token that follows the emitted tokens.
+    pub stop_token: Option<TokenId>,
     /// Its cost.
     pub stats: SequenceStats,
 }

@@ -324,11 +324,12 @@ impl Sequence {
         }
         let canvas = self.decoder.canvas();
         let is_complete = self.decoder.done() == Some(DoneReason::Complete);
-        let reason = match is_complete || canvas.is_stop_at(canvas.emitted()) {
+        let stop_token = canvas.get(canvas.emitted()).filter(|token| canvas.is_stop(*token));
+        let reason = match is_complete || stop_token.is_some() {
             true => FinishReason::Stop,
             false => FinishReason::Length,
         };
-        Some(End::Finished(Finished { reason, stats }))
+        Some(End::Finished(Finished { reason, stop_token, stats }))
     }
 
     /// The facts of this sequence for the report.
@@ -336,7 +337,7 @@ impl Sequence {
         let canvas = self.decoder.canvas();
         let emitted = Offset::ZERO.to(canvas.emitted()).iter();
         let accepted = emitted.filter(|offset| canvas.is_draft(*offset)).count();
-        let Finished { reason, stats } = finished;
+        let Finished { reason, stats, .. } = finished;
         FinishedSequence { reason, stats, accepted_drafts: as_count(accepted) }
     }
 }

@@ -18,6 +18,8 @@ pub struct Delta {
     pub parts: Option<Vec<Part>>,
     /// The stop string that ended the choice, by its place in the request; with the finish reason.
     pub stop_string: Option<usize>,
+    /// The stop token that ended the choice; with the finish reason.
+    pub stop_token: Option<TokenId>,
     /// True if the choice called a function; known with the finish reason.
     pub called: bool,
     /// True if the choice ended inside a call; known with the finish reason.
@@ -48,6 +50,7 @@ impl Delta {
         self.called |= next.called;
         self.cut_call |= next.cut_call;
         self.stop_string = self.stop_string.or(next.stop_string);
+        self.stop_token = self.stop_token.or(next.stop_token);
         self.reasoning_tokens += next.reasoning_tokens;
         self.token_ids.extend(next.token_ids);
         self.scored.extend(next.scored);
@@ -227,6 +230,7 @@ impl ChoiceAssembler {
                     return Ok(());
                 }
                 self.finish(finished.reason, delta);
+                delta.stop_token = finished.stop_token.filter(|_| delta.stop_string.is_none());
                 delta.stats = Some(finished.stats);
             }
             Event::Refused { message } => return Err(Failure::Refused(message)),

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::SelectAll;
+use schemars::JsonSchema;
+use serde::Serialize;
 use step::TokenId;
 use text::Tokenizer;
 
@@ -12,7 +14,7 @@ use crate::error::{ApiError, ErrorCode};
 use crate::pipeline::assemble::{Delta, Failure};
 use crate::pipeline::best_of;
 use crate::pipeline::choice::Choice;
-use crate::pipeline::generation::LogprobFields;
+use crate::pipeline::generation::{LogprobFields, Stops};
 use crate::pipeline::lanes::Lanes;
 use crate::pipeline::record::Record;
 use crate::pipeline::usage::{Usage, UsageSum};
@@ -30,6 +32,8 @@ pub struct Answer {
     pub model: String,
     /// `system_fingerprint`.
     pub fingerprint: String,
+    /// The ends that the request asked for.
+    pub stops: Stops,
     /// The log-probabilities that choices carry.
     pub logprobs: Option<LogprobFields>,
     /// Ids of every prompt.
@@ -57,6 +61,16 @@ pub struct StartCanvas {
     pub pins: Vec<decode::Pin>,
 }
 
+/// The stop string or the stop token of a request that ended a choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum StopReason<'a> {
+    /// A string.
+    Text(&'a str),
+    /// A token's id.
+    Token(TokenId),
+}
+
 impl Answer {
     /// Number of sequences.
     pub fn sequences(&self) -> usize {
@@ -71,6 +85,13 @@ impl Answer {
     /// The prompt's ids of choice `index`.
     pub fn prompt_ids(&self, index: usize) -> &[TokenId] {
         &self.prompts[index / self.n]
+    }
+
+    /// What ended the choice of `delta`, if the request asked for that end.
+    pub fn stop_reason(&self, delta: &Delta) -> Option<StopReason<'_>> {
+        let text = delta.stop_string.and_then(|index| self.stops.strings.get(index));
+        let token = delta.stop_token.filter(|token| self.stops.tokens.contains(token));
+        text.map(|text| StopReason::Text(text)).or(token.map(StopReason::Token))
     }
 }
 

@@ -71,6 +71,7 @@ pub fn submit(
         created: now.map_or(0, |now| now.as_secs()),
         model: backend.model.id.clone(),
         fingerprint: backend.model.fingerprint.clone(),
+        stops: generation.stops.clone(),
         logprobs: generation.logprobs.clone(),
         n: generation.choices.n as usize,
         best_of: generation.choices.best_of as usize,

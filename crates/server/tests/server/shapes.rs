@@ -20,7 +20,7 @@ async fn a_completion_has_the_documented_shape() {
     assert!(answer["id"].as_str().unwrap().starts_with("cmpl-"));
     has!(answer, {"object": "text_completion", "model": MODEL, "system_fingerprint": "0.1.0-sim",
         "choices": [{"index": 0, "logprobs": null, "finish_reason": "stop"}]});
-    assert_keys(&answer["choices"][0], "finish_reason index logprobs text");
+    assert_keys(&answer["choices"][0], "finish_reason index logprobs stop_reason text");
     let usage = &answer["usage"];
     let names = "completion_tokens diffusion prompt_tokens total_tokens";
     assert_keys(usage, names);
@@ -47,7 +47,7 @@ async fn a_chat_has_the_documented_shape() {
     assert!(answer["id"].as_str().unwrap().starts_with("chatcmpl-"));
     assert_eq!(answer["object"], "chat.completion");
     let choice = &answer["choices"][0];
-    assert_keys(choice, "finish_reason index logprobs message");
+    assert_keys(choice, "finish_reason index logprobs message stop_reason");
     assert_keys(&choice["message"], "content role");
     assert_eq!(choice["message"]["role"], "assistant");
     assert!(!text(&answer).is_empty());
@@ -169,15 +169,19 @@ async fn stop_strings_and_ids_end_an_answer() {
     let said = text(&whole);
     let stop: String = said.chars().skip(10).take(4).collect();
     let start = said.find(&stop).unwrap();
-    let cut = ask!(server, COMPLETIONS {"max_tokens": 64, "stop": [stop, "never"]});
-    has!(cut, {"choices": [{"text": &said[..start], "finish_reason": "stop"}]});
+    has!(whole, {"choices": [{"finish_reason": "stop", "stop_reason": null}]});
+    let cut = ask!(server, COMPLETIONS {"max_tokens": 64, "stop": ["never", stop]});
+    has!(cut, {"choices": [{"text": &said[..start], "finish_reason": "stop", "stop_reason": stop}]});
     let kept = ask!(server, COMPLETIONS {"max_tokens": 64, "stop": stop,
         "include_stop_str_in_output": true});
     assert_eq!(text(&kept), &said[..start + stop.len()]);
     let ids = ids(&whole["choices"][0]["token_ids"]);
     let first = ids.iter().position(|id| *id == ids[5]).unwrap();
     let by_id = ask!(server, COMPLETIONS {"max_tokens": 64, "stop_token_ids": [ids[5]]});
-    has!(by_id, {"usage": {"completion_tokens": first}, "choices": [{"finish_reason": "stop"}]});
+    has!(by_id, {"usage": {"completion_tokens": first},
+        "choices": [{"finish_reason": "stop", "stop_reason": ids[5]}]});
+    let short = ask!(server, COMPLETIONS {"max_tokens": 2, "stop": stop});
+    has!(short, {"choices": [{"finish_reason": "length", "stop_reason": null}]});
 }
 
 #[tokio::test]

@@ -22,12 +22,15 @@ fn joined(chunks: &[Value]) -> (Vec<Value>, Value) {
             if part["token_ids"].is_array() {
                 tokens.extend(ids(&part["token_ids"]));
             }
-            *reason = part["finish_reason"].clone();
+            *reason = json!([part["finish_reason"], part["stop_reason"]]);
+            if part["finish_reason"].is_null() {
+                *reason = json!(null);
+            }
         }
     }
-    let choices = choices.into_iter().map(|(text, tokens, reason)| {
-        json!({"text": text, "token_ids": tokens, "finish_reason": reason})
-    });
+    let choices = choices
+        .into_iter()
+        .map(|(text, tokens, reason)| json!({"text": text, "token_ids": tokens, "end": reason}));
     (choices.collect(), usage)
 }
 
@@ -42,7 +45,7 @@ async fn assert_streamed_is_plain(server: &Server, path: &str, fields: &Value) {
         let message = &choice["message"]["content"];
         let text = choice["text"].as_str().or(message.as_str());
         json!({"text": text, "token_ids": choice["token_ids"],
-            "finish_reason": choice["finish_reason"]})
+            "end": [choice["finish_reason"], choice["stop_reason"]]})
     });
     assert_eq!(choices, expected.collect::<Vec<_>>(), "{fields}");
 }
@@ -105,6 +108,7 @@ async fn a_chat_streams_role_text_and_end() {
         assert_eq!(said.is_empty(), index == 0 || is_last);
         let reason = if is_last { json!("length") } else { json!(null) };
         assert_eq!(choice["finish_reason"], reason);
+        assert_eq!(choice.get("stop_reason"), is_last.then_some(&json!(null)));
         assert!(chunk.get("usage").is_none());
         assert_eq!(chunk["system_fingerprint"], "0.1.0-sim");
         for key in ["id", "created", "model"] {

@@ -215,7 +215,7 @@ impl Lab {
     pub fn outcome(&self, id: SequenceId) -> Option<Outcome> {
         let log = &self.logs[&id];
         match &log.end {
-            Some(End::Finished(Finished { reason, stats })) => Some(Outcome {
+            Some(End::Finished(Finished { reason, stats, .. })) => Some(Outcome {
                 tokens: log.tokens.clone(),
                 logprobs: log.logprobs.clone(),
                 reason: *reason,

@@ -49,8 +49,6 @@ pub const COUNT_PATH: &str = "/v1/messages/count_tokens";
 #[derive(Clone, Debug)]
 pub struct Messages {
     options: AnswerOptions,
-    /// Stop strings, to tell which one ended the answer.
-    stops: Vec<String>,
 }
 
 /// The fields of both paths.
@@ -269,12 +267,11 @@ impl Endpoint for Messages {
         draft.generation.prompts.is_continued = is_continued;
         draft.generation.stops.max_tokens = Some(fields.max_tokens.0.count());
         let (options, generation) = draft.finish(Some(tools), backend)?;
-        let stops = generation.stops.strings.clone();
-        Ok((Self { options, stops }, generation))
+        Ok((Self { options }, generation))
     }
 
     async fn respond(self, mut delivery: Delivery) -> Response {
-        let facts = Facts::new(delivery.answer(), self.stops);
+        let facts = Facts::new(delivery.answer());
         if self.options.stream.is_some() {
             return stream::respond(Writer::new(facts), delivery);
         }

@@ -28,9 +28,9 @@ pub struct End {
 }
 
 impl Facts {
-    /// The facts of `answer` with these stop strings.
-    pub fn new(answer: &Answer, stops: Vec<String>) -> Self {
-        let request_id = answer.request_id.clone();
+    /// The facts of `answer`.
+    pub fn new(answer: &Answer) -> Self {
+        let (request_id, stops) = (answer.request_id.clone(), answer.stops.strings.clone());
         Self { request_id, id: answer.id.clone(), model: answer.model.clone(), stops }
     }
 

@@ -14,7 +14,7 @@ use text::Part;
 use self::logprobs::AnswerLogprobs;
 use super::fields::shared::AnswerOptions;
 use crate::pipeline::assemble::Delta;
-use crate::pipeline::deliver::{Answer, Delivery};
+use crate::pipeline::deliver::{Answer, Delivery, StopReason};
 use crate::pipeline::logprobs::ScoredToken;
 use crate::pipeline::usage::Usage;
 
@@ -63,6 +63,9 @@ pub struct Choice<'a, C, L> {
     #[schemars(with = "Option<Map<String, Value>>")]
     logprobs: Option<L>,
     finish_reason: Option<&'static str>,
+    /// The stop string or the stop token of the request that ended the choice; in the last chunk only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stop_reason: Option<Option<StopReason<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     token_ids: Option<&'a [TokenId]>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,6 +119,7 @@ fn response<'a, S: Shape>(
         content: S::content(delta),
         logprobs: answer_logprobs(answer, &delta.scored).map(S::Logprobs::from),
         finish_reason: delta.finish_name(),
+        stop_reason: Some(answer.stop_reason(delta)),
         token_ids: has_ids.then_some(&delta.token_ids[..]),
         prompt_token_ids: has_ids.then(|| answer.prompt_ids(delta.index)),
     };

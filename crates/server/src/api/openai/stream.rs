@@ -111,14 +111,13 @@ impl<S: Shape> ChunkWriter<S> {
             true => answer_logprobs(answer, &delta.scored),
             false => None,
         };
+        let is_last = matches!(kind, ChunkKind::Finish);
         let choice = Choice {
             index: delta.index,
             content: S::chunk(kind),
             logprobs: logprobs.map(S::Logprobs::from),
-            finish_reason: match kind {
-                ChunkKind::Finish => delta.finish_name(),
-                ChunkKind::Role | ChunkKind::Text(_) | ChunkKind::Part(_) => None,
-            },
+            finish_reason: is_last.then(|| delta.finish_name()).flatten(),
+            stop_reason: is_last.then(|| answer.stop_reason(delta)),
             token_ids: (has_ids && carried.tokens).then_some(&delta.token_ids[..]),
             prompt_token_ids: (has_ids && carried.prompt).then(|| answer.prompt_ids(delta.index)),
         };
