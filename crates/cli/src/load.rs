@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use decode::{Filter, Weights};
-use engine::decoding::{Decoding, WeightKind};
-use engine::{ByPriority, Capabilities, EngineConfig, Limits, did_you_mean};
+use engine::decoding::WeightKind;
+use engine::{ByPriority, Capabilities, EngineConfig, did_you_mean};
 use model::{
     Candle, Checkpoint, Cpu, Device, Files, FilterWeights, Host, LoadError, Model, ModelExecutor,
     ModelInfo, RowGate, TileSupport, WeightDtype,
@@ -114,6 +114,7 @@ pub fn load(config: &Config) -> Result<LoadedModel> {
     let survey = surveyed.survey(*config.model.dtype).map_err(exit::refused)?;
     kv::check_length(config, &survey.info)?;
     let weights = config.weights(&survey.info);
+    check_decoder(config, weights, filter.as_deref())?;
     let (gpu, mut fitted) = device::chosen(config, &mut surveyed)?;
     let draft = draft::choose(&fitted, path, &survey.info)?;
     let beside = draft.as_ref().map_or(0, |draft| draft.bytes);
@@ -359,13 +360,14 @@ pub fn engine_config(config: &Config, loaded: &LoadedModel) -> EngineConfig {
     }
 }
 
-/// Refuses a default decoder that does not go with the model.
-///
-/// # Errors
-/// The reason why not.
-pub fn check_decoder(limits: &Limits, decoding: &Decoding) -> Result<()> {
-    let refused = |error| exit::failure(exit::CONFIG, format!("model.decoder: {error}"));
-    limits.admit_decoder(decoding).map_err(refused)
+/// Refuses a default decoder that does not go with the weights or the filter.
+fn check_decoder(config: &Config, weights: WeightKind, filter: Option<&Filter>) -> Result<()> {
+    let decoders = config.decoders(weights)?;
+    let decoding = decoders.resolve(&decoders.blank())?;
+    weights.admits(&decoding, filter.map(Filter::size)).map_err(|fault| {
+        let message = format!("model.decoder: {}: {}", fault.setting, fault.message);
+        exit::failure(exit::CONFIG, message)
+    })
 }
 
 /// The configured filter; the demo model has an embedded one.

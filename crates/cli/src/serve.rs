@@ -214,7 +214,7 @@ pub fn settings(config: &Config, keys: ApiKeys, address: SocketAddr) -> Settings
 /// Starts the engine thread and hands it to the HTTP layer.
 ///
 /// # Errors
-/// No thread, an invalid decoder, a model that is already served.
+/// No thread, a model that is already served.
 pub fn install(
     state: &AppState,
     loaded: LoadedModel,
@@ -243,8 +243,6 @@ pub fn install(
     let observer = metrics.observer();
     let (engine, thread) =
         engine::spawn_with_drafter(&engine_config, loaded.executor, drafter, observer)?;
-    let decoding = model.decoders.resolve(&model.decoders.blank())?;
-    load::check_decoder(&engine.limits(), &decoding)?;
     let backend = Backend { engine, tokenizer: loaded.tokenizer, model: Arc::new(model), metrics };
     let installed = state.install(backend);
     installed.map_err(|_| exit::failure(exit::ENGINE, "a model is served already"))?;

@@ -27,14 +27,12 @@ const FEWEST_DENSE_ROWS: u32 = 64;
 /// those of others.
 ///
 /// # Errors
-/// The default decoder does not go with the model. The forward pass fails: its logits are not finite, or the
-/// device does not work.
+/// The forward pass fails: its logits are not finite, or the device does not work.
 pub fn run(loaded: &mut LoadedModel, config: &Config) -> Result<()> {
     let prompt = prompt(&loaded.tokenizer)?;
     let decoders = config.decoders(loaded.weights)?;
     let decoding = decoders.resolve(&decoders.blank())?;
     let engine = Engine::new(&load::engine_config(config, loaded), loaded.executor.spec());
-    load::check_decoder(&engine.limits(), &decoding)?;
     let request =
         Request { stop_tokens: loaded.stop_tokens.clone(), ..Request::new(prompt, 1, decoding) };
     let timed = forward(engine, loaded.executor.as_mut(), request).map_err(|reason| {

@@ -43,7 +43,7 @@ pub use event::{
 };
 pub use handle::{EventStream, Handle, Load, SubmitError};
 pub use heartbeat::{Monitor, Pulse};
-pub use limits::{Limits, NEEDS_OWN_ROWS};
+pub use limits::Limits;
 pub use nearest::did_you_mean;
 pub use permits::{QueuePermit, QueuePermits};
 pub use pool::PoolLoad;

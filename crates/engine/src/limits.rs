@@ -1,15 +1,12 @@
 //! The limits of a single request.
 
-use decode::{Capability, CommitHost, Fault, Feature};
+use decode::{Fault, Feature};
 use step::{Attention, LogitShift};
 
 use crate::cache::Footprint;
 use crate::decoding::{Decoding, WeightKind};
 use crate::pages::Grid;
 use crate::request::{Penalties, Refusal, Request};
-
-/// The reason to refuse a rule whose guesses are checked; it continues the rule's name.
-pub const NEEDS_OWN_ROWS: &str = "needs weights that predict a mask at its own row, and this model's predict it at the row before";
 
 /// Bounds that follow from the executor and the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,15 +128,6 @@ impl Limits {
         }
     }
 
-    /// Returns true if the model has a capability that some commit rules require.
-    pub fn has(&self, capability: Capability) -> bool {
-        match capability {
-            Capability::Filter => self.filter.is_some(),
-            Capability::Edits => self.edits,
-            Capability::Drafts => self.drafts,
-        }
-    }
-
     /// The division of a sequence into pages and blocks; none where the pages of a prompt depend on all of it.
     pub(crate) fn grid(&self) -> Option<Grid> {
         let block = match self.attention {
@@ -156,77 +144,8 @@ impl Limits {
     /// # Errors
     /// The first reason why not, a [`Refusal::Rule`].
     pub fn admit_decoder(&self, decoding: &Decoding) -> Result<(), Refusal> {
-        let refuse = |field, message: String| Err(Refusal::Rule { field, message });
-        let (kind, weights) = (self.attention.kind(), self.weights());
-        let (commit, cache) = (&decoding.decoder.commit, &decoding.cache);
-        let schedule = &decoding.decoder.schedule;
-        let requires = &commit.info().requires;
-        if !requires.attention.contains(&kind) {
-            let name = commit.name();
-            let message = format!("{name} does not go with this model's {weights}");
-            return refuse("commit", message);
-        }
-        if !self.kind().suits(commit.info()) {
-            let name = commit.name();
-            return refuse("commit", format!("{name} {NEEDS_OWN_ROWS}"));
-        }
-        if !cache.info().attention.contains(&kind) {
-            let (name, instead) = (cache.name(), self.kind().default_preset());
-            let message =
-                format!("{name} does not go with this model's {weights}: use preset {instead}");
-            return refuse("cache", message);
-        }
-        if !schedule.info().attention.contains(&kind) {
-            let (name, instead) = (schedule.name(), self.kind().default_preset());
-            let message =
-                format!("{name} does not go with this model's {weights}: use preset {instead}");
-            return refuse("schedule", message);
-        }
-        let drafts = Capability::Drafts;
-        if schedule.needs_draft_model() && !self.has(drafts) {
-            let message = format!("{} {}", schedule.name(), drafts.refusal());
-            return refuse("schedule", message);
-        }
-        if !self.kind().fills(decoding) {
-            let next = match self.kind().is_autoregressive() {
-                true => "this model predicts the next token only",
-                false if self.kind().drafted_block().is_some() => "this model's masks only draft",
-                false => "this model reads masks in whole blocks only",
-            };
-            return match decoding.window() {
-                Some(_) => refuse("window", format!("must be 1: {next}")),
-                None => {
-                    let name = schedule.name();
-                    let instead = self.kind().default_preset();
-                    let message = format!("{name} does not apply, {next}: use preset {instead}");
-                    refuse("schedule", message)
-                }
-            };
-        }
-        if let (Some(block), Some(window)) = (self.kind().drafted_block(), decoding.window())
-            && window > block
-        {
-            let message = format!("must be at most {block}, the drafter's block, got {window}");
-            return refuse("window", message);
-        }
-        let needs = (requires.needs)(commit.settings());
-        if let Some(needs) = needs.filter(|needs| !self.has(*needs)) {
-            return refuse("commit", format!("{} {}", commit.name(), needs.refusal()));
-        }
-        let host = CommitHost { filter: self.filter, schedule: schedule.settings() };
-        let suits = (requires.suits)(commit.settings(), &host);
-        suits.or_else(|Fault { setting, message }| refuse(setting, message))
-    }
-
-    /// The attention in words.
-    fn weights(&self) -> &'static str {
-        match self.attention {
-            Attention::Full => "full attention",
-            Attention::Blocks(_) | Attention::BlocksAfterPrompt(_) => "block-causal attention",
-            Attention::Causal => "causal attention",
-            Attention::OpenBlock(_) => "causal attention with one open block",
-            Attention::Canvas(_) => "canvases of noise",
-        }
+        let admitted = self.kind().admits(decoding, self.filter);
+        admitted.map_err(|Fault { setting, message }| Refusal::Rule { field: setting, message })
     }
 
     /// Returns true if what the request asks for goes with the weights.
@@ -238,7 +157,7 @@ impl Limits {
             return refuse("prompt", "must have at least one token".to_owned());
         }
         if self.attention != Attention::Full && !request.given.suffix.is_empty() {
-            let weights = self.weights();
+            let weights = self.kind().words();
             let message = format!("needs a model with full attention, this one has {weights}");
             return refuse("suffix", message);
         }

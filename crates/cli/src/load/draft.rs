@@ -86,20 +86,20 @@ pub fn choose(
     if path.is_empty() || verifier.rows.drafter.is_some() {
         return Ok(None);
     }
-    let kind = verifier.rows.attention.kind();
-    if kind != AttentionKind::Causal {
-        let found = format!("{} with {}", config.model.path, attention(kind));
+    let weights = config.weights(verifier);
+    if weights.attention.kind() != AttentionKind::Causal {
+        let found = format!("{} with {}", config.model.path, weights.words());
         return Err(refused(format!("expected a causal model as model.path, found {found}")));
     }
     let own = config.for_drafts(verifier);
     let folder = &*fit::fetch(&own)?;
     let mut surveyed = kv::with_format(load::checkpoint(folder)?, &own);
     let survey = surveyed.survey(*own.model.dtype).map_err(exit::refused)?;
-    let kind = survey.info.rows.attention.kind();
-    if kind == AttentionKind::Canvas {
+    let weights = own.weights(&survey.info);
+    if weights.attention.kind() == AttentionKind::Canvas {
         return Err(refused(format!(
             "expected weights that fill masks or predict the next token, found {path} with {}",
-            attention(kind)
+            weights.words()
         )));
     }
     let words = load::tokenizer(place)?;
@@ -110,7 +110,7 @@ pub fn choose(
             config.model.path
         )));
     }
-    let decoding = draft_decoding(&own, &survey.info)?;
+    let decoding = draft_decoding(&own, weights)?;
     let needs = kv::needs(&own, &mut surveyed)?;
     fit::check(&own, &needs, 0)?;
     Ok(Some(DraftCheckpoint {
@@ -146,26 +146,19 @@ impl DraftCheckpoint {
 ///
 /// # Errors
 /// A decoder that does not go with the weights.
-fn draft_decoding(config: &Config, info: &ModelInfo) -> Result<Decoding> {
-    let weights = WeightKind { edits: false, ..config.weights(info) };
+fn draft_decoding(config: &Config, weights: WeightKind) -> Result<Decoding> {
+    let weights = WeightKind { edits: false, ..weights };
     let decoding = config.draft_decoding(weights)?;
-    let (kind, decoder) = (info.rows.attention.kind(), &decoding.decoder);
-    let suits = decoder.commit.info().requires.attention.contains(&kind)
-        && decoder.schedule.info().attention.contains(&kind)
-        && decoding.cache.info().attention.contains(&kind)
-        && decoder.schedule.drafts() == 0
-        && (decoder.commit.info().requires.needs)(decoder.commit.settings()).is_none()
-        && weights.fills(&decoding);
-    if suits {
-        return Ok(decoding);
+    let refused = |message| exit::failure(exit::CONFIG, format!("model.draft_decoder: {message}"));
+    if decoding.decoder.schedule.drafts() > 0 {
+        return Err(refused(format!(
+            "expected a decoder without drafts, found {}",
+            decoding.label
+        )));
     }
-    let message = format!(
-        "model.draft_decoder: {} does not go with the {} of {}",
-        decoding.label,
-        attention(kind),
-        config.model.path
-    );
-    Err(exit::failure(exit::CONFIG, message))
+    let admitted = weights.admits(&decoding, None);
+    admitted.map_err(|fault| refused(format!("{}: {}", fault.setting, fault.message)))?;
+    Ok(decoding)
 }
 
 /// The first token that two tokenizers give different ids, in words. Ids that one of them leaves open
@@ -176,17 +169,6 @@ fn difference(words: &Tokenizer, others: &Tokenizer) -> Option<String> {
         let (one, other) = (words.id_to_token(id)?, others.id_to_token(id)?);
         (one != other).then(|| format!("token {id} is {one:?} and {other:?}"))
     })
-}
-
-/// The kind of attention, in words.
-fn attention(kind: AttentionKind) -> &'static str {
-    match kind {
-        AttentionKind::Full => "full attention",
-        AttentionKind::BlockCausal => "block-causal attention",
-        AttentionKind::Causal => "causal attention",
-        AttentionKind::OpenBlock => "causal attention with one open block",
-        AttentionKind::Canvas => "canvases of noise",
-    }
 }
 
 fn refused(message: String) -> anyhow::Error {

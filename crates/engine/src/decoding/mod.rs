@@ -19,4 +19,4 @@ pub use presets::{
 pub use registry::{Field, FieldKind, Registry, RegistryError};
 pub use resolved::Decoding;
 pub use spec::{DecodingSpec, SpecError, SpecFault};
-pub use weights::WeightKind;
+pub use weights::{NEEDS_OWN_ROWS, WeightKind};

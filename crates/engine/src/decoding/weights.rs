@@ -1,10 +1,13 @@
 //! Weights, and the presets that suit them.
 
-use decode::CommitInfo;
+use decode::{Capability, CommitHost, CommitInfo, Fault};
 use step::{Attention, LogitShift};
 
 use super::presets::DEFAULT;
 use super::resolved::Decoding;
+
+/// The reason to refuse a rule whose guesses are checked; it continues the rule's name.
+pub const NEEDS_OWN_ROWS: &str = "needs weights that predict a mask at its own row, and this model's predict it at the row before";
 
 /// The properties of weights that decide which decoders go with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +87,92 @@ impl WeightKind {
                 decoding.decoder.commit.info().requires.checks || window == Some(1)
             }
             _ => true,
+        }
+    }
+
+    /// Returns true if a decoder goes with the weights, beside which the network of `learned_filter` has blocks of
+    /// `filter` tokens, if there is one.
+    ///
+    /// # Errors
+    /// The first reason why not.
+    pub fn admits(self, decoding: &Decoding, filter: Option<u32>) -> Result<(), Fault> {
+        let refuse = |setting, message: String| Err(Fault { setting, message });
+        let (kind, weights) = (self.attention.kind(), self.words());
+        let (commit, cache) = (&decoding.decoder.commit, &decoding.cache);
+        let schedule = &decoding.decoder.schedule;
+        let requires = &commit.info().requires;
+        if !requires.attention.contains(&kind) {
+            let name = commit.name();
+            let message = format!("{name} does not go with this model's {weights}");
+            return refuse("commit", message);
+        }
+        if !self.suits(commit.info()) {
+            let name = commit.name();
+            return refuse("commit", format!("{name} {NEEDS_OWN_ROWS}"));
+        }
+        if !cache.info().attention.contains(&kind) {
+            let (name, instead) = (cache.name(), self.default_preset());
+            let message =
+                format!("{name} does not go with this model's {weights}: use preset {instead}");
+            return refuse("cache", message);
+        }
+        if !schedule.info().attention.contains(&kind) {
+            let (name, instead) = (schedule.name(), self.default_preset());
+            let message =
+                format!("{name} does not go with this model's {weights}: use preset {instead}");
+            return refuse("schedule", message);
+        }
+        if schedule.needs_draft_model() && !self.drafts {
+            let message = format!("{} {}", schedule.name(), Capability::Drafts.refusal());
+            return refuse("schedule", message);
+        }
+        if !self.fills(decoding) {
+            let next = match self.is_autoregressive() {
+                true => "this model predicts the next token only",
+                false if self.drafted_block().is_some() => "this model's masks only draft",
+                false => "this model reads masks in whole blocks only",
+            };
+            return match decoding.window() {
+                Some(_) => refuse("window", format!("must be 1: {next}")),
+                None => {
+                    let name = schedule.name();
+                    let instead = self.default_preset();
+                    let message = format!("{name} does not apply, {next}: use preset {instead}");
+                    refuse("schedule", message)
+                }
+            };
+        }
+        if let (Some(block), Some(window)) = (self.drafted_block(), decoding.window())
+            && window > block
+        {
+            let message = format!("must be at most {block}, the drafter's block, got {window}");
+            return refuse("window", message);
+        }
+        let needs = (requires.needs)(commit.settings());
+        if let Some(needs) = needs.filter(|needs| !self.has(*needs, filter)) {
+            return refuse("commit", format!("{} {}", commit.name(), needs.refusal()));
+        }
+        let host = CommitHost { filter, schedule: schedule.settings() };
+        (requires.suits)(commit.settings(), &host)
+    }
+
+    /// Returns true if the model has a capability that some commit rules require; `filter` as in [`Self::admits`].
+    pub fn has(self, capability: Capability, filter: Option<u32>) -> bool {
+        match capability {
+            Capability::Filter => filter.is_some(),
+            Capability::Edits => self.edits,
+            Capability::Drafts => self.drafts,
+        }
+    }
+
+    /// The attention in words.
+    pub fn words(self) -> &'static str {
+        match self.attention {
+            Attention::Full => "full attention",
+            Attention::Blocks(_) | Attention::BlocksAfterPrompt(_) => "block-causal attention",
+            Attention::Causal => "causal attention",
+            Attention::OpenBlock(_) => "causal attention with one open block",
+            Attention::Canvas(_) => "canvases of noise",
         }
     }
 

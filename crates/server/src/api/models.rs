@@ -128,10 +128,10 @@ fn lack(limits: &engine::Limits, rule: &'static CommitInfo) -> Option<&'static s
         return Some(OTHER_WEIGHTS);
     }
     if !limits.kind().suits(rule) {
-        return Some(engine::NEEDS_OWN_ROWS);
+        return Some(engine::decoding::NEEDS_OWN_ROWS);
     }
     let needs = (rule.requires.needs)(&Settings::defaults(rule.settings));
-    let lack = needs.filter(|capability| !limits.has(*capability));
+    let lack = needs.filter(|capability| !limits.kind().has(*capability, limits.filter));
     lack.map(|capability| capability.refusal())
 }
 

@@ -38,7 +38,7 @@ fn a_decoder_that_does_not_go_with_the_draft_model_is_refused() {
     let pair = ["demo-wedlm", "--draft-model", "demo", "--draft-decoder"];
     assert_eq!(
         refusal(&[&pair[..], &["wedlm"]].concat()),
-        "model.draft_decoder: streaming+entropy+exact does not go with the full attention of demo"
+        "model.draft_decoder: cache: exact does not go with this model's full attention: use preset balanced"
     );
     let unknown = refusal(&[&pair[..], &["balanced,treshold=1"]].concat());
     assert!(unknown.starts_with("model.draft_decoder: treshold is not known"), "{unknown}");
