@@ -108,7 +108,7 @@ fn locate(path: &str, selection: Selection) -> Result<Description<'_>> {
     Ok(Description { place: Cow::Owned(found.to_string_lossy().into_owned()), missing })
 }
 
-/// What to do about files of `path` that cannot be read, if they lie in the Hub's cache.
+/// Advice for files of `path` that cannot be read, if they lie in the Hub's cache.
 pub fn advice(path: &str) -> String {
     match Id::of_model(path) {
         Some(_) => format!(

@@ -29,9 +29,9 @@ impl Need {
 pub struct Needs {
     /// The dtype that the weights are read as.
     pub dtype: WeightDtype,
-    /// What it needs in that dtype.
+    /// The memory that it needs in that dtype.
     pub own: Need,
-    /// What it needs by dtype, in the order of [`WeightDtype::ALL`]; `None` where the dtype does not
+    /// The memory that it needs by dtype, in the order of [`WeightDtype::ALL`]; `None` where the dtype does not
     /// suit the model.
     pub others: [Option<Need>; WeightDtype::ALL.len()],
 }

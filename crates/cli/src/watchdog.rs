@@ -168,7 +168,7 @@ mod tests {
         let (ticks, stop) = (Cell::new(0), Cell::new(Some(stop)));
         let paused = Cell::new(Duration::ZERO);
         let looks = Sources {
-            // Of the time at which the look ends, as if every pause came before it.
+            // The age at the time at which the look ends, as if every pause came before it.
             pulse: || Pulse { age: times[ticks.get()].saturating_sub(paused.get()), alive: true },
             clock: || {
                 ticks.set(ticks.get() + 1);

@@ -211,7 +211,7 @@ impl Decoder {
         }
     }
 
-    /// The step that `proposals` decide; `effects[born..]` are its commits so far.
+    /// The step that `proposals` decide; `effects[born..]` are the commits that it has made.
     fn take_step(&mut self, proposals: &[Proposal], born: usize, effects: &mut Vec<Effect>) {
         let computed = match self.guard {
             Some(_) if self.schedule.forwards_commits() => Some(self.state.canvas.end()),

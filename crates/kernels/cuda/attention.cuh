@@ -81,7 +81,7 @@ template <int C> DEVICE unsigned spot(unsigned row, unsigned piece) {
     return swizzle<C / 8>(row, piece) * 8;
 }
 
-// What is known of a query after some slots: the largest score, and the sum of the weights.
+// The facts of a query after some slots: the largest score, and the sum of the weights.
 struct Seen {
     float most, sum;
 };
@@ -91,7 +91,7 @@ struct Factors {
     float before, after;
 };
 
-// Merges what is known of later slots. All merging has the same roundings.
+// Merges the facts of later slots. All merging has the same roundings.
 DEVICE Factors merge(Seen& before, const Seen& after) {
     float most = fmaxf(before.most, after.most);
     // A row that has seen no slot yet has no largest score to subtract.

@@ -28,8 +28,8 @@ template <int C> struct Folded {
     }
 };
 
-// What a lane's two queries see: the end of each, and, if rows of the tile have holes, what those rows
-// see, else null. A row has `share` queries.
+// The sight of a lane's two queries: the end of each, and, if rows of the tile have holes, the slots that those
+// rows see, else null. A row has `share` queries.
 struct Sight {
     unsigned seen[2];
     const Visible* rows;

@@ -1,4 +1,4 @@
-// What only canvas models (DiffusionGemma) need: norms of sums and of some rows, factors by the kind of
+// Operations of canvas models alone (DiffusionGemma): norms of sums and of some rows, factors by the kind of
 // a row, and the mean embeddings of scored rows, which are kept by slot.
 #pragma once
 #include "score.cuh"
@@ -25,7 +25,7 @@ struct Rowwise {
     float encoded, denoised;
 };
 
-// What a row's numbers are multiplied by in an RMS norm, beside the weights.
+// The factor of a row's numbers in an RMS norm, beside the weights.
 DEVICE float norm_factor(const float* x, uint32_t d, float eps) {
     float* scratch = reinterpret_cast<float*>(shared_memory());
     float sum = 0.0f;
@@ -71,7 +71,7 @@ struct Means {
     float* kept;
     const uint32_t* slots;
     const uint32_t* kinds;
-    // Of a range of the scored rows: their numbers, and their settings.
+    // The numbers and the settings of a range of the scored rows.
     const uint32_t* scored;
     const Scored* rows;
     // [r, d]: of all rows, or of the range.

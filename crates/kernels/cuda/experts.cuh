@@ -2,7 +2,7 @@
 // of a row's experts in the order of their numbers.
 //
 // The number of rows of an expert depends on the data, the launches do not: grids have room for every
-// grouping of so many rows, and blocks without work return.
+// grouping of that number of rows, and blocks without work return.
 #pragma once
 #include "score.cuh"
 
@@ -276,7 +276,7 @@ struct Grouped {
 
 // A product of gemm.cuh for every tile of rows, by one block.
 template <class Tile, class T, class Out, bool SCALED = false> DEVICE void grouped(const Grouped& a) {
-    // Which weights it needs, a launch of the step writes.
+    // A launch of the step writes the numbers of the weights that this one needs.
     launches_follow();
     const GroupTile tile = a.tiles[block_x()];
     if (tile.rows == 0) return;

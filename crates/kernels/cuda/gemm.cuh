@@ -51,7 +51,7 @@ struct Operands {
     // The form of packed weights.
     Form form;
     uint32_t parts;
-    // Of the norm.
+    // The norm's epsilon.
     float eps;
     // Byte of shared memory from which on the factors of rows are.
     uint32_t factors;
@@ -59,7 +59,7 @@ struct Operands {
     uint32_t early;
 };
 
-// How the tiles of a product are divided among blocks. Tiles are numbered column by column. The first
+// The division of a product's tiles among blocks. Tiles are numbered column by column. The first
 // `whole` tiles take one block each, the others `pieces` blocks each.
 struct Share {
     // Partial sums of the divided tiles, and for each the number of its blocks that have ended: zeros
@@ -84,7 +84,7 @@ struct Gemm {
     Finish finish;
 };
 
-// What a block computes: the segments [first, end) of the tile with this first row and column, in
+// The work of a block: the segments [first, end) of the tile with this first row and column, in
 // numbers of tiles.
 struct Part {
     unsigned row, column, first, end;
@@ -154,7 +154,7 @@ DEVICE bool gather_partials(const Part& part, unsigned size, F f, Ends ends_last
 }
 
 // The sums of one thread, COUNT times four: of the current segment, and of the segments before it.
-// Those are in registers, or in shared memory from byte HELD on if that is not 0.
+// They are in registers, or in shared memory from byte HELD on if that is not 0.
 template <int COUNT, int THREADS, int HELD> struct Sums {
     static constexpr int SIZE = COUNT * THREADS;
     static constexpr bool EXACT = false;
@@ -332,7 +332,7 @@ struct WidenedWeights {
     };
 };
 
-// What is done when the first stages of a product are on their way.
+// The work while the first stages of a product are on their way: none.
 struct Nothing {
     DEVICE void operator()() const {}
 };
@@ -499,7 +499,7 @@ constexpr unsigned SQUARED = 64, TALLEST = 128;
 DEVICE float* factors(const Operands& of) {
     return reinterpret_cast<float*>(shared_memory() + of.factors);
 }
-// That of a row.
+// The factor of a row.
 DEVICE float& row_factor(const Operands& of, unsigned row) { return factors(of)[row % TALLEST]; }
 
 // Computes the factor of a row, or of the last one if there are fewer. A warp calls it.

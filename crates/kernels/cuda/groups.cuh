@@ -133,7 +133,7 @@ struct TileGroups : SumsOf<T, SINGLE, BM * BN / 1024, 256>::Type {
     // Columns of a warpgroup.
     static constexpr int OWN = BM == 64 ? BN / 2 : BN;
 
-    // Of eight rows and 64 columns, for the LM head: `each_strip` of score.cuh.
+    // Strips of eight rows and 64 columns, for the LM head: `each_strip` of score.cuh.
     static constexpr unsigned STRIPS = OWN % 64 == 0 ? OWN / 32 : 0;
 
     DEVICE static unsigned strip_row(unsigned s) {

@@ -5,7 +5,7 @@
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define WARPGROUPS
 
-// Kernels whose blocks run in clusters, with so many blocks on a multiprocessor.
+// Kernels whose blocks run in clusters of `cluster`, `blocks` of them on a multiprocessor.
 #define CLUSTER_KERNEL(name, Args, count, blocks, cluster)                                         \
     extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(count, blocks)    \
         name(const __grid_constant__ Args a)
@@ -54,7 +54,7 @@ DEVICE void barriers_ready() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async;" ::: "memory");
 }
-// Arrives, and expects so many bytes more in this phase.
+// Arrives, and expects `bytes` more in this phase.
 DEVICE void barrier_expect(uint64_t& barrier, unsigned bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)),
                  "r"(bytes)
@@ -183,7 +183,7 @@ DEVICE void group_multiply(int32_t (&sums)[N / 8][4], const unsigned char* x, co
     GROUP_MULTIPLY_AS(int32_t, "r", "k32.s32.s8.s8", ", 1;", N, COUNT, AT, NEXT)
 
 // sums [64, N] += w [64, 16] x [N, 16]', asynchronously: w in registers, x in a tile of rows with 128 bytes.
-// Of 64 rows a warp has sixteen, in the layout of `multiply`.
+// A warp has sixteen of 64 rows, in the layout of `multiply`.
 template <int N>
 DEVICE void group_multiply_left(float (&sums)[N / 8][4], const uint32_t (&w)[4], const unsigned char* x,
                                 unsigned k);

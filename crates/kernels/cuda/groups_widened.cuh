@@ -74,7 +74,7 @@ struct TileWidened : SumsOf<bf16, SINGLE, BM / 8, GROUPS * 128>::Type {
         for (unsigned k = 0; k < GROUP_PRODUCTS; k++)
             group_multiply_left<BM>(this->sums, weights[k], step, k);
         group_commit();
-        // Those of the step before, which read the other weights.
+        // The products of the step before, which read the other weights.
         group_wait<1>();
     }
 

@@ -23,7 +23,7 @@ constexpr unsigned RING_CONTROL = 256;
 // The arguments of a product, and the maps of its operands.
 template <class Args> struct Ring {
     TensorMap x, w;
-    // Of the blocks, or of the clusters; and the first row of the inputs.
+    // The parts of the blocks, or of the clusters; and the first row of the inputs.
     uint32_t parts, first;
     Args a;
 };
@@ -32,7 +32,7 @@ template <class Args> struct Ring {
 template <int STAGES> struct Stations {
     static_assert((2 * STAGES + 1) * sizeof(uint64_t) <= RING_CONTROL, "room for all");
     uint64_t full[STAGES], empty[STAGES];
-    // Whether this block ends last.
+    // True if this block ends last.
     uint32_t answer;
 };
 
@@ -56,7 +56,7 @@ struct TileRing : TileGroups<T, BM, BN, STAGES, SINGLE, HEADS_CUT> {
     static constexpr unsigned STAGE = (BM + BN) * GROUP_BYTES;
     // Columns of whose sums there is room at a time, and numbers from one row of them to the next.
     static constexpr unsigned WINDOW = BN == 256 ? 128 : BN, PITCH = WINDOW + Base::BETWEEN;
-    // A warp finishes so many rows at a time: with 64 rows, half of those whose sums two warps have.
+    // Rows that a warp finishes at a time: with 64 rows, half of those whose sums two warps have.
     static constexpr unsigned OWN_ROWS = BM == 64 ? 4 : 8;
     static_assert(BN % (BOX * PAIR) == 0 && BM % BOX == 0, "whole copies");
 
@@ -209,7 +209,7 @@ struct TileRing : TileGroups<T, BM, BN, STAGES, SINGLE, HEADS_CUT> {
 
 // The division of tiles among parts.
 template <class Tile, class Args> DEVICE Share share_of(const Args& a) { return a.share; }
-// Those of the LM head are whole.
+// The tiles of the LM head are whole.
 template <class Tile> DEVICE Share share_of(const Head& a) {
     unsigned tall = (a.of.rows + Tile::ROWS - 1) / Tile::ROWS;
     tall = (tall + Tile::CLUSTER - 1) / Tile::CLUSTER * Tile::CLUSTER;

@@ -210,7 +210,7 @@ ROOMY_KERNEL(fold_partials, Fold, 128) {
         add(partials[i].first.by, partials[i].sum, partials[i].weighted);
     total = block_sum(total, static_cast<double*>(scratch));
     weighted = block_sum(weighted, static_cast<double*>(scratch));
-    // Of banned tokens the lowest are the best.
+    // The lowest banned tokens are the best ones.
     if (first.token == NONE) first.token = lowest_without(a.mask, NONE);
     if (second.token == NONE) second.token = lowest_without(a.mask, first.token);
     uint32_t token = first.token;

@@ -1,4 +1,4 @@
-// What is known of a row's logits: the two best tokens, the sampled one, the sum of their exponentials;
+// The facts of a row's logits: the two best tokens, the sampled one, the sum of their exponentials;
 // and its partial record for 64 columns, reduced in the registers where tensor cores leave the sums.
 #pragma once
 #include "portable.h"
@@ -25,7 +25,7 @@ struct Scored {
     uint32_t least_low, least_high;
     // Number of the most probable tokens, and the place of the first in their list.
     uint32_t tops, first_top;
-    // What its logits are divided by.
+    // The divisor of its logits.
     float divisor;
     // First word of the set whose tokens alone are listed, or NONE.
     uint32_t among;
@@ -147,7 +147,7 @@ DEVICE uint64_t noise_key(const Scored& row) {
 
 // The tokens of a row that may have the largest of the logits with noise, as far as single precision tells.
 struct Contest {
-    // What the best token has at least; what the first and the second have at most, and the first's token.
+    // The least value that the best token can have; the most that the first and the second can have; the first's token.
     float least = -INFINITY, most = -INFINITY, next = -INFINITY;
     uint32_t token = NONE;
 

@@ -158,7 +158,7 @@ pub struct Pass<'a, B: Backend + ?Sized> {
 pub struct Selection<'a, B: Backend + ?Sized> {
     /// The array.
     pub array: &'a B::Array,
-    /// Which of its rows.
+    /// Its rows that are meant.
     pub rows: &'a RowSet,
 }
 

@@ -70,9 +70,9 @@ pub struct FormatInfo {
 /// The rows that an adapter changes; all others are computed as without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowGate {
-    /// Those of this mask.
+    /// Rows of this mask.
     Masks(u32),
-    /// Those of open blocks ([`step::Row::open`]).
+    /// Rows of open blocks ([`step::Row::open`]).
     OpenBlocks,
 }
 

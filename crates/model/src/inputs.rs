@@ -65,9 +65,9 @@ pub(crate) enum PassRows {
     /// All rows.
     #[default]
     All,
-    /// Those that a drafter leaves to its target.
+    /// Rows that a drafter leaves to its target.
     Final,
-    /// Those of open blocks, which a drafter reads.
+    /// Rows of open blocks, which a drafter reads.
     Open,
 }
 

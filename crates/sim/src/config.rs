@@ -85,9 +85,9 @@ pub struct SimConfig {
     pub max_positions: u32,
     /// The mask token, never proposed.
     pub mask: TokenId,
-    /// Which rows a row must attend to.
+    /// The rows that a row must attend to.
     pub attention: Attention,
-    /// Which row predicts a position.
+    /// The row that predicts a position.
     pub logit_shift: LogitShift,
     /// Seed of the hidden texts and of the difficulty of positions.
     pub seed: u64,

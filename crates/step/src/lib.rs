@@ -317,7 +317,7 @@ pub struct TopToken {
     pub logprob: f32,
 }
 
-/// Which rows of its sequence a row may attend to, as the weights were trained.
+/// The rows of its sequence that a row may attend to, as the weights were trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attention {
     /// All rows, in both directions. K/V depend on tokens to the right, so cached K/V of a prefix
@@ -379,7 +379,7 @@ pub struct ExecutorSpec {
     pub max_positions: u32,
     /// The mask token, never a candidate. `None` for autoregressive weights, which know none.
     pub mask: Option<TokenId>,
-    /// Which rows a row may attend to.
+    /// The rows that a row may attend to.
     pub attention: Attention,
     /// The shift from a row to the position that its logits predict.
     pub logit_shift: LogitShift,

@@ -1,4 +1,4 @@
-//! Which file of a crate imports which, and the circles among them.
+//! Imports between the files of a crate, and the circles among them.
 //!
 //! A name counts for the file that defines it, not for the file that re-exports it. Tests,
 //! `mod` declarations and the tokens of macros do not count.

@@ -248,7 +248,7 @@ fn a_template_that_can_never_answer() {
     names(&message, &[place, "non-existing template 'x'"]);
 }
 
-/// Which chats a template refuses is its own decision, so the operator is warned of one that refuses all.
+/// A template may refuse some chats, so the operator is warned only of one that refuses all.
 #[test]
 fn a_template_that_refuses_every_chat() {
     let folder = checkpoint("raise", |_| {});

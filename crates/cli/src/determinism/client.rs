@@ -277,7 +277,7 @@ impl Client {
         self.has_logprobs
     }
 
-    /// What is compared.
+    /// The name of the compared numbers.
     pub fn compared(&self) -> &'static str {
         match self.has_logprobs {
             true => "tokens and log-probabilities",

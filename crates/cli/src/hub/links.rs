@@ -16,7 +16,7 @@ use crate::names::shown;
 /// # Errors
 /// The first link, by name, and where it leads.
 pub(super) fn check(folder: &Path, named: Option<&Path>) -> Result<()> {
-    // Whether the folder can be read, loading says.
+    // Loading reports a folder that cannot be read.
     let Ok(whole) = folder.canonicalize() else {
         return Ok(());
     };

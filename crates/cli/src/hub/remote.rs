@@ -63,7 +63,7 @@ impl Remote<'_> {
         Ok(shards_of(&self.folder))
     }
 
-    /// Those of the files `weights` that are not here.
+    /// The files of `weights` that are not here.
     pub fn missing(&self, weights: &[String], is_gguf: bool) -> Option<Missing> {
         let missing: Vec<&String> = weights.iter().filter(|name| !self.has(name)).collect();
         let sizes = missing.iter().map(|name| self.size(name));

@@ -54,7 +54,7 @@ fn tokens_of_low_entropy_stay_and_the_others_become_noise() {
     assert_eq!(standing(&decoder, 0), [None; 4], "the first canvas is noise");
     assert_eq!(step(&mut decoder, 0, [0.5, 0.06, 0.05, 0.9], 7), []);
     assert_eq!(standing(&decoder, 0), [None, Some(11), Some(12), None]);
-    // What stayed before is noise if it is not kept again.
+    // A token that stayed before is noise if it is not kept again.
     assert_eq!(step(&mut decoder, 0, [0.01, 0.5, 0.5, 0.9], 7), []);
     assert_eq!(standing(&decoder, 0), [Some(10), Some(11), None, None]);
 }

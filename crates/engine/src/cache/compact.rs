@@ -8,7 +8,7 @@ use decode::{
 
 use super::{ForwardPlan, SHARED, View};
 
-/// Which rows of the lanes a forward computes.
+/// The setting `rows`: the rows of the lanes that a forward computes.
 pub(in crate::cache) const fn rows(default: &'static str) -> SettingInfo {
     SettingInfo::name("rows", &["all", "open", "near"], default)
         .says("rows of a forward pass: all of the lanes; masks and the tokens committed last; or masks near the last commits and these tokens")

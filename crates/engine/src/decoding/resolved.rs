@@ -20,7 +20,7 @@ const EXPECTED: u32 = 8;
 pub struct Decoding {
     /// Lanes and commits.
     pub decoder: DecoderConfig,
-    /// Which K/V forwards read.
+    /// The cache policy: the K/V that forwards read.
     pub cache: CacheConfig,
     /// Most forward passes; the sequence ends with what is committed by then. `None` = no limit.
     pub max_forwards: Option<u32>,

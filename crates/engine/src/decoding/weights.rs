@@ -12,9 +12,9 @@ pub const NEEDS_OWN_ROWS: &str = "needs weights that predict a mask at its own r
 /// The properties of weights that decide which decoders go with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WeightKind {
-    /// Which rows a row may attend to.
+    /// The rows that a row may attend to.
     pub attention: Attention,
-    /// Which row predicts a position.
+    /// The row that predicts a position.
     pub logit_shift: LogitShift,
     /// True if they rewrite committed tokens (LLaDA2.1, arXiv 2602.08676).
     pub edits: bool,

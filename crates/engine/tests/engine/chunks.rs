@@ -197,7 +197,7 @@ fn chunks_change_no_result() {
                     let expected = alone(&request, &model(*weights));
                     let mut outcome = unsplit(outcome);
                     if outcome.stats.cached_tokens > 0 {
-                        // What was cached is not computed; nothing else differs.
+                        // Cached tokens are not computed; nothing else differs.
                         outcome.stats.cached_tokens = 0;
                         outcome.stats.positions = expected.stats.positions;
                     }

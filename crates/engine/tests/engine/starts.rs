@@ -1,4 +1,4 @@
-//! Which waiting sequence starts next: priority, order of submission, aging.
+//! The waiting sequence that starts next: priority, order of submission, aging.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

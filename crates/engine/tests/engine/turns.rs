@@ -1,4 +1,4 @@
-//! Which sequences are in a step: the row budget, and the share of prefills and refreshes.
+//! The sequences of a step: the row budget, and the share of prefills and refreshes.
 
 use std::collections::BTreeMap;
 
@@ -152,7 +152,7 @@ impl Forward {
 /// Submits requests between steps. Returns every forward, in order of steps.
 fn live(lab: &mut Lab, requests: &[Request], rng: &mut Rng) -> Vec<Forward> {
     let mut forwards = Vec::new();
-    // Of any forward, and of a long one.
+    // Steps since a sequence's last forward of any kind, and since its last long one.
     let mut since: BTreeMap<SequenceId, [u64; 2]> = BTreeMap::new();
     let mut next = requests.iter();
     for ran in 1.. {

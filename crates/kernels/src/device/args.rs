@@ -20,7 +20,7 @@ macro_rules! arguments {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Ring {
-    /// Of the inputs, and of the weights.
+    /// The maps of the inputs and of the weights.
     pub maps: [TensorMap; 2],
     /// Parts that the blocks compute, or the clusters.
     pub parts: u32,

@@ -212,7 +212,7 @@ struct Squares {
 /// Columns whose squares are summed at once; of the same name in the kernels.
 pub(super) const SQUARED: usize = 64;
 
-/// What a product reads to compute the factors of rows.
+/// The numbers from which a product computes the factors of rows.
 #[derive(Clone, Copy, Default)]
 pub(super) struct RowFactors {
     /// The address of the sums, 0 if rows have their factors.
@@ -248,7 +248,7 @@ impl Array {
         }
     }
 
-    /// What products need to compute the factors that rows lack.
+    /// The numbers from which products compute the factors that rows lack.
     pub(super) fn row_factors(&self) -> Result<RowFactors> {
         match &self.squares {
             Some(Squares { sums, parts, eps: Some(eps) }) => Ok(RowFactors {

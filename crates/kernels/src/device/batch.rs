@@ -103,7 +103,7 @@ impl BatchSizes {
     fn bytes(&self) -> usize {
         // Token, position, slot; index and settings of a scored row.
         let row = 3 + 1 + SCORER_WORDS;
-        // What the row sees with its reach, in layers of each kind, and the kind of the row.
+        // The slots that the row sees and its reach, for layers of each kind, then the kind of the row.
         let (row, kinds) = match self.canvas {
             true => (row + 2 * (VISIBLE_WORDS + 1) + 1, 2),
             false => (row + VISIBLE_WORDS + 1, 1),

@@ -210,7 +210,7 @@ unsafe fn functions(
     module: sys::CUmodule,
     limits: DeviceLimits,
 ) -> Result<HashMap<&'static str, sys::CUfunction>> {
-    // Those of bulk copies are added by `add_rings`.
+    // `add_rings` adds the kernels of bulk copies.
     let all = kernels().filter(|kernel| kernel.runs_on(limits) && !kernel.bulk);
     // SAFETY: by the caller's promise.
     all.map(|kernel| Ok((kernel.name, unsafe { function(module, kernel) }?))).collect()

@@ -235,7 +235,7 @@ impl DeviceExperts {
             scale,
         };
         let (rows, across) = (rows as u32, count.div_ceil(ROUTED) as u32);
-        // SAFETY: the arrays have these sizes; the scratch memory has room for so many rows, and the
+        // SAFETY: the arrays have these sizes; the scratch memory has room for these rows, and the
         // numbers of experts were checked.
         unsafe {
             let grid = [rows.div_ceil(ROUTED as u32), across, 1];

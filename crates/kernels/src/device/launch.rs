@@ -121,7 +121,7 @@ pub struct ProductSizes {
     pub format: MatrixFormat,
 }
 
-/// Which tiles may be divided among several blocks.
+/// The tiles that may be divided among several blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Division {
     /// No tile is: the LM head reduces a tile's logits in the block that computes them.
@@ -204,7 +204,7 @@ impl ProductLaunch {
             _ => roofline.seconds(launch),
         };
         let timed = Self::all(sizes, limits, division).map(|launch| (seconds(&launch), launch));
-        // Of equals, the first.
+        // The first of equals.
         timed.reduce(|best, next| match next.0.total_cmp(&best.0) {
             Ordering::Less => next,
             _ => best,

@@ -154,7 +154,7 @@ fn products(
     let given = Array::inputs_of(device, [written, format.inputs()], most, k)?;
     given.write(0, &random(2, most * k))?;
     given.round(most)?;
-    // What the device has: rounded numbers.
+    // The device has rounded numbers.
     let x = given.read(most)?;
     let matrix = Matrix { weight: &weight, k, bias: None };
     let matrix = DeviceMatrix::new(device, format, matrix, epilogue)?;

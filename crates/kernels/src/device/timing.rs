@@ -90,7 +90,7 @@ impl Device {
         let x = Array::padded(device, format.inputs(), rows, k)?;
         x.write(0, &random(2, rows * k))?;
         let out = Array::new(device, Precision::F32, rows, n)?;
-        // Those of bulk copies too, if none is chosen yet.
+        // Launches with bulk copies are timed too, if none is chosen yet.
         let limits = DeviceLimits { ring: device.bulk_refusal().is_none(), ..device.limits() };
         let launches = ProductLaunch::all(matrices[0].sizes(rows), limits, Division::Divided);
         let timed = launches.map(|launch| {

@@ -143,7 +143,7 @@ impl Kernel for Encode<'_> {
         let rows = self.x.len() / self.k;
         let stride = self.words.len() / rows.max(1);
         let rows = self.x.chunks_exact(self.k);
-        // What a row's numbers fill in part stays from an earlier use otherwise.
+        // A unit that the row's numbers fill in part would keep numbers of an earlier use.
         let filled = match self.dtype {
             WeightDtype::F32 => self.k,
             WeightDtype::Bf16 => self.k / 2 * self.parts,

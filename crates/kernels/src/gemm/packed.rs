@@ -38,7 +38,7 @@ impl From<Unit> for Packing {
 }
 
 impl Packing {
-    /// That of codes of a form, with the fastest multiplier of this processor.
+    /// The multiplier of codes of a form: the fastest of this processor.
     pub(crate) fn detect_for(form: Form) -> Self {
         match form {
             Form::Fp8 => Self { unit: Unit::detect(WeightDtype::Bf16), is_fp8: true },

@@ -101,7 +101,7 @@ impl Multiply<'_> {
     }
 }
 
-/// Which square of a task.
+/// A square of a task.
 #[derive(Clone, Copy)]
 struct SquareId {
     panel: usize,

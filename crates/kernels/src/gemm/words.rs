@@ -90,7 +90,7 @@ impl AsMut<[u32]> for Words {
 pub(super) struct Scratch(Option<Words>);
 
 thread_local! {
-    /// Those that were used first are last.
+    /// Buffers for later use; the one used first is last.
     static SPARE: Cell<Vec<Words>> = const { Cell::new(Vec::new()) };
 }
 

@@ -37,7 +37,7 @@ impl Maxima {
     /// order; ties by ascending index.
     pub(super) fn largest(&self, x: &[f32], count: usize, found: &mut Vec<(u32, f32)>) {
         let start = found.len();
-        // A logit must exceed this to be among the largest so far; later indices lose ties.
+        // A logit must exceed this to be among the largest; later indices lose ties.
         let mut least = f32::NEG_INFINITY;
         if count == 0 {
             return;

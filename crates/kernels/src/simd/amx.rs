@@ -44,7 +44,7 @@ pub(crate) trait TileUnit {
     fn prefetch_to_write(&self, p: *const u32);
 }
 
-/// Which tile unit multiplies.
+/// The tile unit that multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tiles {
     /// The processor's.

@@ -10,10 +10,10 @@
 //! integers. The integers are 8 words of four bytes, or where [`row_parts`] is 2, 16 words: for each
 //! four integers two words of 16 bits each, integers 0 and 2, then integers 1 and 3.
 //!
-//! Of 4-bit floats, codes are looked up: twice the number, plus 12. A word has the scales of the first and of the
+//! Codes of 4-bit floats are looked up: twice the number, plus 12. A word has the scales of the first and of the
 //! last 16 codes in place of a scale and a minimum, and products are multiplied by the column's factor.
 //!
-//! Of listed forms, codes are looked up: the number plus 128. Scales are the products of both numbers of the word
+//! Codes of listed forms are looked up: the number plus 128. Scales are the products of both numbers of the word
 //! and of a factor for each 16 codes.
 //!
 //! A step of a column is a group or, in fine forms, eight of them. It begins with a scale and a

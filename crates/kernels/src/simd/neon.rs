@@ -86,7 +86,7 @@ impl Simd for Neon {
     }
     #[inline(always)]
     fn largest(self, x: Self::F) -> f32 {
-        // Of a number and NaN, this is the number.
+        // The larger of a number and NaN is the number.
         safe!(vmaxnmvq_f32(larger(self, x[0], x[1])))
     }
     #[inline(always)]

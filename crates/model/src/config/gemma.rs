@@ -84,7 +84,7 @@ pub(crate) fn diffusion_gemma(config: &Keys) -> Result<Spec, LoadError> {
     })
 }
 
-/// Which layers have full attention.
+/// True for each layer with full attention.
 fn full_layers(text: &Keys, layers: usize) -> Result<Vec<bool>, LoadError> {
     let key = "layer_types";
     let mut full: Vec<bool> = match text.get(key) {

@@ -125,7 +125,7 @@ pub(super) fn set_qwen3_experts(
     set_experts(spec, config, "intermediate_size", experts)
 }
 
-/// Which layers have the experts of Qwen3-MoE.
+/// True for each layer with experts, by the keys of Qwen3-MoE.
 fn sparse_layers(config: &Keys, layers: usize) -> Result<Vec<bool>, LoadError> {
     let stride = config.optional_count("decoder_sparse_step")?.unwrap_or(1);
     let dense = match config.get("mlp_only_layers") {
@@ -197,7 +197,7 @@ fn rotary_width(config: &Keys, head: usize, default: f64) -> Result<usize, LoadE
     Ok(width)
 }
 
-/// Which layers have experts; the key holds 1 or 0 for each layer.
+/// True for each layer with experts; the key holds 1 or 0 for each layer.
 fn frequency(config: &Keys, layers: usize) -> Result<Vec<bool>, LoadError> {
     let refuse = || config.refuse("moe_layer_freq", format!("0 or 1 for each of {layers} layers"));
     let list = config.get("moe_layer_freq").and_then(Value::as_array);

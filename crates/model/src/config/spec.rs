@@ -32,7 +32,7 @@ pub(crate) struct Spec {
 
 /// The additional specification of a canvas model.
 pub(crate) struct CanvasSpec {
-    /// Which layers have full attention; the others have a window.
+    /// True for each layer with full attention; the others have a window.
     pub(crate) full: Vec<bool>,
     /// The rotation of layers with full attention.
     pub(crate) rope: RopeSpec,
@@ -79,7 +79,7 @@ pub(crate) struct ExpertSpec {
     pub(crate) width: usize,
     /// MLP width of the shared expert, if any.
     pub(crate) shared: Option<usize>,
-    /// Which layers have experts.
+    /// True for each layer with experts.
     pub(crate) layers: Vec<bool>,
     pub(crate) router: RouterSpec,
 }

@@ -61,7 +61,7 @@ struct Reader<'a> {
     values: u64,
 }
 
-/// What a file begins with.
+/// The start of a file.
 pub(super) struct Header {
     /// The same metadata without tensors.
     pub(super) metadata: Vec<u8>,

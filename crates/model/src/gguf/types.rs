@@ -37,7 +37,7 @@ impl TensorInfo {
     }
 }
 
-/// How a type is read.
+/// The way in which a type is read.
 pub(super) enum Read {
     /// As numbers by candle.
     Numbers(GgmlDType),

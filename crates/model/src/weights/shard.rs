@@ -178,9 +178,9 @@ struct Located<'a> {
     /// The name in the file.
     name: &'a str,
     shard: &'a Shard,
-    /// What the file has under this name.
+    /// The tensor of this name in the file.
     info: &'a TensorInfo,
-    /// The tensor's share of that.
+    /// The part of it that is meant; `None` = all of it.
     share: Option<Share>,
     /// The tensor's shape.
     shape: Vec<usize>,

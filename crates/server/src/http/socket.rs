@@ -205,7 +205,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let peer = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
         let peer = peer.unwrap();
-        // Of the bytes that are taken, few are the peer's.
+        // The peer's buffer holds few bytes, so the server's holds nearly all.
         peer.set_recv_buffer_size(4 << 10).unwrap();
         peer.connect(&address.into()).unwrap();
         let (stream, _) = listener.accept().await.unwrap();

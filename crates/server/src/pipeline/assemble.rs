@@ -300,7 +300,7 @@ impl ChoiceAssembler {
 
     fn end(&mut self, reason: FinishReason, delta: &mut Delta) {
         delta.text.push_str(&std::mem::take(&mut self.echo));
-        // What is held back is text without a call.
+        // A call that is not complete here never will be: the text that is held back stays text.
         delta.cut_call = self.parts.as_ref().is_some_and(PartStream::is_inside_call);
         self.split_text("", true, delta);
         self.release(delta);

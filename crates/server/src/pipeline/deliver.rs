@@ -87,7 +87,7 @@ impl Answer {
         &self.prompts[index / self.n]
     }
 
-    /// What ended the choice of `delta`, if the request asked for that end.
+    /// The stop of the request that ended the choice of `delta`, if one did.
     pub fn stop_reason(&self, delta: &Delta) -> Option<StopReason<'_>> {
         let text = delta.stop_string.and_then(|index| self.stops.strings.get(index));
         let token = delta.stop_token.filter(|token| self.stops.tokens.contains(token));

@@ -310,7 +310,7 @@ impl Turns {
                 state.free = free;
                 return Ok(Turn(Some(Arc::clone(self))));
             }
-            // Those whose request is gone take no turn and no room.
+            // Jobs whose request is gone take no turn and no room.
             state.waiting.remove(oneshot::Sender::is_closed);
             let (sender, turn) = oneshot::channel();
             state.waiting.push(client, sender);

@@ -200,9 +200,9 @@ impl Writer<'_> {
 /// Texts among the values that schemas allow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Texts {
-    /// Those of a list, or none.
+    /// The texts of a list, or none.
     Listed,
-    /// Those of a pattern or some lengths.
+    /// The texts of a pattern or of some lengths.
     Limited,
     All,
 }

@@ -16,7 +16,7 @@ pub(super) struct UnusedNames<'a> {
     /// In that state between two calls.
     matcher: Matcher,
     table: &'a TokenTable,
-    /// Whether names that have begun, by depth and bytes, can become ones that their object does not have.
+    /// By depth and bytes of a name that has begun: true if it can become a name that its object does not have.
     known: BTreeMap<(usize, Vec<u8>), bool>,
     states: usize,
 }

@@ -76,7 +76,7 @@ struct BulkCopy {
             }
     }
 
-    // What it reads: whole rows, because inner elements are a multiple of those of a copy.
+    // It reads whole rows, because inner elements are a multiple of those of a copy.
     void observe(observe::Observer& observer, const void* code) const {
         for (unsigned i = 0; i < map->box; i++)
             if (const unsigned char* from = piece(i, 0)) observer.bulk_read(from, ROW, code);

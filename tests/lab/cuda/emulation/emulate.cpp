@@ -60,7 +60,7 @@ struct Copy {
 struct Fiber {
     Point at;
     bool begun = false;
-    // Whether it has waited for the launches before.
+    // True if it has waited for the launches before.
     bool waited = false;
     // Number of the next exchange of the warp.
     unsigned turn = 0;
@@ -69,7 +69,7 @@ struct Fiber {
     // Products of warpgroups: committed groups, and those since.
     std::deque<std::vector<GroupProduct>> products;
     std::vector<GroupProduct> begun_products;
-    // Whether products may begin.
+    // True if products may begin.
     bool ordered = false;
     // The barrier that it waits for, and the parity of the phase.
     const Barrier* barrier = nullptr;
@@ -79,7 +79,7 @@ struct Fiber {
 
 // The blocks of a cluster that run together.
 struct Cluster {
-    // Those of a block follow those of the block before. Their states are together, because they are read often.
+    // The fibers of a block follow those of the block before. Their states are together, because they are read often.
     std::vector<Fiber> fibers;
     std::vector<State> states;
     unsigned char* shared = static_cast<unsigned char*>(aligned_alloc(1024, MOST_BLOCKS * SHARED));
@@ -112,23 +112,23 @@ struct Launch {
     std::vector<std::unique_ptr<Cluster>> early;
 };
 
-// What the lanes of a warp exchange: words, or the matrices that they multiply, in bf16 or in int8.
+// An exchange between the lanes of a warp: words, or the matrices that they multiply, in bf16 or in int8.
 struct Exchange {
     uint32_t words[32][12];
     Product product;
-    // Whether the product has been added.
+    // True if the product has been added.
     bool added;
     int8_t integer_rows[16][32], integer_columns[8][32];
 };
 
 struct Machine {
-    // Of the launch that runs; `count`: threads of a block.
+    // The launch that runs; `count`: threads of a block.
     void (*body)(const void*) = nullptr;
     const void* args = nullptr;
     unsigned count = 0, cluster = 1, grid[3] = {}, number = 0;
     Sums sums = HOPPER;
     observe::Observer* observer = nullptr;
-    // Whether the launch before has not ended.
+    // True if the launch before has not ended.
     bool early = false;
     Cluster* on = nullptr;
     unsigned current = 0, launches = 0;
@@ -437,7 +437,7 @@ void copy16(void* to, const void* from, bool real) {
     if (uintptr_t(to) % 16 || (real && uintptr_t(from) % 16)) fail("a copy not aligned");
     Machine& all = machine();
     if (all.observer) all.observer->copy(to, real ? from : nullptr, __builtin_return_address(0));
-    // Of all moments the earliest one shows what is read too early.
+    // A copy at the earliest moment shows what is read too early.
     Copy copy{to, from, real, all.early || all.number / 2 % 2};
     if (copy.made) copy.make();
     self().open.push_back(copy);
@@ -708,7 +708,7 @@ void group_wait(unsigned newest) {
 
 } // namespace emulate
 
-// How a kernel is run; mirrored in src/device/emulation.rs.
+// The options of a launch; mirrored in src/device/emulation.rs.
 struct Options {
     // As Sums.
     uint32_t sums;
@@ -717,7 +717,7 @@ struct Options {
     uint64_t count;
     // Null: the launch is not observed.
     observe::Report* report;
-    // What the launches before did, of an observed one.
+    // The uses by the launches before, for an observed one.
     observe::Step* step;
 };
 
@@ -750,7 +750,7 @@ extern "C" void asynclane_finish(void* launch) {
     emulate::finish(*owned);
 }
 
-// What the launches of a device did, for their observers.
+// The uses of memory by a device's launches, for their observers.
 extern "C" void* asynclane_step() { return new observe::Step; }
 extern "C" void asynclane_end_step(void* step) { delete static_cast<observe::Step*>(step); }
 // Forgets what was done with memory.

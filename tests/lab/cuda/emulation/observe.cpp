@@ -64,7 +64,7 @@ Observer::Station& Observer::station(const void* barrier) {
 void Observer::arrive(const void* barrier, unsigned by) {
     Station& to = station(barrier);
     to.arrived.join(clocks[by / 32]);
-    // What the lanes of the warp did before they were ordered with this one.
+    // The other lanes of the warp are ordered up to their last barrier with this one.
     uint32_t& own = to.arrived.warps[by / 32];
     own = std::max(own, orders[by] - 1);
 }
@@ -89,8 +89,8 @@ void Observer::stuck(unsigned by, const void* barrier) {
 
 void Observer::never_waited() { fail("ends without a wait for the launches before"); }
 
-// What the order of launches demands of an access to a sector: no launch writes what any reads before its wait, or as
-// a constant; and none writes before its wait.
+// The rules of an access to a sector by the order of launches: no launch writes a sector that any reads before its
+// wait, or as a constant; and none writes before its wait.
 void Observer::ordered_by_launches(const Allocation& of, const Access& one, size_t sector) {
     size_t byte = uintptr_t(one.at) - of.range.start;
     Step::Use& use = step.at(of.range.start / SECTOR + sector);
@@ -176,7 +176,7 @@ void Observer::fail(const char* format, ...) {
     put(snprintf(report.text + used, room, "\n"));
 }
 
-// Whether an earlier use of a cell is ordered before the running thread's.
+// True if an earlier use of a cell is ordered before the running thread's.
 bool Observer::ordered(const Cell::Use& before) const {
     const Clock& mine = clocks[thread / 32];
     if (before.thread & Cell::COPIED)
@@ -222,7 +222,7 @@ void Observer::write_cell(Cell& cell, size_t at) {
         if (!ordered(reader))
             return fail("writes shared byte %zu, which thread %u of block %u read, without a barrier", at,
                         reader.thread % per_block, reader.thread / per_block);
-    // What is ordered after this is ordered after its readers too.
+    // A use ordered after this one is ordered after its readers too.
     cell = Cell();
     cell.writer = {orders[thread], uint16_t(thread)};
     cell.written = true;
@@ -428,7 +428,7 @@ void Observer::stop() {
 
 } // namespace observe
 
-// What compilers call with -fsanitize=thread.
+// The functions that compilers call with -fsanitize=thread.
 #define HOOK(name, size, write)                                                                    \
     extern "C" void name(const void* at) {                                                         \
         if (observe::Observer* observer = observe::current)                                        \

@@ -1,4 +1,4 @@
-// What a launch does with memory: bytes, races, bank conflicts.
+// The uses of memory by a launch: bytes, races, bank conflicts.
 //
 // For observed launches kernels.cu is compiled with the instrumentation of ThreadSanitizer but without
 // its runtime: observe.cpp defines the functions that the compiler calls at every load and store.
@@ -77,7 +77,7 @@ struct Report {
     char text[2048];
 };
 
-// What the launches of a device did with its memory: kernels that write a sector, that read it before their wait for
+// The uses of a device's memory by its launches: kernels that write a sector, that read it before their wait for
 // the launches before, or that read it as one that no launch writes.
 class Step {
   public:
@@ -104,7 +104,7 @@ struct Access {
 // Warps of a cluster, and barriers in its shared memory that copies use.
 constexpr unsigned WARPS = 32, BARRIERS = 64;
 
-// What is ordered before something: of each warp, the number of its barriers; of each barrier, that of its
+// The events ordered before another: for each warp the number of its barriers, for each barrier that of its
 // phases.
 struct Clock {
     uint32_t warps[WARPS] = {}, phases[BARRIERS] = {};
@@ -112,9 +112,9 @@ struct Clock {
     void join(const Clock& other);
 };
 
-// What happened to a byte of shared memory, or to all bytes of a word if it was always used as a whole.
+// The uses of a byte of shared memory, or of all bytes of a word if it was always used as a whole.
 struct Cell {
-    // By a thread, after so many barriers of it; or by a copy, in a phase of a barrier.
+    // By a thread, after a number of its barriers; or by a copy, in a phase of a barrier.
     struct Use {
         uint32_t order = 0;
         uint16_t thread = 0;
@@ -127,7 +127,7 @@ struct Cell {
     Use writer, readers[READERS];
     // Not 0: an asynchronous copy is on its way, issued by thread `pending` - 1.
     uint16_t pending = 0;
-    // Of a word, whether its bytes have cells of their own.
+    // For a word: true if its bytes have cells of their own.
     bool written = false, apart = false;
 };
 
@@ -244,7 +244,7 @@ class Observer {
     static constexpr uint32_t NO_PART = 0xFFFFFFFF, PARTS = 1u << 30;
     // By thread.
     uint32_t parts[32 * WARPS] = {};
-    // Of the first block of the cluster, counted from 1.
+    // The number of the first block of the cluster, counted from 1.
     uint32_t number = 1, blocks = 0;
     bool waits[32 * WARPS] = {};
     // Barriers of each thread, from 1 on.
@@ -253,7 +253,7 @@ class Observer {
     std::map<const void*, Station> stations;
     // Accesses of the running warp since it started, by lane.
     std::vector<Access> log[32];
-    // Of the access that is counted.
+    // The lanes and sectors of the access that is counted.
     std::vector<Lane> lanes;
     std::vector<uintptr_t> sectors;
 };

@@ -64,7 +64,7 @@ struct Library {
 /// A product of the library by one algorithm, without a split over K.
 struct Product {
     desc: sys::cublasLtMatmulDesc_t,
-    /// Of weights, inputs and results.
+    /// The layouts of weights, inputs and results.
     layouts: [sys::cublasLtMatrixLayout_t; 3],
     algorithm: sys::cublasLtMatmulAlgo_t,
 }
@@ -195,7 +195,7 @@ impl Library {
     }
 }
 
-/// How the library's numbers differ from those of this server.
+/// The difference between the library's numbers and this server's, in words.
 fn difference(ours: &[f32], library: &[f32]) -> String {
     let pairs = ours.iter().zip(library);
     let other = pairs.clone().filter(|(a, b)| a.to_bits() != b.to_bits()).count();

@@ -116,7 +116,7 @@ pub(crate) fn cost(
     words: Words<'_>,
 ) -> Option<LaunchCost> {
     let has = |part: &str| kernel.name.split('_').any(|word| word == part);
-    // Of attention, keys and values alone are integers.
+    // In attention, keys and values alone are integers.
     let attends = has("attend");
     let wide = match (has("f32"), has("int8") && !attends) {
         (true, _) => 4,

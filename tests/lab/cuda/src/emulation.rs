@@ -90,7 +90,7 @@ struct Options {
     ranges: *const [u64; 2],
     count: u64,
     report: *mut Report,
-    /// What launches before did with the device's memory, of observed ones.
+    /// The uses of the device's memory by observed launches before.
     step: *mut c_void,
 }
 
@@ -307,7 +307,7 @@ impl Emulation {
             all[..bytes.len()].copy_from_slice(bytes);
             *word = u64::from_ne_bytes(all);
         }
-        // What is observed runs alone.
+        // An observed launch runs alone.
         let over = over && self.shared.observations.is_none();
         let launch = Launch { shared: self.shared.clone(), kernel, grid, args: words, over };
         if let Some(captured) = &mut *self.captured() {

@@ -104,7 +104,7 @@ impl Observation {
         self.report.conflicts
     }
 
-    /// Sectors read before the wait for the launches before, of those that the kernel did not read so already.
+    /// Sectors that the kernel read before its wait for the launches before, for the first time.
     #[must_use]
     pub fn early(&self) -> u64 {
         self.report.early
@@ -126,7 +126,7 @@ unsafe extern "C" {
     fn asynclane_forget(step: *mut c_void, start: u64, bytes: u64);
 }
 
-/// What the launches of a device did with its memory.
+/// The uses of a device's memory by its launches.
 struct Step(*mut c_void);
 
 // SAFETY: launches of a device are observed one after the other.
@@ -157,7 +157,7 @@ impl Observations {
         self.0.lock().unwrap_or_else(|broken| broken.into_inner()).push(one);
     }
 
-    /// What the launches before did, for the observer of the next.
+    /// The uses by the launches before, for the observer of the next.
     pub(crate) fn step(&self) -> *mut c_void {
         self.1.0
     }

@@ -86,7 +86,7 @@ impl Tell<'_> {
 pub struct SelftestSizes {
     /// Rows of the largest batches.
     pub rows: usize,
-    /// Matrices of the size of LLaDA-8B's have at most so many rows, and attention so many slots;
+    /// Matrices of the size of LLaDA-8B's have at most these rows, and attention these slots;
     /// `usize::MAX` for the whole ones, which take 2 GiB of the device and 6 GiB of the host.
     pub columns: usize,
 }

@@ -64,7 +64,7 @@ impl LaunchCost {
     /// The same of a launch that begins while the one before runs. Its blocks are there when that one ends, so
     /// instead of [`GAP`] it takes what releases them. A product has fetched its first weights too, if blocks of both
     /// fit onto a multiprocessor; otherwise blocks begin as others end, and the memory's first answer is waited for.
-    /// What is fetched early shortens the work, which is not counted.
+    /// Early fetches shorten the work, which is not counted.
     #[must_use]
     pub fn seconds_over(&self, before: Option<&Self>, card: &Card) -> f64 {
         let Some(before) = before else {
@@ -73,7 +73,7 @@ impl LaunchCost {
         let product = ["gemm_", "qkv_", "residual_", "head_"];
         let early = product.iter().any(|start| self.kernel.starts_with(start))
             && ["_groups_", "_ring_", "_pair_"].iter().any(|kind| self.kernel.contains(kind));
-        // Of launches without a number, blocks are small.
+        // Blocks of launches without a number are small.
         let small = |one: &Self| one.ahead[1] != 1.0;
         let first = match early && small(self) && small(before) {
             true => ANSWER,
@@ -164,7 +164,7 @@ mod tests {
             ..memory.clone()
         };
         near(&half, (64 << 20) as f64 / card.rates.memory);
-        // Of 396 blocks 265 are at work, and 264 fit at a time.
+        // 265 of 396 blocks are at work, and 264 fit at a time.
         let idle = LaunchCost { blocks: 396, idle: 131, ahead: [1e6, 2.0], ..memory.clone() };
         near(&idle, 2.0 * 264.0 / 265.0 * (32 << 20) as f64 / card.rates.memory);
         let tensor = LaunchCost { tensor: card.tensor, ..launch.clone() };

@@ -167,7 +167,7 @@ mod tests {
         let model = DeviceModel::load(&emulated(), checkpoint()).unwrap();
         let mut executor = LOAD.executor(model).unwrap();
         let seconds = LOAD.time(&mut executor).unwrap();
-        // Of the step, and of the two that computed the keys and values before.
+        // Graphs of the step, and of the two that computed the keys and values before.
         assert_eq!(executor.graphs(), 2);
         let sum: f64 = listed.iter().map(|launch| launch.blocks as f64 * 1e-6).sum();
         assert!((seconds / sum - 1.0).abs() < 1e-9, "{seconds} of {sum}");

@@ -499,7 +499,7 @@ fn products_of_rings_use_bulk_copies_and_products_of_warpgroups() {
             let last = found.iter().rposition(product).unwrap();
             assert!(!found[first..last].contains(&MEMBAR), "{name}");
         }
-        // Those of other formats have other names.
+        // Kernels of other formats have other names.
         for (dtype, product) in [("_bf16_", HGMMA), ("_int8_", IGMMA)] {
             if name.contains(dtype) && products.iter().any(|one| name.starts_with(one)) {
                 assert_eq!(has(product), is_of_warpgroups(&name), "{name}");

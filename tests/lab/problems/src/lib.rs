@@ -72,7 +72,7 @@ impl FromStr for Task {
     }
 }
 
-/// Which of two disjoint sets of prompts a problem is drawn from.
+/// The one of two disjoint sets of prompts that a problem is drawn from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Split {
     /// Prompts that a model may be trained on: nine in ten.

@@ -12,7 +12,7 @@ use step::{Batch, BatchOutput, Executor, Segment, TokenId, TopToken};
 
 use super::drafted;
 
-/// The events of one sequence so far.
+/// The events of one sequence up to now.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     pub started: bool,

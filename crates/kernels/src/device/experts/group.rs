@@ -219,7 +219,7 @@ impl DeviceExperts {
             d: sizes.width as u32,
         };
         let device = self.gate.device();
-        // SAFETY: the scratch memory has room for so many rows; places and tiles are those of the
+        // SAFETY: the scratch memory has room for these rows; places and tiles are those of the
         // grouping, and matrices have the sizes that were checked.
         unsafe {
             let experts = [sizes.count as u32, 1, 1];

@@ -16,7 +16,7 @@ const fn head_instructions(width: usize) -> f64 {
     60.0 + width.div_ceil(32) as f64 * 20.0
 }
 
-/// Instructions of warps that rotate and write the heads of a row of a tile, of which each has so many columns.
+/// Instructions of warps that rotate and write the heads of a row of a tile; a head has `width` columns.
 pub fn row_instructions(tile: &ProductTile, width: usize) -> f64 {
     // Counted in the machine code, where all sizes are known: of a row, and of a head or a part of one.
     const ROW: f64 = 24.0;
@@ -28,7 +28,7 @@ pub fn row_instructions(tile: &ProductTile, width: usize) -> f64 {
     }
 }
 
-/// What the blocks of attention read and write.
+/// The reads and writes of the blocks of attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttentionWork {
     /// Number of blocks.

@@ -302,7 +302,7 @@ const fn of_groups(
     }
 }
 
-/// A tile whose operands bulk copies load, in clusters of so many blocks. Its rate is assumed.
+/// A tile whose operands bulk copies load, in clusters of `cluster` blocks. Its rate is assumed.
 const fn of_ring(
     [rows, columns]: [usize; 2],
     cluster: usize,

@@ -143,7 +143,7 @@ struct Fit {
 }
 
 impl Affine {
-    /// Of the middle `share` of a range.
+    /// The scale and the minimum of codes that span the middle `share` of a range.
     #[inline(always)]
     fn of_range([low, high]: [Lanes; 2], share: f32) -> Self {
         let mut all = Self { scale: [0.0; MAX_LANES], minimum: [0.0; MAX_LANES] };

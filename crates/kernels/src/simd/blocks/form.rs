@@ -9,7 +9,7 @@ const E2M1: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 
 const IQ4: [u8; 16] = [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241];
 const IQ3_S: [u8; 16] = signed([1, 3, 5, 7, 9, 11, 13, 15]);
 const IQ3_XXS: [u8; 16] = signed([4, 12, 20, 28, 36, 44, 52, 62]);
-/// Those of IQ1 are eighths; the last three are those of TQ.
+/// The numbers of IQ1 are eighths; the last three are the numbers of TQ.
 const IQ2: [u8; 16] = signed([8, 25, 43, 7, 9, 1, 0, 2]);
 
 /// Numbers and then their negatives, plus 128.
@@ -118,7 +118,7 @@ impl Form {
         }
     }
 
-    /// What is subtracted from a code, or from the byte of the list in its place, where no minimum is stored.
+    /// The number subtracted from a code, or from the byte of the list in its place, where no minimum is stored.
     pub(crate) const fn offset(self) -> f32 {
         match self {
             Self::Nvfp4 => 12.0,

@@ -14,7 +14,7 @@ use crate::weights::rows::each_row;
 pub(super) const BLOCK: usize = 32;
 /// Bytes of a scale.
 const SCALE: usize = 2;
-/// What the exponents of 32 bits exceed those of 16 bits by.
+/// The difference between the exponents of numbers of 32 and of 16 bits.
 const EXPONENT_OFFSET: u32 = (127 - 15) << 23;
 /// The smallest normal number of 16 bits, in 32.
 const SMALLEST_NORMAL: u32 = (127 - 14) << 23;

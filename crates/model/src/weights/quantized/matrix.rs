@@ -22,7 +22,7 @@ pub(in crate::weights) struct QuantizedMatrix<'a> {
     /// The factor of all scales, or what divides them.
     factor: Option<Tensor<'a>>,
     zeros: Option<Tensor<'a>>,
-    /// What is added to products of codes and scales.
+    /// Numbers added to the products of codes and scales.
     minimums: Option<Tensor<'a>>,
     /// The group of each input.
     order: Option<Tensor<'a>>,
@@ -245,7 +245,7 @@ impl<'a> QuantizedMatrix<'a> {
         Ok(all)
     }
 
-    /// What multiplies all scales.
+    /// The factor of all scales.
     pub(super) fn read_factor(&self) -> Result<f32, LoadError> {
         let factor = self.stated_factor()?;
         Ok(if self.scheme.method == MODELOPT { factor } else { 1.0 / factor })

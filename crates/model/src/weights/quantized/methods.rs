@@ -159,7 +159,7 @@ fn modelopt(config: &Keys) -> Result<Quantization, LoadError> {
     }
     let name = config.get("quant_algo").and_then(Value::as_str).unwrap_or_default();
     let scheme = |codes, grid, names: &[&str]| {
-        // What a model takes before its download.
+        // Memory can be told before the download, from the configuration alone.
         let is_one = |found: Option<&Value>| {
             found.and_then(Value::as_str).is_some_and(|found| names.contains(&found))
         };

@@ -1,4 +1,4 @@
-//! What configurations and files are refused, and how a format is described.
+//! Configurations and files that are refused, and descriptions of formats.
 
 use super::*;
 

@@ -24,7 +24,7 @@ pub struct Decision {
 pub enum Answer {
     Predicate {
         name: Option<String>,
-        /// Of the statement's truth.
+        /// Probability that the statement is true.
         probability: f64,
     },
     Choice {

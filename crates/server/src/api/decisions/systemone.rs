@@ -44,7 +44,7 @@ struct QuestionField {
     kind: Required<Kind>,
     /// The question; may be absent where the criteria say it.
     instructions: Option<JsonText>,
-    /// Of a `noul` what is `true` and what is `false`, of a `choice` the options by name, of a `score` the
+    /// For a `noul` the meanings of `true` and `false`, for a `choice` the options by name, for a `score` the
     /// levels from the lowest.
     criteria: Option<Value>,
 }

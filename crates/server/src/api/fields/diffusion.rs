@@ -112,7 +112,7 @@ pub fn spec(given: Option<&Diffusion>, decoders: &Decoders) -> Result<DecodingSp
     let names = |name: &str| given.is_some_and(|given| given.raw(name).is_some());
     let is_open = !names("preset") && !names("schedule") && !names("cache");
     if names("max_steps") && is_open && decoders.has_full_attention() {
-        // Of the decoders that go with it, the one that reads the whole canvas in every step.
+        // The decoder that reads the whole canvas in every step goes with it.
         for (name, value) in [("schedule", "block_wise"), ("cache", "none")] {
             spec.set(name, Value::Name(value)).map_err(fault)?;
         }

@@ -64,7 +64,7 @@ struct Shared {
 struct State {
     /// The oldest steps, each with its text.
     unread: VecDeque<News>,
-    /// Those after them.
+    /// The steps after them.
     steps: Steps,
     text: String,
     parts: Vec<Part>,

@@ -200,7 +200,7 @@ export! {
     ) Context |d| {
         let [inner, rows] = sizes.cast::<[u64; 2]>().read();
         let (stride, copied) = (strides.read(), copied.cast::<[u32; 2]>().read());
-        // Of what a driver takes, what the kernels are made for.
+        // The maps that the kernels are made for; a driver takes others too.
         let known = (kind, rank, interleave, swizzle, fill) == (BF16, 2, 0, SWIZZLED, 0);
         let whole = copied == [64, BOX_ROWS as u32] && steps.cast::<[u32; 2]>().read() == [1; 2];
         let aligned = address.is_multiple_of(16) && stride.is_multiple_of(16) && (out as u64).is_multiple_of(64);

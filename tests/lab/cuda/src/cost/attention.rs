@@ -49,7 +49,7 @@ fn chunks_on_tensor_cores(cost: &mut LaunchCost, chunks: u64, [width, threads, h
 }
 
 /// Bytes that a block requests ahead: a chunk of keys and values. How many blocks a multiprocessor of an
-/// H200 has at a time: its shared memory allows so many, of which a block takes a KiB more than it asks
+/// H200 has at a time: its shared memory is the limit, and a block takes a KiB more than it asks
 /// for.
 pub(super) fn ahead(kernel: Kernel, width: u32, held: u64) -> [f64; 2] {
     let chunk = 2 * CHUNK * width * held as u32;

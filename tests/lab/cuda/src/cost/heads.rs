@@ -12,7 +12,7 @@ const SCALES: u32 = SECTOR as u32 / 4;
 pub(super) const COSTS: &[(&str, Cost)] =
     &[("split", |launch, args, words| launch.split(&view(args), words))];
 
-/// What blocks split: rows, and the heads of each block of these rows.
+/// The work of blocks that split: rows, and the heads of each block of these rows.
 pub(super) struct HeadBlocks {
     pub(super) rows: usize,
     pub(super) heads: Vec<Range<u32>>,
@@ -27,7 +27,7 @@ impl HeadBlocks {
     }
 }
 
-/// What the split of a step's heads moves.
+/// The traffic of the split of a step's heads.
 pub(super) struct SplitWork {
     pub(super) read: Sum,
     pub(super) written: Sum,

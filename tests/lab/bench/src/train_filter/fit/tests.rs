@@ -53,7 +53,7 @@ fn a_rule_is_learnt_and_the_best_weights_are_kept() {
     assert!(checks[0].validation > 0.6 && best.validation < 0.2, "{best:?}");
     let lowest = checks.iter().map(|check| check.validation).reduce(f64::min);
     assert_eq!(lowest, Some(best.validation));
-    // What is returned is what was validated, in the layout that decoding reads.
+    // The weights returned are those that were validated, in the layout that decoding reads.
     let filter = cli::load::network(weights).expect("3 -> 4 -> 3");
     let mut logits = Vec::new();
     let (mut sum, mut masks) = (0.0, 0);

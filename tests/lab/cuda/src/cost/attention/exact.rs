@@ -89,7 +89,7 @@ impl Exact<'_> {
         lists.end_all(heads * (self.all.grid[2] - parts));
     }
 
-    /// What a row reads of these slots.
+    /// The part of these slots that a row reads.
     fn slots(&mut self, tile: &Tile, row: u64, slots: &Range<u64>) -> Sight {
         let table = self.tables.entry(tile.pages).or_default();
         table.values = table.values.max(slots.end);

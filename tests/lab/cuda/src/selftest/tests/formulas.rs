@@ -212,7 +212,7 @@ fn attention_moves_what_its_formulas_say() {
 fn splits_of_products_move_what_their_formulas_say() {
     let (device, observations) = crate::observed();
     let formats = [MatrixFormat::Bf16, MatrixFormat::Int8, MatrixFormat::Int8w, INT4];
-    // Of one segment and of two, in turn.
+    // Sums of one segment and of two, in turn.
     let mut sizes = [(KvDtype::Bf16, 20, 256), (KvDtype::Int8, 128, 384)].into_iter().cycle();
     for (heads, widths, normed) in [
         ([4, 2], [64, 64], [true, false]),

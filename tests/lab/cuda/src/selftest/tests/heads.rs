@@ -21,7 +21,7 @@ fn cases() -> Vec<HeadCase> {
             [info.heads].into_iter().chain(full)
         {
             let width = (num_heads + 2 * num_kv_heads) * head_width;
-            // Of many heads, as many as some tiles have.
+            // Many heads are cut to as many as some tiles have.
             let most = if width < 1000 { num_heads } else { 6 };
             let heads = [num_heads, num_kv_heads].map(|heads| heads.min(most));
             let mut rows = if width < 1000 { vec![1, 65, 127, 130] } else { vec![1, 33, 70] };
@@ -61,7 +61,7 @@ fn heads_of_a_product_have_the_bits_of_those_split_alone() {
     let mut names = BTreeSet::new();
     for case in cases() {
         let checks = case.checks(&device).unwrap();
-        // Of wider heads, no tile holds one in every format.
+        // No tile holds a wider head in every format.
         assert!(!checks.is_empty() || case.widths[0] > 128, "{case:?}");
         names.extend(
             checks.iter().filter_map(|check| check.name.split(',').next().map(str::to_owned)),
@@ -72,7 +72,7 @@ fn heads_of_a_product_have_the_bits_of_those_split_alone() {
     assert_eq!(names, all.map(|kernel| kernel.name.to_owned()).collect());
 }
 
-/// What no tile can hold has no launch, nor has a device on which kernels are not fused.
+/// Heads that no tile can hold have no launch; a device whose kernels are not fused has none either.
 #[test]
 fn heads_that_do_not_fit_a_tile_are_split_alone() {
     let sizes = |format| ProductSizes { rows: 64, n: 12_288, k: 4096, format };

@@ -47,7 +47,7 @@ fn faulty(fault: u32) -> Observation {
 #[test]
 fn every_fault_is_found_and_named() {
     assert_eq!(faulty(0).failures(), (0, String::new()));
-    // Which thread comes first depends on the order of warps and of asynchronous copies.
+    // The thread that comes first depends on the order of warps and of asynchronous copies.
     for (fault, parts) in [
         (1, ["reads shared byte ", ", which nothing was written to"]),
         (2, ["reads shared byte ", "wrote, without a barrier"]),
@@ -70,7 +70,7 @@ fn every_fault_is_found_and_named() {
     }
 }
 
-/// What a launch does too early is found, whichever access comes first.
+/// An access that a launch makes too early is found, whichever access comes first.
 #[test]
 fn every_fault_beside_the_launches_before_is_found_and_named() {
     for (fault, what) in [

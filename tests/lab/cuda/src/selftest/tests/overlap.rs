@@ -18,15 +18,15 @@ fn added(device: &Device, fault: u32, launches: usize) -> f32 {
     f32::from_le_bytes(bytes)
 }
 
-/// What a block reads before its wait it has from before the launch before: otherwise this emulation would show
-/// nothing.
+/// A block that reads before its wait gets the numbers from before the launch before: otherwise this emulation
+/// would show nothing.
 #[test]
 fn what_is_read_too_early_changes_numbers() {
     for launches in [2, 3, 5] {
         let (right, early) = (16, 13);
         let over = || crate::emulated_small().with_overlap(true);
         assert_eq!(added(&over(), right, launches), 1.0 + launches as f32);
-        // Of two launches the second one, of more those since begin with what the last but one left.
+        // The second of two launches begins with the numbers before both; each later one with those of the last but one.
         assert_eq!(added(&over(), early, launches), 1.0 + launches.div_ceil(2) as f32);
         assert_eq!(added(&crate::emulated_small(), early, launches), 1.0 + launches as f32);
     }

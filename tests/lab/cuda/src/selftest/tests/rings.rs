@@ -50,7 +50,7 @@ fn they_have_the_bits_of_a_plain_loop_and_of_the_others() {
             // Sums of integers are exact, and the others have those of a plain loop.
             let sums = x.chunks(k).enumerate().filter(|_| format == MatrixFormat::Bf16);
             for (row, x) in sums {
-                // Of many columns the last ones.
+                // The last ones of many columns.
                 for column in n.saturating_sub(40)..n {
                     let weights = &weights[column * k..][..k];
                     let segment = segment(format, n, k.next_multiple_of(64));

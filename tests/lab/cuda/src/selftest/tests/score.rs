@@ -243,7 +243,7 @@ fn records_have_the_bits_of_a_plain_loop_in_every_tile() {
                 assert_eq!(got, *want.get_or_insert_with(|| got.clone()), "{}", tile.names.gemm);
             }
             let (records, _) = want.unwrap();
-            // Of weights alone in fewer bits the tests of products tell.
+            // The tests of products cover formats of which weights alone have fewer bits.
             if matches!(format, MatrixFormat::Int8w | MatrixFormat::Packed(_)) {
                 continue;
             }

@@ -88,7 +88,7 @@ fn computed_bytes_equal_allocated_bytes() {
         let long = DeviceConfig { rows: 7, positions: 1100, ..config(KvMemory::Bytes(8 * MIB)) };
         let open = || checkpoint(&tiny, WeightDtype::F32);
         let [own, integers] = check(&open, long, &format!("{shape}"));
-        // Of one shape heads are a multiple of 16 numbers.
+        // The heads of one shape are a multiple of 16 numbers.
         assert_eq!((own, integers), (4, if seed == 0 { 4 } else { 1 }));
     }
 }
