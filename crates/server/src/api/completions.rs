@@ -3,7 +3,7 @@
 use axum::response::Response;
 use schemars::JsonSchema;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::endpoint::Endpoint;
@@ -13,7 +13,7 @@ use super::fields::numbers::{Count, Int};
 use super::fields::prompt::Prompt;
 use super::fields::shared::{AnswerOptions, ChoiceCount, Draft, Tops};
 use super::fields::table::Fields;
-use super::fields::tool_choice::ToolChoice;
+use super::fields::tool_choice::{Choice, ToolChoice};
 use super::fields::types::{List, Object, Required};
 use super::openai::logprobs::CompletionLogprobs;
 use super::openai::{self, AnswerChoice, ChunkKind, Shape};
@@ -53,8 +53,8 @@ struct CompletionFields {
     #[schemars(with = "Option<List<Map<String, Value>>>")]
     tools: Option<List<Object<IgnoredAny>>>,
     /// Only `none` and `auto` are supported here.
-    #[schemars(with = "Option<ToolChoice>")]
-    tool_choice: Option<AnyChoice>,
+    #[schemars(with = "Option<Choice<Map<String, Value>>>")]
+    tool_choice: Option<Choice<Object<IgnoredAny>>>,
 }
 
 impl Endpoint for Completions {
@@ -124,33 +124,12 @@ impl CompletionFields {
         let has_tools = self.tools.as_ref().is_some_and(|List(tools)| !tools.is_empty());
         let (param, neutral) = match &self.tool_choice {
             _ if has_tools => ("tools", "[]"),
-            Some(AnyChoice(ToolChoice::Required | ToolChoice::Named(_))) => {
-                ("tool_choice", "none or auto")
-            }
-            _ => return None,
+            None | Some(Choice::Word(ToolChoice::None | ToolChoice::Auto)) => return None,
+            Some(_) => ("tool_choice", "none or auto"),
         };
         let rest = format!("is not supported by this server; only {neutral} is");
         let code = ErrorCode::UnsupportedValue;
         Some(ApiError::field(code, param, rest))
-    }
-}
-
-/// `tool_choice` with an object of any members.
-#[derive(Clone, Debug)]
-struct AnyChoice(ToolChoice);
-
-#[derive(Deserialize)]
-struct AnyName {}
-
-impl From<AnyName> for String {
-    fn from(_: AnyName) -> Self {
-        Self::new()
-    }
-}
-
-impl<'de> Deserialize<'de> for AnyChoice {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        ToolChoice::read::<D, AnyName>(deserializer).map(Self)
     }
 }
 

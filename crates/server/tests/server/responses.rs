@@ -70,6 +70,10 @@ async fn a_loop_of_calls_goes_through() {
     let again = ask!(server, RESPONSES {"tools": tools, "tool_choice": named});
     assert_eq!(items(&again["output"]).len(), 1);
     assert_eq!(again["tool_choice"], named);
+    let allowed = json!({"type": "allowed_tools", "mode": "required", "tools": [named]});
+    let again = ask!(server, RESPONSES {"tools": tools, "tool_choice": allowed});
+    has!(again["output"][0], {"type": "function_call", "name": "add"});
+    assert_eq!(again["tool_choice"], allowed);
     let second = ask!(server, RESPONSES {"tools": tools, "tool_choice": "none", "input": [
         {"role": "user", "content": "Hi"},
         {"type": "reasoning", "id": "rs_1", "summary": []},
@@ -174,6 +178,10 @@ async fn faults_name_the_field() {
         {"tools": [open]} => invalid_value "tools[0].parameters";
         {"tools": [tool()], "tool_choice": {"type": "function", "name": "f"}}
             => invalid_value "tool_choice.name";
+        {"tools": [tool()], "tool_choice": {"type": "allowed_tools", "mode": "auto"}}
+            => missing_required_parameter "tool_choice.tools";
+        {"tools": [tool()], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": []}}
+            => invalid_value "tool_choice.tools";
         {"text": {"format": {"type": "json_schema", "name": "x"}}}
             => missing_required_parameter "text.format.schema";
         {"text": {"format": {"type": "yaml"}}} => invalid_value "text.format.type";

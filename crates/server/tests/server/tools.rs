@@ -92,6 +92,46 @@ async fn a_named_function_is_called_once() {
         {"function": {"name": "now", "arguments": "{}"}}]}}]});
 }
 
+/// The prompt lists every function, so that it stays in the prefix cache; the answer calls the allowed ones.
+#[tokio::test]
+async fn allowed_functions_alone_are_called() {
+    let server = wide_server();
+    let names = |name: &str| json!([{"type": "function", "function": {"name": name}}]);
+    let prompt = async |fields: Value| {
+        let fields = merge(
+            fields,
+            json!({"tools": tools(), "return_token_ids": true, "max_tokens": 300,
+            "temperature": 1.2}),
+        );
+        server.chat(fields).await
+    };
+    let all = prompt(json!({"tool_choice": "required"})).await;
+    for seed in 0..4 {
+        let allowed = json!({"mode": "required", "tools": names("now")});
+        let answer = prompt(json!({"seed": seed,
+            "tool_choice": {"type": "allowed_tools", "allowed_tools": allowed}}));
+        let choice = answer.await["choices"][0].clone();
+        assert_eq!(choice["prompt_token_ids"], all["choices"][0]["prompt_token_ids"]);
+        assert!(!calls(&choice).is_empty(), "{choice}");
+        assert!(calls(&choice).iter().all(|call| call["function"]["name"] == "now"), "{choice}");
+    }
+    let chosen = |choice: Value| json!({"tools": tools(), "tool_choice": choice});
+    let allowed = |tools: Value| {
+        chosen(json!({"type": "allowed_tools",
+        "allowed_tools": {"mode": "auto", "tools": tools}}))
+    };
+    let cases = refusals! {
+        (allowed(names("later"))), (allowed(json!([])))
+            => invalid_value "tool_choice.allowed_tools.tools";
+        (chosen(json!({"type": "allowed_tools"})))
+            => missing_required_parameter "tool_choice.allowed_tools";
+        (chosen(json!({"type": "function"})))
+            => missing_required_parameter "tool_choice.function";
+        (chosen(json!({"type": "custom"}))) => invalid_value "tool_choice.type";
+    };
+    server.refuses(CHAT, &cases).await;
+}
+
 #[tokio::test]
 async fn a_streamed_call_begins_with_its_name_and_equals_the_plain_one() {
     let server = wide_server();

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use text::{Follow, GrammarSpec, Tool, ToolFormat, ToolGrammar, ToolUse};
 
-use super::tool_choice::{FunctionType, ToolChoice};
+use super::tool_choice::{Choice, FunctionType, NamedChoice, ToolChoice};
 use super::types::{List, Object, Required};
 use crate::error::{ApiError, ErrorCode, clip};
 use crate::pipeline::generation::{Stops, Structured};
@@ -28,7 +28,7 @@ pub struct ToolFields {
     /// The functions that the answer may call, at most 128.
     tools: Option<List<Object<ToolField>>>,
     /// Controls which functions the answer calls, if any.
-    tool_choice: Option<ToolChoice>,
+    tool_choice: Option<Choice<NamedChoice>>,
     /// Permits several calls in one answer; true by default.
     parallel_tool_calls: Option<bool>,
     /// Further variables of the chat template.
@@ -67,6 +67,8 @@ pub struct ToolPaths {
     pub schema: &'static str,
     /// The field that names a function to call.
     pub choice: &'static str,
+    /// The field that lists the functions that may be called.
+    pub allowed: &'static str,
 }
 
 impl ToolPaths {
@@ -97,6 +99,7 @@ impl ToolFields {
         function: ".function",
         schema: "parameters",
         choice: "tool_choice.function.name",
+        allowed: "tool_choice.allowed_tools.tools",
     };
 
     /// The tools, and the further variables of the template.
@@ -112,7 +115,11 @@ impl ToolFields {
         }
         let functions = self.tools.into_iter().flat_map(|List(given)| given);
         let functions = functions.map(|Object(tool)| tool.function.0.0).collect();
-        let choice = self.tool_choice.unwrap_or_default();
+        let choice = match self.tool_choice {
+            None => ToolChoice::default(),
+            Some(Choice::Word(choice)) => choice,
+            Some(Choice::Object(object)) => object.choice()?,
+        };
         let tools = Tools::new(functions, choice, Self::PATHS)?;
         let tools = tools.parallel(self.parallel_tool_calls);
         Ok((tools, self.chat_template_kwargs))
@@ -141,25 +148,19 @@ impl Tools {
         let mode = match &choice {
             ToolChoice::None => None,
             ToolChoice::Auto => (!functions.is_empty()).then_some(ToolUse::Auto),
-            ToolChoice::Required | ToolChoice::Named(_) if functions.is_empty() => {
-                return Err(invalid("tool_choice", "needs tools"));
-            }
+            _ if functions.is_empty() => return Err(invalid("tool_choice", "needs tools")),
             ToolChoice::Required | ToolChoice::Named(_) => Some(ToolUse::Required),
+            ToolChoice::Allowed(mode, _) => Some(*mode),
         };
-        if let ToolChoice::Named(name) = &choice
-            && functions.iter().all(|function| function.name.0 != *name)
-        {
-            let rest = format!("must be a function of tools, got \"{}\"", clip(name));
-            return Err(invalid(paths.choice, rest));
-        }
-        let mut tools =
-            Self { mode, parallel: !matches!(choice, ToolChoice::Named(_)), ..Self::default() };
+        let parallel = !matches!(choice, ToolChoice::Named(_));
+        let mut tools = Self { mode, parallel, ..Self::default() };
         if mode.is_none() {
             return Ok(tools);
         }
+        let allowed = allowed(choice, &functions, paths)?;
         for (index, function) in functions.into_iter().enumerate() {
             tools.listed.push(function.listed());
-            if matches!(&choice, ToolChoice::Named(name) if *name != function.name.0) {
+            if allowed.as_ref().is_some_and(|names| !names.contains(&function.name.0)) {
                 continue;
             }
             tools.fields.push(paths.schema(index));
@@ -268,6 +269,30 @@ fn check_parameters(function: &Function, field: &str) -> Result<(), ApiError> {
     let found = clip(&kind.map(Value::to_string).unwrap_or_default());
     let rest = format!("must be \"object\", got {found}");
     Err(invalid(&format!("{field}.type"), rest))
+}
+
+/// The names of the functions that may be called; `None` = all.
+fn allowed(
+    choice: ToolChoice,
+    functions: &[Function],
+    paths: ToolPaths,
+) -> Result<Option<Vec<String>>, ApiError> {
+    let (names, field) = match choice {
+        ToolChoice::Named(name) => (vec![name], paths.choice),
+        ToolChoice::Allowed(_, names) => (names, paths.allowed),
+        ToolChoice::None | ToolChoice::Auto | ToolChoice::Required => return Ok(None),
+    };
+    if names.is_empty() {
+        return Err(invalid(field, "must not be empty"));
+    }
+    let known = |name: &String| functions.iter().any(|function| function.name.0 == *name);
+    match names.iter().find(|name| !known(name)) {
+        None => Ok(Some(names)),
+        Some(name) => {
+            let rest = format!("must name a function of tools, got \"{}\"", clip(name));
+            Err(invalid(field, rest))
+        }
+    }
 }
 
 fn check_names(functions: &[Function], paths: ToolPaths) -> Result<(), ApiError> {

@@ -179,8 +179,12 @@ named!(SchemaType { "json_schema" => Self });
 type NamedFormat = (&'static str, Structured);
 
 impl PromptFields {
-    const PATHS: ToolPaths =
-        ToolPaths { function: "", schema: "input_schema", choice: "tool_choice.name" };
+    const PATHS: ToolPaths = ToolPaths {
+        function: "",
+        schema: "input_schema",
+        choice: "tool_choice.name",
+        allowed: "tool_choice",
+    };
 
     /// The chat, and the grammars.
     fn chat(self, backend: &Backend) -> Result<(Chat, Vec<NamedFormat>), ApiError> {

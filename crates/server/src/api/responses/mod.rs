@@ -20,12 +20,10 @@ use super::endpoint::Endpoint;
 use super::fields::body::{JsonBody, required};
 use super::fields::conversation::{Chat, Thinking};
 use super::fields::numbers::{Count, Int};
-use super::fields::schema::schema;
 use super::fields::shared::{AnswerOptions, Draft};
 use super::fields::structured::{FormatKind, json_schema};
 use super::fields::table::Fields;
-use super::fields::tool_choice::FunctionType;
-use super::fields::tool_choice::ToolChoice;
+use super::fields::tool_choice::{Choice, ChoiceKind, FunctionType, Mode, ToolChoice};
 use super::fields::tools::{Function, ToolPaths, Tools};
 use super::fields::types::{List, Object, Required};
 use super::items::Items;
@@ -55,7 +53,7 @@ struct ResponseFields {
     /// The functions that the answer may call, at most 128.
     tools: Option<List<Object<ToolField>>>,
     /// Controls which functions the answer calls, if any.
-    tool_choice: Option<Choice>,
+    tool_choice: Option<Choice<NamedChoice>>,
     /// Permits several calls in one answer; true by default.
     parallel_tool_calls: Option<bool>,
     /// The form of the text.
@@ -109,30 +107,43 @@ struct FormatField {
     strict: Option<bool>,
 }
 
-/// `tool_choice`: a name, or an object with the name of a function.
-#[derive(Clone, Debug)]
-struct Choice(ToolChoice);
-
 /// The object form of `tool_choice`.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[schemars(rename = "ResponsesNamedChoice")]
 struct NamedChoice {
+    #[serde(rename = "type")]
+    kind: Required<ChoiceKind>,
+    /// The function to call, with the type `function`.
+    name: Option<String>,
+    /// `auto` or `required`, with the type `allowed_tools`.
+    mode: Option<Mode>,
+    /// The functions that may be called, with the type `allowed_tools`.
+    tools: Option<List<Object<NamedTool>>>,
+}
+
+/// A function that may be called.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "ResponsesNamedTool")]
+struct NamedTool {
     #[serde(rename = "type")]
     _type: Required<FunctionType>,
     name: Required<String>,
 }
 
-schema!(Choice, generator => ToolChoice::schema::<NamedChoice>(generator));
-
-impl<'de> Deserialize<'de> for Choice {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        ToolChoice::read::<D, NamedChoice>(deserializer).map(Self)
-    }
-}
-
-impl From<NamedChoice> for String {
-    fn from(choice: NamedChoice) -> Self {
-        choice.name.0
+impl NamedChoice {
+    /// The choice.
+    ///
+    /// # Errors
+    /// A member of its type is missing.
+    fn choice(self) -> Result<ToolChoice, ApiError> {
+        if self.kind.0 == ChoiceKind::Function {
+            let name = self.name.ok_or_else(|| required("tool_choice.name"))?;
+            return Ok(ToolChoice::Named(name));
+        }
+        let Mode(mode) = self.mode.ok_or_else(|| required("tool_choice.mode"))?;
+        let List(tools) = self.tools.ok_or_else(|| required("tool_choice.tools"))?;
+        let names = tools.into_iter().map(|Object(tool)| tool.name.0);
+        Ok(ToolChoice::Allowed(mode, names.collect()))
     }
 }
 
@@ -245,10 +256,14 @@ impl ResponseFields {
 
 fn tools(
     given: Option<List<Object<ToolField>>>,
-    choice: Option<Choice>,
+    choice: Option<Choice<NamedChoice>>,
 ) -> Result<Tools, ApiError> {
-    const PATHS: ToolPaths =
-        ToolPaths { function: "", schema: "parameters", choice: "tool_choice.name" };
+    const PATHS: ToolPaths = ToolPaths {
+        function: "",
+        schema: "parameters",
+        choice: "tool_choice.name",
+        allowed: "tool_choice.tools",
+    };
     let given = given.into_iter().flat_map(|List(given)| given);
     let function = |Object(tool): Object<ToolField>| Function {
         name: tool.name,
@@ -256,6 +271,10 @@ fn tools(
         parameters: tool.parameters,
         strict: tool.strict,
     };
-    let choice = choice.map(|Choice(choice)| choice).unwrap_or_default();
+    let choice = match choice {
+        None => ToolChoice::default(),
+        Some(Choice::Word(choice)) => choice,
+        Some(Choice::Object(object)) => object.choice()?,
+    };
     Tools::new(given.map(function).collect(), choice, PATHS)
 }
