@@ -134,7 +134,7 @@ impl Writer<'_> {
         }
         let mut rules = Vec::new();
         if kinds.meet(Kinds::TEXT) {
-            TAGS.check(members, &["type", "format", "minLength", "maxLength", "pattern"])?;
+            TAGS.check(members, &TEXT_KEYWORDS)?;
             if let Some(format) = members.get("format").and_then(Value::as_str)
                 && FORMATS.contains(&format)
             {
@@ -150,7 +150,7 @@ impl Writer<'_> {
             None => rules.push(self.json(json!({"type": ["array", "object"]}))?),
             Some(_) if kinds.nested() => rules.push(self.json(subschema.clone())?),
             // A text that is a number stands for it, whatever the bounds are.
-            Some(_) if texts > Texts::Listed && TAGS.check(members, &["type"]).is_err() => {
+            Some(_) if texts > Texts::Listed && TAGS.check(members, &TEXT_KEYWORDS).is_err() => {
                 return Err(TAGS.unsupported("numbers with bounds beside a text"));
             }
             Some(_) if texts == Texts::All => {}
@@ -196,6 +196,9 @@ impl Writer<'_> {
         Ok(name)
     }
 }
+
+/// The keywords of a text that are followed. Of other values they demand nothing.
+const TEXT_KEYWORDS: [&str; 5] = ["type", "format", "minLength", "maxLength", "pattern"];
 
 /// Texts among the values that schemas allow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

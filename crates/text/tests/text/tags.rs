@@ -14,6 +14,7 @@ fn schema() -> Value {
         "format": "path"}, "unit": {"$ref": "#/$defs/unit"}, "size": {"type": "integer",
         "minimum": 1, "maximum": 20}, "flags": {"type": "array", "items": {"$ref": "#/$defs/unit"}},
         "note": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": null},
+        "short": {"type": ["string", "null"], "maxLength": 3},
         "level": {"type": ["integer", "string"]}, "any": {}, "code": {"type": "string",
         "minLength": 2, "maxLength": 3, "pattern": "^[a-z/]+$"}}, "required": ["path"],
         "$defs": {"unit": {"enum": ["C", "F"]}}})
@@ -69,6 +70,9 @@ flags!| ["D"]          | ["D"]
 note  | null           | null
 note  | nullable 5     | "nullable 5"
 note  | 5              | "5"
+short | null           | null
+short | ab             | "ab"
+short!| abcd           | "abcd"
 level | 5              | 5
 level | high           | "high"
 any   | {"x": [1.5]}   | {"x": [1.5]}
