@@ -67,7 +67,8 @@ async function load() {
   at("model").textContent = [...facts, `${model.max_model_len} positions`].join(" · ");
   const budget = at("budget");
   budget.max = model.max_model_len;
-  budget.value = Math.min(BUDGET, model.max_model_len);
+  // The rest of a short context is for the prompt.
+  budget.value = Math.min(BUDGET, Math.ceil(model.max_model_len / 2));
   explain(Object.keys(model.diffusion.presets));
   const linked = fromFragment(location.hash);
   const plain = model.diffusion.presets.vanilla ? "vanilla" : "autoregressive";
