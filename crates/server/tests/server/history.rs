@@ -64,6 +64,29 @@ async fn a_template_without_tools_shows_the_text_in_every_format() {
     }
 }
 
+/// MCP tools without output give an empty list.
+#[tokio::test]
+async fn an_empty_list_is_an_empty_text() {
+    let server = server_with_template(WRITES);
+    let mut prompts = Vec::new();
+    for content in [json!([]), json!("")] {
+        let user = json!({"role": "user", "content": content});
+        let chat = ask!(server, CHAT {"messages": [user,
+            {"role": "assistant", "content": content, "tool_calls": [
+                {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+            {"role": "tool", "tool_call_id": "c", "content": content}]});
+        let response = ask!(server, RESPONSES {"input": [user,
+            {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c", "output": content}]});
+        let message = ask!(server, MESSAGES {"messages": [user,
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "c", "content": content}]}]});
+        prompts.push([&chat, &response, &message].map(prompt_tokens));
+    }
+    assert_eq!(prompts[0], prompts[1]);
+}
+
 #[tokio::test]
 async fn an_answer_that_its_budget_cut_may_be_sent_back() {
     let server = wide_server();

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use text::{Message, PastCall};
@@ -72,7 +71,7 @@ schema!(Content, generator => {
     let part = generator.subschema_for::<PartFields>();
     json_schema!({"anyOf": [
         {"type": "string"},
-        {"type": "array", "items": part, "minItems": 1},
+        {"type": "array", "items": part},
     ]})
 });
 
@@ -88,8 +87,7 @@ struct ContentParts(Content);
 
 impl<'de> Deserialize<'de> for ContentParts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let parts = filled(Vec::deserialize(deserializer)?)?;
-        Ok(Self(Content::Parts(parts)))
+        Vec::deserialize(deserializer).map(|parts| Self(Content::Parts(parts)))
     }
 }
 
@@ -294,17 +292,9 @@ struct JoinedText<T>(String, PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for JoinedText<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let parts: Vec<Object<TextPart<T>>> = filled(Vec::deserialize(deserializer)?)?;
+        let parts: Vec<Object<TextPart<T>>> = Vec::deserialize(deserializer)?;
         let texts = parts.into_iter().map(|Object(part)| part.text.0);
         Ok(Self(texts.collect(), PhantomData))
-    }
-}
-
-/// `parts`, at least one.
-fn filled<T, E: Error>(parts: Vec<T>) -> Result<Vec<T>, E> {
-    match parts.is_empty() {
-        true => Err(E::custom("must not be an empty list")),
-        false => Ok(parts),
     }
 }
 
@@ -321,7 +311,7 @@ impl<T: JsonSchema> JsonSchema for Texts<T> {
         let part = generator.subschema_for::<TextPart<T>>();
         json_schema!({"anyOf": [
             {"type": "string"},
-            {"type": "array", "items": part, "minItems": 1},
+            {"type": "array", "items": part},
         ]})
     }
 }
