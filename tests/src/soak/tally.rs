@@ -105,7 +105,7 @@ impl Tally {
         let left = of_left.iter().sum::<u64>() + cancelled;
         assert_eq!(left, self.left, "clients that left");
         // Tokens that no client counted belong to answers that no client saw to their end.
-        let unseen = (of_left[0] + self.silent) * REQUEST_TOKENS;
+        let unseen = (left + self.silent) * REQUEST_TOKENS;
         for (name, seen) in [
             ("asynclane_prompt_tokens_total", self.prompt_tokens),
             ("asynclane_generation_tokens_total", self.tokens),

@@ -150,9 +150,9 @@ metrics! {
         success: [IntCounter; 2] = register.counters("request_success_total",
             "Completely answered requests", "finished_reason", ["stop", "length"]),
         prompt_tokens: IntCounter = register.counter("prompt_tokens_total",
-            "Prompt tokens of completely answered requests"),
+            "Prompt tokens of requests that ran, counted at their end"),
         generation_tokens: IntCounter = register.counter("generation_tokens_total",
-            "Tokens delivered by completely answered requests"),
+            "Tokens delivered by requests, counted at their end"),
         times: Times = Times::new(register),
         sizes: Sizes = Sizes::new(register),
     }
@@ -183,17 +183,22 @@ impl RequestMetrics {
         self.by_endpoint.requests.with_label_values(&labels).inc();
     }
 
-    /// Records the figures of a completely answered generation of the endpoint at `path`.
-    pub fn succeeded(&self, path: &str, facts: &Success) {
-        self.answered(path, facts.total);
-        let (prompt, generated) = (facts.prompt_tokens, facts.completion_tokens);
+    /// Counts the tokens of a request to the endpoint at `path` that ran and has ended.
+    pub fn tokens(&self, path: &str, prompt: u64, generated: u64) {
         for (kind, count) in [(PROMPT, prompt), (GENERATED, generated)] {
             let tokens = self.by_endpoint.tokens.with_label_values(&[path, kind]);
             tokens.inc_by(count);
         }
-        self.success[facts.reason as usize].inc();
         self.prompt_tokens.inc_by(prompt);
         self.generation_tokens.inc_by(generated);
+    }
+
+    /// Records the figures of a completely answered generation of the endpoint at `path`.
+    pub fn succeeded(&self, path: &str, facts: &Success) {
+        self.answered(path, facts.total);
+        let (prompt, generated) = (facts.prompt_tokens, facts.completion_tokens);
+        self.tokens(path, prompt, generated);
+        self.success[facts.reason as usize].inc();
         let times = &self.times;
         for (histogram, time) in [
             (&times.first_token, facts.first_token),

@@ -143,6 +143,9 @@ impl Delivery {
         self.usage.add_reasoning(delta.reasoning_tokens);
         if let Some(stats) = &delta.stats {
             self.usage.add_sequence(stats);
+            if delta.index.is_multiple_of(self.answer.best_of) {
+                self.usage.add_cached(stats);
+            }
         }
         self.record.observe(&delta);
         Some(Ok(delta))

@@ -22,6 +22,8 @@ pub struct Record {
     spans: Spans,
     arrival: Instant,
     times: Times,
+    /// Tokens of all prompts.
+    prompt_tokens: u64,
     choices: Vec<Progress>,
     /// Tokens of the longest choice that is delivered.
     longest: u64,
@@ -59,6 +61,7 @@ impl Record {
             spans: Spans::new(caller),
             arrival: Instant::now(),
             times: Times::default(),
+            prompt_tokens: 0,
             choices: Vec::new(),
             longest: 0,
             reason: FinishReason::Stop,
@@ -82,9 +85,10 @@ impl Record {
         self.in_flight = Some(in_flight);
     }
 
-    /// Notes that the engine accepted `choices` sequences.
-    pub fn accepted(&mut self, choices: usize) {
+    /// Notes that the engine accepted `choices` sequences, with prompts of `prompt_tokens` tokens in all.
+    pub fn accepted(&mut self, choices: usize, prompt_tokens: u64) {
         self.choices = vec![Progress::default(); choices];
+        self.prompt_tokens = prompt_tokens;
     }
 
     /// Notes the times and the finish reason of `delta`.
@@ -187,6 +191,10 @@ impl Record {
         if self.outcome.is_none() {
             self.outcome = Some(outcome);
             self.metrics.requests().ended(self.path, outcome);
+            if outcome != Outcome::Ok && self.times.queue.is_some() {
+                let generated = self.choices.iter().map(|choice| choice.tokens).sum();
+                self.metrics.requests().tokens(self.path, self.prompt_tokens, generated);
+            }
         }
     }
 }

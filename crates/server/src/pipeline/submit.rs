@@ -58,9 +58,9 @@ pub fn submit(
         .submit(requests)
         .map_err(|error| refusal(backend, error, generation, pages))
         .inspect_err(|error| record.fail(error))?;
-    record.accepted(streams.len());
-    let choices = choices(state, backend, &admitted, streams);
     let prompt_tokens = admitted.prompts.iter().map(Prompt::tokens).sum();
+    record.accepted(streams.len(), prompt_tokens);
+    let choices = choices(state, backend, &admitted, streams);
     let predicts = generation.prompts.prediction.is_some();
     let usage = UsageSum::new(generation.decoding.label.clone(), seed, prompt_tokens);
     let usage = usage.predicting(predicts);

@@ -158,9 +158,14 @@ impl UsageSum {
         self.completion_tokens = tokens as u64;
     }
 
+    /// Adds the cached tokens of a finished sequence, the first of a prompt. The others may have read what it
+    /// computed.
+    pub fn add_cached(&mut self, stats: &SequenceStats) {
+        self.cached_tokens += u64::from(stats.cached_tokens);
+    }
+
     /// Adds the cost of a finished sequence.
     pub fn add_sequence(&mut self, stats: &SequenceStats) {
-        self.cached_tokens += u64::from(stats.cached_tokens);
         let total = &mut self.diffusion;
         total.steps = total.steps.max(stats.forwards());
         let forwards = &mut total.forwards;

@@ -61,6 +61,21 @@ async fn every_prompt_has_its_best() {
     assert_eq!(generated, tokens as f64);
 }
 
+/// Sequences share the pages of their prompt, which count once.
+#[tokio::test]
+async fn cached_tokens_are_among_those_of_the_prompt() {
+    let server = server_where(|options| options.sim.attention = step::Attention::Causal);
+    let cached = async |fields: Value| {
+        let fields = merge(fields, json!({"prompt": vec![9; 40], "max_tokens": 3}));
+        let usage = server.complete(fields).await["usage"].clone();
+        assert_eq!(usage["prompt_tokens"], 40);
+        usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap_or(0)
+    };
+    assert_eq!(cached(json!({"n": 4})).await, 0);
+    assert_eq!(cached(json!({"n": 4, "temperature": 1})).await, 32);
+    assert_eq!(cached(json!({"best_of": 5, "n": 2})).await, 32);
+}
+
 #[tokio::test]
 async fn equals_keep_their_order() {
     let server = server();

@@ -38,6 +38,25 @@ async fn a_client_that_leaves_frees_its_sequence() {
 }
 
 #[tokio::test]
+async fn tokens_that_a_client_did_not_wait_for_count_too() {
+    let server = server();
+    let body = completion(json!({"max_tokens": 400, "ignore_eos": true, "stream": true,
+        "prompt": [9, 8, 7]}));
+    let request = request("POST", COMPLETIONS, &[], body.to_string());
+    let stream = server.router.clone().oneshot(request).await.unwrap();
+    let mut frames = stream.into_body().into_data_stream();
+    frames.next().await.unwrap().unwrap();
+    drop(frames);
+    server.state.shutdown().drained().await;
+    let metrics = server.metrics().await;
+    assert_eq!(outcomes(&metrics, COMPLETIONS, "cancelled"), 1.0);
+    assert_eq!(metric(&metrics, "prompt_tokens_total"), 3.0);
+    assert!(metric(&metrics, "generation_tokens_total") > 0.0);
+    assert_eq!(metric(&metrics, "request_prompt_tokens_count"), 0.0);
+    server.until_idle().await;
+}
+
+#[tokio::test]
 async fn a_full_queue_refuses_whole_requests() {
     let (server, gate) = gated_places(1, 3);
     let ask = |fields: Value| {

@@ -182,9 +182,9 @@ async fn answer<F: Form>(
     record.hold(state.shutdown().enter().ok_or_else(ApiError::shutting_down)?);
     let received = body::read(request, state).await?;
     let Planned { form, plan, settings, unknown } = planned::<F>(state, backend, received).await?;
-    record.accepted(plan.readings.len());
     let label = plan.readings.first().map(|first| first.request.decoding.label.clone());
     let prompt_tokens = plan.readings.iter().map(|reading| reading.tokens()).sum();
+    record.accepted(plan.readings.len(), prompt_tokens);
     let mut usage = UsageSum::new(label.unwrap_or_default(), settings.seed, prompt_tokens);
     let manner = plan.manner;
     let found = read(backend, state.waiting_tokens(), plan, record, &mut usage).await?;

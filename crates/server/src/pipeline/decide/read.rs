@@ -59,6 +59,7 @@ pub async fn read(
             let (number, labels, stats): Read = read?;
             record.observe(&Delta { started: true, ..Delta::default() });
             usage.add_sequence(&stats);
+            usage.add_cached(&stats);
             found[number] = labels;
         }
     }
