@@ -1,4 +1,5 @@
-//! Dream's samplers (Dream 7B, arXiv 2508.15487): a timetable gives the number of commits per step, a rank gives their order.
+//! The samplers of Dream (arXiv 2508.15487) and RND1: a timetable gives the number of commits per step, a rank gives
+//! their order.
 
 use super::prelude::*;
 use crate::effect::LaneId;
@@ -13,6 +14,9 @@ const RANK: SettingInfo =
     SettingInfo::name("rank", &["confidence", "margin", "entropy", "origin"], "confidence").says(
         "order of the masks: probability, lead over the second token, low entropy, or chance",
     );
+const TIMETABLE: SettingInfo = SettingInfo::name("timetable", &["left", "whole"], "left").says(
+    "commits of a step: a share of the masks that are left (Dream), or of all masks of the lane (RND1)",
+);
 
 /// The rule's description.
 pub static INFO: CommitInfo = CommitInfo {
@@ -20,7 +24,7 @@ pub static INFO: CommitInfo = CommitInfo {
     summary: "the most certain masks, as many as a timetable of `denoising_steps` forward passes asks for; or each by the timetable's chance",
     paper: "Dream, arXiv 2508.15487",
     differs: "at temperatures above 0 Dream ranks by the probabilities after temperature and filters; the numbers behind its order by chance (`origin`) are other ones",
-    settings: &[DENOISING_STEPS, RANK],
+    settings: &[DENOISING_STEPS, RANK, TIMETABLE],
     requires: Requirements { schedules: BLOCKS, ..Requirements::NONE },
     build: |settings, input| {
         let steps = settings.value(&DENOISING_STEPS).and_then(|steps| steps.as_count());
@@ -30,7 +34,8 @@ pub static INFO: CommitInfo = CommitInfo {
             "origin" => Rank::Origin(input.seed),
             _ => Rank::Confidence,
         };
-        Box::new(Scheduled { steps, rank, lane: None, passed: 0 })
+        let is_whole = settings.name(&TIMETABLE) == "whole";
+        Box::new(Scheduled { steps, rank, is_whole, lane: None, masks: 0, passed: 0 })
     },
 };
 
@@ -56,12 +61,17 @@ enum Rank {
 ///
 /// [`Rank::Origin`]: step i commits each mask with probability 1 - t_(i+1) / t_i, the last step all of
 /// them. Whether one is committed depends on the seed, the step and its offset alone.
+///
+/// [`TIMETABLE`] `whole`: step i leaves ⌊M (T - i) / T⌋ of the M masks that the lane began with.
 #[derive(Debug)]
 struct Scheduled {
     /// T of a lane; `None` = one for each of its offsets.
     steps: Option<u32>,
     rank: Rank,
+    is_whole: bool,
     lane: Option<LaneId>,
+    /// M of the lane.
+    masks: usize,
     /// Steps of the timetable that are over.
     passed: u32,
 }
@@ -72,10 +82,17 @@ impl Scheduled {
         while self.passed + 1 < steps {
             let (t, s) = (time(self.passed, steps), time(self.passed + 1, steps));
             self.passed += 1;
-            // The single precision of the published sampler: its products are cut off.
-            let count = whole(f64::from(single(as_count(masks)) * (1.0 - s / t)));
+            // The single precision of the published samplers: their products are cut off.
+            let share = |masks, share| as_index(whole(f64::from(single(as_count(masks)) * share)));
+            let count = match self.is_whole {
+                true => {
+                    let left = f64::from(steps - self.passed) / f64::from(steps);
+                    masks.saturating_sub(share(self.masks, to_single(left)))
+                }
+                false => share(masks, 1.0 - s / t),
+            };
             if count > 0 {
-                return as_index(count);
+                return count;
             }
         }
         masks
@@ -114,7 +131,7 @@ impl CommitRule for Scheduled {
     fn select(&mut self, lane: &Lane, masks: &mut [Proposal], chosen: &mut Vec<usize>) {
         if self.lane != Some(lane.id) {
             self.lane = Some(lane.id);
-            self.passed = 0;
+            (self.masks, self.passed) = (masks.len(), 0);
         }
         let steps = self.steps.unwrap_or(lane.len).max(1);
         if let Rank::Origin(seed) = self.rank {

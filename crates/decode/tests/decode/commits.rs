@@ -144,7 +144,14 @@ fn rules_of_entropies_choose_by_them() {
         // Certain tokens cost nothing.
         (bound(0.0), &[0.0, 0.0, 0.2], &[10, 11, 12]),
     ];
-    for (rule, entropies, expected) in cases {
+    // Equally probable masks stay in order. RND1: 0, then 0.05, then 0.25 nats beside the largest.
+    let surest = |limit: f64| bound(limit).with("order", "confidence");
+    let surest: [(CommitConfig, &[f32], &[u32]); 3] = [
+        (surest(0.0), &[0.3, 0.05, 0.2, 0.1], &[10]),
+        (surest(0.2), &[0.3, 0.05, 0.2, 0.1], &[10, 11]),
+        (surest(0.26), &[0.3, 0.05, 0.2, 0.1], &[10, 11, 12]),
+    ];
+    for (rule, entropies, expected) in cases.into_iter().chain(surest) {
         let found = chosen_of(&mut *built(&rule), &mut narrow(entropies));
         assert_eq!(found, expected, "{rule:?} {entropies:?}");
     }
@@ -264,13 +271,18 @@ fn top_k_fills_a_block_two_by_two() {
 
 /// Dream's timetable of ten steps over 24 masks, as its published sampler counts: numbers are
 /// rounded down, and the last step commits the rest. With as many steps as masks the first would commit
-/// nothing, and the last two: a step without commits is left out.
+/// nothing, and the last two: a step without commits is left out. RND1's shares are of the whole.
 #[test]
 fn a_timetable_gives_the_number_of_commits() {
-    for (steps, mut left, expected) in
-        [(10u32, 24, vec![2, 2, 2, 2, 2, 2, 2, 3, 3, 4]), (8, 8, vec![1, 1, 1, 1, 1, 1, 2])]
-    {
-        let mut rule = built(&commit("scheduled").with("denoising_steps", steps));
+    for (timetable, steps, mut left, expected) in [
+        ("left", 10u32, 24, vec![2, 2, 2, 2, 2, 2, 2, 3, 3, 4]),
+        ("left", 8, 8, vec![1, 1, 1, 1, 1, 1, 2]),
+        ("whole", 10, 24, vec![3, 2, 3, 2, 2, 3, 2, 3, 2, 2]),
+        ("whole", 8, 8, vec![1; 8]),
+        ("whole", 9, 4, vec![1; 4]),
+    ] {
+        let rule = commit("scheduled").with("denoising_steps", steps).with("timetable", timetable);
+        let mut rule = built(&rule);
         let mut counts = Vec::new();
         while left > 0 {
             let count = chosen_of(&mut *rule, &mut masks(&vec![0.5; left])).len();
