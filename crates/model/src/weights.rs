@@ -263,7 +263,11 @@ impl Weights {
     /// Adds the products of an adapter to the matrices that are read from now on, or keeps them for some
     /// rows.
     pub(crate) fn adapt(&mut self, files: &Files, gate: Option<RowGate>) -> Result<(), LoadError> {
-        let lora = Lora::open(files, gate, |name| self.base(name))?;
+        let has_module = |name: &str| match &self.source {
+            Source::Shards { shards, .. } => shards.has_module(name),
+            _ => false,
+        };
+        let lora = Lora::open(files, gate, |name| self.base(name), has_module)?;
         if !matches!(self.source, Source::Shards { .. }) && lora.gate.is_none() {
             return Err(LoadError::AdapterBase);
         }
