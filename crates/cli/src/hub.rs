@@ -35,7 +35,10 @@ const GGUF: &str = ".gguf";
 /// The first bytes of every GGUF file.
 const GGUF_START: &[u8; 4] = b"GGUF";
 /// Optional files, read beside configuration and weights.
-const OPTIONAL_FILES: [&str; 8] = [
+const OPTIONAL_FILES: [&str; 11] = [
+    "hf_quant_config.json",
+    "quantize_config.json",
+    "quant_config.json",
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",

@@ -106,12 +106,13 @@ impl Weights {
         files: &Files,
         quantization: Option<Quantization>,
     ) -> Result<Self, LoadError> {
-        if files.contains(SINGLE) {
-            let shards = Shards::single(files, SINGLE)?;
-            return Ok(Self::new(Source::Shards { shards, quantization }));
-        }
-        if files.contains(INDEX) {
-            let shards = Shards::indexed(files)?;
+        let found = match (files.contains(SINGLE), files.contains(INDEX)) {
+            (true, _) => Some(Shards::single(files, SINGLE)?),
+            (false, true) => Some(Shards::indexed(files)?),
+            (false, false) => None,
+        };
+        if let Some(shards) = found {
+            let quantization = quantization.filter(|stated| stated.is_meant(&shards));
             return Ok(Self::new(Source::Shards { shards, quantization }));
         }
         if let Some(pickle) = PICKLES.into_iter().find(|name| files.contains(name)) {
