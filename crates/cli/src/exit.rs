@@ -106,7 +106,7 @@ pub fn code(error: &anyhow::Error) -> ExitCode {
 /// answers, not errors.
 pub(crate) fn of_arguments(error: &clap::Error) -> ExitCode {
     if let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg)
-        && let Some(advice) = args::advice(option)
+        && let Some(advice) = args::advice(option, std::env::args_os())
     {
         say!("error: {option} is an option of another server: {advice}");
         return USAGE.into();

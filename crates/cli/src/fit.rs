@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use anyhow::Result;
-use model::{Checkpoint, Device, WeightDtype};
+use model::{Checkpoint, Device, Files, WeightDtype};
 
 use crate::config::{BackendChoice, Config, DeviceChoice};
 use crate::device::{self, ComputeDevice};
@@ -38,7 +38,8 @@ pub fn fetch(config: &Config) -> Result<Cow<'_, str>> {
 /// A file that cannot be read, a configuration that this server does not read.
 pub fn planned(folder: &Path, config: &Config) -> Result<Checkpoint> {
     let blocks = Some(config.model.training.prompt_blocks).filter(|length| *length > 0);
-    Ok(from_file(&folder.join("config.json"))?.with_blocks_after_prompt(blocks))
+    let planned = Checkpoint::planned_in(&Files::folder(folder)).map_err(exit::refused)?;
+    Ok(planned.with_blocks_after_prompt(blocks))
 }
 
 /// A model of which only this `config.json` is here.

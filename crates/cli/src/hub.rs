@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -30,8 +32,13 @@ const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 const GGUF: &str = ".gguf";
+/// The first bytes of every GGUF file.
+const GGUF_START: &[u8; 4] = b"GGUF";
 /// Optional files, read beside configuration and weights.
-const OPTIONAL_FILES: [&str; 8] = [
+const OPTIONAL_FILES: [&str; 11] = [
+    "hf_quant_config.json",
+    "quantize_config.json",
+    "quant_config.json",
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -127,9 +134,19 @@ pub fn check_links(folder: &str) -> Result<()> {
     links::check(Path::new(folder), None)
 }
 
-/// True if `path` is a GGUF file; its tokenizer is in the same folder.
+/// True if `path` is a GGUF file, by the end of its name or by its first bytes, as for Ollama's files. Its
+/// tokenizer is inside, or in the same folder.
 pub fn is_gguf(path: &str) -> bool {
-    path.ends_with(".gguf") && Path::new(path).is_file()
+    // Opening a pipe waits for a writer.
+    let is_file = Path::new(path).is_file();
+    is_file && (path.ends_with(GGUF) || starts_as_gguf(Path::new(path)))
+}
+
+/// True if the file has the first bytes of a GGUF file.
+fn starts_as_gguf(path: &Path) -> bool {
+    let mut start = [0; GGUF_START.len()];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
+    read.is_ok() && start == *GGUF_START
 }
 
 /// True if a model is a release of LLaDA2.1, whose weights rewrite committed tokens. Its
@@ -145,11 +162,11 @@ pub fn is_introspective_release(path: &str) -> bool {
 }
 
 /// The default model name in requests: an id without its revision, the last part of a folder's path,
-/// or a GGUF file's name without its extension.
+/// or a GGUF file's name without `.gguf`.
 pub fn served_name(path: &str) -> Option<&OsStr> {
     match Id::parse(path) {
         Some(id) if !Path::new(path).exists() => Some(OsStr::new(id.name)),
-        _ if is_gguf(path) => Path::new(path).file_stem(),
+        _ if path.ends_with(GGUF) && is_gguf(path) => Path::new(path).file_stem(),
         _ => Path::new(path).file_name(),
     }
 }

@@ -43,7 +43,7 @@ impl Checkpoint {
             return Ok(Self { config, weights: Weights::gguf(gguf), drafter: None });
         }
         let config = Keys::parse(CONFIG, &files.open(CONFIG)?)?;
-        let quantization = arch::supported(&config)?;
+        let quantization = arch::supported(&config, files)?;
         let weights = Weights::open(files, quantization)?;
         Ok(Self { config, weights, drafter: None })
     }
@@ -55,7 +55,7 @@ impl Checkpoint {
             let types: Vec<&str> = file.block_types().into_iter().collect();
             return (!types.is_empty()).then(|| format!("GGUF, {}", types.join(", ")));
         }
-        Quantization::read(&self.config).ok().flatten().map(|found| found.about)
+        self.weights.quantization().map(|found| found.about.clone())
     }
 
     /// The tokenizer inside a GGUF file; `None` if there is none, or for other checkpoints.
@@ -72,7 +72,7 @@ impl Checkpoint {
     /// # Errors
     /// A missing or malformed file, an unsupported architecture or quantization.
     pub fn check_architecture(files: &Files) -> Result<(), LoadError> {
-        arch::supported(&Keys::parse(CONFIG, &files.open(CONFIG)?)?).map(|_| ())
+        arch::supported(&Keys::parse(CONFIG, &files.open(CONFIG)?)?, files).map(|_| ())
     }
 
     /// Sets the dtype in which matrices are stored and multiplied after loading; default f32.
@@ -256,9 +256,18 @@ impl Checkpoint {
     /// # Errors
     /// As [`Self::survey`].
     pub fn planned(config: &str) -> Result<Self, LoadError> {
-        let mut planned = Self::synthetic(config, 0)?;
+        Self::planned_in(&Files::memory([(CONFIG, config.as_bytes().to_vec())]))
+    }
+
+    /// As [`Self::planned`], of files that contain `config.json` and perhaps one of an older tool's quantization.
+    ///
+    /// # Errors
+    /// As [`Self::survey`]; a missing file.
+    pub fn planned_in(files: &Files) -> Result<Self, LoadError> {
+        let config = Keys::parse(CONFIG, &files.open(CONFIG)?)?;
+        let mut planned = Self { config, weights: Weights::random(0), drafter: None };
         let dtype = planned.config.get("dtype").or_else(|| planned.config.get("torch_dtype"));
-        let quantization = Quantization::read(&planned.config)?;
+        let quantization = Quantization::read(&planned.config, files)?;
         let is_expanded = quantization.as_ref().is_some_and(|found| !found.is_kept());
         let dtype = match dtype.and_then(|dtype| dtype.as_str()) {
             _ if is_expanded => Dtype::BF16,

@@ -106,12 +106,13 @@ impl Weights {
         files: &Files,
         quantization: Option<Quantization>,
     ) -> Result<Self, LoadError> {
-        if files.contains(SINGLE) {
-            let shards = Shards::single(files, SINGLE)?;
-            return Ok(Self::new(Source::Shards { shards, quantization }));
-        }
-        if files.contains(INDEX) {
-            let shards = Shards::indexed(files)?;
+        let found = match (files.contains(SINGLE), files.contains(INDEX)) {
+            (true, _) => Some(Shards::single(files, SINGLE)?),
+            (false, true) => Some(Shards::indexed(files)?),
+            (false, false) => None,
+        };
+        if let Some(shards) = found {
+            let quantization = quantization.filter(|stated| stated.is_meant(&shards));
             return Ok(Self::new(Source::Shards { shards, quantization }));
         }
         if let Some(pickle) = PICKLES.into_iter().find(|name| files.contains(name)) {
@@ -263,7 +264,11 @@ impl Weights {
     /// Adds the products of an adapter to the matrices that are read from now on, or keeps them for some
     /// rows.
     pub(crate) fn adapt(&mut self, files: &Files, gate: Option<RowGate>) -> Result<(), LoadError> {
-        let lora = Lora::open(files, gate, |name| self.base(name))?;
+        let has_module = |name: &str| match &self.source {
+            Source::Shards { shards, .. } => shards.has_module(name),
+            _ => false,
+        };
+        let lora = Lora::open(files, gate, |name| self.base(name), has_module)?;
         if !matches!(self.source, Source::Shards { .. }) && lora.gate.is_none() {
             return Err(LoadError::AdapterBase);
         }

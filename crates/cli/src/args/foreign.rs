@@ -1,6 +1,11 @@
 //! Options of other servers, each with the option or the fact that takes its place here.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
+
+use clap::{Command, CommandFactory};
+
+use super::Cli;
 
 /// An option of vLLM, SGLang, llama.cpp or Ollama, and what to write instead.
 const OPTIONS: &[(&str, &str)] = &[
@@ -39,16 +44,16 @@ const OPTIONS: &[(&str, &str)] = &[
     ("--attention-backend", "every device has one implementation of attention"),
     ("--block-size", "use --set engine.page_size=NUMBER"),
     ("--model-path", "use --model"),
-    ("--revision", "use --model ORG/NAME@REVISION"),
-    ("--hf-file", "use --model ORG/NAME:FILE"),
-    ("-hff", "use --model ORG/NAME:FILE"),
+    ("--revision", "name the model ORG/NAME@REVISION"),
+    ("--hf-file", "name the model ORG/NAME:FILE"),
+    ("-hff", "name the model ORG/NAME:FILE"),
     ("--enable-lora", "use --lora FOLDER, one adapter"),
     ("--lora-modules", "use --lora FOLDER, one adapter"),
     ("--lora-paths", "use --lora FOLDER, one adapter"),
     ("--limit-mm-per-prompt", "models read text alone"),
     ("--mmproj", "models read text alone"),
-    ("--hf-repo", "use --model ORG/NAME"),
-    ("-hf", "use --model ORG/NAME"),
+    ("--hf-repo", "name the model ORG/NAME"),
+    ("-hf", "name the model ORG/NAME"),
     ("--tokenizer", "the tokenizer is read from the model's folder or file"),
     ("--quantization", "use --dtype int8 or int4"),
     ("--kv-cache-dtype", "use --kv-dtype"),
@@ -78,10 +83,48 @@ const OPTIONS: &[(&str, &str)] = &[
     ("--verbose", "use --log debug"),
 ];
 
-/// The advice for an option that another server has.
-pub fn advice(option: &str) -> Option<&'static str> {
+/// A command, and an option of it that it does not read: its model is an argument.
+const UNREAD: (&str, &str) = ("pull", "--model");
+
+/// The advice for an option that another server has, given to the command that `args` name. It names options
+/// of this command alone.
+pub fn advice(option: &str, args: impl Iterator<Item = OsString>) -> Option<Cow<'static, str>> {
+    let advice = stated(option)?;
+    let mut program = Cli::command();
+    program.build();
+    let command = innermost(&program, args);
+    Some(match named(advice).all(|name| has(command, name)) {
+        true => Cow::Borrowed(advice),
+        false => {
+            let name = command.get_bin_name().unwrap_or(command.get_name());
+            Cow::Owned(format!("`{name}` has nothing in its place"))
+        }
+    })
+}
+
+/// The advice for an option of another server, as `serve` has its options.
+fn stated(option: &str) -> Option<&'static str> {
     let name = option.split('=').next().unwrap_or(option);
     OPTIONS.iter().find(|(other, _)| *other == name).map(|(_, advice)| *advice)
+}
+
+/// The command that the arguments of `program` name.
+fn innermost(program: &Command, args: impl Iterator<Item = OsString>) -> &Command {
+    args.skip(1).take_while(|arg| arg != "--").fold(program, |command, arg| {
+        command.get_subcommands().find(|inner| arg == inner.get_name()).unwrap_or(command)
+    })
+}
+
+/// The options that a text names.
+fn named(text: &str) -> impl Iterator<Item = &str> {
+    text.split([' ', ';', ':', ',']).filter(|word| word.starts_with("--"))
+}
+
+/// True if a command reads an option.
+fn has(command: &Command, option: &str) -> bool {
+    let mut names = command.get_arguments().filter_map(clap::Arg::get_long);
+    let is_known = names.any(|name| option.strip_prefix("--") == Some(name));
+    is_known && (command.get_name(), option) != UNREAD
 }
 
 /// The first of `args` that is such an option of several letters behind one dash. clap reads them as several
@@ -89,30 +132,63 @@ pub fn advice(option: &str) -> Option<&'static str> {
 pub(super) fn joined(args: impl Iterator<Item = OsString>) -> Option<String> {
     let args = args.filter_map(|arg| arg.into_string().ok());
     let mut options = args.take_while(|arg| arg != "--");
-    options.find(|arg| arg.len() > 2 && !arg.starts_with("--") && advice(arg).is_some())
+    options.find(|arg| arg.len() > 2 && !arg.starts_with("--") && stated(arg).is_some())
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::{Args, CommandFactory};
-
     use super::*;
-    use crate::args::{Cli, ServeArgs};
+
+    /// The names of a command and of all commands inside.
+    fn paths(command: &Command, before: &[String]) -> Vec<Vec<String>> {
+        let own = [before, &[command.get_name().to_owned()]].concat();
+        let inner = command.get_subcommands().flat_map(|inner| paths(inner, &own));
+        inner.chain([own.clone()]).collect()
+    }
+
+    fn said(path: &[String], option: &str) -> String {
+        let args = path.iter().map(String::as_str).chain([option]).map(OsString::from);
+        advice(option, args).unwrap().into_owned()
+    }
 
     #[test]
-    fn advice_names_options_that_exist_and_none_that_is_ours() {
-        let serve = ServeArgs::augment_args(clap::Command::new("serve"));
-        let ours: Vec<String> = serve
-            .get_arguments()
-            .filter_map(|arg| Some(format!("--{}", arg.get_long()?)))
-            .collect();
+    fn advice_names_options_of_the_command_and_none_that_is_ours() {
+        let mut program = Cli::command();
+        program.build();
+        let serve = program.find_subcommand("serve").unwrap();
         for (option, advice) in OPTIONS {
-            assert!(!ours.iter().any(|our| our == option), "{option} is ours");
-            let mut words = advice.split([' ', ';', ':', ',']);
-            let named = words.find(|word| word.starts_with("--"));
-            assert!(named.is_none_or(|name| ours.iter().any(|our| our == name)), "{advice}");
+            assert!(!has(serve, option), "{option} is ours");
+            assert_eq!(said(&["asynclane".to_owned(), "serve".to_owned()], option), *advice);
+        }
+        let paths = paths(&program, &[]);
+        assert!(paths.len() > 12, "{paths:?}");
+        for path in paths {
+            let command = innermost(&program, path.iter().map(OsString::from));
+            assert_eq!(command.get_name(), path.last().unwrap());
+            for (option, _) in OPTIONS {
+                let said = said(&path, option);
+                assert!(named(&said).all(|name| has(command, name)), "{path:?}: {said}");
+            }
         }
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_command_without_the_option_has_nothing_in_its_place() {
+        let said = |line: &str, option: &str| {
+            advice(option, line.split(' ').map(OsString::from)).unwrap().into_owned()
+        };
+        let lacks = "`asynclane run` has nothing in its place";
+        assert_eq!(said("asynclane run demo --verbose", "--verbose"), lacks);
+        assert_eq!(said("asynclane run demo --ctx-size 5", "--ctx-size"), "use --max-model-len");
+        let lacks = "`asynclane inspect health` has nothing in its place";
+        assert_eq!(said("asynclane inspect -m demo health --alias x", "--alias"), lacks);
+        assert_eq!(
+            said("asynclane pull a/b --revision v", "--revision"),
+            "name the model ORG/NAME@REVISION"
+        );
+        let lacks = "`asynclane pull` has nothing in its place";
+        assert_eq!(said("asynclane pull --model-path a/b", "--model-path"), lacks);
     }
 
     #[test]
@@ -126,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_value_does_not_hide_the_option() {
-        assert_eq!(advice("--ctx-size=4096"), Some("use --max-model-len"));
-        assert_eq!(advice("--model"), None);
+        assert_eq!(stated("--ctx-size=4096"), Some("use --max-model-len"));
+        assert_eq!(stated("--model"), None);
     }
 }

@@ -35,7 +35,8 @@ pub(super) fn check(folder: &Path, named: Option<&Path>) -> Result<()> {
         if !target.starts_with(&whole) && !is_stored(&target) {
             let (link, target) = (entry.path(), target.display().to_string());
             let message = format!(
-                "{}: expected a link inside of the model's folder or into the Hub's cache, found one to {}",
+                "{}: expected a link inside of the model's folder or into the Hub's cache, found one to {}: \
+                 replace the link by the file, a copy or a hard link",
                 shown(&link.display().to_string()),
                 shown(&target)
             );
@@ -84,6 +85,12 @@ mod tests {
             symlink(target, &template).unwrap();
             let refusal = check(&folder, None).unwrap_err().to_string();
             assert!(refusal.contains("chat_template.jinja: expected a link inside"), "{refusal}");
+            let target = folder.join(target).canonicalize().unwrap();
+            let end = format!(
+                "found one to {}: replace the link by the file, a copy or a hard link",
+                target.display()
+            );
+            assert!(refusal.ends_with(&end), "{refusal}");
             check(&folder, Some(Path::new("x/chat_template.jinja"))).unwrap();
             fs::remove_file(&template).unwrap();
         }

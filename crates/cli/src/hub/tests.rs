@@ -90,6 +90,30 @@ fn a_model_is_called_as_its_id_or_as_its_folder() {
     assert_eq!(name("src/hub"), Some("hub"));
 }
 
+/// Ollama calls its files by their digest.
+#[test]
+fn a_gguf_file_is_known_by_its_end_or_by_its_first_bytes() {
+    let folder = std::env::temp_dir().join(format!("asynclane-gguf-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let known = |name: &str, content: &[u8]| {
+        let path = folder.join(name);
+        std::fs::write(&path, content).unwrap();
+        is_gguf(path.to_str().unwrap())
+    };
+    assert!(known("sha256-6a07", b"GGUF\x03\0\0\0"));
+    assert!(known("llama-3.2", b"GGUF"));
+    assert!(known("damaged.gguf", b"GGU"));
+    assert!(!known("short", b"GGU"));
+    assert!(!known("model.safetensors", b"\x08\0\0\0\0\0\0\0{}"));
+    assert!(!is_gguf(folder.to_str().unwrap()));
+    let name = |name: &str| {
+        let path = folder.join(name).to_str().unwrap().to_owned();
+        served_name(&path).and_then(OsStr::to_str).unwrap().to_owned()
+    };
+    assert_eq!([name("llama-3.2"), name("damaged.gguf")], ["llama-3.2", "damaged"]);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 #[test]
 fn the_environment_says_where_the_hub_and_its_cache_are() {
     let hub = |variables: &'static [(&str, &str)]| {

@@ -33,6 +33,7 @@ pub(crate) use network::Decoder;
 pub(crate) use work::Work;
 
 use crate::config::{DRAFTER, DrafterSpec, Keys, Spec};
+use crate::files::Files;
 use crate::weights::{DrafterFiles, Quantization, Weights};
 use crate::{LoadError, ModelInfo, RowGate};
 use kernels::{KvDtype, Storage, WeightDtype};
@@ -108,11 +109,11 @@ impl Family {
 }
 
 /// Refuses a configuration of no family and no drafter, or with a quantization that is not read.
-pub(crate) fn supported(config: &Keys) -> Result<Option<Quantization>, LoadError> {
+pub(crate) fn supported(config: &Keys, files: &Files) -> Result<Option<Quantization>, LoadError> {
     if config.get(DRAFTER).is_none() {
         Family::find(config)?;
     }
-    Quantization::read(config)
+    Quantization::read(config, files)
 }
 
 /// Loads the architecture named in the configuration, and its drafter.

@@ -17,7 +17,7 @@ impl DrafterFiles {
     pub(crate) fn open(files: &Files, config: &str) -> Result<Self, LoadError> {
         let name = format!("{}/{config}", files.place());
         let config = Keys::parse(&name, &files.open(config)?)?;
-        let weights = Weights::open(files, Quantization::read(&config)?)?;
+        let weights = Weights::open(files, Quantization::read(&config, files)?)?;
         Ok(Self { config, weights })
     }
 

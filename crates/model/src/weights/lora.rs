@@ -7,7 +7,7 @@ use candle_core::{Device, Tensor};
 use kernels::{Epilogue, Linear, Matrix, WeightDtype};
 use serde_json::Value;
 
-use super::shard::Shards;
+use super::shard::{Shards, is_or_ends_with};
 use crate::config::Keys;
 use crate::files::Files;
 use crate::{LoadError, RowGate};
@@ -51,15 +51,17 @@ pub(super) struct Lora {
 
 impl Lora {
     /// Opens `adapter_config.json` and `adapter_model.safetensors`. `shape` tells the shape of a matrix of
-    /// the checkpoint, or what is found in its place. An adapter for masks is checked when the model is loaded.
+    /// the checkpoint, or what is found in its place; `has_module`, if a module of the checkpoint has a name
+    /// or ends with it. An adapter for masks is checked when the model is loaded.
     ///
     /// # Errors
     /// A missing or malformed file, another kind of adapter, a tensor that is no factor of a matrix of the
-    /// checkpoint, a target module without tensors.
+    /// checkpoint, a target module of the checkpoint without tensors.
     pub(super) fn open<'a>(
         files: &Files,
         gate: Option<RowGate>,
         shape: impl Fn(&str) -> Result<&'a [usize], &'static str>,
+        has_module: impl Fn(&str) -> bool,
     ) -> Result<Self, LoadError> {
         let config = Keys::parse(CONFIG, &files.open(CONFIG)?)?;
         let (rank, scale) = rank_and_scale(&config)?;
@@ -88,7 +90,7 @@ impl Lora {
             let expected = format!("{PREFIX}MODULE{}", ENDS[0]);
             return Err(refuse("tensors", expected, "none".to_owned()));
         }
-        check_targets(&config, &modules)?;
+        check_targets(&config, &modules, has_module)?;
         let lora = Self { shards, modules, rank, scale, gate };
         for matrix in lora.modules.keys().filter(|_| gate.is_none()) {
             if let Ok([rows, columns]) = shape(matrix) {
@@ -251,9 +253,14 @@ fn rank_and_scale(config: &Keys) -> Result<(usize, f32), LoadError> {
     Ok((rank, (alpha / divisor) as f32))
 }
 
-/// Checks that every module is a target and every target has a module. A target that is one word and not
-/// a list is a pattern of PEFT's own, and stands for what the file holds.
-fn check_targets(config: &Keys, modules: &BTreeMap<String, String>) -> Result<(), LoadError> {
+/// Checks that every module is a target, and that every target which is a module of the checkpoint has tensors.
+/// Lists are often those of several architectures. A target that is one word and not a list is a pattern of
+/// PEFT's own, and stands for what the file holds.
+fn check_targets(
+    config: &Keys,
+    modules: &BTreeMap<String, String>,
+    has_module: impl Fn(&str) -> bool,
+) -> Result<(), LoadError> {
     let refuse_targets = |expected: &str| config.refuse("target_modules", expected);
     let targets = match config.get("target_modules") {
         Some(Value::Array(targets)) => targets,
@@ -265,10 +272,7 @@ fn check_targets(config: &Keys, modules: &BTreeMap<String, String>) -> Result<()
     let targets = targets.ok_or_else(|| refuse_targets("a list of names"))?;
     let mut seen = BTreeSet::new();
     for module in modules.values() {
-        let mut ends = targets.iter().filter(|target| {
-            let rest = module.strip_suffix(**target);
-            rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-        });
+        let mut ends = targets.iter().filter(|target| is_or_ends_with(module, target));
         match ends.next() {
             Some(target) => seen.insert(*target),
             None => {
@@ -276,7 +280,9 @@ fn check_targets(config: &Keys, modules: &BTreeMap<String, String>) -> Result<()
             }
         };
     }
-    match targets.iter().find(|target| !seen.contains(**target)) {
+    let excludes = config.get("exclude_modules").is_some();
+    let mut lost = targets.iter().filter(|target| !excludes && !seen.contains(**target));
+    match lost.find(|target| has_module(target)) {
         Some(target) => {
             Err(refuse("tensors", format!("some of the target module {target}"), "none".to_owned()))
         }

@@ -13,13 +13,16 @@ mod matrix;
 mod methods;
 mod mlx;
 mod modules;
+mod older;
 mod scheme;
 mod stored;
 
 use super::places::places;
 use super::shard::{FLOATS, Shards};
+use super::{Source, Weights};
 use crate::LoadError;
 use crate::config::Keys;
+use crate::files::Files;
 use matrix::QuantizedMatrix;
 use modules::Modules;
 use safetensors::tensor::Dtype;
@@ -60,6 +63,8 @@ pub(crate) struct Quantization {
     /// True if the modules are listed completely; otherwise a matrix outside of the layers, such as the LM
     /// head, may be quantized or not.
     is_complete: bool,
+    /// True if it stands in a file of its own, which may be left over beside plain weights.
+    is_beside: bool,
     /// True if the stored type says whether a matrix is quantized, and how: the groups are those of 4-bit floats,
     /// and of 8-bit ones with a scale per matrix and per row.
     by_type: bool,
@@ -75,16 +80,21 @@ struct Group {
 }
 
 impl Quantization {
-    /// The quantization in a configuration, `None` without one.
+    /// The quantization in a configuration or in a file beside it, `None` without one.
     ///
     /// # Errors
-    /// An unknown method, or a setting that is not supported.
-    pub(crate) fn read(config: &Keys) -> Result<Option<Self>, LoadError> {
+    /// A file that cannot be read, an unknown method, or a setting that is not supported.
+    pub(crate) fn read(config: &Keys, files: &Files) -> Result<Option<Self>, LoadError> {
         match config.get(KEY) {
             _ if mlx::is_stated(config) => mlx::read(&config.nested(MLX_KEY)?).map(Some),
-            Some(_) => methods::read(&config.nested(KEY)?).map(Some),
-            None => Ok(None),
+            Some(_) => methods::read(&config.nested(KEY)?, "").map(Some),
+            None => older::read(config, files),
         }
+    }
+
+    /// True unless it is left over beside plain weights.
+    pub(super) fn is_meant(&self, shards: &Shards) -> bool {
+        !self.is_beside || shards.names().any(|name| Self::matrix(name).is_some())
     }
 
     /// True if matrices may be kept in blocks, by the settings.
@@ -194,6 +204,18 @@ impl Quantization {
     pub(super) fn matrix(tensor: &str) -> Option<String> {
         let (module, part) = tensor.rsplit_once('.')?;
         COMPANIONS.contains(&part).then(|| format!("{module}.weight"))
+    }
+}
+
+impl Weights {
+    /// The publisher's quantization of safetensors files.
+    pub(crate) fn quantization(&self) -> Option<&Quantization> {
+        match &self.source {
+            Source::Shards { quantization, .. } | Source::Random { quantization, .. } => {
+                quantization.as_ref()
+            }
+            Source::Gguf(_) => None,
+        }
     }
 }
 

@@ -77,6 +77,14 @@ impl Shards {
         self.homes.keys()
     }
 
+    /// True if a module with this name, or a longer one that ends with it, has a matrix.
+    pub(super) fn has_module(&self, name: &str) -> bool {
+        self.names().filter_map(|tensor| tensor.rsplit_once('.')).any(|(module, part)| {
+            let is_matrix = ["weight", "qweight", "weight_packed"].contains(&part);
+            is_matrix && is_or_ends_with(module, name)
+        })
+    }
+
     /// The stored shape of a tensor, `None` if it is not stored, or as a share of another.
     pub(super) fn shape(&self, name: &str) -> Option<&[usize]> {
         let found = self.locate(name)?;
@@ -184,6 +192,12 @@ struct Located<'a> {
     share: Option<Share>,
     /// The tensor's shape.
     shape: Vec<usize>,
+}
+
+/// True if a module has this name, or a longer one that ends with it.
+pub(super) fn is_or_ends_with(module: &str, name: &str) -> bool {
+    let rest = module.strip_suffix(name);
+    rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
 /// Types of numbers that are read as they are.

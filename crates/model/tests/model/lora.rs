@@ -94,6 +94,12 @@ fn an_adapter_equals_merged_weights() {
         (json!({}), 2.0),
         (json!({"use_rslora": true}), 6.0 / (RANK as f64).sqrt()),
         (json!({"target_modules": "all-linear"}), 2.0),
+        // Modules of other architectures, and one that was left out.
+        (json!({"target_modules": ["q_proj", "attn_out", "gate_proj", "o_proj"]}), 2.0),
+        (
+            json!({"target_modules": ["q_proj", "attn_out", "v_proj"], "exclude_modules": "v_proj"}),
+            2.0,
+        ),
     ] {
         let ours = adapted(&base, &keys, &tensors).expect("it merges");
         let near = distance(&ours, &merged(&base, &tensors, scale).model());
@@ -112,6 +118,7 @@ const REFUSED: &str = r#"
 {"r": 5000} | adapter_config.json: r: expected at most 4096, found 5000
 {"lora_alpha": "many"} | adapter_config.json: lora_alpha: expected a positive number, found "many"
 {"r": 2} | adapter_model.safetensors: base_model.model.model.transformer.blocks.0.attn_out.lora_A.weight: expected shape [2, 48], found [3, 48]
+{"target_modules": ["o_proj"]} | adapter_config.json: target_modules: expected the module model.transformer.blocks.0.attn_out among its names, found ["o_proj"]
 {"target_modules": ["q_proj"]} | adapter_config.json: target_modules: expected the module model.transformer.blocks.0.attn_out among its names, found ["q_proj"]
 {"target_modules": ["q_proj", "attn_out", "v_proj"]} | adapter_model.safetensors: tensors: expected some of the target module v_proj, found none
 "#;

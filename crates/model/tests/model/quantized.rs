@@ -1,6 +1,7 @@
 //! Checkpoints that their publishers quantized. `fixtures/quantized.py` generates them.
 
 mod experts;
+mod older;
 pub mod refusals;
 
 use crate::canvas;

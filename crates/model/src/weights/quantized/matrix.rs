@@ -5,10 +5,10 @@ use safetensors::tensor::Dtype;
 
 use super::super::rows::each_row;
 use super::super::shard::{FLOATS, Shards, Stored};
+use super::MLX_KEY;
 use super::codes::{WORD, code, place, word};
 use super::scheme::{Codes, Gptq, Grid, MLX, MODELOPT, Scheme};
 use super::stored::{factor_name, refuse_factors, scale_name};
-use super::{KEY, MLX_KEY};
 use crate::LoadError;
 use crate::memory::floats;
 
@@ -364,7 +364,7 @@ fn check_shape(stated: &Tensor<'_>, shape: [usize; 2]) -> Result<(), LoadError> 
 /// The error for a tensor of another type than the scheme implies.
 fn other_type(scheme: &Scheme, name: &str, stored: &Stored<'_>, types: &[Dtype]) -> LoadError {
     let types: Vec<String> = types.iter().map(|dtype| format!("{dtype:?}")).collect();
-    let key = if scheme.method == MLX { MLX_KEY } else { KEY };
+    let key = if scheme.method == MLX { MLX_KEY } else { "the quantization's configuration" };
     LoadError::TensorType {
         file: stored.file().to_owned(),
         tensor: name.to_owned(),

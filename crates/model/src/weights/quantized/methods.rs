@@ -20,17 +20,18 @@ const ALGORITHMS: [&str; 5] =
 /// Weights of a scale of NVFP4.
 const NVFP4_GROUP: usize = 16;
 
-/// Reads the object `quantization_config`.
+/// Reads the object `quantization_config`, or another of its form; `default` is the method of one that names
+/// none.
 ///
 /// # Errors
 /// An unknown method, or a setting that is not supported.
-pub(super) fn read(config: &Keys) -> Result<Quantization, LoadError> {
-    match config.get("quant_method").and_then(Value::as_str) {
+pub(super) fn read(config: &Keys, default: &str) -> Result<Quantization, LoadError> {
+    match config.get("quant_method").map_or(Some(default), Value::as_str) {
         Some("compressed-tensors") => compressed_tensors(config),
         Some("fp8") => fp8(config),
         Some("gptq") => gptq(config),
         Some("awq") => awq(config),
-        Some(MODELOPT) => modelopt(config),
+        Some(MODELOPT) => modelopt(config, "ignore"),
         _ => {
             Err(config
                 .refuse("quant_method", "one of compressed-tensors, fp8, gptq, awq, modelopt"))
@@ -45,6 +46,7 @@ fn uniform(scheme: Scheme, targets: Modules, excluded: Modules) -> Quantization 
         groups: vec![Group { targets, scheme: Some(scheme) }],
         excluded,
         is_complete: false,
+        is_beside: false,
         by_type: false,
     }
 }
@@ -145,8 +147,8 @@ fn fp8(config: &Keys) -> Result<Quantization, LoadError> {
 }
 
 /// NVFP4 and FP8 as Model Optimizer exports them. A matrix is quantized if it is stored so; the list of excluded
-/// modules serves the estimate of a model whose weights are not here.
-fn modelopt(config: &Keys) -> Result<Quantization, LoadError> {
+/// modules, under the key `excluded`, serves the estimate of a model whose weights are not here.
+pub(super) fn modelopt(config: &Keys, excluded: &str) -> Result<Quantization, LoadError> {
     let is_known = |value: Option<&Value>| {
         value.and_then(Value::as_str).filter(|name| ALGORITHMS.contains(name)).is_some()
     };
@@ -179,8 +181,9 @@ fn modelopt(config: &Keys) -> Result<Quantization, LoadError> {
             scheme(Codes::Floats, Grid::Matrix, &["FP8"]),
             scheme(Codes::Floats, Grid::Rows, &["FP8_PER_CHANNEL_PER_TOKEN"]),
         ],
-        excluded: Modules::of_wildcards(config, "ignore")?,
+        excluded: Modules::of_wildcards(config, excluded)?,
         is_complete: false,
+        is_beside: false,
         by_type: true,
         about: match name {
             "W4A16_NVFP4" => format!("{MODELOPT}, {name}"),
@@ -232,6 +235,7 @@ fn compressed_tensors(config: &Keys) -> Result<Quantization, LoadError> {
         groups,
         excluded: Modules::of_names(config, "ignore")?,
         is_complete: true,
+        is_beside: false,
         by_type: false,
         about: format!("compressed-tensors, {}", about.join("; ")),
     })

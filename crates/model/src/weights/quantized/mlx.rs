@@ -81,6 +81,7 @@ pub(super) fn read(config: &Keys) -> Result<Quantization, LoadError> {
         groups,
         excluded,
         is_complete: false,
+        is_beside: false,
         by_type: false,
     })
 }

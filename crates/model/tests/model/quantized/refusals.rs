@@ -198,7 +198,10 @@ fn tensors_that_contradict_the_configuration_are_named() {
         let bytes = vec![0; 2 * 64 * 64];
         all.insert(format!("{Q}.weight"), (Dtype::BF16, vec![64, 64], bytes));
     });
-    assert_eq!(plain, "Q.weight: expected the type I8 by quantization_config, found BF16");
+    assert_eq!(
+        plain,
+        "Q.weight: expected the type I8 by the quantization's configuration, found BF16"
+    );
     let ignored = set("int8", "ignore", json!([Q, "lm_head"]));
     assert_eq!(ignored, "Q.weight: expected BF16, F16 or F32, found I8");
     let method = refused("gptq", |config, _| {
