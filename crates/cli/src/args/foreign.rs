@@ -55,7 +55,10 @@ const OPTIONS: &[(&str, &str)] = &[
     ("--hf-repo", "name the model ORG/NAME"),
     ("-hf", "name the model ORG/NAME"),
     ("--tokenizer", "the tokenizer is read from the model's folder or file"),
-    ("--quantization", "use --dtype int8 or int4"),
+    (
+        "--quantization",
+        "quantized checkpoints name their format; --dtype int8 or int4 quantizes others",
+    ),
     ("--kv-cache-dtype", "use --kv-dtype"),
     ("--cache-type-k", "use --kv-dtype"),
     ("--enable-prefix-caching", "prefixes are shared; --no-prefix-cache turns it off"),

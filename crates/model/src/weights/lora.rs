@@ -27,7 +27,7 @@ const STRIP: usize = 64;
 /// Highest rank.
 const MOST_RANK: usize = 4_096;
 /// Keys whose presence with another value asks for something else than `W + s B A`.
-const PLAIN: [(&str, &str); 8] = [
+const PLAIN: [(&str, &str); 10] = [
     ("peft_type", r#""LORA""#),
     ("bias", r#""none""#),
     ("use_dora", "false"),
@@ -36,7 +36,12 @@ const PLAIN: [(&str, &str); 8] = [
     ("rank_pattern", "{}"),
     ("alpha_pattern", "{}"),
     ("modules_to_save", "null"),
+    ("layer_replication", "null"),
+    ("use_qalora", "false"),
 ];
+/// Starts of the `init_lora_weights` that change the matrices beside the factors. PEFT can save such adapters in
+/// the plain form.
+const CHANGED_BASES: [&str; 4] = ["pissa", "olora", "corda", "loftq"];
 
 /// An opened adapter.
 pub(super) struct Lora {
@@ -235,9 +240,14 @@ fn rank_and_scale(config: &Keys) -> Result<(usize, f32), LoadError> {
     }
     for (key, plain) in PLAIN {
         let stated = config.get(key).map(ToString::to_string);
-        if stated.is_some_and(|stated| stated != plain) {
+        if stated.is_some_and(|stated| stated != plain && stated != "[]") {
             return Err(config.refuse(key, plain));
         }
+    }
+    let start = config.get("init_lora_weights").and_then(Value::as_str).unwrap_or_default();
+    if CHANGED_BASES.iter().any(|changed| start.starts_with(changed)) {
+        let expected = "an adapter of the unchanged base, as `path_initial_model_for_weight_conversion` saves it";
+        return Err(config.refuse("init_lora_weights", expected));
     }
     let rank = config.count("r")?;
     if rank > MOST_RANK {

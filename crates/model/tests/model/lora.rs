@@ -37,7 +37,7 @@ fn config(keys: &Value) -> Value {
     let config = json!({"peft_type": "LORA", "r": RANK, "lora_alpha": 6,
         "target_modules": ["q_proj", "attn_out"], "bias": "none", "use_rslora": false,
         "use_dora": false, "fan_in_fan_out": false, "rank_pattern": {}, "alpha_pattern": {},
-        "modules_to_save": null, "lora_dropout": 0.1});
+        "modules_to_save": [], "init_lora_weights": "gaussian", "lora_dropout": 0.1});
     common::with(config, keys)
 }
 
@@ -114,6 +114,10 @@ const REFUSED: &str = r#"
 {"peft_type": "LOHA"} | adapter_config.json: peft_type: expected "LORA", found "LOHA"
 {"use_dora": true} | adapter_config.json: use_dora: expected false, found true
 {"rank_pattern": {"q_proj": 2}} | adapter_config.json: rank_pattern: expected {}, found {"q_proj":2}
+{"layer_replication": [[0, 2], [1, 3]]} | adapter_config.json: layer_replication: expected null, found [[0,2],[1,3]]
+{"use_qalora": true} | adapter_config.json: use_qalora: expected false, found true
+{"init_lora_weights": "pissa_niter_4"} | adapter_config.json: init_lora_weights: expected an adapter of the unchanged base, as `path_initial_model_for_weight_conversion` saves it, found "pissa_niter_4"
+{"modules_to_save": ["lm_head"]} | adapter_config.json: modules_to_save: expected null, found ["lm_head"]
 {"r": 0} | adapter_config.json: r: expected a positive whole number, found 0
 {"r": 5000} | adapter_config.json: r: expected at most 4096, found 5000
 {"lora_alpha": "many"} | adapter_config.json: lora_alpha: expected a positive number, found "many"
