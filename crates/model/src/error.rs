@@ -12,6 +12,15 @@ pub enum LoadError {
         /// The folder or other location that was searched.
         place: String,
     },
+    /// Git LFS has not downloaded a file.
+    #[error(
+        "{}: expected the file, found a pointer of Git LFS: run `git lfs pull` in its folder",
+        clip(file)
+    )]
+    Pointer {
+        /// Its name.
+        file: String,
+    },
     /// A folder contains several GGUF files.
     #[error("{place}: expected one GGUF file, found {found}: name one as the model")]
     ManyFiles {

@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 
+/// The first words of the file that stands in place of one that Git LFS has not downloaded.
+const POINTER: &[u8] = b"version https://git-lfs";
+
 /// The files of one checkpoint, by name.
 #[derive(Clone, Debug)]
 pub struct Files(Source);
@@ -133,6 +136,14 @@ impl Files {
 
     /// The content of a file.
     pub(crate) fn open(&self, name: &str) -> Result<Bytes, LoadError> {
+        let content = self.content(name)?;
+        match content.starts_with(POINTER) {
+            true => Err(LoadError::Pointer { file: name.to_owned() }),
+            false => Ok(content),
+        }
+    }
+
+    fn content(&self, name: &str) -> Result<Bytes, LoadError> {
         let missing = || LoadError::MissingFile { file: name.to_owned(), place: self.place() };
         match &self.0 {
             Source::Memory(files) => {

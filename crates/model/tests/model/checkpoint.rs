@@ -102,6 +102,23 @@ fn pickles_are_refused_by_name() {
     assert!(error.starts_with(expected), "{error}");
 }
 
+/// As `git clone` leaves large files without Git LFS.
+#[test]
+fn pointers_of_git_lfs_are_named() {
+    let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n";
+    for name in ["config.json", "model.safetensors"] {
+        let mut files = tiny().files(Store::F32);
+        files.insert(name.to_owned(), pointer.to_vec());
+        let error = refusal(&format!("pointer-{name}"), files);
+        let expected =
+            "expected the file, found a pointer of Git LFS: run `git lfs pull` in its folder";
+        assert_eq!(error, format!("{name}: {expected}"));
+    }
+    let folder = Folder::new("pointer", &Named::from([("a.gguf".to_owned(), pointer.to_vec())]));
+    let error = folder.load().err().expect("refused").to_string();
+    assert!(error.starts_with("a.gguf: expected the file, found a pointer"), "{error}");
+}
+
 #[test]
 fn corrupt_files_are_named() {
     let files = tiny().files(Store::F32);
