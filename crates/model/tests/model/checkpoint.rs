@@ -93,6 +93,24 @@ fn missing_files_are_named() {
     assert_eq!(nowhere, "config.json: not found in /no/such/folder");
 }
 
+/// Python writes such a number as a word, which JSON does not have.
+#[test]
+fn a_number_that_is_not_finite_counts_as_absent() {
+    let with = |key: &str, number: &str| {
+        let mut tiny = tiny();
+        tiny.config[key] = json!("NUMBER");
+        let text = tiny.config.to_string().replace("\"NUMBER\"", number);
+        let mut files = tiny.files(Store::F32);
+        files.insert("config.json".to_owned(), text.into_bytes());
+        files
+    };
+    for number in ["NaN", "Infinity", "-Infinity"] {
+        load(with("init_std", number)).unwrap_or_else(|error| panic!("{number}: {error}"));
+    }
+    let error = common::refusal(load(with("n_layers", "Infinity")));
+    assert_eq!(error, "config.json: n_layers: expected a positive whole number, found nothing");
+}
+
 #[test]
 fn pickles_are_refused_by_name() {
     let mut files = without(tiny().files(Store::F32), "model.safetensors");
