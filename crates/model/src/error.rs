@@ -29,6 +29,17 @@ pub enum LoadError {
         /// The files.
         found: String,
     },
+    /// A folder contains safetensors files, of which none is known to be the whole model.
+    #[error(
+        "model.safetensors or model.safetensors.index.json: not found in {place}, which has {}",
+        clip(found)
+    )]
+    OtherNames {
+        /// The folder.
+        place: String,
+        /// The files.
+        found: String,
+    },
     /// A file could not be read.
     #[error("{}: cannot be read: {reason}", clip(file))]
     Unreadable {

@@ -106,19 +106,16 @@ impl Weights {
         files: &Files,
         quantization: Option<Quantization>,
     ) -> Result<Self, LoadError> {
-        if files.contains(SINGLE) {
-            let shards = Shards::single(files, SINGLE)?;
-            return Ok(Self::new(Source::Shards { shards, quantization }));
-        }
-        if files.contains(INDEX) {
-            let shards = Shards::indexed(files)?;
-            return Ok(Self::new(Source::Shards { shards, quantization }));
-        }
-        if let Some(pickle) = PICKLES.into_iter().find(|name| files.contains(name)) {
-            return Err(LoadError::Pickle { file: pickle.to_owned() });
-        }
-        let file = format!("{SINGLE} or {INDEX}");
-        Err(LoadError::MissingFile { file, place: files.place() })
+        let pickle = PICKLES.into_iter().find(|name| files.contains(name));
+        let shards = match (files.contains(SINGLE), files.contains(INDEX), pickle) {
+            (true, ..) => Shards::single(files, SINGLE)?,
+            (false, true, _) => Shards::indexed(files)?,
+            (false, false, Some(pickle)) => {
+                return Err(LoadError::Pickle { file: pickle.to_owned() });
+            }
+            (false, false, None) => Shards::alone(files)?,
+        };
+        Ok(Self::new(Source::Shards { shards, quantization }))
     }
 
     /// The tensors of a GGUF file.

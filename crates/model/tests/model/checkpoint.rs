@@ -93,6 +93,32 @@ fn missing_files_are_named() {
     assert_eq!(nowhere, "config.json: not found in /no/such/folder");
 }
 
+/// A whole model has one file, of any name but an adapter's.
+#[test]
+fn weights_without_an_index_are_the_only_file() {
+    let whole = tiny().files(Store::F32);
+    let named = |names: &[&str]| {
+        let mut files = without(whole.clone(), "model.safetensors");
+        let weights = &whole["model.safetensors"];
+        files.extend(names.iter().map(|name| ((*name).to_owned(), weights.clone())));
+        files
+    };
+    for names in [
+        &["model-00001-of-00001.safetensors"][..],
+        &["llada.fp32.safetensors", "adapter_model.safetensors"],
+    ] {
+        load(named(names)).unwrap_or_else(|error| panic!("{names:?}: {error}"));
+        Folder::new("alone", &named(names)).load().unwrap();
+    }
+    let missing =
+        "model.safetensors or model.safetensors.index.json: not found in the embedded files";
+    for names in [&["a.safetensors", "b.safetensors"][..], &["model-00002-of-00003.safetensors"]] {
+        let error = refusal("unnamed", named(names));
+        assert_eq!(error, format!("{missing}, which has {}", names.join(", ")));
+    }
+    assert_eq!(refusal("adapter", named(&["adapter_model.safetensors"])), missing);
+}
+
 /// Python writes such a number as a word, which JSON does not have.
 #[test]
 fn a_number_that_is_not_finite_counts_as_absent() {
