@@ -29,6 +29,23 @@ fn logits_match_the_safetensors() {
     }
 }
 
+#[test]
+fn heads_without_groups_have_keys_and_values_of_their_own() {
+    let tiny = Tiny::new(3, &json!({}));
+    let mut fields = metadata("llada", &tiny.config);
+    fields.retain(|(key, _)| *key != "llada.attention.head_count_kv");
+    let logits = |model: Model| model.logits(&[3, 1, 4, 1, 5]).unwrap();
+    let file = File::write("no-groups", &fields, &tiny.tensors, GgmlDType::F32);
+    let want = load(tiny.files(Store::F32)).unwrap();
+    assert_eq!(logits(file.open().unwrap()), logits(want));
+    // A list of a number for each layer is none of the forms that are read.
+    let list = Field::Array(vec![Field::U32(4); 2]);
+    fields.push(("llada.attention.head_count_kv", list));
+    let error = refusal(File::write("list", &fields, &tiny.tensors, GgmlDType::F32).open());
+    let expected = "llada.attention.head_count_kv: expected a positive whole number";
+    assert!(error.contains(expected), "{error}");
+}
+
 /// `tokenizer_config.json` and the ends of a text that a file with `fields` has, of 5 tokens: three
 /// control tokens, a user-defined one with the name of an end, and a letter.
 fn tokenizer(name: &str, pre: &str, fields: &[(&'static str, Field)]) -> (Value, Value) {
