@@ -9,6 +9,7 @@ mod shelf;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use clap::builder::BoolishValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -200,7 +201,12 @@ pub struct WeightArgs {
     pub backend: Option<String>,
     /// Also use the kernels for CUDA devices that no card has run yet (fused products, bulk copies, overlapping
     /// launches); `asynclane inspect device --selftest` compares them with the others first.
-    #[arg(long, global = true, env = "ASYNCLANE_UNTESTED_KERNELS")]
+    #[arg(
+        long,
+        global = true,
+        env = "ASYNCLANE_UNTESTED_KERNELS",
+        value_parser = BoolishValueParser::new()
+    )]
     pub untested_kernels: bool,
     /// Dynamic expert sharing (DES) for models with experts: `vote=0.15` or `seq=2`.
     #[arg(long, global = true, value_name = "HOW", env = "ASYNCLANE_EXPERT_SHARING")]
@@ -259,7 +265,12 @@ pub struct EngineArgs {
     #[arg(long, global = true, env = "ASYNCLANE_PREFILL_CHUNK")]
     pub prefill_chunk: Option<u32>,
     /// Do not share the K/V of equal prompt prefixes between requests (causal and block-causal models).
-    #[arg(long, global = true, env = "ASYNCLANE_NO_PREFIX_CACHE")]
+    #[arg(
+        long,
+        global = true,
+        env = "ASYNCLANE_NO_PREFIX_CACHE",
+        value_parser = BoolishValueParser::new()
+    )]
     pub no_prefix_cache: bool,
     /// Maximum sequences of a step.
     #[arg(long, global = true, env = "ASYNCLANE_MAX_RUNNING")]
