@@ -34,20 +34,20 @@ use crate::models::room::POSITIONS;
 /// A model that does not load, tokens out of range, an unhealthy server.
 pub fn run(args: &InspectArgs) -> Result<()> {
     match &args.what {
-        None | Some(InspectCommand::Model) => model(args),
+        None | Some(InspectCommand::Model(_)) => model(args),
         Some(InspectCommand::Capacity(options)) => capacity(args, options),
         Some(InspectCommand::Device { selftest, steps }) => {
             machine_and_device();
             if steps.steps {
-                let config = Config::resolve(&args.model.named(args.name.as_deref()), None)?;
+                let config = Config::resolve(&args.named(), None)?;
                 device::steps::run(steps, &config)?;
             }
             if *selftest { crate::selftest::run() } else { Ok(()) }
         }
         Some(InspectCommand::Decoders { name }) => decoders::run(name.as_deref()),
-        Some(InspectCommand::Logits { tokens, out }) => logits(args, tokens, out),
+        Some(InspectCommand::Logits { tokens, out, .. }) => logits(args, tokens, out),
         Some(InspectCommand::Determinism(options)) => {
-            let named = args.model.named(args.name.as_deref());
+            let named = args.named();
             determinism::run(options, || Config::resolve(&named, None))
         }
         Some(InspectCommand::Health(options)) => health::run(options, &args.model),
@@ -55,7 +55,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
 }
 
 fn model(args: &InspectArgs) -> Result<()> {
-    let config = Config::resolve(&args.model.named(args.name.as_deref()), None)?;
+    let config = Config::resolve(&args.named(), None)?;
     let (path, checkpoint) = described(&config)?;
     let mut checkpoint = kv::with_format(checkpoint, &config);
     let tokenizer = load::configured_tokenizer(&path, &config)?;
@@ -214,7 +214,7 @@ fn logit_shift(logit_shift: LogitShift) -> &'static str {
 
 /// Prints upper bounds of speed and capacity by device.
 fn capacity(args: &InspectArgs, options: &CapacityArgs) -> Result<()> {
-    let config = Config::resolve(&args.model.named(args.name.as_deref()), None)?;
+    let config = Config::resolve(&args.named(), None)?;
     let checkpoint = match &options.config_json {
         Some(path) => fit::from_file(path)?,
         None => described(&config)?.1,
@@ -296,7 +296,7 @@ fn machine_and_device() {
 }
 
 fn logits(args: &InspectArgs, tokens: &[u32], out: &Path) -> Result<()> {
-    let config = Config::resolve(&args.model.named(args.name.as_deref()), None)?;
+    let config = Config::resolve(&args.named(), None)?;
     let (logits, vocab) = load::logits(&config, tokens)?;
     let bytes: Vec<u8> = logits.iter().flat_map(|logit| logit.to_le_bytes()).collect();
     let shape = vec![tokens.len(), vocab];

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use decode::Value;
 use engine::decoding::DecodingSpec;
+use model::strict_json;
 use serde_json::Value as Json;
 
 use crate::exit;
@@ -32,7 +33,7 @@ pub fn settings(folder: &Path) -> Result<DecodingSpec> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(published),
         Err(error) => return Err(refused(error)),
     };
-    let config: Json = serde_json::from_slice(&bytes).map_err(refused)?;
+    let config: Json = serde_json::from_slice(&strict_json(&bytes)).map_err(refused)?;
     for (key, name) in KEYS {
         let value = match config.pointer(key) {
             None | Some(Json::Null) => continue,
@@ -92,7 +93,7 @@ mod tests {
     #[test]
     fn published_settings_stand_where_the_operator_named_none() {
         let all = r#"{"eos_token_id": [1], "max_denoising_steps": 12, "t_min": 0.2, "t_max": 1,
-            "stability_threshold": 2, "confidence_threshold": null,
+            "stability_threshold": 2, "confidence_threshold": null, "length_penalty": Infinity,
             "sampler_config": {"_cls_name": "EntropyBoundSamplerConfig", "entropy_bound": 0.3}}"#;
         assert_eq!(
             read(all).expect("it reads"),

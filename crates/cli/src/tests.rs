@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 use serde_json::Value;
 
 use crate::args::{Cli, Command, ModelArgs};
@@ -110,6 +111,31 @@ fn serve_takes_a_model_a_host_and_a_port() {
         let arguments = [&["asynclane", "serve"], both].concat();
         assert!(Cli::try_parse_from(&arguments).is_err(), "{arguments:?}");
     }
+}
+
+#[test]
+fn a_command_of_inspect_takes_a_model_in_front_or_behind() {
+    let model = |line: &str| {
+        let arguments = ["asynclane", "inspect"].into_iter().chain(line.split(' '));
+        match Cli::try_parse_from(arguments).map(|cli| cli.command) {
+            Ok(Command::Inspect(args)) => Ok(args.named().weights.model),
+            Ok(_) => panic!("not inspect"),
+            Err(error) => Err(error.kind()),
+        }
+    };
+    for line in [
+        "./a",
+        "model ./a",
+        "capacity ./a --context 64",
+        "logits ./a --tokens 1 --out x",
+        "determinism ./a --requests 1",
+        "capacity --model ./a",
+        "./a capacity",
+    ] {
+        assert_eq!(model(line), Ok(Some("./a".to_owned())), "{line}");
+    }
+    assert_eq!(model("capacity"), Ok(None));
+    assert_eq!(model("model ./a --model ./b"), Err(ErrorKind::ArgumentConflict));
 }
 
 /// As vLLM's `--max-model-len -1`.

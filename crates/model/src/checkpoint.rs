@@ -31,9 +31,10 @@ pub struct Survey {
 }
 
 impl Checkpoint {
-    /// Opens the files of a Hugging Face folder: `config.json` and `model.safetensors`, or
-    /// `model.safetensors.index.json` with its shards. A GGUF file is opened if it is named, or if
-    /// it is the only one in a folder without safetensors; its metadata replaces `config.json`.
+    /// Opens the files of a Hugging Face folder: `config.json` and `model.safetensors`,
+    /// `model.safetensors.index.json` with its shards, or the only safetensors file. A GGUF file is
+    /// opened if it is named, or if it is the only one in a folder without safetensors; its metadata
+    /// replaces `config.json`.
     ///
     /// # Errors
     /// If a file is missing, unreadable or corrupt, or the weights exist only as pickle files.

@@ -12,9 +12,29 @@ pub enum LoadError {
         /// The folder or other location that was searched.
         place: String,
     },
+    /// Git LFS has not downloaded a file.
+    #[error(
+        "{}: expected the file, found a pointer of Git LFS: run `git lfs pull` in its folder",
+        clip(file)
+    )]
+    Pointer {
+        /// Its name.
+        file: String,
+    },
     /// A folder contains several GGUF files.
     #[error("{place}: expected one GGUF file, found {found}: name one as the model")]
     ManyFiles {
+        /// The folder.
+        place: String,
+        /// The files.
+        found: String,
+    },
+    /// A folder contains safetensors files, of which none is known to be the whole model.
+    #[error(
+        "model.safetensors or model.safetensors.index.json: not found in {place}, which has {}",
+        clip(found)
+    )]
+    OtherNames {
         /// The folder.
         place: String,
         /// The files.

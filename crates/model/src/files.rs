@@ -6,6 +6,12 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 
+/// The first words of the file that stands in place of one that Git LFS has not downloaded.
+const POINTER: &[u8] = b"version https://git-lfs";
+
+const SAFETENSORS: &str = ".safetensors";
+const GGUF: &str = ".gguf";
+
 /// The files of one checkpoint, by name.
 #[derive(Clone, Debug)]
 pub struct Files(Source);
@@ -117,8 +123,8 @@ impl Files {
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let (mut found, mut safe) = (Vec::new(), false);
         for name in names {
-            safe |= name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json");
-            if name.ends_with(".gguf") {
+            safe |= name.ends_with(SAFETENSORS) || name.ends_with(".safetensors.index.json");
+            if name.ends_with(GGUF) {
                 found.push(name);
             }
         }
@@ -131,8 +137,30 @@ impl Files {
         }
     }
 
+    /// The names of the safetensors files, sorted.
+    pub(crate) fn safetensors(&self) -> Vec<String> {
+        let mut names: Vec<String> = match &self.0 {
+            Source::Memory(files) => files.keys().cloned().collect(),
+            Source::Folder(folder) | Source::Gguf(folder, _) => {
+                let entries = std::fs::read_dir(folder).into_iter().flatten();
+                entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
+            }
+        };
+        names.retain(|name| name.ends_with(SAFETENSORS));
+        names.sort();
+        names
+    }
+
     /// The content of a file.
     pub(crate) fn open(&self, name: &str) -> Result<Bytes, LoadError> {
+        let content = self.content(name)?;
+        match content.starts_with(POINTER) {
+            true => Err(LoadError::Pointer { file: name.to_owned() }),
+            false => Ok(content),
+        }
+    }
+
+    fn content(&self, name: &str) -> Result<Bytes, LoadError> {
         let missing = || LoadError::MissingFile { file: name.to_owned(), place: self.place() };
         match &self.0 {
             Source::Memory(files) => {
@@ -167,10 +195,11 @@ impl Files {
     }
 }
 
-/// The name of a shard of a model (`NAME-00001-of-00003.gguf`) without its number, and the number of
-/// shards; `None` for another name.
+/// The name of a shard of a model (`NAME-00001-of-00003.gguf`, or `.safetensors`) without its number, and the
+/// number of shards; `None` for another name.
 pub(crate) fn shard_stem(file: &str) -> Option<(&str, u64)> {
-    let (rest, count) = file.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+    let file = file.strip_suffix(GGUF).or_else(|| file.strip_suffix(SAFETENSORS))?;
+    let (rest, count) = file.rsplit_once("-of-")?;
     let (stem, number) = rest.rsplit_once('-')?;
     let is_number = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
     (is_number(number) && is_number(count)).then_some((stem, count.parse().ok()?))

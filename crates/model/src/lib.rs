@@ -20,6 +20,7 @@ mod geometry;
 mod gguf;
 mod info;
 mod inputs;
+mod json;
 mod memory;
 mod model;
 mod router;
@@ -41,6 +42,7 @@ pub use info::{
     CanvasInfo, DrafterInfo, ExpertInfo, FormatInfo, HeadSizes, ModelInfo, RowGate, RowInfo,
     VocabularyInfo,
 };
+pub use json::strict_json;
 pub use kernels::Accelerator;
 pub use kernels::device::{
     Check, Device, DeviceError, DeviceLimits, Division, LaunchTime, MatrixFormat, ProductLaunch,

@@ -106,6 +106,7 @@ impl Weights {
         files: &Files,
         quantization: Option<Quantization>,
     ) -> Result<Self, LoadError> {
+<<<<<<< HEAD
         let found = match (files.contains(SINGLE), files.contains(INDEX)) {
             (true, _) => Some(Shards::single(files, SINGLE)?),
             (false, true) => Some(Shards::indexed(files)?),
@@ -120,6 +121,18 @@ impl Weights {
         }
         let file = format!("{SINGLE} or {INDEX}");
         Err(LoadError::MissingFile { file, place: files.place() })
+=======
+        let pickle = PICKLES.into_iter().find(|name| files.contains(name));
+        let shards = match (files.contains(SINGLE), files.contains(INDEX), pickle) {
+            (true, ..) => Shards::single(files, SINGLE)?,
+            (false, true, _) => Shards::indexed(files)?,
+            (false, false, Some(pickle)) => {
+                return Err(LoadError::Pickle { file: pickle.to_owned() });
+            }
+            (false, false, None) => Shards::alone(files)?,
+        };
+        Ok(Self::new(Source::Shards { shards, quantization }))
+>>>>>>> 5a8a8f6def85ebbf3ae8325c77164c58959cc666
     }
 
     /// The tensors of a GGUF file.

@@ -32,6 +32,9 @@ pub struct TokenizerFiles {
 /// Maximum bytes of one file.
 const FILE_BYTES: u64 = 256 << 20;
 
+/// The first words of the file that stands in place of one that Git LFS has not downloaded.
+const POINTER: &[u8] = b"version https://git-lfs";
+
 /// The content of a regular file of at most [`FILE_BYTES`]. Opening a pipe waits for a writer, and
 /// a device may have no end.
 fn read_regular(path: &Path) -> std::io::Result<Vec<u8>> {
@@ -44,7 +47,13 @@ fn read_regular(path: &Path) -> std::io::Result<Vec<u8>> {
         let bytes = found.len();
         return Err(refused(format!("expected at most {FILE_BYTES} bytes, found {bytes}")));
     }
-    std::fs::read(path)
+    let bytes = std::fs::read(path)?;
+    if bytes.starts_with(POINTER) {
+        let found =
+            "expected the file, found a pointer of Git LFS: run `git lfs pull` in its folder";
+        return Err(refused(found.to_owned()));
+    }
+    Ok(bytes)
 }
 
 impl TokenizerFiles {

@@ -129,8 +129,9 @@ fn an_unknown_tokenizer_is_refused() {
     let output = run(&["generate", "a", "--model", path.to_str().unwrap()]);
     let said = stderr(&output);
     assert!(!output.status.success());
-    let want = "letters.gguf: tokenizer.ggml.pre: expected qwen2, llama-bpe, llama3, llama-v3, \
-                bailingmoe, bailingmoe2, llada-moe, smollm, gpt-2, \
+    let want = "letters.gguf: tokenizer.ggml.pre: expected qwen2, deepseek-r1-qwen, kormo, megrez, \
+                llama-bpe, llama3, llama-v3, falcon3, midm-2.0, pixtral, bailingmoe, bailingmoe2, \
+                llada-moe, smollm, gpt-2, gigachat, mellum, a.x-4.0, \
                 or tokenizer.json beside the file, found \"tekken\"";
     assert!(said.contains(want), "{said}");
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use asynclane_tests::process::{Server, refusal, run, stderr, utf8};
+use asynclane_tests::process::{Server, refusal, run, run_command, stderr, stdout, utf8};
 use serde_json::{Value, json};
 
 use crate::folder;
@@ -203,6 +203,29 @@ fn a_missing_device() {
     assert_eq!(output.status.code(), Some(78), "{}", stderr(&output));
     let parts = ["model.device", "auto, cpu, cuda", "\"tpu\""];
     names(&stderr(&output), &parts);
+}
+
+/// Container files write numbers where a flag has no value.
+#[test]
+fn flags_in_the_environment() {
+    let shown = |value: &str| {
+        let mut command = asynclane_tests::process::command(&["serve", "--print-config"]);
+        command.env("ASYNCLANE_NO_PREFIX_CACHE", value).env("ASYNCLANE_UNTESTED_KERNELS", value);
+        run_command(command)
+    };
+    for value in ["1", "yes", "on", "true"] {
+        let text = stdout(&shown(value));
+        let origin = "# environment ASYNCLANE_";
+        names(&text, &[&format!("untested_kernels = true {origin}UNTESTED_KERNELS")]);
+        names(&text, &[&format!("prefix_cache = false {origin}NO_PREFIX_CACHE")]);
+    }
+    for value in ["0", "no", "off", "false"] {
+        let text = stdout(&shown(value));
+        names(&text, &["untested_kernels = false # default"]);
+        names(&text, &["prefix_cache = true # default"]);
+    }
+    let output = shown("maybe");
+    assert_eq!(output.status.code(), Some(64), "{}", stderr(&output));
 }
 
 /// A disk without room: the output is lost, and the exit status says so.

@@ -2,10 +2,12 @@
 
 use clap::Args;
 
-use super::Secret;
+use super::{NamedArgs, Secret};
 
 #[derive(Args, Clone, Debug)]
 pub struct DeterminismArgs {
+    #[command(flatten)]
+    pub model: NamedArgs,
     /// Address of a running server with OpenAI's API, such as `http://127.0.0.1:8000`; default: the
     /// configured model is served in this process.
     #[arg(long, value_name = "URL")]

@@ -92,7 +92,7 @@ pub struct LimitArgs {
 // The log, and the export of spans and metrics.
 #[derive(Args, Clone, Debug, Default, Serialize)]
 pub struct TelemetryArgs {
-    /// Log filter, such as `info` or `server=debug`.
+    /// Log filter: a level such as `info`, or directives such as `warn,server=debug`.
     #[arg(long, env = "ASYNCLANE_LOG")]
     pub log: Option<String>,
     /// Log format: text, or json (one object per line).

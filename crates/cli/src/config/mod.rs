@@ -4,6 +4,7 @@
 mod choice;
 mod file;
 mod layers;
+mod log;
 mod origin;
 mod overrides;
 mod print;

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::choice::{BackendChoice, DeviceChoice};
-use super::values::{AUTO, LogFilter, LogFormat, Text, UnknownFields};
+use super::log::LogFilter;
+use super::values::{AUTO, LogFormat, Text, UnknownFields};
 use model::{ExpertSharing, KvDtype, WeightDtype};
 use text::{ReasoningFormat, ToolFormat};
 

@@ -184,6 +184,24 @@ fn number_formats_of_keys_and_values_are_checked() {
 }
 
 #[test]
+fn addresses_are_checked_without_a_look_up() {
+    for address in ["127.0.0.1:0", "[::1]:80", "no-such.host:8000", "8000", ":65535"] {
+        let content = format!("[server]\nlisten = {address:?}\n");
+        let (config, _) = of_files("address", &[&content]).unwrap();
+        assert_eq!(config.server.listen, address);
+    }
+    for address in ["127.0.0.1:99999", "127.0.0.1", "65536", "::1", "http://a:80", "[::1]", ""] {
+        let content = format!("[server]\nlisten = {address:?}\n");
+        let error = of_files("wrong-address", &[&content]).unwrap_err();
+        let expected = "expected HOST:PORT or a port of at most 65535, found";
+        let line = format!("wrong-address-0.toml:2:10 server.listen: {expected} {address:?}");
+        assert_eq!(lines(&error), [line]);
+    }
+    let error = served(&["--host", "127.0.0.1:80"], &[]).unwrap_err().to_string();
+    assert!(error.starts_with("--host server.listen: expected HOST:PORT"), "{error}");
+}
+
+#[test]
 fn what_is_printed_resolves_to_itself_and_shows_no_key() {
     let (config, origins) = served(&["demo-wedlm", "--row-budget", "77"], &[]).unwrap();
     let text = print::text(&config, &origins, true).unwrap();

@@ -1,5 +1,7 @@
 //! Checks of ranges and combinations; types are already checked.
 
+use std::net::SocketAddr;
+
 use engine::decoding::{Decoders, WeightKind};
 use model::KvDtype;
 use step::{Attention, LogitShift};
@@ -67,6 +69,7 @@ impl Config {
         let blocks = (length > MAX_BLOCK_LENGTH)
             .then(|| format!("expected at most {MAX_BLOCK_LENGTH}, found {length}"));
         let texts = [
+            ("server.listen", self.wrong_address()),
             ("model.backend", candle_on_device),
             ("engine.kv_dtype", kv_dtype),
             ("engine.device_memory", (!is_share).then_some(share)),
@@ -75,6 +78,20 @@ impl Config {
         ];
         let texts = texts.into_iter();
         texts.filter_map(|(key, what)| Some((key, what?)))
+    }
+
+    /// The reason why nothing can listen on the address. Its host may be a name, which is not looked up.
+    fn wrong_address(&self) -> Option<String> {
+        let address = self.listen_address();
+        let is_number = address.parse::<SocketAddr>().is_ok();
+        let is_named = address.rsplit_once(':').is_some_and(|(host, port)| {
+            let is_outside = |c: char| c.is_whitespace() || matches!(c, ':' | '/' | '[' | ']');
+            !host.is_empty() && !host.contains(is_outside) && port.parse::<u16>().is_ok()
+        });
+        let found = &self.server.listen;
+        let most = u16::MAX;
+        let expected = format!("expected HOST:PORT or a port of at most {most}, found {found:?}");
+        (!is_number && !is_named).then_some(expected)
     }
 
     /// Counts that must not be 0.

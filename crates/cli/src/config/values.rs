@@ -6,7 +6,6 @@ use model::{ExpertSharing, KvDtype, WeightDtype};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use text::{ReasoningFormat, ToolFormat};
-use tracing_subscriber::EnvFilter;
 
 use crate::names::unknown;
 
@@ -182,26 +181,6 @@ impl Worded for Option<u64> {
         let size = size.and_then(|number| number.checked_mul(unit));
         let size = size.filter(|size| *size > 0).map(Some);
         size.ok_or_else(|| refused(format!("{text:?}")))
-    }
-}
-
-/// A log filter in the syntax of `RUST_LOG`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogFilter;
-
-impl Worded for LogFilter {
-    fn read(text: &str) -> Result<Self, String> {
-        match EnvFilter::try_new(text) {
-            Ok(_) => Ok(Self),
-            Err(error) => Err(format!("expected directives such as info,server=debug: {error}")),
-        }
-    }
-}
-
-impl Text<LogFilter> {
-    /// The filter.
-    pub fn filter(&self) -> EnvFilter {
-        EnvFilter::new(&self.text)
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use demo::checkpoint::Embedded;
-use model::{ModelInfo, TokenizerJson};
+use model::{ModelInfo, TokenizerJson, strict_json};
 use text::{Conversation, Message, Tokenizer, TokenizerFiles};
 
 use super::checkpoint;
@@ -49,6 +49,12 @@ fn files(path: &str) -> Result<TokenizerFiles> {
     };
     let files = TokenizerFiles::read(folder)
         .map_err(|error| exit::failure(exit::CHECKPOINT, error.to_string()))?;
+    let strict = |text: Option<Vec<u8>>| text.map(|text| strict_json(&text).into_owned());
+    let files = TokenizerFiles {
+        config: strict(files.config),
+        generation_config: strict(files.generation_config),
+        ..files
+    };
     let found = match files.tokenizer.is_some() || files.vocab.is_some() {
         true => None,
         false => stored(path)?,

@@ -20,7 +20,7 @@ pub(crate) use nemotron::nemotron;
 pub(crate) use qwen::{a2d, coda, dream, fast_dllm, rnd1, sdar, stable_diffcoder, wedlm};
 pub(crate) use spec::{CanvasSpec, ExpertSpec, RopeSpec, RouterSpec, Spec};
 
-use crate::LoadError;
+use crate::{LoadError, strict_json};
 pub(crate) use kernels::RouterFunction;
 use serde_json::{Map, Value};
 
@@ -37,7 +37,7 @@ const MOST_BYTES: usize = 16 << 20;
 /// the width of a head.
 pub(crate) const MAX_ROPE_ANGLES: usize = 1 << 28;
 
-/// The object of a JSON file. A key whose value is null counts as absent.
+/// The object of a JSON file. A key whose value is null, or no finite number, counts as absent.
 pub(crate) struct Keys {
     file: String,
     map: Map<String, Value>,
@@ -50,7 +50,7 @@ impl Keys {
             let found = text.len();
             return Err(corrupt(format!("expected at most {MOST_BYTES} bytes, found {found}")));
         }
-        match serde_json::from_slice(text) {
+        match serde_json::from_slice(&strict_json(text)) {
             Ok(Value::Object(map)) => Ok(Self { file: file.to_owned(), map }),
             Ok(_) => Err(corrupt("expected a JSON object".to_owned())),
             Err(error) => Err(corrupt(error.to_string())),

@@ -174,8 +174,11 @@ const DIFFUSION_GEMMA: Dialect = Dialect {
 const ALL: [Dialect; 10] =
     [LLADA, DREAM, QWEN2, QWEN3, QWEN3_MOE, RND1, LLAMA, LLADA_MOE, LLADA2, DIFFUSION_GEMMA];
 
-/// The first `NEEDED` keys of a dialect are required.
+/// The first `NEEDED` keys of a dialect are required; without the number of heads for keys and values it is
+/// the number of heads.
 const NEEDED: usize = 6;
+const HEADS: &str = "attention.head_count";
+const GROUPS: &str = "attention.head_count_kv";
 const TABLE: &str = "token_embd.weight";
 
 impl Dialect {
@@ -208,8 +211,11 @@ impl Dialect {
         let scaling = frequencies::scaling(file, self.name, fields)?;
         map.extend(scaling.map(|scaling| ("rope_scaling".to_owned(), scaling)));
         for (number, (gguf_key, config_key)) in self.keys.iter().enumerate() {
-            let key = format!("{}.{gguf_key}", self.name);
-            let value = fields.get(&key).and_then(plain);
+            let own = |key: &str| format!("{}.{key}", self.name);
+            let field = fields.get(&own(gguf_key));
+            // As in llama.cpp, heads without groups have keys and values of their own.
+            let default = || fields.get(&own(HEADS)).filter(|_| *gguf_key == GROUPS);
+            let (key, value) = (own(gguf_key), field.or_else(default).and_then(plain));
             if value.is_none() && number < NEEDED {
                 return Err(facts.refuse(&key, "a positive whole number"));
             }

@@ -2,7 +2,8 @@
 //!
 //! Byte-level BPE (`tokenizer.ggml.model` `gpt2`), and Gemma's BPE over characters (`gemma4`). A file of
 //! the first kind names its split of a text into words (`tokenizer.ggml.pre`); those of Qwen, Llama 3,
-//! Ling (LLaDA2, LLaDA-MoE), SmolLM and GPT-2 are known.
+//! Ling (LLaDA2, LLaDA-MoE), SmolLM and GPT-2 are known, by each name that llama.cpp has for them in files of
+//! the architectures that are read.
 
 use super::Gguf;
 use super::volumes::plain;
@@ -61,7 +62,7 @@ struct Split {
 
 const SPLITS: [Split; 5] = [
     Split {
-        names: &["qwen2"],
+        names: &["qwen2", "deepseek-r1-qwen", "kormo", "megrez"],
         normalizer: Some("NFC"),
         pattern: Some(
             r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
@@ -71,7 +72,7 @@ const SPLITS: [Split; 5] = [
         begins: false,
     },
     Split {
-        names: &["llama-bpe", "llama3", "llama-v3"],
+        names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "midm-2.0", "pixtral"],
         normalizer: None,
         pattern: Some(
             r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
@@ -99,7 +100,7 @@ const SPLITS: [Split; 5] = [
         begins: false,
     },
     Split {
-        names: &["gpt-2"],
+        names: &["gpt-2", "gigachat", "mellum", "a.x-4.0"],
         normalizer: None,
         pattern: None,
         digits: false,

@@ -3,7 +3,7 @@
 use super::index::Index;
 use super::places::{Place, Share, places};
 use crate::LoadError;
-use crate::files::{Bytes, FileSlice, Files};
+use crate::files::{Bytes, FileSlice, Files, shard_stem};
 use half::f16;
 use kernels::append;
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo};
@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 
 /// Bytes of the length field before a safetensors header.
 const LENGTH_BYTES: usize = 8;
+
+/// The file of a LoRA adapter, which is no model.
+const ADAPTER: &str = "adapter_model.safetensors";
 
 /// One safetensors file.
 struct Shard {
@@ -53,6 +56,25 @@ impl Shards {
         let Index { shards, homes } = Index::parse(&files.open(super::INDEX)?)?;
         let shards = shards.iter().map(|shard| Shard::open(files, shard));
         Ok(Self { shards: shards.collect::<Result<_, _>>()?, homes })
+    }
+
+    /// Opens the only safetensors file, of any name but an adapter's.
+    ///
+    /// # Errors
+    /// No file, several files, or one of several shards.
+    pub(super) fn alone(files: &Files) -> Result<Self, LoadError> {
+        let mut names = files.safetensors();
+        names.retain(|name| name != ADAPTER);
+        let is_whole = |name: &String| shard_stem(name).is_none_or(|(_, shards)| shards == 1);
+        let place = files.place();
+        match &*names {
+            [] => {
+                let file = format!("{} or {}", super::SINGLE, super::INDEX);
+                Err(LoadError::MissingFile { file, place })
+            }
+            [name] if is_whole(name) => Self::single(files, name),
+            _ => Err(LoadError::OtherNames { place, found: names.join(", ") }),
+        }
     }
 
     /// Bytes of all tensors.

@@ -93,6 +93,50 @@ fn missing_files_are_named() {
     assert_eq!(nowhere, "config.json: not found in /no/such/folder");
 }
 
+/// A whole model has one file, of any name but an adapter's.
+#[test]
+fn weights_without_an_index_are_the_only_file() {
+    let whole = tiny().files(Store::F32);
+    let named = |names: &[&str]| {
+        let mut files = without(whole.clone(), "model.safetensors");
+        let weights = &whole["model.safetensors"];
+        files.extend(names.iter().map(|name| ((*name).to_owned(), weights.clone())));
+        files
+    };
+    for names in [
+        &["model-00001-of-00001.safetensors"][..],
+        &["llada.fp32.safetensors", "adapter_model.safetensors"],
+    ] {
+        load(named(names)).unwrap_or_else(|error| panic!("{names:?}: {error}"));
+        Folder::new("alone", &named(names)).load().unwrap();
+    }
+    let missing =
+        "model.safetensors or model.safetensors.index.json: not found in the embedded files";
+    for names in [&["a.safetensors", "b.safetensors"][..], &["model-00002-of-00003.safetensors"]] {
+        let error = refusal("unnamed", named(names));
+        assert_eq!(error, format!("{missing}, which has {}", names.join(", ")));
+    }
+    assert_eq!(refusal("adapter", named(&["adapter_model.safetensors"])), missing);
+}
+
+/// Python writes such a number as a word, which JSON does not have.
+#[test]
+fn a_number_that_is_not_finite_counts_as_absent() {
+    let with = |key: &str, number: &str| {
+        let mut tiny = tiny();
+        tiny.config[key] = json!("NUMBER");
+        let text = tiny.config.to_string().replace("\"NUMBER\"", number);
+        let mut files = tiny.files(Store::F32);
+        files.insert("config.json".to_owned(), text.into_bytes());
+        files
+    };
+    for number in ["NaN", "Infinity", "-Infinity"] {
+        load(with("init_std", number)).unwrap_or_else(|error| panic!("{number}: {error}"));
+    }
+    let error = common::refusal(load(with("n_layers", "Infinity")));
+    assert_eq!(error, "config.json: n_layers: expected a positive whole number, found nothing");
+}
+
 #[test]
 fn pickles_are_refused_by_name() {
     let mut files = without(tiny().files(Store::F32), "model.safetensors");
@@ -100,6 +144,23 @@ fn pickles_are_refused_by_name() {
     let error = refusal("pickle", files);
     let expected = "pytorch_model.bin: pickle files can run code";
     assert!(error.starts_with(expected), "{error}");
+}
+
+/// As `git clone` leaves large files without Git LFS.
+#[test]
+fn pointers_of_git_lfs_are_named() {
+    let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n";
+    for name in ["config.json", "model.safetensors"] {
+        let mut files = tiny().files(Store::F32);
+        files.insert(name.to_owned(), pointer.to_vec());
+        let error = refusal(&format!("pointer-{name}"), files);
+        let expected =
+            "expected the file, found a pointer of Git LFS: run `git lfs pull` in its folder";
+        assert_eq!(error, format!("{name}: {expected}"));
+    }
+    let folder = Folder::new("pointer", &Named::from([("a.gguf".to_owned(), pointer.to_vec())]));
+    let error = folder.load().err().expect("refused").to_string();
+    assert!(error.starts_with("a.gguf: expected the file, found a pointer"), "{error}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::common::{Noise, Store, Tiny, load, refusal};
 use crate::gguf_files::{File, Tensors, metadata, tensors};
 use crate::official::{Case, error};
-use asynclane_model::{Model, WeightDtype};
+use asynclane_model::{Model, TokenizerJson, WeightDtype};
 use candle_core::quantized::gguf_file::Value as Field;
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
@@ -29,9 +29,33 @@ fn logits_match_the_safetensors() {
     }
 }
 
+#[test]
+fn heads_without_groups_have_keys_and_values_of_their_own() {
+    let tiny = Tiny::new(3, &json!({}));
+    let mut fields = metadata("llada", &tiny.config);
+    fields.retain(|(key, _)| *key != "llada.attention.head_count_kv");
+    let logits = |model: Model| model.logits(&[3, 1, 4, 1, 5]).unwrap();
+    let file = File::write("no-groups", &fields, &tiny.tensors, GgmlDType::F32);
+    let want = load(tiny.files(Store::F32)).unwrap();
+    assert_eq!(logits(file.open().unwrap()), logits(want));
+    // A list of a number for each layer is none of the forms that are read.
+    let list = Field::Array(vec![Field::U32(4); 2]);
+    fields.push(("llada.attention.head_count_kv", list));
+    let error = refusal(File::write("list", &fields, &tiny.tensors, GgmlDType::F32).open());
+    let expected = "llada.attention.head_count_kv: expected a positive whole number";
+    assert!(error.contains(expected), "{error}");
+}
+
 /// `tokenizer_config.json` and the ends of a text that a file with `fields` has, of 5 tokens: three
 /// control tokens, a user-defined one with the name of an end, and a letter.
 fn tokenizer(name: &str, pre: &str, fields: &[(&'static str, Field)]) -> (Value, Value) {
+    let found = tokenizer_files(name, pre, fields);
+    let read = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap();
+    (read(&found.config), read(&found.generation))
+}
+
+/// The files of the same tokenizer.
+fn tokenizer_files(name: &str, pre: &str, fields: &[(&'static str, Field)]) -> TokenizerJson {
     let tiny = Tiny::new(3, &json!({}));
     let texts = |texts: &[&str]| {
         let texts = texts.iter().map(|text| Field::String((*text).to_owned()));
@@ -50,9 +74,22 @@ fn tokenizer(name: &str, pre: &str, fields: &[(&'static str, Field)]) -> (Value,
     all.retain(|(key, _)| *key != "tokenizer.ggml.eos_token_id");
     all.extend(fields.iter().cloned());
     let file = File::write(name, &all, &tiny.tensors, GgmlDType::F32);
-    let found = file.checkpoint().unwrap().tokenizer().unwrap().unwrap();
-    let read = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap();
-    (read(&found.config), read(&found.generation))
+    file.checkpoint().unwrap().tokenizer().unwrap().unwrap()
+}
+
+#[test]
+fn names_of_one_split_give_one_tokenizer() {
+    for names in [
+        &["qwen2", "deepseek-r1-qwen", "kormo", "megrez"][..],
+        &["llama-bpe", "llama3", "llama-v3", "falcon3", "midm-2.0", "pixtral"],
+        &["bailingmoe", "bailingmoe2", "llada-moe"],
+        &["gpt-2", "gigachat", "mellum", "a.x-4.0"],
+    ] {
+        let first = tokenizer_files("splits", names[0], &[]);
+        for name in names {
+            assert_eq!(tokenizer_files("splits", name, &[]), first, "{name}");
+        }
+    }
 }
 
 #[test]

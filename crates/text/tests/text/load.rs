@@ -54,7 +54,7 @@ fn errors_name_the_file_the_key_and_the_value() {
 
 /// A pipe without a writer would wait for ever, and a device has no end.
 #[test]
-fn only_regular_files_are_read() {
+fn only_regular_files_that_are_here_are_read() {
     let folder = std::env::temp_dir().join(format!("asynclane-special-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join("tokenizer.json");
@@ -72,6 +72,10 @@ fn only_regular_files_are_read() {
     let file = std::fs::File::create(&path).unwrap();
     file.set_len(1 << 40).unwrap();
     assert!(refused().contains("expected at most 268435456 bytes, found 1099511627776"));
+    std::fs::write(&path, "version https://git-lfs.github.com/spec/v1\noid sha256:0\n").unwrap();
+    let expected =
+        "expected the file, found a pointer of Git LFS: run `git lfs pull` in its folder";
+    assert_eq!(refused(), format!("{}: {expected}", path.display()));
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
