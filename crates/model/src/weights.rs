@@ -106,22 +106,6 @@ impl Weights {
         files: &Files,
         quantization: Option<Quantization>,
     ) -> Result<Self, LoadError> {
-<<<<<<< HEAD
-        let found = match (files.contains(SINGLE), files.contains(INDEX)) {
-            (true, _) => Some(Shards::single(files, SINGLE)?),
-            (false, true) => Some(Shards::indexed(files)?),
-            (false, false) => None,
-        };
-        if let Some(shards) = found {
-            let quantization = quantization.filter(|stated| stated.is_meant(&shards));
-            return Ok(Self::new(Source::Shards { shards, quantization }));
-        }
-        if let Some(pickle) = PICKLES.into_iter().find(|name| files.contains(name)) {
-            return Err(LoadError::Pickle { file: pickle.to_owned() });
-        }
-        let file = format!("{SINGLE} or {INDEX}");
-        Err(LoadError::MissingFile { file, place: files.place() })
-=======
         let pickle = PICKLES.into_iter().find(|name| files.contains(name));
         let shards = match (files.contains(SINGLE), files.contains(INDEX), pickle) {
             (true, ..) => Shards::single(files, SINGLE)?,
@@ -131,8 +115,8 @@ impl Weights {
             }
             (false, false, None) => Shards::alone(files)?,
         };
+        let quantization = quantization.filter(|stated| stated.is_meant(&shards));
         Ok(Self::new(Source::Shards { shards, quantization }))
->>>>>>> 5a8a8f6def85ebbf3ae8325c77164c58959cc666
     }
 
     /// The tensors of a GGUF file.
