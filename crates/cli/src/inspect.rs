@@ -252,8 +252,8 @@ fn described(config: &Config) -> Result<(Cow<'_, str>, Checkpoint)> {
         Some(missing) if missing.is_gguf => fit::fetch(config)?,
         Some(missing) => {
             let bytes = fit::to_download(missing);
-            tell!("weights          not downloaded ({bytes}): by the configuration alone");
             let planned = fit::planned(Path::new(&*found.place), config)?;
+            tell!("weights          not downloaded ({bytes}): by the configuration alone");
             return Ok((found.place, planned));
         }
     };

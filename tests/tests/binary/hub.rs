@@ -176,6 +176,34 @@ fn a_download_takes_what_a_checkpoint_needs_and_stays() {
     stdout(&inspect("tiny/demo", &home, &OFFLINE));
 }
 
+/// A quantization that a file beside the configuration describes is known before the download.
+#[test]
+fn a_file_of_an_older_quantization_is_read_before_the_weights() {
+    for (text, expected) in [
+        (&br#"{"bits": 4, "group_size": 32}"#[..], Ok("gptq, 4 bits, groups of 32")),
+        (
+            br#"{"bits": 3, "group_size": 32}"#,
+            Err("quantize_config.json: bits: expected 4 or 8, found 3"),
+        ),
+    ] {
+        let hub = Hub::start(move |head| {
+            let others = demo::checkpoint::DEMO.files().map(|(name, content)| match name {
+                "model.safetensors" => File::sized(name, 1 << 20),
+                _ => File::new(name, content),
+            });
+            let all = others.chain([File::new("quantize_config.json", text)]);
+            repository(head, &all.collect::<Vec<_>>())
+        });
+        let home = folder(if expected.is_ok() { "hub-older" } else { "hub-older-refused" });
+        let output = inspect("tiny/demo", &home, &[("HF_ENDPOINT", &hub.endpoint)]);
+        match expected {
+            Ok(about) => assert!(stdout(&output).contains(about), "{output:?}"),
+            Err(reason) => assert!(refusal(&output, 65).contains(reason), "{output:?}"),
+        }
+        assert!(!hub.requests().iter().any(|head| head.contains("model.safetensors")));
+    }
+}
+
 #[test]
 fn a_gguf_file_is_downloaded_by_a_part_of_its_name() {
     let home = folder("hub-gguf");
