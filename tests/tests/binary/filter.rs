@@ -53,7 +53,7 @@ fn a_filter_from_a_file_is_used_or_refused_by_name() {
     let short = format!("{LEARNED},block_length=8");
     answer(&["--decoder", &short, "--filter", &filter]);
     for (decoder, file, code, expected) in [
-        (LEARNED, &filter, 64, "block_length: must be 8"),
+        (LEARNED, &filter, 78, "model.decoder: block_length: must be 8"),
         (&short, &model, 65, "model.safetensors: 0.weight"),
         (&short, &gone, 66, "gone: not found in"),
     ] {
