@@ -7,6 +7,7 @@ mod serve;
 mod shelf;
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
@@ -81,8 +82,31 @@ impl Cli {
             error.insert(ContextKind::InvalidArg, ContextValue::String(option));
             return Err(error);
         }
-        let matches = Self::command().try_get_matches()?;
+        Self::of(std::env::args_os())
+    }
+
+    /// Reads a command line, beside the environment.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn of<A: Into<OsString> + Clone>(
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Result<Self, clap::Error> {
+        let mut program = Self::command();
+        let matches = program.try_get_matches_from_mut(arguments)?;
         let mut cli = Self::from_arg_matches(&matches)?;
+        // A model of the environment gives way. `run` may have a prompt in its place.
+        if matches!(cli.command, Command::Serve(_) | Command::Inspect(_))
+            && ["name", "model"].iter().all(|id| is_given(&matches, id))
+        {
+            let mut error = clap::Error::new(ErrorKind::ArgumentConflict).with_cmd(&program);
+            for (kind, argument) in
+                [(ContextKind::InvalidArg, "[MODEL]"), (ContextKind::PriorArg, "--model <MODEL>")]
+            {
+                error.insert(kind, ContextValue::String(argument.to_owned()));
+            }
+            return Err(error);
+        }
         if let Some(model) = cli.command.model_mut() {
             model.environment = by_environment(&matches);
         }
@@ -101,6 +125,13 @@ impl Command {
             Self::Models(_) | Self::CheckConfig(_) | Self::Completions { .. } => None,
         }
     }
+}
+
+/// True if the command line has an argument of the command or of one inside.
+fn is_given(matches: &ArgMatches, id: &str) -> bool {
+    let is_known = matches.ids().any(|known| known == id);
+    let by_line = is_known && matches.value_source(id) == Some(ValueSource::CommandLine);
+    by_line || matches.subcommand().is_some_and(|(_, inner)| is_given(inner, id))
 }
 
 /// The ids of the innermost command's arguments whose value an environment variable gave; arguments
@@ -293,7 +324,7 @@ impl ModelArgs {
 #[derive(Args, Clone, Debug, Default)]
 pub struct NamedArgs {
     /// The model: the same as --model.
-    #[arg(value_name = "MODEL", conflicts_with = "model")]
+    #[arg(value_name = "MODEL")]
     pub name: Option<String>,
 }
 

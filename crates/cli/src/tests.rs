@@ -109,7 +109,7 @@ fn serve_takes_a_model_a_host_and_a_port() {
     assert_eq!(address(&["--listen", "0.0.0.0:9003"]), "0.0.0.0:9003");
     for both in [&["demo", "--model", "demo"][..], &["--port", "1", "--listen", "1"]] {
         let arguments = [&["asynclane", "serve"], both].concat();
-        assert!(Cli::try_parse_from(&arguments).is_err(), "{arguments:?}");
+        assert!(Cli::of(&arguments).is_err(), "{arguments:?}");
     }
 }
 
@@ -117,7 +117,7 @@ fn serve_takes_a_model_a_host_and_a_port() {
 fn a_command_of_inspect_takes_a_model_in_front_or_behind() {
     let model = |line: &str| {
         let arguments = ["asynclane", "inspect"].into_iter().chain(line.split(' '));
-        match Cli::try_parse_from(arguments).map(|cli| cli.command) {
+        match Cli::of(arguments).map(|cli| cli.command) {
             Ok(Command::Inspect(args)) => Ok(args.named().weights.model),
             Ok(_) => panic!("not inspect"),
             Err(error) => Err(error.kind()),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use asynclane_tests::process::{Server, refusal, run, run_command, stderr, stdout, utf8};
+use asynclane_tests::process::{Server, command, refusal, run, run_command, stderr, stdout, utf8};
 use serde_json::{Value, json};
 
 use crate::folder;
@@ -173,6 +173,25 @@ fn a_model_larger_than_the_memory() {
     names(&message, &parts);
 }
 
+/// Containers and shells set a model for all commands.
+#[test]
+fn a_model_on_the_command_line_takes_the_place_of_one_in_the_environment() {
+    let inspected = |arguments: &[&str]| {
+        let mut command = command(&[&["inspect"], arguments].concat());
+        command.env("ASYNCLANE_MODEL", "demo");
+        run_command(command)
+    };
+    for arguments in [&["demo-wedlm"][..], &["model", "demo-wedlm"], &["--model", "demo-wedlm"]] {
+        let text = stdout(&inspected(arguments));
+        assert!(text.contains("wedlm"), "{arguments:?}: {text}");
+    }
+    assert!(!stdout(&inspected(&[])).contains("wedlm"));
+    let both = run(&["inspect", "demo", "--model", "demo"]);
+    assert_eq!(both.status.code(), Some(64));
+    let expected = "the argument '[MODEL]' cannot be used with '--model <MODEL>'";
+    assert!(stderr(&both).contains(expected), "{}", stderr(&both));
+}
+
 /// A server that would refuse every request does not start.
 #[test]
 fn a_decoder_that_the_weights_do_not_support() {
@@ -209,7 +228,7 @@ fn a_missing_device() {
 #[test]
 fn flags_in_the_environment() {
     let shown = |value: &str| {
-        let mut command = asynclane_tests::process::command(&["serve", "--print-config"]);
+        let mut command = command(&["serve", "--print-config"]);
         command.env("ASYNCLANE_NO_PREFIX_CACHE", value).env("ASYNCLANE_UNTESTED_KERNELS", value);
         run_command(command)
     };

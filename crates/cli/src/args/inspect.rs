@@ -11,7 +11,7 @@ pub struct InspectArgs {
     #[command(subcommand)]
     pub what: Option<InspectCommand>,
     /// The model: the same as --model.
-    #[arg(value_name = "MODEL", conflicts_with = "model")]
+    #[arg(value_name = "MODEL")]
     pub name: Option<String>,
     #[command(flatten)]
     pub model: ModelArgs,

@@ -9,7 +9,7 @@ use super::ModelArgs;
 #[derive(Args, Clone, Debug, Default, Serialize)]
 pub struct ServeArgs {
     /// The model: the same as --model.
-    #[arg(value_name = "MODEL", conflicts_with = "model")]
+    #[arg(value_name = "MODEL")]
     #[serde(skip)]
     pub name: Option<String>,
     #[command(flatten)]
