@@ -5,7 +5,7 @@ use super::prelude::*;
 /// γ.
 pub(super) const ENTROPY_THRESHOLD: SettingInfo =
     SettingInfo::number("entropy_threshold", 0.0..=f64::MAX, 0.15)
-        .says("largest sum, in nats, of the entropies of the committed masks before the last");
+        .says("largest sum, in nats, of the entropies of the committed masks but the largest one");
 const ORDER: SettingInfo = SettingInfo::name("order", &["entropy", "confidence"], "entropy")
     .says("order of the masks: low entropy, or the probability of the best token (RND1)");
 

@@ -15,7 +15,8 @@ const RANK: SettingInfo =
         "order of the masks: probability, lead over the second token, low entropy, or chance",
     );
 const TIMETABLE: SettingInfo = SettingInfo::name("timetable", &["left", "whole"], "left").says(
-    "commits of a step: a share of the masks that are left (Dream), or of all masks of the lane (RND1)",
+    "commits of a step: a share of the masks that are left (Dream), or of all masks of the lane (RND1); by chance always \
+     of those left",
 );
 
 /// The rule's description.

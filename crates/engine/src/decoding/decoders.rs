@@ -1,6 +1,6 @@
 //! The decoders of a served model: from what a caller names to a decoder.
 
-use decode::{Capability, Feature, Value};
+use decode::{Feature, Value};
 use step::Attention;
 
 use super::presets::{DEFAULT, PRESETS, Preset};
@@ -93,21 +93,10 @@ impl Decoders {
 impl WeightKind {
     /// The presets that go with the weights.
     pub fn presets(self) -> impl Iterator<Item = &'static Preset> {
-        let kind = self.attention.kind();
         PRESETS.iter().filter(move |preset| {
             let spec = DecodingSpec::parse(preset.name);
             let decoding = spec.and_then(|spec| spec.suited_to(self).resolve());
-            decoding.is_ok_and(|decoding| {
-                let (commit, schedule) = (&decoding.decoder.commit, &decoding.decoder.schedule);
-                let edits = (commit.info().requires.needs)(commit.settings());
-                schedule.info().attention.contains(&kind)
-                    && commit.info().requires.attention.contains(&kind)
-                    && decoding.cache.info().attention.contains(&kind)
-                    && (edits != Some(Capability::Edits) || self.edits)
-                    && self.suits(commit.info())
-                    && (!schedule.needs_draft_model() || self.drafts)
-                    && self.fills(&decoding)
-            })
+            decoding.is_ok_and(|decoding| self.admits(&decoding, None).is_ok())
         })
     }
 }

@@ -105,7 +105,7 @@ metrics! {
             "From arrival to the end of completely answered requests, by endpoint", LATENCY_BUCKETS, "endpoint"),
         /// By kind too: of the prompt, or generated.
         tokens: IntCounterVec = register.counter_family("endpoint_tokens_total",
-            "Tokens of completely answered generations, by endpoint", ["endpoint", "kind"]),
+            "Tokens of generations that ran, by endpoint, counted at their end", ["endpoint", "kind"]),
     }
 }
 
@@ -184,7 +184,7 @@ impl RequestMetrics {
     }
 
     /// Counts the tokens of a request to the endpoint at `path` that ran and has ended.
-    pub fn tokens(&self, path: &str, prompt: u64, generated: u64) {
+    pub fn count_tokens(&self, path: &str, prompt: u64, generated: u64) {
         for (kind, count) in [(PROMPT, prompt), (GENERATED, generated)] {
             let tokens = self.by_endpoint.tokens.with_label_values(&[path, kind]);
             tokens.inc_by(count);
@@ -197,7 +197,7 @@ impl RequestMetrics {
     pub fn succeeded(&self, path: &str, facts: &Success) {
         self.answered(path, facts.total);
         let (prompt, generated) = (facts.prompt_tokens, facts.completion_tokens);
-        self.tokens(path, prompt, generated);
+        self.count_tokens(path, prompt, generated);
         self.success[facts.reason as usize].inc();
         let times = &self.times;
         for (histogram, time) in [

@@ -193,7 +193,7 @@ impl Record {
             self.metrics.requests().ended(self.path, outcome);
             if outcome != Outcome::Ok && self.times.queue.is_some() {
                 let generated = self.choices.iter().map(|choice| choice.tokens).sum();
-                self.metrics.requests().tokens(self.path, self.prompt_tokens, generated);
+                self.metrics.requests().count_tokens(self.path, self.prompt_tokens, generated);
             }
         }
     }

@@ -197,7 +197,7 @@ impl Writer<'_> {
     }
 }
 
-/// The keywords of a text that are followed. Of other values they demand nothing.
+/// The keywords of a text that are followed. They demand nothing of other values.
 const TEXT_KEYWORDS: [&str; 5] = ["type", "format", "minLength", "maxLength", "pattern"];
 
 /// Texts among the values that schemas allow.
