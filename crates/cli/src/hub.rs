@@ -13,7 +13,7 @@ use crate::memory::size;
 use crate::names::{escaped, without_password};
 use crate::{exit, files};
 use http::{Client, Fault, Timeouts};
-use id::{Id, shards};
+use id::{Id, alone, shards};
 use remote::{Remote, list, shards_of};
 use store::Store;
 
@@ -31,6 +31,8 @@ const ENDPOINT: &str = "https://huggingface.co";
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
+/// The weights of an adapter, which is no model.
+const ADAPTER: &str = "adapter_model.safetensors";
 const GGUF: &str = ".gguf";
 /// The first bytes of every GGUF file.
 const GGUF_START: &[u8; 4] = b"GGUF";
@@ -263,7 +265,7 @@ impl Hub {
             return Ok(folder);
         }
         if missing(&INDEX) {
-            return lacks(WEIGHTS);
+            return alone(&names).map_or_else(|| lacks(WEIGHTS), |_| Ok(folder));
         }
         let shards = shards_of(&folder);
         match shards.iter().map(String::as_str).find(missing) {

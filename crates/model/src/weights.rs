@@ -444,7 +444,7 @@ impl Weights {
     /// Marks a tensor as used, so that it causes no warning if it is stored. An adapter of it is refused
     /// nevertheless.
     pub(crate) fn ignore(&mut self, name: &str) {
-        if self.lora.as_ref().is_some_and(|lora| lora.changes(name)) {
+        if self.lora.as_ref().is_some_and(|lora| lora.rank_and_scale(name).is_some()) {
             return;
         }
         self.mark(name);

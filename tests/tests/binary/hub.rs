@@ -50,7 +50,9 @@ fn a_cached_model_is_loaded_offline() {
     }
     let unknown = refusal(&inspect("tiny/demo@v2", &home, &OFFLINE), 66);
     assert!(unknown.contains("revision v2 not found in"), "{unknown}");
-    std::fs::remove_file(snapshot.join("model.safetensors")).unwrap();
+    for weights in ["model.safetensors", demo::checkpoint::FILTER] {
+        std::fs::remove_file(snapshot.join(weights)).unwrap();
+    }
     let gone = refusal(&inspect("tiny/demo", &home, &OFFLINE), 66);
     assert!(gone.contains("model.safetensors not found in"), "{gone}");
 }
@@ -202,6 +204,40 @@ fn a_file_of_an_older_quantization_is_read_before_the_weights() {
         }
         assert!(!hub.requests().iter().any(|head| head.contains("model.safetensors")));
     }
+}
+
+/// As publishers of quantized files call them. An adapter and shards without an index are no model.
+#[test]
+fn the_only_file_of_weights_may_have_another_name() {
+    const OTHER: &str = "gptq_model-4bit-128g.safetensors";
+    let start = |other: &'static str| {
+        Hub::start(move |head| {
+            let files = demo::checkpoint::DEMO.files();
+            let files = files.filter(|(name, _)| *name != demo::checkpoint::FILTER);
+            let files = files.map(|(name, content)| match name {
+                "model.safetensors" => File::new(other, content),
+                _ => File::new(name, content),
+            });
+            let adapter = [File::listed("adapter_model.safetensors")];
+            repository(head, &files.chain(adapter).collect::<Vec<_>>())
+        })
+    };
+    let home = folder("hub-other-name");
+    let hub = start(OTHER);
+    let online = [("HF_ENDPOINT", &*hub.endpoint)];
+    let text = stdout(&inspect("tiny/demo", &home, &online));
+    assert!(text.contains("weights          not downloaded"), "{text}");
+    let short = ["generate", "--model", "tiny/demo", "--max-tokens", "4", "2 + 3?"];
+    stdout(&with_hub(&short, &home, &online));
+    assert!(!hub.requests().iter().any(|head| head.contains("adapter_model")));
+    stdout(&inspect("tiny/demo", &home, &OFFLINE));
+    let home = folder("hub-other-name-refused");
+    let hub = start("model-00001-of-00002.safetensors");
+    let message = refusal(&inspect("tiny/demo", &home, &[("HF_ENDPOINT", &hub.endpoint)]), 65);
+    assert!(
+        message.contains("expected model.safetensors, model.safetensors.index.json"),
+        "{message}"
+    );
 }
 
 #[test]

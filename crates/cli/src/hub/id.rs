@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{GGUF, INDEX, WEIGHTS};
+use super::{ADAPTER, GGUF, INDEX, WEIGHTS};
 use crate::names::shown;
 use crate::shelf;
 
@@ -55,14 +55,16 @@ impl<'a> Id<'a> {
     /// # Errors
     /// None or several of them.
     pub fn gguf<'b>(&self, files: &[&'b str]) -> Result<Option<&'b str>, String> {
-        let has_safetensors = files.contains(&WEIGHTS) || files.contains(&INDEX);
-        if self.file.is_none() && has_safetensors {
-            return Ok(None);
-        }
         let all = files.iter().copied().filter(|file| file.ends_with(GGUF));
         // A projector of images is no model.
         let all = all.filter(|file| is_word(file) && !file.starts_with("mmproj"));
         let all: Vec<&str> = all.collect();
+        let has_safetensors = files.contains(&WEIGHTS)
+            || files.contains(&INDEX)
+            || all.is_empty() && alone(files).is_some();
+        if self.file.is_none() && has_safetensors {
+            return Ok(None);
+        }
         let requested = self.file.unwrap_or_default();
         if let Some(named) = all.iter().find(|file| **file == requested) {
             return Ok(Some(named));
@@ -88,6 +90,16 @@ impl<'a> Id<'a> {
             }
         }
     }
+}
+
+/// The only file of safetensors, of any name but an adapter's, unless it is one of several shards or beside
+/// weights in pickles.
+pub(super) fn alone<'b>(files: &[&'b str]) -> Option<&'b str> {
+    let all = files.iter().copied().filter(|file| file.ends_with(".safetensors"));
+    let mut all = all.filter(|file| is_word(file) && *file != ADAPTER);
+    let only = all.next().filter(|only| stem(only).is_none());
+    let has_pickles = files.iter().any(|file| file.starts_with("pytorch_model"));
+    only.filter(|_| all.next().is_none() && !has_pickles)
 }
 
 /// The name of a shard without its number, and the number of shards.

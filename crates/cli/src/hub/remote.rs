@@ -8,7 +8,7 @@ use model::Files;
 use serde::Deserialize;
 
 use super::http::{Client, Fault, is_digest};
-use super::id::{Id, is_word};
+use super::id::{Id, alone, is_word};
 use super::store::{Source, Store};
 use super::{CONFIG, Hub, INDEX, Missing, WEIGHTS};
 use crate::progress;
@@ -56,8 +56,12 @@ impl Remote<'_> {
     /// The files of weights in safetensors, after the index is downloaded.
     pub fn weights(&self) -> Result<Vec<String>> {
         self.get(CONFIG)?;
-        if self.files().contains(&WEIGHTS) {
+        let files = self.files();
+        if files.contains(&WEIGHTS) {
             return Ok(vec![WEIGHTS.to_owned()]);
+        }
+        if let Some(only) = alone(&files).filter(|_| !files.contains(&INDEX)) {
+            return Ok(vec![only.to_owned()]);
         }
         self.get(INDEX)?;
         Ok(shards_of(&self.folder))

@@ -56,29 +56,29 @@ impl Weights {
         let Some(lora) = self.gated_adapter() else {
             return Ok(None);
         };
-        let changed = modules.iter().filter(|module| lora.changes(&module.name));
-        let rank = (changed.clone().count() * lora.rank).next_multiple_of(group);
+        let rank_of = |module: &Module| lora.rank_and_scale(&module.name).map(|(rank, _)| rank);
+        let changed = modules.iter().filter_map(|module| Some((module, rank_of(module)?)));
+        let rank = changed.clone().map(|(_, rank)| rank).sum::<usize>().next_multiple_of(group);
         if rank == 0 {
             return Ok(None);
         }
         let (mut inner, mut outer, mut first) = (Vec::new(), Vec::new(), 0);
         for Module { name, rows } in modules {
             let mut columns = vec![0.0; if reads { rows * rank } else { 0 }];
-            if lora.changes(name) {
-                let (a, b) = lora.factors(name, [*rows, k], reads)?;
-                for (row, factors) in columns.chunks_exact_mut(rank).zip(b.chunks_exact(lora.rank))
-                {
-                    let own = row[first..].iter_mut().zip(factors);
-                    own.for_each(|(column, factor)| *column = lora.scale * factor);
+            if let Some((own, scale)) = lora.rank_and_scale(name) {
+                let (a, b) = lora.read(name, [*rows, k], reads)?;
+                for (row, factors) in columns.chunks_exact_mut(rank).zip(b.chunks_exact(own)) {
+                    let columns = row[first..].iter_mut().zip(factors);
+                    columns.for_each(|(column, factor)| *column = scale * factor);
                 }
                 inner.extend(a);
-                first += lora.rank;
+                first += own;
             }
             outer.extend(columns);
         }
         inner.resize(if reads { rank * k } else { 0 }, 0.0);
-        let own = changed.clone().map(|module| module.rows + k).sum::<usize>() * lora.rank;
-        let names: Vec<String> = changed.map(|module| module.name.clone()).collect();
+        let own = changed.clone().map(|(module, rank)| (module.rows + k) * rank).sum();
+        let names: Vec<String> = changed.map(|(module, _)| module.name.clone()).collect();
         let rows: usize = modules.iter().map(|module| module.rows).sum();
         let held = floats(rank.saturating_mul(rows.saturating_add(k)));
         self.used.extend(names);

@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use candle_core::{Device, Tensor};
 use kernels::{Epilogue, Linear, Matrix, WeightDtype};
+use regex::bytes::Regex;
 use serde_json::Value;
 
+use super::quantized::compiled;
 use super::shard::{Shards, is_or_ends_with};
 use crate::config::Keys;
 use crate::files::Files;
@@ -26,15 +28,15 @@ const EMBEDDING: &str = "base_model.model.model.embed_tokens.token_adapter.train
 const STRIP: usize = 64;
 /// Highest rank.
 const MOST_RANK: usize = 4_096;
+/// Maximum number of patterns of ranks or alphas, each of which is matched against every module.
+const MOST_PATTERNS: usize = 1_024;
 /// Keys whose presence with another value asks for something else than `W + s B A`.
-const PLAIN: [(&str, &str); 10] = [
+const PLAIN: [(&str, &str); 8] = [
     ("peft_type", r#""LORA""#),
     ("bias", r#""none""#),
     ("use_dora", "false"),
     ("lora_bias", "false"),
     ("fan_in_fan_out", "false"),
-    ("rank_pattern", "{}"),
-    ("alpha_pattern", "{}"),
     ("modules_to_save", "null"),
     ("layer_replication", "null"),
     ("use_qalora", "false"),
@@ -46,12 +48,18 @@ const CHANGED_BASES: [&str; 4] = ["pissa", "olora", "corda", "loftq"];
 /// An opened adapter.
 pub(super) struct Lora {
     shards: Shards,
-    /// The module of each matrix that is changed, by the matrix.
-    modules: BTreeMap<String, String>,
-    pub(super) rank: usize,
-    pub(super) scale: f32,
+    /// The factors of each matrix that is changed, by the matrix.
+    factors: BTreeMap<String, Factors>,
     /// The rows that it changes, if these are not all.
     pub(super) gate: Option<RowGate>,
+}
+
+/// Two factors of a matrix, B and A: `scale B A` is added to it.
+struct Factors {
+    /// Their module, without [`PREFIX`].
+    module: String,
+    rank: usize,
+    scale: f32,
 }
 
 impl Lora {
@@ -69,11 +77,12 @@ impl Lora {
         has_module: impl Fn(&str) -> bool,
     ) -> Result<Self, LoadError> {
         let config = Keys::parse(CONFIG, &files.open(CONFIG)?)?;
-        let (rank, scale) = rank_and_scale(&config)?;
+        check_kind(&config)?;
+        let ranks = Ranks::read(&config)?;
         let gate = stated_gate(&config, gate)?;
         let has_embedding = matches!(gate, Some(RowGate::Masks(_)));
         let shards = Shards::single(files, WEIGHTS)?;
-        let mut modules = BTreeMap::new();
+        let mut factors = BTreeMap::new();
         for name in shards.names().filter(|name| !has_embedding || *name != EMBEDDING) {
             let module = module_of(name).ok_or_else(|| {
                 let expected = format!("{PREFIX}MODULE{} or {}", ENDS[0], ENDS[1]);
@@ -89,17 +98,18 @@ impl Lora {
             if let Some(found) = found {
                 return Err(refuse(name, format!("the matrix {matrix} in the checkpoint"), found));
             }
-            modules.insert(matrix, module.to_owned());
+            let (rank, scale) = ranks.of(&config, module)?;
+            factors.insert(matrix, Factors { module: module.to_owned(), rank, scale });
         }
-        if modules.is_empty() {
+        if factors.is_empty() {
             let expected = format!("{PREFIX}MODULE{}", ENDS[0]);
             return Err(refuse("tensors", expected, "none".to_owned()));
         }
-        check_targets(&config, &modules, has_module)?;
-        let lora = Self { shards, modules, rank, scale, gate };
-        for matrix in lora.modules.keys().filter(|_| gate.is_none()) {
+        check_targets(&config, &factors, has_module)?;
+        let lora = Self { shards, factors, gate };
+        for matrix in lora.factors.keys().filter(|_| gate.is_none()) {
             if let Ok([rows, columns]) = shape(matrix) {
-                lora.factors(matrix, [*rows, *columns], false)?;
+                lora.read(matrix, [*rows, *columns], false)?;
             }
         }
         Ok(lora)
@@ -113,12 +123,14 @@ impl Lora {
         shape: &[usize],
         elements: &mut [f32],
     ) -> Result<(), LoadError> {
-        let merged = self.gate.is_none() && self.modules.contains_key(name) && !elements.is_empty();
-        let (true, &[rows, columns]) = (merged, shape) else {
+        let merged = self.gate.is_none() && !elements.is_empty();
+        let factors = self.factors.get(name).filter(|_| merged);
+        let (Some(factors), &[rows, columns]) = (factors, shape) else {
             return Ok(());
         };
-        let (a, b) = self.factors(name, [rows, columns], true)?;
-        self.add_product([&a, &b], columns, elements)
+        let (a, b) = self.read(name, [rows, columns], true)?;
+        factors
+            .add_product([&a, &b], columns, elements)
             .map_err(|error| LoadError::Setup(error.to_string()))?;
         match elements.iter().position(|element| !element.is_finite()) {
             None => Ok(()),
@@ -131,41 +143,19 @@ impl Lora {
         }
     }
 
-    /// Adds `B (scale A)` to the elements of a matrix with rows of `columns`, some rows at a time.
-    fn add_product(
-        &self,
-        [a, b]: [&[f32]; 2],
-        columns: usize,
-        elements: &mut [f32],
-    ) -> candle_core::Result<()> {
-        let (rank, device) = (self.rank, &Device::Cpu);
-        let scaled = |i: usize| self.scale * a[i % rank * columns + i / rank];
-        let weight: Vec<f32> = (0..a.len()).map(scaled).collect();
-        let matrix = Matrix { weight: &weight, k: rank, bias: None };
-        let matrix = Linear::new(matrix, WeightDtype::F32, Epilogue::None)?;
-        for (elements, b) in elements.chunks_mut(STRIP * columns).zip(b.chunks(STRIP * rank)) {
-            let rows = b.len() / rank;
-            let b = Tensor::from_slice(b, (rows, rank), device)?;
-            let sums = Tensor::from_slice(elements, (rows, columns), device)?;
-            let sums = matrix.forward_add(&b, &sums)?.flatten_all()?.to_vec1()?;
-            elements.copy_from_slice(&sums);
-        }
-        Ok(())
-    }
-
-    /// True if the adapter has factors of a matrix.
-    pub(super) fn changes(&self, name: &str) -> bool {
-        self.modules.contains_key(name)
+    /// Rank and scale of the factors of a matrix, if the adapter has some.
+    pub(super) fn rank_and_scale(&self, name: &str) -> Option<(usize, f32)> {
+        self.factors.get(name).map(|factors| (factors.rank, factors.scale))
     }
 
     /// A matrix of the adapter that is not among those `used`.
     pub(super) fn unused(&self, used: &BTreeSet<String>) -> Option<LoadError> {
-        let (matrix, module) = self.modules.iter().find(|(name, _)| !used.contains(*name))?;
+        let (matrix, factors) = self.factors.iter().find(|(name, _)| !used.contains(*name))?;
         let (expected, found) = (
             format!("a matrix that the model uses, {matrix}"),
             "one that it does not use".to_owned(),
         );
-        Some(refuse(&format!("{PREFIX}{module}{}", ENDS[0]), expected, found))
+        Some(refuse(&format!("{PREFIX}{}{}", factors.module, ENDS[0]), expected, found))
     }
 
     /// The embedding `[width]` that was trained with an adapter for masks, empty if not `reads`; `None` if
@@ -187,13 +177,14 @@ impl Lora {
     }
 
     /// A `[rank, columns]` and B `[rows, rank]` of a matrix, empty if not `reads`.
-    pub(super) fn factors(
+    pub(super) fn read(
         &self,
         matrix: &str,
         [rows, columns]: [usize; 2],
         reads: bool,
     ) -> Result<(Vec<f32>, Vec<f32>), LoadError> {
-        let module = self.modules.get(matrix).map_or("", String::as_str);
+        let factors = self.factors.get(matrix);
+        let (module, rank) = factors.map_or(("", 0), |factors| (&*factors.module, factors.rank));
         let factor = |end: &str, shape: [usize; 2]| {
             let name = format!("{PREFIX}{module}{end}");
             let stored = self.shards.find(&name, &shape)?;
@@ -203,7 +194,31 @@ impl Lora {
             }
             Ok(values)
         };
-        Ok((factor(ENDS[0], [self.rank, columns])?, factor(ENDS[1], [rows, self.rank])?))
+        Ok((factor(ENDS[0], [rank, columns])?, factor(ENDS[1], [rows, rank])?))
+    }
+}
+
+impl Factors {
+    /// Adds `B (scale A)` to the elements of a matrix with rows of `columns`, some rows at a time.
+    fn add_product(
+        &self,
+        [a, b]: [&[f32]; 2],
+        columns: usize,
+        elements: &mut [f32],
+    ) -> candle_core::Result<()> {
+        let (rank, device) = (self.rank, &Device::Cpu);
+        let scaled = |i: usize| self.scale * a[i % rank * columns + i / rank];
+        let weight: Vec<f32> = (0..a.len()).map(scaled).collect();
+        let matrix = Matrix { weight: &weight, k: rank, bias: None };
+        let matrix = Linear::new(matrix, WeightDtype::F32, Epilogue::None)?;
+        for (elements, b) in elements.chunks_mut(STRIP * columns).zip(b.chunks(STRIP * rank)) {
+            let rows = b.len() / rank;
+            let b = Tensor::from_slice(b, (rows, rank), device)?;
+            let sums = Tensor::from_slice(elements, (rows, columns), device)?;
+            let sums = matrix.forward_add(&b, &sums)?.flatten_all()?.to_vec1()?;
+            elements.copy_from_slice(&sums);
+        }
+        Ok(())
     }
 }
 
@@ -233,8 +248,8 @@ fn stated_gate(config: &Keys, gate: Option<RowGate>) -> Result<Option<RowGate>, 
     }
 }
 
-/// r, and alpha / r or, of rank-stabilised adapters (arXiv 2312.03732), alpha / √r.
-fn rank_and_scale(config: &Keys) -> Result<(usize, f32), LoadError> {
+/// Checks that an adapter is factors beside an unchanged base.
+fn check_kind(config: &Keys) -> Result<(), LoadError> {
     if config.get("peft_type").is_none() {
         return Err(config.refuse("peft_type", r#""LORA""#));
     }
@@ -249,18 +264,91 @@ fn rank_and_scale(config: &Keys) -> Result<(usize, f32), LoadError> {
         let expected = "an adapter of the unchanged base, as `path_initial_model_for_weight_conversion` saves it";
         return Err(config.refuse("init_lora_weights", expected));
     }
-    let rank = config.count("r")?;
-    if rank > MOST_RANK {
-        return Err(config.refuse("r", format!("at most {MOST_RANK}")));
+    Ok(())
+}
+
+/// Ranks and alphas of an adapter, those of all modules and those of some.
+struct Ranks {
+    rank: usize,
+    alpha: f64,
+    rank_pattern: Vec<(Regex, usize)>,
+    alpha_pattern: Vec<(Regex, f64)>,
+    /// True for alpha / √r (arXiv 2312.03732) instead of alpha / r.
+    is_stabilised: bool,
+}
+
+impl Ranks {
+    fn read(config: &Keys) -> Result<Self, LoadError> {
+        let rank = |keys: &Keys, key: &str| {
+            let rank = keys.count(key)?;
+            let refused = || keys.refuse(key, format!("at most {MOST_RANK}"));
+            (rank <= MOST_RANK).then_some(rank).ok_or_else(refused)
+        };
+        let alpha = |keys: &Keys, key: &str| {
+            let alpha = keys.optional_number(key)?;
+            alpha.ok_or_else(|| keys.refuse(key, "a positive number"))
+        };
+        Ok(Self {
+            rank: rank(config, "r")?,
+            alpha: alpha(config, "lora_alpha")?,
+            rank_pattern: patterns(config, "rank_pattern", rank)?,
+            alpha_pattern: patterns(config, "alpha_pattern", alpha)?,
+            is_stabilised: config.flag("use_rslora", false)?,
+        })
     }
-    let alpha = config
-        .optional_number("lora_alpha")?
-        .ok_or_else(|| config.refuse("lora_alpha", "a positive number"))?;
-    let divisor = match config.flag("use_rslora", false)? {
-        true => (rank as f64).sqrt(),
-        false => rank as f64,
+
+    /// Rank and scale of a module.
+    fn of(&self, config: &Keys, module: &str) -> Result<(usize, f32), LoadError> {
+        let rank =
+            matching(&self.rank_pattern, module, || ambiguous(config, "rank_pattern", module))?;
+        let alpha =
+            matching(&self.alpha_pattern, module, || ambiguous(config, "alpha_pattern", module))?;
+        let (rank, alpha) = (rank.unwrap_or(self.rank), alpha.unwrap_or(self.alpha));
+        let divisor = match self.is_stabilised {
+            true => (rank as f64).sqrt(),
+            false => rank as f64,
+        };
+        Ok((rank, (alpha / divisor) as f32))
+    }
+}
+
+/// The values of an object of patterns, which match the whole name of a module or its end after a dot.
+fn patterns<T>(
+    config: &Keys,
+    key: &str,
+    value: impl Fn(&Keys, &str) -> Result<T, LoadError>,
+) -> Result<Vec<(Regex, T)>, LoadError> {
+    if config.get(key).is_none() {
+        return Ok(Vec::new());
+    }
+    let keys = config.nested(key)?;
+    if keys.names().count() > MOST_PATTERNS {
+        return Err(config.refuse(key, format!("at most {MOST_PATTERNS} patterns")));
+    }
+    let pattern = |name: &str| {
+        let compiled = compiled(&keys, name, &format!(r"^(?:.*\.)?(?:{name})$"))?;
+        Ok((compiled, value(&keys, name)?))
     };
-    Ok((rank, (alpha / divisor) as f32))
+    keys.names().map(pattern).collect()
+}
+
+/// The value whose pattern matches a module. The order of patterns is not known, so those that match have to agree.
+fn matching<T: Copy + PartialEq>(
+    patterns: &[(Regex, T)],
+    module: &str,
+    ambiguous: impl Fn() -> LoadError,
+) -> Result<Option<T>, LoadError> {
+    let matches = |(pattern, _): &&(Regex, T)| pattern.is_match(module.as_bytes());
+    let mut values = patterns.iter().filter(matches).map(|(_, value)| *value);
+    let first = values.next();
+    match values.all(|value| Some(value) == first) {
+        true => Ok(first),
+        false => Err(ambiguous()),
+    }
+}
+
+fn ambiguous(config: &Keys, key: &str, module: &str) -> LoadError {
+    config.refuse(key, format!("one value for the module {module}"))
 }
 
 /// Checks that every module is a target, and that every target which is a module of the checkpoint has tensors.
@@ -268,7 +356,7 @@ fn rank_and_scale(config: &Keys) -> Result<(usize, f32), LoadError> {
 /// PEFT's own, and stands for what the file holds.
 fn check_targets(
     config: &Keys,
-    modules: &BTreeMap<String, String>,
+    factors: &BTreeMap<String, Factors>,
     has_module: impl Fn(&str) -> bool,
 ) -> Result<(), LoadError> {
     let refuse_targets = |expected: &str| config.refuse("target_modules", expected);
@@ -281,7 +369,7 @@ fn check_targets(
     let targets = targets.collect::<Option<BTreeSet<&str>>>();
     let targets = targets.ok_or_else(|| refuse_targets("a list of names"))?;
     let mut seen = BTreeSet::new();
-    for module in modules.values() {
+    for Factors { module, .. } in factors.values() {
         let mut ends = targets.iter().filter(|target| is_or_ends_with(module, target));
         match ends.next() {
             Some(target) => seen.insert(*target),

@@ -25,6 +25,7 @@ use crate::config::Keys;
 use crate::files::Files;
 use matrix::QuantizedMatrix;
 use modules::Modules;
+pub(super) use modules::compiled;
 use safetensors::tensor::Dtype;
 use scheme::{MLX, Scheme};
 

@@ -109,11 +109,53 @@ fn an_adapter_equals_merged_weights() {
     }
 }
 
+/// PEFT matches patterns against a module's name, or its end after a dot. Factors with a zero row and column more
+/// have the same product.
+#[test]
+fn modules_may_have_their_own_ranks_and_alphas() {
+    let base = base();
+    let plain = tensors(&base);
+    let mut wider = plain.clone();
+    for (name, (shape, values)) in &mut wider {
+        if !name.contains(".0.q_proj.") {
+            continue;
+        }
+        if name.contains("lora_A") {
+            values.extend(vec![0.0; shape[1]]);
+            shape[0] += 1;
+        } else {
+            let rows = values.chunks(RANK).flat_map(|row| row.iter().copied().chain([0.0]));
+            *values = rows.collect();
+            shape[1] += 1;
+        }
+    }
+    let want = merged(&base, &plain, 2.0).model();
+    for (ranks, alphas) in [
+        // alpha / r stays 2.
+        (json!({"0.q_proj": 4}), json!({"^model.transformer.blocks.0.q_proj": 8})),
+        (json!({r"blocks\.[0-0]\.q_proj": 4, "v_proj": 9}), json!({".*0.q_proj": 8, "none": 1})),
+    ] {
+        let keys = json!({"rank_pattern": ranks, "alpha_pattern": alphas});
+        let ours = adapted(&base, &keys, &wider).expect("it merges");
+        let near = distance(&ours, &want);
+        assert!(near < 1e-5, "{keys}: {near:e}");
+        // Without its alpha the module is scaled by 6 / 4.
+        let keys = json!({"rank_pattern": ranks});
+        let far = distance(&adapted(&base, &keys, &wider).expect("it merges"), &want);
+        assert!(far > 1e-3, "{keys}: {far:e}");
+    }
+}
+
 /// The changed key, and the fault of the adapter.
 const REFUSED: &str = r#"
 {"peft_type": "LOHA"} | adapter_config.json: peft_type: expected "LORA", found "LOHA"
 {"use_dora": true} | adapter_config.json: use_dora: expected false, found true
-{"rank_pattern": {"q_proj": 2}} | adapter_config.json: rank_pattern: expected {}, found {"q_proj":2}
+{"rank_pattern": {"q_proj": 2}} | adapter_model.safetensors: base_model.model.model.transformer.blocks.0.q_proj.lora_A.weight: expected shape [2, 48], found [3, 48]
+{"rank_pattern": {"q_proj": 0}} | adapter_config.json: rank_pattern: q_proj: expected a positive whole number, found 0
+{"rank_pattern": ["q_proj"]} | adapter_config.json: rank_pattern: expected an object, found ["q_proj"]
+{"rank_pattern": {"(?=q)": 2}} | adapter_config.json: rank_pattern: (?=q): expected a pattern without look-around and back-references (look-around, including look-ahead and look-behind, is not supported), found 2
+{"alpha_pattern": {"q_proj": 2, "0.q_proj": 4}} | adapter_config.json: alpha_pattern: expected one value for the module model.transformer.blocks.0.q_proj, found {"0.q_proj":4,"q_proj":2}
+{"alpha_pattern": {"q_proj": -1}} | adapter_config.json: alpha_pattern: q_proj: expected a positive number, found -1
 {"layer_replication": [[0, 2], [1, 3]]} | adapter_config.json: layer_replication: expected null, found [[0,2],[1,3]]
 {"use_qalora": true} | adapter_config.json: use_qalora: expected false, found true
 {"init_lora_weights": "pissa_niter_4"} | adapter_config.json: init_lora_weights: expected an adapter of the unchanged base, as `path_initial_model_for_weight_conversion` saves it, found "pissa_niter_4"

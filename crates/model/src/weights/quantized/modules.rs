@@ -115,19 +115,7 @@ impl Modules {
         if self.patterns.len() >= MOST_PATTERNS {
             return Err(config.refuse(key, format!("at most {MOST_PATTERNS} patterns")));
         }
-        let compiled = RegexBuilder::new(&format!("^(?:{pattern})"))
-            .unicode(false)
-            .size_limit(MOST_BYTES)
-            .build();
-        let compiled = compiled.map_err(|error| {
-            let reason = error.to_string();
-            let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            config.refuse(
-                key,
-                format!("a pattern without look-around and back-references ({reason})"),
-            )
-        });
-        self.patterns.push(compiled?);
+        self.patterns.push(compiled(config, key, &format!("^(?:{pattern})"))?);
         Ok(())
     }
 
@@ -163,6 +151,24 @@ impl Modules {
     pub(super) fn is_empty(&self) -> bool {
         self.names.is_empty() && self.patterns.is_empty() && !self.is_all
     }
+}
+
+/// A pattern over the names of modules.
+///
+/// # Errors
+/// One that is not supported.
+pub(in super::super) fn compiled(
+    config: &Keys,
+    key: &str,
+    pattern: &str,
+) -> Result<Regex, LoadError> {
+    let compiled = RegexBuilder::new(pattern).unicode(false).size_limit(MOST_BYTES).build();
+    compiled.map_err(|error| {
+        let reason = error.to_string();
+        let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        let expected = format!("a pattern without look-around and back-references ({reason})");
+        config.refuse(key, expected)
+    })
 }
 
 /// The texts of a list and of the lists in it, none if the key is absent.
