@@ -83,6 +83,12 @@ fn files(tensors: &Tensors, ends: &[&str], masks: Value) -> Files {
     let mut config = json!({"peft_type": "LORA", "r": RANK, "lora_alpha": 6,
         "target_modules": ends, "trainable_token_indices": {"embed_tokens": [MASK]}});
     config["mask_token_id"] = masks;
+    for (name, (shape, _)) in tensors {
+        if let Some(module) = name.strip_suffix(".lora_A.weight").filter(|_| shape[0] != RANK) {
+            config["rank_pattern"][module] = json!(shape[0]);
+            config["alpha_pattern"][module] = json!(2 * shape[0]);
+        }
+    }
     Files::memory([
         ("adapter_config.json", config.to_string().into_bytes()),
         ("adapter_model.safetensors", weights),
@@ -169,6 +175,32 @@ fn rows_of_masks_are_those_of_merged_weights() {
         let near = error(&logits(&ours, &tokens), &logits(&plain, &tokens), vocab);
         assert!(near < 1e-4, "{ends:?}: {near:e}");
     }
+}
+
+/// Rows of A and columns of B that are 0 add nothing.
+#[test]
+fn stacked_matrices_may_have_different_ranks() {
+    let base = Base::new();
+    let mut tensors = base.tensors(&ALL);
+    for (name, (shape, values)) in &mut tensors {
+        let is_wider = ["0.self_attn.k_proj", "0.mlp.up_proj"].iter().any(|end| name.contains(end));
+        if is_wider && name.contains("lora_A") {
+            values.extend(vec![0.0; 2 * shape[1]]);
+            shape[0] += 2;
+        } else if is_wider {
+            let rows = values.chunks(RANK).flat_map(|row| row.iter().copied().chain([0.0; 2]));
+            *values = rows.collect();
+            shape[1] += 2;
+        }
+    }
+    let adapter = files(&tensors, &ALL, json!(MASK));
+    let wider = base.case.checkpoint().with_lora(&adapter, None).expect("it opens");
+    let [wider, plain] =
+        [wider, adapted(&base, &ALL)].map(|one| Model::load(one).expect("it loads"));
+    let tokens = [7, 9, MASK, 11, MASK, MASK];
+    let near = error(&logits(&wider, &tokens), &logits(&plain, &tokens), base.size("vocab_size"));
+    assert!(near < 1e-6, "{near:e}");
+    assert!(wider.info().parameters > plain.info().parameters);
 }
 
 /// Memory is counted before anything is read.
