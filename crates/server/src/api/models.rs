@@ -20,6 +20,11 @@ struct Model<'a> {
     id: &'a str,
     object: &'static str,
     created: u64,
+    /// Anthropic's members.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    display_name: &'a str,
+    created_at: &'static str,
     owned_by: &'a str,
     max_model_len: u32,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -28,6 +33,9 @@ struct Model<'a> {
     device: &'a str,
     diffusion: JsonValue,
 }
+
+/// The time of release that Anthropic's API gives where it is not known.
+const UNKNOWN_RELEASE: &str = "1970-01-01T00:00:00Z";
 
 /// The routes.
 pub fn routes() -> [Route; 2] {
@@ -43,8 +51,13 @@ async fn list(State(state): State<AppState>) -> Result<Response, ApiError> {
     struct List<'a> {
         object: &'static str,
         data: [Model<'a>; 1],
+        first_id: &'a str,
+        last_id: &'a str,
+        has_more: bool,
     }
-    Ok(Json(List { object: "list", data: [model(backend)] }).into_response())
+    let (model, id) = (model(backend), &*backend.model.id);
+    let list = List { object: "list", data: [model], first_id: id, last_id: id, has_more: false };
+    Ok(Json(list).into_response())
 }
 
 /// One model; ids may hold `/`.
@@ -66,6 +79,9 @@ fn model(backend: &Backend) -> Model<'_> {
         id: &served.id,
         object: "model",
         created: served.created,
+        kind: "model",
+        display_name: &served.id,
+        created_at: UNKNOWN_RELEASE,
         owned_by: &served.owner,
         max_model_len: backend.engine.limits().max_model_len,
         demo: served.is_demo,

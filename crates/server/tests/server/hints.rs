@@ -57,6 +57,9 @@ async fn every_chat_endpoint_has_its_own_field() {
     let cases = rows! {
         RESPONSES, json!({"reasoning": {"effort": "none"}}), "reasoning.effort", true;
         RESPONSES, json!({"text": {"verbosity": "low"}}), "text.verbosity", false;
+        RESPONSES, json!({"include": ["x", "message.output_text.logprobs"]}), "include", false;
+        RESPONSES, json!({"truncation": "auto"}), "truncation", false;
+        MESSAGES, json!({"context_management": {"edits": []}}), "context_management", false;
         MESSAGES, json!({"output_config": {"effort": "low"}}), "output_config.effort", true;
         MESSAGES, json!({"thinking": {"type": "disabled"}}), "thinking", true;
         MESSAGES, json!({"thinking": {"type": "adaptive"}}), "thinking", true;

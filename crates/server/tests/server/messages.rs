@@ -31,6 +31,47 @@ async fn a_text_is_the_answer_of_a_chat() {
     }
 }
 
+/// The forms that several SDKs send for one prompt.
+#[tokio::test]
+async fn texts_are_put_into_the_chat_as_in_other_servers() {
+    let server = wide_server();
+    let said = async |path: &str, fields: Value| {
+        let answer = server.ask(path, fields).await;
+        (prompt_tokens(&answer), text(&answer).to_owned())
+    };
+    let user = |content: Value| json!({"role": "user", "content": content});
+    let system = json!({"role": "system", "content": "Be brief."});
+    let part = |text: &str| json!({"type": "text", "text": text});
+    for (fields, chat) in [
+        (json!({"system": "", "messages": [user(json!("Hi"))]}), json!([user(json!("Hi"))])),
+        (json!({"system": [], "messages": [user(json!("Hi"))]}), json!([user(json!("Hi"))])),
+        (
+            json!({"system": [part("Be"), part("brief.")], "messages": [user(json!("Hi"))]}),
+            json!([{"role": "system", "content": "Be\nbrief."}, user(json!("Hi"))]),
+        ),
+        (
+            json!({"messages": [user(json!([part("One."), part("Two.")])), system]}),
+            json!([user(json!("One.\nTwo.")), system]),
+        ),
+    ] {
+        let [fields, chat] = [fields, json!({"messages": chat})]
+            .map(|fields| merge(fields, json!({"max_tokens": 20})));
+        assert_eq!(said(MESSAGES, fields.clone()).await, said(CHAT, chat).await, "{fields}");
+    }
+    let plain = said(RESPONSES, json!({"input": "Hi"})).await;
+    assert_eq!(said(RESPONSES, json!({"input": "Hi", "instructions": ""})).await, plain);
+}
+
+/// Clients of Anthropic then send the whole history.
+#[tokio::test]
+async fn a_stored_thread_is_refused_with_its_word() {
+    let server = wide_server();
+    let fields = json!({"thread": {"type": "continue", "previous_message_id": "msg-1"}});
+    let (_, answer) = server.post(MESSAGES, &body(MESSAGES, fields)).await;
+    has!(answer, {"error": {"type": "invalid_request_error",
+        "details": {"error_code": "thread_unsupported_request", "unsupported": []}}});
+}
+
 #[tokio::test]
 async fn a_stop_sequence_is_named() {
     let answer = ask!(wide_server(), MESSAGES {"grammar": "start: \"one two three\"",
@@ -197,8 +238,11 @@ async fn faults_name_the_field() {
     let cases = refusals! {
         {"max_tokens": null}, {"max_tokens": 100_000} => invalid_request_error "max_tokens";
         {"messages": []} => invalid_request_error "messages";
-        {"messages": [{"role": "system", "content": "x"}]}
+        {"messages": [{"role": "tool", "content": "x"}]}
             => invalid_request_error "messages[0].role";
+        {"messages": [{"role": "system", "content": [{"type": "tool_result", "tool_use_id": "t"}]}]}
+            => invalid_request_error "messages[0].content[0].type";
+        {"thread": {"type": "create"}} => invalid_request_error "thread";
         (user(json!({"text": "x"}))), (user(json!({"type": "image"})))
             => invalid_request_error "messages[0].content[0].type";
         (user(json!({"type": "text"}))) => invalid_request_error "messages[0].content[0].text";

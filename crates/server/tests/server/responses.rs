@@ -141,6 +141,20 @@ async fn the_events_of_a_call_come_in_order() {
         {"arguments": arguments, "call_id": added["call_id"]});
 }
 
+/// A history of OpenAI's server may have refusals.
+#[tokio::test]
+async fn a_refusal_is_a_text_of_the_assistant() {
+    let server = wide_server();
+    let said = async |part: Value| {
+        let user = json!({"role": "user", "content": "Hi"});
+        let input = json!([user, {"role": "assistant", "content": [part]}, user]);
+        let answer = server.ask(RESPONSES, json!({"input": input})).await;
+        (prompt_tokens(&answer), text(&answer).to_owned())
+    };
+    let refusal = said(json!({"type": "refusal", "refusal": "No."})).await;
+    assert_eq!(refusal, said(json!({"type": "output_text", "text": "No."})).await);
+}
+
 #[tokio::test]
 async fn reasoning_is_an_item_of_its_own() {
     let think = Some(ReasoningFormat::Think);
@@ -163,7 +177,8 @@ async fn faults_name_the_field() {
         {"input": []} => invalid_value "input";
         {"input": [{"role": "tool", "content": "x"}]} => invalid_value "input[0].role";
         {"input": [{"role": "user"}]} => missing_required_parameter "input[0].content";
-        {"input": [{"type": "item_reference", "id": "x"}]} => invalid_value "input[0].type";
+        {"input": [{"type": "item_reference", "id": "x"}]} => unsupported_value "input[0].type";
+        {"prompt": {"id": "pmpt_1"}} => unsupported_value "prompt";
         {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}
             => invalid_value "input[0].content[0].type";
         {"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}

@@ -56,7 +56,7 @@ async fn a_chat_has_the_documented_shape() {
 #[tokio::test]
 async fn chats_accept_parts_roles_and_null_content() {
     let server = server();
-    let plain = ask!(server, CHAT {"messages": [{"role": "system", "content": "ab"},
+    let plain = ask!(server, CHAT {"messages": [{"role": "system", "content": "a\nb"},
         {"role": "assistant", "content": ""},
         {"role": "user", "content": "Hi", "name": "ignored"}]});
     let parts = ask!(server, CHAT {"messages": [
@@ -73,11 +73,11 @@ async fn chats_accept_parts_roles_and_null_content() {
             "max_tokens": 1, "return_token_ids": true});
         server.prompt(&answer)
     };
-    let expected = prompt(json!({"content": "No way.", "refusal": null})).await;
+    let expected = prompt(json!({"content": "No\nway.", "refusal": null})).await;
     for said in [
-        json!({"content": [{"type": "refusal", "refusal": "No way."}]}),
-        json!({"content": [{"type": "text", "text": "No"}, {"type": "refusal", "refusal": " way."}]}),
-        json!({"content": null, "refusal": "No way."}),
+        json!({"content": [{"type": "refusal", "refusal": "No\nway."}]}),
+        json!({"content": [{"type": "text", "text": "No"}, {"type": "refusal", "refusal": "way."}]}),
+        json!({"content": null, "refusal": "No\nway."}),
     ] {
         assert_eq!(prompt(said.clone()).await, expected, "{said}");
     }
@@ -242,8 +242,9 @@ async fn models_are_listed_and_found() {
     let list = server.get("/v1/models").await;
     assert_eq!(list.status, 200);
     let list = list.json();
-    has!(list, {"object": "list", "data": [{"id": MODEL, "object": "model",
+    has!(list, {"object": "list", "first_id": MODEL, "last_id": MODEL, "has_more": false, "data": [{"id": MODEL, "object": "model",
         "created": 1_760_000_000, "owned_by": "asynclane", "max_model_len": CONTEXT,
+        "type": "model", "display_name": MODEL, "created_at": "1970-01-01T00:00:00Z",
         "demo": true, "diffusion": {"presets": {"balanced": {"schedule": "asynclane"}}}}]});
     let model = &list["data"][0];
     let find = |registry: &str, name: &str| {

@@ -82,6 +82,8 @@ async fn every_endpoint_follows_a_schema() {
     for (path, fields) in rows! {
         CHAT, json!({"response_format": chat});
         CHAT, json!({"response_format": {"type": "json_object", "schema": schema}});
+        CHAT, json!({"response_format": {"type": "json_object", "value": schema}});
+        CHAT, json!({"response_format": {"type": "json", "value": schema}});
         CHAT, json!({"guided_json": schema});
         CHAT, json!({"guided_json": schema.to_string()});
         RESPONSES, json!({"text": {"format": named}});

@@ -15,6 +15,8 @@ use super::tool_choice::FunctionType;
 use super::types::{List, Object, Required, text_or_list};
 use crate::error::{ApiError, ErrorCode, clip};
 
+/// Between the texts of parts, as in vLLM and llama.cpp.
+pub const BETWEEN_PARTS: &str = "\n";
 /// The forms of a text, for errors.
 const TEXTS: &str = "a string or a list of text parts";
 
@@ -110,7 +112,8 @@ impl Content {
             };
             text.ok_or_else(|| required(&format!("{param}[{index}].{field}")))
         };
-        parts.into_iter().enumerate().map(text).collect()
+        let texts = parts.into_iter().enumerate().map(text);
+        Ok(texts.collect::<Result<Vec<_>, _>>()?.join(BETWEEN_PARTS))
     }
 }
 
@@ -294,7 +297,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for JoinedText<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let parts: Vec<Object<TextPart<T>>> = Vec::deserialize(deserializer)?;
         let texts = parts.into_iter().map(|Object(part)| part.text.0);
-        Ok(Self(texts.collect(), PhantomData))
+        Ok(Self(texts.collect::<Vec<_>>().join(BETWEEN_PARTS), PhantomData))
     }
 }
 
@@ -322,6 +325,8 @@ impl<T: JsonSchema> JsonSchema for Texts<T> {
 struct TextPart<T> {
     #[serde(rename = "type")]
     _type: Required<T>,
+    /// Or `refusal`, of a part with this type.
+    #[serde(alias = "refusal")]
     text: Required<String>,
 }
 
@@ -331,11 +336,16 @@ pub struct TextType;
 
 named!(TextType { "text" => Self });
 
-/// `type` of a text part of the endpoints that have other names of it.
+/// `type` of a text part of Responses, which has several names of it.
 #[derive(Clone, Copy, Debug)]
 pub struct AnyTextType;
 
-named!(AnyTextType { "text" => Self, "input_text" => Self, "output_text" => Self });
+named!(AnyTextType {
+    "text" => Self,
+    "input_text" => Self,
+    "output_text" => Self,
+    "refusal" => Self,
+});
 
-/// The texts of those endpoints.
+/// The texts of Responses.
 pub type AnyTexts = Texts<AnyTextType>;

@@ -30,13 +30,14 @@ pub const NEUTRAL: [&str; 19] = [
     "user",
 ];
 
-/// Fields that ask for a manner or a place of answering: accepted with any value, and named in the
+/// Fields that ask for a manner or a place of answering, or for a shorter history: accepted with any value, and named in the
 /// answer's header where they have no effect.
-pub const HINTS: [&str; 4] = ["inference_geo", "reasoning_effort", "speed", "verbosity"];
+pub const HINTS: [&str; 5] =
+    ["context_management", "inference_geo", "reasoning_effort", "speed", "verbosity"];
 
 /// Fields that OpenAI, Anthropic, vLLM, SGLang or llama.cpp would obey and this server does not:
 /// refused, except with these neutral values, as JSON.
-pub const UNSUPPORTED: [(&str, &[&str]); 53] = [
+pub const UNSUPPORTED: [(&str, &[&str]); 52] = [
     ("add_generation_prompt", &["true"]),
     ("allowed_token_ids", &["[]"]),
     ("audio", &[]),
@@ -45,7 +46,6 @@ pub const UNSUPPORTED: [(&str, &[&str]); 53] = [
     ("best_of", &["1"]),
     ("chat_template", &[]),
     ("container", &[]),
-    ("context_management", &[]),
     ("conversation", &[]),
     ("custom_logit_processor", &[]),
     ("documents", &["[]"]),

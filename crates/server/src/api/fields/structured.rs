@@ -44,7 +44,9 @@ struct ResponseFormat {
     /// Read only with the type `json_schema`.
     #[schemars(with = "Option<SchemaField>")]
     json_schema: Option<Value>,
-    /// The schema of the object, as in other servers; read only with the type `json_object`.
+    /// The schema of the object, as in other servers, or `value` as in TGI; read only with the types
+    /// `json_object` and `json`.
+    #[serde(alias = "value")]
     schema: Option<Object<Map<String, Value>>>,
 }
 
@@ -62,6 +64,7 @@ pub enum FormatKind {
 named!(FormatKind {
     "text" => Self::Text,
     "json_object" => Self::Object,
+    "json" => Self::Object,
     "json_schema" => Self::Schema,
 });
 

@@ -7,7 +7,7 @@ use text::Message;
 
 use super::invalid;
 use crate::api::fields::body::required;
-use crate::api::fields::messages::{AnyTexts, History};
+use crate::api::fields::messages::{BETWEEN_PARTS, History, TextType, Texts};
 use crate::api::fields::schema::{named, schema};
 use crate::api::fields::types::{List, Object, Required, text_or_list, text_or_object};
 use crate::error::ApiError;
@@ -24,9 +24,25 @@ pub struct MessageFields {
 enum Role {
     User,
     Assistant,
+    System,
 }
 
-named!(Role { "user" => Self::User, "assistant" => Self::Assistant });
+named!(Role {
+    "user" => Self::User,
+    "assistant" => Self::Assistant,
+    "system" => Self::System,
+});
+
+impl Role {
+    /// The name that chat templates use.
+    fn template_name(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::System => "system",
+        }
+    }
+}
 
 /// A text, or blocks.
 #[derive(Clone, Debug)]
@@ -52,7 +68,7 @@ struct Block {
     /// The call that a `tool_result` block answers.
     tool_use_id: Option<String>,
     /// The result in a `tool_result` block.
-    content: Option<AnyTexts>,
+    content: Option<Texts<TextType>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -129,13 +145,16 @@ pub fn messages(given: List<Object<MessageFields>>) -> Result<Vec<Message>, ApiE
     let (mut messages, mut history) = (Vec::new(), History::default());
     for (index, Object(fields)) in given.0.into_iter().enumerate() {
         let (Required(role), Required(Content(blocks))) = (fields.role, fields.content);
-        let mut message = match role {
-            Role::User => Message::new("user", ""),
-            Role::Assistant => Message::new("assistant", ""),
-        };
-        let mut has_results = false;
+        let mut message = Message::new(role.template_name(), "");
+        let (mut has_results, mut has_text) = (false, false);
         for (number, Object(block)) in blocks.into_iter().enumerate() {
             let path = format!("messages[{index}].content[{number}]");
+            let is_text = matches!(block.kind, Some(Kind::Text));
+            // Citations divide a sentence of the assistant into blocks.
+            if is_text && has_text && role != Role::Assistant {
+                message.content.push_str(BETWEEN_PARTS);
+            }
+            has_text |= is_text;
             match block.add_to(&mut message, &mut history, &path)? {
                 None => {}
                 Some(result) => {
@@ -163,19 +182,17 @@ impl Block {
         let param = |field: &str| format!("{path}.{field}");
         let need =
             |field: &str, given: Option<String>| given.ok_or_else(|| required(&param(field)));
-        let is_user = message.role == "user";
+        let of_role = |expected: &str| {
+            let rest = format!("must not be in a message of the role {}", message.role);
+            (message.role == expected).then_some(()).ok_or_else(|| invalid(&param("type"), &rest))
+        };
         match self.kind.ok_or_else(|| required(&param("type")))? {
             Kind::Text => {
                 let text = need("text", self.text)?;
                 message.content.push_str(&text);
             }
-            Kind::ToolUse if is_user => {
-                return Err(invalid(
-                    &param("type"),
-                    "must not be tool_use in a message of the user",
-                ));
-            }
             Kind::ToolUse => {
+                of_role("assistant")?;
                 let id = need("id", self.id)?;
                 let name = need("name", self.name)?;
                 let call = match self.input.unwrap_or_default() {
@@ -184,11 +201,8 @@ impl Block {
                 };
                 message.calls.push(call);
             }
-            Kind::ToolResult if !is_user => {
-                let rest = "must not be tool_result in a message of the assistant";
-                return Err(invalid(&param("type"), rest));
-            }
             Kind::ToolResult => {
+                of_role("user")?;
                 let id = need("tool_use_id", self.tool_use_id)?;
                 let content = self.content.map(|texts| texts.0).unwrap_or_default();
                 return Ok(Some(Message {

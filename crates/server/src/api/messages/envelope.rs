@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 use crate::error::ApiError;
 use crate::http::request_id::RequestId;
 
+/// The field of a stored conversation, which is refused.
+pub const THREAD: &str = "thread";
 /// The request's id under Anthropic's name.
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 
@@ -52,8 +54,12 @@ pub fn body(error: &ApiError, request_id: Option<&str>) -> Value {
         StatusCode::INTERNAL_SERVER_ERROR => "api_error",
         _ => "invalid_request_error",
     };
-    let error = json!({"type": kind, "message": error.message});
-    json!({"type": "error", "error": error, "request_id": request_id})
+    let mut object = json!({"type": kind, "message": error.message});
+    if error.param.as_deref() == Some(THREAD) {
+        // By this word Anthropic's clients know that they have to send the whole history.
+        object["details"] = json!({"error_code": "thread_unsupported_request", "unsupported": []});
+    }
+    json!({"type": "error", "error": object, "request_id": request_id})
 }
 
 /// The schema of [`body`].
@@ -66,7 +72,11 @@ pub fn schema() -> Value {
             "error": {
                 "type": "object",
                 "required": ["type", "message"],
-                "properties": {"type": {"type": "string"}, "message": {"type": "string"}},
+                "properties": {
+                    "type": {"type": "string"},
+                    "message": {"type": "string"},
+                    "details": {"type": "object"},
+                },
             },
             "request_id": {"type": ["string", "null"]},
         },

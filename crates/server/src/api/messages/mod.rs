@@ -20,7 +20,7 @@ use self::output::{Blocks, Facts};
 use super::endpoint::Endpoint;
 use super::fields::body::{JsonBody, required};
 use super::fields::conversation::{Chat, Thinking};
-use super::fields::messages::AnyTexts;
+use super::fields::messages::{TextType, Texts};
 use super::fields::numbers::Count;
 use super::fields::schema::named;
 use super::fields::shared::{AnswerOptions, Draft, ModelField};
@@ -56,8 +56,8 @@ pub struct Messages {
 struct PromptFields {
     /// The chat, at least one message.
     messages: Required<List<Object<MessageFields>>>,
-    /// The system text.
-    system: Option<AnyTexts>,
+    /// The system text; an empty one is none.
+    system: Option<Texts<TextType>>,
     /// The functions that the answer may call, at most 128.
     tools: Option<List<Object<ToolField>>>,
     /// Controls which functions the answer calls, if any.
@@ -68,6 +68,8 @@ struct PromptFields {
     output_config: Option<Object<OutputFields>>,
     /// `output_config.format` under its older name.
     output_format: Option<Object<FormatField>>,
+    /// Not supported: `messages` has the whole history.
+    thread: Option<Value>,
     /// Further variables of the chat template.
     chat_template_kwargs: Option<Object<Map<String, Value>>>,
 }
@@ -188,9 +190,14 @@ impl PromptFields {
 
     /// The chat, and the grammars.
     fn chat(self, backend: &Backend) -> Result<(Chat, Vec<NamedFormat>), ApiError> {
+        if self.thread.is_some() {
+            let rest = "is not supported: this server stores no messages; send the whole history in messages \
+                        (tool runners of the SDKs: thread = false)";
+            return Err(ApiError::field(ErrorCode::UnsupportedParameter, envelope::THREAD, rest));
+        }
         let tools = tools(self.tools, self.tool_choice)?;
         let mut messages = messages(self.messages.0)?;
-        if let Some(system) = &self.system {
+        if let Some(system) = self.system.filter(|system| !system.0.is_empty()) {
             messages.insert(0, Message::new("system", &system.0));
         }
         let mut chat = Chat::new(messages, tools, self.chat_template_kwargs);

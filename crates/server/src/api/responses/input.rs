@@ -23,7 +23,7 @@ pub enum Input {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[schemars(rename = "ResponsesItem")]
 pub struct Item {
-    /// `message` by default; `reasoning` is not shown to the model.
+    /// `message` by default; `reasoning` is not shown to the model, `item_reference` is refused.
     #[serde(rename = "type")]
     kind: Option<Kind>,
     /// The role of a `message`.
@@ -46,6 +46,7 @@ enum Kind {
     Call,
     Output,
     Reasoning,
+    Reference,
 }
 
 named!(Kind {
@@ -53,6 +54,7 @@ named!(Kind {
     "function_call" => Self::Call,
     "function_call_output" => Self::Output,
     "reasoning" => Self::Reasoning,
+    "item_reference" => Self::Reference,
 });
 
 /// A role of a message, by its name in chat templates.
@@ -105,6 +107,11 @@ impl Input {
                 }
                 // Reasoning of former answers is not shown to the model.
                 Kind::Reasoning => {}
+                Kind::Reference => {
+                    let rest = "must not be item_reference: this server stores no answers; send the item \
+                                itself, as clients do with store = false";
+                    return Err(ApiError::field(ErrorCode::UnsupportedValue, param("type"), rest));
+                }
             }
         }
         match messages.is_empty() {

@@ -46,7 +46,7 @@ pub struct Responses {
 struct ResponseFields {
     /// A message of the user, or the history as items.
     input: Required<Input>,
-    /// The system text.
+    /// The system text; an empty one is none.
     instructions: Option<String>,
     /// The budget in tokens.
     max_output_tokens: Option<Count<1>>,
@@ -66,6 +66,12 @@ struct ResponseFields {
     background: Option<bool>,
     /// Not supported: `input` has the whole history.
     previous_response_id: Option<String>,
+    /// Not supported: instructions that OpenAI stores.
+    prompt: Option<Value>,
+    /// Nothing more is included; log-probabilities that are asked for are named as ignored.
+    include: Option<List<String>>,
+    /// Nothing is cut; `auto` is named as ignored.
+    truncation: Option<String>,
     /// Further variables of the chat template.
     chat_template_kwargs: Option<Object<Map<String, Value>>>,
 }
@@ -210,6 +216,11 @@ impl ResponseFields {
                 self.previous_response_id.is_some(),
                 "is not supported: this server stores no answers; send the whole history in input",
             ),
+            (
+                "prompt",
+                self.prompt.is_some(),
+                "is not supported: this server stores no prompts; send the text in instructions and input",
+            ),
         ];
         match refused.into_iter().find(|(_, is_refused, _)| *is_refused) {
             None => Ok(()),
@@ -223,8 +234,8 @@ impl ResponseFields {
         let tools = tools(self.tools, self.tool_choice)?;
         let tools = tools.parallel(self.parallel_tool_calls);
         let mut messages = self.input.0.messages()?;
-        if let Some(instructions) = &self.instructions {
-            messages.insert(0, Message::new("system", instructions));
+        if let Some(instructions) = self.instructions.filter(|text| !text.is_empty()) {
+            messages.insert(0, Message::new("system", &instructions));
         }
         let mut chat = Chat::new(messages, tools, self.chat_template_kwargs);
         let reasoning = self.reasoning.as_ref();
@@ -232,6 +243,11 @@ impl ResponseFields {
         chat.follow(backend, "reasoning.effort", effort.map(Thinking::effort));
         let verbosity = self.text.and_then(|Object(text)| text.verbosity);
         chat.ignored.extend(verbosity.map(|_| "text.verbosity"));
+        let included = self.include.into_iter().flat_map(|List(included)| included);
+        let mut logprobs = included.filter(|part| part == "message.output_text.logprobs");
+        chat.ignored.extend(logprobs.next().map(|_| "include"));
+        let cut = self.truncation.filter(|mode| mode != "disabled");
+        chat.ignored.extend(cut.map(|_| "truncation"));
         Ok(chat)
     }
 
