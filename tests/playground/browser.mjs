@@ -455,6 +455,14 @@ test("turns, a system prompt and a format are sent, and a lost server is told in
   }
   assert.deepEqual(sent.map(({ messages }) => messages.map(({ role }) => role).join()),
     ["system,user", "system,user,assistant,user"]);
+  // A turn that fails leaves those before it.
+  await page.route(`**${TRACE}`, (route) => route.abort());
+  await page.getByRole("button", { name: "Run" }).click();
+  await page.getByText("The server cannot be reached.").waitFor();
+  await page.unroute(`**${TRACE}`);
+  await page.getByRole("button", { name: "Run" }).click();
+  await ended(page);
+  assert.equal(sent.at(-1).messages.length, 6);
   await page.getByText("JSON schema or regular expression").click();
   await page.getByLabel("Format").fill("[0-9]{2}");
   await page.getByRole("button", { name: "Run" }).click();

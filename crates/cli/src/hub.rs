@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use model::{Checkpoint, Files};
+use ureq::tls::RootCerts;
 
 use crate::memory::size;
 use crate::names::{escaped, without_password};
 use crate::{exit, files};
-use http::{Client, Fault, Timeouts};
+use http::{Client, Fault, Timeouts, roots};
 use id::{Id, alone, shards};
 use remote::{Remote, list, shards_of};
 use store::Store;
@@ -186,11 +187,14 @@ struct Hub {
     cache: PathBuf,
     endpoint: String,
     token: Option<String>,
+    /// A file of certificates that are trusted in place of the built-in ones.
+    certificates: Option<PathBuf>,
     offline: bool,
 }
 
 impl Hub {
-    /// Reads `HF_HOME`, `HF_HUB_CACHE`, `HF_TOKEN`, `HF_ENDPOINT` and `HF_HUB_OFFLINE`.
+    /// Reads `HF_HOME`, `HF_HUB_CACHE`, `HF_TOKEN`, `HF_ENDPOINT`, `HF_HUB_OFFLINE` and `SSL_CERT_FILE`, or
+    /// `REQUESTS_CA_BUNDLE` as Python's package.
     fn from_env(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let set = |name| variable(name).filter(|value| !value.trim().is_empty());
         let home = match (set("HF_HOME"), set("XDG_CACHE_HOME")) {
@@ -216,6 +220,9 @@ impl Hub {
                 || ENDPOINT.to_owned(),
                 |endpoint| endpoint.trim_end_matches('/').to_owned(),
             ),
+            certificates: set("SSL_CERT_FILE")
+                .or_else(|| set("REQUESTS_CA_BUNDLE"))
+                .map(PathBuf::from),
             offline: offline
                 .is_some_and(|value| ["1", "true", "yes", "on"].contains(&value.as_str())),
         })
@@ -243,9 +250,7 @@ impl Hub {
         // A commit has its own snapshot and no reference.
         let commit = store.commit_of(id.revision);
         let folder = store.snapshot(commit.as_deref().unwrap_or(id.revision));
-        let names = std::fs::read_dir(&folder).into_iter().flatten();
-        let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let names: Vec<String> = names.collect();
+        let names = names_in(&folder);
         if names.is_empty() {
             return Err(format!("revision {} not found", id.revision));
         }
@@ -280,7 +285,8 @@ impl Hub {
 
     /// Downloads the files of `id` that the cache lacks.
     fn download(&self, id: Id<'_>, selection: Selection) -> Result<(PathBuf, Option<Missing>)> {
-        let client = Client::new(&self.endpoint, self.token.clone(), Timeouts::default());
+        let (token, patience) = (self.token.clone(), Timeouts::default());
+        let client = Client::new(&self.endpoint, token, self.roots()?, patience);
         let listed = match list(&client, id) {
             Ok(listed) => listed,
             Err(fault) => {
@@ -318,13 +324,26 @@ impl Hub {
             }
             weights.iter().try_for_each(|name| remote.get(name))?;
         }
-        remote.store.put_commit(id.revision, &remote.listed.sha)?;
+        let kept = remote.store.put_commit(id.revision, &remote.listed.sha);
+        kept.map_err(|error| self.refusal(id, &Fault::Disk(error)))?;
         let missing = missing.filter(|_| selection == Selection::Description);
         let place = match gguf {
             Some(file) if missing.is_none() => remote.folder.join(file),
             _ => remote.folder.clone(),
         };
         Ok((place, missing))
+    }
+
+    /// The certificates that the Hub's is checked with.
+    fn roots(&self) -> Result<RootCerts> {
+        let Some(path) = &self.certificates else {
+            return Ok(RootCerts::WebPki);
+        };
+        let found = std::fs::read(path).map_err(|error| error.to_string());
+        found.and_then(|pem| roots(&pem)).map_err(|error| {
+            let path = path.display();
+            exit::failure(exit::NO_INPUT, format!("SSL_CERT_FILE: {path}: {error}"))
+        })
     }
 
     /// Refuses a download of `bytes` for which the cache's disk has too little room. Parts of earlier
@@ -354,10 +373,12 @@ impl Hub {
             Fault::Disk(_) => exit::IO,
             Fault::Refused(_) => exit::CHECKPOINT,
             _ if is_refused(fault) => exit::NO_INPUT,
-            Fault::Status(_) | Fault::Network(_) => exit::UNAVAILABLE,
+            Fault::Status(..) | Fault::Network(_) => exit::UNAVAILABLE,
         };
         let mut reason = self.reason(id, fault);
-        if matches!(fault, Fault::Network(_)) {
+        if reason.contains("certificate") {
+            reason.push_str("; SSL_CERT_FILE names the certificates of a mirror or proxy");
+        } else if matches!(fault, Fault::Network(_)) {
             let cache = self.cache.display();
             reason.push_str(&format!(
                 "; without a network, give the folder of a copy (--model ./FOLDER), or put a copy of \
@@ -372,14 +393,23 @@ impl Hub {
         let (name, revision) = (id.name, id.revision);
         let endpoint = without_password(&self.endpoint);
         match fault {
-            Fault::Status(404) => {
+            Fault::Status(404, _) => {
                 format!("{name}: no such folder, and {endpoint} has no revision {revision} of it")
             }
-            Fault::Status(status @ (401 | 403)) => format!(
-                "{name}: no such folder, and {endpoint} does not show it (status {status}): it \
-                 does not exist, or needs an HF_TOKEN with access"
-            ),
-            Fault::Status(status) => format!("{name}: {endpoint} answered with status {status}"),
+            Fault::Status(status @ (401 | 403), said) => {
+                let sent = match self.token {
+                    Some(_) => ", which the one that was sent lacks",
+                    None => "",
+                };
+                let said = quoted(said);
+                format!(
+                    "{name}: no such folder, and {endpoint} does not show it (status {status}{said}): it does \
+                     not exist, or needs an HF_TOKEN with access{sent}"
+                )
+            }
+            Fault::Status(status, said) => {
+                format!("{name}: {endpoint} answered with status {status}{}", quoted(said))
+            }
             Fault::Refused(what) => format!("{name}: the answer of {endpoint} is refused: {what}"),
             Fault::Disk(error) if error.kind() == std::io::ErrorKind::StorageFull => format!(
                 "{name}: {}: {error}: make room and start again, the download goes on where it ended; or \
@@ -396,14 +426,37 @@ impl Hub {
     }
 }
 
+/// The names of the files in a folder, and those in its folders after a slash.
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = |folder: &Path| {
+        let entries = std::fs::read_dir(folder).into_iter().flatten();
+        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+    };
+    let mut names = Vec::new();
+    for name in entries(folder) {
+        let inner = entries(&folder.join(&name)).map(|file| format!("{name}/{file}"));
+        names.extend(inner);
+        names.push(name);
+    }
+    names
+}
+
 /// True if the Hub cannot be asked now.
 fn is_absent(fault: &Fault) -> bool {
-    matches!(fault, Fault::Status(_) | Fault::Network(_)) && !is_refused(fault)
+    matches!(fault, Fault::Status(..) | Fault::Network(_)) && !is_refused(fault)
 }
 
 /// True if the Hub's status means that this user cannot see such a model.
 fn is_refused(fault: &Fault) -> bool {
-    matches!(fault, Fault::Status(401 | 403 | 404))
+    matches!(fault, Fault::Status(401 | 403 | 404, _))
+}
+
+/// The Hub's reason, if it gave one.
+fn quoted(said: &str) -> String {
+    match said.trim() {
+        "" => String::new(),
+        said => format!(", {}", escaped(said, "")),
+    }
 }
 
 #[cfg(test)]

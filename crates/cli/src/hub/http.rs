@@ -7,18 +7,28 @@ use std::time::Duration;
 
 use ureq::http::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, ETAG, LOCATION, RANGE,
+    RETRY_AFTER,
 };
-use ureq::http::{HeaderMap, HeaderName, Response, Uri};
+use ureq::http::{HeaderMap, HeaderName, Response, StatusCode, Uri};
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
 /// Maximum redirects of one request.
 const MAX_REDIRECTS: usize = 10;
 /// Maximum bytes of the list of a repository's files.
 const MAX_LIST_BYTES: u64 = 16 << 20;
+/// Number of times that a request is repeated which the Hub could not answer.
+const MAX_REPEATS: u32 = 3;
+/// Longest pause before a repeated request. A longer one that the Hub asks for ends the download.
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// Maximum characters of the Hub's reason that a message quotes.
+const MAX_REASON_CHARS: usize = 300;
 /// The digest and the size of a file that another host stores, and the commit of a file.
 const LINKED_ETAG: HeaderName = HeaderName::from_static("x-linked-etag");
 const LINKED_SIZE: HeaderName = HeaderName::from_static("x-linked-size");
 const COMMIT: HeaderName = HeaderName::from_static("x-repo-commit");
+/// The Hub's reason of a refusal.
+const REASON: HeaderName = HeaderName::from_static("x-error-message");
 
 /// Time that the Hub may take.
 #[derive(Clone, Copy, Debug)]
@@ -27,20 +37,26 @@ pub(super) struct Timeouts {
     pub connect: Duration,
     /// For the head of an answer, and between two bytes of it.
     pub silence: Duration,
+    /// Before the first repeated request; twice as long before each further one.
+    pub pause: Duration,
 }
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { connect: Duration::from_secs(10), silence: Duration::from_secs(30) }
+        Self {
+            connect: Duration::from_secs(10),
+            silence: Duration::from_secs(30),
+            pause: Duration::from_secs(1),
+        }
     }
 }
 
 /// The reason why a request or a download failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
-    /// The Hub's answer.
+    /// The Hub's answer, and its reason if it gives one.
     #[error("status {0}")]
-    Status(u16),
+    Status(u16, String),
     /// No answer, or one that broke off.
     #[error("{0}")]
     Network(String),
@@ -59,6 +75,7 @@ pub(super) struct Client {
     /// Without a slash at its end.
     endpoint: String,
     token: Option<String>,
+    pause: Duration,
 }
 
 /// The Hub's description of a file.
@@ -72,8 +89,14 @@ pub(super) struct Meta {
 }
 
 impl Client {
-    pub fn new(endpoint: &str, token: Option<String>, patience: Timeouts) -> Self {
+    pub fn new(
+        endpoint: &str,
+        token: Option<String>,
+        roots: RootCerts,
+        patience: Timeouts,
+    ) -> Self {
         let config = Agent::config_builder()
+            .tls_config(TlsConfig::builder().root_certs(roots).build())
             .user_agent(concat!("asynclane/", env!("CARGO_PKG_VERSION")))
             .http_status_as_error(false)
             .max_redirects(0)
@@ -84,7 +107,13 @@ impl Client {
             .timeout_per_read(Some(patience.silence))
             .timeout_per_write(Some(patience.silence))
             .build();
-        Self { agent: config.new_agent(), endpoint: endpoint.to_owned(), token }
+        let (agent, endpoint) = (config.new_agent(), endpoint.to_owned());
+        Self { agent, endpoint, token, pause: patience.pause }
+    }
+
+    /// Waits before the repeat with this number, from 0 on.
+    pub fn pause(&self, repeat: u32) {
+        std::thread::sleep(self.pause.saturating_mul(1 << repeat.min(MAX_REPEATS)));
     }
 
     /// The text at `path`, which begins with a slash: a list of files.
@@ -133,8 +162,41 @@ impl Client {
         Ok((Meta { etag, size }, begin, bytes))
     }
 
-    /// The answer at `path` from byte `from` on, and the headers of the first one before redirects.
+    /// The answer at `path` from byte `from` on, and the headers of the first one before redirects to
+    /// another host. A Hub that is busy or fails is asked again.
     fn get(&self, path: &str, start: u64) -> Result<(HeaderMap, Response<Body>), Fault> {
+        for repeat in 0.. {
+            match self.get_once(path, start)? {
+                Ok(answered) => return Ok(answered),
+                Err((status, headers)) => {
+                    let asked = text(&headers, &RETRY_AFTER).and_then(|text| text.parse().ok());
+                    let asked = asked.map(Duration::from_secs);
+                    let is_brief = asked.is_none_or(|pause| pause <= LONGEST_PAUSE);
+                    let is_passing =
+                        status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
+                    if !is_passing || !is_brief || repeat >= MAX_REPEATS {
+                        let reason = text(&headers, &REASON).unwrap_or_default();
+                        let reason = reason.chars().take(MAX_REASON_CHARS).collect();
+                        return Err(Fault::Status(status.as_u16(), reason));
+                    }
+                    match asked {
+                        Some(pause) => {
+                            let seconds = pause.as_secs();
+                            say!(
+                                "the hub answers with status {status}: asked again in {seconds} s"
+                            );
+                            std::thread::sleep(pause);
+                        }
+                        None => self.pause(repeat),
+                    }
+                }
+            }
+        }
+        Err(Fault::Network("no answer".to_owned()))
+    }
+
+    /// The same, or the status and the headers of an answer that has no content.
+    fn get_once(&self, path: &str, start: u64) -> Result<Answered, Fault> {
         let mut url = format!("{}{path}", self.endpoint);
         let mut first = None;
         for _ in 0..=MAX_REDIRECTS {
@@ -149,20 +211,46 @@ impl Client {
                 request = request.header(AUTHORIZATION, format!("Bearer {token}"));
             }
             let answer = request.call().map_err(network)?;
-            let status = answer.status();
+            let (status, headers) = (answer.status(), answer.headers());
+            let mut has_moved = false;
             if status.is_redirection() {
-                let location = text(answer.headers(), &LOCATION);
-                url = target(&url, location.as_deref())?;
+                let next = target(&url, text(headers, &LOCATION).as_deref())?;
+                // The new name of a repository, whose answer has the headers of the file.
+                let is_bare = !headers.contains_key(COMMIT) && !headers.contains_key(LINKED_ETAG);
+                has_moved = is_bare && origin(&next) == origin(&url);
+                url = next;
             }
-            let first = first.get_or_insert_with(|| answer.headers().clone());
+            if !has_moved {
+                first.get_or_insert_with(|| headers.clone());
+            }
             if status.is_success() {
-                return Ok((std::mem::take(first), answer));
+                return Ok(Ok((first.unwrap_or_default(), answer)));
             }
             if !status.is_redirection() {
-                return Err(Fault::Status(status.as_u16()));
+                return Ok(Err((status, headers.clone())));
             }
         }
         Err(Fault::Refused(format!("expected at most {MAX_REDIRECTS} redirects, found more")))
+    }
+}
+
+/// The headers that describe a file and the answer with its content, or those of an answer without it.
+type Answered = Result<(HeaderMap, Response<Body>), (StatusCode, HeaderMap)>;
+
+/// The certificates of a PEM file, which the Hub's certificate is checked with in place of the built-in ones.
+///
+/// # Errors
+/// No certificate, or a malformed one.
+pub(super) fn roots(pem: &[u8]) -> Result<RootCerts, String> {
+    let mut found = Vec::new();
+    for item in parse_pem(pem) {
+        if let PemItem::Certificate(certificate) = item.map_err(|error| error.to_string())? {
+            found.push(certificate);
+        }
+    }
+    match found.is_empty() {
+        true => Err("no certificate".to_owned()),
+        false => Ok(RootCerts::from(found)),
     }
 }
 

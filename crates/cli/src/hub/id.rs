@@ -57,7 +57,7 @@ impl<'a> Id<'a> {
     pub fn gguf<'b>(&self, files: &[&'b str]) -> Result<Option<&'b str>, String> {
         let all = files.iter().copied().filter(|file| file.ends_with(GGUF));
         // A projector of images is no model.
-        let all = all.filter(|file| is_word(file) && !file.starts_with("mmproj"));
+        let all = all.filter(|file| is_path(file) && !name(file).starts_with("mmproj"));
         let all: Vec<&str> = all.collect();
         let has_safetensors = files.contains(&WEIGHTS)
             || files.contains(&INDEX)
@@ -71,7 +71,11 @@ impl<'a> Id<'a> {
         }
         let lower = requested.to_lowercase();
         let fitting = all.iter().filter(|file| file.to_lowercase().contains(&lower));
-        let fitting: Vec<&str> = fitting.copied().collect();
+        let mut fitting: Vec<&str> = fitting.copied().collect();
+        // `Q6_K` is not a part of `Q6_K_L`, nor `F16` of `BF16`, if a file ends with the word alone.
+        if fitting.iter().any(|file| ends_with_word(file, &lower)) {
+            fitting.retain(|file| ends_with_word(file, &lower));
+        }
         match fitting.as_slice() {
             [one] => Ok(Some(one)),
             [one, ..] if shards(one, &fitting).len() == fitting.len() => {
@@ -113,10 +117,29 @@ pub(super) fn shards<'b>(file: &'b str, files: &[&'b str]) -> Vec<&'b str> {
     match stem(file) {
         None => vec![file],
         own => {
-            let words = files.iter().copied().filter(|other| is_word(other));
+            let words = files.iter().copied().filter(|other| is_path(other));
             words.filter(|other| stem(other) == own).collect()
         }
     }
+}
+
+/// True if a file's name without the number of a shard ends with `word`, which is in lower case, after a dash,
+/// a dot, an underscore or a folder.
+fn ends_with_word(file: &str, word: &str) -> bool {
+    let whole = stem(file).map_or_else(|| file.trim_end_matches(GGUF), |(stem, _)| stem);
+    let rest = whole.to_lowercase();
+    let rest = rest.strip_suffix(word).filter(|_| !word.is_empty());
+    rest.is_some_and(|rest| rest.is_empty() || rest.ends_with(['-', '.', '_', '/']))
+}
+
+/// The name of a file without its folders.
+fn name(file: &str) -> &str {
+    file.rsplit('/').next().unwrap_or(file)
+}
+
+/// True if `file` is a name, perhaps in a folder.
+fn is_path(file: &str) -> bool {
+    file.matches('/').count() <= 1 && file.split('/').all(is_word)
 }
 
 /// True if `part` can be an organisation or a name; `.` and `..` cannot.

@@ -11,8 +11,8 @@ use sha2::{Digest, Sha256};
 
 use super::http::{Client, Fault, Meta, hex, is_digest};
 
-/// Number of times that a broken transfer is resumed.
-const MAX_RESUMES: usize = 3;
+/// Number of times that a transfer is resumed which brought nothing.
+const MAX_RESUMES: u32 = 3;
 /// The extension of a file whose download is not complete.
 pub(super) const PART: &str = "incomplete";
 /// Pause between two looks at a lock.
@@ -94,9 +94,9 @@ impl<'a> Store<'a> {
         Some(commit.trim().to_owned()).filter(|commit| is_digest(commit))
     }
 
-    /// Keeps the commit of a branch.
+    /// Keeps the commit of a branch. One that is known is not written again: the disk may be read-only.
     pub fn put_commit(&self, revision: &str, commit: &str) -> io::Result<()> {
-        if revision == commit {
+        if revision == commit || self.commit_of(revision).as_deref() == Some(commit) {
             return Ok(());
         }
         let path = self.root().join("refs").join(revision);
@@ -133,11 +133,16 @@ impl<'a> Store<'a> {
             fs::rename(&part, &blob)?;
         }
         let link = self.snapshot(source.commit).join(source.name);
-        link.parent().map_or(Ok(()), fs::create_dir_all)?;
-        remove(&link)?;
         // A file may lie in a folder of the model's.
         let up = "../".repeat(2 + source.name.matches('/').count());
-        link_to(&blob, &format!("{up}blobs/{}", meta.etag), &link)?;
+        let relative = format!("{up}blobs/{}", meta.etag);
+        // Another process may read the link that it made.
+        if fs::read_link(&link).is_ok_and(|found| found == Path::new(&relative)) {
+            return Ok(());
+        }
+        link.parent().map_or(Ok(()), fs::create_dir_all)?;
+        remove(&link)?;
+        link_to(&blob, &relative, &link)?;
         Ok(())
     }
 
@@ -189,10 +194,14 @@ fn transfer<R: Read>(
         file.set_len(0)?;
     }
     let mut opened = opened.filter(|_| file.metadata().is_ok_and(|file| file.len() == 0));
-    for resumes in 0.. {
+    let (mut resumes, mut most) = (0, 0);
+    loop {
         let position = file.seek(SeekFrom::End(0))?;
         if position >= meta.size {
             break;
+        }
+        if position > most {
+            (resumes, most) = (0, position);
         }
         let copied = match opened.take() {
             Some((_, bytes)) => copy(bytes, &mut file, meta.size, progress),
@@ -211,7 +220,12 @@ fn transfer<R: Read>(
         };
         match copied {
             Ok(()) => break,
-            Err(Fault::Network(_)) if resumes < MAX_RESUMES => {}
+            Err(Fault::Network(_)) if resumes < MAX_RESUMES => {
+                if file.metadata()?.len() <= most {
+                    source.client.pause(resumes);
+                }
+                resumes += 1;
+            }
             Err(fault) => return Err(fault),
         }
     }

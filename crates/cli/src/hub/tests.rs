@@ -55,6 +55,16 @@ fn an_id_may_name_a_gguf_file_or_a_part_of_its_name() {
     assert_eq!(named("a/b:Q8_0", &projector), Ok("m-Q8_0.gguf"));
     let split = ["m-Q8-00002-of-00002.gguf", "m-Q8-00001-of-00002.gguf", "m-Q4.gguf"];
     assert_eq!(named("a/b:Q8", &split), Ok("m-Q8-00001-of-00002.gguf"));
+    // A word alone before longer ones, and files in folders.
+    let near = ["m-Q6_K.gguf", "m-Q6_K_L.gguf", "m.BF16.gguf", "m.F16.gguf", "Q8_0/m-Q8_0.gguf"];
+    for (file, id) in
+        ["a/b:q6_k", "a/b:Q6_K_L", "a/b:BF16", "a/b:F16", "a/b:Q8_0"].iter().enumerate()
+    {
+        assert_eq!(named(id, &near), Ok(near[file]));
+    }
+    let several = named("a/b", &["m-Q4_K_M.gguf", "Q8_0/m-Q8_0.gguf"]);
+    assert!(several.unwrap_err().ends_with("m-Q4_K_M.gguf, Q8_0/m-Q8_0.gguf"));
+    assert_eq!(named("a/b", &["m.gguf", "../m.gguf", "a/../m.gguf", "a/b/m.gguf"]), Ok("m.gguf"));
     let hostile = [split[0], split[1], split[2], "m-Q8-/../00003-of-00002.gguf"];
     assert_eq!(id::shards(split[1], &hostile), split[..2]);
     assert_eq!(id::shards(split[2], &hostile), split[2..]);
@@ -139,6 +149,43 @@ fn the_environment_says_where_the_hub_and_its_cache_are() {
     assert!(all.offline);
 }
 
+/// With a token that is refused, the advice is not to set one.
+#[test]
+fn a_refusal_quotes_the_hub() {
+    let reason = |token: Option<&str>| {
+        let token = token.map(str::to_owned);
+        let variable = |name: &str| match name {
+            "HF_HOME" => Some("/h".to_owned()),
+            "HF_TOKEN" => token.clone(),
+            _ => None,
+        };
+        let hub = Hub::from_env(variable).unwrap();
+        hub.reason(
+            Id::parse("a/b").unwrap(),
+            &Fault::Status(401, "Invalid\ncredentials".to_owned()),
+        )
+    };
+    let quoted = "does not show it (status 401, Invalid\\ncredentials)";
+    assert!(reason(None).contains(quoted), "{}", reason(None));
+    assert!(reason(None).ends_with("needs an HF_TOKEN with access"));
+    assert!(reason(Some("x")).ends_with("with access, which the one that was sent lacks"));
+}
+
+#[test]
+fn certificates_come_from_a_file_that_has_some() {
+    // The contents are read at the first connection.
+    let pem = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    assert!(roots(pem).is_ok());
+    assert_eq!(roots(b"").unwrap_err(), "no certificate");
+    let missing = |name: &str| match name {
+        "HF_HOME" => Some("/h".to_owned()),
+        "SSL_CERT_FILE" => Some("/no/such.pem".to_owned()),
+        _ => None,
+    };
+    let error = Hub::from_env(missing).unwrap().roots().unwrap_err().to_string();
+    assert!(error.starts_with("SSL_CERT_FILE: /no/such.pem: "), "{error}");
+}
+
 #[test]
 fn shards_are_those_of_an_index_that_loading_accepts() {
     let folder = std::env::temp_dir().join(format!("asynclane-hub-{}", std::process::id()));
@@ -170,9 +217,9 @@ fn a_password_of_the_endpoint_is_shown_nowhere() {
     let hub = Hub::from_env(variable).unwrap();
     let id = Id::parse("a/b").unwrap();
     for fault in [
-        Fault::Status(404),
-        Fault::Status(401),
-        Fault::Status(503),
+        Fault::Status(404, String::new()),
+        Fault::Status(401, String::new()),
+        Fault::Status(503, String::new()),
         Fault::Network("no way to http://me:secret@mirror:1/hub/api".to_owned()),
         Fault::Refused("x".to_owned()),
     ] {

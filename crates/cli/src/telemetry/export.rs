@@ -6,6 +6,7 @@
 //! `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_EXPORTER_OTLP_*` have their standard meaning.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -47,9 +48,11 @@ pub fn spans(endpoint: &str, counters: Counters) -> Result<SdkTracerProvider> {
         inner: BatchSpanProcessor::builder(CountingExporter {
             inner: exporter,
             counters: Arc::clone(&counters),
+            has_failed: AtomicBool::new(false),
         })
         .build(),
         counters,
+        has_failed: AtomicBool::new(false),
     };
     Ok(SdkTracerProvider::builder()
         .with_resource(resource())
@@ -100,6 +103,8 @@ fn resource() -> Resource {
 struct CountingExporter<T> {
     inner: T,
     counters: Counters,
+    /// True if the last export failed.
+    has_failed: AtomicBool,
 }
 
 impl SpanProcessor for CountingExporter<BatchSpanProcessor> {
@@ -133,6 +138,11 @@ impl<T: SpanExporter> SpanExporter for CountingExporter<T> {
         let result = self.inner.export(batch).await;
         if let (Ok(()), Some(counters)) = (&result, self.counters.get()) {
             counters.exported(count);
+        }
+        // One line, not one for every batch.
+        let has_failed = self.has_failed.swap(result.is_err(), Ordering::Relaxed);
+        if let (Err(error), false) = (&result, has_failed) {
+            tracing::warn!(%error, spans = count, "the collector takes no spans");
         }
         result
     }

@@ -327,7 +327,7 @@ fn budget(
     match (rest, request.stops.max_tokens) {
         (Some(rest), Some(max_tokens)) if max_tokens <= rest => Ok(max_tokens),
         (Some(rest), None) if rest > 0 => Ok(rest.min(request.default_budget())),
-        (Some(rest), Some(_)) => {
+        (Some(rest), Some(_)) if rest > 0 => {
             let takes = match behind {
                 0 => "the prompt takes",
                 _ => "prompt and suffix take",

@@ -247,9 +247,10 @@ async function run() {
   });
 }
 
-/** Keeps the turns of a chat, if they are to be kept. */
+/** Keeps the turns of a chat, if they are to be kept. A failed answer leaves those before it. */
 function remember({ messages }, panel) {
-  const isKept = at("keep").checked && messages && panel.element.dataset.state !== "failed";
+  if (panel.element.dataset.state === "failed") return;
+  const isKept = at("keep").checked && messages;
   turns = isKept ? [...messages.filter(({ role }) => role !== "system")] : [];
   if (isKept) turns.push({ role: "assistant", content: panel.text });
 }

@@ -186,8 +186,9 @@ async fn the_context_is_a_limit() {
     let server = server();
     let ids = |count: u32| vec![9; count as usize];
     let cases = refusals! {
-        {"prompt": ids(CONTEXT + 1)}, {"prompt": ids(CONTEXT)} => context_length_exceeded "prompt";
-        {"prompt": ids(CONTEXT), "max_tokens": 1}, {"max_tokens": CONTEXT},
+        {"prompt": ids(CONTEXT + 1)}, {"prompt": ids(CONTEXT)},
+        {"prompt": ids(CONTEXT), "max_tokens": 1} => context_length_exceeded "prompt";
+        {"max_tokens": CONTEXT},
         {"max_tokens": 10_000_000_000_u64} => context_length_exceeded "max_tokens";
     };
     server.refuses(COMPLETIONS, &cases).await;

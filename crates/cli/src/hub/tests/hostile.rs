@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
+use ureq::tls::RootCerts;
 
 use crate::hub::http::{Client, Fault, Timeouts, hex};
 use crate::hub::store::{PART, Source, Store};
@@ -16,8 +17,11 @@ use crate::hub::store::{PART, Source, Store};
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const NAME: &str = "model.safetensors";
 /// Much longer than a local answer takes, and short enough to wait for.
-const TIMEOUTS: Timeouts =
-    Timeouts { connect: Duration::from_secs(5), silence: Duration::from_secs(2) };
+const TIMEOUTS: Timeouts = Timeouts {
+    connect: Duration::from_secs(5),
+    silence: Duration::from_secs(2),
+    pause: Duration::from_millis(10),
+};
 
 /// A local server whose answers are written by a closure; with the heads of the requests.
 struct Hub {
@@ -94,7 +98,8 @@ impl TempFolder {
         let say = |line: &str| self.said.borrow_mut().push(line.to_owned());
         let mut store = Store::new(&cache, "a/b", &say);
         store.notice = Duration::from_millis(200);
-        let client = Client::new(endpoint, token.map(str::to_owned), TIMEOUTS);
+        let token = token.map(str::to_owned);
+        let client = Client::new(endpoint, token, RootCerts::WebPki, TIMEOUTS);
         let source = Source {
             client: &client,
             path: &format!("/a/b/resolve/{COMMIT}/{name}"),
@@ -155,6 +160,16 @@ fn head(etag: &str, length: usize) -> String {
     )
 }
 
+/// The head of a file of `length` bytes from byte `start` on.
+fn partial_head(etag: &str, start: usize, length: usize) -> String {
+    format!(
+        "HTTP/1.1 206 Partial Content\r\nETag: \"{etag}\"\r\nX-Repo-Commit: {COMMIT}\r\n\
+         Content-Range: bytes {start}-{}/{length}\r\nContent-Length: {}\r\n",
+        length - 1,
+        length - start
+    )
+}
+
 /// Serves `content` under `etag`, from the byte that is asked for.
 fn serve(request: &str, stream: &mut TcpStream, etag: &str, content: &[u8]) {
     let range_start = request.lines().find_map(|line| {
@@ -164,12 +179,7 @@ fn serve(request: &str, stream: &mut TcpStream, etag: &str, content: &[u8]) {
     let (length, start) = (content.len(), range_start.unwrap_or(0));
     let head = match range_start {
         None => head(etag, length),
-        Some(start) => format!(
-            "HTTP/1.1 206 Partial Content\r\nETag: \"{etag}\"\r\nX-Repo-Commit: {COMMIT}\r\n\
-             Content-Range: bytes {start}-{}/{length}\r\nContent-Length: {}\r\n",
-            length - 1,
-            length - start
-        ),
+        Some(start) => partial_head(etag, start, length),
     };
     let head = format!("{head}Connection: close\r\n\r\n");
     write(stream, &[head.as_bytes(), &content[start..]].concat());
@@ -298,6 +308,92 @@ fn a_transfer_that_breaks_off_goes_on_and_is_checked_as_a_whole() {
     }
 }
 
+/// Connections that are cut after some bytes bring the whole file, however many there are.
+#[test]
+fn a_transfer_goes_on_as_long_as_bytes_come() {
+    let good = content();
+    let (etag, all) = (sha256(&good), good.clone());
+    let name = etag.clone();
+    let hub = Hub::start(move |request, stream| {
+        let mut whole = Vec::new();
+        let start =
+            request.lines().find_map(|line| line.strip_prefix("range: bytes=")?.strip_suffix('-'));
+        let start = start.map_or(0, |start| start.parse::<usize>().unwrap());
+        match start {
+            0 => whole.extend(head(&name, all.len()).bytes()),
+            _ => whole.extend(partial_head(&name, start, all.len()).bytes()),
+        }
+        whole.extend(b"Connection: close\r\n\r\n");
+        whole.extend(&all[start..all.len().min(start + 100_000)]);
+        write(stream, &whole);
+    });
+    let folder = TempFolder::new("cut");
+    assert_eq!(folder.fetch(&hub.endpoint, None).unwrap(), good);
+    assert_eq!(hub.heads().len(), 8);
+}
+
+/// A Hub that is busy is asked again, but not for ever, and not after an hour.
+#[test]
+fn a_busy_hub_is_asked_again() {
+    let good = content();
+    let etag = sha256(&good);
+    for (line, times, asked) in [
+        ("429 Too Many Requests\r\nRetry-After: 0", 1, Ok(2)),
+        ("503 Service Unavailable", 3, Ok(4)),
+        ("503 Service Unavailable\r\nX-Error-Message: Later.", 9, Err((503, 4))),
+        ("429 Too Many Requests\r\nRetry-After: 3600", 9, Err((429, 1))),
+        ("410 Gone", 9, Err((410, 1))),
+    ] {
+        let (name, all, seen) = (etag.clone(), good.clone(), Mutex::new(0));
+        let hub = Hub::start(move |request, stream| {
+            let mut seen = seen.lock().unwrap();
+            *seen += 1;
+            match *seen <= times {
+                true => write(
+                    stream,
+                    format!("HTTP/1.1 {line}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                        .as_bytes(),
+                ),
+                false => serve(request, stream, &name, &all),
+            }
+        });
+        let folder = TempFolder::new("busy");
+        match (folder.fetch(&hub.endpoint, None), asked) {
+            (Ok(found), Ok(asked)) => {
+                assert_eq!(found, good);
+                assert_eq!(hub.heads().len(), asked, "{line}");
+            }
+            (Err(Fault::Status(status, said)), Err((expected, asked))) => {
+                assert_eq!((status, hub.heads().len()), (expected, asked), "{line}");
+                assert_eq!(said, if status == 503 { "Later." } else { "" });
+            }
+            (found, _) => panic!("{line}: {found:?}"),
+        }
+    }
+}
+
+/// As the Hub answers for a repository's old name: the second answer describes the file.
+#[test]
+fn a_renamed_repository_is_followed() {
+    let good = content();
+    let (etag, all) = (sha256(&good), good.clone());
+    let hub = Hub::start(move |request, stream| match request.starts_with("get /a/b/") {
+        true => {
+            let head = format!(
+                "HTTP/1.1 307 Temporary Redirect\r\nLocation: /a/new/resolve/{COMMIT}/{NAME}\r\n"
+            );
+            write(
+                stream,
+                format!("{head}Content-Length: 0\r\nConnection: close\r\n\r\n").as_bytes(),
+            );
+        }
+        false => serve(request, stream, &etag, &all),
+    });
+    let folder = TempFolder::new("renamed");
+    assert_eq!(folder.fetch(&hub.endpoint, Some("canary")).unwrap(), good);
+    assert!(hub.heads()[1].contains("authorization: bearer canary"));
+}
+
 #[test]
 fn short_long_and_endless_files_are_refused() {
     let folder = TempFolder::new("sizes");
@@ -405,6 +501,16 @@ fn the_layout_is_the_one_of_the_python_package() {
     let cache = folder.cache();
     let store = Store::new(&cache, "a/b", &say);
     store.put_commit("refs/pr/1", COMMIT).unwrap();
+    // Nothing is written twice: another process may read it, and the disk may be read-only.
+    let kept =
+        [repository.join("refs/refs/pr/1"), repository.join("snapshots").join(COMMIT).join(NAME)];
+    let times =
+        || kept.each_ref().map(|path| fs::symlink_metadata(path).unwrap().modified().unwrap());
+    let before = times();
+    std::thread::sleep(Duration::from_millis(20));
+    store.put_commit("refs/pr/1", COMMIT).unwrap();
+    folder.fetch(&hub.endpoint, None).unwrap();
+    assert_eq!(times(), before);
     store.put_commit(COMMIT, COMMIT).unwrap();
     assert_eq!(store.commit_of("refs/pr/1").as_deref(), Some(COMMIT));
     assert_eq!(store.commit_of(COMMIT), None);
