@@ -97,8 +97,8 @@ impl Telemetry {
 impl Drop for Telemetry {
     fn drop(&mut self) {
         // The collector may be gone; a shutdown waits at most the timeout of one export.
-        if let Some(spans) = &self.spans {
-            let _ = spans.shutdown();
+        if let Some(Err(error)) = self.spans.as_ref().map(|spans| spans.shutdown()) {
+            tracing::warn!(%error, "the last spans are lost");
         }
         if let Some(metrics) = &self.metrics {
             let _ = metrics.shutdown();
