@@ -193,8 +193,7 @@ struct Hub {
 }
 
 impl Hub {
-    /// Reads `HF_HOME`, `HF_HUB_CACHE`, `HF_TOKEN`, `HF_ENDPOINT`, `HF_HUB_OFFLINE` and `SSL_CERT_FILE`, or
-    /// `REQUESTS_CA_BUNDLE` as Python's package.
+    /// Reads `HF_HOME`, `HF_HUB_CACHE`, `HF_TOKEN`, `HF_ENDPOINT`, `HF_HUB_OFFLINE` and `SSL_CERT_FILE`.
     fn from_env(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let set = |name| variable(name).filter(|value| !value.trim().is_empty());
         let home = match (set("HF_HOME"), set("XDG_CACHE_HOME")) {
@@ -220,9 +219,7 @@ impl Hub {
                 || ENDPOINT.to_owned(),
                 |endpoint| endpoint.trim_end_matches('/').to_owned(),
             ),
-            certificates: set("SSL_CERT_FILE")
-                .or_else(|| set("REQUESTS_CA_BUNDLE"))
-                .map(PathBuf::from),
+            certificates: set("SSL_CERT_FILE").map(PathBuf::from),
             offline: offline
                 .is_some_and(|value| ["1", "true", "yes", "on"].contains(&value.as_str())),
         })

@@ -165,7 +165,8 @@ impl Client {
     /// The answer at `path` from byte `from` on, and the headers of the first one before redirects to
     /// another host. A Hub that is busy or fails is asked again.
     fn get(&self, path: &str, start: u64) -> Result<(HeaderMap, Response<Body>), Fault> {
-        for repeat in 0.. {
+        let mut repeat = 0;
+        loop {
             match self.get_once(path, start)? {
                 Ok(answered) => return Ok(answered),
                 Err((status, headers)) => {
@@ -189,10 +190,10 @@ impl Client {
                         }
                         None => self.pause(repeat),
                     }
+                    repeat += 1;
                 }
             }
         }
-        Err(Fault::Network("no answer".to_owned()))
     }
 
     /// The same, or the status and the headers of an answer that has no content.

@@ -154,7 +154,7 @@ const REFUSED: &str = r#"
 {"rank_pattern": {"q_proj": 0}} | adapter_config.json: rank_pattern: q_proj: expected a positive whole number, found 0
 {"rank_pattern": ["q_proj"]} | adapter_config.json: rank_pattern: expected an object, found ["q_proj"]
 {"rank_pattern": {"(?=q)": 2}} | adapter_config.json: rank_pattern: (?=q): expected a pattern without look-around and back-references (look-around, including look-ahead and look-behind, is not supported), found 2
-{"alpha_pattern": {"q_proj": 2, "0.q_proj": 4}} | adapter_config.json: alpha_pattern: expected one value for the module model.transformer.blocks.0.q_proj, found {"0.q_proj":4,"q_proj":2}
+{"alpha_pattern": {"0.q_proj": 4, "q_proj": 2}} | adapter_config.json: alpha_pattern: expected one value for the module model.transformer.blocks.0.q_proj, found {"0.q_proj":4,"q_proj":2}
 {"alpha_pattern": {"q_proj": -1}} | adapter_config.json: alpha_pattern: q_proj: expected a positive number, found -1
 {"layer_replication": [[0, 2], [1, 3]]} | adapter_config.json: layer_replication: expected null, found [[0,2],[1,3]]
 {"use_qalora": true} | adapter_config.json: use_qalora: expected false, found true
