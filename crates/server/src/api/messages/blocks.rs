@@ -182,8 +182,8 @@ impl Block {
         let param = |field: &str| format!("{path}.{field}");
         let need =
             |field: &str, given: Option<String>| given.ok_or_else(|| required(&param(field)));
-        let of_role = |expected: &str| {
-            let rest = format!("must not be in a message of the role {}", message.role);
+        let of_role = |kind: &str, expected: &str| {
+            let rest = format!("must not be {kind} in a message of the role {}", message.role);
             (message.role == expected).then_some(()).ok_or_else(|| invalid(&param("type"), &rest))
         };
         match self.kind.ok_or_else(|| required(&param("type")))? {
@@ -192,7 +192,7 @@ impl Block {
                 message.content.push_str(&text);
             }
             Kind::ToolUse => {
-                of_role("assistant")?;
+                of_role("tool_use", "assistant")?;
                 let id = need("id", self.id)?;
                 let name = need("name", self.name)?;
                 let call = match self.input.unwrap_or_default() {
@@ -202,7 +202,7 @@ impl Block {
                 message.calls.push(call);
             }
             Kind::ToolResult => {
-                of_role("user")?;
+                of_role("tool_result", "user")?;
                 let id = need("tool_use_id", self.tool_use_id)?;
                 let content = self.content.map(|texts| texts.0).unwrap_or_default();
                 return Ok(Some(Message {
