@@ -373,14 +373,18 @@ impl Hub {
             Fault::Status(..) | Fault::Network(_) => exit::UNAVAILABLE,
         };
         let mut reason = self.reason(id, fault);
-        if reason.contains("certificate") {
-            reason.push_str("; SSL_CERT_FILE names the certificates of a mirror or proxy");
-        } else if matches!(fault, Fault::Network(_)) {
-            let cache = self.cache.display();
-            reason.push_str(&format!(
-                "; without a network, give the folder of a copy (--model ./FOLDER), or put a copy of \
-                 another machine's cache at {cache} and set HF_HUB_OFFLINE=1"
-            ));
+        match fault {
+            Fault::Network(error) if error.contains("certificate") => {
+                reason.push_str("; SSL_CERT_FILE names the certificates of a mirror or proxy");
+            }
+            Fault::Network(_) => {
+                let cache = self.cache.display();
+                reason.push_str(&format!(
+                    "; without a network, give the folder of a copy (--model ./FOLDER), or put a copy of \
+                     another machine's cache at {cache} and set HF_HUB_OFFLINE=1"
+                ));
+            }
+            _ => {}
         }
         exit::failure(code, reason)
     }

@@ -35,7 +35,7 @@ pub(super) struct Source<'a> {
     /// Its path at the Hub.
     pub path: &'a str,
     pub commit: &'a str,
-    /// Its name, of one part.
+    /// Its name, perhaps in a folder.
     pub name: &'a str,
 }
 

@@ -44,7 +44,7 @@ pub fn spans(endpoint: &str, counters: Counters) -> Result<SdkTracerProvider> {
         base => builder.with_endpoint(format!("{base}/v1/traces")),
     };
     let exporter = builder.build().map_err(|error| refused(&error, endpoint))?;
-    let processor = CountingExporter {
+    let processor = CountingProcessor {
         inner: BatchSpanProcessor::builder(CountingExporter {
             inner: exporter,
             counters: Arc::clone(&counters),
@@ -52,7 +52,6 @@ pub fn spans(endpoint: &str, counters: Counters) -> Result<SdkTracerProvider> {
         })
         .build(),
         counters,
-        has_failed: AtomicBool::new(false),
     };
     Ok(SdkTracerProvider::builder()
         .with_resource(resource())
@@ -98,7 +97,14 @@ fn resource() -> Resource {
     resource.with_attribute(version).build()
 }
 
-/// Counts exported and dropped spans.
+/// Counts ended spans.
+#[derive(Debug)]
+struct CountingProcessor {
+    inner: BatchSpanProcessor,
+    counters: Counters,
+}
+
+/// Counts exported spans, and says when exports begin to fail.
 #[derive(Debug)]
 struct CountingExporter<T> {
     inner: T,
@@ -107,7 +113,7 @@ struct CountingExporter<T> {
     has_failed: AtomicBool,
 }
 
-impl SpanProcessor for CountingExporter<BatchSpanProcessor> {
+impl SpanProcessor for CountingProcessor {
     fn on_start(&self, span: &mut Span, context: &Context) {
         self.inner.on_start(span, context);
     }

@@ -299,10 +299,8 @@ impl Ranks {
 
     /// Rank and scale of a module.
     fn of(&self, config: &Keys, module: &str) -> Result<(usize, f32), LoadError> {
-        let rank =
-            matching(&self.rank_pattern, module, || ambiguous(config, "rank_pattern", module))?;
-        let alpha =
-            matching(&self.alpha_pattern, module, || ambiguous(config, "alpha_pattern", module))?;
+        let rank = matching(config, "rank_pattern", &self.rank_pattern, module)?;
+        let alpha = matching(config, "alpha_pattern", &self.alpha_pattern, module)?;
         let (rank, alpha) = (rank.unwrap_or(self.rank), alpha.unwrap_or(self.alpha));
         let divisor = match self.is_stabilised {
             true => (rank as f64).sqrt(),
@@ -334,21 +332,18 @@ fn patterns<T>(
 
 /// The value whose pattern matches a module. The order of patterns is not known, so those that match have to agree.
 fn matching<T: Copy + PartialEq>(
+    config: &Keys,
+    key: &str,
     patterns: &[(Regex, T)],
     module: &str,
-    ambiguous: impl Fn() -> LoadError,
 ) -> Result<Option<T>, LoadError> {
     let matches = |(pattern, _): &&(Regex, T)| pattern.is_match(module.as_bytes());
     let mut values = patterns.iter().filter(matches).map(|(_, value)| *value);
     let first = values.next();
     match values.all(|value| Some(value) == first) {
         true => Ok(first),
-        false => Err(ambiguous()),
+        false => Err(config.refuse(key, format!("one value for the module {module}"))),
     }
-}
-
-fn ambiguous(config: &Keys, key: &str, module: &str) -> LoadError {
-    config.refuse(key, format!("one value for the module {module}"))
 }
 
 /// Checks that every module is a target, and that every target which is a module of the checkpoint has tensors.

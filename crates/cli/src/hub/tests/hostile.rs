@@ -160,28 +160,27 @@ fn head(etag: &str, length: usize) -> String {
     )
 }
 
-/// The head of a file of `length` bytes from byte `start` on.
-fn partial_head(etag: &str, start: usize, length: usize) -> String {
-    format!(
-        "HTTP/1.1 206 Partial Content\r\nETag: \"{etag}\"\r\nX-Repo-Commit: {COMMIT}\r\n\
-         Content-Range: bytes {start}-{}/{length}\r\nContent-Length: {}\r\n",
-        length - 1,
-        length - start
-    )
+/// The head of a file of `length` bytes from the byte on that is asked for, and that byte.
+fn head_and_start(request: &str, etag: &str, length: usize) -> (String, usize) {
+    let start = request.lines().find_map(|line| {
+        let range = line.strip_prefix("range: bytes=")?;
+        range.strip_suffix('-')?.parse::<usize>().ok()
+    });
+    let head = match start {
+        None => head(etag, length),
+        Some(start) => format!(
+            "HTTP/1.1 206 Partial Content\r\nETag: \"{etag}\"\r\nX-Repo-Commit: {COMMIT}\r\n\
+             Content-Range: bytes {start}-{}/{length}\r\nContent-Length: {}\r\n",
+            length - 1,
+            length - start
+        ),
+    };
+    (format!("{head}Connection: close\r\n\r\n"), start.unwrap_or(0))
 }
 
 /// Serves `content` under `etag`, from the byte that is asked for.
 fn serve(request: &str, stream: &mut TcpStream, etag: &str, content: &[u8]) {
-    let range_start = request.lines().find_map(|line| {
-        let range = line.strip_prefix("range: bytes=")?;
-        range.strip_suffix('-')?.parse::<usize>().ok()
-    });
-    let (length, start) = (content.len(), range_start.unwrap_or(0));
-    let head = match range_start {
-        None => head(etag, length),
-        Some(start) => partial_head(etag, start, length),
-    };
-    let head = format!("{head}Connection: close\r\n\r\n");
+    let (head, start) = head_and_start(request, etag, content.len());
     write(stream, &[head.as_bytes(), &content[start..]].concat());
 }
 
@@ -315,17 +314,9 @@ fn a_transfer_goes_on_as_long_as_bytes_come() {
     let (etag, all) = (sha256(&good), good.clone());
     let name = etag.clone();
     let hub = Hub::start(move |request, stream| {
-        let mut whole = Vec::new();
-        let start =
-            request.lines().find_map(|line| line.strip_prefix("range: bytes=")?.strip_suffix('-'));
-        let start = start.map_or(0, |start| start.parse::<usize>().unwrap());
-        match start {
-            0 => whole.extend(head(&name, all.len()).bytes()),
-            _ => whole.extend(partial_head(&name, start, all.len()).bytes()),
-        }
-        whole.extend(b"Connection: close\r\n\r\n");
-        whole.extend(&all[start..all.len().min(start + 100_000)]);
-        write(stream, &whole);
+        let (head, start) = head_and_start(request, &name, all.len());
+        let end = all.len().min(start + 100_000);
+        write(stream, &[head.as_bytes(), &all[start..end]].concat());
     });
     let folder = TempFolder::new("cut");
     assert_eq!(folder.fetch(&hub.endpoint, None).unwrap(), good);

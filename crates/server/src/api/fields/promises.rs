@@ -30,8 +30,8 @@ pub const NEUTRAL: [&str; 19] = [
     "user",
 ];
 
-/// Fields that ask for a manner or a place of answering, or for a shorter history: accepted with any value, and named in the
-/// answer's header where they have no effect.
+/// Fields that ask for a manner or a place of answering, or for a shorter history: accepted with any
+/// value, and named in the answer's header where they have no effect.
 pub const HINTS: [&str; 5] =
     ["context_management", "inference_geo", "reasoning_effort", "speed", "verbosity"];
 
